@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build and the tests need, and nothing when it is all there.
-# Debian and its relatives: with apt, through sudo when not root. Elsewhere it prints the names.
+# Installs the packages that the build and the tests need, if any is missing. On Debian and its
+# derivatives it uses apt, through sudo if not root. On other systems it prints the names.
 #
-#   scripts/install-deps.sh          all that `make demo` and `make test` need
-#   scripts/install-deps.sh --fuzz   and what `make fuzz` needs: clang with libFuzzer
-#   scripts/install-deps.sh --e2e    and what `make e2e` needs: etcd, Go
-#   scripts/install-deps.sh --e2e-node   and `make e2e-node`: containerd, runc, CNI plugins
-#   scripts/install-deps.sh --peers  and what `make peers` needs: node, npm
-#   scripts/install-deps.sh --web    and what `make web-test` needs: these and Chromium
+#   scripts/install-deps.sh          packages for `make demo` and `make test`
+#   scripts/install-deps.sh --fuzz   also for `make fuzz`: clang with libFuzzer
+#   scripts/install-deps.sh --e2e    also for `make e2e`: etcd, Go
+#   scripts/install-deps.sh --e2e-node   also for `make e2e-node`: containerd, runc, CNI plugins
+#   scripts/install-deps.sh --peers  also for `make peers`: node, npm
+#   scripts/install-deps.sh --web    also for `make web-test`: node, npm and Chromium
 set -eu
 
 packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libgnutls28-dev
@@ -18,29 +18,29 @@ fuzz='' e2e='' node='' peers='' web=''
 cd "$(dirname "$0")/.."
 case ${1-} in
 "") ;;
---fuzz) # libclang-rt-dev has libFuzzer and the sanitizers, llvm the names in their reports
+--fuzz) # libclang-rt-dev has libFuzzer and the sanitizers, llvm symbolizes their reports
     fuzz=yes
     packages="$packages clang libclang-rt-dev llvm" ;;
---e2e | --e2e-node) # any Go will do: one that is too old fetches a newer one
+--e2e | --e2e-node) # an old Go suffices: it downloads a newer one
     e2e=yes
-    [ "$1" = --e2e ] || { # libseccomp2 is for runc, iptables for kube-proxy
+    [ "$1" = --e2e ] || { # runc needs libseccomp2, kube-proxy iptables
         node=yes
         packages="$packages iproute2 iptables libseccomp2"
     }
     scripts/go-toolchain --fetch >/dev/null 2>&1 || packages="$packages golang-go" ;;
---peers | --web) # any node will do, Debian's or another
+--peers | --web) # any installed node suffices
     peers=yes
-    [ "$1" = --peers ] || { # with a font, or there are boxes for letters
+    [ "$1" = --peers ] || { # without a font, Chromium shows boxes for letters
         web=yes
         packages="$packages chromium fonts-dejavu-core"
     }
     { command -v node && command -v npm; } >/dev/null 2>&1 || packages="$packages nodejs npm" ;;
 *)
-    echo "install-deps: --fuzz, --e2e, --e2e-node, --peers, --web or nothing is wanted, not \"$1\"" >&2
+    echo "install-deps: unknown option \"$1\"; expected --fuzz, --e2e, --e2e-node, --peers, --web or none" >&2
     exit 1 ;;
 esac
 
-# FOLDER PACKAGE...: what is in Debian's packages, not installed but unpacked in the cache.
+# FOLDER PACKAGE...: unpacks Debian packages into the cache, without installing them.
 unpack() {
     into=${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/$1
     shift
@@ -56,7 +56,8 @@ unpack() {
     rm -rf "$into/new"
 }
 
-# etcd and etcdctl. Not installed: etcd-server would start an etcd now and at every boot.
+# etcd and etcdctl. Not installed, because the package etcd-server starts etcd now and at every
+# boot.
 etcd_programs() {
     packages=
     PATH=$PATH:${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/etcd/usr/bin
@@ -66,14 +67,15 @@ etcd_programs() {
     [ -z "$packages" ] || unpack etcd $packages
 }
 
-# Not installed either: containerd would be started. test/e2e-node uses these and no others.
+# Not installed, because the package starts containerd. test/e2e-node uses only these copies.
 node_programs() {
     dir=${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/node/usr
     [ -x "$dir/bin/containerd" ] && [ -x "$dir/sbin/runc" ] && [ -x "$dir/lib/cni/bridge" ] ||
         unpack node containerd runc containernetworking-plugins
 }
 
-# promtool, which checks /metrics and the alert rules. The package would start a Prometheus.
+# promtool, which checks /metrics and the alert rules. Not installed, because the package starts
+# Prometheus.
 promtool_program() {
     scripts/promtool --where >/dev/null 2>&1 || unpack prometheus prometheus
 }
@@ -102,7 +104,7 @@ if command -v dpkg-query >/dev/null 2>&1; then
 fi
 
 if ! command -v apt-get >/dev/null 2>&1; then
-    # Not Debian: see whether the build would work, and say what is wanted if not.
+    # Not Debian: check whether the build would work, and print the missing programs otherwise.
     if command -v gcc >/dev/null 2>&1 && command -v pkg-config >/dev/null 2>&1 &&
         command -v protoc-c >/dev/null 2>&1 && pkg-config --exists libmicrohttpd gnutls jansson \
             libcurl libnghttp2 libprotobuf-c yaml-0.1 zlib check &&
@@ -113,10 +115,10 @@ if ! command -v apt-get >/dev/null 2>&1; then
         { [ -z "$e2e" ] || { command -v etcd && command -v etcdctl && scripts/go-toolchain --fetch; } >/dev/null; }; then
         exit 0
     fi
-    echo "install-deps: this is not a Debian system. Please install, with headers:" >&2
+    echo "install-deps: this is not a Debian system. Install these, with headers:" >&2
     echo "  gcc, GNU make, pkg-config, curl, openssl, libmicrohttpd >= 0.9.75 with TLS," >&2
     echo "  gnutls >= 3.6.13, jansson >= 2.13," >&2
-    echo "  libcurl >= 7.85 (OpenSSL flavour), nghttp2 >= 1.52, protobuf-c >= 1.4 with protoc-c, libyaml," >&2
+    echo "  libcurl >= 7.85 (with OpenSSL), nghttp2 >= 1.52, protobuf-c >= 1.4 with protoc-c, libyaml," >&2
     echo "  zlib, Check (the unit test framework), promtool (of Prometheus), groff" >&2
     [ -z "$fuzz" ] || echo "  clang with compiler-rt (libFuzzer, AddressSanitizer)" >&2
     [ -z "$peers" ] || echo "  node >= 18 with npm" >&2
@@ -128,7 +130,7 @@ if ! command -v apt-get >/dev/null 2>&1; then
 fi
 
 if [ -n "$sudo" ] && ! command -v sudo >/dev/null 2>&1; then
-    echo "install-deps: not root and no sudo. Please install as root:$missing" >&2
+    echo "install-deps: not root, and sudo not found. Install as root:$missing" >&2
     exit 1
 fi
 echo "install-deps: installing$missing"

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Writes OCI image layouts with tar, gzip and sha256sum alone: no daemon, no registry, and no
-# rights, since what is in a layer belongs to root whoever wrote it. The same files, times and
-# words make the same bytes. For bash with -eu -o pipefail, to be sourced:
+# root permissions, because the files of a layer get root as owner. The same files, times and
+# arguments give the same bytes. For bash with -eu -o pipefail, to be sourced:
 #
-#   oci_begin WORK EPOCH         begins a layout in the folder WORK, which is the caller's;
-#                                EPOCH is the time of what has none of its own
-#   oci_machine                  what images call this machine, as amd64
-#   oci_layer DIR [EPOCH]        what is in DIR, compressed; prints its descriptor
+#   oci_begin WORK EPOCH         begins a layout in the folder WORK, which the caller owns;
+#                                EPOCH is the time of layers and images without their own
+#   oci_machine                  prints the architecture of this machine in OCI terms, such as amd64
+#   oci_layer DIR [EPOCH]        adds the files of DIR as a layer; prints its descriptor
 #   oci_image NAME CONFIG ANNOTATIONS LAYER...
-#                                an image of layers, by their descriptors, the lowest first.
-#                                CONFIG: members of its configuration's "config";
+#                                adds an image of layers, by their descriptors, lowest first.
+#                                CONFIG: members of "config" in the image configuration;
 #                                ANNOTATIONS: members. Both are JSON and may be empty
-#   oci_write OUT                all images so far, as a tar that is there when it is complete
+#   oci_write OUT                writes all images as the tar file OUT, which appears when complete
 
 oci_begin() {
     oci=$1 oci_epoch=$2
@@ -34,7 +34,7 @@ oci_machine() {
     esac
 }
 
-# MEDIA-TYPE FILE: the file becomes a blob; prints its descriptor, without braces.
+# MEDIA-TYPE FILE: moves the file to the blobs; prints its descriptor, without braces.
 oci_blob() {
     local sum size
     sum=$(sha256sum <"$2" | cut -d' ' -f1)
@@ -44,7 +44,7 @@ oci_blob() {
         "$1" "$sum" "$size"
 }
 
-oci_digest() { # what oci_blob printed
+oci_digest() { # DESCRIPTOR, as oci_blob prints it
     local rest=${1##*'"digest": "sha256:'}
     echo "${rest%%'"'*}"
 }
@@ -52,7 +52,7 @@ oci_digest() { # what oci_blob printed
 oci_tar() { # EPOCH DIR NAME...
     local epoch=$1 dir=$2
     shift 2
-    # Folders of a checkout may give their group to what is made in them.
+    # --mode=ug-s: the folders of a checkout may have the setgid bit.
     tar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --mode=ug-s --format=gnu \
         -C "$dir" -cf - "$@"
 }
@@ -68,7 +68,7 @@ oci_layer() {
     echo "$layer"
 }
 
-oci_joined() { # BEFORE AFTER WORD...: the words between these, with commas
+oci_joined() { # BEFORE AFTER WORD...: each word between BEFORE and AFTER, separated by commas
     local before=$1 after=$2 comma=
     shift 2
     while [ $# -gt 0 ]; do
@@ -99,11 +99,11 @@ JSON
  "layers": [$(oci_joined '{' '}' "$@")],
  "annotations": {$notes}}
 JSON
-    # The names by which containerd and podman, and by which skopeo, know an image.
+    # containerd and podman read the first annotation as name of the image, skopeo the second.
     notes="\"io.containerd.image.name\": \"$name\", \"org.opencontainers.image.ref.name\": \"${name##*:}\""
     printf '{%s, "platform": {"architecture": "%s", "os": "linux"}, "annotations": {%s}}\n' \
         "$(oci_blob manifest.v1+json "$oci/manifest")" "$(oci_machine)" "$notes" >>"$oci/index"
-    # The same once more, for versions of docker that know no OCI layout.
+    # The same in the format of docker save, for docker versions without OCI layouts.
     printf '{"Config": "blobs/sha256/%s", "RepoTags": ["%s"], "Layers": [%s]}\n' \
         "$(oci_digest "$config")" "$name" \
         "$(oci_joined '"blobs/sha256/' '"' "${paths[@]}")" >>"$oci/docker"

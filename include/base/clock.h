@@ -14,9 +14,9 @@
  * suspend: a lease that expires during a suspend must be seen as expired.
  */
 
-int64_t clock_mono_ms(void); /* CLOCK_BOOTTIME, milliseconds */
-int64_t clock_mono_us(void); /* CLOCK_BOOTTIME, microseconds */
-int64_t clock_wall_ns(void); /* CLOCK_REALTIME, nanoseconds since 1970 */
+int64_t clock_mono_ms(void);     /* CLOCK_BOOTTIME, milliseconds */
+int64_t clock_mono_us(void);     /* CLOCK_BOOTTIME, microseconds */
+int64_t clock_wall_ns(void);     /* CLOCK_REALTIME, nanoseconds since 1970 */
 void clock_sleep_ms(int64_t ms); /* a signal can end it early */
 
 /*

@@ -10,13 +10,13 @@
 /*
  * One line per event on standard error, in logfmt:
  *
- *     time=2026-11-21T09:00:00.123Z level=info module=watch msg="list complete" kind=pods
- * n=40000
+ *     time=2026-11-21T09:00:00.123Z level=info module=watch msg="list complete" n=40000
  *
- * The level says who must act: error, an operator; warn, somebody soon; info, nobody (a
- * state has changed once); debug, nobody (each request). Tokens, keys and whole objects
- * are never logged. Safe from any thread; a line is written with one write. In a program
- * that serves, log_start makes logging independent of whoever reads standard error.
+ * The level says who has to act: error, an operator now; warn, an operator soon; info, no
+ * one (a state has changed once); debug, no one (each request). Tokens, keys and whole
+ * objects are never logged. Every function is safe from any thread; a line is one write.
+ * A program that serves calls log_start, so that a slow reader of standard error blocks
+ * no other thread.
  *
  *     log_info("watch", "list complete", LOG_S("kind", name), LOG_I("n", n));
  */
@@ -50,13 +50,13 @@ void log_write(enum log_level level, const char *module, const char *msg,
 #define log_info(module, msg, ...)  LOG_AT(LOG_INFO, module, msg, __VA_ARGS__)
 #define log_debug(module, msg, ...) LOG_AT(LOG_DEBUG, module, msg, __VA_ARGS__)
 
-/* From here on a thread of its own writes the lines (base/log_queue_priv.h), so that an unread
- * pipe stops nobody else. Lines that find 256 KiB before them are dropped and counted. A
- * crash loses the lines that the thread has not written. */
+/* Starts the thread that writes all later lines, so that an unread pipe blocks no other
+ * thread. Up to 256 KiB of lines are queued; further lines are dropped and counted. A
+ * crash loses the queued lines. */
 void log_start(void);
-/* Waits for the thread, at most a second: before _exit. */
+/* Waits until the queue is written, for at most one second. To be called before _exit. */
 void log_flush(void);
-/* The same, and ends the thread. No other thread may log any more. */
+/* log_flush, and ends the thread. No other thread may log afterwards. */
 void log_stop(void);
 
 /* The level is the one mutable setting of a running program. It starts at info. */

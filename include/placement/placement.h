@@ -4,89 +4,87 @@
 #include "domain/ledger.h"
 
 /*
- * Which cards of a node a request goes to, whether it fits there at all, and if not, why:
- * one answer for filter, prioritize, bind and everybody who explains.
+ * Whether a request fits on a node, on which cards, and the reason if it does not. filter,
+ * prioritize, bind and the views share this code, so they cannot disagree.
  *
- * A request goes to the cards that can take it, in the order of the pod's policy:
- *   binpack  least free memory first (what is left stays in large pieces)
+ * A request gets cards that fit, in the order of the pod's policy:
+ *   binpack  least free memory first (keeps large free blocks)
  *   spread   most free memory first
- * The lowest index wins a tie.
+ * Ties go to the lowest index.
  *
- * For nvidia.com/gpu nothing is chosen: the node fits when it has enough cards that will
- * do, are neither held nor promised, and are not claimed by pods that came before.
+ * For nvidia.com/gpu no cards are chosen. The node fits if it has enough cards that suit,
+ * are neither allocated nor promised, and are not claimed by pods bound earlier.
  */
 
 enum fit {
     FIT_YES,
-    FIT_LATER, /* not now: memory is taken, a card is out, an object is missing */
-    FIT_NEVER, /* not on this node, whoever leaves: too small, too few cards, wrong mode
-                */
+    FIT_LATER, /* not now: memory is taken, a card is unhealthy, an object is missing */
+    FIT_NEVER, /* not even if all pods leave: too small, too few cards, wrong mode */
 };
 
-/* Does the request fit on the node, as promises stand? */
+/* Does the request fit on the node, given the current promises? */
 enum fit placement_fit(const struct ledger_node *node, const struct request *request);
 
-/* The same for a pod that waits in line: pods nominated to the node with no lower
- * priority count as promised there (kube-scheduler does the same with what it counts).
- * `uid` is the asking pod's own. */
-enum fit placement_fit_in_line(const struct ledger_node *node,
-                               const struct request *request, int64_t priority,
-                               struct span uid);
+/* As placement_fit, but pods nominated to the node with equal or higher priority count as
+ * promised there, as in kube-scheduler. `uid` is that of the pending pod itself. */
+enum fit placement_fit_nominated(const struct ledger_node *node,
+                                 const struct request *request, int64_t priority,
+                                 struct span uid);
 
-/* Chooses request->cards cards; picks[i] is a position in node->cards, by rising index.
- * False when it does not fit, and for REQUEST_DEVICES; picks is undefined then. */
+/* As placement_fit_nominated, for callers other than filter: kube-scheduler removes a
+ * cordoned node before filter, so a cordoned node is FIT_LATER at best. */
+enum fit placement_fit_schedulable(const struct ledger_node *node,
+                                   const struct request *request, int64_t priority,
+                                   struct span uid);
+
+/* Chooses request->cards cards. picks[i] is an index into node->cards, in rising order.
+ * False if the request does not fit, and for REQUEST_DEVICES; then picks is undefined. */
 bool placement_choose(const struct ledger_node *node, const struct request *request,
                       uint32_t picks[REQUEST_MAX_CARDS]);
 
-/* A node whose heartbeat has stopped: the reason begins so, then comes "N s". */
-#define PLACEMENT_SILENT "scv-agent on this node has not been heard of for "
+/* The reason for a node without heartbeat begins with this text; "N s" follows. */
+#define REASON_NO_HEARTBEAT "no heartbeat from scv-agent on this node for "
 
-/* Why requests do not fit, in terms of cards: what was asked, what is free on the best
- * card, which cards are out. What it says of the request is put together once for all
- * nodes. */
-struct reasons {
+/* Why a request does not fit, in terms of cards: what is requested, what is free on the
+ * best card, which cards are excluded and why. The text about the request is written once
+ * for all nodes. */
+struct prepared_reason {
     const struct request *request; /* borrowed */
     char need[512];
     size_t need_n;
 };
 
-void reasons_init(struct reasons *r, const struct request *request);
-/* Appends the reason for a node. `alone` is what placement_fit has answered; FIT_YES: it
- * would fit but for nominated pods. */
-void reasons_add(struct buf *out, const struct reasons *r, const struct ledger_node *node,
-                 enum fit alone);
+void reason_prepare(struct prepared_reason *r, const struct request *request);
+/* Appends the reason for a node. `alone` is the result of placement_fit; FIT_YES: only
+ * nominated pods prevent the placement. */
+void reason_add_prepared(struct buf *out, const struct prepared_reason *r,
+                         const struct ledger_node *node, enum fit alone);
 /* The same for a single node. */
-void placement_reason(struct buf *out, const struct ledger_node *node,
-                      const struct request *request, enum fit alone);
+void reason_add(struct buf *out, const struct ledger_node *node,
+                const struct request *request, enum fit alone);
+/* The reason that belongs to placement_fit_schedulable; empty if the request fits. */
+void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
+                            const struct request *request, int64_t priority,
+                            struct span uid);
 
-/* For those who ask about nodes that kube-scheduler may not offer: it leaves a cordoned
- * one out before filter. As placement_fit_in_line, but a cordoned node fits later at the
- * earliest; and why it does not fit, with what else is in the way. */
-enum fit placement_fit_offered(const struct ledger_node *node,
-                               const struct request *request, int64_t priority,
-                               struct span uid);
-void placement_reason_offered(struct buf *out, const struct ledger_node *node,
-                              const struct request *request, int64_t priority,
-                              struct span uid);
+/* Appends the holder of the node's Lease if that is not scv-agent, and what to do; else
+ * nothing. Follows other text of the reason. */
+void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node);
 
-/* Whose the Lease of the node is, if it is not scv-agent's, and what to do about it; ""
- * otherwise. Follows on what was said before. */
-void placement_foreign_lease(struct buf *out, const struct ledger_node *node);
-
-/* Why, in one word: for counting. */
+/* The class of a reason, for metrics. */
 enum reason_class {
-    REASON_MEMORY,    /* cards would do, but what is free on them is too little */
-    REASON_NOMINATED, /* it is enough, but kept for pods nominated to the node */
-    REASON_HEALTH,    /* no card that would do is in */
-    REASON_SIZE,      /* never here: too few cards, or too small ones */
-    REASON_MODEL,     /* ... or of other models and clocks, or nobody knows of which */
-    REASON_MODE,      /* the label gpushare/mode does not let such pods in */
-    REASON_NODE,      /* the node gives nothing out: see enum node_state */
-    REASON_PROMISED,  /* the pod is promised to another node, and that is not settled */
-    REASON_REQUEST,   /* the pod asks for what cannot be meant */
+    REASON_MEMORY,          /* cards suit, but have too little free memory */
+    REASON_NOMINATED,       /* enough is free, but reserved for nominated pods */
+    REASON_UNHEALTHY,       /* every card that suits is unhealthy or excluded */
+    REASON_SIZE,            /* never: too few cards, or too small ones */
+    REASON_MODEL,           /* other models or clocks, or unknown ones */
+    REASON_MODE,            /* the label gpushare/mode excludes the request */
+    REASON_NODE,            /* the node takes no pods: see enum node_state */
+    REASON_PROMISED,        /* the pod has an unconfirmed promise on another node */
+    REASON_INVALID_REQUEST, /* the request of the pod is invalid */
     REASON_CLASSES
 };
 const char *reason_class_name(enum reason_class reason);
-/* The class of a refusal, up to REASON_NODE; `node` NULL: it is not known. */
+/* The class of a rejection, up to REASON_NODE. `node` NULL: the node is unknown. */
 enum reason_class reason_class_of(const struct ledger_node *node,
                                   const struct request *request, enum fit alone);

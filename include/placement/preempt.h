@@ -4,44 +4,44 @@
 #include "placement/placement.h"
 
 /*
- * Which pods of a node would have to leave for a request to fit there: on one card, or on
- * as many as it asks for.
+ * Selects the victims on a node: the pods that have to be removed so that a request fits
+ * there, on one card or on as many cards as it needs.
  *
- * kube-scheduler proposes victims by what it counts for the whole node, which says
- * nothing of a single card. What it proposes is taken to leave; here is found what has to
- * leave besides. Only pods of lower priority are taken, and only those that are certainly
- * bound there. Of all sets that help, the cheapest:
+ * kube-scheduler selects victims by the totals of the node, which say nothing about a
+ * single card. The pods that it selected count as removed; this module selects the
+ * additional ones. Only pods of lower priority that are certainly bound to the node are
+ * eligible. Of all sets of victims after which the request fits, the cheapest is selected:
  *
- *   1. the highest priority in it is lowest;
+ *   1. its highest priority is lowest;
  *   2. then it has the fewest pods;
- *   3. then it gives up the least memory beyond what was missing on the cards that the
- *      request gets (what victims have on other cards of the node counts as beyond).
+ *   3. then it frees the least memory beyond what was missing on the cards that the
+ *      request gets. Memory that victims have on other cards of the node counts, too.
  *
- * For nvidia.com/gpu, who has which card is what the Scv's podList says. Cards of pods
- * that it does not show are not known: it is taken that what helps is what they leave, so
- * that a node is given up only where nothing does for certain, as far as the podList
- * shows who has which card.
+ * For nvidia.com/gpu, the Scv's podList says which pod has which card. The cards of pods
+ * that the podList does not show are unknown. Unknown cards count in favor of the request,
+ * so a node is rejected only if certainly no set of victims helps.
  *
- * Exact where every pod sits on one card and nobody is nominated to the node; also
- * otherwise while few pods come into question (ten; fewer on a node with many pods and
- * cards, so that a node is worked out in about a millisecond). Else no pod is in the set
- * without need, but a cheaper set may exist. Ties go to what is larger, then of lower
+ * The result is exact if every pod is on one card and no pod is nominated to the node. In
+ * other cases it is exact while few pods are eligible: ten, or fewer on a node with many
+ * pods and cards, so that a node takes about a millisecond. Beyond that, every victim is
+ * necessary, but a cheaper set may exist. Ties go to the larger pod, then to the lower
  * priority, then to the smaller UID.
  */
 
-struct preempt_ask {
+/* The pending pod. */
+struct preemptor {
     const struct request *request;
     int64_t priority;
-    struct span uid; /* the asking pod's own */
+    struct span uid;
 };
 
-struct preempt_set {
+struct preempt_victims {
     const struct ledger_pod **pods; /* by falling priority; in the arena */
-    size_t n;                       /* 0: nobody else has to leave */
+    size_t n;                       /* 0: no additional victim is needed */
 };
 
-/* Finds the set for a node, given the UIDs of pods that leave in any case (others than
- * the node's are passed over). False: nothing helps here. */
-bool preempt_choose(const struct preempt_ask *ask, const struct ledger_node *node,
+/* Selects the additional victims on a node. `leaving` has the UIDs of the pods that leave
+ * in any case; UIDs of pods on other nodes are ignored. False: no set of victims helps. */
+bool preempt_select(const struct preemptor *preemptor, const struct ledger_node *node,
                     const struct span *leaving, size_t n_leaving, struct arena *a,
-                    struct preempt_set *set);
+                    struct preempt_victims *victims);

@@ -6,51 +6,49 @@
 #include "placement/frag.h"
 
 /*
- * Which of the nodes that can take a pod is to take it: points from 0 to SCORE_MAX, more
- * is better. Which cards of the node it will be is placement_choose's business, by the
- * pod's own annotation, and every policy judges a node by what those cards would be like
- * afterwards.
+ * Scores the nodes that can take a pod: points from 0 to SCORE_MAX, more is better.
+ * placement_choose selects the cards of a node by the pod's annotation. Every policy
+ * scores a node by the state of those cards after the placement.
  *
- *   binpack  the tightest cards: what is left free on them, of their size
+ *   binpack  the fullest cards: least free memory relative to their size
  *   spread   the emptiest cards
- *   scv      the best cards, as Yoda-Scheduler weighs them, each term in its own bounds
- *   fgd      where the pod strands the least memory, for what pods usually ask for
+ *   scv      the best cards by Yoda-Scheduler's weights, with every term normalized
+ *   fgd      the node where the pod strands the least memory for the usual requests
  *
- * A pod whose annotation asks for spread is spread over nodes, too, under binpack and
- * fgd.
+ * Under binpack and fgd, a pod whose annotation says spread is also spread over nodes.
  */
 
 enum score_policy { SCORE_BINPACK, SCORE_SPREAD, SCORE_SCV, SCORE_FGD };
 enum { SCORE_POLICIES = SCORE_FGD + 1, SCORE_MAX = 10 };
 
 const char *score_policy_name(enum score_policy policy);
-/* The policy of that name. -1: there is none; err lists them. */
-int score_policy_read(struct span text, enum score_policy *policy, struct err *err);
+/* Parses the name of a policy. -1: unknown; err lists the names. */
+int score_policy_parse(struct span text, enum score_policy *policy, struct err *err);
 
-/* A node that may take the pod. */
+/* A node to score. */
 struct score_node {
-    const struct ledger_node *node; /* NULL: not known */
-    int64_t cpu_milli, cpu_free;    /* of the node, where known; else 0 */
+    const struct ledger_node *node; /* NULL: unknown */
+    int64_t cpu_milli, cpu_free;    /* of the node; 0 if unknown */
 };
 
-/* A pod that looks for a node. */
+/* The pod to place. */
 struct score_pod {
     const struct request *request;
-    int64_t cpu_milli; /* 0 where nobody knows */
+    int64_t cpu_milli; /* 0 if unknown */
 };
 
-/* Room to work in, kept for the next call, so that a steady load allocates nothing. {0}
- * is valid. */
-struct score_room {
+/* Scratch buffers, kept between calls so that a steady load allocates nothing. {0} is
+ * valid. */
+struct score_scratch {
     int64_t *values;
     size_t cap;
     struct frag frag;
 };
-void score_room_fini(struct score_room *room);
+void score_scratch_fini(struct score_scratch *scratch);
 
-/* Gives each node its points. A node that is not known or cannot take the pod has 0, and
- * so has every node if the pod asks for nothing of ours (fgd: unless CPU is known). Under
- * scv and fgd the best of those that can take it have SCORE_MAX, and nobody else. */
+/* Scores each node. A node that is unknown or cannot take the pod gets 0. All nodes get 0
+ * if the pod requests no GPU (under fgd: and CPU is unknown). Under scv and fgd, exactly
+ * the best nodes get SCORE_MAX. */
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
                  const struct mix *mix, const struct score_node *nodes, size_t n,
-                 struct score_room *room, int *points);
+                 struct score_scratch *scratch, int *points);

@@ -13,8 +13,8 @@ static const struct opt table[] = {
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(node_name),
-     .help = "Name of the Node that scv-agent runs on; the Scv and the Lease have the "
-             "same name."},
+     .help =
+         "Name of the Node that scv-agent runs on, and of its Scv and Lease; required."},
     {.name = "gpu-source",
      .arg = "nvml|nvml:LIBRARY|file:PATH",
      .init = "nvml",
@@ -33,7 +33,8 @@ static const struct opt table[] = {
      .min = PUBLISHER_MIN_INTERVAL_MS,
      .max = PUBLISHER_MAX_INTERVAL_MS,
      .offset = AT(interval_ms),
-     .help = "spec.updateInterval of a new Scv: time between two samples of the cards."},
+     .help =
+         "Time between two samples of the cards; also spec.updateInterval of a new Scv."},
     {.name = "refresh-interval",
      .arg = "TIME",
      .init = "1m",
@@ -94,8 +95,8 @@ static const struct opt table[] = {
      .arg = "PATH",
      .type = OPT_STRING,
      .offset = AT(podresources),
-     .help = "Kubelet socket pod-resources/kubelet.sock for podList; without it, podList "
-             "is not written."},
+     .help = "Kubelet socket pod-resources/kubelet.sock for podList; default: none, no "
+             "podList."},
     {.name = "pods-interval",
      .arg = "TIME",
      .init = "30s",
@@ -127,8 +128,8 @@ static const struct opt table[] = {
      .min = 1000,
      .max = YEAR_MS,
      .offset = AT(grace_ms),
-     .help = "leaseDurationSeconds of the Lease: age at which the extender rejects the "
-             "node."},
+     .help = "Age at which the extender rejects the node; also leaseDurationSeconds of "
+             "the Lease."},
     {.name = "port",
      .env = "PORT",
      .arg = "N",

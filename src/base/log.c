@@ -12,9 +12,9 @@ enum { QUEUE_BYTES = 256 * 1024, STOP_MS = 1000 };
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
-/* Process-wide on purpose: every module logs, and none should carry the level around. */
+/* Process-wide on purpose: every module logs, and none should pass the level on. */
 static _Atomic int current_level = LOG_INFO;
-/* NULL: log_write writes by itself. */
+/* NULL: log_write writes directly. */
 static _Atomic(struct log_queue *) queue;
 
 void log_set_level(enum log_level level)

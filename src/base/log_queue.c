@@ -18,22 +18,22 @@ struct log_queue {
     int fd;
     size_t cap;
     pthread_t thread;
-    pthread_mutex_t lock; /* protects what follows */
+    pthread_mutex_t lock; /* protects the members below */
     pthread_cond_t added;
-    struct buf waiting; /* lines that the thread has not taken */
+    struct buf waiting; /* lines that the thread has not taken yet */
     uint64_t dropped;   /* since the last report */
-    bool writing;       /* the thread has taken lines and not written all of them */
+    bool writing;       /* the thread still writes lines that it took */
     bool stop, stopped;
 };
 
-/* False: the descriptor takes nothing any more. */
+/* False: the descriptor is closed or broken. */
 static bool write_line(int fd, struct span line)
 {
     while (line.n) {
         ssize_t n = write(fd, line.p, line.n);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EAGAIN) { /* somebody else made it non-blocking */
+        if (n < 0 && errno == EAGAIN) { /* another process set O_NONBLOCK */
             struct pollfd p = {.fd = fd, .events = POLLOUT};
             poll(&p, 1, AGAIN_MS);
             continue;
@@ -46,7 +46,7 @@ static bool write_line(int fd, struct span line)
     return true;
 }
 
-/* Each line in a write of its own, so that those of several processes do not mix. */
+/* One write per line, so that the lines of several processes do not interleave. */
 static void write_lines(int fd, struct span lines)
 {
     while (lines.n) {
@@ -65,11 +65,11 @@ static void add_report(struct buf *out, uint64_t dropped)
     buf_printf(&msg, "%llu log lines dropped", (unsigned long long)dropped);
     log_format(out, clock_wall_ns() / 1000000, LOG_WARN, "log", msg.p,
                (const struct log_field[]){
-                   LOG_S("why", "the reader of standard error is too slow"), {0}});
+                   LOG_S("reason", "the reader of standard error is too slow"), {0}});
     buf_addc(out, '\n');
 }
 
-/* Waits for lines, or for a report to make, and takes them. False: it is time to stop. */
+/* Waits for lines or for a report of dropped lines, and takes them. False: stop. */
 static bool take(struct log_queue *q, struct buf *lines)
 {
     pthread_mutex_lock(&q->lock);

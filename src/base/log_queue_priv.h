@@ -7,10 +7,10 @@
 #include "base/str.h"
 
 /*
- * Lines on their way to a descriptor that may block: a bounded queue, and one thread that
- * writes. Whoever adds a line never waits for the reader of the descriptor. The
- * descriptor's open file description may be shared with other processes, so that it is
- * not made non-blocking.
+ * A bounded queue of lines for a descriptor that can block, and the thread that writes
+ * them. A thread that adds a line never waits for the reader of the descriptor. Other
+ * processes can share the descriptor's open file description, so it is not set to
+ * O_NONBLOCK.
  */
 
 struct log_queue;
@@ -18,14 +18,14 @@ struct log_queue;
 /* New; starts the thread. The queue holds `bytes` of lines. */
 struct log_queue *log_queue_start(int fd, size_t bytes);
 
-/* Adds a line, which ends with a newline. Where it finds no space, it is dropped and
- * counted; once the queue is empty again, `N log lines dropped` is written as a line of
- * its own. Safe from any thread. */
+/* Adds a line, which ends with a newline. A line that exceeds the free space is dropped
+ * and counted; when the queue is empty again, the thread writes the line `N log lines
+ * dropped`. Safe from any thread. */
 void log_queue_add(struct log_queue *q, struct span line);
 
-/* Waits at most so long until everything has been written. False: some of it has not. */
+/* Waits until all lines are written, for at most `wait_ms`. False: some are not. */
 bool log_queue_flush(struct log_queue *q, int64_t wait_ms);
 
-/* Flushes, and stops the thread. A thread that is still blocked by the descriptor after
- * `wait_ms` stays behind, and its memory with it. */
+/* Flushes and stops the thread. If the descriptor still blocks the thread after `wait_ms`,
+ * the thread and its memory are leaked. */
 void log_queue_stop(struct log_queue *q, int64_t wait_ms);

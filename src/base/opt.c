@@ -445,8 +445,8 @@ void opt_help(const struct opt_program *program, FILE *out)
                 o->type == OPT_BOOL ? "[=on|off]" : o->arg);
         if (o->env)
             fprintf(out, "  (environment: %s)", o->env);
-        if (o->init)
-            fprintf(out, "  [default: %s]", o->init);
+        if (o->init || o->type == OPT_BOOL)
+            fprintf(out, "  [default: %s]", o->init ? o->init : "off");
         fputc('\n', out);
         help_text(o->help, out);
     }

@@ -82,7 +82,7 @@ static void try_uncordon(struct search *s)
     for (size_t i = 0; i < s->n_nodes; i++) {
         const struct ledger_node *node = s->nodes[i];
         if (!is_skipped(s, node) ||
-            placement_fit_in_line(node, s->r, s->pod->priority, s->pod->uid) != FIT_YES)
+            placement_fit_nominated(node, s->r, s->pod->priority, s->pod->uid) != FIT_YES)
             continue;
         more += first != NULL;
         first = first ? first : node;
@@ -101,12 +101,12 @@ static void try_uncordon(struct search *s)
 
 /* -- pods to remove -- */
 
-static int64_t top_priority(const struct preempt_set *set)
+static int64_t top_priority(const struct preempt_victims *set)
 {
     return set->n ? set->pods[0]->priority : INT64_MIN;
 }
 
-static int64_t total_of(const struct preempt_set *set)
+static int64_t total_of(const struct preempt_victims *set)
 {
     int64_t mib = 0;
     for (size_t i = 0; i < set->n; i++)
@@ -115,7 +115,7 @@ static int64_t total_of(const struct preempt_set *set)
     return mib;
 }
 
-static bool is_smaller(const struct preempt_set *a, const struct preempt_set *b)
+static bool is_smaller(const struct preempt_victims *a, const struct preempt_victims *b)
 {
     if (a->n != b->n)
         return a->n < b->n;
@@ -146,12 +146,12 @@ static void add_victim(struct search *s, const struct ledger_pod *pod)
 static void try_removal(struct search *s)
 {
     cleanup_arena struct arena a = {0};
-    const struct preempt_ask ask = {s->r, INT64_MAX, s->pod->uid};
-    struct preempt_set best = {0}, set;
+    const struct preemptor ask = {s->r, INT64_MAX, s->pod->uid};
+    struct preempt_victims best = {0}, set;
     const struct ledger_node *node = NULL;
     for (size_t i = 0; i < s->n_nodes; i++) {
         if (is_skipped(s, s->nodes[i]) ||
-            !preempt_choose(&ask, s->nodes[i], NULL, 0, &a, &set) || !set.n)
+            !preempt_select(&ask, s->nodes[i], NULL, 0, &a, &set) || !set.n)
             continue;
         if (!node || is_smaller(&set, &best)) {
             best = set;
@@ -177,7 +177,7 @@ static const struct ledger_node *find_fit(const struct search *s, const struct r
 {
     for (size_t i = 0; i < s->n_nodes; i++)
         if (!is_skipped(s, s->nodes[i]) &&
-            placement_fit_in_line(s->nodes[i], r, s->pod->priority, s->pod->uid) ==
+            placement_fit_nominated(s->nodes[i], r, s->pod->priority, s->pod->uid) ==
                 FIT_YES)
             return s->nodes[i];
     return NULL;
@@ -347,7 +347,7 @@ static void try_node(struct search *s, const struct ledger_node *node)
     }
     buf_adds(s->out, " once this is resolved: ");
     cleanup_buf struct buf why = {0};
-    placement_reason(&why, node, s->r, FIT_LATER);
+    reason_add(&why, node, s->r, FIT_LATER);
     table_plain(s->out, buf_span(&why));
     buf_addc(s->out, '\n');
 }

@@ -13,8 +13,7 @@ static int parse_unit(struct span text, void *field, struct err *err)
     }
     if (unit_read(text, field, NULL) == 0)
         return 0;
-    return err_set(err, ERR_INVALID,
-                   "\"%.*s\" is not one of auto|GiB|MiB|<n>MiB",
+    return err_set(err, ERR_INVALID, "\"%.*s\" is not one of auto|GiB|MiB|<n>MiB",
                    SPAN_ARG(text));
 }
 
@@ -51,14 +50,14 @@ static const struct opt table[] = {
      .arg = "ADDRESS",
      .type = OPT_STRING,
      .offset = AT(extender),
-     .help = "http://HOST:PORT, NAMESPACE/SERVICE:PORT or none. Default: the Service in "
-             "kube-system."},
+     .help = "Extender: http://HOST:PORT, NAMESPACE/SERVICE:PORT or none; default: the "
+             "Service."},
     {.name = "namespace",
      .letter = 'n',
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(ns),
-     .help = "Namespace of the pod to explain. Default: the namespace of the context."},
+     .help = "Namespace of the pod to explain; default: the namespace of the context."},
     {.name = "memory-unit",
      .arg = "auto|GiB|MiB|<n>MiB",
      .init = "auto",

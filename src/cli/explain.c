@@ -126,9 +126,9 @@ static void add_node_row(struct explain_page *p, struct table *t,
     uint32_t picks[REQUEST_MAX_CARDS];
     const struct request *r = &p->pod->request;
     if (fit != FIT_YES && p->tolerates)
-        placement_reason(&why, node, r, placement_fit(node, r));
+        reason_add(&why, node, r, placement_fit(node, r));
     else if (fit != FIT_YES)
-        placement_reason_offered(&why, node, r, p->pod->priority, p->pod->uid);
+        reason_add_schedulable(&why, node, r, p->pod->priority, p->pod->uid);
     else if (placement_choose(node, r, picks)) {
         buf_adds(&why, "fits:");
         for (uint32_t i = 0; i < r->cards; i++)
@@ -169,10 +169,10 @@ static enum fit fit_on(const struct explain_page *p, const struct ledger_node *n
 {
     const struct ledger_pod *pod = p->pod;
     enum fit uncordoned =
-        placement_fit_in_line(node, &pod->request, pod->priority, pod->uid);
+        placement_fit_nominated(node, &pod->request, pod->priority, pod->uid);
     enum fit fit = p->tolerates ? uncordoned
-                                : placement_fit_offered(node, &pod->request,
-                                                        pod->priority, pod->uid);
+                                : placement_fit_schedulable(node, &pod->request,
+                                                            pod->priority, pod->uid);
     fits->open += fit == FIT_YES;
     fits->cordoned += fit != FIT_YES && uncordoned == FIT_YES;
     return fit;

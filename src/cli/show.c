@@ -108,7 +108,7 @@ void show_state(struct buf *out, const struct ledger_node *node)
 {
     struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
-        placement_reason(out, node, &any, placement_fit(node, &any));
+        reason_add(out, node, &any, placement_fit(node, &any));
 }
 
 bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show)

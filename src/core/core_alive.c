@@ -252,7 +252,7 @@ static void note_silent(struct step *s, size_t n, const struct beat *last)
     const struct ledger_node *node =
         n ? ledger_node_find(s->core->ledger, last->node) : NULL;
     if (node)
-        placement_foreign_lease(&whose, node);
+        reason_add_foreign_lease(&whose, node);
     if (n == 1)
         out_note(s, ERR_TIMEOUT,
                  "scv-agent on node %.*s has not been heard of for %lld s: the node gets "

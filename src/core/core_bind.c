@@ -134,7 +134,7 @@ static bool refuse_fit(const struct ledger_node *node, const struct request *r,
                        struct err *err)
 {
     cleanup_buf struct buf why = {0};
-    placement_reason(&why, node, r, placement_fit(node, r));
+    reason_add(&why, node, r, placement_fit(node, r));
     err_set(err, ERR_CONFLICT, "no card of node %.*s fits: %s", SPAN_ARG(node->name),
             why.p);
     return false;

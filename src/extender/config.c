@@ -33,7 +33,7 @@ static int parse_number(struct span text, void *field, struct err *err)
 
 static int parse_score(struct span text, void *field, struct err *err)
 {
-    return score_policy_read(text, field, err);
+    return score_policy_parse(text, field, err);
 }
 
 static int parse_detail(struct span text, void *field, struct err *err)
@@ -51,9 +51,8 @@ static const struct opt table[] = {
      .type = OPT_INT,
      .max = 65535,
      .offset = AT(port),
-     .help =
-         "TCP port of the verbs for kube-scheduler. 0 picks a free port and prints it\n"
-         "on standard error."},
+     .help = "TCP port for kube-scheduler; 0 picks a free port, and standard error names "
+             "the port."},
     {.name = "observe-port",
      .arg = "N",
      .init = "12346",
@@ -67,44 +66,43 @@ static const struct opt table[] = {
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(tls_cert),
-     .help = "PEM file of the HTTPS certificate with its chain, for both ports. Without\n"
-             "it: plain HTTP."},
+     .help = "PEM file of the HTTPS certificate with its chain, for both ports; default: "
+             "plain HTTP."},
     {.name = "tls-key",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(tls_key),
-     .help = "PEM file of the private key of --tls-cert."},
+     .help = "PEM file of the private key of --tls-cert; default: plain HTTP."},
     {.name = "client-ca",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(client_ca),
-     .help = "PEM file of CAs; clients of the main port need a certificate of one.\n"
-             "Default: none."},
+     .help = "PEM file of CAs; clients of the main port need a certificate of one; "
+             "default: none."},
     {.name = "client-name",
      .arg = "NAME",
      .type = OPT_LIST,
      .offset = AT(client_names),
-     .help = "Client name (common or alternative) that --client-ca admits; repeatable.\n"
-             "Default: any."},
+     .help = "Client name (common or alternative) that --client-ca admits; repeatable; "
+             "default: any."},
     {.name = "requestheader-client-ca",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(front_ca),
-     .help =
-         "PEM file of CAs of the front proxy whose X-Remote-User is trusted. Default:\n"
-         "none."},
+     .help = "PEM file of CAs of the front proxy whose X-Remote-User is trusted; "
+             "default: none."},
     {.name = "requestheader-allowed-names",
      .arg = "NAME",
      .type = OPT_LIST,
      .offset = AT(front_names),
      .help =
-         "Common name that --requestheader-client-ca admits; repeatable. Default: any."},
+         "Common name that --requestheader-client-ca admits; repeatable; default: any."},
     {.name = "observe-client-ca",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(observe_ca),
-     .help = "PEM file of CAs; viewing the cluster needs a client certificate of one.\n"
-             "Default: none."},
+     .help = "PEM file of CAs; viewing the cluster needs a client certificate of one; "
+             "default: none."},
     {.name = "connections",
      .arg = "N",
      .init = "128",
@@ -112,7 +110,7 @@ static const struct opt table[] = {
      .min = 1,
      .max = 10000,
      .offset = AT(connections),
-     .help = "Maximum number of connections to the main port. Further connections wait."},
+     .help = "Maximum number of connections to the main port; further connections wait."},
     {.name = "body-limit",
      .arg = "SIZE",
      .init = "64Mi",
@@ -120,9 +118,8 @@ static const struct opt table[] = {
      .min = 4096,
      .max = 1 << 30,
      .offset = AT(max_body),
-     .help =
-         "Maximum size of a request body. Full Node objects (nodeCacheCapable: false)\n"
-         "need more."},
+     .help = "Maximum size of a request body; full Node objects (nodeCacheCapable: "
+             "false) need more."},
     {.name = "memory-unit",
      .arg = "GiB|MiB|<n>MiB",
      .init = "GiB",
@@ -130,8 +127,7 @@ static const struct opt table[] = {
      .parse = parse_unit,
      .offset = AT(unit_mib),
      .help =
-         "Size of one unit of aliyun.com/gpu-mem. All gpushare programs need the same\n"
-         "value."},
+         "Size of one unit of aliyun.com/gpu-mem; all gpushare programs need one value."},
     {.name = "external-tolerance",
      .arg = "MIB",
      .init = "1024",
@@ -144,8 +140,8 @@ static const struct opt table[] = {
      .init = "off",
      .type = OPT_BOOL,
      .offset = AT(require_scv),
-     .help = "Place no pods on a node without an Scv object. Off: the Node's capacity\n"
-             "counts instead."},
+     .help = "Place no pods on a node without an Scv; off: the Node's capacity counts "
+             "instead."},
     {.name = "node-grace",
      .arg = "TIME",
      .init = "40s",
@@ -158,7 +154,7 @@ static const struct opt table[] = {
      .init = "off",
      .type = OPT_BOOL,
      .offset = AT(bind_any),
-     .help = "Also bind pods that request no GPU. Needed if the extender has no\n"
+     .help = "Also bind pods that request no GPU; needed if the extender has no "
              "managedResources."},
     {.name = "scv-clock",
      .arg = "min|exact",
@@ -203,9 +199,8 @@ static const struct opt table[] = {
      .init = "on",
      .type = OPT_BOOL,
      .offset = AT(api_compression),
-     .help =
-         "Request gzip-compressed lists from the API server. Off is faster on a fast\n"
-         "network."},
+     .help = "Request gzip-compressed lists from the API server; off is faster on a fast "
+             "network."},
     {.name = "lease-namespace",
      .arg = "NAME",
      .init = "kube-system",
@@ -217,20 +212,20 @@ static const struct opt table[] = {
      .arg = "ADDRESS",
      .type = OPT_STRING,
      .offset = AT(advertise),
-     .help = "IP address or host name at which other replicas reach this one. Default:\n"
+     .help = "IP address or host name at which other replicas reach this one; default: "
              "--listen."},
     {.name = "replica-name",
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(replica_name),
-     .help = "Name that the certificate of another replica must have. Default: its\n"
-             "address."},
+     .help =
+         "Name that the certificate of another replica must have; default: its address."},
     {.name = "replica-ca",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(replica_ca),
-     .help = "PEM file of CAs for certificates of other replicas. Default: --client-ca,\n"
-             "else the system's."},
+     .help = "PEM file of CAs for other replicas; default: --client-ca, else the "
+             "system's CAs."},
     {.name = "drain-delay",
      .env = "DRAIN_DELAY",
      .arg = "TIME",

@@ -2,20 +2,20 @@
 #include "extender/event_pod_priv.h"
 
 #include "domain/keys.h"
-#include "placement/nearest.h"
+#include "placement/closest.h"
 
 /* -- rejected -- */
 
 /* Finds the candidate that comes closest; none if the ledger knows no candidate. */
-static void find_closest(struct nearest *n, const struct verb_args *args,
+static void find_closest(struct closest *n, const struct verb_args *args,
                          const struct ledger *l)
 {
-    nearest_init(n, &args->request, args->pod.priority, args->pod.meta.uid);
+    closest_init(n, &args->request, args->pod.priority, args->pod.meta.uid);
     n->offered = true;
     for (size_t i = 0; i < args->n; i++) {
         const struct ledger_node *node = ledger_node_find(l, args->nodes[i].name);
         if (node)
-            nearest_look(n, node);
+            closest_visit(n, node);
     }
 }
 
@@ -25,12 +25,12 @@ static void find_closest(struct nearest *n, const struct verb_args *args,
 static const struct ledger_node *find_not_offered(const struct verb_args *args,
                                                   const struct ledger *l)
 {
-    struct nearest n;
-    nearest_init(&n, &args->request, args->pod.priority, args->pod.meta.uid);
+    struct closest n;
+    closest_init(&n, &args->request, args->pod.priority, args->pod.meta.uid);
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
         const struct ledger_node *node = ledger_node_at(l, i);
         if (node && node->state == NODE_USABLE)
-            nearest_look(&n, node);
+            closest_visit(&n, node);
     }
     return n.node && n.fit != FIT_NEVER ? n.node : NULL;
 }
@@ -40,7 +40,7 @@ static void write_rejection(const struct verb_args *args, const struct ledger *l
                             const struct ledger_node *other, struct buf *note)
 {
     const struct request *r = &args->request;
-    struct nearest n;
+    struct closest n;
     find_closest(&n, args, l);
     if (n.fits)
         return;
@@ -58,7 +58,7 @@ static void write_rejection(const struct verb_args *args, const struct ledger *l
     buf_adds(note, "; the closest is ");
     buf_add_span(note, n.node->name);
     buf_adds(note, ": ");
-    placement_reason(note, n.node, r, placement_fit(n.node, r));
+    reason_add(note, n.node, r, placement_fit(n.node, r));
     if (n.fit == FIT_LATER && r->kind == REQUEST_MEMORY && n.node->best_index >= 0 &&
         n.missing > 0 && n.missing < INT64_MAX)
         buf_printf(note, "; %lld MiB short", (long long)n.missing);

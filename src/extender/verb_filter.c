@@ -13,7 +13,7 @@ struct filter {
     const struct verb_args *args;
     const struct ledger *ledger;
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
-    struct reasons reasons;
+    struct prepared_reason reasons;
     uint32_t *rejected; /* number of nodes, by reason */
     struct buf *passed, *failed, *never;
 };
@@ -78,7 +78,7 @@ static void check(const struct filter *f, const struct verb_candidate *c,
     }
     enum fit fit = alone;
     if (alone == FIT_YES && node->has_nominated)
-        fit = placement_fit_in_line(node, r, args->pod.priority, args->pod.meta.uid);
+        fit = placement_fit_nominated(node, r, args->pod.priority, args->pod.meta.uid);
     if (fit == FIT_YES) {
         pass(f, c);
         return;
@@ -87,7 +87,7 @@ static void check(const struct filter *f, const struct verb_candidate *c,
     f->rejected[reason_class_of(node, r, alone)]++;
     begin_reason(f, out, c);
     buf_addc(out, '"');
-    reasons_add(out, &f->reasons, node, alone);
+    reason_add_prepared(out, &f->reasons, node, alone);
     buf_addc(out, '"');
 }
 
@@ -119,7 +119,8 @@ static void check_all(const struct filter *f)
     }
     for (size_t i = 0; i < args->n; i++) {
         if (args->invalid.code != ERR_NONE)
-            reject(f, f->never, &args->nodes[i], REASON_REQUEST, args->invalid.msg);
+            reject(f, f->never, &args->nodes[i], REASON_INVALID_REQUEST,
+                   args->invalid.msg);
         else if (requests && f->promised)
             check_promised(f, &args->nodes[i]);
         else
@@ -141,7 +142,7 @@ static bool answer(struct verbs *v, struct verbs_work *w, const struct core *cor
                        .passed = reply,
                        .failed = &w->failed,
                        .never = &w->never};
-    reasons_init(&f.reasons, &w->args.request);
+    reason_prepare(&f.reasons, &w->args.request);
     buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
                                  : "{\"Nodes\":null,\"NodeNames\":[");
     size_t before = reply->n;

@@ -190,7 +190,7 @@ static bool is_lower(const struct preempt *p, const struct victim *v, int64_t pr
  * in order. Those that the ledger does not know (they use no GPU) have no priority here
  * and keep their position. */
 static void write_target(const struct preempt *p, const struct target *t,
-                         const struct preempt_set *more)
+                         const struct preempt_victims *more)
 {
     struct buf *out = p->reply;
     size_t k = 0;
@@ -211,26 +211,26 @@ static void write_target(const struct preempt *p, const struct target *t,
 
 /* Chooses the additional victims. False: eviction cannot help on that node. */
 static bool choose(const struct preempt *p, const struct target *t,
-                   struct preempt_set *more)
+                   struct preempt_victims *more)
 {
     const struct args *args = p->args;
     const struct ledger_node *node = ledger_node_find(p->ledger, t->name);
-    struct preempt_ask ask = {.request = &args->request,
-                              .priority = args->pod.priority,
-                              .uid = args->pod.meta.uid};
+    struct preemptor ask = {.request = &args->request,
+                            .priority = args->pod.priority,
+                            .uid = args->pod.meta.uid};
     if (!node)
         return false;
     struct span *leaving = arena_alloc(p->arena, t->n * sizeof *leaving);
     for (size_t i = 0; i < t->n; i++)
         leaving[i] = t->victims[i].uid;
-    return preempt_choose(&ask, node, leaving, t->n, p->arena, more);
+    return preempt_select(&ask, node, leaving, t->n, p->arena, more);
 }
 
 static void answer(const struct preempt *p, const struct target *t)
 {
     const struct args *args = p->args;
     const struct ledger_pod *known = ledger_pod_find(p->ledger, args->pod.meta.uid);
-    struct preempt_set more = {0};
+    struct preempt_victims more = {0};
     /* Eviction does not help a pod that has a promise or an invalid request. */
     if ((known && known->node) || args->invalid.code != ERR_NONE)
         return;

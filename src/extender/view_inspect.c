@@ -204,7 +204,7 @@ void view_inspect_write_node(const struct ledger *l, const struct ledger_node *n
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
         cleanup_buf struct buf why = {0};
         struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
-        placement_reason(&why, node, &any, placement_fit(node, &any));
+        reason_add(&why, node, &any, placement_fit(node, &any));
         view_inspect_string(out, "reason", buf_span(&why));
     }
     if (node->state == NODE_SILENT)

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "extender/view_inspect_priv.h"
-#include "placement/nearest.h"
+#include "placement/closest.h"
 
 /*
  * Why a pod is pending: the closest node, with the reason that filter gives. Pods of the
@@ -70,7 +70,7 @@ static void take_all(struct pending_pods *all, struct store *store)
 
 /* Scans nodes from *slot on. The closest node so far is kept by name, because it may be
  * deleted between two calls. False: *slot is at the end. */
-static bool scan(struct store *store, struct arena *a, uint32_t *slot, struct nearest *n,
+static bool scan(struct store *store, struct arena *a, uint32_t *slot, struct closest *n,
                  struct answer *answer)
 {
     const struct ledger *l = core_ledger(store_read(store));
@@ -81,7 +81,7 @@ static bool scan(struct store *store, struct arena *a, uint32_t *slot, struct ne
     const struct ledger_node *before = n->node;
     for (; *slot < end; ++*slot)
         if (ledger_node_at(l, *slot))
-            nearest_look(n, ledger_node_at(l, *slot));
+            closest_visit(n, ledger_node_at(l, *slot));
     if (n->node && n->node != before)
         answer->node = arena_copy(a, n->node->name);
     else if (!n->node)
@@ -89,7 +89,7 @@ static bool scan(struct store *store, struct arena *a, uint32_t *slot, struct ne
     bool more = *slot < slots;
     if (!more && n->node && n->fit != FIT_YES) {
         cleanup_buf struct buf why = {0};
-        placement_reason_offered(&why, n->node, n->request, n->priority, n->uid);
+        reason_add_schedulable(&why, n->node, n->request, n->priority, n->uid);
         answer->reason = arena_copy(a, buf_span(&why));
     }
     store_read_end(store);
@@ -100,9 +100,9 @@ static void compute_answer(struct pending_pods *all, struct store *store,
                            struct answer *answer)
 {
     const struct pending_pod *pod = answer->pod;
-    struct nearest n;
+    struct closest n;
     uint32_t slot = 0;
-    nearest_init(&n, &pod->request, pod->priority, pod->uid);
+    closest_init(&n, &pod->request, pod->priority, pod->uid);
     while (scan(store, &all->arena, &slot, &n, answer))
         ;
     answer->seen = n.seen;

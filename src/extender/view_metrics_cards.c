@@ -98,7 +98,7 @@ static void add_card(struct count *c, const struct ledger_node *node,
     };
     amount[CORDONED] = node->cordoned ? amount[FREE] : 0;
     for (int i = 0; i < AMOUNTS; i++)
-        mib[i] += amount[i] = frag_tame(amount[i]);
+        mib[i] += amount[i] = frag_clamp(amount[i]);
     c->outs[card->out]++;
     c->promises += card->pods;
     c->measured += card->used_mib >= 0;
@@ -131,8 +131,8 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
         healthy += node->cards[i].out == CARD_IN;
     }
     if (node->state == NODE_USABLE) {
-        frag_look(node, 0, &now);
-        mib[STRANDED] = frag_of(&c->frag, &now) >> FRAG_SHIFT;
+        frag_read_node(node, 0, &now);
+        mib[STRANDED] = frag_measure(&c->frag, &now) >> FRAG_SHIFT;
     }
     for (int i = 0; i < AMOUNTS; i++)
         c->mib[i] += mib[i];

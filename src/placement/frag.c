@@ -6,26 +6,27 @@
 #include "base/mem.h"
 
 /*
- * For a shape on one card the measure is a sum over cards: what is free there, if it is
- * less than the shape wants. (If no card has enough, that is everything, as it has to
- * be.) So the weights of all such shapes that want more than a card has free are added up
- * beforehand, and looking at a card is one search. Only shapes on several cards have to
- * be gone through.
+ * For a shape on one card the measure is a sum over the cards: the free memory of each
+ * card that has less than the shape needs. (If no card has enough, this sum is all free
+ * memory, as required.) So the weights of the shapes that need more than a given size are
+ * summed in advance, and measuring a card takes one binary search. Only shapes on several
+ * cards are visited one by one.
  */
 
-/* Objects can claim any size. */
-int64_t frag_tame(int64_t amount)
+/* API objects can contain any size. */
+int64_t frag_clamp(int64_t amount)
 {
     static const int64_t most = (int64_t)1 << 40;
     return amount < most ? amount : most;
 }
 
-void frag_look(const struct ledger_node *node, int64_t cpu_free, struct frag_node *now)
+void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
+                    struct frag_node *now)
 {
     now->n = node->n_cards;
-    now->cpu_free = frag_tame(cpu_free);
+    now->cpu_free = frag_clamp(cpu_free);
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        now->free_mib[i] = frag_tame(node->cards[i].free_mib);
+        now->free_mib[i] = frag_clamp(node->cards[i].free_mib);
         now->whole[i] = card_is_free(&node->cards[i]);
     }
 }
@@ -36,7 +37,7 @@ void frag_fini(struct frag *f)
     *f = (struct frag){0};
 }
 
-/* How many of the rising values are at most `x`. */
+/* How many of the rising values are `x` or less. */
 static uint32_t count_up_to(const int64_t *values, uint32_t n, int64_t x)
 {
     uint32_t low = 0;
@@ -50,7 +51,7 @@ static uint32_t count_up_to(const int64_t *values, uint32_t n, int64_t x)
     return low;
 }
 
-/* Adds a value to rising ones, unless it is there. */
+/* Inserts a value into rising ones, unless it is present. */
 static void insert(int64_t *values, uint32_t *n, int64_t x)
 {
     uint32_t at = count_up_to(values, *n, x);
@@ -80,8 +81,8 @@ static int64_t *tails_of(const struct frag *f, uint32_t level)
     return f->tails + (size_t)level * (f->n_sizes + 1);
 }
 
-/* At first each weight counts at its own level and place alone. */
-static void put_shape(struct frag *f, const struct mix_shape *s, int64_t weight)
+/* Stores the weight at the shape's own level and size; sum_weights adds them up. */
+static void add_shape(struct frag *f, const struct mix_shape *s, int64_t weight)
 {
     uint32_t level = count_up_to(f->levels, f->n_levels, s->cpu_milli) - 1;
     f->starved[level] += weight;
@@ -96,7 +97,7 @@ static void put_shape(struct frag *f, const struct mix_shape *s, int64_t weight)
     }
 }
 
-static void add_up(struct frag *f)
+static void sum_weights(struct frag *f)
 {
     int64_t above = 0;
     for (uint32_t level = 0; level < f->n_levels; level++) {
@@ -128,21 +129,21 @@ void frag_prepare(struct frag *f, const struct mix *mix)
         total += mix->shapes[i].weight;
     for (uint32_t i = 0; i < mix->n; i++)
         if (mix->shapes[i].kind != REQUEST_NONE)
-            put_shape(f, &mix->shapes[i], (mix->shapes[i].weight << FRAG_SHIFT) / total);
-    add_up(f);
+            add_shape(f, &mix->shapes[i], (mix->shapes[i].weight << FRAG_SHIFT) / total);
+    sum_weights(f);
 }
 
-/* What a shape on several cards cannot use. */
+/* The free memory that a shape on several cards cannot use. */
 static int64_t unused_by(const struct mix_shape *s, const struct frag_node *node,
                          int64_t free)
 {
     uint32_t usable = 0;
     int64_t unusable = 0;
     for (uint32_t i = 0; i < node->n; i++) {
-        bool will_do = s->kind == REQUEST_MEMORY ? node->free_mib[i] >= s->mib_per_card
-                                                 : node->whole[i];
-        usable += will_do;
-        unusable += will_do ? 0 : node->free_mib[i];
+        bool fits = s->kind == REQUEST_MEMORY ? node->free_mib[i] >= s->mib_per_card
+                                              : node->whole[i];
+        usable += fits;
+        unusable += fits ? 0 : node->free_mib[i];
     }
     return usable < s->cards ? free : unusable;
 }
@@ -152,16 +153,17 @@ static uint32_t level_of(const struct frag *f, int64_t cpu)
     return f->n_levels == 1 ? 0 : count_up_to(f->levels, f->n_levels, cpu) - 1;
 }
 
-/* What shapes on one card cannot use of a card. */
-static int64_t of_card(const struct frag *f, uint32_t level, const struct frag_node *node,
-                       uint32_t i)
+/* The free memory of a card that shapes on one card cannot use, weighted. */
+static int64_t measure_card(const struct frag *f, uint32_t level,
+                            const struct frag_node *node, uint32_t i)
 {
     int64_t mib = node->free_mib[i];
     int64_t weight = tails_of(f, level)[count_up_to(f->sizes, f->n_sizes, mib)];
     return mib * (weight + (node->whole[i] ? 0 : f->whole[level]));
 }
 
-static int64_t of_several(const struct frag *f, const struct frag_node *node)
+/* The free memory that shapes on several cards cannot use, weighted. */
+static int64_t measure_several(const struct frag *f, const struct frag_node *node)
 {
     int64_t free = 0, sum = 0;
     for (uint32_t i = 0; i < node->n && f->n_several; i++)
@@ -172,12 +174,12 @@ static int64_t of_several(const struct frag *f, const struct frag_node *node)
     return sum;
 }
 
-int64_t frag_of(const struct frag *f, const struct frag_node *node)
+int64_t frag_measure(const struct frag *f, const struct frag_node *node)
 {
     uint32_t level = level_of(f, node->cpu_free);
-    int64_t sum = of_several(f, node);
+    int64_t sum = measure_several(f, node);
     for (uint32_t i = 0; i < node->n; i++)
-        sum += of_card(f, level, node, i) + node->free_mib[i] * f->starved[level];
+        sum += measure_card(f, level, node, i) + node->free_mib[i] * f->starved[level];
     return sum;
 }
 
@@ -194,18 +196,18 @@ int64_t frag_take(const struct frag *f, struct frag_node *node, const uint32_t *
 {
     uint32_t level = level_of(f, node->cpu_free);
     if (level_of(f, node->cpu_free - cpu) != level) {
-        int64_t before = frag_of(f, node);
+        int64_t before = frag_measure(f, node);
         for (uint32_t k = 0; k < n; k++)
             take_from(node, cards[k], mib);
         node->cpu_free -= cpu;
-        return before - frag_of(f, node);
+        return before - frag_measure(f, node);
     }
-    int64_t drop = of_several(f, node);
-    for (uint32_t k = 0; k < n; k++) { /* the other cards stay as they are */
-        drop += of_card(f, level, node, cards[k]);
+    int64_t drop = measure_several(f, node);
+    for (uint32_t k = 0; k < n; k++) { /* other cards do not change */
+        drop += measure_card(f, level, node, cards[k]);
         drop += take_from(node, cards[k], mib) * f->starved[level];
-        drop -= of_card(f, level, node, cards[k]);
+        drop -= measure_card(f, level, node, cards[k]);
     }
     node->cpu_free -= cpu;
-    return drop - of_several(f, node);
+    return drop - measure_several(f, node);
 }

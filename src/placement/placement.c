@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-/* A policy puts cards in an order: is a to be taken before b, whatever their index? */
+/* A policy orders cards: is a taken before b, regardless of their index? */
 struct policy {
     bool (*before)(const struct card *a, const struct card *b);
 };
@@ -25,34 +25,35 @@ static const struct policy policies[] = {
     [PLACE_SPREAD] = {more_free},
 };
 
-static bool has_room(const struct card *card, const struct request *r)
+static bool has_capacity(const struct card *card, const struct request *r)
 {
     if (r->kind == REQUEST_CARDS)
         return card_is_free(card) && card->total_mib >= r->mib_per_card;
-    if (r->kind == REQUEST_DEVICES) /* what strangers use of it is no concern of ours */
+    if (r->kind == REQUEST_DEVICES) /* memory used by other processes does not matter */
         return card->out == CARD_IN && card->pods == 0 && card->total_mib > 0 &&
                card->total_mib >= r->mib_per_card;
     return card->free_mib >= r->mib_per_card && card->free_mib > 0;
 }
 
-bool card_fits(const struct card *card, const struct request *r)
+bool placement_card_fits(const struct card *card, const struct request *r)
 {
-    return has_room(card, r) && (!request_is_choosy(r) || card_suits(card, r));
+    return has_capacity(card, r) &&
+           (!request_is_choosy(r) || placement_card_suits(card, r));
 }
 
-bool card_suits(const struct card *card, const struct request *r)
+bool placement_card_suits(const struct card *card, const struct request *r)
 {
     return request_suits(r, card->model, card->scv ? card->scv->spec.clock_mhz : 0);
 }
 
-bool card_could_fit(const struct card *card, const struct request *r)
+bool placement_card_could_fit(const struct card *card, const struct request *r)
 {
     return card->total_mib >= r->mib_per_card &&
            (r->kind == REQUEST_MEMORY || card->total_mib > 0) &&
-           (!request_is_choosy(r) || card_suits(card, r));
+           (!request_is_choosy(r) || placement_card_suits(card, r));
 }
 
-/* In line, so that the test is, too. */
+/* Inline, so that the compiler also inlines the test. */
 static inline uint32_t count(const struct card *cards, uint32_t n,
                              const struct request *r,
                              bool (*test)(const struct card *, const struct request *))
@@ -63,47 +64,47 @@ static inline uint32_t count(const struct card *cards, uint32_t n,
     return found;
 }
 
-uint32_t count_cards(const struct card *cards, uint32_t n, const struct request *r,
-                     bool (*test)(const struct card *, const struct request *))
+uint32_t placement_count_cards(const struct card *cards, uint32_t n,
+                               const struct request *r,
+                               bool (*test)(const struct card *, const struct request *))
 {
     return count(cards, n, r, test);
 }
 
-static bool mode_allows(enum node_mode mode, const struct request *r)
+static bool mode_matches(enum node_mode mode, const struct request *r)
 {
     return mode == NODE_ANY ||
            mode == (r->kind == REQUEST_CARDS ? NODE_CARDS : NODE_MEMORY);
 }
 
-/* Does the node give anything out to such a request? */
-static enum fit node_gives(const struct ledger_node *node, const struct request *r)
+/* Does the node take such requests at all? */
+static enum fit node_accepts(const struct ledger_node *node, const struct request *r)
 {
     if (node->state == NODE_NO_GPU)
         return FIT_NEVER;
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
         return FIT_LATER;
-    return mode_allows(node->mode, r) ? FIT_YES : FIT_NEVER;
+    return mode_matches(node->mode, r) ? FIT_YES : FIT_NEVER;
 }
 
-bool node_takes(const struct ledger_node *node, const struct request *r)
+bool placement_mode_allows(const struct ledger_node *node, const struct request *r)
 {
-    return r->kind == REQUEST_DEVICES || mode_allows(node->mode, r);
+    return r->kind == REQUEST_DEVICES || mode_matches(node->mode, r);
 }
 
-/* The quick answers; FIT_YES: the cards have to be looked at. */
+/* The checks that need no cards; FIT_YES: the cards decide. */
 static enum fit node_fits(const struct ledger_node *node, const struct request *r)
 {
-    bool devices =
-        r->kind == REQUEST_DEVICES; /* whether it has any is for others to say */
+    bool devices = r->kind == REQUEST_DEVICES;
     if (devices && node->state != NODE_USABLE)
         return FIT_LATER;
-    enum fit fit = devices ? FIT_YES : node_gives(node, r);
+    enum fit fit = devices ? FIT_YES : node_accepts(node, r);
     if (fit == FIT_YES && (devices || request_is_choosy(r)) && node->source != SOURCE_SCV)
         return FIT_LATER;
     return fit;
 }
 
-/* Memory on any one card, or any whole cards: told without a look at each. */
+/* Memory on any one card, or any whole cards: decided by the sums of the node. */
 static bool is_plain(const struct request *r)
 {
     if (request_is_choosy(r))
@@ -114,14 +115,15 @@ static bool is_plain(const struct request *r)
 
 static enum fit plain_fit(const struct ledger_node *node, const struct request *r)
 {
-    enum fit fit = node_gives(node, r);
+    enum fit fit = node_accepts(node, r);
     if (fit != FIT_YES)
         return fit;
     if (r->kind == REQUEST_CARDS) {
         if (node->free_cards >= r->cards)
             return FIT_YES;
-        bool enough = node->n_cards >= r->cards &&
-                      count(node->cards, node->n_cards, r, card_could_fit) >= r->cards;
+        bool enough =
+            node->n_cards >= r->cards &&
+            count(node->cards, node->n_cards, r, placement_card_could_fit) >= r->cards;
         return enough ? FIT_LATER : FIT_NEVER;
     }
     if (node->best_free_mib >= r->mib_per_card && node->best_free_mib > 0)
@@ -129,8 +131,8 @@ static enum fit plain_fit(const struct ledger_node *node, const struct request *
     return node->largest_mib >= r->mib_per_card && node->n_cards ? FIT_LATER : FIT_NEVER;
 }
 
-/* Cards that the kubelet is about to give away. They are read for those only whom they
- * concern, because they are not in the node's first lines. */
+/* Cards that the kubelet is about to allocate. Read only for requests that need it,
+ * because it is not in the node's first cache lines. */
 static uint64_t claimed_on(const struct ledger_node *node, const struct request *r)
 {
     return r->kind == REQUEST_DEVICES ? node->claimed : 0;
@@ -140,10 +142,11 @@ static enum fit cards_fit(const struct ledger_node *node, const struct card *car
                           uint64_t claimed, const struct request *r)
 {
     uint64_t need = r->cards + (r->kind == REQUEST_DEVICES ? claimed : 0);
-    if (count(cards, node->n_cards, r, card_fits) >= need)
+    if (count(cards, node->n_cards, r, placement_card_fits) >= need)
         return FIT_YES;
-    return count(cards, node->n_cards, r, card_could_fit) >= r->cards ? FIT_LATER
-                                                                      : FIT_NEVER;
+    return count(cards, node->n_cards, r, placement_card_could_fit) >= r->cards
+               ? FIT_LATER
+               : FIT_NEVER;
 }
 
 enum fit placement_fit(const struct ledger_node *node, const struct request *r)
@@ -170,10 +173,10 @@ static bool choose(const struct card *cards, uint32_t n, const struct request *r
     for (uint32_t k = 0; k < r->cards; k++) {
         uint32_t best = n;
         for (uint32_t i = 0; i < n; i++) {
-            if (taken[i] || !card_fits(&cards[i], r))
+            if (taken[i] || !placement_card_fits(&cards[i], r))
                 continue;
             if (best == n || policy->before(&cards[i], &cards[best]))
-                best = i; /* cards are by rising index: the first of equals stays */
+                best = i; /* cards are by rising index: ties keep the first */
         }
         if (best == n)
             return false;
@@ -187,13 +190,13 @@ static bool choose(const struct card *cards, uint32_t n, const struct request *r
 bool placement_choose(const struct ledger_node *node, const struct request *r,
                       uint32_t picks[REQUEST_MAX_CARDS])
 {
-    bool ours = r->kind == REQUEST_MEMORY || r->kind == REQUEST_CARDS;
-    return ours && node_fits(node, r) == FIT_YES &&
+    bool shared_or_whole = r->kind == REQUEST_MEMORY || r->kind == REQUEST_CARDS;
+    return shared_or_whole && node_fits(node, r) == FIT_YES &&
            choose(node->cards, node->n_cards, r, picks);
 }
 
-/* Those in line before the asking pod, the first in line first. */
-static int compare_line(const void *a, const void *b)
+/* By falling priority, then by UID. */
+static int compare_nominated(const void *a, const void *b)
 {
     const struct ledger_pod *x = *(struct ledger_pod *const *)a;
     const struct ledger_pod *y = *(struct ledger_pod *const *)b;
@@ -202,20 +205,21 @@ static int compare_line(const void *a, const void *b)
     return span_cmp(x->uid, y->uid);
 }
 
-static size_t line_before(const struct ledger_node *node, int64_t priority,
-                          struct span uid, struct ledger_pod ***line)
+/* The nominated pods that precede the pending pod `uid`; *list is new. */
+static size_t list_nominated(const struct ledger_node *node, int64_t priority,
+                             struct span uid, struct ledger_pod ***list)
 {
     size_t n = 0, cap = 0;
-    *line = NULL;
+    *list = NULL;
     for (struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated) {
         if (pod->priority < priority || span_eq(pod->uid, uid) ||
             pod->request.kind == REQUEST_NONE)
             continue;
-        MEM_GROW(*line, cap, n + 1);
-        (*line)[n++] = pod;
+        MEM_GROW(*list, cap, n + 1);
+        (*list)[n++] = pod;
     }
     if (n)
-        qsort(*line, n, sizeof **line, compare_line);
+        qsort(*list, n, sizeof **list, compare_nominated);
     return n;
 }
 
@@ -229,25 +233,25 @@ static void take(struct card *cards, const struct request *r, const uint32_t *pi
     }
 }
 
-uint64_t placement_line_takes(const struct ledger_node *node, struct card *cards,
-                              int64_t priority, struct span uid)
+uint64_t placement_take_nominated(const struct ledger_node *node, struct card *cards,
+                                  int64_t priority, struct span uid)
 {
-    cleanup_free struct ledger_pod **line = NULL;
-    size_t n = line_before(node, priority, uid, &line);
+    cleanup_free struct ledger_pod **list = NULL;
+    size_t n = list_nominated(node, priority, uid, &list);
     uint32_t picks[REQUEST_MAX_CARDS];
     uint64_t claimed = 0;
     for (size_t i = 0; i < n; i++) {
-        const struct request *r = &line[i]->request;
+        const struct request *r = &list[i]->request;
         if (r->kind == REQUEST_DEVICES)
             claimed += r->cards;
-        else if (mode_allows(node->mode, r) && choose(cards, node->n_cards, r, picks))
+        else if (mode_matches(node->mode, r) && choose(cards, node->n_cards, r, picks))
             take(cards, r, picks);
     }
     return claimed;
 }
 
-enum fit placement_fit_in_line(const struct ledger_node *node, const struct request *r,
-                               int64_t priority, struct span uid)
+enum fit placement_fit_nominated(const struct ledger_node *node, const struct request *r,
+                                 int64_t priority, struct span uid)
 {
     enum fit fit = placement_fit(node, r);
     uint64_t claimed = claimed_on(node, r);
@@ -255,8 +259,16 @@ enum fit placement_fit_in_line(const struct ledger_node *node, const struct requ
         return fit;
     struct card cards[SCV_MAX_CARDS];
     memcpy(cards, node->cards, node->n_cards * sizeof *cards);
-    claimed += placement_line_takes(node, cards, priority, uid);
+    claimed += placement_take_nominated(node, cards, priority, uid);
     return cards_fit(node, cards, claimed, r);
+}
+
+enum fit placement_fit_schedulable(const struct ledger_node *node,
+                                   const struct request *r, int64_t priority,
+                                   struct span uid)
+{
+    enum fit fit = placement_fit_nominated(node, r, priority, uid);
+    return node->cordoned && fit == FIT_YES ? FIT_LATER : fit;
 }
 
 enum fit placement_fit_cards(const struct ledger_node *node, const struct card *cards,

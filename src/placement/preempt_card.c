@@ -4,28 +4,28 @@
 #include <stdlib.h>
 
 /*
- * One card: the fewest pods whose memory there reaches what is missing, and of those sets
- * the one that gives up least. How many are needed is told by the largest; which ones is
- * a search, cut off where it cannot become better. Pods of equal size are tried once, and
- * there are few different sizes, so that it ends soon; a limit sees to it.
+ * For one card: the fewest pods whose memory on the card covers what is missing, and of
+ * those sets the one that frees the least memory overall. The largest pods give the number
+ * of victims. Which victims is a branch-and-bound search. Pods of equal size are tried
+ * once, and there are few different sizes, so the search is short; STEPS_MAX bounds it.
  */
 
 enum { STEPS_MAX = 5000 };
 
-/* A pod that can be taken from the card. */
+/* An eligible pod on the card. */
 struct item {
-    size_t who;
+    size_t index; /* into the state's pods */
     int64_t here_mib, all_mib;
 };
 
 struct search {
     const struct item *items; /* largest first */
-    size_t n, want;           /* so many of them are taken */
+    size_t n, want;           /* number of items, and of victims */
     int64_t missing_mib;
-    int64_t *first_mib; /* of the first i items together */
-    size_t *taken, *best;
-    int64_t best_mib; /* what the best set gives up; -1: there is none yet */
-    int64_t least_mib;
+    int64_t *first_mib;   /* here_mib of the first i items together */
+    size_t *taken, *best; /* the current and the best set */
+    int64_t best_mib;     /* what the best set frees overall; -1: no set yet */
+    int64_t least_mib;    /* the smallest all_mib of an item */
     unsigned steps;
 };
 
@@ -42,20 +42,20 @@ static void search(struct search *s, size_t from, size_t n, int64_t here, int64_
     for (size_t i = from; i + left <= s->n; i++) {
         const struct item *item = &s->items[i];
         if (here + s->first_mib[i + left] - s->first_mib[i] < s->missing_mib)
-            return; /* those behind are smaller still */
+            return; /* the following items are even smaller */
         if (s->best_mib >= 0 && all + (int64_t)left * s->least_mib >= s->best_mib)
             return;
         if (i > from && item->here_mib == item[-1].here_mib &&
             item->all_mib == item[-1].all_mib)
-            continue; /* the one before was tried in its place */
+            continue; /* equal to the item before, which was tried */
         if (++s->steps > STEPS_MAX)
-            return; /* the first set found is the one of the largest */
+            return; /* a set was found: the first one tried has the largest items */
         s->taken[n] = i;
         search(s, i + 1, n + 1, here + item->here_mib, all + item->all_mib);
     }
 }
 
-/* How many of the largest reach what is missing; 0: not even all. */
+/* How many of the largest items cover what is missing; 0: not even all of them. */
 static size_t fewest(const struct search *s)
 {
     for (size_t n = 1; n <= s->n; n++)
@@ -64,9 +64,10 @@ static size_t fewest(const struct search *s)
     return 0;
 }
 
-static bool search_all(struct look *look, struct search *s, struct choice *choice)
+static bool search_all(struct preempt_state *state, struct search *s,
+                       struct preempt_choice *choice)
 {
-    s->first_mib = arena_alloc(look->arena, (s->n + 1) * sizeof *s->first_mib);
+    s->first_mib = arena_alloc(state->arena, (s->n + 1) * sizeof *s->first_mib);
     s->first_mib[0] = 0;
     s->least_mib = s->n ? s->items[0].all_mib : 0;
     for (size_t i = 0; i < s->n; i++) {
@@ -77,12 +78,12 @@ static bool search_all(struct look *look, struct search *s, struct choice *choic
     s->want = fewest(s);
     if (!s->want)
         return false;
-    s->taken = arena_alloc(look->arena, s->want * sizeof *s->taken);
-    s->best = arena_alloc(look->arena, s->want * sizeof *s->best);
+    s->taken = arena_alloc(state->arena, s->want * sizeof *s->taken);
+    s->best = arena_alloc(state->arena, s->want * sizeof *s->best);
     s->best_mib = -1;
     search(s, 0, 0, 0, 0);
     for (size_t i = 0; i < s->want; i++)
-        choice->who[choice->n++] = s->items[s->best[i]].who;
+        choice->indexes[choice->n++] = s->items[s->best[i]].index;
     choice->beyond_mib += s->best_mib;
     return true;
 }
@@ -90,9 +91,9 @@ static bool search_all(struct look *look, struct search *s, struct choice *choic
 static int compare_items(const void *a, const void *b, void *ctx)
 {
     const struct item *x = a, *y = b;
-    const struct look *look = ctx;
-    const struct ledger_pod *p = look->tenants[x->who].pod;
-    const struct ledger_pod *q = look->tenants[y->who].pod;
+    const struct preempt_state *state = ctx;
+    const struct ledger_pod *p = state->pods[x->index].pod;
+    const struct ledger_pod *q = state->pods[y->index].pod;
     if (x->here_mib != y->here_mib)
         return x->here_mib > y->here_mib ? -1 : 1;
     if (x->all_mib != y->all_mib)
@@ -102,63 +103,66 @@ static int compare_items(const void *a, const void *b, void *ctx)
     return span_cmp(p->uid, q->uid);
 }
 
-/* Would the request like the card if nobody were on it? */
-static bool good_when_empty(const struct look *look, uint32_t c)
+/* Would the card fit the request if it were empty? */
+static bool fits_when_empty(const struct preempt_state *state, uint32_t c)
 {
-    struct card card = look->cards[c];
+    struct card card = state->cards[c];
     int64_t left = card.total_mib - card.withheld_mib;
     card.promised_mib = 0;
     card.pods = 0;
     card.whole = false;
     card.free_mib = card.out == CARD_IN && left > 0 ? left : 0;
-    return card_fits(&card, look->ask->request);
+    return placement_card_fits(&card, state->preemptor->request);
 }
 
-/* Sorts the tenants of the card: who has to leave in any case goes into the choice, who
- * may into the items. False: one of the former cannot be taken. */
-static bool sort_tenants(struct look *look, uint32_t c, int64_t limit, struct item *items,
-                         size_t *n, struct choice *choice)
+/* Splits the pods of the card: those that have to be removed in any case go into the
+ * choice, the other eligible ones into the items. False: one of the former is not
+ * eligible. */
+static bool split_pods(struct preempt_state *state, uint32_t c, int64_t limit,
+                       struct item *items, size_t *n, struct preempt_choice *choice)
 {
-    bool all = look->ask->request->kind != REQUEST_MEMORY;
-    for (size_t i = 0; i < look->n; i++) {
-        const struct tenant *t = &look->tenants[i];
-        if (t->gone || t->mib[c] < 0)
+    bool all = state->preemptor->request->kind != REQUEST_MEMORY;
+    for (size_t i = 0; i < state->n; i++) {
+        const struct preempt_pod *p = &state->pods[i];
+        if (p->removed || p->mib[c] < 0)
             continue;
-        bool may = t->may && t->pod->priority <= limit;
-        if (all || t->pod->request.kind == REQUEST_CARDS) {
-            if (!may)
+        bool eligible = p->eligible && p->pod->priority <= limit;
+        if (all || p->pod->request.kind == REQUEST_CARDS) {
+            if (!eligible)
                 return false;
-            choice->who[choice->n++] = i;
-            choice->beyond_mib += t->all_mib - t->mib[c];
-        } else if (may) {
-            items[(*n)++] = (struct item){i, t->mib[c], t->all_mib};
+            choice->indexes[choice->n++] = i;
+            choice->beyond_mib += p->all_mib - p->mib[c];
+        } else if (eligible) {
+            items[(*n)++] = (struct item){i, p->mib[c], p->all_mib};
         }
     }
     return true;
 }
 
-bool card_choose(struct look *look, uint32_t c, int64_t limit, struct choice *choice)
+bool preempt_card_select(struct preempt_state *state, uint32_t c, int64_t limit,
+                         struct preempt_choice *choice)
 {
-    const struct request *r = look->ask->request;
-    const struct card *card = &look->cards[c];
-    struct item *items = arena_alloc(look->arena, look->n * sizeof *items);
+    const struct request *r = state->preemptor->request;
+    const struct card *card = &state->cards[c];
+    struct item *items = arena_alloc(state->arena, state->n * sizeof *items);
     size_t n = 0;
-    *choice = (struct choice){.who = arena_alloc(look->arena, look->n * sizeof(size_t))};
-    if (!good_when_empty(look, c) || !sort_tenants(look, c, limit, items, &n, choice))
+    *choice = (struct preempt_choice){
+        .indexes = arena_alloc(state->arena, state->n * sizeof(size_t))};
+    if (!fits_when_empty(state, c) || !split_pods(state, c, limit, items, &n, choice))
         return false;
     if (r->kind != REQUEST_MEMORY)
-        return look->line_pods[c] == 0;
-    int64_t left =
-        card->total_mib - card->withheld_mib - card->promised_mib - look->line_mib[c];
+        return state->nominated_pods[c] == 0;
+    int64_t left = card->total_mib - card->withheld_mib - card->promised_mib -
+                   state->nominated_mib[c];
     int64_t missing = r->mib_per_card - left;
     for (size_t i = 0; i < choice->n; i++)
-        missing -= look->tenants[choice->who[i]].mib[c];
-    if (missing <= 0) { /* what those gave up beyond it */
+        missing -= state->pods[choice->indexes[i]].mib[c];
+    if (missing <= 0) { /* the choice frees that much more than needed */
         choice->beyond_mib -= choice->n ? missing : 0;
         return true;
     }
-    qsort_r(items, n, sizeof *items, compare_items, look);
+    qsort_r(items, n, sizeof *items, compare_items, state);
     struct search s = {.items = items, .n = n, .missing_mib = missing};
     choice->beyond_mib -= missing;
-    return search_all(look, &s, choice);
+    return search_all(state, &s, choice);
 }

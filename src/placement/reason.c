@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/placement_priv.h"
+#include "placement/reason_priv.h"
 
 #include <assert.h>
 
 #include "domain/keys.h"
 
 /*
- * Reasons are made for every refused node of every filter call, so they are put together
- * from pieces, without printf.
+ * A reason is written for every node that a filter call rejects, so reasons are
+ * concatenated from pieces, without printf.
  */
 
 static void add_mib(struct buf *out, int64_t mib)
@@ -80,31 +80,22 @@ static void add_withheld(struct buf *out, const struct ledger_node *node)
         const struct card *card = &node->cards[i];
         if (card->out != CARD_IN || card->withheld_mib == 0)
             continue;
-        buf_adds(out, any ? ", " : "; in use from outside Kubernetes: ");
+        buf_adds(out, any ? ", " : "; used outside Kubernetes: ");
         add_mib(out, card->withheld_mib);
-        buf_adds(out, " of ");
+        buf_adds(out, " on ");
         add_card_name(out, card->index);
         any = true;
     }
 }
 
-static void add_out(struct buf *out, const struct ledger_node *node)
+static void add_excluded(struct buf *out, const struct ledger_node *node)
 {
     add_cards(out, node, "; unhealthy: ", is_unhealthy);
-    add_cards(out, node, "; taken out by ConfigMap: ", is_listed);
-    add_cards(out, node, "; held through nvidia.com/gpu: ", is_held);
-    add_cards(out, node, "; cards with the same UUID: ", is_duplicate);
-    add_cards(out, node, "; taken whole: ", is_whole);
+    add_cards(out, node, "; excluded by ConfigMap: ", is_listed);
+    add_cards(out, node, "; allocated through nvidia.com/gpu: ", is_held);
+    add_cards(out, node, "; duplicate UUID: ", is_duplicate);
+    add_cards(out, node, "; promised as whole cards: ", is_whole);
     add_withheld(out, node);
-}
-
-/* Foreign text; the reason stands in a JSON string as it is. */
-static void add_plain(struct buf *out, struct span text)
-{
-    for (size_t i = 0; i < text.n; i++) {
-        unsigned char c = (unsigned char)text.p[i];
-        buf_addc(out, c < ' ' || c == '"' || c == '\\' || c == 0x7f ? '?' : (char)c);
-    }
 }
 
 static void add_whole(struct buf *out, const struct request *r)
@@ -141,7 +132,7 @@ static void add_need(struct buf *out, const struct request *r)
         add_whole(out, r);
     if (r->models.n) {
         buf_adds(out, ", model ");
-        add_plain(out, r->models);
+        reason_add_plain(out, r->models);
     }
     if (r->clock_mhz) {
         buf_adds(out, ", memory clock ");
@@ -151,10 +142,10 @@ static void add_need(struct buf *out, const struct request *r)
     }
 }
 
-void reasons_init(struct reasons *r, const struct request *request)
+void reason_prepare(struct prepared_reason *r, const struct request *request)
 {
-    *r = (struct reasons){.request = request};
-    /* In place, because a filter call allocates nothing: the longest text fits. */
+    *r = (struct prepared_reason){.request = request};
+    /* A filter call allocates nothing: the longest text fits into r->need. */
     struct buf need = {.p = r->need, .cap = sizeof r->need};
     add_need(&need, request);
     assert(need.p == r->need);
@@ -164,7 +155,7 @@ void reasons_init(struct reasons *r, const struct request *request)
 static uint32_t count_on(const struct ledger_node *node, const struct request *r,
                          bool (*test)(const struct card *, const struct request *))
 {
-    return count_cards(node->cards, node->n_cards, r, test);
+    return placement_count_cards(node->cards, node->n_cards, r, test);
 }
 
 static int64_t clock_of(const struct card *card)
@@ -172,8 +163,9 @@ static int64_t clock_of(const struct card *card)
     return card->scv ? card->scv->spec.clock_mhz : 0;
 }
 
-/* Does the request tell the two cards apart? */
-static bool is_alike(const struct card *a, const struct card *b, const struct request *r)
+/* Are the two cards of the same kind as far as the request is concerned? */
+static bool is_same_kind(const struct card *a, const struct card *b,
+                         const struct request *r)
 {
     return span_eq(a->model, b->model) && (!r->clock_mhz || clock_of(a) == clock_of(b));
 }
@@ -181,9 +173,9 @@ static bool is_alike(const struct card *a, const struct card *b, const struct re
 static void add_kind(struct buf *out, const struct card *card, const struct request *r)
 {
     if (card->model.n)
-        add_plain(out, card->model);
+        reason_add_plain(out, card->model);
     else
-        buf_adds(out, "no model");
+        buf_adds(out, "unknown model");
     if (!r->clock_mhz)
         return;
     buf_adds(out, " (");
@@ -191,7 +183,7 @@ static void add_kind(struct buf *out, const struct card *card, const struct requ
     buf_adds(out, " MHz)");
 }
 
-/* "2 x Tesla V100, 1 x Tesla T4": what there is, instead of what was asked for. */
+/* "2 x Tesla V100, 1 x Tesla T4": the cards of the node. */
 static void add_kinds(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
@@ -200,8 +192,8 @@ static void add_kinds(struct buf *out, const struct ledger_node *node,
     for (uint32_t i = 0; i < node->n_cards; i++) {
         uint32_t before = 0, n = 0;
         for (uint32_t k = 0; k < node->n_cards; k++) {
-            n += is_alike(&cards[k], &cards[i], r);
-            before += k < i && is_alike(&cards[k], &cards[i], r);
+            n += is_same_kind(&cards[k], &cards[i], r);
+            before += k < i && is_same_kind(&cards[k], &cards[i], r);
         }
         if (before)
             continue;
@@ -212,14 +204,15 @@ static void add_kinds(struct buf *out, const struct ledger_node *node,
     }
 }
 
-/* The size of the largest card that would do. */
-static int64_t largest_of(const struct ledger_node *node, const struct request *r)
+/* The size of the largest card that suits the request. */
+static int64_t largest_suitable(const struct ledger_node *node, const struct request *r)
 {
     int64_t largest = 0;
-    if (!request_is_choosy(r)) /* without a look at the cards */
+    if (!request_is_choosy(r)) /* without reading the cards */
         return node->largest_mib;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        if (card_suits(&node->cards[i], r) && node->cards[i].total_mib > largest)
+        if (placement_card_suits(&node->cards[i], r) &&
+            node->cards[i].total_mib > largest)
             largest = node->cards[i].total_mib;
     return largest;
 }
@@ -233,35 +226,35 @@ static void add_never(struct buf *out, const struct ledger_node *node,
         buf_adds(out, node->n_cards == 1 ? " card" : " cards");
         return;
     }
-    if (request_is_choosy(r) && count_on(node, r, card_suits) < r->cards) {
+    if (request_is_choosy(r) && count_on(node, r, placement_card_suits) < r->cards) {
         add_kinds(out, node, r);
         return;
     }
-    /* Each in a call of its own: a choice between two texts is copied slowly. */
+    /* One call per literal: the compiler copies a literal of known length faster. */
     if (request_is_choosy(r))
-        buf_adds(out, "; the largest of those has ");
+        buf_adds(out, "; the largest such card has ");
     else if (r->cards == 1)
         buf_adds(out, "; the largest card has ");
     else
-        buf_adds(out, "; too few cards are as large as that, the largest has ");
-    add_mib(out, largest_of(node, r));
+        buf_adds(out, "; too few cards of that size; the largest has ");
+    add_mib(out, largest_suitable(node, r));
 }
 
-/* The healthy card with most free memory of those that would do. */
+/* The healthy card with most free memory among those that suit the request. */
 struct best {
-    int32_t index; /* -1: none is in */
+    int32_t index; /* -1: none is healthy */
     int64_t free_mib, total_mib;
 };
 
 static struct best best_of(const struct ledger_node *node, const struct request *r)
 {
     struct best best = {node->best_index, node->best_free_mib, node->best_total_mib};
-    if (!request_is_choosy(r)) /* without a look at the cards */
+    if (!request_is_choosy(r)) /* without reading the cards */
         return best;
     best.index = -1;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
-        if (card->out == CARD_IN && card_suits(card, r) &&
+        if (card->out == CARD_IN && placement_card_suits(card, r) &&
             (best.index < 0 || card->free_mib > best.free_mib))
             best = (struct best){card->index, card->free_mib, card->total_mib};
     }
@@ -271,18 +264,15 @@ static struct best best_of(const struct ledger_node *node, const struct request 
 static void add_free(struct buf *out, const struct ledger_node *node,
                      const struct request *r)
 {
-    if (r->kind == REQUEST_CARDS)
-        buf_adds(out, "; wholly free: ");
-    else
-        buf_adds(out, "; free: ");
-    buf_add_i64(out, count_on(node, r, card_fits));
+    buf_adds(out, "; free cards: ");
+    buf_add_i64(out, count_on(node, r, placement_card_fits));
     buf_adds(out, " of ");
-    buf_add_i64(out, count_on(node, r, card_could_fit));
+    buf_add_i64(out, count_on(node, r, placement_card_could_fit));
     if (r->kind != REQUEST_DEVICES)
         return;
     add_cards(out, node, "; promised to pods: ", is_promised);
     if (node->claimed) {
-        buf_adds(out, "; asked for by pods whose cards are not known yet: ");
+        buf_adds(out, "; requested by pods whose cards are not known yet: ");
         buf_add_i64(out, node->claimed);
     }
 }
@@ -292,15 +282,15 @@ static void add_later(struct buf *out, const struct ledger_node *node,
 {
     struct best best = best_of(node, r);
     if (best.index < 0) {
-        buf_adds(out, any_card(node, is_held) ? "; no card is left"
-                      : request_is_choosy(r)  ? "; none of those is healthy"
+        buf_adds(out, any_card(node, is_held) ? "; no card is available"
+                      : request_is_choosy(r)  ? "; no such card is healthy"
                                               : "; no card is healthy");
     } else if (r->kind != REQUEST_MEMORY) {
         add_free(out, node, r);
     } else {
         if (r->cards > 1) {
-            buf_adds(out, "; cards with that much free: ");
-            buf_add_i64(out, count_on(node, r, card_fits));
+            buf_adds(out, "; cards with enough free memory: ");
+            buf_add_i64(out, count_on(node, r, placement_card_fits));
         }
         buf_adds(out, "; most free: ");
         buf_add_i64(out, best.free_mib);
@@ -310,84 +300,18 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         add_card_name(out, best.index);
     }
     if (!node->all_in)
-        add_out(out, node);
+        add_excluded(out, node);
 }
 
-void placement_foreign_lease(struct buf *out, const struct ledger_node *node)
+void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared,
+                         const struct ledger_node *node, enum fit alone)
 {
-    const struct ledger_foreign *foreign = ledger_node_news(node).foreign;
-    if (!foreign)
-        return;
-    buf_adds(out, "; its Lease " KEY_LEASE_NAMESPACE "/");
-    buf_add_span(out, node->name);
-    buf_adds(out, " is not scv-agent's (holder: ");
-    add_plain(out, foreign->holder.n ? foreign->holder : SPAN("none"));
-    buf_adds(out, "; last renewed: ");
-    add_plain(out, foreign->renewed.n ? foreign->renewed : SPAN("never"));
-    buf_adds(out, "): delete it if another system has left it behind");
-}
-
-/* Why the node gives nothing out at all. False when it does. */
-static bool add_state(struct buf *out, const struct ledger_node *node)
-{
-    switch (node->state) {
-    case NODE_UNKNOWN:
-        buf_adds(out, "the GPUs of this node are not known yet");
-        return true;
-    case NODE_SCV_MISSING:
-        buf_adds(out, "its Scv object is missing, so nothing is known of its cards");
-        placement_foreign_lease(out, node);
-        return true;
-    case NODE_SCV_DAMAGED:
-        buf_adds(out, "its Scv object is damaged; the extender's log says where");
-        return true;
-    case NODE_SCV_EMPTY:
-        buf_adds(out, "its Scv object lists no card");
-        return true;
-    case NODE_SILENT:
-        buf_adds(out, PLACEMENT_SILENT);
-        buf_add_i64(out, node->silent_s);
-        buf_adds(out, " s");
-        placement_foreign_lease(out, node);
-        return true;
-    case NODE_NO_GPU:
-        buf_adds(out, "the node has no GPU memory (no Scv object, no capacity)");
-        return true;
-    case NODE_NO_COUNT:
-        buf_adds(out, "the node's capacity has aliyun.com/gpu-mem but no "
-                      "aliyun.com/gpu-count");
-        return true;
-    case NODE_ALLOCATABLE_LOW:
-        buf_adds(out, "allocatable GPU memory is below capacity, and no ConfigMap "
-                      "unhealthy-gpu-");
-        buf_add_span(out, node->name);
-        buf_adds(out, " says which card is out");
-        return true;
-    case NODE_LIST_DAMAGED:
-        buf_adds(out, "its ConfigMap unhealthy-gpu-");
-        buf_add_span(out, node->name);
-        buf_adds(out, " is not a comma list of card indexes");
-        return true;
-    case NODE_MISSING:
-        buf_adds(out,
-                 "the API server has no Node object of this name; only its Scv object "
-                 "is left");
-        return true;
-    case NODE_USABLE:
-        break;
-    }
-    return false;
-}
-
-void reasons_add(struct buf *out, const struct reasons *reasons,
-                 const struct ledger_node *node, enum fit alone)
-{
-    const struct request *r = reasons->request;
+    const struct request *r = prepared->request;
     const char *why = NULL;
-    /* In this order: where the node's cards come from is not in its first lines. */
+    /* In this order, because node->source is not in the node's first cache lines. */
     bool unknown = (request_is_choosy(r) || r->kind == REQUEST_DEVICES) &&
                    node->source != SOURCE_SCV;
-    if (!(unknown && r->kind == REQUEST_DEVICES) && add_state(out, node))
+    if (!(unknown && r->kind == REQUEST_DEVICES) && reason_add_state(out, node))
         return;
     if (node->mode == NODE_MODE_WRONG)
         why = "node label gpushare/mode is neither memory nor card";
@@ -399,24 +323,24 @@ void reasons_add(struct buf *out, const struct reasons *reasons,
         buf_adds(out, why);
         return;
     }
-    buf_add(out, reasons->need, reasons->need_n);
+    buf_add(out, prepared->need, prepared->need_n);
     if (unknown) {
-        buf_adds(out, "; models and clocks of its cards are not known: it has no Scv "
+        buf_adds(out, "; card models and clocks are unknown: the node has no Scv "
                       "object");
         return;
     }
     if (alone == FIT_YES)
-        buf_adds(out, "; free, but kept for pods nominated to this node");
+        buf_adds(out, "; free, but reserved for pods nominated to this node");
     else if (alone == FIT_NEVER)
         add_never(out, node, r);
     else
         add_later(out, node, r);
 }
 
-void placement_reason(struct buf *out, const struct ledger_node *node,
-                      const struct request *request, enum fit alone)
+void reason_add(struct buf *out, const struct ledger_node *node,
+                const struct request *request, enum fit alone)
 {
-    struct reasons reasons;
-    reasons_init(&reasons, request);
-    reasons_add(out, &reasons, node, alone);
+    struct prepared_reason prepared;
+    reason_prepare(&prepared, request);
+    reason_add_prepared(out, &prepared, node, alone);
 }

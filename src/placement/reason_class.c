@@ -6,18 +6,18 @@ const char *reason_class_name(enum reason_class reason)
     static const char *const names[REASON_CLASSES] = {
         [REASON_MEMORY] = "memory",
         [REASON_NOMINATED] = "nominated",
-        [REASON_HEALTH] = "unhealthy",
+        [REASON_UNHEALTHY] = "unhealthy",
         [REASON_SIZE] = "size",
         [REASON_MODEL] = "model",
         [REASON_MODE] = "mode",
         [REASON_NODE] = "node",
         [REASON_PROMISED] = "promised",
-        [REASON_REQUEST] = "invalid-request",
+        [REASON_INVALID_REQUEST] = "invalid-request",
     };
     return names[reason];
 }
 
-/* By what the first cache lines of a node say; filter asks for every node it refuses. */
+/* Called for every node that filter rejects: reads only the node's first cache lines. */
 enum reason_class reason_class_of(const struct ledger_node *node, const struct request *r,
                                   enum fit alone)
 {
@@ -32,5 +32,5 @@ enum reason_class reason_class_of(const struct ledger_node *node, const struct r
         return request_is_choosy(r) ? REASON_MODEL : REASON_SIZE;
     if (request_is_choosy(r) && node->source != SOURCE_SCV)
         return REASON_MODEL;
-    return node->best_index < 0 ? REASON_HEALTH : REASON_MEMORY;
+    return node->best_index < 0 ? REASON_UNHEALTHY : REASON_MEMORY;
 }

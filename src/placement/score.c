@@ -17,7 +17,7 @@ bool score_picks(const struct ledger_node *node, const struct request *r,
     if (placement_fit(node, r) != FIT_YES)
         return false;
     for (uint32_t i = 0; i < node->n_cards && n < r->cards; i++)
-        if (card_fits(&node->cards[i], r))
+        if (placement_card_fits(&node->cards[i], r))
             picks[n++] = i;
     return n == r->cards;
 }
@@ -36,24 +36,25 @@ static int64_t spread(const struct score_call *call, int64_t *values)
 
 static const struct policy {
     const char *name;
-    /* Returns what the best has to be ahead by at least to have all points ahead. */
-    int64_t (*judge)(const struct score_call *call, int64_t *values);
-    bool are_points; /* the values are */
-    bool may_spread; /* over nodes, if the pod asks for it */
+    /* Fills the values. Returns the smallest range of values that is stretched over all
+     * points. */
+    int64_t (*score)(const struct score_call *call, int64_t *values);
+    bool are_points; /* the values are points already */
+    bool may_spread; /* a pod that says spread is spread over nodes */
 } policies[] = {
     [SCORE_BINPACK] = {"binpack", binpack, true, true},
     [SCORE_SPREAD] = {"spread", spread, true, false},
     [SCORE_SCV] = {"scv", score_scv, false, false},
     [SCORE_FGD] = {"fgd", score_fgd, false, true},
 };
-_Static_assert(ARRAY_LEN(policies) == SCORE_POLICIES, "one for each name");
+_Static_assert(ARRAY_LEN(policies) == SCORE_POLICIES, "one policy per enum value");
 
 const char *score_policy_name(enum score_policy policy)
 {
     return policies[policy].name;
 }
 
-int score_policy_read(struct span text, enum score_policy *policy, struct err *err)
+int score_policy_parse(struct span text, enum score_policy *policy, struct err *err)
 {
     for (int i = 0; i < SCORE_POLICIES; i++) {
         if (!span_eq(text, span_of(policies[i].name)))
@@ -65,21 +66,21 @@ int score_policy_read(struct span text, enum score_policy *policy, struct err *e
                    SPAN_ARG(text));
 }
 
-void score_room_fini(struct score_room *room)
+void score_scratch_fini(struct score_scratch *scratch)
 {
-    free(room->values);
-    frag_fini(&room->frag);
-    *room = (struct score_room){0};
+    free(scratch->values);
+    frag_fini(&scratch->frag);
+    *scratch = (struct score_scratch){0};
 }
 
-/* The best of those that fit has SCORE_MAX, and nobody but the best: who is below is
- * rounded down. The worst has 0, unless it is closer to the best than `least`. If all are
- * equal, all are the best. */
+/* Only the best nodes get SCORE_MAX: points of all others are rounded down. The worst
+ * node gets 0, unless it is closer to the best than `least`. If all values are equal, all
+ * nodes are the best. */
 static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
 {
     int64_t low = INT64_MAX, high = INT64_MIN;
     for (size_t i = 0; i < n; i++) {
-        if (values[i] == SCORE_UNFIT)
+        if (values[i] == SCORE_NO_FIT)
             continue;
         low = values[i] < low ? values[i] : low;
         high = values[i] > high ? values[i] : high;
@@ -88,7 +89,7 @@ static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
     range = range > least ? range : least;
     for (size_t i = 0; i < n; i++) {
         wide behind = (wide)high - values[i];
-        if (values[i] == SCORE_UNFIT)
+        if (values[i] == SCORE_NO_FIT)
             points[i] = 0;
         else
             points[i] = SCORE_MAX -
@@ -98,15 +99,15 @@ static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
 
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
                  const struct mix *mix, const struct score_node *nodes, size_t n,
-                 struct score_room *room, int *points)
+                 struct score_scratch *scratch, int *points)
 {
-    const struct score_call call = {pod, mix, nodes, n, &room->frag};
+    const struct score_call call = {pod, mix, nodes, n, &scratch->frag};
     if (policies[policy].may_spread && pod->request->placement == PLACE_SPREAD)
         policy = SCORE_SPREAD;
-    MEM_GROW(room->values, room->cap, n);
-    int64_t least = policies[policy].judge(&call, room->values);
+    MEM_GROW(scratch->values, scratch->cap, n);
+    int64_t least = policies[policy].score(&call, scratch->values);
     if (!policies[policy].are_points)
-        stretch(room->values, n, least, points);
+        stretch(scratch->values, n, least, points);
     for (size_t i = 0; i < n && policies[policy].are_points; i++)
-        points[i] = room->values[i] == SCORE_UNFIT ? 0 : (int)room->values[i];
+        points[i] = scratch->values[i] == SCORE_NO_FIT ? 0 : (int)scratch->values[i];
 }

@@ -2,37 +2,37 @@
 #include "placement/score_priv.h"
 
 /*
- * The fragmentation gradient: how much less memory the mix could use on the node if the
- * pod went there. By itself it says nothing about nodes that look alike, and does not
- * prefer one that is in use already; therefore two more terms, both small beside a card:
+ * The fragmentation gradient: how much less of the node's memory the mix could use if the
+ * pod were placed there. Alone it does not distinguish similar nodes and does not prefer
+ * a node in use. So two more terms are added, both small compared to a card:
  *
- *   fullness  what of the node is in use afterwards
- *   balance   how far what is left of its CPU and what is left of its memory are apart,
- *             squared: who has run out of one strands the other (where CPU is known)
+ *   fullness  the share of the node that is in use after the placement
+ *   balance   the difference between the free shares of CPU and memory, squared: a node
+ *             without free CPU strands its memory, and vice versa (only if CPU is known)
  *
- * What they weigh was measured (docs/placement.md).
+ * Their weights were measured (docs/placement.md).
  */
 
 enum {
-    FULLNESS = 20, /* a full node is worth a 20th of a card more than an empty one */
-    BALANCE = 8,   /* only memory left, or only CPU, is worth an 8th of a card less */
+    FULLNESS = 20, /* a full node gains 1/20 of a card over an empty one */
+    BALANCE = 8,   /* a node with only memory or only CPU left loses 1/8 of a card */
 };
 
-/* A part of a whole, << FRAG_SHIFT. */
+/* part / whole, << FRAG_SHIFT. */
 static int64_t share(int64_t part, int64_t whole)
 {
     return whole > 0 ? (part << FRAG_SHIFT) / whole : 0;
 }
 
-/* How large a card is, among the nodes to choose from. */
-static int64_t usual_card(const struct score_call *call)
+/* The mean over the candidate nodes of the size of the largest card. */
+static int64_t mean_card(const struct score_call *call)
 {
     int64_t sum = 0, n = 0;
     for (size_t i = 0; i < call->n; i++) {
         const struct ledger_node *node = call->nodes[i].node;
         if (!node || node->largest_mib <= 0)
             continue;
-        sum += frag_tame(node->largest_mib);
+        sum += frag_clamp(node->largest_mib);
         n++;
     }
     return n ? sum / n : 0;
@@ -42,7 +42,7 @@ static int64_t size_of(const struct ledger_node *node)
 {
     int64_t size = 0;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        size += node->cards[i].out == CARD_IN ? frag_tame(node->cards[i].total_mib) : 0;
+        size += node->cards[i].out == CARD_IN ? frag_clamp(node->cards[i].total_mib) : 0;
     return size;
 }
 
@@ -56,7 +56,7 @@ static int64_t shape_of(const struct score_node *at, const struct frag_node *the
     int64_t memory = share(free, size);
     if (!at->cpu_milli)
         return -(card * memory / FULLNESS);
-    int64_t cpu = share(then->cpu_free, frag_tame(at->cpu_milli));
+    int64_t cpu = share(then->cpu_free, frag_clamp(at->cpu_milli));
     int64_t apart = size > 0 ? cpu - memory : 0;
     return -(card * (cpu + memory) / 2 / FULLNESS) -
            card * (apart * apart >> FRAG_SHIFT) / BALANCE;
@@ -71,21 +71,21 @@ static int64_t value_of(const struct score_call *call, const struct score_node *
     int64_t mib = r->kind == REQUEST_MEMORY ? r->mib_per_card : INT64_MAX;
     uint32_t n = r->kind == REQUEST_NONE ? 0 : r->cards;
     if (!at->node || (n ? !score_picks(at->node, r, picks) : !at->cpu_milli))
-        return SCORE_UNFIT;
-    frag_look(at->node, at->cpu_free, &node);
+        return SCORE_NO_FIT;
+    frag_read_node(at->node, at->cpu_free, &node);
     int64_t drop =
-        frag_take(call->frag, &node, picks, n, mib, frag_tame(call->pod->cpu_milli));
+        frag_take(call->frag, &node, picks, n, mib, frag_clamp(call->pod->cpu_milli));
     return drop + shape_of(at, &node, size_of(at->node), card);
 }
 
-/* Nodes that are closer to each other than a full one is to an empty one are not pulled
- * apart: kube-scheduler's plugins are to have their say about those. */
+/* Differences smaller than that between a full and an empty node are not stretched over
+ * all points: there, kube-scheduler's own plugins decide. */
 int64_t score_fgd(const struct score_call *call, int64_t *values)
 {
-    int64_t card = usual_card(call);
+    int64_t card = mean_card(call);
     frag_prepare(call->frag, call->mix);
     for (size_t i = 0; i < call->n; i++) {
-        score_ahead(call, i);
+        score_prefetch(call, i);
         values[i] = value_of(call, &call->nodes[i], card);
     }
     return (card << FRAG_SHIFT) / FULLNESS;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "placement/score_priv.h"
 
-/* What the cards that the pod would take have left, of their size; of whole cards, how
- * many of the node's. */
+/* Free memory after the placement on the cards that the pod gets, relative to their size.
+ * For whole cards: the node's free cards, relative to all its cards. */
 static int64_t points_of(const struct ledger_node *node, const struct request *r,
                          bool emptiest)
 {
     uint32_t picks[REQUEST_MAX_CARDS];
     int64_t left = 0, total = 0;
     if (!score_picks(node, r, picks))
-        return SCORE_UNFIT;
+        return SCORE_NO_FIT;
     if (r->kind != REQUEST_MEMORY) {
         left = node->free_cards > r->cards ? node->free_cards - r->cards : 0;
         total = node->n_cards;
@@ -28,7 +28,7 @@ void score_pack(const struct score_call *call, bool emptiest, int64_t *values)
     const struct request *r = call->pod->request;
     for (size_t i = 0; i < call->n; i++) {
         const struct ledger_node *node = call->nodes[i].node;
-        score_ahead(call, i);
-        values[i] = node ? points_of(node, r, emptiest) : SCORE_UNFIT;
+        score_prefetch(call, i);
+        values[i] = node ? points_of(node, r, emptiest) : SCORE_NO_FIT;
     }
 }

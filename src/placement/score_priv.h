@@ -4,29 +4,29 @@
 #include "placement/score.h"
 
 /*
- * What the policies have in common. A policy says what a node is worth, as a number of
- * its own that is larger for a better node; score.c makes points of that.
+ * Shared by the policies. A policy gives each node a value on a scale of its own, larger
+ * for a better node; score.c turns values into points.
  */
 
-/* The node cannot take the pod, or is not known. */
-#define SCORE_UNFIT INT64_MIN
+/* The value of a node that is unknown or cannot take the pod. */
+#define SCORE_NO_FIT INT64_MIN
 
 struct score_call {
     const struct score_pod *pod;
     const struct mix *mix;
     const struct score_node *nodes;
     size_t n;
-    struct frag *frag; /* to work with */
+    struct frag *frag; /* scratch */
 };
 
-/* The cards that the pod would get; for nvidia.com/gpu, where the kubelet chooses, the
- * first that will do. False: it does not fit, or asks for nothing. */
+/* The cards that the pod would get. For nvidia.com/gpu, where the kubelet chooses: the
+ * first ones that fit. False: the pod does not fit, or requests no GPU. */
 bool score_picks(const struct ledger_node *node, const struct request *r,
                  uint32_t picks[REQUEST_MAX_CARDS]);
 
-/* Most of a look at thousands of nodes is waiting for their cards: those of a node
- * further on are asked for while one is looked at. */
-static inline void score_ahead(const struct score_call *call, size_t i)
+/* Prefetches the cards of a node further on: with thousands of nodes, most of the time is
+ * spent waiting for memory. */
+static inline void score_prefetch(const struct score_call *call, size_t i)
 {
     enum { AHEAD = 3 };
     const struct ledger_node *node =
@@ -38,7 +38,8 @@ static inline void score_ahead(const struct score_call *call, size_t i)
         __builtin_prefetch(cards + at);
 }
 
-/* Each fills values[0..n). Returned is the least range that is worth all points. */
+/* Each fills values[0..n). score_scv and score_fgd return the smallest range of values
+ * that is stretched over all points. */
 void score_pack(const struct score_call *call, bool emptiest, int64_t *values);
 int64_t score_scv(const struct score_call *call, int64_t *values);
 int64_t score_fgd(const struct score_call *call, int64_t *values);

@@ -6,15 +6,15 @@
  * Yoda-Scheduler's score of a node, with its weights:
  *
  *   bandwidth 1, memory clock 1, core clock 1, power limit 1, size 1, measured free 2
- *                       of the cards that the pod would get, on average
+ *                       average over the cards that the pod would get
  *   measured free 2, not promised 3
- *                       of all healthy cards of the node together
+ *                       sum over all healthy cards of the node
  *
- * Each term is a share, from 0 to ONE: of the most that any card has of it that could be
- * given to the pod, on any of the nodes to choose from; the last two of the node's own
- * size. (Yoda divides the clock by the largest bandwidth, adds up all cards that would do
- * instead of those that are asked for, and counts sick ones.) What is not known counts as
- * nothing, for all nodes alike.
+ * Each term is a share from 0 to ONE. The first six are relative to the maximum over the
+ * cards of all candidate nodes that fit the pod, the last two to the node's own size.
+ * (Yoda divides the clock by the largest bandwidth, sums over all cards that fit instead
+ * of the requested ones, and counts unhealthy cards.) An unknown value counts as 0 on
+ * every node.
  */
 
 enum { ONE = 1 << 20 };
@@ -48,12 +48,13 @@ static int64_t share(int64_t part, int64_t whole)
     return whole > 0 ? (int64_t)((wide)part * ONE / whole) : 0;
 }
 
-static void raise(int64_t most[TERMS], const struct ledger_node *node,
-                  const struct request *r)
+/* Raises the maximum of each term to that of the node's cards. */
+static void raise_maximum(int64_t most[TERMS], const struct ledger_node *node,
+                          const struct request *r)
 {
     int64_t terms[TERMS];
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        if (!card_fits(&node->cards[i], r))
+        if (!placement_card_fits(&node->cards[i], r))
             continue;
         terms_of(&node->cards[i], terms);
         for (int t = 0; t < TERMS; t++)
@@ -61,9 +62,9 @@ static void raise(int64_t most[TERMS], const struct ledger_node *node,
     }
 }
 
-/* What the cards are worth that the pod would get, on average. */
-static int64_t cards_worth(const struct ledger_node *node, const uint32_t *picks,
-                           uint32_t n, const int64_t most[TERMS])
+/* The value of the cards that the pod would get, on average. */
+static int64_t value_of_cards(const struct ledger_node *node, const uint32_t *picks,
+                              uint32_t n, const int64_t most[TERMS])
 {
     int64_t sum = 0, terms[TERMS];
     for (uint32_t k = 0; k < n; k++) {
@@ -74,7 +75,7 @@ static int64_t cards_worth(const struct ledger_node *node, const uint32_t *picks
     return sum / n;
 }
 
-static int64_t node_worth(const struct ledger_node *node)
+static int64_t value_of_node(const struct ledger_node *node)
 {
     int64_t size = 0, free = 0, left = 0;
     for (uint32_t i = 0; i < node->n_cards; i++) {
@@ -95,15 +96,15 @@ int64_t score_scv(const struct score_call *call, int64_t *values)
     int64_t most[TERMS] = {0};
     uint32_t picks[REQUEST_MAX_CARDS];
     for (size_t i = 0; i < call->n && r->kind != REQUEST_NONE; i++) {
-        score_ahead(call, i);
+        score_prefetch(call, i);
         if (call->nodes[i].node)
-            raise(most, call->nodes[i].node, r);
+            raise_maximum(most, call->nodes[i].node, r);
     }
     for (size_t i = 0; i < call->n; i++) {
         const struct ledger_node *node = call->nodes[i].node;
-        values[i] = SCORE_UNFIT;
+        values[i] = SCORE_NO_FIT;
         if (node && score_picks(node, r, picks))
-            values[i] = cards_worth(node, picks, r->cards, most) + node_worth(node);
+            values[i] = value_of_cards(node, picks, r->cards, most) + value_of_node(node);
     }
-    return 0; /* stretched as Yoda does it */
+    return 0; /* always stretched, as in Yoda */
 }

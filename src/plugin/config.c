@@ -19,7 +19,7 @@ static const struct opt table[] = {
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(node_name),
-     .help = "Name of the Node that this plugin runs on."},
+     .help = "Name of the Node that this plugin runs on; required."},
     {.name = "memory-unit",
      .arg = "GiB|MiB|<n>MiB",
      .init = "GiB",
@@ -127,8 +127,8 @@ static const struct opt table[] = {
      .init = "none",
      .type = OPT_CHOICE,
      .offset = AT(isolation),
-     .help = "mps: set the limits of NVIDIA's Multi-Process Service; needs its daemon on "
-             "the node."},
+     .help = "Memory limit in containers; mps: NVIDIA's Multi-Process Service, whose "
+             "daemon must run."},
     {.name = "mps-dir",
      .arg = "DIR",
      .init = "/run/nvidia-mps",

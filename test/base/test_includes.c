@@ -20,10 +20,11 @@ static const struct layer {
     const char *folder;
     int layer;
 } layers[] = {
-    {"base", 1},           {"wire", 2},        {"domain", 2},       {"gpu", 2},
-    {"kube", 3},           {"placement", 3},   {"core", 4},         {"apisync", 5}, {"node", 5},
-    {"extender", PROGRAM}, {"agent", PROGRAM}, {"plugin", PROGRAM}, {"cli", PROGRAM},
-    {"setup", PROGRAM},    {"cmd", CMD},       {"kube-sim", TOOL},  {"replay", TOOL}};
+    {"base", 1},      {"wire", 2},           {"domain", 2},      {"gpu", 2},
+    {"kube", 3},      {"placement", 3},      {"core", 4},        {"apisync", 5},
+    {"node", 5},      {"extender", PROGRAM}, {"agent", PROGRAM}, {"plugin", PROGRAM},
+    {"cli", PROGRAM}, {"setup", PROGRAM},    {"cmd", CMD},       {"kube-sim", TOOL},
+    {"replay", TOOL}};
 
 static int layer_of(struct span module)
 {

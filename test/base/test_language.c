@@ -195,7 +195,8 @@ START_TEST(no_file_has_a_denied_word_or_a_log_line_without_subject)
     for (size_t i = 0; i < ARRAY_LEN(roots); i++)
         check_tree(roots[i]);
     ck_assert_uint_gt(n_files, 300);
-    if(getenv("LANG_ALL")) fputs(faults.p, stdout);
+    if (getenv("LANG_ALL"))
+        fputs(faults.p, stdout);
     ck_assert_msg(n_faults == 0, "%zu faults of language:\n%.3000s", n_faults, faults.p);
     free_denied();
 }

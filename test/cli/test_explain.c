@@ -193,9 +193,9 @@ START_TEST(nodes_that_could_be_back_in_service)
     items.configmaps = "{\"metadata\":{\"name\":\"unhealthy-gpu-n1\",\"namespace\":"
                        "\"kube-system\"},\"data\":{\"gpus\":\"zero\"}}";
     cleanup_free char *damaged = explained(&items, "w", NULL);
-    ck_assert_contains(damaged,
-                       "  - the pod fits on node n1 once this is resolved: its ConfigMap "
-                       "unhealthy-gpu-n1 is not a comma list of card indexes\n");
+    ck_assert_contains(
+        damaged, "  - the pod fits on node n1 once this is resolved: ConfigMap "
+                 "unhealthy-gpu-n1 is not a comma-separated list of card indexes\n");
 }
 END_TEST
 
@@ -213,7 +213,7 @@ START_TEST(memory_reserved_for_a_nominated_pod)
                 "\"status\":{\"phase\":\"Pending\",\"nominatedNodeName\":\"n2\"}}",
     };
     cleanup_free char *text = explained(&items, "w", NULL);
-    ck_assert_contains(text, "free, but kept for pods nominated to this node");
+    ck_assert_contains(text, "free, but reserved for pods nominated to this node");
     ck_assert_contains(
         text, "  - node n2 has enough free memory, but reserves it for pod ns/v, "
               "nominated to this node\n");
@@ -224,7 +224,7 @@ END_TEST
 
 #define CORDONED(name)                                                                   \
     "{\"metadata\":{\"name\":\"" name "\"},\"spec\":{\"unschedulable\":true}}"
-#define OFFERED "cordoned: kube-scheduler offers it only to pods that tolerate that"
+#define OFFERED "cordoned: kube-scheduler offers it only to pods that tolerate the taint"
 
 START_TEST(a_pod_that_fits_only_on_cordoned_nodes)
 {

@@ -70,18 +70,18 @@ START_TEST(an_old_heartbeat_makes_the_node_unusable)
     ck_assert_uint_ne(cluster_state_generation(cs), before);
     cleanup_free char *table = table_of(cs);
     ck_assert_contains(table, "0/15                 0     0     0\n");
-    ck_assert_contains(table, "! n1: " PLACEMENT_SILENT "172800 s\n");
+    ck_assert_contains(table, "! n1: " REASON_NO_HEARTBEAT "172800 s\n");
     ck_assert_contains(
         table, "! n1: Lease last renewed at 2025-12-30T00:00:00.000000Z, 172800 s "
                "ago by the API server's clock\n");
     ck_assert_contains(table, " 0 free");
     ck_assert_done(explain_pod(&why, cs, SPAN("ns"), SPAN("w"), NULL, false, &err), err);
-    ck_assert_contains(why.p, PLACEMENT_SILENT "172800 s\n");
+    ck_assert_contains(why.p, "no heartbeat from scv-agent on this node for 172800 s\n");
     ck_assert_ptr_null(strstr(why.p, "The request fits"));
-    ck_assert_contains(
-        why.p, "  - the pod fits on node n1 once this is resolved: " PLACEMENT_SILENT);
+    ck_assert_contains(why.p, "  - the pod fits on node n1 once this is resolved: no "
+                              "heartbeat from scv-agent on this node for ");
     ck_assert_uint_eq(check_cluster(&found, cs, (struct span){0}), 1);
-    ck_assert_contains(found.p, "node n1: " PLACEMENT_SILENT);
+    ck_assert_contains(found.p, "node n1: no heartbeat from scv-agent on this node for ");
     json_t *j = show_json(cs, &(struct show){.now_s = NOW}),
            *node = json_array_get(json_object_get(j, "nodes"), 0);
     ck_assert_str_eq(json_string_value(json_object_get(node, "heartbeat")),
@@ -135,8 +135,8 @@ START_TEST(a_lease_of_another_system)
                                         "\"holderIdentity\":\"n1\"" TWO_DAYS_AGO "}}");
     cluster_state_check_heartbeats(cs, NOW, 1);
     cleanup_free char *table = table_of(cs);
-    ck_assert_contains(table, " s; its Lease nvidia-gpu-scheduler-node-lease/n1 is not "
-                              "scv-agent's (holder: n1; ");
+    ck_assert_contains(table, " s; Lease nvidia-gpu-scheduler-node-lease/n1 does not "
+                              "belong to scv-agent (holder: n1; ");
     ck_assert_ptr_null(strstr(table, "API server's clock"));
     cluster_state_free(cs);
 }
@@ -226,7 +226,7 @@ START_TEST(the_extenders_view_overrides_the_lease)
         {LEASE_OF("n1", RENEWED("2025-12-31T23:59:59.500000Z")), VIEW(SILENT_40), false,
          ""},
         /* Views that say nothing of heartbeats. */
-        {LEASE_OF("n1", TWO_DAYS_AGO), VIEW(",\"reason\":\"" PLACEMENT_SILENT "9 s\""),
+        {LEASE_OF("n1", TWO_DAYS_AGO), VIEW(",\"reason\":\"" REASON_NO_HEARTBEAT "9 s\""),
          true, "s ago"},
         {LEASE_OF("n1", TWO_DAYS_AGO),
          VIEW(",\"reason\":\"other\",\"heartbeatAgeSeconds\":\"40\""), true, "s ago"},

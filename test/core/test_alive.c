@@ -140,8 +140,8 @@ START_TEST(who_is_not_renewed_is_silent_after_the_grace)
     rig_pod(&r, object_pod_mem(&r.arena, "a", 8), false);
     rig_bind(&r, 1, "a", "n1");
     ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
-                     "no card of node n1 fits: scv-agent on this node has not been heard "
-                     "of for 40 s");
+                     "no card of node n1 fits: no heartbeat from scv-agent on this node "
+                     "for 40 s");
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
     beat("n1", "t1"); /* not a renewal */
     ck_assert(silent("n1"));
@@ -164,8 +164,8 @@ static const char *last_note(void)
 }
 
 #define LEFT_BEHIND                                                                      \
-    "; its Lease nvidia-gpu-scheduler-node-lease/n3 is not scv-agent's (holder: n3; "    \
-    "last renewed: 2026-11-20T09:00:00Z): delete it if another system has left it "      \
+    "; Lease nvidia-gpu-scheduler-node-lease/n3 does not belong to scv-agent (holder: "  \
+    "n3; last renewed: 2026-11-20T09:00:00Z): delete it if another system left it "      \
     "behind"
 
 /* n3 has an Scv that somebody keeps up, and a Lease that nobody renews. */
@@ -178,16 +178,16 @@ START_TEST(a_lease_that_another_system_left_behind_is_named)
     rig_pod(&r, object_pod_mem(&r.arena, "a", 8), false);
     rig_bind(&r, 1, "a", "n3");
     ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
-                     "no card of node n3 fits: scv-agent on this node has not been heard "
-                     "of for 40 s" LEFT_BEHIND);
+                     "no card of node n3 fits: no heartbeat from scv-agent on this node "
+                     "for 40 s" LEFT_BEHIND);
     /* Our agent takes it over: the node is heard of again. */
     beat("n3", "2026-11-22T09:00:00Z");
     ck_assert(!silent("n3"));
     pass(GRACE + 2000);
     rig_bind(&r, 2, "a", "n3");
     ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
-                     "no card of node n3 fits: scv-agent on this node has not been heard "
-                     "of for 40 s");
+                     "no card of node n3 fits: no heartbeat from scv-agent on this node "
+                     "for 40 s");
     rig_free(&r);
 }
 END_TEST

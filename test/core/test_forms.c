@@ -71,7 +71,7 @@ START_TEST(a_pod_of_nvidias_plugin_is_bound_as_it_is_and_counted)
     ck_assert_ptr_null(bind("b").annotations); /* without a model nothing is asked */
     ck_assert_uint_eq(node()->claimed, 2);
     refused("c", "no card of node n1 fits: needs 1 card through nvidia.com/gpu, model "
-                 "Tesla T4; no card is left");
+                 "Tesla T4; no card is available");
     rig_free(&r);
 }
 END_TEST

@@ -6,8 +6,8 @@
 #include "lib/cluster.h"
 
 /*
- * scv-agent under the real API server, with the rights of manifests/scv-agent.yaml and no
- * others: its token is that of the pod which the DaemonSet has on the node.
+ * scv-agent under the real API server, with the permissions of manifests/scv-agent.yaml
+ * and no others: it uses the token of the DaemonSet pod on the node.
  */
 
 #define SCVS "/apis/core.run-linux.com/v1/scvs"
@@ -55,7 +55,7 @@ static void agent_start(struct agent *a, const char *node)
 
 static void agent_stop(struct agent *a)
 {
-    /* It never asked for more than it may. */
+    /* The API server denied none of its requests. */
     ck_assert_msg(strstr(program_output(&a->program), "forbidden") == NULL, "%s",
                   program_output(&a->program));
     peer_fini(&a->health);
@@ -125,7 +125,7 @@ START_TEST(a_pod_runs_on_the_cards_that_it_publishes)
     set_cards("3221225472");
     lib_wait(scv_has("n1", 30720 - 3072));
     lib_wait(!still_says(LEASES "/n1", "spec.renewTime", renewed));
-    /* What the API server gave back was no reason to write. */
+    /* The object that the API server returned caused no further write. */
     cleanup_json json_t *after = scv_of("n1");
     ck_assert_str_eq(lib_str(after, "status.driverVersion"), "535.1");
     ck_assert_int_eq(json_integer_value(lib_at(after, "metadata.generation")),
@@ -133,11 +133,11 @@ START_TEST(a_pod_runs_on_the_cards_that_it_publishes)
     agent_stop(&agent);
 }
 
-/* -- by hand -- */
+/* -- manual changes -- */
 
 enum { DELETIONS = 100 };
 
-START_TEST(a_deleted_scv_is_back_at_once)
+START_TEST(a_deleted_scv_is_recreated_at_once)
 {
     struct agent agent;
     double took[DELETIONS];
@@ -164,7 +164,7 @@ START_TEST(a_deleted_scv_is_back_at_once)
     agent_stop(&agent);
 }
 
-START_TEST(a_removed_node_leaves_nothing_behind)
+START_TEST(a_removed_node_leaves_no_objects)
 {
     struct agent agent;
     set_cards("0");
@@ -187,9 +187,9 @@ START_TEST(a_removed_node_leaves_nothing_behind)
     agent_stop(&agent);
 }
 
-/* -- an agent that dies -- */
+/* -- an agent that is killed -- */
 
-START_TEST(a_node_whose_agent_has_died_gets_no_new_pods)
+START_TEST(a_node_without_an_agent_gets_no_new_pods)
 {
     struct agent agent;
     cluster_start_with("gpushare-extender", ARGV("--node-grace", "5s"));
@@ -201,7 +201,7 @@ START_TEST(a_node_whose_agent_has_died_gets_no_new_pods)
     lib_wait(peer_status(&cluster.api, LEASES "/n1") == 200);
     cluster_create_pod("before", 4, "", "");
     cluster_wait_running("before");
-    cluster_agrees(); /* its Lease has been seen by now */
+    cluster_agrees(); /* the extender has seen its Lease */
 
     program_kill(&agent.program);
     peer_fini(&agent.health);
@@ -209,8 +209,8 @@ START_TEST(a_node_whose_agent_has_died_gets_no_new_pods)
     free(agent.authorization);
     lib_wait(extender_filter(&cluster.extender, 4, "n1", NULL) == NOT_NOW);
     cluster_create_pod("after", 4, "", "");
-    cluster_wait_refused("after", "scv-agent on this node has not been heard of for");
-    cluster_agrees(); /* what was promised stays so */
+    cluster_wait_refused("after", "no heartbeat from scv-agent on this node for");
+    cluster_agrees(); /* promises stay */
 
     int64_t begun = lib_now_ms();
     agent_start(&agent, "n1");
@@ -219,7 +219,7 @@ START_TEST(a_node_whose_agent_has_died_gets_no_new_pods)
     agent_stop(&agent);
 }
 
-/* -- rights -- */
+/* -- permissions -- */
 
 static void refused(const struct peer *as, const char *method, const char *path,
                     const char *body, const char *why)
@@ -235,7 +235,7 @@ static void refused(const struct peer *as, const char *method, const char *path,
     "{\"apiVersion\":\"" group "\",\"kind\":\"" kind "\",\"metadata\":{\"name\":\"" name \
     "\"}}"
 
-START_TEST(it_may_write_for_its_own_node_only)
+START_TEST(it_may_write_only_for_its_own_node)
 {
     struct agent agent;
     set_cards("0");
@@ -248,13 +248,13 @@ START_TEST(it_may_write_for_its_own_node_only)
             "scv-agent of node n1 may not write scvs n3");
     refused(&agent.api, "POST", LEASES, NEW("Lease", "coordination.k8s.io/v1", "n2"),
             "scv-agent of node n1 may not write leases n2");
-    /* Neither may it delete, nor see what is none of its business. */
+    /* It may not delete, and may not read other resources. */
     refused(&agent.api, "DELETE", SCVS "/n1", NULL, "forbidden");
     refused(&agent.api, "GET", "/api/v1/nodes", NULL, "forbidden");
     refused(&agent.api, "GET", "/api/v1/namespaces/default/pods", NULL, "forbidden");
     refused(&agent.api, "GET", "/api/v1/namespaces/kube-system/secrets", NULL,
             "forbidden");
-    /* A token that was made for no pod says no node. */
+    /* A token that is not bound to a pod has no node name. */
     cleanup_free char *token =
         cluster_kubectl(ARGV("-n", "kube-system", "create", "token", "scv-agent"));
     cleanup_free char *bearer =
@@ -262,13 +262,13 @@ START_TEST(it_may_write_for_its_own_node_only)
     struct peer other = agent.api;
     other.authorization = bearer;
     refused(&other, "POST", SCVS, NEW("Scv", "core.run-linux.com/v1", "n3"),
-            "this token of scv-agent does not say which node it is for");
+            "this token of scv-agent has no node name");
     agent_stop(&agent);
 }
 
-/* The patch of another node's Scv, as the program itself makes it: an agent that was told
- * a wrong name. */
-START_TEST(an_agent_with_a_wrong_name_is_refused)
+/* The patch of another node's Scv, sent by the program itself: an agent with a wrong
+ * --node-name. */
+START_TEST(an_agent_with_a_wrong_node_name_is_denied)
 {
     struct agent agent;
     set_cards("0");
@@ -291,7 +291,7 @@ START_TEST(an_agent_with_a_wrong_name_is_refused)
 }
 
 CLUSTER_MAIN("agent", 120, ARGV("--nodes", "0"),
-             a_pod_runs_on_the_cards_that_it_publishes, a_deleted_scv_is_back_at_once,
-             a_removed_node_leaves_nothing_behind,
-             a_node_whose_agent_has_died_gets_no_new_pods,
-             it_may_write_for_its_own_node_only, an_agent_with_a_wrong_name_is_refused)
+             a_pod_runs_on_the_cards_that_it_publishes,
+             a_deleted_scv_is_recreated_at_once, a_removed_node_leaves_no_objects,
+             a_node_without_an_agent_gets_no_new_pods, it_may_write_only_for_its_own_node,
+             an_agent_with_a_wrong_node_name_is_denied)

@@ -6,9 +6,9 @@
 #include "lib/tls.h"
 
 /*
- * gpunodes and gpupods through the aggregation layer of a real API server, by the objects
- * of manifests/apiservice.yaml.example: kubectl reads them, RBAC decides who may, and the
- * extender believes the front proxy and nobody else.
+ * gpunodes and gpupods through the aggregation layer of a real API server, with the
+ * objects of manifests/apiservice.yaml.example: kubectl reads them, RBAC authorizes the
+ * user, and the extender trusts only the front proxy.
  */
 
 #define API      "/apis/nvidia-gpu-scheduler/v1"
@@ -21,7 +21,7 @@ static char *pki(const char *name)
     return temp_path(cluster.dir, part);
 }
 
-/* kubeadm makes such a pair; here the API server has none until now. */
+/* kubeadm creates such a pair; this API server starts without one. */
 static void give_the_api_server_a_front_proxy(void)
 {
     cluster_start_with("kube-apiserver",
@@ -51,8 +51,8 @@ static void start_extender(void)
     extender_wait_answers(&cluster.extender);
 }
 
-/* There are no pods here that a Service could lead to: it leads to the name of this
- * machine, at the port that the APIService names. */
+/* No pod of this cluster can back a Service, so the Service points to the name of this
+ * machine, at the port of the APIService. */
 static void apply_manifest(void)
 {
     cleanup_free char *ca = pki("ca.crt");
@@ -75,7 +75,7 @@ static void apply_manifest(void)
     lib_wait(peer_status(&cluster.api, API "/gpunodes") == 200);
 }
 
-/* curl through the API server as admin, or as whom admin plays. */
+/* curl through the API server as admin, who can impersonate another user. */
 static void curl_start(struct program *p, const char *as, const char *path)
 {
     cleanup_free char *ca = pki("ca.crt"), *crt = pki("admin.crt"),
@@ -97,7 +97,7 @@ static void assert_gets(const char *as, const char *status)
     program_fini(&p);
 }
 
-START_TEST(kubectl_reads_gpunodes_and_rbac_decides_who_may)
+START_TEST(kubectl_reads_gpunodes_and_rbac_authorizes)
 {
     cleanup_free char *dir = temp_path(cluster.dir, "pki");
     tls_make_ca(dir, "front");
@@ -129,7 +129,7 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_decides_who_may)
     }));
     ck_assert_uint_gt(cluster_logged("user=alice proxy=front-proxy"), 0);
 
-    /* A watch, as it comes. */
+    /* A watch streams its events. */
     struct program watch;
     curl_start(&watch, NULL, API "/gpunodes?watch=true");
     ck_assert(program_wait_output(&watch, "\"device_busy\":[],"));
@@ -145,4 +145,4 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_decides_who_may)
 END_TEST
 
 static const char *const up[] = {"--nodes", "0", NULL};
-CLUSTER_MAIN("apiservice", 180, up, kubectl_reads_gpunodes_and_rbac_decides_who_may)
+CLUSTER_MAIN("apiservice", 180, up, kubectl_reads_gpunodes_and_rbac_authorizes)

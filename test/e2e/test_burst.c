@@ -8,13 +8,13 @@
 #include "lib/cluster.h"
 #include "lib/expect.h"
 
-/* 300 pods at once, and then pods, nodes and cards that come and go. */
+/* 300 pods at once; then pods, nodes and cards that are deleted and added. */
 
 enum { SECONDS = 1000, SOON_MS = 10 * SECONDS };
 
 /* -- the burst -- */
 
-START_TEST(all_that_fits_is_bound_and_nothing_else)
+START_TEST(all_fitting_pods_are_bound_and_no_others)
 {
     int64_t begun = lib_now_ms();
     burst_add_nodes();
@@ -28,7 +28,7 @@ START_TEST(all_that_fits_is_bound_and_nothing_else)
     audit_check();
 }
 
-START_TEST(what_is_deleted_makes_room)
+START_TEST(deleted_pods_free_memory)
 {
     burst_add_nodes();
     burst_add_pods();
@@ -46,8 +46,8 @@ START_TEST(what_is_deleted_makes_room)
     cluster_agrees();
 }
 
-/* Nodes of two classes go, one of them with its Scv; for a while nothing has room. */
-START_TEST(nodes_leave_and_come_back)
+/* Nodes of two classes are removed, one with its Scv; meanwhile no pod fits. */
+START_TEST(nodes_are_removed_and_added)
 {
     static const char *const names[] = {"a03", "a07", "b01", "b09"};
     burst_add_nodes();
@@ -70,17 +70,17 @@ START_TEST(nodes_leave_and_come_back)
 
 /* -- cards -- */
 
-/* The pod has waited; what it waited for happened at `begun`. */
+/* The pod was pending; the change that lets it fit happened at `begun`. */
 static void check_soon(const char *name, int64_t begun, const char *what)
 {
     cluster_wait_running(name);
     int64_t ms = lib_now_ms() - begun;
     cluster_report(what, ms);
-    ck_assert_msg(ms <= SOON_MS * LIB_SLOWER, "%s has waited for %lld ms", name,
+    ck_assert_msg(ms <= SOON_MS * LIB_SLOWER, "%s was pending for %lld ms", name,
                   (long long)ms);
 }
 
-/* kube-scheduler was told by a change of the Node. */
+/* A change of the Node made kube-scheduler retry. */
 static void check_marked(const char *node)
 {
     cleanup_free char *path = xasprintf("/api/v1/nodes/%s", node);
@@ -120,7 +120,7 @@ START_TEST(a_card_that_is_healthy_again_is_used_within_seconds)
     cluster_agrees();
 }
 
-START_TEST(a_card_that_no_configmap_takes_out_any_more_is_used_within_seconds)
+START_TEST(a_card_no_longer_excluded_by_a_configmap_is_used_within_seconds)
 {
     static const char maps[] = "/api/v1/namespaces/kube-system/configmaps";
     cluster_create(maps,
@@ -147,15 +147,16 @@ START_TEST(a_card_that_no_configmap_takes_out_any_more_is_used_within_seconds)
     cluster_agrees();
 }
 
-/* Does the extender know the node's cards from there? */
+/* Whether the extender has the cards of the node from this source. */
 static bool knows_from(const char *node, const char *source)
 {
     cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
     return strcmp(lib_str(j, "source"), source) == 0;
 }
 
-/* Without an Scv the Node's capacity counts; where scv-agent renews a Lease, nothing. */
-START_TEST(an_scv_that_is_deleted_by_hand)
+/* Without an Scv the capacity of the Node counts; with a Lease of scv-agent, the node
+ * has no cards. */
+START_TEST(an_scv_that_is_deleted_manually)
 {
     static const char leases[] =
         "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases";
@@ -167,11 +168,11 @@ START_TEST(an_scv_that_is_deleted_by_hand)
     json_decref(peer_json(&cluster.api, "DELETE", SCVS "/n1", NULL));
     lib_wait(knows_from("n1", "none"));
     cluster_create_pod("waits", 6, "", "");
-    cluster_wait_refused("waits", "its Scv object is missing");
+    cluster_wait_refused("waits", "the node's Scv object is missing");
     int64_t begun_ns = expect_now_ns(), begun = lib_now_ms();
     cluster_create_scv("n1", CARDS(16384, 16384));
     check_soon("waits", begun, "from an Scv's return to a pod that runs");
-    expect_placed("waits", begun_ns); /* beside the pod of before */
+    expect_placed("waits", begun_ns); /* beside the earlier pod */
     expect_on("waits", "n1", "0");
     cluster_agrees();
 
@@ -187,8 +188,8 @@ START_TEST(an_scv_that_is_deleted_by_hand)
     cluster_agrees();
 }
 
-CLUSTER_MAIN("burst", 400, ARGV("--nodes", "0"), all_that_fits_is_bound_and_nothing_else,
-             what_is_deleted_makes_room, nodes_leave_and_come_back,
+CLUSTER_MAIN("burst", 400, ARGV("--nodes", "0"), all_fitting_pods_are_bound_and_no_others,
+             deleted_pods_free_memory, nodes_are_removed_and_added,
              a_card_that_is_healthy_again_is_used_within_seconds,
-             a_card_that_no_configmap_takes_out_any_more_is_used_within_seconds,
-             an_scv_that_is_deleted_by_hand)
+             a_card_no_longer_excluded_by_a_configmap_is_used_within_seconds,
+             an_scv_that_is_deleted_manually)

@@ -9,13 +9,13 @@
 #include "lib/tools.h"
 
 /*
- * manifests/chart: the same objects as the plain files, held against the schemas of a
- * real API server. (What helm does with it in a cluster: test_helm.)
+ * manifests/chart: it renders the same objects as the plain files, and they match the
+ * schemas of a real API server. (helm in a cluster: test_helm.)
  */
 
-/* test/e2e/chart/NAME.yaml. The last one has kinds that are not there. */
+/* test/e2e/chart/NAME.yaml. The last one has kinds that the API server does not serve. */
 static const char *const sets[] = {NULL, "everything", "node", "little", "monitoring"};
-enum { SERVED = 4, OF_OPERATOR = 4 }; /* sets without; objects of such kinds */
+enum { SERVED = 4, OF_OPERATOR = 4 }; /* sets without such kinds; their objects */
 
 /* -- the plain files -- */
 
@@ -45,7 +45,7 @@ START_TEST(the_default_values_give_the_objects_of_the_plain_files)
 }
 END_TEST
 
-/* Of an array: the object of that kind and name. */
+/* The object of that kind and name in an array. */
 static json_t *object_of(const json_t *all, const char *kind, const char *name)
 {
     size_t i;
@@ -57,7 +57,7 @@ static json_t *object_of(const json_t *all, const char *kind, const char *name)
     return NULL;
 }
 
-/* The options that the comments of a file name: each is given. */
+/* Every option that the comments of a file name is set. */
 static void check_options_of(const char *path, const json_t *deployment)
 {
     struct err err = {0};
@@ -89,14 +89,15 @@ START_TEST(options_give_the_objects_of_the_examples)
                                         "manifests/mps-daemon.yaml.example"};
     json_t *deployment = object_of(chart, "Deployment", "gpushare-schd-extender");
     json_t *service = object_of(api, "APIService", "v1.nvidia-gpu-scheduler");
-    ck_assert_str_eq(lib_str(service, "spec.caBundle"), ""); /* everybody's own */
+    ck_assert_str_eq(lib_str(service, "spec.caBundle"),
+                     ""); /* every cluster has its own */
     json_object_set_new(json_object_get(service, "spec"), "caBundle",
                         json_string("eA=="));
     tools_assert_same(api, chart, true);
     check_options_of("manifests/apiservice.yaml.example", deployment);
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         cleanup_json json_t *wanted = objects_of(files[i]);
-        if (i == 0) { /* beside APIService, the API server may look, too */
+        if (i == 0) { /* with the APIService, the API server may connect, too */
             json_t *policy = object_of(wanted, "NetworkPolicy", "gpushare-schd-extender");
             json_array_insert_new(lib_at(policy, "spec.ingress"), 1,
                                   json_pack("{s[{s{ss}}]s[{sssi}]}", "from", "ipBlock",
@@ -108,7 +109,7 @@ START_TEST(options_give_the_objects_of_the_examples)
 }
 END_TEST
 
-START_TEST(several_replicas_are_what_the_patch_makes)
+START_TEST(several_replicas_equal_the_patched_deployment)
 {
     cleanup_free char *json = cluster_kubectl(
         ARGV("patch", "--local", "-f", "manifests/deployment.yaml", "--patch-file",
@@ -125,7 +126,7 @@ START_TEST(several_replicas_are_what_the_patch_makes)
 }
 END_TEST
 
-START_TEST(rules_and_version_are_those_of_the_project)
+START_TEST(rules_and_version_equal_those_of_the_project)
 {
     cleanup_json json_t *chart = rendered("monitoring");
     cleanup_json json_t *rules =
@@ -147,7 +148,8 @@ END_TEST
 
 /* -- values -- */
 
-/* What the schema allows is in values.yaml, where people look for it. */
+/* Every value of the schema has a description and is in values.yaml, where users look
+ * for it. */
 static void check_described(const json_t *schema, const json_t *values, const char *where)
 {
     const char *key;
@@ -165,7 +167,7 @@ static void check_described(const json_t *schema, const json_t *values, const ch
     }
 }
 
-START_TEST(what_can_be_set_is_in_the_values)
+START_TEST(every_value_of_the_schema_is_in_values_yaml)
 {
     struct err err = {0};
     cleanup_buf struct buf text = {0};
@@ -177,10 +179,10 @@ START_TEST(what_can_be_set_is_in_the_values)
 }
 END_TEST
 
-START_TEST(values_that_are_wrong_are_refused_with_a_sentence)
+START_TEST(invalid_values_are_rejected_with_a_reason)
 {
     static const struct {
-        const char *set, *sentence;
+        const char *set, *reason;
     } cases[] = {
         {"memoryUnit=GB", "at '/memoryUnit': 'GB' does not match pattern"},
         {"memoryUnit=0MiB", "at '/memoryUnit': '0MiB' does not match pattern"},
@@ -206,46 +208,45 @@ START_TEST(values_that_are_wrong_are_refused_with_a_sentence)
         {"extender.extraEnv[0].name=A,extender.extraEnv[0].value=1",
          "at '/extender/extraEnv/0/value': got number, want string"},
         {"extender.extraArgs={--memory-unit=MiB}",
-         "extender.extraArgs: not --memory-unit, which is for memoryUnit"},
+         "extender.extraArgs: --memory-unit is not allowed: set memoryUnit"},
         {"devicePlugin.extraArgs={--memory-unit=MiB}",
-         "devicePlugin.extraArgs: not --memory-unit, which is for memoryUnit"},
+         "devicePlugin.extraArgs: --memory-unit is not allowed: set memoryUnit"},
         {"scvAgent.extraArgs={--port=1}",
-         "scvAgent.extraArgs: not --port, which is for the"},
+         "scvAgent.extraArgs: --port is not allowed: the probes"},
         {"extender.extraEnv[0].name=PORT",
-         "extender.extraEnv: not PORT: Service and probes"},
+         "extender.extraEnv: PORT is not allowed: the Service"},
         {"devicePlugin.podLabels.app=x",
-         "devicePlugin.podLabels: not app, by which its pods"},
-        {"extender.pdb.enabled=true", "it would only stand in the way of a drain"},
-        {"extender.tls.clientCA=true", "clientNames and serverName say nothing without"},
+         "devicePlugin.podLabels: app is not allowed: selectors"},
+        {"extender.pdb.enabled=true", "a PodDisruptionBudget blocks every drain"},
+        {"extender.tls.clientCA=true", "clientNames and serverName require"},
         {"extender.tls.secretName=a,extender.tls.clientNames={b}",
-         "names of clients are only looked at with extender.tls.clientCA"},
-        {"extender.tls.secretName=a,extender.replicas=2", "several replicas share one"},
+         "client names are checked only with extender.tls.clientCA"},
+        {"extender.tls.secretName=a,extender.replicas=2", "all replicas share one"},
         {"extender.tls.secretName=a,extender.replicas=2,extender.tls.serverName=x,"
          "extender.tls.clientCA=true,extender.tls.clientNames={b}",
-         "extender.tls.serverName has to be among the names"},
-        {"extender.apiService.enabled=true", "the API server speaks HTTPS alone"},
+         "add the name in extender.tls.serverName"},
+        {"extender.apiService.enabled=true", "the API server requires HTTPS"},
         {"extender.tls.secretName=a,extender.apiService.enabled=true",
-         "extender.apiService.caBundle: without it the API server believes only public"},
-        {"networkPolicy.enabled=true", "not even kube-scheduler could reach"},
+         "extender.apiService.caBundle: without it the API server trusts only public"},
+        {"networkPolicy.enabled=true", "the policy would block kube-scheduler"},
         {"extender.tls.secretName=a,monitoring.podMonitors.enabled=true",
          "Prometheus scrapes pods by their address"},
-        {"mps.enabled=true", "mps.enabled: nobody would use the daemon"},
-        {"mps.enabled=true,devicePlugin.isolation=mps",
-         "mps.image: there is no image of"},
+        {"mps.enabled=true", "mps.enabled: no container would use the MPS daemon"},
+        {"mps.enabled=true,devicePlugin.isolation=mps", "mps.image: it has no default"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_free char *said =
             tools_run("helm", 1,
                       ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
                            "1.35", "--set", cases[i].set));
-        ck_assert_contains(said, cases[i].sentence);
+        ck_assert_contains(said, cases[i].reason);
     }
     cleanup_free char *elsewhere = tools_run("helm", 1, ARGV("template", "x", CHART));
     ck_assert_contains(elsewhere, "use helm -n kube-system");
     cleanup_free char *old = tools_run(
         "helm", 1,
         ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version", "1.29"));
-    ck_assert_contains(old, "they came with 1.30; set admissionPolicies to false");
+    ck_assert_contains(old, "requires Kubernetes 1.30, and the cluster has v1.29");
 }
 END_TEST
 
@@ -259,9 +260,9 @@ static void check_has(const json_t *list, const char *word)
     ck_abort_msg("no \"%s\" in %s", word, text);
 }
 
-/* What stands for something else in YAML gets through, and a map that is set to null is
- * an empty one. */
-START_TEST(values_are_texts)
+/* Strings that YAML would read as another type stay strings, and a map that is set to
+ * null is empty. */
+START_TEST(values_stay_strings)
 {
     cleanup_free char *said = tools_run(
         "helm", 0,
@@ -299,9 +300,9 @@ START_TEST(values_are_texts)
 }
 END_TEST
 
-/* -- helm's own opinion, and that of schemas -- */
+/* -- helm lint and schemas -- */
 
-START_TEST(helm_lints_and_packs_it)
+START_TEST(helm_lints_and_packages_the_chart)
 {
     for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
         cleanup_free char *values =
@@ -316,7 +317,7 @@ START_TEST(helm_lints_and_packs_it)
 }
 END_TEST
 
-/* kubeconform, of the folder lib_dir/NAME. */
+/* Runs kubeconform on the folder lib_dir/NAME. */
 static char *conform(int status, const char *name)
 {
     cleanup_free char *folder = temp_path(lib_dir, name),
@@ -333,8 +334,8 @@ static void write_schemas(void)
     ck_assert_uint_gt(schemas_write(&cluster.api, dir), 100);
 }
 
-/* kubeconform passes over what is not called *.yaml, without a word. Returns how many
- * objects there are in it. */
+/* kubeconform silently skips files that are not named *.yaml. Returns the number of
+ * objects in the file. */
 static size_t copy_as_yaml(const char *path, size_t number)
 {
     struct err err = {0};
@@ -346,11 +347,11 @@ static size_t copy_as_yaml(const char *path, size_t number)
     return json_array_size(all);
 }
 
-START_TEST(chart_files_and_samples_keep_to_the_schemas)
+START_TEST(chart_files_and_samples_match_the_schemas)
 {
     static const char *const patterns[] = {
         "manifests/*.yaml", "manifests/samples/*.yaml", "manifests/samples/*/*.yaml",
-        "manifests/[!r]*.example", /* the patch of replicas is no object */
+        "manifests/[!r]*.example", /* the patch for replicas is no object */
     };
     size_t objects = 0, files = 0, i, k;
     write_schemas();
@@ -375,7 +376,7 @@ START_TEST(chart_files_and_samples_keep_to_the_schemas)
 }
 END_TEST
 
-START_TEST(what_is_misspelt_is_found)
+START_TEST(misspelt_fields_are_found)
 {
     static const struct {
         const char *file, *right, *wrong, *sentence;
@@ -391,7 +392,7 @@ START_TEST(what_is_misspelt_is_found)
         {"crd", "additionalPrinterColumns:", "additionalPrinterColumn:",
          "'additionalPrinterColumn' not allowed"},
         {"crd", "required: [id]", "require: [id]",
-         "'require' not allowed"}, /* in items */
+         "'require' not allowed"}, /* inside items */
         {"demo/scvs", "freeMemorySum:", "freeMemSum:", "'freeMemSum' not allowed"},
         {"samples/binpack-1", "limits:", "limit:", "'limit' not allowed"},
     };
@@ -414,7 +415,7 @@ START_TEST(what_is_misspelt_is_found)
 }
 END_TEST
 
-START_TEST(the_api_server_takes_them)
+START_TEST(the_api_server_accepts_the_objects)
 {
     for (size_t i = 0; i < SERVED; i++) {
         cleanup_free char *file = tools_render(sets[i]);
@@ -438,8 +439,9 @@ END_TEST
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_files,
              options_give_the_objects_of_the_examples,
-             several_replicas_are_what_the_patch_makes,
-             rules_and_version_are_those_of_the_project, what_can_be_set_is_in_the_values,
-             values_that_are_wrong_are_refused_with_a_sentence, values_are_texts,
-             helm_lints_and_packs_it, chart_files_and_samples_keep_to_the_schemas,
-             what_is_misspelt_is_found, the_api_server_takes_them)
+             several_replicas_equal_the_patched_deployment,
+             rules_and_version_equal_those_of_the_project,
+             every_value_of_the_schema_is_in_values_yaml,
+             invalid_values_are_rejected_with_a_reason, values_stay_strings,
+             helm_lints_and_packages_the_chart, chart_files_and_samples_match_the_schemas,
+             misspelt_fields_are_found, the_api_server_accepts_the_objects)

@@ -7,8 +7,8 @@
 #include "lib/expect.h"
 
 /*
- * Which node and which card, where there is more to it than memory: who has to leave,
- * what kind of card it is, whether its node is alive.
+ * Choices of node and card beyond memory: preemption, card models, labels, and the
+ * liveness of nodes.
  */
 
 #define PODS      CLUSTER_PODS
@@ -47,10 +47,10 @@ static bool is_there(const char *name)
     return peer_status(&cluster.api, path) == 200;
 }
 
-/* kube-scheduler counts 4 GiB that are free, so for 8 it evicts the two pods of the
- * lowest priority: each is on another card, and neither card is free then. Who has to
- * leave besides is what only the extender knows. */
-START_TEST(who_else_has_to_leave_the_card)
+/* kube-scheduler counts 4 GiB of free memory, so for 8 it evicts the two pods of the
+ * lowest priority. Each is on another card, so no card becomes free. Only the extender
+ * knows the further victim. */
+START_TEST(the_extender_adds_victims_on_one_card)
 {
     create_classes();
     cluster_add_node("n1", NULL, NULL, CARDS(8192, 8192));
@@ -64,14 +64,15 @@ START_TEST(who_else_has_to_leave_the_card)
     expect_on("d", "n1", "1");
     run_pod("important", 8, "", CLASS("urgent"));
     ck_assert(!is_there("a") && !is_there("b"));
-    ck_assert_msg(is_there("c") != is_there("d"), "one more had to leave, and one only");
+    ck_assert_msg(is_there("c") != is_there("d"),
+                  "exactly one further pod must be evicted");
     expect_on("important", "n1", is_there("c") ? "1" : "0");
     cluster_agrees();
 }
 
-/* There are 8 GiB free on the node, but 4 on each card. kube-scheduler's own rules let
- * the pod pass, so it never asks whom to evict. */
-START_TEST(nobody_leaves_when_only_the_layout_is_in_the_way)
+/* The node has 8 GiB free, but only 4 on each card. The filters of kube-scheduler accept
+ * the pod, so kube-scheduler never calls preempt. */
+START_TEST(no_pod_is_evicted_if_only_the_layout_rejects_the_pod)
 {
     create_classes();
     cluster_add_node("n1", NULL, NULL, CARDS(8192, 8192));
@@ -83,7 +84,7 @@ START_TEST(nobody_leaves_when_only_the_layout_is_in_the_way)
     ck_assert(is_there("a") && is_there("b") && !cluster_bound("important"));
     cleanup_json json_t *pod = cluster_pod("important");
     ck_assert_str_eq(lib_str(pod, "status.nominatedNodeName"), "");
-    cluster_delete(PODS "/a"); /* and when one leaves by itself */
+    cluster_delete(PODS "/a"); /* after one pod ends by itself */
     cluster_wait_running("important");
     expect_on("important", "n1", "0");
     cluster_agrees();
@@ -96,7 +97,7 @@ START_TEST(nobody_leaves_when_only_the_layout_is_in_the_way)
 #define MODEL(m) ",\"annotations\":{\"nvidia-gpu-scheduler/gpu.model\":\"" m "\"}"
 
 /* A node with cards of 16 GiB of these models (ends with NULL), by its Scv; NVIDIA's
- * device plugin gives them out too. */
+ * device plugin also offers them. */
 static void add_models(const char *name, const char *const *models)
 {
     cleanup_buf struct buf list = {0};
@@ -126,7 +127,7 @@ static void add_models(const char *name, const char *const *models)
     cluster_await_node(name);
 }
 
-/* A pod that asks for so much of a resource. */
+/* A pod that requests this much of a resource. */
 static void create_asking(const char *name, const char *resource, int amount,
                           const char *metadata, const char *spec)
 {
@@ -137,7 +138,7 @@ static void create_asking(const char *name, const char *resource, int amount,
                    name, metadata, resource, amount, spec);
 }
 
-/* Which of these nodes and cards has the pod? */
+/* Whether the pod is on one of these nodes and cards. */
 static bool is_on(const char *name, const char *node, const char *card)
 {
     cleanup_json json_t *pod = cluster_pod(name);
@@ -146,7 +147,7 @@ static bool is_on(const char *name, const char *node, const char *card)
     return !strcmp(lib_str(pod, "spec.nodeName"), node) && idx && !strcmp(idx, card);
 }
 
-START_TEST(models_on_nodes_that_mix_them)
+START_TEST(models_on_mixed_nodes)
 {
     static const char *const names[] = {"v0", "v1", "v2", "v3"};
     add_models("old", ARGV(T4, T4));
@@ -164,7 +165,7 @@ START_TEST(models_on_nodes_that_mix_them)
     cluster_wait_refused("nowhere", "model Tesla P4; the node has 2 x Tesla T4");
     cluster_create_pod("either", 8, MODEL("Tesla P4, " T4), "");
     cluster_wait_running("either");
-    /* Two whole ones of a model are on one node only, if at all. */
+    /* Only one node has two whole cards of a model, if any. */
     create_asking("pair", "aliyun.com/gpu-count", 2, MODEL(V100), "");
     cluster_wait_refused("pair", "2 whole cards, model " V100);
     cluster_delete(PODS "/either");
@@ -174,7 +175,7 @@ START_TEST(models_on_nodes_that_mix_them)
     cluster_agrees();
 }
 
-/* Takes the comment off the lines of policy/kube-scheduler-config.yaml. */
+/* Uncomments the lines of policy/kube-scheduler-config.yaml. */
 static void manage_nvidia_gpu(void)
 {
     cleanup_free char *shipped = temp_read(cluster.dir, "scheduler.yaml");
@@ -190,7 +191,7 @@ static void manage_nvidia_gpu(void)
     cluster_start_with("kube-scheduler", ARGV("--config", "scheduler-nvidia.yaml"));
 }
 
-/* kwok is no kubelet, so nothing but the bind tells of the cards that they take. */
+/* kwok is no kubelet, so only the bind shows the cards of these pods. */
 START_TEST(pods_of_nvidias_plugin_that_name_a_model)
 {
     add_models("old", ARGV(T4, T4));
@@ -198,7 +199,7 @@ START_TEST(pods_of_nvidias_plugin_that_name_a_model)
     manage_nvidia_gpu();
     create_asking("plain", "nvidia.com/gpu", 1, "", ON("old"));
     cluster_wait_running("plain");
-    for (int i = 0; i < 3; i++) { /* at once, for what is left of this model */
+    for (int i = 0; i < 3; i++) { /* at once, for the remaining cards of this model */
         char name[16];
         snprintf(name, sizeof name, "t%d", i);
         create_asking(name, "nvidia.com/gpu", 1, MODEL(T4), "");
@@ -208,7 +209,8 @@ START_TEST(pods_of_nvidias_plugin_that_name_a_model)
         char name[16];
         snprintf(name, sizeof name, "t%d", i);
         if (!cluster_bound(name))
-            cluster_wait_refused(name, ""); /* kube-scheduler counts the node's, too */
+            cluster_wait_refused(
+                name, ""); /* kube-scheduler counts the resource of the node, too */
     }
     create_asking("v", "nvidia.com/gpu", 1, MODEL(V100), "");
     cluster_wait_running("v");
@@ -220,7 +222,7 @@ START_TEST(pods_of_nvidias_plugin_that_name_a_model)
     cluster_wait_refused("w", "model Tesla P4; the node has 2 x " V100);
 }
 
-/* What a scv-agent would say of who has which card of `mixed`; NULL: nobody. */
+/* Publishes the podList of an scv-agent: the pod of each card of `mixed`; NULL: none. */
 static void show_holders(const char *const holders[4])
 {
     cleanup_buf struct buf body = {0};
@@ -237,17 +239,17 @@ static void show_holders(const char *const holders[4])
                           body.p));
 }
 
-/* How many cards have pods of which the podList says nothing? */
+/* The number of cards with pods that the podList does not contain. */
 static json_int_t claimed(void)
 {
     cleanup_json json_t *node = extender_inspect(&cluster.extender, "mixed");
     return json_integer_value(json_object_get(node, "claimedCards"));
 }
 
-/* kube-scheduler counts cards, whatever their model, and proposes the least important
- * pod. What that would leave is in the podList, so nobody is evicted for the sake of a
- * card of another model. */
-START_TEST(who_leaves_a_card_of_another_model_is_not_evicted)
+/* kube-scheduler counts cards of all models and proposes the pod of the lowest priority.
+ * The podList shows which model that would free, so no pod is evicted for a card of
+ * another model. */
+START_TEST(a_pod_on_a_card_of_another_model_is_not_evicted)
 {
     create_classes();
     create_class("highest", 2000);
@@ -274,17 +276,16 @@ START_TEST(who_leaves_a_card_of_another_model_is_not_evicted)
     lib_wait(claimed() == 1);
     create_asking("again", "nvidia.com/gpu", 1, MODEL(T4), CLASS("urgent"));
     lib_wait(!is_there("least"));
-    show_holders(
-        ARGV("h0", NULL, "h1", "less")); /* as the agent sees it a little later */
+    show_holders(ARGV("h0", NULL, "h1", "less")); /* as the agent publishes it later */
     cluster_wait_running("again");
     ck_assert(is_there("less") && is_there("h0") && is_there("h1"));
 }
 
-/* -- Yoda's labels -- */
+/* -- labels of Yoda-Scheduler -- */
 
 #define YODA "yoda-scheduler"
 
-/* One more kube-scheduler, by a configuration of policy/, as that user. */
+/* One more kube-scheduler, with a configuration of policy/, as that user. */
 static void start_scheduler(struct program *p, const char *text, const char *user)
 {
     cleanup_buf struct buf out = {0};
@@ -330,9 +331,9 @@ static void create_labelled(const char *name, const char *labels)
                    name, labels);
 }
 
-/* Pods that have labels and no limits: all that burst upon Yoda saw the same free memory.
- */
-START_TEST(yodas_labels_under_a_scheduler_of_their_own)
+/* Pods with labels and without limits. In a burst, Yoda-Scheduler counted the same free
+ * memory for each of them. */
+START_TEST(labels_of_yoda_under_a_second_scheduler)
 {
     enum { BURST = 8, FIT = 4 };
     struct program yoda;
@@ -383,11 +384,11 @@ START_TEST(yodas_labels_under_a_scheduler_of_their_own)
     program_stop(&yoda);
 }
 
-/* -- where the control plane is somebody else's -- */
+/* -- managed control planes -- */
 
 #define SECOND "gpushare-scheduler"
 
-START_TEST(a_second_scheduler_with_the_rights_of_its_own_account)
+START_TEST(a_second_scheduler_with_its_own_service_account)
 {
     struct program second;
     cluster_add_node("n1", NULL, NULL, CARDS(16 * 1024, 16 * 1024));
@@ -410,9 +411,9 @@ START_TEST(a_second_scheduler_with_the_rights_of_its_own_account)
 }
 
 static const char *const up[] = {"--nodes", "0", NULL};
-CLUSTER_MAIN("choice", 120, up, who_else_has_to_leave_the_card,
-             nobody_leaves_when_only_the_layout_is_in_the_way,
-             models_on_nodes_that_mix_them, pods_of_nvidias_plugin_that_name_a_model,
-             who_leaves_a_card_of_another_model_is_not_evicted,
-             yodas_labels_under_a_scheduler_of_their_own,
-             a_second_scheduler_with_the_rights_of_its_own_account)
+CLUSTER_MAIN("choice", 120, up, the_extender_adds_victims_on_one_card,
+             no_pod_is_evicted_if_only_the_layout_rejects_the_pod, models_on_mixed_nodes,
+             pods_of_nvidias_plugin_that_name_a_model,
+             a_pod_on_a_card_of_another_model_is_not_evicted,
+             labels_of_yoda_under_a_second_scheduler,
+             a_second_scheduler_with_its_own_service_account)

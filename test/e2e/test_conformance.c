@@ -8,8 +8,8 @@
 #include "lib/cluster.h"
 
 /*
- * The cases in test/kube-sim/conformance against the real API server: it answers as the cases
- * say, and as kube-sim does, but for what test/kube-sim/differences.json names.
+ * The cases in test/kube-sim/conformance against the real API server: its answers match the
+ * cases and those of kube-sim, except for the differences in test/kube-sim/differences.json.
  */
 
 static struct cases_http *api, *etcd;
@@ -20,7 +20,8 @@ static void ask(struct cases_http *h, const char *path, const char *body)
     ck_assert_msg(status / 100 == 2, "%s %s: %u", path, body, status);
 }
 
-/* Pods are refused before there is an account, which a controller would make. */
+/* The API server rejects pods before a ServiceAccount exists, which a controller would
+ * create. */
 static void space(void *ctx, const char *name)
 {
     cleanup_free char *ns = xasprintf("{\"metadata\":{\"name\":\"%s\"}}", name);
@@ -45,7 +46,7 @@ static struct cases_http *connect_to(const char *program, const char *ca,
     return cases_http_new(&(struct cases_http_config){url, authority, cert, key});
 }
 
-/* etcd forgets everything but the present. */
+/* Compacts etcd to the current revision. */
 static void compact(void *ctx)
 {
     cleanup_json json_t *pods =
@@ -56,7 +57,7 @@ static void compact(void *ctx)
     ask(etcd, "/v3/kv/compaction", body);
 }
 
-/* And so does kube-apiserver, whose caches remember: it starts anew. */
+/* kube-apiserver caches older revisions: restarts it. */
 static void forget(void *ctx)
 {
     compact(ctx);
@@ -65,7 +66,7 @@ static void forget(void *ctx)
     lib_wait(cases_http_ask(api, "GET", "/readyz", NULL) == 200);
 }
 
-/* Both servers; returns how much is not as it should be. */
+/* Runs the case on both servers; returns the number of differences. */
 static size_t run_both(const char *file)
 {
     struct cases_pure pure;
@@ -85,9 +86,9 @@ static size_t run_both(const char *file)
     return faults;
 }
 
-START_TEST(the_real_server_answers_as_the_cases_say_and_as_kube_sim_does)
+START_TEST(the_real_server_matches_the_cases_and_kube_sim)
 {
-    /* Whoever writes by himself would be in the way. */
+    /* Stops every program that writes by itself. */
     static const char *const others[] = {"kube-scheduler", "gpushare-extender", "kwok",
                                          "kube-controller-manager"};
     const char *only = getenv("CASE");
@@ -112,4 +113,4 @@ START_TEST(the_real_server_answers_as_the_cases_say_and_as_kube_sim_does)
 }
 
 CLUSTER_MAIN("conformance", 600, ARGV("--nodes", "0"),
-             the_real_server_answers_as_the_cases_say_and_as_kube_sim_does)
+             the_real_server_matches_the_cases_and_kube_sim)

@@ -10,12 +10,12 @@
 #include "lib/session.h"
 
 /*
- * The documents, for somebody who follows them: each gets a control plane of its own as
- * `scripts/cluster up` makes it, with five nodes of two cards. Its blocks of commands run
- * there, and the API server has to take its objects. DOC=operations chooses documents.
+ * Follows each document as a user would: it gets a control plane of its own from
+ * `scripts/cluster up`, with five nodes of two cards. Its command blocks run there, and
+ * the API server must accept its objects. DOC=operations selects documents.
  *
- * The extender is also where kube-scheduler's configuration and people look for it, on
- * port 32766.
+ * The extender also listens on port 32766, where the configuration of kube-scheduler and
+ * the documents expect it.
  */
 
 enum { SESSION_MS = 240 * 1000, NODE_PORT = 32766 };
@@ -34,7 +34,7 @@ static void script(const char *const *args)
         ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
         argv[n] = *args;
     }
-    program_start(&p, home ? home : "/", argv); /* the cache of the programs is there */
+    program_start(&p, home ? home : "/", argv); /* which has the cache of the programs */
     ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
                   program_output(&p));
     program_fini(&p);
@@ -58,7 +58,7 @@ static void start_cluster(const char *dir)
     script(ARGV("run", "node-port", "--dir", dir, "--", path, port, backend));
 }
 
-/* kubectl, helm and others are where the cluster's programs are. */
+/* The folder of kubectl, helm and the other programs of the cluster. */
 static char *path_with(const char *dir)
 {
     cleanup_free char *programs = temp_read(dir, "run/programs");
@@ -95,12 +95,12 @@ static void follow(const struct doc *d, void *ctx)
     r->blocks += blocks;
 }
 
-START_TEST(what_documents_say_can_be_done)
+START_TEST(the_commands_of_the_documents_run)
 {
     struct read r = {0};
     struct err err = {0};
-    prctl(PR_SET_PDEATHSIG, SIGKILL);     /* and with this process goes its cluster */
-    cleanup_buf struct buf ignored = {0}; /* test/integration/test_docs tells them */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);     /* the cluster ends with this process */
+    cleanup_buf struct buf ignored = {0}; /* test/integration/test_docs reports these */
     if (network_own(&err))
         printf("measured: the ports of this machine are used: %s\n", err.msg);
     doc_each(follow, &r, &ignored);
@@ -110,4 +110,4 @@ START_TEST(what_documents_say_can_be_done)
 }
 END_TEST
 
-LIB_MAIN("docs", 1100, what_documents_say_can_be_done)
+LIB_MAIN("docs", 1100, the_commands_of_the_documents_run)

@@ -10,8 +10,9 @@
 #include "lib/expect.h"
 
 /*
- * Programs that end, watches that miss what happened, pods that go, and others who bind.
- * After each, inspect says what the annotations say, and pods are bound.
+ * Programs that stop, watches that miss events, pods that are deleted, and other clients
+ * that bind. After each case, inspect agrees with the annotations, and new pods are
+ * bound.
  */
 
 #define PODS     CLUSTER_PODS
@@ -31,7 +32,7 @@ static json_int_t total(const char *node)
     return json_integer_value(lib_at(j, "totalGPU"));
 }
 
-/* -- programs that end while 300 pods come -- */
+/* -- programs that stop during a burst of 300 pods -- */
 
 struct burst {
     void (*trouble)(void);
@@ -89,8 +90,8 @@ START_TEST(an_api_server_that_is_killed_in_a_burst)
     burst_with(kill_the_api_server, "280 pods, and kube-apiserver is killed twice");
 }
 
-/* Longer than until a Binding without an answer is looked for: what etcd finds in its
- * queue then, Bindings that were given up among it, it does. */
+/* Longer than the wait for the outcome of a Binding without an answer. etcd then
+ * executes the requests in its queue, including abandoned Bindings. */
 static void let_etcd_stand_still(void)
 {
     pid_t etcd = cluster_pid("etcd");
@@ -103,7 +104,7 @@ static void let_etcd_stand_still(void)
     kill(etcd, SIGCONT);
 }
 
-START_TEST(an_etcd_that_stands_still_in_a_burst)
+START_TEST(an_etcd_that_is_stopped_in_a_burst)
 {
     burst_with(let_etcd_stand_still, "280 pods, and etcd stands still for 8 s");
     cleanup_json json_t *j =
@@ -111,9 +112,9 @@ START_TEST(an_etcd_that_stands_still_in_a_burst)
     ck_assert_int_eq(json_integer_value(lib_at(j, "overcommits")), 0);
 }
 
-/* -- a watch that missed what was compacted -- */
+/* -- a watch across a compaction -- */
 
-/* A program of the control plane, or etcdctl. Returns what it said, new. */
+/* Runs a program of the control plane, or etcdctl. Returns its output, new. */
 static char *etcdctl(const char *const *args)
 {
     const char *argv[24] = {
@@ -145,7 +146,7 @@ static void compact(void)
     ck_assert_contains(done, "compacted revision");
 }
 
-/* More than any buffer between the API server and a client holds. */
+/* More than the buffers between the API server and a client hold. */
 static void create_many(void)
 {
     enum { MANY = 100, BYTES = 100000 };
@@ -163,7 +164,7 @@ static void create_many(void)
     }
 }
 
-START_TEST(a_watch_that_stood_still_while_its_history_was_compacted)
+START_TEST(a_stopped_watch_whose_history_was_compacted)
 {
     cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384));
     cluster_add_node("n2", NULL, NULL, CARDS(16384));
@@ -184,7 +185,7 @@ START_TEST(a_watch_that_stood_still_while_its_history_was_compacted)
     lib_wait(peer_status(&cluster.api, "/readyz") == 200);
     kill(cluster_pid(EXTENDER), SIGCONT);
     int64_t begun = lib_now_ms();
-    /* The pods are listed anyway: the lease was lost meanwhile. */
+    /* The pods are listed again in any case, because the lease was lost meanwhile. */
     lib_wait(cluster_logged("watch of nodes: HTTP 410: too old resource version"));
     lib_wait(cluster_logged("watch of scvs: HTTP 410: too old resource version"));
     lib_wait(total("n2") == 8 && used("n2") == 3 && cluster_knows_pending());
@@ -193,9 +194,9 @@ START_TEST(a_watch_that_stood_still_while_its_history_was_compacted)
     cluster_settle();
 }
 
-/* -- pods that go between filter and bind -- */
+/* -- pods deleted between filter and bind -- */
 
-/* By hand. "": bound; otherwise why not. New. */
+/* Calls bind directly. "": bound; otherwise the error. New. */
 static char *bind_by_hand(const char *name, const char *uid, const char *node)
 {
     cleanup_buf struct buf reply = {0};
@@ -241,7 +242,7 @@ struct race {
     atomic_int bound, gone;
 };
 
-/* Half of the runners bind, half delete. */
+/* Half of the threads bind, half delete. */
 static void run_race(void *ctx, size_t runner)
 {
     struct race *r = ctx;
@@ -253,7 +254,7 @@ static void run_race(void *ctx, size_t runner)
             cluster_delete(path);
         } else {
             for (size_t late = i % 3; late; late--)
-                lib_pause(); /* so that now the one is first, now the other */
+                lib_pause(); /* so that either can be first */
             cleanup_free char *why = bind_by_hand(name, r->uid[i], "n1");
             atomic_fetch_add(*why ? &r->gone : &r->bound, 1);
         }
@@ -278,7 +279,7 @@ START_TEST(deletions_that_race_with_binds)
     cluster_settle();
 }
 
-/* -- others who bind -- */
+/* -- other clients that bind -- */
 
 static bool is_unplaced(const char *node, const char *pod)
 {
@@ -287,13 +288,13 @@ static bool is_unplaced(const char *node, const char *pod)
     return strcmp(lib_str(first, "name"), pod) == 0;
 }
 
-/* Pods that somebody else has put onto a node with one card and a node with two. */
+/* Pods that another client bound to a node with one card and to a node with two. */
 static void check_foreign(void)
 {
     cluster_wait_running("on-one");
     cluster_wait_running("on-two");
     lib_wait(used("one") == 6 && is_unplaced("two", "on-two"));
-    cluster_check_free("one", 10); /* it counts where there is one card to be on */
+    cluster_check_free("one", 10); /* a pod without a card counts on a single card */
     cluster_check_free("two", 16);
     cluster_agrees();
     cluster_delete(PODS "/on-one");
@@ -309,7 +310,7 @@ static void add_nodes_of_one_and_two(void)
     cluster_add_node("two", NULL, NULL, CARDS(16384, 16384));
 }
 
-START_TEST(a_second_scheduler_that_knows_no_extender)
+START_TEST(a_second_scheduler_without_the_extender)
 {
     struct program p;
     cleanup_free char *programs = temp_read(cluster.dir, "run/programs");
@@ -330,7 +331,7 @@ START_TEST(a_second_scheduler_that_knows_no_extender)
     program_kill(&p);
 }
 
-START_TEST(a_pod_with_nodename_set_by_hand)
+START_TEST(a_pod_with_nodename_set_manually)
 {
     add_nodes_of_one_and_two();
     cluster_create_pod("on-one", 6, "", ",\"nodeName\":\"one\"");
@@ -338,8 +339,8 @@ START_TEST(a_pod_with_nodename_set_by_hand)
     check_foreign();
 }
 
-/* As somebody does who copies a pod that ran. */
-START_TEST(a_pod_with_nodename_and_annotations_of_another)
+/* A user copied a running pod. */
+START_TEST(a_copied_pod_with_nodename_and_annotations)
 {
     add_nodes_of_one_and_two();
     cluster_create_pod(
@@ -359,10 +360,8 @@ START_TEST(a_pod_with_nodename_and_annotations_of_another)
 }
 
 CLUSTER_MAIN("faults", 400, ARGV("--nodes", "0"), an_extender_that_is_killed_in_a_burst,
-             an_api_server_that_is_killed_in_a_burst,
-             an_etcd_that_stands_still_in_a_burst,
-             a_watch_that_stood_still_while_its_history_was_compacted,
+             an_api_server_that_is_killed_in_a_burst, an_etcd_that_is_stopped_in_a_burst,
+             a_stopped_watch_whose_history_was_compacted,
              a_pod_that_is_deleted_between_filter_and_bind,
-             deletions_that_race_with_binds, a_second_scheduler_that_knows_no_extender,
-             a_pod_with_nodename_set_by_hand,
-             a_pod_with_nodename_and_annotations_of_another)
+             deletions_that_race_with_binds, a_second_scheduler_without_the_extender,
+             a_pod_with_nodename_set_manually, a_copied_pod_with_nodename_and_annotations)

@@ -7,9 +7,9 @@
 #include "lib/tools.h"
 
 /*
- * What helm does with manifests/chart in a cluster: it installs, takes over what `kubectl
- * apply` has installed and leaves it to that again, upgrades the kind Scv too, and at its
- * end keeps what must not go. (Containers that run through all this: test/e2e-node.)
+ * helm with manifests/chart in a cluster: it installs, takes ownership of the objects of
+ * `kubectl apply` and gives them back, upgrades the CRD, and keeps CRD and Lease when it
+ * uninstalls. (Containers that run through all this: test/e2e-node.)
  */
 
 #define SYSTEM "kube-system"
@@ -37,7 +37,8 @@ static json_t *object(const char *path)
 #define LEASE                                                                            \
     "/apis/coordination.k8s.io/v1/namespaces/" SYSTEM "/leases/gpushare-extender"
 
-/* UID and spec. (The generation of a Deployment counts its annotations, too.) New. */
+/* UID and spec of an object. (The generation of a Deployment also counts its
+ * annotations.) New. */
 static char *state_of(const char *path)
 {
     cleanup_json json_t *j = object(path);
@@ -58,7 +59,7 @@ static bool has_releases(void)
     return *said != '\0';
 }
 
-START_TEST(the_plain_files_become_a_release_and_the_reverse)
+START_TEST(plain_files_become_a_release_and_back)
 {
     static const char *const paths[] = {
         DEPLOYMENT, PLUGIN, AGENT,
@@ -76,7 +77,8 @@ START_TEST(the_plain_files_become_a_release_and_the_reverse)
     ck_assert(has_releases());
     for (size_t i = 0; i < ARRAY_LEN(paths); i++)
         check_state(paths[i], before[i]);
-    /* README.md of the chart: helm forgets the release, and the files go on. */
+    /* README.md of the chart: helm loses the release, and the plain files own the
+     * objects again. */
     free(cluster_kubectl(
         ARGV("-n", SYSTEM, "delete", "secret", "-l", "owner=helm,name=gpushare")));
     ck_assert(!has_releases());
@@ -88,7 +90,7 @@ START_TEST(the_plain_files_become_a_release_and_the_reverse)
 }
 END_TEST
 
-/* -- all that there is -- */
+/* -- all objects -- */
 
 /* A line for each object of the cluster: kind, name, UID. New. */
 static char *everything(void)
@@ -118,13 +120,14 @@ static char *only_in(const char *a, const char *b)
     return xstrdup(out.n ? out.p : "");
 }
 
-/* What came since `before`, but for CRD, Scv and Lease, which must be there: new. */
+/* The objects created since `before`, except for CRD, Scv and Lease, which must exist:
+ * new. */
 static char *left_over(const char *before)
 {
-    static const char *const kept[] = {"CustomResourceDefinition /" CRD " ",
-                                       "APIService /v1.core.run-linux.com ", /* its */
-                                       "Scv /gpu ",
-                                       "Lease " SYSTEM "/gpushare-extender "};
+    static const char *const kept[] = {
+        "CustomResourceDefinition /" CRD " ",
+        "APIService /v1.core.run-linux.com ", /* of the CRD */
+        "Scv /gpu ", "Lease " SYSTEM "/gpushare-extender "};
     cleanup_free char *now = everything(), *more = only_in(now, before);
     cleanup_buf struct buf out = {0};
     size_t found = 0;
@@ -148,14 +151,14 @@ static void wait_for_rest(const char *before)
         cleanup_free char *left = left_over(before);
         if (!*left)
             return;
-        ck_assert_msg(lib_now_ms() < end, "these do not go: %s", left);
+        ck_assert_msg(lib_now_ms() < end, "these objects remain: %s", left);
         lib_pause();
     }
 }
 
-/* -- a release and its end -- */
+/* -- the life of a release -- */
 
-/* The chart as an older release had it, whose kind Scv does not know temperatures. */
+/* The chart of an older release, whose CRD has no temperature. */
 static char *older_chart(void)
 {
     struct program p;
@@ -203,7 +206,7 @@ static void check_strategy(const char *type, int replicas)
               (strcmp(type, "Recreate") != 0));
 }
 
-/* A value that a process would have written. */
+/* A value that an extender would have written. */
 static void hold_lease(void)
 {
     free(cluster_kubectl(ARGV("-n", SYSTEM, "patch", "lease", "gpushare-extender",
@@ -225,14 +228,14 @@ static void upgrade(void)
                    "memoryUnit=256MiB,extender.replicas=2,scvAgent.enabled=false",
                    "--wait")));
     cluster_report("helm upgrade --wait", lib_now_ms() - begun);
-    /* As docs/operations.md has it for a new version: what was set stays. */
+    /* The upgrade of docs/operations.md: earlier values stay. */
     free(helm(0, "upgrade", ARGV(CHART, "--reset-then-reuse-values", "--wait")));
     ck_assert(scvs_have_temperatures());
     check_unit("256MiB");
     check_strategy("RollingUpdate", 2);
     ck_assert_uint_eq(peer_status(&cluster.api, AGENT), 404);
     check_lease();
-    /* Back: nothing of the strategy before stays behind. */
+    /* The default values again: no field of the earlier strategy remains. */
     free(helm(0, "upgrade", ARGV(CHART, "--reset-values", "--wait")));
     check_unit("GiB");
     check_strategy("Recreate", 1);
@@ -240,8 +243,9 @@ static void upgrade(void)
     check_lease();
 }
 
-/* With the account goes the token of this cluster's extender: the suite's last test. */
-START_TEST(a_release_is_made_changed_and_ended_and_nothing_else_is_touched)
+/* helm uninstall invalidates the token of this cluster's extender, so this is the last
+ * test of the suite. */
+START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
 {
     cleanup_free char *chart = older_chart();
     free(cluster_kubectl(ARGV("delete", "-f", "manifests/")));
@@ -277,7 +281,7 @@ START_TEST(a_release_is_made_changed_and_ended_and_nothing_else_is_touched)
     ck_assert_str_eq(gone, "");
     check_lease();
 
-    /* What was kept is no obstacle. */
+    /* The kept objects do not prevent another installation. */
     free(helm(0, "install", ARGV(CHART, "--wait")));
     check_lease();
     cleanup_json json_t *scv = object("/apis/core.run-linux.com/v1/scvs/gpu");
@@ -287,5 +291,5 @@ START_TEST(a_release_is_made_changed_and_ended_and_nothing_else_is_touched)
 END_TEST
 
 static const char *const up[] = {"--nodes", "0", NULL};
-CLUSTER_MAIN("helm", 180, up, the_plain_files_become_a_release_and_the_reverse,
-             a_release_is_made_changed_and_ended_and_nothing_else_is_touched)
+CLUSTER_MAIN("helm", 180, up, plain_files_become_a_release_and_back,
+             a_release_is_installed_upgraded_and_removed_without_other_changes)

@@ -77,7 +77,7 @@ static void sees_a_dead_agent(const char *url)
                    "\"leaseDurationSeconds\":40,"
                    "\"renewTime\":\"2020-01-01T00:00:00.000000Z\"}}");
     cleanup_free char *alone = as_viewer(0, ARGV(NULL));
-    ck_assert_contains(alone, "! n1: scv-agent on this node has not been heard of for ");
+    ck_assert_contains(alone, "! n1: no heartbeat from scv-agent on this node for ");
     ck_assert_contains(alone, " promised (66%), 0 free");
     cleanup_free char *why = as_viewer(0, ARGV("explain", "pod", "w"));
     ck_assert_contains(

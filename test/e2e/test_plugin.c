@@ -7,9 +7,9 @@
 #include "lib/kubelet.h"
 
 /*
- * gpushare-device-plugin under the real API server, with the rights of
- * manifests/device-plugin.yaml and no others: its token is that of the pod which the
- * DaemonSet has on the node. The kubelet is played by the test.
+ * gpushare-device-plugin under the real API server, with the permissions of
+ * manifests/device-plugin.yaml and no others: it uses the token of the DaemonSet pod on
+ * the node. The test acts as the kubelet.
  */
 
 #define PODS "/api/v1/namespaces/default/pods"
@@ -50,7 +50,7 @@ static void plugin_start(struct plugin *p, const char *node)
 
 static void plugin_stop(struct plugin *p)
 {
-    /* It never asked for more than it may. */
+    /* The API server denied none of its requests. */
     ck_assert_msg(strstr(program_output(&p->program), "forbidden") == NULL, "%s",
                   program_output(&p->program));
     peer_fini(&p->api);
@@ -58,7 +58,7 @@ static void plugin_stop(struct plugin *p)
     program_stop(&p->program);
 }
 
-/* A pod that somebody has bound, and the kubelet has. */
+/* A pod that is bound and known to the kubelet. */
 static void add_pod(const char *name, const char *node)
 {
     cluster_create(
@@ -91,7 +91,7 @@ static bool event_says(const char *words)
     return false;
 }
 
-START_TEST(a_container_gets_its_card_and_the_pod_says_so)
+START_TEST(a_container_gets_its_card_and_the_pod_its_annotation)
 {
     struct plugin plugin;
     struct kubelet_answer a = {0}, b = {0};
@@ -110,7 +110,7 @@ START_TEST(a_container_gets_its_card_and_the_pod_says_so)
     lib_wait(is_assigned("p"));
     kubelet_answer_fini(&a);
     kubelet_answer_fini(&b);
-    /* And a refusal is an event of the pod. */
+    /* A rejection is an event of the pod. */
     kubelet_remove(&kubelet, "p");
     add_pod("q", "n1");
     kubelet_add(&kubelet, "q", ARGV("c"));
@@ -148,7 +148,7 @@ static void refused(const struct peer *as, const char *method, const char *path,
     httpc_reply_fini(&answer);
 }
 
-START_TEST(it_may_annotate_the_pods_of_its_node_only)
+START_TEST(it_may_annotate_only_the_pods_of_its_node)
 {
     struct plugin plugin;
     cluster_create_gpu_node("n1", "cgpu.disable.isolation");
@@ -162,15 +162,15 @@ START_TEST(it_may_annotate_the_pods_of_its_node_only)
             "the device plugin of node n1 may only annotate the pods of that node");
     refused(&plugin.api, "PATCH", PODS "/own",
             "{\"metadata\":{\"labels\":{\"app\":\"x\"}}}",
-            "may change nothing of a pod but its annotations");
+            "may change only the annotations of a pod");
     refused(&plugin.api, "PATCH", PODS "/own", "{\"spec\":{\"activeDeadlineSeconds\":5}}",
-            "may change nothing of a pod but its annotations");
+            "may change only the annotations of a pod");
     refused(
         &plugin.api, "PATCH", PODS "/own",
         "{\"metadata\":{\"ownerReferences\":[{\"apiVersion\":\"v1\",\"kind\":\"Node\","
         "\"name\":\"n1\",\"uid\":\"x\"}]}}",
-        "may change nothing of a pod but its annotations");
-    /* Neither may it delete, create or see what is none of its business. */
+        "may change only the annotations of a pod");
+    /* It may not delete or create, and may not read other resources. */
     refused(&plugin.api, "DELETE", PODS "/own", "", "forbidden");
     refused(&plugin.api, "GET", "/api/v1/nodes", "", "forbidden");
     refused(&plugin.api, "GET", "/api/v1/namespaces/kube-system/secrets", "",
@@ -182,5 +182,5 @@ START_TEST(it_may_annotate_the_pods_of_its_node_only)
 END_TEST
 
 CLUSTER_MAIN("plugin", 120, ARGV("--nodes", "0"),
-             a_container_gets_its_card_and_the_pod_says_so,
-             it_may_annotate_the_pods_of_its_node_only)
+             a_container_gets_its_card_and_the_pod_its_annotation,
+             it_may_annotate_only_the_pods_of_its_node)

@@ -6,9 +6,9 @@
 #include "lib/cluster.h"
 
 /*
- * The roles of manifests/rbac.yaml with one right less: for each verb of each rule, the
- * extender starts, says which right it lacks, does no harm, and goes on by itself when
- * the right is back.
+ * The roles of manifests/rbac.yaml with one permission less: for each verb of each rule,
+ * the extender starts, names the missing permission, does no harm, and recovers by
+ * itself when the permission is back.
  */
 
 #define SCVS     "/apis/core.run-linux.com/v1/scvs"
@@ -37,7 +37,7 @@ static void put_role(const char *role, const json_t *j)
     json_decref(peer_json(&cluster.api, "PUT", role, body));
 }
 
-/* Takes the right away. Returns the role as it was, new. */
+/* Removes the permission. Returns the earlier role, new. */
 static json_t *take(const struct right *r)
 {
     json_t *role = peer_json(&cluster.api, "GET", r->role, NULL);
@@ -67,14 +67,14 @@ static void restart_extender(void)
     lib_wait(peer_status(&cluster.extender.observers, "/healthz") == 200);
 }
 
-/* -- what brings a request about, where starting does not -- */
+/* -- causes of requests that a start does not make -- */
 
 static bool is(const struct right *r, const char *verb, const char *resource)
 {
     return strcmp(r->verb_name, verb) == 0 && strcmp(r->resource, resource) == 0;
 }
 
-/* Asks to bind a pod that nobody knows. Returns what was answered, new. */
+/* Requests a bind of a pod that does not exist. Returns the answer, new. */
 static char *bind_unknown(void)
 {
     cleanup_buf struct buf reply = {0};
@@ -94,7 +94,7 @@ static void set_health(const char *health)
     json_decref(peer_json(&cluster.api, "PATCH", SCVS "/n1", body));
 }
 
-/* Room for a pod that waits, though kube-scheduler does not try to have it. */
+/* Frees memory for a pending pod that kube-scheduler does not retry. */
 static void make_room(void)
 {
     set_health("Unhealthy");
@@ -111,7 +111,7 @@ static bool holds_the_lease(void)
     return json_is_true(lib_at(j, "leader"));
 }
 
-/* What has to stand somewhere: "cannot list resource "pods"". New. */
+/* The expected text: "cannot list resource "pods"". New. */
 static char *lack_of(const struct right *r, const char *quote)
 {
     return xasprintf("cannot %s resource %s%s%s", r->verb_name, quote, r->resource,
@@ -132,13 +132,13 @@ static void provoke(const struct right *r)
     }
     if (is(r, "patch", "nodes"))
         make_room();
-    if (is(r, "create", "events")) { /* of a pod that has room nowhere */
+    if (is(r, "create", "events")) { /* of a pod that fits on no node */
         lib_wait(extender_ready(&cluster.extender));
         ck_assert_int_eq(extender_filter(&cluster.extender, 1000, "n1", NULL), NEVER);
     }
 }
 
-/* -- one right less -- */
+/* -- one permission less -- */
 
 static bool readyz_says(const char *text)
 {
@@ -155,8 +155,8 @@ static bool binds_are_over(void)
     return json_integer_value(lib_at(j, "bindsInFlight")) == 0;
 }
 
-/* kube-scheduler tells people as well, where it is about their pod. */
-static void check_told(const struct right *r)
+/* kube-scheduler also writes it into the events of the pod. */
+static void check_reported(const struct right *r)
 {
     cleanup_free char *lack = lack_of(r, "\"");
     if (strcmp(r->verb_name, "list") == 0) {
@@ -171,7 +171,7 @@ static void check_told(const struct right *r)
     }
 }
 
-/* Nothing is promised that should not be, and it has not ended. */
+/* Only expected promises exist, and the extender runs. */
 static void check_no_harm(pid_t pid)
 {
     ck_assert_int_eq(cluster_pid(EXTENDER), pid);
@@ -179,8 +179,8 @@ static void check_no_harm(pid_t pid)
     oracle_check(&cluster.api);
 }
 
-/* A pod is bound, and it is heard of when that goes: a list or watch that was refused is
- * tried again after some seconds. Returns how long it took. */
+/* Binds a pod and waits until the extender has seen its deletion: a denied list or watch
+ * is retried after some seconds. Returns how long it took. */
 static int64_t check_recovers(void)
 {
     int64_t begun = lib_now_ms();
@@ -199,11 +199,11 @@ static int64_t without(const struct right *r)
     restart_extender();
     pid_t pid = cluster_pid(EXTENDER);
     provoke(r);
-    if (!is(r, "get", "pods")) /* that one is told to who asks */
+    if (!is(r, "get", "pods")) /* the client gets this error */
         lib_wait(cluster_logged(lack));
-    check_told(r);
+    check_reported(r);
     check_no_harm(pid);
-    ck_assert_uint_le(cluster_logged(lack), 12); /* and not all the time */
+    ck_assert_uint_le(cluster_logged(lack), 12); /* rate-limited */
     give_back(r, role);
     return check_recovers();
 }
@@ -236,23 +236,23 @@ static void begin(void)
     free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac.yaml")));
 }
 
-START_TEST(each_right_of_the_cluster_role)
+START_TEST(each_permission_of_the_cluster_role)
 {
     begin();
     without_each(roles[0]);
 }
 
-START_TEST(each_right_in_kube_system)
+START_TEST(each_permission_in_kube_system)
 {
     begin();
     without_each(roles[1]);
 }
 
-START_TEST(each_right_in_the_namespace_of_heartbeats)
+START_TEST(each_permission_in_the_heartbeat_namespace)
 {
     begin();
     without_each(roles[2]);
 }
 
-CLUSTER_MAIN("rbac", 600, ARGV("--nodes", "0"), each_right_of_the_cluster_role,
-             each_right_in_kube_system, each_right_in_the_namespace_of_heartbeats)
+CLUSTER_MAIN("rbac", 600, ARGV("--nodes", "0"), each_permission_of_the_cluster_role,
+             each_permission_in_kube_system, each_permission_in_the_heartbeat_namespace)

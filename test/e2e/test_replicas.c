@@ -5,11 +5,11 @@
 #include "lib/cluster.h"
 
 /*
- * Three extenders behind a Service, and the one that holds the Lease goes away in the
- * middle of a burst: in each way that it can. kube-scheduler is not told.
+ * Three extenders behind a Service. The leader stops in the middle of a burst, in each
+ * possible way, without notice to kube-scheduler.
  */
 
-enum { REPLICAS = 3, AT = 90 /* pods of the burst that are bound then */ };
+enum { REPLICAS = 3, AT = 90 /* bound pods of the burst at that moment */ };
 static const char *const names[REPLICAS] = {"gpushare-extender", "gpushare-extender-2",
                                             "gpushare-extender-3"};
 
@@ -53,7 +53,7 @@ static void check(void)
 {
     burst_check();
     lib_wait(all_are_ready());
-    for (size_t i = 0; i < REPLICAS; i++) /* each knows what has been promised */
+    for (size_t i = 0; i < REPLICAS; i++) /* each knows all promises */
         oracle_agrees(&cluster.api, &replicas[i]);
     cluster_settle();
     for (size_t i = 0; i < REPLICAS; i++) {
@@ -108,7 +108,7 @@ static void kill_it(size_t leader)
     cluster_start(names[leader]);
 }
 
-START_TEST(the_holder_is_killed)
+START_TEST(the_leader_is_killed)
 {
     burst_with(kill_it, "280 pods, and the holder is killed");
 }
@@ -119,13 +119,13 @@ static void stop_it(size_t leader)
     cluster_start(names[leader]);
 }
 
-START_TEST(the_holder_is_stopped)
+START_TEST(the_leader_is_terminated)
 {
     burst_with(stop_it, "280 pods, and the holder is stopped");
 }
 
-/* Until another one has taken over and bound pods; then it wakes and believes, for a
- * moment, that it still holds the Lease. */
+/* Pauses it until another replica is the leader and has bound pods. When it resumes, it
+ * still believes for a moment that it holds the Lease. */
 static void freeze_it(size_t leader)
 {
     pid_t pid = cluster_pid(names[leader]);
@@ -140,7 +140,7 @@ static void freeze_it(size_t leader)
     ck_assert_int_eq(kill(pid, SIGCONT), 0);
 }
 
-START_TEST(the_holder_stands_still_and_wakes)
+START_TEST(the_leader_is_paused_and_resumes)
 {
     burst_with(freeze_it, "280 pods, and the holder stands still until another leads");
 }
@@ -155,12 +155,12 @@ static void update_all(size_t leader)
     }
 }
 
-START_TEST(all_are_replaced_one_after_the_other)
+START_TEST(a_rolling_update_replaces_all_replicas)
 {
     burst_with(update_all, "280 pods, and each of the three is replaced in turn");
 }
 
 static const char *const up[] = {"--nodes", "0", "--extenders", "3", NULL};
-CLUSTER_MAIN("replicas", 120, up, all_three_answer_and_one_binds, the_holder_is_killed,
-             the_holder_is_stopped, the_holder_stands_still_and_wakes,
-             all_are_replaced_one_after_the_other)
+CLUSTER_MAIN("replicas", 120, up, all_three_answer_and_one_binds, the_leader_is_killed,
+             the_leader_is_terminated, the_leader_is_paused_and_resumes,
+             a_rolling_update_replaces_all_replicas)

@@ -7,14 +7,15 @@
 #include "lib/expect.h"
 
 /*
- * Every form of request, from `kubectl apply` to a running pod: kube-scheduler schedules,
- * the extender binds, and what came of it is compared with what expect.h works out.
+ * Every form of request, from `kubectl apply` to a running pod: kube-scheduler
+ * schedules, the extender binds, and the test compares the result with the computation
+ * of expect.h.
  */
 
 #define GIB 1024
 
-/* What stands in a pod beside its name: further members of metadata, with a comma before
- * them, and those of spec. */
+/* The varying parts of a pod: further fields of metadata, with a leading comma, and
+ * fields of spec. */
 static void create(const char *name, const char *metadata, const char *spec)
 {
     cluster_create(
@@ -40,7 +41,7 @@ static void create(const char *name, const char *metadata, const char *spec)
 #define NOTE(key, value)  ",\"annotations\":{\"" key "\":\"" value "\"}"
 #define COUNT             "aliyun.com/gpu-count"
 
-/* Creates it and sees that it gets what it has to get. */
+/* Creates the pod and checks that it gets the expected cards. */
 static void placed(const char *name, const char *metadata, const char *spec)
 {
     int64_t begun = expect_now_ns();
@@ -48,7 +49,7 @@ static void placed(const char *name, const char *metadata, const char *spec)
     expect_placed(name, begun);
 }
 
-/* Creates it and sees that kube-scheduler tells of this reason. */
+/* Creates the pod and checks that kube-scheduler reports this reason. */
 static void refused(const char *name, const char *metadata, const char *spec,
                     const char *why)
 {
@@ -56,7 +57,7 @@ static void refused(const char *name, const char *metadata, const char *spec,
     cluster_wait_refused(name, why);
 }
 
-/* At rest the ledger is what the annotations say; and so it is when they are gone. */
+/* When idle, the ledger equals the annotations; also after the deletion of the pods. */
 static void settle(void)
 {
     cluster_agrees();
@@ -66,9 +67,9 @@ static void settle(void)
     ck_assert_uint_eq(json_object_size(promised), 0);
 }
 
-/* -- the Deployment that everybody knows -- */
+/* -- the common example -- */
 
-/* The only pod whose name begins with this: its name, new; NULL if there is none yet. */
+/* The only pod with this name prefix: its name, new; NULL if there is none yet. */
 static char *pod_of(const char *prefix)
 {
     cleanup_json json_t *pods = cluster_items("/api/v1/namespaces/default/pods");
@@ -80,14 +81,14 @@ static char *pod_of(const char *prefix)
         const char *name = lib_str(pod, "metadata.name");
         if (strncmp(name, prefix, strlen(prefix)) != 0)
             continue;
-        ck_assert_msg(!found, "%s and %s", found, name);
+        ck_assert_msg(!found, "more than one pod: %s and %s", found, name);
         found = xstrdup(name);
     }
     return found;
 }
 
-/* Two nodes as in the description that came with it: four cards of 22 GiB, seven of 11.
- */
+/* Two nodes as in the published description of the example: four cards of 22 GiB, seven
+ * of 11. */
 START_TEST(binpack_1_as_it_was_published)
 {
     char *name = NULL;
@@ -120,7 +121,7 @@ START_TEST(every_sample_runs)
 {
     static const char *const nodes[] = {"n1", "n2", "n3", "n4", "n5"};
     char *name = NULL;
-    /* As many as there are pods: one of them wants a whole node. */
+    /* One node for each pod: one of them needs a whole node. */
     for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
         cluster_add_node(nodes[i], NULL, NULL, CARDS(16 * GIB, 16 * GIB));
     free(cluster_kubectl(ARGV("apply", "-f", "manifests/samples/")));
@@ -145,7 +146,7 @@ START_TEST(memory_is_packed_on_the_fullest_card_that_takes_it)
     placed("second", "", RUN(MEM("c", "4")));
     expect_on("second", "n1", "0");
     placed("third", "", RUN(MEM("c", "3")));
-    expect_on("third", "n1", "2"); /* to the last MiB */
+    expect_on("third", "n1", "2"); /* fills the card completely */
     placed("fourth", "", RUN(MEM("c", "13")));
     expect_on("fourth", "n1", "1");
     refused("fifth", "", RUN(MEM("c", "12")),
@@ -165,7 +166,7 @@ START_TEST(spread_takes_the_emptiest_card)
     settle();
 }
 
-/* kube-scheduler's own scores are the same for nodes that differ in nothing else. */
+/* kube-scheduler itself gives equal scores to nodes that differ only in their cards. */
 START_TEST(the_fuller_node_is_preferred)
 {
     cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB));
@@ -191,7 +192,7 @@ START_TEST(memory_over_several_cards_is_split_evenly)
     settle();
 }
 
-START_TEST(whole_cards_are_shared_with_nobody)
+START_TEST(whole_cards_are_not_shared)
 {
     cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 16276, 16 * GIB, 16 * GIB));
     placed("shared", "", RUN(MEM("c", "1")));
@@ -218,7 +219,7 @@ START_TEST(containers_are_added_up_as_kubernetes_does)
     settle();
 }
 
-START_TEST(a_node_can_be_kept_for_one_kind)
+START_TEST(a_node_can_be_reserved_for_one_kind)
 {
     cluster_add_node("cards", "gpushare/mode", "card", CARDS(16 * GIB, 16 * GIB));
     refused("memory", "", RUN(MEM("c", "1")), "gpushare/mode");
@@ -230,9 +231,9 @@ START_TEST(a_node_can_be_kept_for_one_kind)
     settle();
 }
 
-/* -- what cannot be meant, or is out -- */
+/* -- invalid requests and excluded cards -- */
 
-START_TEST(what_cannot_be_meant_is_refused_with_the_reason)
+START_TEST(invalid_requests_are_rejected_with_a_reason)
 {
     cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 16 * GIB));
     refused("both", "", RUN2(MEM("a", "1"), CARDS_OF("b", "1")),
@@ -244,7 +245,7 @@ START_TEST(what_cannot_be_meant_is_refused_with_the_reason)
     settle();
 }
 
-START_TEST(a_card_that_a_configmap_takes_out_is_not_used)
+START_TEST(a_card_excluded_by_a_configmap_is_not_used)
 {
     cluster_create(
         "/api/v1/namespaces/kube-system/configmaps",
@@ -258,9 +259,9 @@ START_TEST(a_card_that_a_configmap_takes_out_is_not_used)
     settle();
 }
 
-/* -- rights -- */
+/* -- permissions -- */
 
-START_TEST(nothing_was_asked_that_the_role_does_not_grant)
+START_TEST(the_role_grants_every_request)
 {
     cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB));
     size_t before = audit_count("create", "pods/binding");
@@ -273,9 +274,8 @@ START_TEST(nothing_was_asked_that_the_role_does_not_grant)
 CLUSTER_MAIN("requests", 120, ARGV("--nodes", "0"), binpack_1_as_it_was_published,
              every_sample_runs, memory_is_packed_on_the_fullest_card_that_takes_it,
              spread_takes_the_emptiest_card, the_fuller_node_is_preferred,
-             memory_over_several_cards_is_split_evenly,
-             whole_cards_are_shared_with_nobody,
-             containers_are_added_up_as_kubernetes_does, a_node_can_be_kept_for_one_kind,
-             what_cannot_be_meant_is_refused_with_the_reason,
-             a_card_that_a_configmap_takes_out_is_not_used,
-             nothing_was_asked_that_the_role_does_not_grant)
+             memory_over_several_cards_is_split_evenly, whole_cards_are_not_shared,
+             containers_are_added_up_as_kubernetes_does,
+             a_node_can_be_reserved_for_one_kind,
+             invalid_requests_are_rejected_with_a_reason,
+             a_card_excluded_by_a_configmap_is_not_used, the_role_grants_every_request)

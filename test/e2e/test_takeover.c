@@ -5,9 +5,9 @@
 #include "lib/cluster.h"
 
 /*
- * docs/operations.md, "From the Go gpushare": its objects, as a cluster has them, become
- * ours by the commands that are given there, and nothing of theirs is left in them.
- * (What becomes of its pods: test_requests and test/e2e-node.)
+ * docs/operations.md, "From the Go gpushare": the commands of that section turn its
+ * objects into ours, and none of its fields remains.
+ * (Its pods: test_requests and test/e2e-node.)
  */
 
 #define GO         "test/e2e/go-gpushare.yaml"
@@ -17,7 +17,7 @@
 #define PLUGIN     "/apis/apps/v1" SYSTEM "daemonsets/gpushare-device-plugin-ds"
 #define SERVICE    "/api/v1" SYSTEM "services/gpushare-schd-extender"
 
-/* Each with the part of it that has to become ours. */
+/* Each object with the part that must become ours. */
 static const char *const objects[][2] = {
     {DEPLOYMENT, "spec"},
     {PLUGIN, "spec"},
@@ -34,7 +34,7 @@ static void remember(char *parts[OBJECTS])
         cleanup_json json_t *j = peer_json(&cluster.api, "GET", objects[i][0], NULL);
         json_t *part = json_object_get(j, objects[i][1]);
         ck_assert_msg(part != NULL, "%s has no %s", objects[i][0], objects[i][1]);
-        json_object_del(part, "clusterIP"); /* given anew to each Service */
+        json_object_del(part, "clusterIP"); /* each Service gets another one */
         json_object_del(part, "clusterIPs");
         parts[i] = json_dumps(part, JSON_SORT_KEYS | JSON_COMPACT);
     }
@@ -46,7 +46,7 @@ static char *uid(const char *path)
     return xstrdup(lib_str(j, "metadata.uid"));
 }
 
-/* Does the only pod of the plugin run this image? */
+/* Whether the only pod of the plugin runs this image. */
 static bool plugin_runs(const char *image)
 {
     cleanup_json json_t *pods = cluster_items(
@@ -59,7 +59,8 @@ static bool plugin_runs(const char *image)
            strstr(lib_str(container, "image"), image);
 }
 
-/* With the accounts goes the token of this cluster's extender: nothing may come after. */
+/* The deletion of the ServiceAccounts invalidates the token of the extender, so this is
+ * the last test. */
 START_TEST(the_go_systems_objects_become_ours)
 {
     char *ours[OBJECTS], *go[OBJECTS], *after[OBJECTS];
@@ -81,14 +82,14 @@ START_TEST(the_go_systems_objects_become_ours)
                               "manifests/device-plugin-policy.yaml")));
     remember(after);
     for (size_t i = 0; i < OBJECTS; i++) {
-        if (strcmp(objects[i][0], SERVICE) != 0) /* theirs was the same */
+        if (strcmp(objects[i][0], SERVICE) != 0) /* equal in both */
             ck_assert_str_ne(go[i], ours[i]);
         ck_assert_str_eq(after[i], ours[i]);
         free(ours[i]);
         free(go[i]);
         free(after[i]);
     }
-    /* They are the same objects, and the plugin went from node to node. */
+    /* The objects keep their UIDs, and the DaemonSet updated node by node. */
     cleanup_free char *extender_now = uid(DEPLOYMENT), *plugin_now = uid(PLUGIN);
     ck_assert_str_eq(extender_now, extender);
     ck_assert_str_eq(plugin_now, plugin);

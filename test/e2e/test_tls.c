@@ -7,8 +7,8 @@
 #include "lib/tls.h"
 
 /*
- * kube-scheduler and the extender over HTTPS, each with a certificate, by the lines that
- * policy/kube-scheduler-config.yaml has as comments.
+ * kube-scheduler and the extender over HTTPS, each with a certificate, by the commented
+ * lines of policy/kube-scheduler-config.yaml.
  */
 
 #define SERVER_NAME "gpushare-schd-extender.kube-system.svc"
@@ -19,8 +19,8 @@ static char *pki(const char *name)
     return temp_path(cluster.dir, part);
 }
 
-/* Takes the comment off, and puts the files of this cluster in the place of those that
- * are named there. Returns whether the line was one of them. */
+/* Uncomments the line and replaces its paths by the files of this cluster. Returns
+ * whether the line was one of them. */
 static bool uncomment(struct buf *out, const char *line)
 {
     static const char *const files[][2] = {{"  #  caFile:", "ca.crt"},
@@ -71,7 +71,8 @@ static void start_extender(void)
                             "--client-name", "client"));
 }
 
-/* The same ports, as the client of that name; NULL: a client without a certificate. */
+/* The same ports with the client certificate of that name; NULL: without a certificate.
+ */
 static void connect_as(const char *name)
 {
     unsigned verbs = cluster.extender.verbs.port, look = cluster.extender.observers.port;
@@ -97,22 +98,22 @@ static unsigned ask(const char *name)
     return peer_call(&cluster.extender.verbs, "POST", "/filter", body.p, &reply);
 }
 
-START_TEST(kube_scheduler_shows_its_certificate_and_nobody_else_is_let_in)
+START_TEST(only_kube_scheduler_with_its_certificate_is_accepted)
 {
     cleanup_free char *dir = temp_path(cluster.dir, "pki");
     tls_make_cert(dir, "ca", "server", "IP:127.0.0.1,DNS:" SERVER_NAME);
     tls_make_cert(dir, "ca", "client", "DNS:client.test");
-    tls_make_cert(dir, "ca", "stranger", "DNS:stranger.test");
+    tls_make_cert(dir, "ca", "unknown", "DNS:unknown.test");
     cluster_create_node("n1", NULL, NULL, CARDS(16384));
     configure();
     start_extender();
     connect_as("client");
     extender_wait_answers(&cluster.extender);
     ck_assert_uint_eq(ask("client"), 200);
-    ck_assert_uint_eq(ask("stranger"), 403);
+    ck_assert_uint_eq(ask("unknown"), 403);
     ck_assert_uint_eq(ask(NULL), 0);
 
-    /* As it is shipped kube-scheduler speaks HTTP, and is not understood. */
+    /* The shipped configuration uses HTTP, which the extender rejects. */
     int64_t begun = expect_now_ns();
     cluster_create_pod("p", 4, "", "");
     cluster_wait_refused("p", "");
@@ -125,5 +126,4 @@ START_TEST(kube_scheduler_shows_its_certificate_and_nobody_else_is_let_in)
 }
 
 static const char *const up[] = {"--nodes", "0", NULL};
-CLUSTER_MAIN("tls", 120, up,
-             kube_scheduler_shows_its_certificate_and_nobody_else_is_let_in)
+CLUSTER_MAIN("tls", 120, up, only_kube_scheduler_with_its_certificate_is_accepted)

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "lib/cluster.h"
 
-/* The extender's token is replaced, or refused, while it runs. */
+/* The token of the extender is replaced, or revoked, while it runs. */
 
 #define SYSTEM   "/api/v1/namespaces/kube-system"
 #define ACCOUNT  "gpushare-schd-extender"
@@ -13,8 +13,8 @@
 
 #define TOKEN_FILE "extender.token"
 
-/* A new token of the extender's account; `bound`: a further member of spec, or "". New.
- */
+/* A new token of the extender's ServiceAccount; `bound`: a further field of spec, or "".
+ * New. */
 static char *new_token(const char *bound)
 {
     cleanup_free char *body =
@@ -26,7 +26,7 @@ static char *new_token(const char *bound)
     return xstrdup(lib_str(j, "status.token"));
 }
 
-/* What the API server answers to who shows this token. */
+/* The answer of the API server to a client with this token. */
 static unsigned status_with(const char *token)
 {
     struct peer peer;
@@ -51,12 +51,12 @@ START_TEST(a_token_that_is_revoked)
     cluster_report("from the end of the account to a clear word about it",
                    lib_now_ms() - begun);
     lib_wait(cluster_logged("no longer the one who binds"));
-    /* What it knows is still true for a while; but it may not bind. */
+    /* Its state remains valid for a while, but it may not bind. */
     cluster_create_pod("waits", 2, "", "");
     cluster_wait_refused("waits", "cannot be had: HTTP 401: Unauthorized");
     cluster_check_free("n1", 14);
     ck_assert_uint_eq(peer_status(&cluster.extender.observers, "/healthz"), 200);
-    /* An account of that name is another account: the token stays refused. */
+    /* A recreated account of that name is another account: the token stays invalid. */
     free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac.yaml")));
     cleanup_free char *old = temp_read(cluster.dir, TOKEN_FILE);
     old[strcspn(old, "\n")] = '\0';
@@ -69,7 +69,7 @@ START_TEST(a_token_that_is_revoked)
     cluster_settle();
 }
 
-/* The old token ends with a Secret that it is bound to. */
+/* The old token ends with the Secret to which it is bound. */
 START_TEST(a_token_that_is_rotated)
 {
     cluster_add_node("n1", NULL, NULL, CARDS(16384));
@@ -94,7 +94,7 @@ START_TEST(a_token_that_is_rotated)
         cluster_create_pod(name, 1, "", "");
         cluster_wait_running(name);
         if (!end && status_with(first) == 401)
-            end = lib_now_ms() + 5000; /* as long as a lease */
+            end = lib_now_ms() + 5000; /* the duration of the Lease */
         if (i % 8 == 7)
             cluster_delete_pods();
     }
@@ -102,6 +102,6 @@ START_TEST(a_token_that_is_rotated)
     cluster_settle();
 }
 
-/* The second takes the account of the first away. */
+/* The second test deletes the account of the first. */
 CLUSTER_MAIN("tokens", 200, ARGV("--nodes", "0"), a_token_that_is_rotated,
              a_token_that_is_revoked)

@@ -188,7 +188,7 @@ START_TEST(the_closest_node_depends_on_the_request)
     filter(POD("u3", "gpu-mem\":\"1\"", ""), "\"n0\"");
     wait_for(2);
     ck_assert_ptr_nonnull(
-        strstr(said(1, "note"), "closest is n0: its Scv object is missing"));
+        strstr(said(1, "note"), "closest is n0: the node's Scv object is missing"));
     end();
 }
 END_TEST

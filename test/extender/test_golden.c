@@ -116,8 +116,8 @@ static void run_case(const struct verb *verb, const char *dir)
 
     ck_assert_int_eq(
         unit_read(span_of(text_of(settings, "unit", "MiB")), &ledger.unit_mib, &err), 0);
-    ck_assert_done(score_policy_read(span_of(text_of(settings, "nodeScore", "binpack")),
-                                     &policy, &err),
+    ck_assert_done(score_policy_parse(span_of(text_of(settings, "nodeScore", "binpack")),
+                                      &policy, &err),
                    err);
     rig_start(&rig, &ledger, json_is_true(json_object_get(settings, "bindAny")));
     rig.bind_answer =

@@ -248,9 +248,9 @@ START_TEST(an_unusable_node_has_health_false_and_the_reason)
     assert_node(&n, &unknown,
                 META("GpuNode",
                      "n1") "null},\"spec\":{\"device_busy\":null,\"report_time\":null},"
-                           "\"status\":{\"health\":\"False\",\"message\":\"its Scv "
-                           "object is missing, "
-                           "so nothing is known of its cards\",\"last_health_time\":null,"
+                           "\"status\":{\"health\":\"False\",\"message\":\"the node's "
+                           "Scv object is missing, "
+                           "so its cards are unknown\",\"last_health_time\":null,"
                            "\"last_transition_time\":" TIME "}}");
     ck_assert(look("cpu", 40).gone); /* no GPU: no GpuNode */
     n = look("old", 40);

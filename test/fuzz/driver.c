@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Runs a fuzz target without a fuzzing engine: first its corpus, then mutations of it and
- * what fuzz_generate makes, if the target has one, from a fixed seed. A target aborts
- * when something is wrong. (With clang, the same target links to libFuzzer instead of
- * this file.)
+ * Runs a fuzz target without a fuzzing engine: first its corpus, then mutations of the
+ * corpus and, if the target has fuzz_generate, generated inputs, from a fixed seed. A
+ * target aborts when it finds an error. (With clang, `make fuzz` links the same target to
+ * libFuzzer instead of this file.)
  *
  *     fuzz_x [RUNS [SEED]]
  *
- * Without RUNS it makes 200,000 inputs, or what 10 seconds allow: a target that is
- * slow, or slowed by a sanitizer, must not hold up `make check`. The n-th input is the
- * same in every run.
+ * Without RUNS the limit is 200,000 inputs or 10 seconds, whichever comes first, so that
+ * slow targets and sanitizers do not delay `make check`. The n-th input is the same in
+ * every run.
  */
 
 #include "fuzz/fuzz.h"
@@ -37,11 +37,11 @@ struct corpus {
 };
 
 static const char *current_name = "";
-static struct buf current; /* what is being run, for the report */
+static struct buf current; /* the input of the current run, for the report */
 
 static void report(void)
 {
-    fprintf(stderr, "the input comes from %s, %zu bytes: ", current_name, current.n);
+    fprintf(stderr, "input from %s, %zu bytes: ", current_name, current.n);
     for (size_t i = 0; i < current.n && i < 2000; i++)
         fprintf(stderr, "%02x", (unsigned char)current.p[i]);
     fputc('\n', stderr);
@@ -56,7 +56,7 @@ void fuzz_fail(const char *why)
 
 static void run(const struct buf *input)
 {
-    /* A copy of the exact size, so that a sanitizer sees every read too far. */
+    /* A copy of the exact size, so that a sanitizer detects every overread. */
     uint8_t *copy = xmalloc(input->n);
     if (input->n)
         memcpy(copy, input->p, input->n);
@@ -142,12 +142,12 @@ static void mutate(struct rng *rng, const struct corpus *c, struct buf *b)
         b->n = SIZE_MAX_BYTES;
 }
 
-/* The next input. */
+/* Makes the next input. */
 static void make(struct rng *rng, const struct corpus *c, const char *dir, struct buf *b)
 {
     buf_clear(b);
     if (fuzz_generate && rng_below(rng, 16)) {
-        current_name = "what fuzz_generate made";
+        current_name = "fuzz_generate";
         fuzz_generate(rng, b);
         if (rng_below(rng, 2))
             return;
@@ -160,7 +160,7 @@ static void make(struct rng *rng, const struct corpus *c, const char *dir, struc
 }
 
 static long run_all(struct corpus *c, const char *dir, long runs, uint64_t seed,
-                    int64_t until)
+                    int64_t until_ms)
 {
     struct rng rng;
     rng_init(&rng, seed);
@@ -171,7 +171,7 @@ static long run_all(struct corpus *c, const char *dir, long runs, uint64_t seed,
         run(&current);
     }
     long done = 0;
-    for (; done < runs && (done % 64 || clock_mono_ms() < until); done++) {
+    for (; done < runs && (done % 64 || clock_mono_ms() < until_ms); done++) {
         make(&rng, c, dir, &current);
         run(&current);
     }
@@ -182,7 +182,7 @@ int main(int argc, char **argv)
 {
     long runs = argc > 1 ? strtol(argv[1], NULL, 10) : RUNS;
     int64_t start = clock_mono_ms();
-    int64_t until = argc > 1 ? INT64_MAX : start + LIMIT_MS;
+    int64_t until_ms = argc > 1 ? INT64_MAX : start + LIMIT_MS;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     const char *base = strrchr(argv[0], '/');
     base = base ? base + 1 : argv[0];
@@ -194,9 +194,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "no corpus in %s\n", dir);
         return 1;
     }
-    long done = run_all(&corpus, dir, runs, seed, until);
-    printf("%s: %zu of the corpus, %ld others, %.1f s\n%ld passed, 0 failed\n", base,
-           corpus.n, done, (double)(clock_mono_ms() - start) / 1000,
+    long done = run_all(&corpus, dir, runs, seed, until_ms);
+    printf("%s: %zu inputs of the corpus, %ld others, %.1f s\n%ld passed, 0 failed\n",
+           base, corpus.n, done, (double)(clock_mono_ms() - start) / 1000,
            done + (long)corpus.n);
     for (size_t i = 0; i < corpus.n; i++)
         buf_fini(&corpus.items[i]);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What scv-agent hears, line by line: "l" a list, "e" bytes of the watch, "a" the
- * answer to a call (with its status first: "a409 {...}"), "s" a sample in the form of the
- * file source, "x" an XID, "w" the end of the watch, "t" time. Whatever comes: what it
- * wants to send is JSON and names no spec but at the creation, an Scv is created only for
- * a Node that was seen, no card is published twice, and it is never due in the past.
+ * The inputs of scv-agent's state publisher, one per line: "l" a list, "e" bytes of the
+ * watch, "a" the answer to a call (its status first: "a409 {...}"), "s" a sample in the
+ * format of the file source, "x" an XID, "w" the end of the watch, "t" time.
+ *
+ * Invariants: the body of every call is JSON; only the creation contains a spec; an Scv
+ * is created only after its Node was seen; no card is published twice; the next deadline
+ * is never in the past.
  */
 
 #include "fuzz/fuzz.h"
@@ -24,11 +26,10 @@ enum { CALLS = 64 };
 struct world {
     struct publisher *publisher;
     struct publisher_time now;
-    struct publisher_output
-        calls[CALLS]; /* without answers; their strings are not kept */
+    struct publisher_output calls[CALLS]; /* not answered yet; strings not valid */
     size_t n;
     uint64_t run;      /* of the newest watch */
-    uint64_t watching; /* the one that `feed` reads; 0: none */
+    uint64_t watching; /* the watch that `feed` reads; 0: none */
     struct scv_decode feed;
     bool node_seen;
 };
@@ -42,23 +43,23 @@ static void check_cards(const json_t *body)
             const char *uuid = json_string_value(json_object_get(a, "uuid"));
             const char *other = json_string_value(json_object_get(b, "uuid"));
             if (json_equal(json_object_get(a, "id"), json_object_get(b, "id")))
-                fuzz_fail("an id comes twice");
+                fuzz_fail("a duplicate id");
             if (uuid && other && strcmp(uuid, other) == 0)
-                fuzz_fail("a uuid comes twice");
+                fuzz_fail("a duplicate UUID");
         }
 }
 
 static void check_call(const struct world *w, const struct publisher_output *o)
 {
     if (o->type == PUBLISHER_CREATE && !w->node_seen)
-        fuzz_fail("created without a Node");
+        fuzz_fail("an Scv was created without a Node");
     if (!o->body)
         return;
     json_t *body = json_loads(o->body, 0, NULL);
     if (!body)
-        fuzz_fail("a body that is no JSON");
+        fuzz_fail("a request body that is not JSON");
     if (o->type == PUBLISHER_PATCH && json_object_get(body, "spec"))
-        fuzz_fail("a patch of the spec");
+        fuzz_fail("a patch that changes the spec");
     check_cards(body);
     json_decref(body);
 }
@@ -75,11 +76,11 @@ static void step(struct world *w, struct publisher_input in)
             continue;
         check_call(w, o);
         if (w->n == CALLS)
-            fuzz_fail("more than one call in a lane");
+            fuzz_fail("too many calls at a time");
         w->calls[w->n++] = *o;
     }
     if (publisher_due(w->publisher) <= w->now.mono_ms)
-        fuzz_fail("due in the past");
+        fuzz_fail("a deadline in the past");
     publisher_outputs_fini(&out);
 }
 
@@ -105,17 +106,17 @@ static void on_answer(struct world *w, struct span text, bool list)
     buf_fini(&reply.body);
 }
 
-/* Of the watch, an input that the publisher has not had yet. */
+/* An input from the watch that the state publisher has not had yet. */
 static void on_input(void *ctx, const struct publisher_input *in)
 {
     struct world *w = ctx;
     if (in->type == PUBLISHER_WATCH_ENDED && in->err->code != ERR_NONE &&
         !in->err->msg[0])
-        fuzz_fail("an error without words");
+        fuzz_fail("an error without text");
     step(w, *in);
 }
 
-/* The watch goes on until it is wanted anew. */
+/* Starts to read a new watch when the agent has requested one. */
 static void on_event(struct world *w, struct span text)
 {
     if (w->watching != w->run) {

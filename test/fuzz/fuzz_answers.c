@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What the API server and a credential plugin answer, outside lists and watches. The
- * first byte is "e" for the output of a plugin, or says which status an answer has; then
- * come its bytes. A plugin's token can stand in a header, its times are times; an answer
- * that is no success gives a code that fits the status and words without control
- * characters.
+ * Responses of the API server (other than lists and watches) and the output of credential
+ * plugins. The first byte is "e" for the output of a plugin, or selects the status of a
+ * response; the rest is the content. An accepted token is valid in a header, and accepted
+ * times are valid. A response other than success gives an error code that matches the
+ * status and a text without control characters.
  */
 
 #include "fuzz/fuzz.h"
@@ -32,17 +32,17 @@ static void check_plugin(struct span text)
     struct err err = {0};
     if (kube_exec_parse(&e, text, &answer, &err)) {
         if (err.code == ERR_NONE || !is_printable(err.msg))
-            fuzz_fail("a refusal without words, or with odd characters");
+            fuzz_fail("an error without text, or with control characters");
     } else {
         if (!answer.token && !answer.cert_pem.n)
-            fuzz_fail("a credential that is empty");
+            fuzz_fail("an empty credential");
         if (answer.token && !kube_token_ok(span_of(answer.token)))
-            fuzz_fail("a token that cannot stand in a header");
+            fuzz_fail("a token that is not valid in a header");
         if (!answer.cert_pem.n != !answer.key_pem.n)
-            fuzz_fail("a certificate without its key, or a key alone");
+            fuzz_fail("a certificate without a key, or the reverse");
         if (answer.cert_pem.n &&
             (!kube_is_pem(answer.cert_pem) || !kube_is_pem(answer.key_pem)))
-            fuzz_fail("a certificate that is none");
+            fuzz_fail("a certificate that is not PEM");
     }
     kube_exec_credential_fini(&answer);
 }
@@ -53,14 +53,14 @@ static void check_reply(unsigned status, struct span body)
     int rc = kube_reply_check(status, body, &err);
     if ((rc == 0) != (status >= 200 && status < 300) ||
         (rc == 0) != (err.code == ERR_NONE))
-        fuzz_fail("success and status do not go together");
+        fuzz_fail("the result contradicts the status");
     if (rc && (!err.msg[0] || !is_printable(err.msg)))
-        fuzz_fail("an error without words, or with odd characters");
+        fuzz_fail("an error without text, or with control characters");
     if ((status == 404 && err.code != ERR_NOT_FOUND) ||
         (status == 410 && err.code != ERR_GONE) ||
         (status == 401 && err.code != ERR_UNAUTHORIZED) ||
         (status == 403 && err.code != ERR_FORBIDDEN))
-        fuzz_fail("a code that does not fit the status");
+        fuzz_fail("an error code that does not match the status");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

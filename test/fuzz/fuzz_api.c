@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Requests to kube-sim's API server, as its HTTP front hands them on. One per line:
+ * Requests to kube-sim's API server, as its HTTP front end passes them on. One per line:
  *
  *     METHOD TARGET TYPE BODY
  *
- * with the target as in HTTP, and the type "json", "merge", "strategic", "table" (a GET
- * that asks for a table), "-" (none), or written out. A first word of digits lets so many
- * milliseconds pass. What must hold: the reply is JSON with a status that fits; who is
- * refused has changed nothing; what was written can be read; watches speak JSON with
- * versions that rise; and the same requests give the same answers.
+ * The target is as in HTTP. The type is "json", "merge", "strategic", "table" (a GET for
+ * a table), "-" (none), or a content type. A line with only a number advances the time by
+ * that many milliseconds.
+ *
+ * Invariants: the reply is JSON with a plausible status; a rejected request changes
+ * nothing; a written object can be read; watches send JSON with ascending versions; equal
+ * requests give equal replies.
  */
 
 #include "fuzz/fuzz.h"
@@ -33,14 +35,14 @@ struct world {
     struct api_watch *watches[WATCHES_MAX];
     size_t n;
     int64_t now_ms;
-    struct buf said; /* all that was answered, to compare two runs */
+    struct buf said; /* all replies, to compare two runs */
 };
 
 static json_t *parse(struct span text)
 {
     json_t *j = json_loadb(text.p, text.n, JSON_ALLOW_NUL, NULL);
     if (!json_is_object(j))
-        fuzz_fail("a reply that is no JSON object");
+        fuzz_fail("a reply that is not a JSON object");
     return j;
 }
 
@@ -57,9 +59,9 @@ static void check_status(const json_t *j, unsigned status)
         return;
     if (!kind || strcmp(kind, "Status") != 0 ||
         json_integer_value(json_object_get(j, "code")) != status)
-        fuzz_fail("a refusal that is no Status with its code");
+        fuzz_fail("an error that is not a Status with its code");
     if (!json_is_string(json_object_get(j, "message")))
-        fuzz_fail("a refusal without words");
+        fuzz_fail("a Status without a message");
 }
 
 /* A real server answers these invalid requests with 500. */
@@ -73,7 +75,7 @@ static bool is_known_500(const struct buf *body)
     return false;
 }
 
-/* The statuses that an API server has for these requests. */
+/* The statuses that a real API server uses for these requests. */
 static void check_plausible(const struct api_reply *reply)
 {
     static const unsigned known[] = {200, 201, 202, 400, 403, 404, 405, 406,
@@ -100,7 +102,7 @@ static const char *type_of(const char *word)
     return word;
 }
 
-/* As by an HTTP front: a malformed escape and NUL do not get here. */
+/* Decodes as the HTTP front end does, which rejects malformed escapes and NULs. */
 static bool decode(char *s)
 {
     char *to = s;
@@ -142,7 +144,7 @@ static bool read_line(struct span text, struct arena *a, struct line *l)
     return l->path[0] == '/' && decode(l->path);
 }
 
-/* What was created or replaced is there, in the version that was said. */
+/* A created or replaced object can be read in the version of the reply. */
 static void check_written(struct world *w, const struct line *l, const json_t *j)
 {
     struct api_request req = {.method = "GET", .path = l->path, .query = ""};
@@ -151,12 +153,12 @@ static void check_written(struct world *w, const struct line *l, const json_t *j
     if (strcmp(l->method, "PUT") != 0 || !api_classify(&req, &target) || target.sub.n)
         return;
     api_handle(w->api, w->now_ms, &req, &reply);
-    if (reply.status == 200) { /* a PUT can end a deletion */
+    if (reply.status == 200) { /* a PUT can complete a deletion */
         json_t *now = parse(buf_span(&reply.body));
         if (strcmp(text_of(now, "metadata", "resourceVersion"),
                    text_of(j, "metadata", "resourceVersion")) != 0 ||
             !*text_of(now, "metadata", "uid"))
-            fuzz_fail("what was written is not what is read");
+            fuzz_fail("the object read differs from the one written");
         json_decref(now);
     }
     api_reply_fini(&reply);
@@ -183,12 +185,12 @@ static void handle(struct world *w, const struct line *l)
     check_plausible(&reply);
     bool changed = api_version(w->api) != before;
     if (changed && (reply.status >= 400 || !strcmp(l->method, "GET")))
-        fuzz_fail("refused, or only read, and yet something has changed");
+        fuzz_fail("a rejected request or a GET has changed something");
     buf_printf(&w->said, "%u ", reply.status);
     buf_add_span(&w->said, buf_span(&reply.body));
     if (reply.watch) {
         if (reply.body.n || reply.status != 200)
-            fuzz_fail("a watch with a body or without success");
+            fuzz_fail("a watch with a body or an error status");
         keep_watch(w, &reply);
     } else if (!reply.content_type || !strcmp(reply.content_type, "application/json")) {
         json_t *j = parse(buf_span(&reply.body));
@@ -206,13 +208,13 @@ static void check_event(struct span line, unsigned long long *last)
     const char *type = json_string_value(json_object_get(j, "type"));
     const json_t *object = json_object_get(j, "object");
     if (!type || !json_is_object(object) || line.p[line.n - 1] != '\n')
-        fuzz_fail("an event that is none");
+        fuzz_fail("an invalid watch event");
     if (strcmp(type, "ERROR") != 0) {
         unsigned long long version =
             strtoull(text_of(object, "metadata", "resourceVersion"), NULL, 10);
-        /* A watch without a version begins with what there is, in any order. */
+        /* A watch without a version begins with the existing objects, in any order. */
         if (strcmp(type, "ADDED") != 0 && version < *last)
-            fuzz_fail("a watch goes back in time");
+            fuzz_fail("the versions of a watch do not ascend");
         if (version > *last)
             *last = version;
     }
@@ -226,7 +228,7 @@ static void drain(struct world *w, struct api_watch *watch)
         cleanup_buf struct buf line = {0};
         int rc = api_watch_next(watch, w->now_ms, &line);
         if ((rc == 1) != (line.n > 0))
-            fuzz_fail("an answer of a watch that is not what it says");
+            fuzz_fail("the result of a watch contradicts its output");
         if (rc != 1)
             return;
         check_event(buf_span(&line), &last);
@@ -271,7 +273,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     play(&one, input);
     play(&two, input);
     if (!span_eq(buf_span(&one.said), buf_span(&two.said)))
-        fuzz_fail("the same requests, other answers");
+        fuzz_fail("equal requests, different replies");
     buf_fini(&one.said);
     buf_fini(&two.said);
     return 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A watch or list of any kind against the core: whatever comes, the core keeps its
- * promises in order; the same bytes in other pieces give the same inputs and the same
- * ledger; and a stream that breaks off anywhere has given the first of those inputs and
- * then says that it failed.
+ * A watch or list of any kind against the core. The core never makes an inconsistent
+ * promise; the size of the pieces changes neither the inputs nor the ledger; a stream
+ * that breaks off gives a prefix of the whole stream's inputs and then reports the
+ * failure.
  *
- * The first byte is the kind. Of the second, bit 0 makes it a watch, the others are the
- * size of the pieces; it also says where the stream breaks off.
+ * The first byte is the kind. Bit 0 of the second byte selects a watch; its other bits
+ * are the size of the pieces; the whole byte says where the stream breaks off.
  */
 
 #include "fuzz/fuzz.h"
@@ -20,8 +20,8 @@ struct world {
     struct core *core;
     struct core_outputs out;
     uint64_t runs[CORE_KINDS];
-    struct buf seen; /* the inputs, to compare two runs */
-    size_t objects;  /* how much of it came before the end of the stream */
+    struct buf seen; /* the inputs as text, to compare two runs */
+    size_t objects;  /* length of `seen` before the end of the stream */
 };
 
 static void input(struct world *w, const struct core_input *in)
@@ -85,7 +85,7 @@ static void on_fault(void *ctx, const struct err *err)
 {
     struct world *w = ctx;
     if (err->code != ERR_INVALID || !err->msg[0])
-        fuzz_fail("a fault without words");
+        fuzz_fail("an error without text");
     buf_adds(&w->seen, "fault\n");
 }
 
@@ -101,7 +101,7 @@ static void start(struct world *w)
     input(w, &(struct core_input){.type = CORE_TICK});
 }
 
-/* `broken` is NULL for a stream that ends as announced. */
+/* `broken` is NULL for a stream that ends normally. */
 static void run(struct world *w, int kind, bool watch, struct span bytes, size_t piece,
                 const struct err *broken)
 {
@@ -119,7 +119,7 @@ static void run(struct world *w, int kind, bool watch, struct span bytes, size_t
     apisync_fini(&f);
 }
 
-/* A short form of what the ledger says, to compare two. */
+/* A short form of the ledger, to compare two of them. */
 static void digest(const struct world *w, struct buf *out)
 {
     const struct ledger *l = core_ledger(w->core);
@@ -152,9 +152,9 @@ static void check_pieces(const struct world *whole, int kind, bool watch,
     digest(whole, &ledger);
     digest(&w, &other);
     if (!span_eq(buf_span(&whole->seen), buf_span(&w.seen)))
-        fuzz_fail("in other pieces, the same bytes give other inputs");
+        fuzz_fail("the size of the pieces changes the inputs");
     if (!span_eq(buf_span(&ledger), buf_span(&other)))
-        fuzz_fail("in other pieces, the same bytes give another ledger");
+        fuzz_fail("the size of the pieces changes the ledger");
     finish(&w);
 }
 
@@ -166,9 +166,9 @@ static void check_broken(const struct world *whole, int kind, bool watch,
     start(&w);
     run(&w, kind, watch, bytes, piece, &lost);
     if (w.objects > whole->objects || memcmp(w.seen.p, whole->seen.p, w.objects) != 0)
-        fuzz_fail("broken off, the stream has given other inputs");
+        fuzz_fail("the inputs of a truncated stream are no prefix");
     if (w.seen.p[w.objects] != (watch ? '0' + CORE_WATCH_ENDED : '0' + CORE_LIST_FAILED))
-        fuzz_fail("a stream that broke off is taken for a whole one");
+        fuzz_fail("a truncated stream is taken for a complete one");
     finish(&w);
 }
 

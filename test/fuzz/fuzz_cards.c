@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The file of the card source: what is accepted holds together (indexes rise, names are
- * clean, no uuid comes twice, no more memory is free or used than there is), and written
- * and read again it is the same.
+ * The file of the card source. Accepted input is consistent (indexes ascend, names are
+ * clean, UUIDs are unique, no more memory is free or used than exists), and is unchanged
+ * by a write and a read.
  */
 
 #include "fuzz/fuzz.h"
@@ -18,11 +18,11 @@ static void check_text(const char *text, size_t size)
 {
     size_t n = strnlen(text, size);
     if (n == size)
-        fuzz_fail("a text without an end");
+        fuzz_fail("a text that is not terminated");
     for (size_t i = 0, len; i < n; i += len) {
         len = utf8_len((const unsigned char *)text + i, n - i);
         if (!len || (unsigned char)text[i] < ' ' || text[i] == 0x7f)
-            fuzz_fail("a text with a byte that should not be in it");
+            fuzz_fail("a text with an invalid byte");
     }
 }
 
@@ -34,19 +34,19 @@ static void check_card(const struct gpu_card *c)
     check_text(c->uuid, sizeof c->uuid);
     if (strspn(c->uuid, "0123456789-abcdefghijklmnopqrstuvwxyz"
                         "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != strlen(c->uuid))
-        fuzz_fail("a uuid that cannot stand in a list");
+        fuzz_fail("a UUID with invalid characters");
     if (!c->why[0] != (c->state == GPU_OK))
         fuzz_fail("a state without a reason, or a reason without a state");
     for (int m = 0; m < GPU_N_METRICS; m++)
         if (gpu_knows(c, m) && (c->value[m] < 0 || c->value[m] > INT64_C(1) << 60))
-            fuzz_fail("a number that cannot be");
+            fuzz_fail("a number out of range");
     int64_t total = gpu_value(c, GPU_MEM_TOTAL, 0);
     if (gpu_value(c, GPU_MEM_FREE, 0) > total || gpu_value(c, GPU_MEM_USED, 0) > total ||
         gpu_value(c, GPU_MEM_RESERVED, 0) > total)
-        fuzz_fail("more memory than there is");
+        fuzz_fail("more memory than the card has");
     for (size_t i = 1; i < c->n_processes; i++)
         if (c->processes[i].pid < c->processes[i - 1].pid)
-            fuzz_fail("the processes are not in order");
+            fuzz_fail("the processes are not sorted");
 }
 
 static void check(const struct gpu_file_data *data)
@@ -58,11 +58,11 @@ static void check(const struct gpu_file_data *data)
         for (size_t k = 0; k < i; k++)
             if (s->cards[k].index >= s->cards[i].index ||
                 (*s->cards[i].uuid && !strcmp(s->cards[k].uuid, s->cards[i].uuid)))
-                fuzz_fail("two cards are one, or are not in order");
+                fuzz_fail("the cards are not sorted or not unique");
     }
     for (size_t i = 1; i < data->n_events; i++)
         if (data->events[i].id <= data->events[i - 1].id)
-            fuzz_fail("the events are not in order");
+            fuzz_fail("the events are not sorted");
 }
 
 static void check_written(const struct gpu_sample *s)
@@ -72,13 +72,13 @@ static void check_written(const struct gpu_sample *s)
     gpu_sample_write(&once, s);
     json_t *object = json_loadb(once.p, once.n, 0, NULL);
     if (!object)
-        fuzz_fail("what was written is no JSON");
+        fuzz_fail("the written sample is not JSON");
     json_decref(object);
     if (gpu_file_parse(buf_span(&once), &again, NULL))
-        fuzz_fail("what was written cannot be read");
+        fuzz_fail("the written sample cannot be read");
     gpu_sample_write(&twice, &again.sample);
     if (!span_eq(buf_span(&once), buf_span(&twice)))
-        fuzz_fail("written and read again, they are other cards");
+        fuzz_fail("the cards change when written and read");
     gpu_sample_fini(&again.sample);
 }
 
@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err err = {0};
     int rc = gpu_file_parse((struct span){(const char *)data, size}, &cards, &err);
     if (rc && (err.code != ERR_INVALID || !err.msg[0]))
-        fuzz_fail("an error without words");
+        fuzz_fail("an error without text");
     if (!rc) {
         check(&cards);
         check_written(&cards.sample);

@@ -11,11 +11,11 @@
 #include "fuzz/fuzz.h"
 
 /*
- * For readers that take a path: the input as a file that lives in memory only. One file
- * per process, kept open, so that no run leaves anything behind.
+ * For readers that take a path: the input as a file in memory. There is one file per
+ * process, so a run leaves nothing behind.
  */
 
-/* The path of a file with these bytes; valid, and the same, until the process ends. */
+/* Returns the path of a file with these bytes; it is the same for every call. */
 static inline const char *fuzz_file(const uint8_t *data, size_t size)
 {
     static int fd = -1;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a server says to the gRPC client. The first byte says how large the pieces are in
- * which it comes; then come the bytes, and then connection closed. The call ends
- * with a status that there is and with printable words; no message is larger than it may
- * be, and all of them together have no more bytes than came.
+ * The response of a server to the gRPC client. The first byte is the size of the pieces;
+ * the rest is sent by the server, which then closes the connection. The call ends with a
+ * valid status and a printable text; no message is larger than the limit, and all
+ * messages together are no larger than the input.
  */
 
 #include "fuzz/fuzz.h"
@@ -20,7 +20,7 @@ static void check_words(struct span s)
     for (size_t i = 0, n; i < s.n; i += n) {
         n = utf8_len((const unsigned char *)s.p + i, s.n - i);
         if (!n || (unsigned char)s.p[i] < ' ' || s.p[i] == 0x7f)
-            fuzz_fail("words that cannot be printed");
+            fuzz_fail("a text that is not printable");
     }
 }
 
@@ -32,7 +32,7 @@ static size_t take_messages(struct grpcc_response *a)
         if (!grpcc_response_take(a, &message))
             return sum;
         if (message.n > MESSAGE_MAX)
-            fuzz_fail("a message that is too large");
+            fuzz_fail("a message over the limit");
         sum += message.n;
     }
 }
@@ -62,11 +62,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     grpcc_response_fail(&a, GRPC_UNAVAILABLE, "connection closed");
     messages += take_messages(&a);
     if (!a.is_done || (unsigned)a.status > GRPC_UNAUTHENTICATED)
-        fuzz_fail("a call without an end, or with a status that is none");
+        fuzz_fail("a call that does not end, or an invalid status");
     if (a.status == GRPC_OK && !grpc_reader_is_empty(&a.in))
-        fuzz_fail("success in the middle of a message");
+        fuzz_fail("success within a message");
     if (messages > size)
-        fuzz_fail("more bytes of messages than came");
+        fuzz_fail("messages larger than the input");
     check_words(buf_span(&a.text));
     grpcc_response_fini(&a);
     return 0;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A connection of the gRPC server. The first byte says whether the client's greeting is
- * put in front, how much time goes by between pieces and whether the server drains
- * half-way, the second how large the pieces are; then come the bytes.
+ * A connection of the gRPC server. The bits of the first byte say whether the input
+ * follows the client preface, how much time passes between the pieces and whether the
+ * server drains half-way; the second byte is the size of the pieces; the rest is the
+ * content.
  *
- * What the server says is well-formed: whole frames, headers that can be unpacked and are
- * printable, nothing more of a call after its end. Every call that was started was ended
- * or is over once, nothing is left of it, and a fresh connection is answered as always.
+ * The server's output is well-formed: whole frames, headers that can be decompressed and
+ * are printable, no frame for a call after its end. Every call that was started ends
+ * exactly once, no resources of it remain, and a new connection works as usual.
  */
 
 #include "fuzz/fuzz.h"
@@ -17,20 +18,21 @@
 #include "wire/grpcd_priv.h"
 
 enum {
-    GREETED = 1,
+    PREFACE = 1,
     DRAINS = 2,
-    ANSWERS = 4, /* what waits is answered between pieces */
-    MINUTES = 8, /* go by between pieces; else milliseconds */
-    PARKED_MAX = 256,
-    IDS = 1 << 16, /* streams whose end is watched */
+    ANSWERS = 4,      /* parked calls are answered between pieces */
+    MINUTES = 8,      /* pass between pieces; else milliseconds */
+    PARKED_MAX = 256, /* calls that are answered later */
+    IDS = 1 << 16,    /* streams whose end is tracked */
     FRAME_HEAD = 9,
 };
 
-struct judge {
+/* Checks the server's output. */
+struct checker {
     nghttp2_hd_inflater *inflater;
-    struct buf bytes; /* that are no whole frame yet */
+    struct buf bytes; /* of an incomplete frame */
     uint8_t ended[IDS / 8];
-    unsigned n_ok; /* answers with grpc-status 0 */
+    unsigned n_ok; /* replies with grpc-status 0 */
 };
 
 struct world {
@@ -64,7 +66,7 @@ static void park(void *ctx, struct grpcd_call *call, struct span request)
     (void)request;
     w->n_started++;
     if (w->n_parked == PARKED_MAX)
-        fuzz_fail("more calls at a time than there may be");
+        fuzz_fail("more concurrent calls than the limit");
     w->parked[w->n_parked++] = call;
 }
 
@@ -75,7 +77,7 @@ static void on_cancel(void *ctx, struct grpcd_call *call)
     while (i < w->n_parked && w->parked[i] != call)
         i++;
     if (i == w->n_parked)
-        fuzz_fail("a call is over that was not started, or is over twice");
+        fuzz_fail("the end of an unknown call, or a second end");
     w->parked[i] = w->parked[--w->n_parked];
     w->n_ended++;
     grpcd_end(call, GRPC_CANCELLED, "%s", "");
@@ -99,7 +101,7 @@ static uint32_t number_at(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static void judge_field(struct judge *j, const nghttp2_nv *nv)
+static void check_field(struct checker *j, const nghttp2_nv *nv)
 {
     for (size_t i = 0; i < nv->valuelen; i++)
         if (nv->value[i] < ' ' || nv->value[i] > '~')
@@ -110,38 +112,38 @@ static void judge_field(struct judge *j, const nghttp2_nv *nv)
         j->n_ok++;
 }
 
-static void judge_headers(struct judge *j, const uint8_t *p, size_t n)
+static void check_headers(struct checker *j, const uint8_t *p, size_t n)
 {
     int flags = 0;
     while (!(flags & NGHTTP2_HD_INFLATE_FINAL)) {
         nghttp2_nv nv;
         ssize_t used = nghttp2_hd_inflate_hd2(j->inflater, &nv, &flags, p, n, 1);
         if (used < 0)
-            fuzz_fail("headers that cannot be unpacked");
+            fuzz_fail("headers that cannot be decompressed");
         p += used;
         n -= (size_t)used;
         if (flags & NGHTTP2_HD_INFLATE_EMIT)
-            judge_field(j, &nv);
+            check_field(j, &nv);
     }
     nghttp2_hd_inflate_end_headers(j->inflater);
 }
 
-static void judge_frame(struct judge *j, const uint8_t *p, size_t n)
+static void check_frame(struct checker *j, const uint8_t *p, size_t n)
 {
     unsigned type = p[3], flags = p[4];
     uint32_t id = number_at(p + 5);
-    bool is_said = type == NGHTTP2_DATA || type == NGHTTP2_HEADERS;
+    bool is_output = type == NGHTTP2_DATA || type == NGHTTP2_HEADERS;
     if (type == NGHTTP2_HEADERS)
-        judge_headers(j, p + FRAME_HEAD, n - FRAME_HEAD);
+        check_headers(j, p + FRAME_HEAD, n - FRAME_HEAD);
     if (!id || id >= IDS)
         return;
-    if (is_said && j->ended[id / 8] & 1 << id % 8)
-        fuzz_fail("something is said of a call after its end");
-    if ((is_said && flags & NGHTTP2_FLAG_END_STREAM) || type == NGHTTP2_RST_STREAM)
+    if (is_output && j->ended[id / 8] & 1 << id % 8)
+        fuzz_fail("a frame for a call after its end");
+    if ((is_output && flags & NGHTTP2_FLAG_END_STREAM) || type == NGHTTP2_RST_STREAM)
         j->ended[id / 8] |= (uint8_t)(1 << id % 8);
 }
 
-static void hear(struct judge *j, struct grpcd_conn *c)
+static void read_output(struct checker *j, struct grpcd_conn *c)
 {
     const uint8_t *p;
     ssize_t n;
@@ -153,11 +155,11 @@ static void hear(struct judge *j, struct grpcd_conn *c)
         size_t size = FRAME_HEAD + (number_at(frame) >> 8);
         if (left < size)
             break;
-        judge_frame(j, frame, size);
+        check_frame(j, frame, size);
         at += size;
     }
     if (at < j->bytes.n)
-        fuzz_fail("a frame that is not whole");
+        fuzz_fail("an incomplete frame");
     buf_clear(&j->bytes);
 }
 
@@ -171,7 +173,7 @@ static void answer_parked(struct world *w)
     }
 }
 
-static void step(struct world *w, struct judge *j, struct grpcd_conn *c, unsigned flags,
+static void step(struct world *w, struct checker *j, struct grpcd_conn *c, unsigned flags,
                  int64_t *now)
 {
     if (flags & ANSWERS)
@@ -179,14 +181,15 @@ static void step(struct world *w, struct judge *j, struct grpcd_conn *c, unsigne
     grpcd_call_flush(w->d, *now);
     int64_t at = grpcd_conn_tick(c, *now);
     if (at <= *now && !c->is_closing)
-        fuzz_fail("something stays due");
-    hear(j, c);
+        fuzz_fail("a deadline that has passed");
+    read_output(j, c);
     *now += flags & MINUTES ? 7000 : 1;
 }
 
-static unsigned converse(struct world *w, unsigned flags, size_t piece, struct span bytes)
+static unsigned run_connection(struct world *w, unsigned flags, size_t piece,
+                               struct span bytes)
 {
-    struct judge j = {0};
+    struct checker j = {0};
     int64_t now = 1000;
     if (nghttp2_hd_inflate_new(&j.inflater))
         abort();
@@ -219,17 +222,17 @@ static void field(struct buf *out, const char *name, const char *value)
     buf_adds(out, value);
 }
 
-static void greet(struct buf *out)
+static void add_preface(struct buf *out)
 {
     buf_adds(out, NGHTTP2_CLIENT_MAGIC);
     buf_add(out, "\0\0\0\4\0\0\0\0\0", FRAME_HEAD); /* SETTINGS */
 }
 
-/* A call by hand, on a connection of its own. */
-static void check_fresh(struct world *w)
+/* A call without a gRPC library, on a new connection. */
+static void check_new_connection(struct world *w)
 {
     cleanup_buf struct buf head = {0}, all = {0};
-    greet(&all);
+    add_preface(&all);
     field(&head, ":method", "POST");
     field(&head, ":scheme", "http");
     field(&head, ":path", "/v1beta1.DevicePlugin/Allocate");
@@ -238,8 +241,8 @@ static void check_fresh(struct world *w)
     buf_add(&all, frame, sizeof frame);
     buf_add_span(&all, buf_span(&head));
     buf_add(&all, "\0\0\7\0\1\0\0\0\1\0\0\0\0\2hi", FRAME_HEAD + 7);
-    if (converse(w, 0, SIZE_MAX, buf_span(&all)) != 1)
-        fuzz_fail("a fresh connection is not answered");
+    if (run_connection(w, 0, SIZE_MAX, buf_span(&all)) != 1)
+        fuzz_fail("a new connection gets no reply");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -253,15 +256,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .methods = methods,
         .ctx = &w,
         .limits = {.max_message = 4096, .max_requests = 8192, .max_output = 16384}});
-    if (data[0] & GREETED)
-        greet(&bytes);
+    if (data[0] & PREFACE)
+        add_preface(&bytes);
     buf_add(&bytes, data + 2, size - 2);
-    converse(&w, data[0], 1 + (size_t)data[1] * 4, buf_span(&bytes));
-    check_fresh(&w);
+    run_connection(&w, data[0], 1 + (size_t)data[1] * 4, buf_span(&bytes));
+    check_new_connection(&w);
     if (w.n_parked || w.n_started != w.n_ended)
-        fuzz_fail("a call has no end");
+        fuzz_fail("a call that does not end");
     if (w.d->stats.calls || w.d->request_bytes || w.d->refs != 1)
-        fuzz_fail("something is left of a call");
+        fuzz_fail("resources of a call remain");
     grpcd_free(w.d);
     return 0;
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The bytes of one connection to a server of ours, over the loopback: kube-sim, the
- * extender's verbs, its observers. The first byte says which ('s', 'v', 'o'); the second
- * how what follows is cut: each piece is sent when the one before it has been read.
- * Then the client sends no more, and reads. What must hold:
+ * The bytes of one connection over the loopback to a server of ours: kube-sim, the
+ * extender's main port or its observe port. The first byte selects the server ('s', 'v',
+ * 'o'); the second says how the rest is cut into pieces: each piece is sent once the
+ * server has read the one before. Then the client closes its sending side and reads.
+ * Invariants:
  *   - the connection ends, in time;
- *   - what came is well-formed replies, the last one whole; only a body in chunks, such
- *     as a watch, may break off, between two chunks;
- *   - no watch is left open, and a fresh connection is answered as it always was.
- * What libmicrohttpd makes of a request's first bytes is part of it.
+ *   - the output is well-formed replies, the last one complete; only a chunked body, such
+ *     as that of a watch, may end early, between two chunks;
+ *   - no watch is left open, and a new connection works as usual.
+ * This also tests how libmicrohttpd parses a request.
  */
 
 #include "fuzz/fuzz.h"
@@ -35,20 +36,20 @@
 #include "kube-sim/server.h"
 
 enum {
-    LIMIT_MS = 8000, /* a connection that has not ended by then never will */
+    LIMIT_MS = 8000, /* a connection still open then never ends */
     READ_WAIT_US = 2000,
     PAUSE_US = 20,
-    PIECES_MAX = 64, /* the rest goes in one */
+    PIECES_MAX = 64, /* the rest is one piece */
     RUNS_MAX = 256,
     LARGE = 140000,
     AT_ONCE = 16 * 1024,
 };
 
-enum door { SIM, VERBS, OBSERVERS, DOORS };
+enum port_kind { SIM, VERBS, OBSERVERS, PORT_KINDS };
 
 /* -- the servers -- */
 
-/* The last connection that was accepted, as its server knows it. */
+/* The server's descriptor of the last accepted connection. */
 static atomic_int accepted = -1;
 
 int __real_accept4(int fd, struct sockaddr *addr, socklen_t *n, int flags);
@@ -61,15 +62,15 @@ int __wrap_accept4(int fd, struct sockaddr *addr, socklen_t *n, int flags)
     return got;
 }
 
-static unsigned port_behind(const char *text, const char *words)
+static unsigned logged_port(const char *text, const char *words)
 {
     const char *at = strstr(text, words), *colon = at ? strchr(at, ':') : NULL;
     if (!colon)
-        fuzz_fail("a server that does not say where it listens");
+        fuzz_fail("a server that does not log its address");
     return (unsigned)strtoul(colon + 1, NULL, 10);
 }
 
-/* The extender's server says where it listens on standard error only. */
+/* The extender's server reports its addresses only in its log on standard error. */
 static struct server *start_extender(struct store *store, struct view_gpuapi *observe,
                                      unsigned *ports)
 {
@@ -88,20 +89,20 @@ static struct server *start_extender(struct store *store, struct view_gpuapi *ob
         fuzz_fail(err.msg);
     close(file);
     close(before);
-    ports[0] = port_behind(said, "listening on ");
-    ports[1] = port_behind(said, "observing on ");
+    ports[0] = logged_port(said, "listening on ");
+    ports[1] = logged_port(said, "observing on ");
     return s;
 }
 
-/* All three, made anew now and then: a request can leave something behind. */
-struct world {
+/* All three servers, restarted now and then, because requests can change their state. */
+struct fixture {
     struct api *api;
     struct sim_server *sim;
     struct store *store;
     struct view_gpuapi *observe;
     struct server *extender;
-    unsigned ports[DOORS];
-    struct buf usual[DOORS]; /* the reply to ordinary[] */
+    unsigned ports[PORT_KINDS];
+    struct buf first_reply[PORT_KINDS]; /* the reply to valid_requests[] */
     unsigned runs;
     int64_t until_ms;
 };
@@ -111,11 +112,11 @@ static const char object[] =
     "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"large\","
     "\"namespace\":\"default\"},\"data\":{\"k\":\"%0*d\"}}]";
 
-static struct world world;
+static struct fixture fixture;
 
-static void world_end(void)
+static void stop_servers(void)
 {
-    struct world *w = &world;
+    struct fixture *w = &fixture;
     sim_server_stop(w->sim);
     api_free(w->api);
     server_stop(w->extender);
@@ -123,20 +124,20 @@ static void world_end(void)
         view_gpuapi_stop(w->observe);
     view_gpuapi_free(w->observe);
     store_free(w->store);
-    for (size_t i = 0; i < DOORS; i++)
-        buf_fini(&w->usual[i]);
-    *w = (struct world){0};
+    for (size_t i = 0; i < PORT_KINDS; i++)
+        buf_fini(&w->first_reply[i]);
+    *w = (struct fixture){0};
 }
 
-static void world_begin(void)
+static void start_servers(void)
 {
-    struct world *w = &world;
+    struct fixture *w = &fixture;
     struct err err = {0};
     struct api_config ac = {.seed = 1, .history = 1000};
     struct sim_server_config sc = {.address = "127.0.0.1"};
     cleanup_buf struct buf objects = {0};
     w->api = api_new(&ac);
-    buf_printf(&objects, object, LARGE, 0); /* an answer that is compressed */
+    buf_printf(&objects, object, LARGE, 0); /* its reply is compressed */
     if (api_load(w->api, 0, buf_span(&objects), &err) ||
         !(w->sim = sim_server_start(w->api, &sc, &w->ports[SIM], &err)))
         fuzz_fail(err.msg);
@@ -165,14 +166,14 @@ static void send_all(int fd, struct span bytes)
     while (bytes.n) {
         ssize_t n = send(fd, bytes.p, bytes.n, MSG_NOSIGNAL);
         if (n <= 0)
-            return; /* it was closed: that may be */
+            return; /* the server may close the connection */
         bytes.p += n;
         bytes.n -= (size_t)n;
     }
 }
 
-/* Waits until the server has taken what was sent. False: it does not, because it is
- * answering, or has closed. */
+/* Waits until the server has read the bytes that were sent. Returns false if it does not,
+ * because it sends a reply or has closed the connection. */
 static bool await_read(void)
 {
     for (int us = 0; us < READ_WAIT_US; us += PAUSE_US) {
@@ -186,25 +187,25 @@ static bool await_read(void)
     return false;
 }
 
-/* `cuts` 0: in one piece. */
+/* `cuts` 0: one piece. */
 static void send_pieces(int fd, unsigned cuts, struct span bytes)
 {
     struct rng rng;
     rng_init(&rng, cuts);
-    bool taken = cuts > 0;
-    for (int pieces = 1; taken && bytes.n && pieces < PIECES_MAX; pieces++) {
+    bool was_read = cuts > 0;
+    for (int pieces = 1; was_read && bytes.n && pieces < PIECES_MAX; pieces++) {
         size_t most = 1 + rng_below(&rng, 1 + cuts);
         size_t n = 1 + rng_below(&rng, most);
         n = n < bytes.n ? n : bytes.n;
         send_all(fd, (struct span){bytes.p, n});
-        taken = await_read();
+        was_read = await_read();
         bytes.p += n;
         bytes.n -= n;
     }
     send_all(fd, bytes);
 }
 
-/* All that comes until the connection ends. False when it is reset. */
+/* Reads until the connection ends. Returns false if it is reset. */
 static bool read_all(int fd, struct buf *out)
 {
     int64_t until = clock_mono_ms() + LIMIT_MS;
@@ -221,9 +222,10 @@ static bool read_all(int fd, struct buf *out)
     }
 }
 
-/* Who sends on when the server has closed may be reset, and then it is nobody's fault
- * when a reply is not whole; bytes that come all at once are there before that. */
-static bool talk(unsigned port, unsigned cuts, struct span bytes, struct buf *out)
+/* The connection may be reset if the client sends after the server has closed it; then an
+ * incomplete reply is no error. Input that is sent at once arrives before the close. */
+static bool run_connection(unsigned port, unsigned cuts, struct span bytes,
+                           struct buf *out)
 {
     atomic_store(&accepted, -1);
     int fd = connect_to(port);
@@ -236,14 +238,14 @@ static bool talk(unsigned port, unsigned cuts, struct span bytes, struct buf *ou
     return whole;
 }
 
-/* -- what is left afterwards -- */
+/* -- checks after a connection -- */
 
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 #define POST(path, body, length)                                                         \
     "POST " path " HTTP/1.1\r\nHost: x\r\nContent-Length: " length                       \
     "\r\nConnection: close\r\n\r\n" body
 
-static const char *const ordinary[DOORS] = {
+static const char *const valid_requests[PORT_KINDS] = {
     GET("/version"),
     POST("/filter",
          "{\"Pod\":{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\"},"
@@ -254,28 +256,28 @@ static const char *const ordinary[DOORS] = {
     GET("/inspect/n1"),
 };
 
-static void ask(unsigned port, const char *request, struct buf *out)
+static void get_reply(unsigned port, const char *request, struct buf *out)
 {
     buf_clear(out);
-    talk(port, 0, span_of(request), out);
+    run_connection(port, 0, span_of(request), out);
     char *date = out->n ? memmem(out->p, out->n, "Date: ", 6) : NULL;
     if (!span_starts(buf_span(out), SPAN("HTTP/1.1 200 OK\r\n")) || !date)
-        fuzz_fail("an ordinary request fails");
+        fuzz_fail("a valid request fails");
     memset(date, '-', strcspn(date, "\r"));
 }
 
-/* The same as after the start. */
-static void check_usual(enum door door)
+/* The reply to a valid request is the same as after the start. */
+static void check_valid_request(enum port_kind kind)
 {
     cleanup_buf struct buf now = {0};
-    ask(world.ports[door], ordinary[door], &now);
-    if (!world.usual[door].n)
-        buf_add_span(&world.usual[door], buf_span(&now));
-    if (!span_eq(buf_span(&now), buf_span(&world.usual[door])))
-        fuzz_fail("an ordinary request has another answer");
+    get_reply(fixture.ports[kind], valid_requests[kind], &now);
+    if (!fixture.first_reply[kind].n)
+        buf_add_span(&fixture.first_reply[kind], buf_span(&now));
+    if (!span_eq(buf_span(&now), buf_span(&fixture.first_reply[kind])))
+        fuzz_fail("the reply to a valid request has changed");
 }
 
-/* A watch is gone a moment after its client. */
+/* A watch ends shortly after its client. */
 static void check_no_watch(void)
 {
     static const char none[] = "\"watches\":{\"namespaces\":0,\"nodes\":0,\"pods\":0,"
@@ -283,7 +285,7 @@ static void check_no_watch(void)
     int64_t until = clock_mono_ms() + LIMIT_MS;
     cleanup_buf struct buf state = {0};
     for (;;) {
-        ask(world.ports[SIM], GET("/kube-sim/state"), &state);
+        get_reply(fixture.ports[SIM], GET("/kube-sim/state"), &state);
         buf_addc(&state, '\0');
         if (strstr(state.p, none))
             return;
@@ -292,19 +294,19 @@ static void check_no_watch(void)
     }
 }
 
-/* Takes back what requests under /kube-sim/ can do to those that follow. */
-static void forget_orders(void)
+/* Reverts the effect that requests under /kube-sim/ have on later requests. */
+static void reset_sim(void)
 {
     cleanup_buf struct buf out = {0};
-    ask(world.ports[SIM],
-        "DELETE /kube-sim/faults HTTP/1.1\r\nHost: x\r\n"
-        "Connection: close\r\n\r\n",
-        &out);
-    ask(world.ports[SIM], POST("/kube-sim/watches", "{\"action\":\"release\"}", "20"),
-        &out);
+    get_reply(fixture.ports[SIM],
+              "DELETE /kube-sim/faults HTTP/1.1\r\nHost: x\r\n"
+              "Connection: close\r\n\r\n",
+              &out);
+    get_reply(fixture.ports[SIM],
+              POST("/kube-sim/watches", "{\"action\":\"release\"}", "20"), &out);
 }
 
-/* A fault that hangs does so for a minute. */
+/* The fault "hang" takes a minute. */
 static bool may_hang(struct span bytes)
 {
     return memmem(bytes.p, bytes.n, "hang", 4) || memmem(bytes.p, bytes.n, "\\u", 2);
@@ -312,33 +314,33 @@ static bool may_hang(struct span bytes)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static bool begun;
+    static bool started;
     static const char names[] = "svo";
-    const char *name = size < 2 ? NULL : memchr(names, data[0], DOORS);
+    const char *name = size < 2 ? NULL : memchr(names, data[0], PORT_KINDS);
     if (!name)
         return -1;
-    enum door door = (enum door)(name - names);
+    enum port_kind kind = (enum port_kind)(name - names);
     struct span bytes = {(const char *)data + 2, size - 2};
-    if (door == SIM && may_hang(bytes))
+    if (kind == SIM && may_hang(bytes))
         return -1;
-    if (!begun)
-        atexit(world_end); /* and then nothing is left */
-    begun = true;
-    if (clock_mono_ms() >= world.until_ms || world.runs >= RUNS_MAX) {
-        world_end();
-        world_begin();
-        check_usual(SIM);
-        check_usual(VERBS);
-        check_usual(OBSERVERS);
+    if (!started)
+        atexit(stop_servers); /* for the leak checker */
+    started = true;
+    if (clock_mono_ms() >= fixture.until_ms || fixture.runs >= RUNS_MAX) {
+        stop_servers();
+        start_servers();
+        check_valid_request(SIM);
+        check_valid_request(VERBS);
+        check_valid_request(OBSERVERS);
     }
-    world.runs++;
+    fixture.runs++;
     cleanup_buf struct buf replies = {0};
-    if (talk(world.ports[door], data[1], bytes, &replies))
+    if (run_connection(fixture.ports[kind], data[1], bytes, &replies))
         replies_check(buf_span(&replies), memmem(bytes.p, bytes.n, "HEAD", 4));
-    if (door == SIM) {
+    if (kind == SIM) {
         check_no_watch();
-        forget_orders();
+        reset_sim();
     }
-    check_usual(door);
+    check_valid_request(kind);
     return 0;
 }

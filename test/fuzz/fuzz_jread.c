@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * base/jread against jansson: both must agree on what is valid, and on every string, key,
- * integer and other number of what is. Where they may differ, and why:
- *   - jansson refuses a number that is too large for a double; the reader only checks its
- *     form.
- *   - Their depth limits differ (2048 and 256).
- *   - jansson has no room for a NUL (\u0000) in a key.
- *   - jansson overlooks one NUL byte right behind a number or a word, which is not JSON.
- * And against itself: cut in two, or read through jstream, the same bytes give the same.
+ * base/jread against jansson: both must agree on which input is valid, and on every
+ * string, key, integer and other number in it. The permitted differences:
+ *   - jansson rejects a number that is too large for a double; jread checks only its
+ *     syntax.
+ *   - The depth limits differ (2048 and 256).
+ *   - jansson cannot represent a NUL (\u0000) in a key.
+ *   - jansson accepts a NUL byte directly after a number or a word, which is not JSON.
+ * Also against itself: input in two parts, or through jstream, gives the same result.
  */
 
 #include "fuzz/fuzz.h"
@@ -22,8 +22,8 @@
 
 static void compare(struct jread *j, json_t *want, struct arena *a);
 
-/* Does the key come again behind this member? Then jansson has kept the later value. */
-static bool comes_again(struct jread j, struct span name, struct arena *a)
+/* Does the key occur again after this member? Then jansson has the later value. */
+static bool is_repeated(struct jread j, struct span name, struct arena *a)
 {
     struct jread_str key;
     jread_skip(&j);
@@ -44,8 +44,8 @@ static void compare_object(struct jread *j, json_t *want, struct arena *a)
         struct span name = jread_span(key, a);
         json_t *value = json_object_getn(want, name.p, name.n);
         if (!value)
-            fuzz_fail("a key that jansson does not have");
-        if (comes_again(*j, name, a)) {
+            fuzz_fail("a key that is unknown to jansson");
+        if (is_repeated(*j, name, a)) {
             jread_skip(j);
             continue;
         }
@@ -53,7 +53,7 @@ static void compare_object(struct jread *j, json_t *want, struct arena *a)
         n++;
     }
     if (n != json_object_size(want))
-        fuzz_fail("another number of members");
+        fuzz_fail("a different number of members");
 }
 
 static void compare_array(struct jread *j, json_t *want, struct arena *a)
@@ -62,14 +62,14 @@ static void compare_array(struct jread *j, json_t *want, struct arena *a)
     jread_array(j, "array");
     while (jread_item(j)) {
         if (n >= json_array_size(want))
-            fuzz_fail("more items than jansson has");
+            fuzz_fail("more items than in jansson");
         compare(j, json_array_get(want, n++), a);
     }
     if (n != json_array_size(want))
-        fuzz_fail("fewer items than jansson has");
+        fuzz_fail("fewer items than in jansson");
 }
 
-/* The bytes that the reader takes for the number mean what jansson makes of them. */
+/* The bytes that jread takes for a number have the value that jansson reads. */
 static void compare_real(struct jread *j, double want)
 {
     char text[64];
@@ -81,7 +81,7 @@ static void compare_real(struct jread *j, double want)
     memcpy(text, raw.p, raw.n);
     text[raw.n] = '\0';
     if (strtod(text, NULL) != want)
-        fuzz_fail("another number");
+        fuzz_fail("a different number");
 }
 
 static void compare_scalar(struct jread *j, json_t *want, struct arena *a)
@@ -92,13 +92,13 @@ static void compare_scalar(struct jread *j, json_t *want, struct arena *a)
     if (json_is_string(want)) {
         struct span other = {json_string_value(want), json_string_length(want)};
         if (!jread_text(j, "string", a, &text) || !span_eq(text, other))
-            fuzz_fail("another string");
+            fuzz_fail("a different string");
     } else if (json_is_integer(want)) {
         if (!jread_i64(j, "integer", &integer) || integer != json_integer_value(want))
-            fuzz_fail("another integer");
+            fuzz_fail("a different integer");
     } else if (json_is_boolean(want)) {
         if (!jread_bool(j, "bool", &truth) || truth != json_is_true(want))
-            fuzz_fail("another truth");
+            fuzz_fail("a different boolean");
     } else if (json_is_real(want)) {
         compare_real(j, json_real_value(want));
     } else if (jread_peek(j) != JREAD_NULL || !jread_skip(j)) {
@@ -111,7 +111,7 @@ static void compare(struct jread *j, json_t *want, struct arena *a)
     enum jread_type type = jread_peek(j);
     if ((type == JREAD_OBJECT) != json_is_object(want) ||
         (type == JREAD_ARRAY) != json_is_array(want))
-        fuzz_fail("another type");
+        fuzz_fail("a different type");
     if (type == JREAD_OBJECT)
         compare_object(j, want, a);
     else if (type == JREAD_ARRAY)
@@ -120,7 +120,7 @@ static void compare(struct jread *j, json_t *want, struct arena *a)
         compare_scalar(j, want, a);
 }
 
-/* The first part alone must not be called bad when the whole is good. */
+/* The first part of valid input must not be rejected. */
 static void check_cut(const char *p, size_t n, size_t at)
 {
     struct jread j, before;
@@ -128,7 +128,7 @@ static void check_cut(const char *p, size_t n, size_t at)
     before = j;
     jread_skip(&j);
     if (j.state == JREAD_BAD)
-        fuzz_fail("a part of a good value is called bad");
+        fuzz_fail("the first part of a valid value is rejected");
     if (j.state == JREAD_TRUNCATED)
         j = before;
     bool again = j.pos == 0;
@@ -136,7 +136,7 @@ static void check_cut(const char *p, size_t n, size_t at)
     if (again)
         jread_skip(&j);
     if (jread_finish(&j, NULL))
-        fuzz_fail("good as a whole, bad in two parts");
+        fuzz_fail("valid as a whole, rejected in two parts");
 }
 
 static void count_item(void *ctx, struct jread *j)
@@ -163,15 +163,15 @@ static void check_list(const char *p, size_t n, bool valid, json_t *want)
         json_t *list = json_object_get(want, "items");
         bool is_list = json_is_object(want) && (!list || json_is_array(list));
         if (shape == JSTREAM_WATCH && valid && (rc || items != 1))
-            fuzz_fail("a value does not come out of a watch");
+            fuzz_fail("a watch does not deliver a value");
         if (shape == JSTREAM_LIST && !valid && !rc)
-            fuzz_fail("a broken list is accepted");
+            fuzz_fail("an invalid list is accepted");
         if (shape == JSTREAM_LIST && is_list && !rc && items < json_array_size(list))
             fuzz_fail("items are missing from a list");
     }
 }
 
-enum verdict { GOOD, TOO_DEEP, BAD };
+enum verdict { VALID, TOO_DEEP, INVALID };
 
 static enum verdict read_it(const char *p, size_t n)
 {
@@ -179,11 +179,11 @@ static enum verdict read_it(const char *p, size_t n)
     jread_init(&j, p, n);
     jread_skip(&j);
     if (jread_finish(&j, NULL) == 0)
-        return GOOD;
-    return j.why && !strcmp(j.why, "nested too deeply") ? TOO_DEEP : BAD;
+        return VALID;
+    return j.why && !strcmp(j.why, "nested too deeply") ? TOO_DEEP : INVALID;
 }
 
-/* The same without the NUL bytes that jansson overlooks. */
+/* The same, without the NUL bytes that jansson accepts. */
 static enum verdict read_without_nuls(const char *p, size_t n)
 {
     cleanup_buf struct buf b = {0};
@@ -203,17 +203,17 @@ static enum verdict read_without_nuls(const char *p, size_t n)
     return read_it(b.p, b.n);
 }
 
-/* What jansson makes of it; NULL when it refuses. *no_room: it is JSON all the same, as
- * far as jansson has come. */
-static json_t *load(const char *p, size_t n, bool *no_room)
+/* Returns the value that jansson reads, or NULL if it rejects the input. *unsupported:
+ * jansson rejects it only because it cannot represent a number or a key. */
+static json_t *load(const char *p, size_t n, bool *unsupported)
 {
     const size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
     json_error_t error;
     json_t *value = json_loadb(p, n, flags, &error);
     if (!value && json_error_code(&error) == json_error_numeric_overflow)
         value = json_loadb(p, n, flags | JSON_DECODE_INT_AS_REAL, &error);
-    *no_room = !value && (json_error_code(&error) == json_error_numeric_overflow ||
-                          json_error_code(&error) == json_error_null_byte_in_key);
+    *unsupported = !value && (json_error_code(&error) == json_error_numeric_overflow ||
+                              json_error_code(&error) == json_error_null_byte_in_key);
     return value;
 }
 
@@ -221,16 +221,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *p = (const char *)data;
     struct jread j;
-    bool no_room;
+    bool unsupported;
     cleanup_arena struct arena a = {0};
 
     enum verdict verdict = read_it(p, size);
-    bool valid = verdict == GOOD;
-    json_t *want = load(p, size, &no_room);
-    if (valid && !want && !no_room)
-        fuzz_fail("only the reader accepts it");
-    if (verdict == BAD && want && read_without_nuls(p, size) == BAD)
-        fuzz_fail("only jansson accepts it");
+    bool valid = verdict == VALID;
+    json_t *want = load(p, size, &unsupported);
+    if (valid && !want && !unsupported)
+        fuzz_fail("only jread accepts the input");
+    if (verdict == INVALID && want && read_without_nuls(p, size) == INVALID)
+        fuzz_fail("only jansson accepts the input");
     if (valid && want) {
         jread_init(&j, p, size);
         compare(&j, want, &a);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A kubeconfig: what is accepted can be used as it is (no control character gets into a
- * URL or a header), and naming the file twice changes nothing, because the first wins.
- * The files that it names are looked for where there are none.
+ * A kubeconfig. An accepted one can be used as it is (URLs and headers have no control
+ * characters), and naming the file twice changes nothing, because the first file wins.
+ * The files that it names do not exist.
  */
 
 #include "fuzz/fuzz.h"
@@ -29,36 +29,36 @@ static void check_exec(const struct kube_exec *e)
 {
     struct kube_exec *copy = kube_exec_copy(e);
     if (!e->argv || !e->argv[0] || !e->argv[0][0] || !e->env)
-        fuzz_fail("a plugin without a command");
+        fuzz_fail("a credential plugin without a command");
     for (size_t i = 0; e->argv[i]; i++)
         if (!same(e->argv[i], copy->argv[i]))
-            fuzz_fail("the copy of a plugin differs");
+            fuzz_fail("the copy of a credential plugin differs");
     for (size_t i = 0; e->env[i]; i++)
         if (!strchr(e->env[i], '=') || !same(e->env[i], copy->env[i]))
-            fuzz_fail("a variable without a value, or another in the copy");
+            fuzz_fail("a variable without a value, or a different copy");
     if (strncmp(e->info, "{\"kind\":\"ExecCredential\"", 24))
-        fuzz_fail("KUBERNETES_EXEC_INFO is something else");
+        fuzz_fail("KUBERNETES_EXEC_INFO is wrong");
     kube_exec_free(copy);
 }
 
 static void check(const struct kube_config *c)
 {
     if (strncmp(c->server, "https://", 8) && strncmp(c->server, "http://", 7))
-        fuzz_fail("the server has no scheme");
+        fuzz_fail("a server URL without a scheme");
     if (!is_one_word(c->server) || !is_one_word(c->path_prefix) ||
         (*c->path_prefix && *c->path_prefix != '/'))
-        fuzz_fail("a URL that is not one");
+        fuzz_fail("an invalid URL");
     if (!kube_namespace_ok(c->ns) || !c->source)
-        fuzz_fail("no namespace, or no source");
+        fuzz_fail("no valid namespace, or no source");
     if (c->token && !kube_token_ok(span_of(c->token)))
-        fuzz_fail("a token that cannot stand in a header");
+        fuzz_fail("a token that is not valid in a header");
     if (!c->cert_pem.n != !c->key_pem.n || (c->ca_pem.n && c->insecure))
-        fuzz_fail("certificates that contradict each other");
+        fuzz_fail("inconsistent certificate settings");
     if (c->exec)
         check_exec(c->exec);
 }
 
-/* Are two the same but for what names the list of files? */
+/* Are the configurations equal, apart from `source`? */
 static void compare(const struct kube_config *a, const struct kube_config *b)
 {
     if (!same(a->server, b->server) || !same(a->path_prefix, b->path_prefix) ||
@@ -67,10 +67,10 @@ static void compare(const struct kube_config *a, const struct kube_config *b)
         !same(a->ns, b->ns) || a->insecure != b->insecure ||
         !span_eq(a->ca_pem, b->ca_pem) || !span_eq(a->cert_pem, b->cert_pem) ||
         !span_eq(a->key_pem, b->key_pem) || !a->exec != !b->exec)
-        fuzz_fail("named twice, or copied, the file means something else");
+        fuzz_fail("the file named twice, or a copy, differs");
 }
 
-/* Certificates and tokens are looked for beside a file in no folder. */
+/* Loads with a nonexistent folder, so that no certificate or token file is found. */
 static int load(const char *list, struct kube_config *config, struct err *err)
 {
     struct kubeconfig k = {0};
@@ -93,9 +93,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err err = {0}, other = {0};
     int rc = load(path, &one, &err);
     if (rc != load(twice, &two, &other))
-        fuzz_fail("named twice, it is accepted or refused otherwise");
+        fuzz_fail("accepted once but rejected when named twice");
     if (rc && (err.code == ERR_NONE || !err.msg[0] || err.code != other.code))
-        fuzz_fail("an error without words, or another error");
+        fuzz_fail("an error without text, or a different error");
     if (!rc) {
         check(&one);
         compare(&one, &two);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The messages of the device plugin and podresources APIs. The first byte says which one,
- * then come its bytes. What is accepted can be written, unless it has ids or names that
- * we never write; what was written is read as the same: written again it has the same
- * bytes. (It may be shorter, without what we do not know, and be refused then, because it
- * takes more memory than its size allows.) What is refused is refused with words. A
- * message takes memory in proportion to its size.
+ * The messages of the device plugin and podresources APIs. The first byte selects the
+ * message, the rest is its content. A decoded message can be encoded, unless it has ids
+ * or names that we never write, and decoding and encoding the result gives the same
+ * bytes. (The result may be shorter, without unknown fields, and be rejected because it
+ * takes more memory than its size allows.) Errors have a text. The memory of a message is
+ * proportional to its size.
  */
 
 #include "fuzz/fuzz.h"
@@ -17,7 +17,7 @@
 
 enum { MEMORY_AT_LEAST = 256 * 1024, MEMORY_PER_BYTE = 100 };
 
-/* Reads the bytes and writes what they mean. 0: done; 1: not read; 2: not written. */
+/* Decodes the bytes and encodes the message. */
 enum outcome { DONE, NOT_READ, NOT_WRITTEN };
 typedef enum outcome (*codec_fn)(struct span in, struct arena *a, struct buf *out,
                                  struct err *err);
@@ -62,7 +62,7 @@ static enum outcome podres_get_request(struct span in, struct arena *a, struct b
 
 static const struct {
     codec_fn run;
-    bool may_refuse; /* ids, or names of variables */
+    bool may_reject; /* invalid ids, or names of variables */
 } codecs[] = {
     {dp_options, false},         {dp_register, false},
     {dp_devices, true},          {dp_ids, true},
@@ -72,12 +72,12 @@ static const struct {
     {podres_get_request, false},
 };
 
-static void check_refusal(const struct err *err)
+static void check_error(const struct err *err)
 {
     if (err->code != ERR_INVALID && err->code != ERR_TOO_LARGE)
-        fuzz_fail("a refusal with an odd code");
+        fuzz_fail("an unexpected error code");
     if (!err->msg[0])
-        fuzz_fail("a refusal without words");
+        fuzz_fail("an error without text");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -91,19 +91,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct span in = {(const char *)data + 1, size - 1};
     enum outcome got = codecs[kind].run(in, &a, &first, &err);
     if (arena_bytes(&a) > MEMORY_AT_LEAST + in.n * MEMORY_PER_BYTE)
-        fuzz_fail("a message that takes too much memory");
+        fuzz_fail("too much memory for a message");
     if (got != DONE) {
-        check_refusal(&err);
-        if (got == NOT_WRITTEN && !codecs[kind].may_refuse)
-            fuzz_fail("what was read cannot be written");
+        check_error(&err);
+        if (got == NOT_WRITTEN && !codecs[kind].may_reject)
+            fuzz_fail("a decoded message cannot be encoded");
         return 0;
     }
     got = codecs[kind].run(buf_span(&first), &b, &second, &err);
     if (got == NOT_READ && err.code == ERR_TOO_LARGE && first.n < in.n)
         return 0;
     if (got != DONE)
-        fuzz_fail("what was written cannot be read");
+        fuzz_fail("an encoded message cannot be decoded");
     if (!span_eq(buf_span(&first), buf_span(&second)))
-        fuzz_fail("what was written is read as something else");
+        fuzz_fail("a message changes when encoded and decoded");
     return 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Leases and the ConfigMaps of cards that are out. A Lease that is written and read again
- * is the same; a ConfigMap names each card within bounds, and a list of cards that is
- * written with other white space names the same ones.
+ * Leases, and the ConfigMaps that exclude cards. A Lease is unchanged by a write and a
+ * read. The cards of a ConfigMap are within bounds, and white space and empty items in
+ * the list do not change them.
  */
 
 #include "fuzz/fuzz.h"
@@ -15,7 +15,7 @@
 #include "domain/keys.h"
 #include "domain/lease.h"
 
-/* buf_add_json replaces what is not UTF-8; the reader has refused it before. */
+/* buf_add_json would replace invalid UTF-8, but the reader has rejected that already. */
 static void check_lease(const struct lease *lease, struct arena *a)
 {
     struct lease again;
@@ -24,12 +24,12 @@ static void check_lease(const struct lease *lease, struct arena *a)
     lease_write(&text, lease);
     json_t *object = json_loadb(text.p, text.n, JSON_ALLOW_NUL, NULL);
     if (!object)
-        fuzz_fail("the Lease that was written is no JSON");
+        fuzz_fail("the written Lease is not JSON");
     json_decref(object);
     jread_init(&j, text.p, text.n);
     lease_read(&j, a, &again);
     if (jread_finish(&j, NULL))
-        fuzz_fail("the Lease that was written cannot be read");
+        fuzz_fail("the written Lease cannot be read");
     if (!span_eq(lease->meta.name, again.meta.name) ||
         !span_eq(lease->meta.ns, again.meta.ns) ||
         !span_eq(lease->meta.version, again.meta.version) ||
@@ -37,10 +37,10 @@ static void check_lease(const struct lease *lease, struct arena *a)
         !span_eq(lease->renew_time, again.renew_time) ||
         !span_eq(lease->acquire_time, again.acquire_time) ||
         lease->duration_s != again.duration_s || lease->transitions != again.transitions)
-        fuzz_fail("written and read again, it is another Lease");
+        fuzz_fail("the Lease changes when written and read");
 }
 
-/* The same cards in other words: each number by itself, with spaces and empty items. */
+/* The same cards in a different notation: with spaces and empty items. */
 static void check_cards(const struct unhealthy_cards *u, struct arena *a)
 {
     struct unhealthy_cards again;
@@ -55,10 +55,10 @@ static void check_cards(const struct unhealthy_cards *u, struct arena *a)
     jread_init(&j, text.p, text.n);
     unhealthy_cards_read(&j, a, &again);
     if (jread_finish(&j, NULL) || again.damaged)
-        fuzz_fail("a list of cards that was written cannot be read");
+        fuzz_fail("a written list of cards cannot be read");
     if (!span_eq(u->node, again.node) || u->n != again.n ||
         (u->n && memcmp(u->cards, again.cards, u->n * sizeof *u->cards) != 0))
-        fuzz_fail("written in other words, the list names other cards");
+        fuzz_fail("the notation of the list changes its cards");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -80,9 +80,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     for (size_t i = 0; i < u.n; i++)
         if (u.cards[i] < 0 || u.cards[i] > 65535)
-            fuzz_fail("a card that cannot be");
+            fuzz_fail("a card out of range");
     if (!u.node.n && u.n && !span_eq(u.meta.name, SPAN(KEY_UNHEALTHY_PREFIX)))
-        fuzz_fail("another ConfigMap takes cards out");
+        fuzz_fail("an unrelated ConfigMap excludes cards");
     if (u.node.n && !u.damaged)
         check_cards(&u, &a);
     return 0;

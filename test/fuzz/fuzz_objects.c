@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The readers of API objects on arbitrary bytes: no crash, no read too far, and what they
- * accept holds together. The first byte says which kind is read. An Scv that is written
- * and read again is the same, and what is wrong with its finer fields is no concern of
- * whoever needs the cards.
+ * The readers of API objects on arbitrary bytes: no crash, no overread, and accepted
+ * objects are consistent. The first byte of a line selects the kind. An Scv is unchanged
+ * by a write and a read; errors in the details that only scv_read_all reads do not affect
+ * scv_read.
  */
 
 #include "fuzz/fuzz.h"
@@ -29,13 +29,13 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
     cleanup_buf struct buf text = {0};
     int bad = request_of(pod, &rules, a, &request, &err);
     if (bad && request.kind != REQUEST_NONE)
-        fuzz_fail("a request that cannot be meant is one");
+        fuzz_fail("an invalid request has a kind");
     if (request.kind != REQUEST_NONE &&
         (request.cards < 1 ||
          (request.kind != REQUEST_DEVICES && request.cards > REQUEST_MAX_CARDS)))
-        fuzz_fail("an impossible number of cards");
+        fuzz_fail("a number of cards out of range");
     if (request.kind == REQUEST_MEMORY && request.units % request.cards)
-        fuzz_fail("units that cannot be split evenly");
+        fuzz_fail("units that cannot be divided evenly");
     request_write(&text, &request, 1024);
     if (!pod->meta.uid.n)
         return;
@@ -61,12 +61,12 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
     }
     ledger_pod_running(l, p, true);
 }
-
+/* A node without competitors gets the maximum score, or 0 if the request does not fit. */
 /* Alone, a node has all points there are, or none because it cannot take the request. */
 static void check_points(const struct ledger *l, const struct ledger_node *node,
                          const struct request *ask)
 {
-    static struct score_room room;
+    static struct score_scratch room;
     const struct score_node nodes[] = {{.node = node}, {.node = NULL}};
     const struct score_pod pod = {.request = ask};
     bool fits = placement_fit(node, ask) == FIT_YES;
@@ -74,11 +74,11 @@ static void check_points(const struct ledger *l, const struct ledger_node *node,
         int points[2] = {-1, -1};
         score_nodes((enum score_policy)p, &pod, ledger_mix(l), nodes, 2, &room, points);
         if (points[0] < 0 || points[0] > SCORE_MAX || points[1] != 0)
-            fuzz_fail("points out of bounds");
+            fuzz_fail("a score out of range");
         bool stretched = p == SCORE_SCV || p == SCORE_FGD;
-        if (stretched && ask->kind != REQUEST_DEVICES && /* whose cards are not chosen */
+        if (stretched && ask->kind != REQUEST_DEVICES && /* NVIDIA's plugin chooses */
             points[0] != (fits ? SCORE_MAX : 0))
-            fuzz_fail("a node without a rival is not the best, or one that is full is");
+            fuzz_fail("a wrong score for the only node");
     }
 }
 
@@ -96,9 +96,9 @@ static void check_node(const struct ledger *l, struct span name)
     for (uint32_t i = 0; node && i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         if (card->free_mib < 0 || card->free_mib > card->total_mib)
-            fuzz_fail("a card has more or less free than there can be");
+            fuzz_fail("free memory out of range");
         if (i && card->index <= node->cards[i - 1].index)
-            fuzz_fail("the cards are not in order");
+            fuzz_fail("the cards are not sorted");
     }
     for (size_t i = 0; node && i < ARRAY_LEN(asks); i++) {
         cleanup_buf struct buf why = {0};
@@ -107,18 +107,18 @@ static void check_node(const struct ledger *l, struct span name)
         uint32_t picks[REQUEST_MAX_CARDS];
         bool chosen = placement_choose(node, &asks[i], picks);
         if (asks[i].kind != REQUEST_DEVICES && chosen != (fit == FIT_YES))
-            fuzz_fail("cards are chosen on a node that does not fit, or not on one that "
-                      "does");
+            fuzz_fail("cards are chosen on a node where the request does not fit, or the "
+                      "reverse");
         for (uint32_t k = 0; chosen && k < asks[i].cards; k++) {
             const struct card *card = &node->cards[picks[k]];
             if (!request_suits(&asks[i], card->model,
                                card->scv ? card->scv->spec.clock_mhz : 0))
-                fuzz_fail("a card that will not do is chosen");
+                fuzz_fail("a chosen card does not match the request");
         }
-        placement_reason(&why, node, &asks[i], fit);
+        reason_add(&why, node, &asks[i], fit);
         for (size_t k = 0; k < why.n; k++)
             if (why.p[k] == '"' || why.p[k] == '\\' || (unsigned char)why.p[k] < 0x20)
-                fuzz_fail("a reason that cannot stand in a JSON string");
+                fuzz_fail("a reason that needs escapes in a JSON string");
     }
 }
 
@@ -140,27 +140,27 @@ static void check_scv(struct span text, const struct scv *plain, bool ok, struct
         !span_eq(scv.meta.name, plain->meta.name) ||
         scv.has_update_time != plain->has_update_time ||
         scv.update_time != plain->update_time)
-        fuzz_fail("read with all the rest it is another Scv");
+        fuzz_fail("scv_read and scv_read_all differ");
     for (size_t i = 0; i < scv.n_cards; i++) {
         struct scv_card card = scv.cards[i];
         if (card.id != plain->cards[i].id || plain->cards[i].extra ||
             scv_card_used(&card) != scv_card_used(&plain->cards[i]) ||
             memcmp(&card.spec, &plain->cards[i].spec, sizeof card.spec) != 0)
-            fuzz_fail("read with all the rest it has other cards");
+            fuzz_fail("scv_read and scv_read_all have different cards");
     }
     if (scv.has_update_time &&
         (scv.update_time < -62135596800 || scv.update_time > 253402300799))
-        return; /* years that RFC 3339 cannot write; an offset leads there */
+        return; /* years beyond RFC 3339, because of a time zone */
     scv_write(&once, &scv);
     json_t *object = json_loadb(once.p, once.n, JSON_ALLOW_NUL, NULL);
     if (!object)
-        fuzz_fail("the Scv that was written is no JSON");
+        fuzz_fail("the written Scv is not JSON");
     json_decref(object);
     if (!read_all(buf_span(&once), a, &again))
-        fuzz_fail("the Scv that was written cannot be read");
+        fuzz_fail("the written Scv cannot be read");
     scv_write(&twice, &again);
     if (!span_eq(buf_span(&once), buf_span(&twice)))
-        fuzz_fail("written and read again, it is another Scv");
+        fuzz_fail("the Scv changes when written and read");
 }
 
 static struct span read_one(struct ledger *l, char kind, struct jread *j, struct arena *a)
@@ -208,7 +208,7 @@ static struct span read_one(struct ledger *l, char kind, struct jread *j, struct
     return (struct span){0};
 }
 
-/* Several objects, one per line: they meet in one ledger. */
+/* Several objects, one per line, in one ledger. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct ledger_settings settings = {.unit_mib = 1024, .external_tolerance_mib = 1024};

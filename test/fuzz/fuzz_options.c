@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * An option file, with the extender's own options. What it accepts is within the bounds
- * of the table, and the same values given as flags mean the same.
+ * An option file with the options of the extender. Accepted values are within the bounds
+ * of the option table, and the same values on the command line give the same
+ * configuration.
  */
 
 #include "fuzz/fuzz.h"
@@ -26,7 +27,7 @@ static int add_flag(void *ctx, const char *key, const char *value, unsigned line
     struct flags *f = ctx;
     (void)err;
     if (!line)
-        fuzz_fail("an entry without a line");
+        fuzz_fail("an entry without a line number");
     if (f->argc == FLAGS_MAX)
         f->overflow = true;
     else
@@ -39,7 +40,7 @@ static bool same_text(const char *a, const char *b)
     return a && b ? !strcmp(a, b) : a == b;
 }
 
-/* Compares field by field, by the table, and looks at the bounds. */
+/* Compares all options by the table, and checks their bounds. */
 static void compare(struct extender_config *a, struct extender_config *b)
 {
     for (const struct opt *o = NULL; (o = opt_next(&extender_program, o));) {
@@ -49,18 +50,18 @@ static void compare(struct extender_config *a, struct extender_config *b)
         switch (o->type) {
         case OPT_STRING:
             if (!same_text(*(char *const *)x, *(char *const *)y))
-                fuzz_fail("file and flag give another text");
+                fuzz_fail("file and command line give different texts");
             break;
         case OPT_BOOL:
             if (*(const bool *)x != *(const bool *)y)
-                fuzz_fail("file and flag give another truth");
+                fuzz_fail("file and command line give different booleans");
             break;
         case OPT_INT:
         case OPT_DURATION:
         case OPT_SIZE:
             number = *(const int64_t *)x;
             if (number != *(const int64_t *)y)
-                fuzz_fail("file and flag give another number");
+                fuzz_fail("file and command line give different numbers");
             if (number < o->min || ((o->min || o->max) && number > o->max))
                 fuzz_fail("a number out of bounds");
             break;
@@ -69,7 +70,7 @@ static void compare(struct extender_config *a, struct extender_config *b)
         }
     }
     if (a->unit_mib != b->unit_mib || a->entry.log_level != b->entry.log_level)
-        fuzz_fail("file and flag give another unit or level");
+        fuzz_fail("file and command line give different units or levels");
     if (a->unit_mib < 1 || a->unit_mib > 1 << 20)
         fuzz_fail("a unit out of bounds");
 }
@@ -81,11 +82,11 @@ static void check_flags(const char *path, struct extender_config *config)
     char *const none[] = {NULL};
     struct err err = {0};
     if (yaml_read_options(path, add_flag, &f, NULL))
-        fuzz_fail("a file that was read cannot be read again");
+        fuzz_fail("an accepted file cannot be read again");
     if (!f.overflow) {
         if (opt_load(&extender_program, &other, f.argc, f.argv, none, yaml_read_options,
                      stderr, &err) != OPT_RUN)
-            fuzz_fail("good in a file, refused as a flag");
+            fuzz_fail("accepted in a file, rejected on the command line");
         compare(config, &other);
     }
     opt_free(&extender_program, &other);
@@ -103,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum opt_result r = opt_load(&extender_program, &config, 2, argv, none,
                                  yaml_read_options, stderr, &err);
     if (r == OPT_DONE)
-        fuzz_fail("a file asked for help");
+        fuzz_fail("a file requested help");
     if (r == OPT_FAILED && (err.code == ERR_NONE || !strstr(err.msg, path)))
         fuzz_fail("an error that does not name the file");
     if (r == OPT_RUN)

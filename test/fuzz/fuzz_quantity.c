@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Quantities and memory units, one per line. What the extender reads means the same when
- * it is written and read again, in any suffix that it divides by; and kube-sim, which has
- * a parser of its own, agrees on the value and gives a form that the extender reads.
+ * Quantities and memory units, one per line. An accepted value is unchanged by a write
+ * and a read with any suffix that divides it. kube-sim, which has a parser of its own,
+ * reads the same value and writes it in a form that the extender reads.
  *
- * Where they may differ: the extender refuses what is no whole number, is negative, has
- * more digits than 63 bits hold, or an exponent beyond 30; kube-sim caps and rounds as an
- * API server does.
+ * The permitted differences: the extender rejects fractions, negative values, more digits
+ * than 63 bits hold, and exponents beyond 30; kube-sim caps and rounds as an API server
+ * does.
  */
 
 #include "fuzz/fuzz.h"
@@ -20,7 +20,7 @@ static void expect(const struct buf *text, int64_t want)
 {
     int64_t value = -1;
     if (quantity_read(buf_span(text), &value, NULL) || value != want)
-        fuzz_fail("written and read again, it is another number");
+        fuzz_fail("the value changes when written and read");
 }
 
 static void check_forms(int64_t value)
@@ -54,11 +54,11 @@ static void check_quantity(struct span text)
     bool good = quantity_read(text, &value, &err) == 0;
     bool known = sim_quantity_parse(text, &theirs);
     if (good != (err.code == ERR_NONE) || (!good && (value != -1 || !err.msg[0])))
-        fuzz_fail("neither a number nor an error");
+        fuzz_fail("neither a value nor an error");
     if (good && value < 0)
         fuzz_fail("a negative quantity");
     if (good && text.n <= 256 && !known)
-        fuzz_fail("only the extender accepts it");
+        fuzz_fail("only the extender accepts the quantity");
     if (good)
         check_forms(value);
     if (!known)
@@ -66,11 +66,11 @@ static void check_quantity(struct span text)
     bool whole = sim_quantity_is_whole(theirs);
     int64_t theirs_whole = (int64_t)(theirs.nano / billion);
     if (good && (!whole || theirs_whole != value))
-        fuzz_fail("kube-sim has another value");
+        fuzz_fail("kube-sim reads a different value");
     sim_quantity_format(theirs, &canonical);
     if (!sim_quantity_parse(buf_span(&canonical), &again) ||
         sim_quantity_cmp(theirs, again))
-        fuzz_fail("kube-sim writes another value than it has read");
+        fuzz_fail("kube-sim writes a different value than it has read");
     if (whole && theirs.nano >= 0)
         expect(&canonical, theirs_whole);
 }
@@ -85,7 +85,7 @@ static void check_unit(struct span text)
         fuzz_fail("a unit out of bounds");
     unit_write(&out, mib);
     if (unit_read(buf_span(&out), &again, NULL) || again != mib)
-        fuzz_fail("written and read again, it is another unit");
+        fuzz_fail("the unit changes when written and read");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

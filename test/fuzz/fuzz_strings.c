@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * jread_strings against jread_item: an array read many strings at a time gives what it
- * gives item by item, and ends at the same byte in the same state. The first byte says
- * how many at a time; the rest is {"names": [...]} or just the array.
+ * jread_strings against jread_item: reading an array in batches of strings gives the same
+ * items as reading it item by item, and ends at the same byte in the same state. The
+ * first byte is the size of a batch; the rest is {"names": [...]} or just the array.
  */
 
 #include "fuzz/fuzz.h"
@@ -16,7 +16,7 @@
 enum { BATCH = 32 };
 
 struct item {
-    const char *p; /* NULL: no string */
+    const char *p; /* NULL: not a string */
     size_t n;
     bool escaped;
 };
@@ -58,7 +58,7 @@ static void read_many(struct jread *j, size_t max, struct items *list)
         size_t n;
         while ((n = jread_strings(j, names, max)) > 0) {
             if (n > max)
-                fuzz_fail("more strings than asked for");
+                fuzz_fail("more strings than requested");
             for (size_t i = 0; i < n; i++)
                 add(list, &names[i]);
         }
@@ -89,20 +89,20 @@ static void compare(const char *p, size_t n, size_t max, bool part)
     read_all(&one, 0, &by_item);
     read_all(&many, max, &by_many);
     if (one.state != many.state || (one.fault == NULL) != (many.fault == NULL))
-        fuzz_fail("many at a time, it ends in another state");
+        fuzz_fail("in batches, the reader ends in a different state");
     if (one.state == JREAD_OK && one.pos != many.pos)
-        fuzz_fail("many at a time, it ends elsewhere");
+        fuzz_fail("in batches, the reader ends at a different byte");
     if (one.state == JREAD_OK && by_item.n != by_many.n)
-        fuzz_fail("many at a time, there is another number of items");
+        fuzz_fail("in batches, the number of items differs");
     for (size_t i = 0; i < by_item.n && i < by_many.n; i++) {
         struct item a = by_item.items[i], b = by_many.items[i];
         if (a.p != b.p || a.n != b.n || a.escaped != b.escaped)
-            fuzz_fail("many at a time, an item is another");
+            fuzz_fail("in batches, an item differs");
         if (a.p && (a.p < p || a.p + a.n > p + n))
-            fuzz_fail("a string that is not of the input");
+            fuzz_fail("a string outside the input");
     }
     if (jread_finish(&one, NULL) != jread_finish(&many, NULL))
-        fuzz_fail("many at a time, it is no longer valid");
+        fuzz_fail("in batches, the validity differs");
     free(by_item.items);
     free(by_many.items);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * CSV files of a trace, as nodes and as pods. What is accepted is within its bounds,
- * every name is there once, and written and read again it is the same; what is refused
- * has an error that names the file.
+ * CSV files of a trace, as nodes and as pods. Accepted values are within bounds, names
+ * are unique, and a trace is unchanged by a write and a read. An error names the file.
  */
 
 #include "fuzz/fuzz.h"
@@ -15,10 +14,10 @@ static void check_error(int rc, const struct err *err)
 {
     if (rc == 0 ? err->code != ERR_NONE
                 : err->code != ERR_INVALID || strncmp(err->msg, "file:", 5) != 0)
-        fuzz_fail("neither a trace nor an error with the file's name");
+        fuzz_fail("neither a trace nor an error that names the file");
     for (const char *p = err->msg; *p; p++)
         if ((unsigned char)*p < ' ')
-            fuzz_fail("an error that is more than a line");
+            fuzz_fail("an error of more than one line");
 }
 
 static void check_nodes(struct span text)
@@ -40,11 +39,11 @@ static void check_nodes(struct span text)
     if (rc == 0) {
         if (trace_nodes(&again, "file", buf_span(&out), NULL) ||
             again.n_nodes != t.n_nodes || again.capacity != t.capacity)
-            fuzz_fail("nodes that are written and read again are others");
+            fuzz_fail("the nodes change when written and read");
         for (size_t i = 0; i < t.n_nodes; i++)
             if (!span_eq(t.nodes[i].name, again.nodes[i].name) ||
                 t.nodes[i].cpu_milli != again.nodes[i].cpu_milli)
-                fuzz_fail("a node that is written and read again is another");
+                fuzz_fail("a node changes when written and read");
     }
     trace_fini(&t);
     trace_fini(&again);
@@ -61,7 +60,7 @@ static void check_pods(struct span text)
         if (!p->name.n || p->cards > TRACE_MAX_CARDS || p->gpu_milli > TRACE_CARD ||
             (p->cards == 0) != (p->gpu_milli == 0) ||
             (p->cards > 1 && p->gpu_milli != TRACE_CARD))
-            fuzz_fail("a pod that cannot be meant");
+            fuzz_fail("an invalid pod is accepted");
         trace_model_is_allowed(p, SPAN("T4"));
     }
     trace_fini(&t);

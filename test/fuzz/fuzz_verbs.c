@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/*
- * Bodies of filter, prioritize and bind: an answer or an error, always JSON.
- */
+/* Request bodies of filter, prioritize, preempt and bind: the reply is always JSON. */
 
 #include "fuzz/fuzz.h"
 
@@ -22,14 +20,14 @@ static void check(unsigned status, const struct buf *reply)
     if (status != 200 && status != 400)
         fuzz_fail("an unexpected status");
     if (status == 400 && !json_is_string(json_object_get(j, "Error")))
-        fuzz_fail("an error without words");
+        fuzz_fail("a reply without the member Error");
     json_decref(j);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    /* One store and one set of buffers for many inputs: what one leaves behind, the next
-     * would show. */
+    /* One store and one set of buffers for many inputs, so that an input that corrupts
+     * them affects the next ones. */
     static struct store *store;
     static struct verbs *v;
     static int64_t until_ms;

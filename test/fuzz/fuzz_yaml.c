@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * YAML as JSON: every document becomes JSON that jansson accepts; and since JSON is YAML,
+ * YAML as JSON: every document becomes JSON that jansson accepts, and since JSON is YAML,
  * reading that gives the same JSON again.
  *
- * What cannot be read again, because JSON is not all of it YAML 1.1: a key that takes
- * more than 1024 bytes, and characters that YAML takes for ends of lines or refuses
- * (U+007F to U+009F, U+2028, U+2029, U+FEFF, U+FFFE, U+FFFF). And a text that grew beyond
- * a limit.
+ * The exceptions, because some JSON is not YAML 1.1: keys of more than 1024 bytes, and
+ * characters that YAML treats as line breaks or rejects (U+007F to U+009F, U+2028,
+ * U+2029, U+FEFF, U+FFFE, U+FFFF). Also a text that exceeds a limit when converted.
  */
 
 #include "fuzz/fuzz.h"
@@ -27,12 +26,12 @@ static bool has_long_key(const struct yaml_node *node)
     return false;
 }
 
-static bool has_other_characters(const struct buf *json)
+static bool has_special_characters(const struct buf *json)
 {
-    static const char *const others[] = {"\x7f",         "\xe2\x80\xa8", "\xe2\x80\xa9",
-                                         "\xef\xbb\xbf", "\xef\xbf\xbe", "\xef\xbf\xbf"};
-    for (size_t i = 0; i < ARRAY_LEN(others); i++)
-        if (memmem(json->p, json->n, others[i], strlen(others[i])))
+    static const char *const special[] = {"\x7f",         "\xe2\x80\xa8", "\xe2\x80\xa9",
+                                          "\xef\xbb\xbf", "\xef\xbf\xbe", "\xef\xbf\xbf"};
+    for (size_t i = 0; i < ARRAY_LEN(special); i++)
+        if (memmem(json->p, json->n, special[i], strlen(special[i])))
             return true;
     for (size_t i = 1; i < json->n; i++)
         if ((unsigned char)json->p[i - 1] == 0xc2 && (unsigned char)json->p[i] < 0xa0)
@@ -48,10 +47,10 @@ static void check_again(const struct buf *json)
     if (!y && err.code == ERR_TOO_LARGE)
         return;
     if (!y || yaml_count(y) != 1)
-        fuzz_fail("JSON that was written is not read");
+        fuzz_fail("the written JSON cannot be read");
     yaml_json(yaml_document(y, 0), &again);
     if (!span_eq(buf_span(json), buf_span(&again)))
-        fuzz_fail("read again, it means something else");
+        fuzz_fail("the JSON changes when read again");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -66,12 +65,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         json_error_t error;
         yaml_json(node, &json);
         json_t *j = json_loadb(json.p, json.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
-        bool no_room = !j && (json_error_code(&error) == json_error_numeric_overflow ||
-                              json_error_code(&error) == json_error_null_byte_in_key);
-        if (!j && !no_room)
-            fuzz_fail("the JSON of a document is none");
+        bool unsupported =
+            !j && (json_error_code(&error) == json_error_numeric_overflow ||
+                   json_error_code(&error) == json_error_null_byte_in_key);
+        if (!j && !unsupported)
+            fuzz_fail("a document does not give valid JSON");
         json_decref(j);
-        if (!has_long_key(node) && !has_other_characters(&json))
+        if (!has_long_key(node) && !has_special_characters(&json))
             check_again(&json);
     }
     return 0;

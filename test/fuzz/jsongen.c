@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Small JSON texts, good, nearly good, and bad, for fuzz_jread: a run costs microseconds,
- * so that 10^8 of them are a matter of minutes. What mutations of a corpus rarely hit is
- * made on purpose here: documents after the grammar, tokens in any order, and strings and
- * numbers put together from parts of which each may be slightly wrong. (driver.c changes
- * some of the results at random.)
+ * Generates small JSON texts, valid, nearly valid and invalid, for fuzz_jread. A run
+ * takes microseconds, so 10^8 runs take minutes. The generator makes inputs that
+ * mutations of a corpus rarely reach: documents by the grammar, tokens in any order, and
+ * strings and numbers from parts of which each may be slightly invalid. (driver.c mutates
+ * some of the results.)
  */
 
 #include "fuzz/fuzz.h"
@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-/* One in n. */
+/* True once in n times. */
 static bool chance(struct rng *rng, uint64_t n)
 {
     return rng_below(rng, n) == 0;
@@ -31,7 +31,7 @@ static void add_digits(struct rng *rng, struct buf *b)
         buf_addc(b, (char)('0' + rng_below(rng, 10)));
 }
 
-/* A number: sign, whole part, fraction, exponent; now and then one of them is odd. */
+/* A number: sign, whole part, fraction, exponent; sometimes one of them is invalid. */
 static void add_number(struct rng *rng, struct buf *b)
 {
     static const char *const signs[] = {"", "", "-", "-", "+", "--"};
@@ -57,7 +57,7 @@ static void add_number(struct rng *rng, struct buf *b)
         ADD_ONE_OF(rng, tails, b);
 }
 
-/* Near the borders of UTF-8's lengths, of the surrogates, and of Unicode. */
+/* A code point near a limit of UTF-8 lengths, surrogates or Unicode. */
 static unsigned code_point(struct rng *rng)
 {
     static const unsigned borders[] = {0,      0x1f,   0x22,   0x5c,    0x7f,    0x80,
@@ -72,25 +72,25 @@ static unsigned code_point(struct rng *rng)
     return u;
 }
 
-/* Bytes of 0x80 and up: a character, at times an overlong, cut or impossible one. */
+/* A character of several bytes, sometimes overlong, truncated or invalid. */
 static void add_high(struct rng *rng, struct buf *b)
 {
-    static const char *const wrong[] = {"\xc0\x80",
-                                        "\xc1\xbf",
-                                        "\xe0\x9f\xbf",
-                                        "\xed\xa0\x80",
-                                        "\xed\xbf\xbf",
-                                        "\xf0\x8f\xbf\xbf",
-                                        "\xf4\x90\x80\x80",
-                                        "\xf5\x80\x80\x80",
-                                        "\xf8\x88\x80\x80\x80",
-                                        "\x80",
-                                        "\xbf\xbf",
-                                        "\xff\xfe"};
+    static const char *const invalid[] = {"\xc0\x80",
+                                          "\xc1\xbf",
+                                          "\xe0\x9f\xbf",
+                                          "\xed\xa0\x80",
+                                          "\xed\xbf\xbf",
+                                          "\xf0\x8f\xbf\xbf",
+                                          "\xf4\x90\x80\x80",
+                                          "\xf5\x80\x80\x80",
+                                          "\xf8\x88\x80\x80\x80",
+                                          "\x80",
+                                          "\xbf\xbf",
+                                          "\xff\xfe"};
     char utf8[4];
     size_t n = utf8_put(code_point(rng) | 0x80, utf8);
     if (chance(rng, 12)) {
-        ADD_ONE_OF(rng, wrong, b);
+        ADD_ONE_OF(rng, invalid, b);
         return;
     }
     if (chance(rng, 12))
@@ -122,7 +122,7 @@ static void add_escape(struct rng *rng, struct buf *b)
         return;
     }
     unsigned u = code_point(rng);
-    if (chance(rng, 8)) { /* half of a pair, or its halves the wrong way round */
+    if (chance(rng, 8)) { /* a lone surrogate, or two in the wrong order */
         add_unit(rng, 0xd800 + (unsigned)rng_below(rng, 0x800), b);
         if (chance(rng, 2))
             add_unit(rng, 0xd800 + (unsigned)rng_below(rng, 0x800), b);
@@ -134,7 +134,7 @@ static void add_escape(struct rng *rng, struct buf *b)
     }
 }
 
-/* Parts of every length up to beyond the eight bytes that the reader takes at a time. */
+/* Parts of various lengths, also beyond the eight bytes that jread reads at a time. */
 static void add_string(struct rng *rng, struct buf *b)
 {
     static const char plain[] = "name-of.a/node with text that goes on";
@@ -157,11 +157,11 @@ static void add_string(struct rng *rng, struct buf *b)
 static void add_space(struct rng *rng, struct buf *b)
 {
     static const char space[] = " \t\r\n";
-    static const char odd[] = "\v\f\0\x85\xa0/#\xef";
+    static const char unusual[] = "\v\f\0\x85\xa0/#\xef";
     while (chance(rng, 8))
         buf_addc(b, space[rng_below(rng, 4)]);
     if (chance(rng, 400))
-        buf_addc(b, odd[rng_below(rng, sizeof odd - 1)]);
+        buf_addc(b, unusual[rng_below(rng, sizeof unusual - 1)]);
 }
 
 static void add_key(struct rng *rng, struct buf *b)
@@ -215,7 +215,7 @@ static void add_value(struct rng *rng, int depth, struct buf *b)
 }
 
 /* Any tokens in any order. */
-static void add_soup(struct rng *rng, struct buf *b)
+static void add_random_tokens(struct rng *rng, struct buf *b)
 {
     static const char *const tokens[] = {"{",           "}",
                                          "[",           "]",
@@ -244,7 +244,7 @@ static void add_soup(struct rng *rng, struct buf *b)
     }
 }
 
-/* As deep as the reader goes, or a little deeper; perhaps not closed. */
+/* Nesting near jread's depth limit, sometimes not closed. */
 static void add_deep(struct rng *rng, struct buf *b)
 {
     static const char *const opens[] = {"[", "[", "{\"a\":", "[0,"};
@@ -270,7 +270,7 @@ void fuzz_generate(struct rng *rng, struct buf *out)
     else if (kind < 500)
         add_value(rng, 3, out);
     else if (kind < 700)
-        add_soup(rng, out);
+        add_random_tokens(rng, out);
     else if (kind < 850)
         add_string(rng, out);
     else

@@ -20,11 +20,11 @@ static uint64_t number_of(struct span digits, unsigned base)
 {
     uint64_t n = 0;
     if (!digits.n || digits.n > 9)
-        fuzz_fail("a length that is no number");
+        fuzz_fail("a length that is not a number");
     for (size_t i = 0; i < digits.n; i++) {
         const char *all = "0123456789abcdef", *at = strchr(all, digits.p[i] | 0x20);
         if (!at || (unsigned)(at - all) >= base)
-            fuzz_fail("a length that is no number");
+            fuzz_fail("a length that is not a number");
         n = n * base + (unsigned)(at - all);
     }
     return n;
@@ -47,7 +47,7 @@ static void read_header(struct head *h, struct span line)
     value = span_trim(value);
     if (span_eq_nocase(name, SPAN("Content-Length"))) {
         if (h->has_length)
-            fuzz_fail("two lengths");
+            fuzz_fail("two Content-Length headers");
         h->has_length = true;
         h->length = number_of(value, 10);
     } else if (span_eq_nocase(name, SPAN("Transfer-Encoding"))) {
@@ -62,7 +62,7 @@ static void read_head(struct span *rest, struct head *h)
     struct span line;
     *h = (struct head){0};
     if (!take_line(rest, &line))
-        fuzz_fail("a status line that does not end");
+        fuzz_fail("an unterminated status line");
     if (line.n < 13 ||
         !(span_starts(line, SPAN("HTTP/1.1 ")) || span_starts(line, SPAN("HTTP/1.0 "))))
         fuzz_fail("a malformed status line");
@@ -71,17 +71,17 @@ static void read_head(struct span *rest, struct head *h)
         fuzz_fail("a malformed status");
     for (;;) {
         if (!take_line(rest, &line))
-            fuzz_fail("headers that do not end");
+            fuzz_fail("unterminated headers");
         if (!line.n)
             break;
         read_header(h, line);
     }
     if (h->chunked && h->has_length)
-        fuzz_fail("both a length and chunks");
+        fuzz_fail("both Content-Length and Transfer-Encoding");
 }
 
-/* False when it breaks off, between two chunks. */
-static bool pass_chunks(struct span *rest)
+/* Returns false if the body ends between two chunks. */
+static bool skip_chunks(struct span *rest)
 {
     for (;;) {
         struct span line;
@@ -91,7 +91,7 @@ static bool pass_chunks(struct span *rest)
             fuzz_fail("a chunk without a length");
         uint64_t n = number_of(line, 16);
         if (rest->n < n + 2 || memcmp(rest->p + n, "\r\n", 2) != 0)
-            fuzz_fail("a chunk that is not whole");
+            fuzz_fail("an incomplete chunk");
         rest->p += n + 2;
         rest->n -= n + 2;
         if (!n)
@@ -99,15 +99,15 @@ static bool pass_chunks(struct span *rest)
     }
 }
 
-/* A reply to HEAD has the length, but not the body. */
-static bool is_bare(struct span rest, bool may_be_head)
+/* A reply to HEAD has a length, but no body. */
+static bool has_no_body(struct span rest, bool may_be_head)
 {
     return may_be_head && (!rest.n || span_starts(rest, SPAN("HTTP/1.")));
 }
 
-/* libmicrohttpd 0.9.75 sends the head of its own refusal of a Content-Length that is no
- * number, or too large, twice, and closes the connection. */
-static bool comes_twice(const struct head *h, struct span head, struct span rest)
+/* libmicrohttpd 0.9.75 sends the head of its reply twice when it rejects a Content-Length
+ * that is too large or not a number, and closes the connection. */
+static bool is_sent_twice(const struct head *h, struct span head, struct span rest)
 {
     return (h->status == 400 || h->status == 413) && h->closes && span_starts(rest, head);
 }
@@ -119,22 +119,22 @@ void replies_check(struct span rest, bool may_be_head)
         struct span head = rest;
         read_head(&rest, &h);
         head.n -= rest.n;
-        if (comes_twice(&h, head, rest))
+        if (is_sent_twice(&h, head, rest))
             read_head(&rest, &h);
         if (h.status < 200 || h.status == 204 || h.status == 304)
             continue;
         if (h.chunked) {
-            if (!is_bare(rest, may_be_head) && !pass_chunks(&rest))
+            if (!has_no_body(rest, may_be_head) && !skip_chunks(&rest))
                 return;
         } else if (h.has_length) {
-            if (is_bare(rest, may_be_head))
+            if (has_no_body(rest, may_be_head))
                 continue;
             if (rest.n < h.length)
-                fuzz_fail("a body that is not whole");
+                fuzz_fail("an incomplete body");
             rest.p += h.length;
             rest.n -= h.length;
         } else if (h.closes) {
-            return; /* the body goes to the end */
+            return; /* the body ends with the connection */
         } else {
             fuzz_fail("a body without a length");
         }

@@ -6,10 +6,10 @@
 #include "base/str.h"
 
 /*
- * All that a server sent on one connection: replies one behind the other, each with a
- * status line, headers, and a body of the length that they say. Fails otherwise.
+ * Checks all bytes that a server sent on one connection: consecutive replies, each with a
+ * status line, headers, and a body of the announced length. Fails otherwise.
  *
- * A body in chunks may break off between two chunks, as the last thing. `may_be_head`:
- * perhaps one of the requests was HEAD; a reply may then be without its body.
+ * The last reply may be a chunked body that ends between two chunks. `may_be_head`: a
+ * request may have been a HEAD, so a reply may have no body.
  */
 void replies_check(struct span bytes, bool may_be_head);

@@ -19,18 +19,18 @@ static const char scvs[] =
     "{\"metadata\":{\"name\":\"n2\"},\"status\":{\"cardList\":[{\"id\":0,"
     "\"health\":\"Unhealthy\",\"totalMemory\":16276}]}}";
 
-/* While the store is made, by one thread. */
+/* Records the outputs of the store while verbs_store_new sets it up. */
 static struct {
     bool on;
     uint64_t runs[CORE_KINDS];
     struct core_output *calls[16];
     size_t n;
-} making;
+} setup;
 
 static void stream(void *ctx, const struct core_output *o)
 {
     (void)ctx;
-    making.runs[o->kind] = o->run;
+    setup.runs[o->kind] = o->run;
 }
 
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
@@ -50,8 +50,8 @@ static void perform(void *ctx, const struct core_output *call, struct arena *are
 static void defer(void *ctx, const struct core_output *o)
 {
     (void)ctx;
-    if (making.on && making.n < ARRAY_LEN(making.calls))
-        making.calls[making.n++] = core_output_dup(o);
+    if (setup.on && setup.n < ARRAY_LEN(setup.calls))
+        setup.calls[setup.n++] = core_output_dup(o);
 }
 
 static void hurry(void *ctx)
@@ -72,10 +72,10 @@ static void on_fault(void *ctx, const struct err *err)
 
 static void settle(struct store *store)
 {
-    size_t n = making.n;
-    struct core_output *calls[ARRAY_LEN(making.calls)];
-    memcpy(calls, making.calls, sizeof calls);
-    making.n = 0; /* an answer may bring the next call */
+    size_t n = setup.n;
+    struct core_output *calls[ARRAY_LEN(setup.calls)];
+    memcpy(calls, setup.calls, sizeof calls);
+    setup.n = 0; /* an answer may cause the next call */
     for (size_t i = 0; i < n; i++) {
         struct api_call_answer answer;
         cleanup_arena struct arena a = {0};
@@ -92,7 +92,7 @@ static void list(struct store *store, enum core_kind kind)
     cleanup_buf struct buf text = {0};
     buf_printf(&text, "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}",
                kind == CORE_SCVS ? scvs : "");
-    apisync_start(&f, kind, false, making.runs[kind], (struct span){0}, &sink, store);
+    apisync_start(&f, kind, false, setup.runs[kind], (struct span){0}, &sink, store);
     apisync_begin(&f, 200, -1);
     apisync_data(&f, text.p, text.n);
     apisync_end(&f, NULL);
@@ -109,11 +109,11 @@ struct store *verbs_store_new(void)
     struct store_io io = {stream, defer, perform, hurry, NULL};
     struct store *store = store_new(&settings, &io);
     log_set_level(LOG_ERROR);
-    making.on = true;
+    setup.on = true;
     store_input(store, &(struct core_input){.type = CORE_TICK});
     settle(store); /* the GET of the lease */
-    settle(store); /* its renewal: the pods are asked for now */
-    making.on = false;
+    settle(store); /* the renewal, after which the pods are listed */
+    setup.on = false;
     for (int kind = 0; kind < CORE_KINDS; kind++)
         list(store, (enum core_kind)kind);
     return store;

@@ -5,9 +5,9 @@
 
 /*
  * A store that is ready: it knows a few nodes and no pod, and holds the lease. Its API
- * server answers at once and from any thread, and what a bind asks for does not exist.
- * Nobody renews the lease: after VERBS_STORE_MS a bind may come to wait, and it takes a
- * new store.
+ * server answers immediately, on any thread; the pod of a bind does not exist. Nothing
+ * renews the lease: after VERBS_STORE_MS a bind could block, and the test needs a new
+ * store.
  */
 
 enum { VERBS_STORE_MS = 500 };

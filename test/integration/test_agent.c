@@ -8,8 +8,8 @@
 #include "lib/agent.h"
 
 /*
- * scv-agent against kube-sim: what it publishes, that it comes back, and what it says
- * when something is missing.
+ * scv-agent against kube-sim: the objects that it publishes, how it recovers from
+ * failures, and how it reports missing prerequisites.
  */
 
 static struct sim sim;
@@ -21,7 +21,7 @@ static struct agent agent;
 #define CARD(n) "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':16106127360}"
 #define QUICK   "--update-interval", "100ms", "--late-after", "1s"
 
-/* Two cards; so much of the first is in use. */
+/* Two cards; `mib` MiB of the first one are in use. */
 static void set_used(int mib)
 {
     agent_cards("{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':16106127360,"
@@ -51,7 +51,7 @@ static char *text_at(const char *path, const char *member)
     return xstrdup(lib_str(j, member));
 }
 
-START_TEST(the_scv_and_the_lease_appear)
+START_TEST(scv_and_lease_are_created)
 {
     set_up(ARGV(QUICK));
     cleanup_json json_t *scv = agent_scv(&sim);
@@ -75,20 +75,21 @@ START_TEST(the_scv_and_the_lease_appear)
     tear_down();
 }
 
-START_TEST(what_changes_is_written_and_nothing_else)
+START_TEST(only_changed_values_are_patched)
 {
     set_up(ARGV(QUICK));
     ck_assert_int_eq(sim_count(&sim, "patch", "scvs", ""), 0);
     set_used(1);
     lib_wait(agent_number(&sim, "status.freeMemorySum") == 30719);
     ck_assert_int_eq(sim_count(&sim, "patch", "scvs", ""), 1);
-    /* Temperature alone does not count; what comes behind it tells when it was read. */
+    /* A temperature alone is no reason to patch. The next patch proves that the agent has
+     * read this sample. */
     agent_cards("{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':16106127360,"
                 "'memoryUsed':1048576,'memoryReserved':0,'temperature':99}," CARD(1));
     set_used(2);
     lib_wait(agent_number(&sim, "status.freeMemorySum") == 30718);
     ck_assert_int_eq(sim_count(&sim, "patch", "scvs", ""), 2);
-    /* Labels, and members of a status that are not ours, are left alone. */
+    /* Labels and status members of other writers are preserved. */
     cleanup_buf struct buf reply = {0};
     cleanup_json json_t *scv = agent_scv(&sim);
     json_object_set_new(json_object_get(scv, "metadata"), "labels",
@@ -104,9 +105,9 @@ START_TEST(what_changes_is_written_and_nothing_else)
     tear_down();
 }
 
-/* -- by hand -- */
+/* -- manual changes -- */
 
-static bool is_back(const char *old_uid)
+static bool scv_was_recreated(const char *old_uid)
 {
     cleanup_json json_t *scv = agent_scv(&sim);
     return scv && strcmp(lib_str(scv, "metadata.uid"), old_uid) != 0;
@@ -114,20 +115,21 @@ static bool is_back(const char *old_uid)
 
 enum { DELETIONS = 100 };
 
-START_TEST(a_deleted_scv_is_back_within_milliseconds)
+START_TEST(a_deleted_scv_is_recreated_within_milliseconds)
 {
     double took[DELETIONS];
     set_up(ARGV(NULL));
     for (int i = 0; i < DELETIONS; i++) {
         cleanup_free char *uid = text_at(SCVS "/n1", "metadata.uid");
-        double start = lib_now_exact_ms(); /* before it is deleted */
+        double start = lib_now_exact_ms(); /* before the deletion */
         json_decref(peer_json(&sim.api, "DELETE", SCVS "/n1", NULL));
-        while (!is_back(uid))
+        while (!scv_was_recreated(uid))
             ck_assert(lib_now_exact_ms() - start < PROGRAM_WAIT_MS);
         took[i] = lib_now_exact_ms() - start;
     }
     lib_sort(took, DELETIONS);
-    printf("deleted by hand, back after: p50 %.2f ms, p99 %.2f ms, longest %.2f ms\n",
+    printf("measured: a deleted Scv is recreated after p50 %.2f ms, p99 %.2f ms, max "
+           "%.2f ms\n",
            took[DELETIONS / 2], took[DELETIONS * 99 / 100 - 1], took[DELETIONS - 1]);
     ck_assert(took[DELETIONS / 2] < 50 * LIB_SLOWER);
     cleanup_json json_t *scv = agent_scv(&sim);
@@ -138,7 +140,7 @@ START_TEST(a_deleted_scv_is_back_within_milliseconds)
     tear_down();
 }
 
-START_TEST(the_interval_is_honoured_at_once_and_left_alone)
+START_TEST(update_interval_takes_effect_at_once_and_is_kept)
 {
     set_up(ARGV("--update-interval", "1h"));
     cleanup_buf struct buf reply = {0};
@@ -154,7 +156,7 @@ START_TEST(the_interval_is_honoured_at_once_and_left_alone)
     tear_down();
 }
 
-START_TEST(an_edited_status_is_put_right)
+START_TEST(an_edited_status_is_restored)
 {
     set_up(ARGV(QUICK));
     cleanup_buf struct buf reply = {0};
@@ -166,7 +168,8 @@ START_TEST(an_edited_status_is_put_right)
     tear_down();
 }
 
-/* What Kubernetes does with objects whose Node is gone. */
+/* Deletes the Scv and the Lease, as Kubernetes does when their owner, the Node, is
+ * deleted. */
 static void collect_garbage(void)
 {
     cleanup_buf struct buf reply = {0};
@@ -174,17 +177,17 @@ static void collect_garbage(void)
     peer_call(&sim.api, "DELETE", LEASES "/n1", NULL, &reply);
 }
 
-START_TEST(a_removed_node_leaves_nothing_behind)
+START_TEST(no_objects_remain_of_a_deleted_node)
 {
     set_up(ARGV(QUICK, "--lease-renew", "1s", "--lease-grace", "4s"));
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
     json_decref(peer_json(&sim.api, "DELETE", "/api/v1/nodes/n1", NULL));
     collect_garbage();
     ck_assert(program_wait_output(&agent.program, "Node n1 not found"));
-    collect_garbage(); /* what was made anew before that was heard of has no owner either
-                        */
-    int looks = sim_count(&sim, "get", "nodes", "");
-    lib_wait(sim_count(&sim, "get", "nodes", "") >= looks + 2);
+    /* The agent may have recreated them before it noticed that the Node was deleted. */
+    collect_garbage();
+    int gets = sim_count(&sim, "get", "nodes", "");
+    lib_wait(sim_count(&sim, "get", "nodes", "") >= gets + 2);
     ck_assert_uint_eq(peer_status(&sim.api, SCVS "/n1"), 404);
     ck_assert_uint_eq(peer_status(&sim.api, LEASES "/n1"), 404);
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
@@ -203,7 +206,7 @@ START_TEST(a_removed_node_leaves_nothing_behind)
 #define FAKE(n)                                                                          \
     "card uuid=GPU-" #n ";name=Tesla T4;total=16106127360;free=16106127360;events=8\n"
 
-START_TEST(nvml_is_lost_and_comes_back)
+START_TEST(cards_recover_after_nvml_failures)
 {
     cleanup_free char *source = agent_nvml();
     sim_start(&sim, ARGV(NULL));
@@ -224,14 +227,14 @@ START_TEST(nvml_is_lost_and_comes_back)
     ck_assert_int_eq(agent_number(&sim, "status.cardNumber"), 2);
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
     lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
-    /* It is gone for good. */
+    /* NVML no longer lists the card. */
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0));
     lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "NVML no longer lists the card"));
     ck_assert_int_eq(agent_number(&sim, "status.totalMemorySum"), 30720);
     tear_down();
 }
 
-START_TEST(an_xid_makes_a_card_unhealthy_for_a_while)
+START_TEST(a_fatal_xid_makes_a_card_unhealthy_temporarily)
 {
     cleanup_free char *source = agent_nvml();
     sim_start(&sim, ARGV(NULL));
@@ -250,7 +253,7 @@ START_TEST(an_xid_makes_a_card_unhealthy_for_a_while)
     tear_down();
 }
 
-START_TEST(a_node_without_nvml_says_so)
+START_TEST(missing_nvml_is_reported_in_the_scv)
 {
     sim_start(&sim, ARGV(NULL));
     agent_setup(&sim);
@@ -262,9 +265,9 @@ START_TEST(a_node_without_nvml_says_so)
     tear_down();
 }
 
-/* -- when something is missing -- */
+/* -- missing prerequisites -- */
 
-START_TEST(the_kind_is_missing)
+START_TEST(missing_crd_is_reported)
 {
     sim_start(&sim, ARGV(NULL));
     agent_setup(&sim);
@@ -285,7 +288,7 @@ START_TEST(the_kind_is_missing)
     tear_down();
 }
 
-START_TEST(the_namespace_of_the_lease_is_missing)
+START_TEST(missing_lease_namespace_is_reported)
 {
     sim_start(&sim, ARGV(NULL));
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
@@ -295,7 +298,7 @@ START_TEST(the_namespace_of_the_lease_is_missing)
     agent_cards(CARD(0));
     cleanup_free char *source = agent_file();
     agent_start(&agent, &sim, source, ARGV(QUICK));
-    lib_wait(agent_scv_is(&sim, "Healthy", "")); /* all the same */
+    lib_wait(agent_scv_is(&sim, "Healthy", "")); /* the Scv does not need the Lease */
     ck_assert(program_wait_output(
         &agent.program, "namespace nvidia-gpu-scheduler-node-lease is missing"));
     sim_no_faults(&sim);
@@ -304,14 +307,14 @@ START_TEST(the_namespace_of_the_lease_is_missing)
     tear_down();
 }
 
-START_TEST(each_call_fails_in_each_way)
+START_TEST(agent_recovers_from_every_api_failure)
 {
-    static const char *const ways[] = {"\"action\":\"answer\",\"status\":500",
-                                       "\"action\":\"answer\",\"status\":403",
-                                       "\"action\":\"answer\",\"status\":409",
-                                       "\"action\":\"apply-answer\",\"status\":500",
-                                       "\"action\":\"cut\"",
-                                       "\"action\":\"apply-cut\""};
+    static const char *const failures[] = {"\"action\":\"answer\",\"status\":500",
+                                           "\"action\":\"answer\",\"status\":403",
+                                           "\"action\":\"answer\",\"status\":409",
+                                           "\"action\":\"apply-answer\",\"status\":500",
+                                           "\"action\":\"cut\"",
+                                           "\"action\":\"apply-cut\""};
     static const char *const calls[] = {"\"verb\":\"create\",\"resource\":\"scvs\"",
                                         "\"verb\":\"patch\",\"resource\":\"scvs\"",
                                         "\"verb\":\"list\",\"resource\":\"scvs\"",
@@ -319,13 +322,13 @@ START_TEST(each_call_fails_in_each_way)
                                         "\"verb\":\"get\",\"resource\":\"nodes\""};
     int used = 0;
     set_up(ARGV(QUICK));
-    for (size_t i = 0; i < ARRAY_LEN(ways); i++)
+    for (size_t i = 0; i < ARRAY_LEN(failures); i++)
         for (size_t k = 0; k < ARRAY_LEN(calls); k++) {
             cleanup_free char *uid = text_at(SCVS "/n1", "metadata.uid");
-            sim_fault(&sim, "{%s,%s,\"times\":1}", calls[k], ways[i]);
+            sim_fault(&sim, "{%s,%s,\"times\":1}", calls[k], failures[i]);
             sim_watches(&sim, "cut", "scvs");
             json_decref(peer_json(&sim.api, "DELETE", SCVS "/n1", NULL));
-            lib_wait(is_back(uid));
+            lib_wait(scv_was_recreated(uid));
             set_used(++used);
             lib_wait(agent_number(&sim, "status.freeMemorySum") == 30720 - used);
             sim_no_faults(&sim);
@@ -334,7 +337,7 @@ START_TEST(each_call_fails_in_each_way)
     tear_down();
 }
 
-START_TEST(the_api_server_goes_away_and_comes_back)
+START_TEST(agent_recovers_after_an_api_server_outage)
 {
     set_up(ARGV(QUICK));
     unsigned port = sim.api.port;
@@ -351,7 +354,7 @@ START_TEST(the_api_server_goes_away_and_comes_back)
     tear_down();
 }
 
-START_TEST(a_call_without_an_answer_is_shown)
+START_TEST(a_hanging_patch_is_reported)
 {
     set_up(ARGV(QUICK));
     sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"scvs\",\"action\":\"hang\"}");
@@ -363,13 +366,13 @@ START_TEST(a_call_without_an_answer_is_shown)
     tear_down();
 }
 
-START_TEST(a_driver_that_hangs_is_shown_everywhere)
+START_TEST(a_hanging_driver_is_reported)
 {
     cleanup_free char *fifo = temp_path(lib_dir, "cards.json");
     set_up(ARGV(QUICK, "--sampler-limit", "1s"));
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
     temp_remove(lib_dir, "cards.json");
-    ck_assert_int_eq(mkfifo(fifo, 0600), 0); /* to open it takes as long as one likes */
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0); /* without a writer, open() blocks */
     lib_wait(agent_scv_is(&sim, "Unhealthy Unhealthy", "the driver does not respond"));
     ck_assert(agent_part_is(&agent, "cards", "no response from the driver for"));
     ck_assert(program_wait_output(&agent.program, "no response from the driver for"));
@@ -377,14 +380,14 @@ START_TEST(a_driver_that_hangs_is_shown_everywhere)
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&agent.health, "/healthz"), 503);
     ck_assert_uint_eq(peer_status(&agent.health, "/readyz"), 200); /* rollouts go on */
-    /* It ends all the same. */
+    /* The agent terminates although the driver hangs. */
     agent_stop(&agent);
     sim_stop(&sim);
 }
 
-/* -- once -- */
+/* -- option --once -- */
 
-START_TEST(once_prints_the_object)
+START_TEST(once_prints_the_scv)
 {
     struct program p;
     agent_cards(CARD(0));
@@ -404,7 +407,7 @@ START_TEST(once_prints_the_object)
     program_fini(&p);
 }
 
-START_TEST(bad_options_end_it)
+START_TEST(invalid_options_are_rejected)
 {
     static const char *const cases[][3] = {
         {"--gpu-source", "amd", "--gpu-source: \"amd\" is not one of nvml"},
@@ -427,13 +430,12 @@ START_TEST(bad_options_end_it)
     }
 }
 
-LIB_MAIN("agent", 120, the_scv_and_the_lease_appear,
-         what_changes_is_written_and_nothing_else,
-         a_deleted_scv_is_back_within_milliseconds,
-         the_interval_is_honoured_at_once_and_left_alone, an_edited_status_is_put_right,
-         a_removed_node_leaves_nothing_behind, nvml_is_lost_and_comes_back,
-         an_xid_makes_a_card_unhealthy_for_a_while, a_node_without_nvml_says_so,
-         the_kind_is_missing, the_namespace_of_the_lease_is_missing,
-         each_call_fails_in_each_way, the_api_server_goes_away_and_comes_back,
-         a_call_without_an_answer_is_shown, a_driver_that_hangs_is_shown_everywhere,
-         once_prints_the_object, bad_options_end_it)
+LIB_MAIN("agent", 120, scv_and_lease_are_created, only_changed_values_are_patched,
+         a_deleted_scv_is_recreated_within_milliseconds,
+         update_interval_takes_effect_at_once_and_is_kept, an_edited_status_is_restored,
+         no_objects_remain_of_a_deleted_node, cards_recover_after_nvml_failures,
+         a_fatal_xid_makes_a_card_unhealthy_temporarily,
+         missing_nvml_is_reported_in_the_scv, missing_crd_is_reported,
+         missing_lease_namespace_is_reported, agent_recovers_from_every_api_failure,
+         agent_recovers_after_an_api_server_outage, a_hanging_patch_is_reported,
+         a_hanging_driver_is_reported, once_prints_the_scv, invalid_options_are_rejected)

@@ -5,16 +5,16 @@
 #include "base/mem.h"
 #include "lib/sim.h"
 
-/* Many clients at once ask for more than there is. */
+/* Many concurrent clients request more memory than the cluster has. */
 
 enum { CLIENTS = 64 };
 
-enum outcome { PENDING, BOUND, REFUSED_BY_FILTER, REFUSED_BY_BIND };
+enum outcome { PENDING, BOUND, FILTERED_OUT, BIND_FAILED };
 
 struct burst {
     struct sim sim;
     struct extender extender;
-    const char *prefix;       /* of the pods' names */
+    const char *prefix;       /* of the pod names */
     const char *const *nodes; /* NULL at the end */
     int units;
     pthread_barrier_t start;
@@ -28,7 +28,8 @@ static void pod_name(const struct burst *b, char *name, size_t i)
     snprintf(name, 16, "%s%02zu", b->prefix, i);
 }
 
-/* Filters over all nodes. The first that passes, or NULL with what was answered. */
+/* Filters all nodes. Returns one of the nodes that passed, or NULL with the reply in
+ * *why. */
 static const char *pick(struct burst *b, const char *pod, size_t skip, struct buf *why)
 {
     cleanup_buf struct buf body = {0};
@@ -49,8 +50,8 @@ static const char *pick(struct burst *b, const char *pod, size_t skip, struct bu
     return NULL;
 }
 
-/* Filter and bind until bound, or until filter passes no node: a bind that lost the race
- * is tried again, as kube-scheduler does. */
+/* Repeats filter and bind until the pod is bound or filter rejects every node. A failed
+ * bind is retried, as kube-scheduler does. */
 static void client(void *ctx, size_t i)
 {
     struct burst *b = ctx;
@@ -60,13 +61,13 @@ static void client(void *ctx, size_t i)
     for (int k = 0; k < 100 && b->outcome[i] != BOUND; k++) {
         const char *node = pick(b, name, i, &b->why[i]);
         if (!node) {
-            b->outcome[i] = REFUSED_BY_FILTER;
+            b->outcome[i] = FILTERED_OUT;
             return;
         }
         if (extender_bind(&b->extender, name, node, &b->why[i]))
             b->outcome[i] = BOUND;
         else
-            b->outcome[i] = REFUSED_BY_BIND;
+            b->outcome[i] = BIND_FAILED;
         __atomic_add_fetch(&b->retries, b->outcome[i] != BOUND, __ATOMIC_RELAXED);
     }
 }
@@ -101,7 +102,8 @@ static void burst_end(struct burst *b)
     sim_stop(&b->sim);
 }
 
-/* Each client's pod is bound, or refused with a reason in terms of cards. */
+/* Every pod is bound, or rejected with a reason in terms of cards. Returns how many are
+ * bound. */
 static int check_outcomes(struct burst *b)
 {
     int bound = 0;
@@ -111,8 +113,8 @@ static int check_outcomes(struct burst *b)
         snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", name);
         cleanup_json json_t *pod = peer_json(&b->sim.api, "GET", path, NULL);
         bool has_node = *lib_str(pod, "spec.nodeName");
-        ck_assert_msg(has_node == (b->outcome[i] == BOUND), "%s %s a node, but: %s", name,
-                      has_node ? "has" : "has not", b->why[i].p);
+        ck_assert_msg(has_node == (b->outcome[i] == BOUND), "%s: %s node; reply: %s",
+                      name, has_node ? "bound to a" : "has no", b->why[i].p);
         if (b->outcome[i] != BOUND)
             ck_assert_contains(b->why[i].p, "on one card; most free: ");
         bound += has_node;
@@ -120,7 +122,7 @@ static int check_outcomes(struct burst *b)
     return bound;
 }
 
-START_TEST(only_as_many_are_bound_as_fit)
+START_TEST(no_more_pods_are_bound_than_fit)
 {
     struct burst b;
     /* 4 cards of 16 units take three pods of 5 each. */
@@ -134,12 +136,12 @@ START_TEST(only_as_many_are_bound_as_fit)
     json_t *units;
     json_object_foreach(promised, card, units)
         ck_assert_int_eq(json_integer_value(units), 15);
-    /* One Binding for each that was bound: a refusal costs the API server nothing. */
+    /* One Binding per bound pod: a rejection sends no request to the API server. */
     ck_assert_int_eq(sim_count(&b.sim, "create", "pods", "binding"), 12);
     burst_end(&b);
 }
 
-static void bind_blindly(void *ctx, size_t i)
+static void bind_without_filter(void *ctx, size_t i)
 {
     struct burst *b = ctx;
     char name[16];
@@ -149,30 +151,30 @@ static void bind_blindly(void *ctx, size_t i)
         extender_bind(&b->extender, name, b->nodes[0], &b->why[i]) ? BOUND : PENDING;
 }
 
-START_TEST(binds_without_a_filter_are_refused_alike)
+START_TEST(binds_without_filter_are_checked_too)
 {
     struct burst b;
     burst_begin(&b, ARGV("n1"), 1, 16, 1);
-    lib_threads(CLIENTS, bind_blindly, &b);
+    lib_threads(CLIENTS, bind_without_filter, &b);
     ck_assert_int_eq(check_outcomes(&b), 16);
     oracle_agrees(&b.sim.api, &b.extender);
     burst_end(&b);
 }
 
-static void bind_the_same(void *ctx, size_t i)
+static void bind_same_pod(void *ctx, size_t i)
 {
     struct burst *b = ctx;
     pthread_barrier_wait(&b->start);
     b->outcome[i] = extender_bind(&b->extender, "p00", b->nodes[i % 2], &b->why[i])
                         ? BOUND
-                        : REFUSED_BY_BIND;
+                        : BIND_FAILED;
 }
 
-START_TEST(one_pod_is_bound_once_whoever_asks)
+START_TEST(concurrent_binds_of_one_pod_bind_it_once)
 {
     struct burst b;
     burst_begin(&b, ARGV("n1", "n2"), 1, 16, 1);
-    lib_threads(CLIENTS, bind_the_same, &b);
+    lib_threads(CLIENTS, bind_same_pod, &b);
     cleanup_json json_t *pod =
         peer_json(&b.sim.api, "GET", "/api/v1/namespaces/default/pods/p00", NULL);
     const char *node = lib_str(pod, "spec.nodeName");
@@ -189,8 +191,8 @@ START_TEST(one_pod_is_bound_once_whoever_asks)
     burst_end(&b);
 }
 
-/* The room of pods that go away is given to those that were refused. */
-START_TEST(room_that_comes_free_is_used)
+/* Memory of deleted pods is available to the pods that were rejected. */
+START_TEST(freed_memory_is_used_again)
 {
     struct burst b;
     burst_begin(&b, ARGV("n1", "n2"), 2, 16, 5);
@@ -211,6 +213,6 @@ START_TEST(room_that_comes_free_is_used)
     burst_end(&b);
 }
 
-LIB_MAIN("burst", 150, only_as_many_are_bound_as_fit,
-         binds_without_a_filter_are_refused_alike, one_pod_is_bound_once_whoever_asks,
-         room_that_comes_free_is_used)
+LIB_MAIN("burst", 150, no_more_pods_are_bound_than_fit,
+         binds_without_filter_are_checked_too, concurrent_binds_of_one_pod_bind_it_once,
+         freed_memory_is_used_again)

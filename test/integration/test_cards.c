@@ -122,7 +122,7 @@ START_TEST(cards_with_one_uuid_get_no_pods)
         sim_add_pod(&w.sim, name, 10);
     extender_start(&w.extender, &w.sim, ARGV(NULL));
     for (name[1] = '0'; name[1] < '6'; name[1]++)
-        refuse_bind(&w, name, "n1", "cards with the same UUID: GPU0,GPU1");
+        refuse_bind(&w, name, "n1", "duplicate UUID: GPU0,GPU1");
     lib_wait(strstr(program_output(&w.extender.program),
                     "node n1: its Scv gives UUID GPU-a to GPU0 and GPU1") != NULL);
     /* Corrected, both cards are used again. */
@@ -136,7 +136,7 @@ START_TEST(cards_with_one_uuid_get_no_pods)
     load_scv(&w.sim, "n1", TIME,
              "[{\"id\":0,\"uuid\":\"GPU-a\"},{\"id\":1,\"uuid\":\"GPU-a\"}]");
     restart(&w);
-    refuse_bind(&w, "p2", "n1", "cards with the same UUID: GPU0,GPU1");
+    refuse_bind(&w, "p2", "n1", "duplicate UUID: GPU0,GPU1");
     world_end(&w);
 }
 
@@ -187,7 +187,7 @@ static void skewed(int64_t skew_s)
     lib_wait(extender_filter(&w.extender, 12, "n1", NULL) == FITS);
     load_sample(&w.sim, now_s + 10);
     lib_wait(outside_mib(&w.extender) == USED_MIB - 1024);
-    refuse_bind(&w, "new", "n1", "in use from outside Kubernetes: 7168 MiB of GPU0");
+    refuse_bind(&w, "new", "n1", "used outside Kubernetes: 7168 MiB on GPU0");
     /* A pod that starts after the sample uses nothing of what it shows. */
     load_running(&w.sim, "starts");
     lib_wait(extender_filter(&w.extender, 2, "n1", NULL) == NOT_NOW);
@@ -205,7 +205,7 @@ START_TEST(a_node_whose_clock_is_ahead_hides_nothing)
     skewed(SKEW_S);
 }
 
-#define NO_NODE "the API server has no Node object of this name"
+#define NO_NODE "no Node object of this name exists"
 
 /* A Node that is deleted leaves its Scv behind when nothing owns it. */
 START_TEST(a_node_without_a_node_object_gets_no_pods)

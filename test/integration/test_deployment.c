@@ -4,8 +4,8 @@
 #include "lib/manifest.h"
 
 /*
- * The Deployment, the Service and the policies of kube-scheduler against the program:
- * options exist, ports and names agree, and the verbs are there.
+ * The Deployment, the Service and the configurations of kube-scheduler against the
+ * program: the options exist, ports and names match, and the verbs are served.
  */
 
 static char *dir; /* of this test */
@@ -21,7 +21,7 @@ static void end(void)
     free(dir);
 }
 
-/* The item of an array whose `name` is this; NULL if there is none. */
+/* The item of an array with this `name`; NULL if there is none. */
 static json_t *named(const json_t *array, const char *name)
 {
     size_t i;
@@ -43,7 +43,7 @@ static char *help_of(const char *program)
     return help;
 }
 
-/* The line of --help about the option `--NAME`, up to its end. */
+/* The line of --help for the option `--NAME`. */
 static char *help_line(const char *help, const char *option)
 {
     cleanup_free char *line = xasprintf("\n  %s", option);
@@ -53,7 +53,7 @@ static char *help_line(const char *help, const char *option)
     return xmemdup0(found + 1, strcspn(found + 1, "\n"));
 }
 
-/* The option that can also be given in this variable of the environment: new. */
+/* The option that this environment variable sets: new. */
 static char *option_of_variable(const char *help, const char *variable)
 {
     cleanup_free char *mark = xasprintf("(environment: %s)", variable);
@@ -74,7 +74,8 @@ static json_t *container(const json_t *deployment)
 
 enum { ARGS = 32 };
 
-/* Its options as one would type them, variables of the environment too; all new. */
+/* The options of the Deployment as command-line arguments, including environment
+ * variables; all new. */
 static size_t arguments(const json_t *deployment, const char *help, char **out)
 {
     size_t n = 0, i;
@@ -94,7 +95,7 @@ static size_t arguments(const json_t *deployment, const char *help, char **out)
     return n;
 }
 
-/* The value that the Deployment gives to an option, or the option's default: new. */
+/* The value that the Deployment sets for an option, or its default: new. */
 static char *value_of(const json_t *deployment, const char *option)
 {
     char *given[ARGS], *value = NULL;
@@ -120,7 +121,7 @@ static json_int_t number_of(const json_t *deployment, const char *option)
     return strtoll(value, NULL, 10);
 }
 
-START_TEST(the_deployment_gives_options_that_the_program_takes)
+START_TEST(the_program_accepts_the_options_of_the_deployment)
 {
     cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
     cleanup_free char *help = help_of("gpushare-extender");
@@ -135,7 +136,7 @@ START_TEST(the_deployment_gives_options_that_the_program_takes)
         argv[3 + i] = given[i];
     }
     argv[3 + n] = NULL;
-    /* It takes them all, and then finds no way to the API server. */
+    /* It accepts the options, then finds no API server. */
     program_start(&p, dir, argv);
     ck_assert_int_eq(program_wait(&p), 1);
     ck_assert_contains(program_output(&p), "/nonexistent/config");
@@ -186,12 +187,12 @@ START_TEST(names_and_labels_agree)
                      str_at(deployment, "metadata/namespace"));
     ck_assert_str_eq(str_at(lease, "metadata/namespace"), lease_ns);
     ck_assert_str_eq(str_at(ns, "metadata/name"), KEY_LEASE_NAMESPACE);
-    /* Free, so that nobody has to wait for it. */
+    /* Without a holder, so that no replica has to wait for it to expire. */
     ck_assert(json_is_object(at(lease, "spec")));
     ck_assert_uint_eq(json_object_size(at(lease, "spec")), 0);
 }
 
-/* Does the file's DaemonSet have a port that the example lets observers in on? */
+/* Whether the file's DaemonSet has a port that the example opens for observers. */
 static void check_observed(const json_t *policy, const char *path)
 {
     cleanup_json json_t *all = json_array();
@@ -228,7 +229,7 @@ START_TEST(the_network_policy_lets_observers_in_to_every_program)
     check_observed(nodes, "manifests/device-plugin.yaml");
 }
 
-START_TEST(the_deployment_has_no_rights_on_its_node_and_time_to_stop)
+START_TEST(the_deployment_is_unprivileged_and_has_time_to_stop)
 {
     cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
     json_t *pod = at(deployment, "spec/template/spec");
@@ -248,8 +249,7 @@ START_TEST(the_deployment_has_no_rights_on_its_node_and_time_to_stop)
                                           "limits/memory"};
     for (size_t i = 0; i < ARRAY_LEN(amounts); i++)
         ck_assert_str_ne(str_at(at(c, "resources"), amounts[i]), "");
-    /* Nobody is sent here any more, drained, and the lease given back, before it is
-     * killed. */
+    /* It leaves the Service, drains and releases the Lease before it is killed. */
     cleanup_free char *drain = value_of(deployment, "--drain-timeout");
     ck_assert_int_eq(drain[strlen(drain) - 1], 's');
     enum { PROXY_S = 2, GIVE_BACK_S = 3, SPARE_S = 5 };
@@ -297,11 +297,11 @@ static void check_keys(const json_t *object, const char *const *keys)
         size_t i = 0;
         while (keys[i] && strcmp(keys[i], key) != 0)
             i++;
-        ck_assert_msg(keys[i] != NULL, "kube-scheduler does not know %s", key);
+        ck_assert_msg(keys[i] != NULL, "kube-scheduler has no setting %s", key);
     }
 }
 
-/* What kube-scheduler decodes; the two formats differ in two keys. */
+/* The settings that kube-scheduler decodes; the two formats differ in two keys. */
 #define STANZA                                                                           \
     "urlPrefix", "filterVerb", "preemptVerb", "prioritizeVerb", "weight", "bindVerb",    \
         "tlsConfig", "httpTimeout", "nodeCacheCapable", "managedResources", "ignorable"
@@ -345,7 +345,7 @@ static json_t *scheduler_config(const char *path)
     return j;
 }
 
-START_TEST(both_policies_say_the_same)
+START_TEST(both_policies_have_the_same_settings)
 {
     cleanup_json json_t *old = legacy_policy(), *new = scheduler_config(CONFIG);
     json_t *a = at(old, "extenders/0"), *b = at(new, "extenders/0"), *name;
@@ -369,8 +369,9 @@ START_TEST(both_policies_say_the_same)
     ck_assert(json_equal(a, b));
 }
 
-/* The second kube-scheduler asks about every pod, and is like the first else. */
-START_TEST(yodas_scheduler_differs_in_who_is_asked_about)
+/* The second kube-scheduler calls the extender for every pod and otherwise equals the
+ * first. */
+START_TEST(the_yoda_scheduler_differs_only_in_managed_resources)
 {
     cleanup_json json_t *first = scheduler_config(CONFIG);
     cleanup_json json_t *yoda =
@@ -382,8 +383,9 @@ START_TEST(yodas_scheduler_differs_in_who_is_asked_about)
     ck_assert(json_equal(at(first, "extenders"), at(yoda, "extenders")));
 }
 
-/* The one in a pod comes by the Service's name, and asks as the first does. */
-START_TEST(the_second_scheduler_in_a_pod_asks_alike)
+/* The kube-scheduler in a pod uses the name of the Service and otherwise equals the
+ * first. */
+START_TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
 {
     struct err err = {0};
     cleanup_json json_t *first = scheduler_config(CONFIG);
@@ -417,8 +419,7 @@ START_TEST(the_second_scheduler_in_a_pod_asks_alike)
                          at(deployment, "spec/template/metadata/labels")));
 }
 
-/* With the comment taken off its lines, nvidia.com/gpu is managed, and nothing else is
- * different. */
+/* With its lines uncommented, nvidia.com/gpu is managed, and nothing else differs. */
 START_TEST(the_variant_for_nvidias_plugin_is_one_comment_away)
 {
     struct err err = {0};
@@ -450,7 +451,7 @@ static const char *path_of(const char *url)
     return path;
 }
 
-START_TEST(the_verbs_are_there_and_behind_the_node_port)
+START_TEST(the_node_port_serves_the_verbs)
 {
     cleanup_json json_t *config = scheduler_config(CONFIG);
     cleanup_json json_t *service = read_one("manifests/service.yaml");
@@ -460,7 +461,7 @@ START_TEST(the_verbs_are_there_and_behind_the_node_port)
         xasprintf("http://127.0.0.1:%lld/",
                   (long long)json_integer_value(at(service, "spec/ports/0/nodePort")));
     ck_assert_msg(strncmp(prefix, address, strlen(address)) == 0, "%s", prefix);
-    /* No API server is needed to see which routes there are. */
+    /* Routes answer without an API server. */
     struct program p;
     unsigned port = start_extender(&p, dir, 1);
     static const char *const verbs[] = {"filterVerb", "prioritizeVerb", "bindVerb",
@@ -472,11 +473,11 @@ START_TEST(the_verbs_are_there_and_behind_the_node_port)
         if (*verb)
             ck_assert_uint_eq(ask(port, "POST", route, "no JSON", NULL), 400);
     }
-    /* What is not served is told apart, and a verb that is served is used. */
+    /* An unknown path is 404; the configuration names every served verb. */
     cleanup_free char *preempt = xasprintf("%s/preempt", path_of(prefix));
     ck_assert_uint_eq(ask(port, "POST", preempt, "no JSON", NULL),
                       *str_at(stanza, "preemptVerb") ? 400 : 404);
-    /* Where the probes ask. */
+    /* The paths of the probes. */
     ck_assert_uint_eq(ask(port, "GET", "/healthz", "", NULL), 200);
     ck_assert_uint_eq(ask(port, "GET", "/readyz", "", NULL), 503);
     program_stop(&p);
@@ -484,18 +485,17 @@ START_TEST(the_verbs_are_there_and_behind_the_node_port)
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        the_deployment_gives_options_that_the_program_takes,
-        ports_agree,
-        names_and_labels_agree,
-        the_network_policy_lets_observers_in_to_every_program,
-        the_deployment_has_no_rights_on_its_node_and_time_to_stop,
-        the_patch_for_three_replicas_fits_the_deployment,
-        both_policies_say_the_same,
-        yodas_scheduler_differs_in_who_is_asked_about,
-        the_second_scheduler_in_a_pod_asks_alike,
-        the_variant_for_nvidias_plugin_is_one_comment_away,
-        the_verbs_are_there_and_behind_the_node_port};
+    const TTest *const tests[] = {the_program_accepts_the_options_of_the_deployment,
+                                  ports_agree,
+                                  names_and_labels_agree,
+                                  the_network_policy_lets_observers_in_to_every_program,
+                                  the_deployment_is_unprivileged_and_has_time_to_stop,
+                                  the_patch_for_three_replicas_fits_the_deployment,
+                                  both_policies_have_the_same_settings,
+                                  the_yoda_scheduler_differs_only_in_managed_resources,
+                                  the_second_scheduler_in_a_pod_has_the_same_settings,
+                                  the_variant_for_nvidias_plugin_is_one_comment_away,
+                                  the_node_port_serves_the_verbs};
     return unit_run_with("deployment", tests, ARRAY_LEN(tests), 120,
                          &(struct unit_fixtures){.begin = begin, .end = end});
 }

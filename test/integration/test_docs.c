@@ -11,16 +11,16 @@
 #include "wire/yaml.h"
 
 /*
- * The documents: each block says what it is, and is what it says; what commands, inline
- * code and links name is there; and commands marked `sim` run. What this relies on:
- * test_doc_reader.
+ * The documents: each block matches its declared use; commands, inline code and links
+ * refer to things that exist; and commands marked `sim` run. test_doc_reader checks the
+ * helpers.
  */
 
 enum { SESSION_MS = 60 * 1000 };
 
-/* -- the documents themselves -- */
+/* -- blocks and links -- */
 
-/* A part of a file: line for line, but for the indentation. */
+/* A part of a file, line by line, except for the indentation. */
 static void check_part(struct buf *faults, const struct doc *d, const struct doc_block *b)
 {
     struct span rest = span_of(b->text);
@@ -37,7 +37,7 @@ static void check_part(struct buf *faults, const struct doc *d, const struct doc
     }
 }
 
-/* Debian's promtool has been built without what finds pods. */
+/* Debian's promtool is built without the discovery of pods. */
 static void check_prometheus(const struct doc_block *b)
 {
     static const char finder[] = "kubernetes_sd_configs:";
@@ -117,7 +117,7 @@ static void check_blocks(const struct doc *d, void *ctx)
         commands_check_code(faults, d, &d->code.items[i], look->options);
 }
 
-START_TEST(each_block_is_what_it_says)
+START_TEST(each_block_matches_its_declared_use)
 {
     struct look look = {.options = commands_options()};
     doc_each(check_blocks, &look, &look.faults);
@@ -127,7 +127,7 @@ START_TEST(each_block_is_what_it_says)
 }
 END_TEST
 
-/* The path from the root, of a target in a document; new. */
+/* The path of a link target from the root; new. */
 static char *resolve(const struct doc *d, struct span target)
 {
     cleanup_free char *path = xmemdup0(target.p, target.n);
@@ -154,14 +154,13 @@ static void check_link(struct buf *faults, const struct doc *d,
     cleanup_free char *path = resolve(d, target);
     size_t n = strlen(path);
     if (access(path, F_OK) != 0) {
-        doc_fault(faults, d, link->line, "the link leads nowhere: %s", link->text);
+        doc_fault(faults, d, link->line, "there is no such file: %s", link->text);
     } else if (anchor.p && n > 3 && strcmp(path + n - 3, ".md") == 0) {
         cleanup_doc struct doc other;
         cleanup_buf struct buf ignored = {0};
         doc_load(&other, path, &ignored);
         if (!has_anchor(&other, anchor))
-            doc_fault(faults, d, link->line, "no heading is called like that: %s",
-                      link->text);
+            doc_fault(faults, d, link->line, "there is no such heading: %s", link->text);
     }
 }
 
@@ -171,7 +170,7 @@ static void check_links(const struct doc *d, void *ctx)
         check_link(ctx, d, &d->links.items[i]);
 }
 
-START_TEST(each_link_leads_somewhere)
+START_TEST(each_link_has_a_target)
 {
     cleanup_buf struct buf faults = {0}, ignored = {0};
     doc_each(check_links, &faults, &ignored);
@@ -181,7 +180,7 @@ END_TEST
 
 /* -- commands marked `sim` -- */
 
-/* kube-sim and the extender as in `make demo`, on the ports that people know. */
+/* kube-sim and the extender as in `make demo`, on their documented ports. */
 static void start_demo(struct sim *sim, struct extender *e)
 {
     sim_start(sim,
@@ -197,7 +196,7 @@ static void start_demo(struct sim *sim, struct extender *e)
     extender_wait_ready(e);
 }
 
-/* Does the document start a kube-sim of its own? */
+/* Whether the document starts its own kube-sim. */
 static bool brings_its_own(const struct doc *d)
 {
     for (size_t i = 0; i < d->n; i++)
@@ -247,5 +246,5 @@ START_TEST(commands_marked_sim_run)
 }
 END_TEST
 
-LIB_MAIN("docs", 120, each_block_is_what_it_says, each_link_leads_somewhere,
+LIB_MAIN("docs", 120, each_block_matches_its_declared_use, each_link_has_a_target,
          commands_marked_sim_run)

@@ -7,21 +7,21 @@
 #include "lib/sim.h"
 
 /*
- * Each call that the extender makes fails once, in each way that there is. Afterwards the
- * extender lives, hears of everything, binds, and its ledger is what the annotations say.
- * Every case has its own programs; several run side by side, because most of a case is
- * waiting for a retry.
+ * Each API call of the extender fails once, in each possible way. Afterwards the
+ * extender still runs, receives all changes, binds pods, and its ledger agrees with the
+ * annotations. Every case has its own programs. Many cases run in parallel, because most
+ * of a case is waiting for a retry.
  */
 
-enum { SIDE_BY_SIDE = 32 };
+enum { PARALLEL_CASES = 32 };
 
 enum when {
-    AT_START,    /* it is called anyway */
-    NO_LEASE,    /* ... when there is no Lease */
-    IN_BIND,     /* when a pod is bound */
-    AFTER_BIND,  /* when a Binding got no answer */
-    UNKNOWN_POD, /* when a pod is to be bound that the watch has not told of yet */
-    ON_ROOM,     /* when a pod that others wait for leaves */
+    AT_START,    /* the extender makes the call whenever it starts */
+    NO_LEASE,    /* the same, if there is no Lease */
+    IN_BIND,     /* a pod is bound */
+    AFTER_BIND,  /* a Binding got no answer */
+    UNKNOWN_POD, /* a pod is bound before the watch has delivered it */
+    ON_WAKEUP,   /* a pod is deleted and a pending pod could use its memory */
 };
 
 static const struct call {
@@ -33,23 +33,24 @@ static const struct call {
     {"list of pods", "\"verb\":\"list\",\"resource\":\"pods\"", AT_START, 1},
     {"list of Scvs", "\"verb\":\"list\",\"resource\":\"scvs\"", AT_START, 1},
     {"list of heartbeats", "\"verb\":\"list\",\"resource\":\"leases\"", AT_START, 1},
-    {"list of maps", "\"verb\":\"list\",\"resource\":\"configmaps\"", AT_START, 1},
+    {"list of ConfigMaps", "\"verb\":\"list\",\"resource\":\"configmaps\"", AT_START, 1},
     {"watch of nodes", "\"verb\":\"watch\",\"resource\":\"nodes\"", AT_START, 1},
     {"watch of pods", "\"verb\":\"watch\",\"resource\":\"pods\"", AT_START, 1},
     {"watch of Scvs", "\"verb\":\"watch\",\"resource\":\"scvs\"", AT_START, 1},
     {"watch of heartbeats", "\"verb\":\"watch\",\"resource\":\"leases\"", AT_START, 1},
-    {"watch of maps", "\"verb\":\"watch\",\"resource\":\"configmaps\"", AT_START, 1},
+    {"watch of ConfigMaps", "\"verb\":\"watch\",\"resource\":\"configmaps\"", AT_START,
+     1},
     {"get of the lease", "\"verb\":\"get\",\"resource\":\"leases\"", AT_START, 1},
     {"write of the lease", "\"verb\":\"patch\",\"resource\":\"leases\"", AT_START, 1},
     {"renewal", "\"verb\":\"patch\",\"resource\":\"leases\"", AT_START, 3},
     {"creation of a lease", "\"verb\":\"create\",\"resource\":\"leases\"", NO_LEASE, 1},
     {"Binding", "\"subresource\":\"binding\"", IN_BIND, 1},
-    {"look at a pod", "\"verb\":\"get\",\"resource\":\"pods\"", AFTER_BIND, 1},
-    {"look at a new pod", "\"verb\":\"get\",\"resource\":\"pods\"", UNKNOWN_POD, 1},
-    {"patch of a node", "\"verb\":\"patch\",\"resource\":\"nodes\"", ON_ROOM, 1},
+    {"get of a pod", "\"verb\":\"get\",\"resource\":\"pods\"", AFTER_BIND, 1},
+    {"get of an unknown pod", "\"verb\":\"get\",\"resource\":\"pods\"", UNKNOWN_POD, 1},
+    {"patch of a node", "\"verb\":\"patch\",\"resource\":\"nodes\"", ON_WAKEUP, 1},
 };
 
-static const char *const ways[] = {
+static const char *const failures[] = {
     "\"action\":\"answer\",\"status\":500",
     "\"action\":\"answer\",\"status\":503",
     "\"action\":\"answer\",\"status\":409",
@@ -64,16 +65,16 @@ static const char *const ways[] = {
     "\"action\":\"hang-cut\",\"hangMs\":300",
 };
 
-struct world {
+struct fixture {
     const struct call *call;
-    const char *way;
+    const char *failure;
     struct sim sim;
     struct extender extender;
 };
 
-static void add_fault(const struct world *w)
+static void add_fault(const struct fixture *f)
 {
-    sim_fault(&w->sim, "{%s,\"nth\":%d,%s}", w->call->match, w->call->nth, w->way);
+    sim_fault(&f->sim, "{%s,\"nth\":%d,%s}", f->call->match, f->call->nth, f->failure);
 }
 
 #define GO_PROMISE(card, units)                                                          \
@@ -91,50 +92,50 @@ static void add_objects(const struct sim *s)
     sim_add_pod(s, "a", 4);
     sim_add_pod(s, "b", 6);
     sim_add_pod(s, "c", 2);
-    sim_add_pod(s, "waits", 16);
+    sim_add_pod(s, "pending", 16);
 }
 
-/* As kube-scheduler: again, until it is bound. */
-static void bind_at_last(const struct world *w, const char *pod, const char *node)
+/* Repeats the bind until the pod is bound, as kube-scheduler does. */
+static void bind_with_retries(const struct fixture *f, const char *pod, const char *node)
 {
     cleanup_buf struct buf why = {0};
     int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
-    while (!extender_bind(&w->extender, pod, node, &why))
-        ck_assert_msg(lib_now_ms() < end, "%s, %s: %s never bound: %s", w->call->name,
-                      w->way, pod, why.p);
+    while (!extender_bind(&f->extender, pod, node, &why))
+        ck_assert_msg(lib_now_ms() < end, "%s, %s: %s never bound: %s", f->call->name,
+                      f->failure, pod, why.p);
 }
 
-/* Brings the call about. */
-static void provoke(struct world *w)
+/* Makes the extender send the call. */
+static void make_call(struct fixture *f)
 {
-    switch (w->call->when) {
+    switch (f->call->when) {
     case AT_START:
     case NO_LEASE:
         break;
     case IN_BIND:
-        add_fault(w);
-        bind_at_last(w, "a", "n1");
+        add_fault(f);
+        bind_with_retries(f, "a", "n1");
         break;
     case AFTER_BIND:
-        add_fault(w);
-        sim_fault(&w->sim, "{\"subresource\":\"binding\",\"nth\":1,\"action\":\"cut\"}");
-        bind_at_last(w, "a", "n1");
+        add_fault(f);
+        sim_fault(&f->sim, "{\"subresource\":\"binding\",\"nth\":1,\"action\":\"cut\"}");
+        bind_with_retries(f, "a", "n1");
         break;
     case UNKNOWN_POD:
-        sim_watches(&w->sim, "stall", "pods");
-        sim_add_pod(&w->sim, "new", 1);
-        add_fault(w);
-        bind_at_last(w, "new", "n1");
-        sim_watches(&w->sim, "release", "pods");
+        sim_watches(&f->sim, "stall", "pods");
+        sim_add_pod(&f->sim, "new", 1);
+        add_fault(f);
+        bind_with_retries(f, "new", "n1");
+        sim_watches(&f->sim, "release", "pods");
         break;
-    case ON_ROOM:
-        add_fault(w);
-        sim_delete_pod(&w->sim, "leaves");
+    case ON_WAKEUP:
+        add_fault(f);
+        sim_delete_pod(&f->sim, "leaves");
         break;
     }
 }
 
-/* A Node without an Scv: its capacity counts. */
+/* A Node without an Scv: the extender uses its capacity. */
 static void add_plain_node(const struct sim *s, const char *name)
 {
     sim_load(s,
@@ -146,7 +147,7 @@ static void add_plain_node(const struct sim *s, const char *name)
 }
 
 /* Changes an object of each kind. */
-static void make_news(const struct sim *s)
+static void make_changes(const struct sim *s)
 {
     sim_add_bound_pod(s, "late", 3, "n1", GO_PROMISE("1", "3"));
     sim_add_scv(s, "n2", 2, 8, -1);
@@ -160,7 +161,7 @@ static void make_news(const struct sim *s)
                 "\"nvidia-gpu-scheduler-node-lease\"},\"spec\":{}}");
 }
 
-static bool knows_the_news(const struct extender *e)
+static bool knows_all_changes(const struct extender *e)
 {
     cleanup_json json_t *all = peer_json(&e->observers, "GET", "/inspect", NULL);
     json_t *nodes = lib_at(all, "nodes");
@@ -176,60 +177,62 @@ static bool knows_the_news(const struct extender *e)
            strcmp(lib_str(n5, "source"), "none") == 0;
 }
 
-static void check_aftermath(struct world *w)
+static void check_aftermath(struct fixture *f)
 {
     int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
-    make_news(&w->sim);
-    while (!knows_the_news(&w->extender)) {
-        ck_assert_msg(lib_now_ms() < end, "%s, %s: has not heard of everything: %s",
-                      w->call->name, w->way, program_output(&w->extender.program));
+    make_changes(&f->sim);
+    while (!knows_all_changes(&f->extender)) {
+        ck_assert_msg(lib_now_ms() < end, "%s, %s: does not know all changes: %s",
+                      f->call->name, f->failure, program_output(&f->extender.program));
         lib_pause();
     }
-    bind_at_last(w, "a", "n1");
-    bind_at_last(w, "b", "n2");
-    bind_at_last(w, "c", "n1");
-    oracle_agrees(&w->sim.api, &w->extender);
-    ck_assert(extender_ready(&w->extender));
+    bind_with_retries(f, "a", "n1");
+    bind_with_retries(f, "b", "n2");
+    bind_with_retries(f, "c", "n1");
+    oracle_agrees(&f->sim.api, &f->extender);
+    ck_assert(extender_ready(&f->extender));
 }
 
-/* kube-scheduler is told at last. */
-static bool is_marked(const struct sim *s)
+/* Has the extender written the annotation that makes kube-scheduler retry pending
+ * pods? */
+static bool has_wakeup_annotation(const struct sim *s)
 {
     cleanup_json json_t *node = peer_json(&s->api, "GET", "/api/v1/nodes/n3", NULL);
     return json_object_get(lib_at(node, "metadata.annotations"), "gpushare/room-since");
 }
 
-static void run_case(const struct call *call, const char *way)
+static void run_case(const struct call *call, const char *failure)
 {
-    struct world w = {.call = call, .way = way};
+    struct fixture f = {.call = call, .failure = failure};
     bool at_start = call->when == AT_START || call->when == NO_LEASE;
-    cleanup_free char *name = xasprintf("kubeconfig-%p-%p", (void *)call, (void *)way);
-    sim_start(&w.sim, ARGV(NULL));
-    add_objects(&w.sim);
+    cleanup_free char *name =
+        xasprintf("kubeconfig-%p-%p", (void *)call, (void *)failure);
+    sim_start(&f.sim, ARGV(NULL));
+    add_objects(&f.sim);
     if (call->when == NO_LEASE)
-        json_decref(peer_json(&w.sim.api, "DELETE",
+        json_decref(peer_json(&f.sim.api, "DELETE",
                               "/apis/coordination.k8s.io/v1/namespaces/kube-system/"
                               "leases/gpushare-extender",
                               NULL));
     if (at_start)
-        add_fault(&w);
-    cleanup_free char *path = lib_kubeconfig(name, "http", w.sim.api.port, "", "");
-    extender_start_at(&w.extender, path, ARGV("--log-level", "debug"));
-    extender_wait_ready(&w.extender);
-    provoke(&w);
+        add_fault(&f);
+    cleanup_free char *path = lib_kubeconfig(name, "http", f.sim.api.port, "", "");
+    extender_start_at(&f.extender, path, ARGV("--log-level", "debug"));
+    extender_wait_ready(&f.extender);
+    make_call(&f);
     int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     int wanted = call->when == AFTER_BIND ? 2 : 1;
-    while (sim_fired(&w.sim) < wanted) {
-        ck_assert_msg(lib_now_ms() < end, "%s, %s: never called: %s", call->name, way,
-                      program_output(&w.extender.program));
+    while (sim_fired(&f.sim) < wanted) {
+        ck_assert_msg(lib_now_ms() < end, "%s, %s: the call was never made: %s",
+                      call->name, failure, program_output(&f.extender.program));
         lib_pause();
     }
-    sim_no_faults(&w.sim);
-    check_aftermath(&w);
-    if (call->when == ON_ROOM)
-        lib_wait(is_marked(&w.sim));
-    extender_stop(&w.extender);
-    sim_stop(&w.sim);
+    sim_no_faults(&f.sim);
+    check_aftermath(&f);
+    if (call->when == ON_WAKEUP)
+        lib_wait(has_wakeup_annotation(&f.sim));
+    extender_stop(&f.extender);
+    sim_stop(&f.sim);
 }
 
 struct cases {
@@ -243,8 +246,8 @@ static void worker(void *ctx, size_t i)
     struct cases *c = ctx;
     size_t at;
     (void)i;
-    while ((at = atomic_fetch_add(&c->next, 1)) < c->n * ARRAY_LEN(ways))
-        run_case(&c->calls[at / ARRAY_LEN(ways)], ways[at % ARRAY_LEN(ways)]);
+    while ((at = atomic_fetch_add(&c->next, 1)) < c->n * ARRAY_LEN(failures))
+        run_case(&c->calls[at / ARRAY_LEN(failures)], failures[at % ARRAY_LEN(failures)]);
 }
 
 static void run_cases(enum when from, enum when to)
@@ -255,25 +258,25 @@ static void run_cases(enum when from, enum when to)
         if (calls[i].when >= from && calls[i].when <= to)
             chosen[c.n++] = calls[i];
     ck_assert_uint_gt(c.n, 0);
-    lib_threads(SIDE_BY_SIDE, worker, &c);
+    lib_threads(PARALLEL_CASES, worker, &c);
 }
 
-START_TEST(lists_watches_and_the_lease_fail)
+START_TEST(extender_recovers_from_failed_lists_watches_and_lease_calls)
 {
     run_cases(AT_START, NO_LEASE);
 }
 
-START_TEST(binds_and_what_comes_of_them_fail)
+START_TEST(extender_recovers_from_failed_calls_of_a_bind)
 {
-    run_cases(IN_BIND, ON_ROOM);
+    run_cases(IN_BIND, ON_WAKEUP);
 }
 
-/* -- what is not known counts -- */
+/* -- a Binding with an unknown outcome counts as bound -- */
 
 struct unknown {
-    const char *way; /* what becomes of the Binding */
+    const char *failure; /* how the Binding fails */
     bool applied;
-    struct world w;
+    struct fixture f;
     bool bound;
     struct buf why;
 };
@@ -281,18 +284,18 @@ struct unknown {
 static void *bind_first(void *arg)
 {
     struct unknown *u = arg;
-    u->bound = extender_bind(&u->w.extender, "first", "n1", &u->why);
+    u->bound = extender_bind(&u->f.extender, "first", "n1", &u->why);
     return NULL;
 }
 
-/* A Binding fills the card, and nobody can say whether it took effect: the watch is
- * silent and no pod can be looked at. Until that is known, the card is taken. */
+/* A Binding fills the card, and its outcome is unknown: the watch is stalled and GETs of
+ * the pod fail. Until the outcome is known, the card's memory is not available. */
 static void run_unknown(struct unknown *u)
 {
     pthread_t thread;
     cleanup_buf struct buf why = {0};
-    struct sim *s = &u->w.sim;
-    struct extender *e = &u->w.extender;
+    struct sim *s = &u->f.sim;
+    struct extender *e = &u->f.extender;
     sim_start(s, ARGV(NULL));
     sim_add_node(s, "n1", 1, 16);
     sim_add_pod(s, "first", 16);
@@ -304,9 +307,9 @@ static void run_unknown(struct unknown *u)
               "[{\"subresource\":\"binding\",\"nth\":1,%s},"
               "{\"verb\":\"get\",\"resource\":\"pods\",\"action\":\"answer\","
               "\"status\":503}]",
-              u->way);
+              u->failure);
     ck_assert_int_eq(pthread_create(&thread, NULL, bind_first, u), 0);
-    lib_wait(sim_fired(s) >= 2); /* the Binding, and a look at the pod */
+    lib_wait(sim_fired(s) >= 2); /* the Binding and a GET of the pod */
     for (int i = 0; i < 3; i++) {
         int fired = sim_fired(s);
         ck_assert_int_eq(extender_filter(e, 1, "n1", &why), NOT_NOW);
@@ -316,7 +319,7 @@ static void run_unknown(struct unknown *u)
     }
     sim_no_faults(s);
     pthread_join(thread, NULL);
-    ck_assert_msg(u->bound == u->applied, "%s: %s", u->way, u->why.p);
+    ck_assert_msg(u->bound == u->applied, "%s: %s", u->failure, u->why.p);
     sim_watches(s, "release", "pods");
     oracle_agrees(&s->api, e);
     ck_assert_int_eq(extender_bind(e, "second", "n1", &why), !u->applied);
@@ -327,13 +330,13 @@ static void run_unknown(struct unknown *u)
 }
 
 static const struct unknown unknowns[] = {
-    {.way = "\"action\":\"apply-cut\"", .applied = true},
-    {.way = "\"action\":\"apply-answer\",\"status\":500", .applied = true},
-    {.way = "\"action\":\"apply-answer\",\"status\":504", .applied = true},
-    {.way = "\"action\":\"apply-answer\",\"status\":429", .applied = true},
-    {.way = "\"action\":\"cut\""},
-    {.way = "\"action\":\"answer\",\"status\":500"},
-    {.way = "\"action\":\"hang-cut\",\"hangMs\":300"},
+    {.failure = "\"action\":\"apply-cut\"", .applied = true},
+    {.failure = "\"action\":\"apply-answer\",\"status\":500", .applied = true},
+    {.failure = "\"action\":\"apply-answer\",\"status\":504", .applied = true},
+    {.failure = "\"action\":\"apply-answer\",\"status\":429", .applied = true},
+    {.failure = "\"action\":\"cut\""},
+    {.failure = "\"action\":\"answer\",\"status\":500"},
+    {.failure = "\"action\":\"hang-cut\",\"hangMs\":300"},
 };
 
 static void unknown_thread(void *ctx, size_t i)
@@ -343,10 +346,11 @@ static void unknown_thread(void *ctx, size_t i)
     run_unknown(&u);
 }
 
-START_TEST(what_is_not_known_counts)
+START_TEST(a_binding_with_unknown_outcome_keeps_its_memory)
 {
     lib_threads(ARRAY_LEN(unknowns), unknown_thread, NULL);
 }
 
-LIB_MAIN("faults", 150, lists_watches_and_the_lease_fail,
-         binds_and_what_comes_of_them_fail, what_is_not_known_counts)
+LIB_MAIN("faults", 150, extender_recovers_from_failed_lists_watches_and_lease_calls,
+         extender_recovers_from_failed_calls_of_a_bind,
+         a_binding_with_unknown_outcome_keeps_its_memory)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/sim.h"
 
-/* Lists that the API server compresses. */
+/* Lists with gzip compression by the API server. */
 
 static int compressed(const struct sim *s)
 {
@@ -10,28 +10,30 @@ static int compressed(const struct sim *s)
     return (int)json_integer_value(lib_at(j, "compressed"));
 }
 
-/* Nodes and pods of some hundred KiB each; Scvs and the others stay below 128 KiB. */
-START_TEST(a_compressed_list_makes_the_same_ledger)
+/* The lists of nodes and pods have some hundred KiB; the other lists stay below 128 KiB,
+ * the size from which the API server compresses. */
+START_TEST(compressed_lists_give_the_same_ledger)
 {
     struct sim sim;
-    struct extender packed, plain;
+    struct extender gzipped, plain;
     sim_start(&sim, ARGV("--generate", "nodes=40,cards=4,pods=5,uuid=1,scvs=1"));
-    extender_start(&packed, &sim, ARGV(NULL));
+    extender_start(&gzipped, &sim, ARGV(NULL));
     ck_assert_int_eq(compressed(&sim), 2);
     extender_start(&plain, &sim, ARGV("--api-compression=off"));
     ck_assert_int_eq(compressed(&sim), 2);
-    cleanup_json json_t *a = peer_json(&packed.observers, "GET", "/inspect", NULL);
+    cleanup_json json_t *a = peer_json(&gzipped.observers, "GET", "/inspect", NULL);
     cleanup_json json_t *b = peer_json(&plain.observers, "GET", "/inspect", NULL);
     ck_assert_uint_eq(json_array_size(lib_at(a, "nodes")), 40);
     ck_assert(json_equal(lib_at(a, "nodes"), lib_at(b, "nodes")));
-    oracle_agrees(&sim.api, &packed);
+    oracle_agrees(&sim.api, &gzipped);
     extender_stop(&plain);
-    extender_stop(&packed);
+    extender_stop(&gzipped);
     sim_stop(&sim);
 }
 
-/* After a watch that broke and a history that is gone, the lists are read anew. */
-START_TEST(what_it_missed_comes_compressed_too)
+/* The watches break and the API server has compacted its history: the extender
+ * relists. */
+START_TEST(relists_are_compressed_too)
 {
     struct sim sim;
     struct extender e;
@@ -50,5 +52,4 @@ START_TEST(what_it_missed_comes_compressed_too)
     sim_stop(&sim);
 }
 
-LIB_MAIN("gzip", 60, a_compressed_list_makes_the_same_ledger,
-         what_it_missed_comes_compressed_too)
+LIB_MAIN("gzip", 60, compressed_lists_give_the_same_ledger, relists_are_compressed_too)

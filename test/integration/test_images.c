@@ -10,8 +10,8 @@
 #include "lib/lib.h"
 
 /*
- * What `make images` makes: layouts in which every digest is right, with nothing in them
- * that nobody should find there, and programs that start from that alone.
+ * The images of `make images`: every digest of the layouts is right, they contain only
+ * the expected files, and the programs start from them alone.
  */
 
 enum { BLOB_MAX = 256 << 20, LAYERS = 2 };
@@ -24,12 +24,12 @@ static const struct image {
               {"gpushare-device-plugin", "0:0"},
               {"scv-agent", "0:0"}};
 
-/* What was made, twice: in the folders "a" and "b". For all tests. */
+/* The images, built twice: in the folders "a" and "b". Shared by all tests. */
 static char *made;
 
-/* -- what they are made with -- */
+/* -- building -- */
 
-/* Begins `make images` for made/FOLDER. */
+/* Starts `make images` for made/FOLDER. */
 static void start_make(struct program *p, const char *folder)
 {
     const char *build = getenv("GPUSHARE_BUILD");
@@ -59,7 +59,7 @@ static void remove_made(void)
     temp_dir_remove(made);
 }
 
-/* What a command says that has to succeed. New. */
+/* The output of a command that must succeed. New. */
 static char *said_by(const char *const *argv)
 {
     struct program p;
@@ -94,14 +94,14 @@ static char *sum_of(const void *bytes, size_t n)
     return buf_take(&hex);
 }
 
-/* Of the layout in lib_dir. */
+/* A file of the layout in lib_dir. */
 static char *blob_path(const char *digest)
 {
     ck_assert_int_eq(strncmp(digest, "sha256:", 7), 0);
     return xasprintf("%s/blobs/sha256/%s", lib_dir, digest + 7);
 }
 
-/* The bytes that a descriptor is of; they are what it says. */
+/* The bytes of a descriptor, whose size and digest must match. */
 static void read_blob(const json_t *descriptor, const char *type, struct buf *out)
 {
     struct err err = {0};
@@ -120,7 +120,7 @@ static json_t *read_json(const json_t *descriptor, const char *type)
     cleanup_buf struct buf text = {0};
     read_blob(descriptor, type, &text);
     json_t *j = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES, NULL);
-    ck_assert_msg(j != NULL, "no JSON: %.*s", (int)text.n, text.p);
+    ck_assert_msg(j != NULL, "invalid JSON: %.*s", (int)text.n, text.p);
     return j;
 }
 
@@ -128,7 +128,7 @@ static json_t *load(const char *name)
 {
     cleanup_free char *text = temp_read(lib_dir, name);
     json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    ck_assert_msg(j != NULL, "%s is no JSON: %s", name, text);
+    ck_assert_msg(j != NULL, "%s: invalid JSON: %s", name, text);
     return j;
 }
 
@@ -197,7 +197,7 @@ static void check_config(const struct image *image, const json_t *config)
     ck_assert_str_eq(title, image->name);
 }
 
-/* By these names the image is known to those who load it. */
+/* The names under which containerd, podman, skopeo and docker load the image. */
 static void check_names(const struct image *image, const json_t *index,
                         const json_t *manifest)
 {
@@ -235,7 +235,7 @@ START_TEST(every_layout_is_whole)
         check_layers(manifest, config);
         check_config(&images[i], config);
         check_names(&images[i], index, manifest);
-        /* Two layers, a configuration, a manifest, and nothing that nobody names. */
+        /* Two layers, a configuration, a manifest, and no blob without a reference. */
         cleanup_free char *count =
             said_by(ARGV("sh", "-c", "ls \"$1/blobs/sha256\" | wc -l", "sh", lib_dir));
         ck_assert_int_eq(atoi(count), LAYERS + 2);
@@ -249,7 +249,7 @@ START_TEST(every_layout_is_whole)
 }
 END_TEST
 
-/* -- what is in them -- */
+/* -- contents -- */
 
 /* Lists the layers, or unpacks them into lib_dir/root. */
 static char *each_layer(const struct image *image, const char *how)
@@ -273,13 +273,14 @@ static char *each_layer(const struct image *image, const char *how)
 static void check_entry(const char *line)
 {
     bool link = *line == 'l';
-    ck_assert_msg(strchr("-dl", *line) != NULL, "neither file nor folder: %s", line);
-    ck_assert_msg(strncmp(line + 10, " 0/0 ", 5) == 0, "of somebody's: %s", line);
-    ck_assert_msg(link || line[8] != 'w', "everybody may write: %s", line);
-    ck_assert_msg(!memchr(line, 's', 10) && !memchr(line, 'S', 10), "set id: %s", line);
+    ck_assert_msg(strchr("-dl", *line) != NULL, "not a file, folder or link: %s", line);
+    ck_assert_msg(strncmp(line + 10, " 0/0 ", 5) == 0, "not owned by root: %s", line);
+    ck_assert_msg(link || line[8] != 'w', "writable by others: %s", line);
+    ck_assert_msg(!memchr(line, 's', 10) && !memchr(line, 'S', 10),
+                  "setuid or setgid: %s", line);
 }
 
-START_TEST(nothing_is_in_them_that_should_not_be)
+START_TEST(the_images_contain_only_expected_files)
 {
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
         size_t programs = 0, entries = 0;
@@ -298,8 +299,8 @@ START_TEST(nothing_is_in_them_that_should_not_be)
 }
 END_TEST
 
-/* Every package that a library is from is known to scanners, and its terms are there. */
-START_TEST(packages_come_with_their_terms)
+/* Every package of a library is listed for scanners, with its license. */
+START_TEST(packages_come_with_their_licenses)
 {
     static const char script[] =
         "cd root && for f in usr/lib/*-linux-*/*.so*; do\n"
@@ -322,16 +323,15 @@ START_TEST(packages_come_with_their_terms)
 }
 END_TEST
 
-/* -- starting them -- */
+/* -- starting the programs -- */
 
-/* Runs the program with lib_dir/root as all there is, and /proc, as a container has it.
- */
+/* Runs the program with lib_dir/root as root folder and with /proc, as in a container. */
 static void run_alone(struct program *p, const char *user, const char *program,
                       const char *const *args)
 {
     cleanup_free char *path = xasprintf("/usr/local/bin/%s", program);
     cleanup_free char *root = temp_path(lib_dir, "root");
-    bool is_root = geteuid() == 0; /* else one of a namespace */
+    bool is_root = geteuid() == 0; /* otherwise root of a user namespace */
     const char *argv[24] = {"env",
                             "-i",
                             "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
@@ -352,7 +352,7 @@ static void run_alone(struct program *p, const char *user, const char *program,
     program_start(p, lib_dir, argv);
 }
 
-/* Can there be such a thing on this machine? */
+/* Whether this machine supports that. */
 static bool can_be_alone(void)
 {
     struct program p;
@@ -368,7 +368,8 @@ static bool can_be_alone(void)
     return can;
 }
 
-static void says(const struct image *image, const char *option, const char *begins)
+static void check_output(const struct image *image, const char *option,
+                         const char *begins)
 {
     struct program p;
     run_alone(&p, image->user, image->name, ARGV(option));
@@ -381,21 +382,21 @@ static void says(const struct image *image, const char *option, const char *begi
     program_fini(&p);
 }
 
-START_TEST(programs_start_from_them_alone)
+START_TEST(programs_start_from_the_images_alone)
 {
     for (size_t i = 0; can_be_alone() && i < ARRAY_LEN(images); i++) {
         cleanup_free char *version = xasprintf("%s 0.1.0\n", images[i].name);
         cleanup_free char *help = xasprintf("%s: ", images[i].name);
         free(each_layer(&images[i], "-xzf"));
-        says(&images[i], "--version", version);
-        says(&images[i], "--help", help);
+        check_output(&images[i], "--version", version);
+        check_output(&images[i], "--help", help);
         clear("root");
     }
 }
 END_TEST
 
-/* NVIDIA's runtime puts the library where Debian keeps libraries, and need not tell the
- * loader. */
+/* NVIDIA's runtime mounts the library into Debian's library folder, without updating the
+ * cache of the loader. */
 START_TEST(nvml_is_found_where_the_runtime_puts_it)
 {
     static const char put[] =
@@ -419,7 +420,7 @@ START_TEST(nvml_is_found_where_the_runtime_puts_it)
 }
 END_TEST
 
-START_TEST(the_same_again_is_the_same)
+START_TEST(a_second_build_is_identical)
 {
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
         cleanup_free char *a = archive("a", &images[i]), *b = archive("b", &images[i]);
@@ -428,8 +429,8 @@ START_TEST(the_same_again_is_the_same)
 }
 END_TEST
 
-/* The Containerfile takes the content from scripts/images; this it says itself. */
-START_TEST(the_containerfile_says_the_same)
+/* The Containerfile takes the files from scripts/images and sets these values itself. */
+START_TEST(the_containerfile_sets_the_same_values)
 {
     cleanup_buf struct buf file = {0};
     struct err err = {0};
@@ -447,13 +448,13 @@ START_TEST(the_containerfile_says_the_same)
 }
 END_TEST
 
-START_TEST(what_is_missing_is_said)
+START_TEST(a_missing_program_is_named)
 {
     struct program p;
     program_start(&p, lib_dir, ARGV("scripts/images", lib_dir, "0.1.0", lib_dir));
     ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_contains(program_output(&p), "images: there is no ");
-    ck_assert_contains(program_output(&p), "/usr/local/bin/gpushare-extender");
+    ck_assert_contains(program_output(&p), "images: ");
+    ck_assert_contains(program_output(&p), "/usr/local/bin/gpushare-extender not found");
     program_fini(&p);
 }
 END_TEST
@@ -463,12 +464,12 @@ int main(void)
     static const struct unit_fixtures around = {.begin_all = make_twice,
                                                 .end_all = remove_made};
     const TTest *const tests[] = {every_layout_is_whole,
-                                  nothing_is_in_them_that_should_not_be,
-                                  packages_come_with_their_terms,
-                                  programs_start_from_them_alone,
+                                  the_images_contain_only_expected_files,
+                                  packages_come_with_their_licenses,
+                                  programs_start_from_the_images_alone,
                                   nvml_is_found_where_the_runtime_puts_it,
-                                  the_same_again_is_the_same,
-                                  the_containerfile_says_the_same,
-                                  what_is_missing_is_said};
+                                  a_second_build_is_identical,
+                                  the_containerfile_sets_the_same_values,
+                                  a_missing_program_is_named};
     return lib_run_with("images", tests, ARRAY_LEN(tests), 60, &around);
 }

@@ -161,8 +161,8 @@ START_TEST(a_cordoned_node_is_marked)
     cordon(&s, "n1", "true");
     lib_wait(is_marked(&e, "n1"));
     ck_assert_int_eq(extender_filter(&e, 8, "n1", NULL), FITS);
-    expect_pending(&e, 0,
-                   "cordoned: kube-scheduler offers it only to pods that tolerate that");
+    expect_pending(
+        &e, 0, "cordoned: kube-scheduler offers it only to pods that tolerate the taint");
     struct buf metrics = {0};
     ck_assert_uint_eq(peer_call(&e.observers, "GET", "/metrics", NULL, &metrics), 200);
     ck_assert_contains(metrics.p, "\ngpushare_nodes_cordoned 1\n");
@@ -399,11 +399,9 @@ START_TEST(errors_are_clear)
     cleanup_free char *two = inspect(&s, 1, ARGV("a", "b"));
     ck_assert_contains(two, "unexpected argument \"b\"; expected at most one node name");
     cleanup_free char *form = inspect(&s, 1, ARGV("-o", "xml"));
-    ck_assert_contains(
-        form, "--output: \"xml\" is not one of table|wide|json|yaml");
+    ck_assert_contains(form, "--output: \"xml\" is not one of table|wide|json|yaml");
     cleanup_free char *unit = inspect(&s, 1, ARGV("--memory-unit", "3 apples"));
-    ck_assert_contains(
-        unit, "--memory-unit: \"3 apples\" is not one of auto|GiB|MiB|");
+    ck_assert_contains(unit, "--memory-unit: \"3 apples\" is not one of auto|GiB|MiB|");
     cleanup_free char *letter = inspect(&s, 1, ARGV("-x"));
     ck_assert_contains(letter, "unknown option -x");
     cleanup_free char *what = inspect(&s, 1, ARGV("explain", "node", "n1"));

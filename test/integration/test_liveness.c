@@ -5,12 +5,14 @@
 #include "base/mem.h"
 #include "lib/sim.h"
 
-/* Nodes whose scv-agent dies, as the program sees them: kube-sim renews the Leases of the
- * others. */
+/*
+ * Nodes whose scv-agent stops, as the running extender sees them. kube-sim renews the
+ * Leases of the other agents.
+ */
 
 enum { GRACE_MS = 3000 };
 
-struct world {
+struct fixture {
     struct sim sim;
     struct extender extender;
 };
@@ -46,110 +48,110 @@ static void patch_lease(const struct sim *s, const char *node, const char *annot
     httpc_reply_fini(&answer);
 }
 
-/* n1 and n2 have agents, n3 the Scv of another daemon. */
-static void world_begin(struct world *w)
+/* n1 and n2 have agents; the Scv of n3 is written by another daemon. */
+static void set_up(struct fixture *f)
 {
-    sim_start(&w->sim, ARGV("--renew-leases", "500ms"));
-    sim_add_node(&w->sim, "n1", 1, 16);
-    sim_add_node(&w->sim, "n2", 1, 16);
-    sim_add_node(&w->sim, "n3", 1, 16);
-    add_lease(&w->sim, "n1");
-    add_lease(&w->sim, "n2");
-    extender_start(&w->extender, &w->sim, ARGV("--node-grace", "3s"));
+    sim_start(&f->sim, ARGV("--renew-leases", "500ms"));
+    sim_add_node(&f->sim, "n1", 1, 16);
+    sim_add_node(&f->sim, "n2", 1, 16);
+    sim_add_node(&f->sim, "n3", 1, 16);
+    add_lease(&f->sim, "n1");
+    add_lease(&f->sim, "n2");
+    extender_start(&f->extender, &f->sim, ARGV("--node-grace", "3s"));
 }
 
-static void world_end(struct world *w)
+static void tear_down(struct fixture *f)
 {
-    extender_stop(&w->extender);
-    sim_stop(&w->sim);
+    extender_stop(&f->extender);
+    sim_stop(&f->sim);
 }
 
-static bool fits(struct world *w, const char *node)
+static bool fits(struct fixture *f, const char *node)
 {
-    return extender_filter(&w->extender, 8, node, NULL) == FITS;
+    return extender_filter(&f->extender, 8, node, NULL) == FITS;
 }
 
-/* For longer than the grace, all of them fit all the time. */
-static void stay_alive(struct world *w)
+/* For twice the grace, pods fit on all nodes at any time. */
+static void assert_all_stay_healthy(struct fixture *f)
 {
     int64_t end = lib_now_ms() + 2 * GRACE_MS;
     while (lib_now_ms() < end) {
-        ck_assert(fits(w, "n1") && fits(w, "n2") && fits(w, "n3"));
+        ck_assert(fits(f, "n1") && fits(f, "n2") && fits(f, "n3"));
         lib_pause();
     }
 }
 
-static char *room_since(struct world *w, const char *node)
+static char *wakeup_annotation(struct fixture *f, const char *node)
 {
     cleanup_free char *path = xasprintf("/api/v1/nodes/%s", node);
-    cleanup_json json_t *j = peer_json(&w->sim.api, "GET", path, NULL);
+    cleanup_json json_t *j = peer_json(&f->sim.api, "GET", path, NULL);
     json_t *notes = lib_at(j, "metadata.annotations");
     const char *text = json_string_value(json_object_get(notes, "gpushare/room-since"));
     return xstrdup(text ? text : "");
 }
 
-static bool was_marked(struct world *w, const char *node)
+static bool has_wakeup_annotation(struct fixture *f, const char *node)
 {
-    cleanup_free char *text = room_since(w, node);
+    cleanup_free char *text = wakeup_annotation(f, node);
     return *text != '\0';
 }
 
-START_TEST(a_node_whose_agent_dies_gets_no_new_pods_until_it_is_back)
+START_TEST(node_gets_no_new_pods_while_its_agent_is_down)
 {
-    struct world w;
+    struct fixture f;
     cleanup_buf struct buf why = {0};
-    world_begin(&w);
-    sim_add_pod(&w.sim, "old", 4);
-    lib_wait(extender_bind(&w.extender, "old", "n1", &why));
-    patch_lease(&w.sim, "n1", "\"yes\"");
-    int64_t frozen = lib_now_ms();
-    lib_wait(!fits(&w, "n1"));
-    printf("measured: silent %lld ms after the agent froze, with a grace of %d ms\n",
-           (long long)(lib_now_ms() - frozen), GRACE_MS);
-    ck_assert_int_ge(lib_now_ms() - frozen, GRACE_MS - 1000);
-    ck_assert_int_eq(extender_filter(&w.extender, 8, "n1", &why), NOT_NOW);
-    ck_assert_str_eq(why.p, "scv-agent on this node has not been heard of for 3 s");
-    sim_add_pod(&w.sim, "new", 8);
-    lib_wait(!extender_bind(&w.extender, "new", "n1", &why));
-    ck_assert_contains(why.p, "scv-agent on this node has not been heard of for 3 s");
-    cleanup_json json_t *node = extender_inspect(&w.extender, "n1");
-    ck_assert_contains(lib_str(node, "reason"), "has not been heard of");
+    set_up(&f);
+    sim_add_pod(&f.sim, "old", 4);
+    lib_wait(extender_bind(&f.extender, "old", "n1", &why));
+    patch_lease(&f.sim, "n1", "\"yes\"");
+    int64_t frozen_ms = lib_now_ms();
+    lib_wait(!fits(&f, "n1"));
+    printf("measured: heartbeat lost %lld ms after the agent froze; the grace is %d ms\n",
+           (long long)(lib_now_ms() - frozen_ms), GRACE_MS);
+    ck_assert_int_ge(lib_now_ms() - frozen_ms, GRACE_MS - 1000);
+    ck_assert_int_eq(extender_filter(&f.extender, 8, "n1", &why), NOT_NOW);
+    ck_assert_str_eq(why.p, "no heartbeat from scv-agent on this node for 3 s");
+    sim_add_pod(&f.sim, "new", 8);
+    lib_wait(!extender_bind(&f.extender, "new", "n1", &why));
+    ck_assert_contains(why.p, "no heartbeat from scv-agent on this node for 3 s");
+    cleanup_json json_t *node = extender_inspect(&f.extender, "n1");
+    ck_assert_contains(lib_str(node, "reason"), "no heartbeat from scv-agent");
     ck_assert_int_eq(json_integer_value(lib_at(node, "usedGPU")), 4);
-    ck_assert(fits(&w, "n2") && fits(&w, "n3"));
-    ck_assert(!was_marked(&w, "n1"));
-    /* Back by itself, and kube-scheduler is told, because a pod waits. */
-    patch_lease(&w.sim, "n1", "null");
-    lib_wait(fits(&w, "n1"));
-    lib_wait(was_marked(&w, "n1"));
-    ck_assert_msg(extender_bind(&w.extender, "new", "n1", &why), "%s", why.p);
-    oracle_agrees(&w.sim.api, &w.extender);
-    world_end(&w);
+    ck_assert(fits(&f, "n2") && fits(&f, "n3"));
+    ck_assert(!has_wakeup_annotation(&f, "n1"));
+    /* The agent recovers, and kube-scheduler retries the pending pod. */
+    patch_lease(&f.sim, "n1", "null");
+    lib_wait(fits(&f, "n1"));
+    lib_wait(has_wakeup_annotation(&f, "n1"));
+    ck_assert_msg(extender_bind(&f.extender, "new", "n1", &why), "%s", why.p);
+    oracle_agrees(&f.sim.api, &f.extender);
+    tear_down(&f);
 }
 END_TEST
 
-START_TEST(a_lease_that_is_deleted_counts_as_an_agent_that_died)
+START_TEST(a_deleted_lease_counts_as_a_lost_heartbeat)
 {
-    struct world w;
-    world_begin(&w);
-    json_decref(peer_json(&w.sim.api, "DELETE",
+    struct fixture f;
+    set_up(&f);
+    json_decref(peer_json(&f.sim.api, "DELETE",
                           "/apis/coordination.k8s.io/v1/namespaces/"
                           "nvidia-gpu-scheduler-node-lease/leases/n2",
                           NULL));
-    lib_wait(!fits(&w, "n2"));
-    ck_assert(fits(&w, "n1") && fits(&w, "n3"));
-    add_lease(&w.sim, "n2");
-    lib_wait(fits(&w, "n2"));
-    world_end(&w);
+    lib_wait(!fits(&f, "n2"));
+    ck_assert(fits(&f, "n1") && fits(&f, "n3"));
+    add_lease(&f.sim, "n2");
+    lib_wait(fits(&f, "n2"));
+    tear_down(&f);
 }
 END_TEST
 
-/* nvidia-gpu-scheduler's Leases have the names of ours. */
-START_TEST(a_lease_that_another_system_left_behind_is_named)
+/* nvidia-gpu-scheduler gives its Leases the same names. */
+START_TEST(a_lease_of_another_system_is_reported)
 {
-    struct world w;
+    struct fixture f;
     cleanup_buf struct buf why = {0};
-    world_begin(&w);
-    sim_load(&w.sim,
+    set_up(&f);
+    sim_load(&f.sim,
              "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
              "\"metadata\":{\"name\":\"n3\",\"namespace\":"
              "\"nvidia-gpu-scheduler-node-lease\",\"annotations\":{\"kube-sim/frozen\":"
@@ -157,66 +159,66 @@ START_TEST(a_lease_that_another_system_left_behind_is_named)
              "\"name\":\"n3\",\"uid\":\"u\"}]},\"spec\":{\"holderIdentity\":\"n3\","
              "\"leaseDurationSeconds\":8,\"renewTime\":"
              "\"2026-11-20T09:00:00.000000Z\"}}");
-    lib_wait(!fits(&w, "n3"));
-    ck_assert_int_eq(extender_filter(&w.extender, 8, "n3", &why), NOT_NOW);
+    lib_wait(!fits(&f, "n3"));
+    ck_assert_int_eq(extender_filter(&f.extender, 8, "n3", &why), NOT_NOW);
     ck_assert_str_eq(
-        why.p, "scv-agent on this node has not been heard of for 3 s; its Lease "
-               "nvidia-gpu-scheduler-node-lease/n3 is not scv-agent's (holder: n3; last "
-               "renewed: 2026-11-20T09:00:00.000000Z): delete it if another system has "
-               "left it behind");
-    cleanup_json json_t *node = extender_inspect(&w.extender, "n3");
+        why.p, "no heartbeat from scv-agent on this node for 3 s; Lease "
+               "nvidia-gpu-scheduler-node-lease/n3 does not belong to scv-agent (holder: "
+               "n3; last renewed: 2026-11-20T09:00:00.000000Z): delete it if another "
+               "system left it behind");
+    cleanup_json json_t *node = extender_inspect(&f.extender, "n3");
     ck_assert_str_eq(lib_str(node, "reason"), why.p);
-    ck_assert(fits(&w, "n1"));
-    world_end(&w);
+    ck_assert(fits(&f, "n1"));
+    tear_down(&f);
 }
 END_TEST
 
-/* The connection is there, but nothing comes: the Leases are listed, and all are well. */
-START_TEST(a_watch_that_is_stalled_makes_nobody_silent)
+/* The watch stays open but delivers nothing. The extender lists the Leases, and all of
+ * them are current. */
+START_TEST(a_stalled_watch_makes_no_heartbeat_stale)
 {
-    struct world w;
-    world_begin(&w);
-    sim_watches(&w.sim, "stall", "leases");
-    stay_alive(&w);
-    sim_watches(&w.sim, "release", "leases");
-    stay_alive(&w);
-    world_end(&w);
+    struct fixture f;
+    set_up(&f);
+    sim_watches(&f.sim, "stall", "leases");
+    assert_all_stay_healthy(&f);
+    sim_watches(&f.sim, "release", "leases");
+    assert_all_stay_healthy(&f);
+    tear_down(&f);
 }
 END_TEST
 
-START_TEST(an_api_server_that_fails_makes_nobody_silent)
+START_TEST(an_api_server_outage_makes_no_heartbeat_stale)
 {
-    struct world w;
-    world_begin(&w);
-    sim_fault(&w.sim, "[{\"verb\":\"list\",\"resource\":\"leases\",\"action\":\"cut\"},"
+    struct fixture f;
+    set_up(&f);
+    sim_fault(&f.sim, "[{\"verb\":\"list\",\"resource\":\"leases\",\"action\":\"cut\"},"
                       "{\"verb\":\"watch\",\"resource\":\"leases\",\"action\":\"cut\"}]");
-    sim_watches(&w.sim, "cut", "leases");
-    stay_alive(&w);
-    sim_no_faults(&w.sim);
-    stay_alive(&w);
-    /* And then it judges again. */
-    patch_lease(&w.sim, "n1", "\"yes\"");
-    lib_wait(!fits(&w, "n1"));
-    world_end(&w);
+    sim_watches(&f.sim, "cut", "leases");
+    assert_all_stay_healthy(&f);
+    sim_no_faults(&f.sim);
+    assert_all_stay_healthy(&f);
+    /* Afterwards a lost heartbeat counts again. */
+    patch_lease(&f.sim, "n1", "\"yes\"");
+    lib_wait(!fits(&f, "n1"));
+    tear_down(&f);
 }
 END_TEST
 
-START_TEST(a_program_that_stood_still_blames_nobody)
+START_TEST(a_paused_extender_makes_no_heartbeat_stale)
 {
-    struct world w;
-    world_begin(&w);
-    program_signal(&w.extender.program, SIGSTOP);
+    struct fixture f;
+    set_up(&f);
+    program_signal(&f.extender.program, SIGSTOP);
     int64_t end = lib_now_ms() + 2 * GRACE_MS;
     lib_wait(lib_now_ms() > end);
-    program_signal(&w.extender.program, SIGCONT);
-    stay_alive(&w);
-    world_end(&w);
+    program_signal(&f.extender.program, SIGCONT);
+    assert_all_stay_healthy(&f);
+    tear_down(&f);
 }
 END_TEST
 
-LIB_MAIN("liveness", 90, a_node_whose_agent_dies_gets_no_new_pods_until_it_is_back,
-         a_lease_that_is_deleted_counts_as_an_agent_that_died,
-         a_lease_that_another_system_left_behind_is_named,
-         a_watch_that_is_stalled_makes_nobody_silent,
-         an_api_server_that_fails_makes_nobody_silent,
-         a_program_that_stood_still_blames_nobody)
+LIB_MAIN("liveness", 90, node_gets_no_new_pods_while_its_agent_is_down,
+         a_deleted_lease_counts_as_a_lost_heartbeat,
+         a_lease_of_another_system_is_reported, a_stalled_watch_makes_no_heartbeat_stale,
+         an_api_server_outage_makes_no_heartbeat_stale,
+         a_paused_extender_makes_no_heartbeat_stale)

@@ -8,8 +8,9 @@
 #include "lib/lib.h"
 
 /*
- * The manual pages as `make install` takes them: each program has one, groff finds
- * nothing wrong with it, and it says of options and environment what the program does.
+ * The manual pages that `make install` installs: each program has one, groff accepts it
+ * without warnings, and it documents the options and environment variables of the
+ * program.
  */
 
 enum { PROGRAMS = 32, FILE_MAX = 256 << 20 };
@@ -17,12 +18,12 @@ enum { PROGRAMS = 32, FILE_MAX = 256 << 20 };
 static const char *const sections[] = {"NAME",        "SYNOPSIS",    "DESCRIPTION",
                                        "OPTIONS",     "ENVIRONMENT", "FILES",
                                        "EXIT STATUS", "EXAMPLES",    "SEE ALSO"};
-/* What our code asks the environment for beside what --help names. */
-static const char *const asked[] = {"HOME", "KUBERNETES_SERVICE_HOST",
-                                    "KUBERNETES_SERVICE_PORT", "NO_COLOR", "TERM"};
+/* Environment variables that the programs read besides those that --help names. */
+static const char *const env_variables[] = {
+    "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "NO_COLOR", "TERM"};
 
-/* What a line of shell says; it must end with exit status 0. New. */
-static char *said_by(const char *line)
+/* Runs a shell command, which must exit with status 0. Returns its output, new. */
+static char *output_of(const char *line)
 {
     struct program p;
     program_start(&p, lib_dir, ARGV("sh", "-c", line));
@@ -32,18 +33,18 @@ static char *said_by(const char *line)
     return said;
 }
 
-/* As a terminal shows it, in lines that are never broken; `complaints`: those of groff
- * instead. */
-static char *shown(const char *page, bool complaints)
+/* Returns the page as formatted for a terminal with unlimited width, or with `warnings`
+ * what groff prints on stderr. New. */
+static char *formatted(const char *page, bool warnings)
 {
     cleanup_free char *path = program_path(page);
     cleanup_free char *line =
         xasprintf("groff -man -Tutf8 -ww -rLL=5000n -P-cbou '%s' %s", path,
-                  complaints ? "2>&1 >/dev/null" : "");
-    return said_by(line);
+                  warnings ? "2>&1 >/dev/null" : "");
+    return output_of(line);
 }
 
-/* The lines below a heading, up to the next one. */
+/* The lines between a heading and the next one. */
 static struct span section(const char *text, const char *heading)
 {
     cleanup_free char *line = xasprintf("\n%s\n", heading);
@@ -56,8 +57,8 @@ static struct span section(const char *text, const char *heading)
     return (struct span){from, (size_t)(p - from)};
 }
 
-/* White space of any kind and length is one blank. */
-static char *words(struct span text)
+/* Replaces each run of white space by one blank. New. */
+static char *normalize_space(struct span text)
 {
     struct buf out = {0};
     buf_adds(&out, "");
@@ -70,8 +71,8 @@ static char *words(struct span text)
     return buf_take(&out);
 }
 
-/* The page that a program's manual has: "man/NAME.8" or "man/NAME.1". New. */
-static char *page_of(const char *program)
+/* The manual page of a program: "man/NAME.8" or "man/NAME.1". New. */
+static char *manual_of(const char *program)
 {
     struct err err = {0};
     for (int chapter = 1; chapter <= 8; chapter += 7) {
@@ -85,12 +86,12 @@ static char *page_of(const char *program)
     return NULL;
 }
 
-/* Those that `make install` installs: as the Makefile lists them, and scripts/install.
+/* The programs that `make install` installs, from the Makefile, and scripts/install.
  * Returns how many. */
 static size_t programs(char *names[PROGRAMS])
 {
     size_t n = 0;
-    cleanup_free char *text = said_by("sed -n '/^PROGRAMS  *:=/,/[^\\\\]$/p' Makefile");
+    cleanup_free char *text = output_of("sed -n '/^PROGRAMS  *:=/,/[^\\\\]$/p' Makefile");
     struct span all = span_of(text);
     span_cut(&all, '=');
     for (const char *p = all.p; *(p += strspn(p, " \\\n"));) {
@@ -110,7 +111,7 @@ static void each_program(void (*check)(const char *program, const char *page))
     char *names[PROGRAMS];
     size_t n = programs(names);
     for (size_t i = 0; i < n; i++) {
-        cleanup_free char *page = page_of(names[i]);
+        cleanup_free char *page = manual_of(names[i]);
         check(names[i], page);
         free(names[i]);
     }
@@ -118,57 +119,57 @@ static void each_program(void (*check)(const char *program, const char *page))
 
 static void check_form(const char *program, const char *page)
 {
-    cleanup_free char *complaints = shown(page, true), *text = shown(page, false);
-    ck_assert_msg(!*complaints, "%s: %s", page, complaints);
+    cleanup_free char *warnings = formatted(page, true), *text = formatted(page, false);
+    ck_assert_msg(!*warnings, "%s: %s", page, warnings);
     size_t last = 0;
     for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
         struct span s = section(text, sections[i]);
-        ck_assert_msg((size_t)(s.p - text) > last, "%s: %s comes too early", page,
-                      sections[i]);
+        ck_assert_msg((size_t)(s.p - text) > last, "%s: %s is not in the usual order",
+                      page, sections[i]);
         ck_assert_msg(s.n > 1, "%s: %s is empty", page, sections[i]);
         last = (size_t)(s.p - text);
     }
-    cleanup_free char *name = words(section(text, "NAME"));
-    ck_assert_msg(strncmp(name, program, strlen(program)) == 0, "%s is about %s", page,
-                  name);
+    cleanup_free char *name = normalize_space(section(text, "NAME"));
+    ck_assert_msg(strncmp(name, program, strlen(program)) == 0,
+                  "%s begins with the name %s", page, name);
 }
 
-START_TEST(each_program_has_a_page_and_groff_likes_it)
+START_TEST(each_program_has_a_valid_manual_page)
 {
     each_program(check_form);
 }
 END_TEST
 
-/* Names, values, variables, defaults and what they do: all that --help says, no more. */
+/* Section OPTIONS has the same names, values, variables, defaults and texts as --help. */
 static void check_options(const char *program, const char *page)
 {
-    cleanup_free char *help = commands_help(program), *text = shown(page, false);
+    cleanup_free char *help = commands_help(program), *text = formatted(page, false);
     const char *first = strstr(help, "\n  -");
     ck_assert_ptr_nonnull(first);
-    cleanup_free char *wanted = words(span_of(first + 1));
-    cleanup_free char *got = words(section(text, "OPTIONS"));
+    cleanup_free char *wanted = normalize_space(span_of(first + 1));
+    cleanup_free char *got = normalize_space(section(text, "OPTIONS"));
     ck_assert_str_eq(got, wanted);
-    /* Some stand in front of the others, in the usage. */
+    /* The usage line of --help names more options. */
     for (const char *p = help; (p = strstr(p, "--"));) {
         cleanup_free char *name = xmemdup0(p, strspn(p, "-abcdefghijklmnopqrstuvwxyz"));
-        ck_assert_msg(strstr(text, name) != NULL, "%s says nothing of %s", page, name);
+        ck_assert_msg(strstr(text, name) != NULL, "%s does not mention %s", page, name);
         p += strlen(name);
     }
 }
 
-START_TEST(options_are_those_of_help)
+START_TEST(options_are_documented_as_in_help)
 {
     each_program(check_options);
 }
 END_TEST
 
-static bool names_it(const char *text, const char *variable)
+static bool help_names(const char *text, const char *variable)
 {
     cleanup_free char *part = xasprintf("(environment: %s)", variable);
     return strstr(text, part);
 }
 
-/* Has the program's file a string that is this one? */
+/* Does the program file contain this string, terminated by NULs? */
 static bool has_string(const struct buf *file, const char *text)
 {
     cleanup_buf struct buf whole = {0};
@@ -177,8 +178,8 @@ static bool has_string(const struct buf *file, const char *text)
     return memmem(file->p, file->n, whole.p, whole.n);
 }
 
-/* A line of the section that has only this word, or begins with it as a term. */
-static bool lists(struct span section, const char *variable)
+/* Does a line of the section consist of this word, or begin with it as a term? */
+static bool has_entry(struct span section, const char *variable)
 {
     size_t n = strlen(variable);
     for (struct span line; section.n;) {
@@ -192,7 +193,7 @@ static bool lists(struct span section, const char *variable)
 static void check_environment(const char *program, const char *page)
 {
     struct err err = {0};
-    cleanup_free char *help = commands_help(program), *text = shown(page, false);
+    cleanup_free char *help = commands_help(program), *text = formatted(page, false);
     cleanup_free char *path = program_path(
         strcmp(program, "gpushare-install") == 0 ? "gpushare-setup" : program);
     cleanup_buf struct buf file = {0};
@@ -201,13 +202,14 @@ static void check_environment(const char *program, const char *page)
     for (const char *p = help; (p = strstr(p, "(environment: "));) {
         p += strlen("(environment: ");
         cleanup_free char *variable = xmemdup0(p, strcspn(p, ")"));
-        ck_assert_msg(lists(listed, variable), "%s says nothing of %s", page, variable);
+        ck_assert_msg(has_entry(listed, variable), "%s does not list %s", page, variable);
     }
-    for (size_t i = 0; i < ARRAY_LEN(asked); i++)
-        ck_assert_msg(lists(listed, asked[i]) == has_string(&file, asked[i]),
-                      "%s of %s: the program asks for it, or the page lists it: not both",
-                      asked[i], page);
-    /* Nothing that it does not read. */
+    for (size_t i = 0; i < ARRAY_LEN(env_variables); i++)
+        ck_assert_msg(
+            has_entry(listed, env_variables[i]) == has_string(&file, env_variables[i]),
+            "%s: either the program reads it and %s does not list it, or the reverse",
+            env_variables[i], page);
+    /* The page lists no variable that the program does not read. */
     for (struct span line; listed.n;) {
         line = span_trim(span_cut(&listed, '\n'));
         size_t n = 0;
@@ -215,38 +217,39 @@ static void check_environment(const char *program, const char *page)
             n++;
         cleanup_free char *variable = xmemdup0(line.p, n);
         if (n > 1 && (n == line.n || line.p[n] == ' '))
-            ck_assert_msg(names_it(help, variable) || has_string(&file, variable),
+            ck_assert_msg(help_names(help, variable) || has_string(&file, variable),
                           "%s lists %s, which the program does not read", page, variable);
     }
 }
 
-START_TEST(variables_are_those_that_are_read)
+START_TEST(environment_lists_the_variables_that_are_read)
 {
     each_program(check_environment);
 }
 END_TEST
 
-/* `asked` is complete. */
-START_TEST(no_other_variable_is_asked_for)
+/* `env_variables` is complete. */
+START_TEST(no_other_environment_variable_is_read)
 {
     cleanup_free char *found =
-        said_by("grep -rhoE 'getenv\\(\"[A-Z_]+\"' src | cut -d'\"' -f2 | sort -u");
+        output_of("grep -rhoE 'getenv\\(\"[A-Z_]+\"' src | cut -d'\"' -f2 | sort -u");
     struct span rest = span_of(found);
     size_t n = 0;
     while (rest.n) {
         cleanup_free char *name = NULL;
         struct span line = span_cut(&rest, '\n');
         bool known = line.n == 0;
-        for (size_t i = 0; i < ARRAY_LEN(asked); i++)
-            known |= span_eq(line, span_of(asked[i]));
+        for (size_t i = 0; i < ARRAY_LEN(env_variables); i++)
+            known |= span_eq(line, span_of(env_variables[i]));
         name = xmemdup0(line.p, line.n);
-        ck_assert_msg(known, "%s is asked for: add it to the manual and to this test",
+        ck_assert_msg(known, "the source reads %s: add it to the manual and to this test",
                       name);
         n += line.n > 0;
     }
-    ck_assert_uint_eq(n, ARRAY_LEN(asked));
+    ck_assert_uint_eq(n, ARRAY_LEN(env_variables));
 }
 END_TEST
 
-LIB_MAIN("man", 60, each_program_has_a_page_and_groff_likes_it, options_are_those_of_help,
-         variables_are_those_that_are_read, no_other_variable_is_asked_for)
+LIB_MAIN("man", 60, each_program_has_a_valid_manual_page,
+         options_are_documented_as_in_help, environment_lists_the_variables_that_are_read,
+         no_other_environment_variable_is_read)

@@ -3,8 +3,8 @@
 #include "lib/manifest.h"
 
 /*
- * manifests/: every file loads, its kinds are known, and the schema of the Scv knows what
- * Scvs have.
+ * manifests/: kube-sim loads every file and knows its kinds, and the schema of the Scv
+ * has every field that Scvs have.
  */
 
 static char *dir; /* of this test */
@@ -20,11 +20,11 @@ static void end(void)
     free(dir);
 }
 
-/* -- kube-sim takes them -- */
+/* -- loading into kube-sim -- */
 
 struct known {
     const char *kind, *version;
-    bool served; /* by kube-sim */
+    bool served; /* kube-sim serves the kind */
 };
 static const struct known known[] = {
     {"Namespace", "v1", true},
@@ -112,7 +112,8 @@ static bool is_of_type(const json_t *j, const char *type)
            (strcmp(type, "integer") == 0 && json_is_integer(j));
 }
 
-/* As the API server would, but what it drops without a word fails the test. */
+/* Validates as the API server does, but fails the test for an unknown field, which the
+ * API server drops. */
 static void validate(const json_t *schema, const json_t *j, const char *where)
 {
     const char *key;
@@ -133,12 +134,12 @@ static void validate(const json_t *schema, const json_t *j, const char *where)
     {
         json_t *inner = json_object_get(at(schema, "properties"), key);
         cleanup_free char *path = xasprintf("%s.%s", where, key);
-        ck_assert_msg(inner != NULL, "the schema does not know %s", path);
+        ck_assert_msg(inner != NULL, "the schema has no field %s", path);
         validate(inner, v, path);
     }
 }
 
-/* Structural: each part says its type, and there is nothing in it that v1 does not have.
+/* A structural schema: each part has a type, and uses only keywords of apiextensions v1.
  */
 static void check_schema(const json_t *schema, const char *where)
 {
@@ -163,7 +164,7 @@ static void check_schema(const json_t *schema, const char *where)
         check_schema(at(schema, "items"), where);
 }
 
-START_TEST(the_schema_knows_what_scvs_have)
+START_TEST(the_schema_has_every_field_of_an_scv)
 {
     cleanup_json json_t *crd = read_one("manifests/crd.yaml");
     cleanup_json json_t *all = manifest_all();
@@ -178,7 +179,7 @@ START_TEST(the_schema_knows_what_scvs_have)
     ck_assert_str_eq(str_at(version, "name"), "v1");
     ck_assert_ptr_null(at(version, "subresources"));
     check_schema(schema, "Scv");
-    /* "metadata" may say no more than its type, in a structural schema. */
+    /* A structural schema gives only the type of "metadata". */
     ck_assert_uint_eq(json_object_size(at(schema, "properties/metadata")), 1);
     json_object_del(at(schema, "properties"), "metadata");
     json_array_foreach(all, i, j)
@@ -190,14 +191,14 @@ START_TEST(the_schema_knows_what_scvs_have)
         scvs++;
     }
     ck_assert_uint_eq(scvs, 3);
-    /* All that the sniffer writes. */
+    /* Every field that the sniffer writes. */
     cleanup_json json_t *full = json_load_file("test/golden/scv/full.json", 0, NULL);
     ck_assert_ptr_nonnull(full);
     json_object_del(full, "metadata");
     validate(schema, full, "Scv");
 }
 
-START_TEST(scvs_that_kube_sim_makes_fit_the_schema)
+START_TEST(scvs_of_kube_sim_match_the_schema)
 {
     cleanup_json json_t *crd = read_one("manifests/crd.yaml"), *scv = NULL;
     struct program sim;
@@ -215,8 +216,8 @@ START_TEST(scvs_that_kube_sim_makes_fit_the_schema)
 int main(void)
 {
     const TTest *const tests[] = {every_file_loads_into_kube_sim,
-                                  the_schema_knows_what_scvs_have,
-                                  scvs_that_kube_sim_makes_fit_the_schema};
+                                  the_schema_has_every_field_of_an_scv,
+                                  scvs_of_kube_sim_match_the_schema};
     return unit_run_with("manifests", tests, ARRAY_LEN(tests), 120,
                          &(struct unit_fixtures){.begin = begin, .end = end});
 }

@@ -9,8 +9,8 @@
 #include "lib/promtool.h"
 
 /*
- * What the programs tell of themselves: /metrics and events of the real ones, and whether
- * alerts, dashboard and docs speak of metrics that there are.
+ * /metrics and events of the real programs; and alerts, dashboard and documents name
+ * only metrics that exist.
  */
 
 #define RULES     "manifests/monitoring/prometheus-rules.yaml"
@@ -30,7 +30,7 @@ static char *metrics_of(const struct peer *p)
     return buf_take(&reply);
 }
 
-/* The number behind the line that begins so; -1: there is none. */
+/* The value of the line with this prefix; -1: there is none. */
 static double value(const char *line)
 {
     cleanup_free char *text = metrics_of(&extender.observers);
@@ -43,7 +43,7 @@ static double value(const char *line)
 
 /* -- the extender -- */
 
-START_TEST(both_ports_tell_what_the_extender_did)
+START_TEST(both_ports_export_the_counters)
 {
     cleanup_buf struct buf why = {0};
     sim_start(&sim, ARGV(NULL));
@@ -86,7 +86,7 @@ START_TEST(both_ports_tell_what_the_extender_did)
 }
 END_TEST
 
-START_TEST(a_failing_api_server_is_seen_in_the_counts)
+START_TEST(counters_show_a_failing_api_server)
 {
     sim_start(&sim, ARGV(NULL));
     sim_add_node(&sim, "n1", 1, 16);
@@ -108,7 +108,7 @@ END_TEST
 
 /* -- events -- */
 
-/* How many events of that reason there are, whose note has the words. */
+/* The number of events of that reason whose note contains the text. */
 static int events(const char *reason, const char *words)
 {
     cleanup_json json_t *all = peer_json(
@@ -163,9 +163,9 @@ START_TEST(pods_and_nodes_get_their_events)
 }
 END_TEST
 
-/* The one that told of cards is gone when there is something to tell, and nobody leads
- * for some seconds. */
-START_TEST(a_card_that_is_lost_while_nobody_leads_is_told_of)
+/* The replica that wrote card events has stopped when the card is lost, and for some
+ * seconds there is no leader. */
+START_TEST(a_card_lost_without_a_leader_gets_its_event)
 {
     static struct extender heir;
     sim_start(&sim, ARGV(NULL));
@@ -184,7 +184,7 @@ START_TEST(a_card_that_is_lost_while_nobody_leads_is_told_of)
 }
 END_TEST
 
-START_TEST(without_events_nothing_is_written)
+START_TEST(events_off_writes_no_events)
 {
     sim_start(&sim, ARGV(NULL));
     sim_add_node(&sim, "n1", 1, 16);
@@ -194,7 +194,7 @@ START_TEST(without_events_nothing_is_written)
     ck_assert(extender_bind(&extender, "a", "n1", NULL));
     ck_assert_int_eq(extender_filter(&extender, 20, "n1", NULL), NEVER);
     ck_assert_double_eq(value("gpushare_events_total{result=\"written\"}"), -1);
-    extender_stop(&extender); /* in whose course all is done that was begun */
+    extender_stop(&extender); /* completes what was begun */
     ck_assert_int_eq(sim_count(&sim, "create", "events", ""), 0);
     sim_stop(&sim);
 }
@@ -207,8 +207,8 @@ static bool is_name_char(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Is it the name of a family in the text, or what a family's samples are named? */
-static bool is_told(const char *metrics, struct span name)
+/* Whether it is the name of a metric family in the text, or of a sample of a family. */
+static bool is_exported(const char *metrics, struct span name)
 {
     static const char *const suffixes[] = {"", "_bucket", "_sum", "_count"};
     for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
@@ -222,7 +222,8 @@ static bool is_told(const char *metrics, struct span name)
     return false;
 }
 
-/* The next word of the text that is named as our metrics are; empty: there is none. */
+/* The next word of the text that is named like a gpushare metric; empty: there is none.
+ */
 static struct span next_name(const char **text)
 {
     static const char *const prefixes[] = {"gpushare_", "scv_agent_", "process_"};
@@ -246,7 +247,7 @@ static void read_whole(const char *path, struct buf *out)
     ck_assert_done(file_read(path, 1 << 20, out, &err), err);
 }
 
-/* Every metric that the file names is told by some program. */
+/* Some program exports every metric that the file names. */
 static void check_names(const char *path, const char *metrics)
 {
     cleanup_buf struct buf text = {0};
@@ -254,12 +255,12 @@ static void check_names(const char *path, const char *metrics)
     size_t n = 0;
     read_whole(path, &text);
     for (const char *at = text.p; (name = next_name(&at)).n; n++)
-        ck_assert_msg(is_told(metrics, name), "%s: there is no metric %.*s", path,
+        ck_assert_msg(is_exported(metrics, name), "%s: there is no metric %.*s", path,
                       SPAN_ARG(name));
     ck_assert_uint_gt(n, 10);
 }
 
-/* Every metric that is told is explained. */
+/* The document explains every exported metric. */
 static void check_doc(const char *metrics)
 {
     cleanup_buf struct buf doc = {0};
@@ -268,12 +269,12 @@ static void check_doc(const char *metrics)
     for (const char *at = metrics; (at = strstr(at, "# TYPE ")); n++) {
         at += strlen("# TYPE ");
         cleanup_free char *word = xasprintf("`%.*s`", (int)strcspn(at, " "), at);
-        ck_assert_msg(strstr(doc.p, word) != NULL, "%s says nothing of %s", DOC, word);
+        ck_assert_msg(strstr(doc.p, word) != NULL, "%s does not explain %s", DOC, word);
     }
     ck_assert_uint_gt(n, 50);
 }
 
-/* Is the label one whose values are a few words of ours? */
+/* Whether the label has a fixed set of values. */
 static bool is_word_label(struct span label)
 {
     static const char *const labels[] = {"reason", "state", "result", "call",
@@ -284,13 +285,13 @@ static bool is_word_label(struct span label)
     return false;
 }
 
-/* Every such word is explained. */
+/* The documents explain every such value. */
 static void check_words(const char *metrics)
 {
     cleanup_buf struct buf doc = {0};
     size_t n = 0;
     read_whole(DOC, &doc);
-    read_whole(NODE_DOC, &doc); /* the refusals of the device plugin */
+    read_whole(NODE_DOC, &doc); /* the rejections of the device plugin */
     for (const char *at = metrics; (at = strstr(at, "=\"")); at += 2) {
         const char *label = at, *text = at + 2;
         while (is_name_char(label[-1]))
@@ -298,14 +299,14 @@ static void check_words(const char *metrics)
         if (!is_word_label((struct span){label, (size_t)(at - label)}))
             continue;
         cleanup_free char *word = xasprintf("`%.*s`", (int)strcspn(text, "\""), text);
-        ck_assert_msg(strstr(doc.p, word) != NULL, "%s says nothing of %.*s %s", DOC,
+        ck_assert_msg(strstr(doc.p, word) != NULL, "%s does not explain %.*s %s", DOC,
                       (int)(at - label), label, word);
         n++;
     }
     ck_assert_uint_gt(n, 50);
 }
 
-/* What all three programs tell. New. */
+/* The metrics of all three programs. New. */
 static char *all_metrics(void)
 {
     struct agent agent;
@@ -340,7 +341,7 @@ static char *all_metrics(void)
     return xasprintf("%s%s%s", of_extender, of_agent, of_plugin);
 }
 
-START_TEST(alerts_dashboard_and_docs_name_metrics_that_there_are)
+START_TEST(alerts_dashboard_and_docs_name_existing_metrics)
 {
     cleanup_free char *metrics = all_metrics();
     check_names(RULES, metrics);
@@ -353,7 +354,7 @@ END_TEST
 
 /* -- the rules -- */
 
-START_TEST(the_rules_are_right_by_prometheus_own_judgement)
+START_TEST(promtool_accepts_the_rules)
 {
     promtool_rules("check rules", RULES);
     promtool_rules("test rules", "test/data/prometheus-rules.test.yaml");
@@ -400,7 +401,7 @@ START_TEST(every_section_of_an_alert_has_its_rule)
 }
 END_TEST
 
-START_TEST(the_dashboard_is_one)
+START_TEST(the_dashboard_is_valid)
 {
     json_error_t error;
     cleanup_json json_t *j = json_load_file(DASHBOARD, 0, &error);
@@ -421,11 +422,9 @@ START_TEST(the_dashboard_is_one)
 }
 END_TEST
 
-LIB_MAIN("monitoring", 300, both_ports_tell_what_the_extender_did,
-         a_failing_api_server_is_seen_in_the_counts, pods_and_nodes_get_their_events,
-         a_card_that_is_lost_while_nobody_leads_is_told_of,
-         without_events_nothing_is_written,
-         alerts_dashboard_and_docs_name_metrics_that_there_are,
-         the_rules_are_right_by_prometheus_own_judgement,
+LIB_MAIN("monitoring", 300, both_ports_export_the_counters,
+         counters_show_a_failing_api_server, pods_and_nodes_get_their_events,
+         a_card_lost_without_a_leader_gets_its_event, events_off_writes_no_events,
+         alerts_dashboard_and_docs_name_existing_metrics, promtool_accepts_the_rules,
          every_alert_is_tested_and_explained, every_section_of_an_alert_has_its_rule,
-         the_dashboard_is_one)
+         the_dashboard_is_valid)

@@ -10,9 +10,8 @@
 #include "lib/watch.h"
 
 /*
- * gpunodes and gpupods of the running extender: lists, watches, what is no path of the
- * API, and who may speak for a user. The bytes of an object are in
- * test/extender/test_view_gpuapi.c.
+ * gpunodes and gpupods of the running extender: lists, watches, unknown paths, and which
+ * clients may act for a user. test/extender/test_view_gpuapi.c tests the bytes of an object.
  */
 
 #define API         "/apis/nvidia-gpu-scheduler/v1"
@@ -31,7 +30,7 @@ static void assert_line(struct watch *w, const char *text, const char *also)
     ck_assert_contains(line, also);
 }
 
-START_TEST(discovery_lists_and_what_is_not_there)
+START_TEST(discovery_lists_and_unknown_paths)
 {
     struct sim s;
     struct extender e;
@@ -57,7 +56,7 @@ START_TEST(discovery_lists_and_what_is_not_there)
             "\"watch\"]}]}");
         ck_assert_span_eq(raw_header(&r, "Content-Type"), "application/json");
 
-        /* Only the exact value makes a watch. */
+        /* Only the exact value "true" opens a watch. */
         static const char *const lists[] = {"", "?watch=1", "?watch=True", "?watch"};
         for (size_t k = 0; k < ARRAY_LEN(lists); k++) {
             cleanup_free char *call =
@@ -74,17 +73,17 @@ START_TEST(discovery_lists_and_what_is_not_there)
             ck_assert_str_eq(lib_str(json_array_get(items, 1), "status.health"), "True");
         }
 
-        static const char *const nowhere[] = {"GET /apis",
+        static const char *const unknown[] = {"GET /apis",
                                               "GET /apis/",
                                               "GET " API "/",
                                               "GET " API "/gpunodes/",
                                               "POST /openapi/v2",
                                               "GET " API "/gpunodes/n1",
                                               "DELETE " API "/nothing"};
-        for (size_t k = 0; k < ARRAY_LEN(nowhere); k++) {
-            bool api = strstr(nowhere[k], "/apis") != NULL;
+        for (size_t k = 0; k < ARRAY_LEN(unknown); k++) {
+            bool api = strstr(unknown[k], "/apis") != NULL;
             cleanup_free char *call =
-                xasprintf("%s HTTP/1.1\r\nHost: x\r\n\r\n", nowhere[k]);
+                xasprintf("%s HTTP/1.1\r\nHost: x\r\n\r\n", unknown[k]);
             raw_call(&c, &r, call);
             ck_assert_uint_eq(r.status, 404);
             if (!api)
@@ -111,7 +110,7 @@ START_TEST(discovery_lists_and_what_is_not_there)
 }
 END_TEST
 
-static void gpupod_is_listed(const struct extender *e)
+static void wait_for_gpupod(const struct extender *e)
 {
     lib_wait(({
         cleanup_json json_t *list = peer_json(&e->observers, "GET", API "/gpupods", NULL);
@@ -119,29 +118,29 @@ static void gpupod_is_listed(const struct extender *e)
     }));
 }
 
-START_TEST(a_watch_tells_of_every_change_as_it_comes)
+START_TEST(a_watch_delivers_every_change)
 {
     struct sim s;
     struct extender e;
-    struct watch nodes, pods, late;
+    struct watch nodes, pods, late_pods;
     sim_start(&s, ARGV(NULL));
     sim_add_node(&s, "n1", 2, 16);
     start(&e, &s);
     watch_open(&nodes, e.observers.port, WATCH_NODES);
     watch_open(&pods, e.verbs.port, WATCH_PODS);
     assert_line(&nodes, "\"name\":\"n1\"", "{\"GpuNode\":{\"kind\":\"GpuNode\",");
-    free(watch_until(&nodes, "")); /* all there was */
+    free(watch_until(&nodes, "")); /* the end of the initial state */
     free(watch_until(&pods, ""));
 
-    sim_add_pod(&s, "p1", 16); /* a whole card's worth */
+    sim_add_pod(&s, "p1", 16); /* all units of a card */
     lib_wait(extender_bind(&e, "p1", "n1", NULL));
     assert_line(&pods, "\"pod_name\":\"p1\"",
                 "\"containers_device\":[{\"container_name\":\"c\",\"device_info\":[{"
                 "\"device_id\":\"GPU-n1-0\"");
     assert_line(&nodes, "\"device_busy\":[\"GPU-n1-0\"]", "\"Type\":\"SYNCED\"}");
-    gpupod_is_listed(&e);
-    watch_open(&late, e.observers.port, WATCH_PODS);
-    assert_line(&late, "\"pod_name\":\"p1\"", "\"Type\":\"SYNCED\"}");
+    wait_for_gpupod(&e);
+    watch_open(&late_pods, e.observers.port, WATCH_PODS);
+    assert_line(&late_pods, "\"pod_name\":\"p1\"", "\"Type\":\"SYNCED\"}");
 
     sim_add_scv(&s, "n1", 2, 16, 1); /* card 1 is unhealthy */
     assert_line(&nodes, "\"GPU-n1-1\"]", "\"device_busy\":[\"GPU-n1-0\",\"GPU-n1-1\"]");
@@ -150,7 +149,7 @@ START_TEST(a_watch_tells_of_every_change_as_it_comes)
     ck_assert_str_eq(gone, "{\"GpuPod\":{\"metadata\":{\"name\":\"default-p1\","
                            "\"namespace\":\"kube-system\",\"creationTimestamp\":null},"
                            "\"spec\":{},\"status\":{}},\"Type\":\"DELETED\"}");
-    assert_line(&late, "DELETED", "default-p1");
+    assert_line(&late_pods, "DELETED", "default-p1");
     assert_line(&nodes, "\"device_busy\":[\"GPU-n1-1\"]", "\"Type\":\"SYNCED\"}");
 
     /* An orderly stop ends a watch with its last chunk. */
@@ -160,13 +159,13 @@ START_TEST(a_watch_tells_of_every_change_as_it_comes)
         free(line);
     watch_close(&nodes);
     watch_close(&pods);
-    watch_close(&late);
+    watch_close(&late_pods);
     extender_stop(&e);
     sim_stop(&s);
 }
 END_TEST
 
-START_TEST(before_everything_is_listed_there_is_nothing_to_see)
+START_TEST(lists_and_watches_are_rejected_before_the_initial_sync)
 {
     struct sim s;
     struct extender e;
@@ -190,7 +189,7 @@ START_TEST(before_everything_is_listed_there_is_nothing_to_see)
 }
 END_TEST
 
-START_TEST(the_main_port_has_room_for_sixteen_watches)
+START_TEST(the_main_port_serves_sixteen_watches)
 {
     enum { MAIN = 16, MANY = 40 };
     struct sim s;
@@ -209,7 +208,7 @@ START_TEST(the_main_port_has_room_for_sixteen_watches)
     ck_assert_uint_eq(peer_call(&e.verbs, "GET", API "/gpupods?watch=true", NULL, &said),
                       503);
     ck_assert_contains(said.p, "--observe-port");
-    ck_assert_uint_eq(peer_status(&e.verbs, API "/gpupods"), 200); /* a list is none */
+    ck_assert_uint_eq(peer_status(&e.verbs, API "/gpupods"), 200); /* a list works */
     watch_close(&main[3]);
     watch_close(&main[4]);
     struct watch again;
@@ -235,8 +234,9 @@ START_TEST(the_main_port_has_room_for_sixteen_watches)
 }
 END_TEST
 
-/* What the watch says there is, at its end: the busy cards of each node. */
-static void follow(struct watch *w, json_t *seen)
+/* Applies the lines of the watch, up to node "last", to `seen`: the card infos by
+ * node. */
+static void read_node_watch(struct watch *w, json_t *seen)
 {
     for (;;) {
         cleanup_free char *line = watch_line(w);
@@ -256,7 +256,7 @@ static void follow(struct watch *w, json_t *seen)
     }
 }
 
-START_TEST(a_reader_that_stands_still_ends_with_what_there_is)
+START_TEST(a_slow_reader_receives_the_final_state)
 {
     enum { NODES = 30, ROUNDS = 40 };
     struct sim s;
@@ -269,9 +269,9 @@ START_TEST(a_reader_that_stands_still_ends_with_what_there_is)
         sim_add_node(&s, name, 8, 16);
     }
     start(&e, &s);
-    /* Its window is small, and it reads nothing. */
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), little = 4096;
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+    /* The client has a small receive window and reads nothing yet. */
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = 4096;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     ck_assert(raw_connect(&slow.c, fd, e.observers.port));
     raw_sendf(&slow.c, "GET " API "/gpunodes?watch=true HTTP/1.1\r\nHost: x\r\n\r\n");
     for (int r = 0; r < ROUNDS; r++)
@@ -283,7 +283,7 @@ START_TEST(a_reader_that_stands_still_ends_with_what_there_is)
     sim_add_node(&s, "last", 1, 16);
     ck_assert_int_eq(raw_read_head(&slow.c, &slow.r), RAW_OK);
     cleanup_json json_t *seen = json_object();
-    follow(&slow, seen);
+    read_node_watch(&slow, seen);
     cleanup_json json_t *list = peer_json(&e.observers, "GET", API "/gpunodes", NULL);
     json_t *items = json_object_get(list, "items"), *item;
     size_t i;
@@ -294,7 +294,7 @@ START_TEST(a_reader_that_stands_still_ends_with_what_there_is)
         const char *name = lib_str(item, "metadata.name");
         ck_assert_msg(
             json_equal(json_object_get(seen, name), lib_at(item, "spec.device_infos")),
-            "%s is not what it is", name);
+            "%s: the watch and the list differ", name);
     }
     watch_close(&slow);
     extender_stop(&e);
@@ -337,7 +337,7 @@ static unsigned get_as(unsigned port, const char *ca, const char *cert, const ch
     return get_at(port, API "/gpunodes", ca, cert, user, said);
 }
 
-START_TEST(only_the_front_proxy_speaks_for_users)
+START_TEST(only_the_front_proxy_may_act_for_users)
 {
     struct sim s;
     struct extender e;
@@ -367,12 +367,12 @@ START_TEST(only_the_front_proxy_speaks_for_users)
     lib_wait(get_as(port, ca, "front-proxy-client", "alice", &said) == 200);
     ck_assert_contains(said.p, "\"device_id\":\"GPU-n1-0\"");
     ck_assert_contains(program_output(&e.program), "user=alice proxy=front-proxy-client");
-    /* A name that only its alternative name has does not count, as in Kubernetes. */
+    /* A subject alternative name does not count, as in Kubernetes. */
     static const char *const others[] = {NULL, "other", "foreign"};
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         ck_assert_uint_eq(get_as(port, ca, others[i], "mallory", &said), 401);
         ck_assert_contains(said.p, "X-Remote-User is accepted only from");
-        /* Who claims nothing sees what everybody on this port does. */
+        /* A client without the header sees what this port shows to everybody. */
         ck_assert_uint_eq(get_as(port, ca, others[i], NULL, &said), 200);
     }
     ck_assert_ptr_null(strstr(program_output(&e.program), "mallory"));
@@ -381,8 +381,8 @@ START_TEST(only_the_front_proxy_speaks_for_users)
 }
 END_TEST
 
-/* Everybody else gets what probes and scrapers need. */
-START_TEST(the_cluster_is_shown_only_to_whom_may_see_it)
+/* Clients without a certificate still get the paths for probes and metrics. */
+START_TEST(cluster_data_is_shown_only_to_authorized_clients)
 {
     static const char *const closed[] = {"/",
                                          "/page.css",
@@ -400,16 +400,16 @@ START_TEST(the_cluster_is_shown_only_to_whom_may_see_it)
     cleanup_buf struct buf said = {0};
     tls_make_ca(lib_dir, "ca");
     tls_make_ca(lib_dir, "front");
-    tls_make_ca(lib_dir, "lookers");
+    tls_make_ca(lib_dir, "readers");
     tls_make_cert(lib_dir, "ca", "server", "IP:127.0.0.1");
     tls_make_cert(lib_dir, "front", "front-proxy-client", "DNS:x.test");
     tls_make_cert(lib_dir, "front", "other", "DNS:x.test");
-    tls_make_cert(lib_dir, "lookers", "dashboard", "DNS:front-proxy-client");
+    tls_make_cert(lib_dir, "readers", "dashboard", "DNS:front-proxy-client");
     cleanup_free char *ca = temp_path(lib_dir, "ca.crt"),
                       *crt = temp_path(lib_dir, "server.crt"),
                       *key = temp_path(lib_dir, "server.key"),
                       *front = temp_path(lib_dir, "front.crt"),
-                      *lookers = temp_path(lib_dir, "lookers.crt");
+                      *readers = temp_path(lib_dir, "readers.crt");
     sim_start(&s, ARGV(NULL));
     sim_add_node(&s, "n1", 2, 16);
     cleanup_free char *path = lib_kubeconfig("kubeconfig", "http", s.api.port, "", "");
@@ -417,15 +417,15 @@ START_TEST(the_cluster_is_shown_only_to_whom_may_see_it)
                       ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", ca,
                            "--requestheader-client-ca", front,
                            "--requestheader-allowed-names", "front-proxy-client",
-                           "--observe-client-ca", lookers));
+                           "--observe-client-ca", readers));
     unsigned port = e.observers.port;
     peer_fini(&e.observers);
     peer_init_tls(&e.observers, port, ca);
     extender_wait_ready(&e);
-    static const char *const strangers[] = {NULL, "other", "server"};
+    static const char *const unauthorized[] = {NULL, "other", "server"};
     for (size_t i = 0; i < ARRAY_LEN(closed); i++) {
-        for (size_t k = 0; k < ARRAY_LEN(strangers); k++) {
-            ck_assert_uint_eq(get_at(port, closed[i], ca, strangers[k], NULL, &said),
+        for (size_t k = 0; k < ARRAY_LEN(unauthorized); k++) {
+            ck_assert_uint_eq(get_at(port, closed[i], ca, unauthorized[k], NULL, &said),
                               401);
             ck_assert_contains(said.p, "a client certificate of "
                                        "--observe-client-ca");
@@ -436,7 +436,8 @@ START_TEST(the_cluster_is_shown_only_to_whom_may_see_it)
         ck_assert_uint_eq(get_at(port, open[i], ca, NULL, NULL, &said), 200);
     ck_assert_uint_eq(get_as(port, ca, "front-proxy-client", "alice", &said), 200);
     ck_assert_contains(said.p, "\"device_id\":\"GPU-n1-0\"");
-    /* Who may look may not speak for others, whatever name it has. */
+    /* The right to read does not include the right to act for a user, whatever names are
+     * in the certificate. */
     ck_assert_uint_eq(get_as(port, ca, "dashboard", "alice", &said), 401);
     ck_assert_contains(said.p, "X-Remote-User is accepted only from");
     extender_stop(&e);
@@ -444,10 +445,8 @@ START_TEST(the_cluster_is_shown_only_to_whom_may_see_it)
 }
 END_TEST
 
-LIB_MAIN("observe", 120, discovery_lists_and_what_is_not_there,
-         a_watch_tells_of_every_change_as_it_comes,
-         before_everything_is_listed_there_is_nothing_to_see,
-         the_main_port_has_room_for_sixteen_watches,
-         a_reader_that_stands_still_ends_with_what_there_is,
-         only_the_front_proxy_speaks_for_users,
-         the_cluster_is_shown_only_to_whom_may_see_it)
+LIB_MAIN("observe", 120, discovery_lists_and_unknown_paths, a_watch_delivers_every_change,
+         lists_and_watches_are_rejected_before_the_initial_sync,
+         the_main_port_serves_sixteen_watches, a_slow_reader_receives_the_final_state,
+         only_the_front_proxy_may_act_for_users,
+         cluster_data_is_shown_only_to_authorized_clients)

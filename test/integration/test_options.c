@@ -2,11 +2,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/opt.h"
 #include "lib/sim.h"
 
 /*
- * Options, option files and kubeconfigs that cannot be meant: the extender ends with exit
- * status 1 and says what is wrong where.
+ * Invalid options, option files and kubeconfigs: the extender exits with status 1 and a
+ * message that says what is wrong and where.
  */
 
 static void check_start(const char *kubeconfig, const char *const *more, const char *text,
@@ -34,14 +35,14 @@ static void check_start(const char *kubeconfig, const char *const *more, const c
     program_fini(&p);
 }
 
-#define BOMB                                                                             \
+#define YAML_BOMB                                                                        \
     "a: &a [l,l,l,l,l,l,l,l,l]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n"                    \
     "c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"           \
     "e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n"
 
-START_TEST(bad_options_end_it_with_what_and_where)
+START_TEST(invalid_options_are_rejected_with_cause_and_position)
 {
-    static const char *const flags[][3] = {
+    static const char *const options[][3] = {
         {"--nope", NULL, "unknown option --nope"},
         {"--port", NULL, "--port needs a value"},
         {"--port", "99999", "--port: \"99999\" is not within 0..65535"},
@@ -71,12 +72,13 @@ START_TEST(bad_options_end_it_with_what_and_where)
         {"port: 1\n---\nport: 2\n", "expected one YAML document"},
         {"require-scv: maybe\n", ":1: require-scv: \"maybe\" is neither true nor false"},
         {"\xff\xfe\n", "options.yaml: byte"},
-        {BOMB, ":1: anchors are not allowed"},
+        {YAML_BOMB, ":1: anchors are not allowed"},
     };
     cleanup_free char *kubeconfig = lib_kubeconfig("kubeconfig", "http", 1, "", "");
     cleanup_free char *path = temp_path(lib_dir, "options.yaml");
-    for (size_t i = 0; i < ARRAY_LEN(flags); i++)
-        check_start(kubeconfig, ARGV(flags[i][0], flags[i][1]), flags[i][2], flags[i][0]);
+    for (size_t i = 0; i < ARRAY_LEN(options); i++)
+        check_start(kubeconfig, ARGV(options[i][0], options[i][1]), options[i][2],
+                    options[i][0]);
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         temp_write(lib_dir, "options.yaml", files[i][0]);
         check_start(kubeconfig, ARGV("--config", path), files[i][1], files[i][0]);
@@ -89,7 +91,7 @@ START_TEST(bad_options_end_it_with_what_and_where)
 #define USER(more)    "users: [{name: u, user: {" more "}}]\n"
 #define SERVER        "server: \"https://x\""
 
-START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
+START_TEST(invalid_kubeconfigs_are_rejected_with_cause_and_position)
 {
     static const char *const files[][2] = {
         {"", "no current-context in "},
@@ -109,7 +111,7 @@ START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
          "certificate-authority-data: invalid base64"},
         {CONTEXT CLUSTER(SERVER) USER("username: a, password: b"),
          "kubeconfig:4: user \"u\": username: not supported"},
-        {BOMB CONTEXT, "kubeconfig:1: anchors are not allowed"},
+        {YAML_BOMB CONTEXT, "kubeconfig:1: anchors are not allowed"},
     };
     cleanup_free char *path = temp_path(lib_dir, "kubeconfig");
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
@@ -122,5 +124,70 @@ START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
     check_start(NULL, ARGV("--kubeconfig="), " does not exist", "none at all");
 }
 
-LIB_MAIN("options", 150, bad_options_end_it_with_what_and_where,
-         bad_kubeconfigs_end_it_with_what_and_where)
+/* -- the help texts -- */
+
+static const char *const programs[] = {"gpushare-extender", "gpushare-device-plugin",
+                                       "scv-agent",         "kubectl-inspect-gpushare",
+                                       "gpushare-setup",    "kube-sim",
+                                       "gpushare-replay"};
+
+/* One sentence: it begins with a capital letter, ends with its only period, and states the
+ * default, unless the line of the option shows one. */
+static void check_help(const char *program, struct span option, struct span help)
+{
+    bool one =
+        help.n > 1 && help.p[0] >= 'A' && help.p[0] <= 'Z' && help.p[help.n - 1] == '.';
+    for (size_t i = 0; one && i + 2 < help.n; i++)
+        one = help.p[i] != '.' || help.p[i + 1] != ' ' || help.p[i + 2] < 'A' ||
+              help.p[i + 2] > 'Z';
+    ck_assert_msg(one, "%s --help: not one sentence: %.*s: \"%.*s\"", program,
+                  SPAN_ARG(option), SPAN_ARG(help));
+    ck_assert_msg(help.n <= OPT_HELP_MAX, "%s --help: longer than %d: %.*s", program,
+                  OPT_HELP_MAX, SPAN_ARG(help));
+    ck_assert_msg(memmem(option.p, option.n, "[default: ", 10) ||
+                      memmem(help.p, help.n, "default", 7) ||
+                      memmem(help.p, help.n, "required", 8) ||
+                      span_starts(option, SPAN("  --config ")) ||
+                      span_eq(option, SPAN("  --help")) ||
+                      span_eq(option, SPAN("  --version")),
+                  "%s --help: no default: %.*s", program, SPAN_ARG(option));
+}
+
+/* Checks each option of --help: a line with two blanks, then lines with eight. */
+static unsigned check_helps(const char *program, struct span text)
+{
+    unsigned n = 0;
+    struct span option = {0};
+    cleanup_buf struct buf help = {0};
+    while (text.n) {
+        struct span line = span_cut(&text, '\n');
+        if (span_starts(line, SPAN("        "))) {
+            struct span part = span_trim(line);
+            buf_adds(&help, help.n ? " " : "");
+            buf_add_span(&help, part);
+            continue;
+        }
+        if (help.n)
+            check_help(program, option, buf_span(&help));
+        n += help.n > 0;
+        buf_clear(&help);
+        option = line;
+    }
+    return n;
+}
+
+START_TEST(every_help_text_is_one_short_sentence_with_its_default)
+{
+    for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
+        struct program p;
+        cleanup_free char *path = program_path(programs[i]);
+        program_start(&p, lib_dir, ARGV(path, "--help"));
+        ck_assert_int_eq(program_wait(&p), 0);
+        ck_assert_uint_ge(check_helps(programs[i], buf_span(&p.said)), 5);
+        program_fini(&p);
+    }
+}
+
+LIB_MAIN("options", 150, every_help_text_is_one_short_sentence_with_its_default,
+         invalid_options_are_rejected_with_cause_and_position,
+         invalid_kubeconfigs_are_rejected_with_cause_and_position)

@@ -7,7 +7,7 @@
 
 /*
  * status.podList: scv-agent and gpushare-device-plugin on one node, with kube-sim and a
- * kubelet that the test plays. What the plugin gave to a container is what the Scv says.
+ * kubelet that the test simulates. The Scv lists the cards that the plugin allocated.
  */
 
 static struct sim sim;
@@ -50,7 +50,7 @@ static void admit(const char *name, int units, int card)
     ck_assert_msg(a.status == GRPC_OK, "%s: %s", name, a.words);
 }
 
-/* "pod resource units card,card\n" of each item. */
+/* One line per item: "POD RESOURCE UNITS CARD,CARD\n". */
 static char *pod_list(void)
 {
     cleanup_json json_t *scv = agent_scv(&sim);
@@ -69,43 +69,43 @@ static char *pod_list(void)
     return buf_take(&out);
 }
 
-static bool pod_list_is(const char *want)
+static bool pod_list_is(const char *expected)
 {
     cleanup_free char *is = pod_list();
-    return strcmp(is, want) == 0;
+    return strcmp(is, expected) == 0;
 }
 
-#define OURS                                                                             \
+#define P_AND_Q                                                                          \
     "p aliyun.com/gpu-mem 3 GPU-1\n"                                                     \
     "q aliyun.com/gpu-mem 5 GPU-0\n"
 
-START_TEST(what_the_plugin_gave_is_what_the_scv_says)
+START_TEST(allocations_of_the_plugin_are_in_the_scv)
 {
     set_up();
     admit("p", 3, 1);
     admit("q", 5, 0);
-    lib_wait(pod_list_is(OURS));
+    lib_wait(pod_list_is(P_AND_Q));
     kubelet_remove(&kubelet, "p");
     sim_delete_pod(&sim, "p");
     lib_wait(pod_list_is("q aliyun.com/gpu-mem 5 GPU-0\n"));
     tear_down();
 }
 
-/* A pod whose container has that id of NVIDIA's plugin. */
-static void give(const char *pod, const char *id)
+/* A pod whose container has the device `id` of NVIDIA's plugin. */
+static void allocate_nvidia(const char *pod, const char *id)
 {
     cleanup_json json_t *ids = json_pack("[s]", id);
     kubelet_add(&kubelet, pod, ARGV("c"));
     kubelet_give(&kubelet, pod, "c", NVIDIA, ids);
 }
 
-START_TEST(cards_of_nvidias_plugin_are_told_too)
+START_TEST(allocations_of_nvidias_plugin_are_in_the_scv)
 {
     set_up();
-    give("whole", "GPU-0");
-    give("shared", "GPU-1::2");
-    give("mig", "MIG-4b0f1c9a-1d2e-5f3a-8b7c-6d5e4f3a2b1c");
-    give("old-mig", "MIG-GPU-1/3/0");
+    allocate_nvidia("whole", "GPU-0");
+    allocate_nvidia("shared", "GPU-1::2");
+    allocate_nvidia("mig", "MIG-4b0f1c9a-1d2e-5f3a-8b7c-6d5e4f3a2b1c");
+    allocate_nvidia("old-mig", "MIG-GPU-1/3/0");
     lib_wait(pod_list_is("mig nvidia.com/gpu 1 \n"
                          "old-mig nvidia.com/gpu 1 GPU-1\n"
                          "shared nvidia.com/gpu 1 GPU-1\n"
@@ -113,20 +113,19 @@ START_TEST(cards_of_nvidias_plugin_are_told_too)
     tear_down();
 }
 
-/* The kubelet tells its pods and ids in another order each time. */
-START_TEST(an_order_that_changes_is_no_reason_to_write)
+/* The simulated kubelet lists its pods and device ids in a different order each time. */
+START_TEST(a_changed_order_causes_no_patch)
 {
     set_up();
     admit("p", 3, 1);
     admit("q", 5, 0);
-    lib_wait(pod_list_is(OURS));
+    lib_wait(pod_list_is(P_AND_Q));
     int writes = sim_count(&sim, "patch", "scvs", ""), lists = kubelet_listed(&kubelet);
     lib_wait(kubelet_listed(&kubelet) >= lists + 4);
     ck_assert_int_eq(sim_count(&sim, "patch", "scvs", ""), writes);
-    ck_assert(pod_list_is(OURS));
+    ck_assert(pod_list_is(P_AND_Q));
     tear_down();
 }
 
-LIB_MAIN("podlist", 120, what_the_plugin_gave_is_what_the_scv_says,
-         cards_of_nvidias_plugin_are_told_too,
-         an_order_that_changes_is_no_reason_to_write)
+LIB_MAIN("podlist", 120, allocations_of_the_plugin_are_in_the_scv,
+         allocations_of_nvidias_plugin_are_in_the_scv, a_changed_order_causes_no_patch)

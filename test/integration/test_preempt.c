@@ -4,18 +4,21 @@
 #include "base/mem.h"
 #include "lib/sim.h"
 
-/* Preemption as kube-scheduler goes about it, with the program and kube-sim: victims are
- * proposed by the node's total, the extender adds those on one card, they are deleted,
- * and the pod is bound. */
+/*
+ * Preemption with the calls of kube-scheduler, against the real extender and kube-sim.
+ * Victims are proposed by the node's total, the extender adds the missing ones on one
+ * card, the victims are deleted, and the pod is bound.
+ */
 
-struct world {
+struct fixture {
     struct sim sim;
     struct extender extender;
 };
 
-static void add_low(struct world *w, const char *name, int units, int card, int priority)
+static void add_low(struct fixture *f, const char *name, int units, int card,
+                    int priority)
 {
-    sim_load(&w->sim,
+    sim_load(&f->sim,
              "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
              "\"namespace\":\"default\",\"uid\":\"uid-%s\",\"annotations\":{"
              "\"ALIYUN_COM_GPU_MEM_IDX\":\"%d\",\"ALIYUN_COM_GPU_MEM_POD\":\"%d\"}},"
@@ -26,28 +29,28 @@ static void add_low(struct world *w, const char *name, int units, int card, int 
              name, name, card, units, priority, units);
 }
 
-/* Two cards of 16 units, on each 5 and 7 of them taken: 4 are free on each. */
-static void world_begin(struct world *w)
+/* Two cards of 16 units, each with pods of 5 and 7 units: 4 units are free on each. */
+static void set_up(struct fixture *f)
 {
-    sim_start(&w->sim, ARGV(NULL));
-    sim_add_node(&w->sim, "n1", 2, 16);
-    add_low(w, "a5", 5, 0, 10);
-    add_low(w, "a7", 7, 0, 20);
-    add_low(w, "b5", 5, 1, 0);
-    add_low(w, "b7", 7, 1, 30);
-    sim_add_pod(&w->sim, "high", 12);
-    extender_start(&w->extender, &w->sim, ARGV(NULL));
+    sim_start(&f->sim, ARGV(NULL));
+    sim_add_node(&f->sim, "n1", 2, 16);
+    add_low(f, "a5", 5, 0, 10);
+    add_low(f, "a7", 7, 0, 20);
+    add_low(f, "b5", 5, 1, 0);
+    add_low(f, "b7", 7, 1, 30);
+    sim_add_pod(&f->sim, "high", 12);
+    extender_start(&f->extender, &f->sim, ARGV(NULL));
 }
 
-static void world_end(struct world *w)
+static void tear_down(struct fixture *f)
 {
-    extender_stop(&w->extender);
-    sim_stop(&w->sim);
+    extender_stop(&f->extender);
+    sim_stop(&f->sim);
 }
 
-/* The pod asks for so many units with priority 100; `victims` is a JSON array. */
-static unsigned preempt(struct world *w, const char *path, int units, const char *victims,
-                        struct buf *reply)
+/* The pod requests `units` with priority 100; `victims` is a JSON array. */
+static unsigned preempt(struct fixture *f, const char *path, int units,
+                        const char *victims, struct buf *reply)
 {
     cleanup_buf struct buf body = {0};
     buf_printf(&body,
@@ -57,7 +60,7 @@ static unsigned preempt(struct world *w, const char *path, int units, const char
                "\"%d\"}}}]}},\"NodeNameToVictims\":null,\"NodeNameToMetaVictims\":{"
                "\"n1\":{\"Pods\":%s,\"NumPDBViolations\":1}}}",
                units, victims);
-    return peer_call(&w->extender.verbs, "POST", path, body.p, reply);
+    return peer_call(&f->extender.verbs, "POST", path, body.p, reply);
 }
 
 static const char *victim(json_t *reply, size_t i)
@@ -67,17 +70,18 @@ static const char *victim(json_t *reply, size_t i)
     return lib_str(json_array_get(pods, i), "UID");
 }
 
-START_TEST(victims_are_completed_deleted_and_replaced)
+START_TEST(missing_victims_are_added_and_the_pod_is_bound)
 {
     static const char *const paths[] = {"/gpushare-scheduler/preempt", "/preempt",
                                         "/apis/nvidia-gpu-scheduler/v1/schedule/preempt"};
-    struct world w;
+    struct fixture f;
     cleanup_buf struct buf reply = {0}, why = {0};
-    world_begin(&w);
-    /* The total lacks 4 units, and b5 is the cheapest for that; but it leaves 9 on its
-     * card. b7 besides would do, of priority 30; a5 and a7 on the other card need 20. */
+    set_up(&f);
+    /* The node lacks 4 units in total, and deleting b5 is the cheapest way to free them;
+     * but only 9 units are free on its card then. Deleting b7 too would suffice, with
+     * priority 30; a5 and a7 on the other card have at most 20. */
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-        ck_assert_uint_eq(preempt(&w, paths[i], 12, "[{\"UID\":\"uid-b5\"}]", &reply),
+        ck_assert_uint_eq(preempt(&f, paths[i], 12, "[{\"UID\":\"uid-b5\"}]", &reply),
                           200);
         cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
         ck_assert_str_eq(victim(j, 0), "uid-a7");
@@ -89,36 +93,36 @@ START_TEST(victims_are_completed_deleted_and_replaced)
                              "NumPDBViolations")),
                          1);
     }
-    ck_assert_int_eq(extender_filter(&w.extender, 12, "n1", &why), NOT_NOW);
-    sim_delete_pod(&w.sim, "a7");
-    sim_delete_pod(&w.sim, "a5");
-    sim_delete_pod(&w.sim, "b5");
-    lib_wait(extender_filter(&w.extender, 12, "n1", NULL) == FITS);
-    ck_assert_msg(extender_bind(&w.extender, "high", "n1", &why), "%s", why.p);
-    oracle_agrees(&w.sim.api, &w.extender);
-    world_end(&w);
+    ck_assert_int_eq(extender_filter(&f.extender, 12, "n1", &why), NOT_NOW);
+    sim_delete_pod(&f.sim, "a7");
+    sim_delete_pod(&f.sim, "a5");
+    sim_delete_pod(&f.sim, "b5");
+    lib_wait(extender_filter(&f.extender, 12, "n1", NULL) == FITS);
+    ck_assert_msg(extender_bind(&f.extender, "high", "n1", &why), "%s", why.p);
+    oracle_agrees(&f.sim.api, &f.extender);
+    tear_down(&f);
 }
 END_TEST
 
-/* 8 units are free in total, and 4 on each card: kube-scheduler's dry run finds that the
- * pod fits without anybody leaving, proposes nobody, and does not even ask. Were it to
- * ask, it would be told whom it takes. */
-START_TEST(when_only_the_layout_refuses_nobody_is_proposed)
+/* 8 units are free in total, 4 on each card. In kube-scheduler's dry run the pod fits
+ * without victims, so kube-scheduler proposes none and does not call the extender. If it
+ * did, the extender would name the victims. */
+START_TEST(victims_are_named_if_memory_is_only_fragmented)
 {
-    struct world w;
+    struct fixture f;
     cleanup_buf struct buf reply = {0}, why = {0};
-    world_begin(&w);
-    ck_assert_int_eq(extender_filter(&w.extender, 8, "n1", &why), NOT_NOW);
+    set_up(&f);
+    ck_assert_int_eq(extender_filter(&f.extender, 8, "n1", &why), NOT_NOW);
     ck_assert_contains(why.p, "needs 8192 MiB on one card; most free: 4096 of 16384 MiB");
-    ck_assert_uint_eq(preempt(&w, "/preempt", 8, "[]", &reply), 200);
+    ck_assert_uint_eq(preempt(&f, "/preempt", 8, "[]", &reply), 200);
     cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
     ck_assert_str_eq(victim(j, 0), "uid-b5");
     ck_assert_str_eq(victim(j, 1), "");
-    world_end(&w);
+    tear_down(&f);
 }
 END_TEST
 
-START_TEST(bodies_that_mean_nothing_are_refused)
+START_TEST(invalid_bodies_are_rejected)
 {
     static const char *const bodies[] = {
         "",
@@ -134,20 +138,19 @@ START_TEST(bodies_that_mean_nothing_are_refused)
         "{\"Pod\":{\"metadata\":{\"name\":\"p\"}},\"NodeNameToVictims\":{\"n1\":{"
         "\"Pods\":[{\"metadata\":{\"name\":\"q\"}}]}}}",
     };
-    struct world w;
-    world_begin(&w);
+    struct fixture f;
+    set_up(&f);
     for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
         cleanup_buf struct buf reply = {0};
         unsigned status =
-            peer_call(&w.extender.verbs, "POST", "/preempt", bodies[i], &reply);
-        ck_assert_msg(status == 400, "%u for %s", status, bodies[i]);
+            peer_call(&f.extender.verbs, "POST", "/preempt", bodies[i], &reply);
+        ck_assert_msg(status == 400, "status %u for %s", status, bodies[i]);
         cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
         ck_assert_msg(*lib_str(j, "Error"), "no Error for %s", bodies[i]);
     }
-    world_end(&w);
+    tear_down(&f);
 }
 END_TEST
 
-LIB_MAIN("preempt", 60, victims_are_completed_deleted_and_replaced,
-         when_only_the_layout_refuses_nobody_is_proposed,
-         bodies_that_mean_nothing_are_refused)
+LIB_MAIN("preempt", 60, missing_victims_are_added_and_the_pod_is_bound,
+         victims_are_named_if_memory_is_only_fragmented, invalid_bodies_are_rejected)

@@ -4,9 +4,9 @@
 #include "lib/rights.h"
 
 /*
- * manifests/rbac.yaml against what the extender does: a real run that makes each of its
- * requests once, and kube-sim's record of them. Nothing may be asked that is not granted,
- * and nothing granted that is never asked.
+ * manifests/rbac.yaml against the requests of the extender: in a real run it makes each
+ * of its requests once, and kube-sim records them. Every request needs a rule, and every
+ * rule a request.
  */
 
 static char *dir; /* of the test */
@@ -49,9 +49,9 @@ static bool second_waits(void *ctx)
     return inspect_says(ctx, "\"uid\":\"uid-second\",\"request\"");
 }
 
-/* -- what is asked -- */
+/* -- recorded requests -- */
 
-/* How often kube-sim was asked for it. */
+/* How often kube-sim received the request. */
 static json_int_t asked(const struct pair *p, const struct right *r)
 {
     cleanup_json json_t *counters = NULL;
@@ -96,7 +96,7 @@ static bool event_is_written(void *ctx)
     "\":\"" cards "\"},\"allocatable\":{\"" KEY_GPU_MEM "\":\"" units                    \
     "\",\"" KEY_GPU_COUNT "\":\"" cards "\"}}}"
 
-/* Neither counted nor a request of the extender's. */
+/* Ignored: not a request of the extender. */
 static void load(const struct pair *p, const char *object)
 {
     ck_assert_uint_eq(ask(p->api, "POST", "/kube-sim/load", object, NULL), 200);
@@ -109,8 +109,8 @@ static void watch_of_pods(const struct pair *p, const char *action)
     ck_assert_uint_eq(ask(p->api, "POST", "/kube-sim/watches", order, NULL), 200);
 }
 
-/* A bind whose answer is lost and which no watch tells of, so that the pod is asked for;
- * a pod that does not fit; and room for it. */
+/* A bind whose answer is lost and whose pod no watch reports, so that the extender gets
+ * the pod; a pod that does not fit; and memory that becomes free for it. */
 static void bind_and_mark(struct pair *p)
 {
     cleanup_json json_t *answer = NULL, *second = NULL;
@@ -137,14 +137,16 @@ static void bind_and_mark(struct pair *p)
     ck_assert_contains(str_at(second, "FailedNodes/n1"), "most free: 0 of 8192 MiB");
     ck_assert(program_until(second_waits, p));
     load(p, NODE("16", "2"));
-    ck_assert_msg(program_until(node_is_marked, p), "the node is never marked");
-    ck_assert_msg(program_until(event_is_written, p), "no event is ever written");
+    ck_assert_msg(program_until(node_is_marked, p),
+                  "the extender never set gpushare/room-since");
+    ck_assert_msg(program_until(event_is_written, p),
+                  "the extender never wrote an event");
 }
 
-START_TEST(rules_grant_what_the_extender_asks_for_and_nothing_else)
+START_TEST(rules_grant_the_requests_of_the_extender_and_no_others)
 {
     struct rights rights;
-    struct pair usual, lost; /* lost: somebody has deleted the Lease */
+    struct pair usual, lost; /* lost: the Lease was deleted */
     dir = temp_dir();
     rights_read(&rights, ARGV("manifests/deployment.yaml", "manifests/rbac.yaml"),
                 "Deployment");
@@ -152,8 +154,8 @@ START_TEST(rules_grant_what_the_extender_asks_for_and_nothing_else)
     pair_start(&usual, &rights, "manifests/lease.yaml");
     ck_assert(program_until(holds, &usual));
     bind_and_mark(&usual);
-    ck_assert(program_until(holds, &lost)); /* makes the Lease, after five seconds */
-    /* The record is read when it stands still. */
+    ck_assert(program_until(holds, &lost)); /* creates the Lease, after five seconds */
+    /* Reads the record once it no longer changes. */
     program_stop(&usual.extender);
     program_stop(&lost.extender);
     rights_check(usual.api, &rights);
@@ -166,4 +168,4 @@ START_TEST(rules_grant_what_the_extender_asks_for_and_nothing_else)
     free(dir);
 }
 
-UNIT_MAIN_SECONDS("rbac", 240, rules_grant_what_the_extender_asks_for_and_nothing_else)
+UNIT_MAIN_SECONDS("rbac", 240, rules_grant_the_requests_of_the_extender_and_no_others)

@@ -9,101 +9,100 @@
 #include "lib/sim.h"
 
 /*
- * Several extenders at a time, asked as kube-scheduler does while the one that holds the
- * lease goes away in one of the ways it can. Clients send to any replica that is ready,
- * as through a Service; the cluster is full all the time, so that every lost promise
- * shows.
+ * Several extenders at once, with calls as from kube-scheduler, while the leader fails in
+ * various ways. Clients call any ready replica, as through a Service. The cluster is full
+ * all the time, so that a lost promise leads to an overcommit.
  */
 
 enum {
     REPLICAS = 3,
-    SLOTS = 2 * REPLICAS, /* those of before and after an update */
+    SLOTS = 2 * REPLICAS, /* replicas before and after a rolling update */
     CLIENTS = 8,
-    MINE = 8,  /* pods of a client at a time: 192 units of */
-    UNITS = 3, /* each */
-    NODES = 5, /* with 2 cards of 16 units: 5 pods a card, 50 in all */
+    CLIENT_PODS = 8, /* of a client at once: 192 units in all, in pods of */
+    UNITS = 3,       /* units each */
+    NODES = 5,       /* with 2 cards of 16 units: 5 pods a card, 50 in all */
     LEASE_MS = 5000,
 };
 
 static const char *const node_names[NODES + 1] = {"n0", "n1", "n2", "n3", "n4"};
 
-struct world {
+struct fixture {
     struct sim sim;
     struct extender extenders[SLOTS];
-    size_t n;                  /* started */
-    _Atomic bool ready[SLOTS], /* as a Service sees it */
-        ended[SLOTS];          /* not to be asked, whatever was seen of it before */
+    size_t n;                  /* replicas started */
+    _Atomic bool ready[SLOTS], /* readyz, as a Service sees it */
+        ended[SLOTS];          /* not called any more, whatever readyz said */
     pthread_t clients[CLIENTS], service;
     _Atomic bool stop;
-    _Atomic int bound, refused, lost;
-    _Atomic int64_t last_ms, gap_ms; /* between two binds that succeeded */
+    _Atomic int bound, rejected, failed;
+    _Atomic int64_t last_ms, gap_ms; /* between two successful binds */
     pthread_mutex_t lock;
-    struct buf why; /* of the first call that was lost */
+    struct buf first_error; /* of the first call that failed */
 };
 
-static void *serve(void *arg)
+static void *watch_readiness(void *arg)
 {
-    struct world *w = arg;
-    while (!atomic_load(&w->stop)) {
+    struct fixture *f = arg;
+    while (!atomic_load(&f->stop)) {
         for (size_t i = 0; i < SLOTS; i++)
-            if (i < __atomic_load_n(&w->n, __ATOMIC_ACQUIRE) &&
-                !atomic_load(&w->ended[i]))
-                atomic_store(&w->ready[i], extender_ready(&w->extenders[i]));
+            if (i < __atomic_load_n(&f->n, __ATOMIC_ACQUIRE) &&
+                !atomic_load(&f->ended[i]))
+                atomic_store(&f->ready[i], extender_ready(&f->extenders[i]));
         lib_pause();
     }
     return NULL;
 }
 
-static void add_replica(struct world *w)
+static void add_replica(struct fixture *f)
 {
-    extender_start(&w->extenders[w->n], &w->sim, ARGV("--drain-delay", "500ms"));
-    atomic_store(&w->ready[w->n], true);
-    __atomic_store_n(&w->n, w->n + 1, __ATOMIC_RELEASE);
+    extender_start(&f->extenders[f->n], &f->sim, ARGV("--drain-delay", "500ms"));
+    atomic_store(&f->ready[f->n], true);
+    __atomic_store_n(&f->n, f->n + 1, __ATOMIC_RELEASE);
 }
 
-static struct extender *pick(struct world *w, struct rng *rng)
+static struct extender *pick(struct fixture *f, struct rng *rng)
 {
     for (;;) {
         size_t i = rng_below(rng, SLOTS);
-        if (atomic_load(&w->ready[i]) && !atomic_load(&w->ended[i]))
-            return &w->extenders[i];
-        if (atomic_load(&w->stop))
-            return &w->extenders[0];
+        if (atomic_load(&f->ready[i]) && !atomic_load(&f->ended[i]))
+            return &f->extenders[i];
+        if (atomic_load(&f->stop))
+            return &f->extenders[0];
     }
 }
 
-static void note_bound(struct world *w)
+static void note_bound(struct fixture *f)
 {
-    int64_t now = lib_now_ms(), last = atomic_exchange(&w->last_ms, now);
-    int64_t gap = last ? now - last : 0, most = atomic_load(&w->gap_ms);
-    while (gap > most && !atomic_compare_exchange_weak(&w->gap_ms, &most, gap))
+    int64_t now = lib_now_ms(), last = atomic_exchange(&f->last_ms, now);
+    int64_t gap = last ? now - last : 0, most = atomic_load(&f->gap_ms);
+    while (gap > most && !atomic_compare_exchange_weak(&f->gap_ms, &most, gap))
         ;
-    atomic_fetch_add(&w->bound, 1);
+    atomic_fetch_add(&f->bound, 1);
 }
 
-static void note_lost(struct world *w, const char *why)
+static void note_failed(struct fixture *f, const char *why)
 {
-    atomic_fetch_add(&w->lost, 1);
-    pthread_mutex_lock(&w->lock);
-    if (!w->why.n)
-        buf_adds(&w->why, why);
-    pthread_mutex_unlock(&w->lock);
+    atomic_fetch_add(&f->failed, 1);
+    pthread_mutex_lock(&f->lock);
+    if (!f->first_error.n)
+        buf_adds(&f->first_error, why);
+    pthread_mutex_unlock(&f->lock);
 }
 
-/* Of the first call that was lost, "" where none was. To free. */
-static char *first_lost(struct world *w)
+/* The error of the first call that failed, or "". New. */
+static char *first_error(struct fixture *f)
 {
-    pthread_mutex_lock(&w->lock);
-    char *why = xstrdup(w->why.n ? w->why.p : "");
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_lock(&f->lock);
+    char *why = xstrdup(f->first_error.n ? f->first_error.p : "");
+    pthread_mutex_unlock(&f->lock);
     return why;
 }
 
-/* Binds pods, and lets the oldest go when nothing fits or it has its share. */
+/* Binds pods. Deletes its oldest pod if nothing fits or if it has CLIENT_PODS of them. */
 struct client {
-    struct world *w;
+    struct fixture *f;
     struct rng rng;
-    int id, made, first;
+    int id, created, first;
 };
 
 static void pod_name(const struct client *c, int i, char name[32])
@@ -111,15 +110,15 @@ static void pod_name(const struct client *c, int i, char name[32])
     snprintf(name, 32, "c%d-%d", c->id, i);
 }
 
-static void drop_oldest(struct client *c)
+static void delete_oldest(struct client *c)
 {
     char name[32];
     pod_name(c, c->first++, name);
-    sim_delete_pod(&c->w->sim, name);
+    sim_delete_pod(&c->f->sim, name);
 }
 
-/* What comes before a bind: each call by whichever replica the Service names. */
-static bool ask(struct client *c, const char *name)
+/* Filter and prioritize before a bind; each call goes to any ready replica. */
+static bool filter_and_prioritize(struct client *c, const char *name)
 {
     static const char *const paths[] = {"/gpushare-scheduler/filter",
                                         "/gpushare-scheduler/prioritize"};
@@ -128,35 +127,35 @@ static bool ask(struct client *c, const char *name)
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
         buf_clear(&reply);
         unsigned status =
-            peer_call(&pick(c->w, &c->rng)->verbs, "POST", paths[i], body.p, &reply);
+            peer_call(&pick(c->f, &c->rng)->verbs, "POST", paths[i], body.p, &reply);
         if (status == 200)
             continue;
         buf_printf(&why, "%s: %u: %s", paths[i], status, reply.n ? reply.p : "");
-        note_lost(c->w, why.p);
+        note_failed(c->f, why.p);
         return false;
     }
     return true;
 }
 
-/* Until it is bound, or refused because there is no room; the end of the test too. */
+/* Retries until the pod is bound, rejected for lack of memory, or the test ends. */
 static bool bind_pod(struct client *c, const char *name)
 {
     cleanup_buf struct buf why = {0};
-    while (!atomic_load(&c->w->stop)) {
+    while (!atomic_load(&c->f->stop)) {
         const char *node = node_names[rng_below(&c->rng, NODES)];
-        if (!ask(c, name)) {
+        if (!filter_and_prioritize(c, name)) {
             lib_pause();
             continue;
         }
-        if (extender_bind(pick(c->w, &c->rng), name, node, &why)) {
-            note_bound(c->w);
+        if (extender_bind(pick(c->f, &c->rng), name, node, &why)) {
+            note_bound(c->f);
             return true;
         }
         if (strstr(why.p, "no card of node") || strstr(why.p, "already bound to")) {
-            atomic_fetch_add(&c->w->refused, 1);
+            atomic_fetch_add(&c->f->rejected, 1);
             return false;
         }
-        note_lost(c->w, why.p);
+        note_failed(c->f, why.p);
         lib_pause();
     }
     return false;
@@ -165,68 +164,68 @@ static bool bind_pod(struct client *c, const char *name)
 static void *run_client(void *arg)
 {
     struct client *c = arg;
-    while (!atomic_load(&c->w->stop)) {
+    while (!atomic_load(&c->f->stop)) {
         char name[32];
-        pod_name(c, c->made++, name);
-        sim_add_pod(&c->w->sim, name, UNITS);
+        pod_name(c, c->created++, name);
+        sim_add_pod(&c->f->sim, name, UNITS);
         bool bound = bind_pod(c, name);
-        if ((!bound || c->made - c->first > MINE) && c->made - c->first > 1)
-            drop_oldest(c);
+        if ((!bound || c->created - c->first > CLIENT_PODS) && c->created - c->first > 1)
+            delete_oldest(c);
         lib_pause();
     }
     free(c);
     return NULL;
 }
 
-static void world_begin(struct world *w)
+static void set_up(struct fixture *f)
 {
-    *w = (struct world){0};
-    pthread_mutex_init(&w->lock, NULL);
-    sim_start(&w->sim, ARGV(NULL));
+    *f = (struct fixture){0};
+    pthread_mutex_init(&f->lock, NULL);
+    sim_start(&f->sim, ARGV(NULL));
     for (int i = 0; i < NODES; i++)
-        sim_add_node(&w->sim, node_names[i], 2, 16);
+        sim_add_node(&f->sim, node_names[i], 2, 16);
     for (int i = 0; i < REPLICAS; i++)
-        add_replica(w);
-    pthread_create(&w->service, NULL, serve, w);
+        add_replica(f);
+    pthread_create(&f->service, NULL, watch_readiness, f);
     for (int i = 0; i < CLIENTS; i++) {
         struct client *c = xcalloc(1, sizeof *c);
-        c->w = w;
+        c->f = f;
         c->id = i;
         rng_init(&c->rng, (uint64_t)i + 1);
-        pthread_create(&w->clients[i], NULL, run_client, c);
+        pthread_create(&f->clients[i], NULL, run_client, c);
     }
 }
 
-/* Binds go on: so many more. No card is ever over its size meanwhile. */
-static void go_on(struct world *w, int more)
+/* Waits for `more` binds. No card may be overcommitted meanwhile. */
+static void wait_for_binds(struct fixture *f, int more)
 {
-    int until = atomic_load(&w->bound) + more;
+    int until = atomic_load(&f->bound) + more;
     int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
-    while (atomic_load(&w->bound) < until) {
+    while (atomic_load(&f->bound) < until) {
         if (lib_now_ms() >= end)
-            ck_abort_msg("binds do not go on: %s", first_lost(w));
-        oracle_check(&w->sim.api);
+            ck_abort_msg("no more binds succeed: %s", first_error(f));
+        oracle_check(&f->sim.api);
         lib_pause();
     }
 }
 
-/* What was reported until now does not count. */
-static void measure_from_here(struct world *w)
+/* Resets the counters once binds succeed. */
+static void reset_counters(struct fixture *f)
 {
-    go_on(w, 50);
-    pthread_mutex_lock(&w->lock);
-    buf_clear(&w->why);
-    pthread_mutex_unlock(&w->lock);
-    atomic_store(&w->lost, 0);
-    atomic_store(&w->gap_ms, 0);
+    wait_for_binds(f, 50);
+    pthread_mutex_lock(&f->lock);
+    buf_clear(&f->first_error);
+    pthread_mutex_unlock(&f->lock);
+    atomic_store(&f->failed, 0);
+    atomic_store(&f->gap_ms, 0);
 }
 
-static size_t holder(struct world *w)
+static size_t leader(struct fixture *f)
 {
     for (;;) {
-        for (size_t i = 0; i < w->n; i++) {
+        for (size_t i = 0; i < f->n; i++) {
             cleanup_buf struct buf reply = {0};
-            if (w->ended[i] || peer_call(&w->extenders[i].observers, "GET", "/inspect",
+            if (f->ended[i] || peer_call(&f->extenders[i].observers, "GET", "/inspect",
                                          NULL, &reply) != 200)
                 continue;
             cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
@@ -237,31 +236,31 @@ static size_t holder(struct world *w)
     }
 }
 
-static void gone(struct world *w, size_t i)
+static void mark_ended(struct fixture *f, size_t i)
 {
-    atomic_store(&w->ready[i], false);
-    atomic_store(&w->ended[i], true);
+    atomic_store(&f->ready[i], false);
+    atomic_store(&f->ended[i], true);
 }
 
-static int64_t report(struct world *w, const char *what)
+static int64_t report(struct fixture *f, const char *what)
 {
-    cleanup_free char *why = first_lost(w);
-    int64_t gap = atomic_load(&w->gap_ms);
-    printf("measured: %s: %lld ms without a bind, %d bound, %d refused, %d lost%s%s\n",
-           what, (long long)gap, atomic_load(&w->bound), atomic_load(&w->refused),
-           atomic_load(&w->lost), *why ? ": " : "", why);
+    cleanup_free char *why = first_error(f);
+    int64_t gap = atomic_load(&f->gap_ms);
+    printf("measured: %s: %lld ms without a bind, %d bound, %d rejected, %d failed%s%s\n",
+           what, (long long)gap, atomic_load(&f->bound), atomic_load(&f->rejected),
+           atomic_load(&f->failed), *why ? ": " : "", why);
     return gap;
 }
 
-/* Nobody is stranded: whoever waits is bound or refused, by each that is left, and each
- * knows what the objects say. */
-static void world_end(struct world *w)
+/* Every pending pod can be bound or rejected by every remaining replica, and every ledger
+ * agrees with the objects in the API server. */
+static void tear_down(struct fixture *f)
 {
-    atomic_store(&w->stop, true);
+    atomic_store(&f->stop, true);
     for (int i = 0; i < CLIENTS; i++)
-        pthread_join(w->clients[i], NULL);
-    pthread_join(w->service, NULL);
-    cleanup_json json_t *pods = peer_json(&w->sim.api, "GET", "/api/v1/pods", NULL);
+        pthread_join(f->clients[i], NULL);
+    pthread_join(f->service, NULL);
+    cleanup_json json_t *pods = peer_json(&f->sim.api, "GET", "/api/v1/pods", NULL);
     json_t *pod;
     struct rng rng;
     size_t k;
@@ -269,117 +268,117 @@ static void world_end(struct world *w)
     json_array_foreach(lib_at(pods, "items"), k, pod)
     {
         cleanup_buf struct buf why = {0};
-        size_t i = k % w->n;
-        if (*lib_str(pod, "spec.nodeName") || w->ended[i])
+        size_t i = k % f->n;
+        if (*lib_str(pod, "spec.nodeName") || f->ended[i])
             continue;
         const char *name = lib_str(pod, "metadata.name");
-        bool done = extender_bind(&w->extenders[i], name, node_names[k % NODES], &why) ||
+        bool done = extender_bind(&f->extenders[i], name, node_names[k % NODES], &why) ||
                     strstr(why.p, "no card of node") || strstr(why.p, "already bound");
-        ck_assert_msg(done, "%s is stranded: %s", name, why.p);
+        ck_assert_msg(done, "%s is neither bound nor rejected: %s", name, why.p);
     }
-    for (size_t i = 0; i < w->n; i++) {
-        if (w->ended[i])
+    for (size_t i = 0; i < f->n; i++) {
+        if (f->ended[i])
             continue;
-        oracle_agrees(&w->sim.api, &w->extenders[i]);
+        oracle_agrees(&f->sim.api, &f->extenders[i]);
         cleanup_json json_t *j =
-            peer_json(&w->extenders[i].observers, "GET", "/inspect", NULL);
+            peer_json(&f->extenders[i].observers, "GET", "/inspect", NULL);
         ck_assert_int_eq(json_integer_value(json_object_get(j, "overcommits")), 0);
     }
-    for (size_t i = 0; i < w->n; i++) {
-        if (!w->ended[i]) {
-            extender_stop(&w->extenders[i]);
+    for (size_t i = 0; i < f->n; i++) {
+        if (!f->ended[i]) {
+            extender_stop(&f->extenders[i]);
         } else {
-            peer_fini(&w->extenders[i].verbs);
-            peer_fini(&w->extenders[i].observers);
-            program_kill(&w->extenders[i].program);
+            peer_fini(&f->extenders[i].verbs);
+            peer_fini(&f->extenders[i].observers);
+            program_kill(&f->extenders[i].program);
         }
     }
-    sim_stop(&w->sim);
-    buf_fini(&w->why);
-    pthread_mutex_destroy(&w->lock);
+    sim_stop(&f->sim);
+    buf_fini(&f->first_error);
+    pthread_mutex_destroy(&f->lock);
 }
 
-START_TEST(the_holder_is_killed)
+START_TEST(leader_is_killed)
 {
-    struct world w;
-    world_begin(&w);
-    measure_from_here(&w);
-    size_t i = holder(&w);
-    program_signal(&w.extenders[i].program, SIGKILL);
-    gone(&w, i);
-    go_on(&w, 100);
-    ck_assert_int_le(report(&w, "the holder is killed"), (LEASE_MS + 1000) * LIB_SLOWER);
-    world_end(&w);
+    struct fixture f;
+    set_up(&f);
+    reset_counters(&f);
+    size_t i = leader(&f);
+    program_signal(&f.extenders[i].program, SIGKILL);
+    mark_ended(&f, i);
+    wait_for_binds(&f, 100);
+    ck_assert_int_le(report(&f, "the leader is killed"), (LEASE_MS + 1000) * LIB_SLOWER);
+    tear_down(&f);
 }
 END_TEST
 
-START_TEST(the_holder_stands_still_and_wakes)
+START_TEST(leader_is_paused_and_continues)
 {
-    struct world w;
-    world_begin(&w);
-    measure_from_here(&w);
-    size_t i = holder(&w);
-    gone(&w, i);
-    program_signal(&w.extenders[i].program, SIGSTOP);
-    go_on(&w, 100);
-    program_signal(&w.extenders[i].program, SIGCONT);
-    atomic_store(&w.ended[i], false);
-    go_on(&w, 100);
-    /* A client that had asked the frozen one itself is not counted among those that
-     * wait: it hangs until that wakes. */
-    ck_assert_int_le(report(&w, "the holder stands still until another leads"),
+    struct fixture f;
+    set_up(&f);
+    reset_counters(&f);
+    size_t i = leader(&f);
+    mark_ended(&f, i);
+    program_signal(&f.extenders[i].program, SIGSTOP);
+    wait_for_binds(&f, 100);
+    program_signal(&f.extenders[i].program, SIGCONT);
+    atomic_store(&f.ended[i], false);
+    wait_for_binds(&f, 100);
+    /* Clients whose call went to the stopped leader do not count: they hang until it
+     * continues. */
+    ck_assert_int_le(report(&f, "the leader is paused until another replica leads"),
                      (LEASE_MS + 1000) * LIB_SLOWER);
-    world_end(&w);
+    tear_down(&f);
 }
 END_TEST
 
-static void stop_one(struct world *w, size_t i)
+static void stop_one(struct fixture *f, size_t i)
 {
-    program_signal(&w->extenders[i].program, SIGTERM);
-    ck_assert_int_eq(program_wait(&w->extenders[i].program), 0);
-    gone(w, i);
+    program_signal(&f->extenders[i].program, SIGTERM);
+    ck_assert_int_eq(program_wait(&f->extenders[i].program), 0);
+    mark_ended(f, i);
 }
 
-START_TEST(the_holder_is_stopped)
+START_TEST(leader_is_stopped)
 {
-    struct world w;
-    world_begin(&w);
-    measure_from_here(&w);
-    stop_one(&w, holder(&w));
-    go_on(&w, 100);
-    ck_assert_int_le(report(&w, "the holder is stopped"), 1000 * LIB_SLOWER);
-    ck_assert_int_eq(atomic_load(&w.lost), 0);
-    world_end(&w);
+    struct fixture f;
+    set_up(&f);
+    reset_counters(&f);
+    stop_one(&f, leader(&f));
+    wait_for_binds(&f, 100);
+    ck_assert_int_le(report(&f, "the leader is stopped"), 1000 * LIB_SLOWER);
+    ck_assert_int_eq(atomic_load(&f.failed), 0);
+    tear_down(&f);
 }
 END_TEST
 
-START_TEST(a_rolling_update_loses_no_call)
+START_TEST(no_call_fails_in_a_rolling_update)
 {
-    struct world w;
-    world_begin(&w);
-    measure_from_here(&w);
+    struct fixture f;
+    set_up(&f);
+    reset_counters(&f);
     for (size_t i = 0; i < REPLICAS; i++) {
-        add_replica(&w);
-        stop_one(&w, i);
-        go_on(&w, 50);
+        add_replica(&f);
+        stop_one(&f, i);
+        wait_for_binds(&f, 50);
     }
-    ck_assert_int_le(report(&w, "three replicas are replaced"), 1000 * LIB_SLOWER);
-    ck_assert_int_eq(atomic_load(&w.lost), 0);
-    world_end(&w);
+    ck_assert_int_le(report(&f, "three replicas are replaced"), 1000 * LIB_SLOWER);
+    ck_assert_int_eq(atomic_load(&f.failed), 0);
+    tear_down(&f);
 }
 END_TEST
 
-START_TEST(what_was_handed_on_is_not_handed_on_again)
+START_TEST(a_forwarded_bind_is_not_forwarded_again)
 {
-    struct world w = {0};
+    struct fixture f = {0};
     cleanup_buf struct buf body = {0};
-    sim_start(&w.sim, ARGV(NULL));
-    sim_add_node(&w.sim, "n1", 1, 16);
-    sim_add_pod(&w.sim, "p", 1);
-    add_replica(&w);
-    add_replica(&w);
-    size_t i = holder(&w);
-    struct extender *standby = &w.extenders[!i];
+    sim_start(&f.sim, ARGV(NULL));
+    sim_add_node(&f.sim, "n1", 1, 16);
+    sim_add_pod(&f.sim, "p", 1);
+    add_replica(&f);
+    add_replica(&f);
+    size_t i = leader(&f);
+    struct extender *standby = &f.extenders[!i];
     lib_bind_body(&body, "p", "n1");
     struct httpc_request req = {.method = "POST",
                                 .path = "/bind",
@@ -389,24 +388,25 @@ START_TEST(what_was_handed_on_is_not_handed_on_again)
                                 .timeout_ms = PROGRAM_WAIT_MS};
     struct httpc_reply reply;
     struct err err = {0};
-    int64_t begun = lib_now_ms();
+    int64_t start = lib_now_ms();
     ck_assert_done(httpc_call(standby->verbs.http, &req, 1 << 16, &reply, &err), err);
     ck_assert_uint_eq(reply.status, 421);
-    ck_assert_int_lt(lib_now_ms() - begun, 2000 * LIB_SLOWER);
+    ck_assert_int_lt(lib_now_ms() - start, 2000 * LIB_SLOWER);
     buf_addc(&reply.body, '\0');
     ck_assert_contains(reply.body.p, "is held by");
     httpc_reply_fini(&reply);
-    ck_assert_int_eq(sim_bound(&w.sim), 0);
-    /* The holder takes it, and so does the standby when it was not handed on before. */
-    ck_assert_done(httpc_call(w.extenders[i].verbs.http, &req, 1 << 16, &reply, &err),
+    ck_assert_int_eq(sim_bound(&f.sim), 0);
+    /* The leader accepts it; the standby accepts it only if it was not forwarded
+     * before. */
+    ck_assert_done(httpc_call(f.extenders[i].verbs.http, &req, 1 << 16, &reply, &err),
                    err);
     ck_assert_uint_eq(reply.status, 200);
     httpc_reply_fini(&reply);
     ck_assert(extender_bind(standby, "p", "n1", NULL));
-    ck_assert_int_eq(sim_count(&w.sim, "create", "pods", "binding"), 1);
+    ck_assert_int_eq(sim_count(&f.sim, "create", "pods", "binding"), 1);
     for (size_t k = 0; k < 2; k++)
-        extender_stop(&w.extenders[k]);
-    sim_stop(&w.sim);
+        extender_stop(&f.extenders[k]);
+    sim_stop(&f.sim);
 }
 END_TEST
 
@@ -424,8 +424,8 @@ static void *bind_one(void *arg)
     return NULL;
 }
 
-/* As many binds at a time as the holder takes connections, and one more of the test's. */
-START_TEST(a_follower_leaves_connections_to_others)
+/* As many concurrent binds as the leader takes connections, plus a call of the test. */
+START_TEST(forwarded_binds_leave_connections_to_others)
 {
     enum { CONNECTIONS = 8, BINDS = 2 * CONNECTIONS };
     struct sim s;
@@ -450,8 +450,8 @@ START_TEST(a_follower_leaves_connections_to_others)
         pthread_join(binds[i].thread, NULL);
         ck_assert_msg(binds[i].done, "%s was not bound", binds[i].name);
     }
-    /* At once, as kube-scheduler would ask the holder. */
-    enum { OTHERS = CONNECTIONS - 5 }; /* four idle ones, and that of the test */
+    /* Immediately, as kube-scheduler calls the leader. */
+    enum { OTHERS = CONNECTIONS - 5 }; /* four idle ones and the test's own */
     struct peer others[OTHERS];
     for (int i = 0; i < OTHERS; i++) {
         peer_init(&others[i], e[0].verbs.port);
@@ -465,7 +465,7 @@ START_TEST(a_follower_leaves_connections_to_others)
 }
 END_TEST
 
-LIB_MAIN("replicas", 150, a_follower_leaves_connections_to_others,
-         what_was_handed_on_is_not_handed_on_again, the_holder_is_killed,
-         the_holder_stands_still_and_wakes, the_holder_is_stopped,
-         a_rolling_update_loses_no_call)
+LIB_MAIN("replicas", 150, forwarded_binds_leave_connections_to_others,
+         a_forwarded_bind_is_not_forwarded_again, leader_is_killed,
+         leader_is_paused_and_continues, leader_is_stopped,
+         no_call_fails_in_a_rolling_update)

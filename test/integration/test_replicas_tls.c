@@ -6,8 +6,8 @@
 #include "lib/tls.h"
 
 /*
- * Binds that one replica hands on to another over TLS: each proves who it is, and looks
- * who the other is.
+ * Binds that one replica forwards to another over TLS: both sides authenticate and check
+ * the name of the other.
  */
 
 static char *trust, *scheduler_cert, *scheduler_key;
@@ -31,7 +31,7 @@ static void end(void)
     free(scheduler_key);
 }
 
-/* One whose certificate is NAME.crt, and that expects others to be `expects`. */
+/* A replica with the certificate NAME.crt that expects `expects` as the leader's name. */
 static void start(struct extender *e, const struct sim *s, const char *name,
                   const char *expects)
 {
@@ -50,8 +50,8 @@ static void start(struct extender *e, const struct sim *s, const char *name,
     extender_wait_ready(e);
 }
 
-static void world_begin(struct sim *s, struct extender e[2], const char *name,
-                        const char *expects)
+static void set_up(struct sim *s, struct extender e[2], const char *name,
+                   const char *expects)
 {
     sim_start(s, ARGV(NULL));
     sim_add_node(s, "n1", 1, 16);
@@ -64,61 +64,61 @@ static void world_begin(struct sim *s, struct extender e[2], const char *name,
     start(&e[1], s, name, expects);
 }
 
-static void world_end(struct sim *s, struct extender e[2])
+static void tear_down(struct sim *s, struct extender e[2])
 {
     extender_stop(&e[1]);
     extender_stop(&e[0]);
     sim_stop(s);
 }
 
-START_TEST(a_bind_is_handed_on_over_tls)
+START_TEST(a_bind_is_forwarded_over_tls)
 {
     struct sim s;
     struct extender e[2];
     cleanup_buf struct buf why = {0};
-    world_begin(&s, e, "replica", "replica.test");
+    set_up(&s, e, "replica", "replica.test");
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
     ck_assert_contains(program_output(&e[0].program), "pod=p");
     oracle_agrees(&s.api, &e[1]);
-    world_end(&s, e);
+    tear_down(&s, e);
 }
 END_TEST
 
-START_TEST(a_holder_of_another_name_gets_no_binds)
+START_TEST(a_leader_with_an_unexpected_name_gets_no_binds)
 {
     struct sim s;
     struct extender e[2];
     cleanup_buf struct buf why = {0};
-    world_begin(&s, e, "replica", "holder.test");
+    set_up(&s, e, "replica", "holder.test");
     lib_wait(!extender_bind(&e[1], "p", "n1", &why) && strstr(why.p, "holder.test"));
     ck_assert_contains(why.p, "the leader at 127.0.0.1:");
     ck_assert_int_eq(sim_bound(&s), 0);
     ck_assert(extender_bind(&e[0], "q", "n1", NULL));
-    world_end(&s, e);
+    tear_down(&s, e);
 }
 END_TEST
 
-/* Its certificate is of the authority, but none of the names that may ask for binds. */
-START_TEST(a_replica_of_another_name_is_not_let_in)
+/* Its certificate is signed by the CA, but its name is not in --client-name. */
+START_TEST(a_replica_with_an_unexpected_name_is_rejected)
 {
     struct sim s;
     struct extender e[2];
     cleanup_buf struct buf why = {0};
-    world_begin(&s, e, "stranger", "replica.test");
-    /* On a busy machine a handshake may take too long. */
+    set_up(&s, e, "stranger", "replica.test");
+    /* On a busy machine a handshake may time out: retried. */
     lib_wait(!extender_bind(&e[1], "p", "n1", &why) && strstr(why.p, "answers 403"));
     ck_assert_int_eq(sim_bound(&s), 0);
-    world_end(&s, e);
+    tear_down(&s, e);
 }
 END_TEST
 
-START_TEST(bad_authorities_are_not_taken)
+START_TEST(an_invalid_ca_bundle_is_not_used)
 {
     struct sim s;
     struct extender e[2];
     cleanup_buf struct buf why = {0};
     cleanup_free char *good = temp_read(lib_dir, "ca.crt");
-    world_begin(&s, e, "replica", "replica.test");
+    set_up(&s, e, "replica", "replica.test");
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
     temp_write(lib_dir, "ca.crt", "no certificate\n");
     ck_assert_msg(extender_bind(&e[1], "q", "n1", &why), "%s", why.p);
@@ -127,20 +127,20 @@ START_TEST(bad_authorities_are_not_taken)
     temp_remove(lib_dir, "ca.crt");
     sim_add_pod(&s, "r", 1);
     ck_assert_msg(extender_bind(&e[1], "r", "n1", &why), "%s", why.p);
-    /* Others that are good are: the holder is not of them. */
+    /* A valid bundle is used: the leader's certificate is not signed by this CA. */
     cleanup_free char *other = temp_read(lib_dir, "other.crt");
     temp_write(lib_dir, "ca.crt", other);
     sim_add_pod(&s, "t", 1);
     ck_assert(!extender_bind(&e[1], "t", "n1", &why));
     ck_assert_contains(why.p, "the leader at 127.0.0.1:");
     temp_write(lib_dir, "ca.crt", good);
-    world_end(&s, e);
+    tear_down(&s, e);
 }
 END_TEST
 
-/* One that asks no client for a certificate. */
-static void start_open(struct extender *e, const struct sim *s, const char *option,
-                       const char *value)
+/* A replica that requires no client certificates. */
+static void start_without_client_ca(struct extender *e, const struct sim *s,
+                                    const char *option, const char *value)
 {
     cleanup_free char *cert = temp_path(lib_dir, "replica.crt");
     cleanup_free char *key = temp_path(lib_dir, "replica.key");
@@ -156,7 +156,7 @@ static void start_open(struct extender *e, const struct sim *s, const char *opti
     extender_wait_ready(e);
 }
 
-START_TEST(replicas_without_client_ca_have_authorities_of_their_own)
+START_TEST(replica_ca_works_without_client_ca)
 {
     struct sim s;
     struct extender e[2];
@@ -165,24 +165,24 @@ START_TEST(replicas_without_client_ca_have_authorities_of_their_own)
     sim_start(&s, ARGV(NULL));
     sim_add_node(&s, "n1", 1, 16);
     sim_add_pod(&s, "p", 1);
-    start_open(&e[0], &s, "--log-level", "info");
+    start_without_client_ca(&e[0], &s, "--log-level", "info");
     lib_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
               json_is_true(json_object_get(j, "leader"))));
     ck_assert_contains(program_output(&e[0].program),
                        "neither --replica-ca nor --client-ca");
-    start_open(&e[1], &s, "--replica-ca", trust);
+    start_without_client_ca(&e[1], &s, "--replica-ca", trust);
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
     ck_assert_ptr_null(strstr(program_output(&e[1].program), "neither --replica-ca"));
-    world_end(&s, e);
+    tear_down(&s, e);
 }
 END_TEST
 
 int main(void)
 {
     const TTest *const tests[] = {
-        a_bind_is_handed_on_over_tls, a_holder_of_another_name_gets_no_binds,
-        a_replica_of_another_name_is_not_let_in, bad_authorities_are_not_taken,
-        replicas_without_client_ca_have_authorities_of_their_own};
+        a_bind_is_forwarded_over_tls, a_leader_with_an_unexpected_name_gets_no_binds,
+        a_replica_with_an_unexpected_name_is_rejected, an_invalid_ca_bundle_is_not_used,
+        replica_ca_works_without_client_ca};
     return lib_run_with("replicas-tls", tests, sizeof tests / sizeof *tests, 90,
                         &(struct unit_fixtures){.begin = begin, .end = end});
 }

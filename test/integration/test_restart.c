@@ -8,14 +8,14 @@
 #include "lib/raw.h"
 #include "lib/sim.h"
 
-/* Extenders that are killed, stopped, started again, and several at a time. */
+/* Extenders that are killed, stopped and restarted, and two extenders at once. */
 
-enum { PODS = 48 }; /* what the cluster takes is exactly that */
+enum { PODS = 48 }; /* exactly as many as fit in the cluster */
 
-struct world {
+struct fixture {
     struct sim sim;
     struct extender extender;
-    _Atomic int bound; /* pods that a client was told are bound */
+    _Atomic int bound; /* successful replies to bind */
     _Atomic bool give_up;
     pthread_t clients[PODS];
 };
@@ -37,7 +37,7 @@ static const char *node_of(size_t i)
 }
 
 struct client {
-    struct world *w;
+    struct fixture *f;
     size_t i;
 };
 
@@ -47,9 +47,9 @@ static void *bind_one(void *arg)
     char name[16];
     snprintf(name, sizeof name, "p%02zu", c->i);
     cleanup_buf struct buf why = {0};
-    while (!atomic_load(&c->w->give_up)) {
-        if (extender_bind(&c->w->extender, name, node_of(c->i), &why)) {
-            atomic_fetch_add(&c->w->bound, 1);
+    while (!atomic_load(&c->f->give_up)) {
+        if (extender_bind(&c->f->extender, name, node_of(c->i), &why)) {
+            atomic_fetch_add(&c->f->bound, 1);
             break;
         }
         lib_pause();
@@ -58,42 +58,41 @@ static void *bind_one(void *arg)
     return NULL;
 }
 
-static void start_clients(struct world *w)
+static void start_clients(struct fixture *f)
 {
-    atomic_store(&w->give_up, false);
+    atomic_store(&f->give_up, false);
     for (size_t i = 0; i < PODS; i++) {
         struct client *c = xcalloc(1, sizeof *c);
-        *c = (struct client){w, i};
-        ck_assert_int_eq(pthread_create(&w->clients[i], NULL, bind_one, c), 0);
+        *c = (struct client){f, i};
+        ck_assert_int_eq(pthread_create(&f->clients[i], NULL, bind_one, c), 0);
     }
 }
 
-static void join_clients(struct world *w)
+static void join_clients(struct fixture *f)
 {
     for (size_t i = 0; i < PODS; i++)
-        pthread_join(w->clients[i], NULL);
+        pthread_join(f->clients[i], NULL);
 }
 
-static void world_begin(struct world *w)
+static void set_up(struct fixture *f)
 {
-    *w = (struct world){0};
-    sim_start(&w->sim, ARGV(NULL));
-    add_objects(&w->sim);
+    *f = (struct fixture){0};
+    sim_start(&f->sim, ARGV(NULL));
+    add_objects(&f->sim);
 }
 
-static void world_end(struct world *w)
+static void tear_down(struct fixture *f)
 {
-    extender_stop(&w->extender);
-    sim_stop(&w->sim);
+    extender_stop(&f->extender);
+    sim_stop(&f->sim);
 }
 
-/* -- killed -- */
+/* -- SIGKILL -- */
 
-/* Where a round kills the extender: when so many Bindings have come in, and what the
- * server does with them. */
+/* Each round kills the extender once `after` Bindings have arrived at the API server. */
 static const struct round {
     int after;
-    const char *fault; /* of Bindings, or NULL */
+    const char *fault; /* how the Bindings fail, or NULL */
 } rounds[] = {
     {1, NULL},
     {13, NULL},
@@ -105,16 +104,16 @@ static const struct round {
     {30, "\"nth\":10,\"times\":100,\"action\":\"apply-answer\",\"status\":500"},
 };
 
-/* Waits until so many Bindings have come in; the extender must live so long. */
-static void wait_for_bindings(struct world *w, int n)
+/* Waits for n Bindings. The extender must not end before. */
+static void wait_for_bindings(struct fixture *f, int n)
 {
     int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
-    while (sim_count(&w->sim, "create", "pods", "binding") < n) {
-        bool good = program_runs(&w->extender.program) && lib_now_ms() < end;
+    while (sim_count(&f->sim, "create", "pods", "binding") < n) {
+        bool good = program_runs(&f->extender.program) && lib_now_ms() < end;
         if (!good)
-            puts(program_output(&w->extender.program)); /* Check's messages are short */
-        ck_assert_msg(good, "%d Bindings of %d",
-                      sim_count(&w->sim, "create", "pods", "binding"), n);
+            puts(program_output(&f->extender.program)); /* Check's messages are short */
+        ck_assert_msg(good, "got %d of %d Bindings",
+                      sim_count(&f->sim, "create", "pods", "binding"), n);
         lib_pause();
     }
 }
@@ -122,75 +121,75 @@ static void wait_for_bindings(struct world *w, int n)
 static void run_round(void *ctx, size_t i)
 {
     const struct round *r = &rounds[i];
-    struct world w;
+    struct fixture f;
     (void)ctx;
-    world_begin(&w);
+    set_up(&f);
     if (r->fault)
-        sim_fault(&w.sim, "{\"subresource\":\"binding\",%s}", r->fault);
-    extender_start(&w.extender, &w.sim, ARGV(NULL));
-    start_clients(&w);
-    wait_for_bindings(&w, r->after);
-    program_signal(&w.extender.program, SIGKILL);
-    atomic_store(&w.give_up, true);
-    join_clients(&w);
-    extender_kill(&w.extender);
-    int told = atomic_load(&w.bound);
-    sim_no_faults(&w.sim); /* those that hang go on hanging */
+        sim_fault(&f.sim, "{\"subresource\":\"binding\",%s}", r->fault);
+    extender_start(&f.extender, &f.sim, ARGV(NULL));
+    start_clients(&f);
+    wait_for_bindings(&f, r->after);
+    program_signal(&f.extender.program, SIGKILL);
+    atomic_store(&f.give_up, true);
+    join_clients(&f);
+    extender_kill(&f.extender);
+    int bound_before = atomic_load(&f.bound);
+    sim_no_faults(&f.sim); /* calls that hang keep hanging */
 
     struct extender next;
-    extender_start(&next, &w.sim, ARGV(NULL));
-    w.extender = next;
-    start_clients(&w); /* all pods again, also those that are bound */
-    join_clients(&w);
-    ck_assert_int_eq(atomic_load(&w.bound), told + PODS);
-    ck_assert_int_eq(sim_bound(&w.sim), PODS);
-    oracle_agrees(&w.sim.api, &w.extender);
-    world_end(&w);
+    extender_start(&next, &f.sim, ARGV(NULL));
+    f.extender = next;
+    start_clients(&f); /* for all pods, bound ones too */
+    join_clients(&f);
+    ck_assert_int_eq(atomic_load(&f.bound), bound_before + PODS);
+    ck_assert_int_eq(sim_bound(&f.sim), PODS);
+    oracle_agrees(&f.sim.api, &f.extender);
+    tear_down(&f);
 }
 
-START_TEST(killed_in_the_middle_of_binds)
+START_TEST(kill_during_binds_loses_no_promise)
 {
     lib_threads(ARRAY_LEN(rounds), run_round, NULL);
 }
 
-START_TEST(killed_again_and_again)
+START_TEST(repeated_kills_lose_no_promise)
 {
-    struct world w;
-    world_begin(&w);
+    struct fixture f;
+    set_up(&f);
     for (int k = 0; k < 2; k++) {
-        extender_start(&w.extender, &w.sim, ARGV(NULL));
-        oracle_agrees(&w.sim.api, &w.extender);
-        start_clients(&w);
-        lib_wait(sim_bound(&w.sim) > k * 15);
-        program_signal(&w.extender.program, SIGKILL);
-        atomic_store(&w.give_up, true);
-        join_clients(&w);
-        extender_kill(&w.extender);
-        oracle_check(&w.sim.api);
+        extender_start(&f.extender, &f.sim, ARGV(NULL));
+        oracle_agrees(&f.sim.api, &f.extender);
+        start_clients(&f);
+        lib_wait(sim_bound(&f.sim) > k * 15);
+        program_signal(&f.extender.program, SIGKILL);
+        atomic_store(&f.give_up, true);
+        join_clients(&f);
+        extender_kill(&f.extender);
+        oracle_check(&f.sim.api);
     }
-    extender_start(&w.extender, &w.sim, ARGV(NULL));
-    start_clients(&w);
-    join_clients(&w);
-    ck_assert_int_eq(sim_bound(&w.sim), PODS);
-    oracle_agrees(&w.sim.api, &w.extender);
-    world_end(&w);
+    extender_start(&f.extender, &f.sim, ARGV(NULL));
+    start_clients(&f);
+    join_clients(&f);
+    ck_assert_int_eq(sim_bound(&f.sim), PODS);
+    oracle_agrees(&f.sim.api, &f.extender);
+    tear_down(&f);
 }
 
-/* -- stopped -- */
+/* -- SIGTERM -- */
 
-START_TEST(a_stop_finishes_what_is_in_flight)
+START_TEST(a_stop_completes_binds_in_flight)
 {
-    struct world w;
+    struct fixture f;
     struct raw c[PODS];
-    world_begin(&w);
-    extender_start(&w.extender, &w.sim, ARGV(NULL));
-    /* A first one, so that the lease is held. */
-    ck_assert(extender_bind(&w.extender, "p00", node_of(0), NULL));
-    sim_fault(&w.sim, "{\"subresource\":\"binding\",\"action\":\"hang\",\"hangMs\":%d}",
+    set_up(&f);
+    extender_start(&f.extender, &f.sim, ARGV(NULL));
+    /* The first bind makes sure that the extender has the lease. */
+    ck_assert(extender_bind(&f.extender, "p00", node_of(0), NULL));
+    sim_fault(&f.sim, "{\"subresource\":\"binding\",\"action\":\"hang\",\"hangMs\":%d}",
               1500);
     struct raw probe;
     struct raw_reply r = {0};
-    raw_open(&probe, w.extender.observers.port);
+    raw_open(&probe, f.extender.observers.port);
     raw_call(&probe, &r, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n");
     ck_assert_uint_eq(r.status, 200);
     for (size_t i = 1; i < PODS; i++) {
@@ -198,15 +197,15 @@ START_TEST(a_stop_finishes_what_is_in_flight)
         cleanup_buf struct buf body = {0};
         snprintf(name, sizeof name, "p%02zu", i);
         lib_bind_body(&body, name, node_of(i));
-        raw_open(&c[i], w.extender.verbs.port);
+        raw_open(&c[i], f.extender.verbs.port);
         ck_assert(raw_sendf(&c[i],
                             "POST /bind HTTP/1.1\r\nHost: x\r\n"
                             "Content-Length: %zu\r\n\r\n%s",
                             body.n, body.p));
     }
-    lib_wait(sim_count(&w.sim, "create", "pods", "binding") == PODS);
-    program_signal(&w.extender.program, SIGTERM);
-    /* Not ready any more, for those that still have a connection. */
+    lib_wait(sim_count(&f.sim, "create", "pods", "binding") == PODS);
+    program_signal(&f.extender.program, SIGTERM);
+    /* readyz fails now, on connections that are still open. */
     bool unready = false;
     while (!unready && raw_sendf(&probe, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n") &&
            raw_read(&probe, &r) == RAW_OK) {
@@ -223,13 +222,13 @@ START_TEST(a_stop_finishes_what_is_in_flight)
     }
     raw_reply_fini(&r);
     raw_close(&probe);
-    ck_assert_int_eq(program_wait(&w.extender.program), 0);
-    ck_assert_ptr_null(strstr(program_output(&w.extender.program), "are cut"));
-    ck_assert_msg(unready, "readyz never said that it stops");
-    extender_kill(&w.extender);
-    ck_assert_int_eq(sim_bound(&w.sim), PODS);
-    oracle_check(&w.sim.api);
-    sim_stop(&w.sim);
+    ck_assert_int_eq(program_wait(&f.extender.program), 0);
+    ck_assert_ptr_null(strstr(program_output(&f.extender.program), "are cut"));
+    ck_assert_msg(unready, "readyz never reported the stop");
+    extender_kill(&f.extender);
+    ck_assert_int_eq(sim_bound(&f.sim), PODS);
+    oracle_check(&f.sim.api);
+    sim_stop(&f.sim);
 }
 
 static void check_lease_is_free(const struct sim *s)
@@ -250,67 +249,67 @@ static int64_t bind_ms(const struct extender *e, const char *pod, const char *no
     return lib_now_ms() - start;
 }
 
-/* A Binding that got no answer is looked after for some seconds, longer than giving the
- * lease back may take: all that time the stop waits. */
-START_TEST(a_stop_waits_until_an_outcome_is_known)
+/* The extender tries for some seconds to find out the outcome of a Binding without an
+ * answer, longer than releasing the lease may take. The stop waits that long. */
+START_TEST(a_stop_waits_for_an_unknown_outcome)
 {
-    struct world w;
+    struct fixture f;
     struct raw c;
     struct raw_reply r = {0};
     cleanup_buf struct buf body = {0};
-    world_begin(&w);
-    extender_start(&w.extender, &w.sim, ARGV(NULL));
-    ck_assert(extender_bind(&w.extender, "p00", "n1", NULL));
-    sim_fault(&w.sim, "{\"subresource\":\"binding\",\"action\":\"cut\"}");
+    set_up(&f);
+    extender_start(&f.extender, &f.sim, ARGV(NULL));
+    ck_assert(extender_bind(&f.extender, "p00", "n1", NULL));
+    sim_fault(&f.sim, "{\"subresource\":\"binding\",\"action\":\"cut\"}");
     lib_bind_body(&body, "p01", "n1");
-    raw_open(&c, w.extender.verbs.port);
+    raw_open(&c, f.extender.verbs.port);
     raw_sendf(&c, "POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
               body.n, body.p);
-    lib_wait(sim_fired(&w.sim) == 1);
-    program_signal(&w.extender.program, SIGTERM);
+    lib_wait(sim_fired(&f.sim) == 1);
+    program_signal(&f.extender.program, SIGTERM);
     ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
     ck_assert_uint_eq(r.status, 200);
     ck_assert_contains(r.body.p, "the Binding has not taken effect");
     raw_reply_fini(&r);
     raw_close(&c);
-    ck_assert_int_eq(program_wait(&w.extender.program), 0);
-    ck_assert_ptr_null(strstr(w.extender.program.said.p, "the lease is not released"));
-    check_lease_is_free(&w.sim);
-    extender_kill(&w.extender);
-    sim_stop(&w.sim);
+    ck_assert_int_eq(program_wait(&f.extender.program), 0);
+    ck_assert_ptr_null(strstr(f.extender.program.said.p, "the lease is not released"));
+    check_lease_is_free(&f.sim);
+    extender_kill(&f.extender);
+    sim_stop(&f.sim);
 }
 
-START_TEST(a_stop_gives_the_lease_back)
+START_TEST(a_stop_releases_the_lease)
 {
-    struct world w;
-    world_begin(&w);
-    extender_start(&w.extender, &w.sim, ARGV(NULL));
-    bind_ms(&w.extender, "p00", "n1");
-    extender_stop(&w.extender);
-    check_lease_is_free(&w.sim);
-    extender_start(&w.extender, &w.sim, ARGV(NULL));
-    /* Much less than the five seconds after which a lease runs out. */
-    ck_assert_int_lt(bind_ms(&w.extender, "p01", "n1"), 3000);
-    oracle_agrees(&w.sim.api, &w.extender);
-    world_end(&w);
+    struct fixture f;
+    set_up(&f);
+    extender_start(&f.extender, &f.sim, ARGV(NULL));
+    bind_ms(&f.extender, "p00", "n1");
+    extender_stop(&f.extender);
+    check_lease_is_free(&f.sim);
+    extender_start(&f.extender, &f.sim, ARGV(NULL));
+    /* Much less than the five seconds after which a lease expires. */
+    ck_assert_int_lt(bind_ms(&f.extender, "p01", "n1"), 3000);
+    oracle_agrees(&f.sim.api, &f.extender);
+    tear_down(&f);
 }
 
-START_TEST(a_stop_lets_one_that_waits_bind)
+START_TEST(a_standby_binds_soon_after_a_stop)
 {
-    struct world w;
+    struct fixture f;
     struct extender second;
-    world_begin(&w);
-    extender_start(&w.extender, &w.sim, ARGV(NULL));
-    bind_ms(&w.extender, "p00", "n1");
-    extender_start(&second, &w.sim, ARGV(NULL));
-    extender_stop(&w.extender);
+    set_up(&f);
+    extender_start(&f.extender, &f.sim, ARGV(NULL));
+    bind_ms(&f.extender, "p00", "n1");
+    extender_start(&second, &f.sim, ARGV(NULL));
+    extender_stop(&f.extender);
     ck_assert_int_lt(bind_ms(&second, "p01", "n1"), 3000);
-    oracle_agrees(&w.sim.api, &second);
+    oracle_agrees(&f.sim.api, &second);
     extender_stop(&second);
-    sim_stop(&w.sim);
+    sim_stop(&f.sim);
 }
 
-/* -- two at a time -- */
+/* -- two extenders at once -- */
 
 static bool leads(const struct extender *e)
 {
@@ -318,35 +317,35 @@ static bool leads(const struct extender *e)
     return json_is_true(lib_at(j, "leader"));
 }
 
-START_TEST(only_the_holder_of_the_lease_binds)
+START_TEST(only_the_leader_binds)
 {
-    struct world w;
+    struct fixture f;
     struct extender second;
     cleanup_buf struct buf why = {0};
-    world_begin(&w);
-    extender_start(&w.extender, &w.sim, ARGV(NULL));
-    lib_wait(leads(&w.extender));
-    extender_start(&second, &w.sim, ARGV(NULL));
+    set_up(&f);
+    extender_start(&f.extender, &f.sim, ARGV(NULL));
+    lib_wait(leads(&f.extender));
+    extender_start(&second, &f.sim, ARGV(NULL));
     ck_assert(!leads(&second));
     ck_assert(extender_ready(&second));
     ck_assert_int_eq(extender_filter(&second, 2, "n1", &why), FITS);
-    bind_ms(&w.extender, "p00", "n1");
-    oracle_agrees(&w.sim.api, &second); /* it hears what the first does */
-    /* Asked to bind, it has the first do it. */
+    bind_ms(&f.extender, "p00", "n1");
+    oracle_agrees(&f.sim.api, &second); /* it watches what the first one does */
+    /* A bind at the second extender is forwarded to the first. */
     ck_assert_msg(extender_bind(&second, "p01", "n2", &why), "%s", why.p);
-    ck_assert_contains(program_output(&w.extender.program), "pod=p01");
+    ck_assert_contains(program_output(&f.extender.program), "pod=p01");
     ck_assert_ptr_null(strstr(program_output(&second.program), "pod=p01"));
-    ck_assert_int_eq(sim_count(&w.sim, "create", "pods", "binding"), 2);
-    ck_assert(leads(&w.extender) && !leads(&second));
+    ck_assert_int_eq(sim_count(&f.sim, "create", "pods", "binding"), 2);
+    ck_assert(leads(&f.extender) && !leads(&second));
 
-    extender_kill(&w.extender);
-    w.extender = second;
-    start_clients(&w);
-    join_clients(&w);
-    ck_assert(leads(&w.extender));
-    ck_assert_int_eq(sim_bound(&w.sim), PODS);
-    oracle_agrees(&w.sim.api, &w.extender);
-    world_end(&w);
+    extender_kill(&f.extender);
+    f.extender = second;
+    start_clients(&f);
+    join_clients(&f);
+    ck_assert(leads(&f.extender));
+    ck_assert_int_eq(sim_bound(&f.sim), PODS);
+    oracle_agrees(&f.sim.api, &f.extender);
+    tear_down(&f);
 }
 
 struct pair {
@@ -355,9 +354,9 @@ struct pair {
     _Atomic int bound;
 };
 
-/* Each pod is asked of both, again and again, as if two schedulers did not agree who
- * serves them. */
-static void ask_both(void *ctx, size_t i)
+/* Binds every pod through both extenders in turn, as if two schedulers did not agree on
+ * which of them serves it. */
+static void bind_through_both(void *ctx, size_t i)
 {
     struct pair *p = ctx;
     char name[16];
@@ -371,14 +370,14 @@ static void ask_both(void *ctx, size_t i)
     }
 }
 
-START_TEST(two_that_are_asked_alike_promise_nothing_twice)
+START_TEST(two_extenders_promise_nothing_twice)
 {
     struct pair p = {0};
     sim_start(&p.sim, ARGV(NULL));
     add_objects(&p.sim);
     extender_start(&p.e[0], &p.sim, ARGV(NULL));
     extender_start(&p.e[1], &p.sim, ARGV(NULL));
-    lib_threads(2 * PODS, ask_both, &p);
+    lib_threads(2 * PODS, bind_through_both, &p);
     ck_assert_int_eq(atomic_load(&p.bound), 2 * PODS);
     ck_assert_int_eq(sim_bound(&p.sim), PODS);
     oracle_agrees(&p.sim.api, &p.e[0]);
@@ -388,8 +387,8 @@ START_TEST(two_that_are_asked_alike_promise_nothing_twice)
     sim_stop(&p.sim);
 }
 
-LIB_MAIN("restart", 150, killed_in_the_middle_of_binds, killed_again_and_again,
-         a_stop_finishes_what_is_in_flight, a_stop_waits_until_an_outcome_is_known,
-         a_stop_gives_the_lease_back, a_stop_lets_one_that_waits_bind,
-         only_the_holder_of_the_lease_binds,
-         two_that_are_asked_alike_promise_nothing_twice)
+LIB_MAIN("restart", 150, kill_during_binds_loses_no_promise,
+         repeated_kills_lose_no_promise, a_stop_completes_binds_in_flight,
+         a_stop_waits_for_an_unknown_outcome, a_stop_releases_the_lease,
+         a_standby_binds_soon_after_a_stop, only_the_leader_binds,
+         two_extenders_promise_nothing_twice)

@@ -9,9 +9,9 @@
 #include "wire/yaml.h"
 
 /*
- * The rights of scv-agent and of gpushare-device-plugin against what they do, as
- * test_rbac has it for the extender; and no other program has any. The API server is
- * asked by nobody else meanwhile: what is waited for is in kube-sim's record.
+ * The permissions of scv-agent and of gpushare-device-plugin against their requests, as
+ * test_rbac checks those of the extender. No other program sends requests to kube-sim,
+ * so its record shows only theirs.
  */
 
 static struct sim sim;
@@ -40,7 +40,7 @@ static void end(struct rights *rights)
     sim_stop(&sim);
 }
 
-START_TEST(scv_agent_uses_all_its_rights_and_no_others)
+START_TEST(scv_agent_uses_all_its_permissions_and_no_others)
 {
     struct rights rights;
     struct agent agent;
@@ -58,7 +58,7 @@ START_TEST(scv_agent_uses_all_its_rights_and_no_others)
     end(&rights);
 }
 
-START_TEST(the_device_plugin_uses_all_its_rights_and_no_others)
+START_TEST(the_device_plugin_uses_all_its_permissions_and_no_others)
 {
     struct rights rights;
     struct plugin plugin;
@@ -84,7 +84,7 @@ START_TEST(the_device_plugin_uses_all_its_rights_and_no_others)
     end(&rights);
 }
 
-/* How many roles a file of manifests/ has. */
+/* The number of roles in a file of manifests/. */
 static size_t roles_in(const char *path)
 {
     struct err err = {0};
@@ -110,7 +110,7 @@ START_TEST(every_role_of_the_manifests_is_audited)
     rights_read(&plugin, of_plugin, "DaemonSet");
     rights_read(&extender, of_extender, "Deployment");
     ck_assert_int_eq(glob("manifests/*.yaml*", 0, NULL, &files), 0);
-    for (size_t i = 0; i < files.gl_pathc; i++) /* those roles are for people */
+    for (size_t i = 0; i < files.gl_pathc; i++) /* those roles are for users */
         if (!strstr(files.gl_pathv[i], "/apiservice.yaml") &&
             !strstr(files.gl_pathv[i], "/rbac-inspect.yaml"))
             n += roles_in(files.gl_pathv[i]);
@@ -121,6 +121,6 @@ START_TEST(every_role_of_the_manifests_is_audited)
     rights_fini(&extender);
 }
 
-LIB_MAIN("rights", 120, scv_agent_uses_all_its_rights_and_no_others,
-         the_device_plugin_uses_all_its_rights_and_no_others,
+LIB_MAIN("rights", 120, scv_agent_uses_all_its_permissions_and_no_others,
+         the_device_plugin_uses_all_its_permissions_and_no_others,
          every_role_of_the_manifests_is_audited)

@@ -3,15 +3,15 @@
 #include "lib/manifest.h"
 
 /*
- * manifests/samples: each is understood as what its comment says. Every sample is
- * filtered and bound on a node of its own, with two cards of 16 units; those in folders
- * on one whose Scv says that the cards are T4.
+ * manifests/samples: each sample gets what its comment describes. Every sample is
+ * filtered and bound on a node of its own, with two cards of 16 units. For samples in
+ * folders, the Scv of the node lists the cards as T4.
  */
 
 static const struct sample {
     const char *name;
-    const char *cards, *units; /* what is promised */
-    const char *first;         /* units taken on the first card before */
+    const char *cards, *units; /* the expected promise */
+    const char *first;         /* units promised on the first card before */
     bool t4;                   /* its node has an Scv */
 } samples[] = {
     {"binpack-1", "0", "1", NULL, false},
@@ -59,7 +59,7 @@ static json_t *scv(const char *name)
                      "status", "cardList", cards);
 }
 
-/* A pod that is there already. */
+/* A pod that already has a promise on the node. */
 static json_t *resident(const char *on, const char *units)
 {
     cleanup_free char *name = xasprintf("on-%s", on);
@@ -71,7 +71,7 @@ static json_t *resident(const char *on, const char *units)
                      "limits", KEY_GPU_MEM, units);
 }
 
-/* The pod of a sample; of a Deployment the one that it would make. New. */
+/* The pod of a sample; for a Deployment, the pod of its template. New. */
 static json_t *pod_of(const json_t *object)
 {
     json_t *pod = json_deep_copy(object);
@@ -135,8 +135,7 @@ static bool has_model(const struct world *w, const char *name)
            *str_at(all, "nodes/0/devs/1/model");
 }
 
-/* The extender may bind, has listed everything, and has heard of every node and who is on
- * it. */
+/* The extender may bind, has completed every list, and knows every node and its pods. */
 static bool is_ready(void *ctx)
 {
     const struct world *w = ctx;
@@ -174,7 +173,7 @@ static void world_stop(struct world *w)
     free(w->dir);
 }
 
-START_TEST(each_sample_gets_what_it_says)
+START_TEST(each_sample_gets_its_cards)
 {
     struct world w;
     glob_t files;
@@ -194,7 +193,7 @@ START_TEST(each_sample_gets_what_it_says)
             continue;
         for (k = 0; k < ARRAY_LEN(samples) && strcmp(samples[k].name, name) != 0; k++)
             ;
-        ck_assert_msg(k < ARRAY_LEN(samples), "nothing is expected of %s", name);
+        ck_assert_msg(k < ARRAY_LEN(samples), "no expectation for %s", name);
         cleanup_json json_t *pod = pod_of(j);
         check_sample(&w, &samples[k], pod);
         seen++;
@@ -203,7 +202,8 @@ START_TEST(each_sample_gets_what_it_says)
     world_stop(&w);
 }
 
-/* No device plugin has a hand in a pod of labels: its container reads the annotation. */
+/* No device plugin is involved in a pod with labels: its container reads the annotation.
+ */
 START_TEST(the_sample_of_labels_reads_its_cards)
 {
     cleanup_json json_t *all = json_array();
@@ -216,4 +216,4 @@ START_TEST(the_sample_of_labels_reads_its_cards)
         "metadata.annotations['" KEY_CARD_UUID "']");
 }
 
-UNIT_MAIN("samples", the_sample_of_labels_reads_its_cards, each_sample_gets_what_it_says)
+UNIT_MAIN("samples", the_sample_of_labels_reads_its_cards, each_sample_gets_its_cards)

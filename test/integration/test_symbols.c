@@ -9,8 +9,8 @@
 #include "lib/sim.h"
 
 /*
- * No two archives define one name. The linker takes the first that it finds and says
- * nothing, so that a program with both would call the wrong function.
+ * No symbol is defined in two archives. The linker silently takes the first definition
+ * that it finds, so a program that links both could call the wrong function.
  */
 
 struct symbol {
@@ -24,7 +24,7 @@ static int by_name(const void *a, const void *b)
     return order ? order : strcmp(x->where, y->where);
 }
 
-/* What `nm -A` says of an archive, a line each: "FILE:MEMBER:VALUE TYPE NAME". */
+/* Reads the output of `nm -A` for an archive: "FILE:MEMBER:VALUE TYPE NAME" per line. */
 static size_t read_symbols(const char *archive, struct symbol **symbols, size_t n,
                            size_t *cap)
 {
@@ -36,8 +36,7 @@ static size_t read_symbols(const char *archive, struct symbol **symbols, size_t 
     while (fgets(line, sizeof line, f)) {
         struct symbol s;
         char type;
-        /* In every object under a sanitizer; weak and common ones are meant to be many.
-         */
+        /* Sanitizers define "__*" in every object; weak and common symbols may repeat. */
         if (sscanf(line, "%159[^ ] %c %159s", s.where, &type, s.name) != 3 ||
             !strchr("TDBR", type) || strncmp(s.name, "__", 2) == 0)
             continue;
@@ -48,11 +47,11 @@ static size_t read_symbols(const char *archive, struct symbol **symbols, size_t 
     return n;
 }
 
-START_TEST(no_name_is_defined_twice)
+START_TEST(no_symbol_is_defined_twice)
 {
     const char *build = getenv("GPUSHARE_BUILD");
     cleanup_free char *pattern = xasprintf("%s/lib/*.a", build ? build : "build");
-    cleanup_buf struct buf twice = {0};
+    cleanup_buf struct buf duplicates = {0};
     struct symbol *symbols = NULL;
     size_t n = 0, cap = 0;
     glob_t found;
@@ -64,16 +63,16 @@ START_TEST(no_name_is_defined_twice)
     qsort(symbols, n, sizeof *symbols, by_name);
     for (size_t i = 1; i < n; i++)
         if (strcmp(symbols[i - 1].name, symbols[i].name) == 0) {
-            buf_adds(&twice, "\n");
-            buf_adds(&twice, symbols[i].name);
-            buf_adds(&twice, " in ");
-            buf_adds(&twice, symbols[i - 1].where);
-            buf_adds(&twice, " and ");
-            buf_adds(&twice, symbols[i].where);
+            buf_adds(&duplicates, "\n");
+            buf_adds(&duplicates, symbols[i].name);
+            buf_adds(&duplicates, " in ");
+            buf_adds(&duplicates, symbols[i - 1].where);
+            buf_adds(&duplicates, " and ");
+            buf_adds(&duplicates, symbols[i].where);
         }
     free(symbols);
-    ck_assert_msg(!twice.n, "defined twice: %s", twice.p);
+    ck_assert_msg(!duplicates.n, "defined twice: %s", duplicates.p);
 }
 END_TEST
 
-UNIT_MAIN("symbols", no_name_is_defined_twice)
+UNIT_MAIN("symbols", no_symbol_is_defined_twice)

@@ -8,18 +8,18 @@
 #include "lib/tls.h"
 
 /*
- * The extender with HTTPS: who may use the verbs and who may look, and certificates that
- * are replaced while it runs, as the kubelet replaces those of a Secret.
+ * The extender with HTTPS: which clients may use the verbs and which may only read, and
+ * certificates that are replaced at run time, as the kubelet updates a Secret's volume.
  */
 
-struct world {
+struct fixture {
     struct sim sim;
     struct extender e;
-    char *cert, *key, *ca; /* what the extender reads */
-    char *trust;           /* what clients believe */
+    char *cert, *key, *ca; /* files of the extender */
+    char *trust;           /* CA file of the clients */
 };
 
-/* Swaps what is behind the links, in one step. */
+/* Switches the symbolic link to new files, in one step. */
 static void publish(const char *cert, const char *ca)
 {
     static int n;
@@ -38,7 +38,7 @@ static void publish(const char *cert, const char *ca)
     ck_assert_int_eq(rename(next, link), 0);
 }
 
-/* A peer that shows NAME.crt; NULL: nothing. */
+/* A peer with the client certificate NAME.crt, or none if `name` is NULL. */
 static void peer_as(struct peer *p, unsigned port, const char *trust, const char *name)
 {
     if (!name) {
@@ -50,7 +50,7 @@ static void peer_as(struct peer *p, unsigned port, const char *trust, const char
     peer_init_cert(p, port, trust, crt, key);
 }
 
-static void world_begin(struct world *w)
+static void set_up(struct fixture *f)
 {
     tls_make_ca(lib_dir, "ca");
     tls_make_ca(lib_dir, "other");
@@ -60,104 +60,105 @@ static void world_begin(struct world *w)
     tls_make_cert(lib_dir, "ca", "somebody", "DNS:somebody.test");
     tls_make_cert(lib_dir, "other", "foreign", "DNS:scheduler.test");
     publish("server", "ca.crt");
-    *w = (struct world){.cert = temp_path(lib_dir, "..data/tls.crt"),
-                        .key = temp_path(lib_dir, "..data/tls.key"),
-                        .ca = temp_path(lib_dir, "..data/ca.crt"),
-                        .trust = temp_path(lib_dir, "ca.crt")};
-    sim_start(&w->sim, ARGV(NULL));
-    sim_add_node(&w->sim, "n1", 2, 16);
-    sim_add_pod(&w->sim, "p1", 4);
+    *f = (struct fixture){.cert = temp_path(lib_dir, "..data/tls.crt"),
+                          .key = temp_path(lib_dir, "..data/tls.key"),
+                          .ca = temp_path(lib_dir, "..data/ca.crt"),
+                          .trust = temp_path(lib_dir, "ca.crt")};
+    sim_start(&f->sim, ARGV(NULL));
+    sim_add_node(&f->sim, "n1", 2, 16);
+    sim_add_pod(&f->sim, "p1", 4);
     cleanup_free char *path =
-        lib_kubeconfig("kubeconfig", "http", w->sim.api.port, "", "");
-    extender_start_at(&w->e, path,
-                      ARGV("--tls-cert", w->cert, "--tls-key", w->key, "--client-ca",
-                           w->ca, "--client-name", "system:kube-scheduler,kube-scheduler",
+        lib_kubeconfig("kubeconfig", "http", f->sim.api.port, "", "");
+    extender_start_at(&f->e, path,
+                      ARGV("--tls-cert", f->cert, "--tls-key", f->key, "--client-ca",
+                           f->ca, "--client-name", "system:kube-scheduler,kube-scheduler",
                            "--client-name", "another"));
-    unsigned verbs = w->e.verbs.port, observers = w->e.observers.port;
-    peer_fini(&w->e.verbs);
-    peer_fini(&w->e.observers);
-    peer_as(&w->e.verbs, verbs, w->trust, "kube-scheduler");
-    peer_as(&w->e.observers, observers, w->trust, NULL);
-    extender_wait_ready(&w->e);
+    unsigned verbs = f->e.verbs.port, observers = f->e.observers.port;
+    peer_fini(&f->e.verbs);
+    peer_fini(&f->e.observers);
+    peer_as(&f->e.verbs, verbs, f->trust, "kube-scheduler");
+    peer_as(&f->e.observers, observers, f->trust, NULL);
+    extender_wait_ready(&f->e);
 }
 
-static void world_end(struct world *w)
+static void tear_down(struct fixture *f)
 {
-    extender_stop(&w->e);
-    sim_stop(&w->sim);
-    free(w->cert);
-    free(w->key);
-    free(w->ca);
-    free(w->trust);
+    extender_stop(&f->e);
+    sim_stop(&f->sim);
+    free(f->cert);
+    free(f->key);
+    free(f->ca);
+    free(f->trust);
 }
 
-/* A filter call on a connection of its own, by whom? 0: no answer. */
-static unsigned filter_as(struct world *w, const char *trust, const char *name,
+/* Filters on a new connection with the certificate `name`. Returns the status; 0: no
+ * reply. */
+static unsigned filter_as(struct fixture *f, const char *trust, const char *name,
                           struct buf *said)
 {
     struct peer p;
     cleanup_buf struct buf body = {0};
     lib_filter_body(&body, "p1", 4, ARGV("n1"));
-    peer_as(&p, w->e.verbs.port, trust, name);
+    peer_as(&p, f->e.verbs.port, trust, name);
     unsigned status = peer_call(&p, "POST", "/gpushare-scheduler/filter", body.p, said);
     peer_fini(&p);
     return status;
 }
 
-START_TEST(the_verbs_are_for_the_named_clients_and_a_look_is_for_all)
+START_TEST(verbs_need_a_named_client_and_reading_does_not)
 {
-    struct world w;
+    struct fixture f;
     cleanup_buf struct buf said = {0};
-    world_begin(&w);
-    ck_assert_uint_eq(filter_as(&w, w.trust, "kube-scheduler", &said), 200);
+    set_up(&f);
+    ck_assert_uint_eq(filter_as(&f, f.trust, "kube-scheduler", &said), 200);
     ck_assert_contains(said.p, "\"NodeNames\":[\"n1\"]");
-    ck_assert(extender_bind(&w.e, "p1", "n1", &said));
-    ck_assert_uint_eq(filter_as(&w, w.trust, "somebody", &said), 403);
-    ck_assert_uint_eq(filter_as(&w, w.trust, "foreign", &said), 0);
-    ck_assert_uint_eq(filter_as(&w, w.trust, NULL, &said), 0);
-    /* A probe of the kubelet has no certificate. */
-    ck_assert_uint_eq(peer_status(&w.e.observers, "/readyz"), 200);
-    ck_assert_uint_eq(peer_call(&w.e.observers, "GET", "/healthz", NULL, &said), 200);
+    ck_assert(extender_bind(&f.e, "p1", "n1", &said));
+    ck_assert_uint_eq(filter_as(&f, f.trust, "somebody", &said), 403);
+    ck_assert_uint_eq(filter_as(&f, f.trust, "foreign", &said), 0);
+    ck_assert_uint_eq(filter_as(&f, f.trust, NULL, &said), 0);
+    /* The kubelet's probes have no client certificate. */
+    ck_assert_uint_eq(peer_status(&f.e.observers, "/readyz"), 200);
+    ck_assert_uint_eq(peer_call(&f.e.observers, "GET", "/healthz", NULL, &said), 200);
     ck_assert_str_eq(said.p, "ok\n");
-    json_decref(peer_json(&w.e.observers, "GET", "/inspect", NULL));
-    ck_assert_contains(program_output(&w.e.program), "client certificate: rejected");
-    world_end(&w);
+    json_decref(peer_json(&f.e.observers, "GET", "/inspect", NULL));
+    ck_assert_contains(program_output(&f.e.program), "client certificate: rejected");
+    tear_down(&f);
 }
 END_TEST
 
-static bool healthz_says(struct world *w, const char *text)
+static bool healthz_says(struct fixture *f, const char *text)
 {
     cleanup_buf struct buf said = {0};
-    ck_assert_uint_eq(peer_call(&w->e.observers, "GET", "/healthz", NULL, &said), 200);
+    ck_assert_uint_eq(peer_call(&f->e.observers, "GET", "/healthz", NULL, &said), 200);
     return text ? strstr(said.p, text) != NULL : strcmp(said.p, "ok\n") == 0;
 }
 
-START_TEST(what_is_replaced_is_used_and_what_is_bad_is_told)
+START_TEST(replaced_files_are_used_and_invalid_ones_are_reported)
 {
-    struct world w;
+    struct fixture f;
     cleanup_buf struct buf said = {0};
-    world_begin(&w);
+    set_up(&f);
     tls_make_cert(lib_dir, "other", "elsewhere", "IP:127.0.0.1");
     cleanup_free char *other = temp_path(lib_dir, "other.crt");
-    ck_assert(extender_bind(&w.e, "p1", "n1", &said));
+    ck_assert(extender_bind(&f.e, "p1", "n1", &said));
 
     publish("elsewhere", "ca.crt");
-    lib_wait(filter_as(&w, other, "kube-scheduler", &said) == 200);
-    /* kube-scheduler's connection of before is still good. */
-    ck_assert(extender_bind(&w.e, "p1", "n1", &said));
+    lib_wait(filter_as(&f, other, "kube-scheduler", &said) == 200);
+    /* The connection that kube-scheduler already has is still valid. */
+    ck_assert(extender_bind(&f.e, "p1", "n1", &said));
 
     temp_write(lib_dir, "..data/tls.crt", "rubbish\n");
-    lib_wait(healthz_says(&w, "tls of verbs: certificate "));
-    lib_wait(healthz_says(&w, "tls of observers: certificate "));
-    ck_assert_contains(program_output(&w.e.program), "still using the old ones");
-    ck_assert_uint_eq(filter_as(&w, other, "kube-scheduler", &said), 200);
-    ck_assert_uint_eq(peer_status(&w.e.observers, "/readyz"), 200);
+    lib_wait(healthz_says(&f, "tls of verbs: certificate "));
+    lib_wait(healthz_says(&f, "tls of observers: certificate "));
+    ck_assert_contains(program_output(&f.e.program), "still using the old ones");
+    ck_assert_uint_eq(filter_as(&f, other, "kube-scheduler", &said), 200);
+    ck_assert_uint_eq(peer_status(&f.e.observers, "/readyz"), 200);
 
     publish("server2", "other.crt");
-    lib_wait(filter_as(&w, w.trust, "foreign", &said) == 403); /* known, not named */
-    ck_assert_uint_eq(filter_as(&w, w.trust, "kube-scheduler", &said), 0);
-    lib_wait(healthz_says(&w, NULL));
-    world_end(&w);
+    lib_wait(filter_as(&f, f.trust, "foreign", &said) == 403); /* not in --client-name */
+    ck_assert_uint_eq(filter_as(&f, f.trust, "kube-scheduler", &said), 0);
+    lib_wait(healthz_says(&f, NULL));
+    tear_down(&f);
 }
 END_TEST
 
@@ -165,7 +166,7 @@ static void check_refused(const char *const *more, const char *text)
 {
     struct program p;
     cleanup_free char *path =
-        lib_kubeconfig("nowhere", "http", 1, "", ""); /* nobody listens there */
+        lib_kubeconfig("nowhere", "http", 1, "", ""); /* no server listens there */
     lib_program(&p, "gpushare-extender",
                 ARGV("--listen", "127.0.0.1", "--port", "0", "--observe-port", "0",
                      "--kubeconfig", path),
@@ -175,7 +176,7 @@ static void check_refused(const char *const *more, const char *text)
     program_fini(&p);
 }
 
-START_TEST(options_that_need_each_other_say_so)
+START_TEST(missing_companion_options_are_reported)
 {
     tls_make_ca(lib_dir, "ca");
     tls_make_cert(lib_dir, "ca", "server", "IP:127.0.0.1");
@@ -206,6 +207,6 @@ START_TEST(options_that_need_each_other_say_so)
 }
 END_TEST
 
-LIB_MAIN("tls", 60, the_verbs_are_for_the_named_clients_and_a_look_is_for_all,
-         what_is_replaced_is_used_and_what_is_bad_is_told,
-         options_that_need_each_other_say_so)
+LIB_MAIN("tls", 60, verbs_need_a_named_client_and_reading_does_not,
+         replaced_files_are_used_and_invalid_ones_are_reported,
+         missing_companion_options_are_reported)

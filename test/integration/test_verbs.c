@@ -6,44 +6,44 @@
 #include "lib/raw.h"
 #include "lib/sim.h"
 
-/* The verbs and what observers ask for, over HTTP, from the program as it is started. */
+/* The verbs and the read-only endpoints over HTTP, against the real extender. */
 
-struct world {
+struct fixture {
     struct sim sim;
     struct extender extender;
 };
 
-static void world_begin(struct world *w)
+static void set_up(struct fixture *f)
 {
-    sim_start(&w->sim, ARGV(NULL));
-    sim_add_node(&w->sim, "big", 2, 16);
-    sim_add_node(&w->sim, "small", 2, 2);
-    sim_add_node(&w->sim, "full", 1, 16);
-    sim_add_bound_pod(&w->sim, "old", 14, "full",
+    sim_start(&f->sim, ARGV(NULL));
+    sim_add_node(&f->sim, "big", 2, 16);
+    sim_add_node(&f->sim, "small", 2, 2);
+    sim_add_node(&f->sim, "full", 1, 16);
+    sim_add_bound_pod(&f->sim, "old", 14, "full",
                       "{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_POD\":"
                       "\"14\",\"ALIYUN_COM_GPU_MEM_DEV\":\"16\"}");
-    extender_start(&w->extender, &w->sim, ARGV(NULL));
+    extender_start(&f->extender, &f->sim, ARGV(NULL));
 }
 
-static void world_end(struct world *w)
+static void tear_down(struct fixture *f)
 {
-    extender_stop(&w->extender);
-    sim_stop(&w->sim);
+    extender_stop(&f->extender);
+    sim_stop(&f->sim);
 }
 
 static const char *const filter_paths[] = {
     "/gpushare-scheduler/filter", "/filter",
     "/apis/nvidia-gpu-scheduler/v1/schedule/filter"};
 
-START_TEST(filter_answers_under_every_path)
+START_TEST(filter_is_served_under_every_path)
 {
-    struct world w;
+    struct fixture f;
     cleanup_buf struct buf body = {0};
-    world_begin(&w);
+    set_up(&f);
     lib_filter_body(&body, "p", 4, ARGV("full", "big", "small", "nowhere"));
     for (size_t i = 0; i < ARRAY_LEN(filter_paths); i++) {
         cleanup_json json_t *j =
-            peer_json(&w.extender.verbs, "POST", filter_paths[i], body.p);
+            peer_json(&f.extender.verbs, "POST", filter_paths[i], body.p);
         ck_assert_uint_eq(json_array_size(lib_at(j, "NodeNames")), 1);
         ck_assert_str_eq(json_string_value(json_array_get(lib_at(j, "NodeNames"), 0)),
                          "big");
@@ -54,20 +54,20 @@ START_TEST(filter_answers_under_every_path)
                          !lib_at(j, "FailedAndUnresolvableNodes.nowhere"));
         ck_assert_str_eq(lib_str(j, "Error"), "");
     }
-    world_end(&w);
+    tear_down(&f);
 }
 
-START_TEST(prioritize_answers_under_every_path)
+START_TEST(prioritize_is_served_under_every_path)
 {
     static const char *const paths[] = {
         "/gpushare-scheduler/prioritize", "/prioritize",
         "/apis/nvidia-gpu-scheduler/v1/schedule/prioritize"};
-    struct world w;
+    struct fixture f;
     cleanup_buf struct buf body = {0};
-    world_begin(&w);
+    set_up(&f);
     lib_filter_body(&body, "p", 2, ARGV("big", "full", "small"));
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-        cleanup_json json_t *j = peer_json(&w.extender.verbs, "POST", paths[i], body.p);
+        cleanup_json json_t *j = peer_json(&f.extender.verbs, "POST", paths[i], body.p);
         ck_assert_uint_eq(json_array_size(j), 3);
         const char *const hosts[] = {"big", "full", "small"};
         json_int_t scores[3];
@@ -77,29 +77,29 @@ START_TEST(prioritize_answers_under_every_path)
             ck_assert_int_ge(scores[k], 0);
             ck_assert_int_le(scores[k], 10);
         }
-        /* Nothing is stranded: what leaves less free is better. */
+        /* No memory becomes unusable, so the node with less free memory is better. */
         ck_assert_int_gt(scores[1], scores[0]);
         ck_assert_int_gt(scores[2], scores[0]);
     }
-    world_end(&w);
+    tear_down(&f);
 }
 
-START_TEST(bind_answers_under_every_path)
+START_TEST(bind_is_served_under_every_path)
 {
     static const char *const paths[] = {"/gpushare-scheduler/bind", "/bind"};
-    struct world w;
-    world_begin(&w);
+    struct fixture f;
+    set_up(&f);
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
         cleanup_buf struct buf body = {0};
         char name[16], path[64];
         snprintf(name, sizeof name, "p%zu", i);
         snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", name);
-        sim_add_pod(&w.sim, name, 3);
+        sim_add_pod(&f.sim, name, 3);
         lib_bind_body(&body, name, "big");
-        cleanup_json json_t *j = peer_json(&w.extender.verbs, "POST", paths[i], body.p);
+        cleanup_json json_t *j = peer_json(&f.extender.verbs, "POST", paths[i], body.p);
         ck_assert_ptr_nonnull(lib_at(j, "Error"));
         ck_assert_str_eq(lib_str(j, "Error"), "");
-        cleanup_json json_t *pod = peer_json(&w.sim.api, "GET", path, NULL);
+        cleanup_json json_t *pod = peer_json(&f.sim.api, "GET", path, NULL);
         json_t *notes = lib_at(pod, "metadata.annotations");
         ck_assert_str_eq(lib_str(pod, "spec.nodeName"), "big");
         ck_assert_str_eq(lib_str(notes, "ALIYUN_COM_GPU_MEM_IDX"), "0");
@@ -111,42 +111,42 @@ START_TEST(bind_answers_under_every_path)
             json_object_get(notes, "scheduler.framework.gpushare.allocation"));
         ck_assert_str_eq(allocation, "{\"0\":{\"0\":3}}");
     }
-    ck_assert_int_eq(sim_count(&w.sim, "create", "pods", "binding"), 2);
-    oracle_agrees(&w.sim.api, &w.extender);
-    world_end(&w);
+    ck_assert_int_eq(sim_count(&f.sim, "create", "pods", "binding"), 2);
+    oracle_agrees(&f.sim.api, &f.extender);
+    tear_down(&f);
 }
 
-START_TEST(a_bind_that_cannot_be_says_why)
+START_TEST(failed_binds_report_the_reason)
 {
-    struct world w;
+    struct fixture f;
     cleanup_buf struct buf why = {0};
-    world_begin(&w);
-    sim_add_pod(&w.sim, "large", 20);
+    set_up(&f);
+    sim_add_pod(&f.sim, "large", 20);
     sim_load(
-        &w.sim, "%s",
+        &f.sim, "%s",
         "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"plain\","
         "\"uid\":\"uid-plain\","
         "\"namespace\":\"default\"},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":"
         "\"i\"}]}}");
-    ck_assert(!extender_bind(&w.extender, "large", "big", &why));
+    ck_assert(!extender_bind(&f.extender, "large", "big", &why));
     ck_assert_contains(why.p, "no card of node big fits");
-    ck_assert(!extender_bind(&w.extender, "large", "nowhere", &why));
+    ck_assert(!extender_bind(&f.extender, "large", "nowhere", &why));
     ck_assert_contains(why.p, "nowhere");
-    ck_assert(!extender_bind(&w.extender, "absent", "big", &why));
+    ck_assert(!extender_bind(&f.extender, "absent", "big", &why));
     ck_assert_contains(why.p, "no such pod");
-    ck_assert(!extender_bind(&w.extender, "plain", "big", &why));
+    ck_assert(!extender_bind(&f.extender, "plain", "big", &why));
     ck_assert_contains(why.p, "no GPU memory");
-    ck_assert_int_eq(sim_count(&w.sim, "create", "pods", "binding"), 0);
-    oracle_agrees(&w.sim.api, &w.extender);
-    world_end(&w);
+    ck_assert_int_eq(sim_count(&f.sim, "create", "pods", "binding"), 0);
+    oracle_agrees(&f.sim.api, &f.extender);
+    tear_down(&f);
 }
 
-START_TEST(observers_ask_on_both_ports)
+START_TEST(read_only_endpoints_are_served_on_both_ports)
 {
     static const char *const inspects[] = {"/inspect", "/gpushare-scheduler/inspect"};
-    struct world w;
-    world_begin(&w);
-    const struct peer *const ports[] = {&w.extender.verbs, &w.extender.observers};
+    struct fixture f;
+    set_up(&f);
+    const struct peer *const ports[] = {&f.extender.verbs, &f.extender.observers};
     for (size_t i = 0; i < ARRAY_LEN(ports); i++) {
         cleanup_buf struct buf reply = {0};
         ck_assert_uint_eq(peer_call(ports[i], "GET", "/healthz", NULL, &reply), 200);
@@ -168,33 +168,33 @@ START_TEST(observers_ask_on_both_ports)
             ck_assert_uint_eq(peer_status(ports[i], none), 404);
         }
     }
-    /* Only those who may change something have the verbs. */
+    /* The observe port does not serve the verbs. */
     cleanup_buf struct buf body = {0}, reply = {0};
     lib_filter_body(&body, "p", 4, ARGV("big"));
-    ck_assert_uint_eq(peer_call(&w.extender.observers, "POST", "/filter", body.p, &reply),
+    ck_assert_uint_eq(peer_call(&f.extender.observers, "POST", "/filter", body.p, &reply),
                       404);
-    oracle_agrees(&w.sim.api, &w.extender);
-    world_end(&w);
+    oracle_agrees(&f.sim.api, &f.extender);
+    tear_down(&f);
 }
 
-START_TEST(a_connection_is_used_again)
+START_TEST(connections_are_kept_alive)
 {
-    struct world w;
+    struct fixture f;
     struct raw c;
     struct raw_reply r = {0};
     cleanup_buf struct buf body = {0}, request = {0};
-    world_begin(&w);
+    set_up(&f);
     lib_filter_body(&body, "p", 4, ARGV("big", "full"));
     buf_printf(&request,
                "POST /gpushare-scheduler/filter HTTP/1.1\r\nHost: x\r\n"
                "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
                body.n, body.p);
-    raw_open(&c, w.extender.verbs.port);
+    raw_open(&c, f.extender.verbs.port);
     for (int i = 0; i < 50; i++) {
         raw_call(&c, &r, i % 2 ? "GET /inspect HTTP/1.1\r\nHost: x\r\n\r\n" : request.p);
         ck_assert_uint_eq(r.status, 200);
     }
-    /* Two at once: answered in their order. */
+    /* Two pipelined requests are answered in order. */
     ck_assert(raw_sendf(&c, "%sGET /version HTTP/1.1\r\nHost: x\r\n\r\n", request.p));
     ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
     ck_assert_contains(r.body.p, "NodeNames");
@@ -202,10 +202,10 @@ START_TEST(a_connection_is_used_again)
     ck_assert_contains(r.body.p, "version");
     raw_reply_fini(&r);
     raw_close(&c);
-    world_end(&w);
+    tear_down(&f);
 }
 
-/* -- what kube-scheduler really sends -- */
+/* -- recorded requests of kube-scheduler -- */
 
 #define DATA "test/data/kube-scheduler/"
 
@@ -217,7 +217,7 @@ static void read_body(const char *name, struct buf *out)
     ck_assert_done(file_read(path, 16 << 20, out, &err), err);
 }
 
-/* Writes the request as Go's client does. */
+/* Sends the request with the headers of Go's client. */
 static json_t *send_as_go(const struct extender *e, const char *path,
                           const struct buf *body)
 {
@@ -239,7 +239,7 @@ static json_t *send_as_go(const struct extender *e, const char *path,
     return j;
 }
 
-/* The candidates of a recorded filter request: their names, in order. */
+/* The node names in a recorded filter request, in order. */
 static json_t *candidates(const json_t *args)
 {
     json_t *names = json_array(), *node;
@@ -253,7 +253,7 @@ static json_t *candidates(const json_t *args)
     return names;
 }
 
-enum { ROOMY, TOO_SMALL, TAKEN, UNKNOWN, SORTS };
+enum { ROOMY, TOO_SMALL, FULL, UNKNOWN, KINDS };
 
 static void make_nodes(const struct sim *s, const json_t *names)
 {
@@ -263,20 +263,21 @@ static void make_nodes(const struct sim *s, const json_t *names)
     {
         const char *name = json_string_value(item);
         cleanup_free char *pod = xasprintf("old-%zu", i);
-        if (i % SORTS == ROOMY)
+        if (i % KINDS == ROOMY)
             sim_add_node(s, name, 2, 16);
-        else if (i % SORTS == TOO_SMALL)
+        else if (i % KINDS == TOO_SMALL)
             sim_add_node(s, name, 2, 2);
-        else if (i % SORTS == TAKEN)
+        else if (i % KINDS == FULL)
             sim_add_node(s, name, 1, 16);
-        if (i % SORTS == TAKEN)
+        if (i % KINDS == FULL)
             sim_add_bound_pod(s, pod, 14, name,
                               "{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\","
                               "\"ALIYUN_COM_GPU_MEM_POD\":\"14\"}");
     }
 }
 
-/* Is the node among those that passed? In kind: as a name, or as the object that came. */
+/* Has the node passed? The reply lists it in the form of the request: by name or as the
+ * whole object. */
 static bool passed(const json_t *reply, const json_t *args, const char *name)
 {
     size_t i, k;
@@ -295,7 +296,7 @@ static bool passed(const json_t *reply, const json_t *args, const char *name)
             if (json_equal(item, sent))
                 return true;
         }
-        ck_abort_msg("node %s came back changed", name);
+        ck_abort_msg("node %s is changed in the reply", name);
     }
     return false;
 }
@@ -304,28 +305,28 @@ static void check_reply(const json_t *reply, const json_t *args, const json_t *n
 {
     size_t i, n_passed = 0;
     json_t *item;
-    bool in_kind = json_is_array(lib_at(args, "NodeNames"));
-    ck_assert_int_eq(json_is_array(lib_at(reply, "NodeNames")), in_kind);
-    ck_assert_int_eq(json_is_object(lib_at(reply, "Nodes")), !in_kind);
+    bool by_name = json_is_array(lib_at(args, "NodeNames"));
+    ck_assert_int_eq(json_is_array(lib_at(reply, "NodeNames")), by_name);
+    ck_assert_int_eq(json_is_object(lib_at(reply, "Nodes")), !by_name);
     json_array_foreach(names, i, item)
     {
         const char *name = json_string_value(item);
         bool fits = passed(reply, args, name);
         bool failed = json_object_get(lib_at(reply, "FailedNodes"), name);
         bool never = json_object_get(lib_at(reply, "FailedAndUnresolvableNodes"), name);
-        ck_assert_msg(fits + failed + never == 1, "%s is in %d places", name,
+        ck_assert_msg(fits + failed + never == 1, "%s is in %d lists", name,
                       fits + failed + never);
-        if (i % SORTS == ROOMY)
-            ck_assert_msg(fits, "%s has room", name);
-        else if (i % SORTS == TOO_SMALL)
-            ck_assert_msg(never, "%s is too small for ever", name);
-        else if (i % SORTS == TAKEN)
-            ck_assert_msg(failed, "%s is taken now", name);
+        if (i % KINDS == ROOMY)
+            ck_assert_msg(fits, "%s has free memory", name);
+        else if (i % KINDS == TOO_SMALL)
+            ck_assert_msg(never, "%s is always too small", name);
+        else if (i % KINDS == FULL)
+            ck_assert_msg(failed, "%s is full now", name);
         else
-            ck_assert_msg(!fits, "nothing is known of %s", name);
+            ck_assert_msg(!fits, "%s is unknown", name);
         n_passed += fits;
     }
-    json_t *list = lib_at(reply, in_kind ? "NodeNames" : "Nodes.items");
+    json_t *list = lib_at(reply, by_name ? "NodeNames" : "Nodes.items");
     ck_assert_uint_eq(json_array_size(list), n_passed);
     ck_assert_uint_eq(n_passed + json_object_size(lib_at(reply, "FailedNodes")) +
                           json_object_size(lib_at(reply, "FailedAndUnresolvableNodes")),
@@ -352,18 +353,18 @@ static void check_recorded_filter(const char *file)
     sim_stop(&s);
 }
 
-START_TEST(recorded_names_are_answered_with_names)
+START_TEST(a_recorded_request_with_names_gets_names)
 {
     check_recorded_filter("names-100-filter.json");
     check_recorded_filter("names-1000-filter.json");
 }
 
-START_TEST(recorded_nodes_are_answered_with_nodes)
+START_TEST(a_recorded_request_with_nodes_gets_nodes)
 {
     check_recorded_filter("nodes-100-filter.json");
 }
 
-/* The pod of the filter request is bound as the bind request says. */
+/* Creates the pod of the filter request and sends the bind request for it. */
 static void check_recorded_bind(const char *filter, const char *bind)
 {
     struct sim s;
@@ -398,14 +399,14 @@ static void check_recorded_bind(const char *filter, const char *bind)
     sim_stop(&s);
 }
 
-START_TEST(recorded_binds_bind)
+START_TEST(recorded_binds_succeed)
 {
     check_recorded_bind("names-100-filter.json", "names-100-bind.json");
     check_recorded_bind("nodes-100-filter.json", "nodes-100-bind.json");
 }
 
-LIB_MAIN("verbs", 150, filter_answers_under_every_path,
-         prioritize_answers_under_every_path, bind_answers_under_every_path,
-         a_bind_that_cannot_be_says_why, observers_ask_on_both_ports,
-         a_connection_is_used_again, recorded_names_are_answered_with_names,
-         recorded_nodes_are_answered_with_nodes, recorded_binds_bind)
+LIB_MAIN("verbs", 150, filter_is_served_under_every_path,
+         prioritize_is_served_under_every_path, bind_is_served_under_every_path,
+         failed_binds_report_the_reason, read_only_endpoints_are_served_on_both_ports,
+         connections_are_kept_alive, a_recorded_request_with_names_gets_names,
+         a_recorded_request_with_nodes_gets_nodes, recorded_binds_succeed)

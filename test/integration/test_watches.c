@@ -7,9 +7,9 @@
 #include "lib/sim.h"
 
 /*
- * What happens while nobody tells the extender: watches that are cut, end, stall, or come
- * too late, and lists from a cache that is behind. Afterwards filter and inspect are
- * right about everything that was missed.
+ * Changes that the extender's watches do not deliver in time: watches are closed, cut,
+ * stalled or late, and lists come from a stale cache. Afterwards filter and inspect
+ * reflect every change.
  */
 
 #define GO_PROMISE(card, units)                                                          \
@@ -17,12 +17,13 @@
     "\"ALIYUN_COM_GPU_MEM_POD\":\"" units "\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":"          \
     "\"true\",\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1637000000000000000\"}"
 
-/* Each node has one change, and what a pod of 16 units is told before and after it. */
+/* Each node has one change, and the filter result for a pod of 16 units before and
+ * after. */
 static const struct {
     const char *node;
     int cards;
     enum fit before, after;
-    const char *reason; /* after */
+    const char *reason; /* after the change */
 } nodes[] = {
     {"bound-by-go", 1, FITS, NOT_NOW, "most free: 6144 of 16384 MiB on GPU0"},
     {"bound-by-others", 1, FITS, NOT_NOW, "most free: 12288 of 16384 MiB on GPU0"},
@@ -34,12 +35,12 @@ static const struct {
     {"pod-ended", 2, NOT_NOW, FITS, ""},
     {"removed", 1, FITS, NOT_NOW, "the GPUs of this node are not known"},
     {"scv-deleted", 2, FITS, FITS, ""},
-    {"scv-deleted-with-agent", 1, FITS, NOT_NOW, "its Scv object is missing"},
+    {"scv-deleted-with-agent", 1, FITS, NOT_NOW, "the node's Scv object is missing"},
     {"shrunk", 1, FITS, NEVER, "the largest card has 8192 MiB"},
     {"unhealthy", 1, FITS, NOT_NOW, "unhealthy: GPU0"},
 };
 
-static void add_map(const struct sim *s, const char *node)
+static void add_config_map(const struct sim *s, const char *node)
 {
     sim_load(s,
              "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":"
@@ -67,7 +68,7 @@ static void add_objects(const struct sim *s)
     sim_add_pod(s, "g", 10);
     sim_add_pod(s, "o", 4);
     sim_add_scv(s, "healthy-again", 1, 16, 0);
-    add_map(s, "map-deleted");
+    add_config_map(s, "map-deleted");
     sim_load(s, "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
                 "\"metadata\":{\"name\":\"scv-deleted-with-agent\",\"namespace\":"
                 "\"nvidia-gpu-scheduler-node-lease\"},\"spec\":{}}");
@@ -80,11 +81,11 @@ static void change_objects(const struct sim *s)
                           "{\"status\":{\"phase\":\"Succeeded\"}}"));
     sim_add_bound_pod(s, "g", 10, "bound-by-go", GO_PROMISE("0", "10"));
     sim_add_bound_pod(s, "o", 4, "bound-by-others", "{}");
-    sim_add_bound_pod(s, "w", 4, "bound-somewhere", "{}"); /* never seen waiting */
+    sim_add_bound_pod(s, "w", 4, "bound-somewhere", "{}"); /* never seen pending */
     sim_add_scv(s, "shrunk", 1, 8, -1);
     sim_add_scv(s, "unhealthy", 1, 16, 0);
     sim_add_scv(s, "healthy-again", 1, 16, -1);
-    add_map(s, "map-made");
+    add_config_map(s, "map-made");
     delete (s, MAPS "unhealthy-gpu-map-deleted");
     delete (s, SCVS "scv-deleted");
     delete (s, SCVS "scv-deleted-with-agent");
@@ -92,77 +93,77 @@ static void change_objects(const struct sim *s)
     delete (s, "/api/v1/nodes/removed");
 }
 
-struct world {
-    const char *way;
+struct fixture {
+    const char *name;
     struct sim sim;
     struct extender extender;
 };
 
-static void check_before(const struct world *w)
+static void check_before(const struct fixture *f)
 {
     for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
         cleanup_buf struct buf why = {0};
-        enum fit fit = extender_filter(&w->extender, 16, nodes[i].node, &why);
-        ck_assert_msg(fit == nodes[i].before, "%s: %s at first: %d, %s", w->way,
+        enum fit fit = extender_filter(&f->extender, 16, nodes[i].node, &why);
+        ck_assert_msg(fit == nodes[i].before, "%s: %s before the change: %d, %s", f->name,
                       nodes[i].node, (int)fit, why.p);
     }
 }
 
-static void check_after(const struct world *w)
+static void check_after(const struct fixture *f)
 {
     int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
         cleanup_buf struct buf why = {0};
         enum fit fit = UNANSWERED;
-        while (fit = extender_filter(&w->extender, 16, nodes[i].node, &why),
+        while (fit = extender_filter(&f->extender, 16, nodes[i].node, &why),
                fit != nodes[i].after || !strstr(why.p, nodes[i].reason)) {
-            ck_assert_msg(lib_now_ms() < end, "%s: %s at last: %d, %s", w->way,
+            ck_assert_msg(lib_now_ms() < end, "%s: %s after the change: %d, %s", f->name,
                           nodes[i].node, (int)fit, why.p);
             lib_pause();
         }
     }
-    cleanup_json json_t *plain = extender_inspect(&w->extender, "scv-deleted");
+    cleanup_json json_t *plain = extender_inspect(&f->extender, "scv-deleted");
     ck_assert_str_eq(lib_str(plain, "source"), "capacity");
-    cleanup_json json_t *some = extender_inspect(&w->extender, "bound-somewhere");
+    cleanup_json json_t *some = extender_inspect(&f->extender, "bound-somewhere");
     json_t *unplaced = json_array_get(lib_at(some, "unplaced"), 0);
     ck_assert_str_eq(lib_str(unplaced, "name"), "w");
-    cleanup_json json_t *all = peer_json(&w->extender.observers, "GET", "/inspect", NULL);
+    cleanup_json json_t *all = peer_json(&f->extender.observers, "GET", "/inspect", NULL);
     ck_assert_uint_eq(json_array_size(lib_at(all, "pendingPods")), 0);
-    oracle_agrees(&w->sim.api, &w->extender);
+    oracle_agrees(&f->sim.api, &f->extender);
 }
 
-/* And binds go by what is true now. */
-static void check_binds(const struct world *w)
+/* Binds use the new state as well. */
+static void check_binds(const struct fixture *f)
 {
     cleanup_buf struct buf why = {0};
-    sim_add_pod(&w->sim, "x", 16);
-    ck_assert(!extender_bind(&w->extender, "x", "bound-by-go", &why));
+    sim_add_pod(&f->sim, "x", 16);
+    ck_assert(!extender_bind(&f->extender, "x", "bound-by-go", &why));
     ck_assert_contains(why.p, "no card of node bound-by-go fits");
-    ck_assert(!extender_bind(&w->extender, "x", "map-made", &why));
-    ck_assert_msg(extender_bind(&w->extender, "x", "pod-deleted", &why), "%s: %s", w->way,
-                  why.p);
-    oracle_agrees(&w->sim.api, &w->extender);
+    ck_assert(!extender_bind(&f->extender, "x", "map-made", &why));
+    ck_assert_msg(extender_bind(&f->extender, "x", "pod-deleted", &why), "%s: %s",
+                  f->name, why.p);
+    oracle_agrees(&f->sim.api, &f->extender);
 }
 
-static void world_begin(struct world *w, const char *way)
+static void set_up(struct fixture *f, const char *name)
 {
-    *w = (struct world){.way = way};
-    sim_start(&w->sim, ARGV(NULL));
-    add_objects(&w->sim);
-    extender_start(&w->extender, &w->sim, ARGV(NULL));
-    /* The first watches are open, so that they can be broken. */
+    *f = (struct fixture){.name = name};
+    sim_start(&f->sim, ARGV(NULL));
+    add_objects(&f->sim);
+    extender_start(&f->extender, &f->sim, ARGV(NULL));
+    /* Waits for the first watches, because the test breaks them. */
     static const char *const kinds[] = {"nodes", "pods", "scvs", "leases", "configmaps"};
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-        lib_wait(sim_watching(&w->sim, kinds[i]) == 1);
-    check_before(w);
+        lib_wait(sim_watching(&f->sim, kinds[i]) == 1);
+    check_before(f);
 }
 
-static void world_end(struct world *w)
+static void tear_down(struct fixture *f)
 {
-    check_after(w);
-    check_binds(w);
-    extender_stop(&w->extender);
-    sim_stop(&w->sim);
+    check_after(f);
+    check_binds(f);
+    extender_stop(&f->extender);
+    sim_stop(&f->sim);
 }
 
 static void compact(const struct sim *s)
@@ -175,105 +176,105 @@ static void freeze(const struct sim *s)
     json_decref(peer_json(&s->api, "POST", "/kube-sim/freeze", "{}"));
 }
 
-static void told_at_once(struct world *w)
+static void watched(struct fixture *f)
 {
-    change_objects(&w->sim);
+    change_objects(&f->sim);
 }
 
-static void cut(struct world *w)
+static void cut(struct fixture *f)
 {
-    sim_watches(&w->sim, "cut", NULL);
-    change_objects(&w->sim);
+    sim_watches(&f->sim, "cut", NULL);
+    change_objects(&f->sim);
 }
 
-static void ended(struct world *w)
+static void ended(struct fixture *f)
 {
-    sim_watches(&w->sim, "end", NULL);
-    change_objects(&w->sim);
+    sim_watches(&f->sim, "end", NULL);
+    change_objects(&f->sim);
 }
 
-static void stalled(struct world *w)
+static void stalled(struct fixture *f)
 {
-    sim_watches(&w->sim, "stall", NULL);
-    change_objects(&w->sim);
-    check_before(w);
-    sim_watches(&w->sim, "release", NULL);
+    sim_watches(&f->sim, "stall", NULL);
+    change_objects(&f->sim);
+    check_before(f);
+    sim_watches(&f->sim, "release", NULL);
 }
 
-/* Cut in the middle of events that were held back. */
-static void stalled_and_cut(struct world *w)
+/* The watches are cut while events are held back. */
+static void stalled_and_cut(struct fixture *f)
 {
-    sim_watches(&w->sim, "stall", NULL);
-    change_objects(&w->sim);
-    sim_watches(&w->sim, "cut", NULL);
-    check_before(w);
-    sim_watches(&w->sim, "release", NULL);
+    sim_watches(&f->sim, "stall", NULL);
+    change_objects(&f->sim);
+    sim_watches(&f->sim, "cut", NULL);
+    check_before(f);
+    sim_watches(&f->sim, "release", NULL);
 }
 
-/* No watch can be opened until the history is forgotten: 410, and everything is listed
- * anew. */
-static void forgotten(struct world *w)
+/* No watch can be opened until the history is compacted. Then the watches get 410 Gone
+ * and everything is listed again. */
+static void compacted(struct fixture *f)
 {
-    int lists = sim_count(&w->sim, "list", "scvs", "");
-    sim_fault(&w->sim, "{\"verb\":\"watch\",\"action\":\"answer\",\"status\":503}");
-    sim_watches(&w->sim, "cut", NULL);
-    change_objects(&w->sim);
-    check_before(w);
-    compact(&w->sim);
-    sim_no_faults(&w->sim);
-    lib_wait(sim_count(&w->sim, "list", "scvs", "") > lists);
+    int lists = sim_count(&f->sim, "list", "scvs", "");
+    sim_fault(&f->sim, "{\"verb\":\"watch\",\"action\":\"answer\",\"status\":503}");
+    sim_watches(&f->sim, "cut", NULL);
+    change_objects(&f->sim);
+    check_before(f);
+    compact(&f->sim);
+    sim_no_faults(&f->sim);
+    lib_wait(sim_count(&f->sim, "list", "scvs", "") > lists);
 }
 
-/* The same, and a cache of the API server that has not seen the changes: who lists from
- * it would go back in time. */
-static void forgotten_and_frozen(struct world *w)
+/* The same, with an API server whose cache lacks the changes: a list from this cache
+ * would go back in time. */
+static void compacted_and_frozen(struct fixture *f)
 {
-    freeze(&w->sim);
-    forgotten(w);
+    freeze(&f->sim);
+    compacted(f);
 }
 
-/* The same, and the first new lists break off. */
-static void forgotten_and_lists_fail(struct world *w)
+/* The watches get 410 Gone, and the first lists fail. */
+static void gone_and_lists_fail(struct fixture *f)
 {
-    sim_fault(&w->sim, "[{\"verb\":\"list\",\"nth\":1,\"times\":3,\"action\":\"cut\"},"
+    sim_fault(&f->sim, "[{\"verb\":\"list\",\"nth\":1,\"times\":3,\"action\":\"cut\"},"
                        "{\"verb\":\"list\",\"nth\":4,\"times\":3,\"action\":\"answer\","
                        "\"status\":500}]");
-    sim_fault(&w->sim, "{\"verb\":\"watch\",\"action\":\"answer\",\"status\":410}");
-    sim_watches(&w->sim, "cut", NULL);
-    change_objects(&w->sim);
-    lib_wait(sim_fired(&w->sim) >= 8);
-    sim_no_faults(&w->sim);
+    sim_fault(&f->sim, "{\"verb\":\"watch\",\"action\":\"answer\",\"status\":410}");
+    sim_watches(&f->sim, "cut", NULL);
+    change_objects(&f->sim);
+    lib_wait(sim_fired(&f->sim) >= 8);
+    sim_no_faults(&f->sim);
 }
 
 static const struct {
     const char *name;
-    void (*run)(struct world *w);
-} ways[] = {
-    {"told at once", told_at_once},
+    void (*run)(struct fixture *f);
+} disruptions[] = {
+    {"watched", watched},
     {"cut", cut},
     {"ended", ended},
     {"stalled", stalled},
     {"stalled and cut", stalled_and_cut},
-    {"forgotten", forgotten},
-    {"forgotten and frozen", forgotten_and_frozen},
-    {"forgotten and lists fail", forgotten_and_lists_fail},
+    {"compacted", compacted},
+    {"compacted and frozen", compacted_and_frozen},
+    {"gone and lists fail", gone_and_lists_fail},
 };
 
-static void run_way(void *ctx, size_t i)
+static void run_disruption(void *ctx, size_t i)
 {
-    struct world w;
+    struct fixture f;
     (void)ctx;
-    world_begin(&w, ways[i].name);
-    ways[i].run(&w);
-    world_end(&w);
+    set_up(&f, disruptions[i].name);
+    disruptions[i].run(&f);
+    tear_down(&f);
 }
 
-START_TEST(what_was_missed_is_known_afterwards)
+START_TEST(missed_changes_are_recovered)
 {
-    lib_threads(ARRAY_LEN(ways), run_way, NULL);
+    lib_threads(ARRAY_LEN(disruptions), run_disruption, NULL);
 }
 
-/* -- news and binds at the same time -- */
+/* -- changes and binds at the same time -- */
 
 enum { PODS = 60 };
 
@@ -296,8 +297,8 @@ static void disturb(struct churn *c)
     sim_watches(&c->sim, "release", NULL);
 }
 
-/* A pod that comes, is bound and goes, while an other is bound by somebody else. */
-static void come_and_go(struct churn *c, size_t i)
+/* A pod is created, bound and deleted while another scheduler binds another pod. */
+static void create_bind_delete(struct churn *c, size_t i)
 {
     char name[24], other[24];
     cleanup_buf struct buf why = {0};
@@ -321,10 +322,10 @@ static void churn_thread(void *ctx, size_t i)
     if (i == PODS)
         disturb(ctx);
     else
-        come_and_go(ctx, i);
+        create_bind_delete(ctx, i);
 }
 
-START_TEST(binds_go_on_while_watches_break)
+START_TEST(binds_succeed_while_watches_break)
 {
     struct churn c = {.left = PODS};
     sim_start(&c.sim, ARGV(NULL));
@@ -339,10 +340,10 @@ START_TEST(binds_go_on_while_watches_break)
     sim_stop(&c.sim);
 }
 
-enum { REFUSED_FOR_MS = 5000 };
+enum { REJECTED_FOR_MS = 5000 };
 
 /* Every list works and every watch is answered 410. */
-START_TEST(watches_answered_410_do_not_list_at_full_speed)
+START_TEST(watches_answered_410_back_off)
 {
     struct sim sim;
     struct extender extender;
@@ -352,7 +353,7 @@ START_TEST(watches_answered_410_do_not_list_at_full_speed)
     extender_start(&extender, &sim, ARGV(NULL));
     sim_fault(&sim, "{\"verb\":\"watch\",\"action\":\"answer\",\"status\":410}");
     sim_watches(&sim, "cut", NULL);
-    int64_t end = lib_now_ms() + REFUSED_FOR_MS;
+    int64_t end = lib_now_ms() + REJECTED_FOR_MS;
     while (lib_now_ms() < end)
         lib_pause();
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
@@ -363,5 +364,5 @@ START_TEST(watches_answered_410_do_not_list_at_full_speed)
     sim_stop(&sim);
 }
 
-LIB_MAIN("watches", 150, what_was_missed_is_known_afterwards,
-         binds_go_on_while_watches_break, watches_answered_410_do_not_list_at_full_speed)
+LIB_MAIN("watches", 150, missed_changes_are_recovered, binds_succeed_while_watches_break,
+         watches_answered_410_back_off)

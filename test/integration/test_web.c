@@ -7,8 +7,8 @@
 #include "lib/watch.h"
 
 /*
- * The page as files, and what feeds it: the stream of inspect, and why pods wait. What
- * the page makes of it is seen in a browser: test/web.
+ * The files of the web page and its data: the inspect stream, with the reasons of pending
+ * pods. test/web tests the page in a browser.
  */
 
 #define WATCH "/inspect?watch=true"
@@ -38,7 +38,7 @@ static void assert_headers(const struct raw_reply *r)
         ck_assert_span_eq(raw_header(r, want[i][0]), want[i][1]);
 }
 
-/* One that the client has is not sent again; *tag gets its ETag. */
+/* A file that the client has cached is not sent again: 304 Not Modified. */
 static void assert_cached(unsigned port, const struct file *f, struct span tag)
 {
     static const char *const before[] = {"", "W/", "\"x\", ", "*,"};
@@ -77,7 +77,8 @@ static void assert_file(unsigned port, const struct file *f)
     raw_open(&c, port);
     raw_call(&c, &r, get);
     ck_assert_uint_eq(r.status, 200);
-    ck_assert_msg(span_eq(buf_span(&r.body), buf_span(&want)), "%s is another", f->name);
+    ck_assert_msg(span_eq(buf_span(&r.body), buf_span(&want)),
+                  "%s differs from its source", f->name);
     ck_assert_span_eq(raw_header(&r, "Content-Type"), f->type);
     assert_headers(&r);
     struct span tag = raw_header(&r, "ETag");
@@ -90,7 +91,7 @@ static void assert_file(unsigned port, const struct file *f)
     raw_close(&c);
 }
 
-START_TEST(the_files_are_as_they_are_on_both_ports)
+START_TEST(page_files_are_served_on_both_ports)
 {
     struct sim s;
     struct extender e;
@@ -100,20 +101,20 @@ START_TEST(the_files_are_as_they_are_on_both_ports)
         assert_file(e.observers.port, &files[i]);
         assert_file(e.verbs.port, &files[i]);
     }
-    static const char *const nowhere[] = {"/page.html",    "/page",      "//",
+    static const char *const unknown[] = {"/page.html",    "/page",      "//",
                                           "/web/page.css", "/page.css/", "/../page.js"};
-    for (size_t i = 0; i < ARRAY_LEN(nowhere); i++)
-        ck_assert_uint_eq(peer_status(&e.observers, nowhere[i]), 404);
+    for (size_t i = 0; i < ARRAY_LEN(unknown); i++)
+        ck_assert_uint_eq(peer_status(&e.observers, unknown[i]), 404);
     extender_stop(&e);
     sim_stop(&s);
 }
 END_TEST
 
-/* Nothing of the page comes from elsewhere, and nothing in it is what the policy forbids.
- */
-START_TEST(the_page_needs_nothing_from_elsewhere)
+/* The page loads nothing from other servers and contains nothing that its policy
+ * forbids. */
+START_TEST(the_page_is_self_contained)
 {
-    static const char *const never[] = {
+    static const char *const forbidden[] = {
         "http://",        "https://",  "@import",
         "innerHTML",      "outerHTML", "insertAdjacentHTML",
         "document.write", "eval(",     "new Function",
@@ -123,10 +124,10 @@ START_TEST(the_page_needs_nothing_from_elsewhere)
         struct err err;
         cleanup_free char *path = xasprintf("src/extender/web/%s", files[i].name);
         ck_assert_done(file_read(path, 1 << 20, &text, &err), err);
-        for (size_t k = 0; k < ARRAY_LEN(never); k++) {
-            const char *at = strstr(text.p, never[k]);
+        for (size_t k = 0; k < ARRAY_LEN(forbidden); k++) {
+            const char *at = strstr(text.p, forbidden[k]);
             bool name_space = at && strncmp(at, "http://www.w3.org/2000/svg", 26) == 0;
-            ck_assert_msg(!at || name_space, "%s has %s", files[i].name, never[k]);
+            ck_assert_msg(!at || name_space, "%s has %s", files[i].name, forbidden[k]);
         }
     }
 }
@@ -139,8 +140,8 @@ static json_t *node_of(const char *line)
     return j;
 }
 
-/* The node's line is what inspect says of it, or is followed by one that is: a node comes
- * with two objects. */
+/* The stream's last line of a node is what inspect shows. There may be a line before it,
+ * because a node is created with two objects. */
 static void assert_as_inspected(struct watch *w, const struct extender *e,
                                 const char *name)
 {
@@ -153,7 +154,7 @@ static void assert_as_inspected(struct watch *w, const struct extender *e,
     }
 }
 
-START_TEST(the_stream_says_what_inspect_says_and_what_changes)
+START_TEST(the_stream_agrees_with_inspect)
 {
     struct sim s;
     struct extender e;
@@ -175,7 +176,7 @@ START_TEST(the_stream_says_what_inspect_says_and_what_changes)
                         *all = peer_json(&e.observers, "GET", "/inspect", NULL);
     json_object_del(all, "nodes");
     ck_assert_msg(json_equal(lib_at(said, "Cluster"), all), "%s", cluster);
-    free(watch_until(&w, "")); /* all there was */
+    free(watch_until(&w, "")); /* the end of the initial state */
 
     sim_add_pod(&s, "p1", 20);
     cleanup_free char *why = watch_until(&w, "p1");
@@ -193,7 +194,7 @@ START_TEST(the_stream_says_what_inspect_says_and_what_changes)
     json_decref(peer_json(&s.api, "DELETE", "/apis/core.run-linux.com/v1/scvs/n1", NULL));
     cleanup_free char *gone = watch_until(&w, "DELETED");
     ck_assert_str_eq(gone, "{\"Node\":{\"name\":\"n1\"},\"Type\":\"DELETED\"}");
-    sim_add_node(&s, "n3", 1, 16); /* takes its slot */
+    sim_add_node(&s, "n3", 1, 16); /* takes the slot of n1 */
     assert_as_inspected(&w, &e, "n3");
 
     program_signal(&e.program, SIGTERM);
@@ -206,7 +207,7 @@ START_TEST(the_stream_says_what_inspect_says_and_what_changes)
 }
 END_TEST
 
-START_TEST(there_is_room_for_so_many)
+START_TEST(the_number_of_streams_is_limited)
 {
     enum { MAIN = 16, ALL = 64 };
     struct sim s;
@@ -227,7 +228,7 @@ START_TEST(there_is_room_for_so_many)
     }
     ck_assert_uint_eq(peer_call(&e.observers, "GET", WATCH, NULL, &said), 503);
     ck_assert_contains(said.p, "too many watches: 64 are open");
-    ck_assert_uint_eq(peer_status(&e.observers, "/inspect?watch=1"), 200); /* no watch */
+    ck_assert_uint_eq(peer_status(&e.observers, "/inspect?watch=1"), 200); /* a list */
     watch_close(&w[3]);
     lib_wait(({
         watch_open(&w[3], e.verbs.port, WATCH);
@@ -246,7 +247,7 @@ START_TEST(there_is_room_for_so_many)
 }
 END_TEST
 
-START_TEST(before_everything_is_listed_there_is_no_stream)
+START_TEST(streams_are_rejected_before_the_initial_sync)
 {
     struct sim s;
     struct extender e;
@@ -273,7 +274,6 @@ START_TEST(before_everything_is_listed_there_is_no_stream)
 }
 END_TEST
 
-LIB_MAIN("web", 60, the_files_are_as_they_are_on_both_ports,
-         the_page_needs_nothing_from_elsewhere,
-         the_stream_says_what_inspect_says_and_what_changes, there_is_room_for_so_many,
-         before_everything_is_listed_there_is_no_stream)
+LIB_MAIN("web", 60, page_files_are_served_on_both_ports, the_page_is_self_contained,
+         the_stream_agrees_with_inspect, the_number_of_streams_is_limited,
+         streams_are_rejected_before_the_initial_sync)

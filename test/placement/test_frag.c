@@ -4,7 +4,7 @@
 #include "base/rng.h"
 #include "lib/unit.h"
 
-/* The measure as it is defined, shape by shape. */
+/* The measure by its definition, shape by shape. */
 static int64_t unused_by(const struct mix_shape *s, const struct frag_node *node)
 {
     int64_t free = 0, too_small = 0;
@@ -55,7 +55,7 @@ static struct frag_node random_node(struct rng *rng)
     return node;
 }
 
-START_TEST(it_is_what_the_definition_says)
+START_TEST(measure_matches_its_definition)
 {
     struct rng rng;
     struct frag frag = {0};
@@ -66,7 +66,7 @@ START_TEST(it_is_what_the_definition_says)
         frag_prepare(&frag, &mix);
         for (int i = 0; i < 50; i++) {
             struct frag_node node = random_node(&rng);
-            int64_t sum = frag_of(&frag, &node);
+            int64_t sum = frag_measure(&frag, &node);
             ck_assert_int_eq(sum, by_definition(&mix, &node));
             largest = sum > largest ? sum : largest;
             uint32_t first = (uint32_t)rng_below(&rng, 4), n = 0, cards[8];
@@ -79,12 +79,12 @@ START_TEST(it_is_what_the_definition_says)
             ck_assert_int_eq(drop, sum - by_definition(&mix, &node));
         }
     }
-    ck_assert_int_gt(largest, 1000 << FRAG_SHIFT); /* it was not all zero */
+    ck_assert_int_gt(largest, 1000 << FRAG_SHIFT); /* not all measures were 0 */
     frag_fini(&frag);
 }
 END_TEST
 
-START_TEST(an_example)
+START_TEST(measure_of_a_worked_example)
 {
     struct mix mix = {0};
     struct frag frag = {0};
@@ -94,19 +94,19 @@ START_TEST(an_example)
     struct frag_node node = {.free_mib = {200, 500, 1000}, .n = 3};
     node.whole[2] = true;
     frag_prepare(&frag, &mix);
-    ck_assert_int_eq(frag_of(&frag, &node), 0); /* nobody asks for anything */
+    ck_assert_int_eq(frag_measure(&frag, &node), 0); /* an empty mix */
     mix_add(&mix, &small, 0);
     frag_prepare(&frag, &mix);
-    ck_assert_int_eq(frag_of(&frag, &node), 200 << FRAG_SHIFT);
+    ck_assert_int_eq(frag_measure(&frag, &node), 200 << FRAG_SHIFT);
     mix_add(&mix, &large, 0);
     frag_prepare(&frag, &mix); /* (200 + 700) / 2 */
-    ck_assert_int_eq(frag_of(&frag, &node), 450 << FRAG_SHIFT);
+    ck_assert_int_eq(frag_measure(&frag, &node), 450 << FRAG_SHIFT);
     mix_add(&mix, &whole, 0);
     mix_add(&mix, &whole, 0);
-    frag_prepare(&frag, &mix); /* (200 + 700 + 2 * 1700) / 4: two are not there */
-    ck_assert_int_eq(frag_of(&frag, &node), 1075 << FRAG_SHIFT);
+    frag_prepare(&frag, &mix); /* (200 + 700 + 2 * 1700) / 4: no two whole cards */
+    ck_assert_int_eq(frag_measure(&frag, &node), 1075 << FRAG_SHIFT);
     frag_fini(&frag);
 }
 END_TEST
 
-UNIT_MAIN("frag", it_is_what_the_definition_says, an_example)
+UNIT_MAIN("frag", measure_matches_its_definition, measure_of_a_worked_example)

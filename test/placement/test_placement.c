@@ -12,8 +12,8 @@ static void start(void)
     ledger = ledger_new(&s, 1);
 }
 
-/* A node with cards of 16276 MiB of which so much is free; -1 ends the list. */
-static const struct ledger_node *with_free(const char *name, const int *free_mib)
+/* A node with cards of 16276 MiB with this much free memory; -1 ends the list. */
+static const struct ledger_node *node_with_free(const char *name, const int *free_mib)
 {
     int n = 0;
     while (free_mib[n] >= 0)
@@ -33,7 +33,7 @@ static const struct ledger_node *with_free(const char *name, const int *free_mib
     }
     return ledger_node_find(ledger, span_of(name));
 }
-#define WITH_FREE(name, ...) with_free(name, (const int[]){__VA_ARGS__, -1})
+#define NODE_WITH_FREE(name, ...) node_with_free(name, (const int[]){__VA_ARGS__, -1})
 
 static struct request memory(int64_t mib, uint32_t cards)
 {
@@ -51,17 +51,17 @@ static struct request whole(uint32_t cards)
 static const char *reason(const struct ledger_node *node, struct request r)
 {
     cleanup_buf struct buf b = {0};
-    placement_reason(&b, node, &r, placement_fit(node, &r));
+    reason_add(&b, node, &r, placement_fit(node, &r));
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
-START_TEST(the_filter_example_of_the_design_document)
+START_TEST(filter_rejects_nodes_without_enough_memory_on_one_card)
 {
     start();
     struct request r = memory(8138, 1);
-    const struct ledger_node *n1 = WITH_FREE("n1", 0, 4069);
-    const struct ledger_node *n2 = WITH_FREE("n2", 4069, 4069);
-    const struct ledger_node *n3 = WITH_FREE("n3", 8138, 0);
+    const struct ledger_node *n1 = NODE_WITH_FREE("n1", 0, 4069);
+    const struct ledger_node *n2 = NODE_WITH_FREE("n2", 4069, 4069);
+    const struct ledger_node *n3 = NODE_WITH_FREE("n3", 8138, 0);
     ck_assert_int_eq(placement_fit(n1, &r), FIT_LATER);
     ck_assert_int_eq(placement_fit(n2, &r), FIT_LATER);
     ck_assert_int_eq(placement_fit(n3, &r), FIT_YES);
@@ -71,12 +71,12 @@ START_TEST(the_filter_example_of_the_design_document)
 }
 END_TEST
 
-START_TEST(the_bind_example_of_the_design_document)
+START_TEST(binpack_and_spread_choose_opposite_cards)
 {
     start();
     uint32_t picks[REQUEST_MAX_CARDS];
     struct request r = memory(8138, 1);
-    const struct ledger_node *n = WITH_FREE("n1", 12207, 8138, 4069, 16276);
+    const struct ledger_node *n = NODE_WITH_FREE("n1", 12207, 8138, 4069, 16276);
     ck_assert(placement_choose(n, &r, picks));
     ck_assert_uint_eq(picks[0], 1);
     r.placement = PLACE_SPREAD;
@@ -90,7 +90,7 @@ START_TEST(ties_go_to_the_lowest_index)
 {
     start();
     uint32_t picks[REQUEST_MAX_CARDS];
-    const struct ledger_node *n = WITH_FREE("n1", 16276, 8000, 8000, 16276);
+    const struct ledger_node *n = NODE_WITH_FREE("n1", 16276, 8000, 8000, 16276);
     struct request r = memory(1000, 1);
     ck_assert(placement_choose(n, &r, picks));
     ck_assert_uint_eq(picks[0], 1);
@@ -101,11 +101,11 @@ START_TEST(ties_go_to_the_lowest_index)
 }
 END_TEST
 
-START_TEST(several_cards_are_different_and_in_order)
+START_TEST(several_cards_are_distinct_and_sorted)
 {
     start();
     uint32_t picks[REQUEST_MAX_CARDS];
-    const struct ledger_node *n = WITH_FREE("n1", 9000, 500, 8000, 16276);
+    const struct ledger_node *n = NODE_WITH_FREE("n1", 9000, 500, 8000, 16276);
     struct request r = memory(1000, 2);
     ck_assert(placement_choose(n, &r, picks));
     ck_assert(picks[0] == 0 && picks[1] == 2);
@@ -113,8 +113,8 @@ START_TEST(several_cards_are_different_and_in_order)
     ck_assert(!placement_choose(n, &r, picks));
     ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
     ck_assert_str_eq(reason(n, r),
-                     "needs 1000 MiB on each of 4 cards; cards with that much "
-                     "free: 3; most free: 16276 of 16276 MiB on GPU3");
+                     "needs 1000 MiB on each of 4 cards; cards with enough "
+                     "free memory: 3; most free: 16276 of 16276 MiB on GPU3");
     r = memory(1000, 5);
     ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r),
@@ -123,17 +123,17 @@ START_TEST(several_cards_are_different_and_in_order)
 }
 END_TEST
 
-START_TEST(whole_cards_want_cards_that_nobody_uses)
+START_TEST(whole_cards_have_no_promises)
 {
     start();
     uint32_t picks[REQUEST_MAX_CARDS];
-    const struct ledger_node *n = WITH_FREE("n1", 16275, 16276, 16276);
+    const struct ledger_node *n = NODE_WITH_FREE("n1", 16275, 16276, 16276);
     struct request r = whole(2);
     ck_assert(placement_choose(n, &r, picks));
     ck_assert(picks[0] == 1 && picks[1] == 2);
     r = whole(3);
     ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
-    ck_assert_str_eq(reason(n, r), "needs 3 whole cards; wholly free: 2 of 3");
+    ck_assert_str_eq(reason(n, r), "needs 3 whole cards; free cards: 2 of 3");
     r = whole(4);
     ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r), "needs 4 whole cards; the node has 3 cards");
@@ -141,10 +141,10 @@ START_TEST(whole_cards_want_cards_that_nobody_uses)
 }
 END_TEST
 
-START_TEST(what_can_never_fit_is_told_apart)
+START_TEST(too_large_requests_never_fit)
 {
     start();
-    const struct ledger_node *n = WITH_FREE("n1", 100, 100);
+    const struct ledger_node *n = NODE_WITH_FREE("n1", 100, 100);
     ck_assert_int_eq(placement_fit(n, &(struct request){.kind = REQUEST_MEMORY,
                                                         .cards = 1,
                                                         .mib_per_card = 16276}),
@@ -157,7 +157,7 @@ START_TEST(what_can_never_fit_is_told_apart)
 }
 END_TEST
 
-static void see(const char *name, const char *mode)
+static void set_mode(const char *name, const char *mode)
 {
     struct node node = object_node(
         &arena,
@@ -166,19 +166,19 @@ static void see(const char *name, const char *mode)
     ledger_node_seen(ledger, &node, 0);
 }
 
-START_TEST(the_mode_label_restricts_a_node)
+START_TEST(mode_label_restricts_a_node)
 {
     start();
-    const struct ledger_node *n = WITH_FREE("n1", 16276);
+    const struct ledger_node *n = NODE_WITH_FREE("n1", 16276);
     struct request mem = memory(1, 1), card = whole(1);
-    see("n1", "memory");
+    set_mode("n1", "memory");
     ck_assert_int_eq(placement_fit(n, &mem), FIT_YES);
     ck_assert_int_eq(placement_fit(n, &card), FIT_NEVER);
     ck_assert_str_eq(reason(n, card), "node label gpushare/mode=memory: no whole cards");
-    see("n1", "card");
+    set_mode("n1", "card");
     ck_assert_int_eq(placement_fit(n, &mem), FIT_NEVER);
     ck_assert_int_eq(placement_fit(n, &card), FIT_YES);
-    see("n1", "both");
+    set_mode("n1", "both");
     ck_assert_int_eq(placement_fit(n, &mem), FIT_LATER);
     ck_assert_str_eq(reason(n, mem),
                      "node label gpushare/mode is neither memory nor card");
@@ -186,7 +186,7 @@ START_TEST(the_mode_label_restricts_a_node)
 }
 END_TEST
 
-START_TEST(the_reason_names_cards_that_are_out)
+START_TEST(reason_names_excluded_cards)
 {
     start();
     struct scv scv = object_scv(
@@ -210,13 +210,13 @@ START_TEST(the_reason_names_cards_that_are_out)
                      FIT_LATER);
     ck_assert_str_eq(reason(n, memory(4000, 1)),
                      "needs 4000 MiB on one card; most free: 3024 of 9000 MiB on GPU4; "
-                     "unhealthy: GPU1,GPU2; taken out by ConfigMap: GPU3; in use from "
-                     "outside Kubernetes: 5976 MiB of GPU4");
+                     "unhealthy: GPU1,GPU2; excluded by ConfigMap: GPU3; used outside "
+                     "Kubernetes: 5976 MiB on GPU4");
     ledger_free(ledger);
 }
 END_TEST
 
-START_TEST(a_node_that_gives_nothing_says_why)
+START_TEST(unusable_node_has_a_reason)
 {
     start();
     struct request r = memory(1, 1);
@@ -226,22 +226,22 @@ START_TEST(a_node_that_gives_nothing_says_why)
     const struct ledger_node *n = ledger_node_find(ledger, SPAN("n1"));
     ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
     ck_assert_str_eq(reason(n, r),
-                     "its Scv object is missing, so nothing is known of its cards");
-    lease.node = (struct span){0}; /* foreign text stands in JSON as it is */
+                     "the node's Scv object is missing, so its cards are unknown");
+    lease.node = (struct span){0}; /* text of others is copied into JSON unescaped */
     lease.holder = SPAN("a\"\n\\b");
     lease.renew_time = SPAN("t1");
     ledger_lease_seen(ledger, &lease, 0);
     ck_assert_str_eq(reason(n, r),
-                     "its Scv object is missing, so nothing is known of its cards; its "
-                     "Lease nvidia-gpu-scheduler-node-lease/n1 is not scv-agent's "
-                     "(holder: a???b; last renewed: t1): delete it if another system has "
-                     "left it behind");
+                     "the node's Scv object is missing, so its cards are unknown; "
+                     "Lease nvidia-gpu-scheduler-node-lease/n1 does not belong to "
+                     "scv-agent (holder: a???b; last renewed: t1): delete it if another "
+                     "system left it behind");
     struct scv damaged = object_scv_even(&arena, "n5", 1, 16276);
     damaged.damaged = true;
     ledger_scv_seen(ledger, &damaged, 0);
     ck_assert_str_eq(reason(ledger_node_find(ledger, SPAN("n5")), r),
-                     "its Scv object is damaged; the extender's log says where");
-    see("n2", "memory");
+                     "the node's Scv object is invalid; see the extender's log");
+    set_mode("n2", "memory");
     n = ledger_node_find(ledger, SPAN("n2"));
     ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r),
@@ -267,33 +267,33 @@ static void nominate(const char *uid, int units, int priority, const char *to)
     ledger_pod_add(ledger, &pod, &r, NULL);
 }
 
-START_TEST(nominated_pods_of_no_lower_priority_come_first)
+START_TEST(nominated_pods_of_equal_or_higher_priority_come_first)
 {
     start();
-    const struct ledger_node *n = WITH_FREE("n1", 10000, 5000);
+    const struct ledger_node *n = NODE_WITH_FREE("n1", 10000, 5000);
     struct request r = memory(6000, 1);
     nominate("x", 5000, 5, "n1");
-    /* binpack puts it on the smaller card: room is left on the other */
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 5, SPAN("me")), FIT_YES);
+    /* binpack places it on the smaller card; the other one stays free */
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 5, SPAN("me")), FIT_YES);
     nominate("y", 5000, 5, "n1");
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 5, SPAN("me")), FIT_LATER);
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 6, SPAN("me")), FIT_YES);
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 5, SPAN("y")), FIT_YES);
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 5, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 6, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 5, SPAN("y")), FIT_YES);
     ck_assert_int_eq(placement_fit(n, &r), FIT_YES);
     cleanup_buf struct buf b = {0};
-    placement_reason(&b, n, &r, FIT_YES);
-    ck_assert_str_eq(b.p,
-                     "needs 6000 MiB on one card; free, but kept for pods nominated to "
-                     "this node");
+    reason_add(&b, n, &r, FIT_YES);
+    ck_assert_str_eq(
+        b.p, "needs 6000 MiB on one card; free, but reserved for pods nominated to "
+             "this node");
     ledger_free(ledger);
 }
 END_TEST
 
-/* What a reason says of the request has a place of fixed size. */
-START_TEST(the_largest_request_has_a_reason)
+/* The text about the request is written into a buffer of fixed size. */
+START_TEST(largest_request_has_a_reason)
 {
     start();
-    const struct ledger_node *n = WITH_FREE("n1", 5000);
+    const struct ledger_node *n = NODE_WITH_FREE("n1", 5000);
     struct request r = {.kind = REQUEST_MEMORY,
                         .cards = UINT32_MAX,
                         .units = INT64_MAX,
@@ -319,21 +319,21 @@ START_TEST(the_largest_request_has_a_reason)
 }
 END_TEST
 
-START_TEST(a_nominated_pod_that_does_not_fit_blocks_nobody)
+START_TEST(nominated_pod_that_does_not_fit_blocks_no_pod)
 {
     start();
-    const struct ledger_node *n = WITH_FREE("n1", 5000);
+    const struct ledger_node *n = NODE_WITH_FREE("n1", 5000);
     struct request r = memory(5000, 1);
     nominate("big", 9000, 9, "n1");
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 0, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 0, SPAN("me")), FIT_YES);
     nominate("whole", 1, 9, "n1");
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 0, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 0, SPAN("me")), FIT_LATER);
     ledger_free(ledger);
 }
 END_TEST
 
-/* Two T4 and a V100; `more`: further members of the status. */
-static const struct ledger_node *mixed(const char *more)
+/* Two T4 and a V100. `more`: further members of the Scv's status. */
+static const struct ledger_node *mixed_node(const char *more)
 {
     struct scv scv = object_scv(
         &arena,
@@ -350,7 +350,8 @@ static const struct ledger_node *mixed(const char *more)
     return ledger_node_find(ledger, SPAN("n1"));
 }
 
-static struct ledger_pod *put(const char *uid, struct request r, int card, int64_t mib)
+static struct ledger_pod *add_pod(const char *uid, struct request r, int card,
+                                  int64_t mib)
 {
     struct pod pod = {.meta = {.uid = span_of(uid), .name = span_of(uid)}};
     struct ledger_share share = {.card = card, .mib = mib};
@@ -365,11 +366,11 @@ static struct request of_model(struct request r, const char *models)
     return r;
 }
 
-START_TEST(a_card_of_another_model_does_not_do)
+START_TEST(card_of_another_model_does_not_fit)
 {
     start();
     uint32_t picks[REQUEST_MAX_CARDS];
-    const struct ledger_node *n = mixed("");
+    const struct ledger_node *n = mixed_node("");
     struct request t4 = of_model(memory(8000, 1), "tesla t4");
     ck_assert(placement_choose(n, &t4, picks));
     ck_assert_uint_eq(picks[0], 2); /* binpack: the smaller one */
@@ -380,9 +381,9 @@ START_TEST(a_card_of_another_model_does_not_do)
     ck_assert_int_eq(placement_fit(n, &t4),
                      FIT_NEVER); /* the V100 would be large enough */
     ck_assert_str_eq(reason(n, t4), "needs 20000 MiB on one card, model tesla t4; the "
-                                    "largest of those has 16000 MiB");
-    put("a", memory(10000, 1), 0, 10000);
-    put("b", memory(10000, 1), 2, 10000);
+                                    "largest such card has 16000 MiB");
+    add_pod("a", memory(10000, 1), 0, 10000);
+    add_pod("b", memory(10000, 1), 2, 10000);
     t4 = of_model(memory(8000, 1), "tesla t4");
     ck_assert_int_eq(placement_fit(n, &t4), FIT_LATER);
     ck_assert_str_eq(reason(n, t4), "needs 8000 MiB on one card, model tesla t4; most "
@@ -393,10 +394,10 @@ START_TEST(a_card_of_another_model_does_not_do)
 }
 END_TEST
 
-START_TEST(a_model_that_the_node_lacks_is_never)
+START_TEST(missing_model_never_fits)
 {
     start();
-    const struct ledger_node *n = mixed("");
+    const struct ledger_node *n = mixed_node("");
     const struct request none[] = {of_model(memory(8000, 1), "A\"100\\\n"),
                                    of_model(whole(1), "A100"),
                                    of_model(whole(2), "Tesla V100")};
@@ -417,22 +418,23 @@ START_TEST(a_model_that_the_node_lacks_is_never)
     ledger_node_seen(ledger, &node, 0);
     n = ledger_node_find(ledger, SPAN("n2"));
     ck_assert_int_eq(placement_fit(n, &none[0]), FIT_LATER);
-    ck_assert_str_eq(reason(n, none[1]),
-                     "needs 1 whole card, model A100; models and clocks of its cards are "
-                     "not known: it has no Scv object");
+    ck_assert_str_eq(
+        reason(n, none[1]),
+        "needs 1 whole card, model A100; card models and clocks are unknown: "
+        "the node has no Scv object");
     ledger_free(ledger);
 }
 END_TEST
 
-START_TEST(memory_and_clock_are_asked_of_the_same_card)
+START_TEST(memory_and_clock_apply_to_the_same_card)
 {
     start();
-    const struct ledger_node *n = mixed("");
+    const struct ledger_node *n = mixed_node("");
     struct request r = memory(20000, 1); /* the V100 has the memory ... */
     r.clock_mhz = 5001;                  /* ... and the T4 the clock */
     ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r), "needs 20000 MiB on one card, memory clock at least "
-                                   "5001 MHz; the largest of those has 16000 MiB");
+                                   "5001 MHz; the largest such card has 16000 MiB");
     r.clock_mhz = 5002;
     ck_assert_str_eq(reason(n, r),
                      "needs 20000 MiB on one card, memory clock at least 5002 MHz; the "
@@ -449,11 +451,11 @@ START_TEST(memory_and_clock_are_asked_of_the_same_card)
 }
 END_TEST
 
-START_TEST(whole_cards_can_have_a_least_size)
+START_TEST(whole_cards_can_have_a_minimum_size)
 {
     start();
     uint32_t picks[REQUEST_MAX_CARDS];
-    const struct ledger_node *n = mixed("");
+    const struct ledger_node *n = mixed_node("");
     struct request r = whole(1);
     r.mib_per_card = 16001;
     ck_assert(placement_choose(n, &r, picks));
@@ -461,8 +463,7 @@ START_TEST(whole_cards_can_have_a_least_size)
     r.cards = 2;
     ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r), "needs 2 whole cards of at least 16001 MiB; too few "
-                                   "cards are as large as that, the largest has 32000 "
-                                   "MiB");
+                                   "cards of that size; the largest has 32000 MiB");
     ledger_free(ledger);
 }
 END_TEST
@@ -476,14 +477,14 @@ static struct request devices(uint32_t n)
     return (struct request){.kind = REQUEST_DEVICES, .cards = n};
 }
 
-START_TEST(what_nvidias_plugin_can_give_is_counted)
+START_TEST(free_cards_of_nvidias_plugin_are_counted)
 {
     start();
     uint32_t picks[REQUEST_MAX_CARDS];
     struct request any = devices(99), two = of_model(devices(2), "Tesla T4");
-    const struct ledger_node *n = mixed("");
+    const struct ledger_node *n = mixed_node("");
     ck_assert_int_eq(placement_fit(n, &any),
-                     FIT_YES); /* without a model: not our affair */
+                     FIT_YES); /* without a model, the kubelet decides */
     ck_assert_int_eq(placement_fit(n, &two), FIT_YES);
     ck_assert(!placement_choose(n, &two, picks));
     struct request three = of_model(devices(3), "Tesla T4");
@@ -491,107 +492,103 @@ START_TEST(what_nvidias_plugin_can_give_is_counted)
     ck_assert_str_eq(reason(n, three),
                      "needs 3 cards through nvidia.com/gpu, model Tesla "
                      "T4; the node has 2 x Tesla T4, 1 x Tesla V100");
-    /* What we promised on a card keeps it from being counted. */
-    struct ledger_pod *p = put("a", memory(1, 1), 0, 1);
+    /* A card with a promise is not free. */
+    struct ledger_pod *p = add_pod("a", memory(1, 1), 0, 1);
     ck_assert_int_eq(placement_fit(n, &two), FIT_LATER);
     ck_assert_str_eq(reason(n, two),
                      "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
-                     "free: 1 of 2; promised to pods: GPU0");
+                     "free cards: 1 of 2; promised to pods: GPU0");
     ledger_pod_remove(ledger, p);
-    /* What a container holds does, too, and is not ours to give. */
-    mixed(HELD("x", "1", "'u2'"));
+    /* A card that a container has through nvidia.com/gpu is not free either. */
+    mixed_node(HELD("x", "1", "'u2'"));
     ck_assert_int_eq(placement_fit(n, &two), FIT_LATER);
     ck_assert_str_eq(reason(n, two),
                      "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
-                     "free: 1 of 2; held through nvidia.com/gpu: GPU2");
-    ck_assert_str_eq(reason(n, whole(3)),
-                     "needs 3 whole cards; wholly free: 2 of 3; held "
-                     "through nvidia.com/gpu: GPU2");
+                     "free cards: 1 of 2; allocated through nvidia.com/gpu: GPU2");
+    ck_assert_str_eq(reason(n, whole(3)), "needs 3 whole cards; free cards: 2 of 3; "
+                                          "allocated through nvidia.com/gpu: GPU2");
     ledger_free(ledger);
 }
 END_TEST
 
-START_TEST(a_burst_for_nvidias_plugin_is_counted_before_the_kubelet_reports)
+START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
 {
     start();
     struct request one = of_model(devices(1), "Tesla T4");
-    const struct ledger_node *n = mixed("");
-    put("a", one, -1, 0);
+    const struct ledger_node *n = mixed_node("");
+    add_pod("a", one, -1, 0);
     ck_assert_uint_eq(n->claimed, 1);
     ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
-    struct ledger_pod *b = put("b", devices(1), -1, 0); /* it may get a T4 as well */
+    struct ledger_pod *b = add_pod("b", devices(1), -1, 0); /* it may get a T4 as well */
     ck_assert_uint_eq(n->claimed, 2);
     ck_assert_int_eq(placement_fit(n, &one), FIT_LATER);
     ck_assert_str_eq(reason(n, one),
                      "needs 1 card through nvidia.com/gpu, model Tesla T4; "
-                     "free: 2 of 2; asked for by pods whose cards are not "
+                     "free cards: 2 of 2; requested by pods whose cards are not "
                      "known yet: 2");
     /* The kubelet gave b the V100. */
-    mixed(HELD("b", "1", "'u1'"));
+    mixed_node(HELD("b", "1", "'u1'"));
     ck_assert_uint_eq(n->claimed, 1);
     ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
-    /* Gone from the API, and still in the podList: the card is held until that is news.
-     */
+    /* The pod is deleted but still in the podList: the card stays allocated. */
     ledger_pod_remove(ledger, b);
     ck_assert_int_eq(n->cards[1].out, CARD_HELD);
-    /* As many as are left: whatever the kubelet takes, none is ours to give. */
-    put("c", devices(1), -1, 0);
+    /* Pods claim all cards that are left, so none can be promised. */
+    add_pod("c", devices(1), -1, 0);
     ck_assert_uint_eq(n->claimed, 2);
     struct request mem = memory(1, 1);
     ck_assert_int_eq(placement_fit(n, &mem), FIT_LATER);
-    ck_assert_str_eq(reason(n, mem), "needs 1 MiB on one card; no card is left; held "
-                                     "through nvidia.com/gpu: GPU0,GPU1,GPU2");
+    ck_assert_str_eq(reason(n, mem), "needs 1 MiB on one card; no card is available; "
+                                     "allocated through nvidia.com/gpu: GPU0,GPU1,GPU2");
     ledger_free(ledger);
 }
 END_TEST
 
-START_TEST(a_nominated_pod_of_nvidias_plugin_is_in_line)
+START_TEST(nominated_pod_of_nvidias_plugin_comes_first)
 {
     start();
-    const struct ledger_node *n = mixed("");
+    const struct ledger_node *n = mixed_node("");
     struct request one = of_model(devices(1), "Tesla V100");
     struct pod pod = {
         .meta = {.uid = SPAN("first")}, .priority = 5, .nominated_node = SPAN("n1")};
     ledger_pod_add(ledger, &pod, &one, NULL);
     ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
-    ck_assert_int_eq(placement_fit_in_line(n, &one, 5, SPAN("me")), FIT_LATER);
-    ck_assert_int_eq(placement_fit_in_line(n, &one, 6, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(placement_fit_nominated(n, &one, 5, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(placement_fit_nominated(n, &one, 6, SPAN("me")), FIT_YES);
     struct request any = devices(9);
-    ck_assert_int_eq(placement_fit_in_line(n, &any, 0, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(placement_fit_nominated(n, &any, 0, SPAN("me")), FIT_YES);
     ledger_free(ledger);
 }
 END_TEST
 
-START_TEST(without_an_scv_nothing_is_known_of_models_for_nvidias_plugin)
+START_TEST(models_are_unknown_without_an_scv)
 {
     start();
-    see("n2", "card");
+    set_mode("n2", "card");
     const struct ledger_node *n = ledger_node_find(ledger, SPAN("n2"));
     struct request one = of_model(devices(1), "Tesla V100");
     ck_assert_int_eq(placement_fit(n, &one), FIT_LATER);
-    ck_assert_str_eq(reason(n, one),
-                     "needs 1 card through nvidia.com/gpu, model Tesla "
-                     "V100; models and clocks of its cards are not known: "
-                     "it has no Scv object");
-    /* The mode is about what we give out. */
-    mixed("");
-    see("n1", "memory");
+    ck_assert_str_eq(reason(n, one), "needs 1 card through nvidia.com/gpu, model Tesla "
+                                     "V100; card models and clocks are unknown: "
+                                     "the node has no Scv object");
+    /* The mode label does not concern nvidia.com/gpu. */
+    mixed_node("");
+    set_mode("n1", "memory");
     n = ledger_node_find(ledger, SPAN("n1"));
     ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
     ledger_free(ledger);
 }
 END_TEST
 
-UNIT_MAIN(
-    "placement", a_card_of_another_model_does_not_do,
-    a_model_that_the_node_lacks_is_never, memory_and_clock_are_asked_of_the_same_card,
-    whole_cards_can_have_a_least_size, what_nvidias_plugin_can_give_is_counted,
-    a_burst_for_nvidias_plugin_is_counted_before_the_kubelet_reports,
-    a_nominated_pod_of_nvidias_plugin_is_in_line,
-    without_an_scv_nothing_is_known_of_models_for_nvidias_plugin,
-    the_filter_example_of_the_design_document, the_bind_example_of_the_design_document,
-    ties_go_to_the_lowest_index, several_cards_are_different_and_in_order,
-    whole_cards_want_cards_that_nobody_uses, what_can_never_fit_is_told_apart,
-    the_mode_label_restricts_a_node, the_reason_names_cards_that_are_out,
-    a_node_that_gives_nothing_says_why, nominated_pods_of_no_lower_priority_come_first,
-    a_nominated_pod_that_does_not_fit_blocks_nobody, the_largest_request_has_a_reason)
+UNIT_MAIN("placement", card_of_another_model_does_not_fit, missing_model_never_fits,
+          memory_and_clock_apply_to_the_same_card, whole_cards_can_have_a_minimum_size,
+          free_cards_of_nvidias_plugin_are_counted,
+          claims_of_nvidias_plugin_count_before_the_pod_list_shows_them,
+          nominated_pod_of_nvidias_plugin_comes_first, models_are_unknown_without_an_scv,
+          filter_rejects_nodes_without_enough_memory_on_one_card,
+          binpack_and_spread_choose_opposite_cards, ties_go_to_the_lowest_index,
+          several_cards_are_distinct_and_sorted, whole_cards_have_no_promises,
+          too_large_requests_never_fit, mode_label_restricts_a_node,
+          reason_names_excluded_cards, unusable_node_has_a_reason,
+          nominated_pods_of_equal_or_higher_priority_come_first,
+          nominated_pod_that_does_not_fit_blocks_no_pod, largest_request_has_a_reason)

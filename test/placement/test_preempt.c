@@ -6,8 +6,8 @@
 #include "domain/objects.h"
 
 /*
- * What is chosen is compared with every set there is, on small nodes: by cost, worked out
- * here from the shares of the pods.
+ * On small nodes the selected victims are compared with every possible set. The cost of a
+ * set is computed here from the shares of the pods.
  */
 
 enum { CARDS_MAX = 4, PODS_MAX = 9, CARD_MIB = 16 };
@@ -15,12 +15,11 @@ enum { CARDS_MAX = 4, PODS_MAX = 9, CARD_MIB = 16 };
 static struct arena arena;
 static struct ledger *ledger;
 
-struct put {
+struct pod_spec {
     int priority;
     int mib[CARDS_MAX]; /* on each card; 0: nothing */
     bool whole, unsure;
-    int devices; /* asks for so many through nvidia.com/gpu; mib: which are shown as its
-                  */
+    int devices; /* cards through nvidia.com/gpu; mib != 0: the podList shows the card */
 };
 
 static void start(int cards)
@@ -44,7 +43,7 @@ static const char *uid_of(int i)
     return uid;
 }
 
-static void put(int i, const struct put *p)
+static void add_pod(int i, const struct pod_spec *p)
 {
     struct pod pod = object_pod_mem(&arena, uid_of(i), 1);
     struct request r = object_request(&arena, &pod, 1);
@@ -74,39 +73,40 @@ static struct request ask_whole(int cards)
     return (struct request){.kind = REQUEST_CARDS, .cards = (uint32_t)cards};
 }
 
-/* The UIDs chosen, with a space behind each; "never" when nothing helps. */
-static const char *chosen(struct request r, int priority, const char *leaving)
+/* The UIDs of the victims, each followed by a space; "never" if no set helps. */
+static const char *victims_of(struct request r, int priority, const char *leaving)
 {
-    struct preempt_ask ask = {&r, priority, SPAN("me")};
-    struct preempt_set set;
+    struct preemptor preemptor = {&r, priority, SPAN("me")};
+    struct preempt_victims victims;
     struct span uid = span_of(leaving);
     cleanup_buf struct buf out = {0};
-    if (!preempt_choose(&ask, ledger_node_find(ledger, SPAN("n1")), &uid,
-                        *leaving ? 1 : 0, &arena, &set))
+    if (!preempt_select(&preemptor, ledger_node_find(ledger, SPAN("n1")), &uid,
+                        *leaving ? 1 : 0, &arena, &victims))
         return "never";
-    for (size_t i = 0; i < set.n; i++)
-        buf_printf(&out, "%.*s ", SPAN_ARG(set.pods[i]->uid));
+    for (size_t i = 0; i < victims.n; i++)
+        buf_printf(&out, "%.*s ", SPAN_ARG(victims.pods[i]->uid));
     return arena_copy(&arena, buf_span(&out)).p;
 }
 
-#define PUT(i, prio, ...) put(i, &(struct put){.priority = (prio), .mib = __VA_ARGS__})
+#define ADD_POD(i, prio, ...)                                                            \
+    add_pod(i, &(struct pod_spec){.priority = (prio), .mib = __VA_ARGS__})
 
-START_TEST(one_card_not_the_sum_of_several)
+START_TEST(one_card_counts_not_the_sum)
 {
     start(2);
-    PUT(1, 0, {8});
-    PUT(2, 0, {0, 8});
-    PUT(3, 0, {4});
-    PUT(4, 0, {0, 4});
+    ADD_POD(1, 0, {8});
+    ADD_POD(2, 0, {0, 8});
+    ADD_POD(3, 0, {4});
+    ADD_POD(4, 0, {0, 4});
     /* 4 are free on each: 12 need 8 more on one of them. */
-    ck_assert_str_eq(chosen(ask_memory(12, 1), 1, ""), "p1 ");
-    ck_assert_str_eq(chosen(ask_memory(4, 1), 1, ""), "");
-    ck_assert_str_eq(chosen(ask_memory(16, 1), 1, ""), "p1 p3 ");
-    ck_assert_str_eq(chosen(ask_memory(17, 1), 1, ""), "never");
-    /* What leaves in any case counts. */
-    ck_assert_str_eq(chosen(ask_memory(16, 1), 1, "p2"), "p4 ");
-    ck_assert_str_eq(chosen(ask_memory(12, 1), 1, "p2"), "");
-    ck_assert_str_eq(chosen(ask_memory(12, 1), 1, "elsewhere"), "p1 ");
+    ck_assert_str_eq(victims_of(ask_memory(12, 1), 1, ""), "p1 ");
+    ck_assert_str_eq(victims_of(ask_memory(4, 1), 1, ""), "");
+    ck_assert_str_eq(victims_of(ask_memory(16, 1), 1, ""), "p1 p3 ");
+    ck_assert_str_eq(victims_of(ask_memory(17, 1), 1, ""), "never");
+    /* Pods that leave in any case count as removed. */
+    ck_assert_str_eq(victims_of(ask_memory(16, 1), 1, "p2"), "p4 ");
+    ck_assert_str_eq(victims_of(ask_memory(12, 1), 1, "p2"), "");
+    ck_assert_str_eq(victims_of(ask_memory(12, 1), 1, "elsewhere"), "p1 ");
     stop();
 }
 END_TEST
@@ -123,27 +123,28 @@ static void start_mixed(void)
 START_TEST(only_cards_of_the_model_are_freed)
 {
     start_mixed();
-    PUT(1, 0, {8});
-    PUT(2, 0, {0, 12});
-    PUT(3, 1, {0, 0, 12});
+    ADD_POD(1, 0, {8});
+    ADD_POD(2, 0, {0, 12});
+    ADD_POD(3, 1, {0, 0, 12});
     struct request r = ask_memory(12, 1);
     r.models = SPAN("Tesla T4");
-    ck_assert_str_eq(chosen(r, 5, ""), "p2 ");
+    ck_assert_str_eq(victims_of(r, 5, ""), "p2 ");
     r.cards = 2;
-    ck_assert_str_eq(chosen(r, 5, ""), "p3 p2 ");
+    ck_assert_str_eq(victims_of(r, 5, ""), "p3 p2 ");
     r = ask_whole(2);
     r.models = SPAN("Tesla V100");
-    ck_assert_str_eq(chosen(r, 5, ""), "never");
+    ck_assert_str_eq(victims_of(r, 5, ""), "never");
     r.cards = 1;
-    ck_assert_str_eq(chosen(r, 5, ""), "p1 ");
+    ck_assert_str_eq(victims_of(r, 5, ""), "p1 ");
     stop();
 }
 END_TEST
 
-/* Tells the ledger of the cards that these pods have through nvidia.com/gpu, and of one
- * that somebody has of whom it knows nothing (-1: none). The first `v100` are of that
- * model. */
-static void show_held(const struct put *puts, int n, int cards, int v100, int stranger)
+/* Writes a podList with the cards that these pods have through nvidia.com/gpu, and with
+ * the card of a pod that the ledger does not know (`unknown`; -1: none). The first `v100`
+ * cards are of that model. */
+static void show_held(const struct pod_spec *specs, int n, int cards, int v100,
+                      int unknown)
 {
     struct scv scv = object_scv_even(&arena, "n1", cards, CARD_MIB);
     for (int c = 0; c < v100; c++)
@@ -157,7 +158,7 @@ static void show_held(const struct put *puts, int n, int cards, int v100, int st
                                 .resource = SPAN(KEY_NVIDIA_GPU)};
         held.uuids = arena_alloc(&arena, CARDS_MAX * sizeof *held.uuids);
         for (int c = 0; c < cards; c++)
-            if (i == n ? c == stranger : puts[i].devices && puts[i].mib[c])
+            if (i == n ? c == unknown : specs[i].devices && specs[i].mib[c])
                 held.uuids[held.n_uuids++] = scv.cards[c].uuid;
         held.units = (int64_t)held.n_uuids;
         if (held.units)
@@ -166,12 +167,12 @@ static void show_held(const struct put *puts, int n, int cards, int v100, int st
     ledger_scv_seen(ledger, &scv, 0);
 }
 
-static void start_held(const struct put *puts, int n, int stranger)
+static void start_held(const struct pod_spec *specs, int n, int unknown)
 {
     start(4);
     for (int i = 0; i < n; i++)
-        put(i, &puts[i]);
-    show_held(puts, n, 4, 2, stranger);
+        add_pod(i, &specs[i]);
+    show_held(specs, n, 4, 2, unknown);
 }
 
 static struct request ask_devices(int n, const char *model)
@@ -180,185 +181,188 @@ static struct request ask_devices(int n, const char *model)
         .kind = REQUEST_DEVICES, .cards = (uint32_t)n, .models = span_of(model)};
 }
 
-/* The podList says who has which card: two of the first model, two of the second. */
-START_TEST(holders_leave_the_cards_that_the_pod_list_shows)
+/* The podList shows the pod of each card: two of the first model, two of the second. */
+START_TEST(victims_free_the_cards_that_the_pod_list_shows)
 {
-    static const struct put puts[] = {{.priority = 0, .mib = {1}, .devices = 1},
-                                      {.priority = 3, .mib = {0, 1}, .devices = 1},
-                                      {.priority = 9, .mib = {0, 0, 1}, .devices = 1},
-                                      {.priority = 9, .mib = {0, 0, 0, 1}, .devices = 1}};
-    start_held(puts, 4, -1);
+    static const struct pod_spec specs[] = {
+        {.priority = 0, .mib = {1}, .devices = 1},
+        {.priority = 3, .mib = {0, 1}, .devices = 1},
+        {.priority = 9, .mib = {0, 0, 1}, .devices = 1},
+        {.priority = 9, .mib = {0, 0, 0, 1}, .devices = 1}};
+    start_held(specs, 4, -1);
     struct request r = ask_devices(1, "Tesla T4");
-    ck_assert_str_eq(chosen(r, 9, "p0"), "never"); /* of no use: it is a V100 */
-    ck_assert_str_eq(chosen(r, 9, "web"), "never");
-    ck_assert_str_eq(chosen(r, 9, "p2"), "");
+    ck_assert_str_eq(victims_of(r, 9, "p0"),
+                     "never"); /* does not help: its card is a V100 */
+    ck_assert_str_eq(victims_of(r, 9, "web"), "never");
+    ck_assert_str_eq(victims_of(r, 9, "p2"), "");
     r = ask_devices(1, "Tesla V100");
-    ck_assert_str_eq(chosen(r, 9, "p0"), "");
-    ck_assert_str_eq(chosen(r, 9, "p2"), "p0 ");
-    ck_assert_str_eq(chosen(r, 0, "p2"), "never");
+    ck_assert_str_eq(victims_of(r, 9, "p0"), "");
+    ck_assert_str_eq(victims_of(r, 9, "p2"), "p0 ");
+    ck_assert_str_eq(victims_of(r, 0, "p2"), "never");
     r.cards = 2;
-    ck_assert_str_eq(chosen(r, 9, "p0"), "p1 ");
-    ck_assert_str_eq(chosen(r, 3, "p0"), "never");
-    ck_assert_str_eq(chosen(ask_devices(1, "A100"), 99, ""), "never");
+    ck_assert_str_eq(victims_of(r, 9, "p0"), "p1 ");
+    ck_assert_str_eq(victims_of(r, 3, "p0"), "never");
+    ck_assert_str_eq(victims_of(ask_devices(1, "A100"), 99, ""), "never");
     stop();
 }
 END_TEST
 
-/* Who is bound and not shown yet has one of the cards that nobody is shown to have. */
-START_TEST(what_a_card_less_holder_leaves_is_not_known)
+/* A bound pod that the podList does not show has one of the cards without a listed pod. */
+START_TEST(cards_of_unlisted_pods_are_unknown)
 {
-    static const struct put claims[] = {{.priority = 9, .devices = 1},
-                                        {.priority = 9, .devices = 1},
-                                        {.priority = 9, .devices = 1},
-                                        {.priority = 0, .devices = 1}};
-    static const struct put shown[] = {{.priority = 0, .mib = {1}, .devices = 1},
-                                       {.priority = 0, .mib = {0, 1}, .devices = 1},
-                                       {.priority = 9, .devices = 2}};
+    static const struct pod_spec claims[] = {{.priority = 9, .devices = 1},
+                                             {.priority = 9, .devices = 1},
+                                             {.priority = 9, .devices = 1},
+                                             {.priority = 0, .devices = 1}};
+    static const struct pod_spec shown[] = {{.priority = 0, .mib = {1}, .devices = 1},
+                                            {.priority = 0, .mib = {0, 1}, .devices = 1},
+                                            {.priority = 9, .devices = 2}};
     start_held(claims, 4, -1);
-    /* The others may have the V100s and one T4. */
-    ck_assert_str_eq(chosen(ask_devices(1, "Tesla T4"), 9, "p3"), "");
-    ck_assert_str_eq(chosen(ask_devices(1, "Tesla T4"), 9, ""), "never");
-    ck_assert_str_eq(chosen(ask_devices(2, "Tesla T4"), 9, "p3"), "never");
+    /* The other pods may have the V100s and one T4. */
+    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla T4"), 9, "p3"), "");
+    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla T4"), 9, ""), "never");
+    ck_assert_str_eq(victims_of(ask_devices(2, "Tesla T4"), 9, "p3"), "never");
     stop();
     start_held(shown, 3, -1);
-    /* p2 can have nothing but the T4s. */
-    ck_assert_str_eq(chosen(ask_devices(1, "Tesla T4"), 9, "p0"), "never");
-    ck_assert_str_eq(chosen(ask_devices(1, "Tesla V100"), 9, "p0"), "");
-    ck_assert_str_eq(chosen(ask_devices(2, "Tesla V100"), 9, "p0"), "p1 ");
+    /* p2 must have the T4s. */
+    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla T4"), 9, "p0"), "never");
+    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla V100"), 9, "p0"), "");
+    ck_assert_str_eq(victims_of(ask_devices(2, "Tesla V100"), 9, "p0"), "p1 ");
     stop();
 }
 END_TEST
 
-/* A pod that the ledger has not heard of may be the one that has the card, and may not.
- */
-START_TEST(a_stranger_may_be_who_has_the_card)
+/* A pod that the ledger does not know may have the card. */
+START_TEST(unknown_pod_may_have_the_card)
 {
-    static const struct put puts[] = {{.priority = 0, .mib = {1, 1}, .devices = 2},
-                                      {.priority = 9, .mib = {0, 0, 1}, .devices = 1}};
-    start_held(puts, 2, 3);
-    ck_assert_str_eq(chosen(ask_devices(1, "Tesla T4"), 9, "p0"), "never");
-    ck_assert_str_eq(chosen(ask_devices(1, "Tesla T4"), 9, "who"), "");
-    ck_assert_str_eq(chosen(ask_devices(2, "Tesla T4"), 9, "who"), "never");
+    static const struct pod_spec specs[] = {
+        {.priority = 0, .mib = {1, 1}, .devices = 2},
+        {.priority = 9, .mib = {0, 0, 1}, .devices = 1}};
+    start_held(specs, 2, 3);
+    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla T4"), 9, "p0"), "never");
+    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla T4"), 9, "unknown"), "");
+    ck_assert_str_eq(victims_of(ask_devices(2, "Tesla T4"), 9, "unknown"), "never");
     stop();
 }
 END_TEST
 
-START_TEST(who_shares_a_card_is_in_the_way_of_nvidias_plugin)
+START_TEST(promises_block_nvidias_plugin)
 {
-    static const struct put puts[] = {{.priority = 0, .mib = {8}},
-                                      {.priority = 1, .mib = {8}},
-                                      {.priority = 0, .mib = {0, 1}, .devices = 1}};
-    start_held(puts, 3, -1);
-    ck_assert_str_eq(chosen(ask_devices(1, "Tesla V100"), 9, ""), "p2 ");
-    ck_assert_str_eq(chosen(ask_devices(1, "Tesla V100"), 9, "p0"), "p2 ");
-    ck_assert_str_eq(chosen(ask_devices(2, "Tesla V100"), 9, ""), "p1 p2 p0 ");
+    static const struct pod_spec specs[] = {{.priority = 0, .mib = {8}},
+                                            {.priority = 1, .mib = {8}},
+                                            {.priority = 0, .mib = {0, 1}, .devices = 1}};
+    start_held(specs, 3, -1);
+    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla V100"), 9, ""), "p2 ");
+    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla V100"), 9, "p0"), "p2 ");
+    ck_assert_str_eq(victims_of(ask_devices(2, "Tesla V100"), 9, ""), "p1 p2 p0 ");
     struct scv scv = object_scv_even(&arena, "n1", 4, CARD_MIB);
     scv.cards[0].healthy = scv.cards[1].healthy = false;
     ledger_scv_seen(ledger, &scv, 0);
-    ck_assert_str_eq(chosen(ask_devices(3, "Tesla T4"), 9, ""), "never");
+    ck_assert_str_eq(victims_of(ask_devices(3, "Tesla T4"), 9, ""), "never");
     stop();
 }
 END_TEST
 
-/* As in filter: what a pod in line for the node will get is not there for others. */
-START_TEST(who_is_in_line_takes_a_card_of_nvidias_plugin)
+/* As in filter: cards that a nominated pod will get are not available. */
+START_TEST(nominated_pod_takes_a_card_of_nvidias_plugin)
 {
-    static const struct put puts[] = {{.priority = 0, .mib = {0, 0, 1}, .devices = 1},
-                                      {.priority = 0, .mib = {0, 0, 0, 1}, .devices = 1}};
-    start_held(puts, 2, -1);
+    static const struct pod_spec specs[] = {
+        {.priority = 0, .mib = {0, 0, 1}, .devices = 1},
+        {.priority = 0, .mib = {0, 0, 0, 1}, .devices = 1}};
+    start_held(specs, 2, -1);
     struct pod pod = object_pod_mem(&arena, "first", 1);
     struct request r = ask_devices(1, "Tesla T4");
     pod.priority = 7;
     pod.nominated_node = SPAN("n1");
     ledger_pod_add(ledger, &pod, &r, NULL);
-    ck_assert_str_eq(chosen(r, 5, "p0"), "p1 ");
-    ck_assert_str_eq(chosen(r, 8, "p0"), "");
+    ck_assert_str_eq(victims_of(r, 5, "p0"), "p1 ");
+    ck_assert_str_eq(victims_of(r, 8, "p0"), "");
     stop();
 }
 END_TEST
 
-START_TEST(lowest_priority_then_fewest_then_least)
+START_TEST(lowest_priority_then_fewest_pods_then_least_memory)
 {
     start(2);
-    PUT(1, 5, {16});
-    PUT(2, 1, {0, 6});
-    PUT(3, 1, {0, 5});
-    PUT(4, 3, {0, 5});
+    ADD_POD(1, 5, {16});
+    ADD_POD(2, 1, {0, 6});
+    ADD_POD(3, 1, {0, 5});
+    ADD_POD(4, 3, {0, 5});
     /* One pod of priority 5, or two of at most 1. */
-    ck_assert_str_eq(chosen(ask_memory(9, 1), 9, ""), "p2 p3 ");
-    /* One of priority 1 is enough: the smaller of them is too. */
-    ck_assert_str_eq(chosen(ask_memory(5, 1), 9, ""), "p3 ");
-    ck_assert_str_eq(chosen(ask_memory(6, 1), 9, ""), "p2 ");
-    ck_assert_str_eq(chosen(ask_memory(12, 1), 9, ""), "p4 p2 p3 ");
-    ck_assert_str_eq(chosen(ask_memory(12, 1), 3, ""), "never");
+    ck_assert_str_eq(victims_of(ask_memory(9, 1), 9, ""), "p2 p3 ");
+    /* One pod of priority 1 is enough, even the smaller one. */
+    ck_assert_str_eq(victims_of(ask_memory(5, 1), 9, ""), "p3 ");
+    ck_assert_str_eq(victims_of(ask_memory(6, 1), 9, ""), "p2 ");
+    ck_assert_str_eq(victims_of(ask_memory(12, 1), 9, ""), "p4 p2 p3 ");
+    ck_assert_str_eq(victims_of(ask_memory(12, 1), 3, ""), "never");
     stop();
 }
 END_TEST
 
-START_TEST(nobody_of_equal_priority_and_nobody_in_doubt)
+START_TEST(equal_priority_and_unconfirmed_pods_are_not_eligible)
 {
     start(1);
-    PUT(1, 3, {8});
-    PUT(2, 0, {8}, .unsure = true);
-    ck_assert_str_eq(chosen(ask_memory(8, 1), 3, ""), "never");
-    ck_assert_str_eq(chosen(ask_memory(8, 1), 4, ""), "p1 ");
-    ck_assert_str_eq(chosen(ask_memory(9, 1), 4, ""), "never");
+    ADD_POD(1, 3, {8});
+    ADD_POD(2, 0, {8}, .unsure = true);
+    ck_assert_str_eq(victims_of(ask_memory(8, 1), 3, ""), "never");
+    ck_assert_str_eq(victims_of(ask_memory(8, 1), 4, ""), "p1 ");
+    ck_assert_str_eq(victims_of(ask_memory(9, 1), 4, ""), "never");
     stop();
 }
 END_TEST
 
-START_TEST(whole_cards_and_those_who_hold_them)
+START_TEST(whole_cards_are_freed)
 {
     start(3);
-    PUT(1, 0, {16}, .whole = true);
-    PUT(2, 0, {0, 3});
-    PUT(3, 0, {0, 3});
-    PUT(4, 0, {0, 0, 9});
-    PUT(5, 2, {0, 0, 1});
-    ck_assert_str_eq(chosen(ask_whole(1), 1, ""), "p1 ");
-    ck_assert_str_eq(chosen(ask_whole(2), 1, ""), "p1 p3 p2 ");
-    ck_assert_str_eq(chosen(ask_whole(3), 1, ""), "never");
-    ck_assert_str_eq(chosen(ask_whole(3), 9, ""), "p5 p1 p4 p3 p2 ");
-    /* Who shares can take the card of one that had it whole. */
-    ck_assert_str_eq(chosen(ask_memory(16, 1), 1, ""), "p1 ");
-    ck_assert_str_eq(chosen(ask_memory(15, 2), 1, ""), "p1 p4 ");
+    ADD_POD(1, 0, {16}, .whole = true);
+    ADD_POD(2, 0, {0, 3});
+    ADD_POD(3, 0, {0, 3});
+    ADD_POD(4, 0, {0, 0, 9});
+    ADD_POD(5, 2, {0, 0, 1});
+    ck_assert_str_eq(victims_of(ask_whole(1), 1, ""), "p1 ");
+    ck_assert_str_eq(victims_of(ask_whole(2), 1, ""), "p1 p3 p2 ");
+    ck_assert_str_eq(victims_of(ask_whole(3), 1, ""), "never");
+    ck_assert_str_eq(victims_of(ask_whole(3), 9, ""), "p5 p1 p4 p3 p2 ");
+    /* A request of shared memory can get the card of a pod that had it whole. */
+    ck_assert_str_eq(victims_of(ask_memory(16, 1), 1, ""), "p1 ");
+    ck_assert_str_eq(victims_of(ask_memory(15, 2), 1, ""), "p1 p4 ");
     stop();
 }
 END_TEST
 
-START_TEST(who_is_nominated_to_the_node_comes_first)
+START_TEST(nominated_pods_come_first)
 {
     start(1);
-    PUT(1, 0, {8});
-    PUT(2, 0, {8});
+    ADD_POD(1, 0, {8});
+    ADD_POD(2, 0, {8});
     struct pod pod = object_pod_mem(&arena, "first", 8);
     struct request r = object_request(&arena, &pod, 1);
     pod.priority = 7;
     pod.nominated_node = SPAN("n1");
     ledger_pod_add(ledger, &pod, &r, NULL);
-    /* One leaves for the other pod, so that both have to. */
-    ck_assert_str_eq(chosen(ask_memory(8, 1), 5, ""), "p2 p1 ");
-    ck_assert_str_eq(chosen(ask_memory(8, 1), 5, "p1"), "p2 ");
-    ck_assert_str_eq(chosen(ask_memory(9, 1), 5, ""), "never");
-    ck_assert_str_eq(chosen(ask_memory(9, 1), 8, ""), "p2 p1 ");
+    /* The nominated pod needs one of the victims, so both are needed. */
+    ck_assert_str_eq(victims_of(ask_memory(8, 1), 5, ""), "p2 p1 ");
+    ck_assert_str_eq(victims_of(ask_memory(8, 1), 5, "p1"), "p2 ");
+    ck_assert_str_eq(victims_of(ask_memory(9, 1), 5, ""), "never");
+    ck_assert_str_eq(victims_of(ask_memory(9, 1), 8, ""), "p2 p1 ");
     stop();
 }
 END_TEST
 
-START_TEST(a_node_that_gives_nothing_out_is_not_helped)
+START_TEST(no_victims_on_an_unusable_node)
 {
     start(1);
-    PUT(1, 0, {16});
+    ADD_POD(1, 0, {16});
     struct scv scv = object_scv_even(&arena, "n1", 1, CARD_MIB);
     scv.damaged = true;
     ledger_scv_seen(ledger, &scv, 0);
-    ck_assert_str_eq(chosen(ask_memory(1, 1), 1, ""), "never");
+    ck_assert_str_eq(victims_of(ask_memory(1, 1), 1, ""), "never");
     stop();
 }
 END_TEST
 
-/* Many pods on one card: the search has to end, and still find the few. */
-START_TEST(a_full_card_is_searched_in_time)
+/* Many pods on one card: the search ends and finds a set. */
+START_TEST(search_of_a_full_card_is_bounded)
 {
     start(1);
     struct scv scv = object_scv_even(&arena, "n1", 1, 1 << 20);
@@ -370,16 +374,16 @@ START_TEST(a_full_card_is_searched_in_time)
         int mib = 1000 + (int)rng_below(&rng, 4000);
         mib = mib < left ? mib : left;
         left -= mib;
-        PUT(n++, (int)rng_below(&rng, 3), {mib});
+        ADD_POD(n++, (int)rng_below(&rng, 3), {mib});
     }
     for (int need = 1; need < 1 << 20; need += 104729)
-        ck_assert_str_ne(chosen(ask_memory(need, 1), 5, ""), "never");
+        ck_assert_str_ne(victims_of(ask_memory(need, 1), 5, ""), "never");
     stop();
 }
 END_TEST
 
-/* So many pods who hold two cards each come into question, among as many others as a
- * kubelet takes. The best time of some rounds. */
+/* The time with `spanning` eligible pods on two cards each, among as many other pods as a
+ * kubelet allows. The best of several rounds. */
 static int64_t us_with(int spanning)
 {
     enum { CARDS = 8, OTHERS = 240, ROUNDS = 10 };
@@ -388,12 +392,12 @@ static int64_t us_with(int spanning)
     struct scv scv = object_scv_even(&arena, "n1", CARDS, 1000);
     ledger_scv_seen(ledger, &scv, 0);
     for (int i = 0; i < spanning; i++)
-        PUT(i, 0, {90, 90});
+        ADD_POD(i, 0, {90, 90});
     for (int i = 0; i < OTHERS; i++)
-        PUT(spanning + i, 9, {0, 0, 1});
+        ADD_POD(spanning + i, 9, {0, 0, 1});
     for (int i = 0; i < ROUNDS; i++) {
         int64_t at = clock_mono_us();
-        ck_assert(strlen(chosen(ask_memory(700, CARDS), 5, "")) >= strlen("p1 ") * 7);
+        ck_assert(strlen(victims_of(ask_memory(700, CARDS), 5, "")) >= strlen("p1 ") * 7);
         at = clock_mono_us() - at;
         best = at < best ? at : best;
     }
@@ -401,8 +405,9 @@ static int64_t us_with(int spanning)
     return best;
 }
 
-/* A thousand sets, each a look at all pods and cards, would be too many. */
-START_TEST(a_node_with_many_pods_is_not_tried_in_every_way)
+/* With this many pods, 2^10 sets are not tried either: ten eligible pods take about as
+ * long as eleven. */
+START_TEST(exact_search_is_limited_to_few_pods)
 {
     int64_t ten = us_with(10), eleven = us_with(11);
     ck_assert_msg(ten < 5 * eleven + 200, "ten %d us, eleven %d us", (int)ten,
@@ -423,46 +428,47 @@ static bool cheaper(struct cost a, struct cost b)
     return a.n != b.n ? a.n < b.n : a.beyond < b.beyond;
 }
 
-struct world {
-    struct put puts[PODS_MAX];
+struct scenario {
+    struct pod_spec specs[PODS_MAX];
     int n, cards;
-    struct request ask;
+    struct request request;
     int priority;
 };
 
-static int sum_on(const struct world *w, unsigned gone, int card, bool *whole)
+static int sum_on(const struct scenario *w, unsigned removed, int card, bool *whole)
 {
     int mib = 0;
     *whole = false;
     for (int i = 0; i < w->n; i++) {
-        if (gone >> i & 1 || !w->puts[i].mib[card])
+        if (removed >> i & 1 || !w->specs[i].mib[card])
             continue;
-        mib += w->puts[i].whole || w->puts[i].devices ? CARD_MIB : w->puts[i].mib[card];
-        *whole |= w->puts[i].whole;
+        mib +=
+            w->specs[i].whole || w->specs[i].devices ? CARD_MIB : w->specs[i].mib[card];
+        *whole |= w->specs[i].whole;
     }
     return mib;
 }
 
-/* What is given up beyond what was missing, at best; -1: it does not fit. */
-static int beyond_of(const struct world *w, unsigned gone)
+/* The memory freed beyond what was missing, at least; -1: the request does not fit. */
+static int beyond_of(const struct scenario *w, unsigned removed)
 {
-    bool whole, all = w->ask.kind != REQUEST_MEMORY;
+    bool whole, all = w->request.kind != REQUEST_MEMORY;
     int missing[CARDS_MAX], n = 0, given = 0;
     for (int c = 0; c < w->cards; c++) {
-        int after = sum_on(w, gone, c, &whole);
-        if (all ? after > 0 : whole || CARD_MIB - after < w->ask.mib_per_card)
+        int after = sum_on(w, removed, c, &whole);
+        if (all ? after > 0 : whole || CARD_MIB - after < w->request.mib_per_card)
             continue;
         int before = sum_on(w, 0, c, &whole);
-        int lacks = all ? before : before + (int)w->ask.mib_per_card - CARD_MIB;
+        int lacks = all ? before : before + (int)w->request.mib_per_card - CARD_MIB;
         missing[n++] = lacks > 0 ? lacks : 0;
     }
-    if (n < (int)w->ask.cards)
+    if (n < (int)w->request.cards)
         return -1;
     for (int i = 0; i < w->n; i++)
-        for (int c = 0; c < w->cards && gone >> i & 1; c++)
-            if (w->puts[i].mib[c])
-                given += w->puts[i].whole ? CARD_MIB : w->puts[i].mib[c];
-    for (uint32_t k = 0; k < w->ask.cards; k++) {
+        for (int c = 0; c < w->cards && removed >> i & 1; c++)
+            if (w->specs[i].mib[c])
+                given += w->specs[i].whole ? CARD_MIB : w->specs[i].mib[c];
+    for (uint32_t k = 0; k < w->request.cards; k++) {
         int best = 0;
         for (int c = 1; c < n; c++)
             best = missing[c] > missing[best] ? c : best;
@@ -472,31 +478,31 @@ static int beyond_of(const struct world *w, unsigned gone)
     return given;
 }
 
-static bool cost_of(const struct world *w, unsigned gone, struct cost *cost)
+static bool cost_of(const struct scenario *w, unsigned removed, struct cost *cost)
 {
-    *cost = (struct cost){.top = -1, .n = __builtin_popcount(gone)};
+    *cost = (struct cost){.top = -1, .n = __builtin_popcount(removed)};
     for (int i = 0; i < w->n; i++) {
-        if (!(gone >> i & 1))
+        if (!(removed >> i & 1))
             continue;
-        if (w->puts[i].priority >= w->priority)
+        if (w->specs[i].priority >= w->priority)
             return false;
-        if (w->puts[i].priority > cost->top)
-            cost->top = w->puts[i].priority;
+        if (w->specs[i].priority > cost->top)
+            cost->top = w->specs[i].priority;
     }
-    cost->beyond = beyond_of(w, gone);
+    cost->beyond = beyond_of(w, removed);
     return cost->beyond >= 0;
 }
 
-/* `nvidia`: those of whole cards have them through nvidia.com/gpu, and one more wants
- * some. */
-static void fill_world(struct world *w, struct rng *rng, bool spanning, bool nvidia)
+/* `nvidia`: whole cards are allocated through nvidia.com/gpu, and the preemptor requests
+ * some of them. */
+static void fill_scenario(struct scenario *w, struct rng *rng, bool spanning, bool nvidia)
 {
     int used[CARDS_MAX] = {0};
-    *w = (struct world){.cards = 1 + (int)rng_below(rng, CARDS_MAX),
-                        .priority = 1 + (int)rng_below(rng, 4)};
+    *w = (struct scenario){.cards = 1 + (int)rng_below(rng, CARDS_MAX),
+                           .priority = 1 + (int)rng_below(rng, 4)};
     int wish = (int)rng_below(rng, PODS_MAX + 1);
     for (int i = 0; i < wish; i++) {
-        struct put p = {.priority = (int)rng_below(rng, 4)};
+        struct pod_spec p = {.priority = (int)rng_below(rng, 4)};
         int c = (int)rng_below(rng, (uint64_t)w->cards);
         int d = spanning ? (int)rng_below(rng, (uint64_t)w->cards) : c;
         int mib = 1 + (int)rng_below(rng, 9);
@@ -510,42 +516,42 @@ static void fill_world(struct world *w, struct rng *rng, bool spanning, bool nvi
         p.mib[c] = p.mib[d] = mib;
         used[c] += mib;
         used[d] += d == c ? 0 : mib;
-        w->puts[w->n++] = p;
+        w->specs[w->n++] = p;
     }
     int cards = 1 + (int)rng_below(rng, (uint64_t)w->cards);
-    w->ask = rng_below(rng, 3) ? ask_memory(1 + (int)rng_below(rng, CARD_MIB), cards)
-                               : ask_whole(cards);
+    w->request = rng_below(rng, 3) ? ask_memory(1 + (int)rng_below(rng, CARD_MIB), cards)
+                                   : ask_whole(cards);
     if (nvidia)
-        w->ask = ask_devices(cards, "Tesla T4");
+        w->request = ask_devices(cards, "Tesla T4");
 }
 
-static unsigned chosen_set(const struct world *w, bool *found)
+static unsigned selected_set(const struct scenario *w, bool *found)
 {
-    struct preempt_ask ask = {&w->ask, w->priority, SPAN("me")};
-    struct preempt_set set;
-    unsigned gone = 0;
-    *found =
-        preempt_choose(&ask, ledger_node_find(ledger, SPAN("n1")), NULL, 0, &arena, &set);
-    for (size_t i = 0; i < set.n; i++) {
-        gone |= 1U << (set.pods[i]->uid.p[1] - '0');
-        ck_assert(i == 0 || set.pods[i]->priority <= set.pods[i - 1]->priority);
+    struct preemptor preemptor = {&w->request, w->priority, SPAN("me")};
+    struct preempt_victims victims;
+    unsigned removed = 0;
+    *found = preempt_select(&preemptor, ledger_node_find(ledger, SPAN("n1")), NULL, 0,
+                            &arena, &victims);
+    for (size_t i = 0; i < victims.n; i++) {
+        removed |= 1U << (victims.pods[i]->uid.p[1] - '0');
+        ck_assert(i == 0 || victims.pods[i]->priority <= victims.pods[i - 1]->priority);
     }
-    return gone;
+    return removed;
 }
 
-static void compare(const struct world *w, uint64_t round)
+static void compare(const struct scenario *w, uint64_t round)
 {
     struct cost best = {0}, cost, got;
     bool possible = false, found;
-    for (unsigned gone = 0; gone < 1U << w->n; gone++) {
-        if (!cost_of(w, gone, &cost) || (possible && !cheaper(cost, best)))
+    for (unsigned removed = 0; removed < 1U << w->n; removed++) {
+        if (!cost_of(w, removed, &cost) || (possible && !cheaper(cost, best)))
             continue;
         best = cost;
         possible = true;
-        if (!gone)
-            break; /* it fits */
+        if (!removed)
+            break; /* fits without victims */
     }
-    unsigned set = chosen_set(w, &found);
+    unsigned set = selected_set(w, &found);
     ck_assert_msg(found == possible, "round %d: %s", (int)round,
                   found ? "found one" : "found none");
     if (!possible)
@@ -561,12 +567,12 @@ static void compare_many(bool spanning, bool nvidia, uint64_t rounds)
     struct rng rng;
     rng_init(&rng, 7);
     for (uint64_t round = 0; round < rounds; round++) {
-        struct world w;
-        fill_world(&w, &rng, spanning, nvidia);
+        struct scenario w;
+        fill_scenario(&w, &rng, spanning, nvidia);
         start(w.cards);
         for (int i = 0; i < w.n; i++)
-            put(i, &w.puts[i]);
-        show_held(w.puts, w.n, w.cards, 0, -1);
+            add_pod(i, &w.specs[i]);
+        show_held(w.specs, w.n, w.cards, 0, -1);
         compare(&w, round);
         stop();
     }
@@ -578,28 +584,27 @@ START_TEST(no_set_is_cheaper)
 }
 END_TEST
 
-START_TEST(no_set_is_cheaper_where_pods_hold_several_cards)
+START_TEST(no_set_is_cheaper_if_pods_have_several_cards)
 {
     compare_many(true, false, 4000);
 }
 END_TEST
 
-START_TEST(no_set_is_cheaper_where_nvidias_plugin_gave_cards_out)
+START_TEST(no_set_is_cheaper_with_cards_of_nvidias_plugin)
 {
     compare_many(false, true, 2000);
     compare_many(true, true, 2000);
 }
 END_TEST
 
-UNIT_MAIN("preempt", one_card_not_the_sum_of_several,
-          lowest_priority_then_fewest_then_least, only_cards_of_the_model_are_freed,
-          holders_leave_the_cards_that_the_pod_list_shows,
-          what_a_card_less_holder_leaves_is_not_known, a_stranger_may_be_who_has_the_card,
-          who_shares_a_card_is_in_the_way_of_nvidias_plugin,
-          who_is_in_line_takes_a_card_of_nvidias_plugin,
-          nobody_of_equal_priority_and_nobody_in_doubt,
-          whole_cards_and_those_who_hold_them, who_is_nominated_to_the_node_comes_first,
-          a_node_that_gives_nothing_out_is_not_helped, a_full_card_is_searched_in_time,
-          a_node_with_many_pods_is_not_tried_in_every_way, no_set_is_cheaper,
-          no_set_is_cheaper_where_pods_hold_several_cards,
-          no_set_is_cheaper_where_nvidias_plugin_gave_cards_out)
+UNIT_MAIN("preempt", one_card_counts_not_the_sum,
+          lowest_priority_then_fewest_pods_then_least_memory,
+          only_cards_of_the_model_are_freed,
+          victims_free_the_cards_that_the_pod_list_shows,
+          cards_of_unlisted_pods_are_unknown, unknown_pod_may_have_the_card,
+          promises_block_nvidias_plugin, nominated_pod_takes_a_card_of_nvidias_plugin,
+          equal_priority_and_unconfirmed_pods_are_not_eligible, whole_cards_are_freed,
+          nominated_pods_come_first, no_victims_on_an_unusable_node,
+          search_of_a_full_card_is_bounded, exact_search_is_limited_to_few_pods,
+          no_set_is_cheaper, no_set_is_cheaper_if_pods_have_several_cards,
+          no_set_is_cheaper_with_cards_of_nvidias_plugin)

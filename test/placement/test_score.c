@@ -20,16 +20,16 @@ static void end(void)
     arena_fini(&arena);
 }
 
-/* A card as its Scv has it. */
-struct facts {
+/* A card in an Scv. */
+struct card_facts {
     int64_t bandwidth, clock, core, power, total, used;
-    bool sick;
+    bool unhealthy;
 };
-static const struct facts titan = {15760, 5705, 1911, 250, 12194, 0, false};
-static const struct facts t4 = {15760, 5001, 1590, 70, 15109, 0, false};
+static const struct card_facts titan = {15760, 5705, 1911, 250, 12194, 0, false};
+static const struct card_facts t4 = {15760, 5001, 1590, 70, 15109, 0, false};
 
-static const struct ledger_node *with_cards(const char *name, const struct facts *facts,
-                                            uint32_t n)
+static const struct ledger_node *
+node_with_cards(const char *name, const struct card_facts *facts, uint32_t n)
 {
     struct scv_card cards[16] = {0};
     struct scv scv = {.meta = {.name = span_of(name)},
@@ -39,7 +39,7 @@ static const struct ledger_node *with_cards(const char *name, const struct facts
                       .update_time = 100};
     for (uint32_t i = 0; i < n; i++) {
         cards[i].id = (int32_t)i;
-        cards[i].healthy = !facts[i].sick;
+        cards[i].healthy = !facts[i].unhealthy;
         cards[i].total_mib = facts[i].total;
         cards[i].free_mib = facts[i].total - facts[i].used;
         cards[i].used_mib = facts[i].used;
@@ -53,7 +53,7 @@ static const struct ledger_node *with_cards(const char *name, const struct facts
     return ledger_node_find(ledger, span_of(name));
 }
 
-/* A pod of so much on a card; it runs since before the Scv was written. */
+/* Adds a pod with `mib` on a card that ran before the Scv was written. */
 static void promise(const char *node, int card, int64_t mib)
 {
     static int last;
@@ -67,20 +67,20 @@ static void promise(const char *node, int card, int64_t mib)
     ledger_pod_running(ledger, p, true);
 }
 
-/* A node with cards of 16000 MiB of which so much is free; -1 ends the list. */
-static const struct ledger_node *with_free(const char *name, const int *free_mib)
+/* A node with cards of 16000 MiB with this much free memory; -1 ends the list. */
+static const struct ledger_node *node_with_free(const char *name, const int *free_mib)
 {
-    struct facts facts[16] = {0};
+    struct card_facts facts[16] = {0};
     uint32_t n = 0;
     for (; free_mib[n] >= 0; n++)
-        facts[n] = (struct facts){.total = 16000, .used = 16000 - free_mib[n]};
-    with_cards(name, facts, n);
+        facts[n] = (struct card_facts){.total = 16000, .used = 16000 - free_mib[n]};
+    node_with_cards(name, facts, n);
     for (uint32_t i = 0; i < n; i++)
         if (free_mib[i] < 16000)
             promise(name, (int)i, 16000 - free_mib[i]);
     return ledger_node_find(ledger, span_of(name));
 }
-#define WITH_FREE(name, ...) with_free(name, (const int[]){__VA_ARGS__, -1})
+#define NODE_WITH_FREE(name, ...) node_with_free(name, (const int[]){__VA_ARGS__, -1})
 
 static struct request memory(int64_t mib, uint32_t cards)
 {
@@ -99,74 +99,74 @@ enum { MOST = 32 };
 
 static int points[MOST];
 
-/* Gives points to these nodes; NULL is an unknown one. */
-static void judge_with(enum score_policy policy, const struct mix *mix, struct request r,
+/* Scores these nodes into `points`; NULL is an unknown node. */
+static void score_with(enum score_policy policy, const struct mix *mix, struct request r,
                        const struct ledger_node *const *nodes, size_t n)
 {
-    struct score_room room = {0};
+    struct score_scratch scratch = {0};
     struct score_node candidates[MOST] = {{0}};
     struct score_pod pod = {.request = &r};
     for (size_t i = 0; i < n; i++)
         candidates[i] = (struct score_node){.node = nodes[i]};
-    score_nodes(policy, &pod, mix, candidates, n, &room, points);
-    score_room_fini(&room);
+    score_nodes(policy, &pod, mix, candidates, n, &scratch, points);
+    score_scratch_fini(&scratch);
     for (size_t i = 0; i < n; i++)
         ck_assert(points[i] >= 0 && points[i] <= SCORE_MAX);
 }
-#define JUDGE(policy, mix, r, ...)                                                       \
-    judge_with(policy, mix, r, (const struct ledger_node *const[]){__VA_ARGS__},         \
+#define SCORE(policy, mix, r, ...)                                                       \
+    score_with(policy, mix, r, (const struct ledger_node *const[]){__VA_ARGS__},         \
                ARRAY_LEN(((const struct ledger_node *const[]){__VA_ARGS__})))
 
-START_TEST(names_are_read_and_others_refused)
+START_TEST(policy_names_are_parsed_and_others_rejected)
 {
     enum score_policy policy = SCORE_SPREAD;
     struct err err = {0};
     for (int i = 0; i < SCORE_POLICIES; i++) {
         const char *name = score_policy_name((enum score_policy)i);
-        ck_assert_done(score_policy_read(span_of(name), &policy, &err), err);
+        ck_assert_done(score_policy_parse(span_of(name), &policy, &err), err);
         ck_assert_int_eq(policy, i);
     }
-    ck_assert_int_eq(score_policy_read(SPAN("best"), &policy, &err), -1);
+    ck_assert_int_eq(score_policy_parse(SPAN("best"), &policy, &err), -1);
     ck_assert_str_eq(err.msg, "\"best\" is neither binpack, spread, scv nor fgd");
 }
 END_TEST
 
-START_TEST(binpack_prefers_the_tight_and_spread_the_empty)
+START_TEST(binpack_prefers_full_nodes_and_spread_empty_ones)
 {
     begin();
-    const struct ledger_node *tight = WITH_FREE("n1", 1000, 16000);
-    const struct ledger_node *empty = WITH_FREE("n2", 16000, 16000);
+    const struct ledger_node *tight = NODE_WITH_FREE("n1", 1000, 16000);
+    const struct ledger_node *empty = NODE_WITH_FREE("n2", 16000, 16000);
     struct request r = memory(1000, 1), apart = r;
     apart.placement = PLACE_SPREAD;
-    JUDGE(SCORE_BINPACK, NULL, r, tight, empty, NULL);
+    SCORE(SCORE_BINPACK, NULL, r, tight, empty, NULL);
     ck_assert(points[0] == 10 && points[1] == 1 && points[2] == 0);
-    /* A pod that asks for spread is spread over nodes as well. */
-    JUDGE(SCORE_BINPACK, NULL, apart, tight, empty);
+    /* A pod that says spread is also spread over nodes. */
+    SCORE(SCORE_BINPACK, NULL, apart, tight, empty);
     ck_assert(points[0] == 9 && points[1] == 9);
-    JUDGE(SCORE_SPREAD, NULL, r, tight, empty);
+    SCORE(SCORE_SPREAD, NULL, r, tight, empty);
     ck_assert(points[0] == 0 && points[1] == 9);
-    JUDGE(SCORE_SPREAD, NULL, apart, tight, empty);
+    SCORE(SCORE_SPREAD, NULL, apart, tight, empty);
     ck_assert(points[0] == 9 && points[1] == 9);
-    JUDGE(SCORE_BINPACK, NULL, whole(1), tight, empty);
+    SCORE(SCORE_BINPACK, NULL, whole(1), tight, empty);
     ck_assert(points[0] == 10 && points[1] == 5);
-    JUDGE(SCORE_SPREAD, NULL, whole(1), tight, empty);
+    SCORE(SCORE_SPREAD, NULL, whole(1), tight, empty);
     ck_assert(points[0] == 0 && points[1] == 5);
     end();
 }
 END_TEST
 
-START_TEST(who_does_not_fit_or_asks_for_nothing_gets_nothing)
+START_TEST(no_points_without_fit_or_request)
 {
     begin();
     struct mix mix = {0};
-    const struct ledger_node *small = WITH_FREE("n1", 1000, 2000);
-    const struct ledger_node *large = WITH_FREE("n2", 9000);
+    const struct ledger_node *small = NODE_WITH_FREE("n1", 1000, 2000);
+    const struct ledger_node *large = NODE_WITH_FREE("n2", 9000);
     for (int p = 0; p < SCORE_POLICIES; p++) {
-        JUDGE((enum score_policy)p, &mix, memory(5000, 1), small, large, NULL);
+        SCORE((enum score_policy)p, &mix, memory(5000, 1), small, large, NULL);
         ck_assert(points[0] == 0 && points[1] > 0 && points[2] == 0);
-        JUDGE((enum score_policy)p, &mix, (struct request){0}, small, large);
+        SCORE((enum score_policy)p, &mix, (struct request){0}, small, large);
         ck_assert(points[0] == 0 && points[1] == 0);
-        JUDGE((enum score_policy)p, &mix, whole(1), small, large);
+        SCORE((enum score_policy)p, &mix, whole(1), small, large);
         ck_assert(points[0] == 0 && points[1] == 0);
     }
     end();
@@ -187,97 +187,97 @@ static struct mix mix_of(const int64_t *mib, size_t n)
 #define MIX(...)                                                                         \
     mix_of((const int64_t[]){__VA_ARGS__}, ARRAY_LEN(((const int64_t[]){__VA_ARGS__})))
 
-START_TEST(fgd_leaves_what_others_can_use)
+START_TEST(fgd_leaves_memory_that_other_pods_can_use)
 {
     begin();
     struct mix mix = MIX(8000, 8000, 8000, 3000);
-    const struct ledger_node *a = WITH_FREE("a", 11000); /* 8000 are left */
-    const struct ledger_node *b = WITH_FREE("b", 8000);  /* 5000, which few want */
-    JUDGE(SCORE_BINPACK, &mix, memory(3000, 1), a, b);
+    const struct ledger_node *a = NODE_WITH_FREE("a", 11000); /* 8000 stay free */
+    const struct ledger_node *b = NODE_WITH_FREE("b", 8000); /* 5000, which few request */
+    SCORE(SCORE_BINPACK, &mix, memory(3000, 1), a, b);
     ck_assert_int_lt(points[0], points[1]);
-    JUDGE(SCORE_FGD, &mix, memory(3000, 1), a, b);
+    SCORE(SCORE_FGD, &mix, memory(3000, 1), a, b);
     ck_assert(points[0] == 10 && points[1] == 0);
-    /* Where everybody asks for little, nothing is stranded: the fuller one is better. */
+    /* If all requests are small, nothing is stranded: the fuller node is better. */
     struct mix little = MIX(1000, 1000);
-    JUDGE(SCORE_FGD, &little, memory(3000, 1), a, b);
+    SCORE(SCORE_FGD, &little, memory(3000, 1), a, b);
     ck_assert(points[0] == 8 && points[1] == 10);
     end();
 }
 END_TEST
 
-START_TEST(fgd_prefers_a_node_in_use_among_those_that_look_alike)
+START_TEST(fgd_prefers_the_used_node_of_similar_ones)
 {
     begin();
     struct mix mix = MIX(4000);
-    const struct ledger_node *used = WITH_FREE("a", 16000, 16000, 8000);
-    const struct ledger_node *empty = WITH_FREE("b", 16000, 16000, 16000);
-    JUDGE(SCORE_FGD, &mix, whole(1), empty, used, empty);
-    /* A 6th of the node is ahead by a 6th of the points. */
+    const struct ledger_node *used = NODE_WITH_FREE("a", 16000, 16000, 8000);
+    const struct ledger_node *empty = NODE_WITH_FREE("b", 16000, 16000, 16000);
+    SCORE(SCORE_FGD, &mix, whole(1), empty, used, empty);
+    /* A difference of 1/6 of the node gives 1/6 of the points. */
     ck_assert(points[0] == 8 && points[1] == 10 && points[2] == 8);
     end();
 }
 END_TEST
 
-/* Next to nothing between them: the best alone has all points, but no more than one is
- * between it and the others, so that kube-scheduler's plugins decide. */
-START_TEST(fgd_does_not_pull_apart_what_is_close)
+/* Between nodes that hardly differ: only the best has all points, and the others have at
+ * most one less, so that kube-scheduler's own plugins decide. */
+START_TEST(fgd_does_not_stretch_small_differences)
 {
     begin();
     struct mix mix = MIX(4000);
-    const struct ledger_node *used = WITH_FREE("a", 16000, 15999);
-    const struct ledger_node *empty = WITH_FREE("b", 16000, 16000);
-    const struct ledger_node *full = WITH_FREE("c", 16000, 0);
-    JUDGE(SCORE_FGD, &mix, whole(1), empty, used, empty);
+    const struct ledger_node *used = NODE_WITH_FREE("a", 16000, 15999);
+    const struct ledger_node *empty = NODE_WITH_FREE("b", 16000, 16000);
+    const struct ledger_node *full = NODE_WITH_FREE("c", 16000, 0);
+    SCORE(SCORE_FGD, &mix, whole(1), empty, used, empty);
     ck_assert(points[0] == 9 && points[1] == 10 && points[2] == 9);
-    JUDGE(SCORE_FGD, &mix, whole(1), empty, empty);
+    SCORE(SCORE_FGD, &mix, whole(1), empty, empty);
     ck_assert(points[0] == 10 && points[1] == 10);
-    JUDGE(SCORE_FGD, &mix, whole(1), empty, used, full);
+    SCORE(SCORE_FGD, &mix, whole(1), empty, used, full);
     ck_assert(points[0] == 5 && points[1] == 5 && points[2] == 10);
     end();
 }
 END_TEST
 
-/* A card that nobody uses is kept for those that ask for whole ones. */
-START_TEST(fgd_knows_of_whole_cards)
+/* An unused card is kept for requests of whole cards. */
+START_TEST(fgd_keeps_free_cards_for_whole_card_requests)
 {
     begin();
     struct mix mix = {0};
     struct request two = whole(2);
     for (int i = 0; i < 9; i++)
         mix_add(&mix, &two, 0);
-    const struct ledger_node *pair = WITH_FREE("a", 16000, 16000);
-    const struct ledger_node *odd = WITH_FREE("b", 16000, 0);
-    JUDGE(SCORE_FGD, &mix, memory(16000, 1), pair, odd);
+    const struct ledger_node *pair = NODE_WITH_FREE("a", 16000, 16000);
+    const struct ledger_node *odd = NODE_WITH_FREE("b", 16000, 0);
+    SCORE(SCORE_FGD, &mix, memory(16000, 1), pair, odd);
     ck_assert(points[0] == 0 && points[1] == 10);
     end();
 }
 END_TEST
 
-/* Where CPU is known: the fuller node would be left with half of its memory and hardly
- * any CPU, the other with half of both. And CPU that shapes want enters the measure. */
-START_TEST(fgd_keeps_cpu_and_memory_together)
+/* With known CPU: the fuller node would keep half of its memory and hardly any CPU, the
+ * other one half of both. The CPU requests of the shapes enter the measure. */
+START_TEST(fgd_balances_cpu_and_memory)
 {
     begin();
-    struct score_room room = {0};
+    struct score_scratch scratch = {0};
     struct mix mix = {0};
     struct request r = whole(1), none = {0};
-    struct score_node nodes[] = {{WITH_FREE("a", 16000, 16000), 100000, 60000},
-                                 {WITH_FREE("b", 16000, 16000), 100000, 15000}};
+    struct score_node nodes[] = {{NODE_WITH_FREE("a", 16000, 16000), 100000, 60000},
+                                 {NODE_WITH_FREE("b", 16000, 16000), 100000, 15000}};
     struct score_pod pod = {&r, 10000}, other = {&none, 10000};
-    score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &room, points);
+    score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &scratch, points);
     ck_assert(points[0] == 10 && points[1] == 7);
-    /* A pod without a GPU goes where cards are not cut off from CPU by it. */
+    /* A pod without a GPU goes where it does not cut off cards from CPU. */
     mix_add(&mix, &r, 40000);
     nodes[0].cpu_free = 45000;
     nodes[1].cpu_free = 55000;
-    score_nodes(SCORE_FGD, &other, &mix, nodes, 2, &room, points);
+    score_nodes(SCORE_FGD, &other, &mix, nodes, 2, &scratch, points);
     ck_assert(points[0] == 0 && points[1] == 10);
-    score_room_fini(&room);
+    score_scratch_fini(&scratch);
     end();
 }
 END_TEST
 
-/* The order of nodes changes nothing, nor what is between the best and the worst. */
+/* The order of the nodes changes nothing. */
 START_TEST(points_do_not_depend_on_the_order)
 {
     begin();
@@ -288,19 +288,19 @@ START_TEST(points_do_not_depend_on_the_order)
     rng_init(&rng, 3);
     for (int i = 0; i < MOST; i++) {
         snprintf(name, sizeof name, "n%d", i);
-        nodes[i] =
-            WITH_FREE(name, (int)rng_below(&rng, 16001), (int)rng_below(&rng, 16001));
+        nodes[i] = NODE_WITH_FREE(name, (int)rng_below(&rng, 16001),
+                                  (int)rng_below(&rng, 16001));
     }
     for (int p = 0; p < SCORE_POLICIES; p++) {
         int before[MOST], best = 0;
-        judge_with((enum score_policy)p, &mix, memory(3000, 1), nodes, MOST);
+        score_with((enum score_policy)p, &mix, memory(3000, 1), nodes, MOST);
         memcpy(before, points, sizeof before);
         for (int i = 0; i < MOST / 2; i++) {
             const struct ledger_node *other = nodes[i];
             nodes[i] = nodes[MOST - 1 - i];
             nodes[MOST - 1 - i] = other;
         }
-        judge_with((enum score_policy)p, &mix, memory(3000, 1), nodes, MOST);
+        score_with((enum score_policy)p, &mix, memory(3000, 1), nodes, MOST);
         for (int i = 0; i < MOST; i++) {
             ck_assert_int_eq(points[i], before[MOST - 1 - i]);
             best += points[i] == SCORE_MAX;
@@ -312,22 +312,22 @@ START_TEST(points_do_not_depend_on_the_order)
 }
 END_TEST
 
-/* Sizes that objects may claim: nothing overflows (the sanitizers watch). */
-START_TEST(the_largest_cards_there_can_be)
+/* The largest sizes in API objects do not overflow (the sanitizers check). */
+START_TEST(largest_sizes_do_not_overflow)
 {
     begin();
     struct mix mix = MIX(INT64_C(1) << 40, 1);
-    struct facts huge[16];
+    struct card_facts huge[16];
     for (int i = 0; i < 16; i++)
-        huge[i] = (struct facts){INT64_C(1) << 40,
-                                 INT64_C(1) << 40,
-                                 INT64_C(1) << 40,
-                                 INT64_C(1) << 40,
-                                 INT64_C(1) << 40,
-                                 0,
-                                 false};
-    const struct ledger_node *a = with_cards("a", huge, 16);
-    const struct ledger_node *b = WITH_FREE("b", 16000);
+        huge[i] = (struct card_facts){INT64_C(1) << 40,
+                                      INT64_C(1) << 40,
+                                      INT64_C(1) << 40,
+                                      INT64_C(1) << 40,
+                                      INT64_C(1) << 40,
+                                      0,
+                                      false};
+    const struct ledger_node *a = node_with_cards("a", huge, 16);
+    const struct ledger_node *b = NODE_WITH_FREE("b", 16000);
     struct node node = {.meta = {.name = SPAN("c")},
                         .capacity = {.mem = INT64_MAX / 2, .cards = 1},
                         .allocatable = {.mem = INT64_MAX / 2, .cards = 1}};
@@ -335,14 +335,14 @@ START_TEST(the_largest_cards_there_can_be)
     const struct ledger_node *c = ledger_node_find(ledger, SPAN("c"));
     for (int p = 0; p < SCORE_POLICIES; p++)
         for (int64_t mib = 1; mib > 0 && mib <= INT64_C(1) << 41; mib *= 2)
-            JUDGE((enum score_policy)p, &mix, memory(mib, 1), a, b, c);
+            SCORE((enum score_policy)p, &mix, memory(mib, 1), a, b, c);
     end();
 }
 END_TEST
 
 /* -- scv -- */
 
-/* The value of a node among others, in Yoda's points: a term has 100. */
+/* The value of a node among others, in Yoda's points: 100 for a full term. */
 static int64_t yoda_points(struct request r, const struct ledger_node *const *nodes,
                            size_t n, size_t which)
 {
@@ -353,38 +353,37 @@ static int64_t yoda_points(struct request r, const struct ledger_node *const *no
     for (size_t i = 0; i < n; i++)
         candidates[i] = (struct score_node){.node = nodes[i]};
     score_scv(&call, values);
-    return values[which] == SCORE_UNFIT ? -1 : values[which] * 100 >> 20;
+    return values[which] == SCORE_NO_FIT ? -1 : values[which] * 100 >> 20;
 }
 #define NODES(...)                                                                       \
     (const struct ledger_node *const[]){__VA_ARGS__},                                    \
         ARRAY_LEN(((const struct ledger_node *const[]){__VA_ARGS__}))
 
-/* What Yoda-Scheduler makes of it is behind each line. All of its terms are within
- * 100 times their weight but the clock's, which it divides by the largest bandwidth. */
-START_TEST(the_worked_examples)
+/* The comments give Yoda-Scheduler's results. All of its terms are at most 100 times their
+ * weight except the clock, which it divides by the largest bandwidth. */
+START_TEST(scv_matches_worked_examples)
 {
     begin();
-    const struct facts pair[] = {titan, titan};
-    const struct ledger_node *one = with_cards("titan", &titan, 1);
-    const struct ledger_node *small = with_cards("t4", &t4, 1);
+    const struct card_facts pair[] = {titan, titan};
+    const struct ledger_node *one = node_with_cards("titan", &titan, 1);
+    const struct ledger_node *small = node_with_cards("t4", &t4, 1);
     /* The clock has 100, not 5705 * 100 / 15760 = 36. Yoda: 1136. */
     ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(one), 0), 1200);
     /* 100 + 100 + 100 + 100 + 80.7 + 2 * 80.7 + 200 + 300. Yoda: 1076, clock 36. */
     ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(one, small), 0), 1142);
     /* 100 + 87.6 + 83.2 + 28 + 100 + 200 + 200 + 300. Yoda: 1042, clock 31. */
     ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(one, small), 1), 1098);
-    JUDGE(SCORE_SCV, NULL, memory(1000, 1), one, small);
+    SCORE(SCORE_SCV, NULL, memory(1000, 1), one, small);
     ck_assert(points[0] == 10 && points[1] == 0);
-    /* Two cards, of one of which 10000 MiB are used; the pod would go there, and counts
-     * that card alone: 500 + 2 * 17.9 + 2 * 58.9 + 3 * 58.9. Yoda adds the other card to
-     * it: 1310. */
-    with_cards("pair", pair, 2);
+    /* Two cards, one with 10000 MiB in use. The pod would get that one, so only that card
+     * counts: 500 + 2 * 17.9 + 2 * 58.9 + 3 * 58.9. Yoda adds the other card: 1310. */
+    node_with_cards("pair", pair, 2);
     promise("pair", 0, 10000);
-    struct facts half[] = {titan, titan};
+    struct card_facts half[] = {titan, titan};
     half[0].used = 10000;
-    const struct ledger_node *two = with_cards("pair", half, 2);
+    const struct ledger_node *two = node_with_cards("pair", half, 2);
     ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(two), 0), 500 + 36 + 294);
-    /* Under spread it would get the empty one. */
+    /* Under spread it would get the empty card. */
     struct request apart = memory(1000, 1);
     apart.placement = PLACE_SPREAD;
     ck_assert_int_eq(yoda_points(apart, NODES(two), 0), 700 + 294);
@@ -395,9 +394,10 @@ END_TEST
 START_TEST(more_cards_are_not_more_points)
 {
     begin();
-    const struct facts many[] = {titan, titan, titan, titan, titan, titan, titan, titan};
-    const struct ledger_node *one = with_cards("one", many, 1);
-    const struct ledger_node *eight = with_cards("eight", many, 8);
+    const struct card_facts many[] = {titan, titan, titan, titan,
+                                      titan, titan, titan, titan};
+    const struct ledger_node *one = node_with_cards("one", many, 1);
+    const struct ledger_node *eight = node_with_cards("eight", many, 8);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(one, eight), (size_t)i),
                          1200);
@@ -407,38 +407,39 @@ START_TEST(more_cards_are_not_more_points)
 }
 END_TEST
 
-/* A sick card, and one that is too full, set no standard; nor do they count. */
-START_TEST(only_cards_that_will_do_count)
+/* An unhealthy card and one without enough free memory count neither for the maximum nor
+ * for the node. */
+START_TEST(only_cards_that_fit_count)
 {
     begin();
-    struct facts cards[] = {titan, titan};
-    cards[1] = (struct facts){99999, 99999, 99999, 99999, 99999, 0, true};
-    const struct ledger_node *sick = with_cards("sick", cards, 2);
-    ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(sick), 0), 1200);
-    cards[1].sick = false;
+    struct card_facts cards[] = {titan, titan};
+    cards[1] = (struct card_facts){99999, 99999, 99999, 99999, 99999, 0, true};
+    const struct ledger_node *unhealthy = node_with_cards("unhealthy", cards, 2);
+    ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(unhealthy), 0), 1200);
+    cards[1].unhealthy = false;
     cards[1].total = 500;
-    const struct ledger_node *small = with_cards("small", cards, 2);
+    const struct ledger_node *small = node_with_cards("small", cards, 2);
     ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(small), 0), 1200);
-    /* Yoda divides by 0 where nothing is known. */
-    const struct facts unknown = {.total = 1000};
-    const struct ledger_node *bare = with_cards("bare", &unknown, 1);
+    /* Yoda divides by 0 if all values are unknown. */
+    const struct card_facts unknown = {.total = 1000};
+    const struct ledger_node *bare = node_with_cards("bare", &unknown, 1);
     ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(bare), 0), 800);
     end();
 }
 END_TEST
 
-static struct facts random_facts(struct rng *rng)
+static struct card_facts random_facts(struct rng *rng)
 {
-    struct facts f = {.bandwidth = (int64_t)rng_below(rng, 30000),
-                      .clock = (int64_t)rng_below(rng, 9000),
-                      .core = (int64_t)rng_below(rng, 2500),
-                      .power = (int64_t)rng_below(rng, 500),
-                      .total = 2000 + (int64_t)rng_below(rng, 80000)};
-    f.used = (int64_t)rng_below(rng, 900); /* within what is tolerated */
+    struct card_facts f = {.bandwidth = (int64_t)rng_below(rng, 30000),
+                           .clock = (int64_t)rng_below(rng, 9000),
+                           .core = (int64_t)rng_below(rng, 2500),
+                           .power = (int64_t)rng_below(rng, 500),
+                           .total = 2000 + (int64_t)rng_below(rng, 80000)};
+    f.used = (int64_t)rng_below(rng, 900); /* within the tolerance */
     return f;
 }
 
-static void improve(struct rng *rng, struct facts *f)
+static void improve(struct rng *rng, struct card_facts *f)
 {
     int64_t more = 1 + (int64_t)rng_below(rng, 5000);
     switch (rng_below(rng, 5)) {
@@ -459,7 +460,7 @@ static void improve(struct rng *rng, struct facts *f)
     }
 }
 
-/* A better card never has less, and never less than before beside the same others. */
+/* A better card never gets fewer points, neither than a worse card nor than before. */
 START_TEST(scv_is_bounded_and_rises_with_each_term)
 {
     begin();
@@ -467,22 +468,22 @@ START_TEST(scv_is_bounded_and_rises_with_each_term)
     rng_init(&rng, 11);
     for (int round = 0; round < 500; round++) {
         const struct ledger_node *nodes[4];
-        struct facts facts[4];
+        struct card_facts facts[4];
         char name[8];
         for (int i = 0; i < 4; i++) {
             facts[i] = random_facts(&rng);
             snprintf(name, sizeof name, "n%d", i);
-            nodes[i] = with_cards(name, &facts[i], 1);
+            nodes[i] = node_with_cards(name, &facts[i], 1);
         }
-        facts[1] = facts[0]; /* the same, but for what is better */
-        nodes[1] = with_cards("n1", &facts[1], 1);
-        judge_with(SCORE_SCV, NULL, memory(1000, 1), nodes, 4);
+        facts[1] = facts[0]; /* equal until it is improved */
+        nodes[1] = node_with_cards("n1", &facts[1], 1);
+        score_with(SCORE_SCV, NULL, memory(1000, 1), nodes, 4);
         int before = points[1];
         int64_t value = yoda_points(memory(1000, 1), nodes, 4, 1);
         ck_assert_int_eq(points[0], points[1]);
         improve(&rng, &facts[1]);
-        nodes[1] = with_cards("n1", &facts[1], 1);
-        judge_with(SCORE_SCV, NULL, memory(1000, 1), nodes, 4);
+        nodes[1] = node_with_cards("n1", &facts[1], 1);
+        score_with(SCORE_SCV, NULL, memory(1000, 1), nodes, 4);
         ck_assert_int_ge(points[1], before);
         ck_assert_int_ge(points[1], points[0]);
         ck_assert_int_ge(yoda_points(memory(1000, 1), nodes, 4, 1), value);
@@ -495,13 +496,12 @@ START_TEST(scv_is_bounded_and_rises_with_each_term)
 }
 END_TEST
 
-UNIT_MAIN("score", names_are_read_and_others_refused,
-          binpack_prefers_the_tight_and_spread_the_empty,
-          who_does_not_fit_or_asks_for_nothing_gets_nothing,
-          fgd_leaves_what_others_can_use,
-          fgd_prefers_a_node_in_use_among_those_that_look_alike,
-          fgd_does_not_pull_apart_what_is_close, fgd_knows_of_whole_cards,
-          fgd_keeps_cpu_and_memory_together, points_do_not_depend_on_the_order,
-          the_largest_cards_there_can_be, the_worked_examples,
-          more_cards_are_not_more_points, only_cards_that_will_do_count,
-          scv_is_bounded_and_rises_with_each_term)
+UNIT_MAIN("score", policy_names_are_parsed_and_others_rejected,
+          binpack_prefers_full_nodes_and_spread_empty_ones,
+          no_points_without_fit_or_request, fgd_leaves_memory_that_other_pods_can_use,
+          fgd_prefers_the_used_node_of_similar_ones,
+          fgd_does_not_stretch_small_differences,
+          fgd_keeps_free_cards_for_whole_card_requests, fgd_balances_cpu_and_memory,
+          points_do_not_depend_on_the_order, largest_sizes_do_not_overflow,
+          scv_matches_worked_examples, more_cards_are_not_more_points,
+          only_cards_that_fit_count, scv_is_bounded_and_rises_with_each_term)

@@ -205,5 +205,6 @@ START_TEST(an_invalid_pod_is_passed_on_without_containers)
 END_TEST
 
 UNIT_MAIN("pod_reflector", a_paged_list_is_followed_by_a_watch,
-          an_expired_version_is_relisted, a_watch_that_always_gets_410_backs_off, a_broken_watch_resumes_at_its_version,
-          errors_are_retried_with_backoff, an_invalid_pod_is_passed_on_without_containers)
+          an_expired_version_is_relisted, a_watch_that_always_gets_410_backs_off,
+          a_broken_watch_resumes_at_its_version, errors_are_retried_with_backoff,
+          an_invalid_pod_is_passed_on_without_containers)

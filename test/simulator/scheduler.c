@@ -95,8 +95,8 @@ static int filter(struct world *w, struct replica *r, const struct pod *pod,
         snprintf(name, sizeof name, "n%d", i);
         const struct ledger_node *node =
             ledger_node_find(core_ledger(core), span_of(name));
-        if (node && placement_fit_in_line(node, &request, pod->priority, pod->meta.uid) ==
-                        FIT_YES)
+        if (node && placement_fit_nominated(node, &request, pod->priority,
+                                            pod->meta.uid) == FIT_YES)
             nodes[n++] = i;
     }
     return n;

@@ -37,7 +37,7 @@ struct cluster {
     struct score_node *candidates;
     uint32_t *candidate_rooms;
     int *points;
-    struct score_room scratch;
+    struct score_scratch scratch;
 };
 
 static const struct ledger_node *add_node(struct ledger *l, const struct trace_node *n)
@@ -84,7 +84,7 @@ void cluster_free(struct cluster *c)
     if (!c)
         return;
     ledger_free(c->ledger);
-    score_room_fini(&c->scratch);
+    score_scratch_fini(&c->scratch);
     free(c->rooms);
     free(c->tenants);
     free(c->candidates);

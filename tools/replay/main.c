@@ -38,19 +38,19 @@ static const struct opt table[] = {
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(nodes),
-     .help = "CSV file with the nodes: sn,cpu_milli,memory_mib,gpu,model."},
+     .help = "CSV file with the nodes: sn,cpu_milli,memory_mib,gpu,model; required."},
     {.name = "pods",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(pods),
      .help = "CSV file with the pods: "
-             "name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]."},
+             "name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]; required."},
     {.name = "policy",
      .arg = "NAME",
      .type = OPT_LIST,
      .offset = AT(policies),
      .help =
-         "Node policy to replay: binpack, spread, scv or fgd; repeatable. Default: all."},
+         "Node policy to replay: binpack, spread, scv or fgd; repeatable; default: all."},
     {.name = "seeds",
      .arg = "N",
      .init = "10",
@@ -104,7 +104,7 @@ static int read_policies(const struct opt_list *names, struct policies *p,
         p->wanted[i] = names->n == 0;
     for (size_t i = 0; i < names->n; i++) {
         enum score_policy policy;
-        if (score_policy_read(span_of(names->items[i]), &policy, err))
+        if (score_policy_parse(span_of(names->items[i]), &policy, err))
             return err_wrap(err, "--policy");
         p->wanted[policy] = true;
     }

@@ -1,23 +1,24 @@
-{{/* What the schema cannot say: values that do not go together. */}}
+{{/* Checks that the schema cannot express: values that contradict each other. */}}
 
-{{/* Options and variables that values stand for; given twice, one of them would be wrong. */}}
+{{/* Options and variables that the chart sets from its values: a second setting would contradict them.
+     "mine" maps each to the reason that the error gives. */}}
 {{- define "gpushare.checkExtra" -}}
 {{- $at := .at }}
 {{- $mine := .mine }}
 {{- range .of.extraArgs }}
 {{- $option := regexFind "^--[a-z0-9-]+" . }}
 {{- with get $mine $option }}
-{{- fail (printf "%s.extraArgs: not %s, which is for %s" $at $option .) }}
+{{- fail (printf "%s.extraArgs: %s is not allowed: %s" $at $option .) }}
 {{- end }}
 {{- end }}
 {{- range $name := list "app" "component" "name" }}
 {{- if hasKey ($.of.podLabels | default dict) $name }}
-{{- fail (printf "%s.podLabels: not %s, by which its pods are found" $at $name) }}
+{{- fail (printf "%s.podLabels: %s is not allowed: selectors use this label" $at $name) }}
 {{- end }}
 {{- end }}
-{{- range .of.extraEnv }}
-{{- with get $mine .name }}
-{{- fail (printf "%s.extraEnv: not %s" $at .) }}
+{{- range $env := .of.extraEnv }}
+{{- with get $mine $env.name }}
+{{- fail (printf "%s.extraEnv: %s is not allowed: %s" $at $env.name .) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -26,77 +27,82 @@
 {{- $e := .Values.extender }}
 {{- $tls := $e.tls }}
 {{- if and $e.pdb.enabled (eq (int $e.replicas) 1) }}
-{{- fail "extender.pdb.enabled: with one replica it would only stand in the way of a drain; set extender.replicas to 2 or more" }}
+{{- fail "extender.pdb.enabled: with one replica a PodDisruptionBudget blocks every drain; set extender.replicas to 2 or more" }}
 {{- end }}
 {{- if not $tls.secretName }}
 {{- if or $tls.clientCA $tls.clientNames $tls.serverName }}
-{{- fail "extender.tls: clientCA, clientNames and serverName say nothing without secretName" }}
+{{- fail "extender.tls: clientCA, clientNames and serverName require extender.tls.secretName" }}
 {{- end }}
 {{- if $e.apiService.enabled }}
-{{- fail "extender.apiService.enabled: the API server speaks HTTPS alone; set extender.tls.secretName" }}
+{{- fail "extender.apiService.enabled: the API server requires HTTPS; set extender.tls.secretName" }}
 {{- end }}
 {{- end }}
 {{- if and $tls.clientNames (not $tls.clientCA) }}
-{{- fail "extender.tls.clientNames: names of clients are only looked at with extender.tls.clientCA" }}
+{{- fail "extender.tls.clientNames: client names are checked only with extender.tls.clientCA; set it to true" }}
 {{- end }}
 {{- if and $tls.secretName (gt (int $e.replicas) 1) (not $tls.serverName) }}
-{{- fail "extender.tls.serverName: several replicas share one certificate, which cannot name the address of each; set a name that is in it" }}
+{{- fail "extender.tls.serverName: all replicas share one certificate, which does not contain their addresses; set a name that is in tls.crt" }}
 {{- end }}
 {{- if and $tls.clientNames (gt (int $e.replicas) 1) (not (has $tls.serverName $tls.clientNames)) }}
-{{- fail "extender.tls.clientNames: replicas hand binds on to each other with tls.crt; extender.tls.serverName has to be among the names" }}
+{{- fail "extender.tls.clientNames: replicas forward binds to each other with tls.crt; add the name in extender.tls.serverName" }}
 {{- end }}
 {{- if and $e.apiService.enabled (not $e.apiService.caBundle) }}
-{{- fail "extender.apiService.caBundle: without it the API server believes only public authorities, which sign no name in .svc" }}
+{{- fail "extender.apiService.caBundle: without it the API server trusts only public CAs, which issue no certificates for names in .svc" }}
 {{- end }}
 {{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.controlPlane) }}
-{{- fail "networkPolicy.controlPlane: without addresses not even kube-scheduler could reach the extender" }}
+{{- fail "networkPolicy.controlPlane: it is empty, so the policy would block kube-scheduler; set the addresses of the control plane" }}
 {{- end }}
 {{- if and $tls.secretName .Values.monitoring.podMonitors.enabled (not $tls.serverName) }}
-{{- fail "extender.tls.serverName: Prometheus scrapes pods by their address, which is not in the certificate; set a name that is in it" }}
+{{- fail "extender.tls.serverName: Prometheus scrapes pods by their address, which is not in the certificate; set a name that is in tls.crt" }}
 {{- end }}
 {{- $taken := dict
-    "--memory-unit" "memoryUnit" "--log-level" "extender.logLevel" "--node-score" "extender.nodeScore"
-    "--events" "extender.events" "--metrics-detail" "extender.metricsDetail"
-    "--drain-timeout" "extender.drainSeconds" "--drain-delay" "the chart, whose probes it goes with"
-    "--port" "the chart: Service and probes know the port" "--observe-port" "the chart: probes and rules know the port"
-    "--listen" "the chart: probes come to the pod's address" "--advertise" "the chart, which gives the pod's address"
-    "--lease-namespace" "the chart: roles and people know the Lease as kube-system/gpushare-extender"
-    "--tls-cert" "extender.tls.secretName" "--tls-key" "extender.tls.secretName"
-    "--client-ca" "extender.tls.clientCA" "--client-name" "extender.tls.clientNames"
-    "--replica-ca" "extender.tls.serverName" "--replica-name" "extender.tls.serverName"
-    "--requestheader-client-ca" "extender.apiService" "--requestheader-allowed-names" "extender.apiService.allowedNames"
-    "PORT" "PORT: Service and probes know the port" "LOG_LEVEL" "LOG_LEVEL, which is for extender.logLevel"
-    "POD_IP" "POD_IP: it must be the pod's address"
-    "DRAIN_DELAY" "DRAIN_DELAY, which goes with the probes of the chart" }}
+    "--memory-unit" "set memoryUnit instead" "--log-level" "set extender.logLevel instead"
+    "--node-score" "set extender.nodeScore instead" "--events" "set extender.events instead"
+    "--metrics-detail" "set extender.metricsDetail instead"
+    "--drain-timeout" "set extender.drainSeconds instead"
+    "--drain-delay" "the chart matches it with the readiness probe"
+    "--port" "the Service and the probes use a fixed port" "--observe-port" "the probes and the alert rules use a fixed port"
+    "--listen" "probes connect to the address of the pod" "--advertise" "the chart sets the address of the pod"
+    "--lease-namespace" "the roles name the Lease kube-system/gpushare-extender"
+    "--tls-cert" "set extender.tls.secretName instead" "--tls-key" "set extender.tls.secretName instead"
+    "--client-ca" "set extender.tls.clientCA instead" "--client-name" "set extender.tls.clientNames instead"
+    "--replica-ca" "set extender.tls.serverName instead" "--replica-name" "set extender.tls.serverName instead"
+    "--requestheader-client-ca" "set extender.apiService instead"
+    "--requestheader-allowed-names" "set extender.apiService.allowedNames instead"
+    "PORT" "the Service and the probes use a fixed port" "LOG_LEVEL" "set extender.logLevel instead"
+    "POD_IP" "the chart sets the address of the pod"
+    "DRAIN_DELAY" "the chart matches it with the readiness probe" }}
 {{- include "gpushare.checkExtra" (dict "of" $e "at" "extender" "mine" $taken) }}
 {{- end }}
 
 {{- define "gpushare.checkNodes" -}}
 {{- $taken := dict
-    "--memory-unit" "memoryUnit" "--node-name" "the chart, which gives the name of the node"
-    "--port" "the chart: probes and rules know the port" "--listen" "the chart: probes come to the pod's address"
-    "--podresources-socket" "kubeletDir" "--plugin-dir" "kubeletDir" "--state-file" "devicePlugin.stateDir"
-    "--isolation" "devicePlugin.isolation" "--mps-dir" "mps.dir"
-    "--lease-namespace" "the chart: roles know the namespace of the heartbeats"
-    "PORT" "PORT: probes know the port" "NODE_NAME" "NODE_NAME: it must be the name of the node" }}
+    "--memory-unit" "set memoryUnit instead" "--node-name" "the chart sets the name of the node"
+    "--port" "the probes and the alert rules use a fixed port" "--listen" "probes connect to the address of the pod"
+    "--podresources-socket" "set kubeletDir instead" "--plugin-dir" "set kubeletDir instead"
+    "--state-file" "set devicePlugin.stateDir instead"
+    "--isolation" "set devicePlugin.isolation instead" "--mps-dir" "set mps.dir instead"
+    "--lease-namespace" "the roles name the namespace of the heartbeats"
+    "PORT" "the probes use a fixed port" "NODE_NAME" "the chart sets the name of the node" }}
 {{- range $at := list "scvAgent" "devicePlugin" }}
-{{- $mine := merge (dict "--log-level" (printf "%s.logLevel" $at) "LOG_LEVEL" (printf "LOG_LEVEL, which is for %s.logLevel" $at)) $taken }}
+{{- $level := printf "set %s.logLevel instead" $at }}
+{{- $mine := merge (dict "--log-level" $level "LOG_LEVEL" $level) $taken }}
 {{- include "gpushare.checkExtra" (dict "of" (get $.Values $at) "at" $at "mine" $mine) }}
 {{- end }}
 {{- if and .Values.mps.enabled (ne .Values.devicePlugin.isolation "mps") }}
-{{- fail "mps.enabled: nobody would use the daemon; set devicePlugin.isolation to mps" }}
+{{- fail "mps.enabled: no container would use the MPS daemon; set devicePlugin.isolation to mps" }}
 {{- end }}
 {{- if and .Values.mps.enabled (not .Values.mps.image) }}
-{{- fail "mps.image: there is no image of NVIDIA's that could stand here; name one with nvidia-cuda-mps-control" }}
+{{- fail "mps.image: it has no default; set an image that contains nvidia-cuda-mps-control" }}
 {{- end }}
 {{- end }}
 
 {{- define "gpushare.checks" -}}
 {{- if ne .Release.Namespace "kube-system" }}
-{{- fail (printf "namespace %q: gpushare's objects are known by their names in kube-system, and two extenders in one cluster would give out the same cards; use helm -n kube-system" .Release.Namespace) }}
+{{- fail (printf "namespace %q: gpushare runs only in kube-system, because kube-scheduler and the roles name its objects there, and two extenders in one cluster would promise the same memory twice; use helm -n kube-system" .Release.Namespace) }}
 {{- end }}
 {{- if and .Values.admissionPolicies (or .Values.scvAgent.enabled .Values.devicePlugin.enabled) (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}
-{{- fail (printf "admissionPolicies: Kubernetes %s has none, they came with 1.30; set admissionPolicies to false" .Capabilities.KubeVersion.Version) }}
+{{- fail (printf "admissionPolicies: ValidatingAdmissionPolicy requires Kubernetes 1.30, and the cluster has %s; set admissionPolicies to false" .Capabilities.KubeVersion.Version) }}
 {{- end }}
 {{- include "gpushare.checkExtender" . }}
 {{- include "gpushare.checkNodes" . }}

@@ -1,8 +1,8 @@
-{{/* What several templates want. The argument of those that are about a program is
-     (dict "root" $ "of" its values). */}}
+{{/* Shared parts of the templates. A part for one program takes
+     (dict "root" $ "of" VALUES), where VALUES are the values of that program. */}}
 
-{{/* Names and labels are those that kube-scheduler's policy, the Go programs, roles and people
-     know, so they are the same in every release, and the same as in manifests/*.yaml. */}}
+{{/* kube-scheduler's policy, the Go programs and roles refer to these names and labels, so they
+     are the same in every release and in manifests/*.yaml. */}}
 {{- define "gpushare.labels" -}}
 app: gpushare
 component: {{ . }}
@@ -17,7 +17,7 @@ component: {{ . }}
 {{- end -}}
 {{- end }}
 
-{{/* Members of a pod's spec that both DaemonSets have. */}}
+{{/* Fields of the pod spec that both DaemonSets share. */}}
 {{- define "gpushare.nodePod" -}}
 {{- $all := .root.Values.gpuNodes -}}
 {{- with .of.priorityClassName }}
@@ -43,8 +43,8 @@ securityContext: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Variables that both DaemonSets have: all cards, and of the driver what NVML needs, nothing to
-     compute with; unless extraEnv says otherwise. */}}
+{{/* Environment variables of both DaemonSets: all cards, but only the driver libraries that NVML
+     needs, none for compute. extraEnv overrides the NVIDIA variables. */}}
 {{- define "gpushare.nodeEnv" -}}
 - name: NODE_NAME
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
@@ -87,8 +87,8 @@ metadata:
   {{- end }}
 {{- end }}
 
-{{/* name, of what (ClusterRole or Role), and for a Role its namespace: bound to the account of
-     that name. */}}
+{{/* Binds the ClusterRole or Role "name" (kind; namespace for a Role) to the ServiceAccount of
+     the same name. */}}
 {{- define "gpushare.binding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}Binding

@@ -15,12 +15,11 @@
 #include "wire/httpc.h"
 
 /*
- * What a Kubernetes Service and kube-proxy are to clients: one address in front of
- * several pods. A new connection goes to any of those that are ready, by chance, and
- * stays there; what dies with its pod is the client's to notice. Readiness is what the
- * kubelet makes of GET /readyz, every two seconds, two failures in a row, as
- * manifests/deployment.yaml has it; so for a while connections go to who is gone, and are
- * refused.
+ * Acts as a Kubernetes Service with kube-proxy: one address for several pods. A new
+ * connection goes to a random ready pod and stays there; the client has to notice when
+ * the pod ends. Readiness follows GET /readyz every two seconds, with two failures in a
+ * row, as the kubelet probes by manifests/deployment.yaml. Until then, connections to an
+ * ended pod are refused.
  *
  *   e2e-service PORT BACKEND[:PROBED]...     on 127.0.0.1, all of them
  */
@@ -74,7 +73,7 @@ static void *watch(void *ctx)
 
 /* -- connections -- */
 
-/* Any of those that are ready, or NULL. */
+/* A random ready backend, or NULL. */
 static struct backend *choose(void)
 {
     static _Thread_local struct rng rng;
@@ -90,7 +89,7 @@ static struct backend *choose(void)
     return n ? ready[rng_below(&rng, n)] : NULL;
 }
 
-/* False: nothing more will come this way. */
+/* False: this direction has ended. */
 static bool carry(int from, int to)
 {
     char bytes[RELAY];
@@ -103,7 +102,7 @@ static bool carry(int from, int to)
     return n > 0;
 }
 
-/* Both ways, until one side has failed or both have ended. */
+/* Copies in both directions until one side has failed or both have ended. */
 static void relay(int client, int server)
 {
     struct pollfd fds[2] = {{.fd = client, .events = POLLIN},
@@ -113,7 +112,7 @@ static void relay(int client, int server)
         for (int i = 0; i < 2; i++)
             if (fds[i].fd >= 0 && fds[i].revents && !carry(fds[i].fd, other[i]))
                 fds[i].fd = -1;
-        if (fds[1].fd < 0) /* who has been answered to the end goes */
+        if (fds[1].fd < 0) /* the complete answer was sent */
             return;
     }
 }
@@ -127,7 +126,7 @@ static void *serve(void *ctx)
     if (server >= 0 &&
         connect(server, (struct sockaddr *)&address, sizeof address) == 0) {
         relay(client, server);
-    } else { /* as a refused connection */
+    } else { /* the client sees a refused connection */
         struct linger now = {.l_onoff = 1, .l_linger = 0};
         setsockopt(client, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     }

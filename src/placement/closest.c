@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/nearest.h"
+#include "placement/closest.h"
 
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
     int64_t free_mib[SCV_MAX_CARDS] = {0}, missing = 0;
     uint32_t n = 0;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        if (!request_is_choosy(r) || card_suits(&node->cards[i], r))
+        if (!request_is_choosy(r) || placement_card_suits(&node->cards[i], r))
             free_mib[n++] = node->cards[i].free_mib;
     if (r->cards > 1)
         qsort(free_mib, n, sizeof *free_mib, most_first);
@@ -30,21 +30,22 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
     return missing;
 }
 
-int64_t placement_missing(const struct ledger_node *node, const struct request *r)
+int64_t closest_shortfall(const struct ledger_node *node, const struct request *r)
 {
     if (placement_fit(node, r) == FIT_YES)
         return 0;
-    if (node->state != NODE_USABLE || !node->n_cards || !node_takes(node, r))
+    if (node->state != NODE_USABLE || !node->n_cards || !placement_mode_allows(node, r))
         return INT64_MAX;
     if (r->kind == REQUEST_MEMORY)
         return memory_missing(node, r);
-    int64_t fitting = count_cards(node->cards, node->n_cards, r, card_fits);
+    int64_t n_fit =
+        placement_count_cards(node->cards, node->n_cards, r, placement_card_fits);
     int64_t claimed = r->kind == REQUEST_DEVICES ? node->claimed : 0;
-    return r->cards + claimed - fitting;
+    return r->cards + claimed - n_fit;
 }
 
-/* Is what was found there nearer than what is known? */
-static bool is_nearer(const struct nearest *n, const struct ledger_node *node,
+/* Is the node closer than the closest one so far? */
+static bool is_closer(const struct closest *n, const struct ledger_node *node,
                       enum fit fit, int64_t missing)
 {
     if (!n->node)
@@ -58,20 +59,20 @@ static bool is_nearer(const struct nearest *n, const struct ledger_node *node,
     return span_cmp(node->name, n->node->name) < 0;
 }
 
-void nearest_init(struct nearest *n, const struct request *request, int64_t priority,
+void closest_init(struct closest *n, const struct request *request, int64_t priority,
                   struct span uid)
 {
-    *n = (struct nearest){.request = request, .priority = priority, .uid = uid};
+    *n = (struct closest){.request = request, .priority = priority, .uid = uid};
 }
 
-void nearest_look(struct nearest *n, const struct ledger_node *node)
+void closest_visit(struct closest *n, const struct ledger_node *node)
 {
-    enum fit fit = (n->offered ? placement_fit_in_line : placement_fit_offered)(
+    enum fit fit = (n->offered ? placement_fit_nominated : placement_fit_schedulable)(
         node, n->request, n->priority, n->uid);
     n->seen++;
     n->fits += fit == FIT_YES;
-    int64_t missing = placement_missing(node, n->request);
-    if (!is_nearer(n, node, fit, missing))
+    int64_t missing = closest_shortfall(node, n->request);
+    if (!is_closer(n, node, fit, missing))
         return;
     n->node = node;
     n->fit = fit;
