@@ -27,7 +27,7 @@ struct pods {
 void pods_keep(const struct pods *from, struct arena *a, struct pods *to);
 
 /* Fills scv->held with these, in the arena. Of which cards they are, the ids say; see
- * ids_is_of. */
+ * ids_match_card. */
 void pods_held(const struct pods *pods, struct scv *scv, struct arena *a);
 
 /* Is that a resource whose devices are published: a GPU of any kind? */

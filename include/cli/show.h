@@ -35,7 +35,7 @@ size_t show_waiting(const struct ledger *l, struct arena *a,
 /* Words and amounts that all forms use. */
 /* Of a cordoned node, behind the health of its cards: kubectl's word for it. */
 #define SHOW_CORDONED "SchedulingDisabled"
-const char *show_health(enum card_out out); /* "Healthy", "Unhealthy", ... */
+const char *show_health(enum card_state out); /* "Healthy", "Unhealthy", ... */
 /* MiB in units, with one decimal where it is no whole number of them: "2", "1.8". */
 void show_amount(struct buf *out, int64_t mib, int64_t unit_mib);
 /* That the unit is no more than likely: a line. */

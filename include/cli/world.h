@@ -78,7 +78,7 @@ int world_ready(const struct world *w, struct err *err);
 void world_judge(struct world *w, int64_t server_s, int64_t since_s);
 /* What the extender, which has watched, says of that node: nothing was heard of it for so
  * long; 0: it is heard of. */
-void world_told(struct world *w, struct span node, int64_t silent_s);
+void world_told(struct world *w, struct span node, int64_t stale_s);
 /* What is wrong now with what once was ready: 0 nothing. */
 int world_trouble(const struct world *w, struct err *err);
 

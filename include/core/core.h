@@ -62,7 +62,7 @@ enum {
                             over a Binding must have ended */
     CORE_CHECK_AFTER_MS = 1000, /* beyond that limit, before a GET counts */
     CORE_STALE_MS = 150 * 1000, /* without a sign of life from a watch: not ready */
-    CORE_ROOM_MS = 1000,        /* between two marks of a node */
+    CORE_WAKEUP_INTERVAL_MS = 1000,        /* between two marks of a node */
 };
 
 struct core_time {
@@ -109,13 +109,13 @@ enum core_input_type {
     CORE_OBJECT,     /* an object of a list or watch */
     CORE_LIST_ENDED, /* all items of a list have been delivered */
     CORE_LIST_FAILED,
-    CORE_WATCH_ALIVE, /* it was opened, or a bookmark came */
+    CORE_WATCH_PROGRESS, /* it was opened, or a bookmark came */
     CORE_WATCH_ENDED,
     CORE_BIND,   /* kube-scheduler asks */
     CORE_ANSWER, /* of a call */
     CORE_STOP,   /* take no more binds; give the lease back when none is in flight */
-    CORE_LOOK,   /* the lease may have changed hands: look now, not in half a second */
-    CORE_SILENT, /* somebody who looks for a moment only knows how old a heartbeat is */
+    CORE_REFRESH_LEASE,   /* the lease may have changed hands: look now, not in half a second */
+    CORE_HEARTBEAT_STALE, /* somebody who looks for a moment only knows how old a heartbeat is */
 };
 
 struct core_input {
@@ -125,8 +125,8 @@ struct core_input {
      * gave; inputs of a run that is over are ignored. */
     enum core_kind kind;
     uint64_t run;
-    bool gone;   /* OBJECT: DELETED, or it no longer matches */
-    bool faulty; /* OBJECT, a pod: only that it is there, or gone, can be made out */
+    bool deleted;   /* OBJECT: DELETED, or it no longer matches */
+    bool invalid; /* OBJECT, a pod: only that it is there, or gone, can be made out */
     struct span
         version; /* OBJECT of a watch, LIST_ENDED, ALIVE: resourceVersion, or empty */
     union {
@@ -147,7 +147,7 @@ struct core_input {
 
     /* SILENT, with `node_name`: nothing was heard of scv-agent there for so long, as
      * others say; 0: it is heard of. A renewal that comes later counts as ever. */
-    int64_t silent_s;
+    int64_t stale_s;
 
     /* ANSWER */
     uint64_t call;
@@ -164,9 +164,9 @@ enum core_output_type {
     CORE_CALL_GET_POD,     /* GET, consistently */
     CORE_CALL_LEASE_GET,   /* GET, consistently */
     CORE_CALL_LEASE_WRITE, /* merge patch, or POST when `create` */
-    CORE_CALL_MARK_ROOM, /* PATCH the Node's annotation gpushare/room-since to `value` */
+    CORE_CALL_WAKEUP, /* PATCH the Node's annotation gpushare/room-since to `value` */
     CORE_REPLY,          /* answer of a bind */
-    CORE_NOTE,           /* something an operator may want to know */
+    CORE_LOG,           /* something an operator may want to know */
 };
 
 struct core_output {
@@ -215,27 +215,27 @@ int core_ready(const struct core *core, struct core_time now, struct err *err);
 int core_may_bind(const struct core *core, struct core_time now, struct err *err);
 bool core_is_leader(const struct core *core);
 bool core_is_stopping(const struct core *core);
-struct span core_holder(const struct core *core); /* of the lease, as seen last */
+struct span core_lease_holder(const struct core *core); /* of the lease, as seen last */
 /* When another process was last seen to take or renew the lease, on the monotonic clock;
  * 0: nobody else holds it. */
-int64_t core_other_led_ms(const struct core *core);
+int64_t core_other_leader_ms(const struct core *core);
 
 /* Where a bind is to be done. */
-enum core_route {
-    ROUTE_HERE,
-    ROUTE_FORWARD, /* by the holder of the lease, who says where it can be reached */
-    ROUTE_WAIT,    /* here or there soon: nobody holds the lease, or we do and must not
+enum bind_route_kind {
+    BIND_ROUTE_LOCAL,
+    BIND_ROUTE_FORWARD, /* by the holder of the lease, who says where it can be reached */
+    BIND_ROUTE_WAIT,    /* here or there soon: nobody holds the lease, or we do and must not
                       use it yet */
-    ROUTE_REFUSE,  /* it was forwarded to here, and we are not the holder */
+    BIND_ROUTE_REJECT,  /* it was forwarded to here, and we are not the holder */
 };
-struct core_way {
-    enum core_route route;
+struct bind_route {
+    enum bind_route_kind route;
     struct span address; /* FORWARD; borrowed from the core */
     int64_t until_ms;    /* FORWARD: the lease that was seen ends then, unless renewed; in
                             the past when the API server cannot be asked */
 };
 /* `forwarded`: another process has sent it here. err (may be NULL) says why not here. */
-struct core_way core_way(const struct core *core, struct core_time now, bool forwarded,
+struct bind_route core_bind_route(const struct core *core, struct core_time now, bool forwarded,
                          struct err *err);
 /* After CORE_STOP: is nothing in flight and the lease given back (or not ours)? */
 bool core_stopped(const struct core *core);
@@ -245,5 +245,5 @@ uint64_t core_overcommits(const struct core *core);
 size_t core_binds_in_flight(const struct core *core);
 size_t core_binds_unknown(const struct core *core); /* those whose outcome is not known */
 /* For how long nothing was heard of a kind, by list or watch; -1: it was never listed. */
-int64_t core_silent_ms(const struct core *core, struct core_time now,
+int64_t core_watch_age_ms(const struct core *core, struct core_time now,
                        enum core_kind kind);

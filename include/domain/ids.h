@@ -67,10 +67,10 @@ struct ids_card ids_card_of(struct span uuid);
  *
  * MIG-<uuid>, as they are named since, does not say of which card it is; nor do the ids
  * of the Go plugin. */
-bool ids_is_of(struct span resource, struct span id, const struct ids_card *card);
+bool ids_match_card(struct span resource, struct span id, const struct ids_card *card);
 
 /* How many bytes the message has that lists cards of so many units each, at worst. */
 int64_t ids_message_bytes(const int64_t *units, size_t cards);
 /* The smallest unit, a power of two in MiB, with which cards of so many MiB each can be
  * listed. */
-int64_t ids_unit_that_fits(const int64_t *mib, size_t cards);
+int64_t ids_smallest_unit(const int64_t *mib, size_t cards);

@@ -23,7 +23,7 @@ void lease_read(struct jread *j, struct arena *a, struct lease *lease);
 /* Is it a heartbeat as scv-agent writes it: held by the node that it is named after, and
  * owned by that Node? Agents of other systems use the same names in the same namespace.
  */
-bool lease_is_agents(const struct lease *lease);
+bool lease_is_of_scv_agent(const struct lease *lease);
 
 /* Appends a Lease object as JSON. An empty `meta.version` makes a create or an
  * unconditional update of it, else the update fails when the object has moved on. */

@@ -55,8 +55,8 @@ static inline struct request_rules ledger_rules(const struct ledger_settings *s)
 }
 
 /* Why a card gets no new pods, whatever is free on it. */
-enum card_out {
-    CARD_IN = 0,
+enum card_state {
+    CARD_AVAILABLE = 0,
     CARD_UNHEALTHY, /* its Scv does not say Healthy */
     CARD_LISTED,    /* the ConfigMap unhealthy-gpu-<node> names it */
     CARD_HELD, /* its Scv's podList: a container has it through nvidia.com/...; or pods
@@ -67,7 +67,7 @@ enum card_out {
 
 struct card {
     int32_t index;
-    enum card_out out;
+    enum card_state state;
     int64_t total_mib;
     int64_t promised_mib;
     int64_t used_mib;           /* measured; -1 when not known */
@@ -75,7 +75,7 @@ struct card {
     int64_t free_mib;           /* what a new pod can get: 0 when out or taken whole */
     uint32_t pods;              /* promises on it */
     bool whole;                 /* one of them is for the whole card */
-    bool over;                  /* more is promised of it than it has */
+    bool overcommitted;         /* more is promised of it than it has */
     struct span model, uuid;    /* owned by the node; empty when not known */
     const struct scv_card *scv; /* what its Scv says; NULL: the node has none */
 };
@@ -91,7 +91,7 @@ enum node_state {
     NODE_NO_COUNT,  /* capacity in memory, but no number of cards to split it over */
     NODE_ALLOCATABLE_LOW, /* allocatable below capacity, and nobody says which card it is
                            */
-    NODE_SILENT,          /* scv-agent's heartbeat has stopped; the Scv may be old */
+    NODE_STALE,          /* scv-agent's heartbeat has stopped; the Scv may be old */
     NODE_LIST_DAMAGED,    /* the ConfigMap unhealthy-gpu-<node> cannot be read */
     NODE_MISSING,         /* an Scv, but no Node object: deleted, or not created yet */
 };
@@ -110,7 +110,7 @@ struct ledger_node {
     enum node_state state : 8;
     enum node_mode mode : 8;
     bool has_nominated;
-    bool all_in; /* no card is out, taken whole, or used from outside */
+    bool all_available; /* no card is out, taken whole, or used from outside */
     uint32_t n_cards;
     char name_bytes[56]; /* a longer name is elsewhere */
 
@@ -129,8 +129,8 @@ struct ledger_node {
     bool cordoned; /* spec.unschedulable of the Node. Decides about nothing here:
                       kube-scheduler leaves the node out before anybody is asked */
     int32_t
-        listed_nowhere; /* a card that the ConfigMap names and that is not there; -1 */
-    int32_t silent_s;   /* for so long at least nothing was heard of it; 0: not silent */
+        unknown_listed_card; /* a card that the ConfigMap names and that is not there; -1 */
+    int32_t stale_s;   /* for so long at least nothing was heard of it; 0: not silent */
     uint32_t claimed;   /* cards that pods here ask for through nvidia.com/gpu and that
                            the podList does not show as theirs yet */
 };
@@ -153,9 +153,9 @@ struct ledger_pod {
     int64_t created_s; /* since 1970; 0: not said */
     int64_t priority;
     struct request request; /* bound: what it counts for, see domain/bound.h */
-    struct span why_not;    /* why the request is invalid; NUL-terminated. A pending pod
+    struct span invalid_reason; /* why the request is invalid; NUL-terminated. A pending pod
                                then has a request of kind NONE */
-    struct ledger_newer *newer; /* edits of a pod whose Binding is in flight; or NULL */
+    struct ledger_pod_edit *edit; /* edits of a pod whose Binding is in flight; or NULL */
     bool running;               /* has left Pending: may be using its memory */
     uint64_t first_sample;      /* of its node, counted from 1: the first that may show it */
 
@@ -164,9 +164,9 @@ struct ledger_pod {
     uint32_t n_shares; /* 0 with a node: bound by somebody without a card */
 
     uint64_t seen;   /* for the owner: the list in which it was seen last */
-    int64_t sure_ms; /* for the owner: when it was last certain to exist */
-    bool doubt;      /* for the owner: a list did not show it, which proves nothing */
-    bool fixed;      /* for the owner: bound, and these shares are what it was promised */
+    int64_t confirmed_ms; /* for the owner: when it was last certain to exist */
+    bool unconfirmed;      /* for the owner: a list did not show it, which proves nothing */
+    bool final;      /* for the owner: bound, and these shares are what it was promised */
 
     struct ledger_pod *next, *prev; /* on node, or among the waiting */
     struct ledger_node *nominated_node;
@@ -191,17 +191,17 @@ const struct ledger_settings *ledger_settings(const struct ledger *l);
 /* Objects. Each call replaces what was known of the object with that name. `list` is
  * remembered for ledger_sweep. */
 void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list);
-void ledger_node_gone(struct ledger *l, struct span name);
+void ledger_node_deleted(struct ledger *l, struct span name);
 void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list);
-void ledger_scv_gone(struct ledger *l, struct span name);
+void ledger_scv_deleted(struct ledger *l, struct span name);
 void ledger_lease_seen(struct ledger *l, const struct lease *lease, uint64_t list);
-void ledger_lease_gone(struct ledger *l, struct span name);
+void ledger_lease_deleted(struct ledger *l, struct span name);
 /* Nothing has been heard of scv-agent for so many seconds; 0: it is heard of again. Holds
  * as long as anything speaks of the node; a node that is not known is passed over. */
-void ledger_node_silent(struct ledger *l, struct span name, int64_t seconds);
+void ledger_node_set_stale(struct ledger *l, struct span name, int64_t seconds);
 void ledger_unhealthy_seen(struct ledger *l, const struct unhealthy_cards *u,
                            uint64_t list);
-void ledger_unhealthy_gone(struct ledger *l, struct span node);
+void ledger_unhealthy_deleted(struct ledger *l, struct span node);
 
 enum ledger_kind { LEDGER_NODE, LEDGER_SCV, LEDGER_LEASE, LEDGER_UNHEALTHY };
 /* Forgets the objects of a kind that were not seen in the list. */
@@ -209,14 +209,14 @@ void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list);
 
 /* A heartbeat that is not scv-agent's: what somebody needs to know who finds that the
  * node is waited for in vain. */
-struct ledger_foreign {
+struct ledger_foreign_lease {
     struct span holder, renewed; /* as the Lease has them, cut off; may be empty */
 };
 
 /* What the objects say of a node and nothing here depends on: for those who show it. */
-struct ledger_news {
+struct ledger_node_info {
     bool has_scv, has_lease;
-    const struct ledger_foreign *foreign; /* NULL: no Lease, or scv-agent's */
+    const struct ledger_foreign_lease *foreign; /* NULL: no Lease, or scv-agent's */
     int64_t scv_created_s;                /* 0: not said */
     bool has_sample;
     int64_t sample_s; /* when the Scv's values were read */
@@ -224,17 +224,17 @@ struct ledger_news {
         *held; /* containers that hold cards, those of nvidia.com/... at least */
     size_t n_held;
 };
-struct ledger_news ledger_node_news(const struct ledger_node *node);
+struct ledger_node_info ledger_node_info(const struct ledger_node *node);
 /* MiB of the card that are withheld because of something that nobody knows of: what a
  * container uses that has the card through nvidia.com/gpu is none of that. */
-int64_t card_outside_mib(const struct card *card);
+int64_t card_external_mib(const struct card *card);
 /* Does the node's Scv give the UUID of cards[i] to another card, too? */
 bool card_is_duplicate(const struct ledger_node *node, uint32_t i);
 /* Is that capacity what the node's cards make, or what they make without those that are
  * ill? (scv-agent lists a card that is gone for another day, and the device plugin lists
  * what it has seen since it was started.) `mem` in units, 0 or less: not known. */
-bool ledger_makes_mem(const struct ledger_node *node, int64_t unit_mib, int64_t mem);
-bool ledger_makes_count(const struct ledger_node *node, int64_t cards);
+bool ledger_mem_matches(const struct ledger_node *node, int64_t unit_mib, int64_t mem);
+bool ledger_count_matches(const struct ledger_node *node, int64_t cards);
 /* Where what is known of a node does not agree with itself. */
 enum ledger_drift {
     DRIFT_OVERCOMMITTED, /* cards of which more is promised than they have */
@@ -284,9 +284,9 @@ uint32_t ledger_node_slots(const struct ledger *l);
 const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot);
 /* Cards of which more is promised than they have (or that are whole, and others have a
  * part). While pods are being listed some of them may be gone already. */
-size_t ledger_over(const struct ledger *l);
-size_t ledger_waiting(const struct ledger *l); /* how many pods wait */
-struct ledger_pod *ledger_first_waiting(const struct ledger *l);
+size_t ledger_overcommitted(const struct ledger *l);
+size_t ledger_pending(const struct ledger *l); /* how many pods wait */
+struct ledger_pod *ledger_first_pending(const struct ledger *l);
 /* What the waiting pods ask for, each different request once. `n` gets how many. */
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
 /* What the pods ask for that are, and were, here. */
@@ -297,6 +297,6 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
 /* Does the card have no promise and nothing withheld, and is it healthy? */
 static inline bool card_is_free(const struct card *card)
 {
-    return card->out == CARD_IN && card->pods == 0 && card->withheld_mib == 0 &&
+    return card->state == CARD_AVAILABLE && card->pods == 0 && card->withheld_mib == 0 &&
            card->total_mib > 0;
 }

@@ -52,4 +52,4 @@ struct pod {
 void pod_read(struct jread *j, struct arena *a, struct pod *pod);
 
 /* Has the pod ended: will none of its containers ever run again? */
-bool pod_is_over(const struct pod *pod);
+bool pod_is_terminal(const struct pod *pod);

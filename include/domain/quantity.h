@@ -20,6 +20,6 @@ int quantity_read(struct span text, int64_t *value, struct err *err);
 int64_t quantity_ceil(struct span text);
 
 /* "GiB", "MiB" or "<n>MiB": how many MiB one unit of aliyun.com/gpu-mem is. */
-int unit_read(struct span text, int64_t *mib, struct err *err);
+int quantity_read_unit(struct span text, int64_t *mib, struct err *err);
 /* The name of a unit: "GiB", "MiB" or "256MiB", appended. */
-void unit_write(struct buf *out, int64_t mib);
+void quantity_write_unit(struct buf *out, int64_t mib);

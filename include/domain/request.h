@@ -85,7 +85,7 @@ static inline uint32_t request_devices(const struct request *r)
 }
 
 /* Will only some cards do, by their model or clock? */
-static inline bool request_is_choosy(const struct request *r)
+static inline bool request_is_selective(const struct request *r)
 {
     return r->models.n > 0 || r->clock_mhz > 0;
 }
@@ -94,14 +94,14 @@ static inline bool request_is_choosy(const struct request *r)
 static inline bool request_fits_anywhere(const struct request *r)
 {
     return r->kind == REQUEST_NONE ||
-           (r->kind == REQUEST_DEVICES && !request_is_choosy(r) && r->mib_per_card == 0);
+           (r->kind == REQUEST_DEVICES && !request_is_selective(r) && r->mib_per_card == 0);
 }
 
 /* Would a card of that model and memory clock (0: not known) do? */
-bool request_suits(const struct request *r, struct span model, int64_t clock_mhz);
+bool request_accepts_card(const struct request *r, struct span model, int64_t clock_mhz);
 
 /* Do they ask for the same? The parts do not matter. */
-bool request_same(const struct request *a, const struct request *b);
+bool request_equal(const struct request *a, const struct request *b);
 
 /* A short form for messages: "8 GiB", "8 GiB on 2 cards", "2 whole cards". */
 void request_write(struct buf *out, const struct request *request, int64_t unit_mib);

@@ -55,7 +55,7 @@ struct scv_held {
 
 /* A card that a container of a pod got through a resource of ours. There are many, and
  * nobody shows them: hashes will do. */
-struct scv_given {
+struct scv_assignment {
     uint64_t pod, card; /* of scv_pod_hash and scv_card_hash */
 };
 uint64_t scv_pod_hash(struct span ns, struct span name);
@@ -70,8 +70,8 @@ struct scv {
     int64_t update_time;   /* seconds since 1970: when the values were read */
     struct scv_held *held; /* scv_read: only what is held through nvidia.com/... */
     size_t n_held;
-    struct scv_given *given; /* scv_read: the first SCV_MAX_HELD; scv_read_all: none */
-    size_t n_given;
+    struct scv_assignment *assignments; /* scv_read: the first SCV_MAX_HELD; scv_read_all: none */
+    size_t n_assignments;
 
     /* scv_read leaves these alone. */
     int64_t update_interval_ms; /* 0: none */
@@ -101,7 +101,7 @@ void scv_write_status(struct buf *out, const struct scv *scv);
 void scv_write(struct buf *out, const struct scv *scv);
 
 /* Is it a resource of NVIDIA's own device plugin? It gives whole cards out by itself. */
-bool scv_is_foreign(struct span resource);
+bool scv_is_nvidia_resource(struct span resource);
 
 /* What SCV calls bandwidth: MB/s of a PCIe link with so many lanes, by the rate of one
  * lane in that generation. SCV knows 1 to 4 and says 0 for the others; 5 and 6 are ours.

@@ -66,7 +66,7 @@ int store_bind(struct store *store, const struct store_bind *bind, bool *ready,
 
 /* Where a bind is to be done now; *ready and err as with store_bind. */
 struct store_way {
-    enum core_route route;
+    enum bind_route_kind route;
     char address[300]; /* FORWARD */
     int64_t until_ms;  /* FORWARD: as in core/core.h */
     bool stopping;     /* this process is */

@@ -8,7 +8,7 @@
 bool pods_is_gpu(struct span resource)
 {
     enum ids_resource ours;
-    return ids_resource_read(resource, &ours) || scv_is_foreign(resource);
+    return ids_resource_read(resource, &ours) || scv_is_nvidia_resource(resource);
 }
 
 /* -- in order -- */
@@ -82,7 +82,7 @@ void pods_keep(const struct pods *from, struct arena *a, struct pods *to)
 static bool has_card(const struct pods_entry *e, const struct ids_card *card)
 {
     for (size_t i = 0; i < e->n_ids; i++)
-        if (ids_is_of(e->resource, e->ids[i], card))
+        if (ids_match_card(e->resource, e->ids[i], card))
             return true;
     return false;
 }

@@ -89,7 +89,7 @@ void beats_note(struct buf *out, const struct world *w, const struct ledger_node
     case DOUBT_NONE:
         break;
     case DOUBT_OLD:
-        if (!beat->heard && ledger_node_news(node).foreign)
+        if (!beat->heard && ledger_node_info(node).foreign)
             break; /* the reason says all of it */
         add_time(out, beat);
         buf_printf(out, ", %" PRId64 " s ago by the API server's clock", beat->age_s);
@@ -97,19 +97,19 @@ void beats_note(struct buf *out, const struct world *w, const struct ledger_node
             add_contest(out, beat);
         break;
     case DOUBT_AHEAD:
-        if (node->state == NODE_SILENT)
+        if (node->state == NODE_STALE)
             break;
         add_time(out, beat);
         buf_printf(out, ", %" PRId64 " s ahead of the API server's clock", -beat->age_s);
         add_contest(out, beat);
         break;
     case DOUBT_UNDATED:
-        if (node->state != NODE_SILENT && !beat->heard)
+        if (node->state != NODE_STALE && !beat->heard)
             buf_adds(out, "its Lease has no renewTime that can be read, so that it does "
                           "not tell whether scv-agent is alive");
         break;
     case DOUBT_NO_CLOCK:
-        if (node->state != NODE_SILENT && !beat->heard)
+        if (node->state != NODE_STALE && !beat->heard)
             buf_adds(out, "the API server does not say what time it is (Date), so that "
                           "its Lease does not tell whether scv-agent is alive");
         break;

@@ -31,7 +31,7 @@ static void add_amount(struct buf *out, int64_t mib, int64_t unit)
 {
     show_amount(out, mib, unit);
     buf_addc(out, ' ');
-    unit_write(out, unit);
+    quantity_write_unit(out, unit);
 }
 
 static const json_t *at(const json_t *o, const char *a, const char *b)
@@ -103,17 +103,17 @@ static void add_missing(struct page *p, struct buf *out, const struct ledger_nod
 {
     const struct request *r = &p->pod->request;
     int64_t clock = card->scv ? card->scv->spec.clock_mhz : 0;
-    if (request_is_choosy(r) && !request_suits(r, card->model, clock))
+    if (request_is_selective(r) && !request_accepts_card(r, card->model, clock))
         buf_adds(out, "not of the model or clock that is asked for");
     else if (card->total_mib < r->mib_per_card)
         buf_adds(out, "too small, whoever leaves");
-    else if (card->out == CARD_UNHEALTHY)
+    else if (card->state == CARD_UNHEALTHY)
         buf_adds(out, "unhealthy");
-    else if (card->out == CARD_LISTED)
+    else if (card->state == CARD_LISTED)
         buf_adds(out, "taken out by ConfigMap");
-    else if (card->out == CARD_HELD)
+    else if (card->state == CARD_HELD)
         buf_adds(out, "held through nvidia.com/gpu");
-    else if (card->out == CARD_DUPLICATE)
+    else if (card->state == CARD_DUPLICATE)
         buf_adds(out, "has the same UUID as another card");
     else if (card->whole)
         buf_adds(out, "taken whole");
@@ -124,7 +124,7 @@ static void add_missing(struct page *p, struct buf *out, const struct ledger_nod
         buf_adds(out, "has the room");
     else
         buf_adds(out, "not wholly free");
-    if (card->out == CARD_IN && card->withheld_mib) {
+    if (card->state == CARD_AVAILABLE && card->withheld_mib) {
         buf_adds(out, "; in use from outside Kubernetes: ");
         add_amount(out, card->withheld_mib, p->unit);
     }
@@ -196,7 +196,7 @@ static struct fits add_nodes(struct page *p, const struct ledger_node **nodes, s
     cleanup_table struct table t = {.colours = p->colours};
     cleanup_buf struct buf unit = {0};
     struct fits fits = {0};
-    unit_write(&unit, p->unit);
+    quantity_write_unit(&unit, p->unit);
     table_cell(&t, BOLD, "NODE");
     table_cell(&t, BOLD, "GPU");
     table_cell(&t, BOLD, "FREE/TOTAL(%s)", unit.p);
@@ -267,9 +267,9 @@ static void explain_waiting(struct page *p)
     const struct ledger_node **nodes;
     size_t n = show_nodes(p->l, (struct span){0}, &a, &nodes);
     buf_adds(p->out, " waits");
-    if (p->pod->why_not.n) {
+    if (p->pod->invalid_reason.n) {
         buf_adds(p->out, ", and no node can take it as it is: ");
-        plain(p, p->pod->why_not);
+        plain(p, p->pod->invalid_reason);
         buf_addc(p->out, '\n');
         add_condition(p);
         return;
@@ -306,7 +306,7 @@ static void add_share(struct page *p, const struct card *card, int64_t mib)
         buf_adds(p->out, "; measured in use by all: ");
         add_amount(p->out, card->used_mib, p->unit);
     }
-    buf_printf(p->out, "; %s", show_health(card->out));
+    buf_printf(p->out, "; %s", show_health(card->state));
     if (card->pods > 1) {
         cleanup_buf struct buf others = {0};
         add_promises(&others, p->pod->node, card, p->unit, &a);
@@ -370,8 +370,8 @@ static void explain_bound(struct page *p, const struct world_pod *is)
     plain(p, node->name);
     buf_adds(p->out, p->pod->running ? ", running" : ", not running yet");
     buf_adds(p->out, "; it asks for ");
-    if (p->pod->why_not.n)
-        plain(p, p->pod->why_not);
+    if (p->pod->invalid_reason.n)
+        plain(p, p->pod->invalid_reason);
     else
         request_write(p->out, &p->pod->request, p->unit);
     buf_addc(p->out, '\n');

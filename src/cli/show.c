@@ -26,7 +26,7 @@ static int by_pod(const void *a, const void *b)
 static bool is_of_interest(const struct ledger_node *node)
 {
     bool plain = node->state == NODE_NO_GPU || node->state == NODE_UNKNOWN;
-    return !plain || node->pods || node->n_cards || node->listed_nowhere >= 0;
+    return !plain || node->pods || node->n_cards || node->unknown_listed_card >= 0;
 }
 
 size_t show_nodes(const struct ledger *l, struct span only, struct arena *a,
@@ -72,12 +72,12 @@ size_t show_pods_on(const struct ledger_node *node, struct arena *a,
 size_t show_waiting(const struct ledger *l, struct arena *a,
                     const struct ledger_pod ***out)
 {
-    return sorted(ledger_first_waiting(l), a, out);
+    return sorted(ledger_first_pending(l), a, out);
 }
 
-const char *show_health(enum card_out out)
+const char *show_health(enum card_state out)
 {
-    static const char *const names[] = {[CARD_IN] = "Healthy",
+    static const char *const names[] = {[CARD_AVAILABLE] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
                                         [CARD_LISTED] = "TakenOut",
                                         [CARD_HELD] = "Held",
@@ -99,7 +99,7 @@ void show_guess(struct buf *out, int64_t unit_mib)
 {
     buf_adds(out, "! what one unit of " KEY_GPU_MEM " is does not follow from the nodes' "
                   "capacity, and the extender cannot be asked: taken for ");
-    unit_write(out, unit_mib);
+    quantity_write_unit(out, unit_mib);
     buf_adds(out, " (--memory-unit says it)\n");
 }
 

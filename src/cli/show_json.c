@@ -65,7 +65,7 @@ static json_t *card_json(const struct world *w, const struct ledger_node *node,
     put(o, "index", card->index);
     put_text(o, "uuid", card->uuid);
     put_text(o, "model", card->model);
-    put_text(o, "health", span_of(show_health(card->out)));
+    put_text(o, "health", span_of(show_health(card->state)));
     put(o, "totalMiB", card->total_mib);
     put(o, "promisedMiB", card->promised_mib);
     if (card->used_mib >= 0)
@@ -73,7 +73,7 @@ static json_t *card_json(const struct world *w, const struct ledger_node *node,
     if (card->withheld_mib)
         put(o, "outsideMiB", card->withheld_mib);
     put(o, "freeMiB", node->state == NODE_USABLE ? card->free_mib : 0);
-    put_true(o, "overcommitted", card->over);
+    put_true(o, "overcommitted", card->overcommitted);
     if (scv && scv->extra && scv->extra->has_utilization)
         put(o, "utilizationPercent", scv->extra->utilization);
     if (scv && scv->extra && scv->extra->has_temperature)
@@ -118,7 +118,7 @@ static json_t *node_json(const struct world *w, const struct ledger_node *node,
     const struct world_node *is = world_node(w, node->name);
     const struct world_scv *scv = world_scv(w, node->name);
     const struct world_beat *beat = world_beat(w, node->name);
-    struct ledger_news news = ledger_node_news(node);
+    struct ledger_node_info news = ledger_node_info(node);
     cleanup_buf struct buf why = {0}, time = {0}, odd = {0};
     const struct ledger_pod **pods;
     size_t n = show_pods_on(node, a, &pods);
@@ -142,8 +142,8 @@ static json_t *node_json(const struct world *w, const struct ledger_node *node,
         put_text(o, "driverVersion", scv->scv.driver_version);
         put_text(o, "cudaVersion", scv->scv.cuda_version);
     }
-    if (node->listed_nowhere >= 0)
-        put(o, "unknownCard", node->listed_nowhere);
+    if (node->unknown_listed_card >= 0)
+        put(o, "unknownCard", node->unknown_listed_card);
     if (node->claimed)
         put(o, "claimedCards", node->claimed);
     for (uint32_t i = 0; i < node->n_cards; i++)
@@ -164,8 +164,8 @@ static json_t *waiting_json(const struct ledger *l, const struct ledger_pod *pod
     if (pod->nominated_node)
         put_text(o, "nominatedNode", pod->nominated_node->name);
     request_write(&asks, &pod->request, ledger_settings(l)->unit_mib);
-    if (pod->why_not.n)
-        put_text(o, "error", pod->why_not);
+    if (pod->invalid_reason.n)
+        put_text(o, "error", pod->invalid_reason);
     else
         put_text(o, "asks", buf_span(&asks));
     return o;
@@ -182,7 +182,7 @@ json_t *show_json(const struct world *w, const struct show *show)
     if (show->node.n && !n)
         return NULL;
     json_t *o = json_object(), *list = json_array(), *waiting = json_array();
-    unit_write(&unit, ledger_settings(l)->unit_mib);
+    quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
     put_text(o, "unit", buf_span(&unit));
     put(o, "unitMiB", ledger_settings(l)->unit_mib);
     put_true(o, "unitGuessed", show->guessed);

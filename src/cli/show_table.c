@@ -36,7 +36,7 @@ static void add_header(struct page *p)
     static const char *const wide[] = {"OUTSIDE", "UTIL",   "TEMP",
                                        "ADDRESS", "SOURCE", "MEASURED"};
     cleanup_buf struct buf unit = {0};
-    unit_write(&unit, p->unit);
+    quantity_write_unit(&unit, p->unit);
     for (size_t i = 0; i < ARRAY_LEN(first); i++)
         table_cell(&p->table, BOLD, "%s", first[i]);
     table_cell(&p->table, BOLD, "PROMISED/TOTAL(%s)", unit.p);
@@ -54,7 +54,7 @@ static void add_header(struct page *p)
 
 static enum colour promised_colour(const struct card *card)
 {
-    if (card->over)
+    if (card->overcommitted)
         return RED;
     return card->promised_mib >= card->total_mib && card->total_mib > 0 ? YELLOW : PLAIN;
 }
@@ -65,7 +65,7 @@ static void add_promised(struct page *p, const struct card *card)
     show_amount(&text, card->promised_mib, p->unit);
     buf_addc(&text, '/');
     buf_add_i64(&text, card->total_mib / p->unit);
-    if (card->over)
+    if (card->overcommitted)
         buf_adds(&text, "!");
     table_span(&p->table, promised_colour(card), buf_span(&text));
 }
@@ -102,7 +102,7 @@ static void add_wide(struct page *p, const struct ledger_node *node,
 {
     const struct scv_extra *extra = extra_of(p, node, card);
     const struct world_node *is = world_node(p->w, node->name);
-    struct ledger_news news = ledger_node_news(node);
+    struct ledger_node_info news = ledger_node_info(node);
     cleanup_buf struct buf age = {0};
     amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
     if (extra && extra->has_utilization)
@@ -130,10 +130,10 @@ static void add_card(struct page *p, const struct ledger_node *node,
     table_cell(&p->table, PLAIN, "%" PRId32, card->index);
     table_span(&p->table, PLAIN, card->model.n ? card->model : none);
     table_cell(&p->table,
-               card->out != CARD_IN ? RED
+               card->state != CARD_AVAILABLE ? RED
                : node->cordoned     ? YELLOW
                                     : GREEN,
-               "%s%s", show_health(card->out), node->cordoned ? "," SHOW_CORDONED : "");
+               "%s%s", show_health(card->state), node->cordoned ? "," SHOW_CORDONED : "");
     add_promised(p, card);
     amount(p, PLAIN, card->used_mib);
     table_cell(&p->table, PLAIN, "%" PRId64,
@@ -163,7 +163,7 @@ static void sum_card(struct sums *s, const struct ledger_node *node,
                      const struct card *card)
 {
     s->cards++;
-    s->healthy += card->out == CARD_IN;
+    s->healthy += card->state == CARD_AVAILABLE;
     s->total += card->total_mib;
     s->promised += card->promised_mib;
     s->used += card->used_mib > 0 ? card->used_mib : 0;
@@ -180,13 +180,13 @@ static const char *plural(size_t n)
 
 static void add_sums(struct page *p, struct buf *out, const struct sums *s)
 {
-    size_t waiting = ledger_waiting(world_ledger(p->w));
+    size_t waiting = ledger_pending(world_ledger(p->w));
     int64_t percent = s->total ? s->promised * 100 / s->total : 0;
     show_amount(out, s->promised, p->unit);
     buf_adds(out, " of ");
     show_amount(out, s->total, p->unit);
     buf_addc(out, ' ');
-    unit_write(out, p->unit);
+    quantity_write_unit(out, p->unit);
     buf_printf(out, " promised (%" PRId64 "%%), ", percent);
     show_amount(out, s->free, p->unit);
     buf_adds(out, " free");
@@ -227,13 +227,13 @@ static void add_notes(struct buf *out, const struct world *w,
         table_plain(out, node->name);
         buf_printf(out, ": %s\n", beat.p);
     }
-    if (node->listed_nowhere >= 0) {
+    if (node->unknown_listed_card >= 0) {
         buf_adds(out, "! ");
         table_plain(out, node->name);
         buf_printf(out,
                    ": its ConfigMap takes out GPU%" PRId32
                    ", which the node does not have\n",
-                   node->listed_nowhere);
+                   node->unknown_listed_card);
     }
 }
 
@@ -289,13 +289,13 @@ static void add_waiting(struct page *p, struct buf *out)
     head(p, names, ARRAY_LEN(names));
     for (size_t i = 0; i < n; i++) {
         cleanup_buf struct buf asks = {0};
-        if (pods[i]->why_not.n)
-            buf_add_span(&asks, pods[i]->why_not);
+        if (pods[i]->invalid_reason.n)
+            buf_add_span(&asks, pods[i]->invalid_reason);
         else
             request_write(&asks, &pods[i]->request, p->unit);
         table_span(&p->table, PLAIN, pods[i]->ns);
         table_span(&p->table, PLAIN, pods[i]->name);
-        table_span(&p->table, pods[i]->why_not.n ? RED : PLAIN, buf_span(&asks));
+        table_span(&p->table, pods[i]->invalid_reason.n ? RED : PLAIN, buf_span(&asks));
         table_end(&p->table, PLAIN, "%" PRId64, pods[i]->priority);
     }
     flush(p, out);

@@ -126,10 +126,10 @@ struct core_output *world_wish(struct world *w)
     return NULL;
 }
 
-static void tell_core(struct world *w, struct span node, int64_t silent_s)
+static void tell_core(struct world *w, struct span node, int64_t stale_s)
 {
     step(w, &(struct core_input){
-                .type = CORE_SILENT, .node_name = node, .silent_s = silent_s});
+                .type = CORE_HEARTBEAT_STALE, .node_name = node, .stale_s = stale_s});
     w->changes++;
 }
 
@@ -163,12 +163,12 @@ void world_judge(struct world *w, int64_t server_s, int64_t since_s)
         judge(w, &r->beat, server_s, since_s);
 }
 
-void world_told(struct world *w, struct span node, int64_t silent_s)
+void world_told(struct world *w, struct span node, int64_t stale_s)
 {
     struct record *r = map_get(&w->kept[CORE_LEASES].by_key, node);
     if (r)
-        r->beat.heard = silent_s <= 0;
-    tell_core(w, node, silent_s);
+        r->beat.heard = stale_s <= 0;
+    tell_core(w, node, stale_s);
 }
 
 int world_trouble(const struct world *w, struct err *err)

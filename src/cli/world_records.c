@@ -77,7 +77,7 @@ static void own_strings(struct record *r, struct span *const *fields, size_t n)
 static void see_node(struct world *w, const struct core_input *in)
 {
     const struct node *n = in->node;
-    struct record *r = renew(w, CORE_NODES, n->meta.name, in->run, in->gone);
+    struct record *r = renew(w, CORE_NODES, n->meta.name, in->run, in->deleted);
     if (!r)
         return;
     r->node = (struct world_node){.name = r->key,
@@ -98,7 +98,7 @@ static void see_beat(struct world *w, const struct core_input *in)
     else if (old && old->doubt != DOUBT_NONE)
         w->changes++;
     beat.renewed = renewed; /* `old` goes */
-    struct record *r = renew(w, CORE_LEASES, name, in->run, in->gone);
+    struct record *r = renew(w, CORE_LEASES, name, in->run, in->deleted);
     if (!r)
         return;
     r->beat = beat;
@@ -143,19 +143,19 @@ static void see_pod(struct world *w, const struct core_input *in)
 {
     const struct pod *pod = in->pod;
     struct err err;
-    struct record *r = renew(w, CORE_PODS, pod->meta.uid, in->run, in->gone);
+    struct record *r = renew(w, CORE_PODS, pod->meta.uid, in->run, in->deleted);
     if (!r)
         return;
     struct world_pod *to = &r->pod;
     *to = (struct world_pod){.uid = r->key, .ns = pod->meta.ns, .name = pod->meta.name};
-    if (!in->faulty) {
+    if (!in->invalid) {
         to->node = pod->node;
         to->idx = pod->idx;
         to->allocation = pod->allocation;
         to->card_uuid = pod->card_uuid;
         to->assigned = pod->assigned;
         to->go_units = go_units(pod);
-        to->over = pod_is_over(pod);
+        to->over = pod_is_terminal(pod);
         to->damaged = is_bad(w, pod, &err);
         to->why = to->damaged ? span_of(err.msg) : (struct span){0};
     }

@@ -38,9 +38,9 @@ static void list_now(struct step *s, enum core_kind kind)
 {
     struct cursor *c = &s->core->cursors[kind];
     c->state = CURSOR_LISTING;
-    c->run = next_id(s->core);
-    c->asked_ms = s->now.mono_ms;
-    struct core_output *o = out_add(s, CORE_LIST);
+    c->run = core_next_id(s->core);
+    c->requested_ms = s->now.mono_ms;
+    struct core_output *o = output_add(s, CORE_LIST);
     o->kind = kind;
     o->run = c->run;
 }
@@ -49,10 +49,10 @@ static void watch_now(struct step *s, enum core_kind kind)
 {
     struct cursor *c = &s->core->cursors[kind];
     c->state = CURSOR_WATCHING;
-    c->run = next_id(s->core);
-    c->asked_ms = s->now.mono_ms;
-    const char *version = out_str(s, buf_span(&c->version));
-    struct core_output *o = out_add(s, CORE_WATCH);
+    c->run = core_next_id(s->core);
+    c->requested_ms = s->now.mono_ms;
+    const char *version = output_str(s, buf_span(&c->version));
+    struct core_output *o = output_add(s, CORE_WATCH);
     o->kind = kind;
     o->run = c->run;
     o->version = version;
@@ -74,7 +74,7 @@ static int64_t cursor_due(const struct core *core, int kind)
     const struct cursor *c = &core->cursors[kind];
     if (c->state != CURSOR_LIST_DUE && c->state != CURSOR_WATCH_DUE)
         return INT64_MAX;
-    if (kind == CORE_PODS && !c->synced && core->lock.settled && !c->backoff_ms)
+    if (kind == CORE_PODS && !c->synced && core->leader.settled && !c->backoff_ms)
         return INT64_MIN;
     return c->due_ms;
 }
@@ -91,12 +91,12 @@ void sync_tick(struct step *s)
     }
 }
 
-void sync_hurry(struct step *s)
+void sync_retry_soon(struct step *s)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         struct cursor *c = &s->core->cursors[kind];
         bool waits = c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE;
-        if (waits && c->trouble.n && c->due_ms > s->now.mono_ms + HURRY_MS)
+        if (waits && c->last_error.n && c->due_ms > s->now.mono_ms + HURRY_MS)
             c->due_ms = s->now.mono_ms + HURRY_MS;
     }
 }
@@ -151,12 +151,12 @@ static int32_t first_duplicate(const struct ledger *l, struct span name)
     return -1;
 }
 
-static void note_duplicate(struct step *s, const struct ledger_node *node, uint32_t first)
+static void log_duplicate(struct step *s, const struct ledger_node *node, uint32_t first)
 {
     const struct card *a = &node->cards[first], *b = a + 1;
     while (!span_eq(a->uuid, b->uuid))
         b++;
-    out_note(
+    output_log(
         s, ERR_CONFLICT,
         "node %.*s: its Scv gives UUID %.*s to GPU%d and GPU%d; neither gets new pods "
         "until each card has its own",
@@ -171,8 +171,8 @@ static void scv_seen(struct step *s, const struct core_input *in)
     ledger_scv_seen(l, in->scv, in->run);
     int32_t now = first_duplicate(l, name);
     if (now >= 0 && before < 0)
-        note_duplicate(s, ledger_node_find(l, name), (uint32_t)now);
-    alive_scv_seen(s, in->scv);
+        log_duplicate(s, ledger_node_find(l, name), (uint32_t)now);
+    heartbeat_scv_seen(s, in->scv);
 }
 
 static void apply(struct step *s, const struct core_input *in)
@@ -181,28 +181,28 @@ static void apply(struct step *s, const struct core_input *in)
     struct span name = object_node(in);
     switch (in->kind) {
     case CORE_NODES:
-        if (in->gone)
-            ledger_node_gone(l, name);
+        if (in->deleted)
+            ledger_node_deleted(l, name);
         else
             ledger_node_seen(l, in->node, in->run);
         break;
     case CORE_SCVS:
-        if (in->gone)
-            ledger_scv_gone(l, name);
+        if (in->deleted)
+            ledger_scv_deleted(l, name);
         else
             scv_seen(s, in);
         break;
     case CORE_LEASES:
-        if (in->gone)
-            ledger_lease_gone(l, name);
+        if (in->deleted)
+            ledger_lease_deleted(l, name);
         else
             ledger_lease_seen(l, in->lease, in->run);
-        if (!in->gone)
-            alive_seen(s, in->lease);
+        if (!in->deleted)
+            heartbeat_seen(s, in->lease);
         break;
     default:
-        if (in->gone)
-            ledger_unhealthy_gone(l, name);
+        if (in->deleted)
+            ledger_unhealthy_deleted(l, name);
         else
             ledger_unhealthy_seen(l, in->unhealthy, in->run);
         break;
@@ -215,19 +215,19 @@ void sync_object(struct step *s)
     struct cursor *c = current(s);
     if (!c)
         return;
-    c->alive_ms = s->now.mono_ms;
+    c->last_event_ms = s->now.mono_ms;
     if (in->kind == CORE_LEASES && c->state == CURSOR_WATCHING)
-        alive_watch_spoke(s);
-    if (in->kind == CORE_PODS && in->faulty && !in->gone) {
-        pod_is_there(s, in->pod->meta.uid);
+        heartbeat_watch_event(s);
+    if (in->kind == CORE_PODS && in->invalid && !in->deleted) {
+        core_pod_exists(s, in->pod->meta.uid);
     } else if (in->kind == CORE_PODS) {
-        pod_news(s, in->pod, in->gone, NEWS_STREAM);
+        core_pod_observed(s, in->pod, in->deleted, CORE_POD_FROM_WATCH);
     } else if (object_node(in).n) {
-        struct room before = room_before(s, object_node(in));
+        struct wakeup_fits before = wakeup_before(s, object_node(in));
         apply(s, in);
-        if (in->gone)
-            alive_gone(s, object_node(in));
-        room_after(s, &before);
+        if (in->deleted)
+            heartbeat_deleted(s, object_node(in));
+        wakeup_after(s, &before);
     }
     if (c->state == CURSOR_WATCHING)
         see_version(c, in->version);
@@ -242,21 +242,21 @@ static void sweep(struct step *s, enum core_kind kind, const struct cursor *c)
         [CORE_CONFIGMAPS] = LEDGER_UNHEALTHY,
     };
     if (kind == CORE_PODS)
-        pods_sweep(s, c->run, c->asked_ms);
+        core_pods_sweep(s, c->run, c->requested_ms);
     else
         ledger_sweep(s->core->ledger, ledger_kinds[kind], c->run);
     if (kind == CORE_SCVS || kind == CORE_LEASES)
-        alive_swept(s);
+        heartbeat_swept(s);
 }
 
 static void listed(struct step *s, struct cursor *c)
 {
     if (s->in->kind == CORE_LEASES)
-        alive_listed(s, c->asked_ms);
+        heartbeat_listed(s, c->requested_ms);
     c->synced = true;
-    c->alive_ms = s->now.mono_ms;
-    c->listed_ms = c->asked_ms;
-    keep_trouble(&c->trouble, NULL);
+    c->last_event_ms = s->now.mono_ms;
+    c->listed_ms = c->requested_ms;
+    core_set_last_error(&c->last_error, NULL);
 }
 
 void sync_list_ended(struct step *s)
@@ -293,31 +293,31 @@ void sync_list_failed(struct step *s)
         listed(s, c);
         c->due_ms = s->now.mono_ms + ABSENT_RETRY_MS;
         if (first)
-            out_note(s, ERR_NOT_FOUND,
+            output_log(s, ERR_NOT_FOUND,
                      "the API server has no %s; looking again every %d s",
                      core_kind_name(in->kind), ABSENT_RETRY_MS / 1000);
         return;
     }
     if (in->kind == CORE_LEASES)
-        alive_broken(s);
-    keep_trouble(&c->trouble, in->err);
+        heartbeat_broken(s);
+    core_set_last_error(&c->last_error, in->err);
     c->due_ms = s->now.mono_ms + back_off(s->core, &c->backoff_ms, in->retry_after_ms);
-    out_note(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
+    output_log(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
              in->err->msg);
 }
 
-void sync_watch_alive(struct step *s)
+void sync_watch_progress(struct step *s)
 {
     struct cursor *c = current(s);
     if (!c || c->state != CURSOR_WATCHING)
         return;
-    c->alive_ms = s->now.mono_ms;
+    c->last_event_ms = s->now.mono_ms;
     c->backoff_ms = 0;
-    keep_trouble(&c->trouble, NULL);
+    core_set_last_error(&c->last_error, NULL);
     see_version(c, s->in->version);
     /* That it was opened says nothing of what it has to deliver. */
     if (s->in->kind == CORE_LEASES && s->in->version.n)
-        alive_watch_spoke(s);
+        heartbeat_watch_event(s);
 }
 
 /* What happened since the watch's version can only be learned from a list. The first list
@@ -339,29 +339,29 @@ void sync_watch_ended(struct step *s)
     enum err_code code = in->err ? in->err->code : ERR_NONE;
     c->state = CURSOR_WATCH_DUE;
     c->due_ms = s->now.mono_ms;
-    if (s->now.mono_ms - c->asked_ms >= HEALTHY_MS)
+    if (s->now.mono_ms - c->requested_ms >= HEALTHY_MS)
         c->relist_ms = 0;
     if (code == ERR_NONE) { /* watches end every minute or so */
-        if (c->due_ms < c->asked_ms + WATCH_APART_MS)
-            c->due_ms = c->asked_ms + WATCH_APART_MS;
+        if (c->due_ms < c->requested_ms + WATCH_APART_MS)
+            c->due_ms = c->requested_ms + WATCH_APART_MS;
         return;
     }
     if (in->kind == CORE_LEASES)
-        alive_broken(s);
-    keep_trouble(&c->trouble, in->err);
+        heartbeat_broken(s);
+    core_set_last_error(&c->last_error, in->err);
     if (code == ERR_GONE || code == ERR_NOT_FOUND || code == ERR_INVALID) {
         c->state = CURSOR_LIST_DUE;
         c->due_ms += relist_delay(s, c);
     } else {
         c->due_ms += back_off(s->core, &c->backoff_ms, in->retry_after_ms);
     }
-    out_note(s, code, "watch of %s: %s", core_kind_name(in->kind), in->err->msg);
+    output_log(s, code, "watch of %s: %s", core_kind_name(in->kind), in->err->msg);
 }
 
 void sync_relist(struct step *s, enum core_kind kind)
 {
     struct cursor *c = &s->core->cursors[kind];
-    if (c->state == CURSOR_LISTING && c->asked_ms >= s->now.mono_ms)
+    if (c->state == CURSOR_LISTING && c->requested_ms >= s->now.mono_ms)
         return;
     list_now(s, kind);
 }

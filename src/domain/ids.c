@@ -85,7 +85,7 @@ static struct span nvidia_card(struct span id)
     return span_cut(&rest, '/');
 }
 
-bool ids_is_of(struct span resource, struct span id, const struct ids_card *card)
+bool ids_match_card(struct span resource, struct span id, const struct ids_card *card)
 {
     enum ids_resource r;
     struct ids_id ours;
@@ -115,7 +115,7 @@ int64_t ids_message_bytes(const int64_t *units, size_t cards)
     return bytes;
 }
 
-int64_t ids_unit_that_fits(const int64_t *mib, size_t cards)
+int64_t ids_smallest_unit(const int64_t *mib, size_t cards)
 {
     int64_t unit = 1, bytes;
     do {

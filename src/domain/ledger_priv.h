@@ -25,8 +25,8 @@ struct ledger_node_facts {
     struct scv_held *holders; /* owned: containers that hold cards, as the podList says */
     size_t n_holders;
     struct span *holder_uuids; /* owned; theirs */
-    struct scv_given *given;   /* owned: of the podList, what is ours */
-    size_t n_given;
+    struct scv_assignment *assignments;   /* owned: of the podList, what is ours */
+    size_t n_assignments;
     uint64_t held; /* bit i: scv_cards[i] is held through a resource that is not ours */
     uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
     int64_t scv_created_s;
@@ -35,7 +35,7 @@ struct ledger_node_facts {
     uint64_t samples; /* how many different ones have arrived */
 
     bool cordoned;
-    struct ledger_foreign *foreign; /* owned, with its strings; NULL: no such Lease */
+    struct ledger_foreign_lease *foreign; /* owned, with its strings; NULL: no such Lease */
 
     int32_t *listed; /* cards that the ConfigMap names */
     size_t n_listed;
@@ -46,9 +46,9 @@ struct ledger_node_facts {
 };
 
 /* What was seen of a pod, still unbound, while cards were reserved for it. */
-struct ledger_newer {
+struct ledger_pod_edit {
     struct request request; /* owned, like that of the pod */
-    struct span why_not;    /* owned */
+    struct span invalid_reason; /* owned */
     struct span nominated;  /* owned: name of a node, or empty */
     int64_t priority;
 };
@@ -66,8 +66,8 @@ struct ledger {
     uint32_t *free_slots;
     size_t n_free_slots, free_slots_cap;
     struct ledger_pod *pods;    /* all, newest first */
-    struct ledger_pod *waiting; /* newest first */
-    size_t n_waiting;
+    struct ledger_pod *pending; /* newest first */
+    size_t n_pending;
     struct ledger_class *classes; /* of the waiting pods */
     size_t n_classes, classes_cap;
     struct mix mix;
@@ -79,18 +79,18 @@ struct ledger {
 void ledger_view(struct ledger *l, struct ledger_node *node);
 
 /* Copies what the Scv says and forgets it (ledger_scv.c). */
-void facts_take_scv(struct ledger_node_facts *f, const struct scv *scv);
-void facts_drop_scv(struct ledger_node_facts *f);
+void ledger_facts_copy_scv(struct ledger_node_facts *f, const struct scv *scv);
+void ledger_facts_drop_scv(struct ledger_node_facts *f);
 /* How many devices the podList shows as the pod's. */
-int64_t facts_devices_of(const struct ledger_node_facts *f, const struct ledger_pod *pod);
+int64_t ledger_facts_devices_of(const struct ledger_node_facts *f, const struct ledger_pod *pod);
 
 /* The node of that name, made when it is not there. */
 struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
 /* Frees the node when nothing speaks of it any more. */
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
 void ledger_pods_free(struct ledger *l);
-void classes_free(struct ledger *l);
-void departures_add(struct ledger_node_facts *facts, const struct ledger_share *share);
-void departures_clear(struct ledger_node_facts *facts);
+void ledger_classes_free(struct ledger *l);
+void ledger_departures_add(struct ledger_node_facts *facts, const struct ledger_share *share);
+void ledger_departures_clear(struct ledger_node_facts *facts);
 /* Does the newest sample of its node show what the pod uses? */
-bool pod_in_sample(const struct ledger_node_facts *facts, const struct ledger_pod *pod);
+bool ledger_pod_in_sample(const struct ledger_node_facts *facts, const struct ledger_pod *pod);

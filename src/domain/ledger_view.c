@@ -30,7 +30,7 @@ static enum node_state state_of(const struct ledger *l, const struct ledger_node
             return NODE_SCV_DAMAGED;
         if (!f->n_scv_cards)
             return NODE_SCV_EMPTY;
-        return node->silent_s ? NODE_SILENT : NODE_USABLE;
+        return node->stale_s ? NODE_STALE : NODE_USABLE;
     }
     if (f->has[LEDGER_LEASE] || l->settings.require_scv)
         return NODE_SCV_MISSING;
@@ -56,7 +56,7 @@ static bool is_listed(const struct ledger_node_facts *f, int32_t index)
 }
 
 /* A card that the ConfigMap names and the node does not have, or -1. */
-static int32_t listed_nowhere(const struct ledger_node *node)
+static int32_t unknown_listed_card(const struct ledger_node *node)
 {
     const struct ledger_node_facts *f = node->facts;
     for (size_t i = 0; f->has[LEDGER_UNHEALTHY] && i < f->n_listed; i++) {
@@ -85,10 +85,10 @@ static void cards_from_scv(struct ledger_node *node)
         bool held = f->held >> i & 1, duplicate = f->duplicates >> i & 1;
         node->cards[i] = (struct card){
             .index = from->id,
-            .out = duplicate        ? CARD_DUPLICATE
+            .state = duplicate        ? CARD_DUPLICATE
                    : !from->healthy ? CARD_UNHEALTHY
                    : held           ? CARD_HELD
-                                    : CARD_IN,
+                                    : CARD_AVAILABLE,
             .total_mib = from->total_mib,
             .used_mib = f->has_sample ? scv_card_used(from) : -1,
             .model = from->model,
@@ -134,7 +134,7 @@ static struct card *find_card(struct ledger_node *node, int32_t index, struct sp
     return by_index;
 }
 
-bool pod_in_sample(const struct ledger_node_facts *f, const struct ledger_pod *pod)
+bool ledger_pod_in_sample(const struct ledger_node_facts *f, const struct ledger_pod *pod)
 {
     return pod->running && f->has_sample && pod->first_sample <= f->samples;
 }
@@ -192,7 +192,7 @@ static void charge_pods(struct ledger_node *node, int64_t *own)
 {
     for (struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         bool whole = pod->request.kind == REQUEST_CARDS;
-        bool sampled = pod_in_sample(node->facts, pod);
+        bool sampled = ledger_pod_in_sample(node->facts, pod);
         for (uint32_t i = 0; i < pod->n_shares; i++) {
             struct ledger_share *share = &pod->shares[i];
             struct card *card = find_card(node, share->card, share->uuid);
@@ -226,45 +226,45 @@ static void claim_cards(struct ledger_node *node)
     uint32_t left = 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         int64_t asked = request_devices(&pod->request);
-        int64_t more = asked - (asked ? facts_devices_of(node->facts, pod) : 0);
+        int64_t more = asked - (asked ? ledger_facts_devices_of(node->facts, pod) : 0);
         claimed += more > 0 ? more : 0;
     }
     node->claimed = claimed < UINT32_MAX ? (uint32_t)claimed : UINT32_MAX;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        left += node->cards[i].out == CARD_IN;
+        left += node->cards[i].state == CARD_AVAILABLE;
     for (uint32_t i = 0; i < node->n_cards && claimed && claimed >= left; i++)
-        if (node->cards[i].out == CARD_IN)
-            node->cards[i].out = CARD_HELD;
+        if (node->cards[i].state == CARD_AVAILABLE)
+            node->cards[i].state = CARD_HELD;
 }
 
 static void settle_card(const struct ledger *l, struct card *card, int64_t own)
 {
-    card->over = card->promised_mib > card->total_mib || (card->whole && card->pods > 1);
+    card->overcommitted = card->promised_mib > card->total_mib || (card->whole && card->pods > 1);
     int64_t outside = card->used_mib - own - l->settings.external_tolerance_mib;
     if (card->used_mib >= 0 && outside > 0)
         card->withheld_mib = outside < card->total_mib ? outside : card->total_mib;
     int64_t left = card->total_mib - card->promised_mib - card->withheld_mib;
-    if (card->out == CARD_IN && !card->whole && left > 0)
+    if (card->state == CARD_AVAILABLE && !card->whole && left > 0)
         card->free_mib = left;
 }
 
 static bool is_remarkable(const struct card *card)
 {
-    return card->out != CARD_IN || card->whole || card->withheld_mib > 0;
+    return card->state != CARD_AVAILABLE || card->whole || card->withheld_mib > 0;
 }
 
 static void sum_up(struct ledger *l, struct ledger_node *node)
 {
     node->free_cards = node->healthy_cards = 0;
     node->largest_mib = 0;
-    node->all_in = true;
+    node->all_available = true;
     const struct card *best = NULL;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         node->free_cards += card_is_free(card);
-        node->healthy_cards += card->out == CARD_IN;
-        node->all_in &= !is_remarkable(card);
-        if (card->out == CARD_IN && (!best || card->free_mib > best->free_mib))
+        node->healthy_cards += card->state == CARD_AVAILABLE;
+        node->all_available &= !is_remarkable(card);
+        if (card->state == CARD_AVAILABLE && (!best || card->free_mib > best->free_mib))
             best = card;
         if (card->total_mib > node->largest_mib)
             node->largest_mib = card->total_mib;
@@ -279,11 +279,11 @@ static size_t count_over(const struct ledger_node *node)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        n += node->cards[i].over;
+        n += node->cards[i].overcommitted;
     return n;
 }
 
-size_t ledger_over(const struct ledger *l)
+size_t ledger_overcommitted(const struct ledger *l)
 {
     return l->n_over;
 }
@@ -309,8 +309,8 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     }
     for (uint32_t i = 0; i < node->n_cards; i++)
         if (is_listed(f, node->cards[i].index))
-            node->cards[i].out = CARD_LISTED;
-    node->listed_nowhere = listed_nowhere(node);
+            node->cards[i].state = CARD_LISTED;
+    node->unknown_listed_card = unknown_listed_card(node);
     charge_pods(node, own);
     claim_cards(node);
     for (uint32_t i = 0; i < node->n_cards; i++)

@@ -219,7 +219,7 @@ void pod_read(struct jread *j, struct arena *a, struct pod *pod)
     check_name(j, "status.nominatedNodeName", pod->nominated_node);
 }
 
-bool pod_is_over(const struct pod *pod)
+bool pod_is_terminal(const struct pod *pod)
 {
     return pod->phase == POD_SUCCEEDED || pod->phase == POD_FAILED;
 }

@@ -121,7 +121,7 @@ int64_t quantity_ceil(struct span text)
     return read_value(text, &v, &fraction) ? v : INT64_MAX;
 }
 
-int unit_read(struct span text, int64_t *mib, struct err *err)
+int quantity_read_unit(struct span text, int64_t *mib, struct err *err)
 {
     int64_t n;
     if (span_eq(text, SPAN("GiB"))) {
@@ -141,7 +141,7 @@ int unit_read(struct span text, int64_t *mib, struct err *err)
                    SPAN_ARG(text));
 }
 
-void unit_write(struct buf *out, int64_t mib)
+void quantity_write_unit(struct buf *out, int64_t mib)
 {
     if (mib == 1024) {
         buf_adds(out, "GiB");

@@ -308,7 +308,7 @@ int request_of(const struct pod *pod, const struct request_rules *rules, struct 
     return 0;
 }
 
-bool request_suits(const struct request *r, struct span model, int64_t clock_mhz)
+bool request_accepts_card(const struct request *r, struct span model, int64_t clock_mhz)
 {
     struct span rest = r->models;
     if (r->clock_mhz &&
@@ -323,7 +323,7 @@ bool request_suits(const struct request *r, struct span model, int64_t clock_mhz
     return false;
 }
 
-bool request_same(const struct request *a, const struct request *b)
+bool request_equal(const struct request *a, const struct request *b)
 {
     return a->kind == b->kind && a->placement == b->placement && a->cards == b->cards &&
            a->units == b->units && a->mib_per_card == b->mib_per_card &&

@@ -174,7 +174,7 @@ static void read_held(struct jread *j, struct arena *a, struct scv_held *held)
     }
 }
 
-bool scv_is_foreign(struct span resource)
+bool scv_is_nvidia_resource(struct span resource)
 {
     return span_starts(resource, SPAN("nvidia.com/"));
 }
@@ -189,13 +189,13 @@ uint64_t scv_card_hash(struct span uuid)
     return hash_bytes(0, uuid.p, uuid.n);
 }
 
-static void add_given(struct scv *scv, size_t *cap, const struct scv_held *held)
+static void add_assignments(struct scv *scv, size_t *cap, const struct scv_held *held)
 {
     for (size_t i = 0; i < held->n_uuids && held->units; i++) {
-        if (!held->uuids[i].n || scv->n_given == SCV_MAX_HELD)
+        if (!held->uuids[i].n || scv->n_assignments == SCV_MAX_HELD)
             continue;
-        MEM_GROW(scv->given, *cap, scv->n_given + 1);
-        scv->given[scv->n_given++] = (struct scv_given){scv_pod_hash(held->ns, held->pod),
+        MEM_GROW(scv->assignments, *cap, scv->n_assignments + 1);
+        scv->assignments[scv->n_assignments++] = (struct scv_assignment){scv_pod_hash(held->ns, held->pod),
                                                         scv_card_hash(held->uuids[i])};
     }
 }
@@ -213,15 +213,15 @@ static void *move_list(struct arena *a, void *list, size_t bytes)
 static void read_held_list(struct jread *j, struct arena *a, bool all, struct scv *scv)
 {
     struct scv_held *list = NULL;
-    size_t cap = 0, given_cap = 0;
-    scv->n_held = scv->n_given = 0;
-    scv->given = NULL;
+    size_t cap = 0, assignments_cap = 0;
+    scv->n_held = scv->n_assignments = 0;
+    scv->assignments = NULL;
     jread_array(j, "status.podList");
     while (jread_item(j)) {
         struct scv_held held;
         read_held(j, a, &held);
-        if (!all && !scv_is_foreign(held.resource)) {
-            add_given(scv, &given_cap, &held);
+        if (!all && !scv_is_nvidia_resource(held.resource)) {
+            add_assignments(scv, &assignments_cap, &held);
             continue;
         }
         if (scv->n_held == SCV_MAX_HELD) {
@@ -232,7 +232,7 @@ static void read_held_list(struct jread *j, struct arena *a, bool all, struct sc
         list[scv->n_held++] = held;
     }
     scv->held = move_list(a, list, scv->n_held * sizeof *list);
-    scv->given = move_list(a, scv->given, scv->n_given * sizeof *scv->given);
+    scv->assignments = move_list(a, scv->assignments, scv->n_assignments * sizeof *scv->assignments);
 }
 
 static void read_status(struct jread *j, struct arena *a, bool all, struct scv *scv)

@@ -121,7 +121,7 @@ static unsigned bind_here(struct errand *e)
     bool here = e->err.code != ERR_UNAVAILABLE || !ready;
     if (!here) {
         bool still;
-        here = store_way(store, e->forwarded, &still, NULL).route == ROUTE_HERE;
+        here = store_way(store, e->forwarded, &still, NULL).route == BIND_ROUTE_LOCAL;
     }
     e->tried = true;
     return here ? fail(e, ready ? 200 : 503) : 0;
@@ -191,15 +191,15 @@ static unsigned try(struct errand *e, bool *stopping)
     struct err why = {0};
     struct store_way way = store_way(store, e->forwarded, &ready, &why);
     *stopping = way.stopping;
-    if (way.route == ROUTE_FORWARD && verbs_forward(e->v))
+    if (way.route == BIND_ROUTE_FORWARD && verbs_forward(e->v))
         return hand_on(e, &way);
-    if (way.route != ROUTE_HERE && !e->tried)
+    if (way.route != BIND_ROUTE_LOCAL && !e->tried)
         e->err = why;
     if (!ready)
         return fail(e, 503);
-    if (way.route == ROUTE_HERE)
+    if (way.route == BIND_ROUTE_LOCAL)
         return bind_here(e);
-    if (way.route == ROUTE_REFUSE)
+    if (way.route == BIND_ROUTE_REJECT)
         return fail(e, FORWARD_MISDIRECTED);
     store_look(store);
     return 0;

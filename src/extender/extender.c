@@ -97,7 +97,7 @@ static void defer(void *ctx, const struct core_output *call)
     struct extender *e = ctx;
     bool lease = call->type == CORE_CALL_LEASE_GET || call->type == CORE_CALL_LEASE_WRITE;
     worker_add(lease                               ? e->leases
-               : call->type == CORE_CALL_MARK_ROOM ? e->marks
+               : call->type == CORE_CALL_WAKEUP ? e->marks
                                                    : e->checks,
                core_output_dup(call));
 }

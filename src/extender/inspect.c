@@ -84,9 +84,9 @@ static void write_pod(struct buf *out, const struct ledger_pod *pod, int64_t mib
     buf_addc(out, '}');
 }
 
-static const char *health(enum card_out out)
+static const char *health(enum card_state out)
 {
-    static const char *const names[] = {[CARD_IN] = "Healthy",
+    static const char *const names[] = {[CARD_AVAILABLE] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
                                         [CARD_LISTED] = "TakenOut",
                                         [CARD_HELD] = "Held",
@@ -124,7 +124,7 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     buf_addc(out, ']');
     inspect_text(out, "uuid", card->uuid);
     inspect_text(out, "model", card->model);
-    inspect_text(out, "health", span_of(health(card->out)));
+    inspect_text(out, "health", span_of(health(card->state)));
     inspect_number(out, "totalMiB", card->total_mib);
     inspect_number(out, "promisedMiB", card->promised_mib);
     if (card->used_mib >= 0)
@@ -132,7 +132,7 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     if (card->withheld_mib)
         inspect_number(out, "withheldMiB", card->withheld_mib);
     inspect_number(out, "freeMiB", card->free_mib);
-    if (card->over)
+    if (card->overcommitted)
         inspect_truth(out, "overcommitted", true);
     buf_addc(out, '}');
 }
@@ -198,8 +198,8 @@ void inspect_object(const struct ledger *l, const struct ledger_node *node,
                      node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
     if (node->cordoned)
         inspect_truth(out, "schedulingDisabled", true);
-    if (node->listed_nowhere >= 0)
-        inspect_number(out, "unknownCard", node->listed_nowhere);
+    if (node->unknown_listed_card >= 0)
+        inspect_number(out, "unknownCard", node->unknown_listed_card);
     if (node->claimed)
         inspect_number(out, "claimedCards", node->claimed);
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
@@ -246,10 +246,10 @@ void inspect_cluster(struct store *store, struct buf *out)
     const struct core *core = store_read(store);
     const struct ledger *l = core_ledger(core);
     cleanup_buf struct buf unit = {0};
-    unit_write(&unit, ledger_settings(l)->unit_mib);
+    quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
     inspect_text(out, "unit", buf_span(&unit));
     inspect_truth(out, "leader", core_is_leader(core));
-    inspect_text(out, "holder", core_holder(core));
+    inspect_text(out, "holder", core_lease_holder(core));
     inspect_number(out, "overcommits", (int64_t)core_overcommits(core));
     inspect_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
     if (core_ready(core, store_now(), &err))

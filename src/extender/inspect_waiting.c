@@ -49,13 +49,13 @@ static void take_all(struct line *line, struct store *store)
     struct arena *a = &line->arena;
     const struct ledger *l = core_ledger(store_read(store));
     line->unit_mib = ledger_settings(l)->unit_mib;
-    line->pods = arena_zalloc(a, ledger_waiting(l) * sizeof *line->pods);
-    for (const struct ledger_pod *pod = ledger_first_waiting(l); pod; pod = pod->next) {
+    line->pods = arena_zalloc(a, ledger_pending(l) * sizeof *line->pods);
+    for (const struct ledger_pod *pod = ledger_first_pending(l); pod; pod = pod->next) {
         struct waiting *w = &line->pods[line->n++];
         *w = (struct waiting){.ns = arena_copy(a, pod->ns),
                               .name = arena_copy(a, pod->name),
                               .uid = arena_copy(a, pod->uid),
-                              .why_not = arena_copy(a, pod->why_not),
+                              .why_not = arena_copy(a, pod->invalid_reason),
                               .request = pod->request,
                               .priority = pod->priority,
                               .nominated = pod->nominated_node != NULL};
@@ -116,7 +116,7 @@ static const struct answer *answer_for(struct line *line, struct store *store,
     for (size_t i = 0; i < line->n_answers; i++) {
         const struct waiting *other = line->answers[i].pod;
         if (!pod->nominated && !other->nominated && pod->priority == other->priority &&
-            request_same(&pod->request, &other->request))
+            request_equal(&pod->request, &other->request))
             return &line->answers[i];
     }
     if (line->n_answers == ARRAY_LEN(line->answers))

@@ -38,7 +38,7 @@ static void look_at_nodes(void *ctx)
     bool ready = core_ready(core, now, NULL) == 0;
     struct nodewatch_look look = {.now_ms = now.mono_ms,
                                   .recorder = core_is_leader(core) ? n->recorder : NULL,
-                                  .led_ms = core_other_led_ms(core)};
+                                  .led_ms = core_other_leader_ms(core)};
     store_read_end(n->store);
     if (!ready || (n->looked && !n->left && generation == n->generation))
         return;

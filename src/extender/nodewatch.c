@@ -147,10 +147,10 @@ static void take_card(struct nodewatch *w, struct seen_node *node,
         seen->uuid = xmemdup0(card->uuid.p, seen->uuid_n = (uint32_t)card->uuid.n);
     seen->shown = true;
     seen->index = card->index;
-    seen->listed = card->out == CARD_LISTED;
+    seen->listed = card->state == CARD_LISTED;
     seen->total_mib = capped(card->total_mib);
     seen->promised_mib = capped(card->promised_mib);
-    settle(seen, card->out == CARD_UNHEALTHY || card->out == CARD_LISTED, card->over,
+    settle(seen, card->state == CARD_UNHEALTHY || card->state == CARD_LISTED, card->overcommitted,
            w->now.now_ms);
 }
 

@@ -164,7 +164,7 @@ static void carry_out(struct store *store, const struct core_outputs *outputs,
         const struct core_output *o = &outputs->items[i];
         if (o->type == CORE_REPLY)
             answer_pending(store, o);
-        else if (o->type == CORE_NOTE)
+        else if (o->type == CORE_LOG)
             note(o);
         else if (!call_is(o))
             store->io.stream(store->io.ctx, o);
@@ -268,14 +268,14 @@ struct store_way store_way(struct store *store, bool forwarded, bool *ready,
 {
     const struct core *core = store_read(store);
     struct core_time now = store_now();
-    struct store_way way = {.route = ROUTE_REFUSE, .stopping = core_is_stopping(core)};
+    struct store_way way = {.route = BIND_ROUTE_REJECT, .stopping = core_is_stopping(core)};
     *ready = core_ready(core, now, err) == 0;
     if (*ready) {
-        struct core_way found = core_way(core, now, forwarded, err);
+        struct bind_route found = core_bind_route(core, now, forwarded, err);
         way.route = found.route;
         way.until_ms = found.until_ms;
         if (found.address.n >= sizeof way.address)
-            way.route = ROUTE_WAIT;
+            way.route = BIND_ROUTE_WAIT;
         else if (found.address.n)
             memcpy(way.address, found.address.p, found.address.n);
     }
@@ -285,7 +285,7 @@ struct store_way store_way(struct store *store, bool forwarded, bool *ready,
 
 void store_look(struct store *store)
 {
-    step(store, &(struct core_input){.type = CORE_LOOK}, NULL);
+    step(store, &(struct core_input){.type = CORE_REFRESH_LEASE}, NULL);
 }
 
 void store_wait(struct store *store, int64_t ms)

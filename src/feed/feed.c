@@ -79,7 +79,7 @@ bool feed_begin(struct feed *f, unsigned status, int64_t retry_after_s)
 {
     watchfeed_begin(&f->in, status, retry_after_s);
     if (status == 200 && f->watch)
-        emit(f, (struct core_input){.type = CORE_WATCH_ALIVE});
+        emit(f, (struct core_input){.type = CORE_WATCH_PROGRESS});
     return true;
 }
 
@@ -105,7 +105,7 @@ bool feed_end(struct feed *f, const struct err *why)
 
 static void on_bookmark(void *ctx, struct span version)
 {
-    emit(ctx, (struct core_input){.type = CORE_WATCH_ALIVE, .version = version});
+    emit(ctx, (struct core_input){.type = CORE_WATCH_PROGRESS, .version = version});
 }
 
 static void on_fault(void *ctx, const struct err *err)
@@ -130,7 +130,7 @@ static void deliver(struct feed *f, struct core_input in, const struct object_me
                     bool gone)
 {
     in.type = CORE_OBJECT;
-    in.gone = gone;
+    in.deleted = gone;
     in.version = f->watch ? meta->version : (struct span){0};
     f->objects++;
     emit(f, in);
@@ -145,7 +145,7 @@ static void read_pod(struct feed *f, struct jread *j, bool gone)
     bool faulty = has_fault(f, j, &pod.meta);
     if (faulty && !pod.meta.uid.n)
         return;
-    deliver(f, (struct core_input){.pod = &pod, .faulty = faulty}, &pod.meta, gone);
+    deliver(f, (struct core_input){.pod = &pod, .invalid = faulty}, &pod.meta, gone);
 }
 
 static void read_node(struct feed *f, struct jread *j, bool gone)

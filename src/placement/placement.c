@@ -30,26 +30,26 @@ static bool has_room(const struct card *card, const struct request *r)
     if (r->kind == REQUEST_CARDS)
         return card_is_free(card) && card->total_mib >= r->mib_per_card;
     if (r->kind == REQUEST_DEVICES) /* what strangers use of it is no concern of ours */
-        return card->out == CARD_IN && card->pods == 0 && card->total_mib > 0 &&
+        return card->state == CARD_AVAILABLE && card->pods == 0 && card->total_mib > 0 &&
                card->total_mib >= r->mib_per_card;
     return card->free_mib >= r->mib_per_card && card->free_mib > 0;
 }
 
 bool card_fits(const struct card *card, const struct request *r)
 {
-    return has_room(card, r) && (!request_is_choosy(r) || card_suits(card, r));
+    return has_room(card, r) && (!request_is_selective(r) || card_suits(card, r));
 }
 
 bool card_suits(const struct card *card, const struct request *r)
 {
-    return request_suits(r, card->model, card->scv ? card->scv->spec.clock_mhz : 0);
+    return request_accepts_card(r, card->model, card->scv ? card->scv->spec.clock_mhz : 0);
 }
 
 bool card_could_fit(const struct card *card, const struct request *r)
 {
     return card->total_mib >= r->mib_per_card &&
            (r->kind == REQUEST_MEMORY || card->total_mib > 0) &&
-           (!request_is_choosy(r) || card_suits(card, r));
+           (!request_is_selective(r) || card_suits(card, r));
 }
 
 /* In line, so that the test is, too. */
@@ -98,7 +98,7 @@ static enum fit node_fits(const struct ledger_node *node, const struct request *
     if (devices && node->state != NODE_USABLE)
         return FIT_LATER;
     enum fit fit = devices ? FIT_YES : node_gives(node, r);
-    if (fit == FIT_YES && (devices || request_is_choosy(r)) && node->source != SOURCE_SCV)
+    if (fit == FIT_YES && (devices || request_is_selective(r)) && node->source != SOURCE_SCV)
         return FIT_LATER;
     return fit;
 }
@@ -106,7 +106,7 @@ static enum fit node_fits(const struct ledger_node *node, const struct request *
 /* Memory on any one card, or any whole cards: told without a look at each. */
 static bool is_plain(const struct request *r)
 {
-    if (request_is_choosy(r))
+    if (request_is_selective(r))
         return false;
     return (r->kind == REQUEST_MEMORY && r->cards == 1) ||
            (r->kind == REQUEST_CARDS && r->mib_per_card == 0);

@@ -34,7 +34,7 @@ void look_again(struct look *look)
             if (!look->tenants[i].gone && look->tenants[i].mib[c] >= 0)
                 put_tenant(card, c, &look->tenants[i]);
         int64_t left = card->total_mib - card->withheld_mib - card->promised_mib;
-        if (card->out == CARD_IN && !card->whole && left > 0)
+        if (card->state == CARD_AVAILABLE && !card->whole && left > 0)
             card->free_mib = left;
         after[c] = *card;
     }
@@ -72,7 +72,7 @@ static bool is_leaving(const struct ledger_pod *pod, const struct span *uids, si
  * evict. */
 static bool is_bound(const struct ledger_pod *pod)
 {
-    return pod->fixed || pod->n_shares == 0;
+    return pod->final || pod->n_shares == 0;
 }
 
 static void add_tenant(struct look *look, const struct ledger_pod *pod, bool leaving)

@@ -110,7 +110,7 @@ static bool good_when_empty(const struct look *look, uint32_t c)
     card.promised_mib = 0;
     card.pods = 0;
     card.whole = false;
-    card.free_mib = card.out == CARD_IN && left > 0 ? left : 0;
+    card.free_mib = card.state == CARD_AVAILABLE && left > 0 ? left : 0;
     return card_fits(&card, look->ask->request);
 }
 

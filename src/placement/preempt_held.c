@@ -44,7 +44,7 @@ static void settle_in(struct look *look, struct tenant *t, const struct scv_held
 
 void look_at_holders(struct look *look, bool unknown)
 {
-    struct ledger_news news = ledger_node_news(look->node);
+    struct ledger_node_info news = ledger_node_info(look->node);
     uint64_t strangers = 0;
     for (size_t i = 0; i < look->n; i++) {
         const struct request *r = &look->tenants[i].pod->request;
@@ -52,7 +52,7 @@ void look_at_holders(struct look *look, bool unknown)
     }
     for (size_t i = 0; i < news.n_held; i++) {
         const struct scv_held *held = &news.held[i];
-        if (!scv_is_foreign(held->resource))
+        if (!scv_is_nvidia_resource(held->resource))
             continue;
         struct tenant *t = find_tenant(look, held);
         uint64_t bits = cards_of(look, held);
@@ -63,8 +63,8 @@ void look_at_holders(struct look *look, bool unknown)
             strangers |= bits;
     }
     for (uint32_t c = 0; c < look->node->n_cards; c++)
-        if (look->empty[c].out == CARD_HELD && (unknown || !(strangers >> c & 1)))
-            look->empty[c].out = CARD_IN;
+        if (look->empty[c].state == CARD_HELD && (unknown || !(strangers >> c & 1)))
+            look->empty[c].state = CARD_AVAILABLE;
 }
 
 /* Those that stay and are not shown have cards, or get some, that nobody held when they
@@ -75,7 +75,7 @@ static uint64_t stayers_claims(const struct look *look, const struct card *cards
     for (size_t i = 0; i < look->n; i++)
         claims += look->tenants[i].gone ? 0 : look->tenants[i].claims;
     for (uint32_t c = 0; c < look->node->n_cards; c++)
-        claims -= !(look->held >> c & 1) && cards[c].out != CARD_UNHEALTHY &&
+        claims -= !(look->held >> c & 1) && cards[c].state != CARD_UNHEALTHY &&
                   !card_fits(&cards[c], look->ask->request);
     return claims > 0 ? (uint64_t)claims : 0;
 }

@@ -24,32 +24,32 @@ static void add_card_name(struct buf *out, int32_t index)
 
 static bool is_unhealthy(const struct card *card)
 {
-    return card->out == CARD_UNHEALTHY;
+    return card->state == CARD_UNHEALTHY;
 }
 
 static bool is_listed(const struct card *card)
 {
-    return card->out == CARD_LISTED;
+    return card->state == CARD_LISTED;
 }
 
 static bool is_held(const struct card *card)
 {
-    return card->out == CARD_HELD;
+    return card->state == CARD_HELD;
 }
 
 static bool is_duplicate(const struct card *card)
 {
-    return card->out == CARD_DUPLICATE;
+    return card->state == CARD_DUPLICATE;
 }
 
 static bool is_promised(const struct card *card)
 {
-    return card->out == CARD_IN && card->pods > 0;
+    return card->state == CARD_AVAILABLE && card->pods > 0;
 }
 
 static bool is_whole(const struct card *card)
 {
-    return card->out == CARD_IN && card->whole;
+    return card->state == CARD_AVAILABLE && card->whole;
 }
 
 static void add_cards(struct buf *out, const struct ledger_node *node, const char *what,
@@ -78,7 +78,7 @@ static void add_withheld(struct buf *out, const struct ledger_node *node)
     bool any = false;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
-        if (card->out != CARD_IN || card->withheld_mib == 0)
+        if (card->state != CARD_AVAILABLE || card->withheld_mib == 0)
             continue;
         buf_adds(out, any ? ", " : "; in use from outside Kubernetes: ");
         add_mib(out, card->withheld_mib);
@@ -216,7 +216,7 @@ static void add_kinds(struct buf *out, const struct ledger_node *node,
 static int64_t largest_of(const struct ledger_node *node, const struct request *r)
 {
     int64_t largest = 0;
-    if (!request_is_choosy(r)) /* without a look at the cards */
+    if (!request_is_selective(r)) /* without a look at the cards */
         return node->largest_mib;
     for (uint32_t i = 0; i < node->n_cards; i++)
         if (card_suits(&node->cards[i], r) && node->cards[i].total_mib > largest)
@@ -227,18 +227,18 @@ static int64_t largest_of(const struct ledger_node *node, const struct request *
 static void add_never(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
-    if (node->n_cards < r->cards && !request_is_choosy(r)) {
+    if (node->n_cards < r->cards && !request_is_selective(r)) {
         buf_adds(out, "; the node has ");
         buf_add_i64(out, node->n_cards);
         buf_adds(out, node->n_cards == 1 ? " card" : " cards");
         return;
     }
-    if (request_is_choosy(r) && count_on(node, r, card_suits) < r->cards) {
+    if (request_is_selective(r) && count_on(node, r, card_suits) < r->cards) {
         add_kinds(out, node, r);
         return;
     }
     /* Each in a call of its own: a choice between two texts is copied slowly. */
-    if (request_is_choosy(r))
+    if (request_is_selective(r))
         buf_adds(out, "; the largest of those has ");
     else if (r->cards == 1)
         buf_adds(out, "; the largest card has ");
@@ -256,12 +256,12 @@ struct best {
 static struct best best_of(const struct ledger_node *node, const struct request *r)
 {
     struct best best = {node->best_index, node->best_free_mib, node->best_total_mib};
-    if (!request_is_choosy(r)) /* without a look at the cards */
+    if (!request_is_selective(r)) /* without a look at the cards */
         return best;
     best.index = -1;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
-        if (card->out == CARD_IN && card_suits(card, r) &&
+        if (card->state == CARD_AVAILABLE && card_suits(card, r) &&
             (best.index < 0 || card->free_mib > best.free_mib))
             best = (struct best){card->index, card->free_mib, card->total_mib};
     }
@@ -293,7 +293,7 @@ static void add_later(struct buf *out, const struct ledger_node *node,
     struct best best = best_of(node, r);
     if (best.index < 0) {
         buf_adds(out, any_card(node, is_held) ? "; no card is left"
-                      : request_is_choosy(r)  ? "; none of those is healthy"
+                      : request_is_selective(r)  ? "; none of those is healthy"
                                               : "; no card is healthy");
     } else if (r->kind != REQUEST_MEMORY) {
         add_free(out, node, r);
@@ -309,13 +309,13 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         buf_adds(out, " on ");
         add_card_name(out, best.index);
     }
-    if (!node->all_in)
+    if (!node->all_available)
         add_out(out, node);
 }
 
 void placement_foreign_lease(struct buf *out, const struct ledger_node *node)
 {
-    const struct ledger_foreign *foreign = ledger_node_news(node).foreign;
+    const struct ledger_foreign_lease *foreign = ledger_node_info(node).foreign;
     if (!foreign)
         return;
     buf_adds(out, "; its Lease " KEY_LEASE_NAMESPACE "/");
@@ -344,9 +344,9 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
     case NODE_SCV_EMPTY:
         buf_adds(out, "its Scv object lists no card");
         return true;
-    case NODE_SILENT:
+    case NODE_STALE:
         buf_adds(out, PLACEMENT_SILENT);
-        buf_add_i64(out, node->silent_s);
+        buf_add_i64(out, node->stale_s);
         buf_adds(out, " s");
         placement_foreign_lease(out, node);
         return true;
@@ -385,7 +385,7 @@ void reasons_add(struct buf *out, const struct reasons *reasons,
     const struct request *r = reasons->request;
     const char *why = NULL;
     /* In this order: where the node's cards come from is not in its first lines. */
-    bool unknown = (request_is_choosy(r) || r->kind == REQUEST_DEVICES) &&
+    bool unknown = (request_is_selective(r) || r->kind == REQUEST_DEVICES) &&
                    node->source != SOURCE_SCV;
     if (!(unknown && r->kind == REQUEST_DEVICES) && add_state(out, node))
         return;

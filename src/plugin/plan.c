@@ -187,7 +187,7 @@ struct plan *plan_new(const struct pod *pod, int64_t unit_mib)
     plan->uid = arena_copy(a, pod->meta.uid);
     plan->ns = arena_copy(a, pod->meta.ns);
     plan->name = arena_copy(a, pod->meta.name);
-    plan->over = pod_is_over(pod);
+    plan->over = pod_is_terminal(pod);
     plan->started = pod->phase != POD_PENDING;
     plan->mirror = pod->mirror;
     plan->assigned = span_eq(pod->assigned, SPAN("true"));

@@ -30,7 +30,7 @@ static struct world *world_of(const char *lease)
 
 static bool is_silent(const struct world *w)
 {
-    return ledger_node_find(world_ledger(w), SPAN("n1"))->state == NODE_SILENT;
+    return ledger_node_find(world_ledger(w), SPAN("n1"))->state == NODE_STALE;
 }
 
 static char *note_of(const struct world *w)

@@ -90,7 +90,7 @@ static inline void rig_pod(struct rig *r, struct pod pod, bool gone)
                                     .kind = CORE_PODS,
                                     .run = r->runs[CORE_PODS],
                                     .pod = &pod,
-                                    .gone = gone});
+                                    .deleted = gone});
 }
 
 static inline void rig_scv(struct rig *r, struct scv scv)

@@ -488,7 +488,7 @@ START_TEST(a_get_that_a_list_overtook_is_asked_again)
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 0);
     rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
     expect_reply(1, ERR_NOT_FOUND, "no such pod");
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
 
     rig_bind(&r, 2, "lost", "n1");
     struct core_output bind;
@@ -515,10 +515,10 @@ START_TEST(a_fetch_that_fails_leaves_no_pod_that_a_list_lacks)
     rig_pod(&r, object_pod_mem(&r.arena, "new", 100), false);
     list_of_pods_ends_with(NULL);
     rig_list_end(&r, CORE_PODS);
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 1);
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 1);
     rig_answer(&r, get.call, ERR_UNAVAILABLE);
     expect_reply(1, ERR_UNAVAILABLE, "");
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
     rig_free(&r);
 }
 END_TEST
@@ -601,10 +601,10 @@ START_TEST(memory_that_comes_back_is_told_to_the_scheduler)
                                         "[{'id':0,'health':'Unhealthy','totalMemory':"
                                         "16000}]}}")));
     rig_tick(&r, 1);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
     rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
     rig_tick(&r, 1);
-    struct core_output mark = rig_take(&r, CORE_CALL_MARK_ROOM);
+    struct core_output mark = rig_take(&r, CORE_CALL_WAKEUP);
     ck_assert_str_eq(mark.node, "n2");
     ck_assert_str_eq(mark.value, "2023-11-14T22:13:20.002000Z");
     rig_answer(&r, mark.call, ERR_NONE);
@@ -615,17 +615,17 @@ START_TEST(memory_that_comes_back_is_told_to_the_scheduler)
     rig_scv(&r, sick);
     rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
     rig_tick(&r, 500);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
     rig_pass(&r, 600);
-    mark = rig_take(&r, CORE_CALL_MARK_ROOM);
+    mark = rig_take(&r, CORE_CALL_WAKEUP);
     rig_answer(&r, mark.call, ERR_UNAVAILABLE);
     rig_pass(&r, 2100);
-    rig_take(&r, CORE_CALL_MARK_ROOM); /* again, since the first did not arrive */
+    rig_take(&r, CORE_CALL_WAKEUP); /* again, since the first did not arrive */
 
     /* A size that no waiting pod asks for is no room. */
     rig_scv(&r, object_scv_even(&r.arena, "n3", 1, 100));
     rig_pass(&r, 2000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
     rig_free(&r);
 }
 END_TEST
@@ -645,7 +645,7 @@ START_TEST(a_promise_that_came_to_nothing_makes_room)
              (struct core_input){
                  .type = CORE_ANSWER, .call = first.call, .err = &err, .not_sent = true});
     rig_tick(&r, 1);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0); /* nobody fits who waits */
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* nobody fits who waits */
 
     rig_bind(&r, 4, "a", "n1");
     first = rig_take(&r, CORE_CALL_BIND);
@@ -654,7 +654,7 @@ START_TEST(a_promise_that_came_to_nothing_makes_room)
              (struct core_input){
                  .type = CORE_ANSWER, .call = first.call, .err = &err, .not_sent = true});
     rig_tick(&r, 1);
-    ck_assert_str_eq(rig_take(&r, CORE_CALL_MARK_ROOM).node, "n1");
+    ck_assert_str_eq(rig_take(&r, CORE_CALL_WAKEUP).node, "n1");
     rig_free(&r);
 }
 END_TEST
@@ -728,7 +728,7 @@ START_TEST(a_card_over_its_size_is_noticed_but_not_in_the_middle_of_a_list)
     core_outputs_reset(&r.out);
     rig_pod(&r, rig_bound_pod(&r, "y", 9000, "n9", gpu0), false);
     ck_assert_uint_eq(overcommits(), 1);
-    ck_assert_str_eq(rig_take(&r, CORE_NOTE).text,
+    ck_assert_str_eq(rig_take(&r, CORE_LOG).text,
                      "GPU0 of node n9 has 16000 MiB, and 18000 are promised");
     rig_pod(&r, rig_bound_pod(&r, "y", 9000, "n9", gpu0), true);
     rig_pod(&r, rig_bound_pod(&r, "z", 9000, "n9", gpu0), false);

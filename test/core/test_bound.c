@@ -114,7 +114,7 @@ START_TEST(raw_limits_saturate)
         rig_pod(&r, pod_of("a", GO("8", ""), spec), false);
         ck_assert_int_eq(card(0)->free_mib, 0);
         ck_assert_int_gt(card(0)->promised_mib, CARD);
-        ck_assert(card(0)->over);
+        ck_assert(card(0)->overcommitted);
         ck_assert_int_eq(card(1)->free_mib, CARD);
         rig_free(&r);
     }
@@ -139,15 +139,15 @@ START_TEST(an_invalid_pod_of_nvidia_com_gpu_claims_its_devices)
 {
     start(2);
     rig_pod(&r, pod_of("a", BAD_LABEL, ON_NODE LIMITS("'nvidia.com/gpu':'2'")), false);
-    ck_assert_int_eq(card(0)->out, CARD_HELD);
-    ck_assert_int_eq(card(1)->out, CARD_HELD);
+    ck_assert_int_eq(card(0)->state, CARD_HELD);
+    ck_assert_int_eq(card(1)->state, CARD_HELD);
     rig_free(&r);
     start(2);
     rig_pod(&r,
             pod_of("a", GO("8", ""), ON_NODE LIMITS(MEM("8") ",'nvidia.com/gpu':'2'")),
             false);
     ck_assert_int_eq(card(0)->promised_mib, 8192);
-    ck_assert_int_eq(card(1)->out, CARD_HELD);
+    ck_assert_int_eq(card(1)->state, CARD_HELD);
     rig_free(&r);
 }
 END_TEST
@@ -263,7 +263,7 @@ START_TEST(a_pod_whose_labels_are_removed_during_a_bind_that_fails_asks_for_noth
     struct core_output o = rig_take(&r, CORE_CALL_BIND);
     rig_pod(&r, pod_of("a", "", LIMITS("")), false);
     not_sent(o.call);
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
     ck_assert_ptr_null(ledger_first_pod(core_ledger(r.core)));
     rig_free(&r);
 }

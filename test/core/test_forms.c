@@ -107,7 +107,7 @@ START_TEST(what_is_annotated_on_a_pod_of_nvidias_plugin_promises_nothing)
     ck_assert_int_eq(node()->cards[0].promised_mib, 0);
     ck_assert_uint_eq(node()->claimed, 1);
     see("b", MODEL("Tesla T4"), GPU("1"));
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 1);
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 1);
     rig_free(&r);
 }
 END_TEST
@@ -211,7 +211,7 @@ START_TEST(labels_that_are_taken_off_free_a_waiting_pod_only)
     rig_pod(&r, pod_of("a", meta, "", "n1"), false);
     see("b", "", "");
     ck_assert_int_eq(node()->cards[0].free_mib, 15000);
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
     rig_pass(&r, 1000);
     relist();
     rig_pod(&r, pod_of("a", meta, "", "n1"), false);
@@ -272,12 +272,12 @@ START_TEST(a_card_of_the_model_that_comes_free_is_told_to_the_scheduler)
     core_outputs_reset(&r.out);
     rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "")));
     rig_tick(&r, 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
     rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "u")));
     see("b", MODEL("Tesla T4"), "'" KEY_GPU_MEM "':'4'");
     rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "")));
     rig_tick(&r, 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 1);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
     rig_free(&r);
 }
 END_TEST

@@ -45,7 +45,7 @@ START_TEST(it_lists_at_once_and_calls_nobody)
     ck_assert_str_eq(err.msg, "this process only looks");
     /* Neither time nor a look moves it to the Lease. */
     for (int i = 0; i < 20; i++, now_ms += 500) {
-        step((struct core_input){.type = i % 2 ? CORE_LOOK : CORE_TICK});
+        step((struct core_input){.type = i % 2 ? CORE_REFRESH_LEASE : CORE_TICK});
         ck_assert_int_gt(core_due(core), now_ms);
     }
     core_outputs_fini(&outputs);

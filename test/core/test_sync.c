@@ -57,7 +57,7 @@ START_TEST(who_is_not_ready_says_what_went_wrong)
     r.now.mono_ms += CORE_STALE_MS + 1;
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (kind != CORE_SCVS)
-            rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+            rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                              .kind = (enum core_kind)kind,
                                              .run = r.runs[kind]});
     core_ready(r.core, r.now, &err);
@@ -84,7 +84,7 @@ START_TEST(a_watch_goes_on_from_the_last_version)
     ended(CORE_SCVS, ERR_NONE, -1);
     watch = rig_take(&r, CORE_WATCH);
     ck_assert_str_eq(watch.version, "105");
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                      .kind = CORE_SCVS,
                                      .run = watch.run,
                                      .version = SPAN("110")});
@@ -133,7 +133,7 @@ START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
         uint64_t old = r.runs[CORE_NODES];
         if (lists % 2) /* the 410 may also come as an event of a watch that was opened */
             rig_step(&r, (struct core_input){
-                             .type = CORE_WATCH_ALIVE, .kind = CORE_NODES, .run = old});
+                             .type = CORE_WATCH_PROGRESS, .kind = CORE_NODES, .run = old});
         ended(CORE_NODES, ERR_GONE, -1);
         while (r.runs[CORE_NODES] == old)
             rig_tick(&r, 100);
@@ -164,7 +164,7 @@ START_TEST(failures_back_off_and_honour_what_the_server_says)
         int64_t from = r.now.mono_ms;
         list_failed(CORE_NODES, ERR_FORBIDDEN, -1);
         ck_assert_ptr_nonnull(
-            strstr(rig_take(&r, CORE_NOTE).text, "list of nodes failed"));
+            strstr(rig_take(&r, CORE_LOG).text, "list of nodes failed"));
         while (!rig_count(&r, CORE_LIST))
             rig_tick(&r, 100);
         while (rig_count(&r, CORE_LIST))
@@ -249,12 +249,12 @@ START_TEST(a_pod_that_cannot_be_read_keeps_what_it_has)
                             .kind = CORE_PODS,
                             .run = r.runs[CORE_PODS],
                             .pod = &a,
-                            .faulty = true};
+                            .invalid = true};
     rig_step(&r, in);
     rig_list_end(&r, CORE_PODS);
     ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 7000);
     in.run = r.runs[CORE_PODS];
-    in.gone = true; /* that much can be made out */
+    in.deleted = true; /* that much can be made out */
     rig_step(&r, in);
     ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 16000);
     rig_free(&r);
@@ -308,7 +308,7 @@ START_TEST(silence_makes_it_unready_and_a_sign_of_life_ready)
     for (int i = 0; i <= CORE_STALE_MS / 1000; i++) {
         for (int kind = 0; kind < CORE_KINDS; kind++)
             if (kind != CORE_PODS)
-                rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+                rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                                  .kind = (enum core_kind)kind,
                                                  .run = r.runs[kind]});
         r.now.mono_ms += 1000;
@@ -316,7 +316,7 @@ START_TEST(silence_makes_it_unready_and_a_sign_of_life_ready)
     struct err err = {0};
     ck_assert_int_eq(core_ready(r.core, r.now, &err), -1);
     ck_assert_str_eq(err.msg, "not ready: nothing has been heard of the pods for 151 s");
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                      .kind = CORE_PODS,
                                      .run = r.runs[CORE_PODS]});
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);

@@ -98,9 +98,9 @@ START_TEST(an_id_says_of_which_card_it_is)
     struct ids_card card = ids_card_of(span_of(uuid)), none = ids_card_of(SPAN(""));
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct span resource = span_of(cases[i].resource), id = span_of(cases[i].id);
-        ck_assert_msg(ids_is_of(resource, id, &card) == cases[i].is, "%s of %s",
+        ck_assert_msg(ids_match_card(resource, id, &card) == cases[i].is, "%s of %s",
                       cases[i].id, cases[i].resource);
-        ck_assert(!ids_is_of(resource, id, &none));
+        ck_assert(!ids_match_card(resource, id, &none));
     }
 }
 END_TEST
@@ -136,9 +136,9 @@ START_TEST(a_unit_that_fits_is_found)
     }
     ck_assert_int_le(ids_message_bytes(gib, 8), IDS_MESSAGE_MAX);
     ck_assert_int_gt(ids_message_bytes(h200, 8), IDS_MESSAGE_MAX);
-    ck_assert_int_eq(ids_unit_that_fits(h200, 8), 8);
+    ck_assert_int_eq(ids_smallest_unit(h200, 8), 8);
     /* One such card can be listed in MiB, which the Go plugin's ids could not. */
-    ck_assert_int_eq(ids_unit_that_fits(one, 1), 1);
+    ck_assert_int_eq(ids_smallest_unit(one, 1), 1);
     int64_t many[1] = {140000};
     ck_assert_int_le(ids_message_bytes(many, 1), IDS_MESSAGE_MAX);
 }

@@ -128,7 +128,7 @@ START_TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
     see_uuids("GPU-a", "GPU-a", "GPU-c"); /* under promises */
     ck_assert_int_eq(drift(DRIFT_DUPLICATE), 2);
     for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(node("n1")->cards[i].out, CARD_DUPLICATE);
+        ck_assert_int_eq(node("n1")->cards[i].state, CARD_DUPLICATE);
         ck_assert_int_eq(node("n1")->cards[i].free_mib, 0);
     }
     ck_assert_int_eq(node("n1")->cards[2].free_mib, 100);
@@ -142,7 +142,7 @@ START_TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
     see_uuids("GPU-a", "GPU-b", "GPU-c");
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 95);
     ck_assert_int_eq(node("n1")->cards[1].promised_mib, 70);
-    ck_assert_int_eq(node("n1")->cards[0].out, CARD_IN);
+    ck_assert_int_eq(node("n1")->cards[0].state, CARD_AVAILABLE);
     ledger_free(ledger);
 }
 END_TEST
@@ -182,16 +182,16 @@ START_TEST(what_others_hand_out_is_not_ours_to_give)
         "{'namespace':'d','name':'q','container':'c','resource':'aliyun.com/gpu-mem',"
         "'units':50,'cards':['GPU-0']}");
     const struct ledger_node *n = node("n1");
-    ck_assert_int_eq(n->cards[0].out, CARD_IN);
-    ck_assert_int_eq(n->cards[1].out, CARD_HELD);
+    ck_assert_int_eq(n->cards[0].state, CARD_AVAILABLE);
+    ck_assert_int_eq(n->cards[1].state, CARD_HELD);
     ck_assert_int_eq(n->cards[1].free_mib, 0);
-    ck_assert_int_eq(n->cards[2].out, CARD_UNHEALTHY);
+    ck_assert_int_eq(n->cards[2].state, CARD_UNHEALTHY);
     ck_assert_uint_eq(n->free_cards, 1);
-    ck_assert(!n->all_in);
+    ck_assert(!n->all_available);
     ck_assert_int_eq(n->cards[0].scv->spec.clock_mhz, 877);
     ck_assert_int_eq(n->cards[2].scv->id, 4);
     see_held("");
-    ck_assert_int_eq(node("n1")->cards[1].out, CARD_IN);
+    ck_assert_int_eq(node("n1")->cards[1].state, CARD_AVAILABLE);
     ck_assert_int_eq(node("n1")->cards[1].free_mib, 100);
     see_capacity("n2", 30, 2, 30);
     ck_assert_ptr_null(node("n2")->cards[0].scv);
@@ -207,7 +207,7 @@ START_TEST(what_the_scv_says_besides_is_kept_for_those_who_show_it)
             "{'id':0,'health':'Healthy','totalMemory':9,'uuid':'GPU-0','busId':'0:3B'}],"
             "'podList':[{'namespace':'d','name':'p','container':'c','units':1,"
             "'resource':'nvidia.com/gpu','cards':['GPU-0','GPU-9']}]}}");
-    struct ledger_news news = ledger_node_news(node("n1"));
+    struct ledger_node_info news = ledger_node_info(node("n1"));
     uint64_t generation = ledger_generation(ledger);
     ck_assert(news.has_scv && !news.has_lease && news.has_sample);
     ck_assert_int_eq(news.scv_created_s, 100);
@@ -222,7 +222,7 @@ START_TEST(what_the_scv_says_besides_is_kept_for_those_who_show_it)
     ck_assert_span_eq(node("n1")->cards[0].scv->bus_id, "0:3B");
     see_held("");
     ck_assert_uint_gt(ledger_generation(ledger), generation);
-    news = ledger_node_news(node("n1"));
+    news = ledger_node_info(node("n1"));
     ck_assert(!news.has_sample);
     ck_assert_uint_eq(news.n_held, 0);
     ck_assert_int_eq(news.scv_created_s, 0);
@@ -278,7 +278,7 @@ START_TEST(a_cordoned_node_has_what_it_has)
     ck_assert(!n1->cordoned);
     node.cordoned = true;
     ledger_node_seen(ledger, &node, 0);
-    ledger_node_gone(ledger, SPAN("n1")); /* the Scv is still there */
+    ledger_node_deleted(ledger, SPAN("n1")); /* the Scv is still there */
     ck_assert(!n1->cordoned);
     ledger_free(ledger);
 }
@@ -295,23 +295,23 @@ START_TEST(whose_a_lease_is_that_is_not_ours)
     ours.node = SPAN("n1");
     ledger_scv_seen(ledger, &scv, 0);
     const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
-    ck_assert_ptr_null(ledger_node_news(n1).foreign);
+    ck_assert_ptr_null(ledger_node_info(n1).foreign);
     ledger_lease_seen(ledger, &theirs, 0);
-    ck_assert_span_eq(ledger_node_news(n1).foreign->holder, "n1");
-    ck_assert_span_eq(ledger_node_news(n1).foreign->renewed, "2026-11-20T09:00:00Z");
+    ck_assert_span_eq(ledger_node_info(n1).foreign->holder, "n1");
+    ck_assert_span_eq(ledger_node_info(n1).foreign->renewed, "2026-11-20T09:00:00Z");
     char *longer = xasprintf("%0300d", 7);
     theirs.holder = span_of(longer);
     theirs.renew_time = (struct span){0};
     ledger_lease_seen(ledger, &theirs, 0);
-    ck_assert_uint_eq(ledger_node_news(n1).foreign->holder.n, 64);
-    ck_assert_uint_eq(ledger_node_news(n1).foreign->renewed.n, 0);
+    ck_assert_uint_eq(ledger_node_info(n1).foreign->holder.n, 64);
+    ck_assert_uint_eq(ledger_node_info(n1).foreign->renewed.n, 0);
     theirs.holder = SPAN("n1");
     free(longer);
     ledger_lease_seen(ledger, &ours, 0);
-    ck_assert_ptr_null(ledger_node_news(n1).foreign);
+    ck_assert_ptr_null(ledger_node_info(n1).foreign);
     ledger_lease_seen(ledger, &theirs, 0);
-    ledger_lease_gone(ledger, SPAN("n1"));
-    ck_assert_ptr_null(ledger_node_news(n1).foreign);
+    ledger_lease_deleted(ledger, SPAN("n1"));
+    ck_assert_ptr_null(ledger_node_info(n1).foreign);
     ledger_lease_seen(ledger, &theirs, 0); /* freed with the ledger */
     ledger_free(ledger);
 }
@@ -325,7 +325,7 @@ START_TEST(losing_the_scv_gives_nothing_out_and_forgets_nothing)
     struct scv scv = object_scv_even(&arena, "n1", 1, 16276);
     ledger_scv_seen(ledger, &scv, 0);
     place("a", 8, "n1", 0, "n1-u0");
-    ledger_scv_gone(ledger, SPAN("n1"));
+    ledger_scv_deleted(ledger, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
     ck_assert_int_eq(node("n1")->best_free_mib, 0);
     ledger_scv_seen(ledger, &scv, 0);
@@ -344,7 +344,7 @@ START_TEST(an_scv_without_a_node_gives_nothing_out_where_nodes_are_read)
     see_capacity("n1", 100, 1, 100);
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
     place("a", 60, "n1", 0, NULL);
-    ledger_node_gone(ledger, SPAN("n1"));
+    ledger_node_deleted(ledger, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_MISSING);
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
     ledger_free(ledger);
@@ -361,7 +361,7 @@ START_TEST(a_node_without_scv_and_lease_has_its_capacity)
     ck_assert_int_eq(node("n1")->cards[1].total_mib, 15 * 1024);
     ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
-    ledger_lease_gone(ledger, SPAN("n1"));
+    ledger_lease_deleted(ledger, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
     ledger_free(ledger);
 
@@ -385,18 +385,18 @@ START_TEST(capacity_that_cannot_be_used_says_why)
     struct unhealthy_cards u = {.node = SPAN("low"), .cards = &one, .n = 1};
     ledger_unhealthy_seen(ledger, &u, 0);
     ck_assert_int_eq(node("low")->state, NODE_USABLE);
-    ck_assert_int_eq(node("low")->cards[0].out, CARD_IN);
-    ck_assert_int_eq(node("low")->cards[1].out, CARD_LISTED);
+    ck_assert_int_eq(node("low")->cards[0].state, CARD_AVAILABLE);
+    ck_assert_int_eq(node("low")->cards[1].state, CARD_LISTED);
     ck_assert_int_eq(node("low")->cards[1].free_mib, 0);
-    ck_assert_int_eq(node("low")->listed_nowhere, -1);
+    ck_assert_int_eq(node("low")->unknown_listed_card, -1);
     one = 2; /* a slip: which card is ill is still not known */
     ledger_unhealthy_seen(ledger, &u, 0);
     ck_assert_int_eq(node("low")->state, NODE_ALLOCATABLE_LOW);
-    ck_assert_int_eq(node("low")->listed_nowhere, 2);
+    ck_assert_int_eq(node("low")->unknown_listed_card, 2);
     u.damaged = true;
     ledger_unhealthy_seen(ledger, &u, 0);
     ck_assert_int_eq(node("low")->state, NODE_LIST_DAMAGED);
-    ledger_unhealthy_gone(ledger, SPAN("low"));
+    ledger_unhealthy_deleted(ledger, SPAN("low"));
     ck_assert_int_eq(node("low")->state, NODE_ALLOCATABLE_LOW);
     ledger_free(ledger);
 }
@@ -409,7 +409,7 @@ START_TEST(health_takes_a_card_out_and_keeps_its_promises)
             "{'id':0,'health':'Unhealthy','totalMemory':1000},"
             "{'id':1,'health':'Healthy','totalMemory':1000}]}}");
     place("a", 400, "n1", 0, NULL);
-    ck_assert_int_eq(node("n1")->cards[0].out, CARD_UNHEALTHY);
+    ck_assert_int_eq(node("n1")->cards[0].state, CARD_UNHEALTHY);
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 400);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 0);
     ck_assert_uint_eq(node("n1")->healthy_cards, 1);
@@ -596,7 +596,7 @@ START_TEST(what_a_container_of_another_resource_uses_is_no_drift)
             "{'id':1,'health':'Healthy','totalMemory':15360,'freeMemory':5360,'uuid':"
             "'GPU-1'}],'podList':[{'namespace':'d','name':'nv','container':'c',"
             "'resource':'nvidia.com/gpu','units':1,'cards':['GPU-1']}]}}");
-    ck_assert_int_eq(node("n1")->cards[1].out, CARD_HELD);
+    ck_assert_int_eq(node("n1")->cards[1].state, CARD_HELD);
     ck_assert_int_gt(node("n1")->cards[1].withheld_mib, 0);
     ck_assert_int_eq(drift(DRIFT_OUTSIDE), 0);
     see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
@@ -688,7 +688,7 @@ START_TEST(slots_of_forgotten_nodes_are_used_again)
         see_capacity(name, 16, 1, 16);
         if (i >= 10) {
             snprintf(name, sizeof name, "node-%d", i - 10);
-            ledger_node_gone(ledger, span_of(name));
+            ledger_node_deleted(ledger, span_of(name));
         }
     }
     ck_assert_uint_le(ledger_node_slots(ledger), 11);
@@ -712,13 +712,13 @@ START_TEST(a_used_slot_remembers_nothing_and_names_may_be_long)
             ck_assert_int_eq(n->best_free_mib, 16 * 1024);
             ck_assert_ptr_null(n->pods);
             ck_assert(!n->has_nominated);
-            ck_assert_int_eq(n->listed_nowhere, -1);
+            ck_assert_int_eq(n->unknown_listed_card, -1);
             place("p", 4, names[i], 0, NULL);
             ck_assert_int_eq(node(names[i])->best_free_mib, 12 * 1024);
             ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("p")));
         }
         for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-            ledger_node_gone(ledger, span_of(names[i]));
+            ledger_node_deleted(ledger, span_of(names[i]));
             ck_assert_ptr_null(ledger_node_find(ledger, span_of(names[i])));
         }
     }
@@ -731,21 +731,21 @@ START_TEST(a_waiting_pod_changes_and_a_bound_one_keeps_its_request)
 {
     start(1, false);
     struct ledger_pod *a = add("a", 100);
-    ck_assert_uint_eq(ledger_waiting(ledger), 1);
+    ck_assert_uint_eq(ledger_pending(ledger), 1);
     ck_assert_int_eq(add("a", 200)->request.units, 200);
     struct request none = {0};
     struct pod pod = object_pod_mem(&arena, "a", 100);
     pod.nominated_node = SPAN("n9");
     ledger_pod_add(ledger, &pod, &none, "cannot be meant");
-    ck_assert_span_eq(a->why_not, "cannot be meant");
+    ck_assert_span_eq(a->invalid_reason, "cannot be meant");
     ck_assert_ptr_eq(node("n9")->nominated, a);
     add("a", 100);
     ck_assert_ptr_null(node("n9")); /* nobody speaks of it any more */
     place("a", 100, "n1", 0, NULL);
-    ck_assert_uint_eq(ledger_waiting(ledger), 0);
+    ck_assert_uint_eq(ledger_pending(ledger), 0);
     ck_assert_int_eq(add("a", 300)->request.units, 100);
     ledger_pod_unplace(ledger, a);
-    ck_assert_uint_eq(ledger_waiting(ledger), 1);
+    ck_assert_uint_eq(ledger_pending(ledger), 1);
     ck_assert_ptr_null(node("n1"));
     ledger_free(ledger);
 }
@@ -791,7 +791,7 @@ START_TEST(derived_values_depend_on_the_state_and_not_on_the_way_there)
             if (sizes[n])
                 ledger_scv_seen(ledger, &scv, 0);
             else
-                ledger_scv_gone(ledger, span_of(name));
+                ledger_scv_deleted(ledger, span_of(name));
         } else if (where[i] >= 0) {
             ledger_pod_remove(ledger, ledger_pod_find(ledger, span_of(uid)));
             where[i] = -1;

@@ -214,9 +214,9 @@ START_TEST(an_scv_that_was_read_is_written_as_it_was)
     s = object_scv(&arena, golden("full.json"));
     ck_assert_ptr_null(s.cards[0].extra);
     ck_assert_uint_eq(s.n_held, 0);
-    ck_assert_uint_eq(s.n_given, 2);
-    ck_assert_uint_eq(s.given[1].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
-    ck_assert_uint_eq(s.given[1].card, scv_card_hash(SPAN("GPU-3")));
+    ck_assert_uint_eq(s.n_assignments, 2);
+    ck_assert_uint_eq(s.assignments[1].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
+    ck_assert_uint_eq(s.assignments[1].card, scv_card_hash(SPAN("GPU-3")));
 }
 END_TEST
 
@@ -362,7 +362,7 @@ START_TEST(a_heartbeat_of_ours_is_owned_by_its_node)
                                         "{'metadata':{'name':'n1','ownerReferences':[%s]"
                                         "},'spec':{'holderIdentity':'%s'}}",
                                         cases[i].owners, cases[i].holder));
-        ck_assert_msg(lease_is_agents(&l) == cases[i].ours, "%s, %s", cases[i].owners,
+        ck_assert_msg(lease_is_of_scv_agent(&l) == cases[i].ours, "%s, %s", cases[i].owners,
                       cases[i].holder);
     }
     struct err err = {0};

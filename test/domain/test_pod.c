@@ -27,7 +27,7 @@ START_TEST(a_pod_is_read_with_its_promise)
     ck_assert_span_eq(pod.nominated_node, "n2");
     ck_assert_int_eq(pod.priority, 100);
     ck_assert_int_eq(pod.phase, POD_RUNNING);
-    ck_assert(!pod_is_over(&pod));
+    ck_assert(!pod_is_terminal(&pod));
     ck_assert_span_eq(pod.count_label, "2");
     ck_assert(!pod.count_annotation.p);
     ck_assert_span_eq(pod.idx, "1");
@@ -108,7 +108,7 @@ START_TEST(ended_phases_are_recognised)
         struct pod pod = object_pod(
             &arena, quoted(&arena, "{'metadata':{'name':'p'},'status':{'phase':'%s'}}",
                            cases[i].phase));
-        ck_assert_msg(pod_is_over(&pod) == cases[i].over, "%s", cases[i].phase);
+        ck_assert_msg(pod_is_terminal(&pod) == cases[i].over, "%s", cases[i].phase);
     }
 }
 END_TEST

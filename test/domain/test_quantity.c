@@ -82,16 +82,16 @@ START_TEST(units_are_read_and_written)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         int64_t mib = 0;
         cleanup_buf struct buf b = {0};
-        ck_assert_int_eq(unit_read(span_of(cases[i].text), &mib, NULL), 0);
+        ck_assert_int_eq(quantity_read_unit(span_of(cases[i].text), &mib, NULL), 0);
         ck_assert_int_eq(mib, cases[i].mib);
-        unit_write(&b, mib);
+        quantity_write_unit(&b, mib);
         ck_assert_str_eq(b.p, cases[i].text);
     }
     static const char *const wrong[] = {"",    "GB",     "0MiB",       "-1MiB",
                                         "gib", "1.5MiB", "99999999MiB"};
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         int64_t mib;
-        ck_assert_msg(unit_read(span_of(wrong[i]), &mib, NULL) == -1, "%s", wrong[i]);
+        ck_assert_msg(quantity_read_unit(span_of(wrong[i]), &mib, NULL) == -1, "%s", wrong[i]);
     }
 }
 END_TEST

@@ -213,8 +213,8 @@ START_TEST(models_and_clocks_say_which_cards_will_do)
         for (size_t k = 0; k < ARRAY_LEN(parts); k++) {
             struct pod pod = make(parts[k], cases[i].meta);
             struct request r = object_request(&arena, &pod, 1024);
-            ck_assert_int_eq(request_is_choosy(&r), i > 0);
-            ck_assert_msg(request_suits(&r, span_of(cases[i].model), cases[i].clock) ==
+            ck_assert_int_eq(request_is_selective(&r), i > 0);
+            ck_assert_msg(request_accepts_card(&r, span_of(cases[i].model), cases[i].clock) ==
                               cases[i].suits,
                           "case %zu", i);
         }
@@ -222,9 +222,9 @@ START_TEST(models_and_clocks_say_which_cards_will_do)
     struct pod pod = make("a1", LABELS("'scv/clock':'5001'"));
     struct request r;
     ck_assert_int_eq(request_of(&pod, &exact, &arena, &r, NULL), 0);
-    ck_assert(request_suits(&r, SPAN(""), 5001));
-    ck_assert(!request_suits(&r, SPAN(""), 5002));
-    ck_assert(!request_suits(&r, SPAN(""), 5000));
+    ck_assert(request_accepts_card(&r, SPAN(""), 5001));
+    ck_assert(!request_accepts_card(&r, SPAN(""), 5002));
+    ck_assert(!request_accepts_card(&r, SPAN(""), 5000));
 }
 END_TEST
 
@@ -324,7 +324,7 @@ START_TEST(requests_are_told_apart)
             struct pod b = make(different[k].parts, different[k].meta);
             struct request x = object_request(&arena, &a, 1024);
             struct request y = object_request(&arena, &b, 1024);
-            ck_assert_int_eq(request_same(&x, &y), i == k);
+            ck_assert_int_eq(request_equal(&x, &y), i == k);
         }
 }
 END_TEST

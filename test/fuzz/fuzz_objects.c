@@ -111,7 +111,7 @@ static void check_node(const struct ledger *l, struct span name)
                       "does");
         for (uint32_t k = 0; chosen && k < asks[i].cards; k++) {
             const struct card *card = &node->cards[picks[k]];
-            if (!request_suits(&asks[i], card->model,
+            if (!request_accepts_card(&asks[i], card->model,
                                card->scv ? card->scv->spec.clock_mhz : 0))
                 fuzz_fail("a card that will not do is chosen");
         }

@@ -533,7 +533,7 @@ START_TEST(a_burst_for_nvidias_plugin_is_counted_before_the_kubelet_reports)
     /* Gone from the API, and still in the podList: the card is held until that is news.
      */
     ledger_pod_remove(ledger, b);
-    ck_assert_int_eq(n->cards[1].out, CARD_HELD);
+    ck_assert_int_eq(n->cards[1].state, CARD_HELD);
     /* As many as are left: whatever the kubelet takes, none is ours to give. */
     put("c", devices(1), -1, 0);
     ck_assert_uint_eq(n->claimed, 2);

@@ -16,7 +16,7 @@ static bool is_silent(const struct replica *r, const char *node)
 {
     const struct ledger_node *n =
         ledger_node_find(core_ledger(replica_core(r)), span_of(node));
-    return n && n->state == NODE_SILENT;
+    return n && n->state == NODE_STALE;
 }
 
 void agents_look(struct world *w, const struct replica *r)

@@ -172,15 +172,15 @@ static void take_object(struct heard *h, const struct core_input *in, int64_t no
                                                    : NULL;
     if (!t)
         return;
-    if (in->kind == CORE_SCVS && in->gone)
+    if (in->kind == CORE_SCVS && in->deleted)
         forget_scv(t);
     else if (in->kind == CORE_SCVS)
         take_scv(t, in->scv, in->run);
-    else if (in->kind == CORE_LEASES && in->gone)
+    else if (in->kind == CORE_LEASES && in->deleted)
         t->lease = t->silent = false;
     else if (in->kind == CORE_LEASES)
         take_lease(h, t, in->lease, in->run, now_ms);
-    else if (in->gone)
+    else if (in->deleted)
         t->list = false;
     else
         take_list(t, in->unhealthy, in->run);
@@ -223,7 +223,7 @@ void heard_judge(struct heard *h, const struct core_input *in)
     const struct beats *b = &h->beats;
     bool listed = in->type == CORE_LIST_ENDED && in->kind == CORE_LEASES &&
                   in->run == h->runs[CORE_LEASES];
-    if (in->type == CORE_OBJECT || in->type == CORE_WATCH_ALIVE || b->broken)
+    if (in->type == CORE_OBJECT || in->type == CORE_WATCH_PROGRESS || b->broken)
         return;
     for (int node = 0; node < NODES; node++) {
         struct told *t = &h->nodes[node];

@@ -566,7 +566,7 @@ static void compare_cards(struct world *w, const struct replica *r, int node)
     const struct ledger_node *n =
         ledger_node_find(core_ledger(replica_core(r)), span_of(name));
     for (int card = 0; n && card < (int)n->n_cards; card++) {
-        bool held = n->cards[card].out == CARD_HELD;
+        bool held = n->cards[card].state == CARD_HELD;
         bool want = away(w->oracle, node) & 1u << card;
         if (!w->oracle->sick[node][card] && held != want)
             violated(w, "r%d says that GPU%d of %s is %sgiven out by others",
@@ -663,7 +663,7 @@ static void explain(struct world *w, const struct oracle_pod *p, int node)
     json_decref(scv);
     trace(w, "the Scv is %s", text ? text : "absent");
     trace(w, "r0 says of %s on %s: %s %s", p->uid, name, why.n ? why.p : "?",
-          pod && pod->why_not.n ? pod->why_not.p : "");
+          pod && pod->invalid_reason.n ? pod->invalid_reason.p : "");
 }
 
 void oracle_settled(struct world *w)

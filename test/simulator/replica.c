@@ -746,7 +746,7 @@ static void start_call(struct world *w, struct replica *r, const struct core_out
     wire->epoch = r->epoch;
     wire->call = core_output_dup(o);
     call_request(wire->call, &wire->arena, &wire->request);
-    w->stats.marks += o->type == CORE_CALL_MARK_ROOM;
+    w->stats.marks += o->type == CORE_CALL_WAKEUP;
     if (o->type == CORE_CALL_BIND && replica_up(w, r) && chance(w, w->weather.stall))
         /* between decision and write */
         (chance(w, 300) ? replica_freeze : replica_pause)(w, r, between(w, 500, 12000));
@@ -761,7 +761,7 @@ static void carry_out(struct world *w, struct replica *r, const struct core_outp
         const struct core_output *o = &out->items[i];
         if (o->type == CORE_REPLY)
             scheduler_reply(w, o->token, o->code, o->text);
-        else if (o->type == CORE_NOTE)
+        else if (o->type == CORE_LOG)
             trace(w, "r%d notes: %s", r->id, o->text);
         else if (call_is(o))
             start_call(w, r, o);
@@ -774,7 +774,7 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
 {
     struct core_outputs out = {0};
     bool taken = heard_take(r->heard, in, replica_time(w, r).mono_ms);
-    if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->gone)
+    if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->deleted)
         oracle_told(w, r->id, in->pod);
     core_step(r->core, replica_time(w, r), in, &out);
     heard_judge(r->heard, in);

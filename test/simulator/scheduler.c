@@ -148,7 +148,7 @@ static void refused(struct world *w, struct bind_letter *l)
     struct replica *asked = w->replicas[l->asked];
     w->stats.misdirected++;
     if (replica_up(w, asked))
-        replica_input(w, asked, &(struct core_input){.type = CORE_LOOK});
+        replica_input(w, asked, &(struct core_input){.type = CORE_REFRESH_LEASE});
     free(l); /* whoever handed it on tries again */
 }
 
@@ -187,13 +187,13 @@ static void on_bind(struct world *w, void *arg)
         at(w, w->now_ms + 1000, on_bind, l, free);
         return;
     }
-    struct core_way way = core_way(replica_core(r), replica_time(w, r), forwarded, NULL);
-    if (way.route == ROUTE_HERE || chance(w, 30)) { /* also where it must not be done */
+    struct bind_route way = core_bind_route(replica_core(r), replica_time(w, r), forwarded, NULL);
+    if (way.route == BIND_ROUTE_LOCAL || chance(w, 30)) { /* also where it must not be done */
         bind_here(w, r, l);
         free(l);
-    } else if (way.route == ROUTE_REFUSE) {
+    } else if (way.route == BIND_ROUTE_REJECT) {
         refused(w, l);
-    } else if (way.route == ROUTE_FORWARD) {
+    } else if (way.route == BIND_ROUTE_FORWARD) {
         hand_on(w, l, replica_at(way.address));
     } else {
         at(w, w->now_ms + AGAIN_MS, on_bind, l, free);

@@ -93,7 +93,7 @@ static void look_at_choice(struct world *w, const struct view *v,
         int64_t has = room(v, other);
         if (other == chosen || !is_in(v, other) || other->whole || has < need)
             continue;
-        if (!request_suits(&pod->request, span_of(oracle_model(v->index, other->index)),
+        if (!request_accepts_card(&pod->request, span_of(oracle_model(v->index, other->index)),
                            oracle_clock(v->index, other->index)))
             continue;
         bool better = pod->request.placement == PLACE_SPREAD ? has > had : has < had;
@@ -153,7 +153,7 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
     int index = oracle_index(o->node);
     struct view v = index < 0 ? (struct view){0} : view_of(r, index);
     if (!v.node || !pod || !at || !heard_cards(v.heard, index) ||
-        heard_silent(v.heard, index) || v.node->state == NODE_SILENT)
+        heard_silent(v.heard, index) || v.node->state == NODE_STALE)
         violated(w, "%s is promised cards of %s, which gives none", o->uid, o->node);
     else
         look_at_promise(w, r, o, &v, pod, at);
@@ -169,9 +169,9 @@ static void compare_card(struct world *w, const struct replica *r, const struct 
     if (card->total_mib != mib)
         violated(w, "r%d has %lld MiB on GPU%d of n%d and was told %lld", id,
                  (long long)card->total_mib, i, v->index, (long long)mib);
-    if ((card->out == CARD_IN) != is_in(v, card))
+    if ((card->state == CARD_AVAILABLE) != is_in(v, card))
         violated(w, "r%d was told that GPU%d of n%d is %s, and says that it is not", id,
-                 i, v->index, card->out == CARD_IN ? "out" : "in");
+                 i, v->index, card->state == CARD_AVAILABLE ? "out" : "in");
     if (card->promised_mib < sum.mib || (int)card->pods < sum.whole + sum.shared ||
         (sum.whole && !card->whole))
         violated(w,
@@ -184,7 +184,7 @@ static void compare_card(struct world *w, const struct replica *r, const struct 
 static void compare_node(struct world *w, const struct replica *r, const struct view *v)
 {
     int told = heard_cards(v->heard, v->index), has = 0;
-    if (v->node && (v->node->state == NODE_USABLE || v->node->state == NODE_SILENT))
+    if (v->node && (v->node->state == NODE_USABLE || v->node->state == NODE_STALE))
         has = (int)v->node->n_cards;
     if (heard_silent(v->heard, v->index) && v->node->state == NODE_USABLE)
         violated(w, "r%d was told that n%d has sent no heartbeat, and goes on with it",

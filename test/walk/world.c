@@ -409,9 +409,9 @@ static void say(const struct world *w, int proc, const struct core_output *o)
                                         [CORE_CALL_GET_POD] = "sends a GET",
                                         [CORE_CALL_LEASE_GET] = "looks at the Lease",
                                         [CORE_CALL_LEASE_WRITE] = "writes the Lease",
-                                        [CORE_CALL_MARK_ROOM] = "marks the node",
+                                        [CORE_CALL_WAKEUP] = "marks the node",
                                         [CORE_REPLY] = "answers the bind",
-                                        [CORE_NOTE] = "notes"};
+                                        [CORE_LOG] = "notes"};
     if (!w->verbose || (o->kind && o->kind != CORE_PODS))
         return;
     const char *uid = o->uid                  ? o->uid
@@ -456,13 +456,13 @@ static void carry_out(struct world *w, int proc, const struct core_output *o)
     case CORE_CALL_LEASE_WRITE:
         lease_call(w, proc, o);
         break;
-    case CORE_CALL_MARK_ROOM:
+    case CORE_CALL_WAKEUP:
         step(w, proc, (struct core_input){.type = CORE_ANSWER, .call = o->call});
         break;
     case CORE_REPLY:
         reply(w, o);
         break;
-    case CORE_NOTE:
+    case CORE_LOG:
         break;
     }
 }
@@ -540,7 +540,7 @@ static void event(struct world *w, int proc)
                              .kind = CORE_PODS,
                              .run = p->watch_run,
                              .pod = &pod,
-                             .gone = e->what == EVENT_DELETED,
+                             .deleted = e->what == EVENT_DELETED,
                              .version = span_of(version)});
     if (core_due(p->core) <= w->now_ms)
         step(w, proc, (struct core_input){.type = CORE_TICK});

@@ -18,7 +18,7 @@ static void beat_of(const char *node, const char *renewed, bool gone)
                                      .run = r.runs[CORE_LEASES],
                                      .version = SPAN("7"),
                                      .lease = &lease,
-                                     .gone = gone});
+                                     .deleted = gone});
 }
 
 /* As another system leaves it behind. */
@@ -41,7 +41,7 @@ static void beat(const char *node, const char *renewed)
 
 static void bookmark(void)
 {
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                      .kind = CORE_LEASES,
                                      .run = r.runs[CORE_LEASES],
                                      .version = SPAN("9")});
@@ -50,7 +50,7 @@ static void bookmark(void)
 /* The watch is there: an open, which has no version. */
 static void opened(void)
 {
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                      .kind = CORE_LEASES,
                                      .run = r.runs[CORE_LEASES]});
 }
@@ -78,7 +78,7 @@ static void list_failed(void)
 static bool silent(const char *node)
 {
     const struct ledger_node *n = ledger_node_find(core_ledger(r.core), span_of(node));
-    return n && n->state == NODE_SILENT;
+    return n && n->state == NODE_STALE;
 }
 
 static void scv_gone(const char *node)
@@ -88,7 +88,7 @@ static void scv_gone(const char *node)
                                      .kind = CORE_SCVS,
                                      .run = r.runs[CORE_SCVS],
                                      .scv = &scv,
-                                     .gone = true});
+                                     .deleted = true});
 }
 
 /* n1 and n2 have agents, n3 has the Scv of another daemon. */
@@ -133,7 +133,7 @@ START_TEST(who_is_not_renewed_is_silent_after_the_grace)
     ck_assert(silent("n1") && !silent("n2") && !silent("n3"));
     const struct core_output *o = NULL;
     for (size_t i = 0; i < r.out.n; i++)
-        if (r.out.items[i].type == CORE_NOTE)
+        if (r.out.items[i].type == CORE_LOG)
             o = &r.out.items[i];
     ck_assert_str_eq(o->text, "scv-agent on node n1 has not been heard of for 40 s: the "
                               "node gets no new pods");
@@ -142,14 +142,14 @@ START_TEST(who_is_not_renewed_is_silent_after_the_grace)
     ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
                      "no card of node n1 fits: scv-agent on this node has not been heard "
                      "of for 40 s");
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
     beat("n1", "t1"); /* not a renewal */
     ck_assert(silent("n1"));
     beat("n1", "t2");
     ck_assert(!silent("n1"));
     /* A pod waits that fits now. */
     rig_tick(&r, 0);
-    ck_assert_str_eq(rig_take(&r, CORE_CALL_MARK_ROOM).node, "n1");
+    ck_assert_str_eq(rig_take(&r, CORE_CALL_WAKEUP).node, "n1");
     rig_free(&r);
 }
 END_TEST
@@ -158,7 +158,7 @@ static const char *last_note(void)
 {
     const char *text = "";
     for (size_t i = 0; i < r.out.n; i++)
-        if (r.out.items[i].type == CORE_NOTE)
+        if (r.out.items[i].type == CORE_LOG)
             text = r.out.items[i].text;
     return text;
 }
@@ -465,11 +465,11 @@ static double many(int nodes, int renewals)
     return us;
 }
 
-static void told(const char *node, int64_t silent_s)
+static void told(const char *node, int64_t stale_s)
 {
-    rig_step(&r, (struct core_input){.type = CORE_SILENT,
+    rig_step(&r, (struct core_input){.type = CORE_HEARTBEAT_STALE,
                                      .node_name = span_of(node),
-                                     .silent_s = silent_s});
+                                     .stale_s = stale_s});
 }
 
 /* n3 has no Lease; of nobody nothing is known. */
@@ -480,7 +480,7 @@ START_TEST(who_looks_for_a_moment_is_told)
     told("n3", 41);
     told("nobody", 41);
     ck_assert(silent("n1") && !silent("n2") && silent("n3"));
-    ck_assert_int_eq(ledger_node_find(core_ledger(r.core), SPAN("n1"))->silent_s, 172800);
+    ck_assert_int_eq(ledger_node_find(core_ledger(r.core), SPAN("n1"))->stale_s, 172800);
     ck_assert_ptr_null(ledger_node_find(core_ledger(r.core), SPAN("nobody")));
     beat("n1", "t1"); /* not a renewal */
     ck_assert(silent("n1"));

@@ -79,22 +79,22 @@ END_TEST
 START_TEST(when_another_was_seen_to_lead_can_be_asked)
 {
     start();
-    ck_assert_int_eq(core_other_led_ms(r.core), 0);
+    ck_assert_int_eq(core_other_leader_ms(r.core), 0);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
     int64_t seen = r.now.mono_ms;
-    ck_assert_int_eq(core_other_led_ms(r.core), seen);
+    ck_assert_int_eq(core_other_leader_ms(r.core), seen);
     rig_tick(&r, 500);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
-    ck_assert_int_eq(core_other_led_ms(r.core), seen); /* not renewed */
+    ck_assert_int_eq(core_other_leader_ms(r.core), seen); /* not renewed */
     rig_tick(&r, 500);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "2");
-    ck_assert_int_eq(core_other_led_ms(r.core), seen + 1000);
+    ck_assert_int_eq(core_other_leader_ms(r.core), seen + 1000);
     rig_tick(&r, 500);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "",
                      "3"); /* given back */
-    ck_assert_int_eq(core_other_led_ms(r.core), 0);
+    ck_assert_int_eq(core_other_leader_ms(r.core), 0);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "4");
-    ck_assert_int_eq(core_other_led_ms(r.core), 0);
+    ck_assert_int_eq(core_other_leader_ms(r.core), 0);
     rig_free(&r);
 }
 END_TEST
@@ -102,7 +102,7 @@ END_TEST
 START_TEST(a_failure_that_lasts_is_told_once_a_minute)
 {
     start();
-    size_t told = rig_count(&r, CORE_NOTE), failed = 0;
+    size_t told = rig_count(&r, CORE_LOG), failed = 0;
     for (int64_t ms = 0; ms < 125 * 1000; ms += 100) {
         if (rig_count(&r, CORE_CALL_LEASE_GET)) {
             rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAVAILABLE);
@@ -111,7 +111,7 @@ START_TEST(a_failure_that_lasts_is_told_once_a_minute)
         rig_tick(&r, 100);
     }
     ck_assert_uint_ge(failed, 200);
-    ck_assert_uint_eq(rig_count(&r, CORE_NOTE) - told, 3);
+    ck_assert_uint_eq(rig_count(&r, CORE_LOG) - told, 3);
     rig_free(&r);
 }
 END_TEST
@@ -134,7 +134,7 @@ static void cannot_write(const char *holder, size_t notes)
         ck_assert_str_eq(
             err.msg, "the lease kube-system/gpushare-extender cannot be had: forbidden");
     }
-    ck_assert_uint_eq(rig_count(&r, CORE_NOTE), notes);
+    ck_assert_uint_eq(rig_count(&r, CORE_LOG), notes);
     rig_free(&r);
 }
 
@@ -407,8 +407,8 @@ START_TEST(a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight)
     }
     rig_tick(&r, 500);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "o@10.0.0.2:1", "10");
-    struct core_way way = core_way(r.core, r.now, false, NULL);
-    ck_assert_int_eq(way.route, ROUTE_FORWARD);
+    struct bind_route way = core_bind_route(r.core, r.now, false, NULL);
+    ck_assert_int_eq(way.route, BIND_ROUTE_FORWARD);
     ck_assert_span_eq(way.address, "10.0.0.2:1");
     rig_free(&r);
 }
@@ -431,9 +431,9 @@ START_TEST(a_give_back_that_fails_is_made_again)
 }
 END_TEST
 
-static enum core_route route(bool forwarded)
+static enum bind_route_kind route(bool forwarded)
 {
-    return core_way(r.core, r.now, forwarded, NULL).route;
+    return core_bind_route(r.core, r.now, forwarded, NULL).route;
 }
 
 START_TEST(a_bind_goes_to_the_holder_as_long_as_it_may_be_one)
@@ -442,33 +442,33 @@ START_TEST(a_bind_goes_to_the_holder_as_long_as_it_may_be_one)
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (kind != CORE_PODS)
             rig_list_end(&r, (enum core_kind)kind);
-    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:12345",
                      "1");
     rig_list_end(&r, CORE_PODS);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
-    struct core_way way = core_way(r.core, r.now, false, NULL);
-    ck_assert_int_eq(way.route, ROUTE_FORWARD);
+    struct bind_route way = core_bind_route(r.core, r.now, false, NULL);
+    ck_assert_int_eq(way.route, BIND_ROUTE_FORWARD);
     ck_assert_span_eq(way.address, "10.0.0.9:12345");
     ck_assert_int_eq(way.until_ms, r.now.mono_ms + CORE_LEASE_MS);
-    ck_assert_int_eq(route(true), ROUTE_REFUSE);
+    ck_assert_int_eq(route(true), BIND_ROUTE_REJECT);
     r.now.mono_ms += CORE_LEASE_MS - 1;
-    ck_assert_int_eq(route(false), ROUTE_FORWARD);
+    ck_assert_int_eq(route(false), BIND_ROUTE_FORWARD);
     r.now.mono_ms++;
-    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
     rig_tick(&r, 0);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:12345",
                      "1");
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
     ck_assert(core_is_leader(r.core));
-    ck_assert_int_eq(route(false), ROUTE_WAIT); /* the pods are listed first */
-    ck_assert_int_eq(route(true), ROUTE_WAIT);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT); /* the pods are listed first */
+    ck_assert_int_eq(route(true), BIND_ROUTE_WAIT);
     rig_list_end(&r, CORE_PODS);
-    ck_assert_int_eq(route(false), ROUTE_HERE);
-    ck_assert_int_eq(route(true), ROUTE_HERE);
+    ck_assert_int_eq(route(false), BIND_ROUTE_LOCAL);
+    ck_assert_int_eq(route(true), BIND_ROUTE_LOCAL);
     rig_step(&r, (struct core_input){.type = CORE_STOP});
-    ck_assert_int_eq(route(false), ROUTE_WAIT);
-    ck_assert_int_eq(route(true), ROUTE_REFUSE);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
+    ck_assert_int_eq(route(true), BIND_ROUTE_REJECT);
     rig_free(&r);
 }
 END_TEST
@@ -482,14 +482,14 @@ START_TEST(who_cannot_ask_for_the_lease_asks_the_last_holder)
     for (int i = 0; i < 20; i++) {
         rig_tick(&r, 500);
         rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAVAILABLE);
-        ck_assert_int_eq(route(false), ROUTE_FORWARD);
-        ck_assert_int_eq(route(true), ROUTE_REFUSE);
+        ck_assert_int_eq(route(false), BIND_ROUTE_FORWARD);
+        ck_assert_int_eq(route(true), BIND_ROUTE_REJECT);
     }
     /* It answers again, and nobody has renewed: ours soon. */
     rig_tick(&r, 500);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:1", "1");
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
-    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
     rig_free(&r);
 }
 END_TEST
@@ -505,7 +505,7 @@ START_TEST(an_address_that_is_none_is_not_gone_to)
         rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, holders[i], "1");
         for (int kind = 0; kind < CORE_KINDS; kind++)
             rig_list_end(&r, (enum core_kind)kind);
-        ck_assert_msg(route(false) == ROUTE_WAIT, "%s", holders[i]);
+        ck_assert_msg(route(false) == BIND_ROUTE_WAIT, "%s", holders[i]);
         rig_free(&r);
     }
 }
@@ -517,14 +517,14 @@ START_TEST(who_asks_for_a_look_gets_one_soon)
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
     for (int i = 0; i < 10; i++) {
         rig_tick(&r, 1);
-        rig_step(&r, (struct core_input){.type = CORE_LOOK});
+        rig_step(&r, (struct core_input){.type = CORE_REFRESH_LEASE});
     }
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_GET), 0);
     rig_tick(&r, 40);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "2");
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "3");
     ck_assert(core_is_leader(r.core));
-    rig_step(&r, (struct core_input){.type = CORE_LOOK});
+    rig_step(&r, (struct core_input){.type = CORE_REFRESH_LEASE});
     rig_tick(&r, 100);
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_GET), 0);
     rig_free(&r);
@@ -565,7 +565,7 @@ START_TEST(nobody_hands_binds_on_to_itself)
                      "1");
     for (int kind = 0; kind < CORE_KINDS; kind++)
         rig_list_end(&r, (enum core_kind)kind);
-    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
     rig_free(&r);
     start();
     core_advertise(r.core, "10.0.0.9:1");
@@ -573,7 +573,7 @@ START_TEST(nobody_hands_binds_on_to_itself)
                      "1");
     for (int kind = 0; kind < CORE_KINDS; kind++)
         rig_list_end(&r, (enum core_kind)kind);
-    ck_assert_int_eq(route(false), ROUTE_FORWARD);
+    ck_assert_int_eq(route(false), BIND_ROUTE_FORWARD);
     rig_free(&r);
 }
 END_TEST
