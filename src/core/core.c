@@ -20,7 +20,7 @@ const char *core_kind_name(enum core_kind kind)
     return kind_names[kind];
 }
 
-/* An observer has none. */
+/* NULL in an observer. */
 static char *name_copy(const char *name)
 {
     return xstrdup(name ? name : "");
@@ -89,11 +89,11 @@ static void tick(struct step *s)
 
 static void answered(struct step *s)
 {
-    /* An answer that nobody waits for any more belongs to none of them. */
+    /* The owner of the call may have ended since: then nobody takes the answer. */
     (void)(bind_answered(s) || leader_answered(s) || wakeup_answered(s));
 }
 
-static void take(struct step *s)
+static void dispatch(struct step *s)
 {
     struct core *core = s->core;
     const struct core_input *in = s->in;
@@ -109,7 +109,7 @@ static void take(struct step *s)
         break;
     case CORE_OBJECT:
         sync_object(s);
-        return; /* thousands come in a row: timers can wait for the next tick */
+        return; /* there are thousands in a row: timers can wait for the next tick */
     case CORE_LIST_ENDED:
         sync_list_ended(s);
         break;
@@ -136,45 +136,46 @@ static void take(struct step *s)
         break;
     case CORE_STOP:
         core->stopping = true;
-        core->leader.due_ms =
-            s->now.mono_ms; /* give the lease back now, not when it is due */
+        core->leader.due_ms = s->now.mono_ms; /* release the lease now */
         break;
     }
     tick(s);
 }
 
 static void log_overcommitted(struct step *s, const struct ledger_node *node,
-                      const struct card *card)
+                              const struct card *card)
 {
-    output_log(s, ERR_CONFLICT, "GPU%d of node %.*s has %lld MiB, and %lld are promised",
-             card->index, SPAN_ARG(node->name), (long long)card->total_mib,
-             (long long)card->promised_mib);
+    output_log(s, ERR_CONFLICT,
+               "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld MiB",
+               SPAN_ARG(node->name), card->index, (long long)card->promised_mib,
+               (long long)card->total_mib);
 }
 
-/* What cannot be excluded is at least seen. A list of pods that has not ended shows new
- * ones beside old ones that are gone: that is not refreshed at. */
+/* Overcommitment by other programs cannot be prevented, so it is reported. While pods are
+ * being listed the ledger has new pods beside deleted ones: nothing is reported then. */
 static void log_overcommits(struct step *s)
 {
     struct core *core = s->core;
     const struct cursor *pods = &core->cursors[CORE_PODS];
     size_t n = ledger_overcommitted(core->ledger);
-    if (n == core->n_over || !pods->synced || pods->state == CURSOR_LISTING)
+    if (n == core->n_overcommitted || !pods->synced || pods->state == CURSOR_LISTING)
         return;
-    for (uint32_t i = 0; n > core->n_over && i < ledger_node_slots(core->ledger); i++) {
+    for (uint32_t i = 0; n > core->n_overcommitted && i < ledger_node_slots(core->ledger);
+         i++) {
         const struct ledger_node *node = ledger_node_at(core->ledger, i);
         for (uint32_t k = 0; node && k < node->n_cards; k++)
             if (node->cards[k].overcommitted)
                 log_overcommitted(s, node, &node->cards[k]);
     }
-    core->overcommits += n > core->n_over ? n - core->n_over : 0;
-    core->n_over = n;
+    core->overcommits += n > core->n_overcommitted ? n - core->n_overcommitted : 0;
+    core->n_overcommitted = n;
 }
 
 void core_step(struct core *core, struct core_time now, const struct core_input *in,
                struct core_outputs *outputs)
 {
     struct step s = {core, now, in, outputs};
-    take(&s);
+    dispatch(&s);
     log_overcommits(&s);
 }
 
@@ -195,82 +196,21 @@ const struct ledger *core_ledger(const struct core *core)
     return core->ledger;
 }
 
-/* What does not work, and why, if that is known. */
-static int unavailable(struct err *err, const struct buf *last_error, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static int unavailable(struct err *err, const struct buf *last_error, const char *fmt, ...)
-{
-    char what[sizeof err->msg];
-    va_list ap;
-    if (!err)
-        return -1;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
-    return err_set(err, ERR_UNAVAILABLE, "%s%s%.*s", what, last_error->n ? ": " : "",
-                   (int)last_error->n, last_error->n ? last_error->p : "");
-}
-
 int core_ready(const struct core *core, struct core_time now, struct err *err)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         const struct cursor *c = &core->cursors[kind];
         if (!c->synced)
-            return unavailable(err, &c->last_error,
-                               "not ready: the %s have not been listed yet",
-                               kind_names[kind]);
-        int64_t silent = now.mono_ms - c->last_event_ms;
-        if (silent > CORE_STALE_MS)
-            return unavailable(err, &c->last_error,
-                               "not ready: nothing has been heard of the %s for %lld s",
-                               kind_names[kind], (long long)(silent / 1000));
+            return core_unavailable(err, &c->last_error,
+                                    "not ready: the first list of %s has not finished",
+                                    kind_names[kind]);
+        int64_t age_ms = now.mono_ms - c->last_event_ms;
+        if (age_ms > CORE_STALE_MS)
+            return core_unavailable(
+                err, &c->last_error,
+                "not ready: the watch of %s has delivered nothing for %lld s",
+                kind_names[kind], (long long)(age_ms / 1000));
     }
-    return 0;
-}
-
-static int not_leader(const struct core *core, struct err *err)
-{
-    const struct leader *leader = &core->leader;
-    if (leader->last_error.n)
-        return unavailable(err, &leader->last_error, "the lease %s/%s cannot be had",
-                           core->lease_namespace, core->lease_name);
-    return err_set(err, ERR_UNAVAILABLE, "the lease %s/%s is held by \"%.*s\"",
-                   core->lease_namespace, core->lease_name, (int)leader->holder.n,
-                   leader->holder.n ? leader->holder.p : "");
-}
-
-int core_may_bind(const struct core *core, struct core_time now, struct err *err)
-{
-    const struct leader *leader = &core->leader;
-    if (core_ready(core, now, err))
-        return -1;
-    if (core->settings.observer)
-        return err_set(err, ERR_UNAVAILABLE, "this process only looks");
-    if (core->stopping)
-        return err_set(err, ERR_UNAVAILABLE, "this extender is stopping");
-    if (!leader->leading && now.mono_ms < leader->lead_from_ms &&
-        span_eq(buf_span(&leader->holder), span_of(core->identity)))
-        return err_set(
-            err, ERR_UNAVAILABLE,
-            "the lease %s/%s was made anew; somebody may hold an older one for "
-            "some seconds",
-            core->lease_namespace, core->lease_name);
-    if (!leader->leading)
-        return not_leader(core, err);
-    struct clock_deadline until = leader_bind_deadline(core);
-    if (now.mono_ms > until.mono_ms)
-        return unavailable(err, &leader->last_error,
-                           "the lease %s/%s could not be renewed in time",
-                           core->lease_namespace, core->lease_name);
-    if (clock_late(&until, now.mono_ms, now.wall_ns))
-        return err_set(
-            err, ERR_UNAVAILABLE,
-            "the clock was set, or this machine stood still: the lease %s/%s is "
-            "renewed first",
-            core->lease_namespace, core->lease_name);
-    if (core->cursors[CORE_PODS].listed_ms < leader->acquired_ms)
-        return err_set(err, ERR_UNAVAILABLE,
-                       "the pods have not been listed since the lease was acquired");
     return 0;
 }
 
@@ -283,64 +223,6 @@ void core_advertise(struct core *core, const char *address)
 bool core_is_stopping(const struct core *core)
 {
     return core->stopping;
-}
-
-struct span core_lease_holder(const struct core *core)
-{
-    return core->leader.known ? buf_span(&core->leader.holder) : (struct span){0};
-}
-
-int64_t core_other_leader_ms(const struct core *core)
-{
-    struct span holder = core_lease_holder(core);
-    return holder.n && !span_eq(holder, span_of(core->identity)) ? core->leader.observed_ms
-                                                                 : 0;
-}
-
-/* What stands behind the last '@' of an identity. It gets into a URL: nothing but what
- * host and port can have. */
-static struct span address_of(struct span holder)
-{
-    size_t at = holder.n;
-    while (at && holder.p[at - 1] != '@')
-        at--;
-    struct span address = {holder.p + at, at ? holder.n - at : 0};
-    for (size_t i = 0; i < address.n; i++) {
-        char c = address.p[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-              (c >= '0' && c <= '9') || strchr("-.:[]", c)))
-            return (struct span){0};
-    }
-    return address;
-}
-
-struct bind_route core_bind_route(const struct core *core, struct core_time now, bool forwarded,
-                         struct err *err)
-{
-    const struct leader *leader = &core->leader;
-    if (core_may_bind(core, now, err) == 0)
-        return (struct bind_route){.route = BIND_ROUTE_LOCAL};
-    if (leader->leading && !core->stopping)
-        return (struct bind_route){.route = BIND_ROUTE_WAIT};
-    if (forwarded)
-        return (struct bind_route){.route = BIND_ROUTE_REJECT};
-    struct bind_route way = {.route = BIND_ROUTE_WAIT,
-                           .address = address_of(core_lease_holder(core)),
-                           .until_ms = leader_lease_end(core)};
-    /* Or of a process that was here before us. */
-    bool ours = span_eq(core_lease_holder(core), span_of(core->identity)) ||
-                span_eq(way.address, address_of(span_of(core->identity)));
-    /* Who cannot ask for the Lease does not see that it is renewed, and can ask the one
-     * that held it last. */
-    bool blind = leader->last_error.n > 0;
-    if (way.address.n && !ours && (way.until_ms > now.mono_ms || blind))
-        way.route = BIND_ROUTE_FORWARD;
-    return way;
-}
-
-bool core_is_leader(const struct core *core)
-{
-    return core->leader.leading;
 }
 
 bool core_stopped(const struct core *core)
@@ -367,9 +249,10 @@ size_t core_binds_unknown(const struct core *core)
     return n;
 }
 
-int64_t core_watch_age_ms(const struct core *core, struct core_time now, enum core_kind kind)
+int64_t core_watch_age_ms(const struct core *core, struct core_time now,
+                          enum core_kind kind)
 {
     const struct cursor *c = &core->cursors[kind];
-    int64_t silent = now.mono_ms - c->last_event_ms;
-    return !c->synced ? -1 : silent > 0 ? silent : 0;
+    int64_t age_ms = now.mono_ms - c->last_event_ms;
+    return !c->synced ? -1 : age_ms > 0 ? age_ms : 0;
 }

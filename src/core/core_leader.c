@@ -4,20 +4,21 @@
 #include "base/clock.h"
 
 /*
- * The Lease that says who may bind. As in client-go's leader election, a foreign holder's
- * time is counted from when this process first saw the Lease in its present state; the
- * times in the object are not compared with any clock. Unlike there, the holder counts
- * its own time from when the last successful renewal was sent, and who holds a Lease that
- * was deleted and made anew does not lead before the lease's time is over: the process
- * that held the one before may not know yet that it is gone. (Waiting before it is made
- * would not do: it could be made and deleted again between two looks.)
+ * Leader election. As in client-go, the lease of another holder is counted from when this
+ * process first saw this version of it; the times in the object are not compared with any
+ * clock. Unlike client-go:
+ *
+ * - The leader counts its own lease from when the last successful renewal was sent.
+ * - The holder of a recreated Lease does not lead for one lease duration: the holder of
+ *   the previous one may not know yet that it was deleted. (Waiting before creating it
+ *   would not help: it can be created and deleted again between two GETs.)
  */
 
 enum {
     RETRY_MS = 500,
-    LOOK_MS = 50, /* between two looks, however often somebody asks for one */
-    NOTE_AGAIN_MS = 60 * 1000, /* the same failure is told again after so long */
-    DURATION_MAX_S = 3600,     /* a holder that claims more is not believed */
+    REFRESH_MIN_MS = 50,         /* at least, between two GETs of leader_refresh */
+    LOG_INTERVAL_MS = 60 * 1000, /* at least, between two lines about the same failure */
+    DURATION_MAX_S = 3600,       /* longer leases of other holders are cut to this */
 };
 
 void leader_start(struct step *s)
@@ -32,7 +33,7 @@ static void set(struct buf *b, struct span text)
     buf_add_span(b, text);
 }
 
-static bool holds(const struct core *core)
+bool leader_is_holder(const struct core *core)
 {
     return span_eq(buf_span(&core->leader.holder), span_of(core->identity));
 }
@@ -57,22 +58,23 @@ static void get(struct step *s)
     call(s, CORE_CALL_LEASE_GET);
 }
 
-/* Writes the Lease: with our name in it, or with none to give it back. */
-static void put(struct step *s, bool give_back)
+/* Writes the Lease: with our identity as holder, or with none to release it. */
+static void put(struct step *s, bool release)
 {
     struct core *core = s->core;
     struct leader *leader = &core->leader;
     cleanup_buf struct buf body = {0};
-    bool renews = leader->known && holds(core);
+    bool renews = leader->known && leader_is_holder(core);
 
     buf_clear(&leader->written);
     clock_format_us(&leader->written, s->now.wall_ns / 1000);
     struct lease lease = {
         .meta = {.ns = span_of(core->lease_namespace), .name = span_of(core->lease_name)},
-        .holder = give_back ? SPAN("") : span_of(core->identity),
-        .duration_s = give_back ? 1 : CORE_LEASE_MS / 1000,
+        .holder = release ? SPAN("") : span_of(core->identity),
+        .duration_s = release ? 1 : CORE_LEASE_MS / 1000,
         .renew_time = buf_span(&leader->written),
-        .acquire_time = renews ? buf_span(&leader->acquire_time) : buf_span(&leader->written),
+        .acquire_time =
+            renews ? buf_span(&leader->acquire_time) : buf_span(&leader->written),
         .transitions = leader->transitions + !renews,
     };
     if (leader->known)
@@ -86,21 +88,22 @@ static void put(struct step *s, bool give_back)
     o->create = !leader->known;
 }
 
-static void lose(struct step *s, enum err_code code, const char *why)
+static void stop_leading(struct step *s, enum err_code code, const char *why)
 {
     struct leader *leader = &s->core->leader;
     if (leader->leading)
-        output_log(s, code, "no longer the one who binds: %s", why);
+        output_log(s, code, "lease %s/%s: stopped leading: %s", s->core->lease_namespace,
+                   s->core->lease_name, why);
     leader->leading = false;
 }
 
-/* Who could not renew for the lease's time may have a successor, whatever the Lease says
- * or does not say any more. */
+/* A leader that has not renewed for a whole lease duration may have a successor, whatever
+ * the Lease says. */
 void leader_check_expiry(struct step *s)
 {
     const struct leader *leader = &s->core->leader;
     if (leader->leading && s->now.mono_ms >= leader->valid.mono_ms + CORE_LEASE_MS)
-        lose(s, ERR_TIMEOUT, "the lease could not be renewed in time");
+        stop_leading(s, ERR_TIMEOUT, "the lease was not renewed in time");
 }
 
 void leader_tick(struct step *s)
@@ -110,10 +113,10 @@ void leader_tick(struct step *s)
     if (leader->state != LEADER_IDLE)
         return;
     if (core->stopping && leader->leading && core->n_bind_ops)
-        return; /* not to be given back yet */
+        return; /* the lease is released when no bind is in flight */
     if (leader->due_ms > s->now.mono_ms)
         return;
-    if (leader->known && holds(core))
+    if (leader->known && leader_is_holder(core))
         put(s, core->stopping);
     else
         get(s);
@@ -122,16 +125,16 @@ void leader_tick(struct step *s)
 void leader_refresh(struct step *s)
 {
     struct leader *leader = &s->core->leader;
-    int64_t soon = leader->requested_ms + LOOK_MS;
-    if (soon < s->now.mono_ms)
-        soon = s->now.mono_ms;
+    int64_t at_ms = leader->requested_ms + REFRESH_MIN_MS;
+    if (at_ms < s->now.mono_ms)
+        at_ms = s->now.mono_ms;
     if (s->core->settings.observer)
         return;
-    if (leader->state == LEADER_IDLE && !leader->leading && soon < leader->due_ms)
-        leader->due_ms = soon;
+    if (leader->state == LEADER_IDLE && !leader->leading && at_ms < leader->due_ms)
+        leader->due_ms = at_ms;
 }
 
-/* Is it another object than the one that was seen before? */
+/* A different UID is a recreated Lease. */
 static void check_uid(struct step *s, const struct lease *lease)
 {
     struct leader *leader = &s->core->leader;
@@ -142,8 +145,9 @@ static void check_uid(struct step *s, const struct lease *lease)
     set(&leader->uid, lease->meta.uid);
 }
 
-/* It was written, by us or by somebody else. (That it can be read is not enough.) */
-static void leader_call_succeeded(struct step *s)
+/* The Lease was written, by us or by another process: the API server accepts writes. (A
+ * successful GET does not show that.) */
+static void write_observed(struct step *s)
 {
     struct leader *leader = &s->core->leader;
     if (leader->last_error.n)
@@ -152,13 +156,13 @@ static void leader_call_succeeded(struct step *s)
     core_set_last_error(&leader->last_error, NULL);
 }
 
-/* Takes over what the Lease looks like now. */
+/* Stores the current state of the Lease. */
 static void observe(struct step *s, const struct lease *lease)
 {
     struct leader *leader = &s->core->leader;
     check_uid(s, lease);
     if (!span_eq(buf_span(&leader->version), lease->meta.version))
-        leader_call_succeeded(s);
+        write_observed(s);
     if (!leader->known || !span_eq(buf_span(&leader->version), lease->meta.version)) {
         leader->observed_ms = s->now.mono_ms;
         leader->duration_s = lease->duration_s;
@@ -169,12 +173,12 @@ static void observe(struct step *s, const struct lease *lease)
         set(&leader->acquire_time, lease->acquire_time);
     }
     leader->known = true;
-    if (holds(s->core))
+    if (leader_is_holder(s->core))
         return;
     if (leader->holder.n == 0)
-        lose(s, ERR_NONE, "the lease is given back");
+        stop_leading(s, ERR_NONE, "the lease was released");
     else
-        lose(s, ERR_CONFLICT, "somebody else holds the lease");
+        stop_leading(s, ERR_CONFLICT, "another process holds the lease");
 }
 
 int64_t leader_lease_end(const struct core *core)
@@ -190,7 +194,7 @@ int64_t leader_lease_end(const struct core *core)
     return leader->observed_ms + seconds * 1000;
 }
 
-/* Said once for each holder. */
+/* Once per holder. */
 static void log_waiting(struct step *s)
 {
     struct leader *leader = &s->core->leader;
@@ -198,21 +202,23 @@ static void log_waiting(struct step *s)
     if (span_eq(buf_span(&leader->logged_holder), holder))
         return;
     set(&leader->logged_holder, holder);
-    output_log(s, ERR_NONE, "waiting for the lease %s/%s, held by %.*s",
-             s->core->lease_namespace, s->core->lease_name, SPAN_ARG(holder));
+    output_log(s, ERR_NONE, "lease %s/%s: held by %.*s; waiting",
+               s->core->lease_namespace, s->core->lease_name, SPAN_ARG(holder));
 }
 
-/* The Lease was refreshed at: take it if it is free, otherwise look again. */
+/* After a GET: acquires the lease if it is free, else schedules the next GET. */
 static void decide(struct step *s)
 {
     struct core *core = s->core;
     struct leader *leader = &core->leader;
     if (core->stopping) {
-        /* Who holds it next gets the binds that still come. */
-        leader->due_ms = s->now.mono_ms + (leader->known && holds(core) ? 0 : RETRY_MS);
+        /* The next holder gets the binds that still arrive here. */
+        leader->due_ms =
+            s->now.mono_ms + (leader->known && leader_is_holder(core) ? 0 : RETRY_MS);
         return;
     }
-    if ((leader->known && holds(core)) || leader_lease_end(core) <= s->now.mono_ms) {
+    if ((leader->known && leader_is_holder(core)) ||
+        leader_lease_end(core) <= s->now.mono_ms) {
         put(s, false);
         return;
     }
@@ -223,21 +229,22 @@ static void decide(struct step *s)
         leader->due_ms = leader_lease_end(core);
 }
 
-/* It fails twice a second for as long as the API server is away: once a minute is told.
- */
+/* Calls fail twice a second while the API server is down: logs once per minute. */
 static void log_failure(struct step *s, const char *what)
 {
     struct leader *leader = &s->core->leader;
     const struct err *err = s->in->err;
     core_set_last_error(&leader->last_error, err);
-    if (leader->logged_code == err->code && s->now.mono_ms < leader->logged_ms + NOTE_AGAIN_MS)
+    if (leader->logged_code == err->code &&
+        s->now.mono_ms < leader->logged_ms + LOG_INTERVAL_MS)
         return;
     leader->logged_code = err->code;
     leader->logged_ms = s->now.mono_ms;
-    output_log(s, err->code, "%s of the lease failed: %s", what, err->msg);
+    output_log(s, err->code, "lease %s/%s: request failed (%s): %s; retrying",
+               s->core->lease_namespace, s->core->lease_name, what, err->msg);
 }
 
-static void got(struct step *s)
+static void get_answered(struct step *s)
 {
     const struct core_input *in = s->in;
     struct leader *leader = &s->core->leader;
@@ -257,7 +264,7 @@ static void got(struct step *s)
     decide(s);
 }
 
-/* It is ours, but not yet to be used. */
+/* This process holds the lease, but must not lead yet. */
 static void log_recreated(struct step *s)
 {
     struct core *core = s->core;
@@ -270,8 +277,8 @@ static void log_recreated(struct step *s)
     set(&leader->logged_holder, buf_span(&leader->holder));
     output_log(
         s, ERR_NONE,
-        "the lease %s/%s was absent and has been made; binding starts in %lld s, when "
-        "nobody can hold an older one",
+        "lease %s/%s: created; binding starts in %lld s, when every previous lease has "
+        "expired",
         core->lease_namespace, core->lease_name,
         (long long)((leader->lead_from_ms - s->now.mono_ms + 999) / 1000));
 }
@@ -283,9 +290,9 @@ static void acquired(struct step *s)
     leader->leading = leader->settled = true;
     buf_clear(&leader->logged_holder);
     leader->acquired_ms = s->now.mono_ms;
-    output_log(s, ERR_NONE, "holding the lease %s/%s", core->lease_namespace,
-             core->lease_name);
-    /* What the last holder bound must be known before the first bind. */
+    output_log(s, ERR_NONE, "lease %s/%s: acquired; started leading",
+               core->lease_namespace, core->lease_name);
+    /* The binds of the previous leader must be known before the first bind. */
     if (core->cursors[CORE_PODS].run)
         sync_relist(s, CORE_PODS);
 }
@@ -296,7 +303,7 @@ static void write_answered(struct step *s)
     struct leader *leader = &s->core->leader;
     enum err_code code = in->err ? in->err->code : ERR_NONE;
     if (code != ERR_NONE) {
-        /* It may have taken effect all the same; a look tells. */
+        /* The write may have taken effect anyway: GET it. */
         leader->due_ms = s->now.mono_ms + (code == ERR_CONFLICT ? 0 : RETRY_MS);
         leader->known = false;
         leader->settled = true;
@@ -304,9 +311,9 @@ static void write_answered(struct step *s)
             log_failure(s, "write");
         return;
     }
-    leader_call_succeeded(s);
+    write_observed(s);
     observe(s, in->lease);
-    if (!holds(s->core)) {
+    if (!leader_is_holder(s->core)) {
         leader->due_ms = s->now.mono_ms + RETRY_MS;
         return;
     }
@@ -326,7 +333,7 @@ bool leader_answered(struct step *s)
     enum leader_state state = leader->state;
     leader->state = LEADER_IDLE;
     if (state == LEADER_GETTING)
-        got(s);
+        get_answered(s);
     else
         write_answered(s);
     return true;
@@ -335,7 +342,8 @@ bool leader_answered(struct step *s)
 int64_t leader_due(const struct core *core)
 {
     const struct leader *leader = &core->leader;
-    if (leader->state != LEADER_IDLE || (core->stopping && leader->leading && core->n_bind_ops))
+    if (leader->state != LEADER_IDLE ||
+        (core->stopping && leader->leading && core->n_bind_ops))
         return INT64_MAX;
     return leader->due_ms;
 }
@@ -349,4 +357,9 @@ struct clock_deadline leader_bind_deadline(const struct core *core)
     return (struct clock_deadline){
         .mono_ms = from->mono_ms + CORE_LEASE_MS - CORE_BIND_LIMIT_MS - CORE_SLACK_MS,
         .offset_ms = clock_offset_ms(from->mono_ms, from->wall_ns)};
+}
+
+bool core_is_leader(const struct core *core)
+{
+    return core->leader.leading;
 }

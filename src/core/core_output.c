@@ -39,7 +39,8 @@ void core_set_last_error(struct buf *last_error, const struct err *err)
         buf_adds(last_error, err->msg);
 }
 
-void output_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt, ...)
+void output_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt,
+                  ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -60,6 +61,19 @@ void output_log(struct step *s, enum err_code code, const char *fmt, ...)
     struct core_output *o = output_add(s, CORE_LOG);
     o->code = code;
     o->text = text;
+}
+
+int core_unavailable(struct err *err, const struct buf *last_error, const char *fmt, ...)
+{
+    char what[sizeof err->msg];
+    va_list ap;
+    if (!err)
+        return -1;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return err_set(err, ERR_UNAVAILABLE, "%s%s%.*s", what, last_error->n ? ": " : "",
+                   (int)last_error->n, last_error->n ? last_error->p : "");
 }
 
 void core_outputs_reset(struct core_outputs *outputs)

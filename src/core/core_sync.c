@@ -4,26 +4,24 @@
 #include "base/mem.h"
 
 /*
- * Lists and watches of five kinds of objects. Each kind goes its own way: list, watch
- * from the list's version, watch again from the last version seen when the watch ends,
- * and list again when the server does not know that version any more. The first list and
- * every later one is consistent, that is, asked for without a resourceVersion.
+ * List + watch of five kinds, each independent of the others: list, watch from the list's
+ * resourceVersion, watch again from the last version when the watch ends, list again when
+ * that version has expired. Every list is consistent: requested without resourceVersion.
  */
 
 enum {
     BACKOFF_MIN_MS = 800,
     BACKOFF_MAX_MS = 30 * 1000,
-    HEALTHY_MS = 30 * 1000, /* a watch that lasted this long resets the relist back-off */
-    HURRY_MS = 1000,        /* once another call shows that the API server is back */
-    ABSENT_RETRY_MS =
-        30 * 1000,         /* the kind itself does not exist (no CRD, no namespace) */
-    WATCH_APART_MS = 1000, /* of one kind: a server may end each at once */
+    HEALTHY_MS = 30 * 1000, /* a watch that lasted this long resets the relist backoff */
+    RETRY_SOON_MS = 1000,   /* the maximum wait after sync_retry_soon */
+    ABSENT_RETRY_MS = 30 * 1000, /* while the kind itself does not exist: no CRD */
+    WATCH_INTERVAL_MS = 1000,    /* between two watches: a server may end each at once */
     PODS_WAIT_MS =
-        500, /* for the first word about the lease, to save listing pods twice */
+        500, /* until the lease is known: a new leader lists pods again anyway */
 };
 
-/* Half to one and a half times *backoff_ms, which doubles with every call. The constants
- * are those of client-go's reflector. */
+/* Doubles *backoff_ms; returns 0.5 to 1.5 times that, at least retry_after_ms. The
+ * constants are those of client-go's reflector. */
 static int64_t back_off(struct core *core, int64_t *backoff_ms, int64_t retry_after_ms)
 {
     *backoff_ms = *backoff_ms ? *backoff_ms * 2 : BACKOFF_MIN_MS;
@@ -95,9 +93,9 @@ void sync_retry_soon(struct step *s)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         struct cursor *c = &s->core->cursors[kind];
-        bool waits = c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE;
-        if (waits && c->last_error.n && c->due_ms > s->now.mono_ms + HURRY_MS)
-            c->due_ms = s->now.mono_ms + HURRY_MS;
+        bool idle = c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE;
+        if (idle && c->last_error.n && c->due_ms > s->now.mono_ms + RETRY_SOON_MS)
+            c->due_ms = s->now.mono_ms + RETRY_SOON_MS;
     }
 }
 
@@ -111,7 +109,7 @@ int64_t sync_due(const struct core *core)
     return due;
 }
 
-/* The cursor that the input is for; NULL when its run is over. */
+/* The cursor of the input; NULL when its run has been superseded. */
 static struct cursor *current(struct step *s)
 {
     struct cursor *c = &s->core->cursors[s->in->kind];
@@ -141,7 +139,7 @@ static struct span object_node(const struct core_input *in)
     }
 }
 
-/* The first card of the node that has the UUID of another one; -1: there is none. */
+/* Position of the first card with the same UUID as another one; -1: none. */
 static int32_t first_duplicate(const struct ledger *l, struct span name)
 {
     const struct ledger_node *node = ledger_node_find(l, name);
@@ -158,8 +156,8 @@ static void log_duplicate(struct step *s, const struct ledger_node *node, uint32
         b++;
     output_log(
         s, ERR_CONFLICT,
-        "node %.*s: its Scv gives UUID %.*s to GPU%d and GPU%d; neither gets new pods "
-        "until each card has its own",
+        "node %.*s: the Scv has the same UUID %.*s for GPU%d and GPU%d; neither gets new "
+        "pods until the UUIDs differ",
         SPAN_ARG(node->name), SPAN_ARG(a->uuid), a->index, b->index);
 }
 
@@ -273,8 +271,8 @@ void sync_list_ended(struct step *s)
     c->due_ms = s->now.mono_ms;
 }
 
-/* The server does not know the kind: no Scv CRD, say. That is an empty list, until it
- * does; it cannot be said of kinds that every cluster has. */
+/* Kinds that a cluster may not serve (no Scv CRD): 404 counts as an empty list. Every
+ * cluster serves the other kinds. */
 static bool may_be_absent(enum core_kind kind)
 {
     return kind == CORE_SCVS || kind == CORE_LEASES;
@@ -294,8 +292,9 @@ void sync_list_failed(struct step *s)
         c->due_ms = s->now.mono_ms + ABSENT_RETRY_MS;
         if (first)
             output_log(s, ERR_NOT_FOUND,
-                     "the API server has no %s; looking again every %d s",
-                     core_kind_name(in->kind), ABSENT_RETRY_MS / 1000);
+                       "list of %s: the API server does not serve this kind; retrying "
+                       "every %d s",
+                       core_kind_name(in->kind), ABSENT_RETRY_MS / 1000);
         return;
     }
     if (in->kind == CORE_LEASES)
@@ -303,7 +302,7 @@ void sync_list_failed(struct step *s)
     core_set_last_error(&c->last_error, in->err);
     c->due_ms = s->now.mono_ms + back_off(s->core, &c->backoff_ms, in->retry_after_ms);
     output_log(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
-             in->err->msg);
+               in->err->msg);
 }
 
 void sync_watch_progress(struct step *s)
@@ -315,14 +314,14 @@ void sync_watch_progress(struct step *s)
     c->backoff_ms = 0;
     core_set_last_error(&c->last_error, NULL);
     see_version(c, s->in->version);
-    /* That it was opened says nothing of what it has to deliver. */
+    /* An opened watch has delivered nothing yet; a bookmark has a version. */
     if (s->in->kind == CORE_LEASES && s->in->version.n)
         heartbeat_watch_event(s);
 }
 
-/* What happened since the watch's version can only be learned from a list. The first list
- * after a healthy watch is immediate. A server that answers every watch with 410 gets
- * lists at growing intervals; a successful list or an opened watch proves nothing. */
+/* After a watch failed with an expired version: the first list after a healthy watch is
+ * immediate. A server that answers every watch with 410 gets lists at growing intervals;
+ * successful lists and opened watches do not reset them. */
 static int64_t relist_delay(struct step *s, struct cursor *c)
 {
     bool first = c->relist_ms == 0;
@@ -342,8 +341,8 @@ void sync_watch_ended(struct step *s)
     if (s->now.mono_ms - c->requested_ms >= HEALTHY_MS)
         c->relist_ms = 0;
     if (code == ERR_NONE) { /* watches end every minute or so */
-        if (c->due_ms < c->requested_ms + WATCH_APART_MS)
-            c->due_ms = c->requested_ms + WATCH_APART_MS;
+        if (c->due_ms < c->requested_ms + WATCH_INTERVAL_MS)
+            c->due_ms = c->requested_ms + WATCH_INTERVAL_MS;
         return;
     }
     if (in->kind == CORE_LEASES)

@@ -8,15 +8,14 @@
 #include "placement/placement.h"
 
 /*
- * kube-scheduler retries a pod that an extender refused only after certain events: of
- * Pods, Nodes and storage. When something else makes room (a card is healthy again, an
- * Scv came back, a promise came to nothing), or when a pod left but kube-scheduler had
- * retried before we knew, it would wait five minutes. So when a change makes a node fit
- * for a request that some waiting pod has, the node is marked: one of its annotations is
- * changed, at most once a second. Only the holder of the lease does that.
+ * kube-scheduler retries a pod that an extender rejected only after events of Pods, Nodes
+ * or storage, else after five minutes. It misses other causes of free memory (a card
+ * recovered, an Scv returned, a bind failed), and it may retry after a pod left before
+ * this process has seen that. So when a change makes a node fit for a class of pending
+ * pods, the leader changes an annotation of the Node, at most once a second per node.
  *
- * A cordoned node is marked like others: a pod that tolerates it may be the one that
- * waits, which is not known here, and uncordoning it is an event by itself.
+ * Cordoned nodes are included: a pending pod may tolerate the taint, which is not known
+ * here. Uncordoning is an event by itself.
  */
 
 enum {
@@ -73,7 +72,8 @@ static void send_wakeup(struct step *s, struct wakeup *wakeup)
     wakeup->due = false;
     wakeup->call = core_next_id(s->core);
     wakeup->not_before_ms = s->now.mono_ms + CORE_WAKEUP_INTERVAL_MS;
-    const char *node = output_str(s, wakeup->node), *text = output_str(s, buf_span(&value));
+    const char *node = output_str(s, wakeup->node),
+               *text = output_str(s, buf_span(&value));
     struct core_output *o = output_add(s, CORE_CALL_WAKEUP);
     o->call = wakeup->call;
     o->node = node;
@@ -108,8 +108,9 @@ bool wakeup_answered(struct step *s)
         if (code != ERR_NONE && code != ERR_NOT_FOUND) {
             wakeup->due = true;
             wakeup->not_before_ms = s->now.mono_ms + RETRY_MS;
-            output_log(s, code, "could not tell kube-scheduler of room on node %.*s: %s",
-                     SPAN_ARG(wakeup->node), in->err->msg);
+            output_log(s, code,
+                       "node %.*s: cannot wake up kube-scheduler: %s; retrying in %d s",
+                       SPAN_ARG(wakeup->node), in->err->msg, RETRY_MS / 1000);
         }
         return true;
     }

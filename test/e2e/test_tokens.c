@@ -47,13 +47,13 @@ START_TEST(a_token_that_is_revoked)
     cluster_listen();
     cluster_delete(SYSTEM "/serviceaccounts/" ACCOUNT);
     int64_t begun = kit_now_ms();
-    kit_wait(cluster_heard("of the lease failed: HTTP 401: Unauthorized"));
+    kit_wait(cluster_heard("): HTTP 401: Unauthorized; retrying"));
     cluster_measured("from the end of the account to a clear word about it",
                      kit_now_ms() - begun);
-    kit_wait(cluster_heard("no longer the one who binds"));
+    kit_wait(cluster_heard("stopped leading"));
     /* What it knows is still true for a while; but it may not bind. */
     cluster_create_pod("waits", 2, "", "");
-    cluster_wait_refused("waits", "cannot be had: HTTP 401: Unauthorized");
+    cluster_wait_refused("waits", "gpushare-extender: HTTP 401: Unauthorized");
     cluster_check_room("n1", 14);
     ck_assert_uint_eq(peer_status(&cluster.extender.observers, "/healthz"), 200);
     /* An account of that name is another account: the token stays refused. */

@@ -133,7 +133,7 @@ START_TEST(a_bind_that_cannot_be_says_why)
     ck_assert(!extender_bind(&w.extender, "large", "nowhere", &why));
     ck_assert_says(why.p, "nowhere");
     ck_assert(!extender_bind(&w.extender, "absent", "big", &why));
-    ck_assert_says(why.p, "no such pod");
+    ck_assert_says(why.p, "pod not found");
     ck_assert(!extender_bind(&w.extender, "plain", "big", &why));
     ck_assert_says(why.p, "no GPU memory");
     ck_assert_int_eq(sim_count(&w.sim, "create", "pods", "binding"), 0);
