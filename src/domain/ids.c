@@ -15,10 +15,10 @@ bool ids_resource_read(struct span name, enum ids_resource *r)
     return mem || span_eq(name, SPAN(KEY_GPU_COUNT));
 }
 
-/* No l, i, o, u: people read these aloud. */
+/* Without l, i, o, u: easy to read aloud. */
 static const char alphabet[] = "0123456789abcdefghjkmnpqrstvwxyz";
 
-/* FNV-1a. It must never change: kubelets keep what was made of it. */
+/* FNV-1a. Must never change: the tags are in the checkpoints of kubelets. */
 static uint64_t fingerprint(struct span s)
 {
     uint64_t h = 0xcbf29ce484222325;
@@ -73,7 +73,7 @@ struct ids_card ids_card_of(struct span uuid)
     return (struct ids_card){uuid, ids_tag_of(uuid)};
 }
 
-/* What stands for the card in an id of NVIDIA's plugin. */
+/* The part of an id of NVIDIA's plugin that names the card. */
 static struct span nvidia_card(struct span id)
 {
     const char *replica = id.n ? memmem(id.p, id.n, "::", 2) : NULL;
@@ -96,8 +96,8 @@ bool ids_match_card(struct span resource, struct span id, const struct ids_card 
     return span_eq(nvidia_card(id), card->uuid);
 }
 
-/* Of a card's units: "Unhealthy" and eight bytes of framing for each, tag, hyphen and
- * digits. */
+/* Size of the units of one card: for each "Unhealthy", eight bytes of framing, tag, hyphen
+ * and digits. */
 static int64_t card_bytes(int64_t units)
 {
     static const int around = 8 + 9 - 2;

@@ -7,8 +7,8 @@
 #include "base/mem.h"
 
 enum {
-    DEPARTURES_MAX = 64, /* per node; more are merged */
-    FOREIGN_MAX = 64,    /* of each text of a Lease that is not ours */
+    DEPARTURES_MAX = 64, /* per node; then the oldest is dropped */
+    FOREIGN_MAX = 64,    /* bytes of each text of another program's Lease */
 };
 
 struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
@@ -33,7 +33,7 @@ static struct ledger_node *node_at(const struct ledger *l, size_t slot)
     return &l->chunks[slot / LEDGER_CHUNK][slot % LEDGER_CHUNK];
 }
 
-/* Leaves a free slot behind. */
+/* The slot is free afterwards. */
 static void node_fini(struct ledger_node *node)
 {
     ledger_departures_clear(node->facts);
@@ -99,13 +99,13 @@ struct ledger_node_info ledger_node_info(const struct ledger_node *node)
 {
     const struct ledger_node_facts *f = node->facts;
     return (struct ledger_node_info){.has_scv = f->has[LEDGER_SCV],
-                                .has_lease = f->has[LEDGER_LEASE],
-                                .foreign = f->foreign,
-                                .scv_created_s = f->scv_created_s,
-                                .has_sample = f->has_sample,
-                                .sample_s = f->sample_s,
-                                .held = f->holders,
-                                .n_held = f->n_holders};
+                                     .has_lease = f->has[LEDGER_LEASE],
+                                     .foreign = f->foreign,
+                                     .scv_created_s = f->scv_created_s,
+                                     .has_sample = f->has_sample,
+                                     .sample_s = f->sample_s,
+                                     .held = f->holders,
+                                     .n_held = f->n_holders};
 }
 
 uint64_t ledger_generation(const struct ledger *l)
@@ -188,7 +188,7 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     int64_t before_s = f->sample_s;
     ledger_facts_drop_scv(f);
     ledger_facts_copy_scv(f, scv);
-    /* Any other time, an earlier one too: the clock of the node may have been set. */
+    /* An earlier time is a new sample too: the clock of the node may have been set. */
     if (!f->has_sample || !had_sample || f->sample_s != before_s) {
         f->samples += f->has_sample;
         ledger_departures_clear(f);
@@ -196,7 +196,7 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     ledger_view(l, node);
 }
 
-/* In one piece with its strings. */
+/* New, in one block with its strings. */
 static struct ledger_foreign_lease *foreign_new(const struct lease *lease)
 {
     size_t holder_n = lease->holder.n, renewed_n = lease->renew_time.n;
@@ -217,13 +217,12 @@ void ledger_lease_seen(struct ledger *l, const struct lease *lease, uint64_t lis
 {
     struct span name = lease->meta.name;
     const struct ledger_node *old = ledger_node_find(l, name);
-    bool news = !old || !old->facts->has[LEDGER_LEASE];
+    bool created = !old || !old->facts->has[LEDGER_LEASE];
     struct ledger_node *node = object_seen(l, name, LEDGER_LEASE, list);
     free(node->facts->foreign);
     node->facts->foreign = lease_is_of_scv_agent(lease) ? NULL : foreign_new(lease);
-    /* It is renewed all the time; only its existence counts, and whose it is where
-     * somebody is told. */
-    if (news || node->stale_s)
+    /* Renewals are frequent and change nothing derived: only its existence does. */
+    if (created || node->stale_s)
         ledger_view(l, node);
 }
 
@@ -257,7 +256,8 @@ void ledger_unhealthy_seen(struct ledger *l, const struct unhealthy_cards *u,
     ledger_view(l, node);
 }
 
-static void object_gone(struct ledger *l, struct ledger_node *node, enum ledger_kind kind)
+static void object_deleted(struct ledger *l, struct ledger_node *node,
+                           enum ledger_kind kind)
 {
     struct ledger_node_facts *f = node->facts;
     f->has[kind] = false;
@@ -273,31 +273,32 @@ static void object_gone(struct ledger *l, struct ledger_node *node, enum ledger_
     ledger_node_drop_if_unused(l, node);
 }
 
-static void object_gone_by_name(struct ledger *l, struct span name, enum ledger_kind kind)
+static void object_deleted_by_name(struct ledger *l, struct span name,
+                                   enum ledger_kind kind)
 {
     struct ledger_node *node = map_get(&l->nodes_by_name, name);
     if (node && node->facts->has[kind])
-        object_gone(l, node, kind);
+        object_deleted(l, node, kind);
 }
 
 void ledger_node_deleted(struct ledger *l, struct span name)
 {
-    object_gone_by_name(l, name, LEDGER_NODE);
+    object_deleted_by_name(l, name, LEDGER_NODE);
 }
 
 void ledger_scv_deleted(struct ledger *l, struct span name)
 {
-    object_gone_by_name(l, name, LEDGER_SCV);
+    object_deleted_by_name(l, name, LEDGER_SCV);
 }
 
 void ledger_lease_deleted(struct ledger *l, struct span name)
 {
-    object_gone_by_name(l, name, LEDGER_LEASE);
+    object_deleted_by_name(l, name, LEDGER_LEASE);
 }
 
 void ledger_unhealthy_deleted(struct ledger *l, struct span node)
 {
-    object_gone_by_name(l, node, LEDGER_UNHEALTHY);
+    object_deleted_by_name(l, node, LEDGER_UNHEALTHY);
 }
 
 void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
@@ -305,7 +306,7 @@ void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
     for (size_t i = 0; i < l->n_nodes; i++) {
         struct ledger_node *node = node_at(l, i);
         if (node->facts && node->facts->has[kind] && node->facts->seen[kind] != list)
-            object_gone(l, node, kind);
+            object_deleted(l, node, kind);
     }
 }
 
@@ -314,8 +315,8 @@ void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
 void ledger_departures_add(struct ledger_node_facts *f, const struct ledger_share *share)
 {
     if (f->n_departures == DEPARTURES_MAX) {
-        /* The oldest gives way: its memory may be taken for used from outside until the
-         * next sample, which errs on the safe side. */
+        /* Until the next sample the memory of the oldest counts as used from outside, which
+         * is safe. */
         free((char *)f->departures[0].uuid.p);
         memmove(f->departures, f->departures + 1,
                 (DEPARTURES_MAX - 1) * sizeof *f->departures);

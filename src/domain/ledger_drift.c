@@ -2,8 +2,8 @@
 #include "domain/ledger_priv.h"
 
 /*
- * Where ledger, annotations, Node and Scv do not agree, by number; `kubectl inspect
- * gpushare --check` says the same in words.
+ * Counts disagreements between ledger, annotations, Node and Scv; `kubectl inspect gpushare
+ * --check` describes them.
  */
 
 int64_t card_external_mib(const struct card *card)
@@ -18,21 +18,21 @@ bool card_is_duplicate(const struct ledger_node *node, uint32_t i)
 
 bool ledger_mem_matches(const struct ledger_node *node, int64_t unit_mib, int64_t mem)
 {
-    int64_t well = 0, all = 0;
+    int64_t healthy = 0, all = 0;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         int64_t units = node->cards[i].total_mib / unit_mib;
-        well += node->cards[i].state == CARD_UNHEALTHY ? 0 : units;
+        healthy += node->cards[i].state == CARD_UNHEALTHY ? 0 : units;
         all += units;
     }
-    return mem <= 0 || (mem >= well && mem <= all);
+    return mem <= 0 || (mem >= healthy && mem <= all);
 }
 
 bool ledger_count_matches(const struct ledger_node *node, int64_t cards)
 {
-    int64_t ill = 0;
+    int64_t unhealthy = 0;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        ill += node->cards[i].state == CARD_UNHEALTHY;
-    return cards <= 0 || (cards >= node->n_cards - ill && cards <= node->n_cards);
+        unhealthy += node->cards[i].state == CARD_UNHEALTHY;
+    return cards <= 0 || (cards >= node->n_cards - unhealthy && cards <= node->n_cards);
 }
 
 static void count_cards(const struct ledger_node *node, int64_t counts[DRIFTS])
@@ -45,7 +45,7 @@ static void count_cards(const struct ledger_node *node, int64_t counts[DRIFTS])
     }
 }
 
-/* kube-scheduler goes by the capacity. */
+/* kube-scheduler trusts the capacity. */
 static void count_capacity(const struct ledger *l, const struct ledger_node *node,
                            int64_t counts[DRIFTS])
 {
@@ -57,7 +57,7 @@ static void count_capacity(const struct ledger *l, const struct ledger_node *nod
     counts[DRIFT_CAPACITY] += !ledger_count_matches(node, f->capacity.cards);
 }
 
-/* Is the card promised to the pod, or one that was and is not there? */
+/* Is the card promised to the pod, even if the node no longer has it? */
 static bool is_promised(const struct ledger_node *node, const struct ledger_pod *pod,
                         uint64_t card)
 {
@@ -77,7 +77,8 @@ static int64_t wrong_cards(const struct ledger_node *node, const struct ledger_p
     uint64_t hash = f->n_assignments ? scv_pod_hash(pod->ns, pod->name) : 0;
     int64_t n = 0;
     for (size_t i = 0; i < f->n_assignments && pod->n_shares; i++)
-        n += f->assignments[i].pod == hash && !is_promised(node, pod, f->assignments[i].card);
+        n += f->assignments[i].pod == hash &&
+             !is_promised(node, pod, f->assignments[i].card);
     return n;
 }
 

@@ -50,7 +50,7 @@ const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)
     return l->classes;
 }
 
-/* Makes *text a copy. */
+/* Replaces *text by a copy. */
 static void own(struct span *text)
 {
     if (text->n)
@@ -66,7 +66,7 @@ void ledger_classes_free(struct ledger *l)
     free(l->classes);
 }
 
-/* Counts the pod in or out among the waiting. */
+/* Counts the pod in its class of pending pods. */
 static void class_add(struct ledger *l, const struct ledger_pod *pod)
 {
     const struct request *r = &pod->request;
@@ -169,7 +169,7 @@ static void nominate(struct ledger *l, struct ledger_pod *pod, struct span node_
     }
 }
 
-/* With the names behind them. */
+/* New, in one block with the names. */
 static struct request_part *parts_copy(const struct request_part *parts, size_t n)
 {
     size_t bytes = 0;
@@ -220,7 +220,8 @@ static void edit_apply(struct ledger *l, struct ledger_pod *pod)
         return;
     pod->edit = NULL;
     pod->priority = edit->priority;
-    set_request(&pod->request, &pod->invalid_reason, &edit->request, edit->invalid_reason.p);
+    set_request(&pod->request, &pod->invalid_reason, &edit->request,
+                edit->invalid_reason.p);
     nominate(l, pod, edit->nominated);
     edit_free(edit);
 }
@@ -268,7 +269,8 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     if (p->node)
         return p;
     p->priority = pod->priority;
-    if (!known || !request_equal(&p->request, request) || p->invalid_reason.p || why_not) {
+    if (!known || !request_equal(&p->request, request) || p->invalid_reason.p ||
+        why_not) {
         if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
             mix_add(&l->mix, request, 0);
         class_remove(l, p);
@@ -297,7 +299,7 @@ static struct ledger_share *shares_copy(const struct ledger_share *shares, uint3
     return copy;
 }
 
-/* Takes the pod from where it is listed: a node, or among the waiting. */
+/* Removes the pod from its list: of a node, or of pending pods. */
 static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
@@ -310,7 +312,7 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
     return node;
 }
 
-static void left(struct ledger *l, struct ledger_node *node)
+static void refresh_after_removal(struct ledger *l, struct ledger_node *node)
 {
     if (!node)
         return;
@@ -346,7 +348,7 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
     list_push(&node->pods, pod);
     nominate(l, pod, (struct span){0});
     if (old != node)
-        left(l, old);
+        refresh_after_removal(l, old);
     ledger_view(l, node);
 }
 
@@ -370,13 +372,13 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
     pod->n_shares = 0;
     edit_apply(l, pod);
     pending_add(l, pod);
-    left(l, node);
+    refresh_after_removal(l, node);
 }
 
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
-    /* Only what the sample shows can be mistaken for memory used from outside. */
+    /* Memory that the sample shows must not count as used from outside. */
     if (node && ledger_pod_in_sample(node->facts, pod))
         for (uint32_t i = 0; i < pod->n_shares; i++)
             ledger_departures_add(node->facts, &pod->shares[i]);
@@ -389,6 +391,6 @@ void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
     if (pod->next_all)
         pod->next_all->prev_all = pod->prev_all;
     map_remove(&l->pods_by_uid, pod->uid);
-    left(l, node);
+    refresh_after_removal(l, node);
     pod_free(pod);
 }

@@ -7,8 +7,8 @@
 #include "domain/keys.h"
 
 /*
- * What an Scv says of a node, kept until the next one: its cards, and which of them
- * containers have through resources that are not ours. The strings are in one block.
+ * The current Scv of a node: its cards, and the cards that containers hold through
+ * resources of other device plugins. The strings are in one block.
  */
 
 void ledger_facts_drop_scv(struct ledger_node_facts *f)
@@ -29,7 +29,7 @@ void ledger_facts_drop_scv(struct ledger_node_facts *f)
     f->sample_s = f->scv_created_s = 0;
 }
 
-/* Lets *text point to its copy, and *at behind it. */
+/* Points *text to its copy at *at, and advances *at. */
 static void move_in(struct span *text, const char **at)
 {
     text->p = *at;
@@ -63,7 +63,7 @@ static void copy_cards(struct ledger_node_facts *f, const struct scv *scv,
     for (size_t i = 0; i < scv->n_cards; i++) {
         struct scv_card *card = &f->scv_cards[i];
         *card = scv->cards[i];
-        card->health = (struct span){0}; /* `healthy` says it */
+        card->health = (struct span){0}; /* `healthy` has it */
         card->extra = NULL;
         move_in(&card->model, at);
         move_in(&card->uuid, at);
@@ -143,7 +143,8 @@ void ledger_facts_copy_scv(struct ledger_node_facts *f, const struct scv *scv)
     copy_assignments(f, scv);
 }
 
-int64_t ledger_facts_devices_of(const struct ledger_node_facts *f, const struct ledger_pod *pod)
+int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
+                                const struct ledger_pod *pod)
 {
     int64_t n = 0;
     for (size_t i = 0; i < f->n_holders; i++) {
