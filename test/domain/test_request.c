@@ -170,9 +170,8 @@ START_TEST(invalid_requests_are_rejected_with_the_reason)
         {"a4", LABELS("'scv/memory':'4097'"),
          "label scv/memory is 4097, but the limits request 4096 MiB per card"},
         {"a1E", "",
-         "container 0: limit aliyun.com/gpu-mem: 1000000000000000000 is more than any "
-         "node "
-         "has"},
+         "container 0: limit aliyun.com/gpu-mem: 1000000000000000000 exceeds the "
+         "capacity of any node"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct pod pod = make(cases[i].parts, cases[i].meta);

@@ -6,31 +6,30 @@
 #include <string.h>
 
 /*
- * What the API server has told a replica of nodes, last: by it the witness judges. It is
- * taken down as it is delivered, before the core sees it, and kept in other words than
- * the ledger's: an Scv or a ConfigMap counts from its delivery until the next one, until
- * it is deleted, or until a list ends that does not show it.
+ * The state of nodes as last delivered to a replica; the witness judges by it. It is
+ * recorded before the core gets it, independently of the ledger: an Scv or a ConfigMap
+ * counts from its delivery until the next version, its deletion, or the end of a list that
+ * lacks it.
  *
- * A node has to be taken for silent when its heartbeat would have been heard of: because
- * the watch of the Leases has gone on without a pause since the last one, and the grace
- * is over; or because a list that was asked for after the grace shows none. A failure in
- * between gives everybody the whole grace anew.
+ * A node must be stale if its heartbeat would have been delivered: the watch of Leases had
+ * no pause since the last heartbeat and the grace has passed, or a list that was requested
+ * after the grace has no renewal. A failure restarts the grace of all nodes.
  */
 
 enum {
     CARDS = 8,
-    PAUSE_MS = 5000, /* of the watch: what comes then may have piled up */
+    PAUSE_MS = 5000, /* of the watch: what arrives after it may be a backlog */
 };
 
-/* A container that has cards through nvidia.com/gpu. */
+/* A pod that has cards through nvidia.com/gpu. */
 struct holder {
     char pod[64];
     int devices;
 };
 
 struct told {
-    bool scv, list;             /* there is one */
-    uint64_t scv_run, list_run; /* the list or watch that showed it last */
+    bool scv, list;             /* it exists */
+    uint64_t scv_run, list_run; /* the last list or watch that had it */
     bool damaged;
     unsigned there, healthy, held, listed; /* bits of cards */
     int64_t mib[CARDS];
@@ -39,20 +38,20 @@ struct told {
     bool lease, silent;
     uint64_t lease_run;
     char renewed[40];
-    int64_t renewed_ms; /* when that was heard of */
+    int64_t renewed_ms; /* when that was delivered */
 };
 
 /* The heartbeats of all nodes. */
 struct beats {
     bool watched, broken;
-    int64_t asked_ms;  /* for the list or watch */
-    int64_t since_ms;  /* nothing has failed */
-    int64_t steady_ms; /* since then the watch has made no pause */
-    int64_t came_ms;   /* something through the watch; 0: nothing since it failed */
+    int64_t asked_ms;  /* when the list or watch was requested */
+    int64_t since_ms;  /* no failure since then */
+    int64_t steady_ms; /* no pause of the watch since then */
+    int64_t came_ms;   /* last event of the watch; 0: none since it failed */
 };
 
 struct heard {
-    uint64_t runs[CORE_KINDS]; /* asked for last */
+    uint64_t runs[CORE_KINDS]; /* of the current list or watch */
     struct told nodes[NODES];
     struct beats beats;
 };

@@ -8,13 +8,12 @@
 #include "core/core_priv.h"
 
 /*
- * The fingerprint of a state. Two states with the same one must have the same future, so
- * it has all of a core that its next steps depend on (which is why it looks inside), but
- * no time, number or version as such: only how they stand to the present, to each other,
- * and to what the server has. How much time is left is not in it: see main.c.
+ * The fingerprint of a state. Two states with equal fingerprints must have the same future,
+ * so it has every field of a core that the next steps depend on (hence core_priv.h). Times,
+ * numbers and versions are relative: to now, to each other, and to the server's. The
+ * remaining time is not part of it: see main.c.
  *
- * A time long past is as good as another: FAR is further than any limit in the core that
- * matters here.
+ * All times further away than FAR_MS are equal: no limit of the core is that long here.
  */
 
 enum { FAR_MS = 20000, ROOM = 2048, RECORD = 64 };
@@ -40,7 +39,7 @@ static void put_time(struct printer *p, int64_t t)
     put(p, t < p->now_ms - FAR_MS ? -FAR_MS : far);
 }
 
-/* A time of which only matters whether it has come. */
+/* A time that matters only until it has passed. */
 static void put_due(struct printer *p, int64_t t)
 {
     put_time(p, t < p->now_ms ? p->now_ms : t);
@@ -62,8 +61,8 @@ static void put_leader(struct printer *p, const struct world *w, const struct co
     const struct leader *leader = &core->leader;
     int64_t version = -1;
     span_i64(buf_span(&leader->version), &version);
-    put(p, leader->state | leader->leading << 4 | leader->refreshed << 5 | leader->settled << 6 |
-               leader->known << 7 | leader->absent << 8);
+    put(p, leader->state | leader->leading << 4 | leader->refreshed << 5 |
+               leader->settled << 6 | leader->known << 7 | leader->absent << 8);
     int64_t object = -1;
     span_i64(buf_span(&leader->uid), &object);
     put(p, leader->known ? version == w->lease.version : -1);
@@ -136,11 +135,12 @@ static void put_message(struct printer *p, const struct world *w, const struct m
     put(p, m->type | m->way << 4 | m->waiting << 8 | m->deciding << 9 | m->denied << 10 |
                m->proc << 11 | m->pod << 12 | m->create << 13);
     put(p, m->life);
-    /* Each pod has one op in a process, but mutants may have more. */
+    /* One op per pod and process, but mutants may have more. */
     const struct core *core = w->procs[m->proc].core;
     int place = 0;
     if (m->waiting && core)
-        for (const struct bind_op *op = core->bind_ops; op && op->call != m->call; op = op->next)
+        for (const struct bind_op *op = core->bind_ops; op && op->call != m->call;
+             op = op->next)
             place++;
     put(p, place);
     if (m->way == WAY_OUT) {
@@ -164,7 +164,7 @@ static void put_message(struct printer *p, const struct world *w, const struct m
         put(p, a->lease.version == w->lease.version);
         put_name(p, span_of(a->lease.holder));
         put(p, w->lease.object - a->lease.object);
-        /* Is it what the process knows already? */
+        /* Does the process already have this version? */
         int64_t version = -1;
         if (core && core->leader.known)
             span_i64(buf_span(&core->leader.version), &version);
@@ -181,7 +181,7 @@ static int record_order(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct record));
 }
 
-/* The messages have no order among themselves. */
+/* The order of messages does not matter. */
 static void put_messages(struct printer *p, const struct world *w)
 {
     struct record records[WALK_MESSAGES] = {0};
@@ -226,7 +226,7 @@ uint64_t world_print(const struct world *w)
         const struct proc *proc = &w->procs[i];
         put(&p, proc->lives | proc->watching << 8 | proc->lease_cut << 9 |
                     (proc->core != NULL) << 10);
-        /* What is still to be heard; the order in which it happened. */
+        /* The undelivered events, in order. */
         for (int e = proc->watching ? proc->next_event : w->n_events; e < w->n_events;
              e++)
             put(&p, w->events[e].pod << 4 | w->events[e].what);
