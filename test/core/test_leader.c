@@ -101,7 +101,7 @@ END_TEST
 START_TEST(a_persistent_failure_is_logged_once_a_minute)
 {
     start();
-    size_t told = rig_count(&r, CORE_LOG), failed = 0;
+    size_t logged = rig_count(&r, CORE_LOG), failed = 0;
     for (int64_t ms = 0; ms < 125 * 1000; ms += 100) {
         if (rig_count(&r, CORE_CALL_LEASE_GET)) {
             rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAVAILABLE);
@@ -110,7 +110,7 @@ START_TEST(a_persistent_failure_is_logged_once_a_minute)
         rig_tick(&r, 100);
     }
     ck_assert_uint_ge(failed, 200);
-    ck_assert_uint_eq(rig_count(&r, CORE_LOG) - told, 3);
+    ck_assert_uint_eq(rig_count(&r, CORE_LOG) - logged, 3);
     rig_free(&r);
 }
 END_TEST
@@ -140,7 +140,7 @@ static void cannot_write(const char *holder, size_t notes)
 START_TEST(a_process_that_cannot_write_the_lease_gives_the_reason)
 {
     cannot_write("", 1);
-    cannot_write("one-that-is-gone", 2); /* waits for it at first */
+    cannot_write("crashed", 2); /* waits for it at first */
 }
 END_TEST
 

@@ -206,25 +206,25 @@ START_TEST(display_values_of_the_scv_are_kept)
             "{'id':0,'health':'Healthy','totalMemory':9,'uuid':'GPU-0','busId':'0:3B'}],"
             "'podList':[{'namespace':'d','name':'p','container':'c','units':1,"
             "'resource':'nvidia.com/gpu','cards':['GPU-0','GPU-9']}]}}");
-    struct ledger_node_info news = ledger_node_info(node("n1"));
+    struct ledger_node_info info = ledger_node_info(node("n1"));
     uint64_t generation = ledger_generation(ledger);
-    ck_assert(news.has_scv && !news.has_lease && news.has_sample);
-    ck_assert_int_eq(news.scv_created_s, 100);
-    ck_assert_int_eq(news.sample_s, 200);
-    ck_assert_uint_eq(news.n_held, 1);
-    ck_assert_span_eq(news.held[0].ns, "d");
-    ck_assert_span_eq(news.held[0].pod, "p");
-    ck_assert_span_eq(news.held[0].container, "c");
-    ck_assert_span_eq(news.held[0].resource, "nvidia.com/gpu");
-    ck_assert_uint_eq(news.held[0].n_uuids, 2);
-    ck_assert_span_eq(news.held[0].uuids[1], "GPU-9");
+    ck_assert(info.has_scv && !info.has_lease && info.has_sample);
+    ck_assert_int_eq(info.scv_created_s, 100);
+    ck_assert_int_eq(info.sample_s, 200);
+    ck_assert_uint_eq(info.n_held, 1);
+    ck_assert_span_eq(info.held[0].ns, "d");
+    ck_assert_span_eq(info.held[0].pod, "p");
+    ck_assert_span_eq(info.held[0].container, "c");
+    ck_assert_span_eq(info.held[0].resource, "nvidia.com/gpu");
+    ck_assert_uint_eq(info.held[0].n_uuids, 2);
+    ck_assert_span_eq(info.held[0].uuids[1], "GPU-9");
     ck_assert_span_eq(node("n1")->cards[0].scv->bus_id, "0:3B");
     see_held("");
     ck_assert_uint_gt(ledger_generation(ledger), generation);
-    news = ledger_node_info(node("n1"));
-    ck_assert(!news.has_sample);
-    ck_assert_uint_eq(news.n_held, 0);
-    ck_assert_int_eq(news.scv_created_s, 0);
+    info = ledger_node_info(node("n1"));
+    ck_assert(!info.has_sample);
+    ck_assert_uint_eq(info.n_held, 0);
+    ck_assert_int_eq(info.scv_created_s, 0);
     ledger_free(ledger);
 }
 END_TEST

@@ -19,13 +19,13 @@ static bool is_stale(const struct replica *r, const char *node)
     return n && n->state == NODE_STALE;
 }
 
-void agents_look(struct world *w, const struct replica *r)
+void agents_check(struct world *w, const struct replica *r)
 {
     static const char *const alive[] = {"n0", "n2", "n3"};
     for (size_t i = 0; i < ARRAY_LEN(alive); i++)
         if (is_stale(r, alive[i]))
             violated(w, "r%d has a stale heartbeat of %s", replica_id(r), alive[i]);
-    w->stats.silent += is_stale(r, "n1");
+    w->stats.stale += is_stale(r, "n1");
 }
 
 void agents_settled(struct world *w, const struct replica *r)

@@ -64,7 +64,7 @@ void flaws_edit(struct world *w)
     snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", p->name);
     snprintf(body, sizeof body, "{\"metadata\":{\"%s\":{%s}}}",
              edits[i].in_labels ? "labels" : "annotations", edits[i].member);
-    trace(w, "people: edit %s: %s", p->uid, edits[i].member);
+    trace(w, "users: edit %s: %s", p->uid, edits[i].member);
     unsigned status =
         api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
     if (status != 200)

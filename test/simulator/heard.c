@@ -27,7 +27,7 @@ struct holder {
     int devices;
 };
 
-struct told {
+struct node_copy {
     bool scv, list;             /* it exists */
     uint64_t scv_run, list_run; /* the last list or watch that had it */
     bool damaged;
@@ -35,14 +35,14 @@ struct told {
     int64_t mib[CARDS];
     struct holder holders[CARDS];
     int n_holders;
-    bool lease, silent;
+    bool lease, stale;
     uint64_t lease_run;
     char renewed[40];
     int64_t renewed_ms; /* when that was delivered */
 };
 
 /* The heartbeats of all nodes. */
-struct beats {
+struct heartbeats {
     bool watched, broken;
     int64_t asked_ms;  /* when the list or watch was requested */
     int64_t since_ms;  /* no failure since then */
@@ -52,8 +52,8 @@ struct beats {
 
 struct heard {
     uint64_t runs[CORE_KINDS]; /* of the current list or watch */
-    struct told nodes[NODES];
-    struct beats beats;
+    struct node_copy nodes[NODES];
+    struct heartbeats heartbeats;
 };
 
 struct heard *heard_new(void)
@@ -76,11 +76,11 @@ void heard_asked(struct heard *h, const struct core_output *o, int64_t now_ms)
     h->runs[o->kind] = o->run;
     if (o->kind != CORE_LEASES)
         return;
-    h->beats.watched = o->type == CORE_WATCH;
-    h->beats.asked_ms = now_ms;
+    h->heartbeats.watched = o->type == CORE_WATCH;
+    h->heartbeats.asked_ms = now_ms;
 }
 
-static struct told *told_of(struct heard *h, struct span node)
+static struct node_copy *node_copy_of(struct heard *h, struct span node)
 {
     cleanup_free char *name = xmemdup0(node.p, node.n);
     int index = oracle_index(name);
@@ -92,14 +92,14 @@ static unsigned bit(int64_t card)
     return card >= 0 && card < CARDS ? 1u << card : 0;
 }
 
-static void forget_scv(struct told *t)
+static void forget_scv(struct node_copy *t)
 {
     t->scv = t->damaged = false;
     t->there = t->healthy = t->held = 0;
     t->n_holders = 0;
 }
 
-static void take_holder(struct told *t, const struct scv *scv,
+static void take_holder(struct node_copy *t, const struct scv *scv,
                         const struct scv_held *held)
 {
     struct holder *holder = &t->holders[t->n_holders++];
@@ -111,7 +111,7 @@ static void take_holder(struct told *t, const struct scv *scv,
                 t->held |= bit(scv->cards[i].id);
 }
 
-static void take_scv(struct told *t, const struct scv *scv, uint64_t run)
+static void take_scv(struct node_copy *t, const struct scv *scv, uint64_t run)
 {
     forget_scv(t);
     t->scv = true;
@@ -128,7 +128,7 @@ static void take_scv(struct told *t, const struct scv *scv, uint64_t run)
         take_holder(t, scv, &scv->held[i]);
 }
 
-static void take_list(struct told *t, const struct unhealthy_cards *u, uint64_t run)
+static void take_list(struct node_copy *t, const struct unhealthy_cards *u, uint64_t run)
 {
     t->list = true;
     t->list_run = run;
@@ -137,21 +137,21 @@ static void take_list(struct told *t, const struct unhealthy_cards *u, uint64_t 
         t->listed |= bit(u->cards[i]);
 }
 
-static void works(struct beats *b, int64_t now_ms)
+static void works(struct heartbeats *b, int64_t now_ms)
 {
     if (b->broken)
         b->since_ms = now_ms;
     b->broken = false;
 }
 
-static void take_lease(struct heard *h, struct told *t, const struct lease *lease,
+static void take_lease(struct heard *h, struct node_copy *t, const struct lease *lease,
                        uint64_t run, int64_t now_ms)
 {
-    struct beats *b = &h->beats;
+    struct heartbeats *b = &h->heartbeats;
     if (!t->lease || !span_eq(span_of(t->renewed), lease->renew_time)) {
         snprintf(t->renewed, sizeof t->renewed, "%.*s", SPAN_ARG(lease->renew_time));
         t->renewed_ms = now_ms;
-        t->silent = false;
+        t->stale = false;
     }
     t->lease = true;
     t->lease_run = run;
@@ -165,10 +165,11 @@ static void take_lease(struct heard *h, struct told *t, const struct lease *leas
 
 static void take_object(struct heard *h, const struct core_input *in, int64_t now_ms)
 {
-    struct told *t = in->kind == CORE_SCVS         ? told_of(h, in->scv->meta.name)
-                     : in->kind == CORE_LEASES     ? told_of(h, in->lease->meta.name)
-                     : in->kind == CORE_CONFIGMAPS ? told_of(h, in->unhealthy->node)
-                                                   : NULL;
+    struct node_copy *t =
+        in->kind == CORE_SCVS         ? node_copy_of(h, in->scv->meta.name)
+        : in->kind == CORE_LEASES     ? node_copy_of(h, in->lease->meta.name)
+        : in->kind == CORE_CONFIGMAPS ? node_copy_of(h, in->unhealthy->node)
+                                      : NULL;
     if (!t)
         return;
     if (in->kind == CORE_SCVS && in->deleted)
@@ -176,7 +177,7 @@ static void take_object(struct heard *h, const struct core_input *in, int64_t no
     else if (in->kind == CORE_SCVS)
         take_scv(t, in->scv, in->run);
     else if (in->kind == CORE_LEASES && in->deleted)
-        t->lease = t->silent = false;
+        t->lease = t->stale = false;
     else if (in->kind == CORE_LEASES)
         take_lease(h, t, in->lease, in->run, now_ms);
     else if (in->deleted)
@@ -188,15 +189,15 @@ static void take_object(struct heard *h, const struct core_input *in, int64_t no
 static void end_list(struct heard *h, const struct core_input *in, int64_t now_ms)
 {
     if (in->kind == CORE_LEASES)
-        works(&h->beats, now_ms);
+        works(&h->heartbeats, now_ms);
     for (int node = 0; node < NODES; node++) {
-        struct told *t = &h->nodes[node];
+        struct node_copy *t = &h->nodes[node];
         if (in->kind == CORE_SCVS && t->scv_run != in->run)
             forget_scv(t);
         if (in->kind == CORE_CONFIGMAPS && t->list_run != in->run)
             t->list = false;
         if (in->kind == CORE_LEASES && t->lease_run != in->run)
-            t->lease = t->silent = false;
+            t->lease = t->stale = false;
     }
 }
 
@@ -211,54 +212,54 @@ bool heard_take(struct heard *h, const struct core_input *in, int64_t now_ms)
     else if (in->type == CORE_LIST_ENDED)
         end_list(h, in, now_ms);
     else if (in->kind == CORE_LEASES && in->err && in->err->code) {
-        h->beats.broken = true;
-        h->beats.came_ms = 0;
+        h->heartbeats.broken = true;
+        h->heartbeats.came_ms = 0;
     }
     return true;
 }
 
-void heard_judge(struct heard *h, const struct core_input *in)
+void heard_check_heartbeats(struct heard *h, const struct core_input *in)
 {
-    const struct beats *b = &h->beats;
+    const struct heartbeats *b = &h->heartbeats;
     bool listed = in->type == CORE_LIST_ENDED && in->kind == CORE_LEASES &&
                   in->run == h->runs[CORE_LEASES];
     if (in->type == CORE_OBJECT || in->type == CORE_WATCH_PROGRESS || b->broken)
         return;
     for (int node = 0; node < NODES; node++) {
-        struct told *t = &h->nodes[node];
+        struct node_copy *t = &h->nodes[node];
         int64_t from = t->renewed_ms > b->since_ms ? t->renewed_ms : b->since_ms;
         bool watched = b->watched && b->came_ms && b->steady_ms <= t->renewed_ms &&
                        b->came_ms >= from + GRACE_MS;
-        t->silent |= t->lease && (watched || (listed && b->asked_ms >= from + GRACE_MS));
+        t->stale |= t->lease && (watched || (listed && b->asked_ms >= from + GRACE_MS));
     }
 }
 
-bool heard_silent(const struct heard *h, int node)
+bool heard_stale(const struct heard *h, int node)
 {
-    return h->nodes[node].silent;
+    return h->nodes[node].stale;
 }
 
 int heard_cards(const struct heard *h, int node)
 {
-    const struct told *t = &h->nodes[node];
+    const struct node_copy *t = &h->nodes[node];
     return t->scv && !t->damaged ? __builtin_popcount(t->there) : 0;
 }
 
 int64_t heard_mib(const struct heard *h, int node, int card)
 {
-    const struct told *t = &h->nodes[node];
+    const struct node_copy *t = &h->nodes[node];
     return t->there & bit(card) ? t->mib[card] : -1;
 }
 
-unsigned heard_in(const struct heard *h, int node)
+unsigned heard_available(const struct heard *h, int node)
 {
-    const struct told *t = &h->nodes[node];
+    const struct node_copy *t = &h->nodes[node];
     return t->there & t->healthy & ~t->held & ~(t->list ? t->listed : 0);
 }
 
 int heard_devices(const struct heard *h, int node, struct span pod)
 {
-    const struct told *t = &h->nodes[node];
+    const struct node_copy *t = &h->nodes[node];
     int n = 0;
     for (int i = 0; i < t->n_holders; i++)
         n += span_eq(span_of(t->holders[i].pod), pod) ? t->holders[i].devices : 0;

@@ -98,12 +98,12 @@ static void print(const struct stats *s)
            (unsigned long long)s->duplicates, (unsigned long long)s->crashes,
            (unsigned long long)s->restarts, (unsigned long long)s->pauses,
            (unsigned long long)s->takeovers, (unsigned long long)s->relists,
-           (unsigned long long)s->compactions, (unsigned long long)s->marks,
+           (unsigned long long)s->compactions, (unsigned long long)s->wakeups,
            (unsigned long long)s->quiets, (unsigned long long)s->edits,
            (unsigned long long)s->invalid, (unsigned long long)s->foreign,
            (unsigned long long)s->freezes, (unsigned long long)s->clocks_set,
-           (unsigned long long)s->handed_on, (unsigned long long)s->misdirected,
-           (unsigned long long)s->silent, (unsigned long long)s->cut_off);
+           (unsigned long long)s->forwarded, (unsigned long long)s->misdirected,
+           (unsigned long long)s->stale, (unsigned long long)s->cut_off);
 }
 
 int main(int argc, char **argv)
@@ -130,11 +130,11 @@ int main(int argc, char **argv)
     }
     print(&stats);
     /* Not required of each seed. */
-    if (!c.seed && c.steps >= 1000000 && !stats.must_be_silent && ++failed)
+    if (!c.seed && c.steps >= 1000000 && !stats.must_be_stale && ++failed)
         printf("no node ever had to be stale: heartbeats are not checked\n");
     if (!c.seed && !stats.bound && ++failed)
         printf("nothing was ever bound: the simulation tests nothing\n");
-    if (!c.seed && c.steps >= 1000000 && !stats.silent && ++failed)
+    if (!c.seed && c.steps >= 1000000 && !stats.stale && ++failed)
         printf("no node was ever stale: heartbeats are not tested\n");
     if (!c.seed && c.steps >= 1000000 && (!stats.edits || !stats.invalid) && ++failed)
         printf("no pod with an invalid request was ever bound, or none was edited\n");

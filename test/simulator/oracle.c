@@ -72,12 +72,12 @@ bool oracle_is_shrunk(const struct oracle *o, int node, int card)
 
 void oracle_set_health(struct oracle *o, int node, int card, bool healthy)
 {
-    o->sick[node][card] = !healthy;
+    o->unhealthy[node][card] = !healthy;
 }
 
 bool oracle_health(const struct oracle *o, int node, int card)
 {
-    return !o->sick[node][card];
+    return !o->unhealthy[node][card];
 }
 
 int oracle_index(const char *name)
@@ -278,35 +278,35 @@ void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod,
         int64_t holds = oracle_holds(p, node, card);
         if (span_eq(pod->uid, span_of(p->uid)))
             continue;
-        if (holds >= 0 && (!p->foreign || p->told & 1u << replica))
+        if (holds >= 0 && (!p->foreign || p->known_by & 1u << replica))
             add(&sum, p, holds);
     }
     check_sum(w, &sum, mib, node, card);
 }
 
-struct oracle_sum oracle_told_of(const struct world *w, int replica, int node, int card)
+struct oracle_sum oracle_known_sum(const struct world *w, int replica, int node, int card)
 {
     struct oracle_sum sum = {0};
     for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-        int64_t holds = p->told & 1u << replica ? oracle_holds(p, node, card) : -1;
+        int64_t holds = p->known_by & 1u << replica ? oracle_holds(p, node, card) : -1;
         if (holds >= 0)
             add(&sum, p, holds);
     }
     return sum;
 }
 
-void oracle_told(struct world *w, int replica, const struct pod *pod)
+void oracle_delivered(struct world *w, int replica, const struct pod *pod)
 {
     cleanup_free char *uid = xmemdup0(pod->meta.uid.p, pod->meta.uid.n);
     struct oracle_pod *p = oracle_find(w, uid);
     if (p && pod->node.n)
-        p->told |= 1u << replica;
+        p->known_by |= 1u << replica;
 }
 
-void oracle_untold(struct world *w, int replica)
+void oracle_restarted(struct world *w, int replica)
 {
     for (struct oracle_pod *p = w->oracle->pods; p; p = p->next)
-        p->told &= ~(1u << replica);
+        p->known_by &= ~(1u << replica);
 }
 
 int oracle_node(const struct oracle_pod *p)
@@ -314,7 +314,7 @@ int oracle_node(const struct oracle_pod *p)
     return oracle_index(p->node);
 }
 
-unsigned oracle_listed(const struct oracle *o, int node)
+unsigned oracle_pod_list(const struct oracle *o, int node)
 {
     return o->listed[node];
 }
@@ -328,12 +328,12 @@ static unsigned given(const struct oracle *o, int node)
     return bits;
 }
 
-void oracle_list(struct oracle *o, int node)
+void oracle_update_pod_list(struct oracle *o, int node)
 {
     o->listed[node] = given(o, node);
 }
 
-bool oracle_give(struct world *w, struct oracle_pod *p)
+bool oracle_allocate(struct world *w, struct oracle_pod *p)
 {
     int node = oracle_index(p->node), left = p->devices;
     unsigned taken = given(w->oracle, node), bits = 0;
@@ -352,7 +352,7 @@ int oracle_devices_left(const struct oracle *o, const struct oracle_pod *asking,
     unsigned busy = replica ? 0 : o->listed[node];
     int claimed = 0, n = 0;
     for (const struct oracle_pod *p = o->pods; p; p = p->next) {
-        bool known = !replica || p->told & 1u << *replica;
+        bool known = !replica || p->known_by & 1u << *replica;
         if (p == asking || p->over || oracle_index(p->node) != node || !known)
             continue;
         busy |= p->held;
@@ -363,7 +363,7 @@ int oracle_devices_left(const struct oracle *o, const struct oracle_pod *asking,
     }
     for (int card = 0; card < oracle_cards(node); card++)
         n += !(busy & 1u << card) && oracle_card_matches(asking, node, card) &&
-             (replica || !o->sick[node][card]);
+             (replica || !o->unhealthy[node][card]);
     return n - claimed;
 }
 
@@ -446,7 +446,7 @@ static void see(struct world *w, json_t *object)
     }
 }
 
-void oracle_look(struct world *w)
+void oracle_update(struct world *w)
 {
     cleanup_buf struct buf line = {0};
     while (w->oracle && api_watch_next(w->oracle->watch, wall_ms(w), &line) == 1) {
@@ -469,7 +469,7 @@ struct oracle_pod *oracle_first(const struct world *w)
     return w->oracle->pods;
 }
 
-size_t oracle_waiting(const struct world *w)
+size_t oracle_pending(const struct world *w)
 {
     size_t n = 0;
     for (struct oracle_pod *p = w->oracle->pods; p; p = p->next)

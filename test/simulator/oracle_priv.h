@@ -7,7 +7,7 @@ struct oracle {
     struct api_watch *watch;
     struct oracle_pod *pods;
     unsigned listed[NODES]; /* held by the podList of the Scv written last */
-    bool sick[NODES][8], shrunk[NODES][8];
+    bool unhealthy[NODES][8], shrunk[NODES][8];
 };
 
 /* Does the card have the model, clock and size that the pod requests? */

@@ -17,7 +17,7 @@ static unsigned away(const struct oracle *o, int node)
         if (oracle_index(p->node) == node && !p->over && !p->held)
             claimed += p->devices;
     for (int card = 0; card < oracle_cards(node); card++) {
-        bool in = !o->sick[node][card] && !(bits & 1u << card);
+        bool in = !o->unhealthy[node][card] && !(bits & 1u << card);
         left += in;
         all |= in ? 1u << card : 0;
     }
@@ -40,7 +40,7 @@ static bool fits(const struct oracle *o, const struct oracle_pod *p, int node)
     for (int card = 0; card < oracle_cards(node); card++) {
         bool untouched;
         int64_t left = oracle_free_mib(o, node, card, &untouched);
-        if (!o->sick[node][card] && !(away(o, node) & 1u << card) &&
+        if (!o->unhealthy[node][card] && !(away(o, node) & 1u << card) &&
             oracle_card_matches(p, node, card))
             n += p->whole ? untouched : left >= p->mib;
     }
@@ -56,7 +56,7 @@ static void compare_cards(struct world *w, const struct replica *r, int node)
     for (int card = 0; n && card < (int)n->n_cards; card++) {
         bool held = n->cards[card].state == CARD_HELD;
         bool want = away(w->oracle, node) & 1u << card;
-        if (!w->oracle->sick[node][card] && held != want)
+        if (!w->oracle->unhealthy[node][card] && held != want)
             violated(
                 w, "r%d has GPU%d of %s as %sheld through nvidia.com/gpu, which is wrong",
                 replica_id(r), card, name, held ? "" : "not ");
@@ -157,7 +157,7 @@ static void explain(struct world *w, const struct oracle_pod *p, int node)
 
 void oracle_settled(struct world *w)
 {
-    trace(w, "at rest: %zu pending pods", oracle_waiting(w));
+    trace(w, "at rest: %zu pending pods", oracle_pending(w));
     for (int i = 0; i < w->n_replicas; i++)
         compare(w, w->replicas[i]);
     for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next)

@@ -18,7 +18,7 @@ enum {
 /* The podList: pods with cards through nvidia.com/gpu. */
 static void add_held(struct world *w, struct buf *body, int node)
 {
-    oracle_list(w->oracle, node);
+    oracle_update_pod_list(w->oracle, node);
     bool first = true;
     for (const struct oracle_pod *p = oracle_first(w); p; p = p->next) {
         if (oracle_node(p) != node || p->over || !p->held)
@@ -176,7 +176,7 @@ static void delete_pod(struct world *w)
         return;
     bool at_once = rng_below(&w->rng, 2);
     snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", p->name);
-    trace(w, "people: delete %s%s", p->uid, at_once ? " at once" : "");
+    trace(w, "users: delete %s%s", p->uid, at_once ? " at once" : "");
     api_call(w, "DELETE", path, "application/json",
              at_once ? "{\"gracePeriodSeconds\":0}" : "{\"gracePeriodSeconds\":2}", NULL);
     w->stats.deleted++;
@@ -191,7 +191,8 @@ static void move_pod(struct world *w, const char *phase)
         return;
     snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s/status", p->name);
     snprintf(body, sizeof body, "{\"status\":{\"phase\":\"%s\"}}", phase);
-    bool gives = p->devices && !p->held && !strcmp(phase, "Running") && oracle_give(w, p);
+    bool gives =
+        p->devices && !p->held && !strcmp(phase, "Running") && oracle_allocate(w, p);
     int node = oracle_node(p);
     trace(w, "kubelet: %s is %s", p->uid, phase);
     api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
@@ -213,7 +214,7 @@ static void shrink_card(struct world *w)
     int node = (int)rng_below(&w->rng, NODES);
     int card = (int)rng_below(&w->rng, (uint64_t)oracle_cards(node));
     oracle_shrink(w->oracle, node, card, !oracle_is_shrunk(w->oracle, node, card));
-    trace(w, "people: n%d GPU%d has %lld MiB now", node, card,
+    trace(w, "users: n%d GPU%d has %lld MiB now", node, card,
           (long long)oracle_card_mib(w->oracle, node, card));
     put_scv(w, node, false);
 }
@@ -298,7 +299,7 @@ static void break_replica(struct world *w)
         replica_restart(w, r);
         break;
     case 3:
-        replica_trouble_lease(w, r, between(w, 1000, 12000));
+        replica_fail_lease(w, r, between(w, 1000, 12000));
         break;
     case 4:
         replica_freeze(w, r, between(w, 10, 12000));
@@ -320,7 +321,7 @@ static void break_replica(struct world *w)
 
 static void delete_lease(struct world *w)
 {
-    trace(w, "people: delete the lease");
+    trace(w, "users: delete the lease");
     api_call(
         w, "DELETE",
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/gpushare-extender",
@@ -333,7 +334,7 @@ static void one_thing(struct world *w)
 {
     uint64_t dice = rng_below(&w->rng, 1060);
     if (dice < 400) {
-        if (oracle_waiting(w) < PODS_MAX)
+        if (oracle_pending(w) < PODS_MAX)
             create_pod(w);
     } else if (dice < 600) {
         delete_pod(w);

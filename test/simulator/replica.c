@@ -137,7 +137,7 @@ void replica_crash(struct world *w, struct replica *r)
     r->core = NULL;
     r->alive = false;
     r->epoch++;
-    oracle_untold(w, r->id);
+    oracle_restarted(w, r->id);
     heard_forget(r->heard);
     w->stats.crashes++;
 }
@@ -662,7 +662,7 @@ static void on_server(struct world *w, void *arg)
               wire->call->node, wire->r->id, reply.status);
         w->stats.applied += reply.status == 201;
     }
-    oracle_look(w);
+    oracle_update(w);
     w->binding = NULL;
     if (c->kind == ANSWER_ERROR_APPLIED)
         reply_error(w, wire);
@@ -744,7 +744,7 @@ static void start_call(struct world *w, struct replica *r, const struct core_out
     wire->epoch = r->epoch;
     wire->call = core_output_dup(o);
     call_request(wire->call, &wire->arena, &wire->request);
-    w->stats.marks += o->type == CORE_CALL_WAKEUP;
+    w->stats.wakeups += o->type == CORE_CALL_WAKEUP;
     if (o->type == CORE_CALL_BIND && replica_up(w, r) && chance(w, w->weather.stall))
         /* between decision and write */
         (chance(w, 300) ? replica_freeze : replica_pause)(w, r, between(w, 500, 12000));
@@ -773,9 +773,9 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
     struct core_outputs out = {0};
     bool taken = heard_take(r->heard, in, replica_time(w, r).mono_ms);
     if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->deleted)
-        oracle_told(w, r->id, in->pod);
+        oracle_delivered(w, r->id, in->pod);
     core_step(r->core, replica_time(w, r), in, &out);
-    heard_judge(r->heard, in);
+    heard_check_heartbeats(r->heard, in);
     for (size_t i = 0; i < out.n; i++)
         if (out.items[i].type == CORE_CALL_BIND)
             witness_bind(w, r, &out.items[i]);
@@ -787,8 +787,8 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
         trace(w, "r%d leads", r->id);
     }
     r->was_leader = leader;
-    agents_look(w, r);
-    witness_look(w, r);
+    agents_check(w, r);
+    witness_check(w, r);
     plan_tick(w, r);
 }
 
@@ -812,7 +812,7 @@ void replica_stall_watches(struct world *w, struct replica *r, int64_t ms)
     r->watches_stall_until = w->now_ms + ms;
 }
 
-void replica_trouble_lease(struct world *w, struct replica *r, int64_t ms)
+void replica_fail_lease(struct world *w, struct replica *r, int64_t ms)
 {
     trace(w, "r%d cannot write the lease for %lld ms", r->id, (long long)ms);
     if (rng_below(&w->rng, 2))

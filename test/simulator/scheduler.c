@@ -128,7 +128,7 @@ static void try_again(struct world *w, struct bind_letter *l, int64_t ms)
 static void hand_on(struct world *w, struct bind_letter *l, int to)
 {
     int64_t away = w->apart_until[l->at][to];
-    w->stats.handed_on++;
+    w->stats.forwarded++;
     bool lost = to == l->at || to >= w->n_replicas || away > w->now_ms ||
                 chance(w, w->weather.lose_request);
     if (!lost) {

@@ -45,11 +45,11 @@ struct weather {
 typedef void (*event_fn)(struct world *w, void *arg);
 
 struct stats {
-    uint64_t must_be_silent; /* stale nodes, by an independent count */
+    uint64_t must_be_stale;  /* stale nodes, by an independent count */
     uint64_t edits, invalid; /* of users; bound pods with an invalid request */
     uint64_t binds, bound, lost, refused, duplicates, crashes, pauses, takeovers, relists,
-        compactions, quiets, pods, deleted, joined, marks, applied, restarts, freezes,
-        clocks_set, foreign, silent, handed_on, misdirected, cut_off;
+        compactions, quiets, pods, deleted, joined, wakeups, applied, restarts, freezes,
+        clocks_set, foreign, stale, forwarded, misdirected, cut_off;
 };
 
 struct world {
@@ -112,7 +112,7 @@ void replica_set_clock(struct world *w, struct replica *r);
 void replica_restart(struct world *w, struct replica *r);
 /* For `ms`: its watches deliver nothing, or its lease calls fail. */
 void replica_stall_watches(struct world *w, struct replica *r, int64_t ms);
-void replica_trouble_lease(struct world *w, struct replica *r, int64_t ms);
+void replica_fail_lease(struct world *w, struct replica *r, int64_t ms);
 /* For at least `ms`: no connection between its machine and the API server; the other
  * replicas and kube-scheduler reach it. */
 void replica_cut_off(struct world *w, struct replica *r, int64_t ms);
@@ -154,7 +154,7 @@ void flaws_edit(struct world *w);
 /* agents.c: heartbeats of nodes */
 void agents_start(struct world *w);
 /* Checks after each step of a replica; and at rest. */
-void agents_look(struct world *w, const struct replica *r);
+void agents_check(struct world *w, const struct replica *r);
 void agents_settled(struct world *w, const struct replica *r);
 
 /* outsiders.c: programs that bind pods without the extender */
@@ -170,20 +170,20 @@ void heard_asked(struct heard *h, const struct core_output *o, int64_t now_ms);
 bool heard_take(struct heard *h, const struct core_input *in, int64_t now_ms);
 /* After the delivery: marks the nodes that must be stale by now. They stay stale until a
  * heartbeat arrives. */
-void heard_judge(struct heard *h, const struct core_input *in);
-bool heard_silent(const struct heard *h, int node);
+void heard_check_heartbeats(struct heard *h, const struct core_input *in);
+bool heard_stale(const struct heard *h, int node);
 /* Number of cards in its Scv; 0: also without an Scv. */
 int heard_cards(const struct heard *h, int node);
 int64_t heard_mib(const struct heard *h, int node, int card); /* -1: no such card */
 /* Bits of the available cards: healthy, in no ConfigMap, in no podList. */
-unsigned heard_in(const struct heard *h, int node);
+unsigned heard_available(const struct heard *h, int node);
 /* Number of devices of the pod in the podList. */
 int heard_devices(const struct heard *h, int node, struct span pod);
 
 /* witness.c: checks a Binding that a replica sends */
 void witness_bind(struct world *w, const struct replica *r, const struct core_output *o);
 /* After each step: does its ledger match the latest deliveries? */
-void witness_look(struct world *w, const struct replica *r);
+void witness_check(struct world *w, const struct replica *r);
 
 /* ask.c: requests of pods */
 /* The request of a pod before its labels or annotations were edited. */
@@ -220,7 +220,7 @@ bool oracle_is_shrunk(const struct oracle *o, int node, int card);
 void oracle_set_health(struct oracle *o, int node, int card, bool healthy);
 bool oracle_health(const struct oracle *o, int node, int card);
 /* Processes all pod changes since the last call. */
-void oracle_look(struct world *w);
+void oracle_update(struct world *w);
 /* At rest: every ledger must match the API objects, and every pod that fits must be bound. */
 void oracle_settled(struct world *w);
 /* A pod, by the oracle's own reading. */
@@ -235,9 +235,9 @@ struct oracle_pod {
     int clock;     /* minimum */
     int64_t least; /* minimum MiB of each whole card */
     int card[8];
-    int n_cards;   /* promised */
-    bool foreign;  /* bound by another program: on any number of cards, or none */
-    unsigned told; /* bits of the replicas that know that it is bound */
+    int n_cards;       /* promised */
+    bool foreign;      /* bound by another program: on any number of cards, or none */
+    unsigned known_by; /* bits of the replicas that know that it is bound */
     bool whole, over, deleting;
     /* The raw limits, by the oracle's own arithmetic; they never change. */
     int64_t raw_mem, raw_cards;
@@ -261,8 +261,8 @@ int64_t oracle_holds(const struct oracle_pod *p, int node, int card);
  * *untouched (may be NULL): no pod is on it. */
 int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouched);
 /* A pod was delivered to a replica; a restarted replica has got nothing yet. */
-void oracle_told(struct world *w, int replica, const struct pod *pod);
-void oracle_untold(struct world *w, int replica);
+void oracle_delivered(struct world *w, int replica, const struct pod *pod);
+void oracle_restarted(struct world *w, int replica);
 /* A replica promises the pod a card of `mib` MiB: must fit beside all pods that it must
  * know. */
 void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod, int node,
@@ -272,15 +272,16 @@ struct oracle_sum {
     int64_t mib;
     int whole, shared; /* number of pods */
 };
-struct oracle_sum oracle_told_of(const struct world *w, int replica, int node, int card);
+struct oracle_sum oracle_known_sum(const struct world *w, int replica, int node,
+                                   int card);
 int oracle_index(const char *node); /* -1: unknown name */
 /* Like oracle_promised, for a pod that gets cards from NVIDIA's device plugin. */
 void oracle_sent(struct world *w, int replica, const char *uid, const char *node);
 /* The kubelet allocates the devices of the pod. False: not enough. */
-bool oracle_give(struct world *w, struct oracle_pod *p);
+bool oracle_allocate(struct world *w, struct oracle_pod *p);
 /* Bits of the cards in the podList of the Scv; and updates it. */
-unsigned oracle_listed(const struct oracle *o, int node);
-void oracle_list(struct oracle *o, int node);
+unsigned oracle_pod_list(const struct oracle *o, int node);
+void oracle_update_pod_list(struct oracle *o, int node);
 int oracle_node(const struct oracle_pod *p); /* -1: none */
-size_t oracle_waiting(const struct world *w);
+size_t oracle_pending(const struct world *w);
 struct oracle_pod *oracle_find(const struct world *w, const char *uid);

@@ -38,7 +38,7 @@ static struct view view_of(const struct replica *r, int index)
     const struct ledger *l = core_ledger(replica_core(r));
     struct view v = {replica_heard(r), ledger_node_find(l, span_of(name)), index, 0};
     int claimed = 0;
-    v.in = heard_in(v.heard, index);
+    v.in = heard_available(v.heard, index);
     for (const struct ledger_pod *p = v.node ? v.node->pods : NULL; p; p = p->next) {
         int asked = (int)request_devices(&p->request);
         int more = asked ? asked - heard_devices(v.heard, index, p->name) : 0;
@@ -153,7 +153,7 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
     int index = oracle_index(o->node);
     struct view v = index < 0 ? (struct view){0} : view_of(r, index);
     if (!v.node || !pod || !at || !heard_cards(v.heard, index) ||
-        heard_silent(v.heard, index) || v.node->state == NODE_STALE)
+        heard_stale(v.heard, index) || v.node->state == NODE_STALE)
         violated(w, "%s is promised cards of %s, which has none available", o->uid,
                  o->node);
     else
@@ -166,7 +166,7 @@ static void compare_card(struct world *w, const struct replica *r, const struct 
 {
     int id = replica_id(r), i = card->index;
     int64_t mib = heard_mib(v->heard, v->index, i);
-    struct oracle_sum sum = oracle_told_of(w, id, v->index, i);
+    struct oracle_sum sum = oracle_known_sum(w, id, v->index, i);
     if (card->total_mib != mib)
         violated(w, "r%d has %lld MiB on GPU%d of n%d, delivered: %lld", id,
                  (long long)card->total_mib, i, v->index, (long long)mib);
@@ -185,21 +185,21 @@ static void compare_card(struct world *w, const struct replica *r, const struct 
 
 static void compare_node(struct world *w, const struct replica *r, const struct view *v)
 {
-    int told = heard_cards(v->heard, v->index), has = 0;
+    int delivered = heard_cards(v->heard, v->index), has = 0;
     if (v->node && (v->node->state == NODE_USABLE || v->node->state == NODE_STALE))
         has = (int)v->node->n_cards;
-    if (heard_silent(v->heard, v->index) && v->node->state == NODE_USABLE)
+    if (heard_stale(v->heard, v->index) && v->node->state == NODE_USABLE)
         violated(w, "r%d: the heartbeat of n%d is stale, but the node gets pods",
                  replica_id(r), v->index);
-    w->stats.must_be_silent += heard_silent(v->heard, v->index);
-    if (has != told)
-        violated(w, "r%d: %d cards of n%d were delivered, it has %d", replica_id(r), told,
-                 v->index, has);
+    w->stats.must_be_stale += heard_stale(v->heard, v->index);
+    if (has != delivered)
+        violated(w, "r%d: %d cards of n%d were delivered, it has %d", replica_id(r),
+                 delivered, v->index, has);
     for (int i = 0; i < has && !w->failed; i++)
         compare_card(w, r, v, &v->node->cards[i]);
 }
 
-void witness_look(struct world *w, const struct replica *r)
+void witness_check(struct world *w, const struct replica *r)
 {
     for (int node = 0; node < NODES && !w->failed; node++) {
         struct view v = view_of(r, node);

@@ -115,7 +115,7 @@ unsigned api_call(struct world *w, const char *method, const char *path, const c
         *reply = json_loadb(answer.body.p ? answer.body.p : "", answer.body.n, 0, NULL);
     unsigned status = answer.status;
     api_reply_fini(&answer);
-    oracle_look(w);
+    oracle_update(w);
     return status;
 }
 
@@ -130,7 +130,7 @@ static void tick_api(struct world *w, void *arg)
 {
     (void)arg;
     api_tick(w->api, wall_ms(w));
-    oracle_look(w);
+    oracle_update(w);
     at(w, w->now_ms + 250, tick_api, NULL, NULL);
 }
 
