@@ -133,35 +133,6 @@ static void read_cards(struct oracle_pod *p, json_t *meta)
     }
 }
 
-/* The annotations of a Binding must match the request. */
-static void check_amount(struct world *w, const struct oracle_pod *p, json_t *meta)
-{
-    const char *pod = ask_text(meta, "annotations", "ALIYUN_COM_GPU_MEM_POD");
-    const char *text =
-        ask_text(meta, "annotations", "scheduler.framework.gpushare.allocation");
-    if (!pod || !text) {
-        violated(w, "pod %s is bound without amounts", p->uid);
-        return;
-    }
-    if (!p->whole && strtoll(pod, NULL, 10) != p->units * p->cards)
-        violated(w, "pod %s has %s units written instead of %lld", p->uid, pod,
-                 (long long)(p->units * p->cards));
-    json_t *allocation = json_loads(text, 0, NULL), *cards, *units;
-    const char *container, *card;
-    if (!json_is_object(allocation))
-        violated(w, "pod %s has an invalid allocation: %s", p->uid, text);
-    json_object_foreach(allocation, container, cards)
-        json_object_foreach(cards, card, units)
-    {
-        bool known = false;
-        for (int i = 0; i < p->n_cards; i++)
-            known |= p->card[i] == atoi(card);
-        if (!known || !json_is_integer(units))
-            violated(w, "pod %s has an allocation of other cards: %s", p->uid, text);
-    }
-    json_decref(allocation);
-}
-
 static struct oracle_pod **find(struct oracle *o, const char *uid)
 {
     struct oracle_pod **at = &o->pods;
@@ -269,7 +240,7 @@ static void check_cards(struct world *w, int node)
 void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod, int node,
                      int card, int64_t mib)
 {
-    /* The replica may know an older version of the pod itself. check_promise checks the
+    /* The replica may know an older version of the pod itself. oracle_check_promise checks the
      * Binding when it is applied. */
     bool whole = pod->request.kind == REQUEST_CARDS;
     struct oracle_sum sum = {
@@ -314,107 +285,6 @@ int oracle_node(const struct oracle_pod *p)
     return oracle_index(p->node);
 }
 
-unsigned oracle_pod_list(const struct oracle *o, int node)
-{
-    return o->listed[node];
-}
-
-static unsigned given(const struct oracle *o, int node)
-{
-    unsigned bits = 0;
-    for (const struct oracle_pod *p = o->pods; p; p = p->next)
-        if (oracle_index(p->node) == node && !p->over)
-            bits |= p->held;
-    return bits;
-}
-
-void oracle_update_pod_list(struct oracle *o, int node)
-{
-    o->listed[node] = given(o, node);
-}
-
-bool oracle_allocate(struct world *w, struct oracle_pod *p)
-{
-    int node = oracle_index(p->node), left = p->devices;
-    unsigned taken = given(w->oracle, node), bits = 0;
-    for (int card = 0; card < oracle_cards(node) && left; card++)
-        if (!(taken & 1u << card)) {
-            bits |= 1u << card;
-            left--;
-        }
-    p->held = left ? 0 : bits;
-    return left == 0;
-}
-
-int oracle_devices_left(const struct oracle *o, const struct oracle_pod *asking, int node,
-                        const int *replica)
-{
-    unsigned busy = replica ? 0 : o->listed[node];
-    int claimed = 0, n = 0;
-    for (const struct oracle_pod *p = o->pods; p; p = p->next) {
-        bool known = !replica || p->known_by & 1u << *replica;
-        if (p == asking || p->over || oracle_index(p->node) != node || !known)
-            continue;
-        busy |= p->held;
-        claimed += p->held ? 0 : p->devices;
-        for (int card = 0; card < oracle_cards(node); card++)
-            if (oracle_holds(p, node, card) >= 0)
-                busy |= 1u << card;
-    }
-    for (int card = 0; card < oracle_cards(node); card++)
-        n += !(busy & 1u << card) && oracle_card_matches(asking, node, card) &&
-             (replica || !o->unhealthy[node][card]);
-    return n - claimed;
-}
-
-void oracle_sent(struct world *w, int replica, const char *uid, const char *node)
-{
-    const struct oracle_pod *p = oracle_find(w, uid);
-    int at = oracle_index(node);
-    /* The replica may know an older version of an edited pod. */
-    if (p && !p->edited && !p->invalid && (p->models || p->clock || p->least) &&
-        oracle_devices_left(w->oracle, p, at, &replica) < p->devices)
-        violated(w, "pod %s is sent to %s, which has too few matching cards", uid, node);
-}
-
-/* Do the annotations of the Binding match the request? */
-static bool is_answer(const struct oracle_pod *p, json_t *meta)
-{
-    int node = oracle_index(p->node);
-    const char *pod = ask_text(meta, "annotations", "ALIYUN_COM_GPU_MEM_POD");
-    const char *exact = ask_text(meta, "annotations", "gpushare/card-memory");
-    char mib[32];
-    snprintf(mib, sizeof mib, "%lld", (long long)p->mib);
-    bool good = !p->invalid && !p->nothing && p->n_cards == p->cards && pod;
-    good = good && (p->whole || strtoll(pod, NULL, 10) == p->units * p->cards);
-    if (p->labeled && exact)
-        good = good && !strcmp(exact, p->whole ? "whole" : mib);
-    for (int i = 0; good && i < p->n_cards; i++)
-        good = p->card[i] >= 0 && p->card[i] < oracle_cards(node) &&
-               oracle_card_matches(p, node, p->card[i]);
-    return good;
-}
-
-/* The pod may have been edited while its Binding was in flight: any version since the bind
- * request may match. */
-static void check_promise(struct world *w, struct oracle_pod *p, json_t *meta)
-{
-    bool good = is_answer(p, meta);
-    for (const struct oracle_ask *a = p->asks; a && !good; a = a->next) {
-        free(p->models);
-        ask_take(p, a);
-        good = is_answer(p, meta);
-    }
-    if (!good)
-        violated(w,
-                 "pod %s is bound to %s with %d cards, which matches no version of its "
-                 "request (now: %d "
-                 "cards, %lld MiB on each, %s, %d MHz%s)",
-                 p->uid, p->node, p->n_cards, p->cards, (long long)p->mib,
-                 p->models ? p->models : "any", p->clock, p->invalid ? ", invalid" : "");
-    check_amount(w, p, meta);
-}
-
 static void see(struct world *w, json_t *object)
 {
     json_t *meta = json_object_get(object, "metadata");
@@ -440,7 +310,7 @@ static void see(struct world *w, json_t *object)
         if (!p->devices || oracle_limited(p))
             read_cards(p, meta);
         if (!p->devices && !p->foreign)
-            check_promise(w, p, meta);
+            oracle_check_promise(w, p, meta);
         if (!w->failed)
             check_cards(w, oracle_index(node));
     }

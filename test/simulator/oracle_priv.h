@@ -20,3 +20,6 @@ bool oracle_is_vague(const struct oracle_pod *p);
  * `replica`: by what was delivered to it; NULL: by the API objects. */
 int oracle_devices_left(const struct oracle *o, const struct oracle_pod *asking, int node,
                         const int *replica);
+/* Checks the annotations of a pod that the extender has just bound. An older version of its
+ * request becomes the current one if that is what was bound. */
+void oracle_check_promise(struct world *w, struct oracle_pod *p, json_t *meta);
