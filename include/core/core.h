@@ -51,19 +51,17 @@
 enum {
     CORE_LEASE_MS = 5000,
     CORE_RENEW_MS = 500,
-    CORE_DELIVERY_MS =
-        500, /* a Binding reaches the API server within this time or never */
-    CORE_SERVER_MS = 3000, /* the API server applies it within this time (?timeout=3s) */
-    CORE_BIND_LIMIT_MS =
-        CORE_DELIVERY_MS + CORE_SERVER_MS, /* a Binding has no effect later */
+    /* A Binding reaches the API server within the first time or never, and is applied within
+     * the second (?timeout=3s) or never. */
+    CORE_DELIVERY_MS = 500,
+    CORE_SERVER_MS = 3000,
+    CORE_BIND_LIMIT_MS = CORE_DELIVERY_MS + CORE_SERVER_MS,
     /* A Binding must have ended this long before the lease can expire: timers and the
      * clocks of two machines are not exact, and a jump below CLOCK_APART_MS is not seen. */
     CORE_SLACK_MS = 150,
-    CORE_CHECK_AFTER_MS =
-        1000, /* after CORE_BIND_LIMIT_MS, before a GET counts as proof */
-    CORE_STALE_MS =
-        150 * 1000, /* not ready when a watch delivered nothing for this long */
-    CORE_WAKEUP_INTERVAL_MS = 1000, /* at least, between two wakeups for one node */
+    CORE_CHECK_AFTER_MS = 1000,     /* a GET is proof so long after CORE_BIND_LIMIT_MS */
+    CORE_STALE_MS = 150 * 1000,     /* not ready after so long without watch events */
+    CORE_WAKEUP_INTERVAL_MS = 1000, /* minimum between two wakeups for one node */
 };
 
 struct core_time {
@@ -128,9 +126,8 @@ struct core_input {
     uint64_t run;
     bool deleted; /* OBJECT: DELETED, or it no longer matches the selector */
     bool invalid; /* OBJECT, a pod: nothing but its UID could be decoded */
-    struct span
-        version; /* OBJECT of a watch, LIST_ENDED, WATCH_PROGRESS: resourceVersion,
-                            or empty */
+    /* resourceVersion of OBJECT of a watch, LIST_ENDED, WATCH_PROGRESS; or empty */
+    struct span version;
     union {
         const struct node *node;
         const struct pod *pod;

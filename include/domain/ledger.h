@@ -124,9 +124,9 @@ struct ledger_node {
     enum node_source source : 8;
     bool cordoned; /* spec.unschedulable of the Node. Only for display:
                       kube-scheduler filters the node before it calls extenders */
-    int32_t
-        unknown_listed_card; /* listed in the ConfigMap, but not a card of the node; -1: none */
-    int32_t stale_s;         /* minimum age of its heartbeat; 0: fresh */
+    /* listed in the ConfigMap, but not a card of the node; -1: none */
+    int32_t unknown_listed_card;
+    int32_t stale_s;  /* minimum age of its heartbeat; 0: fresh */
     uint32_t claimed; /* cards that pods here request through nvidia.com/gpu and that
                            are not in the podList yet */
 };
@@ -149,9 +149,8 @@ struct ledger_pod {
     int64_t created_s; /* since 1970; 0: unknown */
     int64_t priority;
     struct request request; /* bound: what it counts for, see domain/bound.h */
-    struct span
-        invalid_reason; /* why the request is invalid; NUL-terminated. A pending pod
-                               then has a request of kind NONE */
+    /* Why the request is invalid; NUL-terminated. A pending pod then has kind NONE. */
+    struct span invalid_reason;
     struct ledger_pod_edit *edit; /* of a pod whose Binding is in flight; or NULL */
     bool running;                 /* it has left Pending and may use its memory */
     uint64_t first_sample; /* of its node, from 1: the first sample that may show it */
@@ -214,9 +213,8 @@ struct ledger_node_info {
     const struct ledger_foreign_lease *foreign; /* NULL: no Lease, or scv-agent's */
     int64_t scv_created_s;                      /* 0: unknown */
     bool has_sample;
-    int64_t sample_s; /* when the Scv's values were measured */
-    const struct scv_held
-        *held; /* containers that hold cards through nvidia.com/..., at least */
+    int64_t sample_s;            /* when the Scv's values were measured */
+    const struct scv_held *held; /* containers with cards of nvidia.com/..., at least */
     size_t n_held;
 };
 struct ledger_node_info ledger_node_info(const struct ledger_node *node);

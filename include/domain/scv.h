@@ -69,8 +69,8 @@ struct scv {
     int64_t update_time;   /* seconds since 1970: when the values were read */
     struct scv_held *held; /* scv_read: only what is held through nvidia.com/... */
     size_t n_held;
-    struct scv_assignment
-        *assignments; /* scv_read: the first SCV_MAX_HELD; scv_read_all: none */
+    /* scv_read: the first SCV_MAX_HELD; scv_read_all: none */
+    struct scv_assignment *assignments;
     size_t n_assignments;
 
     /* Not set by scv_read. */

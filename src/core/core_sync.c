@@ -16,8 +16,8 @@ enum {
     RETRY_SOON_MS = 1000,   /* the maximum wait after sync_retry_soon */
     ABSENT_RETRY_MS = 30 * 1000, /* while the kind itself does not exist: no CRD */
     WATCH_INTERVAL_MS = 1000,    /* between two watches: a server may end each at once */
-    PODS_WAIT_MS =
-        500, /* until the lease is known: a new leader lists pods again anyway */
+    /* The first list of pods waits until the lease is known: a new leader lists them again. */
+    PODS_WAIT_MS = 500,
 };
 
 /* Doubles *backoff_ms; returns 0.5 to 1.5 times that, at least retry_after_ms. The

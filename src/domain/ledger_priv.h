@@ -24,9 +24,8 @@ struct ledger_node_facts {
     char *scv_strings;
     struct scv_held *holders; /* owned: containers in the podList that hold cards */
     size_t n_holders;
-    struct span *holder_uuids; /* owned: of the holders */
-    struct scv_assignment
-        *assignments; /* owned: entries of the podList for our resources */
+    struct span *holder_uuids;          /* owned: of the holders */
+    struct scv_assignment *assignments; /* owned: of the podList, for our resources */
     size_t n_assignments;
     uint64_t held; /* bit i: scv_cards[i] is held through a resource of another plugin */
     uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
@@ -36,8 +35,7 @@ struct ledger_node_facts {
     uint64_t samples; /* number of different samples so far */
 
     bool cordoned;
-    struct ledger_foreign_lease
-        *foreign; /* owned, with its strings; NULL: no such Lease */
+    struct ledger_foreign_lease *foreign; /* owned, in one block; NULL: none */
 
     int32_t *listed; /* cards in the ConfigMap */
     size_t n_listed;
