@@ -172,7 +172,7 @@ static void compare_card(struct world *w, const struct replica *r, const struct 
                  (long long)card->total_mib, i, v->index, (long long)mib);
     if ((card->state == CARD_AVAILABLE) != is_in(v, card))
         violated(w, "r%d: GPU%d of n%d was delivered as %s, the ledger disagrees", id, i,
-                 v->index, card->state == CARD_AVAILABLE ? "out" : "in");
+                 v->index, card->state == CARD_AVAILABLE ? "unavailable" : "available");
     if (card->promised_mib < sum.mib || (int)card->pods < sum.whole + sum.shared ||
         (sum.whole && !card->whole))
         violated(
