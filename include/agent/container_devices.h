@@ -27,7 +27,7 @@ struct container_devices {
 void container_devices_normalize(const struct container_devices *from, struct arena *a,
                                  struct container_devices *to);
 
-/* Sets scv->held, in the arena. The cards follow from the device ids; see ids_is_of. */
+/* Sets scv->held, in the arena. The cards follow from the device ids; see ids_match_card. */
 void container_devices_to_scv(const struct container_devices *devices, struct scv *scv,
                               struct arena *a);
 

@@ -34,7 +34,7 @@ size_t show_pending(const struct ledger *l, struct arena *a,
 /* Words and amounts that all formats share. */
 /* Follows the health of a cordoned node's cards; kubectl's own word. */
 #define SHOW_CORDONED "SchedulingDisabled"
-const char *show_health(enum card_out out); /* "Healthy", "Unhealthy", ... */
+const char *show_health(enum card_state out); /* "Healthy", "Unhealthy", ... */
 /* MiB in units, with one decimal unless it is a whole number of units: "2", "1.8". */
 void show_amount(struct buf *out, int64_t mib, int64_t unit_mib);
 /* Appends the line which says that the unit is an assumption. */

@@ -4,17 +4,16 @@
 #include "domain/object.h"
 
 /*
- * A ConfigMap `unhealthy-gpu-<node>` of the Go extender, by which an operator takes cards
- * of a node out: key "gpus", a comma list of card indexes.
+ * A ConfigMap `unhealthy-gpu-<node>` of the Go extender, with which an operator makes cards
+ * of a node unavailable: key "gpus", a comma-separated list of card indexes.
  */
 
 struct unhealthy_cards {
     struct object_meta meta;
-    struct span
-        node;       /* the part of the name behind the prefix; empty: another ConfigMap */
-    int32_t *cards; /* in the arena */
+    struct span node; /* the name without the prefix; empty: another ConfigMap */
+    int32_t *cards;   /* in the arena */
     size_t n;
-    bool damaged; /* the list is not one: nobody knows which cards are meant */
+    bool damaged; /* the list cannot be parsed */
 };
 
 /* Reads a ConfigMap. */

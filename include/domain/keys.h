@@ -9,13 +9,13 @@
 #define KEY_GPU_MEM   "aliyun.com/gpu-mem"
 #define KEY_GPU_COUNT "aliyun.com/gpu-count"
 
-/* What NVIDIA's own device plugin gives out: whole cards. */
+/* Whole cards, allocated by NVIDIA's device plugin. */
 #define KEY_NVIDIA_GPU "nvidia.com/gpu"
 
-/* Annotation of a pod: only cards of these models (a comma list). */
+/* Annotation of a pod: only cards of these models (comma-separated). */
 #define KEY_GPU_MODEL "nvidia-gpu-scheduler/gpu.model"
 
-/* Labels of a pod: what it asked Yoda-Scheduler for. */
+/* Labels of a pod: its request to Yoda-Scheduler. */
 #define KEY_SCV_NUMBER "scv/number"
 #define KEY_SCV_MEMORY "scv/memory"
 #define KEY_SCV_CLOCK  "scv/clock"
@@ -28,15 +28,15 @@
 #define KEY_MEM_ASSUME_TIME "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
 #define KEY_ALLOCATION      "scheduler.framework.gpushare.allocation"
 #define KEY_CARD_UUID       "gpushare/card-uuid"
-#define KEY_CARD_MEMORY     "gpushare/card-memory" /* of a pod that asked by labels */
+#define KEY_CARD_MEMORY     "gpushare/card-memory" /* of a pod that requests by labels */
 
-/* Annotation of a pod: its placement policy. Label of a node: what it may be used for.
- * Annotation of a node: changed when room was made on it while pods wait. */
+/* Annotation of a pod: its placement policy. Label of a node: the kind of pods it
+ * accepts. Annotation of a node: changed when it gained free memory for pending pods. */
 #define KEY_PLACEMENT  "gpushare/placement"
 #define KEY_MODE       "gpushare/mode"
 #define KEY_ROOM_SINCE "gpushare/room-since"
 
-/* ConfigMaps of the Go extender that take cards out: <prefix><node>, key "gpus". */
+/* ConfigMaps of the Go extender that make cards unavailable: <prefix><node>, key "gpus". */
 #define KEY_UNHEALTHY_NAMESPACE "kube-system"
 #define KEY_UNHEALTHY_PREFIX    "unhealthy-gpu-"
 #define KEY_UNHEALTHY_DATA      "gpus"
@@ -44,10 +44,10 @@
 /* Label of a node: its containers get CGPU_DISABLE=true. */
 #define KEY_CGPU_DISABLE "cgpu.disable.isolation"
 
-/* Annotation of the pod that stands for a static pod in the API. */
+/* Annotation of a mirror pod: the API object of a static pod. */
 #define KEY_MIRROR "kubernetes.io/config.mirror"
 
-/* The variable that tells a container's runtime which cards it gets. */
+/* Environment variable that names a container's cards to its runtime. */
 #define KEY_VISIBLE_DEVICES "NVIDIA_VISIBLE_DEVICES"
 
 /* Heartbeat Leases of scv-agent, named like the node. */

@@ -6,19 +6,19 @@
 #include "domain/pod.h"
 
 /*
- * The raw limits of a pod: how much of each resource its spec asks for, whatever else is
- * wrong with the pod. Labels and annotations do not matter here, and no error is
- * possible, so this is what a bound pod counts for at least.
+ * The raw limits of a pod: the amount of each resource in its spec, without any
+ * validation. Labels and annotations are ignored. This is the minimum that a bound pod
+ * counts for.
  *
  * Containers add up as in Kubernetes (k8s.io/component-helpers/resource, PodRequests):
- * app containers and sidecars run side by side; a plain init container runs alone, beside
+ * app containers and sidecars run concurrently; a plain init container runs only beside
  * the sidecars that started before it; the larger sum counts. Pod-level resources
- * (spec.resources) take no part: the API server accepts only cpu, memory and hugepages
+ * (spec.resources) are ignored: the API server accepts only cpu, memory and hugepages
  * there.
  *
  * A fraction is rounded up, as in Quantity.Value(). A sum is never above LIMITS_MAX,
- * which is far above any node. A text that is no quantity also counts as LIMITS_MAX: no
- * API server stores one, and too much is safe.
+ * which is far above any node. An invalid quantity also counts as LIMITS_MAX: no API
+ * server stores one, and too much is safe.
  */
 
 #define LIMITS_MAX ((int64_t)1 << 40)
@@ -27,7 +27,7 @@ struct limits {
     int64_t mem;      /* units of aliyun.com/gpu-mem */
     int64_t cards;    /* whole cards: aliyun.com/gpu-count */
     int64_t devices;  /* nvidia.com/gpu */
-    bool mem_in_init; /* a plain init container asks for gpu-mem */
+    bool mem_in_init; /* a plain init container requests gpu-mem */
 };
 
 struct limits limits_of(const struct pod *pod);

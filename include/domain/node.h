@@ -4,14 +4,14 @@
 #include "domain/object.h"
 
 /*
- * A Node, cut down to what it says about GPU memory.
+ * A Node: the fields about GPU memory.
  */
 
 enum node_mode {
     NODE_ANY,        /* no label gpushare/mode */
     NODE_MEMORY,     /* "memory": shared memory only */
     NODE_CARDS,      /* "card": whole cards only */
-    NODE_MODE_WRONG, /* some other value */
+    NODE_MODE_WRONG, /* any other value */
 };
 
 /* Capacity or allocatable: -1 when not stated. */
@@ -24,11 +24,11 @@ struct node {
     struct object_meta meta;
     enum node_mode mode;
     struct node_resources capacity, allocatable;
-    struct span address; /* the first InternalIP; empty: it has none */
+    struct span address; /* the first InternalIP; empty: none */
     bool cordoned;       /* spec.unschedulable */
 };
 
 void node_read(struct jread *j, struct arena *a, struct node *node);
 
-/* Is that, given as --node-name, the name of a Node, which can stand in a request? */
+/* Validates the value of --node-name: a name that can be part of a URL. */
 int node_name_check(const char *name, struct err *err);

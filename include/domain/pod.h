@@ -4,8 +4,8 @@
 #include "domain/object.h"
 
 /*
- * A pod as the API server sends it, cut down to what GPU scheduling needs. What its
- * container limits and annotations mean: domain/request.h and domain/promise.h.
+ * A pod: the fields that GPU scheduling needs. domain/request.h and domain/promise.h
+ * interpret its limits and annotations.
  */
 
 enum pod_phase { POD_PENDING, POD_RUNNING, POD_SUCCEEDED, POD_FAILED, POD_UNKNOWN };
@@ -16,11 +16,11 @@ enum container_role {
     CONTAINER_INIT,    /* spec.initContainers that end before the others start */
 };
 
-/* A container that asks for one of our resources, or for nvidia.com/gpu. */
+/* A container with a limit of our resources or of nvidia.com/gpu. */
 struct pod_container {
     enum container_role role;
-    uint32_t index;      /* in the allocation annotation: spec.containers count from 0,
-                            sidecars follow after them; of no meaning for INIT */
+    uint32_t index;      /* in the allocation annotation: spec.containers from 0, then
+                            sidecars; unused for INIT */
     uint32_t order;      /* position in its own list */
     struct span mem;     /* limit of aliyun.com/gpu-mem, raw; {NULL, 0} if absent */
     struct span cards;   /* limit of aliyun.com/gpu-count */
@@ -31,25 +31,26 @@ struct pod_container {
 
 struct pod {
     struct object_meta meta;
-    struct span node;           /* spec.nodeName; empty while not bound */
+    struct span node;           /* spec.nodeName; empty: not bound */
     struct span nominated_node; /* status.nominatedNodeName */
     enum pod_phase phase;
     int64_t priority;
 
-    struct pod_container *containers; /* in the arena; only those that ask */
+    struct pod_container *containers; /* in the arena; only those with a limit */
     size_t n_containers;
 
-    struct span count_label, count_annotation, placement; /* what it asks besides */
-    struct span models;                                   /* annotation gpu.model */
-    struct span scv_number, scv_memory, scv_clock;        /* Yoda's labels */
-    struct span idx, allocation, card_uuid, card_memory;  /* what it was promised */
+    struct span count_label, count_annotation,
+        placement;                                 /* further parts of the request */
+    struct span models;                            /* annotation gpu.model */
+    struct span scv_number, scv_memory, scv_clock; /* Yoda's labels */
+    struct span idx, allocation, card_uuid, card_memory; /* its promise */
     struct span card_units; /* annotation ALIYUN_COM_GPU_MEM_DEV */
-    struct span assigned; /* annotation that says whether it got it, "true" or "false" */
-    bool mirror;          /* it stands for a static pod of its node */
+    struct span assigned;   /* annotation: has the device plugin allocated it? */
+    bool mirror;            /* the mirror pod of a static pod */
 };
 
 /* Reads a Pod. */
 void pod_read(struct jread *j, struct arena *a, struct pod *pod);
 
-/* Has the pod ended: will none of its containers ever run again? */
-bool pod_is_over(const struct pod *pod);
+/* Is the phase Succeeded or Failed: no container runs again? */
+bool pod_is_terminal(const struct pod *pod);

@@ -7,19 +7,18 @@
 #include "base/str.h"
 
 /*
- * Kubernetes quantities, as far as extended resources use them: whole numbers, which the
- * API server writes in the shortest form ("16k" for 16000), and the unit of gpu-mem.
+ * Kubernetes quantities of extended resources: whole numbers, which the API server writes
+ * in the shortest form ("16k" for 16000), and the unit of gpu-mem.
  * Grammar: k8s.io/apimachinery/pkg/api/resource, "Quantity".
  */
 
-/* The whole number that the quantity stands for. A fraction, a negative number and one
- * that does not fit into 63 bits are errors. */
+/* Parses a whole number. A fraction, a negative number or one above 63 bits is an error. */
 int quantity_read(struct span text, int64_t *value, struct err *err);
-/* The same number with a fraction rounded up, as Quantity.Value() does. INT64_MAX when it
- * does not fit into 63 bits, is negative, or is no quantity at all. */
+/* Rounds a fraction up, like Quantity.Value(). INT64_MAX for a value above 63 bits, a
+ * negative one, or an invalid text. */
 int64_t quantity_ceil(struct span text);
 
-/* "GiB", "MiB" or "<n>MiB": how many MiB one unit of aliyun.com/gpu-mem is. */
-int unit_read(struct span text, int64_t *mib, struct err *err);
-/* The name of a unit: "GiB", "MiB" or "256MiB", appended. */
-void unit_write(struct buf *out, int64_t mib);
+/* Parses the unit of aliyun.com/gpu-mem: "GiB", "MiB" or "<n>MiB". */
+int quantity_read_unit(struct span text, int64_t *mib, struct err *err);
+/* Appends the name of a unit: "GiB", "MiB" or "256MiB". */
+void quantity_write_unit(struct buf *out, int64_t mib);

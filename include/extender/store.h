@@ -71,7 +71,7 @@ int store_bind(struct store *store, const struct store_bind *bind, struct err *e
 
 /* Which process is to do a bind now. */
 struct store_route {
-    enum core_route route;
+    enum bind_route_kind route;
     char address[300]; /* FORWARD: HOST:PORT of the leader */
     int64_t until_ms;  /* FORWARD: when the lease expires; see core/core.h */
     bool stopping;     /* this process stops */

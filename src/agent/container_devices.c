@@ -8,7 +8,7 @@
 bool container_devices_is_gpu(struct span resource)
 {
     enum ids_resource ours;
-    return ids_resource_read(resource, &ours) || scv_is_foreign(resource);
+    return ids_resource_read(resource, &ours) || scv_is_nvidia_resource(resource);
 }
 
 /* -- sorting -- */
@@ -86,7 +86,7 @@ void container_devices_normalize(const struct container_devices *from, struct ar
 static bool has_card(const struct container_devices_entry *e, const struct ids_card *card)
 {
     for (size_t i = 0; i < e->n_ids; i++)
-        if (ids_is_of(e->resource, e->ids[i], card))
+        if (ids_match_card(e->resource, e->ids[i], card))
             return true;
     return false;
 }

@@ -20,7 +20,7 @@ bool api_call_is(const struct core_output *output)
     case CORE_CALL_GET_POD:
     case CORE_CALL_LEASE_GET:
     case CORE_CALL_LEASE_WRITE:
-    case CORE_CALL_MARK_ROOM:
+    case CORE_CALL_WAKEUP:
         return true;
     default:
         return false;

@@ -79,7 +79,7 @@ bool apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s)
 {
     listwatch_begin(&s->in, status, retry_after_s);
     if (status == 200 && s->watch)
-        emit(s, (struct core_input){.type = CORE_WATCH_ALIVE});
+        emit(s, (struct core_input){.type = CORE_WATCH_PROGRESS});
     return true;
 }
 
@@ -105,7 +105,7 @@ bool apisync_end(struct apisync *s, const struct err *why)
 
 static void on_bookmark(void *ctx, struct span version)
 {
-    emit(ctx, (struct core_input){.type = CORE_WATCH_ALIVE, .version = version});
+    emit(ctx, (struct core_input){.type = CORE_WATCH_PROGRESS, .version = version});
 }
 
 static void on_fault(void *ctx, const struct err *err)
@@ -131,7 +131,7 @@ static void deliver(struct apisync *s, struct core_input in,
                     const struct object_meta *meta, bool gone)
 {
     in.type = CORE_OBJECT;
-    in.gone = gone;
+    in.deleted = gone;
     in.version = s->watch ? meta->version : (struct span){0};
     s->objects++;
     emit(s, in);
@@ -146,7 +146,7 @@ static void read_pod(struct apisync *s, struct jread *j, bool gone)
     bool invalid = report_invalid(s, j, &pod.meta);
     if (invalid && !pod.meta.uid.n)
         return;
-    deliver(s, (struct core_input){.pod = &pod, .faulty = invalid}, &pod.meta, gone);
+    deliver(s, (struct core_input){.pod = &pod, .invalid = invalid}, &pod.meta, gone);
 }
 
 static void read_node(struct apisync *s, struct jread *j, bool gone)

@@ -90,9 +90,19 @@ void log_write(enum log_level level, const char *module, const char *msg,
     (void)n; /* there is nowhere left to complain */
 }
 
+static void report_dropped(struct buf *out, uint64_t dropped)
+{
+    cleanup_buf struct buf msg = {0};
+    buf_printf(&msg, "%llu log lines dropped", (unsigned long long)dropped);
+    log_format(out, clock_wall_ns() / 1000000, LOG_WARN, "log", msg.p,
+               (const struct log_field[]){
+                   LOG_S("reason", "the reader of standard error is too slow"), {0}});
+    buf_addc(out, '\n');
+}
+
 void log_start(void)
 {
-    atomic_store(&queue, log_queue_start(STDERR_FILENO, QUEUE_BYTES));
+    atomic_store(&queue, log_queue_start(STDERR_FILENO, QUEUE_BYTES, report_dropped));
 }
 
 void log_flush(void)

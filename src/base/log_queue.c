@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 
 enum { TICK_NS = 2000000, AGAIN_MS = 1000 };
@@ -17,6 +16,7 @@ enum { TICK_NS = 2000000, AGAIN_MS = 1000 };
 struct log_queue {
     int fd;
     size_t cap;
+    log_queue_report_fn *report;
     pthread_t thread;
     pthread_mutex_t lock; /* protects the members below */
     pthread_cond_t added;
@@ -59,16 +59,6 @@ static void write_lines(int fd, struct span lines)
     }
 }
 
-static void add_report(struct buf *out, uint64_t dropped)
-{
-    cleanup_buf struct buf msg = {0};
-    buf_printf(&msg, "%llu log lines dropped", (unsigned long long)dropped);
-    log_format(out, clock_wall_ns() / 1000000, LOG_WARN, "log", msg.p,
-               (const struct log_field[]){
-                   LOG_S("reason", "the reader of standard error is too slow"), {0}});
-    buf_addc(out, '\n');
-}
-
 /* Waits for lines or for a report of dropped lines, and takes them. False: stop. */
 static bool take(struct log_queue *q, struct buf *lines)
 {
@@ -80,7 +70,7 @@ static bool take(struct log_queue *q, struct buf *lines)
     q->waiting = *lines;
     *lines = taken;
     if (!lines->n && q->dropped) {
-        add_report(lines, q->dropped);
+        q->report(lines, q->dropped);
         q->dropped = 0;
     }
     q->writing = lines->n > 0;
@@ -100,11 +90,12 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct log_queue *log_queue_start(int fd, size_t bytes)
+struct log_queue *log_queue_start(int fd, size_t bytes, log_queue_report_fn *report)
 {
     struct log_queue *q = xcalloc(1, sizeof *q);
     q->fd = fd;
     q->cap = bytes;
+    q->report = report;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->added, NULL);
     if (pthread_create(&q->thread, NULL, run, q))

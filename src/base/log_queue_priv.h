@@ -15,8 +15,11 @@
 
 struct log_queue;
 
+/* Appends the line that reports `dropped` lines. Called by the thread of the queue. */
+typedef void log_queue_report_fn(struct buf *out, uint64_t dropped);
+
 /* New; starts the thread. The queue holds `bytes` of lines. */
-struct log_queue *log_queue_start(int fd, size_t bytes);
+struct log_queue *log_queue_start(int fd, size_t bytes, log_queue_report_fn *report);
 
 /* Adds a line, which ends with a newline. A line that exceeds the free space is dropped
  * and counted; when the queue is empty again, the thread writes the line `N log lines

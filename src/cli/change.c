@@ -47,7 +47,7 @@ static enum fit trial_fit(struct trial *g, const struct request *r)
     for (uint32_t i = 0; i < g->node.n_cards; i++) {
         struct card *card = &g->cards[i];
         int64_t left = card->total_mib - card->promised_mib - card->withheld_mib;
-        bool gives = card->out == CARD_IN && !card->whole && left > 0;
+        bool gives = card->state == CARD_AVAILABLE && !card->whole && left > 0;
         card->free_mib = gives ? left : 0;
         g->node.free_cards += card_is_free(card);
         if (card->free_mib > g->node.best_free_mib)
@@ -71,7 +71,7 @@ static void add_amount(struct search *s, int64_t mib)
 {
     show_amount(s->out, mib, s->unit);
     buf_addc(s->out, ' ');
-    unit_write(s->out, s->unit);
+    quantity_write_unit(s->out, s->unit);
 }
 
 /* Names the first cordoned node with enough memory, and the number of others. */
@@ -239,8 +239,8 @@ static bool any_matches(const struct search *s)
     for (size_t i = 0; i < s->n_nodes; i++)
         for (uint32_t k = 0; k < s->nodes[i]->n_cards; k++) {
             const struct card *card = &s->nodes[i]->cards[k];
-            if (request_suits(s->r, card->model,
-                              card->scv ? card->scv->spec.clock_mhz : 0))
+            if (request_accepts_card(s->r, card->model,
+                                     card->scv ? card->scv->spec.clock_mhz : 0))
                 return true;
         }
     return false;
@@ -273,7 +273,7 @@ static void add_models(struct search *s)
 static void try_any_model(struct search *s)
 {
     struct request any = *s->r;
-    if (!request_is_choosy(s->r))
+    if (!request_is_selective(s->r))
         return;
     any.models = (struct span){0};
     any.clock_mhz = 0;
@@ -309,18 +309,18 @@ static void try_card(struct search *s, const struct ledger_node *node, uint32_t 
     };
     struct trial g;
     const struct card *card = &node->cards[i];
-    if (card->out == CARD_IN && !card->withheld_mib)
+    if (card->state == CARD_AVAILABLE && !card->withheld_mib)
         return;
     trial_init(&g, node);
-    g.cards[i].out = CARD_IN;
-    g.cards[i].withheld_mib = card->out == CARD_IN ? 0 : card->withheld_mib;
+    g.cards[i].state = CARD_AVAILABLE;
+    g.cards[i].withheld_mib = card->state == CARD_AVAILABLE ? 0 : card->withheld_mib;
     if (trial_fit(&g, s->r) != FIT_YES)
         return;
     begin_change(s);
     buf_adds(s->out, "the pod fits on node ");
     add_name(s, node->name);
-    if (card->out != CARD_IN) {
-        buf_printf(s->out, " if GPU%" PRId32 "%s\n", card->index, words[card->out]);
+    if (card->state != CARD_AVAILABLE) {
+        buf_printf(s->out, " if GPU%" PRId32 "%s\n", card->index, words[card->state]);
         return;
     }
     buf_adds(s->out, " if processes outside Kubernetes free ");

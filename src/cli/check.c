@@ -58,14 +58,14 @@ static void check_card(struct check *c, const struct card *card)
     if (card->promised_mib > card->total_mib)
         differs(c, "GPU%" PRId32 " has %" PRId64 " MiB, but %" PRId64 " MiB are promised",
                 card->index, card->total_mib, card->promised_mib);
-    else if (card->over)
+    else if (card->overcommitted)
         differs(c, "GPU%" PRId32 " is promised as a whole card and also to other pods",
                 card->index);
     if (card_is_duplicate(c->node, (uint32_t)(card - c->node->cards)))
         differs(c,
                 "GPU%" PRId32 " has UUID %.*s, which its Scv gives to another card, too",
                 card->index, SPAN_ARG(card->uuid));
-    if (card_outside_mib(card))
+    if (card_external_mib(card))
         differs(c,
                 "GPU%" PRId32 ": processes outside Kubernetes use %" PRId64
                 " MiB more than the tolerance",
@@ -81,13 +81,13 @@ static void check_capacity(struct check *c)
         return;
     for (uint32_t i = 0; i < c->node->n_cards; i++)
         units += c->node->cards[i].total_mib / c->unit;
-    if (!ledger_makes_mem(c->node, c->unit, object->capacity.mem))
+    if (!ledger_mem_matches(c->node, c->unit, object->capacity.mem))
         differs(c,
                 "capacity is %" PRId64 " " KEY_GPU_MEM ", but its cards make %" PRId64
                 " (check that --memory-unit is the same here, in the extender and in the "
                 "device plugin)",
                 object->capacity.mem, units);
-    if (!ledger_makes_count(c->node, object->capacity.cards))
+    if (!ledger_count_matches(c->node, object->capacity.cards))
         differs(c,
                 "capacity is %" PRId64 " " KEY_GPU_COUNT ", but its Scv lists %" PRIu32
                 " cards",
@@ -145,7 +145,7 @@ static void check_allocated_card(struct check *c, const struct ledger_pod *pod,
 /* `held` is a container's allocation as the kubelet reports it. */
 static void check_allocation(struct check *c, const struct scv_held *held)
 {
-    if (!held->units || scv_is_foreign(held->resource))
+    if (!held->units || scv_is_nvidia_resource(held->resource))
         return;
     const struct ledger_pod *pod = find_pod(c->node, held->ns, held->pod);
     if (!pod) {
@@ -173,11 +173,11 @@ static void check_node(struct check *c, struct arena *a)
         note(c, "%s", heartbeat.p);
     if (why.n && c->node->state != NODE_NO_GPU && c->node->state != NODE_UNKNOWN)
         differs(c, "%.*s", (int)why.n, why.p);
-    if (c->node->listed_nowhere >= 0)
+    if (c->node->unknown_listed_card >= 0)
         differs(c,
                 "ConfigMap " KEY_UNHEALTHY_PREFIX "%.*s lists GPU%" PRId32
                 ", which the node does not have",
-                SPAN_ARG(c->node->name), c->node->listed_nowhere);
+                SPAN_ARG(c->node->name), c->node->unknown_listed_card);
     for (uint32_t i = 0; i < c->node->n_cards; i++)
         check_card(c, &c->node->cards[i]);
     check_capacity(c);
@@ -302,9 +302,9 @@ static void compare_card(struct check *c, const struct card *card, const json_t 
                 "GPU%" PRId32 ": %" PRId64 " MiB are promised, but %" PRId64
                 " for the extender",
                 card->index, card->promised_mib, theirs);
-    if (health && strcmp(health, show_health(card->out)) != 0)
+    if (health && strcmp(health, show_health(card->state)) != 0)
         differs(c, "GPU%" PRId32 " is %s, but %s for the extender", card->index,
-                show_health(card->out), health);
+                show_health(card->state), health);
 }
 
 static void compare_node(struct check *c, const json_t *theirs, struct arena *a)

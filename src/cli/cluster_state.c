@@ -127,10 +127,10 @@ struct core_output *cluster_state_take_request(struct cluster_state *cs)
     return NULL;
 }
 
-static void set_silence(struct cluster_state *cs, struct span node, int64_t silent_s)
+static void set_silence(struct cluster_state *cs, struct span node, int64_t stale_s)
 {
     step(cs, &(struct core_input){
-                 .type = CORE_SILENT, .node_name = node, .silent_s = silent_s});
+                 .type = CORE_HEARTBEAT_STALE, .node_name = node, .stale_s = stale_s});
     cs->changes++;
 }
 
@@ -167,12 +167,12 @@ void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
 }
 
 void cluster_state_set_silence(struct cluster_state *cs, struct span node,
-                               int64_t silent_s)
+                               int64_t stale_s)
 {
     struct record *r = map_get(&cs->tables[CORE_LEASES].by_key, node);
     if (r)
-        r->heartbeat.confirmed = silent_s <= 0;
-    set_silence(cs, node, silent_s);
+        r->heartbeat.confirmed = stale_s <= 0;
+    set_silence(cs, node, stale_s);
 }
 
 int cluster_state_check_fresh(const struct cluster_state *cs, struct err *err)

@@ -77,7 +77,7 @@ static void own_strings(struct record *r, struct span *const *fields, size_t n)
 static void store_node(struct cluster_state *cs, const struct core_input *in)
 {
     const struct node *n = in->node;
-    struct record *r = replace(cs, CORE_NODES, n->meta.name, in->run, in->gone);
+    struct record *r = replace(cs, CORE_NODES, n->meta.name, in->run, in->deleted);
     if (!r)
         return;
     r->node = (struct cluster_state_node){.name = r->key,
@@ -98,7 +98,7 @@ static void store_heartbeat(struct cluster_state *cs, const struct core_input *i
     else if (old && old->freshness != HEARTBEAT_FRESH)
         cs->changes++;
     heartbeat.renewed = renewed; /* replace() frees `old` */
-    struct record *r = replace(cs, CORE_LEASES, name, in->run, in->gone);
+    struct record *r = replace(cs, CORE_LEASES, name, in->run, in->deleted);
     if (!r)
         return;
     r->heartbeat = heartbeat;
@@ -143,20 +143,20 @@ static void store_pod(struct cluster_state *cs, const struct core_input *in)
 {
     const struct pod *pod = in->pod;
     struct err err;
-    struct record *r = replace(cs, CORE_PODS, pod->meta.uid, in->run, in->gone);
+    struct record *r = replace(cs, CORE_PODS, pod->meta.uid, in->run, in->deleted);
     if (!r)
         return;
     struct cluster_state_pod *to = &r->pod;
     *to = (struct cluster_state_pod){
         .uid = r->key, .ns = pod->meta.ns, .name = pod->meta.name};
-    if (!in->faulty) {
+    if (!in->invalid) {
         to->node = pod->node;
         to->idx = pod->idx;
         to->allocation = pod->allocation;
         to->card_uuid = pod->card_uuid;
         to->assigned = pod->assigned;
         to->go_units = go_units(pod);
-        to->finished = pod_is_over(pod);
+        to->finished = pod_is_terminal(pod);
         to->invalid = is_invalid(cs, pod, &err);
         to->reason = to->invalid ? span_of(err.msg) : (struct span){0};
     }

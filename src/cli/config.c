@@ -11,7 +11,7 @@ static int parse_unit(struct span text, void *field, struct err *err)
         *(int64_t *)field = 0;
         return 0;
     }
-    if (unit_read(text, field, NULL) == 0)
+    if (quantity_read_unit(text, field, NULL) == 0)
         return 0;
     return err_set(err, ERR_INVALID, "\"%.*s\" is not one of auto|GiB|MiB|<n>MiB",
                    SPAN_ARG(text));

@@ -17,7 +17,7 @@ void explain_amount(struct buf *out, int64_t mib, int64_t unit)
 {
     show_amount(out, mib, unit);
     buf_addc(out, ' ');
-    unit_write(out, unit);
+    quantity_write_unit(out, unit);
 }
 
 static const json_t *at(const json_t *o, const char *a, const char *b)
@@ -90,17 +90,17 @@ static void add_card_reason(struct explain_page *p, struct buf *out,
 {
     const struct request *r = &p->pod->request;
     int64_t clock = card->scv ? card->scv->spec.clock_mhz : 0;
-    if (request_is_choosy(r) && !request_suits(r, card->model, clock))
+    if (request_is_selective(r) && !request_accepts_card(r, card->model, clock))
         buf_adds(out, "model or clock does not match");
     else if (card->total_mib < r->mib_per_card)
         buf_adds(out, "too small");
-    else if (card->out == CARD_UNHEALTHY)
+    else if (card->state == CARD_UNHEALTHY)
         buf_adds(out, "unhealthy");
-    else if (card->out == CARD_LISTED)
+    else if (card->state == CARD_LISTED)
         buf_adds(out, "excluded by the ConfigMap");
-    else if (card->out == CARD_HELD)
+    else if (card->state == CARD_HELD)
         buf_adds(out, "allocated through nvidia.com/gpu");
-    else if (card->out == CARD_DUPLICATE)
+    else if (card->state == CARD_DUPLICATE)
         buf_adds(out, "has the same UUID as another card");
     else if (card->whole)
         buf_adds(out, "promised as a whole card");
@@ -111,7 +111,7 @@ static void add_card_reason(struct explain_page *p, struct buf *out,
         buf_adds(out, "fits");
     else
         buf_adds(out, "not entirely free");
-    if (card->out == CARD_IN && card->withheld_mib) {
+    if (card->state == CARD_AVAILABLE && card->withheld_mib) {
         buf_adds(out, "; used outside Kubernetes: ");
         explain_amount(out, card->withheld_mib, p->unit);
     }
@@ -184,7 +184,7 @@ static struct fits add_nodes(struct explain_page *p, const struct ledger_node **
     cleanup_table struct table t = {.colors = p->colors};
     cleanup_buf struct buf unit = {0};
     struct fits fits = {0};
-    unit_write(&unit, p->unit);
+    quantity_write_unit(&unit, p->unit);
     table_cell(&t, BOLD, "NODE");
     table_cell(&t, BOLD, "GPU");
     table_cell(&t, BOLD, "FREE/TOTAL(%s)", unit.p);
@@ -257,9 +257,9 @@ static void explain_pending(struct explain_page *p)
     const struct ledger_node **nodes;
     size_t n = show_nodes(p->l, (struct span){0}, &a, &nodes);
     buf_adds(p->out, " is pending");
-    if (p->pod->why_not.n) {
+    if (p->pod->invalid_reason.n) {
         buf_adds(p->out, "; request invalid: ");
-        explain_plain(p, p->pod->why_not);
+        explain_plain(p, p->pod->invalid_reason);
         buf_addc(p->out, '\n');
         add_condition(p);
         return;

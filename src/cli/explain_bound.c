@@ -23,7 +23,7 @@ static void add_share(struct explain_page *p, const struct card *card, int64_t m
         buf_adds(p->out, "; in use by all processes: ");
         explain_amount(p->out, card->used_mib, p->unit);
     }
-    buf_printf(p->out, "; %s", show_health(card->out));
+    buf_printf(p->out, "; %s", show_health(card->state));
     if (card->pods > 1) {
         cleanup_buf struct buf others = {0};
         explain_promises(&others, p->pod->node, card, p->unit, &a);
@@ -90,8 +90,8 @@ void explain_bound(struct explain_page *p, const struct cluster_state_pod *objec
     explain_plain(p, node->name);
     buf_adds(p->out, p->pod->running ? " and running" : ", not running yet");
     buf_adds(p->out, "; requests ");
-    if (p->pod->why_not.n)
-        explain_plain(p, p->pod->why_not);
+    if (p->pod->invalid_reason.n)
+        explain_plain(p, p->pod->invalid_reason);
     else
         request_write(p->out, &p->pod->request, p->unit);
     buf_addc(p->out, '\n');

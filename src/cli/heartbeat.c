@@ -79,12 +79,12 @@ void heartbeat_note(struct buf *out, const struct cluster_state *cs,
     const struct cluster_state_heartbeat *h = cluster_state_heartbeat(cs, node->name);
     if (!h || node->source != SOURCE_SCV)
         return;
-    bool open = node->state != NODE_SILENT && !h->confirmed;
+    bool open = node->state != NODE_STALE && !h->confirmed;
     switch (h->freshness) {
     case HEARTBEAT_FRESH:
         break;
     case HEARTBEAT_OLD:
-        if (!h->confirmed && ledger_node_news(node).foreign)
+        if (!h->confirmed && ledger_node_info(node).foreign)
             break; /* the node's reason names the Lease's owner and time */
         add_time(out, h);
         buf_printf(out, ", %" PRId64 " s ago by the API server's clock", h->age_s);
@@ -92,7 +92,7 @@ void heartbeat_note(struct buf *out, const struct cluster_state *cs,
             add_conclusion(out, h);
         break;
     case HEARTBEAT_AHEAD:
-        if (node->state == NODE_SILENT)
+        if (node->state == NODE_STALE)
             break;
         add_time(out, h);
         buf_printf(out, ", %" PRId64 " s ahead of the API server's clock", -h->age_s);

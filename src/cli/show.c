@@ -26,7 +26,7 @@ static int by_pod(const void *a, const void *b)
 static bool is_relevant(const struct ledger_node *node)
 {
     bool plain = node->state == NODE_NO_GPU || node->state == NODE_UNKNOWN;
-    return !plain || node->pods || node->n_cards || node->listed_nowhere >= 0;
+    return !plain || node->pods || node->n_cards || node->unknown_listed_card >= 0;
 }
 
 size_t show_nodes(const struct ledger *l, struct span only, struct arena *a,
@@ -72,12 +72,12 @@ size_t show_pods_on(const struct ledger_node *node, struct arena *a,
 size_t show_pending(const struct ledger *l, struct arena *a,
                     const struct ledger_pod ***out)
 {
-    return sorted(ledger_first_waiting(l), a, out);
+    return sorted(ledger_first_pending(l), a, out);
 }
 
-const char *show_health(enum card_out out)
+const char *show_health(enum card_state out)
 {
-    static const char *const names[] = {[CARD_IN] = "Healthy",
+    static const char *const names[] = {[CARD_AVAILABLE] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
                                         [CARD_LISTED] = "Excluded",
                                         [CARD_HELD] = "OtherPlugin",
@@ -100,7 +100,7 @@ void show_unit_assumed(struct buf *out, int64_t unit_mib)
     buf_adds(out,
              "! cannot derive the unit of " KEY_GPU_MEM " from the nodes' capacity, and "
              "the extender is unavailable: assuming ");
-    unit_write(out, unit_mib);
+    quantity_write_unit(out, unit_mib);
     buf_adds(out, " (set --memory-unit)\n");
 }
 

@@ -67,7 +67,7 @@ static json_t *card_json(const struct cluster_state *cs, const struct ledger_nod
     put(o, "index", card->index);
     put_text(o, "uuid", card->uuid);
     put_text(o, "model", card->model);
-    put_text(o, "health", span_of(show_health(card->out)));
+    put_text(o, "health", span_of(show_health(card->state)));
     put(o, "totalMiB", card->total_mib);
     put(o, "promisedMiB", card->promised_mib);
     if (card->used_mib >= 0)
@@ -75,7 +75,7 @@ static json_t *card_json(const struct cluster_state *cs, const struct ledger_nod
     if (card->withheld_mib)
         put(o, "withheldMiB", card->withheld_mib);
     put(o, "freeMiB", node->state == NODE_USABLE ? card->free_mib : 0);
-    put_flag(o, "overcommitted", card->over);
+    put_flag(o, "overcommitted", card->overcommitted);
     if (scv && scv->extra && scv->extra->has_utilization)
         put(o, "utilizationPercent", scv->extra->utilization);
     if (scv && scv->extra && scv->extra->has_temperature)
@@ -121,7 +121,7 @@ static json_t *node_json(const struct cluster_state *cs, const struct ledger_nod
     const struct cluster_state_scv *scv = cluster_state_scv(cs, node->name);
     const struct cluster_state_heartbeat *heartbeat =
         cluster_state_heartbeat(cs, node->name);
-    struct ledger_news news = ledger_node_news(node);
+    struct ledger_node_info news = ledger_node_info(node);
     cleanup_buf struct buf why = {0}, time = {0}, note = {0};
     const struct ledger_pod **pods;
     size_t n = show_pods_on(node, a, &pods);
@@ -145,8 +145,8 @@ static json_t *node_json(const struct cluster_state *cs, const struct ledger_nod
         put_text(o, "driverVersion", scv->scv.driver_version);
         put_text(o, "cudaVersion", scv->scv.cuda_version);
     }
-    if (node->listed_nowhere >= 0)
-        put(o, "unknownCard", node->listed_nowhere);
+    if (node->unknown_listed_card >= 0)
+        put(o, "unknownCard", node->unknown_listed_card);
     if (node->claimed)
         put(o, "claimedCards", node->claimed);
     for (uint32_t i = 0; i < node->n_cards; i++)
@@ -167,8 +167,8 @@ static json_t *pending_json(const struct ledger *l, const struct ledger_pod *pod
     if (pod->nominated_node)
         put_text(o, "nominatedNode", pod->nominated_node->name);
     request_write(&request, &pod->request, ledger_settings(l)->unit_mib);
-    if (pod->why_not.n)
-        put_text(o, "error", pod->why_not);
+    if (pod->invalid_reason.n)
+        put_text(o, "error", pod->invalid_reason);
     else
         put_text(o, "request", buf_span(&request));
     return o;
@@ -185,7 +185,7 @@ json_t *show_json(const struct cluster_state *cs, const struct show *show)
     if (show->node.n && !n)
         return NULL;
     json_t *o = json_object(), *list = json_array(), *pending = json_array();
-    unit_write(&unit, ledger_settings(l)->unit_mib);
+    quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
     put_text(o, "unit", buf_span(&unit));
     put(o, "unitMiB", ledger_settings(l)->unit_mib);
     put_flag(o, "unitAssumed", show->unit_assumed);

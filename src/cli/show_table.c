@@ -35,7 +35,7 @@ static void add_header(struct page *p)
     static const char *const wide[] = {"WITHHELD", "UTIL",   "TEMP",
                                        "ADDRESS",  "SOURCE", "MEASURED"};
     cleanup_buf struct buf unit = {0};
-    unit_write(&unit, p->unit);
+    quantity_write_unit(&unit, p->unit);
     for (size_t i = 0; i < ARRAY_LEN(first); i++)
         table_cell(&p->table, BOLD, "%s", first[i]);
     table_cell(&p->table, BOLD, "PROMISED/TOTAL(%s)", unit.p);
@@ -53,7 +53,7 @@ static void add_header(struct page *p)
 
 static enum color promised_color(const struct card *card)
 {
-    if (card->over)
+    if (card->overcommitted)
         return RED;
     return card->promised_mib >= card->total_mib && card->total_mib > 0 ? YELLOW : PLAIN;
 }
@@ -64,7 +64,7 @@ static void add_promised(struct page *p, const struct card *card)
     show_amount(&text, card->promised_mib, p->unit);
     buf_addc(&text, '/');
     buf_add_i64(&text, card->total_mib / p->unit);
-    if (card->over)
+    if (card->overcommitted)
         buf_adds(&text, "!");
     table_span(&p->table, promised_color(card), buf_span(&text));
 }
@@ -101,7 +101,7 @@ static void add_wide(struct page *p, const struct ledger_node *node,
 {
     const struct scv_extra *extra = extra_of(p, node, card);
     const struct cluster_state_node *object = cluster_state_node(p->cs, node->name);
-    struct ledger_news news = ledger_node_news(node);
+    struct ledger_node_info news = ledger_node_info(node);
     cleanup_buf struct buf age = {0};
     amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
     if (extra && extra->has_utilization)
@@ -130,10 +130,10 @@ static void add_card(struct page *p, const struct ledger_node *node,
     table_cell(&p->table, PLAIN, "%" PRId32, card->index);
     table_span(&p->table, PLAIN, card->model.n ? card->model : none);
     table_cell(&p->table,
-               card->out != CARD_IN ? RED
-               : node->cordoned     ? YELLOW
-                                    : GREEN,
-               "%s%s", show_health(card->out), node->cordoned ? "," SHOW_CORDONED : "");
+               card->state != CARD_AVAILABLE ? RED
+               : node->cordoned              ? YELLOW
+                                             : GREEN,
+               "%s%s", show_health(card->state), node->cordoned ? "," SHOW_CORDONED : "");
     add_promised(p, card);
     amount(p, PLAIN, card->used_mib);
     table_cell(&p->table, PLAIN, "%" PRId64,
@@ -164,7 +164,7 @@ static void sum_card(struct sums *s, const struct ledger_node *node,
                      const struct card *card)
 {
     s->cards++;
-    s->healthy += card->out == CARD_IN;
+    s->healthy += card->state == CARD_AVAILABLE;
     s->total += card->total_mib;
     s->promised += card->promised_mib;
     s->used += card->used_mib > 0 ? card->used_mib : 0;
@@ -181,13 +181,13 @@ static const char *plural(size_t n)
 
 static void add_sums(struct page *p, struct buf *out, const struct sums *s)
 {
-    size_t pending = ledger_waiting(cluster_state_ledger(p->cs));
+    size_t pending = ledger_pending(cluster_state_ledger(p->cs));
     int64_t percent = s->total ? s->promised * 100 / s->total : 0;
     show_amount(out, s->promised, p->unit);
     buf_adds(out, " of ");
     show_amount(out, s->total, p->unit);
     buf_addc(out, ' ');
-    unit_write(out, p->unit);
+    quantity_write_unit(out, p->unit);
     buf_printf(out, " promised (%" PRId64 "%%), ", percent);
     show_amount(out, s->free, p->unit);
     buf_adds(out, " free");
@@ -227,12 +227,12 @@ static void add_notes(struct buf *out, const struct cluster_state *cs,
         table_plain(out, node->name);
         buf_printf(out, ": %s\n", note.p);
     }
-    if (node->listed_nowhere >= 0) {
+    if (node->unknown_listed_card >= 0) {
         buf_adds(out, "! ");
         table_plain(out, node->name);
         buf_printf(out,
                    ": its ConfigMap lists GPU%" PRId32 ", which the node does not have\n",
-                   node->listed_nowhere);
+                   node->unknown_listed_card);
     }
 }
 
@@ -289,13 +289,14 @@ static void add_pending(struct page *p, struct buf *out)
     head(p, names, ARRAY_LEN(names));
     for (size_t i = 0; i < n; i++) {
         cleanup_buf struct buf request = {0};
-        if (pods[i]->why_not.n)
-            buf_add_span(&request, pods[i]->why_not);
+        if (pods[i]->invalid_reason.n)
+            buf_add_span(&request, pods[i]->invalid_reason);
         else
             request_write(&request, &pods[i]->request, p->unit);
         table_span(&p->table, PLAIN, pods[i]->ns);
         table_span(&p->table, PLAIN, pods[i]->name);
-        table_span(&p->table, pods[i]->why_not.n ? RED : PLAIN, buf_span(&request));
+        table_span(&p->table, pods[i]->invalid_reason.n ? RED : PLAIN,
+                   buf_span(&request));
         table_end(&p->table, PLAIN, "%" PRId64, pods[i]->priority);
     }
     flush(p, out);

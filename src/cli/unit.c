@@ -98,5 +98,5 @@ bool unit_of_cluster(const struct cluster_state *cs, int64_t *mib)
 bool unit_of_view(const json_t *view, int64_t *mib)
 {
     struct span text = span_of(json_string_value(json_object_get(view, "unit")));
-    return text.n && unit_read(text, mib, NULL) == 0;
+    return text.n && quantity_read_unit(text, mib, NULL) == 0;
 }

@@ -5,28 +5,28 @@
 #include "domain/bound.h"
 
 /*
- * What news of a pod means. News may be old: a list or an event can be overtaken by the
- * answer of a call. But three things are never taken back for a UID: that it is bound to
- * a node, that it is over, that it is gone. So "bound", "over" and "gone" are believed
- * whenever they come, and "not bound" is not believed of a pod that is known to be, or
- * may be, bound.
+ * The state of a pod, as a list, watch or GET shows it. It may be old: the answer of a
+ * call can overtake a list or an event. But for one UID three states are final: bound to
+ * a node, terminal, deleted. They are always applied. "Not bound" is ignored for a pod
+ * that is or may be bound.
  */
 
 static void forget(struct step *s, struct ledger_pod *pod)
 {
-    struct room before = room_before(s, pod->node ? pod->node->name : (struct span){0});
+    struct wakeup_fits before =
+        wakeup_before(s, pod->node ? pod->node->name : (struct span){0});
     ledger_pod_remove(s->core->ledger, pod);
-    room_after(s, &before);
+    wakeup_after(s, &before);
 }
 
-void pod_gone(struct step *s, struct span uid)
+void core_pod_deleted(struct step *s, struct span uid)
 {
-    struct op *op = op_find(s->core, uid);
+    struct bind_op *op = bind_op_find(s->core, uid);
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
     if (pod)
         forget(s, pod);
     if (op)
-        bind_gone(s, op);
+        bind_deleted(s, op);
 }
 
 static void place(struct step *s, struct ledger_pod *entry, const struct pod *pod,
@@ -43,30 +43,32 @@ static void place(struct step *s, struct ledger_pod *entry, const struct pod *po
             .mib = promise_share_mib(promise, i, &entry->request, unit),
             .uuid = promise->shares[i].uuid,
         };
-    struct room before = room_before(s, entry->node ? entry->node->name : pod->node);
-    /* A promise is not taken back because somebody edits the annotations. */
-    bool known = entry->fixed && entry->node && span_eq(entry->node->name, pod->node);
+    struct wakeup_fits before =
+        wakeup_before(s, entry->node ? entry->node->name : pod->node);
+    /* Edits of the annotations do not change a promise. */
+    bool known = entry->final && entry->node && span_eq(entry->node->name, pod->node);
     if (!known)
         ledger_pod_place(core->ledger, entry, pod->node, shares, (uint32_t)n);
-    entry->fixed = entry->n_shares > 0;
+    entry->final = entry->n_shares > 0;
     if (pod->phase != POD_PENDING)
         ledger_pod_running(core->ledger, entry, !core->cursors[CORE_PODS].synced);
-    room_after(s, &before);
+    wakeup_after(s, &before);
 }
 
-void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news from)
+void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
+                       enum core_pod_source from)
 {
     struct core *core = s->core;
     struct span uid = pod->meta.uid;
     struct err err = {0};
     struct request request;
 
-    if (gone || pod_is_over(pod)) {
-        pod_gone(s, uid);
+    if (deleted || pod_is_terminal(pod)) {
+        core_pod_deleted(s, uid);
         return;
     }
     struct request_rules rules = ledger_rules(&core->settings.ledger);
-    struct promise promise = {0}; /* annotations of an unbound pod promise nothing */
+    struct promise promise = {0}; /* annotations of an unbound pod are no promise */
     bool bound = pod->node.n > 0;
     int bad;
     if (bound) {
@@ -76,55 +78,55 @@ void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news fr
         bad = request_of(pod, &rules, &core->scratch, &request, &err);
     }
     bool asks = bad || request.kind != REQUEST_NONE || promise.n > 0;
-    struct op *op = op_find(core, uid);
-    /* A pending pod whose labels are removed asks for nothing. A bound pod keeps what it
-     * was promised. */
+    struct bind_op *op = bind_op_find(core, uid);
+    /* A pending pod whose labels were removed requests nothing. A bound pod keeps its
+     * promise. */
     struct ledger_pod *known = ledger_pod_find(core->ledger, uid);
     if (known && !known->node && !asks)
         forget(s, known);
     else if (known || asks) {
         struct ledger_pod *entry =
             ledger_pod_add(core->ledger, pod, &request, bad ? err.msg : NULL);
-        entry->doubt = false;
-        if (from == NEWS_STREAM)
+        entry->unconfirmed = false;
+        if (from == CORE_POD_FROM_WATCH)
             entry->seen = s->in->run;
         else
-            entry->sure_ms = s->now.mono_ms;
+            entry->confirmed_ms = s->now.mono_ms;
         if (bound)
             place(s, entry, pod, &promise);
     }
     if (op && bound)
-        bind_seen(s, op, pod->node);
+        bind_bound(s, op, pod->node);
 }
 
-/* What cannot be read frees nothing: what was known of the pod stays. */
-void pod_is_there(struct step *s, struct span uid)
+/* The last decoded state of the pod stays: an invalid object frees nothing. */
+void core_pod_exists(struct step *s, struct span uid)
 {
     struct ledger_pod *entry = ledger_pod_find(s->core->ledger, uid);
     if (!entry)
         return;
     entry->seen = s->in->run;
-    entry->doubt = false;
+    entry->unconfirmed = false;
 }
 
-/* A pod that a complete list does not show is gone, if the list was asked for after the
- * pod was last certain to exist. If not, the watch will never speak of it should it be
- * gone, so a GET has to find out: at once, or when the bind in flight has its answer. */
-void pods_sweep(struct step *s, uint64_t list, int64_t asked_ms)
+/* A pod that a complete list lacks is deleted if the list was requested after the pod was
+ * last known to exist. Otherwise a GET decides, because the watch that follows never
+ * shows a pod that was deleted before it: at once, or when the bind in flight ends. */
+void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
 {
     struct core *core = s->core;
     bind_listed(s, list);
     for (struct ledger_pod *pod = ledger_first_pod(core->ledger), *next; pod;
          pod = next) {
         next = pod->next_all;
-        bool in_flight = op_find(core, pod->uid) != NULL;
+        bool in_flight = bind_op_find(core, pod->uid) != NULL;
         if (pod->seen == list)
             continue;
-        if (!in_flight && (!pod->node || pod->sure_ms < asked_ms))
+        if (!in_flight && (!pod->node || pod->confirmed_ms < requested_ms))
             forget(s, pod);
         else if (!in_flight)
             bind_check(s, pod);
         else
-            pod->doubt = true;
+            pod->unconfirmed = true;
     }
 }

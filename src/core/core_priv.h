@@ -5,122 +5,119 @@
 #include "base/rng.h"
 #include "core/core.h"
 
-/* Where the watching of one kind of object stands. */
+/* Position in the list + watch of one kind. */
 enum cursor_state { CURSOR_LIST_DUE, CURSOR_LISTING, CURSOR_WATCH_DUE, CURSOR_WATCHING };
 
 struct cursor {
     enum cursor_state state;
-    uint64_t run;       /* of the list or watch that is under way */
-    struct buf version; /* to watch from */
-    int64_t due_ms;     /* LIST_DUE, WATCH_DUE: when to start */
-    int64_t backoff_ms; /* of failed lists and broken watches */
-    int64_t relist_ms;  /* back-off of lists that a watch made necessary */
-    int64_t asked_ms;   /* when the list or watch that is under way was asked for */
-    int64_t alive_ms;   /* last sign of life */
-    int64_t listed_ms;  /* when the last complete list was asked for */
-    bool synced;        /* was there a complete list at all */
-    struct buf trouble; /* why the last list or watch failed; empty once one went well */
+    uint64_t run;          /* of the current list or watch */
+    struct buf version;    /* to watch from */
+    int64_t due_ms;        /* LIST_DUE, WATCH_DUE: when to start */
+    int64_t backoff_ms;    /* after failed lists and watches */
+    int64_t relist_ms;     /* backoff of lists that a failed watch made necessary */
+    int64_t requested_ms;  /* when the current list or watch was requested */
+    int64_t last_event_ms; /* when a list or watch last delivered anything */
+    int64_t listed_ms;     /* when the last complete list was requested */
+    bool synced;           /* there was a complete list */
+    struct buf last_error; /* of the last list or watch; empty after a success */
 };
 
-/* One who waits for the outcome of a bind. */
+/* A caller that waits for the outcome of a bind. */
 struct waiter {
     uint64_t token;
-    struct span node; /* owned: the node it asked for */
+    struct span node; /* owned: the node of its request */
 };
 
-enum op_state {
-    OP_FETCHING, /* the pod is not known: a GET is under way */
-    OP_SENT,     /* the Binding is under way */
-    OP_UNKNOWN,  /* it may or may not have taken effect */
-    OP_CHECKING, /* bound long ago, but a list did not show it: a GET is under way */
+enum bind_op_state {
+    BIND_OP_FETCHING, /* the pod is unknown: a GET is in flight */
+    BIND_OP_SENT,     /* the Binding is in flight */
+    BIND_OP_UNKNOWN,  /* the Binding may or may not have taken effect */
+    BIND_OP_CHECKING, /* a list did not show this bound pod: a GET is in flight */
 };
 
 /* A bind in flight. Its reservation, if any, is in the ledger under the pod's UID. */
-struct op {
-    enum op_state state;
+struct bind_op {
+    enum bind_op_state state;
     struct span uid, ns, name, node; /* owned, NUL-terminated */
-    uint64_t call;                   /* outstanding call, or 0 */
-    int64_t proof_ms; /* the second GET sent after this is proof; see CORE_CHECK_AFTER_MS
-                       */
-    int64_t get_ms;   /* when the outstanding GET was sent */
+    uint64_t call;                   /* call in flight, or 0 */
+    int64_t proof_ms; /* the second GET sent after this is proof; CORE_CHECK_AFTER_MS */
+    int64_t get_ms;   /* when the GET in flight was sent */
     int64_t check_ms; /* UNKNOWN, CHECKING without a call: when to send the next GET */
     int64_t backoff_ms;
-    bool plain;       /* without reservation and annotations: it asks for nothing */
-    bool gone;        /* SENT: news came that the pod is gone */
-    bool looked_late; /* a GET sent after proof_ms has been answered */
-    bool overtaken; /* a list that ended after the outstanding GET was sent lacks the pod
-                     */
-    struct span seen; /* SENT: news came that it is bound to that node; owned */
-    struct err why;   /* what went wrong with the Binding */
+    bool plain;        /* no reservation and no annotations: the pod requests nothing */
+    bool deleted;      /* SENT: the pod was seen deleted or terminal */
+    bool checked_late; /* a GET sent after proof_ms was answered */
+    bool overtaken; /* a list that ended after the GET in flight was sent lacks the pod */
+    struct span seen; /* SENT: an event shows the pod bound to this node; owned */
+    struct err why;   /* the error of the Binding */
     struct waiter *waiters;
     size_t n_waiters, waiters_cap;
-    struct op *next, *prev;
+    struct bind_op *next, *prev;
 };
 
-/* A node on which room was made: told to kube-scheduler by a change of the Node. */
-struct mark {
+/* A node that gained free memory: a change of the Node makes kube-scheduler retry. */
+struct wakeup {
     struct span node; /* owned, NUL-terminated */
     int64_t not_before_ms;
-    uint64_t call; /* outstanding, or 0 */
+    uint64_t call; /* in flight, or 0 */
     bool due;
 };
 
-enum lock_state {
-    LOCK_IDLE,
-    LOCK_GETTING,
-    LOCK_WRITING,
+enum leader_state {
+    LEADER_IDLE,
+    LEADER_GETTING,
+    LEADER_WRITING,
 };
 
-/* The Lease that says who may bind, as it was seen last. */
-struct lock {
-    enum lock_state state;
+/* Leader election: the Lease as last seen, and what this process may do with it. */
+struct leader {
+    enum leader_state state;
     uint64_t call;
     int64_t due_ms;        /* IDLE: when to act next */
-    int64_t asked_ms;      /* when it was looked at last */
-    struct core_time sent; /* of the outstanding PATCH */
-    bool leader;
-    bool looked;            /* a GET has been answered */
-    bool settled;           /* it has been acquired, or has to be waited for */
-    struct core_time valid; /* leader: when the last successful renewal was sent */
+    int64_t requested_ms;  /* when the last GET was sent */
+    struct core_time sent; /* of the PATCH in flight */
+    bool leading;
+    bool refreshed;         /* a GET was answered */
+    bool settled;           /* the lease was acquired, or must be waited for */
+    struct core_time valid; /* leading: when the last successful renewal was sent */
     int64_t acquired_ms;
     bool known;  /* the object exists */
-    bool absent; /* it did not when it was looked at last */
+    bool absent; /* it did not exist at the last GET */
     struct buf uid, version, holder, renew_time, acquire_time;
     int64_t duration_s, transitions;
-    int64_t observed_ms;  /* when this state of it was first seen */
-    int64_t lead_from_ms; /* who holds it must not lead earlier: it was deleted, and the
-                             holder of the one before may not know that yet */
-    struct buf written;   /* renewTime of the outstanding PATCH */
-    struct buf waits_for; /* the holder that was told last */
-    enum err_code noted;  /* the failure that was told last, and when */
-    int64_t noted_ms;
-    struct buf trouble; /* why the last call failed; empty once one went well */
+    int64_t observed_ms;  /* when this version of it was first seen */
+    int64_t lead_from_ms; /* its holder must not lead earlier: the Lease was recreated,
+                               and the holder of the previous one may not know that yet */
+    struct buf written;   /* renewTime of the PATCH in flight */
+    struct buf logged_holder;
+    enum err_code logged_code; /* of the failure that was logged last, at logged_ms */
+    int64_t logged_ms;
+    struct buf last_error; /* of the last call; empty after a success */
 };
 
-/* The heartbeat of a node (core_alive.c). */
-struct beat {
-    struct span node; /* owned, NUL-terminated */
-    uint64_t renewed; /* hash of its renewTime */
-    int64_t heard_ms; /* when that was new to us */
-    bool silent;
-    int64_t
-        scv_s; /* silent, and the Lease is gone: updateTime of the Scv since; else 0 */
-    struct beat *next, *prev;
+/* The heartbeat of a node. */
+struct heartbeat {
+    struct span node;   /* owned, NUL-terminated */
+    uint64_t renewed;   /* hash of its renewTime */
+    int64_t renewed_ms; /* when this renewTime was first received */
+    bool stale;
+    int64_t scv_s; /* stale and without a Lease: updateTime of the Scv since; or 0 */
+    struct heartbeat *next, *prev;
 };
-struct beats {
-    struct beat *first, *last;
+struct heartbeat_list {
+    struct heartbeat *first, *last;
 };
 
-struct alive {
+struct heartbeats {
     struct map by_node;
-    struct beats fresh;  /* longest not heard of first */
-    struct beats silent; /* those who get no new pods */
-    int64_t listed_ms;   /* when the last complete list was asked for */
-    int64_t spoke_ms;    /* when the watch delivered something last */
-    int64_t lively_ms;   /* ... and since when without a long pause */
-    int64_t came_ms;     /* when news of any Lease came last, by either */
-    int64_t since_ms;    /* both work since then; before, nothing is missing */
-    bool broken;         /* the last list or watch failed, and nothing came since */
+    struct heartbeat_list fresh; /* longest without renewal first */
+    struct heartbeat_list stale; /* nodes that get no new pods */
+    int64_t listed_ms;           /* when the last complete list was requested */
+    int64_t event_ms;            /* when the watch last delivered something */
+    int64_t no_pause_since_ms;   /* since then the watch had no long pause */
+    int64_t last_ms;             /* when a list or watch last delivered any Lease */
+    int64_t working_since_ms; /* lists and watches work since then; grace starts here */
+    bool broken;              /* the last list or watch failed; nothing arrived since */
 };
 
 struct core {
@@ -132,14 +129,14 @@ struct core {
     uint64_t last_id; /* of runs and calls */
     int64_t last_assume_ns;
     struct cursor cursors[CORE_KINDS];
-    struct map ops_by_uid;
-    struct op *ops; /* newest first */
-    size_t n_ops;
-    struct mark *marks;
-    size_t n_marks, marks_cap;
-    struct lock lock;
-    struct alive alive;
-    size_t n_over; /* cards that were found to be over their size, and told of */
+    struct map bind_ops_by_uid;
+    struct bind_op *bind_ops; /* newest first */
+    size_t n_bind_ops;
+    struct wakeup *wakeups;
+    size_t n_wakeups, wakeups_cap;
+    struct leader leader;
+    struct heartbeats heartbeats;
+    size_t n_overcommitted; /* cards that were overcommitted after the last step */
     uint64_t overcommits;
     struct arena scratch; /* for one step */
 };
@@ -152,95 +149,124 @@ struct step {
     struct core_outputs *out;
 };
 
-/* core_out.c */
-struct core_output *out_add(struct step *s, enum core_output_type type);
-const char *out_str(struct step *s, struct span text);
-void out_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-void out_note(struct step *s, enum err_code code, const char *fmt, ...)
+/* core_output.c */
+struct core_output *output_add(struct step *s, enum core_output_type type);
+const char *output_str(struct step *s, struct span text);
+void output_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt,
+                  ...) __attribute__((format(printf, 4, 5)));
+void output_log(struct step *s, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-uint64_t next_id(struct core *core);
-/* Keeps what went wrong, to be told to those who ask; NULL: nothing any more. */
-void keep_trouble(struct buf *trouble, const struct err *err);
+uint64_t core_next_id(struct core *core);
+/* Stores the message of err; NULL clears it. */
+void core_set_last_error(struct buf *last_error, const struct err *err);
+/* -1; err (may be NULL) gets the text, followed by last_error if there is one. */
+int core_unavailable(struct err *err, const struct buf *last_error, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
-/* core_sync.c: lists and watches */
+/* core_sync.c: list + watch of each kind */
 void sync_start(struct step *s);
 void sync_tick(struct step *s);
 void sync_object(struct step *s);
 void sync_list_ended(struct step *s);
 void sync_list_failed(struct step *s);
-void sync_watch_alive(struct step *s);
+void sync_watch_progress(struct step *s);
 void sync_watch_ended(struct step *s);
-/* Lists the kind again, from now on. */
+/* Starts a new list of the kind now. */
 void sync_relist(struct step *s, enum core_kind kind);
-/* The API server answers again, as another call shows: lists and watches that it failed
- * are not put off much longer, or binds would be made by old news. */
-void sync_hurry(struct step *s);
+/* Another call shows that the API server works again: shortens the backoff of failed lists
+ * and watches, because binds must not be decided from old state for long. */
+void sync_retry_soon(struct step *s);
 int64_t sync_due(const struct core *core);
 
-/* core_pod.c: what news of a pod means */
-enum pod_news {
-    NEWS_STREAM,
-    NEWS_GET
-}; /* from a list or watch; from a GET just answered */
-void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news from);
-/* The pod of that UID does not exist any more. */
-void pod_gone(struct step *s, struct span uid);
-/* A list or watch has shown the pod, but what it said could not be read. */
-void pod_is_there(struct step *s, struct span uid);
-void pods_sweep(struct step *s, uint64_t list, int64_t asked_ms);
+/* core_pod.c: the state of a pod, as a list, watch or GET shows it */
+enum core_pod_source {
+    CORE_POD_FROM_WATCH,
+    CORE_POD_FROM_GET
+}; /* a list counts as watch */
+void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
+                       enum core_pod_source from);
+/* The pod of that UID no longer exists. */
+void core_pod_deleted(struct step *s, struct span uid);
+/* A list or watch shows a pod that could not be decoded. */
+void core_pod_exists(struct step *s, struct span uid);
+void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms);
 
-/* core_bind.c: binds in flight */
-void bind_asked(struct step *s);
+/* core_bind_op.c: the bind operation of each pod */
+struct bind_op *bind_op_find(const struct core *core, struct span uid);
+/* New, in the core, in state FETCHING. Copies the strings. */
+struct bind_op *bind_op_new(struct core *core, struct span uid, struct span ns,
+                            struct span name, struct span node);
+void bind_op_free(struct bind_op *op);
+/* Removes it from the core and frees it. */
+void bind_op_end(struct step *s, struct bind_op *op);
+/* Adds a caller that waits for the outcome. */
+void bind_op_join(struct bind_op *op, uint64_t token, struct span node);
+/* Replies to a caller that wants the pod on `wanted`; it is bound to `node`. */
+void bind_op_reply_bound(struct step *s, uint64_t token, struct span wanted,
+                         struct span node);
+/* Replies to all waiting callers: the pod is bound to `node`, or the error. */
+void bind_op_answer_bound(struct step *s, struct bind_op *op, struct span node);
+void bind_op_answer_error(struct step *s, struct bind_op *op, enum err_code code,
+                          const char *text);
+/* Sends a GET of the pod. */
+void bind_op_get(struct step *s, struct bind_op *op);
+
+/* core_bind.c: from the request to the Binding */
+void bind_requested(struct step *s);
+/* Binds a pending pod, or replies with the reason why not. `op`: NULL: a new one, from the
+ * input. `pod`: NULL: it requests nothing. `zero`: it says so by a limit of 0;
+ * kube-scheduler lets the extender bind such pods. */
+void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *pod, bool zero);
+
+/* core_bind_outcome.c: from the Binding to its outcome */
 bool bind_answered(struct step *s); /* false: not a call of a bind */
 void bind_tick(struct step *s);
 int64_t bind_due(const struct core *core);
-struct op *op_find(const struct core *core, struct span uid);
-/* Finds out whether a pod with a promise still exists. */
+/* Checks by GET whether a pod with a promise still exists. */
 void bind_check(struct step *s, struct ledger_pod *pod);
-/* A list of pods has ended. A GET of a pod that it does not show may be older than it,
- * and the watch will not speak of that pod: the GET is asked again. */
+/* A list of pods has ended. A GET in flight of a pod that the list lacks may be older than
+ * the list, and the watch will not show that pod again: the GET is repeated. */
 void bind_listed(struct step *s, uint64_t list);
-/* News: the pod is bound to that node; or it is gone. Ends an op whose outcome is
- * unknown. */
-void bind_seen(struct step *s, struct op *op, struct span node);
-void bind_gone(struct step *s, struct op *op);
-void op_free(struct op *op);
+/* The pod was seen bound to that node, or deleted. Ends an op with an unknown outcome. */
+void bind_bound(struct step *s, struct bind_op *op, struct span node);
+void bind_deleted(struct step *s, struct bind_op *op);
 
-/* core_lease.c: who may bind */
-void lock_start(struct step *s);
-void lock_lapse(struct step *s); /* before anything else in a step */
-void lock_tick(struct step *s);
-void lock_look(struct step *s);
-/* When the lease as it was seen ends; INT64_MIN: it is free. */
-int64_t lock_free_at(const struct core *core);
-bool lock_answered(struct step *s);
-int64_t lock_due(const struct core *core);
-/* The monotonic time until which a Binding may be started; in the past: now none may. */
-struct clock_deadline lock_bind_until(const struct core *core);
+/* core_leader.c: leader election */
+void leader_start(struct step *s);
+void leader_check_expiry(struct step *s); /* first in every step */
+void leader_tick(struct step *s);
+void leader_refresh(struct step *s);
+/* Does the Lease name this process as its holder? */
+bool leader_is_holder(const struct core *core);
+/* When the lease, as last seen, expires; INT64_MIN: it is free. */
+int64_t leader_lease_end(const struct core *core);
+bool leader_answered(struct step *s);
+int64_t leader_due(const struct core *core);
+/* Until when a Binding may start; mono_ms INT64_MIN: this process does not lead. */
+struct clock_deadline leader_bind_deadline(const struct core *core);
 
-/* core_alive.c: heartbeats of nodes */
-void alive_init(struct core *core);
-void alive_fini(struct core *core);
-void alive_seen(struct step *s, const struct lease *lease);
-void alive_told(struct step *s); /* CORE_SILENT */
-void alive_scv_seen(struct step *s, const struct scv *scv);
-void alive_gone(struct step *s, struct span node); /* its Scv or its Lease */
-void alive_swept(struct step *s);                  /* perhaps those of many nodes */
-void alive_watch_spoke(struct step *s);            /* an event or bookmark of Leases */
-void alive_listed(struct step *s, int64_t asked_ms);
-void alive_broken(struct step *s);
-void alive_tick(struct step *s);
-int64_t alive_due(const struct core *core);
+/* core_heartbeat.c: heartbeats of nodes */
+void heartbeat_init(struct core *core);
+void heartbeat_fini(struct core *core);
+void heartbeat_seen(struct step *s, const struct lease *lease);
+void heartbeat_set_stale(struct step *s); /* CORE_HEARTBEAT_STALE */
+void heartbeat_scv_seen(struct step *s, const struct scv *scv);
+void heartbeat_deleted(struct step *s, struct span node); /* its Scv or its Lease */
+void heartbeat_swept(struct step *s);       /* Scvs or Leases of any number of nodes */
+void heartbeat_watch_event(struct step *s); /* an event or bookmark of Leases */
+void heartbeat_listed(struct step *s, int64_t requested_ms);
+void heartbeat_broken(struct step *s);
+void heartbeat_tick(struct step *s);
+int64_t heartbeat_due(const struct core *core);
 
-/* core_room.c: telling kube-scheduler that a node has more room */
-struct room {
-    bool *fits; /* each request of waiting pods, before the change; in scratch */
+/* core_wakeup.c: kube-scheduler retries when a node gains free memory */
+struct wakeup_fits {
+    bool *fits; /* by class of pending pods: did it fit before? In scratch */
     size_t n;
     struct span node;
 };
-struct room room_before(struct step *s, struct span node);
-void room_after(struct step *s, const struct room *before);
-void room_tick(struct step *s);
-bool room_answered(struct step *s);
-int64_t room_due(const struct core *core);
+struct wakeup_fits wakeup_before(struct step *s, struct span node);
+void wakeup_after(struct step *s, const struct wakeup_fits *before);
+void wakeup_tick(struct step *s);
+bool wakeup_answered(struct step *s);
+int64_t wakeup_due(const struct core *core);

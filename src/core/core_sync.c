@@ -4,26 +4,24 @@
 #include "base/mem.h"
 
 /*
- * Lists and watches of five kinds of objects. Each kind goes its own way: list, watch
- * from the list's version, watch again from the last version seen when the watch ends,
- * and list again when the server does not know that version any more. The first list and
- * every later one is consistent, that is, asked for without a resourceVersion.
+ * List + watch of five kinds, each independent of the others: list, watch from the list's
+ * resourceVersion, watch again from the last version when the watch ends, list again when
+ * that version has expired. Every list is consistent: requested without resourceVersion.
  */
 
 enum {
     BACKOFF_MIN_MS = 800,
     BACKOFF_MAX_MS = 30 * 1000,
-    HEALTHY_MS = 30 * 1000, /* a watch that lasted this long resets the relist back-off */
-    HURRY_MS = 1000,        /* once another call shows that the API server is back */
-    ABSENT_RETRY_MS =
-        30 * 1000,         /* the kind itself does not exist (no CRD, no namespace) */
-    WATCH_APART_MS = 1000, /* of one kind: a server may end each at once */
-    PODS_WAIT_MS =
-        500, /* for the first word about the lease, to save listing pods twice */
+    HEALTHY_MS = 30 * 1000, /* a watch that lasted this long resets the relist backoff */
+    RETRY_SOON_MS = 1000,   /* the maximum wait after sync_retry_soon */
+    ABSENT_RETRY_MS = 30 * 1000, /* while the kind itself does not exist: no CRD */
+    WATCH_INTERVAL_MS = 1000,    /* between two watches: a server may end each at once */
+    /* The first list of pods starts once the lease is known: a new leader lists them again. */
+    PODS_WAIT_MS = 500,
 };
 
-/* Half to one and a half times *backoff_ms, which doubles with every call. The constants
- * are those of client-go's reflector. */
+/* Doubles *backoff_ms; returns 0.5 to 1.5 times that, at least retry_after_ms. The
+ * constants are those of client-go's reflector. */
 static int64_t back_off(struct core *core, int64_t *backoff_ms, int64_t retry_after_ms)
 {
     *backoff_ms = *backoff_ms ? *backoff_ms * 2 : BACKOFF_MIN_MS;
@@ -38,9 +36,9 @@ static void list_now(struct step *s, enum core_kind kind)
 {
     struct cursor *c = &s->core->cursors[kind];
     c->state = CURSOR_LISTING;
-    c->run = next_id(s->core);
-    c->asked_ms = s->now.mono_ms;
-    struct core_output *o = out_add(s, CORE_LIST);
+    c->run = core_next_id(s->core);
+    c->requested_ms = s->now.mono_ms;
+    struct core_output *o = output_add(s, CORE_LIST);
     o->kind = kind;
     o->run = c->run;
 }
@@ -49,10 +47,10 @@ static void watch_now(struct step *s, enum core_kind kind)
 {
     struct cursor *c = &s->core->cursors[kind];
     c->state = CURSOR_WATCHING;
-    c->run = next_id(s->core);
-    c->asked_ms = s->now.mono_ms;
-    const char *version = out_str(s, buf_span(&c->version));
-    struct core_output *o = out_add(s, CORE_WATCH);
+    c->run = core_next_id(s->core);
+    c->requested_ms = s->now.mono_ms;
+    const char *version = output_str(s, buf_span(&c->version));
+    struct core_output *o = output_add(s, CORE_WATCH);
     o->kind = kind;
     o->run = c->run;
     o->version = version;
@@ -74,7 +72,7 @@ static int64_t cursor_due(const struct core *core, int kind)
     const struct cursor *c = &core->cursors[kind];
     if (c->state != CURSOR_LIST_DUE && c->state != CURSOR_WATCH_DUE)
         return INT64_MAX;
-    if (kind == CORE_PODS && !c->synced && core->lock.settled && !c->backoff_ms)
+    if (kind == CORE_PODS && !c->synced && core->leader.settled && !c->backoff_ms)
         return INT64_MIN;
     return c->due_ms;
 }
@@ -91,13 +89,13 @@ void sync_tick(struct step *s)
     }
 }
 
-void sync_hurry(struct step *s)
+void sync_retry_soon(struct step *s)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         struct cursor *c = &s->core->cursors[kind];
-        bool waits = c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE;
-        if (waits && c->trouble.n && c->due_ms > s->now.mono_ms + HURRY_MS)
-            c->due_ms = s->now.mono_ms + HURRY_MS;
+        bool idle = c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE;
+        if (idle && c->last_error.n && c->due_ms > s->now.mono_ms + RETRY_SOON_MS)
+            c->due_ms = s->now.mono_ms + RETRY_SOON_MS;
     }
 }
 
@@ -111,7 +109,7 @@ int64_t sync_due(const struct core *core)
     return due;
 }
 
-/* The cursor that the input is for; NULL when its run is over. */
+/* The cursor of the input; NULL when its run has been superseded. */
 static struct cursor *current(struct step *s)
 {
     struct cursor *c = &s->core->cursors[s->in->kind];
@@ -141,7 +139,7 @@ static struct span object_node(const struct core_input *in)
     }
 }
 
-/* The first card of the node that has the UUID of another one; -1: there is none. */
+/* Position of the first card with the same UUID as another one; -1: none. */
 static int32_t first_duplicate(const struct ledger *l, struct span name)
 {
     const struct ledger_node *node = ledger_node_find(l, name);
@@ -151,15 +149,15 @@ static int32_t first_duplicate(const struct ledger *l, struct span name)
     return -1;
 }
 
-static void note_duplicate(struct step *s, const struct ledger_node *node, uint32_t first)
+static void log_duplicate(struct step *s, const struct ledger_node *node, uint32_t first)
 {
     const struct card *a = &node->cards[first], *b = a + 1;
     while (!span_eq(a->uuid, b->uuid))
         b++;
-    out_note(
+    output_log(
         s, ERR_CONFLICT,
-        "node %.*s: its Scv gives UUID %.*s to GPU%d and GPU%d; neither gets new pods "
-        "until each card has its own",
+        "node %.*s: the Scv has the same UUID %.*s for GPU%d and GPU%d; neither gets new "
+        "pods until the UUIDs differ",
         SPAN_ARG(node->name), SPAN_ARG(a->uuid), a->index, b->index);
 }
 
@@ -171,8 +169,8 @@ static void scv_seen(struct step *s, const struct core_input *in)
     ledger_scv_seen(l, in->scv, in->run);
     int32_t now = first_duplicate(l, name);
     if (now >= 0 && before < 0)
-        note_duplicate(s, ledger_node_find(l, name), (uint32_t)now);
-    alive_scv_seen(s, in->scv);
+        log_duplicate(s, ledger_node_find(l, name), (uint32_t)now);
+    heartbeat_scv_seen(s, in->scv);
 }
 
 static void apply(struct step *s, const struct core_input *in)
@@ -181,28 +179,28 @@ static void apply(struct step *s, const struct core_input *in)
     struct span name = object_node(in);
     switch (in->kind) {
     case CORE_NODES:
-        if (in->gone)
-            ledger_node_gone(l, name);
+        if (in->deleted)
+            ledger_node_deleted(l, name);
         else
             ledger_node_seen(l, in->node, in->run);
         break;
     case CORE_SCVS:
-        if (in->gone)
-            ledger_scv_gone(l, name);
+        if (in->deleted)
+            ledger_scv_deleted(l, name);
         else
             scv_seen(s, in);
         break;
     case CORE_LEASES:
-        if (in->gone)
-            ledger_lease_gone(l, name);
+        if (in->deleted)
+            ledger_lease_deleted(l, name);
         else
             ledger_lease_seen(l, in->lease, in->run);
-        if (!in->gone)
-            alive_seen(s, in->lease);
+        if (!in->deleted)
+            heartbeat_seen(s, in->lease);
         break;
     default:
-        if (in->gone)
-            ledger_unhealthy_gone(l, name);
+        if (in->deleted)
+            ledger_unhealthy_deleted(l, name);
         else
             ledger_unhealthy_seen(l, in->unhealthy, in->run);
         break;
@@ -215,19 +213,19 @@ void sync_object(struct step *s)
     struct cursor *c = current(s);
     if (!c)
         return;
-    c->alive_ms = s->now.mono_ms;
+    c->last_event_ms = s->now.mono_ms;
     if (in->kind == CORE_LEASES && c->state == CURSOR_WATCHING)
-        alive_watch_spoke(s);
-    if (in->kind == CORE_PODS && in->faulty && !in->gone) {
-        pod_is_there(s, in->pod->meta.uid);
+        heartbeat_watch_event(s);
+    if (in->kind == CORE_PODS && in->invalid && !in->deleted) {
+        core_pod_exists(s, in->pod->meta.uid);
     } else if (in->kind == CORE_PODS) {
-        pod_news(s, in->pod, in->gone, NEWS_STREAM);
+        core_pod_observed(s, in->pod, in->deleted, CORE_POD_FROM_WATCH);
     } else if (object_node(in).n) {
-        struct room before = room_before(s, object_node(in));
+        struct wakeup_fits before = wakeup_before(s, object_node(in));
         apply(s, in);
-        if (in->gone)
-            alive_gone(s, object_node(in));
-        room_after(s, &before);
+        if (in->deleted)
+            heartbeat_deleted(s, object_node(in));
+        wakeup_after(s, &before);
     }
     if (c->state == CURSOR_WATCHING)
         see_version(c, in->version);
@@ -242,21 +240,21 @@ static void sweep(struct step *s, enum core_kind kind, const struct cursor *c)
         [CORE_CONFIGMAPS] = LEDGER_UNHEALTHY,
     };
     if (kind == CORE_PODS)
-        pods_sweep(s, c->run, c->asked_ms);
+        core_pods_sweep(s, c->run, c->requested_ms);
     else
         ledger_sweep(s->core->ledger, ledger_kinds[kind], c->run);
     if (kind == CORE_SCVS || kind == CORE_LEASES)
-        alive_swept(s);
+        heartbeat_swept(s);
 }
 
 static void listed(struct step *s, struct cursor *c)
 {
     if (s->in->kind == CORE_LEASES)
-        alive_listed(s, c->asked_ms);
+        heartbeat_listed(s, c->requested_ms);
     c->synced = true;
-    c->alive_ms = s->now.mono_ms;
-    c->listed_ms = c->asked_ms;
-    keep_trouble(&c->trouble, NULL);
+    c->last_event_ms = s->now.mono_ms;
+    c->listed_ms = c->requested_ms;
+    core_set_last_error(&c->last_error, NULL);
 }
 
 void sync_list_ended(struct step *s)
@@ -273,8 +271,8 @@ void sync_list_ended(struct step *s)
     c->due_ms = s->now.mono_ms;
 }
 
-/* The server does not know the kind: no Scv CRD, say. That is an empty list, until it
- * does; it cannot be said of kinds that every cluster has. */
+/* Kinds that a cluster may not serve (no Scv CRD): 404 counts as an empty list. Every
+ * cluster serves the other kinds. */
 static bool may_be_absent(enum core_kind kind)
 {
     return kind == CORE_SCVS || kind == CORE_LEASES;
@@ -293,36 +291,37 @@ void sync_list_failed(struct step *s)
         listed(s, c);
         c->due_ms = s->now.mono_ms + ABSENT_RETRY_MS;
         if (first)
-            out_note(s, ERR_NOT_FOUND,
-                     "the API server has no %s; looking again every %d s",
-                     core_kind_name(in->kind), ABSENT_RETRY_MS / 1000);
+            output_log(s, ERR_NOT_FOUND,
+                       "list of %s: the API server does not serve this kind; retrying "
+                       "every %d s",
+                       core_kind_name(in->kind), ABSENT_RETRY_MS / 1000);
         return;
     }
     if (in->kind == CORE_LEASES)
-        alive_broken(s);
-    keep_trouble(&c->trouble, in->err);
+        heartbeat_broken(s);
+    core_set_last_error(&c->last_error, in->err);
     c->due_ms = s->now.mono_ms + back_off(s->core, &c->backoff_ms, in->retry_after_ms);
-    out_note(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
-             in->err->msg);
+    output_log(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
+               in->err->msg);
 }
 
-void sync_watch_alive(struct step *s)
+void sync_watch_progress(struct step *s)
 {
     struct cursor *c = current(s);
     if (!c || c->state != CURSOR_WATCHING)
         return;
-    c->alive_ms = s->now.mono_ms;
+    c->last_event_ms = s->now.mono_ms;
     c->backoff_ms = 0;
-    keep_trouble(&c->trouble, NULL);
+    core_set_last_error(&c->last_error, NULL);
     see_version(c, s->in->version);
-    /* That it was opened says nothing of what it has to deliver. */
+    /* An opened watch has delivered nothing yet; a bookmark has a version. */
     if (s->in->kind == CORE_LEASES && s->in->version.n)
-        alive_watch_spoke(s);
+        heartbeat_watch_event(s);
 }
 
-/* What happened since the watch's version can only be learned from a list. The first list
- * after a healthy watch is immediate. A server that answers every watch with 410 gets
- * lists at growing intervals; a successful list or an opened watch proves nothing. */
+/* After a watch failed with an expired version: the first list after a healthy watch is
+ * immediate. A server that answers every watch with 410 gets lists at growing intervals;
+ * successful lists and opened watches do not reset them. */
 static int64_t relist_delay(struct step *s, struct cursor *c)
 {
     bool first = c->relist_ms == 0;
@@ -339,29 +338,29 @@ void sync_watch_ended(struct step *s)
     enum err_code code = in->err ? in->err->code : ERR_NONE;
     c->state = CURSOR_WATCH_DUE;
     c->due_ms = s->now.mono_ms;
-    if (s->now.mono_ms - c->asked_ms >= HEALTHY_MS)
+    if (s->now.mono_ms - c->requested_ms >= HEALTHY_MS)
         c->relist_ms = 0;
     if (code == ERR_NONE) { /* watches end every minute or so */
-        if (c->due_ms < c->asked_ms + WATCH_APART_MS)
-            c->due_ms = c->asked_ms + WATCH_APART_MS;
+        if (c->due_ms < c->requested_ms + WATCH_INTERVAL_MS)
+            c->due_ms = c->requested_ms + WATCH_INTERVAL_MS;
         return;
     }
     if (in->kind == CORE_LEASES)
-        alive_broken(s);
-    keep_trouble(&c->trouble, in->err);
+        heartbeat_broken(s);
+    core_set_last_error(&c->last_error, in->err);
     if (code == ERR_GONE || code == ERR_NOT_FOUND || code == ERR_INVALID) {
         c->state = CURSOR_LIST_DUE;
         c->due_ms += relist_delay(s, c);
     } else {
         c->due_ms += back_off(s->core, &c->backoff_ms, in->retry_after_ms);
     }
-    out_note(s, code, "watch of %s: %s", core_kind_name(in->kind), in->err->msg);
+    output_log(s, code, "watch of %s: %s", core_kind_name(in->kind), in->err->msg);
 }
 
 void sync_relist(struct step *s, enum core_kind kind)
 {
     struct cursor *c = &s->core->cursors[kind];
-    if (c->state == CURSOR_LISTING && c->asked_ms >= s->now.mono_ms)
+    if (c->state == CURSOR_LISTING && c->requested_ms >= s->now.mono_ms)
         return;
     list_now(s, kind);
 }

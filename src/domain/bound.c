@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/bound.h"
 
-/* Did the Binding promise more than the labels ask for now, as far as it says? */
+/* Did the Binding promise more than the labels request now? */
 static bool is_larger(const struct promise *p, const struct request *r)
 {
     if (r->kind == REQUEST_CARDS)

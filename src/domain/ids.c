@@ -15,10 +15,10 @@ bool ids_resource_read(struct span name, enum ids_resource *r)
     return mem || span_eq(name, SPAN(KEY_GPU_COUNT));
 }
 
-/* No l, i, o, u: people read these aloud. */
+/* Without l, i, o, u: easy to read aloud. */
 static const char alphabet[] = "0123456789abcdefghjkmnpqrstvwxyz";
 
-/* FNV-1a. It must never change: kubelets keep what was made of it. */
+/* FNV-1a. Must never change: the tags are in the checkpoints of kubelets. */
 static uint64_t fingerprint(struct span s)
 {
     uint64_t h = 0xcbf29ce484222325;
@@ -73,7 +73,7 @@ struct ids_card ids_card_of(struct span uuid)
     return (struct ids_card){uuid, ids_tag_of(uuid)};
 }
 
-/* What stands for the card in an id of NVIDIA's plugin. */
+/* The part of an id of NVIDIA's plugin that names the card. */
 static struct span nvidia_card(struct span id)
 {
     const char *replica = id.n ? memmem(id.p, id.n, "::", 2) : NULL;
@@ -85,7 +85,7 @@ static struct span nvidia_card(struct span id)
     return span_cut(&rest, '/');
 }
 
-bool ids_is_of(struct span resource, struct span id, const struct ids_card *card)
+bool ids_match_card(struct span resource, struct span id, const struct ids_card *card)
 {
     enum ids_resource r;
     struct ids_id ours;
@@ -96,8 +96,8 @@ bool ids_is_of(struct span resource, struct span id, const struct ids_card *card
     return span_eq(nvidia_card(id), card->uuid);
 }
 
-/* Of a card's units: "Unhealthy" and eight bytes of framing for each, tag, hyphen and
- * digits. */
+/* Size of the units of one card: for each "Unhealthy", eight bytes of framing, tag, hyphen
+ * and digits. */
 static int64_t card_bytes(int64_t units)
 {
     static const int around = 8 + 9 - 2;
@@ -115,7 +115,7 @@ int64_t ids_message_bytes(const int64_t *units, size_t cards)
     return bytes;
 }
 
-int64_t ids_unit_that_fits(const int64_t *mib, size_t cards)
+int64_t ids_smallest_unit(const int64_t *mib, size_t cards)
 {
     int64_t unit = 1, bytes;
     do {

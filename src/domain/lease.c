@@ -40,7 +40,7 @@ void lease_read(struct jread *j, struct arena *a, struct lease *lease)
     object_meta_check(j, &lease->meta);
 }
 
-bool lease_is_agents(const struct lease *lease)
+bool lease_is_of_scv_agent(const struct lease *lease)
 {
     return span_eq(lease->holder, lease->meta.name) &&
            span_eq(lease->node, lease->meta.name);

@@ -7,8 +7,8 @@
 #include "base/mem.h"
 
 enum {
-    DEPARTURES_MAX = 64, /* per node; more are merged */
-    FOREIGN_MAX = 64,    /* of each text of a Lease that is not ours */
+    DEPARTURES_MAX = 64, /* per node; then the oldest is dropped */
+    FOREIGN_MAX = 64,    /* bytes of each text of another program's Lease */
 };
 
 struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
@@ -21,7 +21,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     return l;
 }
 
-void departures_clear(struct ledger_node_facts *f)
+void ledger_departures_clear(struct ledger_node_facts *f)
 {
     for (size_t i = 0; i < f->n_departures; i++)
         free((char *)f->departures[i].uuid.p);
@@ -33,11 +33,11 @@ static struct ledger_node *node_at(const struct ledger *l, size_t slot)
     return &l->chunks[slot / LEDGER_CHUNK][slot % LEDGER_CHUNK];
 }
 
-/* Leaves a free slot behind. */
+/* The slot is free afterwards. */
 static void node_fini(struct ledger_node *node)
 {
-    departures_clear(node->facts);
-    facts_drop_scv(node->facts);
+    ledger_departures_clear(node->facts);
+    ledger_facts_drop_scv(node->facts);
     free(node->facts->departures);
     free(node->facts->foreign);
     free(node->facts->listed);
@@ -62,7 +62,7 @@ void ledger_free(struct ledger *l)
     map_fini(&l->pods_by_uid);
     free(l->chunks);
     free(l->free_slots);
-    classes_free(l);
+    ledger_classes_free(l);
     free(l);
 }
 
@@ -95,17 +95,17 @@ const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot)
     return node->facts ? node : NULL;
 }
 
-struct ledger_news ledger_node_news(const struct ledger_node *node)
+struct ledger_node_info ledger_node_info(const struct ledger_node *node)
 {
     const struct ledger_node_facts *f = node->facts;
-    return (struct ledger_news){.has_scv = f->has[LEDGER_SCV],
-                                .has_lease = f->has[LEDGER_LEASE],
-                                .foreign = f->foreign,
-                                .scv_created_s = f->scv_created_s,
-                                .has_sample = f->has_sample,
-                                .sample_s = f->sample_s,
-                                .held = f->holders,
-                                .n_held = f->n_holders};
+    return (struct ledger_node_info){.has_scv = f->has[LEDGER_SCV],
+                                     .has_lease = f->has[LEDGER_LEASE],
+                                     .foreign = f->foreign,
+                                     .scv_created_s = f->scv_created_s,
+                                     .has_sample = f->has_sample,
+                                     .sample_s = f->sample_s,
+                                     .held = f->holders,
+                                     .n_held = f->n_holders};
 }
 
 uint64_t ledger_generation(const struct ledger *l)
@@ -127,7 +127,7 @@ static struct ledger_node *node_new(struct ledger *l)
     struct ledger_node *node = node_at(l, slot);
     node->id = (uint32_t)slot;
     node->facts = xcalloc(1, sizeof *node->facts);
-    node->best_index = node->listed_nowhere = -1;
+    node->best_index = node->unknown_listed_card = -1;
     return node;
 }
 
@@ -186,23 +186,23 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     struct ledger_node_facts *f = node->facts;
     bool had_sample = f->has_sample;
     int64_t before_s = f->sample_s;
-    facts_drop_scv(f);
-    facts_take_scv(f, scv);
-    /* Any other time, an earlier one too: the clock of the node may have been set. */
+    ledger_facts_drop_scv(f);
+    ledger_facts_copy_scv(f, scv);
+    /* An earlier time is a new sample too: the clock of the node may have been set. */
     if (!f->has_sample || !had_sample || f->sample_s != before_s) {
         f->samples += f->has_sample;
-        departures_clear(f);
+        ledger_departures_clear(f);
     }
     ledger_view(l, node);
 }
 
-/* In one piece with its strings. */
-static struct ledger_foreign *foreign_new(const struct lease *lease)
+/* New, in one block with its strings. */
+static struct ledger_foreign_lease *foreign_new(const struct lease *lease)
 {
     size_t holder_n = lease->holder.n, renewed_n = lease->renew_time.n;
     holder_n = holder_n < FOREIGN_MAX ? holder_n : FOREIGN_MAX;
     renewed_n = renewed_n < FOREIGN_MAX ? renewed_n : FOREIGN_MAX;
-    struct ledger_foreign *f = xcalloc(1, sizeof *f + holder_n + renewed_n);
+    struct ledger_foreign_lease *f = xcalloc(1, sizeof *f + holder_n + renewed_n);
     char *text = (char *)(f + 1);
     if (holder_n)
         memcpy(text, lease->holder.p, holder_n);
@@ -217,23 +217,22 @@ void ledger_lease_seen(struct ledger *l, const struct lease *lease, uint64_t lis
 {
     struct span name = lease->meta.name;
     const struct ledger_node *old = ledger_node_find(l, name);
-    bool news = !old || !old->facts->has[LEDGER_LEASE];
+    bool created = !old || !old->facts->has[LEDGER_LEASE];
     struct ledger_node *node = object_seen(l, name, LEDGER_LEASE, list);
     free(node->facts->foreign);
-    node->facts->foreign = lease_is_agents(lease) ? NULL : foreign_new(lease);
-    /* It is renewed all the time; only its existence counts, and whose it is where
-     * somebody is told. */
-    if (news || node->silent_s)
+    node->facts->foreign = lease_is_of_scv_agent(lease) ? NULL : foreign_new(lease);
+    /* Renewals are frequent and change nothing derived: only its existence does. */
+    if (created || node->stale_s)
         ledger_view(l, node);
 }
 
-void ledger_node_silent(struct ledger *l, struct span name, int64_t seconds)
+void ledger_node_set_stale(struct ledger *l, struct span name, int64_t seconds)
 {
     struct ledger_node *node = map_get(&l->nodes_by_name, name);
-    int32_t silent_s = seconds < INT32_MAX ? (int32_t)seconds : INT32_MAX;
-    if (!node || node->silent_s == silent_s)
+    int32_t stale_s = seconds < INT32_MAX ? (int32_t)seconds : INT32_MAX;
+    if (!node || node->stale_s == stale_s)
         return;
-    node->silent_s = silent_s;
+    node->stale_s = stale_s;
     ledger_view(l, node);
 }
 
@@ -257,12 +256,13 @@ void ledger_unhealthy_seen(struct ledger *l, const struct unhealthy_cards *u,
     ledger_view(l, node);
 }
 
-static void object_gone(struct ledger *l, struct ledger_node *node, enum ledger_kind kind)
+static void object_deleted(struct ledger *l, struct ledger_node *node,
+                           enum ledger_kind kind)
 {
     struct ledger_node_facts *f = node->facts;
     f->has[kind] = false;
     if (kind == LEDGER_SCV)
-        facts_drop_scv(f);
+        ledger_facts_drop_scv(f);
     if (kind == LEDGER_UNHEALTHY)
         f->n_listed = 0;
     if (kind == LEDGER_LEASE) {
@@ -273,31 +273,32 @@ static void object_gone(struct ledger *l, struct ledger_node *node, enum ledger_
     ledger_node_drop_if_unused(l, node);
 }
 
-static void object_gone_by_name(struct ledger *l, struct span name, enum ledger_kind kind)
+static void object_deleted_by_name(struct ledger *l, struct span name,
+                                   enum ledger_kind kind)
 {
     struct ledger_node *node = map_get(&l->nodes_by_name, name);
     if (node && node->facts->has[kind])
-        object_gone(l, node, kind);
+        object_deleted(l, node, kind);
 }
 
-void ledger_node_gone(struct ledger *l, struct span name)
+void ledger_node_deleted(struct ledger *l, struct span name)
 {
-    object_gone_by_name(l, name, LEDGER_NODE);
+    object_deleted_by_name(l, name, LEDGER_NODE);
 }
 
-void ledger_scv_gone(struct ledger *l, struct span name)
+void ledger_scv_deleted(struct ledger *l, struct span name)
 {
-    object_gone_by_name(l, name, LEDGER_SCV);
+    object_deleted_by_name(l, name, LEDGER_SCV);
 }
 
-void ledger_lease_gone(struct ledger *l, struct span name)
+void ledger_lease_deleted(struct ledger *l, struct span name)
 {
-    object_gone_by_name(l, name, LEDGER_LEASE);
+    object_deleted_by_name(l, name, LEDGER_LEASE);
 }
 
-void ledger_unhealthy_gone(struct ledger *l, struct span node)
+void ledger_unhealthy_deleted(struct ledger *l, struct span node)
 {
-    object_gone_by_name(l, node, LEDGER_UNHEALTHY);
+    object_deleted_by_name(l, node, LEDGER_UNHEALTHY);
 }
 
 void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
@@ -305,17 +306,17 @@ void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
     for (size_t i = 0; i < l->n_nodes; i++) {
         struct ledger_node *node = node_at(l, i);
         if (node->facts && node->facts->has[kind] && node->facts->seen[kind] != list)
-            object_gone(l, node, kind);
+            object_deleted(l, node, kind);
     }
 }
 
 /* Departures */
 
-void departures_add(struct ledger_node_facts *f, const struct ledger_share *share)
+void ledger_departures_add(struct ledger_node_facts *f, const struct ledger_share *share)
 {
     if (f->n_departures == DEPARTURES_MAX) {
-        /* The oldest gives way: its memory may be taken for used from outside until the
-         * next sample, which errs on the safe side. */
+        /* Until the next sample the memory of the oldest counts as used from outside, which
+         * is safe. */
         free((char *)f->departures[0].uuid.p);
         memmove(f->departures, f->departures + 1,
                 (DEPARTURES_MAX - 1) * sizeof *f->departures);

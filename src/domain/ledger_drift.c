@@ -2,13 +2,13 @@
 #include "domain/ledger_priv.h"
 
 /*
- * Where ledger, annotations, Node and Scv do not agree, by number; `kubectl inspect
- * gpushare --check` says the same in words.
+ * Counts disagreements between ledger, annotations, Node and Scv; `kubectl inspect gpushare
+ * --check` describes them.
  */
 
-int64_t card_outside_mib(const struct card *card)
+int64_t card_external_mib(const struct card *card)
 {
-    return card->out == CARD_HELD ? 0 : card->withheld_mib;
+    return card->state == CARD_HELD ? 0 : card->withheld_mib;
 }
 
 bool card_is_duplicate(const struct ledger_node *node, uint32_t i)
@@ -16,36 +16,36 @@ bool card_is_duplicate(const struct ledger_node *node, uint32_t i)
     return node->facts->has[LEDGER_SCV] && node->facts->duplicates >> i & 1;
 }
 
-bool ledger_makes_mem(const struct ledger_node *node, int64_t unit_mib, int64_t mem)
+bool ledger_mem_matches(const struct ledger_node *node, int64_t unit_mib, int64_t mem)
 {
-    int64_t well = 0, all = 0;
+    int64_t healthy = 0, all = 0;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         int64_t units = node->cards[i].total_mib / unit_mib;
-        well += node->cards[i].out == CARD_UNHEALTHY ? 0 : units;
+        healthy += node->cards[i].state == CARD_UNHEALTHY ? 0 : units;
         all += units;
     }
-    return mem <= 0 || (mem >= well && mem <= all);
+    return mem <= 0 || (mem >= healthy && mem <= all);
 }
 
-bool ledger_makes_count(const struct ledger_node *node, int64_t cards)
+bool ledger_count_matches(const struct ledger_node *node, int64_t cards)
 {
-    int64_t ill = 0;
+    int64_t unhealthy = 0;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        ill += node->cards[i].out == CARD_UNHEALTHY;
-    return cards <= 0 || (cards >= node->n_cards - ill && cards <= node->n_cards);
+        unhealthy += node->cards[i].state == CARD_UNHEALTHY;
+    return cards <= 0 || (cards >= node->n_cards - unhealthy && cards <= node->n_cards);
 }
 
 static void count_cards(const struct ledger_node *node, int64_t counts[DRIFTS])
 {
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
-        counts[DRIFT_OVERCOMMITTED] += card->over;
-        counts[DRIFT_OUTSIDE] += card_outside_mib(card) > 0;
+        counts[DRIFT_OVERCOMMITTED] += card->overcommitted;
+        counts[DRIFT_OUTSIDE] += card_external_mib(card) > 0;
         counts[DRIFT_DUPLICATE] += card_is_duplicate(node, i);
     }
 }
 
-/* kube-scheduler goes by the capacity. */
+/* kube-scheduler trusts the capacity. */
 static void count_capacity(const struct ledger *l, const struct ledger_node *node,
                            int64_t counts[DRIFTS])
 {
@@ -53,11 +53,11 @@ static void count_capacity(const struct ledger *l, const struct ledger_node *nod
     if (!f->has[LEDGER_NODE] || node->source != SOURCE_SCV || f->scv_damaged)
         return;
     counts[DRIFT_CAPACITY] +=
-        !ledger_makes_mem(node, l->settings.unit_mib, f->capacity.mem);
-    counts[DRIFT_CAPACITY] += !ledger_makes_count(node, f->capacity.cards);
+        !ledger_mem_matches(node, l->settings.unit_mib, f->capacity.mem);
+    counts[DRIFT_CAPACITY] += !ledger_count_matches(node, f->capacity.cards);
 }
 
-/* Is the card promised to the pod, or one that was and is not there? */
+/* Is the card promised to the pod, even if the node no longer has it? */
 static bool is_promised(const struct ledger_node *node, const struct ledger_pod *pod,
                         uint64_t card)
 {
@@ -74,10 +74,11 @@ static bool is_promised(const struct ledger_node *node, const struct ledger_pod 
 static int64_t wrong_cards(const struct ledger_node *node, const struct ledger_pod *pod)
 {
     const struct ledger_node_facts *f = node->facts;
-    uint64_t hash = f->n_given ? scv_pod_hash(pod->ns, pod->name) : 0;
+    uint64_t hash = f->n_assignments ? scv_pod_hash(pod->ns, pod->name) : 0;
     int64_t n = 0;
-    for (size_t i = 0; i < f->n_given && pod->n_shares; i++)
-        n += f->given[i].pod == hash && !is_promised(node, pod, f->given[i].card);
+    for (size_t i = 0; i < f->n_assignments && pod->n_shares; i++)
+        n += f->assignments[i].pod == hash &&
+             !is_promised(node, pod, f->assignments[i].card);
     return n;
 }
 
@@ -86,7 +87,7 @@ void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
 {
     count_cards(node, counts);
     count_capacity(l, node, counts);
-    counts[DRIFT_LISTED] += node->listed_nowhere >= 0;
+    counts[DRIFT_LISTED] += node->unknown_listed_card >= 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         if (pod->request.kind == REQUEST_DEVICES)
             continue;

@@ -11,21 +11,21 @@ static void request_free(struct request *r)
     free((char *)r->models.p);
 }
 
-static void newer_free(struct ledger_newer *newer)
+static void edit_free(struct ledger_pod_edit *edit)
 {
-    if (!newer)
+    if (!edit)
         return;
-    request_free(&newer->request);
-    free((char *)newer->why_not.p);
-    free((char *)newer->nominated.p);
-    free(newer);
+    request_free(&edit->request);
+    free((char *)edit->invalid_reason.p);
+    free((char *)edit->nominated.p);
+    free(edit);
 }
 
 static void pod_free(struct ledger_pod *pod)
 {
     free(pod->strings);
-    newer_free(pod->newer);
-    free((char *)pod->why_not.p);
+    edit_free(pod->edit);
+    free((char *)pod->invalid_reason.p);
     request_free(&pod->request);
     free(pod->shares);
     free(pod);
@@ -50,7 +50,7 @@ const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)
     return l->classes;
 }
 
-/* Makes *text a copy. */
+/* Replaces *text by a copy. */
 static void own(struct span *text)
 {
     if (text->n)
@@ -59,21 +59,21 @@ static void own(struct span *text)
         *text = (struct span){0};
 }
 
-void classes_free(struct ledger *l)
+void ledger_classes_free(struct ledger *l)
 {
     for (size_t i = 0; i < l->n_classes; i++)
         request_free(&l->classes[i].request);
     free(l->classes);
 }
 
-/* Counts the pod in or out among the waiting. */
+/* Counts the pod in its class of pending pods. */
 static void class_add(struct ledger *l, const struct ledger_pod *pod)
 {
     const struct request *r = &pod->request;
     if (r->kind == REQUEST_NONE)
         return;
     size_t i = 0;
-    while (i < l->n_classes && !request_same(&l->classes[i].request, r))
+    while (i < l->n_classes && !request_equal(&l->classes[i].request, r))
         i++;
     if (i == l->n_classes) {
         MEM_GROW(l->classes, l->classes_cap, l->n_classes + 1);
@@ -90,7 +90,7 @@ static void class_remove(struct ledger *l, const struct ledger_pod *pod)
     if (pod->request.kind == REQUEST_NONE)
         return;
     size_t i = 0;
-    while (!request_same(&l->classes[i].request, &pod->request))
+    while (!request_equal(&l->classes[i].request, &pod->request))
         i++;
     if (--l->classes[i].pods > 0)
         return;
@@ -103,14 +103,14 @@ const struct mix *ledger_mix(const struct ledger *l)
     return &l->mix;
 }
 
-size_t ledger_waiting(const struct ledger *l)
+size_t ledger_pending(const struct ledger *l)
 {
-    return l->n_waiting;
+    return l->n_pending;
 }
 
-struct ledger_pod *ledger_first_waiting(const struct ledger *l)
+struct ledger_pod *ledger_first_pending(const struct ledger *l)
 {
-    return l->waiting;
+    return l->pending;
 }
 
 struct ledger_pod *ledger_first_pod(const struct ledger *l)
@@ -169,7 +169,7 @@ static void nominate(struct ledger *l, struct ledger_pod *pod, struct span node_
     }
 }
 
-/* With the names behind them. */
+/* New, in one block with the names. */
 static struct request_part *parts_copy(const struct request_part *parts, size_t n)
 {
     size_t bytes = 0;
@@ -201,34 +201,35 @@ static void set_request(struct request *old, struct span *old_why_not,
         *old_why_not = (struct span){xstrdup(why_not), strlen(why_not)};
 }
 
-static void keep_newer(struct ledger_pod *p, const struct pod *pod,
+static void edit_store(struct ledger_pod *p, const struct pod *pod,
                        const struct request *request, const char *why_not)
 {
-    newer_free(p->newer);
-    p->newer = xcalloc(1, sizeof *p->newer);
-    p->newer->priority = pod->priority;
-    p->newer->nominated = pod->nominated_node;
-    own(&p->newer->nominated);
-    set_request(&p->newer->request, &p->newer->why_not, request, why_not);
+    edit_free(p->edit);
+    p->edit = xcalloc(1, sizeof *p->edit);
+    p->edit->priority = pod->priority;
+    p->edit->nominated = pod->nominated_node;
+    own(&p->edit->nominated);
+    set_request(&p->edit->request, &p->edit->invalid_reason, request, why_not);
 }
 
 /* The pod is pending, and not yet counted in a class. */
-static void apply_newer(struct ledger *l, struct ledger_pod *pod)
+static void edit_apply(struct ledger *l, struct ledger_pod *pod)
 {
-    struct ledger_newer *newer = pod->newer;
-    if (!newer)
+    struct ledger_pod_edit *edit = pod->edit;
+    if (!edit)
         return;
-    pod->newer = NULL;
-    pod->priority = newer->priority;
-    set_request(&pod->request, &pod->why_not, &newer->request, newer->why_not.p);
-    nominate(l, pod, newer->nominated);
-    newer_free(newer);
+    pod->edit = NULL;
+    pod->priority = edit->priority;
+    set_request(&pod->request, &pod->invalid_reason, &edit->request,
+                edit->invalid_reason.p);
+    nominate(l, pod, edit->nominated);
+    edit_free(edit);
 }
 
-static void start_waiting(struct ledger *l, struct ledger_pod *pod)
+static void pending_add(struct ledger *l, struct ledger_pod *pod)
 {
-    list_push(&l->waiting, pod);
-    l->n_waiting++;
+    list_push(&l->pending, pod);
+    l->n_pending++;
     class_add(l, pod);
 }
 
@@ -252,7 +253,7 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *me
     if (l->pods)
         l->pods->prev_all = pod;
     l->pods = pod;
-    start_waiting(l, pod);
+    pending_add(l, pod);
     return pod;
 }
 
@@ -264,15 +265,16 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     if (!p)
         p = pod_new(l, &pod->meta);
     if (p->node && !pod->node.n)
-        keep_newer(p, pod, request, why_not);
+        edit_store(p, pod, request, why_not);
     if (p->node)
         return p;
     p->priority = pod->priority;
-    if (!known || !request_same(&p->request, request) || p->why_not.p || why_not) {
+    if (!known || !request_equal(&p->request, request) || p->invalid_reason.p ||
+        why_not) {
         if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
             mix_add(&l->mix, request, 0);
         class_remove(l, p);
-        set_request(&p->request, &p->why_not, request, why_not);
+        set_request(&p->request, &p->invalid_reason, request, why_not);
         class_add(l, p);
     }
     nominate(l, p, pod->nominated_node);
@@ -297,20 +299,20 @@ static struct ledger_share *shares_copy(const struct ledger_share *shares, uint3
     return copy;
 }
 
-/* Takes the pod from where it is listed: a node, or among the waiting. */
+/* Removes the pod from its list: of a node, or of pending pods. */
 static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
-    list_remove(node ? &node->pods : &l->waiting, pod);
+    list_remove(node ? &node->pods : &l->pending, pod);
     if (!node) {
-        l->n_waiting--;
+        l->n_pending--;
         class_remove(l, pod);
     }
     pod->node = NULL;
     return node;
 }
 
-static void left(struct ledger *l, struct ledger_node *node)
+static void refresh_after_removal(struct ledger *l, struct ledger_node *node)
 {
     if (!node)
         return;
@@ -346,7 +348,7 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
     list_push(&node->pods, pod);
     nominate(l, pod, (struct span){0});
     if (old != node)
-        left(l, old);
+        refresh_after_removal(l, old);
     ledger_view(l, node);
 }
 
@@ -368,18 +370,18 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
     free(pod->shares);
     pod->shares = NULL;
     pod->n_shares = 0;
-    apply_newer(l, pod);
-    start_waiting(l, pod);
-    left(l, node);
+    edit_apply(l, pod);
+    pending_add(l, pod);
+    refresh_after_removal(l, node);
 }
 
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
-    /* Only what the sample shows can be mistaken for memory used from outside. */
-    if (node && pod_in_sample(node->facts, pod))
+    /* Memory that the sample shows must not count as used from outside. */
+    if (node && ledger_pod_in_sample(node->facts, pod))
         for (uint32_t i = 0; i < pod->n_shares; i++)
-            departures_add(node->facts, &pod->shares[i]);
+            ledger_departures_add(node->facts, &pod->shares[i]);
     nominate(l, pod, (struct span){0});
     unlist(l, pod);
     if (pod->prev_all)
@@ -389,6 +391,6 @@ void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
     if (pod->next_all)
         pod->next_all->prev_all = pod->prev_all;
     map_remove(&l->pods_by_uid, pod->uid);
-    left(l, node);
+    refresh_after_removal(l, node);
     pod_free(pod);
 }

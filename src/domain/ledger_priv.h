@@ -3,18 +3,18 @@
 
 #include "domain/ledger.h"
 
-/* What a pod that ran has left behind on a card: memory that the newest sample, which
- * arrived before the pod left, shows as used. */
+/* Memory of a pod that left: the newest sample, which arrived before, still shows it as
+ * used. */
 struct departure {
     struct span uuid; /* owned */
     int32_t card;
     int64_t mib;
 };
 
-/* What the objects said about a node, as they said it. */
+/* The decoded objects of a node. */
 struct ledger_node_facts {
     bool has[4];      /* by enum ledger_kind */
-    uint64_t seen[4]; /* the list in which it was seen last */
+    uint64_t seen[4]; /* the last list that had it */
 
     struct node_resources capacity, allocatable;
     enum node_mode mode;
@@ -22,22 +22,22 @@ struct ledger_node_facts {
     struct scv_card *scv_cards; /* owned; their strings are in scv_strings */
     size_t n_scv_cards;
     char *scv_strings;
-    struct scv_held *holders; /* owned: containers that hold cards, as the podList says */
+    struct scv_held *holders; /* owned: containers in the podList that hold cards */
     size_t n_holders;
-    struct span *holder_uuids; /* owned; theirs */
-    struct scv_given *given;   /* owned: of the podList, what is ours */
-    size_t n_given;
-    uint64_t held; /* bit i: scv_cards[i] is held through a resource that is not ours */
+    struct span *holder_uuids;          /* owned: of the holders */
+    struct scv_assignment *assignments; /* owned: of the podList, for our resources */
+    size_t n_assignments;
+    uint64_t held; /* bit i: scv_cards[i] is held through a resource of another plugin */
     uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
     int64_t scv_created_s;
     bool scv_damaged, has_sample;
-    int64_t sample_s; /* when the Scv's values were read, by the clock of the node */
-    uint64_t samples; /* how many different ones have arrived */
+    int64_t sample_s; /* when the Scv's values were measured, by the node's clock */
+    uint64_t samples; /* number of different samples so far */
 
     bool cordoned;
-    struct ledger_foreign *foreign; /* owned, with its strings; NULL: no such Lease */
+    struct ledger_foreign_lease *foreign; /* owned, in one block; NULL: none */
 
-    int32_t *listed; /* cards that the ConfigMap names */
+    int32_t *listed; /* cards in the ConfigMap */
     size_t n_listed;
     bool list_damaged;
 
@@ -45,52 +45,55 @@ struct ledger_node_facts {
     size_t n_departures, departures_cap;
 };
 
-/* What was seen of a pod, still unbound, while cards were reserved for it. */
-struct ledger_newer {
-    struct request request; /* owned, like that of the pod */
-    struct span why_not;    /* owned */
-    struct span nominated;  /* owned: name of a node, or empty */
+/* The newest state of an unbound pod while cards are reserved for it. */
+struct ledger_pod_edit {
+    struct request request;     /* owned, like that of the pod */
+    struct span invalid_reason; /* owned */
+    struct span nominated;      /* owned: name of a node, or empty */
     int64_t priority;
 };
 
-/* Nodes lie close together, or reading thousands of them would take a page table walk
- * for each. They never move. */
+/* Nodes are contiguous, or reading thousands of them would need a page walk for each. They
+ * never move. */
 enum { LEDGER_CHUNK = 64 };
 
 struct ledger {
     struct ledger_settings settings;
     struct map nodes_by_name, pods_by_uid;
-    struct ledger_node **chunks; /* of LEDGER_CHUNK slots each, side by side */
+    struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;
-    size_t n_nodes; /* slots in use, now or once */
+    size_t n_nodes; /* slots ever used */
     uint32_t *free_slots;
     size_t n_free_slots, free_slots_cap;
     struct ledger_pod *pods;    /* all, newest first */
-    struct ledger_pod *waiting; /* newest first */
-    size_t n_waiting;
-    struct ledger_class *classes; /* of the waiting pods */
+    struct ledger_pod *pending; /* newest first */
+    size_t n_pending;
+    struct ledger_class *classes; /* of pending pods */
     size_t n_classes, classes_cap;
     struct mix mix;
     uint64_t generation;
-    size_t n_over; /* cards that are over */
+    size_t n_overcommitted; /* overcommitted cards */
 };
 
-/* Brings everything that is derived up to date (ledger_view.c). */
+/* Recomputes all derived values of the node (ledger_view.c). */
 void ledger_view(struct ledger *l, struct ledger_node *node);
 
-/* Copies what the Scv says and forgets it (ledger_scv.c). */
-void facts_take_scv(struct ledger_node_facts *f, const struct scv *scv);
-void facts_drop_scv(struct ledger_node_facts *f);
-/* How many devices the podList shows as the pod's. */
-int64_t facts_devices_of(const struct ledger_node_facts *f, const struct ledger_pod *pod);
+/* Copies the Scv, or drops the copy (ledger_scv.c). */
+void ledger_facts_copy_scv(struct ledger_node_facts *f, const struct scv *scv);
+void ledger_facts_drop_scv(struct ledger_node_facts *f);
+/* Devices of the pod in the podList. */
+int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
+                                const struct ledger_pod *pod);
 
-/* The node of that name, made when it is not there. */
+/* Finds or creates the node. */
 struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
-/* Frees the node when nothing speaks of it any more. */
+/* Frees the node when it has no objects and no pods. */
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
 void ledger_pods_free(struct ledger *l);
-void classes_free(struct ledger *l);
-void departures_add(struct ledger_node_facts *facts, const struct ledger_share *share);
-void departures_clear(struct ledger_node_facts *facts);
-/* Does the newest sample of its node show what the pod uses? */
-bool pod_in_sample(const struct ledger_node_facts *facts, const struct ledger_pod *pod);
+void ledger_classes_free(struct ledger *l);
+void ledger_departures_add(struct ledger_node_facts *facts,
+                           const struct ledger_share *share);
+void ledger_departures_clear(struct ledger_node_facts *facts);
+/* Does the newest sample of its node include the pod's memory? */
+bool ledger_pod_in_sample(const struct ledger_node_facts *facts,
+                          const struct ledger_pod *pod);

@@ -7,29 +7,29 @@
 #include "domain/keys.h"
 
 /*
- * What an Scv says of a node, kept until the next one: its cards, and which of them
- * containers have through resources that are not ours. The strings are in one block.
+ * The current Scv of a node: its cards, and the cards that containers hold through
+ * resources of other device plugins. The strings are in one block.
  */
 
-void facts_drop_scv(struct ledger_node_facts *f)
+void ledger_facts_drop_scv(struct ledger_node_facts *f)
 {
     free(f->scv_cards);
     free(f->holders);
     free(f->holder_uuids);
-    free(f->given);
+    free(f->assignments);
     free(f->scv_strings);
     f->scv_cards = NULL;
     f->holders = NULL;
     f->holder_uuids = NULL;
-    f->given = NULL;
+    f->assignments = NULL;
     f->scv_strings = NULL;
-    f->n_scv_cards = f->n_holders = f->n_given = 0;
+    f->n_scv_cards = f->n_holders = f->n_assignments = 0;
     f->held = f->duplicates = 0;
     f->scv_damaged = f->has_sample = false;
     f->sample_s = f->scv_created_s = 0;
 }
 
-/* Lets *text point to its copy, and *at behind it. */
+/* Points *text to its copy at *at, and advances *at. */
 static void move_in(struct span *text, const char **at)
 {
     text->p = *at;
@@ -55,7 +55,7 @@ static char *copy_strings(const struct scv *scv)
     return buf_take(&strings);
 }
 
-static void take_cards(struct ledger_node_facts *f, const struct scv *scv,
+static void copy_cards(struct ledger_node_facts *f, const struct scv *scv,
                        const char **at)
 {
     f->scv_cards = xcalloc(scv->n_cards, sizeof *f->scv_cards);
@@ -63,7 +63,7 @@ static void take_cards(struct ledger_node_facts *f, const struct scv *scv,
     for (size_t i = 0; i < scv->n_cards; i++) {
         struct scv_card *card = &f->scv_cards[i];
         *card = scv->cards[i];
-        card->health = (struct span){0}; /* `healthy` says it */
+        card->health = (struct span){0}; /* `healthy` has it */
         card->extra = NULL;
         move_in(&card->model, at);
         move_in(&card->uuid, at);
@@ -90,7 +90,7 @@ static uint64_t cards_of(const struct ledger_node_facts *f, const struct scv_hel
     return bits;
 }
 
-static void take_holders(struct ledger_node_facts *f, const struct scv *scv,
+static void copy_holders(struct ledger_node_facts *f, const struct scv *scv,
                          const char **at)
 {
     size_t n_uuids = 0;
@@ -113,22 +113,22 @@ static void take_holders(struct ledger_node_facts *f, const struct scv *scv,
             *uuid = from->uuids[k];
             move_in(uuid, at);
         }
-        if (scv_is_foreign(to->resource))
+        if (scv_is_nvidia_resource(to->resource))
             f->held |= cards_of(f, to);
     }
     f->n_holders = scv->n_held;
 }
 
-static void take_given(struct ledger_node_facts *f, const struct scv *scv)
+static void copy_assignments(struct ledger_node_facts *f, const struct scv *scv)
 {
-    if (!scv->n_given)
+    if (!scv->n_assignments)
         return;
-    f->given = xcalloc(scv->n_given, sizeof *f->given);
-    memcpy(f->given, scv->given, scv->n_given * sizeof *f->given);
-    f->n_given = scv->n_given;
+    f->assignments = xcalloc(scv->n_assignments, sizeof *f->assignments);
+    memcpy(f->assignments, scv->assignments, scv->n_assignments * sizeof *f->assignments);
+    f->n_assignments = scv->n_assignments;
 }
 
-void facts_take_scv(struct ledger_node_facts *f, const struct scv *scv)
+void ledger_facts_copy_scv(struct ledger_node_facts *f, const struct scv *scv)
 {
     f->scv_damaged = scv->damaged;
     f->has_sample = scv->has_update_time;
@@ -137,13 +137,14 @@ void facts_take_scv(struct ledger_node_facts *f, const struct scv *scv)
     if (scv->damaged)
         return;
     const char *at = f->scv_strings = copy_strings(scv);
-    take_cards(f, scv, &at);
+    copy_cards(f, scv, &at);
     find_duplicates(f);
-    take_holders(f, scv, &at);
-    take_given(f, scv);
+    copy_holders(f, scv, &at);
+    copy_assignments(f, scv);
 }
 
-int64_t facts_devices_of(const struct ledger_node_facts *f, const struct ledger_pod *pod)
+int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
+                                const struct ledger_pod *pod)
 {
     int64_t n = 0;
     for (size_t i = 0; i < f->n_holders; i++) {

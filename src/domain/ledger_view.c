@@ -4,12 +4,12 @@
 #include "base/mem.h"
 
 /*
- * From facts to view: which cards a node has, what is promised on each, what is left. All
- * of it is worked out anew for the one node that was written to; with the handful of
- * cards and pods of a node that is cheaper than keeping differences right.
+ * From facts to view: the cards of a node, the promises on each, the free memory. After
+ * each change of a node its view is computed from scratch; with few cards and pods per
+ * node that is cheap, and simpler than incremental updates.
  */
 
-/* Does the ConfigMap name a card that the capacity speaks of? */
+/* Does the ConfigMap name a card of the capacity? */
 static bool names_a_card(const struct ledger_node_facts *f)
 {
     for (size_t i = 0; f->has[LEDGER_UNHEALTHY] && i < f->n_listed; i++)
@@ -30,7 +30,7 @@ static enum node_state state_of(const struct ledger *l, const struct ledger_node
             return NODE_SCV_DAMAGED;
         if (!f->n_scv_cards)
             return NODE_SCV_EMPTY;
-        return node->silent_s ? NODE_SILENT : NODE_USABLE;
+        return node->stale_s ? NODE_STALE : NODE_USABLE;
     }
     if (f->has[LEDGER_LEASE] || l->settings.require_scv)
         return NODE_SCV_MISSING;
@@ -56,14 +56,14 @@ static bool is_listed(const struct ledger_node_facts *f, int32_t index)
 }
 
 /* A card that the ConfigMap names and the node does not have, or -1. */
-static int32_t listed_nowhere(const struct ledger_node *node)
+static int32_t unknown_listed_card(const struct ledger_node *node)
 {
     const struct ledger_node_facts *f = node->facts;
     for (size_t i = 0; f->has[LEDGER_UNHEALTHY] && i < f->n_listed; i++) {
-        bool there = false;
+        bool found = false;
         for (uint32_t k = 0; k < node->n_cards; k++)
-            there |= node->cards[k].index == f->listed[i];
-        if (!there)
+            found |= node->cards[k].index == f->listed[i];
+        if (!found)
             return f->listed[i];
     }
     return -1;
@@ -85,10 +85,10 @@ static void cards_from_scv(struct ledger_node *node)
         bool held = f->held >> i & 1, duplicate = f->duplicates >> i & 1;
         node->cards[i] = (struct card){
             .index = from->id,
-            .out = duplicate        ? CARD_DUPLICATE
-                   : !from->healthy ? CARD_UNHEALTHY
-                   : held           ? CARD_HELD
-                                    : CARD_IN,
+            .state = duplicate        ? CARD_DUPLICATE
+                     : !from->healthy ? CARD_UNHEALTHY
+                     : held           ? CARD_HELD
+                                      : CARD_AVAILABLE,
             .total_mib = from->total_mib,
             .used_mib = f->has_sample ? scv_card_used(from) : -1,
             .model = from->model,
@@ -113,9 +113,8 @@ static void cards_from_capacity(const struct ledger *l, struct ledger_node *node
         };
 }
 
-/* The card that a promise is on. A UUID decides where both sides have one; an index that
- * now belongs to another card does not. Of cards that share the UUID the index decides.
- */
+/* The card of a promise. The UUID decides if both sides have one, even if the index now
+ * belongs to another card. Among cards with the same UUID the index decides. */
 static struct card *find_card(struct ledger_node *node, int32_t index, struct span uuid)
 {
     struct card *by_index = NULL, *by_uuid = NULL;
@@ -134,12 +133,12 @@ static struct card *find_card(struct ledger_node *node, int32_t index, struct sp
     return by_index;
 }
 
-bool pod_in_sample(const struct ledger_node_facts *f, const struct ledger_pod *pod)
+bool ledger_pod_in_sample(const struct ledger_node_facts *f, const struct ledger_pod *pod)
 {
     return pod->running && f->has_sample && pod->first_sample <= f->samples;
 }
 
-/* Foreign annotations can claim anything; the sum stays far from the end of its type. */
+/* Annotations of other programs can claim anything; the sum must not overflow. */
 static void add_mib(int64_t *sum, int64_t mib)
 {
     if (*sum < (int64_t)1 << 60)
@@ -153,8 +152,8 @@ static void charge(struct card *card, int64_t mib, bool whole)
     card->whole |= whole;
 }
 
-/* A pod that somebody else bound without naming a card. With one card there is no doubt;
- * with several, only what it really uses can be seen, as memory used from outside. */
+/* A pod that another program bound without a card. On a node with one card it counts
+ * there; with several, its memory shows up as used from outside. */
 static int64_t unplaced_mib(const struct ledger_node *node, const struct ledger_pod *pod)
 {
     const struct request *r = &pod->request;
@@ -187,12 +186,12 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
     return mib;
 }
 
-/* Adds up the promises; own[i]: what of card i's sample belongs to them. */
+/* Adds up the promises; own[i]: the part of card i's sample that belongs to them. */
 static void charge_pods(struct ledger_node *node, int64_t *own)
 {
     for (struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         bool whole = pod->request.kind == REQUEST_CARDS;
-        bool sampled = pod_in_sample(node->facts, pod);
+        bool sampled = ledger_pod_in_sample(node->facts, pod);
         for (uint32_t i = 0; i < pod->n_shares; i++) {
             struct ledger_share *share = &pod->shares[i];
             struct card *card = find_card(node, share->card, share->uuid);
@@ -218,53 +217,54 @@ static void charge_pods(struct ledger_node *node, int64_t *own)
     }
 }
 
-/* What pods ask for through nvidia.com/gpu and the podList does not show yet. Which cards
- * the kubelet will take is not known before, unless it has to take all that are left. */
+/* Cards that pods request through nvidia.com/gpu and the podList does not show yet. Which
+ * cards the kubelet allocates is unknown, unless it needs all that are left. */
 static void claim_cards(struct ledger_node *node)
 {
     int64_t claimed = 0;
     uint32_t left = 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         int64_t asked = request_devices(&pod->request);
-        int64_t more = asked - (asked ? facts_devices_of(node->facts, pod) : 0);
+        int64_t more = asked - (asked ? ledger_facts_devices_of(node->facts, pod) : 0);
         claimed += more > 0 ? more : 0;
     }
     node->claimed = claimed < UINT32_MAX ? (uint32_t)claimed : UINT32_MAX;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        left += node->cards[i].out == CARD_IN;
+        left += node->cards[i].state == CARD_AVAILABLE;
     for (uint32_t i = 0; i < node->n_cards && claimed && claimed >= left; i++)
-        if (node->cards[i].out == CARD_IN)
-            node->cards[i].out = CARD_HELD;
+        if (node->cards[i].state == CARD_AVAILABLE)
+            node->cards[i].state = CARD_HELD;
 }
 
 static void settle_card(const struct ledger *l, struct card *card, int64_t own)
 {
-    card->over = card->promised_mib > card->total_mib || (card->whole && card->pods > 1);
+    card->overcommitted =
+        card->promised_mib > card->total_mib || (card->whole && card->pods > 1);
     int64_t outside = card->used_mib - own - l->settings.external_tolerance_mib;
     if (card->used_mib >= 0 && outside > 0)
         card->withheld_mib = outside < card->total_mib ? outside : card->total_mib;
     int64_t left = card->total_mib - card->promised_mib - card->withheld_mib;
-    if (card->out == CARD_IN && !card->whole && left > 0)
+    if (card->state == CARD_AVAILABLE && !card->whole && left > 0)
         card->free_mib = left;
 }
 
-static bool is_remarkable(const struct card *card)
+static bool is_restricted(const struct card *card)
 {
-    return card->out != CARD_IN || card->whole || card->withheld_mib > 0;
+    return card->state != CARD_AVAILABLE || card->whole || card->withheld_mib > 0;
 }
 
 static void sum_up(struct ledger *l, struct ledger_node *node)
 {
     node->free_cards = node->healthy_cards = 0;
     node->largest_mib = 0;
-    node->all_in = true;
+    node->all_available = true;
     const struct card *best = NULL;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         node->free_cards += card_is_free(card);
-        node->healthy_cards += card->out == CARD_IN;
-        node->all_in &= !is_remarkable(card);
-        if (card->out == CARD_IN && (!best || card->free_mib > best->free_mib))
+        node->healthy_cards += card->state == CARD_AVAILABLE;
+        node->all_available &= !is_restricted(card);
+        if (card->state == CARD_AVAILABLE && (!best || card->free_mib > best->free_mib))
             best = card;
         if (card->total_mib > node->largest_mib)
             node->largest_mib = card->total_mib;
@@ -275,22 +275,22 @@ static void sum_up(struct ledger *l, struct ledger_node *node)
     node->generation = ++l->generation;
 }
 
-static size_t count_over(const struct ledger_node *node)
+static size_t count_overcommitted(const struct ledger_node *node)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        n += node->cards[i].over;
+        n += node->cards[i].overcommitted;
     return n;
 }
 
-size_t ledger_over(const struct ledger *l)
+size_t ledger_overcommitted(const struct ledger *l)
 {
-    return l->n_over;
+    return l->n_overcommitted;
 }
 
 void ledger_view(struct ledger *l, struct ledger_node *node)
 {
-    l->n_over -= count_over(node);
+    l->n_overcommitted -= count_overcommitted(node);
     int64_t own[SCV_MAX_CARDS] = {0};
     const struct ledger_node_facts *f = node->facts;
 
@@ -309,12 +309,12 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     }
     for (uint32_t i = 0; i < node->n_cards; i++)
         if (is_listed(f, node->cards[i].index))
-            node->cards[i].out = CARD_LISTED;
-    node->listed_nowhere = listed_nowhere(node);
+            node->cards[i].state = CARD_LISTED;
+    node->unknown_listed_card = unknown_listed_card(node);
     charge_pods(node, own);
     claim_cards(node);
     for (uint32_t i = 0; i < node->n_cards; i++)
         settle_card(l, &node->cards[i], own[i]);
-    l->n_over += count_over(node);
+    l->n_overcommitted += count_overcommitted(node);
     sum_up(l, node);
 }

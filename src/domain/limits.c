@@ -6,8 +6,8 @@
 /* One resource, added up over the containers of a pod. */
 struct sum {
     int64_t running;  /* app containers and sidecars */
-    int64_t peak;     /* the most that the init phase needs at one time */
-    int64_t sidecars; /* those that have started so far */
+    int64_t peak;     /* maximum of the init phase */
+    int64_t sidecars; /* sidecars that have started so far */
 };
 
 static int64_t add(int64_t a, int64_t b)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/mix.h"
 
-enum { POD_WEIGHT = 1 << 20 }; /* of a pod just seen: it takes 20 half-lives to vanish */
+enum { POD_WEIGHT = 1 << 20 }; /* of a new pod: it vanishes after 20 half-lives */
 
 static bool same_shape(const struct mix_shape *a, const struct mix_shape *b)
 {
@@ -39,7 +39,8 @@ static struct mix_shape *place_for(struct mix *mix, const struct mix_shape *shap
 void mix_add(struct mix *mix, const struct request *request, int64_t cpu_milli)
 {
     struct mix_shape shape = {.kind = request->kind, .cpu_milli = cpu_milli};
-    if (shape.kind == REQUEST_DEVICES) /* a whole card is one, whoever gives it out */
+    if (shape.kind ==
+        REQUEST_DEVICES) /* whole cards, whichever device plugin allocates them */
         shape.kind = REQUEST_CARDS;
     if (request->kind != REQUEST_NONE)
         shape.cards = request->cards;

@@ -19,7 +19,7 @@ static void read_quantity(struct jread *j, struct arena *a, const char *where,
     if (quantity_read(text, out, NULL))
         jread_fail(j, where, "a quantity is not a whole number");
     else if (*out > amount_max)
-        jread_fail(j, where, "a quantity is more than any node has");
+        jread_fail(j, where, "a quantity exceeds the capacity of any node");
 }
 
 static void read_resources(struct jread *j, struct arena *a, const char *where,
@@ -124,8 +124,7 @@ void node_read(struct jread *j, struct arena *a, struct node *node)
 int node_name_check(const char *name, struct err *err)
 {
     if (!name || !*name)
-        return err_set(err, ERR_INVALID,
-                       "--node-name (or NODE_NAME) is missing: which Node is this?");
+        return err_set(err, ERR_INVALID, "--node-name (or NODE_NAME) is required");
     if (!object_is_name(span_of(name)) || strpbrk(name, "%?#&"))
         return err_set(err, ERR_INVALID,
                        "--node-name: \"%s\" cannot be the name of a Node", name);

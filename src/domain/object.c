@@ -55,7 +55,7 @@ static void read_owners(struct jread *j, struct arena *a,
         read_owner(j, a, fields, n);
 }
 
-/* What is no time is not said: nothing depends on it. */
+/* An invalid time counts as absent: no decision depends on it. */
 static void read_time(struct jread *j, struct arena *a, int64_t *seconds)
 {
     struct span text = {0};
@@ -99,7 +99,7 @@ static bool may_stand_in_name(unsigned char c)
     return c > ' ' && c != 0x7f && c != '"' && c != '/' && c != '\\';
 }
 
-/* The same for sixteen bytes at once. */
+/* Like is_name_byte, for sixteen bytes at once. */
 typedef unsigned char bytes16 __attribute__((vector_size(16)));
 typedef uint64_t words2 __attribute__((vector_size(16)));
 

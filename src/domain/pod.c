@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "domain/keys.h"
 
-/* Containers as they are read, before it is known how many app containers there are. */
+/* Containers while they are read: the number of app containers is not known yet. */
 struct reading {
     struct pod *pod;
     struct arena *a;
@@ -12,7 +12,7 @@ struct reading {
     uint32_t apps, sidecars, inits;
 };
 
-/* A quantity: a string, or a bare number as people write it in manifests. */
+/* A quantity: a string, or a number as users write in manifests. */
 static void read_quantity(struct jread *j, struct arena *a, struct span *out)
 {
     struct span raw;
@@ -187,7 +187,7 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
     pod->mirror = mirror.p != NULL;
 }
 
-/* These get into paths and into what others read. */
+/* These names become parts of URL paths and of replies. */
 static void check_name(struct jread *j, const char *where, struct span name)
 {
     if (name.n && !object_is_name(name))
@@ -219,7 +219,7 @@ void pod_read(struct jread *j, struct arena *a, struct pod *pod)
     check_name(j, "status.nominatedNodeName", pod->nominated_node);
 }
 
-bool pod_is_over(const struct pod *pod)
+bool pod_is_terminal(const struct pod *pod)
 {
     return pod->phase == POD_SUCCEEDED || pod->phase == POD_FAILED;
 }

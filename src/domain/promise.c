@@ -23,8 +23,8 @@ static struct promise_share *share_of(struct promise *p, int64_t card)
 
 enum { ALL_CONTAINERS = -1 };
 
-/* {"<container>": {"<card>": units}}: adds up what each card gives, to all containers or
- * to one of them. False when damaged. */
+/* {"<container>": {"<card>": units}}: adds up the units per card, of all containers or of
+ * one. False when damaged. */
 static bool read_allocation(struct span text, int64_t only, struct promise *p)
 {
     struct jread j;
@@ -70,7 +70,7 @@ static bool read_indexes(struct span text, struct promise *p)
     return true;
 }
 
-/* The UUIDs stand in the order of the index annotation. An empty one is not known. */
+/* The UUIDs are in the order of the index annotation. An empty one is unknown. */
 static void read_uuids(struct span idx, struct span uuids, struct promise *p)
 {
     while (idx.p && uuids.p) {
@@ -84,7 +84,7 @@ static void read_uuids(struct span idx, struct span uuids, struct promise *p)
     }
 }
 
-/* The sizes of the cards stand in the order of the index annotation. */
+/* The sizes of the cards are in the order of the index annotation. */
 static bool fills_cards(struct span idx, struct span card_units, const struct promise *p)
 {
     size_t full = 0;
@@ -109,9 +109,9 @@ static void read_card_memory(struct span text, struct promise *p)
         p->card_mib = mib;
 }
 
-/* Reads allocation and index. True: the UUIDs belong to this promise. Who writes UUIDs
- * also writes an allocation, on cards of the index. The Go extender writes neither:
- * beside its index, a UUID was copied from another pod's manifest and says nothing. */
+/* Reads allocation and index. True: the UUIDs belong to this promise. Every writer of
+ * UUIDs also writes an allocation on cards of the index. The Go extender writes neither:
+ * a UUID beside its index was copied from another pod's manifest and is ignored. */
 static bool read_cards(const struct pod *pod, struct promise *p)
 {
     bool readable =
@@ -157,19 +157,19 @@ bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a
 int64_t promise_share_mib(const struct promise *p, size_t i,
                           const struct request *request, int64_t unit_mib)
 {
-    int64_t said = 0, n = (int64_t)p->n;
+    int64_t sum = 0, n = (int64_t)p->n;
     int64_t named = p->n_indexes ? (int64_t)p->n_indexes : 1;
     for (size_t k = 0; k < p->n; k++)
-        said += p->shares[k].units > 0 ? p->shares[k].units : 0;
+        sum += p->shares[k].units > 0 ? p->shares[k].units : 0;
     int64_t units = p->shares[i].units > 0 ? p->shares[i].units : 0;
     int64_t even = (request->units + n - 1) / n;
-    if (said < request->units && units < even)
+    if (sum < request->units && units < even)
         units = even;
-    /* Only the index names this card, and the index is what device plugins go by. */
+    /* Only the index names this card, and device plugins use the index. */
     int64_t part = (request->units + named - 1) / named;
     if (p->shares[i].units < 0 && units < part)
         units = part;
-    /* Labels are in MiB, and what is written for them is rounded up. */
+    /* Labels are in MiB; the units in the annotations are rounded up. */
     if (request->by_label && units * request->cards == request->units)
         return request->mib_per_card;
     return units * unit_mib;
@@ -188,7 +188,7 @@ static void add_list(struct buf *out, const char *key, const struct promise *p, 
     buf_adds(out, "\",");
 }
 
-/* A member of the allocation, with its quotes escaped, since it is inside a string. */
+/* A member of the allocation. Its quotes are escaped: it is inside a string. */
 static void add_card(struct buf *out, int64_t card, int64_t units, bool first)
 {
     buf_adds(out, first ? "\\\"" : ",\\\"");
@@ -197,8 +197,8 @@ static void add_card(struct buf *out, int64_t card, int64_t units, bool first)
     buf_add_i64(out, units);
 }
 
-/* Memory: each container gets an even part of each card. Whole cards: the containers take
- * the cards in turn. */
+/* Memory: each container gets an even part of each card. Whole cards: containers get the
+ * cards in order. */
 static void add_allocation(struct buf *out, const struct promise *p,
                            const struct request *r)
 {
@@ -221,8 +221,8 @@ static void add_allocation(struct buf *out, const struct promise *p,
     buf_adds(out, "}\"");
 }
 
-/* Written also when no UUID is known: the Binding's annotations replace those of the pod,
- * and a UUID copied from another pod's manifest must not survive the bind. */
+/* Written even if no UUID is known: it replaces a UUID that was copied from another pod's
+ * manifest. */
 static void add_uuids(struct buf *out, const struct promise *p)
 {
     cleanup_buf struct buf list = {0};

@@ -6,10 +6,9 @@
 
 #include "base/mem.h"
 
-enum { UNIT_MAX_MIB = 1 << 16 }; /* sums of units stay far from the end of their type */
+enum { UNIT_MAX_MIB = 1 << 16 }; /* sums of units cannot overflow */
 
-/* A decimal number is kept as digits and a power of ten, a binary suffix as a power of
- * two, so that nothing is rounded. */
+/* A decimal suffix is a power of ten, a binary one a power of two: nothing is rounded. */
 struct scale {
     int ten, two;
 };
@@ -45,7 +44,7 @@ static bool read_suffix(struct span s, struct scale *scale)
     return true;
 }
 
-/* Digits with at most one point: the digits as a number, and how many stood behind it. */
+/* Digits with at most one point: the digits as a number, and how many follow the point. */
 static bool read_digits(struct span *s, int64_t *value, int *behind)
 {
     bool point = false, any = false;
@@ -70,7 +69,7 @@ static bool read_digits(struct span *s, int64_t *value, int *behind)
     return any;
 }
 
-/* Rounds up; *fraction: it had to. False when the result does not fit. */
+/* Rounds up; *fraction: the value is not whole. False when the result does not fit. */
 static bool scale_up(int64_t *value, struct scale scale, bool *fraction)
 {
     for (; scale.ten > 0 && *value; scale.ten--)
@@ -121,7 +120,7 @@ int64_t quantity_ceil(struct span text)
     return read_value(text, &v, &fraction) ? v : INT64_MAX;
 }
 
-int unit_read(struct span text, int64_t *mib, struct err *err)
+int quantity_read_unit(struct span text, int64_t *mib, struct err *err)
 {
     int64_t n;
     if (span_eq(text, SPAN("GiB"))) {
@@ -141,7 +140,7 @@ int unit_read(struct span text, int64_t *mib, struct err *err)
                    SPAN_ARG(text));
 }
 
-void unit_write(struct buf *out, int64_t mib)
+void quantity_write_unit(struct buf *out, int64_t mib)
 {
     if (mib == 1024) {
         buf_adds(out, "GiB");

@@ -7,8 +7,8 @@
 #include "domain/quantity.h"
 
 enum {
-    UNITS_MAX = 1 << 30, /* of one container; with any unit far above any card */
-    SHOWN_MAX = 64,      /* bytes of a wrong value in a message */
+    UNITS_MAX = 1 << 30, /* of one container: far above any card, in any unit */
+    SHOWN_MAX = 64,      /* bytes of an invalid value in a message */
 };
 static const int64_t mib_max = (int64_t)1 << 40;
 
@@ -32,19 +32,19 @@ static int read_limit(const struct pod_container *c, struct span text, const cha
         return err_wrap(err, "%s %u: limit %s", role_name(c->role), c->order, key);
     if (*value > UNITS_MAX)
         return err_set(err, ERR_INVALID,
-                       "%s %u: limit %s: %lld is more than any node has",
+                       "%s %u: limit %s: %lld exceeds the capacity of any node",
                        role_name(c->role), c->order, key, (long long)*value);
     return 0;
 }
 
-/* The number of cards that a label or annotation asks for; 1 without one. */
+/* The number of cards in the label or annotation; 1 without either. */
 static int read_count(const struct pod *pod, uint32_t *count, struct err *err)
 {
     struct span label = pod->count_label, note = pod->count_annotation;
     *count = 1;
     if (label.p && note.p && !span_eq(span_trim(label), span_trim(note)))
         return err_set(err, ERR_INVALID,
-                       "label %s says \"%.*s\" and the annotation says \"%.*s\"",
+                       "label %s is \"%.*s\", but the annotation is \"%.*s\"",
                        KEY_GPU_COUNT, SPAN_ARG(label), SPAN_ARG(note));
     struct span text = span_trim(label.p ? label : note);
     int64_t value;
@@ -81,7 +81,7 @@ static int check_split(const struct pod *pod, const struct request *r,
     if (r->cards > 1 && limits->mem_in_init)
         return err_set(
             err, ERR_INVALID,
-            "an init container asks for %s, which cannot be split over %u cards",
+            "an init container requests %s, which cannot be split over %u cards",
             KEY_GPU_MEM, r->cards);
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i];
@@ -113,16 +113,15 @@ static int card_request(int64_t n, struct request *r, struct err *err)
     r->kind = REQUEST_CARDS;
     if (n > REQUEST_MAX_CARDS)
         return err_set(err, ERR_INVALID,
-                       "%lld whole cards are more than the %d a pod can "
-                       "ask for",
-                       (long long)n, REQUEST_MAX_CARDS);
+                       "%lld whole cards exceed the limit of %d per pod", (long long)n,
+                       REQUEST_MAX_CARDS);
     r->cards = (uint32_t)n;
     return 0;
 }
 
 /* Labels and the annotation for models */
 
-/* A label that is a whole number; *value is left alone without it. */
+/* Parses a label that is a whole number; without the label *value is unchanged. */
 static int read_label(struct span text, const char *key, const char *what, int64_t most,
                       int64_t *value, struct err *err)
 {
@@ -136,7 +135,7 @@ static int read_label(struct span text, const char *key, const char *what, int64
     return 0;
 }
 
-/* 0: the label is not there. */
+/* 0: no such label. */
 struct labels {
     int64_t number, memory, clock;
 };
@@ -154,8 +153,8 @@ static int read_labels(const struct pod *pod, struct labels *l, struct err *err)
                       &l->clock, err);
 }
 
-/* No container has a limit: the labels are the request. What is promised is written for
- * the first container, because somebody has to have it. */
+/* Without limits the labels are the request. The allocation annotation gives it to the
+ * first container. */
 static void label_request(const struct labels *l, const struct request_rules *rules,
                           struct request *r)
 {
@@ -170,18 +169,18 @@ static void label_request(const struct labels *l, const struct request_rules *ru
     r->n_parts = 1;
 }
 
-/* Labels beside limits: what they ask for must be what is reserved, or less. */
+/* Labels beside limits: they must not request more than the limits reserve. */
 static int label_limits(const struct labels *l, struct request *r, struct err *err)
 {
     if (l->number && l->number != r->cards)
         return err_set(
-            err, ERR_INVALID, "label %s says %lld and the limits ask for %u card%s",
+            err, ERR_INVALID, "label %s is %lld, but the limits request %u card%s",
             KEY_SCV_NUMBER, (long long)l->number, r->cards, r->cards == 1 ? "" : "s");
     if (r->kind != REQUEST_MEMORY)
         r->mib_per_card = l->memory;
     else if (l->memory > r->mib_per_card)
         return err_set(err, ERR_INVALID,
-                       "label %s says %lld and the limits ask for %lld MiB on a card",
+                       "label %s is %lld, but the limits request %lld MiB per card",
                        KEY_SCV_MEMORY, (long long)l->memory, (long long)r->mib_per_card);
     return 0;
 }
@@ -205,7 +204,7 @@ static int read_models(const struct pod *pod, struct arena *a, struct span *mode
     return 0;
 }
 
-/* Reads the limit of each container, and notes the containers that run side by side. */
+/* Reads the limits of each container, and collects the containers that run concurrently. */
 static int read_limits(const struct pod *pod, struct request *r, struct err *err)
 {
     for (size_t i = 0; i < pod->n_containers; i++) {
@@ -243,7 +242,7 @@ static uint32_t device_count(const struct limits *l)
     return l->devices < UNITS_MAX ? (uint32_t)l->devices : UNITS_MAX;
 }
 
-/* What the limits alone ask for. */
+/* The request of the limits alone. */
 static int limit_request(const struct pod *pod, const struct limits *l,
                          const struct request_rules *rules, struct request *r,
                          struct err *err)
@@ -287,13 +286,13 @@ int request_of(const struct pod *pod, const struct request_rules *rules, struct 
 
     *request = (struct request){0};
     if (pod->n_containers > UINT16_MAX)
-        return err_set(err, ERR_INVALID, "%zu containers ask for GPU memory",
+        return err_set(err, ERR_INVALID, "%zu containers request GPU memory",
                        pod->n_containers);
     if (read_limits(pod, &r, err) || check_kinds(&limits, err) ||
         limit_request(pod, &limits, rules, &r, err))
         return -1;
-    bool labelled = pod->scv_number.p || pod->scv_memory.p || pod->scv_clock.p;
-    if (r.kind == REQUEST_NONE && !labelled)
+    bool labeled = pod->scv_number.p || pod->scv_memory.p || pod->scv_clock.p;
+    if (r.kind == REQUEST_NONE && !labeled)
         return 0;
     bool ours = r.kind != REQUEST_DEVICES;
     if ((ours && read_placement(pod, &r.placement, err)) ||
@@ -308,7 +307,7 @@ int request_of(const struct pod *pod, const struct request_rules *rules, struct 
     return 0;
 }
 
-bool request_suits(const struct request *r, struct span model, int64_t clock_mhz)
+bool request_accepts_card(const struct request *r, struct span model, int64_t clock_mhz)
 {
     struct span rest = r->models;
     if (r->clock_mhz &&
@@ -323,7 +322,7 @@ bool request_suits(const struct request *r, struct span model, int64_t clock_mhz
     return false;
 }
 
-bool request_same(const struct request *a, const struct request *b)
+bool request_equal(const struct request *a, const struct request *b)
 {
     return a->kind == b->kind && a->placement == b->placement && a->cards == b->cards &&
            a->units == b->units && a->mib_per_card == b->mib_per_card &&

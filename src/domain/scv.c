@@ -12,7 +12,7 @@ enum {
 };
 static const int64_t mib_max = (int64_t)1 << 40;
 
-/* Leaves *out alone for null. True when a number stood there. */
+/* True when the value is a number; null leaves *out unchanged. */
 static bool read_number(struct jread *j, const char *where, int64_t most, const char *why,
                         int64_t *out)
 {
@@ -28,17 +28,17 @@ static bool read_number(struct jread *j, const char *where, int64_t most, const 
 
 static bool read_mib(struct jread *j, const char *where, int64_t *out)
 {
-    return read_number(j, where, mib_max, "is no size of a card", out);
+    return read_number(j, where, mib_max, "is not the size of a card", out);
 }
 
 static void read_temperature(struct jread *j, struct scv_extra *x)
 {
     x->has_temperature = jread_i64(j, "status.cardList[].temperature", &x->temperature);
     if (x->temperature < -1000 || x->temperature > 1000)
-        jread_fail(j, "status.cardList[].temperature", "is no temperature");
+        jread_fail(j, "status.cardList[].temperature", "is not a temperature");
 }
 
-/* False when the key is none of these; its value was not read then. */
+/* False when the key is another one; its value is then still unread. */
 static bool read_spec_of(struct jread *j, struct jread_str key, struct scv_spec *spec)
 {
     static const char why[] = "is negative or too large";
@@ -55,12 +55,12 @@ static bool read_spec_of(struct jread *j, struct jread_str key, struct scv_spec 
     return true;
 }
 
-/* The same. */
+/* Like read_spec_of. */
 static bool read_extra(struct jread *j, struct jread_str key, struct scv_extra *x)
 {
     if (jread_key_is(key, "utilization"))
         x->has_utilization = read_number(j, "status.cardList[].utilization", 100,
-                                         "is no percentage", &x->utilization);
+                                         "is not a percentage", &x->utilization);
     else if (jread_key_is(key, "temperature"))
         read_temperature(j, x);
     else
@@ -96,7 +96,7 @@ static void read_card(struct jread *j, struct arena *a, bool all, struct scv_car
             jread_skip(j);
     }
     if (id < 0 || id > ID_MAX)
-        jread_fail(j, "status.cardList[].id", "is no index of a card");
+        jread_fail(j, "status.cardList[].id", "is not an index of a card");
     card->id = (int32_t)(id & ID_MAX);
     card->healthy = span_eq(card->health, SPAN("Healthy"));
 }
@@ -108,7 +108,7 @@ static void insert_card(struct jread *j, struct scv *scv, const struct scv_card 
     while (at && scv->cards[at - 1].id > card->id)
         at--;
     if (at && scv->cards[at - 1].id == card->id) {
-        jread_fail(j, "status.cardList[].id", "comes twice");
+        jread_fail(j, "status.cardList[].id", "is a duplicate");
         return;
     }
     memmove(scv->cards + at + 1, scv->cards + at,
@@ -174,7 +174,7 @@ static void read_held(struct jread *j, struct arena *a, struct scv_held *held)
     }
 }
 
-bool scv_is_foreign(struct span resource)
+bool scv_is_nvidia_resource(struct span resource)
 {
     return span_starts(resource, SPAN("nvidia.com/"));
 }
@@ -189,18 +189,18 @@ uint64_t scv_card_hash(struct span uuid)
     return hash_bytes(0, uuid.p, uuid.n);
 }
 
-static void add_given(struct scv *scv, size_t *cap, const struct scv_held *held)
+static void add_assignments(struct scv *scv, size_t *cap, const struct scv_held *held)
 {
     for (size_t i = 0; i < held->n_uuids && held->units; i++) {
-        if (!held->uuids[i].n || scv->n_given == SCV_MAX_HELD)
+        if (!held->uuids[i].n || scv->n_assignments == SCV_MAX_HELD)
             continue;
-        MEM_GROW(scv->given, *cap, scv->n_given + 1);
-        scv->given[scv->n_given++] = (struct scv_given){scv_pod_hash(held->ns, held->pod),
-                                                        scv_card_hash(held->uuids[i])};
+        MEM_GROW(scv->assignments, *cap, scv->n_assignments + 1);
+        scv->assignments[scv->n_assignments++] = (struct scv_assignment){
+            scv_pod_hash(held->ns, held->pod), scv_card_hash(held->uuids[i])};
     }
 }
 
-/* Puts a copy of the list into the arena in its place. */
+/* Moves the list into the arena. */
 static void *move_list(struct arena *a, void *list, size_t bytes)
 {
     void *copy = arena_alloc(a, bytes);
@@ -213,15 +213,15 @@ static void *move_list(struct arena *a, void *list, size_t bytes)
 static void read_held_list(struct jread *j, struct arena *a, bool all, struct scv *scv)
 {
     struct scv_held *list = NULL;
-    size_t cap = 0, given_cap = 0;
-    scv->n_held = scv->n_given = 0;
-    scv->given = NULL;
+    size_t cap = 0, assignments_cap = 0;
+    scv->n_held = scv->n_assignments = 0;
+    scv->assignments = NULL;
     jread_array(j, "status.podList");
     while (jread_item(j)) {
         struct scv_held held;
         read_held(j, a, &held);
-        if (!all && !scv_is_foreign(held.resource)) {
-            add_given(scv, &given_cap, &held);
+        if (!all && !scv_is_nvidia_resource(held.resource)) {
+            add_assignments(scv, &assignments_cap, &held);
             continue;
         }
         if (scv->n_held == SCV_MAX_HELD) {
@@ -232,7 +232,8 @@ static void read_held_list(struct jread *j, struct arena *a, bool all, struct sc
         list[scv->n_held++] = held;
     }
     scv->held = move_list(a, list, scv->n_held * sizeof *list);
-    scv->given = move_list(a, scv->given, scv->n_given * sizeof *scv->given);
+    scv->assignments =
+        move_list(a, scv->assignments, scv->n_assignments * sizeof *scv->assignments);
 }
 
 static void read_status(struct jread *j, struct arena *a, bool all, struct scv *scv)

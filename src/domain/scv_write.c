@@ -13,7 +13,7 @@ int64_t scv_bandwidth(int64_t generation, int64_t lanes)
     return lane[generation] * lanes;
 }
 
-/* Members of an object, of which the first has no comma in front. */
+/* Writes the members of an object with commas between them. */
 struct members {
     struct buf *out;
     bool any;
@@ -38,7 +38,7 @@ static void number(struct members *m, const char *name, int64_t value)
     buf_add_i64(m->out, value);
 }
 
-/* As Go's omitempty does it. */
+/* Like omitempty in Go. */
 static void number_not_0(struct members *m, const char *name, int64_t value)
 {
     if (value)

@@ -69,7 +69,7 @@ static struct worker *worker_for(const struct api_io *io, enum core_output_type 
     case CORE_CALL_LEASE_GET:
     case CORE_CALL_LEASE_WRITE:
         return io->leases;
-    case CORE_CALL_MARK_ROOM:
+    case CORE_CALL_WAKEUP:
         return io->nodes;
     default:
         return io->pods;

@@ -7,7 +7,7 @@
 
 static int parse_unit(struct span text, void *field, struct err *err)
 {
-    return unit_read(text, field, err);
+    return quantity_read_unit(text, field, err);
 }
 
 /* Parses one of two words: `no` is false, `yes` is true. */

@@ -147,11 +147,11 @@ static void take_card(struct event_card *w, struct known_node *node,
         known->uuid = xmemdup0(card->uuid.p, known->uuid_n = (uint32_t)card->uuid.n);
     known->seen = true;
     known->index = card->index;
-    known->listed = card->out == CARD_LISTED;
+    known->listed = card->state == CARD_LISTED;
     known->total_mib = capped(card->total_mib);
     known->promised_mib = capped(card->promised_mib);
-    settle(known, card->out == CARD_UNHEALTHY || card->out == CARD_LISTED, card->over,
-           w->now.now_ms);
+    settle(known, card->state == CARD_UNHEALTHY || card->state == CARD_LISTED,
+           card->overcommitted, w->now.now_ms);
 }
 
 /* The other card with the same index, in this scan or not; NULL: none. */

@@ -38,7 +38,7 @@ static void scan(void *ctx)
     struct event_card_scan settings = {.now_ms = now.mono_ms,
                                        .recorder =
                                            core_is_leader(core) ? t->recorder : NULL,
-                                       .led_ms = core_other_led_ms(core)};
+                                       .led_ms = core_other_leader_ms(core)};
     store_read_end(t->store);
     if (!ready || (t->scanned && !t->left && generation == t->generation))
         return;

@@ -198,7 +198,7 @@ static void execute(struct store *store, const struct core_outputs *outputs,
         const struct core_output *o = &outputs->items[i];
         if (o->type == CORE_REPLY)
             answer_pending(store, o);
-        else if (o->type == CORE_NOTE)
+        else if (o->type == CORE_LOG)
             log_note(o);
         else if (!api_call_is(o))
             store->io.stream(store->io.ctx, o);
@@ -265,14 +265,15 @@ struct store_route store_route(struct store *store, bool forwarded, bool *ready,
 {
     const struct core *core = store_read(store);
     struct core_time now = store_now();
-    struct store_route out = {.route = ROUTE_REFUSE, .stopping = core_is_stopping(core)};
+    struct store_route out = {.route = BIND_ROUTE_REJECT,
+                              .stopping = core_is_stopping(core)};
     *ready = core_ready(core, now, err) == 0;
     if (*ready) {
-        struct core_way found = core_way(core, now, forwarded, err);
+        struct bind_route found = core_bind_route(core, now, forwarded, err);
         out.route = found.route;
         out.until_ms = found.until_ms;
         if (found.address.n >= sizeof out.address)
-            out.route = ROUTE_WAIT;
+            out.route = BIND_ROUTE_WAIT;
         else if (found.address.n)
             memcpy(out.address, found.address.p, found.address.n);
     }
@@ -282,7 +283,7 @@ struct store_route store_route(struct store *store, bool forwarded, bool *ready,
 
 void store_refresh_lease(struct store *store)
 {
-    step(store, &(struct core_input){.type = CORE_LOOK}, NULL);
+    step(store, &(struct core_input){.type = CORE_REFRESH_LEASE}, NULL);
 }
 
 void store_wait_may_bind(struct store *store, int64_t ms)

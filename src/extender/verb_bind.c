@@ -120,7 +120,7 @@ static unsigned bind_here(struct bind_call *c)
     }
     c->tried = true;
     if (c->err.code == ERR_UNAVAILABLE &&
-        store_route(config->store, c->forwarded, &ready, NULL).route != ROUTE_HERE)
+        store_route(config->store, c->forwarded, &ready, NULL).route != BIND_ROUTE_LOCAL)
         return 0;
     return fail(c, 200);
 }
@@ -197,15 +197,15 @@ static unsigned attempt(struct bind_call *c, bool *stopping)
     struct err why = {0};
     struct store_route route = store_route(config->store, c->forwarded, &ready, &why);
     *stopping = route.stopping;
-    if (route.route == ROUTE_FORWARD && config->forward)
+    if (route.route == BIND_ROUTE_FORWARD && config->forward)
         return forward(c, &route);
-    if (route.route != ROUTE_HERE && !c->tried)
+    if (route.route != BIND_ROUTE_LOCAL && !c->tried)
         c->err = why;
     if (!ready)
         return fail(c, 503);
-    if (route.route == ROUTE_HERE)
+    if (route.route == BIND_ROUTE_LOCAL)
         return bind_here(c);
-    if (route.route == ROUTE_REFUSE)
+    if (route.route == BIND_ROUTE_REJECT)
         return fail(c, FORWARD_MISDIRECTED);
     store_refresh_lease(config->store);
     return 0;

@@ -268,7 +268,8 @@ static bool is_of(const struct scv_held *h, struct span ns, struct span name)
 }
 
 static void add_held(struct buf *out, bool *any, const struct ledger_node *node,
-                     const struct ledger_news *news, struct span ns, struct span name)
+                     const struct ledger_node_info *news, struct span ns,
+                     struct span name)
 {
     for (size_t i = 0; i < news->n_held; i++) {
         const struct scv_held *h = &news->held[i];
@@ -291,7 +292,7 @@ static struct span keep(struct arena *a, struct buf *text)
 }
 
 /* `pod` NULL: the pod has cards only from another device plugin. */
-static void write_pod(const struct ledger_node *node, const struct ledger_news *news,
+static void write_pod(const struct ledger_node *node, const struct ledger_node_info *news,
                       const struct ledger_pod *pod, struct arena *a,
                       struct view_gpuapi_pod *out)
 {
@@ -325,8 +326,9 @@ static bool is_there(const struct view_gpuapi_node *n, const struct scv_held *h)
     return false;
 }
 
-static void look_at_pods(const struct ledger_node *node, const struct ledger_news *news,
-                         struct arena *a, struct view_gpuapi_node *n)
+static void look_at_pods(const struct ledger_node *node,
+                         const struct ledger_node_info *news, struct arena *a,
+                         struct view_gpuapi_node *n)
 {
     size_t most = news->n_held;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
@@ -354,7 +356,7 @@ void view_gpuapi_render_node(const struct ledger_node *node, int64_t grace_s,
                              struct arena *a, struct view_gpuapi_node *out)
 {
     cleanup_buf struct buf text = {0};
-    struct ledger_news news = ledger_node_news(node);
+    struct ledger_node_info news = ledger_node_info(node);
     *out = (struct view_gpuapi_node){.slot = node->id, .generation = node->generation};
     out->name = arena_copy(a, node->name);
     out->gone = !node->n_cards && !news.has_scv && !news.has_lease && !node->pods;

@@ -83,9 +83,9 @@ static void write_pod(struct buf *out, const struct ledger_pod *pod, int64_t mib
     buf_addc(out, '}');
 }
 
-static const char *health(enum card_out out)
+static const char *health(enum card_state out)
 {
-    static const char *const names[] = {[CARD_IN] = "Healthy",
+    static const char *const names[] = {[CARD_AVAILABLE] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
                                         [CARD_LISTED] = "Excluded",
                                         [CARD_HELD] = "OtherPlugin",
@@ -123,7 +123,7 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     buf_addc(out, ']');
     view_inspect_string(out, "uuid", card->uuid);
     view_inspect_string(out, "model", card->model);
-    view_inspect_string(out, "health", span_of(health(card->out)));
+    view_inspect_string(out, "health", span_of(health(card->state)));
     view_inspect_number(out, "totalMiB", card->total_mib);
     view_inspect_number(out, "promisedMiB", card->promised_mib);
     if (card->used_mib >= 0)
@@ -131,7 +131,7 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     if (card->withheld_mib)
         view_inspect_number(out, "withheldMiB", card->withheld_mib);
     view_inspect_number(out, "freeMiB", card->free_mib);
-    if (card->over)
+    if (card->overcommitted)
         view_inspect_bool(out, "overcommitted", true);
     buf_addc(out, '}');
 }
@@ -197,8 +197,8 @@ void view_inspect_write_node(const struct ledger *l, const struct ledger_node *n
                             node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
     if (node->cordoned)
         view_inspect_bool(out, "schedulingDisabled", true);
-    if (node->listed_nowhere >= 0)
-        view_inspect_number(out, "unknownCard", node->listed_nowhere);
+    if (node->unknown_listed_card >= 0)
+        view_inspect_number(out, "unknownCard", node->unknown_listed_card);
     if (node->claimed)
         view_inspect_number(out, "claimedCards", node->claimed);
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
@@ -207,8 +207,8 @@ void view_inspect_write_node(const struct ledger *l, const struct ledger_node *n
         reason_add(&why, node, &any, placement_fit(node, &any));
         view_inspect_string(out, "reason", buf_span(&why));
     }
-    if (node->state == NODE_SILENT)
-        view_inspect_number(out, "heartbeatAgeSeconds", node->silent_s);
+    if (node->state == NODE_STALE)
+        view_inspect_number(out, "heartbeatAgeSeconds", node->stale_s);
     if (node->state == NODE_NO_GPU)
         view_inspect_bool(out, "noGPU", true);
     buf_addc(out, '}');
@@ -247,10 +247,10 @@ void view_inspect_write_cluster(struct store *store, struct buf *out)
     const struct core *core = store_read(store);
     const struct ledger *l = core_ledger(core);
     cleanup_buf struct buf unit = {0};
-    unit_write(&unit, ledger_settings(l)->unit_mib);
+    quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
     view_inspect_string(out, "unit", buf_span(&unit));
     view_inspect_bool(out, "leader", core_is_leader(core));
-    view_inspect_string(out, "holder", core_holder(core));
+    view_inspect_string(out, "holder", core_lease_holder(core));
     view_inspect_number(out, "overcommits", (int64_t)core_overcommits(core));
     view_inspect_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
     if (core_ready(core, store_now(), &err))

@@ -49,13 +49,13 @@ static void take_all(struct pending_pods *all, struct store *store)
     struct arena *a = &all->arena;
     const struct ledger *l = core_ledger(store_read(store));
     all->unit_mib = ledger_settings(l)->unit_mib;
-    all->pods = arena_zalloc(a, ledger_waiting(l) * sizeof *all->pods);
-    for (const struct ledger_pod *pod = ledger_first_waiting(l); pod; pod = pod->next) {
+    all->pods = arena_zalloc(a, ledger_pending(l) * sizeof *all->pods);
+    for (const struct ledger_pod *pod = ledger_first_pending(l); pod; pod = pod->next) {
         struct pending_pod *p = &all->pods[all->n++];
         *p = (struct pending_pod){.ns = arena_copy(a, pod->ns),
                                   .name = arena_copy(a, pod->name),
                                   .uid = arena_copy(a, pod->uid),
-                                  .why_not = arena_copy(a, pod->why_not),
+                                  .why_not = arena_copy(a, pod->invalid_reason),
                                   .request = pod->request,
                                   .priority = pod->priority,
                                   .nominated = pod->nominated_node != NULL};
@@ -117,7 +117,7 @@ static const struct answer *answer_for(struct pending_pods *all, struct store *s
     for (size_t i = 0; i < all->n_answers; i++) {
         const struct pending_pod *other = all->answers[i].pod;
         if (!pod->nominated && !other->nominated && pod->priority == other->priority &&
-            request_same(&pod->request, &other->request))
+            request_equal(&pod->request, &other->request))
             return &all->answers[i];
     }
     if (all->n_answers == ARRAY_LEN(all->answers))

@@ -47,13 +47,13 @@ static void copy_state(struct store *store, struct state *s, struct mix *mix)
     *s = (struct state){.ready = core_ready(core, now, NULL) == 0,
                         .leader = core_is_leader(core),
                         .may_bind = core_may_bind(core, now, NULL) == 0,
-                        .pending = ledger_waiting(l),
-                        .over = ledger_over(l),
+                        .pending = ledger_pending(l),
+                        .over = ledger_overcommitted(l),
                         .in_flight = core_binds_in_flight(core),
                         .unknown = core_binds_unknown(core),
                         .overcommits = core_overcommits(core)};
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        s->age_ms[kind] = core_silent_ms(core, now, (enum core_kind)kind);
+        s->age_ms[kind] = core_watch_age_ms(core, now, (enum core_kind)kind);
     *mix = *ledger_mix(l);
     store_read_end(store);
 }

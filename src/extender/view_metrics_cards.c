@@ -38,11 +38,11 @@ static const char *const states[STATES] = {
     [NODE_SCV_MISSING] = "scv-missing", [NODE_SCV_DAMAGED] = "scv-invalid",
     [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
     [NODE_NO_COUNT] = "count-missing",  [NODE_ALLOCATABLE_LOW] = "allocatable-low",
-    [NODE_SILENT] = "heartbeat-lost",   [NODE_LIST_DAMAGED] = "configmap-invalid",
+    [NODE_STALE] = "heartbeat-lost",    [NODE_LIST_DAMAGED] = "configmap-invalid",
     [NODE_MISSING] = "node-missing",
 };
 
-static const char *const outs[OUTS] = {[CARD_IN] = "healthy",
+static const char *const outs[OUTS] = {[CARD_AVAILABLE] = "healthy",
                                        [CARD_UNHEALTHY] = "unhealthy",
                                        [CARD_LISTED] = "excluded",
                                        [CARD_HELD] = "other-plugin",
@@ -99,7 +99,7 @@ static void add_card(struct count *c, const struct ledger_node *node,
     amount[CORDONED] = node->cordoned ? amount[FREE] : 0;
     for (int i = 0; i < AMOUNTS; i++)
         mib[i] += amount[i] = frag_clamp(amount[i]);
-    c->outs[card->out]++;
+    c->outs[card->state]++;
     c->promises += card->pods;
     c->measured += card->used_mib >= 0;
     if (c->detail < VIEW_METRICS_CARD)
@@ -108,7 +108,7 @@ static void add_card(struct count *c, const struct ledger_node *node,
     row->node = arena_copy(&c->arena, node->name);
     row->uuid = arena_copy(&c->arena, card->uuid);
     row->model = arena_copy(&c->arena, card->model);
-    row->healthy = card->out == CARD_IN;
+    row->healthy = card->state == CARD_AVAILABLE;
     row->measured = card->used_mib >= 0;
     memcpy(row->mib, amount, sizeof amount);
     snprintf(row->index, sizeof row->index, "%d", card->index);
@@ -128,7 +128,7 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
     int64_t mib[AMOUNTS] = {0}, healthy = 0;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         add_card(c, node, &node->cards[i], mib);
-        healthy += node->cards[i].out == CARD_IN;
+        healthy += node->cards[i].state == CARD_AVAILABLE;
     }
     if (node->state == NODE_USABLE) {
         frag_read_node(node, 0, &now);

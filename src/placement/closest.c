@@ -16,7 +16,7 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
     int64_t free_mib[SCV_MAX_CARDS] = {0}, missing = 0;
     uint32_t n = 0;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        if (!request_is_choosy(r) || placement_card_suits(&node->cards[i], r))
+        if (!request_is_selective(r) || placement_card_suits(&node->cards[i], r))
             free_mib[n++] = node->cards[i].free_mib;
     if (r->cards > 1)
         qsort(free_mib, n, sizeof *free_mib, most_first);

@@ -30,7 +30,7 @@ static bool has_capacity(const struct card *card, const struct request *r)
     if (r->kind == REQUEST_CARDS)
         return card_is_free(card) && card->total_mib >= r->mib_per_card;
     if (r->kind == REQUEST_DEVICES) /* memory used by other processes does not matter */
-        return card->out == CARD_IN && card->pods == 0 && card->total_mib > 0 &&
+        return card->state == CARD_AVAILABLE && card->pods == 0 && card->total_mib > 0 &&
                card->total_mib >= r->mib_per_card;
     return card->free_mib >= r->mib_per_card && card->free_mib > 0;
 }
@@ -38,19 +38,20 @@ static bool has_capacity(const struct card *card, const struct request *r)
 bool placement_card_fits(const struct card *card, const struct request *r)
 {
     return has_capacity(card, r) &&
-           (!request_is_choosy(r) || placement_card_suits(card, r));
+           (!request_is_selective(r) || placement_card_suits(card, r));
 }
 
 bool placement_card_suits(const struct card *card, const struct request *r)
 {
-    return request_suits(r, card->model, card->scv ? card->scv->spec.clock_mhz : 0);
+    return request_accepts_card(r, card->model,
+                                card->scv ? card->scv->spec.clock_mhz : 0);
 }
 
 bool placement_card_could_fit(const struct card *card, const struct request *r)
 {
     return card->total_mib >= r->mib_per_card &&
            (r->kind == REQUEST_MEMORY || card->total_mib > 0) &&
-           (!request_is_choosy(r) || placement_card_suits(card, r));
+           (!request_is_selective(r) || placement_card_suits(card, r));
 }
 
 /* Inline, so that the compiler also inlines the test. */
@@ -99,7 +100,8 @@ static enum fit node_fits(const struct ledger_node *node, const struct request *
     if (devices && node->state != NODE_USABLE)
         return FIT_LATER;
     enum fit fit = devices ? FIT_YES : node_accepts(node, r);
-    if (fit == FIT_YES && (devices || request_is_choosy(r)) && node->source != SOURCE_SCV)
+    if (fit == FIT_YES && (devices || request_is_selective(r)) &&
+        node->source != SOURCE_SCV)
         return FIT_LATER;
     return fit;
 }
@@ -107,7 +109,7 @@ static enum fit node_fits(const struct ledger_node *node, const struct request *
 /* Memory on any one card, or any whole cards: decided by the sums of the node. */
 static bool is_plain(const struct request *r)
 {
-    if (request_is_choosy(r))
+    if (request_is_selective(r))
         return false;
     return (r->kind == REQUEST_MEMORY && r->cards == 1) ||
            (r->kind == REQUEST_CARDS && r->mib_per_card == 0);

@@ -36,7 +36,7 @@ void preempt_recompute(struct preempt_state *state)
             if (!state->pods[i].removed && state->pods[i].mib[c] >= 0)
                 add_promise(card, c, &state->pods[i]);
         int64_t left = card->total_mib - card->withheld_mib - card->promised_mib;
-        if (card->out == CARD_IN && !card->whole && left > 0)
+        if (card->state == CARD_AVAILABLE && !card->whole && left > 0)
             card->free_mib = left;
         after[c] = *card;
     }
@@ -75,7 +75,7 @@ static bool is_leaving(const struct ledger_pod *pod, const struct span *uids, si
  * unconfirmed Binding is not eligible. */
 static bool is_bound(const struct ledger_pod *pod)
 {
-    return pod->fixed || pod->n_shares == 0;
+    return pod->final || pod->n_shares == 0;
 }
 
 static void add_pod(struct preempt_state *state, const struct ledger_pod *pod,

@@ -111,7 +111,7 @@ static bool fits_when_empty(const struct preempt_state *state, uint32_t c)
     card.promised_mib = 0;
     card.pods = 0;
     card.whole = false;
-    card.free_mib = card.out == CARD_IN && left > 0 ? left : 0;
+    card.free_mib = card.state == CARD_AVAILABLE && left > 0 ? left : 0;
     return placement_card_fits(&card, state->preemptor->request);
 }
 

@@ -45,7 +45,7 @@ static void assign_cards(struct preempt_state *state, struct preempt_pod *p,
 
 void preempt_held_cards_read(struct preempt_state *state, bool unknown)
 {
-    struct ledger_news news = ledger_node_news(state->node);
+    struct ledger_node_info news = ledger_node_info(state->node);
     uint64_t unmatched = 0;
     for (size_t i = 0; i < state->n; i++) {
         const struct request *r = &state->pods[i].pod->request;
@@ -53,7 +53,7 @@ void preempt_held_cards_read(struct preempt_state *state, bool unknown)
     }
     for (size_t i = 0; i < news.n_held; i++) {
         const struct scv_held *held = &news.held[i];
-        if (!scv_is_foreign(held->resource))
+        if (!scv_is_nvidia_resource(held->resource))
             continue;
         struct preempt_pod *p = find_pod(state, held);
         uint64_t bits = cards_of(state, held);
@@ -64,8 +64,8 @@ void preempt_held_cards_read(struct preempt_state *state, bool unknown)
             unmatched |= bits;
     }
     for (uint32_t c = 0; c < state->node->n_cards; c++)
-        if (state->empty[c].out == CARD_HELD && (unknown || !(unmatched >> c & 1)))
-            state->empty[c].out = CARD_IN;
+        if (state->empty[c].state == CARD_HELD && (unknown || !(unmatched >> c & 1)))
+            state->empty[c].state = CARD_AVAILABLE;
 }
 
 /* Pods that stay and that the podList does not show get cards that are not allocated.
@@ -77,7 +77,7 @@ static uint64_t remaining_claims(const struct preempt_state *state,
     for (size_t i = 0; i < state->n; i++)
         claims += state->pods[i].removed ? 0 : state->pods[i].claims;
     for (uint32_t c = 0; c < state->node->n_cards; c++)
-        claims -= !(state->held >> c & 1) && cards[c].out != CARD_UNHEALTHY &&
+        claims -= !(state->held >> c & 1) && cards[c].state != CARD_UNHEALTHY &&
                   !placement_card_fits(&cards[c], state->preemptor->request);
     return claims > 0 ? (uint64_t)claims : 0;
 }

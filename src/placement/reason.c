@@ -24,32 +24,32 @@ static void add_card_name(struct buf *out, int32_t index)
 
 static bool is_unhealthy(const struct card *card)
 {
-    return card->out == CARD_UNHEALTHY;
+    return card->state == CARD_UNHEALTHY;
 }
 
 static bool is_listed(const struct card *card)
 {
-    return card->out == CARD_LISTED;
+    return card->state == CARD_LISTED;
 }
 
 static bool is_held(const struct card *card)
 {
-    return card->out == CARD_HELD;
+    return card->state == CARD_HELD;
 }
 
 static bool is_duplicate(const struct card *card)
 {
-    return card->out == CARD_DUPLICATE;
+    return card->state == CARD_DUPLICATE;
 }
 
 static bool is_promised(const struct card *card)
 {
-    return card->out == CARD_IN && card->pods > 0;
+    return card->state == CARD_AVAILABLE && card->pods > 0;
 }
 
 static bool is_whole(const struct card *card)
 {
-    return card->out == CARD_IN && card->whole;
+    return card->state == CARD_AVAILABLE && card->whole;
 }
 
 static void add_cards(struct buf *out, const struct ledger_node *node, const char *what,
@@ -78,7 +78,7 @@ static void add_withheld(struct buf *out, const struct ledger_node *node)
     bool any = false;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
-        if (card->out != CARD_IN || card->withheld_mib == 0)
+        if (card->state != CARD_AVAILABLE || card->withheld_mib == 0)
             continue;
         buf_adds(out, any ? ", " : "; used outside Kubernetes: ");
         add_mib(out, card->withheld_mib);
@@ -208,7 +208,7 @@ static void add_kinds(struct buf *out, const struct ledger_node *node,
 static int64_t largest_suitable(const struct ledger_node *node, const struct request *r)
 {
     int64_t largest = 0;
-    if (!request_is_choosy(r)) /* without reading the cards */
+    if (!request_is_selective(r)) /* without reading the cards */
         return node->largest_mib;
     for (uint32_t i = 0; i < node->n_cards; i++)
         if (placement_card_suits(&node->cards[i], r) &&
@@ -220,18 +220,18 @@ static int64_t largest_suitable(const struct ledger_node *node, const struct req
 static void add_never(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
-    if (node->n_cards < r->cards && !request_is_choosy(r)) {
+    if (node->n_cards < r->cards && !request_is_selective(r)) {
         buf_adds(out, "; the node has ");
         buf_add_i64(out, node->n_cards);
         buf_adds(out, node->n_cards == 1 ? " card" : " cards");
         return;
     }
-    if (request_is_choosy(r) && count_on(node, r, placement_card_suits) < r->cards) {
+    if (request_is_selective(r) && count_on(node, r, placement_card_suits) < r->cards) {
         add_kinds(out, node, r);
         return;
     }
     /* One call per literal: the compiler copies a literal of known length faster. */
-    if (request_is_choosy(r))
+    if (request_is_selective(r))
         buf_adds(out, "; the largest such card has ");
     else if (r->cards == 1)
         buf_adds(out, "; the largest card has ");
@@ -249,12 +249,12 @@ struct best {
 static struct best best_of(const struct ledger_node *node, const struct request *r)
 {
     struct best best = {node->best_index, node->best_free_mib, node->best_total_mib};
-    if (!request_is_choosy(r)) /* without reading the cards */
+    if (!request_is_selective(r)) /* without reading the cards */
         return best;
     best.index = -1;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
-        if (card->out == CARD_IN && placement_card_suits(card, r) &&
+        if (card->state == CARD_AVAILABLE && placement_card_suits(card, r) &&
             (best.index < 0 || card->free_mib > best.free_mib))
             best = (struct best){card->index, card->free_mib, card->total_mib};
     }
@@ -282,9 +282,9 @@ static void add_later(struct buf *out, const struct ledger_node *node,
 {
     struct best best = best_of(node, r);
     if (best.index < 0) {
-        buf_adds(out, any_card(node, is_held) ? "; no card is available"
-                      : request_is_choosy(r)  ? "; no such card is healthy"
-                                              : "; no card is healthy");
+        buf_adds(out, any_card(node, is_held)   ? "; no card is available"
+                      : request_is_selective(r) ? "; no such card is healthy"
+                                                : "; no card is healthy");
     } else if (r->kind != REQUEST_MEMORY) {
         add_free(out, node, r);
     } else {
@@ -299,7 +299,7 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         buf_adds(out, " on ");
         add_card_name(out, best.index);
     }
-    if (!node->all_in)
+    if (!node->all_available)
         add_excluded(out, node);
 }
 
@@ -309,7 +309,7 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
     const struct request *r = prepared->request;
     const char *why = NULL;
     /* In this order, because node->source is not in the node's first cache lines. */
-    bool unknown = (request_is_choosy(r) || r->kind == REQUEST_DEVICES) &&
+    bool unknown = (request_is_selective(r) || r->kind == REQUEST_DEVICES) &&
                    node->source != SOURCE_SCV;
     if (!(unknown && r->kind == REQUEST_DEVICES) && reason_add_state(out, node))
         return;

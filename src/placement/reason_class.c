@@ -29,8 +29,8 @@ enum reason_class reason_class_of(const struct ledger_node *node, const struct r
     if (alone == FIT_YES)
         return REASON_NOMINATED;
     if (alone == FIT_NEVER)
-        return request_is_choosy(r) ? REASON_MODEL : REASON_SIZE;
-    if (request_is_choosy(r) && node->source != SOURCE_SCV)
+        return request_is_selective(r) ? REASON_MODEL : REASON_SIZE;
+    if (request_is_selective(r) && node->source != SOURCE_SCV)
         return REASON_MODEL;
     return node->best_index < 0 ? REASON_UNHEALTHY : REASON_MEMORY;
 }

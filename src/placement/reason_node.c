@@ -13,7 +13,7 @@ void reason_add_plain(struct buf *out, struct span text)
 
 void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node)
 {
-    const struct ledger_foreign *foreign = ledger_node_news(node).foreign;
+    const struct ledger_foreign_lease *foreign = ledger_node_info(node).foreign;
     if (!foreign)
         return;
     buf_adds(out, "; Lease " KEY_LEASE_NAMESPACE "/");
@@ -41,9 +41,9 @@ bool reason_add_state(struct buf *out, const struct ledger_node *node)
     case NODE_SCV_EMPTY:
         buf_adds(out, "the node's Scv object lists no cards");
         return true;
-    case NODE_SILENT:
+    case NODE_STALE:
         buf_adds(out, REASON_NO_HEARTBEAT);
-        buf_add_i64(out, node->silent_s);
+        buf_add_i64(out, node->stale_s);
         buf_adds(out, " s");
         reason_add_foreign_lease(out, node);
         return true;

@@ -42,7 +42,9 @@ static int64_t size_of(const struct ledger_node *node)
 {
     int64_t size = 0;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        size += node->cards[i].out == CARD_IN ? frag_clamp(node->cards[i].total_mib) : 0;
+        size += node->cards[i].state == CARD_AVAILABLE
+                    ? frag_clamp(node->cards[i].total_mib)
+                    : 0;
     return size;
 }
 

@@ -80,7 +80,7 @@ static int64_t value_of_node(const struct ledger_node *node)
     int64_t size = 0, free = 0, left = 0;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
-        if (card->out != CARD_IN)
+        if (card->state != CARD_AVAILABLE)
             continue;
         int64_t unpromised = card->total_mib - card->promised_mib;
         size += card->total_mib;

@@ -211,8 +211,8 @@ int cards_fit(const struct cards *cards, struct err *err)
     if (bytes <= IDS_MESSAGE_MAX)
         return 0;
     cleanup_buf struct buf unit = {0}, better = {0};
-    unit_write(&unit, cards->settings.unit_mib);
-    unit_write(&better, ids_unit_that_fits(mib, cards->n));
+    quantity_write_unit(&unit, cards->settings.unit_mib);
+    quantity_write_unit(&better, ids_smallest_unit(mib, cards->n));
     return err_set(err, ERR_TOO_LARGE,
                    "in units of %s the device list has %lld bytes, more than the "
                    "kubelet's limit of %d: use --memory-unit=%s or a larger one, in the "

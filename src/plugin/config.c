@@ -7,7 +7,7 @@
 
 static int parse_unit(struct span text, void *field, struct err *err)
 {
-    return unit_read(text, field, err);
+    return quantity_read_unit(text, field, err);
 }
 
 #define AT(field) offsetof(struct plugin_config, field)

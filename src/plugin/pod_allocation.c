@@ -192,7 +192,7 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
     alloc->uid = arena_copy(a, pod->meta.uid);
     alloc->ns = arena_copy(a, pod->meta.ns);
     alloc->name = arena_copy(a, pod->meta.name);
-    alloc->terminal = pod_is_over(pod);
+    alloc->terminal = pod_is_terminal(pod);
     alloc->started = pod->phase != POD_PENDING;
     alloc->mirror = pod->mirror;
     alloc->assigned = span_eq(pod->assigned, SPAN("true"));

@@ -187,7 +187,7 @@ struct response *response_without(const struct response_settings *settings, int6
     struct response *r = empty(a);
     cleanup_buf struct buf none = {0};
     buf_printf(&none, "no-gpu-has-%lld", (long long)units);
-    unit_write(&none, settings->unit_mib);
+    quantity_write_unit(&none, settings->unit_mib);
     buf_adds(&none, "-to-run");
     add_env(r, KEY_VISIBLE_DEVICES, keep(a, &none));
     add_env(r, KEY_MEM_IDX, "-1");

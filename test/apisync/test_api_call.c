@@ -56,7 +56,7 @@ START_TEST(requests_of_the_other_calls)
     ck_assert_str_eq(r.method, "POST");
     ck_assert_str_eq(r.path,
                      "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases");
-    struct core_output mark = {.type = CORE_CALL_MARK_ROOM, .node = "n1", .value = "t"};
+    struct core_output mark = {.type = CORE_CALL_WAKEUP, .node = "n1", .value = "t"};
     api_call_request(&mark, &a, &r);
     ck_assert_str_eq(r.method, "PATCH");
     ck_assert_str_eq(r.content_type, "application/merge-patch+json");

@@ -22,13 +22,13 @@ static void on_input(void *ctx, const struct core_input *in)
     ck_assert_uint_eq(in->run, 7);
     switch (in->type) {
     case CORE_OBJECT:
-        buf_printf(&seen, "%s %.*s", in->gone ? "gone" : "seen",
+        buf_printf(&seen, "%s %.*s", in->deleted ? "gone" : "seen",
                    SPAN_ARG(in->kind == CORE_PODS   ? in->pod->meta.name
                             : in->kind == CORE_SCVS ? in->scv->meta.name
                                                     : in->node->meta.name));
         if (in->kind == CORE_SCVS && in->scv->damaged)
             buf_adds(&seen, " damaged");
-        if (in->faulty)
+        if (in->invalid)
             buf_adds(&seen, " faulty");
         break;
     case CORE_LIST_ENDED:
@@ -38,7 +38,7 @@ static void on_input(void *ctx, const struct core_input *in)
         buf_adds(&seen, "list failed");
         add_err(in);
         break;
-    case CORE_WATCH_ALIVE:
+    case CORE_WATCH_PROGRESS:
         buf_adds(&seen, "alive");
         break;
     case CORE_WATCH_ENDED:

@@ -60,11 +60,16 @@ static void add_line(struct log_queue *q, int i)
     log_queue_add(q, (struct span){line, (size_t)n});
 }
 
+static void report(struct buf *out, uint64_t dropped)
+{
+    buf_printf(out, "msg=\"%llu log lines dropped\"\n", (unsigned long long)dropped);
+}
+
 static struct log_queue *start_queue(int fds[2])
 {
     ck_assert_int_eq(pipe(fds), 0);
     ck_assert_int_eq(fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES), PIPE_BYTES);
-    return log_queue_start(fds[1], QUEUE_BYTES);
+    return log_queue_start(fds[1], QUEUE_BYTES, report);
 }
 
 /* What can be read until the writer has closed the pipe. */

@@ -320,7 +320,8 @@ START_TEST(programs_share_options)
     FILE *out = open_memstream(&text, &n);
     opt_help(&other_program, out);
     fclose(out);
-    ck_assert_ptr_nonnull(strstr(text, "--quick[=on|off]  [default: off]\n        Quick.\n  --where W"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "--quick[=on|off]  [default: off]\n        Quick.\n  --where W"));
     ck_assert_ptr_nonnull(strstr(text, "--level N  (environment: LEVEL)"));
     free(text);
 }

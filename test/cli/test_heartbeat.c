@@ -31,7 +31,7 @@ static struct cluster_state *state_of(const char *lease)
 
 static bool is_silent(const struct cluster_state *cs)
 {
-    return ledger_node_find(cluster_state_ledger(cs), SPAN("n1"))->state == NODE_SILENT;
+    return ledger_node_find(cluster_state_ledger(cs), SPAN("n1"))->state == NODE_STALE;
 }
 
 static char *note_of(const struct cluster_state *cs)

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * A core on the bench: time moves when the test says so, calls are answered by hand.
+ * A core under test: the test advances the clock and answers the calls.
  */
 
 #include "core/core.h"
@@ -13,7 +13,7 @@ struct rig {
     struct core_time now;
     struct core_outputs out;
     struct arena arena;
-    uint64_t runs[CORE_KINDS]; /* of the list or watch asked for last */
+    uint64_t runs[CORE_KINDS]; /* of the last list or watch */
 };
 
 static inline void rig_step(struct rig *r, struct core_input in)
@@ -32,7 +32,7 @@ static inline void rig_tick(struct rig *r, int64_t ms)
     rig_step(r, (struct core_input){.type = CORE_TICK});
 }
 
-/* Takes the first output of that type away; fails the test when there is none. */
+/* Removes and returns the first output of that type; fails the test if there is none. */
 static inline struct core_output rig_take(struct rig *r, enum core_output_type type)
 {
     for (size_t i = 0; i < r->out.n; i++) {
@@ -90,7 +90,7 @@ static inline void rig_pod(struct rig *r, struct pod pod, bool gone)
                                     .kind = CORE_PODS,
                                     .run = r->runs[CORE_PODS],
                                     .pod = &pod,
-                                    .gone = gone});
+                                    .deleted = gone});
 }
 
 static inline void rig_scv(struct rig *r, struct scv scv)
@@ -123,7 +123,7 @@ static inline void rig_new(struct rig *r, struct core_settings settings)
     rig_tick(r, 0);
 }
 
-/* Up to where it may bind: the lease was free, all lists are empty. */
+/* Steps until it may bind: the lease was free, all lists are empty. */
 static inline void rig_lead(struct rig *r)
 {
     rig_answer_lease(r, rig_take(r, CORE_CALL_LEASE_GET).call, "", "1");
@@ -153,7 +153,7 @@ static inline void rig_bind(struct rig *r, uint64_t token, const char *uid,
                                     .node_name = span_of(node)});
 }
 
-/* Renews the lease as long as the test lets time pass without it. */
+/* Advances the clock and answers renewals of the lease. */
 static inline void rig_pass(struct rig *r, int64_t ms)
 {
     for (int64_t t = 0; t < ms; t += 100) {
@@ -173,7 +173,7 @@ static inline int64_t rig_free_mib(const struct rig *r, const char *node, uint32
     return n->cards[card].free_mib;
 }
 
-/* The pod as the API server has it after a Binding with these annotations. */
+/* The pod in the API after a Binding with these annotations. */
 static inline struct pod rig_bound_pod(struct rig *r, const char *uid, int units,
                                        const char *node, const char *annotations)
 {

@@ -3,7 +3,7 @@
 
 static struct rig r;
 
-/* A leader that knows node n1 with two cards of 16000 MiB and waiting pods a, b, c. */
+/* A leader that knows node n1 with two cards of 16000 MiB and pending pods a, b, c. */
 static void start(void)
 {
     rig_new(&r, (struct core_settings){0});
@@ -51,7 +51,7 @@ START_TEST(a_bind_reserves_sends_one_binding_and_answers)
 }
 END_TEST
 
-START_TEST(two_binds_at_once_never_share_what_only_one_can_have)
+START_TEST(two_concurrent_binds_never_share_one_reservation)
 {
     start();
     rig_bind(&r, 1, "c", "n1");
@@ -83,27 +83,27 @@ START_TEST(assume_times_of_one_process_differ)
 }
 END_TEST
 
-START_TEST(a_lost_answer_counts_until_a_get_after_the_limit)
+START_TEST(a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
     struct core_output bind = rig_take(&r, CORE_CALL_BIND);
     rig_answer(&r, bind.call, ERR_TIMEOUT);
 
-    /* An early look that shows it unbound proves nothing: the Binding may be late. */
+    /* An early GET that shows the pod unbound proves nothing: the Binding may be late. */
     struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
     rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "a", 8000));
     ck_assert_int_eq(free_mib(0), 8000);
     ck_assert_uint_eq(rig_count(&r, CORE_REPLY), 0);
 
-    /* Neither does an event, nor time. */
+    /* Nor does an event or a timeout. */
     rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
     int64_t limit = bind.send_by.mono_ms + CORE_BIND_LIMIT_MS + CORE_CHECK_AFTER_MS;
     rig_pass(&r, limit - r.now.mono_ms);
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_GET_POD), 0);
     ck_assert_int_eq(free_mib(0), 8000);
 
-    /* A late one may have overtaken it in a database that stood still: the one that
+    /* A late GET may have overtaken it in a stalled database: the one that
      * is sent when that has been answered cannot. One that failed does not count. */
     rig_pass(&r, 1);
     rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_UNAVAILABLE);
@@ -121,7 +121,7 @@ START_TEST(a_lost_answer_counts_until_a_get_after_the_limit)
 }
 END_TEST
 
-START_TEST(a_binding_that_overtakes_the_first_late_look_counts)
+START_TEST(a_binding_that_overtakes_the_first_late_get_counts)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -152,8 +152,8 @@ START_TEST(a_lost_answer_of_a_binding_that_took_effect_is_success)
 }
 END_TEST
 
-/* The look at the pod ends the op that asked for it; other ops go on. */
-START_TEST(a_look_that_ends_a_bind_leaves_the_others)
+/* The GET ends the op that sent it; other ops continue. */
+START_TEST(a_get_that_ends_a_bind_keeps_the_others)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -168,7 +168,7 @@ START_TEST(a_look_that_ends_a_bind_leaves_the_others)
     rig_answer(&r, b.call, ERR_NONE);
     expect_reply(2, ERR_NONE, "");
 
-    /* The same of a pod that is fetched because it is not known. */
+    /* The same for an unknown pod that is fetched. */
     rig_bind(&r, 3, "x", "n1");
     rig_bind(&r, 4, "y", "n1");
     struct core_output x = rig_take(&r, CORE_CALL_GET_POD);
@@ -194,7 +194,7 @@ START_TEST(an_event_can_confirm_before_the_lost_answer)
 }
 END_TEST
 
-START_TEST(a_conflict_is_looked_into_before_it_is_answered)
+START_TEST(a_conflict_is_checked_by_get_before_the_reply)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -209,7 +209,7 @@ START_TEST(a_conflict_is_looked_into_before_it_is_answered)
 }
 END_TEST
 
-START_TEST(a_refusal_is_answered_at_once_and_its_memory_returns_with_proof)
+START_TEST(a_rejection_is_replied_at_once_and_frees_memory_after_proof)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -226,7 +226,7 @@ START_TEST(a_refusal_is_answered_at_once_and_its_memory_returns_with_proof)
 }
 END_TEST
 
-START_TEST(what_was_not_sent_is_free_at_once)
+START_TEST(a_binding_that_was_not_sent_is_freed_at_once)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -242,7 +242,7 @@ START_TEST(what_was_not_sent_is_free_at_once)
 }
 END_TEST
 
-START_TEST(the_get_is_repeated_until_it_is_answered)
+START_TEST(the_get_is_retried_until_it_succeeds)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -254,7 +254,7 @@ START_TEST(the_get_is_repeated_until_it_is_answered)
         ck_assert_int_eq(free_mib(0), 8000);
     }
     rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
-    expect_reply(1, ERR_NOT_FOUND, "gone");
+    expect_reply(1, ERR_NOT_FOUND, "deleted");
     ck_assert_int_eq(free_mib(0), 16000);
     rig_free(&r);
 }
@@ -281,13 +281,13 @@ START_TEST(a_second_bind_joins_the_first)
 }
 END_TEST
 
-START_TEST(what_is_bound_is_freed_by_the_end_of_the_pod_only)
+START_TEST(a_bound_pod_is_freed_only_when_it_ends)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
     rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
 
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false); /* older news */
+    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false); /* an old event */
     ck_assert_int_eq(free_mib(0), 8000);
     struct pod bound = rig_bound_pod(&r, "a", 8000, "n1", "{'" KEY_MEM_IDX "':'0'}");
     bound.meta.deleting = true; /* the containers still run */
@@ -309,37 +309,37 @@ static void list_of_pods_ends_with(struct pod *pod)
                                      .kind = CORE_PODS,
                                      .run = r.runs[CORE_PODS],
                                      .err = &gone});
-    while (!rig_count(&r, CORE_LIST)) /* a second list in a row is put off */
+    while (!rig_count(&r, CORE_LIST)) /* a second list in a row backs off */
         rig_pass(&r, 100);
     rig_take(&r, CORE_LIST);
     if (pod)
         rig_pod(&r, *pod, false);
 }
 
-START_TEST(absence_from_a_list_is_proof_only_if_it_was_asked_for_later)
+START_TEST(absence_is_proof_only_in_a_list_requested_after_the_answer)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
     struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    list_of_pods_ends_with(NULL); /* asked for while the Binding is under way */
+    list_of_pods_ends_with(NULL); /* requested while the Binding is in flight */
     rig_tick(&r, 10);
     rig_answer(&r, bind.call, ERR_NONE);
     rig_list_end(&r, CORE_PODS);
     ck_assert_int_eq(free_mib(0), 8000);
-    struct core_output get = rig_take(&r, CORE_CALL_GET_POD); /* this can tell */
+    struct core_output get = rig_take(&r, CORE_CALL_GET_POD); /* this decides */
     rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n1", bind.annotations));
     ck_assert_int_eq(free_mib(0), 8000);
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
 
     rig_tick(&r, 10);
-    list_of_pods_ends_with(NULL); /* asked for after the answer */
+    list_of_pods_ends_with(NULL); /* requested after the answer */
     rig_list_end(&r, CORE_PODS);
     ck_assert_int_eq(free_mib(0), 16000);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_pod_that_ended_before_an_older_list_is_found_out)
+START_TEST(a_pod_that_ended_before_an_older_list_is_detected)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -347,7 +347,7 @@ START_TEST(a_pod_that_ended_before_an_older_list_is_found_out)
     list_of_pods_ends_with(NULL);
     rig_tick(&r, 10);
     rig_answer(&r, bind.call, ERR_NONE);
-    rig_list_end(&r, CORE_PODS); /* the watch will never speak of the pod again */
+    rig_list_end(&r, CORE_PODS); /* the watch never shows the pod again */
     rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_TIMEOUT);
     rig_pass(&r, 1000);
     ck_assert_int_eq(free_mib(0), 8000);
@@ -357,7 +357,7 @@ START_TEST(a_pod_that_ended_before_an_older_list_is_found_out)
 }
 END_TEST
 
-START_TEST(a_list_that_ends_before_the_answer_raises_a_doubt_too)
+START_TEST(a_list_that_ends_before_the_answer_triggers_a_get_too)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -375,19 +375,19 @@ START_TEST(a_list_that_ends_before_the_answer_raises_a_doubt_too)
 }
 END_TEST
 
-START_TEST(a_look_at_a_bound_pod_that_shows_it_unbound_is_older)
+START_TEST(a_get_that_shows_a_bound_pod_unbound_is_old)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
     struct core_output bind = rig_take(&r, CORE_CALL_BIND);
     list_of_pods_ends_with(NULL);
     rig_list_end(&r, CORE_PODS);
-    rig_answer(&r, bind.call, ERR_NONE); /* bound, and yet no list has shown it */
+    rig_answer(&r, bind.call, ERR_NONE); /* bound, but no list has shown it */
     rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
                    object_pod_mem(&r.arena, "a", 8000));
     ck_assert_int_eq(free_mib(0), 8000);
     rig_pass(&r, 1000);
-    struct core_output get = rig_take(&r, CORE_CALL_GET_POD); /* it asks again */
+    struct core_output get = rig_take(&r, CORE_CALL_GET_POD); /* retried */
     rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n1", bind.annotations));
     ck_assert_int_eq(free_mib(0), 8000);
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
@@ -395,13 +395,13 @@ START_TEST(a_look_at_a_bound_pod_that_shows_it_unbound_is_older)
 }
 END_TEST
 
-START_TEST(what_was_not_sent_of_a_pod_that_no_list_shows_is_forgotten)
+START_TEST(an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
     struct core_output bind = rig_take(&r, CORE_CALL_BIND);
     list_of_pods_ends_with(NULL);
-    rig_list_end(&r, CORE_PODS); /* the pod is gone, or younger than the list */
+    rig_list_end(&r, CORE_PODS); /* the pod is deleted, or newer than the list */
     struct err err = {.code = ERR_UNAVAILABLE, .msg = "connection refused"};
     rig_step(&r,
              (struct core_input){
@@ -427,7 +427,7 @@ START_TEST(a_list_that_shows_the_pod_unbound_frees_nothing)
 }
 END_TEST
 
-START_TEST(deletion_while_the_binding_is_under_way_frees_and_is_answered)
+START_TEST(deletion_during_a_binding_frees_and_replies)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -435,7 +435,7 @@ START_TEST(deletion_while_the_binding_is_under_way_frees_and_is_answered)
     rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), true);
     ck_assert_int_eq(free_mib(0), 16000);
     rig_answer(&r, bind.call, ERR_NOT_FOUND);
-    expect_reply(1, ERR_NOT_FOUND, "gone");
+    expect_reply(1, ERR_NOT_FOUND, "deleted");
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
     rig_free(&r);
 }
@@ -444,11 +444,11 @@ END_TEST
 static struct pod plain_pod(void)
 {
     struct pod pod = object_pod_mem(&r.arena, "plain", 0);
-    pod.n_containers = 0; /* no limit of ours in any of them */
+    pod.n_containers = 0; /* none of its containers has a limit of ours */
     return pod;
 }
 
-START_TEST(a_pod_that_is_not_known_is_fetched_first)
+START_TEST(an_unknown_pod_is_fetched_first)
 {
     start();
     rig_bind(&r, 1, "new", "n1");
@@ -462,7 +462,7 @@ START_TEST(a_pod_that_is_not_known_is_fetched_first)
 
     rig_bind(&r, 2, "none", "n1");
     rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
-    expect_reply(2, ERR_NOT_FOUND, "no such pod");
+    expect_reply(2, ERR_NOT_FOUND, "pod not found");
 
     rig_bind(&r, 3, "replaced", "n1");
     rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
@@ -477,18 +477,18 @@ START_TEST(a_pod_that_is_not_known_is_fetched_first)
 }
 END_TEST
 
-START_TEST(a_get_that_a_list_overtook_is_asked_again)
+START_TEST(a_get_that_a_list_overtook_is_repeated)
 {
     start();
     rig_bind(&r, 1, "new", "n1");
     struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
     list_of_pods_ends_with(NULL);
-    rig_list_end(&r, CORE_PODS); /* the watch that follows never speaks of the pod */
+    rig_list_end(&r, CORE_PODS); /* the next watch never shows the pod */
     rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "new", 8000));
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 0);
     rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
-    expect_reply(1, ERR_NOT_FOUND, "no such pod");
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+    expect_reply(1, ERR_NOT_FOUND, "pod not found");
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
 
     rig_bind(&r, 2, "lost", "n1");
     struct core_output bind;
@@ -501,13 +501,13 @@ START_TEST(a_get_that_a_list_overtook_is_asked_again)
     rig_list_end(&r, CORE_PODS);
     rig_answer_pod(&r, get.call, rig_bound_pod(&r, "lost", 8000, "n1", bind.annotations));
     rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
-    expect_reply(2, ERR_NOT_FOUND, "gone");
+    expect_reply(2, ERR_NOT_FOUND, "deleted");
     ck_assert_int_eq(free_mib(0), 16000);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_fetch_that_fails_leaves_no_pod_that_a_list_lacks)
+START_TEST(a_failed_fetch_removes_a_pod_that_a_list_lacks)
 {
     start();
     rig_bind(&r, 1, "new", "n1");
@@ -515,10 +515,10 @@ START_TEST(a_fetch_that_fails_leaves_no_pod_that_a_list_lacks)
     rig_pod(&r, object_pod_mem(&r.arena, "new", 100), false);
     list_of_pods_ends_with(NULL);
     rig_list_end(&r, CORE_PODS);
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 1);
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 1);
     rig_answer(&r, get.call, ERR_UNAVAILABLE);
     expect_reply(1, ERR_UNAVAILABLE, "");
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
     rig_free(&r);
 }
 END_TEST
@@ -539,8 +539,8 @@ START_TEST(bind_any_binds_without_annotations)
 }
 END_TEST
 
-/* kube-scheduler goes by the name in the limits, whatever the number, and then leaves the
- * bind to us. */
+/* kube-scheduler looks only at the resource name in the limits, then lets the extender
+ * bind. */
 START_TEST(a_limit_of_zero_is_bound_without_a_card)
 {
     start();
@@ -556,7 +556,7 @@ START_TEST(a_limit_of_zero_is_bound_without_a_card)
 }
 END_TEST
 
-START_TEST(what_cannot_be_meant_is_refused)
+START_TEST(invalid_requests_are_rejected)
 {
     start();
     struct pod pod = object_pod_mem(&r.arena, "odd", 5);
@@ -565,14 +565,14 @@ START_TEST(what_cannot_be_meant_is_refused)
     rig_bind(&r, 1, "odd", "n1");
     expect_reply(1, ERR_INVALID, "cannot be split evenly over 2 cards");
     rig_bind(&r, 2, "a", "nowhere");
-    expect_reply(2, ERR_CONFLICT, "nothing is known of node nowhere");
+    expect_reply(2, ERR_CONFLICT, "node nowhere is unknown to the extender");
     rig_step(&r, (struct core_input){.type = CORE_BIND,
                                      .token = 3,
                                      .ns = SPAN("x"),
                                      .name = SPAN("pod-a"),
                                      .uid = SPAN("a"),
                                      .node_name = SPAN("n1")});
-    expect_reply(3, ERR_INVALID, "UID a is pod default/pod-a");
+    expect_reply(3, ERR_INVALID, "UID a belongs to pod default/pod-a");
     rig_free(&r);
 }
 END_TEST
@@ -592,7 +592,7 @@ START_TEST(health_and_size_count_at_bind)
 }
 END_TEST
 
-START_TEST(memory_that_comes_back_is_told_to_the_scheduler)
+START_TEST(freed_memory_wakes_up_the_scheduler)
 {
     start();
     rig_scv(&r,
@@ -601,36 +601,36 @@ START_TEST(memory_that_comes_back_is_told_to_the_scheduler)
                                         "[{'id':0,'health':'Unhealthy','totalMemory':"
                                         "16000}]}}")));
     rig_tick(&r, 1);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
     rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
     rig_tick(&r, 1);
-    struct core_output mark = rig_take(&r, CORE_CALL_MARK_ROOM);
+    struct core_output mark = rig_take(&r, CORE_CALL_WAKEUP);
     ck_assert_str_eq(mark.node, "n2");
     ck_assert_str_eq(mark.value, "2023-11-14T22:13:20.002000Z");
     rig_answer(&r, mark.call, ERR_NONE);
 
-    /* At most once a second, but not forgotten. */
+    /* At most once a second, but delayed, not dropped. */
     struct scv sick = object_scv_even(&r.arena, "n2", 1, 16000);
     sick.cards[0].healthy = false;
     rig_scv(&r, sick);
     rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
     rig_tick(&r, 500);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
     rig_pass(&r, 600);
-    mark = rig_take(&r, CORE_CALL_MARK_ROOM);
+    mark = rig_take(&r, CORE_CALL_WAKEUP);
     rig_answer(&r, mark.call, ERR_UNAVAILABLE);
     rig_pass(&r, 2100);
-    rig_take(&r, CORE_CALL_MARK_ROOM); /* again, since the first did not arrive */
+    rig_take(&r, CORE_CALL_WAKEUP); /* retried after a failure */
 
-    /* A size that no waiting pod asks for is no room. */
+    /* Memory that fits no pending pod wakes nobody. */
     rig_scv(&r, object_scv_even(&r.arena, "n3", 1, 100));
     rig_pass(&r, 2000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_promise_that_came_to_nothing_makes_room)
+START_TEST(a_failed_bind_wakes_up_the_scheduler)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -645,7 +645,7 @@ START_TEST(a_promise_that_came_to_nothing_makes_room)
              (struct core_input){
                  .type = CORE_ANSWER, .call = first.call, .err = &err, .not_sent = true});
     rig_tick(&r, 1);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0); /* nobody fits who waits */
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* no pending pod fits */
 
     rig_bind(&r, 4, "a", "n1");
     first = rig_take(&r, CORE_CALL_BIND);
@@ -654,12 +654,12 @@ START_TEST(a_promise_that_came_to_nothing_makes_room)
              (struct core_input){
                  .type = CORE_ANSWER, .call = first.call, .err = &err, .not_sent = true});
     rig_tick(&r, 1);
-    ck_assert_str_eq(rig_take(&r, CORE_CALL_MARK_ROOM).node, "n1");
+    ck_assert_str_eq(rig_take(&r, CORE_CALL_WAKEUP).node, "n1");
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(edited_annotations_take_no_promise_back)
+START_TEST(edited_annotations_do_not_change_a_promise)
 {
     start();
     rig_bind(&r, 1, "c", "n1");
@@ -672,7 +672,7 @@ START_TEST(edited_annotations_take_no_promise_back)
         ck_assert_int_eq(free_mib(0), 0);
         ck_assert_int_eq(free_mib(1), 16000);
     }
-    /* One that we did not bind is taken at its first word. */
+    /* A pod bound by another program counts as first seen. */
     rig_pod(&r, rig_bound_pod(&r, "x", 8000, "n1", "{'" KEY_MEM_IDX "':'1'}"), false);
     rig_pod(&r, rig_bound_pod(&r, "x", 8000, "n1", "{'" KEY_MEM_IDX "':'0'}"), false);
     ck_assert_int_eq(free_mib(1), 8000);
@@ -682,7 +682,7 @@ START_TEST(edited_annotations_take_no_promise_back)
 }
 END_TEST
 
-START_TEST(what_another_has_bound_counts_and_not_what_we_meant)
+START_TEST(a_bind_by_another_program_replaces_our_reservation)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -698,7 +698,7 @@ START_TEST(what_another_has_bound_counts_and_not_what_we_meant)
 }
 END_TEST
 
-START_TEST(a_bind_of_another_name_does_not_join)
+START_TEST(a_bind_with_another_name_does_not_join)
 {
     start();
     rig_bind(&r, 1, "a", "n1");
@@ -708,7 +708,7 @@ START_TEST(a_bind_of_another_name_does_not_join)
                                      .ns = SPAN("other"),
                                      .name = SPAN("else"),
                                      .node_name = SPAN("n1")});
-    expect_reply(2, ERR_INVALID, "UID a is pod default/pod-a");
+    expect_reply(2, ERR_INVALID, "UID a belongs to pod default/pod-a");
     rig_free(&r);
 }
 END_TEST
@@ -718,7 +718,7 @@ static uint64_t overcommits(void)
     return core_overcommits(r.core);
 }
 
-START_TEST(a_card_over_its_size_is_noticed_but_not_in_the_middle_of_a_list)
+START_TEST(an_overcommitted_card_is_reported_but_not_during_a_list)
 {
     static const char gpu0[] = "{'ALIYUN_COM_GPU_MEM_IDX':'0'}";
     start();
@@ -728,13 +728,13 @@ START_TEST(a_card_over_its_size_is_noticed_but_not_in_the_middle_of_a_list)
     core_outputs_reset(&r.out);
     rig_pod(&r, rig_bound_pod(&r, "y", 9000, "n9", gpu0), false);
     ck_assert_uint_eq(overcommits(), 1);
-    ck_assert_str_eq(rig_take(&r, CORE_NOTE).text,
-                     "GPU0 of node n9 has 16000 MiB, and 18000 are promised");
+    ck_assert_str_eq(rig_take(&r, CORE_LOG).text,
+                     "node n9: GPU0 is overcommitted: 18000 MiB promised of 16000 MiB");
     rig_pod(&r, rig_bound_pod(&r, "y", 9000, "n9", gpu0), true);
     rig_pod(&r, rig_bound_pod(&r, "z", 9000, "n9", gpu0), false);
     ck_assert_uint_eq(overcommits(), 2);
     rig_pod(&r, rig_bound_pod(&r, "z", 9000, "n9", gpu0), true);
-    /* x is gone and u has its place: the list shows u, and then no x. */
+    /* u replaced x: the list shows u before it is known that x is deleted. */
     struct err err = {.code = ERR_GONE, .msg = "too old"};
     rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
                                      .kind = CORE_PODS,
@@ -749,30 +749,28 @@ START_TEST(a_card_over_its_size_is_noticed_but_not_in_the_middle_of_a_list)
 END_TEST
 
 UNIT_MAIN(
-    "bind", a_card_over_its_size_is_noticed_but_not_in_the_middle_of_a_list,
-    edited_annotations_take_no_promise_back,
-    what_another_has_bound_counts_and_not_what_we_meant,
-    a_bind_of_another_name_does_not_join, a_bind_reserves_sends_one_binding_and_answers,
-    two_binds_at_once_never_share_what_only_one_can_have,
-    assume_times_of_one_process_differ, a_lost_answer_counts_until_a_get_after_the_limit,
-    a_binding_that_overtakes_the_first_late_look_counts,
+    "bind", an_overcommitted_card_is_reported_but_not_during_a_list,
+    edited_annotations_do_not_change_a_promise,
+    a_bind_by_another_program_replaces_our_reservation,
+    a_bind_with_another_name_does_not_join, a_bind_reserves_sends_one_binding_and_answers,
+    two_concurrent_binds_never_share_one_reservation, assume_times_of_one_process_differ,
+    a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit,
+    a_binding_that_overtakes_the_first_late_get_counts,
     a_lost_answer_of_a_binding_that_took_effect_is_success,
-    a_look_that_ends_a_bind_leaves_the_others,
-    an_event_can_confirm_before_the_lost_answer,
-    a_conflict_is_looked_into_before_it_is_answered,
-    a_refusal_is_answered_at_once_and_its_memory_returns_with_proof,
-    what_was_not_sent_is_free_at_once, the_get_is_repeated_until_it_is_answered,
-    a_second_bind_joins_the_first, what_is_bound_is_freed_by_the_end_of_the_pod_only,
-    absence_from_a_list_is_proof_only_if_it_was_asked_for_later,
-    a_pod_that_ended_before_an_older_list_is_found_out,
-    a_list_that_ends_before_the_answer_raises_a_doubt_too,
-    a_look_at_a_bound_pod_that_shows_it_unbound_is_older,
-    what_was_not_sent_of_a_pod_that_no_list_shows_is_forgotten,
+    a_get_that_ends_a_bind_keeps_the_others, an_event_can_confirm_before_the_lost_answer,
+    a_conflict_is_checked_by_get_before_the_reply,
+    a_rejection_is_replied_at_once_and_frees_memory_after_proof,
+    a_binding_that_was_not_sent_is_freed_at_once, the_get_is_retried_until_it_succeeds,
+    a_second_bind_joins_the_first, a_bound_pod_is_freed_only_when_it_ends,
+    absence_is_proof_only_in_a_list_requested_after_the_answer,
+    a_pod_that_ended_before_an_older_list_is_detected,
+    a_list_that_ends_before_the_answer_triggers_a_get_too,
+    a_get_that_shows_a_bound_pod_unbound_is_old,
+    an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod,
     a_list_that_shows_the_pod_unbound_frees_nothing,
-    deletion_while_the_binding_is_under_way_frees_and_is_answered,
-    a_pod_that_is_not_known_is_fetched_first, a_get_that_a_list_overtook_is_asked_again,
-    a_fetch_that_fails_leaves_no_pod_that_a_list_lacks,
-    bind_any_binds_without_annotations, a_limit_of_zero_is_bound_without_a_card,
-    what_cannot_be_meant_is_refused, health_and_size_count_at_bind,
-    memory_that_comes_back_is_told_to_the_scheduler,
-    a_promise_that_came_to_nothing_makes_room)
+    deletion_during_a_binding_frees_and_replies, an_unknown_pod_is_fetched_first,
+    a_get_that_a_list_overtook_is_repeated,
+    a_failed_fetch_removes_a_pod_that_a_list_lacks, bind_any_binds_without_annotations,
+    a_limit_of_zero_is_bound_without_a_card, invalid_requests_are_rejected,
+    health_and_size_count_at_bind, freed_memory_wakes_up_the_scheduler,
+    a_failed_bind_wakes_up_the_scheduler)

@@ -3,8 +3,8 @@
 
 /*
  * A bound pod never counts for less than its raw limits, nor for less than its Binding
- * promised, whatever its labels and annotations say now. Each case is a restart: the core
- * sees the pod for the first time when it is bound.
+ * promised, whatever its labels and annotations are now. Each case is a restart: the core
+ * first sees the pod when it is already bound.
  */
 
 enum { CARD = 16276 };
@@ -19,7 +19,7 @@ static void start(int cards)
     core_outputs_reset(&r.out);
 }
 
-/* `meta`: more members of metadata; `spec`: more members of spec. */
+/* `meta`, `spec`: additional members of metadata and spec. */
 static struct pod pod_of(const char *uid, const char *meta, const char *spec)
 {
     return object_pod(&r.arena, quoted(&r.arena,
@@ -89,7 +89,7 @@ START_TEST(a_bound_pod_counts_for_its_raw_limits)
         rig_pod(&r, pod_of("a", cases[i].meta, spec), false);
         ck_assert_msg(card(0)->promised_mib == cases[i].promised_mib, "%s: %lld MiB",
                       cases[i].what, (long long)card(0)->promised_mib);
-        /* The next pod asks for one unit more than is left. */
+        /* The next pod requests one unit more than is free. */
         int64_t left = (CARD - cases[i].promised_mib) / 1024;
         cleanup_free char *next =
             xasprintf(LIMITS("'aliyun.com/gpu-mem':'%lld'"), (long long)left + 1);
@@ -114,7 +114,7 @@ START_TEST(raw_limits_saturate)
         rig_pod(&r, pod_of("a", GO("8", ""), spec), false);
         ck_assert_int_eq(card(0)->free_mib, 0);
         ck_assert_int_gt(card(0)->promised_mib, CARD);
-        ck_assert(card(0)->over);
+        ck_assert(card(0)->overcommitted);
         ck_assert_int_eq(card(1)->free_mib, CARD);
         rig_free(&r);
     }
@@ -139,21 +139,21 @@ START_TEST(an_invalid_pod_of_nvidia_com_gpu_claims_its_devices)
 {
     start(2);
     rig_pod(&r, pod_of("a", BAD_LABEL, ON_NODE LIMITS("'nvidia.com/gpu':'2'")), false);
-    ck_assert_int_eq(card(0)->out, CARD_HELD);
-    ck_assert_int_eq(card(1)->out, CARD_HELD);
+    ck_assert_int_eq(card(0)->state, CARD_HELD);
+    ck_assert_int_eq(card(1)->state, CARD_HELD);
     rig_free(&r);
     start(2);
     rig_pod(&r,
             pod_of("a", GO("8", ""), ON_NODE LIMITS(MEM("8") ",'nvidia.com/gpu':'2'")),
             false);
     ck_assert_int_eq(card(0)->promised_mib, 8192);
-    ck_assert_int_eq(card(1)->out, CARD_HELD);
+    ck_assert_int_eq(card(1)->state, CARD_HELD);
     rig_free(&r);
 }
 END_TEST
 
-/* Binds a pod that asks by `labels` alone, restarts with `then` in place of those, and
- * gives what counts on card 0. */
+/* Binds a pod that requests by `labels` only, restarts with the labels `then`, and returns
+ * what counts on card 0. */
 static int64_t after_an_edit(const char *labels, const char *then, bool old_version)
 {
     start(1);
@@ -163,7 +163,7 @@ static int64_t after_an_edit(const char *labels, const char *then, bool old_vers
     cleanup_free char *notes = xstrdup(o.annotations);
     char *key = strstr(notes, "gpushare/card-memory");
     ck_assert_ptr_nonnull(key);
-    if (old_version) /* which did not write the key */
+    if (old_version) /* it did not write the key */
         memcpy(key, "x", 1);
     cleanup_free char *meta = xasprintf("%s,'annotations':%s", then, notes);
     rig_free(&r);
@@ -177,7 +177,7 @@ static int64_t after_an_edit(const char *labels, const char *then, bool old_vers
 #define NUMBER    ",'labels':{'scv/number':'1'}"
 #define MEMORY(n) ",'labels':{'scv/memory':'" n "'}"
 
-START_TEST(what_labels_reserved_outlives_the_labels)
+START_TEST(a_promise_by_labels_outlives_the_labels)
 {
     ck_assert_int_eq(after_an_edit(NUMBER, NUMBER, false), CARD);
     ck_assert_int_eq(after_an_edit(NUMBER, "", false), CARD);
@@ -216,7 +216,7 @@ static void not_sent(uint64_t call)
     core_outputs_reset(&r.out);
 }
 
-START_TEST(an_edit_during_a_bind_that_fails_is_seen)
+START_TEST(an_edit_during_a_failed_bind_is_applied)
 {
     start(1);
     rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
@@ -255,7 +255,7 @@ START_TEST(an_edit_that_is_reverted_during_a_bind_changes_nothing)
 }
 END_TEST
 
-START_TEST(a_pod_whose_labels_are_removed_during_a_bind_that_fails_asks_for_nothing)
+START_TEST(labels_removed_during_a_failed_bind_leave_no_request)
 {
     start(1);
     rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
@@ -263,13 +263,13 @@ START_TEST(a_pod_whose_labels_are_removed_during_a_bind_that_fails_asks_for_noth
     struct core_output o = rig_take(&r, CORE_CALL_BIND);
     rig_pod(&r, pod_of("a", "", LIMITS("")), false);
     not_sent(o.call);
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
     ck_assert_ptr_null(ledger_first_pod(core_ledger(r.core)));
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_nomination_during_a_bind_that_fails_is_seen)
+START_TEST(a_nomination_during_a_failed_bind_is_applied)
 {
     start(1);
     rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
@@ -287,9 +287,9 @@ END_TEST
 UNIT_MAIN("bound", a_bound_pod_counts_for_its_raw_limits, raw_limits_saturate,
           an_invalid_pod_without_a_card_counts_where_there_is_one_card,
           an_invalid_pod_of_nvidia_com_gpu_claims_its_devices,
-          what_labels_reserved_outlives_the_labels,
+          a_promise_by_labels_outlives_the_labels,
           a_copied_card_memory_means_nothing_beside_limits,
-          an_edit_during_a_bind_that_fails_is_seen,
+          an_edit_during_a_failed_bind_is_applied,
           an_edit_that_is_reverted_during_a_bind_changes_nothing,
-          a_pod_whose_labels_are_removed_during_a_bind_that_fails_asks_for_nothing,
-          a_nomination_during_a_bind_that_fails_is_seen)
+          labels_removed_during_a_failed_bind_leave_no_request,
+          a_nomination_during_a_failed_bind_is_applied)

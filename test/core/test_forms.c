@@ -2,7 +2,7 @@
 #include "core/rig.h"
 
 /*
- * Pods that ask otherwise than by our limits: Yoda's labels, NVIDIA's own device plugin,
+ * Requests other than limits of our resources: Yoda's labels, NVIDIA's device plugin, card
  * models.
  */
 
@@ -16,7 +16,7 @@ static void start(int cards)
     core_outputs_reset(&r.out);
 }
 
-/* `meta`: more members of metadata; `resources`: of its container; `node`: "" is none. */
+/* `meta`: additional members of metadata; `resources`: of its container; `node`: "": none. */
 static struct pod pod_of(const char *uid, const char *meta, const char *resources,
                          const char *node)
 {
@@ -57,7 +57,7 @@ static void refused(const char *uid, const char *part)
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 0);
 }
 
-START_TEST(a_pod_of_nvidias_plugin_is_bound_as_it_is_and_counted)
+START_TEST(a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted)
 {
     start(2);
     see("a", MODEL("tesla t4"), GPU("1"));
@@ -68,7 +68,7 @@ START_TEST(a_pod_of_nvidias_plugin_is_bound_as_it_is_and_counted)
     ck_assert_uint_eq(node()->claimed, 1);
     rig_answer(&r, o.call, ERR_NONE);
     ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_NONE);
-    ck_assert_ptr_null(bind("b").annotations); /* without a model nothing is asked */
+    ck_assert_ptr_null(bind("b").annotations); /* no model: no annotations */
     ck_assert_uint_eq(node()->claimed, 2);
     refused("c", "no card of node n1 fits: needs 1 card through nvidia.com/gpu, model "
                  "Tesla T4; no card is available");
@@ -76,7 +76,7 @@ START_TEST(a_pod_of_nvidias_plugin_is_bound_as_it_is_and_counted)
 }
 END_TEST
 
-START_TEST(a_binding_for_nvidias_plugin_that_did_not_leave_claims_nothing)
+START_TEST(an_unsent_binding_for_nvidias_plugin_claims_nothing)
 {
     start(2);
     see("a", MODEL("Tesla T4"), GPU("2"));
@@ -90,14 +90,14 @@ START_TEST(a_binding_for_nvidias_plugin_that_did_not_leave_claims_nothing)
     rig_answer(&r, o.call, ERR_TIMEOUT);
     rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
                    pod_of("a", MODEL("Tesla T4"), GPU("2"), ""));
-    ck_assert_uint_eq(node()->claimed, 2); /* it may take effect yet */
+    ck_assert_uint_eq(node()->claimed, 2); /* it may still take effect */
     rig_pod(&r, pod_of("a", "", GPU("2"), ""), true);
     ck_assert_uint_eq(node()->claimed, 0);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(what_is_annotated_on_a_pod_of_nvidias_plugin_promises_nothing)
+START_TEST(annotations_of_a_pod_of_nvidias_plugin_are_no_promise)
 {
     start(2);
     rig_pod(&r,
@@ -107,12 +107,12 @@ START_TEST(what_is_annotated_on_a_pod_of_nvidias_plugin_promises_nothing)
     ck_assert_int_eq(node()->cards[0].promised_mib, 0);
     ck_assert_uint_eq(node()->claimed, 1);
     see("b", MODEL("Tesla T4"), GPU("1"));
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 1);
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 1);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_pod_that_any_node_suits_goes_where_nothing_is_known)
+START_TEST(a_pod_that_fits_any_node_binds_to_an_unknown_node)
 {
     start(1);
     see("a", "", GPU("1"));
@@ -121,7 +121,7 @@ START_TEST(a_pod_that_any_node_suits_goes_where_nothing_is_known)
     see("b", MODEL("Tesla T4"), GPU("1"));
     rig_bind(&r, 2, "b", "elsewhere");
     struct core_output o = rig_take(&r, CORE_REPLY);
-    ck_assert_str_eq(o.text, "nothing is known of node elsewhere");
+    ck_assert_str_eq(o.text, "node elsewhere is unknown to the extender");
     rig_free(&r);
 }
 END_TEST
@@ -143,7 +143,7 @@ START_TEST(labels_reserve_mib_and_a_restart_keeps_them)
     start(2);
     rig_pod(&r, pod_of("a", meta, "", "n1"), false);
     ck_assert_int_eq(node()->cards[0].free_mib, 1);
-    /* The label was lowered since: the annotations of the Binding count. */
+    /* The label was lowered later: the annotations of the Binding count. */
     cleanup_free char *less =
         xasprintf(LABELS("'scv/memory':'10'") ",'annotations':%s", notes);
     rig_pod(&r, pod_of("a", less, "", "n1"), false);
@@ -175,7 +175,7 @@ START_TEST(number_alone_takes_whole_cards)
 }
 END_TEST
 
-START_TEST(number_alone_reserves_nothing_where_the_operator_says_so)
+START_TEST(number_alone_reserves_nothing_with_number_shares)
 {
     rig_new(&r, (struct core_settings){.ledger = {.number_shares = true}});
     rig_lead(&r);
@@ -198,7 +198,7 @@ static void relist(void)
     rig_tick(&r, 0);
 }
 
-START_TEST(labels_that_are_taken_off_free_a_waiting_pod_only)
+START_TEST(removed_labels_free_only_a_pending_pod)
 {
     start(2);
     rig_tick(&r, 0); /* the watch */
@@ -211,14 +211,14 @@ START_TEST(labels_that_are_taken_off_free_a_waiting_pod_only)
     rig_pod(&r, pod_of("a", meta, "", "n1"), false);
     see("b", "", "");
     ck_assert_int_eq(node()->cards[0].free_mib, 15000);
-    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
     rig_pass(&r, 1000);
     relist();
     rig_pod(&r, pod_of("a", meta, "", "n1"), false);
     see("b", "", "");
     rig_list_end(&r, CORE_PODS);
     ck_assert_int_eq(node()->cards[0].free_mib, 15000);
-    /* b asks for nothing now; it has to be asked for, as any other such pod. */
+    /* b requests nothing now; it is fetched like any other such pod. */
     rig_bind(&r, 2, "b", "n1");
     rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call, pod_of("b", "", "", ""));
     ck_assert_ptr_nonnull(strstr(rig_take(&r, CORE_REPLY).text, "--bind-any"));
@@ -226,7 +226,7 @@ START_TEST(labels_that_are_taken_off_free_a_waiting_pod_only)
 }
 END_TEST
 
-START_TEST(what_yoda_has_bound_counts_where_there_is_no_doubt)
+START_TEST(a_pod_bound_by_yoda_counts_on_a_node_with_one_card)
 {
     start(1);
     rig_pod(&r, pod_of("a", LABELS("'scv/memory':'5000'"), "", "n1"), false);
@@ -236,7 +236,7 @@ START_TEST(what_yoda_has_bound_counts_where_there_is_no_doubt)
     rig_pod(&r, pod_of("c", LABELS("'scv/number':'1'"), "", "n1"), false);
     ck_assert_int_eq(node()->cards[0].free_mib, 0);
     rig_free(&r);
-    start(2); /* what it uses is seen as used from outside, once it runs */
+    start(2); /* its memory counts as used from outside once it runs */
     rig_pod(&r, pod_of("a", LABELS("'scv/memory':'5000'"), "", "n1"), false);
     ck_assert_int_eq(node()->cards[0].free_mib, 16000);
     ck_assert_int_eq(node()->cards[1].free_mib, 16000);
@@ -258,8 +258,8 @@ START_TEST(models_and_clocks_count_at_bind)
 }
 END_TEST
 
-/* Two requests that differ in the model only are woken for different nodes. */
-START_TEST(a_card_of_the_model_that_comes_free_is_told_to_the_scheduler)
+/* Two requests that differ only in the model wake up for different nodes. */
+START_TEST(a_freed_card_of_the_model_wakes_up_the_scheduler)
 {
     start(1);
     static const char held[] =
@@ -272,23 +272,23 @@ START_TEST(a_card_of_the_model_that_comes_free_is_told_to_the_scheduler)
     core_outputs_reset(&r.out);
     rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "")));
     rig_tick(&r, 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
     rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "u")));
     see("b", MODEL("Tesla T4"), "'" KEY_GPU_MEM "':'4'");
     rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "")));
     rig_tick(&r, 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 1);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
     rig_free(&r);
 }
 END_TEST
 
-UNIT_MAIN("forms", a_pod_of_nvidias_plugin_is_bound_as_it_is_and_counted,
-          a_binding_for_nvidias_plugin_that_did_not_leave_claims_nothing,
-          what_is_annotated_on_a_pod_of_nvidias_plugin_promises_nothing,
-          a_pod_that_any_node_suits_goes_where_nothing_is_known,
+UNIT_MAIN("forms", a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted,
+          an_unsent_binding_for_nvidias_plugin_claims_nothing,
+          annotations_of_a_pod_of_nvidias_plugin_are_no_promise,
+          a_pod_that_fits_any_node_binds_to_an_unknown_node,
           labels_reserve_mib_and_a_restart_keeps_them, number_alone_takes_whole_cards,
-          number_alone_reserves_nothing_where_the_operator_says_so,
-          labels_that_are_taken_off_free_a_waiting_pod_only,
-          what_yoda_has_bound_counts_where_there_is_no_doubt,
+          number_alone_reserves_nothing_with_number_shares,
+          removed_labels_free_only_a_pending_pod,
+          a_pod_bound_by_yoda_counts_on_a_node_with_one_card,
           models_and_clocks_count_at_bind,
-          a_card_of_the_model_that_comes_free_is_told_to_the_scheduler)
+          a_freed_card_of_the_model_wakes_up_the_scheduler)

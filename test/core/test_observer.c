@@ -3,14 +3,14 @@
 #include "lib/program.h"
 #include "lib/unit.h"
 
-/* A core that only looks: it lists and watches, and makes no call. */
+/* Observer mode: the core lists and watches, and makes no call. */
 
 static struct core *core;
 static struct core_outputs outputs;
 static int64_t now_ms = 1000;
 static uint64_t runs[CORE_KINDS];
 
-/* Takes the input and remembers what is listed; anything else but watches is a fault. */
+/* Steps and records lists; any output but lists and watches fails the test. */
 static void step(struct core_input in)
 {
     const struct core_time now = {now_ms, now_ms * 1000000};
@@ -24,7 +24,7 @@ static void step(struct core_input in)
     }
 }
 
-START_TEST(it_lists_at_once_and_calls_nobody)
+START_TEST(an_observer_lists_at_once_and_makes_no_call)
 {
     const struct core_settings settings = {
         .ledger = {.unit_mib = 1024}, .node_grace_ms = 40000, .observer = true};
@@ -42,10 +42,10 @@ START_TEST(it_lists_at_once_and_calls_nobody)
     const struct core_time now = {now_ms, now_ms * 1000000};
     ck_assert_int_eq(core_ready(core, now, &err), 0);
     ck_assert_int_eq(core_may_bind(core, now, &err), -1);
-    ck_assert_str_eq(err.msg, "this process only looks");
-    /* Neither time nor a look moves it to the Lease. */
+    ck_assert_str_eq(err.msg, "observer mode: binding is disabled");
+    /* Neither time nor a refresh makes it touch the Lease. */
     for (int i = 0; i < 20; i++, now_ms += 500) {
-        step((struct core_input){.type = i % 2 ? CORE_LOOK : CORE_TICK});
+        step((struct core_input){.type = i % 2 ? CORE_REFRESH_LEASE : CORE_TICK});
         ck_assert_int_gt(core_due(core), now_ms);
     }
     core_outputs_fini(&outputs);
@@ -53,8 +53,8 @@ START_TEST(it_lists_at_once_and_calls_nobody)
 }
 END_TEST
 
-/* A pod that a later list does not show is gone, without asking for it. */
-START_TEST(what_a_list_does_not_show_is_gone)
+/* A pod that a later list lacks is removed without a GET. */
+START_TEST(a_pod_that_a_list_lacks_is_removed)
 {
     const struct core_settings settings = {.ledger = {.unit_mib = 1024},
                                            .observer = true};
@@ -94,5 +94,5 @@ START_TEST(what_a_list_does_not_show_is_gone)
 }
 END_TEST
 
-UNIT_MAIN("observer", it_lists_at_once_and_calls_nobody,
-          what_a_list_does_not_show_is_gone)
+UNIT_MAIN("observer", an_observer_lists_at_once_and_makes_no_call,
+          a_pod_that_a_list_lacks_is_removed)

@@ -39,7 +39,7 @@ START_TEST(nothing_is_answered_before_the_first_full_list)
 }
 END_TEST
 
-START_TEST(who_is_not_ready_says_what_went_wrong)
+START_TEST(not_ready_gives_the_reason)
 {
     struct err err = {0};
     rig_new(&r, (struct core_settings){0});
@@ -49,7 +49,7 @@ START_TEST(who_is_not_ready_says_what_went_wrong)
             rig_list_end(&r, (enum core_kind)kind);
     list_failed(CORE_SCVS, ERR_FORBIDDEN, -1);
     core_ready(r.core, r.now, &err);
-    ck_assert_str_eq(err.msg, "not ready: the scvs have not been listed yet: why");
+    ck_assert_str_eq(err.msg, "not ready: the first list of scvs has not finished: why");
     rig_tick(&r, 60000);
     rig_list_end(&r, CORE_SCVS);
     ended(CORE_SCVS, ERR_UNAVAILABLE, -1);
@@ -57,17 +57,17 @@ START_TEST(who_is_not_ready_says_what_went_wrong)
     r.now.mono_ms += CORE_STALE_MS + 1;
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (kind != CORE_SCVS)
-            rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+            rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                              .kind = (enum core_kind)kind,
                                              .run = r.runs[kind]});
     core_ready(r.core, r.now, &err);
     ck_assert_str_eq(err.msg,
-                     "not ready: nothing has been heard of the scvs for 150 s: why");
+                     "not ready: the watch of scvs has delivered nothing for 150 s: why");
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_watch_goes_on_from_the_last_version)
+START_TEST(a_watch_continues_from_the_last_version)
 {
     rig_new(&r, (struct core_settings){0});
     rig_list_end(&r, CORE_SCVS);
@@ -84,7 +84,7 @@ START_TEST(a_watch_goes_on_from_the_last_version)
     ended(CORE_SCVS, ERR_NONE, -1);
     watch = rig_take(&r, CORE_WATCH);
     ck_assert_str_eq(watch.version, "105");
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                      .kind = CORE_SCVS,
                                      .run = watch.run,
                                      .version = SPAN("110")});
@@ -95,7 +95,7 @@ START_TEST(a_watch_goes_on_from_the_last_version)
 }
 END_TEST
 
-START_TEST(watches_that_end_at_once_are_asked_for_once_a_second)
+START_TEST(watches_that_end_at_once_restart_once_a_second)
 {
     rig_new(&r, (struct core_settings){0});
     rig_list_end(&r, CORE_SCVS);
@@ -111,7 +111,7 @@ START_TEST(watches_that_end_at_once_are_asked_for_once_a_second)
 }
 END_TEST
 
-START_TEST(a_version_that_is_too_old_means_a_new_list)
+START_TEST(an_expired_version_causes_a_new_list)
 {
     rig_new(&r, (struct core_settings){0});
     rig_list_end(&r, CORE_NODES);
@@ -123,7 +123,7 @@ START_TEST(a_version_that_is_too_old_means_a_new_list)
 }
 END_TEST
 
-/* The list after it works each time: a successful list proves nothing about the watch. */
+/* Each list succeeds, which proves nothing about the watch. */
 START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
 {
     rig_new(&r, (struct core_settings){0});
@@ -131,9 +131,10 @@ START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
     int64_t from = r.now.mono_ms, last = from, longest = 0;
     for (int lists = 0; lists < 14; lists++) {
         uint64_t old = r.runs[CORE_NODES];
-        if (lists % 2) /* the 410 may also come as an event of a watch that was opened */
-            rig_step(&r, (struct core_input){
-                             .type = CORE_WATCH_ALIVE, .kind = CORE_NODES, .run = old});
+        if (lists % 2) /* the 410 may also be an event of an open watch */
+            rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
+                                             .kind = CORE_NODES,
+                                             .run = old});
         ended(CORE_NODES, ERR_GONE, -1);
         while (r.runs[CORE_NODES] == old)
             rig_tick(&r, 100);
@@ -145,7 +146,7 @@ START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
     ck_assert_int_ge(r.now.mono_ms - from, 60 * 1000);
     ck_assert_int_ge(longest, 15 * 1000);
     ck_assert_int_le(longest, 45 * 1000 + 100);
-    /* A watch that lasts resets the back-off: the next list is immediate. */
+    /* A long watch resets the backoff: the next list is immediate. */
     rig_tick(&r, 30 * 1000);
     core_outputs_reset(&r.out);
     ended(CORE_NODES, ERR_GONE, -1);
@@ -154,7 +155,7 @@ START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
 }
 END_TEST
 
-START_TEST(failures_back_off_and_honour_what_the_server_says)
+START_TEST(failures_back_off_and_honor_retry_after)
 {
     rig_new(&r, (struct core_settings){0});
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
@@ -164,7 +165,7 @@ START_TEST(failures_back_off_and_honour_what_the_server_says)
         int64_t from = r.now.mono_ms;
         list_failed(CORE_NODES, ERR_FORBIDDEN, -1);
         ck_assert_ptr_nonnull(
-            strstr(rig_take(&r, CORE_NOTE).text, "list of nodes failed"));
+            strstr(rig_take(&r, CORE_LOG).text, "list of nodes failed"));
         while (!rig_count(&r, CORE_LIST))
             rig_tick(&r, 100);
         while (rig_count(&r, CORE_LIST))
@@ -184,7 +185,7 @@ START_TEST(failures_back_off_and_honour_what_the_server_says)
 }
 END_TEST
 
-START_TEST(a_kind_that_the_server_does_not_know_is_an_empty_list)
+START_TEST(a_kind_that_is_not_served_is_an_empty_list)
 {
     rig_new(&r, (struct core_settings){0});
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
@@ -195,15 +196,15 @@ START_TEST(a_kind_that_the_server_does_not_know_is_an_empty_list)
     list_failed(CORE_SCVS, ERR_NOT_FOUND, -1);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
     ck_assert_uint_eq(rig_count(&r, CORE_LIST), 0);
-    rig_tick(&r, 30000); /* somebody may install it */
+    rig_tick(&r, 30000); /* the CRD may have been installed */
     ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_SCVS);
 
-    list_failed(CORE_NODES, ERR_NOT_FOUND, -1); /* not of a kind that must exist */
+    list_failed(CORE_NODES, ERR_NOT_FOUND, -1); /* every cluster serves Nodes */
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(nodes_that_must_exist_are_not_taken_for_absent)
+START_TEST(a_404_for_nodes_is_an_error)
 {
     rig_new(&r, (struct core_settings){0});
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
@@ -216,7 +217,7 @@ START_TEST(nodes_that_must_exist_are_not_taken_for_absent)
 }
 END_TEST
 
-START_TEST(news_of_an_old_run_is_ignored)
+START_TEST(inputs_of_an_old_run_are_ignored)
 {
     rig_new(&r, (struct core_settings){0});
     rig_list_end(&r, CORE_SCVS);
@@ -228,13 +229,13 @@ START_TEST(news_of_an_old_run_is_ignored)
     ck_assert_ptr_null(ledger_node_find(core_ledger(r.core), SPAN("n1")));
     rig_step(&r,
              (struct core_input){.type = CORE_LIST_ENDED, .kind = CORE_SCVS, .run = old});
-    ended(CORE_SCVS, ERR_NONE, -1); /* of the list: no watch is running */
+    ended(CORE_SCVS, ERR_NONE, -1); /* the run of the list: no watch is running */
     ck_assert_uint_eq(r.runs[CORE_SCVS] > old, true);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_pod_that_cannot_be_read_keeps_what_it_has)
+START_TEST(an_invalid_pod_keeps_its_promise)
 {
     rig_new(&r, (struct core_settings){0});
     rig_lead(&r);
@@ -243,25 +244,25 @@ START_TEST(a_pod_that_cannot_be_read_keeps_what_it_has)
     rig_pod(&r, rig_bound_pod(&r, "b", 4000, "n1", "{'" KEY_MEM_IDX "':'0'}"), false);
     ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 3000);
     ended(CORE_PODS, ERR_GONE, -1);
-    rig_tick(&r, 60000); /* a new list shows a, unreadable, and not b */
+    rig_tick(&r, 60000); /* a new list has an invalid a, and no b */
     struct pod a = {.meta = {.uid = SPAN("a"), .name = SPAN("pod-a")}};
     struct core_input in = {.type = CORE_OBJECT,
                             .kind = CORE_PODS,
                             .run = r.runs[CORE_PODS],
                             .pod = &a,
-                            .faulty = true};
+                            .invalid = true};
     rig_step(&r, in);
     rig_list_end(&r, CORE_PODS);
     ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 7000);
     in.run = r.runs[CORE_PODS];
-    in.gone = true; /* that much can be made out */
+    in.deleted = true; /* a deletion needs only the UID */
     rig_step(&r, in);
     ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 16000);
     rig_free(&r);
 }
 END_TEST
 
-/* A pod that asks for nothing any more. */
+/* A pod without a request. */
 static void without_label(const char *uid, const char *node, const char *phase,
                           const char *annotations)
 {
@@ -274,7 +275,7 @@ static void without_label(const char *uid, const char *node, const char *phase,
     rig_pod(&r, object_pod(&r.arena, json), false);
 }
 
-/* This process knows the pod only since its label was taken off. */
+/* This process first sees the pod after its label was removed. */
 START_TEST(a_promise_outlives_the_label_it_was_made_for)
 {
     rig_new(&r, (struct core_settings){0});
@@ -284,7 +285,7 @@ START_TEST(a_promise_outlives_the_label_it_was_made_for)
                   "{'" KEY_MEM_IDX "':'0','" KEY_ALLOCATION
                   "':'{\\\"0\\\":{\\\"0\\\":9000}}'}");
     ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 7000);
-    /* The same again, without a node, over, damaged, and without annotations: nothing. */
+    /* Without a node, terminal, damaged or without annotations: no promise. */
     const char *allocation = "{'" KEY_ALLOCATION "':'{\\\"0\\\":{\\\"1\\\":9000}}'}";
     without_label("b", "", "Pending", allocation);
     without_label("c", "n1", "Succeeded", allocation);
@@ -300,7 +301,7 @@ START_TEST(a_promise_outlives_the_label_it_was_made_for)
 }
 END_TEST
 
-START_TEST(silence_makes_it_unready_and_a_sign_of_life_ready)
+START_TEST(no_events_make_it_unready_and_progress_ready)
 {
     rig_new(&r, (struct core_settings){0});
     rig_lead(&r);
@@ -308,15 +309,16 @@ START_TEST(silence_makes_it_unready_and_a_sign_of_life_ready)
     for (int i = 0; i <= CORE_STALE_MS / 1000; i++) {
         for (int kind = 0; kind < CORE_KINDS; kind++)
             if (kind != CORE_PODS)
-                rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+                rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                                  .kind = (enum core_kind)kind,
                                                  .run = r.runs[kind]});
         r.now.mono_ms += 1000;
     }
     struct err err = {0};
     ck_assert_int_eq(core_ready(r.core, r.now, &err), -1);
-    ck_assert_str_eq(err.msg, "not ready: nothing has been heard of the pods for 151 s");
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+    ck_assert_str_eq(err.msg,
+                     "not ready: the watch of pods has delivered nothing for 151 s");
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                      .kind = CORE_PODS,
                                      .run = r.runs[CORE_PODS]});
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
@@ -324,7 +326,7 @@ START_TEST(silence_makes_it_unready_and_a_sign_of_life_ready)
 }
 END_TEST
 
-/* An outage: renewals and watches fail, and back-offs grow. */
+/* An outage: renewals and watches fail, and backoffs grow. */
 static void outage(int64_t ms)
 {
     for (int64_t end = r.now.mono_ms + ms; r.now.mono_ms < end; rig_tick(&r, 100)) {
@@ -337,7 +339,7 @@ static void outage(int64_t ms)
     }
 }
 
-START_TEST(when_the_lease_can_be_had_again_nothing_is_put_off_for_long)
+START_TEST(a_successful_lease_write_shortens_backoffs)
 {
     rig_new(&r, (struct core_settings){0});
     rig_lead(&r);
@@ -376,15 +378,13 @@ START_TEST(the_due_time_is_never_missed)
 END_TEST
 
 UNIT_MAIN("sync", a_promise_outlives_the_label_it_was_made_for,
-          nothing_is_answered_before_the_first_full_list,
-          who_is_not_ready_says_what_went_wrong, a_watch_goes_on_from_the_last_version,
-          watches_that_end_at_once_are_asked_for_once_a_second,
-          a_version_that_is_too_old_means_a_new_list,
+          nothing_is_answered_before_the_first_full_list, not_ready_gives_the_reason,
+          a_watch_continues_from_the_last_version,
+          watches_that_end_at_once_restart_once_a_second,
+          an_expired_version_causes_a_new_list,
           a_watch_that_always_gets_410_lists_at_growing_intervals,
-          failures_back_off_and_honour_what_the_server_says,
-          a_kind_that_the_server_does_not_know_is_an_empty_list,
-          nodes_that_must_exist_are_not_taken_for_absent, news_of_an_old_run_is_ignored,
-          a_pod_that_cannot_be_read_keeps_what_it_has,
-          silence_makes_it_unready_and_a_sign_of_life_ready,
-          when_the_lease_can_be_had_again_nothing_is_put_off_for_long,
-          the_due_time_is_never_missed)
+          failures_back_off_and_honor_retry_after,
+          a_kind_that_is_not_served_is_an_empty_list, a_404_for_nodes_is_an_error,
+          inputs_of_an_old_run_are_ignored, an_invalid_pod_keeps_its_promise,
+          no_events_make_it_unready_and_progress_ready,
+          a_successful_lease_write_shortens_backoffs, the_due_time_is_never_missed)

@@ -2,8 +2,7 @@
 #pragma once
 
 /*
- * Objects for tests, written as the JSON that the API server would send and read by the
- * readers under test.
+ * Objects for tests: JSON as from the API server, parsed by the readers under test.
  */
 
 #include <stdarg.h>
@@ -18,7 +17,7 @@
 #include "domain/scv.h"
 #include "lib/unit.h"
 
-/* JSON with ' for ", so that C strings stay readable; in the arena. */
+/* JSON with ' for ", for readable C strings; in the arena. */
 static inline struct span quoted(struct arena *a, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 static inline struct span quoted(struct arena *a, const char *fmt, ...)
@@ -54,7 +53,7 @@ READ_OBJECT(lease, lease, lease_read)
 READ_OBJECT(unhealthy_cards, unhealthy_cards, unhealthy_cards_read)
 #undef READ_OBJECT
 
-/* What the reader says about a bad object: its message. */
+/* The error of the reader for an invalid object. */
 #define object_fault(type, reader, a, text, error)                                       \
     do {                                                                                 \
         struct type object_;                                                             \
@@ -81,7 +80,7 @@ static inline struct scv object_scv_even(struct arena *a, const char *node, int 
                                 node, cards.p ? cards.p : ""));
 }
 
-/* A waiting pod with one container that asks for `units` of gpu-mem. */
+/* A pending pod with one container with a limit of `units` gpu-mem. */
 static inline struct pod object_pod_mem(struct arena *a, const char *uid, int units)
 {
     return object_pod(a, quoted(a,

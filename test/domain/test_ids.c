@@ -17,9 +17,9 @@ static const char *written(const char *of, int64_t unit)
     return text;
 }
 
-START_TEST(ids_are_made_of_the_uuid_and_never_change)
+START_TEST(ids_depend_only_on_the_uuid_and_never_change)
 {
-    /* In the checkpoints of kubelets: another text here is another card there. */
+    /* Checkpoints of kubelets have these ids: they must not change. */
     ck_assert_str_eq(written(uuid, 0), "pt35a0q-0");
     ck_assert_str_eq(written(uuid, 139), "pt35a0q-139");
     ck_assert_str_eq(written(uuid, -1), "pt35a0q");
@@ -44,7 +44,7 @@ START_TEST(ids_are_read_back)
 }
 END_TEST
 
-START_TEST(what_is_no_id_of_ours_is_refused)
+START_TEST(other_ids_are_rejected)
 {
     static const char *const bad[] = {
         "",           "abcdef",     "abcdefg-",
@@ -65,7 +65,7 @@ START_TEST(what_is_no_id_of_ours_is_refused)
 }
 END_TEST
 
-START_TEST(an_id_says_of_which_card_it_is)
+START_TEST(an_id_names_its_card)
 {
     static const struct {
         const char *resource, *id;
@@ -98,9 +98,9 @@ START_TEST(an_id_says_of_which_card_it_is)
     struct ids_card card = ids_card_of(span_of(uuid)), none = ids_card_of(SPAN(""));
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct span resource = span_of(cases[i].resource), id = span_of(cases[i].id);
-        ck_assert_msg(ids_is_of(resource, id, &card) == cases[i].is, "%s of %s",
+        ck_assert_msg(ids_match_card(resource, id, &card) == cases[i].is, "%s of %s",
                       cases[i].id, cases[i].resource);
-        ck_assert(!ids_is_of(resource, id, &none));
+        ck_assert(!ids_match_card(resource, id, &none));
     }
 }
 END_TEST
@@ -136,14 +136,14 @@ START_TEST(a_unit_that_fits_is_found)
     }
     ck_assert_int_le(ids_message_bytes(gib, 8), IDS_MESSAGE_MAX);
     ck_assert_int_gt(ids_message_bytes(h200, 8), IDS_MESSAGE_MAX);
-    ck_assert_int_eq(ids_unit_that_fits(h200, 8), 8);
-    /* One such card can be listed in MiB, which the Go plugin's ids could not. */
-    ck_assert_int_eq(ids_unit_that_fits(one, 1), 1);
+    ck_assert_int_eq(ids_smallest_unit(h200, 8), 8);
+    /* Such a card can be listed in MiB, which was impossible with the Go plugin's ids. */
+    ck_assert_int_eq(ids_smallest_unit(one, 1), 1);
     int64_t many[1] = {140000};
     ck_assert_int_le(ids_message_bytes(many, 1), IDS_MESSAGE_MAX);
 }
 END_TEST
 
-UNIT_MAIN("ids", ids_are_made_of_the_uuid_and_never_change, ids_are_read_back,
-          what_is_no_id_of_ours_is_refused, an_id_says_of_which_card_it_is,
-          the_size_of_the_message_is_known, a_unit_that_fits_is_found)
+UNIT_MAIN("ids", ids_depend_only_on_the_uuid_and_never_change, ids_are_read_back,
+          other_ids_are_rejected, an_id_names_its_card, the_size_of_the_message_is_known,
+          a_unit_that_fits_is_found)

@@ -26,7 +26,7 @@ static void see_scv(const char *json)
     ledger_scv_seen(ledger, &scv, 0);
 }
 
-/* An Scv of one card with this much used, measured at that second. */
+/* An Scv of one card with this much used memory, measured at that second. */
 static void see_sample(long total, long used, int64_t at)
 {
     cleanup_buf struct buf time = {0};
@@ -71,7 +71,7 @@ static struct ledger_pod *place(const char *uid, int units, const char *on, int 
     return pod;
 }
 
-START_TEST(promises_are_taken_from_the_card)
+START_TEST(promises_reduce_free_memory)
 {
     start(1, false);
     struct scv scv = object_scv_even(&arena, "n1", 2, 16276);
@@ -96,7 +96,7 @@ START_TEST(promises_are_taken_from_the_card)
 }
 END_TEST
 
-/* Cards of 100 MiB with these UUIDs; "": it has none. */
+/* Cards of 100 MiB with these UUIDs; "": none. */
 static void see_uuids(const char *first, const char *second, const char *third)
 {
     const char *uuids[] = {first, second, third};
@@ -125,16 +125,15 @@ START_TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
     place("a", 60, "n1", 0, "GPU-a");
     place("b", 70, "n1", 1, "GPU-b");
     ck_assert_int_eq(drift(DRIFT_DUPLICATE), 0);
-    see_uuids("GPU-a", "GPU-a", "GPU-c"); /* under promises */
+    see_uuids("GPU-a", "GPU-a", "GPU-c"); /* cards with promises */
     ck_assert_int_eq(drift(DRIFT_DUPLICATE), 2);
     for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(node("n1")->cards[i].out, CARD_DUPLICATE);
+        ck_assert_int_eq(node("n1")->cards[i].state, CARD_DUPLICATE);
         ck_assert_int_eq(node("n1")->cards[i].free_mib, 0);
     }
     ck_assert_int_eq(node("n1")->cards[2].free_mib, 100);
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
-    place("c", 30, "n1", 1,
-          "GPU-a"); /* of those that share the UUID, the index decides */
+    place("c", 30, "n1", 1, "GPU-a"); /* same UUID: the index decides */
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
     ck_assert_int_eq(node("n1")->cards[1].promised_mib, 30);
     place("d", 5, "n1", 2, "GPU-a"); /* neither has the index */
@@ -142,7 +141,7 @@ START_TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
     see_uuids("GPU-a", "GPU-b", "GPU-c");
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 95);
     ck_assert_int_eq(node("n1")->cards[1].promised_mib, 70);
-    ck_assert_int_eq(node("n1")->cards[0].out, CARD_IN);
+    ck_assert_int_eq(node("n1")->cards[0].state, CARD_AVAILABLE);
     ledger_free(ledger);
 }
 END_TEST
@@ -159,7 +158,7 @@ START_TEST(many_cards_without_a_uuid_are_no_duplicates)
 }
 END_TEST
 
-/* Three cards, of which the podList says what holds them. */
+/* Three cards; the podList has their holders. */
 static void see_held(const char *held)
 {
     cleanup_buf struct buf text = {0};
@@ -173,7 +172,7 @@ static void see_held(const char *held)
     see_scv(text.p);
 }
 
-START_TEST(what_others_hand_out_is_not_ours_to_give)
+START_TEST(cards_of_other_device_plugins_are_unavailable)
 {
     start(1, false);
     see_held(
@@ -182,16 +181,16 @@ START_TEST(what_others_hand_out_is_not_ours_to_give)
         "{'namespace':'d','name':'q','container':'c','resource':'aliyun.com/gpu-mem',"
         "'units':50,'cards':['GPU-0']}");
     const struct ledger_node *n = node("n1");
-    ck_assert_int_eq(n->cards[0].out, CARD_IN);
-    ck_assert_int_eq(n->cards[1].out, CARD_HELD);
+    ck_assert_int_eq(n->cards[0].state, CARD_AVAILABLE);
+    ck_assert_int_eq(n->cards[1].state, CARD_HELD);
     ck_assert_int_eq(n->cards[1].free_mib, 0);
-    ck_assert_int_eq(n->cards[2].out, CARD_UNHEALTHY);
+    ck_assert_int_eq(n->cards[2].state, CARD_UNHEALTHY);
     ck_assert_uint_eq(n->free_cards, 1);
-    ck_assert(!n->all_in);
+    ck_assert(!n->all_available);
     ck_assert_int_eq(n->cards[0].scv->spec.clock_mhz, 877);
     ck_assert_int_eq(n->cards[2].scv->id, 4);
     see_held("");
-    ck_assert_int_eq(node("n1")->cards[1].out, CARD_IN);
+    ck_assert_int_eq(node("n1")->cards[1].state, CARD_AVAILABLE);
     ck_assert_int_eq(node("n1")->cards[1].free_mib, 100);
     see_capacity("n2", 30, 2, 30);
     ck_assert_ptr_null(node("n2")->cards[0].scv);
@@ -199,7 +198,7 @@ START_TEST(what_others_hand_out_is_not_ours_to_give)
 }
 END_TEST
 
-START_TEST(what_the_scv_says_besides_is_kept_for_those_who_show_it)
+START_TEST(display_values_of_the_scv_are_kept)
 {
     start(1, false);
     see_scv("{'metadata':{'name':'n1','creationTimestamp':'1970-01-01T00:01:40Z'},"
@@ -207,30 +206,30 @@ START_TEST(what_the_scv_says_besides_is_kept_for_those_who_show_it)
             "{'id':0,'health':'Healthy','totalMemory':9,'uuid':'GPU-0','busId':'0:3B'}],"
             "'podList':[{'namespace':'d','name':'p','container':'c','units':1,"
             "'resource':'nvidia.com/gpu','cards':['GPU-0','GPU-9']}]}}");
-    struct ledger_news news = ledger_node_news(node("n1"));
+    struct ledger_node_info info = ledger_node_info(node("n1"));
     uint64_t generation = ledger_generation(ledger);
-    ck_assert(news.has_scv && !news.has_lease && news.has_sample);
-    ck_assert_int_eq(news.scv_created_s, 100);
-    ck_assert_int_eq(news.sample_s, 200);
-    ck_assert_uint_eq(news.n_held, 1);
-    ck_assert_span_eq(news.held[0].ns, "d");
-    ck_assert_span_eq(news.held[0].pod, "p");
-    ck_assert_span_eq(news.held[0].container, "c");
-    ck_assert_span_eq(news.held[0].resource, "nvidia.com/gpu");
-    ck_assert_uint_eq(news.held[0].n_uuids, 2);
-    ck_assert_span_eq(news.held[0].uuids[1], "GPU-9");
+    ck_assert(info.has_scv && !info.has_lease && info.has_sample);
+    ck_assert_int_eq(info.scv_created_s, 100);
+    ck_assert_int_eq(info.sample_s, 200);
+    ck_assert_uint_eq(info.n_held, 1);
+    ck_assert_span_eq(info.held[0].ns, "d");
+    ck_assert_span_eq(info.held[0].pod, "p");
+    ck_assert_span_eq(info.held[0].container, "c");
+    ck_assert_span_eq(info.held[0].resource, "nvidia.com/gpu");
+    ck_assert_uint_eq(info.held[0].n_uuids, 2);
+    ck_assert_span_eq(info.held[0].uuids[1], "GPU-9");
     ck_assert_span_eq(node("n1")->cards[0].scv->bus_id, "0:3B");
     see_held("");
     ck_assert_uint_gt(ledger_generation(ledger), generation);
-    news = ledger_node_news(node("n1"));
-    ck_assert(!news.has_sample);
-    ck_assert_uint_eq(news.n_held, 0);
-    ck_assert_int_eq(news.scv_created_s, 0);
+    info = ledger_node_info(node("n1"));
+    ck_assert(!info.has_sample);
+    ck_assert_uint_eq(info.n_held, 0);
+    ck_assert_int_eq(info.scv_created_s, 0);
     ledger_free(ledger);
 }
 END_TEST
 
-START_TEST(the_order_in_which_objects_come_does_not_matter)
+START_TEST(the_order_of_objects_does_not_matter)
 {
     for (int order = 0; order < 6; order++) {
         static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
@@ -258,7 +257,7 @@ START_TEST(the_order_in_which_objects_come_does_not_matter)
 }
 END_TEST
 
-START_TEST(a_cordoned_node_has_what_it_has)
+START_TEST(a_cordoned_node_keeps_its_cards)
 {
     start(1024, false);
     struct node node = object_node(
@@ -278,13 +277,13 @@ START_TEST(a_cordoned_node_has_what_it_has)
     ck_assert(!n1->cordoned);
     node.cordoned = true;
     ledger_node_seen(ledger, &node, 0);
-    ledger_node_gone(ledger, SPAN("n1")); /* the Scv is still there */
+    ledger_node_deleted(ledger, SPAN("n1")); /* the Scv still exists */
     ck_assert(!n1->cordoned);
     ledger_free(ledger);
 }
 END_TEST
 
-START_TEST(whose_a_lease_is_that_is_not_ours)
+START_TEST(the_holder_of_a_foreign_lease_is_known)
 {
     start(1024, false);
     struct scv scv = object_scv_even(&arena, "n1", 1, 16);
@@ -295,29 +294,29 @@ START_TEST(whose_a_lease_is_that_is_not_ours)
     ours.node = SPAN("n1");
     ledger_scv_seen(ledger, &scv, 0);
     const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
-    ck_assert_ptr_null(ledger_node_news(n1).foreign);
+    ck_assert_ptr_null(ledger_node_info(n1).foreign);
     ledger_lease_seen(ledger, &theirs, 0);
-    ck_assert_span_eq(ledger_node_news(n1).foreign->holder, "n1");
-    ck_assert_span_eq(ledger_node_news(n1).foreign->renewed, "2026-11-20T09:00:00Z");
+    ck_assert_span_eq(ledger_node_info(n1).foreign->holder, "n1");
+    ck_assert_span_eq(ledger_node_info(n1).foreign->renewed, "2026-11-20T09:00:00Z");
     char *longer = xasprintf("%0300d", 7);
     theirs.holder = span_of(longer);
     theirs.renew_time = (struct span){0};
     ledger_lease_seen(ledger, &theirs, 0);
-    ck_assert_uint_eq(ledger_node_news(n1).foreign->holder.n, 64);
-    ck_assert_uint_eq(ledger_node_news(n1).foreign->renewed.n, 0);
+    ck_assert_uint_eq(ledger_node_info(n1).foreign->holder.n, 64);
+    ck_assert_uint_eq(ledger_node_info(n1).foreign->renewed.n, 0);
     theirs.holder = SPAN("n1");
     free(longer);
     ledger_lease_seen(ledger, &ours, 0);
-    ck_assert_ptr_null(ledger_node_news(n1).foreign);
+    ck_assert_ptr_null(ledger_node_info(n1).foreign);
     ledger_lease_seen(ledger, &theirs, 0);
-    ledger_lease_gone(ledger, SPAN("n1"));
-    ck_assert_ptr_null(ledger_node_news(n1).foreign);
+    ledger_lease_deleted(ledger, SPAN("n1"));
+    ck_assert_ptr_null(ledger_node_info(n1).foreign);
     ledger_lease_seen(ledger, &theirs, 0); /* freed with the ledger */
     ledger_free(ledger);
 }
 END_TEST
 
-START_TEST(losing_the_scv_gives_nothing_out_and_forgets_nothing)
+START_TEST(without_its_scv_a_node_gets_no_pods_and_keeps_promises)
 {
     start(1024, false);
     ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
@@ -325,7 +324,7 @@ START_TEST(losing_the_scv_gives_nothing_out_and_forgets_nothing)
     struct scv scv = object_scv_even(&arena, "n1", 1, 16276);
     ledger_scv_seen(ledger, &scv, 0);
     place("a", 8, "n1", 0, "n1-u0");
-    ledger_scv_gone(ledger, SPAN("n1"));
+    ledger_scv_deleted(ledger, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
     ck_assert_int_eq(node("n1")->best_free_mib, 0);
     ledger_scv_seen(ledger, &scv, 0);
@@ -334,7 +333,7 @@ START_TEST(losing_the_scv_gives_nothing_out_and_forgets_nothing)
 }
 END_TEST
 
-START_TEST(an_scv_without_a_node_gives_nothing_out_where_nodes_are_read)
+START_TEST(an_scv_without_a_node_gets_no_pods_with_require_node)
 {
     struct ledger_settings settings = {.unit_mib = 1, .require_node = true};
     ledger = ledger_new(&settings, 1);
@@ -344,7 +343,7 @@ START_TEST(an_scv_without_a_node_gives_nothing_out_where_nodes_are_read)
     see_capacity("n1", 100, 1, 100);
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
     place("a", 60, "n1", 0, NULL);
-    ledger_node_gone(ledger, SPAN("n1"));
+    ledger_node_deleted(ledger, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_MISSING);
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
     ledger_free(ledger);
@@ -361,7 +360,7 @@ START_TEST(a_node_without_scv_and_lease_has_its_capacity)
     ck_assert_int_eq(node("n1")->cards[1].total_mib, 15 * 1024);
     ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
-    ledger_lease_gone(ledger, SPAN("n1"));
+    ledger_lease_deleted(ledger, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
     ledger_free(ledger);
 
@@ -372,7 +371,7 @@ START_TEST(a_node_without_scv_and_lease_has_its_capacity)
 }
 END_TEST
 
-START_TEST(capacity_that_cannot_be_used_says_why)
+START_TEST(unusable_capacity_has_a_reason)
 {
     start(1024, false);
     see_capacity("none", 0, 0, 0);
@@ -385,31 +384,31 @@ START_TEST(capacity_that_cannot_be_used_says_why)
     struct unhealthy_cards u = {.node = SPAN("low"), .cards = &one, .n = 1};
     ledger_unhealthy_seen(ledger, &u, 0);
     ck_assert_int_eq(node("low")->state, NODE_USABLE);
-    ck_assert_int_eq(node("low")->cards[0].out, CARD_IN);
-    ck_assert_int_eq(node("low")->cards[1].out, CARD_LISTED);
+    ck_assert_int_eq(node("low")->cards[0].state, CARD_AVAILABLE);
+    ck_assert_int_eq(node("low")->cards[1].state, CARD_LISTED);
     ck_assert_int_eq(node("low")->cards[1].free_mib, 0);
-    ck_assert_int_eq(node("low")->listed_nowhere, -1);
-    one = 2; /* a slip: which card is ill is still not known */
+    ck_assert_int_eq(node("low")->unknown_listed_card, -1);
+    one = 2; /* no such card: the unhealthy one is still unknown */
     ledger_unhealthy_seen(ledger, &u, 0);
     ck_assert_int_eq(node("low")->state, NODE_ALLOCATABLE_LOW);
-    ck_assert_int_eq(node("low")->listed_nowhere, 2);
+    ck_assert_int_eq(node("low")->unknown_listed_card, 2);
     u.damaged = true;
     ledger_unhealthy_seen(ledger, &u, 0);
     ck_assert_int_eq(node("low")->state, NODE_LIST_DAMAGED);
-    ledger_unhealthy_gone(ledger, SPAN("low"));
+    ledger_unhealthy_deleted(ledger, SPAN("low"));
     ck_assert_int_eq(node("low")->state, NODE_ALLOCATABLE_LOW);
     ledger_free(ledger);
 }
 END_TEST
 
-START_TEST(health_takes_a_card_out_and_keeps_its_promises)
+START_TEST(an_unhealthy_card_keeps_its_promises)
 {
     start(1, false);
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'health':'Unhealthy','totalMemory':1000},"
             "{'id':1,'health':'Healthy','totalMemory':1000}]}}");
     place("a", 400, "n1", 0, NULL);
-    ck_assert_int_eq(node("n1")->cards[0].out, CARD_UNHEALTHY);
+    ck_assert_int_eq(node("n1")->cards[0].state, CARD_UNHEALTHY);
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 400);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 0);
     ck_assert_uint_eq(node("n1")->healthy_cards, 1);
@@ -421,7 +420,7 @@ START_TEST(health_takes_a_card_out_and_keeps_its_promises)
 }
 END_TEST
 
-START_TEST(a_damaged_or_empty_scv_gives_nothing_out)
+START_TEST(a_node_with_a_damaged_or_empty_scv_gets_no_pods)
 {
     start(1, false);
     struct scv scv = object_scv_even(&arena, "n1", 1, 1000);
@@ -436,7 +435,7 @@ START_TEST(a_damaged_or_empty_scv_gives_nothing_out)
 }
 END_TEST
 
-START_TEST(a_card_is_known_by_its_uuid)
+START_TEST(a_promise_follows_the_uuid_of_its_card)
 {
     start(1, false);
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
@@ -446,14 +445,14 @@ START_TEST(a_card_is_known_by_its_uuid)
     place("old", 100, "n1", 0, NULL); /* by the Go extender: index only */
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 500);
 
-    /* The cards change places: the promise goes with its card. */
+    /* The indexes change: the promise follows its card. */
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'uuid':'B','health':'Healthy','totalMemory':1000},"
             "{'id':1,'uuid':'A','health':'Healthy','totalMemory':1000}]}}");
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 100);
     ck_assert_int_eq(node("n1")->cards[1].promised_mib, 400);
 
-    /* Its card is replaced by another: the promise is on no card, but not forgotten. */
+    /* The card is replaced: the promise is on no card, but kept. */
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'uuid':'C','health':'Healthy','totalMemory':1000}]}}");
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 100);
@@ -463,7 +462,7 @@ START_TEST(a_card_is_known_by_its_uuid)
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 400);
     ck_assert_ptr_eq(a->shares[0].on, &node("n1")->cards[0]);
 
-    /* A sniffer that reports no UUIDs: the index has to do. */
+    /* An Scv without UUIDs: the index decides. */
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'health':'Healthy','totalMemory':1000}]}}");
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 500);
@@ -471,7 +470,7 @@ START_TEST(a_card_is_known_by_its_uuid)
 }
 END_TEST
 
-START_TEST(a_whole_card_has_nothing_left)
+START_TEST(a_card_promised_whole_has_no_free_memory)
 {
     start(1, false);
     struct scv scv = object_scv_even(&arena, "n1", 2, 1000);
@@ -492,7 +491,7 @@ START_TEST(a_whole_card_has_nothing_left)
 }
 END_TEST
 
-START_TEST(too_much_promised_by_others_is_not_less_than_nothing)
+START_TEST(free_memory_of_an_overcommitted_card_is_not_negative)
 {
     start(1, false);
     struct scv scv = object_scv_even(&arena, "n1", 1, 1000);
@@ -505,7 +504,7 @@ START_TEST(too_much_promised_by_others_is_not_less_than_nothing)
 }
 END_TEST
 
-START_TEST(a_pod_bound_without_a_card_counts_where_there_is_no_doubt)
+START_TEST(a_pod_bound_without_a_card_counts_on_a_node_with_one_card)
 {
     start(1, false);
     struct scv one = object_scv_even(&arena, "one", 1, 1000);
@@ -521,7 +520,7 @@ START_TEST(a_pod_bound_without_a_card_counts_where_there_is_no_doubt)
 }
 END_TEST
 
-START_TEST(memory_used_from_outside_is_withheld_beyond_the_tolerance)
+START_TEST(memory_used_from_outside_is_withheld_above_the_tolerance)
 {
     start(1, false);
     see_sample(16276, 1000, 100);
@@ -531,31 +530,31 @@ START_TEST(memory_used_from_outside_is_withheld_beyond_the_tolerance)
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 12276);
     ck_assert_uint_eq(node("n1")->free_cards, 0);
 
-    /* A new pod has not used anything of what was measured. */
+    /* A new pod used nothing of what was measured. */
     struct ledger_pod *a = place("a", 8000, "n1", 0, NULL);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
-    /* It runs: a sample from before says nothing of it, one from after does. */
+    /* It runs: only later samples include it. */
     ledger_pod_running(ledger, a, false);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
     see_sample(16276, 13024, 111);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
 
-    /* It leaves: the sample still shows its memory, which is not taken for others'. */
+    /* It leaves: the sample still includes its memory, which is not used from outside. */
     ledger_pod_remove(ledger, a);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 12276);
-    see_sample(16276, 13024, 111); /* the same sample again: a card's health, say */
+    see_sample(16276, 13024, 111); /* the same sample, because another field changed */
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
     see_sample(16276, 5024, 121);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
-    /* Now it is somebody else's for sure. */
+    /* The next sample: now the memory is used from outside. */
     see_sample(16276, 13024, 130);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 12000);
     ledger_free(ledger);
 }
 END_TEST
 
-/* The clock of the node is compared with nothing but itself; `from` is what it says. */
+/* The clock of the node, `from`, is compared only with itself. */
 static void samples_and_departures(int64_t from)
 {
     start(1, false);
@@ -565,10 +564,10 @@ static void samples_and_departures(int64_t from)
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 0);
     ledger_pod_remove(ledger, a);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 0);
-    see_sample(16276, 8024, from + 10); /* what is in use now is not the pod's */
+    see_sample(16276, 8024, from + 10); /* less than the pod has: it is not the pod's */
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
     struct ledger_pod *b = place("b", 7000, "n1", 0, NULL);
-    ledger_pod_running(ledger, b, false); /* the sample was taken before */
+    ledger_pod_running(ledger, b, false); /* after the sample */
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
     see_sample(16276, 15024, from + 5); /* the clock of the node was set back */
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
@@ -576,7 +575,7 @@ static void samples_and_departures(int64_t from)
     ledger_free(ledger);
 }
 
-START_TEST(no_clock_of_a_node_is_compared_with_that_of_this_machine)
+START_TEST(clocks_of_nodes_are_not_compared_with_ours)
 {
     int64_t now = clock_wall_ns() / 1000000000;
     samples_and_departures(now - 600);
@@ -589,14 +588,14 @@ END_TEST
 #define ONE_OF_TWO                                                                       \
     "{'id':0,'health':'Healthy','totalMemory':15360,'freeMemory':15360,'uuid':'GPU-0'},"
 
-START_TEST(what_a_container_of_another_resource_uses_is_no_drift)
+START_TEST(memory_used_through_another_resource_is_no_drift)
 {
     start(1024, false);
     see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
             "{'id':1,'health':'Healthy','totalMemory':15360,'freeMemory':5360,'uuid':"
             "'GPU-1'}],'podList':[{'namespace':'d','name':'nv','container':'c',"
             "'resource':'nvidia.com/gpu','units':1,'cards':['GPU-1']}]}}");
-    ck_assert_int_eq(node("n1")->cards[1].out, CARD_HELD);
+    ck_assert_int_eq(node("n1")->cards[1].state, CARD_HELD);
     ck_assert_int_gt(node("n1")->cards[1].withheld_mib, 0);
     ck_assert_int_eq(drift(DRIFT_OUTSIDE), 0);
     see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
@@ -607,7 +606,7 @@ START_TEST(what_a_container_of_another_resource_uses_is_no_drift)
 }
 END_TEST
 
-START_TEST(a_capacity_may_leave_out_cards_that_are_ill)
+START_TEST(a_capacity_may_omit_unhealthy_cards)
 {
     static const struct {
         const char *mem, *cards;
@@ -661,7 +660,7 @@ START_TEST(many_departures_are_bounded)
 }
 END_TEST
 
-START_TEST(what_a_list_did_not_show_is_swept_away)
+START_TEST(objects_that_a_list_lacks_are_removed)
 {
     start(1024, false);
     see_capacity("n1", 16, 1, 16);
@@ -679,7 +678,7 @@ START_TEST(what_a_list_did_not_show_is_swept_away)
 }
 END_TEST
 
-START_TEST(slots_of_forgotten_nodes_are_used_again)
+START_TEST(slots_of_removed_nodes_are_reused)
 {
     start(1024, false);
     for (int i = 0; i < 1000; i++) {
@@ -688,7 +687,7 @@ START_TEST(slots_of_forgotten_nodes_are_used_again)
         see_capacity(name, 16, 1, 16);
         if (i >= 10) {
             snprintf(name, sizeof name, "node-%d", i - 10);
-            ledger_node_gone(ledger, span_of(name));
+            ledger_node_deleted(ledger, span_of(name));
         }
     }
     ck_assert_uint_le(ledger_node_slots(ledger), 11);
@@ -696,10 +695,11 @@ START_TEST(slots_of_forgotten_nodes_are_used_again)
 }
 END_TEST
 
-START_TEST(a_used_slot_remembers_nothing_and_names_may_be_long)
+START_TEST(a_reused_slot_is_clean_and_names_may_be_long)
 {
     char names[3][160];
-    size_t lengths[] = {55, 56, 150}; /* the last that fits into the node, and others */
+    size_t lengths[] = {55, 56,
+                        150}; /* the longest that fits into the node, and longer ones */
     start(1024, false);
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -712,13 +712,13 @@ START_TEST(a_used_slot_remembers_nothing_and_names_may_be_long)
             ck_assert_int_eq(n->best_free_mib, 16 * 1024);
             ck_assert_ptr_null(n->pods);
             ck_assert(!n->has_nominated);
-            ck_assert_int_eq(n->listed_nowhere, -1);
+            ck_assert_int_eq(n->unknown_listed_card, -1);
             place("p", 4, names[i], 0, NULL);
             ck_assert_int_eq(node(names[i])->best_free_mib, 12 * 1024);
             ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("p")));
         }
         for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-            ledger_node_gone(ledger, span_of(names[i]));
+            ledger_node_deleted(ledger, span_of(names[i]));
             ck_assert_ptr_null(ledger_node_find(ledger, span_of(names[i])));
         }
     }
@@ -727,25 +727,25 @@ START_TEST(a_used_slot_remembers_nothing_and_names_may_be_long)
 }
 END_TEST
 
-START_TEST(a_waiting_pod_changes_and_a_bound_one_keeps_its_request)
+START_TEST(a_pending_pod_changes_and_a_bound_one_keeps_its_request)
 {
     start(1, false);
     struct ledger_pod *a = add("a", 100);
-    ck_assert_uint_eq(ledger_waiting(ledger), 1);
+    ck_assert_uint_eq(ledger_pending(ledger), 1);
     ck_assert_int_eq(add("a", 200)->request.units, 200);
     struct request none = {0};
     struct pod pod = object_pod_mem(&arena, "a", 100);
     pod.nominated_node = SPAN("n9");
-    ledger_pod_add(ledger, &pod, &none, "cannot be meant");
-    ck_assert_span_eq(a->why_not, "cannot be meant");
+    ledger_pod_add(ledger, &pod, &none, "invalid");
+    ck_assert_span_eq(a->invalid_reason, "invalid");
     ck_assert_ptr_eq(node("n9")->nominated, a);
     add("a", 100);
-    ck_assert_ptr_null(node("n9")); /* nobody speaks of it any more */
+    ck_assert_ptr_null(node("n9")); /* nothing refers to it */
     place("a", 100, "n1", 0, NULL);
-    ck_assert_uint_eq(ledger_waiting(ledger), 0);
+    ck_assert_uint_eq(ledger_pending(ledger), 0);
     ck_assert_int_eq(add("a", 300)->request.units, 100);
     ledger_pod_unplace(ledger, a);
-    ck_assert_uint_eq(ledger_waiting(ledger), 1);
+    ck_assert_uint_eq(ledger_pending(ledger), 1);
     ck_assert_ptr_null(node("n1"));
     ledger_free(ledger);
 }
@@ -768,9 +768,9 @@ START_TEST(a_pod_nominated_to_the_node_it_is_placed_on)
 }
 END_TEST
 
-/* Random changes; after each, what is derived must equal what a fresh ledger derives that
- * is told the final state only. */
-START_TEST(derived_values_depend_on_the_state_and_not_on_the_way_there)
+/* Random changes; after each, the derived values must equal those of a new ledger that gets
+ * only the final state. */
+START_TEST(derived_values_depend_only_on_the_current_state)
 {
     enum { PODS = 30, NODES = 4 };
     struct rng rng;
@@ -791,7 +791,7 @@ START_TEST(derived_values_depend_on_the_state_and_not_on_the_way_there)
             if (sizes[n])
                 ledger_scv_seen(ledger, &scv, 0);
             else
-                ledger_scv_gone(ledger, span_of(name));
+                ledger_scv_deleted(ledger, span_of(name));
         } else if (where[i] >= 0) {
             ledger_pod_remove(ledger, ledger_pod_find(ledger, span_of(uid)));
             where[i] = -1;
@@ -836,28 +836,26 @@ START_TEST(derived_values_depend_on_the_state_and_not_on_the_way_there)
 END_TEST
 
 UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
-          many_cards_without_a_uuid_are_no_duplicates, promises_are_taken_from_the_card,
-          what_others_hand_out_is_not_ours_to_give,
-          what_the_scv_says_besides_is_kept_for_those_who_show_it,
-          the_order_in_which_objects_come_does_not_matter,
-          a_cordoned_node_has_what_it_has, whose_a_lease_is_that_is_not_ours,
-          losing_the_scv_gives_nothing_out_and_forgets_nothing,
-          an_scv_without_a_node_gives_nothing_out_where_nodes_are_read,
-          a_node_without_scv_and_lease_has_its_capacity,
-          capacity_that_cannot_be_used_says_why,
-          health_takes_a_card_out_and_keeps_its_promises,
-          a_damaged_or_empty_scv_gives_nothing_out, a_card_is_known_by_its_uuid,
-          a_whole_card_has_nothing_left,
-          too_much_promised_by_others_is_not_less_than_nothing,
-          a_pod_bound_without_a_card_counts_where_there_is_no_doubt,
-          memory_used_from_outside_is_withheld_beyond_the_tolerance,
-          what_a_container_of_another_resource_uses_is_no_drift,
-          a_capacity_may_leave_out_cards_that_are_ill,
+          many_cards_without_a_uuid_are_no_duplicates, promises_reduce_free_memory,
+          cards_of_other_device_plugins_are_unavailable,
+          display_values_of_the_scv_are_kept, the_order_of_objects_does_not_matter,
+          a_cordoned_node_keeps_its_cards, the_holder_of_a_foreign_lease_is_known,
+          without_its_scv_a_node_gets_no_pods_and_keeps_promises,
+          an_scv_without_a_node_gets_no_pods_with_require_node,
+          a_node_without_scv_and_lease_has_its_capacity, unusable_capacity_has_a_reason,
+          an_unhealthy_card_keeps_its_promises,
+          a_node_with_a_damaged_or_empty_scv_gets_no_pods,
+          a_promise_follows_the_uuid_of_its_card,
+          a_card_promised_whole_has_no_free_memory,
+          free_memory_of_an_overcommitted_card_is_not_negative,
+          a_pod_bound_without_a_card_counts_on_a_node_with_one_card,
+          memory_used_from_outside_is_withheld_above_the_tolerance,
+          memory_used_through_another_resource_is_no_drift,
+          a_capacity_may_omit_unhealthy_cards,
           the_drivers_own_memory_is_not_used_from_outside,
-          no_clock_of_a_node_is_compared_with_that_of_this_machine,
-          many_departures_are_bounded, what_a_list_did_not_show_is_swept_away,
-          slots_of_forgotten_nodes_are_used_again,
-          a_used_slot_remembers_nothing_and_names_may_be_long,
-          a_waiting_pod_changes_and_a_bound_one_keeps_its_request,
+          clocks_of_nodes_are_not_compared_with_ours, many_departures_are_bounded,
+          objects_that_a_list_lacks_are_removed, slots_of_removed_nodes_are_reused,
+          a_reused_slot_is_clean_and_names_may_be_long,
+          a_pending_pod_changes_and_a_bound_one_keeps_its_request,
           a_pod_nominated_to_the_node_it_is_placed_on,
-          derived_values_depend_on_the_state_and_not_on_the_way_there)
+          derived_values_depend_only_on_the_current_state)

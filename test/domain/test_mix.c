@@ -25,7 +25,7 @@ START_TEST(equal_requests_are_one_shape)
     struct request devices = {.kind = REQUEST_DEVICES, .cards = 2};
     for (int i = 0; i < 3; i++)
         mix_add(&mix, &a, 0);
-    a.placement = PLACE_SPREAD; /* which cards it wants is no matter */
+    a.placement = PLACE_SPREAD; /* the placement does not matter */
     mix_add(&mix, &a, 0);
     ck_assert_uint_eq(mix.n, 1);
     mix_add(&mix, &b, 0);
@@ -33,14 +33,14 @@ START_TEST(equal_requests_are_one_shape)
     mix_add(&mix, &none, 0);
     ck_assert_uint_eq(mix.n, 4);
     mix_add(&mix, &whole, 0);
-    mix_add(&mix, &devices, 0); /* a whole card is one, whoever gives it out */
+    mix_add(&mix, &devices, 0); /* whole cards, whichever device plugin allocates them */
     ck_assert_uint_eq(mix.n, 5);
     ck_assert_int_eq(mix.shapes[0].weight, 4 * mix.shapes[1].weight);
     ck_assert_int_eq(mix.shapes[4].weight, 2 * mix.shapes[1].weight);
 }
 END_TEST
 
-START_TEST(what_was_seen_long_ago_fades)
+START_TEST(old_requests_fade)
 {
     struct mix mix = {0};
     struct request old = memory(100, 1), new = memory(200, 1);
@@ -51,14 +51,14 @@ START_TEST(what_was_seen_long_ago_fades)
     ck_assert_int_eq(weight_of(&mix, 200), 2 * weight_of(&mix, 100));
     for (int i = 0; i < 40 * MIX_HALF_LIFE; i++)
         mix_add(&mix, &new, 0);
-    ck_assert_uint_eq(mix.n, 1); /* and goes at last */
+    ck_assert_uint_eq(mix.n, 1); /* and vanishes */
     ck_assert_int_gt(weight_of(&mix, 200), 0);
-    /* A weight has a bound, however many come: it stays far from the end of its type. */
+    /* The weight is bounded: it cannot overflow. */
     ck_assert_int_lt(weight_of(&mix, 200), INT64_C(1) << 40);
 }
 END_TEST
 
-START_TEST(a_full_mix_gives_up_the_lightest)
+START_TEST(a_full_mix_replaces_the_lightest)
 {
     struct mix mix = {0};
     for (int i = 0; i < MIX_SHAPES; i++) {
@@ -72,7 +72,7 @@ START_TEST(a_full_mix_gives_up_the_lightest)
     ck_assert_int_gt(weight_of(&mix, 9999), 0);
     ck_assert_int_eq(weight_of(&mix, 71), 0);
     mix_add(&mix, &one_more, 0);
-    one_more.mib_per_card = 8888; /* of equals the first: 1 MiB */
+    one_more.mib_per_card = 8888; /* the oldest of equals: 1 MiB */
     mix_add(&mix, &one_more, 0);
     ck_assert_int_eq(weight_of(&mix, 1), 0);
     ck_assert_int_gt(weight_of(&mix, 2), 0);
@@ -103,12 +103,12 @@ START_TEST(the_ledger_counts_each_pod_once)
     ledger_pod_place(l, a, SPAN("n"), NULL, 0);
     ledger_pod_unplace(l, a);
     ck_assert_int_eq(weight_of(ledger_mix(l), 100), two);
-    ledger_pod_remove(l, a); /* one that left was asked for all the same */
+    ledger_pod_remove(l, a); /* a deleted pod still counts */
     ck_assert_int_eq(weight_of(ledger_mix(l), 100), two);
     ledger_free(l);
     arena_fini(&arena);
 }
 END_TEST
 
-UNIT_MAIN("mix", equal_requests_are_one_shape, what_was_seen_long_ago_fades,
-          a_full_mix_gives_up_the_lightest, the_ledger_counts_each_pod_once)
+UNIT_MAIN("mix", equal_requests_are_one_shape, old_requests_fade,
+          a_full_mix_replaces_the_lightest, the_ledger_counts_each_pod_once)

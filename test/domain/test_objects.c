@@ -5,7 +5,7 @@
 
 static struct arena arena;
 
-START_TEST(a_node_says_what_it_has)
+START_TEST(a_node_is_read)
 {
     struct node n = object_node(
         &arena,
@@ -36,7 +36,7 @@ START_TEST(a_node_says_what_it_has)
                         "{'metadata':{'name':'n'},'status':{'capacity':{'" KEY_GPU_MEM
                         "':'3E'}}}"),
                  &err);
-    ck_assert_ptr_nonnull(strstr(err.msg, "is more than any node has"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "exceeds the capacity of any node"));
 }
 END_TEST
 
@@ -116,7 +116,7 @@ START_TEST(missing_numbers_of_an_scv_are_zero_and_cards_are_sorted)
 }
 END_TEST
 
-START_TEST(an_scv_that_cannot_be_true_is_a_fault)
+START_TEST(an_impossible_scv_is_rejected)
 {
     static const char *const cards[] = {"{'id':0,'totalMemory':-1}",
                                         "{'id':-1}",
@@ -164,7 +164,7 @@ static void written_is(const struct scv *scv, struct span want)
     ck_assert_msg(span_eq(buf_span(&b), want), "%s", b.p);
 }
 
-START_TEST(an_scv_is_written_as_scv_does)
+START_TEST(an_scv_is_written_like_the_scv_daemon)
 {
     struct scv_card card = {.total_mib = 12194,
                             .free_mib = 12194,
@@ -194,7 +194,7 @@ START_TEST(an_scv_is_written_as_scv_does)
 }
 END_TEST
 
-START_TEST(an_scv_that_was_read_is_written_as_it_was)
+START_TEST(an_scv_survives_a_round_trip)
 {
     static const char *const names[] = {"full.json", "seed.json", "empty.json"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -214,13 +214,13 @@ START_TEST(an_scv_that_was_read_is_written_as_it_was)
     s = object_scv(&arena, golden("full.json"));
     ck_assert_ptr_null(s.cards[0].extra);
     ck_assert_uint_eq(s.n_held, 0);
-    ck_assert_uint_eq(s.n_given, 2);
-    ck_assert_uint_eq(s.given[1].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
-    ck_assert_uint_eq(s.given[1].card, scv_card_hash(SPAN("GPU-3")));
+    ck_assert_uint_eq(s.n_assignments, 2);
+    ck_assert_uint_eq(s.assignments[1].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
+    ck_assert_uint_eq(s.assignments[1].card, scv_card_hash(SPAN("GPU-3")));
 }
 END_TEST
 
-START_TEST(faults_of_the_rest_do_not_reach_the_extender)
+START_TEST(the_extender_ignores_invalid_values_that_it_does_not_use)
 {
     static const char *const wrong[] = {
         "'spec':{'updateInterval':-1}",
@@ -238,7 +238,7 @@ START_TEST(faults_of_the_rest_do_not_reach_the_extender)
 }
 END_TEST
 
-START_TEST(what_the_extender_goes_by_must_be_right)
+START_TEST(the_extender_rejects_invalid_values_that_it_uses)
 {
     static const char *const wrong[] = {
         "'podList':{}",
@@ -278,7 +278,7 @@ START_TEST(what_the_extender_goes_by_must_be_right)
 }
 END_TEST
 
-START_TEST(the_extender_reads_what_cards_can_do_and_what_is_held)
+START_TEST(the_extender_reads_card_specs_and_held_cards)
 {
     struct scv s = object_scv(
         &arena,
@@ -341,8 +341,8 @@ START_TEST(a_lease_is_read_and_written)
 }
 END_TEST
 
-/* The other system's has our names, and an owner of its own. */
-START_TEST(a_heartbeat_of_ours_is_owned_by_its_node)
+/* The Lease of another system has our names, but another owner. */
+START_TEST(a_heartbeat_of_scv_agent_is_owned_by_its_node)
 {
     static const struct {
         const char *owners, *holder;
@@ -362,8 +362,8 @@ START_TEST(a_heartbeat_of_ours_is_owned_by_its_node)
                                         "{'metadata':{'name':'n1','ownerReferences':[%s]"
                                         "},'spec':{'holderIdentity':'%s'}}",
                                         cases[i].owners, cases[i].holder));
-        ck_assert_msg(lease_is_agents(&l) == cases[i].ours, "%s, %s", cases[i].owners,
-                      cases[i].holder);
+        ck_assert_msg(lease_is_of_scv_agent(&l) == cases[i].ours, "%s, %s",
+                      cases[i].owners, cases[i].holder);
     }
     struct err err = {0};
     object_fault(lease, lease_read, &arena,
@@ -373,7 +373,7 @@ START_TEST(a_heartbeat_of_ours_is_owned_by_its_node)
 }
 END_TEST
 
-START_TEST(configmaps_that_take_cards_out)
+START_TEST(configmaps_make_cards_unavailable)
 {
     struct unhealthy_cards u = object_unhealthy_cards(
         &arena, quoted(&arena, "{'metadata':{'name':'unhealthy-gpu-n1','namespace':"
@@ -392,7 +392,7 @@ START_TEST(configmaps_that_take_cards_out)
 }
 END_TEST
 
-START_TEST(each_byte_of_a_name_is_looked_at)
+START_TEST(each_byte_of_a_name_is_checked)
 {
     char name[32];
     ck_assert(!object_is_name((struct span){name, 0}));
@@ -415,13 +415,13 @@ START_TEST(each_byte_of_a_name_is_looked_at)
 }
 END_TEST
 
-UNIT_MAIN("objects", each_byte_of_a_name_is_looked_at, a_node_says_what_it_has,
+UNIT_MAIN("objects", each_byte_of_a_name_is_checked, a_node_is_read,
           a_node_that_is_cordoned, the_scv_of_the_seed_documents_is_read,
           missing_numbers_of_an_scv_are_zero_and_cards_are_sorted,
-          an_scv_that_cannot_be_true_is_a_fault, an_scv_is_written_as_scv_does,
-          an_scv_that_was_read_is_written_as_it_was,
-          faults_of_the_rest_do_not_reach_the_extender,
-          what_the_extender_goes_by_must_be_right,
-          the_extender_reads_what_cards_can_do_and_what_is_held, bandwidth_of_a_link,
-          a_lease_is_read_and_written, a_heartbeat_of_ours_is_owned_by_its_node,
-          configmaps_that_take_cards_out)
+          an_impossible_scv_is_rejected, an_scv_is_written_like_the_scv_daemon,
+          an_scv_survives_a_round_trip,
+          the_extender_ignores_invalid_values_that_it_does_not_use,
+          the_extender_rejects_invalid_values_that_it_uses,
+          the_extender_reads_card_specs_and_held_cards, bandwidth_of_a_link,
+          a_lease_is_read_and_written, a_heartbeat_of_scv_agent_is_owned_by_its_node,
+          configmaps_make_cards_unavailable)

@@ -27,7 +27,7 @@ START_TEST(a_pod_is_read_with_its_promise)
     ck_assert_span_eq(pod.nominated_node, "n2");
     ck_assert_int_eq(pod.priority, 100);
     ck_assert_int_eq(pod.phase, POD_RUNNING);
-    ck_assert(!pod_is_over(&pod));
+    ck_assert(!pod_is_terminal(&pod));
     ck_assert_span_eq(pod.count_label, "2");
     ck_assert(!pod.count_annotation.p);
     ck_assert_span_eq(pod.idx, "1");
@@ -37,7 +37,7 @@ START_TEST(a_pod_is_read_with_its_promise)
 }
 END_TEST
 
-START_TEST(containers_that_ask_are_kept_with_their_index)
+START_TEST(containers_with_limits_keep_their_index)
 {
     struct pod pod = object_pod(
         &arena,
@@ -72,7 +72,7 @@ START_TEST(containers_that_ask_are_kept_with_their_index)
 }
 END_TEST
 
-START_TEST(what_the_device_plugin_needs_is_read)
+START_TEST(fields_for_the_device_plugin_are_read)
 {
     struct pod pod = object_pod(
         &arena,
@@ -97,7 +97,7 @@ START_TEST(what_the_device_plugin_needs_is_read)
 }
 END_TEST
 
-START_TEST(ended_phases_are_recognised)
+START_TEST(terminal_phases_are_recognized)
 {
     static const struct {
         const char *phase;
@@ -108,12 +108,12 @@ START_TEST(ended_phases_are_recognised)
         struct pod pod = object_pod(
             &arena, quoted(&arena, "{'metadata':{'name':'p'},'status':{'phase':'%s'}}",
                            cases[i].phase));
-        ck_assert_msg(pod_is_over(&pod) == cases[i].over, "%s", cases[i].phase);
+        ck_assert_msg(pod_is_terminal(&pod) == cases[i].over, "%s", cases[i].phase);
     }
 }
 END_TEST
 
-START_TEST(a_pod_with_faults_is_refused_with_the_place)
+START_TEST(an_invalid_pod_is_rejected_with_the_field)
 {
     static const struct {
         const char *json, *message;
@@ -138,7 +138,6 @@ START_TEST(a_pod_with_faults_is_refused_with_the_place)
 }
 END_TEST
 
-UNIT_MAIN("pod", a_pod_is_read_with_its_promise,
-          containers_that_ask_are_kept_with_their_index,
-          what_the_device_plugin_needs_is_read, ended_phases_are_recognised,
-          a_pod_with_faults_is_refused_with_the_place)
+UNIT_MAIN("pod", a_pod_is_read_with_its_promise, containers_with_limits_keep_their_index,
+          fields_for_the_device_plugin_are_read, terminal_phases_are_recognized,
+          an_invalid_pod_is_rejected_with_the_field)

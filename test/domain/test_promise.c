@@ -47,7 +47,7 @@ START_TEST(promises_of_the_go_extender_are_read)
 }
 END_TEST
 
-START_TEST(the_allocation_says_what_each_card_gives)
+START_TEST(the_allocation_has_the_units_of_each_card)
 {
     ck_assert_str_eq(read_back("'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':2,\\'3\\':4}}'"),
                      "1:2048 3:4096");
@@ -57,7 +57,7 @@ START_TEST(the_allocation_says_what_each_card_gives)
 }
 END_TEST
 
-START_TEST(less_than_the_pod_asks_for_is_not_believed)
+START_TEST(a_promise_below_the_request_counts_as_the_request)
 {
     ck_assert_str_eq(read_back("'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':1}}'"), "1:6144");
     ck_assert_str_eq(
@@ -66,7 +66,7 @@ START_TEST(less_than_the_pod_asks_for_is_not_believed)
 }
 END_TEST
 
-START_TEST(a_damaged_allocation_leaves_the_index)
+START_TEST(with_a_damaged_allocation_the_index_counts)
 {
     static const char *const damaged[] = {"{",
                                           "[]",
@@ -85,7 +85,7 @@ START_TEST(a_damaged_allocation_leaves_the_index)
 }
 END_TEST
 
-START_TEST(an_allocation_of_too_many_cards_leaves_the_index)
+START_TEST(with_too_many_allocated_cards_the_index_counts)
 {
     cleanup_buf struct buf text = {0};
     buf_adds(&text, "'" KEY_MEM_IDX "':'2','" KEY_ALLOCATION "':'{\\'0\\':{");
@@ -100,11 +100,11 @@ START_TEST(where_index_and_allocation_differ_both_count)
 {
     ck_assert_str_eq(
         read_back("'" KEY_MEM_IDX "':'0','" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':6}}'"),
-        "1:6144 0:6144"); /* the index is what device plugins go by */
+        "1:6144 0:6144"); /* device plugins use the index */
 }
 END_TEST
 
-START_TEST(uuids_stand_in_the_order_of_the_index)
+START_TEST(uuids_are_in_the_order_of_the_index)
 {
     ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'3,1','" KEY_CARD_UUID
                                "':'GPU-c, GPU-a','" KEY_ALLOCATION
@@ -141,7 +141,7 @@ static const char *written(const struct request *r, const struct promise_share *
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
-START_TEST(a_shared_promise_is_written_as_the_contract_says)
+START_TEST(a_shared_promise_is_written_in_the_documented_format)
 {
     struct request_part parts[] = {{.index = 0, .amount = 2}, {.index = 2, .amount = 4}};
     struct request r = {
@@ -175,7 +175,7 @@ START_TEST(a_promise_over_several_cards_is_written_as_lists)
 }
 END_TEST
 
-START_TEST(whole_cards_go_to_the_containers_in_turn)
+START_TEST(whole_cards_go_to_the_containers_in_order)
 {
     struct request_part parts[] = {{.index = 0, .amount = 1}, {.index = 1, .amount = 2}};
     struct request r = {.kind = REQUEST_CARDS, .cards = 3, .parts = parts, .n_parts = 2};
@@ -189,7 +189,7 @@ START_TEST(whole_cards_go_to_the_containers_in_turn)
 }
 END_TEST
 
-START_TEST(what_is_written_is_read_back_the_same)
+START_TEST(a_promise_survives_a_round_trip)
 {
     struct request_part parts[] = {{.index = 0, .amount = 2}, {.index = 1, .amount = 4}};
     struct request r = {
@@ -215,14 +215,14 @@ START_TEST(what_is_written_is_read_back_the_same)
 }
 END_TEST
 
-/* Its user copied the manifest of one of our pods. */
+/* The user copied the manifest of one of our pods. */
 START_TEST(a_uuid_beside_a_promise_of_the_go_extender_was_copied)
 {
     ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'1','" KEY_CARD_UUID "':'GPU-c'"),
                      "1:6144");
     ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'0','" KEY_CARD_UUID
                                "':'GPU-c','" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':6}}'"),
-                     "1:6144 0:6144"); /* the allocation, too: both cards count */
+                     "1:6144 0:6144"); /* with the allocation both cards count */
     struct pod pod = annotated("'" KEY_MEM_IDX "':'0','" KEY_CARD_UUID
                                "':'GPU-c','" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':6}}'");
     struct promise p;
@@ -254,14 +254,14 @@ START_TEST(unknown_uuids_are_written_as_empty)
 END_TEST
 
 UNIT_MAIN("promise", promises_of_the_go_extender_are_read,
-          the_allocation_says_what_each_card_gives,
-          less_than_the_pod_asks_for_is_not_believed,
-          a_damaged_allocation_leaves_the_index,
-          an_allocation_of_too_many_cards_leaves_the_index,
+          the_allocation_has_the_units_of_each_card,
+          a_promise_below_the_request_counts_as_the_request,
+          with_a_damaged_allocation_the_index_counts,
+          with_too_many_allocated_cards_the_index_counts,
           where_index_and_allocation_differ_both_count,
-          uuids_stand_in_the_order_of_the_index, each_container_has_its_part,
-          a_shared_promise_is_written_as_the_contract_says,
+          uuids_are_in_the_order_of_the_index, each_container_has_its_part,
+          a_shared_promise_is_written_in_the_documented_format,
           a_promise_over_several_cards_is_written_as_lists,
-          whole_cards_go_to_the_containers_in_turn, what_is_written_is_read_back_the_same,
+          whole_cards_go_to_the_containers_in_order, a_promise_survives_a_round_trip,
           a_uuid_beside_a_promise_of_the_go_extender_was_copied,
           unknown_uuids_are_written_as_empty)

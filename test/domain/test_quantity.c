@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "lib/unit.h"
 
-START_TEST(whole_numbers_in_every_form)
+START_TEST(whole_numbers_are_read_in_every_form)
 {
     static const struct {
         const char *text;
@@ -40,7 +40,7 @@ START_TEST(whole_numbers_in_every_form)
 }
 END_TEST
 
-START_TEST(what_is_no_whole_number_is_refused)
+START_TEST(other_values_than_whole_numbers_are_rejected)
 {
     static const char *const cases[] = {"",
                                         "x",
@@ -82,16 +82,17 @@ START_TEST(units_are_read_and_written)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         int64_t mib = 0;
         cleanup_buf struct buf b = {0};
-        ck_assert_int_eq(unit_read(span_of(cases[i].text), &mib, NULL), 0);
+        ck_assert_int_eq(quantity_read_unit(span_of(cases[i].text), &mib, NULL), 0);
         ck_assert_int_eq(mib, cases[i].mib);
-        unit_write(&b, mib);
+        quantity_write_unit(&b, mib);
         ck_assert_str_eq(b.p, cases[i].text);
     }
     static const char *const wrong[] = {"",    "GB",     "0MiB",       "-1MiB",
                                         "gib", "1.5MiB", "99999999MiB"};
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         int64_t mib;
-        ck_assert_msg(unit_read(span_of(wrong[i]), &mib, NULL) == -1, "%s", wrong[i]);
+        ck_assert_msg(quantity_read_unit(span_of(wrong[i]), &mib, NULL) == -1, "%s",
+                      wrong[i]);
     }
 }
 END_TEST
@@ -126,5 +127,6 @@ START_TEST(a_fraction_is_rounded_up)
 }
 END_TEST
 
-UNIT_MAIN("quantity", whole_numbers_in_every_form, what_is_no_whole_number_is_refused,
-          units_are_read_and_written, a_fraction_is_rounded_up)
+UNIT_MAIN("quantity", whole_numbers_are_read_in_every_form,
+          other_values_than_whole_numbers_are_rejected, units_are_read_and_written,
+          a_fraction_is_rounded_up)

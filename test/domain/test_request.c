@@ -10,8 +10,8 @@ static const struct request_rules gib = {.unit_mib = 1024};
 #define MODEL(text)     ",'annotations':{'" KEY_GPU_MODEL "':'" text "'}"
 
 /* A pod made of parts: "a4" an app container of 4 units, "s" a sidecar, "i" an init
- * container; upper case letters ask for whole cards, and a star in front for
- * nvidia.com/gpu. meta: more members of metadata. */
+ * container; upper case letters request whole cards, a leading star nvidia.com/gpu.
+ * meta: additional members of metadata. */
 static struct pod make(const char *parts, const char *meta)
 {
     cleanup_buf struct buf apps = {0}, inits = {0};
@@ -39,7 +39,7 @@ static struct pod make(const char *parts, const char *meta)
                              meta, apps.n ? apps.p : "", inits.n ? inits.p : ""));
 }
 
-START_TEST(containers_add_up_as_kubernetes_adds_them)
+START_TEST(containers_add_up_as_in_kubernetes)
 {
     static const struct {
         const char *parts;
@@ -48,10 +48,10 @@ START_TEST(containers_add_up_as_kubernetes_adds_them)
         {"a8", 8},          {"a2 a4", 6},
         {"a2 i8", 8},       /* the init container alone is larger */
         {"a5 a5 i8", 10},   /* the app containers together are larger */
-        {"a4 s2", 6},       /* a sidecar stays */
+        {"a4 s2", 6},       /* a sidecar keeps running */
         {"a1 s2 i8", 10},   /* the init container runs beside the earlier sidecar */
         {"a1 i8 s2", 8},    /* ... not beside a later one */
-        {"a3 i2 i7 i4", 7}, /* init containers run one after the other */
+        {"a3 i2 i7 i4", 7}, /* init containers run one by one */
         {"s3 s4", 7},       {"a0 i0", 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -65,7 +65,7 @@ START_TEST(containers_add_up_as_kubernetes_adds_them)
 }
 END_TEST
 
-START_TEST(the_parts_are_those_that_run_side_by_side)
+START_TEST(the_parts_are_the_containers_that_run_concurrently)
 {
     struct pod pod = make("a2 i8 s3 a4", "");
     struct request r = object_request(&arena, &pod, 1);
@@ -115,7 +115,7 @@ START_TEST(the_placement_policy_is_read)
 }
 END_TEST
 
-START_TEST(what_cannot_be_meant_is_refused_with_the_reason)
+START_TEST(invalid_requests_are_rejected_with_the_reason)
 {
     static const struct {
         const char *parts, *meta, *message;
@@ -129,7 +129,7 @@ START_TEST(what_cannot_be_meant_is_refused_with_the_reason)
          "container 0: 3 units of aliyun.com/gpu-mem cannot be split evenly over 2 "
          "cards"},
         {"a4 i4", ",'labels':{'" KEY_GPU_COUNT "':'2'}",
-         "an init container asks for aliyun.com/gpu-mem, which cannot be split over 2 "
+         "an init container requests aliyun.com/gpu-mem, which cannot be split over 2 "
          "cards"},
         {"a4", ",'labels':{'" KEY_GPU_COUNT "':'two'}",
          "label aliyun.com/gpu-count: \"two\" is not a number of cards (1..64)"},
@@ -137,14 +137,14 @@ START_TEST(what_cannot_be_meant_is_refused_with_the_reason)
          "annotation aliyun.com/gpu-count: \"0\" is not a number of cards (1..64)"},
         {"a4",
          ",'labels':{'" KEY_GPU_COUNT "':'2'},'annotations':{'" KEY_GPU_COUNT "':'4'}",
-         "label aliyun.com/gpu-count says \"2\" and the annotation says \"4\""},
+         "label aliyun.com/gpu-count is \"2\", but the annotation is \"4\""},
         {"a1.5", "",
          "container 0: limit aliyun.com/gpu-mem: \"1.5\" is not a whole number"},
         {"s-1", "",
          "init container 0: limit aliyun.com/gpu-mem: \"-1\" is not a whole number"},
         {"a4", ",'annotations':{'" KEY_PLACEMENT "':'tight'}",
          "annotation gpushare/placement: \"tight\" is neither binpack nor spread"},
-        {"A65", "", "65 whole cards are more than the 64 a pod can ask for"},
+        {"A65", "", "65 whole cards exceed the limit of 64 per pod"},
         {"A1 *a1", "",
          "limits of both aliyun.com/gpu-count and nvidia.com/gpu in one pod"},
         {"*a1 a1", "", "limits of both aliyun.com/gpu-mem and nvidia.com/gpu in one pod"},
@@ -164,15 +164,14 @@ START_TEST(what_cannot_be_meant_is_refused_with_the_reason)
         {"a4", LABELS("'scv/clock':'fast'"),
          "label scv/clock: \"fast\" is not a number of MHz (1..1099511627776)"},
         {"a4", LABELS("'scv/number':'2'"),
-         "label scv/number says 2 and the limits ask for 1 card"},
+         "label scv/number is 2, but the limits request 1 card"},
         {"A2", LABELS("'scv/number':'1'"),
-         "label scv/number says 1 and the limits ask for 2 cards"},
+         "label scv/number is 1, but the limits request 2 cards"},
         {"a4", LABELS("'scv/memory':'4097'"),
-         "label scv/memory says 4097 and the limits ask for 4096 MiB on a card"},
+         "label scv/memory is 4097, but the limits request 4096 MiB per card"},
         {"a1E", "",
-         "container 0: limit aliyun.com/gpu-mem: 1000000000000000000 is more than any "
-         "node "
-         "has"},
+         "container 0: limit aliyun.com/gpu-mem: 1000000000000000000 exceeds the "
+         "capacity of any node"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct pod pod = make(cases[i].parts, cases[i].meta);
@@ -186,7 +185,7 @@ START_TEST(what_cannot_be_meant_is_refused_with_the_reason)
 }
 END_TEST
 
-START_TEST(models_and_clocks_say_which_cards_will_do)
+START_TEST(models_and_clocks_select_cards)
 {
     static const struct {
         const char *meta, *model;
@@ -213,22 +212,22 @@ START_TEST(models_and_clocks_say_which_cards_will_do)
         for (size_t k = 0; k < ARRAY_LEN(parts); k++) {
             struct pod pod = make(parts[k], cases[i].meta);
             struct request r = object_request(&arena, &pod, 1024);
-            ck_assert_int_eq(request_is_choosy(&r), i > 0);
-            ck_assert_msg(request_suits(&r, span_of(cases[i].model), cases[i].clock) ==
-                              cases[i].suits,
+            ck_assert_int_eq(request_is_selective(&r), i > 0);
+            ck_assert_msg(request_accepts_card(&r, span_of(cases[i].model),
+                                               cases[i].clock) == cases[i].suits,
                           "case %zu", i);
         }
     const struct request_rules exact = {.unit_mib = 1, .clock_exact = true};
     struct pod pod = make("a1", LABELS("'scv/clock':'5001'"));
     struct request r;
     ck_assert_int_eq(request_of(&pod, &exact, &arena, &r, NULL), 0);
-    ck_assert(request_suits(&r, SPAN(""), 5001));
-    ck_assert(!request_suits(&r, SPAN(""), 5002));
-    ck_assert(!request_suits(&r, SPAN(""), 5000));
+    ck_assert(request_accepts_card(&r, SPAN(""), 5001));
+    ck_assert(!request_accepts_card(&r, SPAN(""), 5002));
+    ck_assert(!request_accepts_card(&r, SPAN(""), 5000));
 }
 END_TEST
 
-START_TEST(what_nvidias_plugin_gives_out_is_counted)
+START_TEST(devices_of_nvidias_plugin_are_counted)
 {
     struct pod pod = make("*a1 *a2 *i4", "");
     struct request r = object_request(&arena, &pod, 1024);
@@ -243,7 +242,7 @@ START_TEST(what_nvidias_plugin_gives_out_is_counted)
     r = object_request(&arena, &pod, 1024);
     ck_assert(!request_fits_anywhere(&r));
     ck_assert_int_eq(r.mib_per_card, 16000);
-    ck_assert_uint_eq(r.cards, 100); /* which of them can be had is not ours to say */
+    ck_assert_uint_eq(r.cards, 100); /* time-slicing: a node can have that many */
     pod = make("*a1073741824 *a1073741824 *a1073741824 *a1073741824", "");
     r = object_request(&arena, &pod, 1024);
     ck_assert_uint_eq(r.cards, 1073741824); /* and not 0 */
@@ -287,7 +286,7 @@ START_TEST(labels_alone_are_a_request)
 }
 END_TEST
 
-START_TEST(labels_beside_limits_must_agree_with_them)
+START_TEST(labels_must_not_exceed_limits)
 {
     struct pod pod = make("a8", LABELS("'scv/number':'1','scv/memory':'8000'"));
     struct request r = object_request(&arena, &pod, 1024);
@@ -301,7 +300,7 @@ START_TEST(labels_beside_limits_must_agree_with_them)
 }
 END_TEST
 
-START_TEST(requests_are_told_apart)
+START_TEST(different_requests_are_not_equal)
 {
     static const struct {
         const char *parts, *meta;
@@ -324,7 +323,7 @@ START_TEST(requests_are_told_apart)
             struct pod b = make(different[k].parts, different[k].meta);
             struct request x = object_request(&arena, &a, 1024);
             struct request y = object_request(&arena, &b, 1024);
-            ck_assert_int_eq(request_same(&x, &y), i == k);
+            ck_assert_int_eq(request_equal(&x, &y), i == k);
         }
 }
 END_TEST
@@ -359,11 +358,10 @@ START_TEST(a_request_has_a_short_form)
 }
 END_TEST
 
-UNIT_MAIN("request", containers_add_up_as_kubernetes_adds_them,
-          the_parts_are_those_that_run_side_by_side,
+UNIT_MAIN("request", containers_add_up_as_in_kubernetes,
+          the_parts_are_the_containers_that_run_concurrently,
           memory_is_split_over_cards_by_label_or_annotation, whole_cards_are_counted,
-          models_and_clocks_say_which_cards_will_do,
-          what_nvidias_plugin_gives_out_is_counted, labels_alone_are_a_request,
-          labels_beside_limits_must_agree_with_them, requests_are_told_apart,
-          the_placement_policy_is_read, what_cannot_be_meant_is_refused_with_the_reason,
-          a_request_has_a_short_form)
+          models_and_clocks_select_cards, devices_of_nvidias_plugin_are_counted,
+          labels_alone_are_a_request, labels_must_not_exceed_limits,
+          different_requests_are_not_equal, the_placement_policy_is_read,
+          invalid_requests_are_rejected_with_the_reason, a_request_has_a_short_form)

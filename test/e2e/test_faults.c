@@ -219,14 +219,15 @@ START_TEST(a_pod_that_is_deleted_between_filter_and_bind)
     lib_wait(cluster_knows_pending());
     cluster_delete(PODS "/pod");
     cleanup_free char *gone = bind_by_hand("pod", lib_str(old, "metadata.uid"), "n1");
-    ck_assert_msg(strstr(gone, "not found") || strstr(gone, "no such pod") ||
-                      strstr(gone, "the pod is gone"),
+    ck_assert_msg(strstr(gone, "not found") || strstr(gone, "pod not found") ||
+                      strstr(gone, "the pod was deleted"),
                   "%s", gone);
     cluster_agrees();
     cluster_create_pod("pod", 4, "", SCHEDULER("nobody"));
     cleanup_json json_t *new = cluster_pod("pod");
     cleanup_free char *other = bind_by_hand("pod", lib_str(old, "metadata.uid"), "n1");
-    ck_assert_contains(other, "the pod is gone; one of the same name has another UID");
+    ck_assert_contains(other,
+                       "the pod was deleted; a pod of the same name has another UID");
     ck_assert(!cluster_bound("pod"));
     cluster_agrees();
     cleanup_free char *bound = bind_by_hand("pod", lib_str(new, "metadata.uid"), "n1");

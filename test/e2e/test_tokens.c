@@ -47,13 +47,13 @@ START_TEST(a_token_that_is_revoked)
     cluster_listen();
     cluster_delete(SYSTEM "/serviceaccounts/" ACCOUNT);
     int64_t begun = lib_now_ms();
-    lib_wait(cluster_logged("of the lease failed: HTTP 401: Unauthorized"));
+    lib_wait(cluster_logged("): HTTP 401: Unauthorized; retrying"));
     cluster_report("from the end of the account to a clear word about it",
                    lib_now_ms() - begun);
-    lib_wait(cluster_logged("no longer the one who binds"));
+    lib_wait(cluster_logged("stopped leading"));
     /* Its state remains valid for a while, but it may not bind. */
     cluster_create_pod("waits", 2, "", "");
-    cluster_wait_refused("waits", "cannot be had: HTTP 401: Unauthorized");
+    cluster_wait_refused("waits", "gpushare-extender: HTTP 401: Unauthorized");
     cluster_check_free("n1", 14);
     ck_assert_uint_eq(peer_status(&cluster.extender.observers, "/healthz"), 200);
     /* A recreated account of that name is another account: the token stays invalid. */

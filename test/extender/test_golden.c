@@ -114,8 +114,9 @@ static void run_case(const struct verb *verb, const char *dir)
     cleanup_buf struct buf request = {0}, body = {0};
     cleanup_free char *path = xasprintf("%s/request.json", dir);
 
-    ck_assert_int_eq(
-        unit_read(span_of(text_of(settings, "unit", "MiB")), &ledger.unit_mib, &err), 0);
+    ck_assert_int_eq(quantity_read_unit(span_of(text_of(settings, "unit", "MiB")),
+                                        &ledger.unit_mib, &err),
+                     0);
     ck_assert_done(score_policy_parse(span_of(text_of(settings, "nodeScore", "binpack")),
                                       &policy, &err),
                    err);

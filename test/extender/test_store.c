@@ -182,7 +182,7 @@ START_TEST(a_bind_at_a_follower_fails_at_once)
     json_t *none = json_array();
     rig_deliver(&rig, none);
     json_decref(none);
-    ck_assert_int_eq(store_route(rig.store, false, &ready, NULL).route, ROUTE_WAIT);
+    ck_assert_int_eq(store_route(rig.store, false, &ready, NULL).route, BIND_ROUTE_WAIT);
     ck_assert(ready);
     int64_t began_ms = clock_mono_ms();
     ck_assert_int_eq(store_bind(rig.store, &bind, &err), -1);

@@ -71,7 +71,7 @@ static void note_object(struct buf *out, const struct core_input *in)
 static void on_input(void *ctx, const struct core_input *in)
 {
     struct world *w = ctx;
-    buf_printf(&w->seen, "%d %d %d %.*s", (int)in->type, (int)in->kind, in->gone,
+    buf_printf(&w->seen, "%d %d %d %.*s", (int)in->type, (int)in->kind, in->deleted,
                SPAN_ARG(in->version));
     if (in->type == CORE_OBJECT)
         note_object(&w->seen, in);

@@ -79,12 +79,12 @@ static void check_unit(struct span text)
 {
     cleanup_buf struct buf out = {0};
     int64_t mib, again;
-    if (unit_read(text, &mib, NULL))
+    if (quantity_read_unit(text, &mib, NULL))
         return;
     if (mib < 1 || mib > 1 << 20)
         fuzz_fail("a unit out of bounds");
-    unit_write(&out, mib);
-    if (unit_read(buf_span(&out), &again, NULL) || again != mib)
+    quantity_write_unit(&out, mib);
+    if (quantity_read_unit(buf_span(&out), &again, NULL) || again != mib)
         fuzz_fail("the unit changes when written and read");
 }
 

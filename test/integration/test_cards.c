@@ -124,7 +124,8 @@ START_TEST(cards_with_one_uuid_get_no_pods)
     for (name[1] = '0'; name[1] < '6'; name[1]++)
         refuse_bind(&w, name, "n1", "duplicate UUID: GPU0,GPU1");
     lib_wait(strstr(program_output(&w.extender.program),
-                    "node n1: its Scv gives UUID GPU-a to GPU0 and GPU1") != NULL);
+                    "node n1: the Scv has the same UUID GPU-a for GPU0 and GPU1") !=
+             NULL);
     /* Corrected, both cards are used again. */
     load_scv(&w.sim, "n1", TIME,
              "[{\"id\":0,\"uuid\":\"GPU-a\"},{\"id\":1,\"uuid\":\"GPU-b\"}]");

@@ -133,7 +133,7 @@ START_TEST(failed_binds_report_the_reason)
     ck_assert(!extender_bind(&f.extender, "large", "nowhere", &why));
     ck_assert_contains(why.p, "nowhere");
     ck_assert(!extender_bind(&f.extender, "absent", "big", &why));
-    ck_assert_contains(why.p, "no such pod");
+    ck_assert_contains(why.p, "pod not found");
     ck_assert(!extender_bind(&f.extender, "plain", "big", &why));
     ck_assert_contains(why.p, "no GPU memory");
     ck_assert_int_eq(sim_count(&f.sim, "create", "pods", "binding"), 0);

@@ -532,7 +532,7 @@ START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
     ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
     /* The pod is deleted but still in the podList: the card stays allocated. */
     ledger_pod_remove(ledger, b);
-    ck_assert_int_eq(n->cards[1].out, CARD_HELD);
+    ck_assert_int_eq(n->cards[1].state, CARD_HELD);
     /* Pods claim all cards that are left, so none can be promised. */
     add_pod("c", devices(1), -1, 0);
     ck_assert_uint_eq(n->claimed, 2);

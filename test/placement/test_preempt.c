@@ -57,7 +57,7 @@ static void add_pod(int i, const struct pod_spec *p)
     pod.priority = p->priority;
     struct ledger_pod *entry = ledger_pod_add(ledger, &pod, &r, NULL);
     ledger_pod_place(ledger, entry, SPAN("n1"), shares, n);
-    entry->fixed = !p->unsure;
+    entry->final = !p->unsure;
 }
 
 static struct request ask_memory(int mib, int cards)

@@ -4,34 +4,34 @@
 #include <stdio.h>
 
 /*
- * scv-agents, as far as their heartbeats go. The one of n0 renews its Lease whatever
- * happens, the one of n1 hangs now and then; n2 and n3 have the Scv of another daemon and
- * no Lease. Whatever becomes of watches, lists and processes, no replica may take any of
- * n0, n2, n3 for silent; nor when the API server is away for replicas and agents alike.
+ * The heartbeats of scv-agents. n0 always renews its Lease, n1 is sometimes suspended; n2
+ * and n3 have the Scv of another daemon and no Lease. Whatever happens to watches, lists
+ * and processes, n0, n2 and n3 must never be stale in any replica; not even when the API
+ * server is unreachable for replicas and agents alike.
  */
 
 enum { RENEW_MS = 2000 };
 
-static bool is_silent(const struct replica *r, const char *node)
+static bool is_stale(const struct replica *r, const char *node)
 {
     const struct ledger_node *n =
         ledger_node_find(core_ledger(replica_core(r)), span_of(node));
-    return n && n->state == NODE_SILENT;
+    return n && n->state == NODE_STALE;
 }
 
-void agents_look(struct world *w, const struct replica *r)
+void agents_check(struct world *w, const struct replica *r)
 {
     static const char *const alive[] = {"n0", "n2", "n3"};
     for (size_t i = 0; i < ARRAY_LEN(alive); i++)
-        if (is_silent(r, alive[i]))
-            violated(w, "r%d takes %s for silent", replica_id(r), alive[i]);
-    w->stats.silent += is_silent(r, "n1");
+        if (is_stale(r, alive[i]))
+            violated(w, "r%d has a stale heartbeat of %s", replica_id(r), alive[i]);
+    w->stats.stale += is_stale(r, "n1");
 }
 
 void agents_settled(struct world *w, const struct replica *r)
 {
-    if (is_silent(r, "n1"))
-        violated(w, "at rest r%d still takes n1 for silent", replica_id(r));
+    if (is_stale(r, "n1"))
+        violated(w, "at rest r%d still has a stale heartbeat of n1", replica_id(r));
 }
 
 static void renew(struct world *w, int node)
@@ -53,10 +53,10 @@ static void renew(struct world *w, int node)
              node, node, time.p);
     unsigned status = api_call(w, "POST", leases, "application/json", body, NULL);
     if (status != 201)
-        violated(w, "the Lease of n%d could not be made: %u", node, status);
+        violated(w, "cannot create the Lease of n%d: %u", node, status);
 }
 
-static void beat(struct world *w, void *arg)
+static void renew_leases(struct world *w, void *arg)
 {
     (void)arg;
     if (w->now_ms >= w->hangs_until && chance(w, 150))
@@ -66,7 +66,7 @@ static void beat(struct world *w, void *arg)
         if (w->quiet || w->now_ms >= w->hangs_until)
             renew(w, 1);
     }
-    at(w, w->now_ms + RENEW_MS, beat, NULL, NULL);
+    at(w, w->now_ms + RENEW_MS, renew_leases, NULL, NULL);
 }
 
 void agents_start(struct world *w)
@@ -75,5 +75,5 @@ void agents_start(struct world *w)
              "{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{\"name\":"
              "\"nvidia-gpu-scheduler-node-lease\"}}",
              NULL);
-    beat(w, NULL);
+    renew_leases(w, NULL);
 }

@@ -5,8 +5,8 @@
 #include <string.h>
 
 /*
- * What a pod asks for, in the oracle's own reading of the JSON. It shares no code with
- * src/domain: the rules are those of docs/user-guide.md, and of Kubernetes for the sums.
+ * The request of a pod, by the oracle's own reading of the JSON. It shares no code with
+ * src/domain: it implements docs/user-guide.md, and Kubernetes for the sums.
  */
 
 const char *ask_text(json_t *object, const char *a, const char *b)
@@ -21,8 +21,8 @@ static int64_t limit(json_t *container, const char *resource)
     return text ? strtoll(text, NULL, 10) : 0;
 }
 
-/* App containers and sidecars side by side; each init container with the sidecars before.
- */
+/* App containers and sidecars run concurrently; each init container with the sidecars before
+ * it. */
 static int64_t total(json_t *spec, const char *resource)
 {
     int64_t sidecars = 0, peak = 0, apps = 0;
@@ -48,7 +48,7 @@ static int64_t label(json_t *meta, const char *key)
     return text ? strtoll(text, NULL, 10) : 0;
 }
 
-/* A whole number of 1 and more; 0: no such text; -1: it is something else. */
+/* A whole number from 1; 0: absent; -1: invalid. */
 static int64_t number(const char *text)
 {
     char *end;
@@ -76,8 +76,7 @@ static bool splits(json_t *spec, int64_t k)
     return even;
 }
 
-/* Labels beside limits may not ask for more, and all that is read has to be well-formed.
- */
+/* Labels beside limits must not request more, and every value must be well-formed. */
 static bool is_invalid(const struct oracle_pod *p, json_t *meta, json_t *spec, int64_t k)
 {
     const char *place = ask_text(meta, "annotations", "gpushare/placement");
@@ -97,7 +96,7 @@ static bool is_invalid(const struct oracle_pod *p, json_t *meta, json_t *spec, i
     return !p->labeled && n && n != cards;
 }
 
-/* gpu-count as a label or annotation; 1: none; -1: malformed, or they differ. */
+/* gpu-count as a label or annotation; 1: absent; -1: malformed, or they differ. */
 static int64_t split_of(json_t *meta)
 {
     const char *label = ask_text(meta, "labels", "aliyun.com/gpu-count");
@@ -108,7 +107,7 @@ static int64_t split_of(json_t *meta)
     return k ? k : 1;
 }
 
-/* What the pod asks for. Labels can stand for limits. */
+/* The request of the pod, by limits or labels. */
 static void read_ask(struct oracle_pod *p, json_t *meta, json_t *spec)
 {
     int64_t n = number(ask_text(meta, "labels", "scv/number"));

@@ -6,55 +6,54 @@
 #include <string.h>
 
 /*
- * What the API server has told a replica of nodes, last: by it the witness judges. It is
- * taken down as it is delivered, before the core sees it, and kept in other words than
- * the ledger's: an Scv or a ConfigMap counts from its delivery until the next one, until
- * it is deleted, or until a list ends that does not show it.
+ * The state of nodes as last delivered to a replica; the witness judges by it. It is
+ * recorded before the core gets it, independently of the ledger: an Scv or a ConfigMap
+ * counts from its delivery until the next version, its deletion, or the end of a list that
+ * lacks it.
  *
- * A node has to be taken for silent when its heartbeat would have been heard of: because
- * the watch of the Leases has gone on without a pause since the last one, and the grace
- * is over; or because a list that was asked for after the grace shows none. A failure in
- * between gives everybody the whole grace anew.
+ * A node must be stale if its heartbeat would have been delivered: the watch of Leases had
+ * no pause since the last heartbeat and the grace has passed, or a list that was requested
+ * after the grace has no renewal. A failure restarts the grace of all nodes.
  */
 
 enum {
     CARDS = 8,
-    PAUSE_MS = 5000, /* of the watch: what comes then may have piled up */
+    PAUSE_MS = 5000, /* of the watch: what arrives after it may be a backlog */
 };
 
-/* A container that has cards through nvidia.com/gpu. */
+/* A pod that has cards through nvidia.com/gpu. */
 struct holder {
     char pod[64];
     int devices;
 };
 
-struct told {
-    bool scv, list;             /* there is one */
-    uint64_t scv_run, list_run; /* the list or watch that showed it last */
+struct node_copy {
+    bool scv, list;             /* it exists */
+    uint64_t scv_run, list_run; /* the last list or watch that had it */
     bool damaged;
     unsigned there, healthy, held, listed; /* bits of cards */
     int64_t mib[CARDS];
     struct holder holders[CARDS];
     int n_holders;
-    bool lease, silent;
+    bool lease, stale;
     uint64_t lease_run;
     char renewed[40];
-    int64_t renewed_ms; /* when that was heard of */
+    int64_t renewed_ms; /* when that was delivered */
 };
 
 /* The heartbeats of all nodes. */
-struct beats {
+struct heartbeats {
     bool watched, broken;
-    int64_t asked_ms;  /* for the list or watch */
-    int64_t since_ms;  /* nothing has failed */
-    int64_t steady_ms; /* since then the watch has made no pause */
-    int64_t came_ms;   /* something through the watch; 0: nothing since it failed */
+    int64_t asked_ms;  /* when the list or watch was requested */
+    int64_t since_ms;  /* no failure since then */
+    int64_t steady_ms; /* no pause of the watch since then */
+    int64_t came_ms;   /* last event of the watch; 0: none since it failed */
 };
 
 struct delivered {
-    uint64_t runs[CORE_KINDS]; /* asked for last */
-    struct told nodes[NODES];
-    struct beats beats;
+    uint64_t runs[CORE_KINDS]; /* of the current list or watch */
+    struct node_copy nodes[NODES];
+    struct heartbeats heartbeats;
 };
 
 struct delivered *delivered_new(void)
@@ -77,11 +76,11 @@ void delivered_asked(struct delivered *h, const struct core_output *o, int64_t n
     h->runs[o->kind] = o->run;
     if (o->kind != CORE_LEASES)
         return;
-    h->beats.watched = o->type == CORE_WATCH;
-    h->beats.asked_ms = now_ms;
+    h->heartbeats.watched = o->type == CORE_WATCH;
+    h->heartbeats.asked_ms = now_ms;
 }
 
-static struct told *told_of(struct delivered *h, struct span node)
+static struct node_copy *node_copy_of(struct delivered *h, struct span node)
 {
     cleanup_free char *name = xmemdup0(node.p, node.n);
     int index = oracle_index(name);
@@ -93,14 +92,14 @@ static unsigned bit(int64_t card)
     return card >= 0 && card < CARDS ? 1u << card : 0;
 }
 
-static void forget_scv(struct told *t)
+static void forget_scv(struct node_copy *t)
 {
     t->scv = t->damaged = false;
     t->there = t->healthy = t->held = 0;
     t->n_holders = 0;
 }
 
-static void take_holder(struct told *t, const struct scv *scv,
+static void take_holder(struct node_copy *t, const struct scv *scv,
                         const struct scv_held *held)
 {
     struct holder *holder = &t->holders[t->n_holders++];
@@ -112,7 +111,7 @@ static void take_holder(struct told *t, const struct scv *scv,
                 t->held |= bit(scv->cards[i].id);
 }
 
-static void take_scv(struct told *t, const struct scv *scv, uint64_t run)
+static void take_scv(struct node_copy *t, const struct scv *scv, uint64_t run)
 {
     forget_scv(t);
     t->scv = true;
@@ -129,7 +128,7 @@ static void take_scv(struct told *t, const struct scv *scv, uint64_t run)
         take_holder(t, scv, &scv->held[i]);
 }
 
-static void take_list(struct told *t, const struct unhealthy_cards *u, uint64_t run)
+static void take_list(struct node_copy *t, const struct unhealthy_cards *u, uint64_t run)
 {
     t->list = true;
     t->list_run = run;
@@ -138,21 +137,21 @@ static void take_list(struct told *t, const struct unhealthy_cards *u, uint64_t 
         t->listed |= bit(u->cards[i]);
 }
 
-static void works(struct beats *b, int64_t now_ms)
+static void works(struct heartbeats *b, int64_t now_ms)
 {
     if (b->broken)
         b->since_ms = now_ms;
     b->broken = false;
 }
 
-static void take_lease(struct delivered *h, struct told *t, const struct lease *lease,
-                       uint64_t run, int64_t now_ms)
+static void take_lease(struct delivered *h, struct node_copy *t,
+                       const struct lease *lease, uint64_t run, int64_t now_ms)
 {
-    struct beats *b = &h->beats;
+    struct heartbeats *b = &h->heartbeats;
     if (!t->lease || !span_eq(span_of(t->renewed), lease->renew_time)) {
         snprintf(t->renewed, sizeof t->renewed, "%.*s", SPAN_ARG(lease->renew_time));
         t->renewed_ms = now_ms;
-        t->silent = false;
+        t->stale = false;
     }
     t->lease = true;
     t->lease_run = run;
@@ -166,21 +165,22 @@ static void take_lease(struct delivered *h, struct told *t, const struct lease *
 
 static void take_object(struct delivered *h, const struct core_input *in, int64_t now_ms)
 {
-    struct told *t = in->kind == CORE_SCVS         ? told_of(h, in->scv->meta.name)
-                     : in->kind == CORE_LEASES     ? told_of(h, in->lease->meta.name)
-                     : in->kind == CORE_CONFIGMAPS ? told_of(h, in->unhealthy->node)
-                                                   : NULL;
+    struct node_copy *t =
+        in->kind == CORE_SCVS         ? node_copy_of(h, in->scv->meta.name)
+        : in->kind == CORE_LEASES     ? node_copy_of(h, in->lease->meta.name)
+        : in->kind == CORE_CONFIGMAPS ? node_copy_of(h, in->unhealthy->node)
+                                      : NULL;
     if (!t)
         return;
-    if (in->kind == CORE_SCVS && in->gone)
+    if (in->kind == CORE_SCVS && in->deleted)
         forget_scv(t);
     else if (in->kind == CORE_SCVS)
         take_scv(t, in->scv, in->run);
-    else if (in->kind == CORE_LEASES && in->gone)
-        t->lease = t->silent = false;
+    else if (in->kind == CORE_LEASES && in->deleted)
+        t->lease = t->stale = false;
     else if (in->kind == CORE_LEASES)
         take_lease(h, t, in->lease, in->run, now_ms);
-    else if (in->gone)
+    else if (in->deleted)
         t->list = false;
     else
         take_list(t, in->unhealthy, in->run);
@@ -189,15 +189,15 @@ static void take_object(struct delivered *h, const struct core_input *in, int64_
 static void end_list(struct delivered *h, const struct core_input *in, int64_t now_ms)
 {
     if (in->kind == CORE_LEASES)
-        works(&h->beats, now_ms);
+        works(&h->heartbeats, now_ms);
     for (int node = 0; node < NODES; node++) {
-        struct told *t = &h->nodes[node];
+        struct node_copy *t = &h->nodes[node];
         if (in->kind == CORE_SCVS && t->scv_run != in->run)
             forget_scv(t);
         if (in->kind == CORE_CONFIGMAPS && t->list_run != in->run)
             t->list = false;
         if (in->kind == CORE_LEASES && t->lease_run != in->run)
-            t->lease = t->silent = false;
+            t->lease = t->stale = false;
     }
 }
 
@@ -212,54 +212,54 @@ bool delivered_take(struct delivered *h, const struct core_input *in, int64_t no
     else if (in->type == CORE_LIST_ENDED)
         end_list(h, in, now_ms);
     else if (in->kind == CORE_LEASES && in->err && in->err->code) {
-        h->beats.broken = true;
-        h->beats.came_ms = 0;
+        h->heartbeats.broken = true;
+        h->heartbeats.came_ms = 0;
     }
     return true;
 }
 
-void delivered_judge(struct delivered *h, const struct core_input *in)
+void delivered_check_heartbeats(struct delivered *h, const struct core_input *in)
 {
-    const struct beats *b = &h->beats;
+    const struct heartbeats *b = &h->heartbeats;
     bool listed = in->type == CORE_LIST_ENDED && in->kind == CORE_LEASES &&
                   in->run == h->runs[CORE_LEASES];
-    if (in->type == CORE_OBJECT || in->type == CORE_WATCH_ALIVE || b->broken)
+    if (in->type == CORE_OBJECT || in->type == CORE_WATCH_PROGRESS || b->broken)
         return;
     for (int node = 0; node < NODES; node++) {
-        struct told *t = &h->nodes[node];
+        struct node_copy *t = &h->nodes[node];
         int64_t from = t->renewed_ms > b->since_ms ? t->renewed_ms : b->since_ms;
         bool watched = b->watched && b->came_ms && b->steady_ms <= t->renewed_ms &&
                        b->came_ms >= from + GRACE_MS;
-        t->silent |= t->lease && (watched || (listed && b->asked_ms >= from + GRACE_MS));
+        t->stale |= t->lease && (watched || (listed && b->asked_ms >= from + GRACE_MS));
     }
 }
 
-bool delivered_silent(const struct delivered *h, int node)
+bool delivered_stale(const struct delivered *h, int node)
 {
-    return h->nodes[node].silent;
+    return h->nodes[node].stale;
 }
 
 int delivered_cards(const struct delivered *h, int node)
 {
-    const struct told *t = &h->nodes[node];
+    const struct node_copy *t = &h->nodes[node];
     return t->scv && !t->damaged ? __builtin_popcount(t->there) : 0;
 }
 
 int64_t delivered_mib(const struct delivered *h, int node, int card)
 {
-    const struct told *t = &h->nodes[node];
+    const struct node_copy *t = &h->nodes[node];
     return t->there & bit(card) ? t->mib[card] : -1;
 }
 
-unsigned delivered_in(const struct delivered *h, int node)
+unsigned delivered_available(const struct delivered *h, int node)
 {
-    const struct told *t = &h->nodes[node];
+    const struct node_copy *t = &h->nodes[node];
     return t->there & t->healthy & ~t->held & ~(t->list ? t->listed : 0);
 }
 
 int delivered_devices(const struct delivered *h, int node, struct span pod)
 {
-    const struct told *t = &h->nodes[node];
+    const struct node_copy *t = &h->nodes[node];
     int n = 0;
     for (int i = 0; i < t->n_holders; i++)
         n += span_eq(span_of(t->holders[i].pod), pod) ? t->holders[i].devices : 0;

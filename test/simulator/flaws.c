@@ -6,12 +6,12 @@
 #include <string.h>
 
 /*
- * What is wrong with specs, labels and annotations, of all that the API server accepts.
- * We bind no such pod, but others do, and users edit pods that we have bound.
+ * Invalid requests that the API server accepts. The extender binds no such pod, but other
+ * programs do, and users edit bound pods.
  */
 
 static const struct {
-    const char *member; /* what it becomes; null: it is removed */
+    const char *member; /* the new value; null: removed */
     bool in_labels;
 } edits[] = {
     /* The first ones make most requests invalid. */
@@ -22,7 +22,7 @@ static const struct {
     {"\"gpushare/placement\":\"best\"", false},
     {"\"nvidia-gpu-scheduler/gpu.model\":\" , \"", false},
     {"\"aliyun.com/gpu-count\":\"1.5\"", false},
-    /* And these are other requests, or a repair. */
+    /* These are other requests, or a repair. */
     {"\"scv/memory\":\"500\"", true},
     {"\"scv/memory\":\"8100\"", true}, /* in units as much as a whole P4 */
     {"\"scv/memory\":\"9000\"", true},
@@ -44,7 +44,7 @@ const char *flaw_pick(struct world *w, bool *in_labels)
     return edits[i].member;
 }
 
-/* Pods that asked by labels are rare, and have the most to lose by an edit. */
+/* Pods that request by labels are rare, and edits matter most for them. */
 static const struct oracle_pod *pick_pod(struct world *w)
 {
     bool bound = rng_below(&w->rng, 4) != 0;
@@ -68,6 +68,6 @@ void flaws_edit(struct world *w)
     unsigned status =
         api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
     if (status != 200)
-        violated(w, "the pod could not be edited: %u %s", status, body);
+        violated(w, "cannot edit the pod: %u %s", status, body);
     w->stats.edits++;
 }

@@ -31,7 +31,7 @@ static const struct opt table[] = {
      .arg = "N",
      .type = OPT_INT,
      .offset = AT(seed),
-     .help = "Run this seed only. 0: as many as --seeds says."},
+     .help = "Run only this seed (default: 0, run --seeds seeds)."},
     {.name = "first",
      .arg = "N",
      .init = "1",
@@ -39,31 +39,31 @@ static const struct opt table[] = {
      .min = 1,
      .max = INT32_MAX,
      .offset = AT(first),
-     .help = "The first of them; the others follow it."},
+     .help = "First seed of a run of several seeds (default: 1)."},
     {.name = "seeds",
      .arg = "N",
      .init = SEEDS,
      .type = OPT_INT,
      .min = 1,
      .offset = AT(seeds),
-     .help = "How many seeds to run."},
+     .help = "Number of seeds (default: " SEEDS ")."},
     {.name = "steps",
      .arg = "N",
      .init = STEPS,
      .type = OPT_INT,
      .min = 1,
      .offset = AT(steps),
-     .help = "Events, over all seeds together."},
+     .help = "Number of events, summed over all seeds (default: " STEPS ")."},
     {.name = "replicas",
      .arg = "N",
      .type = OPT_INT,
      .max = REPLICAS,
      .offset = AT(replicas),
-     .help = "Processes. 0: one, two and three in turn."},
+     .help = "Number of extender replicas; 0 (the default) varies 1 to 3 by seed."},
     {.name = "verbose",
      .type = OPT_BOOL,
      .offset = AT(verbose),
-     .help = "Print each event."},
+     .help = "Print every event (default: false)."},
     {0},
 };
 static const struct opt_program program = {
@@ -77,7 +77,7 @@ static int no_file(const char *path, opt_pair_fn pair, void *ctx, struct err *er
 {
     (void)pair;
     (void)ctx;
-    return err_set(err, ERR_INVALID, "%s: not here", path);
+    return err_set(err, ERR_INVALID, "%s: option files are not supported", path);
 }
 
 static void print(const struct stats *s)
@@ -86,10 +86,10 @@ static void print(const struct stats *s)
            "calls without an answer %llu, with an error %llu, twice %llu\n"
            "crashes %llu, clean stops %llu, pauses %llu, take-overs %llu, lists %llu, "
            "compactions %llu, "
-           "marks %llu, times at rest %llu\n"
+           "wakeups %llu, times at rest %llu\n"
            "edits %llu, bound with an invalid request %llu\n"
            "bound by outsiders %llu, machines frozen %llu, clocks set %llu\n"
-           "handed on %llu (to the wrong one %llu), steps with a silent node %llu, "
+           "forwarded %llu (misdirected %llu), steps with a stale node %llu, "
            "cut off %llu\n",
            (unsigned long long)s->pods, (unsigned long long)s->deleted,
            (unsigned long long)s->binds, (unsigned long long)s->joined,
@@ -98,12 +98,12 @@ static void print(const struct stats *s)
            (unsigned long long)s->duplicates, (unsigned long long)s->crashes,
            (unsigned long long)s->restarts, (unsigned long long)s->pauses,
            (unsigned long long)s->takeovers, (unsigned long long)s->relists,
-           (unsigned long long)s->compactions, (unsigned long long)s->marks,
+           (unsigned long long)s->compactions, (unsigned long long)s->wakeups,
            (unsigned long long)s->quiets, (unsigned long long)s->edits,
            (unsigned long long)s->invalid, (unsigned long long)s->foreign,
            (unsigned long long)s->freezes, (unsigned long long)s->clocks_set,
-           (unsigned long long)s->handed_on, (unsigned long long)s->misdirected,
-           (unsigned long long)s->silent, (unsigned long long)s->cut_off);
+           (unsigned long long)s->forwarded, (unsigned long long)s->misdirected,
+           (unsigned long long)s->stale, (unsigned long long)s->cut_off);
 }
 
 int main(int argc, char **argv)
@@ -129,13 +129,13 @@ int main(int argc, char **argv)
         failed += !ok;
     }
     print(&stats);
-    /* Not in each: a seed may have no luck with its leases. */
-    if (!c.seed && c.steps >= 1000000 && !stats.must_be_silent && ++failed)
-        printf("no node ever had to be silent: heartbeats are not judged\n");
+    /* Not required of each seed. */
+    if (!c.seed && c.steps >= 1000000 && !stats.must_be_stale && ++failed)
+        printf("no node ever had to be stale: heartbeats are not checked\n");
     if (!c.seed && !stats.bound && ++failed)
         printf("nothing was ever bound: the simulation tests nothing\n");
-    if (!c.seed && c.steps >= 1000000 && !stats.silent && ++failed)
-        printf("no node was ever silent: heartbeats are not tested\n");
+    if (!c.seed && c.steps >= 1000000 && !stats.stale && ++failed)
+        printf("no node was ever stale: heartbeats are not tested\n");
     if (!c.seed && c.steps >= 1000000 && (!stats.edits || !stats.invalid) && ++failed)
         printf("no pod with an invalid request was ever bound, or none was edited\n");
     if (!c.seed && c.steps >= 1000000 && !stats.cut_off && ++failed)

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "simulator/sim.h"
+#include "simulator/oracle_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "placement/placement.h"
-
 /*
- * The independent opinion. It reads the pods of the API server, with jansson and with its
- * own arithmetic, after every change, and knows the true size of every card. It never
- * looks at a ledger but to compare it at rest.
+ * The independent judge. After every change it reads the pods of the API server with
+ * jansson and its own arithmetic. It knows the true size of every card, and reads a ledger
+ * only to compare it at rest (oracle_rest.c).
  */
 
 static const int64_t sizes[NODES][8] = {
@@ -22,13 +20,6 @@ static const int64_t sizes[NODES][8] = {
 
 /* By card: T is a T4, V a V100, P a P4. */
 static const char *const kinds[NODES] = {"T", "TT", "VVTP", "VVT"};
-
-struct oracle {
-    struct api_watch *watch;
-    struct oracle_pod *pods;
-    unsigned listed[NODES]; /* held by the podList of the Scv written last */
-    bool sick[NODES][8], shrunk[NODES][8];
-};
 
 int oracle_cards(int node)
 {
@@ -50,8 +41,7 @@ int oracle_clock(int node, int card)
     return kind == 'T' ? 5001 : kind == 'V' ? 877 : 3003;
 }
 
-/* Is the card one of those that the pod will have? */
-static bool suits(const struct oracle_pod *p, int node, int card)
+bool oracle_card_matches(const struct oracle_pod *p, int node, int card)
 {
     cleanup_free char *models = p->models ? xstrdup(p->models) : NULL;
     bool any = !models;
@@ -82,12 +72,12 @@ bool oracle_is_shrunk(const struct oracle *o, int node, int card)
 
 void oracle_set_health(struct oracle *o, int node, int card, bool healthy)
 {
-    o->sick[node][card] = !healthy;
+    o->unhealthy[node][card] = !healthy;
 }
 
 bool oracle_health(const struct oracle *o, int node, int card)
 {
-    return !o->sick[node][card];
+    return !o->unhealthy[node][card];
 }
 
 int oracle_index(const char *name)
@@ -143,35 +133,6 @@ static void read_cards(struct oracle_pod *p, json_t *meta)
     }
 }
 
-/* What was written at the bind must say what the pod asked for. */
-static void check_amount(struct world *w, const struct oracle_pod *p, json_t *meta)
-{
-    const char *pod = ask_text(meta, "annotations", "ALIYUN_COM_GPU_MEM_POD");
-    const char *text =
-        ask_text(meta, "annotations", "scheduler.framework.gpushare.allocation");
-    if (!pod || !text) {
-        violated(w, "pod %s is bound without amounts", p->uid);
-        return;
-    }
-    if (!p->whole && strtoll(pod, NULL, 10) != p->units * p->cards)
-        violated(w, "pod %s has %s units written instead of %lld", p->uid, pod,
-                 (long long)(p->units * p->cards));
-    json_t *allocation = json_loads(text, 0, NULL), *cards, *units;
-    const char *container, *card;
-    if (!json_is_object(allocation))
-        violated(w, "pod %s has an allocation that cannot be read: %s", p->uid, text);
-    json_object_foreach(allocation, container, cards)
-        json_object_foreach(cards, card, units)
-    {
-        bool known = false;
-        for (int i = 0; i < p->n_cards; i++)
-            known |= p->card[i] == atoi(card);
-        if (!known || !json_is_integer(units))
-            violated(w, "pod %s has an allocation of other cards: %s", p->uid, text);
-    }
-    json_decref(allocation);
-}
-
 static struct oracle_pod **find(struct oracle *o, const char *uid)
 {
     struct oracle_pod **at = &o->pods;
@@ -208,9 +169,9 @@ static struct oracle_pod *pod_of(struct oracle *o, json_t *meta)
     return p;
 }
 
-/* On each card. Somebody else may have named other than as many cards as the pod asks
- * for: what it may use is on those. */
-static int64_t held_mib(const struct oracle_pod *p)
+/* Another program may have chosen a different number of cards than the pod requests: its
+ * memory counts on those. */
+int64_t oracle_pod_mib(const struct oracle_pod *p)
 {
     if (!p->foreign)
         return p->mib;
@@ -223,25 +184,23 @@ static int64_t held_mib(const struct oracle_pod *p)
     return units == p->units ? p->mib : units * 1024;
 }
 
-/* Labels that were edited after others bound the pod: nobody wrote down what they said.
- */
-static bool is_vague(const struct oracle_pod *p)
+bool oracle_is_vague(const struct oracle_pod *p)
 {
     return p->node && p->foreign && p->labeled && (p->edited || p->invalid || p->nothing);
 }
 
-/* Nobody named a card; on a node with one there is no doubt. */
+/* A pod without a card counts on a node with one card. */
 int64_t oracle_holds(const struct oracle_pod *p, int node, int card)
 {
     bool asks = oracle_limited(p) || !p->devices;
     bool here = p->foreign && p->n_cards == 0 && oracle_cards(node) == 1 && asks;
-    if (oracle_index(p->node) != node || p->over || is_vague(p))
+    if (oracle_index(p->node) != node || p->over || oracle_is_vague(p))
         return -1;
     for (int i = 0; i < p->n_cards; i++)
         here |= p->card[i] == card;
     if (!here)
         return -1;
-    return p->whole ? 0 : held_mib(p);
+    return p->whole ? 0 : oracle_pod_mib(p);
 }
 
 static void add(struct oracle_sum *sum, const struct oracle_pod *p, int64_t mib)
@@ -255,15 +214,16 @@ static void check_sum(struct world *w, const struct oracle_sum *sum, int64_t mib
                       int node, int card)
 {
     if (sum->mib > mib)
-        violated(w, "card %d of n%d has %lld MiB and %lld are promised", card, node,
-                 (long long)mib, (long long)sum->mib);
+        violated(
+            w, "card %d of n%d is overcommitted: it has %lld MiB, %lld MiB are promised",
+            card, node, (long long)mib, (long long)sum->mib);
     if (sum->whole > 1 || (sum->whole && sum->shared))
         violated(w, "card %d of n%d is promised whole to %d pods beside %d others", card,
                  node, sum->whole, sum->shared);
 }
 
-/* Every card: what we have promised to its live pods, against its size. What outsiders
- * put there in the meantime is beyond anybody's power. */
+/* For every card: the promises of the extender to live pods, against its size. Pods of
+ * outsiders do not count here: they cannot be prevented. */
 static void check_cards(struct world *w, int node)
 {
     for (int card = 0; card < oracle_cards(node); card++) {
@@ -280,8 +240,8 @@ static void check_cards(struct world *w, int node)
 void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod, int node,
                      int card, int64_t mib)
 {
-    /* Of the pod itself the replica may know an older version. When the Binding is
-     * applied, check_promise sees whether that is what the pod asked for. */
+    /* The replica may know an older version of the pod itself. oracle_check_promise checks the
+     * Binding when it is applied. */
     bool whole = pod->request.kind == REQUEST_CARDS;
     struct oracle_sum sum = {
         .mib = whole ? 0 : pod->request.mib_per_card, .whole = whole, .shared = !whole};
@@ -289,143 +249,40 @@ void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod,
         int64_t holds = oracle_holds(p, node, card);
         if (span_eq(pod->uid, span_of(p->uid)))
             continue;
-        if (holds >= 0 && (!p->foreign || p->told & 1u << replica))
+        if (holds >= 0 && (!p->foreign || p->known_by & 1u << replica))
             add(&sum, p, holds);
     }
     check_sum(w, &sum, mib, node, card);
 }
 
-struct oracle_sum oracle_told_of(const struct world *w, int replica, int node, int card)
+struct oracle_sum oracle_known_sum(const struct world *w, int replica, int node, int card)
 {
     struct oracle_sum sum = {0};
     for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-        int64_t holds = p->told & 1u << replica ? oracle_holds(p, node, card) : -1;
+        int64_t holds = p->known_by & 1u << replica ? oracle_holds(p, node, card) : -1;
         if (holds >= 0)
             add(&sum, p, holds);
     }
     return sum;
 }
 
-void oracle_told(struct world *w, int replica, const struct pod *pod)
+void oracle_delivered(struct world *w, int replica, const struct pod *pod)
 {
     cleanup_free char *uid = xmemdup0(pod->meta.uid.p, pod->meta.uid.n);
     struct oracle_pod *p = oracle_find(w, uid);
     if (p && pod->node.n)
-        p->told |= 1u << replica;
+        p->known_by |= 1u << replica;
 }
 
-void oracle_untold(struct world *w, int replica)
+void oracle_restarted(struct world *w, int replica)
 {
     for (struct oracle_pod *p = w->oracle->pods; p; p = p->next)
-        p->told &= ~(1u << replica);
+        p->known_by &= ~(1u << replica);
 }
 
 int oracle_node(const struct oracle_pod *p)
 {
     return oracle_index(p->node);
-}
-
-unsigned oracle_listed(const struct oracle *o, int node)
-{
-    return o->listed[node];
-}
-
-static unsigned given(const struct oracle *o, int node)
-{
-    unsigned bits = 0;
-    for (const struct oracle_pod *p = o->pods; p; p = p->next)
-        if (oracle_index(p->node) == node && !p->over)
-            bits |= p->held;
-    return bits;
-}
-
-void oracle_list(struct oracle *o, int node)
-{
-    o->listed[node] = given(o, node);
-}
-
-bool oracle_give(struct world *w, struct oracle_pod *p)
-{
-    int node = oracle_index(p->node), left = p->devices;
-    unsigned taken = given(w->oracle, node), bits = 0;
-    for (int card = 0; card < oracle_cards(node) && left; card++)
-        if (!(taken & 1u << card)) {
-            bits |= 1u << card;
-            left--;
-        }
-    p->held = left ? 0 : bits;
-    return left == 0;
-}
-
-/* The cards that will do and that nobody has, as far as the replica can know (NULL: as
- * far as anybody can), less what the kubelet has not given out yet. */
-static int devices_left(const struct oracle *o, const struct oracle_pod *asking, int node,
-                        const int *replica)
-{
-    unsigned busy = replica ? 0 : o->listed[node];
-    int claimed = 0, n = 0;
-    for (const struct oracle_pod *p = o->pods; p; p = p->next) {
-        bool known = !replica || p->told & 1u << *replica;
-        if (p == asking || p->over || oracle_index(p->node) != node || !known)
-            continue;
-        busy |= p->held;
-        claimed += p->held ? 0 : p->devices;
-        for (int card = 0; card < oracle_cards(node); card++)
-            if (oracle_holds(p, node, card) >= 0)
-                busy |= 1u << card;
-    }
-    for (int card = 0; card < oracle_cards(node); card++)
-        n += !(busy & 1u << card) && suits(asking, node, card) &&
-             (replica || !o->sick[node][card]);
-    return n - claimed;
-}
-
-void oracle_sent(struct world *w, int replica, const char *uid, const char *node)
-{
-    const struct oracle_pod *p = oracle_find(w, uid);
-    int at = oracle_index(node);
-    /* Of a pod that was edited the replica may know an older version. */
-    if (p && !p->edited && !p->invalid && (p->models || p->clock || p->least) &&
-        devices_left(w->oracle, p, at, &replica) < p->devices)
-        violated(w, "pod %s is sent to %s, which has too few cards that will do", uid,
-                 node);
-}
-
-/* Is what was written at the bind what the pod asks for? */
-static bool is_answer(const struct oracle_pod *p, json_t *meta)
-{
-    int node = oracle_index(p->node);
-    const char *pod = ask_text(meta, "annotations", "ALIYUN_COM_GPU_MEM_POD");
-    const char *exact = ask_text(meta, "annotations", "gpushare/card-memory");
-    char mib[32];
-    snprintf(mib, sizeof mib, "%lld", (long long)p->mib);
-    bool good = !p->invalid && !p->nothing && p->n_cards == p->cards && pod;
-    good = good && (p->whole || strtoll(pod, NULL, 10) == p->units * p->cards);
-    if (p->labeled && exact)
-        good = good && !strcmp(exact, p->whole ? "whole" : mib);
-    for (int i = 0; good && i < p->n_cards; i++)
-        good = p->card[i] >= 0 && p->card[i] < oracle_cards(node) &&
-               suits(p, node, p->card[i]);
-    return good;
-}
-
-/* The pod may have been edited while its Binding was on the way: then the version that
- * the replica has answered is the one that counts. */
-static void check_promise(struct world *w, struct oracle_pod *p, json_t *meta)
-{
-    bool good = is_answer(p, meta);
-    for (const struct oracle_ask *a = p->asks; a && !good; a = a->next) {
-        free(p->models);
-        ask_take(p, a);
-        good = is_answer(p, meta);
-    }
-    if (!good)
-        violated(w,
-                 "pod %s is bound to %s with %d cards, and never asked for that (now: %d "
-                 "cards, %lld MiB on each, %s, %d MHz%s)",
-                 p->uid, p->node, p->n_cards, p->cards, (long long)p->mib,
-                 p->models ? p->models : "any", p->clock, p->invalid ? ", invalid" : "");
-    check_amount(w, p, meta);
 }
 
 static void see(struct world *w, json_t *object)
@@ -453,13 +310,13 @@ static void see(struct world *w, json_t *object)
         if (!p->devices || oracle_limited(p))
             read_cards(p, meta);
         if (!p->devices && !p->foreign)
-            check_promise(w, p, meta);
+            oracle_check_promise(w, p, meta);
         if (!w->failed)
             check_cards(w, oracle_index(node));
     }
 }
 
-void oracle_look(struct world *w)
+void oracle_update(struct world *w)
 {
     cleanup_buf struct buf line = {0};
     while (w->oracle && api_watch_next(w->oracle->watch, wall_ms(w), &line) == 1) {
@@ -482,7 +339,7 @@ struct oracle_pod *oracle_first(const struct world *w)
     return w->oracle->pods;
 }
 
-size_t oracle_waiting(const struct world *w)
+size_t oracle_pending(const struct world *w)
 {
     size_t n = 0;
     for (struct oracle_pod *p = w->oracle->pods; p; p = p->next)
@@ -501,8 +358,6 @@ struct oracle_pod *oracle_pick(struct world *w, bool bound)
     return pick;
 }
 
-/* At rest */
-
 int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouched)
 {
     int64_t left = sizes[node][card];
@@ -518,168 +373,4 @@ int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouc
     if (untouched)
         *untouched = nobody;
     return whole && left > 0 ? 0 : left;
-}
-
-/* The cards that others give out: what the podList names, and all that are left when the
- * kubelet has to give them to pods that have none yet. */
-static unsigned away(const struct oracle *o, int node)
-{
-    unsigned all = 0, bits = o->listed[node];
-    int claimed = 0, left = 0;
-    for (const struct oracle_pod *p = o->pods; p; p = p->next)
-        if (oracle_index(p->node) == node && !p->over && !p->held)
-            claimed += p->devices;
-    for (int card = 0; card < oracle_cards(node); card++) {
-        bool in = !o->sick[node][card] && !(bits & 1u << card);
-        left += in;
-        all |= in ? 1u << card : 0;
-    }
-    return claimed && claimed >= left ? bits | all : bits;
-}
-
-static bool fits(const struct oracle *o, const struct oracle_pod *p, int node)
-{
-    int n = 0;
-    if (p->invalid || p->nothing)
-        return false;
-    if (p->devices && !p->models && !p->clock && !p->least)
-        return true;
-    for (const struct oracle_pod *q = o->pods; q; q = q->next)
-        if (!q->over && oracle_index(q->node) == node && q->labeled &&
-            (is_vague(q) || q->edited))
-            return false; /* how much a replica counts depends on when it has seen it */
-    if (p->devices)
-        return devices_left(o, p, node, NULL) >= p->devices;
-    for (int card = 0; card < oracle_cards(node); card++) {
-        bool untouched;
-        int64_t left = oracle_free_mib(o, node, card, &untouched);
-        if (!o->sick[node][card] && !(away(o, node) & 1u << card) && suits(p, node, card))
-            n += p->whole ? untouched : left >= p->mib;
-    }
-    return n >= p->cards;
-}
-
-static void compare_cards(struct world *w, const struct replica *r, int node)
-{
-    char name[8];
-    snprintf(name, sizeof name, "n%d", node);
-    const struct ledger_node *n =
-        ledger_node_find(core_ledger(replica_core(r)), span_of(name));
-    for (int card = 0; n && card < (int)n->n_cards; card++) {
-        bool held = n->cards[card].out == CARD_HELD;
-        bool want = away(w->oracle, node) & 1u << card;
-        if (!w->oracle->sick[node][card] && held != want)
-            violated(w, "r%d says that GPU%d of %s is %sgiven out by others",
-                     replica_id(r), card, name, held ? "" : "not ");
-    }
-}
-
-/* Without limits and without labels it is nobody's business, unless we have bound it. */
-static bool is_optional(const struct oracle_pod *p)
-{
-    return p->node ? is_vague(p) : p->nothing;
-}
-
-static void compare_pod(struct world *w, const struct replica *r,
-                        const struct oracle_pod *p)
-{
-    const struct ledger *l = core_ledger(replica_core(r));
-    const struct ledger_pod *mine = ledger_pod_find(l, span_of(p->uid));
-    if (p->over) {
-        if (mine)
-            violated(w, "r%d still has pod %s, which is over", replica_id(r), p->uid);
-        return;
-    }
-    if (!mine && is_optional(p))
-        return;
-    if (!mine) {
-        violated(w, "r%d does not know pod %s", replica_id(r), p->uid);
-        return;
-    }
-    bool bound = mine->node != NULL;
-    if (bound != (p->node != NULL) ||
-        (bound && !span_eq(mine->node->name, span_of(p->node)))) {
-        violated(w, "r%d has pod %s on %.*s, it is on %s", replica_id(r), p->uid,
-                 bound ? (int)mine->node->name.n : 7,
-                 bound ? mine->node->name.p : "nothing", p->node ? p->node : "nothing");
-        return;
-    }
-    if (bound && (int)mine->n_shares != p->n_cards)
-        violated(w, "r%d has %u shares of pod %s, it has %d cards", replica_id(r),
-                 mine->n_shares, p->uid, p->n_cards);
-    int64_t mib = held_mib(p);
-    bool more = p->labeled && p->edited; /* labels may ask for more now */
-    for (uint32_t i = 0; bound && !is_vague(p) && i < mine->n_shares; i++) {
-        bool same = false;
-        int64_t has = mine->shares[i].mib;
-        for (int k = 0; k < p->n_cards; k++)
-            same |= mine->shares[i].card == p->card[k] &&
-                    (p->whole || has == mib || (more && has > mib));
-        if (!same)
-            violated(w, "r%d has another share of pod %s", replica_id(r), p->uid);
-    }
-}
-
-static void compare(struct world *w, const struct replica *r)
-{
-    struct err err = {0};
-    size_t here = 0, there = 0;
-    const struct core *core = replica_core(r);
-    if (core_ready(core, replica_time(w, r), &err))
-        violated(w, "r%d is not ready after a long quiet: %s", replica_id(r), err.msg);
-    if (core_binds_in_flight(core))
-        violated(w, "r%d still has a bind in flight", replica_id(r));
-    for (int node = 0; node < NODES; node++)
-        compare_cards(w, r, node);
-    for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-        compare_pod(w, r, p);
-        there += !p->over && !is_optional(p);
-    }
-    for (const struct ledger_pod *p = ledger_first_pod(core_ledger(core)); p;
-         p = p->next_all) {
-        const struct oracle_pod *q = oracle_find(w, p->uid.p);
-        here += !q || !is_optional(q);
-    }
-    if (here != there)
-        violated(w, "r%d knows %zu pods, there are %zu", replica_id(r), here, there);
-}
-
-/* What the first replica thinks of it. */
-static void explain(struct world *w, const struct oracle_pod *p, int node)
-{
-    cleanup_buf struct buf why = {0};
-    char name[8];
-    snprintf(name, sizeof name, "n%d", node);
-    const struct ledger *l = core_ledger(replica_core(w->replicas[0]));
-    const struct ledger_pod *pod = ledger_pod_find(l, span_of(p->uid));
-    const struct ledger_node *n = ledger_node_find(l, span_of(name));
-    if (pod && n)
-        reason_add(&why, n, &pod->request, placement_fit(n, &pod->request));
-    char path[64];
-    snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs/%s", name);
-    json_t *scv = NULL;
-    api_call(w, "GET", path, NULL, "", &scv);
-    cleanup_free char *text = json_dumps(scv, JSON_COMPACT);
-    json_decref(scv);
-    trace(w, "the Scv is %s", text ? text : "absent");
-    trace(w, "r0 says of %s on %s: %s %s", p->uid, name, why.n ? why.p : "?",
-          pod && pod->why_not.n ? pod->why_not.p : "");
-}
-
-void oracle_settled(struct world *w)
-{
-    trace(w, "at rest: %zu pods wait", oracle_waiting(w));
-    for (int i = 0; i < w->n_replicas; i++)
-        compare(w, w->replicas[i]);
-    for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next)
-        for (int node = 0; !p->node && !p->over && !p->deleting && node < NODES; node++)
-            if (fits(w->oracle, p, node)) {
-                explain(w, p, node);
-                violated(
-                    w,
-                    "pod %s (%lld MiB on each of %d cards%s, %d devices, %s, %d MHz) "
-                    "fits on n%d and is not bound",
-                    p->uid, (long long)p->mib, p->cards, p->whole ? ", whole" : "",
-                    p->devices, p->models ? p->models : "any", p->clock, node);
-            }
 }

@@ -5,14 +5,13 @@
 #include <stdlib.h>
 
 /*
- * Those who bind pods without asking the extender: another scheduler that knows nothing
- * of cards, people who write nodeName by hand (now and then with the annotations of a pod
- * that ran), and an older extender that does not know the lease: it decides by what it
- * saw a while ago, and writes annotations and Binding in one call or, as the oldest did,
- * in two.
+ * Programs that bind pods without the extender: another scheduler without knowledge of
+ * cards, users who set nodeName (sometimes with the annotations of a previous pod), and an
+ * older extender without leader election, which decides from old state and writes
+ * annotations and Binding in one call or in two.
  *
- * They may take more of a card than there is; nobody can prevent that. But what they took
- * counts for every promise that a replica makes once it has heard of it.
+ * They may overcommit a card, which cannot be prevented. But their pods count for every
+ * promise of a replica after their delivery.
  */
 
 static void say(struct world *w, const char *who, const char *name, unsigned status)
@@ -42,7 +41,7 @@ static void another_scheduler(struct world *w)
         bind(w, name, (int)rng_below(&w->rng, NODES), NULL));
 }
 
-/* The one with number 1 is the last of its list. */
+/* Number 1 is the last of its list. */
 static void add_container(struct buf *b, const char *name, int number,
                           const char *restart_policy, const char *resource, int64_t n)
 {
@@ -84,10 +83,10 @@ static void by_hand(struct world *w)
                                "application/json", body.p, NULL);
     say(w, "by hand on a node", name, status);
     if (status != 201)
-        violated(w, "the pod could not be created: %u %s", status, body.p);
+        violated(w, "cannot create the pod: %u %s", status, body.p);
 }
 
-/* The older extender, between what it saw and what it writes. */
+/* The older extender, between its decision and its write. */
 struct elder {
     char name[64], version[32], annotations[256];
     int node;
@@ -118,7 +117,7 @@ static void on_elder(struct world *w, void *arg)
     free(e);
 }
 
-/* A card on which the pod fits, by the state of this moment. */
+/* A card on which the pod fits now. */
 static int card_for(const struct oracle *o, const struct oracle_pod *p, int node)
 {
     for (int card = 0; card < oracle_cards(node); card++) {

@@ -6,24 +6,23 @@
 #include <string.h>
 
 /*
- * A process of the extender: the core, with the very code that turns its outputs into
- * requests and what comes back into inputs. In between, the network.
+ * An extender process: the core, the real code that encodes its outputs as requests and
+ * decodes answers to inputs, and a network between core and API server.
  *
- * What the network can do to a call: not let it leave; lose it on the way there; deliver
- * it late, or twice; have the server take long; lose the answer; answer with an error
- * before or after it was applied. Two promises it keeps, which the program sees to
- * (TCP_USER_TIMEOUT and a reset; ?timeout=3s): a Binding that has not arrived
- * CORE_DELIVERY_MS after it was sent never arrives, and the server applies it within
- * CORE_SERVER_MS of its arrival or never.
+ * The network may refuse to send a call, lose it, deliver it late or twice, delay the
+ * server, lose the answer, or answer with an error before or after the call is applied. It
+ * keeps two guarantees of the program (TCP_USER_TIMEOUT and a reset; ?timeout=3s): a
+ * Binding arrives within CORE_DELIVERY_MS after it was sent or never, and the server
+ * applies it within CORE_SERVER_MS of its arrival or never.
  */
 
 /* The list or watch of one kind. */
 struct line {
     struct apisync feed;
     bool fed;
-    uint64_t conn; /* counts connections, so that news of an old one is dropped */
+    uint64_t conn; /* counts connections: messages of an old one are dropped */
     struct api_watch *watch;
-    struct buf waiting; /* bytes of the watch that have not been delivered yet */
+    struct buf waiting; /* undelivered bytes of the watch */
     int64_t last_ms;    /* bytes of a connection keep their order */
     bool pumping;
 };
@@ -32,11 +31,11 @@ struct replica {
     struct world *world;
     int id;
     bool alive;
-    uint64_t epoch; /* counts lives: messages for an earlier life are dropped */
+    uint64_t epoch; /* counts starts: messages for an earlier start are dropped */
     struct delivered *delivered;
     int64_t paused_until, watches_stall_until, lease_trouble_until;
-    int64_t cut_until; /* nothing gets from its machine to the API server, nor back */
-    int64_t behind_ms; /* its clock for intervals stood still for so long */
+    int64_t cut_until; /* no connection between its machine and the API server */
+    int64_t behind_ms; /* its monotonic clock stopped for so long */
     int64_t wall_off_ms;
     int64_t last_gasp_ms; /* the next write of the lease gets through, and then for so
                              long none; its answer comes late */
@@ -138,7 +137,7 @@ void replica_crash(struct world *w, struct replica *r)
     r->core = NULL;
     r->alive = false;
     r->epoch++;
-    oracle_untold(w, r->id);
+    oracle_restarted(w, r->id);
     delivered_forget(r->delivered);
     w->stats.crashes++;
 }
@@ -153,7 +152,7 @@ void replica_pause(struct world *w, struct replica *r, int64_t ms)
 void replica_freeze(struct world *w, struct replica *r, int64_t ms)
 {
     replica_pause(w, r, ms);
-    trace(w, "r%d does not notice", r->id);
+    trace(w, "r%d: its monotonic clock stopped too", r->id);
     r->behind_ms += ms;
     w->stats.freezes++;
 }
@@ -167,12 +166,12 @@ void replica_set_clock(struct world *w, struct replica *r)
     trace(w, "the wall clock of r%d is off by %lld ms", r->id, (long long)r->wall_off_ms);
 }
 
-/* Something for one life of a replica. */
+/* A message for one start of a replica. */
 struct letter {
     struct replica *r;
     uint64_t epoch;
     void (*open)(struct world *w, struct replica *r, struct letter *l);
-    void (*drop)(struct letter *l); /* what it holds besides itself */
+    void (*drop)(struct letter *l); /* frees what it owns */
 
     struct line *line; /* streams */
     uint64_t conn;
@@ -345,7 +344,7 @@ static void on_pump(struct world *w, struct replica *r, struct letter *l)
         ;
     size_t n = line->waiting.n;
     if (n && chance(w, w->weather.lag))
-        n = 1 + rng_below(&w->rng, n); /* the rest is under way */
+        n = 1 + rng_below(&w->rng, n); /* the rest follows */
     cleanup_buf struct buf now = {0};
     buf_add(&now, line->waiting.p, n);
     if (n)
@@ -427,7 +426,7 @@ static void on_open(struct world *w, struct replica *r, struct letter *l)
         letter_free(l);
         return;
     }
-    if (is_cut(w, r)) { /* which is told at once, or when there is no answer */
+    if (is_cut(w, r)) { /* it fails at once, or by timeout */
         l->open = on_unreachable;
         post(w, w->now_ms + (rng_below(&w->rng, 2) ? between(w, 500, 3000) : 0), l);
         return;
@@ -490,7 +489,7 @@ static void drop_wish(struct letter *l)
     free(l->wish);
 }
 
-/* As the watch thread does: after what is being read has been read. */
+/* As in the watch thread: after the current read. */
 static void start_stream(struct world *w, struct replica *r, const struct core_output *o)
 {
     struct letter *l = letter_to(r, on_wish);
@@ -504,7 +503,7 @@ static void start_stream(struct world *w, struct replica *r, const struct core_o
 
 enum answer_kind { ANSWER_NORMAL, ANSWER_ERROR_UNAPPLIED, ANSWER_ERROR_APPLIED };
 
-/* A call on its way. Both ends and every copy on the way hold it. */
+/* A call in flight, shared by both ends and every copy. */
 struct wire {
     int refs;
     struct core_output *call;
@@ -512,7 +511,7 @@ struct wire {
     struct kube_request request;
     struct replica *r;
     uint64_t epoch;
-    bool answered; /* the replica has had its answer, or has given up */
+    bool answered; /* the replica has got its answer, or has timed out */
     bool late;     /* the answer takes as long as the replica waits for it */
     int64_t sent_ms;
 };
@@ -561,7 +560,7 @@ static void on_reply(struct world *w, struct replica *r, struct letter *l)
 {
     struct wire *wire = l->wire;
     if (is_cut(w, r)) {
-        post(w, r->cut_until, l); /* if anybody waits for it then */
+        post(w, r->cut_until, l); /* if the replica still waits then */
         return;
     }
     if (!wire->answered) {
@@ -584,7 +583,7 @@ static void on_timeout(struct world *w, struct replica *r, struct letter *l)
     letter_free(l);
 }
 
-/* The connection breaks, whatever becomes of the request. */
+/* The connection breaks; the request may still be applied. */
 static void on_cut(struct world *w, struct replica *r, struct letter *l)
 {
     (void)r;
@@ -617,15 +616,14 @@ static void reply_error(struct world *w, struct wire *wire)
     unsigned status = codes[rng_below(&w->rng, ARRAY_LEN(codes))];
     buf_printf(&body,
                "{\"kind\":\"Status\",\"status\":\"Failure\",\"code\":%u,"
-               "\"message\":\"the simulator says %u\"}",
+               "\"message\":\"simulated error %u\"}",
                status, status);
     w->stats.refused++;
     reply_later(w, wire, status, &body);
     buf_fini(&body);
 }
 
-/* What a server does with a copy of the request. Not addressed to the replica: its death
- * does not stop it. */
+/* The server applies a copy of the request, even if the replica has crashed. */
 struct copy {
     struct wire *wire;
     enum answer_kind kind;
@@ -664,7 +662,7 @@ static void on_server(struct world *w, void *arg)
               wire->call->node, wire->r->id, reply.status);
         w->stats.applied += reply.status == 201;
     }
-    oracle_look(w);
+    oracle_update(w);
     w->binding = NULL;
     if (c->kind == ANSWER_ERROR_APPLIED)
         reply_error(w, wire);
@@ -697,7 +695,7 @@ static void send_copy(struct world *w, struct wire *wire)
     if (chance(w, w->weather.lose_request))
         return;
     if (bind && arrives > wire->sent_ms + CORE_DELIVERY_MS)
-        return; /* the connection was given up before it got there */
+        return; /* the connection was reset before it arrived */
     struct copy *c = xcalloc(1, sizeof *c);
     c->wire = wire;
     wire->refs++;
@@ -711,14 +709,14 @@ static void send_copy(struct world *w, struct wire *wire)
     at(w, arrives + works, on_server, c, copy_free);
 }
 
-/* The request leaves, or it does not. */
+/* Sends the request, or fails to. */
 static void on_send(struct world *w, struct replica *r, struct letter *l)
 {
     struct wire *wire = l->wire;
     const struct core_output *call = wire->call;
     struct core_time now = replica_time(w, r);
     bool late = clock_deadline_passed(&call->send_by, now.mono_ms, now.wall_ns);
-    bool alone = is_cut(w, r) && rng_below(&w->rng, 2); /* it cannot even connect */
+    bool alone = is_cut(w, r) && rng_below(&w->rng, 2); /* the connect fails */
     if (late || alone || chance(w, w->weather.not_sent)) {
         struct err why = {.code = ERR_UNAVAILABLE, .msg = "not sent"};
         answer_core(w, wire, &(struct api_call_result){.why = &why});
@@ -746,7 +744,7 @@ static void start_call(struct world *w, struct replica *r, const struct core_out
     wire->epoch = r->epoch;
     wire->call = core_output_dup(o);
     api_call_request(wire->call, &wire->arena, &wire->request);
-    w->stats.marks += o->type == CORE_CALL_MARK_ROOM;
+    w->stats.wakeups += o->type == CORE_CALL_WAKEUP;
     if (o->type == CORE_CALL_BIND && replica_up(w, r) && chance(w, w->weather.stall))
         /* between decision and write */
         (chance(w, 300) ? replica_freeze : replica_pause)(w, r, between(w, 500, 12000));
@@ -761,8 +759,8 @@ static void carry_out(struct world *w, struct replica *r, const struct core_outp
         const struct core_output *o = &out->items[i];
         if (o->type == CORE_REPLY)
             scheduler_reply(w, o->token, o->code, o->text);
-        else if (o->type == CORE_NOTE)
-            trace(w, "r%d notes: %s", r->id, o->text);
+        else if (o->type == CORE_LOG)
+            trace(w, "r%d logs: %s", r->id, o->text);
         else if (api_call_is(o))
             start_call(w, r, o);
         else
@@ -774,10 +772,10 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
 {
     struct core_outputs out = {0};
     bool taken = delivered_take(r->delivered, in, replica_time(w, r).mono_ms);
-    if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->gone)
-        oracle_told(w, r->id, in->pod);
+    if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->deleted)
+        oracle_delivered(w, r->id, in->pod);
     core_step(r->core, replica_time(w, r), in, &out);
-    delivered_judge(r->delivered, in);
+    delivered_check_heartbeats(r->delivered, in);
     for (size_t i = 0; i < out.n; i++)
         if (out.items[i].type == CORE_CALL_BIND)
             witness_bind(w, r, &out.items[i]);
@@ -789,8 +787,8 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
         trace(w, "r%d leads", r->id);
     }
     r->was_leader = leader;
-    agents_look(w, r);
-    witness_look(w, r);
+    agents_check(w, r);
+    witness_check(w, r);
     plan_tick(w, r);
 }
 
@@ -803,18 +801,18 @@ static void on_input(void *ctx, const struct core_input *in)
 static void on_fault(void *ctx, const struct err *err)
 {
     struct replica *r = ctx;
-    violated(r->world, "an object of our own making has a fault: %s", err->msg);
+    violated(r->world, "an object of the simulator is invalid: %s", err->msg);
 }
 
 static const struct apisync_sink sink = {.input = on_input, .fault = on_fault};
 
 void replica_stall_watches(struct world *w, struct replica *r, int64_t ms)
 {
-    trace(w, "r%d hears nothing from its watches for %lld ms", r->id, (long long)ms);
+    trace(w, "r%d gets no watch events for %lld ms", r->id, (long long)ms);
     r->watches_stall_until = w->now_ms + ms;
 }
 
-void replica_trouble_lease(struct world *w, struct replica *r, int64_t ms)
+void replica_fail_lease(struct world *w, struct replica *r, int64_t ms)
 {
     trace(w, "r%d cannot write the lease for %lld ms", r->id, (long long)ms);
     if (rng_below(&w->rng, 2))
@@ -829,18 +827,19 @@ void replica_cut_off(struct world *w, struct replica *r, int64_t ms)
     if (r->cut_until < w->now_ms + ms)
         r->cut_until = w->now_ms + ms;
     w->stats.cut_off++;
-    if (rng_below(&w->rng, 2)) /* or it notices nothing of it */
+    if (rng_below(&w->rng, 2)) /* or it does not notice */
         replica_cut_watches(w, r);
 }
 
 static void on_stopped(struct world *w, struct replica *r, struct letter *l)
 {
-    l->pos++; /* it does not wait for ever */
+    l->pos++; /* a bounded wait */
     if (!core_stopped(r->core) && l->pos < 80) {
         post(w, w->now_ms + 100, l);
         return;
     }
-    trace(w, "r%d has stopped%s", r->id, core_stopped(r->core) ? "" : " in a hurry");
+    trace(w, "r%d has stopped%s", r->id,
+          core_stopped(r->core) ? "" : " after the time limit");
     letter_free(l);
     replica_crash(w, r);
     replica_boot(w, r);
@@ -850,7 +849,7 @@ void replica_restart(struct world *w, struct replica *r)
 {
     if (r->stopping)
         return;
-    trace(w, "r%d is to stop", r->id);
+    trace(w, "r%d is asked to stop", r->id);
     r->stopping = true;
     w->stats.restarts++;
     replica_input(w, r, &(struct core_input){.type = CORE_STOP});

@@ -9,14 +9,13 @@
 #include "placement/placement.h"
 
 /*
- * A model of kube-scheduler, as far as an extender can tell: it takes a waiting pod, asks
- * a replica which nodes fit, takes one of them, and asks a replica to bind. On an error
- * it tries again later. Now and then it forgets that it has asked (a restart) and asks a
- * second time.
+ * A model of kube-scheduler, as an extender sees it: for a pending pod it calls filter of
+ * one replica, chooses a node, and calls bind of a replica. After an error it retries
+ * later. Sometimes it restarts and calls bind a second time.
  */
 
 enum {
-    TRIES = 10, /* pods that are tried at a time */
+    TRIES = 10, /* pods in one scheduling round */
 };
 
 struct ask {
@@ -27,8 +26,8 @@ struct ask {
 
 struct scheduler {
     uint64_t last_token;
-    struct ask *asks;     /* not answered yet */
-    int64_t last_news_ms; /* when something was bound, or could have been */
+    struct ask *asks;     /* without an answer */
+    int64_t last_news_ms; /* of the last bind or attempt */
 };
 
 struct scheduler *scheduler_new(void)
@@ -78,7 +77,7 @@ static struct replica *any_replica(struct world *w)
     return replica_up(w, r) ? r : NULL;
 }
 
-/* Nodes that the replica lets pass. */
+/* Nodes that pass the filter of the replica. */
 static int filter(struct world *w, struct replica *r, const struct pod *pod,
                   int nodes[NODES])
 {
@@ -89,7 +88,7 @@ static int filter(struct world *w, struct replica *r, const struct pod *pod,
     int n = 0;
     if (core_ready(core, replica_time(w, r), NULL) ||
         request_of(pod, &rules, &a, &request, NULL) || request.kind == REQUEST_NONE)
-        return 0; /* kube-scheduler asks no extender about a pod that asks for nothing */
+        return 0; /* kube-scheduler calls no extender for a pod without our resources */
     for (int i = 0; i < NODES; i++) {
         char name[8];
         snprintf(name, sizeof name, "n%d", i);
@@ -102,12 +101,12 @@ static int filter(struct world *w, struct replica *r, const struct pod *pod,
     return n;
 }
 
-/* A bind on its way to who may do it: as extender/bind.c goes about it, with a network
- * between the replicas. */
+/* A bind on its route to the leader, as in extender/bind.c, with a network between the
+ * replicas. */
 struct bind_letter {
     uint64_t token;
     char uid[64], name[64], node[8];
-    int asked; /* the replica that kube-scheduler asked */
+    int asked; /* the replica that kube-scheduler called */
     int at;    /* where it is */
     int64_t until_ms;
 };
@@ -129,7 +128,7 @@ static void try_again(struct world *w, struct bind_letter *l, int64_t ms)
 static void hand_on(struct world *w, struct bind_letter *l, int to)
 {
     int64_t away = w->apart_until[l->at][to];
-    w->stats.handed_on++;
+    w->stats.forwarded++;
     bool lost = to == l->at || to >= w->n_replicas || away > w->now_ms ||
                 chance(w, w->weather.lose_request);
     if (!lost) {
@@ -138,8 +137,8 @@ static void hand_on(struct world *w, struct bind_letter *l, int to)
         copy->at = to;
         at(w, w->now_ms + between(w, 0, w->weather.delay_ms), on_bind, copy, free);
     }
-    /* No answer, perhaps because the answer is lost: once more, as long as nobody has
-     * told kube-scheduler. It joins the first. */
+    /* No answer, or the answer is lost: retries until kube-scheduler has a reply. The second
+     * bind joins the first. */
     try_again(w, l, lost && chance(w, 500) ? AGAIN_MS : ATTEMPT_MS);
 }
 
@@ -148,8 +147,8 @@ static void refused(struct world *w, struct bind_letter *l)
     struct replica *asked = w->replicas[l->asked];
     w->stats.misdirected++;
     if (replica_up(w, asked))
-        replica_input(w, asked, &(struct core_input){.type = CORE_LOOK});
-    free(l); /* whoever handed it on tries again */
+        replica_input(w, asked, &(struct core_input){.type = CORE_REFRESH_LEASE});
+    free(l); /* the forwarding replica retries */
 }
 
 static void bind_here(struct world *w, struct replica *r, const struct bind_letter *l)
@@ -183,17 +182,19 @@ static void on_bind(struct world *w, void *arg)
         free(l);
         return;
     }
-    if (!replica_up(w, r)) { /* it lies there until that one wakes */
+    if (!replica_up(w, r)) { /* it stays there until the replica continues */
         at(w, w->now_ms + 1000, on_bind, l, free);
         return;
     }
-    struct core_way way = core_way(replica_core(r), replica_time(w, r), forwarded, NULL);
-    if (way.route == ROUTE_HERE || chance(w, 30)) { /* also where it must not be done */
+    struct bind_route way =
+        core_bind_route(replica_core(r), replica_time(w, r), forwarded, NULL);
+    if (way.route == BIND_ROUTE_LOCAL ||
+        chance(w, 30)) { /* sometimes also on a wrong replica */
         bind_here(w, r, l);
         free(l);
-    } else if (way.route == ROUTE_REFUSE) {
+    } else if (way.route == BIND_ROUTE_REJECT) {
         refused(w, l);
-    } else if (way.route == ROUTE_FORWARD) {
+    } else if (way.route == BIND_ROUTE_FORWARD) {
         hand_on(w, l, replica_at(way.address));
     } else {
         at(w, w->now_ms + AGAIN_MS, on_bind, l, free);
@@ -204,7 +205,7 @@ static void on_give_up(struct world *w, void *arg)
 {
     uint64_t *token = arg;
     if (take_ask(w->scheduler, *token))
-        w->scheduler->last_news_ms = w->now_ms; /* now it can be tried again */
+        w->scheduler->last_news_ms = w->now_ms; /* it can be retried now */
     free(token);
 }
 
@@ -255,12 +256,12 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
         w->stats.joined++;
     if (n)
         bind(w, p, nodes[rng_below(&w->rng, (uint64_t)n)]);
-    else if (chance(w, 5)) /* a filter from long ago */
+    else if (chance(w, 5)) /* an old filter result */
         bind(w, p, (int)rng_below(&w->rng, NODES));
     api_reply_fini(&reply);
 }
 
-/* At rest nobody may be forgotten by chance. */
+/* At rest no pod may be skipped by chance. */
 static void try_all(struct world *w)
 {
     struct oracle_pod *next;
@@ -306,8 +307,7 @@ void scheduler_forget_backoff(struct world *w)
     w->scheduler->last_news_ms = w->now_ms;
 }
 
-/* Nothing under way, and nothing has been tried for a while, though all were looked at.
- */
+/* No call in flight, and no attempt for a while although every pod was tried. */
 bool scheduler_idle(const struct world *w)
 {
     return !w->scheduler->asks && w->now_ms - w->scheduler->last_news_ms > 10000;

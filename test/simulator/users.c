@@ -6,19 +6,19 @@
 #include <string.h>
 
 /*
- * Those who create and delete, and what breaks: pods of every form come and go, kubelets
- * run them, Scv objects vanish and return, cards fall ill, operators take them out, the
- * history is compacted, replicas crash and stall, the lease is deleted by hand.
+ * Users and failures: pods of every form are created and deleted, kubelets run them, Scv
+ * objects disappear and return, cards become unhealthy, administrators list them in
+ * ConfigMaps, the history is compacted, replicas crash and stall, the Lease is deleted.
  */
 
 enum {
-    PODS_MAX = 30, /* waiting at a time */
+    PODS_MAX = 30, /* pending at a time */
 };
 
-/* Who has cards through nvidia.com/gpu. */
+/* The podList: pods with cards through nvidia.com/gpu. */
 static void add_held(struct world *w, struct buf *body, int node)
 {
-    oracle_list(w->oracle, node);
+    oracle_update_pod_list(w->oracle, node);
     bool first = true;
     for (const struct oracle_pod *p = oracle_first(w); p; p = p->next) {
         if (oracle_node(p) != node || p->over || !p->held)
@@ -67,7 +67,7 @@ static void put_scv(struct world *w, int node, bool create)
     if (!create && status == 404)
         put_scv(w, node, true);
     else if (status >= 300)
-        violated(w, "the Scv of n%d could not be written: %u", node, status);
+        violated(w, "cannot write the Scv of n%d: %u", node, status);
 }
 
 static void add_container(struct buf *b, const char *name, bool first, bool sidecar,
@@ -92,7 +92,7 @@ static void add_annotations(struct world *w, struct buf *body, const char *flaw)
 {
     static const char *const models[] = {"Tesla T4", " tesla v100 ", "Tesla P4,Tesla T4",
                                          "Tesla V100, A100", "A100"};
-    /* Made from the manifest of a pod that ran: its annotations promise nothing. */
+    /* Copied from the manifest of a previous pod: its annotations are no promise. */
     static const char stale[] =
         ",\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":\"15\","
         "\"ALIYUN_COM_GPU_MEM_POD\":\"3\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"false\","
@@ -105,12 +105,12 @@ static void add_annotations(struct world *w, struct buf *body, const char *flaw)
     if (dice(w, 4))
         buf_printf(body, ",\"nvidia-gpu-scheduler/gpu.model\":\"%s\"",
                    models[rng_below(&w->rng, ARRAY_LEN(models))]);
-    if (flaw) /* of a key that comes twice, the last value counts */
+    if (flaw) /* the last value of a duplicate key counts */
         buf_printf(body, ",%s", flaw);
     buf_addc(body, '}');
 }
 
-/* `yoda`: they say all that the pod asks for. */
+/* `yoda`: the labels are the whole request. */
 static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda,
                        const char *flaw)
 {
@@ -165,7 +165,7 @@ static void create_pod(struct world *w)
     unsigned status = api_call(w, "POST", "/api/v1/namespaces/default/pods",
                                "application/json", body.p, NULL);
     if (status != 201)
-        violated(w, "the pod could not be created: %u %s", status, body.p);
+        violated(w, "cannot create the pod: %u %s", status, body.p);
 }
 
 static void delete_pod(struct world *w)
@@ -182,7 +182,7 @@ static void delete_pod(struct world *w)
     w->stats.deleted++;
 }
 
-/* A kubelet moves a pod on. */
+/* A kubelet sets the next phase of a pod. */
 static void move_pod(struct world *w, const char *phase)
 {
     struct oracle_pod *p = oracle_pick(w, true);
@@ -191,7 +191,8 @@ static void move_pod(struct world *w, const char *phase)
         return;
     snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s/status", p->name);
     snprintf(body, sizeof body, "{\"status\":{\"phase\":\"%s\"}}", phase);
-    bool gives = p->devices && !p->held && !strcmp(phase, "Running") && oracle_give(w, p);
+    bool gives =
+        p->devices && !p->held && !strcmp(phase, "Running") && oracle_allocate(w, p);
     int node = oracle_node(p);
     trace(w, "kubelet: %s is %s", p->uid, phase);
     api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
@@ -207,7 +208,7 @@ static void flip_health(struct world *w)
     put_scv(w, node, false);
 }
 
-/* A driver that gives less memory out, such as after MIG was turned on, and back. */
+/* A card shrinks, as after MIG was enabled, and grows back. */
 static void shrink_card(struct world *w)
 {
     int node = (int)rng_below(&w->rng, NODES);
@@ -244,7 +245,7 @@ static void put_unhealthy(struct world *w, bool clear)
                  "application/json", body, NULL);
 }
 
-/* The one that binds is the one whose trouble matters. */
+/* Prefers the leader: its failures matter most. */
 static struct replica *a_replica(struct world *w)
 {
     for (int i = 0; i < w->n_replicas && rng_below(&w->rng, 2); i++)
@@ -253,7 +254,7 @@ static struct replica *a_replica(struct world *w)
     return w->replicas[rng_below(&w->rng, (uint64_t)w->n_replicas)];
 }
 
-/* Between this replica and one other no bind gets through, one way or both. */
+/* No forwarding between this replica and another one, in one direction or both. */
 static void part(struct world *w, const struct replica *r)
 {
     int a = replica_id(r), b = (int)rng_below(&w->rng, (uint64_t)w->n_replicas);
@@ -264,7 +265,7 @@ static void part(struct world *w, const struct replica *r)
         w->apart_until[b][a] = until;
 }
 
-/* From one replica nothing gets to the API server; or from none, nor from the nodes. */
+/* The API server is unreachable for one replica; or for all replicas and nodes. */
 static void cut_off(struct world *w, struct replica *r)
 {
     int64_t ms = between(w, 500, 20000);
@@ -298,7 +299,7 @@ static void break_replica(struct world *w)
         replica_restart(w, r);
         break;
     case 3:
-        replica_trouble_lease(w, r, between(w, 1000, 12000));
+        replica_fail_lease(w, r, between(w, 1000, 12000));
         break;
     case 4:
         replica_freeze(w, r, between(w, 10, 12000));
@@ -333,7 +334,7 @@ static void one_thing(struct world *w)
 {
     uint64_t dice = rng_below(&w->rng, 1060);
     if (dice < 400) {
-        if (oracle_waiting(w) < PODS_MAX)
+        if (oracle_pending(w) < PODS_MAX)
             create_pod(w);
     } else if (dice < 600) {
         delete_pod(w);
@@ -352,7 +353,7 @@ static void one_thing(struct world *w)
     } else if (dice < 940) {
         api_compact(w->api);
         w->stats.compactions++;
-        /* An API server that starts anew forgets its history, and cuts its clients off.
+        /* A restarted API server has no history, and breaks all connections.
          */
         for (int i = 0; i < w->n_replicas && rng_below(&w->rng, 2) == 0; i++)
             if (replica_alive(w->replicas[i]))
@@ -374,7 +375,7 @@ static void one_thing(struct world *w)
     }
 }
 
-/* Before rest: what was taken away is given back, so that what fits can be told. */
+/* Before rest: undoes all failures, so that the oracle knows what fits. */
 static void tidy(struct world *w)
 {
     for (int node = 0; node < NODES; node++) {

@@ -5,25 +5,24 @@
 #include <string.h>
 
 /*
- * Looks over the shoulder of a core at the moment when it promises. The oracle judges by
- * the API objects, which may have changed since the core last heard of them; the witness
- * judges by what was delivered to the core (delivered.c): no promise beyond the size that was
- * delivered last, none on a card that is out, or on a node that has no Scv or is silent,
- * and the card is the one that the pod's policy names. Pods that outsiders bound count as
- * soon as the replica has heard of them. What is promised, reservations too, is what the
- * ledger has; the oracle compares that with the objects at rest, and has to agree that it
- * fits.
+ * Checks a core at the moment of each promise. The oracle judges by the API objects, which
+ * may have changed since their last delivery; the witness judges by what was delivered to
+ * the core (delivered.c): no promise above the last delivered size, none on an unavailable
+ * card or on a node without an Scv or with a stale heartbeat, and the card must be the
+ * choice of the placement policy. Pods of outsiders count as soon as they were delivered.
+ * Promises include reservations, as in the ledger; the oracle compares the ledger with the
+ * objects at rest, and must agree that the pod fits.
  *
- * After each step the witness sees that the ledger has the nodes as they were delivered,
- * and counts at least those pods that the replica has heard of.
+ * After each step the ledger must have the nodes as delivered, and count at least the pods
+ * that were delivered.
  */
 
-/* A node as a replica has to see it. */
+/* The expected view of a node in a replica. */
 struct view {
     const struct delivered *delivered;
     const struct ledger_node *node;
     int index;
-    unsigned in; /* bits of the cards that can be promised */
+    unsigned in; /* bits of the available cards */
 };
 
 static int count(unsigned bits)
@@ -31,15 +30,15 @@ static int count(unsigned bits)
     return __builtin_popcount(bits);
 }
 
-/* When the kubelet has to give all that are left to pods of nvidia.com/gpu that have none
- * yet, nothing is. */
+/* If the kubelet needs all cards that are left for pods of nvidia.com/gpu that have none
+ * yet, no card is available. */
 static struct view view_of(const struct replica *r, int index)
 {
     char name[] = {'n', (char)('0' + index), 0};
     const struct ledger *l = core_ledger(replica_core(r));
     struct view v = {replica_delivered(r), ledger_node_find(l, span_of(name)), index, 0};
     int claimed = 0;
-    v.in = delivered_in(v.delivered, index);
+    v.in = delivered_available(v.delivered, index);
     for (const struct ledger_pod *p = v.node ? v.node->pods : NULL; p; p = p->next) {
         int asked = (int)request_devices(&p->request);
         int more = asked ? asked - delivered_devices(v.delivered, index, p->name) : 0;
@@ -74,16 +73,16 @@ static void look_at_card(struct world *w, const struct view *v,
 {
     const char *uid = pod->uid.p;
     if (!is_in(v, card))
-        violated(w, "%s is promised GPU%d, which is out", uid, card->index);
+        violated(w, "%s is promised GPU%d, which is unavailable", uid, card->index);
     if (room(v, card) < 0)
-        violated(w, "%s is promised GPU%d beyond its size: %lld of %lld MiB", uid,
-                 card->index, (long long)card->promised_mib,
+        violated(w, "%s overcommits GPU%d: %lld of %lld MiB", uid, card->index,
+                 (long long)card->promised_mib,
                  (long long)delivered_mib(v->delivered, v->index, card->index));
     if ((pod->request.kind == REQUEST_CARDS || card->whole) && card->pods != 1)
-        violated(w, "%s shares GPU%d, which is taken whole", uid, card->index);
+        violated(w, "%s shares GPU%d, which is promised whole", uid, card->index);
 }
 
-/* Memory on one card: was there a better one? */
+/* Memory on one card: must be the best card. */
 static void look_at_choice(struct world *w, const struct view *v,
                            const struct ledger_pod *pod, const struct card *chosen)
 {
@@ -93,23 +92,24 @@ static void look_at_choice(struct world *w, const struct view *v,
         int64_t has = room(v, other);
         if (other == chosen || !is_in(v, other) || other->whole || has < need)
             continue;
-        if (!request_suits(&pod->request, span_of(oracle_model(v->index, other->index)),
-                           oracle_clock(v->index, other->index)))
+        if (!request_accepts_card(&pod->request,
+                                  span_of(oracle_model(v->index, other->index)),
+                                  oracle_clock(v->index, other->index)))
             continue;
         bool better = pod->request.placement == PLACE_SPREAD ? has > had : has < had;
         if (better || (has == had && other->index < chosen->index))
-            violated(w, "%s is on GPU%d, and GPU%d was to be taken", pod->uid.p,
+            violated(w, "%s is on GPU%d, but the policy chooses GPU%d", pod->uid.p,
                      chosen->index, other->index);
     }
 }
 
-/* Nothing is promised: the kubelet chooses. */
+/* No promise: the kubelet chooses the cards. */
 static void look_at_devices(struct world *w, const struct replica *r,
                             const struct core_output *o)
 {
     if (o->annotations)
-        violated(w, "%s is to get its cards from others, and is promised some: %s",
-                 o->uid, o->annotations);
+        violated(w, "%s requests nvidia.com/gpu, but has annotations: %s", o->uid,
+                 o->annotations);
     oracle_sent(w, replica_id(r), o->uid, o->node);
 }
 
@@ -143,7 +143,7 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
     const struct core *core = replica_core(r);
     const struct ledger_pod *pod = ledger_pod_find(core_ledger(core), span_of(o->uid));
     if (!core_is_leader(core))
-        violated(w, "%s is bound by one who does not hold the lease", o->uid);
+        violated(w, "%s is bound by a process that does not hold the lease", o->uid);
     if (pod && pod->request.kind == REQUEST_DEVICES) {
         look_at_devices(w, r, o);
         return;
@@ -153,8 +153,9 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
     int index = oracle_index(o->node);
     struct view v = index < 0 ? (struct view){0} : view_of(r, index);
     if (!v.node || !pod || !at || !delivered_cards(v.delivered, index) ||
-        delivered_silent(v.delivered, index) || v.node->state == NODE_SILENT)
-        violated(w, "%s is promised cards of %s, which gives none", o->uid, o->node);
+        delivered_stale(v.delivered, index) || v.node->state == NODE_STALE)
+        violated(w, "%s is promised cards of %s, which has none available", o->uid,
+                 o->node);
     else
         look_at_promise(w, r, o, &v, pod, at);
     json_decref(notes);
@@ -165,39 +166,40 @@ static void compare_card(struct world *w, const struct replica *r, const struct 
 {
     int id = replica_id(r), i = card->index;
     int64_t mib = delivered_mib(v->delivered, v->index, i);
-    struct oracle_sum sum = oracle_told_of(w, id, v->index, i);
+    struct oracle_sum sum = oracle_known_sum(w, id, v->index, i);
     if (card->total_mib != mib)
-        violated(w, "r%d has %lld MiB on GPU%d of n%d and was told %lld", id,
+        violated(w, "r%d has %lld MiB on GPU%d of n%d, delivered: %lld", id,
                  (long long)card->total_mib, i, v->index, (long long)mib);
-    if ((card->out == CARD_IN) != is_in(v, card))
-        violated(w, "r%d was told that GPU%d of n%d is %s, and says that it is not", id,
-                 i, v->index, card->out == CARD_IN ? "out" : "in");
+    if ((card->state == CARD_AVAILABLE) != is_in(v, card))
+        violated(w, "r%d: GPU%d of n%d was delivered as %s, the ledger disagrees", id, i,
+                 v->index, card->state == CARD_AVAILABLE ? "unavailable" : "available");
     if (card->promised_mib < sum.mib || (int)card->pods < sum.whole + sum.shared ||
         (sum.whole && !card->whole))
-        violated(w,
-                 "r%d was told of %d pods with %lld MiB on GPU%d of n%d, and counts %u "
-                 "with %lld",
-                 id, sum.whole + sum.shared, (long long)sum.mib, i, v->index, card->pods,
-                 (long long)card->promised_mib);
+        violated(
+            w,
+            "r%d: %d pods with %lld MiB on GPU%d of n%d were delivered, it counts %u "
+            "with %lld",
+            id, sum.whole + sum.shared, (long long)sum.mib, i, v->index, card->pods,
+            (long long)card->promised_mib);
 }
 
 static void compare_node(struct world *w, const struct replica *r, const struct view *v)
 {
-    int told = delivered_cards(v->delivered, v->index), has = 0;
-    if (v->node && (v->node->state == NODE_USABLE || v->node->state == NODE_SILENT))
+    int delivered = delivered_cards(v->delivered, v->index), has = 0;
+    if (v->node && (v->node->state == NODE_USABLE || v->node->state == NODE_STALE))
         has = (int)v->node->n_cards;
-    if (delivered_silent(v->delivered, v->index) && v->node->state == NODE_USABLE)
-        violated(w, "r%d was told that n%d has sent no heartbeat, and goes on with it",
+    if (delivered_stale(v->delivered, v->index) && v->node->state == NODE_USABLE)
+        violated(w, "r%d: the heartbeat of n%d is stale, but the node gets pods",
                  replica_id(r), v->index);
-    w->stats.must_be_silent += delivered_silent(v->delivered, v->index);
-    if (has != told)
-        violated(w, "r%d was told of %d cards of n%d, and has %d", replica_id(r), told,
-                 v->index, has);
+    w->stats.must_be_stale += delivered_stale(v->delivered, v->index);
+    if (has != delivered)
+        violated(w, "r%d: %d cards of n%d were delivered, it has %d", replica_id(r),
+                 delivered, v->index, has);
     for (int i = 0; i < has && !w->failed; i++)
         compare_card(w, r, v, &v->node->cards[i]);
 }
 
-void witness_look(struct world *w, const struct replica *r)
+void witness_check(struct world *w, const struct replica *r)
 {
     for (int node = 0; node < NODES && !w->failed; node++) {
         struct view v = view_of(r, node);

@@ -115,7 +115,7 @@ unsigned api_call(struct world *w, const char *method, const char *path, const c
         *reply = json_loadb(answer.body.p ? answer.body.p : "", answer.body.n, 0, NULL);
     unsigned status = answer.status;
     api_reply_fini(&answer);
-    oracle_look(w);
+    oracle_update(w);
     return status;
 }
 
@@ -130,11 +130,11 @@ static void tick_api(struct world *w, void *arg)
 {
     (void)arg;
     api_tick(w->api, wall_ms(w));
-    oracle_look(w);
+    oracle_update(w);
     at(w, w->now_ms + 250, tick_api, NULL, NULL);
 }
 
-/* Good weather, bad weather, and storms. */
+/* Failure rates: low, medium, high. */
 static const struct weather weathers[] = {
     {.delay_ms = 5},
     {.lose_request = 20,
@@ -163,7 +163,7 @@ static const struct weather weathers[] = {
      .slow_list = 500,
      .stall = 10,
      .delay_ms = 100},
-    /* Nothing is lost, but all takes as long as it may: lists and calls overlap. */
+    /* No losses, but maximum delays: lists and calls overlap. */
     {.slow = 600,
      .slow_list = 950,
      .lag = 50,
@@ -171,7 +171,7 @@ static const struct weather weathers[] = {
      .last_gasp = 20,
      .cut_watch = 10,
      .delay_ms = 50},
-    /* Processes are frozen between a decision and its Binding. */
+    /* Processes freeze between a decision and its Binding. */
     {.lose_reply = 50, .slow = 100, .slow_list = 200, .stall = 150, .delay_ms = 10},
 };
 
@@ -186,7 +186,7 @@ static void change_weather(struct world *w, void *arg)
 
 static void start_chaos(struct world *w, void *arg);
 
-/* Everything has had time to settle: it must be right. */
+/* At rest all states must agree. */
 static void end_quiet(struct world *w, void *arg)
 {
     (void)arg;
@@ -209,14 +209,14 @@ static void poll_quiet(struct world *w, void *arg)
 {
     int64_t *since = arg;
     if (!everybody_watches(w))
-        scheduler_forget_backoff(w); /* a list that failed often is retried late */
+        scheduler_forget_backoff(w); /* it may be in a long backoff */
     if (scheduler_idle(w) && w->now_ms - *since > 12000) {
         free(since);
         end_quiet(w, NULL);
         return;
     }
     if (w->now_ms - *since > 3600 * 1000) {
-        violated(w, "an hour of quiet is not enough to come to rest");
+        violated(w, "no rest after an hour without failures");
         free(since);
         return;
     }
@@ -226,7 +226,7 @@ static void poll_quiet(struct world *w, void *arg)
 static void start_quiet(struct world *w, void *arg)
 {
     (void)arg;
-    trace(w, "quiet begins");
+    trace(w, "failures end");
     w->quiet = true;
     w->weather = weathers[0];
     memset(w->apart_until, 0, sizeof w->apart_until);
@@ -242,7 +242,7 @@ static void start_quiet(struct world *w, void *arg)
 static void start_chaos(struct world *w, void *arg)
 {
     (void)arg;
-    trace(w, "chaos begins");
+    trace(w, "failures begin");
     w->quiet = false;
     change_weather(w, NULL);
     users_start(w);

@@ -9,18 +9,18 @@
 
 enum {
     REGION = 4 << 20,
-    STEP = 64, /* sizes of blocks are multiples; xzalloc_cacheline wants that alignment */
+    STEP = 64, /* sizes of blocks are multiples; xzalloc_cacheline needs that alignment */
     CLASSES = HEAP_LARGE / STEP + 1,
 };
 
-/* Before each block; as long as a STEP, so that blocks are aligned to it. */
+/* Header of each block; STEP bytes, for alignment. */
 struct block {
     size_t class;
-    struct block *next; /* among the free ones */
+    struct block *next; /* in the free list */
     char pad[STEP - 2 * sizeof(void *)];
 };
 
-/* At the start of the region, and so part of every copy. */
+/* At the start of the region: part of every copy. */
 struct head {
     size_t used;
     struct block *free[CLASSES];
@@ -28,7 +28,7 @@ struct head {
 
 static struct head *region;
 static bool is_on;
-static size_t large; /* blocks that are not in the region and live */
+static size_t large; /* live blocks outside the region */
 
 void *__real_malloc(size_t n);
 void *__real_realloc(void *p, size_t n);

@@ -5,14 +5,14 @@
 #include <stddef.h>
 
 /*
- * A heap that can be copied away and back. While it is on, all that malloc and its kin
- * give out is in one region of memory that never moves; a copy of the used part of that
- * region, put back later, brings everything in it to what it was, pointers and all. So a
- * core can be taken back to an earlier state without a word of code in the core.
+ * A heap with snapshots. While it is on, malloc and its variants allocate from one region
+ * that never moves. Restoring a copy of the used part of that region restores every
+ * object in it, including pointers. So a core returns to an earlier state without any code
+ * in the core.
  *
  * The program is linked with --wrap for malloc, calloc, realloc, reallocarray,
- * aligned_alloc, strdup and free. Blocks of HEAP_LARGE and more (of arenas) come from the
- * C library all the same, to keep the copies small: none may live when a copy is made.
+ * aligned_alloc, strdup and free. Blocks from HEAP_LARGE (of arenas) still come from the C
+ * library, to keep the copies small: none may exist when a copy is made.
  */
 
 enum { HEAP_LARGE = 16384 };
@@ -22,7 +22,7 @@ void heap_close(void);
 void heap_on(bool on);
 /* Zeroed, in the region. */
 void *heap_zalloc(size_t n);
-/* How many bytes a copy takes now. */
+/* Size of a copy now. */
 size_t heap_used(void);
 void heap_save(void *copy);
 void heap_restore(const void *copy, size_t n);

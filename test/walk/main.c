@@ -10,23 +10,23 @@
 
 /*
  * walk [--scenario NAME] [--depth N]
- * Walks every interleaving of each scenario, depth first. A state that was seen before is
- * not walked again, unless there is more time (or depth) left now than there was then:
- * time passes last of all choices, so that is rare.
+ * Walks every interleaving of each scenario, depth first. A visited state is walked again
+ * only if more time (or depth) is left than before; this is rare, because the passing of
+ * time is the last choice.
  *
- * When something does not hold, the walk is repeated with a small depth, and a larger one
- * and so on, to find a short path; its choices are printed in words.
+ * After a violation the walk is repeated with increasing depth limits to find a short
+ * path, which is printed.
  */
 
 #define SECOND 1000
 static const struct scenario scenarios[] = {
     {.name = "answers",
-     .about = "one process; connections break, Bindings do not leave",
+     .about = "one process; connections break, Bindings are not sent",
      .asks = {2, 1},
      .cuts = 2,
      .unsent = 1,
      .end_ms = 9 * SECOND},
-    {.name = "news",
+    {.name = "events",
      .about = "one process; a late pod, a pod deleted, a watch that breaks",
      .late_pod = true,
      .asks = {1, 1},
@@ -65,7 +65,7 @@ struct seen {
 struct level {
     void *copy;
     size_t cap;
-    struct choice choice; /* that is being walked from here */
+    struct choice choice; /* the current choice from here */
 };
 
 struct walk {
@@ -101,7 +101,7 @@ static void grow(struct walk *k)
     k->seen_cap = cap;
 }
 
-/* Is it new, or has it more left than when it was seen? */
+/* Is it new, or is more time or depth left than before? */
 static bool is_new(struct walk *k, size_t depth)
 {
     uint64_t print = world_print(k->world);
@@ -143,7 +143,7 @@ static void keep_path(struct walk *k, size_t n)
     snprintf(k->violation, sizeof k->violation, "%s", k->world->violation);
 }
 
-/* Walks all that can follow. False: something does not hold; the path is kept. */
+/* Walks all successors. False: a violation; stores the path. */
 static bool visit(struct walk *k, size_t depth)
 {
     struct world *w = k->world;
@@ -187,7 +187,7 @@ static void forget(struct walk *k)
     k->steps = k->deepest = 0;
 }
 
-/* From the start; the world stays as it was at the end. */
+/* Walks from the start, and restores the start state. */
 static bool run(struct walk *k, size_t depth)
 {
     forget(k);
@@ -198,7 +198,7 @@ static bool run(struct walk *k, size_t depth)
     return ok;
 }
 
-static void tell(struct walk *k)
+static void print_path(struct walk *k)
 {
     char text[256];
     printf("%s: %s\n", k->scenario->name, k->violation);
@@ -211,7 +211,7 @@ static void tell(struct walk *k)
         world_take(w, k->path[i]);
     }
     if (!w->violation[0])
-        printf("  then nothing more is decided, and all comes to rest\n");
+        printf("  then every message is delivered until rest\n");
 }
 
 enum { UNLIMITED = 100000, FIRST_DEPTH = 6, DEEPER = 2 };
@@ -229,11 +229,11 @@ static bool walk_scenario(const struct scenario *s, size_t depth, bool quick)
     } else {
         size_t longest = k.n_path, states = k.n_seen;
         printf("%-8s found in %zu states\n", s->name, states);
-        /* Each try costs more than the last; one that cost too much is the last. */
+        /* Each try costs more than the previous one; stops after an expensive one. */
         for (size_t d = FIRST_DEPTH; !quick && d < longest; d += DEEPER)
             if (!run(&k, d) || k.steps > 3 * 1000 * 1000)
                 break;
-        tell(&k);
+        print_path(&k);
     }
     fflush(stdout);
     world_free(k.world);
@@ -257,21 +257,21 @@ static const struct opt table[] = {
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(scenario),
-     .help = "Walk this one only."},
+     .help = "Walk only this scenario (default: all scenarios)."},
     {.name = "depth",
      .arg = "N",
      .type = OPT_INT,
      .offset = AT(depth),
-     .help = "Choices in a row. 0: as many as the bounds of the scenario let be."},
+     .help = "Maximum number of choices in a row; 0 (the default) is unlimited."},
     {.name = "end",
      .arg = "TIME",
      .type = OPT_DURATION,
      .offset = AT(end_ms),
-     .help = "How much time passes. 0: as the scenario says."},
+     .help = "Duration of the scenario; 0s (the default) keeps its own duration."},
     {.name = "quick",
      .type = OPT_BOOL,
      .offset = AT(quick),
-     .help = "Look for no shorter path when something does not hold."},
+     .help = "Do not search for a shorter path after a violation (default: false)."},
     {0},
 };
 static const struct opt_program program = {
@@ -285,11 +285,11 @@ static int no_file(const char *path, opt_pair_fn pair, void *ctx, struct err *er
 {
     (void)pair;
     (void)ctx;
-    return err_set(err, ERR_INVALID, "%s: not here", path);
+    return err_set(err, ERR_INVALID, "%s: option files are not supported", path);
 }
 
-/* A sanitizer makes the walk ten times slower, and looks at memory and not at promises:
- * the two large scenarios are then walked on request only. */
+/* A sanitizer slows the walk down ten times and checks memory, not promises: the large
+ * scenarios then run only on request. */
 static bool wanted(const struct scenario *s, const char *asked)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

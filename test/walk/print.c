@@ -8,13 +8,12 @@
 #include "core/core_priv.h"
 
 /*
- * The fingerprint of a state. Two states with the same one must have the same future, so
- * it has all of a core that its next steps depend on (which is why it looks inside), but
- * no time, number or version as such: only how they stand to the present, to each other,
- * and to what the server has. How much time is left is not in it: see main.c.
+ * The fingerprint of a state. Two states with equal fingerprints must have the same future,
+ * so it has every field of a core that the next steps depend on (hence core_priv.h). Times,
+ * numbers and versions are relative: to now, to each other, and to the server's. The
+ * remaining time is not part of it: see main.c.
  *
- * A time long past is as good as another: FAR is further than any limit in the core that
- * matters here.
+ * All times further away than FAR_MS are equal: no limit of the core is that long here.
  */
 
 enum { FAR_MS = 20000, ROOM = 2048, RECORD = 64 };
@@ -40,7 +39,7 @@ static void put_time(struct printer *p, int64_t t)
     put(p, t < p->now_ms - FAR_MS ? -FAR_MS : far);
 }
 
-/* A time of which only matters whether it has come. */
+/* A time that matters only until it has passed. */
 static void put_due(struct printer *p, int64_t t)
 {
     put_time(p, t < p->now_ms ? p->now_ms : t);
@@ -57,39 +56,39 @@ static void put_uid(struct printer *p, struct span s)
     put(p, s.n ? s.p[0] : 0);
 }
 
-static void put_lock(struct printer *p, const struct world *w, const struct core *core)
+static void put_leader(struct printer *p, const struct world *w, const struct core *core)
 {
-    const struct lock *lock = &core->lock;
+    const struct leader *leader = &core->leader;
     int64_t version = -1;
-    span_i64(buf_span(&lock->version), &version);
-    put(p, lock->state | lock->leader << 4 | lock->looked << 5 | lock->settled << 6 |
-               lock->known << 7 | lock->absent << 8);
+    span_i64(buf_span(&leader->version), &version);
+    put(p, leader->state | leader->leading << 4 | leader->refreshed << 5 |
+               leader->settled << 6 | leader->known << 7 | leader->absent << 8);
     int64_t object = -1;
-    span_i64(buf_span(&lock->uid), &object);
-    put(p, lock->known ? version == w->lease.version : -1);
+    span_i64(buf_span(&leader->uid), &object);
+    put(p, leader->known ? version == w->lease.version : -1);
     put(p, w->lease.object - object);
-    put_due(p, lock->lead_from_ms);
-    put_name(p, buf_span(&lock->holder));
-    put(p, lock->duration_s);
-    if (lock->state == LOCK_IDLE)
-        put_due(p, lock->due_ms);
-    if (lock->state == LOCK_WRITING)
-        put_time(p, lock->sent.mono_ms);
-    if (lock->leader) {
-        put_time(p, lock->valid.mono_ms);
-        put(p, core->cursors[CORE_PODS].listed_ms < lock->acquired_ms);
-        put(p, core->cursors[CORE_PODS].asked_ms < lock->acquired_ms);
+    put_due(p, leader->lead_from_ms);
+    put_name(p, buf_span(&leader->holder));
+    put(p, leader->duration_s);
+    if (leader->state == LEADER_IDLE)
+        put_due(p, leader->due_ms);
+    if (leader->state == LEADER_WRITING)
+        put_time(p, leader->sent.mono_ms);
+    if (leader->leading) {
+        put_time(p, leader->valid.mono_ms);
+        put(p, core->cursors[CORE_PODS].listed_ms < leader->acquired_ms);
+        put(p, core->cursors[CORE_PODS].requested_ms < leader->acquired_ms);
     } else {
-        put_time(p, lock->observed_ms);
+        put_time(p, leader->observed_ms);
     }
 }
 
-static void put_op(struct printer *p, const struct op *op)
+static void put_op(struct printer *p, const struct bind_op *op)
 {
     put_uid(p, op->uid);
-    put(p, op->state | (op->call != 0) << 4 | op->plain << 5 | op->gone << 6 |
+    put(p, op->state | (op->call != 0) << 4 | op->plain << 5 | op->deleted << 6 |
                (op->seen.p != NULL) << 7 | (op->call && op->get_ms > op->proof_ms) << 8 |
-               op->overtaken << 9 | op->looked_late << 10);
+               op->overtaken << 9 | op->checked_late << 10);
     put_due(p, op->proof_ms);
     if (!op->call)
         put_due(p, op->check_ms);
@@ -103,13 +102,13 @@ static void put_op(struct printer *p, const struct op *op)
 static void put_core(struct printer *p, const struct world *w, const struct core *core)
 {
     const struct cursor *c = &core->cursors[CORE_PODS];
-    put_lock(p, w, core);
+    put_leader(p, w, core);
     put(p, c->state | c->synced << 4);
     put(p, c->backoff_ms);
     if (c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE)
         put_due(p, c->due_ms);
     put(p, (int64_t)(core->rng.state & INT32_MAX));
-    for (const struct op *op = core->ops; op; op = op->next)
+    for (const struct bind_op *op = core->bind_ops; op; op = op->next)
         put_op(p, op);
     put(p, -2);
     for (int i = 0; i < WALK_PODS; i++) {
@@ -118,15 +117,15 @@ static void put_core(struct printer *p, const struct world *w, const struct core
         put(p, pod != NULL);
         if (!pod)
             continue;
-        int64_t asked = c->state == CURSOR_LISTING ? c->asked_ms : p->now_ms;
-        put(p, (pod->node != NULL) | pod->doubt << 1 | (pod->seen == c->run) << 2 |
-                   (pod->sure_ms < asked) << 3);
+        int64_t asked = c->state == CURSOR_LISTING ? c->requested_ms : p->now_ms;
+        put(p, (pod->node != NULL) | pod->unconfirmed << 1 | (pod->seen == c->run) << 2 |
+                   (pod->confirmed_ms < asked) << 3);
     }
     const struct ledger_node *node = ledger_node_find(core->ledger, SPAN("n0"));
     put(p, node ? node->cards[0].promised_mib : -1);
-    for (size_t i = 0; i < core->n_marks; i++) {
-        put(p, core->marks[i].due);
-        put_due(p, core->marks[i].not_before_ms);
+    for (size_t i = 0; i < core->n_wakeups; i++) {
+        put(p, core->wakeups[i].due);
+        put_due(p, core->wakeups[i].not_before_ms);
     }
     put(p, -3);
 }
@@ -136,11 +135,12 @@ static void put_message(struct printer *p, const struct world *w, const struct m
     put(p, m->type | m->way << 4 | m->waiting << 8 | m->deciding << 9 | m->denied << 10 |
                m->proc << 11 | m->pod << 12 | m->create << 13);
     put(p, m->life);
-    /* Each pod has one op in a process, but mutants may have more. */
+    /* One op per pod and process, but mutants may have more. */
     const struct core *core = w->procs[m->proc].core;
     int place = 0;
     if (m->waiting && core)
-        for (const struct op *op = core->ops; op && op->call != m->call; op = op->next)
+        for (const struct bind_op *op = core->bind_ops; op && op->call != m->call;
+             op = op->next)
             place++;
     put(p, place);
     if (m->way == WAY_OUT) {
@@ -164,10 +164,10 @@ static void put_message(struct printer *p, const struct world *w, const struct m
         put(p, a->lease.version == w->lease.version);
         put_name(p, span_of(a->lease.holder));
         put(p, w->lease.object - a->lease.object);
-        /* Is it what the process knows already? */
+        /* Does the process already have this version? */
         int64_t version = -1;
-        if (core && core->lock.known)
-            span_i64(buf_span(&core->lock.version), &version);
+        if (core && core->leader.known)
+            span_i64(buf_span(&core->leader.version), &version);
         put(p, a->lease.version == version);
     }
 }
@@ -181,7 +181,7 @@ static int record_order(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct record));
 }
 
-/* The messages have no order among themselves. */
+/* The order of messages does not matter. */
 static void put_messages(struct printer *p, const struct world *w)
 {
     struct record records[WALK_MESSAGES] = {0};
@@ -226,7 +226,7 @@ uint64_t world_print(const struct world *w)
         const struct proc *proc = &w->procs[i];
         put(&p, proc->lives | proc->watching << 8 | proc->lease_cut << 9 |
                     (proc->core != NULL) << 10);
-        /* What is still to be heard; the order in which it happened. */
+        /* The undelivered events, in order. */
         for (int e = proc->watching ? proc->next_event : w->n_events; e < w->n_events;
              e++)
             put(&p, w->events[e].pod << 4 | w->events[e].what);

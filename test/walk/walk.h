@@ -4,15 +4,14 @@
 #include "core/core.h"
 
 /*
- * A model checker's view of the core: two pods of which one card takes only one, one
- * node, one or two processes, and every order in which what is under way can arrive.
+ * A model checker for the core: one node with one card, two pods of which only one fits,
+ * one or two processes, and every order in which messages in flight can arrive.
  *
- * The world (world.c) is a tiny API server and the messages on the way to it and back,
- * each process a real core. All that can happen next is a choice; the walk (main.c)
- * takes every choice in every state and knows a state again by its fingerprint
- * (print.c). What bounds it is the allowance of a scenario: so many crashes, lost answers
- * and so on, and a time at which it ends. These are part of the state, so within them the
- * walk is complete.
+ * The world (world.c) is a tiny API server, the messages in flight, and a real core per
+ * process. Everything that can happen next is a choice; the walk (main.c) takes every
+ * choice in every state, and recognizes a visited state by its fingerprint (print.c). A
+ * scenario bounds it: a number of crashes, lost answers and so on, and an end time. These
+ * are part of the state, so the walk is exhaustive within them.
  */
 
 enum {
@@ -24,19 +23,19 @@ enum {
     WALK_CHOICES = 64,
 };
 
-/* What may happen, and how often. */
+/* The maximum number of each event. */
 struct scenario {
     const char *name, *about;
     bool standby;  /* a second process waits for the lease from the start */
     bool late_pod; /* pod A is created during the walk */
-    int asks[2];   /* how often kube-scheduler asks for pod A, B */
-    int cuts;      /* a caller's connection breaks; the request may go on */
-    int unsent;    /* Bindings that do not leave */
-    int gone;      /* watches that break, and their version is forgotten */
+    int asks[2];   /* binds of kube-scheduler for pod A, B */
+    int cuts;      /* the caller's connection breaks; the request may still arrive */
+    int unsent;    /* Bindings that are not sent */
+    int gone;      /* watches that break with an expired version */
     int deletes;   /* of pod A */
     int crashes, starts;
-    int holds;         /* lease calls that take as long as they like */
-    int lease_cuts;    /* processes that reach the Lease no more */
+    int holds;         /* lease calls with any delay */
+    int lease_cuts;    /* processes that lose their connection to the Lease */
     int lease_deletes; /* of the Lease, by hand */
     int64_t end_ms;
 };
@@ -49,17 +48,17 @@ enum message_type {
     MSG_LEASE_GET,
     MSG_LEASE_WRITE
 };
-enum message_way { WAY_OUT, WAY_BACK, WAY_LOST }; /* to the server; the answer; no more */
+enum message_way { WAY_OUT, WAY_BACK, WAY_LOST }; /* to the server; the answer; lost */
 
-/* The Lease that says who may bind. */
+/* The Lease of the leader election. */
 struct walk_lease {
     char holder[8], renew[40], acquire[40];
     int64_t duration_s, transitions, version;
     bool absent;
-    int64_t object; /* counts those that were made: its UID */
+    int64_t object; /* counts creations: its UID */
 };
 
-/* What the server had when it looked. */
+/* The state of the server at the answer. */
 struct answer {
     enum err_code code;
     bool exists[WALK_PODS], bound[WALK_PODS];
@@ -71,14 +70,14 @@ struct answer {
 struct message {
     enum message_type type;
     enum message_way way;
-    bool waiting;  /* does the caller wait? */
-    bool deciding; /* what becomes of this lease call is not decided yet */
-    bool denied;   /* BIND: kube-scheduler was told that the pod is not bound */
+    bool waiting;  /* the caller waits */
+    bool deciding; /* the outcome of this lease call is not chosen yet */
+    bool denied;   /* BIND: kube-scheduler got the reply that the pod is not bound */
     int proc, life, pod;
     uint64_t call; /* or run */
     int64_t send_by_ms, arrive_by_ms, give_up_ms;
     bool create;             /* LEASE_WRITE */
-    struct walk_lease wants; /* LEASE_WRITE: version is the one it is for */
+    struct walk_lease wants; /* LEASE_WRITE: version is the expected one */
     struct answer answer;
     char *notes; /* BIND: annotations; owned */
 };
@@ -96,7 +95,7 @@ struct walk_event {
 };
 
 struct proc {
-    struct core *core; /* NULL: does not run */
+    struct core *core; /* NULL: not running */
     int lives;
     char identity[8];
     uint64_t list_run, watch_run; /* of the pods */
@@ -110,9 +109,9 @@ struct ask {
     int proc, pod;
 };
 
-/* All of a state. It lies in the region that heap.h copies. */
+/* A complete state. It is in the region that heap.h copies. */
 struct world {
-    struct scenario left; /* what may still happen */
+    struct scenario left; /* remaining events */
     int64_t now_ms;
     struct walk_pod pods[WALK_PODS];
     struct walk_event events[WALK_EVENTS];
@@ -122,8 +121,8 @@ struct world {
     struct proc procs[WALK_PROCS];
     struct ask asks[WALK_TOKENS];
     int n_asks;
-    bool calm;    /* nothing is decided any more: all goes through */
-    bool verbose; /* print what the cores say */
+    bool calm;    /* no more choices: every message arrives */
+    bool verbose; /* print outputs of the cores */
     char violation[256];
 };
 
@@ -152,17 +151,17 @@ struct choice {
 
 /* world.c */
 void world_begin(struct world *w, const struct scenario *s);
-/* What can happen now. At rest, none. */
+/* The possible choices; at rest, none. */
 int world_choices(const struct world *w, struct choice choices[WALK_CHOICES]);
 void world_take(struct world *w, struct choice c);
 void world_describe(const struct world *w, struct choice c, char *text, size_t n);
-/* Is nothing under way, and has everybody heard of everything? */
+/* Is no message in flight, and is every event delivered? */
 bool world_at_rest(const struct world *w);
-/* Does every ledger say what the API objects say? For a world at rest. */
+/* Compares every ledger with the API objects. For a world at rest. */
 void world_compare(struct world *w);
-/* Lets everything go its way until rest, and compares. */
+/* Delivers everything until rest, and compares. */
 void world_settle(struct world *w);
 void world_free(struct world *w);
 
-/* print.c: a number for all of the state that matters, with times as they are from now */
+/* print.c: a hash of the relevant state, with times relative to now */
 uint64_t world_print(const struct world *w);

@@ -12,21 +12,22 @@
 #include "walk/heap.h"
 
 /*
- * The API server, the network and the processes. Of the network the same is assumed as in
- * docs/architecture.md, "What a Binding can take": a Binding leaves until
+ * The API server, the network and the processes. The assumptions about the network are
+ * those of docs/architecture.md, "What a Binding can take": a Binding leaves before
  * send_by.mono_ms, arrives within CORE_DELIVERY_MS and is applied within CORE_SERVER_MS,
- * or never. One that has left outlives its process.
+ * or never. A Binding that was sent survives its process.
  */
 
 enum {
     CARD_UNITS = 8,
-    POD_UNITS = 5, /* of the card, which so takes one of them */
+    POD_UNITS = 5, /* of a card that takes only one such pod */
     /* Time limits of the calls, as in extender/calls.c. */
     BIND_GIVE_UP_MS = 1000 + CORE_BIND_LIMIT_MS + 500,
     GET_GIVE_UP_MS = 5000,
     LIST_GIVE_UP_MS = 5000,
     LEASE_GIVE_UP_MS = 2000,
-    NO_LIMIT_MS = 10 * 1000, /* how late a Binding without send_by.mono_ms can leave */
+    NO_LIMIT_MS =
+        10 * 1000, /* when a Binding without send_by.mono_ms leaves at the latest */
     SETTLE_MS = 60 * 1000,
     FIRST_VERSION = 100,
     TEXT = 1024,
@@ -54,7 +55,7 @@ static struct core_time now_of(const struct world *w)
     return (struct core_time){w->now_ms, (WALL_BASE_MS + w->now_ms) * 1000000};
 }
 
-/* Objects, read by the readers of the program from the JSON of an API server */
+/* Objects: JSON of an API server, parsed by the readers of the program */
 
 static struct span json(struct arena *a, char *text)
 {
@@ -118,8 +119,7 @@ static void create(struct world *w, int pod)
     add_event(w, pod, EVENT_ADDED);
 }
 
-/* The independent sum: what the live bound pods take, each of which must name the card.
- */
+/* The independent sum over live bound pods; each of them must name the card. */
 static void check_card(struct world *w)
 {
     int used = 0;
@@ -132,7 +132,7 @@ static void check_card(struct world *w)
             violated(w, "pod %s is bound without a card", uids[i]);
     }
     if (used > CARD_UNITS)
-        violated(w, "the card of %d units is promised %d", CARD_UNITS, used);
+        violated(w, "the card is overcommitted: %d units, %d promised", CARD_UNITS, used);
 }
 
 static enum err_code apply_bind(struct world *w, struct message *m)
@@ -146,8 +146,7 @@ static enum err_code apply_bind(struct world *w, struct message *m)
     p->notes = steal(&m->notes);
     add_event(w, m->pod, EVENT_BOUND);
     if (m->denied)
-        violated(w, "pod %s is bound after kube-scheduler was told that it is not",
-                 uids[m->pod]);
+        violated(w, "pod %s is bound after the reply that it is not", uids[m->pod]);
     check_card(w);
     return ERR_NONE;
 }
@@ -157,7 +156,7 @@ static enum err_code apply_lease(struct world *w, const struct message *m)
     if (w->lease.absent && !m->create)
         return ERR_NOT_FOUND;
     if (!w->lease.absent && (m->create || m->wants.version != w->lease.version))
-        return ERR_CONFLICT; /* it exists; or it has moved on */
+        return ERR_CONFLICT; /* it exists; or it has changed */
     int64_t version = w->lease.version + 1, object = w->lease.object + m->create;
     w->lease = m->wants;
     w->lease.version = version;
@@ -165,7 +164,7 @@ static enum err_code apply_lease(struct world *w, const struct message *m)
     return ERR_NONE;
 }
 
-/* The request is at the server and takes effect at once. */
+/* The request arrives at the server and takes effect at once. */
 static void arrive(struct world *w, struct message *m)
 {
     struct answer *a = &m->answer;
@@ -194,7 +193,7 @@ static void drop(struct message *m)
     *m = (struct message){0};
 }
 
-/* A message that nobody waits for and that does nothing any more. */
+/* A message without a waiting caller and without further effect. */
 static void drop_dead(struct world *w)
 {
     for (int i = 0; i < WALK_MESSAGES; i++) {
@@ -245,7 +244,7 @@ static void answer_list(struct world *w, int proc, uint64_t run, const struct an
                              .version = span_of(version)});
 }
 
-/* The caller hears of it: of the answer, or that there will be none. */
+/* The caller gets the answer, or the failure. */
 static void tell(struct world *w, struct message *m, enum err_code lost, bool not_sent)
 {
     cleanup_arena struct arena arena = {0};
@@ -365,15 +364,14 @@ static void reply(struct world *w, const struct core_output *o)
     struct ask *ask = &w->asks[o->token];
     struct walk_pod *p = &w->pods[ask->pod];
     if (!ask->waits)
-        violated(w, "a bind of pod %s is answered twice", uids[ask->pod]);
+        violated(w, "a bind of pod %s got two replies", uids[ask->pod]);
     ask->waits = false;
     if (o->code == ERR_NONE) {
         if (!p->was_bound)
-            violated(w, "the answer says that pod %s is bound; it is not",
-                     uids[ask->pod]);
+            violated(w, "the reply says that pod %s is bound; it is not", uids[ask->pod]);
         return;
     }
-    /* In this world every error means: not bound, and not to be. */
+    /* Here every error means: not bound, now and later. */
     for (int i = 0; i < WALK_MESSAGES; i++) {
         struct message *m = &w->messages[i];
         if (m->type == MSG_BIND && m->pod == ask->pod && m->proc == ask->proc &&
@@ -382,7 +380,7 @@ static void reply(struct world *w, const struct core_output *o)
     }
 }
 
-/* A list or watch of a kind of which there is one Node, or nothing. */
+/* A list or watch of any kind but pods: one Node, or nothing. */
 static void other_kind(struct world *w, int proc, const struct core_output *o)
 {
     cleanup_arena struct arena a = {0};
@@ -407,11 +405,11 @@ static void say(const struct world *w, int proc, const struct core_output *o)
                                         [CORE_WATCH] = "watches",
                                         [CORE_CALL_BIND] = "sends a Binding",
                                         [CORE_CALL_GET_POD] = "sends a GET",
-                                        [CORE_CALL_LEASE_GET] = "looks at the Lease",
+                                        [CORE_CALL_LEASE_GET] = "reads the Lease",
                                         [CORE_CALL_LEASE_WRITE] = "writes the Lease",
-                                        [CORE_CALL_MARK_ROOM] = "marks the node",
-                                        [CORE_REPLY] = "answers the bind",
-                                        [CORE_NOTE] = "notes"};
+                                        [CORE_CALL_WAKEUP] = "wakes up kube-scheduler",
+                                        [CORE_REPLY] = "replies to the bind",
+                                        [CORE_LOG] = "logs"};
     if (!w->verbose || (o->kind && o->kind != CORE_PODS))
         return;
     const char *uid = o->uid                  ? o->uid
@@ -456,13 +454,13 @@ static void carry_out(struct world *w, int proc, const struct core_output *o)
     case CORE_CALL_LEASE_WRITE:
         lease_call(w, proc, o);
         break;
-    case CORE_CALL_MARK_ROOM:
+    case CORE_CALL_WAKEUP:
         step(w, proc, (struct core_input){.type = CORE_ANSWER, .call = o->call});
         break;
     case CORE_REPLY:
         reply(w, o);
         break;
-    case CORE_NOTE:
+    case CORE_LOG:
         break;
     }
 }
@@ -478,7 +476,7 @@ static void step(struct world *w, int proc, struct core_input in)
         carry_out(w, proc, &out.items[i]);
     heap_on(true);
     core_outputs_fini(&out);
-    arena_fini(&core->scratch); /* a large block; it holds nothing between steps */
+    arena_fini(&core->scratch); /* a large block, unused between steps */
     heap_on(false);
 }
 
@@ -531,7 +529,7 @@ static void event(struct world *w, int proc)
     const struct walk_event *e = &w->events[p->next_event++];
     char version[16];
     snprintf(version, sizeof version, "%d", FIRST_VERSION + p->next_event);
-    /* A pod is deleted in the state that it was in. */
+    /* The DELETED event has the last state of the pod. */
     bool bound =
         e->what == EVENT_BOUND || (e->what == EVENT_DELETED && w->pods[e->pod].bound);
     struct pod pod = pod_object(&a, w, e->pod, bound);
@@ -540,7 +538,7 @@ static void event(struct world *w, int proc)
                              .kind = CORE_PODS,
                              .run = p->watch_run,
                              .pod = &pod,
-                             .gone = e->what == EVENT_DELETED,
+                             .deleted = e->what == EVENT_DELETED,
                              .version = span_of(version)});
     if (core_due(p->core) <= w->now_ms)
         step(w, proc, (struct core_input){.type = CORE_TICK});
@@ -572,7 +570,7 @@ static void earlier(int64_t *to, int64_t now, int64_t t)
         *to = t;
 }
 
-/* The next moment that makes a difference. */
+/* The next time at which anything changes. */
 static int64_t next_moment(const struct world *w)
 {
     int64_t next = w->now_ms + 1000;
@@ -709,7 +707,7 @@ void world_take(struct world *w, struct choice c)
     case DO_ANSWER:
         tell(w, m, ERR_NONE, false);
         break;
-    case DO_CUT: /* if it has not left yet, it never does */
+    case DO_CUT: /* an unsent request is never sent */
         w->left.cuts--;
         if (m->arrive_by_ms > w->now_ms + CORE_BIND_LIMIT_MS)
             m->arrive_by_ms = w->now_ms + CORE_BIND_LIMIT_MS;
@@ -767,7 +765,7 @@ static const char *message_words(const struct message *m)
     static const char *const words[] = {[MSG_BIND] = "Binding",
                                         [MSG_GET] = "GET",
                                         [MSG_LIST] = "list of pods",
-                                        [MSG_LEASE_GET] = "look at the Lease",
+                                        [MSG_LEASE_GET] = "read of the Lease",
                                         [MSG_LEASE_WRITE] = "write of the Lease"};
     return words[m->type];
 }
@@ -793,14 +791,14 @@ void world_describe(const struct world *w, struct choice c, char *text, size_t n
         snprintf(text, n, "pod %s is deleted", uids[c.a]);
         break;
     case DO_DELETE_LEASE:
-        snprintf(text, n, "somebody deletes the Lease");
+        snprintf(text, n, "the Lease is deleted by hand");
         break;
     case DO_ASK:
-        snprintf(text, n, "kube-scheduler asks %s to bind pod %s", w->procs[c.b].identity,
-                 uids[c.a]);
+        snprintf(text, n, "kube-scheduler calls bind of %s for pod %s",
+                 w->procs[c.b].identity, uids[c.a]);
         break;
     case DO_ARRIVE:
-        snprintf(text, n, "%s arrives and is done", it);
+        snprintf(text, n, "%s arrives and is applied", it);
         break;
     case DO_ANSWER:
         snprintf(text, n, "%s is answered", it);
@@ -816,7 +814,8 @@ void world_describe(const struct world *w, struct choice c, char *text, size_t n
                  w->procs[c.a].next_event, uids[w->events[w->procs[c.a].next_event].pod]);
         break;
     case DO_GONE:
-        snprintf(text, n, "%s's watch breaks: too old", w->procs[c.a].identity);
+        snprintf(text, n, "the watch of %s breaks: version expired",
+                 w->procs[c.a].identity);
         break;
     case DO_CRASH:
         snprintf(text, n, "%s crashes", w->procs[c.a].identity);
@@ -825,13 +824,13 @@ void world_describe(const struct world *w, struct choice c, char *text, size_t n
         snprintf(text, n, "%c%d starts", 'p' + c.a, w->procs[c.a].lives + 1);
         break;
     case DO_LEASE_THROUGH:
-        snprintf(text, n, "%s is done and answered at once", it);
+        snprintf(text, n, "%s is applied and answered at once", it);
         break;
     case DO_LEASE_HOLD:
-        snprintf(text, n, "%s takes its time", it);
+        snprintf(text, n, "%s is delayed", it);
         break;
     case DO_LEASE_CUT:
-        snprintf(text, n, "%s is lost, and all that follow", it);
+        snprintf(text, n, "%s and all later ones are lost", it);
         break;
     case DO_TIME:
         snprintf(text, n, "time passes: %lld ms",
@@ -862,19 +861,18 @@ static void compare_pod(struct world *w, const struct proc *p, int i)
     const struct ledger_pod *known =
         ledger_pod_find(core_ledger(p->core), span_of(uids[i]));
     if (pod->exists != (known != NULL))
-        violated(w, "%s %s pod %s, which %s", p->identity,
-                 known ? "still knows" : "knows nothing of", uids[i],
-                 pod->exists ? "exists" : "is gone");
+        violated(w, "%s %s pod %s, which %s", p->identity, known ? "still has" : "lacks",
+                 uids[i], pod->exists ? "exists" : "is deleted");
     else if (known && pod->bound != (known->node != NULL))
-        violated(w, "%s counts pod %s as %s, the API says otherwise", p->identity,
-                 uids[i], known->node ? "bound" : "waiting");
+        violated(w, "%s has pod %s as %s, unlike the API", p->identity, uids[i],
+                 known->node ? "bound" : "pending");
 }
 
 void world_compare(struct world *w)
 {
     for (int i = 0; i < w->n_asks; i++)
         if (w->asks[i].waits)
-            violated(w, "a bind of pod %s is never answered", uids[w->asks[i].pod]);
+            violated(w, "a bind of pod %s never gets a reply", uids[w->asks[i].pod]);
     for (int p = 0; p < WALK_PROCS; p++) {
         const struct proc *proc = &w->procs[p];
         if (!proc->core)
@@ -887,7 +885,7 @@ void world_compare(struct world *w)
         const struct ledger_node *node =
             ledger_node_find(core_ledger(proc->core), SPAN("n0"));
         if (!node || node->cards[0].promised_mib != used)
-            violated(w, "%s counts %lld units on the card, the API says %lld",
+            violated(w, "%s counts %lld units on the card, the API has %lld",
                      proc->identity, node ? (long long)node->cards[0].promised_mib : -1LL,
                      (long long)used);
     }
@@ -908,9 +906,9 @@ void world_settle(struct world *w)
         }
     }
     while (!world_at_rest(w) && !w->violation[0] && world_choices(w, choices))
-        world_take(w, choices[0]); /* time passes only when nothing else can happen */
+        world_take(w, choices[0]); /* time passes only if nothing else is possible */
     if (!world_at_rest(w))
-        violated(w, "%d s are not enough to come to rest", SETTLE_MS / 1000);
+        violated(w, "no rest within %d s", SETTLE_MS / 1000);
     else
         world_compare(w);
 }

@@ -7,12 +7,12 @@
 
 #include "base/mem.h"
 
-uint64_t next_id(struct core *core)
+uint64_t core_next_id(struct core *core)
 {
     return ++core->last_id;
 }
 
-struct core_output *out_add(struct step *s, enum core_output_type type)
+struct core_output *output_add(struct step *s, enum core_output_type type)
 {
     struct core_outputs *out = s->out;
     MEM_GROW(out->items, out->cap, out->n + 1);
@@ -20,46 +20,60 @@ struct core_output *out_add(struct step *s, enum core_output_type type)
     return &out->items[out->n++];
 }
 
-const char *out_str(struct step *s, struct span text)
+const char *output_str(struct step *s, struct span text)
 {
     return arena_copy(&s->out->arena, text).p;
 }
 
-static const char *out_text(struct step *s, const char *fmt, va_list ap)
+static const char *output_text(struct step *s, const char *fmt, va_list ap)
 {
     struct err err = {0};
     vsnprintf(err.msg, sizeof err.msg, fmt, ap);
-    return out_str(s, span_of(err.msg));
+    return output_str(s, span_of(err.msg));
 }
 
-void keep_trouble(struct buf *trouble, const struct err *err)
+void core_set_last_error(struct buf *last_error, const struct err *err)
 {
-    buf_clear(trouble);
+    buf_clear(last_error);
     if (err)
-        buf_adds(trouble, err->msg);
+        buf_adds(last_error, err->msg);
 }
 
-void out_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt, ...)
+void output_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt,
+                  ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    const char *text = out_text(s, fmt, ap);
+    const char *text = output_text(s, fmt, ap);
     va_end(ap);
-    struct core_output *o = out_add(s, CORE_REPLY);
+    struct core_output *o = output_add(s, CORE_REPLY);
     o->token = token;
     o->code = code;
     o->text = text;
 }
 
-void out_note(struct step *s, enum err_code code, const char *fmt, ...)
+void output_log(struct step *s, enum err_code code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    const char *text = out_text(s, fmt, ap);
+    const char *text = output_text(s, fmt, ap);
     va_end(ap);
-    struct core_output *o = out_add(s, CORE_NOTE);
+    struct core_output *o = output_add(s, CORE_LOG);
     o->code = code;
     o->text = text;
+}
+
+int core_unavailable(struct err *err, const struct buf *last_error, const char *fmt, ...)
+{
+    char what[sizeof err->msg];
+    va_list ap;
+    if (!err)
+        return -1;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return err_set(err, ERR_UNAVAILABLE, "%s%s%.*s", what, last_error->n ? ": " : "",
+                   (int)last_error->n, last_error->n ? last_error->p : "");
 }
 
 void core_outputs_reset(struct core_outputs *outputs)

@@ -19,7 +19,7 @@ static bool may_bind(void)
     return core_may_bind(r.core, r.now, NULL) == 0;
 }
 
-START_TEST(a_free_lease_is_taken_before_the_pods_are_listed)
+START_TEST(a_free_lease_is_acquired_before_the_pods_are_listed)
 {
     start();
     ck_assert_uint_eq(rig_count(&r, CORE_LIST), CORE_KINDS - 1);
@@ -44,7 +44,7 @@ START_TEST(a_free_lease_is_taken_before_the_pods_are_listed)
 }
 END_TEST
 
-START_TEST(a_held_lease_is_waited_for_and_the_pods_listed_again)
+START_TEST(after_a_wait_for_the_lease_the_pods_are_listed_again)
 {
     start();
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
@@ -56,7 +56,7 @@ START_TEST(a_held_lease_is_waited_for_and_the_pods_listed_again)
     ck_assert_ptr_nonnull(strstr(err.msg, "held by \"other\""));
     core_outputs_reset(&r.out);
 
-    /* Looked at twice a second; not taken before its time is over. */
+    /* GET twice a second; not acquired before it expires. */
     int64_t seen = r.now.mono_ms;
     while (r.now.mono_ms < seen + CORE_LEASE_MS - 100) {
         rig_tick(&r, 100);
@@ -76,33 +76,32 @@ START_TEST(a_held_lease_is_waited_for_and_the_pods_listed_again)
 }
 END_TEST
 
-START_TEST(when_another_was_seen_to_lead_can_be_asked)
+START_TEST(the_time_of_the_last_other_leader_is_known)
 {
     start();
-    ck_assert_int_eq(core_other_led_ms(r.core), 0);
+    ck_assert_int_eq(core_other_leader_ms(r.core), 0);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
     int64_t seen = r.now.mono_ms;
-    ck_assert_int_eq(core_other_led_ms(r.core), seen);
+    ck_assert_int_eq(core_other_leader_ms(r.core), seen);
     rig_tick(&r, 500);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
-    ck_assert_int_eq(core_other_led_ms(r.core), seen); /* not renewed */
+    ck_assert_int_eq(core_other_leader_ms(r.core), seen); /* not renewed */
     rig_tick(&r, 500);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "2");
-    ck_assert_int_eq(core_other_led_ms(r.core), seen + 1000);
+    ck_assert_int_eq(core_other_leader_ms(r.core), seen + 1000);
     rig_tick(&r, 500);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "",
-                     "3"); /* given back */
-    ck_assert_int_eq(core_other_led_ms(r.core), 0);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "3"); /* released */
+    ck_assert_int_eq(core_other_leader_ms(r.core), 0);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "4");
-    ck_assert_int_eq(core_other_led_ms(r.core), 0);
+    ck_assert_int_eq(core_other_leader_ms(r.core), 0);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_failure_that_lasts_is_told_once_a_minute)
+START_TEST(a_persistent_failure_is_logged_once_a_minute)
 {
     start();
-    size_t told = rig_count(&r, CORE_NOTE), failed = 0;
+    size_t logged = rig_count(&r, CORE_LOG), failed = 0;
     for (int64_t ms = 0; ms < 125 * 1000; ms += 100) {
         if (rig_count(&r, CORE_CALL_LEASE_GET)) {
             rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAVAILABLE);
@@ -111,12 +110,12 @@ START_TEST(a_failure_that_lasts_is_told_once_a_minute)
         rig_tick(&r, 100);
     }
     ck_assert_uint_ge(failed, 200);
-    ck_assert_uint_eq(rig_count(&r, CORE_NOTE) - told, 3);
+    ck_assert_uint_eq(rig_count(&r, CORE_LOG) - logged, 3);
     rig_free(&r);
 }
 END_TEST
 
-/* It may be read but not written: that is said to who wants to bind, and told once. */
+/* The Lease can be read but not written: binds get the reason, and it is logged once. */
 static void cannot_write(const char *holder, size_t notes)
 {
     struct err err = {0};
@@ -131,21 +130,21 @@ static void cannot_write(const char *holder, size_t notes)
         if (i < 60)
             continue;
         ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
-        ck_assert_str_eq(
-            err.msg, "the lease kube-system/gpushare-extender cannot be had: forbidden");
+        ck_assert_str_eq(err.msg,
+                         "cannot acquire lease kube-system/gpushare-extender: forbidden");
     }
-    ck_assert_uint_eq(rig_count(&r, CORE_NOTE), notes);
+    ck_assert_uint_eq(rig_count(&r, CORE_LOG), notes);
     rig_free(&r);
 }
 
-START_TEST(who_cannot_write_the_lease_says_why)
+START_TEST(a_process_that_cannot_write_the_lease_gives_the_reason)
 {
     cannot_write("", 1);
-    cannot_write("one-that-is-gone", 2); /* it is waited for at first */
+    cannot_write("crashed", 2); /* waits for it at first */
 }
 END_TEST
 
-START_TEST(who_cannot_renew_the_lease_says_why)
+START_TEST(a_leader_that_cannot_renew_gives_the_reason)
 {
     struct err err = {0};
     start();
@@ -157,13 +156,14 @@ START_TEST(who_cannot_renew_the_lease_says_why)
             rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_UNAUTHORIZED);
         if (i == 30) {
             core_may_bind(r.core, r.now, &err);
-            ck_assert_str_eq(err.msg, "the lease kube-system/gpushare-extender could not "
-                                      "be renewed in time: unauthorized");
+            ck_assert_str_eq(err.msg,
+                             "lease kube-system/gpushare-extender was not renewed "
+                             "in time: unauthorized");
         }
     }
     core_may_bind(r.core, r.now, &err);
-    ck_assert_str_eq(
-        err.msg, "the lease kube-system/gpushare-extender cannot be had: unauthorized");
+    ck_assert_str_eq(err.msg,
+                     "cannot acquire lease kube-system/gpushare-extender: unauthorized");
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "7");
     core_may_bind(r.core, r.now, &err);
     ck_assert_ptr_nonnull(strstr(err.msg, "is held by \"other\""));
@@ -175,7 +175,7 @@ START_TEST(a_renewed_lease_is_held_longer)
 {
     start();
     char version[16] = "0";
-    for (int i = 0; i < 200; i++) { /* the other renews every second */
+    for (int i = 0; i < 200; i++) { /* the other process renews every second */
         rig_tick(&r, 100);
         snprintf(version, sizeof version, "%d", i / 10);
         if (rig_count(&r, CORE_CALL_LEASE_GET))
@@ -187,7 +187,7 @@ START_TEST(a_renewed_lease_is_held_longer)
 }
 END_TEST
 
-/* Renews what it holds for so long; what it writes is not answered by itself. */
+/* Answers renewals for `ms`; other writes get no answer. */
 static void hold(int64_t ms, const char *uid)
 {
     static int version = 100;
@@ -200,7 +200,7 @@ static void hold(int64_t ms, const char *uid)
     }
 }
 
-START_TEST(an_absent_lease_is_made_but_somebody_may_hold_it_for_its_time)
+START_TEST(a_created_lease_leads_only_after_one_lease_duration)
 {
     start();
     rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
@@ -213,7 +213,7 @@ START_TEST(an_absent_lease_is_made_but_somebody_may_hold_it_for_its_time)
     hold(CORE_LEASE_MS - 1, "uid-1");
     struct err err = {0};
     ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "made anew"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "was recreated"));
     hold(2, "uid-1");
     ck_assert(core_is_leader(r.core));
     rig_list_end(&r, CORE_PODS);
@@ -222,7 +222,7 @@ START_TEST(an_absent_lease_is_made_but_somebody_may_hold_it_for_its_time)
 }
 END_TEST
 
-START_TEST(a_lease_that_was_made_and_deleted_between_two_looks_may_be_somebodys)
+START_TEST(a_lease_recreated_between_two_gets_leads_only_after_one_duration)
 {
     start();
     rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
@@ -230,7 +230,7 @@ START_TEST(a_lease_that_was_made_and_deleted_between_two_looks_may_be_somebodys)
     hold(CORE_LEASE_MS - 100, "uid-1");
     rig_tick(&r, CORE_RENEW_MS);
     rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_CONFLICT);
-    /* Somebody has put an empty one there. */
+    /* An administrator created an empty one. */
     rig_answer_lease_of(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "7", "uid-2");
     rig_answer_lease_of(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "8", "uid-2");
     hold(CORE_LEASE_MS - 1, "uid-2");
@@ -241,7 +241,7 @@ START_TEST(a_lease_that_was_made_and_deleted_between_two_looks_may_be_somebodys)
 }
 END_TEST
 
-START_TEST(binds_stop_before_the_lease_can_be_over)
+START_TEST(binds_stop_before_the_lease_can_expire)
 {
     start();
     rig_lead(&r);
@@ -252,26 +252,26 @@ START_TEST(binds_stop_before_the_lease_can_be_over)
         rig_tick(&r, 50);
         core_outputs_reset(&r.out); /* renewals get no answer */
     }
-    /* One that leaves now can end at the very moment at which another gets the lease. */
+    /* A Binding sent now can end in the moment when another process acquires the lease. */
     struct err err = {0};
     ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "could not be renewed in time"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "was not renewed in time"));
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(clocks_that_disagree_stop_binds_until_the_lease_is_renewed)
+START_TEST(a_clock_jump_stops_binds_until_the_lease_is_renewed)
 {
     static const int64_t apart_ms[] = {6000, -3600 * 1000, CLOCK_SKEW_MAX_MS + 1};
     for (size_t i = 0; i < ARRAY_LEN(apart_ms); i++) {
         start();
         rig_lead(&r);
         r.now.wall_ns += CLOCK_SKEW_MAX_MS * 1000000;
-        ck_assert(may_bind()); /* as much is rounding */
+        ck_assert(may_bind()); /* within rounding */
         r.now.wall_ns += (apart_ms[i] - CLOCK_SKEW_MAX_MS) * 1000000;
         struct err err = {0};
         ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
-        ck_assert_ptr_nonnull(strstr(err.msg, "stood still"));
+        ck_assert_ptr_nonnull(strstr(err.msg, "was suspended"));
         rig_tick(&r, CORE_RENEW_MS);
         rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "3");
         ck_assert(may_bind());
@@ -280,7 +280,7 @@ START_TEST(clocks_that_disagree_stop_binds_until_the_lease_is_renewed)
 }
 END_TEST
 
-START_TEST(a_binding_must_leave_while_the_lease_allows_it)
+START_TEST(a_binding_must_be_sent_while_the_lease_allows_it)
 {
     start();
     rig_lead(&r);
@@ -312,7 +312,7 @@ START_TEST(the_lease_is_renewed_with_its_version)
 }
 END_TEST
 
-START_TEST(a_lost_renewal_is_looked_into_and_made_again)
+START_TEST(a_lost_renewal_is_checked_and_retried)
 {
     start();
     rig_lead(&r);
@@ -324,12 +324,13 @@ START_TEST(a_lost_renewal_is_looked_into_and_made_again)
     ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "9");
     rig_answer_lease(&r, put.call, "me", "10");
     ck_assert(may_bind());
-    ck_assert_uint_eq(rig_count(&r, CORE_LIST), 0); /* it was ours all the time */
+    ck_assert_uint_eq(rig_count(&r, CORE_LIST),
+                      0); /* this process held it all the time */
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(who_lost_the_lease_binds_no_more)
+START_TEST(a_former_leader_does_not_bind)
 {
     start();
     rig_lead(&r);
@@ -342,7 +343,7 @@ START_TEST(who_lost_the_lease_binds_no_more)
 }
 END_TEST
 
-START_TEST(a_deleted_lease_is_made_again_by_its_holder)
+START_TEST(a_deleted_lease_is_recreated_by_its_holder)
 {
     start();
     rig_lead(&r);
@@ -358,13 +359,14 @@ START_TEST(a_deleted_lease_is_made_again_by_its_holder)
 }
 END_TEST
 
-START_TEST(who_could_not_renew_in_time_and_makes_it_anew_does_not_lead)
+START_TEST(a_late_leader_that_recreates_the_lease_does_not_lead)
 {
     start();
     rig_lead(&r);
     rig_tick(&r, CORE_RENEW_MS);
     struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
-    rig_tick(&r, CORE_LEASE_MS); /* paused; somebody else held it and it was deleted */
+    rig_tick(&r,
+             CORE_LEASE_MS); /* suspended; another process held it and it was deleted */
     rig_answer(&r, put.call, ERR_TIMEOUT);
     ck_assert(!core_is_leader(r.core));
     rig_tick(&r, 500);
@@ -379,7 +381,7 @@ START_TEST(who_could_not_renew_in_time_and_makes_it_anew_does_not_lead)
 }
 END_TEST
 
-START_TEST(a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight)
+START_TEST(a_clean_stop_releases_the_lease_when_no_bind_is_in_flight)
 {
     start();
     rig_lead(&r);
@@ -398,7 +400,7 @@ START_TEST(a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight)
     ck_assert(!core_stopped(r.core));
     rig_answer_lease(&r, put.call, "", "9");
     ck_assert(core_stopped(r.core));
-    /* It looks who holds it next, and takes it no more. */
+    /* It follows the next holder, and does not acquire it again. */
     for (int i = 0; i < 20; i++) {
         rig_tick(&r, 500);
         rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "9");
@@ -407,14 +409,14 @@ START_TEST(a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight)
     }
     rig_tick(&r, 500);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "o@10.0.0.2:1", "10");
-    struct core_way way = core_way(r.core, r.now, false, NULL);
-    ck_assert_int_eq(way.route, ROUTE_FORWARD);
+    struct bind_route way = core_bind_route(r.core, r.now, false, NULL);
+    ck_assert_int_eq(way.route, BIND_ROUTE_FORWARD);
     ck_assert_span_eq(way.address, "10.0.0.2:1");
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_give_back_that_fails_is_made_again)
+START_TEST(a_failed_release_is_retried)
 {
     start();
     rig_lead(&r);
@@ -431,49 +433,49 @@ START_TEST(a_give_back_that_fails_is_made_again)
 }
 END_TEST
 
-static enum core_route route(bool forwarded)
+static enum bind_route_kind route(bool forwarded)
 {
-    return core_way(r.core, r.now, forwarded, NULL).route;
+    return core_bind_route(r.core, r.now, forwarded, NULL).route;
 }
 
-START_TEST(a_bind_goes_to_the_holder_as_long_as_it_may_be_one)
+START_TEST(a_bind_is_forwarded_while_the_holders_lease_is_valid)
 {
     start();
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (kind != CORE_PODS)
             rig_list_end(&r, (enum core_kind)kind);
-    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:12345",
                      "1");
     rig_list_end(&r, CORE_PODS);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
-    struct core_way way = core_way(r.core, r.now, false, NULL);
-    ck_assert_int_eq(way.route, ROUTE_FORWARD);
+    struct bind_route way = core_bind_route(r.core, r.now, false, NULL);
+    ck_assert_int_eq(way.route, BIND_ROUTE_FORWARD);
     ck_assert_span_eq(way.address, "10.0.0.9:12345");
     ck_assert_int_eq(way.until_ms, r.now.mono_ms + CORE_LEASE_MS);
-    ck_assert_int_eq(route(true), ROUTE_REFUSE);
+    ck_assert_int_eq(route(true), BIND_ROUTE_REJECT);
     r.now.mono_ms += CORE_LEASE_MS - 1;
-    ck_assert_int_eq(route(false), ROUTE_FORWARD);
+    ck_assert_int_eq(route(false), BIND_ROUTE_FORWARD);
     r.now.mono_ms++;
-    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
     rig_tick(&r, 0);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:12345",
                      "1");
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
     ck_assert(core_is_leader(r.core));
-    ck_assert_int_eq(route(false), ROUTE_WAIT); /* the pods are listed first */
-    ck_assert_int_eq(route(true), ROUTE_WAIT);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT); /* the pods are listed first */
+    ck_assert_int_eq(route(true), BIND_ROUTE_WAIT);
     rig_list_end(&r, CORE_PODS);
-    ck_assert_int_eq(route(false), ROUTE_HERE);
-    ck_assert_int_eq(route(true), ROUTE_HERE);
+    ck_assert_int_eq(route(false), BIND_ROUTE_LOCAL);
+    ck_assert_int_eq(route(true), BIND_ROUTE_LOCAL);
     rig_step(&r, (struct core_input){.type = CORE_STOP});
-    ck_assert_int_eq(route(false), ROUTE_WAIT);
-    ck_assert_int_eq(route(true), ROUTE_REFUSE);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
+    ck_assert_int_eq(route(true), BIND_ROUTE_REJECT);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(who_cannot_ask_for_the_lease_asks_the_last_holder)
+START_TEST(without_api_server_binds_go_to_the_last_holder)
 {
     start();
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:1", "1");
@@ -482,20 +484,20 @@ START_TEST(who_cannot_ask_for_the_lease_asks_the_last_holder)
     for (int i = 0; i < 20; i++) {
         rig_tick(&r, 500);
         rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAVAILABLE);
-        ck_assert_int_eq(route(false), ROUTE_FORWARD);
-        ck_assert_int_eq(route(true), ROUTE_REFUSE);
+        ck_assert_int_eq(route(false), BIND_ROUTE_FORWARD);
+        ck_assert_int_eq(route(true), BIND_ROUTE_REJECT);
     }
-    /* It answers again, and nobody has renewed: ours soon. */
+    /* It works again, and the lease was not renewed: acquired soon. */
     rig_tick(&r, 500);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:1", "1");
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
-    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
     rig_free(&r);
 }
 END_TEST
 
-/* Who may write the Lease must not be able to send binds to any URL. */
-START_TEST(an_address_that_is_none_is_not_gone_to)
+/* A writer of the Lease must not be able to direct binds to any URL. */
+START_TEST(an_invalid_address_is_not_used)
 {
     static const char *const holders[] = {
         "nobody", "x@", "x@a b", "x@10.0.0.1:1/../x", "x@u%40h:1", "x@h:1?a", "x@h:1#",
@@ -505,33 +507,33 @@ START_TEST(an_address_that_is_none_is_not_gone_to)
         rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, holders[i], "1");
         for (int kind = 0; kind < CORE_KINDS; kind++)
             rig_list_end(&r, (enum core_kind)kind);
-        ck_assert_msg(route(false) == ROUTE_WAIT, "%s", holders[i]);
+        ck_assert_msg(route(false) == BIND_ROUTE_WAIT, "%s", holders[i]);
         rig_free(&r);
     }
 }
 END_TEST
 
-START_TEST(who_asks_for_a_look_gets_one_soon)
+START_TEST(a_refresh_sends_a_get_soon)
 {
     start();
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
     for (int i = 0; i < 10; i++) {
         rig_tick(&r, 1);
-        rig_step(&r, (struct core_input){.type = CORE_LOOK});
+        rig_step(&r, (struct core_input){.type = CORE_REFRESH_LEASE});
     }
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_GET), 0);
     rig_tick(&r, 40);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "2");
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "3");
     ck_assert(core_is_leader(r.core));
-    rig_step(&r, (struct core_input){.type = CORE_LOOK});
+    rig_step(&r, (struct core_input){.type = CORE_REFRESH_LEASE});
     rig_tick(&r, 100);
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_GET), 0);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(the_address_is_told_in_the_lease)
+START_TEST(the_address_is_part_of_the_identity)
 {
     struct core_settings settings = {.identity = "me",
                                      .ledger.unit_mib = 1,
@@ -556,8 +558,8 @@ START_TEST(the_address_is_told_in_the_lease)
 }
 END_TEST
 
-/* A process that came anew on the same machine has the address of the one before. */
-START_TEST(nobody_hands_binds_on_to_itself)
+/* A restarted process on the same machine has the address of its predecessor. */
+START_TEST(no_process_forwards_binds_to_itself)
 {
     start();
     core_advertise(r.core, "10.0.0.9:1");
@@ -565,7 +567,7 @@ START_TEST(nobody_hands_binds_on_to_itself)
                      "1");
     for (int kind = 0; kind < CORE_KINDS; kind++)
         rig_list_end(&r, (enum core_kind)kind);
-    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
     rig_free(&r);
     start();
     core_advertise(r.core, "10.0.0.9:1");
@@ -573,12 +575,12 @@ START_TEST(nobody_hands_binds_on_to_itself)
                      "1");
     for (int kind = 0; kind < CORE_KINDS; kind++)
         rig_list_end(&r, (enum core_kind)kind);
-    ck_assert_int_eq(route(false), ROUTE_FORWARD);
+    ck_assert_int_eq(route(false), BIND_ROUTE_FORWARD);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(who_never_held_it_has_nothing_to_give_back)
+START_TEST(a_process_that_never_led_releases_nothing)
 {
     start();
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
@@ -589,24 +591,23 @@ START_TEST(who_never_held_it_has_nothing_to_give_back)
 }
 END_TEST
 
-UNIT_MAIN("lease", a_free_lease_is_taken_before_the_pods_are_listed,
-          a_held_lease_is_waited_for_and_the_pods_listed_again,
-          when_another_was_seen_to_lead_can_be_asked,
-          a_failure_that_lasts_is_told_once_a_minute, who_cannot_write_the_lease_says_why,
-          who_cannot_renew_the_lease_says_why, a_renewed_lease_is_held_longer,
-          an_absent_lease_is_made_but_somebody_may_hold_it_for_its_time,
-          a_lease_that_was_made_and_deleted_between_two_looks_may_be_somebodys,
-          binds_stop_before_the_lease_can_be_over,
-          clocks_that_disagree_stop_binds_until_the_lease_is_renewed,
-          a_binding_must_leave_while_the_lease_allows_it,
-          the_lease_is_renewed_with_its_version,
-          a_lost_renewal_is_looked_into_and_made_again, who_lost_the_lease_binds_no_more,
-          a_deleted_lease_is_made_again_by_its_holder,
-          who_could_not_renew_in_time_and_makes_it_anew_does_not_lead,
-          a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight,
-          a_give_back_that_fails_is_made_again,
-          a_bind_goes_to_the_holder_as_long_as_it_may_be_one,
-          who_cannot_ask_for_the_lease_asks_the_last_holder,
-          an_address_that_is_none_is_not_gone_to, who_asks_for_a_look_gets_one_soon,
-          the_address_is_told_in_the_lease, nobody_hands_binds_on_to_itself,
-          who_never_held_it_has_nothing_to_give_back)
+UNIT_MAIN("leader", a_free_lease_is_acquired_before_the_pods_are_listed,
+          after_a_wait_for_the_lease_the_pods_are_listed_again,
+          the_time_of_the_last_other_leader_is_known,
+          a_persistent_failure_is_logged_once_a_minute,
+          a_process_that_cannot_write_the_lease_gives_the_reason,
+          a_leader_that_cannot_renew_gives_the_reason, a_renewed_lease_is_held_longer,
+          a_created_lease_leads_only_after_one_lease_duration,
+          a_lease_recreated_between_two_gets_leads_only_after_one_duration,
+          binds_stop_before_the_lease_can_expire,
+          a_clock_jump_stops_binds_until_the_lease_is_renewed,
+          a_binding_must_be_sent_while_the_lease_allows_it,
+          the_lease_is_renewed_with_its_version, a_lost_renewal_is_checked_and_retried,
+          a_former_leader_does_not_bind, a_deleted_lease_is_recreated_by_its_holder,
+          a_late_leader_that_recreates_the_lease_does_not_lead,
+          a_clean_stop_releases_the_lease_when_no_bind_is_in_flight,
+          a_failed_release_is_retried,
+          a_bind_is_forwarded_while_the_holders_lease_is_valid,
+          without_api_server_binds_go_to_the_last_holder, an_invalid_address_is_not_used,
+          a_refresh_sends_a_get_soon, the_address_is_part_of_the_identity,
+          no_process_forwards_binds_to_itself, a_process_that_never_led_releases_nothing)

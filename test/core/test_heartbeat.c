@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rig.h"
 
-/* Heartbeats: when a node is silent, and when it must not be. */
+/* Heartbeats: when a node is stale, and when it must not be. */
 
 enum { GRACE = 40000 };
 
@@ -18,10 +18,10 @@ static void beat_of(const char *node, const char *renewed, bool gone)
                                      .run = r.runs[CORE_LEASES],
                                      .version = SPAN("7"),
                                      .lease = &lease,
-                                     .gone = gone});
+                                     .deleted = gone});
 }
 
-/* As another system leaves it behind. */
+/* As left behind by another system. */
 static void foreign(const char *node, const char *renewed)
 {
     struct lease lease = {.meta = {.name = span_of(node), .version = SPAN("7")},
@@ -34,23 +34,23 @@ static void foreign(const char *node, const char *renewed)
                                      .lease = &lease});
 }
 
-static void beat(const char *node, const char *renewed)
+static void renew(const char *node, const char *renewed)
 {
     beat_of(node, renewed, false);
 }
 
 static void bookmark(void)
 {
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                      .kind = CORE_LEASES,
                                      .run = r.runs[CORE_LEASES],
                                      .version = SPAN("9")});
 }
 
-/* The watch is there: an open, which has no version. */
+/* The watch was opened: progress without a version. */
 static void opened(void)
 {
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
                                      .kind = CORE_LEASES,
                                      .run = r.runs[CORE_LEASES]});
 }
@@ -75,10 +75,10 @@ static void list_failed(void)
                                      .err = &err});
 }
 
-static bool silent(const char *node)
+static bool is_stale(const char *node)
 {
     const struct ledger_node *n = ledger_node_find(core_ledger(r.core), span_of(node));
-    return n && n->state == NODE_SILENT;
+    return n && n->state == NODE_STALE;
 }
 
 static void scv_gone(const char *node)
@@ -88,10 +88,10 @@ static void scv_gone(const char *node)
                                      .kind = CORE_SCVS,
                                      .run = r.runs[CORE_SCVS],
                                      .scv = &scv,
-                                     .gone = true});
+                                     .deleted = true});
 }
 
-/* n1 and n2 have agents, n3 has the Scv of another daemon. */
+/* n1 and n2 have an scv-agent, n3 has the Scv of another daemon. */
 static void begin(void)
 {
     rig_new(&r, (struct core_settings){.node_grace_ms = GRACE});
@@ -101,8 +101,8 @@ static void begin(void)
         char name[4] = {'n', (char)('0' + i)};
         rig_scv(&r, object_scv_even(&r.arena, name, 1, 16));
     }
-    beat("n1", "t1");
-    beat("n2", "t1");
+    renew("n1", "t1");
+    renew("n2", "t1");
     rig_pass(&r, 3000);
     core_outputs_reset(&r.out);
 }
@@ -114,51 +114,51 @@ static void pass(int64_t ms)
         char renewed[32];
         rig_pass(&r, ms - t < 1000 ? ms - t : 1000);
         snprintf(renewed, sizeof renewed, "%lld", (long long)r.now.mono_ms);
-        beat("other", renewed);
+        renew("other", renewed);
         rig_tick(&r, 0);
     }
 }
 
-START_TEST(who_is_not_renewed_is_silent_after_the_grace)
+START_TEST(a_node_without_renewal_is_stale_after_the_grace)
 {
     begin();
     pass(20000);
-    beat("n2", "t2");
+    renew("n2", "t2");
     pass(GRACE - 23000 - 1);
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     rig_tick(&r, 1);
-    ck_assert(!silent("n1")); /* a renewal may still be on its way */
-    beat("n2", "t3");         /* this is what proves it */
+    ck_assert(!is_stale("n1")); /* a renewal may still arrive */
+    renew("n2", "t3");          /* this proves it */
     rig_tick(&r, 0);
-    ck_assert(silent("n1") && !silent("n2") && !silent("n3"));
+    ck_assert(is_stale("n1") && !is_stale("n2") && !is_stale("n3"));
     const struct core_output *o = NULL;
     for (size_t i = 0; i < r.out.n; i++)
-        if (r.out.items[i].type == CORE_NOTE)
+        if (r.out.items[i].type == CORE_LOG)
             o = &r.out.items[i];
-    ck_assert_str_eq(o->text, "scv-agent on node n1 has not been heard of for 40 s: the "
+    ck_assert_str_eq(o->text, "node n1: no heartbeat from scv-agent for 40 s; the "
                               "node gets no new pods");
     rig_pod(&r, object_pod_mem(&r.arena, "a", 8), false);
     rig_bind(&r, 1, "a", "n1");
     ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
                      "no card of node n1 fits: no heartbeat from scv-agent on this node "
                      "for 40 s");
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
-    beat("n1", "t1"); /* not a renewal */
-    ck_assert(silent("n1"));
-    beat("n1", "t2");
-    ck_assert(!silent("n1"));
-    /* A pod waits that fits now. */
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+    renew("n1", "t1"); /* not a renewal */
+    ck_assert(is_stale("n1"));
+    renew("n1", "t2");
+    ck_assert(!is_stale("n1"));
+    /* A pending pod fits now. */
     rig_tick(&r, 0);
-    ck_assert_str_eq(rig_take(&r, CORE_CALL_MARK_ROOM).node, "n1");
+    ck_assert_str_eq(rig_take(&r, CORE_CALL_WAKEUP).node, "n1");
     rig_free(&r);
 }
 END_TEST
 
-static const char *last_note(void)
+static const char *last_log(void)
 {
     const char *text = "";
     for (size_t i = 0; i < r.out.n; i++)
-        if (r.out.items[i].type == CORE_NOTE)
+        if (r.out.items[i].type == CORE_LOG)
             text = r.out.items[i].text;
     return text;
 }
@@ -168,21 +168,21 @@ static const char *last_note(void)
     "n3; last renewed: 2026-11-20T09:00:00Z): delete it if another system left it "      \
     "behind"
 
-/* n3 has an Scv that somebody keeps up, and a Lease that nobody renews. */
+/* The Scv of n3 is updated, but its Lease is not renewed. */
 START_TEST(a_lease_that_another_system_left_behind_is_named)
 {
     begin();
     foreign("n3", "2026-11-20T09:00:00Z");
     pass(GRACE + 2000);
-    ck_assert(silent("n3"));
+    ck_assert(is_stale("n3"));
     rig_pod(&r, object_pod_mem(&r.arena, "a", 8), false);
     rig_bind(&r, 1, "a", "n3");
     ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
                      "no card of node n3 fits: no heartbeat from scv-agent on this node "
                      "for 40 s" LEFT_BEHIND);
-    /* Our agent takes it over: the node is heard of again. */
-    beat("n3", "2026-11-22T09:00:00Z");
-    ck_assert(!silent("n3"));
+    /* scv-agent takes over: the heartbeat is back. */
+    renew("n3", "2026-11-22T09:00:00Z");
+    ck_assert(!is_stale("n3"));
     pass(GRACE + 2000);
     rig_bind(&r, 2, "a", "n3");
     ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
@@ -192,50 +192,50 @@ START_TEST(a_lease_that_another_system_left_behind_is_named)
 }
 END_TEST
 
-/* The log says it, too; of several nodes, of the one that it names. */
-START_TEST(the_note_says_whose_lease_it_is)
+/* The log line has it too, for the node that it names. */
+START_TEST(the_log_line_names_the_owner_of_a_foreign_lease)
 {
     begin();
     pass(GRACE - 10000);
-    beat("n1", "t2");
-    beat("n2", "t2");
+    renew("n1", "t2");
+    renew("n2", "t2");
     foreign("n3", "2026-11-20T09:00:00Z");
-    for (int i = 0; i < 30 && !silent("n3"); i++) {
+    for (int i = 0; i < 30 && !is_stale("n3"); i++) {
         pass(2000);
-        if (!silent("n3")) {
-            beat("n1", i % 2 ? "a" : "b");
-            beat("n2", i % 2 ? "a" : "b");
+        if (!is_stale("n3")) {
+            renew("n1", i % 2 ? "a" : "b");
+            renew("n2", i % 2 ? "a" : "b");
         }
     }
-    ck_assert(silent("n3") && !silent("n1") && !silent("n2"));
-    ck_assert_str_eq(last_note(), "scv-agent on node n3 has not been heard of for 40 s: "
-                                  "the node gets no new pods" LEFT_BEHIND);
+    ck_assert(is_stale("n3") && !is_stale("n1") && !is_stale("n2"));
+    ck_assert_str_eq(last_log(), "node n3: no heartbeat from scv-agent for 40 s; "
+                                 "the node gets no new pods" LEFT_BEHIND);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(the_time_in_a_lease_is_only_compared_with_the_one_before)
+START_TEST(renew_time_is_compared_only_with_its_previous_value)
 {
     begin();
     pass(GRACE - 4000);
-    beat("n1", "an hour ago, by the clock of that machine");
-    beat("n2", "t2");
+    renew("n1", "an hour ago, by the clock of that machine");
+    renew("n2", "t2");
     pass(10000);
-    beat("n2", "t3");
+    renew("n2", "t3");
     rig_tick(&r, 0);
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     pass(GRACE - 10000);
-    ck_assert(silent("n1") && !silent("n2"));
+    ck_assert(is_stale("n1") && !is_stale("n2"));
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(promises_stay)
+START_TEST(promises_of_a_stale_node_stay)
 {
     begin();
     rig_pod(&r, rig_bound_pod(&r, "a", 5, "n1", "{'ALIYUN_COM_GPU_MEM_IDX':'0'}"), false);
     pass(GRACE);
-    ck_assert(silent("n1") && silent("n2"));
+    ck_assert(is_stale("n1") && is_stale("n2"));
     ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 11);
     rig_free(&r);
 }
@@ -245,27 +245,27 @@ START_TEST(a_lease_that_is_deleted_is_not_renewed)
 {
     begin();
     beat_of("n1", "t1", true);
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     pass(20000);
-    beat("n2", "t2");
+    renew("n2", "t2");
     pass(GRACE - 20000);
-    ck_assert(silent("n1") && !silent("n2"));
-    beat("n1", "t2");
-    ck_assert(!silent("n1"));
-    /* The same when a list does not show it any more. */
+    ck_assert(is_stale("n1") && !is_stale("n2"));
+    renew("n1", "t2");
+    ck_assert(!is_stale("n1"));
+    /* The same when a list lacks it. */
     ended(ERR_GONE);
     rig_tick(&r, 2000);
-    beat("n2", "t3");
+    renew("n2", "t3");
     rig_list_end(&r, CORE_LEASES);
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     pass(GRACE + 3000);
-    ck_assert(silent("n1"));
-    /* Its Scv goes too: whatever comes later begins anew. */
+    ck_assert(is_stale("n1"));
+    /* Its Scv is deleted too: later objects start from scratch. */
     scv_gone("n1");
     rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16));
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     pass(3 * GRACE);
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     rig_free(&r);
 }
 END_TEST
@@ -277,42 +277,41 @@ static void scv_written(const char *node, int64_t update_time)
     rig_scv(&r, scv);
 }
 
-/* Back from scv-agent to another daemon: it writes the Scv, and somebody deletes the
- * Lease. */
+/* Another daemon replaces scv-agent: it writes the Scv, and the Lease is deleted. */
 START_TEST(another_daemon_may_take_over)
 {
     begin();
     pass(GRACE + 3000);
     for (int t = 1; t < 5; t++)
         scv_written("n1", t);
-    ck_assert(silent("n1")); /* the Lease is there */
+    ck_assert(is_stale("n1")); /* the Lease exists */
     beat_of("n1", "t1", true);
     scv_written("n1", 5);
     scv_written("n1", 5);
-    ck_assert(silent("n1") && silent("n2"));
+    ck_assert(is_stale("n1") && is_stale("n2"));
     scv_written("n1", 6);
-    ck_assert(!silent("n1") && silent("n2"));
+    ck_assert(!is_stale("n1") && is_stale("n2"));
     pass(3 * GRACE);
-    ck_assert(!silent("n1"));
-    /* The agent comes back, and counts. */
-    beat("n1", "t2");
+    ck_assert(!is_stale("n1"));
+    /* scv-agent returns, and counts. */
+    renew("n1", "t2");
     pass(GRACE + 3000);
-    ck_assert(silent("n1"));
-    /* What was seen before a renewal is no sign of another one. */
+    ck_assert(is_stale("n1"));
+    /* An updateTime from before a renewal does not count. */
     beat_of("n1", "t2", true);
     scv_written("n1", 7);
-    beat("n1", "t3");
+    renew("n1", "t3");
     beat_of("n1", "t3", true);
     pass(GRACE + 3000);
     scv_written("n1", 8);
-    ck_assert(silent("n1"));
+    ck_assert(is_stale("n1"));
     scv_written("n1", 9);
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_node_that_is_gone_and_back_is_not_silent)
+START_TEST(a_recreated_node_is_not_stale)
 {
     begin();
     struct node node = object_node(&r.arena, quoted(&r.arena, "{'metadata':{'name':"
@@ -322,38 +321,38 @@ START_TEST(a_node_that_is_gone_and_back_is_not_silent)
                                      .run = r.runs[CORE_NODES],
                                      .node = &node});
     pass(GRACE);
-    ck_assert(silent("n1"));
+    ck_assert(is_stale("n1"));
     beat_of("n1", "t1", true);
     scv_gone("n1"); /* the Node stays */
     rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16));
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     rig_free(&r);
 }
 END_TEST
 
-/* A watch that says nothing at all may be dead: a list judges. */
-START_TEST(where_all_is_silent_a_list_judges)
+/* A watch without any event may be dead: a list decides. */
+START_TEST(without_any_event_a_list_decides)
 {
     begin();
     rig_pass(&r, GRACE - 3000);
-    ck_assert(!silent("n1") && !silent("n2"));
+    ck_assert(!is_stale("n1") && !is_stale("n2"));
     core_outputs_reset(&r.out);
     rig_pass(&r, 2000);
     ck_assert_uint_eq(rig_count(&r, CORE_LIST), 1);
     ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_LEASES);
-    beat("n1", "t1");
-    rig_tick(&r, 100); /* n2 is still to come */
-    ck_assert(!silent("n1") && !silent("n2"));
-    beat("n2", "t2");
+    renew("n1", "t1");
+    rig_tick(&r, 100); /* n2 may still arrive */
+    ck_assert(!is_stale("n1") && !is_stale("n2"));
+    renew("n2", "t2");
     rig_list_end(&r, CORE_LEASES);
-    ck_assert(silent("n1") && !silent("n2"));
+    ck_assert(is_stale("n1") && !is_stale("n2"));
     rig_pass(&r, 10000);
     ck_assert_uint_eq(rig_count(&r, CORE_LIST), 0);
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_watch_that_is_open_proves_nothing)
+START_TEST(an_open_watch_proves_nothing)
 {
     begin();
     rig_pass(&r, GRACE - 4000);
@@ -362,12 +361,12 @@ START_TEST(a_watch_that_is_open_proves_nothing)
     rig_pass(&r, 2000);
     opened();
     rig_tick(&r, 0);
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_broken_watch_makes_nobody_silent)
+START_TEST(a_broken_watch_makes_no_node_stale)
 {
     begin();
     for (int i = 0; i < 20; i++) {
@@ -376,73 +375,73 @@ START_TEST(a_broken_watch_makes_nobody_silent)
         opened();
         rig_pass(&r, 1000);
     }
-    ck_assert(!silent("n1") && !silent("n2"));
-    /* It works again: both have the whole grace. */
+    ck_assert(!is_stale("n1") && !is_stale("n2"));
+    /* It works again: both have the whole grace period. */
     bookmark();
     pass(GRACE - 1);
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     pass(1000);
-    ck_assert(silent("n1") && silent("n2"));
+    ck_assert(is_stale("n1") && is_stale("n2"));
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_list_that_fails_makes_nobody_silent)
+START_TEST(a_failed_list_makes_no_node_stale)
 {
     begin();
     rig_pass(&r, GRACE + 2000);
     for (int i = 0; i < 20; i++) {
         list_failed();
-        ck_assert(!silent("n1"));
+        ck_assert(!is_stale("n1"));
         rig_pass(&r, 60000);
     }
     core_outputs_reset(&r.out);
     rig_list_end(&r, CORE_LEASES);
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     rig_free(&r);
 }
 END_TEST
 
-/* This process stood still for a minute: the renewals of that minute wait to be read. */
-START_TEST(what_has_piled_up_is_read_first)
+/* This process was suspended for a minute: the renewals of that minute are unread. */
+START_TEST(a_backlog_is_read_first)
 {
     begin();
     rig_pass(&r, 10000);
-    beat("n1", "t2");
-    beat("n2", "t2");
+    renew("n1", "t2");
+    renew("n2", "t2");
     r.now.mono_ms += 60000;
     r.now.wall_ns += 60000000000;
-    beat("n1", "t3");
-    rig_tick(&r, 10); /* what was read first proves nothing about the rest */
-    ck_assert(!silent("n2"));
+    renew("n1", "t3");
+    rig_tick(&r, 10); /* the first event proves nothing about the others */
+    ck_assert(!is_stale("n2"));
     ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_LEASES);
-    beat("n1", "t3");
+    renew("n1", "t3");
     rig_tick(&r, 10);
-    beat("n2", "t3");
+    renew("n2", "t3");
     rig_list_end(&r, CORE_LEASES);
     rig_pass(&r, 5000);
-    ck_assert(!silent("n1") && !silent("n2"));
+    ck_assert(!is_stale("n1") && !is_stale("n2"));
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(without_a_grace_nobody_is_silent)
+START_TEST(without_a_grace_no_node_is_stale)
 {
     rig_new(&r, (struct core_settings){0});
     rig_lead(&r);
     opened();
     rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16));
-    beat("n1", "t1");
+    renew("n1", "t1");
     rig_pass(&r, 10 * GRACE);
     bookmark();
     rig_pass(&r, 5000);
-    ck_assert(!silent("n1"));
+    ck_assert(!is_stale("n1"));
     rig_free(&r);
 }
 END_TEST
 
-/* What a tick costs does not depend on how many nodes there are: as many renewals of
- * 20,000 nodes as of 200, with a tick after each. */
+/* The cost of a tick does not depend on the number of nodes: the same number of renewals,
+ * each with a tick, for 20,000 nodes and for 200. */
 static double many(int nodes, int renewals)
 {
     rig_new(&r, (struct core_settings){.node_grace_ms = GRACE});
@@ -451,13 +450,13 @@ static double many(int nodes, int renewals)
     char name[16], renewed[16];
     for (int i = 0; i < nodes; i++) {
         snprintf(name, sizeof name, "node-%d", i);
-        beat(name, "t");
+        renew(name, "t");
     }
     int64_t start = clock_wall_ns();
     for (int i = 0; i < renewals; i++) {
         snprintf(name, sizeof name, "node-%d", i % nodes);
         snprintf(renewed, sizeof renewed, "t%d", i);
-        beat(name, renewed);
+        renew(name, renewed);
         rig_tick(&r, 0);
     }
     double us = (double)(clock_wall_ns() - start) / 1000 / renewals;
@@ -465,43 +464,43 @@ static double many(int nodes, int renewals)
     return us;
 }
 
-static void told(const char *node, int64_t silent_s)
+static void set_age(const char *node, int64_t stale_s)
 {
-    rig_step(&r, (struct core_input){.type = CORE_SILENT,
+    rig_step(&r, (struct core_input){.type = CORE_HEARTBEAT_STALE,
                                      .node_name = span_of(node),
-                                     .silent_s = silent_s});
+                                     .stale_s = stale_s});
 }
 
-/* n3 has no Lease; of nobody nothing is known. */
-START_TEST(who_looks_for_a_moment_is_told)
+/* n3 has no Lease; `nobody` is no node. */
+START_TEST(a_driver_can_set_the_age_of_a_heartbeat)
 {
     begin();
-    told("n1", 172800);
-    told("n3", 41);
-    told("nobody", 41);
-    ck_assert(silent("n1") && !silent("n2") && silent("n3"));
-    ck_assert_int_eq(ledger_node_find(core_ledger(r.core), SPAN("n1"))->silent_s, 172800);
+    set_age("n1", 172800);
+    set_age("n3", 41);
+    set_age("nobody", 41);
+    ck_assert(is_stale("n1") && !is_stale("n2") && is_stale("n3"));
+    ck_assert_int_eq(ledger_node_find(core_ledger(r.core), SPAN("n1"))->stale_s, 172800);
     ck_assert_ptr_null(ledger_node_find(core_ledger(r.core), SPAN("nobody")));
-    beat("n1", "t1"); /* not a renewal */
-    ck_assert(silent("n1"));
-    beat("n1", "t2");
-    ck_assert(!silent("n1"));
-    told("n3", 0);
-    ck_assert(!silent("n3"));
-    /* From then on it has the whole grace. */
-    told("n2", 50);
+    renew("n1", "t1"); /* not a renewal */
+    ck_assert(is_stale("n1"));
+    renew("n1", "t2");
+    ck_assert(!is_stale("n1"));
+    set_age("n3", 0);
+    ck_assert(!is_stale("n3"));
+    /* From then on it has the whole grace period. */
+    set_age("n2", 50);
     pass(GRACE - 10000);
-    told("n2", 0);
-    beat("n1", "t3");
+    set_age("n2", 0);
+    renew("n1", "t3");
     pass(20000);
-    ck_assert(!silent("n1") && !silent("n2"));
+    ck_assert(!is_stale("n1") && !is_stale("n2"));
     pass(GRACE);
-    ck_assert(silent("n1") && silent("n2") && silent("n3"));
+    ck_assert(is_stale("n1") && is_stale("n2") && is_stale("n3"));
     rig_free(&r);
 }
 END_TEST
 
-START_TEST(a_renewal_costs_the_same_however_many_nodes_there_are)
+START_TEST(the_cost_of_a_renewal_does_not_depend_on_the_number_of_nodes)
 {
     double few = many(200, 40000), lots = many(20000, 40000);
     printf("measured: a renewal and a tick take %.2f us with 200 nodes, %.2f us with "
@@ -511,13 +510,14 @@ START_TEST(a_renewal_costs_the_same_however_many_nodes_there_are)
 }
 END_TEST
 
-UNIT_MAIN("alive", who_is_not_renewed_is_silent_after_the_grace,
+UNIT_MAIN("heartbeat", a_node_without_renewal_is_stale_after_the_grace,
           a_lease_that_another_system_left_behind_is_named,
-          the_note_says_whose_lease_it_is,
-          the_time_in_a_lease_is_only_compared_with_the_one_before, promises_stay,
-          a_lease_that_is_deleted_is_not_renewed, another_daemon_may_take_over,
-          a_node_that_is_gone_and_back_is_not_silent, where_all_is_silent_a_list_judges,
-          a_watch_that_is_open_proves_nothing, a_broken_watch_makes_nobody_silent,
-          a_list_that_fails_makes_nobody_silent, what_has_piled_up_is_read_first,
-          without_a_grace_nobody_is_silent, who_looks_for_a_moment_is_told,
-          a_renewal_costs_the_same_however_many_nodes_there_are)
+          the_log_line_names_the_owner_of_a_foreign_lease,
+          renew_time_is_compared_only_with_its_previous_value,
+          promises_of_a_stale_node_stay, a_lease_that_is_deleted_is_not_renewed,
+          another_daemon_may_take_over, a_recreated_node_is_not_stale,
+          without_any_event_a_list_decides, an_open_watch_proves_nothing,
+          a_broken_watch_makes_no_node_stale, a_failed_list_makes_no_node_stale,
+          a_backlog_is_read_first, without_a_grace_no_node_is_stale,
+          a_driver_can_set_the_age_of_a_heartbeat,
+          the_cost_of_a_renewal_does_not_depend_on_the_number_of_nodes)

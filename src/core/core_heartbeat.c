@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/core_priv.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "placement/placement.h"
+
+/*
+ * Heartbeats: scv-agent renews a Lease for its node. A node whose renewTime has not
+ * changed for the grace period is stale: it gets no new pods until renewTime changes.
+ * renewTime is compared only with its previous value, never with a clock. A deleted Lease
+ * is one that is not renewed. A node that never had a Lease (another daemon writes its
+ * Scv) is never stale, nor is one whose Lease was deleted because another daemon took
+ * over, as new updates of the Scv show.
+ *
+ * A missed renewal counts only if the watch was healthy enough to deliver it. So a node
+ * becomes stale when the watch has delivered an event of any node after the renewal was
+ * due, and had no long pause since the last renewal: events arrive in order, but after a
+ * pause a backlog may arrive late. Otherwise (few nodes, a dead connection, a suspended
+ * process) the Leases are listed, and the list decides. While a list or watch fails, no
+ * node becomes stale; when it works again, every node has the whole grace period.
+ *
+ * Fresh heartbeats are ordered by renewal, so a tick looks at the first one only.
+ */
+
+enum {
+    CONFIRM_MS = 2000, /* after a renewal was due, for another event to arrive */
+    PAUSE_MS = 5000,   /* of the watch: what arrives after it may be a backlog */
+};
+
+static void list_add(struct heartbeat_list *list, struct heartbeat *b)
+{
+    b->next = NULL;
+    b->prev = list->last;
+    if (list->last)
+        list->last->next = b;
+    else
+        list->first = b;
+    list->last = b;
+}
+
+static void list_remove(struct heartbeat_list *list, struct heartbeat *b)
+{
+    if (b->prev)
+        b->prev->next = b->next;
+    else
+        list->first = b->next;
+    if (b->next)
+        b->next->prev = b->prev;
+    else
+        list->last = b->prev;
+}
+
+static struct heartbeat_list *list_of(struct core *core, const struct heartbeat *b)
+{
+    return b->stale ? &core->heartbeats.stale : &core->heartbeats.fresh;
+}
+
+static void heartbeat_free(struct heartbeat *b)
+{
+    free((char *)b->node.p);
+    free(b);
+}
+
+static void heartbeat_drop(struct core *core, struct heartbeat *b)
+{
+    ledger_node_set_stale(core->ledger, b->node, 0);
+    list_remove(list_of(core, b), b);
+    map_remove(&core->heartbeats.by_node, b->node);
+    heartbeat_free(b);
+}
+
+void heartbeat_init(struct core *core)
+{
+    map_init(&core->heartbeats.by_node, core->settings.seed,
+             offsetof(struct heartbeat, node));
+}
+
+void heartbeat_fini(struct core *core)
+{
+    struct heartbeat_list *lists[] = {&core->heartbeats.fresh, &core->heartbeats.stale};
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        while (lists[i]->first)
+            heartbeat_drop(core, lists[i]->first);
+    map_fini(&core->heartbeats.by_node);
+}
+
+/* `seconds`: age of the heartbeat; 0: fresh. */
+static void set_age(struct step *s, struct heartbeat *b, int64_t seconds)
+{
+    struct core *core = s->core;
+    list_remove(list_of(core, b), b);
+    b->stale = seconds > 0;
+    b->scv_s = 0;
+    list_add(list_of(core, b), b);
+    ledger_node_set_stale(core->ledger, b->node, seconds);
+}
+
+static struct heartbeat *heartbeat_new(struct core *core, struct span node)
+{
+    struct heartbeat *b = xcalloc(1, sizeof *b);
+    b->node.n = node.n;
+    b->node.p = xmemdup0(node.p, node.n);
+    list_add(&core->heartbeats.fresh, b);
+    map_set(&core->heartbeats.by_node, b);
+    return b;
+}
+
+/* A Lease as a list or watch shows it. */
+void heartbeat_seen(struct step *s, const struct lease *lease)
+{
+    struct core *core = s->core;
+    struct heartbeat *b = map_get(&core->heartbeats.by_node, lease->meta.name);
+    uint64_t renewed =
+        hash_bytes(core->settings.seed, lease->renew_time.p, lease->renew_time.n);
+    if (b && b->renewed == renewed)
+        return;
+    if (!b)
+        b = heartbeat_new(core, lease->meta.name);
+    if (b->stale)
+        output_log(s, ERR_NONE, "node %.*s: the heartbeat from scv-agent is back",
+                   SPAN_ARG(b->node));
+    b->renewed = renewed;
+    b->renewed_ms = s->now.mono_ms;
+    set_age(s, b, 0);
+}
+
+/* A node without a Lease may have had one. A node without an Scv is ignored: nothing would
+ * remove its heartbeat again. */
+void heartbeat_set_stale(struct step *s)
+{
+    struct core *core = s->core;
+    struct heartbeat *b = map_get(&core->heartbeats.by_node, s->in->node_name);
+    if (!b && s->in->stale_s > 0 &&
+        ledger_node_has(core->ledger, s->in->node_name, LEDGER_SCV))
+        b = heartbeat_new(core, s->in->node_name);
+    if (!b)
+        return;
+    if (s->in->stale_s <= 0) /* the fresh list is ordered by this */
+        b->renewed_ms = s->now.mono_ms;
+    set_age(s, b, s->in->stale_s);
+}
+
+/* Another daemon may write the Scv of a stale node whose Lease was deleted. The first new
+ * updateTime can be the last one of scv-agent, which a list shows late; a second cannot. */
+void heartbeat_scv_seen(struct step *s, const struct scv *scv)
+{
+    struct core *core = s->core;
+    struct heartbeat *b = map_get(&core->heartbeats.by_node, scv->meta.name);
+    if (!b || !b->stale || !scv->has_update_time ||
+        ledger_node_has(core->ledger, b->node, LEDGER_LEASE))
+        return;
+    if (b->scv_s && b->scv_s != scv->update_time) {
+        output_log(
+            s, ERR_NONE,
+            "node %.*s: another program writes the Scv; the missing heartbeat from "
+            "scv-agent is ignored",
+            SPAN_ARG(b->node));
+        heartbeat_drop(core, b);
+        return;
+    }
+    b->scv_s = scv->update_time;
+}
+
+/* Neither Scv nor Lease exists: a later object starts from scratch. */
+static bool is_orphan(const struct core *core, const struct heartbeat *b)
+{
+    return !ledger_node_has(core->ledger, b->node, LEDGER_SCV) &&
+           !ledger_node_has(core->ledger, b->node, LEDGER_LEASE);
+}
+
+void heartbeat_deleted(struct step *s, struct span node)
+{
+    struct heartbeat *b = map_get(&s->core->heartbeats.by_node, node);
+    if (b && is_orphan(s->core, b))
+        heartbeat_drop(s->core, b);
+}
+
+void heartbeat_swept(struct step *s)
+{
+    struct core *core = s->core;
+    struct heartbeat_list *lists[] = {&core->heartbeats.fresh, &core->heartbeats.stale};
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        for (struct heartbeat *b = lists[i]->first, *next; b; b = next) {
+            next = b->next;
+            if (is_orphan(core, b))
+                heartbeat_drop(core, b);
+        }
+    }
+}
+
+static void delivered(struct step *s)
+{
+    struct heartbeats *h = &s->core->heartbeats;
+    if (h->broken)
+        h->working_since_ms = s->now.mono_ms;
+    h->broken = false;
+    h->last_ms = s->now.mono_ms;
+}
+
+void heartbeat_watch_event(struct step *s)
+{
+    struct heartbeats *h = &s->core->heartbeats;
+    if (s->now.mono_ms > h->last_ms + PAUSE_MS)
+        h->no_pause_since_ms = s->now.mono_ms;
+    h->event_ms = s->now.mono_ms;
+    delivered(s);
+}
+
+void heartbeat_listed(struct step *s, int64_t requested_ms)
+{
+    s->core->heartbeats.listed_ms = requested_ms;
+    delivered(s);
+}
+
+void heartbeat_broken(struct step *s)
+{
+    s->core->heartbeats.broken = true;
+}
+
+static bool can_check(const struct core *core)
+{
+    const struct cursor *c = &core->cursors[CORE_LEASES];
+    bool watched = c->state == CURSOR_WATCHING || c->state == CURSOR_WATCH_DUE;
+    return core->settings.node_grace_ms > 0 && c->synced && watched &&
+           !core->heartbeats.broken;
+}
+
+/* When the heartbeat becomes stale unless it is renewed. */
+static int64_t stale_at(const struct core *core, const struct heartbeat *b)
+{
+    int64_t from = b->renewed_ms;
+    if (core->heartbeats.working_since_ms > from)
+        from = core->heartbeats.working_since_ms;
+    return from + core->settings.node_grace_ms;
+}
+
+/* Would a list or watch have delivered the missed renewal? */
+static bool is_proven(const struct core *core, const struct heartbeat *b)
+{
+    const struct heartbeats *h = &core->heartbeats;
+    int64_t at = stale_at(core, b);
+    return h->listed_ms >= at ||
+           (h->event_ms >= at &&
+            h->no_pause_since_ms <= at - core->settings.node_grace_ms);
+}
+
+static void log_stale(struct step *s, size_t n, const struct heartbeat *last)
+{
+    long long grace_s = (s->core->settings.node_grace_ms + 999) / 1000;
+    cleanup_buf struct buf owner = {0};
+    const struct ledger_node *node =
+        n ? ledger_node_find(s->core->ledger, last->node) : NULL;
+    if (node)
+        reason_add_foreign_lease(&owner, node);
+    if (n == 1)
+        output_log(
+            s, ERR_TIMEOUT,
+            "node %.*s: no heartbeat from scv-agent for %lld s; the node gets no new "
+            "pods%.*s",
+            SPAN_ARG(last->node), grace_s, SPAN_ARG(buf_span(&owner)));
+    else if (n > 1)
+        output_log(
+            s, ERR_TIMEOUT,
+            "%zu nodes (one of them %.*s): no heartbeat from scv-agent for %lld s; they "
+            "get no new pods%.*s",
+            n, SPAN_ARG(last->node), grace_s, SPAN_ARG(buf_span(&owner)));
+}
+
+void heartbeat_tick(struct step *s)
+{
+    struct core *core = s->core;
+    struct heartbeats *h = &core->heartbeats;
+    struct heartbeat *b;
+    int64_t grace_s = (core->settings.node_grace_ms + 999) / 1000;
+    size_t n = 0;
+    if (!can_check(core))
+        return;
+    while ((b = h->fresh.first) && stale_at(core, b) <= s->now.mono_ms) {
+        if (!is_proven(core, b))
+            break;
+        set_age(s, b, grace_s);
+        n++;
+    }
+    log_stale(s, n, h->stale.last);
+    if (b && s->now.mono_ms >= stale_at(core, b) + CONFIRM_MS)
+        sync_relist(s, CORE_LEASES);
+}
+
+int64_t heartbeat_due(const struct core *core)
+{
+    const struct heartbeat *b = core->heartbeats.fresh.first;
+    if (!b || !can_check(core))
+        return INT64_MAX;
+    return stale_at(core, b) + (is_proven(core, b) ? 0 : CONFIRM_MS);
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/core_priv.h"
+
+#include "base/clock.h"
+
+/*
+ * Leader election. As in client-go, the lease of another holder is counted from when this
+ * process first saw this version of it; the times in the object are not compared with any
+ * clock. Unlike client-go:
+ *
+ * - The leader counts its own lease from when the last successful renewal was sent.
+ * - The holder of a recreated Lease does not lead for one lease duration: the holder of
+ *   the previous one may not know yet that it was deleted. (Waiting before creating it
+ *   would not help: it can be created and deleted again between two GETs.)
+ */
+
+enum {
+    RETRY_MS = 500,
+    REFRESH_MIN_MS = 50,         /* at least, between two GETs of leader_refresh */
+    LOG_INTERVAL_MS = 60 * 1000, /* at least, between two lines about the same failure */
+    DURATION_MAX_S = 3600,       /* longer leases of other holders are cut to this */
+};
+
+void leader_start(struct step *s)
+{
+    s->core->leader.due_ms = s->core->settings.observer ? INT64_MAX : s->now.mono_ms;
+    s->core->leader.settled = s->core->settings.observer;
+}
+
+static void set(struct buf *b, struct span text)
+{
+    buf_clear(b);
+    buf_add_span(b, text);
+}
+
+bool leader_is_holder(const struct core *core)
+{
+    return span_eq(buf_span(&core->leader.holder), span_of(core->identity));
+}
+
+static struct core_output *call(struct step *s, enum core_output_type type)
+{
+    struct core *core = s->core;
+    core->leader.call = core_next_id(core);
+    const char *ns = output_str(s, span_of(core->lease_namespace));
+    const char *name = output_str(s, span_of(core->lease_name));
+    struct core_output *o = output_add(s, type);
+    o->call = core->leader.call;
+    o->ns = ns;
+    o->name = name;
+    return o;
+}
+
+static void get(struct step *s)
+{
+    s->core->leader.state = LEADER_GETTING;
+    s->core->leader.requested_ms = s->now.mono_ms;
+    call(s, CORE_CALL_LEASE_GET);
+}
+
+/* Writes the Lease: with our identity as holder, or with none to release it. */
+static void put(struct step *s, bool release)
+{
+    struct core *core = s->core;
+    struct leader *leader = &core->leader;
+    cleanup_buf struct buf body = {0};
+    bool renews = leader->known && leader_is_holder(core);
+
+    buf_clear(&leader->written);
+    clock_format_us(&leader->written, s->now.wall_ns / 1000);
+    struct lease lease = {
+        .meta = {.ns = span_of(core->lease_namespace), .name = span_of(core->lease_name)},
+        .holder = release ? SPAN("") : span_of(core->identity),
+        .duration_s = release ? 1 : CORE_LEASE_MS / 1000,
+        .renew_time = buf_span(&leader->written),
+        .acquire_time =
+            renews ? buf_span(&leader->acquire_time) : buf_span(&leader->written),
+        .transitions = leader->transitions + !renews,
+    };
+    if (leader->known)
+        lease.meta.version = buf_span(&leader->version);
+    lease_write(&body, &lease);
+    leader->state = LEADER_WRITING;
+    leader->sent = s->now;
+    const char *text = output_str(s, buf_span(&body));
+    struct core_output *o = call(s, CORE_CALL_LEASE_WRITE);
+    o->body = text;
+    o->create = !leader->known;
+}
+
+static void stop_leading(struct step *s, enum err_code code, const char *why)
+{
+    struct leader *leader = &s->core->leader;
+    if (leader->leading)
+        output_log(s, code, "lease %s/%s: stopped leading: %s", s->core->lease_namespace,
+                   s->core->lease_name, why);
+    leader->leading = false;
+}
+
+/* A leader that has not renewed for a whole lease duration may have a successor, whatever
+ * the Lease says. */
+void leader_check_expiry(struct step *s)
+{
+    const struct leader *leader = &s->core->leader;
+    if (leader->leading && s->now.mono_ms >= leader->valid.mono_ms + CORE_LEASE_MS)
+        stop_leading(s, ERR_TIMEOUT, "the lease was not renewed in time");
+}
+
+void leader_tick(struct step *s)
+{
+    struct core *core = s->core;
+    struct leader *leader = &core->leader;
+    if (leader->state != LEADER_IDLE)
+        return;
+    if (core->stopping && leader->leading && core->n_bind_ops)
+        return; /* the lease is released when no bind is in flight */
+    if (leader->due_ms > s->now.mono_ms)
+        return;
+    if (leader->known && leader_is_holder(core))
+        put(s, core->stopping);
+    else
+        get(s);
+}
+
+void leader_refresh(struct step *s)
+{
+    struct leader *leader = &s->core->leader;
+    int64_t at_ms = leader->requested_ms + REFRESH_MIN_MS;
+    if (at_ms < s->now.mono_ms)
+        at_ms = s->now.mono_ms;
+    if (s->core->settings.observer)
+        return;
+    if (leader->state == LEADER_IDLE && !leader->leading && at_ms < leader->due_ms)
+        leader->due_ms = at_ms;
+}
+
+/* A different UID is a recreated Lease. */
+static void check_uid(struct step *s, const struct lease *lease)
+{
+    struct leader *leader = &s->core->leader;
+    bool other = leader->refreshed && !span_eq(buf_span(&leader->uid), lease->meta.uid);
+    if (leader->absent || other)
+        leader->lead_from_ms = s->now.mono_ms + CORE_LEASE_MS;
+    leader->absent = false;
+    set(&leader->uid, lease->meta.uid);
+}
+
+/* The Lease was written, by us or by another process: the API server accepts writes. (A
+ * successful GET does not show that.) */
+static void write_observed(struct step *s)
+{
+    struct leader *leader = &s->core->leader;
+    if (leader->last_error.n)
+        sync_retry_soon(s);
+    leader->logged_code = ERR_NONE;
+    core_set_last_error(&leader->last_error, NULL);
+}
+
+/* Stores the current state of the Lease. */
+static void observe(struct step *s, const struct lease *lease)
+{
+    struct leader *leader = &s->core->leader;
+    check_uid(s, lease);
+    if (!span_eq(buf_span(&leader->version), lease->meta.version))
+        write_observed(s);
+    if (!leader->known || !span_eq(buf_span(&leader->version), lease->meta.version)) {
+        leader->observed_ms = s->now.mono_ms;
+        leader->duration_s = lease->duration_s;
+        leader->transitions = lease->transitions;
+        set(&leader->version, lease->meta.version);
+        set(&leader->holder, lease->holder);
+        set(&leader->renew_time, lease->renew_time);
+        set(&leader->acquire_time, lease->acquire_time);
+    }
+    leader->known = true;
+    if (leader_is_holder(s->core))
+        return;
+    if (leader->holder.n == 0)
+        stop_leading(s, ERR_NONE, "the lease was released");
+    else
+        stop_leading(s, ERR_CONFLICT, "another process holds the lease");
+}
+
+int64_t leader_lease_end(const struct core *core)
+{
+    const struct leader *leader = &core->leader;
+    if (!leader->known || leader->holder.n == 0)
+        return INT64_MIN;
+    int64_t seconds = leader->duration_s;
+    if (seconds <= 0)
+        seconds = CORE_LEASE_MS / 1000;
+    if (seconds > DURATION_MAX_S)
+        seconds = DURATION_MAX_S;
+    return leader->observed_ms + seconds * 1000;
+}
+
+/* Once per holder. */
+static void log_waiting(struct step *s)
+{
+    struct leader *leader = &s->core->leader;
+    struct span holder = buf_span(&leader->holder);
+    if (span_eq(buf_span(&leader->logged_holder), holder))
+        return;
+    set(&leader->logged_holder, holder);
+    output_log(s, ERR_NONE, "lease %s/%s: held by %.*s; waiting",
+               s->core->lease_namespace, s->core->lease_name, SPAN_ARG(holder));
+}
+
+/* After a GET: acquires the lease if it is free, else schedules the next GET. */
+static void decide(struct step *s)
+{
+    struct core *core = s->core;
+    struct leader *leader = &core->leader;
+    if (core->stopping) {
+        /* The next holder gets the binds that still arrive here. */
+        leader->due_ms =
+            s->now.mono_ms + (leader->known && leader_is_holder(core) ? 0 : RETRY_MS);
+        return;
+    }
+    if ((leader->known && leader_is_holder(core)) ||
+        leader_lease_end(core) <= s->now.mono_ms) {
+        put(s, false);
+        return;
+    }
+    leader->settled = true;
+    log_waiting(s);
+    leader->due_ms = s->now.mono_ms + RETRY_MS;
+    if (leader_lease_end(core) < leader->due_ms)
+        leader->due_ms = leader_lease_end(core);
+}
+
+/* Calls fail twice a second while the API server is down: logs once per minute. */
+static void log_failure(struct step *s, const char *what)
+{
+    struct leader *leader = &s->core->leader;
+    const struct err *err = s->in->err;
+    core_set_last_error(&leader->last_error, err);
+    if (leader->logged_code == err->code &&
+        s->now.mono_ms < leader->logged_ms + LOG_INTERVAL_MS)
+        return;
+    leader->logged_code = err->code;
+    leader->logged_ms = s->now.mono_ms;
+    output_log(s, err->code, "lease %s/%s: request failed (%s): %s; retrying",
+               s->core->lease_namespace, s->core->lease_name, what, err->msg);
+}
+
+static void get_answered(struct step *s)
+{
+    const struct core_input *in = s->in;
+    struct leader *leader = &s->core->leader;
+    enum err_code code = in->err ? in->err->code : ERR_NONE;
+    if (code == ERR_NOT_FOUND) {
+        leader->known = false;
+        leader->absent = true;
+    } else if (code == ERR_NONE) {
+        observe(s, in->lease);
+    } else {
+        leader->settled = true;
+        leader->due_ms = s->now.mono_ms + RETRY_MS;
+        log_failure(s, "get");
+        return;
+    }
+    leader->refreshed = true;
+    decide(s);
+}
+
+/* This process holds the lease, but must not lead yet. */
+static void log_recreated(struct step *s)
+{
+    struct core *core = s->core;
+    struct leader *leader = &core->leader;
+    leader->settled = true;
+    if (leader->lead_from_ms < leader->due_ms)
+        leader->due_ms = leader->lead_from_ms;
+    if (span_eq(buf_span(&leader->logged_holder), buf_span(&leader->holder)))
+        return;
+    set(&leader->logged_holder, buf_span(&leader->holder));
+    output_log(
+        s, ERR_NONE,
+        "lease %s/%s: created; binding starts in %lld s, when every previous lease has "
+        "expired",
+        core->lease_namespace, core->lease_name,
+        (long long)((leader->lead_from_ms - s->now.mono_ms + 999) / 1000));
+}
+
+static void acquired(struct step *s)
+{
+    struct core *core = s->core;
+    struct leader *leader = &core->leader;
+    leader->leading = leader->settled = true;
+    buf_clear(&leader->logged_holder);
+    leader->acquired_ms = s->now.mono_ms;
+    output_log(s, ERR_NONE, "lease %s/%s: acquired; started leading",
+               core->lease_namespace, core->lease_name);
+    /* The binds of the previous leader must be known before the first bind. */
+    if (core->cursors[CORE_PODS].run)
+        sync_relist(s, CORE_PODS);
+}
+
+static void write_answered(struct step *s)
+{
+    const struct core_input *in = s->in;
+    struct leader *leader = &s->core->leader;
+    enum err_code code = in->err ? in->err->code : ERR_NONE;
+    if (code != ERR_NONE) {
+        /* The write may have taken effect anyway: GET it. */
+        leader->due_ms = s->now.mono_ms + (code == ERR_CONFLICT ? 0 : RETRY_MS);
+        leader->known = false;
+        leader->settled = true;
+        if (code != ERR_CONFLICT)
+            log_failure(s, "write");
+        return;
+    }
+    write_observed(s);
+    observe(s, in->lease);
+    if (!leader_is_holder(s->core)) {
+        leader->due_ms = s->now.mono_ms + RETRY_MS;
+        return;
+    }
+    leader->valid = leader->sent;
+    leader->due_ms = leader->sent.mono_ms + CORE_RENEW_MS;
+    if (!leader->leading && s->now.mono_ms >= leader->lead_from_ms)
+        acquired(s);
+    else if (!leader->leading)
+        log_recreated(s);
+}
+
+bool leader_answered(struct step *s)
+{
+    struct leader *leader = &s->core->leader;
+    if (leader->state == LEADER_IDLE || leader->call != s->in->call)
+        return false;
+    enum leader_state state = leader->state;
+    leader->state = LEADER_IDLE;
+    if (state == LEADER_GETTING)
+        get_answered(s);
+    else
+        write_answered(s);
+    return true;
+}
+
+int64_t leader_due(const struct core *core)
+{
+    const struct leader *leader = &core->leader;
+    if (leader->state != LEADER_IDLE ||
+        (core->stopping && leader->leading && core->n_bind_ops))
+        return INT64_MAX;
+    return leader->due_ms;
+}
+
+struct clock_deadline leader_bind_deadline(const struct core *core)
+{
+    const struct leader *leader = &core->leader;
+    const struct core_time *from = &leader->valid;
+    if (!leader->leading)
+        return (struct clock_deadline){.mono_ms = INT64_MIN};
+    return (struct clock_deadline){
+        .mono_ms = from->mono_ms + CORE_LEASE_MS - CORE_BIND_LIMIT_MS - CORE_SLACK_MS,
+        .offset_ms = clock_offset_ms(from->mono_ms, from->wall_ns)};
+}
+
+bool core_is_leader(const struct core *core)
+{
+    return core->leader.leading;
+}

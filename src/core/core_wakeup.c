@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/core_priv.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "placement/placement.h"
+
+/*
+ * kube-scheduler retries a pod that an extender rejected only after events of Pods, Nodes
+ * or storage, else after five minutes. It misses other causes of free memory (a card
+ * recovered, an Scv returned, a bind failed), and it may retry after a pod left before
+ * this process has seen that. So when a change makes a node fit for a class of pending
+ * pods, the leader changes an annotation of the Node, at most once a second per node.
+ *
+ * Cordoned nodes are included: a pending pod may tolerate the taint, which is not known
+ * here. Uncordoning is an event by itself.
+ */
+
+enum {
+    RETRY_MS = 2000,
+};
+
+struct wakeup_fits wakeup_before(struct step *s, struct span node_name)
+{
+    struct core *core = s->core;
+    struct wakeup_fits fits = {0};
+    size_t n;
+    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
+    if (!core->leader.leading || !n || !node_name.n)
+        return fits;
+    const struct ledger_node *node = ledger_node_find(core->ledger, node_name);
+    fits.node = arena_copy(&core->scratch, node_name);
+    fits.fits = arena_zalloc(&core->scratch, n * sizeof *fits.fits);
+    fits.n = n;
+    for (size_t i = 0; node && i < fits.n; i++)
+        fits.fits[i] = placement_fit(node, &classes[i].request) == FIT_YES;
+    return fits;
+}
+
+static struct wakeup *wakeup_of(struct core *core, struct span node)
+{
+    for (size_t i = 0; i < core->n_wakeups; i++)
+        if (span_eq(core->wakeups[i].node, node))
+            return &core->wakeups[i];
+    MEM_GROW(core->wakeups, core->wakeups_cap, core->n_wakeups + 1);
+    core->wakeups[core->n_wakeups] =
+        (struct wakeup){.node = {xmemdup0(node.p, node.n), node.n}};
+    return &core->wakeups[core->n_wakeups++];
+}
+
+void wakeup_after(struct step *s, const struct wakeup_fits *before)
+{
+    struct core *core = s->core;
+    size_t n;
+    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
+    const struct ledger_node *node =
+        before->n ? ledger_node_find(core->ledger, before->node) : NULL;
+    for (size_t i = 0; node && i < before->n && i < n; i++) {
+        if (before->fits[i] || placement_fit(node, &classes[i].request) != FIT_YES)
+            continue;
+        wakeup_of(core, before->node)->due = true;
+        return;
+    }
+}
+
+static void send_wakeup(struct step *s, struct wakeup *wakeup)
+{
+    cleanup_buf struct buf value = {0};
+    clock_format_us(&value, s->now.wall_ns / 1000);
+    wakeup->due = false;
+    wakeup->call = core_next_id(s->core);
+    wakeup->not_before_ms = s->now.mono_ms + CORE_WAKEUP_INTERVAL_MS;
+    const char *node = output_str(s, wakeup->node),
+               *text = output_str(s, buf_span(&value));
+    struct core_output *o = output_add(s, CORE_CALL_WAKEUP);
+    o->call = wakeup->call;
+    o->node = node;
+    o->value = text;
+}
+
+void wakeup_tick(struct step *s)
+{
+    struct core *core = s->core;
+    size_t kept = 0;
+    for (size_t i = 0; i < core->n_wakeups; i++) {
+        struct wakeup *wakeup = &core->wakeups[i];
+        if (wakeup->due && !wakeup->call && wakeup->not_before_ms <= s->now.mono_ms)
+            send_wakeup(s, wakeup);
+        if (wakeup->due || wakeup->call || wakeup->not_before_ms > s->now.mono_ms)
+            core->wakeups[kept++] = *wakeup;
+        else
+            free((char *)wakeup->node.p);
+    }
+    core->n_wakeups = kept;
+}
+
+bool wakeup_answered(struct step *s)
+{
+    const struct core_input *in = s->in;
+    for (size_t i = 0; i < s->core->n_wakeups; i++) {
+        struct wakeup *wakeup = &s->core->wakeups[i];
+        if (wakeup->call != in->call)
+            continue;
+        wakeup->call = 0;
+        enum err_code code = in->err ? in->err->code : ERR_NONE;
+        if (code != ERR_NONE && code != ERR_NOT_FOUND) {
+            wakeup->due = true;
+            wakeup->not_before_ms = s->now.mono_ms + RETRY_MS;
+            output_log(s, code,
+                       "node %.*s: cannot wake up kube-scheduler: %s; retrying in %d s",
+                       SPAN_ARG(wakeup->node), in->err->msg, RETRY_MS / 1000);
+        }
+        return true;
+    }
+    return false;
+}
+
+int64_t wakeup_due(const struct core *core)
+{
+    int64_t due = INT64_MAX;
+    for (size_t i = 0; i < core->n_wakeups; i++) {
+        const struct wakeup *wakeup = &core->wakeups[i];
+        if (wakeup->due && !wakeup->call && wakeup->not_before_ms < due)
+            due = wakeup->not_before_ms;
+    }
+    return due;
+}
