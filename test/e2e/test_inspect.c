@@ -81,7 +81,7 @@ static void sees_a_dead_agent(const char *url)
     ck_assert_contains(alone, " promised (66%), 0 free");
     cleanup_free char *why = as_viewer(0, ARGV("explain", "pod", "w"));
     ck_assert_contains(
-        why, "\nn1                           scv-agent on this node has not been");
+        why, "\nn1                           no heartbeat from scv-agent on this");
     cleanup_free char *asked = as_viewer(0, ARGV(url));
     ck_assert_contains(asked, "; the extender receives renewals: check the node's clock");
 }

@@ -413,7 +413,7 @@ START_TEST(invalid_options_are_rejected)
         {"--gpu-source", "amd", "--gpu-source: \"amd\" is not one of nvml"},
         {"--gpu-source", "file:", "--gpu-source: \"file:\" is not one of nvml"},
         {"--node-name", "a/b", "--node-name: \"a/b\" cannot be the name of a Node"},
-        {"--node-name", "", "--node-name (or NODE_NAME) is missing"},
+        {"--node-name", "", "--node-name (or NODE_NAME) is required"},
         {"--lease-grace", "5s", "--lease-grace: must be longer than --lease-renew"},
         {"--update-interval", "1ms", "--update-interval: \"1ms\" is not within"},
         {"--port", "70000", "--port: \"70000\" is not within"},

@@ -638,7 +638,7 @@ START_TEST(invalid_options_are_rejected)
     static const struct {
         const char *args[3], *says;
     } cases[] = {
-        {{"--port", "0", NULL}, "--node-name (or NODE_NAME) is missing"},
+        {{"--port", "0", NULL}, "--node-name (or NODE_NAME) is required"},
         {{"--node-name", "a/b", NULL}, "\"a/b\" cannot be the name of a Node"},
         {{"--memory-unit", "GB", NULL}, "memory-unit"},
         {{"--device-list-strategy", "x", NULL},
