@@ -65,7 +65,8 @@ static void add_pod(const char *name, const char *node)
         PODS,
         "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
         "\"namespace\":\"default\",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\","
-        "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"false\",\"gpushare/card-uuid\":\"GPU-1\"}},"
+        "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"false\",\"scheduler.framework.gpushare."
+        "allocation\":\"{}\",\"gpushare/card-uuid\":\"GPU-1\"}},"
         "\"spec\":{\"nodeName\":\"%s\",\"tolerations\":[{\"operator\":\"Exists\"}],"
         "\"containers\":[{\"name\":\"c\",\"image\":\"x\",\"resources\":{\"limits\":{"
         "\"aliyun.com/gpu-mem\":\"3\"}}}]}}",
