@@ -220,7 +220,7 @@ static bool some_come(void)
 
 static void await_some(void)
 {
-    int64_t end = lib_now_ms() + 2000; /* quick ones may have come by then */
+    int64_t end = lib_now_ms() + 2000; /* quick ones may have arrived by then */
     while (!some_come() && lib_now_ms() < end)
         lib_pause();
 }

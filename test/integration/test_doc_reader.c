@@ -69,7 +69,7 @@ START_TEST(blocks_without_info_string_or_end_are_reported)
         ck_assert_ptr_eq(strchr(faults.p, '\n'), faults.p + faults.n - 1);
     }
     cleanup_doc struct doc d;
-    parse(&d, "- a list\n\n    goes on\n\nand\n    is over\n", "");
+    parse(&d, "- a list\n\n    goes on\n\nand\n    ends\n", "");
 }
 END_TEST
 
