@@ -18,7 +18,7 @@ struct extender_config {
     int64_t unit_mib, external_tolerance_mib;
     int64_t node_grace_ms;
     bool require_scv, bind_any, api_compression;
-    bool clock_exact, number_shares; /* of struct request_rules */
+    int clock_exact, number_shares; /* 0 or 1; of struct request_rules */
     char *lease_namespace;
     char *tls_cert, *tls_key, *client_ca, *front_ca, *observe_ca;
     struct opt_list client_names, front_names;

@@ -16,10 +16,6 @@
  * `node` adds 35,000 lines and `card` another 240,000. */
 enum view_metrics_detail { VIEW_METRICS_CLUSTER, VIEW_METRICS_NODE, VIEW_METRICS_CARD };
 
-/* Parses the name of a detail. -1: unknown; err lists the names. */
-int view_metrics_detail_parse(struct span text, enum view_metrics_detail *detail,
-                              struct err *err);
-
 struct view_metrics_source {
     struct store *store;
     const struct counters *counters; /* or NULL */

@@ -10,7 +10,7 @@
  * - /livez: the threads. Only a restart repairs a thread that hangs.
  * - /healthz: every check.
  * - /readyz: the checks that a rolling update must wait for. It does not wait for a
- * driver that is gone, which no version of the plugin repairs. But it waits
+ *   driver that is gone, which no version of the plugin repairs. But it waits
  *   HEALTH_CHECKS_CARDS_MS for the first sample, so that a version that sees no card
  *   anywhere does not replace every pod at once.
  */

@@ -10,37 +10,6 @@ static int parse_unit(struct span text, void *field, struct err *err)
     return quantity_read_unit(text, field, err);
 }
 
-/* Parses one of two words: `no` is false, `yes` is true. */
-static int parse_either(struct span text, const char *no, const char *yes, bool *field,
-                        struct err *err)
-{
-    *field = span_eq(text, span_of(yes));
-    if (*field || span_eq(text, span_of(no)))
-        return 0;
-    return err_set(err, ERR_INVALID, "\"%.*s\" is neither %s nor %s", SPAN_ARG(text), no,
-                   yes);
-}
-
-static int parse_clock(struct span text, void *field, struct err *err)
-{
-    return parse_either(text, "min", "exact", field, err);
-}
-
-static int parse_number(struct span text, void *field, struct err *err)
-{
-    return parse_either(text, "whole", "share", field, err);
-}
-
-static int parse_score(struct span text, void *field, struct err *err)
-{
-    return score_policy_parse(text, field, err);
-}
-
-static int parse_detail(struct span text, void *field, struct err *err)
-{
-    return view_metrics_detail_parse(text, field, err);
-}
-
 #define AT(field) offsetof(struct extender_config, field)
 
 static const struct opt table[] = {
@@ -159,8 +128,7 @@ static const struct opt table[] = {
     {.name = "scv-clock",
      .arg = "min|exact",
      .init = "min",
-     .type = OPT_CUSTOM,
-     .parse = parse_clock,
+     .type = OPT_CHOICE,
      .offset = AT(clock_exact),
      .help =
          "Whether label scv/clock is the minimum or the exact memory clock of a card,\n"
@@ -168,8 +136,7 @@ static const struct opt table[] = {
     {.name = "scv-number",
      .arg = "whole|share",
      .init = "whole",
-     .type = OPT_CUSTOM,
-     .parse = parse_number,
+     .type = OPT_CHOICE,
      .offset = AT(number_shares),
      .help =
          "What scv/number without scv/memory reserves: whole cards, or nothing (share,\n"
@@ -177,16 +144,14 @@ static const struct opt table[] = {
     {.name = "node-score",
      .arg = "binpack|spread|scv|fgd",
      .init = "fgd",
-     .type = OPT_CUSTOM,
-     .parse = parse_score,
+     .type = OPT_CHOICE,
      .offset = AT(node_score),
      .help = "Preferred node: fullest, emptiest, best cards (scv), or least stranded\n"
              "memory (fgd)."},
     {.name = "metrics-detail",
      .arg = "cluster|node|card",
      .init = "node",
-     .type = OPT_CUSTOM,
-     .parse = parse_detail,
+     .type = OPT_CHOICE,
      .offset = AT(metrics_detail),
      .help = "Detail of /metrics: cluster sums only, also per node, or also per card."},
     {.name = "events",

@@ -43,7 +43,7 @@ unsigned verb_prioritize(struct verbs *v, struct span body, struct buf *reply)
         struct score_pod pod = {.request = &w->args.request};
         find_nodes(w, ledger);
         score_nodes(v->config.policy, &pod, ledger_mix(ledger), w->nodes, w->args.n,
-                    &w->room, w->points);
+                    &w->scratch, w->points);
         store_read_end(v->config.store);
         buf_addc(reply, '[');
         for (size_t i = 0; i < w->args.n; i++)

@@ -26,7 +26,7 @@ static void work_free(struct verbs_work *w)
     verb_args_fini(&w->args);
     buf_fini(&w->failed);
     buf_fini(&w->never);
-    score_scratch_fini(&w->room);
+    score_scratch_fini(&w->scratch);
     free(w->nodes);
     free(w->points);
     free(w);

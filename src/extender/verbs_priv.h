@@ -23,7 +23,7 @@ struct verbs_work {
     struct score_node *nodes; /* prioritize: the candidates ... */
     int *points;              /* ... and their scores */
     size_t nodes_cap, points_cap;
-    struct score_scratch room;
+    struct score_scratch scratch;
     struct verbs_work *next;
 };
 

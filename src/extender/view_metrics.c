@@ -3,22 +3,6 @@
 
 #include "extender/view_metrics_priv.h"
 
-int view_metrics_detail_parse(struct span text, enum view_metrics_detail *detail,
-                              struct err *err)
-{
-    static const char *const names[] = {[VIEW_METRICS_CLUSTER] = "cluster",
-                                        [VIEW_METRICS_NODE] = "node",
-                                        [VIEW_METRICS_CARD] = "card"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (!span_eq(text, span_of(names[i])))
-            continue;
-        *detail = (enum view_metrics_detail)i;
-        return 0;
-    }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is not one of cluster, node, card",
-                   SPAN_ARG(text));
-}
-
 static void gauge(struct buf *out, const char *name, const char *help, int64_t value)
 {
     prom_one(out, name, PROM_GAUGE, help, value);

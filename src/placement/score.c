@@ -62,7 +62,7 @@ int score_policy_parse(struct span text, enum score_policy *policy, struct err *
         *policy = (enum score_policy)i;
         return 0;
     }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is neither binpack, spread, scv nor fgd",
+    return err_set(err, ERR_INVALID, "\"%.*s\" is not one of binpack|spread|scv|fgd",
                    SPAN_ARG(text));
 }
 

@@ -115,6 +115,6 @@ START_TEST(a_copied_output_owns_its_strings)
 }
 END_TEST
 
-UNIT_MAIN("calls", a_binding_has_uid_annotations_and_a_time_limit,
+UNIT_MAIN("api_call", a_binding_has_uid_annotations_and_a_time_limit,
           requests_of_the_other_calls, answers_become_inputs,
           a_copied_output_owns_its_strings)

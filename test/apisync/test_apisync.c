@@ -262,7 +262,7 @@ START_TEST(the_end_of_a_watch_reports_the_error)
 }
 END_TEST
 
-UNIT_MAIN("feed", a_list_is_read_page_by_page, a_list_without_paging_is_one_page,
+UNIT_MAIN("apisync", a_list_is_read_page_by_page, a_list_without_paging_is_one_page,
           a_failed_list_reports_the_error,
           the_error_of_a_forbidden_list_names_the_permission,
           an_invalid_object_does_not_stop_the_list,

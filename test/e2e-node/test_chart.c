@@ -38,11 +38,11 @@ static void apply_sample(const char *name)
     free(cluster_kubectl(ARGV("apply", "-f", file)));
 }
 
-/* Their own words on a page that they have. */
-static void tells(const char *component, unsigned port, const char *figure)
+/* /metrics of the component has a line that begins with `sample`. */
+static void ck_metric(const char *component, unsigned port, const char *sample)
 {
     cleanup_buf struct buf reply = {0};
-    cleanup_free char *line = xasprintf("\n%s", figure);
+    cleanup_free char *line = xasprintf("\n%s", sample);
     ck_assert_msg(cluster_pod_answers(component, port, "/metrics", &reply),
                   "%s does not answer: %s", component, reply.p);
     ck_assert_contains(reply.p, line);
@@ -128,10 +128,11 @@ START_TEST(what_the_chart_brings_gives_pods_their_cards)
     ck_assert_uint_eq(look_check(), 4);
     cluster_create_pod("big", 60, "", "");
     cluster_wait_refused("big", "needs 61440 MiB on one card");
-    tells("gpushare-schd-extender", 12346, "gpushare_ready 1\n");
-    tells("gpushare-schd-extender", 12346, "gpushare_pending_pods 1\n");
-    tells("gpushare-device-plugin", 12348, "gpushare_plugin_container_allocations 4\n");
-    tells("scv-agent", 12347, "scv_agent_healthcheck{");
+    ck_metric("gpushare-schd-extender", 12346, "gpushare_ready 1\n");
+    ck_metric("gpushare-schd-extender", 12346, "gpushare_pending_pods 1\n");
+    ck_metric("gpushare-device-plugin", 12348,
+              "gpushare_plugin_container_allocations 4\n");
+    ck_metric("scv-agent", 12347, "scv_agent_healthcheck{");
     check_with_the_plugin();
     look_finish();
 }

@@ -19,8 +19,8 @@ static void finish(void)
     look_finish();
 }
 
-/* Has scv-agent told, in the Scv, what the pod's container holds: in one entry, of this
- * card alone? */
+/* True if the Scv shows what the pod's container holds, in one entry and of this card
+ * alone. */
 static bool is_published(const char *pod, int units, const char *card)
 {
     cleanup_json json_t *scv =
@@ -220,12 +220,12 @@ static bool some_come(void)
 
 static void await_some(void)
 {
-    int64_t end = lib_now_ms() + 2000; /* quick ones may have come by then */
+    int64_t end = lib_now_ms() + 2000; /* quick ones may have arrived by then */
     while (!some_come() && lib_now_ms() < end)
         lib_pause();
 }
 
-START_TEST(who_is_killed_comes_back)
+START_TEST(killed_programs_recover)
 {
     static const char *const victims[] = {
         "gpushare-device-plugin", "kubelet", "gpushare-extender", "scv-agent", "kubelet",
@@ -256,4 +256,4 @@ START_TEST(who_is_killed_comes_back)
 END_TEST
 
 NODE_MAIN("node", a_container_sees_the_card_of_the_ledger, equal_pods_come_and_go,
-          pods_of_every_form_come_and_go, who_is_killed_comes_back)
+          pods_of_every_form_come_and_go, killed_programs_recover)

@@ -220,7 +220,7 @@ static void check_not_restarted(void)
     }
 }
 
-START_TEST(what_the_go_plugin_gave_stays)
+START_TEST(allocations_of_the_go_plugin_stay)
 {
     cleanup_json json_t *ids = go_ids();
     node_up();
@@ -258,4 +258,4 @@ START_TEST(what_the_go_plugin_gave_stays)
 END_TEST
 
 NODE_MAIN("node-plugins", a_static_pod_gets_a_card_of_its_own,
-          ids_that_were_not_promised_are_refused, what_the_go_plugin_gave_stays)
+          ids_that_were_not_promised_are_refused, allocations_of_the_go_plugin_stay)

@@ -63,4 +63,4 @@ START_TEST(an_older_request_does_not_cancel_a_newer_list)
 }
 END_TEST
 
-UNIT_MAIN("sync", an_older_request_does_not_cancel_a_newer_list)
+UNIT_MAIN("reflector_thread", an_older_request_does_not_cancel_a_newer_list)

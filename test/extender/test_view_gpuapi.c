@@ -454,7 +454,7 @@ START_TEST(an_idle_watch_sends_heartbeats)
 }
 END_TEST
 
-UNIT_MAIN("observe", the_number_of_open_lists_is_limited,
+UNIT_MAIN("view_gpuapi", the_number_of_open_lists_is_limited,
           a_node_equals_the_golden_line_of_nvidia_gpu_scheduler,
           models_are_sorted_and_partly_used_cards_are_busy,
           containers_have_the_cards_of_the_promise,

@@ -180,17 +180,5 @@ START_TEST(metrics_before_the_first_list)
 }
 END_TEST
 
-START_TEST(detail_names_are_parsed)
-{
-    enum view_metrics_detail detail;
-    struct err err;
-    ck_assert_int_eq(view_metrics_detail_parse(SPAN("card"), &detail, &err), 0);
-    ck_assert_int_eq(detail, VIEW_METRICS_CARD);
-    ck_assert_int_eq(view_metrics_detail_parse(SPAN("cards"), &detail, &err), -1);
-    ck_assert_str_eq(err.msg, "\"cards\" is not one of cluster, node, card");
-}
-END_TEST
-
-UNIT_MAIN("metrics", sums_over_the_cluster, sums_per_node, values_per_card,
-          absurd_sizes_do_not_overflow, metrics_before_the_first_list,
-          detail_names_are_parsed)
+UNIT_MAIN("view_metrics", sums_over_the_cluster, sums_per_node, values_per_card,
+          absurd_sizes_do_not_overflow, metrics_before_the_first_list)

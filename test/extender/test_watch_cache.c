@@ -282,7 +282,7 @@ START_TEST(endless_changes_take_bounded_memory)
 }
 END_TEST
 
-UNIT_MAIN("watchlog", a_reader_gets_the_initial_state_then_changes,
+UNIT_MAIN("watch_cache", a_reader_gets_the_initial_state_then_changes,
           deleting_one_of_two_namesakes_resends_the_other,
           a_reader_that_misses_too_many_deletions_resyncs, a_list_is_a_snapshot,
           every_reader_ends_with_the_current_state, endless_changes_take_bounded_memory)

@@ -106,7 +106,7 @@ static void on_answer(struct world *w, struct span text, bool list)
     buf_fini(&reply.body);
 }
 
-/* An input from the watch that the state publisher has not had yet. */
+/* An input from the watch that the publisher has not received yet. */
 static void on_input(void *ctx, const struct publisher_input *in)
 {
     struct world *w = ctx;

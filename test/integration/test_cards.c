@@ -172,7 +172,8 @@ static int64_t outside_mib(const struct extender *e)
     return json_integer_value(json_object_get(card, "withheldMiB"));
 }
 
-/* A stranger takes the memory of a pod that left, on a node whose clock is off. */
+/* A process outside Kubernetes takes the memory of a pod that left, on a node whose
+ * clock is off. */
 static void skewed(int64_t skew_s)
 {
     struct world w;

@@ -69,7 +69,7 @@ START_TEST(blocks_without_info_string_or_end_are_reported)
         ck_assert_ptr_eq(strchr(faults.p, '\n'), faults.p + faults.n - 1);
     }
     cleanup_doc struct doc d;
-    parse(&d, "- a list\n\n    goes on\n\nand\n    is over\n", "");
+    parse(&d, "- a list\n\n    goes on\n\nand\n    ends\n", "");
 }
 END_TEST
 
@@ -193,7 +193,7 @@ END_TEST
 /* -- session -- */
 
 /* The faults of a document, which must begin with this text. New. */
-static char *told(const char *text, const char *begin)
+static char *faults_of(const char *text, const char *begin)
 {
     cleanup_doc struct doc d;
     struct buf faults = {0};
@@ -209,21 +209,21 @@ static char *told(const char *text, const char *begin)
 START_TEST(a_failed_block_is_reported)
 {
     cleanup_free char *good =
-        told("```sh sim\na=1 && echo x >y\n```\n```sh\nfalse\n```\n"
-             "```sh sim\n[ $a$FROM = 1here ] && [ -f y ] && [ -f docs/testing.md ]\n"
-             "sleep 1000 &\n```\n",
-             "");
+        faults_of("```sh sim\na=1 && echo x >y\n```\n```sh\nfalse\n```\n"
+                  "```sh sim\n[ $a$FROM = 1here ] && [ -f y ] && [ -f docs/testing.md ]\n"
+                  "sleep 1000 &\n```\n",
+                  "");
     ck_assert_str_eq(good, "");
     ck_assert_int_ne(access("y", F_OK), 0);
     cleanup_free char *second =
-        told("```sh sim\necho a\n```\n\n```sh sim\necho b\nls </none\n```\n",
-             "docs/x.md:5: exit status 1\nb\n");
+        faults_of("```sh sim\necho a\n```\n\n```sh sim\necho b\nls </none\n```\n",
+                  "docs/x.md:5: exit status 1\nb\n");
     ck_assert_contains(second, "x.md:5: line 2: /none: No such file");
     ck_assert_contains(second, "failed: ls < /none\n");
-    free(told("```sh sim\nfalse | true\n```\n",
-              "docs/x.md:1: exit status 1\nfailed: true\n"));
+    free(faults_of("```sh sim\nfalse | true\n```\n",
+                   "docs/x.md:1: exit status 1\nfailed: true\n"));
     cleanup_free char *unset =
-        told("```sh sim\necho $nothing\n```\n", "docs/x.md:1: exit");
+        faults_of("```sh sim\necho $nothing\n```\n", "docs/x.md:1: exit");
     ck_assert_contains(unset, "nothing: unbound variable");
 }
 END_TEST

@@ -54,7 +54,7 @@ START_TEST(invalid_options_are_rejected_with_cause_and_position)
         {"--config", "/nonexistent.yaml", "/nonexistent.yaml: No such file"},
         {"--config", "/", "/: Is a directory"},
         {"--node-score", "best",
-         "--node-score: \"best\" is neither binpack, spread, scv nor fgd"},
+         "--node-score: \"best\" is not one of binpack|spread|scv|fgd"},
         {"--advertise", "a/b",
          "--advertise: \"a/b\" is neither an IP address nor a host name"},
         {"--listen", "999.1.1.1", "listen on 999.1.1.1:0: expected an IP address"},

@@ -17,7 +17,7 @@ static void begin(void)
     tls_make_ca(lib_dir, "ca");
     tls_make_ca(lib_dir, "other");
     tls_make_cert(lib_dir, "ca", "replica", "DNS:replica.test");
-    tls_make_cert(lib_dir, "ca", "stranger", "DNS:stranger.test");
+    tls_make_cert(lib_dir, "ca", "other", "DNS:other.test");
     tls_make_cert(lib_dir, "ca", "scheduler", "DNS:scheduler.test");
     trust = temp_path(lib_dir, "ca.crt");
     scheduler_cert = temp_path(lib_dir, "scheduler.crt");
@@ -104,7 +104,7 @@ START_TEST(a_replica_with_an_unexpected_name_is_rejected)
     struct sim s;
     struct extender e[2];
     cleanup_buf struct buf why = {0};
-    set_up(&s, e, "stranger", "replica.test");
+    set_up(&s, e, "other", "replica.test");
     /* On a busy machine a handshake may time out: retried. */
     lib_wait(!extender_bind(&e[1], "p", "n1", &why) && strstr(why.p, "answers 403"));
     ck_assert_int_eq(sim_bound(&s), 0);

@@ -6,7 +6,7 @@
 
 /*
  * gpushare-device-plugin on the node n1, between kube-sim and a simulated kubelet. Its
- * cards are those of agent_cards (integration/agent.h).
+ * cards are those of agent_cards (lib/agent.h).
  */
 
 struct plugin {

@@ -145,7 +145,7 @@ static void reply_count(struct grpcd_call *call, unsigned n)
     answer(call, allocation(&env, 1, &reply, &err), &reply, &err);
 }
 
-/* The two meet, whoever comes first. The lock is held. */
+/* The two meet, in either order. The lock is held. */
 static void signal_closed(struct plugin *p)
 {
     if (!p->waits || !p->asks)

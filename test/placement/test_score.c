@@ -127,7 +127,7 @@ START_TEST(policy_names_are_parsed_and_others_rejected)
         ck_assert_int_eq(policy, i);
     }
     ck_assert_int_eq(score_policy_parse(SPAN("best"), &policy, &err), -1);
-    ck_assert_str_eq(err.msg, "\"best\" is neither binpack, spread, scv nor fgd");
+    ck_assert_str_eq(err.msg, "\"best\" is not one of binpack|spread|scv|fgd");
 }
 END_TEST
 

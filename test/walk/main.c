@@ -276,7 +276,7 @@ static const struct opt table[] = {
 };
 static const struct opt_program program = {
     .name = "walk",
-    .summary = "every interleaving of a small world",
+    .summary = "every interleaving of a small cluster",
     .version = GPUSHARE_VERSION,
     .table = table,
 };

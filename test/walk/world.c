@@ -21,7 +21,7 @@
 enum {
     CARD_UNITS = 8,
     POD_UNITS = 5, /* of a card that takes only one such pod */
-    /* Time limits of the calls, as in extender/calls.c. */
+    /* Time limits of the calls, as in apisync/api_call.c. */
     BIND_GIVE_UP_MS = 1000 + CORE_BIND_LIMIT_MS + 500,
     GET_GIVE_UP_MS = 5000,
     LIST_GIVE_UP_MS = 5000,

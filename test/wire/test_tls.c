@@ -28,7 +28,7 @@ static void on_client_name(void *ctx, const struct httpd_request *req,
     (void)ctx;
     const char *who = httpd_client_name(req), *guest = httpd_secondary_client_name(req);
     reply->content_type = "text/plain";
-    buf_adds(&reply->body, who ? who : "(stranger)");
+    buf_adds(&reply->body, who ? who : "(unknown)");
     if (guest)
         buf_printf(&reply->body, ", guest %s", guest);
 }
@@ -172,7 +172,7 @@ START_TEST(only_a_client_of_the_ca_is_served)
             unsigned status = get_as(&w, refused[i], "ca", &said);
             ck_assert_msg(status == 0, "%s: %u %s", refused[i] ? refused[i] : "nobody",
                           status, said.p);
-            ck_assert_msg(strstr(said.p, "alert"), "%s is not told: %s",
+            ck_assert_msg(strstr(said.p, "alert"), "%s got no TLS alert: %s",
                           refused[i] ? refused[i] : "nobody", said.p);
         }
         ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
@@ -294,7 +294,7 @@ START_TEST(optional_certificates_allow_unauthenticated_clients)
     for (size_t i = 0; i < ARRAY_LEN(who); i++) {
         cleanup_buf struct buf said = {0};
         ck_assert_uint_eq(get_as(&w, who[i], "ca", &said), 200);
-        ck_assert_span_eq(buf_span(&said), i == 3 ? "friend" : "(stranger)");
+        ck_assert_span_eq(buf_span(&said), i == 3 ? "friend" : "(unknown)");
     }
     tls_fixture_close(&w);
     tls_fixture_end(&w);
@@ -338,36 +338,36 @@ START_TEST(clients_of_the_secondary_ca_are_distinguished)
     config.n_client_names = 1;
     config.secondary_ca_file = w.ca;
     tls_fixture_serve_on(&w, &config, HTTPD_EVENTS);
-    ck_client_name(&w, NULL, "(stranger)");
+    ck_client_name(&w, NULL, "(unknown)");
     ck_client_name(&w, "friend", "friend");
-    ck_client_name(&w, "server", "(stranger)"); /* a client that is not on the list */
-    ck_client_name(&w, "foreign", "(stranger), guest foreign");
-    ck_client_name(&w, "nobody", "(stranger)");
-    ck_client_name(&w, "no-client", "(stranger)");
-    ck_client_name(&w, "late", "(stranger)");
+    ck_client_name(&w, "server", "(unknown)"); /* a client that is not on the list */
+    ck_client_name(&w, "foreign", "(unknown), guest foreign");
+    ck_client_name(&w, "nobody", "(unknown)");
+    ck_client_name(&w, "no-client", "(unknown)");
+    ck_client_name(&w, "late", "(unknown)");
 
     publish(&w, "server.crt", "server.key", "third.crt");
     tls_refresh(w.tls);
-    ck_client_name(&w, "foreign", "(stranger)");
-    ck_client_name(&w, "nobody", "(stranger), guest nobody");
+    ck_client_name(&w, "foreign", "(unknown)");
+    ck_client_name(&w, "nobody", "(unknown), guest nobody");
     publish(&w, "server.crt", "server.key", NULL);
     tls_refresh(w.tls);
     tls_refresh(w.tls);
     assert_reports(&w, "ca.crt: No such file");
-    ck_client_name(&w, "nobody", "(stranger), guest nobody");
+    ck_client_name(&w, "nobody", "(unknown), guest nobody");
 
     /* Both CA files may contain the same CA. */
     publish(&w, "server.crt", "server.key", "ca.crt");
     tls_refresh(w.tls);
     assert_reports(&w, NULL);
     ck_client_name(&w, "friend", "friend, guest friend");
-    ck_client_name(&w, "server", "(stranger), guest server");
+    ck_client_name(&w, "server", "(unknown), guest server");
     tls_fixture_close(&w);
 
     config.client_ca_file = NULL; /* only a secondary CA */
     tls_fixture_serve_on(&w, &config, HTTPD_EVENTS);
-    ck_client_name(&w, "friend", "(stranger), guest friend");
-    ck_client_name(&w, "foreign", "(stranger)");
+    ck_client_name(&w, "friend", "(unknown), guest friend");
+    ck_client_name(&w, "foreign", "(unknown)");
     tls_fixture_close(&w);
     tls_fixture_end(&w);
 }

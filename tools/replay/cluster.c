@@ -9,17 +9,17 @@
 
 enum { PODS_OF_A_NODE = 1001 }; /* the maximum of openb's own simulator */
 
-struct room {
+struct replay_node {
     const struct trace_node *is;
-    const struct ledger_node *node;
+    const struct ledger_node *ledger;
     int64_t cpu, memory; /* free */
     uint32_t pods;
 };
 
-struct tenant {
+struct running_pod {
     const struct trace_pod *is;
     struct ledger_pod *pod; /* owned by the ledger */
-    uint32_t room;
+    uint32_t node;
 };
 
 struct cluster {
@@ -28,14 +28,14 @@ struct cluster {
     bool sees_cpu;
     struct ledger *ledger;
     struct mix mix; /* with CPU, which the ledger's mix lacks */
-    struct room *rooms;
-    struct tenant *tenants;
-    size_t n_tenants, tenants_cap;
+    struct replay_node *nodes;
+    struct running_pod *running;
+    size_t n_running, running_cap;
     int64_t allocated, cpu; /* of all running pods */
     uint64_t last_uid;
     /* The nodes that fit the current pod, and their scores. */
     struct score_node *candidates;
-    uint32_t *candidate_rooms;
+    uint32_t *candidate_nodes;
     int *points;
     struct score_scratch scratch;
 };
@@ -65,16 +65,16 @@ struct cluster *cluster_new(const struct trace *trace, enum score_policy policy,
     c->policy = policy;
     c->sees_cpu = sees_cpu;
     c->ledger = ledger_new(&settings, 1);
-    c->rooms = xcalloc(trace->n_nodes, sizeof *c->rooms);
+    c->nodes = xcalloc(trace->n_nodes, sizeof *c->nodes);
     c->candidates = xcalloc(trace->n_nodes, sizeof *c->candidates);
-    c->candidate_rooms = xcalloc(trace->n_nodes, sizeof *c->candidate_rooms);
+    c->candidate_nodes = xcalloc(trace->n_nodes, sizeof *c->candidate_nodes);
     c->points = xcalloc(trace->n_nodes, sizeof *c->points);
     for (size_t i = 0; i < trace->n_nodes; i++) {
         const struct trace_node *n = &trace->nodes[i];
-        c->rooms[i] = (struct room){.is = n,
-                                    .node = add_node(c->ledger, n),
-                                    .cpu = n->cpu_milli,
-                                    .memory = n->memory_mib};
+        c->nodes[i] = (struct replay_node){.is = n,
+                                           .ledger = add_node(c->ledger, n),
+                                           .cpu = n->cpu_milli,
+                                           .memory = n->memory_mib};
     }
     return c;
 }
@@ -85,10 +85,10 @@ void cluster_free(struct cluster *c)
         return;
     ledger_free(c->ledger);
     score_scratch_fini(&c->scratch);
-    free(c->rooms);
-    free(c->tenants);
+    free(c->nodes);
+    free(c->running);
     free(c->candidates);
-    free(c->candidate_rooms);
+    free(c->candidate_nodes);
     free(c->points);
     free(c);
 }
@@ -105,12 +105,12 @@ static struct request request_of_trace(const struct trace_pod *pod)
     return r;
 }
 
-static bool has_room(const struct room *room, const struct trace_pod *pod,
-                     const struct request *r)
+static bool node_fits(const struct replay_node *node, const struct trace_pod *pod,
+                      const struct request *r)
 {
-    return room->cpu >= pod->cpu_milli && room->memory >= pod->memory_mib &&
-           room->pods < PODS_OF_A_NODE && trace_model_is_allowed(pod, room->is->model) &&
-           (r->kind == REQUEST_NONE || placement_fit(room->node, r) == FIT_YES);
+    return node->cpu >= pod->cpu_milli && node->memory >= pod->memory_mib &&
+           node->pods < PODS_OF_A_NODE && trace_model_is_allowed(pod, node->is->model) &&
+           (r->kind == REQUEST_NONE || placement_fit(node->ledger, r) == FIT_YES);
 }
 
 static size_t find_candidates(struct cluster *c, const struct trace_pod *pod,
@@ -118,15 +118,15 @@ static size_t find_candidates(struct cluster *c, const struct trace_pod *pod,
 {
     size_t n = 0;
     for (uint32_t i = 0; i < c->trace->n_nodes; i++) {
-        const struct room *room = &c->rooms[i];
-        if (!has_room(room, pod, r))
+        const struct replay_node *node = &c->nodes[i];
+        if (!node_fits(node, pod, r))
             continue;
-        c->candidates[n] = (struct score_node){.node = room->node};
+        c->candidates[n] = (struct score_node){.node = node->ledger};
         if (c->sees_cpu) {
-            c->candidates[n].cpu_milli = room->is->cpu_milli;
-            c->candidates[n].cpu_free = room->cpu;
+            c->candidates[n].cpu_milli = node->is->cpu_milli;
+            c->candidates[n].cpu_free = node->cpu;
         }
-        c->candidate_rooms[n++] = i;
+        c->candidate_nodes[n++] = i;
     }
     return n;
 }
@@ -147,25 +147,25 @@ static size_t pick(const int *points, size_t n, struct rng *rng)
     return best;
 }
 
-static void move_in(struct cluster *c, uint32_t at, const struct trace_pod *is,
-                    struct ledger_pod *pod, const struct request *r)
+static void place(struct cluster *c, uint32_t at, const struct trace_pod *is,
+                  struct ledger_pod *pod, const struct request *r)
 {
-    struct room *room = &c->rooms[at];
+    struct replay_node *node = &c->nodes[at];
     struct ledger_share shares[REQUEST_MAX_CARDS] = {0};
     uint32_t picks[REQUEST_MAX_CARDS], n = 0;
-    if (r->kind != REQUEST_NONE && placement_choose(room->node, r, picks))
+    if (r->kind != REQUEST_NONE && placement_choose(node->ledger, r, picks))
         for (; n < r->cards; n++) {
-            shares[n].card = room->node->cards[picks[n]].index;
+            shares[n].card = node->ledger->cards[picks[n]].index;
             shares[n].mib = is->gpu_milli;
         }
-    ledger_pod_place(c->ledger, pod, room->is->name, shares, n);
-    room->cpu -= is->cpu_milli;
-    room->memory -= is->memory_mib;
-    room->pods++;
+    ledger_pod_place(c->ledger, pod, node->is->name, shares, n);
+    node->cpu -= is->cpu_milli;
+    node->memory -= is->memory_mib;
+    node->pods++;
     c->allocated += is->gpu_milli * is->cards;
     c->cpu += is->cpu_milli;
-    MEM_GROW(c->tenants, c->tenants_cap, c->n_tenants + 1);
-    c->tenants[c->n_tenants++] = (struct tenant){is, pod, at};
+    MEM_GROW(c->running, c->running_cap, c->n_running + 1);
+    c->running[c->n_running++] = (struct running_pod){is, pod, at};
 }
 
 bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *rng)
@@ -174,37 +174,37 @@ bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *r
     int uid_n = snprintf(uid, sizeof uid, "%llu", (unsigned long long)++c->last_uid);
     struct pod pod = {.meta = {.uid = {uid, (size_t)uid_n}, .name = is->name}};
     struct request r = request_of_trace(is);
-    struct ledger_pod *waiting = ledger_pod_add(c->ledger, &pod, &r, NULL);
+    struct ledger_pod *pending = ledger_pod_add(c->ledger, &pod, &r, NULL);
     int64_t cpu = c->sees_cpu ? is->cpu_milli : 0;
     struct score_pod asks = {.request = &r, .cpu_milli = cpu};
     mix_add(&c->mix, &r, cpu);
 
     size_t n = find_candidates(c, is, &r);
     if (n == 0) {
-        ledger_pod_remove(c->ledger, waiting);
+        ledger_pod_remove(c->ledger, pending);
         return false;
     }
     score_nodes(c->policy, &asks, &c->mix, c->candidates, n, &c->scratch, c->points);
-    move_in(c, c->candidate_rooms[pick(c->points, n, rng)], is, waiting, &r);
+    place(c, c->candidate_nodes[pick(c->points, n, rng)], is, pending, &r);
     return true;
 }
 
 void cluster_leave(struct cluster *c, struct rng *rng)
 {
-    struct tenant *t = &c->tenants[rng_below(rng, c->n_tenants)];
-    struct room *room = &c->rooms[t->room];
-    room->cpu += t->is->cpu_milli;
-    room->memory += t->is->memory_mib;
-    room->pods--;
+    struct running_pod *t = &c->running[rng_below(rng, c->n_running)];
+    struct replay_node *node = &c->nodes[t->node];
+    node->cpu += t->is->cpu_milli;
+    node->memory += t->is->memory_mib;
+    node->pods--;
     c->allocated -= t->is->gpu_milli * t->is->cards;
     c->cpu -= t->is->cpu_milli;
     ledger_pod_remove(c->ledger, t->pod);
-    *t = c->tenants[--c->n_tenants];
+    *t = c->running[--c->n_running];
 }
 
 size_t cluster_pods(const struct cluster *c)
 {
-    return c->n_tenants;
+    return c->n_running;
 }
 
 int64_t cluster_allocated(const struct cluster *c)
