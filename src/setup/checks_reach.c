@@ -56,7 +56,7 @@ static void check_loopback(const struct facts *f, struct findings *out)
     if (!checks_is_loopback(url->host))
         return;
     if (f->lists[FACTS_SERVICES].json && node_port(f) != url->port)
-        return; /* the wrong port, which checks_cluster reports */
+        return; /* urlPrefix and Service differ in the port: checks_cluster reports it */
     json_t *proxy = proxy_config(f);
     explain_proxy(url->host, proxy, &why);
     if (why.n) {
