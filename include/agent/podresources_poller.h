@@ -7,7 +7,8 @@
  * The thread that polls the kubelet's podresources API for the devices of each container.
  *
  * The interval is long: a kubelet that answers List during an allocation forgets which
- * ids it is about to allocate. Our device plugin detects that, others may not.
+ * ids it is about to allocate. Our device plugin detects that; other device plugins may
+ * not.
  */
 
 struct podresources_poller;
@@ -23,8 +24,8 @@ struct podresources_poller_settings {
 struct podresources_poller *
 podresources_poller_start(const struct podresources_poller_settings *settings);
 /* Joins the thread. NULL is accepted. */
-void podresources_poller_stop(struct podresources_poller *l);
-void podresources_poller_free(struct podresources_poller *l); /* NULL is accepted */
+void podresources_poller_stop(struct podresources_poller *p);
+void podresources_poller_free(struct podresources_poller *p); /* NULL is accepted */
 
 /* One List. Fills *devices; strings and arrays are in the arena. */
 int podresources_poller_list(const char *socket, struct arena *a,

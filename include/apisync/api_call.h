@@ -16,8 +16,8 @@ bool api_call_is(const struct core_output *output);
 void api_call_request(const struct core_output *call, struct arena *a,
                       struct kube_request *request);
 
-/* The end of a call. `status` 0: no answer; `why` is the error, and `sent` says whether
- * the request may have reached the server. */
+/* The result of a call. `status` 0: no answer; `why` is the error, and `sent` tells
+ * whether the request may have reached the server. */
 struct api_call_result {
     unsigned status;
     struct span body;

@@ -25,8 +25,8 @@ struct reflector {
     int64_t since_ms;
 };
 
-/* Starts the list or watch of the output; one that is running is cancelled. To be called
+/* Starts the list or watch of the output; one that is running is canceled. To be called
  * in the loop's thread, not from the sink. The reflector must not move. */
 void reflector_start(struct reflector *r, const struct core_output *output);
-/* Cancels what is running, without an end to the sink. */
+/* Cancels the running list or watch, if any. The sink gets no input about its end. */
 void reflector_cancel(struct reflector *r);

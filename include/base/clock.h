@@ -23,12 +23,11 @@ void clock_sleep_ms(int64_t ms); /* a signal can end it early */
  * A deadline that a paused virtual machine does not outlive. CLOCK_BOOTTIME does not
  * advance while the host pauses the machine, but the wall clock is corrected after it
  * resumes: then the difference of the two clocks changes. A change of more than
- * CLOCK_SKEW_MAX_MS therefore counts as passed, also when somebody sets the wall clock.
+ * CLOCK_SKEW_MAX_MS therefore counts as passed, also when the wall clock is set by hand.
  */
 struct clock_deadline {
     int64_t mono_ms; /* 0: none */
-    int64_t
-        offset_ms; /* what the wall clock less the other one was; see clock_offset_ms */
+    int64_t offset_ms; /* wall clock minus monotonic clock, as clock_offset_ms */
 };
 enum {
     CLOCK_SKEW_MAX_MS = 50

@@ -39,7 +39,7 @@ const char *show_health(enum card_state out); /* "Healthy", "Unhealthy", ... */
 void show_amount(struct buf *out, int64_t mib, int64_t unit_mib);
 /* Appends the line which says that the unit is an assumption. */
 void show_unit_assumed(struct buf *out, int64_t unit_mib);
-/* Appends why the node takes no pods at all; nothing if it does. */
+/* Appends why the node is unusable for every pod; nothing if it is usable. */
 void show_state(struct buf *out, const struct ledger_node *node);
 
 /* False: no such node. */

@@ -17,7 +17,7 @@ struct api_io;
 
 /* New; starts no thread. Both are borrowed; `counters` may be NULL. */
 struct api_io *api_io_new(struct kube_client *client, struct counters *counters);
-/* What store_new takes. */
+/* The functions with which the store executes outputs: the argument of store_new. */
 struct store_io api_io_functions(struct api_io *io);
 /* Starts the threads of lists, watches and calls. `store` is borrowed. `gzip`: request
  * compressed lists. */

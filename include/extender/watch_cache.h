@@ -37,7 +37,7 @@ void watch_cache_free(struct watch_cache *w);
 /* Sets the state of an object: JSON in two parts, between which the cache puts the number
  * of the change (the resourceVersion). *item is NULL for a new object, and is set.
  * Returns whether the state changed. The name of an item never changes. Two objects may
- * share a name; after the deletion of one, readers get the other again. */
+ * share a name; after one is deleted, readers get the remaining one again. */
 bool watch_cache_put(struct watch_cache *w, struct watch_cache_item **item,
                      struct span name, struct span head, struct span tail);
 /* Whether watch_cache_put would change nothing. */

@@ -56,8 +56,9 @@ bool event_write(const struct event_source *source, const struct event *event,
 struct events;
 
 struct events_stats {
-    uint64_t repeated, dropped; /* not written: repetitions, and beyond the limits */
-    uint32_t queued;            /* now */
+    /* Events that were not written: as repetitions, and because a limit was reached. */
+    uint64_t repeated, dropped;
+    uint32_t queued; /* now */
 };
 
 struct events *events_new(uint64_t seed); /* new; `seed` keys its hash table */

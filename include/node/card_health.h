@@ -61,7 +61,7 @@ struct card_health {
     int64_t event_ms;
 };
 
-/* What the sample says of a card, with the reason unless it is good. The reason is
+/* The health of a card in one sample, with the reason unless it is good. The reason is
  * borrowed from the card, or static. GPU_MIG is CARD_HEALTH_FAILED. */
 enum card_health_reading card_health_read(const struct gpu_card *card,
                                           const char **reason);

@@ -13,7 +13,8 @@
 
 enum { FRAG_SHIFT = 16 }; /* the measure is in MiB << FRAG_SHIFT */
 
-/* What is free on a node. `whole`: the card has no promise and can be promised whole. */
+/* The free resources of a node. `whole`: the card has no promise and can be promised
+ * whole. */
 struct frag_node {
     int64_t free_mib[SCV_MAX_CARDS];
     bool whole[SCV_MAX_CARDS];

@@ -12,7 +12,7 @@
 /*
  * Everything that the checks evaluate: files and processes of a control plane node
  * (host.h), the extender's answer (reach.h) and objects of the API server (cluster.h).
- * What could not be read has the error instead.
+ * An item that could not be read has the error instead.
  */
 
 /* A YAML or JSON file. */
@@ -41,7 +41,7 @@ enum facts_answer {
     FACTS_REACH_OTHER_PROGRAM,  /* not an extender */
     FACTS_REACH_GO_EXTENDER,    /* an extender, but not ours */
     FACTS_REACH_WRONG_PATH,     /* ours, but not under this path */
-    FACTS_REACH_NOT_READY,      /* ours; `words` has the reason */
+    FACTS_REACH_NOT_READY,      /* ours; `detail` has the reason */
     FACTS_REACH_OK,
 };
 
@@ -49,7 +49,7 @@ struct facts_reach {
     struct extender_entry_url url;
     enum facts_answer answer;
     unsigned status; /* of HTTP */
-    struct err words;
+    struct err detail; /* the error, or the text of the answer */
 };
 
 /* The response to a GET of the API server. */
@@ -87,8 +87,8 @@ struct facts {
     struct facts_file tls[FACTS_TLS_FILES]; /* of our entry's tlsConfig */
     /* the extender */
     struct facts_reach reach;
-    char *elsewhere; /* HOST:PORT of this node where the extender answers although it does
-                        not at the configured address; or NULL */
+    char *reachable_at; /* HOST:PORT of this node where the extender answers although the
+                           configured address does not; or NULL */
     /* the API server */
     struct err cluster_why; /* ERR_NONE: it answered */
     struct facts_object lists[FACTS_KINDS];

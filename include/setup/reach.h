@@ -16,7 +16,7 @@ struct reach_tls {
 };
 
 /* Calls f->reach.url and, if nothing answers there, the same port of this machine's other
- * addresses, which may set f->elsewhere. `verb` is the filterVerb. */
+ * addresses, which may set f->reachable_at. `verb` is the filterVerb. */
 void reach_call(struct facts *f, const char *verb, const struct reach_tls *tls);
 /* The same, with URL and TLS files of our entry in f->config; `address` (HOST:PORT or
  * NULL) replaces the entry's. */

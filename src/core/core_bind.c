@@ -9,7 +9,8 @@
 
 /*
  * From the request of kube-scheduler to the Binding: reserves the cards in the ledger and
- * sends. core.h has the life of a promise; core_bind_outcome.c has what follows.
+ * sends the Binding. core.h has the life of a promise; core_bind_outcome.c determines the
+ * outcome.
  */
 
 enum {

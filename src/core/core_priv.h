@@ -141,7 +141,7 @@ struct core {
     struct arena scratch; /* for one step */
 };
 
-/* What one step works with. */
+/* The arguments of core_step, which all functions of a step share. */
 struct step {
     struct core *core;
     struct core_time now;

@@ -6,9 +6,9 @@
 #include "base/mem.h"
 
 /*
- * For each card both its state and the reported state are kept. A difference is reported,
- * or goes away by itself; until then it stays. So no event is lost while there is no
- * leader or while a rate limit is in force.
+ * Keeps for each card its state and the state that the last Event reported. While the two
+ * differ, an Event is due. So no Event is lost while there is no leader or while a rate
+ * limit is in force, and a state that returns to the reported one needs none.
  */
 
 enum { CARDS_MAX = 2 * SCV_MAX_CARDS, NOTE_BYTES = 768 };
@@ -17,13 +17,13 @@ enum { CARDS_MAX = 2 * SCV_MAX_CARDS, NOTE_BYTES = 768 };
  * when the node does not list it any more, because it may come back. */
 struct known_card {
     char *uuid;       /* owned; NULL: not known */
-    int64_t since_ms; /* last change of `lost` or `over` */
+    int64_t since_ms; /* last change of `lost` or `overcommitted` */
     int32_t index;
     uint32_t uuid_n;
     uint32_t total_mib, promised_mib; /* capped, to save memory per card */
     bool seen : 1;                    /* in this scan */
     bool fresh : 1;                   /* first scan of the card */
-    bool lost : 1, over : 1, reported_lost : 1, reported_over : 1;
+    bool lost : 1, overcommitted : 1, reported_lost : 1, reported_overcommitted : 1;
     bool listed : 1; /* by ConfigMap */
     bool in_note : 1;
 };
@@ -123,13 +123,15 @@ static struct known_card *card_add(struct known_node *node, int64_t now_ms)
     return &node->cards[node->n++];
 }
 
-static void settle(struct known_card *known, bool lost, bool over, int64_t now_ms)
+static void set_state(struct known_card *known, bool lost, bool overcommitted,
+                      int64_t now_ms)
 {
-    if (known->lost != lost || known->over != over)
+    if (known->lost != lost || known->overcommitted != overcommitted)
         known->since_ms = now_ms;
     known->lost = lost;
-    known->over = over;
-    known->reported_over &= over; /* the end of an overcommit is not reported */
+    known->overcommitted = overcommitted;
+    /* The end of an overcommit is not reported. */
+    known->reported_overcommitted &= overcommitted;
 }
 
 static uint32_t capped(int64_t mib)
@@ -150,8 +152,8 @@ static void take_card(struct event_card *w, struct known_node *node,
     known->listed = card->state == CARD_LISTED;
     known->total_mib = capped(card->total_mib);
     known->promised_mib = capped(card->promised_mib);
-    settle(known, card->state == CARD_UNHEALTHY || card->state == CARD_LISTED,
-           card->overcommitted, w->now.now_ms);
+    set_state(known, card->state == CARD_UNHEALTHY || card->state == CARD_LISTED,
+              card->overcommitted, w->now.now_ms);
 }
 
 /* The other card with the same index, in this scan or not; NULL: none. */
@@ -172,7 +174,7 @@ static void init_reported(const struct known_node *node, struct known_card *card
 {
     bool replaces = other_at(node, card, false) != NULL;
     card->reported_lost = card->lost || replaces;
-    card->reported_over = card->over;
+    card->reported_overcommitted = card->overcommitted;
 }
 
 /* Bounds the memory of a node that reports ever new UUIDs. */
@@ -202,7 +204,7 @@ void event_card_node(struct event_card *w, const struct ledger_node *node)
         if (card->fresh)
             init_reported(known, card);
         if (!card->seen)
-            settle(card, true, false, w->now.now_ms);
+            set_state(card, true, false, w->now.now_ms);
     }
     forget_cards(known);
 }
@@ -214,7 +216,7 @@ enum topic { LOST, BACK, OVER };
 static bool is_due(const struct known_card *card, enum topic topic)
 {
     if (topic == OVER)
-        return card->over && !card->reported_over;
+        return card->overcommitted && !card->reported_overcommitted;
     return card->lost != card->reported_lost && card->lost == (topic == LOST);
 }
 
@@ -268,7 +270,7 @@ static void mark_reported(struct known_node *node, enum topic topic)
     for (size_t i = 0; i < node->n; i++) {
         struct known_card *card = &node->cards[i];
         if (card->in_note && topic == OVER)
-            card->reported_over = true;
+            card->reported_overcommitted = true;
         else if (card->in_note)
             card->reported_lost = topic == LOST;
     }
@@ -323,7 +325,7 @@ static void assume_reported(const struct event_card *w, struct known_node *node)
         if (w->now.led_ms - EVENT_CARD_OTHER_MS < card->since_ms)
             continue;
         card->reported_lost = card->lost;
-        card->reported_over = card->over;
+        card->reported_overcommitted = card->overcommitted;
     }
 }
 

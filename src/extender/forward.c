@@ -10,8 +10,7 @@
 #include "wire/httpc.h"
 
 enum {
-    CONNECT_MS =
-        1000, /* enough within a cluster; a dead machine does not answer at all */
+    CONNECT_MS = 1000, /* a machine in the cluster answers sooner, or is down */
     REPLY_MAX = 1 << 20,
     /* Few idle connections: those of the leader are limited (--connections). */
     IDLE_MAX = 4,

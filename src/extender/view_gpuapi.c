@@ -188,12 +188,12 @@ static bool round_is_due(struct view_gpuapi *v)
     return true;
 }
 
-/* Wakes the watchers that sleep now; one that falls asleep meanwhile has seen the change.
- * A watcher is in the list only while it sleeps, and leaves it under the lock before it
- * is freed, so its waker is valid. */
+/* Wakes the watchers that wait now; one that begins to wait meanwhile has seen the
+ * change. A watcher is in `waiters` only while it waits, and is removed under the lock
+ * before it is freed, so its waker is valid. */
 static void wake_all(struct view_gpuapi *v, enum view_gpuapi_kind kind)
 {
-    struct sleepers *all = &v->asleep[kind];
+    struct waiters *all = &v->waiters[kind];
     pthread_mutex_lock(&v->lock);
     for (size_t left = all->n, n = 0; left && all->first; left--, n++) {
         if (n % WAKES_MAX == WAKES_MAX - 1) { /* lets other threads take the lock */
@@ -203,7 +203,7 @@ static void wake_all(struct view_gpuapi *v, enum view_gpuapi_kind kind)
                 break;
         }
         struct watcher *w = all->first;
-        view_gpuapi_unlist(w);
+        view_gpuapi_waiters_remove(w);
         httpd_wake(w->waker);
     }
     pthread_mutex_unlock(&v->lock);

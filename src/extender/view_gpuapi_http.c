@@ -7,14 +7,14 @@
 #include "base/mem.h"
 #include "extender/view_gpuapi_priv.h"
 
-enum { CHUNK = 16 * 1024 }; /* bytes written at a time, and held per slow reader */
+enum { CHUNK = 16 * 1024 }; /* bytes written at a time, and buffered per slow client */
 
-/* The list of watchers that wait for a change, or for the cache to be filled. */
+/* The watchers that wait for a change, or for the cache to be filled. */
 
-static void enlist(struct watcher *w)
+static void waiters_add(struct watcher *w)
 {
-    struct sleepers *all = &w->v->asleep[w->kind];
-    w->asleep = true;
+    struct waiters *all = &w->v->waiters[w->kind];
+    w->waiting = true;
     w->next = NULL;
     w->prev = all->last;
     *(w->prev ? &w->prev->next : &all->first) = w;
@@ -22,12 +22,12 @@ static void enlist(struct watcher *w)
     all->n++;
 }
 
-void view_gpuapi_unlist(struct watcher *w)
+void view_gpuapi_waiters_remove(struct watcher *w)
 {
-    struct sleepers *all = &w->v->asleep[w->kind];
-    if (!w->asleep)
+    struct waiters *all = &w->v->waiters[w->kind];
+    if (!w->waiting)
         return;
-    w->asleep = false;
+    w->waiting = false;
     *(w->prev ? &w->prev->next : &all->first) = w->next;
     *(w->next ? &w->next->prev : &all->last) = w->prev;
     all->n--;
@@ -52,7 +52,7 @@ static void watcher_free(struct watcher *w)
 {
     struct view_gpuapi *v = w->v;
     pthread_mutex_lock(&v->lock);
-    view_gpuapi_unlist(w);
+    view_gpuapi_waiters_remove(w);
     pthread_mutex_unlock(&v->lock);
     watch_cache_list_free(w->list);
     free(w);
@@ -66,11 +66,11 @@ static bool begin_list(struct watcher *w)
 {
     struct view_gpuapi *v = w->v;
     pthread_mutex_lock(&v->lock);
-    view_gpuapi_unlist(w);
+    view_gpuapi_waiters_remove(w);
     if (atomic_load(&v->ready))
         w->list = watch_cache_list(v->caches[w->kind]);
     else
-        enlist(w);
+        waiters_add(w);
     pthread_mutex_unlock(&v->lock);
     return w->list;
 }
@@ -104,7 +104,7 @@ static void add_retry_after(struct httpd_reply *reply)
     reply->header[0][1] = "1";
 }
 
-/* The limit exists because a reader that does not read holds its list for minutes. */
+/* The limit exists because a client that stops reading holds its list for minutes. */
 void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
                       struct httpd_reply *reply)
 {
@@ -127,7 +127,7 @@ static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
     struct view_gpuapi *v = w->v;
     int64_t now_ms = clock_mono_ms();
     pthread_mutex_lock(&v->lock);
-    view_gpuapi_unlist(w);
+    view_gpuapi_waiters_remove(w);
     /* Until the cache is filled, an empty line would mean that there are no objects. */
     bool ready = atomic_load(&v->ready);
     if (ready)
@@ -138,7 +138,7 @@ static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
     if (out->n)
         w->sent_ms = now_ms;
     else
-        enlist(w); /* the next change wakes it */
+        waiters_add(w); /* the next change wakes it */
     pthread_mutex_unlock(&v->lock);
     return out->n ? HTTPD_STREAM_MORE : HTTPD_STREAM_WAIT;
 }

@@ -64,12 +64,12 @@ struct watcher {
     struct httpd_waker *waker;
     int64_t sent_ms; /* when the last bytes were sent */
     bool main;       /* counted in main_watches */
-    bool asleep;     /* in the list of its kind; protected by view_gpuapi.lock */
+    bool waiting;    /* in `waiters` of its kind; protected by view_gpuapi.lock */
     struct watcher *next, *prev;
 };
 
-/* The watchers of a kind that are up to date, the longest asleep first. */
-struct sleepers {
+/* The watchers of a kind that wait for a change, those that have waited longest first. */
+struct waiters {
     struct watcher *first, *last;
     size_t n;
 };
@@ -85,7 +85,8 @@ void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
 /* Answers with a watch, or with 503 if too many are open on the main port. */
 void view_gpuapi_watch(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
                        struct httpd_reply *reply);
-void view_gpuapi_unlist(struct watcher *w); /* view_gpuapi.lock is held */
+/* Requires view_gpuapi.lock. */
+void view_gpuapi_waiters_remove(struct watcher *w);
 
 struct shown_node;
 
@@ -96,11 +97,11 @@ struct view_gpuapi {
     atomic_bool ready;  /* the caches are filled; changed under lock */
     atomic_uint watches, main_watches, lists;
 
-    pthread_mutex_t lock; /* protects the members up to asleep */
+    pthread_mutex_t lock; /* protects the members up to waiters */
     unsigned readers;
     int64_t read_ms; /* when a reader last came or went */
     struct watch_cache *caches[VIEW_GPUAPI_KINDS];
-    struct sleepers asleep[VIEW_GPUAPI_KINDS];
+    struct waiters waiters[VIEW_GPUAPI_KINDS];
 
     pthread_mutex_t wait_lock; /* protects dirty, stop */
     pthread_cond_t cond;       /* CLOCK_MONOTONIC */

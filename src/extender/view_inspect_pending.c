@@ -14,7 +14,7 @@ enum { SLOTS_MAX = 1024 }; /* nodes scanned under one lock */
 
 /* A pending pod; copied from the ledger. */
 struct pending_pod {
-    struct span ns, name, uid, why_not;
+    struct span ns, name, uid, invalid_reason;
     struct request request; /* without parts */
     int64_t priority;
     bool nominated; /* its own nomination does not count against it */
@@ -55,7 +55,7 @@ static void take_all(struct pending_pods *all, struct store *store)
         *p = (struct pending_pod){.ns = arena_copy(a, pod->ns),
                                   .name = arena_copy(a, pod->name),
                                   .uid = arena_copy(a, pod->uid),
-                                  .why_not = arena_copy(a, pod->invalid_reason),
+                                  .invalid_reason = arena_copy(a, pod->invalid_reason),
                                   .request = pod->request,
                                   .priority = pod->priority,
                                   .nominated = pod->nominated_node != NULL};
@@ -148,12 +148,12 @@ static void write_pod(struct pending_pods *all, struct store *store,
     view_inspect_string(out, "name", pod->name);
     view_inspect_string(out, "namespace", pod->ns);
     view_inspect_string(out, "uid", pod->uid);
-    if (pod->why_not.n) {
-        view_inspect_string(out, "error", pod->why_not);
+    if (pod->invalid_reason.n) {
+        view_inspect_string(out, "error", pod->invalid_reason);
     } else {
-        cleanup_buf struct buf asks = {0};
-        request_write(&asks, &pod->request, all->unit_mib);
-        view_inspect_string(out, "request", buf_span(&asks));
+        cleanup_buf struct buf request = {0};
+        request_write(&request, &pod->request, all->unit_mib);
+        view_inspect_string(out, "request", buf_span(&request));
         const struct answer *answer = answer_for(all, store, pod);
         if (answer)
             write_why(out, answer);

@@ -5,7 +5,7 @@
 #include "extender/view_metrics_priv.h"
 #include "placement/frag.h"
 
-enum { STATES = NODE_MISSING + 1, OUTS = CARD_DUPLICATE + 1, DIGITS = 12 };
+enum { NODE_STATES = NODE_MISSING + 1, CARD_STATES = CARD_DUPLICATE + 1, DIGITS = 12 };
 
 /* Memory, in MiB. */
 enum amount { CAPACITY, PROMISED, USED, WITHHELD, FREE, CORDONED, STRANDED, AMOUNTS };
@@ -33,7 +33,7 @@ static const struct {
                   "requests."},
 };
 
-static const char *const states[STATES] = {
+static const char *const node_states[NODE_STATES] = {
     [NODE_USABLE] = "usable",           [NODE_UNKNOWN] = "unknown",
     [NODE_SCV_MISSING] = "scv-missing", [NODE_SCV_DAMAGED] = "scv-invalid",
     [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
@@ -42,11 +42,11 @@ static const char *const states[STATES] = {
     [NODE_MISSING] = "node-missing",
 };
 
-static const char *const outs[OUTS] = {[CARD_AVAILABLE] = "healthy",
-                                       [CARD_UNHEALTHY] = "unhealthy",
-                                       [CARD_LISTED] = "excluded",
-                                       [CARD_HELD] = "other-plugin",
-                                       [CARD_DUPLICATE] = "duplicate-uuid"};
+static const char *const card_states[CARD_STATES] = {
+    [CARD_AVAILABLE] = "healthy",  [CARD_UNHEALTHY] = "unhealthy",
+    [CARD_LISTED] = "excluded",    [CARD_HELD] = "other-plugin",
+    [CARD_DUPLICATE] = "duplicate-uuid",
+};
 
 static const char *const drifts[DRIFTS] = {
     [DRIFT_OVERCOMMITTED] = "overcommitted",   [DRIFT_OUTSIDE] = "external-use",
@@ -74,8 +74,8 @@ struct count {
     struct frag frag;
     struct arena arena;
     int64_t mib[AMOUNTS];
-    int64_t states[STATES], outs[OUTS], drifts[DRIFTS];
-    int64_t cordoned, promises, cardless, measured;
+    int64_t node_states[NODE_STATES], card_states[CARD_STATES], drifts[DRIFTS];
+    int64_t cordoned, promises, without_card, measured;
     struct table nodes, cards;
 };
 
@@ -99,7 +99,7 @@ static void add_card(struct count *c, const struct ledger_node *node,
     amount[CORDONED] = node->cordoned ? amount[FREE] : 0;
     for (int i = 0; i < AMOUNTS; i++)
         mib[i] += amount[i] = frag_clamp(amount[i]);
-    c->outs[card->state]++;
+    c->card_states[card->state]++;
     c->promises += card->pods;
     c->measured += card->used_mib >= 0;
     if (c->detail < VIEW_METRICS_CARD)
@@ -114,11 +114,12 @@ static void add_card(struct count *c, const struct ledger_node *node,
     snprintf(row->index, sizeof row->index, "%d", card->index);
 }
 
-/* Pods bound without the extender. On a node with one card that is no drift. */
+/* Counts pods that were bound without the extender. (DRIFT_CARDLESS leaves out
+ * those on nodes with one card.) */
 static void add_pods(struct count *c, const struct ledger_node *node)
 {
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        c->cardless += pod->n_shares == 0 && pod->request.kind != REQUEST_DEVICES;
+        c->without_card += pod->n_shares == 0 && pod->request.kind != REQUEST_DEVICES;
 }
 
 static void add_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
@@ -136,7 +137,7 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
     }
     for (int i = 0; i < AMOUNTS; i++)
         c->mib[i] += mib[i];
-    c->states[node->state]++;
+    c->node_states[node->state]++;
     c->cordoned += node->cordoned && node->state == NODE_USABLE;
     add_pods(c, node);
     ledger_node_drift(l, node, c->drifts);
@@ -159,22 +160,22 @@ static int64_t bytes(int64_t mib)
 }
 
 static void write_by_label(struct buf *out, const char *name, const char *help,
-                           const char *label, const char *const *words, const int64_t *n,
+                           const char *label, const char *const *values, const int64_t *n,
                            size_t count)
 {
     prom_family(out, name, PROM_GAUGE, help);
     for (size_t i = 0; i < count; i++)
-        prom_sample(out, name, &(struct prom_label){label, span_of(words[i])}, 1, n[i]);
+        prom_sample(out, name, &(struct prom_label){label, span_of(values[i])}, 1, n[i]);
 }
 
 static void write_sums(const struct count *c, struct buf *out)
 {
-    write_by_label(out, "gpushare_nodes", "Nodes, by state.", "state", states, c->states,
-                   STATES);
+    write_by_label(out, "gpushare_nodes", "Nodes, by state.", "state", node_states,
+                   c->node_states, NODE_STATES);
     prom_one(out, "gpushare_nodes_cordoned", PROM_GAUGE,
              "Usable nodes that are cordoned.", c->cordoned);
-    write_by_label(out, "gpushare_cards", "Cards, by state.", "state", outs, c->outs,
-                   OUTS);
+    write_by_label(out, "gpushare_cards", "Cards, by state.", "state", card_states,
+                   c->card_states, CARD_STATES);
     prom_one(out, "gpushare_cards_measured", PROM_GAUGE,
              "Cards whose memory use is measured.", c->measured);
     for (int i = 0; i < AMOUNTS; i++)
@@ -184,13 +185,14 @@ static void write_sums(const struct count *c, struct buf *out)
     prom_one(out, "gpushare_promises_unplaced", PROM_GAUGE,
              "Promises on cards that the node does not have.", c->drifts[DRIFT_UNPLACED]);
     prom_one(out, "gpushare_pods_without_card", PROM_GAUGE,
-             "Pods that were bound without the extender and have no card.", c->cardless);
+             "Pods that were bound without the extender and have no card.",
+             c->without_card);
     write_by_label(out, "gpushare_drift",
                    "Inconsistencies between ledger, annotations, Node and Scv, by kind.",
                    "kind", drifts, c->drifts, DRIFTS);
 }
 
-static void per_node(const struct table *t, struct buf *out)
+static void write_per_node(const struct table *t, struct buf *out)
 {
     for (int k = 0; k < AMOUNTS; k++) {
         if (!amounts[k].node)
@@ -218,7 +220,7 @@ static void per_node(const struct table *t, struct buf *out)
                     t->rows[i].cordoned);
 }
 
-static void per_card(const struct table *t, struct buf *out)
+static void write_per_card(const struct table *t, struct buf *out)
 {
     for (int k = 0; k < AMOUNTS; k++) {
         if (!amounts[k].card)
@@ -256,9 +258,9 @@ void view_metrics_cards_write(struct store *store, const struct mix *mix,
     store_each_node(store, add_node, &c);
     write_sums(&c, out);
     if (detail >= VIEW_METRICS_NODE)
-        per_node(&c.nodes, out);
+        write_per_node(&c.nodes, out);
     if (detail >= VIEW_METRICS_CARD)
-        per_card(&c.cards, out);
+        write_per_card(&c.cards, out);
     free(c.nodes.rows);
     free(c.cards.rows);
     arena_fini(&c.arena);

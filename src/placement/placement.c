@@ -78,7 +78,7 @@ static bool mode_matches(enum node_mode mode, const struct request *r)
            mode == (r->kind == REQUEST_CARDS ? NODE_CARDS : NODE_MEMORY);
 }
 
-/* Does the node take such requests at all? */
+/* Whether the state and the mode of the node allow the kind of request. */
 static enum fit node_accepts(const struct ledger_node *node, const struct request *r)
 {
     if (node->state == NODE_NO_GPU)

@@ -115,8 +115,8 @@ static bool fits_when_empty(const struct preempt_state *state, uint32_t c)
     return placement_card_fits(&card, state->preemptor->request);
 }
 
-/* Splits the pods of the card: those that have to be removed in any case go into the
- * choice, the other eligible ones into the items. False: one of the former is not
+/* Splits the pods of the card: those that must be removed in any case go into `choice`,
+ * the other eligible pods into `items`. False: a pod that must be removed is not
  * eligible. */
 static bool split_pods(struct preempt_state *state, uint32_t c, int64_t limit,
                        struct item *items, size_t *n, struct preempt_choice *choice)

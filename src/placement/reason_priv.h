@@ -7,5 +7,6 @@
  * characters that JSON would escape become "?". */
 void reason_add_plain(struct buf *out, struct span text);
 
-/* Appends why the node takes no pods at all. False: it does; nothing is appended. */
+/* Appends why the node is unusable for every pod. False: it is usable; nothing is
+ * appended. */
 bool reason_add_state(struct buf *out, const struct ledger_node *node);

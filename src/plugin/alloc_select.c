@@ -277,7 +277,8 @@ static enum verdict explain_shortage(struct pending_request *req,
         missing);
 }
 
-/* The ids that must be included, then what is missing of each share. */
+/* Selects the ids that the kubelet says must be included, and then, for each card of the
+ * promise, the ids that are still missing. */
 enum verdict alloc_select_ids(struct alloc *a, struct pending_request *req,
                               const struct alloc_target *t, struct device_id **ids,
                               size_t *n)

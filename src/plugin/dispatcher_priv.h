@@ -42,7 +42,7 @@ struct dispatcher {
     pthread_t thread;
     bool running;
 
-    pthread_mutex_t lock; /* protects what follows */
+    pthread_mutex_t lock; /* protects the members below */
     struct dispatcher_msg *first, **end;
     struct pending_call *pending;
     size_t n_pending, cap_pending;

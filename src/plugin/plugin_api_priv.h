@@ -28,7 +28,7 @@ struct plugin_api {
     struct httpc_stream *stream;
     int64_t due_ms;
 
-    pthread_mutex_t lock; /* protects what follows */
+    pthread_mutex_t lock; /* protects the members below */
     bool stop, relist;
     struct plugin_api_stats stats;
 };

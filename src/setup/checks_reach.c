@@ -56,7 +56,7 @@ static void check_loopback(const struct facts *f, struct findings *out)
     if (!checks_is_loopback(url->host))
         return;
     if (f->lists[FACTS_SERVICES].json && node_port(f) != url->port)
-        return; /* the wrong port, which checks_cluster reports */
+        return; /* urlPrefix and Service differ in the port: checks_cluster reports it */
     json_t *proxy = proxy_config(f);
     explain_proxy(url->host, proxy, &why);
     if (why.n) {
@@ -107,10 +107,10 @@ static void suggest_fix(const struct facts *f, struct findings *out, struct find
     default:
         break;
     }
-    if (f->elsewhere)
+    if (f->reachable_at)
         findings_fix(out, it,
                      "scripts/install --yes --address %s    # the extender answers there",
-                     f->elsewhere);
+                     f->reachable_at);
     else
         findings_fix(out, it,
                      "curl -i http://NODE-ADDRESS:%u/readyz    # if it answers:\n"
@@ -126,7 +126,7 @@ void checks_reach(const struct facts *f, struct findings *out)
     buf_adds(&url, r->url.path);
     if (r->answer == FACTS_REACH_NOT_TRIED) {
         findings_add(out, FINDING_UNKNOWN, "not-called", "%s was not called: %s", url.p,
-                     r->words.msg);
+                     r->detail.msg);
         return;
     }
     if (r->answer == FACTS_REACH_OK) {
@@ -136,7 +136,7 @@ void checks_reach(const struct facts *f, struct findings *out)
     const char *why = answers[r->answer].why;
     struct finding *it =
         findings_add(out, FINDING_PROBLEM, answers[r->answer].id, "%s: %s%s%s", url.p,
-                     answers[r->answer].what, *r->words.msg ? ": " : "", r->words.msg);
+                     answers[r->answer].what, *r->detail.msg ? ": " : "", r->detail.msg);
     findings_why(out, it,
                  "%s%spods that request GPU memory stay pending, with this error in "
                  "their events",

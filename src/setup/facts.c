@@ -29,7 +29,7 @@ void facts_fini(struct facts *f)
         facts_file_fini(&f->tls[i]);
     for (int i = 0; i < FACTS_KINDS; i++)
         json_decref(f->lists[i].json);
-    free(f->elsewhere);
+    free(f->reachable_at);
     *f = (struct facts){0};
 }
 

@@ -50,7 +50,7 @@ static bool can_connect(struct facts_reach *r)
     int rc = getaddrinfo(r->url.host, port, &hints, &all);
     if (rc) {
         r->answer = FACTS_REACH_NO_ROUTE;
-        err_set(&r->words, ERR_NOT_FOUND, "%s: %s", r->url.host, gai_strerror(rc));
+        err_set(&r->detail, ERR_NOT_FOUND, "%s: %s", r->url.host, gai_strerror(rc));
         return false;
     }
     for (const struct addrinfo *a = all; a; a = a->ai_next)
@@ -63,7 +63,7 @@ static bool can_connect(struct facts_reach *r)
                 : error == ETIMEDOUT  ? FACTS_REACH_TIMEOUT
                                       : FACTS_REACH_NO_ROUTE;
     if (r->answer == FACTS_REACH_NO_ROUTE)
-        err_set(&r->words, ERR_UNAVAILABLE, "%s", strerror(error));
+        err_set(&r->detail, ERR_UNAVAILABLE, "%s", strerror(error));
     return false;
 }
 
@@ -113,7 +113,7 @@ static void store_error(struct facts_reach *r, const struct httpc_reply *reply)
         buf_adds(&text, error);
     else if (reply->body.n)
         buf_add(&text, reply->body.p, reply->body.n < 120 ? reply->body.n : 120);
-    err_set(&r->words, ERR_UNAVAILABLE, "HTTP status %u%s%s", r->status,
+    err_set(&r->detail, ERR_UNAVAILABLE, "HTTP status %u%s%s", r->status,
             text.n ? ": " : "", text.n ? text.p : "");
     json_decref(j);
 }
@@ -148,15 +148,15 @@ static void try_url(struct facts_reach *r, const char *verb, const struct reach_
                                         .insecure = !tls->ca.n,
                                         .user_agent = "gpushare-setup",
                                         .connect_ms = CONNECT_MS};
-    struct httpc *http = httpc_new(&config, &r->words);
+    struct httpc *http = httpc_new(&config, &r->detail);
     cleanup_free char *path = xasprintf("%s/%s", r->url.path, verb);
     r->answer = FACTS_REACH_PROTOCOL_ERROR;
     if (!http)
         return;
     if (send_request(http, "POST", path, (struct span){body, strlen(body)}, &reply,
-                     &r->words) == 0)
+                     &r->detail) == 0)
         classify(r, http, &reply);
-    else if (r->words.code == ERR_TIMEOUT)
+    else if (r->detail.code == ERR_TIMEOUT)
         r->answer = FACTS_REACH_TIMEOUT;
     httpc_reply_fini(&reply);
     httpc_free(http);
@@ -169,12 +169,12 @@ void reach_call(struct facts *f, const char *verb, const struct reach_tls *tls)
     if (f->reach.answer != FACTS_REACH_REFUSED && f->reach.answer != FACTS_REACH_TIMEOUT)
         return;
     size_t n = host_addresses(addresses, ADDRESSES);
-    for (size_t i = 0; i < n && !f->elsewhere; i++) {
+    for (size_t i = 0; i < n && !f->reachable_at; i++) {
         struct facts_reach r = {.url = f->reach.url};
         snprintf(r.url.host, sizeof r.url.host, "%s", addresses[i]);
         try_url(&r, verb, tls);
         if (r.answer == FACTS_REACH_OK || r.answer == FACTS_REACH_NOT_READY)
-            f->elsewhere = xasprintf("%s:%u", addresses[i], r.url.port);
+            f->reachable_at = xasprintf("%s:%u", addresses[i], r.url.port);
     }
 }
 

@@ -150,7 +150,7 @@ static int plan(struct run *r, struct err *err)
     return rc;
 }
 
-/* reach: the address that plan would write, or the configured one */
+/* reach: calls the configured extender, or else the address that plan would write */
 
 static int reach(struct run *r, struct err *err)
 {
@@ -208,8 +208,8 @@ static bool is_healthy(const struct scheduler_pod *pod, struct err *err)
     return healthy;
 }
 
-/* Prints kube-scheduler's process id, if there is one. 0: it has read the current files
- * and is healthy. 1: it has not. */
+/* Prints kube-scheduler's process id, if there is one. 0: it runs with the current files
+ * and is healthy. 1: otherwise. */
 static int running(struct run *r, struct err *err)
 {
     struct scheduler_pod pod;
@@ -241,12 +241,12 @@ static int command(struct run *r, struct err *err)
     static const struct {
         const char *name;
         int (*run)(struct run *r, struct err *err);
-    } verbs[] = {
+    } commands[] = {
         {"check", check}, {"plan", plan}, {"reach", reach}, {"running", running}};
     const struct opt_list *args = &r->options->args;
-    for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-        if (args->n == 1 && !strcmp(args->items[0], verbs[i].name))
-            return verbs[i].run(r, err);
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (args->n == 1 && !strcmp(args->items[0], commands[i].name))
+            return commands[i].run(r, err);
     if (!args->n)
         return err_set(err, ERR_INVALID, "missing command; expected one of " COMMANDS);
     return err_set(err, ERR_INVALID, "unknown command \"%s\"; expected one of " COMMANDS,

@@ -24,7 +24,7 @@ static json_t *one_node(int i)
                      i % 5 ? "Healthy" : "Unhealthy", "totalMemory", 1000 * (i % 3 + 1));
 }
 
-static json_t *ask(struct verbs *v, json_t *names)
+static json_t *filter(struct verbs *v, json_t *names)
 {
     cleanup_buf struct buf reply = {0};
     json_t *body = json_pack("{s:{s:{s:s,s:s,s:s},s:{s:[{s:{s:{s:s}}}]}},s:O}", "Pod",
@@ -40,7 +40,8 @@ static json_t *ask(struct verbs *v, json_t *names)
     return j;
 }
 
-/* 'p': the node passes; otherwise the first letters of its list, and the reason. */
+/* 'p': the node passes. 'f' or 'u', and the reason: it is in FailedNodes, or in
+ * FailedAndUnresolvableNodes. */
 static char *verdict(json_t *reply, const char *name)
 {
     size_t i;
@@ -48,18 +49,18 @@ static char *verdict(json_t *reply, const char *name)
     unsigned times = 0;
     json_array_foreach(json_object_get(reply, "NodeNames"), i, passed) times +=
         !strcmp(json_string_value(passed), name);
-    const char *later =
+    const char *failed =
         json_string_value(json_object_get(json_object_get(reply, "FailedNodes"), name));
-    const char *never = json_string_value(
+    const char *unresolvable = json_string_value(
         json_object_get(json_object_get(reply, "FailedAndUnresolvableNodes"), name));
-    ck_assert_uint_eq(times + (later != NULL) + (never != NULL), 1);
+    ck_assert_uint_eq(times + (failed != NULL) + (unresolvable != NULL), 1);
     return xasprintf("%c %s",
-                     times   ? 'p'
-                     : later ? 'l'
-                             : 'n',
-                     later   ? later
-                     : never ? never
-                             : "");
+                     times    ? 'p'
+                     : failed ? 'f'
+                              : 'u',
+                     failed         ? failed
+                     : unresolvable ? unresolvable
+                                    : "");
 }
 
 START_TEST(the_result_for_a_node_does_not_depend_on_the_others)
@@ -81,13 +82,13 @@ START_TEST(the_result_for_a_node_does_not_depend_on_the_others)
     rig_deliver(&rig, objects);
     struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store});
     for (size_t i = 0; i < ARRAY_LEN(alone); i++) {
-        json_t *one = json_pack("[O]", json_array_get(names, i)), *reply = ask(v, one);
+        json_t *one = json_pack("[O]", json_array_get(names, i)), *reply = filter(v, one);
         alone[i] = verdict(reply, json_string_value(json_array_get(names, i)));
         kinds[(unsigned char)alone[i][0]]++;
         json_decref(reply);
         json_decref(one);
     }
-    ck_assert(kinds['p'] > 20 && kinds['l'] > 10 && kinds['n'] > 20);
+    ck_assert(kinds['p'] > 20 && kinds['f'] > 10 && kinds['u'] > 20);
     struct rng rng;
     rng_init(&rng, 1);
     for (int round = 0; round < 50; round++) {
@@ -101,7 +102,7 @@ START_TEST(the_result_for_a_node_does_not_depend_on_the_others)
             order[i] = pick;
             json_array_append(some, json_array_get(names, pick));
         }
-        json_t *reply = ask(v, some);
+        json_t *reply = filter(v, some);
         for (size_t i = 0; i < n; i++) {
             cleanup_free char *got =
                 verdict(reply, json_string_value(json_array_get(some, i)));

@@ -34,7 +34,7 @@ static void end(void)
     arena_fini(&arena);
 }
 
-static struct view_gpuapi_node look(const char *name, int64_t grace_s)
+static struct view_gpuapi_node render(const char *name, int64_t grace_s)
 {
     struct view_gpuapi_node n;
     const struct ledger *l = core_ledger(store_read(rig.store));
@@ -45,7 +45,7 @@ static struct view_gpuapi_node look(const char *name, int64_t grace_s)
     return n;
 }
 
-/* The whole object, with 123 as its resourceVersion. */
+/* Compares the whole object, with 123 as its resourceVersion. */
 static void assert_node(const struct view_gpuapi_node *n,
                         const struct view_gpuapi_times *t, const char *want)
 {
@@ -100,7 +100,7 @@ START_TEST(a_node_equals_the_golden_line_of_nvidia_gpu_scheduler)
                    "\"podList\":[{\"namespace\":\"default\",\"name\":\"p1\","
                    "\"container\":\"c1\",\"resource\":\"nvidia.com/gpu\",\"units\":1,"
                    "\"cards\":[\"GPU-1\"]}]}}]");
-    struct view_gpuapi_node n = look("node-a", 4);
+    struct view_gpuapi_node n = render("node-a", 4);
     ck_assert(n.healthy && n.has_sample);
     ck_assert_int_eq(n.sample_s, TIME_S);
     /* All but device_brand, which an Scv does not have. */
@@ -151,7 +151,7 @@ START_TEST(models_are_sorted_and_partly_used_cards_are_busy)
         "\"spec\":{\"nodeName\":\"node-a\",\"containers\":[{\"name\":\"side\"},"
         "{\"name\":\"main\",\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"2\"}}}]}}"
         "]");
-    struct view_gpuapi_node n = look("node-a", 0);
+    struct view_gpuapi_node n = render("node-a", 0);
     struct view_gpuapi_times never = {.transition_s = TIME_S};
     assert_node(&n, &never,
                 META("GpuNode", "node-a") TIME
@@ -213,7 +213,7 @@ START_TEST(containers_have_the_cards_of_the_promise)
                                                       "2")) "," POD("bare", "", "",
                                                                     WANTS("x", "gpu-mem",
                                                                           "1")) "]");
-    struct view_gpuapi_node n = look("node-a", 0);
+    struct view_gpuapi_node n = render("node-a", 0);
     ck_assert_uint_eq(n.n_pods, 3);
     assert_pod(&n, "d", "shared",
                SPEC("shared") ",\"containers_device\":[{\"container_name\":\"x\","
@@ -243,7 +243,7 @@ START_TEST(an_unusable_node_has_health_false_and_the_reason)
         "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"},\"allocatable\":{"
         "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}}}]");
     struct view_gpuapi_times unknown = {.transition_s = TIME_S};
-    struct view_gpuapi_node n = look("n1", 40);
+    struct view_gpuapi_node n = render("n1", 40);
     ck_assert(!n.healthy && !n.gone);
     assert_node(&n, &unknown,
                 META("GpuNode",
@@ -252,8 +252,8 @@ START_TEST(an_unusable_node_has_health_false_and_the_reason)
                            "Scv object is missing, "
                            "so its cards are unknown\",\"last_health_time\":null,"
                            "\"last_transition_time\":" TIME "}}");
-    ck_assert(look("cpu", 40).gone); /* no GPU: no GpuNode */
-    n = look("old", 40);
+    ck_assert(render("cpu", 40).gone); /* no GPU: no GpuNode */
+    n = render("old", 40);
     assert_node(
         &n, &unknown,
         META("GpuNode", "old") "null},\"spec\":{\"device_busy\":[],\"report_time\":null},"
@@ -297,7 +297,7 @@ END_TEST
 
 /* -- only while there are readers -- */
 
-static size_t shown(struct view_gpuapi *o)
+static size_t cached_nodes(struct view_gpuapi *o)
 {
     pthread_mutex_lock(&o->lock);
     size_t n = watch_cache_count(o->caches[VIEW_GPUAPI_NODES]);
@@ -306,11 +306,14 @@ static size_t shown(struct view_gpuapi *o)
 }
 
 /* Waits until the cache has `n` nodes. */
-static void await_shown(struct view_gpuapi *o, size_t n)
+static void await_cached_nodes(struct view_gpuapi *o, size_t n)
 {
-    for (int i = 0; i < 1000 && (shown(o) != n || atomic_load(&o->ready) != (n > 0)); i++)
+    for (int i = 0; i < 1000; i++) {
+        if (cached_nodes(o) == n && atomic_load(&o->ready) == (n > 0))
+            break;
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    ck_assert_uint_eq(shown(o), n);
+    }
+    ck_assert_uint_eq(cached_nodes(o), n);
     ck_assert(atomic_load(&o->ready) == (n > 0));
 }
 
@@ -322,18 +325,18 @@ START_TEST(the_cache_is_filled_while_there_are_readers)
         view_gpuapi_start(rig.store, &(struct view_gpuapi_config){.idle_ms = 50});
     ck_assert(!atomic_load(&o->wanted)); /* no reader yet */
     view_gpuapi_changed(o);
-    ck_assert_uint_eq(shown(o), 0);
+    ck_assert_uint_eq(cached_nodes(o), 0);
     view_gpuapi_reader_begin(o);
     view_gpuapi_reader_begin(o);
-    await_shown(o, 1);
+    await_cached_nodes(o, 1);
     uint64_t last = watch_cache_last(o->caches[VIEW_GPUAPI_NODES]);
     view_gpuapi_reader_end(o);
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-    ck_assert_uint_eq(shown(o), 1); /* one reader is left */
+    ck_assert_uint_eq(cached_nodes(o), 1); /* one reader is left */
     view_gpuapi_reader_end(o);
-    await_shown(o, 0);
+    await_cached_nodes(o, 0);
     view_gpuapi_reader_begin(o); /* another one comes later */
-    await_shown(o, 1);
+    await_cached_nodes(o, 1);
     ck_assert_uint_gt(watch_cache_last(o->caches[VIEW_GPUAPI_NODES]), last);
     view_gpuapi_reader_end(o);
     view_gpuapi_stop(o);
@@ -373,26 +376,26 @@ END_TEST
 
 /* -- heartbeats -- */
 
-enum { BEAT_MS = 600 };
+enum { HEARTBEAT_MS = 600 };
 
-struct watched {
+struct views {
     struct view_gpuapi *o;
-    struct view_inspect_stream *live;
+    struct view_inspect_stream *stream;
 };
 
 static void on_nodes(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
-    const struct watched *w = ctx;
+    const struct views *w = ctx;
     (void)req;
     view_gpuapi_watch(w->o, VIEW_GPUAPI_NODES, false, reply);
 }
 
 static void on_page(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
-    const struct watched *w = ctx;
+    const struct views *w = ctx;
     (void)req;
-    view_inspect_stream_watch(w->live, false, reply);
+    view_inspect_stream_watch(w->stream, false, reply);
 }
 
 static void read_piece(struct raw *c, struct raw_reply *r)
@@ -403,7 +406,7 @@ static void read_piece(struct raw *c, struct raw_reply *r)
 }
 
 /* The initial state and an empty line; then an empty line per idle interval. */
-static void ck_beats(unsigned port, const char *path)
+static void check_heartbeats(unsigned port, const char *path)
 {
     struct raw c;
     struct raw_reply r = {0};
@@ -414,13 +417,13 @@ static void ck_beats(unsigned port, const char *path)
         read_piece(&c, &r);
     while (r.body.n < 2 || memcmp(r.body.p + r.body.n - 2, "\n\n", 2) != 0);
     ck_assert_int_eq(r.body.p[0], '{'); /* no empty line before the initial state */
-    for (int beat = 0; beat < 2; beat++) {
+    for (int i = 0; i < 2; i++) {
         int64_t since_ms = clock_mono_ms();
         buf_clear(&r.body);
         read_piece(&c, &r);
         ck_assert_span_eq(buf_span(&r.body), "\n");
         /* The line was sent a moment before it was received. */
-        ck_assert_int_ge(clock_mono_ms() - since_ms, BEAT_MS / 2);
+        ck_assert_int_ge(clock_mono_ms() - since_ms, HEARTBEAT_MS / 2);
     }
     raw_reply_fini(&r);
     raw_close(&c);
@@ -430,11 +433,12 @@ START_TEST(an_idle_watch_sends_heartbeats)
 {
     static const struct httpd_route routes[] = {
         {"GET", "/nodes", on_nodes}, {"GET", "/page", on_page}, {NULL, NULL, NULL}};
-    const struct view_gpuapi_config config = {.idle_ms = 50, .heartbeat_ms = BEAT_MS};
+    const struct view_gpuapi_config config = {.idle_ms = 50,
+                                              .heartbeat_ms = HEARTBEAT_MS};
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct watched w = {view_gpuapi_start(rig.store, &config),
-                        view_inspect_stream_new(rig.store, BEAT_MS)};
+    struct views w = {view_gpuapi_start(rig.store, &config),
+                        view_inspect_stream_new(rig.store, HEARTBEAT_MS)};
     struct httpd *d = httpd_new(NULL);
     struct httpd_listener_config listener = {.name = "observers",
                                              .address = "127.0.0.1",
@@ -444,12 +448,12 @@ START_TEST(an_idle_watch_sends_heartbeats)
     unsigned port;
     struct err err;
     ck_assert_done(httpd_listen(d, &listener, &port, &err), err);
-    ck_beats(port, "/nodes");
-    ck_beats(port, "/page");
+    check_heartbeats(port, "/nodes");
+    check_heartbeats(port, "/page");
     view_gpuapi_stop(w.o);
     httpd_free(d);
     view_gpuapi_free(w.o);
-    view_inspect_stream_free(w.live);
+    view_inspect_stream_free(w.stream);
     end();
 }
 END_TEST

@@ -91,15 +91,50 @@ static bool is_there(struct buf *faults, const struct doc *d, const struct doc_b
     return faults->n == before;
 }
 
-struct look {
+/* Whether a line of the text that is not indented has the name, followed by '('. */
+static bool defines(const char *text, struct span name)
+{
+    cleanup_free char *call = xasprintf("%.*s(", SPAN_ARG(name));
+    for (struct span rest = span_of(text); rest.n;) {
+        struct span line = span_cut(&rest, '\n');
+        const char *at = line.n ? memmem(line.p, line.n, call, strlen(call)) : NULL;
+        if (at && strchr(" \t/#", line.p[0]) == NULL &&
+            (at == line.p || at[-1] == ' ' || at[-1] == '*'))
+            return true;
+    }
+    return false;
+}
+
+/* A line "src/FILE.c  FUNCTION  ..." of a drawing names a function of that file. */
+static void check_steps(struct buf *faults, const struct doc *d,
+                        const struct doc_block *b)
+{
+    struct span rest = span_of(b->text);
+    for (unsigned line = b->line + 1; rest.n; line++) {
+        struct span step = span_trim(span_cut(&rest, '\n'));
+        if (!span_starts(step, SPAN("src/")))
+            continue;
+        struct span path = span_cut(&step, ' ');
+        step = span_trim(step);
+        struct span name = span_cut(&step, ' ');
+        cleanup_free char *file = xmemdup0(path.p, path.n);
+        cleanup_free char *text = access(file, F_OK) == 0 ? temp_read(".", file) : NULL;
+        if (!text)
+            doc_fault(faults, d, line, "there is no %s", file);
+        else if (!defines(text, name))
+            doc_fault(faults, d, line, "%s has no function %.*s", file, SPAN_ARG(name));
+    }
+}
+
+struct block_check {
     struct buf faults;
     char *options;
 };
 
 static void check_blocks(const struct doc *d, void *ctx)
 {
-    struct look *look = ctx;
-    struct buf *faults = &look->faults;
+    struct block_check *check = ctx;
+    struct buf *faults = &check->faults;
     for (size_t i = 0; i < d->n; i++) {
         const struct doc_block *b = &d->blocks[i];
         if (b->seen_in && !is_there(faults, d, b))
@@ -112,18 +147,20 @@ static void check_blocks(const struct doc *d, void *ctx)
             check_part(faults, d, b);
         if (b->use == DOC_JSON)
             check_json(faults, d, b);
+        if (b->use == DOC_TEXT)
+            check_steps(faults, d, b);
     }
     for (size_t i = 0; i < d->code.n; i++)
-        commands_check_code(faults, d, &d->code.items[i], look->options);
+        commands_check_code(faults, d, &d->code.items[i], check->options);
 }
 
 START_TEST(each_block_matches_its_declared_use)
 {
-    struct look look = {.options = commands_options()};
-    doc_each(check_blocks, &look, &look.faults);
-    ck_assert_msg(!look.faults.n, "\n%s", look.faults.p);
-    buf_fini(&look.faults);
-    free(look.options);
+    struct block_check check = {.options = commands_options()};
+    doc_each(check_blocks, &check, &check.faults);
+    ck_assert_msg(!check.faults.n, "\n%s", check.faults.p);
+    buf_fini(&check.faults);
+    free(check.options);
 }
 END_TEST
 

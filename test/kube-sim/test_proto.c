@@ -53,18 +53,18 @@ START_TEST(an_object_is_read_from_its_envelope)
                              "\"ConfigMap\"}");
 }
 
-START_TEST(truncated_and_foreign_messages_are_refused)
+START_TEST(truncated_and_foreign_messages_are_rejected)
 {
     cleanup_buf struct buf body = {0};
     struct err err = {0};
     make(&body);
-    size_t refused = 0;
+    size_t rejected = 0;
     for (size_t n = 0; n < body.n; n++) {
         cleanup_json json_t *j =
             sim_proto_parse(sim_proto_configmap, (struct span){body.p, n}, &err);
-        refused += !j;
+        rejected += !j;
     }
-    ck_assert_uint_ge(refused, body.n - 4); /* except between the envelope's fields */
+    ck_assert_uint_ge(rejected, body.n - 4); /* except between the envelope's fields */
     static const struct span bad[] = {
         {"{}", 2},
         {"k8s", 3},
@@ -100,4 +100,4 @@ START_TEST(mutated_bytes_do_no_harm)
 }
 
 UNIT_MAIN("proto", an_object_is_read_from_its_envelope,
-          truncated_and_foreign_messages_are_refused, mutated_bytes_do_no_harm)
+          truncated_and_foreign_messages_are_rejected, mutated_bytes_do_no_harm)

@@ -10,8 +10,9 @@
 enum { LOG_MAX = 1 << 30 };
 #define ACCOUNT "gpushare-schd-extender"
 
-/* Calls fn with each entry of the extender's requests. */
-static size_t each(void (*fn)(const json_t *entry, void *ctx), void *ctx)
+/* Calls fn for each request of the extender's service account in the API server's audit
+ * log. Returns their number. */
+static size_t each_entry(void (*fn)(const json_t *entry, void *ctx), void *ctx)
 {
     cleanup_free char *path = temp_path(cluster.dir, "log/audit.log");
     cleanup_buf struct buf log = {0};
@@ -34,11 +35,11 @@ static size_t each(void (*fn)(const json_t *entry, void *ctx), void *ctx)
 
 static void check(const json_t *entry, void *ctx)
 {
-    json_t *why = lib_at(entry, "annotations");
+    json_t *annotations = lib_at(entry, "annotations");
     const char *decision =
-        json_string_value(json_object_get(why, "authorization.k8s.io/decision"));
+        json_string_value(json_object_get(annotations, "authorization.k8s.io/decision"));
     const char *reason =
-        json_string_value(json_object_get(why, "authorization.k8s.io/reason"));
+        json_string_value(json_object_get(annotations, "authorization.k8s.io/reason"));
     json_int_t code = json_integer_value(lib_at(entry, "responseStatus.code"));
     (void)ctx;
     ck_assert_msg(decision && strcmp(decision, "allow") == 0 && reason &&
@@ -50,7 +51,7 @@ static void check(const json_t *entry, void *ctx)
 
 void audit_check(void)
 {
-    ck_assert_uint_gt(each(check, NULL), 0);
+    ck_assert_uint_gt(each_entry(check, NULL), 0);
 }
 
 struct count {
@@ -71,6 +72,6 @@ static void count(const json_t *entry, void *ctx)
 size_t audit_count(const char *verb, const char *resource)
 {
     struct count c = {verb, resource, 0};
-    each(count, &c);
+    each_entry(count, &c);
     return c.n;
 }

@@ -11,19 +11,20 @@
 #include "base/mem.h"
 #include "wire/yaml.h"
 
-enum { WORDS = 32 };
+enum { ARGS_MAX = 32 };
 
 struct static_pod {
     char *root, *manifest, *container;
     pthread_t thread;
-    atomic_bool stops;
+    atomic_bool stopping;
     /* used by the thread only */
     struct buf text; /* the running manifest */
     struct program program;
 };
 
-/* Runs a command that may fail: the program then misses the file. */
-static void does(const char *const *argv)
+/* Runs a command. A failure is not reported here: the container then lacks a file, and
+ * its program reports that. */
+static void run_command(const char *const *argv)
 {
     struct program p;
     program_start(&p, "/", argv);
@@ -31,53 +32,54 @@ static void does(const char *const *argv)
     program_fini(&p);
 }
 
-/* The mounts of the first container, as copies. */
+/* Copies the files of the container's volume mounts into the chroot. */
 static void copy_mounts(struct static_pod *s, const struct yaml_node *spec,
                         const struct yaml_node *container)
 {
     const struct yaml_node *mounts = yaml_get(container, "volumeMounts");
     const struct yaml_node *volumes = yaml_get(spec, "volumes");
     cleanup_free char *etc = xasprintf("%s/etc", s->container);
-    does(ARGV("rm", "-rf", etc));
+    run_command(ARGV("rm", "-rf", etc));
     for (size_t i = 0; mounts && i < mounts->n; i++) {
         for (size_t k = 0; volumes && k < volumes->n; k++) {
-            struct span name = {0}, of = {0}, path = {0}, at = {0};
+            struct span name = {0}, volume = {0}, path = {0}, mount_path = {0};
             yaml_text(mounts->items[i], "name", &name, NULL);
-            yaml_text(volumes->items[k], "name", &of, NULL);
-            if (!span_eq(name, of))
+            yaml_text(volumes->items[k], "name", &volume, NULL);
+            if (!span_eq(name, volume))
                 continue;
             yaml_text(yaml_get(volumes->items[k], "hostPath"), "path", &path, NULL);
-            yaml_text(mounts->items[i], "mountPath", &at, NULL);
+            yaml_text(mounts->items[i], "mountPath", &mount_path, NULL);
             cleanup_free char *from = xasprintf("%s%.*s", s->root, SPAN_ARG(path));
-            cleanup_free char *to = xasprintf("%s%.*s", s->container, SPAN_ARG(at));
-            does(ARGV("install", "-D", from, to));
+            cleanup_free char *to =
+                xasprintf("%s%.*s", s->container, SPAN_ARG(mount_path));
+            run_command(ARGV("install", "-D", from, to));
         }
     }
 }
 
-/* Runs the command of the manifest. */
-static void run(struct static_pod *s)
+/* Runs the command of the manifest's first container in the chroot. */
+static void start_program(struct static_pod *s)
 {
-    struct span command[WORDS];
-    const char *argv[WORDS + 4] = {"unshare", "-r", "chroot", s->container};
+    struct span command[ARGS_MAX];
+    const char *argv[ARGS_MAX + 4] = {"unshare", "-r", "chroot", s->container};
     size_t n = 4, skip = getuid() == 0 ? 2 : 0;
     cleanup_yaml struct yaml *y = yaml_parse("manifest", s->text.p, s->text.n, NULL);
     const struct yaml_node *spec = y ? yaml_get(yaml_document(y, 0), "spec") : NULL;
     const struct yaml_node *all = yaml_get(spec, "containers");
-    const struct yaml_node *words =
+    const struct yaml_node *args =
         all && all->n ? yaml_get(all->items[0], "command") : NULL;
-    if (!words || words->n >= WORDS)
+    if (!args || args->n >= ARGS_MAX)
         return;
     copy_mounts(s, spec, all->items[0]);
-    for (size_t i = 0; i < words->n; i++) {
-        command[i] = words->items[i]->text;
+    for (size_t i = 0; i < args->n; i++) {
+        command[i] = args->items[i]->text;
         argv[n++] = command[i].p; /* NUL-terminated */
     }
     argv[n] = NULL;
     program_start(&s->program, "/", argv + skip);
 }
 
-static void end(struct static_pod *s)
+static void stop_program(struct static_pod *s)
 {
     if (!s->program.pid && !s->program.out)
         return;
@@ -89,25 +91,25 @@ static void end(struct static_pod *s)
     s->program = (struct program){0};
 }
 
-static void *play(void *arg)
+static void *thread_main(void *arg)
 {
     struct static_pod *s = arg;
-    while (!s->stops) {
+    while (!s->stopping) {
         struct buf text = {0};
-        bool there = file_read(s->manifest, 1 << 20, &text, NULL) == 0;
-        bool same = there && span_eq(buf_span(&text), buf_span(&s->text));
-        if (!there || !same || !s->program.pid || !program_runs(&s->program)) {
-            end(s);
+        bool exists = file_read(s->manifest, 1 << 20, &text, NULL) == 0;
+        bool same = exists && span_eq(buf_span(&text), buf_span(&s->text));
+        if (!exists || !same || !s->program.pid || !program_runs(&s->program)) {
+            stop_program(s);
             buf_fini(&s->text);
             s->text = text;
             text = (struct buf){0};
-            if (there)
-                run(s);
+            if (exists)
+                start_program(s);
         }
         buf_fini(&text);
         lib_pause();
     }
-    end(s);
+    stop_program(s);
     return NULL;
 }
 
@@ -119,16 +121,16 @@ struct static_pod *static_pod_start(const char *root, const char *name,
     s->manifest = xasprintf("%s/etc/kubernetes/manifests/%s.yaml", root, name);
     s->container = xasprintf("%s/container", root);
     cleanup_free char *bin = xasprintf("%s/usr/bin", s->container);
-    does(ARGV("mkdir", "-p", bin));
-    does(ARGV("ln", program, bin)); /* copy if it is on another file system */
-    does(ARGV("cp", "-n", program, bin));
-    ck_assert_int_eq(pthread_create(&s->thread, NULL, play, s), 0);
+    run_command(ARGV("mkdir", "-p", bin));
+    run_command(ARGV("ln", program, bin)); /* copy if it is on another file system */
+    run_command(ARGV("cp", "-n", program, bin));
+    ck_assert_int_eq(pthread_create(&s->thread, NULL, thread_main, s), 0);
     return s;
 }
 
 void static_pod_stop(struct static_pod *s)
 {
-    s->stops = true;
+    s->stopping = true;
     pthread_join(s->thread, NULL);
     buf_fini(&s->text);
     free(s->root);

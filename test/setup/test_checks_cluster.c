@@ -111,7 +111,7 @@ START_TEST(the_loopback_refuses_connections)
     expect(&f, IDS("refused", "node-port"));
     /* The extender answers at the node's own address. */
     f = cluster(FACTS_REACH_TIMEOUT, LOOPBACK);
-    f.elsewhere = xstrdup("10.0.0.5:32766");
+    f.reachable_at = xstrdup("10.0.0.5:32766");
     expect(&f, IDS("timeout"));
     ck_assert(strstr(found.items[0].command, "--address 10.0.0.5:32766") != NULL);
 }
@@ -130,7 +130,8 @@ START_TEST(an_unexpected_answer)
                  {FACTS_REACH_NOT_READY, "not-ready"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct facts f = cluster(cases[i].answer, LOOPBACK);
-        err_set(&f.reach.words, ERR_UNAVAILABLE, "HTTP status 503: nodes are not listed");
+        err_set(&f.reach.detail, ERR_UNAVAILABLE,
+                "HTTP status 503: nodes are not listed");
         expect(&f, IDS(cases[i].id));
         ck_assert(strstr(found.items[0].what, "nodes are not listed") != NULL);
         ck_assert_ptr_nonnull(found.items[0].command);

@@ -52,9 +52,9 @@ static void keep_member(json_t *object, const json_t *old, const char *key)
         json_object_del(object, key);
 }
 
-/* An update of the status subresource changes status and metadata; any other update keeps
- * the status. */
-static void keep_other_half(struct call *c, json_t *object, const json_t *old)
+/* Restores what this update may not write: an update of the status subresource writes
+ * status and metadata; any other update keeps the status. */
+static void keep_unwritable(struct call *c, json_t *object, const json_t *old)
 {
     if (!c->route.kind->status)
         return;
@@ -98,7 +98,7 @@ static void replace(struct call *c, json_t *object, const json_t *old, struct ob
     keep_member(object, old, "apiVersion");
     if (kind->fill && !is_status(c))
         kind->fill(object);
-    keep_other_half(c, object, old);
+    keep_unwritable(c, object, old);
     sim_meta_carry_over(object, old, &f);
     sim_meta_check(kind, object, &f);
     if (kind->check)
@@ -120,9 +120,11 @@ static void replace(struct call *c, json_t *object, const json_t *old, struct ob
     } else {
         const struct object *now = sim_change_put(c->api, kind, object);
         sim_answer_object(c, 200, now);
-        bool over = now->deleting && !sim_meta_has_finalizers(object) &&
-                    sim_jsonx_int(object, "metadata.deletionGracePeriodSeconds", 0) == 0;
-        if (over)
+        /* The update may have removed the last finalizer of a terminating object. */
+        bool may_remove =
+            now->deleting && !sim_meta_has_finalizers(object) &&
+            sim_jsonx_int(object, "metadata.deletionGracePeriodSeconds", 0) == 0;
+        if (may_remove)
             sim_change_remove(c->api, now);
     }
 }

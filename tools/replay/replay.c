@@ -8,9 +8,9 @@
 #include "replay/cluster.h"
 
 enum {
-    WIDE = 8, /* cards */
-    CHURN_FROM = 100,
-    CHURN_TO = 500, /* load in percent */
+    WIDE_CARDS = 8, /* a pod of so many cards or more counts as wide */
+    CHURN_FROM_LOAD = 100,
+    CHURN_TO_LOAD = 500, /* load in percent */
 };
 
 /* The pods of a trace in a random order: first each one once, then drawn at random. */
@@ -45,21 +45,22 @@ static int64_t demand(const struct trace_pod *pod)
     return pod->gpu_milli * pod->cards;
 }
 
-/* The mean of the samples at a load; without one, the first sample beyond. */
+/* The mean of the samples whose rounded load is `load`; without such a sample, the first
+ * one at a higher load. */
 struct at_load {
     int64_t load;
     double sum;
     uint64_t n;
-    bool over;
+    bool beyond; /* a sample was taken at a higher load */
 };
 
 static void sample(struct at_load *at, double load, double allocated)
 {
     int64_t rounded = (int64_t)(load + 0.5);
-    if (at->over || rounded < at->load)
+    if (at->beyond || rounded < at->load)
         return;
-    at->over = rounded > at->load;
-    if (at->over && at->n)
+    at->beyond = rounded > at->load;
+    if (at->beyond && at->n)
         return;
     at->sum += allocated;
     at->n++;
@@ -72,13 +73,14 @@ static int64_t mono_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Sums over the seeds. */
+/* Sums over the seeds, for the means in struct replay_result. */
 struct sums {
     double alloc90, alloc100, first_reject, wide, churn;
     uint64_t rejecting, decisions;
     int64_t ns;
 };
 
+/* The first run: pods arrive and stay until the load exceeds 100 percent. */
 static void fill(const struct trace *trace, const struct replay_settings *settings,
                  uint64_t seed, struct sums *sums)
 {
@@ -91,14 +93,14 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
     stream_start(&stream, trace, &rng);
     struct cluster *c = cluster_new(trace, settings->policy, settings->sees_cpu);
     int64_t start = mono_ns();
-    while (!at100.over) {
+    while (!at100.beyond) {
         const struct trace_pod *pod = stream_next(&stream);
-        bool taken = cluster_arrive(c, pod, &rng);
+        bool scheduled = cluster_arrive(c, pod, &rng);
         arrived += demand(pod);
         load = (double)arrived / capacity;
-        if (!taken && first < 0)
+        if (!scheduled && first < 0)
             first = load;
-        if (!taken && pod->cards >= WIDE && load <= 100)
+        if (!scheduled && pod->cards >= WIDE_CARDS && load <= 100)
             sums->wide++;
         sample(&at90, load, (double)cluster_allocated(c) / capacity);
         sample(&at100, load, (double)cluster_allocated(c) / capacity);
@@ -113,6 +115,7 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
     free(stream.order);
 }
 
+/* The second run, with departures: see replay_run. */
 static void churn(const struct trace *trace, const struct replay_settings *settings,
                   uint64_t seed, struct sums *sums)
 {
@@ -122,15 +125,15 @@ static void churn(const struct trace *trace, const struct replay_settings *setti
     rng_init(&rng, seed);
     stream_start(&stream, trace, &rng);
     struct cluster *c = cluster_new(trace, settings->policy, settings->sees_cpu);
-    while (arrived < trace->capacity / 100 * CHURN_TO) {
+    while (arrived < trace->capacity / 100 * CHURN_TO_LOAD) {
         const struct trace_pod *pod = stream_next(&stream);
         while (cluster_pods(c) && cluster_would_exceed(c, pod, settings->churn))
             cluster_leave(c, &rng);
-        bool taken = cluster_arrive(c, pod, &rng);
-        bool counts = arrived >= trace->capacity / 100 * CHURN_FROM;
+        bool scheduled = cluster_arrive(c, pod, &rng);
+        bool counts = arrived >= trace->capacity / 100 * CHURN_FROM_LOAD;
         arrived += demand(pod);
         counted += counts ? demand(pod) : 0;
-        rejected += counts && !taken ? demand(pod) : 0;
+        rejected += counts && !scheduled ? demand(pod) : 0;
     }
     sums->churn += counted ? 100.0 * (double)rejected / (double)counted : 0;
     cluster_free(c);

@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "replay/csv.h"
 
-static const int64_t amount_max = (int64_t)1
-                                  << 32; /* of CPU and memory; sums do not overflow */
+/* Of CPU and memory. Sums over a trace do not overflow. */
+static const int64_t amount_max = (int64_t)1 << 32;
 
 void trace_fini(struct trace *t)
 {
@@ -36,8 +36,8 @@ static void check_names(struct csv *c, int column, const void *items, size_t siz
         char *item = (char *)items + i * size;
         struct span name = *(struct span *)item;
         if (map_get(&map, name)) {
-            c->line = (unsigned)i +
-                      2; /* line 1 has the column names; every further line is an item */
+            /* Line 1 has the column names; every further line is an item. */
+            c->line = (unsigned)i + 2;
             csv_fail(c, column, "duplicate %.*s", SPAN_ARG(name));
         }
         map_set(&map, item);
@@ -56,7 +56,7 @@ static int finish(struct csv *c, size_t n, const char *what, struct err *err)
 
 _Static_assert(offsetof(struct trace_node, name) == 0 &&
                    offsetof(struct trace_pod, name) == 0,
-               "check_names reads the name there");
+               "check_names reads the name at offset 0");
 
 int trace_nodes(struct trace *t, const char *name, struct span text, struct err *err)
 {
