@@ -252,6 +252,9 @@ uint64_t ledger_generation(const struct ledger *l);
 struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
                                   const struct request *request, const char *why_not);
 struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid);
+/* Replaces the request of a placed pod. */
+void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
+                            const struct request *request, const char *why_not);
 /* Places the pod on the node with these shares (copied), or moves it there. */
 void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span node,
                       const struct ledger_share *shares, uint32_t n);

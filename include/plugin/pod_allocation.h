@@ -46,7 +46,7 @@ struct pod_allocation {
     enum pod_allocation_promise promise;
     struct span why_not;
     struct request request;
-    struct pod_allocation_share *cards; /* promised to the whole pod */
+    struct pod_allocation_share *cards; /* promised to the whole pod; also if INVALID */
     size_t n_cards;
     struct pod_allocation_container *containers;
     size_t n_containers;

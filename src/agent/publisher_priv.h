@@ -77,7 +77,8 @@ struct publisher {
     struct buf want, want_message; /* the content to write */
     int64_t pending_since_ms;      /* a write is pending since then; -1: none */
     bool want_list;
-    bool published; /* at least one write succeeded */
+    int64_t list_due_ms; /* a broken watch causes no list before */
+    bool published;      /* at least one write succeeded */
     int64_t owner_tried_ms;
 
     /* the watch */

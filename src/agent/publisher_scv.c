@@ -296,7 +296,10 @@ static void on_write_failed(struct step *s, enum publisher_output_type type)
         code == ERR_CONFLICT || (code == ERR_NOT_FOUND && type == PUBLISHER_PATCH);
     p->written.any = false; /* the write may have taken effect: write again */
     /* The object is newer, exists already, or was deleted: read it and write again. */
-    p->want_list |= stale || code == ERR_NOT_FOUND;
+    if (stale || code == ERR_NOT_FOUND) {
+        p->want_list = true;
+        p->list_due_ms = s->now.mono_ms;
+    }
     if (stale && lane->failures < CONFLICTS) {
         lane->failed = type;
         lane->failures++;
@@ -335,7 +338,7 @@ void publisher_scv_tick(struct step *s)
         p->pending_since_ms = s->now.mono_ms;
     if (lane->busy || lane->due_ms > s->now.mono_ms)
         return;
-    if (p->want_list) {
+    if (p->want_list && p->list_due_ms <= s->now.mono_ms) {
         publisher_call(s, PUBLISHER_LIST, PUBLISHER_LANE_SCV, NULL);
         return;
     }

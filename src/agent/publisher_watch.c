@@ -4,9 +4,8 @@
 #include "base/mem.h"
 
 enum {
-    HEALTHY_MS =
-        30 *
-        1000, /* a watch that lasted this long resets the back-off, and so does an event */
+    /* A watch that lasted this long resets the back-off, and so does an event. */
+    HEALTHY_MS = 30 * 1000,
     WATCH_APART_MS = 1000, /* a server may end each watch at once */
 };
 
@@ -59,10 +58,10 @@ void publisher_watch_on_end(struct step *s)
                                                                 s->in->retry_after_ms)
                                             : 0);
     p->watch_failures++;
-    /* A list shows the events missed since. The watch's version may be compacted. */
+    /* A list shows the events missed since. The watch's version may be compacted. Writes
+     * do not wait for the list: the health of the cards is in them. */
     p->want_list = true;
-    if (p->lanes[PUBLISHER_LANE_SCV].due_ms < p->watch_due_ms)
-        p->lanes[PUBLISHER_LANE_SCV].due_ms = p->watch_due_ms;
+    p->list_due_ms = p->watch_due_ms;
 }
 
 void publisher_watch_tick(struct step *s)

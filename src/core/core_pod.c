@@ -29,6 +29,18 @@ void core_pod_deleted(struct step *s, struct span uid)
         bind_deleted(s, op);
 }
 
+/* Has another replica bound the pod, with other labels than those of the reservation
+ * here? Limits cannot be edited. */
+static bool is_promised_otherwise(const struct ledger_pod *entry,
+                                  const struct promise *promise)
+{
+    const struct request *r = &entry->request;
+    bool whole = r->kind == REQUEST_CARDS;
+    if (!entry->node || entry->final || !r->by_label || !promise->n)
+        return false;
+    return promise->whole != whole || (!whole && promise->card_mib != r->mib_per_card);
+}
+
 static void place(struct step *s, struct ledger_pod *entry, const struct pod *pod,
                   const struct promise *promise)
 {
@@ -87,6 +99,8 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
     else if (known || asks) {
         struct ledger_pod *entry =
             ledger_pod_add(core->ledger, pod, &request, bad ? err.msg : NULL);
+        if (is_promised_otherwise(entry, &promise))
+            ledger_pod_set_request(core->ledger, entry, &request, bad ? err.msg : NULL);
         entry->unconfirmed = false;
         if (from == CORE_POD_FROM_WATCH)
             entry->seen = s->in->run;

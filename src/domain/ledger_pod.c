@@ -281,6 +281,13 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     return p;
 }
 
+void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
+                            const struct request *request, const char *why_not)
+{
+    set_request(&pod->request, &pod->invalid_reason, request, why_not);
+    ledger_view(l, pod->node);
+}
+
 static struct ledger_share *shares_copy(const struct ledger_share *shares, uint32_t n)
 {
     size_t bytes = 0;

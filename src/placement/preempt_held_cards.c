@@ -47,10 +47,8 @@ void preempt_held_cards_read(struct preempt_state *state, bool unknown)
 {
     struct ledger_node_info news = ledger_node_info(state->node);
     uint64_t unmatched = 0;
-    for (size_t i = 0; i < state->n; i++) {
-        const struct request *r = &state->pods[i].pod->request;
-        state->pods[i].claims = r->kind == REQUEST_DEVICES ? r->cards : 0;
-    }
+    for (size_t i = 0; i < state->n; i++)
+        state->pods[i].claims = request_devices(&state->pods[i].pod->request);
     for (size_t i = 0; i < news.n_held; i++) {
         const struct scv_held *held = &news.held[i];
         if (!scv_is_nvidia_resource(held->resource))

@@ -156,19 +156,16 @@ static void share_out(struct pod_allocation *alloc, const struct pod *pod,
         alloc->containers[i].n_shares = 0;
 }
 
-static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
-                         const uint32_t *indexes)
+/* False: the annotations name no card. */
+static bool read_cards(struct pod_allocation *alloc, const struct pod *pod)
 {
     cleanup_arena struct arena a = {0};
     struct promise promise;
-    if (!promise_of(pod, &a, &promise)) {
-        alloc->promise = POD_ALLOCATION_UNPROMISED;
-        return;
-    }
-    alloc->promise = POD_ALLOCATION_PROMISED;
+    if (!promise_of(pod, &a, &promise))
+        return false;
     alloc->cards = copy_shares(alloc, promise.shares, promise.n);
     alloc->n_cards = promise.n;
-    share_out(alloc, pod, indexes);
+    return true;
 }
 
 static bool read_request(struct pod_allocation *alloc, const struct pod *pod,
@@ -199,8 +196,13 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
     alloc->containers = arena_zalloc(a, most * sizeof *alloc->containers);
     add_containers(alloc, pod, false, indexes);
     add_containers(alloc, pod, true, indexes);
-    if (read_request(alloc, pod, unit_mib))
-        read_promise(alloc, pod, indexes);
+    bool valid = read_request(alloc, pod, unit_mib);
+    /* A pod whose labels became invalid after its bind still uses its cards. */
+    bool promised = read_cards(alloc, pod);
+    if (valid)
+        alloc->promise = promised ? POD_ALLOCATION_PROMISED : POD_ALLOCATION_UNPROMISED;
+    if (valid && promised)
+        share_out(alloc, pod, indexes);
     return alloc;
 }
 

@@ -499,6 +499,31 @@ START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
 }
 END_TEST
 
+START_TEST(a_broken_watch_delays_no_write)
+{
+    struct err err;
+    err_set(&err, ERR_GONE, "too old");
+    set_up();
+    for (int i = 0; i < 6; i++) {
+        step((struct publisher_input){
+            .type = PUBLISHER_WATCH_ENDED, .run = watch_run, .err = &err});
+        while (!out(PUBLISHER_LIST))
+            pass(100);
+        called(PUBLISHER_LIST);
+        answer_list(call_id, "11",
+                    SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+        watching();
+    }
+    step((struct publisher_input){
+        .type = PUBLISHER_WATCH_ENDED, .run = watch_run, .err = &err});
+    now_ms += 1000; /* the next list is due after 4 s at least */
+    sampled("");
+    called(PUBLISHER_PATCH);
+    refuse(call_id, ERR_CONFLICT, "the object has been modified");
+    called(PUBLISHER_LIST);
+}
+END_TEST
+
 START_TEST(without_nvml_the_object_says_so)
 {
     begin_calls();
@@ -593,6 +618,7 @@ int main(void)
         a_silent_watch_is_detected,
         a_watch_ends_and_goes_on,
         a_watch_that_always_gets_410_lists_at_growing_intervals,
+        a_broken_watch_delays_no_write,
         without_nvml_the_object_says_so,
         pods_are_published_and_forgotten,
         it_is_never_due_in_the_past,

@@ -284,11 +284,42 @@ START_TEST(a_nomination_during_a_failed_bind_is_applied)
 }
 END_TEST
 
+/* Another replica binds the pod while the Binding of this one has no outcome: its
+ * annotations and the labels at that time are the promise. */
+static void bound_by_another_replica(const char *meta)
+{
+    start(1);
+    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
+    rig_bind(&r, 1, "a", "n1");
+    rig_pod(&r, pod_of("a", meta, ON_NODE LIMITS("")), false);
+}
+
+#define IDX(units, memory)                                                               \
+    "'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'0','ALIYUN_COM_GPU_MEM_DEV':'15',"         \
+    "'scheduler.framework.gpushare.allocation':'{\\\"0\\\":{\\\"0\\\":" units            \
+    "}}','gpushare/card-memory':'" memory "'}"
+
+START_TEST(the_promise_of_another_replica_replaces_the_reservation)
+{
+    bound_by_another_replica(MEMORY("1020") "," IDX("1", "1020"));
+    ck_assert_int_eq(card(0)->promised_mib, 1020);
+    rig_free(&r);
+    bound_by_another_replica(NUMBER "," IDX("15", "whole"));
+    ck_assert_int_eq(card(0)->promised_mib, CARD);
+    ck_assert(card(0)->whole);
+    rig_free(&r);
+    bound_by_another_replica("," IDX("15", "whole"));
+    ck_assert_int_eq(card(0)->promised_mib, CARD);
+    rig_free(&r);
+}
+END_TEST
+
 UNIT_MAIN("bound", a_bound_pod_counts_for_its_raw_limits, raw_limits_saturate,
           an_invalid_pod_without_a_card_counts_where_there_is_one_card,
           an_invalid_pod_of_nvidia_com_gpu_claims_its_devices,
           a_promise_by_labels_outlives_the_labels,
           a_copied_card_memory_means_nothing_beside_limits,
+          the_promise_of_another_replica_replaces_the_reservation,
           an_edit_during_a_failed_bind_is_applied,
           an_edit_that_is_reverted_during_a_bind_changes_nothing,
           labels_removed_during_a_failed_bind_leave_no_request,

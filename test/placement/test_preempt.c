@@ -233,6 +233,22 @@ START_TEST(cards_of_unlisted_pods_are_unknown)
 END_TEST
 
 /* A pod that the ledger does not know may have the card. */
+/* A bound pod with limits of both resources is invalid, but it gets its devices. */
+START_TEST(devices_beside_memory_are_claimed)
+{
+    static const struct pod_spec specs[] = {{.priority = 9, .mib = {8}},
+                                            {.priority = 0, .mib = {0, 8}}};
+    start(2);
+    add_pod(0, &specs[0]);
+    add_pod(1, &specs[1]);
+    ck_assert_str_eq(victims_of(ask_devices(1, ""), 9, ""), "p1 ");
+    ledger_pod_find(ledger, SPAN("p0"))->request.devices = 2;
+    show_held(specs, 2, 2, 0, -1);
+    ck_assert_str_eq(victims_of(ask_devices(1, ""), 9, ""), "never");
+    stop();
+}
+END_TEST
+
 START_TEST(unknown_pod_may_have_the_card)
 {
     static const struct pod_spec specs[] = {
@@ -601,7 +617,8 @@ UNIT_MAIN("preempt", one_card_counts_not_the_sum,
           lowest_priority_then_fewest_pods_then_least_memory,
           only_cards_of_the_model_are_freed,
           victims_free_the_cards_that_the_pod_list_shows,
-          cards_of_unlisted_pods_are_unknown, unknown_pod_may_have_the_card,
+          cards_of_unlisted_pods_are_unknown, devices_beside_memory_are_claimed,
+          unknown_pod_may_have_the_card,
           promises_block_nvidias_plugin, nominated_pod_takes_a_card_of_nvidias_plugin,
           equal_priority_and_unconfirmed_pods_are_not_eligible, whole_cards_are_freed,
           nominated_pods_come_first, no_victims_on_an_unusable_node,

@@ -579,6 +579,20 @@ START_TEST(a_static_pod_gets_an_untouched_card)
 }
 END_TEST
 
+START_TEST(an_invalid_pod_keeps_its_card)
+{
+    start();
+    rig_api(&rig, "g", "Running",
+            "'" KEY_MEM_IDX "':'0','" KEY_PLACEMENT "':'no such placement'", "",
+            MEM("a", 2));
+    rig_kubelet(&rig, "s-n1", RIG_NAMES("a")); /* a static pod */
+    check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
+    rig_pass(&rig, 6000);
+    ck_assert_str_eq(rig.answer, "GPU-1/0 GPU-1/1");
+    rig_stop(&rig);
+}
+END_TEST
+
 START_TEST(a_container_that_sets_visible_devices_is_reported)
 {
     static const char app[] =
@@ -996,6 +1010,7 @@ UNIT_MAIN("alloc", a_container_gets_the_promised_card,
           an_unhealthy_or_absent_card_is_rejected, an_invalid_promise_is_rejected,
           too_few_free_ids_are_rejected, unknown_ids_are_rejected,
           an_unpromised_pod_gets_an_untouched_card, a_static_pod_gets_an_untouched_card,
+          an_invalid_pod_keeps_its_card,
           a_container_that_sets_visible_devices_is_reported,
           legacy_rejections_are_successes_without_a_card,
           a_kubelet_without_get_is_called_once, no_list_during_an_allocate,

@@ -105,6 +105,7 @@ static void put_core(struct printer *p, const struct world *w, const struct core
     put_leader(p, w, core);
     put(p, c->state | c->synced << 4);
     put(p, c->backoff_ms);
+    put(p, c->relist_ms);
     if (c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE)
         put_due(p, c->due_ms);
     put(p, (int64_t)(core->rng.state & INT32_MAX));
