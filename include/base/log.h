@@ -62,8 +62,6 @@ void log_stop(void);
 /* The level is the one mutable setting of a running program. It starts at info. */
 void log_set_level(enum log_level level);
 bool log_enabled(enum log_level level);
-/* "error", "warn", "info" or "debug". */
-int log_level_parse(struct span s, enum log_level *level, struct err *err);
 
 /* The line that log_write would write, without the newline; `time_ms` is milliseconds
  * since 1970. For tests. */

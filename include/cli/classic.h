@@ -4,8 +4,8 @@
 #include "cli/cluster_state.h"
 
 /*
- * --classic: the output of the Go plugin, byte for byte, from the same objects by the
- * same rules: allocatable memory split evenly over the node's cards, and the pods'
+ * --classic: the output of the Go kubectl plugin, byte for byte, from the same objects by
+ * the same rules: allocatable memory split evenly over the node's cards, and the pods'
  * annotations as they are. Where the Go plugin's order is random (nodes, and pods of a
  * node), it is by name and card here.
  */

@@ -37,7 +37,7 @@ struct cluster_state_scv {
  */
 enum cluster_state_freshness {
     HEARTBEAT_FRESH,    /* younger than the grace period, or renewed since the list */
-    HEARTBEAT_OLD,      /* older: the node counts as silent, unless `confirmed` */
+    HEARTBEAT_OLD,      /* older: the heartbeat counts as lost, unless `confirmed` */
     HEARTBEAT_AHEAD,    /* in the future: the node's own clock is wrong */
     HEARTBEAT_UNDATED,  /* no valid renewTime */
     HEARTBEAT_NO_CLOCK, /* the API server sent no Date */
@@ -74,11 +74,11 @@ struct core_output *cluster_state_take_request(struct cluster_state *cs);
 int cluster_state_check_ready(const struct cluster_state *cs, struct err *err);
 /* Compares the Leases with the API server's clock, `server_s` (since 1970; 0: unknown),
  * read at most `since_s` seconds ago. A node whose heartbeat is older than the grace
- * period becomes silent until its Lease is renewed. */
+ * period gets no new pods until its Lease is renewed. */
 void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
                                     int64_t since_s);
 /* Overrides the Lease of a node with what the extender, which watches Leases, has seen:
- * no renewal for `stale_s` seconds; 0: the node is alive. */
+ * no renewal for `stale_s` seconds; 0: the heartbeat is not missing. */
 void cluster_state_set_silence(struct cluster_state *cs, struct span node,
                                int64_t stale_s);
 /* 0: up to date. -1: a list or watch fails; err says which and why. */

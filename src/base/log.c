@@ -27,18 +27,6 @@ bool log_enabled(enum log_level level)
     return (int)level <= atomic_load_explicit(&current_level, memory_order_relaxed);
 }
 
-int log_level_parse(struct span s, enum log_level *level, struct err *err)
-{
-    for (int i = LOG_ERROR; i <= LOG_DEBUG; i++) {
-        if (span_eq_nocase(s, span_of(level_names[i]))) {
-            *level = (enum log_level)i;
-            return 0;
-        }
-    }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is none of error, warn, info, debug",
-                   SPAN_ARG(s));
-}
-
 static bool plain(struct span s)
 {
     for (size_t i = 0; i < s.n; i++) {

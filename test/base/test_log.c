@@ -22,14 +22,8 @@ START_TEST(a_line_is_logfmt_with_quotes_where_needed)
 }
 END_TEST
 
-START_TEST(levels_are_named_and_filtered)
+START_TEST(levels_are_filtered)
 {
-    enum log_level level = LOG_ERROR;
-    struct err err = {0};
-    ck_assert_done(log_level_parse(SPAN("Debug"), &level, &err), err);
-    ck_assert_int_eq(level, LOG_DEBUG);
-    ck_assert_int_eq(log_level_parse(SPAN("loud"), &level, &err), -1);
-    ck_assert_str_eq(err.msg, "\"loud\" is none of error, warn, info, debug");
     log_set_level(LOG_WARN);
     ck_assert(log_enabled(LOG_ERROR) && log_enabled(LOG_WARN) && !log_enabled(LOG_INFO));
 }
@@ -159,7 +153,7 @@ START_TEST(queued_lines_are_written_at_exit_which_does_not_wait_for_a_reader)
 }
 END_TEST
 
-UNIT_MAIN("log", a_line_is_logfmt_with_quotes_where_needed, levels_are_named_and_filtered,
+UNIT_MAIN("log", a_line_is_logfmt_with_quotes_where_needed, levels_are_filtered,
           errors_are_wrapped_and_truncated,
           an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted,
           queued_lines_are_written_at_exit_which_does_not_wait_for_a_reader)

@@ -13,6 +13,7 @@
 #include "kube-sim/generate.h"
 #include "kube-sim/manifest.h"
 #include "kube-sim/server.h"
+#include "wire/entry.h"
 #include "wire/yaml.h"
 
 /* kube-sim: a Kubernetes API server in memory (docs/kube-sim.md). */
@@ -23,13 +24,8 @@ struct config {
     struct opt_list loads;
     int64_t renew_ms;
     bool run_pods;
-    enum log_level level;
+    int level;
 };
-
-static int parse_level(struct span text, void *field, struct err *err)
-{
-    return log_level_parse(text, field, err);
-}
 
 #define AT(f) offsetof(struct config, f)
 static const struct opt table[] = {
@@ -42,14 +38,13 @@ static const struct opt table[] = {
      AT(loads), 0, 0, NULL, 0},
     {"generate", NULL, "PARAMETERS", NULL,
      "Generated cluster, NAME=VALUE,..., as nodes=10,cards=8 (kube-sim(1)); default: "
-     "none."
-     "(kube-sim(1)).",
+     "none.",
      OPT_STRING, AT(generate), 0, 0, NULL, 0},
     {"run-pods", NULL, NULL, NULL,
-     "Play the kubelet: run bound pods, and remove deleted pods within one second.",
+     "Act as the kubelets: run bound pods, and remove deleted pods within one second.",
      OPT_BOOL, AT(run_pods), 0, 0, NULL, 0},
     {"renew-leases", NULL, "TIME", "0s",
-     "Play scv-agent: interval at which each heartbeat Lease is renewed; 0s disables it.",
+     "Act as scv-agent: renew each heartbeat Lease at this interval; 0s renews none.",
      OPT_DURATION, AT(renew_ms), 0, 0, NULL, 0},
     {"token", NULL, "TOKEN", NULL,
      "Bearer token that every request must carry; default: none.", OPT_STRING, AT(token),
@@ -75,8 +70,7 @@ static const struct opt table[] = {
     {"tick", NULL, "TIME", "100ms",
      "Interval at which due deletions, pod starts and renewals are executed.",
      OPT_DURATION, AT(tick_ms), 1, 60000, NULL, 0},
-    {"log-level", "LOG_LEVEL", "LEVEL", "info", "Log level: error, warn, info or debug.",
-     OPT_CUSTOM, AT(level), 0, 0, parse_level, 0},
+    ENTRY_LOG_LEVEL(AT(level), "info"),
     {0},
 };
 static const struct opt_program program = {

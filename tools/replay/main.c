@@ -20,17 +20,9 @@ struct config {
     char *nodes, *pods;
     struct opt_list policies;
     int64_t seeds, first_seed, churn;
-    bool cpu, json;
+    int json; /* 0 or 1 */
+    bool cpu;
 };
-
-static int parse_output(struct span text, void *field, struct err *err)
-{
-    bool *json = field;
-    *json = span_eq(text, SPAN("json"));
-    if (*json || span_eq(text, SPAN("table")))
-        return 0;
-    return err_set(err, ERR_INVALID, "\"%.*s\": expected table or json", SPAN_ARG(text));
-}
 
 #define AT(f) offsetof(struct config, f)
 static const struct opt table[] = {
@@ -71,7 +63,7 @@ static const struct opt table[] = {
      .type = OPT_BOOL,
      .offset = AT(cpu),
      .help =
-         "Show policies the CPU of nodes and pods; off replays what the extender sees."},
+         "Policies see the CPU of nodes and pods; off: they see what the extender sees."},
     {.name = "churn",
      .arg = "PERCENT",
      .init = "0",
@@ -81,17 +73,17 @@ static const struct opt table[] = {
      .help = "Percent of allocation to hold in a second run in which pods leave; 0 skips "
              "that run."},
     {.name = "output",
+     .letter = 'o',
      .arg = "table|json",
      .init = "table",
-     .type = OPT_CUSTOM,
-     .parse = parse_output,
+     .type = OPT_CHOICE,
      .offset = AT(json),
-     .help = "Output format: table or json; also -o."},
+     .help = "Output format."},
     {0},
 };
 static const struct opt_program program = {
     .name = "gpushare-replay",
-    .summary = "replay a trace of pods through the placement code",
+    .summary = "replays a trace of pods through the placement code",
     .version = GPUSHARE_VERSION,
     .table = table,
 };
@@ -161,12 +153,8 @@ static int run(const struct config *c, struct err *err)
 
 int main(int argc, char **argv)
 {
-    static char output[] = "--output";
     struct config c = {0};
     struct err err = {0};
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "-o"))
-            argv[i] = output;
     enum opt_result r =
         opt_load(&program, &c, argc, argv, environ, yaml_read_options, stdout, &err);
     int rc = r == OPT_FAILED ? -1 : 0;
