@@ -190,7 +190,7 @@ web-test: ## Test the web page in headless Chromium with playwright-core from np
 
 simulate: $(B)/simulate ## Run the deterministic simulator; SEED=7 STEPS=100000
 	$(Q)$(B)/simulate $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
-mutants: deps ## Plant each fault of test/mutants/ and check that the walk or the simulator finds it
+mutants: deps ## Plant each fault of test/mutants/ and check that test/walk or the simulator finds it
 	$(Q)BUILD=$(B) scripts/mutants
 fuzz: ## Run the fuzz targets under libFuzzer; FUZZ_SECONDS=60 each, FUZZ="jread apisync" selects
 	$(Q)scripts/install-deps.sh --fuzz

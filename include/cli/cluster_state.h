@@ -78,7 +78,7 @@ int cluster_state_check_ready(const struct cluster_state *cs, struct err *err);
 void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
                                     int64_t since_s);
 /* Overrides the Lease of a node with what the extender, which watches Leases, has seen:
- * no renewal for `stale_s` seconds; 0: the node is alive. */
+ * no renewal for `stale_s` seconds; 0: the heartbeat is not missing. */
 void cluster_state_set_silence(struct cluster_state *cs, struct span node,
                                int64_t stale_s);
 /* 0: up to date. -1: a list or watch fails; err says which and why. */

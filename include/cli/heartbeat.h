@@ -6,7 +6,7 @@
 #include "cli/cluster_state.h"
 
 /*
- * Whether the scv-agent of each node is alive. The extender watches heartbeats and knows.
+ * Whether scv-agent renews the Lease of each node. The extender watches Leases and knows.
  * A single list shows only the times in the Leases, which depend on the nodes' clocks:
  * where they are not conclusive, the extender's view overrides them.
  */
@@ -17,6 +17,6 @@ bool heartbeat_is_unclear(const struct cluster_state *cs);
  * of the Go extender, and of an extender that is not ready, change nothing. */
 void heartbeat_apply_view(struct cluster_state *cs, const json_t *view);
 /* Appends what is unusual about the node's heartbeat, as one sentence without control
- * characters; nothing if nothing is. */
+ * characters; nothing otherwise. */
 void heartbeat_note(struct buf *out, const struct cluster_state *cs,
                     const struct ledger_node *node);

@@ -23,9 +23,9 @@ struct session {
     bool view_fetched;
 };
 
-/* Lists everything, then determines the memory unit (unless configured) and whose
- * scv-agent is alive. `s` is zeroed except for its config; release it with session_fini,
- * also after -1. */
+/* Lists everything, then determines the memory unit (unless configured) and the
+ * nodes whose heartbeat is missing. `s` is zeroed except for its config; release it with
+ * session_fini, also after -1. */
 int session_load(struct session *s, struct err *err);
 void session_fini(struct session *s);
 const struct cluster_state *session_state(const struct session *s); /* borrowed */

@@ -26,7 +26,7 @@
  * A promise is kept with its pod and matched to a card by UUID, or by index if one side
  * has no UUID. A promise on a missing card stays and counts again when the card returns.
  *
- * Memory used from outside Kubernetes: the used memory that the Scv measured, less the
+ * External use (memory used outside Kubernetes): the used memory of the Scv, less the
  * promises of pods that ran at that time, less the promises of pods that left later. What
  * exceeds a tolerance is withheld. A pod that has not started used nothing of what was
  * measured, so its promise is not subtracted.
@@ -68,7 +68,7 @@ struct card {
     int64_t total_mib;
     int64_t promised_mib;
     int64_t used_mib;           /* measured; -1: unknown */
-    int64_t withheld_mib;       /* used from outside, above the tolerance */
+    int64_t withheld_mib;       /* external use above the tolerance */
     int64_t free_mib;           /* for new pods: 0 if unavailable or promised whole */
     uint32_t pods;              /* promises on it */
     bool whole;                 /* one promise is for the whole card */
@@ -106,7 +106,7 @@ struct ledger_node {
     enum node_state state : 8;
     enum node_mode mode : 8;
     bool has_nominated;
-    bool all_available; /* no card is unavailable, promised whole, or used from outside */
+    bool all_available; /* no card is unavailable, promised whole, or in external use */
     uint32_t n_cards;
     char name_bytes[56]; /* a longer name is on the heap */
 
@@ -231,7 +231,7 @@ bool ledger_count_matches(const struct ledger_node *node, int64_t cards);
 /* Disagreements between the objects of a node. */
 enum ledger_drift {
     DRIFT_OVERCOMMITTED, /* cards with promises above their size */
-    DRIFT_OUTSIDE,       /* cards used from outside, above the tolerance */
+    DRIFT_OUTSIDE,       /* cards with external use above the tolerance */
     DRIFT_UNPLACED,      /* promises on missing cards */
     DRIFT_CARDLESS,      /* pods without a card, unless the node has just one */
     DRIFT_WRONG_CARD, /* cards assigned by the kubelet to pods with a promise on others */

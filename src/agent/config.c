@@ -41,8 +41,8 @@ static const struct opt table[] = {
      .type = OPT_DURATION,
      .max = YEAR_MS,
      .offset = AT(refresh_ms),
-     .help = "Minimum time between Scv writes for utilization or temperature alone; 0 "
-             "disables them."},
+     .help = "Minimum time between Scv writes for utilization or temperature alone; "
+             "0s: never."},
     {.name = "unhealthy-after",
      .arg = "TIME",
      .init = "3s",

@@ -167,10 +167,10 @@ static size_t compare(struct run *r, struct comparison *c)
         if (i == 0) /* the view is newer than the lists: catch up */
             cluster_client_wait(r->session.cluster, RECHECK_MS);
         found = check_cluster(&r->out, state_of(r), r->node);
-        size_t theirs =
+        size_t found_in_view =
             c->view ? check_extender(&r->out, state_of(r), c->view, r->node) : 0;
-        found += theirs;
-        if (!theirs)
+        found += found_in_view;
+        if (!found_in_view)
             break;
         cluster_client_wait(r->session.cluster, RECHECK_MS);
     }

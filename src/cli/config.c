@@ -121,7 +121,8 @@ static const struct opt table[] = {
 
 const struct opt_program cli_program = {
     .name = "kubectl-inspect-gpushare",
-    .summary = "shows the GPU memory of a cluster: promised, in use, free, and why",
+    .summary =
+        "shows promised, used and free GPU memory per card, and why a pod is pending",
     .version = GPUSHARE_VERSION,
     .table = table,
     .rest = "[NODE | explain pod [NAMESPACE/]NAME | completion bash|zsh|fish]",

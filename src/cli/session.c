@@ -21,7 +21,11 @@ json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *er
     const char *address = s->config->extender;
     if (address && !strcmp(address, "none"))
         return NULL;
-    return extender_view_get(s->client, address ? address : EXTENDER, timeout_ms, err);
+    json_t *view =
+        extender_view_get(s->client, address ? address : EXTENDER, timeout_ms, err);
+    if (!view && !address)
+        err_wrap(err, "Service " EXTENDER);
+    return view;
 }
 
 /* Fetched once. NULL: not available. */

@@ -121,7 +121,7 @@ static json_t *node_json(const struct cluster_state *cs, const struct ledger_nod
     const struct cluster_state_scv *scv = cluster_state_scv(cs, node->name);
     const struct cluster_state_heartbeat *heartbeat =
         cluster_state_heartbeat(cs, node->name);
-    struct ledger_node_info news = ledger_node_info(node);
+    struct ledger_node_info info = ledger_node_info(node);
     cleanup_buf struct buf why = {0}, time = {0}, note = {0};
     const struct ledger_pod **pods;
     size_t n = show_pods_on(node, a, &pods);
@@ -138,8 +138,8 @@ static json_t *node_json(const struct cluster_state *cs, const struct ledger_nod
         put_text(o, "heartbeat", heartbeat->renewed);
     heartbeat_note(&note, cs, node);
     put_text(o, "heartbeatNote", buf_span(&note));
-    if (news.has_sample)
-        clock_format_s(&time, news.sample_s);
+    if (info.has_sample)
+        clock_format_s(&time, info.sample_s);
     put_text(o, "measured", buf_span(&time));
     if (scv) {
         put_text(o, "driverVersion", scv->scv.driver_version);

@@ -101,7 +101,7 @@ static void add_wide(struct page *p, const struct ledger_node *node,
 {
     const struct scv_extra *extra = extra_of(p, node, card);
     const struct cluster_state_node *object = cluster_state_node(p->cs, node->name);
-    struct ledger_node_info news = ledger_node_info(node);
+    struct ledger_node_info info = ledger_node_info(node);
     cleanup_buf struct buf age = {0};
     amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
     if (extra && extra->has_utilization)
@@ -115,8 +115,8 @@ static void add_wide(struct page *p, const struct ledger_node *node,
     table_span(&p->table, PLAIN,
                object && object->address.n ? object->address : SPAN("-"));
     table_cell(&p->table, PLAIN, "%s", source_name(node->source));
-    if (news.has_sample)
-        add_age(&age, p->show->now_s - news.sample_s);
+    if (info.has_sample)
+        add_age(&age, p->show->now_s - info.sample_s);
     else
         buf_adds(&age, "-");
     table_span(&p->table, PLAIN, buf_span(&age));
@@ -147,7 +147,7 @@ static void add_card(struct page *p, const struct ledger_node *node,
     table_end(&p->table, PLAIN, "%.*s", SPAN_ARG(card->uuid.n ? card->uuid : none));
 }
 
-static void flush(struct page *p, struct buf *out)
+static void write_rows(struct page *p, struct buf *out)
 {
     p->table.colors = p->show->colors;
     table_write(&p->table, out);
@@ -271,7 +271,7 @@ static void add_pod_rows(struct page *p, const struct ledger_node *node)
     }
 }
 
-static void head(struct page *p, const char *const *names, size_t n)
+static void add_names(struct page *p, const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         (i + 1 < n ? table_cell : table_end)(&p->table, BOLD, "%s", names[i]);
@@ -286,7 +286,7 @@ static void add_pending(struct page *p, struct buf *out)
     if (!n || p->show->node.n)
         return;
     buf_addc(out, '\n');
-    head(p, names, ARRAY_LEN(names));
+    add_names(p, names, ARRAY_LEN(names));
     for (size_t i = 0; i < n; i++) {
         cleanup_buf struct buf request = {0};
         if (pods[i]->invalid_reason.n)
@@ -299,7 +299,7 @@ static void add_pending(struct page *p, struct buf *out)
                    buf_span(&request));
         table_end(&p->table, PLAIN, "%" PRId64, pods[i]->priority);
     }
-    flush(p, out);
+    write_rows(p, out);
 }
 
 static void add_details(struct page *p, struct buf *out, const struct ledger_node **nodes,
@@ -312,10 +312,10 @@ static void add_details(struct page *p, struct buf *out, const struct ledger_nod
         any |= nodes[i]->pods != NULL;
     if (any) {
         buf_addc(out, '\n');
-        head(p, names, ARRAY_LEN(names));
+        add_names(p, names, ARRAY_LEN(names));
         for (size_t i = 0; i < n; i++)
             add_pod_rows(p, nodes[i]);
-        flush(p, out);
+        write_rows(p, out);
     }
     add_pending(p, out);
 }
@@ -337,7 +337,7 @@ bool show_table(struct buf *out, const struct cluster_state *cs, const struct sh
         }
     }
     if (n || !show->node.n) {
-        flush(&p, out);
+        write_rows(&p, out);
         if (show->unit_assumed)
             show_unit_assumed(out, p.unit);
         for (size_t i = 0; i < n; i++)

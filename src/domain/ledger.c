@@ -315,7 +315,7 @@ void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
 void ledger_departures_add(struct ledger_node_facts *f, const struct ledger_share *share)
 {
     if (f->n_departures == DEPARTURES_MAX) {
-        /* Until the next sample the memory of the oldest counts as used from outside, which
+        /* Until the next sample the memory of the oldest counts as external use, which
          * is safe. */
         free((char *)f->departures[0].uuid.p);
         memmove(f->departures, f->departures + 1,

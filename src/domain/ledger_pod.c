@@ -385,7 +385,7 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
-    /* Memory that the sample shows must not count as used from outside. */
+    /* Memory that the sample shows must not count as external use. */
     if (node && ledger_pod_in_sample(node->facts, pod))
         for (uint32_t i = 0; i < pod->n_shares; i++)
             ledger_departures_add(node->facts, &pod->shares[i]);

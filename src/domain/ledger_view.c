@@ -153,7 +153,7 @@ static void charge(struct card *card, int64_t mib, bool whole)
 }
 
 /* A pod that another program bound without a card. On a node with one card it counts
- * there; with several, its memory shows up as used from outside. */
+ * there; with several, its memory appears as external use. */
 static int64_t unplaced_mib(const struct ledger_node *node, const struct ledger_pod *pod)
 {
     const struct request *r = &pod->request;

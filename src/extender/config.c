@@ -46,14 +46,15 @@ static const struct opt table[] = {
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(client_ca),
-     .help = "PEM file of CAs; clients of the main port need a certificate of one; "
+     .help = "PEM file of the CAs that sign the client certificates of the main port; "
              "default: none."},
     {.name = "client-name",
      .arg = "NAME",
      .type = OPT_LIST,
      .offset = AT(client_names),
-     .help = "Client name (common or alternative) that --client-ca admits; repeatable; "
-             "default: any."},
+     .help =
+         "Name (common or alternative) that a client certificate must have; repeatable; "
+         "default: any."},
     {.name = "requestheader-client-ca",
      .arg = "FILE",
      .type = OPT_STRING,
@@ -64,14 +65,14 @@ static const struct opt table[] = {
      .arg = "NAME",
      .type = OPT_LIST,
      .offset = AT(front_names),
-     .help =
-         "Common name that --requestheader-client-ca admits; repeatable; default: any."},
+     .help = "Common name that the front proxy's certificate must have; repeatable; "
+             "default: any."},
     {.name = "observe-client-ca",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(observe_ca),
-     .help = "PEM file of CAs; viewing the cluster needs a client certificate of one; "
-             "default: none."},
+     .help = "PEM file of the CAs that sign the client certificates for views of the "
+             "cluster; default: none."},
     {.name = "connections",
      .arg = "N",
      .init = "128",
@@ -96,7 +97,7 @@ static const struct opt table[] = {
      .parse = parse_unit,
      .offset = AT(unit_mib),
      .help =
-         "Size of one unit of aliyun.com/gpu-mem; all gpushare programs need one value."},
+         "One unit of aliyun.com/gpu-mem; must be the same in all gpushare programs."},
     {.name = "external-tolerance",
      .arg = "MIB",
      .init = "1024",

@@ -268,11 +268,11 @@ static bool is_of(const struct scv_held *h, struct span ns, struct span name)
 }
 
 static void add_held(struct buf *out, bool *any, const struct ledger_node *node,
-                     const struct ledger_node_info *news, struct span ns,
+                     const struct ledger_node_info *info, struct span ns,
                      struct span name)
 {
-    for (size_t i = 0; i < news->n_held; i++) {
-        const struct scv_held *h = &news->held[i];
+    for (size_t i = 0; i < info->n_held; i++) {
+        const struct scv_held *h = &info->held[i];
         if (!is_of(h, ns, name))
             continue;
         begin_container(out, any, h->container);
@@ -292,7 +292,7 @@ static struct span keep(struct arena *a, struct buf *text)
 }
 
 /* `pod` NULL: the pod has cards only from another device plugin. */
-static void write_pod(const struct ledger_node *node, const struct ledger_node_info *news,
+static void write_pod(const struct ledger_node *node, const struct ledger_node_info *info,
                       const struct ledger_pod *pod, struct arena *a,
                       struct view_gpuapi_pod *out)
 {
@@ -313,7 +313,7 @@ static void write_pod(const struct ledger_node *node, const struct ledger_node_i
     add_text(&text, "node_name", node->name);
     if (pod)
         add_promised(&text, &any, pod);
-    add_held(&text, &any, node, news, out->ns, out->name);
+    add_held(&text, &any, node, info, out->ns, out->name);
     buf_adds(&text, any ? "]},\"status\":{}}" : "},\"status\":{}}");
     out->tail = keep(a, &text);
 }
@@ -327,10 +327,10 @@ static bool is_there(const struct view_gpuapi_node *n, const struct scv_held *h)
 }
 
 static void look_at_pods(const struct ledger_node *node,
-                         const struct ledger_node_info *news, struct arena *a,
+                         const struct ledger_node_info *info, struct arena *a,
                          struct view_gpuapi_node *n)
 {
-    size_t most = news->n_held;
+    size_t most = info->n_held;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
         most++;
     n->pods = arena_zalloc(a, most * sizeof *n->pods);
@@ -339,16 +339,16 @@ static void look_at_pods(const struct ledger_node *node,
         p->ns = arena_copy(a, pod->ns);
         p->name = arena_copy(a, pod->name);
         p->uid = arena_copy(a, pod->uid);
-        write_pod(node, news, pod, a, p);
+        write_pod(node, info, pod, a, p);
     }
-    for (size_t i = 0; i < news->n_held; i++) {
-        const struct scv_held *h = &news->held[i];
+    for (size_t i = 0; i < info->n_held; i++) {
+        const struct scv_held *h = &info->held[i];
         if (!h->pod.n || is_there(n, h))
             continue;
         struct view_gpuapi_pod *p = &n->pods[n->n_pods++];
         p->ns = arena_copy(a, h->ns);
         p->name = arena_copy(a, h->pod);
-        write_pod(node, news, NULL, a, p);
+        write_pod(node, info, NULL, a, p);
     }
 }
 
@@ -356,20 +356,20 @@ void view_gpuapi_render_node(const struct ledger_node *node, int64_t grace_s,
                              struct arena *a, struct view_gpuapi_node *out)
 {
     cleanup_buf struct buf text = {0};
-    struct ledger_node_info news = ledger_node_info(node);
+    struct ledger_node_info info = ledger_node_info(node);
     *out = (struct view_gpuapi_node){.slot = node->id, .generation = node->generation};
     out->name = arena_copy(a, node->name);
-    out->gone = !node->n_cards && !news.has_scv && !news.has_lease && !node->pods;
+    out->gone = !node->n_cards && !info.has_scv && !info.has_lease && !node->pods;
     if (out->gone)
         return;
     out->healthy = node->state == NODE_USABLE;
-    out->has_sample = news.has_sample;
-    out->sample_s = news.sample_s;
+    out->has_sample = info.has_sample;
+    out->sample_s = info.sample_s;
     add_head(&text, "GpuNode", node->name);
     out->head = keep(a, &text);
-    add_spec(&text, node, news.scv_created_s, a);
+    add_spec(&text, node, info.scv_created_s, a);
     out->spec = keep(a, &text);
-    add_message(&text, node, news.has_lease, grace_s);
+    add_message(&text, node, info.has_lease, grace_s);
     out->message = keep(a, &text);
-    look_at_pods(node, &news, a, out);
+    look_at_pods(node, &info, a, out);
 }

@@ -45,12 +45,12 @@ static void assign_cards(struct preempt_state *state, struct preempt_pod *p,
 
 void preempt_held_cards_read(struct preempt_state *state, bool unknown)
 {
-    struct ledger_node_info news = ledger_node_info(state->node);
+    struct ledger_node_info info = ledger_node_info(state->node);
     uint64_t unmatched = 0;
     for (size_t i = 0; i < state->n; i++)
         state->pods[i].claims = request_devices(&state->pods[i].pod->request);
-    for (size_t i = 0; i < news.n_held; i++) {
-        const struct scv_held *held = &news.held[i];
+    for (size_t i = 0; i < info.n_held; i++) {
+        const struct scv_held *held = &info.held[i];
         if (!scv_is_nvidia_resource(held->resource))
             continue;
         struct preempt_pod *p = find_pod(state, held);

@@ -114,8 +114,8 @@ static const struct opt table[] = {
     {.name = "allow-unpromised",
      .type = OPT_BOOL,
      .offset = AT(allow_unpromised),
-     .help = "Give pods that the extender did not bind a card without promises, and "
-             "annotate them."},
+     .help = "Give a pod without a promise a card that has no promises, and annotate the "
+             "pod."},
     {.name = "legacy-no-gpu-env",
      .type = OPT_BOOL,
      .offset = AT(legacy_env),

@@ -45,11 +45,13 @@ static const struct opt table[] = {
 
 const struct opt_program setup_program = {
     .name = "gpushare-setup",
-    .summary = "checks whether a kubeadm node's kube-scheduler calls the extender, for\n"
-               "scripts/install. check: prints problems (exit status 1) and what could\n"
-               "not be checked (2); plan: writes the corrected files; running: prints\n"
-               "the process of the kube-scheduler that runs with the current files;\n"
-               "reach: calls the extender",
+    .summary =
+        "checks whether the kube-scheduler of a kubeadm node calls the extender\n\n"
+        "check    Print the problems; status 1: problems, 2: not everything was checked\n"
+        "plan     Write the corrected files to the folder of --out\n"
+        "running  Print the process id of the kube-scheduler that uses the current "
+        "files\n"
+        "reach    Call the extender",
     .version = GPUSHARE_VERSION,
     .table = table,
     .rest = "check|plan|running|reach",

@@ -236,7 +236,7 @@ START_TEST(a_pod_bound_by_yoda_counts_on_a_node_with_one_card)
     rig_pod(&r, pod_of("c", LABELS("'scv/number':'1'"), "", "n1"), false);
     ck_assert_int_eq(node()->cards[0].free_mib, 0);
     rig_free(&r);
-    start(2); /* its memory counts as used from outside once it runs */
+    start(2); /* its memory counts as external use once it runs */
     rig_pod(&r, pod_of("a", LABELS("'scv/memory':'5000'"), "", "n1"), false);
     ck_assert_int_eq(node()->cards[0].free_mib, 16000);
     ck_assert_int_eq(node()->cards[1].free_mib, 16000);

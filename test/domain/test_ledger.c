@@ -539,7 +539,7 @@ START_TEST(memory_used_from_outside_is_withheld_above_the_tolerance)
     see_sample(16276, 13024, 111);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
 
-    /* It leaves: the sample still includes its memory, which is not used from outside. */
+    /* It leaves: the sample still includes its memory, which is not external use. */
     ledger_pod_remove(ledger, a);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 12276);
@@ -547,7 +547,7 @@ START_TEST(memory_used_from_outside_is_withheld_above_the_tolerance)
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
     see_sample(16276, 5024, 121);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
-    /* The next sample: now the memory is used from outside. */
+    /* The next sample: now the memory is external use. */
     see_sample(16276, 13024, 130);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 12000);
     ledger_free(ledger);

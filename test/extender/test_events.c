@@ -21,7 +21,7 @@ static struct event_recorder *recorder;
 /* -- posted events -- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t news = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static json_t *posted[64];
 static size_t n_posted;
 static bool hold; /* posts block while it is true */
@@ -33,10 +33,10 @@ static int post(void *ctx, const struct kube_request *request, struct err *err)
     ck_assert_str_eq(request->method, "POST");
     pthread_mutex_lock(&lock);
     while (hold)
-        pthread_cond_wait(&news, &lock);
+        pthread_cond_wait(&changed, &lock);
     if (n_posted < ARRAY_LEN(posted))
         posted[n_posted++] = json_loadb(request->body.p, request->body.n, 0, NULL);
-    pthread_cond_broadcast(&news);
+    pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -55,7 +55,7 @@ static void wait_for(size_t n)
     until.tv_sec += 30;
     pthread_mutex_lock(&lock);
     while (n_posted < n && !late)
-        late = pthread_cond_timedwait(&news, &lock, &until);
+        late = pthread_cond_timedwait(&changed, &lock, &until);
     pthread_mutex_unlock(&lock);
     ck_assert_uint_eq(n_posted, n);
 }
@@ -64,7 +64,7 @@ static void set_hold(bool value)
 {
     pthread_mutex_lock(&lock);
     hold = value;
-    pthread_cond_broadcast(&news);
+    pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
 

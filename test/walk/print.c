@@ -13,13 +13,14 @@
  * numbers and versions are relative: to now, to each other, and to the server's. The
  * remaining time is not part of it: see main.c.
  *
- * All times further away than FAR_MS are equal: no limit of the core is that long here.
+ * All times further away than FAR_MS are equal: in the scenarios of the walk, no time limit
+ * of the core is that long. Negative numbers from -1 down separate lists.
  */
 
-enum { FAR_MS = 20000, ROOM = 2048, RECORD = 64 };
+enum { FAR_MS = 20000, STATE_BYTES = 2048, MESSAGE_BYTES = 64 };
 
 struct printer {
-    unsigned char bytes[ROOM];
+    unsigned char bytes[STATE_BYTES];
     size_t n;
     int64_t now_ms;
 };
@@ -45,7 +46,7 @@ static void put_due(struct printer *p, int64_t t)
     put_time(p, t < p->now_ms ? p->now_ms : t);
 }
 
-/* Identities: "p1" and so on. */
+/* The identity of a process: "p1" and so on. */
 static void put_name(struct printer *p, struct span s)
 {
     put(p, s.n < 2 ? 0 : s.p[0] * 256 + s.p[1]);
@@ -118,9 +119,9 @@ static void put_core(struct printer *p, const struct world *w, const struct core
         put(p, pod != NULL);
         if (!pod)
             continue;
-        int64_t asked = c->state == CURSOR_LISTING ? c->requested_ms : p->now_ms;
+        int64_t requested_ms = c->state == CURSOR_LISTING ? c->requested_ms : p->now_ms;
         put(p, (pod->node != NULL) | pod->unconfirmed << 1 | (pod->seen == c->run) << 2 |
-                   (pod->confirmed_ms < asked) << 3);
+                   (pod->confirmed_ms < requested_ms) << 3);
     }
     const struct ledger_node *node = ledger_node_find(core->ledger, SPAN("n0"));
     put(p, node ? node->cards[0].promised_mib : -1);
@@ -136,7 +137,8 @@ static void put_message(struct printer *p, const struct world *w, const struct m
     put(p, m->type | m->way << 4 | m->waiting << 8 | m->deciding << 9 | m->denied << 10 |
                m->proc << 11 | m->pod << 12 | m->create << 13);
     put(p, m->life);
-    /* One op per pod and process, but mutants may have more. */
+    /* Position of the bind_op that waits for the message. The core has one bind_op per pod,
+     * but the planted faults of test/mutants can cause several. */
     const struct core *core = w->procs[m->proc].core;
     int place = 0;
     if (m->waiting && core)
@@ -174,7 +176,7 @@ static void put_message(struct printer *p, const struct world *w, const struct m
 }
 
 struct record {
-    unsigned char bytes[RECORD];
+    unsigned char bytes[MESSAGE_BYTES];
 };
 
 static int record_order(const void *a, const void *b)
@@ -192,16 +194,16 @@ static void put_messages(struct printer *p, const struct world *w)
             continue;
         size_t before = p->n;
         put_message(p, w, &w->messages[i]);
-        if (p->n - before > RECORD)
+        if (p->n - before > MESSAGE_BYTES)
             abort();
         memcpy(records[n++].bytes, p->bytes + before, p->n - before);
         p->n = before;
     }
     qsort(records, n, sizeof *records, record_order);
-    if (p->n + n * RECORD > sizeof p->bytes)
+    if (p->n + n * sizeof *records > sizeof p->bytes)
         abort();
-    memcpy(p->bytes + p->n, records, n * RECORD);
-    p->n += n * RECORD;
+    memcpy(p->bytes + p->n, records, n * sizeof *records);
+    p->n += n * sizeof *records;
 }
 
 uint64_t world_print(const struct world *w)

@@ -23,20 +23,20 @@ enum {
     WALK_CHOICES = 64,
 };
 
-/* The maximum number of each event. */
+/* How often each event can happen at most. */
 struct scenario {
     const char *name, *about;
     bool standby;  /* a second process waits for the lease from the start */
     bool late_pod; /* pod A is created during the walk */
-    int asks[2];   /* binds of kube-scheduler for pod A, B */
+    int asks[2];   /* bind requests of kube-scheduler for pod A, B */
     int cuts;      /* the caller's connection breaks; the request may still arrive */
     int unsent;    /* Bindings that are not sent */
-    int gone;      /* watches that break with an expired version */
+    int gone;      /* watches that break, with a resource version that is too old (410) */
     int deletes;   /* of pod A */
-    int crashes, starts;
-    int holds;         /* lease calls with any delay */
-    int lease_cuts;    /* processes that lose their connection to the Lease */
-    int lease_deletes; /* of the Lease, by hand */
+    int crashes, starts; /* of processes */
+    int holds;           /* lease calls with any delay */
+    int lease_cuts;      /* processes that lose their connection to the Lease */
+    int lease_deletes;   /* of the Lease, by hand */
     int64_t end_ms;
 };
 
@@ -48,7 +48,8 @@ enum message_type {
     MSG_LEASE_GET,
     MSG_LEASE_WRITE
 };
-enum message_way { WAY_OUT, WAY_BACK, WAY_LOST }; /* to the server; the answer; lost */
+/* A request on its way to the server; its answer on the way back; either one lost. */
+enum message_way { WAY_OUT, WAY_BACK, WAY_LOST };
 
 /* The Lease of the leader election. */
 struct walk_lease {
@@ -58,7 +59,7 @@ struct walk_lease {
     int64_t object; /* counts creations: its UID */
 };
 
-/* The state of the server at the answer. */
+/* The answer to a request: the state of the server when it answered. */
 struct answer {
     enum err_code code;
     bool exists[WALK_PODS], bound[WALK_PODS];
@@ -73,20 +74,21 @@ struct message {
     bool waiting;  /* the caller waits */
     bool deciding; /* the outcome of this lease call is not chosen yet */
     bool denied;   /* BIND: kube-scheduler got the reply that the pod is not bound */
-    int proc, life, pod;
-    uint64_t call; /* or run */
+    int proc;      /* the process that sent the request, and */
+    int life;      /* its `lives` at that time */
+    int pod;
+    uint64_t call; /* LIST: the run */
     int64_t send_by_ms, arrive_by_ms, give_up_ms;
     bool create;             /* LEASE_WRITE */
     struct walk_lease wants; /* LEASE_WRITE: version is the expected one */
     struct answer answer;
-    char *notes; /* BIND: annotations; owned */
+    char *annotations; /* BIND: annotations, as JSON; owned */
 };
 
 struct walk_pod {
     bool created, exists, bound;
     bool was_bound;
-    char *notes; /* owned */
-    int asked;
+    char *annotations; /* annotations, as JSON; owned */
 };
 
 struct walk_event {
@@ -96,14 +98,15 @@ struct walk_event {
 
 struct proc {
     struct core *core; /* NULL: not running */
-    int lives;
+    int lives;         /* number of starts */
     char identity[8];
     uint64_t list_run, watch_run; /* of the pods */
     bool watching;
     int next_event;
-    bool lease_cut;
+    bool lease_cut; /* its lease calls no longer reach the server */
 };
 
+/* A bind request of kube-scheduler. */
 struct ask {
     bool waits; /* for an answer */
     int proc, pod;

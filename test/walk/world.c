@@ -73,7 +73,7 @@ static struct pod pod_object(struct arena *a, const struct world *w, int i, bool
         "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s','annotations':"
         "%s},'spec':{%s'containers':[{'resources':{'limits':{'" KEY_GPU_MEM
         "':'%d'}}}]}}",
-        uids[i], uids[i], bound ? w->pods[i].notes : "{}",
+        uids[i], uids[i], bound ? w->pods[i].annotations : "{}",
         bound ? "'nodeName':'n0'," : "", POD_UNITS);
     struct span s = json(a, text);
     struct jread j;
@@ -128,7 +128,7 @@ static void check_card(struct world *w)
         if (!p->exists || !p->bound)
             continue;
         used += POD_UNITS;
-        if (!p->notes || !strstr(p->notes, "\"" KEY_MEM_IDX "\":\"0\""))
+        if (!p->annotations || !strstr(p->annotations, "\"" KEY_MEM_IDX "\":\"0\""))
             violated(w, "pod %s is bound without a card", uids[i]);
     }
     if (used > CARD_UNITS)
@@ -143,7 +143,7 @@ static enum err_code apply_bind(struct world *w, struct message *m)
     if (p->bound)
         return ERR_CONFLICT;
     p->bound = p->was_bound = true;
-    p->notes = steal(&m->notes);
+    p->annotations = steal(&m->annotations);
     add_event(w, m->pod, EVENT_BOUND);
     if (m->denied)
         violated(w, "pod %s is bound after the reply that it is not", uids[m->pod]);
@@ -189,7 +189,7 @@ static void arrive(struct world *w, struct message *m)
 
 static void drop(struct message *m)
 {
-    free(m->notes);
+    free(m->annotations);
     *m = (struct message){0};
 }
 
@@ -355,7 +355,7 @@ static void bind_call(struct world *w, int proc, const struct core_output *o)
     m->arrive_by_ms = m->send_by_ms + CORE_BIND_LIMIT_MS;
     m->give_up_ms = m->send_by_ms + BIND_GIVE_UP_MS;
     heap_on(true);
-    m->notes = o->annotations ? xstrdup(o->annotations) : NULL;
+    m->annotations = o->annotations ? xstrdup(o->annotations) : NULL;
     heap_on(false);
 }
 
@@ -944,5 +944,5 @@ void world_free(struct world *w)
     for (int i = 0; i < WALK_MESSAGES; i++)
         drop(&w->messages[i]);
     for (int i = 0; i < WALK_PODS; i++)
-        free(w->pods[i].notes);
+        free(w->pods[i].annotations);
 }

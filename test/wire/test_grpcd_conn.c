@@ -5,8 +5,8 @@
 #include "wire/grpcd_priv.h"
 
 /*
- * A connection of the server without a socket, fed with hand-made frames. The test sets
- * the time.
+ * A connection of the server without a socket. The test makes the frames of the client
+ * and sets the time.
  */
 
 enum { END = NGHTTP2_FLAG_END_STREAM, ACK = NGHTTP2_FLAG_ACK };
@@ -21,8 +21,8 @@ struct peer {
     struct words words;
     struct buf out; /* frames for the server */
     int64_t now_ms;
-    struct grpcd_call *parked;
-    unsigned n_started, n_over;
+    struct grpcd_call *parked; /* the last call of Park or Watch; NULL: canceled */
+    unsigned n_started, n_cancelled;
 };
 
 static void echo(void *ctx, struct grpcd_call *call, struct span request)
@@ -45,7 +45,7 @@ static void park(void *ctx, struct grpcd_call *call, struct span request)
 static void on_cancel(void *ctx, struct grpcd_call *call)
 {
     struct peer *p = ctx;
-    p->n_over++;
+    p->n_cancelled++;
     p->parked = NULL;
     grpcd_end(call, GRPC_CANCELLED, "%s", "");
 }
@@ -324,7 +324,7 @@ START_TEST(large_headers_get_431)
 }
 END_TEST
 
-START_TEST(requests_together_are_bounded)
+START_TEST(bytes_of_all_requests_are_bounded)
 {
     struct peer p;
     char bytes[60] = {0};
@@ -377,7 +377,7 @@ START_TEST(the_deadline_counts_from_the_headers)
     p.now_ms++;
     ck_assert_str_eq(output_of(&p),
                      ANSWER("grpc-status=4 grpc-message=client deadline exceeded"));
-    ck_assert_uint_eq(p.n_over, 1);
+    ck_assert_uint_eq(p.n_cancelled, 1);
     peer_end(&p);
 }
 END_TEST
@@ -391,11 +391,11 @@ START_TEST(a_reset_cancels_the_call)
     ck_assert_ptr_nonnull(p.parked);
     frame(&p.out, NGHTTP2_RST_STREAM, 0, 1, SPAN("\0\0\0\10"));
     ck_assert_str_eq(exchange(&p), "");
-    ck_assert_uint_eq(p.n_over, 1);
+    ck_assert_uint_eq(p.n_cancelled, 1);
     request(&p, 3, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
     exchange(&p);
     peer_end(&p); /* the connection is closed */
-    ck_assert_uint_eq(p.n_over, 2);
+    ck_assert_uint_eq(p.n_cancelled, 2);
 }
 END_TEST
 
@@ -403,7 +403,7 @@ START_TEST(a_stalled_stream_is_reset)
 {
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.stall_ms = 500});
-    /* windows of 10 bytes */
+    /* stream windows of 10 bytes */
     frame(&p.out, NGHTTP2_SETTINGS, 0, 0, SPAN("\0\4\0\0\0\12"));
     request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
     exchange(&p);
@@ -418,16 +418,16 @@ START_TEST(a_stalled_stream_is_reset)
     ck_assert_str_eq(exchange(&p), "DATA 1 1\n");
     p.now_ms += 499;
     ck_assert_str_eq(output_of(&p), "");
-    ck_assert_uint_eq(p.n_over, 0);
+    ck_assert_uint_eq(p.n_cancelled, 0);
     p.now_ms++;
     ck_assert_str_eq(output_of(&p), "RST 1 CANCEL\n");
-    ck_assert_uint_eq(p.n_over, 1);
+    ck_assert_uint_eq(p.n_cancelled, 1);
     ck_assert_uint_eq(p.c->output, 0);
     peer_end(&p);
 }
 END_TEST
 
-START_TEST(a_stream_may_be_idle_for_long)
+START_TEST(an_idle_stream_stays_open)
 {
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.stall_ms = 500, .idle_ms = 500});
@@ -480,8 +480,8 @@ START_TEST(pings_are_acknowledged)
 }
 END_TEST
 
-/* Repeats the frames without reading; returns how often until the connection is closed.
- */
+/* Sends the frames up to `max` times without reading the output. Returns how often they
+ * were sent before the connection closed. */
 static int flood(struct peer *p, int max)
 {
     cleanup_buf struct buf frames = p->out;
@@ -528,7 +528,7 @@ START_TEST(a_flood_of_resets_ends_the_connection)
     }
     ck_assert_uint_lt(id / 2, GRPCD_RESET_BURST + 100);
     ck_assert_uint_ge(id / 2, GRPCD_RESET_BURST);
-    ck_assert_uint_eq(p.n_over, p.n_started);
+    ck_assert_uint_eq(p.n_cancelled, p.n_started);
     peer_end(&p);
 }
 END_TEST
@@ -591,22 +591,22 @@ START_TEST(a_drain_ends_streams_and_waits_for_calls)
     struct grpcd_call *call = p.parked;
     grpcd_conn_drain(p.c, p.now_ms);
     grpcd_conn_drain(p.c, p.now_ms);
-    const char *heard = output_of(&p);
-    ck_assert_msg(strstr(heard, "GOAWAY NO_ERROR\n") != NULL, "%s", heard);
-    ck_assert_msg(strstr(heard, "HEADERS 1 :status=200 content-type=application/grpc "
-                                "grpc-status=14 grpc-message=server is stopping end\n"),
-                  "%s", heard);
-    ck_assert_msg(strstr(heard, "HEADERS 5 :status=200 content-type=application/grpc "
-                                "grpc-status=14 grpc-message=server is stopping end\n"),
-                  "%s", heard);
-    ck_assert_uint_eq(p.n_over, 1);
+    const char *output = output_of(&p);
+    ck_assert_msg(strstr(output, "GOAWAY NO_ERROR\n") != NULL, "%s", output);
+    ck_assert_msg(strstr(output, "HEADERS 1 :status=200 content-type=application/grpc "
+                                 "grpc-status=14 grpc-message=server is stopping end\n"),
+                  "%s", output);
+    ck_assert_msg(strstr(output, "HEADERS 5 :status=200 content-type=application/grpc "
+                                 "grpc-status=14 grpc-message=server is stopping end\n"),
+                  "%s", output);
+    ck_assert_uint_eq(p.n_cancelled, 1);
     ck_assert(!grpcd_conn_is_done(p.c));
     request(&p, 7, call_head, SPAN("hi")); /* too late */
     ck_assert_str_eq(exchange(&p), "");
     struct buf reply = {0};
     grpcd_reply(call, &reply);
-    heard = output_of(&p);
-    ck_assert_msg(strstr(heard, "HEADERS 3 grpc-status=0 end\n") != NULL, "%s", heard);
+    output = output_of(&p);
+    ck_assert_msg(strstr(output, "HEADERS 3 grpc-status=0 end\n") != NULL, "%s", output);
     ck_assert(grpcd_conn_is_done(p.c));
     peer_end(&p);
 }
@@ -632,9 +632,9 @@ UNIT_MAIN("grpcd_conn", a_call_in_frames, a_call_in_single_bytes,
           other_requests_than_grpc_get_an_http_status, unknown_methods_get_status_12,
           bad_messages_get_their_status, a_bad_timeout_is_rejected,
           an_early_rejection_stops_the_request, large_headers_get_431,
-          requests_together_are_bounded, an_incomplete_request_times_out,
+          bytes_of_all_requests_are_bounded, an_incomplete_request_times_out,
           the_deadline_counts_from_the_headers, a_reset_cancels_the_call,
-          a_stalled_stream_is_reset, a_stream_may_be_idle_for_long,
+          a_stalled_stream_is_reset, an_idle_stream_stays_open,
           a_newer_message_replaces_the_queued_one, pings_are_acknowledged,
           floods_end_the_connection, a_flood_of_resets_ends_the_connection,
           a_flood_of_malformed_calls_ends_the_connection, concurrent_calls_are_bounded,

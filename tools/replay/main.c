@@ -63,7 +63,7 @@ static const struct opt table[] = {
      .type = OPT_BOOL,
      .offset = AT(cpu),
      .help =
-         "Show policies the CPU of nodes and pods; off replays what the extender sees."},
+         "Policies see the CPU of nodes and pods; off: they see what the extender sees."},
     {.name = "churn",
      .arg = "PERCENT",
      .init = "0",
@@ -83,7 +83,7 @@ static const struct opt table[] = {
 };
 static const struct opt_program program = {
     .name = "gpushare-replay",
-    .summary = "replay a trace of pods through the placement code",
+    .summary = "replays a trace of pods through the placement code",
     .version = GPUSHARE_VERSION,
     .table = table,
 };
