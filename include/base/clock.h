@@ -26,7 +26,7 @@ void clock_sleep_ms(int64_t ms); /* a signal can end it early */
  * CLOCK_SKEW_MAX_MS therefore counts as passed, also when the wall clock is set by hand.
  */
 struct clock_deadline {
-    int64_t mono_ms; /* 0: none */
+    int64_t mono_ms;   /* 0: none */
     int64_t offset_ms; /* wall clock minus monotonic clock, as clock_offset_ms */
 };
 enum {

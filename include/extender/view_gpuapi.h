@@ -18,9 +18,9 @@
 struct view_gpuapi;
 
 struct view_gpuapi_config {
-    bool has_front;  /* accept X-Remote-User from the front proxy only */
-    int64_t grace_s; /* grace period of heartbeats; 0: not checked */
-    int64_t idle_ms; /* without a reader for this time, the cache is dropped */
+    bool has_front;       /* accept X-Remote-User from the front proxy only */
+    int64_t grace_s;      /* grace period of heartbeats; 0: not checked */
+    int64_t idle_ms;      /* without a reader for this time, the cache is dropped */
     int64_t heartbeat_ms; /* interval of the empty lines of an idle watch; 0: none */
 };
 enum { VIEW_GPUAPI_IDLE_MS = 5 * 60 * 1000, VIEW_GPUAPI_HEARTBEAT_MS = 15 * 1000 };

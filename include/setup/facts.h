@@ -48,7 +48,7 @@ enum facts_answer {
 struct facts_reach {
     struct extender_entry_url url;
     enum facts_answer answer;
-    unsigned status; /* of HTTP */
+    unsigned status;   /* of HTTP */
     struct err detail; /* the error, or the text of the answer */
 };
 

@@ -43,8 +43,8 @@ static const char *const node_states[NODE_STATES] = {
 };
 
 static const char *const card_states[CARD_STATES] = {
-    [CARD_AVAILABLE] = "healthy",  [CARD_UNHEALTHY] = "unhealthy",
-    [CARD_LISTED] = "excluded",    [CARD_HELD] = "other-plugin",
+    [CARD_AVAILABLE] = "healthy",        [CARD_UNHEALTHY] = "unhealthy",
+    [CARD_LISTED] = "excluded",          [CARD_HELD] = "other-plugin",
     [CARD_DUPLICATE] = "duplicate-uuid",
 };
 

@@ -438,7 +438,7 @@ START_TEST(an_idle_watch_sends_heartbeats)
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
     struct views w = {view_gpuapi_start(rig.store, &config),
-                        view_inspect_stream_new(rig.store, HEARTBEAT_MS)};
+                      view_inspect_stream_new(rig.store, HEARTBEAT_MS)};
     struct httpd *d = httpd_new(NULL);
     struct httpd_listener_config listener = {.name = "observers",
                                              .address = "127.0.0.1",
