@@ -97,7 +97,7 @@ const steps = {
   },
   async 'a request of 5 MiB'() {
     await fails(allocate(plugin, ['x'.repeat(5 << 20)]), grpc.status.RESOURCE_EXHAUSTED,
-      /no more than 4194304 are taken/);
+      /at most 4194304 are accepted/);
   },
   async '100,000 free ids'() {
     const ids = Array.from({ length: 100000 }, (_, i) => 'some-id-' + i);
