@@ -41,6 +41,9 @@ void program_start(struct program *p, const char *home, const char *const *argv)
     char **env = make_env(home);
     *p = (struct program){.out = memfd_create("said", MFD_CLOEXEC)};
     ck_assert_int_ge(p->out, 0);
+    /* Without it, two threads of the program that write at once overwrite each other:
+       Linux locks the offset of regular files, but not that of a memfd. */
+    ck_assert_int_eq(fcntl(p->out, F_SETFL, O_APPEND), 0);
     p->pid = fork();
     if (p->pid == 0) {
         /* After fork in a process with threads: nothing here may take a lock. */
