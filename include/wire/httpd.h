@@ -134,6 +134,7 @@ struct httpd_listener_config {
      * handler is not called. NULL: every request is allowed. */
     bool (*authorize)(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply);
+    void *authorize_ctx;              /* for authorize; borrowed */
     const struct httpd_route *routes; /* ends with a NULL handler; borrowed */
     void *ctx;                        /* for the handlers; borrowed */
 };

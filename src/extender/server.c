@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "extender/access.h"
 #include "extender/forward.h"
 #include "extender/view_inspect.h"
 #include "extender/view_inspect_stream.h"
@@ -26,6 +27,7 @@ struct server {
     struct store *store;
     struct verbs *verbs;
     struct certs *certs;
+    struct access *access;
     unsigned port;
     struct view_gpuapi *gpuapi;
     struct counters *counters;
@@ -270,27 +272,6 @@ static const struct httpd_route verb_routes[] = {
 static const struct httpd_route observer_routes[] = {
     OBSERVER_ROUTES(on_inspect), API_ROUTES(on_gpunodes, on_gpupods), {0}};
 
-/* The paths of probes and scrapers, which have no certificate; they reveal no secrets. */
-static bool is_open(const char *path)
-{
-    static const char *const open[] = {"/healthz", "/readyz", "/metrics", "/version"};
-    for (size_t i = 0; i < ARRAY_LEN(open); i++)
-        if (strcmp(path, open[i]) == 0)
-            return true;
-    return false;
-}
-
-static bool admits_observer(void *ctx, const struct httpd_request *req,
-                            struct httpd_reply *reply)
-{
-    const struct server *s = ctx;
-    if (!certs_observers_restricted(s->certs) || httpd_secondary_client_name(req) ||
-        httpd_client_name(req) || is_open(req->path))
-        return true;
-    httpd_fail(reply, 401, "a client certificate of --observe-client-ca is required");
-    return false;
-}
-
 static int listen_both(struct server *s, const struct server_config *config,
                        struct err *err)
 {
@@ -302,6 +283,8 @@ static int listen_both(struct server *s, const struct server_config *config,
         .connections = config->connections,
         .max_body = config->max_body,
         .tls = certs_verbs(config->certs),
+        .authorize = access_allows_main,
+        .authorize_ctx = s->access,
         .routes = verb_routes,
         .ctx = s,
     };
@@ -315,7 +298,8 @@ static int listen_both(struct server *s, const struct server_config *config,
         .connections = OBSERVERS,
         .max_body = OBSERVER_BODY,
         .tls = certs_observers(config->certs),
-        .authorize = admits_observer,
+        .authorize = access_allows_observer,
+        .authorize_ctx = s->access,
         .routes = observer_routes,
         .ctx = s,
     };
@@ -340,6 +324,7 @@ struct server *server_start(const struct server_config *config, struct store *st
     };
     s->store = store;
     s->certs = config->certs;
+    s->access = access_new(&(struct access_config){.certs = config->certs});
     s->gpuapi = config->gpuapi;
     s->stream = view_inspect_stream_new(store, VIEW_GPUAPI_HEARTBEAT_MS);
     s->verbs = verbs_new(&(struct verbs_config){.store = store,
@@ -381,5 +366,6 @@ void server_stop(struct server *s)
     httpd_free(s->httpd);
     view_inspect_stream_free(s->stream);
     verbs_free(s->verbs);
+    access_free(s->access);
     free(s);
 }

@@ -171,7 +171,7 @@ enum MHD_Result httpd_handle(struct httpd_conn *p)
                                 .conn = p};
     struct httpd_reply reply = reply_new(p);
     const struct httpd_listener_config *conf = &p->listener->conf;
-    if (!conf->authorize || conf->authorize(conf->ctx, &req, &reply))
+    if (!conf->authorize || conf->authorize(conf->authorize_ctx, &req, &reply))
         p->route->handler(conf->ctx, &req, &reply);
     httpd_conn_uncharge(p);
     if (p->body.cap > HTTPD_RETAIN_MAX)
