@@ -54,9 +54,9 @@ $(B)/test/$(1)/%: $(B)/test/$(1)/%.o $(call shared,$(1)) $(LIB) $(call archives,
 	$$(link)
 $(B)/test/$(1)/%: private LIBS = $$(call libs,kube) $$(CHECK_LIBS)
 endef
-$(foreach f,integration e2e $(notdir $(NODE_DIR)) peers,$(eval $(call suite_rules,$(f))))
+$(foreach f,integration hostile e2e $(notdir $(NODE_DIR)) peers,$(eval $(call suite_rules,$(f))))
 
-SUITES := $(call programs,integration)
+SUITES := $(call programs,integration) $(call programs,hostile)
 PEERS  := $(call programs,peers)
 $(B)/test/integration/test_agent $(B)/test/integration/test_plugin \
     $(B)/test/integration/test_images: | $(FAKE_NVML)
