@@ -98,6 +98,16 @@ void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...
 typedef void (*httpd_handler_fn)(void *ctx, const struct httpd_request *req,
                                  struct httpd_reply *reply);
 
+/* Lets the request wait; only in httpd_listener_config.authorize, whose reply is then
+ * dropped. After httpd_waiter_done, authorize is called again. No thread of the server
+ * blocks under HTTPD_EVENTS. The request waits without a deadline, also if its client
+ * disconnects. */
+struct httpd_waiter;
+struct httpd_waiter *httpd_wait(const struct httpd_request *req);
+/* To be called exactly once for each waiter, from any thread, also after httpd_free.
+ * Never blocks; frees the waiter. */
+void httpd_waiter_done(struct httpd_waiter *w);
+
 struct httpd_route {
     const char *method; /* NULL: any method, and no 405 */
     const char *path;   /* exact, or a prefix that ends with '*' */
@@ -130,8 +140,9 @@ struct httpd_listener_config {
      * of client certificates. A client without a valid certificate fails in the
      * handshake; one whose name is not allowed gets 403. Borrowed. */
     struct tls *tls;
-    /* Called before each handler. False: the reply that it filled is sent, and the
-     * handler is not called. NULL: every request is allowed. */
+    /* Called before each handler. False: the reply that it filled is sent (or, after
+     * httpd_wait, the request waits), and the handler is not called. NULL: every request
+     * is allowed. */
     bool (*authorize)(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply);
     void *authorize_ctx;              /* for authorize; borrowed */
