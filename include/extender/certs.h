@@ -35,7 +35,5 @@ struct tls *certs_verbs(struct certs *c);
 struct tls *certs_observers(struct certs *c);
 /* Whether a front proxy is configured. */
 bool certs_has_front_proxy(const struct certs *c);
-/* Whether --observe-client-ca is set. */
-bool certs_observers_restricted(const struct certs *c);
 /* Appends problems with the files (expiry, failed reload), a line each. */
 void certs_report(struct certs *c, struct buf *out);

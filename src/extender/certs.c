@@ -11,7 +11,7 @@ enum { REFRESH_MS = 1000 };
 
 struct certs {
     struct tls *verbs, *observers; /* both or none */
-    bool has_front_proxy, restricted;
+    bool has_front_proxy;
     struct ticker *ticker;
 };
 
@@ -109,7 +109,6 @@ struct certs *certs_start(const struct certs_config *config, struct err *err)
         return NULL;
     }
     c->has_front_proxy = config->front_ca_file;
-    c->restricted = config->observe_ca_file;
     if (c->verbs) {
         c->ticker = ticker_new();
         ticker_start(c->ticker, &ticker_fns, c);
@@ -142,11 +141,6 @@ struct tls *certs_observers(struct certs *c)
 bool certs_has_front_proxy(const struct certs *c)
 {
     return c && c->has_front_proxy;
-}
-
-bool certs_observers_restricted(const struct certs *c)
-{
-    return c && c->restricted;
 }
 
 void certs_report(struct certs *c, struct buf *out)

@@ -28,6 +28,7 @@ struct server {
     struct verbs *verbs;
     struct certs *certs;
     struct access *access;
+    struct view_auth *auth;
     unsigned port;
     struct view_gpuapi *gpuapi;
     struct counters *counters;
@@ -79,10 +80,13 @@ static void inspect(struct server *s, bool main, const struct httpd_request *req
                     struct httpd_reply *reply)
 {
     const char *watch = httpd_param(req, "watch");
-    if (watch && strcmp(watch, "true") == 0)
-        view_inspect_stream_watch(s->stream, main, reply);
-    else
-        view_inspect_all(s->store, &reply->body);
+    struct view_auth_grant grant = access_grant(s->access, main, req);
+    if (watch && strcmp(watch, "true") == 0) {
+        view_inspect_stream_watch(s->stream, main, &grant, reply);
+        return;
+    }
+    view_inspect_all(s->store, grant.scope, &reply->body);
+    view_auth_grant_fini(&grant);
 }
 
 static void on_inspect(void *ctx, const struct httpd_request *req,
@@ -103,41 +107,57 @@ static void on_web(void *ctx, const struct httpd_request *req, struct httpd_repl
     view_web_answer(req, reply);
 }
 
+static void inspect_node(struct server *s, bool main, const struct httpd_request *req,
+                         struct httpd_reply *reply)
+{
+    const char *name = strrchr(req->path, '/') + 1;
+    struct view_auth_grant grant = access_grant(s->access, main, req);
+    if (!view_inspect_node(s->store, span_of(name), grant.scope, &reply->body))
+        reply->status = 404;
+    view_auth_grant_fini(&grant);
+}
+
 static void on_inspect_node(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    const char *name = strrchr(req->path, '/') + 1;
-    if (!view_inspect_node(s->store, span_of(name), &reply->body))
-        reply->status = 404;
+    inspect_node(ctx, false, req, reply);
+}
+
+static void on_inspect_node_main(void *ctx, const struct httpd_request *req,
+                                 struct httpd_reply *reply)
+{
+    inspect_node(ctx, true, req, reply);
+}
+
+static void gpuapi(struct server *s, enum view_gpuapi_kind kind, bool main,
+                   const struct httpd_request *req, struct httpd_reply *reply)
+{
+    struct view_auth_grant grant = access_grant(s->access, main, req);
+    view_gpuapi_answer(s->gpuapi, kind, main, &grant, req, reply);
 }
 
 static void on_gpunodes(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    view_gpuapi_gpunodes(s->gpuapi, false, req, reply);
+    gpuapi(ctx, VIEW_GPUAPI_NODES, false, req, reply);
 }
 
 static void on_gpupods(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    view_gpuapi_gpupods(s->gpuapi, false, req, reply);
+    gpuapi(ctx, VIEW_GPUAPI_PODS, false, req, reply);
 }
 
 static void on_gpunodes_main(void *ctx, const struct httpd_request *req,
                              struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    view_gpuapi_gpunodes(s->gpuapi, true, req, reply);
+    gpuapi(ctx, VIEW_GPUAPI_NODES, true, req, reply);
 }
 
 static void on_gpupods_main(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    view_gpuapi_gpupods(s->gpuapi, true, req, reply);
+    gpuapi(ctx, VIEW_GPUAPI_PODS, true, req, reply);
 }
 
 static void on_discovery(void *ctx, const struct httpd_request *req,
@@ -214,6 +234,7 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     httpd_stats(s->httpd, &stats);
     reply->content_type = PROM_CONTENT_TYPE;
     view_metrics_write(&s->metrics, &reply->body);
+    view_auth_write(s->auth, &reply->body);
     prom_one(&reply->body, "gpushare_http_connections", PROM_GAUGE,
              "Connections on both ports.", stats.connections);
     prom_one(&reply->body, "gpushare_http_requests_in_flight", PROM_GAUGE,
@@ -228,14 +249,14 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
 #define API    "/apis/nvidia-gpu-scheduler/v1"
 #define NGS    API "/schedule"
 
-#define OBSERVER_ROUTES(inspect)                                                         \
+#define OBSERVER_ROUTES(inspect, inspect_node)                                           \
     {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
         {"GET", "/readyz", on_readyz}, {"GET", "/metrics", on_metrics},                  \
-        {"GET", "/inspect", inspect}, {"GET", "/inspect/*", on_inspect_node},            \
+        {"GET", "/inspect", inspect}, {"GET", "/inspect/*", inspect_node},               \
         {"GET", PREFIX "/inspect", inspect}, {"GET", "/", on_web},                       \
         {"GET", "/page.css", on_web}, {"GET", "/page.js", on_web},                       \
     {                                                                                    \
-        "GET", PREFIX "/inspect/*", on_inspect_node                                      \
+        "GET", PREFIX "/inspect/*", inspect_node                                         \
     }
 
 /* The routes of nvidia-gpu-scheduler, with its answers to all other paths under /apis. On
@@ -264,13 +285,15 @@ static const struct httpd_route verb_routes[] = {
     {NULL, NGS "/filter", on_not_post},
     {NULL, NGS "/prioritize", on_not_post},
     {NULL, NGS "/preempt", on_not_post},
-    OBSERVER_ROUTES(on_inspect_main),
+    OBSERVER_ROUTES(on_inspect_main, on_inspect_node_main),
     API_ROUTES(on_gpunodes_main, on_gpupods_main),
     {0},
 };
 
 static const struct httpd_route observer_routes[] = {
-    OBSERVER_ROUTES(on_inspect), API_ROUTES(on_gpunodes, on_gpupods), {0}};
+    OBSERVER_ROUTES(on_inspect, on_inspect_node),
+    API_ROUTES(on_gpunodes, on_gpupods),
+    {0}};
 
 static int listen_both(struct server *s, const struct server_config *config,
                        struct err *err)
@@ -324,7 +347,9 @@ struct server *server_start(const struct server_config *config, struct store *st
     };
     s->store = store;
     s->certs = config->certs;
-    s->access = access_new(&(struct access_config){.certs = config->certs});
+    s->access =
+        access_new(&(struct access_config){.certs = config->certs, .auth = config->auth});
+    s->auth = config->auth;
     s->gpuapi = config->gpuapi;
     s->stream = view_inspect_stream_new(store, VIEW_GPUAPI_HEARTBEAT_MS);
     s->verbs = verbs_new(&(struct verbs_config){.store = store,

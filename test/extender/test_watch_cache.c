@@ -112,14 +112,14 @@ START_TEST(a_list_is_a_snapshot)
     struct watch_cache_item *b = NULL, *a = NULL, *c = NULL;
     cleanup_buf struct buf out = {0};
     w = watch_cache_new(&kind, 100);
-    struct watch_cache_list *empty = watch_cache_list(w);
+    struct watch_cache_list *empty = watch_cache_list(w, NULL);
     ck_assert(watch_cache_list_read(empty, 10, &out));
     ck_assert_uint_eq(out.n, 0);
     watch_cache_list_free(empty);
     put(&b, "b", 1);
     put(&a, "a", 1);
     put(&c, "c", 1);
-    struct watch_cache_list *l = watch_cache_list(w), *unread = watch_cache_list(w);
+    struct watch_cache_list *l = watch_cache_list(w, NULL), *unread = watch_cache_list(w, NULL);
     put(&a, "a", 2);
     watch_cache_drop(w, &b);
     ck_assert(!watch_cache_list_read(l, 1, &out));
