@@ -48,6 +48,7 @@ struct view_auth_config {
     size_t (*namespaces)(void *ctx, struct arena *a, struct span *out, size_t max);
     void *namespaces_ctx;
     void (*wake)(void *waiter); /* never blocks */
+    int64_t (*now_ms)(void);    /* NULL: clock_mono_ms */
 };
 
 /* New; starts its threads. NULL: no random numbers. */

@@ -77,7 +77,7 @@ static struct view_auth_user *vouched(struct view_auth *auth,
     return u;
 }
 
-/* The user, new, if it is known who asks. `waiter` may be NULL. */
+/* The user of the request, new. `waiter` may be NULL. */
 static enum view_auth_result identify(struct view_auth *auth,
                                       enum view_access_trust trust,
                                       const struct httpd_request *req,

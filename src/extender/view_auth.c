@@ -104,7 +104,7 @@ static enum view_auth_result find_token(struct view_auth *a, const struct digest
                                         const struct view_auth_waiter *waiter,
                                         struct view_auth_user **user, struct err *err)
 {
-    int64_t now_ms = clock_mono_ms();
+    int64_t now_ms = a->conf.now_ms();
     struct token *known = view_auth_tokens_find(a->known, key, now_ms);
     if (known && known->until_ms > now_ms) {
         *user = user_ref(known->user);
@@ -146,7 +146,7 @@ enum view_auth_result view_auth_token(struct view_auth *a, struct span token,
 void view_auth_reviewed(struct view_auth *a, const struct call *c, int result,
                         const struct review_user *user)
 {
-    int64_t now_ms = clock_mono_ms();
+    int64_t now_ms = a->conf.now_ms();
     if (result > 0) {
         struct view_auth_user *u = user_of(a, user);
         struct token *t = view_auth_tokens_add(a->known, &c->key, now_ms);
@@ -166,7 +166,7 @@ struct view_auth_user *view_auth_vouched(struct view_auth *a,
                                          const struct review_user *id)
 {
     struct digest key = digest_of(a->key, span_of(id->spec));
-    int64_t now_ms = clock_mono_ms();
+    int64_t now_ms = a->conf.now_ms();
     pthread_mutex_lock(&a->lock);
     struct token *t = view_auth_tokens_find(a->known, &key, now_ms);
     if (!t) {
@@ -189,9 +189,10 @@ static char *key_of(const struct review_access *access)
 }
 
 /* NULL: the user has too many. */
-static struct decision *decision_of(struct view_auth_user *u, const char *key)
+static struct decision *decision_of(struct view_auth *a, struct view_auth_user *u,
+                                    const char *key)
 {
-    int64_t now_ms = clock_mono_ms();
+    int64_t now_ms = a->conf.now_ms();
     struct decision *old = NULL;
     for (size_t i = 0; i < u->n; i++) {
         struct decision *d = &u->decisions[i];
@@ -216,8 +217,8 @@ static enum view_auth_result decide(struct view_auth *a, struct view_auth_user *
                                     const struct review_access *access, struct err *err)
 {
     cleanup_free char *key = key_of(access);
-    struct decision *d = decision_of(u, key);
-    bool fresh = d && d->until_ms > clock_mono_ms();
+    struct decision *d = decision_of(a, u, key);
+    bool fresh = d && d->until_ms > a->conf.now_ms();
     if (d && d->state == DECISION_PENDING)
         return VIEW_AUTH_WAIT;
     if (fresh && d->state == DECISION_MADE)
@@ -238,12 +239,12 @@ static enum view_auth_result decide(struct view_auth *a, struct view_auth_user *
 void view_auth_decided(struct view_auth *a, const struct call *c, int result)
 {
     struct view_auth_user *u = c->user;
-    struct decision *d = decision_of(u, c->decision); /* pending ones are kept */
+    struct decision *d = decision_of(a, u, c->decision); /* pending ones are kept */
     d->state = result < 0 ? DECISION_FAILED : DECISION_MADE;
     d->allowed = result > 0;
-    d->until_ms = clock_mono_ms() + (result < 0    ? VIEW_AUTH_FAILED_MS
-                                     : result == 0 ? VIEW_AUTH_DENIED_MS
-                                                   : VIEW_AUTH_ALLOWED_MS);
+    d->until_ms = a->conf.now_ms() + (result < 0    ? VIEW_AUTH_FAILED_MS
+                                      : result == 0 ? VIEW_AUTH_DENIED_MS
+                                                    : VIEW_AUTH_ALLOWED_MS);
     if (--u->pending == 0)
         view_auth_wake(a, &u->waiters);
 }
@@ -314,7 +315,7 @@ static enum view_auth_result compute_scope(struct view_auth *a, struct view_auth
         view_scope_free(u->scope);
         u->scope = view_scope_ref(*scope);
         u->has_scope = true;
-        u->scope_ms = clock_mono_ms();
+        u->scope_ms = a->conf.now_ms();
     }
     pthread_mutex_unlock(&a->lock);
     return r;
@@ -325,7 +326,7 @@ enum view_auth_result view_auth_scope(struct view_auth *a, struct view_auth_user
                                       struct view_scope **scope, struct err *err)
 {
     pthread_mutex_lock(&a->lock);
-    bool recent = u->has_scope && clock_mono_ms() - u->scope_ms < SCOPE_MS;
+    bool recent = u->has_scope && a->conf.now_ms() - u->scope_ms < SCOPE_MS;
     *scope = recent ? view_scope_ref(u->scope) : NULL;
     pthread_mutex_unlock(&a->lock);
     return recent ? VIEW_AUTH_YES : compute_scope(a, u, waiter, scope, err);
@@ -335,7 +336,7 @@ enum view_auth_result view_auth_scope(struct view_auth *a, struct view_auth_user
 
 void view_auth_grant_begin(struct view_auth_grant *g)
 {
-    int64_t now_ms = clock_mono_ms();
+    int64_t now_ms = g->auth->conf.now_ms();
     g->renew_ms = now_ms + RENEW_MS;
     g->until_ms = now_ms + VIEW_AUTH_STREAM_MS;
 }
@@ -349,9 +350,9 @@ void view_auth_grant_fini(struct view_auth_grant *g)
 
 enum view_auth_grant_state view_auth_grant_renew(struct view_auth_grant *g)
 {
-    int64_t now_ms = clock_mono_ms();
     enum view_auth_result may = VIEW_AUTH_YES;
     struct view_scope *scope = NULL;
+    int64_t now_ms = g->auth ? g->auth->conf.now_ms() : 0;
     if (!g->auth || now_ms < g->renew_ms)
         return GRANT_KEPT;
     if (now_ms >= g->until_ms)
@@ -379,6 +380,8 @@ struct view_auth *view_auth_start(const struct view_auth_config *config, struct 
 {
     struct view_auth *a = xcalloc(1, sizeof *a);
     a->conf = *config;
+    if (!a->conf.now_ms)
+        a->conf.now_ms = clock_mono_ms;
     a->known = xcalloc(1, sizeof *a->known);
     a->rejected = xcalloc(1, sizeof *a->rejected);
     pthread_mutex_init(&a->lock, NULL);

@@ -40,7 +40,7 @@ void view_auth_calls_free(struct call *c)
 /* A token bucket. */
 static bool take_from_bucket(struct view_auth *a)
 {
-    int64_t now_ms = clock_mono_ms(), most = VIEW_AUTH_TOKENS_BURST * 1000;
+    int64_t now_ms = a->conf.now_ms(), most = VIEW_AUTH_TOKENS_BURST * 1000;
     a->bucket += (now_ms - a->bucket_ms) * VIEW_AUTH_TOKENS_PER_S;
     a->bucket = a->bucket < most ? a->bucket : most;
     a->bucket_ms = now_ms;
@@ -183,7 +183,7 @@ int view_auth_calls_start(struct view_auth *a, struct err *err)
     if (!a->key)
         return -1;
     a->bucket = VIEW_AUTH_TOKENS_BURST * 1000;
-    a->bucket_ms = clock_mono_ms();
+    a->bucket_ms = a->conf.now_ms();
     for (size_t i = 0; i < CALL_THREADS; i++) {
         if (pthread_create(&a->threads[i], NULL, run, a))
             abort();

@@ -9,7 +9,7 @@
  * otherwise the connection is suspended, and libmicrohttpd calls httpd_on_request again
  * when it is resumed.
  *
- * A waiter has two references: one of the connection and one of whoever decides.
+ * A waiter has two references: one of the connection and one of the code that decides.
  */
 
 struct httpd_waiter {
