@@ -276,6 +276,40 @@ START_TEST(answers_are_cached_and_survive_the_api_server)
 }
 END_TEST
 
+/* Runs `kubectl inspect gpushare --check` with this token. */
+static void check_with(struct fixture *f, const char *token, struct buf *out)
+{
+    struct program p;
+    cleanup_free char *file = temp_path(lib_dir, "token"),
+                      *config = temp_path(lib_dir, "kubeconfig"),
+                      *program = program_path("kubectl-inspect-gpushare"),
+                      *url = xasprintf("https://127.0.0.1:%u", f->e.observers.port);
+    temp_write(lib_dir, "token", token);
+    program_start(&p, lib_dir,
+                  ARGV(program, "--check", "--kubeconfig", config, "--extender", url,
+                       "--extender-token", file, "--extender-ca", f->ca));
+    program_wait(&p);
+    buf_clear(out);
+    buf_adds(out, program_output(&p));
+    program_fini(&p);
+}
+
+START_TEST(kubectl_inspect_compares_with_the_extender)
+{
+    struct fixture f;
+    cleanup_buf struct buf said = {0};
+    set_up(&f);
+    check_with(&f, "admin\n", &said);
+    ck_assert_contains(said.p, "; compared with the extender");
+    cleanup_free char *all = xstrdup(said.p);
+    check_with(&f, "team", &said); /* some names are hidden, the amounts are not */
+    ck_assert_str_eq(said.p, all);
+    check_with(&f, "nobody", &said);
+    ck_assert_contains(said.p, "lacks the permission get nonResourceURL /inspect");
+    tear_down(&f);
+}
+END_TEST
+
 enum { INVENTED = 10000, CLIENTS = 8 };
 
 static void invent(void *ctx, size_t i)
@@ -313,4 +347,5 @@ END_TEST
 LIB_MAIN("view_auth", 120, views_need_a_token_with_the_right,
          a_user_of_one_namespace_sees_no_other_names, certificates_admit_too,
          answers_are_cached_and_survive_the_api_server,
+         kubectl_inspect_compares_with_the_extender,
          invented_tokens_neither_reach_the_api_server_nor_replace_known_ones)
