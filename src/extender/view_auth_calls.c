@@ -125,6 +125,16 @@ static void drop_review(struct view_auth *a, const struct call *c)
     a->n_unknown_running -= c->unknown;
 }
 
+/* Every new token fails if a permission is missing. */
+static bool may_log(struct view_auth *a)
+{
+    int64_t now_ms = a->conf.now_ms();
+    if (a->logged_ms && now_ms - a->logged_ms < LOG_MS)
+        return false;
+    a->logged_ms = now_ms;
+    return true;
+}
+
 static void perform(struct view_auth *a, struct call *c)
 {
     struct httpc_reply reply = {0};
@@ -136,9 +146,8 @@ static void perform(struct view_auth *a, struct call *c)
                          : review_token_read(buf_span(&reply.body), &user, &err);
     wipe(&reply.body); /* a TokenReview repeats the token */
     httpc_reply_fini(&reply);
-    if (result < 0)
-        log_warn("view", "a review failed", LOG_ERR(&err));
     pthread_mutex_lock(&a->lock);
+    bool logs = result < 0 && may_log(a);
     if (result < 0) {
         a->failure = err;
         a->failed_reviews++;
@@ -157,6 +166,8 @@ static void perform(struct view_auth *a, struct call *c)
     view_auth_calls_free(c); /* with the lock: the user's last reference may be here */
     pthread_mutex_unlock(&a->lock);
     review_user_fini(&user);
+    if (logs)
+        log_warn("view", "review failed; clients of views get 503", LOG_ERR(&err));
 }
 
 static void *run(void *arg)

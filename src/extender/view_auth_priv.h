@@ -19,11 +19,12 @@ enum {
     TOKEN_SETS = 128,
     TOKEN_WAYS = 8,
     DECISIONS_MAX = VIEW_AUTH_NAMESPACES + 32, /* of a user */
-    UNKNOWN_MAX = 64,                          /* unknown tokens that are being reviewed */
-    ACCESS_CALLS_MAX = 4096,                   /* SubjectAccessReviews in the queue */
+    UNKNOWN_MAX = 64,        /* unknown tokens that are being reviewed */
+    ACCESS_CALLS_MAX = 4096, /* SubjectAccessReviews in the queue */
     CALL_THREADS = 4,
     UNKNOWN_THREADS = 2, /* of them, for unknown tokens */
     CALL_MS = 5000,
+    LOG_MS = 10 * 1000, /* between two log lines about failed reviews */
 };
 
 struct waiters {
@@ -124,6 +125,7 @@ struct view_auth {
     struct tokens *known, *rejected;
     struct view_auth_user *users;
     int64_t bucket, bucket_ms; /* thousandths of a review of an unknown token */
-    struct err failure;        /* of the last failed call */
+    int64_t logged_ms;
+    struct err failure; /* of the last failed call */
     uint64_t token_reviews, access_reviews, failed_reviews, limited;
 };
