@@ -130,6 +130,9 @@ $(B)/bench: $(call bench_objects,main result load server bodies ask counts) $(B)
 	$(link)
 $(B)/soak: $(call bench_objects,soak churn testbed vitals ask load server) $(B)/lib/base.a
 	$(link)
+$(B)/bench-hostile: $(call bench_objects,siege hostile testbed vitals ask load server) $(B)/lib/base.a
+	$(link)
+$(B)/bench-hostile: private LIBS = $(BENCH_LIBS) $$(pkg-config --libs gnutls)
 $(B)/bench-watchers: $(call bench_objects,watchers load server bodies ask) $(B)/lib/base.a
 	$(link)
 $(B)/bench $(B)/soak $(B)/bench-watchers: private LIBS = $(BENCH_LIBS)
