@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "lib/cluster.h"
+#include "lib/attempt.h"
 #include "lib/kubelet.h"
 
 /*
@@ -96,6 +96,7 @@ START_TEST(a_container_gets_its_card_and_the_pod_its_annotation)
 {
     struct plugin plugin;
     struct kubelet_answer a = {0}, b = {0};
+    attempt_without_policies(); /* for add_pod */
     cluster_create_gpu_node("n1", "cgpu.disable.isolation");
     kubelet_start(&kubelet);
     plugin_start(&plugin, "n1");
@@ -152,15 +153,26 @@ static void refused(const struct peer *as, const char *method, const char *path,
 START_TEST(it_may_annotate_only_the_pods_of_its_node)
 {
     struct plugin plugin;
+    attempt_without_policies(); /* for add_pod */
     cluster_create_gpu_node("n1", "cgpu.disable.isolation");
     cluster_create_gpu_node("n2", "cgpu.disable.isolation");
     kubelet_start(&kubelet);
     plugin_start(&plugin, "n1");
     add_pod("own", "n1");
     add_pod("other", "n2");
-    static const char notes[] = "{\"metadata\":{\"annotations\":{\"a\":\"b\"}}}";
+    static const char notes[] =
+        "{\"metadata\":{\"annotations\":{\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}}}";
     refused(&plugin.api, "PATCH", PODS "/other", notes,
             "the device plugin of node n1 may only annotate the pods of that node");
+    attempt_accepted(&plugin.api, "MERGE", PODS "/own", notes);
+    static const char *const others[] = {"a", "aliyun.com/gpu-count",
+                                         "nvidia-gpu-scheduler/gpu.model"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        cleanup_free char *body =
+            xasprintf("{\"metadata\":{\"annotations\":{\"%s\":\"1\"}}}", others[i]);
+        refused(&plugin.api, "PATCH", PODS "/own", body,
+                "may change only the annotations of a promise");
+    }
     refused(&plugin.api, "PATCH", PODS "/own",
             "{\"metadata\":{\"labels\":{\"app\":\"x\"}}}",
             "may change only the annotations of a pod");
