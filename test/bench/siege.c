@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <curl/curl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -462,6 +463,8 @@ int main(int argc, char **argv)
     if (r != OPT_RUN)
         return r == OPT_FAILED ? 2 : 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    signal(SIGPIPE,
+           SIG_IGN); /* GnuTLS and libcurl write to connections that the server closed */
     curl_global_init(CURL_GLOBAL_DEFAULT);
     s.config = &config;
     set_up(&s);
