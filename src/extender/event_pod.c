@@ -6,6 +6,20 @@
 
 /* -- rejected -- */
 
+/* The body of a request proves nothing: a pod exists if the API server has listed it. */
+static bool is_listed(const struct ledger *l, const struct object_meta *pod)
+{
+    const struct ledger_pod *known = ledger_pod_find(l, pod->uid);
+    return known && span_eq(known->ns, pod->ns) && span_eq(known->name, pod->name);
+}
+
+static bool exists(struct store *store, const struct object_meta *pod)
+{
+    bool listed = is_listed(core_ledger(store_read(store)), pod);
+    store_read_end(store);
+    return listed;
+}
+
 /* Finds the candidate that comes closest; none if the ledger knows no candidate. */
 static void find_closest(struct closest *n, const struct verb_args *args,
                          const struct ledger *l)
@@ -84,7 +98,8 @@ void event_pod_rejected(struct event_recorder *r, struct store *store,
                                     : later ? "GPUNoRoom"
                                             : "GPUNeverFits",
                           .action = "Filtering"};
-    if (!args->n || !pod->uid.n || !event_recorder_wants(r, pod->uid, event.reason))
+    if (!r || !args->n || !pod->uid.n || !exists(store, pod) ||
+        !event_recorder_wants(r, pod->uid, event.reason))
         return;
     /* The full search for a node that was not offered is rate-limited, too. */
     if (!invalid && !later && !event_recorder_wants(r, pod->uid, "GPUNoRoom"))
@@ -156,7 +171,7 @@ void event_pod_placed(struct event_recorder *r, struct store *store,
         return;
     const struct ledger *l = core_ledger(store_read(store));
     const struct ledger_pod *pod = ledger_pod_find(l, bind->uid);
-    if (pod && pod->node)
+    if (pod && pod->node && span_eq(pod->ns, bind->ns) && span_eq(pod->name, bind->name))
         write_placed(pod, &note);
     store_read_end(store);
     struct event event = {.kind = EVENT_POD,
