@@ -72,6 +72,7 @@ struct ledger {
     size_t n_classes, classes_cap;
     struct mix mix;
     uint64_t generation;
+    uint64_t pending_generation; /* changes with every pending pod */
     size_t n_overcommitted; /* overcommitted cards */
 };
 
