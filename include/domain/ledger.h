@@ -90,6 +90,7 @@ enum node_state {
     NODE_STALE,           /* the heartbeat is stale, so the Scv may be old */
     NODE_LIST_DAMAGED,    /* the ConfigMap unhealthy-gpu-<node> cannot be parsed */
     NODE_MISSING,         /* an Scv, but no Node: deleted, or not created yet */
+    NODE_DAMAGED,         /* the Node object cannot be decoded */
 };
 
 enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };

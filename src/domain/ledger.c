@@ -183,7 +183,15 @@ static struct ledger_node *object_seen(struct ledger *l, struct span name,
 
 void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
 {
+    bool known = ledger_node_has(l, node->meta.name, LEDGER_NODE);
     struct ledger_node *n = object_seen(l, node->meta.name, LEDGER_NODE, list);
+    n->facts->node_damaged = node->damaged;
+    if (node->damaged) { /* what is known so far stays */
+        if (!known)
+            n->facts->capacity = n->facts->allocatable = (struct node_resources){-1, -1};
+        ledger_view(l, n);
+        return;
+    }
     n->facts->mode = node->mode;
     n->facts->cordoned = node->cordoned;
     n->facts->capacity = node->capacity;

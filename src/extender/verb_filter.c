@@ -135,6 +135,8 @@ static size_t part_end(const struct verb_args *args, size_t i)
 {
     enum { BYTES = 256 << 10 };
     size_t end = i, bytes = 0;
+    if (!args->full)
+        return args->n - i < VERBS_LOCK_NODES ? args->n : i + VERBS_LOCK_NODES;
     while (end < args->n && end - i < VERBS_LOCK_NODES && bytes < BYTES)
         bytes += args->nodes[end++].raw.n;
     return end;
