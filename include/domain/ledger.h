@@ -90,6 +90,7 @@ enum node_state {
     NODE_STALE,           /* the heartbeat is stale, so the Scv may be old */
     NODE_LIST_DAMAGED,    /* the ConfigMap unhealthy-gpu-<node> cannot be parsed */
     NODE_MISSING,         /* an Scv, but no Node: deleted, or not created yet */
+    NODE_DAMAGED,         /* the Node object cannot be decoded */
 };
 
 enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };
@@ -243,8 +244,10 @@ enum ledger_drift {
 /* Adds the number of each. */
 void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
                        int64_t counts[DRIFTS]);
-/* Changes whenever any node does. */
+/* Changes whenever any node does. While it is the same, pointers to nodes stay valid. */
 uint64_t ledger_generation(const struct ledger *l);
+/* Changes whenever a pending pod comes, goes or is edited. */
+uint64_t ledger_pending_generation(const struct ledger *l);
 
 /* Pods. Finds or creates the pod of that UID. Updates a pending pod: request, priority,
  * nomination. While cards are reserved for the pod, the update is stored and applied by
@@ -276,6 +279,7 @@ const struct ledger_node *ledger_node_find(const struct ledger *l, struct span n
 void ledger_nodes_find(const struct ledger *l, const struct span *names, size_t n,
                        const struct ledger_node **nodes);
 uint32_t ledger_node_slots(const struct ledger *l);
+size_t ledger_node_count(const struct ledger *l);
 /* By slot; NULL: the slot is free. */
 const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot);
 /* Number of overcommitted cards (also: promised whole and to another pod). While pods are

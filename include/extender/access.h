@@ -33,6 +33,10 @@ void access_free(struct access *a);                            /* NULL is accept
 /* The class of a path. */
 enum access_class access_class_of(const char *path);
 
+/* Rejects what a web page on another origin could send: a foreign Origin (403), and a POST
+ * whose Content-Type is not application/json (415). */
+bool access_checks_form(const struct httpd_request *req, struct httpd_reply *reply);
+
 /* For httpd_listener_config.authorize of each port; ctx is a struct access. False: `reply`
  * holds the rejection. */
 bool access_allows_main(void *ctx, const struct httpd_request *req,

@@ -17,7 +17,7 @@ struct server_config {
     unsigned port, observe_port;
     unsigned connections; /* limit of the verbs' port */
     size_t max_body;
-    size_t max_bodies;          /* sum over all requests */
+    size_t max_bodies; /* sum over all requests; as much for working memory and replies */
     struct certs *certs;        /* borrowed; NULL: insecure */
     struct forward *forward;    /* borrowed; NULL: binds are not forwarded */
     struct view_gpuapi *gpuapi; /* borrowed */

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/budget.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -92,6 +93,12 @@ struct httpd_reply {
     struct buf body;                   /* initially empty; the server takes it */
     const struct httpd_stream *stream; /* what follows the body (chunked), or NULL */
     void *stream_ctx;
+    uint64_t stream_length; /* exact bytes of the stream, sent with a Content-Length;
+                                  0: unknown, sent in chunks. A sized stream does not wait */
+    struct span fixed;      /* instead of body: bytes that are valid forever */
+    struct budget *budget;  /* gets `charged` back when the body is sent or dropped;
+                                  not with a stream, whose `close` does that. NULL: none */
+    uint64_t charged;
     const char *header[6][2]; /* additional headers, static; a NULL name ends them */
     bool gzip;                /* body and stream are gzip: adds Content-Encoding */
     bool abort;               /* close the connection without a response */

@@ -230,6 +230,7 @@ static void pending_add(struct ledger *l, struct ledger_pod *pod)
 {
     list_push(&l->pending, pod);
     l->n_pending++;
+    l->pending_generation++;
     class_add(l, pod);
 }
 
@@ -268,11 +269,13 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
         edit_store(p, pod, request, why_not);
     if (p->node)
         return p;
+    l->pending_generation += p->priority != pod->priority;
     p->priority = pod->priority;
     if (!known || !request_equal(&p->request, request) || p->invalid_reason.p ||
         why_not) {
         if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
             mix_add(&l->mix, request, 0);
+        l->pending_generation++;
         class_remove(l, p);
         set_request(&p->request, &p->invalid_reason, request, why_not);
         class_add(l, p);
@@ -313,6 +316,7 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
     list_remove(node ? &node->pods : &l->pending, pod);
     if (!node) {
         l->n_pending--;
+        l->pending_generation++;
         class_remove(l, pod);
     }
     pod->node = NULL;

@@ -34,7 +34,7 @@ struct ledger_node_facts {
     int64_t sample_s; /* when the Scv's values were measured, by the node's clock */
     uint64_t samples; /* number of different samples so far */
 
-    bool cordoned;
+    bool cordoned, node_damaged;
     struct ledger_foreign_lease *foreign; /* owned, in one block; NULL: none */
 
     int32_t *listed; /* cards in the ConfigMap */
@@ -72,6 +72,7 @@ struct ledger {
     size_t n_classes, classes_cap;
     struct mix mix;
     uint64_t generation;
+    uint64_t pending_generation; /* changes with every pending pod */
     size_t n_overcommitted; /* overcommitted cards */
 };
 

@@ -23,6 +23,8 @@ static enum node_state state_of(const struct ledger *l, const struct ledger_node
     const struct ledger_node_facts *f = node->facts;
     if (l->settings.require_node && !f->has[LEDGER_NODE] && f->has[LEDGER_SCV])
         return NODE_MISSING;
+    if (f->has[LEDGER_NODE] && f->node_damaged)
+        return NODE_DAMAGED;
     if (f->has[LEDGER_UNHEALTHY] && f->list_damaged)
         return NODE_LIST_DAMAGED;
     if (f->has[LEDGER_SCV]) {

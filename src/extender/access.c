@@ -32,6 +32,46 @@ enum access_class access_class_of(const char *path)
     return ACCESS_VIEW;
 }
 
+/* -- what a web page could send -- */
+
+/* A page on another origin may POST any body as text/plain without asking first (CORS,
+ * "simple requests"), so this type is required; parameters are allowed. */
+static bool is_json(const char *content_type)
+{
+    struct span rest = span_of(content_type);
+    return span_eq_nocase(span_trim(span_cut(&rest, ';')), SPAN("application/json"));
+}
+
+/* Whether the origin is scheme://Host (RFC 6454). The scheme may be that of a proxy. */
+static bool is_same_origin(const char *origin, const char *host)
+{
+    struct span at = span_of(origin);
+    size_t scheme = span_starts(at, SPAN("https://"))  ? strlen("https://")
+                    : span_starts(at, SPAN("http://")) ? strlen("http://")
+                                                       : 0;
+    at.p += scheme;
+    at.n -= scheme;
+    return scheme && host && span_eq_nocase(at, span_of(host));
+}
+
+bool access_checks_form(const struct httpd_request *req, struct httpd_reply *reply)
+{
+    const char *origin = httpd_header(req, "Origin");
+    if (origin && !is_same_origin(origin, httpd_header(req, "Host"))) {
+        httpd_fail(reply, 403,
+                   "Origin: requests from pages of another origin are "
+                   "rejected");
+        return false;
+    }
+    if (strcmp(req->method, "POST") == 0 && !is_json(httpd_header(req, "Content-Type"))) {
+        httpd_fail(reply, 415, "Content-Type: expected application/json");
+        return false;
+    }
+    return true;
+}
+
+/* -- who may call -- */
+
 /* 401 without a certificate that a CA of this port verifies, 403 with another's. */
 static bool reject(const struct httpd_request *req, struct httpd_reply *reply)
 {
@@ -69,6 +109,8 @@ bool access_allows_main(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
     const struct access *a = ctx;
+    if (!access_checks_form(req, reply))
+        return false;
     if (certs_mode(a->certs) == CERTS_INSECURE)
         return true;
     switch (access_class_of(req->path)) {
@@ -86,6 +128,8 @@ bool access_allows_observer(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
     const struct access *a = ctx;
+    if (!access_checks_form(req, reply))
+        return false;
     if (!certs_observers_restricted(a->certs) || httpd_secondary_client_name(req) ||
         httpd_client_name(req) || access_class_of(req->path) == ACCESS_HEALTH ||
         strcmp(req->path, "/metrics") == 0)

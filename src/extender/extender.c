@@ -18,7 +18,7 @@
 #include "kube/connect.h"
 
 enum {
-    BODIES_MAX = 256 << 20,
+    BODIES_MIN = 96 << 20,
     RELEASE_MS = 3000, /* to release the lease at the end */
 };
 
@@ -160,6 +160,14 @@ static struct core_settings core_settings_of(const struct extender_config *confi
     };
 }
 
+/* Request bodies in memory, and as much for replies: room for one of the largest size
+ * beside usual ones. */
+static size_t bodies_max(const struct extender_config *config)
+{
+    size_t bytes = (size_t)config->max_body / 2 * 3;
+    return bytes > BODIES_MIN ? bytes : BODIES_MIN;
+}
+
 static struct server *start_server(struct extender *e,
                                    const struct extender_config *config, struct err *err)
 {
@@ -169,7 +177,7 @@ static struct server *start_server(struct extender *e,
         .observe_port = (unsigned)config->observe_port,
         .connections = (unsigned)config->connections,
         .max_body = (size_t)config->max_body,
-        .max_bodies = BODIES_MAX,
+        .max_bodies = bodies_max(config),
         .certs = e->certs,
         .forward = e->forward,
         .gpuapi = e->gpuapi,

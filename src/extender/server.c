@@ -12,6 +12,7 @@
 #include "extender/forward.h"
 #include "extender/view_inspect.h"
 #include "extender/view_inspect_stream.h"
+#include "extender/view_snapshot.h"
 #include "extender/view_web.h"
 
 enum {
@@ -20,6 +21,7 @@ enum {
     OBSERVERS = 4096,
     OBSERVER_THREADS = 1, /* so that a thousand watches use one CPU at most */
     OBSERVER_BODY = 4096,
+    VIEWS_BYTES = 64 << 20, /* the texts that large replies share */
 };
 
 struct server {
@@ -33,10 +35,35 @@ struct server {
     struct counters *counters;
     struct view_metrics_source metrics;
     struct view_inspect_stream *stream;
+    struct view_snapshots *snapshots;
+    struct budget verbs_budget, views_budget;
     _Atomic bool draining;
 };
 
 typedef unsigned (*verb_fn)(struct verbs *v, struct span body, struct buf *reply);
+
+/* The reply is charged until it is sent. */
+static void charge_reply(struct server *s, struct httpd_reply *reply)
+{
+    if (budget_take(&s->verbs_budget, reply->body.cap)) {
+        reply->budget = &s->verbs_budget;
+        reply->charged = reply->body.cap;
+        return;
+    }
+    buf_fini(&reply->body);
+    buf_adds(&reply->body,
+             "{\"Error\":\"too many bytes of requests and replies in memory\"}");
+    reply->status = 503;
+}
+
+static void add_header(struct httpd_reply *reply, const char *name, const char *value)
+{
+    size_t i = 0;
+    while (reply->header[i][0])
+        i++;
+    reply->header[i][0] = name;
+    reply->header[i][1] = value;
+}
 
 static void run_verb(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply, enum counters_verb name, verb_fn verb)
@@ -44,11 +71,12 @@ static void run_verb(void *ctx, const struct httpd_request *req,
     struct server *s = ctx;
     int64_t began_us = clock_mono_us();
     reply->status = verb(s->verbs, req->body, &reply->body);
+    charge_reply(s, reply);
     counters_verb(s->counters, name, reply->status, (clock_mono_us() - began_us) * 1000);
-    if (atomic_load(&s->draining)) { /* so that the next call reaches another replica */
-        reply->header[0][0] = "Connection";
-        reply->header[0][1] = "close";
-    }
+    if (reply->status == 503)
+        add_header(reply, "Retry-After", "1");
+    if (atomic_load(&s->draining)) /* so that the next call reaches another replica */
+        add_header(reply, "Connection", "close");
 }
 
 static void on_filter(void *ctx, const struct httpd_request *req,
@@ -75,14 +103,27 @@ static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_rep
     run_verb(ctx, req, reply, COUNTERS_BIND, forwarded ? verb_bind_forwarded : verb_bind);
 }
 
+static void render_inspect(void *ctx, struct buf *out)
+{
+    struct server *s = ctx;
+    view_inspect_all(s->store, out);
+}
+
 static void inspect(struct server *s, bool main, const struct httpd_request *req,
                     struct httpd_reply *reply)
 {
     const char *watch = httpd_param(req, "watch");
-    if (watch && strcmp(watch, "true") == 0)
+    cleanup_buf struct buf state = {0};
+    if (watch && strcmp(watch, "true") == 0) {
         view_inspect_stream_watch(s->stream, main, reply);
-    else
-        view_inspect_all(s->store, &reply->body);
+        return;
+    }
+    view_inspect_state(s->store, &state);
+    struct view_snapshot_source source = {.kind = VIEW_SNAPSHOT_INSPECT,
+                                          .state = buf_span(&state),
+                                          .render = render_inspect,
+                                          .ctx = s};
+    view_snapshot_reply(s->snapshots, &source, main, reply);
 }
 
 static void on_inspect(void *ctx, const struct httpd_request *req,
@@ -207,32 +248,61 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
     buf_printf(&reply->body, "%s\n", rc ? err.msg : "ok");
 }
 
+static void render_ledger_metrics(void *ctx, struct buf *out)
+{
+    struct server *s = ctx;
+    view_metrics_write_ledger(&s->metrics, out);
+}
+
+static void write_own_metrics(struct server *s, struct buf *out)
+{
+    struct httpd_stats stats;
+    httpd_stats(s->httpd, &stats);
+    view_metrics_write(&s->metrics, out);
+    prom_one(out, "gpushare_http_connections", PROM_GAUGE, "Connections on both ports.",
+             stats.connections);
+    prom_one(out, "gpushare_http_requests_in_flight", PROM_GAUGE,
+             "Requests being read or answered.", stats.in_flight);
+    prom_one(out, "gpushare_http_slow_connections_closed_total", PROM_COUNTER,
+             "Connections closed because the client was too slow.",
+             (int64_t)stats.timed_out);
+    prom_process(out);
+}
+
+static void metrics(struct server *s, bool main, struct httpd_reply *reply)
+{
+    cleanup_buf struct buf state = {0};
+    view_metrics_ledger_state(&s->metrics, &state);
+    struct view_snapshot_source source = {.kind = VIEW_SNAPSHOT_METRICS,
+                                          .state = buf_span(&state),
+                                          .render = render_ledger_metrics,
+                                          .ctx = s};
+    reply->content_type = PROM_CONTENT_TYPE;
+    write_own_metrics(s, &reply->body);
+    view_snapshot_reply(s->snapshots, &source, main, reply);
+}
+
 static void on_metrics(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    struct httpd_stats stats;
     (void)req;
-    httpd_stats(s->httpd, &stats);
-    reply->content_type = PROM_CONTENT_TYPE;
-    view_metrics_write(&s->metrics, &reply->body);
-    prom_one(&reply->body, "gpushare_http_connections", PROM_GAUGE,
-             "Connections on both ports.", stats.connections);
-    prom_one(&reply->body, "gpushare_http_requests_in_flight", PROM_GAUGE,
-             "Requests being read or answered.", stats.in_flight);
-    prom_one(&reply->body, "gpushare_http_slow_connections_closed_total", PROM_COUNTER,
-             "Connections closed because the client was too slow.",
-             (int64_t)stats.timed_out);
-    prom_process(&reply->body);
+    metrics(ctx, false, reply);
+}
+
+static void on_metrics_main(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
+{
+    (void)req;
+    metrics(ctx, true, reply);
 }
 
 #define PREFIX "/gpushare-scheduler"
 #define API    "/apis/nvidia-gpu-scheduler/v1"
 #define NGS    API "/schedule"
 
-#define OBSERVER_ROUTES(inspect)                                                         \
+#define OBSERVER_ROUTES(inspect, metrics)                                                \
     {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
-        {"GET", "/readyz", on_readyz}, {"GET", "/metrics", on_metrics},                  \
+        {"GET", "/readyz", on_readyz}, {"GET", "/metrics", metrics},                     \
         {"GET", "/inspect", inspect}, {"GET", "/inspect/*", on_inspect_node},            \
         {"GET", PREFIX "/inspect", inspect}, {"GET", "/", on_web},                       \
         {"GET", "/page.css", on_web}, {"GET", "/page.js", on_web},                       \
@@ -266,13 +336,13 @@ static const struct httpd_route verb_routes[] = {
     {NULL, NGS "/filter", on_not_post},
     {NULL, NGS "/prioritize", on_not_post},
     {NULL, NGS "/preempt", on_not_post},
-    OBSERVER_ROUTES(on_inspect_main),
+    OBSERVER_ROUTES(on_inspect_main, on_metrics_main),
     API_ROUTES(on_gpunodes_main, on_gpupods_main),
     {0},
 };
 
 static const struct httpd_route observer_routes[] = {
-    OBSERVER_ROUTES(on_inspect), API_ROUTES(on_gpunodes, on_gpupods), {0}};
+    OBSERVER_ROUTES(on_inspect, on_metrics), API_ROUTES(on_gpunodes, on_gpupods), {0}};
 
 static int listen_both(struct server *s, const struct server_config *config,
                        struct err *err)
@@ -329,11 +399,15 @@ struct server *server_start(const struct server_config *config, struct store *st
     s->access = access_new(&(struct access_config){.certs = config->certs});
     s->gpuapi = config->gpuapi;
     s->stream = view_inspect_stream_new(store, VIEW_GPUAPI_HEARTBEAT_MS);
+    s->verbs_budget.max = config->max_bodies;
+    s->views_budget.max = VIEWS_BYTES;
+    s->snapshots = view_snapshots_new(&s->views_budget);
     s->verbs = verbs_new(&(struct verbs_config){.store = store,
                                                 .policy = config->node_score,
                                                 .forward = config->forward,
                                                 .counters = config->counters,
-                                                .recorder = config->recorder});
+                                                .recorder = config->recorder,
+                                                .budget = &s->verbs_budget});
     s->counters = config->counters;
     s->metrics = (struct view_metrics_source){store, config->counters, config->recorder,
                                               config->metrics_detail};
@@ -367,6 +441,7 @@ void server_stop(struct server *s)
         return;
     httpd_free(s->httpd);
     view_inspect_stream_free(s->stream);
+    view_snapshots_free(s->snapshots);
     verbs_free(s->verbs);
     access_free(s->access);
     free(s);

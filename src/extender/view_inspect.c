@@ -241,10 +241,10 @@ static void write_one(void *ctx, const struct ledger *l, const struct ledger_nod
     write_node(ctx, l, node);
 }
 
-void view_inspect_write_cluster(struct store *store, struct buf *out)
+/* The members of the cluster but for pendingPods. */
+static void write_core(const struct core *core, struct buf *out)
 {
     struct err err = {0};
-    const struct core *core = store_read(store);
     const struct ledger *l = core_ledger(core);
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
@@ -255,8 +255,23 @@ void view_inspect_write_cluster(struct store *store, struct buf *out)
     view_inspect_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
     if (core_ready(core, store_now(), &err))
         view_inspect_string(out, "error", span_of(err.msg));
+}
+
+void view_inspect_write_cluster(struct store *store, struct buf *out)
+{
+    write_core(store_read(store), out);
     store_read_end(store);
     view_inspect_pending(store, out);
+}
+
+void view_inspect_state(struct store *store, struct buf *out)
+{
+    const struct core *core = store_read(store);
+    const struct ledger *l = core_ledger(core);
+    buf_printf(out, "%llu %llu ", (unsigned long long)ledger_generation(l),
+               (unsigned long long)ledger_pending_generation(l));
+    write_core(core, out);
+    store_read_end(store);
 }
 
 void view_inspect_all(struct store *store, struct buf *out)

@@ -5,7 +5,7 @@
 #include "extender/view_metrics_priv.h"
 #include "placement/frag.h"
 
-enum { NODE_STATES = NODE_MISSING + 1, CARD_STATES = CARD_DUPLICATE + 1, DIGITS = 12 };
+enum { NODE_STATES = NODE_DAMAGED + 1, CARD_STATES = CARD_DUPLICATE + 1, DIGITS = 12 };
 
 /* Memory, in MiB. */
 enum amount { CAPACITY, PROMISED, USED, WITHHELD, FREE, CORDONED, STRANDED, AMOUNTS };
@@ -39,7 +39,7 @@ static const char *const node_states[NODE_STATES] = {
     [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
     [NODE_NO_COUNT] = "count-missing",  [NODE_ALLOCATABLE_LOW] = "allocatable-low",
     [NODE_STALE] = "heartbeat-lost",    [NODE_LIST_DAMAGED] = "configmap-invalid",
-    [NODE_MISSING] = "node-missing",
+    [NODE_MISSING] = "node-missing",    [NODE_DAMAGED] = "node-invalid",
 };
 
 static const char *const card_states[CARD_STATES] = {

@@ -420,6 +420,24 @@ START_TEST(an_unhealthy_card_keeps_its_promises)
 }
 END_TEST
 
+START_TEST(a_node_object_that_cannot_be_decoded_is_not_missing)
+{
+    struct ledger_settings settings = {.unit_mib = 1, .require_node = true};
+    ledger = ledger_new(&settings, 1);
+    struct scv scv = object_scv_even(&arena, "n1", 1, 100);
+    struct node damaged = {.meta = {.name = SPAN("n1")}, .damaged = true};
+    ledger_scv_seen(ledger, &scv, 0);
+    ledger_node_seen(ledger, &damaged, 1);
+    ledger_sweep(ledger, LEDGER_NODE, 1);
+    ck_assert_int_eq(node("n1")->state, NODE_DAMAGED);
+    see_capacity("n1", 100, 1, 100);
+    ck_assert_int_eq(node("n1")->state, NODE_USABLE);
+    ledger_node_seen(ledger, &damaged, 2);
+    ck_assert_int_eq(node("n1")->state, NODE_DAMAGED);
+    ledger_free(ledger);
+}
+END_TEST
+
 START_TEST(a_node_with_a_damaged_or_empty_scv_gets_no_pods)
 {
     start(1, false);
@@ -844,6 +862,7 @@ UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
           an_scv_without_a_node_gets_no_pods_with_require_node,
           a_node_without_scv_and_lease_has_its_capacity, unusable_capacity_has_a_reason,
           an_unhealthy_card_keeps_its_promises,
+          a_node_object_that_cannot_be_decoded_is_not_missing,
           a_node_with_a_damaged_or_empty_scv_gets_no_pods,
           a_promise_follows_the_uuid_of_its_card,
           a_card_promised_whole_has_no_free_memory,
