@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "e2e/daemon.h"
 #include "lib/attempt.h"
 #include "lib/kubelet.h"
 
@@ -24,12 +25,9 @@ struct plugin {
 
 static void plugin_start(struct plugin *p, const char *node)
 {
-    cleanup_free char *token = cluster_token_of("gpushare-device-plugin", node);
     cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
-    cleanup_free char *trust = xasprintf(", certificate-authority: \"%s\"", ca);
-    cleanup_free char *user = xasprintf("token: \"%s\"", token);
     cleanup_free char *config =
-        lib_kubeconfig(node, "https", cluster.api.port, trust, user);
+        daemon_kubeconfig("gpushare-device-plugin", node, &p->authorization);
     cleanup_free char *source = xasprintf("file:%s/cards.json", lib_dir);
     cleanup_free char *dir = temp_path(lib_dir, "plugins");
     cleanup_free char *podresources = temp_path(lib_dir, "podresources.sock");
@@ -37,7 +35,6 @@ static void plugin_start(struct plugin *p, const char *node)
     temp_write(lib_dir, "cards.json",
                "{\"cards\":[{\"uuid\":\"GPU-0\",\"memoryTotal\":16106127360},"
                "{\"uuid\":\"GPU-1\",\"memoryTotal\":16106127360}]}");
-    p->authorization = xasprintf("Bearer %s", token);
     peer_init_tls(&p->api, cluster.api.port, ca);
     p->api.authorization = p->authorization;
     lib_program(&p->program, "gpushare-device-plugin",
