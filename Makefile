@@ -216,6 +216,9 @@ bench-cluster: ## Measure pods/s through the real kube-scheduler; BENCH_NODES= B
 	$(Q)$(MAKE) $(BINARIES) $(B)/bench-echo $(B)/bench-cluster
 	$(Q)BUILD=$(B) GPUSHARE_BUILD=$(B) BENCH_NODES=$(BENCH_NODES) BENCH_PODS=$(BENCH_PODS) \
 		BENCH_ROUNDS=$(BENCH_ROUNDS) $(B)/bench-cluster
+bench-hostile: deps ## Serve kube-scheduler under 1,000 hostile clients; BENCH_ARGS="--tls=off --time 60s"
+	$(Q)$(MAKE) $(BINARIES) $(B)/bench-hostile
+	$(Q)$(B)/bench-hostile --build $(B) $(BENCH_ARGS)
 soak: deps ## Run everything at once and check memory, descriptors and threads; SOAK_TIME=10m
 	$(Q)$(MAKE) $(BINARIES) $(B)/soak
 	$(Q)$(B)/soak --build $(B) $(if $(SOAK_TIME),--time $(SOAK_TIME))

@@ -63,7 +63,7 @@ $(B)/test/integration/test_agent $(B)/test/integration/test_plugin \
 
 # E2E=short: the suites that CI runs.
 E2E_SHORT  := requests agent plugin conformance burst faults choice replicas tls apiservice inspect \
-              chart helm takeover install docs
+              chart helm takeover install docs tenant writers audit
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
 # The conformance cases are those of the release that kube-sim plays.
@@ -130,6 +130,9 @@ $(B)/bench: $(call bench_objects,main result load server bodies ask counts) $(B)
 	$(link)
 $(B)/soak: $(call bench_objects,soak churn testbed vitals ask load server) $(B)/lib/base.a
 	$(link)
+$(B)/bench-hostile: $(call bench_objects,siege hostile testbed vitals ask load server) $(B)/lib/base.a
+	$(link)
+$(B)/bench-hostile: private LIBS = $(BENCH_LIBS) $$(pkg-config --libs gnutls)
 $(B)/bench-watchers: $(call bench_objects,watchers load server bodies ask) $(B)/lib/base.a
 	$(link)
 $(B)/bench $(B)/soak $(B)/bench-watchers: private LIBS = $(BENCH_LIBS)

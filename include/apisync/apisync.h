@@ -12,7 +12,7 @@
  *     apisync_start ... { apisync_request, apisync_begin, apisync_data ..., apisync_end }
  *     per page
  *
- * An invalid object is reported and skipped. An invalid Scv is passed on as damaged, so
+ * An invalid object is reported and skipped. An invalid Node or Scv is passed on as damaged, so
  * that its node gets no pods on the strength of an older state.
  */
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
+#include <stdint.h>
+
 /*
  * A thread with a queue of jobs, which it runs one at a time in the order of arrival.
  */
@@ -17,4 +20,7 @@ void worker_add(struct worker *w, void *job);
  * releases them. Stop all threads before freeing anything that they share. NULL is
  * accepted. */
 void worker_stop(struct worker *w);
+/* As worker_stop, until `until_ms` on the monotonic clock (clock_mono_ms). False: the job
+ * still runs; neither the worker nor what it uses may be freed. */
+bool worker_stop_until(struct worker *w, int64_t until_ms);
 void worker_free(struct worker *w);

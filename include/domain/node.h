@@ -26,6 +26,7 @@ struct node {
     struct node_resources capacity, allocatable;
     struct span address; /* the first InternalIP; empty: none */
     bool cordoned;       /* spec.unschedulable */
+    bool damaged;        /* it had a fault: ignore all but its name */
 };
 
 void node_read(struct jread *j, struct arena *a, struct node *node);

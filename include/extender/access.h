@@ -10,16 +10,20 @@
  *
  * Routes have three classes: health and version, the verbs of kube-scheduler, and views
  * of the cluster (inspect, gpupods, gpunodes, metrics, page).
+ *
+ * With CERTS_INSECURE everybody may call everything. Else the verbs need a client
+ * certificate of kube-scheduler or another replica, and a bind that claims to be forwarded
+ * needs a replica's, where the Secrets name the two.
  */
 
 enum access_class {
     ACCESS_HEALTH, /* /healthz, /readyz, /version: everyone */
-    ACCESS_VERB,   /* filter, prioritize, preempt, bind */
+    ACCESS_VERB,   /* filter, prioritize, preempt, bind: clients of the verbs' CAs */
     ACCESS_VIEW,   /* everything else */
 };
 
 struct access_config {
-    struct certs *certs;    /* borrowed; NULL: plain HTTP */
+    struct certs *certs;    /* borrowed; NULL: insecure */
     struct view_auth *auth; /* borrowed; NULL: everyone may call the views */
 };
 
@@ -30,6 +34,10 @@ void access_free(struct access *a);                            /* NULL is accept
 
 /* The class of a path. */
 enum access_class access_class_of(const char *path);
+
+/* Rejects what a web page on another origin could send: a foreign Origin (403), and a POST
+ * whose Content-Type is not application/json (415). */
+bool access_checks_form(const struct httpd_request *req, struct httpd_reply *reply);
 
 /* For httpd_listener_config.authorize of each port; ctx is a struct access. False: `reply`
  * holds the rejection. */

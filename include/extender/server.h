@@ -18,8 +18,8 @@ struct server_config {
     unsigned port, observe_port;
     unsigned connections; /* limit of the verbs' port */
     size_t max_body;
-    size_t max_bodies;          /* sum over all requests */
-    struct certs *certs;        /* borrowed; NULL: plain HTTP */
+    size_t max_bodies; /* sum over all requests; as much for working memory and replies */
+    struct certs *certs;        /* borrowed; NULL: insecure */
     struct view_auth *auth;     /* borrowed; NULL: everyone may call the views */
     struct forward *forward;    /* borrowed; NULL: binds are not forwarded */
     struct view_gpuapi *gpuapi; /* borrowed */

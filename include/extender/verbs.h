@@ -8,8 +8,14 @@
 /*
  * The verbs that kube-scheduler calls: from the bytes of a request body to the bytes of a
  * reply. Each function returns the HTTP status: 200 for an answer, also when no node
- * fits; 400 for a malformed body; 503 until every kind of object has been listed. An
- * error reply is {"Error": "..."}.
+ * fits; 400 for a malformed body; 413 for more nodes or victims than the cluster can have,
+ * or a Pod that the API server would not accept; 503 until every kind of object has been
+ * listed, or while the requests in flight have used up their budget. An error reply is
+ * {"Error": "..."}.
+ *
+ * filter and prioritize read the ledger VERBS_LOCK_NODES nodes at a time: each node is
+ * judged by one state of the ledger, and binds, watch events and the renewal of the lease
+ * get in between.
  *
  * Output names are those of k8s.io/kube-scheduler/extender/v1, exactly.
  */
@@ -25,7 +31,12 @@ struct verbs_config {
     struct forward *forward;         /* NULL: binds are not forwarded to the leader */
     struct counters *counters;       /* NULL: nothing is counted */
     struct event_recorder *recorder; /* NULL: no events */
+    /* Working memory and replies of the verbs; NULL: not limited. What a reply takes after
+     * its verb has returned is charged by the caller. */
+    struct budget *budget;
 };
+
+enum { VERBS_LOCK_NODES = 512 }; /* nodes read under one lock */
 
 /* New. */
 struct verbs *verbs_new(const struct verbs_config *config);

@@ -20,6 +20,8 @@
 enum { VIEW_INSPECT_REASONS = 64 };
 void view_inspect_all(struct store *store, const struct view_scope *scope,
                       struct buf *out);
+/* Writes a text that changes whenever the result of view_inspect_all does. */
+void view_inspect_state(struct store *store, struct buf *out);
 /* Writes one node. False (and an object with `error`): the node is not known. */
 bool view_inspect_node(struct store *store, struct span name,
                        const struct view_scope *scope, struct buf *out);

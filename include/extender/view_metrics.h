@@ -23,4 +23,9 @@ struct view_metrics_source {
     enum view_metrics_detail detail;
 };
 
+/* What this process did and its state: small, and different for each call. */
 void view_metrics_write(const struct view_metrics_source *source, struct buf *out);
+/* The nodes and cards of the ledger. */
+void view_metrics_write_ledger(const struct view_metrics_source *source, struct buf *out);
+/* Writes a text that changes whenever the result of view_metrics_write_ledger does. */
+void view_metrics_ledger_state(const struct view_metrics_source *source, struct buf *out);

@@ -77,13 +77,15 @@ struct watch_cache_reader {
 bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r,
                       size_t max, struct buf *out);
 
-/* A snapshot of all objects, by name. Later changes do not affect it. */
+/* A snapshot of all objects, by name. Later changes do not affect it. Readers between two
+ * changes share one. */
 struct watch_cache_list;
-/* New. `filter` may be NULL: all. */
-struct watch_cache_list *watch_cache_list(const struct watch_cache *w,
+/* A reference. `filter` may be NULL: all; a list with a filter is not shared. */
+struct watch_cache_list *watch_cache_list(struct watch_cache *w,
                                           const struct watch_cache_filter *filter);
-void watch_cache_list_free(
-    struct watch_cache_list *l); /* from any thread; NULL accepted */
-/* Appends the next objects, separated by commas, until `out` has `max` bytes. True: the
- * list is complete. */
-bool watch_cache_list_read(struct watch_cache_list *l, size_t max, struct buf *out);
+/* Releases a reference; from any thread; NULL is accepted. */
+void watch_cache_list_free(struct watch_cache_list *l);
+/* Appends the objects from *next on, separated by commas, until `out` has `max` bytes, and
+ * sets *next behind them. True: the list is complete. */
+bool watch_cache_list_read(const struct watch_cache_list *l, size_t *next, size_t max,
+                           struct buf *out);

@@ -46,7 +46,34 @@ struct score_scratch {
 };
 void score_scratch_fini(struct score_scratch *scratch);
 
-/* Scores each node. A node that is unknown or cannot take the pod gets 0. All nodes get 0
+/* What a policy has to know of all nodes before it rates the first. */
+enum { SCORE_TERMS = 6 };
+struct score_survey {
+    int64_t card_sum, cards;   /* sizes of the largest cards */
+    int64_t most[SCORE_TERMS]; /* maximum of each of Yoda's terms */
+};
+
+/* Scoring in steps, between which the caller may release the ledger's lock: score_begin,
+ * score_survey for all nodes, score_rate for all nodes, score_end. The nodes of a call are
+ * read during that call only. */
+struct score_run {
+    enum score_policy policy;
+    const struct score_pod *pod; /* borrowed until score_end */
+    struct score_scratch *scratch;
+    struct score_survey survey;
+};
+/* `n`: number of all nodes. `mix` is read during the call only. */
+void score_begin(struct score_run *run, enum score_policy policy,
+                 const struct score_pod *pod, const struct mix *mix,
+                 struct score_scratch *scratch, size_t n);
+void score_survey(struct score_run *run, const struct score_node *nodes, size_t n);
+/* Rates nodes[0..n), which are the nodes from `at` on. */
+void score_rate(struct score_run *run, const struct score_node *nodes, size_t at,
+                size_t n);
+/* Fills the points of all `n` nodes. */
+void score_end(struct score_run *run, size_t n, int *points);
+
+/* All steps at once. Scores each node. A node that is unknown or cannot take the pod gets 0. All nodes get 0
  * if the pod requests no GPU (under fgd: and CPU is unknown). Under scv and fgd, exactly
  * the best nodes get SCORE_MAX. */
 void score_nodes(enum score_policy policy, const struct score_pod *pod,

@@ -22,5 +22,7 @@ void kubelet_set_dispatcher(struct kubelet *k, struct dispatcher *dispatcher);
 void kubelet_query_pods(struct kubelet *k, uint64_t query, const char *ns,
                         const char *name);
 void kubelet_register(struct kubelet *k, enum ids_resource r, const char *endpoint);
-void kubelet_stop(struct kubelet *k); /* joins the threads; NULL is accepted */
+/* Joins the threads. False: a call is still in flight at `until_ms` (clock_mono_ms), and
+ * nothing may be freed. NULL is accepted. */
+bool kubelet_stop(struct kubelet *k, int64_t until_ms);
 void kubelet_free(struct kubelet *k); /* NULL is accepted */

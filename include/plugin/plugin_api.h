@@ -25,7 +25,9 @@ struct plugin_api *plugin_api_start(struct kube_client *client,
 void plugin_api_patch(struct plugin_api *api, const struct alloc_output *o);
 void plugin_api_event(struct plugin_api *api, const struct alloc_output *o);
 void plugin_api_relist(struct plugin_api *api);
-void plugin_api_stop(struct plugin_api *api); /* joins the threads; NULL is accepted */
+/* Joins the threads. False: a call is still in flight at `until_ms` (clock_mono_ms), and
+ * nothing may be freed. NULL is accepted. */
+bool plugin_api_stop(struct plugin_api *api, int64_t until_ms);
 void plugin_api_free(struct plugin_api *api); /* NULL is accepted */
 
 struct plugin_api_stats {

@@ -38,10 +38,12 @@ struct response {
     size_t n_cdi;
 };
 
-/* The answer for a container with this allocation. */
+/* The answer for a container with this allocation. NULL with ERR_NOT_FOUND: a card of the
+ * allocation is not on this node. A container gets all of its cards or does not start. */
 struct response *response_of(const struct response_settings *settings,
                              const struct cards *cards, const struct pod_allocation *pod,
-                             const struct allocation *al, struct arena *a);
+                             const struct allocation *al, struct arena *a,
+                             struct err *err);
 /* As the Go plugin answers when it has no card: a success that names none. */
 struct response *response_without(const struct response_settings *settings, int64_t units,
                                   struct arena *a);

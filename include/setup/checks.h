@@ -16,8 +16,8 @@ bool checks_scheduler(const struct facts *f, struct findings *out);
 bool checks_config(const struct facts *f, struct findings *out);
 /* The extender's answer at the configured address. */
 void checks_reach(const struct facts *f, struct findings *out);
-/* The API server's objects: other control planes, the extender's objects, nodes, pending
- * pods. */
+/* The API server's objects: other control planes, the extender's objects, admission
+ * policies, nodes, pending pods. */
 void checks_cluster(const struct facts *f, struct findings *out);
 
 /* All of them; those of the cluster only if `with_cluster`. */

@@ -66,8 +66,10 @@ enum facts_kind {
     FACTS_DEPLOYMENTS, /* of the extender, by label */
     FACTS_PROXY,       /* kube-proxy's ConfigMap */
     FACTS_NODES,
-    FACTS_PENDING, /* pods without a node */
-    FACTS_EVENTS,  /* FailedScheduling */
+    FACTS_PENDING,  /* pods without a node */
+    FACTS_EVENTS,   /* FailedScheduling */
+    FACTS_POLICIES, /* ValidatingAdmissionPolicies */
+    FACTS_POLICY_BINDINGS,
     FACTS_KINDS
 };
 

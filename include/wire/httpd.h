@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/budget.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -54,6 +55,12 @@ const char *httpd_client_name(const struct httpd_request *req);
 /* The name in the client's certificate, if tls_config.secondary_ca_file verifies it; else
  * NULL. Borrowed until the handler returns. */
 const char *httpd_secondary_client_name(const struct httpd_request *req);
+/* The name in the client's certificate, if a certificate authority of tls_set verifies it
+ * and tls_config.own_names allows it; else NULL. Borrowed until the handler returns. */
+const char *httpd_own_client_name(const struct httpd_request *req);
+/* The name in the client's certificate, if any certificate authority verifies it, also
+ * when the name is not allowed; else NULL. Borrowed until the handler returns. */
+const char *httpd_any_client_name(const struct httpd_request *req);
 
 /* A streamed body, such as a watch. `fill` returns: */
 enum httpd_stream_result {
@@ -89,6 +96,12 @@ struct httpd_reply {
     struct buf body;                   /* initially empty; the server takes it */
     const struct httpd_stream *stream; /* what follows the body (chunked), or NULL */
     void *stream_ctx;
+    uint64_t stream_length; /* exact bytes of the stream, sent with a Content-Length;
+                                  0: unknown, sent in chunks. A sized stream does not wait */
+    struct span fixed;      /* instead of body: bytes that are valid forever */
+    struct budget *budget;  /* gets `charged` back when the body is sent or dropped;
+                                  not with a stream, whose `close` does that. NULL: none */
+    uint64_t charged;
     const char *header[6][2]; /* additional headers, static; a NULL name ends them */
     bool gzip;                /* body and stream are gzip: adds Content-Encoding */
     bool abort;               /* close the connection without a response */
@@ -140,8 +153,8 @@ struct httpd_listener_config {
     size_t max_body;                /* bytes; larger bodies get 413; 0: no bodies */
     const char *cert_pem, *key_pem; /* both NULL: plain HTTP; else PEM text, copied */
     /* Instead of cert_pem and key_pem: certificates that are reloaded, and verification
-     * of client certificates. A client without a valid certificate fails in the
-     * handshake; one whose name is not allowed gets 403. Borrowed. */
+     * of client certificates. Every client completes the handshake; `authorize` and the
+     * handlers decide what it may do. Borrowed. */
     struct tls *tls;
     /* Called before each handler. False: the reply that it filled is sent (or, after
      * httpd_wait, the request waits), and the handler is not called. NULL: every request

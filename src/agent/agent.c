@@ -20,6 +20,10 @@
 #include "node/card_sampler.h"
 #include "node/status_server.h"
 
+enum {
+    STOP_MS = 6 * 1000, /* below terminationGracePeriodSeconds of the DaemonSet (10 s) */
+};
+
 struct agent {
     char *node, *lease_namespace;
     struct calls_names names;
@@ -284,8 +288,18 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     return agent;
 }
 
+/* A lane sends the Scv or the Lease. The next process sends a lost one again. */
+static bool stop_lanes(struct agent *agent, int64_t until_ms)
+{
+    for (int i = 0; i < PUBLISHER_LANES; i++)
+        if (!worker_stop_until(agent->lanes[i], until_ms))
+            return false;
+    return true;
+}
+
 bool agent_stop(struct agent *agent)
 {
+    int64_t until_ms = clock_mono_ms() + STOP_MS;
     status_server_stop(agent->status_server);
     if (!card_sampler_stop(agent->card_sampler)) {
         log_warn("cards", "the driver does not respond; exiting without waiting for it");
@@ -294,8 +308,11 @@ bool agent_stop(struct agent *agent)
     ticker_stop(agent->ticker);
     scv_watch_stop(agent->watch);
     podresources_poller_stop(agent->poller);
-    for (int i = 0; i < PUBLISHER_LANES; i++)
-        worker_stop(agent->lanes[i]);
+    if (!stop_lanes(agent, until_ms)) {
+        log_warn("main", "a call does not return; exiting without waiting for it",
+                 LOG_I("waited_ms", STOP_MS));
+        return false;
+    }
     /* All threads have ended. */
     for (int i = 0; i < PUBLISHER_LANES; i++)
         worker_free(agent->lanes[i]);

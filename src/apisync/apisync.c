@@ -153,9 +153,11 @@ static void read_node(struct apisync *s, struct jread *j, bool gone)
 {
     struct node node;
     node_read(j, &s->in.arena, &node);
-    if (jread_check(j, NULL) || report_invalid(s, j, &node.meta))
+    if (jread_check(j, NULL))
         return;
-    deliver(s, (struct core_input){.node = &node}, &node.meta, gone);
+    node.damaged = report_invalid(s, j, &node.meta);
+    if (object_is_name(node.meta.name))
+        deliver(s, (struct core_input){.node = &node}, &node.meta, gone);
 }
 
 static void read_scv(struct apisync *s, struct jread *j, bool gone)

@@ -5,7 +5,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
+#include "base/stop_flag.h"
 
 struct entry {
     void *job;
@@ -20,6 +22,7 @@ struct worker {
     pthread_cond_t cond;
     struct entry *first, **end;
     bool stop;
+    struct stop_flag ended;
 };
 
 static void *take(struct worker *w)
@@ -48,6 +51,7 @@ static void *run(void *arg)
         w->work(w->ctx, job);
         free(job);
     }
+    stop_flag_set(&w->ended);
     return NULL;
 }
 
@@ -60,6 +64,7 @@ struct worker *worker_start(const char *name, void (*work)(void *ctx, void *job)
     w->end = &w->first;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->cond, NULL);
+    stop_flag_init(&w->ended);
     if (pthread_create(&w->thread, NULL, run, w))
         abort();
     pthread_setname_np(w->thread, name);
@@ -77,15 +82,32 @@ void worker_add(struct worker *w, void *job)
     pthread_mutex_unlock(&w->lock);
 }
 
-void worker_stop(struct worker *w)
+static void request_stop(struct worker *w)
 {
-    if (!w)
-        return;
     pthread_mutex_lock(&w->lock);
     w->stop = true;
     pthread_cond_signal(&w->cond);
     pthread_mutex_unlock(&w->lock);
+}
+
+void worker_stop(struct worker *w)
+{
+    if (!w)
+        return;
+    request_stop(w);
     pthread_join(w->thread, NULL);
+}
+
+bool worker_stop_until(struct worker *w, int64_t until_ms)
+{
+    int64_t left = until_ms - clock_mono_ms();
+    if (!w)
+        return true;
+    request_stop(w);
+    if (!stop_flag_wait(&w->ended, left > 0 ? left : 0))
+        return false;
+    pthread_join(w->thread, NULL);
+    return true;
 }
 
 void worker_free(struct worker *w)
@@ -99,5 +121,6 @@ void worker_free(struct worker *w)
     }
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->cond);
+    stop_flag_fini(&w->ended);
     free(w);
 }

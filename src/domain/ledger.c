@@ -113,6 +113,16 @@ uint64_t ledger_generation(const struct ledger *l)
     return l->generation;
 }
 
+uint64_t ledger_pending_generation(const struct ledger *l)
+{
+    return l->pending_generation;
+}
+
+size_t ledger_node_count(const struct ledger *l)
+{
+    return l->n_nodes - l->n_free_slots;
+}
+
 static struct ledger_node *node_new(struct ledger *l)
 {
     size_t slot = l->n_nodes;
@@ -158,6 +168,7 @@ void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node)
     map_remove(&l->nodes_by_name, node->name);
     MEM_GROW(l->free_slots, l->free_slots_cap, l->n_free_slots + 1);
     l->free_slots[l->n_free_slots++] = node->id;
+    l->generation++;
     node_fini(node);
 }
 
@@ -172,7 +183,15 @@ static struct ledger_node *object_seen(struct ledger *l, struct span name,
 
 void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
 {
+    bool known = ledger_node_has(l, node->meta.name, LEDGER_NODE);
     struct ledger_node *n = object_seen(l, node->meta.name, LEDGER_NODE, list);
+    n->facts->node_damaged = node->damaged;
+    if (node->damaged) { /* what is known so far stays */
+        if (!known)
+            n->facts->capacity = n->facts->allocatable = (struct node_resources){-1, -1};
+        ledger_view(l, n);
+        return;
+    }
     n->facts->mode = node->mode;
     n->facts->cordoned = node->cordoned;
     n->facts->capacity = node->capacity;
@@ -186,8 +205,7 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     struct ledger_node_facts *f = node->facts;
     bool had_sample = f->has_sample;
     int64_t before_s = f->sample_s;
-    ledger_facts_drop_scv(f);
-    ledger_facts_copy_scv(f, scv);
+    ledger_facts_copy_scv(node, scv);
     /* An earlier time is a new sample too: the clock of the node may have been set. */
     if (!f->has_sample || !had_sample || f->sample_s != before_s) {
         f->samples += f->has_sample;

@@ -26,6 +26,7 @@ static void pod_free(struct ledger_pod *pod)
     free(pod->strings);
     edit_free(pod->edit);
     free((char *)pod->invalid_reason.p);
+    free((char *)pod->differences.p);
     request_free(&pod->request);
     free(pod->shares);
     free(pod);
@@ -230,6 +231,7 @@ static void pending_add(struct ledger *l, struct ledger_pod *pod)
 {
     list_push(&l->pending, pod);
     l->n_pending++;
+    l->pending_generation++;
     class_add(l, pod);
 }
 
@@ -247,6 +249,7 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *me
     pod->uid = (struct span){pod->strings, meta->uid.n};
     pod->ns = (struct span){pod->uid.p + meta->uid.n + 1, meta->ns.n};
     pod->name = (struct span){pod->ns.p + meta->ns.n + 1, meta->name.n};
+    pod->hash = scv_pod_hash(pod->ns, pod->name);
     map_set(&l->pods_by_uid, pod);
 
     pod->next_all = l->pods;
@@ -268,11 +271,13 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
         edit_store(p, pod, request, why_not);
     if (p->node)
         return p;
+    l->pending_generation += p->priority != pod->priority;
     p->priority = pod->priority;
     if (!known || !request_equal(&p->request, request) || p->invalid_reason.p ||
         why_not) {
         if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
             mix_add(&l->mix, request, 0);
+        l->pending_generation++;
         class_remove(l, p);
         set_request(&p->request, &p->invalid_reason, request, why_not);
         class_add(l, p);
@@ -286,6 +291,18 @@ void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
 {
     set_request(&pod->request, &pod->invalid_reason, request, why_not);
     ledger_view(l, pod->node);
+}
+
+void ledger_pod_set_differences(struct ledger *l, struct ledger_pod *pod,
+                                struct span text)
+{
+    if (span_eq(pod->differences, text))
+        return;
+    free((char *)pod->differences.p);
+    pod->differences = text;
+    own(&pod->differences);
+    if (pod->node)
+        pod->node->generation = ++l->generation;
 }
 
 static struct ledger_share *shares_copy(const struct ledger_share *shares, uint32_t n)
@@ -313,9 +330,11 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
     list_remove(node ? &node->pods : &l->pending, pod);
     if (!node) {
         l->n_pending--;
+        l->pending_generation++;
         class_remove(l, pod);
     }
     pod->node = NULL;
+    pod->other_cards = 0;
     return node;
 }
 
@@ -389,6 +408,8 @@ void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
     if (node && ledger_pod_in_sample(node->facts, pod))
         for (uint32_t i = 0; i < pod->n_shares; i++)
             ledger_departures_add(node->facts, &pod->shares[i]);
+    if (node)
+        ledger_facts_forget(node->facts, pod);
     nominate(l, pod, (struct span){0});
     unlist(l, pod);
     if (pod->prev_all)

@@ -2,47 +2,113 @@
 #include "extender/event_pod_priv.h"
 
 #include "domain/keys.h"
+#include "extender/verbs.h"
 #include "placement/closest.h"
 
 /* -- rejected -- */
 
-/* Finds the candidate that comes closest; none if the ledger knows no candidate. */
-static void find_closest(struct closest *n, const struct verb_args *args,
-                         const struct ledger *l)
+/* The body of a request proves nothing: a pod exists if the API server has listed it. */
+static bool is_listed(const struct ledger *l, const struct object_meta *pod)
 {
-    closest_init(n, &args->request, args->pod.priority, args->pod.meta.uid);
-    n->offered = true;
-    for (size_t i = 0; i < args->n; i++) {
-        const struct ledger_node *node = ledger_node_find(l, args->nodes[i].name);
-        if (node)
-            closest_visit(n, node);
+    const struct ledger_pod *known = ledger_pod_find(l, pod->uid);
+    return known && span_eq(known->ns, pod->ns) && span_eq(known->name, pod->name);
+}
+
+static bool exists(struct store *store, const struct object_meta *pod)
+{
+    bool listed = is_listed(core_ledger(store_read(store)), pod);
+    store_read_end(store);
+    return listed;
+}
+
+/* A search for the closest node, VERBS_LOCK_NODES under one lock. In between the closest so
+ * far is kept by name, because it may be deleted. */
+struct search {
+    struct closest n;
+    char name[256];
+};
+
+static const struct ledger *resume(struct search *s, struct store *store)
+{
+    const struct ledger *l = core_ledger(store_read(store));
+    s->n.node = s->name[0] ? ledger_node_find(l, span_of(s->name)) : NULL;
+    return l;
+}
+
+static void pause_search(struct search *s, struct store *store)
+{
+    const struct ledger_node *node = s->n.node;
+    size_t n = node && node->name.n < sizeof s->name ? node->name.n : 0;
+    if (n)
+        memcpy(s->name, node->name.p, n);
+    s->name[n] = '\0';
+    store_read_end(store);
+}
+
+/* Finds the candidate that comes closest; none if the ledger knows no candidate. */
+static void find_closest(struct search *s, struct store *store,
+                         const struct verb_args *args)
+{
+    closest_init(&s->n, &args->request, args->pod.priority, args->pod.meta.uid);
+    s->n.offered = true;
+    for (size_t i = 0; i < args->n;) {
+        const struct ledger *l = resume(s, store);
+        for (size_t k = 0; k < VERBS_LOCK_NODES && i < args->n; k++, i++) {
+            const struct ledger_node *node = ledger_node_find(l, args->nodes[i].name);
+            if (node)
+                closest_visit(&s->n, node);
+        }
+        pause_search(s, store);
     }
 }
 
-/* The closest of all nodes whose cards could take the pod; NULL: none. kube-scheduler
+/* The closest of all nodes whose cards could take the pod; no name: none. kube-scheduler
  * does not offer a node whose sum of memory is too small or that another plugin rejects.
  */
-static const struct ledger_node *find_not_offered(const struct verb_args *args,
-                                                  const struct ledger *l)
+static void find_not_offered(struct search *s, struct store *store,
+                             const struct verb_args *args)
 {
-    struct closest n;
-    closest_init(&n, &args->request, args->pod.priority, args->pod.meta.uid);
-    for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
-        const struct ledger_node *node = ledger_node_at(l, i);
-        if (node && node->state == NODE_USABLE)
-            closest_visit(&n, node);
+    bool more = true;
+    closest_init(&s->n, &args->request, args->pod.priority, args->pod.meta.uid);
+    for (uint32_t slot = 0; more;) {
+        const struct ledger *l = resume(s, store);
+        uint32_t slots = ledger_node_slots(l);
+        for (uint32_t k = 0; k < VERBS_LOCK_NODES && slot < slots; k++, slot++) {
+            const struct ledger_node *node = ledger_node_at(l, slot);
+            if (node && node->state == NODE_USABLE)
+                closest_visit(&s->n, node);
+        }
+        more = slot < slots;
+        pause_search(s, store);
     }
-    return n.node && n.fit != FIT_NEVER ? n.node : NULL;
+    if (s->n.fit == FIT_NEVER)
+        s->name[0] = '\0';
+}
+
+static void write_closest(const struct search *s, struct buf *note)
+{
+    const struct closest *n = &s->n;
+    const struct request *r = n->request;
+    if (!n->node) {
+        buf_adds(note, ": their GPUs are not known yet");
+        return;
+    }
+    buf_adds(note, "; the closest is ");
+    buf_add_span(note, n->node->name);
+    buf_adds(note, ": ");
+    reason_add(note, n->node, r, placement_fit(n->node, r));
+    if (n->fit == FIT_LATER && r->kind == REQUEST_MEMORY && n->node->best_index >= 0 &&
+        n->missing > 0 && n->missing < INT64_MAX)
+        buf_printf(note, "; %lld MiB short", (long long)n->missing);
 }
 
 /* Writes nothing if the pod fits by now. `other`: the result of find_not_offered(). */
-static void write_rejection(const struct verb_args *args, const struct ledger *l,
-                            const struct ledger_node *other, struct buf *note)
+static void write_rejection(const struct verb_args *args, struct store *store,
+                            const char *other, struct buf *note)
 {
-    const struct request *r = &args->request;
-    struct closest n;
-    find_closest(&n, args, l);
-    if (n.fits)
+    struct search s = {0};
+    find_closest(&s, store, args);
+    if (s.n.fits)
         return;
     if (args->n == 1)
         buf_adds(note,
@@ -51,22 +117,12 @@ static void write_rejection(const struct verb_args *args, const struct ledger *l
         buf_printf(note,
                    "the pod fits on none of the %zu nodes that kube-scheduler offered",
                    args->n);
-    if (!n.node) {
-        buf_adds(note, ": their GPUs are not known yet");
-        return;
-    }
-    buf_adds(note, "; the closest is ");
-    buf_add_span(note, n.node->name);
-    buf_adds(note, ": ");
-    reason_add(note, n.node, r, placement_fit(n.node, r));
-    if (n.fit == FIT_LATER && r->kind == REQUEST_MEMORY && n.node->best_index >= 0 &&
-        n.missing > 0 && n.missing < INT64_MAX)
-        buf_printf(note, "; %lld MiB short", (long long)n.missing);
-    if (other) {
-        buf_adds(note, "; ");
-        buf_add_span(note, other->name);
-        buf_adds(note, ", which was not offered, has cards that could take the pod");
-    }
+    resume(&s, store);
+    write_closest(&s, note);
+    store_read_end(store);
+    if (*other)
+        buf_printf(note, "; %s, which was not offered, has cards that could take the pod",
+                   other);
 }
 
 void event_pod_rejected(struct event_recorder *r, struct store *store,
@@ -84,7 +140,8 @@ void event_pod_rejected(struct event_recorder *r, struct store *store,
                                     : later ? "GPUNoRoom"
                                             : "GPUNeverFits",
                           .action = "Filtering"};
-    if (!args->n || !pod->uid.n || !event_recorder_wants(r, pod->uid, event.reason))
+    if (!r || !args->n || !pod->uid.n || !exists(store, pod) ||
+        !event_recorder_wants(r, pod->uid, event.reason))
         return;
     /* The full search for a node that was not offered is rate-limited, too. */
     if (!invalid && !later && !event_recorder_wants(r, pod->uid, "GPUNoRoom"))
@@ -92,12 +149,12 @@ void event_pod_rejected(struct event_recorder *r, struct store *store,
     if (invalid) {
         buf_adds(&note, args->invalid.msg);
     } else {
-        const struct ledger *l = core_ledger(store_read(store));
-        const struct ledger_node *other = later ? NULL : find_not_offered(args, l);
-        if (other)
+        struct search other = {0};
+        if (!later)
+            find_not_offered(&other, store, args);
+        if (other.name[0])
             event.reason = "GPUNoRoom";
-        write_rejection(args, l, other, &note);
-        store_read_end(store);
+        write_rejection(args, store, other.name, &note);
     }
     event.note = buf_span(&note);
     if (note.n)
@@ -156,7 +213,7 @@ void event_pod_placed(struct event_recorder *r, struct store *store,
         return;
     const struct ledger *l = core_ledger(store_read(store));
     const struct ledger_pod *pod = ledger_pod_find(l, bind->uid);
-    if (pod && pod->node)
+    if (pod && pod->node && span_eq(pod->ns, bind->ns) && span_eq(pod->name, bind->name))
         write_placed(pod, &note);
     store_read_end(store);
     struct event event = {.kind = EVENT_POD,

@@ -11,7 +11,8 @@
  */
 
 /* No candidate fits. `later`: the pod may fit on some candidate later. To be called for
- * each such filter; most calls cost one table lookup. `r` may be NULL. */
+ * each such filter; most calls cost two table lookups. A pod that no list or watch has
+ * shown gets no event. `r` may be NULL. */
 void event_pod_rejected(struct event_recorder *r, struct store *store,
                         const struct verb_args *args, bool later);
 /* A bind succeeded in this process. `r` may be NULL. */

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "extender/api_io.h"
+#include "extender/cert_plan.h"
 #include "extender/event_card_thread.h"
 #include "extender/forward.h"
 #include "extender/server.h"
@@ -18,7 +19,7 @@
 #include "kube/connect.h"
 
 enum {
-    BODIES_MAX = 256 << 20,
+    BODIES_MIN = 96 << 20,
     RELEASE_MS = 3000, /* to release the lease at the end */
 };
 
@@ -45,10 +46,13 @@ static char *make_identity(void)
     return xasprintf("%s_%016llx", host, (unsigned long long)rng_entropy());
 }
 
-static int start_certs(struct extender *e, const struct extender_config *config,
-                       struct err *err)
+static int make_certs(struct extender *e, const struct extender_config *config,
+                      struct err *err)
 {
     struct certs_config certs = {
+        .listen = config->entry.listen,
+        .insecure = config->insecure,
+        .ns = config->lease_namespace,
         .cert_file = config->tls_cert,
         .key_file = config->tls_key,
         .client_ca_file = config->client_ca,
@@ -57,19 +61,24 @@ static int start_certs(struct extender *e, const struct extender_config *config,
         .front_names = &config->front_names,
         .observe_ca_file = config->observe_ca,
     };
-    e->certs = certs_start(&certs, err);
+    e->certs = certs_new(&certs, err);
     return e->certs ? 0 : -1;
 }
 
 static int start_forward(struct extender *e, const struct extender_config *config,
                          struct err *err)
 {
+    bool secrets = certs_mode(e->certs) == CERTS_SECRETS;
     struct forward_config forward = {
         .tls = certs_verbs(e->certs),
-        .ca_file = config->replica_ca ? config->replica_ca : config->client_ca,
-        .name = config->replica_name,
+        .ca_file = config->replica_ca ? config->replica_ca
+                   : secrets          ? NULL
+                                      : config->client_ca,
+        .name = config->replica_name ? config->replica_name
+                : secrets            ? CERT_PLAN_HOST
+                                     : NULL,
     };
-    if (config->replica_ca && !forward.tls)
+    if (config->replica_ca && !config->tls_cert)
         return err_set(err, ERR_INVALID, "--replica-ca needs --tls-cert and --tls-key");
     e->forward = forward_new(&forward, err);
     return e->forward ? 0 : -1;
@@ -134,7 +143,7 @@ static int call_api(void *ctx, const struct kube_request *request,
     return kube_call(ctx, request, reply, err);
 }
 
-/* With plain HTTP a token could be read on the way, so nobody is asked for one. */
+/* Without TLS a token could be read on the way, so no client is asked for one. */
 static int start_auth(struct extender *e, struct err *err)
 {
     struct view_auth_config auth = {.call = call_api,
@@ -142,7 +151,7 @@ static int start_auth(struct extender *e, struct err *err)
                                     .namespaces = view_namespaces_list,
                                     .namespaces_ctx = e->store,
                                     .wake = end_wait};
-    if (!certs_verbs(e->certs))
+    if (certs_mode(e->certs) == CERTS_INSECURE)
         return 0;
     e->auth = view_auth_start(&auth, err);
     return e->auth ? 0 : -1;
@@ -178,6 +187,14 @@ static struct core_settings core_settings_of(const struct extender_config *confi
     };
 }
 
+/* Request bodies in memory, and as much for replies: room for one of the largest size
+ * beside usual ones. */
+static size_t bodies_max(const struct extender_config *config)
+{
+    size_t bytes = (size_t)config->max_body / 2 * 3;
+    return bytes > BODIES_MIN ? bytes : BODIES_MIN;
+}
+
 static struct server *start_server(struct extender *e,
                                    const struct extender_config *config, struct err *err)
 {
@@ -187,7 +204,7 @@ static struct server *start_server(struct extender *e,
         .observe_port = (unsigned)config->observe_port,
         .connections = (unsigned)config->connections,
         .max_body = (size_t)config->max_body,
-        .max_bodies = BODIES_MAX,
+        .max_bodies = bodies_max(config),
         .certs = e->certs,
         .forward = e->forward,
         .gpuapi = e->gpuapi,
@@ -210,7 +227,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     e->counters = counters_new();
     if (check_advertise(config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
-    if (!e->client || start_certs(e, config, err) || start_forward(e, config, err)) {
+    if (!e->client || make_certs(e, config, err) || start_forward(e, config, err)) {
         extender_stop(e);
         return NULL;
     }
@@ -229,6 +246,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     }
     advertise(e, config);
     api_io_start_timer(e->io, e->forward);
+    certs_start(e->certs, e->client, e->store, e->counters);
     return e;
 }
 
@@ -265,6 +283,7 @@ void extender_stop(struct extender *e)
     api_io_stop(e->io);
     /* No thread is left. */
     forward_free(e->forward);
+    certs_free(e->certs);
     event_card_thread_free(e->card_events);
     event_recorder_free(e->recorder);
     view_gpuapi_free(e->gpuapi);

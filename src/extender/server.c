@@ -12,6 +12,7 @@
 #include "extender/forward.h"
 #include "extender/view_inspect.h"
 #include "extender/view_inspect_stream.h"
+#include "extender/view_snapshot.h"
 #include "extender/view_web.h"
 
 enum {
@@ -20,6 +21,7 @@ enum {
     OBSERVERS = 4096,
     OBSERVER_THREADS = 1, /* so that a thousand watches use one CPU at most */
     OBSERVER_BODY = 4096,
+    VIEWS_BYTES = 64 << 20, /* the texts that large replies share */
 };
 
 struct server {
@@ -34,10 +36,41 @@ struct server {
     struct counters *counters;
     struct view_metrics_source metrics;
     struct view_inspect_stream *stream;
+    struct view_snapshots *snapshots;
+    struct budget verbs_budget, views_budget;
     _Atomic bool draining;
 };
 
 typedef unsigned (*verb_fn)(struct verbs *v, struct span body, struct buf *reply);
+
+/* The reply is charged until it is sent. */
+static bool charge(struct budget *budget, struct httpd_reply *reply)
+{
+    if (!budget_take(budget, reply->body.cap))
+        return false;
+    reply->budget = budget;
+    reply->charged = reply->body.cap;
+    return true;
+}
+
+static void charge_reply(struct server *s, struct httpd_reply *reply)
+{
+    if (charge(&s->verbs_budget, reply))
+        return;
+    buf_fini(&reply->body);
+    buf_adds(&reply->body,
+             "{\"Error\":\"too many bytes of requests and replies in memory\"}");
+    reply->status = 503;
+}
+
+static void add_header(struct httpd_reply *reply, const char *name, const char *value)
+{
+    size_t i = 0;
+    while (reply->header[i][0])
+        i++;
+    reply->header[i][0] = name;
+    reply->header[i][1] = value;
+}
 
 static void run_verb(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply, enum counters_verb name, verb_fn verb)
@@ -45,11 +78,12 @@ static void run_verb(void *ctx, const struct httpd_request *req,
     struct server *s = ctx;
     int64_t began_us = clock_mono_us();
     reply->status = verb(s->verbs, req->body, &reply->body);
+    charge_reply(s, reply);
     counters_verb(s->counters, name, reply->status, (clock_mono_us() - began_us) * 1000);
-    if (atomic_load(&s->draining)) { /* so that the next call reaches another replica */
-        reply->header[0][0] = "Connection";
-        reply->header[0][1] = "close";
-    }
+    if (reply->status == 503)
+        add_header(reply, "Retry-After", "1");
+    if (atomic_load(&s->draining)) /* so that the next call reaches another replica */
+        add_header(reply, "Connection", "close");
 }
 
 static void on_filter(void *ctx, const struct httpd_request *req,
@@ -76,6 +110,23 @@ static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_rep
     run_verb(ctx, req, reply, COUNTERS_BIND, forwarded ? verb_bind_forwarded : verb_bind);
 }
 
+static void render_inspect(void *ctx, struct buf *out)
+{
+    struct server *s = ctx;
+    view_inspect_all(s->store, NULL, out);
+}
+
+static void inspect_shared(struct server *s, bool main, struct httpd_reply *reply)
+{
+    cleanup_buf struct buf state = {0};
+    view_inspect_state(s->store, &state);
+    struct view_snapshot_source source = {.kind = VIEW_SNAPSHOT_INSPECT,
+                                          .state = buf_span(&state),
+                                          .render = render_inspect,
+                                          .ctx = s};
+    view_snapshot_reply(s->snapshots, &source, main, reply);
+}
+
 static void inspect(struct server *s, bool main, const struct httpd_request *req,
                     struct httpd_reply *reply)
 {
@@ -85,7 +136,16 @@ static void inspect(struct server *s, bool main, const struct httpd_request *req
         view_inspect_stream_watch(s->stream, main, &grant, reply);
         return;
     }
-    view_inspect_all(s->store, grant.scope, &reply->body);
+    if (grant.scope) {
+        view_inspect_all(s->store, grant.scope, &reply->body);
+        if (!charge(&s->views_budget, reply)) {
+            buf_fini(&reply->body);
+            httpd_fail(reply, 503, "too many bytes of views in memory; retry later");
+            add_header(reply, "Retry-After", "1");
+        }
+    } else {
+        inspect_shared(s, main, reply);
+    }
     view_auth_grant_fini(&grant);
 }
 
@@ -218,6 +278,8 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
     (void)req;
     int rc = core_ready(store_read(s->store), store_now(), &err);
     store_read_end(s->store);
+    if (rc == 0)
+        rc = certs_ready(s->certs, &err);
     if (rc == 0 && atomic_load(&s->draining))
         rc = err_set(&err, ERR_UNAVAILABLE, "stopping");
     reply->content_type = "text/plain";
@@ -225,33 +287,62 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
     buf_printf(&reply->body, "%s\n", rc ? err.msg : "ok");
 }
 
+static void render_ledger_metrics(void *ctx, struct buf *out)
+{
+    struct server *s = ctx;
+    view_metrics_write_ledger(&s->metrics, out);
+}
+
+static void write_own_metrics(struct server *s, struct buf *out)
+{
+    struct httpd_stats stats;
+    httpd_stats(s->httpd, &stats);
+    view_metrics_write(&s->metrics, out);
+    view_auth_write(s->auth, out);
+    prom_one(out, "gpushare_http_connections", PROM_GAUGE, "Connections on both ports.",
+             stats.connections);
+    prom_one(out, "gpushare_http_requests_in_flight", PROM_GAUGE,
+             "Requests being read or answered.", stats.in_flight);
+    prom_one(out, "gpushare_http_slow_connections_closed_total", PROM_COUNTER,
+             "Connections closed because the client was too slow.",
+             (int64_t)stats.timed_out);
+    prom_process(out);
+}
+
+static void metrics(struct server *s, bool main, struct httpd_reply *reply)
+{
+    cleanup_buf struct buf state = {0};
+    view_metrics_ledger_state(&s->metrics, &state);
+    struct view_snapshot_source source = {.kind = VIEW_SNAPSHOT_METRICS,
+                                          .state = buf_span(&state),
+                                          .render = render_ledger_metrics,
+                                          .ctx = s};
+    reply->content_type = PROM_CONTENT_TYPE;
+    write_own_metrics(s, &reply->body);
+    view_snapshot_reply(s->snapshots, &source, main, reply);
+}
+
 static void on_metrics(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    struct httpd_stats stats;
     (void)req;
-    httpd_stats(s->httpd, &stats);
-    reply->content_type = PROM_CONTENT_TYPE;
-    view_metrics_write(&s->metrics, &reply->body);
-    view_auth_write(s->auth, &reply->body);
-    prom_one(&reply->body, "gpushare_http_connections", PROM_GAUGE,
-             "Connections on both ports.", stats.connections);
-    prom_one(&reply->body, "gpushare_http_requests_in_flight", PROM_GAUGE,
-             "Requests being read or answered.", stats.in_flight);
-    prom_one(&reply->body, "gpushare_http_slow_connections_closed_total", PROM_COUNTER,
-             "Connections closed because the client was too slow.",
-             (int64_t)stats.timed_out);
-    prom_process(&reply->body);
+    metrics(ctx, false, reply);
+}
+
+static void on_metrics_main(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
+{
+    (void)req;
+    metrics(ctx, true, reply);
 }
 
 #define PREFIX "/gpushare-scheduler"
 #define API    "/apis/nvidia-gpu-scheduler/v1"
 #define NGS    API "/schedule"
 
-#define OBSERVER_ROUTES(inspect, inspect_node)                                           \
+#define OBSERVER_ROUTES(inspect, inspect_node, metrics)                                  \
     {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
-        {"GET", "/readyz", on_readyz}, {"GET", "/metrics", on_metrics},                  \
+        {"GET", "/readyz", on_readyz}, {"GET", "/metrics", metrics},                     \
         {"GET", "/inspect", inspect}, {"GET", "/inspect/*", inspect_node},               \
         {"GET", PREFIX "/inspect", inspect}, {"GET", "/", on_web},                       \
         {"GET", "/page.css", on_web}, {"GET", "/page.js", on_web},                       \
@@ -285,13 +376,13 @@ static const struct httpd_route verb_routes[] = {
     {NULL, NGS "/filter", on_not_post},
     {NULL, NGS "/prioritize", on_not_post},
     {NULL, NGS "/preempt", on_not_post},
-    OBSERVER_ROUTES(on_inspect_main, on_inspect_node_main),
+    OBSERVER_ROUTES(on_inspect_main, on_inspect_node_main, on_metrics_main),
     API_ROUTES(on_gpunodes_main, on_gpupods_main),
     {0},
 };
 
 static const struct httpd_route observer_routes[] = {
-    OBSERVER_ROUTES(on_inspect, on_inspect_node),
+    OBSERVER_ROUTES(on_inspect, on_inspect_node, on_metrics),
     API_ROUTES(on_gpunodes, on_gpupods),
     {0}};
 
@@ -352,11 +443,15 @@ struct server *server_start(const struct server_config *config, struct store *st
     s->auth = config->auth;
     s->gpuapi = config->gpuapi;
     s->stream = view_inspect_stream_new(store, VIEW_GPUAPI_HEARTBEAT_MS);
+    s->verbs_budget.max = config->max_bodies;
+    s->views_budget.max = VIEWS_BYTES;
+    s->snapshots = view_snapshots_new(&s->views_budget);
     s->verbs = verbs_new(&(struct verbs_config){.store = store,
                                                 .policy = config->node_score,
                                                 .forward = config->forward,
                                                 .counters = config->counters,
-                                                .recorder = config->recorder});
+                                                .recorder = config->recorder,
+                                                .budget = &s->verbs_budget});
     s->counters = config->counters;
     s->metrics = (struct view_metrics_source){store, config->counters, config->recorder,
                                               config->metrics_detail};
@@ -390,6 +485,7 @@ void server_stop(struct server *s)
         return;
     httpd_free(s->httpd);
     view_inspect_stream_free(s->stream);
+    view_snapshots_free(s->snapshots);
     verbs_free(s->verbs);
     access_free(s->access);
     free(s);

@@ -13,6 +13,7 @@ struct filter {
     const struct verb_args *args;
     const struct ledger *ledger;
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
+    bool has_promise;                   /* of any of the reads so far */
     struct prepared_reason reasons;
     uint32_t *rejected; /* number of nodes, by reason */
     struct buf *passed, *failed, *never;
@@ -91,12 +92,12 @@ static void check(const struct filter *f, const struct verb_candidate *c,
     buf_addc(out, '"');
 }
 
-static void check_by_ledger(const struct filter *f)
+static void check_by_ledger(const struct filter *f, size_t i, size_t end)
 {
     const struct verb_args *args = f->args;
-    for (size_t i = 0; i < args->n; i += MAP_BATCH) {
+    for (; i < end; i += MAP_BATCH) {
         const struct ledger_node *nodes[MAP_BATCH];
-        size_t n = verbs_find_nodes(args, i, f->ledger, nodes);
+        size_t n = verbs_find_nodes(args, i, end, f->ledger, nodes);
         enum fit fits[MAP_BATCH] = {FIT_YES};
         for (size_t k = 0; k < n; k++) {
             if (nodes[k])
@@ -109,15 +110,15 @@ static void check_by_ledger(const struct filter *f)
     }
 }
 
-static void check_all(const struct filter *f)
+static void check_some(const struct filter *f, size_t i, size_t end)
 {
     const struct verb_args *args = f->args;
     bool requests = args->invalid.code == ERR_NONE && args->request.kind != REQUEST_NONE;
     if (!f->promised && !request_fits_anywhere(&args->request)) {
-        check_by_ledger(f);
+        check_by_ledger(f, i, end);
         return;
     }
-    for (size_t i = 0; i < args->n; i++) {
+    for (; i < end; i++) {
         if (args->invalid.code != ERR_NONE)
             reject(f, f->never, &args->nodes[i], REASON_INVALID_REQUEST,
                    args->invalid.msg);
@@ -128,16 +129,47 @@ static void check_all(const struct filter *f)
     }
 }
 
-/* Writes the reply up to the nodes that fit, and counts. False: no node fits. */
-static bool answer(struct verbs *v, struct verbs_work *w, const struct core *core,
-                   struct buf *reply)
+/* The end of the part from i on that is checked under one lock. Whole Node objects are
+ * copied there. */
+static size_t part_end(const struct verb_args *args, size_t i)
 {
-    const struct ledger *ledger = core_ledger(core);
-    const struct ledger_pod *known = ledger_pod_find(ledger, w->args.pod.meta.uid);
+    enum { BYTES = 256 << 10 };
+    size_t end = i, bytes = 0;
+    if (!args->full)
+        return args->n - i < VERBS_LOCK_NODES ? args->n : i + VERBS_LOCK_NODES;
+    while (end < args->n && end - i < VERBS_LOCK_NODES && bytes < BYTES)
+        bytes += args->nodes[end++].raw.n;
+    return end;
+}
+
+/* Returns 200, or the status of the error reply. */
+static unsigned check_all(struct verbs *v, struct verbs_work *w, struct filter *f)
+{
+    struct store *store = v->config.store;
+    const struct verb_args *args = f->args;
+    unsigned status = 200;
+    for (size_t i = 0, end; i < args->n && status == 200; i = end) {
+        end = part_end(args, i);
+        f->ledger = core_ledger(store_read(store));
+        const struct ledger_pod *known = ledger_pod_find(f->ledger, args->pod.meta.uid);
+        f->promised = known ? known->node : NULL;
+        f->has_promise |= f->promised != NULL;
+        check_some(f, i, end);
+        store_read_end(store);
+        status = verbs_charge(v, w, f->passed, 0);
+    }
+    if (status == 200) /* the reasons are about to be copied into the reply */
+        status = verbs_charge(v, w, f->passed, w->failed.n + w->never.n);
+    return status;
+}
+
+/* Writes the reply up to the nodes that fit, and counts. Returns 200, or the status of
+ * the error reply. *fits: a node fits, or the pod has a promise. */
+static unsigned answer(struct verbs *v, struct verbs_work *w, struct buf *reply,
+                       bool *fits)
+{
     uint32_t rejected[REASON_CLASSES] = {0};
     struct filter f = {.args = &w->args,
-                       .ledger = ledger,
-                       .promised = known ? known->node : NULL,
                        .rejected = rejected,
                        .passed = reply,
                        .failed = &w->failed,
@@ -146,20 +178,23 @@ static bool answer(struct verbs *v, struct verbs_work *w, const struct core *cor
     buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
                                  : "{\"Nodes\":null,\"NodeNames\":[");
     size_t before = reply->n;
-    check_all(&f);
-    bool fits = reply->n > before;
-    counters_filter(v->config.counters, rejected, fits);
-    return fits || f.promised;
+    unsigned status = check_all(v, w, &f);
+    if (status != 200)
+        return status;
+    bool passed = reply->n > before;
+    counters_filter(v->config.counters, rejected, passed);
+    *fits = passed || f.has_promise;
+    return status;
 }
 
 unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
 {
     struct verbs_work *w = verbs_work_take(v);
-    const struct core *core;
-    unsigned status = verbs_begin(v, w, body, reply, &core);
+    bool fits = false;
+    unsigned status = verbs_begin(v, w, body, reply);
+    if (status == 200)
+        status = answer(v, w, reply, &fits);
     if (status == 200) {
-        bool fits = answer(v, w, core, reply);
-        store_read_end(v->config.store);
         if (!fits)
             event_pod_rejected(v->config.recorder, v->config.store, &w->args,
                                w->failed.n > 0);

@@ -14,6 +14,13 @@
  * must be omitted: kube-scheduler would end the preemption with an error.
  */
 
+enum {
+    /* The kubelet's default is 110 pods on a node; the largest known limit is 2,500. */
+    NODE_VICTIMS_MAX = 4096,
+    VICTIMS_PER_NODE = 64, /* on average, of all nodes that a request may name */
+    ARENA_MAX = 16 << 20,
+};
+
 /* A pod to evict from a node. */
 struct victim {
     struct span uid;
@@ -36,23 +43,87 @@ struct args {
     struct target *targets;
     size_t n, cap;
     bool full; /* the victims are Pod objects */
+
+    struct span body;
+    struct arena scratch; /* of one victim */
+    struct verb_args_limits limits;
+    size_t victims_left;
+    uint64_t charged, charged_reply; /* to the budget */
+    struct err *err;
+    bool failed; /* err is set: the rest of the body is not read */
 };
+
+/* Charges for an array that grows to twice its size. */
+static void charge_growth(struct args *args, size_t cap, size_t size)
+{
+    size_t bytes = (cap + 8) * size;
+    if (args->failed)
+        return;
+    args->failed = !budget_take(args->limits.budget, bytes);
+    if (args->failed)
+        err_set(args->err, ERR_UNAVAILABLE,
+                "too many bytes of requests and replies in memory");
+    else
+        args->charged += bytes;
+}
 
 static void args_fini(struct args *args)
 {
     for (size_t i = 0; i < args->n; i++)
         free(args->targets[i].victims);
     free(args->targets);
+    arena_fini(&args->scratch);
 }
 #define cleanup_args __attribute__((cleanup(args_fini)))
 
-static void read_victim(struct jread *j, struct arena *a, bool full, struct target *t)
+static void add_victim(struct args *args, struct target *t, const struct victim *v)
 {
+    if (t->n == NODE_VICTIMS_MAX || !args->victims_left--) {
+        args->failed = true;
+        err_set(args->err, ERR_TOO_LARGE,
+                "too many victims: expected at most %d on a node, and %zu on all nodes",
+                NODE_VICTIMS_MAX, args->limits.nodes * VICTIMS_PER_NODE);
+        return;
+    }
+    if (t->n == t->cap)
+        charge_growth(args, t->cap, sizeof *t->victims);
+    if (args->failed)
+        return;
+    MEM_GROW(t->victims, t->cap, t->n + 1);
+    t->victims[t->n++] = *v;
+}
+
+static void check_arena(struct args *args, const struct arena *a)
+{
+    if (args->failed || arena_bytes(a) <= ARENA_MAX)
+        return;
+    args->failed = true;
+    err_set(args->err, ERR_TOO_LARGE, "the names and UIDs have more than %d MiB",
+            ARENA_MAX >> 20);
+}
+
+static bool is_inside(struct span part, struct span all)
+{
+    return (uintptr_t)part.p >= (uintptr_t)all.p &&
+           (uintptr_t)part.p < (uintptr_t)all.p + all.n;
+}
+
+/* Only the UID and the priority of a Pod are kept. */
+static void read_victim(struct jread *j, struct arena *a, struct args *args,
+                        struct target *t)
+{
+    bool full = args->full;
     struct jread_str key;
     struct victim v = {0};
     struct pod pod = {0};
     if (full) {
-        pod_read(j, a, &pod);
+        uint64_t charged = 0;
+        args->failed |= verb_args_read_pod(j, &args->scratch, args->limits.budget, &pod,
+                                           &charged, args->err) != 0;
+        budget_give(args->limits.budget, charged);
+        if (!is_inside(pod.meta.uid, args->body))
+            pod.meta.uid = arena_copy(a, pod.meta.uid);
+        arena_reset(&args->scratch);
         v = (struct victim){pod.meta.uid, pod.priority, true};
     } else {
         jread_object(j, "Pods[]");
@@ -65,22 +136,24 @@ static void read_victim(struct jread *j, struct arena *a, bool full, struct targ
     }
     if (!v.uid.n)
         jread_fail(j, "Pods[]", "has no UID");
-    MEM_GROW(t->victims, t->cap, t->n + 1);
-    t->victims[t->n++] = v;
+    check_arena(args, a);
+    if (!args->failed)
+        add_victim(args, t, &v);
 }
 
-static void read_victims(struct jread *j, struct arena *a, bool full, struct target *t)
+static void read_victims(struct jread *j, struct arena *a, struct args *args,
+                         struct target *t)
 {
     struct jread_str key;
     jread_object(j, "Victims");
-    while (jread_member(j, &key)) {
+    while (!args->failed && jread_member(j, &key)) {
         if (jread_str_eq_nocase(key, SPAN("NumPDBViolations"))) {
             jread_i64(j, "NumPDBViolations", &t->pdb_violations);
         } else if (jread_str_eq_nocase(key, SPAN("Pods"))) {
             t->n = 0;
             jread_array(j, "Pods");
-            while (jread_item(j))
-                read_victim(j, a, full, t);
+            while (!args->failed && jread_item(j))
+                read_victim(j, a, args, t);
         } else {
             jread_skip(j);
         }
@@ -95,14 +168,19 @@ static void read_targets(struct jread *j, struct arena *a, bool full, struct arg
         jread_fail(j, where, "is a second set of victims");
     args->full = full;
     jread_object(j, where);
-    while (jread_member(j, &key)) {
+    while (!args->failed && jread_member(j, &key)) {
         struct span name = jread_span(key, a);
         if (!object_is_name(name))
             jread_fail(j, where, "has a key that is not a valid node name");
+        if (args->n == args->limits.nodes) {
+            args->failed = true;
+            verb_args_too_many_nodes(&args->limits, args->err);
+            return;
+        }
         MEM_GROW(args->targets, args->cap, args->n + 1);
         struct target *t = &args->targets[args->n++];
         *t = (struct target){.name = name};
-        read_victims(j, a, full, t);
+        read_victims(j, a, args, t);
     }
 }
 
@@ -133,14 +211,18 @@ static int read_args(struct args *args, struct span body,
     struct jread j;
     struct jread_str key;
     bool has_pod = false, has_victims = false;
+    args->err = err;
+    args->body = body;
+    args->victims_left = args->limits.nodes * VICTIMS_PER_NODE;
     jread_init(&j, body.p, body.n);
     jread_object(&j, "body");
-    while (jread_member(&j, &key)) {
+    while (!args->failed && jread_member(&j, &key)) {
         bool full = jread_str_eq_nocase(key, SPAN("NodeNameToVictims"));
         if (jread_peek(&j) == JREAD_NULL) {
             jread_skip(&j);
         } else if (jread_str_eq_nocase(key, SPAN("Pod"))) {
-            pod_read(&j, a, &args->pod);
+            args->failed |= verb_args_read_pod(&j, a, args->limits.budget, &args->pod,
+                                               &args->charged, err) != 0;
             has_pod = true;
         } else if (full || jread_str_eq_nocase(key, SPAN("NodeNameToMetaVictims"))) {
             read_targets(&j, a, full, args);
@@ -149,7 +231,7 @@ static int read_args(struct args *args, struct span body,
             jread_skip(&j);
         }
     }
-    if (jread_finish(&j, err))
+    if (args->failed || jread_finish(&j, err))
         return -1;
     if (!has_pod)
         return err_set(err, ERR_INVALID, "Pod is missing");
@@ -220,10 +302,21 @@ static bool choose(const struct preempt *p, const struct target *t,
                             .uid = args->pod.meta.uid};
     if (!node)
         return false;
-    struct span *leaving = arena_alloc(p->arena, t->n * sizeof *leaving);
-    for (size_t i = 0; i < t->n; i++)
-        leaving[i] = t->victims[i].uid;
-    return preempt_select(&ask, node, leaving, t->n, p->arena, more);
+    struct span *leaving = arena_alloc(p->arena, (t->n + 1) * sizeof *leaving);
+    size_t n = 0;
+    bool unknown = false;
+    for (size_t i = 0; i < t->n; i++) {
+        const struct ledger_pod *pod = ledger_pod_find(p->ledger, t->victims[i].uid);
+        if (pod && pod->node == node)
+            leaving[n++] = pod->uid;
+        else
+            unknown = true;
+    }
+    /* preempt_select compares each pod of the node with each of these. All that it needs
+     * to know of pods without a promise is that there are some. */
+    if (unknown)
+        leaving[n++] = (struct span){0};
+    return preempt_select(&ask, node, leaving, n, p->arena, more);
 }
 
 static void answer(const struct preempt *p, const struct target *t)
@@ -242,8 +335,10 @@ static void answer(const struct preempt *p, const struct target *t)
 
 /* Takes the read lock once per node: with thousands of expensive nodes, one lock for all
  * would delay watch events and the renewal of the lease. -1: not ready. */
-static int answer_all(struct store *store, struct preempt *p, struct err *err)
+static int answer_all(struct store *store, struct preempt *p, uint64_t *charged,
+                      struct err *err)
 {
+    struct budget *budget = p->args->limits.budget;
     size_t i = 0;
     int rc;
     buf_adds(p->reply, "{\"NodeNameToMetaVictims\":{");
@@ -254,20 +349,35 @@ static int answer_all(struct store *store, struct preempt *p, struct err *err)
         if (!rc && i < p->args->n)
             answer(p, &p->args->targets[i]);
         store_read_end(store);
+        arena_reset(p->arena);
+        if (!rc && !budget_change(budget, charged, p->reply->cap))
+            rc = err_set(err, ERR_UNAVAILABLE,
+                         "too many bytes of requests and replies in memory");
     } while (!rc && ++i < p->args->n);
     buf_adds(p->reply, "}}");
     return rc;
+}
+
+static unsigned run(struct verbs *v, struct span body, struct arena *a, struct args *args,
+                    struct buf *reply)
+{
+    cleanup_arena struct arena scratch = {0};
+    struct err err;
+    if (verbs_limits(v, &args->limits, &err))
+        return verbs_reply_error(reply, 503, &err);
+    if (read_args(args, body, &v->rules, a, &err))
+        return verbs_reply_error(reply, 0, &err);
+    struct preempt p = {.args = args, .arena = &scratch, .reply = reply};
+    if (answer_all(v->config.store, &p, &args->charged_reply, &err))
+        return verbs_reply_error(reply, 503, &err);
+    return 200;
 }
 
 unsigned verb_preempt(struct verbs *v, struct span body, struct buf *reply)
 {
     cleanup_arena struct arena a = {0};
     cleanup_args struct args args = {0};
-    struct err err;
-    if (read_args(&args, body, &v->rules, &a, &err))
-        return verbs_reply_error(reply, 400, &err);
-    struct preempt p = {.args = &args, .arena = &a, .reply = reply};
-    if (answer_all(v->config.store, &p, &err))
-        return verbs_reply_error(reply, 503, &err);
-    return 200;
+    unsigned status = run(v, body, &a, &args, reply);
+    budget_give(v->config.budget, args.charged + args.charged_reply);
+    return status;
 }

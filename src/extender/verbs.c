@@ -5,10 +5,8 @@
 
 #include "base/mem.h"
 
-enum {
-    KEEP_CANDIDATES = 1 << 16, /* the memory of larger lists is freed after the call */
-    KEEP_BYTES = 4 << 20,
-};
+/* Scratch memory that is kept after a call: of one call, and of all together. */
+enum { KEEP_BYTES = 4 << 20, KEEP_ALL_BYTES = 32 << 20 };
 
 struct verbs *verbs_new(const struct verbs_config *config)
 {
@@ -44,30 +42,43 @@ void verbs_free(struct verbs *v)
     free(v);
 }
 
+static size_t work_bytes(const struct verbs_work *w)
+{
+    return w->args.cap * sizeof *w->args.nodes + w->failed.cap + w->never.cap +
+           w->nodes_cap * sizeof *w->nodes + w->points_cap * sizeof *w->points +
+           w->scratch.cap * sizeof *w->scratch.values + arena_bytes(&w->arena);
+}
+
 struct verbs_work *verbs_work_take(struct verbs *v)
 {
     pthread_mutex_lock(&v->lock);
     struct verbs_work *w = v->free;
-    if (w)
+    if (w) {
         v->free = w->next;
+        v->kept_bytes -= work_bytes(w);
+    }
     pthread_mutex_unlock(&v->lock);
     return w ? w : xcalloc(1, sizeof *w);
 }
 
 void verbs_work_release(struct verbs *v, struct verbs_work *w)
 {
-    if (w->args.cap > KEEP_CANDIDATES || w->failed.cap > KEEP_BYTES ||
-        w->never.cap > KEEP_BYTES || arena_bytes(&w->arena) > KEEP_BYTES) {
-        work_free(w);
-        return;
-    }
+    size_t bytes = work_bytes(w);
+    budget_give(v->config.budget, w->charged + w->charged_pod);
+    w->charged = w->charged_pod = 0;
     arena_reset(&w->arena);
     buf_clear(&w->failed);
     buf_clear(&w->never);
     pthread_mutex_lock(&v->lock);
-    w->next = v->free;
-    v->free = w;
+    bool keep = bytes <= KEEP_BYTES && v->kept_bytes + bytes <= KEEP_ALL_BYTES;
+    if (keep) {
+        v->kept_bytes += bytes;
+        w->next = v->free;
+        v->free = w;
+    }
     pthread_mutex_unlock(&v->lock);
+    if (!keep)
+        work_free(w);
 }
 
 unsigned verbs_reply_error(struct buf *reply, unsigned status, const struct err *err)
@@ -76,28 +87,51 @@ unsigned verbs_reply_error(struct buf *reply, unsigned status, const struct err 
     buf_adds(reply, "{\"Error\":");
     buf_add_json(reply, span_of(err->msg));
     buf_addc(reply, '}');
-    return status;
+    if (status)
+        return status;
+    return err->code == ERR_INVALID ? 400 : err_http_status(err->code);
+}
+
+int verbs_limits(struct verbs *v, struct verb_args_limits *limits, struct err *err)
+{
+    const struct core *core = store_read(v->config.store);
+    int rc = core_ready(core, store_now(), err);
+    size_t known = ledger_node_count(core_ledger(core));
+    store_read_end(v->config.store);
+    *limits = verb_args_limits_of(known, v->config.budget);
+    return rc;
 }
 
 unsigned verbs_begin(struct verbs *v, struct verbs_work *w, struct span body,
-                     struct buf *reply, const struct core **core)
+                     struct buf *reply)
 {
     struct err err;
-    if (verb_args_read(&w->args, body, &v->rules, &w->arena, &err))
-        return verbs_reply_error(reply, 400, &err);
-    *core = store_read(v->config.store);
-    if (core_ready(*core, store_now(), &err)) {
-        store_read_end(v->config.store);
+    struct verb_args_limits limits;
+    if (verbs_limits(v, &limits, &err))
         return verbs_reply_error(reply, 503, &err);
-    }
-    return 200;
+    if (verb_args_read(&w->args, body, &v->rules, &limits, &w->arena, &w->charged_pod,
+                       &err))
+        return verbs_reply_error(reply, 0, &err);
+    return verbs_charge(v, w, reply, 0);
 }
 
-size_t verbs_find_nodes(const struct verb_args *args, size_t i, const struct ledger *l,
+unsigned verbs_charge(struct verbs *v, struct verbs_work *w, struct buf *reply,
+                      size_t more)
+{
+    struct err err;
+    if (budget_change(v->config.budget, &w->charged, work_bytes(w) + reply->cap + more))
+        return 200;
+    buf_fini(reply);
+    err_set(&err, ERR_UNAVAILABLE, "too many bytes of requests and replies in memory");
+    return verbs_reply_error(reply, 503, &err);
+}
+
+size_t verbs_find_nodes(const struct verb_args *args, size_t i, size_t end,
+                        const struct ledger *l,
                         const struct ledger_node *nodes[MAP_BATCH])
 {
     struct span names[MAP_BATCH];
-    size_t n = args->n - i < MAP_BATCH ? args->n - i : MAP_BATCH;
+    size_t n = end - i < MAP_BATCH ? end - i : MAP_BATCH;
     for (size_t k = 0; k < n; k++)
         names[k] = args->nodes[i + k].name;
     ledger_nodes_find(l, names, n, nodes);

@@ -10,8 +10,9 @@
 struct verbs {
     struct verbs_config config;
     struct request_rules rules;
-    pthread_mutex_t lock; /* protects free */
+    pthread_mutex_t lock; /* protects the members below */
     struct verbs_work *free;
+    size_t kept_bytes; /* of all in `free` */
 };
 
 /* Scratch memory of one call. Reused by later calls, so that a steady load allocates
@@ -24,20 +25,30 @@ struct verbs_work {
     int *points;              /* ... and their scores */
     size_t nodes_cap, points_cap;
     struct score_scratch scratch;
+    uint64_t charged;     /* to the budget: what the buffers have */
+    uint64_t charged_pod; /* ... and what the pod may need */
     struct verbs_work *next;
 };
 
 struct verbs_work *verbs_work_take(struct verbs *v);
 void verbs_work_release(struct verbs *v, struct verbs_work *w);
 
-/* Writes {"Error": message} and returns the status. */
+/* Writes {"Error": message} and returns the status, of which 0 stands for that of the
+ * error's code. */
 unsigned verbs_reply_error(struct buf *reply, unsigned status, const struct err *err);
-/* Reads the body of filter or prioritize and checks that the core is ready. Returns 200
- * with the core borrowed (the caller calls store_read_end), or the status of the error
- * reply. */
+/* Reads the body of filter or prioritize. Returns 200, or the status of the error reply. */
 unsigned verbs_begin(struct verbs *v, struct verbs_work *w, struct span body,
-                     struct buf *reply, const struct core **core);
-/* The ledger's nodes for the candidates from the i-th on, at most MAP_BATCH; NULL for a
+                     struct buf *reply);
+/* Charges the budget for the buffers of the call, and for `more` bytes that they are about
+ * to grow by. To be called regularly while they grow. Returns 200, or 503 with the error
+ * reply. */
+unsigned verbs_charge(struct verbs *v, struct verbs_work *w, struct buf *reply,
+                      size_t more);
+/* How many candidates of a call may be named, by what the ledger knows now. -1: not every
+ * kind of object has been listed. */
+int verbs_limits(struct verbs *v, struct verb_args_limits *limits, struct err *err);
+/* The ledger's nodes for the candidates from the i-th up to the end-th, at most MAP_BATCH; NULL for a
  * node that the ledger does not know. Returns how many. */
-size_t verbs_find_nodes(const struct verb_args *args, size_t i, const struct ledger *l,
+size_t verbs_find_nodes(const struct verb_args *args, size_t i, size_t end,
+                        const struct ledger *l,
                         const struct ledger_node *nodes[MAP_BATCH]);

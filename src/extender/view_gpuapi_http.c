@@ -100,7 +100,7 @@ static enum httpd_stream_result list_fill(void *ctx, struct buf *out)
             return HTTPD_STREAM_WAIT;
         buf_adds(out, "{\"metadata\":{},\"items\":[");
     }
-    if (!watch_cache_list_read(w->list, CHUNK, out))
+    if (!watch_cache_list_read(w->list, &w->next_item, CHUNK, out))
         return HTTPD_STREAM_MORE;
     buf_adds(out, "]}");
     return HTTPD_STREAM_END;

@@ -60,6 +60,7 @@ struct watcher {
     struct view_auth_grant grant;
     struct watch_cache_reader reader;
     struct watch_cache_list *list; /* of a list, once the cache is filled */
+    size_t next_item;              /* of the list */
     struct httpd_waker *waker;
     int64_t sent_ms; /* when the last bytes were sent */
     bool main;       /* counted in main_watches */

@@ -100,15 +100,6 @@ static const char *health(enum card_state out)
     return names[out];
 }
 
-static int64_t share_on(const struct ledger_pod *pod, const struct card *card)
-{
-    int64_t mib = -1;
-    for (uint32_t i = 0; i < pod->n_shares; i++)
-        if (pod->shares[i].on == card)
-            mib = (mib < 0 ? 0 : mib) + pod->shares[i].mib;
-    return mib;
-}
-
 static void write_card(struct buf *out, const struct card *card, const struct pods *pods,
                        int64_t unit)
 {
@@ -120,10 +111,7 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     view_inspect_key(out, "pods");
     buf_addc(out, '[');
     for (size_t i = 0; i < pods->n; i++) {
-        int64_t mib = share_on(pods->items[i], card);
-        if (mib >= 0 && pods->items[i]->request.kind == REQUEST_CARDS &&
-            mib < card->total_mib)
-            mib = card->total_mib;
+        int64_t mib = ledger_pod_mib(pods->items[i], card);
         if (mib >= 0)
             write_pod(out, pods, pods->items[i], mib, unit);
     }
@@ -143,7 +131,7 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     buf_addc(out, '}');
 }
 
-/* Promises on cards that the node does not have, and pods bound without a promise. */
+/* Promises on cards that the node does not have, and pods whose card is unknown. */
 static void write_unplaced(struct buf *out, const struct pods *pods, int64_t unit)
 {
     bool any = false;
@@ -151,7 +139,7 @@ static void write_unplaced(struct buf *out, const struct pods *pods, int64_t uni
         const struct ledger_pod *pod = pods->items[i];
         const struct request *r = &pod->request;
         int64_t mib = r->kind == REQUEST_MEMORY ? r->cards * r->mib_per_card : 0;
-        if (pod->n_shares || r->kind == REQUEST_DEVICES)
+        if (pod->n_shares || r->kind == REQUEST_DEVICES || r->kind == REQUEST_NONE)
             mib = -1;
         for (uint32_t k = 0; k < pod->n_shares; k++)
             if (!pod->shares[k].on)
@@ -250,11 +238,10 @@ bool view_inspect_node(struct store *store, struct span name,
     return node != NULL;
 }
 
-void view_inspect_write_cluster(struct store *store, const struct view_scope *scope,
-                                struct buf *out)
+/* The members of the cluster but for pendingPods. */
+static void write_core(const struct core *core, struct buf *out)
 {
     struct err err = {0};
-    const struct core *core = store_read(store);
     const struct ledger *l = core_ledger(core);
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
@@ -265,8 +252,24 @@ void view_inspect_write_cluster(struct store *store, const struct view_scope *sc
     view_inspect_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
     if (core_ready(core, store_now(), &err))
         view_inspect_string(out, "error", span_of(err.msg));
+}
+
+void view_inspect_write_cluster(struct store *store, const struct view_scope *scope,
+                                struct buf *out)
+{
+    write_core(store_read(store), out);
     store_read_end(store);
     view_inspect_pending(store, scope, out);
+}
+
+void view_inspect_state(struct store *store, struct buf *out)
+{
+    const struct core *core = store_read(store);
+    const struct ledger *l = core_ledger(core);
+    buf_printf(out, "%llu %llu ", (unsigned long long)ledger_generation(l),
+               (unsigned long long)ledger_pending_generation(l));
+    write_core(core, out);
+    store_read_end(store);
 }
 
 void view_inspect_all(struct store *store, const struct view_scope *scope,

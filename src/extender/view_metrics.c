@@ -23,7 +23,7 @@ struct state {
     int64_t age_ms[CORE_KINDS]; /* of the last list or watch event; -1: never listed */
 };
 
-static void copy_state(struct store *store, struct state *s, struct mix *mix)
+static void copy_state(struct store *store, struct state *s)
 {
     const struct core *core = store_read(store);
     const struct ledger *l = core_ledger(core);
@@ -38,7 +38,6 @@ static void copy_state(struct store *store, struct state *s, struct mix *mix)
                         .overcommits = core_overcommits(core)};
     for (int kind = 0; kind < CORE_KINDS; kind++)
         s->age_ms[kind] = core_watch_age_ms(core, now, (enum core_kind)kind);
-    *mix = *ledger_mix(l);
     store_read_end(store);
 }
 
@@ -83,12 +82,25 @@ static void write_state(const struct state *s, struct buf *out)
 void view_metrics_write(const struct view_metrics_source *source, struct buf *out)
 {
     struct state state;
-    struct mix mix;
     write_build(out);
-    copy_state(source->store, &state, &mix);
+    copy_state(source->store, &state);
     write_state(&state, out);
-    view_metrics_cards_write(source->store, &mix, source->detail, out);
     counters_write(source->counters, out);
     if (source->recorder)
         event_recorder_write(source->recorder, out);
+}
+
+void view_metrics_write_ledger(const struct view_metrics_source *source, struct buf *out)
+{
+    struct mix mix = *ledger_mix(core_ledger(store_read(source->store)));
+    store_read_end(source->store);
+    view_metrics_cards_write(source->store, &mix, source->detail, out);
+}
+
+void view_metrics_ledger_state(const struct view_metrics_source *source, struct buf *out)
+{
+    const struct ledger *l = core_ledger(store_read(source->store));
+    buf_printf(out, "%llu %llu", (unsigned long long)ledger_generation(l),
+               (unsigned long long)ledger_pending_generation(l));
+    store_read_end(source->store);
 }

@@ -5,7 +5,7 @@
 #include "extender/view_metrics_priv.h"
 #include "placement/frag.h"
 
-enum { NODE_STATES = NODE_MISSING + 1, CARD_STATES = CARD_DUPLICATE + 1, DIGITS = 12 };
+enum { NODE_STATES = NODE_DAMAGED + 1, CARD_STATES = CARD_DUPLICATE + 1, DIGITS = 12 };
 
 /* Memory, in MiB. */
 enum amount { CAPACITY, PROMISED, USED, WITHHELD, FREE, CORDONED, STRANDED, AMOUNTS };
@@ -39,7 +39,7 @@ static const char *const node_states[NODE_STATES] = {
     [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
     [NODE_NO_COUNT] = "count-missing",  [NODE_ALLOCATABLE_LOW] = "allocatable-low",
     [NODE_STALE] = "heartbeat-lost",    [NODE_LIST_DAMAGED] = "configmap-invalid",
-    [NODE_MISSING] = "node-missing",
+    [NODE_MISSING] = "node-missing",    [NODE_DAMAGED] = "node-invalid",
 };
 
 static const char *const card_states[CARD_STATES] = {
@@ -49,10 +49,15 @@ static const char *const card_states[CARD_STATES] = {
 };
 
 static const char *const drifts[DRIFTS] = {
-    [DRIFT_OVERCOMMITTED] = "overcommitted",   [DRIFT_OUTSIDE] = "external-use",
-    [DRIFT_UNPLACED] = "card-missing",         [DRIFT_CARDLESS] = "no-card",
-    [DRIFT_WRONG_CARD] = "wrong-card",         [DRIFT_CAPACITY] = "capacity",
-    [DRIFT_LISTED] = "configmap-unknown-card", [DRIFT_DUPLICATE] = "duplicate-uuid",
+    [DRIFT_OVERCOMMITTED] = "overcommitted",
+    [DRIFT_OUTSIDE] = "external-use",
+    [DRIFT_UNPLACED] = "card-missing",
+    [DRIFT_CARDLESS] = "no-card",
+    [DRIFT_WRONG_CARD] = "wrong-card",
+    [DRIFT_CAPACITY] = "capacity",
+    [DRIFT_LISTED] = "configmap-unknown-card",
+    [DRIFT_DUPLICATE] = "duplicate-uuid",
+    [DRIFT_FORGED] = "forged",
 };
 
 /* The values of a node or a card. */
@@ -119,7 +124,8 @@ static void add_card(struct count *c, const struct ledger_node *node,
 static void add_pods(struct count *c, const struct ledger_node *node)
 {
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        c->without_card += pod->n_shares == 0 && pod->request.kind != REQUEST_DEVICES;
+        c->without_card += pod->n_shares == 0 && pod->request.kind != REQUEST_DEVICES &&
+                           pod->request.kind != REQUEST_NONE;
 }
 
 static void add_node(void *ctx, const struct ledger *l, const struct ledger_node *node)

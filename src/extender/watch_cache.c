@@ -37,6 +37,7 @@ struct watch_cache {
     size_t n, cap, n_gone;
     struct watch_cache_item **items; /* by name, then by age */
     size_t n_items, items_cap;
+    struct watch_cache_list *list; /* of the state now; NULL: not made yet */
 };
 
 struct watch_cache *watch_cache_new(const struct watch_cache_kind *kind, size_t max_gone)
@@ -51,6 +52,21 @@ static void text_drop(struct text *text)
 {
     if (atomic_fetch_sub(&text->refs, 1) == 1)
         free(text);
+}
+
+struct watch_cache_list {
+    atomic_uint refs;
+    size_t n;
+    struct text *texts[];
+};
+
+void watch_cache_list_free(struct watch_cache_list *l)
+{
+    if (!l || atomic_fetch_sub(&l->refs, 1) != 1)
+        return;
+    for (size_t i = 0; i < l->n; i++)
+        text_drop(l->texts[i]);
+    free(l);
 }
 
 static void item_free(struct watch_cache_item *item)
@@ -69,6 +85,7 @@ void watch_cache_free(struct watch_cache *w)
         free(w->entries[i].gone);
     for (size_t i = 0; i < w->n_items; i++)
         item_free(w->items[i]);
+    watch_cache_list_free(w->list);
     free(w->entries);
     free(w->items);
     free(w);
@@ -166,6 +183,8 @@ static void compact(struct watch_cache *w)
 static void append(struct watch_cache *w, struct watch_cache_item *item, char *gone)
 {
     size_t live = w->n_items + w->n_gone;
+    watch_cache_list_free(w->list);
+    w->list = NULL;
     if (w->n_gone > w->max_gone || (w->n > 64 && w->n > 2 * live))
         compact(w);
     MEM_GROW(w->entries, w->cap, w->n + 1);
@@ -316,16 +335,12 @@ bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r,
     return all;
 }
 
-struct watch_cache_list {
-    size_t n, next;
-    struct text *texts[];
-};
-
-struct watch_cache_list *watch_cache_list(const struct watch_cache *w,
-                                          const struct watch_cache_filter *filter)
+static struct watch_cache_list *list_new(const struct watch_cache *w,
+                                         const struct watch_cache_filter *filter)
 {
     struct watch_cache_list *l = xmalloc(sizeof *l + w->n_items * sizeof *l->texts);
-    l->n = l->next = 0;
+    atomic_init(&l->refs, 1);
+    l->n = 0;
     for (size_t i = 0; i < w->n_items; i++) {
         if (!shows(filter, w->items[i]->label))
             continue;
@@ -335,24 +350,29 @@ struct watch_cache_list *watch_cache_list(const struct watch_cache *w,
     return l;
 }
 
-void watch_cache_list_free(struct watch_cache_list *l)
+struct watch_cache_list *watch_cache_list(struct watch_cache *w,
+                                          const struct watch_cache_filter *filter)
 {
-    if (!l)
-        return;
-    for (size_t i = l->next; i < l->n; i++)
-        text_drop(l->texts[i]);
-    free(l);
+    if (filter && filter->shows)
+        return list_new(w, filter);
+    struct watch_cache_list *l = w->list;
+    if (!l) {
+        l = list_new(w, NULL);
+        w->list = l;
+    }
+    atomic_fetch_add(&l->refs, 1);
+    return l;
 }
 
-bool watch_cache_list_read(struct watch_cache_list *l, size_t max, struct buf *out)
+bool watch_cache_list_read(const struct watch_cache_list *l, size_t *next, size_t max,
+                           struct buf *out)
 {
-    while (l->next < l->n && out->n < max) {
-        struct text *t = l->texts[l->next];
-        if (l->next)
+    while (*next < l->n && out->n < max) {
+        const struct text *t = l->texts[*next];
+        if (*next)
             buf_addc(out, ',');
         buf_add(out, t->p, t->n);
-        text_drop(t);
-        l->next++;
+        ++*next;
     }
-    return l->next == l->n;
+    return *next == l->n;
 }

@@ -68,6 +68,9 @@ bool reason_add_state(struct buf *out, const struct ledger_node *node)
     case NODE_MISSING:
         buf_adds(out, "no Node object of this name exists, only an Scv object");
         return true;
+    case NODE_DAMAGED:
+        buf_adds(out, "the Node object cannot be decoded");
+        return true;
     case NODE_USABLE:
         break;
     }

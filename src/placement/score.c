@@ -22,30 +22,31 @@ bool score_picks(const struct ledger_node *node, const struct request *r,
     return n == r->cards;
 }
 
-static int64_t binpack(const struct score_call *call, int64_t *values)
+static void binpack(const struct score_call *call, int64_t *values)
 {
     score_pack(call, false, values);
-    return 0;
 }
 
-static int64_t spread(const struct score_call *call, int64_t *values)
+static void spread(const struct score_call *call, int64_t *values)
 {
     score_pack(call, true, values);
-    return 0;
 }
 
 static const struct policy {
     const char *name;
-    /* Fills the values. Returns the smallest range of values that is stretched over all
-     * points. */
-    int64_t (*score)(const struct score_call *call, int64_t *values);
+    void (*survey)(const struct score_call *call,
+                   struct score_survey *survey); /* or NULL */
+    void (*rate)(const struct score_call *call, int64_t *values);
+    /* The smallest range of values that is stretched over all points. NULL: 0. */
+    int64_t (*least)(const struct score_survey *survey);
     bool are_points; /* the values are points already */
     bool may_spread; /* a pod that says spread is spread over nodes */
 } policies[] = {
-    [SCORE_BINPACK] = {"binpack", binpack, true, true},
-    [SCORE_SPREAD] = {"spread", spread, true, false},
-    [SCORE_SCV] = {"scv", score_scv, false, false},
-    [SCORE_FGD] = {"fgd", score_fgd, false, true},
+    [SCORE_BINPACK] = {"binpack", NULL, binpack, NULL, true, true},
+    [SCORE_SPREAD] = {"spread", NULL, spread, NULL, true, false},
+    /* always stretched, as in Yoda */
+    [SCORE_SCV] = {"scv", score_survey_terms, score_scv, NULL, false, false},
+    [SCORE_FGD] = {"fgd", score_survey_cards, score_fgd, score_fgd_least, false, true},
 };
 _Static_assert(ARRAY_LEN(policies) == SCORE_POLICIES, "one policy per enum value");
 
@@ -97,17 +98,55 @@ static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
     }
 }
 
+void score_begin(struct score_run *run, enum score_policy policy,
+                 const struct score_pod *pod, const struct mix *mix,
+                 struct score_scratch *scratch, size_t n)
+{
+    if (policies[policy].may_spread && pod->request->placement == PLACE_SPREAD)
+        policy = SCORE_SPREAD;
+    *run = (struct score_run){.policy = policy, .pod = pod, .scratch = scratch};
+    MEM_GROW(scratch->values, scratch->cap, n);
+    if (policy == SCORE_FGD)
+        frag_prepare(&scratch->frag, mix);
+}
+
+static struct score_call call_of(const struct score_run *run,
+                                 const struct score_node *nodes, size_t n)
+{
+    return (struct score_call){run->pod, &run->survey, nodes, n, &run->scratch->frag};
+}
+
+void score_survey(struct score_run *run, const struct score_node *nodes, size_t n)
+{
+    const struct score_call call = call_of(run, nodes, n);
+    if (policies[run->policy].survey)
+        policies[run->policy].survey(&call, &run->survey);
+}
+
+void score_rate(struct score_run *run, const struct score_node *nodes, size_t at,
+                size_t n)
+{
+    const struct score_call call = call_of(run, nodes, n);
+    policies[run->policy].rate(&call, run->scratch->values + at);
+}
+
+void score_end(struct score_run *run, size_t n, int *points)
+{
+    const struct policy *policy = &policies[run->policy];
+    const int64_t *values = run->scratch->values;
+    if (!policy->are_points)
+        stretch(values, n, policy->least ? policy->least(&run->survey) : 0, points);
+    for (size_t i = 0; i < n && policy->are_points; i++)
+        points[i] = values[i] == SCORE_NO_FIT ? 0 : (int)values[i];
+}
+
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
                  const struct mix *mix, const struct score_node *nodes, size_t n,
                  struct score_scratch *scratch, int *points)
 {
-    const struct score_call call = {pod, mix, nodes, n, &scratch->frag};
-    if (policies[policy].may_spread && pod->request->placement == PLACE_SPREAD)
-        policy = SCORE_SPREAD;
-    MEM_GROW(scratch->values, scratch->cap, n);
-    int64_t least = policies[policy].score(&call, scratch->values);
-    if (!policies[policy].are_points)
-        stretch(scratch->values, n, least, points);
-    for (size_t i = 0; i < n && policies[policy].are_points; i++)
-        points[i] = scratch->values[i] == SCORE_NO_FIT ? 0 : (int)scratch->values[i];
+    struct score_run run;
+    score_begin(&run, policy, pod, mix, scratch, n);
+    score_survey(&run, nodes, n);
+    score_rate(&run, nodes, 0, n);
+    score_end(&run, n, points);
 }

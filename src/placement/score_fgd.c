@@ -24,18 +24,21 @@ static int64_t share(int64_t part, int64_t whole)
     return whole > 0 ? (part << FRAG_SHIFT) / whole : 0;
 }
 
-/* The mean over the candidate nodes of the size of the largest card. */
-static int64_t mean_card(const struct score_call *call)
+void score_survey_cards(const struct score_call *call, struct score_survey *survey)
 {
-    int64_t sum = 0, n = 0;
     for (size_t i = 0; i < call->n; i++) {
         const struct ledger_node *node = call->nodes[i].node;
         if (!node || node->largest_mib <= 0)
             continue;
-        sum += frag_clamp(node->largest_mib);
-        n++;
+        survey->card_sum += frag_clamp(node->largest_mib);
+        survey->cards++;
     }
-    return n ? sum / n : 0;
+}
+
+/* The mean over the candidate nodes of the size of the largest card. */
+static int64_t mean_card(const struct score_survey *survey)
+{
+    return survey->cards ? survey->card_sum / survey->cards : 0;
 }
 
 static int64_t size_of(const struct ledger_node *node)
@@ -80,15 +83,18 @@ static int64_t value_of(const struct score_call *call, const struct score_node *
     return drop + shape_of(at, &node, size_of(at->node), card);
 }
 
-/* Differences smaller than that between a full and an empty node are not stretched over
- * all points: there, kube-scheduler's own plugins decide. */
-int64_t score_fgd(const struct score_call *call, int64_t *values)
+void score_fgd(const struct score_call *call, int64_t *values)
 {
-    int64_t card = mean_card(call);
-    frag_prepare(call->frag, call->mix);
+    int64_t card = mean_card(call->survey);
     for (size_t i = 0; i < call->n; i++) {
         score_prefetch(call, i);
         values[i] = value_of(call, &call->nodes[i], card);
     }
-    return (card << FRAG_SHIFT) / FULLNESS;
+}
+
+/* Differences smaller than that between a full and an empty node are not stretched over
+ * all points: there, kube-scheduler's own plugins decide. */
+int64_t score_fgd_least(const struct score_survey *survey)
+{
+    return (mean_card(survey) << FRAG_SHIFT) / FULLNESS;
 }

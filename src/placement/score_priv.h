@@ -13,10 +13,10 @@
 
 struct score_call {
     const struct score_pod *pod;
-    const struct mix *mix;
-    const struct score_node *nodes;
+    const struct score_survey *survey; /* of all nodes */
+    const struct score_node *nodes;    /* those to rate */
     size_t n;
-    struct frag *frag; /* scratch */
+    struct frag *frag; /* prepared for the mix */
 };
 
 /* The cards that the pod would get. For nvidia.com/gpu, where the kubelet chooses: the
@@ -38,8 +38,12 @@ static inline void score_prefetch(const struct score_call *call, size_t i)
         __builtin_prefetch(cards + at);
 }
 
-/* Each fills values[0..n). score_scv and score_fgd return the smallest range of values
- * that is stretched over all points. */
+/* Each adds call->nodes to the survey. */
+void score_survey_cards(const struct score_call *call, struct score_survey *survey);
+void score_survey_terms(const struct score_call *call, struct score_survey *survey);
+/* Each fills values[0..n). */
 void score_pack(const struct score_call *call, bool emptiest, int64_t *values);
-int64_t score_scv(const struct score_call *call, int64_t *values);
-int64_t score_fgd(const struct score_call *call, int64_t *values);
+void score_scv(const struct score_call *call, int64_t *values);
+void score_fgd(const struct score_call *call, int64_t *values);
+/* The smallest range of values that is stretched over all points. */
+int64_t score_fgd_least(const struct score_survey *survey);

@@ -20,6 +20,7 @@
 enum { ONE = 1 << 20 };
 
 enum term { BANDWIDTH, CLOCK, CORE, POWER, SIZE, FREE, TERMS };
+_Static_assert(TERMS == (int)SCORE_TERMS, "one maximum per term");
 static const int weights[TERMS] = {1, 1, 1, 1, 1, 2};
 enum { NODE_FREE_WEIGHT = 2, NODE_LEFT_WEIGHT = 3 };
 
@@ -90,21 +91,25 @@ static int64_t value_of_node(const struct ledger_node *node)
     return NODE_FREE_WEIGHT * share(free, size) + NODE_LEFT_WEIGHT * share(left, size);
 }
 
-int64_t score_scv(const struct score_call *call, int64_t *values)
+void score_survey_terms(const struct score_call *call, struct score_survey *survey)
 {
     const struct request *r = call->pod->request;
-    int64_t most[TERMS] = {0};
-    uint32_t picks[REQUEST_MAX_CARDS];
     for (size_t i = 0; i < call->n && r->kind != REQUEST_NONE; i++) {
         score_prefetch(call, i);
         if (call->nodes[i].node)
-            raise_maximum(most, call->nodes[i].node, r);
+            raise_maximum(survey->most, call->nodes[i].node, r);
     }
+}
+
+void score_scv(const struct score_call *call, int64_t *values)
+{
+    const struct request *r = call->pod->request;
+    uint32_t picks[REQUEST_MAX_CARDS];
     for (size_t i = 0; i < call->n; i++) {
         const struct ledger_node *node = call->nodes[i].node;
         values[i] = SCORE_NO_FIT;
         if (node && score_picks(node, r, picks))
-            values[i] = value_of_cards(node, picks, r->cards, most) + value_of_node(node);
+            values[i] = value_of_cards(node, picks, r->cards, call->survey->most) +
+                        value_of_node(node);
     }
-    return 0; /* always stretched, as in Yoda */
 }

@@ -54,18 +54,25 @@ static void report_env_override(struct alloc *a, const struct alloc_target *t,
                             SPAN_ARG(c->name)));
 }
 
-void alloc_commit(struct alloc *a, struct alloc_time now, struct pending_request *req,
-                  const struct alloc_target *t, struct alloc_outputs *out)
+enum verdict alloc_commit(struct alloc *a, struct alloc_time now,
+                          struct pending_request *req, const struct alloc_target *t,
+                          struct alloc_outputs *out)
 {
     struct local_pod *p = t->local;
-    drop_later(a, t);
+    struct err err;
     struct allocation *al = new_allocation(a, now, req, t);
+    const struct response *r =
+        response_of(&a->settings.response, &a->cards, p->pod, al, &out->arena, &err);
+    if (!r) {
+        allocation_free(al);
+        return alloc_request_explain(req, VERDICT_NO, REJECTED_UNHEALTHY_CARD, "%s",
+                                     err.msg);
+    }
+    drop_later(a, t);
     allocation_set_put(&a->allocations, al);
     a->dirty = true;
     a->stats.allocated[req->resource]++;
     alloc_output_save(a, out);
-    const struct response *r =
-        response_of(&a->settings.response, &a->cards, p->pod, al, &out->arena);
     struct alloc_output *o = alloc_output_add(out, ALLOC_ALLOCATED);
     o->token = req->token;
     o->response = r;
@@ -77,4 +84,5 @@ void alloc_commit(struct alloc *a, struct alloc_time now, struct pending_request
     report_env_override(a, t, out);
     alloc_pod_annotate_assigned(a, now, p, out);
     alloc_pod_mark_assigned(a, now, p, out);
+    return VERDICT_YES;
 }

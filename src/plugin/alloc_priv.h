@@ -170,9 +170,11 @@ enum verdict alloc_request_explain(struct pending_request *req, enum verdict ver
     __attribute__((format(printf, 4, 5)));
 
 /* alloc_commit.c */
-/* Records that the container holds the ids of the request, and answers it. */
-void alloc_commit(struct alloc *a, struct alloc_time now, struct pending_request *req,
-                  const struct alloc_target *t, struct alloc_outputs *out);
+/* Records that the container holds the ids of the request, and answers it. Other verdicts
+ * than VERDICT_YES: nothing is recorded or answered. */
+enum verdict alloc_commit(struct alloc *a, struct alloc_time now,
+                          struct pending_request *req, const struct alloc_target *t,
+                          struct alloc_outputs *out);
 
 /* alloc_identify.c */
 /* Identifies the container by a podresources List. */

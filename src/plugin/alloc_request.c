@@ -155,12 +155,13 @@ static void allocate(struct alloc *a, struct alloc_time now, struct pending_requ
     enum verdict v = alloc_select_check_promise(a, req, t);
     if (v == VERDICT_YES)
         v = alloc_select_check(a, req, t);
+    if (v == VERDICT_YES)
+        v = alloc_commit(a, now, req, t, out);
     if (v != VERDICT_YES) {
         conclude(a, now, req, v, t->local, out);
         return;
     }
     a->preference.valid = false;
-    alloc_commit(a, now, req, t, out);
     finish(a, req);
 }
 

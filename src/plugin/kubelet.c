@@ -166,12 +166,10 @@ void kubelet_register(struct kubelet *k, enum ids_resource r, const char *endpoi
     worker_add(k->registrations, e);
 }
 
-void kubelet_stop(struct kubelet *k)
+bool kubelet_stop(struct kubelet *k, int64_t until_ms)
 {
-    if (!k)
-        return;
-    worker_stop(k->queries);
-    worker_stop(k->registrations);
+    return !k || (worker_stop_until(k->queries, until_ms) &&
+                  worker_stop_until(k->registrations, until_ms));
 }
 
 void kubelet_free(struct kubelet *k)

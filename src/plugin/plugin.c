@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "domain/node.h"
@@ -13,6 +14,10 @@
 #include "plugin/kubelet.h"
 #include "plugin/plugin_api.h"
 #include "plugin/status.h"
+
+enum {
+    STOP_MS = 10 * 1000, /* below terminationGracePeriodSeconds of the DaemonSet (15 s) */
+};
 
 struct plugin {
     struct plugin_config config; /* strings borrowed */
@@ -128,14 +133,19 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
 
 bool plugin_stop(struct plugin *p)
 {
+    int64_t until_ms = clock_mono_ms() + STOP_MS;
     status_stop(p->status);
     dispatcher_stop(p->dispatcher);
     if (!card_input_stop(p->card_input)) {
         log_warn("cards", "the driver does not respond; exiting without waiting for it");
         return false;
     }
-    plugin_api_stop(p->api);
-    kubelet_stop(p->kubelet);
+    /* The next process sends lost calls again. */
+    if (!plugin_api_stop(p->api, until_ms) || !kubelet_stop(p->kubelet, until_ms)) {
+        log_warn("main", "a call does not return; exiting without waiting for it",
+                 LOG_I("waited_ms", STOP_MS));
+        return false;
+    }
     /* Only the endpoints' threads are left. They only post messages. */
     card_input_free(p->card_input);
     dispatcher_free(p->dispatcher);

@@ -171,17 +171,17 @@ struct plugin_api *plugin_api_start(struct kube_client *client,
     return api;
 }
 
-void plugin_api_stop(struct plugin_api *api)
+bool plugin_api_stop(struct plugin_api *api, int64_t until_ms)
 {
     if (!api)
-        return;
+        return true;
     pthread_mutex_lock(&api->lock);
     api->stop = true;
     pthread_mutex_unlock(&api->lock);
     httpc_loop_wake(api->loop);
     pthread_join(api->thread, NULL);
-    worker_stop(api->patches);
-    worker_stop(api->events);
+    return worker_stop_until(api->patches, until_ms) &&
+           worker_stop_until(api->events, until_ms);
 }
 
 void plugin_api_free(struct plugin_api *api)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "domain/keys.h"
 #include "domain/promise.h"
 #include "domain/quantity.h"
 
@@ -156,28 +157,56 @@ static void share_out(struct pod_allocation *alloc, const struct pod *pod,
         alloc->containers[i].n_shares = 0;
 }
 
-/* False: the annotations name no card. */
-static bool read_cards(struct pod_allocation *alloc, const struct pod *pod)
+/* Annotations can be forged, and limits cannot change: a promise of more cards or units
+ * than the limits request is rejected. */
+static void check_covered(struct pod_allocation *alloc, const struct promise *promise)
+{
+    const struct request *r = &alloc->request;
+    int64_t units = 0;
+    for (size_t i = 0; i < promise->n; i++)
+        units += promise->shares[i].units > 0 ? promise->shares[i].units : 0;
+    if (promise->n > r->cards)
+        damaged(alloc, "the annotations promise %zu cards, and the pod requests %u",
+                promise->n, r->cards);
+    else if (r->kind == REQUEST_MEMORY && units > r->units)
+        damaged(alloc,
+                "the annotation " KEY_ALLOCATION " promises %lld units, and the limits "
+                "request %lld",
+                (long long)units, (long long)r->units);
+}
+
+/* A pod without limits gets no device, whatever its annotations claim. Labels can request
+ * cards without limits. */
+static bool requests_cards(const struct pod_allocation *alloc)
+{
+    return alloc->n_containers || (alloc->promise != POD_ALLOCATION_INVALID &&
+                                   alloc->request.kind != REQUEST_NONE);
+}
+
+static void read_promise(struct pod_allocation *alloc, const struct pod *pod)
 {
     cleanup_arena struct arena a = {0};
     struct promise promise;
-    if (!promise_of(pod, &a, &promise))
-        return false;
+    if (!requests_cards(alloc) || !promise_of(pod, &a, &promise))
+        return;
     alloc->cards = copy_shares(alloc, promise.shares, promise.n);
     alloc->n_cards = promise.n;
-    return true;
+    if (alloc->promise == POD_ALLOCATION_INVALID)
+        return; /* a pod whose labels became invalid after its bind still uses its cards */
+    alloc->promise = POD_ALLOCATION_PROMISED;
+    check_covered(alloc, &promise);
 }
 
-static bool read_request(struct pod_allocation *alloc, const struct pod *pod,
+static void read_request(struct pod_allocation *alloc, const struct pod *pod,
                          int64_t unit_mib)
 {
     struct err err;
     const struct request_rules rules = {.unit_mib = unit_mib};
+    alloc->promise = POD_ALLOCATION_UNPROMISED;
     if (request_of(pod, &rules, &alloc->arena, &alloc->request, &err) == 0)
-        return true;
+        return;
     alloc->promise = POD_ALLOCATION_INVALID;
     alloc->why_not = arena_copy(&alloc->arena, span_of(err.msg));
-    return false;
 }
 
 struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib)
@@ -196,12 +225,9 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
     alloc->containers = arena_zalloc(a, most * sizeof *alloc->containers);
     add_containers(alloc, pod, false, indexes);
     add_containers(alloc, pod, true, indexes);
-    bool valid = read_request(alloc, pod, unit_mib);
-    /* A pod whose labels became invalid after its bind still uses its cards. */
-    bool promised = read_cards(alloc, pod);
-    if (valid)
-        alloc->promise = promised ? POD_ALLOCATION_PROMISED : POD_ALLOCATION_UNPROMISED;
-    if (valid && promised)
+    read_request(alloc, pod, unit_mib);
+    read_promise(alloc, pod);
+    if (alloc->promise == POD_ALLOCATION_PROMISED)
         share_out(alloc, pod, indexes);
     return alloc;
 }

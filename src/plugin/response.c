@@ -55,7 +55,8 @@ static void by_size(struct buf *out, const struct response_settings *settings,
 
 struct work {
     const struct response_settings *settings;
-    const struct plugin_card *cards[CARDS_MAX];
+    const struct plugin_card
+        *cards[CARDS_MAX]; /* those of the allocation, in its order */
     size_t n;
     const struct allocation *al;
     struct arena *a;
@@ -150,28 +151,47 @@ static struct response *empty(struct arena *a)
     return r;
 }
 
-struct response *response_of(const struct response_settings *settings,
-                             const struct cards *cards, const struct pod_allocation *pod,
-                             const struct allocation *al, struct arena *a)
+static int find_cards(struct work *w, const struct cards *cards, struct err *err)
 {
-    struct work w = {.settings = settings, .al = al, .a = a, .r = empty(a)};
-    int64_t mine = 0, all = pod->request.units;
-    for (size_t i = 0; i < al->n_cards && w.n < CARDS_MAX; i++) {
-        const struct plugin_card *card = cards_by_uuid(cards, al->cards[i].uuid);
-        if (card)
-            w.cards[w.n++] = card;
+    for (size_t i = 0; i < w->al->n_cards; i++) {
+        struct span uuid = w->al->cards[i].uuid;
+        const struct plugin_card *card =
+            i < CARDS_MAX ? cards_by_uuid(cards, uuid) : NULL;
+        if (!card)
+            return err_set(err, ERR_NOT_FOUND,
+                           "the allocated card %.*s is not on this node", SPAN_ARG(uuid));
+        w->cards[w->n++] = card;
     }
-    for (size_t i = 0; i < w.n; i++)
-        mine += units_on(&w, i);
+    return 0;
+}
+
+/* The units of the whole pod. */
+static int64_t pod_units(const struct cards *cards, const struct pod_allocation *pod)
+{
+    int64_t sum = pod->request.units;
     for (size_t i = 0; i < pod->n_cards && pod->request.kind == REQUEST_CARDS; i++) {
         const struct plugin_card *card = cards_by_uuid(cards, pod->cards[i].uuid);
         if (!card)
             card = cards_by_index(cards, pod->cards[i].index);
-        all += card ? card->units : 0;
+        sum += card ? card->units : 0;
     }
+    return sum;
+}
+
+struct response *response_of(const struct response_settings *settings,
+                             const struct cards *cards, const struct pod_allocation *pod,
+                             const struct allocation *al, struct arena *a,
+                             struct err *err)
+{
+    struct work w = {.settings = settings, .al = al, .a = a, .r = empty(a)};
+    int64_t mine = 0;
+    if (find_cards(&w, cards, err))
+        return NULL;
+    for (size_t i = 0; i < w.n; i++)
+        mine += units_on(&w, i);
     add_visible(&w);
     add_env(w.r, KEY_MEM_IDX, list(&w, by_index));
-    add_number(w.r, a, KEY_MEM_POD, all);
+    add_number(w.r, a, KEY_MEM_POD, pod_units(cards, pod));
     add_number(w.r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", mine);
     add_env(w.r, KEY_MEM_DEV, list(&w, by_size));
     if (settings->cgpu_disable)

@@ -207,5 +207,6 @@ void checks_cluster(const struct facts *f, struct findings *out)
         check_deployment(f, out);
     }
     check_other_extenders(f, out);
+    checks_policies(f, out);
     checks_nodes(f, out);
 }

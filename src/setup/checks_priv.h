@@ -13,6 +13,9 @@ bool checks_is_loopback(const char *host);
 /* Nodes and pending pods; a part of checks_cluster. */
 void checks_nodes(const struct facts *f, struct findings *out);
 
+/* The admission policies that protect promises; a part of checks_cluster. */
+void checks_policies(const struct facts *f, struct findings *out);
+
 /* Does kube-scheduler call `url` through a proxy? */
 void checks_proxy(const struct facts *f, const struct extender_entry_url *url,
                   struct findings *out);

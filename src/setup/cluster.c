@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/cluster.h"
 
-#define EXTENDER "?labelSelector=component%3Dgpushare-schd-extender"
+#define ADMISSION "/apis/admissionregistration.k8s.io/v1/"
+#define EXTENDER  "?labelSelector=component%3Dgpushare-schd-extender"
 
 enum { TIMEOUT_MS = 10 * 1000 };
 
@@ -17,6 +18,8 @@ static const char *const paths[FACTS_KINDS] = {
     [FACTS_PENDING] =
         "/api/v1/pods?fieldSelector=spec.nodeName%3D,status.phase%3DPending",
     [FACTS_EVENTS] = "/api/v1/events?fieldSelector=reason%3DFailedScheduling",
+    [FACTS_POLICIES] = ADMISSION "validatingadmissionpolicies",
+    [FACTS_POLICY_BINDINGS] = ADMISSION "validatingadmissionpolicybindings",
 };
 
 static json_t *get(struct kube_client *client, const char *path, struct err *err)

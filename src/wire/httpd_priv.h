@@ -130,9 +130,11 @@ struct httpd_conn {
     struct buf body;
     struct arena params;
 
-    struct buf spare;  /* buffer for the next reply */
-    struct buf sent;   /* the reply that libmicrohttpd is sending */
-    uint64_t retained; /* part of httpd.retained_bytes */
+    struct buf spare;      /* buffer for the next reply */
+    struct buf sent;       /* the reply that libmicrohttpd is sending */
+    uint64_t retained;     /* part of httpd.retained_bytes */
+    struct budget *budget; /* of the reply that is being sent; or NULL */
+    uint64_t budget_bytes;
 };
 
 /* httpd_conn.c */

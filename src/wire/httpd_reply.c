@@ -75,11 +75,20 @@ static void on_sent(void *cls)
     p->sent = (struct buf){0};
     buf_clear(&p->spare);
     httpd_conn_settle(p);
+    budget_give(p->budget, p->budget_bytes);
+    p->budget = NULL;
 }
 
 static struct MHD_Response *whole(struct httpd_conn *p, struct httpd_reply *reply)
 {
+    if (reply->fixed.n) {
+        p->spare = reply->body;
+        return MHD_create_response_from_buffer(reply->fixed.n, (void *)reply->fixed.p,
+                                               MHD_RESPMEM_PERSISTENT);
+    }
     p->sent = reply->body;
+    p->budget = reply->budget;
+    p->budget_bytes = reply->charged;
     reply->body = (struct buf){0};
     struct MHD_Response *r = MHD_create_response_from_buffer_with_free_callback_cls(
         p->sent.n, p->sent.p ? p->sent.p : (char *)"", on_sent, p);
@@ -112,6 +121,7 @@ static void discard(struct httpd_conn *p, struct httpd_reply *reply)
     httpd_conn_settle(p);
     if (reply->stream)
         reply->stream->close(reply->stream_ctx);
+    budget_give(reply->budget, reply->charged);
 }
 
 static enum MHD_Result send_reply(struct httpd_conn *p, struct httpd_reply *reply)
@@ -128,7 +138,7 @@ static enum MHD_Result send_reply(struct httpd_conn *p, struct httpd_reply *repl
     /* libmicrohttpd would send the last chunk also for a HEAD request, and the client
      * would take it for the next reply. Without chunks, the connection is closed instead.
      */
-    if (reply->stream && strcmp(p->method, "HEAD") == 0)
+    if (reply->stream && !reply->stream_length && strcmp(p->method, "HEAD") == 0)
         MHD_set_response_options(r, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
     enum MHD_Result queued = MHD_queue_response(p->mhd, reply->status, r);
     MHD_destroy_response(r);

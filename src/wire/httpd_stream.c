@@ -18,7 +18,7 @@
  * connection that is not suspended is undefined; `asleep`, under the lock, prevents that.
  */
 
-enum { OUT_RETAIN_MAX = 16 * 1024, BLOCK = 1024 };
+enum { OUT_RETAIN_MAX = 16 * 1024, BLOCK = 1024, SIZED_BLOCK = 16 * 1024 };
 
 struct httpd_waker {
     struct httpd_conn *conn;
@@ -30,6 +30,7 @@ struct httpd_waker {
     bool opened;
     bool waited; /* since the last fill */
     bool plain;  /* HTTP/1.0: no chunks */
+    bool sized;  /* its length is known; it is completed during a drain, too */
 
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -158,7 +159,7 @@ static ssize_t next(struct httpd_waker *s, char *to, size_t max)
             return copy_out(s, to, max);
         if (s->next == HTTPD_STREAM_ABORT)
             return abort_conn(s, to);
-        if (s->next == HTTPD_STREAM_END || state == HTTPD_DRAINING)
+        if (s->next == HTTPD_STREAM_END || (state == HTTPD_DRAINING && !s->sized))
             return s->plain ? abort_conn(s, to) : MHD_CONTENT_READER_END_OF_STREAM;
         if (s->next == HTTPD_STREAM_WAIT && !s->waited) {
             if (atomic_load(
@@ -213,6 +214,8 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
     s->ctx = reply->stream_ctx;
     s->next = HTTPD_STREAM_MORE;
     s->plain = p->http_1_0;
+    s->sized = reply->stream_length > 0;
+    uint64_t length = s->sized ? reply->body.n + reply->stream_length : MHD_SIZE_UNKNOWN;
     if (reply->body.n)
         s->out = reply->body;
     else
@@ -228,8 +231,8 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
     pthread_mutex_lock(&d->lock);
     p->stream = s;
     pthread_mutex_unlock(&d->lock);
-    struct MHD_Response *r =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, on_read, s, on_free);
+    struct MHD_Response *r = MHD_create_response_from_callback(
+        length, s->sized ? SIZED_BLOCK : BLOCK, on_read, s, on_free);
     if (!r)
         on_free(s);
     return r;

@@ -26,7 +26,8 @@ static void on_input(void *ctx, const struct core_input *in)
                    SPAN_ARG(in->kind == CORE_PODS   ? in->pod->meta.name
                             : in->kind == CORE_SCVS ? in->scv->meta.name
                                                     : in->node->meta.name));
-        if (in->kind == CORE_SCVS && in->scv->damaged)
+        if ((in->kind == CORE_SCVS && in->scv->damaged) ||
+            (in->kind == CORE_NODES && in->node->damaged))
             buf_adds(&seen, " damaged");
         if (in->invalid)
             buf_adds(&seen, " faulty");
@@ -198,6 +199,22 @@ START_TEST(an_invalid_scv_is_passed_on_as_damaged)
 }
 END_TEST
 
+/* Not swept: the Node exists. */
+START_TEST(an_invalid_node_is_passed_on_as_damaged)
+{
+    struct apisync f;
+    start(&f, CORE_NODES, false);
+    answer(&f, 200,
+           "{\"metadata\":{\"resourceVersion\":\"3\"},\"items\":[{\"metadata\":{"
+           "\"name\":\"n1\"},\"status\":{\"capacity\":7}},{\"metadata\":{"
+           "\"name\":\"n/2\"}},{\"metadata\":{\"name\":\"n3\"}}]}",
+           NULL);
+    ck_assert_str_eq(seen.p, "seen n1 damaged\nseen n3\nlist ended @3\n");
+    ck_assert_uint_eq(faults, 2);
+    apisync_fini(&f);
+}
+END_TEST
+
 START_TEST(a_watch_delivers_events)
 {
     struct apisync f;
@@ -266,5 +283,6 @@ UNIT_MAIN("apisync", a_list_is_read_page_by_page, a_list_without_paging_is_one_p
           a_failed_list_reports_the_error,
           the_error_of_a_forbidden_list_names_the_permission,
           an_invalid_object_does_not_stop_the_list,
-          an_invalid_scv_is_passed_on_as_damaged, a_watch_delivers_events,
-          an_error_event_ends_the_watch, the_end_of_a_watch_reports_the_error)
+          an_invalid_scv_is_passed_on_as_damaged, an_invalid_node_is_passed_on_as_damaged,
+          a_watch_delivers_events, an_error_event_ends_the_watch,
+          the_end_of_a_watch_reports_the_error)

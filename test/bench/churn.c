@@ -196,10 +196,12 @@ static void goes_or_comes(struct churn *c)
 static void misbehave(struct churn *c)
 {
     static const char *const words[] = {
-        "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{\"Pod\":",
+        "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: "
+        "application/json\r\nContent-Length: 100000\r\n\r\n{\"Pod\":",
         "GET /inspect HTTP/1.1\r\nHost: x\r\n\r\n",
         "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        "POST /bind HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n",
+        "POST /bind HTTP/1.1\r\nHost: x\r\nContent-Type: "
+        "application/json\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n",
         "",
     };
     int *fd = &c->clients[any(c, CLIENTS)];

@@ -28,15 +28,14 @@ static void pause_ms(long ms)
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
-/* The port in the log, or 0. */
-static unsigned port_in(const char *path)
+/* The port in the log after `words`, or 0. */
+static unsigned port_in(const char *path, const char *words)
 {
     char line[4096];
     unsigned port = 0;
     FILE *f = fopen(path, "r");
     while (f && !port && fgets(line, sizeof line, f)) {
-        const char *at = strstr(line, "listening on "),
-                   *colon = at ? strrchr(at, ':') : NULL;
+        const char *at = strstr(line, words), *colon = at ? strrchr(at, ':') : NULL;
         if (colon && strchr(line, '\n')) /* the line is complete */
             port = (unsigned)strtoul(colon + 1, NULL, 10);
     }
@@ -63,12 +62,17 @@ void server_start(struct server *s, const char *log, const char *const *argv)
         execv(argv[0], (char *const *)argv);
         _exit(127);
     }
-    while (!(s->port = port_in(log))) {
+    while (!(s->port = port_in(log, "listening on "))) {
         if (s->pid < 0 || waitpid(s->pid, NULL, WNOHANG) ||
             now_ns() - s->started_ns > START_MS * 1000000LL)
             give_up(s, argv[0]);
         pause_ms(1);
     }
+}
+
+unsigned server_observe_port(const struct server *s)
+{
+    return port_in(s->log, "observing on ");
 }
 
 static void end(struct server *s, int signal)

@@ -18,6 +18,8 @@ struct server {
 
 /* Starts argv[0] and waits for its port. Ends the program on an error. */
 void server_start(struct server *s, const char *log, const char *const *argv);
+/* Of the extender: the observers' port. */
+unsigned server_observe_port(const struct server *s);
 /* SIGTERM, and waits. */
 void server_stop(struct server *s);
 /* SIGKILL, and waits. */

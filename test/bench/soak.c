@@ -257,7 +257,8 @@ int main(int argc, char **argv)
     cleanup_free char *what =
         xasprintf("nodes=%d,cards=8,pods=4,full=10,uuid=1,mib=%d", NODES, CARD_MIB);
     s.config = &config;
-    testbed_start(&s.testbed, config.build, what);
+    testbed_start(&s.testbed, config.build, what, (const char *const[]){NULL});
+    server_wait(&s.testbed.extender, "/readyz");
     s.churn = churn_new(&s.testbed, NODES, CARD_MIB);
     run(&s);
     int failed = judge(&s);

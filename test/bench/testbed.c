@@ -40,8 +40,10 @@ static void write_kubeconfig(const struct testbed *w)
          "cannot write the kubeconfig");
 }
 
-void testbed_start(struct testbed *w, const char *build, const char *generate)
+void testbed_start(struct testbed *w, const char *build, const char *generate,
+                   const char *const *more)
 {
+    enum { ARGS = 32 };
     const char *tmp = getenv("TMPDIR");
     *w = (struct testbed){
         .build = build, .dir = xasprintf("%s/gpushare-soak-XXXXXX", tmp ? tmp : "/tmp")};
@@ -55,11 +57,12 @@ void testbed_start(struct testbed *w, const char *build, const char *generate)
                  (const char *const[]){sim, "--port", "0", "--run-pods", "--history",
                                        "20000", "--generate", generate, NULL});
     write_kubeconfig(w);
-    server_start(&w->extender, log,
-                 (const char *const[]){
-                     extender, "--kubeconfig", w->kubeconfig, "--listen", "127.0.0.1",
-                     "--port", "0", "--observe-port", "0", "--log-level", "error", NULL});
-    server_wait(&w->extender, "/readyz");
+    const char *argv[ARGS] = {
+        extender, "--kubeconfig",   w->kubeconfig, "--listen",    "127.0.0.1", "--port",
+        "0",      "--observe-port", "0",           "--log-level", "error"};
+    for (size_t n = 11; *more && n + 1 < ARGS; more++)
+        argv[n++] = *more;
+    server_start(&w->extender, log, argv);
 }
 
 void testbed_stop(struct testbed *w)

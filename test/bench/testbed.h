@@ -19,8 +19,10 @@ struct testbed {
     unsigned restarts;
 };
 
-/* Starts both and waits until the extender is ready. `generate`: option of kube-sim. */
-void testbed_start(struct testbed *w, const char *build, const char *generate);
+/* Starts both. `generate`: option of kube-sim; `more`: further options of the extender,
+ * ending with NULL. */
+void testbed_start(struct testbed *w, const char *build, const char *generate,
+                   const char *const *more);
 void testbed_stop(struct testbed *w);
 
 /* Kills kube-sim and restarts it on the same port with the same objects at higher versions,

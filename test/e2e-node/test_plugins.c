@@ -8,6 +8,7 @@
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
 #include "e2e-node/standin.h"
+#include "lib/attempt.h"
 
 /*
  * The device plugin where somebody else has been at the kubelet: a pod that no scheduler
@@ -224,6 +225,7 @@ START_TEST(allocations_of_the_go_plugin_stay)
 {
     cleanup_json json_t *ids = go_ids();
     node_up();
+    attempt_without_policies(); /* this process writes what the Go plugin writes */
     node_stop_plugin();
     standin_start(ids);
     lib_wait(node_allocatable() == NODE_UNITS);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "e2e/daemon.h"
 #include "lib/cluster.h"
 
 /*
@@ -35,14 +36,9 @@ static void set_cards(const char *used)
 
 static void agent_start(struct agent *a, const char *node)
 {
-    cleanup_free char *token = cluster_token_of("scv-agent", node);
     cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
-    cleanup_free char *trust = xasprintf(", certificate-authority: \"%s\"", ca);
-    cleanup_free char *user = xasprintf("token: \"%s\"", token);
-    cleanup_free char *config =
-        lib_kubeconfig(node, "https", cluster.api.port, trust, user);
+    cleanup_free char *config = daemon_kubeconfig("scv-agent", node, &a->authorization);
     cleanup_free char *source = xasprintf("file:%s/cards.json", lib_dir);
-    a->authorization = xasprintf("Bearer %s", token);
     peer_init_tls(&a->api, cluster.api.port, ca);
     a->api.authorization = a->authorization;
     lib_program(&a->program, "scv-agent",

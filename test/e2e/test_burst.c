@@ -25,7 +25,7 @@ START_TEST(all_fitting_pods_are_bound_and_no_others)
     burst_wait_bound(BURST_FIT);
     cluster_report("the 280 of them that fit are bound", lib_now_ms() - begun);
     burst_check();
-    audit_check();
+    audit_check(AUDIT_EXTENDER);
 }
 
 START_TEST(deleted_pods_free_memory)

@@ -170,6 +170,13 @@ static void break_the_cluster(void)
     free(expect_found("control-planes-differ"));
     cluster_delete("/api/v1/namespaces/kube-system/pods/kube-scheduler-cp2");
     wait_clean();
+
+    free(cluster_kubectl(
+        ARGV("delete", "validatingadmissionpolicybinding", "gpushare-promises")));
+    cleanup_free char *open = expect_found("policy-missing");
+    ck_assert_contains(open, "kubectl apply -f manifests/promise-policy.yaml");
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/promise-policy.yaml")));
+    wait_clean();
 }
 
 static void break_the_extender(void)

@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "lib/cluster.h"
+#include "e2e/daemon.h"
+#include "lib/attempt.h"
 #include "lib/kubelet.h"
 
 /*
@@ -24,12 +25,9 @@ struct plugin {
 
 static void plugin_start(struct plugin *p, const char *node)
 {
-    cleanup_free char *token = cluster_token_of("gpushare-device-plugin", node);
     cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
-    cleanup_free char *trust = xasprintf(", certificate-authority: \"%s\"", ca);
-    cleanup_free char *user = xasprintf("token: \"%s\"", token);
     cleanup_free char *config =
-        lib_kubeconfig(node, "https", cluster.api.port, trust, user);
+        daemon_kubeconfig("gpushare-device-plugin", node, &p->authorization);
     cleanup_free char *source = xasprintf("file:%s/cards.json", lib_dir);
     cleanup_free char *dir = temp_path(lib_dir, "plugins");
     cleanup_free char *podresources = temp_path(lib_dir, "podresources.sock");
@@ -37,7 +35,6 @@ static void plugin_start(struct plugin *p, const char *node)
     temp_write(lib_dir, "cards.json",
                "{\"cards\":[{\"uuid\":\"GPU-0\",\"memoryTotal\":16106127360},"
                "{\"uuid\":\"GPU-1\",\"memoryTotal\":16106127360}]}");
-    p->authorization = xasprintf("Bearer %s", token);
     peer_init_tls(&p->api, cluster.api.port, ca);
     p->api.authorization = p->authorization;
     lib_program(&p->program, "gpushare-device-plugin",
@@ -96,6 +93,7 @@ START_TEST(a_container_gets_its_card_and_the_pod_its_annotation)
 {
     struct plugin plugin;
     struct kubelet_answer a = {0}, b = {0};
+    attempt_without_policies(); /* for add_pod */
     cluster_create_gpu_node("n1", "cgpu.disable.isolation");
     kubelet_start(&kubelet);
     plugin_start(&plugin, "n1");
@@ -152,15 +150,26 @@ static void refused(const struct peer *as, const char *method, const char *path,
 START_TEST(it_may_annotate_only_the_pods_of_its_node)
 {
     struct plugin plugin;
+    attempt_without_policies(); /* for add_pod */
     cluster_create_gpu_node("n1", "cgpu.disable.isolation");
     cluster_create_gpu_node("n2", "cgpu.disable.isolation");
     kubelet_start(&kubelet);
     plugin_start(&plugin, "n1");
     add_pod("own", "n1");
     add_pod("other", "n2");
-    static const char notes[] = "{\"metadata\":{\"annotations\":{\"a\":\"b\"}}}";
+    static const char notes[] =
+        "{\"metadata\":{\"annotations\":{\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}}}";
     refused(&plugin.api, "PATCH", PODS "/other", notes,
             "the device plugin of node n1 may only annotate the pods of that node");
+    attempt_accepted(&plugin.api, "MERGE", PODS "/own", notes);
+    static const char *const others[] = {"a", "aliyun.com/gpu-count",
+                                         "nvidia-gpu-scheduler/gpu.model"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        cleanup_free char *body =
+            xasprintf("{\"metadata\":{\"annotations\":{\"%s\":\"1\"}}}", others[i]);
+        refused(&plugin.api, "PATCH", PODS "/own", body,
+                "may change only the annotations of a promise");
+    }
     refused(&plugin.api, "PATCH", PODS "/own",
             "{\"metadata\":{\"labels\":{\"app\":\"x\"}}}",
             "may change only the annotations of a pod");

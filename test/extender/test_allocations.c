@@ -216,8 +216,10 @@ static char *request(size_t i)
         buf_adds(&body, full ? "\"}}" : "\"");
     }
     buf_adds(&body, full ? "]}}" : "]}");
-    buf_printf(&text, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n", path,
-               body.n);
+    buf_printf(&text,
+               "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: "
+               "application/json\r\nContent-Length: %zu\r\n\r\n",
+               path, body.n);
     buf_add_span(&text, buf_span(&body));
     return buf_take(&text);
 }

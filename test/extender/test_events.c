@@ -138,12 +138,52 @@ static json_t *two_nodes(void)
                      scv("n2", CARD(0, "Healthy", 8192) "," CARD(1, "Unhealthy", 16384)));
 }
 
-static void filter(const char *pod, const char *nodes)
+/* The watch shows the pod. */
+static void list_pod(const char *text)
+{
+    cleanup_arena struct arena a = {0};
+    struct pod pod;
+    struct jread in;
+    struct err err;
+    jread_init(&in, text, strlen(text));
+    pod_read(&in, &a, &pod);
+    ck_assert_done(jread_finish(&in, &err), err);
+    struct core_input seen = {.type = CORE_OBJECT,
+                              .kind = CORE_PODS,
+                              .run = rig.runs[CORE_PODS],
+                              .version = SPAN("10"),
+                              .pod = &pod};
+    if (pod.meta.uid.n)
+        store_input(rig.store, &seen);
+}
+
+static void filter_invented(const char *pod, const char *nodes)
 {
     cleanup_buf struct buf reply = {0};
     cleanup_free char *body = xasprintf("{\"Pod\":%s,\"NodeNames\":[%s]}", pod, nodes);
     ck_assert_uint_eq(verb_filter(verbs, span_of(body), &reply), 200);
 }
+
+static void filter(const char *pod, const char *nodes)
+{
+    list_pod(pod);
+    filter_invented(pod, nodes);
+}
+
+/* The body of a filter may name any pod. */
+START_TEST(a_pod_that_is_not_listed_gets_no_event)
+{
+    begin(two_nodes());
+    filter_invented(POD("u1", "gpu-mem\":\"10\"", ""), "\"n1\"");
+    filter_invented(POD("u2", "gpu-mem\":\"0.5\"", ""), "\"n1\"");
+    filter(POD("u3", "gpu-mem\":\"10\"", ""), "\"n1\"");
+    wait_for(1);
+    ck_assert_str_eq(json_string_value(
+                         json_object_get(json_object_get(posted[0], "regarding"), "uid")),
+                     "u3");
+    end();
+}
+END_TEST
 
 START_TEST(a_rejected_pod_gets_one_event_with_the_closest_node)
 {
@@ -717,7 +757,8 @@ START_TEST(invented_uuids_do_not_grow_the_state)
 }
 END_TEST
 
-UNIT_MAIN("events", a_rejected_pod_gets_one_event_with_the_closest_node,
+UNIT_MAIN("events", a_pod_that_is_not_listed_gets_no_event,
+          a_rejected_pod_gets_one_event_with_the_closest_node,
           the_closest_node_depends_on_the_request,
           the_closest_node_has_most_free_memory_of_the_model,
           an_offered_cordoned_node_can_be_the_closest,

@@ -108,6 +108,7 @@ static void compare(enum view_metrics_detail detail, const char *path)
     begin();
     struct view_metrics_source source = {rig.store, counters, recorder, detail};
     view_metrics_write(&source, &got);
+    view_metrics_write_ledger(&source, &got);
     promtool_check_metrics(buf_span(&got));
     hide_times(&got);
     ck_assert_done(file_read(path, 1 << 20, &want, &err), err);
@@ -157,6 +158,7 @@ START_TEST(absurd_sizes_do_not_overflow)
     source.store = rig.store;
     source.detail = VIEW_METRICS_CARD;
     view_metrics_write(&source, &got);
+    view_metrics_write_ledger(&source, &got);
     ck_assert_ptr_null(strstr(got.p, "} -"));
     promtool_check_metrics(buf_span(&got));
     rig_stop(&rig);
@@ -171,6 +173,7 @@ START_TEST(metrics_before_the_first_list)
     rig_start(&rig, &ledger, false);
     source.store = rig.store;
     view_metrics_write(&source, &got);
+    view_metrics_write_ledger(&source, &got);
     promtool_check_metrics(buf_span(&got));
     ck_assert_ptr_nonnull(strstr(got.p, "\ngpushare_ready 0\n"));
     ck_assert_ptr_nonnull(

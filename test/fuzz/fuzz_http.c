@@ -242,7 +242,8 @@ static bool run_connection(unsigned port, unsigned cuts, struct span bytes,
 
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 #define POST(path, body, length)                                                         \
-    "POST " path " HTTP/1.1\r\nHost: x\r\nContent-Length: " length                       \
+    "POST " path                                                                         \
+    " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " length  \
     "\r\nConnection: close\r\n\r\n" body
 
 static const char *const valid_requests[PORT_KINDS] = {

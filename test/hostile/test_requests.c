@@ -10,7 +10,7 @@
  * is wrong and where, and other clients are served as before.
  */
 
-#define HOST "Host: x\r\n"
+#define HOST "Host: x\r\nContent-Type: application/json\r\n"
 
 struct fixture {
     struct sim sim;

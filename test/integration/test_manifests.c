@@ -102,6 +102,49 @@ START_TEST(every_file_loads_into_kube_sim)
     globfree(&files);
 }
 
+/* -- the keys of the admission policies -- */
+
+#define OF_PROMISE                                                                       \
+    KEY_MEM_IDX, KEY_MEM_DEV, KEY_MEM_POD, KEY_MEM_ASSIGNED, KEY_MEM_ASSUME_TIME,        \
+        KEY_ALLOCATION, KEY_CARD_UUID, KEY_CARD_MEMORY
+#define OF_REQUEST KEY_SCV_NUMBER, KEY_SCV_MEMORY, KEY_SCV_CLOCK, KEY_GPU_COUNT
+
+/* The CEL list in the order of `keys`, which end with NULL. New. */
+static char *cel_list(const char *const *keys)
+{
+    struct buf out = {0};
+    buf_addc(&out, '[');
+    for (size_t i = 0; keys[i]; i++)
+        buf_printf(&out, "%s'%s'", i ? ", " : "", keys[i]);
+    buf_addc(&out, ']');
+    return buf_take(&out);
+}
+
+/* A list that lacks a key would leave that key to every user. */
+START_TEST(the_policies_name_every_key_of_a_promise)
+{
+    static const struct {
+        const char *file;
+        size_t promise, request, both;
+    } files[] = {{"manifests/promise-policy.yaml", 2, 1, 2},
+                 {"manifests/device-plugin-policy.yaml", 1, 0, 0}};
+    cleanup_free char *promise = cel_list(ARGV(OF_PROMISE));
+    cleanup_free char *request = cel_list(ARGV(OF_REQUEST));
+    cleanup_free char *both = cel_list(ARGV(OF_PROMISE, OF_REQUEST));
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        cleanup_json json_t *all = json_array();
+        manifest_read(all, files[i].file);
+        cleanup_free char *text = json_dumps(all, 0);
+        ck_assert_uint_eq(count_text(text, promise), files[i].promise);
+        ck_assert_uint_eq(count_text(text, request), files[i].request);
+        ck_assert_uint_eq(count_text(text, both), files[i].both);
+    }
+    cleanup_json json_t *all = json_array();
+    manifest_read(all, "manifests/extender-policy.yaml");
+    cleanup_free char *text = json_dumps(all, 0);
+    ck_assert_uint_gt(count_text(text, "k == '" KEY_ROOM_SINCE "'"), 0);
+}
+
 /* -- the schema of the Scv -- */
 
 static bool is_of_type(const json_t *j, const char *type)
@@ -215,9 +258,9 @@ START_TEST(scvs_of_kube_sim_match_the_schema)
 
 int main(void)
 {
-    const TTest *const tests[] = {every_file_loads_into_kube_sim,
-                                  the_schema_has_every_field_of_an_scv,
-                                  scvs_of_kube_sim_match_the_schema};
+    const TTest *const tests[] = {
+        every_file_loads_into_kube_sim, the_policies_name_every_key_of_a_promise,
+        the_schema_has_every_field_of_an_scv, scvs_of_kube_sim_match_the_schema};
     return unit_run_with("manifests", tests, ARRAY_LEN(tests), 120,
                          &(struct unit_fixtures){.begin = begin, .end = end});
 }

@@ -134,6 +134,8 @@ START_TEST(pods_and_nodes_get_their_events)
     lib_wait(value("gpushare_pending_pods") == 1);
     ck_assert(extender_bind(&extender, "a", "n1", NULL));
     lib_wait(events("GPUPlaced", "8192 MiB on GPU0 of node n1") == 1);
+    sim_add_pod(&sim, "big", 17);
+    lib_wait(value("gpushare_pending_pods") == 1);
     for (int i = 0; i < 3; i++) {
         cleanup_buf struct buf body = {0}, reply = {0};
         lib_filter_body(&body, "big", 17, (const char *const[]){"n1", NULL});

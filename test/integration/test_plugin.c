@@ -418,6 +418,26 @@ START_TEST(an_xid_makes_a_card_unhealthy)
 }
 END_TEST
 
+/* The kubelet kills a pod that runs longer than terminationGracePeriodSeconds (15 s). */
+START_TEST(a_hanging_patch_does_not_delay_the_stop)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    set_up();
+    sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"pods\",\"action\":\"hang\"}");
+    add_pod("p", 3, 1);
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    check_card(&a, "GPU-1");
+    int64_t began_ms = clock_mono_ms();
+    plugin_stop(&plugin);
+    ck_assert_int_lt(clock_mono_ms() - began_ms, 13000);
+    /* The next plugin sends the patch again. */
+    sim_no_faults(&sim);
+    plugin_start(&plugin, &sim, ARGV(NULL));
+    lib_wait(annotation_is("p", KEY_MEM_ASSIGNED, "true"));
+    tear_down();
+}
+END_TEST
+
 START_TEST(a_restarted_kubelet_is_registered_with)
 {
     set_up();
@@ -729,9 +749,9 @@ LIB_MAIN("plugin", 120, both_resources_are_registered,
          a_driver_that_hangs_makes_all_cards_unhealthy, a_missing_driver_is_reported,
          a_missing_api_server_is_reported, reading_the_node_is_retried_soon,
          a_missing_podresources_service_is_reported, an_xid_makes_a_card_unhealthy,
-         a_restarted_kubelet_is_registered_with, registration_waits_for_the_kubelet,
-         a_removed_endpoint_is_served_again, a_closed_stream_is_registered_again,
-         allocations_survive_a_killed_plugin, a_damaged_state_file_is_recovered,
-         of_two_plugins_the_newer_one_serves, too_small_a_unit_leaves_whole_cards,
-         a_kubelet_without_get_is_supported, invalid_options_are_rejected,
-         admissions_are_fast)
+         a_hanging_patch_does_not_delay_the_stop, a_restarted_kubelet_is_registered_with,
+         registration_waits_for_the_kubelet, a_removed_endpoint_is_served_again,
+         a_closed_stream_is_registered_again, allocations_survive_a_killed_plugin,
+         a_damaged_state_file_is_recovered, of_two_plugins_the_newer_one_serves,
+         too_small_a_unit_leaves_whole_cards, a_kubelet_without_get_is_supported,
+         invalid_options_are_rejected, admissions_are_fast)

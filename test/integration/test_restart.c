@@ -198,10 +198,11 @@ START_TEST(a_stop_completes_binds_in_flight)
         snprintf(name, sizeof name, "p%02zu", i);
         lib_bind_body(&body, name, node_of(i));
         raw_open(&c[i], f.extender.verbs.port);
-        ck_assert(raw_sendf(&c[i],
-                            "POST /bind HTTP/1.1\r\nHost: x\r\n"
-                            "Content-Length: %zu\r\n\r\n%s",
-                            body.n, body.p));
+        ck_assert(raw_sendf(
+            &c[i],
+            "POST /bind HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            "Content-Length: %zu\r\n\r\n%s",
+            body.n, body.p));
     }
     lib_wait(sim_count(&f.sim, "create", "pods", "binding") == PODS);
     program_signal(&f.extender.program, SIGTERM);
@@ -263,7 +264,9 @@ START_TEST(a_stop_waits_for_an_unknown_outcome)
     sim_fault(&f.sim, "{\"subresource\":\"binding\",\"action\":\"cut\"}");
     lib_bind_body(&body, "p01", "n1");
     raw_open(&c, f.extender.verbs.port);
-    raw_sendf(&c, "POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
+    raw_sendf(&c,
+              "POST /bind HTTP/1.1\r\nHost: x\r\nContent-Type: "
+              "application/json\r\nContent-Length: %zu\r\n\r\n%s",
               body.n, body.p);
     lib_wait(sim_fired(&f.sim) == 1);
     program_signal(&f.extender.program, SIGTERM);

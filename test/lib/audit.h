@@ -4,12 +4,23 @@
 #include <stddef.h>
 
 /*
- * Checks the requests of our extender's ServiceAccount in the audit log of kube-apiserver.
- * Fails the test unless there are requests, a role of manifests/rbac.yaml (not one of all
- * users) allowed each of them, and none was answered with 401 or 403. Not for tests that
- * restart the API server, which answers 403 until it has read the roles.
+ * Checks the requests of our service accounts in the audit log of kube-apiserver.
+ * `account`: in kube-system.
  */
-void audit_check(void);
 
-/* How many requests of this verb ("create") and resource ("pods/binding") so far. */
+#define AUDIT_EXTENDER "gpushare-schd-extender"
+
+/* Fails the test unless the account has sent requests, a role that is bound to the account
+ * itself (not to all users) allowed each of them, and none was answered with 401 or 403.
+ * Not for tests that restart the API server, which answers 403 until it has read the
+ * roles. */
+void audit_check(const char *account);
+
+/* Fails the test unless requests of the account have used every verb of every rule in the
+ * roles of its name that are bound to it, for each resource and each resource name. Waits
+ * for the requests. */
+void audit_check_used(const char *account);
+
+/* How many requests of the extender of this verb ("create") and resource ("pods/binding")
+ * so far. */
 size_t audit_count(const char *verb, const char *resource);

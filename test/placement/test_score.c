@@ -349,9 +349,12 @@ static int64_t yoda_points(struct request r, const struct ledger_node *const *no
     struct score_node candidates[MOST] = {{0}};
     int64_t values[MOST];
     struct score_pod pod = {.request = &r};
-    struct score_call call = {.pod = &pod, .nodes = candidates, .n = n};
+    struct score_survey survey = {0};
+    struct score_call call = {
+        .pod = &pod, .survey = &survey, .nodes = candidates, .n = n};
     for (size_t i = 0; i < n; i++)
         candidates[i] = (struct score_node){.node = nodes[i]};
+    score_survey_terms(&call, &survey);
     score_scv(&call, values);
     return values[which] == SCORE_NO_FIT ? -1 : values[which] * 100 >> 20;
 }

@@ -499,8 +499,25 @@ START_TEST(an_invalid_promise_is_rejected)
     start();
     rig_api(&rig, "p", "Pending", ON("0,1", "GPU-0,GPU-1"), "", MEM("a", 3));
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
-    check_answer(rig_prefer(&rig, 3, ALL), "invalid-request: pod default/p: the promise "
-                                           "has 2 cards");
+    check_answer(rig_prefer(&rig, 3, ALL), "invalid-request: pod default/p: the "
+                                           "annotations promise 2 cards, and the pod "
+                                           "requests 1");
+    rig_stop(&rig);
+}
+END_TEST
+
+/* Another tenant's annotations name the card, without any limit. */
+START_TEST(a_forged_promise_blocks_no_card)
+{
+    struct alloc_settings s = rig_settings();
+    s.allow_unpromised = true;
+    start_with(s);
+    rig_api(&rig, "f", "Running", ON("0", "GPU-0") ",'" KEY_MEM_ASSIGNED "':'true'", "",
+            "{'name':'a'}");
+    rig_api(&rig, "p", "Pending", ON("0", "GPU-0"), "", CARDS("a", 1));
+    rig_kubelet(&rig, "p", RIG_NAMES("a"));
+    admit("p", "a", IDS_COUNT, 1, "GPU-0");
+    check_env("NVIDIA_VISIBLE_DEVICES=GPU-0\n");
     rig_stop(&rig);
 }
 END_TEST
@@ -1008,9 +1025,9 @@ UNIT_MAIN("alloc", a_container_gets_the_promised_card,
           a_pod_of_the_go_plugin_keeps_its_card,
           whole_cards_of_an_init_container_are_reused_in_any_order,
           an_unhealthy_or_absent_card_is_rejected, an_invalid_promise_is_rejected,
-          too_few_free_ids_are_rejected, unknown_ids_are_rejected,
-          an_unpromised_pod_gets_an_untouched_card, a_static_pod_gets_an_untouched_card,
-          an_invalid_pod_keeps_its_card,
+          a_forged_promise_blocks_no_card, too_few_free_ids_are_rejected,
+          unknown_ids_are_rejected, an_unpromised_pod_gets_an_untouched_card,
+          a_static_pod_gets_an_untouched_card, an_invalid_pod_keeps_its_card,
           a_container_that_sets_visible_devices_is_reported,
           legacy_rejections_are_successes_without_a_card,
           a_kubelet_without_get_is_called_once, no_list_during_an_allocate,

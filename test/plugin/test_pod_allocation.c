@@ -129,13 +129,64 @@ START_TEST(contradictions_are_reported)
     ck_assert_str_eq(text(planned(IDX("1"), "", CARDS("a", 2))),
                      "a:cards2 [the promise has 1 cards, fewer than the containers "
                      "request]");
-    ck_assert_str_eq(text(planned(IDX("1,2"), "", MEM("a", 3))),
-                     "a:mem3 [the promise has 2 cards, and the 3 units of container a "
-                     "are not divisible by it]");
+    ck_assert_str_eq(
+        text(planned("'" KEY_GPU_COUNT "':'3'," IDX("1,2"), "", MEM("a", 3))),
+        "a:mem3 [the promise has 2 cards, and the 3 units of container a are not "
+        "divisible by it]");
     ck_assert_str_eq(
         text(planned(IDX("1"), "", MEM("a", 3) "," CARDS("b", 1))),
         "a:mem3 b:cards1 [limits of both aliyun.com/gpu-mem and aliyun.com/gpu-count in "
         "one pod]");
+}
+END_TEST
+
+/* Annotations can be forged; limits cannot change. */
+START_TEST(a_promise_beyond_the_limits_is_rejected)
+{
+    ck_assert_str_eq(text(planned(IDX("1,2"), "", MEM("a", 4))),
+                     "a:mem4 [the annotations promise 2 cards, and the pod requests 1]");
+    ck_assert_str_eq(
+        text(planned(IDX("1") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'3\\':4}}'", "",
+                     MEM("a", 4))),
+        "a:mem4 [the annotations promise 2 cards, and the pod requests 1]");
+    ck_assert_str_eq(
+        text(planned(IDX("0,1,2"), "", CARDS("a", 2))),
+        "a:cards2 [the annotations promise 3 cards, and the pod requests 2]");
+    ck_assert_str_eq(
+        text(planned(IDX("1") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':999999}}'", "",
+                     MEM("a", 1))),
+        "a:mem1 [the annotation scheduler.framework.gpushare.allocation promises 999999 "
+        "units, and the limits request 1]");
+    /* Units for a container without a limit. */
+    ck_assert_str_eq(
+        text(planned(IDX("1") ",'" KEY_ALLOCATION
+                              "':'{\\'0\\':{\\'1\\':3},\\'1\\':{\\'1\\':1}}'",
+                     "", MEM("a", 3) ",{'name':'b'}")),
+        "a:mem3 [the annotation scheduler.framework.gpushare.allocation promises 4 "
+        "units, "
+        "and the limits request 3]");
+}
+END_TEST
+
+START_TEST(a_rejected_promise_still_names_its_cards)
+{
+    struct pod_allocation *alloc = planned(IDX("1,2"), "", MEM("a", 4));
+    ck_assert_int_eq(alloc->promise, POD_ALLOCATION_DAMAGED);
+    ck_assert_uint_eq(alloc->n_cards, 2);
+    pod_allocation_free(alloc);
+}
+END_TEST
+
+START_TEST(a_pod_that_requests_nothing_has_no_cards)
+{
+    struct pod_allocation *alloc = planned(
+        IDX("1") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':16}}'", "", "{'name':'a'}");
+    ck_assert_int_eq(alloc->promise, POD_ALLOCATION_UNPROMISED);
+    ck_assert_uint_eq(alloc->n_cards, 0);
+    pod_allocation_free(alloc);
+    alloc = planned(IDX("1") ",'" KEY_PLACEMENT "':'none such'", "", "{'name':'a'}");
+    ck_assert_uint_eq(alloc->n_cards, 0);
+    pod_allocation_free(alloc);
 }
 END_TEST
 
@@ -163,5 +214,7 @@ UNIT_MAIN("pod_allocation", containers_are_in_admission_order, the_pod_is_identi
           each_container_gets_its_annotated_share,
           a_sidecar_is_indexed_after_the_app_containers,
           a_partial_allocation_annotation_is_ignored, whole_cards_are_shared_out_in_order,
-          contradictions_are_reported, an_unpromised_pod_has_no_shares,
+          contradictions_are_reported, a_promise_beyond_the_limits_is_rejected,
+          a_rejected_promise_still_names_its_cards,
+          a_pod_that_requests_nothing_has_no_cards, an_unpromised_pod_has_no_shares,
           cards_can_be_assigned)

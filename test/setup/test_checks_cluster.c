@@ -27,6 +27,17 @@ static void set_list(struct facts *f, enum facts_kind kind, const char *items)
     "\"allocatable\":{\"aliyun.com/gpu-mem\":\"" memory "\"}}}"
 #define GPU "\"gpushare\":\"true\""
 
+#define RULES(name) "{\"metadata\":{\"name\":\"" name "\"}}"
+#define RULES_BINDING(name, action)                                                      \
+    "{\"spec\":{\"policyName\":\"" name "\",\"validationActions\":[\"" action "\"]}}"
+#define ALL_POLICIES                                                                     \
+    RULES("gpushare-promises")                                                           \
+    "," RULES("gpushare-bindings") "," RULES("gpushare-extender")
+#define ALL_BINDINGS                                                                     \
+    RULES_BINDING("gpushare-promises", "Deny")                                           \
+    "," RULES_BINDING("gpushare-bindings",                                               \
+                      "Deny") "," RULES_BINDING("gpushare-extender", "Deny")
+
 /* A cluster without problems, except for the extender's answer. */
 static struct facts cluster(enum facts_answer answer, const char *url)
 {
@@ -45,6 +56,8 @@ static struct facts cluster(enum facts_answer answer, const char *url)
     set_list(&f, FACTS_NODES, NODE("g1", GPU, "30") "," NODE("cp", "", "0"));
     set_list(&f, FACTS_PENDING, "");
     set_list(&f, FACTS_EVENTS, "");
+    set_list(&f, FACTS_POLICIES, ALL_POLICIES);
+    set_list(&f, FACTS_POLICY_BINDINGS, ALL_BINDINGS);
     return f;
 }
 
@@ -232,6 +245,49 @@ START_TEST(nodes)
 }
 END_TEST
 
+START_TEST(promises_are_not_protected)
+{
+    static const struct {
+        enum facts_kind kind;
+        const char *items, *what, *command;
+    } cases[] = {
+        {FACTS_POLICIES, RULES("gpushare-bindings") "," RULES("gpushare-extender"),
+         "no ValidatingAdmissionPolicy gpushare-promises", "promise-policy.yaml"},
+        {FACTS_POLICIES, RULES("gpushare-promises") "," RULES("gpushare-extender"),
+         "no ValidatingAdmissionPolicy gpushare-bindings", "promise-policy.yaml"},
+        {FACTS_POLICIES, RULES("gpushare-bindings") "," RULES("gpushare-promises"),
+         "no ValidatingAdmissionPolicy gpushare-extender", "extender-policy.yaml"},
+        {FACTS_POLICY_BINDINGS,
+         RULES_BINDING("gpushare-promises", "Warn") "," RULES_BINDING(
+             "gpushare-bindings", "Deny") "," RULES_BINDING("gpushare-extender", "Deny"),
+         "no ValidatingAdmissionPolicyBinding denies by the policy gpushare-promises",
+         "promise-policy.yaml"},
+    };
+    struct facts f;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        f = cluster(FACTS_REACH_OK, LOOPBACK);
+        set_list(&f, cases[i].kind, cases[i].items);
+        expect(&f, IDS("policy-missing"));
+        ck_assert(strstr(found.items[1].what, cases[i].what) != NULL);
+        ck_assert(strstr(found.items[1].command, cases[i].command) != NULL);
+        ck_assert_ptr_nonnull(found.items[1].why);
+    }
+    f = cluster(FACTS_REACH_OK, LOOPBACK);
+    set_list(&f, FACTS_POLICIES, "");
+    expect(&f, IDS("policy-missing", "policy-missing", "policy-missing"));
+    /* An older API server, and one that denies the request. */
+    for (int i = 0; i < 2; i++) {
+        f = cluster(FACTS_REACH_OK, LOOPBACK);
+        json_decref(f.lists[FACTS_POLICIES].json);
+        f.lists[FACTS_POLICIES].json = NULL;
+        err_set(&f.lists[FACTS_POLICIES].why, i ? ERR_FORBIDDEN : ERR_NOT_FOUND, "none");
+        expect(&f, IDS(NULL));
+        ck_assert(findings_has(&found, i ? "api" : "no-policies"));
+        ck_assert_int_eq(findings_exit_status(&found), i ? 2 : 0);
+    }
+}
+END_TEST
+
 #define PENDING(name, key) PENDING_IN("d", name, key)
 #define PENDING_IN(ns, name, key)                                                        \
     "{\"metadata\":{\"namespace\":\"" ns "\",\"name\":\"" name                           \
@@ -326,6 +382,6 @@ END_TEST
 UNIT_MAIN("setup/checks_cluster", a_correct_cluster_has_no_problems,
           the_loopback_refuses_connections, an_unexpected_answer,
           the_extenders_objects_are_missing, a_second_service_without_node_port,
-          another_extender_runs, control_planes_differ, nodes, pending_pods,
-          an_event_of_a_pod_with_the_same_name, control_characters_are_replaced,
-          unreadable_objects_are_unknown)
+          another_extender_runs, control_planes_differ, nodes, promises_are_not_protected,
+          pending_pods, an_event_of_a_pod_with_the_same_name,
+          control_characters_are_replaced, unreadable_objects_are_unknown)

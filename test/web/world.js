@@ -96,8 +96,9 @@ class World {
   }
   // Binds a pod in namespace default, as kube-scheduler does.
   async bind(pod, node) {
-    const answer = await fetch(`${this.verbs}/bind`, { method: 'POST', body: JSON.stringify(
-      { PodName: pod, PodNamespace: 'default', PodUID: `uid-${pod}`, Node: node }) });
+    const answer = await fetch(`${this.verbs}/bind`, { method: 'POST',
+      headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(
+        { PodName: pod, PodNamespace: 'default', PodUID: `uid-${pod}`, Node: node }) });
     return (await answer.json()).Error;
   }
   async stop() {

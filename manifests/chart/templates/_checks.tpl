@@ -101,8 +101,11 @@
 {{- if ne .Release.Namespace "kube-system" }}
 {{- fail (printf "namespace %q: gpushare runs only in kube-system, because kube-scheduler and the roles name its objects there, and two extenders in one cluster would promise the same memory twice; use helm -n kube-system" .Release.Namespace) }}
 {{- end }}
-{{- if and .Values.admissionPolicies (or .Values.scvAgent.enabled .Values.devicePlugin.enabled) (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}
-{{- fail (printf "admissionPolicies: ValidatingAdmissionPolicy requires Kubernetes 1.30, and the cluster has %s; set admissionPolicies to false" .Capabilities.KubeVersion.Version) }}
+{{- if and .Values.admissionPolicies (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}
+{{- fail (printf "admissionPolicies: ValidatingAdmissionPolicy requires Kubernetes 1.30, and the cluster has %s; set admissionPolicies to false, but then every user who may create or patch pods can forge promises" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- if and .Values.exemptAccounts (not .Values.admissionPolicies) }}
+{{- fail "exemptAccounts: without admissionPolicies every account may write promises; set admissionPolicies to true" }}
 {{- end }}
 {{- include "gpushare.checkExtender" . }}
 {{- include "gpushare.checkNodes" . }}

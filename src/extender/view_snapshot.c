@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/view_snapshot.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+enum { CHUNK = 16 * 1024 }; /* bytes copied at a time */
+
+/* A rendered text. Freed with its last reference; `shelf` has one. */
+struct snapshot {
+    struct buf text; /* empty: given up */
+    struct buf state;
+    uint64_t number;  /* of its rendering */
+    int64_t began_ms; /* when its rendering began */
+    uint64_t charged; /* to the budget */
+    unsigned refs;
+    bool given_up;
+};
+
+struct shelf {
+    pthread_mutex_t render_lock;                 /* held while a text is rendered */
+    _Atomic uint64_t renderings;                 /* begun */
+    struct snapshot *texts[VIEW_SNAPSHOT_TEXTS]; /* the newest first; NULL: none */
+};
+
+/* Lock order: a render_lock, then `lock`. */
+struct view_snapshots {
+    struct budget *budget;
+    atomic_uint readers, main_readers;
+    pthread_mutex_t lock; /* protects the texts of all shelves, and all snapshots */
+    struct shelf shelves[VIEW_SNAPSHOT_KINDS];
+};
+
+struct view_snapshots *view_snapshots_new(struct budget *budget)
+{
+    struct view_snapshots *s = xcalloc(1, sizeof *s);
+    s->budget = budget;
+    pthread_mutex_init(&s->lock, NULL);
+    for (int kind = 0; kind < VIEW_SNAPSHOT_KINDS; kind++)
+        pthread_mutex_init(&s->shelves[kind].render_lock, NULL);
+    return s;
+}
+
+static void drop_text(struct view_snapshots *s, struct snapshot *at)
+{
+    buf_fini(&at->text);
+    budget_give(s->budget, at->charged);
+    at->charged = 0;
+    at->given_up = true;
+}
+
+static void unref(struct view_snapshots *s, struct snapshot *at)
+{
+    if (--at->refs)
+        return;
+    drop_text(s, at);
+    buf_fini(&at->state);
+    free(at);
+}
+
+void view_snapshots_free(struct view_snapshots *s)
+{
+    if (!s)
+        return;
+    for (int kind = 0; kind < VIEW_SNAPSHOT_KINDS; kind++) {
+        struct shelf *shelf = &s->shelves[kind];
+        for (size_t i = 0; i < VIEW_SNAPSHOT_TEXTS && shelf->texts[i]; i++)
+            unref(s, shelf->texts[i]);
+        pthread_mutex_destroy(&shelf->render_lock);
+    }
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* -- the texts -- */
+
+static bool is_read(const struct snapshot *at)
+{
+    return at && at->refs > 1;
+}
+
+/* Removes the texts that nobody reads, but for the newest. Returns how many are left. */
+static size_t tidy(struct view_snapshots *s, struct shelf *shelf)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < VIEW_SNAPSHOT_TEXTS; i++) {
+        struct snapshot *at = shelf->texts[i];
+        shelf->texts[i] = NULL;
+        if (at && (n == 0 || is_read(at)))
+            shelf->texts[n++] = at;
+        else if (at)
+            unref(s, at);
+    }
+    return n;
+}
+
+/* The text to share; NULL: a new one must be rendered. */
+static struct snapshot *find(struct view_snapshots *s, struct shelf *shelf,
+                             struct span state, uint64_t arrived, int64_t now_ms)
+{
+    size_t n = tidy(s, shelf);
+    struct snapshot *newest = shelf->texts[0];
+    if (!n)
+        return NULL;
+    bool current = newest->number > arrived || span_eq(buf_span(&newest->state), state);
+    bool pressed = n > 1 && now_ms - newest->began_ms < VIEW_SNAPSHOT_FRESH_MS;
+    return current || pressed ? newest : NULL;
+}
+
+/* Makes room for one more text. False: all are being read, and none long enough. */
+static bool make_room(struct view_snapshots *s, struct shelf *shelf, int64_t now_ms)
+{
+    size_t n = tidy(s, shelf);
+    if (n == 1 && !is_read(shelf->texts[0])) {
+        unref(s, shelf->texts[0]);
+        shelf->texts[0] = NULL;
+        n = 0;
+    }
+    if (n < VIEW_SNAPSHOT_TEXTS)
+        return true;
+    struct snapshot *oldest = shelf->texts[n - 1];
+    if (now_ms - oldest->began_ms < VIEW_SNAPSHOT_READ_MS)
+        return false;
+    drop_text(s, oldest);
+    unref(s, oldest);
+    shelf->texts[n - 1] = NULL;
+    return true;
+}
+
+/* False: the budget is used up. */
+static bool put(struct view_snapshots *s, struct shelf *shelf, struct snapshot *at)
+{
+    at->text.p = xreallocarray(at->text.p, at->text.n + 1, 1);
+    at->text.cap = at->text.n + 1;
+    if (!budget_take(s->budget, at->text.cap)) {
+        unref(s, at);
+        return false;
+    }
+    at->charged = at->text.cap;
+    memmove(&shelf->texts[1], &shelf->texts[0],
+            (VIEW_SNAPSHOT_TEXTS - 1) * sizeof *shelf->texts);
+    shelf->texts[0] = at;
+    return true;
+}
+
+static struct snapshot *render(struct shelf *shelf,
+                               const struct view_snapshot_source *source)
+{
+    struct snapshot *at = xcalloc(1, sizeof *at);
+    at->refs = 1;
+    at->number = atomic_fetch_add(&shelf->renderings, 1) + 1;
+    at->began_ms = clock_mono_ms();
+    buf_add_span(&at->state, source->state);
+    source->render(source->ctx, &at->text);
+    return at;
+}
+
+/* A reference, and the size of the text; NULL: no text can be kept now. */
+static struct snapshot *get(struct view_snapshots *s,
+                            const struct view_snapshot_source *source, size_t *bytes)
+{
+    struct shelf *shelf = &s->shelves[source->kind];
+    uint64_t arrived = atomic_load(&shelf->renderings);
+    pthread_mutex_lock(&shelf->render_lock);
+    pthread_mutex_lock(&s->lock);
+    int64_t now_ms = clock_mono_ms();
+    struct snapshot *at = find(s, shelf, source->state, arrived, now_ms);
+    bool may_render = !at && make_room(s, shelf, now_ms);
+    if (may_render) {
+        pthread_mutex_unlock(&s->lock);
+        at = render(shelf, source);
+        pthread_mutex_lock(&s->lock);
+        if (!put(s, shelf, at))
+            at = shelf->texts[0]; /* an older one, or NULL */
+    }
+    if (at) {
+        at->refs++;
+        *bytes = at->text.n;
+    }
+    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&shelf->render_lock);
+    return at;
+}
+
+/* -- readers -- */
+
+struct reader {
+    struct view_snapshots *all;
+    struct snapshot *of;
+    size_t at;
+    bool main;
+};
+
+static void reader_open(void *ctx, struct httpd_waker *waker)
+{
+    (void)ctx, (void)waker;
+}
+
+static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
+{
+    struct reader *r = ctx;
+    enum httpd_stream_result result = HTTPD_STREAM_ABORT;
+    pthread_mutex_lock(&r->all->lock);
+    if (!r->of->given_up) {
+        size_t n = r->of->text.n - r->at;
+        n = n < CHUNK ? n : CHUNK;
+        buf_add(out, r->of->text.p + r->at, n);
+        r->at += n;
+        result = r->at < r->of->text.n ? HTTPD_STREAM_MORE : HTTPD_STREAM_END;
+    }
+    pthread_mutex_unlock(&r->all->lock);
+    return result;
+}
+
+static void leave(struct view_snapshots *s, bool main)
+{
+    atomic_fetch_sub(&s->readers, 1);
+    if (main)
+        atomic_fetch_sub(&s->main_readers, 1);
+}
+
+static void reader_close(void *ctx)
+{
+    struct reader *r = ctx;
+    pthread_mutex_lock(&r->all->lock);
+    unref(r->all, r->of);
+    pthread_mutex_unlock(&r->all->lock);
+    leave(r->all, r->main);
+    free(r);
+}
+
+static const struct httpd_stream reader_stream = {reader_open, reader_fill, reader_close};
+
+static bool enter(struct view_snapshots *s, bool main)
+{
+    unsigned all = atomic_fetch_add(&s->readers, 1);
+    unsigned on_main = main ? atomic_fetch_add(&s->main_readers, 1) : 0;
+    if (all < VIEW_SNAPSHOT_READERS && on_main < VIEW_SNAPSHOT_MAIN_READERS)
+        return true;
+    leave(s, main);
+    return false;
+}
+
+static void refuse(struct httpd_reply *reply)
+{
+    httpd_fail(reply, 503, "too many large replies are being read; retry later");
+    reply->header[0][0] = "Retry-After";
+    reply->header[0][1] = "1";
+}
+
+void view_snapshot_reply(struct view_snapshots *s,
+                         const struct view_snapshot_source *source, bool main,
+                         struct httpd_reply *reply)
+{
+    struct snapshot *of = NULL;
+    size_t bytes = 0;
+    if (enter(s, main)) {
+        of = get(s, source, &bytes);
+        if (!of)
+            leave(s, main);
+    }
+    if (!of) {
+        refuse(reply);
+        return;
+    }
+    struct reader *r = xcalloc(1, sizeof *r);
+    *r = (struct reader){.all = s, .of = of, .main = main};
+    reply->stream = &reader_stream;
+    reply->stream_ctx = r;
+    reply->stream_length = bytes;
+}

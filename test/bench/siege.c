@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <curl/curl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "base/opt.h"
+#include "bench/hostile.h"
+#include "bench/testbed.h"
+#include "bench/vitals.h"
+
+/*
+ * make bench-hostile: one honest kube-scheduler calls filter, a kubelet probes, and the
+ * leader renews its Lease, first alone and then while hostile clients do their worst. Fails
+ * if a call of the honest clients fails, a probe takes longer than a second, the Lease is
+ * not renewed in time, the memory limit is exceeded, or descriptors stay open afterwards.
+ */
+
+enum {
+    FILTER_PAUSE_MS = 20,
+    PROBE_PAUSE_MS = 250,
+    PROBE_LIMIT_MS = 1000,
+    LEASE_LIMIT_MS = 5000, /* leaseDurationSeconds of the extender's Lease */
+    SETTLE_MS = 30000,     /* for the last hostile connections to close */
+    CALL_LIMIT_MS = 30000,
+    SAMPLES = 65536,
+};
+
+struct config {
+    int64_t quiet_ms, siege_ms, nodes, clients, pause_ms, slower, mib;
+    char *build, *only;
+    bool tls;
+};
+
+#define AT(field) offsetof(struct config, field)
+static const struct opt options[] = {
+    {.name = "quiet",
+     .arg = "TIME",
+     .init = "10s",
+     .type = OPT_DURATION,
+     .min = 1000,
+     .max = 600 * 1000,
+     .offset = AT(quiet_ms),
+     .help = "Duration of the phase without hostile clients."},
+    {.name = "time",
+     .arg = "TIME",
+     .init = "60s",
+     .type = OPT_DURATION,
+     .min = 1000,
+     .max = 3600 * 1000,
+     .offset = AT(siege_ms),
+     .help = "Duration of the phase with hostile clients."},
+    {.name = "nodes",
+     .arg = "N",
+     .init = "5000",
+     .type = OPT_INT,
+     .min = 1,
+     .max = 20000,
+     .offset = AT(nodes),
+     .help = "Nodes of the cluster, with 8 cards each."},
+    {.name = "clients",
+     .arg = "N",
+     .init = "1000",
+     .type = OPT_INT,
+     .min = 1,
+     .max = 4000,
+     .offset = AT(clients),
+     .help = "Hostile clients, spread evenly over all kinds."},
+    {.name = "pause",
+     .arg = "TIME",
+     .init = "100ms",
+     .type = OPT_DURATION,
+     .min = 0,
+     .max = 60 * 1000,
+     .offset = AT(pause_ms),
+     .help = "Pause of a hostile client between two connections."},
+    {.name = "only",
+     .arg = "KIND",
+     .type = OPT_STRING,
+     .offset = AT(only),
+     .help = "Runs hostile clients of this kind only; default: all kinds."},
+    {.name = "slower",
+     .arg = "N",
+     .init = "5",
+     .type = OPT_INT,
+     .min = 1,
+     .max = 1000,
+     .offset = AT(slower),
+     .help = "Allowed ratio of the p99 of filter to that of the quiet phase."},
+    {.name = "mib",
+     .arg = "MIB",
+     .init = "256",
+     .type = OPT_INT,
+     .min = 1,
+     .max = 1 << 20,
+     .offset = AT(mib),
+     .help = "Allowed resident memory of the extender, in MiB."},
+    {.name = "tls",
+     .init = "on",
+     .type = OPT_BOOL,
+     .offset = AT(tls),
+     .help =
+         "Serve HTTPS with client certificates; off: plain HTTP without credentials."},
+    {.name = "build",
+     .arg = "DIR",
+     .init = "build",
+     .type = OPT_STRING,
+     .offset = AT(build),
+     .help = "Folder of the built programs."},
+    {0},
+};
+static const struct opt_program program = {
+    .name = "bench-hostile",
+    .summary = "serve kube-scheduler while hostile clients do their worst",
+    .version = GPUSHARE_VERSION,
+    .table = options,
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
+}
+
+static void pause_ms(int64_t ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+/* -- latencies -- */
+
+struct latencies {
+    double ms[SAMPLES];
+    size_t n, failed;
+};
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double quantile(struct latencies *l, double share)
+{
+    if (!l->n)
+        return 0;
+    qsort(l->ms, l->n, sizeof *l->ms, by_value);
+    size_t i = (size_t)(share * (double)l->n);
+    return l->ms[i < l->n ? i : l->n - 1];
+}
+
+/* -- the honest clients, a thread each -- */
+
+struct siege {
+    const struct config *config;
+    struct testbed testbed;
+    unsigned observe_port;
+    char *cert, *key; /* files of kube-scheduler's client certificate, or NULL */
+    struct buf filter;
+    atomic_bool end;
+    atomic_int phase; /* 0: quiet, 1: siege */
+    struct latencies filters[2], probes[2];
+    int64_t lease_gap_ms[2]; /* longest time between two renewals of the Lease */
+    struct vitals peak[2], start, after;
+};
+
+static size_t discard(char *p, size_t size, size_t n, void *ctx)
+{
+    (void)p;
+    (void)ctx;
+    return size * n;
+}
+
+static CURL *client(const struct siege *s, unsigned port, const char *path)
+{
+    cleanup_free char *url =
+        xasprintf("%s://127.0.0.1:%u%s", s->config->tls ? "https" : "http", port, path);
+    CURL *curl = curl_easy_init();
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, discard);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);
+    curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
+    return curl;
+}
+
+static void call(CURL *curl, struct latencies *l)
+{
+    double seconds = 0;
+    long status = 0;
+    bool ok = curl_easy_perform(curl) == CURLE_OK;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(curl, CURLINFO_TOTAL_TIME, &seconds);
+    if (!ok || status != 200) {
+        if (l->failed++ < 5)
+            fprintf(stderr, "bench-hostile: status %ld after %.0f ms\n", status,
+                    seconds * 1e3);
+    }
+    if (l->n < SAMPLES)
+        l->ms[l->n++] = seconds * 1e3;
+}
+
+/* kube-scheduler: one connection that stays open. */
+static void *call_filter(void *arg)
+{
+    struct siege *s = arg;
+    CURL *curl = client(s, s->testbed.extender.port, "/filter");
+    struct curl_slist *headers =
+        curl_slist_append(NULL, "Content-Type: application/json");
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE, (long)s->filter.n);
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, s->filter.p);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)CALL_LIMIT_MS);
+    if (s->cert) {
+        curl_easy_setopt(curl, CURLOPT_SSLCERT, s->cert);
+        curl_easy_setopt(curl, CURLOPT_SSLKEY, s->key);
+    }
+    while (!atomic_load(&s->end)) {
+        call(curl, &s->filters[atomic_load(&s->phase)]);
+        pause_ms(FILTER_PAUSE_MS);
+    }
+    curl_slist_free_all(headers);
+    curl_easy_cleanup(curl);
+    return NULL;
+}
+
+/* A kubelet: a new connection for each probe. */
+static void *probe(void *arg)
+{
+    struct siege *s = arg;
+    CURL *probes[] = {client(s, s->testbed.extender.port, "/readyz"),
+                      client(s, s->observe_port, "/healthz")};
+    for (size_t i = 0; i < ARRAY_LEN(probes); i++) {
+        curl_easy_setopt(probes[i], CURLOPT_FRESH_CONNECT, 1L);
+        curl_easy_setopt(probes[i], CURLOPT_FORBID_REUSE, 1L);
+        curl_easy_setopt(probes[i], CURLOPT_TIMEOUT_MS, (long)PROBE_LIMIT_MS);
+    }
+    while (!atomic_load(&s->end)) {
+        for (size_t i = 0; i < ARRAY_LEN(probes); i++)
+            call(probes[i], &s->probes[atomic_load(&s->phase)]);
+        pause_ms(PROBE_PAUSE_MS);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(probes); i++)
+        curl_easy_cleanup(probes[i]);
+    return NULL;
+}
+
+/* The time between two changes of the Lease, and the process. */
+static void *watch_process(void *arg)
+{
+    struct siege *s = arg;
+    struct ask *ask = ask_new();
+    cleanup_free char *last = xstrdup("");
+    int64_t renewed_ms = now_ms();
+    while (!atomic_load(&s->end)) {
+        json_t *lease = NULL;
+        int phase = atomic_load(&s->phase);
+        ask_call(ask, "GET", s->testbed.sim.port,
+                 "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"
+                 "gpushare-extender",
+                 NULL, &lease);
+        const char *renew = json_string_value(
+            json_object_get(json_object_get(lease, "spec"), "renewTime"));
+        int64_t now = now_ms();
+        if (now - renewed_ms > s->lease_gap_ms[phase])
+            s->lease_gap_ms[phase] = now - renewed_ms;
+        if (renew && strcmp(renew, last) != 0) {
+            free(last);
+            last = xstrdup(renew);
+            renewed_ms = now;
+        }
+        json_decref(lease);
+        struct vitals both[] = {s->peak[phase], vitals_now(&s->testbed.extender)};
+        s->peak[phase] = vitals_peak(both, 2);
+        pause_ms(50);
+    }
+    ask_free(ask);
+    return NULL;
+}
+
+/* -- set-up -- */
+
+static void decode_to(const struct siege *s, json_t *data, const char *name,
+                      const char *file)
+{
+    cleanup_free char *path = xasprintf("%s/%s", s->testbed.dir, file);
+    cleanup_free char *command = xasprintf("umask 077; base64 -d >%s 2>/dev/null", path);
+    const char *text = json_string_value(json_object_get(data, name));
+    FILE *f = text ? popen(command, "w") : NULL;
+    if (f) {
+        fputs(text, f);
+        pclose(f);
+    }
+}
+
+/* kube-scheduler's certificate, from the Secret that the extender made. */
+static void take_certificate(struct siege *s)
+{
+    struct ask *ask = ask_new();
+    json_t *secret = NULL;
+    for (int i = 0; i < 600 && !secret; i++) {
+        ask_call(ask, "GET", s->testbed.sim.port,
+                 "/api/v1/namespaces/kube-system/secrets/gpushare-scheduler-tls", NULL,
+                 &secret);
+        pause_ms(secret ? 0 : 100);
+    }
+    if (!secret) {
+        fprintf(stderr, "bench-hostile: the extender makes no client certificate\n");
+        exit(1);
+    }
+    json_t *data = json_object_get(secret, "data");
+    decode_to(s, data, "tls.crt", "client.crt");
+    decode_to(s, data, "tls.key", "client.key");
+    s->cert = xasprintf("%s/client.crt", s->testbed.dir);
+    s->key = xasprintf("%s/client.key", s->testbed.dir);
+    json_decref(secret);
+    ask_free(ask);
+}
+
+static void make_filter(struct siege *s)
+{
+    buf_adds(&s->filter,
+             "{\"Pod\":{\"metadata\":{\"name\":\"f\",\"namespace\":\"default\","
+             "\"uid\":\"f\"},\"spec\":{\"containers\":[{\"resources\":{\"limits\":{"
+             "\"aliyun.com/gpu-mem\":\"2\"}}}]}},\"NodeNames\":[");
+    for (int64_t i = 0; i < s->config->nodes; i++)
+        buf_printf(&s->filter, "%s\"node-%05lld\"", i ? "," : "", (long long)i);
+    buf_adds(&s->filter, "]}");
+}
+
+static void set_up(struct siege *s)
+{
+    cleanup_free char *what =
+        xasprintf("nodes=%lld,cards=8,mib=16384", (long long)s->config->nodes);
+    testbed_start(&s->testbed, s->config->build, what,
+                  s->config->tls ? (const char *const[]){"--insecure=off", NULL}
+                                 : (const char *const[]){NULL});
+    s->observe_port = server_observe_port(&s->testbed.extender);
+    if (s->config->tls)
+        take_certificate(s);
+    make_filter(s);
+    CURL *ready = client(s, s->testbed.extender.port, "/readyz");
+    long status = 0;
+    for (int i = 0; i < 600 && status != 200; i++) {
+        curl_easy_perform(ready);
+        curl_easy_getinfo(ready, CURLINFO_RESPONSE_CODE, &status);
+        pause_ms(status == 200 ? 0 : 100);
+    }
+    curl_easy_cleanup(ready);
+    if (status != 200) {
+        fprintf(stderr, "bench-hostile: the extender does not become ready\n");
+        exit(1);
+    }
+}
+
+/* -- the phases -- */
+
+/* Waits until the descriptors of hostile connections are closed. */
+static struct vitals settled(const struct siege *s)
+{
+    struct vitals v = vitals_now(&s->testbed.extender);
+    for (int64_t end = now_ms() + SETTLE_MS; now_ms() < end && v.fds > s->start.fds;) {
+        pause_ms(100);
+        v = vitals_now(&s->testbed.extender);
+    }
+    return v;
+}
+
+static void print_kinds(struct hostile *h)
+{
+    struct hostile_stats stats[32];
+    size_t n = hostile_stats(h, stats, ARRAY_LEN(stats));
+    printf("%-16s %10s %10s %10s %10s\n", "hostile clients", "connects", "refused",
+           "replies", "status 200");
+    for (size_t i = 0; i < n && i < ARRAY_LEN(stats); i++)
+        printf("  %-14s %10llu %10llu %10llu %10llu\n", stats[i].kind,
+               (unsigned long long)stats[i].connects,
+               (unsigned long long)stats[i].refused, (unsigned long long)stats[i].replies,
+               (unsigned long long)stats[i].ok);
+}
+
+static void run_phases(struct siege *s)
+{
+    pthread_t threads[3];
+    struct hostile_config hostile = {.main_port = s->testbed.extender.port,
+                                     .observe_port = s->observe_port,
+                                     .tls = s->config->tls,
+                                     .clients = (size_t)s->config->clients,
+                                     .names = (size_t)s->config->nodes,
+                                     .pause_ms = s->config->pause_ms,
+                                     .only = s->config->only};
+    s->start = vitals_now(&s->testbed.extender);
+    pthread_create(&threads[0], NULL, call_filter, s);
+    pthread_create(&threads[1], NULL, probe, s);
+    pthread_create(&threads[2], NULL, watch_process, s);
+    pause_ms(s->config->quiet_ms);
+    s->start.fds = vitals_now(&s->testbed.extender).fds; /* with the honest connection */
+    atomic_store(&s->phase, 1);
+    struct hostile *h = hostile_start(&hostile);
+    if (!h) {
+        fprintf(stderr, "bench-hostile: --only: no such kind \"%s\"\n", s->config->only);
+        exit(1);
+    }
+    pause_ms(s->config->siege_ms);
+    print_kinds(h);
+    hostile_stop(h);
+    s->after = settled(s);
+    atomic_store(&s->end, true);
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+        pthread_join(threads[i], NULL);
+}
+
+static bool verdict(const char *what, bool ok)
+{
+    printf("  %-8s %s\n", ok ? "ok" : "MISSED", what);
+    return ok;
+}
+
+static bool report(struct siege *s)
+{
+    bool ok = true;
+    double p99[2], worst[2];
+    static const char *const names[] = {"quiet", "siege"};
+    printf("%-8s %8s %10s %10s %8s %10s %8s %8s %8s %10s\n", "phase", "filters", "p50 ms",
+           "p99 ms", "failed", "probe max", "failed", "MiB", "fds", "lease gap");
+    for (int i = 0; i < 2; i++) {
+        p99[i] = quantile(&s->filters[i], 0.99);
+        worst[i] = quantile(&s->probes[i], 1);
+        printf("%-8s %8zu %10.2f %10.2f %8zu %10.1f %8zu %8.0f %8u %10lld\n", names[i],
+               s->filters[i].n, quantile(&s->filters[i], 0.5), p99[i],
+               s->filters[i].failed, worst[i], s->probes[i].failed, s->peak[i].mib,
+               s->peak[i].fds, (long long)s->lease_gap_ms[i]);
+    }
+    printf("afterwards: %u descriptors (%u before), %.0f MiB\n", s->after.fds,
+           s->start.fds, s->after.mib);
+    ok &= verdict("every filter call of kube-scheduler succeeds",
+                  s->filters[1].n && !s->filters[0].failed && !s->filters[1].failed);
+    ok &= verdict("p99 of filter within --slower times the quiet phase",
+                  p99[1] <= p99[0] * (double)s->config->slower);
+    ok &= verdict("every probe is answered within a second",
+                  s->probes[1].n && !s->probes[1].failed);
+    ok &= verdict("the Lease is renewed in time", s->lease_gap_ms[1] < LEASE_LIMIT_MS);
+    ok &=
+        verdict("resident memory within --mib", s->peak[1].mib <= (double)s->config->mib);
+    ok &= verdict("all descriptors are back", s->after.fds <= s->start.fds);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    static struct siege s;
+    struct config config = {0};
+    struct err err = {0};
+    enum opt_result r =
+        opt_load(&program, &config, argc, argv, (char *[]){NULL}, NULL, stdout, &err);
+    if (r == OPT_FAILED)
+        fprintf(stderr, "bench-hostile: %s\n", err.msg);
+    if (r != OPT_RUN)
+        return r == OPT_FAILED ? 2 : 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    signal(SIGPIPE,
+           SIG_IGN); /* GnuTLS and libcurl write to connections that the server closed */
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    s.config = &config;
+    set_up(&s);
+    run_phases(&s);
+    bool ok = report(&s);
+    testbed_stop(&s.testbed);
+    buf_fini(&s.filter);
+    free(s.cert);
+    free(s.key);
+    opt_free(&program, &config);
+    return ok ? 0 : 1;
+}

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "domain/keys.h"
+#include "lib/attempt.h"
+
+/*
+ * A tenant of a namespace tries to take, forge and change promises under the real API
+ * server: with the ClusterRole edit, and with more rights than that. What our own accounts
+ * and exempt accounts may write: test_writers.
+ */
+
+#define PODS     CLUSTER_PODS
+#define DEFAULT  "/api/v1/namespaces/default"
+#define APPS     "/apis/apps/v1/namespaces/default"
+#define PROMISES "gpushare-promises"
+#define FORGED                                                                           \
+    "'ALIYUN_COM_GPU_MEM_IDX':'0',"                                                      \
+    "'scheduler.framework.gpushare.allocation':'{}'"
+#define REMOVE       "remove these annotations from the pod, or from the template"
+#define LEAVE        "are its promise of GPU memory"
+#define NODE_NAME    "remove spec.nodeName"
+#define NOBODY       ",'schedulerName':'nobody'"
+#define LIMIT(of, n) ",'resources':{'limits':{'" of "':'" n "'}}"
+
+static struct peer editor, /* has the ClusterRole edit in namespace default */
+    owner;                 /* and every right on pods, their subresources and bindings */
+
+static void begin(void)
+{
+    static const char roles[] =
+        "apiVersion: rbac.authorization.k8s.io/v1\n"
+        "kind: RoleBinding\n"
+        "metadata: {name: editors, namespace: default}\n"
+        "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}\n"
+        "subjects: [{kind: User, name: editor}, {kind: User, name: owner}]\n"
+        "---\n"
+        "apiVersion: rbac.authorization.k8s.io/v1\n"
+        "kind: Role\n"
+        "metadata: {name: owner, namespace: default}\n"
+        "rules: [{apiGroups: ['', apps], resources: ['*'], verbs: ['*']}]\n"
+        "---\n"
+        "apiVersion: rbac.authorization.k8s.io/v1\n"
+        "kind: RoleBinding\n"
+        "metadata: {name: owners, namespace: default}\n"
+        "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: owner}\n"
+        "subjects: [{kind: User, name: owner}]\n";
+    temp_write(lib_dir, "roles.yaml", roles);
+    cleanup_free char *file = temp_path(lib_dir, "roles.yaml");
+    free(cluster_kubectl(ARGV("apply", "-f", file)));
+    attempt_user(&editor, "editor", "/CN=editor");
+    attempt_user(&owner, "owner", "/CN=owner");
+    attempt_wait_policies();
+}
+
+static void end(void)
+{
+    peer_fini(&editor);
+    peer_fini(&owner);
+}
+
+static json_int_t used(const char *node)
+{
+    cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
+    return json_integer_value(lib_at(j, "usedGPU"));
+}
+
+/* The body of a pod. `meta` and `spec`: further members, each preceded by a comma. New. */
+static char *pod(const char *name, const char *meta, const char *spec,
+                 const char *container)
+{
+    return xasprintf("{'apiVersion':'v1','kind':'Pod','metadata':{'name':'%s'%s},"
+                     "'spec':{'containers':[{'name':'c','image':'i'%s}]%s}}",
+                     name, meta, container, spec);
+}
+
+static void denied_pod(const char *words, const char *meta, const char *spec,
+                       const char *container)
+{
+    cleanup_free char *body = pod("p", meta, spec, container);
+    attempt_denied(&editor, PROMISES, words, "POST", PODS, body);
+}
+
+static void accepted_pod(const char *name, const char *meta, const char *spec,
+                         const char *container)
+{
+    cleanup_free char *body = pod(name, meta, spec, container);
+    attempt_accepted(&editor, "POST", PODS, body);
+}
+
+/* -- (a), (b): forging a promise at creation -- */
+
+static const char *const promise_keys[] = {
+    KEY_MEM_IDX,         KEY_MEM_DEV,    KEY_MEM_POD,   KEY_MEM_ASSIGNED,
+    KEY_MEM_ASSUME_TIME, KEY_ALLOCATION, KEY_CARD_UUID, KEY_CARD_MEMORY};
+
+START_TEST(a_new_pod_with_a_promise_is_denied)
+{
+    begin();
+    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    /* The case (a) of a pod without a limit, with nodeName and without. */
+    denied_pod(REMOVE, ",'annotations':{" FORGED "}", ",'nodeName':'n1'", "");
+    denied_pod(REMOVE, ",'annotations':{" FORGED "}", "", "");
+    /* The case (b): one unit, and a claim of 999999. */
+    denied_pod(REMOVE,
+               ",'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'0',"
+               "'ALIYUN_COM_GPU_MEM_POD':'999999'}",
+               "", LIMIT("aliyun.com/gpu-mem", "1"));
+    for (size_t i = 0; i < ARRAY_LEN(promise_keys); i++) {
+        cleanup_free char *empty =
+            xasprintf(",'annotations':{'a':'b','%s':''}", promise_keys[i]);
+        denied_pod(promise_keys[i], empty, "", "");
+    }
+    cleanup_free char *generated =
+        pod("", ",'generateName':'p-','annotations':{" FORGED "}", "", "");
+    attempt_denied(&editor, PROMISES, REMOVE, "POST", PODS, generated);
+    cleanup_free char *applied = pod("p", ",'annotations':{" FORGED "}", "", "");
+    attempt_denied(&editor, PROMISES, REMOVE, "APPLY",
+                   PODS "/p?fieldManager=tenant&force=true", applied);
+    attempt_denied(&owner, PROMISES, REMOVE, "POST", PODS, applied);
+    /* A fake owner and a fake mirror pod. */
+    denied_pod(REMOVE,
+               ",'annotations':{" FORGED "},'ownerReferences':[{'apiVersion':'apps/v1',"
+               "'kind':'DaemonSet','name':'gpushare-device-plugin-ds','uid':'1',"
+               "'controller':true}]",
+               ",'nodeName':'n1'", "");
+    denied_pod(REMOVE, ",'annotations':{'kubernetes.io/config.mirror':'x'," FORGED "}",
+               ",'nodeName':'n1'", "");
+    /* Keys that differ only by case are not ours: accepted, and without effect. */
+    accepted_pod("cases",
+                 ",'annotations':{'aliyun_com_gpu_mem_idx':'0','Gpushare/card-uuid':"
+                 "'GPU-n1-0'},'labels':{'ALIYUN_COM_GPU_MEM_IDX':'0'}",
+                 ",'nodeName':'n1'", "");
+    cluster_wait_running("cases");
+    cluster_agrees();
+    ck_assert_int_eq(used("n1"), 0);
+    end();
+}
+
+static bool event_says(const char *kind, const char *words)
+{
+    cleanup_free char *path =
+        xasprintf(DEFAULT "/events?fieldSelector=involvedObject.kind%%3D%s", kind);
+    cleanup_json json_t *events = cluster_items(path);
+    json_t *e;
+    size_t i;
+    json_array_foreach(events, i, e)
+    {
+        if (strstr(lib_str(e, "message"), words))
+            return true;
+    }
+    return false;
+}
+
+static const char owned[] =
+    "{'metadata':{'name':'t'},'spec':{'selector':{'matchLabels':{'t':'t'}},'template':"
+    "{'metadata':{'labels':{'t':'t'}%s},'spec':{'containers':[{'name':'c','image':'i'%s}]"
+    "%s}}}}";
+
+/* The pods of controllers: the message is in the events of their owner. */
+START_TEST(a_template_with_a_promise_gets_no_pods)
+{
+    begin();
+    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    cleanup_free char *forged = xasprintf(owned, ",'annotations':{" FORGED "}", "", "");
+    cleanup_free char *pinned =
+        xasprintf(owned, "", LIMIT("aliyun.com/gpu-mem", "2"), ",'nodeName':'n1'");
+    attempt_accepted(&editor, "POST", APPS "/deployments", forged);
+    lib_wait(event_says("ReplicaSet", REMOVE));
+    attempt_accepted(&editor, "POST", APPS "/daemonsets", forged);
+    lib_wait(event_says("DaemonSet", REMOVE));
+    cluster_delete(APPS "/daemonsets/t");
+    /* A DaemonSet whose template names the node bypasses kube-scheduler. */
+    attempt_accepted(&editor, "POST", APPS "/daemonsets", pinned);
+    lib_wait(event_says("DaemonSet", NODE_NAME));
+    cluster_delete(APPS "/daemonsets/t");
+    cleanup_json json_t *pods = cluster_items(PODS);
+    ck_assert_uint_eq(json_array_size(pods), 0);
+    cluster_agrees();
+    end();
+}
+
+START_TEST(daemonsets_and_deployments_get_their_cards)
+{
+    begin();
+    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    cluster_add_node("n2", NULL, NULL, CARDS(16384));
+    cleanup_free char *body = xasprintf(owned, "", LIMIT("aliyun.com/gpu-mem", "3"), "");
+    attempt_accepted(&editor, "POST", APPS "/daemonsets", body);
+    attempt_accepted(&editor, "POST", APPS "/deployments", body);
+    lib_wait(used("n1") + used("n2") == 9 && used("n1") >= 3 && used("n2") >= 3);
+    cluster_agrees();
+    /* The garbage collector updates the orphans; an eviction deletes a bound pod. */
+    free(cluster_kubectl(
+        ARGV("-n", "default", "delete", "daemonset", "t", "--cascade=orphan")));
+    cleanup_json json_t *pods = cluster_items(PODS);
+    const char *name = lib_str(json_array_get(pods, 0), "metadata.name");
+    cleanup_free char *path = xasprintf(PODS "/%s/eviction", name);
+    cleanup_free char *eviction =
+        xasprintf("{'apiVersion':'policy/v1','kind':'Eviction','metadata':{'name':'%s'},"
+                  "'deleteOptions':{'gracePeriodSeconds':0}}",
+                  name);
+    attempt_accepted(&editor, "POST", path, eviction);
+    cluster_agrees();
+    end();
+}
+
+/* -- (c): editing a promise -- */
+
+/* The annotations of a pod, sorted. New. */
+static char *notes_of(const char *name)
+{
+    cleanup_json json_t *j = cluster_pod(name);
+    return json_dumps(lib_at(j, "metadata.annotations"), JSON_SORT_KEYS);
+}
+
+static void restart_extender(void)
+{
+    cluster_stop("gpushare-extender", "TERM");
+    cluster_start("gpushare-extender");
+    extender_wait_answers(&cluster.extender);
+}
+
+/* Each way to write the metadata of a pod. */
+static void edit_in_every_way(const struct peer *as)
+{
+    static const struct {
+        const char *how, *to, *body;
+    } edits[] = {
+        {"MERGE", "", "{'metadata':{'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'1'}}}"},
+        {"MERGE", "", "{'metadata':{'annotations':{'ALIYUN_COM_GPU_MEM_IDX':null}}}"},
+        {"MERGE", "", "{'metadata':{'annotations':null}}"},
+        {"MERGE", "", "{'metadata':{'annotations':{'gpushare/card-memory':'1'}}}"},
+        {"MERGE", "", "{'metadata':{'annotations':{'gpushare/card-uuid':'GPU-x'}}}"},
+        {"JSON", "", "[{'op':'remove','path':'/metadata/annotations'}]"},
+        {"JSON", "",
+         "[{'op':'move','from':'/metadata/annotations/gpushare~1card-uuid','path':"
+         "'/metadata/annotations/b'}]"},
+        {"JSON", "",
+         "[{'op':'replace','path':'/metadata/annotations/ALIYUN_COM_GPU_MEM_POD',"
+         "'value':'1'}]"},
+        {"STRATEGIC", "", "{'metadata':{'annotations':{'$patch':'replace','a':'b'}}}"},
+        {"STRATEGIC", "", "{'metadata':{'$patch':'replace','name':'mine'}}"},
+        {"APPLY", "?fieldManager=tenant&force=true",
+         "{'apiVersion':'v1','kind':'Pod','metadata':{'name':'mine','annotations':{"
+         "'ALIYUN_COM_GPU_MEM_IDX':'1'}}}"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
+        cleanup_free char *path = xasprintf(PODS "/mine%s", edits[i].to);
+        attempt_denied(as, PROMISES, LEAVE, edits[i].how, path, edits[i].body);
+    }
+}
+
+/* PUT without the annotations, as kubectl replace sends a manifest. */
+static void replace(const struct peer *as, const char *subresource)
+{
+    cleanup_json json_t *j = cluster_pod("mine");
+    cleanup_free char *path = xasprintf(PODS "/mine%s", subresource);
+    json_object_del(lib_at(j, "metadata"), "annotations");
+    cleanup_free char *body = json_dumps(j, 0);
+    attempt_denied(as, PROMISES, LEAVE, "PUT", path, body);
+}
+
+/* Subresources that ignore metadata may accept the request; then nothing changes. */
+static void edit_by_subresource(const char *name, bool writes_metadata)
+{
+    static const char patch[] =
+        "{'metadata':{'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'1'}}}";
+    cleanup_free char *path = xasprintf(PODS "/mine/%s", name);
+    cleanup_free char *before = notes_of("mine");
+    cleanup_buf struct buf reply = {0};
+    if (writes_metadata)
+        attempt_denied(&owner, PROMISES, LEAVE, "MERGE", path, patch);
+    else
+        attempt(&owner, "MERGE", path, patch, &reply);
+    cleanup_free char *after = notes_of("mine");
+    ck_assert_str_eq(after, before);
+}
+
+START_TEST(the_promise_of_a_bound_pod_cannot_change)
+{
+    begin();
+    cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384));
+    accepted_pod("mine", "", "", LIMIT("aliyun.com/gpu-mem", "12"));
+    cluster_wait_running("mine");
+    cleanup_free char *before = notes_of("mine");
+    edit_in_every_way(&editor);
+    edit_in_every_way(&owner);
+    replace(&editor, "");
+    replace(&owner, "/status");
+    edit_by_subresource("status", true);
+    edit_by_subresource("ephemeralcontainers", false);
+    edit_by_subresource("resize", false);
+    /* Other edits are free. */
+    attempt_accepted(&editor, "MERGE", PODS "/mine",
+                     "{'metadata':{'annotations':{'note':'x'},'labels':{'app':'x'}}}");
+    attempt_accepted(&editor, "MERGE", PODS "/mine",
+                     "{'metadata':{'annotations':{'note':null},'labels':null}}");
+    cleanup_free char *after = notes_of("mine");
+    ck_assert_str_eq(after, before);
+    /* After a restart the ledger is the same, and no card is overcommitted. */
+    restart_extender();
+    lib_wait(used("n1") == 12);
+    accepted_pod("beside", "", "", LIMIT("aliyun.com/gpu-mem", "12"));
+    cluster_wait_running("beside");
+    accepted_pod("over", "", "", LIMIT("aliyun.com/gpu-mem", "8"));
+    cluster_wait_refused("over", "on one card");
+    cluster_agrees();
+    end();
+}
+
+/* A pending pod gets no promise by an edit, and the bind then writes its own. */
+START_TEST(a_pending_pod_gets_no_promise_by_an_edit)
+{
+    begin();
+    accepted_pod("mine", "", NOBODY, "");
+    attempt_denied(&editor, PROMISES, LEAVE, "MERGE", PODS "/mine",
+                   "{'metadata':{'annotations':{" FORGED "}}}");
+    attempt_accepted(&editor, "MERGE", PODS "/mine",
+                     "{'metadata':{'labels':{'scv/memory':'1','aliyun.com/gpu-count':'1'}"
+                     "}}");
+    end();
+}
+
+/* -- labels of a bound pod -- */
+
+/* Binds by the verb of the extender, because no scheduler asks it about labels alone. */
+static void bind(const char *name, const char *node)
+{
+    cleanup_json json_t *j = cluster_pod(name);
+    cleanup_free char *body =
+        xasprintf("{\"PodName\":\"%s\",\"PodNamespace\":\"default\",\"PodUID\":\"%s\","
+                  "\"Node\":\"%s\"}",
+                  name, lib_str(j, "metadata.uid"), node);
+    cleanup_json json_t *answer =
+        peer_json(&cluster.extender.verbs, "POST", "/gpushare-scheduler/bind", body);
+    ck_assert_str_eq(lib_str(answer, "Error"), "");
+}
+
+START_TEST(the_labels_of_a_bound_pod_cannot_change)
+{
+    static const struct {
+        const char *how, *body;
+    } edits[] = {
+        {"MERGE", "{'metadata':{'labels':{'scv/memory':'1'}}}"},
+        {"MERGE", "{'metadata':{'labels':{'scv/memory':null}}}"},
+        {"MERGE", "{'metadata':{'labels':null}}"},
+        {"MERGE", "{'metadata':{'labels':{'scv/number':'2'}}}"},
+        {"MERGE", "{'metadata':{'labels':{'scv/clock':'2'}}}"},
+        {"MERGE", "{'metadata':{'labels':{'aliyun.com/gpu-count':'2'}}}"},
+        {"MERGE", "{'metadata':{'annotations':{'aliyun.com/gpu-count':'2'}}}"},
+        {"JSON", "[{'op':'replace','path':'/metadata/labels','value':{}}]"},
+        {"STRATEGIC", "{'metadata':{'labels':{'$patch':'replace','a':'b'}}}"},
+    };
+    begin();
+    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    accepted_pod("mine", ",'labels':{'scv/memory':'9000'}", NOBODY, "");
+    bind("mine", "n1");
+    cluster_wait_running("mine");
+    for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
+        attempt_denied(&editor, PROMISES, "cannot change once the pod is bound",
+                       edits[i].how, PODS "/mine", edits[i].body);
+        attempt_denied(&owner, PROMISES, "cannot change once the pod is bound",
+                       edits[i].how, PODS "/mine/status", edits[i].body);
+    }
+    attempt_accepted(&editor, "MERGE", PODS "/mine",
+                     "{'metadata':{'labels':{'app':'x','scv/priority':'5'}}}");
+    end();
+}
+
+/* -- spec.nodeName -- */
+
+START_TEST(a_pod_that_asks_for_memory_names_no_node)
+{
+    static const char fake_owner[] =
+        ",'ownerReferences':[{'apiVersion':'apps/v1','kind':'DaemonSet','name':'d',"
+        "'uid':'1','controller':true,'blockOwnerDeletion':true}]";
+    begin();
+    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    denied_pod(NODE_NAME, "", ",'nodeName':'n1'", LIMIT("aliyun.com/gpu-mem", "1"));
+    denied_pod(NODE_NAME, "", ",'nodeName':'n1'", LIMIT("aliyun.com/gpu-count", "1"));
+    denied_pod(NODE_NAME, "",
+               ",'nodeName':'n1','initContainers':[{'name':'d','image':'i'" LIMIT(
+                   "aliyun.com/gpu-mem", "1") "}]",
+               "");
+    denied_pod(NODE_NAME, ",'labels':{'scv/memory':'1000'}", ",'nodeName':'n1'", "");
+    denied_pod(NODE_NAME, ",'labels':{'scv/number':'1'}", ",'nodeName':'no-such-node'",
+               "");
+    denied_pod(NODE_NAME, fake_owner, ",'nodeName':'n1'",
+               LIMIT("aliyun.com/gpu-mem", "1"));
+    denied_pod(NODE_NAME,
+               ",'annotations':{'kubernetes.io/config.mirror':'x','kubernetes.io/"
+               "config.source':'file'}",
+               ",'nodeName':'n1'", LIMIT("aliyun.com/gpu-mem", "1"));
+    /* nodeName is written once, at creation or by a Binding. */
+    cleanup_buf struct buf reply = {0};
+    accepted_pod("mine", "", NOBODY, LIMIT("aliyun.com/gpu-mem", "1"));
+    ck_assert_uint_eq(
+        attempt(&owner, "MERGE", PODS "/mine", "{'spec':{'nodeName':'n1'}}", &reply),
+        422);
+    /* Pods that do not ask us may name their node. */
+    accepted_pod("plain", "", ",'nodeName':'n1'", "");
+    accepted_pod("nvidia", "", ",'nodeName':'n1'", LIMIT("nvidia.com/gpu", "1"));
+    cluster_agrees();
+    ck_assert_int_eq(used("n1"), 0);
+    end();
+}
+
+/* The kubelet creates mirror pods with the certificate of its node. */
+START_TEST(a_kubelet_creates_its_mirror_pods)
+{
+    struct peer kubelet;
+    begin();
+    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    cleanup_json json_t *node = peer_json(&cluster.api, "GET", "/api/v1/nodes/n1", NULL);
+    attempt_user(&kubelet, "kubelet", "/O=system:nodes/CN=system:node:n1");
+    static const char form[] =
+        ",'annotations':{'kubernetes.io/config.mirror':'x'%s},'ownerReferences':[{"
+        "'apiVersion':'v1','kind':'Node','name':'n1','uid':'%s','controller':true}]";
+    cleanup_free char *meta = xasprintf(form, "", lib_str(node, "metadata.uid"));
+    cleanup_free char *copied =
+        xasprintf(form, "," FORGED, lib_str(node, "metadata.uid"));
+    cleanup_free char *body =
+        pod("s-n1", meta, ",'nodeName':'n1'", LIMIT("aliyun.com/gpu-mem", "1"));
+    cleanup_free char *bad =
+        pod("t-n1", copied, ",'nodeName':'n1'", LIMIT("aliyun.com/gpu-mem", "1"));
+    attempt_accepted(&kubelet, "POST", PODS, body);
+    attempt_denied(&kubelet, PROMISES, REMOVE, "POST", PODS, bad);
+    cluster_wait_running("s-n1");
+    peer_fini(&kubelet);
+    end();
+}
+
+/* -- Bindings -- */
+
+static void denied_binding(const char *meta)
+{
+    static const char *const paths[] = {PODS "/mine/binding", DEFAULT "/bindings"};
+    cleanup_free char *body =
+        xasprintf("{'apiVersion':'v1','kind':'Binding','metadata':{'name':'mine'%s},"
+                  "'target':{'apiVersion':'v1','kind':'Node','name':'n1'}}",
+                  meta);
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+        attempt_denied(&owner, "gpushare-bindings", "gpushare-extender", "POST", paths[i],
+                       body);
+}
+
+START_TEST(a_binding_of_another_client_writes_no_promise)
+{
+    begin();
+    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    accepted_pod("mine", "", NOBODY, "");
+    for (size_t i = 0; i < ARRAY_LEN(promise_keys); i++) {
+        cleanup_free char *meta = xasprintf(",'annotations':{'%s':'0'}", promise_keys[i]);
+        denied_binding(meta);
+    }
+    denied_binding(",'annotations':{'aliyun.com/gpu-count':'1'}");
+    denied_binding(",'labels':{'aliyun.com/gpu-count':'1'}");
+    denied_binding(",'labels':{'scv/memory':'1000'}");
+    /* The editor has no right to bind at all. */
+    cleanup_buf struct buf reply = {0};
+    static const char plain[] =
+        "{'apiVersion':'v1','kind':'Binding','metadata':{'name':'mine','annotations':{"
+        "'a':'b'}},'target':{'apiVersion':'v1','kind':'Node','name':'n1'}}";
+    ck_assert_uint_eq(attempt(&editor, "POST", PODS "/mine/binding", plain, &reply), 403);
+    attempt_accepted(&owner, "POST", PODS "/mine/binding", plain);
+    cluster_wait_running("mine");
+    cluster_agrees();
+    ck_assert_int_eq(used("n1"), 0);
+    end();
+}
+
+CLUSTER_MAIN("tenant", 120, ARGV("--nodes", "0"), a_new_pod_with_a_promise_is_denied,
+             a_template_with_a_promise_gets_no_pods,
+             daemonsets_and_deployments_get_their_cards,
+             the_promise_of_a_bound_pod_cannot_change,
+             a_pending_pod_gets_no_promise_by_an_edit,
+             the_labels_of_a_bound_pod_cannot_change,
+             a_pod_that_asks_for_memory_names_no_node, a_kubelet_creates_its_mirror_pods,
+             a_binding_of_another_client_writes_no_promise)

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "lib/raw.h"
+#include "lib/sim.h"
+
+/*
+ * Requests that make the extender take memory or time: huge lists of names, long reasons,
+ * clients that do not read their replies, and requests that a web page could send.
+ * Resident memory stays bounded, probes are answered within a second, and the leader
+ * keeps its Lease.
+ */
+
+enum {
+    NODES = 5000,
+    READY_MS = 1000 * LIB_SLOWER, /* the longest answer of /readyz */
+    LOOPS = 8,
+    LOOP_MS = 8000,
+    IDLE_CLIENTS = 250,
+};
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { MEASURES_MEMORY = 0 };
+#else
+enum { MEASURES_MEMORY = 1 };
+#endif
+
+struct world {
+    struct sim sim;
+    struct extender extender;
+    atomic_bool stop;
+    _Atomic int64_t slowest_ms; /* answer of /readyz */
+    atomic_int unready;
+    struct buf body; /* of a looping client */
+    const char *path;
+    atomic_int answers[600]; /* by status */
+};
+
+/* Nodes n0, n1, ... with one Scv each of eight cards. */
+static void add_nodes(const struct sim *s, int from, int to)
+{
+    cleanup_buf struct buf objects = {0};
+    buf_addc(&objects, '[');
+    for (int i = from; i < to; i++) {
+        buf_printf(&objects,
+                   "%s{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"n%d\"}},{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
+                   "\"metadata\":{\"name\":\"n%d\"},\"status\":{\"cardList\":[",
+                   i > from ? "," : "", i, i);
+        for (int c = 0; c < 8; c++)
+            buf_printf(&objects,
+                       "%s{\"id\":%d,\"health\":\"Healthy\",\"model\":\"Tesla T4\","
+                       "\"uuid\":\"GPU-%08d-%d\",\"totalMemory\":16384,\"freeMemory\":"
+                       "16384}",
+                       c ? "," : "", c, i, c);
+        buf_adds(&objects, "]}}");
+    }
+    buf_addc(&objects, ']');
+    sim_load(s, "%s", objects.p);
+}
+
+static struct world *begin(int nodes)
+{
+    struct world *w = xcalloc(1, sizeof *w);
+    sim_start(&w->sim, ARGV(NULL));
+    for (int i = 0; i < nodes; i += 1000)
+        add_nodes(&w->sim, i, i + 1000 < nodes ? i + 1000 : nodes);
+    extender_start(&w->extender, &w->sim, ARGV("--metrics-detail", "card"));
+    return w;
+}
+
+static void end(struct world *w)
+{
+    buf_fini(&w->body);
+    extender_stop(&w->extender);
+    sim_stop(&w->sim);
+    free(w);
+}
+
+/* A value of /proc/PID/status, in MiB: VmRSS, or VmHWM since reset_peak. */
+static int64_t memory(const struct world *w, const char *key)
+{
+    cleanup_free char *path = xasprintf("/proc/%d/status", w->extender.program.pid);
+    cleanup_buf struct buf text = {0};
+    struct err err = {0};
+    ck_assert_done(file_read(path, 1 << 16, &text, &err), err);
+    const char *at = strstr(text.p, key);
+    ck_assert_ptr_nonnull(at);
+    return strtoll(at + strlen(key) + 1, NULL, 10) / 1024;
+}
+
+static void reset_peak(const struct world *w)
+{
+    cleanup_free char *path = xasprintf("/proc/%d/clear_refs", w->extender.program.pid);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs("5", f);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+static void ck_peak(const struct world *w, const char *when, int64_t most_mib)
+{
+    int64_t peak = memory(w, "VmHWM");
+    fprintf(stderr, "%s: peak %lld MiB\n", when, (long long)peak);
+    ck_assert_msg(!MEASURES_MEMORY || peak <= most_mib,
+                  "%s: %lld MiB, expected at most %lld", when, (long long)peak,
+                  (long long)most_mib);
+}
+
+/* -- clients -- */
+
+static void *probe(void *arg)
+{
+    struct world *w = arg;
+    struct peer p;
+    peer_init(&p, w->extender.observers.port);
+    while (!atomic_load(&w->stop)) {
+        int64_t began_ms = lib_now_ms();
+        bool ready = peer_status(&p, "/readyz") == 200;
+        int64_t took_ms = lib_now_ms() - began_ms;
+        if (took_ms > atomic_load(&w->slowest_ms))
+            atomic_store(&w->slowest_ms, took_ms);
+        if (!ready)
+            atomic_fetch_add(&w->unready, 1);
+        lib_pause();
+    }
+    peer_fini(&p);
+    return NULL;
+}
+
+static pthread_t start_probe(struct world *w)
+{
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, probe, w), 0);
+    return thread;
+}
+
+static void end_probe(struct world *w, pthread_t thread)
+{
+    atomic_store(&w->stop, true);
+    pthread_join(thread, NULL);
+    fprintf(stderr, "slowest /readyz: %lld ms\n", (long long)atomic_load(&w->slowest_ms));
+    ck_assert_int_le(atomic_load(&w->slowest_ms), READY_MS);
+    ck_assert_int_eq(atomic_load(&w->unready), 0);
+}
+
+/* Appends a body that names the nodes n0 ... n<nodes-1> again and again, up to `bytes`
+ * bytes. `annotations`: JSON object of the pod. */
+static void add_body(struct buf *body, int units, const char *annotations, int nodes,
+                     size_t bytes)
+{
+    buf_adds(body, "{\"Pod\":");
+    lib_pod(body, "flood", units, NULL, annotations);
+    buf_adds(body, ",\"NodeNames\":[\"n0\"");
+    for (int i = 1; body->n < bytes; i++)
+        buf_printf(body, ",\"n%d\"", i % nodes);
+    buf_adds(body, "]}");
+}
+
+static unsigned post(const struct world *w, const char *path, const struct buf *body,
+                     struct buf *reply)
+{
+    return peer_call(&w->extender.verbs, "POST", path, body->p, reply);
+}
+
+static void post_once(void *ctx, size_t i)
+{
+    struct world *w = ctx;
+    cleanup_buf struct buf reply = {0};
+    struct peer p;
+    (void)i;
+    peer_init(&p, w->extender.verbs.port);
+    unsigned status = peer_call(&p, "POST", w->path, w->body.p, &reply);
+    atomic_fetch_add(&w->answers[status < 600 ? status : 0], 1);
+    peer_fini(&p);
+}
+
+static void post_in_a_loop(void *ctx, size_t i)
+{
+    struct world *w = ctx;
+    cleanup_buf struct buf reply = {0};
+    struct peer p;
+    (void)i;
+    peer_init(&p, w->extender.verbs.port);
+    for (int64_t until = lib_now_ms() + LOOP_MS; lib_now_ms() < until;) {
+        unsigned status = peer_call(&p, "POST", w->path, w->body.p, &reply);
+        atomic_fetch_add(&w->answers[status < 600 ? status : 0], 1);
+    }
+    peer_fini(&p);
+}
+
+/* -- (d) huge requests -- */
+
+static void add_victims(struct buf *body, size_t bytes)
+{
+    buf_adds(body, "{\"Pod\":");
+    lib_pod(body, "flood", 4, NULL, "{}");
+    buf_adds(body, ",\"NodeNameToMetaVictims\":{\"n0\":{\"Pods\":[{\"UID\":\"a\"}");
+    while (body->n < bytes)
+        buf_adds(body, ",{\"UID\":\"a\"}");
+    buf_adds(body, "]}}}");
+}
+
+START_TEST(more_names_than_the_cluster_can_have_are_refused_with_the_limit)
+{
+    static const char *const paths[] = {"/filter", "/prioritize"};
+    struct world *w = begin(2);
+    cleanup_buf struct buf reply = {0};
+    buf_adds(&w->body, "{\"Pod\":");
+    lib_pod(&w->body, "flood", 4, NULL, "{}");
+    buf_adds(&w->body, ",\"NodeNames\":[\"a\"");
+    while (w->body.n < ((size_t)64 << 20) - 16)
+        buf_adds(&w->body, ",\"a\"");
+    buf_adds(&w->body, "]}");
+    pthread_t thread = start_probe(w);
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        reset_peak(w);
+        unsigned status = post(w, paths[i], &w->body, &reply);
+        ck_peak(w, paths[i], 100);
+        ck_assert_msg(status == 413, "%s: %u", paths[i], status);
+        ck_assert_contains(reply.p, "1004");
+    }
+    buf_clear(&w->body);
+    add_victims(&w->body, ((size_t)64 << 20) - 16);
+    reset_peak(w);
+    unsigned status = post(w, "/preempt", &w->body, &reply);
+    ck_peak(w, "/preempt", 100);
+    ck_assert_msg(status == 413, "%u", status);
+    end_probe(w, thread);
+    end(w);
+}
+END_TEST
+
+/* What a request of full size may name: twice the nodes and 1,000. */
+START_TEST(names_up_to_the_limit_are_answered)
+{
+    struct world *w = begin(3);
+    cleanup_buf struct buf reply = {0};
+    for (int n = 1005; n <= 1007; n++) {
+        buf_clear(&w->body);
+        buf_adds(&w->body, "{\"Pod\":");
+        lib_pod(&w->body, "flood", 4, NULL, "{}");
+        buf_adds(&w->body, ",\"NodeNames\":[");
+        for (int i = 0; i < n; i++)
+            buf_printf(&w->body, "%s\"n%d\"", i ? "," : "", i);
+        buf_adds(&w->body, "]}");
+        unsigned expected = n <= 2 * 3 + 1000 ? 200 : 413;
+        ck_assert_uint_eq(post(w, "/filter", &w->body, &reply), expected);
+        ck_assert_uint_eq(post(w, "/prioritize", &w->body, &reply), expected);
+    }
+    end(w);
+}
+END_TEST
+
+/* A list of 250 bytes of models is in each reason. */
+START_TEST(long_reasons_and_large_bodies_together_stay_within_the_budget)
+{
+    cleanup_free char *models = xcalloc(1, 251);
+    memset(models, 'm', 250);
+    cleanup_free char *annotations =
+        xasprintf("{\"nvidia-gpu-scheduler/gpu.model\":\"%s\"}", models);
+    struct world *w = begin(NODES);
+    w->path = "/filter";
+    pthread_t thread = start_probe(w);
+    add_body(&w->body, 4, annotations, NODES, 8 << 20);
+    reset_peak(w);
+    post_once(w, 0);
+    ck_peak(w, "a body of 8 MiB", 128);
+    ck_assert_int_eq(atomic_load(&w->answers[413]), 1);
+    /* The most that is accepted, from many clients at once. */
+    buf_clear(&w->body);
+    add_body(&w->body, 4, annotations, NODES, 70000);
+    reset_peak(w);
+    lib_threads(64, post_once, w);
+    ck_peak(w, "64 clients with long reasons", 256);
+    fprintf(stderr, "answered %d, refused %d\n", atomic_load(&w->answers[200]),
+            atomic_load(&w->answers[503]));
+    ck_assert_int_gt(atomic_load(&w->answers[200]), 0);
+    ck_assert_int_eq(atomic_load(&w->answers[200]) + atomic_load(&w->answers[503]), 64);
+    /* Four bodies of 60 MiB. */
+    buf_clear(&w->body);
+    add_body(&w->body, 4, "{}", NODES, 60 << 20);
+    reset_peak(w);
+    lib_threads(4, post_once, w);
+    ck_peak(w, "four bodies of 60 MiB", 256);
+    end_probe(w, thread);
+    end(w);
+}
+END_TEST
+
+/* Full Node objects (nodeCacheCapable: false): 5,000 of 10 KB each. */
+START_TEST(full_node_objects_up_to_the_limit_of_a_body_are_answered)
+{
+    struct world *w = begin(NODES);
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *padding = xcalloc(1, 10001);
+    memset(padding, 'x', 10000);
+    buf_adds(&w->body, "{\"Pod\":");
+    lib_pod(&w->body, "flood", 4, NULL, "{}");
+    buf_adds(&w->body, ",\"Nodes\":{\"items\":[");
+    for (int i = 0; i < NODES; i++)
+        buf_printf(&w->body,
+                   "%s{\"metadata\":{\"name\":\"n%d\",\"annotations\":{\"a\":\"%s\"}}}",
+                   i ? "," : "", i, padding);
+    buf_adds(&w->body, "]}}");
+    reset_peak(w);
+    ck_assert_uint_eq(post(w, "/filter", &w->body, &reply), 200);
+    ck_assert_uint_gt(reply.n, (size_t)NODES * 10000);
+    ck_peak(w, "5,000 full Nodes", 256);
+    end(w);
+}
+END_TEST
+
+static int64_t leader_since(const struct world *w)
+{
+    cleanup_json json_t *j =
+        peer_json(&w->sim.api, "GET",
+                  "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"
+                  "gpushare-extender",
+                  NULL);
+    return json_integer_value(lib_at(j, "spec.leaseTransitions"));
+}
+
+static bool leads(const struct world *w)
+{
+    cleanup_json json_t *j = peer_json(&w->extender.observers, "GET", "/inspect", NULL);
+    return json_is_true(lib_at(j, "leader"));
+}
+
+START_TEST(eight_clients_that_loop_large_filters_do_not_take_the_lease)
+{
+    struct world *w = begin(NODES);
+    lib_wait(leads(w));
+    int64_t since = leader_since(w);
+    pthread_t thread = start_probe(w);
+    w->path = "/filter";
+    add_body(&w->body, 4, "{}", NODES, 7 << 20);
+    lib_threads(LOOPS, post_in_a_loop, w);
+    buf_clear(&w->body);
+    add_body(&w->body, 32, "{}", NODES, 70000); /* each node is rejected */
+    lib_threads(LOOPS, post_in_a_loop, w);
+    w->path = "/prioritize";
+    lib_threads(LOOPS, post_in_a_loop, w);
+    fprintf(stderr, "answered %d, too large %d, refused %d\n",
+            atomic_load(&w->answers[200]), atomic_load(&w->answers[413]),
+            atomic_load(&w->answers[503]));
+    ck_assert_int_gt(atomic_load(&w->answers[200]), 0);
+    end_probe(w, thread);
+    ck_assert(leads(w));
+    ck_assert_int_eq(leader_since(w), since);
+    ck_assert_msg(!strstr(program_output(&w->extender.program), "lease expired") &&
+                      !strstr(program_output(&w->extender.program), "lost"),
+                  "%s", program_output(&w->extender.program));
+    end(w);
+}
+END_TEST
+
+/* -- (e) clients that do not read -- */
+
+static const char *const views[] = {
+    "/inspect",
+    "/metrics",
+    "/",
+    "/page.js",
+    "/apis/nvidia-gpu-scheduler/v1/gpunodes",
+    "/apis/nvidia-gpu-scheduler/v1/gpupods",
+};
+
+static void open_idle(struct raw *c, unsigned port, const char *path)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int small = 4096;
+    ck_assert_int_ge(fd, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    ck_assert(raw_connect(c, fd, port));
+    raw_sendf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path);
+}
+
+START_TEST(clients_that_do_not_read_share_one_reply)
+{
+    struct world *w = begin(NODES);
+    struct raw idle[IDLE_CLIENTS];
+    pthread_t thread = start_probe(w);
+    for (size_t v = 0; v < ARRAY_LEN(views); v++) {
+        for (int i = 0; i < IDLE_CLIENTS; i++)
+            open_idle(&idle[i], w->extender.observers.port, views[v]);
+        for (int i = 0; i < IDLE_CLIENTS; i++) {
+            struct raw_reply r = {0};
+            ck_assert_int_eq(raw_read_head(&idle[i], &r), RAW_OK);
+            ck_assert_msg(r.status == 200 || r.status == 503, "%s: %u", views[v],
+                          r.status);
+            ck_assert(r.status == 200 || raw_header(&r, "Retry-After").n);
+            raw_reply_fini(&r);
+        }
+        ck_peak(w, views[v], 160);
+        for (int i = 0; i < IDLE_CLIENTS; i++)
+            raw_close(&idle[i]);
+    }
+    end_probe(w, thread);
+    end(w);
+}
+END_TEST
+
+/* Each reply is of another state of the ledger. Honest clients are answered, too. */
+START_TEST(clients_that_do_not_read_do_not_keep_old_states)
+{
+    enum { STATES = 40, EACH = 5 };
+    struct world *w = begin(NODES);
+    struct raw idle[STATES * EACH];
+    size_t n = 0;
+    pthread_t thread = start_probe(w);
+    for (int k = 0; k < STATES; k++) {
+        cleanup_free char *name = xasprintf("more-%d", k);
+        sim_add_node(&w->sim, name, 1, 16);
+        for (int i = 0; i < EACH; i++)
+            open_idle(&idle[n++], w->extender.observers.port, views[i % 2 ? 0 : 1]);
+        if (k % 8 == 7)
+            lib_wait(peer_status(&w->extender.observers, "/inspect") == 200);
+    }
+    ck_peak(w, "40 states of 5 readers", 256);
+    for (size_t i = 0; i < n; i++)
+        raw_close(&idle[i]);
+    end_probe(w, thread);
+    end(w);
+}
+END_TEST
+
+/* -- (i) what a web page could send -- */
+
+static unsigned send_with(const struct world *w, const char *path, const char *headers,
+                          const char *body, struct buf *reply)
+{
+    struct raw c;
+    struct raw_reply r = {0};
+    cleanup_free char *request =
+        xasprintf("POST %s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n%sContent-Length: %zu\r\n"
+                  "Connection: close\r\n\r\n%s",
+                  path, w->extender.verbs.port, headers, strlen(body), body);
+    raw_open(&c, w->extender.verbs.port);
+    raw_call(&c, &r, request);
+    buf_clear(reply);
+    buf_add_span(reply, buf_span(&r.body));
+    unsigned status = r.status;
+    raw_reply_fini(&r);
+    raw_close(&c);
+    return status;
+}
+
+#define JSON_TYPE "Content-Type: application/json\r\n"
+
+START_TEST(a_page_of_another_origin_cannot_bind)
+{
+    static const struct {
+        const char *headers;
+        unsigned status;
+    } cases[] = {
+        {"", 415},
+        {"Content-Type: text/plain\r\n", 415},
+        {"Content-Type: application/x-www-form-urlencoded\r\n", 415},
+        {"Content-Type: text/plain; application/json\r\n", 415},
+        {"Content-Type: application/jsonp\r\n", 415},
+        {JSON_TYPE "Origin: http://evil.example\r\n", 403},
+        {JSON_TYPE "Origin: null\r\n", 403},
+        {JSON_TYPE "Origin: http://127.0.0.1\r\n", 403},
+        {JSON_TYPE "Origin: http://127.0.0.1:99999\r\n", 403},
+        {JSON_TYPE "Origin: http://\r\n", 403},
+    };
+    struct world *w = begin(2);
+    cleanup_buf struct buf body = {0}, reply = {0};
+    lib_wait(leads(w));
+    sim_add_pod(&w->sim, "p", 2);
+    lib_bind_body(&body, "p", "n1");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        unsigned status = send_with(w, "/bind", cases[i].headers, body.p, &reply);
+        ck_assert_msg(status == cases[i].status, "%s: %u", cases[i].headers, status);
+        ck_assert_int_eq(sim_bound(&w->sim), 0);
+    }
+    cleanup_free char *own =
+        xasprintf("content-type: Application/JSON ; charset=utf-8\r\n"
+                  "Origin: http://127.0.0.1:%u\r\n",
+                  w->extender.verbs.port);
+    ck_assert_uint_eq(send_with(w, "/bind", own, body.p, &reply), 200);
+    lib_wait(sim_bound(&w->sim) == 1);
+    cleanup_json json_t *view =
+        peer_json(&w->extender.observers, "GET", "/inspect", NULL);
+    ck_assert_ptr_nonnull(lib_at(view, "nodes"));
+    end(w);
+}
+END_TEST
+
+static int events(const struct world *w, const char *ns)
+{
+    cleanup_free char *path =
+        xasprintf("/apis/events.k8s.io/v1/namespaces/%s/events", ns);
+    cleanup_json json_t *j = peer_json(&w->sim.api, "GET", path, NULL);
+    return (int)json_array_size(lib_at(j, "items"));
+}
+
+/* A filter of a pod that nobody created, or of a real pod's UID under another name. */
+START_TEST(an_invented_pod_gets_no_event)
+{
+    static const struct {
+        const char *ns, *name, *uid;
+    } invented[] = {
+        {"kube-system", "invented", "uid-invented"},
+        {"kube-system", "real", "uid-real"},
+        {"default", "other", "uid-real"},
+        {"default", "real", "uid-other"},
+    };
+    struct world *w = begin(2);
+    cleanup_buf struct buf reply = {0};
+    sim_add_pod(&w->sim, "real", 99);
+    cleanup_json json_t *seen = NULL;
+    lib_wait((json_decref(seen),
+              seen = peer_json(&w->extender.observers, "GET", "/inspect", NULL),
+              json_array_size(lib_at(seen, "pendingPods")) == 1));
+    for (size_t i = 0; i < ARRAY_LEN(invented); i++) {
+        cleanup_free char *body =
+            xasprintf("{\"Pod\":{\"metadata\":{\"name\":\"%s\",\"namespace\":\"%s\","
+                      "\"uid\":\"%s\"},"
+                      "\"spec\":{\"containers\":[{\"resources\":{\"limits\":{\"aliyun."
+                      "com/gpu-mem\":"
+                      "\"99\"}}}]}},\"NodeNames\":[\"n0\"]}",
+                      invented[i].name, invented[i].ns, invented[i].uid);
+        ck_assert_uint_eq(send_with(w, "/filter", JSON_TYPE, body, &reply), 200);
+    }
+    cleanup_buf struct buf body = {0};
+    lib_filter_body(&body, "real", 99, ARGV("n0"));
+    ck_assert_uint_eq(send_with(w, "/filter", JSON_TYPE, body.p, &reply), 200);
+    lib_wait(events(w, "default") > 0);
+    ck_assert_int_eq(events(w, "default"), 1);
+    ck_assert_int_eq(events(w, "kube-system"), 0);
+    end(w);
+}
+END_TEST
+
+LIB_MAIN("floods", 180, more_names_than_the_cluster_can_have_are_refused_with_the_limit,
+         names_up_to_the_limit_are_answered,
+         long_reasons_and_large_bodies_together_stay_within_the_budget,
+         full_node_objects_up_to_the_limit_of_a_body_are_answered,
+         eight_clients_that_loop_large_filters_do_not_take_the_lease,
+         clients_that_do_not_read_share_one_reply,
+         clients_that_do_not_read_do_not_keep_old_states,
+         a_page_of_another_origin_cannot_bind, an_invented_pod_gets_no_event)

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/attempt.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { CALL_MS = PROGRAM_WAIT_MS, BODY_MAX = 1 << 24 };
+
+void attempt_user(struct peer *p, const char *name, const char *subject)
+{
+    cluster_add_user(name, subject);
+    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
+    cleanup_free char *cert = xasprintf("%s/pki/%s.crt", cluster.dir, name);
+    cleanup_free char *key = xasprintf("%s/pki/%s.key", cluster.dir, name);
+    peer_init_cert(p, cluster.api.port, ca, cert, key);
+}
+
+void attempt_token(struct peer *p, const char *bearer)
+{
+    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
+    peer_init_tls(p, cluster.api.port, ca);
+    p->authorization = bearer;
+}
+
+char *attempt_bearer(const char *account)
+{
+    cleanup_free char *token =
+        cluster_kubectl(ARGV("-n", "kube-system", "create", "token", account));
+    return xasprintf("Bearer %.*s", (int)strcspn(token, "\n"), token);
+}
+
+/* The method and content type of `how`. */
+static const char *const *request_of(const char *how)
+{
+    static const char *const kinds[][3] = {
+        {"MERGE", "PATCH", "application/merge-patch+json"},
+        {"JSON", "PATCH", "application/json-patch+json"},
+        {"STRATEGIC", "PATCH", "application/strategic-merge-patch+json"},
+        {"APPLY", "PATCH", "application/apply-patch+yaml"},
+        {"POST", "POST", "application/json"},
+        {"PUT", "PUT", "application/json"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        if (strcmp(how, kinds[i][0]) == 0)
+            return kinds[i] + 1;
+    ck_abort_msg("no kind of request: %s", how);
+    return NULL;
+}
+
+unsigned attempt(const struct peer *as, const char *how, const char *path,
+                 const char *body, struct buf *reply)
+{
+    const char *const *request = request_of(how);
+    cleanup_free char *json = xstrdup(body);
+    for (char *p = json; *p; p++)
+        *p = *p == '\'' ? '"' : *p;
+    struct httpc_reply r;
+    struct err err = {0};
+    struct httpc_request req = {.method = request[0],
+                                .path = path,
+                                .authorization = as->authorization,
+                                .content_type = request[1],
+                                .body = span_of(json),
+                                .timeout_ms = CALL_MS};
+    ck_assert_done(httpc_call(as->http, &req, BODY_MAX, &r, &err), err);
+    buf_clear(reply);
+    buf_add_span(reply, buf_span(&r.body));
+    buf_adds(reply, "");
+    unsigned status = r.status;
+    httpc_reply_fini(&r);
+    return status;
+}
+
+void attempt_accepted(const struct peer *as, const char *how, const char *path,
+                      const char *body)
+{
+    cleanup_buf struct buf reply = {0};
+    unsigned status = attempt(as, how, path, body, &reply);
+    ck_assert_msg(status / 100 == 2, "%s %s %s: %u %s", how, path, body, status, reply.p);
+}
+
+void attempt_denied(const struct peer *as, const char *policy, const char *words,
+                    const char *how, const char *path, const char *body)
+{
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *by = xasprintf("ValidatingAdmissionPolicy '%s'", policy);
+    unsigned status = attempt(as, how, path, body, &reply);
+    bool denied = status == 403 || status == 422; /* by the reason in the policy */
+    ck_assert_msg(denied && strstr(reply.p, by) && strstr(reply.p, words),
+                  "%s %s %s: expected a denial by %s with \"%s\": %u %s", how, path, body,
+                  policy, words, status, reply.p);
+}
+
+/* Does the API server deny a pod with an annotation of a promise? */
+static bool protects(void)
+{
+    cleanup_buf struct buf reply = {0};
+    return attempt(&cluster.api, "POST", CLUSTER_PODS "?dryRun=All",
+                   "{'metadata':{'name':'p','annotations':{'gpushare/card-uuid':'x'}},"
+                   "'spec':{'containers':[{'name':'c','image':'i'}]}}",
+                   &reply) == 403;
+}
+
+void attempt_wait_policies(void)
+{
+    lib_wait(protects());
+}
+
+void attempt_without_policies(void)
+{
+    free(cluster_kubectl(ARGV("delete", "--ignore-not-found",
+                              "validatingadmissionpolicybinding", "gpushare-promises",
+                              "gpushare-bindings")));
+    lib_wait(!protects());
+}

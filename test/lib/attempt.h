@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "lib/cluster.h"
+
+/*
+ * Requests of users with few rights to the API server of the cluster, which must accept
+ * or deny them.
+ *
+ * `how` is POST, PUT, or the type of a patch: MERGE, JSON, STRATEGIC, or APPLY (server-side
+ * apply). In `body`, ' stands for ".
+ */
+
+/* A user with a client certificate of this subject; release with peer_fini. */
+void attempt_user(struct peer *p, const char *name, const char *subject);
+/* With a bearer token, which must live as long as the peer. */
+void attempt_token(struct peer *p, const char *bearer);
+/* "Bearer ..." of a service account in kube-system. New. */
+char *attempt_bearer(const char *account);
+
+/* Sends the request; returns the status. The answer replaces *reply. */
+unsigned attempt(const struct peer *as, const char *how, const char *path,
+                 const char *body, struct buf *reply);
+/* Fails unless the request is accepted. */
+void attempt_accepted(const struct peer *as, const char *how, const char *path,
+                      const char *body);
+/* Fails unless this ValidatingAdmissionPolicy denies the request, and its message contains
+ * `words`. */
+void attempt_denied(const struct peer *as, const char *policy, const char *words,
+                    const char *how, const char *path, const char *body);
+
+/* Waits until the API server applies our policies, which takes it a moment after their
+ * creation. */
+void attempt_wait_policies(void);
+/* Deletes our bindings of the policies that protect promises, for tests of what the
+ * programs do without them, and waits until they have no effect. */
+void attempt_without_policies(void);

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/response.h"
+
+#include "domain/objects.h"
+
+static struct arena arena;
+static struct cards cards;
+
+/* Cards GPU-0 of 8 GiB and GPU-1 of 16 GiB. */
+static void set_up(void)
+{
+    struct err err;
+    const struct cards_settings settings = {.unit_mib = 1024};
+    struct card_seen seen[] = {{.uuid = "GPU-0", .index = 0, .mib = 8192},
+                               {.uuid = "GPU-1", .index = 1, .mib = 16384}};
+    cards_init(&cards, &settings);
+    ck_assert(cards_sampled(&cards, 1, seen, ARRAY_LEN(seen), &err));
+}
+
+static struct pod_allocation *two_cards(void)
+{
+    struct pod pod = object_pod(
+        &arena,
+        quoted(&arena, "{'metadata':{'name':'p','namespace':'ns','uid':'u',"
+                       "'annotations':{'" KEY_GPU_COUNT "':'2','" KEY_MEM_IDX
+                       "':'0,1'}},'spec':{'nodeName':'n1','containers':[{'name':'a',"
+                       "'resources':{'limits':{'" KEY_GPU_MEM "':'8'}}}]},"
+                       "'status':{'phase':'Pending'}}"));
+    return pod_allocation_new(&pod, 1024);
+}
+
+/* Four units of each card. */
+static struct allocation *allocation_of(const char *first, const char *second)
+{
+    struct allocation *al = allocation_new(SPAN("u"), SPAN("ns"), SPAN("p"), SPAN("a"),
+                                           CONTAINER_APP, IDS_MEM);
+    for (int i = 0; i < 4; i++) {
+        allocation_add(al, span_of(first), 0, i);
+        allocation_add(al, span_of(second), 1, i);
+    }
+    return al;
+}
+
+static const char *env(const struct response *r, const char *key)
+{
+    for (size_t i = 0; i < r->n_envs; i++)
+        if (strcmp(r->envs[i].key, key) == 0)
+            return r->envs[i].value;
+    return "";
+}
+
+START_TEST(each_card_has_its_own_share)
+{
+    const struct response_settings settings = {.mps_dir = "/run/mps", .unit_mib = 1024};
+    struct pod_allocation *pod = two_cards();
+    struct allocation *al = allocation_of("GPU-1", "GPU-0");
+    struct err err;
+    set_up();
+    const struct response *r = response_of(&settings, &cards, pod, al, &arena, &err);
+    ck_assert_ptr_nonnull(r);
+    ck_assert_str_eq(env(r, KEY_VISIBLE_DEVICES), "GPU-1,GPU-0");
+    ck_assert_str_eq(env(r, "ALIYUN_COM_GPU_MEM_CONTAINER"), "8");
+    ck_assert_str_eq(env(r, KEY_MEM_DEV), "16,8");
+    ck_assert_str_eq(env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=4096M,1=4096M");
+    ck_assert_str_eq(env(r, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "25");
+    allocation_free(al);
+    pod_allocation_free(pod);
+}
+END_TEST
+
+/* A response without the card would start the container on fewer cards than promised. */
+START_TEST(an_absent_card_is_an_error)
+{
+    const struct response_settings settings = {.unit_mib = 1024};
+    struct pod_allocation *pod = two_cards();
+    static const char *const pairs[][2] = {{"GPU-9", "GPU-1"}, {"GPU-1", "GPU-9"}};
+    set_up();
+    for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
+        struct allocation *al = allocation_of(pairs[i][0], pairs[i][1]);
+        struct err err;
+        ck_assert_ptr_null(response_of(&settings, &cards, pod, al, &arena, &err));
+        ck_assert_str_eq(err.msg, "the allocated card GPU-9 is not on this node");
+        ck_assert_int_eq(err.code, ERR_NOT_FOUND);
+        allocation_free(al);
+    }
+    pod_allocation_free(pod);
+}
+END_TEST
+
+UNIT_MAIN("response", each_card_has_its_own_share, an_absent_card_is_an_error)
