@@ -13,7 +13,7 @@ enum cli_clock { CLI_CLOCK_MIN, CLI_CLOCK_EXACT };
 enum cli_number { CLI_NUMBER_WHOLE, CLI_NUMBER_SHARE };
 
 struct cli_config {
-    char *kubeconfig, *context, *ns, *extender;
+    char *kubeconfig, *context, *ns, *extender, *extender_token, *extender_ca;
     int log_level;
     int64_t unit_mib; /* 0: to be determined */
     int64_t external_tolerance_mib;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "extender/certs.h"
+#include "extender/view_access.h"
 #include "wire/httpd.h"
 
 /*
@@ -22,7 +23,8 @@ enum access_class {
 };
 
 struct access_config {
-    struct certs *certs; /* borrowed; NULL: insecure */
+    struct certs *certs;    /* borrowed; NULL: insecure */
+    struct view_auth *auth; /* borrowed; NULL: everyone may call the views */
 };
 
 struct access;
@@ -43,3 +45,8 @@ bool access_allows_main(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply);
 bool access_allows_observer(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply);
+
+/* What an allowed request of a view may see; to be released with view_auth_grant_fini.
+ * `main`: it came on the main port. */
+struct view_auth_grant access_grant(const struct access *a, bool main,
+                                    const struct httpd_request *req);

@@ -55,8 +55,6 @@ struct tls *certs_verbs(struct certs *c);
 struct tls *certs_observers(struct certs *c);
 /* Whether a front proxy is configured. */
 bool certs_has_front_proxy(const struct certs *c);
-/* Whether --observe-client-ca is set. */
-bool certs_observers_restricted(const struct certs *c);
 /* 0: there is a certificate. Else -1 and the reason. */
 int certs_ready(struct certs *c, struct err *err);
 /* Appends problems with files and Secrets (expiry, failed reload), a line each. */

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "extender/store.h"
+#include "extender/view_auth.h"
 #include "wire/httpd.h"
 
 /*
@@ -41,12 +42,14 @@ enum {
     VIEW_GPUAPI_LISTS = 64,        /* concurrent lists on both ports; each holds memory */
 };
 
+enum view_gpuapi_kind { VIEW_GPUAPI_NODES, VIEW_GPUAPI_PODS, VIEW_GPUAPI_KINDS };
+
 /* HTTP handlers. `main`: the request came on the main port, where a watch occupies a
- * thread. */
-void view_gpuapi_gpunodes(struct view_gpuapi *v, bool main,
-                          const struct httpd_request *req, struct httpd_reply *reply);
-void view_gpuapi_gpupods(struct view_gpuapi *v, bool main,
-                         const struct httpd_request *req, struct httpd_reply *reply);
+ * thread. Takes the grant: GpuPods that its scope hides are left out, and a watch ends
+ * with it. */
+void view_gpuapi_answer(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
+                        struct view_auth_grant *grant, const struct httpd_request *req,
+                        struct httpd_reply *reply);
 void view_gpuapi_discovery(struct httpd_reply *reply);
 void view_gpuapi_not_found(struct httpd_reply *reply);
 void view_gpuapi_not_allowed(struct httpd_reply *reply, const char *allow);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "extender/store.h"
+#include "extender/view_auth.h"
 #include "wire/httpd.h"
 
 /*
@@ -14,7 +15,8 @@
  *
  * The HTTP server polls each reader, which then scans the ledger itself. So the cost does
  * not depend on the rate of changes, and several changes within a second are one line.
- * The cluster line is computed once for all readers.
+ * The cluster line is computed once for all readers that may see everything, and at
+ * longer intervals for each of the others.
  */
 
 struct view_inspect_stream;
@@ -28,6 +30,7 @@ struct view_inspect_stream *view_inspect_stream_new(struct store *store,
 /* No stream may be open. NULL is accepted. */
 void view_inspect_stream_free(struct view_inspect_stream *s);
 /* Answers with a stream, or with 503 if not every kind of object has been listed or too
- * many streams are open. `main`: the main port, where a stream occupies a thread. */
+ * many streams are open. `main`: the main port, where a stream occupies a thread. Takes
+ * the grant, with which the stream ends. */
 void view_inspect_stream_watch(struct view_inspect_stream *s, bool main,
-                               struct httpd_reply *reply);
+                               struct view_auth_grant *grant, struct httpd_reply *reply);

@@ -46,6 +46,9 @@ struct httpd_request {
  * NULL if absent, "" if it has no value. Header names are case-insensitive. */
 const char *httpd_param(const struct httpd_request *req, const char *name);
 const char *httpd_header(const struct httpd_request *req, const char *name);
+/* The values of a header that occurs several times, at most `max`; borrowed likewise. */
+size_t httpd_headers(const struct httpd_request *req, const char *name,
+                     const char **values, size_t max);
 /* The name in the client's certificate, if tls_config.client_ca_file verifies it and
  * client_names allows it; else NULL. Borrowed until the handler returns. */
 const char *httpd_client_name(const struct httpd_request *req);
@@ -111,6 +114,16 @@ void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...
 typedef void (*httpd_handler_fn)(void *ctx, const struct httpd_request *req,
                                  struct httpd_reply *reply);
 
+/* Lets the request wait; only in httpd_listener_config.authorize, whose reply is then
+ * dropped. After httpd_waiter_done, authorize is called again. No thread of the server
+ * blocks under HTTPD_EVENTS. The request waits without a deadline, also if its client
+ * disconnects. */
+struct httpd_waiter;
+struct httpd_waiter *httpd_wait(const struct httpd_request *req);
+/* To be called exactly once for each waiter, from any thread, also after httpd_free.
+ * Never blocks; frees the waiter. */
+void httpd_waiter_done(struct httpd_waiter *w);
+
 struct httpd_route {
     const char *method; /* NULL: any method, and no 405 */
     const char *path;   /* exact, or a prefix that ends with '*' */
@@ -143,8 +156,9 @@ struct httpd_listener_config {
      * of client certificates. Every client completes the handshake; `authorize` and the
      * handlers decide what it may do. Borrowed. */
     struct tls *tls;
-    /* Called before each handler. False: the reply that it filled is sent, and the
-     * handler is not called. NULL: every request is allowed. */
+    /* Called before each handler. False: the reply that it filled is sent (or, after
+     * httpd_wait, the request waits), and the handler is not called. NULL: every request
+     * is allowed. */
     bool (*authorize)(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply);
     void *authorize_ctx;              /* for authorize; borrowed */

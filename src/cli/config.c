@@ -50,8 +50,20 @@ static const struct opt table[] = {
      .arg = "ADDRESS",
      .type = OPT_STRING,
      .offset = AT(extender),
-     .help = "Extender: http://HOST:PORT, NAMESPACE/SERVICE:PORT or none; default: the "
-             "Service."},
+     .help = "Extender: http[s]://HOST:PORT, NAMESPACE/SERVICE:PORT or none; default: "
+             "the Service."},
+    {.name = "extender-token",
+     .arg = "FILE",
+     .type = OPT_STRING,
+     .offset = AT(extender_token),
+     .help = "File with the bearer token for --extender https://HOST:PORT; default: no "
+             "token."},
+    {.name = "extender-ca",
+     .arg = "FILE",
+     .type = OPT_STRING,
+     .offset = AT(extender_ca),
+     .help = "PEM file of the CAs of the extender's certificate; default: the system's "
+             "CAs."},
     {.name = "namespace",
      .letter = 'n',
      .arg = "NAME",

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/extender_view.h"
 
+#include <string.h>
+
+#include "base/file.h"
 #include "base/mem.h"
 #include "kube/listwatch.h"
+
+enum { FILE_MAX_BYTES = 1 << 20 };
 
 #define INSPECT "/gpushare-scheduler/inspect"
 
@@ -22,33 +27,72 @@ static bool parse_service(const char *address, struct span *ns, struct span *ser
     return ns->n && name.n && rest.n && !memchr(service->p, '/', service->n);
 }
 
-int extender_view_check_address(const char *address, struct err *err)
+static int check_address(const char *address, struct err *err)
 {
     struct span ns, service;
     if (is_url(address) || parse_service(address, &ns, &service))
         return 0;
     return err_set(err, ERR_INVALID,
-                   "invalid address \"%s\"; expected http://HOST:PORT or "
-                   "NAMESPACE/SERVICE:PORT",
+                   "invalid address \"%s\"; expected http://HOST:PORT, https://HOST:PORT "
+                   "or NAMESPACE/SERVICE:PORT",
                    address);
 }
 
-static int call_url(const char *url, int64_t timeout_ms, struct httpc_reply *reply,
-                    struct err *err)
+int extender_view_check(const struct extender_view *from, struct err *err)
 {
-    struct span base = span_of(url);
+    if (check_address(from->address, err))
+        return -1;
+    if (from->token_file && !span_starts(span_of(from->address), SPAN("https://")))
+        return err_set(
+            err, ERR_INVALID,
+            "a bearer token needs an address https://HOST:PORT, because others "
+            "could read it on the way");
+    return 0;
+}
+
+static void wipe(struct buf *b)
+{
+    if (b->p)
+        explicit_bzero(b->p, b->cap);
+    buf_fini(b);
+}
+
+static int read_files(const struct extender_view *from, struct buf *authorization,
+                      struct buf *ca, struct err *err)
+{
+    buf_adds(authorization, "Bearer ");
+    if (from->token_file &&
+        file_read(from->token_file, FILE_MAX_BYTES, authorization, err))
+        return -1;
+    while (authorization->n && strchr(" \r\n\t", authorization->p[authorization->n - 1]))
+        authorization->p[--authorization->n] = '\0';
+    return from->ca_file ? file_read(from->ca_file, FILE_MAX_BYTES, ca, err) : 0;
+}
+
+static int call_url(const struct extender_view *from, int64_t timeout_ms,
+                    struct httpc_reply *reply, struct err *err)
+{
+    struct span base = span_of(from->address);
+    struct buf authorization = {0};
+    cleanup_buf struct buf ca = {0};
     while (base.n && base.p[base.n - 1] == '/')
         base.n--;
     cleanup_free char *clean = xmemdup0(base.p, base.n);
-    const struct httpc_config config = {
-        .url = clean, .user_agent = "kubectl-inspect-gpushare", .connect_ms = timeout_ms};
-    const struct httpc_request request = {
-        .method = "GET", .path = INSPECT, .timeout_ms = timeout_ms, .gzip = true};
-    struct httpc *http = httpc_new(&config, err);
-    if (!http)
-        return -1;
-    int rc = httpc_call(http, &request, KUBE_MAX_BODY, reply, err);
+    int rc = read_files(from, &authorization, &ca, err);
+    const struct httpc_config config = {.url = clean,
+                                        .ca_pem = buf_span(&ca),
+                                        .user_agent = "kubectl-inspect-gpushare",
+                                        .connect_ms = timeout_ms};
+    const struct httpc_request request = {.method = "GET",
+                                          .path = INSPECT,
+                                          .authorization =
+                                              from->token_file ? authorization.p : NULL,
+                                          .timeout_ms = timeout_ms,
+                                          .gzip = true};
+    struct httpc *http = rc ? NULL : httpc_new(&config, err);
+    rc = http ? httpc_call(http, &request, KUBE_MAX_BODY, reply, err) : -1;
     httpc_free(http);
+    wipe(&authorization);
     return rc;
 }
 
@@ -58,7 +102,7 @@ static int call_service(struct kube_client *client, const char *address,
     cleanup_buf struct buf path = {0};
     struct span ns, service;
     if (!parse_service(address, &ns, &service))
-        return extender_view_check_address(address, err);
+        return check_address(address, err);
     buf_adds(&path, "/api/v1/namespaces/");
     listwatch_escape(&path, ns);
     buf_adds(&path, "/services/");
@@ -69,13 +113,14 @@ static int call_service(struct kube_client *client, const char *address,
     return kube_call(client, &request, reply, err);
 }
 
-json_t *extender_view_get(struct kube_client *client, const char *address,
+json_t *extender_view_get(struct kube_client *client, const struct extender_view *from,
                           int64_t timeout_ms, struct err *err)
 {
+    const char *address = from->address;
     struct httpc_reply reply = {0};
     json_error_t bad;
     json_t *view = NULL;
-    int rc = is_url(address) ? call_url(address, timeout_ms, &reply, err)
+    int rc = is_url(address) ? call_url(from, timeout_ms, &reply, err)
                              : call_service(client, address, timeout_ms, &reply, err);
     if (rc == 0)
         rc = kube_reply_check(reply.status, buf_span(&reply.body), err);

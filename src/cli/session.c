@@ -16,13 +16,20 @@ enum {
     OPTIONAL_VIEW_MS = 2000, /* timeout of a view that the output does not depend on */
 };
 
+static struct extender_view view_of(const struct session *s)
+{
+    const struct cli_config *c = s->config;
+    return (struct extender_view){c->extender ? c->extender : EXTENDER, c->extender_token,
+                                  c->extender_ca};
+}
+
 json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *err)
 {
     const char *address = s->config->extender;
     if (address && !strcmp(address, "none"))
         return NULL;
-    json_t *view =
-        extender_view_get(s->client, address ? address : EXTENDER, timeout_ms, err);
+    struct extender_view from = view_of(s);
+    json_t *view = extender_view_get(s->client, &from, timeout_ms, err);
     if (!view && !address)
         err_wrap(err, "Service " EXTENDER);
     return view;
@@ -71,8 +78,8 @@ static int determine_unit(struct session *s, struct err *err)
 int session_load(struct session *s, struct err *err)
 {
     const struct cli_config *c = s->config;
-    if (c->extender && strcmp(c->extender, "none") != 0 &&
-        extender_view_check_address(c->extender, err))
+    struct extender_view from = view_of(s);
+    if (strcmp(from.address, "none") != 0 && extender_view_check(&from, err))
         return err_wrap(err, "--extender");
     s->client = kube_connect_in(c->kubeconfig, c->context, &s->ns, err);
     if (!s->client || load_cluster(s, c->unit_mib ? c->unit_mib : DEFAULT_UNIT_MIB, err))

@@ -10,6 +10,7 @@
 
 struct access {
     struct certs *certs;
+    struct view_auth *auth;
 };
 
 static bool is_one_of(const char *const *names, size_t n, const char *name)
@@ -25,6 +26,8 @@ enum access_class access_class_of(const char *path)
     static const char *const health[] = {"/healthz", "/readyz", "/version"};
     static const char *const verbs[] = {"filter", "prioritize", "preempt", "bind"};
     const char *name = strrchr(path, '/');
+    if (strstr(path, "/inspect/")) /* the rest is the name of a node */
+        return ACCESS_VIEW;
     if (is_one_of(health, ARRAY_LEN(health), path))
         return ACCESS_HEALTH;
     if (name && is_one_of(verbs, ARRAY_LEN(verbs), name + 1))
@@ -105,10 +108,21 @@ static bool allows_verb(const struct access *a, const struct httpd_request *req,
     return false;
 }
 
-bool access_allows_main(void *ctx, const struct httpd_request *req,
-                        struct httpd_reply *reply)
+/* What the client's certificate proves about views. The main port knows kube-scheduler and
+ * replicas by it, the observers' port the front proxy and clients of --observe-client-ca.
+ */
+static enum view_access_trust trust_of(bool main, const struct httpd_request *req)
 {
-    const struct access *a = ctx;
+    if (httpd_secondary_client_name(req) || httpd_own_client_name(req))
+        return VIEW_ACCESS_ALL;
+    if (!httpd_client_name(req))
+        return VIEW_ACCESS_NONE;
+    return main ? VIEW_ACCESS_ALL : VIEW_ACCESS_FRONT;
+}
+
+static bool allows(const struct access *a, bool main, const struct httpd_request *req,
+                   struct httpd_reply *reply)
+{
     if (!access_checks_form(req, reply))
         return false;
     if (certs_mode(a->certs) == CERTS_INSECURE)
@@ -119,29 +133,33 @@ bool access_allows_main(void *ctx, const struct httpd_request *req,
     case ACCESS_VERB:
         return allows_verb(a, req, reply);
     default:
-        return is_verb_client(req) || httpd_secondary_client_name(req) ||
-               reject(req, reply);
+        return view_access_allows(a->auth, trust_of(main, req), req, reply);
     }
+}
+
+bool access_allows_main(void *ctx, const struct httpd_request *req,
+                        struct httpd_reply *reply)
+{
+    return allows(ctx, true, req, reply);
 }
 
 bool access_allows_observer(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
-    const struct access *a = ctx;
-    if (!access_checks_form(req, reply))
-        return false;
-    if (!certs_observers_restricted(a->certs) || httpd_secondary_client_name(req) ||
-        httpd_client_name(req) || access_class_of(req->path) == ACCESS_HEALTH ||
-        strcmp(req->path, "/metrics") == 0)
-        return true;
-    httpd_fail(reply, 401, "a client certificate of --observe-client-ca is required");
-    return false;
+    return allows(ctx, false, req, reply);
+}
+
+struct view_auth_grant access_grant(const struct access *a, bool main,
+                                    const struct httpd_request *req)
+{
+    return view_access_grant(a->auth, trust_of(main, req), req);
 }
 
 struct access *access_new(const struct access_config *config)
 {
     struct access *a = xcalloc(1, sizeof *a);
     a->certs = config->certs;
+    a->auth = config->auth;
     return a;
 }
 

@@ -17,7 +17,7 @@ enum { REFRESH_MS = 1000 };
 struct certs {
     enum certs_mode mode;
     struct tls *verbs, *observers; /* both or none */
-    bool has_front_proxy, restricted;
+    bool has_front_proxy;
     struct cert_keeper *keeper; /* CERTS_SECRETS */
     struct ticker *ticker;
     bool stopped;
@@ -208,7 +208,6 @@ struct certs *certs_new(const struct certs_config *config, struct err *err)
         return NULL;
     }
     c->has_front_proxy = config->front_ca_file;
-    c->restricted = config->observe_ca_file;
     log_mode(config, c->mode);
     return c;
 }
@@ -266,11 +265,6 @@ struct tls *certs_observers(struct certs *c)
 bool certs_has_front_proxy(const struct certs *c)
 {
     return c && c->has_front_proxy;
-}
-
-bool certs_observers_restricted(const struct certs *c)
-{
-    return c && c->restricted;
 }
 
 int certs_ready(struct certs *c, struct err *err)

@@ -15,6 +15,7 @@
 #include "extender/event_card_thread.h"
 #include "extender/forward.h"
 #include "extender/server.h"
+#include "extender/view_namespaces.h"
 #include "kube/connect.h"
 
 enum {
@@ -29,6 +30,7 @@ struct extender {
     struct certs *certs;
     struct forward *forward;
     struct view_gpuapi *gpuapi;
+    struct view_auth *auth; /* NULL: plain HTTP, everyone may call the views */
     struct counters *counters;
     struct event_recorder *recorder;       /* NULL: no events */
     struct event_card_thread *card_events; /* NULL: no events */
@@ -130,6 +132,31 @@ static void start_gpuapi(struct extender *e, const struct extender_config *confi
     store_on_change(e->store, view_gpuapi_changed, e->gpuapi);
 }
 
+static void end_wait(void *waiter)
+{
+    httpd_waiter_done(waiter);
+}
+
+static int call_api(void *ctx, const struct kube_request *request,
+                    struct httpc_reply *reply, struct err *err)
+{
+    return kube_call(ctx, request, reply, err);
+}
+
+/* Without TLS a token could be read on the way, so no client is asked for one. */
+static int start_auth(struct extender *e, struct err *err)
+{
+    struct view_auth_config auth = {.call = call_api,
+                                    .call_ctx = e->client,
+                                    .namespaces = view_namespaces_list,
+                                    .namespaces_ctx = e->store,
+                                    .wake = end_wait};
+    if (certs_mode(e->certs) == CERTS_INSECURE)
+        return 0;
+    e->auth = view_auth_start(&auth, err);
+    return e->auth ? 0 : -1;
+}
+
 static void start_events(struct extender *e, const char *identity)
 {
     struct event_recorder_settings recorder = {.post = api_io_post_event,
@@ -181,6 +208,7 @@ static struct server *start_server(struct extender *e,
         .certs = e->certs,
         .forward = e->forward,
         .gpuapi = e->gpuapi,
+        .auth = e->auth,
         .node_score = config->node_score,
         .counters = e->counters,
         .recorder = e->recorder,
@@ -210,7 +238,8 @@ struct extender *extender_start(const struct extender_config *config, struct err
     api_io_start(e->io, e->store, config->api_compression);
     if (config->events)
         start_events(e, identity);
-    e->server = start_server(e, config, err);
+    if (start_auth(e, err) == 0)
+        e->server = start_server(e, config, err);
     if (!e->server) {
         extender_stop(e);
         return NULL;
@@ -245,6 +274,7 @@ void extender_stop(struct extender *e)
                      "shutdown: the lease is not released; it expires by itself");
     }
     server_stop(e->server);
+    view_auth_stop(e->auth);
     if (e->gpuapi)
         view_gpuapi_stop(e->gpuapi);
     certs_stop(e->certs);
@@ -257,6 +287,7 @@ void extender_stop(struct extender *e)
     event_card_thread_free(e->card_events);
     event_recorder_free(e->recorder);
     view_gpuapi_free(e->gpuapi);
+    view_auth_free(e->auth);
     store_free(e->store);
     api_io_free(e->io);
     counters_free(e->counters);

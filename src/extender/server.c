@@ -30,6 +30,7 @@ struct server {
     struct verbs *verbs;
     struct certs *certs;
     struct access *access;
+    struct view_auth *auth;
     unsigned port;
     struct view_gpuapi *gpuapi;
     struct counters *counters;
@@ -43,13 +44,19 @@ struct server {
 typedef unsigned (*verb_fn)(struct verbs *v, struct span body, struct buf *reply);
 
 /* The reply is charged until it is sent. */
+static bool charge(struct budget *budget, struct httpd_reply *reply)
+{
+    if (!budget_take(budget, reply->body.cap))
+        return false;
+    reply->budget = budget;
+    reply->charged = reply->body.cap;
+    return true;
+}
+
 static void charge_reply(struct server *s, struct httpd_reply *reply)
 {
-    if (budget_take(&s->verbs_budget, reply->body.cap)) {
-        reply->budget = &s->verbs_budget;
-        reply->charged = reply->body.cap;
+    if (charge(&s->verbs_budget, reply))
         return;
-    }
     buf_fini(&reply->body);
     buf_adds(&reply->body,
              "{\"Error\":\"too many bytes of requests and replies in memory\"}");
@@ -106,24 +113,40 @@ static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_rep
 static void render_inspect(void *ctx, struct buf *out)
 {
     struct server *s = ctx;
-    view_inspect_all(s->store, out);
+    view_inspect_all(s->store, NULL, out);
 }
 
-static void inspect(struct server *s, bool main, const struct httpd_request *req,
-                    struct httpd_reply *reply)
+static void inspect_shared(struct server *s, bool main, struct httpd_reply *reply)
 {
-    const char *watch = httpd_param(req, "watch");
     cleanup_buf struct buf state = {0};
-    if (watch && strcmp(watch, "true") == 0) {
-        view_inspect_stream_watch(s->stream, main, reply);
-        return;
-    }
     view_inspect_state(s->store, &state);
     struct view_snapshot_source source = {.kind = VIEW_SNAPSHOT_INSPECT,
                                           .state = buf_span(&state),
                                           .render = render_inspect,
                                           .ctx = s};
     view_snapshot_reply(s->snapshots, &source, main, reply);
+}
+
+static void inspect(struct server *s, bool main, const struct httpd_request *req,
+                    struct httpd_reply *reply)
+{
+    const char *watch = httpd_param(req, "watch");
+    struct view_auth_grant grant = access_grant(s->access, main, req);
+    if (watch && strcmp(watch, "true") == 0) {
+        view_inspect_stream_watch(s->stream, main, &grant, reply);
+        return;
+    }
+    if (grant.scope) {
+        view_inspect_all(s->store, grant.scope, &reply->body);
+        if (!charge(&s->views_budget, reply)) {
+            buf_fini(&reply->body);
+            httpd_fail(reply, 503, "too many bytes of views in memory; retry later");
+            add_header(reply, "Retry-After", "1");
+        }
+    } else {
+        inspect_shared(s, main, reply);
+    }
+    view_auth_grant_fini(&grant);
 }
 
 static void on_inspect(void *ctx, const struct httpd_request *req,
@@ -144,41 +167,57 @@ static void on_web(void *ctx, const struct httpd_request *req, struct httpd_repl
     view_web_answer(req, reply);
 }
 
+static void inspect_node(struct server *s, bool main, const struct httpd_request *req,
+                         struct httpd_reply *reply)
+{
+    const char *name = strrchr(req->path, '/') + 1;
+    struct view_auth_grant grant = access_grant(s->access, main, req);
+    if (!view_inspect_node(s->store, span_of(name), grant.scope, &reply->body))
+        reply->status = 404;
+    view_auth_grant_fini(&grant);
+}
+
 static void on_inspect_node(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    const char *name = strrchr(req->path, '/') + 1;
-    if (!view_inspect_node(s->store, span_of(name), &reply->body))
-        reply->status = 404;
+    inspect_node(ctx, false, req, reply);
+}
+
+static void on_inspect_node_main(void *ctx, const struct httpd_request *req,
+                                 struct httpd_reply *reply)
+{
+    inspect_node(ctx, true, req, reply);
+}
+
+static void gpuapi(struct server *s, enum view_gpuapi_kind kind, bool main,
+                   const struct httpd_request *req, struct httpd_reply *reply)
+{
+    struct view_auth_grant grant = access_grant(s->access, main, req);
+    view_gpuapi_answer(s->gpuapi, kind, main, &grant, req, reply);
 }
 
 static void on_gpunodes(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    view_gpuapi_gpunodes(s->gpuapi, false, req, reply);
+    gpuapi(ctx, VIEW_GPUAPI_NODES, false, req, reply);
 }
 
 static void on_gpupods(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    view_gpuapi_gpupods(s->gpuapi, false, req, reply);
+    gpuapi(ctx, VIEW_GPUAPI_PODS, false, req, reply);
 }
 
 static void on_gpunodes_main(void *ctx, const struct httpd_request *req,
                              struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    view_gpuapi_gpunodes(s->gpuapi, true, req, reply);
+    gpuapi(ctx, VIEW_GPUAPI_NODES, true, req, reply);
 }
 
 static void on_gpupods_main(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    view_gpuapi_gpupods(s->gpuapi, true, req, reply);
+    gpuapi(ctx, VIEW_GPUAPI_PODS, true, req, reply);
 }
 
 static void on_discovery(void *ctx, const struct httpd_request *req,
@@ -259,6 +298,7 @@ static void write_own_metrics(struct server *s, struct buf *out)
     struct httpd_stats stats;
     httpd_stats(s->httpd, &stats);
     view_metrics_write(&s->metrics, out);
+    view_auth_write(s->auth, out);
     prom_one(out, "gpushare_http_connections", PROM_GAUGE, "Connections on both ports.",
              stats.connections);
     prom_one(out, "gpushare_http_requests_in_flight", PROM_GAUGE,
@@ -300,14 +340,14 @@ static void on_metrics_main(void *ctx, const struct httpd_request *req,
 #define API    "/apis/nvidia-gpu-scheduler/v1"
 #define NGS    API "/schedule"
 
-#define OBSERVER_ROUTES(inspect, metrics)                                                \
+#define OBSERVER_ROUTES(inspect, inspect_node, metrics)                                  \
     {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
         {"GET", "/readyz", on_readyz}, {"GET", "/metrics", metrics},                     \
-        {"GET", "/inspect", inspect}, {"GET", "/inspect/*", on_inspect_node},            \
+        {"GET", "/inspect", inspect}, {"GET", "/inspect/*", inspect_node},               \
         {"GET", PREFIX "/inspect", inspect}, {"GET", "/", on_web},                       \
         {"GET", "/page.css", on_web}, {"GET", "/page.js", on_web},                       \
     {                                                                                    \
-        "GET", PREFIX "/inspect/*", on_inspect_node                                      \
+        "GET", PREFIX "/inspect/*", inspect_node                                         \
     }
 
 /* The routes of nvidia-gpu-scheduler, with its answers to all other paths under /apis. On
@@ -336,13 +376,15 @@ static const struct httpd_route verb_routes[] = {
     {NULL, NGS "/filter", on_not_post},
     {NULL, NGS "/prioritize", on_not_post},
     {NULL, NGS "/preempt", on_not_post},
-    OBSERVER_ROUTES(on_inspect_main, on_metrics_main),
+    OBSERVER_ROUTES(on_inspect_main, on_inspect_node_main, on_metrics_main),
     API_ROUTES(on_gpunodes_main, on_gpupods_main),
     {0},
 };
 
 static const struct httpd_route observer_routes[] = {
-    OBSERVER_ROUTES(on_inspect, on_metrics), API_ROUTES(on_gpunodes, on_gpupods), {0}};
+    OBSERVER_ROUTES(on_inspect, on_inspect_node, on_metrics),
+    API_ROUTES(on_gpunodes, on_gpupods),
+    {0}};
 
 static int listen_both(struct server *s, const struct server_config *config,
                        struct err *err)
@@ -396,7 +438,9 @@ struct server *server_start(const struct server_config *config, struct store *st
     };
     s->store = store;
     s->certs = config->certs;
-    s->access = access_new(&(struct access_config){.certs = config->certs});
+    s->access =
+        access_new(&(struct access_config){.certs = config->certs, .auth = config->auth});
+    s->auth = config->auth;
     s->gpuapi = config->gpuapi;
     s->stream = view_inspect_stream_new(store, VIEW_GPUAPI_HEARTBEAT_MS);
     s->verbs_budget.max = config->max_bodies;

@@ -39,11 +39,27 @@ static void on_open(void *ctx, struct httpd_waker *waker)
     w->waker = waker;
 }
 
-static struct watcher *watcher_new(struct view_gpuapi *v, enum view_gpuapi_kind kind)
+static bool scope_shows(const void *ctx, struct span ns)
+{
+    return view_scope_shows(ctx, ns);
+}
+
+static void set_filter(struct watcher *w)
+{
+    if (w->kind == VIEW_GPUAPI_PODS)
+        w->reader.filter = (struct watch_cache_filter){scope_shows, w->grant.scope};
+}
+
+/* Takes the grant. */
+static struct watcher *watcher_new(struct view_gpuapi *v, enum view_gpuapi_kind kind,
+                                   struct view_auth_grant *grant)
 {
     struct watcher *w = xcalloc(1, sizeof *w);
     w->v = v;
     w->kind = kind;
+    w->grant = *grant;
+    *grant = (struct view_auth_grant){0};
+    set_filter(w);
     view_gpuapi_reader_begin(v);
     return w;
 }
@@ -55,6 +71,7 @@ static void watcher_free(struct watcher *w)
     view_gpuapi_waiters_remove(w);
     pthread_mutex_unlock(&v->lock);
     watch_cache_list_free(w->list);
+    view_auth_grant_fini(&w->grant);
     free(w);
     view_gpuapi_reader_end(v);
 }
@@ -68,7 +85,7 @@ static bool begin_list(struct watcher *w)
     pthread_mutex_lock(&v->lock);
     view_gpuapi_waiters_remove(w);
     if (atomic_load(&v->ready))
-        w->list = watch_cache_list(v->caches[w->kind]);
+        w->list = watch_cache_list(v->caches[w->kind], &w->reader.filter);
     else
         waiters_add(w);
     pthread_mutex_unlock(&v->lock);
@@ -106,7 +123,7 @@ static void add_retry_after(struct httpd_reply *reply)
 
 /* The limit exists because a client that stops reading holds its list for minutes. */
 void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
-                      struct httpd_reply *reply)
+                      struct view_auth_grant *grant, struct httpd_reply *reply)
 {
     if (atomic_fetch_add(&v->lists, 1) >= VIEW_GPUAPI_LISTS) {
         atomic_fetch_sub(&v->lists, 1);
@@ -116,16 +133,28 @@ void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
         return;
     }
     reply->stream = &list_stream;
-    reply->stream_ctx = watcher_new(v, kind);
+    reply->stream_ctx = watcher_new(v, kind, grant);
 }
 
 /* Watches */
+
+/* False: the client may watch no longer. */
+static bool renew(struct watcher *w)
+{
+    enum view_auth_grant_state state = view_auth_grant_renew(&w->grant);
+    set_filter(w); /* the old scope is gone */
+    if (state == GRANT_CHANGED && w->kind == VIEW_GPUAPI_PODS)
+        w->reader.restart = true;
+    return state != GRANT_ENDED;
+}
 
 static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
 {
     struct watcher *w = ctx;
     struct view_gpuapi *v = w->v;
     int64_t now_ms = clock_mono_ms();
+    if (!renew(w))
+        return HTTPD_STREAM_END;
     pthread_mutex_lock(&v->lock);
     view_gpuapi_waiters_remove(w);
     /* Until the cache is filled, an empty line would mean that there are no objects. */
@@ -154,8 +183,8 @@ static void watch_close(void *ctx)
 
 static const struct httpd_stream watch_stream = {on_open, watch_fill, watch_close};
 
-void view_gpuapi_watch(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
-                       struct httpd_reply *reply)
+static void watch(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
+                  struct view_auth_grant *grant, struct httpd_reply *reply)
 {
     if (main && atomic_fetch_add(&v->main_watches, 1) >= VIEW_GPUAPI_MAIN_WATCHES) {
         atomic_fetch_sub(&v->main_watches, 1);
@@ -165,7 +194,7 @@ void view_gpuapi_watch(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool m
                    VIEW_GPUAPI_MAIN_WATCHES);
         return;
     }
-    struct watcher *w = watcher_new(v, kind);
+    struct watcher *w = watcher_new(v, kind, grant);
     w->main = main;
     atomic_fetch_add(&v->watches, 1);
     reply->stream = &watch_stream;
@@ -206,32 +235,24 @@ static bool can_answer(struct view_gpuapi *v)
     return ready;
 }
 
-static void answer(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
-                   const struct httpd_request *req, struct httpd_reply *reply)
+void view_gpuapi_answer(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
+                        struct view_auth_grant *grant, const struct httpd_request *req,
+                        struct httpd_reply *reply)
 {
-    const char *watch = httpd_param(req, "watch");
-    if (!check_front_proxy(v, req, reply))
+    const char *param = httpd_param(req, "watch");
+    if (!check_front_proxy(v, req, reply)) {
+        view_auth_grant_fini(grant);
         return;
+    }
     if (!can_answer(v)) {
         httpd_fail(reply, 503, "not every kind of object has been listed yet");
         add_retry_after(reply);
-    } else if (watch && strcmp(watch, "true") == 0) {
-        view_gpuapi_watch(v, kind, main, reply);
+    } else if (param && strcmp(param, "true") == 0) {
+        watch(v, kind, main, grant, reply);
     } else {
-        view_gpuapi_list(v, kind, reply);
+        view_gpuapi_list(v, kind, grant, reply);
     }
-}
-
-void view_gpuapi_gpunodes(struct view_gpuapi *v, bool main,
-                          const struct httpd_request *req, struct httpd_reply *reply)
-{
-    answer(v, VIEW_GPUAPI_NODES, main, req, reply);
-}
-
-void view_gpuapi_gpupods(struct view_gpuapi *v, bool main,
-                         const struct httpd_request *req, struct httpd_reply *reply)
-{
-    answer(v, VIEW_GPUAPI_PODS, main, req, reply);
+    view_auth_grant_fini(grant);
 }
 
 void view_gpuapi_discovery(struct httpd_reply *reply)

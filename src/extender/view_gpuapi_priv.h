@@ -17,8 +17,6 @@
  * held together.
  */
 
-enum view_gpuapi_kind { VIEW_GPUAPI_NODES, VIEW_GPUAPI_PODS, VIEW_GPUAPI_KINDS };
-
 /* A rendered GpuPod; in an arena. */
 struct view_gpuapi_pod {
     struct span ns, name, uid;
@@ -59,6 +57,7 @@ void view_gpuapi_node_tail(const struct view_gpuapi_node *n,
 struct watcher {
     struct view_gpuapi *v;
     enum view_gpuapi_kind kind;
+    struct view_auth_grant grant;
     struct watch_cache_reader reader;
     struct watch_cache_list *list; /* of a list, once the cache is filled */
     size_t next_item;              /* of the list */
@@ -80,12 +79,9 @@ void view_gpuapi_reader_begin(struct view_gpuapi *v);
 void view_gpuapi_reader_end(struct view_gpuapi *v);
 
 /* view_gpuapi_http.c */
-/* Answers with a list, or with 503 if too many lists are open. */
+/* Answers with a list, or with 503 if too many lists are open. May take the grant. */
 void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
-                      struct httpd_reply *reply);
-/* Answers with a watch, or with 503 if too many are open on the main port. */
-void view_gpuapi_watch(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
-                       struct httpd_reply *reply);
+                      struct view_auth_grant *grant, struct httpd_reply *reply);
 /* Requires view_gpuapi.lock. */
 void view_gpuapi_waiters_remove(struct watcher *w);
 

@@ -52,6 +52,7 @@ static int by_name(const void *a, const void *b)
 }
 
 struct pods {
+    const struct view_scope *scope;
     const struct ledger_pod **items;
     size_t n, cap;
 };
@@ -68,15 +69,21 @@ static void pods_sort(struct pods *pods)
         qsort(pods->items, pods->n, sizeof *pods->items, by_name);
 }
 
-static void write_pod(struct buf *out, const struct ledger_pod *pod, int64_t mib,
-                      int64_t unit)
+static void write_pod(struct buf *out, const struct pods *pods,
+                      const struct ledger_pod *pod, int64_t mib, int64_t unit)
 {
+    bool shown = view_scope_shows(pods->scope, pod->ns);
     view_inspect_comma(out);
     buf_addc(out, '{');
-    view_inspect_string(out, "name", pod->name);
-    view_inspect_string(out, "namespace", pod->ns);
+    if (shown) {
+        view_inspect_string(out, "name", pod->name);
+        view_inspect_string(out, "namespace", pod->ns);
+    }
     view_inspect_number(out, "usedGPU", mib / unit);
-    view_inspect_string(out, "uid", pod->uid);
+    if (shown)
+        view_inspect_string(out, "uid", pod->uid);
+    else
+        view_inspect_bool(out, "hidden", true);
     view_inspect_number(out, "mib", mib);
     if (pod->request.kind == REQUEST_CARDS)
         view_inspect_bool(out, "wholeCard", true);
@@ -106,7 +113,7 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     for (size_t i = 0; i < pods->n; i++) {
         int64_t mib = ledger_pod_mib(pods->items[i], card);
         if (mib >= 0)
-            write_pod(out, pods->items[i], mib, unit);
+            write_pod(out, pods, pods->items[i], mib, unit);
     }
     buf_addc(out, ']');
     view_inspect_string(out, "uuid", card->uuid);
@@ -144,7 +151,7 @@ static void write_unplaced(struct buf *out, const struct pods *pods, int64_t uni
             buf_addc(out, '[');
         }
         any = true;
-        write_pod(out, pod, mib, unit);
+        write_pod(out, pods, pod, mib, unit);
     }
     if (any)
         buf_addc(out, ']');
@@ -156,11 +163,11 @@ static const char *source(enum node_source source)
 }
 
 void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
-                             struct buf *out)
+                             const struct view_scope *scope, struct buf *out)
 {
     int64_t unit = ledger_settings(l)->unit_mib, total = 0, used = 0;
     cleanup_free const struct ledger_pod **items = NULL;
-    struct pods pods = {0};
+    struct pods pods = {.scope = scope};
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
         pods_add(&pods, pod);
     items = pods.items;
@@ -202,31 +209,33 @@ void view_inspect_write_node(const struct ledger *l, const struct ledger_node *n
     buf_addc(out, '}');
 }
 
-static void write_node(struct buf *out, const struct ledger *l,
-                       const struct ledger_node *node)
+/* What store_each_node passes on. */
+struct writer {
+    const struct view_scope *scope;
+    struct buf *out;
+};
+
+static void write_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
 {
-    view_inspect_comma(out);
-    view_inspect_write_node(l, node, out);
+    const struct writer *w = ctx;
+    view_inspect_comma(w->out);
+    view_inspect_write_node(l, node, w->scope, w->out);
 }
 
-bool view_inspect_node(struct store *store, struct span name, struct buf *out)
+bool view_inspect_node(struct store *store, struct span name,
+                       const struct view_scope *scope, struct buf *out)
 {
     const struct ledger *l = core_ledger(store_read(store));
     const struct ledger_node *node = ledger_node_find(l, name);
     buf_adds(out, "{\"nodes\":[");
     if (node)
-        write_node(out, l, node);
+        view_inspect_write_node(l, node, scope, out);
     buf_addc(out, ']');
     if (!node)
         view_inspect_string(out, "error", SPAN("unknown node"));
     store_read_end(store);
     buf_addc(out, '}');
     return node != NULL;
-}
-
-static void write_one(void *ctx, const struct ledger *l, const struct ledger_node *node)
-{
-    write_node(ctx, l, node);
 }
 
 /* The members of the cluster but for pendingPods. */
@@ -245,11 +254,12 @@ static void write_core(const struct core *core, struct buf *out)
         view_inspect_string(out, "error", span_of(err.msg));
 }
 
-void view_inspect_write_cluster(struct store *store, struct buf *out)
+void view_inspect_write_cluster(struct store *store, const struct view_scope *scope,
+                                struct buf *out)
 {
     write_core(store_read(store), out);
     store_read_end(store);
-    view_inspect_pending(store, out);
+    view_inspect_pending(store, scope, out);
 }
 
 void view_inspect_state(struct store *store, struct buf *out)
@@ -262,11 +272,13 @@ void view_inspect_state(struct store *store, struct buf *out)
     store_read_end(store);
 }
 
-void view_inspect_all(struct store *store, struct buf *out)
+void view_inspect_all(struct store *store, const struct view_scope *scope,
+                      struct buf *out)
 {
+    struct writer w = {scope, out};
     buf_adds(out, "{\"nodes\":[");
-    store_each_node(store, write_one, out);
+    store_each_node(store, write_node, &w);
     buf_addc(out, ']');
-    view_inspect_write_cluster(store, out);
+    view_inspect_write_cluster(store, scope, out);
     buf_addc(out, '}');
 }

@@ -32,6 +32,7 @@ struct pending_pods {
     struct pending_pod *pods;
     size_t n;
     int64_t unit_mib;
+    const struct view_scope *scope;
     struct answer answers[VIEW_INSPECT_REASONS];
     size_t n_answers;
 };
@@ -143,13 +144,19 @@ static void write_why(struct buf *out, const struct answer *answer)
 static void write_pod(struct pending_pods *all, struct store *store,
                       const struct pending_pod *pod, struct buf *out)
 {
+    bool shown = view_scope_shows(all->scope, pod->ns);
     view_inspect_comma(out);
     buf_addc(out, '{');
-    view_inspect_string(out, "name", pod->name);
-    view_inspect_string(out, "namespace", pod->ns);
-    view_inspect_string(out, "uid", pod->uid);
+    if (shown) {
+        view_inspect_string(out, "name", pod->name);
+        view_inspect_string(out, "namespace", pod->ns);
+        view_inspect_string(out, "uid", pod->uid);
+    } else {
+        view_inspect_bool(out, "hidden", true);
+    }
     if (pod->invalid_reason.n) {
-        view_inspect_string(out, "error", pod->invalid_reason);
+        if (shown) /* the reason quotes labels and annotations */
+            view_inspect_string(out, "error", pod->invalid_reason);
     } else {
         cleanup_buf struct buf request = {0};
         request_write(&request, &pod->request, all->unit_mib);
@@ -161,9 +168,10 @@ static void write_pod(struct pending_pods *all, struct store *store,
     buf_addc(out, '}');
 }
 
-void view_inspect_pending(struct store *store, struct buf *out)
+void view_inspect_pending(struct store *store, const struct view_scope *scope,
+                          struct buf *out)
 {
-    struct pending_pods all = {0};
+    struct pending_pods all = {.scope = scope};
     take_all(&all, store);
     view_inspect_key(out, "pendingPods");
     buf_addc(out, '[');

@@ -19,4 +19,5 @@ void view_inspect_string(struct buf *out, const char *name,
 
 /* Writes the member `pendingPods`. Takes the read lock several times, each for a bounded
  * number of nodes. */
-void view_inspect_pending(struct store *store, struct buf *out);
+void view_inspect_pending(struct store *store, const struct view_scope *scope,
+                          struct buf *out);

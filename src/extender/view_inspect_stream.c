@@ -10,11 +10,12 @@
 #include "extender/view_inspect.h"
 
 enum {
-    CHUNK = 16 * 1024, /* bytes written at a time */
-    SLOTS_MAX = 1024,  /* nodes scanned under one lock */
-    NODES_MAX = 16,    /* nodes written under one lock */
-    ROUND_MS = 500,    /* minimum between two scans of a reader */
-    CLUSTER_MS = 1000, /* minimum between two computations of the cluster line */
+    CHUNK = 16 * 1024,     /* bytes written at a time */
+    SLOTS_MAX = 1024,      /* nodes scanned under one lock */
+    NODES_MAX = 16,        /* nodes written under one lock */
+    ROUND_MS = 500,        /* minimum between two scans of a reader */
+    CLUSTER_MS = 1000,     /* minimum between two computations of the cluster line */
+    OWN_CLUSTER_MS = 5000, /* likewise, of a reader's own */
 };
 
 struct view_inspect_stream {
@@ -36,7 +37,10 @@ struct sent {
 
 struct reader {
     struct view_inspect_stream *stream;
-    bool main, synced; /* synced: the initial state is complete */
+    struct view_auth_grant grant;
+    bool main, synced;  /* synced: the initial state is complete */
+    struct buf cluster; /* the last cluster line, of a reader with a scope */
+    int64_t cluster_ms;
     struct sent *sent;
     size_t n_sent, sent_cap;
     uint32_t slot;              /* position of the scan; 0: none is running */
@@ -98,7 +102,7 @@ static bool write_slot(struct reader *r, const struct ledger *l, uint32_t slot,
             sent->name = xmemdup0(node->name.p, node->name.n);
         sent->generation = node->generation;
         buf_adds(out, "{\"Node\":");
-        view_inspect_write_node(l, node, out);
+        view_inspect_write_node(l, node, r->grant.scope, out);
         buf_adds(out, ",\"Type\":\"SYNCED\"}\n");
     }
     return out->n != before;
@@ -137,7 +141,7 @@ static void refresh_cluster(struct view_inspect_stream *s, int64_t now_ms)
     if (!due)
         return;
     buf_adds(&text, "{\"Cluster\":{");
-    view_inspect_write_cluster(s->store, &text);
+    view_inspect_write_cluster(s->store, NULL, &text);
     buf_adds(&text, "},\"Type\":\"SYNCED\"}\n");
     pthread_mutex_lock(&s->lock);
     if (!span_eq(buf_span(&text), buf_span(&s->cluster))) {
@@ -149,9 +153,29 @@ static void refresh_cluster(struct view_inspect_stream *s, int64_t now_ms)
     pthread_mutex_unlock(&s->lock);
 }
 
+static void write_own_cluster(struct reader *r, int64_t now_ms, struct buf *out)
+{
+    if (r->cluster.n && now_ms - r->cluster_ms < OWN_CLUSTER_MS)
+        return;
+    cleanup_buf struct buf text = {0};
+    r->cluster_ms = now_ms;
+    buf_adds(&text, "{\"Cluster\":{");
+    view_inspect_write_cluster(r->stream->store, r->grant.scope, &text);
+    buf_adds(&text, "},\"Type\":\"SYNCED\"}\n");
+    if (span_eq(buf_span(&text), buf_span(&r->cluster)))
+        return;
+    buf_clear(&r->cluster);
+    buf_add_span(&r->cluster, buf_span(&text));
+    buf_add_span(out, buf_span(&text));
+}
+
 static void write_cluster(struct reader *r, int64_t now_ms, struct buf *out)
 {
     struct view_inspect_stream *s = r->stream;
+    if (r->grant.scope) {
+        write_own_cluster(r, now_ms, out);
+        return;
+    }
     refresh_cluster(s, now_ms);
     pthread_mutex_lock(&s->lock);
     if (r->cluster_no != s->cluster_no) {
@@ -166,10 +190,26 @@ static void reader_open(void *ctx, struct httpd_waker *waker)
     (void)ctx, (void)waker; /* the server's periodic poll is enough */
 }
 
+/* False: the client may watch no longer. With another scope, everything is sent again. */
+static bool renew(struct reader *r)
+{
+    enum view_auth_grant_state state = view_auth_grant_renew(&r->grant);
+    if (state == GRANT_CHANGED) {
+        for (size_t i = 0; i < r->n_sent; i++)
+            r->sent[i].generation = UINT64_MAX;
+        r->generation = UINT64_MAX;
+        r->cluster_no = 0;
+        buf_clear(&r->cluster);
+    }
+    return state != GRANT_ENDED;
+}
+
 static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
 {
     struct reader *r = ctx;
     int64_t now_ms = clock_mono_ms();
+    if (!renew(r))
+        return HTTPD_STREAM_END;
     if (now_ms < r->next_ms)
         return HTTPD_STREAM_WAIT;
     bool all = false;
@@ -199,6 +239,8 @@ static void reader_close(void *ctx)
     for (size_t i = 0; i < r->n_sent; i++)
         free(r->sent[i].name);
     free(r->sent);
+    buf_fini(&r->cluster);
+    view_auth_grant_fini(&r->grant);
     free(r);
 }
 
@@ -224,8 +266,8 @@ static bool enter(atomic_uint *count, unsigned most)
     return false;
 }
 
-void view_inspect_stream_watch(struct view_inspect_stream *s, bool main,
-                               struct httpd_reply *reply)
+static void watch(struct view_inspect_stream *s, bool main, struct view_auth_grant *grant,
+                  struct httpd_reply *reply)
 {
     if (!is_ready(s, reply))
         return;
@@ -241,6 +283,15 @@ void view_inspect_stream_watch(struct view_inspect_stream *s, bool main,
     struct reader *r = xcalloc(1, sizeof *r);
     r->stream = s;
     r->main = main;
+    r->grant = *grant;
+    *grant = (struct view_auth_grant){0};
     reply->stream = &reader_stream;
     reply->stream_ctx = r;
+}
+
+void view_inspect_stream_watch(struct view_inspect_stream *s, bool main,
+                               struct view_auth_grant *grant, struct httpd_reply *reply)
+{
+    watch(s, main, grant, reply);
+    view_auth_grant_fini(grant);
 }

@@ -289,6 +289,7 @@ void httpd_free(struct httpd *d)
     }
     pthread_mutex_lock(&d->lock);
     httpd_stream_wake_all(d); /* libmicrohttpd must not stop while one is suspended */
+    httpd_wait_end_all(d);
     pthread_mutex_unlock(&d->lock);
     for (size_t i = 0; i < d->n_listeners; i++)
         MHD_stop_daemon(d->listeners[i]->mhd);

@@ -162,6 +162,7 @@ void httpd_conn_end(struct httpd_conn *p)
         return;
     struct httpd *d = p->listener->d;
     p->in_request = false;
+    httpd_wait_end(p);
     httpd_conn_uncharge(p);
     buf_clear(&p->body);
     arena_fini(&p->params);

@@ -18,6 +18,7 @@
  *   httpd_uri.c       target, parameters, headers
  *   httpd_reply.c     routes and replies
  *   httpd_stream.c    streamed replies
+ *   httpd_wait.c      requests that wait until they may be answered
  *
  * The acceptor passes connections to libmicrohttpd, which never listens, for two reasons.
  * Stopping a busy pool from accepting can abort the process (version 0.9.75 panics on a
@@ -25,7 +26,8 @@
  * Its timeouts are disabled: they only measure inactivity, and a thread spins for the
  * last second of each.
  *
- * Lock order: httpd.lock, httpd_waker.lock, the locks of libmicrohttpd. No handler and no
+ * Lock order: httpd.lock, httpd_waker.lock or httpd_waiter.lock, the locks of
+ * libmicrohttpd. No handler and no
  * stream callback is called with a lock held.
  */
 
@@ -104,6 +106,7 @@ struct httpd_conn {
     _Atomic uint64_t due;           /* phase and deadline; see httpd_conn_enter */
     struct httpd_conn *prev, *next; /* httpd.lock */
     struct httpd_waker *stream;     /* httpd.lock */
+    struct httpd_waiter *waiter;    /* httpd.lock; the request waits, or NULL */
     uint64_t acked;           /* acceptor: bytes acknowledged at the last deadline */
     int64_t first_due_ms;     /* deadline of the first request; 0 after it */
     atomic_bool hung_up;      /* the client has closed its sending side */
@@ -181,6 +184,15 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
  * HTTPD_STREAM_WAIT_MS, and returns the time of its next wake-up, or INT64_MAX. */
 void httpd_stream_wake_all(struct httpd *d);
 int64_t httpd_stream_wake_due(struct httpd_waker *s, int64_t now_ms);
+
+/* httpd_wait.c */
+/* Requires httpd.lock. Ends the waits of all requests, because the server stops. */
+void httpd_wait_end_all(struct httpd *d);
+/* Waits for the end of p->waiter, if the connection has a thread. False: the connection
+ * is suspended, and the request goes on later. */
+bool httpd_wait_block(struct httpd_conn *p);
+/* Releases p->waiter; NULL is accepted. */
+void httpd_wait_end(struct httpd_conn *p);
 
 /* httpd_acceptor.c */
 int httpd_acceptor_start(struct httpd *d, struct err *err);

@@ -170,8 +170,30 @@ enum MHD_Result httpd_reject(struct httpd_conn *p)
     return send_reply(p, &reply);
 }
 
+/* Calls `authorize` until the request waits no longer. False: it waits, and its
+ * connection is suspended. */
+static bool authorize(struct httpd_conn *p, const struct httpd_request *req,
+                      struct httpd_reply *reply, bool *allowed)
+{
+    const struct httpd_listener_config *conf = &p->listener->conf;
+    for (;;) {
+        *allowed = !conf->authorize || conf->authorize(conf->authorize_ctx, req, reply);
+        if (!p->waiter)
+            return true;
+        if (!httpd_wait_block(p))
+            return false;
+        httpd_wait_end(p);
+        if (atomic_load(&p->listener->d->state) == HTTPD_STOPPING) {
+            reply->abort = true;
+            *allowed = false;
+            return true;
+        }
+    }
+}
+
 enum MHD_Result httpd_handle(struct httpd_conn *p)
 {
+    httpd_wait_end(p); /* resumed */
     if (!httpd_conn_enter(p, HTTPD_WORK, INT64_MAX))
         return MHD_NO;
     struct httpd_request req = {.method = p->method,
@@ -180,9 +202,13 @@ enum MHD_Result httpd_handle(struct httpd_conn *p)
                                 .body = p->body.n ? buf_span(&p->body) : SPAN(""),
                                 .conn = p};
     struct httpd_reply reply = reply_new(p);
-    const struct httpd_listener_config *conf = &p->listener->conf;
-    if (!conf->authorize || conf->authorize(conf->authorize_ctx, &req, &reply))
-        p->route->handler(conf->ctx, &req, &reply);
+    bool allowed;
+    if (!authorize(p, &req, &reply, &allowed)) {
+        discard(p, &reply);
+        return MHD_YES;
+    }
+    if (allowed)
+        p->route->handler(p->listener->conf.ctx, &req, &reply);
     httpd_conn_uncharge(p);
     if (p->body.cap > HTTPD_RETAIN_MAX)
         buf_fini(&p->body);

@@ -221,6 +221,9 @@ static void without_each(const char *role)
         {
             json_array_foreach(lib_at(rule, "resources"), n, resource)
             {
+                /* Only with HTTPS; test_view_auth takes these away. */
+                if (strstr(json_string_value(resource), "reviews"))
+                    continue;
                 struct right r = {role, i, k, json_string_value(verb),
                                   json_string_value(resource)};
                 int64_t ms = without(&r);

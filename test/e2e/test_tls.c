@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -12,6 +13,8 @@
  */
 
 #define SERVER_NAME "gpushare-schd-extender.kube-system.svc"
+
+static char *viewer; /* a token for the views */
 
 static char *pki(const char *name)
 {
@@ -80,6 +83,7 @@ static void connect_as(const char *name)
     peer_fini(&cluster.extender.verbs);
     peer_fini(&cluster.extender.observers);
     peer_init_tls(&cluster.extender.observers, look, ca);
+    cluster.extender.observers.authorization = viewer;
     if (!name) {
         peer_init_tls(&cluster.extender.verbs, verbs, ca);
         return;
@@ -106,6 +110,7 @@ START_TEST(only_kube_scheduler_with_its_certificate_is_accepted)
     tls_make_cert(dir, "ca", "unknown", "DNS:unknown.test");
     cluster_create_node("n1", NULL, NULL, CARDS(16384));
     configure();
+    viewer = cluster_viewer();
     start_extender();
     connect_as("client");
     extender_wait_answers(&cluster.extender);
@@ -123,6 +128,8 @@ START_TEST(only_kube_scheduler_with_its_certificate_is_accepted)
     cluster_wait_running("p");
     connect_as("client");
     cluster_agrees();
+    cluster.extender.observers.authorization = NULL;
+    free(viewer);
 }
 
 static const char *const up[] = {"--nodes", "0", NULL};

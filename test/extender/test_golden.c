@@ -132,7 +132,7 @@ static void run_case(const struct verb *verb, const char *dir)
     if (verb->run)
         status = verb->run(v, buf_span(&request), &body);
     else
-        view_inspect_all(rig.store, &body);
+        view_inspect_all(rig.store, NULL, &body);
     ck_assert_msg(status == json_integer_value(json_object_get(reply, "status")),
                   "%s: status %u: %s", dir, status, body.p);
     expect(dir, "the reply", json_object_get(reply, "body"), buf_span(&body));

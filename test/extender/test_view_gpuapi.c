@@ -353,16 +353,18 @@ START_TEST(the_number_of_open_lists_is_limited)
         view_gpuapi_start(rig.store, &(struct view_gpuapi_config){.idle_ms = 50});
     struct httpd_reply replies[VIEW_GPUAPI_LISTS] = {0};
     for (int i = 0; i < VIEW_GPUAPI_LISTS; i++) {
-        view_gpuapi_list(o, i % VIEW_GPUAPI_KINDS, &replies[i]);
+        view_gpuapi_list(o, i % VIEW_GPUAPI_KINDS, &(struct view_auth_grant){0},
+                         &replies[i]);
         ck_assert_ptr_nonnull(replies[i].stream);
     }
     struct httpd_reply more = {0};
-    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &more);
+    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &(struct view_auth_grant){0}, &more);
     ck_assert_ptr_null(more.stream);
     ck_assert_uint_eq(more.status, 503);
     ck_assert_str_eq(more.header[0][0], "Retry-After");
     replies[5].stream->close(replies[5].stream_ctx);
-    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &replies[5]); /* below the limit again */
+    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &(struct view_auth_grant){0},
+                     &replies[5]); /* below the limit again */
     ck_assert_ptr_nonnull(replies[5].stream);
     for (int i = 0; i < VIEW_GPUAPI_LISTS; i++)
         replies[i].stream->close(replies[i].stream_ctx);
@@ -387,15 +389,15 @@ static void on_nodes(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
     const struct views *w = ctx;
-    (void)req;
-    view_gpuapi_watch(w->o, VIEW_GPUAPI_NODES, false, reply);
+    view_gpuapi_answer(w->o, VIEW_GPUAPI_NODES, false, &(struct view_auth_grant){0}, req,
+                       reply);
 }
 
 static void on_page(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     const struct views *w = ctx;
     (void)req;
-    view_inspect_stream_watch(w->stream, false, reply);
+    view_inspect_stream_watch(w->stream, false, &(struct view_auth_grant){0}, reply);
 }
 
 static void read_piece(struct raw *c, struct raw_reply *r)
@@ -448,7 +450,7 @@ START_TEST(an_idle_watch_sends_heartbeats)
     unsigned port;
     struct err err;
     ck_assert_done(httpd_listen(d, &listener, &port, &err), err);
-    check_heartbeats(port, "/nodes");
+    check_heartbeats(port, "/nodes?watch=true");
     check_heartbeats(port, "/page");
     view_gpuapi_stop(w.o);
     httpd_free(d);

@@ -408,7 +408,8 @@ START_TEST(errors_are_clear)
     ck_assert_contains(what, "expected explain pod [NAMESPACE/]NAME");
     cleanup_free char *where = inspect(&s, 1, ARGV("--extender=x"));
     ck_assert_contains(where,
-                       "--extender: invalid address \"x\"; expected http://HOST:PORT or "
+                       "--extender: invalid address \"x\"; expected http://HOST:PORT, "
+                       "https://HOST:PORT or "
                        "NAMESPACE/SERVICE:PORT");
     sim_fault(&s, "{\"resource\":\"leases\",\"action\":\"answer\",\"status\":403}");
     cleanup_free char *right = inspect(&s, 1, ARGV(NULL));

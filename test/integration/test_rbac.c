@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/keys.h"
 #include "lib/manifest.h"
+#include "lib/peer.h"
 #include "lib/rights.h"
+#include "lib/tls.h"
 
 /*
  * manifests/rbac.yaml against the requests of the extender: in a real run it makes each
@@ -147,6 +149,33 @@ static void bind_and_mark(struct pair *p)
                   "the extender never wrote an event");
 }
 
+/* An extender with HTTPS reviews a client of /metrics. */
+static void review(const struct pair *p)
+{
+    struct program secure;
+    struct peer observers;
+    cleanup_free char *ca = temp_path(dir, "ca.crt"), *crt = temp_path(dir, "server.crt"),
+                      *key = temp_path(dir, "server.key"),
+                      *program = program_path("gpushare-extender"),
+                      *name = xasprintf("kubeconfig-%u", p->api),
+                      *config = temp_path(dir, name);
+    ck_assert_uint_eq(ask(p->api, "POST", "/kube-sim/access",
+                          "{\"tokens\":{\"t\":{\"username\":\"u\"}},\"rules\":[{}]}",
+                          NULL),
+                      200);
+    tls_make_ca(dir, "ca");
+    tls_make_cert(dir, "ca", "server", "IP:127.0.0.1");
+    program_start(&secure, dir,
+                  ARGV(program, "--listen", "127.0.0.1", "--port", "0", "--observe-port",
+                       "0", "--kubeconfig", config, "--tls-cert", crt, "--tls-key", key,
+                       "--client-ca", ca));
+    peer_init_tls(&observers, program_port(&secure, "observing on "), ca);
+    observers.authorization = "Bearer t";
+    ck_assert_uint_eq(peer_status(&observers, "/metrics"), 403);
+    peer_fini(&observers);
+    program_stop(&secure);
+}
+
 /* -- Secrets: missing ones are created, damaged ones are patched -- */
 
 static bool has_made_secrets(void *ctx)
@@ -184,6 +213,7 @@ START_TEST(rules_grant_the_requests_of_the_extender_and_no_others)
     pair_start(&broken, &rights, damaged_file, "--insecure=off");
     ck_assert(program_until(holds, &usual));
     bind_and_mark(&usual);
+    review(&usual);
     ck_assert(program_until(holds, &lost)); /* creates the Lease, after five seconds */
     ck_assert(program_until(has_made_secrets, &fresh));
     ck_assert(program_until(has_repaired_secrets, &broken));

@@ -47,6 +47,7 @@ static void start(struct extender *e, const struct sim *s, const char *name,
     peer_fini(&e->observers);
     peer_init_server(&e->verbs, verbs, trust, name, scheduler_cert, scheduler_key);
     peer_init_server(&e->observers, observers, trust, name, NULL, NULL);
+    e->observers.authorization = SIM_BEARER;
     extender_wait_ready(e);
 }
 
@@ -153,6 +154,7 @@ static void start_without_client_ca(struct extender *e, const struct sim *s,
     peer_fini(&e->observers);
     peer_init_server(&e->verbs, verbs, trust, "replica", NULL, NULL);
     peer_init_server(&e->observers, observers, trust, "replica", NULL, NULL);
+    e->observers.authorization = SIM_BEARER;
     extender_wait_ready(e);
 }
 

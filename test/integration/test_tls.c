@@ -78,6 +78,7 @@ static void set_up(struct fixture *f)
     peer_fini(&f->e.observers);
     peer_as(&f->e.verbs, verbs, f->trust, "kube-scheduler");
     peer_as(&f->e.observers, observers, f->trust, NULL);
+    f->e.observers.authorization = SIM_BEARER;
     extender_wait_ready(&f->e);
 }
 

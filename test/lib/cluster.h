@@ -62,6 +62,10 @@ pid_t cluster_pid(const char *program);
 void cluster_listen(void);
 size_t cluster_logged(const char *text);
 
+/* An Authorization header with a token that may see all views of an extender with HTTPS.
+ * Once per test. New. */
+char *cluster_viewer(void);
+
 /* The path of a Kubernetes program, new. */
 char *cluster_program(const char *name);
 

@@ -322,3 +322,20 @@ void cluster_settle(void)
     cleanup_json json_t *promised = oracle_promised(&cluster.api);
     ck_assert_uint_eq(json_object_size(promised), 0);
 }
+
+char *cluster_viewer(void)
+{
+    static const char *const roles[] = {"gpushare-viewer", "gpushare-inspect"};
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac-inspect.yaml")));
+    free(
+        cluster_kubectl(ARGV("create", "serviceaccount", "viewer", "-n", "kube-system")));
+    for (size_t i = 0; i < ARRAY_LEN(roles); i++) {
+        cleanup_free char *name = xasprintf("viewer-%zu", i);
+        free(cluster_kubectl(ARGV("create", "clusterrolebinding", name, "--clusterrole",
+                                  roles[i], "--serviceaccount", "kube-system:viewer")));
+    }
+    cleanup_free char *said =
+        cluster_kubectl(ARGV("create", "token", "viewer", "-n", "kube-system"));
+    said[strcspn(said, "\n")] = '\0';
+    return xasprintf("Bearer %s", said);
+}

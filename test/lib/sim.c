@@ -6,12 +6,27 @@
 
 #include "base/mem.h"
 
+static void post(const struct sim *s, const char *path, const char *body)
+{
+    cleanup_buf struct buf reply = {0};
+    unsigned status = peer_call(&s->api, "POST", path, body, &reply);
+    ck_assert_msg(status == 200, "%s: %u %s to %s", path, status, reply.p, body);
+}
+
+static void set_access(const struct sim *s)
+{
+    post(s, "/kube-sim/access",
+         "{\"tokens\":{\"test-token\":{\"username\":\"test\"}},\"rules\":["
+         "{\"user\":\"test\",\"path\":\"*\"},{\"user\":\"test\",\"resource\":\"*\"}]}");
+}
+
 void sim_start(struct sim *s, const char *const *more)
 {
     lib_program(&s->program, "kube-sim", ARGV("--port", "0", "--tick", "20ms"), more);
     peer_init(&s->api, program_port(&s->program, "listening on "));
     s->authorization = NULL;
     sim_add_lease(s);
+    set_access(s);
 }
 
 void sim_start_secure(struct sim *s, const struct sim_security *how,
@@ -30,6 +45,7 @@ void sim_start_secure(struct sim *s, const struct sim_security *how,
     s->authorization = xasprintf("Bearer %s", how->token);
     s->api.authorization = s->authorization;
     sim_add_lease(s);
+    set_access(s);
 }
 
 void sim_stop(struct sim *s)
@@ -37,13 +53,6 @@ void sim_stop(struct sim *s)
     peer_fini(&s->api);
     free(s->authorization);
     program_stop(&s->program);
-}
-
-static void post(const struct sim *s, const char *path, const char *body)
-{
-    cleanup_buf struct buf reply = {0};
-    unsigned status = peer_call(&s->api, "POST", path, body, &reply);
-    ck_assert_msg(status == 200, "%s: %u %s to %s", path, status, reply.p, body);
 }
 
 static void postf(const struct sim *s, const char *path, const char *fmt, va_list ap)

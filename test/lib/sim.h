@@ -16,6 +16,9 @@ struct sim {
     char *authorization; /* or NULL */
 };
 
+/* An Authorization header that every kube-sim accepts in reviews, for all views. */
+#define SIM_BEARER "Bearer test-token"
+
 /* Starts kube-sim with the options `more` (ends with NULL). It contains only the extender's
  * Lease, without a holder. */
 void sim_start(struct sim *s, const char *const *more);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "kube-sim/jsonx_priv.h"
 
 struct store *sim_api_store(struct api *api, const struct kind *kind)
 {
@@ -31,6 +32,7 @@ void api_free(struct api *api)
     for (size_t i = 0; i < api->n_timers; i++)
         sim_object_unref(api->timers[i].object);
     free(api->timers);
+    json_decref(api->access);
     free(api);
 }
 
@@ -68,6 +70,16 @@ bool api_freeze(struct api *api, const char *resource, bool frozen)
             freeze(api, k);
     }
     return known;
+}
+
+int api_set_access(struct api *api, struct span json, struct err *err)
+{
+    json_t *access = sim_jsonx_parse(json, err);
+    if (!access)
+        return -1;
+    json_decref(api->access);
+    api->access = access;
+    return 0;
 }
 
 uint64_t api_version(const struct api *api)

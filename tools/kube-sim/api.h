@@ -98,6 +98,10 @@ bool api_freeze(struct api *api, const char *resource, bool frozen);
  * UID and creation time. Creates missing namespaces. */
 int api_load(struct api *api, int64_t now_ms, struct span json, struct err *err);
 
+/* Sets who has which token and may do what, for TokenReview and SubjectAccessReview: the
+ * JSON of docs/kube-sim.md. */
+int api_set_access(struct api *api, struct span json, struct err *err);
+
 uint64_t api_version(const struct api *api); /* the newest resourceVersion */
 size_t api_count(const struct api *api, const char *resource); /* number of objects */
 

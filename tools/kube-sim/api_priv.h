@@ -37,6 +37,7 @@ struct api {
     int64_t next_sweep_ms;
     int64_t renewed_ms; /* heartbeat Leases have been renewed up to this time */
     size_t next_lease;
+    json_t *access; /* rules of the reviews, or NULL */
     api_wake_fn wake;
     void *wake_ctx;
 };

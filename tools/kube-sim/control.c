@@ -112,6 +112,12 @@ CONTROL(load)
     return api_load(s->api, front_now_ms(), raw, err);
 }
 
+CONTROL(set_access)
+{
+    UNUSED;
+    return api_set_access(s->api, raw, err);
+}
+
 CONTROL(get_state)
 {
     UNUSED;
@@ -142,6 +148,7 @@ static const struct control {
     {"POST", "/kube-sim/compact", compact},
     {"POST", "/kube-sim/freeze", freeze},
     {"POST", "/kube-sim/load", load},
+    {"POST", "/kube-sim/access", set_access},
     {"GET", "/kube-sim/state", get_state},
 };
 

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "kube-sim/discovery_priv.h"
 #include "kube-sim/list_priv.h"
+#include "kube-sim/review_priv.h"
 #include "kube-sim/status_priv.h"
 #include "kube-sim/table_priv.h"
 #include "kube-sim/watch_priv.h"
@@ -146,8 +147,11 @@ static void dispatch(struct call *c)
 {
     if (!is_in_time(c))
         return;
+    const char *group;
     if (c->req->body.n > MAX_BODY) {
         sim_refuse(c, 413, "Request entity too large: limit is %d", MAX_BODY);
+    } else if (sim_review_resource(c->req->path, &group)) {
+        sim_review_handle(c);
     } else if (c->route.kind && !knows_sub(c->route.kind, c->route.sub)) {
         if (c->route.kind->custom) /* a custom resource: the object is looked up first */
             sim_refuse_not_found(c, c->route.kind, c->route.name);
@@ -192,6 +196,12 @@ bool api_classify(const struct api_request *req, struct api_target *target)
     };
     struct route r = sim_route_parse(req->path);
     *target = (struct api_target){.verb = ""};
+    const char *group, *review = sim_review_resource(req->path, &group);
+    if (review) {
+        const char *verb = strcmp(req->method, "POST") == 0 ? "create" : "";
+        *target = (struct api_target){.verb = verb, .resource = review, .group = group};
+        return true;
+    }
     if (!r.kind)
         return false;
     *target = (struct api_target){"", r.kind->plural, r.kind->group, r.ns, r.name, r.sub};

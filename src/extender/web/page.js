@@ -56,6 +56,14 @@
     return name;
   };
 
+  // Pods of namespaces in which the reader may not list pods come without names.
+  const nameHidden = (pods) => {
+    let n = 0;
+    for (const pod of pods)
+      if (pod.hidden)
+        Object.assign(pod, { namespace: '(hidden)', name: `pod ${++n}` });
+  };
+
   // -- the data of a node --
 
   const OUT = { Unhealthy: 'unhealthy', Excluded: 'excluded', OtherPlugin: 'other plugin' };
@@ -675,6 +683,7 @@
       nodes.set(node.name, record);
     }
     record.node = node;
+    nameHidden([...node.devs.flatMap((dev) => dev.pods), ...(node.unplaced || [])]);
     digest(record);
     if (synced)
       dirty.add(record);
@@ -699,6 +708,7 @@
   };
   const setCluster = (members) => {
     cluster = { pendingPods: [], ...members };
+    nameHidden(cluster.pendingPods);
     clusterDirty = true;
   };
 

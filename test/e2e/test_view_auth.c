@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "lib/cluster.h"
+#include "lib/tls.h"
+
+/*
+ * Views of an extender with HTTPS, with tokens that a real API server reviews.
+ */
+
+#define SYSTEM "/api/v1/namespaces/kube-system"
+#define ROLE   "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpushare-schd-extender"
+
+/* A new token of the ServiceAccount kube-system/viewer, as a header. New. */
+static char *bearer(void)
+{
+    cleanup_json json_t *j =
+        peer_json(&cluster.api, "POST", SYSTEM "/serviceaccounts/viewer/token",
+                  "{\"apiVersion\":\"authentication.k8s.io/v1\","
+                  "\"kind\":\"TokenRequest\",\"spec\":{}}");
+    return xasprintf("Bearer %s", lib_str(j, "status.token"));
+}
+
+static void start_extender(void)
+{
+    cleanup_free char *dir = temp_path(cluster.dir, "pki");
+    tls_make_cert(dir, "ca", "server", "IP:127.0.0.1");
+    cleanup_free char *cert = temp_path(dir, "server.crt"),
+                      *key = temp_path(dir, "server.key"), *ca = temp_path(dir, "ca.crt");
+    cluster_start_with("gpushare-extender", ARGV("--tls-cert", cert, "--tls-key", key));
+    unsigned verbs = cluster.extender.verbs.port, look = cluster.extender.observers.port;
+    peer_fini(&cluster.extender.verbs);
+    peer_fini(&cluster.extender.observers);
+    peer_init_tls(&cluster.extender.verbs, verbs, ca);
+    peer_init_tls(&cluster.extender.observers, look, ca);
+    extender_wait_answers(&cluster.extender);
+}
+
+static unsigned get(const char *authorization, const char *path, struct buf *said)
+{
+    cluster.extender.observers.authorization = authorization;
+    unsigned status = peer_call(&cluster.extender.observers, "GET", path, NULL, said);
+    cluster.extender.observers.authorization = NULL;
+    return status;
+}
+
+static bool names_the_pod(const char *authorization)
+{
+    cleanup_buf struct buf said = {0};
+    ck_assert_uint_eq(get(authorization, "/inspect", &said), 200);
+    return strstr(said.p, "\"name\":\"waits\"") != NULL;
+}
+
+/* Without one of the rules of the extender's role. */
+static void replace_role(const char *without)
+{
+    cleanup_json json_t *role = peer_json(&cluster.api, "GET", ROLE, NULL);
+    json_t *rules = lib_at(role, "rules"), *rule;
+    size_t i;
+    json_array_foreach(rules, i, rule)
+    {
+        cleanup_free char *text = json_dumps(rule, 0);
+        if (strstr(text, without))
+            json_array_remove(rules, i--);
+    }
+    cleanup_free char *body = json_dumps(role, 0);
+    json_decref(peer_json(&cluster.api, "PUT", ROLE, body));
+}
+
+START_TEST(a_service_account_with_the_role_reads_metrics)
+{
+    cleanup_buf struct buf said = {0};
+    cluster_create_scv("n1", CARDS(16384));
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac-inspect.yaml")));
+    free(
+        cluster_kubectl(ARGV("create", "serviceaccount", "viewer", "-n", "kube-system")));
+    cleanup_free char *token = bearer(), *other = bearer();
+    start_extender();
+    ck_assert_uint_eq(get(NULL, "/metrics", &said), 401);
+    ck_assert_uint_eq(get("Bearer eyJhbGciOiJSUzI1NiJ9.e30.eA", "/metrics", &said), 401);
+    ck_assert_uint_eq(get(token, "/metrics", &said), 403);
+    ck_assert_contains(said.p, "system:serviceaccount:kube-system:viewer");
+    ck_assert_contains(said.p, "lacks the permission get nonResourceURL /metrics");
+    free(cluster_kubectl(ARGV("create", "clusterrolebinding", "viewer", "--clusterrole",
+                              "gpushare-viewer", "--serviceaccount",
+                              "kube-system:viewer")));
+    int64_t begun = lib_now_ms();
+    lib_wait(get(token, "/metrics", &said) == 200);
+    cluster_report("from the binding of the role to an answer", lib_now_ms() - begun);
+    ck_assert_contains(said.p, "gpushare_nodes");
+    ck_assert_uint_eq(get(other, "/inspect", &said), 200);
+    ck_assert_uint_eq(get(token, "/", &said), 200);
+    ck_assert_uint_eq(get(token, "/apis/nvidia-gpu-scheduler/v1", &said), 200);
+    ck_assert_uint_eq(get(token, "/apis/nvidia-gpu-scheduler/v1/gpupods", &said), 200);
+
+    /* Names of pods are for those who may list pods there. */
+    cluster_create_pod("waits", 1, "", SCHEDULER("nobody"));
+    lib_wait((get(token, "/inspect", &said), strstr(said.p, "\"hidden\":true")));
+    ck_assert(!names_the_pod(token));
+    free(cluster_kubectl(ARGV("create", "role", "pods", "-n", "default", "--verb", "list",
+                              "--resource", "pods")));
+    free(cluster_kubectl(ARGV("create", "rolebinding", "pods", "-n", "default", "--role",
+                              "pods", "--serviceaccount", "kube-system:viewer")));
+    begun = lib_now_ms();
+    lib_wait(names_the_pod(token));
+    cluster_report("from the right to list pods to their names", lib_now_ms() - begun);
+}
+
+START_TEST(a_missing_permission_is_named)
+{
+    cleanup_buf struct buf said = {0};
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac.yaml")));
+    replace_role("tokenreviews");
+    cleanup_free char *token = bearer();
+    start_extender();
+    lib_wait(get(token, "/metrics", &said) == 503);
+    ck_assert_contains(said.p, "cannot create resource \\\"tokenreviews\\\"");
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac.yaml")));
+    lib_wait(get(token, "/metrics", &said) == 200);
+    replace_role("subjectaccessreviews");
+    lib_wait(get(token, "/inspect", &said) == 503);
+    ck_assert_contains(said.p, "cannot create resource \\\"subjectaccessreviews\\\"");
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac.yaml")));
+    lib_wait(get(token, "/inspect", &said) == 200);
+}
+
+CLUSTER_MAIN("view_auth", 240, ARGV("--nodes", "0"),
+             a_service_account_with_the_role_reads_metrics, a_missing_permission_is_named)

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "kube/review.h"
+#include "lib/unit.h"
+
+START_TEST(only_plausible_tokens_are_reviewed)
+{
+    static const char *const good[] = {"a", "eyJhbGciOi.J9-_~+/x==", "0="};
+    static const char *const bad[] = {"", "=", "a b", "a\"", "a=b", "\x80", "a\tb"};
+    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+        ck_assert(review_token_is_plausible(span_of(good[i])));
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        ck_assert(!review_token_is_plausible(span_of(bad[i])));
+    cleanup_buf struct buf big = {0};
+    for (int i = 0; i < REVIEW_TOKEN_MAX; i++)
+        buf_addc(&big, 'a');
+    ck_assert(review_token_is_plausible(buf_span(&big)));
+    buf_addc(&big, 'a');
+    ck_assert(!review_token_is_plausible(buf_span(&big)));
+    ck_assert(!review_token_is_plausible((struct span){"a\0b", 3}));
+}
+END_TEST
+
+START_TEST(a_token_review_names_the_user)
+{
+    cleanup_buf struct buf body = {0};
+    struct review_user u;
+    struct err err = {0};
+    review_token_write(&body, SPAN("t.o-k"));
+    ck_assert_str_eq(body.p, "{\"apiVersion\":\"authentication.k8s.io/v1\","
+                             "\"kind\":\"TokenReview\",\"spec\":{\"token\":\"t.o-k\"}}");
+    static const char yes[] =
+        "{\"status\":{\"authenticated\":true,\"user\":{\"username\":\"a\\\"b\",\"uid\":"
+        "\"7\",\"groups\":[\"g\",\"h\"],\"extra\":{\"k\":[\"v\"]},\"more\":1}}}";
+    ck_assert_int_eq(review_token_read(span_of(yes), &u, &err), 1);
+    ck_assert_str_eq(u.name, "a\"b");
+    ck_assert_str_eq(u.spec, "\"extra\":{\"k\":[\"v\"]},\"groups\":[\"g\",\"h\"],"
+                             "\"uid\":\"7\",\"user\":\"a\\\"b\"");
+    review_user_fini(&u);
+    static const struct {
+        const char *answer;
+        int result;
+    } others[] = {
+        {"{\"status\":{\"authenticated\":false,\"error\":\"x\"}}", 0},
+        {"{\"status\":{}}", 0},
+        {"{\"status\":{\"authenticated\":\"true\",\"user\":{\"username\":\"a\"}}}", 0},
+        {"{\"status\":{\"authenticated\":true}}", -1},
+        {"{\"status\":{\"authenticated\":true,\"user\":{\"username\":\"\"}}}", -1},
+        {"{\"status\":{\"authenticated\":true,\"user\":{\"username\":[\"a\"]}}}", -1},
+        {"{}", -1},
+        {"[]", -1},
+        {"", -1},
+        {"rubbish", -1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        ck_assert_int_eq(review_token_read(span_of(others[i].answer), &u, &err),
+                         others[i].result);
+        ck_assert_ptr_null(u.name);
+        review_user_fini(&u);
+    }
+}
+END_TEST
+
+START_TEST(an_access_review_asks_for_a_path_or_a_resource)
+{
+    cleanup_buf struct buf body = {0};
+    struct review_user u;
+    const char *const groups[] = {"g", "h\"i"};
+    review_user_of("u", groups, 2, &u);
+    review_access_write(&body, u.spec,
+                        &(struct review_access){.verb = "get", .path = "/metrics"});
+    ck_assert_str_eq(body.p,
+                     "{\"apiVersion\":\"authorization.k8s.io/v1\",\"kind\":"
+                     "\"SubjectAccessReview\",\"spec\":{\"groups\":[\"g\",\"h\\\"i\"],"
+                     "\"user\":\"u\",\"nonResourceAttributes\":{\"path\":\"/metrics\","
+                     "\"verb\":\"get\"}}}");
+    buf_clear(&body);
+    review_access_write(&body, u.spec,
+                        &(struct review_access){.verb = "list",
+                                                .group = "",
+                                                .version = "v1",
+                                                .resource = "pods",
+                                                .ns = SPAN("team-a")});
+    json_t *root = json_loadb(body.p, body.n, 0, NULL);
+    const json_t *at =
+        json_object_get(json_object_get(root, "spec"), "resourceAttributes");
+    ck_assert_str_eq(json_string_value(json_object_get(at, "namespace")), "team-a");
+    ck_assert_str_eq(json_string_value(json_object_get(at, "resource")), "pods");
+    ck_assert_str_eq(json_string_value(json_object_get(at, "verb")), "list");
+    json_decref(root);
+    review_user_fini(&u);
+}
+END_TEST
+
+START_TEST(access_is_denied_unless_it_is_allowed)
+{
+    static const struct {
+        const char *answer;
+        int result;
+    } all[] = {
+        {"{\"status\":{\"allowed\":true}}", 1},
+        {"{\"status\":{\"allowed\":true,\"denied\":true}}", 0},
+        {"{\"status\":{\"allowed\":false,\"reason\":\"x\"}}", 0},
+        {"{\"status\":{\"allowed\":1}}", 0},
+        {"{\"status\":{}}", 0},
+        {"{\"status\":true}", -1},
+        {"", -1},
+    };
+    struct err err;
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        ck_assert_int_eq(review_access_read(span_of(all[i].answer), &err), all[i].result);
+}
+END_TEST
+
+UNIT_MAIN("review", only_plausible_tokens_are_reviewed, a_token_review_names_the_user,
+          an_access_review_asks_for_a_path_or_a_resource,
+          access_is_denied_unless_it_is_allowed)

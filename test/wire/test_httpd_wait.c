@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/httpd_fixture.h"
+
+/*
+ * Requests that wait for a decision of another thread.
+ */
+
+enum { MOST = 64 };
+
+struct gate {
+    struct fixture kit;
+    struct httpd_listener_config listener;
+    pthread_mutex_t lock;
+    struct httpd_waiter *waiters[MOST];
+    size_t n;
+    bool open, at_once, allow;
+    int calls;
+};
+
+/* "/show" passes at once; all other paths wait until the gate is open. */
+static bool authorize(void *ctx, const struct httpd_request *req,
+                      struct httpd_reply *reply)
+{
+    struct gate *g = ctx;
+    if (strcmp(req->path, "/show") == 0)
+        return true;
+    pthread_mutex_lock(&g->lock);
+    g->calls++;
+    bool open = g->open, at_once = g->at_once;
+    if (!open && !at_once) {
+        ck_assert_uint_lt(g->n, MOST);
+        g->waiters[g->n++] = httpd_wait(req);
+    }
+    g->at_once = false;
+    g->open |= at_once;
+    pthread_mutex_unlock(&g->lock);
+    if (at_once)
+        httpd_waiter_done(httpd_wait(req)); /* decided before authorize returns */
+    if (!open)
+        return false;
+    if (!g->allow)
+        httpd_fail(reply, 403, "refused");
+    return g->allow;
+}
+
+static void set_up(struct gate *g, enum httpd_mode mode)
+{
+    *g = (struct gate){.allow = true};
+    pthread_mutex_init(&g->lock, NULL);
+    fixture_init(&g->kit, NULL);
+    g->listener = fixture_listener(&g->kit, mode);
+    g->listener.authorize = authorize;
+    g->listener.authorize_ctx = g;
+    fixture_listen(&g->kit, &g->listener);
+}
+
+static size_t count(struct gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    size_t n = g->n;
+    pthread_mutex_unlock(&g->lock);
+    return n;
+}
+
+struct want {
+    struct gate *gate;
+    size_t n;
+};
+
+static bool all_wait(void *ctx)
+{
+    struct want *w = ctx;
+    return count(w->gate) == w->n;
+}
+
+static void expect_waiting(struct gate *g, size_t n)
+{
+    struct want want = {g, n};
+    ck_assert_msg(raw_until(all_wait, &want), "%zu requests wait, expected %zu", count(g),
+                  n);
+}
+
+static void end_waits(struct gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->open = true;
+    for (size_t i = 0; i < g->n; i++)
+        httpd_waiter_done(g->waiters[i]);
+    g->n = 0;
+    pthread_mutex_unlock(&g->lock);
+}
+
+#define HELLO "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
+
+START_TEST(requests_wait_while_others_are_answered)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct gate g;
+        struct raw c[MOST], other;
+        struct raw_reply r = {0};
+        set_up(&g, mode);
+        for (size_t i = 0; i < MOST; i++) {
+            raw_open(&c[i], g.kit.port);
+            raw_sendf(&c[i], HELLO);
+        }
+        expect_waiting(&g, MOST);
+        raw_open(&other, g.kit.port);
+        raw_call(&other, &r, "GET /show HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_uint_eq(r.status, 200);
+        end_waits(&g);
+        for (size_t i = 0; i < MOST; i++) {
+            ck_assert_int_eq(raw_read(&c[i], &r), RAW_OK);
+            ck_assert_body(r, "hello\n");
+            raw_call(&c[i], &r, HELLO); /* the connection stays usable */
+            ck_assert_body(r, "hello\n");
+            raw_close(&c[i]);
+        }
+        g.allow = false;
+        raw_call(&other, &r, HELLO);
+        ck_assert_uint_eq(r.status, 403);
+        raw_reply_fini(&r);
+        raw_close(&other);
+        fixture_fini(&g.kit);
+    }
+}
+END_TEST
+
+START_TEST(a_decision_may_come_before_the_wait_begins)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct gate g;
+        struct raw c;
+        struct raw_reply r = {0};
+        set_up(&g, mode);
+        g.at_once = true;
+        raw_open(&c, g.kit.port);
+        raw_call(&c, &r, HELLO);
+        ck_assert_body(r, "hello\n");
+        ck_assert_int_eq(g.calls, 2);
+        raw_reply_fini(&r);
+        raw_close(&c);
+        fixture_fini(&g.kit);
+    }
+}
+END_TEST
+
+START_TEST(a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct gate g;
+        struct raw gone, stays;
+        set_up(&g, mode);
+        raw_open(&gone, g.kit.port);
+        raw_sendf(&gone, HELLO);
+        expect_waiting(&g, 1);
+        raw_close(&gone);
+        end_waits(&g);
+        ck_assert(raw_until(kit_is_empty, &g.kit));
+        g.open = false;
+        raw_open(&stays, g.kit.port);
+        raw_sendf(&stays, HELLO);
+        expect_waiting(&g, 1);
+        httpd_free(g.kit.d);
+        end_waits(&g); /* later than the server */
+        raw_close(&stays);
+    }
+}
+END_TEST
+
+UNIT_MAIN("httpd_wait", requests_wait_while_others_are_answered,
+          a_decision_may_come_before_the_wait_begins,
+          a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
