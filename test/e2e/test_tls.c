@@ -116,7 +116,7 @@ START_TEST(only_kube_scheduler_with_its_certificate_is_accepted)
     extender_wait_answers(&cluster.extender);
     ck_assert_uint_eq(ask("client"), 200);
     ck_assert_uint_eq(ask("unknown"), 403);
-    ck_assert_uint_eq(ask(NULL), 0);
+    ck_assert_uint_eq(ask(NULL), 401);
 
     /* The shipped configuration uses HTTP, which the extender rejects. */
     int64_t begun = expect_now_ns();
