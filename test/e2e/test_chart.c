@@ -253,6 +253,29 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
 }
 END_TEST
 
+/* CEL has the escapes of JSON. (The API server compiles the one of everything.yaml.) */
+START_TEST(exempt_accounts_are_in_the_policy)
+{
+    static const char accounts[] = "exemptAccounts=[\"a:b\",\"it's \\\"c\\\"\"]";
+    cleanup_free char *said =
+        tools_run("helm", 0,
+                  ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
+                       "1.35", "--set-json", accounts));
+    temp_write(lib_dir, "exempt.yaml", said);
+    cleanup_free char *file = temp_path(lib_dir, "exempt.yaml");
+    cleanup_json json_t *all = tools_objects(file);
+    const json_t *policy =
+        object_of(all, "ValidatingAdmissionPolicy", "gpushare-promises");
+    const json_t *condition = json_array_get(lib_at(policy, "spec.matchConditions"), 0);
+    ck_assert_str_eq(lib_str(condition, "expression"),
+                     "!(request.userInfo.username in [ "
+                     "\"system:serviceaccount:kube-system:gpushare-schd-extender\", "
+                     "\"system:serviceaccount:kube-system:gpushare-device-plugin\", "
+                     "\"a:b\", \"it's \\\"c\\\"\" ])");
+    free(cluster_kubectl(ARGV("apply", "--dry-run=server", "-f", file)));
+}
+END_TEST
+
 static void check_has(const json_t *list, const char *word)
 {
     size_t i;
@@ -445,6 +468,7 @@ CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_
              several_replicas_equal_the_patched_deployment,
              rules_and_version_equal_those_of_the_project,
              every_value_of_the_schema_is_in_values_yaml,
-             invalid_values_are_rejected_with_a_reason, values_stay_strings,
-             helm_lints_and_packages_the_chart, chart_files_and_samples_match_the_schemas,
-             misspelt_fields_are_found, the_api_server_accepts_the_objects)
+             invalid_values_are_rejected_with_a_reason, exempt_accounts_are_in_the_policy,
+             values_stay_strings, helm_lints_and_packages_the_chart,
+             chart_files_and_samples_match_the_schemas, misspelt_fields_are_found,
+             the_api_server_accepts_the_objects)
