@@ -173,6 +173,7 @@ struct ledger_pod {
 
 /* Pending pods with equal requests. */
 struct ledger_class {
+    uint64_t id;            /* never reused; the position in the array changes */
     struct request request; /* without parts */
     size_t pods;
 };
