@@ -656,6 +656,7 @@ static void on_server(struct world *w, void *arg)
                                                                  : "application/json",
                               .body = kube->body};
     w->binding = wire->call->type == CORE_CALL_BIND ? wire->call->uid : NULL;
+    w->binder = wire->epoch == wire->r->epoch ? wire->r->id : -1;
     api_handle(w->api, wall_ms(w), &req, &reply);
     if (w->binding) {
         trace(w, "server: Binding of %s to %s by r%d: %u", wire->call->uid,
@@ -774,6 +775,8 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
     bool taken = delivered_take(r->delivered, in, replica_time(w, r).mono_ms);
     if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->deleted)
         oracle_delivered(w, r->id, in->pod);
+    if (in->type == CORE_ANSWER && in->pod)
+        oracle_answered(w, r->id, in->pod);
     core_step(r->core, replica_time(w, r), in, &out);
     delivered_check_heartbeats(r->delivered, in);
     for (size_t i = 0; i < out.n; i++)

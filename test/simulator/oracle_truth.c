@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/oracle_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * What a replica must count for a bound pod, although its annotations may have been edited.
+ * It knows the promise as it was made if it sent the Binding, or if the first version of
+ * the bound pod that it got since its start had the annotations of the Binding. Of other
+ * pods it knows what the podList of the node shows, as delivered to it. A pod that names no
+ * card must count on every card of a node without a podList.
+ */
+
+static const char *const keys[] = {
+    "ALIYUN_COM_GPU_MEM_IDX", "scheduler.framework.gpushare.allocation",
+    "gpushare/card-uuid", "gpushare/card-memory", "ALIYUN_COM_GPU_MEM_DEV"};
+
+char *truth_text(json_t *meta)
+{
+    cleanup_buf struct buf text = {0};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        const char *value = ask_text(meta, "annotations", keys[i]);
+        buf_printf(&text, "%s%s\n", value ? "=" : "", value ? value : "");
+    }
+    return buf_take(&text);
+}
+
+/* The same of a pod as delivered. */
+static bool is_intact(const struct oracle_pod *p, const struct pod *pod)
+{
+    cleanup_buf struct buf text = {0};
+    const struct span values[] = {pod->idx, pod->allocation, pod->card_uuid,
+                                  pod->card_memory, pod->card_units};
+    for (size_t i = 0; i < ARRAY_LEN(values); i++)
+        buf_printf(&text, "%s%.*s\n", values[i].p ? "=" : "", SPAN_ARG(values[i]));
+    return p->promise && !strcmp(text.p, p->promise);
+}
+
+static struct oracle_pod *pod_of(const struct world *w, const struct pod *pod)
+{
+    cleanup_free char *uid = xmemdup0(pod->meta.uid.p, pod->meta.uid.n);
+    return pod->node.n ? oracle_find(w, uid) : NULL;
+}
+
+static void set(unsigned *bits, int replica, bool on)
+{
+    *bits = on ? *bits | 1u << replica : *bits & ~(1u << replica);
+}
+
+void oracle_delivered(struct world *w, int replica, const struct pod *pod)
+{
+    struct oracle_pod *p = pod_of(w, pod);
+    if (!p || !p->node)
+        return;
+    unsigned bit = 1u << replica;
+    bool first = !(p->known_by & bit), intact = is_intact(p, pod);
+    bool was_sure = p->sure_by & bit;
+    if (p->n_cards == 0) /* nothing is final yet */
+        set(&p->sure_by, replica, intact && !(p->doubted_by & bit));
+    else
+        set(&p->sure_by, replica,
+            was_sure || (intact && first && !(p->doubted_by & bit)));
+    set(&p->cardless_by, replica, !pod->idx.p && !pod->allocation.p);
+    set(&p->known_by, replica, true);
+}
+
+void oracle_answered(struct world *w, int replica, const struct pod *pod)
+{
+    struct oracle_pod *p = pod_of(w, pod);
+    if (p && p->node && !(p->sure_by & 1u << replica) && !is_intact(p, pod))
+        set(&p->doubted_by, replica, true);
+}
+
+void oracle_restarted(struct world *w, int replica)
+{
+    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
+        set(&p->known_by, replica, false);
+        set(&p->sure_by, replica, false);
+        set(&p->doubted_by, replica, false);
+        set(&p->cardless_by, replica, false);
+    }
+}
+
+/* The larger amount; 0 is the whole card. */
+static int64_t larger(const struct oracle_pod *p, int64_t a, int64_t b)
+{
+    return p->whole && (a >= 0 || b >= 0) ? 0 : a > b ? a : b;
+}
+
+/* What a pod without any card counts for on each card. */
+static int64_t cardless_mib(const struct oracle_pod *p)
+{
+    bool unclear = p->labeled && (p->edited || p->invalid || p->nothing);
+    return unclear || (!p->whole && p->mib == 0) ? -1 : p->mib;
+}
+
+int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int replica,
+                          int node, int card)
+{
+    unsigned bit = 1u << replica;
+    int64_t mib = -1, listed = 0;
+    if (oracle_index(p->node) != node || p->over)
+        return -1;
+    if (p->sure_by & bit && !p->odd)
+        mib = oracle_holds(p, node, card);
+    if (!(p->known_by & bit))
+        return mib;
+    const char *version = delivered_scv(replica_delivered(w->replicas[replica]), node);
+    enum kubelet_view view = kubelet_shows(w, version, node, p, card, &listed);
+    if (view == KUBELET_GIVES)
+        mib = larger(p, mib, listed);
+    bool hidden = view == KUBELET_SILENT || (view == KUBELET_LACKS && p->labeled);
+    if (p->cardless_by & bit && !(p->sure_by & bit && p->n_cards) && hidden)
+        mib = larger(p, mib, cardless_mib(p));
+    return mib;
+}
+
+static bool is_strict(const char *text, int n)
+{
+    for (const char *at = text; *at; at++)
+        if (!strchr("0123456789,", *at))
+            return false;
+    return n > 0 && strlen(text) == (size_t)(2 * n - 1);
+}
+
+/* Do all keys name the same cards of the node, each once? */
+static bool is_clear(const struct oracle_pod *p, json_t *meta, int node)
+{
+    const char *idx = ask_text(meta, "annotations", keys[0]);
+    const char *allocation = ask_text(meta, "annotations", keys[1]);
+    const char *uuids = ask_text(meta, "annotations", keys[2]);
+    cleanup_buf struct buf expected = {0};
+    unsigned bits = 0, in = 0;
+    if (!idx)
+        return !allocation;
+    if (!is_strict(idx, p->n_cards))
+        return false;
+    for (int i = 0; i < p->n_cards; i++) {
+        buf_printf(&expected, "%sGPU-%d-%d", i ? "," : "", node, p->card[i]);
+        if (bits & 1u << p->card[i] || p->card[i] >= oracle_cards(node))
+            return false;
+        bits |= 1u << p->card[i];
+    }
+    if (uuids && *uuids && strcmp(uuids, expected.p) != 0)
+        return false;
+    json_t *all = allocation ? json_loads(allocation, 0, NULL) : NULL, *of, *amount;
+    const char *container, *card;
+    bool clear = !allocation || json_is_object(all);
+    json_object_foreach(all, container, of) json_object_foreach(of, card, amount)
+    {
+        in |= 1u << (atoi(card) & 31);
+        clear = clear && json_is_integer(amount);
+    }
+    json_decref(all);
+    return clear && (!allocation || in == bits);
+}
+
+void truth_bound(struct world *w, struct oracle_pod *p, json_t *meta)
+{
+    p->promise = truth_text(meta);
+    p->odd = p->foreign && !is_clear(p, meta, oracle_index(p->node));
+    if (!p->foreign && w->binder >= 0)
+        set(&p->sure_by, w->binder, true);
+}
+
+void truth_changed(struct world *w, struct oracle_pod *p, json_t *meta)
+{
+    cleanup_free char *text = truth_text(meta);
+    bool changed = strcmp(text, p->promise) != 0;
+    if (changed && !p->foreign && w->policy)
+        violated(w, "the promise of %s has changed although the policy is on", p->uid);
+    p->tampered |= changed;
+}
+
+bool truth_is_unclear(const struct oracle_pod *p, int node)
+{
+    bool cardless = p->foreign && p->n_cards == 0 && oracle_cards(node) > 1 &&
+                    (oracle_limited(p) || p->labeled) && !p->nothing;
+    return p->tampered || cardless || p->odd;
+}
+
+/* MiB on cards of the node that the ledger counts for the pod, and the most on one. */
+static int64_t counted(const struct ledger_pod *mine, int64_t *most)
+{
+    int64_t sum = 0;
+    *most = 0;
+    for (uint32_t i = 0; i < mine->node->n_cards; i++) {
+        int64_t mib = ledger_pod_mib(mine, &mine->node->cards[i]);
+        sum += mib > 0 ? mib : 0;
+        *most = mib > *most ? mib : *most;
+    }
+    return sum;
+}
+
+void truth_compare(struct world *w, const struct replica *r, const struct oracle_pod *p,
+                   const struct ledger_pod *mine)
+{
+    int64_t most, sum = counted(mine, &most), listed;
+    int node = oracle_index(p->node);
+    const char *version = delivered_scv(replica_delivered(r), node);
+    enum kubelet_view view = kubelet_shows(w, version, node, p, 0, &listed);
+    bool never_asked = p->labeled && p->nothing && !p->edited;
+    if (never_asked && sum)
+        violated(w, "r%d counts %lld MiB for pod %s, which requests nothing",
+                 replica_id(r), (long long)sum, p->uid);
+    if (!p->raw_mem || p->raw_cards || p->devices)
+        return;
+    if (most > p->raw_mem * 1024)
+        violated(w, "r%d counts %lld MiB of one card for pod %s, which requests %lld",
+                 replica_id(r), (long long)most, p->uid, (long long)p->raw_mem * 1024);
+    if (view != KUBELET_LACKS && sum < p->raw_mem * 1024)
+        violated(w, "r%d counts %lld MiB for pod %s, which requests %lld", replica_id(r),
+                 (long long)sum, p->uid, (long long)p->raw_mem * 1024);
+}
