@@ -44,9 +44,13 @@ const char *flaw_pick(struct world *w, bool *in_labels)
     return edits[i].member;
 }
 
-/* Pods that request by labels are rare, and edits matter most for them. */
+/* Pods that request by labels are rare, and edits matter most for them. Edits during a bind
+ * matter too. */
 static const struct oracle_pod *pick_pod(struct world *w)
 {
+    const struct oracle_pod *asked = rng_below(&w->rng, 4) ? NULL : scheduler_asked(w);
+    if (asked)
+        return asked;
     bool bound = rng_below(&w->rng, 4) != 0;
     const struct oracle_pod *p = oracle_pick(w, bound);
     for (int i = 0; p && !p->labeled && i < 3; i++)

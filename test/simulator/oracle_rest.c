@@ -71,6 +71,25 @@ static bool is_optional(const struct oracle_pod *p)
     return p->node ? oracle_is_vague(p) || (p->labeled && p->tampered) : p->nothing;
 }
 
+/* A pending pod has its newest request, also if it was edited during a bind that failed. */
+static void compare_request(struct world *w, const struct replica *r,
+                            const struct oracle_pod *p, const struct ledger_pod *mine)
+{
+    enum request_kind want = p->invalid   ? REQUEST_NONE
+                             : p->devices ? REQUEST_DEVICES
+                             : p->whole   ? REQUEST_CARDS
+                                          : REQUEST_MEMORY;
+    const struct request *has = &mine->request;
+    bool same = has->kind == want && p->invalid == (mine->invalid_reason.n > 0);
+    if (want == REQUEST_MEMORY)
+        same = same && has->mib_per_card == p->mib;
+    if (want == REQUEST_MEMORY || want == REQUEST_CARDS)
+        same = same && (int)has->cards == p->cards;
+    if (!same)
+        violated(w, "r%d has an old request of the pending pod %s", replica_id(r),
+                 p->uid);
+}
+
 static void compare_pod(struct world *w, const struct replica *r,
                         const struct oracle_pod *p)
 {
@@ -95,6 +114,8 @@ static void compare_pod(struct world *w, const struct replica *r,
                  bound ? mine->node->name.p : "nothing", p->node ? p->node : "nothing");
         return;
     }
+    if (!bound && !is_optional(p))
+        compare_request(w, r, p, mine);
     if (bound)
         truth_compare(w, r, p, mine);
     if (bound && truth_is_unclear(p, oracle_index(p->node)))

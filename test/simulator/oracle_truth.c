@@ -26,6 +26,19 @@ char *truth_text(json_t *meta)
     return buf_take(&text);
 }
 
+static bool is_complete(json_t *meta)
+{
+    static const char *const others[] = {"ALIYUN_COM_GPU_MEM_POD",
+                                         "ALIYUN_COM_GPU_MEM_ASSIGNED",
+                                         "ALIYUN_COM_GPU_MEM_ASSUME_TIME"};
+    bool complete = true;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        complete = complete && ask_text(meta, "annotations", keys[i]);
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        complete = complete && ask_text(meta, "annotations", others[i]);
+    return complete;
+}
+
 /* The same of a pod as delivered. */
 static bool is_intact(const struct oracle_pod *p, const struct pod *pod)
 {
@@ -159,6 +172,7 @@ static bool is_clear(const struct oracle_pod *p, json_t *meta, int node)
 void truth_bound(struct world *w, struct oracle_pod *p, json_t *meta)
 {
     p->promise = truth_text(meta);
+    p->complete = is_complete(meta);
     p->odd = p->foreign && !is_clear(p, meta, oracle_index(p->node));
     if (!p->foreign && w->binder >= 0)
         set(&p->sure_by, w->binder, true);
@@ -171,13 +185,15 @@ void truth_changed(struct world *w, struct oracle_pod *p, json_t *meta)
     if (changed && !p->foreign && w->policy)
         violated(w, "the promise of %s has changed although the policy is on", p->uid);
     p->tampered |= changed;
+    p->complete |= is_complete(meta);
 }
 
 bool truth_is_unclear(const struct oracle_pod *p, int node)
 {
     bool cardless = p->foreign && p->n_cards == 0 && oracle_cards(node) > 1 &&
                     (oracle_limited(p) || p->labeled) && !p->nothing;
-    return p->tampered || cardless || p->odd;
+    bool others = p->foreign && p->n_cards && p->n_cards != p->cards;
+    return p->tampered || cardless || others || p->odd;
 }
 
 /* MiB on cards of the node that the ledger counts for the pod, and the most on one. */
@@ -200,7 +216,7 @@ void truth_compare(struct world *w, const struct replica *r, const struct oracle
     int node = oracle_index(p->node);
     const char *version = delivered_scv(replica_delivered(r), node);
     enum kubelet_view view = kubelet_shows(w, version, node, p, 0, &listed);
-    bool never_asked = p->labeled && p->nothing && !p->edited;
+    bool never_asked = p->labeled && p->nothing && !p->edited && !p->complete;
     if (never_asked && sum)
         violated(w, "r%d counts %lld MiB for pod %s, which requests nothing",
                  replica_id(r), (long long)sum, p->uid);

@@ -145,6 +145,8 @@ void scheduler_start(struct world *w);
 void scheduler_reply(struct world *w, uint64_t token, enum err_code code,
                      const char *text);
 bool scheduler_idle(const struct world *w);
+/* A pod whose bind has no answer yet; NULL: none. */
+struct oracle_pod *scheduler_asked(struct world *w);
 void scheduler_forget_backoff(struct world *w);
 
 /* users.c: users and failures */
@@ -275,11 +277,13 @@ struct oracle_pod {
     int clock;     /* minimum */
     int64_t least; /* minimum MiB of each whole card */
     int card[8];
-    int n_cards;          /* promised */
-    bool foreign;         /* bound by another program: on any number of cards, or none */
-    char *promise;        /* the annotations with which it was bound */
-    bool tampered;        /* they have changed since */
-    bool odd;             /* they do not name their cards clearly */
+    int n_cards;   /* promised */
+    bool foreign;  /* bound by another program: on any number of cards, or none */
+    char *promise; /* the annotations with which it was bound */
+    bool tampered; /* they have changed since */
+    bool odd;      /* they do not name their cards clearly */
+    bool
+        complete; /* all keys of a promise were present once, as of a request by labels */
     unsigned known_by;    /* bits of the replicas that know that it is bound, */
     unsigned sure_by;     /* that know its promise as it was bound, */
     unsigned doubted_by;  /* that learned another promise from a GET, */
