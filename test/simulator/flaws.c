@@ -44,13 +44,9 @@ const char *flaw_pick(struct world *w, bool *in_labels)
     return edits[i].member;
 }
 
-/* Pods that request by labels are rare, and edits matter most for them. Edits during a bind
- * matter too. */
+/* Pods that request by labels are rare, and edits matter most for them. */
 static const struct oracle_pod *pick_pod(struct world *w)
 {
-    const struct oracle_pod *asked = rng_below(&w->rng, 4) ? NULL : scheduler_asked(w);
-    if (asked)
-        return asked;
     bool bound = rng_below(&w->rng, 4) != 0;
     const struct oracle_pod *p = oracle_pick(w, bound);
     for (int i = 0; p && !p->labeled && i < 3; i++)
@@ -58,13 +54,10 @@ static const struct oracle_pod *pick_pod(struct world *w)
     return p;
 }
 
-void flaws_edit(struct world *w)
+static void edit(struct world *w, const struct oracle_pod *p)
 {
-    const struct oracle_pod *p = pick_pod(w);
     size_t i = rng_below(&w->rng, ARRAY_LEN(edits));
     char body[256];
-    if (!p)
-        return;
     snprintf(body, sizeof body, "{\"metadata\":{\"%s\":{%s}}}",
              edits[i].in_labels ? "labels" : "annotations", edits[i].member);
     trace(w, "users: edit %s: %s", p->uid, edits[i].member);
@@ -72,4 +65,25 @@ void flaws_edit(struct world *w)
     if (status != 200 && !(w->policy && status == 403))
         violated(w, "cannot edit the pod: %u %s", status, body);
     w->stats.edits++;
+}
+
+void flaws_edit(struct world *w)
+{
+    const struct oracle_pod *p = pick_pod(w);
+    if (p)
+        edit(w, p);
+}
+
+static void on_edit(struct world *w, void *arg)
+{
+    char *uid = arg;
+    const struct oracle_pod *p = oracle_find(w, uid);
+    if (p)
+        edit(w, p);
+    free(uid);
+}
+
+void flaws_edit_soon(struct world *w, const char *uid)
+{
+    at(w, w->now_ms + between(w, 0, 500), on_edit, xstrdup(uid), free);
 }

@@ -287,6 +287,8 @@ static void see(struct world *w, json_t *object)
     const char *phase = ask_text(object, "status", "phase");
     p = pod_of(w->oracle, meta);
     ask_update(p, known, meta, spec);
+    snprintf(p->resource_version, sizeof p->resource_version, "%s",
+             json_string_value(json_object_get(meta, "resourceVersion")));
     p->over = phase && (!strcmp(phase, "Succeeded") || !strcmp(phase, "Failed"));
     p->deleting = json_object_get(meta, "deletionTimestamp") != NULL;
     if (p->node && (!node || strcmp(p->node, node) != 0))

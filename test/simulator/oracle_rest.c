@@ -90,6 +90,16 @@ static void compare_request(struct world *w, const struct replica *r,
                  p->uid);
 }
 
+void oracle_bind_failed(struct world *w, const struct replica *r, const char *uid)
+{
+    const struct oracle_pod *p = uid ? oracle_find(w, uid) : NULL;
+    const struct ledger_pod *mine =
+        p ? ledger_pod_find(core_ledger(replica_core(r)), span_of(uid)) : NULL;
+    if (mine && !mine->node && !p->node && !is_optional(p) &&
+        p->delivered[replica_id(r)] == p->version)
+        compare_request(w, r, p, mine);
+}
+
 static void compare_pod(struct world *w, const struct replica *r,
                         const struct oracle_pod *p)
 {

@@ -53,7 +53,7 @@ static bool is_intact(const struct oracle_pod *p, const struct pod *pod)
 static struct oracle_pod *pod_of(const struct world *w, const struct pod *pod)
 {
     cleanup_free char *uid = xmemdup0(pod->meta.uid.p, pod->meta.uid.n);
-    return pod->node.n ? oracle_find(w, uid) : NULL;
+    return oracle_find(w, uid);
 }
 
 static void set(unsigned *bits, int replica, bool on)
@@ -63,8 +63,11 @@ static void set(unsigned *bits, int replica, bool on)
 
 void oracle_delivered(struct world *w, int replica, const struct pod *pod)
 {
+    cleanup_free char *version = xmemdup0(pod->meta.version.p, pod->meta.version.n);
     struct oracle_pod *p = pod_of(w, pod);
-    if (!p || !p->node)
+    if (p && !strcmp(p->resource_version, version))
+        p->delivered[replica] = p->version;
+    if (!p || !p->node || !pod->node.n)
         return;
     unsigned bit = 1u << replica;
     bool first = !(p->known_by & bit), intact = is_intact(p, pod);
@@ -81,7 +84,8 @@ void oracle_delivered(struct world *w, int replica, const struct pod *pod)
 void oracle_answered(struct world *w, int replica, const struct pod *pod)
 {
     struct oracle_pod *p = pod_of(w, pod);
-    if (p && p->node && !(p->sure_by & 1u << replica) && !is_intact(p, pod))
+    if (p && p->node && pod->node.n && !(p->sure_by & 1u << replica) &&
+        !is_intact(p, pod))
         set(&p->doubted_by, replica, true);
 }
 
@@ -92,6 +96,7 @@ void oracle_restarted(struct world *w, int replica)
         set(&p->sure_by, replica, false);
         set(&p->doubted_by, replica, false);
         set(&p->cardless_by, replica, false);
+        p->delivered[replica] = 0;
     }
 }
 

@@ -725,6 +725,8 @@ static void on_send(struct world *w, struct replica *r, struct letter *l)
         return;
     }
     wire->sent_ms = w->now_ms;
+    if (call->type == CORE_CALL_BIND && chance(w, 100))
+        flaws_edit_soon(w, call->uid);
     if (call->type == CORE_CALL_BIND)
         trace(w, "r%d sends the Binding of %s to %s", r->id, call->uid, call->node);
     send_copy(w, wire);
@@ -782,6 +784,8 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
     for (size_t i = 0; i < out.n; i++)
         if (out.items[i].type == CORE_CALL_BIND)
             witness_bind(w, r, &out.items[i]);
+        else if (out.items[i].type == CORE_REPLY && out.items[i].code != ERR_NONE)
+            oracle_bind_failed(w, r, scheduler_uid(w, out.items[i].token));
     carry_out(w, r, &out);
     core_outputs_fini(&out);
     bool leader = core_is_leader(r->core);

@@ -307,14 +307,12 @@ void scheduler_forget_backoff(struct world *w)
     w->scheduler->last_news_ms = w->now_ms;
 }
 
-struct oracle_pod *scheduler_asked(struct world *w)
+const char *scheduler_uid(const struct world *w, uint64_t token)
 {
-    size_t n = 0;
-    const struct ask *pick = NULL;
-    for (const struct ask *a = w->scheduler->asks; a; a = a->next)
-        if (rng_below(&w->rng, ++n) == 0)
-            pick = a;
-    return pick ? oracle_find(w, pick->uid) : NULL;
+    const struct ask *a = w->scheduler->asks;
+    while (a && a->token != token)
+        a = a->next;
+    return a ? a->uid : NULL;
 }
 
 /* No call in flight, and no attempt for a while although every pod was tried. */

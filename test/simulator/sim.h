@@ -145,8 +145,8 @@ void scheduler_start(struct world *w);
 void scheduler_reply(struct world *w, uint64_t token, enum err_code code,
                      const char *text);
 bool scheduler_idle(const struct world *w);
-/* A pod whose bind has no answer yet; NULL: none. */
-struct oracle_pod *scheduler_asked(struct world *w);
+/* The pod of a bind without an answer; NULL: it was answered. */
+const char *scheduler_uid(const struct world *w, uint64_t token);
 void scheduler_forget_backoff(struct world *w);
 
 /* users.c: users and failures */
@@ -189,6 +189,8 @@ enum kubelet_view kubelet_shows(const struct world *w, const char *version, int 
 const char *flaw_pick(struct world *w, bool *in_labels);
 /* A user edits the labels or annotations of a pod, pending or bound. */
 void flaws_edit(struct world *w);
+/* The same of this pod, within half a second. */
+void flaws_edit_soon(struct world *w, const char *uid);
 
 /* agents.c: heartbeats of nodes */
 void agents_start(struct world *w);
@@ -299,6 +301,9 @@ struct oracle_pod {
     bool labeled; /* no limits: requests by labels, now or before */
     bool nothing; /* it requests nothing */
     bool edited;  /* its labels or annotations have changed since it was created */
+    char resource_version[32];
+    int version;             /* of its request: rises with every change */
+    int delivered[REPLICAS]; /* the version that each replica got last */
     struct oracle_ask *asks; /* older requests, newest first */
     struct oracle_pod *next;
 };
@@ -316,6 +321,8 @@ int64_t oracle_holds(const struct oracle_pod *p, int node, int card);
 int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouched);
 /* A pod was delivered to a replica; a restarted replica has got nothing yet. */
 void oracle_delivered(struct world *w, int replica, const struct pod *pod);
+/* A bind of the replica has failed; NULL: of a pod that is not known any more. */
+void oracle_bind_failed(struct world *w, const struct replica *r, const char *uid);
 /* A GET shows the pod to the replica, maybe before its watch does. */
 void oracle_answered(struct world *w, int replica, const struct pod *pod);
 void oracle_restarted(struct world *w, int replica);
