@@ -131,8 +131,8 @@ static void compare_pod(struct world *w, const struct replica *r,
     if (bound && truth_is_unclear(p, oracle_index(p->node)))
         return;
     if (bound && (int)mine->n_shares != p->n_cards)
-        violated(w, "r%d has %u shares of pod %s, it has %d cards", replica_id(r),
-                 mine->n_shares, p->uid, p->n_cards);
+        violated(w, "r%d has %u shares of pod %s (%s), it has %d cards, by %s",
+                 replica_id(r), mine->n_shares, p->uid, p->name, p->n_cards, p->promise);
     int64_t mib = oracle_pod_mib(p);
     bool more = p->labeled && p->edited; /* labels may request more now */
     for (uint32_t i = 0; bound && !oracle_is_vague(p) && i < mine->n_shares; i++) {

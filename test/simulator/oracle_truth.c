@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simulator/oracle_priv.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,6 +62,13 @@ static void set(unsigned *bits, int replica, bool on)
     *bits = on ? *bits | 1u << replica : *bits & ~(1u << replica);
 }
 
+/* The first cards that a replica sees are the promise, for it. */
+static void see_cards(struct oracle_pod *p, int replica, const struct pod *pod)
+{
+    if (pod->idx.p || pod->allocation.p)
+        set(&p->carded_by, replica, true);
+}
+
 void oracle_delivered(struct world *w, int replica, const struct pod *pod)
 {
     cleanup_free char *version = xmemdup0(pod->meta.version.p, pod->meta.version.n);
@@ -72,20 +80,22 @@ void oracle_delivered(struct world *w, int replica, const struct pod *pod)
     unsigned bit = 1u << replica;
     bool first = !(p->known_by & bit), intact = is_intact(p, pod);
     bool was_sure = p->sure_by & bit;
+    see_cards(p, replica, pod);
     if (p->n_cards == 0) /* nothing is final yet */
-        set(&p->sure_by, replica, intact && !(p->doubted_by & bit));
+        set(&p->sure_by, replica, intact && !((p->doubted_by | p->carded_by) & bit));
     else
         set(&p->sure_by, replica,
             was_sure || (intact && first && !(p->doubted_by & bit)));
-    set(&p->cardless_by, replica, !pod->idx.p && !pod->allocation.p);
     set(&p->known_by, replica, true);
 }
 
 void oracle_answered(struct world *w, int replica, const struct pod *pod)
 {
     struct oracle_pod *p = pod_of(w, pod);
-    if (p && p->node && pod->node.n && !(p->sure_by & 1u << replica) &&
-        !is_intact(p, pod))
+    if (!p || !p->node || !pod->node.n)
+        return;
+    see_cards(p, replica, pod);
+    if (!(p->sure_by & 1u << replica) && !is_intact(p, pod))
         set(&p->doubted_by, replica, true);
 }
 
@@ -95,7 +105,7 @@ void oracle_restarted(struct world *w, int replica)
         set(&p->known_by, replica, false);
         set(&p->sure_by, replica, false);
         set(&p->doubted_by, replica, false);
-        set(&p->cardless_by, replica, false);
+        set(&p->carded_by, replica, false);
         p->delivered[replica] = 0;
     }
 }
@@ -129,7 +139,7 @@ int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int
     if (view == KUBELET_GIVES)
         mib = larger(p, mib, listed);
     bool hidden = view == KUBELET_SILENT || (view == KUBELET_LACKS && p->labeled);
-    if (p->cardless_by & bit && !(p->sure_by & bit && p->n_cards) && hidden)
+    if (!(p->carded_by & bit) && hidden)
         mib = larger(p, mib, cardless_mib(p));
     return mib;
 }

@@ -289,7 +289,7 @@ struct oracle_pod {
     unsigned known_by;    /* bits of the replicas that know that it is bound, */
     unsigned sure_by;     /* that know its promise as it was bound, */
     unsigned doubted_by;  /* that learned another promise from a GET, */
-    unsigned cardless_by; /* and that saw it last without any card */
+    unsigned carded_by;   /* and that saw it with a card, true or not */
     bool started;         /* its containers run */
     unsigned given;       /* bits of the cards that they hold */
     int64_t given_mib[8]; /* 0: the whole card */
