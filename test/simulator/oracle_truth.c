@@ -139,7 +139,8 @@ int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int
     if (view == KUBELET_GIVES)
         mib = larger(p, mib, listed);
     bool hidden = view == KUBELET_SILENT || (view == KUBELET_LACKS && p->labeled);
-    if (!(p->carded_by & bit) && hidden)
+    bool sure = p->sure_by & bit && p->n_cards;
+    if (!sure && !(p->carded_by & bit) && hidden)
         mib = larger(p, mib, cardless_mib(p));
     return mib;
 }
@@ -184,10 +185,29 @@ static bool is_clear(const struct oracle_pod *p, json_t *meta, int node)
     return clear && (!allocation || in == bits);
 }
 
+/* Does a UUID belong to no card of the node? */
+static bool names_strange_card(json_t *meta, int node)
+{
+    const char *text = ask_text(meta, "annotations", keys[2]);
+    cleanup_free char *copy = text ? xstrdup(text) : NULL;
+    bool strange = false;
+    for (char *rest = copy, *uuid; rest && (uuid = strsep(&rest, ","));) {
+        bool here = *uuid == '\0';
+        for (int card = 0; card < oracle_cards(node); card++) {
+            char name[32];
+            snprintf(name, sizeof name, "GPU-%d-%d", node, card);
+            here |= !strcmp(name, uuid);
+        }
+        strange |= !here;
+    }
+    return strange;
+}
+
 void truth_bound(struct world *w, struct oracle_pod *p, json_t *meta)
 {
     p->promise = truth_text(meta);
     p->complete = is_complete(meta);
+    p->strange = names_strange_card(meta, oracle_index(p->node));
     p->odd = p->foreign && !is_clear(p, meta, oracle_index(p->node));
     if (!p->foreign && w->binder >= 0)
         set(&p->sure_by, w->binder, true);
@@ -201,6 +221,7 @@ void truth_changed(struct world *w, struct oracle_pod *p, json_t *meta)
         violated(w, "the promise of %s has changed although the policy is on", p->uid);
     p->tampered |= changed;
     p->complete |= is_complete(meta);
+    p->strange |= names_strange_card(meta, oracle_index(p->node));
 }
 
 bool truth_is_unclear(const struct oracle_pod *p, int node)
@@ -240,7 +261,7 @@ void truth_compare(struct world *w, const struct replica *r, const struct oracle
     if (most > p->raw_mem * 1024)
         violated(w, "r%d counts %lld MiB of one card for pod %s, which requests %lld",
                  replica_id(r), (long long)most, p->uid, (long long)p->raw_mem * 1024);
-    if (view != KUBELET_LACKS && sum < p->raw_mem * 1024)
+    if (view != KUBELET_LACKS && !p->strange && sum < p->raw_mem * 1024)
         violated(w, "r%d counts %lld MiB for pod %s, which requests %lld", replica_id(r),
                  (long long)sum, p->uid, (long long)p->raw_mem * 1024);
 }

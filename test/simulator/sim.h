@@ -279,13 +279,13 @@ struct oracle_pod {
     int clock;     /* minimum */
     int64_t least; /* minimum MiB of each whole card */
     int card[8];
-    int n_cards;   /* promised */
-    bool foreign;  /* bound by another program: on any number of cards, or none */
-    char *promise; /* the annotations with which it was bound */
-    bool tampered; /* they have changed since */
-    bool odd;      /* they do not name their cards clearly */
-    bool
-        complete; /* all keys of a promise were present once, as of a request by labels */
+    int n_cards;          /* promised */
+    bool foreign;         /* bound by another program: on any number of cards, or none */
+    char *promise;        /* the annotations with which it was bound */
+    bool tampered;        /* they have changed since */
+    bool odd;             /* they do not name their cards clearly */
+    bool complete;        /* all keys were present once, as of a request by labels */
+    bool strange;         /* they named a UUID once that the node lacks */
     unsigned known_by;    /* bits of the replicas that know that it is bound, */
     unsigned sure_by;     /* that know its promise as it was bound, */
     unsigned doubted_by;  /* that learned another promise from a GET, */
