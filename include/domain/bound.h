@@ -4,17 +4,18 @@
 #include "domain/promise.h"
 
 /*
- * The amount that a bound pod has in the ledger. Binding is final, so an error in a label
- * or annotation must not free memory: the amount is never less than the pod's raw limits
- * (domain/limits.h), nor less than its Binding promised.
+ * The amount that a bound pod has in the ledger: what its spec asks for. Users can write
+ * any annotation, so annotations only name the cards. Binding is final, so an error in a
+ * label or annotation must not free memory.
  *
  * - Valid request: the request.
- * - Invalid request with limits: the raw limits. The annotations only name the cards.
- * - No limits: the promise came from labels, which users can edit later. The annotation
- *   gpushare/card-memory of the Binding has the exact amount, which counts if the current
- *   labels request less or nothing. Bindings of older versions lack the annotation. If
- *   the labels then request nothing and the promise has all units of its cards, the cards
- *   count as whole: the Binding left less than one unit free on each.
+ * - Invalid request with limits: the raw limits (domain/limits.h).
+ * - No limits: the request came from labels, which users can edit later. The record of the
+ *   bind (gpushare/card-memory) counts if the current labels ask for less or nothing. It
+ *   counts only beside all other annotations of our Bindings, and never for more than a
+ *   card has. A user who forges all of them gains what the label would have given him: a
+ *   request by label needs no quota either.
+ * - Otherwise a pod that asks for nothing has nothing, whatever its annotations say.
  */
 
 /* Computes the amount of a bound pod, given the promise in its annotations (n == 0:
@@ -23,3 +24,10 @@
 int bound_request(const struct pod *pod, const struct promise *promise,
                   const struct request_rules *rules, struct arena *a,
                   struct request *request, struct err *err);
+
+/* Appends how the annotations of a bound pod and its request differ; nothing if they
+ * agree. `request` and `invalid` are from bound_request. The first number is that of the
+ * annotations, the second that of the request. */
+void bound_differences(struct buf *out, const struct pod *pod,
+                       const struct promise *promise, const struct request *request,
+                       bool invalid, int64_t unit_mib);

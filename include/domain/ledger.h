@@ -26,6 +26,11 @@
  * A promise is kept with its pod and matched to a card by UUID, or by index if one side
  * has no UUID. A promise on a missing card stays and counts again when the card returns.
  *
+ * Users can edit the annotations of a bound pod, and the podList of the Scv has what the
+ * kubelet really gave. So a pod counts on the cards of its annotations and on those of the
+ * podList, until they agree. A pod without a known card counts on the cards of the podList
+ * once it runs, and on every card of its node before.
+ *
  * External use (memory used outside Kubernetes): the used memory of the Scv, less the
  * promises of pods that ran at that time, less the promises of pods that left later. What
  * exceeds a tolerance is withheld. A pod that has not started used nothing of what was
@@ -157,7 +162,13 @@ struct ledger_pod {
 
     struct ledger_node *node; /* where it is bound or reserved; NULL: pending */
     struct ledger_share *shares;
-    uint32_t n_shares; /* 0 with a node: bound by another program without a card */
+    uint32_t n_shares; /* 0 with a node: its annotations name no card */
+    /* Bit i: it counts in full on card i of its node, which no share names. */
+    uint64_t other_cards;
+    /* How annotations and request differ (domain/bound.h); NUL-terminated; empty: they
+     * agree. */
+    struct span differences;
+    uint64_t hash; /* of namespace and name: scv_pod_hash */
 
     uint64_t seen;        /* for core: the last list that had it */
     int64_t confirmed_ms; /* for core: when it was last known to exist */
@@ -239,11 +250,17 @@ enum ledger_drift {
     DRIFT_CAPACITY,   /* values of the Node's capacity that do not match its cards */
     DRIFT_LISTED,     /* ConfigMaps that list a missing card */
     DRIFT_DUPLICATE,  /* cards with the UUID of another card of their Scv */
+    DRIFT_FORGED,     /* pods whose annotations differ from their request or cards */
     DRIFTS,
 };
 /* Adds the number of each. */
 void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
                        int64_t counts[DRIFTS]);
+/* Does the pod, which is on the node, count as DRIFT_FORGED? Appends why. *only_cards: only
+ * because the podList shows other cards, which may also be the cards of a former pod with
+ * the same name. */
+bool ledger_pod_is_forged(const struct ledger_node *node, const struct ledger_pod *pod,
+                          struct buf *why, bool *only_cards);
 /* Changes whenever any node does. */
 uint64_t ledger_generation(const struct ledger *l);
 
@@ -256,6 +273,9 @@ struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid);
 /* Replaces the request of a placed pod. */
 void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
                             const struct request *request, const char *why_not);
+/* Sets `differences` of a placed pod (copied). */
+void ledger_pod_set_differences(struct ledger *l, struct ledger_pod *pod,
+                                struct span text);
 /* Places the pod on the node with these shares (copied), or moves it there. */
 void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span node,
                       const struct ledger_share *shares, uint32_t n);

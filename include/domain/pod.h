@@ -44,9 +44,11 @@ struct pod {
     struct span models;                            /* annotation gpu.model */
     struct span scv_number, scv_memory, scv_clock; /* Yoda's labels */
     struct span idx, allocation, card_uuid, card_memory; /* its promise */
-    struct span card_units; /* annotation ALIYUN_COM_GPU_MEM_DEV */
-    struct span assigned;   /* annotation: has the device plugin allocated it? */
-    bool mirror;            /* the mirror pod of a static pod */
+    struct span card_units;  /* annotation ALIYUN_COM_GPU_MEM_DEV */
+    struct span units;       /* annotation ALIYUN_COM_GPU_MEM_POD */
+    struct span assume_time; /* annotation ALIYUN_COM_GPU_MEM_ASSUME_TIME */
+    struct span assigned;    /* annotation: has the device plugin allocated it? */
+    bool mirror;             /* the mirror pod of a static pod */
 };
 
 /* Reads a Pod. */

@@ -22,13 +22,15 @@ struct promise_share {
 struct promise {
     struct promise_share *shares;
     size_t n;
-    size_t n_indexes; /* cards in the index annotation */
+    size_t n_indexes; /* cards in a valid index annotation */
+    bool allocated;   /* a valid allocation annotation */
+    int64_t units;    /* ALIYUN_COM_GPU_MEM_POD; -1: absent or invalid */
     /* gpushare/card-memory: written when the request came from labels, because labels can
-     * be edited and the units of the other annotations are rounded up. Ignored in a pod
-     * with limits: it may be copied from another pod's manifest. */
+     * be edited and the units of the other annotations are rounded up. */
     bool whole;       /* whole cards */
     int64_t card_mib; /* MiB of each card; -1: unknown */
-    bool fills; /* each share has all units of its card, by ALIYUN_COM_GPU_MEM_DEV */
+    /* All annotations that a Binding by labels writes are present, and they agree. */
+    bool complete;
 };
 
 /* Reads the annotations. False when they name no card: none, or damaged ones. If the
@@ -41,10 +43,17 @@ bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
 bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a,
                           struct promise *promise);
 
-/* MiB of share i: as in the annotations, but all shares together at least the pod's
- * request. */
+/* MiB of share i. The annotations name the cards; the request decides the amount:
+ * - as many cards as requested: the even part of each, or more if the allocation has more
+ *   units there;
+ * - an allocation of exactly the requested units on another number of cards: as allocated;
+ * - otherwise the whole amount on each card, because any of them may have all of it.
+ * A share is never more than the pod's request. */
 int64_t promise_share_mib(const struct promise *promise, size_t i,
                           const struct request *request, int64_t unit_mib);
+
+/* Units of all cards in the allocation. */
+int64_t promise_allocated_units(const struct promise *promise);
 
 /* Appends the annotations of a Binding as a JSON object. `shares` are listed in
  * their order; `time_ns` is nanoseconds since 1970. Every key is written at every bind,

@@ -59,6 +59,8 @@ struct request {
     int64_t mib_per_card; /* MEMORY; for CARDS, DEVICES: minimum size of a card, or 0 */
     bool by_label;        /* from labels: the MiB need not be a multiple of the unit;
                              `units` are rounded up */
+    bool recorded; /* of a bound pod: its labels ask for less now; from the annotations of
+                         its Binding */
     uint32_t devices; /* of nvidia.com/gpu beside another kind: only in a bound pod whose
                          request is invalid */
     bool clock_exact;

@@ -5,8 +5,8 @@
 #include "extender/store.h"
 
 /*
- * The thread that scans all nodes for extender/event_card.h, once a second if the ledger
- * has changed or an event is left to write. Only the leader writes events. The other
+ * The thread that scans all nodes for extender/event_card.h and extender/event_forged.h,
+ * once a second if the ledger has changed or an event is left to write. Only the leader writes events. The other
  * replicas scan too, and write what the last leader did not report once they lead.
  */
 

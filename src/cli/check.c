@@ -94,9 +94,20 @@ static void check_capacity(struct check *c)
                 object->capacity.cards, c->node->n_cards);
 }
 
+/* Annotations that differ from the request, or from the cards that the kubelet gave. */
+static void check_forged(struct check *c, const struct ledger_pod *pod)
+{
+    cleanup_buf struct buf why = {0};
+    bool only_cards;
+    if (ledger_pod_is_forged(c->node, pod, &why, &only_cards))
+        differs(c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
+                SPAN_ARG(buf_span(&why)));
+}
+
 static void check_pod(struct check *c, const struct ledger_pod *pod)
 {
-    if (pod->request.kind == REQUEST_DEVICES)
+    check_forged(c, pod);
+    if (pod->request.kind == REQUEST_DEVICES || pod->request.kind == REQUEST_NONE)
         return;
     if (!pod->n_shares && c->node->n_cards != 1)
         differs(c, "pod %.*s/%.*s is bound here without a card", SPAN_ARG(pod->ns),
@@ -130,10 +141,6 @@ static void check_allocated_card(struct check *c, const struct ledger_pod *pod,
         if (span_eq(s->on ? s->on->uuid : s->uuid, uuid))
             return;
     }
-    for (uint32_t i = 0; i < c->node->n_cards; i++)
-        if (span_eq(c->node->cards[i].uuid, uuid) &&
-            ledger_pod_mib(pod, &c->node->cards[i]) >= 0)
-            return;
     differs(
         c,
         "container %.*s of pod %.*s/%.*s has card %.*s, which the pod's annotations do "

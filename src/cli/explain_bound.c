@@ -58,11 +58,13 @@ static void add_source(struct explain_page *p, const struct cluster_state_pod *o
         buf_adds(p->out, "  the kubelet chooses the card of an nvidia.com/gpu request\n");
         return;
     }
+    if (r->kind == REQUEST_NONE)
+        return;
     if (!p->pod->n_shares) {
-        buf_adds(
-            p->out,
-            "  no card: the pod was not bound by an extender (no annotation " KEY_MEM_IDX
-            ")\n");
+        buf_adds(p->out,
+                 "  its card is unknown: no valid annotation " KEY_MEM_IDX
+                 "; so it counts on the cards of the podList once it runs, else on every "
+                 "card of the node\n");
         return;
     }
     buf_adds(p->out, "  annotation ");
@@ -80,6 +82,17 @@ static void add_source(struct explain_page *p, const struct cluster_state_pod *o
     buf_adds(p->out, span_eq(object->assigned, SPAN("true"))
                          ? "  confirmed by the device plugin\n"
                          : "  not yet confirmed by the device plugin\n");
+}
+
+static void add_differences(struct explain_page *p)
+{
+    cleanup_buf struct buf why = {0};
+    bool only_cards;
+    if (!ledger_pod_is_forged(p->pod->node, p->pod, &why, &only_cards))
+        return;
+    buf_adds(p->out, "  difference: ");
+    explain_plain(p, buf_span(&why));
+    buf_addc(p->out, '\n');
 }
 
 void explain_bound(struct explain_page *p, const struct cluster_state_pod *object)
@@ -115,6 +128,7 @@ void explain_bound(struct explain_page *p, const struct cluster_state_pod *objec
     }
     if (!any)
         buf_adds(p->out, "  no card is recorded for this pod\n");
+    add_differences(p);
     add_source(p, object);
     add_time(p, object);
 }

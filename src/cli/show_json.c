@@ -95,7 +95,7 @@ static bool is_placed(const struct ledger_pod *pod)
     for (uint32_t k = 0; k < pod->node->n_cards; k++)
         if (ledger_pod_mib(pod, &pod->node->cards[k]) >= 0)
             return true;
-    return pod->request.kind == REQUEST_DEVICES;
+    return pod->request.kind == REQUEST_DEVICES || pod->request.kind == REQUEST_NONE;
 }
 
 static void put_unplaced(const struct cluster_state *cs, json_t *o,

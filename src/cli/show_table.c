@@ -266,7 +266,7 @@ static void add_pod_rows(struct page *p, const struct ledger_node *node)
             add_pod_row(p, node, pods[i], gpu, mib);
             any = true;
         }
-        if (!any)
+        if (!any && pods[i]->request.kind != REQUEST_NONE)
             add_pod_row(p, node, pods[i], NULL, -1);
     }
 }

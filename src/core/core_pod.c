@@ -41,13 +41,54 @@ static bool is_promised_otherwise(const struct ledger_pod *entry,
     return promise->whole != whole || (!whole && promise->card_mib != r->mib_per_card);
 }
 
+static bool asks_for_cards(const struct request *r)
+{
+    return r->kind == REQUEST_MEMORY || r->kind == REQUEST_CARDS;
+}
+
+/* Does the promise name other cards than the pod has? */
+static bool is_edited(const struct ledger_pod *entry, const struct promise *promise)
+{
+    if (promise->n != entry->n_shares)
+        return true;
+    for (size_t i = 0; i < promise->n; i++) {
+        const struct promise_share *share = &promise->shares[i];
+        bool found = false;
+        for (uint32_t k = 0; k < entry->n_shares; k++)
+            found |= entry->shares[k].card == share->card &&
+                     (!share->uuid.n || !entry->shares[k].uuid.n ||
+                      span_eq(share->uuid, entry->shares[k].uuid));
+        if (!found)
+            return true;
+    }
+    return false;
+}
+
+/* Records how the annotations differ from the request, and from the promise of the bind.
+ * `request`: what the pod asks for now. */
+static void note_differences(struct step *s, struct ledger_pod *entry,
+                             const struct pod *pod, const struct promise *promise,
+                             const struct request *request, bool invalid)
+{
+    struct core *core = s->core;
+    cleanup_buf struct buf text = {0};
+    bound_differences(&text, pod, promise, request, invalid,
+                      core->settings.ledger.unit_mib);
+    if (entry->final && asks_for_cards(&entry->request) && is_edited(entry, promise)) {
+        buf_adds(&text, text.n ? "; " : "");
+        buf_adds(&text, "the annotations were edited after the bind; the cards of the "
+                        "bind count until the extender restarts");
+    }
+    ledger_pod_set_differences(core->ledger, entry, buf_span(&text));
+}
+
 static void place(struct step *s, struct ledger_pod *entry, const struct pod *pod,
                   const struct promise *promise)
 {
     struct core *core = s->core;
     int64_t unit = core->settings.ledger.unit_mib;
     /* The kubelet chooses the cards of nvidia.com/gpu. */
-    size_t n = entry->request.kind == REQUEST_DEVICES ? 0 : promise->n;
+    size_t n = asks_for_cards(&entry->request) ? promise->n : 0;
     struct ledger_share *shares = arena_zalloc(&core->scratch, n * sizeof *shares);
     for (size_t i = 0; i < n; i++)
         shares[i] = (struct ledger_share){
@@ -89,7 +130,9 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
     } else {
         bad = request_of(pod, &rules, &core->scratch, &request, &err);
     }
-    bool asks = bad || request.kind != REQUEST_NONE || promise.n > 0;
+    /* A promise of a pod that asks for nothing is reported. */
+    bool asks = bad || request.kind != REQUEST_NONE ||
+                (bound && (pod->idx.p || pod->allocation.p));
     struct bind_op *op = bind_op_find(core, uid);
     /* A pending pod whose labels were removed requests nothing. A bound pod keeps its
      * promise. */
@@ -106,8 +149,10 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
             entry->seen = s->in->run;
         else
             entry->confirmed_ms = s->now.mono_ms;
-        if (bound)
+        if (bound) {
             place(s, entry, pod, &promise);
+            note_differences(s, entry, pod, &promise, &request, bad);
+        }
     }
     if (op && bound)
         bind_bound(s, op, pod->node);

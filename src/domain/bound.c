@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/bound.h"
 
+#include "domain/keys.h"
+
 /* Did the Binding promise more than the labels request now? */
 static bool is_larger(const struct promise *p, const struct request *r)
 {
     if (r->kind == REQUEST_CARDS)
         return false;
-    if (!p->whole && p->card_mib < 0)
-        return r->kind == REQUEST_NONE && p->fills;
     return p->whole || r->kind == REQUEST_NONE ||
            r->mib_per_card * r->cards < p->card_mib * (int64_t)p->n;
 }
 
 /* The request that the labels made when the pod was bound. */
-static struct request promised(const struct promise *p, int64_t unit_mib)
+static struct request recorded(const struct promise *p)
 {
-    bool whole = p->whole || p->card_mib < 0;
-    struct request r = {.kind = whole ? REQUEST_CARDS : REQUEST_MEMORY,
+    struct request r = {.kind = p->whole ? REQUEST_CARDS : REQUEST_MEMORY,
                         .cards = (uint32_t)p->n,
-                        .by_label = true};
-    if (!whole) {
+                        .by_label = true,
+                        .recorded = true};
+    if (!p->whole) {
         r.mib_per_card = p->card_mib;
-        r.units = r.cards * ((p->card_mib + unit_mib - 1) / unit_mib);
+        r.units = promise_allocated_units(p);
     }
     return r;
 }
@@ -35,8 +35,68 @@ int bound_request(const struct pod *pod, const struct promise *promise,
     if (limits_any(&limits)) {
         if (bad)
             request_of_limits(&limits, rules, request);
-    } else if (promise->n && is_larger(promise, request)) {
-        *request = promised(promise, rules->unit_mib);
+    } else if (promise->complete && is_larger(promise, request)) {
+        *request = recorded(promise);
     }
     return bad;
+}
+
+/* What the annotations promise. gpushare/card-memory means nothing beside limits. */
+static void write_promise(struct buf *out, const struct promise *p, bool limits)
+{
+    int64_t units = p->allocated ? promise_allocated_units(p) : p->units;
+    buf_adds(out, "the annotations promise ");
+    if (p->whole && !limits)
+        buf_adds(out, "whole cards");
+    else if (p->card_mib >= 0 && !limits)
+        buf_printf(out, "%lld MiB on each card", (long long)p->card_mib);
+    else if (units >= 0)
+        buf_printf(out, "%lld units of " KEY_GPU_MEM, (long long)units);
+    else
+        buf_adds(out, "memory");
+    buf_printf(out, " (%zu card%s)", p->n, p->n == 1 ? "" : "s");
+}
+
+/* The units of all containers that run concurrently: what the allocation has. */
+static int64_t running_units(const struct request *r)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < r->n_parts; i++)
+        sum += r->parts[i].amount;
+    return sum;
+}
+
+/* The Go extender ignores init containers and the number of cards, and it writes no
+ * allocation. */
+static bool agrees(const struct promise *p, const struct request *r, bool invalid)
+{
+    int64_t running = invalid || !r->n_parts ? r->units : running_units(r);
+    int64_t units = p->allocated ? promise_allocated_units(p) : p->units;
+    bool of_go = !p->allocated && p->n == 1;
+    if (r->kind == REQUEST_CARDS)
+        return p->n == r->cards || of_go;
+    if (p->allocated && p->units >= 0 && p->units != r->units && p->units != running)
+        return false;
+    return (units < 0 || units == r->units || units == running) &&
+           (p->n == r->cards || invalid || of_go);
+}
+
+void bound_differences(struct buf *out, const struct pod *pod, const struct promise *p,
+                       const struct request *r, bool invalid, int64_t unit_mib)
+{
+    if ((!pod->idx.p && !pod->allocation.p) || r->kind == REQUEST_DEVICES)
+        return;
+    if (r->recorded) {
+        write_promise(out, p, false);
+        buf_adds(out, ", but the labels ask for less now; the annotations count, because "
+                      "they are complete");
+    } else if (r->kind == REQUEST_NONE) {
+        write_promise(out, p, false);
+        buf_adds(out, ", but the pod asks for nothing; it counts for nothing");
+    } else if (p->n && !agrees(p, r, invalid)) {
+        write_promise(out, p, !r->by_label);
+        buf_adds(out, ", but the pod asks for ");
+        request_write(out, r, unit_mib);
+        buf_adds(out, ", which counts");
+    }
 }

@@ -186,8 +186,7 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     struct ledger_node_facts *f = node->facts;
     bool had_sample = f->has_sample;
     int64_t before_s = f->sample_s;
-    ledger_facts_drop_scv(f);
-    ledger_facts_copy_scv(f, scv);
+    ledger_facts_copy_scv(node, scv);
     /* An earlier time is a new sample too: the clock of the node may have been set. */
     if (!f->has_sample || !had_sample || f->sample_s != before_s) {
         f->samples += f->has_sample;

@@ -57,29 +57,73 @@ static void count_capacity(const struct ledger *l, const struct ledger_node *nod
     counts[DRIFT_CAPACITY] += !ledger_count_matches(node, f->capacity.cards);
 }
 
-/* Is the card promised to the pod, even if the node no longer has it? */
-static bool is_promised(const struct ledger_node *node, const struct ledger_pod *pod,
-                        uint64_t card)
+/* Does a share name the card, even if the node no longer has it? */
+static bool is_promised(const struct ledger_pod *pod, const struct ledger_assignment *a)
 {
-    for (uint32_t i = 0; i < pod->n_shares; i++)
-        if (!pod->shares[i].on && scv_card_hash(pod->shares[i].uuid) == card)
+    for (uint32_t i = 0; i < pod->n_shares; i++) {
+        const struct ledger_share *share = &pod->shares[i];
+        bool known = share->on && share->on->uuid.n;
+        if (scv_card_hash(known ? share->on->uuid : share->uuid) == a->card)
             return true;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        if (scv_card_hash(node->cards[i].uuid) == card &&
-            ledger_pod_mib(pod, &node->cards[i]) >= 0)
-            return true;
+    }
     return false;
 }
 
 static int64_t wrong_cards(const struct ledger_node *node, const struct ledger_pod *pod)
 {
-    const struct ledger_node_facts *f = node->facts;
-    uint64_t hash = f->n_assignments ? scv_pod_hash(pod->ns, pod->name) : 0;
+    size_t assigned;
+    const struct ledger_assignment *a =
+        ledger_facts_assigned(node->facts, pod, &assigned);
     int64_t n = 0;
-    for (size_t i = 0; i < f->n_assignments && pod->n_shares; i++)
-        n += f->assignments[i].pod == hash &&
-             !is_promised(node, pod, f->assignments[i].card);
+    for (size_t i = 0; i < assigned && pod->n_shares; i++)
+        n += !is_promised(pod, &a[i]);
     return n;
+}
+
+enum { WRITTEN_MAX = 8 }; /* of a list of cards; an event has at most 1024 bytes */
+
+static void write_card(struct buf *out, uint32_t number, int32_t index)
+{
+    if (number < WRITTEN_MAX)
+        buf_printf(out, "%sGPU%d", number ? "," : "", index);
+    else if (number == WRITTEN_MAX)
+        buf_adds(out, ",...");
+}
+
+static void write_cards(struct buf *out, const struct ledger_node *node, uint64_t cards)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        if (cards >> i & 1)
+            write_card(out, n++, node->cards[i].index);
+}
+
+static void write_shares(struct buf *out, const struct ledger_pod *pod)
+{
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        write_card(out, i, pod->shares[i].card);
+}
+
+/* The podList shows cards that the annotations do not name. */
+static bool has_other_cards(const struct ledger_node *node, const struct ledger_pod *pod)
+{
+    return pod->n_shares && pod->other_cards && wrong_cards(node, pod) > 0;
+}
+
+bool ledger_pod_is_forged(const struct ledger_node *node, const struct ledger_pod *pod,
+                          struct buf *why, bool *only_cards)
+{
+    bool cards = has_other_cards(node, pod);
+    *only_cards = cards && !pod->differences.n;
+    buf_add_span(why, pod->differences);
+    if (!cards)
+        return pod->differences.n > 0;
+    buf_adds(why, pod->differences.n ? "; the promise names " : "the promise names ");
+    write_shares(why, pod);
+    buf_adds(why, ", but the kubelet gave ");
+    write_cards(why, node, pod->other_cards);
+    buf_adds(why, "; it counts on both");
+    return true;
 }
 
 void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
@@ -89,7 +133,8 @@ void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
     count_capacity(l, node, counts);
     counts[DRIFT_LISTED] += node->unknown_listed_card >= 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        if (pod->request.kind == REQUEST_DEVICES)
+        counts[DRIFT_FORGED] += pod->differences.n || has_other_cards(node, pod);
+        if (pod->request.kind == REQUEST_DEVICES || pod->request.kind == REQUEST_NONE)
             continue;
         counts[DRIFT_CARDLESS] += !pod->n_shares && node->n_cards != 1;
         for (uint32_t i = 0; i < pod->n_shares; i++)

@@ -26,6 +26,7 @@ static void pod_free(struct ledger_pod *pod)
     free(pod->strings);
     edit_free(pod->edit);
     free((char *)pod->invalid_reason.p);
+    free((char *)pod->differences.p);
     request_free(&pod->request);
     free(pod->shares);
     free(pod);
@@ -248,6 +249,7 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *me
     pod->uid = (struct span){pod->strings, meta->uid.n};
     pod->ns = (struct span){pod->uid.p + meta->uid.n + 1, meta->ns.n};
     pod->name = (struct span){pod->ns.p + meta->ns.n + 1, meta->name.n};
+    pod->hash = scv_pod_hash(pod->ns, pod->name);
     map_set(&l->pods_by_uid, pod);
 
     pod->next_all = l->pods;
@@ -289,6 +291,18 @@ void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
     ledger_view(l, pod->node);
 }
 
+void ledger_pod_set_differences(struct ledger *l, struct ledger_pod *pod,
+                                struct span text)
+{
+    if (span_eq(pod->differences, text))
+        return;
+    free((char *)pod->differences.p);
+    pod->differences = text;
+    own(&pod->differences);
+    if (pod->node)
+        pod->node->generation = ++l->generation;
+}
+
 static struct ledger_share *shares_copy(const struct ledger_share *shares, uint32_t n)
 {
     size_t bytes = 0;
@@ -317,6 +331,7 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
         class_remove(l, pod);
     }
     pod->node = NULL;
+    pod->other_cards = 0;
     return node;
 }
 
@@ -390,6 +405,8 @@ void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
     if (node && ledger_pod_in_sample(node->facts, pod))
         for (uint32_t i = 0; i < pod->n_shares; i++)
             ledger_departures_add(node->facts, &pod->shares[i]);
+    if (node)
+        ledger_facts_forget(node->facts, pod);
     nominate(l, pod, (struct span){0});
     unlist(l, pod);
     if (pod->prev_all)

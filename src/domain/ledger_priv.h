@@ -11,6 +11,12 @@ struct departure {
     int64_t mib;
 };
 
+/* A card that the kubelet gave to a pod, by the podList. */
+struct ledger_assignment {
+    uint64_t pod, card; /* of scv_pod_hash and scv_card_hash */
+    int32_t at;         /* position in scv_cards; -1: missing */
+};
+
 /* The decoded objects of a node. */
 struct ledger_node_facts {
     bool has[4];      /* by enum ledger_kind */
@@ -24,15 +30,18 @@ struct ledger_node_facts {
     char *scv_strings;
     struct scv_held *holders; /* owned: containers in the podList that hold cards */
     size_t n_holders;
-    struct span *holder_uuids;          /* owned: of the holders */
-    struct scv_assignment *assignments; /* owned: of the podList, for our resources */
+    struct span *holder_uuids; /* owned: of the holders */
+    /* owned: of the podList, for our resources; sorted by pod. They stay when the Scv loses
+     * its podList, because scv-agent omits it while the kubelet does not answer. */
+    struct ledger_assignment *assignments;
     size_t n_assignments;
     uint64_t held; /* bit i: scv_cards[i] is held through a resource of another plugin */
     uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
     int64_t scv_created_s;
     bool scv_damaged, has_sample;
-    int64_t sample_s; /* when the Scv's values were measured, by the node's clock */
-    uint64_t samples; /* number of different samples so far */
+    bool assignments_kept; /* they are of a former Scv */
+    int64_t sample_s;      /* when the Scv's values were measured, by the node's clock */
+    uint64_t samples;      /* number of different samples so far */
 
     bool cordoned;
     struct ledger_foreign_lease *foreign; /* owned, in one block; NULL: none */
@@ -79,9 +88,15 @@ struct ledger {
 /* Recomputes all derived values of the node (ledger_view.c). */
 void ledger_view(struct ledger *l, struct ledger_node *node);
 
-/* Copies the Scv, or drops the copy (ledger_scv.c). */
-void ledger_facts_copy_scv(struct ledger_node_facts *f, const struct scv *scv);
+/* Replaces the copy of the Scv, or drops it (ledger_scv.c). */
+void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv);
 void ledger_facts_drop_scv(struct ledger_node_facts *f);
+/* The assignments of the pod; *n gets their number. */
+const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_facts *f,
+                                                      const struct ledger_pod *pod,
+                                                      size_t *n);
+/* The pod leaves: without a podList its assignments have no other end. */
+void ledger_facts_forget(struct ledger_node_facts *f, const struct ledger_pod *pod);
 /* Devices of the pod in the podList. */
 int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
                                 const struct ledger_pod *pod);

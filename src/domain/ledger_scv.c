@@ -11,22 +11,35 @@
  * resources of other device plugins. The strings are in one block.
  */
 
-void ledger_facts_drop_scv(struct ledger_node_facts *f)
+static void drop_assignments(struct ledger_node_facts *f)
+{
+    free(f->assignments);
+    f->assignments = NULL;
+    f->n_assignments = 0;
+    f->assignments_kept = false;
+}
+
+/* All but the assignments. */
+static void drop_cards(struct ledger_node_facts *f)
 {
     free(f->scv_cards);
     free(f->holders);
     free(f->holder_uuids);
-    free(f->assignments);
     free(f->scv_strings);
     f->scv_cards = NULL;
     f->holders = NULL;
     f->holder_uuids = NULL;
-    f->assignments = NULL;
     f->scv_strings = NULL;
-    f->n_scv_cards = f->n_holders = f->n_assignments = 0;
+    f->n_scv_cards = f->n_holders = 0;
     f->held = f->duplicates = 0;
     f->scv_damaged = f->has_sample = false;
     f->sample_s = f->scv_created_s = 0;
+}
+
+void ledger_facts_drop_scv(struct ledger_node_facts *f)
+{
+    drop_cards(f);
+    drop_assignments(f);
 }
 
 /* Points *text to its copy at *at, and advances *at. */
@@ -119,28 +132,114 @@ static void copy_holders(struct ledger_node_facts *f, const struct scv *scv,
     f->n_holders = scv->n_held;
 }
 
+/* -- assignments -- */
+
+static int by_pod(const void *a, const void *b)
+{
+    const struct ledger_assignment *x = a, *y = b;
+    if (x->pod != y->pod)
+        return x->pod < y->pod ? -1 : 1;
+    return x->card < y->card ? -1 : x->card > y->card;
+}
+
 static void copy_assignments(struct ledger_node_facts *f, const struct scv *scv)
 {
+    drop_assignments(f);
     if (!scv->n_assignments)
         return;
     f->assignments = xcalloc(scv->n_assignments, sizeof *f->assignments);
-    memcpy(f->assignments, scv->assignments, scv->n_assignments * sizeof *f->assignments);
+    for (size_t i = 0; i < scv->n_assignments; i++)
+        f->assignments[i] = (struct ledger_assignment){.pod = scv->assignments[i].pod,
+                                                       .card = scv->assignments[i].card};
+    qsort(f->assignments, scv->n_assignments, sizeof *f->assignments, by_pod);
     f->n_assignments = scv->n_assignments;
 }
 
-void ledger_facts_copy_scv(struct ledger_node_facts *f, const struct scv *scv)
+static void find_assigned_cards(struct ledger_node_facts *f)
 {
+    uint64_t hashes[SCV_MAX_CARDS];
+    for (size_t c = 0; c < f->n_scv_cards && f->n_assignments; c++)
+        hashes[c] = scv_card_hash(f->scv_cards[c].uuid);
+    for (size_t i = 0; i < f->n_assignments; i++) {
+        struct ledger_assignment *a = &f->assignments[i];
+        a->at = -1;
+        for (size_t c = 0; c < f->n_scv_cards && a->at < 0; c++)
+            if (hashes[c] == a->card && f->scv_cards[c].uuid.n)
+                a->at = (int32_t)c;
+    }
+}
+
+const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_facts *f,
+                                                      const struct ledger_pod *pod,
+                                                      size_t *n)
+{
+    size_t from = 0, to = f->n_assignments;
+    *n = 0;
+    if (!to)
+        return NULL;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (f->assignments[middle].pod < pod->hash)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    while (from + *n < f->n_assignments && f->assignments[from + *n].pod == pod->hash)
+        ++*n;
+    return f->assignments + from;
+}
+
+/* Keeps the assignments of the pods on the node: a later pod can have the name of one that
+ * has left. */
+static void keep_assignments(struct ledger_node *node)
+{
+    struct ledger_node_facts *f = node->facts;
+    size_t n, kept = 0;
+    if (f->assignments_kept || !f->n_assignments)
+        return;
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+        const struct ledger_assignment *a = ledger_facts_assigned(f, pod, &n);
+        for (size_t i = 0; i < n; i++)
+            f->assignments[a - f->assignments + i].at = INT32_MAX;
+    }
+    for (size_t i = 0; i < f->n_assignments; i++)
+        if (f->assignments[i].at == INT32_MAX)
+            f->assignments[kept++] = f->assignments[i];
+    f->n_assignments = kept;
+    f->assignments_kept = true;
+}
+
+void ledger_facts_forget(struct ledger_node_facts *f, const struct ledger_pod *pod)
+{
+    size_t n;
+    const struct ledger_assignment *a = ledger_facts_assigned(f, pod, &n);
+    if (!f->assignments_kept || !n)
+        return;
+    size_t from = (size_t)(a - f->assignments);
+    memmove(f->assignments + from, f->assignments + from + n,
+            (f->n_assignments - from - n) * sizeof *f->assignments);
+    f->n_assignments -= n;
+}
+
+void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
+{
+    struct ledger_node_facts *f = node->facts;
+    drop_cards(f);
     f->scv_damaged = scv->damaged;
     f->has_sample = scv->has_update_time;
     f->sample_s = scv->update_time;
     f->scv_created_s = scv->meta.created_s;
+    if (scv->damaged || (!scv->n_held && !scv->n_assignments))
+        keep_assignments(node);
+    else
+        copy_assignments(f, scv);
     if (scv->damaged)
         return;
     const char *at = f->scv_strings = copy_strings(scv);
     copy_cards(f, scv, &at);
     find_duplicates(f);
     copy_holders(f, scv, &at);
-    copy_assignments(f, scv);
+    find_assigned_cards(f);
 }
 
 int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,

@@ -152,31 +152,35 @@ static void charge(struct card *card, int64_t mib, bool whole)
     card->whole |= whole;
 }
 
-/* A pod that another program bound without a card. On a node with one card it counts
- * there; with several, its memory appears as external use. */
-static int64_t unplaced_mib(const struct ledger_node *node, const struct ledger_pod *pod)
+static int64_t at_most(int64_t mib, int64_t limit)
 {
-    const struct request *r = &pod->request;
-    if (node->n_cards == 1 && r->kind == REQUEST_CARDS)
-        return node->cards[0].total_mib;
-    if (node->n_cards == 1 && r->kind == REQUEST_MEMORY)
-        return r->cards * r->mib_per_card;
-    return -1;
+    return mib < limit ? mib : limit;
 }
 
 static int64_t share_mib(const struct ledger_pod *pod, const struct ledger_share *share,
                          const struct card *card)
 {
-    bool whole = pod->request.kind == REQUEST_CARDS;
-    return whole && share->mib < card->total_mib ? card->total_mib : share->mib;
+    if (pod->request.kind == REQUEST_CARDS)
+        return card->total_mib;
+    return pod->request.recorded ? at_most(share->mib, card->total_mib) : share->mib;
+}
+
+/* The pod's whole amount: on a card that no share names it may be all there. */
+static int64_t full_mib(const struct ledger_pod *pod, const struct card *card)
+{
+    const struct request *r = &pod->request;
+    int64_t mib = r->cards * r->mib_per_card;
+    if (r->kind == REQUEST_CARDS)
+        return card->total_mib;
+    return r->recorded ? at_most(mib, card->total_mib) : mib;
 }
 
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
 {
     const struct ledger_node *node = pod->node;
     int64_t mib = -1;
-    if (!pod->n_shares && node && card == node->cards)
-        mib = unplaced_mib(node, pod);
+    if (node && pod->other_cards >> (card - node->cards) & 1)
+        mib = full_mib(pod, card);
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         if (pod->shares[i].on != card)
             continue;
@@ -186,28 +190,94 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
     return mib;
 }
 
-/* Adds up the promises; own[i]: the part of card i's sample that belongs to them. */
+static uint64_t bit(const struct ledger_node *node, const struct card *card)
+{
+    return UINT64_C(1) << (card - node->cards);
+}
+
+/* Finds the cards of the shares, and returns their bits. */
+static uint64_t find_shares(struct ledger_node *node, struct ledger_pod *pod)
+{
+    uint64_t named = 0;
+    for (uint32_t i = 0; i < pod->n_shares; i++) {
+        struct ledger_share *share = &pod->shares[i];
+        struct card *card = find_card(node, share->card, share->uuid);
+        share->on = card;
+        named |= card ? bit(node, card) : 0;
+    }
+    return named;
+}
+
+/* The bits of the cards that the podList shows for the pod. A UUID of two cards names
+ * neither, and both get no new pods. */
+static uint64_t listed_cards(const struct ledger_node *node, const struct ledger_pod *pod)
+{
+    uint64_t bits = 0;
+    size_t n;
+    const struct ledger_assignment *a = ledger_facts_assigned(node->facts, pod, &n);
+    for (size_t i = 0; i < n && node->source == SOURCE_SCV; i++)
+        bits |= a[i].at >= 0 ? UINT64_C(1) << a[i].at : 0;
+    return bits & ~node->facts->duplicates;
+}
+
+/* A share with a UUID names a card that has left the node; an index alone does not say
+ * which card it meant. */
+static bool names_missing_card(const struct ledger_pod *pod)
+{
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        if (pod->shares[i].uuid.n)
+            return true;
+    return false;
+}
+
+/* The cards on which the pod counts beside its shares. Before it runs, the podList may
+ * still show a former pod with its name. */
+static uint64_t other_cards(const struct ledger_node *node, const struct ledger_pod *pod,
+                            uint64_t named, uint64_t listed)
+{
+    bool memory = pod->request.kind == REQUEST_MEMORY;
+    if (!memory && pod->request.kind != REQUEST_CARDS)
+        return 0;
+    if (named || names_missing_card(pod) || (listed && pod->running))
+        return listed & ~named;
+    return node->n_cards < 64 ? (UINT64_C(1) << node->n_cards) - 1 : UINT64_MAX;
+}
+
+/* Adds up the promises of a pod; own[i]: the part of card i's sample that belongs to
+ * promises. If the podList names other cards, the pod uses those. A pod on unknown cards
+ * uses none for sure. */
+static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t *own)
+{
+    bool whole = pod->request.kind == REQUEST_CARDS;
+    uint64_t named = find_shares(node, pod), listed = listed_cards(node, pod);
+    uint64_t others = pod->other_cards = other_cards(node, pod, named, listed);
+    uint64_t used = listed ? listed : named;
+    if (node->n_cards == 1)
+        used |= others;
+    if (!ledger_pod_in_sample(node->facts, pod))
+        used = 0;
+    for (uint32_t i = 0; i < pod->n_shares; i++) {
+        struct card *card = (struct card *)pod->shares[i].on;
+        if (!card)
+            continue;
+        int64_t mib = share_mib(pod, &pod->shares[i], card);
+        charge(card, mib, whole);
+        add_mib(&own[card - node->cards], used & bit(node, card) ? mib : 0);
+    }
+    for (uint32_t i = 0; others && i < node->n_cards; i++) {
+        struct card *card = &node->cards[i];
+        if (!(others & bit(node, card)))
+            continue;
+        int64_t mib = full_mib(pod, card);
+        charge(card, mib, whole);
+        add_mib(&own[i], used & bit(node, card) ? mib : 0);
+    }
+}
+
 static void charge_pods(struct ledger_node *node, int64_t *own)
 {
-    for (struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        bool whole = pod->request.kind == REQUEST_CARDS;
-        bool sampled = ledger_pod_in_sample(node->facts, pod);
-        for (uint32_t i = 0; i < pod->n_shares; i++) {
-            struct ledger_share *share = &pod->shares[i];
-            struct card *card = find_card(node, share->card, share->uuid);
-            share->on = card;
-            if (!card)
-                continue;
-            int64_t mib = share_mib(pod, share, card);
-            charge(card, mib, whole);
-            add_mib(&own[card - node->cards], sampled ? mib : 0);
-        }
-        int64_t mib = pod->n_shares ? -1 : unplaced_mib(node, pod);
-        if (mib >= 0) {
-            charge(&node->cards[0], mib, whole);
-            add_mib(&own[0], sampled ? mib : 0);
-        }
-    }
+    for (struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+        charge_pod(node, pod, own);
     const struct ledger_node_facts *f = node->facts;
     for (size_t i = 0; i < f->n_departures; i++) {
         const struct departure *d = &f->departures[i];

@@ -177,6 +177,8 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
         {OBJECT_LABEL, SPAN(KEY_SCV_CLOCK), &pod->scv_clock},
         {OBJECT_ANNOTATION, SPAN(KEY_MEM_IDX), &pod->idx},
         {OBJECT_ANNOTATION, SPAN(KEY_MEM_DEV), &pod->card_units},
+        {OBJECT_ANNOTATION, SPAN(KEY_MEM_POD), &pod->units},
+        {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSUME_TIME), &pod->assume_time},
         {OBJECT_ANNOTATION, SPAN(KEY_ALLOCATION), &pod->allocation},
         {OBJECT_ANNOTATION, SPAN(KEY_CARD_UUID), &pod->card_uuid},
         {OBJECT_ANNOTATION, SPAN(KEY_CARD_MEMORY), &pod->card_memory},

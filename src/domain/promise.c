@@ -84,21 +84,6 @@ static void read_uuids(struct span idx, struct span uuids, struct promise *p)
     }
 }
 
-/* The sizes of the cards are in the order of the index annotation. */
-static bool fills_cards(struct span idx, struct span card_units, const struct promise *p)
-{
-    size_t full = 0;
-    while (idx.p && card_units.p) {
-        int64_t index, units;
-        if (!span_i64(span_trim(span_cut(&idx, ',')), &index) ||
-            !span_i64(span_trim(span_cut(&card_units, ',')), &units))
-            return false;
-        for (size_t i = 0; i < p->n; i++)
-            full += p->shares[i].card == index && p->shares[i].units >= units;
-    }
-    return p->n > 0 && full >= p->n;
-}
-
 /* "whole", or MiB. */
 static void read_card_memory(struct span text, struct promise *p)
 {
@@ -114,19 +99,45 @@ static void read_card_memory(struct span text, struct promise *p)
  * a UUID beside its index was copied from another pod's manifest and is ignored. */
 static bool read_cards(const struct pod *pod, struct promise *p)
 {
-    bool readable =
+    p->allocated =
         pod->allocation.p && read_allocation(pod->allocation, ALL_CONTAINERS, p);
-    if (!readable)
+    if (!p->allocated)
         p->n = 0;
     size_t sure = p->n;
-    if (!pod->idx.p || !read_indexes(pod->idx, p))
+    if (!pod->idx.p || !read_indexes(pod->idx, p)) {
         p->n = sure;
-    return readable && p->n == p->n_indexes;
+        p->n_indexes = 0;
+    }
+    return p->allocated && p->n == p->n_indexes;
+}
+
+int64_t promise_allocated_units(const struct promise *p)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < p->n; i++)
+        sum += p->shares[i].units > 0 ? p->shares[i].units : 0;
+    return sum;
+}
+
+/* Did a Binding of ours write all of it, for a request by labels? Its cards have equal
+ * parts, unless they are whole. */
+static bool is_complete(const struct pod *pod, const struct promise *p)
+{
+    bool present = pod->idx.p && pod->card_units.p && pod->units.p && pod->assigned.p &&
+                   pod->assume_time.p && pod->card_uuid.p;
+    if (!present || !p->allocated || !p->n || p->n != p->n_indexes ||
+        (!p->whole && p->card_mib < 0))
+        return false;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->shares[i].units < 0 ||
+            (!p->whole && p->shares[i].units != p->shares[0].units))
+            return false;
+    return p->units == promise_allocated_units(p);
 }
 
 bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
 {
-    *promise = (struct promise){.card_mib = -1};
+    *promise = (struct promise){.card_mib = -1, .units = -1};
     if (!pod->idx.p && !pod->allocation.p)
         return false;
     promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
@@ -134,14 +145,16 @@ bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
         read_uuids(pod->idx, pod->card_uuid, promise);
     if (pod->card_memory.p)
         read_card_memory(pod->card_memory, promise);
-    promise->fills = fills_cards(pod->idx, pod->card_units, promise);
+    if (!span_i64(span_trim(pod->units), &promise->units) || promise->units < 0)
+        promise->units = -1;
+    promise->complete = is_complete(pod, promise);
     return promise->n > 0;
 }
 
 bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a,
                           struct promise *promise)
 {
-    *promise = (struct promise){.card_mib = -1};
+    *promise = (struct promise){.card_mib = -1, .units = -1};
     if (!pod->allocation.p)
         return false;
     promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
@@ -154,25 +167,30 @@ bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a
     return promise->n > 0;
 }
 
+/* Does the allocation have exactly the requested units, on the cards of the index? */
+static bool is_exact(const struct promise *p, const struct request *request)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->shares[i].units < 0)
+            return false;
+    return (!p->n_indexes || p->n_indexes == p->n) &&
+           promise_allocated_units(p) == request->units;
+}
+
 int64_t promise_share_mib(const struct promise *p, size_t i,
                           const struct request *request, int64_t unit_mib)
 {
-    int64_t sum = 0, n = (int64_t)p->n;
-    int64_t named = p->n_indexes ? (int64_t)p->n_indexes : 1;
-    for (size_t k = 0; k < p->n; k++)
-        sum += p->shares[k].units > 0 ? p->shares[k].units : 0;
     int64_t units = p->shares[i].units > 0 ? p->shares[i].units : 0;
-    int64_t even = (request->units + n - 1) / n;
-    if (sum < request->units && units < even)
-        units = even;
-    /* Only the index names this card, and device plugins use the index. */
-    int64_t part = (request->units + named - 1) / named;
-    if (p->shares[i].units < 0 && units < part)
-        units = part;
+    int64_t all = request->mib_per_card * request->cards;
+    if (request->kind != REQUEST_MEMORY) /* whole cards: the ledger knows their size */
+        return units * unit_mib;
     /* Labels are in MiB; the units in the annotations are rounded up. */
-    if (request->by_label && units * request->cards == request->units)
-        return request->mib_per_card;
-    return units * unit_mib;
+    int64_t mib = units * request->cards == request->units ? request->mib_per_card
+                                                           : units * unit_mib;
+    mib = mib < all ? mib : all;
+    if (p->n == request->cards)
+        return mib > request->mib_per_card ? mib : request->mib_per_card;
+    return is_exact(p, request) ? mib : all;
 }
 
 static void add_list(struct buf *out, const char *key, const struct promise *p, bool dev)

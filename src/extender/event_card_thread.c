@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/ticker.h"
 #include "extender/event_card.h"
+#include "extender/event_forged.h"
 
 enum { SCAN_MS = 1000, FIRST_MS = 50 };
 
@@ -15,6 +16,7 @@ struct event_card_thread {
     struct store *store;
     struct event_recorder *recorder;
     struct event_card *cards;
+    struct event_forged *pods;
     struct ticker *ticker;
     bool scanned, left;  /* left: an event is left to write */
     uint64_t generation; /* of the ledger at the last scan */
@@ -25,6 +27,7 @@ static void scan_node(void *ctx, const struct ledger *l, const struct ledger_nod
     struct event_card_thread *t = ctx;
     (void)l;
     event_card_node(t->cards, node);
+    event_forged_node(t->pods, node);
 }
 
 /* Not before every kind of object has been listed: cards would seem to be lost. */
@@ -43,8 +46,11 @@ static void scan(void *ctx)
     if (!ready || (t->scanned && !t->left && generation == t->generation))
         return;
     event_card_begin(t->cards, &settings);
+    event_forged_begin(t->pods, &(struct event_forged_scan){
+                                    settings.now_ms, settings.recorder, settings.led_ms});
     store_each_node(t->store, scan_node, t);
     t->left = event_card_end(t->cards);
+    t->left |= event_forged_end(t->pods);
     if (!t->scanned)
         log_info("events",
                  "first scan of all cards complete; later changes are reported as "
@@ -69,6 +75,7 @@ struct event_card_thread *event_card_thread_start(struct store *store,
     t->store = store;
     t->recorder = recorder;
     t->cards = event_card_new(seed);
+    t->pods = event_forged_new(seed);
     t->ticker = ticker_new();
     ticker_start(t->ticker, &ticker_fns, t);
     return t;
@@ -86,5 +93,6 @@ void event_card_thread_free(struct event_card_thread *t)
         return;
     ticker_free(t->ticker);
     event_card_free(t->cards);
+    event_forged_free(t->pods);
     free(t);
 }

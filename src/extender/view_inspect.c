@@ -93,15 +93,6 @@ static const char *health(enum card_state out)
     return names[out];
 }
 
-static int64_t share_on(const struct ledger_pod *pod, const struct card *card)
-{
-    int64_t mib = -1;
-    for (uint32_t i = 0; i < pod->n_shares; i++)
-        if (pod->shares[i].on == card)
-            mib = (mib < 0 ? 0 : mib) + pod->shares[i].mib;
-    return mib;
-}
-
 static void write_card(struct buf *out, const struct card *card, const struct pods *pods,
                        int64_t unit)
 {
@@ -113,10 +104,7 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     view_inspect_key(out, "pods");
     buf_addc(out, '[');
     for (size_t i = 0; i < pods->n; i++) {
-        int64_t mib = share_on(pods->items[i], card);
-        if (mib >= 0 && pods->items[i]->request.kind == REQUEST_CARDS &&
-            mib < card->total_mib)
-            mib = card->total_mib;
+        int64_t mib = ledger_pod_mib(pods->items[i], card);
         if (mib >= 0)
             write_pod(out, pods->items[i], mib, unit);
     }
@@ -136,7 +124,7 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     buf_addc(out, '}');
 }
 
-/* Promises on cards that the node does not have, and pods bound without a promise. */
+/* Promises on cards that the node does not have, and pods whose card is unknown. */
 static void write_unplaced(struct buf *out, const struct pods *pods, int64_t unit)
 {
     bool any = false;
@@ -144,7 +132,7 @@ static void write_unplaced(struct buf *out, const struct pods *pods, int64_t uni
         const struct ledger_pod *pod = pods->items[i];
         const struct request *r = &pod->request;
         int64_t mib = r->kind == REQUEST_MEMORY ? r->cards * r->mib_per_card : 0;
-        if (pod->n_shares || r->kind == REQUEST_DEVICES)
+        if (pod->n_shares || r->kind == REQUEST_DEVICES || r->kind == REQUEST_NONE)
             mib = -1;
         for (uint32_t k = 0; k < pod->n_shares; k++)
             if (!pod->shares[k].on)

@@ -49,10 +49,15 @@ static const char *const card_states[CARD_STATES] = {
 };
 
 static const char *const drifts[DRIFTS] = {
-    [DRIFT_OVERCOMMITTED] = "overcommitted",   [DRIFT_OUTSIDE] = "external-use",
-    [DRIFT_UNPLACED] = "card-missing",         [DRIFT_CARDLESS] = "no-card",
-    [DRIFT_WRONG_CARD] = "wrong-card",         [DRIFT_CAPACITY] = "capacity",
-    [DRIFT_LISTED] = "configmap-unknown-card", [DRIFT_DUPLICATE] = "duplicate-uuid",
+    [DRIFT_OVERCOMMITTED] = "overcommitted",
+    [DRIFT_OUTSIDE] = "external-use",
+    [DRIFT_UNPLACED] = "card-missing",
+    [DRIFT_CARDLESS] = "no-card",
+    [DRIFT_WRONG_CARD] = "wrong-card",
+    [DRIFT_CAPACITY] = "capacity",
+    [DRIFT_LISTED] = "configmap-unknown-card",
+    [DRIFT_DUPLICATE] = "duplicate-uuid",
+    [DRIFT_FORGED] = "forged",
 };
 
 /* The values of a node or a card. */
@@ -119,7 +124,8 @@ static void add_card(struct count *c, const struct ledger_node *node,
 static void add_pods(struct count *c, const struct ledger_node *node)
 {
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        c->without_card += pod->n_shares == 0 && pod->request.kind != REQUEST_DEVICES;
+        c->without_card += pod->n_shares == 0 && pod->request.kind != REQUEST_DEVICES &&
+                           pod->request.kind != REQUEST_NONE;
 }
 
 static void add_node(void *ctx, const struct ledger *l, const struct ledger_node *node)

@@ -41,7 +41,7 @@ START_TEST(a_consistent_cluster_has_no_differences)
                            .scvs = SCV_OF("n1", CARDS),
                            .pods = POD_OF("a", "n1", "15",
                                           IDX("0")) "," POD_OF("w", "", "20", "")},
-           "00000000", "");
+           "000000000", "");
 }
 END_TEST
 
@@ -55,13 +55,13 @@ START_TEST(each_difference_has_one_line)
                            .scvs = SCV_OF("n1", CARDS),
                            .pods = POD_OF("a", "n1", "10",
                                           IDX("0")) "," POD_OF("b", "n1", "6", IDX("0"))},
-           "10000000", "node n1: GPU0 has 15360 MiB, but 16384 MiB are promised\n");
+           "100000000", "node n1: GPU0 has 15360 MiB, but 16384 MiB are promised\n");
     expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
                            .scvs = SCV_OF("n1", CARDS),
                            .pods = POD_OF("a", "n1", "1", "") "," POD_OF(
                                "b", "n1", "1", IDX("7")) "," POD_OF("c", "n1", "1",
                                                                     IDX("x"))},
-           "00120000",
+           "001200000",
            "node n1: pod ns/a is bound here without a card\n"
            "node n1: pod ns/b has a promise of 1024 MiB on GPU7, which the node does not "
            "have\n"
@@ -69,14 +69,14 @@ START_TEST(each_difference_has_one_line)
            "pod ns/c: annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"x\"\n");
     expect(
         &(struct lists){.nodes = NODE("n1", "28", "1"), .scvs = SCV_OF("n1", CARDS)},
-        "00000200",
+        "000002000",
         "node n1: capacity is 28 aliyun.com/gpu-mem, but its cards make 30 (check that "
         "--memory-unit is the same here, in the extender and in the device plugin)\n"
         "node n1: capacity is 1 aliyun.com/gpu-count, but its Scv lists 2 cards\n");
     expect(&(struct lists){.nodes = NODE("n1", "15", "1"),
                            .scvs = SCV_OF(
                                "n1", CARD_OF("0", "Healthy", "T4", "15360", "3072"))},
-           "01000000",
+           "010000000",
            "node n1: GPU0: processes outside Kubernetes use 2048 MiB more than the "
            "tolerance\n");
     expect(
@@ -85,13 +85,13 @@ START_TEST(each_difference_has_one_line)
                         .configmaps = "{\"metadata\":{\"name\":\"unhealthy-gpu-n1\","
                                       "\"namespace\":\"kube-system\"},\"data\":{\"gpus\":"
                                       "\"7\"}}"},
-        "00000010",
+        "000000100",
         "node n1: ConfigMap unhealthy-gpu-n1 lists GPU7, which the node does not have\n");
     expect(&(struct lists){.nodes = NODE("n1", "14", "2"),
                            .scvs =
                                "{\"metadata\":{\"name\":\"n1\"},\"status\":{"
                                "\"cardList\":[" SAME_UUID("0") "," SAME_UUID("1") "]}}"},
-           "00000002",
+           "000000020",
            "node n1: GPU0 has UUID GPU-x, which its Scv gives to another card, too\n"
            "node n1: GPU1 has UUID GPU-x, which its Scv gives to another card, too\n");
 }
@@ -113,14 +113,39 @@ START_TEST(allocations_that_differ_from_promises)
         .scvs = SCV_HELD,
         .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("b", "n1", "2", IDX("1"))});
     cleanup_buf struct buf out = {0};
-    ck_assert_uint_eq(check_cluster(&out, cs, (struct span){0}), 1);
-    ck_drift(cs, "00001000");
+    ck_assert_uint_eq(check_cluster(&out, cs, (struct span){0}), 2);
+    ck_drift(cs, "000010001");
+    ck_assert_contains(out.p,
+                       "node n1: pod ns/a: the promise names GPU0, but the kubelet gave "
+                       "GPU1; it counts on both\n");
     ck_assert_contains(out.p,
                        "node n1: container c of pod ns/a has card GPU-1, which the pod's "
                        "annotations do not name\n");
     ck_assert_contains(out.p, "note: node n1: container c of pod ns/gone holds 2 "
                               "aliyun.com/gpu-mem, but no such pod is bound here");
     cluster_state_free(cs);
+}
+END_TEST
+
+#define ALLOCATION(card, units)                                                          \
+    "\"scheduler.framework.gpushare.allocation\":\"{\\\"0\\\":{\\\"" card "\\\":" units  \
+    "}}\""
+
+/* Annotations that claim another amount than the pod asks for. */
+START_TEST(annotations_that_differ_from_requests)
+{
+    expect(
+        &(struct lists){
+            .nodes = NODE("n1", "30", "2"),
+            .scvs = SCV_OF("n1", CARDS),
+            .pods =
+                POD_OF("a", "n1", "2", IDX("0") "," ALLOCATION("0", "999")) "," POD_OF(
+                    "b", "n1", "0", IDX("1") "," ALLOCATION("1", "12"))},
+        "000000002",
+        "node n1: pod ns/a: the annotations promise 999 units of aliyun.com/gpu-mem "
+        "(1 card), but the pod asks for 2 GiB, which counts\n"
+        "node n1: pod ns/b: the annotations promise 12 units of aliyun.com/gpu-mem "
+        "(1 card), but the pod asks for nothing; it counts for nothing\n");
 }
 END_TEST
 
@@ -183,4 +208,5 @@ START_TEST(comparison_with_the_extender)
 END_TEST
 
 UNIT_MAIN("check", a_consistent_cluster_has_no_differences, each_difference_has_one_line,
-          allocations_that_differ_from_promises, comparison_with_the_extender)
+          allocations_that_differ_from_promises, annotations_that_differ_from_requests,
+          comparison_with_the_extender)

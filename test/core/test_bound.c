@@ -154,7 +154,7 @@ END_TEST
 
 /* Binds a pod that requests by `labels` only, restarts with the labels `then`, and returns
  * what counts on card 0. */
-static int64_t after_an_edit(const char *labels, const char *then, bool old_version)
+static int64_t after_an_edit(const char *labels, const char *then, bool no_record)
 {
     start(1);
     rig_pod(&r, pod_of("a", labels, LIMITS("")), false);
@@ -163,7 +163,7 @@ static int64_t after_an_edit(const char *labels, const char *then, bool old_vers
     cleanup_free char *notes = xstrdup(o.annotations);
     char *key = strstr(notes, "gpushare/card-memory");
     ck_assert_ptr_nonnull(key);
-    if (old_version) /* it did not write the key */
+    if (no_record)
         memcpy(key, "x", 1);
     cleanup_free char *meta = xasprintf("%s,'annotations':%s", then, notes);
     rig_free(&r);
@@ -188,11 +188,11 @@ START_TEST(a_promise_by_labels_outlives_the_labels)
     ck_assert_int_eq(after_an_edit(MEMORY("5033"), "", false), 5033);
     ck_assert_int_eq(after_an_edit(MEMORY("5033"), MEMORY("5000"), false), 5033);
     ck_assert_int_eq(after_an_edit(MEMORY("5033"), NUMBER, false), CARD);
-    /* A Binding of a version that did not write gpushare/card-memory. */
-    ck_assert_int_eq(after_an_edit(NUMBER, "", true), CARD);
+    /* Without gpushare/card-memory there is no record, and the labels decide. */
+    ck_assert_int_eq(after_an_edit(NUMBER, NUMBER, true), CARD);
     ck_assert_int_eq(after_an_edit(MEMORY("5033"), MEMORY("5033"), true), 5033);
-    ck_assert_int_eq(after_an_edit(MEMORY("15000"), MEMORY("15000"), true), 15000);
-    ck_assert_int_ge(after_an_edit(MEMORY("5033"), "", true), 5033);
+    ck_assert_int_eq(after_an_edit(NUMBER, "", true), 0);
+    ck_assert_int_eq(after_an_edit(NUMBER, MEMORY("5033"), true), 5033);
 }
 END_TEST
 
@@ -296,6 +296,8 @@ static void bound_by_another_replica(const char *meta)
 
 #define IDX(units, memory)                                                               \
     "'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'0','ALIYUN_COM_GPU_MEM_DEV':'15',"         \
+    "'ALIYUN_COM_GPU_MEM_POD':'" units "','ALIYUN_COM_GPU_MEM_ASSIGNED':'false',"        \
+    "'ALIYUN_COM_GPU_MEM_ASSUME_TIME':'1','gpushare/card-uuid':'',"                      \
     "'scheduler.framework.gpushare.allocation':'{\\\"0\\\":{\\\"0\\\":" units            \
     "}}','gpushare/card-memory':'" memory "'}"
 

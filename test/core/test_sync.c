@@ -282,17 +282,18 @@ START_TEST(a_promise_outlives_the_label_it_was_made_for)
     rig_lead(&r);
     rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16000));
     without_label("a", "n1", "Running",
-                  "{'" KEY_MEM_IDX "':'0','" KEY_ALLOCATION
-                  "':'{\\\"0\\\":{\\\"0\\\":9000}}'}");
+                  "{'" KEY_MEM_IDX "':'0','" KEY_MEM_DEV "':'16000','" KEY_MEM_POD
+                  "':'9000','" KEY_MEM_ASSIGNED "':'true','" KEY_MEM_ASSUME_TIME
+                  "':'1','" KEY_CARD_UUID "':'','" KEY_CARD_MEMORY
+                  "':'9000','" KEY_ALLOCATION "':'{\\\"0\\\":{\\\"0\\\":9000}}'}");
     ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 7000);
-    /* Without a node, terminal, damaged or without annotations: no promise. */
+    /* Without a node, terminal or without annotations: no promise. */
     const char *allocation = "{'" KEY_ALLOCATION "':'{\\\"0\\\":{\\\"1\\\":9000}}'}";
     without_label("b", "", "Pending", allocation);
     without_label("c", "n1", "Succeeded", allocation);
-    without_label("d", "n1", "Running", "{'" KEY_ALLOCATION "':'{'}");
     without_label("e", "n1", "Running", "{}");
     ck_assert_int_eq(rig_free_mib(&r, "n1", 1), 16000);
-    const char *others[] = {"b", "c", "d", "e"};
+    const char *others[] = {"b", "c", "e"};
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
         ck_assert_ptr_null(ledger_pod_find(core_ledger(r.core), span_of(others[i])));
     without_label("a", "n1", "Succeeded", "{}");

@@ -27,7 +27,7 @@ static const struct {
 } nodes[] = {
     {"bound-by-go", 1, FITS, NOT_NOW, "most free: 6144 of 16384 MiB on GPU0"},
     {"bound-by-others", 1, FITS, NOT_NOW, "most free: 12288 of 16384 MiB on GPU0"},
-    {"bound-somewhere", 2, FITS, FITS, ""},
+    {"bound-somewhere", 2, FITS, NOT_NOW, "most free: 12288 of 16384 MiB on GPU0"},
     {"healthy-again", 1, NOT_NOW, FITS, ""},
     {"map-deleted", 1, NOT_NOW, FITS, ""},
     {"map-made", 1, FITS, NOT_NOW, "GPU0"},

@@ -8,7 +8,7 @@
 /*
  * The promises, computed from the API objects alone. This code shares nothing with the
  * ledger: it parses with jansson, and reads a promise from the five annotations of the Go
- * extender. A pod without them counts on the only card of a node with one card.
+ * extender. A pod without them may be on any card of its node, and counts on each.
  */
 
 enum { MIB_PER_UNIT = 1024 };
@@ -87,8 +87,10 @@ static void add_pod(json_t *sums, const json_t *size, const json_t *pod)
     cleanup_free char *cards = xstrdup(annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"));
     long units = atol(annotation(pod, "ALIYUN_COM_GPU_MEM_POD"));
     long n = 0;
-    if (!*cards && has_card(size, node, 0) && !has_card(size, node, 1))
-        add(sums, node, "0", limit(pod));
+    for (int i = 0; !*cards && has_card(size, node, i); i++) {
+        cleanup_free char *card = xasprintf("%d", i);
+        add(sums, node, card, limit(pod));
+    }
     for (const char *p = cards; *p; p++)
         n += p == cards || *p == ',';
     for (char *rest = cards, *card; (card = strsep(&rest, ",")) && *card;)

@@ -26,7 +26,7 @@ void truth_changed(struct world *w, struct oracle_pod *p, json_t *meta);
 /* New: the annotations of a promise. */
 char *truth_text(json_t *meta);
 /* May replicas disagree about the cards of the pod? */
-bool truth_is_unclear(const struct oracle_pod *p, int node);
+bool truth_is_unclear(const struct oracle_pod *p);
 /* The amount that a ledger counts: never more than the request, never less. */
 void truth_compare(struct world *w, const struct replica *r, const struct oracle_pod *p,
                    const struct ledger_pod *mine);

@@ -34,8 +34,7 @@ static bool fits(const struct world *w, const struct oracle_pod *p, int node)
         return true;
     for (const struct oracle_pod *q = o->pods; q; q = q->next)
         if (!q->over && oracle_index(q->node) == node &&
-            (truth_is_unclear(q, node) ||
-             (q->labeled && (oracle_is_vague(q) || q->edited))))
+            (truth_is_unclear(q) || (q->labeled && (oracle_is_vague(q) || q->edited))))
             return false; /* its amount depends on when a replica first saw it */
     if (p->devices)
         return oracle_devices_left(w, p, node, NULL) >= p->devices;
@@ -128,7 +127,7 @@ static void compare_pod(struct world *w, const struct replica *r,
         compare_request(w, r, p, mine);
     if (bound)
         truth_compare(w, r, p, mine);
-    if (bound && (oracle_is_vague(p) || truth_is_unclear(p, oracle_index(p->node))))
+    if (bound && (oracle_is_vague(p) || truth_is_unclear(p)))
         return;
     if (bound && (int)mine->n_shares != p->n_cards)
         violated(w, "r%d has %u shares of pod %s (%s), it has %d cards, by %s",

@@ -224,12 +224,10 @@ void truth_changed(struct world *w, struct oracle_pod *p, json_t *meta)
     p->strange |= names_strange_card(meta, oracle_index(p->node));
 }
 
-bool truth_is_unclear(const struct oracle_pod *p, int node)
+bool truth_is_unclear(const struct oracle_pod *p)
 {
-    bool cardless = p->foreign && p->n_cards == 0 && oracle_cards(node) > 1 &&
-                    (oracle_limited(p) || p->labeled) && !p->nothing;
     bool others = p->foreign && p->n_cards && p->n_cards != p->cards;
-    return p->tampered || cardless || others || p->odd;
+    return p->tampered || others || p->odd;
 }
 
 /* MiB on cards of the node that the ledger counts for the pod, and the most on one. */
