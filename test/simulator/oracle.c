@@ -302,7 +302,7 @@ static void see(struct world *w, json_t *object)
         w->stats.invalid += p->invalid;
         if (!p->devices || oracle_limited(p))
             read_cards(p, meta);
-        truth_bound(w, p, meta);
+        truth_bound(p, meta);
         if (!p->devices && !p->foreign)
             oracle_check_promise(w, p, meta);
         if (!w->failed)

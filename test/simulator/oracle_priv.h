@@ -21,7 +21,7 @@ bool oracle_is_vague(const struct oracle_pod *p);
 int oracle_devices_left(const struct world *w, const struct oracle_pod *asking, int node,
                         const int *replica);
 /* oracle_truth.c: the promise of a pod as it was made, and edits of it */
-void truth_bound(struct world *w, struct oracle_pod *p, json_t *meta);
+void truth_bound(struct oracle_pod *p, json_t *meta);
 void truth_changed(struct world *w, struct oracle_pod *p, json_t *meta);
 /* New: the annotations of a promise. */
 char *truth_text(json_t *meta);

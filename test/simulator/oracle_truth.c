@@ -99,6 +99,13 @@ void oracle_answered(struct world *w, int replica, const struct pod *pod)
         set(&p->doubted_by, replica, true);
 }
 
+void oracle_bind_answered(struct world *w, int replica, const char *uid)
+{
+    struct oracle_pod *p = oracle_find(w, uid);
+    if (p && p->node && !p->foreign && !(p->carded_by & 1u << replica))
+        set(&p->sure_by, replica, true);
+}
+
 void oracle_restarted(struct world *w, int replica)
 {
     for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
@@ -203,14 +210,12 @@ static bool names_strange_card(json_t *meta, int node)
     return strange;
 }
 
-void truth_bound(struct world *w, struct oracle_pod *p, json_t *meta)
+void truth_bound(struct oracle_pod *p, json_t *meta)
 {
     p->promise = truth_text(meta);
     p->complete = is_complete(meta);
     p->strange = names_strange_card(meta, oracle_index(p->node));
     p->odd = p->foreign && !is_clear(p, meta, oracle_index(p->node));
-    if (!p->foreign && w->binder >= 0)
-        set(&p->sure_by, w->binder, true);
 }
 
 void truth_changed(struct world *w, struct oracle_pod *p, json_t *meta)

@@ -553,6 +553,8 @@ static void answer_core(struct world *w, struct wire *wire,
     if (bind && answer.input.err)
         trace(w, "r%d: Binding of %s: %s", wire->r->id, wire->call->uid,
               answer.input.err->msg);
+    if (bind && !answer.input.err)
+        oracle_bind_answered(w, wire->r->id, wire->call->uid);
     replica_input(w, wire->r, &answer.input);
 }
 
@@ -656,7 +658,6 @@ static void on_server(struct world *w, void *arg)
                                                                  : "application/json",
                               .body = kube->body};
     w->binding = wire->call->type == CORE_CALL_BIND ? wire->call->uid : NULL;
-    w->binder = wire->epoch == wire->r->epoch ? wire->r->id : -1;
     api_handle(w->api, wall_ms(w), &req, &reply);
     if (w->binding) {
         trace(w, "server: Binding of %s to %s by r%d: %u", wire->call->uid,

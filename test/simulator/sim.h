@@ -76,7 +76,6 @@ struct world {
     int64_t apart_until[REPLICAS][REPLICAS]; /* no forwarding between the two */
     bool quiet;
     const char *binding; /* UID of the pod whose Binding is being applied */
-    int binder;          /* the replica that sent it; -1: it has been restarted since */
     struct stats stats;
     char *trace[TRACE_LINES];
     size_t traced;
@@ -321,6 +320,8 @@ int64_t oracle_holds(const struct oracle_pod *p, int node, int card);
 int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouched);
 /* A pod was delivered to a replica; a restarted replica has got nothing yet. */
 void oracle_delivered(struct world *w, int replica, const struct pod *pod);
+/* The API server answers a Binding of the replica with success. */
+void oracle_bind_answered(struct world *w, int replica, const char *uid);
 /* A bind of the replica has failed; NULL: of a pod that is not known any more. */
 void oracle_bind_failed(struct world *w, const struct replica *r, const char *uid);
 /* A GET shows the pod to the replica, maybe before its watch does. */
