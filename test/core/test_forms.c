@@ -289,6 +289,5 @@ UNIT_MAIN("forms", a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted,
           labels_reserve_mib_and_a_restart_keeps_them, number_alone_takes_whole_cards,
           number_alone_reserves_nothing_with_number_shares,
           removed_labels_free_only_a_pending_pod,
-          a_pod_bound_by_yoda_counts_on_every_card,
-          models_and_clocks_count_at_bind,
+          a_pod_bound_by_yoda_counts_on_every_card, models_and_clocks_count_at_bind,
           a_freed_card_of_the_model_wakes_up_the_scheduler)
