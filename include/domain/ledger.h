@@ -163,7 +163,7 @@ struct ledger_pod {
     struct ledger_node *node; /* where it is bound or reserved; NULL: pending */
     struct ledger_share *shares;
     uint32_t n_shares; /* 0 with a node: its annotations name no card */
-    /* Bit i: it counts in full on card i of its node, which no share names. */
+    /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
     /* How annotations and request differ (domain/bound.h); NUL-terminated; empty: they
      * agree. */
