@@ -99,6 +99,23 @@ void oracle_answered(struct world *w, int replica, const struct pod *pod)
         set(&p->doubted_by, replica, true);
 }
 
+/* A podList stays until the next one, while the agent has none. It does not outlive its
+ * Scv. */
+void oracle_scvs_delivered(struct world *w, int replica)
+{
+    const struct delivered *d = replica_delivered(w->replicas[replica]);
+    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
+        int64_t mib;
+        int node = oracle_index(p->node);
+        const char *version = node < 0 ? NULL : delivered_scv(d, node);
+        enum kubelet_view view = kubelet_shows(w, version, node, p, 0, &mib);
+        if (!version || view == KUBELET_LACKS || !(p->known_by & 1u << replica))
+            p->kept[replica] = 0;
+        else if (view != KUBELET_SILENT)
+            p->kept[replica] = p->given;
+    }
+}
+
 void oracle_bind_answered(struct world *w, int replica, const char *uid)
 {
     struct oracle_pod *p = oracle_find(w, uid);
@@ -114,6 +131,7 @@ void oracle_restarted(struct world *w, int replica)
         set(&p->doubted_by, replica, false);
         set(&p->carded_by, replica, false);
         p->delivered[replica] = 0;
+        p->kept[replica] = 0;
     }
 }
 
@@ -145,6 +163,8 @@ int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int
     enum kubelet_view view = kubelet_shows(w, version, node, p, card, &listed);
     if (view == KUBELET_GIVES)
         mib = larger(p, mib, listed);
+    if (view == KUBELET_SILENT && p->kept[replica] & 1u << card)
+        mib = larger(p, mib, p->given_mib[card]);
     bool hidden = view == KUBELET_SILENT || (view == KUBELET_LACKS && p->labeled);
     bool sure = p->sure_by & bit && p->n_cards;
     if (!sure && !(p->carded_by & bit) && hidden)

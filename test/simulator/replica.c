@@ -781,6 +781,8 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
     if (in->type == CORE_ANSWER && in->pod)
         oracle_answered(w, r->id, in->pod);
     core_step(r->core, replica_time(w, r), in, &out);
+    if (taken && in->kind == CORE_SCVS)
+        oracle_scvs_delivered(w, r->id);
     delivered_check_heartbeats(r->delivered, in);
     for (size_t i = 0; i < out.n; i++)
         if (out.items[i].type == CORE_CALL_BIND)

@@ -301,6 +301,7 @@ struct oracle_pod {
     bool nothing; /* it requests nothing */
     bool edited;  /* its labels or annotations have changed since it was created */
     char resource_version[32];
+    unsigned kept[REPLICAS]; /* cards of the last podList that each replica got */
     int version;             /* of its request: rises with every change */
     int delivered[REPLICAS]; /* the version that each replica got last */
     struct oracle_ask *asks; /* older requests, newest first */
@@ -324,6 +325,8 @@ void oracle_delivered(struct world *w, int replica, const struct pod *pod);
 void oracle_bind_answered(struct world *w, int replica, const char *uid);
 /* A bind of the replica has failed; NULL: of a pod that is not known any more. */
 void oracle_bind_failed(struct world *w, const struct replica *r, const char *uid);
+/* The replica got Scvs, or a list without some. */
+void oracle_scvs_delivered(struct world *w, int replica);
 /* A GET shows the pod to the replica, maybe before its watch does. */
 void oracle_answered(struct world *w, int replica, const struct pod *pod);
 void oracle_restarted(struct world *w, int replica);
