@@ -102,6 +102,27 @@ START_TEST(the_pod_list_and_the_annotations_both_count_until_they_agree)
 }
 END_TEST
 
+/* The tenant moved the promise to one of its cards before the pod started. */
+START_TEST(a_pod_that_holds_fewer_cards_than_promised_has_all_of_it_there)
+{
+    start();
+    see_scv(NULL);
+    see_pod("a", "Pending",
+            "'" KEY_GPU_COUNT "':'2'," ON("0,1") "," ALLOC("\\\"0\\\":4,\\\"1\\\":4"),
+            LIMIT("8"));
+    ck_promised(4096, 4096, 0, 0);
+    see_scv(HELD("p", KEY_GPU_MEM, "'U1'"));
+    ck_promised(4096, 8192, 0, 0);
+    ck_assert_int_eq(forged(), 1);
+    see_scv(HELD("p", KEY_GPU_MEM, "'U1','U2'"));
+    ck_promised(4096, 8192, 8192, 0);
+    see_scv(HELD("p", KEY_GPU_MEM, "'U0','U1'"));
+    ck_promised(4096, 4096, 0, 0);
+    ck_assert_int_eq(forged(), 0);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(an_unknown_card_is_any_card_until_the_pod_list_shows_the_running_pod)
 {
     start();
@@ -408,6 +429,7 @@ START_TEST(any_annotations_count_for_what_a_plugin_can_have_given)
 END_TEST
 
 UNIT_MAIN("forged", the_pod_list_and_the_annotations_both_count_until_they_agree,
+          a_pod_that_holds_fewer_cards_than_promised_has_all_of_it_there,
           an_unknown_card_is_any_card_until_the_pod_list_shows_the_running_pod,
           the_last_pod_list_stays_while_the_agent_has_none,
           a_missing_card_with_a_uuid_stays_missing,
