@@ -13,6 +13,10 @@ bool checks_is_loopback(const char *host);
 /* Nodes and pending pods; a part of checks_cluster. */
 void checks_nodes(const struct facts *f, struct findings *out);
 
+/* The client certificate of our entry: its validity, and whether it is of the Secret. */
+void checks_certificate(const struct facts *f, const struct extender_entry_url *url,
+                        struct findings *out);
+
 /* Does kube-scheduler call `url` through a proxy? */
 void checks_proxy(const struct facts *f, const struct extender_entry_url *url,
                   struct findings *out);

@@ -36,6 +36,19 @@ static json_t *get(struct kube_client *client, const char *path, struct err *err
     return j;
 }
 
+void cluster_read_secret(struct kube_client *client, struct facts *f)
+{
+    client_secret_fini(&f->secret);
+    f->secret_why = (struct err){0};
+    f->secret_read = true;
+    json_t *secret =
+        get(client, "/api/v1/namespaces/kube-system/secrets/" CLIENT_SECRET_NAME,
+            &f->secret_why);
+    if (secret)
+        client_secret_read(secret, &f->secret, &f->secret_why);
+    json_decref(secret);
+}
+
 void cluster_read(struct kube_client *client, struct facts *f)
 {
     f->lists[FACTS_VERSION].json = get(client, paths[FACTS_VERSION], &f->cluster_why);

@@ -308,6 +308,17 @@ static void check_keys(const json_t *object, const char *const *keys)
 
 #define CONFIG "policy/kube-scheduler-config.yaml"
 
+/* The members of ExtenderTLSConfig in kube-scheduler/config/v1, which both formats share
+ * since Kubernetes 1.14. `insecure` would skip the verification of the extender. */
+static void check_tls(const json_t *tls)
+{
+    static const char *const keys[] = {"caFile", "certFile", "keyFile", "serverName",
+                                       NULL};
+    check_keys(tls, keys);
+    for (size_t i = 0; keys[i]; i++)
+        ck_assert_str_ne(str_at(tls, keys[i]), "");
+}
+
 static json_t *legacy_policy(void)
 {
     static const char *const top[] = {"kind",       "apiVersion",
@@ -325,7 +336,7 @@ static json_t *legacy_policy(void)
     ck_assert_str_eq(str_at(j, "apiVersion"), "v1");
     /* Nanoseconds, and no string. */
     ck_assert_int_eq(json_integer_value(at(j, "extenders/0/httpTimeout")), 30000000000LL);
-    ck_assert(json_is_false(at(j, "extenders/0/enableHttps")));
+    ck_assert(json_is_true(at(j, "extenders/0/enableHttps")));
     return j;
 }
 
@@ -341,7 +352,8 @@ static json_t *scheduler_config(const char *path)
     ck_assert_str_eq(str_at(j, "kind"), "KubeSchedulerConfiguration");
     ck_assert_str_eq(str_at(j, "apiVersion"), "kubescheduler.config.k8s.io/v1");
     ck_assert_str_eq(str_at(j, "extenders/0/httpTimeout"), "30s");
-    ck_assert(json_is_false(at(j, "extenders/0/enableHTTPS")));
+    ck_assert(json_is_true(at(j, "extenders/0/enableHTTPS")));
+    check_tls(at(j, "extenders/0/tlsConfig"));
     return j;
 }
 
@@ -397,13 +409,27 @@ START_TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
     ck_assert_done(file_write(path, span_of(str_at(map, "data/config.yaml")), &err), err);
     cleanup_json json_t *second = scheduler_config(path);
     cleanup_free char *url =
-        xasprintf("http://%s.%s.svc:%lld/gpushare-scheduler",
+        xasprintf("https://%s.%s.svc:%lld/gpushare-scheduler",
                   str_at(service, "metadata/name"), str_at(service, "metadata/namespace"),
                   (long long)json_integer_value(at(service, "spec/ports/0/port")));
     ck_assert_str_eq(str_at(second, "extenders/0/urlPrefix"), url);
     json_object_set(at(second, "extenders/0"), "urlPrefix",
                     at(first, "extenders/0/urlPrefix"));
     ck_assert(json_equal(at(first, "extenders"), at(second, "extenders")));
+    /* The Secret has the files that the configuration names. */
+    const json_t *mount =
+        named(at(deployment, "spec/template/spec/containers/0/volumeMounts"), "tls");
+    const json_t *volume = named(at(deployment, "spec/template/spec/volumes"), "tls");
+    static const char *const files[] = {"caFile", "certFile", "keyFile"};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        cleanup_free char *file =
+            xasprintf("%s/%s", str_at(mount, "mountPath"),
+                      str_at(json_array_get(at(volume, "secret/items"), i), "path"));
+        ck_assert_str_eq(str_at(at(second, "extenders/0/tlsConfig"), files[i]), file);
+    }
+    cleanup_free char *host = xasprintf("%s.%s.svc", str_at(service, "metadata/name"),
+                                        str_at(service, "metadata/namespace"));
+    ck_assert_str_eq(str_at(second, "extenders/0/tlsConfig/serverName"), host);
     const char *name = str_at(second, "profiles/0/schedulerName");
     ck_assert_str_eq(name, "gpushare-scheduler");
     ck_assert_str_eq(str_at(second, "leaderElection/resourceName"), name);
@@ -445,8 +471,8 @@ START_TEST(the_variant_for_nvidias_plugin_is_one_comment_away)
 /* The path of a URL. */
 static const char *path_of(const char *url)
 {
-    ck_assert_msg(strncmp(url, "http://", 7) == 0, "%s", url);
-    const char *path = strchr(url + 7, '/');
+    ck_assert_msg(strncmp(url, "https://", 8) == 0, "%s", url);
+    const char *path = strchr(url + 8, '/');
     ck_assert_ptr_nonnull(path);
     return path;
 }
@@ -458,7 +484,7 @@ START_TEST(the_node_port_serves_the_verbs)
     json_t *stanza = at(config, "extenders/0");
     const char *prefix = str_at(stanza, "urlPrefix");
     cleanup_free char *address =
-        xasprintf("http://127.0.0.1:%lld/",
+        xasprintf("https://127.0.0.1:%lld/",
                   (long long)json_integer_value(at(service, "spec/ports/0/nodePort")));
     ck_assert_msg(strncmp(prefix, address, strlen(address)) == 0, "%s", prefix);
     /* Routes answer without an API server. */

@@ -113,6 +113,17 @@ static void make_node(unsigned port)
     free(manifest);
 }
 
+/* Plain HTTP: the configuration for an extender with --insecure. */
+static char *without_tls(char *config)
+{
+    config = swap(config, "enableHTTPS: true", "enableHTTPS: false");
+    char *from = strstr(config, "  tlsConfig:\n"),
+         *to = strstr(config, "  # The default is");
+    ck_assert(from && to);
+    memmove(from, to, strlen(to) + 1);
+    return config;
+}
+
 /* The node after an installation with this URL. */
 static void make_installed_node(const char *url)
 {
@@ -126,7 +137,9 @@ static void make_installed_node(const char *url)
                     "  volumes:\n  - hostPath:\n      path: /etc/kubernetes/"
                     "kube-scheduler-config.yaml\n    name: c\n");
     char *config = swap(read_repo("policy/kube-scheduler-config.yaml"),
-                        "http://127.0.0.1:32766/gpushare-scheduler", url);
+                        "https://127.0.0.1:32766/gpushare-scheduler", url);
+    if (!strncmp(url, "http:", 5))
+        config = without_tls(config);
     temp_write(lib_dir, MANIFEST, manifest);
     temp_write(lib_dir, CONFIG, config);
     free(manifest);
@@ -225,8 +238,8 @@ START_TEST(another_program_answers)
         xasprintf("https://127.0.0.1:%u/gpushare-scheduler", e.verbs.port);
     make_installed_node(tls);
     cleanup_free char *broken = check(1);
-    ck_assert_contains(broken, "PROBLEM https: ");
-    ck_assert_contains(broken, "PROBLEM protocol-error: ");
+    ck_assert_contains(broken, "PROBLEM tls-file: ");
+    ck_assert_contains(broken, "PROBLEM insecure-extender: ");
     extender_stop(&e);
     sim_stop(&s);
 }
@@ -241,19 +254,28 @@ START_TEST(the_extender_answers_over_tls)
     tls_make_ca(lib_dir, "ca");
     tls_make_ca(lib_dir, "other");
     tls_make_cert(lib_dir, "ca", "server", "DNS:extender.test");
+    tls_make_cert(lib_dir, "ca", "client", "DNS:gpushare-scheduler");
     cleanup_free char *config = lib_kubeconfig("config", "http", s.api.port, "", "");
     cleanup_free char *cert = temp_path(lib_dir, "server.crt"),
                       *key = temp_path(lib_dir, "server.key"),
                       *ca = temp_read(lib_dir, "ca.crt"),
-                      *other = temp_read(lib_dir, "other.crt");
-    extender_start_at(&e, config, ARGV("--tls-cert", cert, "--tls-key", key));
+                      *other = temp_read(lib_dir, "other.crt"),
+                      *client = temp_read(lib_dir, "client.crt"),
+                      *client_key = temp_read(lib_dir, "client.key"),
+                      *ca_file = temp_path(lib_dir, "ca.crt");
+    extender_start_at(&e, config,
+                      ARGV("--tls-cert", cert, "--tls-key", key, "--client-ca", ca_file));
     cleanup_free char *url =
         xasprintf("https://127.0.0.1:%u/gpushare-scheduler", e.verbs.port);
     make_installed_node(url);
     cleanup_free char *text = temp_read(lib_dir, CONFIG);
-    text = swap(text, "enableHTTPS: false",
-                "enableHTTPS: true\n  tlsConfig: {caFile: /etc/kubernetes/ca.crt, "
-                "serverName: extender.test}");
+    text = swap(text, "/etc/kubernetes/gpushare/ca.crt", "/etc/kubernetes/ca.crt");
+    text = swap(text, "certFile: /etc/kubernetes/gpushare/client.crt",
+                "certFile: /etc/kubernetes/client.crt");
+    text = swap(text, "keyFile: /etc/kubernetes/gpushare/client.key",
+                "keyFile: /etc/kubernetes/client.key");
+    text = swap(text, "serverName: gpushare-schd-extender.kube-system.svc",
+                "serverName: extender.test");
     temp_write(lib_dir, CONFIG, text);
     cleanup_free char *unmounted = check(1);
     ck_assert_contains(unmounted, "PROBLEM tls-file: ");
@@ -265,9 +287,11 @@ START_TEST(the_extender_answers_over_tls)
     temp_write(lib_dir, MANIFEST, manifest);
     cleanup_free char *absent = check(1);
     ck_assert_contains(absent, "PROBLEM tls-file: ");
+    temp_write(lib_dir, "root/etc/kubernetes/client.crt", client);
+    temp_write(lib_dir, "root/etc/kubernetes/client.key", client_key);
     temp_write(lib_dir, "root/etc/kubernetes/ca.crt", other);
     cleanup_free char *wrong_ca = check(1);
-    ck_assert_contains(wrong_ca, "PROBLEM protocol-error: ");
+    ck_assert_contains(wrong_ca, "PROBLEM untrusted: ");
     temp_write(lib_dir, "root/etc/kubernetes/ca.crt", ca);
     add_process(60, OPTION, 0);
     char *good = NULL; /* the extender may not be ready yet */
@@ -472,15 +496,17 @@ START_TEST(nothing_is_changed_without_confirmation)
 {
     struct rig r;
     rig_start(&r);
-    cleanup_free char *said = install(1, ARGV("--address", r.address));
+    cleanup_free char *said = install(1, ARGV("--insecure", "--address", r.address));
     ck_assert_contains(said, "+    - " OPTION "\n");
     ck_assert_contains(said, "nothing was changed");
     expect_untouched(r.before);
     /* Nor if the extender does not answer. */
-    cleanup_free char *none = install(3, ARGV("--yes", "--address", "127.0.0.1:1"));
+    cleanup_free char *none =
+        install(3, ARGV("--insecure", "--yes", "--address", "127.0.0.1:1"));
     ck_assert_contains(none, "install the extender first");
     expect_untouched(r.before);
-    cleanup_free char *bad = install(3, ARGV("--yes", "--address", "nonsense"));
+    cleanup_free char *bad =
+        install(3, ARGV("--insecure", "--yes", "--address", "nonsense"));
     ck_assert_contains(bad, "HOST:PORT");
     expect_untouched(r.before);
     rig_stop(&r);
@@ -493,7 +519,8 @@ START_TEST(a_copy_of_the_manifest_prevents_changes)
     rig_start(&r);
     cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
     temp_write(lib_dir, MANIFEST ".bak", manifest);
-    cleanup_free char *said = install(3, ARGV("--yes", "--address", r.address));
+    cleanup_free char *said =
+        install(3, ARGV("--insecure", "--yes", "--address", r.address));
     ck_assert_contains(said, "are the same static pod");
     expect_untouched(r.before);
     cleanup_free char *checked = check(1);
@@ -507,14 +534,14 @@ START_TEST(install_twice_and_undo)
     struct rig r;
     rig_start(&r);
     cleanup_free char *said =
-        install(0, ARGV("--yes", "--no-cluster", "--address", r.address));
+        install(0, ARGV("--insecure", "--yes", "--no-cluster", "--address", r.address));
     ck_assert_contains(said, "kube-scheduler is healthy with the new files");
     ck_assert_contains(said, "ok      the extender answers at ");
     cleanup_free char *after = state_of(MANIFEST), *config = state_of(CONFIG);
     ck_assert_contains(after, "    - " OPTION "\n");
     ck_assert_int_eq(strncmp(after, "600\n", 4), 0);
     ck_assert_contains(config, r.address);
-    cleanup_free char *again = install(0, ARGV("--yes", "--no-cluster"));
+    cleanup_free char *again = install(0, ARGV("--insecure", "--yes", "--no-cluster"));
     ck_assert_contains(again, "nothing to change");
     cleanup_free char *still = state_of(MANIFEST);
     ck_assert_str_eq(still, after);
@@ -535,8 +562,8 @@ START_TEST(an_unhealthy_kube_scheduler_restores_the_files)
     rig_start(&r);
     add_process(SOON_S, NULL,
                 tls_server_port(r.scheduler)); /* the process never gets the option */
-    cleanup_free char *said =
-        install(3, ARGV("--yes", "--no-cluster", "--wait", "1", "--address", r.address));
+    cleanup_free char *said = install(3, ARGV("--insecure", "--yes", "--no-cluster",
+                                              "--wait", "1", "--address", r.address));
     ck_assert_contains(said,
                        "kube-scheduler is not healthy after 1 s: no kube-scheduler runs");
     ck_assert_contains(said, "restoring the previous files");
@@ -555,8 +582,9 @@ START_TEST(a_signal_restores_the_files)
     cleanup_free char *root = temp_path(lib_dir, "root"),
                       *proc = temp_path(lib_dir, "proc");
     program_start(&p, lib_dir,
-                  ARGV("env", build, "scripts/install", "--yes", "--no-cluster", "--root",
-                       root, "--proc", proc, "--address", r.address));
+                  ARGV("env", build, "scripts/install", "--insecure", "--yes",
+                       "--no-cluster", "--root", root, "--proc", proc, "--address",
+                       r.address));
     ck_assert(program_wait_output(&p, "changed: "));
     program_signal(&p, SIGTERM);
     ck_assert_int_eq(program_wait(&p), 3);
@@ -612,7 +640,7 @@ START_TEST(undo_keeps_a_changed_file)
 {
     struct rig r;
     rig_start(&r);
-    free(install(0, ARGV("--yes", "--no-cluster", "--address", r.address)));
+    free(install(0, ARGV("--insecure", "--yes", "--no-cluster", "--address", r.address)));
     cleanup_free char *config = temp_read(lib_dir, CONFIG);
     config = swap(config, "weight: 3", "weight: 9");
     temp_write(lib_dir, CONFIG, config);
@@ -630,7 +658,7 @@ START_TEST(undo_keeps_the_file_of_a_changed_manifest)
 {
     struct rig r;
     rig_start(&r);
-    free(install(0, ARGV("--yes", "--no-cluster", "--address", r.address)));
+    free(install(0, ARGV("--insecure", "--yes", "--no-cluster", "--address", r.address)));
     cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
     manifest = swap(manifest, "cpu: 100m", "cpu: 200m");
     temp_write(lib_dir, MANIFEST, manifest);
@@ -664,8 +692,8 @@ START_TEST(concurrent_edits_are_not_lost)
     rig_start(&r);
     struct stub *s = stub_start(edit_manifest, NULL);
     cleanup_free char *address = xasprintf("127.0.0.1:%u", stub_port(s));
-    cleanup_free char *said =
-        install(3, ARGV("--yes", "--without-extender", "--address", address));
+    cleanup_free char *said = install(
+        3, ARGV("--insecure", "--yes", "--without-extender", "--address", address));
     ck_assert_contains(said, "the files were changed during the confirmation");
     cleanup_free char *manifest = state_of(MANIFEST), *config = state_of(CONFIG);
     ck_assert_contains(manifest, edited);
@@ -685,10 +713,10 @@ START_TEST(a_closed_standard_output_does_not_stop_it)
     add_process(SOON_S, NULL, tls_server_port(r.scheduler));
     cleanup_free char *root = temp_path(lib_dir, "root"),
                       *proc = temp_path(lib_dir, "proc");
-    cleanup_free char *line =
-        xasprintf("exec 8> >(:); wait $!; BUILD='%s' scripts/install --yes --no-cluster "
-                  "--wait 1 --root '%s' --proc '%s' --address %s >&8",
-                  getenv("GPUSHARE_BUILD"), root, proc, r.address);
+    cleanup_free char *line = xasprintf(
+        "exec 8> >(:); wait $!; BUILD='%s' scripts/install --insecure --yes --no-cluster "
+        "--wait 1 --root '%s' --proc '%s' --address %s >&8",
+        getenv("GPUSHARE_BUILD"), root, proc, r.address);
     program_start(&p, lib_dir, ARGV("env", "--default-signal=PIPE", "bash", "-c", line));
     ck_assert_int_eq(program_wait(&p), 3);
     ck_assert_contains(program_output(&p), "restoring the previous files");
@@ -706,7 +734,8 @@ START_TEST(a_symbolic_link_is_not_replaced)
     cleanup_free char *to = temp_path(lib_dir, "elsewhere.yaml");
     ck_assert_int_eq(rename(from, to), 0);
     ck_assert_int_eq(symlink(to, from), 0);
-    cleanup_free char *said = install(3, ARGV("--yes", "--address", r.address));
+    cleanup_free char *said =
+        install(3, ARGV("--insecure", "--yes", "--address", r.address));
     ck_assert_contains(said, "is a symbolic link");
     expect_untouched(r.before);
     rig_stop(&r);
@@ -727,7 +756,7 @@ START_TEST(a_missing_or_unknown_command)
 {
     cleanup_free char *missing = setup(ARGV(NULL));
     ck_assert_str_eq(missing, "gpushare-setup: missing command; expected one of check, "
-                              "plan, running, reach\n");
+                              "plan, renew, running, reach\n");
     cleanup_free char *unknown = setup(ARGV("chek"));
     ck_assert_contains(unknown, "unknown command \"chek\"; expected one of check, plan");
     cleanup_free char *more = setup(ARGV("check", "it"));
