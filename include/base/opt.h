@@ -29,12 +29,15 @@ enum opt_type {
     OPT_STRING,   /* char *, owned by the config; NULL when not given */
     OPT_LIST,     /* struct opt_list; collects the values of all sources */
     OPT_BOOL,     /* bool: true|false, on|off, yes|no; a flag alone means true */
+    OPT_SWITCH,   /* int, enum opt_switch: OPT_BOOL that can also be unset; no default */
     OPT_INT,      /* int64_t within min..max */
     OPT_DURATION, /* int64_t milliseconds: 500ms, 10s, 2m, 1h; within min..max */
     OPT_SIZE,     /* int64_t bytes: 64Ki, 64Mi, 1Gi, 1000; within min..max */
     OPT_CHOICE,   /* int: index of the word in `arg`, "min|exact"; ignores case */
     OPT_CUSTOM,   /* defined by `parse` */
 };
+
+enum opt_switch { OPT_UNSET, OPT_ON, OPT_OFF };
 
 struct opt_list {
     char **items;
@@ -92,6 +95,12 @@ void opt_free(const struct opt_program *program, void *config);
 const struct opt *opt_next(const struct opt_program *program, const struct opt *o);
 /* The field of the option in the config. Borrowed. */
 void *opt_field(const struct opt_program *program, const struct opt *o, void *config);
+
+/* Whether the option can be given without a value. */
+static inline bool opt_is_flag(const struct opt *o)
+{
+    return o->type == OPT_BOOL || o->type == OPT_SWITCH;
+}
 
 /* Prints the text of --help. */
 void opt_help(const struct opt_program *program, FILE *out);

@@ -9,16 +9,20 @@
  *
  * Routes have three classes: health and version, the verbs of kube-scheduler, and views
  * of the cluster (inspect, gpupods, gpunodes, metrics, page).
+ *
+ * With CERTS_INSECURE everybody may call everything. Else the verbs need a client
+ * certificate of kube-scheduler or another replica, and a bind that claims to be forwarded
+ * needs a replica's, where the Secrets name the two.
  */
 
 enum access_class {
     ACCESS_HEALTH, /* /healthz, /readyz, /version: everyone */
-    ACCESS_VERB,   /* filter, prioritize, preempt, bind */
+    ACCESS_VERB,   /* filter, prioritize, preempt, bind: clients of the verbs' CAs */
     ACCESS_VIEW,   /* everything else */
 };
 
 struct access_config {
-    struct certs *certs; /* borrowed; NULL: plain HTTP */
+    struct certs *certs; /* borrowed; NULL: insecure */
 };
 
 struct access;

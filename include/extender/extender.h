@@ -21,6 +21,7 @@ struct extender_config {
     int clock_exact, number_shares; /* 0 or 1; of struct request_rules */
     char *lease_namespace;
     char *tls_cert, *tls_key, *client_ca, *front_ca, *observe_ca;
+    enum opt_switch insecure;
     struct opt_list client_names, front_names;
     enum score_policy node_score;
     enum view_metrics_detail metrics_detail;

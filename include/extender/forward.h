@@ -20,9 +20,10 @@
 enum { FORWARD_MISDIRECTED = 421 }; /* the answer of a replica that is not the leader */
 
 struct forward_config {
-    struct tls *tls;     /* NULL: plain HTTP; else its certificate is used. Borrowed */
-    const char *ca_file; /* CA of the leader's certificate; NULL: the system's */
-    const char *name;    /* the name that the certificate must have; NULL: the address */
+    struct tls *tls; /* NULL: plain HTTP; else its certificate is used. Borrowed */
+    /* CA of the leader's certificate; NULL: those of tls_set, else the system's. */
+    const char *ca_file;
+    const char *name; /* the name that the certificate must have; NULL: the address */
 };
 
 struct forward;

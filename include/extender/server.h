@@ -18,7 +18,7 @@ struct server_config {
     unsigned connections; /* limit of the verbs' port */
     size_t max_body;
     size_t max_bodies;          /* sum over all requests */
-    struct certs *certs;        /* borrowed; NULL: plain HTTP */
+    struct certs *certs;        /* borrowed; NULL: insecure */
     struct forward *forward;    /* borrowed; NULL: binds are not forwarded */
     struct view_gpuapi *gpuapi; /* borrowed */
     enum score_policy node_score;

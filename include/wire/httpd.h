@@ -51,6 +51,12 @@ const char *httpd_client_name(const struct httpd_request *req);
 /* The name in the client's certificate, if tls_config.secondary_ca_file verifies it; else
  * NULL. Borrowed until the handler returns. */
 const char *httpd_secondary_client_name(const struct httpd_request *req);
+/* The name in the client's certificate, if a certificate authority of tls_set verifies it
+ * and tls_config.own_names allows it; else NULL. Borrowed until the handler returns. */
+const char *httpd_own_client_name(const struct httpd_request *req);
+/* The name in the client's certificate, if any certificate authority verifies it, also
+ * when the name is not allowed; else NULL. Borrowed until the handler returns. */
+const char *httpd_any_client_name(const struct httpd_request *req);
 
 /* A streamed body, such as a watch. `fill` returns: */
 enum httpd_stream_result {
@@ -127,8 +133,8 @@ struct httpd_listener_config {
     size_t max_body;                /* bytes; larger bodies get 413; 0: no bodies */
     const char *cert_pem, *key_pem; /* both NULL: plain HTTP; else PEM text, copied */
     /* Instead of cert_pem and key_pem: certificates that are reloaded, and verification
-     * of client certificates. A client without a valid certificate fails in the
-     * handshake; one whose name is not allowed gets 403. Borrowed. */
+     * of client certificates. Every client completes the handshake; `authorize` and the
+     * handlers decide what it may do. Borrowed. */
     struct tls *tls;
     /* Called before each handler. False: the reply that it filled is sent, and the
      * handler is not called. NULL: every request is allowed. */

@@ -10,7 +10,12 @@
 
 /*
  * The TLS configuration of a listener: certificate, key and certificate authorities for
- * client certificates, from PEM files that are reloaded when they change.
+ * client certificates, from PEM files that are reloaded when they change, or from memory
+ * (tls_set).
+ *
+ * A client certificate is requested, never required: a client without a valid one is
+ * unauthenticated, and the handlers decide what it may do. So a probe of the kubelet,
+ * which has no certificate, can use the same listener.
  *
  * A connection keeps the configuration that it began with; a reload applies to later
  * connections. A reload is rejected, and the old files stay in use, if the key does not
@@ -26,20 +31,23 @@ struct tls;
 
 struct tls_config {
     const char *name;                 /* of the listener, for logs */
-    const char *cert_file, *key_file; /* the certificate chain, and its key */
-    /* Certificate authorities for client certificates, which must allow the purpose
-     * client authentication; NULL: no certificate is requested. A client without a valid
-     * certificate fails in the handshake, or, if `optional`, is unauthenticated. */
+    const char *cert_file, *key_file; /* the certificate chain, and its key; NULL: */
+    struct span cert_pem, key_pem;    /* the first pair in memory; copied */
+    /* Three groups of certificate authorities for client certificates, which must allow
+     * the purpose client authentication. Without any group, no certificate is requested.
+     *
+     * The first group, reported by httpd_client_name. NULL: none. Allowed names: common
+     * name or subject alternative name (DNS, IP, URI, e-mail). None: every name. */
     const char *client_ca_file;
-    bool optional;
-    /* Allowed names: common name or subject alternative name (DNS, IP, URI, e-mail).
-     * None: every name. Copied. */
-    const char *const *client_names;
+    const char *const *client_names; /* copied */
     size_t n_client_names;
     bool common_name_only; /* ignore subject alternative names */
-    /* More certificate authorities, whose clients may have any name and are reported by
-     * httpd_secondary_client_name; needs `optional`. NULL: none. */
+    /* The second group: any name, reported by httpd_secondary_client_name. NULL: none. */
     const char *secondary_ca_file;
+    /* The third group, from tls_set: only these common names, reported by
+     * httpd_own_client_name. None: there is no such group. Copied. */
+    const char *const *own_names;
+    size_t n_own_names;
 };
 
 /* New; reads the files. The error names the file. */
@@ -50,6 +58,11 @@ void tls_free(struct tls *t);
 /* Checks the files and reloads changed ones; to be called about once a second, by one
  * thread. */
 void tls_refresh(struct tls *t);
+/* Replaces the certificate in memory, its key, and the certificate authorities of the
+ * third group (PEM; empty: none) for later connections. -1: one of them is invalid, and
+ * the old ones stay in use. To be called by the thread of tls_refresh. */
+int tls_set(struct tls *t, struct span cert_pem, struct span key_pem, struct span own_ca,
+            struct err *err);
 /* Appends a line per problem: a rejected reload, an expired certificate. Appends nothing
  * if there is no problem. */
 void tls_report(struct tls *t, struct buf *out);
@@ -61,4 +74,6 @@ int tls_read_ca(const char *file, struct buf *pem, struct err *err);
 /* Appends the certificate and key in use, for example for a client certificate of the
  * same process. Release the key with tls_wipe. */
 void tls_copy_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem);
+/* Appends the certificate authorities of the third group. */
+void tls_copy_own_ca(struct tls *t, struct buf *pem);
 void tls_wipe(struct buf *secret); /* overwrites and frees it */

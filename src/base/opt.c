@@ -145,6 +145,13 @@ static int set_value(const struct opt_program *p, const struct opt *o, void *con
         return 0;
     case OPT_BOOL:
         return parse_bool(text, field, err);
+    case OPT_SWITCH: {
+        bool on = false;
+        if (parse_bool(text, &on, err))
+            return -1;
+        *(int *)field = on ? OPT_ON : OPT_OFF;
+        return 0;
+    }
     case OPT_CHOICE:
         return parse_choice(text, o->arg, field, err);
     case OPT_CUSTOM:
@@ -245,7 +252,7 @@ static bool has_letters(const struct opt_program *p)
 /* Takes the next argument as the value if the option needs one and has none yet. */
 static int take_value(struct args *a, struct flag *f, struct err *err)
 {
-    bool wants = !f->o || f->o->type != OPT_BOOL;
+    bool wants = !f->o || !opt_is_flag(f->o);
     if (!f->has_value && wants && a->i < a->argc) {
         f->value = span_of(a->argv[a->i++]);
         f->has_value = true;
@@ -265,7 +272,7 @@ static int read_letter(struct args *a, struct flag *f, struct err *err)
     a->letters.p++;
     a->letters.n--;
     bool joined = a->letters.n && a->letters.p[0] == '=';
-    if (a->letters.n && (joined || f->o->type != OPT_BOOL)) {
+    if (a->letters.n && (joined || !opt_is_flag(f->o))) {
         f->value = (struct span){a->letters.p + joined, a->letters.n - joined};
         f->has_value = true;
         a->letters.n = 0;
@@ -441,8 +448,7 @@ void opt_help(const struct opt_program *program, FILE *out)
         if (o->letter)
             fprintf(out, "  -%c,", o->letter);
         fprintf(out, "%s--%s%s%s", o->letter ? " " : "  ", o->name,
-                o->type == OPT_BOOL ? "" : " ",
-                o->type == OPT_BOOL ? "[=on|off]" : o->arg);
+                opt_is_flag(o) ? "" : " ", opt_is_flag(o) ? "[=on|off]" : o->arg);
         if (o->env)
             fprintf(out, "  (environment: %s)", o->env);
         if (o->init || o->type == OPT_BOOL)

@@ -31,23 +31,28 @@ static const struct opt table[] = {
      .help =
          "TCP port of inspect, web page, metrics, health and version. 0 picks a free\n"
          "port."},
+    {.name = "insecure",
+     .type = OPT_SWITCH,
+     .offset = AT(insecure),
+     .help = "Ask no client for credentials; default: on if --listen is a loopback "
+             "address, else off."},
     {.name = "tls-cert",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(tls_cert),
      .help = "PEM file of the HTTPS certificate with its chain, for both ports; default: "
-             "plain HTTP."},
+             "from a Secret."},
     {.name = "tls-key",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(tls_key),
-     .help = "PEM file of the private key of --tls-cert; default: plain HTTP."},
+     .help = "PEM file of the private key of --tls-cert; default: from a Secret."},
     {.name = "client-ca",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(client_ca),
-     .help = "PEM file of the CAs that sign the client certificates of the main port; "
-             "default: none."},
+     .help = "PEM file of the CAs that sign kube-scheduler's client certificate; "
+             "default: from a Secret."},
     {.name = "client-name",
      .arg = "NAME",
      .type = OPT_LIST,
@@ -172,7 +177,8 @@ static const struct opt table[] = {
      .init = "kube-system",
      .type = OPT_STRING,
      .offset = AT(lease_namespace),
-     .help = "Namespace of the Lease gpushare-extender, whose holder is the leader."},
+     .help = "Namespace of the Lease gpushare-extender and of the Secrets with "
+             "certificates."},
     {.name = "advertise",
      .env = "POD_IP",
      .arg = "ADDRESS",
@@ -190,8 +196,8 @@ static const struct opt table[] = {
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(replica_ca),
-     .help = "PEM file of CAs for other replicas; default: --client-ca, else the "
-             "system's CAs."},
+     .help = "PEM file of CAs for other replicas; default: --client-ca, else from a "
+             "Secret."},
     {.name = "drain-delay",
      .env = "DRAIN_DELAY",
      .arg = "TIME",

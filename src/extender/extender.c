@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "extender/api_io.h"
+#include "extender/cert_plan.h"
 #include "extender/event_card_thread.h"
 #include "extender/forward.h"
 #include "extender/server.h"
@@ -43,10 +44,13 @@ static char *make_identity(void)
     return xasprintf("%s_%016llx", host, (unsigned long long)rng_entropy());
 }
 
-static int start_certs(struct extender *e, const struct extender_config *config,
-                       struct err *err)
+static int make_certs(struct extender *e, const struct extender_config *config,
+                      struct err *err)
 {
     struct certs_config certs = {
+        .listen = config->entry.listen,
+        .insecure = config->insecure,
+        .ns = config->lease_namespace,
         .cert_file = config->tls_cert,
         .key_file = config->tls_key,
         .client_ca_file = config->client_ca,
@@ -55,19 +59,24 @@ static int start_certs(struct extender *e, const struct extender_config *config,
         .front_names = &config->front_names,
         .observe_ca_file = config->observe_ca,
     };
-    e->certs = certs_start(&certs, err);
+    e->certs = certs_new(&certs, err);
     return e->certs ? 0 : -1;
 }
 
 static int start_forward(struct extender *e, const struct extender_config *config,
                          struct err *err)
 {
+    bool secrets = certs_mode(e->certs) == CERTS_SECRETS;
     struct forward_config forward = {
         .tls = certs_verbs(e->certs),
-        .ca_file = config->replica_ca ? config->replica_ca : config->client_ca,
-        .name = config->replica_name,
+        .ca_file = config->replica_ca ? config->replica_ca
+                   : secrets          ? NULL
+                                      : config->client_ca,
+        .name = config->replica_name ? config->replica_name
+                : secrets            ? CERT_PLAN_HOST
+                                     : NULL,
     };
-    if (config->replica_ca && !forward.tls)
+    if (config->replica_ca && !config->tls_cert)
         return err_set(err, ERR_INVALID, "--replica-ca needs --tls-cert and --tls-key");
     e->forward = forward_new(&forward, err);
     return e->forward ? 0 : -1;
@@ -182,7 +191,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     e->counters = counters_new();
     if (check_advertise(config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
-    if (!e->client || start_certs(e, config, err) || start_forward(e, config, err)) {
+    if (!e->client || make_certs(e, config, err) || start_forward(e, config, err)) {
         extender_stop(e);
         return NULL;
     }
@@ -200,6 +209,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     }
     advertise(e, config);
     api_io_start_timer(e->io, e->forward);
+    certs_start(e->certs, e->client, e->store, e->counters);
     return e;
 }
 
@@ -235,6 +245,7 @@ void extender_stop(struct extender *e)
     api_io_stop(e->io);
     /* No thread is left. */
     forward_free(e->forward);
+    certs_free(e->certs);
     event_card_thread_free(e->card_events);
     event_recorder_free(e->recorder);
     view_gpuapi_free(e->gpuapi);

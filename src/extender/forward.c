@@ -24,7 +24,7 @@ struct forward {
     struct httpc *http;   /* or NULL */
     char *address;        /* ... of http */
     struct buf cert;
-    struct buf ca;    /* the last valid content of the file */
+    struct buf ca;    /* the last valid content of the file, or the CAs of tls_set */
     struct stat read; /* the file when it was last read, valid or not */
 };
 
@@ -41,12 +41,25 @@ static bool same_file(const struct stat *a, const struct stat *b)
            a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
+static int use_ca(struct forward *f, const struct buf *pem)
+{
+    buf_clear(&f->ca);
+    buf_add_span(&f->ca, buf_span(pem));
+    return 1;
+}
+
 /* Reads the CA file if it has changed. 1: there are new authorities; 0: no change; -1:
  * the file is invalid and the old authorities stay. */
 static int reload_ca(struct forward *f, struct err *err)
 {
     cleanup_buf struct buf pem = {0};
     struct stat now = {0};
+    if (!f->tls)
+        return 0;
+    if (!f->ca_file) {
+        tls_copy_own_ca(f->tls, &pem);
+        return span_eq(buf_span(&pem), buf_span(&f->ca)) ? 0 : use_ca(f, &pem);
+    }
     if (stat(f->ca_file, &now))
         now = (struct stat){0}; /* tls_read_ca reports the reason */
     if (f->ca.n && same_file(&f->read, &now))
@@ -54,9 +67,7 @@ static int reload_ca(struct forward *f, struct err *err)
     f->read = now;
     if (tls_read_ca(f->ca_file, &pem, err))
         return -1;
-    buf_clear(&f->ca);
-    buf_add_span(&f->ca, buf_span(&pem));
-    return 1;
+    return use_ca(f, &pem);
 }
 
 struct forward *forward_new(const struct forward_config *config, struct err *err)
@@ -66,7 +77,7 @@ struct forward *forward_new(const struct forward_config *config, struct err *err
     f->ca_file = config->tls ? copy(config->ca_file) : NULL;
     f->name = copy(config->name);
     pthread_mutex_init(&f->lock, NULL);
-    if (f->ca_file && reload_ca(f, err) < 0) {
+    if (reload_ca(f, err) < 0) {
         forward_free(f);
         return NULL;
     }
@@ -123,7 +134,7 @@ static struct httpc *client_for(struct forward *f, const char *address, struct e
     if (f->tls)
         tls_copy_pair(f->tls, &cert, &key);
     pthread_mutex_lock(&f->lock);
-    int ca = f->ca_file ? reload_ca(f, &why) : 0;
+    int ca = reload_ca(f, &why);
     if (ca < 0)
         log_error("forward",
                   "the new CA file for replicas is invalid; the old one stays in use",

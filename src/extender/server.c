@@ -198,6 +198,8 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
     (void)req;
     int rc = core_ready(store_read(s->store), store_now(), &err);
     store_read_end(s->store);
+    if (rc == 0)
+        rc = certs_ready(s->certs, &err);
     if (rc == 0 && atomic_load(&s->draining))
         rc = err_set(&err, ERR_UNAVAILABLE, "stopping");
     reply->content_type = "text/plain";

@@ -129,9 +129,6 @@ static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
         return reject_now(p, MHD_HTTP_BAD_REQUEST, wrong);
     p->chunked = head.chunked;
     p->length = head.length;
-    if (!tls_client_admitted(&p->client))
-        return reject_now(p, MHD_HTTP_FORBIDDEN,
-                          "the name in the client's certificate is not allowed");
     httpd_route(p);
     if (!p->chunked && !p->length)
         return MHD_YES;

@@ -116,14 +116,28 @@ const char *httpd_header(const struct httpd_request *req, const char *name)
     return value ? value : "";
 }
 
-const char *httpd_client_name(const struct httpd_request *req)
+static const char *name_in(const struct httpd_request *req, int group)
 {
     const struct tls_client *client = &req->conn->client;
-    return client->trust == TLS_ALLOWED ? client->name : NULL;
+    return client->trusted[group] ? client->name : NULL;
+}
+
+const char *httpd_client_name(const struct httpd_request *req)
+{
+    return name_in(req, TLS_FIRST);
 }
 
 const char *httpd_secondary_client_name(const struct httpd_request *req)
 {
-    const struct tls_client *client = &req->conn->client;
-    return client->is_secondary ? client->name : NULL;
+    return name_in(req, TLS_SECOND);
+}
+
+const char *httpd_own_client_name(const struct httpd_request *req)
+{
+    return name_in(req, TLS_OWN);
+}
+
+const char *httpd_any_client_name(const struct httpd_request *req)
+{
+    return req->conn->client.name;
 }

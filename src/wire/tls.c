@@ -32,7 +32,13 @@ static int fail_gnutls(struct err *err, const char *what, const char *file, int 
     return err_set(err, ERR_INVALID, "%s %s: %s", what, file, gnutls_strerror(rc));
 }
 
-/* Expiry of the first certificate of the file, seconds since 1970. */
+/* For messages. */
+static const char *origin(const char *file)
+{
+    return file ? file : "in memory";
+}
+
+/* Expiry of the first certificate, seconds since 1970. */
 static int read_expiry(const struct tls *t, const struct buf *pem, int64_t *expires_s,
                        struct err *err)
 {
@@ -42,7 +48,7 @@ static int read_expiry(const struct tls *t, const struct buf *pem, int64_t *expi
     int rc = gnutls_x509_crt_list_import(chain, &n, &data, GNUTLS_X509_FMT_PEM,
                                          GNUTLS_X509_CRT_LIST_IMPORT_FAIL_IF_EXCEED);
     if (rc < 0)
-        return fail_gnutls(err, "certificate", t->conf.cert_file, rc);
+        return fail_gnutls(err, "certificate", origin(t->conf.cert_file), rc);
     *expires_s = gnutls_x509_crt_get_expiration_time(chain[0]);
     for (unsigned i = 0; i < n; i++)
         gnutls_x509_crt_deinit(chain[i]);
@@ -57,7 +63,8 @@ static int set_pair(const struct tls *t, gnutls_certificate_credentials_t cred,
                                                   NULL, 0);
     if (rc < 0)
         return err_set(err, ERR_INVALID, "certificate %s with key %s: %s",
-                       t->conf.cert_file, t->conf.key_file, gnutls_strerror(rc));
+                       origin(t->conf.cert_file), origin(t->conf.key_file),
+                       gnutls_strerror(rc));
     return 0;
 }
 
@@ -95,18 +102,18 @@ static int set_cas(const struct tls *t, gnutls_certificate_credentials_t cred,
     return 0;
 }
 
-/* Credentials from a certificate pair and CA files; either may be NULL. */
-static gnutls_certificate_credentials_t credentials_new(const struct tls *t,
-                                                        const struct buf *pair,
-                                                        const struct buf *ca,
-                                                        struct err *err)
+/* Credentials from a certificate pair, CA files and own CAs; each may be NULL. */
+static gnutls_certificate_credentials_t
+credentials_new(const struct tls *t, const struct buf *pair, const struct buf *ca,
+                const struct buf *own_ca, struct err *err)
 {
     gnutls_certificate_credentials_t cred = NULL;
     if (gnutls_certificate_allocate_credentials(&cred) < 0) {
         err_set(err, ERR_INTERNAL, "gnutls: out of memory");
         return NULL;
     }
-    if ((pair && set_pair(t, cred, pair, err)) || (ca && set_cas(t, cred, ca, err))) {
+    if ((pair && set_pair(t, cred, pair, err)) || (ca && set_cas(t, cred, ca, err)) ||
+        (own_ca && own_ca->n && set_ca(origin(NULL), cred, own_ca, err))) {
         gnutls_certificate_free_credentials(cred);
         return NULL;
     }
@@ -122,7 +129,7 @@ static int check_pair(struct tls *t, const struct buf *pair, struct err *err)
     if (expires_s <= now && t->expires_s > now)
         return err_set(err, ERR_INVALID, "certificate %s: has expired",
                        t->conf.cert_file);
-    gnutls_certificate_credentials_t cred = credentials_new(t, pair, NULL, err);
+    gnutls_certificate_credentials_t cred = credentials_new(t, pair, NULL, NULL, err);
     if (!cred)
         return -1;
     gnutls_certificate_free_credentials(cred);
@@ -131,7 +138,7 @@ static int check_pair(struct tls *t, const struct buf *pair, struct err *err)
 
 static int check_ca(struct tls *t, const struct buf *ca, struct err *err)
 {
-    gnutls_certificate_credentials_t cred = credentials_new(t, NULL, ca, err);
+    gnutls_certificate_credentials_t cred = credentials_new(t, NULL, ca, NULL, err);
     if (!cred)
         return -1;
     gnutls_certificate_free_credentials(cred);
@@ -169,20 +176,20 @@ static void material_unref(struct tls_material *m)
     if (!m || atomic_fetch_sub(&m->refs, 1) > 1)
         return;
     gnutls_certificate_free_credentials(m->cred);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < TLS_GROUPS; i++)
         if (m->lists[i])
             gnutls_x509_trust_list_deinit(m->lists[i], 1);
     free(m);
 }
 
-/* The credentials only verify a client; these lists tell which CA file has verified it.
- */
-static void make_lists(const struct tls *t, struct tls_material *m)
+/* The credentials only verify a client; these lists tell which group has verified it. */
+static void make_lists(const struct tls *t, const struct buf *own_ca,
+                       struct tls_material *m)
 {
-    const char *files[2] = {t->conf.client_ca_file, t->conf.secondary_ca_file};
-    for (int i = 0; i < 2; i++) {
-        gnutls_datum_t ca = datum(&t->ca.used[i]);
-        if (!files[i] || !t->conf.secondary_ca_file)
+    const struct buf *cas[TLS_GROUPS] = {&t->ca.used[0], &t->ca.used[1], own_ca};
+    for (int i = 0; i < TLS_GROUPS; i++) {
+        gnutls_datum_t ca = datum(cas[i]);
+        if (!ca.size)
             continue;
         if (gnutls_x509_trust_list_init(&m->lists[i], 0))
             abort();
@@ -191,16 +198,17 @@ static void make_lists(const struct tls *t, struct tls_material *m)
     }
 }
 
-static int use(struct tls *t, struct err *err)
+static int use(struct tls *t, const struct buf pair[2], const struct buf *own_ca,
+               struct err *err)
 {
-    gnutls_certificate_credentials_t cred = credentials_new(
-        t, t->pair.used, tls_requests_cert(&t->conf) ? t->ca.used : NULL, err);
+    gnutls_certificate_credentials_t cred =
+        credentials_new(t, pair, t->ca.used, own_ca, err);
     if (!cred)
         return -1;
     struct tls_material *m = xcalloc(1, sizeof *m);
     atomic_init(&m->refs, 1);
     m->cred = cred;
-    make_lists(t, m);
+    make_lists(t, own_ca, m);
     pthread_mutex_lock(&t->lock);
     struct tls_material *old = t->material;
     t->material = m;
@@ -271,13 +279,15 @@ static void set_expiry(struct tls *t)
 void tls_refresh(struct tls *t)
 {
     struct err err = {0};
-    bool pair = refresh_part(t, &t->pair, true);
-    bool ca = tls_requests_cert(&t->conf) && refresh_part(t, &t->ca, false);
+    bool has_ca = t->conf.client_ca_file || t->conf.secondary_ca_file;
+    bool pair = t->conf.cert_file && refresh_part(t, &t->pair, true);
+    bool ca = has_ca && refresh_part(t, &t->ca, false);
     if (pair)
         set_expiry(t);
     if (!pair && !ca)
         return;
-    if (use(t, &err)) { /* both parts are valid: only an allocation can fail */
+    if (use(t, t->pair.used, &t->own_ca,
+            &err)) { /* both parts are valid: only an allocation can fail */
         log_error("tls", "reload: failed; still using the old files", LOG_ERR(&err));
         return;
     }
@@ -285,6 +295,31 @@ void tls_refresh(struct tls *t)
     clock_format_s(&until, t->expires_s);
     log_info("tls", pair ? "certificate: reloaded" : "CA files: reloaded",
              LOG_S("listener", t->conf.name), LOG_SPAN("valid-until", buf_span(&until)));
+}
+
+int tls_set(struct tls *t, struct span cert_pem, struct span key_pem, struct span own_ca,
+            struct err *err)
+{
+    struct buf pair[2] = {{0}}, ca = {0};
+    int64_t expires_s;
+    buf_reserve(&pair[1], key_pem.n); /* a later realloc would leave a copy */
+    buf_add_span(&pair[0], cert_pem);
+    buf_add_span(&pair[1], key_pem);
+    buf_add_span(&ca, own_ca);
+    int rc = read_expiry(t, &pair[0], &expires_s, err) || use(t, pair, &ca, err) ? -1 : 0;
+    if (rc == 0) {
+        pthread_mutex_lock(&t->lock);
+        move(t->pair.used, pair);
+        t->expires_s = expires_s;
+        struct buf old = t->own_ca;
+        t->own_ca = ca;
+        ca = old;
+        pthread_mutex_unlock(&t->lock);
+    }
+    tls_wipe(&pair[0]);
+    tls_wipe(&pair[1]);
+    buf_fini(&ca);
+    return rc;
 }
 
 void tls_report(struct tls *t, struct buf *out)
@@ -313,26 +348,51 @@ void tls_copy_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem)
     pthread_mutex_unlock(&t->lock);
 }
 
+void tls_copy_own_ca(struct tls *t, struct buf *pem)
+{
+    pthread_mutex_lock(&t->lock);
+    buf_add_span(pem, buf_span(&t->own_ca));
+    pthread_mutex_unlock(&t->lock);
+}
+
+static char *copy(const char *s)
+{
+    return s ? xstrdup(s) : NULL;
+}
+
+/* Copies of the strings; new. */
+static const char *const *names_copy(const char *const *from, size_t n)
+{
+    char **names = xcalloc(n + 1, sizeof *names);
+    for (size_t i = 0; i < n; i++)
+        names[i] = xstrdup(from[i]);
+    return (const char *const *)names;
+}
+
+static void names_free(const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free((char *)names[i]);
+    free((char **)names);
+}
+
 static void conf_copy(struct tls_config *to, const struct tls_config *from)
 {
     *to = *from;
     to->name = xstrdup(from->name);
-    to->cert_file = xstrdup(from->cert_file);
-    to->key_file = xstrdup(from->key_file);
-    to->client_ca_file = from->client_ca_file ? xstrdup(from->client_ca_file) : NULL;
-    to->secondary_ca_file =
-        from->secondary_ca_file ? xstrdup(from->secondary_ca_file) : NULL;
-    char **names = xcalloc(from->n_client_names + 1, sizeof *names);
-    for (size_t i = 0; i < from->n_client_names; i++)
-        names[i] = xstrdup(from->client_names[i]);
-    to->client_names = (const char *const *)names;
+    to->cert_file = copy(from->cert_file);
+    to->key_file = copy(from->key_file);
+    to->cert_pem = to->key_pem = (struct span){0}; /* in tls.pair */
+    to->client_ca_file = copy(from->client_ca_file);
+    to->secondary_ca_file = copy(from->secondary_ca_file);
+    to->client_names = names_copy(from->client_names, from->n_client_names);
+    to->own_names = names_copy(from->own_names, from->n_own_names);
 }
 
 static void conf_fini(struct tls_config *c)
 {
-    for (size_t i = 0; i < c->n_client_names; i++)
-        free((char *)c->client_names[i]);
-    free((char **)c->client_names);
+    names_free(c->client_names, c->n_client_names);
+    names_free(c->own_names, c->n_own_names);
     free((char *)c->name);
     free((char *)c->cert_file);
     free((char *)c->key_file);
@@ -340,15 +400,22 @@ static void conf_fini(struct tls_config *c)
     free((char *)c->secondary_ca_file);
 }
 
+static int load(struct tls *t, const struct tls_config *config, struct err *err)
+{
+    if (!config->cert_file)
+        return tls_set(t, config->cert_pem, config->key_pem, (struct span){0}, err);
+    if (read_part(t, true, t->pair.used, err) ||
+        read_expiry(t, &t->pair.used[0], &t->expires_s, err))
+        return -1;
+    return use(t, t->pair.used, &t->own_ca, err);
+}
+
 struct tls *tls_new(const struct tls_config *config, struct err *err)
 {
     struct tls *t = xcalloc(1, sizeof *t);
     pthread_mutex_init(&t->lock, NULL);
     conf_copy(&t->conf, config);
-    bool ca = tls_requests_cert(config);
-    if (read_part(t, true, t->pair.used, err) ||
-        (ca && read_part(t, false, t->ca.used, err)) ||
-        read_expiry(t, &t->pair.used[0], &t->expires_s, err) || use(t, err)) {
+    if (read_part(t, false, t->ca.used, err) || load(t, config, err)) {
         tls_free(t);
         return NULL;
     }
@@ -366,6 +433,7 @@ void tls_free(struct tls *t)
         tls_wipe(&t->ca.used[i]);
         tls_wipe(&t->ca.seen[i]);
     }
+    buf_fini(&t->own_ca);
     conf_fini(&t->conf);
     pthread_mutex_destroy(&t->lock);
     free(t);

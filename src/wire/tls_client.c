@@ -74,9 +74,17 @@ static bool alternative_is_listed(const struct tls_config *conf, gnutls_x509_crt
     }
 }
 
-/* Sets the client's name. A common name with a NUL is ignored. Returns whether a name of
- * the certificate is allowed. */
-static bool set_name(struct tls_client *c, gnutls_x509_crt_t crt)
+static bool is_own_name(const struct tls_config *conf, const char *name)
+{
+    for (size_t i = 0; i < conf->n_own_names; i++)
+        if (strcmp(conf->own_names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Sets the client's name. A common name with a NUL is ignored. *own: whether the common
+ * name is one of own_names. Returns whether a name is one of client_names. */
+static bool set_name(struct tls_client *c, gnutls_x509_crt_t crt, bool *own)
 {
     const struct tls_config *conf = &c->tls->conf;
     char name[NAME_MAX_BYTES + 1];
@@ -87,6 +95,7 @@ static bool set_name(struct tls_client *c, gnutls_x509_crt_t crt)
         !memchr(name, '\0', n)) {
         c->name = xmemdup0(name, n);
         listed |= is_listed(conf, name, n);
+        *own = is_own_name(conf, c->name);
     }
     if (!conf->common_name_only)
         listed |= alternative_is_listed(conf, crt, &c->name);
@@ -104,14 +113,13 @@ static bool is_of(gnutls_x509_trust_list_t list, gnutls_x509_crt_t *chain, unsig
            status == 0;
 }
 
-/* Sets the trust level of a client with a valid certificate. */
+/* Finds the groups that verify the valid certificate and allow its name. */
 static void set_trust(struct tls_client *c, gnutls_x509_crt_t *chain, unsigned n)
 {
-    const struct tls_material *m = c->material;
-    bool secondary = c->tls->conf.secondary_ca_file, listed = set_name(c, chain[0]);
-    c->is_secondary = secondary && is_of(m->lists[1], chain, n);
-    if (!secondary || is_of(m->lists[0], chain, n))
-        c->trust = listed ? TLS_ALLOWED : TLS_NOT_ALLOWED;
+    bool allowed[TLS_GROUPS] = {[TLS_SECOND] = true};
+    allowed[TLS_FIRST] = set_name(c, chain[0], &allowed[TLS_OWN]);
+    for (int i = 0; i < TLS_GROUPS; i++)
+        c->trusted[i] = allowed[i] && is_of(c->material->lists[i], chain, n);
 }
 
 /* Verifies the client's certificate. NULL: it is valid, and name and trust are set; else
@@ -151,23 +159,19 @@ static char *verify(struct tls_client *c, gnutls_session_t session)
     return rc == 0 ? NULL : xstrdup(gnutls_strerror(rc));
 }
 
-/* Called in the handshake, also without a client certificate. */
+/* Called in the handshake, also without a client certificate. Never fails: a client
+ * without a valid certificate is unauthenticated. */
 static int on_verify(gnutls_session_t session)
 {
     struct tls_client *c = gnutls_session_get_ptr(session);
-    cleanup_free char *wrong = verify(c, session);
-    if (!wrong && c->trust == TLS_NOT_ALLOWED && !c->is_secondary)
-        log_rejected(c->tls, "name is not allowed", c->name);
-    if (!wrong || c->tls->conf.optional)
+    if (!gnutls_certificate_get_peers(session, &(unsigned){0}))
         return 0;
-    log_rejected(c->tls, wrong, c->name);
-    bool none = !gnutls_certificate_get_peers(session, &(unsigned){0});
-    bool v13 = gnutls_protocol_get_version(session) >= GNUTLS_TLS1_3;
-    gnutls_alert_send(session, GNUTLS_AL_FATAL,
-                      !none ? GNUTLS_A_BAD_CERTIFICATE
-                      : v13 ? GNUTLS_A_CERTIFICATE_REQUIRED
-                            : GNUTLS_A_HANDSHAKE_FAILURE);
-    return -1;
+    cleanup_free char *wrong = verify(c, session);
+    if (wrong)
+        log_rejected(c->tls, wrong, c->name);
+    else if (!c->trusted[TLS_FIRST] && !c->trusted[TLS_SECOND] && !c->trusted[TLS_OWN])
+        log_rejected(c->tls, "name is not allowed", c->name);
+    return 0;
 }
 
 void tls_client_init(struct tls_client *c, struct tls *t, gnutls_session_t session)
@@ -182,13 +186,5 @@ void tls_client_init(struct tls_client *c, struct tls *t, gnutls_session_t sessi
         return;
     gnutls_session_set_ptr(session, c);
     gnutls_session_set_verify_function(session, on_verify);
-    /* GNUTLS_CERT_REQUIRE would reject clients without an alert and without a log line.
-     */
     gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUEST);
-}
-
-bool tls_client_admitted(const struct tls_client *c)
-{
-    return !c->tls || !c->tls->conf.client_ca_file || c->tls->conf.optional ||
-           c->trust == TLS_ALLOWED;
 }

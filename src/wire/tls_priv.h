@@ -16,13 +16,13 @@
  * replaces them before the handshake.
  */
 
+enum { TLS_FIRST, TLS_SECOND, TLS_OWN, TLS_GROUPS };
+
 /* Credentials, shared by the sessions that began with them. */
 struct tls_material {
     atomic_uint refs;
     gnutls_certificate_credentials_t cred;
-    /* Only with a secondary CA file: the CAs of client_ca_file (or NULL), and those of
-     * secondary_ca_file. */
-    gnutls_x509_trust_list_t lists[2];
+    gnutls_x509_trust_list_t lists[TLS_GROUPS]; /* the CAs of each group, or NULL */
 };
 
 /* Two files that are reloaded together. */
@@ -40,33 +40,25 @@ struct tls {
 
     pthread_mutex_t lock; /* protects the fields below; held for a copy */
     struct tls_material *material;
-    struct tls_part pair, ca; /* written by tls_refresh only */
+    struct tls_part pair, ca; /* written by tls_refresh and tls_set only */
+    struct buf own_ca;        /* written by tls_set only */
     int64_t expires_s;        /* the certificate in use */
-};
-
-enum tls_trust {
-    TLS_UNAUTHENTICATED, /* no valid certificate of client_ca_file */
-    TLS_NOT_ALLOWED,     /* a valid certificate without an allowed name */
-    TLS_ALLOWED,
 };
 
 /* One connection. */
 struct tls_client {
     struct tls *tls;
     struct tls_material *material;
-    enum tls_trust trust;
-    bool is_secondary; /* verified by secondary_ca_file */
+    bool trusted[TLS_GROUPS]; /* the group verifies the certificate and allows its name */
     char *name; /* common name, or first alternative name; NULL: no valid certificate */
 };
 
 /* Whether the server requests a client certificate. */
 static inline bool tls_requests_cert(const struct tls_config *conf)
 {
-    return conf->client_ca_file || conf->secondary_ca_file;
+    return conf->client_ca_file || conf->secondary_ca_file || conf->n_own_names;
 }
 
 /* To be called before the handshake. `client` must not move until tls_client_fini. */
 void tls_client_init(struct tls_client *client, struct tls *t, gnutls_session_t session);
 void tls_client_fini(struct tls_client *client);
-/* Whether the server may respond to the client's requests. */
-bool tls_client_admitted(const struct tls_client *client);

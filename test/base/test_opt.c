@@ -216,8 +216,8 @@ static void ck_help_layout(const struct opt_program *p, const char *text)
     size_t documented = 0, lines = 0;
     for (; (o = opt_next(p, o)); documented++) {
         cleanup_free char *head =
-            xasprintf("--%s%s%s", o->name, o->type == OPT_BOOL ? "[=on|off]" : " ",
-                      o->type == OPT_BOOL ? "" : o->arg);
+            xasprintf("--%s%s%s", o->name, opt_is_flag(o) ? "[=on|off]" : " ",
+                      opt_is_flag(o) ? "" : o->arg);
         ck_assert_msg(strstr(text, head), "%s", head);
     }
     for (const char *at = text; (at = strstr(at, "\n  -")); at++)

@@ -489,7 +489,7 @@ START_TEST(the_node_port_serves_the_verbs)
     ck_assert_msg(strncmp(prefix, address, strlen(address)) == 0, "%s", prefix);
     /* Routes answer without an API server. */
     struct program p;
-    unsigned port = start_extender(&p, dir, 1);
+    unsigned port = start_extender(&p, dir, 1, NULL);
     static const char *const verbs[] = {"filterVerb", "prioritizeVerb", "bindVerb",
                                         "preemptVerb"};
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {

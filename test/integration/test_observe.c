@@ -356,7 +356,7 @@ START_TEST(only_the_front_proxy_may_act_for_users)
     sim_add_node(&s, "n1", 2, 16);
     cleanup_free char *path = lib_kubeconfig("kubeconfig", "http", s.api.port, "", "");
     extender_start_at(&e, path,
-                      ARGV("--tls-cert", crt, "--tls-key", key,
+                      ARGV("--tls-cert", crt, "--tls-key", key, "--insecure",
                            "--requestheader-client-ca", front,
                            "--requestheader-allowed-names", "front-proxy-client",
                            "--log-level", "debug"));

@@ -161,7 +161,7 @@ static void world_start(struct world *w)
         if (samples[i].first)
             load(w, resident(samples[i].name, samples[i].first));
     }
-    w->port = start_extender(&w->extender, w->dir, w->api);
+    w->port = start_extender(&w->extender, w->dir, w->api, NULL);
     ck_assert(program_until(is_ready, w));
 }
 

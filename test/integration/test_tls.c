@@ -114,9 +114,21 @@ START_TEST(verbs_need_a_named_client_and_reading_does_not)
     ck_assert_contains(said.p, "\"NodeNames\":[\"n1\"]");
     ck_assert(extender_bind(&f.e, "p1", "n1", &said));
     ck_assert_uint_eq(filter_as(&f, f.trust, "somebody", &said), 403);
-    ck_assert_uint_eq(filter_as(&f, f.trust, "foreign", &said), 0);
-    ck_assert_uint_eq(filter_as(&f, f.trust, NULL, &said), 0);
+    ck_assert_contains(said.p,
+                       "the client certificate of \\\"somebody\\\" is not allowed");
+    ck_assert_uint_eq(filter_as(&f, f.trust, "foreign", &said), 401);
+    ck_assert_uint_eq(filter_as(&f, f.trust, NULL, &said), 401);
+    ck_assert_contains(said.p, "a client certificate is required");
     /* The kubelet's probes have no client certificate. */
+    struct peer probe;
+    peer_as(&probe, f.e.verbs.port, f.trust, NULL);
+    ck_assert_uint_eq(peer_status(&probe, "/readyz"), 200);
+    ck_assert_uint_eq(peer_status(&probe, "/healthz"), 200);
+    ck_assert_uint_eq(peer_status(&probe, "/version"), 200);
+    ck_assert_uint_eq(peer_status(&probe, "/inspect"), 401);
+    ck_assert_uint_eq(peer_status(&probe, "/metrics"), 401);
+    ck_assert_uint_eq(peer_status(&f.e.verbs, "/inspect"), 200);
+    peer_fini(&probe);
     ck_assert_uint_eq(peer_status(&f.e.observers, "/readyz"), 200);
     ck_assert_uint_eq(peer_call(&f.e.observers, "GET", "/healthz", NULL, &said), 200);
     ck_assert_str_eq(said.p, "ok\n");
@@ -156,7 +168,7 @@ START_TEST(replaced_files_are_used_and_invalid_ones_are_reported)
 
     publish("server2", "other.crt");
     lib_wait(filter_as(&f, f.trust, "foreign", &said) == 403); /* not in --client-name */
-    ck_assert_uint_eq(filter_as(&f, f.trust, "kube-scheduler", &said), 0);
+    ck_assert_uint_eq(filter_as(&f, f.trust, "kube-scheduler", &said), 401);
     lib_wait(healthz_says(&f, NULL));
     tear_down(&f);
 }
@@ -186,23 +198,27 @@ START_TEST(missing_companion_options_are_reported)
                   "--tls-cert and --tls-key must be set together");
     check_refused(ARGV("--tls-key", key),
                   "--tls-cert and --tls-key must be set together");
-    check_refused(ARGV("--client-ca", crt), "--client-ca needs --tls-cert");
+    check_refused(ARGV("--tls-cert", crt, "--tls-key", key),
+                  "--tls-cert needs --client-ca, the CA of kube-scheduler's client");
+    check_refused(ARGV("--insecure", "--client-ca", crt),
+                  "--insecure=on asks no client for credentials, and --client-ca does");
+    check_refused(
+        ARGV("--insecure", "--observe-client-ca", crt),
+        "--insecure=on asks no client for credentials, and --observe-client-ca");
+    check_refused(ARGV("--insecure", "--requestheader-client-ca", crt),
+                  "--requestheader-client-ca needs --tls-cert");
     check_refused(ARGV("--replica-ca", crt), "--replica-ca needs --tls-cert");
     check_refused(ARGV("--tls-cert", crt, "--tls-key", key, "--client-name", "x"),
                   "--client-name needs --client-ca");
-    check_refused(ARGV("--requestheader-client-ca", crt),
-                  "--requestheader-client-ca needs --tls-cert");
     check_refused(
         ARGV("--tls-cert", crt, "--tls-key", key, "--requestheader-allowed-names", "x"),
         "--requestheader-allowed-names needs --requestheader-client-ca");
-    check_refused(ARGV("--tls-cert", crt, "--tls-key", key, "--observe-client-ca", crt),
-                  "--observe-client-ca needs --client-ca, because the main port serves "
-                  "the same views");
     check_refused(ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", crt,
                        "--observe-client-ca", key),
                   "CA file ");
-    check_refused(ARGV("--tls-cert", crt, "--tls-key", crt), "server.crt with key ");
-    check_refused(ARGV("--tls-cert", "/no/such.crt", "--tls-key", key),
+    check_refused(ARGV("--tls-cert", crt, "--tls-key", crt, "--client-ca", crt),
+                  "server.crt with key ");
+    check_refused(ARGV("--tls-cert", "/no/such.crt", "--tls-key", key, "--insecure"),
                   "/no/such.crt: No such file");
 }
 END_TEST

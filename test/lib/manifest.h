@@ -139,8 +139,10 @@ static inline unsigned start_sim(struct program *p, const char *dir,
     return program_port(p, "listening on");
 }
 
-/* Starts an extender for the API server at port `api`. Returns the extender's port. */
-static inline unsigned start_extender(struct program *p, const char *dir, unsigned api)
+/* Starts an extender for the API server at port `api`, with `option` unless it is NULL.
+ * Returns the extender's port. */
+static inline unsigned start_extender(struct program *p, const char *dir, unsigned api,
+                                      const char *option)
 {
     cleanup_free char *path = program_path("gpushare-extender");
     cleanup_free char *name = xasprintf("kubeconfig-%u", api);
@@ -154,6 +156,6 @@ static inline unsigned start_extender(struct program *p, const char *dir, unsign
     cleanup_free char *file = temp_path(dir, name);
     program_start(p, dir,
                   ARGV(path, "--kubeconfig", file, "--listen", "127.0.0.1", "--port", "0",
-                       "--observe-port", "0"));
+                       "--observe-port", "0", option));
     return program_port(p, "listening on");
 }

@@ -3,23 +3,31 @@
 
 #include "lib/manifest.h"
 
+static void add_right(struct rights *rights, const char *verb, const char *group,
+                      const char *resource, const char *ns, const json_t *names)
+{
+    size_t i = 0;
+    do {
+        ck_assert_uint_lt(rights->n, RIGHTS);
+        rights->r[rights->n++] =
+            (struct right){verb, group, resource, ns,
+                           names ? json_string_value(json_array_get(names, i)) : NULL};
+    } while (++i < json_array_size(names));
+}
+
 static void add_rule(struct rights *rights, const json_t *rule, const char *ns)
 {
     size_t g, s, v;
     json_t *group, *resource, *verb;
-    json_t *names = at(rule, "resourceNames");
-    ck_assert_uint_le(json_array_size(names), 1);
+    const json_t *names = at(rule, "resourceNames");
     json_array_foreach(at(rule, "apiGroups"), g, group)
     {
         json_array_foreach(at(rule, "resources"), s, resource)
         {
             json_array_foreach(at(rule, "verbs"), v, verb)
             {
-                ck_assert_uint_lt(rights->n, RIGHTS);
-                rights->r[rights->n++] = (struct right){
-                    json_string_value(verb), json_string_value(group),
-                    json_string_value(resource), ns,
-                    names ? json_string_value(json_array_get(names, 0)) : NULL};
+                add_right(rights, json_string_value(verb), json_string_value(group),
+                          json_string_value(resource), ns, names);
             }
         }
     }

@@ -15,7 +15,7 @@
  * Our programs are tested against it, so it shares no code with domain, core or kube, and
  * parses with jansson. It keeps each object as serialized bytes and copies them into lists.
  *
- * Served: namespaces, nodes, pods, events, configmaps (v1), leases (coordination.k8s.io),
+ * Served: namespaces, nodes, pods, events, configmaps, secrets (v1), leases (coordination.k8s.io),
  * events (events.k8s.io; a separate resource here, while a real server shows the same
  * objects in both groups), scvs (core.run-linux.com), and discovery. docs/kube-sim.md
  * lists the differences from a real server.

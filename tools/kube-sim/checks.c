@@ -55,6 +55,12 @@ void sim_fill_lease(json_t *object)
     sim_jsonx_make(object, "spec");
 }
 
+void sim_fill_secret(json_t *object)
+{
+    if (!sim_jsonx_span(object, "type").n)
+        json_object_set_new(object, "type", json_string("Opaque"));
+}
+
 /* Extended resources of a node must be whole numbers, and all amounts at least 0. */
 static void check_node_amounts(const json_t *amounts, const char *field,
                                struct faultlist *f)
@@ -208,6 +214,24 @@ void sim_check_configmap(const json_t *object, const json_t *old, struct faultli
     }
     if (total > MAX)
         sim_fault_too_long(f, "", MAX);
+    check_immutable(object, old, f);
+}
+
+void sim_check_secret(const json_t *object, const json_t *old, struct faultlist *f)
+{
+    static const char *const tls[] = {"tls.crt", "tls.key"};
+    const char *key;
+    json_t *v, *data = sim_jsonx_at(object, "data");
+    struct span type = sim_jsonx_span(object, "type");
+    json_object_foreach(data, key, v) check_key("data", key, f);
+    for (size_t i = 0; span_eq(type, SPAN("kubernetes.io/tls")) && i < ARRAY_LEN(tls);
+         i++) {
+        cleanup_free char *field = xasprintf("data[%s]", tls[i]);
+        if (!json_object_get(data, tls[i]))
+            sim_fault_required(f, field, "");
+    }
+    if (old && !span_eq(type, sim_jsonx_span(old, "type")))
+        sim_fault_invalid(f, "type", type, "field is immutable");
     check_immutable(object, old, f);
 }
 

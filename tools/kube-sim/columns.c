@@ -326,6 +326,12 @@ CELL(configmap_data)
                                json_object_size(sim_jsonx_at(o, "binaryData"))));
 }
 
+CELL(secret_type)
+{
+    UNUSED;
+    buf_add_span(out, sim_jsonx_span(o, "type"));
+}
+
 CELL(lease_holder)
 {
     UNUSED;
@@ -354,6 +360,11 @@ const struct column sim_columns_configmap[] = {{"Name", 0, COLUMN_TEXT, name},
                                                {"Data", 0, COLUMN_NUMBER, configmap_data},
                                                {"Age", 0, COLUMN_TEXT, age},
                                                {0}};
+const struct column sim_columns_secret[] = {{"Name", 0, COLUMN_TEXT, name},
+                                            {"Type", 0, COLUMN_TEXT, secret_type},
+                                            {"Data", 0, COLUMN_NUMBER, configmap_data},
+                                            {"Age", 0, COLUMN_TEXT, age},
+                                            {0}};
 const struct column sim_columns_lease[] = {{"Name", 0, COLUMN_TEXT, name},
                                            {"Holder", 0, COLUMN_TEXT, lease_holder},
                                            {"Age", 0, COLUMN_TEXT, age},

@@ -21,7 +21,7 @@ struct column {
 
 extern const struct column sim_columns_namespace[], sim_columns_node[], sim_columns_pod[],
     sim_columns_event[], sim_columns_event_v1[], sim_columns_configmap[],
-    sim_columns_lease[], sim_columns_scv[];
+    sim_columns_secret[], sim_columns_lease[], sim_columns_scv[];
 
 /* Appends a duration as kubectl prints it: "5s", "2m30s", "3h", "4d". */
 void sim_columns_add_age(struct buf *out, int64_t seconds);

@@ -21,6 +21,8 @@ static const struct field named[] = {NAME_FIELD, {0}};
 static const struct field namespaced[] = {NAME_FIELD, NS_FIELD, {0}};
 static const struct field namespace_fields[] = {
     NAME_FIELD, {"status.phase", NULL, NULL}, {"name", "metadata.name", NULL}, {0}};
+static const struct field secret_fields[] = {
+    NAME_FIELD, NS_FIELD, {"type", NULL, NULL}, {0}};
 static const struct field node_fields[] = {
     NAME_FIELD, {"spec.unschedulable", NULL, "false"}, {0}};
 static const struct field pod_fields[] = {NAME_FIELD,
@@ -133,6 +135,19 @@ const struct kind sim_kinds[KINDS_N] = {
      .columns = sim_columns_configmap,
      .message = sim_proto_configmap,
      .check = sim_check_configmap},
+    {.group = "",
+     .version = "v1",
+     .plural = "secrets",
+     .singular = "secret",
+     .kind = "Secret",
+     .short_names = "",
+     .namespaced = true,
+     .unconditional = true,
+     .fields = secret_fields,
+     .shape = sim_shape_secret,
+     .columns = sim_columns_secret,
+     .fill = sim_fill_secret,
+     .check = sim_check_secret},
     {.group = "coordination.k8s.io",
      .version = "v1",
      .plural = "leases",

@@ -20,7 +20,7 @@ struct faultlist;
 struct proto_field;
 struct shape;
 
-enum { KINDS_N = 8 };
+enum { KINDS_N = 9 };
 
 struct field {
     const char *name;      /* in the selector: "spec.nodeName" */

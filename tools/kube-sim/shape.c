@@ -138,6 +138,8 @@ const struct shape sim_shape_event_v1[] = {
 };
 const struct shape sim_shape_configmap[] = {
     {"data", SHAPE_TEXTS}, {"binaryData", SHAPE_TEXTS}, {"immutable", SHAPE_BOOL}, {0}};
+const struct shape sim_shape_secret[] = {
+    {"data", SHAPE_TEXTS}, {"type", SHAPE_STRING}, {"immutable", SHAPE_BOOL}, {0}};
 const struct shape sim_shape_lease[] = {
     {"spec", SHAPE_OBJECT},
     {"spec.holderIdentity", SHAPE_STRING},

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+/*
+ * X.509 certificates: makes them with new keys (ECDSA on P-256) and reads them, with
+ * GnuTLS. Everything is PEM text. No function reads a clock. Times are seconds since
+ * 1970.
+ */
+
+struct x509_pair {
+    struct buf cert, key;
+};
+void x509_pair_fini(struct x509_pair *pair); /* overwrites the key */
+
+struct x509_spec {
+    const char *common_name;
+    const char *const *names; /* DNS names and IP addresses; ends with NULL; or NULL */
+    bool ca;                  /* may sign certificates, but no further authorities */
+    bool server, client;      /* extended key usage of a certificate that is no CA */
+    int64_t begins_s, expires_s;
+};
+
+/* Fills *out, which must be empty. `issuer` NULL: signs itself. -1: the issuer is invalid,
+ * or a name is. */
+int x509_make(const struct x509_spec *spec, const struct x509_pair *issuer,
+              struct x509_pair *out, struct err *err);
+
+struct x509_info {
+    int64_t begins_s, expires_s;
+    bool ca;
+    bool server, client; /* allowed by its extended key usage, or it has none */
+    char common_name[128];
+};
+
+/* Reads the first certificate of the text. */
+int x509_read(struct span cert_pem, struct x509_info *info, struct err *err);
+/* As x509_read, and checks that the key belongs to the certificate. `info` may be NULL. */
+int x509_read_pair(struct span cert_pem, struct span key_pem, struct x509_info *info,
+                   struct err *err);
+/* Whether the first certificate is valid for a DNS name or IP address, as a client checks
+ * it. */
+bool x509_has_name(struct span cert_pem, const char *name);
+/* Whether a certificate of `ca_pem` has issued the first certificate of `cert_pem`, chain
+ * included; no time is checked. */
+bool x509_is_issued_by(struct span cert_pem, struct span ca_pem);
+
+/* Appends the CA certificates of `pem` that `out` does not contain, while `out` has fewer
+ * than `max`. Skips other certificates; unreadable text adds nothing. */
+void x509_add_cas(struct buf *out, struct span pem, size_t max);
+
+enum { X509_FINGERPRINT = 65 };
+/* SHA-256 of the bytes, as hexadecimal text with a NUL. */
+void x509_fingerprint(struct span bytes, char out[X509_FINGERPRINT]);
