@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <jansson.h>
-
 #include "base/err.h"
 #include "base/str.h"
 
@@ -31,7 +29,7 @@ struct client_secret {
     struct buf pem[CLIENT_SECRET_FILES];
 };
 
-/* Decodes a Secret. -1: a key is missing, is not base64, or the certificate is not one of
- * ca.crt or does not belong to the key. */
-int client_secret_read(const json_t *secret, struct client_secret *out, struct err *err);
+/* Decodes the API server's JSON. -1: a key is missing or is not base64, or the certificate
+ * is not one of ca.crt, or does not belong to the key. */
+int client_secret_read(struct span json, struct client_secret *out, struct err *err);
 void client_secret_fini(struct client_secret *s); /* overwrites the key */

@@ -3,10 +3,10 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "setup/certificate.h"
 #include "setup/checks_priv.h"
+#include "wire/x509.h"
 
-enum { DAY_S = 24 * 3600, WARN_DAYS = 30 };
+enum { DAY_S = 24 * 3600, WARN_DAYS = 30, CAS_MAX = 64 };
 
 #define RENEW  "scripts/install --renew"
 #define SECRET "Secret kube-system/" CLIENT_SECRET_NAME
@@ -17,7 +17,7 @@ struct subject {
     const char *path;
     struct span ca, cert, key;
     char until[32]; /* the end of its validity */
-    int64_t expires_s;
+    struct x509_info info;
     struct findings *out;
 };
 
@@ -32,7 +32,7 @@ static void report(const struct subject *s, const char *id, const char *what,
 
 static void check_time(const struct subject *s)
 {
-    int64_t left_s = s->expires_s - s->facts->now_s;
+    int64_t left_s = s->info.expires_s - s->facts->now_s;
     if (left_s <= 0) {
         cleanup_free char *what = xasprintf("expired at %s", s->until);
         report(s, "certificate-expired", what,
@@ -55,16 +55,26 @@ static bool is_of_secret(const struct subject *s)
     return !strcmp(named, client_secret_path(CLIENT_SECRET_CERT));
 }
 
+/* Does `bundle` hold every CA of `ca`? */
+static bool holds(struct span bundle, struct span ca)
+{
+    cleanup_buf struct buf all = {0};
+    x509_add_cas(&all, bundle, CAS_MAX);
+    size_t n = all.n;
+    x509_add_cas(&all, ca, CAS_MAX);
+    return n && all.n == n;
+}
+
 static void check_secret(const struct subject *s)
 {
     const struct buf *pem = s->facts->secret.pem;
     struct span ca = buf_span(&pem[CLIENT_SECRET_CA]);
     if (!ca.n || !is_of_secret(s))
         return;
-    if (!certificate_is_signed_by(s->cert, ca)) {
+    if (!x509_is_issued_by(s->cert, ca)) {
         report(s, "certificate-other-ca", "is not signed by the CA in " SECRET,
                "the extender rejects the calls of kube-scheduler");
-    } else if (!certificate_bundle_holds(s->ca, ca)) {
+    } else if (!holds(s->ca, ca)) {
         report(s, "ca-outdated", "stands beside a caFile without the CA in " SECRET,
                "kube-scheduler will not trust the extender's next certificate");
     } else if (!span_eq(s->cert, buf_span(&pem[CLIENT_SECRET_CERT]))) {
@@ -80,15 +90,15 @@ static void check_files(struct subject *s)
 {
     struct err err = {0};
     size_t before = findings_count(s->out, FINDING_PROBLEM);
-    if (certificate_expiry(s->cert, &s->expires_s, &err)) {
-        report(s, "certificate-malformed", err.msg,
+    if (x509_read(s->cert, &s->info, &err)) {
+        report(s, "certificate-malformed", "is not a certificate",
                "kube-scheduler cannot connect to the extender");
         return;
     }
     struct tm tm;
-    time_t at = (time_t)s->expires_s;
+    time_t at = (time_t)s->info.expires_s;
     strftime(s->until, sizeof s->until, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &tm));
-    if (!certificate_has_key(s->cert, s->key))
+    if (x509_read_pair(s->cert, s->key, NULL, &err))
         report(s, "certificate-key", "does not belong to the key in keyFile",
                "kube-scheduler cannot connect to the extender");
     check_time(s);

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/client_secret.h"
 
-#include <gnutls/gnutls.h>
-
-#include "setup/certificate.h"
+#include "kube/tls_secret.h"
 #include "wire/tls.h"
+#include "wire/x509.h"
+
+#define SECRET "Secret kube-system/" CLIENT_SECRET_NAME
 
 static const struct {
-    const char *key, *member, *path;
+    enum kube_tls_key key;
+    const char *name, *member, *path;
 } files[CLIENT_SECRET_FILES] = {
-    [CLIENT_SECRET_CA] = {"ca.crt", "caFile", CLIENT_SECRET_DIR "/ca.crt"},
-    [CLIENT_SECRET_CERT] = {"tls.crt", "certFile", CLIENT_SECRET_DIR "/client.crt"},
-    [CLIENT_SECRET_KEY] = {"tls.key", "keyFile", CLIENT_SECRET_DIR "/client.key"},
+    [CLIENT_SECRET_CA] = {KUBE_TLS_CA, "ca.crt", "caFile", CLIENT_SECRET_DIR "/ca.crt"},
+    [CLIENT_SECRET_CERT] = {KUBE_TLS_CERT, "tls.crt", "certFile",
+                            CLIENT_SECRET_DIR "/client.crt"},
+    [CLIENT_SECRET_KEY] = {KUBE_TLS_KEY, "tls.key", "keyFile",
+                           CLIENT_SECRET_DIR "/client.key"},
 };
 
 const char *client_secret_member(enum client_secret_file file)
@@ -24,51 +28,34 @@ const char *client_secret_path(enum client_secret_file file)
     return files[file].path;
 }
 
-static int decode(const json_t *data, const char *key, struct buf *out, struct err *err)
-{
-    const char *text = json_string_value(json_object_get(data, key));
-    if (!text || !*text)
-        return err_set(err, ERR_INVALID, "Secret kube-system/%s has no %s",
-                       CLIENT_SECRET_NAME, key);
-    const gnutls_datum_t in = {(unsigned char *)text, (unsigned)strlen(text)};
-    gnutls_datum_t bytes;
-    if (gnutls_base64_decode2(&in, &bytes) < 0)
-        return err_set(err, ERR_INVALID, "Secret kube-system/%s: %s is not base64",
-                       CLIENT_SECRET_NAME, key);
-    buf_add(out, bytes.data, bytes.size);
-    gnutls_memset(bytes.data, 0, bytes.size);
-    gnutls_free(bytes.data);
-    return 0;
-}
-
 static int verify(const struct client_secret *s, struct err *err)
 {
     struct span cert = buf_span(&s->pem[CLIENT_SECRET_CERT]);
-    if (!certificate_has_key(cert, buf_span(&s->pem[CLIENT_SECRET_KEY])))
-        return err_set(err, ERR_INVALID,
-                       "Secret kube-system/%s: tls.key is not the key of tls.crt",
-                       CLIENT_SECRET_NAME);
-    if (!certificate_is_signed_by(cert, buf_span(&s->pem[CLIENT_SECRET_CA])))
-        return err_set(err, ERR_INVALID,
-                       "Secret kube-system/%s: tls.crt is not signed by ca.crt",
-                       CLIENT_SECRET_NAME);
+    if (x509_read_pair(cert, buf_span(&s->pem[CLIENT_SECRET_KEY]), NULL, err))
+        return err_wrap(err, SECRET);
+    if (!x509_is_issued_by(cert, buf_span(&s->pem[CLIENT_SECRET_CA])))
+        return err_set(err, ERR_INVALID, SECRET ": tls.crt is not signed by ca.crt");
     return 0;
 }
 
-int client_secret_read(const json_t *secret, struct client_secret *out, struct err *err)
+int client_secret_read(struct span json, struct client_secret *out, struct err *err)
 {
-    const json_t *data = json_object_get(secret, "data");
+    struct kube_tls_secret secret = {0};
     *out = (struct client_secret){0};
-    for (int i = 0; i < CLIENT_SECRET_FILES; i++)
-        if (decode(data, files[i].key, &out->pem[i], err)) {
-            client_secret_fini(out);
-            return -1;
-        }
-    if (verify(out, err)) {
-        client_secret_fini(out);
-        return -1;
+    int rc = kube_tls_secret_decode(json, &secret, err);
+    for (int i = 0; rc == 0 && i < CLIENT_SECRET_FILES; i++) {
+        struct buf *from = &secret.data[files[i].key];
+        if (!from->n)
+            rc = err_set(err, ERR_INVALID, SECRET " has no %s", files[i].name);
+        out->pem[i] = *from;
+        *from = (struct buf){0};
     }
-    return 0;
+    kube_tls_secret_fini(&secret);
+    if (rc == 0)
+        rc = verify(out, err);
+    if (rc)
+        client_secret_fini(out);
+    return rc;
 }
 
 void client_secret_fini(struct client_secret *s)

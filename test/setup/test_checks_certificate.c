@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "setup/certificate.h"
-
 #include <time.h>
 
+#include "kube/tls_secret.h"
 #include "lib.h"
 #include "lib/temp.h"
 #include "lib/tls.h"
@@ -36,64 +35,21 @@ static char *pem(const char *name)
     return temp_read(dir, name);
 }
 
-static json_t *encoded(const char *text)
+/* A Secret of these files; NULL: without that key. New. */
+static char *secret_of(const char *ca, const char *cert, const char *key)
 {
-    char *out = xcalloc(1, strlen(text) * 2 + 8);
-    static const char digits[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *p = (const unsigned char *)text;
-    size_t n = strlen(text), at = 0;
-    for (size_t i = 0; i < n; i += 3) {
-        unsigned v = (unsigned)p[i] << 16 | (i + 1 < n ? (unsigned)p[i + 1] << 8 : 0) |
-                     (i + 2 < n ? p[i + 2] : 0u);
-        out[at++] = digits[v >> 18 & 63];
-        out[at++] = digits[v >> 12 & 63];
-        out[at++] = i + 1 < n ? digits[v >> 6 & 63] : '=';
-        out[at++] = i + 2 < n ? digits[v & 63] : '=';
-    }
-    json_t *j = json_string(out);
-    free(out);
-    return j;
-}
-
-/* A Secret of these files; NULL: without that key. */
-static json_t *secret_of(const char *ca, const char *cert, const char *key)
-{
-    static const char *const keys[] = {"ca.crt", "tls.crt", "tls.key"};
+    struct kube_tls_secret s = {0};
+    static const enum kube_tls_key keys[] = {KUBE_TLS_CA, KUBE_TLS_CERT, KUBE_TLS_KEY};
     const char *const names[] = {ca, cert, key};
-    json_t *data = json_object();
+    struct buf out = {0};
     for (int i = 0; i < CLIENT_SECRET_FILES; i++) {
         cleanup_free char *text = names[i] ? pem(names[i]) : NULL;
-        if (text)
-            json_object_set_new(data, keys[i], encoded(text));
+        buf_adds(&s.data[keys[i]], text ? text : "");
     }
-    return json_pack("{so}", "data", data);
+    kube_tls_secret_encode(&s, "kube-system", CLIENT_SECRET_NAME, true, &out);
+    kube_tls_secret_fini(&s);
+    return buf_take(&out);
 }
-
-START_TEST(facts_of_certificates)
-{
-    cleanup_free char *ca = pem("ca.crt"), *next = pem("next.crt"),
-                      *cert = pem("client.crt"), *key = pem("client.key"),
-                      *other = pem("other.key");
-    cleanup_free char *both = xasprintf("%s%s", ca, next);
-    int64_t expires_s = 0;
-    struct err err = {0};
-    ck_assert_done(certificate_expiry(span_of(cert), &expires_s, &err), err);
-    ck_assert_int_gt(expires_s, time(NULL));
-    ck_assert_int_eq(certificate_expiry(SPAN("nonsense"), &expires_s, &err), -1);
-    ck_assert_int_eq(certificate_expiry(SPAN(""), &expires_s, &err), -1);
-    ck_assert(certificate_is_signed_by(span_of(cert), span_of(ca)));
-    ck_assert(certificate_is_signed_by(span_of(cert), span_of(both)));
-    ck_assert(!certificate_is_signed_by(span_of(cert), span_of(next)));
-    ck_assert(!certificate_is_signed_by(span_of(cert), SPAN("")));
-    ck_assert(certificate_has_key(span_of(cert), span_of(key)));
-    ck_assert(!certificate_has_key(span_of(cert), span_of(other)));
-    ck_assert(!certificate_has_key(span_of(cert), span_of(cert)));
-    ck_assert(certificate_bundle_holds(span_of(both), span_of(ca)));
-    ck_assert(!certificate_bundle_holds(span_of(ca), span_of(both)));
-    ck_assert(!certificate_bundle_holds(span_of(ca), SPAN("")));
-}
-END_TEST
 
 START_TEST(a_secret_is_complete_and_consistent)
 {
@@ -104,29 +60,28 @@ START_TEST(a_secret_is_complete_and_consistent)
         {NULL, "client.crt", "client.key", "has no ca.crt"},
         {"ca.crt", NULL, "client.key", "has no tls.crt"},
         {"ca.crt", "client.crt", NULL, "has no tls.key"},
-        {"ca.crt", "client.crt", "other.key", "tls.key is not the key of tls.crt"},
+        {"ca.crt", "client.crt", "other.key", "gpushare-scheduler-tls: "},
         {"next.crt", "client.crt", "client.key", "tls.crt is not signed by ca.crt"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        json_t *j = secret_of(cases[i].ca, cases[i].cert, cases[i].key);
+        cleanup_free char *j = secret_of(cases[i].ca, cases[i].cert, cases[i].key);
         struct client_secret s;
         struct err err = {0};
-        int rc = client_secret_read(j, &s, &err);
+        int rc = client_secret_read(span_of(j), &s, &err);
         ck_assert_msg((rc == 0) == !cases[i].why, "%zu: %s", i, err.msg);
         ck_assert_msg(!rc || strstr(err.msg, cases[i].why), "%s", err.msg);
         cleanup_free char *cert = pem("client.crt");
         if (rc == 0)
             ck_assert(span_eq(buf_span(&s.pem[CLIENT_SECRET_CERT]), span_of(cert)));
         client_secret_fini(&s);
-        json_decref(j);
     }
-    json_t *bad = json_pack("{s{ss}}", "data", "ca.crt", "!!");
     struct client_secret s;
     struct err err = {0};
-    ck_assert_int_eq(client_secret_read(bad, &s, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "ca.crt is not base64"));
-    ck_assert_int_eq(client_secret_read(NULL, &s, &err), -1);
-    json_decref(bad);
+    ck_assert_int_eq(client_secret_read(SPAN("{\"data\":{\"ca.crt\":\"!!\"}}"), &s, &err),
+                     -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "has no ca.crt"));
+    ck_assert_int_eq(client_secret_read(SPAN("[]"), &s, &err), -1);
+    ck_assert_int_eq(client_secret_read(SPAN(""), &s, &err), -1);
 }
 END_TEST
 
@@ -152,10 +107,9 @@ static struct facts node(const char *ca, const char *cert, const char *key,
                           *of = xasprintf("%s.key", in_secret);
         const char *of_ca = strcmp(in_secret, "other") ? "ca.crt" : "next.crt";
         struct err err = {0};
-        json_t *j = secret_of(of_ca, crt, of);
+        cleanup_free char *j = secret_of(of_ca, crt, of);
         f.secret_read = true;
-        ck_assert_done(client_secret_read(j, &f.secret, &err), err);
-        json_decref(j);
+        ck_assert_done(client_secret_read(span_of(j), &f.secret, &err), err);
     }
     return f;
 }
@@ -201,9 +155,8 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {facts_of_certificates,
-                                  a_secret_is_complete_and_consistent,
+    const TTest *const tests[] = {a_secret_is_complete_and_consistent,
                                   findings_about_the_files_of_the_node};
-    return unit_run_with("setup/certificate", tests, ARRAY_LEN(tests), 60,
+    return unit_run_with("setup/checks_certificate", tests, ARRAY_LEN(tests), 60,
                          &(struct unit_fixtures){.begin = begin, .end = end});
 }
