@@ -1,0 +1,610 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kube/tls_secret.h"
+#include "lib/sim.h"
+#include "wire/httpc.h"
+#include "wire/tls.h"
+#include "wire/x509.h"
+
+/*
+ * The certificates that the extender makes itself: from the first start, through renewals,
+ * a new certificate authority, deletion and damage, to the Secrets of other programs.
+ */
+
+#define CA      "gpushare-extender-ca"
+#define SERVER  "gpushare-extender-tls"
+#define CLIENT  "gpushare-scheduler-tls"
+#define SECRETS "/api/v1/namespaces/kube-system/secrets"
+#define FILTER  "/gpushare-scheduler/filter"
+#define BIND    "/gpushare-scheduler/bind"
+
+enum { DAY_S = 86400 };
+
+/* -- Secrets -- */
+
+static bool has_secret(const struct sim *s, const char *name)
+{
+    return peer_status(&s->api, name) == 200;
+}
+
+/* The Secret, which must exist. Release with kube_tls_secret_fini. */
+static void get(const struct sim *s, const char *name, struct kube_tls_secret *out)
+{
+    cleanup_free char *path = xasprintf(SECRETS "/%s", name);
+    cleanup_buf struct buf json = {0};
+    struct err err = {0};
+    *out = (struct kube_tls_secret){0};
+    ck_assert_msg(peer_call(&s->api, "GET", path, NULL, &json) == 200, "%s", json.p);
+    ck_assert_msg(kube_tls_secret_decode(buf_span(&json), out, &err) == 0, "%s", err.msg);
+}
+
+static void put(const struct sim *s, const char *name, const struct kube_tls_secret *to)
+{
+    struct buf body = {0};
+    kube_tls_secret_encode(to, "kube-system", name, true, &body);
+    sim_load(s, "%s", body.p);
+    tls_wipe(&body);
+}
+
+static void drop(const struct sim *s, const char *name)
+{
+    cleanup_free char *path = xasprintf(SECRETS "/%s", name);
+    cleanup_buf struct buf said = {0};
+    ck_assert_uint_eq(peer_call(&s->api, "DELETE", path, NULL, &said), 200);
+}
+
+/* One of the values of a Secret; new. "" if there is no Secret or value. */
+static char *value(const struct sim *s, const char *name, enum kube_tls_key key)
+{
+    cleanup_free char *path = xasprintf(SECRETS "/%s", name);
+    struct kube_tls_secret got;
+    if (!has_secret(s, path))
+        return xstrdup("");
+    get(s, name, &got);
+    char *text = xmemdup0(got.data[key].p ? got.data[key].p : "", got.data[key].n);
+    kube_tls_secret_fini(&got);
+    return text;
+}
+
+static bool differs(const struct sim *s, const char *name, enum kube_tls_key key,
+                    const char *from)
+{
+    cleanup_free char *now = value(s, name, key);
+    return *now && strcmp(now, from) != 0;
+}
+
+static bool contains(const struct sim *s, const char *name, enum kube_tls_key key,
+                     const char *text)
+{
+    cleanup_free char *now = value(s, name, key);
+    return strstr(now, text) != NULL;
+}
+
+static bool has_three(const struct sim *s)
+{
+    return has_secret(s, SECRETS "/" CA) && has_secret(s, SECRETS "/" SERVER) &&
+           has_secret(s, SECRETS "/" CLIENT);
+}
+
+static void set(struct kube_tls_secret *s, enum kube_tls_key key, struct span bytes)
+{
+    buf_clear(&s->data[key]);
+    buf_add_span(&s->data[key], bytes);
+}
+
+/* Certificates that the leader would have made `age_s` ago, with lives of its own. */
+struct made {
+    struct x509_pair ca, next, server, client;
+};
+
+static int64_t now_s(void)
+{
+    return clock_wall_ns() / 1000000000;
+}
+
+static void make(struct x509_pair *out, const struct x509_pair *issuer,
+                 const char *common_name, int64_t age_s, int64_t life_s)
+{
+    static const char *const names[] = {"gpushare-schd-extender",
+                                        "gpushare-schd-extender.kube-system",
+                                        "gpushare-schd-extender.kube-system.svc",
+                                        "localhost",
+                                        "127.0.0.1",
+                                        NULL};
+    bool server = strcmp(common_name, "gpushare-extender") == 0;
+    struct x509_spec spec = {.common_name = common_name,
+                             .names = server ? names : NULL,
+                             .ca = !issuer,
+                             .server = server,
+                             .client = issuer,
+                             .begins_s = now_s() - age_s,
+                             .expires_s = now_s() - age_s + life_s};
+    struct err err = {0};
+    ck_assert_msg(x509_make(&spec, issuer, out, &err) == 0, "%s", err.msg);
+}
+
+static void made_fini(struct made *m)
+{
+    x509_pair_fini(&m->ca);
+    x509_pair_fini(&m->next);
+    x509_pair_fini(&m->server);
+    x509_pair_fini(&m->client);
+}
+
+/* `ours`: with the extender's mark. */
+static void put_pair(const struct sim *s, const char *name, const struct x509_pair *pair,
+                     const struct x509_pair *ca, const struct x509_pair *next, bool ours)
+{
+    struct kube_tls_secret secret = {0};
+    char hash[X509_FINGERPRINT];
+    bool is_ca = strcmp(name, CA) == 0;
+    set(&secret, KUBE_TLS_CERT, buf_span(&pair->cert));
+    set(&secret, KUBE_TLS_KEY, buf_span(&pair->key));
+    buf_add_span(&secret.data[KUBE_TLS_CA], buf_span(&ca->cert));
+    buf_add_span(&secret.data[KUBE_TLS_CA], buf_span(&next->cert));
+    if (is_ca && next->cert.n) {
+        set(&secret, KUBE_TLS_NEXT_CERT, buf_span(&next->cert));
+        set(&secret, KUBE_TLS_NEXT_KEY, buf_span(&next->key));
+    }
+    x509_fingerprint(buf_span(&pair->cert), hash);
+    if (ours)
+        buf_adds(&secret.mark, hash);
+    put(s, name, &secret);
+    kube_tls_secret_fini(&secret);
+}
+
+static void put_made(const struct sim *s, const struct made *m)
+{
+    put_pair(s, CA, &m->ca, &m->ca, &m->next, true);
+    put_pair(s, SERVER, &m->server, &m->ca, &m->next, true);
+    put_pair(s, CLIENT, &m->client, &m->ca, &m->next, true);
+}
+
+/* -- Clients -- */
+
+/* What kube-scheduler has in its files: a copy of the Secret. */
+struct identity {
+    struct kube_tls_secret secret;
+    const char *flag_header;
+};
+
+static void take(const struct sim *s, const char *name, struct identity *id)
+{
+    *id = (struct identity){0};
+    get(s, name, &id->secret);
+}
+
+static void identity_fini(struct identity *id)
+{
+    kube_tls_secret_fini(&id->secret);
+}
+
+/* On a new connection, as `id`; NULL: without a certificate, and any server is accepted.
+ * Returns the status, 0 without an answer. */
+static unsigned call(unsigned port, const struct identity *id, const char *path,
+                     const char *body, struct buf *said)
+{
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", port);
+    struct httpc_config config = {
+        .url = url, .user_agent = "test", .connect_ms = 20000, .insecure = !id};
+    struct httpc_request request = {.method = body ? "POST" : "GET",
+                                    .path = path,
+                                    .content_type = body ? "application/json" : NULL,
+                                    .body = span_of(body),
+                                    .flag_header = id ? id->flag_header : NULL,
+                                    .timeout_ms = 20000};
+    struct httpc_reply reply;
+    struct err err = {0};
+    if (id) {
+        config.ca_pem = buf_span(&id->secret.data[KUBE_TLS_CA]);
+        config.cert_pem = buf_span(&id->secret.data[KUBE_TLS_CERT]);
+        config.key_pem = buf_span(&id->secret.data[KUBE_TLS_KEY]);
+    }
+    struct httpc *http = httpc_new(&config, &err);
+    ck_assert_msg(http, "%s", err.msg);
+    int rc = httpc_call(http, &request, 1 << 20, &reply, &err);
+    unsigned status = rc ? 0 : reply.status;
+    buf_clear(said);
+    buf_add_span(said, rc ? span_of(err.msg) : buf_span(&reply.body));
+    httpc_reply_fini(&reply);
+    httpc_free(http);
+    return status;
+}
+
+static unsigned filter(const struct extender *e, const struct identity *id,
+                       struct buf *said)
+{
+    cleanup_buf struct buf body = {0};
+    lib_filter_body(&body, "p", 1, ARGV("n1"));
+    return call(e->verbs.port, id, FILTER, body.p, said);
+}
+
+static bool binds(const struct extender *e, const struct identity *id, const char *pod,
+                  struct buf *said)
+{
+    cleanup_buf struct buf body = {0};
+    lib_bind_body(&body, pod, "n1");
+    return call(e->verbs.port, id, BIND, body.p, said) == 200 &&
+           strstr(said->p, "\"Error\":\"\"");
+}
+
+static bool observers_say(const struct extender *e, const char *path, unsigned status,
+                          const char *text)
+{
+    cleanup_buf struct buf said = {0};
+    return call(e->observers.port, NULL, path, NULL, &said) == status &&
+           strstr(said.p, text);
+}
+
+static bool is_ready(const struct extender *e)
+{
+    return observers_say(e, "/readyz", 200, "ok");
+}
+
+static bool is_leader(const struct extender *e, const struct identity *id)
+{
+    cleanup_buf struct buf said = {0};
+    return call(e->verbs.port, id, "/inspect", NULL, &said) == 200 &&
+           strstr(said.p, "\"leader\":true");
+}
+
+static void start(struct extender *e, const struct sim *s)
+{
+    cleanup_free char *path = lib_kubeconfig("kubeconfig", "http", s->api.port, "", "");
+    extender_start_at(e, path, ARGV("--insecure=off"));
+}
+
+static void start_ready(struct extender *e, const struct sim *s)
+{
+    start(e, s);
+    lib_wait(is_ready(e));
+}
+
+static void begin(struct sim *s)
+{
+    sim_start(s, ARGV(NULL));
+    sim_add_node(s, "n1", 2, 16);
+    sim_add_pod(s, "p", 1);
+    sim_add_pod(s, "q", 1);
+}
+
+/* -- Tests -- */
+
+START_TEST(a_fresh_start_makes_the_certificates)
+{
+    struct sim s;
+    struct extender e;
+    struct identity scheduler, replica, stranger;
+    cleanup_buf struct buf said = {0};
+    begin(&s);
+    sim_fault(&s, "{\"verb\":\"create\",\"resource\":\"secrets\",\"action\":\"answer\","
+                  "\"status\":403}");
+    start(&e, &s);
+    /* Alive, and not ready: the permission is missing. */
+    lib_wait(
+        observers_say(&e, "/healthz", 200, "Secret kube-system/" CA ": cannot write: "));
+    ck_assert(observers_say(&e, "/readyz", 503, "no certificate: "));
+    ck_assert_uint_eq(call(e.verbs.port, NULL, "/healthz", NULL, &said), 200);
+    ck_assert_uint_eq(call(e.verbs.port, NULL, "/readyz", NULL, &said), 503);
+    ck_assert_uint_eq(filter(&e, NULL, &said), 401);
+    ck_assert_contains(program_output(&e.program), "cannot write: ");
+    ck_assert(!has_secret(&s, SECRETS "/" CA));
+    sim_no_faults(&s);
+    lib_wait(is_ready(&e));
+    ck_assert(has_three(&s));
+    lib_wait(observers_say(&e, "/healthz", 200, "ok\n"));
+
+    take(&s, CLIENT, &scheduler);
+    take(&s, SERVER, &replica);
+    ck_assert_msg(filter(&e, &scheduler, &said) == 200, "%s", said.p);
+    ck_assert_contains(said.p, "\"NodeNames\":[\"n1\"]");
+    ck_assert_uint_eq(filter(&e, NULL, &said), 401);
+    ck_assert_contains(said.p, "a client certificate is required");
+    ck_assert_uint_eq(call(e.verbs.port, NULL, "/readyz", NULL, &said), 200);
+    ck_assert_uint_eq(call(e.verbs.port, NULL, "/version", NULL, &said), 200);
+    ck_assert_uint_eq(call(e.verbs.port, NULL, "/inspect", NULL, &said), 401);
+    ck_assert_msg(binds(&e, &scheduler, "p", &said), "%s", said.p);
+
+    /* Only a replica may say that it forwards. */
+    scheduler.flag_header = replica.flag_header = "X-Gpushare-Forwarded";
+    ck_assert(!binds(&e, &scheduler, "q", &said));
+    ck_assert_contains(said.p, "only a replica of the extender may forward a bind");
+    ck_assert_msg(binds(&e, &replica, "q", &said), "%s", said.p);
+
+    /* A certificate of our CA with another name, and one of another CA. */
+    struct kube_tls_secret ca;
+    struct x509_pair issuer = {{0}, {0}}, other = {{0}, {0}}, pair = {{0}, {0}};
+    get(&s, CA, &ca);
+    buf_add_span(&issuer.cert, buf_span(&ca.data[KUBE_TLS_CERT]));
+    buf_add_span(&issuer.key, buf_span(&ca.data[KUBE_TLS_KEY]));
+    make(&pair, &issuer, "somebody", 60, DAY_S);
+    take(&s, CLIENT, &stranger);
+    set(&stranger.secret, KUBE_TLS_CERT, buf_span(&pair.cert));
+    set(&stranger.secret, KUBE_TLS_KEY, buf_span(&pair.key));
+    ck_assert_uint_eq(filter(&e, &stranger, &said), 403);
+    ck_assert_contains(said.p, "somebody");
+    x509_pair_fini(&pair);
+    make(&other, NULL, "other", 60, DAY_S);
+    make(&pair, &other, "gpushare-scheduler", 60, DAY_S);
+    set(&stranger.secret, KUBE_TLS_CERT, buf_span(&pair.cert));
+    set(&stranger.secret, KUBE_TLS_KEY, buf_span(&pair.key));
+    ck_assert_uint_eq(filter(&e, &stranger, &said), 401);
+    x509_pair_fini(&pair);
+    x509_pair_fini(&other);
+    x509_pair_fini(&issuer);
+    kube_tls_secret_fini(&ca);
+    identity_fini(&stranger);
+    identity_fini(&scheduler);
+    identity_fini(&replica);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(replicas_share_the_certificates_and_a_restart_keeps_them)
+{
+    enum { REPLICAS = 3 };
+    struct sim s;
+    struct extender e[REPLICAS];
+    struct identity scheduler;
+    cleanup_buf struct buf said = {0};
+    begin(&s);
+    for (int i = 0; i < REPLICAS; i++)
+        start(&e[i], &s);
+    for (int i = 0; i < REPLICAS; i++)
+        lib_wait(is_ready(&e[i]));
+    take(&s, CLIENT, &scheduler);
+    cleanup_free char *cert = value(&s, SERVER, KUBE_TLS_CERT);
+    for (int i = 0; i < REPLICAS; i++)
+        ck_assert_msg(filter(&e[i], &scheduler, &said) == 200, "%d: %s", i, said.p);
+    ck_assert_int_eq(sim_count(&s, "create", "secrets", ""), 3);
+
+    /* A follower forwards with the server's pair. */
+    int leader = -1;
+    for (int i = 0; i < REPLICAS; i++)
+        if (is_leader(&e[i], &scheduler))
+            leader = i;
+    ck_assert_int_ge(leader, 0);
+    int follower = (leader + 1) % REPLICAS;
+    ck_assert_msg(binds(&e[follower], &scheduler, "p", &said), "%s", said.p);
+    ck_assert_contains(program_output(&e[leader].program), "pod=p");
+
+    /* The next leader finds nothing to do; so does a new process. */
+    extender_stop(&e[leader]);
+    ck_assert_msg(binds(&e[follower], &scheduler, "q", &said), "%s", said.p);
+    start_ready(&e[leader], &s);
+    ck_assert_msg(filter(&e[leader], &scheduler, &said) == 200, "%s", said.p);
+    cleanup_free char *again = value(&s, SERVER, KUBE_TLS_CERT);
+    ck_assert_str_eq(again, cert);
+    ck_assert_int_eq(sim_count(&s, "create", "secrets", ""), 3);
+    ck_assert_int_eq(sim_count(&s, "patch", "secrets", ""), 0);
+    identity_fini(&scheduler);
+    for (int i = 0; i < REPLICAS; i++)
+        extender_stop(&e[i]);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(certificates_are_renewed_and_old_ones_stay_accepted)
+{
+    struct sim s;
+    struct extender e;
+    struct identity old, new;
+    struct made m = {0};
+    cleanup_buf struct buf said = {0};
+    begin(&s);
+    make(&m.ca, NULL, "gpushare-extender-ca 1", 70 * DAY_S, 1095 * DAY_S);
+    make(&m.server, &m.ca, "gpushare-extender", 61 * DAY_S, 90 * DAY_S);
+    make(&m.client, &m.ca, "gpushare-scheduler", 300 * DAY_S, 365 * DAY_S);
+    put_made(&s, &m);
+    take(&s, CLIENT, &old);
+    start_ready(&e, &s);
+    lib_wait(differs(&s, SERVER, KUBE_TLS_CERT, m.server.cert.p) &&
+             differs(&s, CLIENT, KUBE_TLS_CERT, m.client.cert.p));
+    ck_assert(!differs(&s, CA, KUBE_TLS_CERT, m.ca.cert.p));
+    take(&s, CLIENT, &new);
+    ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
+    ck_assert_msg(filter(&e, &new, &said) == 200, "%s", said.p);
+    ck_assert_contains(program_output(&e.program), "reason=\"renewed the certificate\"");
+    identity_fini(&old);
+    identity_fini(&new);
+    made_fini(&m);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+/* A CA that is due, with a successor that was made some time ago. */
+START_TEST(a_new_authority_signs_while_the_old_one_is_trusted)
+{
+    struct sim s;
+    struct extender e;
+    struct identity old, new;
+    struct made m = {0};
+    cleanup_buf struct buf said = {0};
+    begin(&s);
+    make(&m.ca, NULL, "gpushare-extender-ca 1", 920 * DAY_S, 1095 * DAY_S);
+    make(&m.next, NULL, "gpushare-extender-ca 2", 190 * DAY_S, 1095 * DAY_S);
+    make(&m.server, &m.ca, "gpushare-extender", 61 * DAY_S, 90 * DAY_S);
+    make(&m.client, &m.ca, "gpushare-scheduler", 10 * DAY_S, 365 * DAY_S);
+    put_made(&s, &m);
+    take(&s, CLIENT, &old);
+    start_ready(&e, &s);
+    lib_wait(differs(&s, SERVER, KUBE_TLS_CERT, m.server.cert.p));
+    cleanup_free char *ca = value(&s, CA, KUBE_TLS_CERT),
+                      *server = value(&s, SERVER, KUBE_TLS_CERT);
+    ck_assert_str_eq(ca, m.next.cert.p);
+    ck_assert(x509_is_issued_by(span_of(server), buf_span(&m.next.cert)));
+    ck_assert(!x509_is_issued_by(span_of(server), buf_span(&m.ca.cert)));
+    ck_assert(contains(&s, SERVER, KUBE_TLS_CA, m.ca.cert.p));
+    /* kube-scheduler still has the files of before, which name both CAs. */
+    lib_wait(strstr(program_output(&e.program), "valid-until="));
+    ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
+    drop(&s, CLIENT); /* the quickest way to a certificate of the new CA */
+    lib_wait(has_secret(&s, SECRETS "/" CLIENT));
+    take(&s, CLIENT, &new);
+    ck_assert(x509_is_issued_by(buf_span(&new.secret.data[KUBE_TLS_CERT]),
+                                buf_span(&m.next.cert)));
+    ck_assert_msg(filter(&e, &new, &said) == 200, "%s", said.p);
+    ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
+    identity_fini(&old);
+    identity_fini(&new);
+    made_fini(&m);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(deleted_and_damaged_secrets_are_repaired_without_an_outage)
+{
+    struct sim s;
+    struct extender e;
+    struct identity old, new;
+    cleanup_buf struct buf said = {0};
+    begin(&s);
+    start_ready(&e, &s);
+    take(&s, CLIENT, &old);
+    cleanup_free char *cert = value(&s, SERVER, KUBE_TLS_CERT);
+    struct kube_tls_secret server;
+    get(&s, SERVER, &server);
+    set(&server, KUBE_TLS_KEY, SPAN("half a key"));
+    put(&s, SERVER, &server);
+    kube_tls_secret_fini(&server);
+    while (!differs(&s, SERVER, KUBE_TLS_CERT, cert))
+        ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
+
+    cleanup_free char *second = value(&s, SERVER, KUBE_TLS_CERT);
+    drop(&s, CA);
+    drop(&s, SERVER);
+    while (!has_secret(&s, SECRETS "/" SERVER))
+        ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
+    lib_wait(has_three(&s));
+    ck_assert(differs(&s, SERVER, KUBE_TLS_CERT, second));
+
+    /* All of them: nothing of before is trusted any more. */
+    cleanup_free char *ca = value(&s, CA, KUBE_TLS_CERT);
+    drop(&s, CA);
+    drop(&s, SERVER);
+    drop(&s, CLIENT);
+    lib_wait(has_three(&s));
+    ck_assert(differs(&s, CA, KUBE_TLS_CERT, ca));
+    take(&s, CLIENT, &new);
+    lib_wait(filter(&e, &new, &said) == 200);
+    identity_fini(&old);
+    identity_fini(&new);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(secrets_of_others_are_served_and_never_written)
+{
+    struct sim s;
+    struct extender e;
+    struct identity scheduler;
+    struct made m = {0};
+    cleanup_buf struct buf said = {0};
+    begin(&s);
+    make(&m.ca, NULL, "corporate", 60, 30 * DAY_S);
+    make(&m.server, &m.ca, "gpushare-extender", 60, 30 * DAY_S);
+    make(&m.client, &m.ca, "gpushare-scheduler", 60, 30 * DAY_S);
+    start(&e, &s);
+    /* Before the leader makes some, or after: cert-manager overwrites them. */
+    put_pair(&s, SERVER, &m.server, &m.ca, &m.next, false);
+    put_pair(&s, CLIENT, &m.client, &m.ca, &m.next, false);
+    take(&s, CLIENT, &scheduler);
+    lib_wait(filter(&e, &scheduler, &said) == 200);
+    lib_wait(is_ready(&e));
+
+    /* A certificate of theirs that nobody renews: used as long as there is no other. */
+    x509_pair_fini(&m.server);
+    make(&m.server, &m.ca, "gpushare-extender", 20 * DAY_S, 19 * DAY_S);
+    put_pair(&s, SERVER, &m.server, &m.ca, &m.next, false);
+    lib_wait(observers_say(&e, "/healthz", 200,
+                           "Secret kube-system/" SERVER ": the certificate has expired"));
+    ck_assert_msg(filter(&e, &scheduler, &said) == 200, "%s", said.p);
+    ck_assert(!differs(&s, SERVER, KUBE_TLS_CERT, m.server.cert.p));
+
+    /* Their renewal is used without a restart. */
+    x509_pair_fini(&m.server);
+    x509_pair_fini(&m.ca);
+    make(&m.ca, NULL, "corporate 2", 60, 30 * DAY_S);
+    make(&m.server, &m.ca, "gpushare-extender", 60, 30 * DAY_S);
+    put_pair(&s, SERVER, &m.server, &m.ca, &m.next, false);
+    set(&scheduler.secret, KUBE_TLS_CA, buf_span(&m.ca.cert));
+    lib_wait(filter(&e, &scheduler, &said) == 200);
+    lib_wait(observers_say(&e, "/healthz", 200, "ok\n"));
+    ck_assert(!differs(&s, SERVER, KUBE_TLS_CERT, m.server.cert.p));
+    ck_assert(!differs(&s, CLIENT, KUBE_TLS_CERT, m.client.cert.p));
+    identity_fini(&scheduler);
+    made_fini(&m);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(conflicts_and_failures_are_retried)
+{
+    struct sim s;
+    struct extender e;
+    struct identity scheduler;
+    cleanup_buf struct buf said = {0};
+    begin(&s);
+    /* Another writer is faster, an answer is lost, the API server is overloaded. */
+    sim_fault(&s, "{\"verb\":\"create\",\"resource\":\"secrets\",\"nth\":1,"
+                  "\"action\":\"answer\",\"status\":409}");
+    sim_fault(&s, "{\"verb\":\"create\",\"resource\":\"secrets\",\"nth\":2,"
+                  "\"action\":\"apply-cut\"}");
+    sim_fault(&s, "{\"verb\":\"get\",\"resource\":\"secrets\",\"nth\":3,\"times\":4,"
+                  "\"action\":\"answer\",\"status\":503}");
+    start_ready(&e, &s);
+    lib_wait(has_three(&s));
+    take(&s, CLIENT, &scheduler);
+    lib_wait(filter(&e, &scheduler, &said) == 200);
+    lib_wait(observers_say(&e, "/healthz", 200, "ok\n"));
+    /* Without the API server, what was read is served. */
+    sim_fault(&s, "{\"verb\":\"get\",\"resource\":\"secrets\",\"action\":\"answer\","
+                  "\"status\":403}");
+    lib_wait(observers_say(&e, "/healthz", 200,
+                           "Secret kube-system/" SERVER ": cannot read: "));
+    ck_assert_msg(filter(&e, &scheduler, &said) == 200, "%s", said.p);
+    ck_assert(is_ready(&e));
+    identity_fini(&scheduler);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(the_log_says_what_is_in_force)
+{
+    struct sim s;
+    struct extender e;
+    begin(&s);
+    extender_start(&e, &s, ARGV(NULL));
+    ck_assert_contains(program_output(&e.program),
+                       "verbs: plain HTTP, no credentials\" reason=\"--listen is a");
+    ck_assert_int_eq(sim_count(&s, "get", "secrets", ""), 0);
+    extender_stop(&e);
+    extender_start(&e, &s, ARGV("--insecure"));
+    ck_assert_contains(program_output(&e.program), "any client on the network may bind");
+    extender_stop(&e);
+    start_ready(&e, &s);
+    ck_assert_contains(program_output(&e.program),
+                       "verbs: client certificate required\" certificates=\"Secret "
+                       "kube-system/" SERVER "\" valid-until=");
+    ck_assert_ptr_null(strstr(program_output(&e.program), "PRIVATE KEY"));
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+LIB_MAIN("certs", 90, a_fresh_start_makes_the_certificates,
+         replicas_share_the_certificates_and_a_restart_keeps_them,
+         certificates_are_renewed_and_old_ones_stay_accepted,
+         a_new_authority_signs_while_the_old_one_is_trusted,
+         deleted_and_damaged_secrets_are_repaired_without_an_outage,
+         secrets_of_others_are_served_and_never_written,
+         conflicts_and_failures_are_retried, the_log_says_what_is_in_force)

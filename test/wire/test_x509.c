@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/x509.h"
+
+#include <gnutls/gnutls.h>
+
+#include "base/mem.h"
+#include "lib/temp.h"
+#include "lib/tls.h"
+#include "lib/unit.h"
+
+/* Certificates that x509_make makes, read by x509_read and by the openssl program. */
+
+enum { NOW_S = 1800000000, DAY_S = 86400 };
+
+static const char *const server_names[] = {"a.test", "127.0.0.1", "::1", NULL};
+
+static void make(const struct x509_spec *spec, const struct x509_pair *issuer,
+                 struct x509_pair *out)
+{
+    struct err err = {0};
+    *out = (struct x509_pair){{0}, {0}};
+    ck_assert_msg(x509_make(spec, issuer, out, &err) == 0, "%s", err.msg);
+}
+
+static void make_ca(const char *name, struct x509_pair *out)
+{
+    make(&(struct x509_spec){.common_name = name,
+                             .ca = true,
+                             .begins_s = NOW_S,
+                             .expires_s = NOW_S + 10 * DAY_S},
+         NULL, out);
+}
+
+static void make_leaf(const struct x509_pair *ca, struct x509_pair *out)
+{
+    make(&(struct x509_spec){.common_name = "leaf",
+                             .names = server_names,
+                             .server = true,
+                             .begins_s = NOW_S - 5,
+                             .expires_s = NOW_S + DAY_S},
+         ca, out);
+}
+
+START_TEST(what_is_made_is_read)
+{
+    struct x509_pair ca, leaf;
+    struct x509_info info;
+    struct err err = {0};
+    make_ca("ca", &ca);
+    make_leaf(&ca, &leaf);
+    struct span ca_pem = buf_span(&ca.cert), pem = buf_span(&leaf.cert);
+    ck_assert_int_eq(x509_read_pair(ca_pem, buf_span(&ca.key), &info, &err), 0);
+    ck_assert(info.ca);
+    ck_assert_str_eq(info.common_name, "ca");
+    ck_assert_int_eq(info.begins_s, NOW_S);
+    ck_assert_int_eq(info.expires_s, NOW_S + 10 * DAY_S);
+    ck_assert_int_eq(x509_read_pair(pem, buf_span(&leaf.key), &info, &err), 0);
+    ck_assert(!info.ca);
+    ck_assert(info.server);
+    ck_assert(!info.client);
+    ck_assert_int_eq(info.begins_s, NOW_S - 5);
+    static const char *const named[] = {"a.test", "A.test", "127.0.0.1", "::1"};
+    static const char *const others[] = {"b.test", "x.a.test", "127.0.0.2", "leaf", ""};
+    for (size_t i = 0; i < ARRAY_LEN(named); i++)
+        ck_assert_msg(x509_has_name(pem, named[i]), "%s", named[i]);
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        ck_assert_msg(!x509_has_name(pem, others[i]), "%s", others[i]);
+    x509_pair_fini(&ca);
+    x509_pair_fini(&leaf);
+}
+END_TEST
+
+START_TEST(issuers_are_told_apart)
+{
+    struct x509_pair ca, twin, leaf;
+    cleanup_buf struct buf both = {0};
+    make_ca("ca", &ca);
+    make_ca("ca", &twin); /* the same name, another key */
+    make_leaf(&ca, &leaf);
+    struct span pem = buf_span(&leaf.cert);
+    ck_assert(x509_is_issued_by(pem, buf_span(&ca.cert)));
+    ck_assert(!x509_is_issued_by(pem, buf_span(&twin.cert)));
+    ck_assert(!x509_is_issued_by(pem, SPAN("")));
+    ck_assert(!x509_is_issued_by(SPAN("x"), buf_span(&ca.cert)));
+    x509_add_cas(&both, buf_span(&twin.cert), 9);
+    x509_add_cas(&both, buf_span(&ca.cert), 9);
+    ck_assert(x509_is_issued_by(pem, buf_span(&both)));
+    x509_pair_fini(&ca);
+    x509_pair_fini(&twin);
+    x509_pair_fini(&leaf);
+}
+END_TEST
+
+START_TEST(bundles_have_each_authority_once)
+{
+    struct x509_pair a, b, leaf;
+    cleanup_buf struct buf bundle = {0}, all = {0};
+    make_ca("a", &a);
+    make_ca("b", &b);
+    make_leaf(&a, &leaf);
+    buf_add_span(&all, buf_span(&leaf.cert));
+    buf_add_span(&all, buf_span(&b.cert));
+    buf_adds(&all, "a comment\n");
+    buf_add_span(&all, buf_span(&a.cert));
+    x509_add_cas(&bundle, SPAN("garbage"), 9);
+    x509_add_cas(&bundle, (struct span){0}, 9);
+    ck_assert_uint_eq(bundle.n, 0);
+    x509_add_cas(&bundle, buf_span(&a.cert), 9);
+    x509_add_cas(&bundle, buf_span(&all), 9); /* no leaf, and a once */
+    ck_assert_uint_eq(bundle.n, a.cert.n + b.cert.n);
+    ck_assert(span_starts(buf_span(&bundle), buf_span(&a.cert)));
+    buf_clear(&bundle);
+    x509_add_cas(&bundle, buf_span(&all), 1);
+    ck_assert_span_eq(buf_span(&bundle), b.cert.p);
+    x509_pair_fini(&a);
+    x509_pair_fini(&b);
+    x509_pair_fini(&leaf);
+}
+END_TEST
+
+START_TEST(invalid_text_is_an_error)
+{
+    struct x509_pair ca, leaf;
+    struct x509_info info;
+    struct err err = {0};
+    make_ca("ca", &ca);
+    make_leaf(&ca, &leaf);
+    struct span pem = buf_span(&leaf.cert), key = buf_span(&leaf.key);
+    const struct {
+        struct span cert, key;
+        const char *says;
+    } cases[] = {
+        {SPAN(""), key, "certificate: "},
+        {SPAN("x"), key, "certificate: "},
+        {{pem.p, pem.n / 2}, key, "certificate: "},
+        {pem, SPAN(""), "private key: "},
+        {pem, {key.p, key.n / 2}, "private key: "},
+        {pem, pem, "private key: "},
+        {pem, buf_span(&ca.key), "the private key belongs to another certificate"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        ck_assert_int_eq(x509_read_pair(cases[i].cert, cases[i].key, &info, &err), -1);
+        ck_assert_msg(strstr(err.msg, cases[i].says) == err.msg, "%zu: %s", i, err.msg);
+    }
+    struct x509_pair broken = {{0}, {0}}, none = {{0}, {0}};
+    buf_add_span(&broken.cert, buf_span(&ca.cert));
+    buf_adds(&broken.key, "no key");
+    ck_assert_int_eq(x509_make(&(struct x509_spec){.common_name = "x",
+                                                   .begins_s = NOW_S,
+                                                   .expires_s = NOW_S + DAY_S},
+                               &broken, &none, &err),
+                     -1);
+    ck_assert_uint_eq(none.cert.n, 0);
+    x509_pair_fini(&broken);
+    x509_pair_fini(&ca);
+    x509_pair_fini(&leaf);
+}
+END_TEST
+
+/* Another implementation verifies them: the chain, the purposes, the time. */
+START_TEST(openssl_accepts_them)
+{
+    struct x509_pair ca, leaf;
+    char *dir = temp_dir();
+    make_ca("ca", &ca);
+    make_leaf(&ca, &leaf);
+    temp_write(dir, "made-ca.crt", ca.cert.p);
+    temp_write(dir, "made.crt", leaf.cert.p);
+    temp_write(dir, "made.key", leaf.key.p);
+    static const char *const good[] = {"-purpose sslserver -verify_hostname a.test",
+                                       "-purpose sslserver -verify_ip ::1"};
+    static const char *const bad[] = {"-purpose sslclient",
+                                      "-purpose sslserver -verify_hostname b.test"};
+    for (size_t i = 0; i < 4; i++) {
+        cleanup_free char *line = xasprintf(
+            "cd %s && openssl verify -x509_strict -attime %d -CAfile made-ca.crt %s "
+            "made.crt >openssl.log 2>&1",
+            dir, NOW_S + 1, i < 2 ? good[i] : bad[i - 2]);
+        ck_assert_msg((system(line) == 0) == (i < 2), "%s", line);
+    }
+    cleanup_free char *key =
+        xasprintf("cd %s && openssl pkey -in made.key -noout -check >/dev/null", dir);
+    ck_assert_int_eq(system(key), 0);
+    x509_pair_fini(&ca);
+    x509_pair_fini(&leaf);
+    temp_dir_remove(dir);
+    free(dir);
+}
+END_TEST
+
+START_TEST(a_fingerprint_is_sha256)
+{
+    char hex[X509_FINGERPRINT];
+    x509_fingerprint(SPAN("abc"), hex);
+    ck_assert_str_eq(hex,
+                     "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    x509_fingerprint((struct span){0}, hex);
+    ck_assert_str_eq(hex,
+                     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+END_TEST
+
+UNIT_MAIN("x509", what_is_made_is_read, issuers_are_told_apart,
+          bundles_have_each_authority_once, invalid_text_is_an_error,
+          openssl_accepts_them, a_fingerprint_is_sha256)
