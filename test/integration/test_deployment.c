@@ -166,6 +166,7 @@ START_TEST(ports_agree)
     for (size_t i = 0; i < ARRAY_LEN(probes); i++) {
         json_t *get = at(at(container(deployment), probes[i]), "httpGet");
         ck_assert_msg(named(ports, str_at(get, "port")) != NULL, "%s", probes[i]);
+        ck_assert_str_eq(str_at(get, "scheme"), "HTTPS"); /* without --insecure */
     }
 }
 
@@ -211,6 +212,37 @@ static void check_observed(const json_t *policy, const char *path)
     json_array_foreach(at(policy, "spec/ingress/0/ports"), i, j) let_in |=
         json_equal(at(j, "port"), open);
     ck_assert_msg(selected && let_in, "%s", path);
+}
+
+/* The default policy closes no port that a default installation needs: the verbs come from
+ * any address, because kube-proxy masquerades requests through a node port, and nothing
+ * limits what the pods call. */
+START_TEST(the_default_network_policy_keeps_the_verbs_open)
+{
+    cleanup_json json_t *policies = json_array();
+    cleanup_json json_t *service = read_one("manifests/service.yaml");
+    manifest_read(policies, "manifests/network-policy.yaml");
+    ck_assert_uint_eq(json_array_size(policies), 2);
+    json_t *extender = json_array_get(policies, 0), *nodes = json_array_get(policies, 1);
+    json_t *verbs = at(extender, "spec/ingress/0");
+    ck_assert_ptr_null(at(verbs, "from"));
+    ck_assert(
+        json_equal(at(verbs, "ports/0/port"), at(service, "spec/ports/0/targetPort")));
+    ck_assert(json_equal(at(extender, "spec/ingress/1/from"),
+                         at(nodes, "spec/ingress/0/from")));
+    ck_assert_uint_eq(json_array_size(at(extender, "spec/policyTypes")), 1);
+    ck_assert_str_eq(str_at(extender, "spec/policyTypes/0"), "Ingress");
+    ck_assert_uint_eq(json_array_size(at(nodes, "spec/policyTypes")), 1);
+    check_observed(nodes, "manifests/scv-agent.yaml");
+    check_observed(nodes, "manifests/device-plugin.yaml");
+    /* The strict policy replaces it: the same objects. */
+    cleanup_json json_t *strict = json_array();
+    manifest_read(strict, "manifests/network-policy.yaml.example");
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *a = json_array_get(policies, i), *b = json_array_get(strict, i);
+        ck_assert(json_equal(at(a, "metadata"), at(b, "metadata")));
+        ck_assert(json_equal(at(a, "spec/podSelector"), at(b, "spec/podSelector")));
+    }
 }
 
 START_TEST(the_network_policy_lets_observers_in_to_every_program)
@@ -514,6 +546,7 @@ int main(void)
     const TTest *const tests[] = {the_program_accepts_the_options_of_the_deployment,
                                   ports_agree,
                                   names_and_labels_agree,
+                                  the_default_network_policy_keeps_the_verbs_open,
                                   the_network_policy_lets_observers_in_to_every_program,
                                   the_deployment_is_unprivileged_and_has_time_to_stop,
                                   the_patch_for_three_replicas_fits_the_deployment,
