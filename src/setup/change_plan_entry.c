@@ -149,7 +149,7 @@ static int put_all(struct entry *e, struct err *err)
                                                               : 0;
 }
 
-/* JSON has no comments that could be lost: the file is written anew. */
+/* JSON has no comments that could be lost: the whole file is written. */
 static int rewrite(struct entry *e, const json_t *file, struct err *err)
 {
     cleanup_free char *text = NULL;
