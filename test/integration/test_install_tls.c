@@ -78,6 +78,15 @@ static void expect_mode(const char *name, const char *mode)
     ck_assert_msg(strncmp(state, mode, strlen(mode)) == 0, "%s: %s", name, state);
 }
 
+static void expect_no_key_in_backups(void)
+{
+    struct program p;
+    cleanup_free char *kept = temp_path(lib_dir, "root/var/lib/gpushare-install");
+    program_start(&p, lib_dir, ARGV("grep", "-r", "PRIVATE KEY", kept));
+    ck_assert_msg(program_wait(&p) == 1, "%s", program_output(&p));
+    program_fini(&p);
+}
+
 START_TEST(the_certificate_comes_from_the_secret)
 {
     struct rig r;
@@ -94,6 +103,7 @@ START_TEST(the_certificate_comes_from_the_secret)
     expect_mode("client.key", "600\n");
     cleanup_free char *config = node_files_state(NODE_FILES_CONFIG);
     ck_assert_contains(config, "https://127.0.0.1:");
+    expect_no_key_in_backups();
     cleanup_free char *again = run(&r, 0, "--yes", "--address");
     ck_assert_contains(again, "nothing to change");
     cleanup_free char *fresh = run(&r, 0, "--renew", NULL);
