@@ -73,7 +73,7 @@ E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
-E2E_TOOLS := $(if $(filter chart helm docs,$(E2E_SUITES)),helm kubeconform)
+E2E_TOOLS := $(if $(filter chart helm docs,$(E2E_SUITES)),helm kubeconform cert-manager-crds)
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB) \
                                 $(B)/lib/kube-sim.a $(call archives,kube)
 	$(link)
