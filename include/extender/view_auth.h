@@ -111,5 +111,5 @@ void view_auth_grant_fini(struct view_auth_grant *g);
 enum view_auth_grant_state { GRANT_KEPT, GRANT_CHANGED, GRANT_ENDED };
 enum view_auth_grant_state view_auth_grant_renew(struct view_auth_grant *g);
 
-/* Appends metrics. NULL is accepted. */
+/* Appends metrics. NULL: there are no reviews. */
 void view_auth_write(struct view_auth *a, struct buf *out);

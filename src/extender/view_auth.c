@@ -419,21 +419,18 @@ void view_auth_free(struct view_auth *a)
 void view_auth_write(struct view_auth *a, struct buf *out)
 {
     static const char name[] = "gpushare_view_reviews_total";
-    if (!a)
-        return;
-    pthread_mutex_lock(&a->lock);
-    const struct {
-        const char *result;
-        uint64_t n;
-    } all[] = {{"token", a->token_reviews},
-               {"access", a->access_reviews},
-               {"failed", a->failed_reviews},
-               {"rate-limited", a->limited}};
-    pthread_mutex_unlock(&a->lock);
-    prom_family(out, name, PROM_COUNTER,
-                "Reviews of clients of views: TokenReviews, SubjectAccessReviews, failed "
-                "and rate-limited ones.");
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        prom_sample(out, name, &(struct prom_label){"kind", span_of(all[i].result)}, 1,
-                    (int64_t)all[i].n);
+    static const char *const kinds[] = {"token", "access", "failed", "rate-limited"};
+    uint64_t n[ARRAY_LEN(kinds)] = {0};
+    if (a) {
+        pthread_mutex_lock(&a->lock);
+        n[0] = a->token_reviews;
+        n[1] = a->access_reviews;
+        n[2] = a->failed_reviews;
+        n[3] = a->limited;
+        pthread_mutex_unlock(&a->lock);
+    }
+    prom_family(out, name, PROM_COUNTER, "Reviews of clients of views, by kind.");
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        prom_sample(out, name, &(struct prom_label){"kind", span_of(kinds[i])}, 1,
+                    (int64_t)n[i]);
 }
