@@ -13,10 +13,13 @@
  *
  *   httpd.c           the server and its listeners: start, drain, stop
  *   httpd_acceptor.c  the acceptor thread: accepts, enforces deadlines, lingering close
+ *   httpd_evict.c     which connections a full listener closes
+ *   httpd_budget.c    connections of a listener, from the limit of descriptors
  *   httpd_conn.c      a connection: phase, deadline, buffers, accounting
  *   httpd_request.c   callbacks of libmicrohttpd for an incoming request
  *   httpd_uri.c       target, parameters, headers
  *   httpd_reply.c     routes and replies
+ *   httpd_slot.c      how many handlers run at once
  *   httpd_stream.c    streamed replies
  *
  * The acceptor passes connections to libmicrohttpd, which never listens, for two reasons.
@@ -33,7 +36,9 @@ enum {
     HTTPD_RETAIN_MAX = 1 << 20,    /* bytes; a larger buffer is freed after use */
     HTTPD_RETAIN_TOTAL = 64 << 20, /* bytes of all idle buffers; beyond, they are freed */
     HTTPD_DISCARD_MAX = 1 << 20,   /* bytes of a rejected body that are read */
+    HTTPD_GET_BODY_MAX = 4096,     /* bytes of the body of a GET */
     HTTPD_LINGERS = 64,
+    HTTPD_SPARE = 64,            /* connections over the limit that are being closed */
     HTTPD_STREAM_WAIT_MS = 1000, /* longest wait of a stream before the next fill */
 };
 
@@ -53,12 +58,14 @@ struct httpd {
     atomic_int state;
     atomic_uint in_flight;
     _Atomic uint64_t body_bytes; /* charged by all requests */
-    _Atomic uint64_t timed_out;
+    _Atomic uint64_t timed_out, evicted, rejected;
     _Atomic uint64_t retained_bytes; /* idle buffers of all connections */
     int wake_fd;
     int hup_fd; /* epoll: connections whose client has closed its sending side */
     pthread_t acceptor;
     bool has_acceptor;
+    int64_t check_ms;      /* acceptor: next check of all connections */
+    atomic_bool check_now; /* the next check is due */
 
     pthread_mutex_t lock; /* protects the fields below, and httpd_conn.stream */
     pthread_cond_t gone;  /* a connection was closed, or the listeners were */
@@ -76,9 +83,15 @@ struct httpd_listener {
     struct httpd_listener_config conf; /* without the certificate */
     int fd;                            /* -1: closed */
     struct MHD_Daemon *mhd;
-    unsigned open;     /* connections, also those not yet added to mhd; httpd.lock */
-    int64_t retry_ms;  /* next accept after a failure; acceptor only */
-    int64_t warned_ms; /* next warning; acceptor only */
+    bool has_tls;
+    unsigned open;         /* connections, also those not yet added to mhd; httpd.lock */
+    unsigned leaving;      /* those of them that are evicted; httpd.lock */
+    unsigned descriptors;  /* budget */
+    atomic_uint running;   /* handlers, without those of probes */
+    atomic_uint waiting;   /* requests that wait for one of them to return */
+    pthread_cond_t handed; /* a handler has returned; with httpd.lock */
+    int64_t retry_ms;      /* next accept after a failure; acceptor only */
+    int64_t warned_ms;     /* next warning; acceptor only */
     pthread_t starter;
     char *starting; /* last log line of mhd; only during httpd_listen, by its thread */
 };
@@ -93,6 +106,12 @@ enum httpd_phase {
     HTTPD_IDLE,      /* between two requests */
     HTTPD_CLOSING,   /* was NEW or IDLE when a drain closed its receiving side */
     HTTPD_TIMED_OUT, /* closed by the acceptor */
+    HTTPD_EVICTED,   /* closed in favor of another */
+};
+
+/* A client's address: of IPv6 the first 64 bits, which one host or network has. */
+struct httpd_address {
+    unsigned char bytes[16];
 };
 
 /* A connection and its current request. Owned by the thread that runs it, except for the
@@ -104,6 +123,15 @@ struct httpd_conn {
     _Atomic uint64_t due;           /* phase and deadline; see httpd_conn_enter */
     struct httpd_conn *prev, *next; /* httpd.lock */
     struct httpd_waker *stream;     /* httpd.lock */
+    struct httpd_address address;
+    /* Since when the connection waits, is idle, or serves requests without a pause between
+     * them: a client that pipelines requests does not become younger with each. */
+    _Atomic int64_t since_ms;
+    int64_t busy_ms;          /* since_ms before the connection became idle */
+    atomic_bool trusted;      /* see wire/httpd.h */
+    bool queued;              /* waits for a handler; httpd.lock */
+    bool rejected;            /* is to stop waiting; httpd.lock */
+    atomic_bool leaving;      /* part of listener.leaving; written under httpd.lock */
     uint64_t acked;           /* acceptor: bytes acknowledged at the last deadline */
     int64_t first_due_ms;     /* deadline of the first request; 0 after it */
     atomic_bool hung_up;      /* the client has closed its sending side */
@@ -117,12 +145,15 @@ struct httpd_conn {
     const char *line; /* the target in libmicrohttpd's buffer, and its length */
     size_t line_n;
     struct buf target; /* path, NUL, query */
+    char *host;        /* of an absolute target; NULL: that of the header applies */
     const char *method, *query;
     const struct httpd_route *route;
+    bool is_probe;
+    bool authorized;       /* `authorize` has allowed the request */
     unsigned error_status; /* reject the request with this status; 0: call the handler */
     const char *why;       /* error message of that reply */
     uint64_t length;       /* Content-Length, if not chunked */
-    uint64_t charged;      /* part of httpd.body_bytes */
+    _Atomic uint64_t charged; /* part of httpd.body_bytes */
     uint64_t discarded;
     struct buf body;
     struct arena params;
@@ -140,7 +171,9 @@ void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
 bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_ms);
 void httpd_conn_begin(struct httpd_conn *p);
 void httpd_conn_end(struct httpd_conn *p);
-/* Charges n bytes to httpd.body_bytes. False, without effect: the limit is reached. */
+bool httpd_conn_is_closed(const struct httpd_conn *p); /* by the server */
+/* Charges n bytes to httpd.body_bytes; may evict a larger body. False, without effect:
+ * the limit is reached. */
 bool httpd_conn_charge(struct httpd_conn *p, uint64_t n);
 void httpd_conn_uncharge(struct httpd_conn *p);
 /* Updates httpd.retained_bytes, and frees the buffers if there are too many bytes. */
@@ -159,7 +192,8 @@ void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
                         enum MHD_RequestTerminationCode why);
 
 /* httpd_uri.c */
-/* Splits p->target and decodes the path. False: the target is malformed. */
+/* Splits p->target and decodes the path. The host of an absolute target moves to p->host.
+ * False: the target is malformed. */
 bool httpd_uri_parse(struct httpd_conn *p);
 /* Whether the header is well-formed, so that all servers parse it in the same way. */
 bool httpd_header_sane(struct span name, struct span value);
@@ -170,6 +204,14 @@ void httpd_route(struct httpd_conn *p);
 /* Queue a reply, or return MHD_NO to close the connection. */
 enum MHD_Result httpd_handle(struct httpd_conn *p);
 enum MHD_Result httpd_reject(struct httpd_conn *p);
+/* Calls `authorize`, if it was not yet called. False: *result is that of its reply. */
+bool httpd_authorize(struct httpd_conn *p, enum MHD_Result *result);
+
+/* httpd_slot.c */
+/* Waits until the handler may run. False: the request is rejected. */
+bool httpd_slot_take(struct httpd_conn *p);
+void httpd_slot_release(struct httpd_conn *p); /* the handler has returned */
+void httpd_slot_stop(struct httpd *d);         /* wakes all that wait */
 
 /* httpd_stream.c */
 /* Takes the body and the stream of the reply. NULL: libmicrohttpd is out of memory, and
@@ -180,6 +222,21 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
 void httpd_stream_wake_all(struct httpd *d);
 int64_t httpd_stream_wake_due(struct httpd_waker *s, int64_t now_ms);
 
+/* httpd_budget.c */
+/* Sets conf.connections, conf.handlers and descriptors of a listener that is about to
+ * start. */
+void httpd_budget_set(struct httpd_listener *listener);
+
+/* httpd_evict.c */
+void httpd_evict_address(struct MHD_Connection *mhd, struct httpd_address *out);
+/* Closes connections of the full listener: a few at once, so that a storm of connections
+ * does not cost a look at all of them each. False: none may be closed. */
+bool httpd_evict_some(struct httpd_listener *listener);
+/* Closes the connection with the largest incomplete body in favor of n more bytes of p.
+ * False: none is larger. */
+bool httpd_evict_body(struct httpd_conn *p, uint64_t n);
+
 /* httpd_acceptor.c */
 int httpd_acceptor_start(struct httpd *d, struct err *err);
 void httpd_acceptor_wake(struct httpd *d);
+void httpd_acceptor_check(struct httpd *d); /* wakes it to check all connections */
