@@ -344,33 +344,6 @@ static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
     return wait;
 }
 
-/* Reads and discards. False: close the connection now. */
-static bool linger_on(struct httpd_linger *l, int64_t now)
-{
-    if (now >= l->until_ms)
-        return false;
-    ssize_t n = recv(l->fd, NULL, l->left, MSG_TRUNC | MSG_DONTWAIT);
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR;
-    l->left -= (size_t)n;
-    return n > 0 && l->left > 0;
-}
-
-static void linger_all(struct httpd *d)
-{
-    int64_t now = clock_mono_ms();
-    pthread_mutex_lock(&d->lock);
-    size_t n = 0;
-    for (size_t i = 0; i < d->n_lingers; i++) {
-        if (linger_on(&d->linger[i], now))
-            d->linger[n++] = d->linger[i];
-        else
-            close(d->linger[i].fd);
-    }
-    d->n_lingers = n;
-    pthread_mutex_unlock(&d->lock);
-}
-
 static void run_round(struct httpd *d, struct round *r)
 {
     pthread_mutex_lock(&d->lock);
@@ -388,7 +361,7 @@ static void run_round(struct httpd *d, struct round *r)
                  n < ACCEPT_BURST && accept_one(r->listeners[i - FIRST_LISTENER]); n++)
                 ;
     if (r->n > r->first_linger)
-        linger_all(d);
+        httpd_linger_all(d);
 }
 
 static void *acceptor_run(void *arg)

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,7 +13,6 @@
 
 enum {
     PHASE_BITS = 3,
-    LINGER_MS = 1000,
     TARGET_RETAIN_MAX = 4096,
     PAUSE_MS = 2, /* shortest pause between two requests that are not pipelined */
 };
@@ -81,24 +78,6 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
     *ctx = p;
 }
 
-/* Keeps a copy of the descriptor, because libmicrohttpd closes its own after this. If
- * there are too many, the oldest ends. */
-static void linger(struct httpd *d, int fd)
-{
-    if (atomic_load(&d->state) == HTTPD_STOPPING)
-        return;
-    if (d->n_lingers == HTTPD_LINGERS) {
-        close(d->linger[0].fd);
-        memmove(d->linger, d->linger + 1, --d->n_lingers * sizeof *d->linger);
-    }
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0)
-        return;
-    shutdown(copy, SHUT_WR);
-    d->linger[d->n_lingers++] = (struct httpd_linger){
-        .fd = copy, .until_ms = clock_mono_ms() + LINGER_MS, .left = HTTPD_DISCARD_MAX};
-}
-
 static void conn_free(struct httpd_conn *p)
 {
     atomic_fetch_sub(&p->listener->d->retained_bytes, p->retained);
@@ -140,7 +119,7 @@ static void on_closed(struct httpd_conn *p)
     else
         d->conns = p->next;
     if (lingers)
-        linger(d, p->fd);
+        httpd_linger_begin(d, p->fd);
     bool was_full = listener->open >= listener->conf.connections;
     listener->open--;
     listener->leaving -= atomic_load(&p->leaving);

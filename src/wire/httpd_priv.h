@@ -12,13 +12,14 @@
  * Internals of the server.
  *
  *   httpd.c           the server and its listeners: start, drain, stop
- *   httpd_acceptor.c  the acceptor thread: accepts, enforces deadlines, lingering close
+ *   httpd_acceptor.c  the acceptor thread: accepts, enforces deadlines
  *   httpd_evict.c     which connections a full listener closes
  *   httpd_budget.c    connections of a listener, from the limit of descriptors
  *   httpd_conn.c      a connection: phase, deadline, buffers, accounting
  *   httpd_request.c   callbacks of libmicrohttpd for an incoming request
  *   httpd_uri.c       target, parameters, headers
  *   httpd_reply.c     routes and replies
+ *   httpd_linger.c    lingering close
  *   httpd_slot.c      how many handlers run at once
  *   httpd_stream.c    streamed replies
  *
@@ -206,6 +207,12 @@ enum MHD_Result httpd_handle(struct httpd_conn *p);
 enum MHD_Result httpd_reject(struct httpd_conn *p);
 /* Calls `authorize`, if it was not yet called. False: *result is that of its reply. */
 bool httpd_authorize(struct httpd_conn *p, enum MHD_Result *result);
+
+/* httpd_linger.c; httpd.lock is held in the first one */
+/* Keeps a copy of the descriptor, because libmicrohttpd closes its own. If there are too
+ * many, the oldest ends. */
+void httpd_linger_begin(struct httpd *d, int fd);
+void httpd_linger_all(struct httpd *d); /* reads and discards; closes finished ones */
 
 /* httpd_slot.c */
 /* Waits until the handler may run. False: the request is rejected. */
