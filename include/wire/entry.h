@@ -6,7 +6,7 @@
 
 /*
  * The entry point of the programs that run in a cluster: their common options, and main
- * from parsing the options to the exit status.
+ * from parsing the options to the exit status. The limit of descriptors is raised first.
  */
 
 /* A member of the program's config, at the offset opt_program.shared_at. */

@@ -18,6 +18,20 @@
  * serves HEAD, too. The server enforces the limits that protect the process: connections,
  * size of a body, bytes of all bodies together, time to complete a request, idle time.
  *
+ * A full listener still accepts: a new connection replaces another one. The
+ * connection that is closed belongs to the client address with the most connections, if it
+ * has more than an eighth of all, and is the one that has been idle, incomplete, waiting in a stream or
+ * unread the longest. A connection whose handler runs is never closed, and one of a
+ * trusted client only if no other is left. A new connection has a fraction of a second
+ * for its request, so that a storm of others does not close it before. Trusted is a client with a verified
+ * certificate, or one for which `authorize` has called httpd_trust.
+ *
+ * With HTTPD_THREADS, requests beyond `handlers` wait for a free one. A listener that is
+ * full of them answers the longest-waiting with 503, so that a probe always gets in.
+ *
+ * The bytes of bodies are counted as they are received. If they reach their limit, the
+ * connection with the largest incomplete body is closed in favor of a smaller one.
+ *
  * Requests that could be smuggled past a proxy are rejected with 400 before any handler
  * runs, and their connection is closed: two lengths, a length with chunks, an unknown
  * transfer coding or expectation, a malformed target or header.
@@ -61,6 +75,9 @@ const char *httpd_own_client_name(const struct httpd_request *req);
 /* The name in the client's certificate, if any certificate authority verifies it, also
  * when the name is not allowed; else NULL. Borrowed until the handler returns. */
 const char *httpd_any_client_name(const struct httpd_request *req);
+/* Marks the connection as that of a trusted client, for its lifetime. To be called by
+ * `authorize` after it has verified credentials that are not a certificate. */
+void httpd_trust(const struct httpd_request *req);
 
 /* A streamed body, such as a watch. `fill` returns: */
 enum httpd_stream_result {
@@ -133,7 +150,7 @@ struct httpd_route {
 /* 0 selects the default in brackets. */
 struct httpd_limits {
     size_t max_bodies;        /* bytes of all request bodies in memory; beyond: 503
-                                 [256 MiB] */
+                                 [256 MiB]; a GET has at most 4 KiB */
     int64_t first_request_ms; /* from accept until the first request is complete, and from
                                  each later request line until that request is [10 s] */
     int64_t idle_ms;          /* keep-alive timeout; also closes a connection whose client
@@ -149,16 +166,27 @@ struct httpd_listener_config {
     unsigned threads; /* HTTPD_EVENTS: size of the thread pool; 0: 1 */
     bool sched_batch; /* HTTPD_EVENTS: its threads run under SCHED_BATCH, so that their
                          wakeups do not preempt other threads */
-    unsigned connections;           /* at most; more stay in the backlog; 0: 1024 */
+    /* At most; 0: 1024. Less if the limit of descriptors requires it: listeners that start
+     * later get their share, and so does the rest of the process. */
+    unsigned connections;
+    /* HTTPD_THREADS: handlers that run at once; a quarter is reserved for trusted clients.
+     * 0: seven eighths of the connections. */
+    unsigned handlers;
+    /* HTTPD_THREADS: paths of `routes` whose handlers do not block; they run even if
+     * `handlers` others do. Ends with NULL; borrowed. NULL: none. */
+    const char *const *probes;
+    int64_t idle_ms;                /* as in struct httpd_limits; 0: the value there */
     size_t max_body;                /* bytes; larger bodies get 413; 0: no bodies */
     const char *cert_pem, *key_pem; /* both NULL: plain HTTP; else PEM text, copied */
     /* Instead of cert_pem and key_pem: certificates that are reloaded, and verification
      * of client certificates. Every client completes the handshake; `authorize` and the
      * handlers decide what it may do. Borrowed. */
     struct tls *tls;
-    /* Called before each handler. False: the reply that it filled is sent (or, after
-     * httpd_wait, the request waits), and the handler is not called. NULL: every request
-     * is allowed. */
+    /* Called once per request for a known route, before its handler; with a thread per
+     * connection when the header is complete and before the body is read. req->body is
+     * empty. False: the reply that it filled is sent (or, after httpd_wait, the request
+     * waits and it is called again), the handler is not called, and a body is not read.
+     * NULL: every request is allowed. */
     bool (*authorize)(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply);
     void *authorize_ctx;              /* for authorize; borrowed */
@@ -187,6 +215,10 @@ struct httpd_stats {
     unsigned in_flight;  /* requests now, from the request line to the end of the reply */
     uint64_t body_bytes; /* of all request bodies in memory now */
     uint64_t
-        timed_out; /* connections closed because a deadline passed, since the start */
+        timed_out;     /* connections closed because a deadline passed, since the start */
+    uint64_t evicted;  /* connections closed in favor of others, since the start */
+    uint64_t rejected; /* requests answered with 503 in favor of others, since then */
 };
 void httpd_stats(struct httpd *d, struct httpd_stats *stats);
+/* Appends them as metrics gpushare_http_*. */
+void httpd_metrics(struct httpd *d, struct buf *out);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -61,16 +62,28 @@ static void memory_and_start(struct buf *out)
              boot_s() + field(&stat, START) / sysconf(_SC_CLK_TCK));
 }
 
-static void descriptors(struct buf *out)
+/* The number of open descriptors, or -1. */
+static int64_t count_descriptors(void)
 {
-    struct rlimit limit = {0};
+    struct stat st;
+    if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0) /* since Linux 6.2 */
+        return st.st_size;
     DIR *dir = opendir("/proc/self/fd");
     int64_t n = -1; /* the descriptor of opendir */
     if (!dir)
-        return;
+        return -1;
     for (const struct dirent *e; (e = readdir(dir));)
         n += e->d_name[0] != '.';
     closedir(dir);
+    return n;
+}
+
+static void descriptors(struct buf *out)
+{
+    struct rlimit limit = {0};
+    int64_t n = count_descriptors();
+    if (n < 0)
+        return;
     getrlimit(RLIMIT_NOFILE, &limit);
     prom_one(out, "process_open_fds", PROM_GAUGE, "Number of open file descriptors.", n);
     prom_one(out, "process_max_fds", PROM_GAUGE,

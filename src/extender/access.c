@@ -133,7 +133,10 @@ static bool allows(const struct access *a, bool main, const struct httpd_request
     case ACCESS_VERB:
         return allows_verb(a, req, reply);
     default:
-        return view_access_allows(a->auth, trust_of(main, req), req, reply);
+        if (!view_access_allows(a->auth, trust_of(main, req), req, reply))
+            return false;
+        httpd_trust(req); /* a full port closes others first */
+        return true;
     }
 }
 

@@ -85,7 +85,9 @@ static const struct opt table[] = {
      .min = 1,
      .max = 10000,
      .offset = AT(connections),
-     .help = "Maximum number of connections to the main port; further connections wait."},
+     .help =
+         "Requests that the main port handles at once, each in a thread; three times as "
+         "many may wait."},
     {.name = "body-limit",
      .arg = "SIZE",
      .init = "64Mi",

@@ -17,7 +17,9 @@
 
 enum {
     FIRST_REQUEST_MS = 10 * 1000,
-    IDLE_MS = 120 * 1000, /* kube-scheduler keeps idle connections for 90 s */
+    IDLE_MS = 120 * 1000,        /* kube-scheduler keeps idle connections for 90 s */
+    CONNECTIONS_PER_HANDLER = 4, /* the others are idle, or wait for a handler */
+    OBSERVER_IDLE_MS = 60 * 1000,
     OBSERVERS = 4096,
     OBSERVER_THREADS = 1, /* so that a thousand watches use one CPU at most */
     OBSERVER_BODY = 4096,
@@ -295,17 +297,9 @@ static void render_ledger_metrics(void *ctx, struct buf *out)
 
 static void write_own_metrics(struct server *s, struct buf *out)
 {
-    struct httpd_stats stats;
-    httpd_stats(s->httpd, &stats);
     view_metrics_write(&s->metrics, out);
     view_auth_write(s->auth, out);
-    prom_one(out, "gpushare_http_connections", PROM_GAUGE, "Connections on both ports.",
-             stats.connections);
-    prom_one(out, "gpushare_http_requests_in_flight", PROM_GAUGE,
-             "Requests being read or answered.", stats.in_flight);
-    prom_one(out, "gpushare_http_slow_connections_closed_total", PROM_COUNTER,
-             "Connections closed because the client was too slow.",
-             (int64_t)stats.timed_out);
+    httpd_metrics(s->httpd, out);
     prom_process(out);
 }
 
@@ -386,6 +380,9 @@ static const struct httpd_route observer_routes[] = {
     API_ROUTES(on_gpunodes, on_gpupods),
     {0}};
 
+/* Their handlers do not block, and they must be answered whatever else happens. */
+static const char *const probes[] = {"/healthz", "/readyz", "/version", NULL};
+
 static int listen_both(struct server *s, const struct server_config *config,
                        struct err *err)
 {
@@ -394,7 +391,9 @@ static int listen_both(struct server *s, const struct server_config *config,
         .address = config->address,
         .port = config->port,
         .mode = HTTPD_THREADS,
-        .connections = config->connections,
+        .connections = CONNECTIONS_PER_HANDLER * config->connections,
+        .handlers = config->connections,
+        .probes = probes,
         .max_body = config->max_body,
         .tls = certs_verbs(config->certs),
         .authorize = access_allows_main,
@@ -410,6 +409,7 @@ static int listen_both(struct server *s, const struct server_config *config,
         .threads = OBSERVER_THREADS,
         .sched_batch = true, /* lower priority than the verbs */
         .connections = OBSERVERS,
+        .idle_ms = OBSERVER_IDLE_MS,
         .max_body = OBSERVER_BODY,
         .tls = certs_observers(config->certs),
         .authorize = access_allows_observer,

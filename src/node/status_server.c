@@ -4,19 +4,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/prom.h"
 #include "wire/httpd.h"
 
 enum {
-    CONNECTIONS = 64,
+    CONNECTIONS = 512,
     FIRST_REQUEST_MS = 10 * 1000,
     IDLE_MS = 60 * 1000,
+    METRICS_SHARE = 20,
 };
 
 struct status_server {
     struct httpd *httpd;
     struct status_server_fns fns;
+    /* The last reply to /metrics and when it expires. Used by the listener's thread. */
+    struct buf metrics;
+    int64_t metrics_until_us;
 };
 
 struct status_report {
@@ -61,14 +66,23 @@ static void on_healthz(void *ctx, const struct httpd_request *req,
     answer(ctx, STATUS_HEALTHZ, reply);
 }
 
+/* Writing the metrics takes at most a twentieth of the time, so that a client that asks
+ * all the time does not delay probes. */
 static void on_metrics(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
     struct status_server *s = ctx;
+    int64_t now_us = clock_mono_us();
     (void)req;
     reply->content_type = PROM_CONTENT_TYPE;
-    s->fns.metrics(s->fns.ctx, &reply->body);
-    prom_process(&reply->body);
+    if (now_us >= s->metrics_until_us) {
+        buf_clear(&s->metrics);
+        s->fns.metrics(s->fns.ctx, &s->metrics);
+        httpd_metrics(s->httpd, &s->metrics);
+        prom_process(&s->metrics);
+        s->metrics_until_us = now_us + (clock_mono_us() - now_us) * METRICS_SHARE;
+    }
+    buf_add_span(&reply->body, buf_span(&s->metrics));
 }
 
 static void on_version(void *ctx, const struct httpd_request *req,
@@ -117,5 +131,6 @@ void status_server_stop(struct status_server *s)
     if (!s)
         return;
     httpd_free(s->httpd);
+    buf_fini(&s->metrics);
     free(s);
 }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/prom.h"
 #include "wire/httpd_priv.h"
 
 enum {
@@ -22,7 +23,7 @@ enum {
     POOL_THREADS = 64 * 1024,
     POOL_EVENTS = 16 * 1024,
     /* libmicrohttpd still counts a connection for a moment after on_closed. */
-    SPARE_CONNECTIONS = 16,
+    SPARE_CONNECTIONS = HTTPD_SPARE + 16,
     CONNECTIONS = 1024,
 };
 
@@ -79,6 +80,7 @@ static void listener_free(struct httpd_listener *listener)
     free((char *)listener->conf.name);
     free((char *)listener->conf.address);
     free(listener->starting);
+    pthread_cond_destroy(&listener->handed);
     free(listener);
 }
 
@@ -92,10 +94,15 @@ static struct httpd_listener *listener_new(struct httpd *d,
     listener->conf.name = xstrdup(config->name ? config->name : "http");
     listener->conf.address = xstrdup(config->address);
     listener->conf.cert_pem = listener->conf.key_pem = NULL;
+    listener->has_tls = config->tls || config->cert_pem;
     if (!listener->conf.connections)
         listener->conf.connections = CONNECTIONS;
     if (!listener->conf.threads)
         listener->conf.threads = 1;
+    if (listener->conf.idle_ms <= 0)
+        listener->conf.idle_ms = d->limits.idle_ms;
+    pthread_cond_init(&listener->handed, NULL);
+    httpd_budget_set(listener);
     return listener;
 }
 
@@ -252,7 +259,7 @@ int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
     MEM_GROW(d->listeners, d->cap_listeners, d->n_listeners + 1);
     d->listeners[d->n_listeners++] = listener;
     pthread_mutex_unlock(&d->lock);
-    httpd_acceptor_wake(d);
+    httpd_acceptor_check(d);
     return 0;
 }
 
@@ -291,6 +298,7 @@ void httpd_free(struct httpd *d)
     httpd_stream_wake_all(d); /* libmicrohttpd must not stop while one is suspended */
     httpd_wait_end_all(d);
     pthread_mutex_unlock(&d->lock);
+    httpd_slot_stop(d);
     for (size_t i = 0; i < d->n_listeners; i++)
         MHD_stop_daemon(d->listeners[i]->mhd);
     for (size_t i = 0; i < d->n_listeners; i++)
@@ -315,4 +323,28 @@ void httpd_stats(struct httpd *d, struct httpd_stats *stats)
     stats->in_flight = atomic_load(&d->in_flight);
     stats->body_bytes = atomic_load(&d->body_bytes);
     stats->timed_out = atomic_load(&d->timed_out);
+    stats->evicted = atomic_load(&d->evicted);
+    stats->rejected = atomic_load(&d->rejected);
+}
+
+void httpd_metrics(struct httpd *d, struct buf *out)
+{
+    struct httpd_stats stats;
+    httpd_stats(d, &stats);
+    prom_one(out, "gpushare_http_connections", PROM_GAUGE, "Connections on all ports.",
+             stats.connections);
+    prom_one(out, "gpushare_http_requests_in_flight", PROM_GAUGE,
+             "Requests being read or answered.", stats.in_flight);
+    prom_one(out, "gpushare_http_request_body_bytes", PROM_GAUGE,
+             "Bytes of request bodies in memory.", (int64_t)stats.body_bytes);
+    prom_one(out, "gpushare_http_slow_connections_closed_total", PROM_COUNTER,
+             "Connections closed because the client was too slow.",
+             (int64_t)stats.timed_out);
+    prom_one(out, "gpushare_http_connections_evicted_total", PROM_COUNTER,
+             "Connections closed in favor of others, because a port or the memory for "
+             "request bodies was full.",
+             (int64_t)stats.evicted);
+    prom_one(out, "gpushare_http_requests_rejected_total", PROM_COUNTER,
+             "Requests answered with 503 because too many others waited for a handler.",
+             (int64_t)stats.rejected);
 }

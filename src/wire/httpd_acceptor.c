@@ -17,7 +17,8 @@
 
 /*
  * The acceptor sleeps until the next deadline, at most for the shortest limit: a deadline
- * that a connection sets meanwhile is never earlier.
+ * that a connection sets meanwhile is never earlier. So an accept needs no look at the
+ * other connections, unless the listener is full.
  */
 
 enum {
@@ -36,6 +37,12 @@ void httpd_acceptor_wake(struct httpd *d)
     (void)n; /* fails only if a wake-up is already pending */
 }
 
+void httpd_acceptor_check(struct httpd *d)
+{
+    atomic_store(&d->check_now, true);
+    httpd_acceptor_wake(d);
+}
+
 /* Detects a dead client after 90 s, also on a stream without data. */
 static void set_keepalive(int fd)
 {
@@ -46,13 +53,34 @@ static void set_keepalive(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-/* Only the acceptor adds connections, so the result cannot become false meanwhile. */
-static bool is_below_limit(struct httpd_listener *listener)
+static void check_soon(struct httpd *d)
 {
+    int64_t at = clock_mono_ms() + ROUND_MIN_MS;
+    if (d->check_ms > at)
+        d->check_ms = at;
+}
+
+/* Whether the next connection may be accepted. If the listener is full and a connection
+ * is pending, others are closed in favor of it. Only the acceptor adds connections, so
+ * the result cannot become false meanwhile. */
+static bool make_room(struct httpd_listener *listener)
+{
+    struct pollfd pending = {.fd = listener->fd, .events = POLLIN};
+    unsigned limit = listener->conf.connections;
     pthread_mutex_lock(&listener->d->lock);
-    bool below = listener->open < listener->conf.connections;
+    bool has_room = listener->open - listener->leaving < limit,
+         has_spare = listener->open < limit + HTTPD_SPARE;
     pthread_mutex_unlock(&listener->d->lock);
-    return below;
+    if (has_room || !has_spare)
+        return has_spare;
+    if (poll(&pending, 1, 0) <= 0)
+        return false;
+    if (httpd_evict_some(listener)) {
+        check_soon(listener->d);
+        return true;
+    }
+    listener->retry_ms = clock_mono_ms() + ROUND_MIN_MS;
+    return false;
 }
 
 static void count(struct httpd_listener *listener, int n)
@@ -81,17 +109,29 @@ static bool accept_again(struct httpd_listener *listener, int error)
     return false;
 }
 
-/* Accepts one connection. False: none is pending, or the limit is reached. */
+/* Whether the client has reset the connection in the backlog. In a storm of these, other
+ * clients would wait for each to begin and end. */
+static bool was_reset(int fd)
+{
+    struct pollfd at = {.fd = fd};
+    return poll(&at, 1, 0) > 0 && at.revents & POLLERR;
+}
+
+/* Accepts one connection. False: none is pending, or there is no room for it. */
 static bool accept_one(struct httpd_listener *listener)
 {
     struct sockaddr_storage addr;
     socklen_t n = sizeof addr;
-    if (!is_below_limit(listener))
+    if (!make_room(listener))
         return false;
     int fd =
         accept4(listener->fd, (struct sockaddr *)&addr, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return accept_again(listener, errno);
+    if (was_reset(fd)) {
+        close(fd);
+        return true;
+    }
     set_keepalive(fd);
     count(listener, 1);
     if (MHD_add_connection(listener->mhd, fd, (struct sockaddr *)&addr, n) != MHD_YES)
@@ -115,7 +155,7 @@ static void expire(struct httpd_conn *p, uint64_t due, int64_t now)
         uint64_t acked = bytes_acked(p->fd);
         if (acked != p->acked) {
             p->acked = acked;
-            int64_t later = now + p->listener->d->limits.idle_ms;
+            int64_t later = now + p->listener->conf.idle_ms;
             atomic_compare_exchange_strong(&p->due, &due,
                                            httpd_conn_deadline(HTTPD_SEND, later));
             return;
@@ -133,14 +173,12 @@ static void expire(struct httpd_conn *p, uint64_t due, int64_t now)
  * served. */
 static void close_if_idle(struct httpd_conn *p, uint64_t due, int64_t now)
 {
-    const struct httpd_limits *limits = &p->listener->d->limits;
-    bool idle = httpd_conn_deadline_phase(due) == HTTPD_IDLE;
-    if (!idle && httpd_conn_deadline_phase(due) != HTTPD_NEW)
+    enum httpd_phase phase = httpd_conn_deadline_phase(due);
+    if (phase != HTTPD_IDLE && phase != HTTPD_NEW)
         return;
-    int64_t since =
-        httpd_conn_deadline_ms(due) - (idle ? limits->idle_ms : limits->first_request_ms);
     int unread = 0;
-    if (now - since < DRAIN_GRACE_MS || ioctl(p->fd, FIONREAD, &unread) != 0 || unread)
+    if (now - atomic_load(&p->since_ms) < DRAIN_GRACE_MS ||
+        ioctl(p->fd, FIONREAD, &unread) != 0 || unread)
         return;
     if (atomic_compare_exchange_strong(&p->due, &due,
                                        httpd_conn_deadline(HTTPD_CLOSING, INT64_MAX)))
@@ -164,6 +202,10 @@ static bool close_if_hung_up(struct httpd_conn *p, enum httpd_phase phase)
 static int64_t check_conn(struct httpd_conn *p, int64_t now, bool draining)
 {
     uint64_t due = atomic_load(&p->due);
+    if (httpd_conn_is_closed(p)) { /* repeated, as in close_if_hung_up */
+        shutdown(p->fd, SHUT_RDWR);
+        return now;
+    }
     if (httpd_conn_deadline_ms(due) <= now)
         expire(p, due, now);
     else if (close_if_hung_up(p, httpd_conn_deadline_phase(due)))
@@ -182,12 +224,17 @@ static int64_t check_conn(struct httpd_conn *p, int64_t now, bool draining)
 static int64_t check_conns(struct httpd *d, int64_t now)
 {
     bool draining = atomic_load(&d->state) != HTTPD_RUNNING;
-    int64_t wait = d->limits.idle_ms;
-    if (wait > d->limits.first_request_ms)
-        wait = d->limits.first_request_ms;
-    for (size_t i = 0; i < d->n_listeners; i++)
-        if (d->listeners[i]->conf.mode == HTTPD_EVENTS && wait > HTTPD_STREAM_WAIT_MS)
-            wait = HTTPD_STREAM_WAIT_MS;
+    int64_t wait = d->limits.first_request_ms;
+    for (size_t i = 0; i < d->n_listeners; i++) {
+        const struct httpd_listener_config *conf = &d->listeners[i]->conf;
+        int64_t limit = conf->mode == HTTPD_EVENTS && conf->idle_ms > HTTPD_STREAM_WAIT_MS
+                            ? HTTPD_STREAM_WAIT_MS
+                            : conf->idle_ms;
+        if (wait > limit)
+            wait = limit;
+        if (d->listeners[i]->leaving)
+            wait = ROUND_MIN_MS;
+    }
     for (struct httpd_conn *p = d->conns; p; p = p->next) {
         int64_t due = check_conn(p, now, draining);
         if (due - now < wait)
@@ -226,8 +273,7 @@ static void close_listeners(struct httpd *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Marks the connections whose client has closed its sending side; the next round handles
- * them. */
+/* Handles the connections whose client has closed its sending side. */
 static void mark_hangups(struct httpd *d)
 {
     struct epoll_event events[HANGUPS];
@@ -239,7 +285,9 @@ static void mark_hangups(struct httpd *d)
         atomic_store(&p->hung_up, true);
         if (p->stream)
             httpd_wake(p->stream);
+        close_if_hung_up(p, httpd_conn_deadline_phase(atomic_load(&p->due)));
     }
+    check_soon(d);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -261,7 +309,12 @@ static void add_fd(struct round *r, int fd, short events)
 /* httpd.lock is held. */
 static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
 {
-    int64_t wait = check_conns(d, now);
+    int64_t wait = d->check_ms - now;
+    if (atomic_exchange(&d->check_now, false) || wait <= 0 ||
+        atomic_load(&d->state) != HTTPD_RUNNING) {
+        wait = check_conns(d, now);
+        d->check_ms = wait < 0 ? now : now + wait;
+    }
     r->n = 0;
     add_fd(r, d->wake_fd, POLLIN);
     add_fd(r, d->hup_fd, POLLIN);
@@ -269,11 +322,13 @@ static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
     size_t n = 0;
     for (size_t i = 0; i < d->n_listeners; i++) {
         struct httpd_listener *listener = d->listeners[i];
-        if (listener->fd < 0 || listener->open >= listener->conf.connections)
+        if (listener->fd < 0 ||
+            listener->open >= listener->conf.connections + HTTPD_SPARE)
             continue;
         if (listener->retry_ms > now) {
-            if (wait < 0 || wait > ACCEPT_RETRY_MS)
-                wait = ACCEPT_RETRY_MS;
+            int64_t left = listener->retry_ms - now;
+            if (wait < 0 || wait > left)
+                wait = left;
             continue;
         }
         r->listeners[n++] = listener;
@@ -287,33 +342,6 @@ static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
         add_fd(r, d->linger[i].fd, POLLIN);
     }
     return wait;
-}
-
-/* Reads and discards. False: close the connection now. */
-static bool linger_on(struct httpd_linger *l, int64_t now)
-{
-    if (now >= l->until_ms)
-        return false;
-    ssize_t n = recv(l->fd, NULL, l->left, MSG_TRUNC | MSG_DONTWAIT);
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR;
-    l->left -= (size_t)n;
-    return n > 0 && l->left > 0;
-}
-
-static void linger_all(struct httpd *d)
-{
-    int64_t now = clock_mono_ms();
-    pthread_mutex_lock(&d->lock);
-    size_t n = 0;
-    for (size_t i = 0; i < d->n_lingers; i++) {
-        if (linger_on(&d->linger[i], now))
-            d->linger[n++] = d->linger[i];
-        else
-            close(d->linger[i].fd);
-    }
-    d->n_lingers = n;
-    pthread_mutex_unlock(&d->lock);
 }
 
 static void run_round(struct httpd *d, struct round *r)
@@ -333,7 +361,7 @@ static void run_round(struct httpd *d, struct round *r)
                  n < ACCEPT_BURST && accept_one(r->listeners[i - FIRST_LISTENER]); n++)
                 ;
     if (r->n > r->first_linger)
-        linger_all(d);
+        httpd_linger_all(d);
 }
 
 static void *acceptor_run(void *arg)

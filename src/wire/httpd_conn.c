@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -12,7 +11,11 @@
 #include "base/mem.h"
 #include "wire/httpd_priv.h"
 
-enum { PHASE_BITS = 3, LINGER_MS = 1000, TARGET_RETAIN_MAX = 4096 };
+enum {
+    PHASE_BITS = 3,
+    TARGET_RETAIN_MAX = 4096,
+    PAUSE_MS = 2, /* shortest pause between two requests that are not pipelined */
+};
 
 uint64_t httpd_conn_deadline(enum httpd_phase phase, int64_t due_ms)
 {
@@ -33,10 +36,17 @@ int64_t httpd_conn_deadline_ms(uint64_t due)
 bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_ms)
 {
     uint64_t before = atomic_exchange(&p->due, httpd_conn_deadline(phase, due_ms));
-    if (httpd_conn_deadline_phase(before) != HTTPD_TIMED_OUT)
+    enum httpd_phase was = httpd_conn_deadline_phase(before);
+    if (was != HTTPD_TIMED_OUT && was != HTTPD_EVICTED)
         return true;
     atomic_store(&p->due, before);
     return false;
+}
+
+bool httpd_conn_is_closed(const struct httpd_conn *p)
+{
+    enum httpd_phase phase = httpd_conn_deadline_phase(atomic_load(&p->due));
+    return phase == HTTPD_TIMED_OUT || phase == HTTPD_EVICTED;
 }
 
 static void on_started(struct httpd_listener *listener, struct MHD_Connection *mhd,
@@ -51,7 +61,10 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
         tls_client_init(&p->client, listener->conf.tls,
                         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)
                             ->tls_session);
-    p->first_due_ms = clock_mono_ms() + d->limits.first_request_ms;
+    httpd_evict_address(mhd, &p->address);
+    int64_t now = clock_mono_ms();
+    atomic_init(&p->since_ms, now);
+    p->first_due_ms = now + d->limits.first_request_ms;
     atomic_init(&p->due, httpd_conn_deadline(HTTPD_NEW, p->first_due_ms));
     pthread_mutex_lock(&d->lock);
     p->next = d->conns;
@@ -65,19 +78,6 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
     *ctx = p;
 }
 
-/* Keeps a copy of the descriptor, because libmicrohttpd closes its own after this. */
-static void linger(struct httpd *d, int fd)
-{
-    if (d->n_lingers == HTTPD_LINGERS || atomic_load(&d->state) == HTTPD_STOPPING)
-        return;
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0)
-        return;
-    shutdown(copy, SHUT_WR);
-    d->linger[d->n_lingers++] = (struct httpd_linger){
-        .fd = copy, .until_ms = clock_mono_ms() + LINGER_MS, .left = HTTPD_DISCARD_MAX};
-}
-
 static void conn_free(struct httpd_conn *p)
 {
     atomic_fetch_sub(&p->listener->d->retained_bytes, p->retained);
@@ -87,6 +87,7 @@ static void conn_free(struct httpd_conn *p)
     buf_fini(&p->sent);
     arena_fini(&p->params);
     tls_client_fini(&p->client);
+    free(p->host);
     free(p);
 }
 
@@ -96,7 +97,7 @@ static bool must_linger(const struct httpd_conn *p)
 {
     struct pollfd at = {.fd = p->fd, .events = POLLRDHUP};
     int unread = 0;
-    if (httpd_conn_deadline_phase(atomic_load(&p->due)) == HTTPD_TIMED_OUT)
+    if (httpd_conn_is_closed(p))
         return false;
     if (p->must_linger || (ioctl(p->fd, FIONREAD, &unread) == 0 && unread > 0))
         return true;
@@ -118,9 +119,10 @@ static void on_closed(struct httpd_conn *p)
     else
         d->conns = p->next;
     if (lingers)
-        linger(d, p->fd);
-    bool was_full = listener->open == listener->conf.connections;
+        httpd_linger_begin(d, p->fd);
+    bool was_full = listener->open >= listener->conf.connections;
     listener->open--;
+    listener->leaving -= atomic_load(&p->leaving);
     d->connections--;
     pthread_cond_signal(&d->gone);
     pthread_mutex_unlock(&d->lock);
@@ -144,14 +146,22 @@ void httpd_conn_begin(struct httpd_conn *p)
     if (!p->in_request)
         atomic_fetch_add(&d->in_flight, 1);
     p->in_request = true;
-    p->seen_head = p->must_linger = p->chunked = false;
+    p->seen_head = p->must_linger = p->chunked = p->authorized = p->is_probe = false;
+    free(steal(&p->host));
+    for (int i = 0; i < TLS_GROUPS; i++)
+        if (p->client.trusted[i])
+            atomic_store(&p->trusted, true);
     p->route = NULL;
     p->error_status = 0;
     p->why = NULL;
     p->length = p->discarded = 0;
     int64_t due = p->first_due_ms;
-    if (!due)
-        due = clock_mono_ms() + d->limits.first_request_ms;
+    if (!due) {
+        int64_t now = clock_mono_ms();
+        bool was_idle = now - atomic_load(&p->since_ms) >= PAUSE_MS;
+        due = now + d->limits.first_request_ms;
+        atomic_store(&p->since_ms, was_idle ? now : p->busy_ms);
+    }
     p->first_due_ms = 0;
     httpd_conn_enter(p, HTTPD_REQUEST, due);
 }
@@ -169,9 +179,11 @@ void httpd_conn_end(struct httpd_conn *p)
     if (p->target.cap > TARGET_RETAIN_MAX)
         buf_fini(&p->target);
     httpd_conn_settle(p);
-    httpd_conn_enter(p, HTTPD_IDLE, clock_mono_ms() + d->limits.idle_ms);
+    int64_t now = clock_mono_ms();
+    p->busy_ms = atomic_exchange(&p->since_ms, now);
+    httpd_conn_enter(p, HTTPD_IDLE, now + p->listener->conf.idle_ms);
     if (atomic_load(&p->hung_up))
-        httpd_acceptor_wake(d); /* to close the connection */
+        httpd_acceptor_check(d); /* to close the connection */
     atomic_fetch_sub(&d->in_flight, 1);
 }
 
@@ -180,19 +192,20 @@ bool httpd_conn_charge(struct httpd_conn *p, uint64_t n)
     struct httpd *d = p->listener->d;
     if (n > d->limits.max_bodies)
         return false;
-    if (atomic_fetch_add(&d->body_bytes, n) > d->limits.max_bodies - n) {
+    while (atomic_fetch_add(&d->body_bytes, n) > d->limits.max_bodies - n) {
         atomic_fetch_sub(&d->body_bytes, n);
-        return false;
+        if (!httpd_evict_body(p, n))
+            return false;
     }
-    p->charged += n;
+    atomic_fetch_add(&p->charged, n);
     return true;
 }
 
 void httpd_conn_uncharge(struct httpd_conn *p)
 {
-    if (p->charged)
-        atomic_fetch_sub(&p->listener->d->body_bytes, p->charged);
-    p->charged = 0;
+    uint64_t charged = atomic_exchange(&p->charged, 0);
+    if (charged)
+        atomic_fetch_sub(&p->listener->d->body_bytes, charged);
 }
 
 void httpd_conn_settle(struct httpd_conn *p)

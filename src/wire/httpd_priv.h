@@ -12,11 +12,15 @@
  * Internals of the server.
  *
  *   httpd.c           the server and its listeners: start, drain, stop
- *   httpd_acceptor.c  the acceptor thread: accepts, enforces deadlines, lingering close
+ *   httpd_acceptor.c  the acceptor thread: accepts, enforces deadlines
+ *   httpd_evict.c     which connections a full listener closes
+ *   httpd_budget.c    connections of a listener, from the limit of descriptors
  *   httpd_conn.c      a connection: phase, deadline, buffers, accounting
  *   httpd_request.c   callbacks of libmicrohttpd for an incoming request
  *   httpd_uri.c       target, parameters, headers
  *   httpd_reply.c     routes and replies
+ *   httpd_linger.c    lingering close
+ *   httpd_slot.c      how many handlers run at once
  *   httpd_stream.c    streamed replies
  *   httpd_wait.c      requests that wait until they may be answered
  *
@@ -35,7 +39,9 @@ enum {
     HTTPD_RETAIN_MAX = 1 << 20,    /* bytes; a larger buffer is freed after use */
     HTTPD_RETAIN_TOTAL = 64 << 20, /* bytes of all idle buffers; beyond, they are freed */
     HTTPD_DISCARD_MAX = 1 << 20,   /* bytes of a rejected body that are read */
+    HTTPD_GET_BODY_MAX = 4096,     /* bytes of the body of a GET */
     HTTPD_LINGERS = 64,
+    HTTPD_SPARE = 64,            /* connections over the limit that are being closed */
     HTTPD_STREAM_WAIT_MS = 1000, /* longest wait of a stream before the next fill */
 };
 
@@ -55,12 +61,14 @@ struct httpd {
     atomic_int state;
     atomic_uint in_flight;
     _Atomic uint64_t body_bytes; /* charged by all requests */
-    _Atomic uint64_t timed_out;
+    _Atomic uint64_t timed_out, evicted, rejected;
     _Atomic uint64_t retained_bytes; /* idle buffers of all connections */
     int wake_fd;
     int hup_fd; /* epoll: connections whose client has closed its sending side */
     pthread_t acceptor;
     bool has_acceptor;
+    int64_t check_ms;      /* acceptor: next check of all connections */
+    atomic_bool check_now; /* the next check is due */
 
     pthread_mutex_t lock; /* protects the fields below, and httpd_conn.stream */
     pthread_cond_t gone;  /* a connection was closed, or the listeners were */
@@ -78,9 +86,15 @@ struct httpd_listener {
     struct httpd_listener_config conf; /* without the certificate */
     int fd;                            /* -1: closed */
     struct MHD_Daemon *mhd;
-    unsigned open;     /* connections, also those not yet added to mhd; httpd.lock */
-    int64_t retry_ms;  /* next accept after a failure; acceptor only */
-    int64_t warned_ms; /* next warning; acceptor only */
+    bool has_tls;
+    unsigned open;         /* connections, also those not yet added to mhd; httpd.lock */
+    unsigned leaving;      /* those of them that are evicted; httpd.lock */
+    unsigned descriptors;  /* budget */
+    atomic_uint running;   /* handlers, without those of probes */
+    atomic_uint waiting;   /* requests that wait for one of them to return */
+    pthread_cond_t handed; /* a handler has returned; with httpd.lock */
+    int64_t retry_ms;      /* next accept after a failure; acceptor only */
+    int64_t warned_ms;     /* next warning; acceptor only */
     pthread_t starter;
     char *starting; /* last log line of mhd; only during httpd_listen, by its thread */
 };
@@ -95,6 +109,12 @@ enum httpd_phase {
     HTTPD_IDLE,      /* between two requests */
     HTTPD_CLOSING,   /* was NEW or IDLE when a drain closed its receiving side */
     HTTPD_TIMED_OUT, /* closed by the acceptor */
+    HTTPD_EVICTED,   /* closed in favor of another */
+};
+
+/* A client's address: of IPv6 the first 64 bits, which one host or network has. */
+struct httpd_address {
+    unsigned char bytes[16];
 };
 
 /* A connection and its current request. Owned by the thread that runs it, except for the
@@ -107,6 +127,15 @@ struct httpd_conn {
     struct httpd_conn *prev, *next; /* httpd.lock */
     struct httpd_waker *stream;     /* httpd.lock */
     struct httpd_waiter *waiter;    /* httpd.lock; the request waits, or NULL */
+    struct httpd_address address;
+    /* Since when the connection waits, is idle, or serves requests without a pause between
+     * them: a client that pipelines requests does not become younger with each. */
+    _Atomic int64_t since_ms;
+    int64_t busy_ms;          /* since_ms before the connection became idle */
+    atomic_bool trusted;      /* see wire/httpd.h */
+    bool queued;              /* waits for a handler; httpd.lock */
+    bool rejected;            /* is to stop waiting; httpd.lock */
+    atomic_bool leaving;      /* part of listener.leaving; written under httpd.lock */
     uint64_t acked;           /* acceptor: bytes acknowledged at the last deadline */
     int64_t first_due_ms;     /* deadline of the first request; 0 after it */
     atomic_bool hung_up;      /* the client has closed its sending side */
@@ -120,12 +149,15 @@ struct httpd_conn {
     const char *line; /* the target in libmicrohttpd's buffer, and its length */
     size_t line_n;
     struct buf target; /* path, NUL, query */
+    char *host;        /* of an absolute target; NULL: that of the header applies */
     const char *method, *query;
     const struct httpd_route *route;
+    bool is_probe;
+    bool authorized;       /* `authorize` has allowed the request */
     unsigned error_status; /* reject the request with this status; 0: call the handler */
     const char *why;       /* error message of that reply */
     uint64_t length;       /* Content-Length, if not chunked */
-    uint64_t charged;      /* part of httpd.body_bytes */
+    _Atomic uint64_t charged; /* part of httpd.body_bytes */
     uint64_t discarded;
     struct buf body;
     struct arena params;
@@ -145,7 +177,9 @@ void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
 bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_ms);
 void httpd_conn_begin(struct httpd_conn *p);
 void httpd_conn_end(struct httpd_conn *p);
-/* Charges n bytes to httpd.body_bytes. False, without effect: the limit is reached. */
+bool httpd_conn_is_closed(const struct httpd_conn *p); /* by the server */
+/* Charges n bytes to httpd.body_bytes; may evict a larger body. False, without effect:
+ * the limit is reached. */
 bool httpd_conn_charge(struct httpd_conn *p, uint64_t n);
 void httpd_conn_uncharge(struct httpd_conn *p);
 /* Updates httpd.retained_bytes, and frees the buffers if there are too many bytes. */
@@ -164,7 +198,8 @@ void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
                         enum MHD_RequestTerminationCode why);
 
 /* httpd_uri.c */
-/* Splits p->target and decodes the path. False: the target is malformed. */
+/* Splits p->target and decodes the path. The host of an absolute target moves to p->host.
+ * False: the target is malformed. */
 bool httpd_uri_parse(struct httpd_conn *p);
 /* Whether the header is well-formed, so that all servers parse it in the same way. */
 bool httpd_header_sane(struct span name, struct span value);
@@ -175,6 +210,21 @@ void httpd_route(struct httpd_conn *p);
 /* Queue a reply, or return MHD_NO to close the connection. */
 enum MHD_Result httpd_handle(struct httpd_conn *p);
 enum MHD_Result httpd_reject(struct httpd_conn *p);
+/* Calls `authorize`, unless it has allowed the request. False: *result is that of its
+ * reply, or the request waits and its connection is suspended. */
+bool httpd_authorize(struct httpd_conn *p, enum MHD_Result *result);
+
+/* httpd_linger.c; httpd.lock is held in the first one */
+/* Keeps a copy of the descriptor, because libmicrohttpd closes its own. If there are too
+ * many, the oldest ends. */
+void httpd_linger_begin(struct httpd *d, int fd);
+void httpd_linger_all(struct httpd *d); /* reads and discards; closes finished ones */
+
+/* httpd_slot.c */
+/* Waits until the handler may run. False: the request is rejected. */
+bool httpd_slot_take(struct httpd_conn *p);
+void httpd_slot_release(struct httpd_conn *p); /* the handler has returned */
+void httpd_slot_stop(struct httpd *d);         /* wakes all that wait */
 
 /* httpd_stream.c */
 /* Takes the body and the stream of the reply. NULL: libmicrohttpd is out of memory, and
@@ -193,7 +243,21 @@ void httpd_wait_end_all(struct httpd *d);
 bool httpd_wait_block(struct httpd_conn *p);
 /* Releases p->waiter; NULL is accepted. */
 void httpd_wait_end(struct httpd_conn *p);
+/* httpd_budget.c */
+/* Sets conf.connections, conf.handlers and descriptors of a listener that is about to
+ * start. */
+void httpd_budget_set(struct httpd_listener *listener);
+
+/* httpd_evict.c */
+void httpd_evict_address(struct MHD_Connection *mhd, struct httpd_address *out);
+/* Closes connections of the full listener: a few at once, so that a storm of connections
+ * does not cost a look at all of them each. False: none may be closed. */
+bool httpd_evict_some(struct httpd_listener *listener);
+/* Closes the connection with the largest incomplete body in favor of n more bytes of p.
+ * False: none is larger. */
+bool httpd_evict_body(struct httpd_conn *p, uint64_t n);
 
 /* httpd_acceptor.c */
 int httpd_acceptor_start(struct httpd *d, struct err *err);
 void httpd_acceptor_wake(struct httpd *d);
+void httpd_acceptor_check(struct httpd *d); /* wakes it to check all connections */

@@ -4,6 +4,9 @@
 #include "base/mem.h"
 #include "wire/httpd_priv.h"
 
+/* For the reply of a connection that must leave. */
+enum { LEAVE_MS = 1000 };
+
 static bool path_matches(const struct httpd_route *route, const char *path)
 {
     size_t n = strlen(route->path);
@@ -28,6 +31,9 @@ void httpd_route(struct httpd_conn *p)
         if (!method_matches(r, p->method))
             continue;
         p->route = r;
+        const char *const *probe = p->listener->conf.probes;
+        for (; probe && *probe && !p->is_probe; probe++)
+            p->is_probe = strcmp(*probe, r->path) == 0;
         return;
     }
     p->error_status = known ? MHD_HTTP_METHOD_NOT_ALLOWED : MHD_HTTP_NOT_FOUND;
@@ -109,7 +115,7 @@ static void add_headers(const struct httpd_conn *p, struct MHD_Response *r,
             MHD_YES)
             log_warn("httpd", "reply header: rejected by libmicrohttpd; not sent",
                      LOG_S("header", reply->header[i][0]));
-    if (atomic_load(&p->listener->d->state) != HTTPD_RUNNING)
+    if (atomic_load(&p->listener->d->state) != HTTPD_RUNNING || atomic_load(&p->leaving))
         MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
@@ -126,7 +132,8 @@ static void discard(struct httpd_conn *p, struct httpd_reply *reply)
 
 static enum MHD_Result send_reply(struct httpd_conn *p, struct httpd_reply *reply)
 {
-    int64_t due = clock_mono_ms() + p->listener->d->limits.idle_ms;
+    int64_t now = clock_mono_ms();
+    int64_t due = now + (atomic_load(&p->leaving) ? LEAVE_MS : p->listener->conf.idle_ms);
     if (reply->abort || !httpd_conn_enter(p, HTTPD_SEND, due)) {
         discard(p, reply);
         return MHD_NO;
@@ -170,45 +177,65 @@ enum MHD_Result httpd_reject(struct httpd_conn *p)
     return send_reply(p, &reply);
 }
 
-/* Calls `authorize` until the request waits no longer. False: it waits, and its
- * connection is suspended. */
-static bool authorize(struct httpd_conn *p, const struct httpd_request *req,
-                      struct httpd_reply *reply, bool *allowed)
+static struct httpd_request request_of(struct httpd_conn *p)
+{
+    return (struct httpd_request){.method = p->method,
+                                  .path = p->target.p,
+                                  .query = p->query,
+                                  .body = p->body.n ? buf_span(&p->body) : SPAN(""),
+                                  .conn = p};
+}
+
+bool httpd_authorize(struct httpd_conn *p, enum MHD_Result *result)
 {
     const struct httpd_listener_config *conf = &p->listener->conf;
+    if (p->authorized || !conf->authorize)
+        return true;
+    struct httpd_request req = request_of(p);
+    struct httpd_reply reply = reply_new(p);
     for (;;) {
-        *allowed = !conf->authorize || conf->authorize(conf->authorize_ctx, req, reply);
+        p->authorized = conf->authorize(conf->authorize_ctx, &req, &reply);
         if (!p->waiter)
-            return true;
-        if (!httpd_wait_block(p))
+            break;
+        if (!httpd_wait_block(p)) {
+            discard(p, &reply);
+            *result = MHD_YES;
             return false;
+        }
         httpd_wait_end(p);
         if (atomic_load(&p->listener->d->state) == HTTPD_STOPPING) {
-            reply->abort = true;
-            *allowed = false;
-            return true;
+            reply.abort = true;
+            p->authorized = false;
+            break;
         }
     }
+    if (p->authorized) {
+        buf_clear(&reply.body);
+        p->spare = reply.body;
+        return true;
+    }
+    p->must_linger = p->chunked || p->length;
+    *result = send_reply(p, &reply);
+    return false;
 }
 
 enum MHD_Result httpd_handle(struct httpd_conn *p)
 {
+    enum MHD_Result rejected;
     httpd_wait_end(p); /* resumed */
     if (!httpd_conn_enter(p, HTTPD_WORK, INT64_MAX))
         return MHD_NO;
-    struct httpd_request req = {.method = p->method,
-                                .path = p->target.p,
-                                .query = p->query,
-                                .body = p->body.n ? buf_span(&p->body) : SPAN(""),
-                                .conn = p};
-    struct httpd_reply reply = reply_new(p);
-    bool allowed;
-    if (!authorize(p, &req, &reply, &allowed)) {
-        discard(p, &reply);
-        return MHD_YES;
+    if (!httpd_authorize(p, &rejected))
+        return rejected;
+    if (!httpd_slot_take(p)) {
+        p->error_status = MHD_HTTP_SERVICE_UNAVAILABLE;
+        p->why = "too many requests are being handled";
+        return httpd_reject(p);
     }
-    if (allowed)
-        p->route->handler(p->listener->conf.ctx, &req, &reply);
+    struct httpd_request req = request_of(p);
+    struct httpd_reply reply = reply_new(p);
+    p->route->handler(p->listener->conf.ctx, &req, &reply);
+    httpd_slot_release(p);
     httpd_conn_uncharge(p);
     if (p->body.cap > HTTPD_RETAIN_MAX)
         buf_fini(&p->body);

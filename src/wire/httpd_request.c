@@ -12,7 +12,7 @@
  * the body, but not in between.
  */
 
-enum { PRESIZE_MAX = 1 << 20, LINE_MAX_BYTES = 1 << 20 };
+enum { PRESIZE_MAX = 64 << 10, LINE_MAX_BYTES = 1 << 20 };
 
 /* Copies the raw target, which libmicrohttpd is about to split in place. The query is
  * hidden from libmicrohttpd: with very many parameters it would run out of its buffer and
@@ -120,6 +120,14 @@ static enum MHD_Result reject_now(struct httpd_conn *p, unsigned status, const c
     return httpd_reject(p);
 }
 
+/* A GET has no use for a large body. */
+static size_t max_body(const struct httpd_conn *p)
+{
+    size_t max = p->listener->conf.max_body;
+    bool get = p->route && p->route->method && strcmp(p->route->method, "GET") == 0;
+    return get && max > HTTPD_GET_BODY_MAX ? HTTPD_GET_BODY_MAX : max;
+}
+
 static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
 {
     struct head head = {0};
@@ -134,11 +142,13 @@ static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
         return MHD_YES;
     if (p->error_status)
         return reject_now(p, p->error_status, p->why);
-    if (p->length > p->listener->conf.max_body)
+    enum MHD_Result rejected;
+    /* Without a thread the request may have to wait, which only the end of the body
+     * allows; such a listener takes small bodies. */
+    if (p->listener->conf.mode == HTTPD_THREADS && !httpd_authorize(p, &rejected))
+        return rejected;
+    if (p->length > max_body(p))
         return reject_now(p, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large");
-    if (!httpd_conn_charge(p, p->length))
-        return reject_now(p, MHD_HTTP_SERVICE_UNAVAILABLE,
-                          "too many bytes of request bodies in memory");
     buf_reserve(&p->body, p->length < PRESIZE_MAX ? p->length : PRESIZE_MAX);
     return MHD_YES;
 }
@@ -155,14 +165,16 @@ static enum MHD_Result discard(struct httpd_conn *p, size_t n)
 
 static enum MHD_Result on_body(struct httpd_conn *p, const char *data, size_t n)
 {
+    if (httpd_conn_is_closed(p))
+        return MHD_NO;
     if (p->error_status)
         return discard(p, n);
-    if (n > p->listener->conf.max_body - p->body.n) {
+    if (n > max_body(p) - p->body.n) {
         p->error_status = MHD_HTTP_CONTENT_TOO_LARGE;
         p->why = "request body is too large";
         return discard(p, n);
     }
-    if (p->chunked && !httpd_conn_charge(p, n)) {
+    if (!httpd_conn_charge(p, n)) {
         p->error_status = MHD_HTTP_SERVICE_UNAVAILABLE;
         p->why = "too many bytes of request bodies in memory";
         return discard(p, n);

@@ -183,12 +183,13 @@ static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
 {
     (void)pos;
     struct httpd_waker *s = cls;
-    const struct httpd_limits *limits = &s->conn->listener->d->limits;
+    int64_t now = clock_mono_ms();
+    atomic_store(&s->conn->since_ms, now);
     if (!httpd_conn_enter(s->conn, HTTPD_WORK, INT64_MAX))
         return abort_conn(s, to);
     ssize_t n = next(s, to, max);
     if (n != 0)
-        httpd_conn_enter(s->conn, HTTPD_SEND, clock_mono_ms() + limits->idle_ms);
+        httpd_conn_enter(s->conn, HTTPD_SEND, now + s->conn->listener->conf.idle_ms);
     return n;
 }
 

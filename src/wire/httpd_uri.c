@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
 #include "wire/httpd_priv.h"
 
 /* The value of a hexadecimal digit, or -1. */
@@ -41,12 +42,58 @@ static void decode(struct span s, bool plus_is_space, char *to)
     *to = '\0';
 }
 
+/* The bytes of a host and port by RFC 3986, section 3.2, without user information, which
+ * RFC 9110, section 4.2.4, calls suspicious. */
+static bool is_authority(struct span s)
+{
+    static const char marks[] = "-._~!$&'()*+,;=:[]";
+    for (size_t i = 0; i < s.n; i++) {
+        char low = (char)(s.p[i] | 0x20);
+        bool plain = (low >= 'a' && low <= 'z') || (s.p[i] >= '0' && s.p[i] <= '9');
+        if (!plain && (s.p[i] == '\0' || !strchr(marks, s.p[i])))
+            return false;
+    }
+    return s.n > 0 && s.p[0] != ':';
+}
+
+static bool has_scheme(struct span target, struct span scheme)
+{
+    return target.n >= scheme.n &&
+           span_eq_nocase((struct span){target.p, scheme.n}, scheme);
+}
+
+/* Reduces an absolute target (RFC 9112, section 3.2.2) to its path and query. */
+static bool cut_authority(struct httpd_conn *p)
+{
+    struct span all = buf_span(&p->target), scheme = {0};
+    if (has_scheme(all, SPAN("http://")))
+        scheme = SPAN("http://");
+    else if (has_scheme(all, SPAN("https://")))
+        scheme = SPAN("https://");
+    else
+        return false;
+    struct span rest = {all.p + scheme.n, all.n - scheme.n};
+    size_t n = 0;
+    while (n < rest.n && rest.p[n] != '/' && rest.p[n] != '?')
+        n++;
+    if (!is_authority((struct span){rest.p, n}))
+        return false;
+    p->host = xmemdup0(rest.p, n);
+    cleanup_buf struct buf path = {0};
+    if (n == rest.n || rest.p[n] != '/') /* RFC 9110, section 4.2.3 */
+        buf_addc(&path, '/');
+    buf_add(&path, rest.p + n, rest.n - n);
+    buf_clear(&p->target);
+    buf_add_span(&p->target, buf_span(&path));
+    return true;
+}
+
 bool httpd_uri_parse(struct httpd_conn *p)
 {
+    if (!p->target.n || (p->target.p[0] != '/' && !cut_authority(p)))
+        return false;
     char *s = p->target.p;
     size_t n = p->target.n;
-    if (!n || s[0] != '/')
-        return false;
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)s[i] <= ' ' || s[i] == 0x7f)
             return false;
@@ -110,6 +157,8 @@ const char *httpd_param(const struct httpd_request *req, const char *name)
 const char *httpd_header(const struct httpd_request *req, const char *name)
 {
     const char *value = NULL;
+    if (req->conn->host && span_eq_nocase(span_of(name), SPAN("Host")))
+        return req->conn->host; /* RFC 9112, section 3.2.2: the header is ignored */
     if (MHD_lookup_connection_value_n(req->conn->mhd, MHD_HEADER_KIND, name, strlen(name),
                                       &value, NULL) != MHD_YES)
         return NULL;
@@ -163,4 +212,9 @@ const char *httpd_own_client_name(const struct httpd_request *req)
 const char *httpd_any_client_name(const struct httpd_request *req)
 {
     return req->conn->client.name;
+}
+
+void httpd_trust(const struct httpd_request *req)
+{
+    atomic_store(&req->conn->trusted, true);
 }

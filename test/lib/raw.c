@@ -42,6 +42,18 @@ bool raw_try_open(struct raw *c, unsigned port)
     return raw_connect(c, fd, port);
 }
 
+bool raw_try_open_from(struct raw *c, const char *address, unsigned port)
+{
+    const int on = 1;
+    struct sockaddr_in from = {.sin_family = AF_INET};
+    ck_assert_int_eq(inet_pton(AF_INET, address, &from.sin_addr), 1);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(fd, 0);
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
+    return raw_connect(c, fd, port);
+}
+
 void raw_open(struct raw *c, unsigned port)
 {
     ck_assert_msg(raw_try_open(c, port), "cannot connect to port %u", port);

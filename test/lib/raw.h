@@ -33,6 +33,8 @@ struct raw_reply {
 void raw_open(struct raw *c, unsigned port);            /* on 127.0.0.1; fails the test */
 bool raw_connect(struct raw *c, int fd, unsigned port); /* takes the TCP socket */
 bool raw_try_open(struct raw *c, unsigned port);
+/* From a loopback address of the client, such as "127.0.0.2". */
+bool raw_try_open_from(struct raw *c, const char *address, unsigned port);
 void raw_close(struct raw *c);
 void raw_reset(struct raw *c); /* closes with RST */
 bool raw_send(struct raw *c, const void *p, size_t n);

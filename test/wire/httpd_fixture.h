@@ -150,6 +150,14 @@ static void fixture_on_show(void *ctx, const struct httpd_request *req,
                a ? a : "(none)", x ? x : "(none)");
 }
 
+static void fixture_on_host(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
+{
+    (void)ctx;
+    const char *host = httpd_header(req, "host");
+    buf_adds(&reply->body, host ? host : "(none)");
+}
+
 static void fixture_on_block(void *ctx, const struct httpd_request *req,
                              struct httpd_reply *reply)
 {
@@ -196,19 +204,13 @@ static void fixture_on_big(void *ctx, const struct httpd_request *req,
 }
 
 static const struct httpd_route fixture_routes[] = {
-    {"GET", "/hello", fixture_on_hello},
-    {"POST", "/echo", fixture_on_echo},
-    {"POST", "/size", fixture_on_size},
-    {"GET", "/show", fixture_on_show},
-    {"PUT", "/show", fixture_on_show},
-    {"GET", "/pre/*", fixture_on_show},
-    {NULL, "/any", fixture_on_show},
-    {"GET", "/block", fixture_on_block},
-    {"GET", "/stream", fixture_on_stream},
-    {"GET", "/cut", fixture_on_cut},
-    {"GET", "/teapot", fixture_on_teapot},
-    {"GET", "/big", fixture_on_big},
-    {0},
+    {"GET", "/hello", fixture_on_hello}, {"POST", "/echo", fixture_on_echo},
+    {"POST", "/size", fixture_on_size},  {"GET", "/show", fixture_on_show},
+    {"PUT", "/show", fixture_on_show},   {"GET", "/pre/*", fixture_on_show},
+    {NULL, "/any", fixture_on_show},     {"GET", "/host", fixture_on_host},
+    {"GET", "/block", fixture_on_block}, {"GET", "/stream", fixture_on_stream},
+    {"GET", "/cut", fixture_on_cut},     {"GET", "/teapot", fixture_on_teapot},
+    {"GET", "/big", fixture_on_big},     {0},
 };
 
 /* The default listener; tests change fields. */

@@ -160,6 +160,42 @@ START_TEST(paths_and_parameters_are_decoded)
 }
 END_TEST
 
+/* RFC 9112, section 3.2.2. */
+START_TEST(an_absolute_target_is_its_path_and_replaces_the_host)
+{
+    static const struct {
+        const char *target, *seen;
+    } cases[] = {
+        {"http://a.test/show", "GET [/show] [] [(none)] [(none)]"},
+        {"HTTPS://a.test:8443/sh%6Fw?a=1", "GET [/show] [a=1] [1] [(none)]"},
+        {"http://[::1]:80/show?a=http://b/", "GET [/show] [a=http://b/] [http://b/] "
+                                             "[(none)]"},
+        {"http://a.test/host", "a.test"},
+        {"http://[::1]:80/host", "[::1]:80"},
+        {"/host", "x"},
+        {"http://a.test", "{\"error\":\"path not found\"}\n"},
+        {"http://a.test?a=1", "{\"error\":\"path not found\"}\n"},
+        {"/host", "x"},
+    };
+    FOR_BOTH_MODES(mode)
+    {
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+            raw_sendf(&c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", cases[i].target);
+            ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+            ck_assert_body(r, cases[i].seen);
+        }
+        raw_reply_fini(&r);
+        raw_close(&c);
+        fixture_fini(&kit);
+    }
+}
+END_TEST
+
 START_TEST(a_query_of_very_many_parameters_is_served)
 {
     FOR_BOTH_MODES(mode)
@@ -225,7 +261,17 @@ START_TEST(ambiguous_requests_are_rejected)
         "GET /hello% HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "GET /hello?a=%4 HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "GET hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
-        "GET http://x/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET http://x/hello HTTP/1.1\r\n\r\n" SMUGGLED,
+        "GET http://x/hello HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET http:///hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET http:// HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET http://:80/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET http://me@x/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET http://x%00/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET http://x\\y/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET http:/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET ftp://x/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "GET /hel lo HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "GET /hello\t HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
@@ -396,6 +442,7 @@ UNIT_MAIN("httpd", a_route_gets_its_request_and_the_connection_is_reused,
           pipelined_requests_get_replies_in_order,
           a_wrong_path_is_404_and_a_wrong_method_405_with_allow,
           head_is_get_without_the_body, paths_and_parameters_are_decoded,
+          an_absolute_target_is_its_path_and_replaces_the_host,
           a_query_of_very_many_parameters_is_served, ambiguous_requests_are_rejected,
           a_reply_can_fail_have_headers_and_be_aborted,
           two_listeners_have_their_own_routes_and_context, a_listener_may_use_ipv6,

@@ -137,15 +137,59 @@ START_TEST(chunks_over_the_limit_are_413_and_then_disconnected)
 }
 END_TEST
 
-static bool holds_900(void *ctx)
+struct holds {
+    struct httpd *d;
+    uint64_t bytes;
+};
+
+static bool holds(void *ctx)
 {
-    struct fixture *kit = ctx;
+    const struct holds *h = ctx;
     struct httpd_stats stats;
-    httpd_stats(kit->d, &stats);
-    return stats.body_bytes == 900;
+    httpd_stats(h->d, &stats);
+    return stats.body_bytes == h->bytes;
 }
 
-START_TEST(bodies_over_the_common_limit_are_503)
+/* Begins a request whose body is never complete. */
+static void begin(struct raw *c, const struct fixture *kit, int received, uint64_t all)
+{
+    raw_open(c, kit->port);
+    raw_sendf(c, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n%0*d",
+              received, 0);
+    ck_assert(raw_until(holds, &(struct holds){kit->d, all}));
+}
+
+static void post(struct raw *c, struct raw_reply *r, int n)
+{
+    raw_sendf(c, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%0*d", n, n,
+              0);
+    ck_assert_int_eq(raw_read(c, r), RAW_OK);
+}
+
+START_TEST(bodies_are_counted_as_they_are_received)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct fixture kit;
+        fixture_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
+        struct raw slow[4], b;
+        struct raw_reply r = {0};
+        for (unsigned i = 0; i < ARRAY_LEN(slow); i++)
+            begin(&slow[i], &kit, 1, i + 1);
+        raw_open(&b, kit.port);
+        post(&b, &r, 996);
+        ck_assert_body(r, "996");
+        for (unsigned i = 0; i < ARRAY_LEN(slow); i++)
+            raw_reset(&slow[i]);
+        raw_close(&b);
+        raw_reply_fini(&r);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        fixture_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(the_largest_incomplete_body_makes_room_for_smaller_ones)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -155,38 +199,127 @@ START_TEST(bodies_over_the_common_limit_are_503)
         unsigned port;
         struct err err = {0};
         ck_assert_done(httpd_listen(kit.d, &other, &port, &err), err);
-        struct raw a, b;
+        struct raw small, large, b;
         struct raw_reply r = {0};
-        raw_open(&a, kit.port);
-        raw_sendf(&a, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\nabc");
-        ck_assert(raw_until(holds_900, &kit));
+        begin(&small, &kit, 200, 200);
+        begin(&large, &kit, 700, 900);
         /* The other listener shares the limit. */
         raw_open(&b, port);
-        raw_call(&b, &r, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n");
+        post(&b, &r, 101);
+        ck_assert_body(r, "101");
+        ck_assert(raw_ended(&large));
+        ck_assert(raw_until(holds, &(struct holds){kit.d, 200}));
+        /* Nothing is larger than these. */
+        post(&b, &r, 900);
         ck_assert_uint_eq(r.status, 503);
         ck_assert_span_eq(raw_header(&r, "Retry-After"), "1");
-        raw_close(&b);
-        raw_open(&b, port);
         raw_sendf(&b,
                   "POST /size HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-                  "65\r\n%0101d\r\n0\r\n\r\n",
+                  "385\r\n%0901d\r\n0\r\n\r\n",
                   0);
         ck_assert_int_eq(raw_read(&b, &r), RAW_OK);
         ck_assert_uint_eq(r.status, 503);
-        raw_call(&b, &r, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+        post(&b, &r, 2);
         ck_assert_body(r, "2");
         /* A disconnect releases the bytes of an incomplete body. */
-        raw_reset(&a);
-        raw_close(&b);
-        ck_assert(raw_until(kit_is_empty, &kit));
-        raw_open(&b, port);
-        raw_sendf(&b,
-                  "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n%01000d",
-                  0);
-        ck_assert_int_eq(raw_read(&b, &r), RAW_OK);
+        raw_reset(&small);
+        raw_close(&large);
+        ck_assert(raw_until(holds, &(struct holds){kit.d, 0}));
+        post(&b, &r, 1000);
         ck_assert_body(r, "1000");
+        struct httpd_stats stats;
+        httpd_stats(kit.d, &stats);
+        ck_assert_uint_eq(stats.evicted, 1);
         raw_close(&b);
         raw_reply_fini(&r);
+        fixture_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_get_has_a_small_body_only)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_sendf(&c,
+                  "GET /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n%04096d",
+                  0);
+        ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+        ck_assert_body(r, "hello\n");
+        raw_sendf(&c,
+                  "GET /hello HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                  "1001\r\n%04097d\r\n0\r\n\r\n",
+                  0);
+        ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+        ck_assert_uint_eq(r.status, 413);
+        raw_call(&c, &r,
+                 "GET /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 4097\r\n\r\n");
+        ck_assert_uint_eq(r.status, 413);
+        ck_assert(raw_ended(&c));
+        raw_reply_fini(&r);
+        raw_close(&c);
+        fixture_fini(&kit);
+    }
+}
+END_TEST
+
+struct door {
+    atomic_int asked;
+};
+
+static bool door_opens(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    struct door *door = ctx;
+    atomic_fetch_add(&door->asked, 1);
+    ck_assert_uint_eq(req->body.n, 0);
+    if (httpd_header(req, "X-Key"))
+        return true;
+    httpd_fail(reply, 401, "no key");
+    return false;
+}
+
+START_TEST(a_client_is_rejected_before_it_sends_its_body)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct fixture kit;
+        struct door door = {0};
+        fixture_init(&kit, NULL);
+        struct httpd_listener_config listener = fixture_listener(&kit, mode);
+        listener.authorize = door_opens;
+        listener.authorize_ctx = &door;
+        fixture_listen(&kit, &listener);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_uint_eq(r.status, 401); /* and the connection stays open */
+        raw_call(&c, &r,
+                 "POST /size HTTP/1.1\r\nHost: x\r\nX-Key: k\r\n"
+                 "Content-Length: 2\r\n\r\nhi");
+        ck_assert_body(r, "2");
+        ck_assert_int_eq(atomic_load(&door.asked), 2); /* once per request */
+        raw_call(&c, &r,
+                 "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n");
+        ck_assert_uint_eq(r.status, 401);
+        ck_assert_body(r, "{\"error\":\"no key\"}\n");
+        ck_assert_span_eq(raw_header(&r, "Connection"), "close");
+        ck_assert(raw_ended(&c));
+        raw_close(&c);
+        raw_open(&c, kit.port);
+        raw_call(&c, &r,
+                 "POST /size HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        ck_assert_uint_eq(r.status, 401);
+        ck_assert(raw_ended(&c));
+        raw_close(&c);
+        raw_reply_fini(&r);
+        ck_assert(raw_until(kit_is_empty, &kit));
         fixture_fini(&kit);
     }
 }
@@ -195,4 +328,6 @@ END_TEST
 UNIT_MAIN("httpd_body", bodies_of_every_size_arrive_whole,
           a_body_over_the_limit_is_413_before_it_is_read,
           chunks_over_the_limit_are_413_and_then_disconnected,
-          bodies_over_the_common_limit_are_503)
+          bodies_are_counted_as_they_are_received,
+          the_largest_incomplete_body_makes_room_for_smaller_ones,
+          a_get_has_a_small_body_only, a_client_is_rejected_before_it_sends_its_body)

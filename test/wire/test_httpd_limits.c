@@ -197,41 +197,6 @@ START_TEST(excess_input_does_not_discard_the_reply)
 }
 END_TEST
 
-START_TEST(connections_over_the_limit_are_served_later)
-{
-    FOR_BOTH_MODES(mode)
-    {
-        struct fixture kit;
-        fixture_init(&kit, NULL);
-        struct httpd_listener_config listener = fixture_listener(&kit, mode);
-        listener.connections = 3;
-        fixture_listen(&kit, &listener);
-        struct raw c[6];
-        struct raw_reply r = {0};
-        for (int i = 0; i < 6; i++) {
-            raw_open(&c[i], kit.port);
-            raw_sendf(&c[i], "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-        }
-        for (int i = 0; i < 3; i++)
-            ck_assert_int_eq(raw_read(&c[i], &r), RAW_OK);
-        struct httpd_stats stats;
-        httpd_stats(kit.d, &stats);
-        ck_assert_uint_eq(stats.connections, 3);
-        struct pollfd fd = {.fd = c[3].fd, .events = POLLIN};
-        ck_assert_int_eq(poll(&fd, 1, 100), 0);
-        for (int i = 0; i < 3; i++) {
-            raw_close(&c[i]);
-            ck_assert_int_eq(raw_read(&c[i + 3], &r), RAW_OK);
-            ck_assert_body(r, "hello\n");
-        }
-        for (int i = 3; i < 6; i++)
-            raw_close(&c[i]);
-        raw_reply_fini(&r);
-        fixture_fini(&kit);
-    }
-}
-END_TEST
-
 static void is_still_served(struct fixture *kit)
 {
     struct raw c;
@@ -358,6 +323,5 @@ UNIT_MAIN_SECONDS("httpd_limits", 120, a_slow_first_request_times_out,
                   a_client_that_does_not_read_its_reply_is_disconnected,
                   a_slow_client_gets_a_big_reply_whole,
                   excess_input_does_not_discard_the_reply,
-                  connections_over_the_limit_are_served_later,
                   thousands_of_short_connections_leak_nothing,
                   random_input_does_not_affect_other_clients)

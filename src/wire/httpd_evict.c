@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "wire/httpd_priv.h"
+
+/*
+ * An address with more than its share loses connections first, the one with the most
+ * before the others, so that a client with many connections only takes them from itself.
+ * Otherwise the time decides: also if all clients have the address of a node, as behind a
+ * NodePort, and against many addresses with few connections each.
+ */
+
+enum {
+    BATCH = 32, /* a full listener closes one of so many connections at once */
+    SHARE = 8,  /* of the connections: what one address may have */
+    /* A new connection has a while for its request, so that a storm of others does not
+     * close it before. It is as short as necessary to accept a full backlog in a second,
+     * or two with TLS, whose handshake takes longer. */
+    ACCEPTS_PER_MS = 5,
+    GRACE_MAX_MS = 500,
+};
+
+struct candidate {
+    struct httpd_conn *conn;
+    uint64_t due;
+    int64_t since_ms;
+    unsigned rank;
+    unsigned siblings; /* connections of the same address; 0: not more than its share */
+};
+
+void httpd_evict_address(struct MHD_Connection *mhd, struct httpd_address *out)
+{
+    enum { PREFIX = 8, V4_MAPPED = 12, V4 = 4 };
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *addr = info ? info->client_addr : NULL;
+    *out = (struct httpd_address){0};
+    if (addr && addr->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const void *)addr;
+        memcpy(out->bytes + V4_MAPPED, &in->sin_addr, V4);
+    } else if (addr && addr->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const void *)addr;
+        bool mapped = IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
+        if (mapped)
+            memcpy(out->bytes + V4_MAPPED, in6->sin6_addr.s6_addr + V4_MAPPED, V4);
+        else
+            memcpy(out->bytes, in6->sin6_addr.s6_addr, PREFIX);
+    }
+}
+
+/* Whether the connection may be closed. A stream waits in phase HTTPD_WORK, and so does a
+ * request for a handler. */
+static bool is_evictable(const struct httpd_conn *p, enum httpd_phase phase)
+{
+    if (p->leaving)
+        return false;
+    if (phase == HTTPD_WORK)
+        return p->stream || p->queued;
+    return phase == HTTPD_NEW || phase == HTTPD_REQUEST || phase == HTTPD_SEND ||
+           phase == HTTPD_IDLE;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    return memcmp(&x->conn->address, &y->conn->address, sizeof x->conn->address);
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    if (x->siblings != y->siblings)
+        return x->siblings > y->siblings ? -1 : 1;
+    return x->since_ms < y->since_ms ? -1 : x->since_ms > y->since_ms;
+}
+
+static struct candidate candidate_of(struct httpd_conn *p)
+{
+    uint64_t due = atomic_load(&p->due);
+    return (struct candidate){.conn = p,
+                              .due = due,
+                              .since_ms = atomic_load(&p->since_ms),
+                              .rank = (p->queued ? 2u : 0u) +
+                                      (atomic_load(&p->trusted) ? 1u : 0u)};
+}
+
+static int64_t grace_ms(const struct httpd_listener *listener)
+{
+    int64_t ms = listener->conf.connections / ACCEPTS_PER_MS;
+    ms *= listener->has_tls ? 2 : 1;
+    return ms < GRACE_MAX_MS ? ms : GRACE_MAX_MS;
+}
+
+/* Lists the connections of the listener, those of one address beside each other. */
+static size_t list(struct httpd_listener *listener, struct candidate *list)
+{
+    size_t n = 0;
+    for (struct httpd_conn *p = listener->d->conns; p; p = p->next)
+        if (p->listener == listener && n < listener->open)
+            list[n++] = candidate_of(p);
+    qsort(list, n, sizeof *list, by_address);
+    for (size_t from = 0, to; from < n; from = to) {
+        for (to = from; to < n && by_address(&list[from], &list[to]) == 0;)
+            to++;
+        bool many = to - from > listener->conf.connections / SHARE;
+        for (size_t i = from; i < to; i++)
+            list[i].siblings = many ? (unsigned)(to - from) : 0;
+    }
+    return n;
+}
+
+static size_t keep_evictable(struct candidate *list, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (is_evictable(list[i].conn, httpd_conn_deadline_phase(list[i].due)))
+            list[kept++] = list[i];
+    return kept;
+}
+
+/* A request has arrived, which libmicrohttpd is about to read. */
+static bool is_about_to_begin(const struct candidate *c)
+{
+    int unread = 0;
+    return httpd_conn_deadline_phase(c->due) == HTTPD_IDLE &&
+           ioctl(c->conn->fd, FIONREAD, &unread) == 0 && unread > 0;
+}
+
+static void leave(struct httpd_conn *p)
+{
+    atomic_store(&p->leaving, true);
+    p->listener->leaving++;
+}
+
+/* False: the connection has entered another phase meanwhile. */
+static bool evict(struct httpd_conn *p, uint64_t due)
+{
+    if (!atomic_compare_exchange_strong(&p->due, &due,
+                                        httpd_conn_deadline(HTTPD_EVICTED, INT64_MAX)))
+        return false;
+    leave(p);
+    atomic_fetch_add(&p->listener->d->evicted, 1);
+    shutdown(p->fd, SHUT_RDWR);
+    if (p->stream)
+        httpd_wake(p->stream);
+    return true;
+}
+
+static bool reject_queued(struct httpd_conn *p)
+{
+    p->rejected = true;
+    leave(p);
+    atomic_fetch_add(&p->listener->d->rejected, 1);
+    pthread_cond_broadcast(&p->listener->handed);
+    return true;
+}
+
+bool httpd_evict_some(struct httpd_listener *listener)
+{
+    struct httpd *d = listener->d;
+    size_t most = listener->conf.connections / BATCH + 1, done = 0;
+    pthread_mutex_lock(&d->lock);
+    cleanup_free struct candidate *all = xcalloc(listener->open, sizeof *all);
+    size_t listed = list(listener, all), n = keep_evictable(all, listed);
+    /* libmicrohttpd adds a connection shortly after its accept. */
+    bool is_complete = listed == listener->open;
+    qsort(all, n, sizeof *all, by_order);
+    int64_t latest_ms = clock_mono_ms() - grace_ms(listener);
+    for (size_t i = 0; i < n && done < most; i++) {
+        struct httpd_conn *p = all[i].conn;
+        if (all[i].since_ms > latest_ms) /* the next ones do not go before it */
+            break;
+        if (all[i].rank > 0 && (done || !is_complete)) /* no more of these than needed */
+            break;
+        if (!is_about_to_begin(&all[i]))
+            done += p->queued ? reject_queued(p) : evict(p, all[i].due);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return done > 0;
+}
+
+/* Whether `a` is to be evicted before `b`. */
+static bool goes_first(const struct httpd_conn *a, const struct httpd_conn *b)
+{
+    bool x = atomic_load(&a->trusted), y = atomic_load(&b->trusted);
+    return x != y ? y : atomic_load(&a->charged) > atomic_load(&b->charged);
+}
+
+bool httpd_evict_body(struct httpd_conn *p, uint64_t n)
+{
+    struct httpd *d = p->listener->d;
+    struct httpd_conn *most = NULL;
+    bool done = false;
+    pthread_mutex_lock(&d->lock);
+    for (struct httpd_conn *q = d->conns; q; q = q->next)
+        if (q != p && !q->leaving && atomic_load(&q->charged) &&
+            httpd_conn_deadline_phase(atomic_load(&q->due)) == HTTPD_REQUEST &&
+            (!most || goes_first(q, most)))
+            most = q;
+    bool less_trusted = most && atomic_load(&p->trusted) && !atomic_load(&most->trusted);
+    bool more_trusted = most && !atomic_load(&p->trusted) && atomic_load(&most->trusted);
+    if (most && !more_trusted &&
+        (less_trusted || atomic_load(&most->charged) > atomic_load(&p->charged) + n)) {
+        uint64_t due = atomic_load(&most->due);
+        done = httpd_conn_deadline_phase(due) == HTTPD_REQUEST && evict(most, due);
+        if (done) /* its memory is freed shortly after */
+            httpd_conn_uncharge(most);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return done;
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "lib/agent.h"
+#include "lib/plugin.h"
+#include "lib/raw.h"
+#include "lib/sim.h"
+#include "lib/tls.h"
+
+/*
+ * Hostile clients fill every port of the real programs: with idle and slow connections,
+ * bodies that never arrive, clients that do not read, TLS handshakes that never end,
+ * resets. Meanwhile each probe must be answered within a second, and an honest client's
+ * filters without an error. Afterwards all descriptors are back.
+ */
+
+enum {
+    ATTACK_MS = 1200,
+    PROBE_MS = 1000, /* longest reply to a probe */
+    /* In a storm of requests from this machine, which shares its processors. */
+    STORM_MS = 4000,
+    FILTER_MS = 500, /* p99 of a filter */
+    SAMPLES = 4096,
+    ATTACKERS_MAX = 6000,
+    FDS_SPARE = 100, /* of this process */
+};
+
+#define HOST      "Host: x\r\n"
+#define GET(path) "GET " path " HTTP/1.1\r\n" HOST "\r\n"
+#define TEN(text) text text text text text text text text text text
+
+/* A TLS 1.2 ClientHello. The server answers it with a signature, and waits. */
+static const char client_hello[] =
+    "\x16\x03\x01\x00\x53\x01\x00\x00\x4f\x03\x03"
+    "0123456789abcdef0123456789abcdef"
+    "\x00\x00\x06\xc0\x2b\xc0\x2f\x00\xff\x01\x00\x00\x20"
+    "\x00\x0a\x00\x06\x00\x04\x00\x17\x00\x1d"                          /* groups */
+    "\x00\x0b\x00\x02\x01\x00"                                          /* points */
+    "\x00\x0d\x00\x0c\x00\x0a\x04\x03\x08\x04\x04\x01\x05\x03\x08\x05"; /* signatures */
+
+struct attack {
+    const char *name;
+    const char *begin; /* what each connection sends */
+    size_t n;
+    enum { HOLD, SLOW, STORM, RESETS, SLOW_RESETS } kind;
+    bool one_address;
+};
+#define TEXT(s) s, sizeof(s) - 1
+
+static const struct attack plain[] = {
+    {"connections without a request", TEXT(""), HOLD, false},
+    {"idle after one GET, one address", TEXT(GET("/version")), HOLD, true},
+    {"idle after one GET, many addresses", TEXT(GET("/version")), HOLD, false},
+    {"slow headers", TEXT("GET /version HTTP/1.1\r\n" HOST "X: "), HOLD, false},
+    {"one byte of 64 MiB",
+     TEXT("POST /filter HTTP/1.1\r\n" HOST "Content-Length: 67108863\r\n\r\n{"), HOLD,
+     true},
+    {"watches", TEXT(GET("/inspect?watch=true")), HOLD, false},
+    {"pipelined requests, the last one cut", TEXT(TEN(GET("/version")) "GET /ver"), SLOW,
+     false},
+    {"connect and close", TEXT(GET("/version")), STORM, false},
+    {"connect and reset", TEXT(GET("/version")), RESETS, false},
+};
+
+static const struct attack unread_page[] = {
+    {"pages that are not read", TEXT(TEN(TEN(GET("/page.js")))), SLOW, false}};
+
+static const struct attack unread_metrics[] = {
+    {"metrics that are not read", TEXT(TEN(TEN(GET("/metrics")))), SLOW, false}};
+
+static const struct attack tls[] = {
+    {"handshakes that never begin", TEXT(""), HOLD, false},
+    {"half a ClientHello", client_hello, 40, HOLD, false},
+    {"handshakes that never end", TEXT(client_hello), HOLD, false},
+    {"handshakes that never end, one address", TEXT(client_hello), HOLD, true},
+    {"ClientHello and reset", TEXT(client_hello), SLOW_RESETS, false},
+    {"no TLS", TEXT(GET("/version")), HOLD, false},
+};
+
+struct run {
+    const struct attack *attack;
+    unsigned port;
+    size_t connections;
+    atomic_bool filled, stop;
+    size_t opened;
+};
+
+static void open_hostile(const struct run *r, struct raw *c, size_t i)
+{
+    char address[24];
+    snprintf(address, sizeof address, "127.0.0.1");
+    if (!r->attack->one_address)
+        snprintf(address, sizeof address, "127.%zu.%zu.2", 1 + i / 250 % 250, i % 250);
+    if (raw_try_open_from(c, address, r->port))
+        send(c->fd, r->attack->begin, r->attack->n, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void close_hostile(const struct run *r, struct raw *c)
+{
+    if (c->fd < 0)
+        return;
+    if (r->attack->kind == RESETS || r->attack->kind == SLOW_RESETS)
+        raw_reset(c);
+    else
+        raw_close(c);
+}
+
+/* Opens all connections, and then replaces them one by one: at once, or, if they are to
+ * be held, after a pause. */
+static void *attack_run(void *arg)
+{
+    static const long pause_ns[] = {[HOLD] = 1000000,
+                                    [SLOW] = 10000000,
+                                    [STORM] = 0,
+                                    [RESETS] = 0,
+                                    [SLOW_RESETS] = 1000000};
+    static struct raw c[ATTACKERS_MAX];
+    struct run *r = arg;
+    for (size_t i = 0; i < r->connections; i++)
+        open_hostile(r, &c[i], i);
+    r->opened = r->connections;
+    atomic_store(&r->filled, true);
+    while (!atomic_load(&r->stop)) {
+        size_t i = r->opened++ % r->connections;
+        close_hostile(r, &c[i]);
+        open_hostile(r, &c[i], r->opened);
+        nanosleep(&(struct timespec){.tv_nsec = pause_ns[r->attack->kind]}, NULL);
+    }
+    for (size_t i = 0; i < r->connections; i++)
+        close_hostile(r, &c[i]);
+    return NULL;
+}
+
+/* -- honest clients -- */
+
+struct samples {
+    double ms[SAMPLES];
+    size_t n;
+};
+
+static void add(struct samples *s, double ms)
+{
+    if (s->n < SAMPLES)
+        s->ms[s->n++] = ms;
+}
+
+static double percentile(struct samples *s, double part)
+{
+    if (!s->n)
+        return 0;
+    lib_sort(s->ms, s->n);
+    return s->ms[(size_t)((double)(s->n - 1) * part)];
+}
+
+/* What is attacked. */
+struct target {
+    const char *name;
+    unsigned port;
+    const char *path;                                  /* of the probe */
+    void (*probe_init)(struct peer *p, unsigned port); /* NULL: plain HTTP */
+    const struct extender *extender;                   /* to filter on, or NULL */
+    pid_t pid;
+    size_t connections;
+};
+
+/* A probe of the kubelet: a new connection. */
+static void probe(const struct target *t, struct samples *s)
+{
+    struct peer p;
+    if (t->probe_init)
+        t->probe_init(&p, t->port);
+    else
+        peer_init(&p, t->port);
+    double begin = lib_now_exact_ms();
+    cleanup_buf struct buf reply = {0};
+    unsigned status = peer_call(&p, "GET", t->path, NULL, &reply);
+    double ms = lib_now_exact_ms() - begin;
+    ck_assert_msg(status == 200, "%s: probe answered with %u after %.0f ms: %s", t->name,
+                  status, ms, reply.p);
+    add(s, ms);
+    peer_fini(&p);
+}
+
+/* A filter over a connection that is kept. A server may close it while it is idle; then
+ * the client tries again, as Go's does. */
+static void filter(const struct target *t, struct samples *s)
+{
+    cleanup_buf struct buf why = {0};
+    if (!t->extender)
+        return;
+    double begin = lib_now_exact_ms();
+    enum fit fit = extender_filter(t->extender, 4, "n1", &why);
+    if (fit == UNANSWERED)
+        fit = extender_filter(t->extender, 4, "n1", &why);
+    ck_assert_msg(fit == FITS, "%s: filter: %s", t->name, why.p);
+    add(s, lib_now_exact_ms() - begin);
+}
+
+static void measure(const struct target *t, const char *name, double probe_max)
+{
+    static struct samples probes, filters;
+    probes.n = filters.n = 0;
+    int64_t end = lib_now_ms() + ATTACK_MS;
+    while (lib_now_ms() < end) {
+        probe(t, &probes);
+        for (int i = 0; i < 4; i++)
+            filter(t, &filters);
+        lib_pause();
+    }
+    double max = percentile(&probes, 1), p99 = percentile(&filters, .99);
+    printf("  %-18s %-38s probes %4zu p99 %6.1f max %6.1f ms", t->name, name, probes.n,
+           percentile(&probes, .99), max);
+    printf(filters.n ? "  filters %4zu p99 %6.2f ms\n" : "\n", filters.n, p99);
+    ck_assert_msg(max < probe_max * LIB_SLOWER, "%s: a probe took %.0f ms", name, max);
+    ck_assert_msg(p99 < FILTER_MS * LIB_SLOWER, "%s: p99 of a filter is %.0f ms", name,
+                  p99);
+}
+
+static size_t count_fds(pid_t pid)
+{
+    char path[64];
+    size_t n = 0;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    DIR *dir = opendir(path);
+    ck_assert_ptr_nonnull(dir);
+    for (const struct dirent *e; (e = readdir(dir));)
+        n += e->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+static void attack(const struct target *t, const struct attack *how)
+{
+    struct run r = {.attack = how, .port = t->port, .connections = t->connections};
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, attack_run, &r), 0);
+    lib_wait(atomic_load(&r.filled));
+    measure(t, how->name, how->kind == HOLD ? PROBE_MS : STORM_MS);
+    atomic_store(&r.stop, true);
+    pthread_join(thread, NULL);
+}
+
+static void attack_all(const struct target *t, const struct attack *attacks, size_t n)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    struct target mine = *t;
+    if (mine.connections > limit.rlim_cur - FDS_SPARE)
+        mine.connections = limit.rlim_cur - FDS_SPARE;
+    measure(&mine, "(quiet)", PROBE_MS);
+    size_t before = count_fds(t->pid);
+    for (size_t i = 0; i < n; i++)
+        attack(&mine, &attacks[i]);
+    lib_wait(count_fds(t->pid) <= before);
+    measure(&mine, "(quiet again)", PROBE_MS);
+}
+
+static void raise_limit(void)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* -- the extender -- */
+
+struct world {
+    struct sim sim;
+    struct extender extender;
+};
+
+static void set_up(struct world *w, const char *const *more)
+{
+    sim_start(&w->sim, ARGV(NULL));
+    sim_add_node(&w->sim, "n1", 2, 16);
+    extender_start(&w->extender, &w->sim, more);
+}
+
+static void tear_down(struct world *w)
+{
+    oracle_agrees(&w->sim.api, &w->extender);
+    extender_stop(&w->extender);
+    sim_stop(&w->sim);
+}
+
+START_TEST(the_main_port_answers)
+{
+    struct world w;
+    raise_limit();
+    set_up(&w, ARGV(NULL));
+    struct target t = {.name = "main port",
+                       .port = w.extender.verbs.port,
+                       .path = "/readyz",
+                       .extender = &w.extender,
+                       .pid = w.extender.program.pid,
+                       .connections = 700};
+    attack_all(&t, plain, ARRAY_LEN(plain));
+    attack_all(&t, unread_page, ARRAY_LEN(unread_page));
+    tear_down(&w);
+}
+END_TEST
+
+START_TEST(the_observe_port_answers)
+{
+    struct world w;
+    raise_limit();
+    set_up(&w, ARGV(NULL));
+    struct target t = {.name = "observe port",
+                       .port = w.extender.observers.port,
+                       .path = "/healthz",
+                       .extender = &w.extender,
+                       .pid = w.extender.program.pid,
+                       .connections = 4500};
+    attack_all(&t, plain, ARRAY_LEN(plain));
+    attack_all(&t, unread_page, ARRAY_LEN(unread_page));
+    tear_down(&w);
+}
+END_TEST
+
+/* The descriptors do not suffice for the observers that the port would take otherwise. */
+START_TEST(few_descriptors_are_shared_by_the_ports)
+{
+    struct world w;
+    struct rlimit few = {700, 700};
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    set_up(&w, ARGV(NULL));
+    ck_assert_contains(program_output(&w.extender.program), "connections: reduced");
+    struct target t = {.name = "few descriptors",
+                       .port = w.extender.observers.port,
+                       .path = "/healthz",
+                       .extender = &w.extender,
+                       .pid = w.extender.program.pid,
+                       .connections = 600};
+    attack_all(&t, plain, 3);
+    t.port = w.extender.verbs.port;
+    t.path = "/readyz";
+    attack_all(&t, plain, 3);
+    tear_down(&w);
+}
+END_TEST
+
+/* -- TLS -- */
+
+static void probe_over_tls(struct peer *p, unsigned port)
+{
+    cleanup_free char *ca = temp_path(lib_dir, "ca.crt");
+    peer_init_tls(p, port, ca);
+}
+
+static void probe_with_cert(struct peer *p, unsigned port)
+{
+    cleanup_free char *ca = temp_path(lib_dir, "ca.crt"),
+                      *crt = temp_path(lib_dir, "scheduler.crt"),
+                      *key = temp_path(lib_dir, "scheduler.key");
+    peer_init_cert(p, port, ca, crt, key);
+}
+
+START_TEST(tls_handshakes_that_never_end_keep_nobody_out)
+{
+    struct world w;
+    raise_limit();
+    tls_make_ca(lib_dir, "ca");
+    tls_make_cert(lib_dir, "ca", "server", "IP:127.0.0.1");
+    tls_make_cert(lib_dir, "ca", "scheduler", "DNS:scheduler.test");
+    cleanup_free char *crt = temp_path(lib_dir, "server.crt"),
+                      *key = temp_path(lib_dir, "server.key"),
+                      *ca = temp_path(lib_dir, "ca.crt");
+    sim_start(&w.sim, ARGV(NULL));
+    sim_add_node(&w.sim, "n1", 2, 16);
+    cleanup_free char *path =
+        lib_kubeconfig("kubeconfig", "http", w.sim.api.port, "", "");
+    extender_start_at(&w.extender, path,
+                      ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", ca));
+    unsigned verbs = w.extender.verbs.port, observers = w.extender.observers.port;
+    peer_fini(&w.extender.verbs);
+    peer_fini(&w.extender.observers);
+    probe_with_cert(&w.extender.verbs, verbs);
+    probe_over_tls(&w.extender.observers, observers);
+    extender_wait_ready(&w.extender);
+    struct target t = {.name = "main port, TLS",
+                       .port = verbs,
+                       .path = "/readyz",
+                       .probe_init = probe_with_cert,
+                       .extender = &w.extender,
+                       .pid = w.extender.program.pid,
+                       .connections = 700};
+    attack_all(&t, tls, ARRAY_LEN(tls));
+    t.name = "observe port, TLS";
+    t.port = observers;
+    t.path = "/healthz";
+    t.probe_init = probe_over_tls;
+    t.connections = 1000;
+    attack_all(&t, tls, ARRAY_LEN(tls));
+    extender_stop(&w.extender);
+    sim_stop(&w.sim);
+}
+END_TEST
+
+/* -- the node's programs -- */
+
+#define CARD                                                                             \
+    "{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':16106127360,"                      \
+    "'memoryUsed':1048576,'health':'Healthy'}"
+
+START_TEST(scv_agent_answers)
+{
+    struct sim sim;
+    struct agent agent;
+    raise_limit();
+    sim_start(&sim, ARGV(NULL));
+    agent_setup(&sim);
+    agent_cards(CARD);
+    cleanup_free char *source = agent_file();
+    agent_start(&agent, &sim, source, ARGV(NULL));
+    lib_wait(peer_status(&agent.health, "/livez") == 200);
+    struct target t = {.name = "scv-agent",
+                       .port = agent.health.port,
+                       .path = "/livez",
+                       .pid = agent.program.pid,
+                       .connections = 700};
+    attack_all(&t, plain, ARRAY_LEN(plain));
+    attack_all(&t, unread_metrics, ARRAY_LEN(unread_metrics));
+    agent_stop(&agent);
+    sim_stop(&sim);
+}
+END_TEST
+
+START_TEST(the_device_plugin_answers)
+{
+    struct sim sim;
+    static struct kubelet kubelet;
+    struct plugin plugin;
+    raise_limit();
+    sim_start(&sim, ARGV(NULL));
+    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"n1\"}}");
+    agent_cards("{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':16384048576}");
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV(NULL));
+    kubelet_wait_registered(&kubelet, -1);
+    struct target t = {.name = "device plugin",
+                       .port = plugin.health.port,
+                       .path = "/livez",
+                       .pid = plugin.program.pid,
+                       .connections = 700};
+    attack_all(&t, plain, ARRAY_LEN(plain));
+    attack_all(&t, unread_metrics, ARRAY_LEN(unread_metrics));
+    plugin_stop(&plugin);
+    kubelet_fini(&kubelet);
+    sim_stop(&sim);
+}
+END_TEST
+
+LIB_MAIN("connections", 120, the_main_port_answers, the_observe_port_answers,
+         few_descriptors_are_shared_by_the_ports,
+         tls_handshakes_that_never_end_keep_nobody_out, scv_agent_answers,
+         the_device_plugin_answers)

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "lib/lib.h"
+#include "wire/httpd_fixture.h"
+
+/*
+ * Full listeners. A new connection replaces another one, so that a probe is
+ * answered whatever the other clients do.
+ */
+
+enum { FULL = 8, SOON_MS = 2000 };
+
+#define HELLO "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
+
+static const char *const probes[] = {"/hello", NULL};
+
+static bool trusts_header(void *ctx, const struct httpd_request *req,
+                          struct httpd_reply *reply)
+{
+    (void)ctx, (void)reply;
+    if (httpd_header(req, "X-Trust"))
+        httpd_trust(req);
+    return true;
+}
+
+static void start(struct fixture *kit, enum httpd_mode mode, unsigned handlers)
+{
+    fixture_init(kit, NULL);
+    struct httpd_listener_config listener = fixture_listener(kit, mode);
+    listener.connections = FULL;
+    listener.handlers = handlers;
+    listener.probes = probes;
+    listener.authorize = trusts_header;
+    fixture_listen(kit, &listener);
+}
+
+static struct httpd_stats stats_of(const struct fixture *kit)
+{
+    struct httpd_stats stats;
+    httpd_stats(kit->d, &stats);
+    return stats;
+}
+
+static bool is_full(void *ctx)
+{
+    const struct fixture *kit = ctx;
+    return stats_of(kit).connections == FULL;
+}
+
+/* A new client is answered soon. */
+static void probe(const struct fixture *kit)
+{
+    struct raw c;
+    struct raw_reply r = {0};
+    int64_t begin = raw_now_ms();
+    raw_open(&c, kit->port);
+    raw_call(&c, &r, HELLO);
+    ck_assert_body(r, "hello\n");
+    ck_assert_int_lt(raw_now_ms() - begin, SOON_MS * LIB_SLOWER);
+    raw_reply_fini(&r);
+    raw_close(&c);
+}
+
+static bool is_open(const struct raw *c)
+{
+    struct pollfd fd = {.fd = c->fd, .events = POLLIN};
+    return poll(&fd, 1, 0) == 0;
+}
+
+static void call_from(struct raw *c, const struct fixture *kit, const char *address,
+                      const char *request)
+{
+    struct raw_reply r = {0};
+    ck_assert(raw_try_open_from(c, address, kit->port));
+    raw_call(c, &r, request);
+    raw_reply_fini(&r);
+}
+
+START_TEST(the_connection_idle_the_longest_gives_way)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct fixture kit;
+        struct raw c[FULL], next;
+        struct raw_reply r = {0};
+        start(&kit, mode, 0);
+        for (int i = 0; i < FULL; i++) {
+            call_from(&c[i], &kit, "127.0.0.1", HELLO);
+            nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+        }
+        raw_call(&c[0], &r, HELLO); /* now the second is idle the longest */
+        call_from(&next, &kit, "127.0.0.1", HELLO);
+        ck_assert(raw_ended(&c[1]));
+        for (int i = 0; i < FULL; i++)
+            ck_assert(i == 1 || is_open(&c[i]));
+        ck_assert_uint_eq(stats_of(&kit).evicted, 1);
+        ck_assert(raw_until(is_full, &kit));
+        for (int i = 0; i < FULL; i++)
+            raw_close(&c[i]);
+        raw_close(&next);
+        raw_reply_fini(&r);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        fixture_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(the_address_with_the_most_connections_gives_way)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct fixture kit;
+        struct raw honest, many[FULL - 1], more[3 * FULL];
+        struct raw_reply r = {0};
+        start(&kit, mode, 0);
+        call_from(&honest, &kit, "127.0.0.9", HELLO);
+        for (int i = 0; i < FULL - 1; i++)
+            call_from(&many[i], &kit, "127.0.0.1", HELLO);
+        for (int i = 0; i < 3 * FULL; i++)
+            call_from(&more[i], &kit, i % 2 ? "127.0.0.1" : "127.0.0.2", HELLO);
+        ck_assert(is_open(&honest));
+        raw_call(&honest, &r, HELLO);
+        ck_assert_body(r, "hello\n");
+        for (int i = 0; i < FULL - 1; i++)
+            raw_close(&many[i]);
+        for (int i = 0; i < 3 * FULL; i++)
+            raw_close(&more[i]);
+        raw_close(&honest);
+        raw_reply_fini(&r);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        fixture_fini(&kit);
+    }
+}
+END_TEST
+
+/* What connections may wait for. */
+static const char *const beginnings[] = {
+    "",
+    "GET /hel",
+    "GET /hello HTTP/1.1\r\nHost: x\r\nX: ",
+    "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc",
+    "GET /big?a=16 HTTP/1.1\r\nHost: x\r\n\r\n", /* never read */
+    "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n",
+    HELLO,
+    HELLO HELLO "GET /hel", /* pipelined */
+};
+
+START_TEST(every_kind_of_waiting_connection_gives_way)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        for (size_t k = 0; k < ARRAY_LEN(beginnings); k++) {
+            struct fixture kit;
+            struct raw c[FULL];
+            start(&kit, mode, 0);
+            for (int i = 0; i < FULL; i++) {
+                raw_open(&c[i], kit.port);
+                raw_send(&c[i], beginnings[k], strlen(beginnings[k]));
+            }
+            ck_assert(raw_until(is_full, &kit));
+            for (int i = 0; i < 3 * FULL; i++)
+                probe(&kit);
+            ck_assert_uint_ge(stats_of(&kit).evicted, 1);
+            for (int i = 0; i < FULL; i++)
+                raw_close(&c[i]);
+            ck_assert(raw_until(kit_is_empty, &kit));
+            fixture_fini(&kit);
+            ck_assert_int_le(atomic_load(&kit.opened), atomic_load(&kit.closed));
+        }
+    }
+}
+END_TEST
+
+static bool are_queued(void *ctx)
+{
+    const struct fixture *kit = ctx;
+    struct httpd_stats stats = stats_of(kit);
+    return stats.in_flight == FULL;
+}
+
+static bool one_was_rejected(void *ctx)
+{
+    return stats_of(ctx).rejected > 0;
+}
+
+START_TEST(blocked_handlers_do_not_keep_a_probe_out)
+{
+    enum { HANDLERS = 4, RUN = 3 }; /* one is reserved for trusted clients */
+    struct fixture kit;
+    struct raw c[FULL], late;
+    struct raw_reply r = {0};
+    int rejected = 0;
+    start(&kit, HTTPD_THREADS, HANDLERS);
+    for (int i = 0; i < FULL; i++) {
+        raw_open(&c[i], kit.port);
+        raw_sendf(&c[i], "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    fixture_wait_blocked(&kit, RUN);
+    ck_assert(raw_until(are_queued, &kit));
+    raw_open(&late, kit.port);
+    ck_assert(raw_until(one_was_rejected, &kit));
+    for (int i = 0; i < 3; i++)
+        probe(&kit);
+    ck_assert_int_eq(kit.waiting, RUN);
+    fixture_release(&kit);
+    for (int i = 0; i < FULL; i++) {
+        ck_assert_int_eq(raw_read(&c[i], &r), RAW_OK);
+        if (r.status == 503) {
+            ck_assert_span_eq(raw_header(&r, "Retry-After"), "1");
+            ck_assert_span_eq(raw_header(&r, "Connection"), "close");
+            rejected++;
+        } else {
+            ck_assert_body(r, "unblocked");
+        }
+        raw_close(&c[i]);
+    }
+    ck_assert_int_ge(rejected, 1);
+    ck_assert_int_le(rejected, FULL - RUN);
+    ck_assert_uint_eq(stats_of(&kit).rejected, (unsigned)rejected);
+    raw_close(&late);
+    raw_reply_fini(&r);
+    ck_assert(raw_until(kit_is_empty, &kit));
+    fixture_fini(&kit);
+}
+END_TEST
+
+START_TEST(a_stop_ends_the_wait_for_a_handler)
+{
+    struct fixture kit;
+    struct raw c[FULL];
+    start(&kit, HTTPD_THREADS, 2);
+    for (int i = 0; i < FULL; i++) {
+        raw_open(&c[i], kit.port);
+        raw_sendf(&c[i], "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    fixture_wait_blocked(&kit, 2);
+    ck_assert(raw_until(are_queued, &kit));
+    fixture_release(&kit);
+    fixture_fini(&kit);
+    for (int i = 0; i < FULL; i++)
+        raw_close(&c[i]);
+}
+END_TEST
+
+#define TRUSTED(path) "GET " path " HTTP/1.1\r\nHost: x\r\nX-Trust: 1\r\n\r\n"
+
+START_TEST(a_trusted_client_keeps_its_connection_and_has_a_handler)
+{
+    enum { HANDLERS = 4, RUN = 3 };
+    struct fixture kit;
+    struct raw trusted, c[FULL];
+    struct raw_reply r = {0};
+    start(&kit, HTTPD_THREADS, HANDLERS);
+    call_from(&trusted, &kit, "127.0.0.1", TRUSTED("/show"));
+    for (int i = 0; i < FULL - 1; i++) {
+        raw_open(&c[i], kit.port);
+        if (i < RUN + 1)
+            raw_sendf(&c[i], "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    fixture_wait_blocked(&kit, RUN);
+    for (int i = 0; i < 3 * FULL; i++)
+        probe(&kit);
+    ck_assert(is_open(&trusted));
+    raw_sendf(&trusted, TRUSTED("/block"));
+    fixture_wait_blocked(&kit, HANDLERS);
+    fixture_release(&kit);
+    ck_assert_int_eq(raw_read(&trusted, &r), RAW_OK);
+    ck_assert_body(r, "unblocked");
+    raw_close(&trusted);
+    for (int i = 0; i < FULL - 1; i++)
+        raw_close(&c[i]);
+    raw_reply_fini(&r);
+    ck_assert(raw_until(kit_is_empty, &kit));
+    fixture_fini(&kit);
+}
+END_TEST
+
+/* If all clients are trusted, they give way to each other. */
+START_TEST(trusted_clients_do_not_keep_a_probe_out)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct fixture kit;
+        struct raw c[FULL];
+        start(&kit, mode, 0);
+        for (int i = 0; i < FULL; i++)
+            call_from(&c[i], &kit, "127.0.0.1", TRUSTED("/hello"));
+        probe(&kit);
+        for (int i = 0; i < FULL; i++)
+            raw_close(&c[i]);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        fixture_fini(&kit);
+    }
+}
+END_TEST
+
+/* Connections without a pause, some reset, while another client is served. */
+START_TEST(a_storm_of_connections_leaks_nothing)
+{
+    enum { STORM = 3000 };
+    FOR_BOTH_MODES(mode)
+    {
+        struct fixture kit;
+        static struct raw c[STORM];
+        unsigned before = raw_count_fds();
+        start(&kit, mode, 0);
+        for (int i = 0; i < STORM; i++) {
+            char address[16];
+            snprintf(address, sizeof address, "127.0.%d.1", i % 50);
+            ck_assert(raw_try_open_from(&c[i], address, kit.port));
+            const char *begin = beginnings[(size_t)i % ARRAY_LEN(beginnings)];
+            raw_send(&c[i], begin, strlen(begin));
+            if (i % 3 == 0)
+                raw_reset(&c[i]);
+            if (i >= 200)
+                raw_close(&c[i - 200]);
+            if (i % 500 == 0)
+                probe(&kit);
+        }
+        for (int i = STORM - 200; i < STORM; i++)
+            raw_close(&c[i]);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        fixture_fini(&kit);
+        ck_assert_int_le(atomic_load(&kit.opened), atomic_load(&kit.closed));
+        ck_assert_uint_eq(raw_count_fds(), before);
+    }
+}
+END_TEST
+
+UNIT_MAIN("httpd_evict", the_connection_idle_the_longest_gives_way,
+          the_address_with_the_most_connections_gives_way,
+          every_kind_of_waiting_connection_gives_way,
+          blocked_handlers_do_not_keep_a_probe_out, a_stop_ends_the_wait_for_a_handler,
+          a_trusted_client_keeps_its_connection_and_has_a_handler,
+          trusted_clients_do_not_keep_a_probe_out, a_storm_of_connections_leaks_nothing)
