@@ -25,6 +25,7 @@ $(foreach f,$(FOLDERS),$(eval $(call unit_rules,$(f))))
 # test_allocations counts the calls of COUNTED; test/walk/heap.c replaces those of WRAPS.
 COUNTED := malloc calloc realloc reallocarray aligned_alloc strdup
 WRAPS   := $(COUNTED) free
+$(B)/test/kube/test_wipe: LDFLAGS += -Wl,--wrap=malloc,--wrap=free,--wrap=realloc,--wrap=reallocarray
 $(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
 
 # The conformance cases: on the API of kube-sim, and in test/e2e on the real API server.
@@ -72,7 +73,7 @@ E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
-E2E_TOOLS := $(if $(filter chart helm docs,$(E2E_SUITES)),helm kubeconform)
+E2E_TOOLS := $(if $(filter chart helm docs,$(E2E_SUITES)),helm kubeconform cert-manager-crds)
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB) \
                                 $(B)/lib/kube-sim.a $(call archives,kube)
 	$(link)

@@ -164,7 +164,7 @@ struct ledger_pod {
     struct ledger_node *node; /* where it is bound or reserved; NULL: pending */
     struct ledger_share *shares;
     uint32_t n_shares; /* 0 with a node: its annotations name no card */
-    /* Bit i: it counts in full on card i of its node, which no share names. */
+    /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
     /* How annotations and request differ (domain/bound.h); NUL-terminated; empty: they
      * agree. */
@@ -185,6 +185,7 @@ struct ledger_pod {
 
 /* Pending pods with equal requests. */
 struct ledger_class {
+    uint64_t id;            /* never reused; the position in the array changes */
     struct request request; /* without parts */
     size_t pods;
 };

@@ -10,3 +10,5 @@
  */
 
 void cluster_read(struct kube_client *client, struct facts *f);
+/* Reads only the Secret with kube-scheduler's client certificate into f->secret. */
+void cluster_read_secret(struct kube_client *client, struct facts *f);

@@ -21,9 +21,13 @@ int edit_append(const char *name, struct span text, const char *path, const char
 /* Appends a key to the mapping at `path`; `entry` has its lines, as above. */
 int edit_add_key(const char *name, struct span text, const char *path, const char *entry,
                  struct buf *out, struct err *err);
-/* Replaces the value at `path`, a text on one line without escapes. */
+/* Replaces the value at `path`, a text on one line without escapes; a boolean becomes
+ * another boolean. */
 int edit_set(const char *name, struct span text, const char *path, const char *value,
              struct buf *out, struct err *err);
+/* Removes the lines of the key at `path`, and of its value. */
+int edit_remove(const char *name, struct span text, const char *path, struct buf *out,
+                struct err *err);
 /* The lines of the list at `path`, without its indent. The list must begin on the line
  * after its key. */
 int edit_lines(const char *name, struct span text, const char *path, struct buf *out,

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "setup/client_secret.h"
 #include "setup/extender_entry.h"
 #include "setup/scheduler_pod.h"
 
@@ -42,6 +43,11 @@ enum facts_answer {
     FACTS_REACH_GO_EXTENDER,    /* an extender, but not ours */
     FACTS_REACH_WRONG_PATH,     /* ours, but not under this path */
     FACTS_REACH_NOT_READY,      /* ours; `detail` has the reason */
+    FACTS_REACH_WANTS_HTTPS,    /* ours, but urlPrefix has http:// */
+    FACTS_REACH_WANTS_HTTP,     /* ours, but urlPrefix has https:// */
+    FACTS_REACH_UNTRUSTED,      /* ours, but its certificate is not of caFile */
+    FACTS_REACH_NO_CREDENTIALS, /* ours; rejects the call without a client certificate */
+    FACTS_REACH_FORBIDDEN,      /* ours; rejects the name of the client certificate */
     FACTS_REACH_OK,
 };
 
@@ -73,8 +79,6 @@ enum facts_kind {
     FACTS_KINDS
 };
 
-enum { FACTS_TLS_FILES = 3 }; /* caFile, certFile, keyFile */
-
 struct facts {
     /* the node */
     char *manifests; /* the kubelet's folder of static pods */
@@ -86,7 +90,8 @@ struct facts {
     struct err processes_why;
     struct facts_file config; /* of --config or --policy-config-file */
     bool config_mounted;
-    struct facts_file tls[FACTS_TLS_FILES]; /* of our entry's tlsConfig */
+    struct facts_file tls[CLIENT_SECRET_FILES]; /* of our entry's tlsConfig */
+    int64_t now_s;                              /* wall clock; 0: unknown */
     /* the extender */
     struct facts_reach reach;
     char *reachable_at; /* HOST:PORT of this node where the extender answers although the
@@ -94,6 +99,9 @@ struct facts {
     /* the API server */
     struct err cluster_why; /* ERR_NONE: it answered */
     struct facts_object lists[FACTS_KINDS];
+    struct client_secret secret; /* kube-scheduler's client certificate */
+    struct err secret_why;       /* ERR_NONE: `secret` is set */
+    bool secret_read;            /* the API server was asked for it */
 };
 
 void facts_file_fini(struct facts_file *file);
@@ -110,5 +118,11 @@ const struct facts_process *facts_scheduler(const struct facts *f,
 /* Did the process start before the file was changed, so that it runs with older content?
  */
 bool facts_process_is_older(const struct facts_process *p, const struct facts_file *file);
+/* The file that was changed since the process started, and that kube-scheduler reads only
+ * when it starts: its configuration, or the CA of tlsConfig. NULL: none. It reads the
+ * client certificate and its key again for each connection (client-go,
+ * transport.TLSConfigFor). */
+const struct facts_file *facts_newer_file(const struct facts *f,
+                                          const struct facts_process *p);
 /* The minor version of kube-scheduler, or else of the API server; 0: unknown. */
 int facts_minor(const struct facts *f, const struct scheduler_pod *pod);

@@ -18,6 +18,10 @@ struct reach_tls {
 /* Calls f->reach.url and, if nothing answers there, the same port of this machine's other
  * addresses, which may set f->reachable_at. `verb` is the filterVerb. */
 void reach_call(struct facts *f, const char *verb, const struct reach_tls *tls);
+/* The call that kube-scheduler makes after the changes of change_plan: to the configured
+ * entry, or to the one that will be added, at `address` if not NULL; with the Secret's
+ * certificate where the plan sets it. */
+void reach_call_planned(struct facts *f, const char *address, bool insecure);
 /* The same, with URL and TLS files of our entry in f->config; `address` (HOST:PORT or
  * NULL) replaces the entry's. */
 void reach_call_configured(struct facts *f, const char *address);

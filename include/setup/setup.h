@@ -13,7 +13,7 @@ struct setup_options {
     char *kubeconfig, *context;
     char *address, *policy, *out;
     int log_level;
-    bool no_cluster;
+    bool no_cluster, insecure;
     struct opt_list args; /* arguments that are not options */
 };
 

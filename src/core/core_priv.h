@@ -260,8 +260,12 @@ void heartbeat_tick(struct step *s);
 int64_t heartbeat_due(const struct core *core);
 
 /* core_wakeup.c: kube-scheduler retries when a node gains free memory */
+struct wakeup_fit {
+    uint64_t id; /* of a class of pending pods */
+    bool fits;
+};
 struct wakeup_fits {
-    bool *fits; /* by class of pending pods: did it fit before? In scratch */
+    struct wakeup_fit *classes; /* before the change; in scratch */
     size_t n;
     struct span node;
 };

@@ -32,11 +32,28 @@ struct wakeup_fits wakeup_before(struct step *s, struct span node_name)
         return fits;
     const struct ledger_node *node = ledger_node_find(core->ledger, node_name);
     fits.node = arena_copy(&core->scratch, node_name);
-    fits.fits = arena_zalloc(&core->scratch, n * sizeof *fits.fits);
+    fits.classes = arena_zalloc(&core->scratch, n * sizeof *fits.classes);
     fits.n = n;
-    for (size_t i = 0; node && i < fits.n; i++)
-        fits.fits[i] = placement_fit(node, &classes[i].request) == FIT_YES;
+    for (size_t i = 0; i < n; i++)
+        fits.classes[i] = (struct wakeup_fit){
+            .id = classes[i].id,
+            .fits = node && placement_fit(node, &classes[i].request) == FIT_YES,
+        };
     return fits;
+}
+
+/* Did the class exist before the change without fitting? A removed class is replaced in
+ * the array by the last one, so only few classes change their position. The pods of a new
+ * class have just become pending: kube-scheduler has yet to try them, or knows that their
+ * bind failed. */
+static bool did_not_fit(const struct wakeup_fits *before, size_t i, uint64_t id)
+{
+    if (i < before->n && before->classes[i].id == id)
+        return !before->classes[i].fits;
+    for (size_t k = 0; k < before->n; k++)
+        if (before->classes[k].id == id)
+            return !before->classes[k].fits;
+    return false;
 }
 
 static struct wakeup *wakeup_of(struct core *core, struct span node)
@@ -57,8 +74,9 @@ void wakeup_after(struct step *s, const struct wakeup_fits *before)
     const struct ledger_class *classes = ledger_classes(core->ledger, &n);
     const struct ledger_node *node =
         before->n ? ledger_node_find(core->ledger, before->node) : NULL;
-    for (size_t i = 0; node && i < before->n && i < n; i++) {
-        if (before->fits[i] || placement_fit(node, &classes[i].request) != FIT_YES)
+    for (size_t i = 0; node && i < n; i++) {
+        if (!did_not_fit(before, i, classes[i].id) ||
+            placement_fit(node, &classes[i].request) != FIT_YES)
             continue;
         wakeup_of(core, before->node)->due = true;
         return;

@@ -66,19 +66,25 @@ static int64_t running_units(const struct request *r)
     return sum;
 }
 
-/* The Go extender ignores init containers and the number of cards, and it writes no
+/* The Go extender counts only app containers, ignores the number of cards, and writes no
  * allocation. */
+static bool agrees_with_go(const struct promise *p, const struct request *r, bool invalid)
+{
+    bool cards = p->n == 1 || p->n == r->cards || invalid;
+    return cards && (r->kind == REQUEST_CARDS || p->units <= r->units);
+}
+
 static bool agrees(const struct promise *p, const struct request *r, bool invalid)
 {
     int64_t running = invalid || !r->n_parts ? r->units : running_units(r);
-    int64_t units = p->allocated ? promise_allocated_units(p) : p->units;
-    bool of_go = !p->allocated && p->n == 1;
+    int64_t units = promise_allocated_units(p);
+    if (!p->allocated)
+        return agrees_with_go(p, r, invalid);
     if (r->kind == REQUEST_CARDS)
-        return p->n == r->cards || of_go;
-    if (p->allocated && p->units >= 0 && p->units != r->units && p->units != running)
+        return p->n == r->cards;
+    if (p->units >= 0 && p->units != r->units && p->units != running)
         return false;
-    return (units < 0 || units == r->units || units == running) &&
-           (p->n == r->cards || invalid || of_go);
+    return (units == r->units || units == running) && (p->n == r->cards || invalid);
 }
 
 void bound_differences(struct buf *out, const struct pod *pod, const struct promise *p,

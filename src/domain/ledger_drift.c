@@ -104,10 +104,22 @@ static void write_shares(struct buf *out, const struct ledger_pod *pod)
         write_card(out, i, pod->shares[i].card);
 }
 
-/* The podList shows cards that the annotations do not name. */
+/* Does it count in full on a card that a share names for a part? */
+static bool has_fewer_cards(const struct ledger_node *node, const struct ledger_pod *pod)
+{
+    bool fewer = false;
+    for (uint32_t i = 0; i < pod->n_shares; i++) {
+        const struct card *on = pod->shares[i].on;
+        fewer |= on && pod->other_cards >> (on - node->cards) & 1;
+    }
+    return fewer;
+}
+
+/* The podList shows cards that the annotations do not name, or only some of theirs. */
 static bool has_other_cards(const struct ledger_node *node, const struct ledger_pod *pod)
 {
-    return pod->n_shares && pod->other_cards && wrong_cards(node, pod) > 0;
+    return pod->n_shares && pod->other_cards &&
+           (wrong_cards(node, pod) > 0 || has_fewer_cards(node, pod));
 }
 
 bool ledger_pod_is_forged(const struct ledger_node *node, const struct ledger_pod *pod,

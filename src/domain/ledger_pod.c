@@ -78,7 +78,8 @@ static void class_add(struct ledger *l, const struct ledger_pod *pod)
         i++;
     if (i == l->n_classes) {
         MEM_GROW(l->classes, l->classes_cap, l->n_classes + 1);
-        l->classes[l->n_classes++] = (struct ledger_class){.request = *r};
+        l->classes[l->n_classes++] =
+            (struct ledger_class){.id = ++l->last_class, .request = *r};
         l->classes[i].request.parts = NULL;
         l->classes[i].request.n_parts = 0;
         own(&l->classes[i].request.models);

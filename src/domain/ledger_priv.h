@@ -78,6 +78,7 @@ struct ledger {
     struct ledger_pod *pending; /* newest first */
     size_t n_pending;
     struct ledger_class *classes; /* of pending pods */
+    uint64_t last_class;          /* id */
     size_t n_classes, classes_cap;
     struct mix mix;
     uint64_t generation;

@@ -182,7 +182,7 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
     const struct ledger_node *node = pod->node;
     int64_t mib = -1;
     if (node && pod->other_cards >> (card - node->cards) & 1)
-        mib = full_mib(pod, card);
+        return full_mib(pod, card);
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         if (pod->shares[i].on != card)
             continue;
@@ -232,8 +232,9 @@ static bool names_missing_card(const struct ledger_pod *pod)
     return false;
 }
 
-/* The cards on which the pod counts beside its shares. Before it runs, the podList may
- * still show a former pod with its name. */
+/* The cards on which the pod counts in full, whatever its shares say. If the podList shows
+ * fewer cards than they name, the pod has all of it there: it was moved after the bind.
+ * Before it runs, the podList may still show a former pod with its name. */
 static uint64_t other_cards(const struct ledger_node *node, const struct ledger_pod *pod,
                             uint64_t named, uint64_t listed)
 {
@@ -241,7 +242,7 @@ static uint64_t other_cards(const struct ledger_node *node, const struct ledger_
     if (!memory && pod->request.kind != REQUEST_CARDS)
         return 0;
     if (named || names_missing_card(pod) || (listed && pod->running))
-        return listed & ~named;
+        return memory && named & ~listed ? listed : listed & ~named;
     return node->n_cards < 64 ? (UINT64_C(1) << node->n_cards) - 1 : UINT64_MAX;
 }
 
@@ -260,7 +261,7 @@ static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t
         used = 0;
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         struct card *card = (struct card *)pod->shares[i].on;
-        if (!card)
+        if (!card || others & bit(node, card))
             continue;
         int64_t mib = share_mib(pod, &pod->shares[i], card);
         charge(card, mib, whole);

@@ -363,7 +363,9 @@ void cert_plan_make(const struct kube_tls_secret seen[CERT_PLAN_SECRETS], const 
     struct job j = {.ns = ns, .now_s = now_s, .plan = plan};
     cleanup_free char *in_ns = xasprintf(CERT_PLAN_HOST ".%s", ns),
                       *service = xasprintf(CERT_PLAN_HOST ".%s.svc", ns);
-    const char *const names[] = {CERT_PLAN_HOST, in_ns,       service,
+    /* The second Service is that of the API server (manifests/apiservice.yaml.example). */
+    cleanup_free char *observe = xasprintf("gpushare-observe.%s.svc", ns);
+    const char *const names[] = {CERT_PLAN_HOST, in_ns,       service, observe,
                                  "localhost",    "127.0.0.1", NULL};
     for (int i = 0; i < CERT_PLAN_SECRETS; i++)
         j.seen[i] = view_of(&seen[i]);

@@ -362,11 +362,13 @@ static unsigned run(struct verbs *v, struct span body, struct arena *a, struct a
                     struct buf *reply)
 {
     cleanup_arena struct arena scratch = {0};
-    struct err err;
-    if (verbs_limits(v, &args->limits, &err))
-        return verbs_reply_error(reply, 503, &err);
-    if (read_args(args, body, &v->rules, a, &err))
+    struct err err, not_ready;
+    bool ready = verbs_limits(v, &args->limits, &not_ready) == 0;
+    bool read = read_args(args, body, &v->rules, a, &err) == 0;
+    if (!read && (ready || err.code == ERR_INVALID))
         return verbs_reply_error(reply, 0, &err);
+    if (!ready)
+        return verbs_reply_error(reply, 503, &not_ready);
     struct preempt p = {.args = args, .arena = &scratch, .reply = reply};
     if (answer_all(v->config.store, &p, &args->charged_reply, &err))
         return verbs_reply_error(reply, 503, &err);

@@ -105,13 +105,15 @@ int verbs_limits(struct verbs *v, struct verb_args_limits *limits, struct err *e
 unsigned verbs_begin(struct verbs *v, struct verbs_work *w, struct span body,
                      struct buf *reply)
 {
-    struct err err;
+    struct err err, not_ready;
     struct verb_args_limits limits;
-    if (verbs_limits(v, &limits, &err))
-        return verbs_reply_error(reply, 503, &err);
-    if (verb_args_read(&w->args, body, &v->rules, &limits, &w->arena, &w->charged_pod,
-                       &err))
+    bool ready = verbs_limits(v, &limits, &not_ready) == 0;
+    bool read = verb_args_read(&w->args, body, &v->rules, &limits, &w->arena,
+                               &w->charged_pod, &err) == 0;
+    if (!read && (ready || err.code == ERR_INVALID))
         return verbs_reply_error(reply, 0, &err);
+    if (!ready) /* also if there are more nodes than were listed so far */
+        return verbs_reply_error(reply, 503, &not_ready);
     return verbs_charge(v, w, reply, 0);
 }
 

@@ -4,62 +4,76 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "setup/change_plan_priv.h"
 #include "setup/edit.h"
+#include "wire/tls.h"
 
 #define CONFIG_AT "/etc/kubernetes/kube-scheduler-config.yaml"
 #define POLICY_AT "/etc/kubernetes/scheduler-policy-config.json"
-#define VOLUME    "gpushare-scheduler-config"
 
 enum { MINOR_CONFIG_FIRST = 19, MINOR_POLICY_LAST = 22 };
-
-/* A plan in progress. */
-struct work {
-    const struct change_plan_input *in;
-    struct change_plan *out;
-    const struct facts_file *manifest;
-    struct scheduler_pod pod;
-    const char *container; /* path of kube-scheduler's container in the manifest */
-    bool policy;
-    const char *inside; /* path of the configuration file in the container */
-    struct buf text;    /* the file of policy/, adapted to this node */
-    const char *name;   /* of that file, for messages */
-};
 
 void change_plan_fini(struct change_plan *p)
 {
     for (int i = 0; i < CHANGE_PLAN_FILES; i++) {
         free(p->changes[i].path);
-        buf_fini(&p->changes[i].bytes);
+        tls_wipe(&p->changes[i].bytes); /* one of them is a private key */
     }
     buf_fini(&p->by_hand);
     *p = (struct change_plan){0};
 }
 
+void change_plan_keep(struct change_plan *plan, enum change_plan_kind kind,
+                      const char *path, struct buf *bytes)
+{
+    struct change_plan_file *c = &plan->changes[kind];
+    if (!c->path)
+        c->path = xstrdup(path);
+    buf_fini(&c->bytes);
+    c->bytes = *bytes;
+    *bytes = (struct buf){0};
+}
+
 /* Replaces one value in `text`. */
-static int set(struct work *w, const char *path, const char *value, struct err *err)
+static int set(struct change_plan_work *w, const char *path, const char *value,
+               struct err *err)
 {
     cleanup_buf struct buf old = w->text;
     w->text = (struct buf){0};
     return edit_set(w->name, buf_span(&old), path, value, &w->text, err);
 }
 
-static int set_url(struct work *w, struct err *err)
+static int set_url(struct change_plan_work *w, struct err *err)
 {
-    if (!w->in->address)
+    const char *address = w->in->address;
+    if (!address && !w->in->insecure)
         return 0;
-    cleanup_free char *url = xasprintf("http://%s/gpushare-scheduler", w->in->address);
+    cleanup_free char *url =
+        xasprintf("http%s://%s/gpushare-scheduler", w->in->insecure ? "" : "s",
+                  address ? address : "127.0.0.1:32766");
     return set(w, "extenders.0.urlPrefix", url, err);
 }
 
+/* Plain HTTP. kube-scheduler would read the files of tlsConfig also for http://. */
+static int remove_tls(struct change_plan_work *w, struct err *err)
+{
+    if (set(w, w->policy ? "extenders.0.enableHttps" : "extenders.0.enableHTTPS", "false",
+            err))
+        return -1;
+    cleanup_buf struct buf old = w->text;
+    w->text = (struct buf){0};
+    return edit_remove(w->name, buf_span(&old), "extenders.0.tlsConfig", &w->text, err);
+}
+
 /* The file of policy/ with the address, kubeconfig and API version of this node. */
-static int make_text(struct work *w, struct err *err)
+static int make_text(struct change_plan_work *w, struct err *err)
 {
     const char *kubeconfig = scheduler_pod_option(&w->pod, "kubeconfig");
     struct span from = w->policy ? w->in->policy : w->in->config;
     w->name = w->policy ? "policy/scheduler-policy-config.json"
                         : "policy/kube-scheduler-config.yaml";
     buf_add_span(&w->text, from);
-    if (set_url(w, err))
+    if (set_url(w, err) || (w->in->insecure && remove_tls(w, err)))
         return -1;
     if (w->policy)
         return 0;
@@ -70,103 +84,20 @@ static int make_text(struct work *w, struct err *err)
                extender_entry_newest_api(facts_minor(w->in->facts, &w->pod)), err);
 }
 
-static struct span manifest_text(const struct work *w)
-{
-    const struct change_plan_file *c = &w->out->changes[CHANGE_PLAN_MANIFEST];
-    return c->path ? buf_span(&c->bytes) : buf_span(&w->manifest->bytes);
-}
-
-/* Takes the bytes. */
-static void keep(struct change_plan_file *c, const char *path, struct buf *bytes)
-{
-    if (!c->path)
-        c->path = xstrdup(path);
-    buf_fini(&c->bytes);
-    c->bytes = *bytes;
-    *bytes = (struct buf){0};
-}
-
-/* Appends to a list in the manifest, and creates the list if it is missing. */
-static int add_to_manifest(struct work *w, const char *parent, const char *list,
-                           const char *item, struct err *err)
-{
-    cleanup_buf struct buf bytes = {0};
-    cleanup_free char *path = xasprintf("%s.%s", parent, list);
-    cleanup_free char *entry = xasprintf("%s:\n%s", list, item);
-    const char *name = w->manifest->path;
-    bool there = jsonpath_at(!strcmp(parent, "spec") ? jsonpath_at(w->pod.pod, "spec")
-                                                     : w->pod.container,
-                             list) != NULL;
-    int rc = there ? edit_append(name, manifest_text(w), path, item, &bytes, err)
-                   : edit_add_key(name, manifest_text(w), parent, entry, &bytes, err);
-    if (rc == 0)
-        keep(&w->out->changes[CHANGE_PLAN_MANIFEST], name, &bytes);
-    return rc;
-}
-
-static void describe_manifest(struct work *w)
-{
-    buf_printf(&w->out->by_hand,
-               "in %s:\n"
-               "  to the command:      - --%s=%s\n"
-               "  to volumeMounts:     - mountPath: %s\n"
-               "                         name: " VOLUME "\n"
-               "                         readOnly: true\n"
-               "  to volumes:          - name: " VOLUME "\n"
-               "                         hostPath:\n"
-               "                           path: %s\n"
-               "                           type: File\n",
-               w->manifest->path, w->policy ? "policy-config-file" : "config", w->inside,
-               w->inside, w->inside);
-    if (w->text.n)
-        buf_printf(&w->out->by_hand, "and %s%s:\n%s", w->in->root, w->inside, w->text.p);
-}
-
-static int add_option(struct work *w, struct err *err)
-{
-    cleanup_free char *item =
-        xasprintf("- --%s=%s\n", w->policy ? "policy-config-file" : "config", w->inside);
-    /* To the list that has the other options. A new `command` would replace the image's
-     * entrypoint. */
-    const json_t *c = w->pod.container;
-    bool args = jsonpath_at(c, "args") || !jsonpath_at(c, "command");
-    const char *list = args ? "args" : "command";
-    return add_to_manifest(w, w->container, list, item, err);
-}
-
-static int add_mount(struct work *w, struct err *err)
-{
-    cleanup_free char *mount = xasprintf("- mountPath: %s\n"
-                                         "  name: " VOLUME "\n"
-                                         "  readOnly: true\n",
-                                         w->inside);
-    cleanup_free char *volume = xasprintf("- hostPath:\n"
-                                          "    path: %s\n"
-                                          "    type: File\n"
-                                          "  name: " VOLUME "\n",
-                                          w->inside);
-    if (add_to_manifest(w, w->container, "volumeMounts", mount, err))
-        return -1;
-    return add_to_manifest(w, "spec", "volumes", volume, err);
-}
-
 /* The path of the configuration file on the node. Adds the mount if it is missing. */
-static int find_host_path(struct work *w, struct buf *path, struct err *err)
+static int find_host_path(struct change_plan_work *w, struct buf *path, struct err *err)
 {
     buf_adds(path, w->in->root);
     if (scheduler_pod_host_path(&w->pod, w->inside, path))
         return 0;
     buf_adds(path, w->inside);
-    if (add_mount(w, err)) {
-        describe_manifest(w);
-        return -1;
-    }
-    return 0;
+    return change_plan_manifest_mount_config(w, err);
 }
 
 /* Writes the whole file. An existing file that the manifest names, but does not mount, is
  * the user's: it stays, and is checked once kube-scheduler reads it. */
-static int write_config(struct work *w, const char *path, bool named, struct err *err)
+static int write_config(struct change_plan_work *w, const char *path, bool named,
+                        struct err *err)
 {
     cleanup_buf struct buf old = {0};
     struct err why = {0};
@@ -177,66 +108,12 @@ static int write_config(struct work *w, const char *path, bool named, struct err
     if (why.code == ERR_NONE && named)
         return 0;
     if (!span_eq(buf_span(&old), buf_span(&w->text)))
-        keep(&w->out->changes[CHANGE_PLAN_CONFIG], path, &w->text);
+        change_plan_keep(w->out, CHANGE_PLAN_CONFIG, path, &w->text);
+    w->tls = !w->in->insecure;
     return 0;
 }
 
-/* Adds our entry to the user's file. */
-static int add_entry(struct work *w, const char *path, struct err *err)
-{
-    const struct facts_file *file = &w->in->facts->config;
-    cleanup_buf struct buf lines = {0}, entry = {0}, bytes = {0};
-    bool there = extender_entry_list(file->json) != NULL;
-    struct err why = {0};
-    int rc =
-        w->policy ? err_set(&why, ERR_INVALID, "%s: JSON files are not edited", path) : 0;
-    if (rc == 0 && edit_lines(w->name, buf_span(&w->text), "extenders", &lines, err))
-        return -1;
-    buf_printf(&entry, "extenders:\n%s", lines.p ? lines.p : "");
-    if (rc == 0)
-        rc = there
-                 ? edit_append(path, buf_span(&file->bytes), "extenders", lines.p, &bytes,
-                               &why)
-                 : edit_add_key(path, buf_span(&file->bytes), "", entry.p, &bytes, &why);
-    if (rc == 0) {
-        keep(&w->out->changes[CHANGE_PLAN_CONFIG], path, &bytes);
-        return 0;
-    }
-    buf_printf(&w->out->by_hand, "in %s, add the extender of %s:\n%s", path, w->name,
-               w->policy ? w->text.p : entry.p);
-    *err = why;
-    return -1;
-}
-
-/* Our entry exists: only its address may change. */
-static int set_address(struct work *w, const char *path, const json_t *ours,
-                       struct err *err)
-{
-    const struct facts_file *file = &w->in->facts->config;
-    const json_t *list = extender_entry_list(file->json);
-    struct extender_entry_url url;
-    cleanup_buf struct buf bytes = {0};
-    size_t i = 0;
-    if (!w->in->address)
-        return 0;
-    while (json_array_get(list, i) != ours)
-        i++;
-    const char *old = jsonpath_str(ours, "urlPrefix");
-    bool tls = extender_entry_read_url(old, &url, NULL) == 0 && url.tls;
-    cleanup_free char *at = xasprintf("extenders.%zu.urlPrefix", i);
-    cleanup_free char *text =
-        xasprintf("http%s://%s/gpushare-scheduler", tls ? "s" : "", w->in->address);
-    if (!strcmp(old, text))
-        return 0;
-    if (edit_set(path, buf_span(&file->bytes), at, text, &bytes, err)) {
-        buf_printf(&w->out->by_hand, "in %s: urlPrefix: %s\n", path, text);
-        return -1;
-    }
-    keep(&w->out->changes[CHANGE_PLAN_CONFIG], path, &bytes);
-    return 0;
-}
-
-static int change_config(struct work *w, const char *path, struct err *err)
+static int change_config(struct change_plan_work *w, const char *path, struct err *err)
 {
     const struct facts_file *file = &w->in->facts->config;
     const json_t *ours = extender_entry_find(file->json);
@@ -251,18 +128,18 @@ static int change_config(struct work *w, const char *path, struct err *err)
         return err_set(err, ERR_INVALID, "%s is not a %s", path,
                        w->policy ? "Policy" : "KubeSchedulerConfiguration");
     if (ours)
-        return set_address(w, path, ours, err);
+        return change_plan_entry_set(w, path, ours, err);
     if (extender_entry_count_binders(file->json))
         return err_set(
             err, ERR_INVALID,
             "%s: another extender has a bindVerb, and kube-scheduler allows only "
             "one. Remove one of them",
             path);
-    return add_entry(w, path, err);
+    return change_plan_entry_add(w, path, err);
 }
 
 /* Determines the configuration file and the option that names it. */
-static int choose(struct work *w, bool *named, struct err *err)
+static int choose(struct change_plan_work *w, bool *named, struct err *err)
 {
     const char *option = scheduler_pod_config_option(&w->pod, &w->policy);
     int minor = facts_minor(w->in->facts, &w->pod);
@@ -309,24 +186,22 @@ static char *container_path(const struct scheduler_pod *pod)
     return xasprintf("spec.containers.%zu", i);
 }
 
-static int make(struct work *w, struct err *err)
+static int make(struct change_plan_work *w, struct err *err)
 {
     cleanup_buf struct buf path = {0};
     bool named;
     if (choose(w, &named, err) || make_text(w, err))
         return -1;
-    if (!named && add_option(w, err)) {
-        describe_manifest(w);
+    if ((!named && change_plan_manifest_option(w, err)) || find_host_path(w, &path, err))
         return -1;
-    }
-    if (find_host_path(w, &path, err))
+    if (named ? change_config(w, path.p, err) : write_config(w, path.p, false, err))
         return -1;
-    return named ? change_config(w, path.p, err) : write_config(w, path.p, false, err);
+    return w->tls ? change_plan_tls(w, true, err) : 0;
 }
 
 /* An unreadable manifest, or a second one of the same pod, may be the one that the
  * kubelet runs. */
-static bool is_ambiguous(const struct work *w, struct err *err)
+static bool is_ambiguous(const struct change_plan_work *w, struct err *err)
 {
     const struct facts *f = w->in->facts;
     for (size_t i = 0; i < f->n_files; i++) {
@@ -348,24 +223,45 @@ static bool is_ambiguous(const struct work *w, struct err *err)
     return false;
 }
 
-int change_plan_make(const struct change_plan_input *in, struct change_plan *out,
-                     struct err *err)
+/* Finds the manifest. */
+static int begin(struct change_plan_work *w, struct err *err)
 {
-    const struct facts *f = in->facts;
-    struct work w = {.in = in, .out = out};
+    const struct facts *f = w->in->facts;
     if (f->manifests_why.code != ERR_NONE) {
         *err = f->manifests_why;
         return -1;
     }
-    w.manifest = facts_manifest(f, &w.pod);
-    if (is_ambiguous(&w, err))
+    w->manifest = facts_manifest(f, &w->pod);
+    if (is_ambiguous(w, err))
         return -1;
-    if (!w.manifest)
+    if (!w->manifest)
         return err_set(err, ERR_NOT_FOUND, "%s has no static pod of kube-scheduler",
                        f->manifests ? f->manifests : "the node");
+    return 0;
+}
+
+int change_plan_make(const struct change_plan_input *in, struct change_plan *out,
+                     struct err *err)
+{
+    struct change_plan_work w = {.in = in, .out = out};
+    if (begin(&w, err))
+        return -1;
     cleanup_free char *container = container_path(&w.pod);
     w.container = container;
     int rc = make(&w, err);
     buf_fini(&w.text);
     return rc;
+}
+
+int change_plan_renew(const struct change_plan_input *in, struct change_plan *out,
+                      struct err *err)
+{
+    struct change_plan_work w = {.in = in, .out = out};
+    if (begin(&w, err))
+        return -1;
+    if (!change_plan_tls_is_ours(extender_entry_find(in->facts->config.json)))
+        return err_set(err, ERR_NOT_FOUND,
+                       "kube-scheduler does not use the certificate in " CLIENT_SECRET_DIR
+                       "; run scripts/install first");
+    return change_plan_tls(&w, false, err);
 }

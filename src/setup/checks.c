@@ -143,11 +143,12 @@ static void check_process(const struct facts *f, const struct scheduler_pod *pod
                           const char *path, struct findings *out)
 {
     const struct facts_process *p = facts_scheduler(f, pod);
+    const struct facts_file *newer = p ? facts_newer_file(f, p) : NULL;
     struct finding *it;
-    if (p && facts_process_is_older(p, &f->config)) {
+    if (newer) {
         it = findings_add(out, FINDING_PROBLEM, "older-than-file",
                           "kube-scheduler (process %d) started before %s was changed",
-                          p->pid, f->config.path);
+                          p->pid, newer->path);
         findings_why(out, it, "kube-scheduler reads this file only when it starts");
         findings_fix(out, it, "kill %d    # the kubelet restarts it", p->pid);
     } else if (p) {

@@ -186,7 +186,7 @@ static void check_https(const struct entry *e, const struct extender_entry_url *
 
 static void check_tls_files(const struct entry *e)
 {
-    for (size_t i = 0; i < FACTS_TLS_FILES; i++) {
+    for (size_t i = 0; i < CLIENT_SECRET_FILES; i++) {
         const struct facts_file *file = &e->facts->tls[i];
         if (!file->path || file->why.code == ERR_NONE)
             continue;
@@ -218,6 +218,7 @@ static void check_entry(const struct entry *e, const struct extender_entry_url *
     check_timeout(e);
     check_https(e, url);
     check_tls_files(e);
+    checks_certificate(e->facts, url, e->out);
     checks_proxy(e->facts, url, e->out);
 }
 
@@ -244,7 +245,7 @@ bool checks_config(const struct facts *f, struct findings *out)
         struct finding *it =
             findings_add(out, FINDING_PROBLEM, "bad-url",
                          "%s: invalid urlPrefix \"%s\": %s", e.path, prefix, err.msg);
-        findings_fix(out, it, "urlPrefix: http://127.0.0.1:32766/gpushare-scheduler");
+        findings_fix(out, it, "urlPrefix: https://127.0.0.1:32766/gpushare-scheduler");
         return false;
     }
     check_entry(&e, &url);

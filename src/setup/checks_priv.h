@@ -15,6 +15,9 @@ void checks_nodes(const struct facts *f, struct findings *out);
 
 /* The admission policies that protect promises; a part of checks_cluster. */
 void checks_policies(const struct facts *f, struct findings *out);
+/* The client certificate of our entry: its validity, and whether it is of the Secret. */
+void checks_certificate(const struct facts *f, const struct extender_entry_url *url,
+                        struct findings *out);
 
 /* Does kube-scheduler call `url` through a proxy? */
 void checks_proxy(const struct facts *f, const struct extender_entry_url *url,

@@ -85,6 +85,24 @@ static const struct {
                                  "it has its own ledger; two extenders overcommit cards"},
     [FACTS_REACH_WRONG_PATH] = {"wrong-path", "the extender does not serve this path",
                                 "kube-scheduler appends the verb to urlPrefix"},
+    [FACTS_REACH_WANTS_HTTPS] = {"plain-http",
+                                 "the extender accepts only HTTPS, and kube-scheduler "
+                                 "has http://",
+                                 NULL},
+    [FACTS_REACH_WANTS_HTTP] = {"insecure-extender",
+                                "the extender runs with --insecure, and kube-scheduler "
+                                "has https://",
+                                NULL},
+    [FACTS_REACH_UNTRUSTED] = {"untrusted",
+                               "the extender's certificate is not signed by the CA in "
+                               "tlsConfig, or has another name",
+                               NULL},
+    [FACTS_REACH_NO_CREDENTIALS] = {"no-certificate",
+                                    "the extender rejects calls without a valid client "
+                                    "certificate",
+                                    NULL},
+    [FACTS_REACH_FORBIDDEN] = {"certificate-name",
+                               "the extender rejects this client certificate", NULL},
     [FACTS_REACH_NOT_READY] = {"not-ready", "the extender is not ready", NULL},
 };
 
@@ -97,6 +115,20 @@ static void suggest_fix(const struct facts *f, struct findings *out, struct find
     case FACTS_REACH_NOT_READY:
         findings_fix(out, it,
                      "kubectl -n kube-system logs deployment/gpushare-schd-extender");
+        return;
+    case FACTS_REACH_WANTS_HTTPS:
+        findings_fix(out, it, "scripts/install --yes");
+        return;
+    case FACTS_REACH_WANTS_HTTP:
+        findings_fix(out, it,
+                     "scripts/install --yes --insecure    # or remove --insecure of the "
+                     "extender");
+        return;
+    case FACTS_REACH_UNTRUSTED:
+    case FACTS_REACH_NO_CREDENTIALS:
+    case FACTS_REACH_FORBIDDEN:
+        findings_fix(out, it,
+                     "scripts/install --yes    # or --renew, if only the files are old");
         return;
     case FACTS_REACH_GO_EXTENDER:
         findings_fix(out, it,

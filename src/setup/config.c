@@ -27,16 +27,22 @@ static const struct opt table[] = {
      .arg = "DIR",
      .type = OPT_STRING,
      .offset = AT(policy),
-     .help = "Folder with kube-scheduler-config.yaml, for plan; default: policy."},
+     .help =
+         "Folder with kube-scheduler-config.yaml, for plan and renew; default: policy."},
     {.name = "out",
      .arg = "DIR",
      .type = OPT_STRING,
      .offset = AT(out),
-     .help = "Existing folder for the new files; required for plan."},
+     .help = "Existing folder for the new files; required for plan and renew."},
     {.name = "no-cluster",
      .type = OPT_BOOL,
      .offset = AT(no_cluster),
      .help = "Check the files alone, and do not read the API server."},
+    {.name = "insecure",
+     .type = OPT_BOOL,
+     .offset = AT(insecure),
+     .help = "Plain HTTP, for plan and reach with an extender that has --insecure; "
+             "default: HTTPS."},
     ENTRY_KUBECONFIG(AT(kubeconfig)),
     ENTRY_CONTEXT(AT(context)),
     ENTRY_LOG_LEVEL(AT(log_level), "error"),
@@ -49,11 +55,13 @@ const struct opt_program setup_program = {
         "checks whether the kube-scheduler of a kubeadm node calls the extender\n\n"
         "check    Print the problems; status 1: problems, 2: not everything was checked\n"
         "plan     Write the corrected files to the folder of --out\n"
+        "renew    Write the files of kube-scheduler's certificate that differ from its "
+        "Secret\n"
         "running  Print the process id of the kube-scheduler that uses the current "
         "files\n"
         "reach    Call the extender",
     .version = GPUSHARE_VERSION,
     .table = table,
-    .rest = "check|plan|running|reach",
+    .rest = "check|plan|renew|running|reach",
     .rest_at = AT(args),
 };

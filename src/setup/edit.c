@@ -205,7 +205,47 @@ int edit_set(const char *name, struct span text, const char *path, const char *v
     json_t *parent = json_at(d.json, (struct span){path, dot ? (size_t)(dot - path) : 0});
     if (!json_is_object(parent))
         return unsafe(&d, err);
-    json_object_set_new(parent, dot ? dot + 1 : path, json_string(value));
+    const char *key = dot ? dot + 1 : path;
+    json_object_set_new(parent, key,
+                        json_is_boolean(json_object_get(parent, key))
+                            ? json_boolean(!strcmp(value, "true"))
+                            : json_string(value));
+    return verify(&d, out, start, err);
+}
+
+/* The line of `key`, whose value begins on this line or below; 0: not found. */
+static unsigned line_of_key(const struct doc *d, const char *key, unsigned line)
+{
+    cleanup_free char *plain = xasprintf("%s:", key);
+    cleanup_free char *quoted = xasprintf("\"%s\":", key);
+    for (; line; line--) {
+        struct span rest = {d->text.p + offset_of(d->text, line), 0};
+        rest.n = d->text.n - (size_t)(rest.p - d->text.p);
+        struct span at = span_trim(span_cut(&rest, '\n'));
+        if (span_starts(at, span_of(plain)) || span_starts(at, span_of(quoted)))
+            return line;
+    }
+    return 0;
+}
+
+int edit_remove(const char *name, struct span text, const char *path, struct buf *out,
+                struct err *err)
+{
+    cleanup_doc struct doc d = {0};
+    size_t start = out->n;
+    if (doc_read(name, text, &d, err))
+        return -1;
+    const struct yaml_node *node = node_at(&d, path);
+    const char *dot = strrchr(path, '.');
+    const char *key = dot ? dot + 1 : path;
+    json_t *parent = json_at(d.json, (struct span){path, dot ? (size_t)(dot - path) : 0});
+    unsigned line = node ? line_of_key(&d, key, node->line) : 0;
+    if (!line || !json_is_object(parent))
+        return unsafe(&d, err);
+    size_t at = offset_of(text, line), end = offset_of(text, node->last_line + 1);
+    buf_add(out, text.p, at);
+    buf_add(out, text.p + end, text.n - end);
+    json_object_del(parent, key);
     return verify(&d, out, start, err);
 }
 

@@ -29,6 +29,7 @@ void facts_fini(struct facts *f)
         facts_file_fini(&f->tls[i]);
     for (int i = 0; i < FACTS_KINDS; i++)
         json_decref(f->lists[i].json);
+    client_secret_fini(&f->secret);
     free(f->reachable_at);
     *f = (struct facts){0};
 }
@@ -88,6 +89,15 @@ const struct facts_process *facts_scheduler(const struct facts *f,
 bool facts_process_is_older(const struct facts_process *p, const struct facts_file *file)
 {
     return p->started_ns < file->changed_ns - SLACK_NS;
+}
+
+const struct facts_file *facts_newer_file(const struct facts *f,
+                                          const struct facts_process *p)
+{
+    const struct facts_file *ca = &f->tls[CLIENT_SECRET_CA];
+    if (facts_process_is_older(p, &f->config))
+        return &f->config;
+    return ca->path && facts_process_is_older(p, ca) ? ca : NULL;
 }
 
 int facts_minor(const struct facts *f, const struct scheduler_pod *pod)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "setup/host_priv.h"
@@ -117,8 +118,6 @@ static bool file_of(const char *root, const struct scheduler_pod *pod, const cha
 
 static void read_config(const char *root, struct facts *f)
 {
-    static const char *const members[] = {"tlsConfig.caFile", "tlsConfig.certFile",
-                                          "tlsConfig.keyFile"};
     struct scheduler_pod pod;
     bool policy;
     if (!facts_manifest(f, &pod))
@@ -131,8 +130,10 @@ static void read_config(const char *root, struct facts *f)
         return;
     read_yaml(&f->config);
     const json_t *ours = extender_entry_find(f->config.json);
-    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
-        const char *named = jsonpath_str(ours, members[i]);
+    for (int i = 0; i < CLIENT_SECRET_FILES; i++) {
+        cleanup_free char *member =
+            xasprintf("tlsConfig.%s", client_secret_member((enum client_secret_file)i));
+        const char *named = jsonpath_str(ours, member);
         if (*named && file_of(root, &pod, named, &f->tls[i]))
             read_file(&f->tls[i]);
     }
@@ -157,6 +158,7 @@ size_t host_addresses(char (*out)[64], size_t max)
 
 void host_read(const char *root, const char *proc, struct facts *f)
 {
+    f->now_s = clock_wall_ns() / 1000000000;
     read_manifests(root, f);
     if (f->manifests_why.code != ERR_NONE)
         return;

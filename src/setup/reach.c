@@ -118,6 +118,20 @@ static void store_error(struct facts_reach *r, const struct httpc_reply *reply)
     json_decref(j);
 }
 
+static enum facts_answer answer_of(unsigned status)
+{
+    switch (status) {
+    case 503:
+        return FACTS_REACH_NOT_READY;
+    case 401:
+        return FACTS_REACH_NO_CREDENTIALS;
+    case 403:
+        return FACTS_REACH_FORBIDDEN;
+    default:
+        return FACTS_REACH_WRONG_PATH;
+    }
+}
+
 static void classify(struct facts_reach *r, struct httpc *http,
                      const struct httpc_reply *reply)
 {
@@ -126,20 +140,18 @@ static void classify(struct facts_reach *r, struct httpc *http,
     if (result && ours)
         r->answer = FACTS_REACH_OK;
     else if (ours)
-        r->answer = r->status == 503 ? FACTS_REACH_NOT_READY : FACTS_REACH_WRONG_PATH;
+        r->answer = answer_of(r->status);
     else
         r->answer = result ? FACTS_REACH_GO_EXTENDER : FACTS_REACH_OTHER_PROGRAM;
     if (r->answer != FACTS_REACH_OK && r->answer != FACTS_REACH_GO_EXTENDER)
         store_error(r, reply);
 }
 
-static void try_url(struct facts_reach *r, const char *verb, const struct reach_tls *tls)
+static struct httpc *connect_to(const struct extender_entry_url *url,
+                                const struct reach_tls *tls, struct err *err)
 {
     cleanup_buf struct buf base = {0};
-    struct httpc_reply reply = {0};
-    if (!can_connect(r))
-        return;
-    extender_entry_url_base(&r->url, &base);
+    extender_entry_url_base(url, &base);
     const struct httpc_config config = {.url = base.p,
                                         .ca_pem = tls->ca,
                                         .cert_pem = tls->cert,
@@ -148,7 +160,39 @@ static void try_url(struct facts_reach *r, const char *verb, const struct reach_
                                         .insecure = !tls->ca.n,
                                         .user_agent = "gpushare-setup",
                                         .connect_ms = CONNECT_MS};
-    struct httpc *http = httpc_new(&config, &r->detail);
+    return httpc_new(&config, err);
+}
+
+/* Is our extender there, with `tls` or without, if its certificate is not verified? */
+static bool is_ours_at(const struct extender_entry_url *url, bool tls,
+                       const struct reach_tls *credentials)
+{
+    const struct reach_tls unverified = {.cert = credentials->cert,
+                                         .key = credentials->key};
+    struct extender_entry_url other = *url;
+    other.tls = tls;
+    struct httpc *http = connect_to(&other, &unverified, NULL);
+    bool ours = http && is_ours(http);
+    httpc_free(http);
+    return ours;
+}
+
+static enum facts_answer explain_protocol(const struct extender_entry_url *url,
+                                          const struct reach_tls *tls)
+{
+    if (url->tls && is_ours_at(url, true, tls))
+        return FACTS_REACH_UNTRUSTED;
+    if (is_ours_at(url, !url->tls, tls))
+        return url->tls ? FACTS_REACH_WANTS_HTTP : FACTS_REACH_WANTS_HTTPS;
+    return FACTS_REACH_PROTOCOL_ERROR;
+}
+
+static void try_url(struct facts_reach *r, const char *verb, const struct reach_tls *tls)
+{
+    struct httpc_reply reply = {0};
+    if (!can_connect(r))
+        return;
+    struct httpc *http = connect_to(&r->url, tls, &r->detail);
     cleanup_free char *path = xasprintf("%s/%s", r->url.path, verb);
     r->answer = FACTS_REACH_PROTOCOL_ERROR;
     if (!http)
@@ -158,6 +202,8 @@ static void try_url(struct facts_reach *r, const char *verb, const struct reach_
         classify(r, http, &reply);
     else if (r->detail.code == ERR_TIMEOUT)
         r->answer = FACTS_REACH_TIMEOUT;
+    else
+        r->answer = explain_protocol(&r->url, tls);
     httpc_reply_fini(&reply);
     httpc_free(http);
 }
@@ -178,13 +224,21 @@ void reach_call(struct facts *f, const char *verb, const struct reach_tls *tls)
     }
 }
 
+/* The entry's own files and its name. */
+static struct reach_tls entry_tls(const struct facts *f, const json_t *ours)
+{
+    const char *name = jsonpath_str(ours, "tlsConfig.serverName");
+    return (struct reach_tls){buf_span(&f->tls[CLIENT_SECRET_CA].bytes),
+                              buf_span(&f->tls[CLIENT_SECRET_CERT].bytes),
+                              buf_span(&f->tls[CLIENT_SECRET_KEY].bytes),
+                              *name ? name : NULL};
+}
+
 void reach_call_configured(struct facts *f, const char *address)
 {
     const json_t *ours = extender_entry_find(f->config.json);
     const char *verb = jsonpath_str(ours, "filterVerb");
-    const char *name = jsonpath_str(ours, "tlsConfig.serverName");
-    struct reach_tls tls = {buf_span(&f->tls[0].bytes), buf_span(&f->tls[1].bytes),
-                            buf_span(&f->tls[2].bytes), *name ? name : NULL};
+    struct reach_tls tls = entry_tls(f, ours);
     bool known = extender_entry_read_url(jsonpath_str(ours, "urlPrefix"), &f->reach.url,
                                          NULL) == 0;
     cleanup_free char *url =
@@ -193,5 +247,34 @@ void reach_call_configured(struct facts *f, const char *address)
     if (!ours ||
         (address ? extender_entry_read_url(url, &f->reach.url, NULL) != 0 : !known))
         return;
+    reach_call(f, *verb ? verb : "filter", &tls);
+}
+
+/* The certificate that the plan leaves or puts there: the administrator's own, or that of
+ * the Secret, or without a Secret the files on the node. */
+static struct reach_tls planned_tls(const struct facts *f, const json_t *ours)
+{
+    const struct buf *pem = f->secret.pem;
+    const char *cert = jsonpath_str(ours, "tlsConfig.certFile");
+    if (!pem[CLIENT_SECRET_CERT].n ||
+        (*cert && strcmp(cert, client_secret_path(CLIENT_SECRET_CERT))))
+        return entry_tls(f, ours);
+    return (struct reach_tls){buf_span(&pem[CLIENT_SECRET_CA]),
+                              buf_span(&pem[CLIENT_SECRET_CERT]),
+                              buf_span(&pem[CLIENT_SECRET_KEY]), CLIENT_SECRET_SERVER};
+}
+
+void reach_call_planned(struct facts *f, const char *address, bool insecure)
+{
+    const json_t *ours = extender_entry_find(f->config.json);
+    const char *verb = jsonpath_str(ours, "filterVerb");
+    cleanup_free char *url =
+        xasprintf("http://%s/gpushare-scheduler", address ? address : "127.0.0.1:32766");
+    bool known = extender_entry_read_url(jsonpath_str(ours, "urlPrefix"), &f->reach.url,
+                                         NULL) == 0;
+    if ((!known || address) && extender_entry_read_url(url, &f->reach.url, NULL))
+        return;
+    f->reach.url.tls = !insecure;
+    const struct reach_tls tls = insecure ? (struct reach_tls){0} : planned_tls(f, ours);
     reach_call(f, *verb ? verb : "filter", &tls);
 }

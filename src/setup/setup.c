@@ -18,7 +18,7 @@
 #include "wire/yaml.h"
 
 #define ADMIN    "/etc/kubernetes/admin.conf"
-#define COMMANDS "check, plan, running, reach"
+#define COMMANDS "check, plan, renew, running, reach"
 
 enum {
     EXIT_ERROR = 3, /* 0 to 2: findings_exit_status */
@@ -42,8 +42,10 @@ static char *without_slash(const char *path)
     return xmemdup0(n ? path : "", n);
 }
 
-/* Without --kubeconfig, uses kubeadm's admin.conf. */
-static void read_cluster(struct run *r)
+/* Calls `read` with a client of the API server. Without --kubeconfig, uses kubeadm's
+ * admin.conf. */
+static void with_cluster(struct run *r,
+                         void (*read)(struct kube_client *client, struct facts *f))
 {
     cleanup_free char *admin = xasprintf("%s" ADMIN, r->root);
     const char *path = r->options->kubeconfig;
@@ -57,8 +59,20 @@ static void read_cluster(struct run *r)
         kube_connect(path, r->options->context, &r->facts.cluster_why);
     if (!client)
         return;
-    cluster_read(client, &r->facts);
+    read(client, &r->facts);
     kube_client_free(client);
+}
+
+static void read_cluster(struct run *r)
+{
+    with_cluster(r, cluster_read);
+}
+
+static void read_secret(struct run *r)
+{
+    with_cluster(r, cluster_read_secret);
+    if (!r->facts.secret_read && !r->options->no_cluster)
+        r->facts.secret_why = r->facts.cluster_why;
 }
 
 static int print(struct buf *out, struct err *err)
@@ -75,6 +89,7 @@ static int check(struct run *r, struct err *err)
     host_read(r->root, r->proc, &r->facts);
     reach_call_configured(&r->facts, NULL);
     read_cluster(r);
+    read_secret(r);
     checks_run(&r->facts, !r->options->no_cluster, &found);
     findings_write(&found, &r->out);
     int status = findings_exit_status(&found);
@@ -101,7 +116,12 @@ static int read_policy(const struct run *r, const char *name, struct buf *out,
 /* Writes each file to --out, and prints a line with its destination. */
 static int write_plan(struct run *r, const struct change_plan *plan, struct err *err)
 {
-    static const char *const names[CHANGE_PLAN_FILES] = {"config", "manifest"};
+    static const char *const names[CHANGE_PLAN_FILES] = {[CHANGE_PLAN_CA] = "ca",
+                                                         [CHANGE_PLAN_CERT] = "cert",
+                                                         [CHANGE_PLAN_KEY] = "key",
+                                                         [CHANGE_PLAN_CONFIG] = "config",
+                                                         [CHANGE_PLAN_MANIFEST] =
+                                                             "manifest"};
     for (int i = 0; i < CHANGE_PLAN_FILES; i++) {
         const struct change_plan_file *c = &plan->changes[i];
         if (!c->path)
@@ -122,12 +142,16 @@ static void read_version(struct run *r)
         read_cluster(r);
 }
 
-static int plan(struct run *r, struct err *err)
+typedef int change_fn(const struct change_plan_input *in, struct change_plan *out,
+                      struct err *err);
+
+static int make_changes(struct run *r, change_fn *make, struct err *err)
 {
     cleanup_buf struct buf config = {0}, policy = {0};
     struct change_plan made = {0};
     if (!r->options->out)
-        return err_set(err, ERR_INVALID, "plan: --out is required");
+        return err_set(err, ERR_INVALID, "%s: --out is required",
+                       r->options->args.items[0]);
     if (r->options->address && extender_entry_check_address(r->options->address, err))
         return err_wrap(err, "--address");
     if (read_policy(r, "kube-scheduler-config.yaml", &config, err) ||
@@ -135,13 +159,16 @@ static int plan(struct run *r, struct err *err)
         return -1;
     host_read(r->root, r->proc, &r->facts);
     read_version(r);
+    if (!r->options->insecure)
+        read_secret(r);
     const struct change_plan_input in = {.facts = &r->facts,
                                          .root = r->root,
                                          .address = r->options->address,
+                                         .insecure = r->options->insecure,
                                          .config = buf_span(&config),
                                          .policy = buf_span(&policy),
                                          .read = read_for_plan};
-    int rc = change_plan_make(&in, &made, err);
+    int rc = make(&in, &made, err);
     if (rc == 0)
         rc = write_plan(r, &made, err);
     else if (made.by_hand.n)
@@ -150,25 +177,28 @@ static int plan(struct run *r, struct err *err)
     return rc;
 }
 
-/* reach: calls the configured extender, or else the address that plan would write */
+static int plan(struct run *r, struct err *err)
+{
+    return make_changes(r, change_plan_make, err);
+}
+
+static int renew(struct run *r, struct err *err)
+{
+    return make_changes(r, change_plan_renew, err);
+}
+
+/* reach: calls the extender as kube-scheduler does after the changes of plan */
 
 static int reach(struct run *r, struct err *err)
 {
-    static const struct reach_tls plain = {0};
     const char *address = r->options->address;
     struct findings found = {0};
     host_read(r->root, r->proc, &r->facts);
     if (address && extender_entry_check_address(address, err))
         return err_wrap(err, "--address");
-    if (extender_entry_find(r->facts.config.json)) {
-        reach_call_configured(&r->facts, address);
-    } else {
-        cleanup_free char *url = xasprintf("http://%s/gpushare-scheduler",
-                                           address ? address : "127.0.0.1:32766");
-        if (extender_entry_read_url(url, &r->facts.reach.url, err))
-            return -1;
-        reach_call(&r->facts, "filter", &plain);
-    }
+    if (!r->options->insecure)
+        read_secret(r);
+    reach_call_planned(&r->facts, address, r->options->insecure);
     read_cluster(r); /* kube-proxy's configuration */
     checks_reach(&r->facts, &found);
     findings_write(&found, &r->out);
@@ -209,7 +239,7 @@ static bool is_healthy(const struct scheduler_pod *pod, struct err *err)
 }
 
 /* Prints kube-scheduler's process id, if there is one. 0: it runs with the current files
- * and is healthy. 1: otherwise. */
+ * and is healthy. 2: it started before a file was changed. 1: otherwise. */
 static int running(struct run *r, struct err *err)
 {
     struct scheduler_pod pod;
@@ -225,15 +255,18 @@ static int running(struct run *r, struct err *err)
                 manifest->path);
     } else {
         buf_printf(&r->out, "%d\n", p->pid);
-        if (facts_process_is_older(p, &r->facts.config))
+        const struct facts_file *newer = facts_newer_file(&r->facts, p);
+        if (newer)
             err_set(&why, ERR_CONFLICT, "process %d started before %s was changed",
-                    p->pid, r->facts.config.path);
+                    p->pid, newer->path);
         else
             is_healthy(&pod, &why);
     }
     if (why.code != ERR_NONE)
         fprintf(stderr, "%s\n", why.msg);
-    return print(&r->out, err) ? -1 : why.code != ERR_NONE;
+    if (print(&r->out, err))
+        return -1;
+    return why.code == ERR_CONFLICT ? 2 : why.code != ERR_NONE;
 }
 
 static int command(struct run *r, struct err *err)
@@ -241,8 +274,11 @@ static int command(struct run *r, struct err *err)
     static const struct {
         const char *name;
         int (*run)(struct run *r, struct err *err);
-    } commands[] = {
-        {"check", check}, {"plan", plan}, {"reach", reach}, {"running", running}};
+    } commands[] = {{"check", check},
+                    {"plan", plan},
+                    {"renew", renew},
+                    {"reach", reach},
+                    {"running", running}};
     const struct opt_list *args = &r->options->args;
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (args->n == 1 && !strcmp(args->items[0], commands[i].name))

@@ -659,6 +659,37 @@ START_TEST(a_failed_bind_wakes_up_the_scheduler)
 }
 END_TEST
 
+/* Another program binds the only pod of the first class: the last class takes its place in
+ * the ledger's array, and is compared with itself. */
+START_TEST(a_class_that_moves_in_the_array_wakes_nobody_up)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_lead(&r);
+    rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16000));
+    rig_pod(&r, object_pod_mem(&r.arena, "big", 20000), false); /* fits nowhere */
+    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
+    core_outputs_reset(&r.out);
+    struct pod bound = object_pod_mem(&r.arena, "big", 20000);
+    bound.node = SPAN("n1");
+    bound.idx = SPAN("0");
+    rig_pod(&r, bound, false);
+    rig_pass(&r, 2000);
+    ck_assert_int_eq(free_mib(1), 16000); /* "a" fits there, as before */
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+
+    /* The class at the new position still wakes up when its pods fit at last. */
+    struct scv sick = object_scv_even(&r.arena, "n1", 2, 16000);
+    sick.cards[1].healthy = false;
+    rig_scv(&r, sick);
+    rig_pass(&r, 2000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+    rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16000));
+    rig_pass(&r, 2000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(edited_annotations_do_not_change_a_promise)
 {
     start();
@@ -773,4 +804,4 @@ UNIT_MAIN(
     a_failed_fetch_removes_a_pod_that_a_list_lacks, bind_any_binds_without_annotations,
     a_limit_of_zero_is_bound_without_a_card, invalid_requests_are_rejected,
     health_and_size_count_at_bind, freed_memory_wakes_up_the_scheduler,
-    a_failed_bind_wakes_up_the_scheduler)
+    a_failed_bind_wakes_up_the_scheduler, a_class_that_moves_in_the_array_wakes_nobody_up)

@@ -102,6 +102,27 @@ START_TEST(the_pod_list_and_the_annotations_both_count_until_they_agree)
 }
 END_TEST
 
+/* The tenant moved the promise to one of its cards before the pod started. */
+START_TEST(a_pod_that_holds_fewer_cards_than_promised_has_all_of_it_there)
+{
+    start();
+    see_scv(NULL);
+    see_pod("a", "Pending",
+            "'" KEY_GPU_COUNT "':'2'," ON("0,1") "," ALLOC("\\\"0\\\":4,\\\"1\\\":4"),
+            LIMIT("8"));
+    ck_promised(4096, 4096, 0, 0);
+    see_scv(HELD("p", KEY_GPU_MEM, "'U1'"));
+    ck_promised(4096, 8192, 0, 0);
+    ck_assert_int_eq(forged(), 1);
+    see_scv(HELD("p", KEY_GPU_MEM, "'U1','U2'"));
+    ck_promised(4096, 8192, 8192, 0);
+    see_scv(HELD("p", KEY_GPU_MEM, "'U0','U1'"));
+    ck_promised(4096, 4096, 0, 0);
+    ck_assert_int_eq(forged(), 0);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(an_unknown_card_is_any_card_until_the_pod_list_shows_the_running_pod)
 {
     start();
@@ -213,6 +234,71 @@ START_TEST(a_record_of_a_bind_never_counts_for_more_than_a_card)
         see_pod("a", "Running", less, NOTHING);
         ck_promised(0, 0, 0, 0);
         ck_assert_int_eq(forged(), 1);
+        rig_free(&r);
+    }
+}
+END_TEST
+
+/* A pod that asks honestly, and its annotations if the Go extender bound it; NULL: bound
+ * by this core. */
+static const struct {
+    const char *meta, *spec, *go;
+} honest[] = {
+    {"", LIMIT("8"), NULL},
+    {"", WHOLE("2"), NULL},
+    {",'labels':{'aliyun.com/gpu-count':'2'}", LIMIT("8"), NULL},
+    {",'labels':{'scv/memory':'5033'}", NOTHING, NULL},
+    {",'labels':{'scv/number':'2','scv/memory':'5033'}", NOTHING, NULL},
+    {",'labels':{'scv/number':'2'}", NOTHING, NULL},
+    {"",
+     LIMIT("5") ",'initContainers':[{'resources':{'limits':{'" KEY_GPU_MEM "':'8'}}}]",
+     NULL},
+    {"",
+     LIMIT("5") ",'initContainers':[{'restartPolicy':'Always','resources':{'limits':{"
+                "'" KEY_GPU_MEM "':'2'}}}]",
+     NULL},
+    {"", LIMIT("8"), "'" KEY_MEM_IDX "':'1','" KEY_MEM_POD "':'8'"},
+    {",'labels':{'aliyun.com/gpu-count':'2'}", LIMIT("8"),
+     "'" KEY_MEM_IDX "':'1','" KEY_MEM_POD "':'8'"},
+    {",'labels':{'aliyun.com/gpu-count':'3'}", LIMIT("8"),
+     "'" KEY_MEM_IDX "':'1','" KEY_MEM_POD "':'8'"},
+    {"",
+     LIMIT("5") ",'initContainers':[{'resources':{'limits':{'" KEY_GPU_MEM "':'8'}}}]",
+     "'" KEY_MEM_IDX "':'1','" KEY_MEM_POD "':'5'"},
+};
+
+static struct pod honest_pod(size_t i, const char *annotations, const char *node_name)
+{
+    return object_pod(&r.arena,
+                      quoted(&r.arena,
+                             "{'metadata':{'namespace':'default','name':'pod-a','uid':'a'"
+                             "%s,'annotations':%s},'spec':{%s%s}}",
+                             honest[i].meta, annotations, node_name, honest[i].spec));
+}
+
+START_TEST(honest_pods_have_no_difference)
+{
+    for (size_t i = 0; i < ARRAY_LEN(honest); i++) {
+        int64_t before[CARDS];
+        cleanup_free char *annotations = NULL;
+        start();
+        see_scv(NULL);
+        if (honest[i].go) {
+            annotations = xasprintf("{%s}", honest[i].go);
+        } else {
+            rig_pod(&r, honest_pod(i, "{}", ""), false);
+            rig_bind(&r, 1, "a", "n1");
+            annotations = xstrdup(rig_take(&r, CORE_CALL_BIND).annotations);
+        }
+        for (int card = 0; card < CARDS; card++)
+            before[card] = honest[i].go ? (card == 1 ? 8192 : 0) : mib(card);
+        rig_free(&r);
+        start();
+        see_scv(NULL);
+        rig_pod(&r, honest_pod(i, annotations, "'nodeName':'n1',"), false);
+        ck_promised(before[0], before[1], before[2], before[3]);
+        ck_assert_msg(forged() == 0, "%s: %s: %s", honest[i].spec, annotations,
+                      node()->pods->differences.p);
         rig_free(&r);
     }
 }
@@ -343,9 +429,11 @@ START_TEST(any_annotations_count_for_what_a_plugin_can_have_given)
 END_TEST
 
 UNIT_MAIN("forged", the_pod_list_and_the_annotations_both_count_until_they_agree,
+          a_pod_that_holds_fewer_cards_than_promised_has_all_of_it_there,
           an_unknown_card_is_any_card_until_the_pod_list_shows_the_running_pod,
           the_last_pod_list_stays_while_the_agent_has_none,
           a_missing_card_with_a_uuid_stays_missing,
           the_sample_of_a_listed_card_belongs_to_the_pod,
           a_record_of_a_bind_never_counts_for_more_than_a_card,
+          honest_pods_have_no_difference,
           any_annotations_count_for_what_a_plugin_can_have_given)

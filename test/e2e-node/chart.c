@@ -42,7 +42,9 @@ static void write_values(void)
     cleanup_free char *nvml = node_write_cards(), *library = node_nvml();
     cleanup_free char *agent = xasprintf(form, "scvAgent", nvml, library);
     cleanup_free char *plugin = xasprintf(form, "devicePlugin", nvml, library);
-    cleanup_free char *text = xasprintf("%s%s", agent, plugin);
+    /* kube-scheduler runs before the chart is installed, without certificates. */
+    cleanup_free char *text =
+        xasprintf("extender: {insecure: true}\n%s%s", agent, plugin);
     temp_write(cluster.dir, "values.yaml", text);
 }
 

@@ -18,7 +18,7 @@
 #define PODS   CLUSTER_PODS
 #define SCVS   "/apis/core.run-linux.com/v1/scvs"
 #define LEASES "/apis/coordination.k8s.io/v1/namespaces/"
-#define BEATS  LEASES "nvidia-gpu-scheduler-node-lease/leases"
+#define HEARTBEATS  LEASES "nvidia-gpu-scheduler-node-lease/leases"
 
 static void set_health(const char *health)
 {
@@ -84,7 +84,7 @@ START_TEST(scv_agent)
                      "1s", "--lease-grace", "4s"),
                 ARGV(NULL));
     lib_wait(peer_status(&cluster.api, SCVS "/n1") == 200);
-    lib_wait(peer_status(&cluster.api, BEATS "/n1") == 200);
+    lib_wait(peer_status(&cluster.api, HEARTBEATS "/n1") == 200);
     set_cards("8053063680");
     audit_check_used("scv-agent");
     audit_check("scv-agent");

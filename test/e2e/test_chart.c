@@ -14,8 +14,10 @@
  */
 
 /* test/e2e/chart/NAME.yaml. The last one has kinds that the API server does not serve. */
-static const char *const sets[] = {NULL, "everything", "node", "little", "monitoring"};
-enum { SERVED = 4, OF_OPERATOR = 4 }; /* sets without such kinds; their objects */
+static const char *const sets[] = {NULL,       "everything",   "node",
+                                   "little",   "files",        "host",
+                                   "loopback", "cert-manager", "monitoring"};
+enum { SERVED = 8, OF_OPERATOR = 4 }; /* sets without such kinds; their objects */
 
 /* -- the plain files -- */
 
@@ -218,20 +220,31 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
         {"devicePlugin.podLabels.app=x",
          "devicePlugin.podLabels: app is not allowed: selectors"},
         {"extender.pdb.enabled=true", "a PodDisruptionBudget blocks every drain"},
-        {"extender.tls.clientCA=true", "clientNames and serverName require"},
-        {"extender.tls.secretName=a,extender.tls.clientNames={b}",
-         "client names are checked only with extender.tls.clientCA"},
+        {"extender.tls.clientCA=true", "additional properties 'clientCA' not allowed"},
+        {"extender.tls.serverName=a", "clientNames and serverName require"},
+        {"extender.tls.secretName=a,extender.tls.certManager.enabled=true",
+         "set only one of the three"},
+        {"extender.insecure=true,extender.tls.certManager.enabled=true",
+         "set only one of the three"},
+        {"extender.tls.certManager.issuerRef.name=a", "has no effect without"},
+        {"extender.tls.certManager.issuerRef.nam=a", "'nam' not allowed"},
+        {"extender.extraArgs={--insecure}",
+         "extender.extraArgs: --insecure is not allowed: set extender.insecure"},
+        {"extender.hostNetwork=true,extender.tls.secretName=a",
+         "one replica listens on 127.0.0.1 without certificates"},
+        {"extender.hostNetwork=true,monitoring.podMonitors.enabled=true",
+         "nor Prometheus"},
         {"extender.tls.secretName=a,extender.replicas=2", "all replicas share one"},
         {"extender.tls.secretName=a,extender.replicas=2,extender.tls.serverName=x,"
-         "extender.tls.clientCA=true,extender.tls.clientNames={b}",
+         "extender.tls.clientNames={b}",
          "add the name in extender.tls.serverName"},
-        {"extender.apiService.enabled=true", "the API server requires HTTPS"},
-        {"extender.tls.secretName=a,extender.apiService.enabled=true",
+        {"extender.apiService.enabled=true,extender.insecure=true",
+         "the API server requires HTTPS"},
+        {"extender.apiService.enabled=true",
          "extender.apiService.caBundle: without it the API server trusts only public"},
         {"admissionPolicies=false,exemptAccounts={a}",
          "exemptAccounts: without admissionPolicies every account"},
         {"exemptAccounts=a", "at '/exemptAccounts': got string, want array"},
-        {"networkPolicy.enabled=true", "the policy would block kube-scheduler"},
         {"extender.tls.secretName=a,monitoring.podMonitors.enabled=true",
          "Prometheus scrapes pods by their address"},
         {"mps.enabled=true", "mps.enabled: no container would use the MPS daemon"},
@@ -253,6 +266,29 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
 }
 END_TEST
 
+/* CEL has the escapes of JSON. (The API server compiles the one of everything.yaml.) */
+START_TEST(exempt_accounts_are_in_the_policy)
+{
+    static const char accounts[] = "exemptAccounts=[\"a:b\",\"it's \\\"c\\\"\"]";
+    cleanup_free char *said =
+        tools_run("helm", 0,
+                  ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
+                       "1.35", "--set-json", accounts));
+    temp_write(lib_dir, "exempt.yaml", said);
+    cleanup_free char *file = temp_path(lib_dir, "exempt.yaml");
+    cleanup_json json_t *all = tools_objects(file);
+    const json_t *policy =
+        object_of(all, "ValidatingAdmissionPolicy", "gpushare-promises");
+    const json_t *condition = json_array_get(lib_at(policy, "spec.matchConditions"), 0);
+    ck_assert_str_eq(lib_str(condition, "expression"),
+                     "!(request.userInfo.username in [ "
+                     "\"system:serviceaccount:kube-system:gpushare-schd-extender\", "
+                     "\"system:serviceaccount:kube-system:gpushare-device-plugin\", "
+                     "\"a:b\", \"it's \\\"c\\\"\" ])");
+    free(cluster_kubectl(ARGV("apply", "--dry-run=server", "-f", file)));
+}
+END_TEST
+
 static void check_has(const json_t *list, const char *word)
 {
     size_t i;
@@ -269,14 +305,13 @@ START_TEST(values_stay_strings)
 {
     cleanup_free char *said = tools_run(
         "helm", 0,
-        ARGV(
-            "template", "x", CHART, "-n", "kube-system", "--kube-version", "1.35",
-            "--set-json",
-            "extender.tls={\"secretName\":\"1\",\"clientCA\":true,\"serverName\":\"s #\","
-            "\"clientNames\":[\"a #b\",\"c: d\"]}",
-            "--set-json", "extender.affinity=null,extender.podLabels=null", "--set-json",
-            "kubeletDir=\"/k, l\",extender.priorityClassName=\"1\","
-            "gpuNodes.runtimeClassName=\"1\",monitoring.podMonitors.enabled=true"));
+        ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version", "1.35",
+             "--set-json",
+             "extender.tls={\"secretName\":\"1\",\"serverName\":\"s #\","
+             "\"clientNames\":[\"a #b\",\"c: d\"]}",
+             "--set-json", "extender.affinity=null,extender.podLabels=null", "--set-json",
+             "kubeletDir=\"/k, l\",extender.priorityClassName=\"1\","
+             "gpuNodes.runtimeClassName=\"1\",monitoring.podMonitors.enabled=true"));
     temp_write(lib_dir, "texts.yaml", said);
     cleanup_free char *file = temp_path(lib_dir, "texts.yaml");
     cleanup_json json_t *all = tools_objects(file);
@@ -300,6 +335,84 @@ START_TEST(values_stay_strings)
         "/k, l/device-plugins");
     ck_assert_str_eq(lib_str(tls, "serverName"), "s #");
     ck_assert_str_eq(lib_str(tls, "ca.secret.name"), "1");
+}
+END_TEST
+
+/* -- how kube-scheduler reaches the extender -- */
+
+/* The arguments of the extender's container, and its readiness probe. */
+static const json_t *extender_of(const json_t *all)
+{
+    json_t *deployment = object_of(all, "Deployment", "gpushare-schd-extender");
+    return json_array_get(lib_at(deployment, "spec.template.spec.containers"), 0);
+}
+
+static bool is_rendered(const json_t *all, const char *kind, const char *name)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(all, i,
+                       j) if (strcmp(lib_str(j, "kind"), kind) == 0 &&
+                              strcmp(lib_str(j, "metadata.name"), name) == 0) return true;
+    return false;
+}
+
+START_TEST(the_host_network_needs_no_node_port)
+{
+    cleanup_json json_t *one = rendered("loopback"), *three = rendered("host");
+    const json_t *c = extender_of(one);
+    check_has(json_object_get(c, "args"), "--listen=127.0.0.1");
+    ck_assert_str_eq(lib_str(c, "readinessProbe.httpGet.host"), "127.0.0.1");
+    ck_assert_str_eq(lib_str(c, "readinessProbe.httpGet.scheme"), "");
+    ck_assert(!is_rendered(one, "Service", "gpushare-schd-extender"));
+    c = extender_of(three);
+    ck_assert_str_eq(lib_str(c, "readinessProbe.httpGet.scheme"), "HTTPS");
+    json_t *service = object_of(three, "Service", "gpushare-schd-extender");
+    json_t *pod = lib_at(object_of(three, "Deployment", "gpushare-schd-extender"),
+                         "spec.template.spec");
+    ck_assert_str_eq(lib_str(service, "spec.type"), "ClusterIP");
+    ck_assert(json_is_true(json_object_get(pod, "hostNetwork")));
+    ck_assert_uint_eq(
+        json_array_size(lib_at(pod, "affinity.podAntiAffinity."
+                                    "requiredDuringSchedulingIgnoredDuringExecution")),
+        1);
+}
+END_TEST
+
+/* The Secrets of cert-manager have the names that the extender reads. */
+START_TEST(cert_manager_makes_the_secrets_that_the_extender_reads)
+{
+    cleanup_json json_t *all = rendered("cert-manager");
+    static const char *const names[] = {"gpushare-extender-ca", "gpushare-extender-tls",
+                                        "gpushare-scheduler-tls"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        json_t *certificate = object_of(all, "Certificate", names[i]);
+        ck_assert_str_eq(lib_str(certificate, "spec.secretName"), names[i]);
+        ck_assert(
+            is_rendered(all, "Issuer", lib_str(certificate, "spec.issuerRef.name")));
+    }
+    check_has(lib_at(object_of(all, "Certificate", names[1]), "spec.dnsNames"),
+              "gpushare-schd-extender.kube-system.svc");
+    json_t *service = object_of(all, "APIService", "v1.nvidia-gpu-scheduler");
+    json_t *notes = lib_at(service, "metadata.annotations");
+    ck_assert_str_eq(
+        json_string_value(json_object_get(notes, "cert-manager.io/inject-ca-from")),
+        "kube-system/gpushare-extender-tls");
+}
+END_TEST
+
+/* The administrator's files: the client's CA is always checked, unless all may call. */
+START_TEST(own_certificates_always_ask_for_a_client_certificate)
+{
+    cleanup_json json_t *all = rendered("files");
+    check_has(json_object_get(extender_of(all), "args"),
+              "--client-ca=/etc/gpushare/tls/ca.crt");
+    cleanup_free char *said =
+        tools_run("helm", 0,
+                  ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
+                       "1.35", "--set", "extender.insecure=true"));
+    ck_assert_contains(said, "        - --insecure\n");
+    ck_assert_ptr_null(strstr(said, "observe, scheme: HTTPS"));
 }
 END_TEST
 
@@ -330,8 +443,27 @@ static char *conform(int status, const char *name)
                           "PodMonitor,PrometheusRule", folder));
 }
 
+/* Installs the CRDs of cert-manager and waits until the API server serves them. */
+static void install_crds(void)
+{
+    cleanup_free char *crds = cluster_program("cert-manager-crds");
+    free(cluster_kubectl(ARGV("apply", "--server-side", "-f", crds)));
+    free(cluster_kubectl(ARGV("wait", "--for", "condition=established", "--timeout",
+                              "30s", "crd/certificates.cert-manager.io",
+                              "crd/issuers.cert-manager.io")));
+}
+
+static bool knows_certificates(void)
+{
+    cleanup_buf struct buf reply = {0};
+    return peer_call(&cluster.api, "GET", "/openapi/v2", NULL, &reply) == 200 &&
+           strstr(reply.p, "io.cert-manager.v1.Certificate") != NULL;
+}
+
 static void write_schemas(void)
 {
+    install_crds();
+    lib_wait(knows_certificates());
     cleanup_free char *dir = temp_path(lib_dir, "schemas");
     temp_mkdir(lib_dir, "schemas");
     ck_assert_uint_gt(schemas_write(&cluster.api, dir), 100);
@@ -420,6 +552,7 @@ END_TEST
 
 START_TEST(the_api_server_accepts_the_objects)
 {
+    install_crds();
     for (size_t i = 0; i < SERVED; i++) {
         cleanup_free char *file = tools_render(sets[i]);
         free(cluster_kubectl(
@@ -445,6 +578,9 @@ CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_
              several_replicas_equal_the_patched_deployment,
              rules_and_version_equal_those_of_the_project,
              every_value_of_the_schema_is_in_values_yaml,
-             invalid_values_are_rejected_with_a_reason, values_stay_strings,
+             invalid_values_are_rejected_with_a_reason, exempt_accounts_are_in_the_policy,
+             values_stay_strings, the_host_network_needs_no_node_port,
+             cert_manager_makes_the_secrets_that_the_extender_reads,
+             own_certificates_always_ask_for_a_client_certificate,
              helm_lints_and_packages_the_chart, chart_files_and_samples_match_the_schemas,
              misspelt_fields_are_found, the_api_server_accepts_the_objects)

@@ -295,8 +295,13 @@ static void start_scheduler(struct program *p, const char *text, const char *use
                       *config = temp_path(cluster.dir, "second-scheduler.yaml");
     programs[strcspn(programs, "\n")] = '\0';
     cleanup_free char *scheduler = xasprintf("%s/kube-scheduler", programs);
+    bool tls = false; /* inside tlsConfig, which an extender on 127.0.0.1 does not need */
     for (struct span rest = span_of(text); rest.n;) {
         struct span line = span_cut(&rest, '\n');
+        tls = span_starts(line, SPAN("  tlsConfig:")) ||
+              (tls && span_starts(line, SPAN("    ")));
+        if (tls || span_starts(line, SPAN("  enableHTTPS:")))
+            continue;
         if (span_starts(line, SPAN("- urlPrefix:")))
             buf_printf(&out, "- urlPrefix: http://127.0.0.1:%u/gpushare-scheduler\n",
                        cluster.extender.verbs.port);

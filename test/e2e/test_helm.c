@@ -260,7 +260,7 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     cleanup_free char *notes = helm(0, "install", ARGV(chart, "--wait"));
     cluster_report("helm install --wait", lib_now_ms() - begun);
     ck_assert_contains(notes, "kubectl label node NODE gpushare=true\n");
-    ck_assert_contains(notes, "http://127.0.0.1:32766/gpushare-scheduler");
+    ck_assert_contains(notes, "https://127.0.0.1:32766/gpushare-scheduler");
     cleanup_free char *pods =
         cluster_kubectl(ARGV("-n", SYSTEM, "get", "pods", "-l", "app=gpushare",
                              "--field-selector", "status.phase=Running", "-o", "name"));

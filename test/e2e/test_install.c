@@ -9,6 +9,7 @@
 #include "lib/staticpod.h"
 
 /*
+ * The extender makes its own certificates, and only kube-scheduler's opens the verbs.
  * scripts/install on a node with the files of kubeadm, whose kube-scheduler is really run
  * as its manifest says, with the real API server and extender: pods get no card before,
  * and get one after; and --check names what was broken since.
@@ -144,6 +145,118 @@ static void run_fix(const char *said)
     free(run(0, ARGV("sh", "-c", line)));
 }
 
+/* -- the extender with certificates -- */
+
+/* Writes a key of the Secret to cluster.dir/FILE; returns the path, new. */
+static char *secret_file(const char *key, const char *file)
+{
+    cleanup_free char *path =
+        xasprintf("go-template={{index .data \"%s\" | base64decode}}", key);
+    cleanup_free char *text = cluster_kubectl(
+        ARGV("-n", "kube-system", "get", "secret", "gpushare-scheduler-tls", "-o", path));
+    temp_write(cluster.dir, file, text);
+    return temp_path(cluster.dir, file);
+}
+
+static bool has_secret(void)
+{
+    cleanup_buf struct buf reply = {0};
+    return peer_call(&cluster.api, "GET",
+                     "/api/v1/namespaces/kube-system/secrets/gpushare-scheduler-tls",
+                     NULL, &reply) == 200;
+}
+
+/* The suite's own calls, with the certificate or without. */
+static void connect_as(bool kube_scheduler)
+{
+    unsigned verbs = cluster.extender.verbs.port, look = cluster.extender.observers.port;
+    cleanup_free char *ca = secret_file("ca.crt", "ca.crt"),
+                      *crt = secret_file("tls.crt", "client.crt"),
+                      *key = secret_file("tls.key", "client.key");
+    peer_fini(&cluster.extender.verbs);
+    peer_fini(&cluster.extender.observers);
+    if (kube_scheduler) {
+        peer_init_cert(&cluster.extender.verbs, verbs, ca, crt, key);
+        peer_init_cert(&cluster.extender.observers, look, ca, crt, key);
+    } else {
+        peer_init_tls(&cluster.extender.verbs, verbs, ca);
+        peer_init_tls(&cluster.extender.observers, look, ca);
+    }
+}
+
+static void start_extender(void)
+{
+    cluster_start_with("gpushare-extender", ARGV("--insecure=off"));
+}
+
+static void check_strangers(void)
+{
+    cleanup_buf struct buf body = {0}, reply = {0};
+    lib_filter_body(&body, "stranger", 1, ARGV("n1"));
+    connect_as(false);
+    ck_assert_uint_eq(peer_call(&cluster.extender.verbs, "POST",
+                                "/gpushare-scheduler/filter", body.p, &reply),
+                      401);
+    ck_assert_uint_eq(peer_call(&cluster.extender.verbs, "POST",
+                                "/gpushare-scheduler/bind", "{}", &reply),
+                      401);
+    ck_assert_uint_eq(peer_status(&cluster.extender.verbs, "/healthz"), 200);
+    ck_assert_uint_eq(peer_status(&cluster.extender.verbs, "/version"), 200);
+    connect_as(true);
+    ck_assert_uint_eq(peer_call(&cluster.extender.verbs, "POST",
+                                "/gpushare-scheduler/filter", body.p, &reply),
+                      200);
+}
+
+/* A node of an earlier release: plain HTTP, and no certificate. */
+static void downgrade(void)
+{
+    char *config = temp_read(root, CONFIG);
+    config = swap(config, "https://", "http://");
+    config = swap(config, "enableHTTPS: true", "enableHTTPS: false");
+    char *from = strstr(config, "  tlsConfig:\n"),
+         *to = strstr(config, "  # The default is");
+    ck_assert(from && to);
+    memmove(from, to, strlen(to) + 1);
+    temp_write(root, CONFIG, config);
+    free(config);
+    change(MANIFEST,
+           "    - mountPath: /etc/kubernetes/gpushare\n      name: "
+           "gpushare-scheduler-tls\n      readOnly: true\n",
+           "");
+    change(MANIFEST,
+           "  - hostPath:\n      path: /etc/kubernetes/gpushare\n      type: "
+           "Directory\n    name: gpushare-scheduler-tls\n",
+           "");
+    cleanup_free char *folder = temp_path(root, "etc/kubernetes/gpushare");
+    free(run(0, ARGV("rm", "-r", folder)));
+}
+
+static void upgrade_from_http(void)
+{
+    downgrade();
+    free(expect_found("plain-http"));
+    cluster_create_pod("plain", 2, "", "");
+    cluster_wait_refused("plain", "");
+    cleanup_free char *done = install(0, ARGV("--yes"));
+    ck_assert_contains(done, "ok      the extender answers at https://");
+    cluster_wait_running("plain");
+    ck_assert(has_card("plain"));
+    wait_clean();
+}
+
+/* The leader makes another certificate; the node copies it. */
+static void renew(void)
+{
+    cluster_delete("/api/v1/namespaces/kube-system/secrets/gpushare-scheduler-tls");
+    lib_wait(has_secret());
+    cleanup_free char *said = install(0, ARGV("--renew"));
+    ck_assert_contains(said, "renewed: ");
+    ck_assert_ptr_null(strstr(said, "restarting"));
+    connect_as(true);
+    wait_clean();
+}
+
 static void break_the_node(void)
 {
     change(CONFIG, "httpTimeout: 30s", "httpTimeout: 3s");
@@ -193,7 +306,7 @@ static void break_the_extender(void)
     cluster_delete("/api/v1/namespaces/kube-system/services/gpushare-schd-extender");
     free(expect_found("no-service"));
     free(cluster_kubectl(ARGV("apply", "-f", "manifests/service.yaml")));
-    cluster_start("gpushare-extender");
+    start_extender();
     cluster_wait_running("w");
     ck_assert(has_card("w"));
 }
@@ -204,6 +317,10 @@ START_TEST(a_node_of_kubeadm)
     cleanup_free char *binary =
         xasprintf("%.*s/kube-scheduler", (int)strcspn(programs, "\n"), programs);
     cluster_stop("kube-scheduler", "TERM");
+    start_extender();
+    lib_wait(has_secret());
+    connect_as(true);
+    extender_wait_answers(&cluster.extender);
     cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384));
     make_node();
     cleanup_free char *before = temp_read(root, MANIFEST);
@@ -224,6 +341,9 @@ START_TEST(a_node_of_kubeadm)
     cleanup_free char *again = install(0, ARGV("--yes"));
     ck_assert_contains(again, "nothing to change");
 
+    check_strangers();
+    upgrade_from_http();
+    renew();
     break_the_node();
     break_the_cluster();
     break_the_extender();

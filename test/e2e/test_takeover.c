@@ -80,6 +80,8 @@ START_TEST(the_go_systems_objects_become_ours)
     free(cluster_kubectl(ARGV("replace", "-f", "manifests/device-plugin.yaml")));
     free(cluster_kubectl(ARGV("apply", "-f", "manifests/service.yaml", "-f",
                               "manifests/device-plugin-policy.yaml")));
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/promise-policy.yaml", "-f",
+                              "manifests/extender-policy.yaml")));
     remember(after);
     for (size_t i = 0; i < OBJECTS; i++) {
         if (strcmp(objects[i][0], SERVICE) != 0) /* equal in both */

@@ -2,14 +2,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "lib/cluster.h"
 #include "lib/expect.h"
 #include "lib/tls.h"
 
 /*
- * kube-scheduler and the extender over HTTPS, each with a certificate, by the commented
- * lines of policy/kube-scheduler-config.yaml.
+ * kube-scheduler and the extender over HTTPS, each with a certificate, by
+ * policy/kube-scheduler-config.yaml, with certificates of the administrator.
  */
 
 #define SERVER_NAME "gpushare-schd-extender.kube-system.svc"
@@ -22,47 +23,35 @@ static char *pki(const char *name)
     return temp_path(cluster.dir, part);
 }
 
-/* Uncomments the line and replaces its paths by the files of this cluster. Returns
- * whether the line was one of them. */
-static bool uncomment(struct buf *out, const char *line)
+static char *swap(char *text, const char *from, const char *to)
 {
-    static const char *const files[][2] = {{"  #  caFile:", "ca.crt"},
-                                           {"  #  certFile:", "client.crt"},
-                                           {"  #  keyFile:", "client.key"}};
-    static const char *const as_they_are[] = {
-        "  #enableHTTPS:", "  #tlsConfig:", "  #  serverName:"};
-    for (size_t i = 0; i < ARRAY_LEN(as_they_are); i++) {
-        if (strncmp(line, as_they_are[i], strlen(as_they_are[i])) == 0) {
-            buf_printf(out, "  %s\n", line + 3);
-            return true;
-        }
-    }
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        if (strncmp(line, files[i][0], strlen(files[i][0])) == 0) {
-            cleanup_free char *path = pki(files[i][1]);
-            buf_printf(out, "  %s %s\n", files[i][0] + 3, path);
-            return true;
-        }
-    }
-    return false;
+    const char *at = strstr(text, from);
+    ck_assert_msg(at != NULL, "no \"%s\" in: %s", from, text);
+    char *out = xasprintf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    free(text);
+    return out;
 }
 
+/* The shipped file with the address, kubeconfig and certificates of this cluster. */
 static void configure(void)
 {
-    cleanup_free char *shipped = temp_read(cluster.dir, "scheduler.yaml");
-    cleanup_buf struct buf out = {0};
-    char *rest = shipped, *line, *http;
-    int uncommented = 0;
-    while ((line = strsep(&rest, "\n"))) {
-        if (uncomment(&out, line))
-            uncommented++;
-        else if (!strncmp(line, "- urlPrefix:", 12) && (http = strstr(line, "http://")))
-            buf_printf(&out, "- urlPrefix: https://%s\n", http + 7);
-        else if (strncmp(line, "  enableHTTPS:", 14))
-            buf_printf(&out, "%s\n", line);
+    static const char *const files[][2] = {
+        {"ca.crt", "ca.crt"}, {"client.crt", "client.crt"}, {"client.key", "client.key"}};
+    struct buf shipped = {0};
+    struct err err = {0};
+    ck_assert_done(
+        file_read("policy/kube-scheduler-config.yaml", 1 << 16, &shipped, &err), err);
+    cleanup_free char *url = xasprintf("127.0.0.1:%u", cluster.extender.verbs.port);
+    cleanup_free char *kubeconfig = temp_path(cluster.dir, "scheduler.kubeconfig");
+    char *text = swap(buf_take(&shipped), "127.0.0.1:32766", url);
+    text = swap(text, "/etc/kubernetes/scheduler.conf", kubeconfig);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        cleanup_free char *from = xasprintf("/etc/kubernetes/gpushare/%s", files[i][0]);
+        cleanup_free char *to = pki(files[i][1]);
+        text = swap(text, from, to);
     }
-    ck_assert_int_eq(uncommented, 6);
-    temp_write(cluster.dir, "scheduler-tls.yaml", out.p);
+    temp_write(cluster.dir, "scheduler-tls.yaml", text);
+    free(text);
 }
 
 static void start_extender(void)
@@ -116,9 +105,10 @@ START_TEST(only_kube_scheduler_with_its_certificate_is_accepted)
     extender_wait_answers(&cluster.extender);
     ck_assert_uint_eq(ask("client"), 200);
     ck_assert_uint_eq(ask("unknown"), 403);
-    ck_assert_uint_eq(ask(NULL), 0);
+    ck_assert_uint_eq(ask(NULL), 401);
+    ck_assert_uint_eq(peer_status(&cluster.extender.verbs, "/healthz"), 200);
 
-    /* The shipped configuration uses HTTP, which the extender rejects. */
+    /* scripts/cluster configures plain HTTP, which the extender rejects. */
     int64_t begun = expect_now_ns();
     cluster_create_pod("p", 4, "", "");
     cluster_wait_refused("p", "");

@@ -166,6 +166,7 @@ START_TEST(ports_agree)
     for (size_t i = 0; i < ARRAY_LEN(probes); i++) {
         json_t *get = at(at(container(deployment), probes[i]), "httpGet");
         ck_assert_msg(named(ports, str_at(get, "port")) != NULL, "%s", probes[i]);
+        ck_assert_str_eq(str_at(get, "scheme"), "HTTPS"); /* without --insecure */
     }
 }
 
@@ -211,6 +212,37 @@ static void check_observed(const json_t *policy, const char *path)
     json_array_foreach(at(policy, "spec/ingress/0/ports"), i, j) let_in |=
         json_equal(at(j, "port"), open);
     ck_assert_msg(selected && let_in, "%s", path);
+}
+
+/* The default policy closes no port that a default installation needs: the verbs come from
+ * any address, because kube-proxy masquerades requests through a node port, and nothing
+ * limits what the pods call. */
+START_TEST(the_default_network_policy_keeps_the_verbs_open)
+{
+    cleanup_json json_t *policies = json_array();
+    cleanup_json json_t *service = read_one("manifests/service.yaml");
+    manifest_read(policies, "manifests/network-policy.yaml");
+    ck_assert_uint_eq(json_array_size(policies), 2);
+    json_t *extender = json_array_get(policies, 0), *nodes = json_array_get(policies, 1);
+    json_t *verbs = at(extender, "spec/ingress/0");
+    ck_assert_ptr_null(at(verbs, "from"));
+    ck_assert(
+        json_equal(at(verbs, "ports/0/port"), at(service, "spec/ports/0/targetPort")));
+    ck_assert(json_equal(at(extender, "spec/ingress/1/from"),
+                         at(nodes, "spec/ingress/0/from")));
+    ck_assert_uint_eq(json_array_size(at(extender, "spec/policyTypes")), 1);
+    ck_assert_str_eq(str_at(extender, "spec/policyTypes/0"), "Ingress");
+    ck_assert_uint_eq(json_array_size(at(nodes, "spec/policyTypes")), 1);
+    check_observed(nodes, "manifests/scv-agent.yaml");
+    check_observed(nodes, "manifests/device-plugin.yaml");
+    /* The strict policy replaces it: the same objects. */
+    cleanup_json json_t *strict = json_array();
+    manifest_read(strict, "manifests/network-policy.yaml.example");
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *a = json_array_get(policies, i), *b = json_array_get(strict, i);
+        ck_assert(json_equal(at(a, "metadata"), at(b, "metadata")));
+        ck_assert(json_equal(at(a, "spec/podSelector"), at(b, "spec/podSelector")));
+    }
 }
 
 START_TEST(the_network_policy_lets_observers_in_to_every_program)
@@ -308,6 +340,17 @@ static void check_keys(const json_t *object, const char *const *keys)
 
 #define CONFIG "policy/kube-scheduler-config.yaml"
 
+/* The members of ExtenderTLSConfig in kube-scheduler/config/v1, which both formats share
+ * since Kubernetes 1.14. `insecure` would skip the verification of the extender. */
+static void check_tls(const json_t *tls)
+{
+    static const char *const keys[] = {"caFile", "certFile", "keyFile", "serverName",
+                                       NULL};
+    check_keys(tls, keys);
+    for (size_t i = 0; keys[i]; i++)
+        ck_assert_str_ne(str_at(tls, keys[i]), "");
+}
+
 static json_t *legacy_policy(void)
 {
     static const char *const top[] = {"kind",       "apiVersion",
@@ -325,7 +368,7 @@ static json_t *legacy_policy(void)
     ck_assert_str_eq(str_at(j, "apiVersion"), "v1");
     /* Nanoseconds, and no string. */
     ck_assert_int_eq(json_integer_value(at(j, "extenders/0/httpTimeout")), 30000000000LL);
-    ck_assert(json_is_false(at(j, "extenders/0/enableHttps")));
+    ck_assert(json_is_true(at(j, "extenders/0/enableHttps")));
     return j;
 }
 
@@ -341,7 +384,8 @@ static json_t *scheduler_config(const char *path)
     ck_assert_str_eq(str_at(j, "kind"), "KubeSchedulerConfiguration");
     ck_assert_str_eq(str_at(j, "apiVersion"), "kubescheduler.config.k8s.io/v1");
     ck_assert_str_eq(str_at(j, "extenders/0/httpTimeout"), "30s");
-    ck_assert(json_is_false(at(j, "extenders/0/enableHTTPS")));
+    ck_assert(json_is_true(at(j, "extenders/0/enableHTTPS")));
+    check_tls(at(j, "extenders/0/tlsConfig"));
     return j;
 }
 
@@ -397,13 +441,27 @@ START_TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
     ck_assert_done(file_write(path, span_of(str_at(map, "data/config.yaml")), &err), err);
     cleanup_json json_t *second = scheduler_config(path);
     cleanup_free char *url =
-        xasprintf("http://%s.%s.svc:%lld/gpushare-scheduler",
+        xasprintf("https://%s.%s.svc:%lld/gpushare-scheduler",
                   str_at(service, "metadata/name"), str_at(service, "metadata/namespace"),
                   (long long)json_integer_value(at(service, "spec/ports/0/port")));
     ck_assert_str_eq(str_at(second, "extenders/0/urlPrefix"), url);
     json_object_set(at(second, "extenders/0"), "urlPrefix",
                     at(first, "extenders/0/urlPrefix"));
     ck_assert(json_equal(at(first, "extenders"), at(second, "extenders")));
+    /* The Secret has the files that the configuration names. */
+    const json_t *mount =
+        named(at(deployment, "spec/template/spec/containers/0/volumeMounts"), "tls");
+    const json_t *volume = named(at(deployment, "spec/template/spec/volumes"), "tls");
+    static const char *const files[] = {"caFile", "certFile", "keyFile"};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        cleanup_free char *file =
+            xasprintf("%s/%s", str_at(mount, "mountPath"),
+                      str_at(json_array_get(at(volume, "secret/items"), i), "path"));
+        ck_assert_str_eq(str_at(at(second, "extenders/0/tlsConfig"), files[i]), file);
+    }
+    cleanup_free char *host = xasprintf("%s.%s.svc", str_at(service, "metadata/name"),
+                                        str_at(service, "metadata/namespace"));
+    ck_assert_str_eq(str_at(second, "extenders/0/tlsConfig/serverName"), host);
     const char *name = str_at(second, "profiles/0/schedulerName");
     ck_assert_str_eq(name, "gpushare-scheduler");
     ck_assert_str_eq(str_at(second, "leaderElection/resourceName"), name);
@@ -445,8 +503,8 @@ START_TEST(the_variant_for_nvidias_plugin_is_one_comment_away)
 /* The path of a URL. */
 static const char *path_of(const char *url)
 {
-    ck_assert_msg(strncmp(url, "http://", 7) == 0, "%s", url);
-    const char *path = strchr(url + 7, '/');
+    ck_assert_msg(strncmp(url, "https://", 8) == 0, "%s", url);
+    const char *path = strchr(url + 8, '/');
     ck_assert_ptr_nonnull(path);
     return path;
 }
@@ -458,7 +516,7 @@ START_TEST(the_node_port_serves_the_verbs)
     json_t *stanza = at(config, "extenders/0");
     const char *prefix = str_at(stanza, "urlPrefix");
     cleanup_free char *address =
-        xasprintf("http://127.0.0.1:%lld/",
+        xasprintf("https://127.0.0.1:%lld/",
                   (long long)json_integer_value(at(service, "spec/ports/0/nodePort")));
     ck_assert_msg(strncmp(prefix, address, strlen(address)) == 0, "%s", prefix);
     /* Routes answer without an API server. */
@@ -488,6 +546,7 @@ int main(void)
     const TTest *const tests[] = {the_program_accepts_the_options_of_the_deployment,
                                   ports_agree,
                                   names_and_labels_agree,
+                                  the_default_network_policy_keeps_the_verbs_open,
                                   the_network_policy_lets_observers_in_to_every_program,
                                   the_deployment_is_unprivileged_and_has_time_to_stop,
                                   the_patch_for_three_replicas_fits_the_deployment,

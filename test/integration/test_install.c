@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "lib/node_files.h"
 #include "lib/sim.h"
 #include "lib/stub.h"
 #include "lib/tls.h"
@@ -21,149 +22,7 @@
  * test/setup, a real kube-scheduler in test/e2e.
  */
 
-#define MANIFESTS "root/etc/kubernetes/manifests"
-#define MANIFEST  MANIFESTS "/kube-scheduler.yaml"
-#define CONFIG    "root/etc/kubernetes/kube-scheduler-config.yaml"
-#define KEPT      "root/var/lib/gpushare-install"
-#define OPTION    "--config=/etc/kubernetes/kube-scheduler-config.yaml"
-
-/* Larger than any process id of the kernel: `kill` hits no process. */
-#define PID "4999999"
-
 enum { SOON_S = 3600 };
-
-static char *read_repo(const char *path)
-{
-    struct buf b = {0};
-    struct err err = {0};
-    ck_assert_done(file_read(path, 1 << 20, &b, &err), err);
-    return buf_take(&b);
-}
-
-static char *swap(char *text, const char *from, const char *to)
-{
-    const char *at = strstr(text, from);
-    ck_assert_msg(at != NULL, "no \"%s\" in: %s", from, text);
-    char *out = xasprintf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
-    free(text);
-    return out;
-}
-
-static char *kubeadm(void)
-{
-    return read_repo("test/data/kubeadm/kube-scheduler-1.35.yaml");
-}
-
-static void make_folder(const char *name)
-{
-    cleanup_free char *path = temp_path(lib_dir, name);
-    ck_assert(mkdir(path, 0700) == 0 || errno == EEXIST);
-}
-
-/* Adds a process that started `from_now_s` seconds from now, with the options of
- * kubeadm's manifest, `more` (or NULL) and the port of its health check (0: none). */
-static void add_process(int64_t from_now_s, const char *more, unsigned port)
-{
-    struct timespec up;
-
-    clock_gettime(CLOCK_BOOTTIME, &up);
-    int64_t ticks = (up.tv_sec + from_now_s) * sysconf(_SC_CLK_TCK);
-    cleanup_free char *stat = xasprintf(
-        PID " (kube-scheduler) S 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 9 0 %" PRId64
-            " 1 1 1\n",
-        ticks);
-    cleanup_buf struct buf line = {0};
-    static const char *const words[] = {
-        "kube-scheduler",
-        "--authentication-kubeconfig=/etc/kubernetes/scheduler.conf",
-        "--authorization-kubeconfig=/etc/kubernetes/scheduler.conf",
-        "--bind-address=127.0.0.1",
-        "--kubeconfig=/etc/kubernetes/scheduler.conf",
-        "--leader-elect=true"};
-    for (size_t i = 0; i < ARRAY_LEN(words); i++)
-        buf_add(&line, words[i], strlen(words[i]) + 1);
-    if (port) {
-        cleanup_free char *option = xasprintf("--secure-port=%u", port);
-        buf_add(&line, option, strlen(option) + 1);
-    }
-    if (more)
-        buf_add(&line, more, strlen(more) + 1);
-    make_folder("proc/" PID);
-    temp_write(lib_dir, "proc/" PID "/comm", "kube-scheduler\n");
-    temp_write(lib_dir, "proc/" PID "/stat", stat);
-    temp_write_bytes(lib_dir, "proc/" PID "/cmdline", buf_span(&line));
-}
-
-/* A node of kubeadm; kube-scheduler serves /healthz on `port` (0: the default). */
-static void make_node(unsigned port)
-{
-    static const char *const folders[] = {"root",    "root/etc", "root/etc/kubernetes",
-                                          MANIFESTS, "root/var", "root/var/lib",
-                                          "proc"};
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-        make_folder(folders[i]);
-    temp_write(lib_dir, "root/etc/kubernetes/scheduler.conf", "kind: Config\n");
-    char *manifest = kubeadm();
-    if (port) {
-        cleanup_free char *lines =
-            xasprintf("--leader-elect=true\n    - --secure-port=%u\n", port);
-        manifest = swap(manifest, "--leader-elect=true\n", lines);
-    }
-    temp_write(lib_dir, MANIFEST, manifest);
-    free(manifest);
-}
-
-/* The node after an installation with this URL. */
-static void make_installed_node(const char *url)
-{
-    make_node(0);
-    char *manifest = swap(kubeadm(), "    - --leader-elect=true\n",
-                          "    - --leader-elect=true\n    - " OPTION "\n");
-    manifest = swap(manifest, "    volumeMounts:\n",
-                    "    volumeMounts:\n    - mountPath: /etc/kubernetes/"
-                    "kube-scheduler-config.yaml\n      name: c\n");
-    manifest = swap(manifest, "  volumes:\n",
-                    "  volumes:\n  - hostPath:\n      path: /etc/kubernetes/"
-                    "kube-scheduler-config.yaml\n    name: c\n");
-    char *config = swap(read_repo("policy/kube-scheduler-config.yaml"),
-                        "http://127.0.0.1:32766/gpushare-scheduler", url);
-    temp_write(lib_dir, MANIFEST, manifest);
-    temp_write(lib_dir, CONFIG, config);
-    free(manifest);
-    free(config);
-    add_process(1, OPTION, 0);
-}
-
-/* Runs scripts/install; status -1: any. Returns its output, new. */
-static char *install(int status, const char *const *options)
-{
-    struct program p;
-    cleanup_free char *build = xasprintf("BUILD=%s", getenv("GPUSHARE_BUILD"));
-    cleanup_free char *root = temp_path(lib_dir, "root"),
-                      *proc = temp_path(lib_dir, "proc");
-    const char *argv[24] = {"env",    build, "scripts/install", "--root", root,
-                            "--proc", proc};
-    for (size_t n = 7; *options; n++, options++) {
-        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
-        argv[n] = *options;
-    }
-    program_start(&p, lib_dir, argv);
-    int got = program_wait(&p);
-    char *said = xstrdup(program_output(&p));
-    ck_assert_msg(status < 0 || got == status, "exit status %d: %s", got, said);
-    program_fini(&p);
-    return said;
-}
-
-static char *check(int status)
-{
-    return install(status, ARGV("--check", "--no-cluster"));
-}
-
-static char *url_of(unsigned port)
-{
-    return xasprintf("http://127.0.0.1:%u/gpushare-scheduler", port);
-}
 
 /* -- check ------------------------------------------------------------------------------
  */
@@ -174,13 +33,13 @@ START_TEST(the_extender_answers_or_refuses)
     struct extender e;
     sim_start(&s, ARGV(NULL));
     extender_start(&e, &s, ARGV(NULL));
-    cleanup_free char *url = url_of(e.verbs.port);
-    make_installed_node(url);
-    cleanup_free char *good = check(0);
+    cleanup_free char *url = node_files_url(e.verbs.port);
+    node_files_make_installed(url);
+    cleanup_free char *good = node_files_check(0);
     ck_assert_contains(good, "ok      the extender answers at http://127.0.0.1:");
     ck_assert_ptr_null(strstr(good, "PROBLEM"));
     extender_stop(&e);
-    cleanup_free char *refused = check(1);
+    cleanup_free char *refused = node_files_check(1);
     ck_assert_contains(refused, "PROBLEM refused: http://127.0.0.1:");
     sim_stop(&s);
 }
@@ -195,9 +54,9 @@ START_TEST(the_extender_is_not_ready)
                   "\"status\":500}");
     cleanup_free char *config = lib_kubeconfig("config", "http", s.api.port, "", "");
     extender_start_at(&e, config, ARGV(NULL));
-    cleanup_free char *url = url_of(e.verbs.port);
-    make_installed_node(url);
-    cleanup_free char *said = check(1);
+    cleanup_free char *url = node_files_url(e.verbs.port);
+    node_files_make_installed(url);
+    cleanup_free char *said = node_files_check(1);
     ck_assert_contains(said, "PROBLEM not-ready: ");
     ck_assert_contains(said, "HTTP status 503: ");
     ck_assert_contains(said, "nodes");
@@ -211,22 +70,22 @@ START_TEST(another_program_answers)
     struct sim s;
     struct extender e;
     sim_start(&s, ARGV(NULL));
-    cleanup_free char *url = url_of(s.api.port);
-    make_installed_node(url);
-    cleanup_free char *sim = check(1);
+    cleanup_free char *url = node_files_url(s.api.port);
+    node_files_make_installed(url);
+    cleanup_free char *sim = node_files_check(1);
     ck_assert_contains(sim, "PROBLEM wrong-program: ");
     extender_start(&e, &s, ARGV(NULL));
     cleanup_free char *other = xasprintf("http://127.0.0.1:%u/scheduler", e.verbs.port);
-    make_installed_node(other);
-    cleanup_free char *path = check(1);
+    node_files_make_installed(other);
+    cleanup_free char *path = node_files_check(1);
     ck_assert_contains(path, "PROBLEM wrong-path: ");
     ck_assert_contains(path, "HTTP status 404");
     cleanup_free char *tls =
         xasprintf("https://127.0.0.1:%u/gpushare-scheduler", e.verbs.port);
-    make_installed_node(tls);
-    cleanup_free char *broken = check(1);
-    ck_assert_contains(broken, "PROBLEM https: ");
-    ck_assert_contains(broken, "PROBLEM protocol-error: ");
+    node_files_make_installed(tls);
+    cleanup_free char *broken = node_files_check(1);
+    ck_assert_contains(broken, "PROBLEM tls-file: ");
+    ck_assert_contains(broken, "PROBLEM insecure-extender: ");
     extender_stop(&e);
     sim_stop(&s);
 }
@@ -241,47 +100,60 @@ START_TEST(the_extender_answers_over_tls)
     tls_make_ca(lib_dir, "ca");
     tls_make_ca(lib_dir, "other");
     tls_make_cert(lib_dir, "ca", "server", "DNS:extender.test");
+    tls_make_cert(lib_dir, "ca", "client", "DNS:gpushare-scheduler");
     cleanup_free char *config = lib_kubeconfig("config", "http", s.api.port, "", "");
     cleanup_free char *cert = temp_path(lib_dir, "server.crt"),
                       *key = temp_path(lib_dir, "server.key"),
                       *ca = temp_read(lib_dir, "ca.crt"),
-                      *other = temp_read(lib_dir, "other.crt");
+                      *other = temp_read(lib_dir, "other.crt"),
+                      *client = temp_read(lib_dir, "client.crt"),
+                      *client_key = temp_read(lib_dir, "client.key"),
+                      *ca_file = temp_path(lib_dir, "ca.crt");
     extender_start_at(&e, config,
-                      ARGV("--tls-cert", cert, "--tls-key", key, "--insecure"));
+                      ARGV("--tls-cert", cert, "--tls-key", key, "--client-ca", ca_file));
     cleanup_free char *url =
         xasprintf("https://127.0.0.1:%u/gpushare-scheduler", e.verbs.port);
-    make_installed_node(url);
-    cleanup_free char *text = temp_read(lib_dir, CONFIG);
-    text = swap(text, "enableHTTPS: false",
-                "enableHTTPS: true\n  tlsConfig: {caFile: /etc/kubernetes/ca.crt, "
-                "serverName: extender.test}");
-    temp_write(lib_dir, CONFIG, text);
-    cleanup_free char *unmounted = check(1);
+    node_files_make_installed(url);
+    cleanup_free char *text = temp_read(lib_dir, NODE_FILES_CONFIG);
+    text = node_files_swap(text, "/etc/kubernetes/gpushare/ca.crt",
+                           "/etc/kubernetes/ca.crt");
+    text = node_files_swap(text, "certFile: /etc/kubernetes/gpushare/client.crt",
+                           "certFile: /etc/kubernetes/client.crt");
+    text = node_files_swap(text, "keyFile: /etc/kubernetes/gpushare/client.key",
+                           "keyFile: /etc/kubernetes/client.key");
+    text = node_files_swap(text, "serverName: gpushare-schd-extender.kube-system.svc",
+                           "serverName: extender.test");
+    temp_write(lib_dir, NODE_FILES_CONFIG, text);
+    cleanup_free char *unmounted = node_files_check(1);
     ck_assert_contains(unmounted, "PROBLEM tls-file: ");
-    cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
-    manifest = swap(manifest, "mountPath: /etc/kubernetes/kube-scheduler-config.yaml",
-                    "mountPath: /etc/kubernetes");
-    manifest = swap(manifest, "path: /etc/kubernetes/kube-scheduler-config.yaml",
-                    "path: /etc/kubernetes");
-    temp_write(lib_dir, MANIFEST, manifest);
-    cleanup_free char *absent = check(1);
+    cleanup_free char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
+    manifest =
+        node_files_swap(manifest, "mountPath: /etc/kubernetes/kube-scheduler-config.yaml",
+                        "mountPath: /etc/kubernetes");
+    manifest =
+        node_files_swap(manifest, "path: /etc/kubernetes/kube-scheduler-config.yaml",
+                        "path: /etc/kubernetes");
+    temp_write(lib_dir, NODE_FILES_MANIFEST, manifest);
+    cleanup_free char *absent = node_files_check(1);
     ck_assert_contains(absent, "PROBLEM tls-file: ");
+    temp_write(lib_dir, "root/etc/kubernetes/client.crt", client);
+    temp_write(lib_dir, "root/etc/kubernetes/client.key", client_key);
     temp_write(lib_dir, "root/etc/kubernetes/ca.crt", other);
-    cleanup_free char *wrong_ca = check(1);
-    ck_assert_contains(wrong_ca, "PROBLEM protocol-error: ");
+    cleanup_free char *wrong_ca = node_files_check(1);
+    ck_assert_contains(wrong_ca, "PROBLEM untrusted: ");
     temp_write(lib_dir, "root/etc/kubernetes/ca.crt", ca);
-    add_process(60, OPTION, 0);
+    node_files_add_process(60, NODE_FILES_OPTION, 0);
     char *good = NULL; /* the extender may not be ready yet */
     do {
         free(good);
-        good = install(-1, ARGV("--check", "--no-cluster"));
+        good = node_files_install(-1, ARGV("--check", "--no-cluster"));
     } while (strstr(good, "not-ready"));
     ck_assert_contains(good, "ok      the extender answers at https://127.0.0.1:");
     ck_assert_ptr_null(strstr(good, "PROBLEM"));
     free(good);
     /* Installing with another address uses the same TLS files. */
     cleanup_free char *address = xasprintf("localhost:%u", e.verbs.port);
-    cleanup_free char *asked = install(1, ARGV("--address", address));
+    cleanup_free char *asked = node_files_install(1, ARGV("--address", address));
     ck_assert_contains(asked, "nothing was changed");
     extender_stop(&e);
     sim_stop(&s);
@@ -314,15 +186,15 @@ static void be_silent(struct stub_conn *conn, void *ctx)
 START_TEST(the_go_extender_and_a_server_that_does_not_answer)
 {
     struct stub *go = stub_start(play_go, NULL);
-    cleanup_free char *url = url_of(stub_port(go));
-    make_installed_node(url);
-    cleanup_free char *said = check(1);
+    cleanup_free char *url = node_files_url(stub_port(go));
+    node_files_make_installed(url);
+    cleanup_free char *said = node_files_check(1);
     ck_assert_contains(said, "PROBLEM go-extender: ");
     stub_stop(go);
     struct stub *mute = stub_start(be_silent, NULL);
-    cleanup_free char *other = url_of(stub_port(mute));
-    make_installed_node(other);
-    cleanup_free char *silent = check(1);
+    cleanup_free char *other = node_files_url(stub_port(mute));
+    node_files_make_installed(other);
+    cleanup_free char *silent = node_files_check(1);
     ck_assert_contains(silent, "PROBLEM timeout: ");
     stub_stop(mute);
 }
@@ -335,18 +207,20 @@ START_TEST(the_api_server_is_checked)
     struct extender e;
     sim_start(&s, ARGV(NULL));
     extender_start(&e, &s, ARGV(NULL));
-    cleanup_free char *url = url_of(e.verbs.port);
+    cleanup_free char *url = node_files_url(e.verbs.port);
     cleanup_free char *config = lib_kubeconfig("config", "http", s.api.port, "", "");
-    make_installed_node(url);
-    cleanup_free char *none = install(1, ARGV("--check", "--kubeconfig", config));
+    node_files_make_installed(url);
+    cleanup_free char *none =
+        node_files_install(1, ARGV("--check", "--kubeconfig", config));
     ck_assert_contains(none, "PROBLEM no-gpu-node: ");
     sim_add_node(&s, "n1", 2, 15);
     sim_add_pod(&s, "w", 20);
-    cleanup_free char *some = install(0, ARGV("--check", "--kubeconfig", config));
+    cleanup_free char *some =
+        node_files_install(0, ARGV("--check", "--kubeconfig", config));
     ck_assert_ptr_null(strstr(some, "PROBLEM"));
     ck_assert_contains(some, "note    1 pending pod that requests GPU memory");
     cleanup_free char *gone =
-        install(2, ARGV("--check", "--kubeconfig", "/nowhere/admin.conf"));
+        node_files_install(2, ARGV("--check", "--kubeconfig", "/nowhere/admin.conf"));
     ck_assert_contains(gone, "unknown no-api: ");
     extender_stop(&e);
     sim_stop(&s);
@@ -356,28 +230,29 @@ END_TEST
 START_TEST(problems_of_files_and_processes)
 {
     static const char plain[] = "http://127.0.0.1:1/gpushare-scheduler";
-    cleanup_free char *nothing = check(1);
+    cleanup_free char *nothing = node_files_check(1);
     ck_assert_contains(nothing, "PROBLEM no-static-pods: ");
-    make_node(0);
-    cleanup_free char *before = check(1);
+    node_files_make(0);
+    cleanup_free char *before = node_files_check(1);
     ck_assert_contains(before, "PROBLEM no-option: ");
     ck_assert_contains(before, "PROBLEM not-running: ");
-    add_process(1, NULL, 0);
-    cleanup_free char *runs = check(1);
+    node_files_add_process(1, NULL, 0);
+    cleanup_free char *runs = node_files_check(1);
     ck_assert_ptr_null(strstr(runs, "not-running"));
-    make_installed_node(plain);
-    add_process(-3600, OPTION, 0);
-    cleanup_free char *old = check(1);
-    ck_assert_contains(old, "PROBLEM older-than-file: kube-scheduler (process " PID ")");
-    ck_assert_contains(old, "  fix   kill " PID);
-    add_process(1, NULL, 0);
-    cleanup_free char *other = check(1);
+    node_files_make_installed(plain);
+    node_files_add_process(-3600, NODE_FILES_OPTION, 0);
+    cleanup_free char *old = node_files_check(1);
+    ck_assert_contains(
+        old, "PROBLEM older-than-file: kube-scheduler (process " NODE_FILES_PID ")");
+    ck_assert_contains(old, "  fix   kill " NODE_FILES_PID);
+    node_files_add_process(1, NULL, 0);
+    cleanup_free char *other = node_files_check(1);
     ck_assert_contains(other, "PROBLEM other-arguments: ");
-    temp_remove(lib_dir, CONFIG);
-    cleanup_free char *absent = check(1);
+    temp_remove(lib_dir, NODE_FILES_CONFIG);
+    cleanup_free char *absent = node_files_check(1);
     ck_assert_contains(absent, "PROBLEM file-absent: ");
-    temp_mkdir(lib_dir, CONFIG);
-    cleanup_free char *folder = check(1);
+    temp_mkdir(lib_dir, NODE_FILES_CONFIG);
+    cleanup_free char *folder = node_files_check(1);
     ck_assert_contains(folder, "PROBLEM file-absent: ");
     ck_assert_contains(folder, "is a directory");
 }
@@ -386,29 +261,30 @@ END_TEST
 /* Pipes, links and malformed files neither block the checks nor reach the terminal. */
 START_TEST(hostile_files)
 {
-    make_node(0);
-    add_process(1, NULL, 0);
-    cleanup_free char *pipe = temp_path(lib_dir, MANIFESTS "/a-scheduler");
-    cleanup_free char *link = temp_path(lib_dir, MANIFESTS "/b-scheduler");
-    cleanup_free char *loop = temp_path(lib_dir, MANIFESTS "/c-scheduler");
-    cleanup_free char *hidden = temp_path(lib_dir, MANIFESTS "/.kube-scheduler.yaml");
+    node_files_make(0);
+    node_files_add_process(1, NULL, 0);
+    cleanup_free char *pipe = temp_path(lib_dir, NODE_FILES_MANIFESTS "/a-scheduler");
+    cleanup_free char *link = temp_path(lib_dir, NODE_FILES_MANIFESTS "/b-scheduler");
+    cleanup_free char *loop = temp_path(lib_dir, NODE_FILES_MANIFESTS "/c-scheduler");
+    cleanup_free char *hidden =
+        temp_path(lib_dir, NODE_FILES_MANIFESTS "/.kube-scheduler.yaml");
     ck_assert_int_eq(mkfifo(pipe, 0600), 0);
     ck_assert_int_eq(symlink("/dev/zero", link), 0);
     ck_assert_int_eq(symlink(loop, loop), 0);
     ck_assert_int_eq(symlink("kube-scheduler.yaml", hidden), 0);
-    cleanup_free char *odd = check(1);
+    cleanup_free char *odd = node_files_check(1);
     ck_assert_contains(odd, "PROBLEM no-option: ");
     ck_assert_ptr_null(strstr(odd, "-scheduler:"));
     ck_assert_ptr_null(strstr(odd, "two-manifests"));
     cleanup_buf struct buf huge = {0};
     for (int i = 0; i < 200000; i++)
         buf_adds(&huge, "- [[[[[");
-    temp_write_bytes(lib_dir, MANIFESTS "/d-scheduler", buf_span(&huge));
-    cleanup_free char *big = check(1);
+    temp_write_bytes(lib_dir, NODE_FILES_MANIFESTS "/d-scheduler", buf_span(&huge));
+    cleanup_free char *big = node_files_check(1);
     ck_assert_contains(big, "PROBLEM manifest-malformed: ");
     ck_assert_contains(big, "larger than");
-    temp_write(lib_dir, MANIFESTS "/d-scheduler", "a: &a\n- *a\n\x1b[2J");
-    cleanup_free char *bad = check(1);
+    temp_write(lib_dir, NODE_FILES_MANIFESTS "/d-scheduler", "a: &a\n- *a\n\x1b[2J");
+    cleanup_free char *bad = node_files_check(1);
     ck_assert_contains(bad, "PROBLEM manifest-malformed: ");
     ck_assert_ptr_null(strchr(bad, '\x1b'));
 }
@@ -417,20 +293,11 @@ END_TEST
 /* -- install ----------------------------------------------------------------------------
  */
 
-static char *state_of(const char *path)
-{
-    cleanup_free char *full = temp_path(lib_dir, path);
-    struct stat st;
-    if (stat(full, &st))
-        return xstrdup("absent");
-    cleanup_free char *text = temp_read(lib_dir, path);
-    return xasprintf("%o\n%s", (unsigned)st.st_mode & 07777, text);
-}
-
 /* The manifest is as before, and there is no configuration file. */
 static void expect_untouched(const char *manifest)
 {
-    cleanup_free char *now = state_of(MANIFEST), *config = state_of(CONFIG);
+    cleanup_free char *now = node_files_state(NODE_FILES_MANIFEST),
+                      *config = node_files_state(NODE_FILES_CONFIG);
     ck_assert_str_eq(now, manifest);
     ck_assert_str_eq(config, "absent");
 }
@@ -452,12 +319,12 @@ static void rig_start(struct rig *r)
     r->scheduler = tls_server_start(
         lib_dir, 0, ARGV("-cert", "scheduler.crt", "-key", "scheduler.key"));
     r->address = xasprintf("127.0.0.1:%u", r->extender.verbs.port);
-    make_node(tls_server_port(r->scheduler));
-    cleanup_free char *path = temp_path(lib_dir, MANIFEST);
+    node_files_make(tls_server_port(r->scheduler));
+    cleanup_free char *path = temp_path(lib_dir, NODE_FILES_MANIFEST);
     ck_assert_int_eq(chmod(path, 0600), 0);
-    r->before = state_of(MANIFEST);
+    r->before = node_files_state(NODE_FILES_MANIFEST);
     /* The process of the changed manifest. */
-    add_process(SOON_S, OPTION, tls_server_port(r->scheduler));
+    node_files_add_process(SOON_S, NODE_FILES_OPTION, tls_server_port(r->scheduler));
 }
 
 static void rig_stop(struct rig *r)
@@ -473,15 +340,18 @@ START_TEST(nothing_is_changed_without_confirmation)
 {
     struct rig r;
     rig_start(&r);
-    cleanup_free char *said = install(1, ARGV("--address", r.address));
-    ck_assert_contains(said, "+    - " OPTION "\n");
+    cleanup_free char *said =
+        node_files_install(1, ARGV("--insecure", "--address", r.address));
+    ck_assert_contains(said, "+    - " NODE_FILES_OPTION "\n");
     ck_assert_contains(said, "nothing was changed");
     expect_untouched(r.before);
     /* Nor if the extender does not answer. */
-    cleanup_free char *none = install(3, ARGV("--yes", "--address", "127.0.0.1:1"));
+    cleanup_free char *none =
+        node_files_install(3, ARGV("--insecure", "--yes", "--address", "127.0.0.1:1"));
     ck_assert_contains(none, "install the extender first");
     expect_untouched(r.before);
-    cleanup_free char *bad = install(3, ARGV("--yes", "--address", "nonsense"));
+    cleanup_free char *bad =
+        node_files_install(3, ARGV("--insecure", "--yes", "--address", "nonsense"));
     ck_assert_contains(bad, "HOST:PORT");
     expect_untouched(r.before);
     rig_stop(&r);
@@ -492,12 +362,13 @@ START_TEST(a_copy_of_the_manifest_prevents_changes)
 {
     struct rig r;
     rig_start(&r);
-    cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
-    temp_write(lib_dir, MANIFEST ".bak", manifest);
-    cleanup_free char *said = install(3, ARGV("--yes", "--address", r.address));
+    cleanup_free char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
+    temp_write(lib_dir, NODE_FILES_MANIFEST ".bak", manifest);
+    cleanup_free char *said =
+        node_files_install(3, ARGV("--insecure", "--yes", "--address", r.address));
     ck_assert_contains(said, "are the same static pod");
     expect_untouched(r.before);
-    cleanup_free char *checked = check(1);
+    cleanup_free char *checked = node_files_check(1);
     ck_assert_contains(checked, "PROBLEM two-manifests: ");
     rig_stop(&r);
 }
@@ -507,24 +378,26 @@ START_TEST(install_twice_and_undo)
 {
     struct rig r;
     rig_start(&r);
-    cleanup_free char *said =
-        install(0, ARGV("--yes", "--no-cluster", "--address", r.address));
+    cleanup_free char *said = node_files_install(
+        0, ARGV("--insecure", "--yes", "--no-cluster", "--address", r.address));
     ck_assert_contains(said, "kube-scheduler is healthy with the new files");
     ck_assert_contains(said, "ok      the extender answers at ");
-    cleanup_free char *after = state_of(MANIFEST), *config = state_of(CONFIG);
-    ck_assert_contains(after, "    - " OPTION "\n");
+    cleanup_free char *after = node_files_state(NODE_FILES_MANIFEST),
+                      *config = node_files_state(NODE_FILES_CONFIG);
+    ck_assert_contains(after, "    - " NODE_FILES_OPTION "\n");
     ck_assert_int_eq(strncmp(after, "600\n", 4), 0);
     ck_assert_contains(config, r.address);
-    cleanup_free char *again = install(0, ARGV("--yes", "--no-cluster"));
+    cleanup_free char *again =
+        node_files_install(0, ARGV("--insecure", "--yes", "--no-cluster"));
     ck_assert_contains(again, "nothing to change");
-    cleanup_free char *still = state_of(MANIFEST);
+    cleanup_free char *still = node_files_state(NODE_FILES_MANIFEST);
     ck_assert_str_eq(still, after);
 
-    add_process(SOON_S, NULL, tls_server_port(r.scheduler));
-    cleanup_free char *undone = install(0, ARGV("--undo"));
+    node_files_add_process(SOON_S, NULL, tls_server_port(r.scheduler));
+    cleanup_free char *undone = node_files_install(0, ARGV("--undo"));
     ck_assert_contains(undone, "restored: ");
     expect_untouched(r.before);
-    cleanup_free char *nothing = install(0, ARGV("--undo"));
+    cleanup_free char *nothing = node_files_install(0, ARGV("--undo"));
     ck_assert_contains(nothing, "nothing to undo");
     rig_stop(&r);
 }
@@ -534,10 +407,12 @@ START_TEST(an_unhealthy_kube_scheduler_restores_the_files)
 {
     struct rig r;
     rig_start(&r);
-    add_process(SOON_S, NULL,
-                tls_server_port(r.scheduler)); /* the process never gets the option */
+    node_files_add_process(
+        SOON_S, NULL,
+        tls_server_port(r.scheduler)); /* the process never gets the option */
     cleanup_free char *said =
-        install(3, ARGV("--yes", "--no-cluster", "--wait", "1", "--address", r.address));
+        node_files_install(3, ARGV("--insecure", "--yes", "--no-cluster", "--wait", "1",
+                                   "--address", r.address));
     ck_assert_contains(said,
                        "kube-scheduler is not healthy after 1 s: no kube-scheduler runs");
     ck_assert_contains(said, "restoring the previous files");
@@ -551,13 +426,14 @@ START_TEST(a_signal_restores_the_files)
     struct rig r;
     struct program p;
     rig_start(&r);
-    add_process(SOON_S, NULL, tls_server_port(r.scheduler));
+    node_files_add_process(SOON_S, NULL, tls_server_port(r.scheduler));
     cleanup_free char *build = xasprintf("BUILD=%s", getenv("GPUSHARE_BUILD"));
     cleanup_free char *root = temp_path(lib_dir, "root"),
                       *proc = temp_path(lib_dir, "proc");
     program_start(&p, lib_dir,
-                  ARGV("env", build, "scripts/install", "--yes", "--no-cluster", "--root",
-                       root, "--proc", proc, "--address", r.address));
+                  ARGV("env", build, "scripts/install", "--insecure", "--yes",
+                       "--no-cluster", "--root", root, "--proc", proc, "--address",
+                       r.address));
     ck_assert(program_wait_output(&p, "changed: "));
     program_signal(&p, SIGTERM);
     ck_assert_int_eq(program_wait(&p), 3);
@@ -583,8 +459,8 @@ START_TEST(installed_under_another_prefix)
         "cp -rT policy '%s/policy' && cd / && '%s' --check --no-cluster --root '%s' "
         "--proc '%s'",
         bin, share, setup, bin, installed, share, installed, root, proc);
-    make_node(0);
-    add_process(1, NULL, 0);
+    node_files_make(0);
+    node_files_add_process(1, NULL, 0);
     program_start(&p, lib_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
     ck_assert_int_eq(program_wait(&p), 1);
     ck_assert_contains(program_output(&p), "PROBLEM no-option: ");
@@ -592,14 +468,14 @@ START_TEST(installed_under_another_prefix)
     program_fini(&p);
 
     /* Commands name files where they were installed. */
-    cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
+    cleanup_free char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
     cleanup_free char *absent = temp_path(lib_dir, "root/etc/kubernetes/scheduler.conf");
     cleanup_free char *copy =
         xasprintf("  fix   cp %s/policy/kube-scheduler-config.yaml ", share);
-    manifest =
-        swap(manifest, "--leader-elect=true\n",
-             "--leader-elect=true\n    - --config=/etc/kubernetes/scheduler.conf\n");
-    temp_write(lib_dir, MANIFEST, manifest);
+    manifest = node_files_swap(
+        manifest, "--leader-elect=true\n",
+        "--leader-elect=true\n    - --config=/etc/kubernetes/scheduler.conf\n");
+    temp_write(lib_dir, NODE_FILES_MANIFEST, manifest);
     ck_assert_int_eq(unlink(absent), 0);
     program_start(&p, lib_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
     ck_assert_int_eq(program_wait(&p), 1);
@@ -613,14 +489,15 @@ START_TEST(undo_keeps_a_changed_file)
 {
     struct rig r;
     rig_start(&r);
-    free(install(0, ARGV("--yes", "--no-cluster", "--address", r.address)));
-    cleanup_free char *config = temp_read(lib_dir, CONFIG);
-    config = swap(config, "weight: 3", "weight: 9");
-    temp_write(lib_dir, CONFIG, config);
-    cleanup_free char *said = install(3, ARGV("--undo"));
+    free(node_files_install(
+        0, ARGV("--insecure", "--yes", "--no-cluster", "--address", r.address)));
+    cleanup_free char *config = temp_read(lib_dir, NODE_FILES_CONFIG);
+    config = node_files_swap(config, "weight: 3", "weight: 9");
+    temp_write(lib_dir, NODE_FILES_CONFIG, config);
+    cleanup_free char *said = node_files_install(3, ARGV("--undo"));
     ck_assert_contains(said,
                        "kube-scheduler-config.yaml was changed since the installation");
-    cleanup_free char *still = temp_read(lib_dir, CONFIG);
+    cleanup_free char *still = temp_read(lib_dir, NODE_FILES_CONFIG);
     ck_assert_str_eq(still, config);
     rig_stop(&r);
 }
@@ -631,14 +508,16 @@ START_TEST(undo_keeps_the_file_of_a_changed_manifest)
 {
     struct rig r;
     rig_start(&r);
-    free(install(0, ARGV("--yes", "--no-cluster", "--address", r.address)));
-    cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
-    manifest = swap(manifest, "cpu: 100m", "cpu: 200m");
-    temp_write(lib_dir, MANIFEST, manifest);
-    cleanup_free char *config = state_of(CONFIG);
-    cleanup_free char *said = install(3, ARGV("--undo"));
+    free(node_files_install(
+        0, ARGV("--insecure", "--yes", "--no-cluster", "--address", r.address)));
+    cleanup_free char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
+    manifest = node_files_swap(manifest, "cpu: 100m", "cpu: 200m");
+    temp_write(lib_dir, NODE_FILES_MANIFEST, manifest);
+    cleanup_free char *config = node_files_state(NODE_FILES_CONFIG);
+    cleanup_free char *said = node_files_install(3, ARGV("--undo"));
     ck_assert_contains(said, "kube-scheduler.yaml was changed since the installation");
-    cleanup_free char *still = temp_read(lib_dir, MANIFEST), *file = state_of(CONFIG);
+    cleanup_free char *still = temp_read(lib_dir, NODE_FILES_MANIFEST),
+                      *file = node_files_state(NODE_FILES_CONFIG);
     ck_assert_str_eq(still, manifest);
     ck_assert_str_eq(file, config);
     rig_stop(&r);
@@ -652,9 +531,9 @@ static void edit_manifest(struct stub_conn *conn, void *ctx)
 {
     (void)ctx;
     while (stub_read(conn)) {
-        cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
+        cleanup_free char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
         cleanup_free char *more = xasprintf("%s# %s", manifest, edited);
-        temp_write(lib_dir, MANIFEST, more);
+        temp_write(lib_dir, NODE_FILES_MANIFEST, more);
         stub_reply(conn, 500, "", "{}");
     }
 }
@@ -665,12 +544,13 @@ START_TEST(concurrent_edits_are_not_lost)
     rig_start(&r);
     struct stub *s = stub_start(edit_manifest, NULL);
     cleanup_free char *address = xasprintf("127.0.0.1:%u", stub_port(s));
-    cleanup_free char *said =
-        install(3, ARGV("--yes", "--without-extender", "--address", address));
+    cleanup_free char *said = node_files_install(
+        3, ARGV("--insecure", "--yes", "--without-extender", "--address", address));
     ck_assert_contains(said, "the files were changed during the confirmation");
-    cleanup_free char *manifest = state_of(MANIFEST), *config = state_of(CONFIG);
+    cleanup_free char *manifest = node_files_state(NODE_FILES_MANIFEST),
+                      *config = node_files_state(NODE_FILES_CONFIG);
     ck_assert_contains(manifest, edited);
-    ck_assert_ptr_null(strstr(manifest, OPTION));
+    ck_assert_ptr_null(strstr(manifest, NODE_FILES_OPTION));
     ck_assert_str_eq(config, "absent");
     stub_stop(s);
     rig_stop(&r);
@@ -683,13 +563,13 @@ START_TEST(a_closed_standard_output_does_not_stop_it)
     struct rig r;
     struct program p;
     rig_start(&r);
-    add_process(SOON_S, NULL, tls_server_port(r.scheduler));
+    node_files_add_process(SOON_S, NULL, tls_server_port(r.scheduler));
     cleanup_free char *root = temp_path(lib_dir, "root"),
                       *proc = temp_path(lib_dir, "proc");
-    cleanup_free char *line =
-        xasprintf("exec 8> >(:); wait $!; BUILD='%s' scripts/install --yes --no-cluster "
-                  "--wait 1 --root '%s' --proc '%s' --address %s >&8",
-                  getenv("GPUSHARE_BUILD"), root, proc, r.address);
+    cleanup_free char *line = xasprintf(
+        "exec 8> >(:); wait $!; BUILD='%s' scripts/install --insecure --yes --no-cluster "
+        "--wait 1 --root '%s' --proc '%s' --address %s >&8",
+        getenv("GPUSHARE_BUILD"), root, proc, r.address);
     program_start(&p, lib_dir, ARGV("env", "--default-signal=PIPE", "bash", "-c", line));
     ck_assert_int_eq(program_wait(&p), 3);
     ck_assert_contains(program_output(&p), "restoring the previous files");
@@ -703,11 +583,12 @@ START_TEST(a_symbolic_link_is_not_replaced)
 {
     struct rig r;
     rig_start(&r);
-    cleanup_free char *from = temp_path(lib_dir, MANIFEST);
+    cleanup_free char *from = temp_path(lib_dir, NODE_FILES_MANIFEST);
     cleanup_free char *to = temp_path(lib_dir, "elsewhere.yaml");
     ck_assert_int_eq(rename(from, to), 0);
     ck_assert_int_eq(symlink(to, from), 0);
-    cleanup_free char *said = install(3, ARGV("--yes", "--address", r.address));
+    cleanup_free char *said =
+        node_files_install(3, ARGV("--insecure", "--yes", "--address", r.address));
     ck_assert_contains(said, "is a symbolic link");
     expect_untouched(r.before);
     rig_stop(&r);
@@ -728,7 +609,7 @@ START_TEST(a_missing_or_unknown_command)
 {
     cleanup_free char *missing = setup(ARGV(NULL));
     ck_assert_str_eq(missing, "gpushare-setup: missing command; expected one of check, "
-                              "plan, running, reach\n");
+                              "plan, renew, running, reach\n");
     cleanup_free char *unknown = setup(ARGV("chek"));
     ck_assert_contains(unknown, "unknown command \"chek\"; expected one of check, plan");
     cleanup_free char *more = setup(ARGV("check", "it"));

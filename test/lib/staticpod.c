@@ -52,7 +52,12 @@ static void copy_mounts(struct static_pod *s, const struct yaml_node *spec,
             cleanup_free char *from = xasprintf("%s%.*s", s->root, SPAN_ARG(path));
             cleanup_free char *to =
                 xasprintf("%s%.*s", s->container, SPAN_ARG(mount_path));
-            run_command(ARGV("install", "-D", from, to));
+            struct stat st;
+            bool folder = stat(from, &st) == 0 && S_ISDIR(st.st_mode);
+            if (folder)
+                run_command(ARGV("mkdir", "-p", to));
+            run_command(folder ? ARGV("cp", "-rT", from, to)
+                               : ARGV("install", "-D", from, to));
         }
     }
 }

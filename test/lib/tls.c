@@ -50,7 +50,7 @@ void tls_make_ca(const char *dir, const char *name)
     cleanup_free char *crt = xasprintf("%s.crt", name), *key = xasprintf("%s.key", name),
                       *subject = xasprintf("/CN=%s", name);
     const char *argv[] = {"openssl", "req",   "-x509", KEY_ARGS, "-keyout", key, "-out",
-                          crt,       "-subj", subject, "-days",  "2",       NULL};
+                          crt,       "-subj", subject, "-days",  "60",      NULL};
     run(dir, argv);
 }
 
@@ -66,7 +66,7 @@ static void make_cert(const char *dir, const char *ca, const char *name,
     const char *argv[] = {"openssl", "req",   "-x509",   KEY_ARGS,
                           "-CA",     ca_crt,  "-CAkey",  ca_key,
                           "-keyout", key,     "-out",    crt,
-                          "-subj",   subject, "-days",   "2",
+                          "-subj",   subject, "-days",   "60",
                           "-addext", alt,     "-addext", "basicConstraints=CA:FALSE",
                           NULL,      NULL,    NULL};
     if (usage) {

@@ -55,6 +55,15 @@ static inline char *lib_manifest(const char *version, const char *option, const 
     return lib_swap(text, "  volumes:\n", volume);
 }
 
+/* The Secret of kube-scheduler's certificate, as read; its texts are no certificates. */
+static inline void lib_secret(struct facts *f)
+{
+    for (int i = 0; i < CLIENT_SECRET_FILES; i++)
+        buf_printf(&f->secret.pem[i], "pem of %s\n",
+                   client_secret_member((enum client_secret_file)i));
+    f->secret_read = true;
+}
+
 /* A file with this content. Takes the text. */
 static inline struct facts_file lib_file(const char *path, char *text)
 {

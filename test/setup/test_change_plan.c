@@ -2,6 +2,7 @@
 #include "lib.h"
 #include "lib/mutate.h"
 #include "setup/change_plan.h"
+#include "setup/edit.h"
 
 /* The changes for each form that a node's files can have. */
 
@@ -12,9 +13,20 @@ static struct err err;
 static const char
     *on_disk; /* content of a file that the manifest does not name; NULL: no such file */
 
+static bool has_certificate; /* the node has the files of the Secret */
+static bool insecure, without_secret;
+
 static int read_disk(void *ctx, const char *path, struct buf *out, struct err *e)
 {
-    (void)ctx;
+    struct facts *f = ctx;
+    for (int i = 0; i < CLIENT_SECRET_FILES; i++) {
+        if (strcmp(path, client_secret_path((enum client_secret_file)i)))
+            continue;
+        if (!has_certificate)
+            return err_set(e, ERR_NOT_FOUND, "%s: not there", path);
+        buf_add_span(out, buf_span(&f->secret.pem[i]));
+        return 0;
+    }
     if (!on_disk)
         return err_set(e, ERR_NOT_FOUND, "%s: not there", path);
     buf_adds(out, on_disk);
@@ -38,8 +50,17 @@ static int make(char *manifest, char *config, const char *address)
     if (facts_manifest(&f, &pod))
         f.config_mounted = scheduler_pod_host_path(
             &pod, scheduler_pod_config_option(&pod, &policy), &path);
-    const struct change_plan_input in = {
-        &f, "", address, span_of(yaml), span_of(json), read_disk, NULL};
+    lib_secret(&f);
+    if (without_secret)
+        err_set(&f.secret_why, ERR_NOT_FOUND, "secrets \"x\" not found");
+    const struct change_plan_input in = {.facts = &f,
+                                         .root = "",
+                                         .address = address,
+                                         .insecure = insecure,
+                                         .config = span_of(yaml),
+                                         .policy = span_of(json),
+                                         .read = read_disk,
+                                         .ctx = &f};
     err = (struct err){0};
     int rc = change_plan_make(&in, &plan, &err);
     facts_fini(&f);
@@ -88,15 +109,24 @@ START_TEST(the_files_of_kubeadm)
         ck_assert_done(make(kubeadm(cases[i].version), NULL, NULL), err);
         ck_assert_str_eq(plan.changes[CHANGE_PLAN_MANIFEST].path, MANIFEST_AT);
         ck_assert_str_eq(plan.changes[CHANGE_PLAN_CONFIG].path, cases[i].at);
-        ck_assert_uint_eq(count_added(before, bytes(CHANGE_PLAN_MANIFEST)), 8);
+        ck_assert_uint_eq(count_added(before, bytes(CHANGE_PLAN_MANIFEST)), 15);
+        ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_MANIFEST),
+                                     "    - mountPath: /etc/kubernetes/gpushare\n"));
+        ck_assert_str_eq(plan.changes[CHANGE_PLAN_KEY].path,
+                         "/etc/kubernetes/gpushare/client.key");
+        ck_assert_str_eq(bytes(CHANGE_PLAN_KEY), "pem of keyFile\n");
+        ck_assert_str_eq(bytes(CHANGE_PLAN_CERT), "pem of certFile\n");
+        ck_assert_str_eq(bytes(CHANGE_PLAN_CA), "pem of caFile\n");
         ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_MANIFEST), cases[i].option));
         ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_CONFIG), cases[i].api));
         /* A second plan, for the new files, is empty. */
         char *manifest = xstrdup(bytes(CHANGE_PLAN_MANIFEST)),
              *config = xstrdup(bytes(CHANGE_PLAN_CONFIG));
+        has_certificate = true;
         ck_assert_done(make(manifest, config, NULL), err);
-        ck_assert_ptr_null(plan.changes[CHANGE_PLAN_MANIFEST].path);
-        ck_assert_ptr_null(plan.changes[CHANGE_PLAN_CONFIG].path);
+        for (int k = 0; k < CHANGE_PLAN_FILES; k++)
+            ck_assert_ptr_null(plan.changes[k].path);
+        has_certificate = false;
     }
 }
 END_TEST
@@ -110,11 +140,129 @@ START_TEST(the_file_has_the_nodes_values)
     cleanup_free char *want =
         lib_swap(lib_read(CONFIG), "config.k8s.io/v1\n", "config.k8s.io/v1beta3\n");
     want = lib_swap(want, ": /etc/kubernetes/scheduler.conf", ": /etc/k/s.conf");
-    want = lib_swap(want, ": http://127.0.0.1:", ": http://[fd00::1]:");
+    want = lib_swap(want, ": https://127.0.0.1:", ": https://[fd00::1]:");
     ck_assert_str_eq(bytes(CHANGE_PLAN_CONFIG), want);
     ck_assert_done(make(kubeadm("1.22"), NULL, "10.0.0.1:1234"), err);
+    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_CONFIG),
+                                 "\"https://10.0.0.1:1234/gpushare-scheduler\""));
+}
+END_TEST
+
+#define USER                                                                             \
+    "# mine\napiVersion: kubescheduler.config.k8s.io/v1\nkind: "                         \
+    "KubeSchedulerConfiguration\nclientConnection: {kubeconfig: /k}\nprofiles:\n"        \
+    "  - schedulerName: default-scheduler\n    plugins: {score: {disabled: []}}\n"
+
+static const char *const kinds[] = {"1.22", "1.35"};
+
+START_TEST(plain_http_for_an_insecure_extender)
+{
+    insecure = without_secret = true;
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        ck_assert_done(make(kubeadm(kinds[i]), NULL, i ? NULL : "10.0.0.1:12345"), err);
+        const char *now = bytes(CHANGE_PLAN_CONFIG);
+        ck_assert_ptr_nonnull(
+            strstr(now, i ? "http://127.0.0.1:32766/gpushare-scheduler"
+                          : "http://10.0.0.1:12345/gpushare-scheduler"));
+        ck_assert_ptr_null(strstr(now, "tlsConfig"));
+        ck_assert_ptr_nonnull(
+            strstr(now, i ? "enableHTTPS: false" : "\"enableHttps\": false"));
+        ck_assert_ptr_null(plan.changes[CHANGE_PLAN_KEY].path);
+        ck_assert_ptr_null(strstr(bytes(CHANGE_PLAN_MANIFEST), "kubernetes/gpushare"));
+    }
+    insecure = without_secret = false;
+}
+END_TEST
+
+/* The files of an earlier release: plain HTTP without tlsConfig. Takes nothing. */
+static char *before_tls(const char *path)
+{
+    bool json = strstr(path, ".json");
+    struct buf out = {0};
+    cleanup_free char *text = lib_swap(lib_read(path), "https://", "http://");
+    text = lib_swap(text, json ? "\"enableHttps\": true" : "enableHTTPS: true",
+                    json ? "\"enableHttps\": false" : "enableHTTPS: false");
+    ck_assert_done(
+        edit_remove("text", span_of(text), "extenders.0.tlsConfig", &out, &err), err);
+    return buf_take(&out);
+}
+
+START_TEST(an_entry_with_http_gets_https_and_the_certificate)
+{
+    static const struct {
+        const char *version, *option, *at, *path;
+    } cases[] = {{"1.22", "policy-config-file", POLICY_AT, POLICY},
+                 {"1.35", "config", CONFIG_AT, CONFIG}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *old = before_tls(cases[i].path);
+        char *manifest = lib_manifest(cases[i].version, cases[i].option, cases[i].at);
+        ck_assert_done(make(xstrdup(manifest), xstrdup(old), NULL), err);
+        struct facts_file now = lib_file("now", xstrdup(bytes(CHANGE_PLAN_CONFIG)));
+        struct facts_file want = lib_file("want", lib_read(cases[i].path));
+        ck_assert(json_equal(now.json, want.json));
+        ck_assert_ptr_nonnull(plan.changes[CHANGE_PLAN_KEY].path);
+        ck_assert_ptr_nonnull(
+            strstr(bytes(CHANGE_PLAN_MANIFEST), "path: /etc/kubernetes/gpushare\n"));
+        /* Back to plain HTTP. */
+        insecure = true;
+        ck_assert_done(make(manifest, lib_read(cases[i].path), "h:1"), err);
+        insecure = false;
+        const char *back = bytes(CHANGE_PLAN_CONFIG);
+        ck_assert_ptr_nonnull(strstr(back, "http://h:1/gpushare-scheduler"));
+        ck_assert_ptr_nonnull(
+            strstr(back, i ? "enableHTTPS: false" : "\"enableHttps\": false"));
+        facts_file_fini(&now);
+        facts_file_fini(&want);
+    }
+    /* In the middle of a user's list, and in a form that cannot be edited. */
+    cleanup_free char *list = xasprintf(
+        USER "extenders:\n- urlPrefix: http://127.0.0.1:32766/gpushare-scheduler\n"
+             "  bindVerb: bind # ours\n  tlsConfig:\n    insecure: true\n"
+             "- urlPrefix: http://x/y\n  filterVerb: f\n");
+    ck_assert_done(make(lib_manifest("1.35", "config", CONFIG_AT), xstrdup(list), NULL),
+                   err);
+    ck_assert_ptr_nonnull(strstr(
+        bytes(CHANGE_PLAN_CONFIG),
+        "  bindVerb: bind # ours\n  tlsConfig:\n    insecure: false\n"
+        "    caFile: /etc/kubernetes/gpushare/ca.crt\n"
+        "    certFile: /etc/kubernetes/gpushare/client.crt\n"
+        "    keyFile: /etc/kubernetes/gpushare/client.key\n"
+        "    serverName: gpushare-schd-extender.kube-system.svc\n  enableHTTPS: true\n"
+        "- urlPrefix: http://x/y\n"));
+    ck_assert_int_eq(
+        make(lib_manifest("1.35", "config", CONFIG_AT),
+             xstrdup(USER "extenders: [{urlPrefix: 'http://h:1/gpushare-scheduler'}]\n"),
+             NULL),
+        -1);
+    ck_assert_ptr_nonnull(strstr(plan.by_hand.p, "  urlPrefix: https://h:1/"));
     ck_assert_ptr_nonnull(
-        strstr(bytes(CHANGE_PLAN_CONFIG), "\"http://10.0.0.1:1234/gpushare-scheduler\""));
+        strstr(plan.by_hand.p, "    certFile: /etc/kubernetes/gpushare/client.crt"));
+}
+END_TEST
+
+START_TEST(a_certificate_of_the_administrator_stays)
+{
+    char *config =
+        lib_swap(lib_read(CONFIG), "/etc/kubernetes/gpushare/client", "/own/c");
+    ck_assert_done(make(lib_manifest("1.35", "config", CONFIG_AT), config, "h:1"), err);
+    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_CONFIG), "https://h:1/"));
+    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_CONFIG), "certFile: /own/c.crt"));
+    ck_assert_ptr_null(plan.changes[CHANGE_PLAN_KEY].path);
+    ck_assert_ptr_null(plan.changes[CHANGE_PLAN_MANIFEST].path);
+}
+END_TEST
+
+START_TEST(without_a_secret_the_node_must_have_the_files)
+{
+    without_secret = true;
+    ck_assert_int_eq(make(kubeadm("1.35"), NULL, NULL), -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "secrets \"x\" not found"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "scripts/install --insecure"));
+    has_certificate = true;
+    ck_assert_done(make(kubeadm("1.35"), NULL, NULL), err);
+    ck_assert_ptr_null(plan.changes[CHANGE_PLAN_KEY].path);
+    ck_assert_ptr_nonnull(plan.changes[CHANGE_PLAN_MANIFEST].path);
+    without_secret = has_certificate = false;
 }
 END_TEST
 
@@ -132,11 +280,6 @@ START_TEST(an_existing_file_that_no_option_names)
 }
 END_TEST
 
-#define USER                                                                             \
-    "# mine\napiVersion: kubescheduler.config.k8s.io/v1\nkind: "                         \
-    "KubeSchedulerConfiguration\nclientConnection: {kubeconfig: /k}\nprofiles:\n"        \
-    "  - schedulerName: default-scheduler\n    plugins: {score: {disabled: []}}\n"
-
 START_TEST(an_entry_is_added_to_the_users_file)
 {
     static const char other[] =
@@ -144,7 +287,7 @@ START_TEST(an_entry_is_added_to_the_users_file)
         "    # of x\n";
     ck_assert_done(make(lib_manifest("1.31", "config", CONFIG_AT), xstrdup(USER), NULL),
                    err);
-    ck_assert_ptr_null(plan.changes[CHANGE_PLAN_MANIFEST].path);
+    ck_assert_ptr_null(strstr(bytes(CHANGE_PLAN_MANIFEST), "gpushare-scheduler-config"));
     ck_assert_int_eq(strncmp(bytes(CHANGE_PLAN_CONFIG),
                              USER "extenders:\n- urlPrefix: ", strlen(USER) + 12),
                      0);
@@ -153,7 +296,7 @@ START_TEST(an_entry_is_added_to_the_users_file)
                    err);
     ck_assert_uint_gt(count_added(text, bytes(CHANGE_PLAN_CONFIG)), 20);
     ck_assert_ptr_nonnull(
-        strstr(bytes(CHANGE_PLAN_CONFIG), "\n  - urlPrefix: http://127.0.0.1"));
+        strstr(bytes(CHANGE_PLAN_CONFIG), "\n  - urlPrefix: https://127.0.0.1"));
     ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_CONFIG), "\n    ignorable: false\n"));
 }
 END_TEST
@@ -180,7 +323,7 @@ START_TEST(a_mount_is_added_to_an_option_without_one)
                               "    - --leader-elect=true\n    - --config=/x/c.yaml\n");
     cleanup_free char *before = xstrdup(manifest);
     ck_assert_done(make(manifest, NULL, NULL), err);
-    ck_assert_uint_eq(count_added(before, bytes(CHANGE_PLAN_MANIFEST)), 7);
+    ck_assert_uint_eq(count_added(before, bytes(CHANGE_PLAN_MANIFEST)), 14);
     ck_assert_str_eq(plan.changes[CHANGE_PLAN_CONFIG].path, "/x/c.yaml");
     /* An existing file is the user's. */
     on_disk = "kind: KubeSchedulerConfiguration\n";
@@ -244,7 +387,7 @@ START_TEST(unsafe_changes_are_described)
     ck_assert_int_eq(make(lib_manifest("1.31", "config", CONFIG_AT),
                           xstrdup(USER "extenders: []\n"), NULL),
                      -1);
-    ck_assert_ptr_nonnull(strstr(plan.by_hand.p, "extenders:\n- urlPrefix: http://127"));
+    ck_assert_ptr_nonnull(strstr(plan.by_hand.p, "extenders:\n- urlPrefix: https://127"));
     ck_assert_int_eq(
         make(lib_manifest("1.31", "config", CONFIG_AT),
              xstrdup(USER "extenders:\n- {urlPrefix: 'http://x', bindVerb: b}\n"), NULL),
@@ -314,4 +457,7 @@ UNIT_MAIN("setup/change_plan", the_files_of_kubeadm, the_file_has_the_nodes_valu
           an_existing_file_that_no_option_names, an_entry_is_added_to_the_users_file,
           an_existing_entry_stays, a_mount_is_added_to_an_option_without_one,
           unsafe_changes_are_described, the_option_is_added_to_the_existing_list,
-          hostile_files)
+          plain_http_for_an_insecure_extender,
+          an_entry_with_http_gets_https_and_the_certificate,
+          a_certificate_of_the_administrator_stays,
+          without_a_secret_the_node_must_have_the_files, hostile_files)

@@ -57,7 +57,7 @@ static struct facts node(const char *version, struct swap manifest, struct swap 
             scheduler_pod_host_path(&p, scheduler_pod_config_option(&p, &policy), &path);
         add_process(&f);
     }
-    extender_entry_read_url("http://127.0.0.1:32766/gpushare-scheduler", &f.reach.url,
+    extender_entry_read_url("https://127.0.0.1:32766/gpushare-scheduler", &f.reach.url,
                             NULL);
     f.reach.answer = FACTS_REACH_OK;
     err_set(&f.cluster_why, ERR_UNAVAILABLE, "not asked");
@@ -121,7 +121,7 @@ static const struct one {
     {"api-version", "1.31", {0}, {"k8s.io/v1\n", "k8s.io/v1beta3\n"}},
     {"no-kubeconfig", "1.35", {0}, {"  kubeconfig: /etc", "  #kubeconfig: /etc"}},
     {"no-extender", "1.35", {0}, {"extenders:", "profiles:"}},
-    {"bad-url", "1.35", {0}, {"http://127", "127"}},
+    {"bad-url", "1.35", {0}, {"https://127", "127"}},
     {"bad-url", "1.35", {0}, {":32766", ":327660"}},
     {"no-filter", "1.35", {0}, {"filterVerb: filter", "filterVerb: ''"}},
     {"no-bind", "1.31", {0}, {"bindVerb: bind", "#"}},
@@ -140,27 +140,28 @@ static const struct one {
     {"no-resources",
      "1.35",
      {0},
-     {"managedResources:", "managedResources: []\n  tlsConfig:"}},
+     {"managedResources:", "managedResources: []\n  other:"}},
     {"timeout-short", "1.35", {0}, {"httpTimeout: 30s", "#"}},
     {"timeout-short", "1.35", {0}, {"httpTimeout: 30s", "httpTimeout: 5s"}},
     {"timeout-short", "1.35", {0}, {"httpTimeout: 30s", "httpTimeout: 30ns"}},
     {"timeout-short", "1.22", {0}, {"30000000000", "30"}},
-    {"https", "1.35", {0}, {"enableHTTPS: false", "enableHTTPS: true"}},
-    {"https", "1.22", {0}, {"http://", "https://"}},
+    {"https", "1.35", {0}, {"https://", "http://"}},
+    {"https", "1.22", {0}, {"https://", "http://"}},
+    {"no-client-certificate", "1.35", {0}, {"certFile:", "other:"}},
 };
 
 /* kube-scheduler uses tlsConfig whatever enableHTTPS is. */
 START_TEST(tls_config_without_enable_https)
 {
-    static const char *const members[] = {"{caFile: /ca.crt}", "{insecure: true}"};
-    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
-        cleanup_free char *to = xasprintf("https://127.0.0.1:32766/gpushare-scheduler\n"
-                                          "  tlsConfig: %s",
-                                          members[i]);
-        struct facts f =
-            node("1.35", (struct swap){0},
-                 (struct swap){"http://127.0.0.1:32766/gpushare-scheduler", to});
-        expect_of(&f, NULL);
+    static const struct {
+        struct swap swap;
+        const char *id;
+    } cases[] = {{{"enableHTTPS: true", "enableHTTPS: false"}, NULL},
+                 {{"enableHTTPS: true\n", "#\n"}, NULL},
+                 {{"    caFile:", "    insecure: true\n    other:"}, NULL}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct facts f = node("1.35", (struct swap){0}, cases[i].swap);
+        expect_of(&f, cases[i].id);
     }
 }
 END_TEST
@@ -257,7 +258,7 @@ START_TEST(kube_scheduler_behind_a_proxy)
         cleanup_free char *url = xasprintf("%s/gpushare-scheduler", cases[i].url);
         struct facts f =
             node("1.35", (struct swap){"    imagePullPolicy: IfNotPresent\n", env},
-                 (struct swap){"http://127.0.0.1:32766/gpushare-scheduler", url});
+                 (struct swap){"https://127.0.0.1:32766/gpushare-scheduler", url});
         run_checks(&f);
         ck_assert_msg(findings_has(&found, "proxy") == cases[i].found, "%s, NO_PROXY %s",
                       cases[i].url, cases[i].no_proxy);
@@ -305,7 +306,8 @@ END_TEST
 START_TEST(a_tls_file_is_missing)
 {
     struct facts f = node("1.35", (struct swap){0}, (struct swap){0});
-    f.tls[0].path = xstrdup("/ca.crt");
+    facts_file_fini(&f.tls[0]);
+    f.tls[0] = (struct facts_file){.path = xstrdup("/ca.crt")};
     err_set(&f.tls[0].why, ERR_NOT_FOUND, "/ca.crt: no such file");
     expect_of(&f, "tls-file");
 }

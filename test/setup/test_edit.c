@@ -100,6 +100,34 @@ START_TEST(a_value_is_replaced)
 }
 END_TEST
 
+START_TEST(a_boolean_stays_a_boolean)
+{
+    expect(edit_set("f", SPAN("a: true # c\n"), "a", "false", &out, &err),
+           "a: false # c\n");
+    expect(edit_set("f", SPAN("{\"a\": false}"), "a", "true", &out, &err),
+           "{\"a\": true}");
+    rejects(edit_set("f", SPAN("a: 'x'\nb: true\n"), "b", "1", &out, &err), "safely");
+}
+END_TEST
+
+START_TEST(a_key_is_removed)
+{
+    expect(edit_remove("f", SPAN("a: 1\nb:\n  c: 2 # x\n  d: {e: 1}\nf: 3\n"), "b", &out,
+                       &err),
+           "a: 1\nf: 3\n");
+    expect(edit_remove("f", SPAN("x:\n- a: 1\n  b:\n  # c\n    c: 2\n- d\n"), "x.0.b",
+                       &out, &err),
+           "x:\n- a: 1\n- d\n");
+    expect(edit_remove("f", SPAN("{\n\"a\": 1,\n\"b\": {\n\"c\": 2\n},\n\"d\": 3\n}\n"),
+                       "b", &out, &err),
+           "{\n\"a\": 1,\n\"d\": 3\n}\n");
+    /* Its lines hold something else, too. */
+    rejects(edit_remove("f", SPAN("{\"a\": 1, \"b\": 2}\n"), "b", &out, &err), "safely");
+    rejects(edit_remove("f", SPAN("- b: 1\n  c: 2\n"), "0.b", &out, &err), "safely");
+    rejects(edit_remove("f", SPAN("a: 1\n"), "b", &out, &err), "safely");
+}
+END_TEST
+
 START_TEST(the_lines_of_a_list)
 {
     cleanup_free char *text = lib_read(CONFIG);
@@ -115,4 +143,5 @@ START_TEST(the_lines_of_a_list)
 END_TEST
 
 UNIT_MAIN("setup/edit", an_item_gets_the_indent_of_its_list, an_unsafe_item_is_rejected,
-          a_key_is_added, a_value_is_replaced, the_lines_of_a_list)
+          a_key_is_added, a_value_is_replaced, a_boolean_stays_a_boolean,
+          a_key_is_removed, the_lines_of_a_list)

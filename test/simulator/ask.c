@@ -165,6 +165,7 @@ void ask_update(struct oracle_pod *p, bool known, json_t *meta, json_t *spec)
                  old->whole == p->whole && old->invalid == p->invalid &&
                  old->nothing == p->nothing && same_text(old->models, p->models));
     p->edited |= !same;
+    p->version += !same || !known;
     if (p->node && !p->foreign) {
         free(p->models);
         ask_take(p, old);

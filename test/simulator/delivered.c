@@ -30,6 +30,7 @@ struct holder {
 struct node_copy {
     bool scv, list;             /* it exists */
     uint64_t scv_run, list_run; /* the last list or watch that had it */
+    char scv_version[32];
     bool damaged;
     unsigned there, healthy, held, listed; /* bits of cards */
     int64_t mib[CARDS];
@@ -116,6 +117,7 @@ static void take_scv(struct node_copy *t, const struct scv *scv, uint64_t run)
     forget_scv(t);
     t->scv = true;
     t->scv_run = run;
+    snprintf(t->scv_version, sizeof t->scv_version, "%.*s", SPAN_ARG(scv->meta.version));
     t->damaged = scv->damaged;
     for (size_t i = 0; i < scv->n_cards; i++) {
         const struct scv_card *card = &scv->cards[i];
@@ -255,6 +257,11 @@ unsigned delivered_available(const struct delivered *h, int node)
 {
     const struct node_copy *t = &h->nodes[node];
     return t->there & t->healthy & ~t->held & ~(t->list ? t->listed : 0);
+}
+
+const char *delivered_scv(const struct delivered *h, int node)
+{
+    return h->nodes[node].scv ? h->nodes[node].scv_version : NULL;
 }
 
 int delivered_devices(const struct delivered *h, int node, struct span pod)

@@ -82,28 +82,34 @@ static int no_file(const char *path, opt_pair_fn pair, void *ctx, struct err *er
 
 static void print(const struct stats *s)
 {
-    printf("pods %llu, deleted %llu, binds %llu (joined %llu), bound %llu, applied %llu\n"
-           "calls without an answer %llu, with an error %llu, twice %llu\n"
-           "crashes %llu, clean stops %llu, pauses %llu, take-overs %llu, lists %llu, "
-           "compactions %llu, "
-           "wakeups %llu, times at rest %llu\n"
-           "edits %llu, bound with an invalid request %llu\n"
-           "bound by outsiders %llu, machines frozen %llu, clocks set %llu\n"
-           "forwarded %llu (misdirected %llu), steps with a stale node %llu, "
-           "cut off %llu\n",
-           (unsigned long long)s->pods, (unsigned long long)s->deleted,
-           (unsigned long long)s->binds, (unsigned long long)s->joined,
-           (unsigned long long)s->bound, (unsigned long long)s->applied,
-           (unsigned long long)s->lost, (unsigned long long)s->refused,
-           (unsigned long long)s->duplicates, (unsigned long long)s->crashes,
-           (unsigned long long)s->restarts, (unsigned long long)s->pauses,
-           (unsigned long long)s->takeovers, (unsigned long long)s->relists,
-           (unsigned long long)s->compactions, (unsigned long long)s->wakeups,
-           (unsigned long long)s->quiets, (unsigned long long)s->edits,
-           (unsigned long long)s->invalid, (unsigned long long)s->foreign,
-           (unsigned long long)s->freezes, (unsigned long long)s->clocks_set,
-           (unsigned long long)s->forwarded, (unsigned long long)s->misdirected,
-           (unsigned long long)s->stale, (unsigned long long)s->cut_off);
+    printf(
+        "pods %llu, deleted %llu, binds %llu (joined %llu), bound %llu, applied %llu\n"
+        "calls without an answer %llu, with an error %llu, twice %llu\n"
+        "crashes %llu, clean stops %llu, pauses %llu, take-overs %llu, lists %llu, "
+        "compactions %llu, "
+        "wakeups %llu, times at rest %llu\n"
+        "edits %llu, bound with an invalid request %llu\n"
+        "bound by outsiders %llu, machines frozen %llu, clocks set %llu\n"
+        "forged pods %llu, edits of promises %llu, denied %llu, rejected by the device "
+        "plugin %llu, entries of podLists %llu\n"
+        "forwarded %llu (misdirected %llu), steps with a stale node %llu, "
+        "cut off %llu\n",
+        (unsigned long long)s->pods, (unsigned long long)s->deleted,
+        (unsigned long long)s->binds, (unsigned long long)s->joined,
+        (unsigned long long)s->bound, (unsigned long long)s->applied,
+        (unsigned long long)s->lost, (unsigned long long)s->refused,
+        (unsigned long long)s->duplicates, (unsigned long long)s->crashes,
+        (unsigned long long)s->restarts, (unsigned long long)s->pauses,
+        (unsigned long long)s->takeovers, (unsigned long long)s->relists,
+        (unsigned long long)s->compactions, (unsigned long long)s->wakeups,
+        (unsigned long long)s->quiets, (unsigned long long)s->edits,
+        (unsigned long long)s->invalid, (unsigned long long)s->foreign,
+        (unsigned long long)s->freezes, (unsigned long long)s->clocks_set,
+        (unsigned long long)s->forged, (unsigned long long)s->tampered,
+        (unsigned long long)s->denied, (unsigned long long)s->refused_by_plugin,
+        (unsigned long long)s->listed, (unsigned long long)s->forwarded,
+        (unsigned long long)s->misdirected, (unsigned long long)s->stale,
+        (unsigned long long)s->cut_off);
 }
 
 int main(int argc, char **argv)
@@ -138,6 +144,10 @@ int main(int argc, char **argv)
         printf("no node was ever stale: heartbeats are not tested\n");
     if (!c.seed && c.steps >= 1000000 && (!stats.edits || !stats.invalid) && ++failed)
         printf("no pod with an invalid request was ever bound, or none was edited\n");
+    if (!c.seed && c.steps >= 1000000 &&
+        (!stats.forged || !stats.tampered || !stats.denied || !stats.listed) && ++failed)
+        printf("no tenant forged or edited a promise, or none was denied, or no podList "
+               "had an entry\n");
     if (!c.seed && c.steps >= 1000000 && !stats.cut_off && ++failed)
         printf("no replica was ever cut off: partitions are not tested\n");
     printf("%d passed, %d failed\n", passed, failed);

@@ -106,6 +106,7 @@ struct oracle *oracle_new(struct world *w)
 static void pod_free(struct oracle_pod *p)
 {
     ask_fini(p);
+    free(p->promise);
     free(p->uid);
     free(p->name);
     free(p->node);
@@ -223,13 +224,15 @@ static void check_sum(struct world *w, const struct oracle_sum *sum, int64_t mib
 }
 
 /* For every card: the promises of the extender to live pods, against its size. Pods of
- * outsiders do not count here: they cannot be prevented. */
+ * outsiders do not count here: they cannot be prevented. Nor do promises that a tenant has
+ * edited, which no world with the policy has: oracle_promised judges by what the replica
+ * can know. */
 static void check_cards(struct world *w, int node)
 {
     for (int card = 0; card < oracle_cards(node); card++) {
         struct oracle_sum sum = {0};
         for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-            int64_t mib = p->foreign ? -1 : oracle_holds(p, node, card);
+            int64_t mib = p->foreign || p->tampered ? -1 : oracle_holds(p, node, card);
             if (mib >= 0)
                 add(&sum, p, mib);
         }
@@ -246,10 +249,10 @@ void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod,
     struct oracle_sum sum = {
         .mib = whole ? 0 : pod->request.mib_per_card, .whole = whole, .shared = !whole};
     for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-        int64_t holds = oracle_holds(p, node, card);
-        if (span_eq(pod->uid, span_of(p->uid)))
-            continue;
-        if (holds >= 0 && (!p->foreign || p->known_by & 1u << replica))
+        bool must_know = !p->foreign && !p->tampered;
+        int64_t holds = must_know ? oracle_holds(p, node, card)
+                                  : oracle_must_count(w, p, replica, node, card);
+        if (holds >= 0 && !span_eq(pod->uid, span_of(p->uid)))
             add(&sum, p, holds);
     }
     check_sum(w, &sum, mib, node, card);
@@ -259,25 +262,13 @@ struct oracle_sum oracle_known_sum(const struct world *w, int replica, int node,
 {
     struct oracle_sum sum = {0};
     for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-        int64_t holds = p->known_by & 1u << replica ? oracle_holds(p, node, card) : -1;
+        int64_t holds = p->known_by & 1u << replica
+                            ? oracle_must_count(w, p, replica, node, card)
+                            : -1;
         if (holds >= 0)
             add(&sum, p, holds);
     }
     return sum;
-}
-
-void oracle_delivered(struct world *w, int replica, const struct pod *pod)
-{
-    cleanup_free char *uid = xmemdup0(pod->meta.uid.p, pod->meta.uid.n);
-    struct oracle_pod *p = oracle_find(w, uid);
-    if (p && pod->node.n)
-        p->known_by |= 1u << replica;
-}
-
-void oracle_restarted(struct world *w, int replica)
-{
-    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next)
-        p->known_by &= ~(1u << replica);
 }
 
 int oracle_node(const struct oracle_pod *p)
@@ -296,6 +287,8 @@ static void see(struct world *w, json_t *object)
     const char *phase = ask_text(object, "status", "phase");
     p = pod_of(w->oracle, meta);
     ask_update(p, known, meta, spec);
+    snprintf(p->resource_version, sizeof p->resource_version, "%s",
+             json_string_value(json_object_get(meta, "resourceVersion")));
     p->over = phase && (!strcmp(phase, "Succeeded") || !strcmp(phase, "Failed"));
     p->deleting = json_object_get(meta, "deletionTimestamp") != NULL;
     if (p->node && (!node || strcmp(p->node, node) != 0))
@@ -309,10 +302,13 @@ static void see(struct world *w, json_t *object)
         w->stats.invalid += p->invalid;
         if (!p->devices || oracle_limited(p))
             read_cards(p, meta);
+        truth_bound(p, meta);
         if (!p->devices && !p->foreign)
             oracle_check_promise(w, p, meta);
         if (!w->failed)
             check_cards(w, oracle_index(node));
+    } else if (p->node) {
+        truth_changed(w, p, meta);
     }
 }
 

@@ -14,7 +14,7 @@ static unsigned away(const struct oracle *o, int node)
     unsigned all = 0, bits = o->listed[node];
     int claimed = 0, left = 0;
     for (const struct oracle_pod *p = o->pods; p; p = p->next)
-        if (oracle_index(p->node) == node && !p->over && !p->held)
+        if (oracle_index(p->node) == node && !p->over && !p->shown)
             claimed += p->devices;
     for (int card = 0; card < oracle_cards(node); card++) {
         bool in = !o->unhealthy[node][card] && !(bits & 1u << card);
@@ -24,19 +24,20 @@ static unsigned away(const struct oracle *o, int node)
     return claimed && claimed >= left ? bits | all : bits;
 }
 
-static bool fits(const struct oracle *o, const struct oracle_pod *p, int node)
+static bool fits(const struct world *w, const struct oracle_pod *p, int node)
 {
+    const struct oracle *o = w->oracle;
     int n = 0;
     if (p->invalid || p->nothing)
         return false;
     if (p->devices && !p->models && !p->clock && !p->least)
         return true;
     for (const struct oracle_pod *q = o->pods; q; q = q->next)
-        if (!q->over && oracle_index(q->node) == node && q->labeled &&
-            (oracle_is_vague(q) || q->edited))
+        if (!q->over && oracle_index(q->node) == node &&
+            (truth_is_unclear(q) || (q->labeled && (oracle_is_vague(q) || q->edited))))
             return false; /* its amount depends on when a replica first saw it */
     if (p->devices)
-        return oracle_devices_left(o, p, node, NULL) >= p->devices;
+        return oracle_devices_left(w, p, node, NULL) >= p->devices;
     for (int card = 0; card < oracle_cards(node); card++) {
         bool untouched;
         int64_t left = oracle_free_mib(o, node, card, &untouched);
@@ -66,7 +67,36 @@ static void compare_cards(struct world *w, const struct replica *r, int node)
 /* May a replica ignore the pod? It has no request, unless the extender bound it. */
 static bool is_optional(const struct oracle_pod *p)
 {
-    return p->node ? oracle_is_vague(p) : p->nothing;
+    return p->node ? oracle_is_vague(p) || (p->labeled && p->tampered) : p->nothing;
+}
+
+/* A pending pod has its newest request, also if it was edited during a bind that failed. */
+static void compare_request(struct world *w, const struct replica *r,
+                            const struct oracle_pod *p, const struct ledger_pod *mine)
+{
+    enum request_kind want = p->invalid   ? REQUEST_NONE
+                             : p->devices ? REQUEST_DEVICES
+                             : p->whole   ? REQUEST_CARDS
+                                          : REQUEST_MEMORY;
+    const struct request *has = &mine->request;
+    bool same = has->kind == want && p->invalid == (mine->invalid_reason.n > 0);
+    if (want == REQUEST_MEMORY)
+        same = same && has->mib_per_card == p->mib;
+    if (want == REQUEST_MEMORY || want == REQUEST_CARDS)
+        same = same && (int)has->cards == p->cards;
+    if (!same)
+        violated(w, "r%d has an old request of the pending pod %s", replica_id(r),
+                 p->uid);
+}
+
+void oracle_bind_failed(struct world *w, const struct replica *r, const char *uid)
+{
+    const struct oracle_pod *p = uid ? oracle_find(w, uid) : NULL;
+    const struct ledger_pod *mine =
+        p ? ledger_pod_find(core_ledger(replica_core(r)), span_of(uid)) : NULL;
+    if (mine && !mine->node && !p->node && !is_optional(p) &&
+        p->delivered[replica_id(r)] == p->version)
+        compare_request(w, r, p, mine);
 }
 
 static void compare_pod(struct world *w, const struct replica *r,
@@ -93,9 +123,15 @@ static void compare_pod(struct world *w, const struct replica *r,
                  bound ? mine->node->name.p : "nothing", p->node ? p->node : "nothing");
         return;
     }
-    if (bound && !oracle_is_vague(p) && (int)mine->n_shares != p->n_cards)
-        violated(w, "r%d has %u shares of pod %s, it has %d cards", replica_id(r),
-                 mine->n_shares, p->uid, p->n_cards);
+    if (!bound && !is_optional(p))
+        compare_request(w, r, p, mine);
+    if (bound)
+        truth_compare(w, r, p, mine);
+    if (bound && (oracle_is_vague(p) || truth_is_unclear(p)))
+        return;
+    if (bound && (int)mine->n_shares != p->n_cards)
+        violated(w, "r%d has %u shares of pod %s (%s), it has %d cards, by %s",
+                 replica_id(r), mine->n_shares, p->uid, p->name, p->n_cards, p->promise);
     int64_t mib = oracle_pod_mib(p);
     bool more = p->labeled && p->edited; /* labels may request more now */
     for (uint32_t i = 0; bound && !oracle_is_vague(p) && i < mine->n_shares; i++) {
@@ -162,7 +198,7 @@ void oracle_settled(struct world *w)
         compare(w, w->replicas[i]);
     for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next)
         for (int node = 0; !p->node && !p->over && !p->deleting && node < NODES; node++)
-            if (fits(w->oracle, p, node)) {
+            if (fits(w, p, node)) {
                 explain(w, p, node);
                 violated(
                     w,

@@ -56,6 +56,9 @@ static void add_container(struct buf *b, const char *name, int number,
 
 static void by_hand(struct world *w)
 {
+    static const char of_daemon_set[] =
+        ",\"ownerReferences\":[{\"apiVersion\":\"apps/v1\",\"kind\":\"DaemonSet\","
+        "\"name\":\"d\",\"uid\":\"d\"}]";
     static const char old[] =
         "\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":"
         "\"15\",\"ALIYUN_COM_GPU_MEM_POD\":\"3\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":"
@@ -67,22 +70,22 @@ static void by_hand(struct world *w)
     const char *flaw = rng_below(&w->rng, 2) ? flaw_pick(w, &in_labels) : NULL;
     const char *resource = whole ? "aliyun.com/gpu-count" : "aliyun.com/gpu-mem";
     snprintf(name, sizeof name, "h%llu", (unsigned long long)++w->stats.pods);
-    buf_printf(&body,
-               "{\"metadata\":{\"name\":\"%s\",\"labels\":{%s},\"annotations\":{%s%s%s}},"
-               "\"spec\":{\"nodeName\":\"n%d\",\"initContainers\":[",
-               name, in_labels ? flaw : "", stale ? old : "",
-               stale && flaw && !in_labels ? "," : "", flaw && !in_labels ? flaw : "",
-               (int)rng_below(&w->rng, NODES));
+    buf_printf(
+        &body,
+        "{\"metadata\":{\"name\":\"%s\",\"labels\":{%s},\"annotations\":{%s%s%s}%s},"
+        "\"spec\":{\"nodeName\":\"n%d\",\"initContainers\":[",
+        name, in_labels ? flaw : "", stale ? old : "",
+        stale && flaw && !in_labels ? "," : "", flaw && !in_labels ? flaw : "",
+        rng_below(&w->rng, 2) ? of_daemon_set : "", (int)rng_below(&w->rng, NODES));
     for (int i = (int)rng_below(&w->rng, 3); i > 0; i--)
         add_container(&body, "i", i, rng_below(&w->rng, 2) ? "Always" : NULL, resource,
                       between(w, 1, whole ? 2 : 8));
     buf_adds(&body, "],\"containers\":[");
     add_container(&body, "c", 1, NULL, resource, between(w, 1, whole ? 2 : 8));
     buf_adds(&body, "]}}");
-    unsigned status = api_call(w, "POST", "/api/v1/namespaces/default/pods",
-                               "application/json", body.p, NULL);
+    unsigned status = policy_create(w, body.p);
     say(w, "by hand on a node", name, status);
-    if (status != 201)
+    if (status != 201 && !(w->policy && status == 403))
         violated(w, "cannot create the pod: %u %s", status, body.p);
 }
 

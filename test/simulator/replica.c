@@ -553,6 +553,8 @@ static void answer_core(struct world *w, struct wire *wire,
     if (bind && answer.input.err)
         trace(w, "r%d: Binding of %s: %s", wire->r->id, wire->call->uid,
               answer.input.err->msg);
+    if (bind && !answer.input.err)
+        oracle_bind_answered(w, wire->r->id, wire->call->uid);
     replica_input(w, wire->r, &answer.input);
 }
 
@@ -724,6 +726,8 @@ static void on_send(struct world *w, struct replica *r, struct letter *l)
         return;
     }
     wire->sent_ms = w->now_ms;
+    if (call->type == CORE_CALL_BIND && chance(w, 100))
+        flaws_edit_soon(w, call->uid);
     if (call->type == CORE_CALL_BIND)
         trace(w, "r%d sends the Binding of %s to %s", r->id, call->uid, call->node);
     send_copy(w, wire);
@@ -774,11 +778,17 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
     bool taken = delivered_take(r->delivered, in, replica_time(w, r).mono_ms);
     if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->deleted)
         oracle_delivered(w, r->id, in->pod);
+    if (in->type == CORE_ANSWER && in->pod)
+        oracle_answered(w, r->id, in->pod);
     core_step(r->core, replica_time(w, r), in, &out);
+    if (taken && in->kind == CORE_SCVS)
+        oracle_scvs_delivered(w, r->id);
     delivered_check_heartbeats(r->delivered, in);
     for (size_t i = 0; i < out.n; i++)
         if (out.items[i].type == CORE_CALL_BIND)
             witness_bind(w, r, &out.items[i]);
+        else if (out.items[i].type == CORE_REPLY && out.items[i].code != ERR_NONE)
+            oracle_bind_failed(w, r, scheduler_uid(w, out.items[i].token));
     carry_out(w, r, &out);
     core_outputs_fini(&out);
     bool leader = core_is_leader(r->core);

@@ -307,6 +307,14 @@ void scheduler_forget_backoff(struct world *w)
     w->scheduler->last_news_ms = w->now_ms;
 }
 
+const char *scheduler_uid(const struct world *w, uint64_t token)
+{
+    const struct ask *a = w->scheduler->asks;
+    while (a && a->token != token)
+        a = a->next;
+    return a ? a->uid : NULL;
+}
+
 /* No call in flight, and no attempt for a while although every pod was tried. */
 bool scheduler_idle(const struct world *w)
 {

@@ -50,6 +50,8 @@ struct stats {
     uint64_t binds, bound, lost, refused, duplicates, crashes, pauses, takeovers, relists,
         compactions, quiets, pods, deleted, joined, wakeups, applied, restarts, freezes,
         clocks_set, foreign, stale, forwarded, misdirected, cut_off;
+    uint64_t forged, tampered, denied;  /* of tenants: pods, edits, denials */
+    uint64_t refused_by_plugin, listed; /* pods; entries of podLists */
 };
 
 struct world {
@@ -65,7 +67,10 @@ struct world {
     int n_replicas;
     struct scheduler *scheduler;
     struct oracle *oracle;
+    struct kubelets *kubelets;
     bool outsiders;                          /* outsiders bind pods */
+    bool tenants;                            /* a hostile tenant is at work */
+    bool policy;                             /* the admission policy is on */
     int64_t hangs_until;                     /* scv-agent of n1 is suspended */
     int64_t agents_cut_until;                /* scv-agents do not reach the API server */
     int64_t apart_until[REPLICAS][REPLICAS]; /* no forwarding between the two */
@@ -139,10 +144,43 @@ void scheduler_start(struct world *w);
 void scheduler_reply(struct world *w, uint64_t token, enum err_code code,
                      const char *text);
 bool scheduler_idle(const struct world *w);
+/* The pod of a bind without an answer; NULL: it was answered. */
+const char *scheduler_uid(const struct world *w, uint64_t token);
 void scheduler_forget_backoff(struct world *w);
 
 /* users.c: users and failures */
 void users_start(struct world *w);
+/* scv-agent writes the Scv of the node. */
+void put_scv(struct world *w, int node, bool create);
+
+/* tenants.c: a hostile tenant */
+void tenants_act(struct world *w);
+
+/* policy.c: requests of a namespace's user, through the admission policy. The status; 403:
+ * denied. */
+unsigned policy_create(struct world *w, const char *body);
+unsigned policy_patch(struct world *w, const char *name, const char *body);
+
+/* kubelet.c: what containers hold, and the podLists that show it */
+struct kubelets *kubelets_new(void);
+void kubelets_free(struct kubelets *k);
+/* The pod starts and gets its cards. False: the device plugin rejects it. */
+bool kubelet_starts(struct world *w, struct oracle_pod *p);
+/* Does the node's Scv have a podList now? */
+bool kubelet_publishes(struct world *w, int node);
+void kubelet_add_list(struct world *w, struct buf *body, int node);
+/* Remembers the podList of that version of the Scv. */
+void kubelet_published(struct world *w, int node, bool published, const char *version);
+/* What the podList of that version says about the pod; KUBELET_GIVES: *mib of the card, 0:
+ * all of it. Version NULL: no Scv. */
+enum kubelet_view {
+    KUBELET_SILENT, /* no podList */
+    KUBELET_LACKS,  /* the podList lacks the pod */
+    KUBELET_GIVES,
+    KUBELET_GIVES_OTHERS, /* the pod has other cards */
+};
+enum kubelet_view kubelet_shows(const struct world *w, const char *version, int node,
+                                const struct oracle_pod *p, int card, int64_t *mib);
 
 /* flaws.c: invalid specs, labels and annotations */
 /* A member of `labels` or `annotations` that makes most requests invalid; *in_labels says
@@ -150,6 +188,8 @@ void users_start(struct world *w);
 const char *flaw_pick(struct world *w, bool *in_labels);
 /* A user edits the labels or annotations of a pod, pending or bound. */
 void flaws_edit(struct world *w);
+/* The same of this pod, within half a second. */
+void flaws_edit_soon(struct world *w, const char *uid);
 
 /* agents.c: heartbeats of nodes */
 void agents_start(struct world *w);
@@ -178,6 +218,8 @@ int64_t delivered_mib(const struct delivered *h, int node,
                       int card); /* -1: no such card */
 /* Bits of the available cards: healthy, in no ConfigMap, in no podList. */
 unsigned delivered_available(const struct delivered *h, int node);
+/* resourceVersion of its Scv; NULL: none. */
+const char *delivered_scv(const struct delivered *h, int node);
 /* Number of devices of the pod in the podList. */
 int delivered_devices(const struct delivered *h, int node, struct span pod);
 
@@ -236,9 +278,21 @@ struct oracle_pod {
     int clock;     /* minimum */
     int64_t least; /* minimum MiB of each whole card */
     int card[8];
-    int n_cards;       /* promised */
-    bool foreign;      /* bound by another program: on any number of cards, or none */
-    unsigned known_by; /* bits of the replicas that know that it is bound */
+    int n_cards;          /* promised */
+    bool foreign;         /* bound by another program: on any number of cards, or none */
+    char *promise;        /* the annotations with which it was bound */
+    bool tampered;        /* they have changed since */
+    bool odd;             /* they do not name their cards clearly */
+    bool complete;        /* all keys were present once, as of a request by labels */
+    bool strange;         /* they named a UUID once that the node lacks */
+    unsigned known_by;    /* bits of the replicas that know that it is bound, */
+    unsigned sure_by;     /* that know its promise as it was bound, */
+    unsigned doubted_by;  /* that learned another promise from a GET, */
+    unsigned carded_by;   /* and that saw it with a card, true or not */
+    bool started;         /* its containers run */
+    unsigned given;       /* bits of the cards that they hold */
+    int64_t given_mib[8]; /* 0: the whole card */
+    bool shown;           /* the last podList had its nvidia.com/gpu */
     bool whole, over, deleting;
     /* The raw limits, by the oracle's own arithmetic; they never change. */
     int64_t raw_mem, raw_cards;
@@ -246,6 +300,10 @@ struct oracle_pod {
     bool labeled; /* no limits: requests by labels, now or before */
     bool nothing; /* it requests nothing */
     bool edited;  /* its labels or annotations have changed since it was created */
+    char resource_version[32];
+    unsigned kept[REPLICAS]; /* cards of the last podList that each replica got */
+    int version;             /* of its request: rises with every change */
+    int delivered[REPLICAS]; /* the version that each replica got last */
     struct oracle_ask *asks; /* older requests, newest first */
     struct oracle_pod *next;
 };
@@ -263,11 +321,23 @@ int64_t oracle_holds(const struct oracle_pod *p, int node, int card);
 int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouched);
 /* A pod was delivered to a replica; a restarted replica has got nothing yet. */
 void oracle_delivered(struct world *w, int replica, const struct pod *pod);
+/* The API server answers a Binding of the replica with success. */
+void oracle_bind_answered(struct world *w, int replica, const char *uid);
+/* A bind of the replica has failed; NULL: of a pod that is not known any more. */
+void oracle_bind_failed(struct world *w, const struct replica *r, const char *uid);
+/* The replica got Scvs, or a list without some. */
+void oracle_scvs_delivered(struct world *w, int replica);
+/* A GET shows the pod to the replica, maybe before its watch does. */
+void oracle_answered(struct world *w, int replica, const struct pod *pod);
 void oracle_restarted(struct world *w, int replica);
 /* A replica promises the pod a card of `mib` MiB: must fit beside all pods that it must
  * know. */
 void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod, int node,
                      int card, int64_t mib);
+/* MiB of the card that the replica must count for the bound pod; 0: all of it; -1:
+ * nothing. */
+int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int replica,
+                          int node, int card);
 /* What the bound pods that the replica knows hold of the card. */
 struct oracle_sum {
     int64_t mib;
@@ -282,7 +352,7 @@ void oracle_sent(struct world *w, int replica, const char *uid, const char *node
 bool oracle_allocate(struct world *w, struct oracle_pod *p);
 /* Bits of the cards in the podList of the Scv; and updates it. */
 unsigned oracle_pod_list(const struct oracle *o, int node);
-void oracle_update_pod_list(struct oracle *o, int node);
+void oracle_update_pod_list(struct oracle *o, int node, bool published);
 int oracle_node(const struct oracle_pod *p); /* -1: none */
 size_t oracle_pending(const struct world *w);
 struct oracle_pod *oracle_find(const struct world *w, const char *uid);

@@ -15,31 +15,10 @@ enum {
     PODS_MAX = 30, /* pending at a time */
 };
 
-/* The podList: pods with cards through nvidia.com/gpu. */
-static void add_held(struct world *w, struct buf *body, int node)
+void put_scv(struct world *w, int node, bool create)
 {
-    oracle_update_pod_list(w->oracle, node);
-    bool first = true;
-    for (const struct oracle_pod *p = oracle_first(w); p; p = p->next) {
-        if (oracle_node(p) != node || p->over || !p->held)
-            continue;
-        buf_printf(body,
-                   "%s{\"namespace\":\"default\",\"name\":\"%s\",\"container\":\"c\","
-                   "\"resource\":\"nvidia.com/gpu\",\"units\":%d,\"cards\":[",
-                   first ? "" : ",", p->name, p->devices);
-        first = true;
-        for (int card = 0; card < oracle_cards(node); card++)
-            if (p->held & 1u << card) {
-                buf_printf(body, "%s\"GPU-%d-%d\"", first ? "" : ",", node, card);
-                first = false;
-            }
-        buf_adds(body, "]}");
-        first = false;
-    }
-}
-
-static void put_scv(struct world *w, int node, bool create)
-{
+    bool published = kubelet_publishes(w, node);
+    json_t *reply = NULL;
     cleanup_buf struct buf body = {0};
     char path[64];
     buf_printf(&body,
@@ -56,18 +35,27 @@ static void put_scv(struct world *w, int node, bool create)
                    oracle_model(node, card), oracle_clock(node, card), node, card,
                    (long long)oracle_card_mib(w->oracle, node, card),
                    (long long)oracle_card_mib(w->oracle, node, card));
-    buf_printf(&body, "],\"cardNumber\":%d,\"podList\":[", oracle_cards(node));
-    add_held(w, &body, node);
-    buf_adds(&body, "]}}");
+    buf_printf(&body, "],\"cardNumber\":%d,\"podList\":%s", oracle_cards(node),
+               published ? "[" : "null");
+    oracle_update_pod_list(w->oracle, node, published);
+    if (published) {
+        kubelet_add_list(w, &body, node);
+        buf_addc(&body, ']');
+    }
+    buf_adds(&body, "}}");
     snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs%s%s",
              create ? "" : "/n", create ? "" : (const char[]){(char)('0' + node), 0});
     unsigned status = api_call(
         w, create ? "POST" : "PATCH", path,
-        create ? "application/json" : "application/merge-patch+json", body.p, NULL);
+        create ? "application/json" : "application/merge-patch+json", body.p, &reply);
     if (!create && status == 404)
         put_scv(w, node, true);
     else if (status >= 300)
         violated(w, "cannot write the Scv of n%d: %u", node, status);
+    else
+        kubelet_published(w, node, published,
+                          ask_text(reply, "metadata", "resourceVersion"));
+    json_decref(reply);
 }
 
 static void add_container(struct buf *b, const char *name, bool first, bool sidecar,
@@ -162,9 +150,8 @@ static void create_pod(struct world *w)
     add_labels(w, &body, k, labels, in_labels ? flaw : NULL);
     buf_printf(&body, "},\"spec\":{\"containers\":[%s],\"initContainers\":[%s]}}", apps.p,
                inits.n ? inits.p : "");
-    unsigned status = api_call(w, "POST", "/api/v1/namespaces/default/pods",
-                               "application/json", body.p, NULL);
-    if (status != 201)
+    unsigned status = policy_create(w, body.p);
+    if (status != 201 && !(w->policy && status == 403))
         violated(w, "cannot create the pod: %u %s", status, body.p);
 }
 
@@ -189,6 +176,12 @@ static void move_pod(struct world *w, const char *phase)
     char path[128], body[128];
     if (!p)
         return;
+    if (!strcmp(phase, "Running") && !kubelet_starts(w, p)) {
+        trace(w, "device plugin: rejects %s", p->uid);
+        if (rng_below(&w->rng, 2))
+            return;
+        phase = "Failed";
+    }
     snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s/status", p->name);
     snprintf(body, sizeof body, "{\"status\":{\"phase\":\"%s\"}}", phase);
     bool gives =
@@ -332,7 +325,7 @@ static void act(struct world *w, void *arg);
 
 static void one_thing(struct world *w)
 {
-    uint64_t dice = rng_below(&w->rng, 1060);
+    uint64_t dice = rng_below(&w->rng, w->tenants ? 1360 : 1060);
     if (dice < 400) {
         if (oracle_pending(w) < PODS_MAX)
             create_pod(w);
@@ -370,6 +363,8 @@ static void one_thing(struct world *w)
         shrink_card(w);
     } else if (dice < 1040) {
         flaws_edit(w);
+    } else if (dice >= 1060) {
+        tenants_act(w);
     } else if (w->outsiders) {
         outsiders_act(w);
     }

@@ -161,6 +161,26 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
     json_decref(notes);
 }
 
+/* Traces the pods of which the ledger counts less than it must. */
+static void explain(struct world *w, const struct replica *r, const struct view *v,
+                    const struct card *card)
+{
+    for (const struct oracle_pod *p = oracle_first(w); p; p = p->next) {
+        int64_t must = p->known_by & 1u << replica_id(r)
+                           ? oracle_must_count(w, p, replica_id(r), v->index, card->index)
+                           : -1;
+        const struct ledger_pod *mine =
+            ledger_pod_find(core_ledger(replica_core(r)), span_of(p->uid));
+        int64_t has = mine && mine->node ? ledger_pod_mib(mine, card) : -1;
+        if (must >= 0 && has < must)
+            trace(w,
+                  "r%d counts %lld of %lld MiB for %s (%s) on GPU%d of n%d: it was bound "
+                  "with %s",
+                  replica_id(r), (long long)has, (long long)must, p->name, p->uid,
+                  card->index, v->index, p->promise);
+    }
+}
+
 static void compare_card(struct world *w, const struct replica *r, const struct view *v,
                          const struct card *card)
 {
@@ -174,13 +194,15 @@ static void compare_card(struct world *w, const struct replica *r, const struct 
         violated(w, "r%d: GPU%d of n%d was delivered as %s, the ledger disagrees", id, i,
                  v->index, card->state == CARD_AVAILABLE ? "unavailable" : "available");
     if (card->promised_mib < sum.mib || (int)card->pods < sum.whole + sum.shared ||
-        (sum.whole && !card->whole))
+        (sum.whole && !card->whole)) {
+        explain(w, r, v, card);
         violated(
             w,
             "r%d: %d pods with %lld MiB on GPU%d of n%d were delivered, it counts %u "
             "with %lld",
             id, sum.whole + sum.shared, (long long)sum.mib, i, v->index, card->pods,
             (long long)card->promised_mib);
+    }
 }
 
 static void compare_node(struct world *w, const struct replica *r, const struct view *v)

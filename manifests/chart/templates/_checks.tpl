@@ -29,16 +29,25 @@
 {{- if and $e.pdb.enabled (eq (int $e.replicas) 1) }}
 {{- fail "extender.pdb.enabled: with one replica a PodDisruptionBudget blocks every drain; set extender.replicas to 2 or more" }}
 {{- end }}
-{{- if not $tls.secretName }}
-{{- if or $tls.clientCA $tls.clientNames $tls.serverName }}
-{{- fail "extender.tls: clientCA, clientNames and serverName require extender.tls.secretName" }}
+{{- $loopback := include "gpushare.onLoopback" . }}
+{{- $https := include "gpushare.https" . }}
+{{- if and (not $tls.secretName) (or $tls.clientNames $tls.serverName) }}
+{{- fail "extender.tls: clientNames and serverName require extender.tls.secretName" }}
 {{- end }}
-{{- if $e.apiService.enabled }}
-{{- fail "extender.apiService.enabled: the API server requires HTTPS; set extender.tls.secretName" }}
+{{- if and $tls.certManager.enabled (or $tls.secretName $e.insecure) }}
+{{- fail "extender.tls.certManager.enabled: extender.tls.secretName and extender.insecure use no certificate of cert-manager; set only one of the three" }}
 {{- end }}
+{{- if and $tls.certManager.issuerRef (not $tls.certManager.enabled) }}
+{{- fail "extender.tls.certManager.issuerRef: it has no effect without extender.tls.certManager.enabled; set it to true" }}
 {{- end }}
-{{- if and $tls.clientNames (not $tls.clientCA) }}
-{{- fail "extender.tls.clientNames: client names are checked only with extender.tls.clientCA; set it to true" }}
+{{- if and $loopback (or $tls.secretName $tls.certManager.enabled) }}
+{{- fail "extender.hostNetwork: one replica listens on 127.0.0.1 without certificates; leave extender.tls empty, or set extender.replicas to the number of control plane nodes" }}
+{{- end }}
+{{- if and $loopback (or $e.apiService.enabled .Values.monitoring.podMonitors.enabled) }}
+{{- fail "extender.hostNetwork: one replica listens on 127.0.0.1, where neither the API server (extender.apiService) nor Prometheus (monitoring.podMonitors) reaches it" }}
+{{- end }}
+{{- if and $e.apiService.enabled (not $https) }}
+{{- fail "extender.apiService.enabled: the API server requires HTTPS; set extender.insecure to false" }}
 {{- end }}
 {{- if and $tls.secretName (gt (int $e.replicas) 1) (not $tls.serverName) }}
 {{- fail "extender.tls.serverName: all replicas share one certificate, which does not contain their addresses; set a name that is in tls.crt" }}
@@ -46,11 +55,8 @@
 {{- if and $tls.clientNames (gt (int $e.replicas) 1) (not (has $tls.serverName $tls.clientNames)) }}
 {{- fail "extender.tls.clientNames: replicas forward binds to each other with tls.crt; add the name in extender.tls.serverName" }}
 {{- end }}
-{{- if and $e.apiService.enabled (not $e.apiService.caBundle) }}
+{{- if and $e.apiService.enabled (not $e.apiService.caBundle) (not $tls.certManager.enabled) }}
 {{- fail "extender.apiService.caBundle: without it the API server trusts only public CAs, which issue no certificates for names in .svc" }}
-{{- end }}
-{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.controlPlane) }}
-{{- fail "networkPolicy.controlPlane: it is empty, so the policy would block kube-scheduler; set the addresses of the control plane" }}
 {{- end }}
 {{- if and $tls.secretName .Values.monitoring.podMonitors.enabled (not $tls.serverName) }}
 {{- fail "extender.tls.serverName: Prometheus scrapes pods by their address, which is not in the certificate; set a name that is in tls.crt" }}
@@ -65,7 +71,7 @@
     "--listen" "probes connect to the address of the pod" "--advertise" "the chart sets the address of the pod"
     "--lease-namespace" "the roles name the Lease kube-system/gpushare-extender"
     "--tls-cert" "set extender.tls.secretName instead" "--tls-key" "set extender.tls.secretName instead"
-    "--client-ca" "set extender.tls.clientCA instead" "--client-name" "set extender.tls.clientNames instead"
+    "--client-ca" "set extender.tls.secretName instead" "--insecure" "set extender.insecure instead" "--client-name" "set extender.tls.clientNames instead"
     "--replica-ca" "set extender.tls.serverName instead" "--replica-name" "set extender.tls.serverName instead"
     "--requestheader-client-ca" "set extender.apiService instead"
     "--requestheader-allowed-names" "set extender.apiService.allowedNames instead"

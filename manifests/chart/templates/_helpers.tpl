@@ -17,6 +17,17 @@ component: {{ . }}
 {{- end -}}
 {{- end }}
 
+{{/* Where kube-scheduler is on the same node as the only replica: no certificate is needed. */}}
+{{- define "gpushare.onLoopback" -}}
+{{- if and .Values.extender.hostNetwork (eq (int .Values.extender.replicas) 1) }}true{{ end }}
+{{- end }}
+
+{{/* "https", or "" for plain HTTP. */}}
+{{- define "gpushare.https" -}}
+{{- $e := .Values.extender }}
+{{- if and (not (include "gpushare.onLoopback" .)) (or (not $e.insecure) $e.tls.secretName) }}https{{ end }}
+{{- end }}
+
 {{/* Fields of the pod spec that both DaemonSets share. */}}
 {{- define "gpushare.nodePod" -}}
 {{- $all := .root.Values.gpuNodes -}}

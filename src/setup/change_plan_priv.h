@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "setup/change_plan.h"
+
+/* A plan in progress. */
+struct change_plan_work {
+    const struct change_plan_input *in;
+    struct change_plan *out;
+    const struct facts_file *manifest;
+    struct scheduler_pod pod;
+    const char *container; /* path of kube-scheduler's container in the manifest */
+    bool policy;
+    const char *inside; /* path of the configuration file in the container */
+    struct buf text;    /* the file of policy/, adapted to this node */
+    const char *name;   /* of that file, for messages */
+    bool tls;           /* the new configuration names our files of the certificate */
+};
+
+/* Keeps the new content of a file; takes the bytes. */
+void change_plan_keep(struct change_plan *plan, enum change_plan_kind kind,
+                      const char *path, struct buf *bytes);
+
+/* The manifest: adds the option that names the configuration file; adds a mount of that
+ * file, or of the folder of certificates. On failure the changes are described for a
+ * person. */
+int change_plan_manifest_option(struct change_plan_work *w, struct err *err);
+int change_plan_manifest_mount_config(struct change_plan_work *w, struct err *err);
+int change_plan_manifest_mount_tls(struct change_plan_work *w, struct err *err);
+
+/* Our entry in the user's configuration file: adds it, or sets its address and TLS. */
+int change_plan_entry_add(struct change_plan_work *w, const char *path, struct err *err);
+int change_plan_entry_set(struct change_plan_work *w, const char *path,
+                          const json_t *ours, struct err *err);
+
+/* Adds the files of the certificate to the plan, and their mount if `mount`. */
+int change_plan_tls(struct change_plan_work *w, bool mount, struct err *err);
+/* Does the entry name our files of the certificate? */
+bool change_plan_tls_is_ours(const json_t *entry);
+/* Appends tlsConfig with our files, as YAML. */
+void change_plan_tls_describe(struct buf *out, int indent);
