@@ -13,7 +13,8 @@
  *
  * With CERTS_INSECURE everybody may call everything. Else the verbs need a client
  * certificate of kube-scheduler or another replica, and a bind that claims to be forwarded
- * needs a replica's, where the Secrets name the two.
+ * needs a replica's, where the Secrets name the two. Views need a certificate, too, or a
+ * bearer token: extender/view_access.h.
  */
 
 enum access_class {

@@ -8,9 +8,7 @@
 #include "extender/view_auth_priv.h"
 
 enum {
-    SCOPE_MS = 5000,      /* how long a computed scope is used for new requests */
-    RENEW_MS = 30 * 1000, /* how often a stream's right is checked */
-    RETRY_MS = 200,       /* likewise, while an answer is missing */
+    SCOPE_MS = 5000, /* how long a computed scope is used for new requests */
 };
 
 /* -- waiters -- */
@@ -298,10 +296,10 @@ static enum view_auth_result decide_scope(struct view_auth *a, struct view_auth_
     return VIEW_AUTH_YES;
 }
 
-/* Not locked. A new reference, with VIEW_AUTH_YES. */
-static enum view_auth_result compute_scope(struct view_auth *a, struct view_auth_user *u,
-                                           const struct view_auth_waiter *waiter,
-                                           struct view_scope **scope, struct err *err)
+enum view_auth_result view_auth_compute_scope(struct view_auth *a,
+                                              struct view_auth_user *u,
+                                              const struct view_auth_waiter *waiter,
+                                              struct view_scope **scope, struct err *err)
 {
     cleanup_arena struct arena arena = {0};
     struct span names[VIEW_AUTH_NAMESPACES];
@@ -329,49 +327,7 @@ enum view_auth_result view_auth_scope(struct view_auth *a, struct view_auth_user
     bool recent = u->has_scope && a->conf.now_ms() - u->scope_ms < SCOPE_MS;
     *scope = recent ? view_scope_ref(u->scope) : NULL;
     pthread_mutex_unlock(&a->lock);
-    return recent ? VIEW_AUTH_YES : compute_scope(a, u, waiter, scope, err);
-}
-
-/* -- grants -- */
-
-void view_auth_grant_begin(struct view_auth_grant *g)
-{
-    int64_t now_ms = g->auth->conf.now_ms();
-    g->renew_ms = now_ms + RENEW_MS;
-    g->until_ms = now_ms + VIEW_AUTH_STREAM_MS;
-}
-
-void view_auth_grant_fini(struct view_auth_grant *g)
-{
-    view_auth_user_free(g->user);
-    view_scope_free(g->scope);
-    *g = (struct view_auth_grant){0};
-}
-
-enum view_auth_grant_state view_auth_grant_renew(struct view_auth_grant *g)
-{
-    enum view_auth_result may = VIEW_AUTH_YES;
-    struct view_scope *scope = NULL;
-    int64_t now_ms = g->auth ? g->auth->conf.now_ms() : 0;
-    if (!g->auth || now_ms < g->renew_ms)
-        return GRANT_KEPT;
-    if (now_ms >= g->until_ms)
-        return GRANT_ENDED;
-    if (g->access.verb)
-        may = view_auth_may(g->auth, g->user, &g->access, NULL, NULL);
-    if (may == VIEW_AUTH_NO)
-        return GRANT_ENDED;
-    if (may == VIEW_AUTH_YES && g->has_scope)
-        may = compute_scope(g->auth, g->user, NULL, &scope, NULL);
-    if (may != VIEW_AUTH_YES) { /* the next call tries again */
-        g->renew_ms = now_ms + RETRY_MS;
-        return GRANT_KEPT;
-    }
-    g->renew_ms = now_ms + RENEW_MS;
-    bool same = view_scope_equal(scope, g->scope);
-    view_scope_free(g->scope);
-    g->scope = scope;
-    return same ? GRANT_KEPT : GRANT_CHANGED;
+    return recent ? VIEW_AUTH_YES : view_auth_compute_scope(a, u, waiter, scope, err);
 }
 
 /* -- start and stop -- */

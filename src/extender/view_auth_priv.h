@@ -8,7 +8,8 @@
 #include "wire/digest.h"
 
 /*
- * view_auth.c         users, decisions, scopes, grants
+ * view_auth.c         users, decisions, scopes
+ * view_auth_grant.c   the right to a stream
  * view_auth_tokens.c  the tables of tokens (not locked)
  * view_auth_calls.c   the threads that make the calls
  *
@@ -104,7 +105,13 @@ bool view_auth_calls_access(struct view_auth *a, struct view_auth_user *u,
                             const struct review_access *access, const char *decision);
 void view_auth_calls_free(struct call *c);
 
-/* view_auth.c; both require the lock. */
+/* As view_auth_scope, without the scope of a moment ago. Not locked. */
+enum view_auth_result view_auth_compute_scope(struct view_auth *a,
+                                              struct view_auth_user *u,
+                                              const struct view_auth_waiter *waiter,
+                                              struct view_scope **scope, struct err *err);
+
+/* view_auth.c; these require the lock. */
 /* The result of a call: as of review_token_read and review_access_read. */
 void view_auth_reviewed(struct view_auth *a, const struct call *c, int result,
                         const struct review_user *user);

@@ -193,6 +193,7 @@ bool httpd_authorize(struct httpd_conn *p, enum MHD_Result *result)
         return true;
     struct httpd_request req = request_of(p);
     struct httpd_reply reply = reply_new(p);
+    req.body = SPAN("");
     for (;;) {
         p->authorized = conf->authorize(conf->authorize_ctx, &req, &reply);
         if (!p->waiter)

@@ -143,9 +143,7 @@ static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
     if (p->error_status)
         return reject_now(p, p->error_status, p->why);
     enum MHD_Result rejected;
-    /* Without a thread the request may have to wait, which only the end of the body
-     * allows; such a listener takes small bodies. */
-    if (p->listener->conf.mode == HTTPD_THREADS && !httpd_authorize(p, &rejected))
+    if (!httpd_authorize(p, &rejected))
         return rejected;
     if (p->length > max_body(p))
         return reject_now(p, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large");

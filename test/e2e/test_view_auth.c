@@ -29,7 +29,8 @@ static void start_extender(void)
     tls_make_cert(dir, "ca", "server", "IP:127.0.0.1");
     cleanup_free char *cert = temp_path(dir, "server.crt"),
                       *key = temp_path(dir, "server.key"), *ca = temp_path(dir, "ca.crt");
-    cluster_start_with("gpushare-extender", ARGV("--tls-cert", cert, "--tls-key", key));
+    cluster_start_with("gpushare-extender",
+                       ARGV("--tls-cert", cert, "--tls-key", key, "--client-ca", ca));
     unsigned verbs = cluster.extender.verbs.port, look = cluster.extender.observers.port;
     peer_fini(&cluster.extender.verbs);
     peer_fini(&cluster.extender.observers);

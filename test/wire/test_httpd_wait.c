@@ -126,6 +126,31 @@ START_TEST(requests_wait_while_others_are_answered)
 }
 END_TEST
 
+/* The wait begins before the body is read. */
+START_TEST(a_request_with_a_body_waits)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct gate g;
+        struct raw c;
+        struct raw_reply r = {0};
+        set_up(&g, mode);
+        raw_open(&c, g.kit.port);
+        raw_sendf(&c, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhe");
+        expect_waiting(&g, 1);
+        raw_sendf(&c, "llo" HELLO);
+        end_waits(&g);
+        ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+        ck_assert_body(r, "5");
+        ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+        ck_assert_body(r, "hello\n");
+        raw_reply_fini(&r);
+        raw_close(&c);
+        fixture_fini(&g.kit);
+    }
+}
+END_TEST
+
 START_TEST(a_decision_may_come_before_the_wait_begins)
 {
     FOR_BOTH_MODES(mode)
@@ -171,5 +196,5 @@ START_TEST(a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
 END_TEST
 
 UNIT_MAIN("httpd_wait", requests_wait_while_others_are_answered,
-          a_decision_may_come_before_the_wait_begins,
+          a_request_with_a_body_waits, a_decision_may_come_before_the_wait_begins,
           a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
