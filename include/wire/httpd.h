@@ -182,11 +182,11 @@ struct httpd_listener_config {
      * of client certificates. Every client completes the handshake; `authorize` and the
      * handlers decide what it may do. Borrowed. */
     struct tls *tls;
-    /* Called for each request for a known route, when its header is complete and before
-     * its body is read, and once more for a request that waited. req->body is empty.
-     * False: the reply that it filled is sent (or, after httpd_wait, the request waits),
-     * the handler is not called, and a body is not read. NULL: every request is allowed.
-     */
+    /* Called for each request for a known route, and once more for a request that
+     * waited; with a thread per connection when the header is complete, before the body
+     * is read. req->body is empty. False: the reply that it filled is sent (or, after
+     * httpd_wait, the request waits), and the handler is not called. NULL: every request
+     * is allowed. */
     bool (*authorize)(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply);
     void *authorize_ctx;              /* for authorize; borrowed */

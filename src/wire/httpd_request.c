@@ -143,7 +143,9 @@ static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
     if (p->error_status)
         return reject_now(p, p->error_status, p->why);
     enum MHD_Result rejected;
-    if (!httpd_authorize(p, &rejected))
+    /* Without a thread the request may have to wait, which is possible only at the end of
+     * the body: libmicrohttpd calls again for a header when the connection is resumed. */
+    if (p->listener->conf.mode == HTTPD_THREADS && !httpd_authorize(p, &rejected))
         return rejected;
     if (p->length > max_body(p))
         return reject_now(p, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large");
