@@ -25,6 +25,7 @@ $(foreach f,$(FOLDERS),$(eval $(call unit_rules,$(f))))
 # test_allocations counts the calls of COUNTED; test/walk/heap.c replaces those of WRAPS.
 COUNTED := malloc calloc realloc reallocarray aligned_alloc strdup
 WRAPS   := $(COUNTED) free
+$(B)/test/kube/test_wipe: LDFLAGS += -Wl,--wrap=malloc,--wrap=free,--wrap=realloc,--wrap=reallocarray
 $(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
 
 # The conformance cases: on the API of kube-sim, and in test/e2e on the real API server.

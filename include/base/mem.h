@@ -39,6 +39,11 @@ void mem_grow(void **items, size_t *cap, size_t want, size_t size);
             mem_grow((void **)&(items), &(cap), mem_want_, sizeof *(items));             \
     } while (0)
 
+/* Overwrites a string, which may be NULL, and releases it. For tokens and keys. */
+void mem_wipe(char *s);
+void mem_cleanup_wipe(char **s);
+#define cleanup_wipe __attribute__((cleanup(mem_cleanup_wipe)))
+
 void mem_cleanup_free(void *pp);
 #define cleanup_free __attribute__((cleanup(mem_cleanup_free)))
 

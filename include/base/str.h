@@ -49,6 +49,10 @@ struct buf {
 
 void buf_fini(struct buf *b);
 void buf_grow(struct buf *b, size_t more); /* for buf_reserve only */
+/* As buf_reserve, without leaving a copy of the content in released memory. */
+void buf_reserve_secret(struct buf *b, size_t more);
+void buf_wipe(struct buf *b); /* overwrites and releases it */
+#define cleanup_buf_wipe __attribute__((cleanup(buf_wipe)))
 
 /* Makes room for `more` bytes and a NUL. */
 static inline void buf_reserve(struct buf *b, size_t more)
@@ -118,4 +122,5 @@ struct span arena_copy(struct arena *a, struct span s); /* NUL-terminated */
 void arena_reset(struct arena *a);
 size_t arena_bytes(const struct arena *a); /* total size of its blocks */
 void arena_fini(struct arena *a);
+void arena_wipe(struct arena *a); /* overwrites and releases it */
 #define cleanup_arena __attribute__((cleanup(arena_fini)))

@@ -26,7 +26,7 @@ static int read_all(int fd, const char *path, size_t max, struct buf *out,
     enum { STEP = 16 * 1024 };
     size_t start = out->n;
     for (;;) {
-        buf_reserve(out, STEP);
+        buf_reserve_secret(out, STEP); /* the file may be a private key */
         ssize_t n = read(fd, out->p + out->n, STEP);
         if (n < 0 && errno == EINTR)
             continue;

@@ -81,6 +81,19 @@ void mem_grow(void **items, size_t *cap, size_t want, size_t size)
     *cap = more;
 }
 
+void mem_wipe(char *s)
+{
+    if (s)
+        explicit_bzero(s, strlen(s));
+    free(s);
+}
+
+void mem_cleanup_wipe(char **s)
+{
+    mem_wipe(*s);
+    *s = NULL;
+}
+
 void mem_cleanup_free(void *pp)
 {
     void **p = pp;

@@ -107,6 +107,24 @@ void buf_grow(struct buf *b, size_t more)
     MEM_GROW(b->p, b->cap, want + 1);
 }
 
+void buf_reserve_secret(struct buf *b, size_t more)
+{
+    struct buf wider = {0};
+    if (b->cap - b->n > more)
+        return;
+    buf_reserve(&wider, b->n + more + b->cap / 2);
+    buf_add_span(&wider, buf_span(b));
+    buf_wipe(b);
+    *b = wider;
+}
+
+void buf_wipe(struct buf *b)
+{
+    if (b->p)
+        explicit_bzero(b->p, b->cap);
+    buf_fini(b);
+}
+
 void buf_add_i64(struct buf *b, int64_t v)
 {
     static const char pairs[] = "0001020304050607080910111213141516171819"
@@ -264,6 +282,13 @@ void arena_reset(struct arena *a)
     a->current = a->first;
     if (a->first)
         a->first->used = 0;
+}
+
+void arena_wipe(struct arena *a)
+{
+    for (struct arena_block *block = a->first; block; block = block->next)
+        explicit_bzero(block->bytes, block->size);
+    arena_fini(a);
 }
 
 void arena_fini(struct arena *a)

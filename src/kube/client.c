@@ -2,6 +2,7 @@
 #include "kube/client.h"
 
 #include <jansson.h>
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -40,9 +41,18 @@ static struct httpc *http_new(const struct kube_config *config,
     return httpc_new(&http, err);
 }
 
+/* jansson reads the output of credential plugins, with tokens and keys. */
+static void wiping_free(void *p)
+{
+    if (p)
+        explicit_bzero(p, malloc_usable_size(p));
+    free(p);
+}
+
 struct kube_client *kube_client_new(const struct kube_config *config, struct err *err)
 {
-    json_object_seed(0); /* not thread-safe */
+    json_object_seed(0); /* neither is thread-safe */
+    json_set_alloc_funcs(malloc, wiping_free);
     struct kube_client *c = xcalloc(1, sizeof *c);
     kube_config_copy(&c->config, config);
     c->now_ms = clock_mono_ms;

@@ -16,6 +16,8 @@ struct span kube_span_copy(struct span s)
 
 void kube_span_free(struct span *s)
 {
+    if (s->p)
+        explicit_bzero((char *)s->p, s->n);
     free((char *)s->p);
     *s = (struct span){NULL, 0};
 }
@@ -167,7 +169,7 @@ void kube_config_fini(struct kube_config *config)
     kube_span_free(&config->key_pem);
     free(config->cert_file);
     free(config->key_file);
-    free(config->token);
+    mem_wipe(config->token);
     free(config->token_file);
     kube_exec_free(config->exec);
     free(config->ns);

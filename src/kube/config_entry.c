@@ -50,7 +50,7 @@ char *kube_entry_path(const struct kube_entry *e, const char *path)
 /* The string of a key, new; NULL if absent or empty. */
 static int get(const struct kube_entry *e, const char *key, char **out, struct err *err)
 {
-    cleanup_free char *s = NULL;
+    cleanup_wipe char *s = NULL;
     if (yaml_string(e->body, key, &s, err))
         return kube_entry_wrap(e, err);
     *out = s && *s ? steal(&s) : NULL;
@@ -60,7 +60,7 @@ static int get(const struct kube_entry *e, const char *key, char **out, struct e
 static int read_pem_file(const struct kube_entry *e, const char *key, const char *path,
                          struct span *pem, struct err *err)
 {
-    cleanup_buf struct buf bytes = {0};
+    cleanup_buf_wipe struct buf bytes = {0};
     struct err why = {0};
     if (file_read(path, KUBE_FILE_MAX, &bytes, &why)) {
         kube_entry_fail(e, key, why.msg, err);
@@ -78,7 +78,8 @@ static int read_pem_file(const struct kube_entry *e, const char *key, const char
 static int get_pem(const struct kube_entry *e, const char *key, struct span *pem,
                    char **file, struct err *err)
 {
-    cleanup_free char *data_key = xasprintf("%s-data", key), *data = NULL, *name = NULL;
+    cleanup_free char *data_key = xasprintf("%s-data", key), *name = NULL;
+    cleanup_wipe char *data = NULL;
     if (get(e, data_key, &data, err) || get(e, key, &name, err))
         return -1;
     if (!data && name) {
@@ -87,7 +88,7 @@ static int get_pem(const struct kube_entry *e, const char *key, struct span *pem
     }
     if (!data)
         return 0;
-    cleanup_buf struct buf bytes = {0};
+    cleanup_buf_wipe struct buf bytes = {0};
     if (!base64_decode(span_of(data), &bytes))
         return kube_entry_fail(e, data_key, "invalid base64", err);
     if (!kube_is_pem(buf_span(&bytes)))
@@ -162,7 +163,7 @@ static int check_token(const struct kube_entry *e, char **token, struct err *err
         return kube_entry_fail(e, "token", "expected printable ASCII without spaces",
                                err);
     char *trimmed = xmemdup0(s.p, s.n);
-    free(*token);
+    mem_wipe(*token);
     *token = trimmed;
     return 0;
 }

@@ -63,6 +63,6 @@ char *kube_entry_path(const struct kube_entry *e, const char *path);
 
 /* Whether the text contains a PEM header; it is not decoded. */
 bool kube_is_pem(struct span s);
-/* A new copy; release with kube_span_free. */
+/* A new copy; release with kube_span_free, which overwrites it. */
 struct span kube_span_copy(struct span s);
 void kube_span_free(struct span *s);

@@ -55,7 +55,7 @@ static void shared_free(struct shared *s)
 {
     if (!s || atomic_fetch_sub(&s->users, 1) > 1)
         return;
-    free(s->id.authorization);
+    mem_wipe(s->id.authorization);
     kube_span_free(&s->id.ca_pem);
     kube_span_free(&s->id.cert_pem);
     kube_span_free(&s->id.key_pem);
@@ -98,7 +98,7 @@ static char *bearer(const char *token)
 struct kube_credential *kube_credential_new(const struct kube_config *config)
 {
     struct kube_credential *c = xcalloc(1, sizeof *c);
-    cleanup_free char *authorization = config->token ? bearer(config->token) : NULL;
+    cleanup_wipe char *authorization = config->token ? bearer(config->token) : NULL;
     c->config = config;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->run_ended, NULL);
@@ -135,7 +135,7 @@ static void read_token(struct kube_credential *c, struct kube_identity *want,
                        char **authorization, struct err *err)
 {
     const char *path = c->config->token_file;
-    cleanup_buf struct buf text = {0};
+    cleanup_buf_wipe struct buf text = {0};
     if (!path)
         return;
     int rc = file_read(path, KUBE_FILE_MAX, &text, err);
@@ -204,7 +204,7 @@ static int load_files(struct kube_credential *c, int64_t now_ms, struct err *err
     if (must_load(c, now_ms)) {
         struct kube_identity want = c->latest->id;
         struct buf text[3] = {{0}};
-        cleanup_free char *authorization = NULL;
+        cleanup_wipe char *authorization = NULL;
         uint64_t tls_version = want.tls_version;
         c->has_loaded = true;
         c->is_rejected = c->is_connect_failed = false;
@@ -213,7 +213,7 @@ static int load_files(struct kube_credential *c, int64_t now_ms, struct err *err
         read_tls(c, &want, text);
         set_latest(c, &want);
         for (size_t i = 0; i < ARRAY_LEN(text); i++)
-            buf_fini(&text[i]);
+            buf_wipe(&text[i]);
         if (c->latest->id.tls_version != tls_version)
             log_info("kube", "certificates: reloaded",
                      LOG_S("source", c->config->source));
@@ -227,7 +227,7 @@ static void use_credential(struct kube_credential *c,
                            const struct kube_exec_credential *a, int64_t now_ms)
 {
     struct kube_identity want = c->latest->id;
-    cleanup_free char *authorization = a->token ? bearer(a->token) : NULL;
+    cleanup_wipe char *authorization = a->token ? bearer(a->token) : NULL;
     want.authorization = authorization;
     if (a->cert_pem.n) {
         want.cert_pem = a->cert_pem;

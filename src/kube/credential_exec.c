@@ -16,7 +16,7 @@ enum {
 
 void kube_exec_credential_fini(struct kube_exec_credential *a)
 {
-    free(a->token);
+    mem_wipe(a->token);
     kube_span_free(&a->cert_pem);
     kube_span_free(&a->key_pem);
     *a = (struct kube_exec_credential){0};

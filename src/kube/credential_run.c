@@ -80,7 +80,9 @@ static bool read_pipe(struct running *p, int *fd)
         return true;
     }
     if (fd == &p->out) {
+        buf_reserve_secret(&p->r->out, (size_t)n);
         buf_add(&p->r->out, piece, (size_t)n);
+        explicit_bzero(piece, (size_t)n);
         return p->r->out.n <= p->max_out;
     }
     size_t room = ERRORS_MAX - p->r->errors.n;
@@ -183,6 +185,6 @@ int kube_run_program(char *const *argv, char *const *env, size_t max_out,
 
 void kube_run_fini(struct kube_run *r)
 {
-    buf_fini(&r->out);
+    buf_wipe(&r->out);
     buf_fini(&r->errors);
 }

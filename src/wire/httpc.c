@@ -167,6 +167,8 @@ void httpc_free(struct httpc *c)
     free(c->user_agent);
     free(c->ca.data);
     free(c->cert.data);
+    if (c->key.data)
+        explicit_bzero(c->key.data, c->key.len);
     free(c->key.data);
     free(c);
 }

@@ -184,12 +184,19 @@ void httpc_exchange_init(struct httpc_exchange *x, struct httpc *c)
     HTTPC_SET(easy, CURLOPT_HEADERDATA, x);
 }
 
+static void free_headers(struct httpc_exchange *x)
+{
+    for (struct curl_slist *l = x->headers; l; l = l->next)
+        explicit_bzero(l->data, strlen(l->data));
+    curl_slist_free_all(x->headers);
+    x->headers = NULL;
+}
+
 void httpc_exchange_fini(struct httpc_exchange *x)
 {
     curl_easy_cleanup(x->easy);
-    curl_slist_free_all(x->headers);
+    free_headers(x);
     x->easy = NULL;
-    x->headers = NULL;
 }
 
 /* A header value may contain anything except control characters. */
@@ -245,14 +252,13 @@ static void add_line(struct httpc_exchange *x, const char *line)
 
 static void add_header(struct httpc_exchange *x, const char *name, const char *value)
 {
-    cleanup_free char *line = xasprintf("%s: %s", name, value);
+    cleanup_wipe char *line = xasprintf("%s: %s", name, value); /* may be a token */
     add_line(x, line);
 }
 
 static void set_headers(struct httpc_exchange *x, const struct httpc_request *req)
 {
-    curl_slist_free_all(x->headers);
-    x->headers = NULL;
+    free_headers(x);
     add_header(x, "Accept", req->accept ? req->accept : "application/json");
     if (req->authorization)
         add_header(x, "Authorization", req->authorization);

@@ -17,9 +17,7 @@ enum {
 
 void tls_wipe(struct buf *secret)
 {
-    if (secret->p)
-        explicit_bzero(secret->p, secret->cap);
-    buf_fini(secret);
+    buf_wipe(secret);
 }
 
 static gnutls_datum_t datum(const struct buf *b)

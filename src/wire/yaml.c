@@ -299,7 +299,7 @@ struct yaml *yaml_parse(const char *name, const char *p, size_t n, struct err *e
 
 struct yaml *yaml_load(const char *path, struct err *err)
 {
-    cleanup_buf struct buf bytes = {0};
+    cleanup_buf_wipe struct buf bytes = {0};
     if (file_read(path, YAML_MAX_BYTES, &bytes, err))
         return NULL;
     return yaml_parse(path, bytes.p, bytes.n, err);
@@ -309,7 +309,7 @@ void yaml_close(struct yaml *y)
 {
     if (!y)
         return;
-    arena_fini(&y->arena);
+    arena_wipe(&y->arena); /* a kubeconfig has keys and tokens */
     free(y->documents);
     free(y->name);
     free(y);

@@ -10,7 +10,7 @@ struct config {
     bool bind_any;
     struct opt_list loads;
     int64_t unit;
-    int clock;
+    int clock, insecure;
     struct opt_list rest;
 };
 
@@ -57,6 +57,10 @@ static const struct opt table[] = {
      .help = "Bind.",
      .type = OPT_BOOL,
      .offset = AT(bind_any)},
+    {.name = "insecure",
+     .help = "Ask for nothing.",
+     .type = OPT_SWITCH,
+     .offset = AT(insecure)},
     {.name = "load",
      .arg = "FILE",
      .help = "Load.",
@@ -109,6 +113,26 @@ static enum opt_result load(struct config *c, char *const *env, struct err *err,
     fclose(out);
     return r;
 }
+
+START_TEST(a_switch_can_be_unset)
+{
+    static const struct {
+        const char *arg;
+        int value;
+    } cases[] = {{NULL, OPT_UNSET},          {"--insecure", OPT_ON},
+                 {"--insecure=on", OPT_ON},  {"--insecure=off", OPT_OFF},
+                 {"--insecure=No", OPT_OFF}, {"--insecure=true", OPT_ON}};
+    struct config c;
+    struct err err = {0};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        ck_assert_int_eq(load(&c, NULL, &err, cases[i].arg, NULL, NULL), OPT_RUN);
+        ck_assert_int_eq(c.insecure, cases[i].value);
+        opt_free(&program, &c);
+    }
+    ck_assert_int_eq(load(&c, NULL, &err, "--insecure=maybe", NULL, NULL), OPT_FAILED);
+    opt_free(&program, &c);
+}
+END_TEST
 
 START_TEST(defaults_then_file_then_environment_then_flags)
 {
@@ -373,6 +397,6 @@ START_TEST(short_options_and_operands)
 END_TEST
 
 UNIT_MAIN("opt", short_options_and_operands, a_choice_is_the_index_of_its_word,
-          defaults_then_file_then_environment_then_flags, booleans_and_lists,
-          an_error_names_the_option_and_its_source, help_lists_every_option,
-          programs_share_options)
+          a_switch_can_be_unset, defaults_then_file_then_environment_then_flags,
+          booleans_and_lists, an_error_names_the_option_and_its_source,
+          help_lists_every_option, programs_share_options)

@@ -290,7 +290,7 @@ START_TEST(a_fresh_start_makes_the_certificates)
     ck_assert_uint_eq(call(e.verbs.port, NULL, "/healthz", NULL, &said), 200);
     ck_assert_uint_eq(call(e.verbs.port, NULL, "/readyz", NULL, &said), 503);
     ck_assert_uint_eq(filter(&e, NULL, &said), 401);
-    ck_assert_contains(program_output(&e.program), "cannot write: ");
+    lib_wait(strstr(program_output(&e.program), "cannot write: "));
     ck_assert(!has_secret(&s, SECRETS "/" CA));
     sim_no_faults(&s);
     lib_wait(is_ready(&e));
@@ -370,7 +370,7 @@ START_TEST(replicas_share_the_certificates_and_a_restart_keeps_them)
     ck_assert_int_ge(leader, 0);
     int follower = (leader + 1) % REPLICAS;
     ck_assert_msg(binds(&e[follower], &scheduler, "p", &said), "%s", said.p);
-    ck_assert_contains(program_output(&e[leader].program), "pod=p");
+    lib_wait(strstr(program_output(&e[leader].program), "pod=p"));
 
     /* The next leader finds nothing to do; so does a new process. */
     extender_stop(&e[leader]);
@@ -408,7 +408,7 @@ START_TEST(certificates_are_renewed_and_old_ones_stay_accepted)
     take(&s, CLIENT, &new);
     ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
     ck_assert_msg(filter(&e, &new, &said) == 200, "%s", said.p);
-    ck_assert_contains(program_output(&e.program), "reason=\"renewed the certificate\"");
+    lib_wait(strstr(program_output(&e.program), "reason=\"renewed the certificate\""));
     identity_fini(&old);
     identity_fini(&new);
     made_fini(&m);
@@ -584,17 +584,17 @@ START_TEST(the_log_says_what_is_in_force)
     struct extender e;
     begin(&s);
     extender_start(&e, &s, ARGV(NULL));
-    ck_assert_contains(program_output(&e.program),
-                       "verbs: plain HTTP, no credentials\" reason=\"--listen is a");
+    lib_wait(strstr(program_output(&e.program),
+                    "verbs: plain HTTP, no credentials\" reason=\"--listen is a"));
     ck_assert_int_eq(sim_count(&s, "get", "secrets", ""), 0);
     extender_stop(&e);
     extender_start(&e, &s, ARGV("--insecure"));
-    ck_assert_contains(program_output(&e.program), "any client on the network may bind");
+    lib_wait(strstr(program_output(&e.program), "any client on the network may bind"));
     extender_stop(&e);
     start_ready(&e, &s);
-    ck_assert_contains(program_output(&e.program),
-                       "verbs: client certificate required\" certificates=\"Secret "
-                       "kube-system/" SERVER "\" valid-until=");
+    lib_wait(strstr(program_output(&e.program),
+                    "verbs: client certificate required\" certificates=\"Secret "
+                    "kube-system/" SERVER "\" valid-until="));
     ck_assert_ptr_null(strstr(program_output(&e.program), "PRIVATE KEY"));
     extender_stop(&e);
     sim_stop(&s);

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <malloc.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#include "kube/client.h"
+#include "kube/credential_fixture.h"
+#include "kube/tls_secret.h"
+#include "wire/tls.h"
+#include "wire/x509.h"
+
+/*
+ * No memory that this project's code releases or moves contains a private key or a token.
+ * The linker leads its calls of malloc, realloc and free here. (Copies inside libcurl, GnuTLS and
+ * libyaml are out of reach.)
+ */
+
+enum { NEEDLES = 4 };
+
+static struct span needles[NEEDLES];
+static atomic_int leaks, released;
+
+static bool contains(const void *p, size_t n, struct span needle)
+{
+    return needle.n && memmem(p, n, needle.p, needle.n);
+}
+
+static void inspect(void *p)
+{
+    if (!p || !needles[0].n)
+        return;
+    atomic_fetch_add(&released, 1);
+    for (int i = 0; i < NEEDLES; i++)
+        if (contains(p, malloc_usable_size(p), needles[i]))
+            atomic_fetch_add(&leaks, 1);
+}
+
+void *__real_malloc(size_t n);
+void __real_free(void *p);
+void *__wrap_malloc(size_t n);
+void __wrap_free(void *p);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_reallocarray(void *p, size_t count, size_t size);
+
+/* Without what a library has left in a block that is used again. */
+void *__wrap_malloc(size_t n)
+{
+    void *p = __real_malloc(n);
+    if (p)
+        memset(p, 0, malloc_usable_size(p));
+    return p;
+}
+
+void __wrap_free(void *p)
+{
+    inspect(p);
+    __real_free(p);
+}
+
+/* Always moves, which leaves the old copy. */
+void *__wrap_realloc(void *p, size_t n)
+{
+    void *to = __wrap_malloc(n);
+    size_t old = p ? malloc_usable_size(p) : 0;
+    if (!to)
+        return NULL;
+    if (p)
+        memcpy(to, p, old < n ? old : n);
+    __wrap_free(p);
+    return to;
+}
+
+void *__wrap_reallocarray(void *p, size_t count, size_t size)
+{
+    return __wrap_realloc(p, count * size);
+}
+
+static void watch(const char *a, const char *b)
+{
+    atomic_store(&leaks, 0);
+    atomic_store(&released, 0);
+    needles[1] = span_of(b);
+    needles[0] = span_of(a);
+}
+
+static void check_nothing_left(void)
+{
+    int found = atomic_load(&leaks), all = atomic_load(&released);
+    memset(needles, 0, sizeof needles);
+    ck_assert_msg(found == 0, "%d of %d released blocks contain a secret", found, all);
+    ck_assert_int_gt(all, 0);
+}
+
+#define TOKEN "tok3n-of-the-test-that-must-not-remain"
+#define BODY  "MHcCAQEEIOneLineOfAPrivateKeyThatMustNotRemainInMemory0123456789"
+#define KEY   "-----BEGIN PRIVATE KEY-----\n" BODY "\n-----END PRIVATE KEY-----\n"
+#define CERT  "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+START_TEST(a_watcher_finds_what_is_left)
+{
+    watch(BODY, TOKEN);
+    free(xstrdup(KEY));
+    ck_assert_int_eq(atomic_load(&leaks), 1);
+    cleanup_buf struct buf b = {0};
+    buf_adds(&b, KEY);
+    buf_reserve(&b, 1 << 20);
+    ck_assert_int_eq(atomic_load(&leaks), 2);
+    mem_wipe(xstrdup(KEY));
+    ck_assert_int_eq(atomic_load(&leaks), 2);
+    buf_reserve_secret(&b, 4 << 20);
+    buf_wipe(&b);
+    ck_assert_int_eq(atomic_load(&leaks), 2);
+    memset(needles, 0, sizeof needles);
+}
+END_TEST
+
+static void use_kubeconfig(const char *dir, const char *user)
+{
+    cleanup_free char *path = temp_path(dir, "config");
+    cleanup_free char *text =
+        xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+                  "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+                  "clusters: [{name: c, cluster: {server: \"https://127.0.0.1:1\"}}]\n"
+                  "users: [{name: u, user: {%s}}]\n",
+                  user);
+    temp_write(dir, "config", text);
+    explicit_bzero(text, strlen(text));
+    struct kube_config config = {0};
+    struct err err = {0};
+    int rc = kube_config_load(&(struct kube_config_sources){.kubeconfig = path}, &config,
+                              &err);
+    ck_assert_msg(rc == 0, "%s", err.msg);
+    struct kube_client *c = kube_client_new(&config, &err);
+    ck_assert_msg(c, "%s", err.msg);
+    struct httpc_reply reply;
+    kube_call(c, &(struct kube_request){.method = "GET", .path = "/", .timeout_ms = 2000},
+              &reply, &err); /* nobody listens there */
+    httpc_reply_fini(&reply);
+    kube_client_free(c);
+    kube_config_fini(&config);
+}
+
+START_TEST(kubeconfigs_leave_no_key)
+{
+    char *dir = temp_dir();
+    cleanup_free char *cert = temp_path(dir, "crt"), *key = temp_path(dir, "key"),
+                      *token = temp_path(dir, "token");
+    temp_write(dir, "crt", CERT);
+    temp_write(dir, "key", KEY);
+    temp_write(dir, "token", TOKEN "\n");
+    cleanup_free char *files =
+        xasprintf("client-certificate: %s, client-key: %s", cert, key);
+    cleanup_free char *token_file = xasprintf("tokenFile: %s", token);
+    const char *const users[] = {
+        "token: " TOKEN, files, token_file,
+        "client-certificate-data: "
+        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
+        ", client-key-data: "
+        "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1IY0NBUUVFSU9uZUxpbmVPZkFQcml2YXRlS2V5VG"
+        "hhdE11c3ROb3RSZW1haW5Jbk1lbW9yeTAxMjM0NTY3ODkKLS0tLS1FTkQgUFJJVkFURSBLRVktLS0t"
+        "LQo="};
+    for (size_t i = 0; i < ARRAY_LEN(users); i++) {
+        watch(BODY, TOKEN);
+        needles[2] = SPAN("SU9uZUxpbmVPZkFQcml2YXRlS2V5VG");
+        use_kubeconfig(dir, users[i]);
+        check_nothing_left();
+    }
+    temp_dir_remove(dir);
+    free(dir);
+}
+END_TEST
+
+START_TEST(credential_plugins_leave_no_key)
+{
+    struct fixture *w = fixture_new();
+    cleanup_free char *plugin = temp_path(w->dir, "plugin");
+    /* Several pieces of output: the buffer grows. */
+    temp_write(
+        w->dir, "plugin",
+        "#!/bin/sh\nprintf '" ANSWER(
+            "{\"clientCertificateData\":\"-----BEGIN CERTIFICATE-----\\\\nAAAA\\\\n"
+            "-----END CERTIFICATE-----\\\\n\",\"clientKeyData\":\"-----BEGIN "
+            "PRIVATE KEY-----\\\\n" BODY "\\\\n-----END PRIVATE KEY-----\\\\n\","
+            "\"token\":\"" TOKEN "\"}") "'\nprintf '%20000s' ' '\n");
+    ck_assert_int_eq(chmod(plugin, 0700), 0);
+    char *argv[] = {plugin, NULL}, *env[] = {NULL};
+    char version[] = "client.authentication.k8s.io/v1", user[] = "u", info[] = "{}";
+    struct kube_exec exec = {
+        .user = user, .api_version = version, .argv = argv, .env = env, .info = info};
+    w->config.exec = &exec;
+    /* Makes jansson overwrite what it releases. */
+    struct kube_config any = {.server = (char *)"https://127.0.0.1:1",
+                              .path_prefix = (char *)""};
+    kube_client_free(kube_client_new(&any, NULL));
+    watch(BODY, TOKEN);
+    start(w);
+    struct kube_identity *id = kube_credential_get(w->c, T, &w->err);
+    ck_assert_msg(id, "%s", w->err.msg);
+    ck_assert_str_eq(id->authorization, "Bearer " TOKEN);
+    ck_assert_span_eq(id->key_pem, KEY);
+    kube_identity_free(id);
+    kube_credential_free(steal(&w->c));
+    check_nothing_left();
+    w->config.exec = NULL;
+    fixture_free(w);
+}
+END_TEST
+
+/* A line of the key's PEM text. Borrowed until the pair is released. */
+static char *line_of(const struct x509_pair *pair)
+{
+    const char *line = strchr(pair->key.p, '\n') + 1;
+    return xmemdup0(line + 8, 48);
+}
+
+START_TEST(certificates_and_secrets_leave_no_key)
+{
+    struct x509_pair pair = {{0}, {0}};
+    struct err err = {0};
+    ck_assert_int_eq(x509_make(&(struct x509_spec){.common_name = "x",
+                                                   .server = true,
+                                                   .begins_s = 1,
+                                                   .expires_s = 4000000000},
+                               NULL, &pair, &err),
+                     0);
+    char *line = line_of(&pair), *copy = xmemdup0(pair.key.p, pair.key.n);
+    struct kube_tls_secret a = {.exists = true}, b = {0}, c = {0};
+    struct buf body = {0}, cert = {0}, key = {0};
+    const struct tls_config config = {
+        .name = "x", .cert_pem = buf_span(&pair.cert), .key_pem = span_of(copy)};
+    watch(line, NULL);
+    buf_add_span(&a.data[KUBE_TLS_CERT], buf_span(&pair.cert));
+    buf_reserve(&a.data[KUBE_TLS_KEY], pair.key.n);
+    buf_add_span(&a.data[KUBE_TLS_KEY], buf_span(&pair.key));
+    kube_tls_secret_encode(&a, "ns", "name", true, &body);
+    ck_assert_int_eq(kube_tls_secret_decode(buf_span(&body), &b, &err), 0);
+    ck_assert(span_eq(buf_span(&b.data[KUBE_TLS_KEY]), buf_span(&pair.key)));
+    kube_tls_secret_copy(&c, &b);
+    ck_assert_int_eq(x509_read_pair(buf_span(&b.data[KUBE_TLS_CERT]),
+                                    buf_span(&c.data[KUBE_TLS_KEY]), NULL, &err),
+                     0);
+    struct tls *t = tls_new(&config, &err);
+    ck_assert_msg(t, "%s", err.msg);
+    ck_assert_int_eq(tls_set(t, config.cert_pem, config.key_pem, (struct span){0}, &err),
+                     0);
+    tls_copy_pair(t, &cert, &key);
+    tls_free(t);
+    tls_wipe(&body);
+    tls_wipe(&key);
+    buf_fini(&cert);
+    kube_tls_secret_fini(&a);
+    kube_tls_secret_fini(&b);
+    kube_tls_secret_fini(&c);
+    x509_pair_fini(&pair);
+    check_nothing_left();
+    mem_wipe(copy);
+    free(line);
+}
+END_TEST
+
+UNIT_MAIN("wipe", a_watcher_finds_what_is_left, kubeconfigs_leave_no_key,
+          credential_plugins_leave_no_key, certificates_and_secrets_leave_no_key)
