@@ -157,8 +157,9 @@ START_TEST(a_departed_pod_does_not_hide_memory_in_use)
         "\"usedMemory\":8192,\"uuid\":\"GPU-0\"}";
     begin(&w, CARD(0, ",\"usedMemory\":0,\"uuid\":\"GPU-0\""));
     ck_bound(&w, "a", "", LIMITS("8"));
-    json_decref(
-        peer_json(&w.sim.api, "DELETE", "/api/v1/namespaces/default/pods/a", NULL));
+    /* The object stays, as that of a Job does. */
+    json_decref(peer_json(&w.sim.api, "PATCH", "/api/v1/namespaces/default/pods/a/status",
+                          "{\"status\":{\"phase\":\"Succeeded\"}}"));
     struct want freed = {&w, 0, "promisedMiB", 0};
     ck_assert(program_until(is_shown, &freed));
     set_cards(&w, "2020-01-01T00:01:00Z", used);
