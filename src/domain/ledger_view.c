@@ -251,19 +251,33 @@ static uint64_t other_cards(const struct ledger_node *node, const struct ledger_
     return node->n_cards < 64 ? (UINT64_C(1) << node->n_cards) - 1 : UINT64_MAX;
 }
 
+/* The cards whose sample shows the pod's memory. If the podList names other cards, the pod
+ * uses those. A pod on unknown cards uses none for sure. */
+static uint64_t used_cards(const struct ledger_node *node, const struct ledger_pod *pod,
+                           uint64_t named, uint64_t listed)
+{
+    if (!ledger_pod_in_sample(node->facts, pod))
+        return 0;
+    return (listed ? listed : named) | (node->n_cards == 1 ? pod->other_cards : 0);
+}
+
+uint64_t ledger_pod_used_cards(const struct ledger_node *node,
+                               const struct ledger_pod *pod)
+{
+    uint64_t named = 0;
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        named |= pod->shares[i].on ? bit(node, pod->shares[i].on) : 0;
+    return used_cards(node, pod, named, listed_cards(node, pod));
+}
+
 /* Adds up the promises of a pod; own[i]: the part of card i's sample that belongs to
- * promises. If the podList names other cards, the pod uses those. A pod on unknown cards
- * uses none for sure. */
+ * promises. */
 static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t *own)
 {
     bool whole = pod->request.kind == REQUEST_CARDS;
     uint64_t named = find_shares(node, pod), listed = listed_cards(node, pod);
     uint64_t others = pod->other_cards = other_cards(node, pod, named, listed);
-    uint64_t used = listed ? listed : named;
-    if (node->n_cards == 1)
-        used |= others;
-    if (!ledger_pod_in_sample(node->facts, pod))
-        used = 0;
+    uint64_t used = used_cards(node, pod, named, listed);
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         struct card *card = (struct card *)pod->shares[i].on;
         if (!card || others & bit(node, card))
