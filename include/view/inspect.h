@@ -10,7 +10,8 @@
  * usedGPU, amounts in units of aliyun.com/gpu-mem) plus our own members, whose amounts
  * are in MiB. The order is stable: nodes by name, cards by index, pods by namespace and
  * name. A pod that the scope hides has its amount and `"hidden":true`; of a pending one,
- * its request remains.
+ * its request remains. A source that observes has `"observer":true` instead of what an
+ * extender says of its leader and its binds.
  */
 
 /* Writes all nodes, the pending pods with the reason of each, and the state of this
