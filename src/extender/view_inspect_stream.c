@@ -198,6 +198,7 @@ static bool renew(struct reader *r)
         for (size_t i = 0; i < r->n_sent; i++)
             r->sent[i].generation = UINT64_MAX;
         r->generation = UINT64_MAX;
+        r->slot = 0; /* a scan that is running has sent nodes with the old scope */
         r->cluster_no = 0;
         buf_clear(&r->cluster);
     }
