@@ -7,7 +7,7 @@
 #include "lib/watch.h"
 
 /*
- * kubectl inspect gpushare --serve: the page for whoever has the URL, for nobody else, and
+ * kubectl inspect gpushare --serve: the page for who has the URL and for nobody else, and
  * the same ledger as the extender's.
  */
 
