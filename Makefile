@@ -13,7 +13,7 @@ MAKEFLAGS += --no-print-directory
 # -- Folders: each folder of src/ and tools/ is an archive, and uses the folders named here --
 
 TOOLS          := kube-sim replay
-FOLDERS        := base wire domain gpu placement kube core apisync node extender agent plugin cli setup $(TOOLS)
+FOLDERS        := base wire domain gpu placement kube core apisync view node extender agent plugin cli setup $(TOOLS)
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
@@ -22,11 +22,12 @@ USES_placement := domain base
 USES_kube      := wire domain base
 USES_core      := placement domain base
 USES_apisync   := core placement kube wire domain base
-USES_extender  := apisync core placement kube wire domain base
+USES_view      := core placement wire domain base
+USES_extender  := view apisync core placement kube wire domain base
 USES_node      := gpu kube wire domain base
 USES_agent     := node gpu kube wire domain base
 USES_plugin    := node gpu kube wire domain base
-USES_cli       := apisync core placement kube wire domain base
+USES_cli       := view apisync core placement kube wire domain base
 USES_setup     := kube wire domain base
 USES_kube-sim  := wire base
 USES_replay    := placement wire domain base
@@ -121,12 +122,12 @@ $(B)/gen/%.o: $(B)/gen/%.c
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -w -c -o $@ $<
 $(OBJS_kube): | $(patsubst src/%.proto,$(B)/gen/%.pb-c.h,$(wildcard src/kube/*.proto))
 
-# The files of the web page become part of the extender.
-WEB_FILES := $(sort $(wildcard src/extender/web/*))
-$(B)/gen/extender/web_files.c: scripts/embed $(WEB_FILES)
+# The files of the web page become part of the archive `view`.
+WEB_FILES := $(sort $(wildcard src/view/web/*))
+$(B)/gen/view/web_files.c: scripts/embed $(WEB_FILES)
 	$(call say,EMBED,$@)
 	$(Q)mkdir -p $(@D) && scripts/embed $(WEB_FILES) >$@.new && mv $@.new $@
-$(B)/lib/extender.a: $(B)/gen/extender/web_files.o
+$(B)/lib/view.a: $(B)/gen/view/web_files.o
 
 # The options of a manual page come from --help of its program.
 program_of = $(if $(filter %/gpushare-install.8,$(1)),scripts/install,$(B)/$(basename $(notdir $(1))))

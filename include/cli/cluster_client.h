@@ -3,10 +3,11 @@
 
 #include "cli/cluster_state.h"
 #include "kube/client.h"
+#include "view/source.h"
 
 /*
  * Lists and then watches the API server's objects into a cluster_state, in the caller's
- * thread.
+ * thread. Other threads may read its ledger through cluster_client_source.
  */
 
 struct cluster_client;
@@ -22,3 +23,5 @@ struct cluster_state *cluster_client_state(struct cluster_client *c); /* borrowe
 int cluster_client_load(struct cluster_client *c, int64_t timeout_ms, struct err *err);
 /* Watches for `ms`, or until something visible changes. */
 void cluster_client_wait(struct cluster_client *c, int64_t ms);
+/* The ledger for other threads, as long as the client exists. */
+struct view_source cluster_client_source(struct cluster_client *c);

@@ -85,6 +85,7 @@ void cluster_state_set_silence(struct cluster_state *cs, struct span node,
 int cluster_state_check_fresh(const struct cluster_state *cs, struct err *err);
 
 /* Everything returned is borrowed until the next input. */
+const struct core *cluster_state_core(const struct cluster_state *cs);
 const struct ledger *cluster_state_ledger(const struct cluster_state *cs);
 /* Changes whenever anything visible changes. */
 uint64_t cluster_state_generation(const struct cluster_state *cs);

@@ -21,7 +21,7 @@ struct cli_config {
     bool require_scv;
     enum cli_clock scv_clock;
     enum cli_number scv_number;
-    bool classic, details, watch, check;
+    bool classic, details, watch, check, serve;
     enum show_format format;
     enum cli_color color;
     struct opt_list args; /* arguments that are not options */

@@ -3,6 +3,7 @@
 
 #include "apisync/api_call.h"
 #include "core/core.h"
+#include "view/source.h"
 
 /*
  * The core behind a read-write lock.
@@ -45,12 +46,10 @@ void store_advertise(struct store *store, const char *address);
 const struct core *store_read(struct store *store);
 void store_read_end(struct store *store);
 
-/* Calls `fn` for each node in the order of the names. The read lock is taken once per
- * node: each node is consistent, the set of them is not one snapshot, and writers wait
- * for one node at most. `fn` must not call the store. */
-typedef void (*store_node_fn)(void *ctx, const struct ledger *l,
-                              const struct ledger_node *node);
-void store_each_node(struct store *store, store_node_fn fn, void *ctx);
+/* The store as the views read it. */
+struct view_source store_source(struct store *store);
+/* As view_source_each_node. */
+void store_each_node(struct store *store, view_source_node_fn fn, void *ctx);
 
 /* The current time, as the core takes it. */
 struct core_time store_now(void);

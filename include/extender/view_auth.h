@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/prom.h"
-#include "extender/view_scope.h"
+#include "view/scope.h"
 #include "kube/client.h"
 #include "kube/review.h"
 

@@ -13,9 +13,8 @@
  *     {"Cluster":<the members after `nodes` in inspect>,"Type":"SYNCED"}
  *     (empty line)   the initial state is complete; later: heartbeat
  *
- * The HTTP server polls each reader, which then scans the ledger itself. So the cost does
- * not depend on the rate of changes, and several changes within a second are one line.
- * The cluster line is computed once for all readers that may see everything, and at
+ * The HTTP server polls each reader, which then scans the ledger (view/changes.h). The
+ * cluster line is computed once for all readers that may see everything, and at
  * longer intervals for each of the others.
  */
 

@@ -12,6 +12,7 @@
 #include "cli/classic.h"
 #include "cli/complete.h"
 #include "cli/explain.h"
+#include "cli/serve.h"
 #include "cli/session.h"
 #include "kube/listwatch.h"
 #include "wire/yaml.h"
@@ -256,6 +257,18 @@ static int explain(struct run *r, struct err *err)
     return rc ? -1 : print(&r->out, err);
 }
 
+static int serve(struct run *r, struct err *err)
+{
+    const struct cli_config *c = r->config;
+    if (c->check || c->classic || c->watch || c->format != SHOW_TABLE || r->node.n)
+        return err_set(err, ERR_INVALID,
+                       "--serve shows the whole cluster; it cannot be combined with a "
+                       "node, --check, --classic, --output or --watch");
+    if (load(r, err))
+        return -1;
+    return serve_run(r->session.cluster, err);
+}
+
 static int completion(struct run *r, struct err *err)
 {
     const struct opt_list *args = &r->config->args;
@@ -326,6 +339,8 @@ static int command(struct run *r, struct err *err)
     r->node = span_of(*first ? first : NULL);
     if (span_starts(r->node, SPAN("node/")))
         span_cut(&r->node, '/');
+    if (c->serve)
+        return serve(r, err);
     if (c->check && (c->classic || c->watch))
         return err_set(err, ERR_INVALID,
                        "--check cannot be combined with --classic or --watch");

@@ -188,6 +188,11 @@ int cluster_state_check_ready(const struct cluster_state *cs, struct err *err)
     return -1;
 }
 
+const struct core *cluster_state_core(const struct cluster_state *cs)
+{
+    return cs->core;
+}
+
 const struct ledger *cluster_state_ledger(const struct cluster_state *cs)
 {
     return core_ledger(cs->core);

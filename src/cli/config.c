@@ -46,6 +46,11 @@ static const struct opt table[] = {
      .offset = AT(check),
      .help = "Compare ledger, annotations, Scvs and the extender; exit with 2 on "
              "differences."},
+    {.name = "serve",
+     .type = OPT_BOOL,
+     .offset = AT(serve),
+     .help = "Serve the web page on 127.0.0.1 and print its URL; the page follows the "
+             "cluster."},
     {.name = "extender",
      .arg = "ADDRESS",
      .type = OPT_STRING,

@@ -10,10 +10,10 @@
 #include "base/mem.h"
 #include "extender/access.h"
 #include "extender/forward.h"
-#include "extender/view_inspect.h"
 #include "extender/view_inspect_stream.h"
 #include "extender/view_snapshot.h"
-#include "extender/view_web.h"
+#include "view/inspect.h"
+#include "view/web.h"
 
 enum {
     FIRST_REQUEST_MS = 10 * 1000,
@@ -29,6 +29,7 @@ enum {
 struct server {
     struct httpd *httpd;
     struct store *store;
+    struct view_source source; /* the store */
     struct verbs *verbs;
     struct certs *certs;
     struct access *access;
@@ -115,13 +116,13 @@ static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_rep
 static void render_inspect(void *ctx, struct buf *out)
 {
     struct server *s = ctx;
-    view_inspect_all(s->store, NULL, out);
+    view_inspect_all(&s->source, NULL, out);
 }
 
 static void inspect_shared(struct server *s, bool main, struct httpd_reply *reply)
 {
     cleanup_buf struct buf state = {0};
-    view_inspect_state(s->store, &state);
+    view_inspect_state(&s->source, &state);
     struct view_snapshot_source source = {.kind = VIEW_SNAPSHOT_INSPECT,
                                           .state = buf_span(&state),
                                           .render = render_inspect,
@@ -139,7 +140,7 @@ static void inspect(struct server *s, bool main, const struct httpd_request *req
         return;
     }
     if (grant.scope) {
-        view_inspect_all(s->store, grant.scope, &reply->body);
+        view_inspect_all(&s->source, grant.scope, &reply->body);
         if (!charge(&s->views_budget, reply)) {
             buf_fini(&reply->body);
             httpd_fail(reply, 503, "too many bytes of views in memory; retry later");
@@ -174,7 +175,7 @@ static void inspect_node(struct server *s, bool main, const struct httpd_request
 {
     const char *name = strrchr(req->path, '/') + 1;
     struct view_auth_grant grant = access_grant(s->access, main, req);
-    if (!view_inspect_node(s->store, span_of(name), grant.scope, &reply->body))
+    if (!view_inspect_node(&s->source, span_of(name), grant.scope, &reply->body))
         reply->status = 404;
     view_auth_grant_fini(&grant);
 }
@@ -437,6 +438,7 @@ struct server *server_start(const struct server_config *config, struct store *st
         .idle_ms = IDLE_MS,
     };
     s->store = store;
+    s->source = store_source(store);
     s->certs = config->certs;
     s->access =
         access_new(&(struct access_config){.certs = config->certs, .auth = config->auth});

@@ -108,39 +108,25 @@ void store_read_end(struct store *store)
     pthread_rwlock_unlock(&store->lock);
 }
 
-static int compare_names(const void *a, const void *b)
+static const struct core *read_core(void *ctx)
 {
-    return span_cmp(*(const struct span *)a, *(const struct span *)b);
+    return store_read(ctx);
 }
 
-/* The names of all nodes, copied, sorted. */
-static size_t node_names(struct store *store, struct arena *a, struct span **names)
+static void end_read(void *ctx)
 {
-    const struct ledger *l = core_ledger(store_read(store));
-    uint32_t slots = ledger_node_slots(l);
-    size_t n = 0;
-    *names = arena_alloc(a, slots * sizeof **names);
-    for (uint32_t i = 0; i < slots; i++)
-        if (ledger_node_at(l, i))
-            (*names)[n++] = arena_copy(a, ledger_node_at(l, i)->name);
-    store_read_end(store);
-    if (n)
-        qsort(*names, n, sizeof **names, compare_names);
-    return n;
+    store_read_end(ctx);
 }
 
-void store_each_node(struct store *store, store_node_fn fn, void *ctx)
+struct view_source store_source(struct store *store)
 {
-    cleanup_arena struct arena a = {0};
-    struct span *names;
-    size_t n = node_names(store, &a, &names);
-    for (size_t i = 0; i < n; i++) {
-        const struct ledger *l = core_ledger(store_read(store));
-        const struct ledger_node *node = ledger_node_find(l, names[i]);
-        if (node)
-            fn(ctx, l, node);
-        store_read_end(store);
-    }
+    return (struct view_source){.read = read_core, .read_end = end_read, .ctx = store};
+}
+
+void store_each_node(struct store *store, view_source_node_fn fn, void *ctx)
+{
+    struct view_source source = store_source(store);
+    view_source_each_node(&source, fn, ctx);
 }
 
 int64_t store_due(struct store *store)

@@ -7,12 +7,11 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "extender/view_inspect.h"
+#include "view/changes.h"
+#include "view/inspect.h"
 
 enum {
     CHUNK = 16 * 1024,     /* bytes written at a time */
-    SLOTS_MAX = 1024,      /* nodes scanned under one lock */
-    NODES_MAX = 16,        /* nodes written under one lock */
     ROUND_MS = 500,        /* minimum between two scans of a reader */
     CLUSTER_MS = 1000,     /* minimum between two computations of the cluster line */
     OWN_CLUSTER_MS = 5000, /* likewise, of a reader's own */
@@ -20,6 +19,7 @@ enum {
 
 struct view_inspect_stream {
     struct store *store;
+    struct view_source source; /* the store */
     int64_t heartbeat_ms;
     atomic_uint watches, main_watches;
 
@@ -29,23 +29,14 @@ struct view_inspect_stream {
     int64_t cluster_ms;   /* when it was last computed */
 };
 
-/* What was sent to a reader for a slot of the ledger. */
-struct sent {
-    char *name; /* NULL: no node */
-    uint64_t generation;
-};
-
 struct reader {
     struct view_inspect_stream *stream;
     struct view_auth_grant grant;
     bool main, synced;  /* synced: the initial state is complete */
     struct buf cluster; /* the last cluster line, of a reader with a scope */
     int64_t cluster_ms;
-    struct sent *sent;
-    size_t n_sent, sent_cap;
-    uint32_t slot;              /* position of the scan; 0: none is running */
-    uint64_t generation, began; /* of the ledger at the last and the current scan */
-    uint64_t cluster_no;        /* of the last cluster line sent */
+    struct view_changes *changes;
+    uint64_t cluster_no; /* of the last cluster line sent */
     int64_t next_ms, sent_ms;
 };
 
@@ -54,6 +45,7 @@ struct view_inspect_stream *view_inspect_stream_new(struct store *store,
 {
     struct view_inspect_stream *s = xcalloc(1, sizeof *s);
     s->store = store;
+    s->source = store_source(store);
     s->heartbeat_ms = heartbeat_ms;
     pthread_mutex_init(&s->lock, NULL);
     return s;
@@ -68,68 +60,6 @@ void view_inspect_stream_free(struct view_inspect_stream *s)
     free(s);
 }
 
-static struct sent *sent_at(struct reader *r, uint32_t slot)
-{
-    MEM_GROW(r->sent, r->sent_cap, slot + 1);
-    while (r->n_sent <= slot)
-        r->sent[r->n_sent++] = (struct sent){0};
-    return &r->sent[slot];
-}
-
-/* Not for a node that moved to another slot: it is sent from there. */
-static void write_deleted(const struct ledger *l, struct sent *sent, struct buf *out)
-{
-    if (!ledger_node_find(l, span_of(sent->name))) {
-        buf_adds(out, "{\"Node\":{\"name\":");
-        buf_add_json(out, span_of(sent->name));
-        buf_adds(out, "},\"Type\":\"DELETED\"}\n");
-    }
-    free(sent->name);
-    *sent = (struct sent){0};
-}
-
-/* Writes the change of a slot. False: there is none. */
-static bool write_slot(struct reader *r, const struct ledger *l, uint32_t slot,
-                       struct buf *out)
-{
-    const struct ledger_node *node = ledger_node_at(l, slot);
-    struct sent *sent = sent_at(r, slot);
-    size_t before = out->n;
-    if (sent->name && (!node || !span_eq(span_of(sent->name), node->name)))
-        write_deleted(l, sent, out);
-    if (node && (!sent->name || sent->generation != node->generation)) {
-        if (!sent->name)
-            sent->name = xmemdup0(node->name.p, node->name.n);
-        sent->generation = node->generation;
-        buf_adds(out, "{\"Node\":");
-        view_inspect_write_node(l, node, r->grant.scope, out);
-        buf_adds(out, ",\"Type\":\"SYNCED\"}\n");
-    }
-    return out->n != before;
-}
-
-/* Scans up to SLOTS_MAX nodes from r->slot on. True: the scan is complete. */
-static bool scan(struct reader *r, struct buf *out)
-{
-    const struct ledger *l = core_ledger(store_read(r->stream->store));
-    uint32_t slots = ledger_node_slots(l), end = slots, written = 0;
-    if (r->slot == 0)
-        r->began = ledger_generation(l);
-    if (r->synced && r->began == r->generation)
-        r->slot = end; /* nothing has changed */
-    else if (slots - r->slot > SLOTS_MAX)
-        end = r->slot + SLOTS_MAX;
-    while (r->slot < end && written < NODES_MAX && out->n < CHUNK)
-        written += write_slot(r, l, r->slot++, out);
-    bool all = r->slot >= slots;
-    store_read_end(r->stream->store);
-    if (!all)
-        return false;
-    r->generation = r->began;
-    r->slot = 0;
-    return true;
-}
-
 /* Computes the cluster line, unless that was done less than CLUSTER_MS ago. */
 static void refresh_cluster(struct view_inspect_stream *s, int64_t now_ms)
 {
@@ -141,7 +71,7 @@ static void refresh_cluster(struct view_inspect_stream *s, int64_t now_ms)
     if (!due)
         return;
     buf_adds(&text, "{\"Cluster\":{");
-    view_inspect_write_cluster(s->store, NULL, &text);
+    view_inspect_write_cluster(&s->source, NULL, &text);
     buf_adds(&text, "},\"Type\":\"SYNCED\"}\n");
     pthread_mutex_lock(&s->lock);
     if (!span_eq(buf_span(&text), buf_span(&s->cluster))) {
@@ -160,7 +90,7 @@ static void write_own_cluster(struct reader *r, int64_t now_ms, struct buf *out)
     cleanup_buf struct buf text = {0};
     r->cluster_ms = now_ms;
     buf_adds(&text, "{\"Cluster\":{");
-    view_inspect_write_cluster(r->stream->store, r->grant.scope, &text);
+    view_inspect_write_cluster(&r->stream->source, r->grant.scope, &text);
     buf_adds(&text, "},\"Type\":\"SYNCED\"}\n");
     if (span_eq(buf_span(&text), buf_span(&r->cluster)))
         return;
@@ -195,9 +125,7 @@ static bool renew(struct reader *r)
 {
     enum view_auth_grant_state state = view_auth_grant_renew(&r->grant);
     if (state == GRANT_CHANGED) {
-        for (size_t i = 0; i < r->n_sent; i++)
-            r->sent[i].generation = UINT64_MAX;
-        r->generation = UINT64_MAX;
+        view_changes_restart(r->changes);
         r->cluster_no = 0;
         buf_clear(&r->cluster);
     }
@@ -212,10 +140,7 @@ static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
         return HTTPD_STREAM_END;
     if (now_ms < r->next_ms)
         return HTTPD_STREAM_WAIT;
-    bool all = false;
-    while (!all && out->n < CHUNK)
-        all = scan(r, out);
-    if (all) {
+    if (view_changes_write(r->changes, r->grant.scope, CHUNK, out)) {
         r->next_ms = now_ms + ROUND_MS;
         write_cluster(r, now_ms, out);
         bool quiet = !out->n && r->stream->heartbeat_ms &&
@@ -236,9 +161,7 @@ static void reader_close(void *ctx)
     atomic_fetch_sub(&r->stream->watches, 1);
     if (r->main)
         atomic_fetch_sub(&r->stream->main_watches, 1);
-    for (size_t i = 0; i < r->n_sent; i++)
-        free(r->sent[i].name);
-    free(r->sent);
+    view_changes_free(r->changes);
     buf_fini(&r->cluster);
     view_auth_grant_fini(&r->grant);
     free(r);
@@ -283,6 +206,7 @@ static void watch(struct view_inspect_stream *s, bool main, struct view_auth_gra
     struct reader *r = xcalloc(1, sizeof *r);
     r->stream = s;
     r->main = main;
+    r->changes = view_changes_new(&s->source);
     r->grant = *grant;
     *grant = (struct view_auth_grant){0};
     reply->stream = &reader_stream;

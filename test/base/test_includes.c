@@ -19,12 +19,12 @@ enum { MODULES = 512, FILE_MAX = 1 << 20, PROGRAM = 6, CMD, TOOL };
 static const struct layer {
     const char *folder;
     int layer;
-} layers[] = {
-    {"base", 1},      {"wire", 2},           {"domain", 2},      {"gpu", 2},
-    {"kube", 3},      {"placement", 3},      {"core", 4},        {"apisync", 5},
-    {"node", 5},      {"extender", PROGRAM}, {"agent", PROGRAM}, {"plugin", PROGRAM},
-    {"cli", PROGRAM}, {"setup", PROGRAM},    {"cmd", CMD},       {"kube-sim", TOOL},
-    {"replay", TOOL}};
+} layers[] = {{"base", 1},         {"wire", 2},           {"domain", 2},
+              {"gpu", 2},          {"kube", 3},           {"placement", 3},
+              {"core", 4},         {"apisync", 5},        {"view", 5},
+              {"node", 5},         {"extender", PROGRAM}, {"agent", PROGRAM},
+              {"plugin", PROGRAM}, {"cli", PROGRAM},      {"setup", PROGRAM},
+              {"cmd", CMD},        {"kube-sim", TOOL},    {"replay", TOOL}};
 
 static int layer_of(struct span module)
 {

@@ -24,7 +24,7 @@
 #include "domain/quantity.h"
 #include "extender/store_rig.h"
 #include "extender/verbs.h"
-#include "extender/view_inspect.h"
+#include "view/inspect.h"
 
 struct verb {
     const char *name;
@@ -127,12 +127,13 @@ static void run_case(const struct verb *verb, const char *dir)
         rig_deliver(&rig, objects);
     struct verbs *v =
         verbs_new(&(struct verbs_config){.store = rig.store, .policy = policy});
+    struct view_source source = store_source(rig.store);
     unsigned status = 200;
     ck_assert_int_eq(file_read(path, 1 << 24, &request, &err), 0);
     if (verb->run)
         status = verb->run(v, buf_span(&request), &body);
     else
-        view_inspect_all(rig.store, NULL, &body);
+        view_inspect_all(&source, NULL, &body);
     ck_assert_msg(status == json_integer_value(json_object_get(reply, "status")),
                   "%s: status %u: %s", dir, status, body.p);
     expect(dir, "the reply", json_object_get(reply, "body"), buf_span(&body));

@@ -68,7 +68,7 @@ static void assert_file(unsigned port, const struct file *f)
     struct raw_reply r = {0};
     struct err err;
     cleanup_buf struct buf want = {0};
-    cleanup_free char *path = xasprintf("src/extender/web/%s", f->name),
+    cleanup_free char *path = xasprintf("src/view/web/%s", f->name),
                       *get = xasprintf("GET %s HTTP/1.1\r\nHost: x\r\nIf-None-Match: "
                                        "\"another\", W/\"x\"\r\n\r\n",
                                        f->path),
@@ -122,7 +122,7 @@ START_TEST(the_page_is_self_contained)
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         cleanup_buf struct buf text = {0};
         struct err err;
-        cleanup_free char *path = xasprintf("src/extender/web/%s", files[i].name);
+        cleanup_free char *path = xasprintf("src/view/web/%s", files[i].name);
         ck_assert_done(file_read(path, 1 << 20, &text, &err), err);
         for (size_t k = 0; k < ARRAY_LEN(forbidden); k++) {
             const char *at = strstr(text.p, forbidden[k]);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/view_inspect_priv.h"
+#include "view/inspect_priv.h"
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "domain/quantity.h"
 #include "placement/placement.h"
@@ -209,7 +210,7 @@ void view_inspect_write_node(const struct ledger *l, const struct ledger_node *n
     buf_addc(out, '}');
 }
 
-/* What store_each_node passes on. */
+/* What view_source_each_node passes on. */
 struct writer {
     const struct view_scope *scope;
     struct buf *out;
@@ -222,10 +223,10 @@ static void write_node(void *ctx, const struct ledger *l, const struct ledger_no
     view_inspect_write_node(l, node, w->scope, w->out);
 }
 
-bool view_inspect_node(struct store *store, struct span name,
+bool view_inspect_node(const struct view_source *source, struct span name,
                        const struct view_scope *scope, struct buf *out)
 {
-    const struct ledger *l = core_ledger(store_read(store));
+    const struct ledger *l = core_ledger(source->read(source->ctx));
     const struct ledger_node *node = ledger_node_find(l, name);
     buf_adds(out, "{\"nodes\":[");
     if (node)
@@ -233,52 +234,57 @@ bool view_inspect_node(struct store *store, struct span name,
     buf_addc(out, ']');
     if (!node)
         view_inspect_string(out, "error", SPAN("unknown node"));
-    store_read_end(store);
+    source->read_end(source->ctx);
     buf_addc(out, '}');
     return node != NULL;
 }
 
 /* The members of the cluster but for pendingPods. */
-static void write_core(const struct core *core, struct buf *out)
+static void write_core(const struct core *core, bool observer, struct buf *out)
 {
     struct err err = {0};
+    struct core_time now = {clock_mono_ms(), clock_wall_ns()};
     const struct ledger *l = core_ledger(core);
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
     view_inspect_string(out, "unit", buf_span(&unit));
-    view_inspect_bool(out, "leader", core_is_leader(core));
-    view_inspect_string(out, "holder", core_lease_holder(core));
-    view_inspect_number(out, "overcommits", (int64_t)core_overcommits(core));
-    view_inspect_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
-    if (core_ready(core, store_now(), &err))
+    if (observer) {
+        view_inspect_bool(out, "observer", true);
+    } else {
+        view_inspect_bool(out, "leader", core_is_leader(core));
+        view_inspect_string(out, "holder", core_lease_holder(core));
+        view_inspect_number(out, "overcommits", (int64_t)core_overcommits(core));
+        view_inspect_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
+    }
+    if (core_ready(core, now, &err))
         view_inspect_string(out, "error", span_of(err.msg));
 }
 
-void view_inspect_write_cluster(struct store *store, const struct view_scope *scope,
-                                struct buf *out)
+void view_inspect_write_cluster(const struct view_source *source,
+                                const struct view_scope *scope, struct buf *out)
 {
-    write_core(store_read(store), out);
-    store_read_end(store);
-    view_inspect_pending(store, scope, out);
+    write_core(source->read(source->ctx), source->observer, out);
+    source->read_end(source->ctx);
+    view_inspect_pending(source, scope, out);
 }
 
-void view_inspect_state(struct store *store, struct buf *out)
+void view_inspect_state(const struct view_source *source, struct buf *out)
 {
-    const struct core *core = store_read(store);
+    const struct core *core = source->read(source->ctx);
     const struct ledger *l = core_ledger(core);
     buf_printf(out, "%llu %llu ", (unsigned long long)ledger_generation(l),
                (unsigned long long)ledger_pending_generation(l));
-    write_core(core, out);
-    store_read_end(store);
+    write_core(core, source->observer, out);
+    source->read_end(source->ctx);
 }
 
-void view_inspect_all(struct store *store, const struct view_scope *scope,
+void view_inspect_all(const struct view_source *source, const struct view_scope *scope,
                       struct buf *out)
 {
     struct writer w = {scope, out};
     buf_adds(out, "{\"nodes\":[");
-    store_each_node(store, write_node, &w);
+    view_source_each_node(source, write_node, &w);
     buf_addc(out, ']');
-    view_inspect_write_cluster(store, scope, out);
+    view_inspect_write_cluster(source, scope, out);
     buf_addc(out, '}');
 }

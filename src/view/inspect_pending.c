@@ -2,8 +2,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "extender/view_inspect_priv.h"
 #include "placement/closest.h"
+#include "view/inspect_priv.h"
 
 /*
  * Why a pod is pending: the closest node, with the reason that filter gives. Pods of the
@@ -45,10 +45,10 @@ static int by_name(const void *a, const void *b)
     return c ? c : span_cmp(x->uid, y->uid);
 }
 
-static void take_all(struct pending_pods *all, struct store *store)
+static void take_all(struct pending_pods *all, const struct view_source *source)
 {
     struct arena *a = &all->arena;
-    const struct ledger *l = core_ledger(store_read(store));
+    const struct ledger *l = core_ledger(source->read(source->ctx));
     all->unit_mib = ledger_settings(l)->unit_mib;
     all->pods = arena_zalloc(a, ledger_pending(l) * sizeof *all->pods);
     for (const struct ledger_pod *pod = ledger_first_pending(l); pod; pod = pod->next) {
@@ -64,17 +64,17 @@ static void take_all(struct pending_pods *all, struct store *store)
         p->request.parts = NULL;
         p->request.n_parts = 0;
     }
-    store_read_end(store);
+    source->read_end(source->ctx);
     if (all->n)
         qsort(all->pods, all->n, sizeof *all->pods, by_name);
 }
 
 /* Scans nodes from *slot on. The closest node so far is kept by name, because it may be
  * deleted between two calls. False: *slot is at the end. */
-static bool scan(struct store *store, struct arena *a, uint32_t *slot, struct closest *n,
-                 struct answer *answer)
+static bool scan(const struct view_source *source, struct arena *a, uint32_t *slot,
+                 struct closest *n, struct answer *answer)
 {
-    const struct ledger *l = core_ledger(store_read(store));
+    const struct ledger *l = core_ledger(source->read(source->ctx));
     uint32_t slots = ledger_node_slots(l), end = slots;
     if (slots - *slot > SLOTS_MAX)
         end = *slot + SLOTS_MAX;
@@ -93,18 +93,18 @@ static bool scan(struct store *store, struct arena *a, uint32_t *slot, struct cl
         reason_add_schedulable(&why, n->node, n->request, n->priority, n->uid);
         answer->reason = arena_copy(a, buf_span(&why));
     }
-    store_read_end(store);
+    source->read_end(source->ctx);
     return more;
 }
 
-static void compute_answer(struct pending_pods *all, struct store *store,
+static void compute_answer(struct pending_pods *all, const struct view_source *source,
                            struct answer *answer)
 {
     const struct pending_pod *pod = answer->pod;
     struct closest n;
     uint32_t slot = 0;
     closest_init(&n, &pod->request, pod->priority, pod->uid);
-    while (scan(store, &all->arena, &slot, &n, answer))
+    while (scan(source, &all->arena, &slot, &n, answer))
         ;
     answer->seen = n.seen;
     answer->fits = n.fits;
@@ -112,7 +112,8 @@ static void compute_answer(struct pending_pods *all, struct store *store,
 }
 
 /* NULL: there are too many different requests. */
-static const struct answer *answer_for(struct pending_pods *all, struct store *store,
+static const struct answer *answer_for(struct pending_pods *all,
+                                       const struct view_source *source,
                                        const struct pending_pod *pod)
 {
     for (size_t i = 0; i < all->n_answers; i++) {
@@ -125,7 +126,7 @@ static const struct answer *answer_for(struct pending_pods *all, struct store *s
         return NULL;
     struct answer *answer = &all->answers[all->n_answers++];
     *answer = (struct answer){.pod = pod};
-    compute_answer(all, store, answer);
+    compute_answer(all, source, answer);
     return answer;
 }
 
@@ -141,7 +142,7 @@ static void write_why(struct buf *out, const struct answer *answer)
         view_inspect_string(out, "reason", answer->reason);
 }
 
-static void write_pod(struct pending_pods *all, struct store *store,
+static void write_pod(struct pending_pods *all, const struct view_source *source,
                       const struct pending_pod *pod, struct buf *out)
 {
     bool shown = view_scope_shows(all->scope, pod->ns);
@@ -161,22 +162,22 @@ static void write_pod(struct pending_pods *all, struct store *store,
         cleanup_buf struct buf request = {0};
         request_write(&request, &pod->request, all->unit_mib);
         view_inspect_string(out, "request", buf_span(&request));
-        const struct answer *answer = answer_for(all, store, pod);
+        const struct answer *answer = answer_for(all, source, pod);
         if (answer)
             write_why(out, answer);
     }
     buf_addc(out, '}');
 }
 
-void view_inspect_pending(struct store *store, const struct view_scope *scope,
-                          struct buf *out)
+void view_inspect_pending(const struct view_source *source,
+                          const struct view_scope *scope, struct buf *out)
 {
     struct pending_pods all = {.scope = scope};
-    take_all(&all, store);
+    take_all(&all, source);
     view_inspect_key(out, "pendingPods");
     buf_addc(out, '[');
     for (size_t i = 0; i < all.n; i++)
-        write_pod(&all, store, &all.pods[i], out);
+        write_pod(&all, source, &all.pods[i], out);
     buf_addc(out, ']');
     arena_fini(&all.arena);
 }

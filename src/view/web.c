@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/view_web.h"
+#include "view/web.h"
 
-#include "extender/view_web_priv.h"
+#include "view/web_priv.h"
 
 /* frame-ancestors: no other page may embed this one. img-src data: the icon is inline. */
 static const char policy[] =

@@ -4,7 +4,7 @@
 #include "wire/httpd.h"
 
 /*
- * The web page: the files of src/extender/web, compiled into the program. They load
+ * The web page: the files of src/view/web, compiled into the program. They load
  * nothing but each other and inspect; a Content-Security-Policy makes the browser enforce
  * that.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/view_scope.h"
+#include "view/scope.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* A file of src/extender/web, compiled in by scripts/embed. */
+/* A file of src/view/web, compiled in by scripts/embed. */
 struct view_web_file {
     const char *path; /* "/page.css"; NULL ends the list */
     const char *type; /* Content-Type */

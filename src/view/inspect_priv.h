@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "extender/view_inspect.h"
+#include "view/inspect.h"
 
 /*
- * view_inspect.c          nodes, cards, and the state of this process
- * view_inspect_pending.c  the pending pods, with the reason of each
+ * inspect.c          nodes, cards, and the state of this process
+ * inspect_pending.c  the pending pods, with the reason of each
  *
  * Writers of JSON members. Each writes the comma before its member, if one is needed.
  */
@@ -19,5 +19,5 @@ void view_inspect_string(struct buf *out, const char *name,
 
 /* Writes the member `pendingPods`. Takes the read lock several times, each for a bounded
  * number of nodes. */
-void view_inspect_pending(struct store *store, const struct view_scope *scope,
-                          struct buf *out);
+void view_inspect_pending(const struct view_source *source,
+                          const struct view_scope *scope, struct buf *out);

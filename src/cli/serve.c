@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/serve.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/random.h>
+
+#include "base/mem.h"
+#include "base/signals.h"
+#include "cli/serve_priv.h"
+#include "view/inspect.h"
+#include "view/web.h"
+#include "wire/httpd.h"
+
+enum {
+    TOKEN_BYTES = 16,
+    CONNECTIONS = 64, /* a browser opens six */
+    SIGNAL_MS = 200,  /* between two looks for a signal */
+};
+
+struct serve {
+    struct view_source source;
+    char token[2 * TOKEN_BYTES + 1];
+    unsigned port;
+};
+
+static bool is_ours(struct span authority, unsigned port)
+{
+    cleanup_buf struct buf want = {0};
+    for (int i = 0; i < 2; i++) {
+        buf_clear(&want);
+        buf_printf(&want, "%s:%u", i ? "localhost" : "127.0.0.1", port);
+        if (span_eq_nocase(authority, buf_span(&want)))
+            return true;
+    }
+    return false;
+}
+
+static bool is_our_origin(struct span origin, unsigned port)
+{
+    struct span scheme = SPAN("http://");
+    if (!span_starts(origin, scheme))
+        return false;
+    return is_ours((struct span){origin.p + scheme.n, origin.n - scheme.n}, port);
+}
+
+/* Takes as long for every token of the same length. */
+static bool is_token(const char *given, const char *token)
+{
+    unsigned char different = 0;
+    for (size_t i = 0; token[i]; i++)
+        different |= (unsigned char)(given[i] ^ token[i]);
+    return !different;
+}
+
+const char *serve_check(const char *token, unsigned port, const char *host,
+                        const char *origin, const char *path, struct err *err)
+{
+    size_t n = strlen(token);
+    if (!host || !is_ours(span_of(host), port)) {
+        err_set(err, ERR_FORBIDDEN, "Host must be 127.0.0.1:%u or localhost:%u", port,
+                port);
+        return NULL;
+    }
+    if (origin && !is_our_origin(span_of(origin), port)) {
+        err_set(err, ERR_FORBIDDEN, "requests of other origins are not answered");
+        return NULL;
+    }
+    if (strlen(path) < n + 2 || path[0] != '/' || !is_token(path + 1, token) ||
+        path[n + 1] != '/') {
+        err_set(err, ERR_FORBIDDEN,
+                "open the URL that kubectl inspect gpushare --serve has printed");
+        return NULL;
+    }
+    return path + n + 1;
+}
+
+static const char *checked(const struct serve *s, const struct httpd_request *req,
+                           struct err *err)
+{
+    return serve_check(s->token, s->port, httpd_header(req, "Host"),
+                       httpd_header(req, "Origin"), req->path, err);
+}
+
+static bool authorize(void *ctx, const struct httpd_request *req,
+                      struct httpd_reply *reply)
+{
+    struct err err;
+    if (checked(ctx, req, &err))
+        return true;
+    httpd_fail(reply, 403, "%s", err.msg);
+    return false;
+}
+
+static void inspect(const struct serve *s, const struct httpd_request *req,
+                    struct httpd_reply *reply)
+{
+    const char *watch = httpd_param(req, "watch");
+    if (watch && !strcmp(watch, "true"))
+        serve_stream(&s->source, reply);
+    else
+        view_inspect_all(&s->source, NULL, &reply->body);
+    reply->header[0][0] = "Cache-Control";
+    reply->header[0][1] = "no-store";
+}
+
+static void on_get(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    const struct serve *s = ctx;
+    struct err err;
+    struct httpd_request inner = *req;
+    inner.path = checked(s, req, &err);
+    if (!strcmp(inner.path, "/inspect"))
+        inspect(s, req, reply);
+    else
+        view_web_answer(&inner, reply);
+}
+
+static int make_token(char *token, struct err *err)
+{
+    unsigned char bytes[TOKEN_BYTES];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return err_set(err, ERR_UNAVAILABLE, "random numbers: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(token + 2 * i, 3, "%02x", bytes[i]);
+    return 0;
+}
+
+static int print_url(const struct serve *s, struct err *err)
+{
+    printf("serving the page on http://127.0.0.1:%u/%s/\n"
+           "It shows the cluster with the rights of your kubeconfig to whoever has this "
+           "URL; Ctrl-C ends it.\n",
+           s->port, s->token);
+    if (fflush(stdout) == 0)
+        return 0;
+    return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
+}
+
+static void follow(struct cluster_client *cluster, const sigset_t *signals)
+{
+    static const struct timespec now = {0};
+    while (sigtimedwait(signals, NULL, &now) < 0)
+        cluster_client_wait(cluster, SIGNAL_MS);
+}
+
+int serve_run(struct cluster_client *cluster, struct err *err)
+{
+    static const struct httpd_route routes[] = {{"GET", "/*", on_get},
+                                                {NULL, NULL, NULL}};
+    struct serve s = {.source = cluster_client_source(cluster)};
+    const struct httpd_listener_config listener = {.name = "page",
+                                                   .address = "127.0.0.1",
+                                                   .mode = HTTPD_EVENTS,
+                                                   .connections = CONNECTIONS,
+                                                   .authorize = authorize,
+                                                   .authorize_ctx = &s,
+                                                   .routes = routes,
+                                                   .ctx = &s};
+    sigset_t signals = signals_block();
+    if (make_token(s.token, err))
+        return -1;
+    struct httpd *d = httpd_new(NULL);
+    int rc = httpd_listen(d, &listener, &s.port, err);
+    if (rc == 0)
+        rc = print_url(&s, err);
+    if (rc == 0)
+        follow(cluster, &signals);
+    httpd_free(d);
+    return rc;
+}

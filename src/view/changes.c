@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "view/changes.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "view/inspect.h"
+
+enum {
+    SLOTS_MAX = 1024, /* nodes scanned under one lock */
+    NODES_MAX = 16,   /* nodes written under one lock */
+};
+
+/* What was sent for a slot of the ledger. */
+struct sent {
+    char *name; /* NULL: no node */
+    uint64_t generation;
+};
+
+struct view_changes {
+    struct view_source source;
+    struct sent *sent;
+    size_t n_sent, sent_cap;
+    uint32_t slot;              /* position of the scan; 0: none is running */
+    uint64_t generation, began; /* of the ledger at the last and the current scan */
+    bool complete;              /* there was a complete scan */
+};
+
+struct view_changes *view_changes_new(const struct view_source *source)
+{
+    struct view_changes *c = xcalloc(1, sizeof *c);
+    c->source = *source;
+    return c;
+}
+
+void view_changes_free(struct view_changes *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->n_sent; i++)
+        free(c->sent[i].name);
+    free(c->sent);
+    free(c);
+}
+
+void view_changes_restart(struct view_changes *c)
+{
+    for (size_t i = 0; i < c->n_sent; i++)
+        c->sent[i].generation = UINT64_MAX;
+    c->generation = UINT64_MAX;
+}
+
+static struct sent *sent_at(struct view_changes *c, uint32_t slot)
+{
+    MEM_GROW(c->sent, c->sent_cap, slot + 1);
+    while (c->n_sent <= slot)
+        c->sent[c->n_sent++] = (struct sent){0};
+    return &c->sent[slot];
+}
+
+/* Not for a node that moved to another slot: it is sent from there. */
+static void write_deleted(const struct ledger *l, struct sent *sent, struct buf *out)
+{
+    if (!ledger_node_find(l, span_of(sent->name))) {
+        buf_adds(out, "{\"Node\":{\"name\":");
+        buf_add_json(out, span_of(sent->name));
+        buf_adds(out, "},\"Type\":\"DELETED\"}\n");
+    }
+    free(sent->name);
+    *sent = (struct sent){0};
+}
+
+/* Writes the change of a slot. False: there is none. */
+static bool write_slot(struct view_changes *c, const struct view_scope *scope,
+                       const struct ledger *l, uint32_t slot, struct buf *out)
+{
+    const struct ledger_node *node = ledger_node_at(l, slot);
+    struct sent *sent = sent_at(c, slot);
+    size_t before = out->n;
+    if (sent->name && (!node || !span_eq(span_of(sent->name), node->name)))
+        write_deleted(l, sent, out);
+    if (node && (!sent->name || sent->generation != node->generation)) {
+        if (!sent->name)
+            sent->name = xmemdup0(node->name.p, node->name.n);
+        sent->generation = node->generation;
+        buf_adds(out, "{\"Node\":");
+        view_inspect_write_node(l, node, scope, out);
+        buf_adds(out, ",\"Type\":\"SYNCED\"}\n");
+    }
+    return out->n != before;
+}
+
+/* Scans up to SLOTS_MAX nodes from c->slot on. True: the scan is complete. */
+static bool scan(struct view_changes *c, const struct view_scope *scope, size_t chunk,
+                 struct buf *out)
+{
+    const struct ledger *l = core_ledger(c->source.read(c->source.ctx));
+    uint32_t slots = ledger_node_slots(l), end = slots, written = 0;
+    if (c->slot == 0)
+        c->began = ledger_generation(l);
+    if (c->complete && c->began == c->generation)
+        c->slot = end; /* nothing has changed */
+    else if (slots - c->slot > SLOTS_MAX)
+        end = c->slot + SLOTS_MAX;
+    while (c->slot < end && written < NODES_MAX && out->n < chunk)
+        written += write_slot(c, scope, l, c->slot++, out);
+    bool all = c->slot >= slots;
+    c->source.read_end(c->source.ctx);
+    if (!all)
+        return false;
+    c->generation = c->began;
+    c->complete = true;
+    c->slot = 0;
+    return true;
+}
+
+bool view_changes_write(struct view_changes *c, const struct view_scope *scope,
+                        size_t chunk, struct buf *out)
+{
+    bool all = false;
+    while (!all && out->n < chunk)
+        all = scan(c, scope, chunk, out);
+    return all;
+}
