@@ -31,8 +31,7 @@ json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *er
     struct extender_view from = view_of(s);
     json_t *view = extender_view_get(s->client, &from, timeout_ms, err);
     if (!view && !address)
-        err_wrap(err, "Service " EXTENDER " (an extender with HTTPS needs --extender "
-                      "https://HOST:PORT and --extender-token)");
+        err_wrap(err, "Service " EXTENDER);
     return view;
 }
 
