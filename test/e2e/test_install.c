@@ -189,10 +189,10 @@ static void start_extender(void)
     cluster_start_with("gpushare-extender", ARGV("--insecure=off"));
 }
 
-static void check_strangers(void)
+static void check_unauthenticated(void)
 {
     cleanup_buf struct buf body = {0}, reply = {0};
-    lib_filter_body(&body, "stranger", 1, ARGV("n1"));
+    lib_filter_body(&body, "unknown", 1, ARGV("n1"));
     connect_as(false);
     ck_assert_uint_eq(peer_call(&cluster.extender.verbs, "POST",
                                 "/gpushare-scheduler/filter", body.p, &reply),
@@ -342,7 +342,7 @@ START_TEST(a_node_of_kubeadm)
     cleanup_free char *again = install(0, ARGV("--yes"));
     ck_assert_contains(again, "nothing to change");
 
-    check_strangers();
+    check_unauthenticated();
     renew();
     break_the_node();
     break_the_cluster();

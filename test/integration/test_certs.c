@@ -277,7 +277,7 @@ START_TEST(a_fresh_start_makes_the_certificates)
 {
     struct sim s;
     struct extender e;
-    struct identity scheduler, replica, stranger;
+    struct identity scheduler, replica, unknown;
     cleanup_buf struct buf said = {0};
     begin(&s);
     sim_fault(&s, "{\"verb\":\"create\",\"resource\":\"secrets\",\"action\":\"answer\","
@@ -321,22 +321,22 @@ START_TEST(a_fresh_start_makes_the_certificates)
     buf_add_span(&issuer.cert, buf_span(&ca.data[KUBE_TLS_CERT]));
     buf_add_span(&issuer.key, buf_span(&ca.data[KUBE_TLS_KEY]));
     make(&pair, &issuer, "somebody", 60, DAY_S);
-    take(&s, CLIENT, &stranger);
-    set(&stranger.secret, KUBE_TLS_CERT, buf_span(&pair.cert));
-    set(&stranger.secret, KUBE_TLS_KEY, buf_span(&pair.key));
-    ck_assert_uint_eq(filter(&e, &stranger, &said), 403);
+    take(&s, CLIENT, &unknown);
+    set(&unknown.secret, KUBE_TLS_CERT, buf_span(&pair.cert));
+    set(&unknown.secret, KUBE_TLS_KEY, buf_span(&pair.key));
+    ck_assert_uint_eq(filter(&e, &unknown, &said), 403);
     ck_assert_contains(said.p, "somebody");
     x509_pair_fini(&pair);
     make(&other, NULL, "other", 60, DAY_S);
     make(&pair, &other, "gpushare-scheduler", 60, DAY_S);
-    set(&stranger.secret, KUBE_TLS_CERT, buf_span(&pair.cert));
-    set(&stranger.secret, KUBE_TLS_KEY, buf_span(&pair.key));
-    ck_assert_uint_eq(filter(&e, &stranger, &said), 401);
+    set(&unknown.secret, KUBE_TLS_CERT, buf_span(&pair.cert));
+    set(&unknown.secret, KUBE_TLS_KEY, buf_span(&pair.key));
+    ck_assert_uint_eq(filter(&e, &unknown, &said), 401);
     x509_pair_fini(&pair);
     x509_pair_fini(&other);
     x509_pair_fini(&issuer);
     kube_tls_secret_fini(&ca);
-    identity_fini(&stranger);
+    identity_fini(&unknown);
     identity_fini(&scheduler);
     identity_fini(&replica);
     extender_stop(&e);
