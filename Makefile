@@ -185,7 +185,7 @@ peers: ## Test our gRPC and the device plugin against @grpc/grpc-js from npm
 		scripts/run-tests $(B) $(PEERS)
 web-test: ## Test the web page in headless Chromium with playwright-core from npm
 	$(Q)scripts/install-deps.sh --web
-	$(Q)$(MAKE) $(B)/kube-sim $(B)/gpushare-extender
+	$(Q)$(MAKE) $(B)/kube-sim $(B)/gpushare-extender $(B)/kubectl-inspect-gpushare
 	$(Q)modules=$$(scripts/npm-modules test/web build/web) && NODE_PATH=$$modules \
 		scripts/run-tests $(B) test/web/test_page.js
 

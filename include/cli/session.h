@@ -30,6 +30,6 @@ int session_load(struct session *s, struct err *err);
 void session_fini(struct session *s);
 const struct cluster_state *session_state(const struct session *s); /* borrowed */
 
-/* Fetches the extender's current view; new. NULL: disabled by --extender=none (`err` is
- * left alone), or the call failed. */
+/* Fetches the extender's current view; new. NULL: --extender names none (`err` is left
+ * alone), or the call failed. */
 json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *err);

@@ -144,17 +144,14 @@ static int show(struct run *r, struct err *err)
 /* --check */
 
 struct comparison {
-    json_t *view;
-    bool required;  /* --extender names an address */
-    struct err why; /* why there is no view */
+    json_t *view;   /* NULL: the call failed, or --extender names none */
+    struct err why; /* the call failed */
 };
 
 static void fetch_view(struct run *r, struct comparison *c)
 {
-    const char *address = r->config->extender;
     json_decref(c->view);
     c->view = session_fetch_view(&r->session, VIEW_MS, &c->why);
-    c->required = address && strcmp(address, "none") != 0;
 }
 
 /* The cluster may change between reading the API server and the extender: a difference
@@ -184,15 +181,8 @@ static void add_verdict(struct buf *out, size_t found, const struct comparison *
         buf_printf(out, "%zu difference%s", found, found == 1 ? "" : "s");
     else
         buf_adds(out, "no differences");
-    if (c->view) {
-        buf_adds(out, "; compared with the extender\n");
-        return;
-    }
-    buf_adds(out, "; not compared with the extender");
-    if (c->why.code != ERR_NONE)
-        buf_adds(out, ": ");
-    table_plain(out, span_of(c->why.msg));
-    buf_addc(out, '\n');
+    buf_adds(out, c->view ? "; compared with the extender\n"
+                          : "; not compared with the extender (see --extender)\n");
 }
 
 static int check(struct run *r, struct err *err)
@@ -203,7 +193,7 @@ static int check(struct run *r, struct err *err)
     if (r->node.n && !ledger_node_find(cluster_state_ledger(state_of(r)), r->node))
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
     size_t found = compare(r, &c);
-    if (c.required && !c.view) {
+    if (!c.view && c.why.code != ERR_NONE) {
         *err = c.why;
         return err_wrap(err, "--extender %s", r->config->extender);
     }

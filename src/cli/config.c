@@ -55,8 +55,8 @@ static const struct opt table[] = {
      .arg = "ADDRESS",
      .type = OPT_STRING,
      .offset = AT(extender),
-     .help = "Extender: http[s]://HOST:PORT, NAMESPACE/SERVICE:PORT or none; default: "
-             "the Service."},
+     .help = "Extender to compare with: http[s]://HOST:PORT, NAMESPACE/SERVICE:PORT; "
+             "default: none."},
     {.name = "extender-token",
      .arg = "FILE",
      .type = OPT_STRING,
@@ -82,7 +82,7 @@ static const struct opt table[] = {
      .parse = parse_unit,
      .offset = AT(unit_mib),
      .help = "Unit of aliyun.com/gpu-mem. auto derives the unit from the nodes, then "
-             "the extender."},
+             "--extender."},
     {.name = "external-tolerance",
      .arg = "MIB",
      .init = "1024",

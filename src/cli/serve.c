@@ -129,7 +129,7 @@ static int make_token(char *token, struct err *err)
 static int print_url(const struct serve *s, struct err *err)
 {
     printf("serving the page on http://127.0.0.1:%u/%s/\n"
-           "It shows the cluster with the rights of your kubeconfig to whoever has this "
+           "It shows the cluster with the rights of your kubeconfig to anyone with this "
            "URL; Ctrl-C ends it.\n",
            s->port, s->token);
     if (fflush(stdout) == 0)

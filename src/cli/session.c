@@ -9,30 +9,29 @@
 #include "cli/unit.h"
 #include "kube/connect.h"
 
-#define EXTENDER "kube-system/gpushare-schd-extender:12345"
-
 enum {
     DEFAULT_UNIT_MIB = 1024,
     OPTIONAL_VIEW_MS = 2000, /* timeout of a view that the output does not depend on */
 };
 
+static bool has_extender(const struct session *s)
+{
+    const char *address = s->config->extender;
+    return address && strcmp(address, "none") != 0;
+}
+
 static struct extender_view view_of(const struct session *s)
 {
     const struct cli_config *c = s->config;
-    return (struct extender_view){c->extender ? c->extender : EXTENDER, c->extender_token,
-                                  c->extender_ca};
+    return (struct extender_view){c->extender, c->extender_token, c->extender_ca};
 }
 
 json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *err)
 {
-    const char *address = s->config->extender;
-    if (address && !strcmp(address, "none"))
+    if (!has_extender(s))
         return NULL;
     struct extender_view from = view_of(s);
-    json_t *view = extender_view_get(s->client, &from, timeout_ms, err);
-    if (!view && !address)
-        err_wrap(err, "Service " EXTENDER);
-    return view;
+    return extender_view_get(s->client, &from, timeout_ms, err);
 }
 
 /* Fetched once. NULL: not available. */
@@ -79,7 +78,10 @@ int session_load(struct session *s, struct err *err)
 {
     const struct cli_config *c = s->config;
     struct extender_view from = view_of(s);
-    if (strcmp(from.address, "none") != 0 && extender_view_check(&from, err))
+    if (!c->extender && c->extender_token)
+        return err_set(err, ERR_INVALID,
+                       "--extender-token needs --extender https://HOST:PORT");
+    if (has_extender(s) && extender_view_check(&from, err))
         return err_wrap(err, "--extender");
     s->client = kube_connect_in(c->kubeconfig, c->context, &s->ns, err);
     if (!s->client || load_cluster(s, c->unit_mib ? c->unit_mib : DEFAULT_UNIT_MIB, err))

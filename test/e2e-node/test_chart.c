@@ -100,7 +100,9 @@ static void check_with_the_plugin(void)
         cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
         ck_assert_msg(lib_now_ms() < end, "--check says: %s", said);
         free(said);
-        program_start(&p, lib_dir, ARGV(plugin, "--kubeconfig", config, "--check"));
+        program_start(&p, lib_dir,
+                      ARGV(plugin, "--kubeconfig", config, "--check",
+                           "--extender=kube-system/gpushare-schd-extender:12345"));
         program_wait(&p);
         said = xstrdup(program_output(&p));
         program_fini(&p);

@@ -204,14 +204,18 @@ START_TEST(check_compares_with_the_extender)
     cleanup_free char *unit =
         inspect(&s, 2, ARGV("--check", url, "--memory-unit=512MiB"));
     ck_assert_contains(unit, "node n1: GPU");
-    /* Without --extender, an unavailable Service is not an error. */
+    /* Without --extender, nobody but the API server's objects is asked. */
     cleanup_free char *alone = inspect(&s, 0, ARGV("--check"));
-    ck_assert_contains(alone, "no differences; not compared with the extender: ");
+    ck_assert_str_eq(alone,
+                     "no differences; not compared with the extender (see --extender)\n");
+    cleanup_free char *service = inspect(
+        &s, 1, ARGV("--check", "--extender=kube-system/gpushare-schd-extender:12345"));
+    ck_assert_contains(service, "--extender kube-system/gpushare-schd-extender:12345: ");
     sim_add_bound_pod(&s, "b", 15, "n1", idx_0);
     sim_add_bound_pod(&s, "c", 15, "n1", idx_0);
     cleanup_free char *over = inspect(&s, 2, ARGV("--check", "--extender", "none"));
     ck_assert_contains(over, "node n1: GPU0 has 15360 MiB, but ");
-    ck_assert_contains(over, "1 difference; not compared with the extender\n");
+    ck_assert_contains(over, "1 difference; not compared with the extender (see");
     extender_stop(&e);
     cleanup_free char *gone = inspect(&s, 1, ARGV("--check", url));
     ck_assert_contains(gone, "--extender http://127.0.0.1:");
@@ -411,6 +415,8 @@ START_TEST(errors_are_clear)
                        "--extender: invalid address \"x\"; expected http://HOST:PORT, "
                        "https://HOST:PORT or "
                        "NAMESPACE/SERVICE:PORT");
+    cleanup_free char *token = inspect(&s, 1, ARGV("--extender-token=x"));
+    ck_assert_contains(token, "--extender-token needs --extender https://HOST:PORT\n");
     sim_fault(&s, "{\"resource\":\"leases\",\"action\":\"answer\",\"status\":403}");
     cleanup_free char *right = inspect(&s, 1, ARGV(NULL));
     ck_assert_contains(right, "list of leases: ");

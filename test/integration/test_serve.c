@@ -7,7 +7,7 @@
 #include "lib/watch.h"
 
 /*
- * kubectl inspect gpushare --serve: the page for whoever has the URL, for nobody else, and
+ * kubectl inspect gpushare --serve: the page for clients with the URL and for no others, and
  * the same ledger as the extender's.
  */
 
@@ -103,7 +103,7 @@ START_TEST(the_url_opens_the_page)
 }
 END_TEST
 
-/* Who has not the URL, and pages of other origins in the browser of who has it. */
+/* Clients without the URL, and pages of other origins in the browser of a user with it. */
 START_TEST(nobody_else_reads_it)
 {
     struct served v;

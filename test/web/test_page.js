@@ -265,6 +265,30 @@ const tests = {
     await page.close();
   },
 
+  async 'kubectl inspect gpushare --serve shows the cluster to clients with its URL only'({ context, world }) {
+    const { program, url } = await world.serve();
+    const page = await open(context, { url });
+    // Not the extender's inspect: which use is external depends on the order in which objects arrived.
+    assertSame(await page.evaluate(readNodes), wanted(await (await fetch(`${url}inspect`)).json()));
+    assert.strictEqual(await page.textContent('#holder'), 'Read from the API server with your own rights');
+    await assertAccessible(page, 'served');
+    await world.load([node('served-later'), scv('served-later', [{}])]);
+    await page.waitForFunction(() => [...document.querySelectorAll('#nodes h3')].some((h) => h.textContent === 'served-later'));
+    await world.remove('/apis/core.run-linux.com/v1/scvs/served-later');
+    await world.remove('/api/v1/nodes/served-later');
+    await page.waitForFunction(() => ![...document.querySelectorAll('#nodes h3')].some((h) => h.textContent === 'served-later'));
+    assert.deepStrictEqual(page.faults, []);
+    const other = await context.newPage(); // of another origin, without a policy of its own
+    for (const target of [`${url}inspect`, new URL('/inspect', url).href])
+      assert.strictEqual(await other.evaluate((at) => fetch(at).then(() => 'read', () => 'refused'), target), 'refused');
+    await other.close();
+    assert.strictEqual((await fetch(new URL('/inspect', url))).status, 403);
+    await program.end('SIGINT');
+    await page.waitForFunction(() => document.getElementById('live').dataset.state === 'lost');
+    assert.match(await page.textContent('#banner-text'), /^No connection to .kubectl inspect gpushare --serve. \(unreachable\)\./);
+    await page.close();
+  },
+
   async 'shows the error of an extender that is not ready'({ context, world }) {
     const page = await context.newPage();
     await page.route('**/inspect*', (route) => route.fulfill({ status: 503, contentType: 'application/json',

@@ -77,6 +77,15 @@ class World {
       return all.leader && !all.error;
     });
   }
+  // `kubectl inspect gpushare --serve` with this cluster; returns the program and its URL.
+  async serve() {
+    const program = new Program('kubectl-inspect-gpushare', ['--kubeconfig', path.join(this.dir, 'kubeconfig'), '--serve']);
+    const found = await until('its URL', () => {
+      assert.ok(!program.over, `it ended: ${program.said}`);
+      return program.said.match(/^serving the page on (http:\S+)$/m);
+    });
+    return { program, url: found[1] };
+  }
   async inspect() {
     return (await fetch(`${this.url}inspect`)).json();
   }

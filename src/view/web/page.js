@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The web page of gpushare-extender. It reads inspect?watch=true (docs/api.md) line by line
+// The web page of gpushare-extender and of `kubectl inspect gpushare --serve`. It reads inspect?watch=true (docs/api.md) line by line
 // into `nodes` and draws changes in the next animation frames. Names are untrusted text and
 // are only ever set as textContent. Nodes far outside the viewport have no card elements.
 'use strict';
 
 (() => {
   const FRAME_MS = 10; // drawing time per frame
-  const SILENCE_MS = 40000; // the extender sends a line every 15 s at least
-  const POLL_MS = 5000; // when the extender has no free stream
+  const SILENCE_MS = 40000; // the server sends a line every 15 s at least
+  const POLL_MS = 5000; // when the server has no free stream
   const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
   const HIDDEN_MS = 60000; // a hidden page closes the stream after this time
   const MANY_PODS = 24; // more pods on one card are drawn as one segment
@@ -499,7 +499,8 @@
 
   const drawCluster = () => {
     drawPending();
-    text($('holder'), cluster.holder ? `Leader: ${cluster.holder}${cluster.leader ? ' (this replica)' : ''}` : '');
+    text($('holder'), cluster.observer ? 'Read from the API server with your own rights'
+      : cluster.holder ? `Leader: ${cluster.holder}${cluster.leader ? ' (this replica)' : ''}` : '');
     drawBanner();
   };
 
@@ -652,7 +653,7 @@
       next.focus();
   };
 
-  // -- the connection to the extender --
+  // -- the connection to the server --
 
   let stale = null; // time of the shown state, when not live
   let failure = ''; // why
@@ -665,10 +666,13 @@
   };
   const drawBanner = () => {
     let words = '';
+    const server = cluster.observer ? '“kubectl inspect gpushare --serve”' : 'the extender';
     if (failure && stale)
-      words = `No connection to the extender (${failure}). Showing the state of ${stale.toLocaleTimeString()}.`;
+      words = `No connection to ${server} (${failure}). Showing the state of ${stale.toLocaleTimeString()}.`;
     else if (failure)
-      words = `The extender does not answer: ${failure}.`;
+      words = `The server does not answer: ${failure}.`;
+    else if (cluster.error && cluster.observer)
+      words = `Not up to date: ${cluster.error}.`;
     else if (cluster.error)
       words = `The extender rejects scheduling calls: ${cluster.error}.`;
     $('banner').hidden = !words;
@@ -755,7 +759,7 @@
     }
   };
 
-  // Fallback when no stream is free or the extender is not ready: reads inspect once.
+  // Fallback when no stream is free or the server is not ready: reads inspect once.
   const readOnce = async (why, signal) => {
     const answer = await fetch('inspect', { signal, cache: 'no-store' });
     if (!answer.ok)
