@@ -18,15 +18,18 @@
  * becomes stale when the watch has delivered an event of any node after the renewal was
  * due, and had no long pause since the last renewal: events arrive in order, but after a
  * pause a backlog may arrive late. Otherwise (few nodes, a dead connection, a suspended
- * process) the Leases are listed, and the list decides. While a list or watch fails, no
- * node becomes stale; when it works again, every node has the whole grace period.
+ * process) the Leases are listed, and the list decides. A list after a silence that shows
+ * no renewal at all may end an outage of the API server, in which no scv-agent could renew:
+ * then the next list decides. While a list or watch fails, no node becomes stale; when it
+ * works again, every node has the whole grace period.
  *
  * Fresh heartbeats are ordered by renewal, so a tick looks at the first one only.
  */
 
 enum {
     CONFIRM_MS = 2000, /* after a renewal was due, for another event to arrive */
-    PAUSE_MS = 5000,   /* of the watch: what arrives after it may be a backlog */
+    PAUSE_MS =
+        5000, /* a silence: what arrives after it may be a backlog or end an outage */
 };
 
 static void list_add(struct heartbeat_list *list, struct heartbeat *b)
@@ -122,7 +125,7 @@ void heartbeat_seen(struct step *s, const struct lease *lease)
         output_log(s, ERR_NONE, "node %.*s: the heartbeat from scv-agent is back",
                    SPAN_ARG(b->node));
     b->renewed = renewed;
-    b->renewed_ms = s->now.mono_ms;
+    b->renewed_ms = core->heartbeats.renewed_ms = s->now.mono_ms;
     set_age(s, b, 0);
 }
 
@@ -210,7 +213,12 @@ void heartbeat_watch_event(struct step *s)
 
 void heartbeat_listed(struct step *s, int64_t requested_ms)
 {
-    s->core->heartbeats.listed_ms = requested_ms;
+    struct heartbeats *h = &s->core->heartbeats;
+    bool silent = requested_ms > h->last_ms + PAUSE_MS;
+    if (!silent || h->renewed_ms >= requested_ms)
+        h->listed_ms = requested_ms;
+    else
+        h->doubted_ms = h->no_pause_since_ms = s->now.mono_ms;
     delivered(s);
 }
 
@@ -244,6 +252,13 @@ static bool is_proven(const struct core *core, const struct heartbeat *b)
     return h->listed_ms >= at ||
            (h->event_ms >= at &&
             h->no_pause_since_ms <= at - core->settings.node_grace_ms);
+}
+
+/* When a list is requested if nothing proves that the renewal is missing. */
+static int64_t relist_at(const struct core *core, const struct heartbeat *b)
+{
+    int64_t from = stale_at(core, b), doubted = core->heartbeats.doubted_ms;
+    return (from > doubted ? from : doubted) + CONFIRM_MS;
 }
 
 static void log_stale(struct step *s, size_t n, const struct heartbeat *last)
@@ -284,7 +299,7 @@ void heartbeat_tick(struct step *s)
         n++;
     }
     log_stale(s, n, h->stale.last);
-    if (b && s->now.mono_ms >= stale_at(core, b) + CONFIRM_MS)
+    if (b && s->now.mono_ms >= relist_at(core, b))
         sync_relist(s, CORE_LEASES);
 }
 
@@ -293,5 +308,5 @@ int64_t heartbeat_due(const struct core *core)
     const struct heartbeat *b = core->heartbeats.fresh.first;
     if (!b || !can_check(core))
         return INT64_MAX;
-    return stale_at(core, b) + (is_proven(core, b) ? 0 : CONFIRM_MS);
+    return is_proven(core, b) ? stale_at(core, b) : relist_at(core, b);
 }

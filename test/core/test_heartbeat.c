@@ -352,6 +352,32 @@ START_TEST(without_any_event_a_list_decides)
 }
 END_TEST
 
+/* The API server was out of reach for the scv-agents, too, and nothing failed here. */
+START_TEST(the_first_list_after_a_silence_may_end_an_outage)
+{
+    begin();
+    rig_pass(&r, GRACE);
+    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_LEASES);
+    core_outputs_reset(&r.out);
+    renew("n1", "t1");
+    renew("n2", "t1");
+    rig_list_end(&r, CORE_LEASES);
+    ck_assert(!is_stale("n1") && !is_stale("n2"));
+    opened();
+    rig_tick(&r, 1000);
+    ck_assert_uint_eq(rig_count(&r, CORE_LIST), 0);
+    renew("n1", "t2");
+    rig_pass(&r, 2000);
+    ck_assert(!is_stale("n1") && !is_stale("n2"));
+    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_LEASES);
+    renew("n1", "t2");
+    renew("n2", "t1");
+    rig_list_end(&r, CORE_LEASES); /* decides */
+    ck_assert(!is_stale("n1") && is_stale("n2"));
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(an_open_watch_proves_nothing)
 {
     begin();
@@ -516,7 +542,8 @@ UNIT_MAIN("heartbeat", a_node_without_renewal_is_stale_after_the_grace,
           renew_time_is_compared_only_with_its_previous_value,
           promises_of_a_stale_node_stay, a_lease_that_is_deleted_is_not_renewed,
           another_daemon_may_take_over, a_recreated_node_is_not_stale,
-          without_any_event_a_list_decides, an_open_watch_proves_nothing,
+          without_any_event_a_list_decides,
+          the_first_list_after_a_silence_may_end_an_outage, an_open_watch_proves_nothing,
           a_broken_watch_makes_no_node_stale, a_failed_list_makes_no_node_stale,
           a_backlog_is_read_first, without_a_grace_no_node_is_stale,
           a_driver_can_set_the_age_of_a_heartbeat,

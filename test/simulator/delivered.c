@@ -13,7 +13,8 @@
  *
  * A node must be stale if its heartbeat would have been delivered: the watch of Leases had
  * no pause since the last heartbeat and the grace has passed, or a list that was requested
- * after the grace has no renewal. A failure restarts the grace of all nodes.
+ * after the grace has no renewal of it. After a silence such a list decides only if it has a
+ * renewal of some node. A failure restarts the grace of all nodes.
  */
 
 enum {
@@ -49,6 +50,9 @@ struct heartbeats {
     int64_t since_ms;  /* no failure since then */
     int64_t steady_ms; /* no pause of the watch since then */
     int64_t came_ms;   /* last event of the watch; 0: none since it failed */
+    int64_t last_ms;   /* last event of a watch, or end of a list */
+    int64_t new_ms;    /* last renewal of any node */
+    bool decides;      /* the last list */
 };
 
 struct delivered {
@@ -152,7 +156,7 @@ static void take_lease(struct delivered *h, struct node_copy *t,
     struct heartbeats *b = &h->heartbeats;
     if (!t->lease || !span_eq(span_of(t->renewed), lease->renew_time)) {
         snprintf(t->renewed, sizeof t->renewed, "%.*s", SPAN_ARG(lease->renew_time));
-        t->renewed_ms = now_ms;
+        t->renewed_ms = b->new_ms = now_ms;
         t->stale = false;
     }
     t->lease = true;
@@ -162,7 +166,7 @@ static void take_lease(struct delivered *h, struct node_copy *t,
     works(b, now_ms);
     if (!b->came_ms || now_ms > b->came_ms + PAUSE_MS)
         b->steady_ms = now_ms;
-    b->came_ms = now_ms;
+    b->came_ms = b->last_ms = now_ms;
 }
 
 static void take_object(struct delivered *h, const struct core_input *in, int64_t now_ms)
@@ -190,8 +194,12 @@ static void take_object(struct delivered *h, const struct core_input *in, int64_
 
 static void end_list(struct delivered *h, const struct core_input *in, int64_t now_ms)
 {
-    if (in->kind == CORE_LEASES)
-        works(&h->heartbeats, now_ms);
+    struct heartbeats *b = &h->heartbeats;
+    if (in->kind == CORE_LEASES) {
+        works(b, now_ms);
+        b->decides = b->asked_ms <= b->last_ms + PAUSE_MS || b->new_ms >= b->asked_ms;
+        b->last_ms = now_ms;
+    }
     for (int node = 0; node < NODES; node++) {
         struct node_copy *t = &h->nodes[node];
         if (in->kind == CORE_SCVS && t->scv_run != in->run)
@@ -224,7 +232,7 @@ void delivered_check_heartbeats(struct delivered *h, const struct core_input *in
 {
     const struct heartbeats *b = &h->heartbeats;
     bool listed = in->type == CORE_LIST_ENDED && in->kind == CORE_LEASES &&
-                  in->run == h->runs[CORE_LEASES];
+                  in->run == h->runs[CORE_LEASES] && b->decides;
     if (in->type == CORE_OBJECT || in->type == CORE_WATCH_PROGRESS || b->broken)
         return;
     for (int node = 0; node < NODES; node++) {
