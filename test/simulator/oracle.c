@@ -190,11 +190,10 @@ bool oracle_is_vague(const struct oracle_pod *p)
     return p->node && p->foreign && p->labeled && (p->edited || p->invalid || p->nothing);
 }
 
-/* A pod without a known card counts on every card of its node. */
+/* A pod with limits and without a known card counts on every card of its node. */
 int64_t oracle_holds(const struct oracle_pod *p, int node, int card)
 {
-    bool asks = oracle_limited(p) || !p->devices;
-    bool here = p->foreign && p->n_cards == 0 && asks;
+    bool here = p->foreign && p->n_cards == 0 && oracle_limited(p);
     if (oracle_index(p->node) != node || p->over || oracle_is_vague(p))
         return -1;
     for (int i = 0; i < p->n_cards; i++)

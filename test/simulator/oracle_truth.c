@@ -9,8 +9,8 @@
  * What a replica must count for a bound pod, although its annotations may have been edited.
  * It knows the promise as it was made if it sent the Binding, or if the first version of
  * the bound pod that it got since its start had the annotations of the Binding. Of other
- * pods it knows what the podList of the node shows, as delivered to it. A pod that names no
- * card must count on every card of a node without a podList.
+ * pods it knows what the podList of the node shows, as delivered to it. A pod with limits
+ * that names no card must count on every card of a node without a podList.
  */
 
 static const char *const keys[] = {
@@ -141,11 +141,17 @@ static int64_t larger(const struct oracle_pod *p, int64_t a, int64_t b)
     return p->whole && (a >= 0 || b >= 0) ? 0 : a > b ? a : b;
 }
 
-/* What a pod without any card counts for on each card. */
+/* What a pod without any card counts for on each card. Labels alone get no card. */
 static int64_t cardless_mib(const struct oracle_pod *p)
 {
-    bool unclear = p->labeled && (p->edited || p->invalid || p->nothing);
-    return unclear || (!p->whole && p->mib == 0) ? -1 : p->mib;
+    return p->labeled || (!p->whole && p->mib == 0) ? -1 : p->mib;
+}
+
+bool oracle_has_no_card(const struct world *w, struct span uid)
+{
+    cleanup_free char *name = xmemdup0(uid.p, uid.n);
+    const struct oracle_pod *p = oracle_find(w, name);
+    return p && p->labeled && p->foreign && !p->n_cards && !p->tampered && !p->odd;
 }
 
 int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int replica,
@@ -165,7 +171,7 @@ int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int
         mib = larger(p, mib, listed);
     if (view == KUBELET_SILENT && p->kept[replica] & 1u << card)
         mib = larger(p, mib, p->given_mib[card]);
-    bool hidden = view == KUBELET_SILENT || (view == KUBELET_LACKS && p->labeled);
+    bool hidden = view == KUBELET_SILENT;
     bool sure = p->sure_by & bit && p->n_cards;
     if (!sure && !(p->carded_by & bit) && hidden)
         mib = larger(p, mib, cardless_mib(p));

@@ -334,6 +334,8 @@ void oracle_restarted(struct world *w, int replica);
  * know. */
 void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod, int node,
                      int card, int64_t mib);
+/* Has the pod only labels, and was it bound without any card? It counts nowhere. */
+bool oracle_has_no_card(const struct world *w, struct span uid);
 /* MiB of the card that the replica must count for the bound pod; 0: all of it; -1:
  * nothing. */
 int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int replica,

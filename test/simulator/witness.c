@@ -181,12 +181,23 @@ static void explain(struct world *w, const struct replica *r, const struct view 
     }
 }
 
+static void find_cardless(struct world *w, const struct replica *r, const struct view *v,
+                          const struct card *card)
+{
+    for (const struct ledger_pod *pod = v->node->pods; pod; pod = pod->next)
+        if (pod->request.by_label && ledger_pod_mib(pod, card) >= 0 &&
+            oracle_has_no_card(w, pod->uid))
+            violated(w, "r%d counts pod %.*s on GPU%d of n%d: it has labels and no card",
+                     replica_id(r), SPAN_ARG(pod->uid), card->index, v->index);
+}
+
 static void compare_card(struct world *w, const struct replica *r, const struct view *v,
                          const struct card *card)
 {
     int id = replica_id(r), i = card->index;
     int64_t mib = delivered_mib(v->delivered, v->index, i);
     struct oracle_sum sum = oracle_known_sum(w, id, v->index, i);
+    find_cardless(w, r, v, card);
     if (card->total_mib != mib)
         violated(w, "r%d has %lld MiB on GPU%d of n%d, delivered: %lld", id,
                  (long long)card->total_mib, i, v->index, (long long)mib);
