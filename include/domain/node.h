@@ -16,8 +16,9 @@ enum node_mode {
 
 /* Capacity or allocatable: -1 when not stated. */
 struct node_resources {
-    int64_t mem;   /* aliyun.com/gpu-mem, units */
-    int64_t cards; /* aliyun.com/gpu-count */
+    int64_t mem;     /* aliyun.com/gpu-mem, units */
+    int64_t cards;   /* aliyun.com/gpu-count */
+    int64_t devices; /* nvidia.com/gpu */
 };
 
 struct node {

@@ -29,7 +29,8 @@ enum {
     VIEW_AUTH_REJECTED_MS = 10 * 1000,
     VIEW_AUTH_ALLOWED_MS = 60 * 1000,
     VIEW_AUTH_DENIED_MS = 30 * 1000,
-    VIEW_AUTH_FAILED_MS = 1000, /* a call that failed is not repeated sooner */
+    VIEW_AUTH_GRACE_MS = 10 * 1000, /* longer, for a request that was allowed */
+    VIEW_AUTH_FAILED_MS = 1000,     /* a call that failed is not repeated sooner */
     VIEW_AUTH_TOKENS_PER_S = 10,
     VIEW_AUTH_TOKENS_BURST = 50,
     VIEW_AUTH_NAMESPACES = 512, /* of a user who may not list all pods; more are hidden */
@@ -75,7 +76,9 @@ struct view_auth_user;                              /* reference-counted */
 void view_auth_user_free(struct view_auth_user *u); /* NULL is accepted */
 const char *view_auth_user_name(const struct view_auth_user *u);
 
-/* The user of a token; *user is a new reference with VIEW_AUTH_YES. */
+/* The user of a token; *user is a new reference with VIEW_AUTH_YES. `waiter` NULL, here
+ * and for view_auth_scope: the caller was allowed a moment ago and cannot wait, so answers
+ * are used for VIEW_AUTH_GRACE_MS more. */
 enum view_auth_result view_auth_token(struct view_auth *a, struct span token,
                                       const struct view_auth_waiter *waiter,
                                       struct view_auth_user **user, struct err *err);

@@ -134,7 +134,7 @@ typedef void (*httpd_handler_fn)(void *ctx, const struct httpd_request *req,
 /* Lets the request wait; only in httpd_listener_config.authorize, whose reply is then
  * dropped. After httpd_waiter_done, authorize is called again. No thread of the server
  * blocks under HTTPD_EVENTS. The request waits without a deadline, also if its client
- * disconnects. */
+ * disconnects, but a full listener may close its connection. */
 struct httpd_waiter;
 struct httpd_waiter *httpd_wait(const struct httpd_request *req);
 /* To be called exactly once for each waiter, from any thread, also after httpd_free.

@@ -13,6 +13,13 @@ void explain_plain(struct explain_page *p, struct span text)
     table_plain(p->out, text);
 }
 
+void explain_request(struct explain_page *p)
+{
+    cleanup_buf struct buf text = {0};
+    request_write(&text, &p->pod->request, p->unit);
+    explain_plain(p, buf_span(&text));
+}
+
 void explain_amount(struct buf *out, int64_t mib, int64_t unit)
 {
     show_amount(out, mib, unit);
@@ -265,7 +272,7 @@ static void explain_pending(struct explain_page *p)
         return;
     }
     buf_adds(p->out, "; requests ");
-    request_write(p->out, &p->pod->request, p->unit);
+    explain_request(p);
     buf_printf(p->out, " (priority %" PRId64 ")\n\n", p->pod->priority);
     if (n) {
         struct fits fits = add_nodes(p, nodes, n);

@@ -106,7 +106,7 @@ void explain_bound(struct explain_page *p, const struct cluster_state_pod *objec
     if (p->pod->invalid_reason.n)
         explain_plain(p, p->pod->invalid_reason);
     else
-        request_write(p->out, &p->pod->request, p->unit);
+        explain_request(p);
     buf_addc(p->out, '\n');
     for (uint32_t k = 0; k < node->n_cards; k++) {
         int64_t mib = ledger_pod_mib(p->pod, &node->cards[k]);

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "cli/table.h"
 #include "kube/listwatch.h"
 
 enum { FILE_MAX_BYTES = 1 << 20 };
@@ -113,6 +114,23 @@ static int call_service(struct kube_client *client, const char *address,
     return kube_call(client, &request, reply, err);
 }
 
+/* An error of the extender is {"error": "..."}, one of the API server a Status object. */
+static int check_reply(const struct httpc_reply *reply, struct err *err)
+{
+    struct span body = buf_span(&reply->body);
+    if (kube_reply_check(reply->status, body, err) == 0)
+        return 0;
+    json_t *j = body.n ? json_loadb(body.p, body.n, 0, NULL) : NULL;
+    const char *text = json_string_value(json_object_get(j, "error"));
+    cleanup_buf struct buf shown = {0};
+    table_plain(&shown, span_of(text ? text : ""));
+    if (text)
+        err_set(err, err->code, "HTTP %u: %.*s", reply->status,
+                SPAN_ARG(buf_span(&shown)));
+    json_decref(j);
+    return -1;
+}
+
 json_t *extender_view_get(struct kube_client *client, const struct extender_view *from,
                           int64_t timeout_ms, struct err *err)
 {
@@ -123,7 +141,7 @@ json_t *extender_view_get(struct kube_client *client, const struct extender_view
     int rc = is_url(address) ? call_url(from, timeout_ms, &reply, err)
                              : call_service(client, address, timeout_ms, &reply, err);
     if (rc == 0)
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+        rc = check_reply(&reply, err);
     if (rc == 0 &&
         !(view = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, &bad)))
         err_set(err, ERR_INVALID, "the response is not JSON: %s", bad.text);

@@ -188,7 +188,8 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
     n->facts->node_damaged = node->damaged;
     if (node->damaged) { /* what is known so far stays */
         if (!known)
-            n->facts->capacity = n->facts->allocatable = (struct node_resources){-1, -1};
+            n->facts->capacity = n->facts->allocatable =
+                (struct node_resources){-1, -1, -1};
         ledger_view(l, n);
         return;
     }

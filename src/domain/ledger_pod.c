@@ -402,15 +402,27 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
     refresh_after_removal(l, node);
 }
 
+/* Memory that the sample shows must not count as external use. */
+static void depart(struct ledger_node *node, const struct ledger_pod *pod)
+{
+    uint64_t used = ledger_pod_used_cards(node, pod);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        int64_t mib = used >> i & 1 ? ledger_pod_mib(pod, card) : 0;
+        const struct ledger_share share = {
+            .card = card->index, .mib = mib, .uuid = card->uuid};
+        if (mib > 0)
+            ledger_departures_add(node->facts, &share);
+    }
+}
+
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
-    /* Memory that the sample shows must not count as external use. */
-    if (node && ledger_pod_in_sample(node->facts, pod))
-        for (uint32_t i = 0; i < pod->n_shares; i++)
-            ledger_departures_add(node->facts, &pod->shares[i]);
-    if (node)
+    if (node) {
+        depart(node, pod);
         ledger_facts_forget(node->facts, pod);
+    }
     nominate(l, pod, (struct span){0});
     unlist(l, pod);
     if (pod->prev_all)

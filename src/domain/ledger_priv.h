@@ -83,7 +83,7 @@ struct ledger {
     struct mix mix;
     uint64_t generation;
     uint64_t pending_generation; /* changes with every pending pod */
-    size_t n_overcommitted; /* overcommitted cards */
+    size_t n_overcommitted;      /* overcommitted cards */
 };
 
 /* Recomputes all derived values of the node (ledger_view.c). */
@@ -114,3 +114,6 @@ void ledger_departures_clear(struct ledger_node_facts *facts);
 /* Does the newest sample of its node include the pod's memory? */
 bool ledger_pod_in_sample(const struct ledger_node_facts *facts,
                           const struct ledger_pod *pod);
+/* Bits of the cards whose newest sample includes it. */
+uint64_t ledger_pod_used_cards(const struct ledger_node *node,
+                               const struct ledger_pod *pod);

@@ -234,31 +234,50 @@ static bool names_missing_card(const struct ledger_pod *pod)
 
 /* The cards on which the pod counts in full, whatever its shares say. If the podList shows
  * fewer cards than they name, the pod has all of it there: it was moved after the bind.
- * Before it runs, the podList may still show a former pod with its name. */
+ * Before it runs, the podList may still show a former pod with its name.
+ *
+ * No device plugin gives a card to a pod that asks by labels alone. Without a card in its
+ * annotations it counts nowhere, or one label, which no quota sees, would block a node. */
 static uint64_t other_cards(const struct ledger_node *node, const struct ledger_pod *pod,
                             uint64_t named, uint64_t listed)
 {
     bool memory = pod->request.kind == REQUEST_MEMORY;
     if (!memory && pod->request.kind != REQUEST_CARDS)
         return 0;
+    if (pod->request.by_label && !named)
+        return 0;
     if (named || names_missing_card(pod) || (listed && pod->running))
         return memory && named & ~listed ? listed : listed & ~named;
     return node->n_cards < 64 ? (UINT64_C(1) << node->n_cards) - 1 : UINT64_MAX;
 }
 
+/* The cards whose sample shows the pod's memory. If the podList names other cards, the pod
+ * uses those. A pod on unknown cards uses none for sure. */
+static uint64_t used_cards(const struct ledger_node *node, const struct ledger_pod *pod,
+                           uint64_t named, uint64_t listed)
+{
+    if (!ledger_pod_in_sample(node->facts, pod))
+        return 0;
+    return (listed ? listed : named) | (node->n_cards == 1 ? pod->other_cards : 0);
+}
+
+uint64_t ledger_pod_used_cards(const struct ledger_node *node,
+                               const struct ledger_pod *pod)
+{
+    uint64_t named = 0;
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        named |= pod->shares[i].on ? bit(node, pod->shares[i].on) : 0;
+    return used_cards(node, pod, named, listed_cards(node, pod));
+}
+
 /* Adds up the promises of a pod; own[i]: the part of card i's sample that belongs to
- * promises. If the podList names other cards, the pod uses those. A pod on unknown cards
- * uses none for sure. */
+ * promises. */
 static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t *own)
 {
     bool whole = pod->request.kind == REQUEST_CARDS;
     uint64_t named = find_shares(node, pod), listed = listed_cards(node, pod);
     uint64_t others = pod->other_cards = other_cards(node, pod, named, listed);
-    uint64_t used = listed ? listed : named;
-    if (node->n_cards == 1)
-        used |= others;
-    if (!ledger_pod_in_sample(node->facts, pod))
-        used = 0;
+    uint64_t used = used_cards(node, pod, named, listed);
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         struct card *card = (struct card *)pod->shares[i].on;
         if (!card || others & bit(node, card))
@@ -290,18 +309,27 @@ static void charge_pods(struct ledger_node *node, int64_t *own)
     }
 }
 
+/* The devices of nvidia.com/gpu that the kubelet can allocate. The kubelet ignores limits
+ * of a resource that no device plugin of its node has, and the pod runs without a card. */
+static int64_t device_capacity(const struct ledger_node_facts *f)
+{
+    int64_t devices = f->has[LEDGER_NODE] ? f->capacity.devices : UINT32_MAX;
+    return devices > 0 ? devices : 0;
+}
+
 /* Cards that pods request through nvidia.com/gpu and the podList does not show yet. Which
  * cards the kubelet allocates is unknown, unless it needs all that are left. */
 static void claim_cards(struct ledger_node *node)
 {
-    int64_t claimed = 0;
+    int64_t claimed = 0, capacity = device_capacity(node->facts);
     uint32_t left = 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         int64_t asked = request_devices(&pod->request);
         int64_t more = asked - (asked ? ledger_facts_devices_of(node->facts, pod) : 0);
         claimed += more > 0 ? more : 0;
     }
-    node->claimed = claimed < UINT32_MAX ? (uint32_t)claimed : UINT32_MAX;
+    claimed = at_most(claimed, at_most(capacity, UINT32_MAX));
+    node->claimed = (uint32_t)claimed;
     for (uint32_t i = 0; i < node->n_cards; i++)
         left += node->cards[i].state == CARD_AVAILABLE;
     for (uint32_t i = 0; i < node->n_cards && claimed && claimed >= left; i++)

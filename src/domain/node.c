@@ -32,6 +32,8 @@ static void read_resources(struct jread *j, struct arena *a, const char *where,
             read_quantity(j, a, where, &out->mem);
         else if (jread_key_is(key, KEY_GPU_COUNT))
             read_quantity(j, a, where, &out->cards);
+        else if (jread_key_is(key, KEY_NVIDIA_GPU))
+            read_quantity(j, a, where, &out->devices);
         else
             jread_skip(j);
     }
@@ -105,7 +107,7 @@ void node_read(struct jread *j, struct arena *a, struct node *node)
     struct span mode = {0};
     const struct object_field fields[] = {{OBJECT_LABEL, SPAN(KEY_MODE), &mode}};
     struct jread_str key;
-    *node = (struct node){.capacity = {-1, -1}, .allocatable = {-1, -1}};
+    *node = (struct node){.capacity = {-1, -1, -1}, .allocatable = {-1, -1, -1}};
     jread_object(j, "node");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "metadata"))

@@ -135,7 +135,10 @@ static bool allows(const struct access *a, bool main, const struct httpd_request
     default:
         if (!view_access_allows(a->auth, trust_of(main, req), req, reply))
             return false;
-        httpd_trust(req); /* a full port closes others first */
+        /* A full port closes others first. On the main port that, and the reserved
+         * handlers, are for kube-scheduler and replicas: many users may have a token. */
+        if (!main)
+            httpd_trust(req);
         return true;
     }
 }

@@ -59,9 +59,11 @@ static struct view view_of(const struct kube_tls_secret *s)
         s->exists && x509_read_pair(part(s, KUBE_TLS_CERT), part(s, KUBE_TLS_KEY),
                                     &v.info, &v.wrong) == 0;
     bool fits = span_eq(buf_span(&s->mark), span_of(hash));
+    bool another = !fits && x509_read(part(s, KUBE_TLS_CERT), &(struct x509_info){0},
+                                      NULL) == 0; /* its key may be about to follow */
     if (!s->exists)
         v.owner = ABSENT;
-    else if (s->has_controller || !s->mark.n || (v.readable && !fits))
+    else if (s->has_controller || !s->mark.n || another)
         v.owner = FOREIGN;
     else
         v.owner = v.readable ? OURS : DAMAGED;

@@ -171,13 +171,17 @@ struct view_auth_grant view_access_grant(struct view_auth *auth,
         return (struct view_auth_grant){0};
     if (trust == VIEW_ACCESS_FRONT)
         want.access = (struct review_access){0};
-    /* Answers that were there a moment ago may be gone: then no pod is named. */
-    if (r != VIEW_AUTH_YES ||
-        (want.pods && view_auth_scope(auth, user, NULL, &scope, NULL) != VIEW_AUTH_YES))
+    /* Answers that were there a moment ago may be gone: then no pod is named, and a stream
+     * asks again at once, or ends if the user is not known. */
+    bool gone = want.pods && r == VIEW_AUTH_YES &&
+                view_auth_scope(auth, user, NULL, &scope, NULL) != VIEW_AUTH_YES;
+    if (r != VIEW_AUTH_YES || gone)
         scope = view_scope_new(NULL, 0);
     if (r != VIEW_AUTH_YES)
-        return (struct view_auth_grant){.scope = scope};
+        return (struct view_auth_grant){.auth = auth, .scope = scope};
     struct view_auth_grant grant = {auth, user, want.access, want.pods, scope, 0, 0};
     view_auth_grant_begin(&grant);
+    if (gone)
+        grant.renew_ms = 0;
     return grant;
 }

@@ -97,6 +97,11 @@ static int fail_unavailable(const struct view_auth *a, struct err *err)
     return err_set(err, ERR_UNAVAILABLE, "cannot check credentials: %s", a->failure.msg);
 }
 
+static int64_t grace_ms(const struct view_auth_waiter *waiter)
+{
+    return waiter ? 0 : VIEW_AUTH_GRACE_MS;
+}
+
 static enum view_auth_result find_token(struct view_auth *a, const struct digest *key,
                                         struct span token,
                                         const struct view_auth_waiter *waiter,
@@ -104,7 +109,7 @@ static enum view_auth_result find_token(struct view_auth *a, const struct digest
 {
     int64_t now_ms = a->conf.now_ms();
     struct token *known = view_auth_tokens_find(a->known, key, now_ms);
-    if (known && known->until_ms > now_ms) {
+    if (known && known->until_ms + grace_ms(waiter) > now_ms) {
         *user = user_ref(known->user);
         return VIEW_AUTH_YES;
     }
@@ -324,7 +329,8 @@ enum view_auth_result view_auth_scope(struct view_auth *a, struct view_auth_user
                                       struct view_scope **scope, struct err *err)
 {
     pthread_mutex_lock(&a->lock);
-    bool recent = u->has_scope && a->conf.now_ms() - u->scope_ms < SCOPE_MS;
+    bool recent =
+        u->has_scope && a->conf.now_ms() - u->scope_ms < SCOPE_MS + grace_ms(waiter);
     *scope = recent ? view_scope_ref(u->scope) : NULL;
     pthread_mutex_unlock(&a->lock);
     return recent ? VIEW_AUTH_YES : view_auth_compute_scope(a, u, waiter, scope, err);

@@ -44,10 +44,12 @@ static bool scope_shows(const void *ctx, struct span ns)
     return view_scope_shows(ctx, ns);
 }
 
+/* Without a filter, lists share one copy. */
 static void set_filter(struct watcher *w)
 {
     if (w->kind == VIEW_GPUAPI_PODS)
-        w->reader.filter = (struct watch_cache_filter){scope_shows, w->grant.scope};
+        w->reader.filter = (struct watch_cache_filter){
+            w->grant.scope ? scope_shows : NULL, w->grant.scope};
 }
 
 /* Takes the grant. */

@@ -125,6 +125,8 @@ static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *p
     return true;
 }
 
+/* The allocation annotation is used only if it covers every container: mixing it with the
+ * index annotation could assign a card twice. */
 static bool all_as_annotated(struct pod_allocation *alloc, const struct pod *pod,
                              const uint32_t *indexes)
 {
@@ -135,12 +137,9 @@ static bool all_as_annotated(struct pod_allocation *alloc, const struct pod *pod
     return true;
 }
 
-/* The allocation annotation is used only if it covers every container: mixing it with the
- * index annotation could assign a card twice. */
-static void share_out(struct pod_allocation *alloc, const struct pod *pod,
-                      const uint32_t *indexes)
+/* annotated: the app containers and sidecars have their shares. */
+static void share_out(struct pod_allocation *alloc, bool annotated)
 {
-    bool annotated = pod && all_as_annotated(alloc, pod, indexes);
     size_t next = 0;
     for (size_t i = 0;
          i < alloc->n_containers && alloc->promise == POD_ALLOCATION_PROMISED; i++) {
@@ -157,15 +156,28 @@ static void share_out(struct pod_allocation *alloc, const struct pod *pod,
         alloc->containers[i].n_shares = 0;
 }
 
+/* Is the allocation what the limits request, on exactly these cards? The label with the
+ * number of cards may have changed since the bind. A plain init container has no part of
+ * its own in the allocation. */
+static bool is_exact(const struct pod_allocation *alloc, const struct promise *promise,
+                     bool annotated)
+{
+    for (size_t i = 0; i < alloc->n_containers; i++)
+        annotated &= alloc->containers[i].role != CONTAINER_INIT;
+    return annotated && alloc->request.kind == REQUEST_MEMORY && promise->allocated &&
+           promise->n == promise->n_indexes;
+}
+
 /* Annotations can be forged, and limits cannot change: a promise of more cards or units
- * than the limits request is rejected. */
-static void check_covered(struct pod_allocation *alloc, const struct promise *promise)
+ * than the limits request is rejected, and so are parts of no container, unless the even
+ * part is what the ledger counts on each card. */
+static void check_covered(struct pod_allocation *alloc, const struct promise *promise,
+                          bool annotated)
 {
     const struct request *r = &alloc->request;
-    int64_t units = 0;
-    for (size_t i = 0; i < promise->n; i++)
-        units += promise->shares[i].units > 0 ? promise->shares[i].units : 0;
-    if (promise->n > r->cards)
+    bool exact = is_exact(alloc, promise, annotated);
+    int64_t units = promise_allocated_units(promise);
+    if (promise->n > r->cards && !exact)
         damaged(alloc, "the annotations promise %zu cards, and the pod requests %u",
                 promise->n, r->cards);
     else if (r->kind == REQUEST_MEMORY && units > r->units)
@@ -173,6 +185,10 @@ static void check_covered(struct pod_allocation *alloc, const struct promise *pr
                 "the annotation " KEY_ALLOCATION " promises %lld units, and the limits "
                 "request %lld",
                 (long long)units, (long long)r->units);
+    else if (r->kind == REQUEST_MEMORY && promise->allocated && !exact &&
+             promise->n > 1 && promise->n != r->cards)
+        damaged(alloc, "the annotation " KEY_ALLOCATION
+                       " does not match the limits of the containers");
 }
 
 /* A pod without limits gets no device, whatever its annotations claim. Labels can request
@@ -183,7 +199,8 @@ static bool requests_cards(const struct pod_allocation *alloc)
                                    alloc->request.kind != REQUEST_NONE);
 }
 
-static void read_promise(struct pod_allocation *alloc, const struct pod *pod)
+static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
+                         const uint32_t *indexes)
 {
     cleanup_arena struct arena a = {0};
     struct promise promise;
@@ -194,7 +211,9 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod)
     if (alloc->promise == POD_ALLOCATION_INVALID)
         return; /* a pod whose labels became invalid after its bind still uses its cards */
     alloc->promise = POD_ALLOCATION_PROMISED;
-    check_covered(alloc, &promise);
+    bool annotated = all_as_annotated(alloc, pod, indexes);
+    check_covered(alloc, &promise, annotated);
+    share_out(alloc, annotated);
 }
 
 static void read_request(struct pod_allocation *alloc, const struct pod *pod,
@@ -226,9 +245,7 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
     add_containers(alloc, pod, false, indexes);
     add_containers(alloc, pod, true, indexes);
     read_request(alloc, pod, unit_mib);
-    read_promise(alloc, pod);
-    if (alloc->promise == POD_ALLOCATION_PROMISED)
-        share_out(alloc, pod, indexes);
+    read_promise(alloc, pod, indexes);
     return alloc;
 }
 
@@ -251,5 +268,5 @@ void pod_allocation_assign(struct pod_allocation *alloc,
         alloc->cards[i] = cards[i];
         alloc->cards[i].uuid = arena_copy(&alloc->arena, cards[i].uuid);
     }
-    share_out(alloc, NULL, NULL);
+    share_out(alloc, false);
 }

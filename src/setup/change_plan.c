@@ -263,5 +263,11 @@ int change_plan_renew(const struct change_plan_input *in, struct change_plan *ou
         return err_set(err, ERR_NOT_FOUND,
                        "kube-scheduler does not use the certificate in " CLIENT_SECRET_DIR
                        "; run scripts/install first");
+    /* Renewal runs unattended: silence would last until the certificate expires. */
+    const struct err *why =
+        in->facts->secret_read ? &in->facts->secret_why : &in->facts->cluster_why;
+    if (why->code != ERR_NONE)
+        return err_set(err, why->code, "Secret kube-system/" CLIENT_SECRET_NAME ": %s",
+                       why->msg);
     return change_plan_tls(&w, false, err);
 }

@@ -109,6 +109,15 @@ static int put(struct entry *e, const char *below, const char *key, const char *
     return edit_add_key(e->file, buf_span(&from), parent, line, &e->text, err);
 }
 
+/* The lines of one key of tlsConfig. */
+static int drop(struct entry *e, const char *key, struct err *err)
+{
+    cleanup_free char *path = xasprintf("%s.tlsConfig.%s", e->path, key);
+    cleanup_buf struct buf from = e->text;
+    e->text = (struct buf){0};
+    return edit_remove(e->file, buf_span(&from), path, &e->text, err);
+}
+
 static int add_tls_config(struct entry *e, struct err *err)
 {
     cleanup_buf struct buf lines = {0};
@@ -128,6 +137,9 @@ static int put_certificate(struct entry *e, struct err *err)
                 client_secret_path((enum client_secret_file)i), err))
             return -1;
     if (put(e, "tlsConfig", "serverName", CLIENT_SECRET_SERVER, err))
+        return -1;
+    /* kube-scheduler prefers the data to a file. */
+    if (json_object_get(tls, "caData") && drop(e, "caData", err))
         return -1;
     /* kube-scheduler exits if a caFile stands beside `insecure: true`. */
     if (json_is_true(json_object_get(tls, "insecure")))

@@ -48,6 +48,7 @@ void view_changes_restart(struct view_changes *c)
     for (size_t i = 0; i < c->n_sent; i++)
         c->sent[i].generation = UINT64_MAX;
     c->generation = UINT64_MAX;
+    c->slot = 0; /* a scan that is running has sent nodes with the old scope */
 }
 
 static struct sent *sent_at(struct view_changes *c, uint32_t slot)

@@ -54,13 +54,13 @@ void httpd_evict_address(struct MHD_Connection *mhd, struct httpd_address *out)
 }
 
 /* Whether the connection may be closed. A stream waits in phase HTTPD_WORK, and so does a
- * request for a handler. */
+ * request for a handler or a decision. */
 static bool is_evictable(const struct httpd_conn *p, enum httpd_phase phase)
 {
     if (p->leaving)
         return false;
     if (phase == HTTPD_WORK)
-        return p->stream || p->queued;
+        return p->stream || p->queued || p->waiter;
     return phase == HTTPD_NEW || phase == HTTPD_REQUEST || phase == HTTPD_SEND ||
            phase == HTTPD_IDLE;
 }
@@ -150,6 +150,7 @@ static bool evict(struct httpd_conn *p, uint64_t due)
     shutdown(p->fd, SHUT_RDWR);
     if (p->stream)
         httpd_wake(p->stream);
+    httpd_wait_cancel(p);
     return true;
 }
 

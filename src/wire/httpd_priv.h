@@ -238,8 +238,10 @@ int64_t httpd_stream_wake_due(struct httpd_waker *s, int64_t now_ms);
 /* httpd_wait.c */
 /* Requires httpd.lock. Ends the waits of all requests, because the server stops. */
 void httpd_wait_end_all(struct httpd *d);
+/* Requires httpd.lock. Ends the wait of the request, if it waits. */
+void httpd_wait_cancel(struct httpd_conn *p);
 /* Waits for the end of p->waiter, if the connection has a thread. False: the connection
- * is suspended, and the request goes on later. */
+ * is suspended, and the request goes on later. The deadline does not pass meanwhile. */
 bool httpd_wait_block(struct httpd_conn *p);
 /* Releases p->waiter; NULL is accepted. */
 void httpd_wait_end(struct httpd_conn *p);

@@ -204,7 +204,10 @@ bool httpd_authorize(struct httpd_conn *p, enum MHD_Result *result)
             return false;
         }
         httpd_wait_end(p);
-        if (atomic_load(&p->listener->d->state) == HTTPD_STOPPING) {
+        discard(p, &reply);
+        reply = reply_new(p);
+        if (atomic_load(&p->listener->d->state) == HTTPD_STOPPING ||
+            httpd_conn_is_closed(p)) {
             reply.abort = true;
             p->authorized = false;
             break;

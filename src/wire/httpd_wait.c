@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "wire/httpd_priv.h"
 
@@ -75,15 +76,19 @@ void httpd_waiter_done(struct httpd_waiter *w)
     release(w);
 }
 
+void httpd_wait_cancel(struct httpd_conn *p)
+{
+    if (!p->waiter)
+        return;
+    pthread_mutex_lock(&p->waiter->lock);
+    finish(p->waiter);
+    pthread_mutex_unlock(&p->waiter->lock);
+}
+
 void httpd_wait_end_all(struct httpd *d)
 {
-    for (struct httpd_conn *p = d->conns; p; p = p->next) {
-        if (!p->waiter)
-            continue;
-        pthread_mutex_lock(&p->waiter->lock);
-        finish(p->waiter);
-        pthread_mutex_unlock(&p->waiter->lock);
-    }
+    for (struct httpd_conn *p = d->conns; p; p = p->next)
+        httpd_wait_cancel(p);
 }
 
 bool httpd_wait_block(struct httpd_conn *p)
@@ -91,21 +96,26 @@ bool httpd_wait_block(struct httpd_conn *p)
     struct httpd_waiter *w = p->waiter;
     if (!has_thread(p))
         return !w->suspended;
+    uint64_t due = atomic_load(&p->due); /* of a body that is not yet read, or none */
+    int64_t began_ms = clock_mono_ms();
+    httpd_conn_enter(p, HTTPD_WORK, INT64_MAX);
     pthread_mutex_lock(&w->lock);
     while (!w->done)
         pthread_cond_wait(&w->cond, &w->lock);
     pthread_mutex_unlock(&w->lock);
+    httpd_conn_enter(p, httpd_conn_deadline_phase(due),
+                     httpd_conn_deadline_ms(due) + clock_mono_ms() - began_ms);
     return true;
 }
 
 void httpd_wait_end(struct httpd_conn *p)
 {
     struct httpd *d = p->listener->d;
+    if (!p->waiter) /* only this thread sets it */
+        return;
     pthread_mutex_lock(&d->lock);
     struct httpd_waiter *w = steal(&p->waiter);
     pthread_mutex_unlock(&d->lock);
-    if (!w)
-        return;
     pthread_mutex_lock(&w->lock);
     w->conn = NULL;
     pthread_mutex_unlock(&w->lock);

@@ -47,6 +47,24 @@ START_TEST(a_pending_pod_and_changes_that_would_help)
 }
 END_TEST
 
+#define ESCAPE "\"nvidia-gpu-scheduler/gpu.model\":\"V\\u001b[2J\""
+
+/* Users write models; an escape sequence must not reach the terminal. */
+START_TEST(a_model_with_an_escape_sequence)
+{
+    const struct lists items = {.nodes = TWO_NODES,
+                                .scvs = TWO_SCVS,
+                                .pods = POD_OF("w", "", "8", ESCAPE) "," POD_OF(
+                                    "v", "n1", "8", IDX("0") "," ESCAPE)};
+    cleanup_free char *pending_text = explained(&items, "w", NULL);
+    cleanup_free char *bound_text = explained(&items, "v", NULL);
+    ck_assert_contains(pending_text, "requests 8 GiB, model V?[2J (priority 0)");
+    ck_assert_contains(bound_text, "requests 8 GiB, model V?[2J\n");
+    ck_assert_ptr_null(strchr(pending_text, '\x1b'));
+    ck_assert_ptr_null(strchr(bound_text, '\x1b'));
+}
+END_TEST
+
 START_TEST(a_model_that_no_node_has)
 {
     cleanup_free char *text = explained(
@@ -325,7 +343,8 @@ START_TEST(an_unknown_pod)
 }
 END_TEST
 
-UNIT_MAIN("explain", a_pending_pod_and_changes_that_would_help, a_model_that_no_node_has,
+UNIT_MAIN("explain", a_pending_pod_and_changes_that_would_help,
+          a_model_with_an_escape_sequence, a_model_that_no_node_has,
           unhealthy_cards_and_external_use, too_large_for_every_card,
           pods_that_fit_or_are_bound, whole_cards,
           the_card_is_allocated_by_nvidias_plugin, nodes_that_could_be_back_in_service,

@@ -661,6 +661,45 @@ START_TEST(the_drivers_own_memory_is_not_used_from_outside)
 }
 END_TEST
 
+/* Two cards, of which this much is used; the podList gives pod d/p the second one. */
+static void see_other_card(int first, int second, const char *time)
+{
+    cleanup_buf struct buf text = {0};
+    buf_printf(&text,
+               "{'metadata':{'name':'n1'},'status':{'updateTime':'%s','cardList':["
+               "{'id':0,'health':'Healthy','totalMemory':16000,'freeMemory':%d,'uuid':"
+               "'GPU-0'},{'id':1,'health':'Healthy','totalMemory':16000,'freeMemory':%d,"
+               "'uuid':'GPU-1'}],'podList':[{'namespace':'d','name':'p','container':'c',"
+               "'units':8000,'resource':'aliyun.com/gpu-mem','cards':['GPU-1']}]}}",
+               time, 16000 - first, 16000 - second);
+    see_scv(text.p);
+}
+
+/* The annotations name a card that the pod did not use. */
+START_TEST(a_departure_hides_only_the_card_of_the_pod_list)
+{
+    start(1, false);
+    see_other_card(9024, 8000, "2026-11-21T09:00:00Z");
+    struct pod pod = object_pod(&arena, quoted(&arena, "{'metadata':{'uid':'a',"
+                                                       "'namespace':'d','name':'p'}}"));
+    struct request r = {
+        .kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 8000, .units = 8000};
+    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
+    const struct ledger_share share = {.card = 0, .mib = 8000, .uuid = SPAN("GPU-0")};
+    ledger_pod_place(ledger, p, SPAN("n1"), &share, 1);
+    ledger_pod_running(ledger, p, true);
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 8000);
+    ck_assert_int_eq(node("n1")->cards[1].withheld_mib, 0);
+    ledger_pod_remove(ledger, p);
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 8000);
+    ck_assert_int_eq(node("n1")->cards[1].withheld_mib, 0);
+    see_other_card(9024, 8000, "2026-11-21T09:00:10Z");
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 8000);
+    ck_assert_int_eq(node("n1")->cards[1].withheld_mib, 6976);
+    ledger_free(ledger);
+}
+END_TEST
+
 START_TEST(many_departures_are_bounded)
 {
     start(1, false);
@@ -872,7 +911,8 @@ UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
           memory_used_through_another_resource_is_no_drift,
           a_capacity_may_omit_unhealthy_cards,
           the_drivers_own_memory_is_not_used_from_outside,
-          clocks_of_nodes_are_not_compared_with_ours, many_departures_are_bounded,
+          clocks_of_nodes_are_not_compared_with_ours,
+          a_departure_hides_only_the_card_of_the_pod_list, many_departures_are_bounded,
           objects_that_a_list_lacks_are_removed, slots_of_removed_nodes_are_reused,
           a_reused_slot_is_clean_and_names_may_be_long,
           a_pending_pod_changes_and_a_bound_one_keeps_its_request,

@@ -396,6 +396,32 @@ START_TEST(foreign_secrets_are_respected)
 }
 END_TEST
 
+/* An administrator who replaces tls.crt first and tls.key later, and leaves the mark. */
+START_TEST(a_half_replaced_pair_is_respected)
+{
+    static const int secrets[] = {CERT_PLAN_SERVER, CERT_PLAN_CLIENT, CERT_PLAN_CA};
+    for (size_t i = 0; i < ARRAY_LEN(secrets); i++) {
+        struct world w, other;
+        int secret = secrets[i];
+        begin(&w);
+        begin(&other);
+        cleanup_free char *cert = copy_of(part(&other, secret, KUBE_TLS_CERT)),
+                          *key = copy_of(part(&other, secret, KUBE_TLS_KEY));
+        set(&w, secret, KUBE_TLS_CERT, cert);
+        lead(&w);
+        ck_assert_ptr_null(w.why[secret]);
+        ck_assert_span_eq(part(&w, secret, KUBE_TLS_CERT), cert);
+        ck_assert_uint_gt(w.problem.n, 0);
+        set(&w, secret, KUBE_TLS_KEY, key);
+        lead(&w);
+        ck_assert_ptr_null(w.why[secret]);
+        ck_assert_uint_eq(w.problem.n, 0);
+        world_fini(&w);
+        world_fini(&other);
+    }
+}
+END_TEST
+
 START_TEST(a_foreign_ca_signs_and_is_never_changed)
 {
     struct x509_pair ca;
@@ -490,5 +516,6 @@ UNIT_MAIN_SECONDS("cert_plan", 120, a_fresh_cluster_gets_three_secrets,
                   a_ca_gets_a_successor_that_signs_later, what_is_damaged_is_replaced,
                   a_lost_ca_locks_no_client_out, deleted_secrets_come_back,
                   a_half_written_plan_is_completed, foreign_secrets_are_respected,
+                  a_half_replaced_pair_is_respected,
                   a_foreign_ca_signs_and_is_never_changed, clocks_jump,
                   certificates_of_another_kind_are_replaced)

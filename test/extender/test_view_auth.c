@@ -201,6 +201,34 @@ START_TEST(answers_are_kept_for_a_time)
 }
 END_TEST
 
+/* The handler runs a moment after the request was allowed. */
+START_TEST(answers_outlive_the_request_that_they_allowed)
+{
+    struct view_auth *a = begin();
+    struct view_auth_user *u;
+    struct view_scope *scope = NULL;
+    set_rights("erin ns-a;");
+    ck_assert_int_eq(token(a, "t-erin", &u), VIEW_AUTH_YES);
+    view_scope_free(scope_of(a, u));
+    view_auth_user_free(u);
+    atomic_fetch_add(&now, VIEW_AUTH_AUTHENTICATED_MS - 1);
+    ck_assert_int_eq(token(a, "t-erin", &u), VIEW_AUTH_YES);
+    view_scope_free(scope_of(a, u));
+    view_auth_user_free(u);
+    atomic_fetch_add(&now, VIEW_AUTH_GRACE_MS);
+    u = NULL;
+    ck_assert_int_eq(view_auth_token(a, SPAN("t-erin"), NULL, &u, NULL), VIEW_AUTH_YES);
+    ck_assert_int_eq(view_auth_scope(a, u, NULL, &scope, NULL), VIEW_AUTH_YES);
+    ck_assert(view_scope_shows(scope, SPAN("ns-a")));
+    view_scope_free(scope);
+    view_auth_user_free(u);
+    expect_reviews(1, access_reviews);
+    atomic_fetch_add(&now, VIEW_AUTH_GRACE_MS);
+    ck_assert_int_eq(view_auth_token(a, SPAN("t-erin"), NULL, &u, NULL), VIEW_AUTH_WAIT);
+    end(a);
+}
+END_TEST
+
 START_TEST(a_failed_call_is_repeated_later)
 {
     struct view_auth *a = begin();
@@ -310,6 +338,7 @@ START_TEST(unknown_tokens_are_limited_and_known_ones_are_not)
 }
 END_TEST
 
-UNIT_MAIN("view_auth", answers_are_kept_for_a_time, a_failed_call_is_repeated_later,
+UNIT_MAIN("view_auth", answers_are_kept_for_a_time,
+          answers_outlive_the_request_that_they_allowed, a_failed_call_is_repeated_later,
           a_stream_follows_the_rights_of_its_user,
           unknown_tokens_are_limited_and_known_ones_are_not)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <jansson.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -460,7 +462,103 @@ START_TEST(an_idle_watch_sends_heartbeats)
 }
 END_TEST
 
-UNIT_MAIN("view_gpuapi", the_number_of_open_lists_is_limited,
+/* -- a user whose rights change while the first nodes were sent -- */
+
+static atomic_llong auth_now = 1000;
+
+static int64_t auth_now_ms(void)
+{
+    return atomic_load(&auth_now);
+}
+
+static int allow_all(void *ctx, const struct kube_request *req, struct httpc_reply *reply,
+                     struct err *err)
+{
+    (void)ctx, (void)req, (void)err;
+    reply->status = 201;
+    buf_adds(&reply->body, "{\"status\":{\"allowed\":true}}");
+    return 0;
+}
+
+static size_t no_namespaces(void *ctx, struct arena *a, struct span *out, size_t max)
+{
+    (void)ctx, (void)a, (void)out, (void)max;
+    return 0;
+}
+
+static void wake_nobody(void *waiter)
+{
+    (void)waiter;
+}
+
+static char *many_nodes(int n)
+{
+    struct buf out = {0};
+    for (int i = 0; i < n; i++)
+        buf_printf(&out,
+                   "%s{\"kind\":\"Lease\",\"metadata\":{\"name\":\"node-%03d\","
+                   "\"namespace\":\"nvidia-gpu-scheduler-node-lease\"}},"
+                   "{\"kind\":\"Scv\",\"metadata\":{\"name\":\"node-%03d\"},\"status\":{"
+                   "\"cardList\":[{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":16384,"
+                   "\"uuid\":\"GPU-%03d\"}]}}",
+                   i ? "," : "[", i, i, i);
+    buf_addc(&out, ']');
+    return buf_take(&out);
+}
+
+static unsigned occurrences(const struct buf *text, const char *what)
+{
+    unsigned n = 0;
+    for (const char *at = text->p; (at = strstr(at, what)); at++)
+        n++;
+    return n;
+}
+
+START_TEST(another_scope_during_the_first_scan_sends_all_nodes_again)
+{
+    struct err err = {0};
+    cleanup_free char *objects = many_nodes(400);
+    begin(objects);
+    struct view_auth_config config = {.call = allow_all,
+                                      .namespaces = no_namespaces,
+                                      .wake = wake_nobody,
+                                      .now_ms = auth_now_ms};
+    struct view_auth *a = view_auth_start(&config, &err);
+    struct review_user id = {(char *)"u", (char *)"\"user\":\"u\""};
+    struct view_auth_grant grant = {.auth = a,
+                                    .user = view_auth_vouched(a, &id),
+                                    .has_scope = true,
+                                    .scope = view_scope_new(NULL, 0),
+                                    .renew_ms = 2000,
+                                    .until_ms = INT64_MAX};
+    struct view_inspect_stream *s = view_inspect_stream_new(rig.store, 0);
+    struct httpd_reply reply = {0};
+    cleanup_buf struct buf text = {0};
+    view_inspect_stream_watch(s, false, &grant, &reply);
+    ck_assert_ptr_nonnull(reply.stream);
+    ck_assert_int_eq(reply.stream->fill(reply.stream_ctx, &text), HTTPD_STREAM_MORE);
+    unsigned first = occurrences(&text, "\"node-000\"");
+    ck_assert_uint_ge(first, 1);
+    ck_assert_uint_eq(occurrences(&text, "\n\n"), 0); /* the scan is not complete */
+    for (int i = 0; i < 100 && !occurrences(&text, "\n\n"); i++) {
+        atomic_fetch_add(&auth_now, 1000);
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+        cleanup_buf struct buf more = {0};
+        reply.stream->fill(reply.stream_ctx, &more);
+        buf_add_span(&text, buf_span(&more));
+    }
+    ck_assert_uint_eq(occurrences(&text, "\"node-000\""), 2 * first);
+    ck_assert_uint_ge(occurrences(&text, "\"node-399\""), 1);
+    reply.stream->close(reply.stream_ctx);
+    view_inspect_stream_free(s);
+    view_auth_stop(a);
+    view_auth_free(a);
+    end();
+}
+END_TEST
+
+UNIT_MAIN("view_gpuapi", another_scope_during_the_first_scan_sends_all_nodes_again,
+          the_number_of_open_lists_is_limited,
           a_node_equals_the_golden_line_of_nvidia_gpu_scheduler,
           models_are_sorted_and_partly_used_cards_are_busy,
           containers_have_the_cards_of_the_promise,

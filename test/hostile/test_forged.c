@@ -63,21 +63,13 @@ static void put_scv(const struct world *w, const char *node, const char *holder,
              node, CARD, CARD, node, CARD, CARD, node, holder ? item : "");
 }
 
-static bool is_known(const struct world *w, const char *node)
-{
-    cleanup_free char *path = xasprintf("/inspect/%s", node);
-    cleanup_buf struct buf reply = {0};
-    return peer_call(&w->extender.observers, "GET", path, NULL, &reply) == 200 &&
-           strstr(reply.p, "\"id\":1");
-}
-
 static void add_node(const struct world *w, const char *name)
 {
     sim_load(&w->sim,
              "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\"}}",
              name);
     put_scv(w, name, NULL, 0);
-    lib_wait(is_known(w, name));
+    lib_wait(extender_filter(&w->extender, CARD / 1024, name, NULL) == FITS);
 }
 
 static void add_pod(const struct world *w, const char *name, const char *meta,

@@ -51,7 +51,7 @@ static void check_prometheus(const struct doc_block *b)
     }
     temp_write(lib_dir, "prometheus.yml", text.p);
     cleanup_free char *path = temp_path(lib_dir, "prometheus.yml");
-    promtool_rules("check config", path);
+    promtool_rules("check config --syntax-only", path);
 }
 
 static void check_yaml(struct buf *faults, const struct doc *d, const struct doc_block *b)

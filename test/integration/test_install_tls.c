@@ -95,6 +95,13 @@ START_TEST(the_certificate_comes_from_the_secret)
         -1, ARGV("--kubeconfig", r.kubeconfig, "--address", r.address));
     ck_assert_contains(shown, "client.key: from Secret kube-system/");
     ck_assert_ptr_null(strstr(shown, "PRIVATE KEY"));
+    node_files_add_process(-SOON_S, NODE_FILES_OPTION, tls_server_port(r.scheduler));
+    cleanup_free char *failed =
+        node_files_install(3, ARGV("--kubeconfig", r.kubeconfig, "--yes", "--address",
+                                   r.address, "--wait", "1"));
+    ck_assert_contains(failed, "restoring the previous files");
+    expect_no_key_in_backups();
+    node_files_add_process(SOON_S, NODE_FILES_OPTION, tls_server_port(r.scheduler));
     cleanup_free char *done = run(&r, 0, "--yes", "--address");
     ck_assert_contains(done, "ok      the extender answers at https://127.0.0.1:");
     ck_assert_contains(done, "client.crt is valid until 20");
@@ -108,6 +115,10 @@ START_TEST(the_certificate_comes_from_the_secret)
     ck_assert_contains(again, "nothing to change");
     cleanup_free char *fresh = run(&r, 0, "--renew", NULL);
     ck_assert_contains(fresh, "nothing to renew");
+    cleanup_free char *silent =
+        node_files_install(3, ARGV("--kubeconfig", "/none-such", "--renew"));
+    ck_assert_contains(silent, "Secret kube-system/gpushare-scheduler-tls: ");
+    ck_assert_contains(silent, "/none-such");
 
     node_files_add_process(SOON_S, NULL, tls_server_port(r.scheduler));
     free(node_files_install(0, ARGV("--undo")));

@@ -306,6 +306,8 @@ START_TEST(kubectl_inspect_compares_with_the_extender)
     ck_assert_str_eq(said.p, all);
     check_with(&f, "nobody", &said);
     ck_assert_contains(said.p, "lacks the permission get nonResourceURL /inspect");
+    check_with(&f, "invented", &said);
+    ck_assert_contains(said.p, ": HTTP 401: the bearer token is not valid\n");
     tear_down(&f);
 }
 END_TEST

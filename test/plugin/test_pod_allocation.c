@@ -168,6 +168,42 @@ START_TEST(a_promise_beyond_the_limits_is_rejected)
 }
 END_TEST
 
+/* The ledger counts these parts as annotated. A part that no container has would be
+ * divided evenly, and one card would get more than it counts. */
+START_TEST(parts_of_no_container_are_rejected)
+{
+    ck_assert_str_eq(
+        text(planned("'" KEY_GPU_COUNT "':'3'," IDX(
+                         "0,1") ",'" KEY_ALLOCATION "':'{\\'7\\':{\\'0\\':1,\\'1\\':5}}'",
+                     "", MEM("a", 6))),
+        "a:mem6 [the annotation scheduler.framework.gpushare.allocation does not match "
+        "the limits of the containers]");
+    /* As many cards as requested: the ledger counts the even part of each at least. */
+    ck_assert_str_eq(
+        text(planned("'" KEY_GPU_COUNT "':'2'," IDX(
+                         "0,1") ",'" KEY_ALLOCATION "':'{\\'7\\':{\\'0\\':1,\\'1\\':5}}'",
+                     "", MEM("a", 6))),
+        "a:mem6=0*3,1*3");
+}
+END_TEST
+
+/* The number of cards was a label, which was removed after the bind. */
+START_TEST(an_exact_allocation_stays_valid_without_its_label)
+{
+    ck_assert_str_eq(
+        text(planned(IDX("0,3") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'0\\':2,\\'3\\':2},"
+                                "\\'1\\':{\\'0\\':1,\\'3\\':1}}'",
+                     "", MEM("a", 4) "," MEM("b", 2))),
+        "a:mem4=0*2,3*2 b:mem2=0*1,3*1");
+    /* An init container would get half of its limit on each, and more than the annotation
+     * has on one of them. */
+    ck_assert_str_eq(
+        text(planned(IDX("0,3") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'0\\':1,\\'3\\':3}}'",
+                     MEM("i", 4), MEM("a", 4))),
+        "i:mem4 a:mem4 [the annotations promise 2 cards, and the pod requests 1]");
+}
+END_TEST
+
 START_TEST(a_rejected_promise_still_names_its_cards)
 {
     struct pod_allocation *alloc = planned(IDX("1,2"), "", MEM("a", 4));
@@ -215,6 +251,8 @@ UNIT_MAIN("pod_allocation", containers_are_in_admission_order, the_pod_is_identi
           a_sidecar_is_indexed_after_the_app_containers,
           a_partial_allocation_annotation_is_ignored, whole_cards_are_shared_out_in_order,
           contradictions_are_reported, a_promise_beyond_the_limits_is_rejected,
+          parts_of_no_container_are_rejected,
+          an_exact_allocation_stays_valid_without_its_label,
           a_rejected_promise_still_names_its_cards,
           a_pod_that_requests_nothing_has_no_cards, an_unpromised_pod_has_no_shares,
           cards_can_be_assigned)

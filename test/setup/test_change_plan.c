@@ -218,6 +218,7 @@ START_TEST(an_entry_with_http_gets_https_and_the_certificate)
     cleanup_free char *list = xasprintf(
         USER "extenders:\n- urlPrefix: http://127.0.0.1:32766/gpushare-scheduler\n"
              "  bindVerb: bind # ours\n  tlsConfig:\n    insecure: true\n"
+             "    caData: QQ==\n" /* would win over caFile */
              "- urlPrefix: http://x/y\n  filterVerb: f\n");
     ck_assert_done(make(lib_manifest("1.35", "config", CONFIG_AT), xstrdup(list), NULL),
                    err);

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "lib/lib.h"
 #include "wire/httpd_fixture.h"
 
 /*
  * Requests that wait for a decision of another thread.
  */
 
-enum { MOST = 64 };
+enum { MOST = 64, FIRST_REQUEST_MS = 1000 * LIB_SLOWER };
 
 struct gate {
     struct fixture kit;
@@ -43,15 +48,23 @@ static bool authorize(void *ctx, const struct httpd_request *req,
     return g->allow;
 }
 
-static void set_up(struct gate *g, enum httpd_mode mode)
+/* `connections` 0: the default. */
+static void set_up_with(struct gate *g, enum httpd_mode mode, unsigned connections)
 {
+    const struct httpd_limits limits = {.first_request_ms = FIRST_REQUEST_MS};
     *g = (struct gate){.allow = true};
     pthread_mutex_init(&g->lock, NULL);
-    fixture_init(&g->kit, NULL);
+    fixture_init(&g->kit, &limits);
     g->listener = fixture_listener(&g->kit, mode);
     g->listener.authorize = authorize;
     g->listener.authorize_ctx = g;
+    g->listener.connections = connections;
     fixture_listen(&g->kit, &g->listener);
+}
+
+static void set_up(struct gate *g, enum httpd_mode mode)
+{
+    set_up_with(g, mode, 0);
 }
 
 static size_t count(struct gate *g)
@@ -194,6 +207,74 @@ START_TEST(a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
 }
 END_TEST
 
-UNIT_MAIN("httpd_wait", requests_wait_while_others_are_answered,
+static bool is_closed_by_server(struct raw *c)
+{
+    struct pollfd fd = {.fd = c->fd, .events = POLLIN};
+    char byte;
+    return poll(&fd, 1, 0) > 0 && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+}
+
+START_TEST(waiting_requests_do_not_keep_a_full_listener)
+{
+    enum { FULL = 8 };
+    FOR_BOTH_MODES(mode)
+    {
+        struct gate g;
+        struct raw c[FULL], other;
+        struct raw_reply r = {0};
+        size_t closed = 0;
+        set_up_with(&g, mode, FULL);
+        for (size_t i = 0; i < FULL; i++) {
+            raw_open(&c[i], g.kit.port);
+            raw_sendf(&c[i], HELLO);
+        }
+        expect_waiting(&g, FULL);
+        raw_open(&other, g.kit.port);
+        raw_call(&other, &r, "GET /show HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_uint_eq(r.status, 200);
+        ck_assert_int_eq(g.calls, FULL); /* a closed one is not authorized again */
+        end_waits(&g);
+        for (size_t i = 0; i < FULL; i++) {
+            if (is_closed_by_server(&c[i])) {
+                closed++;
+            } else {
+                ck_assert_int_eq(raw_read(&c[i], &r), RAW_OK);
+                ck_assert_body(r, "hello\n");
+            }
+            raw_close(&c[i]);
+        }
+        ck_assert_uint_eq(closed, 1);
+        raw_reply_fini(&r);
+        raw_close(&other);
+        fixture_fini(&g.kit);
+    }
+}
+END_TEST
+
+/* libmicrohttpd is still to read the body then. */
+START_TEST(a_request_waits_without_a_deadline)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct gate g;
+        struct raw c;
+        struct raw_reply r = {0};
+        set_up_with(&g, mode, 0);
+        raw_open(&c, g.kit.port);
+        raw_sendf(&c, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
+        expect_waiting(&g, 1);
+        usleep((FIRST_REQUEST_MS * 3 / 2) * 1000);
+        end_waits(&g);
+        ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+        ck_assert_body(r, "5");
+        raw_reply_fini(&r);
+        raw_close(&c);
+        fixture_fini(&g.kit);
+    }
+}
+END_TEST
+
+UNIT_MAIN("httpd_wait", waiting_requests_do_not_keep_a_full_listener,
+          a_request_waits_without_a_deadline, requests_wait_while_others_are_answered,
           a_request_with_a_body_waits, a_decision_may_come_before_the_wait_begins,
           a_client_may_leave_and_the_server_may_stop_while_a_request_waits)

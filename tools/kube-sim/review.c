@@ -46,7 +46,8 @@ static bool has_group(const json_t *spec, const char *name)
     json_t *group;
     json_array_foreach(json_object_get(spec, "groups"), i, group)
     {
-        if (strcmp(json_string_value(group), name) == 0)
+        const char *value = json_string_value(group);
+        if (value && strcmp(value, name) == 0)
             return true;
     }
     return false;

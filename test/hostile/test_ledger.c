@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "lib/sim.h"
+
+/*
+ * Objects from which the ledger could count less than a card really has promised: copied
+ * and repeated UUIDs, a node whose clock is behind, a Node that is gone. Each time a pod
+ * that would overcommit the card must be rejected, also after a restart.
+ */
+
+#define LIMITS(n)                                                                        \
+    "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{"        \
+    "\"aliyun.com/gpu-mem\":\"" n "\"}}}]"
+#define SCV     "/apis/core.run-linux.com/v1/scvs/n1"
+#define NO_ROOM "no card of node"
+
+struct world {
+    struct sim sim;
+    struct extender extender;
+};
+
+/* `cards`: the cardList of the Scv. */
+static void begin(struct world *w, const char *cards)
+{
+    sim_start(&w->sim, ARGV(NULL));
+    sim_load(&w->sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                      "\"n1\"}}");
+    sim_load(&w->sim,
+             "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
+             "\"name\":\"n1\"},\"status\":{\"updateTime\":\"2020-01-01T00:00:00Z\","
+             "\"cardList\":[%s]}}",
+             cards);
+    extender_start(&w->extender, &w->sim, ARGV(NULL));
+}
+
+static void restart(struct world *w)
+{
+    extender_kill(&w->extender);
+    extender_start(&w->extender, &w->sim, ARGV(NULL));
+}
+
+static void end(struct world *w)
+{
+    extender_stop(&w->extender);
+    sim_stop(&w->sim);
+}
+
+static void set_cards(const struct world *w, const char *time, const char *cards)
+{
+    cleanup_free char *body =
+        xasprintf("{\"status\":{\"updateTime\":\"%s\",\"cardList\":[%s]}}", time, cards);
+    json_decref(peer_json(&w->sim.api, "PATCH", SCV, body));
+}
+
+static void add_pod(const struct world *w, const char *name, const char *meta,
+                    const char *spec)
+{
+    sim_load(&w->sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
+             "\"namespace\":\"default\",\"uid\":\"uid-%s\"%s},\"spec\":{%s}}",
+             name, name, meta, spec);
+}
+
+static void ck_bound(const struct world *w, const char *name, const char *meta,
+                     const char *spec)
+{
+    cleanup_buf struct buf why = {0};
+    add_pod(w, name, meta, spec);
+    ck_assert_msg(extender_bind(&w->extender, name, "n1", &why), "%s", why.p);
+}
+
+static void ck_rejected(const struct world *w, const char *name, const char *spec,
+                        const char *reason)
+{
+    cleanup_buf struct buf why = {0};
+    add_pod(w, name, "", spec);
+    ck_assert_msg(!extender_bind(&w->extender, name, "n1", &why), "%s is bound", name);
+    ck_assert_contains(why.p, reason);
+}
+
+static json_int_t promised(const struct world *w, size_t card)
+{
+    cleanup_json json_t *j = extender_inspect(&w->extender, "n1");
+    return json_integer_value(
+        lib_at(json_array_get(lib_at(j, "devs"), card), "promisedMiB"));
+}
+
+struct want {
+    const struct world *w;
+    size_t card;
+    const char *field;
+    json_int_t value;
+};
+
+static bool is_shown(void *ctx)
+{
+    struct want *want = ctx;
+    cleanup_json json_t *j = extender_inspect(&want->w->extender, "n1");
+    json_t *card = json_array_get(lib_at(j, "devs"), want->card);
+    return json_integer_value(json_object_get(card, want->field)) == want->value;
+}
+
+#define CARD(id, more)                                                                   \
+    "{\"id\":" #id                                                                       \
+    ",\"health\":\"Healthy\",\"totalMemory\":16276,\"freeMemory\":16276" more "}"
+
+/* A manifest that was copied from a pod of another card. */
+START_TEST(a_copied_uuid_does_not_hide_a_promise)
+{
+    struct world w;
+    begin(&w, CARD(0, ""));
+    ck_bound(&w, "a", ",\"annotations\":{\"gpushare/card-uuid\":\"GPU-other\"}",
+             LIMITS("12"));
+    set_cards(&w, "2020-01-01T00:01:00Z", CARD(0, ",\"uuid\":\"GPU-0\""));
+    restart(&w);
+    ck_assert_int_eq(promised(&w, 0), 12288);
+    ck_rejected(&w, "b", LIMITS("12"), NO_ROOM);
+    end(&w);
+}
+END_TEST
+
+#define BOUND_TO(index)                                                                  \
+    ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"" index                              \
+    "\",\"ALIYUN_COM_GPU_MEM_POD\":\"10\",\"ALIYUN_COM_GPU_MEM_DEV\":\"15\","            \
+    "\"scheduler."                                                                       \
+    "framework.gpushare.allocation\":\"{\\\"0\\\":{\\\"" index                           \
+    "\\\":10}}\",\"gpushare/card-uuid\":\"GPU-0\"}"
+
+START_TEST(cards_with_one_uuid_keep_their_promises_apart)
+{
+    struct world w;
+    begin(&w, CARD(0, ",\"uuid\":\"GPU-0\"") "," CARD(1, ",\"uuid\":\"GPU-0\""));
+    add_pod(&w, "a", BOUND_TO("0"), "\"nodeName\":\"n1\"," LIMITS("10"));
+    add_pod(&w, "b", BOUND_TO("1"), "\"nodeName\":\"n1\"," LIMITS("10"));
+    for (int round = 0; round < 2; round++) {
+        for (size_t card = 0; card < 2; card++) {
+            struct want want = {&w, card, "promisedMiB", 10240};
+            ck_assert(program_until(is_shown, &want));
+        }
+        cleanup_free char *name = xasprintf("c%d", round);
+        ck_rejected(&w, name, LIMITS("1"), "UUID");
+        restart(&w);
+    }
+    end(&w);
+}
+END_TEST
+
+/* The Scv's time is years behind. 8 GiB are used by a process outside Kubernetes, and not
+ * by the pod that has left. */
+START_TEST(a_departed_pod_does_not_hide_memory_in_use)
+{
+    struct world w;
+    static const char used[] =
+        "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":16276,\"freeMemory\":8084,"
+        "\"usedMemory\":8192,\"uuid\":\"GPU-0\"}";
+    begin(&w, CARD(0, ",\"usedMemory\":0,\"uuid\":\"GPU-0\""));
+    ck_bound(&w, "a", "", LIMITS("8"));
+    /* The object stays, as that of a Job does. */
+    json_decref(peer_json(&w.sim.api, "PATCH", "/api/v1/namespaces/default/pods/a/status",
+                          "{\"status\":{\"phase\":\"Succeeded\"}}"));
+    struct want freed = {&w, 0, "promisedMiB", 0};
+    ck_assert(program_until(is_shown, &freed));
+    set_cards(&w, "2020-01-01T00:01:00Z", used);
+    struct want measured = {&w, 0, "usedMiB", 8192};
+    ck_assert(program_until(is_shown, &measured));
+    ck_rejected(&w, "b", LIMITS("12"), NO_ROOM);
+    restart(&w);
+    ck_rejected(&w, "c", LIMITS("12"), NO_ROOM);
+    end(&w);
+}
+END_TEST
+
+START_TEST(a_deleted_node_gets_no_pods)
+{
+    struct world w;
+    begin(&w, CARD(0, ",\"uuid\":\"GPU-0\""));
+    ck_bound(&w, "a", "", LIMITS("1"));
+    json_decref(peer_json(&w.sim.api, "DELETE", "/api/v1/nodes/n1", NULL));
+    restart(&w);
+    ck_rejected(&w, "b", LIMITS("1"), "no Node object of this name exists");
+    end(&w);
+}
+END_TEST
+
+LIB_MAIN("ledger", 120, a_copied_uuid_does_not_hide_a_promise,
+         cards_with_one_uuid_keep_their_promises_apart,
+         a_departed_pod_does_not_hide_memory_in_use, a_deleted_node_gets_no_pods)
