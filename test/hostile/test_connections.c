@@ -21,8 +21,17 @@
  * filters without an error. Afterwards all descriptors are back.
  */
 
+/* Under a sanitizer, a port is filled by fewer connections, because the programs take
+ * their limits from that of descriptors; new ones come more slowly, because the probe's
+ * waits behind those that the program has not replaced yet, and a thread begins and ends
+ * slowly; and the longest reply is not checked. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { ATTACK_MS = 300, FDS_MAX = 700, PART = 2, PAUSE_NS = 10000000, MEASURES_TIME = 0 };
+#else
+enum { ATTACK_MS = 1200, FDS_MAX = 1 << 20, PART = 1, PAUSE_NS = 0, MEASURES_TIME = 1 };
+#endif
+
 enum {
-    ATTACK_MS = 1200,
     PROBE_MS = 1000, /* longest reply to a probe */
     /* In a storm of requests from this machine, which shares its processors. */
     STORM_MS = 4000,
@@ -131,7 +140,8 @@ static void *attack_run(void *arg)
         size_t i = r->opened++ % r->connections;
         close_hostile(r, &c[i]);
         open_hostile(r, &c[i], r->opened);
-        nanosleep(&(struct timespec){.tv_nsec = pause_ns[r->attack->kind]}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = pause_ns[r->attack->kind] + PAUSE_NS},
+                  NULL);
     }
     for (size_t i = 0; i < r->connections; i++)
         close_hostile(r, &c[i]);
@@ -218,9 +228,10 @@ static void measure(const struct target *t, const char *name, double probe_max)
     printf("  %-18s %-38s probes %4zu p99 %6.1f max %6.1f ms", t->name, name, probes.n,
            percentile(&probes, .99), max);
     printf(filters.n ? "  filters %4zu p99 %6.2f ms\n" : "\n", filters.n, p99);
-    ck_assert_msg(max < probe_max * LIB_SLOWER, "%s: a probe took %.0f ms", name, max);
-    ck_assert_msg(p99 < FILTER_MS * LIB_SLOWER, "%s: p99 of a filter is %.0f ms", name,
-                  p99);
+    ck_assert_msg(!MEASURES_TIME || max < probe_max, "%s: a probe took %.0f ms", name,
+                  max);
+    ck_assert_msg(!MEASURES_TIME || p99 < FILTER_MS, "%s: p99 of a filter is %.0f ms",
+                  name, p99);
 }
 
 static size_t count_fds(pid_t pid)
@@ -266,6 +277,8 @@ static void raise_limit(void)
 {
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max > FDS_MAX)
+        limit.rlim_max = FDS_MAX; /* the programs raise theirs to it */
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
 }
@@ -301,7 +314,7 @@ START_TEST(the_main_port_answers)
                        .path = "/readyz",
                        .extender = &w.extender,
                        .pid = w.extender.program.pid,
-                       .connections = 700};
+                       .connections = 700 / PART};
     attack_all(&t, plain, ARRAY_LEN(plain));
     attack_all(&t, unread_page, ARRAY_LEN(unread_page));
     tear_down(&w);
@@ -318,7 +331,7 @@ START_TEST(the_observe_port_answers)
                        .path = "/healthz",
                        .extender = &w.extender,
                        .pid = w.extender.program.pid,
-                       .connections = 4500};
+                       .connections = 4500 / PART};
     attack_all(&t, plain, ARRAY_LEN(plain));
     attack_all(&t, unread_page, ARRAY_LEN(unread_page));
     tear_down(&w);
@@ -338,7 +351,7 @@ START_TEST(few_descriptors_are_shared_by_the_ports)
                        .path = "/healthz",
                        .extender = &w.extender,
                        .pid = w.extender.program.pid,
-                       .connections = 600};
+                       .connections = 600 / PART};
     attack_all(&t, plain, 3);
     t.port = w.extender.verbs.port;
     t.path = "/readyz";
@@ -391,13 +404,13 @@ START_TEST(tls_handshakes_that_never_end_keep_nobody_out)
                        .probe_init = probe_with_cert,
                        .extender = &w.extender,
                        .pid = w.extender.program.pid,
-                       .connections = 700};
+                       .connections = 700 / PART};
     attack_all(&t, tls, ARRAY_LEN(tls));
     t.name = "observe port, TLS";
     t.port = observers;
     t.path = "/healthz";
     t.probe_init = probe_over_tls;
-    t.connections = 1000;
+    t.connections = 1000 / PART;
     attack_all(&t, tls, ARRAY_LEN(tls));
     extender_stop(&w.extender);
     sim_stop(&w.sim);
@@ -425,7 +438,7 @@ START_TEST(scv_agent_answers)
                        .port = agent.health.port,
                        .path = "/livez",
                        .pid = agent.program.pid,
-                       .connections = 700};
+                       .connections = 700 / PART};
     attack_all(&t, plain, ARRAY_LEN(plain));
     attack_all(&t, unread_metrics, ARRAY_LEN(unread_metrics));
     agent_stop(&agent);
@@ -450,7 +463,7 @@ START_TEST(the_device_plugin_answers)
                        .port = plugin.health.port,
                        .path = "/livez",
                        .pid = plugin.program.pid,
-                       .connections = 700};
+                       .connections = 700 / PART};
     attack_all(&t, plain, ARRAY_LEN(plain));
     attack_all(&t, unread_metrics, ARRAY_LEN(unread_metrics));
     plugin_stop(&plugin);

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include "base/rng.h"
+#include "lib/lib.h"
 #include "wire/httpd_fixture.h"
 
 /* Sends `text` byte by byte, then 'a' every 20 ms, until the server closes
@@ -102,9 +103,11 @@ END_TEST
 
 START_TEST(a_handler_may_take_longer_than_every_limit)
 {
+    enum { MOST_MS = 200 * LIB_SLOWER };
     struct fixture kit;
-    fixture_start(&kit, HTTPD_THREADS,
-                  &(struct httpd_limits){.first_request_ms = 200, .idle_ms = 200});
+    fixture_start(
+        &kit, HTTPD_THREADS,
+        &(struct httpd_limits){.first_request_ms = MOST_MS, .idle_ms = MOST_MS});
     struct raw a, b;
     struct raw_reply r = {0};
     raw_open(&a, kit.port);
