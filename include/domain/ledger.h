@@ -29,7 +29,7 @@
  * Users can edit the annotations of a bound pod, and the podList of the Scv has what the
  * kubelet really gave. So a pod counts on the cards of its annotations and on those of the
  * podList, until they agree. A pod without a known card counts on the cards of the podList
- * once it runs, and on every card of its node before.
+ * once it runs, and on every card of its node before; if it asks by labels alone, nowhere.
  *
  * External use (memory used outside Kubernetes): the used memory of the Scv, less the
  * promises of pods that ran at that time, less the promises of pods that left later. What
@@ -246,7 +246,7 @@ enum ledger_drift {
     DRIFT_OVERCOMMITTED, /* cards with promises above their size */
     DRIFT_OUTSIDE,       /* cards with external use above the tolerance */
     DRIFT_UNPLACED,      /* promises on missing cards */
-    DRIFT_CARDLESS,      /* pods without a card, unless the node has just one */
+    DRIFT_CARDLESS,      /* pods without a card; limits get the only card of a node */
     DRIFT_WRONG_CARD, /* cards assigned by the kubelet to pods with a promise on others */
     DRIFT_CAPACITY,   /* values of the Node's capacity that do not match its cards */
     DRIFT_LISTED,     /* ConfigMaps that list a missing card */

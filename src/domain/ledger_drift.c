@@ -148,7 +148,8 @@ void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
         counts[DRIFT_FORGED] += pod->differences.n || has_other_cards(node, pod);
         if (pod->request.kind == REQUEST_DEVICES || pod->request.kind == REQUEST_NONE)
             continue;
-        counts[DRIFT_CARDLESS] += !pod->n_shares && node->n_cards != 1;
+        counts[DRIFT_CARDLESS] +=
+            !pod->n_shares && (node->n_cards != 1 || pod->request.by_label);
         for (uint32_t i = 0; i < pod->n_shares; i++)
             counts[DRIFT_UNPLACED] += !pod->shares[i].on;
         counts[DRIFT_WRONG_CARD] += wrong_cards(node, pod);

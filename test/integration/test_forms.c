@@ -37,7 +37,8 @@ static void put_scv(const struct sim *s, const char *name, const char *model, in
                     const char *held)
 {
     sim_load(s,
-             "[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\"}},"
+             "[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\"},"
+             "\"status\":{\"capacity\":{\"nvidia.com/gpu\":\"2\"}}},"
              "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
              "\"name\":\"%s\"},\"status\":{\"cardList\":["
              "{\"id\":0,\"health\":\"Healthy\",\"model\":\"%s\",\"clock\":%d,"
