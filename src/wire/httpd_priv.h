@@ -37,7 +37,7 @@
 
 enum {
     HTTPD_RETAIN_MAX = 1 << 20,    /* bytes; a larger buffer is freed after use */
-    HTTPD_RETAIN_TOTAL = 64 << 20, /* bytes of all idle buffers; beyond, they are freed */
+    HTTPD_RETAIN_TOTAL = 16 << 20, /* bytes of all idle buffers; beyond, they are freed */
     HTTPD_DISCARD_MAX = 1 << 20,   /* bytes of a rejected body that are read */
     HTTPD_GET_BODY_MAX = 4096,     /* bytes of the body of a GET */
     HTTPD_LINGERS = 64,

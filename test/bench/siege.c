@@ -163,10 +163,10 @@ struct siege {
     char *cert, *key; /* files of kube-scheduler's client certificate, or NULL */
     struct buf filter;
     atomic_bool end;
-    atomic_int phase; /* 0: quiet, 1: siege */
-    struct latencies filters[2], probes[2];
-    int64_t lease_gap_ms[2]; /* longest time between two renewals of the Lease */
-    struct vitals peak[2], start, after;
+    atomic_int phase; /* 0: quiet, 1: siege, 2: afterwards, which is not reported */
+    struct latencies filters[3], probes[3];
+    int64_t lease_gap_ms[3]; /* longest time between two renewals of the Lease */
+    struct vitals peak[3], start, after;
 };
 
 static size_t discard(char *p, size_t size, size_t n, void *ctx)
@@ -407,6 +407,7 @@ static void run_phases(struct siege *s)
         exit(1);
     }
     pause_ms(s->config->siege_ms);
+    atomic_store(&s->phase, 2);
     print_kinds(h);
     hostile_stop(h);
     s->after = settled(s);
