@@ -28,7 +28,7 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { ATTACK_MS = 300, FDS_MAX = 700, PART = 2, PAUSE_NS = 10000000, MEASURES_TIME = 0 };
 #else
-enum { ATTACK_MS = 1200, FDS_MAX = 1 << 20, PART = 1, PAUSE_NS = 0, MEASURES_TIME = 1 };
+enum { ATTACK_MS = 500, FDS_MAX = 1 << 20, PART = 1, PAUSE_NS = 0, MEASURES_TIME = 1 };
 #endif
 
 enum {
