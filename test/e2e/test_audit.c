@@ -15,10 +15,11 @@
  * with kube-sim; test_rbac takes the rights of the extender away one by one.)
  */
 
-#define PODS   CLUSTER_PODS
-#define SCVS   "/apis/core.run-linux.com/v1/scvs"
-#define LEASES "/apis/coordination.k8s.io/v1/namespaces/"
-#define HEARTBEATS  LEASES "nvidia-gpu-scheduler-node-lease/leases"
+#define PODS       CLUSTER_PODS
+#define SCVS       "/apis/core.run-linux.com/v1/scvs"
+#define LEASES     "/apis/coordination.k8s.io/v1/namespaces/"
+#define HEARTBEATS LEASES "nvidia-gpu-scheduler-node-lease/leases"
+#define SECRETS    "/api/v1/namespaces/kube-system/secrets"
 
 static void set_health(const char *health)
 {
@@ -34,6 +35,57 @@ static bool leads(void)
     cleanup_json json_t *j =
         peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
     return json_is_true(lib_at(j, "leader"));
+}
+
+/* The certificate Secrets, of which each has a rule with its name. */
+static const char *const secrets[] = {SECRETS "/gpushare-extender-ca",
+                                      SECRETS "/gpushare-extender-tls",
+                                      SECRETS "/gpushare-scheduler-tls"};
+
+/* "half a key" */
+#define DAMAGED "aGFsZiBhIGtleQ=="
+
+static bool has_key(const char *secret)
+{
+    cleanup_buf struct buf reply = {0};
+    return peer_call(&cluster.api, "GET", secret, NULL, &reply) == 200 &&
+           !strstr(reply.p, DAMAGED);
+}
+
+/* Trusts the CA of the extender's own certificates. */
+static void connect_tls(void)
+{
+    unsigned verbs = cluster.extender.verbs.port, look = cluster.extender.observers.port;
+    cleanup_free char *text = cluster_kubectl(
+        ARGV("-n", "kube-system", "get", "secret", "gpushare-extender-tls", "-o",
+             "go-template={{index .data \"ca.crt\" | base64decode}}"));
+    temp_write(cluster.dir, "ca.crt", text);
+    cleanup_free char *ca = temp_path(cluster.dir, "ca.crt");
+    peer_fini(&cluster.extender.verbs);
+    peer_fini(&cluster.extender.observers);
+    peer_init_tls(&cluster.extender.verbs, verbs, ca);
+    peer_init_tls(&cluster.extender.observers, look, ca);
+}
+
+/* The rights that only HTTPS with the extender's own certificates uses. */
+static void use_https(void)
+{
+    cleanup_free char *token = cluster_viewer();
+    cluster_start_with("gpushare-extender", ARGV("--insecure=off"));
+    for (size_t i = 0; i < ARRAY_LEN(secrets); i++)
+        lib_wait(has_key(secrets[i]));
+    connect_tls();
+    extender_wait_answers(&cluster.extender);
+    /* A review of the token, and of what its owner may see. */
+    cluster.extender.observers.authorization = token;
+    lib_wait(peer_status(&cluster.extender.observers, "/metrics") == 200);
+    cluster.extender.observers.authorization = NULL;
+    /* The leader repairs its Secrets with a patch of each. */
+    for (size_t i = 0; i < ARRAY_LEN(secrets); i++) {
+        json_decref(peer_json(&cluster.api, "PATCH", secrets[i],
+                              "{\"data\":{\"tls.key\":\"" DAMAGED "\"}}"));
+        lib_wait(has_key(secrets[i]));
+    }
 }
 
 START_TEST(the_extender)
@@ -56,6 +108,7 @@ START_TEST(the_extender)
     lib_wait(extender_filter(&cluster.extender, 1, "n1", NULL) == FITS);
     json_decref(peer_json(&cluster.api, "DELETE",
                           LEASES "kube-system/leases/gpushare-extender", NULL));
+    use_https();
     audit_check_used(AUDIT_EXTENDER);
     audit_check(AUDIT_EXTENDER);
 }
