@@ -181,14 +181,19 @@ static void explain(struct world *w, const struct replica *r, const struct view 
     }
 }
 
-/* A pod whose Binding is in flight keeps its reservation until the outcome is known, also
- * if another scheduler has bound it meanwhile. */
+/* Keeps its reservation until the outcome of its Binding is known, also if another
+ * scheduler has bound it meanwhile. */
+static bool is_reserved(const struct ledger_pod *pod)
+{
+    return pod->n_shares && !pod->final;
+}
+
 static void find_cardless(struct world *w, const struct replica *r, const struct view *v,
                           const struct card *card)
 {
     for (const struct ledger_pod *pod = v->node->pods; pod; pod = pod->next)
-        if (pod->final && pod->request.by_label && ledger_pod_mib(pod, card) >= 0 &&
-            oracle_has_no_card(w, pod->uid))
+        if (pod->request.by_label && !is_reserved(pod) &&
+            ledger_pod_mib(pod, card) >= 0 && oracle_has_no_card(w, pod->uid))
             violated(w, "r%d counts pod %.*s on GPU%d of n%d: it has labels and no card",
                      replica_id(r), SPAN_ARG(pod->uid), card->index, v->index);
 }
