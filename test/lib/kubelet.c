@@ -321,9 +321,14 @@ void kubelet_stop(struct kubelet *k)
 {
     for (int r = 0; r < KUBELET_RESOURCES; r++)
         close_plugin(&k->plugins[r]);
-    for (int i = 0; i < k->n_asked; i++)
-        grpcd_end(k->asked[i], GRPC_UNAVAILABLE, "stopping");
+    struct grpcd_call *asked[ARRAY_LEN(k->asked)];
+    pthread_mutex_lock(&k->lock);
+    int n = k->n_asked;
+    memcpy(asked, k->asked, sizeof asked);
     k->n_asked = 0;
+    pthread_mutex_unlock(&k->lock);
+    for (int i = 0; i < n; i++)
+        grpcd_end(asked[i], GRPC_UNAVAILABLE, "stopping");
     grpcd_free(k->registration);
     grpcd_free(k->podresources);
     k->registration = k->podresources = NULL;
