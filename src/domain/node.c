@@ -35,12 +35,12 @@ static int64_t read_milli(struct jread *j, struct arena *a, const char *where)
         jread_raw(j, &text);
     else
         jread_text(j, where, a, &text);
-    return text.p ? quantity_milli(text, POD_REQUESTS_MAX * 1000) : 0;
+    return text.p ? quantity_milli(text, RESOURCES_MAX * 1000) : 0;
 }
 
 /* `room`: also reads CPU, memory and pods; or NULL. */
 static void read_resources(struct jread *j, struct arena *a, const char *where,
-                           struct node_resources *out, struct pod_requests *room)
+                           struct node_resources *out, struct resources *room)
 {
     struct jread_str key;
     jread_object(j, where);
@@ -52,7 +52,7 @@ static void read_resources(struct jread *j, struct arena *a, const char *where,
         else if (jread_key_is(key, KEY_NVIDIA_GPU))
             read_quantity(j, a, where, &out->devices);
         else if (room && jread_key_is(key, "cpu"))
-            room->cpu_milli = at_most(read_milli(j, a, where), POD_REQUESTS_MAX);
+            room->cpu_milli = at_most(read_milli(j, a, where), RESOURCES_MAX);
         else if (room && jread_key_is(key, "memory"))
             room->memory = read_milli(j, a, where) / 1000;
         else if (room && jread_key_is(key, "pods"))

@@ -9,7 +9,7 @@ enum {
     ENTRIES_MAX = 256,
 };
 
-static const int64_t milli_max = POD_REQUESTS_MAX * 1000;
+static const int64_t milli_max = RESOURCES_MAX * 1000;
 
 static void read_amount(struct jread *j, struct arena *a, const char *where,
                         int64_t *amount, bool *has)
@@ -273,15 +273,15 @@ static void apply_pod_level(const struct pod_requests_reader *r,
         total->memory = whole.memory;
 }
 
-struct pod_requests pod_requests_of(const struct pod_requests_reader *r)
+struct resources pod_requests_of(const struct pod_requests_reader *r)
 {
     struct resource_list total = requests_of_containers(r);
     apply_pod_level(r, &total);
     int64_t cpu = add(total.cpu, r->overhead.cpu);
     int64_t memory = (add(total.memory, r->overhead.memory) + 999) / 1000;
-    return (struct pod_requests){
-        .cpu_milli = cpu < POD_REQUESTS_MAX ? cpu : POD_REQUESTS_MAX,
-        .memory = memory < POD_REQUESTS_MAX ? memory : POD_REQUESTS_MAX,
+    return (struct resources){
+        .cpu_milli = cpu < RESOURCES_MAX ? cpu : RESOURCES_MAX,
+        .memory = memory < RESOURCES_MAX ? memory : RESOURCES_MAX,
         .pods = 1,
     };
 }

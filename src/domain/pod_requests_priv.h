@@ -87,4 +87,4 @@ void pod_requests_read_pod_status(struct jread *j, struct arena *a,
                                   struct pod_requests_reader *r);
 void pod_requests_read_conditions(struct jread *j, struct pod_requests_reader *r);
 /* When all is read. */
-struct pod_requests pod_requests_of(const struct pod_requests_reader *r);
+struct resources pod_requests_of(const struct pod_requests_reader *r);

@@ -53,10 +53,10 @@ START_TEST(what_a_node_offers_to_pods_is_read)
                     quoted(&arena, "{'metadata':{'name':'n'},'status':{'allocatable':{"
                                    "'cpu':96,'memory':'99E','pods':'-1'}}}"));
     ck_assert_int_eq(n.room.cpu_milli, 96000);
-    ck_assert_int_eq(n.room.memory, POD_REQUESTS_MAX);
+    ck_assert_int_eq(n.room.memory, RESOURCES_MAX);
     ck_assert_int_eq(n.room.pods, UINT32_MAX);
     n = object_node(&arena, quoted(&arena, "{'metadata':{'name':'n'}}"));
-    ck_assert(pod_requests_equal(&n.room, &(struct pod_requests){0}));
+    ck_assert(resources_equal(&n.room, &(struct resources){0}));
 }
 END_TEST
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "domain/pod_requests.h"
+#include "domain/resources.h"
 
 #include "domain/objects.h"
 
@@ -22,17 +22,17 @@
 
 static struct arena arena;
 
-static struct pod_requests of(const char *spec, const char *status)
+static struct resources of(const char *spec, const char *status)
 {
     struct span json =
         quoted(&arena, "{'metadata':{'name':'p','uid':'u'},'spec':{%s},'status':{%s}}",
                spec, status);
-    struct pod_requests r = object_pod(&arena, json).requests;
+    struct resources r = object_pod(&arena, json).requests;
     /* The parts may come in any order. */
     json = quoted(&arena, "{'status':{%s},'spec':{%s},'metadata':{'name':'p'}}", status,
                   spec);
-    struct pod_requests turned = object_pod(&arena, json).requests;
-    ck_assert_msg(pod_requests_equal(&r, &turned), "%s %s", spec, status);
+    struct resources turned = object_pod(&arena, json).requests;
+    ck_assert_msg(resources_equal(&r, &turned), "%s %s", spec, status);
     return r;
 }
 
@@ -113,7 +113,7 @@ static const struct {
 START_TEST(requests_add_up_as_in_kube_scheduler)
 {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct pod_requests r = of(cases[i].spec, cases[i].status);
+        struct resources r = of(cases[i].spec, cases[i].status);
         ck_assert_msg(r.cpu_milli == cases[i].cpu_milli && r.memory == cases[i].memory,
                       "%s %s: %lld, %lld", cases[i].spec, cases[i].status,
                       (long long)r.cpu_milli, (long long)r.memory);
@@ -134,9 +134,9 @@ START_TEST(no_amount_overflows_a_sum)
                                   "'containers':[%s,%s,%s],'overhead':{'cpu':'%s',"
                                   "'memory':'%s'}",
                                   one.p, one.p, one.p, amounts[i], amounts[i]);
-        struct pod_requests r = of(spec.p, "");
-        ck_assert_int_eq(r.cpu_milli, POD_REQUESTS_MAX);
-        ck_assert_int_eq(r.memory, POD_REQUESTS_MAX);
+        struct resources r = of(spec.p, "");
+        ck_assert_int_eq(r.cpu_milli, RESOURCES_MAX);
+        ck_assert_int_eq(r.memory, RESOURCES_MAX);
     }
 }
 END_TEST

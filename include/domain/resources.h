@@ -10,32 +10,22 @@
 
 /* A larger amount counts as this. No node has as much; and the sum over all pods that one
  * API server can store does not overflow. */
-#define POD_REQUESTS_MAX ((int64_t)1 << 46)
+#define RESOURCES_MAX ((int64_t)1 << 46)
 
-struct pod_requests {
+struct resources {
     int64_t cpu_milli; /* thousandths of a core */
     int64_t memory;    /* bytes */
     int64_t pods;      /* slots: 1 for a pod */
 };
 
-static inline void pod_requests_add(struct pod_requests *sum,
-                                    const struct pod_requests *more)
+static inline void resources_add(struct resources *sum, const struct resources *more)
 {
     sum->cpu_milli += more->cpu_milli;
     sum->memory += more->memory;
     sum->pods += more->pods;
 }
 
-static inline void pod_requests_subtract(struct pod_requests *sum,
-                                         const struct pod_requests *less)
-{
-    sum->cpu_milli -= less->cpu_milli;
-    sum->memory -= less->memory;
-    sum->pods -= less->pods;
-}
-
-static inline bool pod_requests_equal(const struct pod_requests *a,
-                                      const struct pod_requests *b)
+static inline bool resources_equal(const struct resources *a, const struct resources *b)
 {
     return a->cpu_milli == b->cpu_milli && a->memory == b->memory && a->pods == b->pods;
 }
