@@ -27,7 +27,7 @@ struct cluster {
     enum score_policy policy;
     bool sees_cpu;
     struct ledger *ledger;
-    struct mix mix; /* with CPU, which the ledger's mix lacks */
+    struct mix mix; /* the ledger's, with CPU */
     struct replay_node *nodes;
     struct running_pod *running;
     size_t n_running, running_cap;
@@ -76,6 +76,7 @@ struct cluster *cluster_new(const struct trace *trace, enum score_policy policy,
                                            .cpu = n->cpu_milli,
                                            .memory = n->memory_mib};
     }
+    c->mix = *ledger_mix(c->ledger);
     return c;
 }
 
@@ -95,7 +96,7 @@ void cluster_free(struct cluster *c)
 
 static struct request request_of_trace(const struct trace_pod *pod)
 {
-    struct request r = {.kind = REQUEST_NONE, .cards = pod->cards};
+    struct request r = {.kind = REQUEST_NONE, .cards = pod->cards, .models = pod->models};
     if (pod->cards == 1 && pod->gpu_milli < TRACE_CARD) {
         r.kind = REQUEST_MEMORY;
         r.units = r.mib_per_card = pod->gpu_milli;
@@ -109,7 +110,7 @@ static bool node_fits(const struct replay_node *node, const struct trace_pod *po
                       const struct request *r)
 {
     return node->cpu >= pod->cpu_milli && node->memory >= pod->memory_mib &&
-           node->pods < PODS_OF_A_NODE && trace_model_is_allowed(pod, node->is->model) &&
+           node->pods < PODS_OF_A_NODE &&
            (r->kind == REQUEST_NONE || placement_fit(node->ledger, r) == FIT_YES);
 }
 
