@@ -42,7 +42,8 @@ struct mix_shape {
 struct mix_kind {
     uint32_t model; /* hash; 0: unknown */
     int64_t clock_mhz, total_mib;
-    uint32_t cards; /* in the cluster. 0: another kind may replace it */
+    int64_t free_mib; /* on all its cards */
+    uint32_t cards;   /* in the cluster. 0: another kind may replace it */
 };
 
 struct mix {
@@ -62,3 +63,5 @@ uint8_t mix_add_card(struct mix *mix, struct span model, int64_t clock_mhz,
                      int64_t total_mib);
 /* A card of that kind is gone. */
 void mix_remove_card(struct mix *mix, uint8_t kind);
+/* The free memory of a card of that kind changes by `mib`. */
+void mix_add_free(struct mix *mix, uint8_t kind, int64_t mib);

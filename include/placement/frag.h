@@ -61,6 +61,12 @@ void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
 int64_t frag_clamp(int64_t amount);
 
 void frag_prepare(struct frag *f, const struct mix *mix);
+/* As frag_prepare, for comparing placements: the weight of a shape is divided by the share
+ * of the cluster's free memory that is on cards which it accepts. So what counts is the
+ * relative loss: a GiB of a model that has little left is worth more to the pods that need
+ * it than to those that can go elsewhere, and the model that few pods name but that is
+ * nearly used up is spared as well. Without shapes that select cards it is frag_prepare. */
+void frag_prepare_scarce(struct frag *f, const struct mix *mix);
 void frag_fini(struct frag *f);
 /* The measure of the node, in MiB << FRAG_SHIFT. */
 int64_t frag_measure(const struct frag *f, const struct frag_node *node);

@@ -376,8 +376,20 @@ static void sum_up(struct ledger *l, struct ledger_node *node)
     node->generation = ++l->generation;
 }
 
+enum { FREE_BITS = 40 }; /* a sum over all cards does not overflow */
+
+/* Counts the free memory of the node's cards, or no longer. */
+static void count_free(struct ledger *l, const struct ledger_node *node, bool counts)
+{
+    for (uint32_t i = 0; i < node->n_cards && node->state == NODE_USABLE; i++) {
+        int64_t mib = at_most(node->cards[i].free_mib, INT64_C(1) << FREE_BITS);
+        mix_add_free(&l->mix, node->cards[i].kind, counts ? mib : -mib);
+    }
+}
+
 static void remove_kinds(struct ledger *l, const struct ledger_node *node)
 {
+    count_free(l, node, false);
     for (uint32_t i = 0; i < node->n_cards; i++)
         mix_remove_card(&l->mix, node->cards[i].kind);
 }
@@ -435,5 +447,6 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     for (uint32_t i = 0; i < node->n_cards; i++)
         settle_card(l, &node->cards[i], own[i]);
     l->n_overcommitted += count_overcommitted(node);
+    count_free(l, node, true);
     sum_up(l, node);
 }

@@ -178,3 +178,8 @@ void mix_remove_card(struct mix *mix, uint8_t kind)
 {
     mix->kinds[kind].cards--;
 }
+
+void mix_add_free(struct mix *mix, uint8_t kind, int64_t mib)
+{
+    mix->kinds[kind].free_mib += mib;
+}

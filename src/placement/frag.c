@@ -13,10 +13,18 @@
  * cards are visited one by one.
  */
 
-/* API objects can contain any size. */
+__extension__ typedef __int128 wide;
+
+enum {
+    SCARCITY_SHIFT = 8,
+    SCARCITY_MAX = 64, /* weights add up to no more than SCARCITY_MAX << FRAG_SHIFT */
+};
+
+/* API objects can contain any size. SCV_MAX_CARDS such cards with the largest weights add
+ * up to 2^62. */
 int64_t frag_clamp(int64_t amount)
 {
-    static const int64_t most = (int64_t)1 << 40;
+    static const int64_t most = (int64_t)1 << 34;
     return amount < most ? amount : most;
 }
 
@@ -170,7 +178,23 @@ static void sum_weights(struct frag *f)
     }
 }
 
-void frag_prepare(struct frag *f, const struct mix *mix)
+/* How much scarcer the cards that a shape accepts are than cards in general, <<
+ * SCARCITY_SHIFT. */
+static int64_t scarcity_of(const struct mix *mix, const struct mix_shape *s)
+{
+    int64_t all = 0, own = 0;
+    for (uint32_t i = 0; i < mix->n_kinds && s->accepts != UINT64_MAX; i++) {
+        all += mix->kinds[i].free_mib;
+        own += s->accepts >> i & 1 ? mix->kinds[i].free_mib : 0;
+    }
+    if (own <= 0) /* all cards, or none: no placement makes a difference */
+        return 1 << SCARCITY_SHIFT;
+    wide scarcity = ((wide)all << SCARCITY_SHIFT) / own;
+    return scarcity < SCARCITY_MAX << SCARCITY_SHIFT ? (int64_t)scarcity
+                                                     : SCARCITY_MAX << SCARCITY_SHIFT;
+}
+
+static void prepare(struct frag *f, const struct mix *mix, bool by_scarcity)
 {
     uint8_t firsts[MIX_KINDS];
     int64_t total = 0;
@@ -182,11 +206,25 @@ void frag_prepare(struct frag *f, const struct mix *mix)
     memset(f->starved, 0, f->n_levels * sizeof *f->starved);
     for (uint32_t i = 0; i < mix->n; i++)
         total += mix->shapes[i].weight;
-    for (uint32_t i = 0; i < mix->n; i++)
-        if (mix->shapes[i].kind != REQUEST_NONE)
-            add_shape(f, &mix->shapes[i], (mix->shapes[i].weight << FRAG_SHIFT) / total,
-                      firsts);
+    for (uint32_t i = 0; i < mix->n; i++) {
+        const struct mix_shape *s = &mix->shapes[i];
+        int64_t weight = (s->weight << FRAG_SHIFT) / total;
+        if (by_scarcity)
+            weight = weight * scarcity_of(mix, s) >> SCARCITY_SHIFT;
+        if (s->kind != REQUEST_NONE)
+            add_shape(f, s, weight, firsts);
+    }
     sum_weights(f);
+}
+
+void frag_prepare(struct frag *f, const struct mix *mix)
+{
+    prepare(f, mix, false);
+}
+
+void frag_prepare_scarce(struct frag *f, const struct mix *mix)
+{
+    prepare(f, mix, true);
 }
 
 /* The free memory that a shape on several cards cannot use. */

@@ -76,7 +76,6 @@ struct cluster *cluster_new(const struct trace *trace, enum score_policy policy,
                                            .cpu = n->cpu_milli,
                                            .memory = n->memory_mib};
     }
-    c->mix = *ledger_mix(c->ledger);
     return c;
 }
 
@@ -169,6 +168,15 @@ static void place(struct cluster *c, uint32_t at, const struct trace_pod *is,
     c->running[c->n_running++] = (struct running_pod){is, pod, at};
 }
 
+/* The kinds of cards are the ledger's. */
+static void add_to_mix(struct cluster *c, const struct request *r, int64_t cpu)
+{
+    const struct mix *ledger = ledger_mix(c->ledger);
+    memcpy(c->mix.kinds, ledger->kinds, sizeof c->mix.kinds);
+    c->mix.n_kinds = ledger->n_kinds;
+    mix_add(&c->mix, r, cpu);
+}
+
 bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *rng)
 {
     char uid[32];
@@ -178,7 +186,7 @@ bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *r
     struct ledger_pod *pending = ledger_pod_add(c->ledger, &pod, &r, NULL);
     int64_t cpu = c->sees_cpu ? is->cpu_milli : 0;
     struct score_pod asks = {.request = &r, .cpu_milli = cpu};
-    mix_add(&c->mix, &r, cpu);
+    add_to_mix(c, &r, cpu);
 
     size_t n = find_candidates(c, is, &r);
     if (n == 0) {
