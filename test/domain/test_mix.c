@@ -222,13 +222,16 @@ END_TEST
 
 static struct arena arena;
 
-static int64_t cards_of(const struct ledger *l, int64_t mib)
+static void check_kind(const struct ledger *l, int64_t total_mib, uint32_t cards,
+                       int64_t free_mib)
 {
     const struct mix *mix = ledger_mix(l);
-    for (uint32_t i = 1; i < mix->n_kinds; i++)
-        if (mix->kinds[i].total_mib == mib)
-            return mix->kinds[i].cards;
-    return -1;
+    uint32_t i = 1;
+    while (i < mix->n_kinds && mix->kinds[i].total_mib != total_mib)
+        i++;
+    ck_assert_uint_lt(i, mix->n_kinds);
+    ck_assert_uint_eq(mix->kinds[i].cards, cards);
+    ck_assert_int_eq(mix->kinds[i].free_mib, free_mib);
 }
 
 START_TEST(the_ledger_counts_the_cards_of_each_kind)
@@ -239,16 +242,26 @@ START_TEST(the_ledger_counts_the_cards_of_each_kind)
     struct scv b = object_scv_even(&arena, "b", 4, 16276);
     ledger_scv_seen(l, &a, 1);
     ledger_scv_seen(l, &b, 1);
-    ck_assert_int_eq(cards_of(l, 16276), 6);
+    check_kind(l, 16276, 6, INT64_C(6) * 16276);
     const struct ledger_node *node = ledger_node_find(l, SPAN("b"));
     ck_assert_uint_eq(node->cards[0].kind, node->cards[3].kind);
     ck_assert_uint_ne(node->cards[0].kind, 0);
+    struct pod pod = object_pod_mem(&arena, "p", 6276);
+    struct request r = object_request(&arena, &pod, 1);
+    struct ledger_share share = {.card = 1, .mib = 6276};
+    struct ledger_pod *p = ledger_pod_add(l, &pod, &r, NULL);
+    ledger_pod_place(l, p, SPAN("a"), &share, 1);
+    check_kind(l, 16276, 6, INT64_C(5) * 16276 + 10000);
     b = object_scv_even(&arena, "b", 3, 40000); /* other cards */
     ledger_scv_seen(l, &b, 1);
-    ck_assert_int_eq(cards_of(l, 16276), 2);
-    ck_assert_int_eq(cards_of(l, 40000), 3);
+    check_kind(l, 16276, 2, 16276 + 10000);
+    check_kind(l, 40000, 3, 120000);
+    ledger_node_set_stale(l, SPAN("b"), 60); /* takes no pods */
+    check_kind(l, 40000, 3, 0);
+    ledger_node_set_stale(l, SPAN("b"), 0);
+    check_kind(l, 40000, 3, 120000);
     ledger_scv_deleted(l, SPAN("a"));
-    ck_assert_int_eq(cards_of(l, 16276), 0);
+    check_kind(l, 16276, 0, 0);
     ledger_free(l);
     arena_fini(&arena);
 }

@@ -152,6 +152,67 @@ START_TEST(cards_count_only_for_shapes_that_accept_them)
 }
 END_TEST
 
+/* Half of the pods name A and the others any model. The less memory is free on cards of A,
+ * the more a GiB there is worth to the pods that need it. */
+START_TEST(scarce_models_weigh_more)
+{
+    struct mix mix = {0};
+    struct frag frag = {0};
+    uint8_t a = mix_add_card(&mix, SPAN("A"), 0, 1000);
+    uint8_t b = mix_add_card(&mix, SPAN("B"), 0, 1000);
+    struct request any = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 100};
+    struct request only_a = any, nowhere = any;
+    struct frag_node node = {.free_mib = {1000}, .n = 1, .kind = {b}};
+    only_a.models = SPAN("A");
+    nowhere.models = SPAN("X");
+    mix_add(&mix, &any, 0);
+    mix_add(&mix, &only_a, 0);
+    static const struct {
+        int64_t free_a, free_b, scarcity;
+    } cases[] = {{100, 0, 1}, {100, 100, 2}, {100, 300, 4}, {1, 9999, 64}, {0, 100, 1}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        mix_add_free(&mix, a, cases[i].free_a - mix.kinds[a].free_mib);
+        mix_add_free(&mix, b, cases[i].free_b - mix.kinds[b].free_mib);
+        frag_prepare_scarce(&frag, &mix);
+        ck_assert_int_eq(frag_measure(&frag, &node),
+                         cases[i].scarcity * 500 << FRAG_SHIFT);
+        frag_prepare(&frag, &mix); /* the share of the memory itself */
+        ck_assert_int_eq(frag_measure(&frag, &node), 500 << FRAG_SHIFT);
+    }
+    mix_add(&mix, &nowhere, 0); /* a model that no card has makes no difference */
+    mix_add(&mix, &nowhere, 0);
+    frag_prepare_scarce(&frag, &mix);
+    int64_t on_b = frag_measure(&frag, &node);
+    node.kind[0] = a;
+    ck_assert_int_eq(on_b - frag_measure(&frag, &node), 250 << FRAG_SHIFT);
+    frag_fini(&frag);
+}
+END_TEST
+
+/* A node of the largest cards, and shapes with the largest weights: the sanitizers check. */
+START_TEST(the_largest_sum_does_not_overflow)
+{
+    struct mix mix = {0};
+    struct frag frag = {0};
+    uint8_t rare = mix_add_card(&mix, SPAN("A"), 0, 1);
+    uint8_t other = mix_add_card(&mix, SPAN("B"), 0, INT64_MAX);
+    struct request r = {.kind = REQUEST_CARDS, .cards = 2, .models = SPAN("A")};
+    struct frag_node node = {.n = SCV_MAX_CARDS};
+    mix_add(&mix, &r, 0);
+    r.cards = 1;
+    mix_add(&mix, &r, 0);
+    mix_add_free(&mix, rare, 1);
+    mix_add_free(&mix, other, INT64_C(1) << 60);
+    frag_prepare_scarce(&frag, &mix);
+    for (uint32_t i = 0; i < node.n; i++) {
+        node.free_mib[i] = frag_clamp(INT64_MAX);
+        node.kind[i] = other;
+    }
+    ck_assert_int_eq(frag_measure(&frag, &node), INT64_C(1) << 62);
+    frag_fini(&frag);
+}
+END_TEST
+
 /* Tables for each model cost nothing while no pod names one. */
 START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
 {
@@ -173,5 +234,6 @@ START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
 END_TEST
 
 UNIT_MAIN("frag", measure_matches_its_definition, measure_of_a_worked_example,
-          cards_count_only_for_shapes_that_accept_them,
+          cards_count_only_for_shapes_that_accept_them, scarce_models_weigh_more,
+          the_largest_sum_does_not_overflow,
           kinds_that_the_same_shapes_accept_are_one_class)
