@@ -78,6 +78,7 @@ struct card {
     uint32_t pods;              /* promises on it */
     bool whole;                 /* one promise is for the whole card */
     bool overcommitted;         /* promised_mib exceeds total_mib */
+    uint8_t kind;               /* of struct mix */
     struct span model, uuid;    /* owned by the node; empty: unknown */
     const struct scv_card *scv; /* in its Scv; NULL: the node has none */
 };
