@@ -26,18 +26,14 @@ static void find_nodes(struct verbs_work *w, const struct ledger *ledger, size_t
         const struct ledger_node *nodes[MAP_BATCH];
         size_t n = verbs_find_nodes(&w->args, i, end, ledger, nodes);
         for (size_t k = 0; k < n; k++) {
-            w->nodes[i + k] = (struct score_node){.node = nodes[k]};
-            if (!nodes[k])
+            const char *line = (const char *)nodes[k];
+            if (!line)
                 continue;
-            /* score_rate reads it next */
-            __builtin_prefetch((const char *)nodes[k] + LEDGER_LINE);
-            __builtin_prefetch(&nodes[k]->cpu_milli);
+            __builtin_prefetch(line + LEDGER_LINE); /* score_rate reads it next */
+            __builtin_prefetch(line + offsetof(struct ledger_node, cpu_milli));
         }
         for (size_t k = 0; k < n; k++)
-            if (nodes[k]) {
-                w->nodes[i + k].cpu_milli = nodes[k]->cpu_milli;
-                w->nodes[i + k].cpu_free = nodes[k]->cpu_free;
-            }
+            w->nodes[i + k] = score_node_of(nodes[k]);
     }
 }
 
