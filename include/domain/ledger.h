@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "domain/configmap.h"
+#include "domain/gang.h"
 #include "domain/lease.h"
 #include "domain/mix.h"
 #include "domain/node.h"
@@ -149,6 +150,20 @@ struct ledger_share {
     const struct card *on; /* the card where it counts; NULL: missing */
 };
 
+/* The gang of pods in the ledger, which are those that request GPUs. */
+struct ledger_gang {
+    struct span key;               /* gang_key; owned */
+    struct span ns, name;          /* to show; of the key */
+    struct ledger_member *members; /* newest first, never NULL */
+    uint32_t n_members;
+};
+struct ledger_member {
+    struct ledger_gang *gang;
+    struct ledger_pod *pod;
+    uint32_t minimum; /* as this pod says; 0: unknown */
+    struct ledger_member *next, *prev;
+};
+
 /* A pod that requests GPUs, pending or bound. The ledger owns the strings. */
 struct ledger_pod {
     struct span uid, ns, name;
@@ -177,6 +192,7 @@ struct ledger_pod {
     bool final;           /* for core: bound, and the shares are its promise */
 
     struct ledger_pod *next, *prev; /* in the list of its node, or of pending pods */
+    struct ledger_member *member;   /* of its gang; NULL: in none */
     struct ledger_node *nominated_node;
     struct ledger_pod *next_nominated, *prev_nominated;
     struct ledger_pod *next_all, *prev_all;
@@ -290,6 +306,10 @@ void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, bool before);
 void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod);
 /* The pod has ended or was deleted. Frees it. */
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod);
+
+/* The gang that the pod names, or NULL: none, or the ledger has no pod of it. */
+const struct ledger_gang *ledger_gang_find(const struct ledger *l, struct span ns,
+                                           const struct gang *gang);
 
 /* Reading. */
 /* Does the node have an object of that kind? */

@@ -18,6 +18,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     l->settings = *settings;
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
+    map_init(&l->gangs, seed ^ 0x3c6ef372, offsetof(struct ledger_gang, key));
     return l;
 }
 
@@ -53,6 +54,7 @@ void ledger_free(struct ledger *l)
     if (!l)
         return;
     ledger_pods_free(l);
+    map_fini(&l->gangs);
     for (size_t i = 0; i < l->n_nodes; i++)
         if (node_at(l, i)->facts)
             node_fini(node_at(l, i));

@@ -36,6 +36,7 @@ void ledger_pods_free(struct ledger *l)
 {
     for (struct ledger_pod *pod = l->pods, *next; pod; pod = next) {
         next = pod->next_all;
+        ledger_gang_leave(l, pod);
         pod_free(pod);
     }
 }
@@ -268,6 +269,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     bool known = p != NULL;
     if (!p)
         p = pod_new(l, &pod->meta);
+    ledger_gang_update(l, p, pod);
     if (p->node && !pod->node.n)
         edit_store(p, pod, request, why_not);
     if (p->node)
@@ -424,6 +426,7 @@ void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
         ledger_facts_forget(node->facts, pod);
     }
     nominate(l, pod, (struct span){0});
+    ledger_gang_leave(l, pod);
     unlist(l, pod);
     if (pod->prev_all)
         pod->prev_all->next_all = pod->next_all;

@@ -69,6 +69,7 @@ enum { LEDGER_CHUNK = 64 };
 struct ledger {
     struct ledger_settings settings;
     struct map nodes_by_name, pods_by_uid;
+    struct map gangs; /* by gang_key */
     struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;
     size_t n_nodes; /* slots ever used */
@@ -107,6 +108,9 @@ struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
 /* Frees the node when it has no objects and no pods. */
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
 void ledger_pods_free(struct ledger *l);
+/* Makes the pod a member of the gang that the object names now (ledger_gang.c). */
+void ledger_gang_update(struct ledger *l, struct ledger_pod *p, const struct pod *pod);
+void ledger_gang_leave(struct ledger *l, struct ledger_pod *p);
 void ledger_classes_free(struct ledger *l);
 void ledger_departures_add(struct ledger_node_facts *facts,
                            const struct ledger_share *share);
