@@ -235,6 +235,15 @@ static void take(struct card *cards, const struct request *r, const uint32_t *pi
     }
 }
 
+bool placement_take(struct card *cards, uint32_t n, const struct request *r,
+                    uint32_t picks[REQUEST_MAX_CARDS])
+{
+    if (!choose(cards, n, r, picks))
+        return false;
+    take(cards, r, picks);
+    return true;
+}
+
 uint64_t placement_take_nominated(const struct ledger_node *node, struct card *cards,
                                   int64_t priority, struct span uid)
 {
