@@ -370,7 +370,8 @@ const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot);
 /* Number of overcommitted cards (also: promised whole and to another pod). While pods are
  * being listed, deleted pods may still count. */
 size_t ledger_overcommitted(const struct ledger *l);
-size_t ledger_pending(const struct ledger *l); /* number of pending pods */
+size_t ledger_pending(const struct ledger *l);         /* number of pending pods */
+size_t ledger_pending_members(const struct ledger *l); /* ... that are in a gang */
 struct ledger_pod *ledger_first_pending(const struct ledger *l);
 /* The different requests of pending pods; `n` gets their number. */
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);

@@ -27,6 +27,7 @@ enum {
 struct gang_plan_member {
     const struct request *request;  /* borrowed */
     struct span uid;                /* borrowed */
+    const struct ledger_pod *pod;   /* borrowed; for the caller */
     const struct ledger_node *node; /* result; NULL: no place, or it needs none of ours */
     uint64_t cards; /* result: bit i: node->cards[i]; 0 for nvidia.com/gpu */
     bool placed;    /* result */

@@ -54,7 +54,7 @@ bool gang_of(const struct pod *pod, struct gang *gang)
     uint32_t minimum = number(pod->gang.minimum);
     if (minimum)
         gang->minimum = minimum;
-    if (gang->kind == GANG_NONE || !object_is_name(gang->name) ||
+    if (gang->kind == GANG_NONE || gang->minimum == 1 || !object_is_name(gang->name) ||
         !is_name_or_empty(gang->group) || !is_name_or_empty(gang->replica)) {
         *gang = (struct gang){0};
         return false;

@@ -111,6 +111,11 @@ size_t ledger_pending(const struct ledger *l)
     return l->n_pending;
 }
 
+size_t ledger_pending_members(const struct ledger *l)
+{
+    return l->n_pending_members;
+}
+
 struct ledger_pod *ledger_first_pending(const struct ledger *l)
 {
     return l->pending;
@@ -233,6 +238,7 @@ static void pending_add(struct ledger *l, struct ledger_pod *pod)
 {
     list_push(&l->pending, pod);
     l->n_pending++;
+    l->n_pending_members += pod->member != NULL;
     l->pending_generation++;
     class_add(l, pod);
 }
@@ -333,6 +339,7 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
     list_remove(node ? &node->pods : &l->pending, pod);
     if (!node) {
         l->n_pending--;
+        l->n_pending_members -= pod->member != NULL;
         l->pending_generation++;
         class_remove(l, pod);
     }

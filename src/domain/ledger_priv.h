@@ -77,7 +77,7 @@ struct ledger {
     size_t n_free_slots, free_slots_cap;
     struct ledger_pod *pods;    /* all, newest first */
     struct ledger_pod *pending; /* newest first */
-    size_t n_pending;
+    size_t n_pending, n_pending_members; /* members of gangs */
     struct ledger_class *classes; /* of pending pods */
     uint64_t last_class;          /* id */
     size_t n_classes, classes_cap;

@@ -64,10 +64,10 @@ static uint64_t see(const struct search *s, const struct ledger_node *node,
 {
     const struct gang_plan *plan = s->plan;
     uint64_t claimed = node->claimed;
-    if (node->n_cards)
-        memcpy(cards, node->cards, node->n_cards * sizeof *cards);
+    ledger_cards_seen(node, plan->priority, plan->uid, cards);
     if (node->nominated)
-        claimed += placement_take_nominated(node, cards, plan->priority, plan->uid);
+        claimed +=
+            placement_take_nominated(node, cards, plan->priority, plan->uid, plan->gang);
     return claimed;
 }
 
@@ -77,8 +77,9 @@ static bool fits_untouched(const struct search *s, const struct ledger_node *nod
                            const struct request *r)
 {
     struct card cards[SCV_MAX_CARDS];
-    if (!node->nominated)
-        return placement_fit(node, r) == FIT_YES;
+    enum fit alone = placement_fit(node, r);
+    if (alone == FIT_NEVER || (!node->nominated && !node->reserved))
+        return alone == FIT_YES;
     uint64_t claimed = see(s, node, cards);
     return placement_fit_cards(node, cards, claimed, r) == FIT_YES;
 }

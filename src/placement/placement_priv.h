@@ -26,9 +26,10 @@ enum fit placement_fit_cards(const struct ledger_node *node, const struct card *
                              uint64_t claimed, const struct request *request);
 /* Takes from `cards` what the pods nominated to the node with equal or higher priority
  * will get. Returns how many cards they will get through nvidia.com/gpu; which ones is
- * unknown. */
+ * unknown. `gang`: its members do not count; NULL: none. */
 uint64_t placement_take_nominated(const struct ledger_node *node, struct card *cards,
-                                  int64_t priority, struct span uid);
+                                  int64_t priority, struct span uid,
+                                  const struct ledger_gang *gang);
 /* Chooses the request's cards among these `n` and takes its part of each; picks as in
  * placement_choose. False: it does not fit. */
 bool placement_take(struct card *cards, uint32_t n, const struct request *request,

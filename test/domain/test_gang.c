@@ -62,13 +62,14 @@ START_TEST(each_system_names_a_gang_in_its_own_way)
 }
 END_TEST
 
-START_TEST(a_name_that_no_object_can_have_names_no_gang)
+START_TEST(an_impossible_name_or_a_minimum_of_one_is_no_gang)
 {
     static const char *const notes[] = {
         "'scheduling.k8s.io/group-name':''",
         "'scheduling.k8s.io/group-name':'../b/g'",
         "'scheduling.k8s.io/group-name':'a b'",
         "'gpushare/gang-minimum':'3'",
+        "'scheduling.k8s.io/group-name':'g','gpushare/gang-minimum':'1'",
     };
     for (size_t i = 0; i < ARRAY_LEN(notes); i++) {
         struct pod pod = read("", notes[i], "");
@@ -142,8 +143,13 @@ START_TEST(the_ledger_knows_the_members_of_each_gang)
     ck_assert_str_eq(members("a", "g"), "p2 p1 ");
     ck_assert_str_eq(members("b", "g"), "p3 ");
     ck_assert_str_eq(members("a", "h"), "p5 ");
+    ck_assert_uint_eq(ledger_pending_members(ledger), 4);
     ledger_pod_place(ledger, p2, SPAN("n1"), NULL, 0);
     ck_assert_str_eq(members("a", "g"), "p2 p1 "); /* bound members stay */
+    ck_assert_uint_eq(ledger_pending_members(ledger), 3);
+    ledger_pod_unplace(ledger, p2);
+    ck_assert_uint_eq(ledger_pending_members(ledger), 4);
+    ledger_pod_place(ledger, p2, SPAN("n1"), NULL, 0);
     show("a", "p1", "h");
     ck_assert_str_eq(members("a", "g"), "p2 ");
     ck_assert_str_eq(members("a", "h"), "p1 p5 ");
@@ -151,11 +157,12 @@ START_TEST(the_ledger_knows_the_members_of_each_gang)
     ck_assert_str_eq(members("a", "g"), "");
     ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("p1")));
     ck_assert_str_eq(members("a", "h"), "p5 ");
+    ck_assert_uint_eq(ledger_pending_members(ledger), 2);
     ledger_free(ledger);
     arena_fini(&arena);
 }
 END_TEST
 
 UNIT_MAIN("gang", each_system_names_a_gang_in_its_own_way,
-          a_name_that_no_object_can_have_names_no_gang, an_invalid_minimum_is_unknown,
-          the_ledger_knows_the_members_of_each_gang)
+          an_impossible_name_or_a_minimum_of_one_is_no_gang,
+          an_invalid_minimum_is_unknown, the_ledger_knows_the_members_of_each_gang)
