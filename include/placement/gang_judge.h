@@ -17,8 +17,10 @@
 
 /* The pod that is asked about; everything is borrowed. */
 struct gang_asker {
-    struct span uid, ns, name;
-    const struct gang *gang;
+    struct span uid;
+    struct span name;               /* of its gang */
+    const struct ledger_gang *gang; /* NULL: the ledger knows no member */
+    uint32_t minimum;               /* as this pod says; 0: unknown */
     const struct request *request;
     int64_t priority;
 };

@@ -141,9 +141,9 @@ const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
     const struct ledger_node **nodes;
     const struct ledger_gang *gang = ledger_gang_find(l, in->ns, in->gang);
     const struct gang_asker asker = {.uid = in->uid,
-                                     .ns = in->ns,
-                                     .name = in->name,
-                                     .gang = in->gang,
+                                     .name = in->gang->name,
+                                     .gang = gang,
+                                     .minimum = in->gang->minimum,
                                      .request = in->request,
                                      .priority = in->priority};
     struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
@@ -158,6 +158,7 @@ const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
     if (!v.fits) {
         each_other(s, gang, in->uid, end_one, NULL);
         gang_judge_reason(why, &asker, &v);
+        buf_adds(why, "; none starts before all can");
         return NULL;
     }
     int64_t until_ms = s->now.mono_ms + CORE_GANG_RESERVATION_MS;

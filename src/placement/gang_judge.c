@@ -14,10 +14,9 @@ static int compare_uid(const void *a, const void *b)
 /* Counts the members, and lists those without a place after the asker. Their order does
  * not depend on the order in which the pods were seen. */
 static void list_members(const struct ledger *l, const struct gang_asker *asker,
-                         const struct ledger_gang *gang, struct gang_verdict *v,
-                         int64_t *priority)
+                         struct gang_verdict *v, int64_t *priority)
 {
-    const struct ledger_member *m = gang ? gang->members : NULL;
+    const struct ledger_member *m = asker->gang ? asker->gang->members : NULL;
     for (; m; m = m->next) {
         const struct ledger_pod *pod = m->pod;
         if (m->minimum > v->needed)
@@ -45,8 +44,7 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
                 const struct ledger_node *const *nodes, size_t n_nodes, bool spread,
                 struct arena *a, struct gang_verdict *v)
 {
-    const struct ledger_gang *gang = ledger_gang_find(l, asker->ns, asker->gang);
-    *v = (struct gang_verdict){.total = 1, .needed = asker->gang->minimum};
+    *v = (struct gang_verdict){.total = 1, .needed = asker->minimum};
     v->members = arena_alloc(a, (GANG_PLAN_MEMBERS + 1) * sizeof *v->members);
     v->members[v->n_members++] =
         (struct gang_plan_member){.request = asker->request, .uid = asker->uid};
@@ -54,9 +52,9 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
                              .n_nodes = n_nodes,
                              .priority = asker->priority,
                              .uid = asker->uid,
-                             .gang = gang,
+                             .gang = asker->gang,
                              .spread = spread};
-    list_members(l, asker, gang, v, &plan.priority);
+    list_members(l, asker, v, &plan.priority);
     if (v->needed == 0 || v->needed > v->total)
         v->needed = v->total;
     v->too_large |= !gang_plan_is_bounded(v->members, v->n_members);
@@ -73,11 +71,11 @@ void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
                        const struct gang_verdict *v)
 {
     buf_adds(out, "gang ");
-    buf_add_span(out, asker->gang->name);
+    buf_add_span(out, asker->name);
     if (v->too_large) {
         buf_printf(out,
                    ": more than %d of its members wait, or they have more than %d "
-                   "different requests; they cannot be placed together",
+                   "different requests, so they are not placed together",
                    GANG_PLAN_MEMBERS, GANG_PLAN_SHAPES);
         return;
     }
@@ -91,5 +89,4 @@ void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
         buf_adds(out, "; ");
         buf_add_span(out, (struct span){reason.need, reason.need_n});
     }
-    buf_adds(out, "; none starts before all can");
 }

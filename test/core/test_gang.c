@@ -277,7 +277,8 @@ START_TEST(a_gang_that_is_too_large_is_rejected)
     ck_assert_str_eq(ask(member("p0", "g", 1), 1, 1), "");
     ck_assert_str_eq(text,
                      "gang g: more than 256 of its members wait, or they have more than "
-                     "16 different requests; they cannot be placed together");
+                     "16 different requests, so they are not placed together; none "
+                     "starts before all can");
     rig_pod(&r, member("p256", "g", 1), true);
     ck_assert_str_eq(ask(member("p0", "g", 1), 1, 1), "n1");
     ck_assert_uint_eq(reservations(), 256);
