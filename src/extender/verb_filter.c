@@ -358,13 +358,22 @@ static unsigned forward(struct verbs *v, struct span body, const char *address,
     return 0;
 }
 
+/* Does the policy know a best node for the pod? For one without GPU only fgd, by the CPU
+ * that it takes. */
+static bool is_scored(const struct verbs *v, const struct verb_args *args)
+{
+    if (args->invalid.code != ERR_NONE)
+        return false;
+    return args->request.kind != REQUEST_NONE ||
+           (v->config.policy == SCORE_FGD && args->pod.requests.cpu_milli > 0);
+}
+
 static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
                        bool forwarded, struct buf *reply)
 {
     const struct verb_args *args = &w->args;
     bool ready, reserve = v->config.answer == 1 && is_reservable(args);
-    if (v->config.answer == VERBS_ALL || args->pod.prefers ||
-        args->request.kind == REQUEST_NONE)
+    if (v->config.answer == VERBS_ALL || args->pod.prefers || !is_scored(v, args))
         return answer_all(v, w, reply);
     if (!reserve)
         return answer_best(v, w, false, reply);
