@@ -268,6 +268,17 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *me
     return pod;
 }
 
+static void set_amounts(struct ledger *l, struct ledger_pod *pod,
+                        const struct resources *requests)
+{
+    if (pod->cpu_milli == requests->cpu_milli && pod->memory == requests->memory)
+        return;
+    pod->cpu_milli = requests->cpu_milli;
+    pod->memory = requests->memory;
+    if (pod->node)
+        ledger_view(l, pod->node);
+}
+
 struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
                                   const struct request *request, const char *why_not)
 {
@@ -276,6 +287,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     if (!p)
         p = pod_new(l, &pod->meta);
     ledger_gang_update(l, p, pod);
+    set_amounts(l, p, &pod->requests);
     if (p->node && !pod->node.n)
         edit_store(p, pod, request, why_not);
     if (p->node)
@@ -285,7 +297,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     if (!known || !request_equal(&p->request, request) || p->invalid_reason.p ||
         why_not) {
         if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
-            mix_add(&l->mix, request, 0);
+            mix_add(&l->mix, request, pod->requests.cpu_milli);
         l->pending_generation++;
         class_remove(l, p);
         set_request(&p->request, &p->invalid_reason, request, why_not);
