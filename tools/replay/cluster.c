@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "placement/defrag.h"
 #include "placement/placement.h"
 
 enum { PODS_OF_A_NODE = 1001 }; /* the maximum of openb's own simulator */
@@ -168,13 +169,19 @@ static void place(struct cluster *c, uint32_t at, const struct trace_pod *is,
     c->running[c->n_running++] = (struct running_pod){is, pod, at};
 }
 
-bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *rng)
+static struct ledger_pod *add_pending(struct cluster *c, const struct trace_pod *is,
+                                      const struct request *r)
 {
     char uid[32];
     int uid_n = snprintf(uid, sizeof uid, "%llu", (unsigned long long)++c->last_uid);
     struct pod pod = {.meta = {.uid = {uid, (size_t)uid_n}, .name = is->name}};
+    return ledger_pod_add(c->ledger, &pod, r, NULL);
+}
+
+bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *rng)
+{
     struct request r = request_of_trace(is);
-    struct ledger_pod *pending = ledger_pod_add(c->ledger, &pod, &r, NULL);
+    struct ledger_pod *pending = add_pending(c, is, &r);
     int64_t cpu = c->sees_cpu ? is->cpu_milli : 0;
     struct score_pod asks = {.request = &r, .cpu_milli = cpu};
     mix_add(&c->mix, &r, cpu);
@@ -189,9 +196,9 @@ bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *r
     return true;
 }
 
-void cluster_leave(struct cluster *c, struct rng *rng)
+static void remove_running(struct cluster *c, size_t i)
 {
-    struct running_pod *t = &c->running[rng_below(rng, c->n_running)];
+    struct running_pod *t = &c->running[i];
     struct replay_node *node = &c->nodes[t->node];
     node->cpu += t->is->cpu_milli;
     node->memory += t->is->memory_mib;
@@ -200,6 +207,11 @@ void cluster_leave(struct cluster *c, struct rng *rng)
     c->cpu -= t->is->cpu_milli;
     ledger_pod_remove(c->ledger, t->pod);
     *t = c->running[--c->n_running];
+}
+
+void cluster_leave(struct cluster *c, struct rng *rng)
+{
+    remove_running(c, rng_below(rng, c->n_running));
 }
 
 size_t cluster_pods(const struct cluster *c)
@@ -218,4 +230,114 @@ bool cluster_would_exceed(const struct cluster *c, const struct trace_pod *pod,
     return c->allocated + pod->gpu_milli * pod->cards >
                c->trace->capacity / 100 * percent ||
            c->cpu + pod->cpu_milli > c->trace->cpu_milli / 100 * percent;
+}
+
+/* Defragmentation: nodes and pods of the cluster by those of its ledger. */
+struct defrag_view {
+    const struct cluster *c;
+    const struct trace_pod *target;
+    uint32_t *nodes;   /* index by ledger_node.id */
+    uint32_t *running; /* index by UID, which is a number */
+};
+
+static uint64_t uid_of(const struct ledger_pod *pod)
+{
+    return strtoull(pod->uid.p, NULL, 10);
+}
+
+static void defrag_view_init(struct defrag_view *v, const struct cluster *c,
+                             const struct trace_pod *target)
+{
+    *v = (struct defrag_view){.c = c, .target = target};
+    v->nodes = xcalloc(ledger_node_slots(c->ledger), sizeof *v->nodes);
+    v->running = xcalloc(c->last_uid + 1, sizeof *v->running);
+    for (uint32_t i = 0; i < c->trace->n_nodes; i++)
+        v->nodes[c->nodes[i].ledger->id] = i;
+    for (uint32_t i = 0; i < c->n_running; i++)
+        v->running[uid_of(c->running[i].pod)] = i;
+}
+
+static const struct trace_pod *trace_pod_of(const struct defrag_view *v,
+                                            const struct ledger_pod *pod)
+{
+    return pod ? v->c->running[v->running[uid_of(pod)]].is : v->target;
+}
+
+static bool defrag_may_move(void *ctx, const struct ledger_pod *pod)
+{
+    (void)ctx;
+    return pod->request.kind != REQUEST_NONE;
+}
+
+static bool defrag_may_run(void *ctx, const struct ledger_pod *pod,
+                           const struct ledger_node *node)
+{
+    const struct defrag_view *v = ctx;
+    return trace_model_is_allowed(trace_pod_of(v, pod),
+                                  v->c->nodes[v->nodes[node->id]].is->model);
+}
+
+static struct defrag_room defrag_node_room(void *ctx, const struct ledger_node *node)
+{
+    const struct defrag_view *v = ctx;
+    const struct replay_node *n = &v->c->nodes[v->nodes[node->id]];
+    return (struct defrag_room){n->cpu, n->memory, PODS_OF_A_NODE - (int64_t)n->pods};
+}
+
+static struct defrag_room defrag_room_of(const struct trace_pod *pod)
+{
+    return (struct defrag_room){pod->cpu_milli, pod->memory_mib, 1};
+}
+
+static struct defrag_room defrag_pod_room(void *ctx, const struct ledger_pod *pod)
+{
+    return defrag_room_of(trace_pod_of(ctx, pod));
+}
+
+/* Removes the running pod, and schedules a pod like it to the node. */
+static void move_pod(struct cluster *c, uint32_t running, uint32_t to)
+{
+    struct running_pod *t = &c->running[running];
+    const struct trace_pod *is = t->is;
+    struct request r = request_of_trace(is);
+    remove_running(c, running);
+    place(c, to, is, add_pending(c, is, &r), &r);
+}
+
+static void run_plan(struct cluster *c, const struct defrag_view *v,
+                     const struct defrag_plan *plan)
+{
+    struct request r = request_of_trace(v->target);
+    cleanup_free uint64_t *uids = xcalloc(plan->n + 1, sizeof *uids);
+    for (size_t i = 0; i < plan->n; i++)
+        uids[i] = uid_of(plan->moves[i].pod);
+    for (size_t i = 0; i < plan->n; i++)
+        for (uint32_t k = 0; k < c->n_running; k++)
+            if (uid_of(c->running[k].pod) == uids[i]) {
+                move_pod(c, k, v->nodes[plan->moves[i].to->id]);
+                break;
+            }
+    place(c, v->nodes[plan->node->id], v->target, add_pending(c, v->target, &r), &r);
+}
+
+bool cluster_defragment(struct cluster *c, const struct trace_pod *pod, size_t most,
+                        size_t *moves)
+{
+    struct request r = request_of_trace(pod);
+    cleanup_arena struct arena a = {0};
+    struct defrag_view v;
+    struct defrag_plan plan;
+    defrag_view_init(&v, c, pod);
+    const struct defrag_world world = {c->ledger,        &v,
+                                       defrag_may_move,  defrag_may_run,
+                                       defrag_node_room, defrag_pod_room};
+    const struct defrag_target target = {.request = &r, .room = defrag_room_of(pod)};
+    bool found = r.kind != REQUEST_NONE && defrag_find(&world, &target, &a, &plan) &&
+                 plan.n <= most;
+    *moves = found ? plan.n : 0;
+    if (found)
+        run_plan(c, &v, &plan);
+    free(v.nodes);
+    free(v.running);
+    return found;
 }
