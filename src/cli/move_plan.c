@@ -85,7 +85,8 @@ int move_plan_compute(const struct cluster_state *cs, struct move_rules *rules,
     *plan = (struct move_plan){.request = goal->shape};
     if (goal->name.n && find_pod(l, goal, plan, err))
         return -1;
-    if (goal->node.n && !ledger_node_find(l, goal->node))
+    plan->node = goal->node.n ? ledger_node_find(l, goal->node) : NULL;
+    if (goal->node.n && !plan->node)
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found",
                        SPAN_ARG(goal->node));
     struct sources s = {rules, goal, plan->pod};
@@ -231,10 +232,13 @@ static void write_text(struct buf *out, const struct cluster_state *cs,
     cleanup_buf struct buf cards = {0};
     move_plan_subject(out, cs, plan);
     if (!plan->found) {
-        buf_printf(out, " fits on no node, %s\n",
-                   d->bounded ? "and the search found no moves that help within its limit"
-                              : "whatever pods move");
-        add_stays(out, cs, rules, NULL);
+        if (plan->node)
+            buf_printf(out, " does not fit on node %.*s, ", SPAN_ARG(plan->node->name));
+        else
+            buf_adds(out, " fits on no node, ");
+        buf_adds(out, d->bounded ? "and the search found no moves that help in its time\n"
+                                 : "whatever pods move\n");
+        add_stays(out, cs, rules, plan->node);
         return;
     }
     add_picks(&cards, d->node, d->picks, plan->request.cards);
@@ -308,7 +312,7 @@ static json_t *plan_json(const struct cluster_state *cs, const struct move_rules
     for (size_t i = 0; i < d->n; i++)
         json_array_append_new(moves, move_json(d, &d->moves[i]));
     json_object_set_new(o, "moves", moves);
-    size_t n = list_stays(cs, rules, d->node, stays);
+    size_t n = list_stays(cs, rules, d->node ? d->node : plan->node, stays);
     qsort(stays, n, sizeof *stays, compare_stays);
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, json_pack("{s:s,s:I,s:o}", "reason", stays[i].why,
