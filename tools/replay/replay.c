@@ -76,7 +76,8 @@ static int64_t mono_ns(void)
 /* Sums over the seeds, for the means in struct replay_result. */
 struct sums {
     double alloc90, alloc100, first_reject, wide, churn;
-    double rejected, rejected_milli, won, won_milli, moves;
+    double rejected, rejected_milli, won, won_wide, won_milli, moves;
+    int64_t plans_ns, longest_plan_ns;
     uint64_t rejecting, decisions;
     int64_t ns;
 };
@@ -95,9 +96,15 @@ static void defragment(struct cluster *c, const struct rejects *rejects, size_t 
         size_t moves;
         sums->rejected++;
         sums->rejected_milli += (double)demand(pod);
-        if (!cluster_defragment(c, pod, most, &moves))
+        int64_t start = mono_ns();
+        bool done = cluster_defragment(c, pod, most, &moves);
+        int64_t ns = mono_ns() - start;
+        sums->plans_ns += ns;
+        sums->longest_plan_ns = ns > sums->longest_plan_ns ? ns : sums->longest_plan_ns;
+        if (!done)
             continue;
         sums->won++;
+        sums->won_wide += pod->cards >= WIDE_CARDS;
         sums->won_milli += (double)demand(pod);
         sums->moves += (double)moves;
     }
@@ -192,7 +199,10 @@ void replay_run(const struct trace *trace, const struct replay_settings *setting
         .rejected = sums.rejected / n,
         .rejected_cards = sums.rejected_milli / TRACE_CARD / n,
         .won = sums.won / n,
+        .won_wide = sums.won_wide / n,
         .won_cards = sums.won_milli / TRACE_CARD / n,
         .moves = sums.moves / n,
+        .plan_ms = sums.rejected > 0 ? (double)sums.plans_ns / 1e6 / sums.rejected : 0,
+        .longest_plan_ms = (double)sums.longest_plan_ns / 1e6,
     };
 }

@@ -32,8 +32,10 @@ struct replay_result {
     double decisions_per_s;
     double churn_rejected; /* percent of the demand; see replay_run */
     /* Of the pods with cards that were rejected at a load of up to 100 %: their number and
-     * their cards, those that plans placed, and the moves of these plans. */
-    double rejected, rejected_cards, won, won_cards, moves;
+     * their cards, those that plans placed (won_wide: of 8 cards or more), and the moves
+     * of these plans. */
+    double rejected, rejected_cards, won, won_wide, won_cards, moves;
+    double plan_ms, longest_plan_ms; /* the mean and the maximum over all plans */
 };
 
 /*

@@ -23,14 +23,16 @@ void replay_table(struct buf *out, const struct replay_line *lines, size_t n, bo
 
 void replay_defrag_table(struct buf *out, const struct replay_line *lines, size_t n)
 {
-    buf_printf(out, "\n%-8s %8s %6s %9s %9s %6s %14s\n", "policy", "rejected", "cards",
-               "then fit", "cards won", "moves", "moves per card");
+    buf_printf(out, "\n%-8s %8s %6s %9s %12s %9s %6s %14s %8s %8s\n", "policy",
+               "rejected", "cards", "then fit", "with 8 cards", "cards won", "moves",
+               "moves per card", "ms/plan", "longest");
     for (size_t i = 0; i < n; i++) {
         const struct replay_result *r = &lines[i].result;
-        buf_printf(out, "%-8s %8.1f %6.1f %9.1f %9.1f %6.1f %14.2f\n",
+        buf_printf(out, "%-8s %8.1f %6.1f %9.1f %12.1f %9.1f %6.1f %14.2f %8.1f %8.1f\n",
                    score_policy_name(lines[i].policy), r->rejected, r->rejected_cards,
-                   r->won, r->won_cards, r->moves,
-                   r->won_cards > 0 ? r->moves / r->won_cards : 0);
+                   r->won, r->won_wide, r->won_cards, r->moves,
+                   r->won_cards > 0 ? r->moves / r->won_cards : 0, r->plan_ms,
+                   r->longest_plan_ms);
     }
 }
 
