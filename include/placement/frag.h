@@ -19,7 +19,7 @@ struct frag_node {
     int64_t free_mib[SCV_MAX_CARDS];
     bool whole[SCV_MAX_CARDS];
     uint32_t n;
-    int64_t cpu_free; /* 0 if CPU is unknown; then the CPU of all shapes is 0, too */
+    int64_t cpu_free; /* 0 or more */
 };
 
 /* A mix, indexed so that measuring a node is cheap. {0} is valid for frag_prepare. */
@@ -39,7 +39,11 @@ struct frag {
     uint32_t n_several;
 };
 
-/* Reads what is free on the node's cards. Amounts are clamped (frag_clamp). */
+/* The free CPU of a node whose CPU is unknown: enough for every shape. */
+#define FRAG_CPU_UNKNOWN INT64_MAX
+
+/* Reads what is free on the node's cards. Amounts are clamped (frag_clamp), and a node
+ * whose pods request more CPU than it has, has none left. */
 void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
                     struct frag_node *now);
 /* Limits an amount to a value that no card has, so that sums and products of amounts do
@@ -51,6 +55,6 @@ void frag_fini(struct frag *f);
 /* The measure of the node, in MiB << FRAG_SHIFT. */
 int64_t frag_measure(const struct frag *f, const struct frag_node *node);
 /* Takes `mib` from each of the `n` cards, or all that is free there if that is less, and
- * `cpu`, which is at most node->cpu_free. Returns by how much the measure drops. */
+ * `cpu`, or all that is left of it. Returns by how much the measure drops. */
 int64_t frag_take(const struct frag *f, struct frag_node *node, const uint32_t *cards,
                   uint32_t n, int64_t mib, int64_t cpu);

@@ -42,9 +42,7 @@ static enum node_state state_of(const struct ledger *l, const struct ledger_node
         return NODE_NO_GPU;
     if (f->capacity.cards <= 0)
         return NODE_NO_COUNT;
-    bool low =
-        f->allocatable.mem < f->capacity.mem || f->allocatable.cards < f->capacity.cards;
-    if (low && !names_a_card(f))
+    if (f->allocatable_low && !names_a_card(f))
         return NODE_ALLOCATABLE_LOW;
     return NODE_USABLE;
 }
@@ -417,5 +415,6 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     for (uint32_t i = 0; i < node->n_cards; i++)
         settle_card(l, &node->cards[i], own[i]);
     l->n_overcommitted += count_overcommitted(node);
+    ledger_requests_settle(node);
     sum_up(l, node);
 }

@@ -27,9 +27,17 @@ static void find_nodes(struct verbs_work *w, const struct ledger *ledger, size_t
         size_t n = verbs_find_nodes(&w->args, i, end, ledger, nodes);
         for (size_t k = 0; k < n; k++) {
             w->nodes[i + k] = (struct score_node){.node = nodes[k]};
-            if (nodes[k]) /* score_rate reads it next */
-                __builtin_prefetch((const char *)nodes[k] + LEDGER_LINE);
+            if (!nodes[k])
+                continue;
+            /* score_rate reads it next */
+            __builtin_prefetch((const char *)nodes[k] + LEDGER_LINE);
+            __builtin_prefetch(&nodes[k]->cpu_milli);
         }
+        for (size_t k = 0; k < n; k++)
+            if (nodes[k]) {
+                w->nodes[i + k].cpu_milli = nodes[k]->cpu_milli;
+                w->nodes[i + k].cpu_free = nodes[k]->cpu_free;
+            }
     }
 }
 
@@ -78,7 +86,8 @@ static void add_score(struct buf *reply, const struct verbs_work *w, size_t i)
 
 static unsigned answer(struct verbs *v, struct verbs_work *w, struct buf *reply)
 {
-    const struct score_pod pod = {.request = &w->args.request};
+    const struct score_pod pod = {.request = &w->args.request,
+                                  .cpu_milli = w->args.pod.requests.cpu_milli};
     struct prioritize p = {.v = v, .w = w, .pod = &pod};
     unsigned status = 200;
     MEM_GROW(w->nodes, w->nodes_cap, w->args.n);

@@ -24,7 +24,7 @@ void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
                     struct frag_node *now)
 {
     now->n = node->n_cards;
-    now->cpu_free = frag_clamp(cpu_free);
+    now->cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         now->free_mib[i] = frag_clamp(node->cards[i].free_mib);
         now->whole[i] = card_is_free(&node->cards[i]);
@@ -195,6 +195,7 @@ int64_t frag_take(const struct frag *f, struct frag_node *node, const uint32_t *
                   uint32_t n, int64_t mib, int64_t cpu)
 {
     uint32_t level = level_of(f, node->cpu_free);
+    cpu = cpu < node->cpu_free ? cpu : node->cpu_free;
     if (level_of(f, node->cpu_free - cpu) != level) {
         int64_t before = frag_measure(f, node);
         for (uint32_t k = 0; k < n; k++)

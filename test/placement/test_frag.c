@@ -75,11 +75,34 @@ START_TEST(measure_matches_its_definition)
             int64_t mib = rng_below(&rng, 3) ? (int64_t)rng_below(&rng, 900) : INT64_MAX;
             int64_t drop =
                 frag_take(&frag, &node, cards, n, mib,
-                          (int64_t)rng_below(&rng, (uint64_t)node.cpu_free + 1));
+                          (int64_t)rng_below(&rng, 2 * (uint64_t)node.cpu_free + 1));
             ck_assert_int_eq(drop, sum - by_definition(&mix, &node));
         }
     }
     ck_assert_int_gt(largest, 1000 << FRAG_SHIFT); /* not all measures were 0 */
+    frag_fini(&frag);
+}
+END_TEST
+
+/* The ledger can know more requests than the node has CPU: of pods that another program
+ * bound, or of a node that shrank. */
+START_TEST(a_node_with_more_requests_than_cpu_has_none_left)
+{
+    struct mix mix = {0};
+    struct frag frag = {0};
+    struct ledger_node full = {.n_cards = 0};
+    struct frag_node node;
+    mix_add(&mix, &(struct request){.kind = REQUEST_CARDS, .cards = 1}, 4000);
+    frag_prepare(&frag, &mix);
+    frag_read_node(&full, -3000, &node);
+    node.n = 1;
+    node.free_mib[0] = 500;
+    node.whole[0] = true;
+    ck_assert_int_eq(frag_measure(&frag, &node), 500 << FRAG_SHIFT);
+    ck_assert_int_eq(frag_take(&frag, &node, NULL, 0, 0, 1000), 0);
+    frag_read_node(&full, FRAG_CPU_UNKNOWN, &node);
+    node.n = 1;
+    ck_assert_int_eq(frag_measure(&frag, &node), 0);
     frag_fini(&frag);
 }
 END_TEST
@@ -109,4 +132,5 @@ START_TEST(measure_of_a_worked_example)
 }
 END_TEST
 
-UNIT_MAIN("frag", measure_matches_its_definition, measure_of_a_worked_example)
+UNIT_MAIN("frag", measure_matches_its_definition,
+          a_node_with_more_requests_than_cpu_has_none_left, measure_of_a_worked_example)
