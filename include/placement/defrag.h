@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "domain/resources.h"
 #include "placement/placement.h"
 
 /*
@@ -22,11 +23,6 @@
  * pods are nominated takes no moved pod.
  */
 
-/* What a node has or a pod takes beside cards. */
-struct defrag_room {
-    int64_t cpu_milli, memory, pods;
-};
-
 /* What the ledger does not know. */
 struct defrag_world {
     const struct ledger *ledger;
@@ -37,15 +33,15 @@ struct defrag_world {
      * target. */
     bool (*may_run)(void *ctx, const struct ledger_pod *pod,
                     const struct ledger_node *node);
-    /* What is free on the node, and what the pod takes. */
-    struct defrag_room (*node_room)(void *ctx, const struct ledger_node *node);
-    struct defrag_room (*pod_room)(void *ctx, const struct ledger_pod *pod);
+    /* What is free on the node beside cards, and what the pod takes of it. */
+    struct resources (*node_room)(void *ctx, const struct ledger_node *node);
+    struct resources (*pod_room)(void *ctx, const struct ledger_pod *pod);
 };
 
 /* The pod, or the shape, to make room for. */
 struct defrag_target {
     const struct request *request; /* memory or whole cards */
-    struct defrag_room room;
+    struct resources room;
     int64_t priority;
     struct span uid;  /* of the pending pod; empty: a shape */
     struct span node; /* only on this node; empty: on any */

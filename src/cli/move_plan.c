@@ -27,18 +27,25 @@ static bool may_run(void *ctx, const struct ledger_pod *pod,
                             !(target && s->goal->node_is_cordoned));
 }
 
-static struct defrag_room node_room(void *ctx, const struct ledger_node *node)
+/* 0 of a node means unknown. */
+static int64_t left(int64_t allocatable, int64_t requested)
 {
-    (void)ctx;
-    (void)node;
-    return (struct defrag_room){INT64_MAX / 4, INT64_MAX / 4, INT64_MAX / 4};
+    return allocatable ? allocatable - requested : RESOURCES_MAX;
 }
 
-static struct defrag_room pod_room(void *ctx, const struct ledger_pod *pod)
+static struct resources node_room(void *ctx, const struct ledger_node *node)
+{
+    struct resources all = ledger_node_allocatable(node),
+                     taken = ledger_node_requested(node);
+    (void)ctx;
+    return (struct resources){left(all.cpu_milli, taken.cpu_milli),
+                              left(all.memory, taken.memory), left(all.pods, taken.pods)};
+}
+
+static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
 {
     (void)ctx;
-    (void)pod;
-    return (struct defrag_room){.pods = 1};
+    return (struct resources){pod->cpu_milli, pod->memory, 1};
 }
 
 struct request move_plan_shape(int64_t cards, int64_t mib, struct span models,

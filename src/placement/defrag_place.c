@@ -17,15 +17,15 @@ struct placing {
     unsigned visits;
 };
 
-static bool fits_alone(const struct ledger_node *node, struct defrag_room has,
-                       const struct request *r, struct defrag_room room)
+static bool fits_alone(const struct ledger_node *node, struct resources has,
+                       const struct request *r, struct resources room)
 {
     return !node->nominated && defrag_has_room(has, room) &&
            placement_fit(node, r) == FIT_YES;
 }
 
 static size_t next_place(const struct defrag_state *s, const struct request *r,
-                         struct defrag_room room, size_t from)
+                         struct resources room, size_t from)
 {
     size_t i = from;
     while (i < s->n_order && !fits_alone(s->order[i], s->rooms[i], r, room))
@@ -33,12 +33,12 @@ static size_t next_place(const struct defrag_state *s, const struct request *r,
     return i;
 }
 
-static bool same_room(struct defrag_room a, struct defrag_room b)
+static bool same_room(struct resources a, struct resources b)
 {
     return a.cpu_milli == b.cpu_milli && a.memory == b.memory && a.pods == b.pods;
 }
 
-static uint64_t hash_of(const struct request *r, struct defrag_room room)
+static uint64_t hash_of(const struct request *r, struct resources room)
 {
     const uint64_t parts[] = {(uint64_t)r->kind,         r->cards,
                               (uint64_t)r->mib_per_card, (uint64_t)room.cpu_milli,
@@ -53,7 +53,7 @@ static uint64_t hash_of(const struct request *r, struct defrag_room room)
 
 /* The slot of the shape, or a free one; NULL: the table is full. */
 static struct defrag_shape *find_shape(struct defrag_state *s, const struct request *r,
-                                       struct defrag_room room)
+                                       struct resources room)
 {
     uint64_t h = hash_of(r, room);
     for (size_t i = 0; i < 64; i++) {
@@ -66,7 +66,7 @@ static struct defrag_shape *find_shape(struct defrag_state *s, const struct requ
 }
 
 size_t defrag_first_place(struct defrag_state *s, const struct request *r,
-                          struct defrag_room room, const struct ledger_node *own)
+                          struct resources room, const struct ledger_node *own)
 {
     struct defrag_shape full = {0}, *shape = find_shape(s, r, room);
     if (!shape)

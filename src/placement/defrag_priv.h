@@ -13,7 +13,7 @@
 /* A pod that may leave the node under examination. */
 struct defrag_item {
     const struct ledger_pod *pod;
-    struct defrag_room room;
+    struct resources room;
     const int64_t *mib; /* by card of the node; -1: not there */
     int64_t all_mib;
     size_t from; /* the first node of the order that has room for it */
@@ -23,7 +23,7 @@ struct defrag_item {
 /* The places of a pod by capacity alone: indexes into the order of nodes. */
 struct defrag_shape {
     const struct request *request; /* NULL: the slot is free */
-    struct defrag_room room;
+    struct resources room;
     size_t first, second; /* the first two nodes with room; n_order: none */
 };
 enum { DEFRAG_SHAPES = 4096 };
@@ -32,7 +32,7 @@ enum { DEFRAG_SHAPES = 4096 };
 struct defrag_trial {
     struct ledger_node node;
     struct card *cards;
-    struct defrag_room room;
+    struct resources room;
     uint32_t moved; /* 0: the slot is free */
 };
 
@@ -41,7 +41,7 @@ struct defrag_state {
     const struct defrag_target *target;
     struct arena *arena;
     const struct ledger_node **order; /* all nodes by rising free memory, then by name */
-    struct defrag_room *rooms;        /* of the nodes in that order */
+    struct resources *rooms;          /* of the nodes in that order */
     size_t n_order;
     struct defrag_shape *shapes;
     size_t n_shapes;
@@ -52,13 +52,13 @@ struct defrag_state {
     struct defrag_plan best;
 };
 
-static inline bool defrag_has_room(struct defrag_room has, struct defrag_room needs)
+static inline bool defrag_has_room(struct resources has, struct resources needs)
 {
     return has.cpu_milli >= needs.cpu_milli && has.memory >= needs.memory &&
            has.pods >= needs.pods;
 }
 
-static inline void defrag_add_room(struct defrag_room *room, struct defrag_room other,
+static inline void defrag_add_room(struct resources *room, struct resources other,
                                    int sign)
 {
     room->cpu_milli += sign * other.cpu_milli;
@@ -69,7 +69,7 @@ static inline void defrag_add_room(struct defrag_room *room, struct defrag_room 
 /* The first node, other than `own`, that has room for the pod, whatever its taints; n_order:
  * none. */
 size_t defrag_first_place(struct defrag_state *s, const struct request *request,
-                          struct defrag_room room, const struct ledger_node *own);
+                          struct resources room, const struct ledger_node *own);
 /* Finds a place for all removed items at the same time, and stores the moves. False: there
  * is none, or the search is too long (then s->bounded is set). */
 bool defrag_place(struct defrag_state *s, const struct ledger_node *own,
@@ -82,14 +82,14 @@ struct defrag_node {
     size_t n;
     struct card *cards; /* without the removed items */
     uint32_t *wholes;   /* by card: promises of the whole card */
-    struct defrag_room room;
+    struct resources room;
     uint32_t widest; /* the most cards that one item has */
     size_t least;    /* the fewest items that must leave; SIZE_MAX: no set helps */
 };
 
 /* Reads the items of a node and the least number of them that must leave. */
 void defrag_node_read(struct defrag_state *s, const struct ledger_node *node,
-                      struct defrag_room room, struct defrag_node *out);
+                      struct resources room, struct defrag_node *out);
 /* Searches for sets of `m` items, and stores the best plan in s. False: no larger set can
  * help. */
 bool defrag_node_search(struct defrag_state *s, struct defrag_node *node, size_t m);

@@ -123,7 +123,7 @@ static size_t least_of(const struct defrag_state *s, const struct defrag_node *n
                        size_t from)
 {
     const struct request *r = s->target->request;
-    struct defrag_room missing = s->target->room;
+    struct resources missing = s->target->room;
     size_t of_cards[SCV_MAX_CARDS], n = 0, sum = 0;
     for (uint32_t c = 0; c < node->node->n_cards; c++) {
         size_t least = least_of_card(node, c, from, r), k = n;
@@ -141,8 +141,8 @@ static size_t least_of(const struct defrag_state *s, const struct defrag_node *n
     defrag_add_room(&missing, node->room, -1);
     size_t least = (sum + node->widest - 1) / node->widest;
 #define FIELD(f)                                                                         \
-    least = larger(                                                                      \
-        least, least_of_room(node, from, missing.f, offsetof(struct defrag_room, f)))
+    least = larger(least,                                                                \
+                   least_of_room(node, from, missing.f, offsetof(struct resources, f)))
     FIELD(cpu_milli);
     FIELD(memory);
     FIELD(pods);
@@ -279,7 +279,7 @@ static int compare_items(const void *a, const void *b)
 }
 
 void defrag_node_read(struct defrag_state *s, const struct ledger_node *node,
-                      struct defrag_room room, struct defrag_node *out)
+                      struct resources room, struct defrag_node *out)
 {
     size_t n = 0;
     *out = (struct defrag_node){.node = node, .room = room, .widest = 1};

@@ -192,6 +192,35 @@ START_TEST(constraints_of_pods_and_nodes_hold)
 }
 END_TEST
 
+static void set_allocatable_cpu(const struct sim *s, const char *node, int cores)
+{
+    cleanup_free char *path = xasprintf("/api/v1/nodes/%s/status", node);
+    cleanup_free char *body =
+        xasprintf("{\"status\":{\"allocatable\":{\"cpu\":\"%d\"}}}", cores);
+    json_decref(peer_json(&s->api, "PATCH", path, body));
+}
+
+/* A pod without GPU takes the CPU of n2. */
+START_TEST(cpu_of_all_pods_counts)
+{
+    struct sim s;
+    start(&s);
+    sim_load(&s, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"namespace\":"
+                 "\"default\",\"name\":\"plain\",\"uid\":\"uid-plain\"},\"spec\":{"
+                 "\"nodeName\":\"n2\",\"containers\":[{\"name\":\"c\",\"image\":\"i\","
+                 "\"resources\":{\"requests\":{\"cpu\":\"3\"}}}]}}");
+    add_pod(&s, "a", "gpu-mem", 8, "n1", 0, "ReplicaSet", "set-a",
+            "\"overhead\":{\"cpu\":\"2\"},");
+    set_allocatable_cpu(&s, "n2", 5);
+    cleanup_free char *plan = defrag(&s, 0, ARGV("defrag", "pod", "default/big"));
+    ck_assert_contains(plan, "1     default/a  8 GiB    n1 GPU0  n2 GPU0\n");
+    set_allocatable_cpu(&s, "n2", 4);
+    cleanup_free char *none = defrag(&s, 2, ARGV("defrag", "pod", "default/big"));
+    ck_assert_contains(none, "fits on no node, whatever pods move\n");
+    sim_stop(&s);
+}
+END_TEST
+
 START_TEST(each_pod_leaves_after_the_replacement_of_the_former_is_bound)
 {
     struct sim s;
@@ -341,6 +370,7 @@ END_TEST
 
 LIB_MAIN("defrag", 120, a_plan_changes_nothing, programs_read_a_plan,
          invalid_arguments_are_rejected, constraints_of_pods_and_nodes_hold,
+         cpu_of_all_pods_counts,
          each_pod_leaves_after_the_replacement_of_the_former_is_bound,
          a_delayed_eviction_is_retried, an_eviction_that_stays_delayed_ends_the_plan,
          without_a_replacement_no_further_pod_leaves,

@@ -47,16 +47,16 @@ static bool may_run(void *ctx, const struct ledger_pod *pod,
     return excluded != index_of(node->name);
 }
 
-static struct defrag_room node_room(void *ctx, const struct ledger_node *node)
+static struct resources node_room(void *ctx, const struct ledger_node *node)
 {
     (void)ctx;
-    return (struct defrag_room){.cpu_milli = w.cpu[index_of(node->name)]};
+    return (struct resources){.cpu_milli = w.cpu[index_of(node->name)]};
 }
 
-static struct defrag_room pod_room(void *ctx, const struct ledger_pod *pod)
+static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
 {
     (void)ctx;
-    return (struct defrag_room){.cpu_milli = w.pod[index_of(pod->uid)].cpu};
+    return (struct resources){.cpu_milli = w.pod[index_of(pod->uid)].cpu};
 }
 
 static const char *name_of(char kind, int i)

@@ -277,19 +277,19 @@ static bool defrag_may_run(void *ctx, const struct ledger_pod *pod,
                                   v->c->nodes[v->nodes[node->id]].is->model);
 }
 
-static struct defrag_room defrag_node_room(void *ctx, const struct ledger_node *node)
+static struct resources defrag_node_room(void *ctx, const struct ledger_node *node)
 {
     const struct defrag_view *v = ctx;
     const struct replay_node *n = &v->c->nodes[v->nodes[node->id]];
-    return (struct defrag_room){n->cpu, n->memory, PODS_OF_A_NODE - (int64_t)n->pods};
+    return (struct resources){n->cpu, n->memory, PODS_OF_A_NODE - (int64_t)n->pods};
 }
 
-static struct defrag_room defrag_room_of(const struct trace_pod *pod)
+static struct resources defrag_room_of(const struct trace_pod *pod)
 {
-    return (struct defrag_room){pod->cpu_milli, pod->memory_mib, 1};
+    return (struct resources){pod->cpu_milli, pod->memory_mib, 1};
 }
 
-static struct defrag_room defrag_pod_room(void *ctx, const struct ledger_pod *pod)
+static struct resources defrag_pod_room(void *ctx, const struct ledger_pod *pod)
 {
     return defrag_room_of(trace_pod_of(ctx, pod));
 }
