@@ -173,7 +173,7 @@ static int set_cordon(struct applying *w, bool cordoned, struct err *err)
 
 /* -- Waiting -- */
 
-/* Follows the cluster for a moment. -1: interrupted, or the time is over. */
+/* Follows the cluster for a moment. -1: interrupted, or too late. */
 static int wait_a_moment(struct applying *w, int64_t until_ms, const char *what,
                          struct err *err)
 {

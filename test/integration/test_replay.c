@@ -72,6 +72,12 @@ START_TEST(policies_are_chosen_by_name)
     cleanup_free char *churn =
         replay(0, ARGV(SMALL, "--policy=fgd", "--seeds=1", "--churn=80", "--cpu=off"));
     ck_assert_contains(churn, "churn rejects");
+    cleanup_free char *moved =
+        replay(0, ARGV(SMALL, "--policy=spread", "--seeds=1", "--defrag=1"));
+    ck_assert_contains(moved, "moves per card");
+    ck_assert_contains(moved,
+                       "\nspread       19.0   32.1       8.0          0.0       7.1 "
+                       "   8.0           1.13");
 }
 END_TEST
 
@@ -79,7 +85,7 @@ START_TEST(help_names_every_option)
 {
     static const char *const options[] = {"--nodes", "--pods",       "--policy",
                                           "--seeds", "--first-seed", "--cpu",
-                                          "--churn", "--output"};
+                                          "--churn", "--defrag",     "--output"};
     cleanup_free char *said = replay(0, ARGV("--help"));
     for (size_t i = 0; i < ARRAY_LEN(options); i++)
         ck_assert_contains(said, options[i]);
