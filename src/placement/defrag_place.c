@@ -6,7 +6,10 @@
  * then have no place, the earlier ones try their next node.
  */
 
-enum { VISITS_MAX = 1 << 16 }; /* of a node, to place the pods of one set */
+enum {
+    VISITS_MAX = 1 << 16, /* of a node, to place the pods of one set */
+    STEP_VISITS = 64,     /* that cost one step of the search */
+};
 
 struct placing {
     struct defrag_state *s;
@@ -176,5 +179,8 @@ bool defrag_place(struct defrag_state *s, const struct ledger_node *own,
                   struct defrag_item *const *items, size_t n, struct defrag_move *moves)
 {
     struct placing p = {.s = s, .own = own, .items = items, .n = n, .moves = moves};
-    return place_from(&p, 0);
+    bool done = place_from(&p, 0);
+    uint64_t cost = p.visits / STEP_VISITS;
+    s->steps -= cost < s->steps ? cost : s->steps;
+    return done;
 }

@@ -12,7 +12,10 @@
  * none either.
  */
 
-enum { SEARCH_STEPS = 4096 }; /* of one node and one limit */
+enum {
+    SEARCH_STEPS = 4096, /* of one node and one limit */
+    STEP_WORK = 512,     /* visits of a pod on a card that cost one step */
+};
 
 struct set_search {
     struct defrag_state *s;
@@ -22,6 +25,8 @@ struct set_search {
     size_t n;
     int64_t mib;
     unsigned steps;
+    uint64_t cost;      /* of a step: 1, more on a node with many pods */
+    struct card *cards; /* scratch; not on the stack, because the search is recursive */
     bool more_may_help; /* the limit ended a branch */
 };
 
@@ -197,17 +202,16 @@ static void try_set(struct set_search *q, const struct card *cards)
 static void search(struct set_search *q, size_t i)
 {
     struct defrag_state *s = q->s;
-    struct card cards[SCV_MAX_CARDS];
     if (q->steps == 0 || s->steps == 0) {
         s->bounded = q->more_may_help = true;
         return;
     }
     q->steps--;
-    s->steps--;
+    s->steps -= q->cost < s->steps ? q->cost : s->steps;
     if (s->found && q->n == s->best.n && q->mib >= s->best.mib)
         return;
-    if (fits(s, q->node, cards)) {
-        try_set(q, cards);
+    if (fits(s, q->node, q->cards)) {
+        try_set(q, q->cards);
         return;
     }
     size_t least = least_of(s, q->node, i);
@@ -230,9 +234,16 @@ static void search(struct set_search *q, size_t i)
 
 bool defrag_node_search(struct defrag_state *s, struct defrag_node *node, size_t m)
 {
+    uint32_t n_cards = node->node->n_cards;
     cleanup_free struct defrag_item **leaving = xcalloc(m + 1, sizeof(void *));
-    struct set_search q = {
-        .s = s, .node = node, .limit = m, .leaving = leaving, .steps = SEARCH_STEPS};
+    cleanup_free struct card *cards = xcalloc(n_cards + 1, sizeof *cards);
+    struct set_search q = {.s = s,
+                           .node = node,
+                           .limit = m,
+                           .leaving = leaving,
+                           .steps = SEARCH_STEPS,
+                           .cost = 1 + node->n * n_cards / STEP_WORK,
+                           .cards = cards};
     search(&q, 0);
     return q.more_may_help;
 }

@@ -275,6 +275,38 @@ START_TEST(one_node_can_be_asked_for)
 }
 END_TEST
 
+/* A node with thousands of pods, of which hundreds have to leave: the search ends. */
+START_TEST(the_search_is_bounded)
+{
+    enum { PODS = 4000 };
+    const struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
+    memset(&w, 0, sizeof w);
+    w.ledger = ledger_new(&s, 1);
+    w.target_excluded = -1;
+    for (int n = 0; n < 2; n++) {
+        struct scv scv = object_scv_even(&w.arena, name_of('n', n), 8, 1 << 20);
+        ledger_scv_seen(w.ledger, &scv, 0);
+    }
+    w.pod[0] = (struct test_pod){.movable = true, .excluded = -1};
+    for (int i = 0; i < PODS; i++) {
+        char uid[16];
+        snprintf(uid, sizeof uid, "pa%d", i); /* index_of is 0 */
+        struct pod pod = object_pod_mem(&w.arena, uid, 1);
+        struct request r = ask_memory(1 + i % 97, 1);
+        const struct ledger_share share = {.card = i % 8, .mib = r.mib_per_card};
+        struct ledger_pod *entry = ledger_pod_add(w.ledger, &pod, &r, NULL);
+        ledger_pod_place(w.ledger, entry, span_of(name_of('n', i % 2)), &share, 1);
+    }
+    struct defrag_plan plan;
+    struct request r = ask_memory((1 << 20) - 20000, 8);
+    bool found = find(&r, NULL, &plan);
+    ck_assert(found || plan.bounded);
+    r = ask_whole(8);
+    ck_assert(find(&r, "na", &plan) || plan.bounded);
+    stop();
+}
+END_TEST
+
 /* -- The oracle -- */
 
 struct oracle {
@@ -510,6 +542,7 @@ int main(void)
         {a_pod_takes_its_next_place_if_a_later_one_needs_the_first, 1},
         {cpu_counts_on_both_sides, 1},
         {one_node_can_be_asked_for, 1},
+        {the_search_is_bounded, 1},
         {plans_are_the_shortest, 5},
     };
     return unit_run_loops("defrag", tests, ARRAY_LEN(tests), 60);
