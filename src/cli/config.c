@@ -75,7 +75,8 @@ static const struct opt table[] = {
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(ns),
-     .help = "Namespace of the pod to explain; default: the namespace of the context."},
+     .help = "Namespace of the pod of explain or defrag; default: the namespace of the "
+             "context."},
     {.name = "cards",
      .arg = "N",
      .type = OPT_INT,
