@@ -76,9 +76,39 @@ static int64_t mono_ns(void)
 /* Sums over the seeds, for the means in struct replay_result. */
 struct sums {
     double alloc90, alloc100, first_reject, wide, churn;
+    double rejected, rejected_milli, won, won_wide, won_milli, moves;
+    int64_t plans_ns, longest_plan_ns;
     uint64_t rejecting, decisions;
     int64_t ns;
 };
+
+/* Pods that were rejected. */
+struct rejects {
+    const struct trace_pod **pods;
+    size_t n, cap;
+};
+
+static void defragment(struct cluster *c, const struct rejects *rejects, size_t most,
+                       struct sums *sums)
+{
+    for (size_t i = 0; i < rejects->n; i++) {
+        const struct trace_pod *pod = rejects->pods[i];
+        size_t moves;
+        sums->rejected++;
+        sums->rejected_milli += (double)demand(pod);
+        int64_t start = mono_ns();
+        bool done = cluster_defragment(c, pod, most, &moves);
+        int64_t ns = mono_ns() - start;
+        sums->plans_ns += ns;
+        sums->longest_plan_ns = ns > sums->longest_plan_ns ? ns : sums->longest_plan_ns;
+        if (!done)
+            continue;
+        sums->won++;
+        sums->won_wide += pod->cards >= WIDE_CARDS;
+        sums->won_milli += (double)demand(pod);
+        sums->moves += (double)moves;
+    }
+}
 
 /* The first run: pods arrive and stay until the load exceeds 100 percent. */
 static void fill(const struct trace *trace, const struct replay_settings *settings,
@@ -88,6 +118,7 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
     struct stream stream;
     struct at_load at90 = {.load = 90}, at100 = {.load = 100};
     double capacity = (double)trace->capacity / 100, load = 0, first = -1;
+    struct rejects rejects = {0};
     int64_t arrived = 0;
     rng_init(&rng, seed);
     stream_start(&stream, trace, &rng);
@@ -102,6 +133,10 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
             first = load;
         if (!scheduled && pod->cards >= WIDE_CARDS && load <= 100)
             sums->wide++;
+        if (!scheduled && pod->cards && load <= 100) {
+            MEM_GROW(rejects.pods, rejects.cap, rejects.n + 1);
+            rejects.pods[rejects.n++] = pod;
+        }
         sample(&at90, load, (double)cluster_allocated(c) / capacity);
         sample(&at100, load, (double)cluster_allocated(c) / capacity);
         sums->decisions++;
@@ -111,6 +146,9 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
     sums->alloc100 += at100.sum / (double)at100.n;
     sums->rejecting += first >= 0;
     sums->first_reject += first >= 0 ? first : 0;
+    if (settings->defrag)
+        defragment(c, &rejects, (size_t)settings->defrag, sums);
+    free(rejects.pods);
     cluster_free(c);
     free(stream.order);
 }
@@ -158,5 +196,13 @@ void replay_run(const struct trace *trace, const struct replay_settings *setting
         .rejected_wide = sums.wide / n,
         .decisions_per_s = sums.ns ? (double)sums.decisions * 1e9 / (double)sums.ns : 0,
         .churn_rejected = sums.churn / n,
+        .rejected = sums.rejected / n,
+        .rejected_cards = sums.rejected_milli / TRACE_CARD / n,
+        .won = sums.won / n,
+        .won_wide = sums.won_wide / n,
+        .won_cards = sums.won_milli / TRACE_CARD / n,
+        .moves = sums.moves / n,
+        .plan_ms = sums.rejected > 0 ? (double)sums.plans_ns / 1e6 / sums.rejected : 0,
+        .longest_plan_ms = (double)sums.longest_plan_ns / 1e6,
     };
 }

@@ -19,7 +19,8 @@ struct replay_settings {
     enum score_policy policy;
     bool sees_cpu; /* see cluster_new */
     uint64_t first_seed, seeds;
-    int64_t churn; /* percent; see replay_run; 0: no second run */
+    int64_t churn;  /* percent; see replay_run; 0: no second run */
+    int64_t defrag; /* moves per plan, at most; see replay_run; 0: no plans */
 };
 
 /* Means over the seeds. */
@@ -30,12 +31,20 @@ struct replay_result {
     double rejected_wide; /* rejected pods of 8 cards or more, at a load of up to 100 % */
     double decisions_per_s;
     double churn_rejected; /* percent of the demand; see replay_run */
+    /* Of the pods with cards that were rejected at a load of up to 100 %: their number and
+     * their cards, those that plans placed (won_wide: of 8 cards or more), and the moves
+     * of these plans. */
+    double rejected, rejected_cards, won, won_wide, won_cards, moves;
+    double plan_ms, longest_plan_ms; /* the mean and the maximum over all plans */
 };
 
 /*
  * `churn` adds a second run: before a pod arrives, random pods leave until at most `churn`
  * percent of the cards and of the CPU would be allocated with it. churn_rejected counts the
  * rejected demand at loads from 100 to 500 percent.
+ *
+ * `defrag` computes at the end of the first run, for each rejected pod in order of arrival,
+ * the fewest pods to move so that it fits, and moves them.
  */
 void replay_run(const struct trace *trace, const struct replay_settings *settings,
                 struct replay_result *result);
@@ -47,4 +56,6 @@ struct replay_line {
     struct replay_result result;
 };
 void replay_table(struct buf *out, const struct replay_line *lines, size_t n, bool churn);
+/* What defragmentation wins, as a table. */
+void replay_defrag_table(struct buf *out, const struct replay_line *lines, size_t n);
 void replay_json(struct buf *out, const struct replay_line *lines, size_t n, bool churn);
