@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "domain/configmap.h"
+#include "domain/gang.h"
 #include "domain/lease.h"
 #include "domain/mix.h"
 #include "domain/node.h"
@@ -74,10 +75,12 @@ struct card {
     int64_t promised_mib;
     int64_t used_mib;           /* measured; -1: unknown */
     int64_t withheld_mib;       /* external use above the tolerance */
+    int64_t reserved_mib;       /* by reservations, which are no promises */
     int64_t free_mib;           /* for new pods: 0 if unavailable or promised whole */
     uint32_t pods;              /* promises on it */
     bool whole;                 /* one promise is for the whole card */
     bool overcommitted;         /* promised_mib exceeds total_mib */
+    uint8_t kind;               /* of struct mix */
     struct span model, uuid;    /* owned by the node; empty: unknown */
     const struct scv_card *scv; /* in its Scv; NULL: the node has none */
 };
@@ -101,6 +104,7 @@ enum node_state {
 enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };
 
 struct ledger_pod;
+struct ledger_reservation;
 
 /* Filter reads thousands of nodes per call and is bound by memory latency. So the first
  * cache line has all fields that decide about a request for one card, and a short name;
@@ -111,8 +115,10 @@ struct ledger_node {
     int64_t largest_mib;   /* size of the largest card, available or not */
     enum node_state state : 8;
     enum node_mode mode : 8;
-    bool has_nominated;
-    bool all_available; /* no card is unavailable, promised whole, or in external use */
+    bool has_nominated : 1;
+    bool has_reserved : 1;
+    bool all_available : 1; /* no card is unavailable, promised whole, in external use, or
+                               reserved */
     uint32_t n_cards;
     char name_bytes[56]; /* a longer name is on the heap */
 
@@ -122,10 +128,11 @@ struct ledger_node {
     struct card *cards;           /* by index */
     struct ledger_pod *nominated; /* pending pods nominated to this node */
 
-    struct ledger_pod *pods;         /* bound or reserved here */
-    struct ledger_node_facts *facts; /* from the objects; NULL: the slot is free */
-    uint64_t generation;             /* changes with every change of the node */
-    uint32_t id;                     /* slot in the dense array of nodes */
+    struct ledger_pod *pods;             /* bound or reserved here */
+    struct ledger_node_facts *facts;     /* from the objects; NULL: the slot is free */
+    struct ledger_reservation *reserved; /* on its cards */
+    uint64_t generation;                 /* changes with every change of the node */
+    uint32_t id;                         /* slot in the dense array of nodes */
     uint32_t healthy_cards;
     enum node_source source : 8;
     bool cordoned; /* spec.unschedulable of the Node. Only for display:
@@ -136,8 +143,9 @@ struct ledger_node {
     uint32_t claimed; /* cards that pods here request through nvidia.com/gpu and that
                            are not in the podList yet */
 
-    int64_t cpu_milli; /* allocatable; 0: unknown */
-    int64_t cpu_free;  /* what the pods here leave of it; below 0: they request more */
+    /* Saturated at the limits of the type, which no machine reaches. */
+    int32_t cpu_milli; /* allocatable; 0: unknown */
+    int32_t cpu_free;  /* what the pods here leave of it; below 0: they request more */
 };
 enum { LEDGER_LINE = 64 };
 _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
@@ -151,6 +159,20 @@ struct ledger_share {
     int64_t mib;
     struct span uuid;      /* owned; empty: unknown */
     const struct card *on; /* the card where it counts; NULL: missing */
+};
+
+/* The gang of pods in the ledger, which are those that request GPUs. */
+struct ledger_gang {
+    struct span key;               /* gang_key; owned */
+    struct span ns, name;          /* to show; of the key */
+    struct ledger_member *members; /* newest first, never NULL */
+    uint32_t n_members;
+};
+struct ledger_member {
+    struct ledger_gang *gang;
+    struct ledger_pod *pod;
+    uint32_t minimum; /* as this pod says; 0: unknown */
+    struct ledger_member *next, *prev;
 };
 
 /* A pod that requests GPUs, pending or bound. The ledger owns the strings. */
@@ -183,9 +205,27 @@ struct ledger_pod {
     int64_t cpu_milli, memory; /* as in struct resources */
 
     struct ledger_pod *next, *prev; /* in the list of its node, or of pending pods */
+    struct ledger_member *member;   /* of its gang; NULL: in none */
     struct ledger_node *nominated_node;
     struct ledger_pod *next_nominated, *prev_nominated;
     struct ledger_pod *next_all, *prev_all;
+    char *strings;
+};
+
+/* Cards that are kept for a pending pod from filter to bind. It counts as memory that is
+ * not free, but only for other pods of the same or a lower priority (ledger_cards_seen),
+ * and it is no promise: nothing is written anywhere, and its end harms nobody. It is kept
+ * beside the pods, because filter can see a pod before the watch does. */
+struct ledger_reservation {
+    struct span uid, ns, name; /* of the pod; the ledger owns the strings */
+    int64_t priority;
+    bool whole; /* whole cards */
+    struct ledger_share *shares;
+    uint32_t n_shares;
+    int64_t until_ms; /* for core: its time limit */
+    struct ledger_node *node;
+    struct ledger_reservation *next, *prev;           /* of all, soonest until_ms first */
+    struct ledger_reservation *next_here, *prev_here; /* of its node */
     char *strings;
 };
 
@@ -317,6 +357,32 @@ struct resources ledger_node_allocatable(const struct ledger_node *node);
  * are missing, unless they request GPUs and their bind is in flight. */
 struct resources ledger_node_requested(const struct ledger_node *node);
 
+/* The gang that the pod names, or NULL: none, or the ledger has no pod of it. */
+const struct ledger_gang *ledger_gang_find(const struct ledger *l, struct span ns,
+                                           const struct gang *gang);
+/* Reservations. Reserves the shares on the node for the pod `uid`, and ends an earlier
+ * reservation of that pod. `r` is copied; its node and links are ignored. */
+void ledger_reserve(struct ledger *l, const struct ledger_reservation *r,
+                    struct span node);
+void ledger_reservation_end(struct ledger *l,
+                            struct ledger_reservation *r); /* frees it */
+struct ledger_reservation *ledger_reservation_find(const struct ledger *l,
+                                                   struct span uid);
+/* The one whose time limit passes first; then ->next. */
+struct ledger_reservation *ledger_first_reservation(const struct ledger *l);
+size_t ledger_reservations(const struct ledger *l);
+/* Of the reservations on the node with a priority below `priority` whose memory is promised
+ * or reserved twice: the one of lowest priority, of those the latest. NULL: none. */
+struct ledger_reservation *ledger_reservation_lost(const struct ledger_node *node,
+                                                   int64_t priority);
+/* The reservation of the pod on this node, or NULL. */
+const struct ledger_reservation *ledger_reservation_on(const struct ledger_node *node,
+                                                       struct span uid);
+/* Copies the node's cards as the pod `uid` sees them: without its own reservation and
+ * those of lower priority. `cards` has node->n_cards members. */
+void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct span uid,
+                       struct card *cards);
+
 /* Reading. */
 /* Does the node have an object of that kind? */
 bool ledger_node_has(const struct ledger *l, struct span name, enum ledger_kind kind);
@@ -332,7 +398,8 @@ const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot);
 /* Number of overcommitted cards (also: promised whole and to another pod). While pods are
  * being listed, deleted pods may still count. */
 size_t ledger_overcommitted(const struct ledger *l);
-size_t ledger_pending(const struct ledger *l); /* number of pending pods */
+size_t ledger_pending(const struct ledger *l);         /* number of pending pods */
+size_t ledger_pending_members(const struct ledger *l); /* ... that are in a gang */
 struct ledger_pod *ledger_first_pending(const struct ledger *l);
 /* The different requests of pending pods; `n` gets their number. */
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
@@ -341,9 +408,16 @@ const struct mix *ledger_mix(const struct ledger *l);
 struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
 /* MiB of the pod on a card of its node; -1: none. */
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
-/* Is the card healthy, without promises and without withheld memory? */
+/* Is the card healthy, without promises, reservations and withheld memory? */
 static inline bool card_is_free(const struct card *card)
 {
     return card->state == CARD_AVAILABLE && card->pods == 0 && card->withheld_mib == 0 &&
-           card->total_mib > 0;
+           card->reserved_mib == 0 && card->total_mib > 0;
+}
+/* What free_mib is derived from. */
+static inline int64_t card_left_mib(const struct card *card)
+{
+    int64_t left =
+        card->total_mib - card->promised_mib - card->withheld_mib - card->reserved_mib;
+    return card->state == CARD_AVAILABLE && !card->whole && left > 0 ? left : 0;
 }

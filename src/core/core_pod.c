@@ -26,6 +26,7 @@ void core_pod_deleted(struct step *s, struct span uid)
     if (pod)
         forget(s, pod);
     ledger_plain_deleted(s->core->ledger, uid);
+    reserve_end(s, uid);
     if (op)
         bind_deleted(s, op);
 }
@@ -135,6 +136,8 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
     bool asks = bad || request.kind != REQUEST_NONE ||
                 (bound && (pod->idx.p || pod->allocation.p));
     struct bind_op *op = bind_op_find(core, uid);
+    if (bound)
+        reserve_end_at(s, uid, pod->node);
     /* A pending pod whose labels were removed requests nothing. A bound pod keeps its
      * promise. */
     struct ledger_pod *known = ledger_pod_find(core->ledger, uid);
@@ -191,7 +194,7 @@ void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
         if (pod->seen == list)
             continue;
         if (!in_flight && (!pod->node || pod->confirmed_ms < requested_ms))
-            forget(s, pod);
+            core_pod_deleted(s, arena_copy(&core->scratch, pod->uid));
         else if (!in_flight)
             bind_check(s, pod);
         else

@@ -19,6 +19,9 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
     plain_pods_init(&l->plain, seed ^ 0x1b873593);
+    map_init(&l->gangs, seed ^ 0x3c6ef372, offsetof(struct ledger_gang, key));
+    map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
+             offsetof(struct ledger_reservation, uid));
     return l;
 }
 
@@ -54,6 +57,8 @@ void ledger_free(struct ledger *l)
     if (!l)
         return;
     ledger_pods_free(l);
+    map_fini(&l->gangs);
+    ledger_reservations_free(l);
     for (size_t i = 0; i < l->n_nodes; i++)
         if (ledger_node_slot(l, i)->facts)
             node_fini(ledger_node_slot(l, i));
@@ -62,6 +67,7 @@ void ledger_free(struct ledger *l)
     map_fini(&l->nodes_by_name);
     map_fini(&l->pods_by_uid);
     plain_pods_fini(&l->plain);
+    map_fini(&l->reservations_by_uid);
     free(l->chunks);
     free(l->free_slots);
     ledger_classes_free(l);
@@ -168,7 +174,7 @@ void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node)
     for (int kind = LEDGER_NODE; kind <= LEDGER_UNHEALTHY; kind++)
         if (node->facts->has[kind])
             return;
-    if (node->pods || node->nominated || node->facts->plain_pods)
+    if (node->pods || node->nominated || node->reserved || node->facts->plain_pods)
         return;
     map_remove(&l->nodes_by_name, node->name);
     MEM_GROW(l->free_slots, l->free_slots_cap, l->n_free_slots + 1);
@@ -203,7 +209,7 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
         f->allocatable_low = is_below(&node->allocatable, &node->capacity);
         f->memory = node->room.memory;
         f->pod_slots = (uint32_t)node->room.pods;
-        n->cpu_milli = node->room.cpu_milli;
+        n->cpu_milli = ledger_saturated(node->room.cpu_milli);
     }
     ledger_view(l, n);
 }

@@ -75,8 +75,9 @@ enum { LEDGER_CHUNK = 64 };
 
 struct ledger {
     struct ledger_settings settings;
-    struct map nodes_by_name, pods_by_uid;
+    struct map nodes_by_name, pods_by_uid, reservations_by_uid;
     struct plain_pods plain;
+    struct map gangs; /* by gang_key */
     struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;
     size_t n_nodes; /* slots ever used */
@@ -84,7 +85,7 @@ struct ledger {
     size_t n_free_slots, free_slots_cap;
     struct ledger_pod *pods;    /* all, newest first */
     struct ledger_pod *pending; /* newest first */
-    size_t n_pending;
+    size_t n_pending, n_pending_members; /* members of gangs */
     struct ledger_class *classes; /* of pending pods */
     uint64_t last_class;          /* id */
     size_t n_classes, classes_cap;
@@ -92,7 +93,16 @@ struct ledger {
     uint64_t generation;
     uint64_t pending_generation; /* changes with every pending pod */
     size_t n_overcommitted;      /* overcommitted cards */
+    struct ledger_reservation *first_reservation, *last_reservation; /* by until_ms */
+    size_t n_reservations;
 };
+
+static inline int32_t ledger_saturated(int64_t value)
+{
+    if (value > INT32_MAX)
+        return INT32_MAX;
+    return value < INT32_MIN ? INT32_MIN : (int32_t)value;
+}
 
 /* Recomputes all derived values of the node (ledger_view.c). */
 void ledger_view(struct ledger *l, struct ledger_node *node);
@@ -119,10 +129,17 @@ struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
 /* Frees the node when it has no objects and no pods. */
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
 void ledger_pods_free(struct ledger *l);
+/* Makes the pod a member of the gang that the object names now (ledger_gang.c). */
+void ledger_gang_update(struct ledger *l, struct ledger_pod *p, const struct pod *pod);
+void ledger_gang_leave(struct ledger *l, struct ledger_pod *p);
 void ledger_classes_free(struct ledger *l);
 void ledger_departures_add(struct ledger_node_facts *facts,
                            const struct ledger_share *share);
 void ledger_departures_clear(struct ledger_node_facts *facts);
+struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n);
+void ledger_reservations_free(struct ledger *l);
+/* What it reserves on the card of its i-th share, which is not missing. */
+int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i);
 /* Does the newest sample of its node include the pod's memory? */
 bool ledger_pod_in_sample(const struct ledger_node_facts *facts,
                           const struct ledger_pod *pod);

@@ -24,7 +24,8 @@ struct resources ledger_node_requested(const struct ledger_node *node)
 
 void ledger_requests_settle(struct ledger_node *node)
 {
-    node->cpu_free = node->cpu_milli - ledger_node_requested(node).cpu_milli;
+    node->cpu_free =
+        ledger_saturated(node->cpu_milli - ledger_node_requested(node).cpu_milli);
 }
 
 /* Nobody shows or judges a node without cards by what its plain pods request. */

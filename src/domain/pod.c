@@ -125,6 +125,102 @@ static void read_containers(struct jread *j, struct reading *r, bool init)
         read_container(j, r, init);
 }
 
+/* A text of the pod that names its gang. */
+struct gang_text {
+    struct span key;
+    struct span *out;
+};
+
+static void read_gang_texts(struct jread *j, struct arena *a, const char *where,
+                            const struct gang_text *texts, size_t n)
+{
+    struct jread_str key;
+    jread_object(j, where);
+    while (jread_member(j, &key)) {
+        size_t i = 0;
+        while (i < n && !jread_str_eq(key, texts[i].key))
+            i++;
+        if (i == n)
+            jread_skip(j);
+        else
+            jread_text(j, where, a, texts[i].out);
+    }
+}
+
+/* k8s.io/api/core/v1: PodSpec.WorkloadRef of 1.35, PodSpec.SchedulingGroup since 1.36. */
+static void read_workload(struct jread *j, struct arena *a, struct pod_gang *gang)
+{
+    const struct gang_text texts[] = {{SPAN("name"), &gang->workload},
+                                      {SPAN("podGroup"), &gang->workload_group},
+                                      {SPAN("podGroupReplicaKey"), &gang->replica}};
+    read_gang_texts(j, a, "spec.workloadRef", texts, ARRAY_LEN(texts));
+}
+
+static void read_scheduling_group(struct jread *j, struct arena *a, struct pod_gang *gang)
+{
+    const struct gang_text texts[] = {{SPAN("podGroupName"), &gang->group}};
+    read_gang_texts(j, a, "spec.schedulingGroup", texts, ARRAY_LEN(texts));
+}
+
+/* Preferences decide nothing here: values of other types are skipped, not faults. */
+static bool is_next(struct jread *j, enum jread_type type)
+{
+    if (jread_peek(j) == type)
+        return true;
+    jread_skip(j);
+    return false;
+}
+
+static void read_preferred(struct jread *j, struct pod *pod)
+{
+    if (!is_next(j, JREAD_ARRAY))
+        return;
+    jread_array(j, "spec.affinity");
+    while (jread_item(j)) {
+        pod->prefers = true;
+        jread_skip(j);
+    }
+}
+
+/* nodeAffinity, podAffinity and podAntiAffinity have a list of that name. */
+static void read_affinity(struct jread *j, struct pod *pod)
+{
+    struct jread_str key;
+    if (!is_next(j, JREAD_OBJECT))
+        return;
+    jread_object(j, "spec.affinity");
+    while (jread_member(j, &key)) {
+        if (!is_next(j, JREAD_OBJECT))
+            continue;
+        jread_object(j, "spec.affinity");
+        while (jread_member(j, &key)) {
+            if (jread_key_is(key, "preferredDuringSchedulingIgnoredDuringExecution"))
+                read_preferred(j, pod);
+            else
+                jread_skip(j);
+        }
+    }
+}
+
+static void read_spread(struct jread *j, struct pod *pod)
+{
+    struct jread_str key, when;
+    if (!is_next(j, JREAD_ARRAY))
+        return;
+    jread_array(j, "spec.topologySpreadConstraints");
+    while (jread_item(j)) {
+        if (!is_next(j, JREAD_OBJECT))
+            continue;
+        jread_object(j, "spec.topologySpreadConstraints");
+        while (jread_member(j, &key)) {
+            if (!jread_key_is(key, "whenUnsatisfiable") || jread_peek(j) != JREAD_STRING)
+                jread_skip(j);
+            else if (jread_string(j, "whenUnsatisfiable", &when))
+                pod->prefers |= jread_key_is(when, "ScheduleAnyway");
+        }
+    }
+}
+
 static void read_spec(struct jread *j, struct reading *r)
 {
     struct pod *pod = r->pod;
@@ -143,6 +239,14 @@ static void read_spec(struct jread *j, struct reading *r)
             resource_list_read(j, r->a, "spec.overhead", &r->requests.overhead);
         else if (jread_key_is(key, "resources"))
             pod_requests_read_pod_level(j, r->a, &r->requests);
+        else if (jread_key_is(key, "workloadRef"))
+            read_workload(j, r->a, &pod->gang);
+        else if (jread_key_is(key, "schedulingGroup"))
+            read_scheduling_group(j, r->a, &pod->gang);
+        else if (jread_key_is(key, "affinity"))
+            read_affinity(j, pod);
+        else if (jread_key_is(key, "topologySpreadConstraints"))
+            read_spread(j, pod);
         else
             jread_skip(j);
     }
@@ -212,6 +316,15 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
         {OBJECT_ANNOTATION, SPAN(KEY_CARD_MEMORY), &pod->card_memory},
         {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSIGNED), &pod->assigned},
         {OBJECT_ANNOTATION, SPAN(KEY_MIRROR), &mirror},
+        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING), &pod->gang.coscheduling},
+        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING_GROUP), &pod->gang.old_group},
+        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING_NAME), &pod->gang.old_name},
+        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING_MINIMUM), &pod->gang.old_minimum},
+        {OBJECT_LABEL, SPAN(KEY_KUEUE_GROUP), &pod->gang.kueue},
+        {OBJECT_ANNOTATION, SPAN(KEY_KUEUE_TOTAL), &pod->gang.kueue_total},
+        {OBJECT_ANNOTATION, SPAN(KEY_VOLCANO_GROUP), &pod->gang.volcano},
+        {OBJECT_ANNOTATION, SPAN(KEY_VOLCANO_KUBE_GROUP), &pod->gang.volcano_kube},
+        {OBJECT_ANNOTATION, SPAN(KEY_GANG_MINIMUM), &pod->gang.minimum},
     };
     object_meta_read(j, a, &pod->meta, fields, ARRAY_LEN(fields));
     pod->mirror = mirror.p != NULL;

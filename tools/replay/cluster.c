@@ -100,7 +100,7 @@ void cluster_free(struct cluster *c)
 
 static struct request request_of_trace(const struct trace_pod *pod)
 {
-    struct request r = {.kind = REQUEST_NONE, .cards = pod->cards};
+    struct request r = {.kind = REQUEST_NONE, .cards = pod->cards, .models = pod->models};
     if (pod->cards == 1 && pod->gpu_milli < TRACE_CARD) {
         r.kind = REQUEST_MEMORY;
         r.units = r.mib_per_card = pod->gpu_milli;
@@ -114,7 +114,7 @@ static bool node_fits(const struct replay_node *node, const struct trace_pod *po
                       const struct request *r)
 {
     return node->cpu >= pod->cpu_milli && node->memory >= pod->memory_mib &&
-           node->pods < PODS_OF_A_NODE && trace_model_is_allowed(pod, node->is->model) &&
+           node->pods < PODS_OF_A_NODE &&
            (r->kind == REQUEST_NONE || placement_fit(node->ledger, r) == FIT_YES);
 }
 
