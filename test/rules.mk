@@ -145,6 +145,10 @@ $(B)/bench-floor $(B)/bench-echo: private LIBS = $$(pkg-config --libs libmicroht
 $(B)/bench-cluster: $(call bench_objects,cluster) $(LIB) $(call archives,kube)
 	$(link)
 $(B)/bench-cluster: private LIBS = $(call libs,kube) $(CHECK_LIBS)
+$(B)/bench-openb: $(call bench_objects,openb openb_churn openb_cluster openb_log openb_trace) \
+                  $(LIB) $(B)/lib/replay.a $(call archives,kube) $(call archives,placement)
+	$(link)
+$(B)/bench-openb: private LIBS = $(call libs,replay) $(call libs,kube) $(CHECK_LIBS)
 $(B)/bench-count.so: test/bench/count.c test/bench/count.h test/bench/load.h
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
