@@ -74,6 +74,7 @@ struct card {
     int64_t promised_mib;
     int64_t used_mib;           /* measured; -1: unknown */
     int64_t withheld_mib;       /* external use above the tolerance */
+    int64_t reserved_mib;       /* by reservations, which are no promises */
     int64_t free_mib;           /* for new pods: 0 if unavailable or promised whole */
     uint32_t pods;              /* promises on it */
     bool whole;                 /* one promise is for the whole card */
@@ -101,6 +102,7 @@ enum node_state {
 enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };
 
 struct ledger_pod;
+struct ledger_reservation;
 
 /* Filter reads thousands of nodes per call and is bound by memory latency. So the first
  * cache line has all fields that decide about a request for one card, and a short name;
@@ -111,8 +113,10 @@ struct ledger_node {
     int64_t largest_mib;   /* size of the largest card, available or not */
     enum node_state state : 8;
     enum node_mode mode : 8;
-    bool has_nominated;
-    bool all_available; /* no card is unavailable, promised whole, or in external use */
+    bool has_nominated : 1;
+    bool has_reserved : 1;
+    bool all_available : 1; /* no card is unavailable, promised whole, in external use, or
+                               reserved */
     uint32_t n_cards;
     char name_bytes[56]; /* a longer name is on the heap */
 
@@ -122,10 +126,11 @@ struct ledger_node {
     struct card *cards;           /* by index */
     struct ledger_pod *nominated; /* pending pods nominated to this node */
 
-    struct ledger_pod *pods;         /* bound or reserved here */
-    struct ledger_node_facts *facts; /* from the objects; NULL: the slot is free */
-    uint64_t generation;             /* changes with every change of the node */
-    uint32_t id;                     /* slot in the dense array of nodes */
+    struct ledger_pod *pods;             /* bound or reserved here */
+    struct ledger_node_facts *facts;     /* from the objects; NULL: the slot is free */
+    struct ledger_reservation *reserved; /* on its cards */
+    uint64_t generation;                 /* changes with every change of the node */
+    uint32_t id;                         /* slot in the dense array of nodes */
     uint32_t healthy_cards;
     enum node_source source : 8;
     bool cordoned; /* spec.unschedulable of the Node. Only for display:
@@ -180,6 +185,23 @@ struct ledger_pod {
     struct ledger_node *nominated_node;
     struct ledger_pod *next_nominated, *prev_nominated;
     struct ledger_pod *next_all, *prev_all;
+    char *strings;
+};
+
+/* Cards that are kept for a pending pod from filter to bind. It counts as memory that is
+ * not free, but only for other pods of the same or a lower priority (ledger_cards_seen),
+ * and it is no promise: nothing is written anywhere, and its end harms nobody. It is kept
+ * beside the pods, because filter can see a pod before the watch does. */
+struct ledger_reservation {
+    struct span uid, ns, name; /* of the pod; the ledger owns the strings */
+    int64_t priority;
+    bool whole; /* whole cards */
+    struct ledger_share *shares;
+    uint32_t n_shares;
+    int64_t until_ms; /* for core: its time limit */
+    struct ledger_node *node;
+    struct ledger_reservation *next, *prev;           /* of all, soonest until_ms first */
+    struct ledger_reservation *next_here, *prev_here; /* of its node */
     char *strings;
 };
 
@@ -291,6 +313,29 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod);
 /* The pod has ended or was deleted. Frees it. */
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod);
 
+/* Reservations. Reserves the shares on the node for the pod `uid`, and ends an earlier
+ * reservation of that pod. `r` is copied; its node and links are ignored. */
+void ledger_reserve(struct ledger *l, const struct ledger_reservation *r,
+                    struct span node);
+void ledger_reservation_end(struct ledger *l,
+                            struct ledger_reservation *r); /* frees it */
+struct ledger_reservation *ledger_reservation_find(const struct ledger *l,
+                                                   struct span uid);
+/* The one whose time limit passes first; then ->next. */
+struct ledger_reservation *ledger_first_reservation(const struct ledger *l);
+size_t ledger_reservations(const struct ledger *l);
+/* Of the reservations on the node with a priority below `priority` whose memory is promised
+ * or reserved twice: the one of lowest priority, of those the latest. NULL: none. */
+struct ledger_reservation *ledger_reservation_lost(const struct ledger_node *node,
+                                                   int64_t priority);
+/* The reservation of the pod on this node, or NULL. */
+const struct ledger_reservation *ledger_reservation_on(const struct ledger_node *node,
+                                                       struct span uid);
+/* Copies the node's cards as the pod `uid` sees them: without its own reservation and
+ * those of lower priority. `cards` has node->n_cards members. */
+void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct span uid,
+                       struct card *cards);
+
 /* Reading. */
 /* Does the node have an object of that kind? */
 bool ledger_node_has(const struct ledger *l, struct span name, enum ledger_kind kind);
@@ -315,9 +360,16 @@ const struct mix *ledger_mix(const struct ledger *l);
 struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
 /* MiB of the pod on a card of its node; -1: none. */
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
-/* Is the card healthy, without promises and without withheld memory? */
+/* Is the card healthy, without promises, reservations and withheld memory? */
 static inline bool card_is_free(const struct card *card)
 {
     return card->state == CARD_AVAILABLE && card->pods == 0 && card->withheld_mib == 0 &&
-           card->total_mib > 0;
+           card->reserved_mib == 0 && card->total_mib > 0;
+}
+/* What free_mib is derived from. */
+static inline int64_t card_left_mib(const struct card *card)
+{
+    int64_t left =
+        card->total_mib - card->promised_mib - card->withheld_mib - card->reserved_mib;
+    return card->state == CARD_AVAILABLE && !card->whole && left > 0 ? left : 0;
 }

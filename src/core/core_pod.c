@@ -25,6 +25,7 @@ void core_pod_deleted(struct step *s, struct span uid)
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
     if (pod)
         forget(s, pod);
+    reserve_end(s, uid);
     if (op)
         bind_deleted(s, op);
 }
@@ -134,6 +135,8 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
     bool asks = bad || request.kind != REQUEST_NONE ||
                 (bound && (pod->idx.p || pod->allocation.p));
     struct bind_op *op = bind_op_find(core, uid);
+    if (bound)
+        reserve_end_at(s, uid, pod->node);
     /* A pending pod whose labels were removed requests nothing. A bound pod keeps its
      * promise. */
     struct ledger_pod *known = ledger_pod_find(core->ledger, uid);
@@ -182,7 +185,7 @@ void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
         if (pod->seen == list)
             continue;
         if (!in_flight && (!pod->node || pod->confirmed_ms < requested_ms))
-            forget(s, pod);
+            core_pod_deleted(s, arena_copy(&core->scratch, pod->uid));
         else if (!in_flight)
             bind_check(s, pod);
         else

@@ -18,6 +18,8 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     l->settings = *settings;
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
+    map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
+             offsetof(struct ledger_reservation, uid));
     return l;
 }
 
@@ -53,6 +55,7 @@ void ledger_free(struct ledger *l)
     if (!l)
         return;
     ledger_pods_free(l);
+    ledger_reservations_free(l);
     for (size_t i = 0; i < l->n_nodes; i++)
         if (node_at(l, i)->facts)
             node_fini(node_at(l, i));
@@ -60,6 +63,7 @@ void ledger_free(struct ledger *l)
         free(l->chunks[i]);
     map_fini(&l->nodes_by_name);
     map_fini(&l->pods_by_uid);
+    map_fini(&l->reservations_by_uid);
     free(l->chunks);
     free(l->free_slots);
     ledger_classes_free(l);
@@ -163,7 +167,7 @@ void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node)
     for (int kind = LEDGER_NODE; kind <= LEDGER_UNHEALTHY; kind++)
         if (node->facts->has[kind])
             return;
-    if (node->pods || node->nominated)
+    if (node->pods || node->nominated || node->reserved)
         return;
     map_remove(&l->nodes_by_name, node->name);
     MEM_GROW(l->free_slots, l->free_slots_cap, l->n_free_slots + 1);

@@ -306,7 +306,7 @@ void ledger_pod_set_differences(struct ledger *l, struct ledger_pod *pod,
         pod->node->generation = ++l->generation;
 }
 
-static struct ledger_share *shares_copy(const struct ledger_share *shares, uint32_t n)
+struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n)
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -365,7 +365,7 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
 {
     if (pod->node && span_eq(pod->node->name, name) && same_shares(pod, shares, n))
         return;
-    struct ledger_share *copy = shares_copy(shares, n);
+    struct ledger_share *copy = ledger_shares_copy(shares, n);
     struct ledger_node *node = ledger_node_need(l, name);
     struct ledger_node *old = unlist(l, pod);
     free(pod->shares);

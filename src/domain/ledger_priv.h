@@ -68,7 +68,7 @@ enum { LEDGER_CHUNK = 64 };
 
 struct ledger {
     struct ledger_settings settings;
-    struct map nodes_by_name, pods_by_uid;
+    struct map nodes_by_name, pods_by_uid, reservations_by_uid;
     struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;
     size_t n_nodes; /* slots ever used */
@@ -84,6 +84,8 @@ struct ledger {
     uint64_t generation;
     uint64_t pending_generation; /* changes with every pending pod */
     size_t n_overcommitted;      /* overcommitted cards */
+    struct ledger_reservation *first_reservation, *last_reservation; /* by until_ms */
+    size_t n_reservations;
 };
 
 /* Recomputes all derived values of the node (ledger_view.c). */
@@ -111,6 +113,10 @@ void ledger_classes_free(struct ledger *l);
 void ledger_departures_add(struct ledger_node_facts *facts,
                            const struct ledger_share *share);
 void ledger_departures_clear(struct ledger_node_facts *facts);
+struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n);
+void ledger_reservations_free(struct ledger *l);
+/* What it reserves on the card of its i-th share, which is not missing. */
+int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i);
 /* Does the newest sample of its node include the pod's memory? */
 bool ledger_pod_in_sample(const struct ledger_node_facts *facts,
                           const struct ledger_pod *pod);

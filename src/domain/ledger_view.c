@@ -309,6 +309,23 @@ static void charge_pods(struct ledger_node *node, int64_t *own)
     }
 }
 
+int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i)
+{
+    return r->whole ? r->shares[i].on->total_mib : r->shares[i].mib;
+}
+
+static void charge_reservations(struct ledger_node *node)
+{
+    for (struct ledger_reservation *r = node->reserved; r; r = r->next_here)
+        for (uint32_t i = 0; i < r->n_shares; i++) {
+            struct ledger_share *share = &r->shares[i];
+            struct card *card = find_card(node, share->card, share->uuid);
+            share->on = card;
+            if (card)
+                add_mib(&card->reserved_mib, ledger_reserved_mib(r, i));
+        }
+}
+
 /* The devices of nvidia.com/gpu that the kubelet can allocate. The kubelet ignores limits
  * of a resource that no device plugin of its node has, and the pod runs without a card. */
 static int64_t device_capacity(const struct ledger_node_facts *f)
@@ -344,14 +361,13 @@ static void settle_card(const struct ledger *l, struct card *card, int64_t own)
     int64_t outside = card->used_mib - own - l->settings.external_tolerance_mib;
     if (card->used_mib >= 0 && outside > 0)
         card->withheld_mib = outside < card->total_mib ? outside : card->total_mib;
-    int64_t left = card->total_mib - card->promised_mib - card->withheld_mib;
-    if (card->state == CARD_AVAILABLE && !card->whole && left > 0)
-        card->free_mib = left;
+    card->free_mib = card_left_mib(card);
 }
 
 static bool is_restricted(const struct card *card)
 {
-    return card->state != CARD_AVAILABLE || card->whole || card->withheld_mib > 0;
+    return card->state != CARD_AVAILABLE || card->whole || card->withheld_mib > 0 ||
+           card->reserved_mib > 0;
 }
 
 static void sum_up(struct ledger *l, struct ledger_node *node)
@@ -413,6 +429,7 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
             node->cards[i].state = CARD_LISTED;
     node->unknown_listed_card = unknown_listed_card(node);
     charge_pods(node, own);
+    charge_reservations(node);
     claim_cards(node);
     for (uint32_t i = 0; i < node->n_cards; i++)
         settle_card(l, &node->cards[i], own[i]);

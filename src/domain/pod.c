@@ -113,6 +113,65 @@ static void read_containers(struct jread *j, struct reading *r, bool init)
         read_container(j, r, init);
 }
 
+/* Preferences decide nothing here: values of other types are skipped, not faults. */
+static bool is_next(struct jread *j, enum jread_type type)
+{
+    if (jread_peek(j) == type)
+        return true;
+    jread_skip(j);
+    return false;
+}
+
+static void read_preferred(struct jread *j, struct pod *pod)
+{
+    if (!is_next(j, JREAD_ARRAY))
+        return;
+    jread_array(j, "spec.affinity");
+    while (jread_item(j)) {
+        pod->prefers = true;
+        jread_skip(j);
+    }
+}
+
+/* nodeAffinity, podAffinity and podAntiAffinity have a list of that name. */
+static void read_affinity(struct jread *j, struct pod *pod)
+{
+    struct jread_str key;
+    if (!is_next(j, JREAD_OBJECT))
+        return;
+    jread_object(j, "spec.affinity");
+    while (jread_member(j, &key)) {
+        if (!is_next(j, JREAD_OBJECT))
+            continue;
+        jread_object(j, "spec.affinity");
+        while (jread_member(j, &key)) {
+            if (jread_key_is(key, "preferredDuringSchedulingIgnoredDuringExecution"))
+                read_preferred(j, pod);
+            else
+                jread_skip(j);
+        }
+    }
+}
+
+static void read_spread(struct jread *j, struct pod *pod)
+{
+    struct jread_str key, when;
+    if (!is_next(j, JREAD_ARRAY))
+        return;
+    jread_array(j, "spec.topologySpreadConstraints");
+    while (jread_item(j)) {
+        if (!is_next(j, JREAD_OBJECT))
+            continue;
+        jread_object(j, "spec.topologySpreadConstraints");
+        while (jread_member(j, &key)) {
+            if (!jread_key_is(key, "whenUnsatisfiable") || jread_peek(j) != JREAD_STRING)
+                jread_skip(j);
+            else if (jread_string(j, "whenUnsatisfiable", &when))
+                pod->prefers |= jread_key_is(when, "ScheduleAnyway");
+        }
+    }
+}
+
 static void read_spec(struct jread *j, struct reading *r)
 {
     struct pod *pod = r->pod;
@@ -127,6 +186,10 @@ static void read_spec(struct jread *j, struct reading *r)
             read_containers(j, r, false);
         else if (jread_key_is(key, "initContainers"))
             read_containers(j, r, true);
+        else if (jread_key_is(key, "affinity"))
+            read_affinity(j, pod);
+        else if (jread_key_is(key, "topologySpreadConstraints"))
+            read_spread(j, pod);
         else
             jread_skip(j);
     }

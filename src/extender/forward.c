@@ -10,8 +10,8 @@
 #include "wire/httpc.h"
 
 enum {
-    CONNECT_MS = 1000, /* a machine in the cluster answers sooner, or is down */
-    REPLY_MAX = 1 << 20,
+    CONNECT_MS = 1000,    /* a machine in the cluster answers sooner, or is down */
+    REPLY_MAX = 32 << 20, /* of filter: a reason for each of 100,000 nodes */
     /* Few idle connections: those of the leader are limited (--connections). */
     IDLE_MAX = 4,
     IDLE_MS = 5000,
@@ -164,13 +164,15 @@ void forward_trim(struct forward *f)
     httpc_free(http);
 }
 
-unsigned forward_bind(struct forward *f, const char *address, struct span body,
-                      int64_t timeout_ms, struct buf *reply, bool *sent, struct err *err)
+unsigned forward_verb(struct forward *f, const char *verb, const char *address,
+                      struct span body, int64_t timeout_ms, struct buf *reply, bool *sent,
+                      struct err *err)
 {
+    cleanup_free char *path = xasprintf("/gpushare-scheduler/%s", verb);
     struct httpc_reply answer;
     struct httpc_request request = {
         .method = "POST",
-        .path = "/gpushare-scheduler/bind",
+        .path = path,
         .content_type = "application/json",
         .flag_header = FORWARD_HEADER,
         .body = body,

@@ -409,6 +409,7 @@ static void say(const struct world *w, int proc, const struct core_output *o)
                                         [CORE_CALL_LEASE_WRITE] = "writes the Lease",
                                         [CORE_CALL_WAKEUP] = "wakes up kube-scheduler",
                                         [CORE_REPLY] = "replies to the bind",
+                                        [CORE_RESERVED] = "reserves",
                                         [CORE_LOG] = "logs"};
     if (!w->verbose || (o->kind && o->kind != CORE_PODS))
         return;
@@ -460,6 +461,7 @@ static void carry_out(struct world *w, int proc, const struct core_output *o)
     case CORE_REPLY:
         reply(w, o);
         break;
+    case CORE_RESERVED:
     case CORE_LOG:
         break;
     }
