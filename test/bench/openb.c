@@ -31,13 +31,16 @@
 enum { IN_FLIGHT = 64, RUN_S = 1200 };
 
 /* clang-format off */
+#define BEST {"--filter-answer=best"}
 static const struct openb_setup setups[] = {
     {.name = "none"},
     {.name = "shipped", .extender = true, .weight = 3},
-    {.name = "tainted-40", .extender = true, .tainted = true, .weight = 21},
-    {.name = "tainted", .extender = true, .tainted = true, .weight = 21, .percentage = 100},
-    {.name = "all-40", .extender = true, .all_pods = true, .weight = 21},
-    {.name = "all", .extender = true, .all_pods = true, .weight = 21, .percentage = 100},
+    {.name = "tainted-all", .extender = true, .tainted = true, .weight = 21, .percentage = 100},
+    {.name = "tainted-40", .extender = true, .tainted = true, .weight = 21, .options = BEST},
+    {.name = "tainted", .extender = true, .tainted = true, .weight = 21, .percentage = 100, .options = BEST},
+    {.name = "pods-all", .extender = true, .all_pods = true, .weight = 21, .percentage = 100},
+    {.name = "pods-40", .extender = true, .all_pods = true, .weight = 21, .options = BEST},
+    {.name = "pods", .extender = true, .all_pods = true, .weight = 21, .percentage = 100, .options = BEST},
 };
 /* clang-format on */
 enum { SETUPS = ARRAY_LEN(setups) };

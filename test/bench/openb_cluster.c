@@ -156,8 +156,9 @@ static bool begins(const char *line, const char *with)
     return strncmp(line, with, strlen(with)) == 0;
 }
 
-/* The shipped configuration with the values of this setup, and without the limit of 50
- * calls per second. */
+/* The shipped configuration with the values of this setup, without the limit of 50 calls
+ * per second. A pod that fits nowhere stays pending, and kube-scheduler repeats each that the
+ * extender rejected after every bind: by default every 10 s, here ever more rarely. */
 static void configure(const struct openb_setup *s)
 {
     cleanup_buf struct buf out = {0};
@@ -170,15 +171,16 @@ static void configure(const struct openb_setup *s)
         in_resources = begins(line, "  managedResources:") ||
                        (in_resources && (begins(line, "  - ") || begins(line, "    ") ||
                                          begins(line, "  #")));
-        if ((in_resources && s->all_pods) ||
-            (begins(line, "percentageOfNodesToScore:") && s->percentage))
+        if ((in_resources && s->all_pods) || begins(line, "percentageOfNodesToScore:"))
             continue;
-        if (begins(line, "  weight:") && s->weight)
+        if (begins(line, "  weight:"))
             buf_printf(&out, "  weight: %d\n", s->weight);
         else
             buf_printf(&out, "%s\n", line);
         if (begins(line, "clientConnection:"))
             buf_adds(&out, "  qps: 10000\n  burst: 20000\n");
+        if (begins(line, "kind: "))
+            buf_adds(&out, "podMaxBackoffSeconds: 600\n");
         if (begins(line, "kind: ") && s->percentage)
             buf_printf(&out, "percentageOfNodesToScore: %d\n", s->percentage);
     }

@@ -18,8 +18,8 @@ struct openb_setup {
     bool extender;  /* false: kube-scheduler counts aliyun.com/gpu-mem */
     bool tainted;   /* nodes with cards take only pods with cards */
     bool all_pods;  /* the extender decides about pods without cards too */
-    int weight;     /* of the extender's points; 0: as shipped */
-    int percentage; /* percentageOfNodesToScore; 0: as shipped */
+    int weight;     /* of the extender's points */
+    int percentage; /* percentageOfNodesToScore; 0: kube-scheduler's default */
     const char *options[OPENB_OPTIONS]; /* of the extender; ends with NULL */
 };
 
