@@ -158,7 +158,7 @@ static bool begins(const char *line, const char *with)
 
 /* The shipped configuration with the values of this setup, without the limit of 50 calls
  * per second. A pod that fits nowhere stays pending, and kube-scheduler repeats each that the
- * extender rejected after every bind: by default every 10 s, here ever more rarely. */
+ * extender rejected after other binds: by default after 1 to 10 s, here after 30 to 600. */
 static void configure(const struct openb_setup *s)
 {
     cleanup_buf struct buf out = {0};
@@ -180,7 +180,7 @@ static void configure(const struct openb_setup *s)
         if (begins(line, "clientConnection:"))
             buf_adds(&out, "  qps: 10000\n  burst: 20000\n");
         if (begins(line, "kind: "))
-            buf_adds(&out, "podMaxBackoffSeconds: 600\n");
+            buf_adds(&out, "podInitialBackoffSeconds: 30\npodMaxBackoffSeconds: 600\n");
         if (begins(line, "kind: ") && s->percentage)
             buf_printf(&out, "percentageOfNodesToScore: %d\n", s->percentage);
     }
