@@ -28,6 +28,9 @@ WRAPS   := $(COUNTED) free
 $(B)/test/kube/test_wipe: LDFLAGS += -Wl,--wrap=malloc,--wrap=free,--wrap=realloc,--wrap=reallocarray
 $(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
 
+# The part of make bench-openb that needs no cluster.
+$(B)/test/replay/test_openb: $(B)/test/bench/openb_trace.o
+
 # The conformance cases: on the API of kube-sim, and in test/e2e on the real API server.
 CASES := $(call shared,kube-sim)
 $(B)/test/kube-sim/test_conformance: $(CASES)
