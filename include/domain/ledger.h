@@ -79,6 +79,7 @@ struct card {
     uint32_t pods;              /* promises on it */
     bool whole;                 /* one promise is for the whole card */
     bool overcommitted;         /* promised_mib exceeds total_mib */
+    uint8_t kind;               /* of struct mix */
     struct span model, uuid;    /* owned by the node; empty: unknown */
     const struct scv_card *scv; /* in its Scv; NULL: the node has none */
 };
@@ -140,10 +141,15 @@ struct ledger_node {
     int32_t stale_s;  /* minimum age of its heartbeat; 0: fresh */
     uint32_t claimed; /* cards that pods here request through nvidia.com/gpu and that
                            are not in the podList yet */
+
+    /* Saturated at the limits of the type, which no machine reaches. */
+    int32_t cpu_milli; /* allocatable; 0: unknown */
+    int32_t cpu_free;  /* what the pods here leave of it; below 0: they request more */
 };
 enum { LEDGER_LINE = 64 };
 _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
-                   offsetof(struct ledger_node, pods) == 2 * LEDGER_LINE,
+                   offsetof(struct ledger_node, pods) == 2 * LEDGER_LINE &&
+                   sizeof(struct ledger_node) == 3 * LEDGER_LINE,
                "decision and reason in one cache line each");
 
 /* Part of a promise: memory on one card. */
@@ -180,6 +186,8 @@ struct ledger_pod {
     int64_t confirmed_ms; /* for core: when it was last known to exist */
     bool unconfirmed;     /* for core: a list lacked it, which is no proof of deletion */
     bool final;           /* for core: bound, and the shares are its promise */
+
+    int64_t cpu_milli, memory; /* as in struct resources */
 
     struct ledger_pod *next, *prev; /* in the list of its node, or of pending pods */
     struct ledger_node *nominated_node;
@@ -289,9 +297,9 @@ uint64_t ledger_generation(const struct ledger *l);
 /* Changes whenever a pending pod comes, goes or is edited. */
 uint64_t ledger_pending_generation(const struct ledger *l);
 
-/* Pods. Finds or creates the pod of that UID. Updates a pending pod: request, priority,
- * nomination. While cards are reserved for the pod, the update is stored and applied by
- * ledger_pod_unplace. */
+/* Pods that request GPUs. Finds or creates the pod of that UID. Updates a pending pod:
+ * request, priority, nomination. While cards are reserved for the pod, the update is
+ * stored and applied by ledger_pod_unplace. CPU and memory are always updated. */
 struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
                                   const struct request *request, const char *why_not);
 struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid);
@@ -312,6 +320,26 @@ void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, bool before);
 void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod);
 /* The pod has ended or was deleted. Frees it. */
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod);
+
+/* Plain pods: bound pods that request no GPU. Only their CPU, memory and slot count. A pod
+ * that becomes known as one with GPU must be removed here. `list` is stored for
+ * ledger_plain_sweep. */
+void ledger_plain_seen(struct ledger *l, struct span uid, struct span node,
+                       const struct resources *requests, uint64_t list);
+/* The pod, if it is known, is in the list, but could not be decoded. */
+void ledger_plain_exists(struct ledger *l, struct span uid, uint64_t list);
+void ledger_plain_deleted(struct ledger *l, struct span uid);
+/* Removes the plain pods that the list lacked. */
+void ledger_plain_sweep(struct ledger *l, uint64_t list);
+size_t ledger_plain_pods(const struct ledger *l);
+size_t ledger_plain_bytes(const struct ledger *l); /* of their tables */
+
+/* What the node offers to pods; 0: unknown. */
+struct resources ledger_node_allocatable(const struct ledger_node *node);
+/* What all pods request that are bound to the node or reserved there, as in
+ * kube-scheduler's NodeInfo. Pods that kube-scheduler has assumed there and not bound yet
+ * are missing, unless they request GPUs and their bind is in flight. */
+struct resources ledger_node_requested(const struct ledger_node *node);
 
 /* Reservations. Reserves the shares on the node for the pod `uid`, and ends an earlier
  * reservation of that pod. `r` is copied; its node and links are ignored. */

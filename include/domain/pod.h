@@ -2,6 +2,7 @@
 #pragma once
 
 #include "domain/object.h"
+#include "domain/resources.h"
 
 /*
  * A pod: the fields that GPU scheduling needs. domain/request.h and domain/promise.h
@@ -35,6 +36,7 @@ struct pod {
     struct span nominated_node; /* status.nominatedNodeName */
     enum pod_phase phase;
     int64_t priority;
+    struct resources requests; /* of CPU and memory, as kube-scheduler counts them */
 
     struct pod_container *containers; /* in the arena; only those with a limit */
     size_t n_containers;

@@ -261,6 +261,17 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *me
     return pod;
 }
 
+static void set_amounts(struct ledger *l, struct ledger_pod *pod,
+                        const struct resources *requests)
+{
+    if (pod->cpu_milli == requests->cpu_milli && pod->memory == requests->memory)
+        return;
+    pod->cpu_milli = requests->cpu_milli;
+    pod->memory = requests->memory;
+    if (pod->node)
+        ledger_view(l, pod->node);
+}
+
 struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
                                   const struct request *request, const char *why_not)
 {
@@ -268,6 +279,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     bool known = p != NULL;
     if (!p)
         p = pod_new(l, &pod->meta);
+    set_amounts(l, p, &pod->requests);
     if (p->node && !pod->node.n)
         edit_store(p, pod, request, why_not);
     if (p->node)
@@ -277,7 +289,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     if (!known || !request_equal(&p->request, request) || p->invalid_reason.p ||
         why_not) {
         if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
-            mix_add(&l->mix, request, 0);
+            mix_add(&l->mix, request, pod->requests.cpu_milli);
         l->pending_generation++;
         class_remove(l, p);
         set_request(&p->request, &p->invalid_reason, request, why_not);

@@ -42,9 +42,7 @@ static enum node_state state_of(const struct ledger *l, const struct ledger_node
         return NODE_NO_GPU;
     if (f->capacity.cards <= 0)
         return NODE_NO_COUNT;
-    bool low =
-        f->allocatable.mem < f->capacity.mem || f->allocatable.cards < f->capacity.cards;
-    if (low && !names_a_card(f))
+    if (f->allocatable_low && !names_a_card(f))
         return NODE_ALLOCATABLE_LOW;
     return NODE_USABLE;
 }
@@ -392,6 +390,34 @@ static void sum_up(struct ledger *l, struct ledger_node *node)
     node->generation = ++l->generation;
 }
 
+enum { FREE_BITS = 40 }; /* a sum over all cards does not overflow */
+
+/* Counts the free memory of the node's cards, or no longer. */
+static void count_free(struct ledger *l, const struct ledger_node *node, bool counts)
+{
+    for (uint32_t i = 0; i < node->n_cards && node->state == NODE_USABLE; i++) {
+        int64_t mib = at_most(node->cards[i].free_mib, INT64_C(1) << FREE_BITS);
+        mix_add_free(&l->mix, node->cards[i].kind, counts ? mib : -mib);
+    }
+}
+
+static void remove_kinds(struct ledger *l, const struct ledger_node *node)
+{
+    count_free(l, node, false);
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        mix_remove_card(&l->mix, node->cards[i].kind);
+}
+
+static void add_kinds(struct ledger *l, struct ledger_node *node)
+{
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        struct card *card = &node->cards[i];
+        card->kind =
+            mix_add_card(&l->mix, card->model, card->scv ? card->scv->spec.clock_mhz : 0,
+                         card->total_mib);
+    }
+}
+
 static size_t count_overcommitted(const struct ledger_node *node)
 {
     size_t n = 0;
@@ -408,6 +434,7 @@ size_t ledger_overcommitted(const struct ledger *l)
 void ledger_view(struct ledger *l, struct ledger_node *node)
 {
     l->n_overcommitted -= count_overcommitted(node);
+    remove_kinds(l, node);
     int64_t own[SCV_MAX_CARDS] = {0};
     const struct ledger_node_facts *f = node->facts;
 
@@ -424,6 +451,7 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
         node->source = SOURCE_NONE;
         resize_cards(node, 0);
     }
+    add_kinds(l, node);
     for (uint32_t i = 0; i < node->n_cards; i++)
         if (is_listed(f, node->cards[i].index))
             node->cards[i].state = CARD_LISTED;
@@ -434,5 +462,7 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     for (uint32_t i = 0; i < node->n_cards; i++)
         settle_card(l, &node->cards[i], own[i]);
     l->n_overcommitted += count_overcommitted(node);
+    ledger_requests_settle(node);
+    count_free(l, node, true);
     sum_up(l, node);
 }

@@ -290,7 +290,8 @@ static unsigned judge(struct verbs *v, struct verbs_work *w, struct buf *reply,
 static size_t rank(struct verbs *v, struct verbs_work *w, const struct filter *f,
                    size_t most, size_t *best, struct span *names)
 {
-    const struct score_pod pod = {.request = &w->args.request};
+    const struct score_pod pod = {.request = &w->args.request,
+                                  .cpu_milli = w->args.pod.requests.cpu_milli};
     struct span *all = arena_alloc(&w->arena, f->n_fitting * sizeof *all);
     struct score_run run;
     for (size_t i = 0; i < f->n_fitting; i++)

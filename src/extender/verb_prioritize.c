@@ -20,7 +20,8 @@ static void add_score(struct buf *reply, const struct verbs_work *w, size_t i)
 
 static unsigned answer(struct verbs *v, struct verbs_work *w, struct buf *reply)
 {
-    const struct score_pod pod = {.request = &w->args.request};
+    const struct score_pod pod = {.request = &w->args.request,
+                                  .cpu_milli = w->args.pod.requests.cpu_milli};
     struct score_run run;
     unsigned status = 200;
     MEM_GROW(w->points, w->points_cap, w->args.n);

@@ -35,9 +35,17 @@ static void find_nodes(const struct scoring *s, const struct ledger *ledger, siz
         ledger_nodes_find(ledger, names, n, nodes);
         for (size_t k = 0; k < n; k++) {
             s->w->nodes[i + k] = (struct score_node){.node = nodes[k]};
-            if (nodes[k]) /* score_rate reads it next */
-                __builtin_prefetch((const char *)nodes[k] + LEDGER_LINE);
+            if (!nodes[k])
+                continue;
+            /* score_rate reads it next */
+            __builtin_prefetch((const char *)nodes[k] + LEDGER_LINE);
+            __builtin_prefetch(&nodes[k]->cpu_milli);
         }
+        for (size_t k = 0; k < n; k++)
+            if (nodes[k]) {
+                s->w->nodes[i + k].cpu_milli = nodes[k]->cpu_milli;
+                s->w->nodes[i + k].cpu_free = nodes[k]->cpu_free;
+            }
         i += n;
     }
 }

@@ -29,8 +29,8 @@ static const struct {
                   "Free memory on cordoned nodes."},
     [STRANDED] = {"gpushare_memory_stranded_bytes", "gpushare_node_memory_stranded_bytes",
                   NULL,
-                  "Free memory in pieces too small for recent pods: the mean over their "
-                  "requests."},
+                  "Free memory in pieces too small for recent pods, or without the CPU "
+                  "for them: the mean over their requests."},
 };
 
 static const char *const node_states[NODE_STATES] = {
@@ -138,7 +138,7 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
         healthy += node->cards[i].state == CARD_AVAILABLE;
     }
     if (node->state == NODE_USABLE) {
-        frag_read_node(node, 0, &now);
+        frag_read_node(node, node->cpu_milli ? node->cpu_free : FRAG_CPU_UNKNOWN, &now);
         mib[STRANDED] = frag_measure(&c->frag, &now) >> FRAG_SHIFT;
     }
     for (int i = 0; i < AMOUNTS; i++)

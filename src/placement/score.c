@@ -116,7 +116,7 @@ void score_begin(struct score_run *run, enum score_policy policy,
     *run = (struct score_run){.policy = policy, .pod = pod, .scratch = scratch};
     MEM_GROW(scratch->values, scratch->cap, n);
     if (policy == SCORE_FGD)
-        frag_prepare(&scratch->frag, mix);
+        frag_prepare_scarce(&scratch->frag, mix);
 }
 
 static struct score_call call_of(const struct score_run *run,

@@ -93,7 +93,8 @@ static void print(const struct stats *s)
         "forged pods %llu, edits of promises %llu, denied %llu, rejected by the device "
         "plugin %llu, entries of podLists %llu\n"
         "forwarded %llu (misdirected %llu), steps with a stale node %llu, "
-        "cut off %llu\n",
+        "cut off %llu\n"
+        "reservations %llu: bound %llu, taken by a higher priority %llu, expired %llu\n",
         (unsigned long long)s->pods, (unsigned long long)s->deleted,
         (unsigned long long)s->binds, (unsigned long long)s->joined,
         (unsigned long long)s->bound, (unsigned long long)s->applied,
@@ -109,7 +110,9 @@ static void print(const struct stats *s)
         (unsigned long long)s->denied, (unsigned long long)s->refused_by_plugin,
         (unsigned long long)s->listed, (unsigned long long)s->forwarded,
         (unsigned long long)s->misdirected, (unsigned long long)s->stale,
-        (unsigned long long)s->cut_off);
+        (unsigned long long)s->cut_off, (unsigned long long)s->reserved,
+        (unsigned long long)s->reserved_bound, (unsigned long long)s->yielded,
+        (unsigned long long)s->expired);
 }
 
 int main(int argc, char **argv)
@@ -150,6 +153,9 @@ int main(int argc, char **argv)
                "had an entry\n");
     if (!c.seed && c.steps >= 1000000 && !stats.cut_off && ++failed)
         printf("no replica was ever cut off: partitions are not tested\n");
+    if (!c.seed && c.steps >= 1000000 &&
+        (!stats.reserved_bound || !stats.yielded || !stats.expired) && ++failed)
+        printf("no reservation was ever bound, or none was taken, or none expired\n");
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -148,8 +148,11 @@ static void create_pod(struct world *w)
                (unsigned long long)++w->stats.pods);
     add_annotations(w, &body, in_labels ? NULL : flaw);
     add_labels(w, &body, k, labels, in_labels ? flaw : NULL);
-    buf_printf(&body, "},\"spec\":{\"containers\":[%s],\"initContainers\":[%s]}}", apps.p,
+    buf_printf(&body, "},\"spec\":{\"containers\":[%s],\"initContainers\":[%s]", apps.p,
                inits.n ? inits.p : "");
+    if (w->decides && dice(w, 3))
+        buf_printf(&body, ",\"priority\":%lld", (long long)between(w, -1, 2));
+    buf_adds(&body, "}}");
     unsigned status = policy_create(w, body.p);
     if (status != 201 && !(w->policy && status == 403))
         violated(w, "cannot create the pod: %u %s", status, body.p);

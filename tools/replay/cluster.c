@@ -27,7 +27,7 @@ struct cluster {
     enum score_policy policy;
     bool sees_cpu;
     struct ledger *ledger;
-    struct mix mix; /* with CPU, which the ledger's mix lacks */
+    struct mix mix; /* the ledger's, with CPU */
     struct replay_node *nodes;
     struct running_pod *running;
     size_t n_running, running_cap;
@@ -95,7 +95,7 @@ void cluster_free(struct cluster *c)
 
 static struct request request_of_trace(const struct trace_pod *pod)
 {
-    struct request r = {.kind = REQUEST_NONE, .cards = pod->cards};
+    struct request r = {.kind = REQUEST_NONE, .cards = pod->cards, .models = pod->models};
     if (pod->cards == 1 && pod->gpu_milli < TRACE_CARD) {
         r.kind = REQUEST_MEMORY;
         r.units = r.mib_per_card = pod->gpu_milli;
@@ -109,7 +109,7 @@ static bool node_fits(const struct replay_node *node, const struct trace_pod *po
                       const struct request *r)
 {
     return node->cpu >= pod->cpu_milli && node->memory >= pod->memory_mib &&
-           node->pods < PODS_OF_A_NODE && trace_model_is_allowed(pod, node->is->model) &&
+           node->pods < PODS_OF_A_NODE &&
            (r->kind == REQUEST_NONE || placement_fit(node->ledger, r) == FIT_YES);
 }
 
@@ -168,6 +168,15 @@ static void place(struct cluster *c, uint32_t at, const struct trace_pod *is,
     c->running[c->n_running++] = (struct running_pod){is, pod, at};
 }
 
+/* The kinds of cards are the ledger's. */
+static void add_to_mix(struct cluster *c, const struct request *r, int64_t cpu)
+{
+    const struct mix *ledger = ledger_mix(c->ledger);
+    memcpy(c->mix.kinds, ledger->kinds, sizeof c->mix.kinds);
+    c->mix.n_kinds = ledger->n_kinds;
+    mix_add(&c->mix, r, cpu);
+}
+
 bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *rng)
 {
     char uid[32];
@@ -177,7 +186,7 @@ bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *r
     struct ledger_pod *pending = ledger_pod_add(c->ledger, &pod, &r, NULL);
     int64_t cpu = c->sees_cpu ? is->cpu_milli : 0;
     struct score_pod asks = {.request = &r, .cpu_milli = cpu};
-    mix_add(&c->mix, &r, cpu);
+    add_to_mix(c, &r, cpu);
 
     size_t n = find_candidates(c, is, &r);
     if (n == 0) {
