@@ -31,6 +31,13 @@ struct score_node {
     int64_t cpu_milli, cpu_free;    /* of the node; 0 if unknown */
 };
 
+/* `node` NULL: unknown. */
+static inline struct score_node score_node_of(const struct ledger_node *node)
+{
+    return node ? (struct score_node){node, node->cpu_milli, node->cpu_free}
+                : (struct score_node){0};
+}
+
 /* The pod to place. */
 struct score_pod {
     const struct request *request;

@@ -34,18 +34,14 @@ static void find_nodes(const struct scoring *s, const struct ledger *ledger, siz
             names[k] = all[s->at ? s->at[i + k] : i + k].name;
         ledger_nodes_find(ledger, names, n, nodes);
         for (size_t k = 0; k < n; k++) {
-            s->w->nodes[i + k] = (struct score_node){.node = nodes[k]};
-            if (!nodes[k])
+            const char *line = (const char *)nodes[k];
+            if (!line)
                 continue;
-            /* score_rate reads it next */
-            __builtin_prefetch((const char *)nodes[k] + LEDGER_LINE);
-            __builtin_prefetch(&nodes[k]->cpu_milli);
+            __builtin_prefetch(line + LEDGER_LINE); /* score_rate reads it next */
+            __builtin_prefetch(line + offsetof(struct ledger_node, cpu_milli));
         }
         for (size_t k = 0; k < n; k++)
-            if (nodes[k]) {
-                s->w->nodes[i + k].cpu_milli = nodes[k]->cpu_milli;
-                s->w->nodes[i + k].cpu_free = nodes[k]->cpu_free;
-            }
+            s->w->nodes[i + k] = score_node_of(nodes[k]);
         i += n;
     }
 }

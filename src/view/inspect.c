@@ -195,6 +195,25 @@ static const char *source(enum node_source source)
     return source == SOURCE_SCV ? "scv" : source == SOURCE_CAPACITY ? "capacity" : "none";
 }
 
+/* CPU, memory and pod slots; nothing for a node that does not state them. */
+static void write_space(struct buf *out, const struct ledger_node *node)
+{
+    struct resources has = ledger_node_allocatable(node);
+    struct resources used = ledger_node_requested(node);
+    if (has.cpu_milli) {
+        view_inspect_number(out, "cpuMilli", has.cpu_milli);
+        view_inspect_number(out, "cpuRequestedMilli", used.cpu_milli);
+    }
+    if (has.memory) {
+        view_inspect_number(out, "memoryBytes", has.memory);
+        view_inspect_number(out, "memoryRequestedBytes", used.memory);
+    }
+    if (has.pods) {
+        view_inspect_number(out, "podSlots", has.pods);
+        view_inspect_number(out, "podSlotsTaken", used.pods);
+    }
+}
+
 void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
                              const struct view_scope *scope, struct buf *out)
 {
@@ -220,6 +239,8 @@ void view_inspect_write_node(const struct ledger *l, const struct ledger_node *n
     buf_addc(out, ']');
     view_inspect_string(out, "source", span_of(source(node->source)));
     write_unplaced(out, &pods, unit);
+    if (node->n_cards)
+        write_space(out, node);
     if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
         view_inspect_string(out, "mode",
                             node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));

@@ -148,15 +148,38 @@ static void check_rejected(struct world *w, const struct replica *r,
                  SPAN_ARG(in->node_name));
 }
 
-static void count(struct world *w, const struct replica *r,
-                  const struct witness_reserved *seen, const struct core_output *o)
+/* A pod of that priority has got cards of the node: weaker reservations that lost theirs
+ * have ended. */
+static void check_weaker(struct world *w, const struct replica *r,
+                         const struct witness_reserved *now, struct span name,
+                         int64_t priority)
+{
+    const struct ledger_node *node = ledger_node_find(core_ledger(replica_core(r)), name);
+    for (size_t i = 0; node && i < now->n; i++) {
+        const struct reserved *weak = &now->items[i];
+        if (weak->priority >= priority || weak->node != oracle_index(node->name.p))
+            continue;
+        for (uint32_t k = 0; k < node->n_cards; k++) {
+            const struct card *card = &node->cards[k];
+            int64_t all = witness_reserved_mib(now, "", INT64_MIN, weak->node,
+                                               card->index, card->total_mib);
+            int64_t without = witness_reserved_mib(now, weak->uid, INT64_MIN, weak->node,
+                                                   card->index, card->total_mib);
+            if (all > without && card->promised_mib + all > card->total_mib)
+                violated(w, "r%d: %s keeps its reservation, but GPU%d of n%d is used up",
+                         replica_id(r), weak->uid, card->index, weak->node);
+        }
+    }
+}
+
+static void count(struct world *w, const struct witness_reserved *seen,
+                  const struct core_output *o)
 {
     w->stats.reserved += o->type == CORE_RESERVED && o->node;
     w->stats.yielded += o->type == CORE_LOG && strstr(o->text, "the reservation of pod");
     if (o->type == CORE_CALL_BIND)
         w->stats.reserved_bound +=
             witness_reserved_has(seen, o->uid, oracle_index(o->node));
-    (void)r;
 }
 
 void witness_reserve(struct world *w, const struct replica *r,
@@ -166,7 +189,7 @@ void witness_reserve(struct world *w, const struct replica *r,
     const struct ledger *l = core_ledger(replica_core(r));
     struct witness_reserved now = {0};
     for (size_t i = 0; i < out->n; i++) {
-        count(w, r, seen, &out->items[i]);
+        count(w, seen, &out->items[i]);
         if (in->type == CORE_RESERVE || in->type == CORE_BIND)
             check_rejected(w, r, seen, in, &out->items[i]);
     }
@@ -185,6 +208,15 @@ void witness_reserve(struct world *w, const struct replica *r,
         if (has_ended(in) && span_eq(in->pod->meta.uid, at->uid))
             violated(w, "r%d reserves cards for %s, which has ended or is bound",
                      replica_id(r), one->uid);
+    }
+    for (size_t i = 0; i < out->n; i++) {
+        const struct core_output *o = &out->items[i];
+        const struct ledger_pod *pod =
+            o->type == CORE_CALL_BIND ? ledger_pod_find(l, span_of(o->uid)) : NULL;
+        if (o->type == CORE_RESERVED && o->node)
+            check_weaker(w, r, &now, span_of(o->node), in->priority);
+        else if (pod && pod->n_shares)
+            check_weaker(w, r, &now, span_of(o->node), pod->priority);
     }
     for (size_t i = 0; i < seen->n; i++)
         w->stats.expired +=
