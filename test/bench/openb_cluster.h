@@ -15,6 +15,7 @@ enum { OPENB_OPTIONS = 4 };
 
 struct openb_setup {
     const char *name;
+    bool variant;   /* runs only if OPENB_SETUPS names it */
     bool extender;  /* false: kube-scheduler counts aliyun.com/gpu-mem */
     bool tainted;   /* nodes with cards take only pods with cards */
     bool all_pods;  /* the extender decides about pods without cards too */
