@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "domain/gang.h"
 #include "domain/lease.h"
 #include "domain/ledger.h"
 
@@ -73,6 +74,7 @@ enum {
     CORE_STALE_MS = 150 * 1000,      /* not ready after so long without watch events */
     CORE_WAKEUP_INTERVAL_MS = 1000,  /* minimum between two wakeups for one node */
     CORE_RESERVATION_MS = 30 * 1000, /* time limit of a reservation */
+    CORE_GANG_RESERVATION_MS = 120 * 1000,
     CORE_RESERVATIONS_MAX = 1 << 16, /* at one time: names of pods come from callers */
 };
 
@@ -162,6 +164,8 @@ struct core_input {
      * an earlier reservation of the pod. No node: that one is ended. */
     const struct request *request;
     int64_t priority;
+    const struct gang *gang; /* of the pod; NULL: none. Then all members are reserved for
+                                on any of the nodes, or none (placement/gang_judge.h) */
     const struct span *nodes;
     size_t n_nodes;
 
@@ -186,8 +190,8 @@ enum core_output_type {
     CORE_CALL_LEASE_WRITE, /* merge patch, or POST when `create` */
     CORE_CALL_WAKEUP, /* PATCH annotation gpushare/room-since of the Node to `value` */
     CORE_REPLY,       /* reply to a bind */
-    CORE_RESERVED,    /* reply to RESERVE, in the same step */
-    CORE_LOG,         /* a log line */
+    CORE_RESERVED, /* reply to RESERVE, in the same step; `text`: why none for a gang */
+    CORE_LOG,      /* a log line */
 };
 
 struct core_output {

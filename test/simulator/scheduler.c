@@ -250,6 +250,11 @@ static void bind(struct world *w, const struct oracle_pod *p, int node)
     at(w, w->now_ms + wait_ms + 30000, on_give_up, token, free);
 }
 
+void scheduler_bind(struct world *w, const struct oracle_pod *p, int node)
+{
+    bind(w, p, node);
+}
+
 /* One scheduling cycle of one pod. */
 static void cycle(struct world *w, void *arg);
 
@@ -262,7 +267,7 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
     struct jread j;
     struct pod pod;
     int nodes[NODES];
-    if (!r || (ask_of(w->scheduler, p->uid) && !chance(w, 30)))
+    if (!r || (ask_of(w->scheduler, p->uid) && !chance(w, 30)) || permit_waits(w, p->uid))
         return;
     buf_printf(&path, "/api/v1/namespaces/default/pods/%s", p->name);
     struct api_request req = {
@@ -277,7 +282,9 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
     }
     if (ask_of(w->scheduler, p->uid))
         w->stats.joined++;
-    if (n)
+    if (n && gangs_has(p->name))
+        permit_add(w, p, nodes[0]);
+    else if (n)
         bind(w, p, nodes[rng_below(&w->rng, (uint64_t)n)]);
     else if (chance(w, 5)) /* an old filter result */
         bind(w, p, (int)rng_below(&w->rng, NODES));

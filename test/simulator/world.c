@@ -268,6 +268,7 @@ static void world_free(struct world *w)
     for (int i = 0; i < w->n_replicas; i++)
         replica_free(w->replicas[i]);
     scheduler_free(w->scheduler);
+    permit_free(w->permit);
     kubelets_free(w->kubelets);
     oracle_free(w->oracle);
     api_on_change(w->api, NULL, NULL);
@@ -296,12 +297,15 @@ bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
                       .tenants = seed / 4 % 4 != 0,
                       .policy = seed / 4 % 4 == 1,
                       .decides = seed / 2 % 5 >= 3,
+                      .gangs = seed / 2 % 5 == 4,
                       .verbose = verbose};
     struct api_config config = {.seed = seed};
     rng_init(&w.rng, seed);
+    rng_init(&w.plain_rng, seed);
     w.api = api_new(&config);
     w.oracle = oracle_new(&w);
     w.scheduler = scheduler_new();
+    w.permit = permit_new();
     w.kubelets = kubelets_new();
     for (int i = 0; i < replicas; i++)
         w.replicas[i] = replica_new(&w, i);
