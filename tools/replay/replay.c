@@ -13,18 +13,11 @@ enum {
     CHURN_TO_LOAD = 500, /* load in percent */
 };
 
-/* The pods of a trace in a random order: first each one once, then drawn at random. */
-struct stream {
-    const struct trace *trace;
-    struct rng *rng;
-    uint32_t *order;
-    size_t next;
-};
-
-static void stream_start(struct stream *s, const struct trace *trace, struct rng *rng)
+void replay_stream_start(struct replay_stream *s, const struct trace *trace,
+                         struct rng *rng)
 {
     size_t n = trace->n_pods;
-    *s = (struct stream){.trace = trace, .rng = rng};
+    *s = (struct replay_stream){.trace = trace, .rng = rng};
     s->order = xcalloc(n, sizeof *s->order);
     for (size_t i = 0; i < n; i++) {
         size_t k = rng_below(rng, i + 1);
@@ -33,7 +26,7 @@ static void stream_start(struct stream *s, const struct trace *trace, struct rng
     }
 }
 
-static const struct trace_pod *stream_next(struct stream *s)
+const struct trace_pod *replay_stream_next(struct replay_stream *s)
 {
     size_t n = s->trace->n_pods;
     size_t i = s->next < n ? s->order[s->next++] : rng_below(s->rng, n);
@@ -45,16 +38,7 @@ static int64_t demand(const struct trace_pod *pod)
     return pod->gpu_milli * pod->cards;
 }
 
-/* The mean of the samples whose rounded load is `load`; without such a sample, the first
- * one at a higher load. */
-struct at_load {
-    int64_t load;
-    double sum;
-    uint64_t n;
-    bool beyond; /* a sample was taken at a higher load */
-};
-
-static void sample(struct at_load *at, double load, double allocated)
+void replay_sample(struct replay_at_load *at, double load, double allocated)
 {
     int64_t rounded = (int64_t)(load + 0.5);
     if (at->beyond || rounded < at->load)
@@ -115,17 +99,17 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
                  uint64_t seed, struct sums *sums)
 {
     struct rng rng;
-    struct stream stream;
-    struct at_load at90 = {.load = 90}, at100 = {.load = 100};
+    struct replay_stream stream;
+    struct replay_at_load at90 = {.load = 90}, at100 = {.load = 100};
     double capacity = (double)trace->capacity / 100, load = 0, first = -1;
     struct rejects rejects = {0};
     int64_t arrived = 0;
     rng_init(&rng, seed);
-    stream_start(&stream, trace, &rng);
+    replay_stream_start(&stream, trace, &rng);
     struct cluster *c = cluster_new(trace, settings->policy, settings->sees_cpu);
     int64_t start = mono_ns();
     while (!at100.beyond) {
-        const struct trace_pod *pod = stream_next(&stream);
+        const struct trace_pod *pod = replay_stream_next(&stream);
         bool scheduled = cluster_arrive(c, pod, &rng);
         arrived += demand(pod);
         load = (double)arrived / capacity;
@@ -137,8 +121,8 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
             MEM_GROW(rejects.pods, rejects.cap, rejects.n + 1);
             rejects.pods[rejects.n++] = pod;
         }
-        sample(&at90, load, (double)cluster_allocated(c) / capacity);
-        sample(&at100, load, (double)cluster_allocated(c) / capacity);
+        replay_sample(&at90, load, (double)cluster_allocated(c) / capacity);
+        replay_sample(&at100, load, (double)cluster_allocated(c) / capacity);
         sums->decisions++;
     }
     sums->ns += mono_ns() - start;
@@ -158,13 +142,13 @@ static void churn(const struct trace *trace, const struct replay_settings *setti
                   uint64_t seed, struct sums *sums)
 {
     struct rng rng;
-    struct stream stream;
+    struct replay_stream stream;
     int64_t arrived = 0, counted = 0, rejected = 0;
     rng_init(&rng, seed);
-    stream_start(&stream, trace, &rng);
+    replay_stream_start(&stream, trace, &rng);
     struct cluster *c = cluster_new(trace, settings->policy, settings->sees_cpu);
     while (arrived < trace->capacity / 100 * CHURN_TO_LOAD) {
-        const struct trace_pod *pod = stream_next(&stream);
+        const struct trace_pod *pod = replay_stream_next(&stream);
         while (cluster_pods(c) && cluster_would_exceed(c, pod, settings->churn))
             cluster_leave(c, &rng);
         bool scheduled = cluster_arrive(c, pod, &rng);

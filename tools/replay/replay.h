@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/rng.h"
 #include "base/str.h"
 #include "placement/score.h"
 #include "replay/trace.h"
@@ -48,6 +49,28 @@ struct replay_result {
  */
 void replay_run(const struct trace *trace, const struct replay_settings *settings,
                 struct replay_result *result);
+
+/* The pods of a trace in a random order: first each one once, then drawn at random. Trace
+ * and generator are borrowed; free `order`. */
+struct replay_stream {
+    const struct trace *trace;
+    struct rng *rng;
+    uint32_t *order;
+    size_t next;
+};
+void replay_stream_start(struct replay_stream *s, const struct trace *trace,
+                         struct rng *rng);
+const struct trace_pod *replay_stream_next(struct replay_stream *s);
+
+/* The mean of the samples whose rounded load is `load`; without such a sample, the first
+ * one at a higher load. {.load = ...} to begin; replay_sample takes percentages. */
+struct replay_at_load {
+    int64_t load;
+    double sum;
+    uint64_t n;
+    bool beyond; /* a sample was taken at a higher load */
+};
+void replay_sample(struct replay_at_load *at, double load, double allocated);
 
 /* Results as a table, or as a JSON array of objects with the keys policy, alloc90,
  * alloc100, first_reject (null: no rejection), decisions_per_s. */
