@@ -9,7 +9,7 @@
  *
  * The search is first fit decreasing: the members with the largest requests choose first,
  * each the first of the nodes that still fits beside the members before it. Members with
- * equal requests are one shape, and a node that has no place left for a shape is not
+ * equal requests (of cards, CPU and memory) are one shape, and a node that has no place left for a shape is not
  * visited again for it. If a member finds no place, the search is repeated with the shapes
  * that fit on the fewest nodes first, and with the nodes in reverse. For members with equal
  * requests for one card the result is exact. For others a placement that exists can be
@@ -26,6 +26,7 @@ enum {
 
 struct gang_plan_member {
     const struct request *request;  /* borrowed */
+    struct resources requests;      /* CPU and memory of the node; 0: unknown */
     struct span uid;                /* borrowed */
     const struct ledger_pod *pod;   /* borrowed; for the caller */
     const struct ledger_node *node; /* result; NULL: no place, or it needs none of ours */
