@@ -15,8 +15,9 @@
  * requests for one card the result is exact. For others a placement that exists can be
  * missed; every placement that is found is valid.
  *
- * The cost is at most four times shapes times nodes, plus members; with shared cards about
- * 20 ns each.
+ * Whether a request fits on a node at all is found out once for each shape and node, and
+ * that is most of the cost. With 16 shapes and 5,000 nodes it is some milliseconds, with
+ * one shape less than one.
  */
 
 enum {

@@ -14,13 +14,17 @@ struct seen_node {
     bool devices;           /* by a member: any of the free cards can be one of those */
 };
 
+/* Does a member fit on the node beside no other member? Found out once, for all attempts. */
+enum known { UNKNOWN, FITS, FITS_NOT };
+
 /* The members with equal requests. */
 struct shape {
     const struct request *request;
     struct resources requests; /* of each member */
     struct gang_plan_member *members[GANG_PLAN_MEMBERS];
     size_t n;
-    size_t alone; /* number of nodes where one of them fits */
+    size_t alone;     /* number of nodes where one of them fits */
+    uint8_t *on_node; /* enum known, by position in plan->nodes */
 };
 
 struct search {
@@ -61,6 +65,7 @@ static bool group(struct search *s, struct gang_plan_member *members, size_t n)
             shape->request = members[i].request;
             shape->requests = members[i].requests;
             shape->n = shape->alone = 0;
+            shape->on_node = arena_zalloc(s->a, s->plan->n_nodes + 1);
         }
         shape->members[shape->n++] = &members[i];
     }
@@ -132,17 +137,23 @@ static void place(const struct search *s, size_t at, struct gang_plan_member *m)
     m->placed = true;
 }
 
+static bool fits_alone(const struct search *s, size_t at, const struct shape *shape)
+{
+    uint8_t *known = &shape->on_node[at];
+    if (*known == UNKNOWN)
+        *known = fits_untouched(s, s->plan->nodes[at], shape->request) ? FITS : FITS_NOT;
+    return *known == FITS;
+}
+
 static bool fits(const struct search *s, size_t at, const struct shape *shape)
 {
     const struct ledger_node *node = s->plan->nodes[at];
     const struct seen_node *seen = &s->seen[at];
     const struct request *r = shape->request;
-    bool fit;
-    if (!seen->cards)
-        fit = fits_untouched(s, node, r);
-    else if (seen->devices && r->kind != REQUEST_DEVICES)
+    bool fit = fits_alone(s, at, shape);
+    if (fit && seen->devices && r->kind != REQUEST_DEVICES)
         fit = false;
-    else
+    else if (fit && seen->cards)
         fit = placement_fit_cards(node, seen->cards, seen->claimed, r) == FIT_YES;
     return fit && has_space(node, seen, &shape->requests);
 }
@@ -210,8 +221,7 @@ static void count_alone(struct search *s)
 {
     for (size_t k = 0; k < s->n_shapes; k++)
         for (size_t i = 0; i < s->plan->n_nodes; i++)
-            s->shapes[k].alone +=
-                fits_untouched(s, s->plan->nodes[i], s->shapes[k].request);
+            s->shapes[k].alone += fits_alone(s, i, &s->shapes[k]);
 }
 
 static void keep(struct gang_plan_member *best, const struct gang_plan_member *members,
