@@ -168,8 +168,8 @@ struct httpd_listener_config {
     enum httpd_mode mode;
     unsigned threads; /* HTTPD_EVENTS: size of the thread pool; 0: 1 */
     /* Its threads yield to others: they run under SCHED_BATCH, so that their wakeups do not
-     * preempt, and at a higher nice value. HTTPD_THREADS: from the first request of a
-     * trusted client on, its thread is scheduled like any other. */
+     * preempt. HTTPD_THREADS: from its first request on, the thread of a trusted client is
+     * scheduled like any other, and that of another client has a higher nice value. */
     bool yields;
     /* At most; 0: 1024. Less if the limit of descriptors requires it: listeners that start
      * later get their share, and so does the rest of the process. */

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -203,26 +202,6 @@ static unsigned real_port(int fd)
     return (unsigned)strtoul(port, NULL, 10);
 }
 
-struct starter {
-    struct httpd_listener *listener;
-    const struct httpd_listener_config *config;
-    const char *cert_pem, *key_pem;
-    struct err *err;
-    int rc;
-};
-
-/* Threads inherit how they are scheduled. */
-static void *start_in_thread(void *arg)
-{
-    struct starter *s = arg;
-    if (s->config->yields)
-        pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
-    if (s->config->yields && s->config->mode == HTTPD_EVENTS)
-        setpriority(PRIO_PROCESS, 0, HTTPD_NICE);
-    s->rc = start_mhd(s->listener, s->config, s->cert_pem, s->key_pem, s->err);
-    return NULL;
-}
-
 /* The threads that start in here have all signals blocked, but for those that a thread
  * brings upon itself. */
 static int start(struct httpd *d, struct httpd_listener *listener,
@@ -241,19 +220,14 @@ static int start(struct httpd *d, struct httpd_listener *listener,
     sigdelset(&all, SIGILL);
     sigdelset(&all, SIGPROF);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    struct starter s = {listener,
-                        config,
-                        config->tls ? cert.p : config->cert_pem,
-                        config->tls ? key.p : config->key_pem,
-                        err,
-                        -1};
-    pthread_t thread; /* a nice value cannot be lowered again */
-    int rc = pthread_create(&thread, NULL, start_in_thread, &s);
-    if (rc == 0)
-        pthread_join(thread, NULL);
-    rc = rc ? err_set(err, ERR_UNAVAILABLE, "pthread_create: %s", strerrordesc_np(rc))
-            : s.rc;
+    const struct sched_param none = {0}; /* threads inherit how they are scheduled */
+    if (config->yields)
+        pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+    int rc = start_mhd(listener, config, config->tls ? cert.p : config->cert_pem,
+                       config->tls ? key.p : config->key_pem, err);
     tls_wipe(&key);
+    if (config->yields)
+        pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
     if (rc == 0)
         rc = httpd_acceptor_start(d, err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

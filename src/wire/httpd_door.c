@@ -24,7 +24,7 @@
 enum {
     GUESTS = 512, /* at most; about as many as are served in half a second */
     EVENTS = 64,
-    SETUP_MS = 5,
+    SETUP_MS = 2,
     /* RFC 8446, 5.1: a record has a type, a version and a length. */
     RECORD_HEADER = 5,
     RECORD_HANDSHAKE = 22,

@@ -81,8 +81,7 @@ static int by_excess(const void *a, const void *b)
         return x->siblings > y->siblings ? -1 : 1;
     if (!x->tag != !y->tag)
         return x->tag ? 1 : -1;
-    int order = (x->since_ms > y->since_ms) - (x->since_ms < y->since_ms);
-    return x->tag ? -order : order;
+    return (x->since_ms > y->since_ms) - (x->since_ms < y->since_ms);
 }
 
 struct httpd_guest *httpd_lobby_excess(struct httpd_lobby *l)

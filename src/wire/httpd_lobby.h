@@ -48,6 +48,6 @@ struct httpd_guest *httpd_lobby_expired(struct httpd_lobby *l, int64_t now_ms,
                                         int64_t ms);
 /* If there are more than `max`: removes some and returns them, linked by `next`;
  * else NULL. They are of the address with the most guests: first those that are not
- * ready, the oldest before the others, then the youngest, because they have waited the
- * least. */
+ * ready, then the others, the oldest before the younger ones, so that a flood of one
+ * address does not keep out a client that comes after it. */
 struct httpd_guest *httpd_lobby_excess(struct httpd_lobby *l);
