@@ -22,6 +22,7 @@ struct gang_asker {
     const struct ledger_gang *gang; /* NULL: the ledger knows no member */
     uint32_t minimum;               /* as this pod says; 0: unknown */
     const struct request *request;
+    struct resources requests; /* CPU and memory; 0: unknown */
     int64_t priority;
 };
 

@@ -9,14 +9,15 @@
  *
  * The search is first fit decreasing: the members with the largest requests choose first,
  * each the first of the nodes that still fits beside the members before it. Members with
- * equal requests are one shape, and a node that has no place left for a shape is not
+ * equal requests (of cards, CPU and memory) are one shape, and a node that has no place left for a shape is not
  * visited again for it. If a member finds no place, the search is repeated with the shapes
  * that fit on the fewest nodes first, and with the nodes in reverse. For members with equal
  * requests for one card the result is exact. For others a placement that exists can be
  * missed; every placement that is found is valid.
  *
- * The cost is at most four times shapes times nodes, plus members; with shared cards about
- * 20 ns each.
+ * Whether a request fits on a node at all is found out once for each shape and node, and
+ * that is most of the cost. With 16 shapes and 5,000 nodes it is some milliseconds, with
+ * one shape less than one.
  */
 
 enum {
@@ -26,6 +27,7 @@ enum {
 
 struct gang_plan_member {
     const struct request *request;  /* borrowed */
+    struct resources requests;      /* CPU and memory of the node; 0: unknown */
     struct span uid;                /* borrowed */
     const struct ledger_pod *pod;   /* borrowed; for the caller */
     const struct ledger_node *node; /* result; NULL: no place, or it needs none of ours */

@@ -145,6 +145,7 @@ const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
                                      .gang = gang,
                                      .minimum = in->gang->minimum,
                                      .request = in->request,
+                                     .requests = in->requests,
                                      .priority = in->priority};
     struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
     if (own && serves(s, own))

@@ -369,6 +369,7 @@ size_t store_reserve(struct store *store, const struct store_reserve *reserve)
                             .uid = reserve->uid,
                             .request = reserve->request,
                             .priority = reserve->priority,
+                            .requests = reserve->requests,
                             .gang = reserve->gang,
                             .nodes = reserve->nodes,
                             .n_nodes = reserve->n};

@@ -373,6 +373,7 @@ static unsigned answer_gang(struct verbs *v, struct verbs_work *w,
     struct span *names = arena_alloc(&w->arena, most * sizeof *names);
     struct store_reserve wanted = reservation_of(&w->args);
     wanted.gang = gang;
+    wanted.requests = w->args.pod.requests;
     wanted.why = &why;
     wanted.nodes = names;
     wanted.n = order_for_gang(v, w, &f, at, names);

@@ -32,7 +32,10 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
             v->too_large = true;
         } else {
             v->members[v->n_members++] = (struct gang_plan_member){
-                .request = &pod->request, .uid = pod->uid, .pod = pod};
+                .request = &pod->request,
+                .requests = {.cpu_milli = pod->cpu_milli, .memory = pod->memory},
+                .uid = pod->uid,
+                .pod = pod};
             if (pod->priority < *priority)
                 *priority = pod->priority;
         }
@@ -46,8 +49,8 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
 {
     *v = (struct gang_verdict){.total = 1, .needed = asker->minimum};
     v->members = arena_alloc(a, (GANG_PLAN_MEMBERS + 1) * sizeof *v->members);
-    v->members[v->n_members++] =
-        (struct gang_plan_member){.request = asker->request, .uid = asker->uid};
+    v->members[v->n_members++] = (struct gang_plan_member){
+        .request = asker->request, .requests = asker->requests, .uid = asker->uid};
     struct gang_plan plan = {.nodes = nodes,
                              .n_nodes = n_nodes,
                              .priority = asker->priority,
@@ -80,7 +83,7 @@ void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
         return;
     }
     uint32_t have = v->placed + v->found;
-    buf_printf(out, ": %u of %u members %s no card beside the others",
+    buf_printf(out, ": %u of %u members %s no place beside the others",
                have < v->needed ? v->needed - have : 1, v->needed,
                have + 1 < v->needed ? "find" : "finds");
     if (v->missing) {

@@ -8,17 +8,23 @@
 
 /* The cards of a node that has a member of this attempt. */
 struct seen_node {
-    struct card *cards; /* NULL: no member yet */
-    uint64_t claimed;   /* through nvidia.com/gpu */
-    bool devices;       /* by a member: any of the free cards can be one of those */
+    struct card *cards;     /* NULL: no member yet */
+    uint64_t claimed;       /* through nvidia.com/gpu */
+    struct resources taken; /* by the members */
+    bool devices;           /* by a member: any of the free cards can be one of those */
 };
+
+/* Does a member fit on the node beside no other member? Found out once, for all attempts. */
+enum known { UNKNOWN, FITS, FITS_NOT };
 
 /* The members with equal requests. */
 struct shape {
     const struct request *request;
+    struct resources requests; /* of each member */
     struct gang_plan_member *members[GANG_PLAN_MEMBERS];
     size_t n;
-    size_t alone; /* number of nodes where one of them fits */
+    size_t alone;     /* number of nodes where one of them fits */
+    uint8_t *on_node; /* enum known, by position in plan->nodes */
 };
 
 struct search {
@@ -31,10 +37,17 @@ struct search {
     bool backward;
 };
 
-static struct shape *shape_find(const struct search *s, const struct request *r)
+static bool same_shape(const struct request *a, const struct resources *x,
+                       const struct request *b, const struct resources *y)
+{
+    return x->cpu_milli == y->cpu_milli && x->memory == y->memory && request_equal(a, b);
+}
+
+static struct shape *shape_find(const struct search *s, const struct gang_plan_member *m)
 {
     for (size_t i = 0; i < s->n_shapes; i++)
-        if (request_equal(s->shapes[i].request, r))
+        if (same_shape(s->shapes[i].request, &s->shapes[i].requests, m->request,
+                       &m->requests))
             return &s->shapes[i];
     return NULL;
 }
@@ -44,13 +57,15 @@ static bool group(struct search *s, struct gang_plan_member *members, size_t n)
 {
     s->n_shapes = 0;
     for (size_t i = 0; i < n && n <= GANG_PLAN_MEMBERS; i++) {
-        struct shape *shape = shape_find(s, members[i].request);
+        struct shape *shape = shape_find(s, &members[i]);
         if (!shape && s->n_shapes == GANG_PLAN_SHAPES)
             return false;
         if (!shape) {
             shape = &s->shapes[s->n_shapes++];
             shape->request = members[i].request;
+            shape->requests = members[i].requests;
             shape->n = shape->alone = 0;
+            shape->on_node = arena_zalloc(s->a, s->plan->n_nodes + 1);
         }
         shape->members[shape->n++] = &members[i];
     }
@@ -84,6 +99,21 @@ static bool fits_untouched(const struct search *s, const struct ledger_node *nod
     return placement_fit_cards(node, cards, claimed, r) == FIT_YES;
 }
 
+/* Has the node the CPU, memory and slot for one more member? What it does not report
+ * counts as enough. */
+static bool has_space(const struct ledger_node *node, const struct seen_node *seen,
+                      const struct resources *wanted)
+{
+    struct resources all = ledger_node_allocatable(node);
+    struct resources sum = ledger_node_requested(node);
+    resources_add(&sum, &seen->taken);
+    sum.cpu_milli += wanted->cpu_milli;
+    sum.memory += wanted->memory;
+    return (!all.cpu_milli || !wanted->cpu_milli || sum.cpu_milli <= all.cpu_milli) &&
+           (!all.memory || !wanted->memory || sum.memory <= all.memory) &&
+           (!all.pods || sum.pods < all.pods);
+}
+
 static void place(const struct search *s, size_t at, struct gang_plan_member *m)
 {
     const struct ledger_node *node = s->plan->nodes[at];
@@ -101,19 +131,31 @@ static void place(const struct search *s, size_t at, struct gang_plan_member *m)
         for (uint32_t i = 0; i < m->request->cards; i++)
             m->cards |= (uint64_t)1 << picks[i];
     }
+    const struct resources one = {m->requests.cpu_milli, m->requests.memory, 1};
+    resources_add(&seen->taken, &one);
     m->node = node;
     m->placed = true;
 }
 
-static bool fits(const struct search *s, size_t at, const struct request *r)
+static bool fits_alone(const struct search *s, size_t at, const struct shape *shape)
+{
+    uint8_t *known = &shape->on_node[at];
+    if (*known == UNKNOWN)
+        *known = fits_untouched(s, s->plan->nodes[at], shape->request) ? FITS : FITS_NOT;
+    return *known == FITS;
+}
+
+static bool fits(const struct search *s, size_t at, const struct shape *shape)
 {
     const struct ledger_node *node = s->plan->nodes[at];
     const struct seen_node *seen = &s->seen[at];
-    if (!seen->cards)
-        return fits_untouched(s, node, r);
-    if (seen->devices && r->kind != REQUEST_DEVICES)
-        return false;
-    return placement_fit_cards(node, seen->cards, seen->claimed, r) == FIT_YES;
+    const struct request *r = shape->request;
+    bool fit = fits_alone(s, at, shape);
+    if (fit && seen->devices && r->kind != REQUEST_DEVICES)
+        fit = false;
+    else if (fit && seen->cards)
+        fit = placement_fit_cards(node, seen->cards, seen->claimed, r) == FIT_YES;
+    return fit && has_space(node, seen, &shape->requests);
 }
 
 /* Places the members of the shape; returns how many found a place. */
@@ -125,7 +167,7 @@ static size_t place_shape(const struct search *s, struct shape *shape)
     size_t at = 0;
     while (failed < n_nodes && done < shape->n) {
         size_t i = s->backward ? n_nodes - 1 - at : at;
-        bool fit = !s->full[i] && fits(s, i, shape->request);
+        bool fit = !s->full[i] && fits(s, i, shape);
         if (fit)
             place(s, i, shape->members[done++]);
         failed += !fit && !s->full[i];
@@ -179,8 +221,7 @@ static void count_alone(struct search *s)
 {
     for (size_t k = 0; k < s->n_shapes; k++)
         for (size_t i = 0; i < s->plan->n_nodes; i++)
-            s->shapes[k].alone +=
-                fits_untouched(s, s->plan->nodes[i], s->shapes[k].request);
+            s->shapes[k].alone += fits_alone(s, i, &s->shapes[k]);
 }
 
 static void keep(struct gang_plan_member *best, const struct gang_plan_member *members,
@@ -220,16 +261,17 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
 
 bool gang_plan_is_bounded(const struct gang_plan_member *members, size_t n)
 {
-    const struct request *shapes[GANG_PLAN_SHAPES];
+    const struct gang_plan_member *shapes[GANG_PLAN_SHAPES];
     size_t n_shapes = 0;
     for (size_t i = 0; i < n && n <= GANG_PLAN_MEMBERS; i++) {
         size_t k = 0;
-        while (k < n_shapes && !request_equal(shapes[k], members[i].request))
+        while (k < n_shapes && !same_shape(shapes[k]->request, &shapes[k]->requests,
+                                           members[i].request, &members[i].requests))
             k++;
         if (k == GANG_PLAN_SHAPES)
             return false;
         if (k == n_shapes)
-            shapes[n_shapes++] = members[i].request;
+            shapes[n_shapes++] = &members[i];
     }
     return n <= GANG_PLAN_MEMBERS;
 }

@@ -80,6 +80,7 @@ static void listener_free(struct httpd_listener *listener)
     free((char *)listener->conf.name);
     free((char *)listener->conf.address);
     free(listener->starting);
+    httpd_door_close(listener);
     pthread_cond_destroy(&listener->handed);
     free(listener);
 }
@@ -103,6 +104,7 @@ static struct httpd_listener *listener_new(struct httpd *d,
         listener->conf.idle_ms = d->limits.idle_ms;
     pthread_cond_init(&listener->handed, NULL);
     httpd_budget_set(listener);
+    httpd_door_open(listener);
     return listener;
 }
 
@@ -219,12 +221,12 @@ static int start(struct httpd *d, struct httpd_listener *listener,
     sigdelset(&all, SIGPROF);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const struct sched_param none = {0}; /* threads inherit how they are scheduled */
-    if (config->sched_batch)
+    if (config->yields)
         pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
     int rc = start_mhd(listener, config, config->tls ? cert.p : config->cert_pem,
                        config->tls ? key.p : config->key_pem, err);
     tls_wipe(&key);
-    if (config->sched_batch)
+    if (config->yields)
         pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
     if (rc == 0)
         rc = httpd_acceptor_start(d, err);
@@ -244,6 +246,8 @@ int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
         err_set(err, ERR_INVALID, "expected both a certificate and its key");
     else if (config->tls && config->cert_pem)
         err_set(err, ERR_INVALID, "both cert_pem and tls are set");
+    else if (listener->door.lobby.max && listener->door.fd < 0)
+        err_set(err, ERR_UNAVAILABLE, "epoll_create1: %s", strerrordesc_np(errno));
     else if (resolve_and_open(listener, err) == 0)
         rc = start(d, listener, config, err);
     if (rc != 0) {

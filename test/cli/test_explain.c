@@ -113,7 +113,7 @@ START_TEST(a_gang_that_does_not_fit_together)
     items.pods = GANG_POD("a") "," GANG_POD("b") "," GANG_POD("c") "," GANG_POD("d");
     cleanup_free char *too_many = explained(&items, "b", NULL);
     ck_assert_contains(too_many,
-                       "gang g: 1 of 4 members finds no card beside the others; "
+                       "gang g: 1 of 4 members finds no place beside the others; "
                        "needs 12288 MiB on one card.\n");
 }
 END_TEST

@@ -85,7 +85,7 @@ START_TEST(a_gang_that_does_not_fit_gets_nothing)
     show(3, 10850);
     for (int i = 1; i <= 3; i++) {
         ck_assert_str_eq(ask(member(quoted(&r.arena, "p%d", i).p, "g", 10850), 1, 2), "");
-        ck_assert_str_eq(text, "gang g: 1 of 3 members finds no card beside the others; "
+        ck_assert_str_eq(text, "gang g: 1 of 3 members finds no place beside the others; "
                                "needs 10850 MiB on one card; none starts before all can");
         ck_assert_uint_eq(reservations(), 0);
     }
@@ -168,7 +168,7 @@ START_TEST(bound_members_have_their_place)
     rig_pass(&r, CORE_GANG_RESERVATION_MS);
     ck_assert_uint_eq(reservations(), 0);
     ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), ""); /* p3 has no place */
-    ck_assert_str_eq(text, "gang g: 1 of 3 members finds no card beside the others; "
+    ck_assert_str_eq(text, "gang g: 1 of 3 members finds no place beside the others; "
                            "needs 10850 MiB on one card; none starts before all can");
     ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 3), "n2");
     ck_assert_str_eq(node_of("p3"), "n3");

@@ -53,12 +53,13 @@ START_TEST(three_members_on_two_cards_wait_for_a_third)
     cluster_add_node("n1", NULL, NULL, CARDS(16276));
     cluster_add_node("n2", NULL, NULL, CARDS(16276));
     create_gang("train", 3);
-    cluster_wait_refused("train-0", "gang train: 1 of 3 members finds no card beside the "
-                                    "others; needs 10240 MiB on one card");
+    cluster_wait_refused("train-0",
+                         "gang train: 1 of 3 members finds no place beside the "
+                         "others; needs 10240 MiB on one card");
     cluster_create_pod("other", 10, "", ""); /* nothing is kept for the gang */
     cluster_wait_running("other");
     cluster_add_node("n3", NULL, NULL, CARDS(16276));
-    cluster_wait_refused("train-1", "gang train: 1 of 3 members finds no card");
+    cluster_wait_refused("train-1", "gang train: 1 of 3 members finds no place");
     cluster_delete(CLUSTER_PODS "/other");
     for (int i = 0; i < 3; i++) {
         cleanup_free char *pod = xasprintf("train-%d", i);

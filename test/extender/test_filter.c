@@ -178,7 +178,7 @@ static void expect(struct verbs *v, json_t *pod, const char *n1, const char *n2,
 START_TEST(a_gang_is_answered_together)
 {
     static const char gang[] =
-        "f gang g: 1 of 3 members finds no card beside the others; "
+        "f gang g: 1 of 3 members finds no place beside the others; "
         "needs 10850 MiB on one card; none starts before all can";
     static const char size[] =
         "u needs 10850 MiB on one card; the largest card has 100 MiB";

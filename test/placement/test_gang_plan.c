@@ -170,6 +170,34 @@ START_TEST(a_second_attempt_finds_what_the_first_missed)
 }
 END_TEST
 
+/* Two members fit on the cards of each node, but only one beside the node's CPU. */
+START_TEST(members_share_the_cpu_memory_and_slots_of_a_node)
+{
+    start();
+    add_node(2, CARD_MIB, 0);
+    add_node(2, CARD_MIB, 0);
+    for (int i = 0; i < 2; i++) {
+        struct node node = object_node(
+            &arena, quoted(&arena,
+                           "{'metadata':{'name':'n%d'},'status':{'allocatable':{"
+                           "'cpu':'4','memory':'8Gi','pods':'%d'}}}",
+                           i, 2 - i));
+        ledger_node_seen(ledger, &node, 0);
+    }
+    add(memory(8000, 1), 3);
+    ck_assert_uint_eq(place(false), 3); /* two slots, then one */
+    ck_assert_ptr_eq(members[2].node, nodes[1]);
+    for (int i = 0; i < 3; i++)
+        members[i].requests.cpu_milli = 2500;
+    ck_assert_uint_eq(place(false), 2);
+    members[2].requests.cpu_milli = 1500;
+    ck_assert_uint_eq(place(false), 3);
+    members[2].requests.memory = (int64_t)9 << 30;
+    ck_assert_uint_eq(place(false), 2);
+    stop();
+}
+END_TEST
+
 START_TEST(members_without_a_need_of_ours_always_have_a_place)
 {
     start();
@@ -273,6 +301,7 @@ END_TEST
 UNIT_MAIN("gang_plan", three_members_need_three_places,
           members_fill_the_first_node_unless_they_are_spread, large_members_choose_first,
           a_second_attempt_finds_what_the_first_missed,
+          members_share_the_cpu_memory_and_slots_of_a_node,
           members_without_a_need_of_ours_always_have_a_place,
           devices_leave_no_card_to_others, the_work_is_bounded,
           equal_requests_for_one_card_find_every_place,
