@@ -337,9 +337,6 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod);
 /* The pod has ended or was deleted. Frees it. */
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod);
 
-/* The gang that the pod names, or NULL: none, or the ledger has no pod of it. */
-const struct ledger_gang *ledger_gang_find(const struct ledger *l, struct span ns,
-                                           const struct gang *gang);
 /* Plain pods: bound pods that request no GPU. Only their CPU, memory and slot count. A pod
  * that becomes known as one with GPU must be removed here. `list` is stored for
  * ledger_plain_sweep. */
@@ -360,6 +357,9 @@ struct resources ledger_node_allocatable(const struct ledger_node *node);
  * are missing, unless they request GPUs and their bind is in flight. */
 struct resources ledger_node_requested(const struct ledger_node *node);
 
+/* The gang that the pod names, or NULL: none, or the ledger has no pod of it. */
+const struct ledger_gang *ledger_gang_find(const struct ledger *l, struct span ns,
+                                           const struct gang *gang);
 /* Reservations. Reserves the shares on the node for the pod `uid`, and ends an earlier
  * reservation of that pod. `r` is copied; its node and links are ignored. */
 void ledger_reserve(struct ledger *l, const struct ledger_reservation *r,

@@ -18,8 +18,8 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     l->settings = *settings;
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
-    map_init(&l->gangs, seed ^ 0x3c6ef372, offsetof(struct ledger_gang, key));
     plain_pods_init(&l->plain, seed ^ 0x1b873593);
+    map_init(&l->gangs, seed ^ 0x3c6ef372, offsetof(struct ledger_gang, key));
     map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
              offsetof(struct ledger_reservation, uid));
     return l;

@@ -286,8 +286,8 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     bool known = p != NULL;
     if (!p)
         p = pod_new(l, &pod->meta);
-    ledger_gang_update(l, p, pod);
     set_amounts(l, p, &pod->requests);
+    ledger_gang_update(l, p, pod);
     if (p->node && !pod->node.n)
         edit_store(p, pod, request, why_not);
     if (p->node)

@@ -76,8 +76,8 @@ enum { LEDGER_CHUNK = 64 };
 struct ledger {
     struct ledger_settings settings;
     struct map nodes_by_name, pods_by_uid, reservations_by_uid;
-    struct map gangs; /* by gang_key */
     struct plain_pods plain;
+    struct map gangs; /* by gang_key */
     struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;
     size_t n_nodes; /* slots ever used */

@@ -235,14 +235,14 @@ static void read_spec(struct jread *j, struct reading *r)
             read_containers(j, r, false);
         else if (jread_key_is(key, "initContainers"))
             read_containers(j, r, true);
-        else if (jread_key_is(key, "workloadRef"))
-            read_workload(j, r->a, &pod->gang);
-        else if (jread_key_is(key, "schedulingGroup"))
-            read_scheduling_group(j, r->a, &pod->gang);
         else if (jread_key_is(key, "overhead"))
             resource_list_read(j, r->a, "spec.overhead", &r->requests.overhead);
         else if (jread_key_is(key, "resources"))
             pod_requests_read_pod_level(j, r->a, &r->requests);
+        else if (jread_key_is(key, "workloadRef"))
+            read_workload(j, r->a, &pod->gang);
+        else if (jread_key_is(key, "schedulingGroup"))
+            read_scheduling_group(j, r->a, &pod->gang);
         else if (jread_key_is(key, "affinity"))
             read_affinity(j, pod);
         else if (jread_key_is(key, "topologySpreadConstraints"))

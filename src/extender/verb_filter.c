@@ -422,6 +422,16 @@ static bool is_in_gang(const struct verb_args *args, struct gang *gang)
            !request_fits_anywhere(&args->request) && gang_of(&args->pod, gang);
 }
 
+/* Does the policy know a best node for the pod? For one without GPU only fgd, by the CPU
+ * that it takes. */
+static bool is_scored(const struct verbs *v, const struct verb_args *args)
+{
+    if (args->invalid.code != ERR_NONE)
+        return false;
+    return args->request.kind != REQUEST_NONE ||
+           (v->config.policy == SCORE_FGD && args->pod.requests.cpu_milli > 0);
+}
+
 /* Preferences of a pod are kept by answering with all nodes, except for a member of a gang:
  * its gang would start half. */
 static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
@@ -432,7 +442,7 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
     bool best = v->config.answer == 1, in_gang = best && is_in_gang(args, &gang);
     bool ready, reserve = in_gang || (best && is_reservable(args));
     if (v->config.answer == VERBS_ALL || (args->pod.prefers && !in_gang) ||
-        args->request.kind == REQUEST_NONE)
+        !is_scored(v, args))
         return answer_all(v, w, reply);
     if (!reserve)
         return answer_best(v, w, false, reply);

@@ -60,7 +60,7 @@ struct stats {
 
 struct world {
     uint64_t seed;
-    struct rng rng;
+    struct rng rng, plain_rng;
     int64_t now_ms; /* monotonic; wall time is base + now */
     uint64_t steps, max_steps, seq;
     struct event *heap;
@@ -261,6 +261,11 @@ void agents_settled(struct world *w, const struct replica *r);
 
 /* outsiders.c: programs that bind pods without the extender */
 void outsiders_act(struct world *w);
+
+/* plain.c: pods without GPU, in kube-system */
+bool plain_is(json_t *meta);
+void plain_act(struct world *w);
+void plain_settled(struct world *w); /* compares the sums of each node */
 
 /* delivered.c: the state of nodes as delivered to a replica */
 struct delivered *delivered_new(void);

@@ -301,6 +301,7 @@ bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
                       .verbose = verbose};
     struct api_config config = {.seed = seed};
     rng_init(&w.rng, seed);
+    rng_init(&w.plain_rng, seed);
     w.api = api_new(&config);
     w.oracle = oracle_new(&w);
     w.scheduler = scheduler_new();
