@@ -421,7 +421,7 @@ START_TEST(both_policies_have_the_same_settings)
 
 /* The configuration for all pods differs from the other in two settings of the extender:
  * managedResources, and a weight with which one point outweighs the plugins that spread pods
- * (docs/placement.md). Both offer every node, because the best one may be any. */
+ * (docs/placement.md). Both offer every node: a pod is rejected only if it fits on none. */
 START_TEST(the_two_setups_differ_only_in_managed_resources_and_weight)
 {
     cleanup_json json_t *tainted = scheduler_config(CONFIG);
