@@ -41,3 +41,6 @@ void forward_trim(struct forward *f);
  * request may have reached the leader. */
 unsigned forward_bind(struct forward *f, const char *address, struct span body,
                       int64_t timeout_ms, struct buf *reply, bool *sent, struct err *err);
+/* Sends the body of a filter to the leader, and drops the answer. Returns as forward_bind. */
+unsigned forward_filter(struct forward *f, const char *address, struct span body,
+                        int64_t timeout_ms, struct err *err);

@@ -28,6 +28,7 @@ struct event_recorder;
 struct verbs_config {
     struct store *store;
     enum score_policy policy;        /* how prioritize scores nodes (placement/score.h) */
+    bool preempts;                   /* layout preemption is on (core/core.h) */
     struct forward *forward;         /* NULL: binds are not forwarded to the leader */
     struct counters *counters;       /* NULL: nothing is counted */
     struct event_recorder *recorder; /* NULL: no events */
@@ -45,6 +46,9 @@ void verbs_free(struct verbs *v); /* NULL is accepted */
 /* Which nodes can take the pod. Each rejected node has a reason, in FailedNodes (the pod
  * may fit later) or FailedAndUnresolvableNodes (the pod can never fit there). */
 unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply);
+/* As verb_filter, for a call that another replica forwarded. With layout preemption the
+ * leader has to know about pods that no node can take. */
+unsigned verb_filter_forwarded(struct verbs *v, struct span body, struct buf *reply);
 /* A score of 0 to 10 for each node. */
 unsigned verb_prioritize(struct verbs *v, struct span body, struct buf *reply);
 /* Which pods must be evicted so that the pod fits on a candidate node: the victims that

@@ -42,6 +42,12 @@ enum fit placement_fit_schedulable(const struct ledger_node *node,
 bool placement_choose(const struct ledger_node *node, const struct request *request,
                       uint32_t picks[REQUEST_MAX_CARDS]);
 
+/* As placement_choose, but the cards that are kept for other pending pods of equal or higher
+ * priority (ledger_pod_keep) count as taken. `uid` is that of the pod itself. */
+bool placement_choose_unkept(const struct ledger_node *node,
+                             const struct request *request, int64_t priority,
+                             struct span uid, uint32_t picks[REQUEST_MAX_CARDS]);
+
 /* The reason for a node without heartbeat begins with this text; "N s" follows. */
 #define REASON_NO_HEARTBEAT "no heartbeat from scv-agent on this node for "
 

@@ -61,7 +61,7 @@ static bool reserve(struct step *s, struct ledger_pod *pod, struct span node_nam
                 SPAN_ARG(node_name));
         return false;
     }
-    if (!placement_choose(node, r, picks))
+    if (!placement_choose_unkept(node, r, pod->priority, pod->uid, picks))
         return reject_fit(node, r, err);
     struct promise_share *written =
         arena_zalloc(&core->scratch, r->cards * sizeof *written);

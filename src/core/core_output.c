@@ -96,7 +96,7 @@ struct core_output *core_output_dup(const struct core_output *from)
         offsetof(struct core_output, name),    offsetof(struct core_output, uid),
         offsetof(struct core_output, node),    offsetof(struct core_output, annotations),
         offsetof(struct core_output, body),    offsetof(struct core_output, value),
-        offsetof(struct core_output, text),
+        offsetof(struct core_output, text),    offsetof(struct core_output, preemptor),
     };
     size_t bytes = 0;
     for (size_t i = 0; i < ARRAY_LEN(strings); i++) {

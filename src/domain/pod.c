@@ -113,6 +113,13 @@ static void read_containers(struct jread *j, struct reading *r, bool init)
         read_container(j, r, init);
 }
 
+static void read_preemption_policy(struct jread *j, struct pod *pod)
+{
+    struct jread_str policy;
+    if (jread_string(j, "spec.preemptionPolicy", &policy))
+        pod->never_preempts = jread_key_is(policy, "Never");
+}
+
 static void read_spec(struct jread *j, struct reading *r)
 {
     struct pod *pod = r->pod;
@@ -123,6 +130,8 @@ static void read_spec(struct jread *j, struct reading *r)
             jread_text(j, "spec.nodeName", r->a, &pod->node);
         else if (jread_key_is(key, "priority"))
             jread_i64(j, "spec.priority", &pod->priority);
+        else if (jread_key_is(key, "preemptionPolicy"))
+            read_preemption_policy(j, pod);
         else if (jread_key_is(key, "containers"))
             read_containers(j, r, false);
         else if (jread_key_is(key, "initContainers"))
@@ -166,7 +175,7 @@ static void read_status(struct jread *j, struct arena *a, struct pod *pod)
 
 static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
 {
-    struct span mirror = {0};
+    struct span mirror = {0}, daemon_set = {0};
     const struct object_field fields[] = {
         {OBJECT_LABEL, SPAN(KEY_GPU_COUNT), &pod->count_label},
         {OBJECT_ANNOTATION, SPAN(KEY_GPU_COUNT), &pod->count_annotation},
@@ -184,9 +193,11 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
         {OBJECT_ANNOTATION, SPAN(KEY_CARD_MEMORY), &pod->card_memory},
         {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSIGNED), &pod->assigned},
         {OBJECT_ANNOTATION, SPAN(KEY_MIRROR), &mirror},
+        {OBJECT_OWNER, SPAN("DaemonSet"), &daemon_set},
     };
     object_meta_read(j, a, &pod->meta, fields, ARRAY_LEN(fields));
     pod->mirror = mirror.p != NULL;
+    pod->daemon = daemon_set.n > 0;
 }
 
 /* These names become parts of URL paths and of replies. */

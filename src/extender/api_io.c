@@ -29,6 +29,10 @@ static enum counters_api_call kind_of(enum core_output_type type)
         return COUNTERS_API_LEASE_GET;
     case CORE_CALL_LEASE_WRITE:
         return COUNTERS_API_LEASE_WRITE;
+    case CORE_CALL_NOMINATE:
+        return COUNTERS_API_NOMINATE;
+    case CORE_CALL_EVICT:
+        return COUNTERS_API_EVICT;
     default:
         return COUNTERS_API_WAKEUP;
     }
@@ -46,7 +50,8 @@ static void perform(void *ctx, const struct core_output *call, struct arena *are
     struct api_call_result result = {.status = rc ? 0 : reply.status,
                                      .body = arena_copy(arena, buf_span(&reply.body)),
                                      .why = &err,
-                                     .sent = reply.sent};
+                                     .sent = reply.sent,
+                                     .retry_after_s = rc ? 0 : reply.retry_after_s};
     httpc_reply_fini(&reply);
     api_call_answer(call, &result, arena, answer);
     counters_api_call(io->counters, kind_of(call->type),
@@ -70,6 +75,8 @@ static struct worker *worker_for(const struct api_io *io, enum core_output_type 
     case CORE_CALL_LEASE_WRITE:
         return io->leases;
     case CORE_CALL_WAKEUP:
+    case CORE_CALL_NOMINATE:
+    case CORE_CALL_EVICT: /* may take seconds: not before the GETs of binds */
         return io->nodes;
     default:
         return io->pods;

@@ -183,6 +183,7 @@ static struct core_settings core_settings_of(const struct extender_config *confi
         .lease_name = "gpushare-extender",
         .node_grace_ms = config->node_grace_ms,
         .bind_any = config->bind_any,
+        .preempt_after_ms = config->preempt_after_ms,
         .seed = rng_entropy(),
     };
 }
@@ -210,6 +211,7 @@ static struct server *start_server(struct extender *e,
         .gpuapi = e->gpuapi,
         .auth = e->auth,
         .node_score = config->node_score,
+        .preempts = config->preempt_after_ms > 0,
         .counters = e->counters,
         .recorder = e->recorder,
         .metrics_detail = config->metrics_detail,

@@ -164,32 +164,53 @@ void forward_trim(struct forward *f)
     httpc_free(http);
 }
 
-unsigned forward_bind(struct forward *f, const char *address, struct span body,
-                      int64_t timeout_ms, struct buf *reply, bool *sent, struct err *err)
+/* `reply`: NULL: the body of the answer is dropped. */
+static unsigned call_leader(struct forward *f, const char *address,
+                            const struct httpc_request *request, struct buf *reply,
+                            bool *sent, struct err *err)
 {
     struct httpc_reply answer;
-    struct httpc_request request = {
-        .method = "POST",
-        .path = "/gpushare-scheduler/bind",
-        .content_type = "application/json",
-        .flag_header = FORWARD_HEADER,
-        .body = body,
-        .timeout_ms = timeout_ms,
-    };
     *sent = false;
     struct httpc *http = client_for(f, address, err);
     if (!http) {
         err_wrap(err, "the leader at %s", address);
         return 0;
     }
-    int rc = httpc_call(http, &request, REPLY_MAX, &answer, err);
+    int rc = httpc_call(http, request, REPLY_MAX, &answer, err);
     unsigned status = rc ? 0 : answer.status;
     *sent = answer.sent;
     if (rc)
         err_wrap(err, "the leader at %s", address);
-    else
+    else if (reply)
         buf_add_span(reply, buf_span(&answer.body));
     httpc_reply_fini(&answer);
     httpc_free(http);
     return status;
+}
+
+static struct httpc_request post(const char *path, struct span body, int64_t timeout_ms)
+{
+    return (struct httpc_request){
+        .method = "POST",
+        .path = path,
+        .content_type = "application/json",
+        .flag_header = FORWARD_HEADER,
+        .body = body,
+        .timeout_ms = timeout_ms,
+    };
+}
+
+unsigned forward_bind(struct forward *f, const char *address, struct span body,
+                      int64_t timeout_ms, struct buf *reply, bool *sent, struct err *err)
+{
+    struct httpc_request request = post("/gpushare-scheduler/bind", body, timeout_ms);
+    return call_leader(f, address, &request, reply, sent, err);
+}
+
+unsigned forward_filter(struct forward *f, const char *address, struct span body,
+                        int64_t timeout_ms, struct err *err)
+{
+    bool sent;
+    struct httpc_request request = post("/gpushare-scheduler/filter", body, timeout_ms);
+    return call_leader(f, address, &request, NULL, &sent, err);
 }

@@ -92,7 +92,9 @@ static void run_verb(void *ctx, const struct httpd_request *req,
 static void on_filter(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply)
 {
-    run_verb(ctx, req, reply, COUNTERS_FILTER, verb_filter);
+    bool forwarded = httpd_header(req, FORWARD_HEADER) != NULL;
+    run_verb(ctx, req, reply, COUNTERS_FILTER,
+             forwarded ? verb_filter_forwarded : verb_filter);
 }
 
 static void on_prioritize(void *ctx, const struct httpd_request *req,
@@ -450,6 +452,7 @@ struct server *server_start(const struct server_config *config, struct store *st
     s->snapshots = view_snapshots_new(&s->views_budget);
     s->verbs = verbs_new(&(struct verbs_config){.store = store,
                                                 .policy = config->node_score,
+                                                .preempts = config->preempts,
                                                 .forward = config->forward,
                                                 .counters = config->counters,
                                                 .recorder = config->recorder,

@@ -1,13 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/verbs_priv.h"
 
+#include "base/log.h"
 #include "extender/event_pod_priv.h"
+#include "extender/forward.h"
 #include "placement/placement.h"
+#include "placement/preempt.h"
 
 /*
  * filter. Names of nodes that fit are copied from the body straight into the reply. Each
  * rejected node goes to one of two lists, with its reason.
  */
+
+/* Nodes where the eviction of pods of lower priority could help the pod, for layout
+ * preemption. */
+struct victims_nodes {
+    bool wanted;
+    struct span names[CORE_PREEMPT_NODES]; /* borrowed from the arguments */
+    size_t n;
+    struct arena scratch;
+};
+
+enum { FORWARD_MS = 1000 }; /* kube-scheduler waits for the answer */
 
 struct filter {
     const struct verb_args *args;
@@ -17,6 +31,7 @@ struct filter {
     struct prepared_reason reasons;
     uint32_t *rejected; /* number of nodes, by reason */
     struct buf *passed, *failed, *never;
+    struct victims_nodes *victims;
 };
 
 static void add_comma(struct buf *out)
@@ -67,6 +82,21 @@ static void check_promised(const struct filter *f, const struct verb_candidate *
     reject(f, f->failed, c, REASON_PROMISED, why.p);
 }
 
+static void note_victims(const struct filter *f, const struct verb_candidate *c,
+                         const struct ledger_node *node)
+{
+    struct victims_nodes *v = f->victims;
+    const struct verb_args *args = f->args;
+    struct preemptor preemptor = {.request = &args->request,
+                                  .priority = args->pod.priority,
+                                  .uid = args->pod.meta.uid};
+    if (!v->wanted || v->n == CORE_PREEMPT_NODES)
+        return;
+    if (preempt_could_help(&preemptor, node, &v->scratch))
+        v->names[v->n++] = c->name;
+    arena_reset(&v->scratch);
+}
+
 /* `alone`: the fit without regard to nominated pods. */
 static void check(const struct filter *f, const struct verb_candidate *c,
                   const struct ledger_node *node, enum fit alone)
@@ -86,6 +116,8 @@ static void check(const struct filter *f, const struct verb_candidate *c,
     }
     struct buf *out = fit == FIT_NEVER ? f->never : f->failed;
     f->rejected[reason_class_of(node, r, alone)]++;
+    if (fit == FIT_LATER)
+        note_victims(f, c, node);
     begin_reason(f, out, c);
     buf_addc(out, '"');
     reason_add_prepared(out, &f->reasons, node, alone);
@@ -165,15 +197,16 @@ static unsigned check_all(struct verbs *v, struct verbs_work *w, struct filter *
 
 /* Writes the reply up to the nodes that fit, and counts. Returns 200, or the status of
  * the error reply. *fits: a node fits, or the pod has a promise. */
-static unsigned answer(struct verbs *v, struct verbs_work *w, struct buf *reply,
-                       bool *fits)
+static unsigned answer(struct verbs *v, struct verbs_work *w,
+                       struct victims_nodes *victims, struct buf *reply, bool *fits)
 {
     uint32_t rejected[REASON_CLASSES] = {0};
     struct filter f = {.args = &w->args,
                        .rejected = rejected,
                        .passed = reply,
                        .failed = &w->failed,
-                       .never = &w->never};
+                       .never = &w->never,
+                       .victims = victims};
     reason_prepare(&f.reasons, &w->args.request);
     buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
                                  : "{\"Nodes\":null,\"NodeNames\":[");
@@ -187,13 +220,42 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct buf *reply,
     return status;
 }
 
-unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
+/* The leader remembers the pod (core/core.h, "Layout preemption"). kube-scheduler may have
+ * called a follower: the leader then gets the same call. If that fails, the next attempt of
+ * kube-scheduler gives another chance. */
+static void tell_leader(struct verbs *v, const struct verbs_work *w, struct span body,
+                        const struct victims_nodes *victims, bool forwarded)
+{
+    const struct verbs_config *config = &v->config;
+    bool ready;
+    struct err err = {0};
+    if (!victims->n)
+        return;
+    struct store_route route = store_route(config->store, forwarded, &ready, NULL);
+    if (route.route == BIND_ROUTE_LOCAL)
+        store_input(config->store, &(struct core_input){.type = CORE_REJECTED,
+                                                        .uid = w->args.pod.meta.uid,
+                                                        .nodes = victims->names,
+                                                        .n_nodes = victims->n});
+    else if (route.route == BIND_ROUTE_FORWARD && config->forward &&
+             forward_filter(config->forward, route.address, body, FORWARD_MS, &err) == 0)
+        log_debug("filter", "cannot report a rejected pod to the leader",
+                  LOG_SPAN("pod", w->args.pod.meta.name), LOG_ERR(&err));
+}
+
+static unsigned run(struct verbs *v, struct span body, bool forwarded, struct buf *reply)
 {
     struct verbs_work *w = verbs_work_take(v);
+    struct victims_nodes victims = {.wanted = v->config.preempts};
     bool fits = false;
     unsigned status = verbs_begin(v, w, body, reply);
+    if (w->args.pod.never_preempts)
+        victims.wanted = false;
     if (status == 200)
-        status = answer(v, w, reply, &fits);
+        status = answer(v, w, &victims, reply, &fits);
+    if (status == 200 && !fits)
+        tell_leader(v, w, body, &victims, forwarded);
+    arena_fini(&victims.scratch);
     if (status == 200) {
         if (!fits)
             event_pod_rejected(v->config.recorder, v->config.store, &w->args,
@@ -207,4 +269,14 @@ unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
     }
     verbs_work_release(v, w);
     return status;
+}
+
+unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
+{
+    return run(v, body, false, reply);
+}
+
+unsigned verb_filter_forwarded(struct verbs *v, struct span body, struct buf *reply)
+{
+    return run(v, body, true, reply);
 }

@@ -189,12 +189,18 @@ static bool choose(const struct card *cards, uint32_t n, const struct request *r
     return true;
 }
 
-bool placement_choose(const struct ledger_node *node, const struct request *r,
-                      uint32_t picks[REQUEST_MAX_CARDS])
+bool placement_choose_cards(const struct ledger_node *node, const struct card *cards,
+                            const struct request *r, uint32_t picks[REQUEST_MAX_CARDS])
 {
     bool shared_or_whole = r->kind == REQUEST_MEMORY || r->kind == REQUEST_CARDS;
     return shared_or_whole && node_fits(node, r) == FIT_YES &&
-           choose(node->cards, node->n_cards, r, picks);
+           choose(cards, node->n_cards, r, picks);
+}
+
+bool placement_choose(const struct ledger_node *node, const struct request *r,
+                      uint32_t picks[REQUEST_MAX_CARDS])
+{
+    return placement_choose_cards(node, node->cards, r, picks);
 }
 
 /* By falling priority, then by UID. */
@@ -235,6 +241,24 @@ static void take(struct card *cards, const struct request *r, const uint32_t *pi
     }
 }
 
+/* Takes the cards that are kept for a pod, whatever they have left now: pods that leave
+ * still hold the rest. */
+static void take_kept(const struct ledger_node *node, struct card *cards,
+                      const struct ledger_pod *pod)
+{
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        if (!(pod->kept >> i & 1))
+            continue;
+        take(cards,
+             &(struct request){.kind = pod->request.kind,
+                               .cards = 1,
+                               .mib_per_card = pod->request.mib_per_card},
+             &i);
+        if (cards[i].free_mib < 0)
+            cards[i].free_mib = 0;
+    }
+}
+
 uint64_t placement_take_nominated(const struct ledger_node *node, struct card *cards,
                                   int64_t priority, struct span uid)
 {
@@ -246,10 +270,29 @@ uint64_t placement_take_nominated(const struct ledger_node *node, struct card *c
         const struct request *r = &list[i]->request;
         if (r->kind == REQUEST_DEVICES)
             claimed += r->cards;
+        else if (list[i]->kept)
+            take_kept(node, cards, list[i]);
         else if (mode_matches(node->mode, r) && choose(cards, node->n_cards, r, picks))
             take(cards, r, picks);
     }
     return claimed;
+}
+
+bool placement_choose_unkept(const struct ledger_node *node, const struct request *r,
+                             int64_t priority, struct span uid,
+                             uint32_t picks[REQUEST_MAX_CARDS])
+{
+    struct card cards[SCV_MAX_CARDS];
+    bool any = false;
+    for (const struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated) {
+        if (!pod->kept || pod->priority < priority || span_eq(pod->uid, uid))
+            continue;
+        if (!any)
+            memcpy(cards, node->cards, node->n_cards * sizeof *cards);
+        any = true;
+        take_kept(node, cards, pod);
+    }
+    return placement_choose_cards(node, any ? cards : node->cards, r, picks);
 }
 
 enum fit placement_fit_nominated(const struct ledger_node *node, const struct request *r,
