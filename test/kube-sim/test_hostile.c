@@ -37,6 +37,9 @@ static const struct seed seeds[] = {
     {"POST", PODS "/p/binding", "timeout=3s", "application/json",
      "{\"metadata\":{\"name\":\"p\",\"annotations\":{\"k\":\"v\"}},\"target\":{\"kind\":"
      "\"Node\",\"name\":\"n\"}}"},
+    {"POST", PODS "/p/eviction", "", "application/json",
+     "{\"metadata\":{\"name\":\"p\"},\"deleteOptions\":{\"dryRun\":[\"All\"],"
+     "\"gracePeriodSeconds\":3,\"preconditions\":{\"uid\":\"u\"}}}"},
     {"DELETE", PODS "/p", "gracePeriodSeconds=5", NULL,
      "{\"preconditions\":{\"uid\":\"u\"},\"gracePeriodSeconds\":1}"},
     {"DELETE", PODS "/p", "gracePeriodSeconds=0", NULL, ""},

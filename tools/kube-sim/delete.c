@@ -30,10 +30,10 @@ static int read_options(struct call *c, struct options *o)
     return 0;
 }
 
-static int check_preconditions(struct call *c, const json_t *body, const struct object *o)
+int sim_delete_check(struct call *c, const json_t *options, const struct object *o)
 {
-    struct span uid = sim_jsonx_span(body, "preconditions.uid");
-    struct span wanted = sim_jsonx_span(body, "preconditions.resourceVersion");
+    struct span uid = sim_jsonx_span(options, "preconditions.uid");
+    struct span wanted = sim_jsonx_span(options, "preconditions.resourceVersion");
     cleanup_buf struct buf rv = {0};
     buf_add_i64(&rv, (int64_t)o->rv);
     if (uid.n && !span_eq(uid, o->uid))
@@ -110,17 +110,24 @@ static void answer_deleted(struct call *c, const struct object *o, const char *u
     sim_status_write_success(&c->reply->body, 200, &about);
 }
 
+const struct object *sim_delete_pod(struct call *c, const struct object *o,
+                                    int64_t grace_s)
+{
+    cleanup_json json_t *root = sim_object_parse(o);
+    return delete_gracefully(c, o, root, sim_pod_grace_s(root, grace_s), grace_s >= 0);
+}
+
 static void delete_object(struct call *c, const struct object *o,
                           const struct options *options)
 {
-    cleanup_json json_t *root = sim_object_parse(o);
     cleanup_buf struct buf uid = {0};
     buf_add_span(&uid, o->uid);
-    if (!c->dry_run && c->route.kind->graceful)
-        o = delete_gracefully(c, o, root, sim_pod_grace_s(root, options->grace_s),
-                              options->grace_s >= 0);
-    else if (!c->dry_run)
+    if (!c->dry_run && c->route.kind->graceful) {
+        o = sim_delete_pod(c, o, options->grace_s);
+    } else if (!c->dry_run) {
+        cleanup_json json_t *root = sim_object_parse(o);
         o = delete_now(c, o, root);
+    }
     answer_deleted(c, o, uid.p);
 }
 
@@ -133,7 +140,7 @@ void sim_delete_handle(struct call *c)
             c->store, sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
         if (!o)
             sim_refuse_not_found(c, c->route.kind, c->route.name);
-        else if (check_preconditions(c, options.body, o) == 0)
+        else if (sim_delete_check(c, options.body, o) == 0)
             delete_object(c, o, &options);
     }
     json_decref(options.body);

@@ -38,6 +38,9 @@ static void add_resources(struct span group, struct buf *out)
         if (k->binding) {
             buf_addc(out, ',');
             add_resource(k, "binding", "Binding", "[\"create\"]", out);
+            buf_adds(out, ",{\"name\":\"pods/eviction\",\"singularName\":\"\","
+                          "\"namespaced\":true,\"group\":\"policy\",\"version\":\"v1\","
+                          "\"kind\":\"Eviction\",\"verbs\":[\"create\"]}");
         }
     }
 }

@@ -81,7 +81,8 @@ static int refuse_method(struct call *c)
 static bool knows_sub(const struct kind *kind, struct span sub)
 {
     return !sub.p || (kind->status && span_eq(sub, SPAN("status"))) ||
-           (kind->binding && span_eq(sub, SPAN("binding")));
+           (kind->binding &&
+            (span_eq(sub, SPAN("binding")) || span_eq(sub, SPAN("eviction"))));
 }
 
 static bool is_watch(const struct call *c)
@@ -109,11 +110,15 @@ static void single(struct call *c)
 {
     const char *method = c->req->method;
     bool binding = span_eq(c->route.sub, SPAN("binding"));
+    bool eviction = span_eq(c->route.sub, SPAN("eviction"));
+    bool readable = !binding && !eviction;
     if (binding && strcmp(method, "POST") == 0)
         sim_binding_handle(c);
-    else if (!binding && strcmp(method, "GET") == 0)
+    else if (eviction && strcmp(method, "POST") == 0)
+        sim_eviction_handle(c);
+    else if (readable && strcmp(method, "GET") == 0)
         get_handle(c);
-    else if (!binding && (strcmp(method, "PUT") == 0 || strcmp(method, "PATCH") == 0))
+    else if (readable && (strcmp(method, "PUT") == 0 || strcmp(method, "PATCH") == 0))
         sim_update_handle(c);
     else if (!c->route.sub.p && strcmp(method, "DELETE") == 0 &&
              strcmp(c->route.kind->plural, "namespaces") != 0)

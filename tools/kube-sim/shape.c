@@ -181,6 +181,15 @@ const struct shape sim_shape_binding[] = {{"target", SHAPE_OBJECT},
                                           {"target.kind", SHAPE_STRING},
                                           {"target.name", SHAPE_STRING},
                                           {0}};
+const struct shape sim_shape_eviction[] = {
+    {"deleteOptions", SHAPE_OBJECT},
+    {"deleteOptions.dryRun", SHAPE_STRINGS},
+    {"deleteOptions.gracePeriodSeconds", SHAPE_INT},
+    {"deleteOptions.preconditions", SHAPE_OBJECT},
+    {"deleteOptions.preconditions.uid", SHAPE_STRING},
+    {"deleteOptions.preconditions.resourceVersion", SHAPE_STRING},
+    {0},
+};
 const struct shape sim_shape_delete_options[] = {
     {"gracePeriodSeconds", SHAPE_INT},   {"preconditions", SHAPE_OBJECT},
     {"preconditions.uid", SHAPE_STRING}, {"preconditions.resourceVersion", SHAPE_STRING},

@@ -31,7 +31,8 @@ struct shape {
 extern const struct shape sim_shape_meta[]; /* of every kind; ends with a NULL path */
 extern const struct shape sim_shape_namespace[], sim_shape_node[], sim_shape_pod[],
     sim_shape_event[], sim_shape_event_v1[], sim_shape_configmap[], sim_shape_secret[],
-    sim_shape_lease[], sim_shape_scv[], sim_shape_binding[], sim_shape_delete_options[];
+    sim_shape_lease[], sim_shape_scv[], sim_shape_binding[], sim_shape_delete_options[],
+    sim_shape_eviction[];
 
 /* The first member with a wrong type. */
 struct shape_fault {

@@ -5,10 +5,19 @@
 
 /* The requests that change objects. Each writes the reply. */
 
-void sim_create_handle(struct call *c);  /* POST on a collection */
-void sim_update_handle(struct call *c);  /* PUT and PATCH of an object or its status */
-void sim_delete_handle(struct call *c);  /* DELETE of an object */
-void sim_binding_handle(struct call *c); /* POST on pods/NAME/binding */
+void sim_create_handle(struct call *c);   /* POST on a collection */
+void sim_update_handle(struct call *c);   /* PUT and PATCH of an object or its status */
+void sim_delete_handle(struct call *c);   /* DELETE of an object */
+void sim_binding_handle(struct call *c);  /* POST on pods/NAME/binding */
+void sim_eviction_handle(struct call *c); /* POST on pods/NAME/eviction */
+
+/* Refuses a deletion whose DeleteOptions (NULL: none) have a precondition that the object
+ * does not meet. */
+int sim_delete_check(struct call *c, const json_t *options, const struct object *o);
+/* Deletes a pod gracefully; `grace_s` -1: with its own grace period. Writes no reply.
+ * Returns its last version, borrowed. */
+const struct object *sim_delete_pod(struct call *c, const struct object *o,
+                                    int64_t grace_s);
 
 /* Parses the body, checks its types and removes nulls. New; NULL: the request has been
  * refused. */
