@@ -212,7 +212,7 @@ struct core_output {
 
     uint64_t token;
     enum err_code code; /* REPLY: ERR_NONE is success. LOG: ERR_NONE is no problem */
-    const char *text;
+    const char *text; /* REPLY, LOG; NOMINATE, EVICT: for an Event of the pod */
 };
 
 struct core_outputs {

@@ -32,6 +32,15 @@ static const char *output_text(struct step *s, const char *fmt, va_list ap)
     return output_str(s, span_of(err.msg));
 }
 
+const char *output_text_of(struct step *s, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = output_text(s, fmt, ap);
+    va_end(ap);
+    return text;
+}
+
 void core_set_last_error(struct buf *last_error, const struct err *err)
 {
     buf_clear(last_error);

@@ -57,13 +57,6 @@ void core_preempt_release(struct step *s, struct core_preempt_pod *e)
     core_preempt_clear(e);
 }
 
-static const char *pod_name(struct step *s, const struct ledger_pod *pod)
-{
-    cleanup_buf struct buf text = {0};
-    buf_printf(&text, "%.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
-    return output_str(s, buf_span(&text));
-}
-
 static struct core_output *add_call(struct step *s, enum core_output_type type,
                                     struct core_preempt_pod *e,
                                     const struct ledger_pod *pod)
@@ -125,10 +118,13 @@ void core_preempt_begin(struct step *s, struct core_preempt_pod *e, struct span 
     s->core->preempt.counts.started++;
     ledger_pod_keep(s->core->ledger, pod, e->node, e->cards);
     output_log(s, ERR_NONE,
-               "pod %s: no card has enough free memory; evicting %zu pod(s) of lower "
-               "priority from node %.*s",
-               pod_name(s, pod), v.n, SPAN_ARG(e->node));
-    add_call(s, CORE_CALL_NOMINATE, e, pod);
+               "pod %.*s/%.*s: no card has enough free memory; evicting %zu pod(s) of "
+               "lower priority from node %.*s",
+               SPAN_ARG(pod->ns), SPAN_ARG(pod->name), v.n, SPAN_ARG(e->node));
+    const char *text = output_text_of(
+        s, "nominated to node %.*s; evicting %zu pod(s) of lower priority there",
+        SPAN_ARG(e->node), v.n);
+    add_call(s, CORE_CALL_NOMINATE, e, pod)->text = text;
 }
 
 /* Does the pod fit on the node when all victims but victims[without] have left? */
@@ -184,8 +180,13 @@ void core_preempt_evict(struct step *s, struct core_preempt_pod *e)
         return;
     }
     const char *preemptor = output_str(s, e->uid);
+    /* The UID, not the name: tenants may not see each other's pods. */
+    const char *text = output_text_of(
+        s, "evicted from node %.*s: pod %.*s of priority %lld needs the memory",
+        SPAN_ARG(e->node), SPAN_ARG(e->uid), (long long)pod->priority);
     struct core_output *o = add_call(s, CORE_CALL_EVICT, e, victim);
     o->preemptor = preemptor;
+    o->text = text;
     e->attempts++;
 }
 

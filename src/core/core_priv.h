@@ -198,6 +198,8 @@ struct step {
 /* core_output.c */
 struct core_output *output_add(struct step *s, enum core_output_type type);
 const char *output_str(struct step *s, struct span text);
+const char *output_text_of(struct step *s, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 void output_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt,
                   ...) __attribute__((format(printf, 4, 5)));
 void output_log(struct step *s, enum err_code code, const char *fmt, ...)

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/ticker.h"
 #include "base/worker.h"
+#include "extender/event_pod_priv.h"
 #include "extender/reflector_thread.h"
 
 struct api_io {
@@ -13,6 +14,7 @@ struct api_io {
     struct counters *counters;
     struct store *store;
     struct forward *forward;
+    struct event_recorder *recorder; /* or NULL */
     struct reflector_thread *reflectors;
     struct worker *leases, *pods, *nodes;
     struct ticker *timer;
@@ -65,6 +67,10 @@ static void perform_deferred(void *ctx, void *call)
     cleanup_arena struct arena arena = {0};
     struct api_call_answer answer;
     perform(io, call, &arena, &answer);
+    const struct core_output *made = call;
+    bool preempts = made->type == CORE_CALL_NOMINATE || made->type == CORE_CALL_EVICT;
+    if (preempts && !answer.input.err)
+        event_pod_preemption(io->recorder, made);
     store_input(io->store, &answer.input);
 }
 
@@ -128,9 +134,11 @@ struct store_io api_io_functions(struct api_io *io)
     return (struct store_io){stream, defer, perform, hurry, io};
 }
 
-void api_io_start(struct api_io *io, struct store *store, bool gzip)
+void api_io_start(struct api_io *io, struct store *store, struct event_recorder *recorder,
+                  bool gzip)
 {
     io->store = store;
+    io->recorder = recorder;
     io->leases = worker_start("lease", perform_deferred, io);
     io->pods = worker_start("checks", perform_deferred, io);
     io->nodes = worker_start("wakeups", perform_deferred, io);

@@ -237,9 +237,9 @@ struct extender *extender_start(const struct extender_config *config, struct err
     struct store_io io = api_io_functions(e->io);
     e->store = store_new(&settings, &io);
     start_gpuapi(e, config);
-    api_io_start(e->io, e->store, config->api_compression);
     if (config->events)
         start_events(e, identity);
+    api_io_start(e->io, e->store, e->recorder, config->api_compression);
     if (start_auth(e, err) == 0)
         e->server = start_server(e, config, err);
     if (!e->server) {
