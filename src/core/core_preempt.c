@@ -154,10 +154,27 @@ static void sweep(struct step *s)
     }
 }
 
-static void forget_all(struct step *s)
+/* This process does not lead any more. Only the limit of pods for which it evicted others
+ * is remembered. */
+static void step_down(struct step *s)
 {
-    while (s->core->preempt.n)
-        remove_at(s, s->core->preempt.n - 1);
+    struct core_preempt *p = &s->core->preempt;
+    for (size_t i = p->n; i-- > 0;) {
+        struct core_preempt_pod *e = p->pods[i];
+        if (e->state == CORE_PREEMPT_EVICTING && e->call) { /* it may take effect */
+            e->evicted = true;
+            e->until_ms = s->now.mono_ms + CORE_PREEMPT_LIMIT_MS;
+        }
+        bool limited = e->evicted && e->until_ms > s->now.mono_ms &&
+                       ledger_pod_find(s->core->ledger, e->uid);
+        if (!limited) {
+            remove_at(s, i);
+            continue;
+        }
+        core_preempt_release(s, e);
+        e->state = CORE_PREEMPT_DONE;
+        e->call = 0;
+    }
 }
 
 /* The pod whose search is in progress, else the most important one that has waited long
@@ -267,7 +284,7 @@ void core_preempt_tick(struct step *s)
         return;
     p->due_ms = s->now.mono_ms + INTERVAL_MS;
     if (!s->core->leader.leading || s->core->stopping) {
-        forget_all(s);
+        step_down(s);
         return;
     }
     sweep(s);

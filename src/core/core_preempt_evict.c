@@ -81,7 +81,7 @@ static struct core_output *add_call(struct step *s, enum core_output_type type,
 static void retract(struct step *s, struct core_preempt_pod *e)
 {
     const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
-    if (!pod || pod->node ||
+    if (!pod || pod->node || core_may_bind(s->core, s->now, NULL) ||
         (pod->nominated_node && !span_eq(pod->nominated_node->name, e->node)))
         return;
     add_call(s, CORE_CALL_NOMINATE, e, pod)->node = NULL;
@@ -169,6 +169,10 @@ void core_preempt_evict(struct step *s, struct core_preempt_pod *e)
     struct ledger *l = s->core->ledger;
     const struct ledger_pod *pod = ledger_pod_find(l, e->uid);
     const struct ledger_node *node = ledger_node_find(l, e->node);
+    if (core_may_bind(s->core, s->now, NULL)) {
+        e->due_ms = s->now.mono_ms; /* the next tick goes on, or forgets it */
+        return;
+    }
     if (!pod || pod->node || !pod->kept || !node ||
         !suffices(s, e, pod, node, e->n_victims)) {
         abandon(s, e, RETRY_MS);
@@ -272,17 +276,9 @@ bool core_preempt_answered(struct step *s)
     if (!e)
         return false;
     e->call = 0;
-    if (s->core->stopping || core_may_bind(s->core, s->now, NULL)) {
-        note_eviction(s, e, code);
-        e->due_ms = s->now.mono_ms; /* the next tick goes on, or forgets it */
-        if (e->state == CORE_PREEMPT_NOMINATING && code == ERR_NONE)
-            e->state = CORE_PREEMPT_EVICTING;
-        else if (e->state == CORE_PREEMPT_NOMINATING)
-            abandon(s, e, RETRY_MS);
-    } else if (e->state == CORE_PREEMPT_NOMINATING) {
+    if (e->state == CORE_PREEMPT_NOMINATING)
         nominated(s, e, code);
-    } else {
+    else
         evicted(s, e, code);
-    }
     return true;
 }

@@ -93,7 +93,8 @@ static void print(const struct stats *s)
         "forged pods %llu, edits of promises %llu, denied %llu, rejected by the device "
         "plugin %llu, entries of podLists %llu\n"
         "forwarded %llu (misdirected %llu), steps with a stale node %llu, "
-        "cut off %llu\n",
+        "cut off %llu\n"
+        "evicted %llu, evictions refused by a budget %llu\n",
         (unsigned long long)s->pods, (unsigned long long)s->deleted,
         (unsigned long long)s->binds, (unsigned long long)s->joined,
         (unsigned long long)s->bound, (unsigned long long)s->applied,
@@ -109,7 +110,8 @@ static void print(const struct stats *s)
         (unsigned long long)s->denied, (unsigned long long)s->refused_by_plugin,
         (unsigned long long)s->listed, (unsigned long long)s->forwarded,
         (unsigned long long)s->misdirected, (unsigned long long)s->stale,
-        (unsigned long long)s->cut_off);
+        (unsigned long long)s->cut_off, (unsigned long long)s->evicted,
+        (unsigned long long)s->budgets);
 }
 
 int main(int argc, char **argv)
@@ -150,6 +152,8 @@ int main(int argc, char **argv)
                "had an entry\n");
     if (!c.seed && c.steps >= 1000000 && !stats.cut_off && ++failed)
         printf("no replica was ever cut off: partitions are not tested\n");
+    if (!c.seed && c.steps >= 1000000 && (!stats.evicted || !stats.budgets) && ++failed)
+        printf("no pod was ever evicted, or no budget refused it\n");
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -210,7 +210,7 @@ static void poll_quiet(struct world *w, void *arg)
     int64_t *since = arg;
     if (!everybody_watches(w))
         scheduler_forget_backoff(w); /* it may be in a long backoff */
-    if (scheduler_idle(w) && w->now_ms - *since > 12000) {
+    if (scheduler_idle(w) && evictions_idle(w) && w->now_ms - *since > 12000) {
         free(since);
         end_quiet(w, NULL);
         return;
@@ -258,6 +258,7 @@ static void world_free(struct world *w)
         replica_free(w->replicas[i]);
     scheduler_free(w->scheduler);
     kubelets_free(w->kubelets);
+    evictions_free(w->evictions);
     oracle_free(w->oracle);
     api_on_change(w->api, NULL, NULL);
     api_free(w->api);
@@ -284,6 +285,7 @@ bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
                       .outsiders = seed % 4 >= 2,
                       .tenants = seed / 4 % 4 != 0,
                       .policy = seed / 4 % 4 == 1,
+                      .preempts = seed % 3 == 0,
                       .verbose = verbose};
     struct api_config config = {.seed = seed};
     rng_init(&w.rng, seed);
@@ -291,6 +293,7 @@ bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
     w.oracle = oracle_new(&w);
     w.scheduler = scheduler_new();
     w.kubelets = kubelets_new();
+    w.evictions = evictions_new();
     for (int i = 0; i < replicas; i++)
         w.replicas[i] = replica_new(&w, i);
     api_on_change(w.api, on_change, &w);
