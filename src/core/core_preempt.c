@@ -47,12 +47,18 @@ void core_preempt_fini(struct core *core)
     *p = (struct core_preempt){0};
 }
 
-/* The last entry takes its place. */
+/* The last entry takes its place. An entry whose call is in flight stays until the answer,
+ * because the next eviction has to wait for it. */
 static void remove_at(struct step *s, size_t i)
 {
     struct core_preempt *p = &s->core->preempt;
     struct core_preempt_pod *e = p->pods[i];
     core_preempt_release(s, e);
+    if (e->call) {
+        e->state = CORE_PREEMPT_DONE;
+        e->until_ms = s->now.mono_ms;
+        return;
+    }
     entry_free(e);
     p->pods[i] = p->pods[--p->n];
 }
@@ -173,7 +179,6 @@ static void step_down(struct step *s)
         }
         core_preempt_release(s, e);
         e->state = CORE_PREEMPT_DONE;
-        e->call = 0;
     }
 }
 
@@ -292,7 +297,9 @@ void core_preempt_tick(struct step *s)
         return;
     for (size_t i = 0; i < p->n; i++) {
         struct core_preempt_pod *e = p->pods[i];
-        if (e->state != CORE_PREEMPT_NOMINATING && e->state != CORE_PREEMPT_EVICTING)
+        bool evicts =
+            e->state == CORE_PREEMPT_NOMINATING || e->state == CORE_PREEMPT_EVICTING;
+        if (!evicts && !e->call)
             continue;
         if (!e->call && e->due_ms <= s->now.mono_ms)
             core_preempt_evict(s, e);

@@ -204,6 +204,14 @@ static void spare(struct step *s, struct span uid)
                                        s->now.mono_ms + SPARED_MS};
 }
 
+/* "namespace/name", or the UID of a pod that is gone. */
+static const char *label(struct step *s, struct span uid)
+{
+    const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
+    return pod ? output_text_of(s, "%.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name))
+               : output_str(s, uid);
+}
+
 static void nominated(struct step *s, struct core_preempt_pod *e, enum err_code code)
 {
     if (code == ERR_NONE) {
@@ -212,19 +220,19 @@ static void nominated(struct step *s, struct core_preempt_pod *e, enum err_code 
         return;
     }
     if (code != ERR_NOT_FOUND && code != ERR_CONFLICT)
-        output_log(
-            s, code,
-            "pod %.*s: cannot set nominatedNodeName: %s; no pod is evicted for it, "
-            "retrying in %d s",
-            SPAN_ARG(e->uid), s->in->err->msg, FAILED_MS / 1000);
+        output_log(s, code,
+                   "pod %s: cannot set nominatedNodeName: %s; no pod is evicted for it, "
+                   "retrying in %d s",
+                   label(s, e->uid), s->in->err->msg, FAILED_MS / 1000);
     abandon(s, e, FAILED_MS);
 }
 
 /* The victim stays: other pods are chosen, without it. */
 static void refused(struct step *s, struct core_preempt_pod *e, const char *why)
 {
-    output_log(s, ERR_CONFLICT, "pod %.*s: not evicted for pod %.*s: %s",
-               SPAN_ARG(e->victims[e->next]), SPAN_ARG(e->uid), why);
+    output_log(s, ERR_CONFLICT,
+               "pod %s: not evicted for pod %s: %s; it is no victim for %d s",
+               label(s, e->victims[e->next]), label(s, e->uid), why, SPARED_MS / 1000);
     spare(s, e->victims[e->next]);
     abandon(s, e, OTHER_VICTIMS_MS);
 }
@@ -278,7 +286,7 @@ bool core_preempt_answered(struct step *s)
     e->call = 0;
     if (e->state == CORE_PREEMPT_NOMINATING)
         nominated(s, e, code);
-    else
+    else if (e->state == CORE_PREEMPT_EVICTING)
         evicted(s, e, code);
     return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simulator/sim.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,8 +27,18 @@ struct preemption {
     struct preemption *next;
 };
 
+/* A card that is kept, before the step of the replica that is checked now. */
+struct kept {
+    char uid[64];
+    int node, card;
+    int64_t priority, mib; /* mib: 0: the whole card */
+};
+enum { KEPT_MAX = 64 };
+
 struct evictions {
     struct preemption *all;
+    struct kept kept[KEPT_MAX];
+    size_t n_kept;
     bool in_flight[REPLICAS]; /* an eviction without an answer */
 };
 
@@ -220,26 +231,62 @@ void evictions_answered(struct world *w, const struct replica *r,
     }
 }
 
-bool evictions_is_kept(const struct ledger_node *node, const struct ledger_pod *pod,
-                       const struct card *card)
+static void note_kept(struct evictions *e, const struct ledger_node *node)
 {
+    int n = oracle_index(node->name.p);
     for (const struct ledger_pod *q = node->nominated; q; q = q->next_nominated)
-        if (q != pod && q->kept >> (card - node->cards) & 1 &&
-            q->priority >= pod->priority)
-            return true;
-    return false;
+        for (uint32_t c = 0; c < node->n_cards && e->n_kept < KEPT_MAX; c++) {
+            if (!(q->kept >> c & 1))
+                continue;
+            struct kept *k = &e->kept[e->n_kept++];
+            snprintf(k->uid, sizeof k->uid, "%s", q->uid.p);
+            k->node = n;
+            k->card = node->cards[c].index;
+            k->priority = q->priority;
+            k->mib = q->request.kind == REQUEST_CARDS ? 0 : q->request.mib_per_card;
+        }
 }
 
-void evictions_check_kept(struct world *w, const struct ledger_node *node,
-                          const struct ledger_pod *pod, const struct card *card)
+void evictions_before(struct world *w, const struct replica *r)
 {
-    for (const struct ledger_pod *q = node->nominated; q; q = q->next_nominated) {
-        int64_t left = card->total_mib - card->withheld_mib - card->promised_mib;
-        bool kept = q != pod && q->kept >> (card - node->cards) & 1 &&
-                    q->priority >= pod->priority;
-        if (kept && (q->request.kind == REQUEST_CARDS || left < q->request.mib_per_card))
-            violated(w, "%s gets GPU%d of %s, which is kept for %s", pod->uid.p,
-                     card->index, node->name.p, q->uid.p);
+    const struct ledger *l = core_ledger(replica_core(r));
+    w->evictions->n_kept = 0;
+    for (uint32_t i = 0; w->preempts && i < ledger_node_slots(l); i++) {
+        const struct ledger_node *node = ledger_node_at(l, i);
+        if (node && node->nominated)
+            note_kept(w->evictions, node);
+    }
+}
+
+/* Is it kept on that card for another pod of at least the same priority? */
+static bool concerns(const struct kept *k, int node, const struct ledger_pod *pod,
+                     const struct card *card)
+{
+    return k->node == node && k->card == card->index && k->priority >= pod->priority &&
+           !span_eq(pod->uid, span_of(k->uid));
+}
+
+int64_t evictions_kept_mib(const struct world *w, int node, const struct ledger_pod *pod,
+                           const struct card *card)
+{
+    int64_t mib = 0;
+    for (size_t i = 0; i < w->evictions->n_kept; i++) {
+        const struct kept *k = &w->evictions->kept[i];
+        if (concerns(k, node, pod, card))
+            mib += k->mib ? k->mib : card->total_mib;
+    }
+    return mib;
+}
+
+void evictions_check_kept(struct world *w, int node, const struct ledger_pod *pod,
+                          const struct card *card)
+{
+    int64_t left = card->total_mib - card->withheld_mib - card->promised_mib;
+    for (size_t i = 0; i < w->evictions->n_kept; i++) {
+        const struct kept *k = &w->evictions->kept[i];
+        if (concerns(k, node, pod, card) && (!k->mib || left < k->mib))
+            violated(w, "%s gets GPU%d of n%d, which is kept for %s", pod->uid.p,
+                     card->index, node, k->uid);
     }
 }
 
@@ -247,7 +294,8 @@ bool evictions_idle(const struct world *w)
 {
     for (int i = 0; i < w->n_replicas; i++) {
         const struct core *core = replica_core(w->replicas[i]);
-        const struct ledger_pod *p = core ? ledger_first_pending(core_ledger(core)) : NULL;
+        const struct ledger_pod *p =
+            core ? ledger_first_pending(core_ledger(core)) : NULL;
         for (; p; p = p->next)
             if (p->kept)
                 return false;

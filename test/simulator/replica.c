@@ -806,6 +806,7 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
         oracle_delivered(w, r->id, in->pod);
     if (in->type == CORE_ANSWER && in->pod)
         oracle_answered(w, r->id, in->pod);
+    evictions_before(w, r);
     core_step(r->core, replica_time(w, r), in, &out);
     if (taken && in->kind == CORE_SCVS)
         oracle_scvs_delivered(w, r->id);

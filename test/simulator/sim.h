@@ -244,12 +244,14 @@ void evictions_answered(struct world *w, const struct replica *r,
                         const struct core_output *o, const struct core_input *answer);
 /* A replica has crashed: its memory of evictions is lost. */
 void evictions_forget(struct world *w, int replica);
-/* A replica promises the pod a card: it must not be kept for another pod. */
-void evictions_check_kept(struct world *w, const struct ledger_node *node,
-                          const struct ledger_pod *pod, const struct card *card);
-/* Is the card kept for a pod of at least this priority? */
-bool evictions_is_kept(const struct ledger_node *node, const struct ledger_pod *pod,
-                       const struct card *card);
+/* Before each step of a replica. */
+void evictions_before(struct world *w, const struct replica *r);
+/* The replica promised the pod a card: it must not have been kept for another pod. */
+void evictions_check_kept(struct world *w, int node, const struct ledger_pod *pod,
+                          const struct card *card);
+/* MiB of the card that were kept for other pods of at least this priority. */
+int64_t evictions_kept_mib(const struct world *w, int node, const struct ledger_pod *pod,
+                           const struct card *card);
 /* Does no replica keep cards for a pending pod? */
 bool evictions_idle(const struct world *w);
 

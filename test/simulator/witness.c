@@ -86,12 +86,12 @@ static void look_at_card(struct world *w, const struct view *v,
 static void look_at_choice(struct world *w, const struct view *v,
                            const struct ledger_pod *pod, const struct card *chosen)
 {
-    int64_t need = pod->request.mib_per_card, had = room(v, chosen) + need;
+    int64_t need = pod->request.mib_per_card;
+    int64_t had = room(v, chosen) + need - evictions_kept_mib(w, v->index, pod, chosen);
     for (uint32_t i = 0; i < v->node->n_cards; i++) {
         const struct card *other = &v->node->cards[i];
-        int64_t has = room(v, other);
-        if (other == chosen || !is_in(v, other) || other->whole || has < need ||
-            evictions_is_kept(v->node, pod, other))
+        int64_t has = room(v, other) - evictions_kept_mib(w, v->index, pod, other);
+        if (other == chosen || !is_in(v, other) || other->whole || has < need)
             continue;
         if (!request_accepts_card(&pod->request,
                                   span_of(oracle_model(v->index, other->index)),
@@ -129,7 +129,7 @@ static void look_at_promise(struct world *w, const struct replica *r,
             return;
         }
         look_at_card(w, v, pod, card);
-        evictions_check_kept(w, v->node, pod, card);
+        evictions_check_kept(w, v->index, pod, card);
         oracle_promised(w, replica_id(r), pod, v->index, card->index,
                         delivered_mib(v->delivered, v->index, card->index));
         if (pod->request.kind == REQUEST_MEMORY && pod->request.cards == 1)
