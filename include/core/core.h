@@ -23,15 +23,25 @@
  *     pending -> sent -> bound
  *                  \-> unknown -> bound, pending again, or deleted
  *
- * A bind reserves the cards in the ledger and sends one Binding that carries the
+ * A bind puts the promise into the ledger and sends one Binding that carries the
  * annotations. Any answer but success leaves the outcome unknown, because an older copy
- * of the request may still be in flight. An unknown bind keeps its reservation until two
+ * of the request may still be in flight. An unknown bind keeps its promise until two
  * consistent GETs in a row have shown the pod unbound, both sent after the Binding can no
  * longer take effect. (Two, because a database that was stalled may process its queue in
- * any order: the first GET can overtake the Binding.) What this process reserved or bound
+ * any order: the first GET can overtake the Binding.) What this process promised or bound
  * is freed only when the pod of that UID is known to be deleted or terminal, or by these
  * GETs. It is never freed by a timeout, by an event or list that shows the pod unbound
  * (it may be older), or by absence from a list that was requested before the answer.
+ *
+ * Life of a reservation
+ *
+ *     filter -> reserved -> bind (becomes the promise), or ended
+ *
+ * Cards can be reserved for a pod between filter and bind. A reservation is weaker than a
+ * promise: it is only in the memory of the leader. It ends when the pod is bound, deleted
+ * or reserved for again, when its time limit passes, when a pod of higher priority takes
+ * its cards, and when this process stops leading. Pods of the same or lower priority get
+ * none of its memory, neither by a reservation nor by a bind.
  *
  * Who may bind
  *
@@ -70,11 +80,13 @@ enum {
     /* A Binding must have ended this long before the lease can expire: timers and the
      * clocks of two machines are not exact, and a jump below CLOCK_SKEW_MAX_MS is not seen. */
     CORE_SLACK_MS = 150,
-    CORE_CHECK_AFTER_MS = 1000,     /* a GET is proof so long after CORE_BIND_LIMIT_MS */
-    CORE_STALE_MS = 150 * 1000,     /* not ready after so long without watch events */
-    CORE_WAKEUP_INTERVAL_MS = 1000, /* minimum between two wakeups for one node */
-    CORE_PREEMPT_PODS = 256,        /* rejected pods that layout preemption remembers, */
-    CORE_PREEMPT_NODES = 64,        /* and candidate nodes of each */
+    CORE_CHECK_AFTER_MS = 1000,      /* a GET is proof so long after CORE_BIND_LIMIT_MS */
+    CORE_STALE_MS = 150 * 1000,      /* not ready after so long without watch events */
+    CORE_WAKEUP_INTERVAL_MS = 1000,  /* minimum between two wakeups for one node */
+    CORE_RESERVATION_MS = 30 * 1000, /* time limit of a reservation */
+    CORE_RESERVATIONS_MAX = 1 << 16, /* at one time: names of pods come from callers */
+    CORE_PREEMPT_PODS = 256,         /* rejected pods that layout preemption remembers, */
+    CORE_PREEMPT_NODES = 64,         /* and candidate nodes of each */
     /* So long after the last eviction for a pod, the cards are kept for it, and no further
      * pod is evicted for it. */
     CORE_PREEMPT_LIMIT_MS = 5 * 60 * 1000,
@@ -128,6 +140,7 @@ enum core_input_type {
     CORE_WATCH_PROGRESS, /* the watch was opened, or a bookmark arrived */
     CORE_WATCH_ENDED,
     CORE_BIND,            /* kube-scheduler requests a bind */
+    CORE_RESERVE,         /* filter has chosen nodes for a pod */
     CORE_ANSWER,          /* an API call ended */
     CORE_STOP,            /* reject new binds; release the lease when none is in flight */
     CORE_REFRESH_LEASE,   /* the lease may have changed hands: GET it now */
@@ -158,10 +171,15 @@ struct core_input {
     const struct err *err;
     int64_t retry_after_ms; /* from the server's Retry-After; -1: none */
 
-    /* BIND */
+    /* BIND, RESERVE */
     uint64_t token; /* returned in the reply */
-    struct span ns, name, uid, node_name;
+    struct span ns, name, uid;
+    struct span node_name; /* BIND */
 
+    /* RESERVE: cards are reserved on the first of the nodes that fits, instead of those of
+     * an earlier reservation of the pod. No node: that one is ended. */
+    const struct request *request;
+    int64_t priority;
     /* REJECTED, with `uid`: candidate nodes where the eviction of pods of lower priority
      * could help; all other filters of kube-scheduler accept them. The first
      * CORE_PREEMPT_NODES count. */
@@ -192,6 +210,7 @@ enum core_output_type {
     CORE_CALL_NOMINATE, /* PATCH status.nominatedNodeName of the pod; `node` NULL: none */
     CORE_CALL_EVICT, /* POST an Eviction of the pod, on behalf of the pod `preemptor` */
     CORE_REPLY,      /* reply to a bind */
+    CORE_RESERVED,   /* reply to RESERVE, in the same step */
     CORE_LOG,        /* a log line */
 };
 
@@ -202,17 +221,17 @@ struct core_output {
     const char *version;
 
     uint64_t call; /* returned in the ANSWER; every call gets exactly one */
-    const char *ns, *name, *uid, *node;
-    const char *annotations;       /* CALL_BIND: a JSON object, or NULL */
-    struct clock_deadline send_by; /* CALL_BIND: must not be sent after this time */
-    const char *body;              /* LEASE_WRITE: the Lease as JSON */
+    const char *ns, *name, *uid, *node; /* RESERVED: node, or NULL: none */
+    const char *annotations;            /* CALL_BIND: a JSON object, or NULL */
+    struct clock_deadline send_by;      /* CALL_BIND: must not be sent after this time */
+    const char *body;                   /* LEASE_WRITE: the Lease as JSON */
     bool create;
     const char *value;
     const char *preemptor; /* EVICT: UID of the pod that gets the memory */
 
     uint64_t token;
     enum err_code code; /* REPLY: ERR_NONE is success. LOG: ERR_NONE is no problem */
-    const char *text; /* REPLY, LOG; NOMINATE, EVICT: for an Event of the pod */
+    const char *text;   /* REPLY, LOG; NOMINATE, EVICT: for an Event of the pod */
 };
 
 struct core_outputs {

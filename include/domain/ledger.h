@@ -74,10 +74,12 @@ struct card {
     int64_t promised_mib;
     int64_t used_mib;           /* measured; -1: unknown */
     int64_t withheld_mib;       /* external use above the tolerance */
+    int64_t reserved_mib;       /* by reservations, which are no promises */
     int64_t free_mib;           /* for new pods: 0 if unavailable or promised whole */
     uint32_t pods;              /* promises on it */
     bool whole;                 /* one promise is for the whole card */
     bool overcommitted;         /* promised_mib exceeds total_mib */
+    uint8_t kind;               /* of struct mix */
     struct span model, uuid;    /* owned by the node; empty: unknown */
     const struct scv_card *scv; /* in its Scv; NULL: the node has none */
 };
@@ -101,6 +103,7 @@ enum node_state {
 enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };
 
 struct ledger_pod;
+struct ledger_reservation;
 
 /* Filter reads thousands of nodes per call and is bound by memory latency. So the first
  * cache line has all fields that decide about a request for one card, and a short name;
@@ -111,8 +114,10 @@ struct ledger_node {
     int64_t largest_mib;   /* size of the largest card, available or not */
     enum node_state state : 8;
     enum node_mode mode : 8;
-    bool has_nominated;
-    bool all_available; /* no card is unavailable, promised whole, or in external use */
+    bool has_nominated : 1;
+    bool has_reserved : 1;
+    bool all_available : 1; /* no card is unavailable, promised whole, in external use, or
+                               reserved */
     uint32_t n_cards;
     char name_bytes[56]; /* a longer name is on the heap */
 
@@ -122,10 +127,11 @@ struct ledger_node {
     struct card *cards;           /* by index */
     struct ledger_pod *nominated; /* pending pods nominated to this node */
 
-    struct ledger_pod *pods;         /* bound or reserved here */
-    struct ledger_node_facts *facts; /* from the objects; NULL: the slot is free */
-    uint64_t generation;             /* changes with every change of the node */
-    uint32_t id;                     /* slot in the dense array of nodes */
+    struct ledger_pod *pods;             /* bound or reserved here */
+    struct ledger_node_facts *facts;     /* from the objects; NULL: the slot is free */
+    struct ledger_reservation *reserved; /* on its cards */
+    uint64_t generation;                 /* changes with every change of the node */
+    uint32_t id;                         /* slot in the dense array of nodes */
     uint32_t healthy_cards;
     enum node_source source : 8;
     bool cordoned; /* spec.unschedulable of the Node. Only for display:
@@ -135,10 +141,15 @@ struct ledger_node {
     int32_t stale_s;  /* minimum age of its heartbeat; 0: fresh */
     uint32_t claimed; /* cards that pods here request through nvidia.com/gpu and that
                            are not in the podList yet */
+
+    /* Saturated at the limits of the type, which no machine reaches. */
+    int32_t cpu_milli; /* allocatable; 0: unknown */
+    int32_t cpu_free;  /* what the pods here leave of it; below 0: they request more */
 };
 enum { LEDGER_LINE = 64 };
 _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
-                   offsetof(struct ledger_node, pods) == 2 * LEDGER_LINE,
+                   offsetof(struct ledger_node, pods) == 2 * LEDGER_LINE &&
+                   sizeof(struct ledger_node) == 3 * LEDGER_LINE,
                "decision and reason in one cache line each");
 
 /* Part of a promise: memory on one card. */
@@ -178,6 +189,8 @@ struct ledger_pod {
     bool terminating;     /* it has a deletionTimestamp */
     bool mirror, daemon, never_preempts; /* as in struct pod */
 
+    int64_t cpu_milli, memory; /* as in struct resources */
+
     struct ledger_pod *next, *prev; /* in the list of its node, or of pending pods */
     struct ledger_node *nominated_node;
     /* Bit i: card i of nominated_node is kept for this pending pod, although other pods may
@@ -186,6 +199,23 @@ struct ledger_pod {
     bool kept_in_api; /* `kept`, and status.nominatedNodeName names the same node */
     struct ledger_pod *next_nominated, *prev_nominated;
     struct ledger_pod *next_all, *prev_all;
+    char *strings;
+};
+
+/* Cards that are kept for a pending pod from filter to bind. It counts as memory that is
+ * not free, but only for other pods of the same or a lower priority (ledger_cards_seen),
+ * and it is no promise: nothing is written anywhere, and its end harms nobody. It is kept
+ * beside the pods, because filter can see a pod before the watch does. */
+struct ledger_reservation {
+    struct span uid, ns, name; /* of the pod; the ledger owns the strings */
+    int64_t priority;
+    bool whole; /* whole cards */
+    struct ledger_share *shares;
+    uint32_t n_shares;
+    int64_t until_ms; /* for core: its time limit */
+    struct ledger_node *node;
+    struct ledger_reservation *next, *prev;           /* of all, soonest until_ms first */
+    struct ledger_reservation *next_here, *prev_here; /* of its node */
     char *strings;
 };
 
@@ -273,9 +303,9 @@ uint64_t ledger_generation(const struct ledger *l);
 /* Changes whenever a pending pod comes, goes or is edited. */
 uint64_t ledger_pending_generation(const struct ledger *l);
 
-/* Pods. Finds or creates the pod of that UID. Updates a pending pod: request, priority,
- * nomination. While cards are reserved for the pod, the update is stored and applied by
- * ledger_pod_unplace. */
+/* Pods that request GPUs. Finds or creates the pod of that UID. Updates a pending pod:
+ * request, priority, nomination. While cards are reserved for the pod, the update is
+ * stored and applied by ledger_pod_unplace. CPU and memory are always updated. */
 struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
                                   const struct request *request, const char *why_not);
 struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid);
@@ -303,6 +333,49 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod);
 /* The pod has ended or was deleted. Frees it. */
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod);
 
+/* Plain pods: bound pods that request no GPU. Only their CPU, memory and slot count. A pod
+ * that becomes known as one with GPU must be removed here. `list` is stored for
+ * ledger_plain_sweep. */
+void ledger_plain_seen(struct ledger *l, struct span uid, struct span node,
+                       const struct resources *requests, uint64_t list);
+/* The pod, if it is known, is in the list, but could not be decoded. */
+void ledger_plain_exists(struct ledger *l, struct span uid, uint64_t list);
+void ledger_plain_deleted(struct ledger *l, struct span uid);
+/* Removes the plain pods that the list lacked. */
+void ledger_plain_sweep(struct ledger *l, uint64_t list);
+size_t ledger_plain_pods(const struct ledger *l);
+size_t ledger_plain_bytes(const struct ledger *l); /* of their tables */
+
+/* What the node offers to pods; 0: unknown. */
+struct resources ledger_node_allocatable(const struct ledger_node *node);
+/* What all pods request that are bound to the node or reserved there, as in
+ * kube-scheduler's NodeInfo. Pods that kube-scheduler has assumed there and not bound yet
+ * are missing, unless they request GPUs and their bind is in flight. */
+struct resources ledger_node_requested(const struct ledger_node *node);
+
+/* Reservations. Reserves the shares on the node for the pod `uid`, and ends an earlier
+ * reservation of that pod. `r` is copied; its node and links are ignored. */
+void ledger_reserve(struct ledger *l, const struct ledger_reservation *r,
+                    struct span node);
+void ledger_reservation_end(struct ledger *l,
+                            struct ledger_reservation *r); /* frees it */
+struct ledger_reservation *ledger_reservation_find(const struct ledger *l,
+                                                   struct span uid);
+/* The one whose time limit passes first; then ->next. */
+struct ledger_reservation *ledger_first_reservation(const struct ledger *l);
+size_t ledger_reservations(const struct ledger *l);
+/* Of the reservations on the node with a priority below `priority` whose memory is promised
+ * or reserved twice: the one of lowest priority, of those the latest. NULL: none. */
+struct ledger_reservation *ledger_reservation_lost(const struct ledger_node *node,
+                                                   int64_t priority);
+/* The reservation of the pod on this node, or NULL. */
+const struct ledger_reservation *ledger_reservation_on(const struct ledger_node *node,
+                                                       struct span uid);
+/* Copies the node's cards as the pod `uid` sees them: without its own reservation and
+ * those of lower priority. `cards` has node->n_cards members. */
+void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct span uid,
+                       struct card *cards);
+
 /* Reading. */
 /* Does the node have an object of that kind? */
 bool ledger_node_has(const struct ledger *l, struct span name, enum ledger_kind kind);
@@ -327,9 +400,16 @@ const struct mix *ledger_mix(const struct ledger *l);
 struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
 /* MiB of the pod on a card of its node; -1: none. */
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
-/* Is the card healthy, without promises and without withheld memory? */
+/* Is the card healthy, without promises, reservations and withheld memory? */
 static inline bool card_is_free(const struct card *card)
 {
     return card->state == CARD_AVAILABLE && card->pods == 0 && card->withheld_mib == 0 &&
-           card->total_mib > 0;
+           card->reserved_mib == 0 && card->total_mib > 0;
+}
+/* What free_mib is derived from. */
+static inline int64_t card_left_mib(const struct card *card)
+{
+    int64_t left =
+        card->total_mib - card->promised_mib - card->withheld_mib - card->reserved_mib;
+    return card->state == CARD_AVAILABLE && !card->whole && left > 0 ? left : 0;
 }

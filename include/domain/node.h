@@ -2,9 +2,10 @@
 #pragma once
 
 #include "domain/object.h"
+#include "domain/resources.h"
 
 /*
- * A Node: the fields about GPU memory.
+ * A Node: the fields about GPU memory, and what it offers to pods otherwise.
  */
 
 enum node_mode {
@@ -25,9 +26,10 @@ struct node {
     struct object_meta meta;
     enum node_mode mode;
     struct node_resources capacity, allocatable;
-    struct span address; /* the first InternalIP; empty: none */
-    bool cordoned;       /* spec.unschedulable */
-    bool damaged;        /* it had a fault: ignore all but its name */
+    struct resources room; /* allocatable of cpu, memory and pods; 0: not stated */
+    struct span address;   /* the first InternalIP; empty: none */
+    bool cordoned;         /* spec.unschedulable */
+    bool damaged;          /* it had a fault: ignore all but its name */
 };
 
 void node_read(struct jread *j, struct arena *a, struct node *node);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "domain/object.h"
+#include "domain/resources.h"
 
 /*
  * A pod: the fields that GPU scheduling needs. domain/request.h and domain/promise.h
@@ -35,6 +36,7 @@ struct pod {
     struct span nominated_node; /* status.nominatedNodeName */
     enum pod_phase phase;
     int64_t priority;
+    struct resources requests; /* of CPU and memory, as kube-scheduler counts them */
 
     struct pod_container *containers; /* in the arena; only those with a limit */
     size_t n_containers;
@@ -51,6 +53,8 @@ struct pod {
     bool mirror;             /* the mirror pod of a static pod */
     bool daemon;             /* a DaemonSet owns it */
     bool never_preempts;     /* spec.preemptionPolicy is Never */
+    bool prefers; /* has preferences among the nodes that can take it: preferred affinity,
+                     or topology spread with ScheduleAnyway */
 };
 
 /* Reads a Pod. */

@@ -18,6 +18,10 @@ int quantity_read(struct span text, int64_t *value, struct err *err);
  * negative one, or an invalid text. */
 int64_t quantity_ceil(struct span text);
 
+/* Thousandths, rounded up; `most` for a larger value, a negative one, or an invalid text.
+ */
+int64_t quantity_milli(struct span text, int64_t most);
+
 /* Parses the unit of aliyun.com/gpu-mem: "GiB", "MiB" or "<n>MiB". */
 int quantity_read_unit(struct span text, int64_t *mib, struct err *err);
 /* Appends the name of a unit: "GiB", "MiB" or "256MiB". */

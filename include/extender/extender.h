@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/opt.h"
+#include "extender/verbs.h"
 #include "extender/view_metrics.h"
 #include "placement/score.h"
 #include "wire/entry.h"
@@ -24,6 +25,7 @@ struct extender_config {
     enum opt_switch insecure;
     struct opt_list client_names, front_names;
     enum score_policy node_score;
+    int64_t filter_answer; /* of struct verbs_config */
     enum view_metrics_detail metrics_detail;
     bool events;
     char *advertise, *replica_name, *replica_ca;

@@ -8,10 +8,10 @@
 #include "wire/tls.h"
 
 /*
- * Forwards binds to the leader. Its address is in the Lease; scheme and certificates are
+ * Forwards binds, and filters that reserve cards, to the leader. Its address is in the Lease; scheme and certificates are
  * the same for all replicas and come from this process's options.
  *
- * A forwarded bind carries a header, so that its receiver does not forward it again. A
+ * A forwarded call carries a header, so that its receiver does not forward it again. A
  * bind may be forwarded twice, to the same replica or another: a second bind of a pod
  * joins the first, and a new leader lists all pods before its first bind.
  */
@@ -36,11 +36,9 @@ void forward_free(struct forward *f); /* no call may be running; NULL is accepte
 /* Closes connections that have been idle for some seconds. To be called once a second. */
 void forward_trim(struct forward *f);
 
-/* Sends the body of a bind to the leader at `address`. Returns the HTTP status and
- * appends the body of the answer to `reply`. 0 (with err): no answer. *sent: whether the
- * request may have reached the leader. */
-unsigned forward_bind(struct forward *f, const char *address, struct span body,
-                      int64_t timeout_ms, struct buf *reply, bool *sent, struct err *err);
-/* Sends the body of a filter to the leader, and drops the answer. Returns as forward_bind. */
-unsigned forward_filter(struct forward *f, const char *address, struct span body,
-                        int64_t timeout_ms, struct err *err);
+/* Sends the body of a verb ("bind") to the leader at `address`. Returns the HTTP status
+ * and appends the body of the answer to `reply`. 0 (with err): no answer. *sent: whether
+ * the request may have reached the leader. */
+unsigned forward_verb(struct forward *f, const char *verb, const char *address,
+                      struct span body, int64_t timeout_ms, struct buf *reply, bool *sent,
+                      struct err *err);

@@ -68,6 +68,18 @@ struct store_bind {
  * process may not bind now. */
 int store_bind(struct store *store, const struct store_bind *bind, struct err *err);
 
+struct store_reserve {
+    struct span ns, name, uid;
+    const struct request *request;
+    int64_t priority;
+    const struct span *nodes; /* names, the best first; none: ends the reservation */
+    size_t n;
+};
+
+/* Reserves cards for a pod on the first of the nodes that fits (core/core.h), and returns
+ * the index of that node. `n`: on none, or this process may not bind now. */
+size_t store_reserve(struct store *store, const struct store_reserve *reserve);
+
 /* Which process is to do a bind now. */
 struct store_route {
     enum bind_route_kind route;

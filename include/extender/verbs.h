@@ -27,9 +27,12 @@ struct event_recorder;
 /* Everything is borrowed and must outlive the verbs. */
 struct verbs_config {
     struct store *store;
-    enum score_policy policy;        /* how prioritize scores nodes (placement/score.h) */
+    enum score_policy policy; /* how prioritize scores nodes (placement/score.h) */
+    /* How many of the nodes that fit filter answers with, the best ones by that policy;
+     * VERBS_ALL: all. With one, filter also reserves cards there. */
+    int64_t answer;
     bool preempts;                   /* layout preemption is on (core/core.h) */
-    struct forward *forward;         /* NULL: binds are not forwarded to the leader */
+    struct forward *forward;         /* NULL: nothing is forwarded to the leader */
     struct counters *counters;       /* NULL: nothing is counted */
     struct event_recorder *recorder; /* NULL: no events */
     /* Working memory and replies of the verbs; NULL: not limited. What a reply takes after
@@ -37,17 +40,26 @@ struct verbs_config {
     struct budget *budget;
 };
 
-enum { VERBS_LOCK_NODES = 512 }; /* nodes read under one lock */
+enum {
+    VERBS_LOCK_NODES = 512, /* nodes read under one lock */
+    VERBS_ALL = 0,
+    VERBS_BEST_MAX = 100,
+};
 
 /* New. */
 struct verbs *verbs_new(const struct verbs_config *config);
 void verbs_free(struct verbs *v); /* NULL is accepted */
 
 /* Which nodes can take the pod. Each rejected node has a reason, in FailedNodes (the pod
- * may fit later) or FailedAndUnresolvableNodes (the pod can never fit there). */
+ * may fit later) or FailedAndUnresolvableNodes (the pod can never fit there).
+ *
+ * With config.answer, only the best nodes, without any reason: kube-scheduler reads reasons
+ * only when no node is left (schedulePod in its schedule_one.go). Pods with preferences
+ * that only kube-scheduler knows (struct pod), and pods that request no GPU, are answered
+ * with all nodes. With one node, cards are reserved there; only the leader can, so another
+ * replica forwards the call. If that fails, it answers by itself, without a reservation. */
 unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply);
-/* As verb_filter, for a call that another replica forwarded. With layout preemption the
- * leader has to know about pods that no node can take. */
+/* As verb_filter, for a call that another replica forwarded: it is not forwarded again. */
 unsigned verb_filter_forwarded(struct verbs *v, struct span body, struct buf *reply);
 /* A score of 0 to 10 for each node. */
 unsigned verb_prioritize(struct verbs *v, struct span body, struct buf *reply);

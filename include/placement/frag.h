@@ -6,9 +6,10 @@
 
 /*
  * Fragmentation: how much of a node's free memory the pods of a mix cannot use. A shape
- * of the mix can use the free memory of a card if the card has enough of it. It can use
- * nothing on a node with too few such cards or too little free CPU. The measure is the
- * weighted mean over the shapes of the mix (Weng et al., USENIX ATC '23).
+ * of the mix can use the free memory of a card if it accepts the card and the card has
+ * enough of it. It can use nothing on a node with too few such cards or too little free
+ * CPU. The measure is the weighted mean over the shapes of the mix (Weng et al., USENIX
+ * ATC '23).
  */
 
 enum { FRAG_SHIFT = 16 }; /* the measure is in MiB << FRAG_SHIFT */
@@ -18,28 +19,45 @@ enum { FRAG_SHIFT = 16 }; /* the measure is in MiB << FRAG_SHIFT */
 struct frag_node {
     int64_t free_mib[SCV_MAX_CARDS];
     bool whole[SCV_MAX_CARDS];
+    uint8_t kind[SCV_MAX_CARDS]; /* of struct mix */
     uint32_t n;
-    int64_t cpu_free; /* 0 if CPU is unknown; then the CPU of all shapes is 0, too */
+    int64_t cpu_free; /* 0 or more */
+};
+
+/* A shape on several cards. */
+struct frag_several {
+    uint64_t accepts; /* of struct mix_shape */
+    bool whole;       /* whole cards; else `mib` on each */
+    uint32_t cards;
+    int64_t mib, cpu_milli, weight;
 };
 
 /* A mix, indexed so that measuring a node is cheap. {0} is valid for frag_prepare. */
 struct frag {
+    /* Kinds of cards that the same shapes accept are one class. */
+    uint8_t class_of[MIX_KINDS];
+    uint32_t n_classes;
     /* The distinct CPU requests of the shapes in rising order, from 0. A node can run the
      * shapes up to its own level. `starved`: the weight of all shapes above the level. */
     int64_t levels[MIX_SHAPES + 1], starved[MIX_SHAPES + 1];
-    int64_t whole[MIX_SHAPES + 1]; /* weight up to the level that needs one whole card */
     uint32_t n_levels;
-    /* The distinct sizes of one-card shapes in rising order. `tails` has for each level
-     * and each index into `sizes` the weight of the shapes from that index on. */
+    /* The distinct sizes of one-card shapes in rising order. */
     int64_t sizes[MIX_SHAPES];
     uint32_t n_sizes;
+    /* For each class and level: for each index into `sizes` the weight of the one-card
+     * shapes from that index on; the shapes that do not accept the class are in all of
+     * them, the last one included. Then the weight of those that need one whole card. */
     int64_t *tails;
     size_t tails_cap;
-    struct mix_shape several[MIX_SHAPES]; /* shapes on several cards */
+    struct frag_several several[MIX_SHAPES];
     uint32_t n_several;
 };
 
-/* Reads what is free on the node's cards. Amounts are clamped (frag_clamp). */
+/* The free CPU of a node whose CPU is unknown: enough for every shape. */
+#define FRAG_CPU_UNKNOWN INT64_MAX
+
+/* Reads what is free on the node's cards. Amounts are clamped (frag_clamp), and a node
+ * whose pods request more CPU than it has, has none left. */
 void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
                     struct frag_node *now);
 /* Limits an amount to a value that no card has, so that sums and products of amounts do
@@ -47,10 +65,16 @@ void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
 int64_t frag_clamp(int64_t amount);
 
 void frag_prepare(struct frag *f, const struct mix *mix);
+/* As frag_prepare, for comparing placements: the weight of a shape is divided by the share
+ * of the cluster's free memory that is on cards which it accepts. So what counts is the
+ * relative loss: a GiB of a model that has little left is worth more to the pods that need
+ * it than to those that can go elsewhere, and the model that few pods name but that is
+ * nearly used up is spared as well. Without shapes that select cards it is frag_prepare. */
+void frag_prepare_scarce(struct frag *f, const struct mix *mix);
 void frag_fini(struct frag *f);
 /* The measure of the node, in MiB << FRAG_SHIFT. */
 int64_t frag_measure(const struct frag *f, const struct frag_node *node);
 /* Takes `mib` from each of the `n` cards, or all that is free there if that is less, and
- * `cpu`, which is at most node->cpu_free. Returns by how much the measure drops. */
+ * `cpu`, or all that is left of it. Returns by how much the measure drops. */
 int64_t frag_take(const struct frag *f, struct frag_node *node, const uint32_t *cards,
                   uint32_t n, int64_t mib, int64_t cpu);

@@ -25,8 +25,9 @@ enum fit {
 /* Does the request fit on the node, given the current promises? */
 enum fit placement_fit(const struct ledger_node *node, const struct request *request);
 
-/* As placement_fit, but pods nominated to the node with equal or higher priority count as
- * promised there, as in kube-scheduler. `uid` is that of the pending pod itself. */
+/* As placement_fit, but as the pending pod `uid` sees the node: pods nominated to the node
+ * with equal or higher priority count as promised there, as in kube-scheduler;
+ * reservations of lower priority, and its own, do not count. */
 enum fit placement_fit_nominated(const struct ledger_node *node,
                                  const struct request *request, int64_t priority,
                                  struct span uid);
@@ -42,11 +43,12 @@ enum fit placement_fit_schedulable(const struct ledger_node *node,
 bool placement_choose(const struct ledger_node *node, const struct request *request,
                       uint32_t picks[REQUEST_MAX_CARDS]);
 
-/* As placement_choose, but the cards that are kept for other pending pods of equal or higher
- * priority (ledger_pod_keep) count as taken. `uid` is that of the pod itself. */
-bool placement_choose_unkept(const struct ledger_node *node,
-                             const struct request *request, int64_t priority,
-                             struct span uid, uint32_t picks[REQUEST_MAX_CARDS]);
+/* As placement_choose, but as the pod `uid` sees the reservations on the node; its own
+ * reserved cards are preferred. Cards that are kept for other pending pods of equal or
+ * higher priority (ledger_pod_keep) count as taken; other nominated pods do not count. */
+bool placement_choose_seen(const struct ledger_node *node, const struct request *request,
+                           int64_t priority, struct span uid,
+                           uint32_t picks[REQUEST_MAX_CARDS]);
 
 /* The reason for a node without heartbeat begins with this text; "N s" follows. */
 #define REASON_NO_HEARTBEAT "no heartbeat from scv-agent on this node for "

@@ -31,6 +31,13 @@ struct score_node {
     int64_t cpu_milli, cpu_free;    /* of the node; 0 if unknown */
 };
 
+/* `node` NULL: unknown. */
+static inline struct score_node score_node_of(const struct ledger_node *node)
+{
+    return node ? (struct score_node){node, node->cpu_milli, node->cpu_free}
+                : (struct score_node){0};
+}
+
 /* The pod to place. */
 struct score_pod {
     const struct request *request;
@@ -72,6 +79,13 @@ void score_rate(struct score_run *run, const struct score_node *nodes, size_t at
                 size_t n);
 /* Fills the points of all `n` nodes. */
 void score_end(struct score_run *run, size_t n, int *points);
+
+/* Instead of score_end: fills best[0..most) with the indexes of the best nodes, the best
+ * first, by the exact values of the policy. Equal nodes are ordered by `names`, which has a
+ * name for each node, so that the same cluster gives the same answer. Nodes that cannot
+ * take the pod come last. Returns how many: the smaller of `n` and `most`. */
+size_t score_best(const struct score_run *run, size_t n, const struct span *names,
+                  size_t *best, size_t most);
 
 /* All steps at once. Scores each node. A node that is unknown or cannot take the pod gets 0. All nodes get 0
  * if the pod requests no GPU (under fgd: and CPU is unknown). Under scv and fgd, exactly

@@ -46,9 +46,7 @@ static enum fit trial_fit(struct trial *g, const struct request *r)
     g->node.free_cards = 0;
     for (uint32_t i = 0; i < g->node.n_cards; i++) {
         struct card *card = &g->cards[i];
-        int64_t left = card->total_mib - card->promised_mib - card->withheld_mib;
-        bool gives = card->state == CARD_AVAILABLE && !card->whole && left > 0;
-        card->free_mib = gives ? left : 0;
+        card->free_mib = card_left_mib(card);
         g->node.free_cards += card_is_free(card);
         if (card->free_mib > g->node.best_free_mib)
             g->node.best_free_mib = card->free_mib;

@@ -142,13 +142,14 @@ static void add_node_row(struct explain_page *p, struct table *t,
             buf_printf(&why, " GPU%" PRId32, node->cards[picks[i]].index);
     } else
         buf_adds(&why, "fits");
+    bool space = !explain_space(&why, node, p->pod);
     table_span(t, BOLD, node->name);
     table_cell(t, PLAIN, "%s", "");
     table_cell(t, PLAIN, "%s", "");
     table_end(t,
-              fit == FIT_YES     ? GREEN
-              : fit == FIT_NEVER ? RED
-                                 : YELLOW,
+              fit == FIT_YES && space ? GREEN
+              : fit == FIT_NEVER      ? RED
+                                      : YELLOW,
               "%s", why.n ? why.p : "");
 }
 
@@ -166,9 +167,10 @@ static void add_card_row(struct explain_page *p, struct table *t,
     table_end(t, PLAIN, "%s", reason.n ? reason.p : "");
 }
 
-/* On how many nodes the request fits, and on how many only the cordon prevents it. */
+/* On how many nodes the request fits, and on how many only the cordon prevents it, or the
+ * lack of CPU, memory or a pod slot. */
 struct fits {
-    size_t open, cordoned;
+    size_t open, cordoned, crowded;
 };
 
 static enum fit fit_on(const struct explain_page *p, const struct ledger_node *node,
@@ -180,7 +182,10 @@ static enum fit fit_on(const struct explain_page *p, const struct ledger_node *n
     enum fit fit = p->tolerates ? uncordoned
                                 : placement_fit_schedulable(node, &pod->request,
                                                             pod->priority, pod->uid);
-    fits->open += fit == FIT_YES;
+    cleanup_buf struct buf lacks = {0};
+    bool crowded = fit == FIT_YES && explain_space(&lacks, node, pod);
+    fits->open += fit == FIT_YES && !crowded;
+    fits->crowded += crowded;
     fits->cordoned += fit != FIT_YES && uncordoned == FIT_YES;
     return fit;
 }
@@ -216,9 +221,17 @@ static void add_verdict(struct explain_page *p, const struct ledger_node **nodes
     if (fits.open) {
         buf_printf(
             p->out,
-            "The request fits on %zu node%s. kube-scheduler decides the rest: CPU, "
-            "memory, taints, volumes.\n",
+            "The request fits on %zu node%s. kube-scheduler decides the rest: taints, "
+            "affinity, volumes.\n",
             fits.open, plural(fits.open));
+        return;
+    }
+    if (fits.crowded) {
+        buf_printf(
+            p->out,
+            "The request for GPUs fits on %zu node%s, but not the pod's CPU, memory "
+            "or slot.\n",
+            fits.crowded, plural(fits.crowded));
         return;
     }
     cleanup_buf struct buf changes = {0};

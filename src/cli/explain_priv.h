@@ -7,6 +7,7 @@
 /*
  *   explain.c        the pod, and why nodes reject a pending one
  *   explain_bound.c  a bound pod and its cards
+ *   explain_space.c  CPU, memory and pod slots of a node
  */
 
 /* The text in progress and its sources. */
@@ -28,5 +29,10 @@ void explain_amount(struct buf *out, int64_t mib, int64_t unit);
 /* Appends the pods that have promises on the card. */
 void explain_promises(struct buf *out, const struct ledger_node *node,
                       const struct card *card, int64_t unit, struct arena *a);
+
+/* Appends what the pod lacks on the node besides GPUs: CPU, memory, a pod slot. Amounts
+ * that the Node does not state are not judged. False: nothing. */
+bool explain_space(struct buf *out, const struct ledger_node *node,
+                   const struct ledger_pod *pod);
 
 void explain_bound(struct explain_page *p, const struct cluster_state_pod *object);

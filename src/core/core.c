@@ -86,6 +86,7 @@ static void tick(struct step *s)
     sync_tick(s);
     bind_tick(s);
     core_preempt_tick(s);
+    reserve_tick(s); /* before the wakeups that it causes */
     wakeup_tick(s);
 }
 
@@ -127,6 +128,9 @@ static void dispatch(struct step *s)
         break;
     case CORE_BIND:
         bind_requested(s);
+        break;
+    case CORE_RESERVE:
+        reserve_requested(s);
         break;
     case CORE_ANSWER:
         answered(s);
@@ -195,6 +199,7 @@ int64_t core_due(const struct core *core)
     int64_t due = earliest(leader_due(core), sync_due(core));
     due = earliest(due, earliest(bind_due(core), wakeup_due(core)));
     due = earliest(due, core_preempt_due(core));
+    due = earliest(due, reserve_due(core));
     return earliest(due, heartbeat_due(core));
 }
 

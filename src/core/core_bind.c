@@ -28,12 +28,15 @@ static bool reject_fit(const struct ledger_node *node, const struct request *r,
 }
 
 /* nvidia.com/gpu: the pod counts on the node from now on, and gets no annotations. */
-static bool reserve_devices(struct step *s, struct ledger_pod *pod, struct span node_name,
+static bool promise_devices(struct step *s, struct ledger_pod *pod, struct span node_name,
                             struct err *err)
 {
     struct ledger *l = s->core->ledger;
     const struct ledger_node *node = ledger_node_find(l, node_name);
-    if (node && placement_fit(node, &pod->request) != FIT_YES)
+    enum fit fit = node ? placement_fit(node, &pod->request) : FIT_YES;
+    if (fit != FIT_YES && node->reserved)
+        fit = placement_fit_nominated(node, &pod->request, pod->priority, pod->uid);
+    if (fit != FIT_YES)
         return reject_fit(node, &pod->request, err);
     if (!node && !request_fits_anywhere(&pod->request)) {
         err_set(err, ERR_CONFLICT, "node %.*s is unknown to the extender",
@@ -44,9 +47,9 @@ static bool reserve_devices(struct step *s, struct ledger_pod *pod, struct span 
     return true;
 }
 
-/* Reserves cards and writes the annotations. False with err when the pod does not fit. */
-static bool reserve(struct step *s, struct ledger_pod *pod, struct span node_name,
-                    struct buf *annotations, struct err *err)
+/* Puts the promise into the ledger and writes the annotations. False with err when the pod does not fit. */
+static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span node_name,
+                          struct buf *annotations, struct err *err)
 {
     struct core *core = s->core;
     struct ledger *l = core->ledger;
@@ -55,13 +58,13 @@ static bool reserve(struct step *s, struct ledger_pod *pod, struct span node_nam
     int64_t unit = core->settings.ledger.unit_mib;
     uint32_t picks[REQUEST_MAX_CARDS];
     if (r->kind == REQUEST_DEVICES)
-        return reserve_devices(s, pod, node_name, err);
+        return promise_devices(s, pod, node_name, err);
     if (!node) {
         err_set(err, ERR_CONFLICT, "node %.*s is unknown to the extender",
                 SPAN_ARG(node_name));
         return false;
     }
-    if (!placement_choose_unkept(node, r, pod->priority, pod->uid, picks))
+    if (!placement_choose_seen(node, r, pod->priority, pod->uid, picks))
         return reject_fit(node, r, err);
     struct promise_share *written =
         arena_zalloc(&core->scratch, r->cards * sizeof *written);
@@ -82,7 +85,9 @@ static bool reserve(struct step *s, struct ledger_pod *pod, struct span node_nam
         core->last_assume_ns = s->now.wall_ns;
     promise_write(annotations, &(struct promise){.shares = written, .n = r->cards}, r,
                   core->last_assume_ns);
+    reserve_end_at(s, pod->uid, node_name);
     ledger_pod_place(l, pod, node_name, shares, r->cards);
+    reserve_yield(s, node_name, pod->priority);
     return true;
 }
 
@@ -127,7 +132,7 @@ void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *pod, bool
                 "binds such pods only with --bind-any");
         goto reject;
     }
-    if (pod && !reserve(s, pod, node, &annotations, &err))
+    if (pod && !promise_cards(s, pod, node, &annotations, &err))
         goto reject;
     if (!op) {
         op = bind_op_new(s->core, in->uid, in->ns, in->name, in->node_name);

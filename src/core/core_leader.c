@@ -95,6 +95,7 @@ static void stop_leading(struct step *s, enum err_code code, const char *why)
         output_log(s, code, "lease %s/%s: stopped leading: %s", s->core->lease_namespace,
                    s->core->lease_name, why);
     leader->leading = false;
+    reserve_drop_all(s);
 }
 
 /* A leader that has not renewed for a whole lease duration may have a successor, whatever

@@ -25,6 +25,8 @@ void core_pod_deleted(struct step *s, struct span uid)
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
     if (pod)
         forget(s, pod);
+    ledger_plain_deleted(s->core->ledger, uid);
+    reserve_end(s, uid);
     if (op)
         bind_deleted(s, op);
 }
@@ -134,12 +136,17 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
     bool asks = bad || request.kind != REQUEST_NONE ||
                 (bound && (pod->idx.p || pod->allocation.p));
     struct bind_op *op = bind_op_find(core, uid);
+    if (bound)
+        reserve_end_at(s, uid, pod->node);
     /* A pending pod whose labels were removed requests nothing. A bound pod keeps its
      * promise. */
     struct ledger_pod *known = ledger_pod_find(core->ledger, uid);
-    if (known && !known->node && !asks)
+    if (known && !known->node && !asks) {
         forget(s, known);
-    else if (known || asks) {
+        known = NULL;
+    }
+    if (known || asks) {
+        ledger_plain_deleted(core->ledger, uid);
         struct ledger_pod *entry =
             ledger_pod_add(core->ledger, pod, &request, bad ? err.msg : NULL);
         if (is_promised_otherwise(entry, &promise))
@@ -153,6 +160,9 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
             place(s, entry, pod, &promise);
             note_differences(s, entry, pod, &promise, &request, bad);
         }
+    } else if (bound && from == CORE_POD_FROM_WATCH) {
+        /* Only what the watch shows: it also shows the end of the pod. */
+        ledger_plain_seen(core->ledger, uid, pod->node, &pod->requests, s->in->run);
     }
     if (op && bound)
         bind_bound(s, op, pod->node);
@@ -162,6 +172,7 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
 void core_pod_exists(struct step *s, struct span uid)
 {
     struct ledger_pod *entry = ledger_pod_find(s->core->ledger, uid);
+    ledger_plain_exists(s->core->ledger, uid, s->in->run);
     if (!entry)
         return;
     entry->seen = s->in->run;
@@ -175,6 +186,7 @@ void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
 {
     struct core *core = s->core;
     bind_listed(s, list);
+    ledger_plain_sweep(core->ledger, list);
     for (struct ledger_pod *pod = ledger_first_pod(core->ledger), *next; pod;
          pod = next) {
         next = pod->next_all;
@@ -182,7 +194,7 @@ void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
         if (pod->seen == list)
             continue;
         if (!in_flight && (!pod->node || pod->confirmed_ms < requested_ms))
-            forget(s, pod);
+            core_pod_deleted(s, arena_copy(&core->scratch, pod->uid));
         else if (!in_flight)
             bind_check(s, pod);
         else

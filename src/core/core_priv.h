@@ -266,6 +266,20 @@ void bind_requested(struct step *s);
  * kube-scheduler lets the extender bind such pods. */
 void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *pod, bool zero);
 
+/* core_reserve.c: reservations from filter to bind */
+void reserve_requested(struct step *s);
+/* Ends the reservation of the pod, if it has one. */
+void reserve_end(struct step *s, struct span uid);
+/* The same before the pod is placed on the node. If the reservation is there too, nothing
+ * becomes free. */
+void reserve_end_at(struct step *s, struct span uid, struct span node);
+/* A pod of that priority was given cards of the node: the weaker reservations that lost
+ * theirs end. */
+void reserve_yield(struct step *s, struct span node, int64_t priority);
+void reserve_drop_all(struct step *s); /* this process stops leading */
+void reserve_tick(struct step *s);
+int64_t reserve_due(const struct core *core);
+
 /* core_bind_outcome.c: from the Binding to its outcome */
 bool bind_answered(struct step *s); /* false: not a call of a bind */
 void bind_tick(struct step *s);

@@ -18,6 +18,9 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     l->settings = *settings;
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
+    plain_pods_init(&l->plain, seed ^ 0x1b873593);
+    map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
+             offsetof(struct ledger_reservation, uid));
     return l;
 }
 
@@ -28,7 +31,7 @@ void ledger_departures_clear(struct ledger_node_facts *f)
     f->n_departures = 0;
 }
 
-static struct ledger_node *node_at(const struct ledger *l, size_t slot)
+struct ledger_node *ledger_node_slot(const struct ledger *l, size_t slot)
 {
     return &l->chunks[slot / LEDGER_CHUNK][slot % LEDGER_CHUNK];
 }
@@ -53,13 +56,16 @@ void ledger_free(struct ledger *l)
     if (!l)
         return;
     ledger_pods_free(l);
+    ledger_reservations_free(l);
     for (size_t i = 0; i < l->n_nodes; i++)
-        if (node_at(l, i)->facts)
-            node_fini(node_at(l, i));
+        if (ledger_node_slot(l, i)->facts)
+            node_fini(ledger_node_slot(l, i));
     for (size_t i = 0; i < l->n_chunks; i++)
         free(l->chunks[i]);
     map_fini(&l->nodes_by_name);
     map_fini(&l->pods_by_uid);
+    plain_pods_fini(&l->plain);
+    map_fini(&l->reservations_by_uid);
     free(l->chunks);
     free(l->free_slots);
     ledger_classes_free(l);
@@ -91,7 +97,7 @@ uint32_t ledger_node_slots(const struct ledger *l)
 
 const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot)
 {
-    const struct ledger_node *node = node_at(l, slot);
+    const struct ledger_node *node = ledger_node_slot(l, slot);
     return node->facts ? node : NULL;
 }
 
@@ -123,6 +129,8 @@ size_t ledger_node_count(const struct ledger *l)
     return l->n_nodes - l->n_free_slots;
 }
 
+static const struct node_resources unknown_capacity = {-1, -1, -1};
+
 static struct ledger_node *node_new(struct ledger *l)
 {
     size_t slot = l->n_nodes;
@@ -134,9 +142,10 @@ static struct ledger_node *node_new(struct ledger *l)
             xzalloc_cacheline(LEDGER_CHUNK * sizeof(struct ledger_node));
     }
     l->n_nodes += slot == l->n_nodes;
-    struct ledger_node *node = node_at(l, slot);
+    struct ledger_node *node = ledger_node_slot(l, slot);
     node->id = (uint32_t)slot;
     node->facts = xcalloc(1, sizeof *node->facts);
+    node->facts->capacity = unknown_capacity;
     node->best_index = node->unknown_listed_card = -1;
     return node;
 }
@@ -163,7 +172,7 @@ void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node)
     for (int kind = LEDGER_NODE; kind <= LEDGER_UNHEALTHY; kind++)
         if (node->facts->has[kind])
             return;
-    if (node->pods || node->nominated)
+    if (node->pods || node->nominated || node->reserved || node->facts->plain_pods)
         return;
     map_remove(&l->nodes_by_name, node->name);
     MEM_GROW(l->free_slots, l->free_slots_cap, l->n_free_slots + 1);
@@ -181,22 +190,25 @@ static struct ledger_node *object_seen(struct ledger *l, struct span name,
     return node;
 }
 
+static bool is_below(const struct node_resources *a, const struct node_resources *b)
+{
+    return a->mem < b->mem || a->cards < b->cards;
+}
+
 void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
 {
-    bool known = ledger_node_has(l, node->meta.name, LEDGER_NODE);
     struct ledger_node *n = object_seen(l, node->meta.name, LEDGER_NODE, list);
-    n->facts->node_damaged = node->damaged;
-    if (node->damaged) { /* what is known so far stays */
-        if (!known)
-            n->facts->capacity = n->facts->allocatable =
-                (struct node_resources){-1, -1, -1};
-        ledger_view(l, n);
-        return;
+    struct ledger_node_facts *f = n->facts;
+    f->node_damaged = node->damaged;
+    if (!node->damaged) { /* otherwise, what is known so far stays */
+        f->mode = node->mode;
+        f->cordoned = node->cordoned;
+        f->capacity = node->capacity;
+        f->allocatable_low = is_below(&node->allocatable, &node->capacity);
+        f->memory = node->room.memory;
+        f->pod_slots = (uint32_t)node->room.pods;
+        n->cpu_milli = ledger_saturated(node->room.cpu_milli);
     }
-    n->facts->mode = node->mode;
-    n->facts->cordoned = node->cordoned;
-    n->facts->capacity = node->capacity;
-    n->facts->allocatable = node->allocatable;
     ledger_view(l, n);
 }
 
@@ -284,6 +296,10 @@ static void object_deleted(struct ledger *l, struct ledger_node *node,
         ledger_facts_drop_scv(f);
     if (kind == LEDGER_UNHEALTHY)
         f->n_listed = 0;
+    if (kind == LEDGER_NODE) {
+        f->capacity = unknown_capacity;
+        f->memory = node->cpu_milli = f->pod_slots = 0;
+    }
     if (kind == LEDGER_LEASE) {
         free(f->foreign);
         f->foreign = NULL;
@@ -323,7 +339,7 @@ void ledger_unhealthy_deleted(struct ledger *l, struct span node)
 void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
 {
     for (size_t i = 0; i < l->n_nodes; i++) {
-        struct ledger_node *node = node_at(l, i);
+        struct ledger_node *node = ledger_node_slot(l, i);
         if (node->facts && node->facts->has[kind] && node->facts->seen[kind] != list)
             object_deleted(l, node, kind);
     }

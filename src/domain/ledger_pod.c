@@ -289,6 +289,17 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *me
     return pod;
 }
 
+static void set_amounts(struct ledger *l, struct ledger_pod *pod,
+                        const struct resources *requests)
+{
+    if (pod->cpu_milli == requests->cpu_milli && pod->memory == requests->memory)
+        return;
+    pod->cpu_milli = requests->cpu_milli;
+    pod->memory = requests->memory;
+    if (pod->node)
+        ledger_view(l, pod->node);
+}
+
 struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
                                   const struct request *request, const char *why_not)
 {
@@ -300,6 +311,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     p->mirror = pod->mirror;
     p->daemon = pod->daemon;
     p->never_preempts = pod->never_preempts;
+    set_amounts(l, p, &pod->requests);
     if (p->node && !pod->node.n)
         edit_store(p, pod, request, why_not);
     if (p->node)
@@ -309,7 +321,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     if (!known || !request_equal(&p->request, request) || p->invalid_reason.p ||
         why_not) {
         if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
-            mix_add(&l->mix, request, 0);
+            mix_add(&l->mix, request, pod->requests.cpu_milli);
         l->pending_generation++;
         class_remove(l, p);
         set_request(&p->request, &p->invalid_reason, request, why_not);
@@ -338,7 +350,7 @@ void ledger_pod_set_differences(struct ledger *l, struct ledger_pod *pod,
         pod->node->generation = ++l->generation;
 }
 
-static struct ledger_share *shares_copy(const struct ledger_share *shares, uint32_t n)
+struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n)
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -397,7 +409,7 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
 {
     if (pod->node && span_eq(pod->node->name, name) && same_shares(pod, shares, n))
         return;
-    struct ledger_share *copy = shares_copy(shares, n);
+    struct ledger_share *copy = ledger_shares_copy(shares, n);
     struct ledger_node *node = ledger_node_need(l, name);
     struct ledger_node *old = unlist(l, pod);
     free(pod->shares);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "domain/ledger.h"
+#include "domain/plain_pods_priv.h"
 
 /* Memory of a pod that left: the newest sample, which arrived before, still shows it as
  * used. */
@@ -22,8 +23,14 @@ struct ledger_node_facts {
     bool has[4];      /* by enum ledger_kind */
     uint64_t seen[4]; /* the last list that had it */
 
-    struct node_resources capacity, allocatable;
+    struct node_resources capacity;
+    int64_t memory; /* allocatable, bytes; 0: unknown */
+    /* What the plain pods of the node request. */
+    int64_t plain_cpu_milli, plain_memory;
+    uint32_t plain_pods;
+    uint32_t pod_slots; /* allocatable; 0: unknown */
     enum node_mode mode;
+    bool allocatable_low; /* of gpu-mem or gpu-count, below capacity */
 
     struct scv_card *scv_cards; /* owned; their strings are in scv_strings */
     size_t n_scv_cards;
@@ -68,7 +75,8 @@ enum { LEDGER_CHUNK = 64 };
 
 struct ledger {
     struct ledger_settings settings;
-    struct map nodes_by_name, pods_by_uid;
+    struct map nodes_by_name, pods_by_uid, reservations_by_uid;
+    struct plain_pods plain;
     struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;
     size_t n_nodes; /* slots ever used */
@@ -84,10 +92,22 @@ struct ledger {
     uint64_t generation;
     uint64_t pending_generation; /* changes with every pending pod */
     size_t n_overcommitted;      /* overcommitted cards */
+    struct ledger_reservation *first_reservation, *last_reservation; /* by until_ms */
+    size_t n_reservations;
 };
+
+static inline int32_t ledger_saturated(int64_t value)
+{
+    if (value > INT32_MAX)
+        return INT32_MAX;
+    return value < INT32_MIN ? INT32_MIN : (int32_t)value;
+}
 
 /* Recomputes all derived values of the node (ledger_view.c). */
 void ledger_view(struct ledger *l, struct ledger_node *node);
+
+/* Recomputes the node's free CPU (ledger_requests.c). */
+void ledger_requests_settle(struct ledger_node *node);
 
 /* Replaces the copy of the Scv, or drops it (ledger_scv.c). */
 void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv);
@@ -102,6 +122,7 @@ void ledger_facts_forget(struct ledger_node_facts *f, const struct ledger_pod *p
 int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
                                 const struct ledger_pod *pod);
 
+struct ledger_node *ledger_node_slot(const struct ledger *l, size_t slot);
 /* Finds or creates the node. */
 struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
 /* Frees the node when it has no objects and no pods. */
@@ -111,6 +132,10 @@ void ledger_classes_free(struct ledger *l);
 void ledger_departures_add(struct ledger_node_facts *facts,
                            const struct ledger_share *share);
 void ledger_departures_clear(struct ledger_node_facts *facts);
+struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n);
+void ledger_reservations_free(struct ledger *l);
+/* What it reserves on the card of its i-th share, which is not missing. */
+int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i);
 /* Does the newest sample of its node include the pod's memory? */
 bool ledger_pod_in_sample(const struct ledger_node_facts *facts,
                           const struct ledger_pod *pod);

@@ -42,9 +42,7 @@ static enum node_state state_of(const struct ledger *l, const struct ledger_node
         return NODE_NO_GPU;
     if (f->capacity.cards <= 0)
         return NODE_NO_COUNT;
-    bool low =
-        f->allocatable.mem < f->capacity.mem || f->allocatable.cards < f->capacity.cards;
-    if (low && !names_a_card(f))
+    if (f->allocatable_low && !names_a_card(f))
         return NODE_ALLOCATABLE_LOW;
     return NODE_USABLE;
 }
@@ -309,6 +307,23 @@ static void charge_pods(struct ledger_node *node, int64_t *own)
     }
 }
 
+int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i)
+{
+    return r->whole ? r->shares[i].on->total_mib : r->shares[i].mib;
+}
+
+static void charge_reservations(struct ledger_node *node)
+{
+    for (struct ledger_reservation *r = node->reserved; r; r = r->next_here)
+        for (uint32_t i = 0; i < r->n_shares; i++) {
+            struct ledger_share *share = &r->shares[i];
+            struct card *card = find_card(node, share->card, share->uuid);
+            share->on = card;
+            if (card)
+                add_mib(&card->reserved_mib, ledger_reserved_mib(r, i));
+        }
+}
+
 /* The devices of nvidia.com/gpu that the kubelet can allocate. The kubelet ignores limits
  * of a resource that no device plugin of its node has, and the pod runs without a card. */
 static int64_t device_capacity(const struct ledger_node_facts *f)
@@ -344,14 +359,13 @@ static void settle_card(const struct ledger *l, struct card *card, int64_t own)
     int64_t outside = card->used_mib - own - l->settings.external_tolerance_mib;
     if (card->used_mib >= 0 && outside > 0)
         card->withheld_mib = outside < card->total_mib ? outside : card->total_mib;
-    int64_t left = card->total_mib - card->promised_mib - card->withheld_mib;
-    if (card->state == CARD_AVAILABLE && !card->whole && left > 0)
-        card->free_mib = left;
+    card->free_mib = card_left_mib(card);
 }
 
 static bool is_restricted(const struct card *card)
 {
-    return card->state != CARD_AVAILABLE || card->whole || card->withheld_mib > 0;
+    return card->state != CARD_AVAILABLE || card->whole || card->withheld_mib > 0 ||
+           card->reserved_mib > 0;
 }
 
 static void sum_up(struct ledger *l, struct ledger_node *node)
@@ -376,6 +390,34 @@ static void sum_up(struct ledger *l, struct ledger_node *node)
     node->generation = ++l->generation;
 }
 
+enum { FREE_BITS = 40 }; /* a sum over all cards does not overflow */
+
+/* Counts the free memory of the node's cards, or no longer. */
+static void count_free(struct ledger *l, const struct ledger_node *node, bool counts)
+{
+    for (uint32_t i = 0; i < node->n_cards && node->state == NODE_USABLE; i++) {
+        int64_t mib = at_most(node->cards[i].free_mib, INT64_C(1) << FREE_BITS);
+        mix_add_free(&l->mix, node->cards[i].kind, counts ? mib : -mib);
+    }
+}
+
+static void remove_kinds(struct ledger *l, const struct ledger_node *node)
+{
+    count_free(l, node, false);
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        mix_remove_card(&l->mix, node->cards[i].kind);
+}
+
+static void add_kinds(struct ledger *l, struct ledger_node *node)
+{
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        struct card *card = &node->cards[i];
+        card->kind =
+            mix_add_card(&l->mix, card->model, card->scv ? card->scv->spec.clock_mhz : 0,
+                         card->total_mib);
+    }
+}
+
 static size_t count_overcommitted(const struct ledger_node *node)
 {
     size_t n = 0;
@@ -392,6 +434,7 @@ size_t ledger_overcommitted(const struct ledger *l)
 void ledger_view(struct ledger *l, struct ledger_node *node)
 {
     l->n_overcommitted -= count_overcommitted(node);
+    remove_kinds(l, node);
     int64_t own[SCV_MAX_CARDS] = {0};
     const struct ledger_node_facts *f = node->facts;
 
@@ -408,14 +451,18 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
         node->source = SOURCE_NONE;
         resize_cards(node, 0);
     }
+    add_kinds(l, node);
     for (uint32_t i = 0; i < node->n_cards; i++)
         if (is_listed(f, node->cards[i].index))
             node->cards[i].state = CARD_LISTED;
     node->unknown_listed_card = unknown_listed_card(node);
     charge_pods(node, own);
+    charge_reservations(node);
     claim_cards(node);
     for (uint32_t i = 0; i < node->n_cards; i++)
         settle_card(l, &node->cards[i], own[i]);
     l->n_overcommitted += count_overcommitted(node);
+    ledger_requests_settle(node);
+    count_free(l, node, true);
     sum_up(l, node);
 }

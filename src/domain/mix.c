@@ -1,12 +1,95 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/mix.h"
 
+#include "base/hash.h"
+
 enum { POD_WEIGHT = 1 << 20 }; /* of a new pod: it vanishes after 20 half-lives */
+
+/* Of a model, as request_accepts_card compares it: trimmed, without case. 0: no model. Not
+ * keyed, because replicas have to agree; a collision costs a tenant's own shape its
+ * accuracy. */
+static uint32_t model_hash(struct span model)
+{
+    char lower[REQUEST_MAX_MODELS];
+    model = span_trim(model);
+    if (!model.n)
+        return 0;
+    size_t n = model.n < sizeof lower ? model.n : sizeof lower;
+    for (size_t i = 0; i < n; i++)
+        lower[i] = model.p[i] >= 'A' && model.p[i] <= 'Z' ? (char)(model.p[i] | 0x20)
+                                                          : model.p[i];
+    uint32_t hash = (uint32_t)hash_bytes(0, lower, n);
+    return hash ? hash : 1;
+}
+
+/* Inserts a hash into the rising ones, unless it is present. False: there is no place. */
+static bool insert_model(struct mix_shape *shape, uint32_t hash)
+{
+    uint8_t at = 0;
+    while (at < shape->n_models && shape->models[at] < hash)
+        at++;
+    if (at < shape->n_models && shape->models[at] == hash)
+        return true;
+    if (shape->n_models == MIX_MODELS)
+        return false;
+    memmove(shape->models + at + 1, shape->models + at,
+            (size_t)(shape->n_models - at) * sizeof *shape->models);
+    shape->models[at] = hash;
+    shape->n_models++;
+    return true;
+}
+
+static void read_models(struct mix_shape *shape, struct span list)
+{
+    bool complete = true;
+    while (list.n && complete) {
+        uint32_t hash = model_hash(span_cut(&list, ','));
+        complete = !hash || insert_model(shape, hash);
+    }
+    if (complete)
+        return;
+    memset(shape->models, 0, sizeof shape->models);
+    shape->n_models = 0;
+}
+
+static bool accepts_model(const struct mix_shape *shape, uint32_t hash)
+{
+    for (uint8_t i = 0; i < shape->n_models; i++)
+        if (shape->models[i] == hash)
+            return true;
+    return shape->n_models == 0;
+}
+
+static bool accepts(const struct mix_shape *shape, const struct mix_kind *kind)
+{
+    bool clock =
+        !shape->clock_mhz || (shape->clock_exact ? kind->clock_mhz == shape->clock_mhz
+                                                 : kind->clock_mhz >= shape->clock_mhz);
+    bool size = shape->kind != REQUEST_CARDS || kind->total_mib >= shape->mib_per_card;
+    return clock && size && accepts_model(shape, kind->model);
+}
+
+static bool is_selective(const struct mix_shape *shape)
+{
+    return shape->n_models || shape->clock_mhz ||
+           (shape->kind == REQUEST_CARDS && shape->mib_per_card);
+}
+
+static void resolve(const struct mix *mix, struct mix_shape *shape)
+{
+    shape->accepts = is_selective(shape) ? 0 : UINT64_MAX;
+    for (uint32_t i = 1; i < mix->n_kinds; i++)
+        if (accepts(shape, &mix->kinds[i]))
+            shape->accepts |= UINT64_C(1) << i;
+}
 
 static bool same_shape(const struct mix_shape *a, const struct mix_shape *b)
 {
     return a->kind == b->kind && a->cards == b->cards &&
-           a->mib_per_card == b->mib_per_card && a->cpu_milli == b->cpu_milli;
+           a->mib_per_card == b->mib_per_card && a->cpu_milli == b->cpu_milli &&
+           a->clock_mhz == b->clock_mhz && a->clock_exact == b->clock_exact &&
+           a->n_models == b->n_models &&
+           memcmp(a->models, b->models, sizeof a->models) == 0;
 }
 
 static void fade(struct mix *mix)
@@ -33,6 +116,7 @@ static struct mix_shape *place_for(struct mix *mix, const struct mix_shape *shap
     if (mix->n < MIX_SHAPES)
         lightest = &mix->shapes[mix->n++];
     *lightest = *shape;
+    resolve(mix, lightest);
     return lightest;
 }
 
@@ -42,12 +126,60 @@ void mix_add(struct mix *mix, const struct request *request, int64_t cpu_milli)
     if (shape.kind ==
         REQUEST_DEVICES) /* whole cards, whichever device plugin allocates them */
         shape.kind = REQUEST_CARDS;
-    if (request->kind != REQUEST_NONE)
+    if (request->kind != REQUEST_NONE) {
         shape.cards = request->cards;
-    if (request->kind == REQUEST_MEMORY)
         shape.mib_per_card = request->mib_per_card;
+        shape.clock_mhz = request->clock_mhz;
+        shape.clock_exact = request->clock_mhz && request->clock_exact;
+        read_models(&shape, request->models);
+    }
     if (mix->since == MIX_HALF_LIFE)
         fade(mix);
     mix->since++;
     place_for(mix, &shape)->weight += POD_WEIGHT;
+}
+
+/* Kind 0 has the cards that are of no other kind. */
+static struct mix_kind *place_for_kind(struct mix *mix, const struct mix_kind *kind)
+{
+    struct mix_kind *unused = NULL;
+    mix->n_kinds = mix->n_kinds ? mix->n_kinds : 1;
+    for (uint32_t i = 1; i < mix->n_kinds; i++) {
+        struct mix_kind *k = &mix->kinds[i];
+        if (k->model == kind->model && k->clock_mhz == kind->clock_mhz &&
+            k->total_mib == kind->total_mib)
+            return k;
+        unused = k->cards || unused ? unused : k;
+    }
+    if (!unused && mix->n_kinds < MIX_KINDS)
+        unused = &mix->kinds[mix->n_kinds++];
+    if (!unused)
+        return mix->kinds;
+    *unused = *kind;
+    uint64_t bit = UINT64_C(1) << (unused - mix->kinds);
+    for (uint32_t i = 0; i < mix->n; i++) {
+        mix->shapes[i].accepts &= ~bit;
+        mix->shapes[i].accepts |= accepts(&mix->shapes[i], kind) ? bit : 0;
+    }
+    return unused;
+}
+
+uint8_t mix_add_card(struct mix *mix, struct span model, int64_t clock_mhz,
+                     int64_t total_mib)
+{
+    const struct mix_kind kind = {
+        .clock_mhz = clock_mhz, .total_mib = total_mib, .model = model_hash(model)};
+    struct mix_kind *at = place_for_kind(mix, &kind);
+    at->cards++;
+    return (uint8_t)(at - mix->kinds);
+}
+
+void mix_remove_card(struct mix *mix, uint8_t kind)
+{
+    mix->kinds[kind].cards--;
+}
+
+void mix_add_free(struct mix *mix, uint8_t kind, int64_t mib)
+{
+    mix->kinds[kind].free_mib += mib;
 }

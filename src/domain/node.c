@@ -22,8 +22,25 @@ static void read_quantity(struct jread *j, struct arena *a, const char *where,
         jread_fail(j, where, "a quantity exceeds the capacity of any node");
 }
 
+static int64_t at_most(int64_t n, int64_t limit)
+{
+    return n < limit ? n : limit;
+}
+
+/* Of CPU, memory or pods, in thousandths. */
+static int64_t read_milli(struct jread *j, struct arena *a, const char *where)
+{
+    struct span text = {0};
+    if (jread_peek(j) == JREAD_NUMBER)
+        jread_raw(j, &text);
+    else
+        jread_text(j, where, a, &text);
+    return text.p ? quantity_milli(text, RESOURCES_MAX * 1000) : 0;
+}
+
+/* `room`: also reads CPU, memory and pods; or NULL. */
 static void read_resources(struct jread *j, struct arena *a, const char *where,
-                           struct node_resources *out)
+                           struct node_resources *out, struct resources *room)
 {
     struct jread_str key;
     jread_object(j, where);
@@ -34,6 +51,12 @@ static void read_resources(struct jread *j, struct arena *a, const char *where,
             read_quantity(j, a, where, &out->cards);
         else if (jread_key_is(key, KEY_NVIDIA_GPU))
             read_quantity(j, a, where, &out->devices);
+        else if (room && jread_key_is(key, "cpu"))
+            room->cpu_milli = at_most(read_milli(j, a, where), RESOURCES_MAX);
+        else if (room && jread_key_is(key, "memory"))
+            room->memory = read_milli(j, a, where) / 1000;
+        else if (room && jread_key_is(key, "pods"))
+            room->pods = at_most(read_milli(j, a, where) / 1000, UINT32_MAX);
         else
             jread_skip(j);
     }
@@ -69,9 +92,9 @@ static void read_status(struct jread *j, struct arena *a, struct node *node)
     jread_object(j, "status");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "capacity"))
-            read_resources(j, a, "status.capacity", &node->capacity);
+            read_resources(j, a, "status.capacity", &node->capacity, NULL);
         else if (jread_key_is(key, "allocatable"))
-            read_resources(j, a, "status.allocatable", &node->allocatable);
+            read_resources(j, a, "status.allocatable", &node->allocatable, &node->room);
         else if (jread_key_is(key, "addresses"))
             read_addresses(j, a, node);
         else

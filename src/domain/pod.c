@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "domain/keys.h"
+#include "domain/pod_requests_priv.h"
 
 /* Containers while they are read: the number of app containers is not known yet. */
 struct reading {
@@ -10,6 +11,7 @@ struct reading {
     struct arena *a;
     size_t cap;
     uint32_t apps, sidecars, inits;
+    struct pod_requests_reader requests;
 };
 
 /* A quantity: a string, or a number as users write in manifests. */
@@ -24,26 +26,34 @@ static void read_quantity(struct jread *j, struct arena *a, struct span *out)
     }
 }
 
-static void read_resources(struct jread *j, struct arena *a, struct pod_container *c)
+static void read_limits(struct jread *j, struct arena *a, struct pod_container *c)
+{
+    struct jread_str key;
+    jread_object(j, "resources.limits");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, KEY_GPU_MEM))
+            read_quantity(j, a, &c->mem);
+        else if (jread_key_is(key, KEY_GPU_COUNT))
+            read_quantity(j, a, &c->cards);
+        else if (jread_key_is(key, KEY_NVIDIA_GPU))
+            read_quantity(j, a, &c->devices);
+        else
+            jread_skip(j);
+    }
+}
+
+static void read_resources(struct jread *j, struct arena *a, struct pod_container *c,
+                           struct resource_list *requests)
 {
     struct jread_str key;
     jread_object(j, "resources");
     while (jread_member(j, &key)) {
-        if (!jread_key_is(key, "limits")) {
+        if (jread_key_is(key, "limits"))
+            read_limits(j, a, c);
+        else if (jread_key_is(key, "requests"))
+            resource_list_read(j, a, "resources.requests", requests);
+        else
             jread_skip(j);
-            continue;
-        }
-        jread_object(j, "resources.limits");
-        while (jread_member(j, &key)) {
-            if (jread_key_is(key, KEY_GPU_MEM))
-                read_quantity(j, a, &c->mem);
-            else if (jread_key_is(key, KEY_GPU_COUNT))
-                read_quantity(j, a, &c->cards);
-            else if (jread_key_is(key, KEY_NVIDIA_GPU))
-                read_quantity(j, a, &c->devices);
-            else
-                jread_skip(j);
-        }
     }
 }
 
@@ -83,10 +93,11 @@ static void read_container(struct jread *j, struct reading *r, bool init)
 {
     struct jread_str key, policy;
     struct pod_container c = {.role = init ? CONTAINER_INIT : CONTAINER_APP};
+    struct resource_list requests = {0};
     jread_object(j, "container");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "resources")) {
-            read_resources(j, r->a, &c);
+            read_resources(j, r->a, &c, &requests);
         } else if (jread_key_is(key, "name")) {
             jread_text(j, "container.name", r->a, &c.name);
         } else if (jread_key_is(key, "env")) {
@@ -104,6 +115,7 @@ static void read_container(struct jread *j, struct reading *r, bool init)
     if (c.role == CONTAINER_SIDECAR)
         c.index = r->sidecars++;
     add_container(r, &c);
+    pod_requests_add_container(&r->requests, r->a, c.role, c.name, &requests);
 }
 
 static void read_containers(struct jread *j, struct reading *r, bool init)
@@ -118,6 +130,65 @@ static void read_preemption_policy(struct jread *j, struct pod *pod)
     struct jread_str policy;
     if (jread_string(j, "spec.preemptionPolicy", &policy))
         pod->never_preempts = jread_key_is(policy, "Never");
+}
+
+/* Preferences decide nothing here: values of other types are skipped, not faults. */
+static bool is_next(struct jread *j, enum jread_type type)
+{
+    if (jread_peek(j) == type)
+        return true;
+    jread_skip(j);
+    return false;
+}
+
+static void read_preferred(struct jread *j, struct pod *pod)
+{
+    if (!is_next(j, JREAD_ARRAY))
+        return;
+    jread_array(j, "spec.affinity");
+    while (jread_item(j)) {
+        pod->prefers = true;
+        jread_skip(j);
+    }
+}
+
+/* nodeAffinity, podAffinity and podAntiAffinity have a list of that name. */
+static void read_affinity(struct jread *j, struct pod *pod)
+{
+    struct jread_str key;
+    if (!is_next(j, JREAD_OBJECT))
+        return;
+    jread_object(j, "spec.affinity");
+    while (jread_member(j, &key)) {
+        if (!is_next(j, JREAD_OBJECT))
+            continue;
+        jread_object(j, "spec.affinity");
+        while (jread_member(j, &key)) {
+            if (jread_key_is(key, "preferredDuringSchedulingIgnoredDuringExecution"))
+                read_preferred(j, pod);
+            else
+                jread_skip(j);
+        }
+    }
+}
+
+static void read_spread(struct jread *j, struct pod *pod)
+{
+    struct jread_str key, when;
+    if (!is_next(j, JREAD_ARRAY))
+        return;
+    jread_array(j, "spec.topologySpreadConstraints");
+    while (jread_item(j)) {
+        if (!is_next(j, JREAD_OBJECT))
+            continue;
+        jread_object(j, "spec.topologySpreadConstraints");
+        while (jread_member(j, &key)) {
+            if (!jread_key_is(key, "whenUnsatisfiable") || jread_peek(j) != JREAD_STRING)
+                jread_skip(j);
+            else if (jread_string(j, "whenUnsatisfiable", &when))
+                pod->prefers |= jread_key_is(when, "ScheduleAnyway");
+        }
+    }
 }
 
 static void read_spec(struct jread *j, struct reading *r)
@@ -136,6 +207,14 @@ static void read_spec(struct jread *j, struct reading *r)
             read_containers(j, r, false);
         else if (jread_key_is(key, "initContainers"))
             read_containers(j, r, true);
+        else if (jread_key_is(key, "overhead"))
+            resource_list_read(j, r->a, "spec.overhead", &r->requests.overhead);
+        else if (jread_key_is(key, "resources"))
+            pod_requests_read_pod_level(j, r->a, &r->requests);
+        else if (jread_key_is(key, "affinity"))
+            read_affinity(j, pod);
+        else if (jread_key_is(key, "topologySpreadConstraints"))
+            read_spread(j, pod);
         else
             jread_skip(j);
     }
@@ -159,15 +238,27 @@ static void read_phase(struct jread *j, enum pod_phase *phase)
             *phase = names[i].phase;
 }
 
-static void read_status(struct jread *j, struct arena *a, struct pod *pod)
+static void read_status(struct jread *j, struct reading *r)
 {
+    struct pod *pod = r->pod;
     struct jread_str key;
     jread_object(j, "status");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "phase"))
             read_phase(j, &pod->phase);
         else if (jread_key_is(key, "nominatedNodeName"))
-            jread_text(j, "status.nominatedNodeName", a, &pod->nominated_node);
+            jread_text(j, "status.nominatedNodeName", r->a, &pod->nominated_node);
+        else if (jread_key_is(key, "conditions"))
+            pod_requests_read_conditions(j, &r->requests);
+        else if (jread_key_is(key, "containerStatuses"))
+            pod_requests_read_statuses(j, r->a, &r->requests, false);
+        else if (jread_key_is(key, "initContainerStatuses"))
+            pod_requests_read_statuses(j, r->a, &r->requests, true);
+        else if (jread_key_is(key, "resources"))
+            pod_requests_read_pod_status(j, r->a, &r->requests);
+        else if (jread_key_is(key, "allocatedResources"))
+            resource_list_read(j, r->a, "status.allocatedResources",
+                               &r->requests.pod_allocated);
         else
             jread_skip(j);
     }
@@ -219,13 +310,14 @@ void pod_read(struct jread *j, struct arena *a, struct pod *pod)
         else if (jread_key_is(key, "spec"))
             read_spec(j, &r);
         else if (jread_key_is(key, "status"))
-            read_status(j, a, pod);
+            read_status(j, &r);
         else
             jread_skip(j);
     }
     for (size_t i = 0; i < pod->n_containers; i++)
         if (pod->containers[i].role == CONTAINER_SIDECAR)
             pod->containers[i].index += r.apps;
+    pod->requests = pod_requests_of(&r.requests);
     object_meta_check(j, &pod->meta);
     check_name(j, "metadata.namespace", pod->meta.ns);
     check_name(j, "spec.nodeName", pod->node);

@@ -87,8 +87,9 @@ static bool scale_up(int64_t *value, struct scale scale, bool *fraction)
     return true;
 }
 
-/* The value, rounded up. False when the text is no quantity or does not fit. */
-static bool read_value(struct span text, int64_t *value, bool *fraction)
+/* The value times 10^shift, rounded up. False when the text is no quantity or does not
+ * fit. */
+static bool read_value(struct span text, int shift, int64_t *value, bool *fraction)
 {
     struct scale scale;
     int behind;
@@ -98,7 +99,7 @@ static bool read_value(struct span text, int64_t *value, bool *fraction)
     }
     if (!read_digits(&text, value, &behind) || !read_suffix(text, &scale))
         return false;
-    scale.ten -= behind;
+    scale.ten += shift - behind;
     return scale_up(value, scale, fraction);
 }
 
@@ -106,7 +107,7 @@ int quantity_read(struct span text, int64_t *value, struct err *err)
 {
     bool fraction;
     int64_t v;
-    if (!read_value(text, &v, &fraction) || fraction)
+    if (!read_value(text, 0, &v, &fraction) || fraction)
         return err_set(err, ERR_INVALID, "\"%.*s\" is not a whole number",
                        text.n < 64 ? (int)text.n : 64, text.p);
     *value = v;
@@ -117,7 +118,14 @@ int64_t quantity_ceil(struct span text)
 {
     bool fraction;
     int64_t v;
-    return read_value(text, &v, &fraction) ? v : INT64_MAX;
+    return read_value(text, 0, &v, &fraction) ? v : INT64_MAX;
+}
+
+int64_t quantity_milli(struct span text, int64_t most)
+{
+    bool fraction;
+    int64_t v;
+    return read_value(text, 3, &v, &fraction) && v < most ? v : most;
 }
 
 int quantity_read_unit(struct span text, int64_t *mib, struct err *err)

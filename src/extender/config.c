@@ -10,6 +10,21 @@ static int parse_unit(struct span text, void *field, struct err *err)
     return quantity_read_unit(text, field, err);
 }
 
+/* all, best, or a number of nodes. */
+static int parse_answer(struct span text, void *field, struct err *err)
+{
+    int64_t *answer = field, n = 0;
+    if (span_eq(text, SPAN("all")) || span_eq(text, SPAN("best"))) {
+        *answer = text.p[0] == 'a' ? VERBS_ALL : 1;
+        return 0;
+    }
+    if (!span_i64(text, &n) || n < 1 || n > VERBS_BEST_MAX)
+        return err_set(err, ERR_INVALID, "\"%.*s\" is not one of all|best|1..%d",
+                       SPAN_ARG(text), VERBS_BEST_MAX);
+    *answer = n;
+    return 0;
+}
+
 #define AT(field) offsetof(struct extender_config, field)
 
 static const struct opt table[] = {
@@ -164,6 +179,14 @@ static const struct opt table[] = {
      .offset = AT(node_score),
      .help = "Preferred node: fullest, emptiest, best cards (scv), or least stranded\n"
              "memory (fgd)."},
+    {.name = "filter-answer",
+     .arg = "all|best|N",
+     .init = "all",
+     .type = OPT_CUSTOM,
+     .parse = parse_answer,
+     .offset = AT(filter_answer),
+     .help = "Nodes that filter returns: all that fit, the best one and reserve cards "
+             "there, or the best N."},
     {.name = "metrics-detail",
      .arg = "cluster|node|card",
      .init = "node",

@@ -10,8 +10,8 @@
 #include "wire/httpc.h"
 
 enum {
-    CONNECT_MS = 1000, /* a machine in the cluster answers sooner, or is down */
-    REPLY_MAX = 1 << 20,
+    CONNECT_MS = 1000,    /* a machine in the cluster answers sooner, or is down */
+    REPLY_MAX = 32 << 20, /* of filter: a reason for each of 100,000 nodes */
     /* Few idle connections: those of the leader are limited (--connections). */
     IDLE_MAX = 4,
     IDLE_MS = 5000,
@@ -164,33 +164,13 @@ void forward_trim(struct forward *f)
     httpc_free(http);
 }
 
-/* `reply`: NULL: the body of the answer is dropped. */
-static unsigned call_leader(struct forward *f, const char *address,
-                            const struct httpc_request *request, struct buf *reply,
-                            bool *sent, struct err *err)
+unsigned forward_verb(struct forward *f, const char *verb, const char *address,
+                      struct span body, int64_t timeout_ms, struct buf *reply, bool *sent,
+                      struct err *err)
 {
+    cleanup_free char *path = xasprintf("/gpushare-scheduler/%s", verb);
     struct httpc_reply answer;
-    *sent = false;
-    struct httpc *http = client_for(f, address, err);
-    if (!http) {
-        err_wrap(err, "the leader at %s", address);
-        return 0;
-    }
-    int rc = httpc_call(http, request, REPLY_MAX, &answer, err);
-    unsigned status = rc ? 0 : answer.status;
-    *sent = answer.sent;
-    if (rc)
-        err_wrap(err, "the leader at %s", address);
-    else if (reply)
-        buf_add_span(reply, buf_span(&answer.body));
-    httpc_reply_fini(&answer);
-    httpc_free(http);
-    return status;
-}
-
-static struct httpc_request post(const char *path, struct span body, int64_t timeout_ms)
-{
-    return (struct httpc_request){
+    struct httpc_request request = {
         .method = "POST",
         .path = path,
         .content_type = "application/json",
@@ -198,19 +178,20 @@ static struct httpc_request post(const char *path, struct span body, int64_t tim
         .body = body,
         .timeout_ms = timeout_ms,
     };
-}
-
-unsigned forward_bind(struct forward *f, const char *address, struct span body,
-                      int64_t timeout_ms, struct buf *reply, bool *sent, struct err *err)
-{
-    struct httpc_request request = post("/gpushare-scheduler/bind", body, timeout_ms);
-    return call_leader(f, address, &request, reply, sent, err);
-}
-
-unsigned forward_filter(struct forward *f, const char *address, struct span body,
-                        int64_t timeout_ms, struct err *err)
-{
-    bool sent;
-    struct httpc_request request = post("/gpushare-scheduler/filter", body, timeout_ms);
-    return call_leader(f, address, &request, NULL, &sent, err);
+    *sent = false;
+    struct httpc *http = client_for(f, address, err);
+    if (!http) {
+        err_wrap(err, "the leader at %s", address);
+        return 0;
+    }
+    int rc = httpc_call(http, &request, REPLY_MAX, &answer, err);
+    unsigned status = rc ? 0 : answer.status;
+    *sent = answer.sent;
+    if (rc)
+        err_wrap(err, "the leader at %s", address);
+    else
+        buf_add_span(reply, buf_span(&answer.body));
+    httpc_reply_fini(&answer);
+    httpc_free(http);
+    return status;
 }

@@ -161,14 +161,15 @@ static void log_note(const struct core_output *o)
         log_warn("core", o->text, LOG_S("code", err_code_name(o->code)));
 }
 
-/* The API calls of a bind that the thread of the bind makes itself. */
-struct own_calls {
-    struct span uid;
+/* What the caller's own thread takes of the outputs. */
+struct own_outputs {
+    struct span uid; /* of a bind, whose API calls its thread makes itself */
     struct core_output *calls[4];
     size_t n;
+    struct core_output *reserved; /* of a reservation; new */
 };
 
-static bool take_own(struct own_calls *own, const struct core_output *o)
+static bool take_own(struct own_outputs *own, const struct core_output *o)
 {
     if (!own || own->n == ARRAY_LEN(own->calls) || !o->uid ||
         !span_eq(own->uid, span_of(o->uid)))
@@ -178,7 +179,7 @@ static bool take_own(struct own_calls *own, const struct core_output *o)
 }
 
 static void execute(struct store *store, const struct core_outputs *outputs,
-                    struct own_calls *own)
+                    struct own_outputs *own)
 {
     for (size_t i = 0; i < outputs->n; i++) {
         const struct core_output *o = &outputs->items[i];
@@ -186,6 +187,8 @@ static void execute(struct store *store, const struct core_outputs *outputs,
             answer_pending(store, o);
         else if (o->type == CORE_LOG)
             log_note(o);
+        else if (o->type == CORE_RESERVED)
+            own->reserved = core_output_dup(o);
         else if (!api_call_is(o))
             store->io.stream(store->io.ctx, o);
         else if (!take_own(own, o))
@@ -203,7 +206,8 @@ static void wake(struct store *store, bool may_bind, bool stopped)
     pthread_mutex_unlock(&store->wait_lock);
 }
 
-static void step(struct store *store, const struct core_input *in, struct own_calls *own)
+static void step(struct store *store, const struct core_input *in,
+                 struct own_outputs *own)
 {
     struct core_outputs outputs = {0};
     struct core_time now = store_now();
@@ -314,7 +318,8 @@ static bool passed(struct timespec until)
 
 /* Makes the API calls of a bind, and those that follow from their answers. Calls left at
  * the deadline are deferred. */
-static void make_calls(struct store *store, struct own_calls *own, struct timespec until)
+static void make_calls(struct store *store, struct own_outputs *own,
+                       struct timespec until)
 {
     cleanup_arena struct arena arena = {0};
     while (own->n) {
@@ -333,7 +338,7 @@ static void make_calls(struct store *store, struct own_calls *own, struct timesp
 int store_bind(struct store *store, const struct store_bind *bind, struct err *err)
 {
     struct pending p = {0};
-    struct own_calls own = {.uid = bind->uid};
+    struct own_outputs own = {.uid = bind->uid};
     struct core_input in = {.type = CORE_BIND,
                             .ns = bind->ns,
                             .name = bind->name,
@@ -353,6 +358,26 @@ int store_bind(struct store *store, const struct store_bind *bind, struct err *e
     if (p.code == ERR_NONE)
         return 0;
     return err_set(err, p.code, "%s", p.text);
+}
+
+size_t store_reserve(struct store *store, const struct store_reserve *reserve)
+{
+    struct own_outputs own = {0};
+    struct core_input in = {.type = CORE_RESERVE,
+                            .ns = reserve->ns,
+                            .name = reserve->name,
+                            .uid = reserve->uid,
+                            .request = reserve->request,
+                            .priority = reserve->priority,
+                            .nodes = reserve->nodes,
+                            .n_nodes = reserve->n};
+    step(store, &in, &own);
+    cleanup_free struct core_output *reserved = own.reserved;
+    size_t i = 0;
+    while (i < reserve->n &&
+           !(reserved->node && span_eq(reserve->nodes[i], span_of(reserved->node))))
+        i++;
+    return i;
 }
 
 void store_begin_stop(struct store *store)

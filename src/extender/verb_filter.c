@@ -2,6 +2,7 @@
 #include "extender/verbs_priv.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "extender/event_pod_priv.h"
 #include "extender/forward.h"
 #include "placement/placement.h"
@@ -10,18 +11,21 @@
 /*
  * filter. Names of nodes that fit are copied from the body straight into the reply. Each
  * rejected node goes to one of two lists, with its reason.
+ *
+ * A filter that answers with the best nodes only collects those that fit, scores them, and
+ * has cards reserved on the best one. Between the judgment, which reads the ledger in
+ * parts, and the reservation, which is one step of the core, other pods can take the cards.
+ * So the core gets several nodes in the order of their scores, and if none of them fits any
+ * more, the nodes are judged again.
  */
 
-/* Nodes where the eviction of pods of lower priority could help the pod, for layout
- * preemption. */
-struct victims_nodes {
-    bool wanted;
-    struct span names[CORE_PREEMPT_NODES]; /* borrowed from the arguments */
-    size_t n;
-    struct arena scratch;
+enum {
+    OFFERED = 8,  /* nodes that the core tries, the best first */
+    ATTEMPTS = 3, /* to judge and reserve; then the best is answered as it is */
+    UID_MAX = 253,
+    FORWARD_MS = 2000, /* for the leader's answer; the call is then answered here */
+    REPORT_MS = 1000,  /* to report a rejected pod to the leader */
 };
-
-enum { FORWARD_MS = 1000 }; /* kube-scheduler waits for the answer */
 
 struct filter {
     const struct verb_args *args;
@@ -29,9 +33,11 @@ struct filter {
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
     bool has_promise;                   /* of any of the reads so far */
     struct prepared_reason reasons;
-    uint32_t *rejected; /* number of nodes, by reason */
+    uint32_t rejected[REASON_CLASSES]; /* number of nodes, by reason */
     struct buf *passed, *failed, *never;
-    struct victims_nodes *victims;
+    uint32_t *fitting; /* instead of `passed`: indexes of the nodes that fit; or NULL */
+    size_t n_fitting;
+    struct verbs_work *report; /* gets the nodes with victims; NULL: not wanted */
 };
 
 static void add_comma(struct buf *out)
@@ -52,24 +58,29 @@ static void begin_reason(const struct filter *f, struct buf *out,
     buf_addc(out, ':');
 }
 
-static void reject(const struct filter *f, struct buf *out,
-                   const struct verb_candidate *c, enum reason_class class,
-                   const char *text)
+static void reject(struct filter *f, struct buf *out, const struct verb_candidate *c,
+                   enum reason_class class, const char *text)
 {
     f->rejected[class]++;
+    if (f->n_fitting)
+        return;
     begin_reason(f, out, c);
     buf_add_json(out, span_of(text));
 }
 
-static void pass(const struct filter *f, const struct verb_candidate *c)
+static void pass(struct filter *f, const struct verb_candidate *c)
 {
+    if (f->fitting) {
+        f->fitting[f->n_fitting++] = (uint32_t)(c - f->args->nodes);
+        return;
+    }
     add_comma(f->passed);
     buf_add_span(f->passed, c->raw);
 }
 
 /* A pod with a promise fits only on the node of the promise: its Binding may have taken
  * effect. */
-static void check_promised(const struct filter *f, const struct verb_candidate *c)
+static void check_promised(struct filter *f, const struct verb_candidate *c)
 {
     if (span_eq(f->promised->name, c->name)) {
         pass(f, c);
@@ -82,23 +93,22 @@ static void check_promised(const struct filter *f, const struct verb_candidate *
     reject(f, f->failed, c, REASON_PROMISED, why.p);
 }
 
+/* For layout preemption. */
 static void note_victims(const struct filter *f, const struct verb_candidate *c,
                          const struct ledger_node *node)
 {
-    struct victims_nodes *v = f->victims;
-    const struct verb_args *args = f->args;
-    struct preemptor preemptor = {.request = &args->request,
-                                  .priority = args->pod.priority,
-                                  .uid = args->pod.meta.uid};
-    if (!v->wanted || v->n == CORE_PREEMPT_NODES)
-        return;
-    if (preempt_could_help(&preemptor, node, &v->scratch))
-        v->names[v->n++] = c->name;
-    arena_reset(&v->scratch);
+    struct verbs_work *w = f->report;
+    cleanup_arena struct arena scratch = {0};
+    struct preemptor preemptor = {.request = &w->args.request,
+                                  .priority = w->args.pod.priority,
+                                  .uid = w->args.pod.meta.uid};
+    if (w->n_victims < CORE_PREEMPT_NODES &&
+        preempt_could_help(&preemptor, node, &scratch))
+        w->victims[w->n_victims++] = c->name;
 }
 
 /* `alone`: the fit without regard to nominated pods. */
-static void check(const struct filter *f, const struct verb_candidate *c,
+static void check(struct filter *f, const struct verb_candidate *c,
                   const struct ledger_node *node, enum fit alone)
 {
     const struct verb_args *args = f->args;
@@ -108,7 +118,8 @@ static void check(const struct filter *f, const struct verb_candidate *c,
         return;
     }
     enum fit fit = alone;
-    if (alone == FIT_YES && node->has_nominated)
+    if ((alone == FIT_YES && node->has_nominated) ||
+        (alone == FIT_LATER && node->has_reserved))
         fit = placement_fit_nominated(node, r, args->pod.priority, args->pod.meta.uid);
     if (fit == FIT_YES) {
         pass(f, c);
@@ -116,15 +127,17 @@ static void check(const struct filter *f, const struct verb_candidate *c,
     }
     struct buf *out = fit == FIT_NEVER ? f->never : f->failed;
     f->rejected[reason_class_of(node, r, alone)]++;
-    if (fit == FIT_LATER)
+    if (fit == FIT_LATER && f->report && !f->n_fitting)
         note_victims(f, c, node);
+    if (f->n_fitting)
+        return;
     begin_reason(f, out, c);
     buf_addc(out, '"');
     reason_add_prepared(out, &f->reasons, node, alone);
     buf_addc(out, '"');
 }
 
-static void check_by_ledger(const struct filter *f, size_t i, size_t end)
+static void check_by_ledger(struct filter *f, size_t i, size_t end)
 {
     const struct verb_args *args = f->args;
     for (; i < end; i += MAP_BATCH) {
@@ -142,7 +155,7 @@ static void check_by_ledger(const struct filter *f, size_t i, size_t end)
     }
 }
 
-static void check_some(const struct filter *f, size_t i, size_t end)
+static void check_some(struct filter *f, size_t i, size_t end)
 {
     const struct verb_args *args = f->args;
     bool requests = args->invalid.code == ERR_NONE && args->request.kind != REQUEST_NONE;
@@ -195,50 +208,218 @@ static unsigned check_all(struct verbs *v, struct verbs_work *w, struct filter *
     return status;
 }
 
-/* Writes the reply up to the nodes that fit, and counts. Returns 200, or the status of
- * the error reply. *fits: a node fits, or the pod has a promise. */
-static unsigned answer(struct verbs *v, struct verbs_work *w,
-                       struct victims_nodes *victims, struct buf *reply, bool *fits)
+static struct filter filter_new(const struct verbs *v, struct verbs_work *w,
+                                struct buf *passed)
 {
-    uint32_t rejected[REASON_CLASSES] = {0};
-    struct filter f = {.args = &w->args,
-                       .rejected = rejected,
-                       .passed = reply,
-                       .failed = &w->failed,
-                       .never = &w->never,
-                       .victims = victims};
+    struct filter f = {
+        .args = &w->args, .passed = passed, .failed = &w->failed, .never = &w->never};
     reason_prepare(&f.reasons, &w->args.request);
+    f.report = v->config.preempts && !w->args.pod.never_preempts ? w : NULL;
+    w->n_victims = 0;
+    return f;
+}
+
+static void begin_reply(const struct verbs_work *w, struct buf *reply)
+{
     buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
                                  : "{\"Nodes\":null,\"NodeNames\":[");
+}
+
+static void end_reply(const struct verbs_work *w, struct buf *reply)
+{
+    buf_adds(reply, w->args.full ? "]},\"NodeNames\":null" : "]");
+    buf_adds(reply, ",\"FailedNodes\":{");
+    buf_add_span(reply, buf_span(&w->failed));
+    buf_adds(reply, "},\"FailedAndUnresolvableNodes\":{");
+    buf_add_span(reply, buf_span(&w->never));
+    buf_adds(reply, "},\"Error\":\"\"}");
+}
+
+/* `fits`: on some node. */
+static void record(struct verbs *v, struct verbs_work *w, const struct filter *f,
+                   bool fits)
+{
+    if (fits || f->has_promise)
+        w->n_victims = 0;
+    counters_filter(v->config.counters, f->rejected, fits);
+    if (!fits && !f->has_promise)
+        event_pod_rejected(v->config.recorder, v->config.store, &w->args,
+                           w->failed.n > 0);
+}
+
+/* All nodes that fit. Returns 200, or the status of the error reply. */
+static unsigned answer_all(struct verbs *v, struct verbs_work *w, struct buf *reply)
+{
+    struct filter f = filter_new(v, w, reply);
+    begin_reply(w, reply);
     size_t before = reply->n;
     unsigned status = check_all(v, w, &f);
     if (status != 200)
         return status;
-    bool passed = reply->n > before;
-    counters_filter(v->config.counters, rejected, passed);
-    *fits = passed || f.has_promise;
+    record(v, w, &f, reply->n > before);
+    end_reply(w, reply);
+    return 200;
+}
+
+/* Can cards be reserved for the pod? The kubelet chooses those of nvidia.com/gpu. The UID is
+ * kept, so a caller cannot make it of any length. */
+static bool is_reservable(const struct verb_args *args)
+{
+    enum request_kind kind = args->request.kind;
+    size_t n = args->pod.meta.uid.n;
+    return (kind == REQUEST_MEMORY || kind == REQUEST_CARDS) && n > 0 && n <= UID_MAX;
+}
+
+static struct store_reserve reservation_of(const struct verb_args *args)
+{
+    return (struct store_reserve){.ns = args->pod.meta.ns,
+                                  .name = args->pod.meta.name,
+                                  .uid = args->pod.meta.uid,
+                                  .request = &args->request,
+                                  .priority = args->pod.priority};
+}
+
+/* A reservation of an earlier filter would count against the pod's own score. */
+static void end_reservation(struct verbs *v, const struct verb_args *args)
+{
+    struct store *store = v->config.store;
+    const struct ledger *l = core_ledger(store_read(store));
+    bool has = ledger_reservation_find(l, args->pod.meta.uid) != NULL;
+    store_read_end(store);
+    struct store_reserve none = reservation_of(args);
+    if (has)
+        store_reserve(store, &none);
+}
+
+/* Judges all candidates. f->fitting gets those that fit; if there is none, w->failed and
+ * w->never have the reasons. */
+static unsigned judge(struct verbs *v, struct verbs_work *w, struct buf *reply,
+                      struct filter *f)
+{
+    *f = filter_new(v, w, reply);
+    MEM_GROW(w->fitting, w->fitting_cap, w->args.n);
+    f->fitting = w->fitting;
+    buf_clear(&w->failed);
+    buf_clear(&w->never);
+    unsigned status = check_all(v, w, f);
+    if (f->n_fitting) { /* reasons of the nodes before the first that fits */
+        buf_clear(&w->failed);
+        buf_clear(&w->never);
+    }
     return status;
 }
 
-/* The leader remembers the pod (core/core.h, "Layout preemption"). kube-scheduler may have
- * called a follower: the leader then gets the same call. If that fails, the next attempt of
+/* Fills names[0..most) and best[0..most), the indexes of these candidates. Returns how many
+ * there are. */
+static size_t rank(struct verbs *v, struct verbs_work *w, const struct filter *f,
+                   size_t most, size_t *best, struct span *names)
+{
+    const struct score_pod pod = {.request = &w->args.request,
+                                  .cpu_milli = w->args.pod.requests.cpu_milli};
+    struct span *all = arena_alloc(&w->arena, f->n_fitting * sizeof *all);
+    struct score_run run;
+    for (size_t i = 0; i < f->n_fitting; i++)
+        all[i] = w->args.nodes[f->fitting[i]].name;
+    verbs_score(v, w, f->fitting, f->n_fitting, &pod, &run);
+    size_t n = score_best(&run, f->n_fitting, all, best, most);
+    for (size_t i = 0; i < n; i++) {
+        names[i] = all[best[i]];
+        best[i] = f->fitting[best[i]];
+    }
+    return n;
+}
+
+/* The best nodes. Returns 200, or the status of the error reply. `reserve`: this process is
+ * to reserve cards on the first one. */
+static unsigned answer_best(struct verbs *v, struct verbs_work *w, bool reserve,
+                            struct buf *reply)
+{
+    size_t answer = (size_t)v->config.answer, n = 0, first = 0, best[VERBS_BEST_MAX];
+    struct span names[VERBS_BEST_MAX];
+    struct store_reserve wanted = reservation_of(&w->args);
+    struct filter f;
+    if (reserve)
+        end_reservation(v, &w->args);
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        unsigned status = judge(v, w, reply, &f);
+        if (status != 200)
+            return status;
+        n = f.n_fitting ? rank(v, w, &f, reserve ? OFFERED : answer, best, names) : 0;
+        if (!n || !reserve || f.has_promise)
+            break;
+        wanted.nodes = names;
+        wanted.n = n;
+        first = store_reserve(v->config.store, &wanted);
+        if (first < n)
+            break;
+        first = 0;
+    }
+    record(v, w, &f, n > 0);
+    begin_reply(w, reply);
+    f.fitting = NULL;
+    for (size_t i = first; i < n && i < first + answer; i++)
+        pass(&f, &w->args.nodes[best[i]]);
+    end_reply(w, reply);
+    return 200;
+}
+
+/* Has the leader answer the call. 0: answer it here. */
+static unsigned forward(struct verbs *v, struct span body, const char *address,
+                        struct buf *reply)
+{
+    struct err err;
+    bool sent;
+    unsigned status = forward_verb(v->config.forward, "filter", address, body, FORWARD_MS,
+                                   reply, &sent, &err);
+    if (status == 200)
+        return status;
+    log_debug("filter",
+              "the leader did not answer; this replica answers without a "
+              "reservation",
+              LOG_S("to", address), LOG_I("status", status));
+    buf_clear(reply);
+    store_refresh_lease(v->config.store);
+    return 0;
+}
+
+static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
+                       bool forwarded, struct buf *reply)
+{
+    const struct verb_args *args = &w->args;
+    bool ready, reserve = v->config.answer == 1 && is_reservable(args);
+    if (v->config.answer == VERBS_ALL || args->pod.prefers ||
+        args->request.kind == REQUEST_NONE)
+        return answer_all(v, w, reply);
+    if (!reserve)
+        return answer_best(v, w, false, reply);
+    struct store_route route = store_route(v->config.store, forwarded, &ready, NULL);
+    if (route.route == BIND_ROUTE_FORWARD && v->config.forward) {
+        unsigned status = forward(v, body, route.address, reply);
+        if (status)
+            return status;
+    }
+    return answer_best(v, w, route.route == BIND_ROUTE_LOCAL, reply);
+}
+
+/* The leader remembers the pod (core/core.h, "Layout preemption"). If kube-scheduler has
+ * called a follower, the leader gets the same call. If that fails, the next attempt of
  * kube-scheduler gives another chance. */
-static void tell_leader(struct verbs *v, const struct verbs_work *w, struct span body,
-                        const struct victims_nodes *victims, bool forwarded)
+static void report_rejected(struct verbs *v, const struct verbs_work *w, struct span body,
+                            bool forwarded)
 {
     const struct verbs_config *config = &v->config;
-    bool ready;
+    cleanup_buf struct buf dropped = {0};
+    bool ready, sent;
     struct err err = {0};
-    if (!victims->n)
-        return;
     struct store_route route = store_route(config->store, forwarded, &ready, NULL);
     if (route.route == BIND_ROUTE_LOCAL)
         store_input(config->store, &(struct core_input){.type = CORE_REJECTED,
                                                         .uid = w->args.pod.meta.uid,
-                                                        .nodes = victims->names,
-                                                        .n_nodes = victims->n});
+                                                        .nodes = w->victims,
+                                                        .n_nodes = w->n_victims});
     else if (route.route == BIND_ROUTE_FORWARD && config->forward &&
-             forward_filter(config->forward, route.address, body, FORWARD_MS, &err) == 0)
+             forward_verb(config->forward, "filter", route.address, body, REPORT_MS,
+                          &dropped, &sent, &err) == 0)
         log_debug("filter", "cannot report a rejected pod to the leader",
                   LOG_SPAN("pod", w->args.pod.meta.name), LOG_ERR(&err));
 }
@@ -246,27 +427,12 @@ static void tell_leader(struct verbs *v, const struct verbs_work *w, struct span
 static unsigned run(struct verbs *v, struct span body, bool forwarded, struct buf *reply)
 {
     struct verbs_work *w = verbs_work_take(v);
-    struct victims_nodes victims = {.wanted = v->config.preempts};
-    bool fits = false;
+    w->n_victims = 0;
     unsigned status = verbs_begin(v, w, body, reply);
-    if (w->args.pod.never_preempts)
-        victims.wanted = false;
     if (status == 200)
-        status = answer(v, w, &victims, reply, &fits);
-    if (status == 200 && !fits)
-        tell_leader(v, w, body, &victims, forwarded);
-    arena_fini(&victims.scratch);
-    if (status == 200) {
-        if (!fits)
-            event_pod_rejected(v->config.recorder, v->config.store, &w->args,
-                               w->failed.n > 0);
-        buf_adds(reply, w->args.full ? "]},\"NodeNames\":null" : "]");
-        buf_adds(reply, ",\"FailedNodes\":{");
-        buf_add_span(reply, buf_span(&w->failed));
-        buf_adds(reply, "},\"FailedAndUnresolvableNodes\":{");
-        buf_add_span(reply, buf_span(&w->never));
-        buf_adds(reply, "},\"Error\":\"\"}");
-    }
+        status = answer(v, w, body, forwarded, reply);
+    if (status == 200 && w->n_victims)
+        report_rejected(v, w, body, forwarded);
     verbs_work_release(v, w);
     return status;
 }

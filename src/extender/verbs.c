@@ -27,6 +27,7 @@ static void work_free(struct verbs_work *w)
     score_scratch_fini(&w->scratch);
     free(w->nodes);
     free(w->points);
+    free(w->fitting);
     free(w);
 }
 
@@ -46,6 +47,7 @@ static size_t work_bytes(const struct verbs_work *w)
 {
     return w->args.cap * sizeof *w->args.nodes + w->failed.cap + w->never.cap +
            w->nodes_cap * sizeof *w->nodes + w->points_cap * sizeof *w->points +
+           w->fitting_cap * sizeof *w->fitting +
            w->scratch.cap * sizeof *w->scratch.values + arena_bytes(&w->arena);
 }
 

@@ -21,10 +21,14 @@ struct verbs_work {
     struct arena arena;
     struct verb_args args;
     struct buf failed, never;
-    struct score_node *nodes; /* prioritize: the candidates ... */
-    int *points;              /* ... and their scores */
-    size_t nodes_cap, points_cap;
+    struct score_node *nodes; /* the candidates to score */
+    int *points;              /* prioritize: their scores */
+    uint32_t *fitting;        /* filter: indexes of the candidates that fit */
+    size_t nodes_cap, points_cap, fitting_cap;
     struct score_scratch scratch;
+    /* filter: candidates where evictions could help the pod; borrowed from `args` */
+    struct span victims[CORE_PREEMPT_NODES];
+    size_t n_victims;
     uint64_t charged;     /* to the budget: what the buffers have */
     uint64_t charged_pod; /* ... and what the pod may need */
     struct verbs_work *next;
@@ -52,3 +56,7 @@ int verbs_limits(struct verbs *v, struct verb_args_limits *limits, struct err *e
 size_t verbs_find_nodes(const struct verb_args *args, size_t i, size_t end,
                         const struct ledger *l,
                         const struct ledger_node *nodes[MAP_BATCH]);
+/* Scores the candidates with the indexes at[0..n), or the first n candidates if `at` is
+ * NULL. Only score_end or score_best is left to do. */
+void verbs_score(struct verbs *v, struct verbs_work *w, const uint32_t *at, size_t n,
+                 const struct score_pod *pod, struct score_run *run);

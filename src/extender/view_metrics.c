@@ -18,7 +18,7 @@ static void write_build(struct buf *out)
 /* The state of the core, copied under the lock. */
 struct state {
     bool ready, leader, may_bind;
-    size_t pending, over, in_flight, unknown;
+    size_t pending, reservations, over, in_flight, unknown;
     uint64_t overcommits;
     struct core_preemptions preemptions;
     int64_t age_ms[CORE_KINDS]; /* of the last list or watch event; -1: never listed */
@@ -33,6 +33,7 @@ static void copy_state(struct store *store, struct state *s)
                         .leader = core_is_leader(core),
                         .may_bind = core_may_bind(core, now, NULL) == 0,
                         .pending = ledger_pending(l),
+                        .reservations = ledger_reservations(l),
                         .over = ledger_overcommitted(l),
                         .in_flight = core_binds_in_flight(core),
                         .unknown = core_binds_unknown(core),
@@ -70,8 +71,11 @@ static void write_state(const struct state *s, struct buf *out)
     write_watches(s, out);
     gauge(out, "gpushare_pending_pods", "Pods that request GPUs and are not bound.",
           (int64_t)s->pending);
+    gauge(out, "gpushare_reservations",
+          "Pods for which the leader reserves cards from filter to bind.",
+          (int64_t)s->reservations);
     gauge(out, "gpushare_binds_in_flight",
-          "Binds whose reservation is not yet confirmed or released.",
+          "Binds whose promise is not yet confirmed or released.",
           (int64_t)s->in_flight);
     gauge(out, "gpushare_binds_unknown", "Binds in flight whose outcome is unknown.",
           (int64_t)s->unknown);

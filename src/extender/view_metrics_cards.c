@@ -8,7 +8,7 @@
 enum { NODE_STATES = NODE_DAMAGED + 1, CARD_STATES = CARD_DUPLICATE + 1, DIGITS = 12 };
 
 /* Memory, in MiB. */
-enum amount { CAPACITY, PROMISED, USED, WITHHELD, FREE, CORDONED, STRANDED, AMOUNTS };
+enum amount { CAPACITY, PROMISED, USED, WITHHELD, RESERVED, FREE, CORDONED, STRANDED, AMOUNTS };
 
 static const struct {
     const char *cluster, *node, *card, *help; /* NULL: no such metric */
@@ -22,6 +22,8 @@ static const struct {
               "Measured memory in use; cards without a measurement are not counted."},
     [WITHHELD] = {"gpushare_memory_withheld_bytes", NULL, NULL,
                   "Memory withheld because processes outside Kubernetes use it."},
+    [RESERVED] = {"gpushare_memory_reserved_bytes", NULL, NULL,
+                  "Memory reserved for pods from filter to bind; only the leader has any."},
     [FREE] = {"gpushare_memory_free_bytes", "gpushare_node_memory_free_bytes",
               "gpushare_card_memory_free_bytes",
               "Memory that can still be promised, on usable nodes."},
@@ -29,8 +31,8 @@ static const struct {
                   "Free memory on cordoned nodes."},
     [STRANDED] = {"gpushare_memory_stranded_bytes", "gpushare_node_memory_stranded_bytes",
                   NULL,
-                  "Free memory in pieces too small for recent pods: the mean over their "
-                  "requests."},
+                  "Free memory in pieces too small for recent pods, or without the CPU "
+                  "for them: the mean over their requests."},
 };
 
 static const char *const node_states[NODE_STATES] = {
@@ -99,6 +101,7 @@ static void add_card(struct count *c, const struct ledger_node *node,
         [PROMISED] = card->promised_mib,
         [USED] = card->used_mib > 0 ? card->used_mib : 0,
         [WITHHELD] = card->withheld_mib,
+        [RESERVED] = card->reserved_mib,
         [FREE] = node->state == NODE_USABLE ? card->free_mib : 0,
     };
     amount[CORDONED] = node->cordoned ? amount[FREE] : 0;
@@ -138,7 +141,7 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
         healthy += node->cards[i].state == CARD_AVAILABLE;
     }
     if (node->state == NODE_USABLE) {
-        frag_read_node(node, 0, &now);
+        frag_read_node(node, node->cpu_milli ? node->cpu_free : FRAG_CPU_UNKNOWN, &now);
         mib[STRANDED] = frag_measure(&c->frag, &now) >> FRAG_SHIFT;
     }
     for (int i = 0; i < AMOUNTS; i++)

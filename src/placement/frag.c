@@ -13,10 +13,18 @@
  * cards are visited one by one.
  */
 
-/* API objects can contain any size. */
+__extension__ typedef __int128 wide;
+
+enum {
+    SCARCITY_SHIFT = 8,
+    SCARCITY_MAX = 64, /* weights add up to no more than SCARCITY_MAX << FRAG_SHIFT */
+};
+
+/* API objects can contain any size. SCV_MAX_CARDS such cards with the largest weights add
+ * up to 2^62. */
 int64_t frag_clamp(int64_t amount)
 {
-    static const int64_t most = (int64_t)1 << 40;
+    static const int64_t most = (int64_t)1 << 34;
     return amount < most ? amount : most;
 }
 
@@ -24,10 +32,11 @@ void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
                     struct frag_node *now)
 {
     now->n = node->n_cards;
-    now->cpu_free = frag_clamp(cpu_free);
+    now->cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         now->free_mib[i] = frag_clamp(node->cards[i].free_mib);
         now->whole[i] = card_is_free(&node->cards[i]);
+        now->kind[i] = node->cards[i].kind;
     }
 }
 
@@ -76,39 +85,92 @@ static void find_levels_and_sizes(struct frag *f, const struct mix *mix)
     }
 }
 
-static int64_t *tails_of(const struct frag *f, uint32_t level)
+/* The shapes that accept a kind, a bit for each. */
+struct acceptors {
+    uint64_t bits[(MIX_SHAPES + 63) / 64];
+};
+
+static struct acceptors acceptors_of(const struct mix *mix, uint32_t kind)
 {
-    return f->tails + (size_t)level * (f->n_sizes + 1);
+    struct acceptors a = {0};
+    for (uint32_t i = 0; i < mix->n; i++)
+        a.bits[i / 64] |= (mix->shapes[i].accepts >> kind & 1) << i % 64;
+    return a;
+}
+
+/* `firsts`: a kind of each class. Kinds without cards may be of any class. */
+static void find_classes(struct frag *f, const struct mix *mix, uint8_t firsts[MIX_KINDS])
+{
+    struct acceptors classes[MIX_KINDS];
+    f->n_classes = 0;
+    memset(f->class_of, 0, sizeof f->class_of);
+    for (uint32_t kind = 0; kind < MIX_KINDS; kind++) {
+        uint8_t at = 0;
+        if (kind > 0 && !mix->kinds[kind].cards)
+            continue;
+        classes[f->n_classes] = acceptors_of(mix, kind);
+        while (memcmp(&classes[at], &classes[f->n_classes], sizeof *classes))
+            at++;
+        firsts[at] = at == f->n_classes ? (uint8_t)kind : firsts[at];
+        f->n_classes += at == f->n_classes;
+        f->class_of[kind] = at;
+    }
+}
+
+static int64_t *tails_of(const struct frag *f, uint32_t class, uint32_t level)
+{
+    return f->tails + ((size_t) class * f->n_levels + level) * (f->n_sizes + 2);
+}
+
+static int64_t *whole_of(const struct frag *f, uint32_t class, uint32_t level)
+{
+    return tails_of(f, class, level) + f->n_sizes + 1;
 }
 
 /* Stores the weight at the shape's own level and size; sum_weights adds them up. */
-static void add_shape(struct frag *f, const struct mix_shape *s, int64_t weight)
+static void add_shape(struct frag *f, const struct mix_shape *s, int64_t weight,
+                      const uint8_t *firsts)
 {
-    uint32_t level = count_up_to(f->levels, f->n_levels, s->cpu_milli) - 1;
+    uint32_t level = count_up_to(f->levels, f->n_levels, s->cpu_milli) - 1, at = 0;
     f->starved[level] += weight;
     if (s->cards > 1) {
-        f->several[f->n_several] = *s;
-        f->several[f->n_several++].weight = weight;
-    } else if (s->kind != REQUEST_MEMORY) {
-        f->whole[level] += weight;
-    } else {
-        uint32_t at = count_up_to(f->sizes, f->n_sizes, s->mib_per_card) - 1;
-        tails_of(f, level)[at] += weight;
+        f->several[f->n_several++] =
+            (struct frag_several){.accepts = s->accepts,
+                                  .whole = s->kind != REQUEST_MEMORY,
+                                  .cards = s->cards,
+                                  .mib = s->mib_per_card,
+                                  .cpu_milli = s->cpu_milli,
+                                  .weight = weight};
+        return;
+    }
+    if (s->kind == REQUEST_MEMORY)
+        at = count_up_to(f->sizes, f->n_sizes, s->mib_per_card) - 1;
+    for (uint32_t class = 0; class < f->n_classes; class ++) {
+        if (!(s->accepts >> firsts[class] & 1))
+            tails_of(f, class, level)[f->n_sizes] += weight;
+        else if (s->kind == REQUEST_MEMORY)
+            tails_of(f, class, level)[at] += weight;
+        else
+            *whole_of(f, class, level) += weight;
+    }
+}
+
+static void sum_class(struct frag *f, uint32_t class)
+{
+    for (uint32_t level = 0; level < f->n_levels; level++) {
+        int64_t *tails = tails_of(f, class, level);
+        for (uint32_t i = f->n_sizes; i-- > 0;)
+            tails[i] += tails[i + 1];
+        for (uint32_t i = 0; level > 0 && i < f->n_sizes + 2; i++)
+            tails[i] += tails_of(f, class, level - 1)[i];
     }
 }
 
 static void sum_weights(struct frag *f)
 {
     int64_t above = 0;
-    for (uint32_t level = 0; level < f->n_levels; level++) {
-        int64_t *tails = tails_of(f, level);
-        for (uint32_t i = f->n_sizes; i-- > 0;)
-            tails[i] += tails[i + 1];
-        for (uint32_t i = 0; level > 0 && i < f->n_sizes; i++)
-            tails[i] += tails_of(f, level - 1)[i];
-        if (level > 0)
-            f->whole[level] += f->whole[level - 1];
-    }
+    for (uint32_t class = 0; class < f->n_classes; class ++)
+        sum_class(f, class);
     for (uint32_t level = f->n_levels; level-- > 0;) {
         int64_t own = f->starved[level];
         f->starved[level] = above;
@@ -116,32 +178,64 @@ static void sum_weights(struct frag *f)
     }
 }
 
-void frag_prepare(struct frag *f, const struct mix *mix)
+/* How much scarcer the cards that a shape accepts are than cards in general, <<
+ * SCARCITY_SHIFT. */
+static int64_t scarcity_of(const struct mix *mix, const struct mix_shape *s)
 {
+    int64_t all = 0, own = 0;
+    for (uint32_t i = 0; i < mix->n_kinds && s->accepts != UINT64_MAX; i++) {
+        all += mix->kinds[i].free_mib;
+        own += s->accepts >> i & 1 ? mix->kinds[i].free_mib : 0;
+    }
+    if (own <= 0) /* all cards, or none: no placement makes a difference */
+        return 1 << SCARCITY_SHIFT;
+    wide scarcity = ((wide)all << SCARCITY_SHIFT) / own;
+    return scarcity < SCARCITY_MAX << SCARCITY_SHIFT ? (int64_t)scarcity
+                                                     : SCARCITY_MAX << SCARCITY_SHIFT;
+}
+
+static void prepare(struct frag *f, const struct mix *mix, bool by_scarcity)
+{
+    uint8_t firsts[MIX_KINDS];
     int64_t total = 0;
+    find_classes(f, mix, firsts);
     find_levels_and_sizes(f, mix);
-    size_t n = (size_t)f->n_levels * (f->n_sizes + 1);
+    size_t n = (size_t)f->n_classes * f->n_levels * (f->n_sizes + 2);
     MEM_GROW(f->tails, f->tails_cap, n);
     memset(f->tails, 0, n * sizeof *f->tails);
     memset(f->starved, 0, f->n_levels * sizeof *f->starved);
-    memset(f->whole, 0, f->n_levels * sizeof *f->whole);
     for (uint32_t i = 0; i < mix->n; i++)
         total += mix->shapes[i].weight;
-    for (uint32_t i = 0; i < mix->n; i++)
-        if (mix->shapes[i].kind != REQUEST_NONE)
-            add_shape(f, &mix->shapes[i], (mix->shapes[i].weight << FRAG_SHIFT) / total);
+    for (uint32_t i = 0; i < mix->n; i++) {
+        const struct mix_shape *s = &mix->shapes[i];
+        int64_t weight = (s->weight << FRAG_SHIFT) / total;
+        if (by_scarcity)
+            weight = weight * scarcity_of(mix, s) >> SCARCITY_SHIFT;
+        if (s->kind != REQUEST_NONE)
+            add_shape(f, s, weight, firsts);
+    }
     sum_weights(f);
 }
 
+void frag_prepare(struct frag *f, const struct mix *mix)
+{
+    prepare(f, mix, false);
+}
+
+void frag_prepare_scarce(struct frag *f, const struct mix *mix)
+{
+    prepare(f, mix, true);
+}
+
 /* The free memory that a shape on several cards cannot use. */
-static int64_t unused_by(const struct mix_shape *s, const struct frag_node *node,
+static int64_t unused_by(const struct frag_several *s, const struct frag_node *node,
                          int64_t free)
 {
     uint32_t usable = 0;
     int64_t unusable = 0;
     for (uint32_t i = 0; i < node->n; i++) {
-        bool fits = s->kind == REQUEST_MEMORY ? node->free_mib[i] >= s->mib_per_card
-                                              : node->whole[i];
+        bool fits = s->whole ? node->whole[i] : node->free_mib[i] >= s->mib;
+        fits &= s->accepts >> node->kind[i] & 1;
         usable += fits;
         unusable += fits ? 0 : node->free_mib[i];
     }
@@ -158,8 +252,9 @@ static int64_t measure_card(const struct frag *f, uint32_t level,
                             const struct frag_node *node, uint32_t i)
 {
     int64_t mib = node->free_mib[i];
-    int64_t weight = tails_of(f, level)[count_up_to(f->sizes, f->n_sizes, mib)];
-    return mib * (weight + (node->whole[i] ? 0 : f->whole[level]));
+    uint32_t class = f->class_of[node->kind[i]];
+    int64_t weight = tails_of(f, class, level)[count_up_to(f->sizes, f->n_sizes, mib)];
+    return mib * (weight + (node->whole[i] ? 0 : *whole_of(f, class, level)));
 }
 
 /* The free memory that shapes on several cards cannot use, weighted. */
@@ -195,6 +290,7 @@ int64_t frag_take(const struct frag *f, struct frag_node *node, const uint32_t *
                   uint32_t n, int64_t mib, int64_t cpu)
 {
     uint32_t level = level_of(f, node->cpu_free);
+    cpu = cpu < node->cpu_free ? cpu : node->cpu_free;
     if (level_of(f, node->cpu_free - cpu) != level) {
         int64_t before = frag_measure(f, node);
         for (uint32_t k = 0; k < n; k++)

@@ -31,7 +31,7 @@ static bool has_capacity(const struct card *card, const struct request *r)
         return card_is_free(card) && card->total_mib >= r->mib_per_card;
     if (r->kind == REQUEST_DEVICES) /* memory used by other processes does not matter */
         return card->state == CARD_AVAILABLE && card->pods == 0 && card->total_mib > 0 &&
-               card->total_mib >= r->mib_per_card;
+               card->reserved_mib == 0 && card->total_mib >= r->mib_per_card;
     return card->free_mib >= r->mib_per_card && card->free_mib > 0;
 }
 
@@ -189,18 +189,41 @@ static bool choose(const struct card *cards, uint32_t n, const struct request *r
     return true;
 }
 
+/* Can cards be chosen on the node at all? */
+static bool may_choose(const struct ledger_node *node, const struct request *r)
+{
+    bool shared_or_whole = r->kind == REQUEST_MEMORY || r->kind == REQUEST_CARDS;
+    return shared_or_whole && node_fits(node, r) == FIT_YES;
+}
+
 bool placement_choose_cards(const struct ledger_node *node, const struct card *cards,
                             const struct request *r, uint32_t picks[REQUEST_MAX_CARDS])
 {
-    bool shared_or_whole = r->kind == REQUEST_MEMORY || r->kind == REQUEST_CARDS;
-    return shared_or_whole && node_fits(node, r) == FIT_YES &&
-           choose(cards, node->n_cards, r, picks);
+    return may_choose(node, r) && choose(cards, node->n_cards, r, picks);
 }
 
 bool placement_choose(const struct ledger_node *node, const struct request *r,
                       uint32_t picks[REQUEST_MAX_CARDS])
 {
     return placement_choose_cards(node, node->cards, r, picks);
+}
+
+/* The reserved cards, as long as they suit the request. */
+static bool choose_reserved(const struct ledger_node *node, const struct card *cards,
+                            const struct request *r, struct span uid, uint32_t *picks)
+{
+    const struct ledger_reservation *own = ledger_reservation_on(node, uid);
+    if (!own || own->n_shares != r->cards)
+        return false;
+    for (uint32_t i = 0; i < own->n_shares; i++) {
+        const struct card *on = own->shares[i].on;
+        if (!on || !placement_card_fits(&cards[on - node->cards], r))
+            return false;
+        picks[i] = (uint32_t)(on - node->cards);
+        if (i > 0 && picks[i] <= picks[i - 1]) /* the cards have changed since */
+            return false;
+    }
+    return true;
 }
 
 /* By falling priority, then by UID. */
@@ -213,7 +236,8 @@ static int compare_nominated(const void *a, const void *b)
     return span_cmp(x->uid, y->uid);
 }
 
-/* The nominated pods that precede the pending pod `uid`; *list is new. */
+/* The nominated pods that precede the pending pod `uid`, except those with a reservation on
+ * the node, which counts already; *list is new. */
 static size_t list_nominated(const struct ledger_node *node, int64_t priority,
                              struct span uid, struct ledger_pod ***list)
 {
@@ -221,7 +245,7 @@ static size_t list_nominated(const struct ledger_node *node, int64_t priority,
     *list = NULL;
     for (struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated) {
         if (pod->priority < priority || span_eq(pod->uid, uid) ||
-            pod->request.kind == REQUEST_NONE)
+            pod->request.kind == REQUEST_NONE || ledger_reservation_on(node, pod->uid))
             continue;
         MEM_GROW(*list, cap, n + 1);
         (*list)[n++] = pod;
@@ -278,21 +302,28 @@ uint64_t placement_take_nominated(const struct ledger_node *node, struct card *c
     return claimed;
 }
 
-bool placement_choose_unkept(const struct ledger_node *node, const struct request *r,
-                             int64_t priority, struct span uid,
-                             uint32_t picks[REQUEST_MAX_CARDS])
+/* Takes the cards that are kept for other pods of at least this priority. */
+static void take_all_kept(const struct ledger_node *node, struct card *cards,
+                          int64_t priority, struct span uid)
+{
+    for (const struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated)
+        if (pod->kept && pod->priority >= priority && !span_eq(pod->uid, uid))
+            take_kept(node, cards, pod);
+}
+
+bool placement_choose_seen(const struct ledger_node *node, const struct request *r,
+                           int64_t priority, struct span uid,
+                           uint32_t picks[REQUEST_MAX_CARDS])
 {
     struct card cards[SCV_MAX_CARDS];
-    bool any = false;
-    for (const struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated) {
-        if (!pod->kept || pod->priority < priority || span_eq(pod->uid, uid))
-            continue;
-        if (!any)
-            memcpy(cards, node->cards, node->n_cards * sizeof *cards);
-        any = true;
-        take_kept(node, cards, pod);
-    }
-    return placement_choose_cards(node, any ? cards : node->cards, r, picks);
+    if (!may_choose(node, r))
+        return false;
+    if (!node->reserved && !node->nominated)
+        return choose(node->cards, node->n_cards, r, picks);
+    ledger_cards_seen(node, priority, uid, cards);
+    take_all_kept(node, cards, priority, uid);
+    return choose_reserved(node, cards, r, uid, picks) ||
+           choose(cards, node->n_cards, r, picks);
 }
 
 enum fit placement_fit_nominated(const struct ledger_node *node, const struct request *r,
@@ -300,12 +331,14 @@ enum fit placement_fit_nominated(const struct ledger_node *node, const struct re
 {
     enum fit fit = placement_fit(node, r);
     uint64_t claimed = claimed_on(node, r);
-    if (fit != FIT_YES || !node->nominated || request_fits_anywhere(r))
+    bool less = fit == FIT_YES && node->nominated,
+         more = fit == FIT_LATER && node->reserved;
+    if ((!less && !more) || request_fits_anywhere(r))
         return fit;
     struct card cards[SCV_MAX_CARDS];
-    memcpy(cards, node->cards, node->n_cards * sizeof *cards);
+    ledger_cards_seen(node, priority, uid, cards);
     claimed += placement_take_nominated(node, cards, priority, uid);
-    return cards_fit(node, cards, claimed, r);
+    return placement_fit_cards(node, cards, claimed, r);
 }
 
 enum fit placement_fit_schedulable(const struct ledger_node *node,

@@ -35,9 +35,7 @@ void preempt_recompute(struct preempt_state *state)
         for (size_t i = 0; i < state->n; i++)
             if (!state->pods[i].removed && state->pods[i].mib[c] >= 0)
                 add_promise(card, c, &state->pods[i]);
-        int64_t left = card->total_mib - card->withheld_mib - card->promised_mib;
-        if (card->state == CARD_AVAILABLE && !card->whole && left > 0)
-            card->free_mib = left;
+        card->free_mib = card_left_mib(card);
         after[c] = *card;
     }
     if (node->nominated)
@@ -111,9 +109,10 @@ static void set_eligibility(const struct preempt_state *state, struct preempt_po
 
 static void init_empty_cards(struct preempt_state *state)
 {
+    const struct preemptor *preemptor = state->preemptor;
+    ledger_cards_seen(state->node, preemptor->priority, preemptor->uid, state->empty);
     for (uint32_t c = 0; c < state->node->n_cards; c++) {
         struct card *card = &state->empty[c];
-        *card = state->node->cards[c];
         card->promised_mib = card->free_mib = 0;
         card->pods = 0;
         card->whole = false;

@@ -107,11 +107,10 @@ static int compare_items(const void *a, const void *b, void *ctx)
 static bool fits_when_empty(const struct preempt_state *state, uint32_t c)
 {
     struct card card = state->cards[c];
-    int64_t left = card.total_mib - card.withheld_mib;
     card.promised_mib = 0;
     card.pods = 0;
     card.whole = false;
-    card.free_mib = card.state == CARD_AVAILABLE && left > 0 ? left : 0;
+    card.free_mib = card_left_mib(&card);
     return placement_card_fits(&card, state->preemptor->request);
 }
 
@@ -153,7 +152,7 @@ bool preempt_card_select(struct preempt_state *state, uint32_t c, int64_t limit,
     if (r->kind != REQUEST_MEMORY)
         return state->nominated_pods[c] == 0;
     int64_t left = card->total_mib - card->withheld_mib - card->promised_mib -
-                   state->nominated_mib[c];
+                   card->reserved_mib - state->nominated_mib[c];
     int64_t missing = r->mib_per_card - left;
     for (size_t i = 0; i < choice->n; i++)
         missing -= state->pods[choice->indexes[i]].mib[c];

@@ -88,6 +88,22 @@ static void add_withheld(struct buf *out, const struct ledger_node *node)
     }
 }
 
+/* Reservations end within seconds: the pod is likely to fit soon. */
+static void add_reserved(struct buf *out, const struct ledger_node *node)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        if (card->state != CARD_AVAILABLE || card->reserved_mib == 0)
+            continue;
+        buf_adds(out, any ? ", " : "; reserved for pods that are being bound: ");
+        add_mib(out, card->reserved_mib);
+        buf_adds(out, " on ");
+        add_card_name(out, card->index);
+        any = true;
+    }
+}
+
 static void add_excluded(struct buf *out, const struct ledger_node *node)
 {
     add_cards(out, node, "; unhealthy: ", is_unhealthy);
@@ -96,6 +112,7 @@ static void add_excluded(struct buf *out, const struct ledger_node *node)
     add_cards(out, node, "; duplicate UUID: ", is_duplicate);
     add_cards(out, node, "; promised as whole cards: ", is_whole);
     add_withheld(out, node);
+    add_reserved(out, node);
 }
 
 static void add_whole(struct buf *out, const struct request *r)

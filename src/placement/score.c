@@ -39,14 +39,15 @@ static const struct policy {
     void (*rate)(const struct score_call *call, int64_t *values);
     /* The smallest range of values that is stretched over all points. NULL: 0. */
     int64_t (*least)(const struct score_survey *survey);
-    bool are_points; /* the values are points already */
+    enum { STRETCHED, EMPTY, FULL } points; /* how values become points */
     bool may_spread; /* a pod that says spread is spread over nodes */
 } policies[] = {
-    [SCORE_BINPACK] = {"binpack", NULL, binpack, NULL, true, true},
-    [SCORE_SPREAD] = {"spread", NULL, spread, NULL, true, false},
+    [SCORE_BINPACK] = {"binpack", NULL, binpack, NULL, FULL, true},
+    [SCORE_SPREAD] = {"spread", NULL, spread, NULL, EMPTY, false},
     /* always stretched, as in Yoda */
-    [SCORE_SCV] = {"scv", score_survey_terms, score_scv, NULL, false, false},
-    [SCORE_FGD] = {"fgd", score_survey_cards, score_fgd, score_fgd_least, false, true},
+    [SCORE_SCV] = {"scv", score_survey_terms, score_scv, NULL, STRETCHED, false},
+    [SCORE_FGD] = {"fgd", score_survey_cards, score_fgd, score_fgd_least, STRETCHED,
+                   true},
 };
 _Static_assert(ARRAY_LEN(policies) == SCORE_POLICIES, "one policy per enum value");
 
@@ -98,6 +99,14 @@ static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
     }
 }
 
+/* Tenths of the free share, rounded down; full nodes get the rest. */
+static int tenths(int64_t value, bool full)
+{
+    int64_t empty = full ? (INT64_C(1) << SCORE_SHIFT) - value : value;
+    int points = (int)(empty * SCORE_MAX >> SCORE_SHIFT);
+    return full ? SCORE_MAX - points : points;
+}
+
 void score_begin(struct score_run *run, enum score_policy policy,
                  const struct score_pod *pod, const struct mix *mix,
                  struct score_scratch *scratch, size_t n)
@@ -107,7 +116,7 @@ void score_begin(struct score_run *run, enum score_policy policy,
     *run = (struct score_run){.policy = policy, .pod = pod, .scratch = scratch};
     MEM_GROW(scratch->values, scratch->cap, n);
     if (policy == SCORE_FGD)
-        frag_prepare(&scratch->frag, mix);
+        frag_prepare_scarce(&scratch->frag, mix);
 }
 
 static struct score_call call_of(const struct score_run *run,
@@ -134,10 +143,31 @@ void score_end(struct score_run *run, size_t n, int *points)
 {
     const struct policy *policy = &policies[run->policy];
     const int64_t *values = run->scratch->values;
-    if (!policy->are_points)
+    if (policy->points == STRETCHED)
         stretch(values, n, policy->least ? policy->least(&run->survey) : 0, points);
-    for (size_t i = 0; i < n && policy->are_points; i++)
-        points[i] = values[i] == SCORE_NO_FIT ? 0 : (int)values[i];
+    for (size_t i = 0; i < n && policy->points != STRETCHED; i++)
+        points[i] =
+            values[i] == SCORE_NO_FIT ? 0 : tenths(values[i], policy->points == FULL);
+}
+
+size_t score_best(const struct score_run *run, size_t n, const struct span *names,
+                  size_t *best, size_t most)
+{
+    const int64_t *values = run->scratch->values;
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t at = found;
+        while (at > 0 && (values[i] > values[best[at - 1]] ||
+                          (values[i] == values[best[at - 1]] &&
+                           span_cmp(names[i], names[best[at - 1]]) < 0)))
+            at--;
+        if (at == most)
+            continue;
+        found += found < most;
+        memmove(best + at + 1, best + at, (found - at - 1) * sizeof *best);
+        best[at] = i;
+    }
+    return found;
 }
 
 void score_nodes(enum score_policy policy, const struct score_pod *pod,

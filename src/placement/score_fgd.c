@@ -77,7 +77,7 @@ static int64_t value_of(const struct score_call *call, const struct score_node *
     uint32_t n = r->kind == REQUEST_NONE ? 0 : r->cards;
     if (!at->node || (n ? !score_picks(at->node, r, picks) : !at->cpu_milli))
         return SCORE_NO_FIT;
-    frag_read_node(at->node, at->cpu_free, &node);
+    frag_read_node(at->node, at->cpu_milli ? at->cpu_free : FRAG_CPU_UNKNOWN, &node);
     int64_t drop =
         frag_take(call->frag, &node, picks, n, mib, frag_clamp(call->pod->cpu_milli));
     return drop + shape_of(at, &node, size_of(at->node), card);

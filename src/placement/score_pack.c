@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "placement/score_priv.h"
 
-/* Free memory after the placement on the cards that the pod gets, relative to their size.
- * For whole cards: the node's free cards, relative to all its cards. */
-static int64_t points_of(const struct ledger_node *node, const struct request *r,
-                         bool emptiest)
+/* Free memory after the placement on the cards that the pod gets, relative to their size,
+ * or what is not free. For whole cards: the node's free cards, relative to all its cards. */
+static int64_t value_of(const struct ledger_node *node, const struct request *r,
+                        bool emptiest)
 {
     uint32_t picks[REQUEST_MAX_CARDS];
     int64_t left = 0, total = 0;
@@ -19,8 +19,10 @@ static int64_t points_of(const struct ledger_node *node, const struct request *r
             total += node->cards[picks[k]].total_mib;
         }
     }
-    int64_t empty = (int64_t)(__extension__(__int128) SCORE_MAX * left / total);
-    return emptiest ? empty : SCORE_MAX - empty;
+    /* Rounded up: the points of a whole tenth must not be less. */
+    int64_t empty =
+        (int64_t)(((__extension__(__int128) left << SCORE_SHIFT) + total - 1) / total);
+    return emptiest ? empty : (INT64_C(1) << SCORE_SHIFT) - empty;
 }
 
 void score_pack(const struct score_call *call, bool emptiest, int64_t *values)
@@ -29,6 +31,6 @@ void score_pack(const struct score_call *call, bool emptiest, int64_t *values)
     for (size_t i = 0; i < call->n; i++) {
         const struct ledger_node *node = call->nodes[i].node;
         score_prefetch(call, i);
-        values[i] = node ? points_of(node, r, emptiest) : SCORE_NO_FIT;
+        values[i] = node ? value_of(node, r, emptiest) : SCORE_NO_FIT;
     }
 }

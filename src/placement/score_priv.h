@@ -10,6 +10,8 @@
 
 /* The value of a node that is unknown or cannot take the pod. */
 #define SCORE_NO_FIT INT64_MIN
+/* Of values from 0 to 1 << SCORE_SHIFT. */
+enum { SCORE_SHIFT = 40 };
 
 struct score_call {
     const struct score_pod *pod;

@@ -83,7 +83,7 @@ static int64_t value_of_node(const struct ledger_node *node)
         const struct card *card = &node->cards[i];
         if (card->state != CARD_AVAILABLE)
             continue;
-        int64_t unpromised = card->total_mib - card->promised_mib;
+        int64_t unpromised = card->total_mib - card->promised_mib - card->reserved_mib;
         size += card->total_mib;
         free += measured_free(card);
         left += unpromised > 0 ? unpromised : 0;

@@ -101,8 +101,38 @@ static const char *health(enum card_state out)
     return names[out];
 }
 
-static void write_card(struct buf *out, const struct card *card, const struct pods *pods,
-                       int64_t unit)
+/* What of the node's reservations is on the card. */
+static void write_reservations(struct buf *out, const struct ledger_node *node,
+                               const struct card *card, const struct view_scope *scope)
+{
+    view_inspect_number(out, "reservedMiB", card->reserved_mib);
+    view_inspect_key(out, "reservations");
+    buf_addc(out, '[');
+    for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here) {
+        uint32_t i = 0;
+        while (i < r->n_shares && r->shares[i].on != card)
+            i++;
+        if (i == r->n_shares)
+            continue;
+        view_inspect_comma(out);
+        buf_addc(out, '{');
+        if (view_scope_shows(scope, r->ns)) {
+            view_inspect_string(out, "name", r->name);
+            view_inspect_string(out, "namespace", r->ns);
+            view_inspect_string(out, "uid", r->uid);
+        } else {
+            view_inspect_bool(out, "hidden", true);
+        }
+        view_inspect_number(out, "mib", r->whole ? card->total_mib : r->shares[i].mib);
+        if (r->whole)
+            view_inspect_bool(out, "wholeCard", true);
+        buf_addc(out, '}');
+    }
+    buf_addc(out, ']');
+}
+
+static void write_card(struct buf *out, const struct ledger_node *node,
+                       const struct card *card, const struct pods *pods, int64_t unit)
 {
     view_inspect_comma(out);
     buf_addc(out, '{');
@@ -126,6 +156,8 @@ static void write_card(struct buf *out, const struct card *card, const struct po
         view_inspect_number(out, "usedMiB", card->used_mib);
     if (card->withheld_mib)
         view_inspect_number(out, "withheldMiB", card->withheld_mib);
+    if (card->reserved_mib)
+        write_reservations(out, node, card, pods->scope);
     view_inspect_number(out, "freeMiB", card->free_mib);
     if (card->overcommitted)
         view_inspect_bool(out, "overcommitted", true);
@@ -163,6 +195,25 @@ static const char *source(enum node_source source)
     return source == SOURCE_SCV ? "scv" : source == SOURCE_CAPACITY ? "capacity" : "none";
 }
 
+/* CPU, memory and pod slots; nothing for a node that does not state them. */
+static void write_space(struct buf *out, const struct ledger_node *node)
+{
+    struct resources has = ledger_node_allocatable(node);
+    struct resources used = ledger_node_requested(node);
+    if (has.cpu_milli) {
+        view_inspect_number(out, "cpuMilli", has.cpu_milli);
+        view_inspect_number(out, "cpuRequestedMilli", used.cpu_milli);
+    }
+    if (has.memory) {
+        view_inspect_number(out, "memoryBytes", has.memory);
+        view_inspect_number(out, "memoryRequestedBytes", used.memory);
+    }
+    if (has.pods) {
+        view_inspect_number(out, "podSlots", has.pods);
+        view_inspect_number(out, "podSlotsTaken", used.pods);
+    }
+}
+
 void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
                              const struct view_scope *scope, struct buf *out)
 {
@@ -184,10 +235,12 @@ void view_inspect_write_node(const struct ledger *l, const struct ledger_node *n
     view_inspect_key(out, "devs");
     buf_addc(out, '[');
     for (uint32_t i = 0; i < node->n_cards; i++)
-        write_card(out, &node->cards[i], &pods, unit);
+        write_card(out, node, &node->cards[i], &pods, unit);
     buf_addc(out, ']');
     view_inspect_string(out, "source", span_of(source(node->source)));
     write_unplaced(out, &pods, unit);
+    if (node->n_cards)
+        write_space(out, node);
     if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
         view_inspect_string(out, "mode",
                             node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));

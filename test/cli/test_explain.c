@@ -65,6 +65,41 @@ START_TEST(a_model_with_an_escape_sequence)
 }
 END_TEST
 
+#define SPACE(name, cpu, memory, pods)                                                   \
+    "{\"metadata\":{\"name\":\"" name "\"},\"status\":{\"allocatable\":{\"cpu\":\"" cpu  \
+    "\",\"memory\":\"" memory "\",\"pods\":\"" pods "\"}}}"
+#define ASKS(name, node, phase, cpu, memory, limits)                                     \
+    "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
+    "\"},\"spec\":{" node "\"containers\":[{\"resources\":{\"requests\":{\"cpu\":\"" cpu \
+    "\",\"memory\":\"" memory "\"}" limits "}}]},\"status\":{\"phase\":\"" phase "\"}}"
+#define GPU      ",\"limits\":{\"aliyun.com/gpu-mem\":\"8\"}"
+#define ON(node) "\"nodeName\":\"" node "\","
+
+/* The cards are free, but pods without GPU have taken the rest of the node. */
+START_TEST(a_node_without_cpu_memory_or_pod_slots)
+{
+    struct lists items = {
+        .nodes = SPACE("n1", "4", "8Gi", "110") "," SPACE("n2", "7", "1Gi", "2"),
+        .scvs = TWO_SCVS,
+        .pods = ASKS("web", ON("n1"), "Running", "2500m", "1Gi", "") "," ASKS(
+            "db", ON("n2"), "Running", "1", "900Mi",
+            "") "," ASKS("ds", ON("n2"), "Running", "0", "0",
+                         "") "," ASKS("done", ON("n1"), "Succeeded", "1", "1Gi",
+                                      "") "," ASKS("w", "", "Pending", "2", "200Mi",
+                                                   GPU)};
+    cleanup_free char *text = explained(&items, "w", NULL);
+    ck_assert_contains(text, "fits: GPU0; lacks CPU: the pod requests 2, free are 1.5\n");
+    ck_assert_contains(text, "fits: GPU0; lacks node memory: the pod requests 200 MiB, "
+                             "free are 124 MiB; no pod slot is free: 2 of 2 are taken\n");
+    ck_assert_contains(text, "The request for GPUs fits on 2 nodes, but not the pod's "
+                             "CPU, memory or slot.\n");
+
+    items.pods = ASKS("w", "", "Pending", "4", "2Gi", GPU);
+    cleanup_free char *fits = explained(&items, "w", NULL);
+    ck_assert_contains(fits, "The request fits on 1 node. kube-scheduler decides");
+}
+END_TEST
+
 START_TEST(a_model_that_no_node_has)
 {
     cleanup_free char *text = explained(
@@ -344,9 +379,9 @@ START_TEST(an_unknown_pod)
 END_TEST
 
 UNIT_MAIN("explain", a_pending_pod_and_changes_that_would_help,
-          a_model_with_an_escape_sequence, a_model_that_no_node_has,
-          unhealthy_cards_and_external_use, too_large_for_every_card,
-          pods_that_fit_or_are_bound, whole_cards,
+          a_model_with_an_escape_sequence, a_node_without_cpu_memory_or_pod_slots,
+          a_model_that_no_node_has, unhealthy_cards_and_external_use,
+          too_large_for_every_card, pods_that_fit_or_are_bound, whole_cards,
           the_card_is_allocated_by_nvidias_plugin, nodes_that_could_be_back_in_service,
           memory_reserved_for_a_nominated_pod, a_pod_that_fits_only_on_cordoned_nodes,
           a_cordoned_node_without_enough_memory, pods_that_tolerate_a_cordon,

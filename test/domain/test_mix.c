@@ -79,7 +79,193 @@ START_TEST(a_full_mix_replaces_the_lightest)
 }
 END_TEST
 
+/* -- models -- */
+
+static struct request of_models(const char *models)
+{
+    struct request r = memory(100, 1);
+    r.models = span_of(models);
+    return r;
+}
+
+static void add_models(struct mix *mix, const char *models)
+{
+    struct request r = of_models(models);
+    mix_add(mix, &r, 0);
+}
+
+START_TEST(models_are_part_of_a_shape)
+{
+    struct mix mix = {0};
+    add_models(&mix, "T4,A10");
+    add_models(&mix, "a10, t4 ,T4,"); /* the same set */
+    ck_assert_uint_eq(mix.n, 1);
+    ck_assert_uint_eq(mix.shapes[0].n_models, 2);
+    add_models(&mix, "T4");
+    add_models(&mix, "");
+    ck_assert_uint_eq(mix.n, 3);
+    struct request r = of_models("T4");
+    r.clock_mhz = 5001;
+    mix_add(&mix, &r, 0);
+    r.clock_exact = true;
+    mix_add(&mix, &r, 0);
+    ck_assert_uint_eq(mix.n, 5);
+    r = (struct request){.kind = REQUEST_CARDS, .cards = 1};
+    mix_add(&mix, &r, 0);
+    r.mib_per_card = 40000; /* a whole card of at least that size */
+    mix_add(&mix, &r, 0);
+    ck_assert_uint_eq(mix.n, 7);
+}
+END_TEST
+
+/* Does the shape of that request accept a card of that kind? */
+static bool is_accepted(struct mix *mix, const struct request *r, uint8_t kind)
+{
+    struct mix_shape before[MIX_SHAPES];
+    memcpy(before, mix->shapes, sizeof before);
+    mix_add(mix, r, 0);
+    for (uint32_t i = 0; i < mix->n; i++)
+        if (mix->shapes[i].weight != before[i].weight)
+            return mix->shapes[i].accepts >> kind & 1;
+    ck_abort_msg("no shape has a new weight");
+}
+
+START_TEST(a_shape_accepts_kinds_of_cards)
+{
+    struct mix mix = {0};
+    struct request any = of_models(""), t4 = of_models("T4"), both = of_models("t4,A10");
+    mix_add(&mix, &any, 0);
+    mix_add(&mix, &t4, 0);
+    mix_add(&mix, &both, 0);
+    /* Cards that come after the pods. */
+    uint8_t a = mix_add_card(&mix, SPAN("A10"), 6251, 23028);
+    uint8_t b = mix_add_card(&mix, SPAN(" t4 "), 5001, 15109);
+    uint8_t unknown = mix_add_card(&mix, (struct span){0}, 0, 15109);
+    ck_assert_uint_eq(mix_add_card(&mix, SPAN("a10"), 6251, 23028), a);
+    ck_assert(a != b && a != unknown && b != unknown);
+    ck_assert(is_accepted(&mix, &any, a) && is_accepted(&mix, &any, b));
+    ck_assert(is_accepted(&mix, &any, unknown) && is_accepted(&mix, &any, 0));
+    ck_assert(!is_accepted(&mix, &t4, a) && is_accepted(&mix, &t4, b));
+    ck_assert(!is_accepted(&mix, &t4, unknown) && !is_accepted(&mix, &t4, 0));
+    ck_assert(is_accepted(&mix, &both, a) && is_accepted(&mix, &both, b));
+    /* Pods that come after the cards. */
+    struct request fast = of_models(""), exact = of_models("A10,T4");
+    fast.clock_mhz = exact.clock_mhz = 5001;
+    exact.clock_exact = true;
+    ck_assert(is_accepted(&mix, &fast, a) && is_accepted(&mix, &fast, b));
+    ck_assert(!is_accepted(&mix, &fast, unknown) && !is_accepted(&mix, &fast, 0));
+    ck_assert(!is_accepted(&mix, &exact, a) && is_accepted(&mix, &exact, b));
+    struct request large = {.kind = REQUEST_CARDS, .cards = 1, .mib_per_card = 16000};
+    ck_assert(is_accepted(&mix, &large, a) && !is_accepted(&mix, &large, b));
+}
+END_TEST
+
+START_TEST(a_kind_without_cards_is_replaced)
+{
+    struct mix mix = {0};
+    struct request t4 = of_models("T4"), any = of_models("");
+    uint8_t kind = mix_add_card(&mix, SPAN("T4"), 0, 1000);
+    ck_assert(is_accepted(&mix, &t4, kind));
+    for (int64_t i = 1; i < MIX_KINDS - 1; i++)
+        ck_assert_uint_ne(mix_add_card(&mix, SPAN("other"), 0, i), 0);
+    /* No place is left: the card is of kind 0, which nothing selective accepts. */
+    ck_assert_uint_eq(mix_add_card(&mix, SPAN("T4"), 0, 2000), 0);
+    ck_assert(!is_accepted(&mix, &t4, 0) && is_accepted(&mix, &any, 0));
+    mix_remove_card(&mix, 0);
+    mix_remove_card(&mix, kind);
+    ck_assert_uint_eq(mix_add_card(&mix, SPAN("T4"), 0, 1000), kind); /* it came back */
+    mix_remove_card(&mix, kind);
+    ck_assert_uint_eq(mix_add_card(&mix, SPAN("V100"), 0, 1000), kind);
+    ck_assert(!is_accepted(&mix, &t4, kind) && is_accepted(&mix, &any, kind));
+}
+END_TEST
+
+static bool equal_shapes(const struct mix *a, const struct mix *b)
+{
+    bool equal = a->n == b->n;
+    for (uint32_t i = 0; equal && i < a->n; i++)
+        equal =
+            a->shapes[i].weight == b->shapes[i].weight &&
+            a->shapes[i].n_models == b->shapes[i].n_models &&
+            !memcmp(a->shapes[i].models, b->shapes[i].models, sizeof a->shapes[i].models);
+    return equal;
+}
+
+/* A tenant writes lists as long as a request may have. */
+START_TEST(hostile_lists_of_models_are_bounded)
+{
+    struct mix mix = {0}, again = {0};
+    char list[REQUEST_MAX_MODELS + 1] = {0};
+    for (int pod = 0; pod < 3000; pod++) {
+        for (int i = 0; i < REQUEST_MAX_MODELS; i++)
+            list[i] = i % 4 == 3 ? ',' : (char)('a' + (pod * 7 + i * pod) % 26);
+        add_models(&mix, list);
+        add_models(&again, list);
+        if (pod % 3 == 0) { /* few long names */
+            memset(list, 'a' + pod % 26, sizeof list - 1);
+            add_models(&mix, list);
+            add_models(&again, list);
+        }
+    }
+    ck_assert_uint_le(mix.n, MIX_SHAPES);
+    ck_assert(equal_shapes(&mix, &again)); /* the same pods in the same order */
+    struct mix one = {0};
+    add_models(&one, "m01,m02,m03,m04,m05,m06,m07,m08,m09,m10,m11,m12,m13,m14,m15,m16");
+    ck_assert_uint_eq(one.shapes[0].n_models, MIX_MODELS);
+    add_models(&one, ""); /* a longer list is any model */
+    add_models(&one,
+               "m01,m02,m03,m04,m05,m06,m07,m08,m09,m10,m11,m12,m13,m14,m15,m16,m17");
+    ck_assert_uint_eq(one.n, 2);
+    ck_assert_int_eq(one.shapes[1].weight, 2 * one.shapes[0].weight);
+}
+END_TEST
+
 static struct arena arena;
+
+static void check_kind(const struct ledger *l, int64_t total_mib, uint32_t cards,
+                       int64_t free_mib)
+{
+    const struct mix *mix = ledger_mix(l);
+    uint32_t i = 1;
+    while (i < mix->n_kinds && mix->kinds[i].total_mib != total_mib)
+        i++;
+    ck_assert_uint_lt(i, mix->n_kinds);
+    ck_assert_uint_eq(mix->kinds[i].cards, cards);
+    ck_assert_int_eq(mix->kinds[i].free_mib, free_mib);
+}
+
+START_TEST(the_ledger_counts_the_cards_of_each_kind)
+{
+    struct ledger_settings settings = {.unit_mib = 1};
+    struct ledger *l = ledger_new(&settings, 1);
+    struct scv a = object_scv_even(&arena, "a", 2, 16276);
+    struct scv b = object_scv_even(&arena, "b", 4, 16276);
+    ledger_scv_seen(l, &a, 1);
+    ledger_scv_seen(l, &b, 1);
+    check_kind(l, 16276, 6, INT64_C(6) * 16276);
+    const struct ledger_node *node = ledger_node_find(l, SPAN("b"));
+    ck_assert_uint_eq(node->cards[0].kind, node->cards[3].kind);
+    ck_assert_uint_ne(node->cards[0].kind, 0);
+    struct pod pod = object_pod_mem(&arena, "p", 6276);
+    struct request r = object_request(&arena, &pod, 1);
+    struct ledger_share share = {.card = 1, .mib = 6276};
+    struct ledger_pod *p = ledger_pod_add(l, &pod, &r, NULL);
+    ledger_pod_place(l, p, SPAN("a"), &share, 1);
+    check_kind(l, 16276, 6, INT64_C(5) * 16276 + 10000);
+    b = object_scv_even(&arena, "b", 3, 40000); /* other cards */
+    ledger_scv_seen(l, &b, 1);
+    check_kind(l, 16276, 2, 16276 + 10000);
+    check_kind(l, 40000, 3, 120000);
+    ledger_node_set_stale(l, SPAN("b"), 60); /* takes no pods */
+    check_kind(l, 40000, 3, 0);
+    ledger_node_set_stale(l, SPAN("b"), 0);
+    check_kind(l, 40000, 3, 120000);
+    ledger_scv_deleted(l, SPAN("a"));
+    check_kind(l, 16276, 0, 0);
+    ledger_free(l);
+    arena_fini(&arena);
+}
+END_TEST
 
 static void see(struct ledger *l, const char *uid, int units)
 {
@@ -111,4 +297,7 @@ START_TEST(the_ledger_counts_each_pod_once)
 END_TEST
 
 UNIT_MAIN("mix", equal_requests_are_one_shape, old_requests_fade,
-          a_full_mix_replaces_the_lightest, the_ledger_counts_each_pod_once)
+          a_full_mix_replaces_the_lightest, models_are_part_of_a_shape,
+          a_shape_accepts_kinds_of_cards, a_kind_without_cards_is_replaced,
+          hostile_lists_of_models_are_bounded, the_ledger_counts_the_cards_of_each_kind,
+          the_ledger_counts_each_pod_once)

@@ -40,6 +40,26 @@ START_TEST(a_node_is_read)
 }
 END_TEST
 
+START_TEST(what_a_node_offers_to_pods_is_read)
+{
+    struct node n = object_node(
+        &arena, quoted(&arena, "{'metadata':{'name':'n'},'status':{'capacity':{"
+                               "'cpu':'9','memory':'9Gi','pods':'9'},'allocatable':{"
+                               "'cpu':'7910m','memory':'65331300Ki','pods':'110'}}}"));
+    ck_assert_int_eq(n.room.cpu_milli, 7910);
+    ck_assert_int_eq(n.room.memory, INT64_C(65331300) << 10);
+    ck_assert_int_eq(n.room.pods, 110);
+    n = object_node(&arena,
+                    quoted(&arena, "{'metadata':{'name':'n'},'status':{'allocatable':{"
+                                   "'cpu':96,'memory':'99E','pods':'-1'}}}"));
+    ck_assert_int_eq(n.room.cpu_milli, 96000);
+    ck_assert_int_eq(n.room.memory, RESOURCES_MAX);
+    ck_assert_int_eq(n.room.pods, UINT32_MAX);
+    n = object_node(&arena, quoted(&arena, "{'metadata':{'name':'n'}}"));
+    ck_assert(resources_equal(&n.room, &(struct resources){0}));
+}
+END_TEST
+
 START_TEST(a_node_that_is_cordoned)
 {
     static const struct {
@@ -416,7 +436,8 @@ START_TEST(each_byte_of_a_name_is_checked)
 END_TEST
 
 UNIT_MAIN("objects", each_byte_of_a_name_is_checked, a_node_is_read,
-          a_node_that_is_cordoned, the_scv_of_the_seed_documents_is_read,
+          what_a_node_offers_to_pods_is_read, a_node_that_is_cordoned,
+          the_scv_of_the_seed_documents_is_read,
           missing_numbers_of_an_scv_are_zero_and_cards_are_sorted,
           an_impossible_scv_is_rejected, an_scv_is_written_like_the_scv_daemon,
           an_scv_survives_a_round_trip,

@@ -73,6 +73,24 @@ START_TEST(other_values_than_whole_numbers_are_rejected)
 }
 END_TEST
 
+START_TEST(thousandths_are_rounded_up)
+{
+    static const struct {
+        const char *text;
+        int64_t value;
+    } cases[] = {{"1", 1000},        {"250m", 250},     {"0.1", 100}, {"1.5", 1500},
+                 {"100u", 1},        {"1n", 1},         {"0", 0},     {"2k", 2000000},
+                 {"1.5Ki", 1536000}, {"0.0001Ki", 103}, {"1e-1", 100}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        ck_assert_msg(quantity_milli(span_of(cases[i].text), INT64_MAX) == cases[i].value,
+                      "%s", cases[i].text);
+    static const char *const larger[] = {"1001m", "9E", "9223372036854775807",
+                                         "-1",    "x",  ""};
+    for (size_t i = 0; i < ARRAY_LEN(larger); i++)
+        ck_assert_int_eq(quantity_milli(span_of(larger[i]), 1000), 1000);
+}
+END_TEST
+
 START_TEST(units_are_read_and_written)
 {
     static const struct {
@@ -129,4 +147,4 @@ END_TEST
 
 UNIT_MAIN("quantity", whole_numbers_are_read_in_every_form,
           other_values_than_whole_numbers_are_rejected, units_are_read_and_written,
-          a_fraction_is_rounded_up)
+          a_fraction_is_rounded_up, thousandths_are_rounded_up)

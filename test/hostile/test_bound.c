@@ -2,35 +2,13 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "lib/sim.h"
+#include "lib/world.h"
 
 /*
  * A bound pod counts for its raw limits, and for what its Binding promised, after a
  * restart of the extender: with a label or annotation that makes its request invalid,
  * with labels that were edited or removed. Each time a second pod must be rejected.
  */
-
-#define MEM(n) "\"aliyun.com/gpu-mem\":\"" n "\""
-#define LIMITS(text)                                                                     \
-    "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{" text   \
-    "}}}]"
-
-struct world {
-    struct sim sim;
-    struct extender extender;
-};
-
-static void restart(struct world *w)
-{
-    extender_kill(&w->extender);
-    extender_start(&w->extender, &w->sim, ARGV(NULL));
-}
-
-static void end(struct world *w)
-{
-    extender_stop(&w->extender);
-    sim_stop(&w->sim);
-}
 
 /* One card of 16276 MiB. */
 static void add_node(const struct sim *s, const char *name)
@@ -46,44 +24,15 @@ static void add_node(const struct sim *s, const char *name)
              name, name);
 }
 
-static void add_pod(const struct sim *s, const char *name, const char *meta,
-                    const char *spec)
-{
-    sim_load(s,
-             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
-             "\"namespace\":\"default\",\"uid\":\"uid-%s\"%s},\"spec\":{%s}}",
-             name, name, meta, spec);
-}
-
-static void edit(const struct world *w, const char *name, const char *meta)
-{
-    cleanup_free char *path = xasprintf("/api/v1/namespaces/default/pods/%s", name);
-    cleanup_free char *body = xasprintf("{\"metadata\":{%s}}", meta);
-    json_decref(peer_json(&w->sim.api, "PATCH", path, body));
-}
-
-static json_int_t promised(const struct world *w, const char *node)
-{
-    cleanup_json json_t *j = extender_inspect(&w->extender, node);
-    return json_integer_value(
-        lib_at(json_array_get(lib_at(j, "devs"), 0), "promisedMiB"));
-}
-
 /* Creates a pod and has it bound; it must be rejected. */
 static void ck_rejected(const struct world *w, const char *node, const char *meta,
                         const char *spec)
 {
     cleanup_buf struct buf why = {0};
     cleanup_free char *name = xasprintf("second-%s", node);
-    add_pod(&w->sim, name, meta, spec);
+    world_add_pod(w, name, meta, spec);
     ck_assert_msg(!extender_bind(&w->extender, name, node, &why), "%s: bound", node);
     ck_assert_contains(why.p, "no card of node");
-}
-
-static void ck_bound(const struct world *w, const char *name, const char *node)
-{
-    cleanup_buf struct buf why = {0};
-    ck_assert_msg(extender_bind(&w->extender, name, node, &why), "%s", why.p);
 }
 
 /* What users add to the metadata of a pod that the Go extender has bound. */
@@ -109,18 +58,19 @@ START_TEST(a_takeover_from_the_go_extender_keeps_the_limits_of_invalid_pods)
             "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\","
             "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1\"%s}",
             flaws[i].labels, flaws[i].annotations);
-        cleanup_free char *spec = xasprintf("\"nodeName\":\"%s\"," LIMITS(MEM("8") "%s"),
-                                            flaws[i].node, flaws[i].limits);
+        cleanup_free char *spec =
+            xasprintf("\"nodeName\":\"%s\"," LIMITS("\"aliyun.com/gpu-mem\":\"8\"%s"),
+                      flaws[i].node, flaws[i].limits);
         cleanup_free char *name = xasprintf("go-%s", flaws[i].node);
         add_node(&w.sim, flaws[i].node);
-        add_pod(&w.sim, name, meta, spec);
+        world_add_pod(&w, name, meta, spec);
     }
     extender_start(&w.extender, &w.sim, ARGV(NULL));
     for (size_t i = 0; i < ARRAY_LEN(flaws); i++) {
-        ck_assert_msg(promised(&w, flaws[i].node) == 8192, "%s", flaws[i].node);
-        ck_rejected(&w, flaws[i].node, "", LIMITS(MEM("8")));
+        ck_assert_msg(world_promised(&w, flaws[i].node, 0) == 8192, "%s", flaws[i].node);
+        ck_rejected(&w, flaws[i].node, "", MEM("8"));
     }
-    end(&w);
+    world_stop(&w);
 }
 END_TEST
 
@@ -130,15 +80,15 @@ START_TEST(a_label_added_after_the_bind_takes_nothing_off_the_card)
     sim_start(&w.sim, ARGV(NULL));
     add_node(&w.sim, "n1");
     extender_start(&w.extender, &w.sim, ARGV(NULL));
-    add_pod(&w.sim, "a", "",
-            LIMITS(MEM("5")) ",\"initContainers\":[{\"name\":\"i\",\"image\":\"i\","
-                             "\"resources\":{\"limits\":{" MEM("8") "}}}]");
-    ck_bound(&w, "a", "n1");
-    edit(&w, "a", "\"labels\":{\"aliyun.com/gpu-count\":\"3\"}");
-    restart(&w);
-    ck_assert_int_eq(promised(&w, "n1"), 8192);
-    ck_rejected(&w, "n1", "", LIMITS(MEM("8")));
-    end(&w);
+    world_add_pod(&w, "a", "",
+                  MEM("5") ",\"initContainers\":[{\"name\":\"i\",\"image\":\"i\","
+                           "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"8\"}}}]");
+    world_bind(&w, "a", "n1");
+    world_edit_pod(&w, "a", "\"labels\":{\"aliyun.com/gpu-count\":\"3\"}");
+    world_restart(&w);
+    ck_assert_int_eq(world_promised(&w, "n1", 0), 8192);
+    ck_rejected(&w, "n1", "", MEM("8"));
+    world_stop(&w);
 }
 END_TEST
 
@@ -149,18 +99,18 @@ START_TEST(a_whole_card_outlives_the_label_that_asked_for_it)
     add_node(&w.sim, "n1");
     add_node(&w.sim, "n2");
     extender_start(&w.extender, &w.sim, ARGV(NULL));
-    add_pod(&w.sim, "a", ",\"labels\":{\"scv/number\":\"1\"}", LIMITS(""));
-    add_pod(&w.sim, "b", ",\"labels\":{\"scv/memory\":\"15000\"}", LIMITS(""));
-    ck_bound(&w, "a", "n1");
-    ck_bound(&w, "b", "n2");
-    edit(&w, "a", "\"labels\":{\"scv/number\":null}");
-    edit(&w, "b", "\"labels\":{\"scv/memory\":\"8Gi\"}");
-    restart(&w);
-    ck_assert_int_eq(promised(&w, "n1"), 16276);
-    ck_assert_int_eq(promised(&w, "n2"), 15000);
+    world_add_pod(&w, "a", ",\"labels\":{\"scv/number\":\"1\"}", LIMITS(""));
+    world_add_pod(&w, "b", ",\"labels\":{\"scv/memory\":\"15000\"}", LIMITS(""));
+    world_bind(&w, "a", "n1");
+    world_bind(&w, "b", "n2");
+    world_edit_pod(&w, "a", "\"labels\":{\"scv/number\":null}");
+    world_edit_pod(&w, "b", "\"labels\":{\"scv/memory\":\"8Gi\"}");
+    world_restart(&w);
+    ck_assert_int_eq(world_promised(&w, "n1", 0), 16276);
+    ck_assert_int_eq(world_promised(&w, "n2", 0), 15000);
     ck_rejected(&w, "n1", ",\"labels\":{\"scv/memory\":\"900\"}", LIMITS(""));
     ck_rejected(&w, "n2", ",\"labels\":{\"scv/memory\":\"1277\"}", LIMITS(""));
-    end(&w);
+    world_stop(&w);
 }
 END_TEST
 
@@ -171,22 +121,22 @@ START_TEST(a_label_edited_during_a_bind_that_fails_is_seen)
     sim_start(&w.sim, ARGV(NULL));
     add_node(&w.sim, "n1");
     extender_start(&w.extender, &w.sim, ARGV(NULL));
-    add_pod(&w.sim, "a", ",\"labels\":{\"scv/memory\":\"9000\"}", LIMITS(""));
-    add_pod(&w.sim, "b", ",\"labels\":{\"scv/memory\":\"9000\"}", LIMITS(""));
-    ck_bound(&w, "b", "n1");
+    world_add_pod(&w, "a", ",\"labels\":{\"scv/memory\":\"9000\"}", LIMITS(""));
+    world_add_pod(&w, "b", ",\"labels\":{\"scv/memory\":\"9000\"}", LIMITS(""));
+    world_bind(&w, "b", "n1");
     sim_delete_pod(&w.sim, "b"); /* the extender holds the Lease now */
-    lib_wait(promised(&w, "n1") == 0);
+    lib_wait(world_promised(&w, "n1", 0) == 0);
     /* The Binding is refused, and before the reservation ends the pod is edited. */
     sim_fault(&w.sim,
               "{\"subresource\":\"binding\",\"action\":\"answer\",\"status\":422}");
     ck_assert(!extender_bind(&w.extender, "a", "n1", &why));
-    ck_assert_int_eq(promised(&w, "n1"), 9000);
-    edit(&w, "a", "\"labels\":{\"scv/memory\":\"500\"}");
-    lib_wait(promised(&w, "n1") == 0);
+    ck_assert_int_eq(world_promised(&w, "n1", 0), 9000);
+    world_edit_pod(&w, "a", "\"labels\":{\"scv/memory\":\"500\"}");
+    lib_wait(world_promised(&w, "n1", 0) == 0);
     sim_no_faults(&w.sim);
-    ck_bound(&w, "a", "n1");
-    ck_assert_int_eq(promised(&w, "n1"), 500);
-    end(&w);
+    world_bind(&w, "a", "n1");
+    ck_assert_int_eq(world_promised(&w, "n1", 0), 500);
+    world_stop(&w);
 }
 END_TEST
 

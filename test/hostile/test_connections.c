@@ -17,25 +17,26 @@
 /*
  * Hostile clients fill every port of the real programs: with idle and slow connections,
  * bodies that never arrive, clients that do not read, TLS handshakes that never end,
- * resets. Meanwhile each probe must be answered within a second, and an honest client's
- * filters without an error. Afterwards all descriptors are back.
+ * resets. Meanwhile no probe may hang, and each filter of an honest client is answered.
+ * Afterwards all descriptors are back. How long the replies take is printed, and
+ * `make bench-hostile` measures it: here, the attackers share the processors with
+ * everything else that runs.
  */
 
 /* Under a sanitizer, a port is filled by fewer connections, because the programs take
- * their limits from that of descriptors; new ones come more slowly, because the probe's
+ * their limits from that of descriptors; and new ones come more slowly, because the probe's
  * waits behind those that the program has not replaced yet, and a thread begins and ends
- * slowly; and the longest reply is not checked. */
+ * slowly. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { ATTACK_MS = 300, FDS_MAX = 700, PART = 2, PAUSE_NS = 10000000, MEASURES_TIME = 0 };
+enum { ATTACK_MS = 300, FDS_MAX = 700, PART = 2, PAUSE_NS = 10000000 };
 #else
-enum { ATTACK_MS = 500, FDS_MAX = 1 << 20, PART = 1, PAUSE_NS = 0, MEASURES_TIME = 1 };
+enum { ATTACK_MS = 500, FDS_MAX = 1 << 20, PART = 1, PAUSE_NS = 0 };
 #endif
 
 enum {
-    PROBE_MS = 1000, /* longest reply to a probe */
-    /* In a storm of requests from this machine, which shares its processors. */
-    STORM_MS = 4000,
-    FILTER_MS = 500, /* p99 of a filter */
+    /* A probe hangs: far more than a busy machine takes, and less than any idle limit of
+     * the programs, which is what a probe without room waits for. */
+    HANG_MS = 10000 * LIB_SLOWER,
     SAMPLES = 4096,
     ATTACKERS_MAX = 6000,
     FDS_SPARE = 100, /* of this process */
@@ -213,7 +214,7 @@ static void filter(const struct target *t, struct samples *s)
     add(s, lib_now_exact_ms() - begin);
 }
 
-static void measure(const struct target *t, const char *name, double probe_max)
+static void measure(const struct target *t, const char *name)
 {
     static struct samples probes, filters;
     probes.n = filters.n = 0;
@@ -224,14 +225,12 @@ static void measure(const struct target *t, const char *name, double probe_max)
             filter(t, &filters);
         lib_pause();
     }
-    double max = percentile(&probes, 1), p99 = percentile(&filters, .99);
+    double max = percentile(&probes, 1);
     printf("  %-18s %-38s probes %4zu p99 %6.1f max %6.1f ms", t->name, name, probes.n,
            percentile(&probes, .99), max);
-    printf(filters.n ? "  filters %4zu p99 %6.2f ms\n" : "\n", filters.n, p99);
-    ck_assert_msg(!MEASURES_TIME || max < probe_max, "%s: a probe took %.0f ms", name,
-                  max);
-    ck_assert_msg(!MEASURES_TIME || p99 < FILTER_MS, "%s: p99 of a filter is %.0f ms",
-                  name, p99);
+    printf(filters.n ? "  filters %4zu p99 %6.2f ms\n" : "\n", filters.n,
+           percentile(&filters, .99));
+    ck_assert_msg(max < HANG_MS, "%s: a probe took %.0f ms", name, max);
 }
 
 static size_t count_fds(pid_t pid)
@@ -253,7 +252,7 @@ static void attack(const struct target *t, const struct attack *how)
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, attack_run, &r), 0);
     lib_wait(atomic_load(&r.filled));
-    measure(t, how->name, how->kind == HOLD ? PROBE_MS : STORM_MS);
+    measure(t, how->name);
     atomic_store(&r.stop, true);
     pthread_join(thread, NULL);
 }
@@ -265,12 +264,12 @@ static void attack_all(const struct target *t, const struct attack *attacks, siz
     struct target mine = *t;
     if (mine.connections > limit.rlim_cur - FDS_SPARE)
         mine.connections = limit.rlim_cur - FDS_SPARE;
-    measure(&mine, "(quiet)", PROBE_MS);
+    measure(&mine, "(quiet)");
     size_t before = count_fds(t->pid);
     for (size_t i = 0; i < n; i++)
         attack(&mine, &attacks[i]);
     lib_wait(count_fds(t->pid) <= before);
-    measure(&mine, "(quiet again)", PROBE_MS);
+    measure(&mine, "(quiet again)");
 }
 
 static void raise_limit(void)

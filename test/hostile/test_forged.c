@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "lib/sim.h"
+#include "lib/world.h"
 
 /*
  * Promises that tenants write. A namespace editor creates pods with any annotation, has
@@ -10,41 +10,14 @@
  * a pod is what its spec asks for, and the podList of the Scv has its cards.
  */
 
-#define IDX        "ALIYUN_COM_GPU_MEM_IDX"
-#define ALLOCATION "scheduler.framework.gpushare.allocation"
-#define MEM(n)     LIMITS("\"aliyun.com/gpu-mem\":\"" n "\"")
-#define LIMITS(text)                                                                     \
-    "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{" text   \
-    "}}}]"
+#define IDX               "ALIYUN_COM_GPU_MEM_IDX"
+#define ALLOCATION        "scheduler.framework.gpushare.allocation"
 #define ANNOTATIONS(text) ",\"annotations\":{" text "}"
 /* An annotation with an allocation on one card. */
 #define ALLOCATED(card, units)                                                           \
     "\"" ALLOCATION "\":\"{\\\"0\\\":{\\\"" card "\\\":" units "}}\""
 
 enum { CARD = 16276, CARDS = 2, PROMISE = 8192 };
-
-struct world {
-    struct sim sim;
-    struct extender extender;
-};
-
-static void start(struct world *w)
-{
-    sim_start(&w->sim, ARGV(NULL));
-    extender_start(&w->extender, &w->sim, ARGV(NULL));
-}
-
-static void restart(struct world *w)
-{
-    extender_kill(&w->extender);
-    extender_start(&w->extender, &w->sim, ARGV(NULL));
-}
-
-static void end(struct world *w)
-{
-    extender_stop(&w->extender);
-    sim_stop(&w->sim);
-}
 
 /* Replaces the Scv. `holder`: the pod of the podList; NULL: it is empty. */
 static void put_scv(const struct world *w, const char *node, const char *holder, int card)
@@ -72,29 +45,12 @@ static void add_node(const struct world *w, const char *name)
     lib_wait(extender_filter(&w->extender, CARD / 1024, name, NULL) == FITS);
 }
 
-static void add_pod(const struct world *w, const char *name, const char *meta,
-                    const char *spec)
-{
-    sim_load(&w->sim,
-             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
-             "\"namespace\":\"default\",\"uid\":\"uid-%s\"%s},\"spec\":{%s},\"status\":{"
-             "\"phase\":\"Running\"}}",
-             name, name, meta, spec);
-}
-
 static void edit(const struct world *w, const char *name, const char *annotations)
 {
     cleanup_free char *path = xasprintf("/api/v1/namespaces/default/pods/%s", name);
     cleanup_free char *body =
         xasprintf("{\"metadata\":{\"annotations\":{%s}}}", annotations);
     json_decref(peer_json(&w->sim.api, "PATCH", path, body));
-}
-
-static json_int_t promised(const struct world *w, const char *node, size_t card)
-{
-    cleanup_json json_t *j = extender_inspect(&w->extender, node);
-    return json_integer_value(
-        lib_at(json_array_get(lib_at(j, "devs"), card), "promisedMiB"));
 }
 
 static int forged(const struct world *w)
@@ -108,73 +64,54 @@ static int forged(const struct world *w)
     return atoi(at + strlen(key));
 }
 
-static bool is_bound(const struct world *w, const char *name, const char *node)
-{
-    cleanup_buf struct buf why = {0};
-    return extender_bind(&w->extender, name, node, &why);
-}
-
-static void ck_bound(const struct world *w, const char *name, const char *node)
-{
-    cleanup_buf struct buf why = {0};
-    ck_assert_msg(extender_bind(&w->extender, name, node, &why), "%s", why.p);
-}
-
-/* Fills the node with pods of 1 GiB, and returns how many it takes. */
-static int fill(const struct world *w, const char *node)
-{
-    for (int n = 0;; n++) {
-        cleanup_free char *name = xasprintf("fill-%s-%d", node, n);
-        add_pod(w, name, "", MEM("1"));
-        if (!is_bound(w, name, node))
-            return n;
-    }
-}
-
 enum { UNITS = CARD / 1024 }; /* of a card */
 
 START_TEST(a_pod_without_a_request_promises_nothing)
 {
     struct world w;
-    start(&w);
+    world_start(&w);
     add_node(&w, "n1");
-    add_pod(&w, "forger", ANNOTATIONS("\"" IDX "\":\"0\"," ALLOCATED("0", "15")),
-            "\"nodeName\":\"n1\"," LIMITS(""));
-    add_pod(&w, "other",
-            ANNOTATIONS("\"" IDX "\":\"1\",\"gpushare/card-memory\":\"whole\","
-                        "\"gpushare/card-uuid\":\"GPU-n1-1\"," ALLOCATED("1", "15")),
-            "\"nodeName\":\"n1\"," LIMITS("\"cpu\":\"1\""));
+    world_add_running(&w, "forger",
+                      ANNOTATIONS("\"" IDX "\":\"0\"," ALLOCATED("0", "15")),
+                      "\"nodeName\":\"n1\"," LIMITS(""));
+    world_add_running(
+        &w, "other",
+        ANNOTATIONS("\"" IDX "\":\"1\",\"gpushare/card-memory\":\"whole\","
+                    "\"gpushare/card-uuid\":\"GPU-n1-1\"," ALLOCATED("1", "15")),
+        "\"nodeName\":\"n1\"," LIMITS("\"cpu\":\"1\""));
     lib_wait(forged(&w) == 2);
     for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(promised(&w, "n1", 0), 0);
-        ck_assert_int_eq(promised(&w, "n1", 1), 0);
-        restart(&w);
+        ck_assert_int_eq(world_promised(&w, "n1", 0), 0);
+        ck_assert_int_eq(world_promised(&w, "n1", 1), 0);
+        world_restart(&w);
     }
-    ck_assert_int_eq(fill(&w, "n1"), CARDS * UNITS);
-    end(&w);
+    ck_assert_int_eq(world_fill(&w, "n1"), CARDS * UNITS);
+    world_stop(&w);
 }
 END_TEST
 
 START_TEST(a_pod_has_what_it_asks_for_and_no_more)
 {
     struct world w;
-    start(&w);
+    world_start(&w);
     add_node(&w, "n1");
-    add_pod(
+    world_add_running(
         &w, "forger",
         ANNOTATIONS("\"" IDX "\":\"0\",\"ALIYUN_COM_GPU_MEM_POD\":\"999999\"," ALLOCATED(
             "0", "999999")),
         "\"nodeName\":\"n1\"," MEM("1"));
-    add_pod(&w, "whole", ANNOTATIONS("\"" IDX "\":\"1\"," ALLOCATED("1", "999999")),
-            "\"nodeName\":\"n1\"," LIMITS("\"aliyun.com/gpu-count\":\"1\""));
-    add_pod(&w, "honest", ANNOTATIONS("\"" IDX "\":\"0\"," ALLOCATED("0", "2")),
-            "\"nodeName\":\"n1\"," MEM("2"));
-    lib_wait(promised(&w, "n1", 1) == CARD && promised(&w, "n1", 0) == 3 * 1024);
+    world_add_running(&w, "whole",
+                      ANNOTATIONS("\"" IDX "\":\"1\"," ALLOCATED("1", "999999")),
+                      "\"nodeName\":\"n1\"," LIMITS("\"aliyun.com/gpu-count\":\"1\""));
+    world_add_running(&w, "honest", ANNOTATIONS("\"" IDX "\":\"0\"," ALLOCATED("0", "2")),
+                      "\"nodeName\":\"n1\"," MEM("2"));
+    lib_wait(world_promised(&w, "n1", 1) == CARD &&
+             world_promised(&w, "n1", 0) == 3 * 1024);
     ck_assert_int_eq(forged(&w), 1); /* the size of a whole card is no claim */
-    ck_assert_int_eq(fill(&w, "n1"), UNITS - 3);
-    restart(&w);
-    ck_assert_int_eq(promised(&w, "n1", 0), UNITS * 1024);
-    end(&w);
+    ck_assert_int_eq(world_fill(&w, "n1"), UNITS - 3);
+    world_restart(&w);
+    ck_assert_int_eq(world_promised(&w, "n1", 0), UNITS * 1024);
+    world_stop(&w);
 }
 END_TEST
 
@@ -214,18 +151,18 @@ static const struct {
 /* Binds a pod per edit to a node of its own, edits it, and restarts the extender. */
 static void after_edits(struct world *w, bool with_pod_list)
 {
-    start(w);
+    world_start(w);
     for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
         cleanup_free char *node = xasprintf("n%zu", i), *pod = xasprintf("p%zu", i);
         add_node(w, node);
-        add_pod(w, pod, "", MEM("8"));
-        ck_bound(w, pod, node);
-        ck_assert_int_eq(promised(w, node, 0), PROMISE);
+        world_add_running(w, pod, "", MEM("8"));
+        world_bind(w, pod, node);
+        ck_assert_int_eq(world_promised(w, node, 0), PROMISE);
         if (with_pod_list)
             put_scv(w, node, pod, 0);
         edit(w, pod, edits[i].annotations);
     }
-    restart(w);
+    world_restart(w);
 }
 
 START_TEST(the_pod_list_says_which_card_a_pod_uses)
@@ -234,14 +171,14 @@ START_TEST(the_pod_list_says_which_card_a_pod_uses)
     after_edits(&w, true);
     for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
         cleanup_free char *node = xasprintf("n%zu", i);
-        ck_assert_msg(promised(&w, node, 0) == PROMISE, "%s: %lld MiB", edits[i].what,
-                      (long long)promised(&w, node, 0));
-        int n = fill(&w, node);
+        ck_assert_msg(world_promised(&w, node, 0) == PROMISE, "%s: %lld MiB",
+                      edits[i].what, (long long)world_promised(&w, node, 0));
+        int n = world_fill(&w, node);
         ck_assert_msg(n >= UNITS - 8 && n <= CARDS * UNITS - 8, "%s: %d GiB are free",
                       edits[i].what, n);
     }
     ck_assert_int_gt(forged(&w), 0);
-    end(&w);
+    world_stop(&w);
 }
 END_TEST
 
@@ -252,27 +189,27 @@ START_TEST(without_a_pod_list_an_unknown_card_is_any_card)
     for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
         cleanup_free char *node = xasprintf("n%zu", i);
         if (edits[i].known)
-            ck_assert_msg(promised(&w, node, 0) >= PROMISE, "%s: %lld MiB", edits[i].what,
-                          (long long)promised(&w, node, 0));
+            ck_assert_msg(world_promised(&w, node, 0) >= PROMISE, "%s: %lld MiB",
+                          edits[i].what, (long long)world_promised(&w, node, 0));
     }
-    end(&w);
+    world_stop(&w);
 }
 END_TEST
 
 START_TEST(edits_change_nothing_while_the_extender_runs)
 {
     struct world w;
-    start(&w);
+    world_start(&w);
     add_node(&w, "n1");
-    add_pod(&w, "a", "", MEM("8"));
-    ck_bound(&w, "a", "n1");
+    world_add_running(&w, "a", "", MEM("8"));
+    world_bind(&w, "a", "n1");
     lib_wait(forged(&w) == 0);
     edit(&w, "a",
          "\"" IDX "\":\"1\",\"gpushare/card-uuid\":\"GPU-n1-1\"," ALLOCATED("1", "8"));
     lib_wait(forged(&w) == 1);
-    ck_assert_int_eq(promised(&w, "n1", 0), PROMISE);
-    ck_assert_int_eq(promised(&w, "n1", 1), 0);
-    end(&w);
+    ck_assert_int_eq(world_promised(&w, "n1", 0), PROMISE);
+    ck_assert_int_eq(world_promised(&w, "n1", 1), 0);
+    world_stop(&w);
 }
 END_TEST
 
@@ -299,19 +236,20 @@ START_TEST(a_forged_promise_has_one_event)
 {
     struct world w;
     char note[1024];
-    start(&w);
+    world_start(&w);
     add_node(&w, "n1");
-    add_pod(&w, "leader", "", MEM("1"));
-    ck_bound(&w, "leader", "n1");
-    add_pod(&w, "forger", ANNOTATIONS("\"" IDX "\":\"0\"," ALLOCATED("0", "999999")),
-            "\"nodeName\":\"n1\"," MEM("1"));
+    world_add_running(&w, "leader", "", MEM("1"));
+    world_bind(&w, "leader", "n1");
+    world_add_running(&w, "forger",
+                      ANNOTATIONS("\"" IDX "\":\"0\"," ALLOCATED("0", "999999")),
+                      "\"nodeName\":\"n1\"," MEM("1"));
     lib_wait(events(&w, "forger", note, sizeof note) == 1);
     ck_assert_contains(note, "999999 units");
     ck_assert_contains(note, "asks for 1 GiB");
     put_scv(&w, "n1", NULL, 0); /* another scan of the same difference */
     lib_wait(forged(&w) == 1);
     ck_assert_int_eq(events(&w, "forger", note, sizeof note), 1);
-    end(&w);
+    world_stop(&w);
 }
 END_TEST
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "lib/sim.h"
+#include "lib/world.h"
 
 /*
  * Objects from which the ledger could count less than a card really has promised: copied
@@ -10,16 +10,8 @@
  * that would overcommit the card must be rejected, also after a restart.
  */
 
-#define LIMITS(n)                                                                        \
-    "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{"        \
-    "\"aliyun.com/gpu-mem\":\"" n "\"}}}]"
 #define SCV     "/apis/core.run-linux.com/v1/scvs/n1"
 #define NO_ROOM "no card of node"
-
-struct world {
-    struct sim sim;
-    struct extender extender;
-};
 
 /* `cards`: the cardList of the Scv. */
 static void begin(struct world *w, const char *cards)
@@ -35,18 +27,6 @@ static void begin(struct world *w, const char *cards)
     extender_start(&w->extender, &w->sim, ARGV(NULL));
 }
 
-static void restart(struct world *w)
-{
-    extender_kill(&w->extender);
-    extender_start(&w->extender, &w->sim, ARGV(NULL));
-}
-
-static void end(struct world *w)
-{
-    extender_stop(&w->extender);
-    sim_stop(&w->sim);
-}
-
 static void set_cards(const struct world *w, const char *time, const char *cards)
 {
     cleanup_free char *body =
@@ -54,20 +34,11 @@ static void set_cards(const struct world *w, const char *time, const char *cards
     json_decref(peer_json(&w->sim.api, "PATCH", SCV, body));
 }
 
-static void add_pod(const struct world *w, const char *name, const char *meta,
-                    const char *spec)
-{
-    sim_load(&w->sim,
-             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
-             "\"namespace\":\"default\",\"uid\":\"uid-%s\"%s},\"spec\":{%s}}",
-             name, name, meta, spec);
-}
-
 static void ck_bound(const struct world *w, const char *name, const char *meta,
                      const char *spec)
 {
     cleanup_buf struct buf why = {0};
-    add_pod(w, name, meta, spec);
+    world_add_pod(w, name, meta, spec);
     ck_assert_msg(extender_bind(&w->extender, name, "n1", &why), "%s", why.p);
 }
 
@@ -75,16 +46,9 @@ static void ck_rejected(const struct world *w, const char *name, const char *spe
                         const char *reason)
 {
     cleanup_buf struct buf why = {0};
-    add_pod(w, name, "", spec);
+    world_add_pod(w, name, "", spec);
     ck_assert_msg(!extender_bind(&w->extender, name, "n1", &why), "%s is bound", name);
     ck_assert_contains(why.p, reason);
-}
-
-static json_int_t promised(const struct world *w, size_t card)
-{
-    cleanup_json json_t *j = extender_inspect(&w->extender, "n1");
-    return json_integer_value(
-        lib_at(json_array_get(lib_at(j, "devs"), card), "promisedMiB"));
 }
 
 struct want {
@@ -112,12 +76,12 @@ START_TEST(a_copied_uuid_does_not_hide_a_promise)
     struct world w;
     begin(&w, CARD(0, ""));
     ck_bound(&w, "a", ",\"annotations\":{\"gpushare/card-uuid\":\"GPU-other\"}",
-             LIMITS("12"));
+             MEM("12"));
     set_cards(&w, "2020-01-01T00:01:00Z", CARD(0, ",\"uuid\":\"GPU-0\""));
-    restart(&w);
-    ck_assert_int_eq(promised(&w, 0), 12288);
-    ck_rejected(&w, "b", LIMITS("12"), NO_ROOM);
-    end(&w);
+    world_restart(&w);
+    ck_assert_int_eq(world_promised(&w, "n1", 0), 12288);
+    ck_rejected(&w, "b", MEM("12"), NO_ROOM);
+    world_stop(&w);
 }
 END_TEST
 
@@ -132,18 +96,18 @@ START_TEST(cards_with_one_uuid_keep_their_promises_apart)
 {
     struct world w;
     begin(&w, CARD(0, ",\"uuid\":\"GPU-0\"") "," CARD(1, ",\"uuid\":\"GPU-0\""));
-    add_pod(&w, "a", BOUND_TO("0"), "\"nodeName\":\"n1\"," LIMITS("10"));
-    add_pod(&w, "b", BOUND_TO("1"), "\"nodeName\":\"n1\"," LIMITS("10"));
+    world_add_pod(&w, "a", BOUND_TO("0"), "\"nodeName\":\"n1\"," MEM("10"));
+    world_add_pod(&w, "b", BOUND_TO("1"), "\"nodeName\":\"n1\"," MEM("10"));
     for (int round = 0; round < 2; round++) {
         for (size_t card = 0; card < 2; card++) {
             struct want want = {&w, card, "promisedMiB", 10240};
             ck_assert(program_until(is_shown, &want));
         }
         cleanup_free char *name = xasprintf("c%d", round);
-        ck_rejected(&w, name, LIMITS("1"), "UUID");
-        restart(&w);
+        ck_rejected(&w, name, MEM("1"), "UUID");
+        world_restart(&w);
     }
-    end(&w);
+    world_stop(&w);
 }
 END_TEST
 
@@ -156,7 +120,7 @@ START_TEST(a_departed_pod_does_not_hide_memory_in_use)
         "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":16276,\"freeMemory\":8084,"
         "\"usedMemory\":8192,\"uuid\":\"GPU-0\"}";
     begin(&w, CARD(0, ",\"usedMemory\":0,\"uuid\":\"GPU-0\""));
-    ck_bound(&w, "a", "", LIMITS("8"));
+    ck_bound(&w, "a", "", MEM("8"));
     /* The object stays, as that of a Job does. */
     json_decref(peer_json(&w.sim.api, "PATCH", "/api/v1/namespaces/default/pods/a/status",
                           "{\"status\":{\"phase\":\"Succeeded\"}}"));
@@ -165,10 +129,10 @@ START_TEST(a_departed_pod_does_not_hide_memory_in_use)
     set_cards(&w, "2020-01-01T00:01:00Z", used);
     struct want measured = {&w, 0, "usedMiB", 8192};
     ck_assert(program_until(is_shown, &measured));
-    ck_rejected(&w, "b", LIMITS("12"), NO_ROOM);
-    restart(&w);
-    ck_rejected(&w, "c", LIMITS("12"), NO_ROOM);
-    end(&w);
+    ck_rejected(&w, "b", MEM("12"), NO_ROOM);
+    world_restart(&w);
+    ck_rejected(&w, "c", MEM("12"), NO_ROOM);
+    world_stop(&w);
 }
 END_TEST
 
@@ -176,11 +140,11 @@ START_TEST(a_deleted_node_gets_no_pods)
 {
     struct world w;
     begin(&w, CARD(0, ",\"uuid\":\"GPU-0\""));
-    ck_bound(&w, "a", "", LIMITS("1"));
+    ck_bound(&w, "a", "", MEM("1"));
     json_decref(peer_json(&w.sim.api, "DELETE", "/api/v1/nodes/n1", NULL));
-    restart(&w);
-    ck_rejected(&w, "b", LIMITS("1"), "no Node object of this name exists");
-    end(&w);
+    world_restart(&w);
+    ck_rejected(&w, "b", MEM("1"), "no Node object of this name exists");
+    world_stop(&w);
 }
 END_TEST
 

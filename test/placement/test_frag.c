@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "placement/frag.h"
 
+#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/unit.h"
 
@@ -12,6 +13,7 @@ static int64_t unused_by(const struct mix_shape *s, const struct frag_node *node
     for (uint32_t i = 0; i < node->n; i++) {
         bool ok = s->kind == REQUEST_CARDS ? node->whole[i]
                                            : node->free_mib[i] >= s->mib_per_card;
+        ok &= s->accepts >> node->kind[i] & 1;
         free += node->free_mib[i];
         too_small += ok ? 0 : node->free_mib[i];
         usable += ok;
@@ -33,12 +35,18 @@ static int64_t by_definition(const struct mix *mix, const struct frag_node *node
 
 static struct mix random_mix(struct rng *rng)
 {
+    static const char *const models[] = {"A", "B", "C", "D", "A,B", "C,B,D", "X"};
     struct mix mix = {0};
+    uint64_t selective = rng_below(rng, 3);
+    for (const char *model = "ABCDAE"; *model; model++)
+        mix_add_card(&mix, (struct span){model, 1}, 0, 1000);
     uint64_t pods = rng_below(rng, 60), cpus = 1 + rng_below(rng, 6);
     for (uint64_t i = 0; i < pods; i++) {
         struct request r = {.kind = (enum request_kind)rng_below(rng, 3)};
         r.cards = rng_below(rng, 4) ? 1 : 1 + (uint32_t)rng_below(rng, 4);
         r.mib_per_card = 1 + (int64_t)rng_below(rng, 11) * 100;
+        if (rng_below(rng, 3) < selective)
+            r.models = span_of(models[rng_below(rng, ARRAY_LEN(models))]);
         mix_add(&mix, &r, (int64_t)rng_below(rng, cpus) * 1000);
     }
     return mix;
@@ -48,7 +56,9 @@ static struct frag_node random_node(struct rng *rng)
 {
     struct frag_node node = {.n = (uint32_t)rng_below(rng, 9)};
     node.cpu_free = (int64_t)rng_below(rng, 7000);
+    uint64_t kinds = 1 + rng_below(rng, 6);
     for (uint32_t i = 0; i < node.n; i++) {
+        node.kind[i] = (uint8_t)rng_below(rng, kinds);
         node.whole[i] = rng_below(rng, 3) == 0;
         node.free_mib[i] = node.whole[i] ? 1000 : (int64_t)rng_below(rng, 1000);
     }
@@ -75,11 +85,34 @@ START_TEST(measure_matches_its_definition)
             int64_t mib = rng_below(&rng, 3) ? (int64_t)rng_below(&rng, 900) : INT64_MAX;
             int64_t drop =
                 frag_take(&frag, &node, cards, n, mib,
-                          (int64_t)rng_below(&rng, (uint64_t)node.cpu_free + 1));
+                          (int64_t)rng_below(&rng, 2 * (uint64_t)node.cpu_free + 1));
             ck_assert_int_eq(drop, sum - by_definition(&mix, &node));
         }
     }
     ck_assert_int_gt(largest, 1000 << FRAG_SHIFT); /* not all measures were 0 */
+    frag_fini(&frag);
+}
+END_TEST
+
+/* The ledger can know more requests than the node has CPU: of pods that another program
+ * bound, or of a node that shrank. */
+START_TEST(a_node_with_more_requests_than_cpu_has_none_left)
+{
+    struct mix mix = {0};
+    struct frag frag = {0};
+    struct ledger_node full = {.n_cards = 0};
+    struct frag_node node;
+    mix_add(&mix, &(struct request){.kind = REQUEST_CARDS, .cards = 1}, 4000);
+    frag_prepare(&frag, &mix);
+    frag_read_node(&full, -3000, &node);
+    node.n = 1;
+    node.free_mib[0] = 500;
+    node.whole[0] = true;
+    ck_assert_int_eq(frag_measure(&frag, &node), 500 << FRAG_SHIFT);
+    ck_assert_int_eq(frag_take(&frag, &node, NULL, 0, 0, 1000), 0);
+    frag_read_node(&full, FRAG_CPU_UNKNOWN, &node);
+    node.n = 1;
+    ck_assert_int_eq(frag_measure(&frag, &node), 0);
     frag_fini(&frag);
 }
 END_TEST
@@ -109,4 +142,122 @@ START_TEST(measure_of_a_worked_example)
 }
 END_TEST
 
-UNIT_MAIN("frag", measure_matches_its_definition, measure_of_a_worked_example)
+START_TEST(cards_count_only_for_shapes_that_accept_them)
+{
+    struct mix mix = {0};
+    struct frag frag = {0};
+    uint8_t a = mix_add_card(&mix, SPAN("A"), 0, 1000);
+    uint8_t b = mix_add_card(&mix, SPAN("B"), 0, 1000);
+    struct request any = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 300};
+    struct request only_a = any, two = {.kind = REQUEST_CARDS, .cards = 2};
+    only_a.models = two.models = SPAN("A");
+    struct frag_node node = {.free_mib = {1000, 500, 1000, 200}, .n = 4, .whole = {true}};
+    node.whole[2] = true;
+    memset(node.kind, b, sizeof node.kind);
+    node.kind[0] = a;
+    mix_add(&mix, &any, 0);
+    mix_add(&mix, &only_a, 0);
+    frag_prepare(&frag, &mix); /* (200 + 1700) / 2 */
+    ck_assert_uint_eq(frag.n_classes, 2);
+    ck_assert_int_eq(frag_measure(&frag, &node), 950 << FRAG_SHIFT);
+    mix_add(&mix, &two, 0);
+    mix_add(&mix, &two, 0);
+    frag_prepare(&frag, &mix); /* (200 + 1700 + 2 * 2700) / 4: one whole card of A */
+    ck_assert_int_eq(frag_measure(&frag, &node), 1825 << FRAG_SHIFT);
+    node.kind[2] = a;
+    frag_prepare(&frag, &mix); /* (200 + 700 + 2 * 700) / 4 */
+    ck_assert_int_eq(frag_measure(&frag, &node), 575 << FRAG_SHIFT);
+    uint32_t taken = 2;
+    /* (200 + 700 + 2 * 1700) / 4: the other card of A is alone */
+    ck_assert_int_eq(frag_take(&frag, &node, &taken, 1, INT64_MAX, 0),
+                     (575 - 1075) * (INT64_C(1) << FRAG_SHIFT));
+    frag_fini(&frag);
+}
+END_TEST
+
+/* Half of the pods name A and the others any model. The less memory is free on cards of A,
+ * the more a GiB there is worth to the pods that need it. */
+START_TEST(scarce_models_weigh_more)
+{
+    struct mix mix = {0};
+    struct frag frag = {0};
+    uint8_t a = mix_add_card(&mix, SPAN("A"), 0, 1000);
+    uint8_t b = mix_add_card(&mix, SPAN("B"), 0, 1000);
+    struct request any = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 100};
+    struct request only_a = any, nowhere = any;
+    struct frag_node node = {.free_mib = {1000}, .n = 1, .kind = {b}};
+    only_a.models = SPAN("A");
+    nowhere.models = SPAN("X");
+    mix_add(&mix, &any, 0);
+    mix_add(&mix, &only_a, 0);
+    static const struct {
+        int64_t free_a, free_b, scarcity;
+    } cases[] = {{100, 0, 1}, {100, 100, 2}, {100, 300, 4}, {1, 9999, 64}, {0, 100, 1}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        mix_add_free(&mix, a, cases[i].free_a - mix.kinds[a].free_mib);
+        mix_add_free(&mix, b, cases[i].free_b - mix.kinds[b].free_mib);
+        frag_prepare_scarce(&frag, &mix);
+        ck_assert_int_eq(frag_measure(&frag, &node),
+                         cases[i].scarcity * 500 << FRAG_SHIFT);
+        frag_prepare(&frag, &mix); /* the share of the memory itself */
+        ck_assert_int_eq(frag_measure(&frag, &node), 500 << FRAG_SHIFT);
+    }
+    mix_add(&mix, &nowhere, 0); /* a model that no card has makes no difference */
+    mix_add(&mix, &nowhere, 0);
+    frag_prepare_scarce(&frag, &mix);
+    int64_t on_b = frag_measure(&frag, &node);
+    node.kind[0] = a;
+    ck_assert_int_eq(on_b - frag_measure(&frag, &node), 250 << FRAG_SHIFT);
+    frag_fini(&frag);
+}
+END_TEST
+
+/* A node of the largest cards, and shapes with the largest weights: the sanitizers check. */
+START_TEST(the_largest_sum_does_not_overflow)
+{
+    struct mix mix = {0};
+    struct frag frag = {0};
+    uint8_t rare = mix_add_card(&mix, SPAN("A"), 0, 1);
+    uint8_t other = mix_add_card(&mix, SPAN("B"), 0, INT64_MAX);
+    struct request r = {.kind = REQUEST_CARDS, .cards = 2, .models = SPAN("A")};
+    struct frag_node node = {.n = SCV_MAX_CARDS};
+    mix_add(&mix, &r, 0);
+    r.cards = 1;
+    mix_add(&mix, &r, 0);
+    mix_add_free(&mix, rare, 1);
+    mix_add_free(&mix, other, INT64_C(1) << 60);
+    frag_prepare_scarce(&frag, &mix);
+    for (uint32_t i = 0; i < node.n; i++) {
+        node.free_mib[i] = frag_clamp(INT64_MAX);
+        node.kind[i] = other;
+    }
+    ck_assert_int_eq(frag_measure(&frag, &node), INT64_C(1) << 62);
+    frag_fini(&frag);
+}
+END_TEST
+
+/* Tables for each model cost nothing while no pod names one. */
+START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
+{
+    struct mix mix = {0};
+    struct frag frag = {0};
+    struct request r = {.kind = REQUEST_CARDS, .cards = 1};
+    for (int64_t i = 1; i <= 20; i++)
+        mix_add_card(&mix, SPAN("A"), 0, i);
+    mix_add_card(&mix, SPAN("B"), 0, 1);
+    mix_add(&mix, &r, 0);
+    frag_prepare(&frag, &mix);
+    ck_assert_uint_eq(frag.n_classes, 1);
+    r.models = SPAN("A");
+    mix_add(&mix, &r, 0);
+    frag_prepare(&frag, &mix);
+    ck_assert_uint_eq(frag.n_classes, 2);
+    frag_fini(&frag);
+}
+END_TEST
+
+UNIT_MAIN("frag", measure_matches_its_definition,
+          a_node_with_more_requests_than_cpu_has_none_left, measure_of_a_worked_example,
+          cards_count_only_for_shapes_that_accept_them, scarce_models_weigh_more,
+          the_largest_sum_does_not_overflow,
+          kinds_that_the_same_shapes_accept_are_one_class)

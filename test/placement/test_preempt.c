@@ -400,9 +400,9 @@ START_TEST(kept_cards_are_taken)
     ledger_pod_keep(ledger, q, SPAN("n1"), 1);
     const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
     uint32_t pick[REQUEST_MAX_CARDS];
-    ck_assert(placement_choose_unkept(n1, &small, 5, SPAN("me"), pick) && pick[0] == 1);
-    ck_assert(placement_choose_unkept(n1, &small, 6, SPAN("me"), pick) && pick[0] == 0);
-    ck_assert(placement_choose_unkept(n1, &small, 5, SPAN("q"), pick) && pick[0] == 0);
+    ck_assert(placement_choose_seen(n1, &small, 5, SPAN("me"), pick) && pick[0] == 1);
+    ck_assert(placement_choose_seen(n1, &small, 6, SPAN("me"), pick) && pick[0] == 0);
+    ck_assert(placement_choose_seen(n1, &small, 5, SPAN("q"), pick) && pick[0] == 0);
     ADD_POD(2, 0, {0, 14});
     ck_assert_int_eq(placement_fit_nominated(n1, &small, 5, SPAN("me")), FIT_LATER);
     ck_assert_int_eq(placement_fit_nominated(n1, &small, 6, SPAN("me")), FIT_YES);

@@ -312,6 +312,57 @@ START_TEST(points_do_not_depend_on_the_order)
 }
 END_TEST
 
+static const struct ledger_node *node_of_model(const char *name, const char *model,
+                                               uint32_t n)
+{
+    struct scv_card cards[16] = {0};
+    struct scv scv = {.meta = {.name = span_of(name)}, .cards = cards, .n_cards = n};
+    for (uint32_t i = 0; i < n; i++)
+        cards[i] = (struct scv_card){.id = (int32_t)i,
+                                     .healthy = true,
+                                     .total_mib = 16000,
+                                     .free_mib = 16000,
+                                     .model = span_of(model)};
+    ledger_scv_seen(ledger, &scv, 0);
+    return ledger_node_find(ledger, span_of(name));
+}
+
+/* Most pods name B, but a card of A is scarcer. */
+START_TEST(fgd_spares_the_models_that_other_pods_need)
+{
+    begin();
+    const struct ledger_node *a = node_of_model("a", "A", 2);
+    const struct ledger_node *b[] = {
+        node_of_model("b0", "B", 8), node_of_model("b1", "B", 8),
+        node_of_model("b2", "B", 8), node_of_model("b3", "B", 8)};
+    struct mix mix = *ledger_mix(ledger);
+    struct request only_a = memory(8000, 1), only_b = only_a;
+    only_a.models = SPAN("A");
+    only_b.models = SPAN("A,B");
+    mix_add(&mix, &only_a, 0);
+    for (int i = 0; i < 3; i++)
+        mix_add(&mix, &only_b, 0);
+    SCORE(SCORE_FGD, &mix, memory(8000, 1), a, b[0], b[1]);
+    ck_assert_int_eq(points[0], 0);
+    ck_assert_int_eq(points[1], SCORE_MAX);
+    only_b.models = SPAN("B");
+    for (int i = 0; i < 3; i++)
+        mix_add(&mix, &only_b, 0);
+    SCORE(SCORE_FGD, &mix, memory(8000, 1), a, b[0], b[1]);
+    ck_assert_int_eq(points[0], 0);
+    ck_assert_int_eq(points[1], SCORE_MAX);
+    for (int i = 0; i < 4; i++) /* until nothing else is left of B */
+        for (int card = 0; card < 8; card++)
+            promise(b[i]->name.p, card, i ? 15900 : 7000);
+    memcpy(mix.kinds, ledger_mix(ledger)->kinds, sizeof mix.kinds);
+    for (int i = 0; i < 40; i++)
+        mix_add(&mix, &only_b, 0);
+    SCORE(SCORE_FGD, &mix, memory(8000, 1), a, b[0]);
+    ck_assert_int_eq(points[0], SCORE_MAX);
+    end();
+}
+END_TEST
+
 /* The largest sizes in API objects do not overflow (the sanitizers check). */
 START_TEST(largest_sizes_do_not_overflow)
 {
@@ -505,6 +556,7 @@ UNIT_MAIN("score", policy_names_are_parsed_and_others_rejected,
           fgd_prefers_the_used_node_of_similar_ones,
           fgd_does_not_stretch_small_differences,
           fgd_keeps_free_cards_for_whole_card_requests, fgd_balances_cpu_and_memory,
-          points_do_not_depend_on_the_order, largest_sizes_do_not_overflow,
-          scv_matches_worked_examples, more_cards_are_not_more_points,
-          only_cards_that_fit_count, scv_is_bounded_and_rises_with_each_term)
+          points_do_not_depend_on_the_order, fgd_spares_the_models_that_other_pods_need,
+          largest_sizes_do_not_overflow, scv_matches_worked_examples,
+          more_cards_are_not_more_points, only_cards_that_fit_count,
+          scv_is_bounded_and_rises_with_each_term)

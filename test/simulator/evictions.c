@@ -147,6 +147,8 @@ static bool fits_already(const struct preemption *p, const struct ledger_pod *po
     for (const struct ledger_pod *q = node->nominated; q; q = q->next_nominated)
         if (q != pod)
             return false; /* it may need the same cards */
+    if (node->reserved)
+        return false;
     for (uint32_t c = 0; c < node->n_cards; c++) {
         const struct card *card = &node->cards[c];
         int64_t left = card->total_mib - card->withheld_mib;
@@ -288,6 +290,14 @@ void evictions_check_kept(struct world *w, int node, const struct ledger_pod *po
             violated(w, "%s gets GPU%d of n%d, which is kept for %s", pod->uid.p,
                      card->index, node, k->uid);
     }
+}
+
+bool evictions_nominated(const struct world *w, const struct ledger_node *node)
+{
+    for (size_t i = 0; i < w->evictions->n_kept; i++)
+        if (w->evictions->kept[i].node == oracle_index(node->name.p))
+            return true;
+    return node->nominated;
 }
 
 bool evictions_idle(const struct world *w)

@@ -94,7 +94,8 @@ static void print(const struct stats *s)
         "plugin %llu, entries of podLists %llu\n"
         "forwarded %llu (misdirected %llu), steps with a stale node %llu, "
         "cut off %llu\n"
-        "evicted %llu, evictions refused by a budget %llu\n",
+        "evicted %llu, evictions refused by a budget %llu\n"
+        "reservations %llu: bound %llu, taken by a higher priority %llu, expired %llu\n",
         (unsigned long long)s->pods, (unsigned long long)s->deleted,
         (unsigned long long)s->binds, (unsigned long long)s->joined,
         (unsigned long long)s->bound, (unsigned long long)s->applied,
@@ -111,7 +112,9 @@ static void print(const struct stats *s)
         (unsigned long long)s->listed, (unsigned long long)s->forwarded,
         (unsigned long long)s->misdirected, (unsigned long long)s->stale,
         (unsigned long long)s->cut_off, (unsigned long long)s->evicted,
-        (unsigned long long)s->budgets);
+        (unsigned long long)s->budgets, (unsigned long long)s->reserved,
+        (unsigned long long)s->reserved_bound, (unsigned long long)s->yielded,
+        (unsigned long long)s->expired);
 }
 
 int main(int argc, char **argv)
@@ -154,6 +157,9 @@ int main(int argc, char **argv)
         printf("no replica was ever cut off: partitions are not tested\n");
     if (!c.seed && c.steps >= 1000000 && (!stats.evicted || !stats.budgets) && ++failed)
         printf("no pod was ever evicted, or no budget refused it\n");
+    if (!c.seed && c.steps >= 1000000 &&
+        (!stats.reserved_bound || !stats.yielded || !stats.expired) && ++failed)
+        printf("no reservation was ever bound, or none was taken, or none expired\n");
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -44,6 +44,7 @@ struct replica {
     struct core *core;
     struct line lines[CORE_KINDS];
     bool was_leader;
+    struct witness_reserved reserved;
 };
 
 static const struct apisync_sink sink;
@@ -85,6 +86,7 @@ void replica_free(struct replica *r)
         line_close(&r->lines[kind]);
     core_free(r->core);
     delivered_free(r->delivered);
+    witness_reserved_fini(&r->reserved);
     free(r);
 }
 
@@ -104,6 +106,11 @@ bool replica_watches_all(const struct world *w, const struct replica *r)
         if (!r->lines[kind].watch || r->lines[kind].last_ms > w->now_ms)
             return false;
     return replica_up(w, r) && !is_cut(w, r) && r->watches_stall_until <= w->now_ms;
+}
+
+const struct witness_reserved *replica_reserved(const struct replica *r)
+{
+    return &r->reserved;
 }
 
 int replica_id(const struct replica *r)
@@ -140,6 +147,7 @@ void replica_crash(struct world *w, struct replica *r)
     oracle_restarted(w, r->id);
     evictions_forget(w, r->id);
     delivered_forget(r->delivered);
+    r->reserved.n = 0;
     w->stats.crashes++;
 }
 
@@ -791,6 +799,8 @@ static void carry_out(struct world *w, struct replica *r, const struct core_outp
             scheduler_reply(w, o->token, o->code, o->text);
         else if (o->type == CORE_LOG)
             trace(w, "r%d logs: %s", r->id, o->text);
+        else if (o->type == CORE_RESERVED)
+            decide_reserved(w, o->node);
         else if (api_call_is(o))
             start_call(w, r, o);
         else
@@ -819,6 +829,8 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
             evictions_sent(w, r, &out.items[i]);
         else if (out.items[i].type == CORE_REPLY && out.items[i].code != ERR_NONE)
             oracle_bind_failed(w, r, scheduler_uid(w, out.items[i].token));
+    if (w->decides)
+        witness_reserve(w, r, &r->reserved, in, &out);
     carry_out(w, r, &out);
     core_outputs_fini(&out);
     bool leader = core_is_leader(r->core);

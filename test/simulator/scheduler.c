@@ -58,6 +58,11 @@ static struct ask *ask_of(const struct scheduler *s, const char *uid)
     return a;
 }
 
+bool scheduler_binds(const struct world *w, const char *uid)
+{
+    return ask_of(w->scheduler, uid) != NULL;
+}
+
 static bool take_ask(struct scheduler *s, uint64_t token)
 {
     struct ask **at = &s->asks;
@@ -209,14 +214,28 @@ static void on_give_up(struct world *w, void *arg)
     free(token);
 }
 
+/* With reservations: binds wait for Permit plugins and volumes, some too long, and some
+ * scheduling cycles end after filter. */
+static int64_t wait_before_bind(struct world *w)
+{
+    if (!w->decides || !chance(w, 150))
+        return 0;
+    return chance(w, 200) ? between(w, 1000, 40000) : between(w, 0, 1000);
+}
+
 static void bind(struct world *w, const struct oracle_pod *p, int node)
 {
+    int64_t wait_ms = wait_before_bind(w);
+    if (w->decides && chance(w, 20)) {
+        trace(w, "scheduler: %s is not bound after its filter", p->uid);
+        return;
+    }
     struct scheduler *s = w->scheduler;
     struct bind_letter *l = xcalloc(1, sizeof *l);
     struct ask *a = xcalloc(1, sizeof *a);
     uint64_t *token = xmalloc(sizeof *token);
     l->asked = l->at = (int)rng_below(&w->rng, (uint64_t)w->n_replicas);
-    l->until_ms = w->now_ms + KEPT_MS;
+    l->until_ms = w->now_ms + wait_ms + KEPT_MS;
     l->token = a->token = *token = ++s->last_token;
     snprintf(l->uid, sizeof l->uid, "%s", p->uid);
     snprintf(l->name, sizeof l->name, "%s", p->name);
@@ -227,8 +246,8 @@ static void bind(struct world *w, const struct oracle_pod *p, int node)
     w->stats.binds++;
     s->last_news_ms = w->now_ms;
     trace(w, "scheduler: bind %s to %s", l->uid, l->node);
-    at(w, w->now_ms + between(w, 0, 20), on_bind, l, free);
-    at(w, w->now_ms + 30000, on_give_up, token, free);
+    at(w, w->now_ms + wait_ms + between(w, 0, 20), on_bind, l, free);
+    at(w, w->now_ms + wait_ms + 30000, on_give_up, token, free);
 }
 
 /* kube-scheduler's own preemption finds no victims, and clears the nomination. */
@@ -264,7 +283,11 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
     api_handle(w->api, wall_ms(w), &req, &reply);
     jread_init(&j, reply.body.p, reply.body.n);
     pod_read(&j, &a, &pod);
-    int n = reply.status == 200 ? filter(w, r, &pod, nodes) : 0;
+    int n = reply.status == 200 && !w->decides ? filter(w, r, &pod, nodes) : 0;
+    if (reply.status == 200 && w->decides) {
+        nodes[0] = decide_node(w, r, &pod);
+        n = nodes[0] >= 0;
+    }
     if (ask_of(w->scheduler, p->uid))
         w->stats.joined++;
     if (n)

@@ -54,6 +54,8 @@ struct stats {
     uint64_t forged, tampered, denied;  /* of tenants: pods, edits, denials */
     uint64_t refused_by_plugin, listed; /* pods; entries of podLists */
     uint64_t evicted, budgets; /* pods; evictions refused by a PodDisruptionBudget */
+    /* Reservations: made, bound, ended by a higher priority, and after their time limit. */
+    uint64_t reserved, reserved_bound, yielded, expired;
 };
 
 struct world {
@@ -72,6 +74,7 @@ struct world {
     struct kubelets *kubelets;
     struct evictions *evictions;
     bool outsiders;                          /* outsiders bind pods */
+    bool decides;                            /* filter decides and reserves */
     bool tenants;                            /* a hostile tenant is at work */
     bool policy;                             /* the admission policy is on */
     bool preempts;                           /* layout preemption is on */
@@ -79,6 +82,7 @@ struct world {
     int64_t agents_cut_until;                /* scv-agents do not reach the API server */
     int64_t apart_until[REPLICAS][REPLICAS]; /* no forwarding between the two */
     bool quiet;
+    int reserved_node;   /* the last answer to CORE_RESERVE; -1: none */
     const char *binding; /* UID of the pod whose Binding is being applied */
     struct stats stats;
     char *trace[TRACE_LINES];
@@ -150,7 +154,45 @@ void scheduler_reply(struct world *w, uint64_t token, enum err_code code,
 bool scheduler_idle(const struct world *w);
 /* The pod of a bind without an answer; NULL: it was answered. */
 const char *scheduler_uid(const struct world *w, uint64_t token);
+/* Is a bind of the pod without an answer? */
+bool scheduler_binds(const struct world *w, const char *uid);
 void scheduler_forget_backoff(struct world *w);
+
+/* decide.c: filters that decide, with their network */
+/* The number of the node that filter answers; -1: none. `asked`: the replica that
+ * kube-scheduler calls. */
+int decide_node(struct world *w, struct replica *asked, const struct pod *pod);
+/* The replica's answer to CORE_RESERVE. */
+void decide_reserved(struct world *w, const char *node);
+
+/* witness_reserve.c: checks the reservations of a replica, independently of the ledger's
+ * free memory */
+struct reserved {
+    char uid[64];
+    int64_t priority;
+    int node, n;
+    int card[8];
+    int64_t mib[8];  /* of each card; 0: all of it */
+    int64_t made_ms; /* by the replica's clock */
+};
+struct witness_reserved {
+    struct reserved *items;
+    size_t n, cap;
+};
+void witness_reserved_fini(struct witness_reserved *list);
+/* After each step of a replica. `seen`: its reservations before the step; replaced by those
+ * after it. */
+void witness_reserve(struct world *w, const struct replica *r,
+                     struct witness_reserved *seen, const struct core_input *in,
+                     const struct core_outputs *out);
+/* Does the list have the pod on that node? */
+bool witness_reserved_has(const struct witness_reserved *seen, const char *uid, int node);
+/* MiB of the card, of this size, that is reserved for other pods of that priority or a
+ * higher one. */
+int64_t witness_reserved_mib(const struct witness_reserved *seen, const char *uid,
+                             int64_t priority, int node, int card, int64_t size);
+/* Before the current step. */
+const struct witness_reserved *replica_reserved(const struct replica *r);
 
 /* users.c: users and failures */
 void users_start(struct world *w);
@@ -252,6 +294,8 @@ void evictions_check_kept(struct world *w, int node, const struct ledger_pod *po
 /* MiB of the card that were kept for other pods of at least this priority. */
 int64_t evictions_kept_mib(const struct world *w, int node, const struct ledger_pod *pod,
                            const struct card *card);
+/* Were cards of the node kept before the step, or are pods nominated to it now? */
+bool evictions_nominated(const struct world *w, const struct ledger_node *node);
 /* Does no replica keep cards for a pending pod? */
 bool evictions_idle(const struct world *w);
 

@@ -168,8 +168,11 @@ static void create_pod(struct world *w)
     add_owner(w, &body);
     buf_adds(&body, "},\"spec\":{");
     add_priority(w, &body);
-    buf_printf(&body, "\"containers\":[%s],\"initContainers\":[%s]}}", apps.p,
+    buf_printf(&body, "\"containers\":[%s],\"initContainers\":[%s]", apps.p,
                inits.n ? inits.p : "");
+    if (w->decides && !w->preempts && dice(w, 3))
+        buf_printf(&body, ",\"priority\":%lld", (long long)between(w, -1, 2));
+    buf_adds(&body, "}}");
     unsigned status = policy_create(w, body.p);
     if (status != 201 && !(w->policy && status == 403))
         violated(w, "cannot create the pod: %u %s", status, body.p);

@@ -22,7 +22,8 @@ struct view {
     const struct delivered *delivered;
     const struct ledger_node *node;
     int index;
-    unsigned in; /* bits of the available cards */
+    unsigned in;                             /* bits of the available cards */
+    const struct witness_reserved *reserved; /* before the step */
 };
 
 static int count(unsigned bits)
@@ -36,7 +37,8 @@ static struct view view_of(const struct replica *r, int index)
 {
     char name[] = {'n', (char)('0' + index), 0};
     const struct ledger *l = core_ledger(replica_core(r));
-    struct view v = {replica_delivered(r), ledger_node_find(l, span_of(name)), index, 0};
+    struct view v = {replica_delivered(r), ledger_node_find(l, span_of(name)), index, 0,
+                     replica_reserved(r)};
     int claimed = 0;
     v.in = delivered_available(v.delivered, index);
     for (const struct ledger_pod *p = v.node ? v.node->pods : NULL; p; p = p->next) {
@@ -68,6 +70,14 @@ static const struct card *find(const struct view *v, int32_t index)
     return NULL;
 }
 
+/* What the pod must not take of the card. */
+static int64_t reserved_by_others(const struct view *v, const struct ledger_pod *pod,
+                                  const struct card *card)
+{
+    return witness_reserved_mib(v->reserved, pod->uid.p, pod->priority, v->index,
+                                card->index, card->total_mib);
+}
+
 static void look_at_card(struct world *w, const struct view *v,
                          const struct ledger_pod *pod, const struct card *card)
 {
@@ -80,17 +90,28 @@ static void look_at_card(struct world *w, const struct view *v,
                  (long long)delivered_mib(v->delivered, v->index, card->index));
     if ((pod->request.kind == REQUEST_CARDS || card->whole) && card->pods != 1)
         violated(w, "%s shares GPU%d, which is promised whole", uid, card->index);
+    if (room(v, card) < reserved_by_others(v, pod, card))
+        violated(w, "%s gets memory of GPU%d of n%d that is reserved for other pods", uid,
+                 card->index, v->index);
 }
 
-/* Memory on one card: must be the best card. */
+static int64_t room_for(const struct world *w, const struct view *v,
+                        const struct ledger_pod *pod, const struct card *card)
+{
+    return room(v, card) - reserved_by_others(v, pod, card) -
+           evictions_kept_mib(w, v->index, pod, card);
+}
+
+/* Memory on one card: must be the best card. A reserved card was the best one earlier. */
 static void look_at_choice(struct world *w, const struct view *v,
                            const struct ledger_pod *pod, const struct card *chosen)
 {
-    int64_t need = pod->request.mib_per_card;
-    int64_t had = room(v, chosen) + need - evictions_kept_mib(w, v->index, pod, chosen);
+    int64_t need = pod->request.mib_per_card, had = room_for(w, v, pod, chosen) + need;
+    if (witness_reserved_has(v->reserved, pod->uid.p, v->index))
+        return;
     for (uint32_t i = 0; i < v->node->n_cards; i++) {
         const struct card *other = &v->node->cards[i];
-        int64_t has = room(v, other) - evictions_kept_mib(w, v->index, pod, other);
+        int64_t has = room_for(w, v, pod, other);
         if (other == chosen || !is_in(v, other) || other->whole || has < need)
             continue;
         if (!request_accepts_card(&pod->request,

@@ -205,11 +205,22 @@ static bool everybody_watches(const struct world *w)
     return true;
 }
 
+/* A reservation whose bind never came ends after its time limit. */
+static bool nobody_reserves(const struct world *w)
+{
+    for (int i = 0; i < w->n_replicas; i++)
+        if (ledger_reservations(core_ledger(replica_core(w->replicas[i]))))
+            return false;
+    return true;
+}
+
 static void poll_quiet(struct world *w, void *arg)
 {
     int64_t *since = arg;
     if (!everybody_watches(w))
         scheduler_forget_backoff(w); /* it may be in a long backoff */
+    if (!nobody_reserves(w))
+        scheduler_forget_backoff(w);
     if (scheduler_idle(w) && evictions_idle(w) && w->now_ms - *since > 12000) {
         free(since);
         end_quiet(w, NULL);
@@ -286,6 +297,7 @@ bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
                       .tenants = seed / 4 % 4 != 0,
                       .policy = seed / 4 % 4 == 1,
                       .preempts = seed % 3 == 0,
+                      .decides = seed / 2 % 5 >= 3,
                       .verbose = verbose};
     struct api_config config = {.seed = seed};
     rng_init(&w.rng, seed);

@@ -409,6 +409,7 @@ static void say(const struct world *w, int proc, const struct core_output *o)
                                         [CORE_CALL_LEASE_WRITE] = "writes the Lease",
                                         [CORE_CALL_WAKEUP] = "wakes up kube-scheduler",
                                         [CORE_REPLY] = "replies to the bind",
+                                        [CORE_RESERVED] = "reserves",
                                         [CORE_LOG] = "logs"};
     if (!w->verbose || (o->kind && o->kind != CORE_PODS))
         return;
@@ -462,6 +463,7 @@ static void carry_out(struct world *w, int proc, const struct core_output *o)
         break;
     case CORE_CALL_NOMINATE: /* layout preemption is off */
     case CORE_CALL_EVICT:
+    case CORE_RESERVED:
     case CORE_LOG:
         break;
     }

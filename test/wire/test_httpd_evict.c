@@ -10,7 +10,7 @@
  * answered whatever the other clients do.
  */
 
-enum { FULL = 8, SOON_MS = 2000 };
+enum { FULL = 8, SOON_MS = 5000 };
 
 #define HELLO "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
 

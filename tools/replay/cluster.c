@@ -18,7 +18,7 @@ struct replay_node {
 
 struct running_pod {
     const struct trace_pod *is;
-    struct ledger_pod *pod; /* owned by the ledger */
+    uint64_t uid;
     uint32_t node;
 };
 
@@ -27,7 +27,6 @@ struct cluster {
     enum score_policy policy;
     bool sees_cpu;
     struct ledger *ledger;
-    struct mix mix; /* with CPU, which the ledger's mix lacks */
     struct replay_node *nodes;
     struct running_pod *running;
     size_t n_running, running_cap;
@@ -40,7 +39,8 @@ struct cluster {
     struct score_scratch scratch;
 };
 
-static const struct ledger_node *add_node(struct ledger *l, const struct trace_node *n)
+static const struct ledger_node *add_node(struct ledger *l, const struct trace_node *n,
+                                          bool sees_cpu)
 {
     struct scv_card cards[TRACE_MAX_CARDS];
     struct scv scv = {.meta = {.name = n->name}, .cards = cards, .n_cards = n->cards};
@@ -51,6 +51,11 @@ static const struct ledger_node *add_node(struct ledger *l, const struct trace_n
                                      .free_mib = TRACE_CARD,
                                      .model = n->model};
     ledger_scv_seen(l, &scv, 0);
+    const struct node node = {
+        .meta = {.name = n->name},
+        .room = {n->cpu_milli, n->memory_mib << 20, PODS_OF_A_NODE}};
+    if (sees_cpu)
+        ledger_node_seen(l, &node, 0);
     return ledger_node_find(l, n->name);
 }
 _Static_assert((int)TRACE_MAX_CARDS <= (int)SCV_MAX_CARDS,
@@ -72,7 +77,7 @@ struct cluster *cluster_new(const struct trace *trace, enum score_policy policy,
     for (size_t i = 0; i < trace->n_nodes; i++) {
         const struct trace_node *n = &trace->nodes[i];
         c->nodes[i] = (struct replay_node){.is = n,
-                                           .ledger = add_node(c->ledger, n),
+                                           .ledger = add_node(c->ledger, n, sees_cpu),
                                            .cpu = n->cpu_milli,
                                            .memory = n->memory_mib};
     }
@@ -95,7 +100,7 @@ void cluster_free(struct cluster *c)
 
 static struct request request_of_trace(const struct trace_pod *pod)
 {
-    struct request r = {.kind = REQUEST_NONE, .cards = pod->cards};
+    struct request r = {.kind = REQUEST_NONE, .cards = pod->cards, .models = pod->models};
     if (pod->cards == 1 && pod->gpu_milli < TRACE_CARD) {
         r.kind = REQUEST_MEMORY;
         r.units = r.mib_per_card = pod->gpu_milli;
@@ -109,7 +114,7 @@ static bool node_fits(const struct replay_node *node, const struct trace_pod *po
                       const struct request *r)
 {
     return node->cpu >= pod->cpu_milli && node->memory >= pod->memory_mib &&
-           node->pods < PODS_OF_A_NODE && trace_model_is_allowed(pod, node->is->model) &&
+           node->pods < PODS_OF_A_NODE &&
            (r->kind == REQUEST_NONE || placement_fit(node->ledger, r) == FIT_YES);
 }
 
@@ -121,11 +126,7 @@ static size_t find_candidates(struct cluster *c, const struct trace_pod *pod,
         const struct replay_node *node = &c->nodes[i];
         if (!node_fits(node, pod, r))
             continue;
-        c->candidates[n] = (struct score_node){.node = node->ledger};
-        if (c->sees_cpu) {
-            c->candidates[n].cpu_milli = node->is->cpu_milli;
-            c->candidates[n].cpu_free = node->cpu;
-        }
+        c->candidates[n] = score_node_of(node->ledger);
         c->candidate_nodes[n++] = i;
     }
     return n;
@@ -147,45 +148,65 @@ static size_t pick(const int *points, size_t n, struct rng *rng)
     return best;
 }
 
-static void place(struct cluster *c, uint32_t at, const struct trace_pod *is,
-                  struct ledger_pod *pod, const struct request *r)
+static struct span write_uid(char text[32], uint64_t uid)
 {
-    struct replay_node *node = &c->nodes[at];
+    int n = snprintf(text, 32, "%llu", (unsigned long long)uid);
+    return (struct span){text, (size_t)n};
+}
+
+/* Places a pod with GPU. */
+static void promise(struct cluster *c, const struct replay_node *node,
+                    const struct trace_pod *is, struct ledger_pod *pod)
+{
     struct ledger_share shares[REQUEST_MAX_CARDS] = {0};
     uint32_t picks[REQUEST_MAX_CARDS], n = 0;
-    if (r->kind != REQUEST_NONE && placement_choose(node->ledger, r, picks))
-        for (; n < r->cards; n++) {
+    if (placement_choose(node->ledger, &pod->request, picks))
+        for (; n < pod->request.cards; n++) {
             shares[n].card = node->ledger->cards[picks[n]].index;
             shares[n].mib = is->gpu_milli;
         }
     ledger_pod_place(c->ledger, pod, node->is->name, shares, n);
+}
+
+static void run(struct cluster *c, uint32_t at, const struct trace_pod *is, uint64_t uid)
+{
+    struct replay_node *node = &c->nodes[at];
     node->cpu -= is->cpu_milli;
     node->memory -= is->memory_mib;
     node->pods++;
     c->allocated += is->gpu_milli * is->cards;
     c->cpu += is->cpu_milli;
     MEM_GROW(c->running, c->running_cap, c->n_running + 1);
-    c->running[c->n_running++] = (struct running_pod){is, pod, at};
+    c->running[c->n_running++] = (struct running_pod){is, uid, at};
 }
 
 bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *rng)
 {
     char uid[32];
-    int uid_n = snprintf(uid, sizeof uid, "%llu", (unsigned long long)++c->last_uid);
-    struct pod pod = {.meta = {.uid = {uid, (size_t)uid_n}, .name = is->name}};
+    struct pod pod = {.meta = {.uid = write_uid(uid, ++c->last_uid), .name = is->name},
+                      .requests = {0, is->memory_mib << 20, 1}};
     struct request r = request_of_trace(is);
-    struct ledger_pod *pending = ledger_pod_add(c->ledger, &pod, &r, NULL);
-    int64_t cpu = c->sees_cpu ? is->cpu_milli : 0;
-    struct score_pod asks = {.request = &r, .cpu_milli = cpu};
-    mix_add(&c->mix, &r, cpu);
-
+    struct ledger_pod *pending = NULL;
+    if (c->sees_cpu)
+        pod.requests.cpu_milli = is->cpu_milli;
+    if (r.kind != REQUEST_NONE)
+        pending = ledger_pod_add(c->ledger, &pod, &r, NULL);
+    struct score_pod asks = {.request = &r, .cpu_milli = pod.requests.cpu_milli};
     size_t n = find_candidates(c, is, &r);
     if (n == 0) {
-        ledger_pod_remove(c->ledger, pending);
+        if (pending)
+            ledger_pod_remove(c->ledger, pending);
         return false;
     }
-    score_nodes(c->policy, &asks, &c->mix, c->candidates, n, &c->scratch, c->points);
-    place(c, c->candidate_nodes[pick(c->points, n, rng)], is, pending, &r);
+    score_nodes(c->policy, &asks, ledger_mix(c->ledger), c->candidates, n, &c->scratch,
+                c->points);
+    uint32_t at = c->candidate_nodes[pick(c->points, n, rng)];
+    if (pending)
+        promise(c, &c->nodes[at], is, pending);
+    else
+        ledger_plain_seen(c->ledger, pod.meta.uid, c->nodes[at].is->name, &pod.requests,
+                          1);
+    run(c, at, is, c->last_uid);
     return true;
 }
 
@@ -193,12 +214,18 @@ void cluster_leave(struct cluster *c, struct rng *rng)
 {
     struct running_pod *t = &c->running[rng_below(rng, c->n_running)];
     struct replay_node *node = &c->nodes[t->node];
+    char text[32];
+    struct span uid = write_uid(text, t->uid);
+    struct ledger_pod *pod = ledger_pod_find(c->ledger, uid);
     node->cpu += t->is->cpu_milli;
     node->memory += t->is->memory_mib;
     node->pods--;
     c->allocated -= t->is->gpu_milli * t->is->cards;
     c->cpu -= t->is->cpu_milli;
-    ledger_pod_remove(c->ledger, t->pod);
+    if (pod)
+        ledger_pod_remove(c->ledger, pod);
+    else
+        ledger_plain_deleted(c->ledger, uid);
     *t = c->running[--c->n_running];
 }
 

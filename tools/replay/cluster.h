@@ -8,14 +8,15 @@
 /*
  * The cluster of a trace. Cards and promises are in a real ledger, whose nodes have Scv
  * objects with cards of TRACE_CARD MiB. Filter, node score and card choice are those of
- * the extender (placement). CPU, memory and card models, which kube-scheduler checks in a
- * real cluster, are tracked beside the ledger.
+ * the extender (placement), and so are its mix and what it knows of CPU. What
+ * kube-scheduler checks in a real cluster (CPU, memory, pod slots and card models) is
+ * tracked beside the ledger.
  */
 
 struct cluster;
 
-/* New. `sees_cpu`: the policy sees the CPU of nodes and pods, like a plugin of
- * kube-scheduler; an extender does not. The trace is borrowed. */
+/* New. `sees_cpu`: the ledger knows the CPU of nodes and pods, as in the extender. The
+ * trace is borrowed. */
 struct cluster *cluster_new(const struct trace *trace, enum score_policy policy,
                             bool sees_cpu);
 void cluster_free(struct cluster *c);

@@ -15,6 +15,7 @@ void trace_fini(struct trace *t)
 {
     free(t->nodes);
     free(t->pods);
+    arena_fini(&t->arena);
     *t = (struct trace){0};
 }
 
@@ -99,6 +100,18 @@ static void check_pod(struct csv *c, const struct trace_pod *pod, int milli)
                  (long long)pod->gpu_milli, TRACE_CARD);
 }
 
+/* From openb's separator to the one of struct request. */
+static struct span read_models(struct trace *t, struct csv *c, int column)
+{
+    struct span text = csv_text(c, column);
+    if (!text.n)
+        return text;
+    struct span models = arena_copy(&t->arena, text);
+    for (char *p = (char *)models.p; *p; p++)
+        *p = *p == '|' ? ',' : *p;
+    return models;
+}
+
 int trace_pods(struct trace *t, const char *name, struct span text, struct err *err)
 {
     struct csv c;
@@ -111,7 +124,7 @@ int trace_pods(struct trace *t, const char *name, struct span text, struct err *
     while (csv_row(&c) > 0) {
         struct trace_pod pod = {
             .name = read_name(&c, id),
-            .models = csv_text(&c, spec),
+            .models = read_models(t, &c, spec),
             .cpu_milli = csv_int(&c, cpu, 0, amount_max),
             .memory_mib = csv_int(&c, memory, 0, amount_max),
             .cards = (uint32_t)csv_int(&c, num, 0, TRACE_MAX_CARDS),
@@ -123,15 +136,4 @@ int trace_pods(struct trace *t, const char *name, struct span text, struct err *
     }
     check_names(&c, id, t->pods, sizeof *t->pods, t->n_pods);
     return finish(&c, t->n_pods, "pods", err);
-}
-
-bool trace_model_is_allowed(const struct trace_pod *pod, struct span model)
-{
-    struct span rest = pod->models;
-    if (!rest.n)
-        return true;
-    while (rest.n)
-        if (span_eq(span_cut(&rest, '|'), model))
-            return true;
-    return false;
 }

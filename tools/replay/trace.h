@@ -29,7 +29,8 @@ struct trace_node {
 };
 
 struct trace_pod {
-    struct span name, models;
+    struct span name;
+    struct span models; /* as in struct request: separated by commas; in the arena */
     int64_t cpu_milli, memory_mib, gpu_milli; /* gpu_milli: per card */
     uint32_t cards;
 };
@@ -38,6 +39,7 @@ struct trace {
     struct trace_node *nodes;
     struct trace_pod *pods;
     size_t n_nodes, nodes_cap, n_pods, pods_cap;
+    struct arena arena;
     int64_t capacity, cpu_milli; /* of all nodes; capacity: in thousandths of a card */
 };
 
@@ -46,6 +48,3 @@ struct trace {
 int trace_nodes(struct trace *t, const char *name, struct span text, struct err *err);
 int trace_pods(struct trace *t, const char *name, struct span text, struct err *err);
 void trace_fini(struct trace *t);
-
-/* May the pod run on a node with this model? */
-bool trace_model_is_allowed(const struct trace_pod *pod, struct span model);

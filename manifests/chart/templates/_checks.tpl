@@ -63,7 +63,7 @@
 {{- end }}
 {{- $taken := dict
     "--memory-unit" "set memoryUnit instead" "--log-level" "set extender.logLevel instead"
-    "--node-score" "set extender.nodeScore instead" "--events" "set extender.events instead"
+    "--node-score" "set extender.nodeScore instead" "--filter-answer" "set extender.filterAnswer instead" "--events" "set extender.events instead"
     "--metrics-detail" "set extender.metricsDetail instead"
     "--drain-timeout" "set extender.drainSeconds instead"
     "--preempt-after" "set extender.preemption instead"

@@ -157,6 +157,8 @@
     fact('Measured', dev.usedMiB === undefined ? 'unknown' : mib(dev.usedMiB));
     if (dev.withheldMiB)
       fact('External use', mib(dev.withheldMiB));
+    for (const pod of dev.reservations || [])
+      fact('Reserved', pod.hidden ? mib(pod.mib) : `${mib(pod.mib)} for ${pod.namespace}/${pod.name}`);
     fact(node.schedulingDisabled ? 'Free once uncordoned' : 'Free for new pods', mib(dev.freeMiB));
     fact('Size', mib(dev.totalMiB));
     if (dev.health !== 'Healthy')
@@ -178,6 +180,8 @@
       pieces = dev.promisedMiB ? [[kind, dev.promisedMiB]] : [];
     if (dev.withheldMiB)
       pieces.push(['outside', dev.withheldMiB]);
+    if (dev.reservedMiB)
+      pieces.push(['reserved', dev.reservedMiB]);
     return pieces;
   };
 

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/core_priv.h"
+
+#include "base/mem.h"
+#include "placement/placement.h"
+
+/*
+ * Reservations: cards that are kept for a pod from filter to bind (core.h). The ledger has
+ * them beside the promises; a bind finds them there (placement_choose_seen).
+ *
+ * kube-scheduler judges one pod after the other, but binds them later and in parallel. So
+ * without reservations several pods are sent to the same cards, and all but one of their
+ * binds fail.
+ */
+
+static void end(struct step *s, struct ledger_reservation *r)
+{
+    struct wakeup_fits before = wakeup_before(s, r->node->name);
+    ledger_reservation_end(s->core->ledger, r);
+    wakeup_after(s, &before);
+}
+
+void reserve_end(struct step *s, struct span uid)
+{
+    struct ledger_reservation *r = ledger_reservation_find(s->core->ledger, uid);
+    if (r)
+        end(s, r);
+}
+
+void reserve_end_at(struct step *s, struct span uid, struct span node)
+{
+    struct ledger_reservation *r = ledger_reservation_find(s->core->ledger, uid);
+    if (r && span_eq(r->node->name, node))
+        ledger_reservation_end(s->core->ledger, r);
+    else if (r)
+        end(s, r);
+}
+
+void reserve_yield(struct step *s, struct span node_name, int64_t priority)
+{
+    const struct ledger_node *node = ledger_node_find(s->core->ledger, node_name);
+    struct ledger_reservation *lost;
+    while (node && (lost = ledger_reservation_lost(node, priority))) {
+        output_log(s, ERR_NONE,
+                   "node %.*s: the reservation of pod %.*s/%.*s has ended: a pod of "
+                   "higher priority has its cards",
+                   SPAN_ARG(node->name), SPAN_ARG(lost->ns), SPAN_ARG(lost->name));
+        end(s, lost);
+    }
+}
+
+void reserve_drop_all(struct step *s)
+{
+    struct ledger_reservation *r;
+    while ((r = ledger_first_reservation(s->core->ledger)))
+        ledger_reservation_end(s->core->ledger, r);
+}
+
+static void reserve_on(struct step *s, const struct ledger_node *node,
+                       const uint32_t *picks)
+{
+    const struct core_input *in = s->in;
+    const struct request *request = in->request;
+    struct ledger_share *shares =
+        arena_zalloc(&s->core->scratch, request->cards * sizeof *shares);
+    for (uint32_t i = 0; i < request->cards; i++) {
+        const struct card *card = &node->cards[picks[i]];
+        shares[i] = (struct ledger_share){
+            .card = card->index, .mib = request->mib_per_card, .uuid = card->uuid};
+    }
+    const struct ledger_reservation r = {
+        .uid = in->uid,
+        .ns = in->ns,
+        .name = in->name,
+        .priority = in->priority,
+        .whole = request->kind == REQUEST_CARDS,
+        .shares = shares,
+        .n_shares = request->cards,
+        .until_ms = s->now.mono_ms + CORE_RESERVATION_MS,
+    };
+    ledger_reserve(s->core->ledger, &r, node->name);
+    reserve_yield(s, node->name, in->priority);
+}
+
+/* The first of the nodes that fits, and the cards there; NULL: none. */
+static const struct ledger_node *choose(struct step *s, uint32_t *picks)
+{
+    const struct core_input *in = s->in;
+    for (size_t i = 0; i < in->n_nodes; i++) {
+        const struct ledger_node *node = ledger_node_find(s->core->ledger, in->nodes[i]);
+        if (node &&
+            placement_fit_nominated(node, in->request, in->priority, in->uid) ==
+                FIT_YES &&
+            placement_choose_seen(node, in->request, in->priority, in->uid, picks))
+            return node;
+    }
+    return NULL;
+}
+
+/* Only for a pod without a promise, and only here, where binds are decided. */
+static bool may_reserve(struct step *s)
+{
+    const struct core *core = s->core;
+    const struct ledger_pod *pod = ledger_pod_find(core->ledger, s->in->uid);
+    return core_may_bind(core, s->now, NULL) == 0 && !(pod && pod->node) &&
+           !bind_op_find(core, s->in->uid) &&
+           ledger_reservations(core->ledger) < CORE_RESERVATIONS_MAX;
+}
+
+void reserve_requested(struct step *s)
+{
+    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct ledger_node *node = NULL;
+    struct ledger_reservation *old = ledger_reservation_find(s->core->ledger, s->in->uid);
+    struct wakeup_fits before =
+        wakeup_before(s, old ? old->node->name : (struct span){0});
+    if (old)
+        ledger_reservation_end(s->core->ledger, old);
+    if (s->in->n_nodes && may_reserve(s))
+        node = choose(s, picks);
+    if (node)
+        reserve_on(s, node, picks);
+    wakeup_after(s, &before);
+    const char *name = node ? output_str(s, node->name) : NULL;
+    struct core_output *o = output_add(s, CORE_RESERVED);
+    o->token = s->in->token;
+    o->node = name;
+}
+
+void reserve_tick(struct step *s)
+{
+    struct ledger_reservation *r;
+    while ((r = ledger_first_reservation(s->core->ledger)) &&
+           r->until_ms <= s->now.mono_ms)
+        end(s, r);
+}
+
+int64_t reserve_due(const struct core *core)
+{
+    const struct ledger_reservation *r = ledger_first_reservation(core->ledger);
+    return r ? r->until_ms : INT64_MAX;
+}

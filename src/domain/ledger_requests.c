@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/ledger_priv.h"
+
+/*
+ * CPU, memory and pod slots: what the pods of a node request, and what it offers. The pods
+ * with GPU are added up when needed; the sums of the plain pods, which may be many, are
+ * kept.
+ */
+
+struct resources ledger_node_allocatable(const struct ledger_node *node)
+{
+    return (struct resources){node->cpu_milli, node->facts->memory,
+                              node->facts->pod_slots};
+}
+
+struct resources ledger_node_requested(const struct ledger_node *node)
+{
+    const struct ledger_node_facts *f = node->facts;
+    struct resources sum = {f->plain_cpu_milli, f->plain_memory, f->plain_pods};
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+        resources_add(&sum, &(struct resources){pod->cpu_milli, pod->memory, 1});
+    return sum;
+}
+
+void ledger_requests_settle(struct ledger_node *node)
+{
+    node->cpu_free =
+        ledger_saturated(node->cpu_milli - ledger_node_requested(node).cpu_milli);
+}
+
+/* Nobody shows or judges a node without cards by what its plain pods request. */
+static void changed(struct ledger *l, struct ledger_node *node)
+{
+    ledger_requests_settle(node);
+    if (node->n_cards)
+        node->generation = ++l->generation;
+}
+
+static void add(struct ledger *l, struct ledger_node *node, const struct resources *r,
+                int sign)
+{
+    struct ledger_node_facts *f = node->facts;
+    f->plain_cpu_milli += sign * r->cpu_milli;
+    f->plain_memory += sign * r->memory;
+    f->plain_pods += (uint32_t)sign;
+    changed(l, node);
+}
+
+static void removed(struct ledger *l, const struct plain_pod *pod)
+{
+    struct ledger_node *node = ledger_node_slot(l, pod->node);
+    add(l, node, &pod->requests, -1);
+    ledger_node_drop_if_unused(l, node);
+}
+
+void ledger_plain_seen(struct ledger *l, struct span uid, struct span name,
+                       const struct resources *requests, uint64_t list)
+{
+    struct plain_pod old;
+    if (!uid.n)
+        return;
+    bool known = plain_pods_get(&l->plain, uid, &old);
+    struct ledger_node *node = ledger_node_need(l, name);
+    if (known && old.node == node->id && resources_equal(&old.requests, requests)) {
+        plain_pods_mark(&l->plain, uid, list);
+        return;
+    }
+    plain_pods_set(&l->plain, uid, &(struct plain_pod){node->id, *requests}, list);
+    add(l, node, requests, 1);
+    if (known)
+        removed(l, &old);
+}
+
+void ledger_plain_exists(struct ledger *l, struct span uid, uint64_t list)
+{
+    plain_pods_mark(&l->plain, uid, list);
+}
+
+void ledger_plain_deleted(struct ledger *l, struct span uid)
+{
+    struct plain_pod pod;
+    if (plain_pods_remove(&l->plain, uid, &pod))
+        removed(l, &pod);
+}
+
+void ledger_plain_sweep(struct ledger *l, uint64_t list)
+{
+    struct plain_pod pod;
+    size_t at = 0;
+    while (plain_pods_sweep(&l->plain, list, &at, &pod))
+        removed(l, &pod);
+}
+
+size_t ledger_plain_bytes(const struct ledger *l)
+{
+    return plain_pods_bytes(&l->plain);
+}
+
+size_t ledger_plain_pods(const struct ledger *l)
+{
+    return l->plain.n;
+}

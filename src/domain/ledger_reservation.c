@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/ledger_priv.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+static void reservation_free(struct ledger_reservation *r)
+{
+    free(r->shares);
+    free(r->strings);
+    free(r);
+}
+
+void ledger_reservations_free(struct ledger *l)
+{
+    for (struct ledger_reservation *r = l->first_reservation, *next; r; r = next) {
+        next = r->next;
+        reservation_free(r);
+    }
+}
+
+struct ledger_reservation *ledger_reservation_find(const struct ledger *l,
+                                                   struct span uid)
+{
+    return map_get(&l->reservations_by_uid, uid);
+}
+
+struct ledger_reservation *ledger_first_reservation(const struct ledger *l)
+{
+    return l->first_reservation;
+}
+
+size_t ledger_reservations(const struct ledger *l)
+{
+    return l->n_reservations;
+}
+
+static void copy_names(struct ledger_reservation *r)
+{
+    cleanup_buf struct buf strings = {0};
+    buf_add_span(&strings, r->uid);
+    buf_addc(&strings, '\0');
+    buf_add_span(&strings, r->ns);
+    buf_addc(&strings, '\0');
+    buf_add_span(&strings, r->name);
+    r->strings = xmemdup0(strings.p, strings.n);
+    r->uid.p = r->strings;
+    r->ns.p = r->uid.p + r->uid.n + 1;
+    r->name.p = r->ns.p + r->ns.n + 1;
+}
+
+/* Inserts it from the end: most limits are equally long. */
+static void insert(struct ledger *l, struct ledger_reservation *r)
+{
+    struct ledger_reservation *before = l->last_reservation;
+    while (before && before->until_ms > r->until_ms)
+        before = before->prev;
+    r->prev = before;
+    r->next = before ? before->next : l->first_reservation;
+    *(before ? &before->next : &l->first_reservation) = r;
+    *(r->next ? &r->next->prev : &l->last_reservation) = r;
+    l->n_reservations++;
+}
+
+void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
+                    struct span node_name)
+{
+    struct ledger_node *node = ledger_node_need(l, node_name);
+    struct ledger_reservation *r = xmalloc(sizeof *r);
+    *r = *from;
+    copy_names(r);
+    r->shares = ledger_shares_copy(from->shares, from->n_shares);
+    r->node = node;
+    r->prev_here = NULL;
+    r->next_here = node->reserved;
+    if (node->reserved)
+        node->reserved->prev_here = r;
+    node->reserved = r;
+    node->has_reserved = true;
+    struct ledger_reservation *old = ledger_reservation_find(l, r->uid);
+    if (old) /* after the node is in use: it must not be dropped */
+        ledger_reservation_end(l, old);
+    map_set(&l->reservations_by_uid, r);
+    insert(l, r);
+    ledger_view(l, node);
+}
+
+void ledger_reservation_end(struct ledger *l, struct ledger_reservation *r)
+{
+    struct ledger_node *node = r->node;
+    *(r->prev ? &r->prev->next : &l->first_reservation) = r->next;
+    *(r->next ? &r->next->prev : &l->last_reservation) = r->prev;
+    l->n_reservations--;
+    *(r->prev_here ? &r->prev_here->next_here : &node->reserved) = r->next_here;
+    if (r->next_here)
+        r->next_here->prev_here = r->prev_here;
+    node->has_reserved = node->reserved != NULL;
+    map_remove(&l->reservations_by_uid, r->uid);
+    reservation_free(r);
+    ledger_view(l, node);
+    ledger_node_drop_if_unused(l, node);
+}
+
+/* Is the memory of the card given more than once? */
+static bool is_given_twice(const struct card *card)
+{
+    if (card->whole && card->reserved_mib > 0)
+        return true;
+    return card->promised_mib + card->reserved_mib + card->withheld_mib > card->total_mib;
+}
+
+static bool has_lost(const struct ledger_reservation *r)
+{
+    for (uint32_t i = 0; i < r->n_shares; i++) {
+        const struct card *card = r->shares[i].on;
+        if (card && (is_given_twice(card) || (r->whole && card->pods > 0)))
+            return true;
+    }
+    return false;
+}
+
+struct ledger_reservation *ledger_reservation_lost(const struct ledger_node *node,
+                                                   int64_t priority)
+{
+    struct ledger_reservation *lost = NULL;
+    for (struct ledger_reservation *r = node->reserved; r; r = r->next_here)
+        if (r->priority < priority && (!lost || r->priority < lost->priority) &&
+            has_lost(r))
+            lost = r; /* the latest is first in the list */
+    return lost;
+}
+
+const struct ledger_reservation *ledger_reservation_on(const struct ledger_node *node,
+                                                       struct span uid)
+{
+    const struct ledger_reservation *r = node->reserved;
+    while (r && !span_eq(r->uid, uid))
+        r = r->next_here;
+    return r;
+}
+
+void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct span uid,
+                       struct card *cards)
+{
+    if (node->n_cards)
+        memcpy(cards, node->cards, node->n_cards * sizeof *cards);
+    for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here) {
+        if (r->priority >= priority && !span_eq(r->uid, uid))
+            continue;
+        for (uint32_t i = 0; i < r->n_shares; i++) {
+            const struct card *on = r->shares[i].on;
+            if (!on)
+                continue;
+            struct card *card = &cards[on - node->cards];
+            card->reserved_mib -= ledger_reserved_mib(r, i);
+            card->free_mib = card_left_mib(card);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/plain_pods_priv.h"
+
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+/* Open addressing with linear probing; removal shifts later entries back into the gap. */
+struct plain_slot {
+    uint64_t uid; /* hash of the UID; 0: free */
+    uint32_t node : 31;
+    uint32_t marked : 1; /* seen in the current list */
+    uint32_t amount;
+};
+_Static_assert(sizeof(struct plain_slot) == 16, "16 bytes per pod");
+
+/* Amounts that at least one pod requests, in a chain of equal hashes. */
+struct plain_amount {
+    int64_t cpu_milli, memory;
+    uint32_t pods; /* that request it; 0: unused */
+    uint32_t next; /* in the chain, or of the unused ones: index + 1; 0: the last */
+};
+
+enum { CAP_MIN = 16 };
+
+void plain_pods_init(struct plain_pods *p, uint64_t seed)
+{
+    *p = (struct plain_pods){.seed = seed};
+}
+
+void plain_pods_fini(struct plain_pods *p)
+{
+    free(p->slots);
+    free(p->amounts);
+    free(p->buckets);
+    *p = (struct plain_pods){0};
+}
+
+size_t plain_pods_bytes(const struct plain_pods *p)
+{
+    return p->cap * sizeof *p->slots +
+           p->amounts_cap * (sizeof *p->amounts + sizeof *p->buckets);
+}
+
+/* -- amounts -- */
+
+static uint32_t *bucket_of(const struct plain_pods *p, const struct resources *r)
+{
+    const int64_t amounts[] = {r->cpu_milli, r->memory};
+    uint64_t hash = hash_bytes(p->seed, amounts, sizeof amounts);
+    return &p->buckets[hash & (p->amounts_cap - 1)];
+}
+
+static struct resources requests_of(const struct plain_amount *a)
+{
+    return (struct resources){a->cpu_milli, a->memory, 1};
+}
+
+static void grow_amounts(struct plain_pods *p)
+{
+    p->amounts_cap = p->amounts_cap ? p->amounts_cap * 2 : CAP_MIN;
+    p->amounts = xreallocarray(p->amounts, p->amounts_cap, sizeof *p->amounts);
+    free(p->buckets);
+    p->buckets = xcalloc(p->amounts_cap, sizeof *p->buckets);
+    for (uint32_t i = 0; i < p->n_amounts; i++) { /* none is unused */
+        const struct resources r = requests_of(&p->amounts[i]);
+        uint32_t *bucket = bucket_of(p, &r);
+        p->amounts[i].next = *bucket;
+        *bucket = i + 1;
+    }
+}
+
+static uint32_t unused_amount(struct plain_pods *p)
+{
+    uint32_t i = p->free_amounts;
+    if (i) {
+        p->free_amounts = p->amounts[i - 1].next;
+        return i - 1;
+    }
+    if (p->n_amounts == p->amounts_cap)
+        grow_amounts(p);
+    return p->n_amounts++;
+}
+
+static uint32_t take_amount(struct plain_pods *p, const struct resources *r)
+{
+    for (uint32_t i = p->amounts_cap ? *bucket_of(p, r) : 0; i;
+         i = p->amounts[i - 1].next) {
+        struct plain_amount *a = &p->amounts[i - 1];
+        if (a->cpu_milli == r->cpu_milli && a->memory == r->memory) {
+            a->pods++;
+            return i - 1;
+        }
+    }
+    uint32_t i = unused_amount(p), *bucket = bucket_of(p, r);
+    p->amounts[i] = (struct plain_amount){r->cpu_milli, r->memory, 1, *bucket};
+    *bucket = i + 1;
+    return i;
+}
+
+static void release_amount(struct plain_pods *p, uint32_t i)
+{
+    struct plain_amount *a = &p->amounts[i];
+    if (--a->pods)
+        return;
+    const struct resources r = requests_of(a);
+    uint32_t *link = bucket_of(p, &r);
+    while (*link != i + 1)
+        link = &p->amounts[*link - 1].next;
+    *link = a->next;
+    a->next = p->free_amounts;
+    p->free_amounts = i + 1;
+}
+
+/* -- pods -- */
+
+static uint64_t hash_uid(const struct plain_pods *p, struct span uid)
+{
+    uint64_t hash = hash_bytes(p->seed, uid.p, uid.n);
+    return hash ? hash : 1;
+}
+
+/* The slot of the pod, or the free slot for it. cap must not be 0. */
+static struct plain_slot *find(const struct plain_pods *p, uint64_t uid)
+{
+    size_t i = uid & (p->cap - 1);
+    while (p->slots[i].uid && p->slots[i].uid != uid)
+        i = (i + 1) & (p->cap - 1);
+    return &p->slots[i];
+}
+
+static void resize(struct plain_pods *p, size_t cap)
+{
+    struct plain_slot *old = p->slots;
+    size_t old_cap = p->cap;
+    p->cap = cap;
+    p->slots = xcalloc(cap, sizeof *p->slots);
+    for (size_t i = 0; i < old_cap; i++)
+        if (old[i].uid)
+            *find(p, old[i].uid) = old[i];
+    free(old);
+}
+
+static struct plain_pod pod_at(const struct plain_pods *p, const struct plain_slot *slot)
+{
+    return (struct plain_pod){slot->node, requests_of(&p->amounts[slot->amount])};
+}
+
+bool plain_pods_get(const struct plain_pods *p, struct span uid, struct plain_pod *pod)
+{
+    const struct plain_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
+    if (!slot || !slot->uid)
+        return false;
+    *pod = pod_at(p, slot);
+    return true;
+}
+
+/* The marks of another list mean nothing. */
+static void begin_list(struct plain_pods *p, uint64_t list)
+{
+    for (size_t i = 0; i < p->cap && p->list != list; i++)
+        p->slots[i].marked = 0;
+    p->list = list;
+}
+
+void plain_pods_set(struct plain_pods *p, struct span uid, const struct plain_pod *pod,
+                    uint64_t list)
+{
+    begin_list(p, list);
+    if (p->n + 1 > p->cap / 4 * 3)
+        resize(p, p->cap ? p->cap * 2 : CAP_MIN);
+    uint64_t hash = hash_uid(p, uid);
+    struct plain_slot *slot = find(p, hash);
+    uint32_t amount = take_amount(p, &pod->requests);
+    if (slot->uid)
+        release_amount(p, slot->amount);
+    p->n += !slot->uid;
+    *slot = (struct plain_slot){hash, pod->node & INT32_MAX, 1, amount};
+}
+
+void plain_pods_mark(struct plain_pods *p, struct span uid, uint64_t list)
+{
+    begin_list(p, list);
+    struct plain_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
+    if (slot && slot->uid)
+        slot->marked = 1;
+}
+
+static struct plain_pod remove_at(struct plain_pods *p, size_t hole)
+{
+    size_t mask = p->cap - 1;
+    struct plain_pod removed = pod_at(p, &p->slots[hole]);
+    release_amount(p, p->slots[hole].amount);
+    for (size_t i = (hole + 1) & mask; p->slots[i].uid; i = (i + 1) & mask) {
+        size_t home = p->slots[i].uid & mask;
+        if (((i - home) & mask) >= ((i - hole) & mask)) {
+            p->slots[hole] = p->slots[i];
+            hole = i;
+        }
+    }
+    p->slots[hole] = (struct plain_slot){0};
+    p->n--;
+    return removed;
+}
+
+static void shrink(struct plain_pods *p)
+{
+    size_t cap = p->cap;
+    while (cap > CAP_MIN && p->n < cap / 16 * 3)
+        cap /= 2;
+    if (cap < p->cap)
+        resize(p, cap);
+}
+
+bool plain_pods_remove(struct plain_pods *p, struct span uid, struct plain_pod *pod)
+{
+    const struct plain_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
+    if (!slot || !slot->uid)
+        return false;
+    *pod = remove_at(p, (size_t)(slot - p->slots));
+    shrink(p);
+    return true;
+}
+
+bool plain_pods_sweep(struct plain_pods *p, uint64_t list, size_t *at,
+                      struct plain_pod *pod)
+{
+    begin_list(p, list);
+    for (; *at < p->cap; ++*at) {
+        const struct plain_slot *slot = &p->slots[*at];
+        if (!slot->uid || slot->marked)
+            continue;
+        *pod = remove_at(p, *at); /* another pod may be here now */
+        return true;
+    }
+    shrink(p);
+    return false;
+}

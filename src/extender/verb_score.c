@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/verbs_priv.h"
+
+#include "base/mem.h"
+
+/*
+ * The scores of candidates, for prioritize and for a filter that answers with the best
+ * nodes. Policies need the values of all nodes before they rate the first, so the nodes are
+ * visited twice, VERBS_LOCK_NODES under one lock. Pointers from the first visit are used
+ * again if the ledger is unchanged.
+ */
+
+struct scoring {
+    struct verbs *v;
+    struct verbs_work *w;
+    const uint32_t *at; /* indexes of candidates; NULL: all, in order */
+    size_t n;
+    const struct score_pod *pod;
+    struct score_run *run;
+    uint64_t generation; /* of the ledger, at the first lookup */
+    bool changed;        /* since then: nodes must be looked up again */
+};
+
+/* Looks up the candidates from the i-th up to the end-th. */
+static void find_nodes(const struct scoring *s, const struct ledger *ledger, size_t i,
+                       size_t end)
+{
+    const struct verb_candidate *all = s->w->args.nodes;
+    while (i < end) {
+        const struct ledger_node *nodes[MAP_BATCH];
+        struct span names[MAP_BATCH];
+        size_t n = end - i < MAP_BATCH ? end - i : MAP_BATCH;
+        for (size_t k = 0; k < n; k++)
+            names[k] = all[s->at ? s->at[i + k] : i + k].name;
+        ledger_nodes_find(ledger, names, n, nodes);
+        for (size_t k = 0; k < n; k++) {
+            const char *line = (const char *)nodes[k];
+            if (!line)
+                continue;
+            __builtin_prefetch(line + LEDGER_LINE); /* score_rate reads it next */
+            __builtin_prefetch(line + offsetof(struct ledger_node, cpu_milli));
+        }
+        for (size_t k = 0; k < n; k++)
+            s->w->nodes[i + k] = score_node_of(nodes[k]);
+        i += n;
+    }
+}
+
+static void visit(struct scoring *s, const struct ledger *l, bool first, size_t i,
+                  size_t end)
+{
+    struct verbs_work *w = s->w;
+    if (first && i == 0) {
+        s->generation = ledger_generation(l);
+        score_begin(s->run, s->v->config.policy, s->pod, ledger_mix(l), &w->scratch,
+                    s->n);
+    }
+    s->changed |= ledger_generation(l) != s->generation;
+    if (first || s->changed)
+        find_nodes(s, l, i, end);
+    if (first)
+        score_survey(s->run, w->nodes + i, end - i);
+    else
+        score_rate(s->run, w->nodes + i, i, end - i);
+}
+
+static void visit_all(struct scoring *s, bool first)
+{
+    struct store *store = s->v->config.store;
+    size_t i = 0;
+    do {
+        size_t end = s->n - i < VERBS_LOCK_NODES ? s->n : i + VERBS_LOCK_NODES;
+        visit(s, core_ledger(store_read(store)), first, i, end);
+        store_read_end(store);
+        i = end;
+    } while (i < s->n);
+}
+
+void verbs_score(struct verbs *v, struct verbs_work *w, const uint32_t *at, size_t n,
+                 const struct score_pod *pod, struct score_run *run)
+{
+    struct scoring s = {.v = v, .w = w, .at = at, .n = n, .pod = pod, .run = run};
+    MEM_GROW(w->nodes, w->nodes_cap, n);
+    visit_all(&s, true);
+    visit_all(&s, false);
+}
