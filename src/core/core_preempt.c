@@ -42,8 +42,10 @@ void core_preempt_fini(struct core *core)
     struct core_preempt *p = &core->preempt;
     for (size_t i = 0; i < p->n; i++)
         entry_free(p->pods[i]);
-    for (size_t i = 0; i < ARRAY_LEN(p->spared); i++)
+    for (size_t i = 0; i < p->n_spared; i++)
         free((char *)p->spared[i].uid.p);
+    free(p->spared);
+    free(p->pods);
     *p = (struct core_preempt){0};
 }
 
@@ -117,6 +119,7 @@ static struct core_preempt_pod *entry_new(struct step *s, const struct ledger_po
     e->due_ms = s->now.mono_ms + s->core->settings.preempt_after_ms;
     if (!p->n)
         p->due_ms = e->due_ms;
+    MEM_GROW(p->pods, p->cap, p->n + 1);
     p->pods[p->n++] = e;
     return e;
 }
@@ -217,7 +220,7 @@ bool core_preempt_select(struct step *s, const struct ledger_pod *pod,
     for (const struct ledger_pod *other = node->pods; other; other = other->next)
         n++;
     struct span *leaving = arena_alloc(a, (n + n_more) * sizeof *leaving);
-    struct span *spared = arena_alloc(a, (n + ARRAY_LEN(p->spared)) * sizeof *spared);
+    struct span *spared = arena_alloc(a, (n + p->n_spared) * sizeof *spared);
     for (const struct ledger_pod *other = node->pods; other; other = other->next) {
         if (other->terminating)
             leaving[n_leaving++] = other->uid;
@@ -226,7 +229,7 @@ bool core_preempt_select(struct step *s, const struct ledger_pod *pod,
     }
     for (size_t i = 0; i < n_more; i++)
         leaving[n_leaving++] = more[i];
-    for (size_t i = 0; i < ARRAY_LEN(p->spared); i++)
+    for (size_t i = 0; i < p->n_spared; i++)
         if (p->spared[i].until_ms > s->now.mono_ms)
             spared[n_spared++] = p->spared[i].uid;
     struct preemptor who = {&pod->request, pod->priority, pod->uid, spared, n_spared};

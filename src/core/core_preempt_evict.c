@@ -197,8 +197,12 @@ void core_preempt_evict(struct step *s, struct core_preempt_pod *e)
 static void spare(struct step *s, struct span uid)
 {
     struct core_preempt *p = &s->core->preempt;
+    if (p->n_spared < CORE_PREEMPT_PODS) {
+        MEM_GROW(p->spared, p->spared_cap, p->n_spared + 1);
+        p->spared[p->n_spared++] = (struct core_preempt_spared){0};
+    }
     struct core_preempt_spared *at = &p->spared[p->next_spared];
-    p->next_spared = (p->next_spared + 1) % ARRAY_LEN(p->spared);
+    p->next_spared = (p->next_spared + 1) % CORE_PREEMPT_PODS;
     free((char *)at->uid.p);
     *at = (struct core_preempt_spared){{xmemdup0(uid.p, uid.n), uid.n},
                                        s->now.mono_ms + SPARED_MS};

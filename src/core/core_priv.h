@@ -98,10 +98,11 @@ struct core_preempt_spared {
 };
 
 struct core_preempt {
-    struct core_preempt_pod *pods[CORE_PREEMPT_PODS];
-    size_t n;
-    struct core_preempt_spared spared[CORE_PREEMPT_PODS];
-    size_t next_spared; /* the oldest: a new one replaces it */
+    struct core_preempt_pod **pods;
+    size_t n, cap;
+    /* At most CORE_PREEMPT_PODS; then a new one replaces the oldest, next_spared. */
+    struct core_preempt_spared *spared;
+    size_t n_spared, spared_cap, next_spared;
     int64_t due_ms;
     struct core_preemptions counts; /* but not waiting and kept */
 };
