@@ -28,6 +28,9 @@ WRAPS   := $(COUNTED) free
 $(B)/test/kube/test_wipe: LDFLAGS += -Wl,--wrap=malloc,--wrap=free,--wrap=realloc,--wrap=reallocarray
 $(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
 
+# The part of make bench-openb that needs no cluster.
+$(B)/test/replay/test_openb: $(B)/test/bench/openb_trace.o
+
 # The conformance cases: on the API of kube-sim, and in test/e2e on the real API server.
 CASES := $(call shared,kube-sim)
 $(B)/test/kube-sim/test_conformance: $(CASES)
@@ -145,6 +148,10 @@ $(B)/bench-floor $(B)/bench-echo: private LIBS = $$(pkg-config --libs libmicroht
 $(B)/bench-cluster: $(call bench_objects,cluster) $(LIB) $(call archives,kube)
 	$(link)
 $(B)/bench-cluster: private LIBS = $(call libs,kube) $(CHECK_LIBS)
+$(B)/bench-openb: $(call bench_objects,openb openb_churn openb_cluster openb_log openb_trace) \
+                  $(LIB) $(B)/lib/replay.a $(call archives,kube) $(call archives,placement)
+	$(link)
+$(B)/bench-openb: private LIBS = $(call libs,replay) $(call libs,kube) $(CHECK_LIBS)
 $(B)/bench-count.so: test/bench/count.c test/bench/count.h test/bench/load.h
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)

@@ -22,6 +22,10 @@ struct cli_config {
     enum cli_clock scv_clock;
     enum cli_number scv_number;
     bool classic, details, watch, check, serve;
+    /* defrag */
+    char *node, *model;
+    int64_t cards, memory, move_timeout_ms;
+    bool apply;
     enum show_format format;
     enum cli_color color;
     struct opt_list args; /* arguments that are not options */

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "domain/gang.h"
 #include "domain/lease.h"
 #include "domain/ledger.h"
 
@@ -84,6 +85,7 @@ enum {
     CORE_STALE_MS = 150 * 1000,      /* not ready after so long without watch events */
     CORE_WAKEUP_INTERVAL_MS = 1000,  /* minimum between two wakeups for one node */
     CORE_RESERVATION_MS = 30 * 1000, /* time limit of a reservation */
+    CORE_GANG_RESERVATION_MS = 120 * 1000,
     CORE_RESERVATIONS_MAX = 1 << 16, /* at one time: names of pods come from callers */
     CORE_PREEMPT_PODS = 256,         /* rejected pods that layout preemption remembers, */
     CORE_PREEMPT_NODES = 64,         /* and candidate nodes of each */
@@ -180,6 +182,9 @@ struct core_input {
      * an earlier reservation of the pod. No node: that one is ended. */
     const struct request *request;
     int64_t priority;
+    struct resources requests; /* CPU and memory of the pod, for its gang; 0: unknown */
+    const struct gang *gang; /* of the pod; NULL: none. Then all members are reserved for
+                                on any of the nodes, or none (placement/gang_judge.h) */
     /* REJECTED, with `uid`: candidate nodes where the eviction of pods of lower priority
      * could help; all other filters of kube-scheduler accept them. The first
      * CORE_PREEMPT_NODES count. */
@@ -210,7 +215,7 @@ enum core_output_type {
     CORE_CALL_NOMINATE, /* PATCH status.nominatedNodeName of the pod; `node` NULL: none */
     CORE_CALL_EVICT, /* POST an Eviction of the pod, on behalf of the pod `preemptor` */
     CORE_REPLY,      /* reply to a bind */
-    CORE_RESERVED,   /* reply to RESERVE, in the same step */
+    CORE_RESERVED,   /* reply to RESERVE, in the same step; `text`: why none for a gang */
     CORE_LOG,        /* a log line */
 };
 

@@ -56,3 +56,16 @@
 
 /* Heartbeat Leases of scv-agent, named like the node. */
 #define KEY_LEASE_NAMESPACE "nvidia-gpu-scheduler-node-lease"
+
+/* Labels and annotations that make a pod a member of a gang (domain/gang.h). The first three
+ * are labels of the coscheduling plugin (sigs.k8s.io/scheduler-plugins), newest first; the
+ * minimum is a label of the oldest. */
+#define KEY_COSCHEDULING         "scheduling.x-k8s.io/pod-group"
+#define KEY_COSCHEDULING_GROUP   "pod-group.scheduling.sigs.k8s.io"
+#define KEY_COSCHEDULING_NAME    "pod-group.scheduling.sigs.k8s.io/name"
+#define KEY_COSCHEDULING_MINIMUM "pod-group.scheduling.sigs.k8s.io/min-available"
+#define KEY_KUEUE_GROUP          "kueue.x-k8s.io/pod-group-name"        /* label */
+#define KEY_KUEUE_TOTAL          "kueue.x-k8s.io/pod-group-total-count" /* annotation */
+#define KEY_VOLCANO_GROUP        "scheduling.volcano.sh/group-name"     /* annotation */
+#define KEY_VOLCANO_KUBE_GROUP   "scheduling.k8s.io/group-name"         /* annotation */
+#define KEY_GANG_MINIMUM         "gpushare/gang-minimum" /* annotation; ours */

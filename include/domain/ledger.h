@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "domain/configmap.h"
+#include "domain/gang.h"
 #include "domain/lease.h"
 #include "domain/mix.h"
 #include "domain/node.h"
@@ -160,6 +161,20 @@ struct ledger_share {
     const struct card *on; /* the card where it counts; NULL: missing */
 };
 
+/* The gang of pods in the ledger, which are those that request GPUs. */
+struct ledger_gang {
+    struct span key;               /* gang_key; owned */
+    struct span ns, name;          /* to show; of the key */
+    struct ledger_member *members; /* newest first, never NULL */
+    uint32_t n_members;
+};
+struct ledger_member {
+    struct ledger_gang *gang;
+    struct ledger_pod *pod;
+    uint32_t minimum; /* as this pod says; 0: unknown */
+    struct ledger_member *next, *prev;
+};
+
 /* A pod that requests GPUs, pending or bound. The ledger owns the strings. */
 struct ledger_pod {
     struct span uid, ns, name;
@@ -192,6 +207,7 @@ struct ledger_pod {
     int64_t cpu_milli, memory; /* as in struct resources */
 
     struct ledger_pod *next, *prev; /* in the list of its node, or of pending pods */
+    struct ledger_member *member;   /* of its gang; NULL: in none */
     struct ledger_node *nominated_node;
     /* Bit i: card i of nominated_node is kept for this pending pod, although other pods may
      * still hold it (ledger_pod_keep). */
@@ -353,6 +369,9 @@ struct resources ledger_node_allocatable(const struct ledger_node *node);
  * are missing, unless they request GPUs and their bind is in flight. */
 struct resources ledger_node_requested(const struct ledger_node *node);
 
+/* The gang that the pod names, or NULL: none, or the ledger has no pod of it. */
+const struct ledger_gang *ledger_gang_find(const struct ledger *l, struct span ns,
+                                           const struct gang *gang);
 /* Reservations. Reserves the shares on the node for the pod `uid`, and ends an earlier
  * reservation of that pod. `r` is copied; its node and links are ignored. */
 void ledger_reserve(struct ledger *l, const struct ledger_reservation *r,
@@ -391,7 +410,8 @@ const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot);
 /* Number of overcommitted cards (also: promised whole and to another pod). While pods are
  * being listed, deleted pods may still count. */
 size_t ledger_overcommitted(const struct ledger *l);
-size_t ledger_pending(const struct ledger *l); /* number of pending pods */
+size_t ledger_pending(const struct ledger *l);         /* number of pending pods */
+size_t ledger_pending_members(const struct ledger *l); /* ... that are in a gang */
 struct ledger_pod *ledger_first_pending(const struct ledger *l);
 /* The different requests of pending pods; `n` gets their number. */
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);

@@ -30,6 +30,16 @@ struct pod_container {
     bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
 };
 
+/* What names the gang of a pod, raw; domain/gang.h interprets it. Empty: absent. */
+struct pod_gang {
+    struct span group;                             /* spec.schedulingGroup.podGroupName */
+    struct span workload, workload_group, replica; /* spec.workloadRef */
+    struct span coscheduling, old_group, old_name; /* labels of the coscheduling plugin */
+    struct span kueue;                             /* label */
+    struct span volcano, volcano_kube;             /* annotations */
+    struct span kueue_total, old_minimum, minimum; /* numbers of members */
+};
+
 struct pod {
     struct object_meta meta;
     struct span node;           /* spec.nodeName; empty: not bound */
@@ -55,6 +65,7 @@ struct pod {
     bool never_preempts;     /* spec.preemptionPolicy is Never */
     bool prefers; /* has preferences among the nodes that can take it: preferred affinity,
                      or topology spread with ScheduleAnyway */
+    struct pod_gang gang;
 };
 
 /* Reads a Pod. */

@@ -72,8 +72,11 @@ struct store_reserve {
     struct span ns, name, uid;
     const struct request *request;
     int64_t priority;
-    const struct span *nodes; /* names, the best first; none: ends the reservation */
+    struct resources requests; /* CPU and memory of the pod, for its gang */
+    const struct gang *gang;   /* of the pod, or NULL; then also for all other members */
+    const struct span *nodes;  /* names, the best first; none: ends the reservation */
     size_t n;
+    struct buf *why; /* with a gang: appends why it gets no reservation */
 };
 
 /* Reserves cards for a pod on the first of the nodes that fits (core/core.h), and returns

@@ -56,8 +56,12 @@ void verbs_free(struct verbs *v); /* NULL is accepted */
  * With config.answer, only the best nodes, without any reason: kube-scheduler reads reasons
  * only when no node is left (schedulePod in its schedule_one.go). Pods with preferences
  * that only kube-scheduler knows (struct pod), and pods that request no GPU, are answered
- * with all nodes. With one node, cards are reserved there; only the leader can, so another
- * replica forwards the call. If that fails, it answers by itself, without a reservation. */
+ * with all nodes; but under fgd, a pod without GPU goes where its CPU strands the least
+ * memory. With one node, cards are reserved there; only the leader can, so another replica
+ * forwards the call. If that fails, it answers by itself, without a reservation.
+ *
+ * A member of a gang, then, gets a node only if all other members find cards, too
+ * (placement/gang_judge.h), and cards are reserved for all of them. */
 unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply);
 /* As verb_filter, for a call that another replica forwarded: it is not forwarded again. */
 unsigned verb_filter_forwarded(struct verbs *v, struct span body, struct buf *reply);

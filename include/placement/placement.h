@@ -89,6 +89,7 @@ enum reason_class {
     REASON_MODE,            /* the label gpushare/mode excludes the request */
     REASON_NODE,            /* the node takes no pods: see enum node_state */
     REASON_PROMISED,        /* the pod has an unconfirmed promise on another node */
+    REASON_GANG,            /* the other members of the pod's gang find no cards */
     REASON_INVALID_REQUEST, /* the request of the pod is invalid */
     REASON_CLASSES
 };

@@ -18,6 +18,9 @@
  * serves HEAD, too. The server enforces the limits that protect the process: connections,
  * size of a body, bytes of all bodies together, time to complete a request, idle time.
  *
+ * With HTTPS and HTTPD_THREADS a connection gets its thread when the client has sent its
+ * ClientHello, and one handshake is computed at a time; client addresses take turns.
+ *
  * A full listener still accepts: a new connection replaces another one. The
  * connection that is closed belongs to the client address with the most connections, if it
  * has more than an eighth of all, and is the one that has been idle, incomplete, waiting in a stream or
@@ -164,8 +167,10 @@ struct httpd_listener_config {
     unsigned port;       /* 0: a free port */
     enum httpd_mode mode;
     unsigned threads; /* HTTPD_EVENTS: size of the thread pool; 0: 1 */
-    bool sched_batch; /* HTTPD_EVENTS: its threads run under SCHED_BATCH, so that their
-                         wakeups do not preempt other threads */
+    /* Its threads yield to others: they run under SCHED_BATCH, so that their wakeups do not
+     * preempt, and at a higher nice value. HTTPD_THREADS: from the first request of a
+     * trusted client on, its thread is scheduled like any other. */
+    bool yields;
     /* At most; 0: 1024. Less if the limit of descriptors requires it: listeners that start
      * later get their share, and so does the rest of the process. */
     unsigned connections;

@@ -12,6 +12,7 @@
 #include "cli/classic.h"
 #include "cli/complete.h"
 #include "cli/explain.h"
+#include "cli/move_apply.h"
 #include "cli/serve.h"
 #include "cli/session.h"
 #include "kube/listwatch.h"
@@ -24,6 +25,7 @@ enum {
     COMPARISONS = 10,
     VIEW_MS = 5000, /* timeout of the extender's view */
     EXIT_DIFFERENCES = 2,
+    EXIT_NO_PLAN = 2,
 };
 
 /* The command being run. */
@@ -221,23 +223,40 @@ static json_t *get_pod(struct run *r, struct span ns, struct span name)
     return pod;
 }
 
-static int explain(struct run *r, struct err *err)
+/* Reads "pod [NAMESPACE/]NAME" or "pod/[NAMESPACE/]NAME" after the command. False: the
+ * arguments are others. */
+static bool read_pod_name(const struct run *r, struct span *ns, struct span *name)
 {
     const struct opt_list *args = &r->config->args;
-    struct span name = span_of(args->n > 1 ? args->items[1] : NULL), ns = {0};
-    if (span_starts(name, SPAN("pod/")) && args->n == 2)
-        span_cut(&name, '/');
-    else if ((span_eq(name, SPAN("pod")) || span_eq(name, SPAN("pods"))) && args->n == 3)
-        name = span_of(args->items[2]);
+    *name = span_of(args->n > 1 ? args->items[1] : NULL);
+    *ns = (struct span){0};
+    if (span_starts(*name, SPAN("pod/")) && args->n == 2)
+        span_cut(name, '/');
+    else if ((span_eq(*name, SPAN("pod")) || span_eq(*name, SPAN("pods"))) &&
+             args->n == 3)
+        *name = span_of(args->items[2]);
     else
+        return false;
+    if (memchr(name->p, '/', name->n))
+        *ns = span_cut(name, '/');
+    return true;
+}
+
+static struct span default_namespace(const struct run *r)
+{
+    return span_of(r->config->ns ? r->config->ns : r->session.ns);
+}
+
+static int explain(struct run *r, struct err *err)
+{
+    struct span name, ns;
+    if (!read_pod_name(r, &ns, &name))
         return err_set(err, ERR_INVALID,
                        "invalid arguments; expected explain pod [NAMESPACE/]NAME");
-    if (memchr(name.p, '/', name.n))
-        ns = span_cut(&name, '/');
     if (load(r, err))
         return -1;
     if (!ns.n)
-        ns = span_of(r->config->ns ? r->config->ns : r->session.ns);
+        ns = default_namespace(r);
     json_t *pod = get_pod(r, ns, name);
     int rc = explain_pod(&r->out, state_of(r), ns, name, pod, has_colors(r->config), err);
     if (rc == 0 && r->session.unit_assumed)
@@ -245,6 +264,77 @@ static int explain(struct run *r, struct err *err)
                           ledger_settings(cluster_state_ledger(state_of(r)))->unit_mib);
     json_decref(pod);
     return rc ? -1 : print(&r->out, err);
+}
+
+/* defrag */
+
+static bool has_shape(const struct cli_config *c)
+{
+    return c->cards || c->memory || c->model;
+}
+
+static int read_goal(struct run *r, struct move_goal *goal, struct err *err)
+{
+    const struct cli_config *c = r->config;
+    bool pod = c->args.n > 1;
+    if (pod ? has_shape(c) || !read_pod_name(r, &goal->ns, &goal->name)
+            : !c->cards && !c->memory)
+        return err_set(
+            err, ERR_INVALID,
+            "invalid arguments; expected defrag pod [NAMESPACE/]NAME, or defrag "
+            "with --cards, --memory or both");
+    if (c->apply && c->format > SHOW_WIDE)
+        return err_set(err, ERR_INVALID, "--apply cannot be combined with --output");
+    goal->node = span_of(c->node);
+    return 0;
+}
+
+static void complete_goal(struct run *r, struct move_goal *goal)
+{
+    const struct cli_config *c = r->config;
+    enum { MIB = 1 << 20 };
+    if (goal->name.n && !goal->ns.n)
+        goal->ns = default_namespace(r);
+    if (!goal->name.n)
+        goal->shape = move_plan_shape(
+            c->cards ? c->cards : 1, (c->memory + MIB - 1) / MIB, span_of(c->model),
+            ledger_settings(cluster_state_ledger(state_of(r)))->unit_mib);
+    goal->node_is_cordoned = goal->node.n > 0;
+}
+
+static int plan_moves(struct run *r, struct move_rules *rules, struct move_goal *goal,
+                      struct err *err)
+{
+    const struct cli_config *c = r->config;
+    cleanup_arena struct arena a = {0};
+    struct move_plan plan;
+    complete_goal(r, goal);
+    if (move_apply_load(&r->session, rules, err) ||
+        move_plan_compute(state_of(r), rules, goal, &a, &plan, err))
+        return -1;
+    move_plan_write(&r->out, state_of(r), rules, &plan, c->format, has_colors(c));
+    if (c->format <= SHOW_WIDE && plan.plan.n && !c->apply)
+        buf_adds(&r->out, "nothing was changed; --apply evicts these pods one by one\n");
+    if (c->format <= SHOW_WIDE && r->session.unit_assumed)
+        show_unit_assumed(&r->out,
+                          ledger_settings(cluster_state_ledger(state_of(r)))->unit_mib);
+    if (print(&r->out, err))
+        return -1;
+    if (!plan.found)
+        return EXIT_NO_PLAN;
+    return c->apply && plan.plan.n ? move_apply_run(&r->session, rules, goal, &plan, err)
+                                   : 0;
+}
+
+static int defrag(struct run *r, struct err *err)
+{
+    struct move_goal goal = {0};
+    if (read_goal(r, &goal, err) || load(r, err))
+        return -1;
+    struct move_rules *rules = move_rules_new((uint64_t)clock_wall_ns());
+    int rc = plan_moves(r, rules, &goal, err);
+    move_rules_free(rules);
+    return rc;
 }
 
 static int serve(struct run *r, struct err *err)
@@ -321,6 +411,12 @@ static int command(struct run *r, struct err *err)
         return completion(r, err);
     if (!strcmp(first, "explain"))
         return explain(r, err);
+    if (!strcmp(first, "defrag"))
+        return defrag(r, err);
+    if (has_shape(c) || c->node || c->apply)
+        return err_set(err, ERR_INVALID,
+                       "--cards, --memory, --model, --node and --apply need the command "
+                       "defrag");
     if (c->args.n > 1)
         return err_set(
             err, ERR_INVALID,

@@ -104,13 +104,13 @@ static void add_arguments(struct buf *all, const struct cli_config *c, struct sp
                           complete_names_fn names, void *ctx)
 {
     const char *first = c->args.n ? c->args.items[0] : "";
-    bool explain = !strcmp(first, "explain");
+    bool of_pod = !strcmp(first, "explain") || !strcmp(first, "defrag");
     if (c->args.n == 0) {
-        buf_adds(all, "explain\ncompletion\n");
+        buf_adds(all, "explain\ndefrag\ncompletion\n");
         names(ctx, c, false, prefix, all);
-    } else if (c->args.n == 1 && explain) {
+    } else if (c->args.n == 1 && of_pod) {
         buf_adds(all, "pod\n");
-    } else if (c->args.n == 2 && explain) {
+    } else if (c->args.n == 2 && of_pod) {
         names(ctx, c, true, prefix, all);
     } else if (c->args.n == 1 && !strcmp(first, "completion")) {
         buf_adds(all, "bash\nzsh\nfish\n");

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "domain/quantity.h"
+#include "domain/request.h"
 #include "wire/entry.h"
 
 static int parse_unit(struct span text, void *field, struct err *err)
@@ -74,7 +75,46 @@ static const struct opt table[] = {
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(ns),
-     .help = "Namespace of the pod to explain; default: the namespace of the context."},
+     .help = "Namespace of the pod of explain or defrag; default: the namespace of the "
+             "context."},
+    {.name = "cards",
+     .arg = "N",
+     .type = OPT_INT,
+     .max = REQUEST_MAX_CARDS,
+     .offset = AT(cards),
+     .help = "Cards of the shape for which defrag makes room; default: 1 with --memory."},
+    {.name = "memory",
+     .arg = "SIZE",
+     .type = OPT_SIZE,
+     .max = (int64_t)1 << 50,
+     .offset = AT(memory),
+     .help =
+         "Memory on each card of the shape for which defrag makes room; default: whole "
+         "cards."},
+    {.name = "model",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(model),
+     .help = "Models, separated by commas, of the cards for which defrag makes room; "
+             "default: any."},
+    {.name = "node",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(node),
+     .help = "Node on which defrag makes room; default: the one with the fewest moves."},
+    {.name = "apply",
+     .type = OPT_BOOL,
+     .offset = AT(apply),
+     .help =
+         "Execute the plan of defrag: cordon the node and evict its pods one by one."},
+    {.name = "move-timeout",
+     .arg = "TIME",
+     .init = "5m",
+     .type = OPT_DURATION,
+     .min = 100,
+     .max = 24 * 3600 * 1000,
+     .offset = AT(move_timeout_ms),
+     .help = "Time limit of defrag --apply for each eviction and for each replacement."},
     {.name = "memory-unit",
      .arg = "auto|GiB|MiB|<n>MiB",
      .init = "auto",
@@ -142,6 +182,7 @@ const struct opt_program cli_program = {
         "shows promised, used and free GPU memory per card, and why a pod is pending",
     .version = GPUSHARE_VERSION,
     .table = table,
-    .rest = "[NODE | explain pod [NAMESPACE/]NAME | completion bash|zsh|fish]",
+    .rest = "[NODE | explain pod [NAMESPACE/]NAME | defrag [pod [NAMESPACE/]NAME] | "
+            "completion bash|zsh|fish]",
     .rest_at = AT(args),
 };

@@ -6,7 +6,7 @@
 #include "cli/explain_priv.h"
 #include "cli/heartbeat.h"
 #include "domain/quantity.h"
-#include "placement/placement.h"
+#include "placement/gang_judge.h"
 
 void explain_plain(struct explain_page *p, struct span text)
 {
@@ -256,6 +256,41 @@ static void add_verdict(struct explain_page *p, const struct ledger_node **nodes
         any_cordoned ? "that is not cordoned, or one " : "");
 }
 
+/* Whether the members of the pod's gang fit together on the nodes that the pod may use. */
+static void add_gang(struct explain_page *p, const struct ledger_node **nodes, size_t n,
+                     struct arena *a)
+{
+    const struct ledger_member *m = p->pod->member;
+    const struct ledger_node **open = arena_alloc(a, n * sizeof *open);
+    cleanup_buf struct buf text = {0};
+    struct gang_verdict v;
+    size_t n_open = 0;
+    if (!m)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (p->tolerates || !nodes[i]->cordoned)
+            open[n_open++] = nodes[i];
+    const struct gang_asker asker = {
+        .uid = p->pod->uid,
+        .name = m->gang->name,
+        .gang = m->gang,
+        .minimum = m->minimum,
+        .request = &p->pod->request,
+        .requests = {.cpu_milli = p->pod->cpu_milli, .memory = p->pod->memory},
+        .priority = p->pod->priority};
+    gang_judge(p->l, &asker, open, n_open, p->pod->request.placement == PLACE_SPREAD, a,
+               &v);
+    if (v.fits)
+        buf_printf(&text,
+                   "gang %.*s: %" PRIu32 " of %" PRIu32 " members are bound; the "
+                   "others fit together",
+                   SPAN_ARG(m->gang->name), v.placed, v.total);
+    else
+        gang_judge_reason(&text, &asker, &v);
+    explain_plain(p, buf_span(&text));
+    buf_adds(p->out, ".\n");
+}
+
 /* Heartbeats that make the table unreliable. */
 static void add_heartbeats(struct explain_page *p, const struct ledger_node **nodes,
                            size_t n)
@@ -292,6 +327,7 @@ static void explain_pending(struct explain_page *p)
         buf_addc(p->out, '\n');
         add_heartbeats(p, nodes, n);
         add_verdict(p, nodes, n, fits);
+        add_gang(p, nodes, n, &a);
     } else
         buf_adds(p->out, "no node of the cluster has a GPU managed by gpushare\n");
     add_condition(p);

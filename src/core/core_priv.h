@@ -269,6 +269,15 @@ void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *pod, bool
 
 /* core_reserve.c: reservations from filter to bind */
 void reserve_requested(struct step *s);
+struct reserve_claim {
+    struct span uid, ns, name;
+    int64_t priority;
+    const struct request *request;
+    int64_t until_ms;
+};
+/* Reserves request->cards cards of the node; `picks` as in placement_choose. */
+void reserve_on(struct step *s, const struct reserve_claim *claim,
+                const struct ledger_node *node, const uint32_t *picks);
 /* Ends the reservation of the pod, if it has one. */
 void reserve_end(struct step *s, struct span uid);
 /* The same before the pod is placed on the node. If the reservation is there too, nothing
@@ -280,6 +289,14 @@ void reserve_yield(struct step *s, struct span node, int64_t priority);
 void reserve_drop_all(struct step *s); /* this process stops leading */
 void reserve_tick(struct step *s);
 int64_t reserve_due(const struct core *core);
+
+/* core_gang.c: gangs */
+/* Reserves for all members that have no place yet, or ends all reservations of the gang and
+ * appends the reason. Returns the node of the pod in the input, or NULL. */
+const struct ledger_node *gang_reserve(struct step *s, struct buf *why);
+/* A pod of higher priority took the cards of this pod: the other reservations of its gang
+ * end, too. */
+void gang_lost(struct step *s, struct span uid);
 
 /* core_bind_outcome.c: from the Binding to its outcome */
 bool bind_answered(struct step *s); /* false: not a call of a bind */
@@ -330,6 +347,7 @@ struct wakeup_fit {
 struct wakeup_fits {
     struct wakeup_fit *classes; /* before the change; in scratch */
     size_t n;
+    int64_t free_mib; /* of all cards */
     struct span node;
 };
 struct wakeup_fits wakeup_before(struct step *s, struct span node);

@@ -45,6 +45,7 @@ void reserve_yield(struct step *s, struct span node_name, int64_t priority)
                    "node %.*s: the reservation of pod %.*s/%.*s has ended: a pod of "
                    "higher priority has its cards",
                    SPAN_ARG(node->name), SPAN_ARG(lost->ns), SPAN_ARG(lost->name));
+        gang_lost(s, lost->uid);
         end(s, lost);
     }
 }
@@ -56,11 +57,10 @@ void reserve_drop_all(struct step *s)
         ledger_reservation_end(s->core->ledger, r);
 }
 
-static void reserve_on(struct step *s, const struct ledger_node *node,
-                       const uint32_t *picks)
+void reserve_on(struct step *s, const struct reserve_claim *claim,
+                const struct ledger_node *node, const uint32_t *picks)
 {
-    const struct core_input *in = s->in;
-    const struct request *request = in->request;
+    const struct request *request = claim->request;
     struct ledger_share *shares =
         arena_zalloc(&s->core->scratch, request->cards * sizeof *shares);
     for (uint32_t i = 0; i < request->cards; i++) {
@@ -69,17 +69,17 @@ static void reserve_on(struct step *s, const struct ledger_node *node,
             .card = card->index, .mib = request->mib_per_card, .uuid = card->uuid};
     }
     const struct ledger_reservation r = {
-        .uid = in->uid,
-        .ns = in->ns,
-        .name = in->name,
-        .priority = in->priority,
+        .uid = claim->uid,
+        .ns = claim->ns,
+        .name = claim->name,
+        .priority = claim->priority,
         .whole = request->kind == REQUEST_CARDS,
         .shares = shares,
         .n_shares = request->cards,
-        .until_ms = s->now.mono_ms + CORE_RESERVATION_MS,
+        .until_ms = claim->until_ms,
     };
     ledger_reserve(s->core->ledger, &r, node->name);
-    reserve_yield(s, node->name, in->priority);
+    reserve_yield(s, node->name, claim->priority);
 }
 
 /* The first of the nodes that fits, and the cards there; NULL: none. */
@@ -107,24 +107,45 @@ static bool may_reserve(struct step *s)
            ledger_reservations(core->ledger) < CORE_RESERVATIONS_MAX;
 }
 
+/* For a pod that is in no gang. */
+static const struct ledger_node *reserve_one(struct step *s)
+{
+    const struct core_input *in = s->in;
+    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct ledger_node *node = choose(s, picks);
+    const struct reserve_claim claim = {.uid = in->uid,
+                                        .ns = in->ns,
+                                        .name = in->name,
+                                        .priority = in->priority,
+                                        .request = in->request,
+                                        .until_ms = s->now.mono_ms + CORE_RESERVATION_MS};
+    if (node)
+        reserve_on(s, &claim, node, picks);
+    return node;
+}
+
 void reserve_requested(struct step *s)
 {
-    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct core_input *in = s->in;
+    cleanup_buf struct buf why = {0};
     const struct ledger_node *node = NULL;
-    struct ledger_reservation *old = ledger_reservation_find(s->core->ledger, s->in->uid);
+    bool may = in->n_nodes && may_reserve(s);
+    struct ledger_reservation *old = ledger_reservation_find(s->core->ledger, in->uid);
     struct wakeup_fits before =
         wakeup_before(s, old ? old->node->name : (struct span){0});
-    if (old)
+    if (may && in->gang)
+        node = gang_reserve(s, &why);
+    else if (old)
         ledger_reservation_end(s->core->ledger, old);
-    if (s->in->n_nodes && may_reserve(s))
-        node = choose(s, picks);
-    if (node)
-        reserve_on(s, node, picks);
+    if (may && !in->gang)
+        node = reserve_one(s);
     wakeup_after(s, &before);
     const char *name = node ? output_str(s, node->name) : NULL;
+    const char *text = why.n ? output_str(s, buf_span(&why)) : NULL;
     struct core_output *o = output_add(s, CORE_RESERVED);
-    o->token = s->in->token;
+    o->token = in->token;
     o->node = name;
+    o->text = text;
 }
 
 void reserve_tick(struct step *s)

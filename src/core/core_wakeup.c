@@ -16,11 +16,22 @@
  *
  * Cordoned nodes are included: a pending pod may tolerate the taint, which is not known
  * here. Uncordoning is an event by itself.
+ *
+ * A gang (core_gang.c) was rejected because its members do not fit together. So while
+ * members of gangs are pending, every node that gains memory for a pending pod counts.
  */
 
 enum {
     RETRY_MS = 2000,
 };
+
+static int64_t free_mib_of(const struct ledger_node *node)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; node && i < node->n_cards; i++)
+        sum += node->cards[i].free_mib;
+    return sum;
+}
 
 struct wakeup_fits wakeup_before(struct step *s, struct span node_name)
 {
@@ -34,6 +45,7 @@ struct wakeup_fits wakeup_before(struct step *s, struct span node_name)
     fits.node = arena_copy(&core->scratch, node_name);
     fits.classes = arena_zalloc(&core->scratch, n * sizeof *fits.classes);
     fits.n = n;
+    fits.free_mib = free_mib_of(node);
     for (size_t i = 0; i < n; i++)
         fits.classes[i] = (struct wakeup_fit){
             .id = classes[i].id,
@@ -74,8 +86,11 @@ void wakeup_after(struct step *s, const struct wakeup_fits *before)
     const struct ledger_class *classes = ledger_classes(core->ledger, &n);
     const struct ledger_node *node =
         before->n ? ledger_node_find(core->ledger, before->node) : NULL;
+    /* Where one member fitted before, two may fit now. */
+    bool gangs =
+        ledger_pending_members(core->ledger) > 0 && free_mib_of(node) > before->free_mib;
     for (size_t i = 0; node && i < n; i++) {
-        if (!did_not_fit(before, i, classes[i].id) ||
+        if ((!gangs && !did_not_fit(before, i, classes[i].id)) ||
             placement_fit(node, &classes[i].request) != FIT_YES)
             continue;
         wakeup_of(core, before->node)->due = true;

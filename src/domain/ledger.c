@@ -19,6 +19,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
     plain_pods_init(&l->plain, seed ^ 0x1b873593);
+    map_init(&l->gangs, seed ^ 0x3c6ef372, offsetof(struct ledger_gang, key));
     map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
              offsetof(struct ledger_reservation, uid));
     return l;
@@ -56,6 +57,7 @@ void ledger_free(struct ledger *l)
     if (!l)
         return;
     ledger_pods_free(l);
+    map_fini(&l->gangs);
     ledger_reservations_free(l);
     for (size_t i = 0; i < l->n_nodes; i++)
         if (ledger_node_slot(l, i)->facts)

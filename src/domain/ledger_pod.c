@@ -36,6 +36,7 @@ void ledger_pods_free(struct ledger *l)
 {
     for (struct ledger_pod *pod = l->pods, *next; pod; pod = next) {
         next = pod->next_all;
+        ledger_gang_leave(l, pod);
         pod_free(pod);
     }
 }
@@ -108,6 +109,11 @@ const struct mix *ledger_mix(const struct ledger *l)
 size_t ledger_pending(const struct ledger *l)
 {
     return l->n_pending;
+}
+
+size_t ledger_pending_members(const struct ledger *l)
+{
+    return l->n_pending_members;
 }
 
 struct ledger_pod *ledger_first_pending(const struct ledger *l)
@@ -260,6 +266,7 @@ static void pending_add(struct ledger *l, struct ledger_pod *pod)
 {
     list_push(&l->pending, pod);
     l->n_pending++;
+    l->n_pending_members += pod->member != NULL;
     l->pending_generation++;
     class_add(l, pod);
 }
@@ -312,6 +319,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     p->daemon = pod->daemon;
     p->never_preempts = pod->never_preempts;
     set_amounts(l, p, &pod->requests);
+    ledger_gang_update(l, p, pod);
     if (p->node && !pod->node.n)
         edit_store(p, pod, request, why_not);
     if (p->node)
@@ -375,6 +383,7 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
     list_remove(node ? &node->pods : &l->pending, pod);
     if (!node) {
         l->n_pending--;
+        l->n_pending_members -= pod->member != NULL;
         l->pending_generation++;
         class_remove(l, pod);
     }
@@ -469,6 +478,7 @@ void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
         ledger_facts_forget(node->facts, pod);
     }
     nominate(l, pod, (struct span){0});
+    ledger_gang_leave(l, pod);
     unlist(l, pod);
     if (pod->prev_all)
         pod->prev_all->next_all = pod->next_all;

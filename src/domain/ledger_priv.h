@@ -77,6 +77,7 @@ struct ledger {
     struct ledger_settings settings;
     struct map nodes_by_name, pods_by_uid, reservations_by_uid;
     struct plain_pods plain;
+    struct map gangs; /* by gang_key */
     struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;
     size_t n_nodes; /* slots ever used */
@@ -84,7 +85,7 @@ struct ledger {
     size_t n_free_slots, free_slots_cap;
     struct ledger_pod *pods;    /* all, newest first */
     struct ledger_pod *pending; /* newest first */
-    size_t n_pending;
+    size_t n_pending, n_pending_members; /* members of gangs */
     struct ledger_class *classes; /* of pending pods */
     uint64_t last_class;          /* id */
     size_t n_classes, classes_cap;
@@ -128,6 +129,9 @@ struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
 /* Frees the node when it has no objects and no pods. */
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
 void ledger_pods_free(struct ledger *l);
+/* Makes the pod a member of the gang that the object names now (ledger_gang.c). */
+void ledger_gang_update(struct ledger *l, struct ledger_pod *p, const struct pod *pod);
+void ledger_gang_leave(struct ledger *l, struct ledger_pod *p);
 void ledger_classes_free(struct ledger *l);
 void ledger_departures_add(struct ledger_node_facts *facts,
                            const struct ledger_share *share);

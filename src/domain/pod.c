@@ -132,6 +132,43 @@ static void read_preemption_policy(struct jread *j, struct pod *pod)
         pod->never_preempts = jread_key_is(policy, "Never");
 }
 
+/* A text of the pod that names its gang. */
+struct gang_text {
+    struct span key;
+    struct span *out;
+};
+
+static void read_gang_texts(struct jread *j, struct arena *a, const char *where,
+                            const struct gang_text *texts, size_t n)
+{
+    struct jread_str key;
+    jread_object(j, where);
+    while (jread_member(j, &key)) {
+        size_t i = 0;
+        while (i < n && !jread_str_eq(key, texts[i].key))
+            i++;
+        if (i == n)
+            jread_skip(j);
+        else
+            jread_text(j, where, a, texts[i].out);
+    }
+}
+
+/* k8s.io/api/core/v1: PodSpec.WorkloadRef of 1.35, PodSpec.SchedulingGroup since 1.36. */
+static void read_workload(struct jread *j, struct arena *a, struct pod_gang *gang)
+{
+    const struct gang_text texts[] = {{SPAN("name"), &gang->workload},
+                                      {SPAN("podGroup"), &gang->workload_group},
+                                      {SPAN("podGroupReplicaKey"), &gang->replica}};
+    read_gang_texts(j, a, "spec.workloadRef", texts, ARRAY_LEN(texts));
+}
+
+static void read_scheduling_group(struct jread *j, struct arena *a, struct pod_gang *gang)
+{
+    const struct gang_text texts[] = {{SPAN("podGroupName"), &gang->group}};
+    read_gang_texts(j, a, "spec.schedulingGroup", texts, ARRAY_LEN(texts));
+}
+
 /* Preferences decide nothing here: values of other types are skipped, not faults. */
 static bool is_next(struct jread *j, enum jread_type type)
 {
@@ -211,6 +248,10 @@ static void read_spec(struct jread *j, struct reading *r)
             resource_list_read(j, r->a, "spec.overhead", &r->requests.overhead);
         else if (jread_key_is(key, "resources"))
             pod_requests_read_pod_level(j, r->a, &r->requests);
+        else if (jread_key_is(key, "workloadRef"))
+            read_workload(j, r->a, &pod->gang);
+        else if (jread_key_is(key, "schedulingGroup"))
+            read_scheduling_group(j, r->a, &pod->gang);
         else if (jread_key_is(key, "affinity"))
             read_affinity(j, pod);
         else if (jread_key_is(key, "topologySpreadConstraints"))
@@ -285,6 +326,15 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
         {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSIGNED), &pod->assigned},
         {OBJECT_ANNOTATION, SPAN(KEY_MIRROR), &mirror},
         {OBJECT_OWNER, SPAN("DaemonSet"), &daemon_set},
+        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING), &pod->gang.coscheduling},
+        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING_GROUP), &pod->gang.old_group},
+        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING_NAME), &pod->gang.old_name},
+        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING_MINIMUM), &pod->gang.old_minimum},
+        {OBJECT_LABEL, SPAN(KEY_KUEUE_GROUP), &pod->gang.kueue},
+        {OBJECT_ANNOTATION, SPAN(KEY_KUEUE_TOTAL), &pod->gang.kueue_total},
+        {OBJECT_ANNOTATION, SPAN(KEY_VOLCANO_GROUP), &pod->gang.volcano},
+        {OBJECT_ANNOTATION, SPAN(KEY_VOLCANO_KUBE_GROUP), &pod->gang.volcano_kube},
+        {OBJECT_ANNOTATION, SPAN(KEY_GANG_MINIMUM), &pod->gang.minimum},
     };
     object_meta_read(j, a, &pod->meta, fields, ARRAY_LEN(fields));
     pod->mirror = mirror.p != NULL;

@@ -6,7 +6,7 @@
 enum {
     /* Containers, and statuses of containers, of one pod that are kept until the pod is
      * read. A pod with more counts for its spec, whatever its status says. */
-    ENTRIES_MAX = 256,
+    ENTRIES_MAX = 128,
 };
 
 static const int64_t milli_max = RESOURCES_MAX * 1000;

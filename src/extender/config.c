@@ -105,7 +105,7 @@ static const struct opt table[] = {
          "many may wait."},
     {.name = "body-limit",
      .arg = "SIZE",
-     .init = "64Mi",
+     .init = "32Mi",
      .type = OPT_SIZE,
      .min = 4096,
      .max = 1 << 30,

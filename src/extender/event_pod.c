@@ -126,7 +126,7 @@ static void write_rejection(const struct verb_args *args, struct store *store,
 }
 
 void event_pod_rejected(struct event_recorder *r, struct store *store,
-                        const struct verb_args *args, bool later)
+                        const struct verb_args *args, bool later, const char *gang)
 {
     const struct object_meta *pod = &args->pod.meta;
     bool invalid = args->invalid.code != ERR_NONE;
@@ -148,6 +148,8 @@ void event_pod_rejected(struct event_recorder *r, struct store *store,
         return;
     if (invalid) {
         buf_adds(&note, args->invalid.msg);
+    } else if (gang) {
+        buf_adds(&note, gang);
     } else {
         struct search other = {0};
         if (!later)

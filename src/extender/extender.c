@@ -19,7 +19,7 @@
 #include "kube/connect.h"
 
 enum {
-    BODIES_MIN = 96 << 20,
+    BODIES_MIN = 48 << 20,
     RELEASE_MS = 3000, /* to release the lease at the end */
 };
 

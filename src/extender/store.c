@@ -369,11 +369,15 @@ size_t store_reserve(struct store *store, const struct store_reserve *reserve)
                             .uid = reserve->uid,
                             .request = reserve->request,
                             .priority = reserve->priority,
+                            .requests = reserve->requests,
+                            .gang = reserve->gang,
                             .nodes = reserve->nodes,
                             .n_nodes = reserve->n};
     step(store, &in, &own);
     cleanup_free struct core_output *reserved = own.reserved;
     size_t i = 0;
+    if (reserve->why && reserved->text)
+        buf_adds(reserve->why, reserved->text);
     while (i < reserve->n &&
            !(reserved->node && span_eq(reserve->nodes[i], span_of(reserved->node))))
         i++;

@@ -38,6 +38,8 @@ struct filter {
     uint32_t *fitting; /* instead of `passed`: indexes of the nodes that fit; or NULL */
     size_t n_fitting;
     struct verbs_work *report; /* gets the nodes with victims; NULL: not wanted */
+    const char
+        *gang; /* why the pod's gang cannot start: rejects the nodes that fit; or NULL */
 };
 
 static void add_comma(struct buf *out)
@@ -72,6 +74,10 @@ static void pass(struct filter *f, const struct verb_candidate *c)
 {
     if (f->fitting) {
         f->fitting[f->n_fitting++] = (uint32_t)(c - f->args->nodes);
+        return;
+    }
+    if (f->gang) {
+        reject(f, f->failed, c, REASON_GANG, f->gang);
         return;
     }
     add_comma(f->passed);
@@ -214,7 +220,11 @@ static struct filter filter_new(const struct verbs *v, struct verbs_work *w,
     struct filter f = {
         .args = &w->args, .passed = passed, .failed = &w->failed, .never = &w->never};
     reason_prepare(&f.reasons, &w->args.request);
-    f.report = v->config.preempts && !w->args.pod.never_preempts ? w : NULL;
+    /* Evictions for one member are of no use while others of its gang have no place. */
+    struct gang gang;
+    bool reports = v->config.preempts && !w->args.pod.never_preempts &&
+                   !gang_of(&w->args.pod, &gang);
+    f.report = reports ? w : NULL;
     w->n_victims = 0;
     return f;
 }
@@ -243,8 +253,8 @@ static void record(struct verbs *v, struct verbs_work *w, const struct filter *f
         w->n_victims = 0;
     counters_filter(v->config.counters, f->rejected, fits);
     if (!fits && !f->has_promise)
-        event_pod_rejected(v->config.recorder, v->config.store, &w->args,
-                           w->failed.n > 0);
+        event_pod_rejected(v->config.recorder, v->config.store, &w->args, w->failed.n > 0,
+                           f->gang);
 }
 
 /* All nodes that fit. Returns 200, or the status of the error reply. */
@@ -363,6 +373,56 @@ static unsigned answer_best(struct verbs *v, struct verbs_work *w, bool reserve,
     return 200;
 }
 
+/* The names of all candidates, the best for the pod first; some may be there twice. Nodes
+ * where the pod does not fit can take another member of its gang. Returns their number. */
+static size_t order_for_gang(struct verbs *v, struct verbs_work *w,
+                             const struct filter *f, size_t *at, struct span *names)
+{
+    size_t n = f->n_fitting ? rank(v, w, f, VERBS_BEST_MAX, at, names) : 0;
+    for (size_t i = 0; i < w->args.n; i++, n++) {
+        at[n] = i;
+        names[n] = w->args.nodes[i].name;
+    }
+    return n;
+}
+
+/* For a member of a gang: the node where its cards are reserved, beside reservations for
+ * all other members, or no node, because the gang does not fit together. */
+static unsigned answer_gang(struct verbs *v, struct verbs_work *w,
+                            const struct gang *gang, struct buf *reply)
+{
+    cleanup_buf struct buf why = {0};
+    struct filter f;
+    unsigned status = judge(v, w, reply, &f);
+    if (status != 200)
+        return status;
+    size_t most = w->args.n + VERBS_BEST_MAX;
+    size_t *at = arena_alloc(&w->arena, most * sizeof *at);
+    struct span *names = arena_alloc(&w->arena, most * sizeof *names);
+    struct store_reserve wanted = reservation_of(&w->args);
+    wanted.gang = gang;
+    wanted.requests = w->args.pod.requests;
+    wanted.why = &why;
+    wanted.nodes = names;
+    wanted.n = order_for_gang(v, w, &f, at, names);
+    size_t first = f.has_promise ? 0 : store_reserve(v->config.store, &wanted);
+    bool fits = f.n_fitting && (first < wanted.n || !why.n);
+    if (f.n_fitting && !fits) {
+        f = filter_new(v, w, &w->failed);
+        f.gang = why.p;
+        status = check_all(v, w, &f);
+    }
+    if (status != 200)
+        return status;
+    record(v, w, &f, fits);
+    begin_reply(w, reply);
+    f.fitting = NULL;
+    if (fits)
+        pass(&f, &w->args.nodes[at[first < wanted.n ? first : 0]]);
+    end_reply(w, reply);
+    return 200;
+}
+
 /* Has the leader answer the call. 0: answer it here. */
 static unsigned forward(struct verbs *v, struct span body, const char *address,
                         struct buf *reply)
@@ -382,13 +442,35 @@ static unsigned forward(struct verbs *v, struct span body, const char *address,
     return 0;
 }
 
+/* The gang of a pod for which cards of ours count, or of nvidia.com/gpu. */
+static bool is_in_gang(const struct verb_args *args, struct gang *gang)
+{
+    size_t n = args->pod.meta.uid.n;
+    return n > 0 && n <= UID_MAX && args->invalid.code == ERR_NONE &&
+           !request_fits_anywhere(&args->request) && gang_of(&args->pod, gang);
+}
+
+/* Does the policy know a best node for the pod? For one without GPU only fgd, by the CPU
+ * that it takes. */
+static bool is_scored(const struct verbs *v, const struct verb_args *args)
+{
+    if (args->invalid.code != ERR_NONE)
+        return false;
+    return args->request.kind != REQUEST_NONE ||
+           (v->config.policy == SCORE_FGD && args->pod.requests.cpu_milli > 0);
+}
+
+/* Preferences of a pod are kept by answering with all nodes, except for a member of a gang:
+ * its gang would start half. */
 static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
                        bool forwarded, struct buf *reply)
 {
     const struct verb_args *args = &w->args;
-    bool ready, reserve = v->config.answer == 1 && is_reservable(args);
-    if (v->config.answer == VERBS_ALL || args->pod.prefers ||
-        args->request.kind == REQUEST_NONE)
+    struct gang gang;
+    bool best = v->config.answer == 1, in_gang = best && is_in_gang(args, &gang);
+    bool ready, reserve = in_gang || (best && is_reservable(args));
+    if (v->config.answer == VERBS_ALL || (args->pod.prefers && !in_gang) ||
+        !is_scored(v, args))
         return answer_all(v, w, reply);
     if (!reserve)
         return answer_best(v, w, false, reply);
@@ -398,7 +480,9 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
         if (status)
             return status;
     }
-    return answer_best(v, w, route.route == BIND_ROUTE_LOCAL, reply);
+    bool local = route.route == BIND_ROUTE_LOCAL;
+    return local && in_gang ? answer_gang(v, w, &gang, reply)
+                            : answer_best(v, w, local, reply);
 }
 
 /* The leader remembers the pod (core/core.h, "Layout preemption"). If kube-scheduler has

@@ -92,9 +92,11 @@ static struct view_auth_user *user_of(struct view_auth *a, const struct review_u
 
 /* -- tokens -- */
 
-static int fail_unavailable(const struct view_auth *a, struct err *err)
+/* What the API server said is in the log: the client is not known yet. */
+static int fail_unavailable(struct err *err)
 {
-    return err_set(err, ERR_UNAVAILABLE, "cannot check credentials: %s", a->failure.msg);
+    return err_set(err, ERR_UNAVAILABLE,
+                   "cannot check credentials now; the log of the extender says why");
 }
 
 static int64_t grace_ms(const struct view_auth_waiter *waiter)
@@ -115,7 +117,7 @@ static enum view_auth_result find_token(struct view_auth *a, const struct digest
     }
     const struct token *bad = view_auth_tokens_find(a->rejected, key, now_ms);
     if (bad && bad->until_ms > now_ms && bad->failed) {
-        fail_unavailable(a, err);
+        fail_unavailable(err);
         return VIEW_AUTH_UNAVAILABLE;
     }
     if (bad && bad->until_ms > now_ms) {
@@ -227,7 +229,7 @@ static enum view_auth_result decide(struct view_auth *a, struct view_auth_user *
     if (fresh && d->state == DECISION_MADE)
         return d->allowed ? VIEW_AUTH_YES : VIEW_AUTH_NO;
     if (fresh && d->state == DECISION_FAILED) {
-        fail_unavailable(a, err);
+        fail_unavailable(err);
         return VIEW_AUTH_UNAVAILABLE;
     }
     if (!d || !view_auth_calls_access(a, u, access, key)) {

@@ -148,10 +148,7 @@ static void perform(struct view_auth *a, struct call *c)
     httpc_reply_fini(&reply);
     pthread_mutex_lock(&a->lock);
     bool logs = result < 0 && may_log(a);
-    if (result < 0) {
-        a->failure = err;
-        a->failed_reviews++;
-    }
+    a->failed_reviews += result < 0;
     if (c->user) {
         a->access_reviews++;
         a->n_access--;

@@ -133,6 +133,5 @@ struct view_auth {
     struct view_auth_user *users;
     int64_t bucket, bucket_ms; /* thousandths of a review of an unknown token */
     int64_t logged_ms;
-    struct err failure; /* of the last failed call */
     uint64_t token_reviews, access_reviews, failed_reviews, limited;
 };

@@ -236,16 +236,18 @@ static int compare_nominated(const void *a, const void *b)
     return span_cmp(x->uid, y->uid);
 }
 
-/* The nominated pods that precede the pending pod `uid`, except those with a reservation on
- * the node, which counts already; *list is new. */
+/* The nominated pods that precede the pending pod `uid`, except members of its gang and
+ * those with a reservation on the node, which counts already; *list is new. */
 static size_t list_nominated(const struct ledger_node *node, int64_t priority,
-                             struct span uid, struct ledger_pod ***list)
+                             struct span uid, const struct ledger_gang *gang,
+                             struct ledger_pod ***list)
 {
     size_t n = 0, cap = 0;
     *list = NULL;
     for (struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated) {
         if (pod->priority < priority || span_eq(pod->uid, uid) ||
-            pod->request.kind == REQUEST_NONE || ledger_reservation_on(node, pod->uid))
+            pod->request.kind == REQUEST_NONE || ledger_reservation_on(node, pod->uid) ||
+            (gang && pod->member && pod->member->gang == gang))
             continue;
         MEM_GROW(*list, cap, n + 1);
         (*list)[n++] = pod;
@@ -283,11 +285,21 @@ static void take_kept(const struct ledger_node *node, struct card *cards,
     }
 }
 
+bool placement_take(struct card *cards, uint32_t n, const struct request *r,
+                    uint32_t picks[REQUEST_MAX_CARDS])
+{
+    if (!choose(cards, n, r, picks))
+        return false;
+    take(cards, r, picks);
+    return true;
+}
+
 uint64_t placement_take_nominated(const struct ledger_node *node, struct card *cards,
-                                  int64_t priority, struct span uid)
+                                  int64_t priority, struct span uid,
+                                  const struct ledger_gang *gang)
 {
     cleanup_free struct ledger_pod **list = NULL;
-    size_t n = list_nominated(node, priority, uid, &list);
+    size_t n = list_nominated(node, priority, uid, gang, &list);
     uint32_t picks[REQUEST_MAX_CARDS];
     uint64_t claimed = 0;
     for (size_t i = 0; i < n; i++) {
@@ -337,7 +349,7 @@ enum fit placement_fit_nominated(const struct ledger_node *node, const struct re
         return fit;
     struct card cards[SCV_MAX_CARDS];
     ledger_cards_seen(node, priority, uid, cards);
-    claimed += placement_take_nominated(node, cards, priority, uid);
+    claimed += placement_take_nominated(node, cards, priority, uid, NULL);
     return placement_fit_cards(node, cards, claimed, r);
 }
 

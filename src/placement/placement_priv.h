@@ -17,7 +17,7 @@ uint32_t placement_count_cards(const struct card *cards, uint32_t n,
 /* Does the node's mode allow the request? */
 bool placement_mode_allows(const struct ledger_node *node, const struct request *r);
 
-/* For preempt: the same rules on a copy of the node's cards that differs from the ledger.
+/* For preempt and gang_plan: the same rules on a copy of the node's cards that differs from the ledger.
  * `cards` has node->n_cards members. */
 
 /* Does the request fit on these cards, if other pods are about to get `claimed` of them
@@ -30,6 +30,11 @@ bool placement_choose_cards(const struct ledger_node *node, const struct card *c
                             uint32_t picks[REQUEST_MAX_CARDS]);
 /* Takes from `cards` what the pods nominated to the node with equal or higher priority
  * will get. Returns how many cards they will get through nvidia.com/gpu; which ones is
- * unknown. */
+ * unknown. `gang`: its members do not count; NULL: none. */
 uint64_t placement_take_nominated(const struct ledger_node *node, struct card *cards,
-                                  int64_t priority, struct span uid);
+                                  int64_t priority, struct span uid,
+                                  const struct ledger_gang *gang);
+/* Chooses the request's cards among these `n` and takes its part of each; picks as in
+ * placement_choose. False: it does not fit. */
+bool placement_take(struct card *cards, uint32_t n, const struct request *request,
+                    uint32_t picks[REQUEST_MAX_CARDS]);

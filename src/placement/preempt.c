@@ -40,7 +40,7 @@ void preempt_recompute(struct preempt_state *state)
     }
     if (node->nominated)
         state->nominated_claims = placement_take_nominated(
-            node, after, state->preemptor->priority, state->preemptor->uid);
+            node, after, state->preemptor->priority, state->preemptor->uid, NULL);
     for (uint32_t c = 0; c < node->n_cards; c++) {
         state->nominated_mib[c] = state->cards[c].free_mib - after[c].free_mib;
         state->nominated_pods[c] = after[c].pods - state->cards[c].pods;

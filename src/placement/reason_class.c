@@ -12,6 +12,7 @@ const char *reason_class_name(enum reason_class reason)
         [REASON_MODE] = "mode",
         [REASON_NODE] = "node",
         [REASON_PROMISED] = "promised",
+        [REASON_GANG] = "gang",
         [REASON_INVALID_REQUEST] = "invalid-request",
     };
     return names[reason];

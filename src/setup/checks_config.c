@@ -131,6 +131,27 @@ static void check_resource(const struct entry *e, const char *name)
     }
 }
 
+/* Does an extender of the cluster bind every pod, and survive that one replica is replaced?
+ * With a single replica, nobody would bind the pod of the next one. */
+static bool serves_all_pods(const struct facts *f)
+{
+    const json_t *all = checks_items(f, FACTS_DEPLOYMENTS);
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *spec = jsonpath_at(json_array_get(all, i), "spec");
+        const json_t *containers = jsonpath_at(spec, "template.spec.containers");
+        const json_t *args = jsonpath_at(json_array_get(containers, 0), "args");
+        bool bind_any = false;
+        for (size_t k = 0; k < json_array_size(args); k++) {
+            const char *arg = json_string_value(json_array_get(args, k));
+            bind_any |=
+                arg && (!strcmp(arg, "--bind-any") || !strcmp(arg, "--bind-any=on"));
+        }
+        if (bind_any && json_integer_value(jsonpath_at(spec, "replicas")) > 1)
+            return true;
+    }
+    return false;
+}
+
 static void check_resources(const struct entry *e)
 {
     if (json_array_size(jsonpath_at(e->json, "managedResources"))) {
@@ -138,12 +159,20 @@ static void check_resources(const struct entry *e)
         check_resource(e, "aliyun.com/gpu-count");
         return;
     }
+    if (serves_all_pods(e->facts)) {
+        findings_add(e->out, FINDING_NOTE, "all-pods",
+                     "%s: no managedResources, so kube-scheduler calls the extender for "
+                     "every pod",
+                     e->path);
+        return;
+    }
     struct finding *it = findings_add(e->out, FINDING_PROBLEM, "no-resources",
                                       "%s: no managedResources", e->path);
     findings_why(e->out, it,
                  "kube-scheduler calls the extender for every pod, also to bind it: "
                  "without the extender no pod of the cluster starts (intended only for a "
-                 "second kube-scheduler, with --bind-any)");
+                 "second kube-scheduler, or for an extender with --bind-any and at least "
+                 "two replicas)");
     findings_fix(e->out, it, "managedResources: as in policy/kube-scheduler-config.yaml");
 }
 

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -80,6 +81,7 @@ static void listener_free(struct httpd_listener *listener)
     free((char *)listener->conf.name);
     free((char *)listener->conf.address);
     free(listener->starting);
+    httpd_door_close(listener);
     pthread_cond_destroy(&listener->handed);
     free(listener);
 }
@@ -103,6 +105,7 @@ static struct httpd_listener *listener_new(struct httpd *d,
         listener->conf.idle_ms = d->limits.idle_ms;
     pthread_cond_init(&listener->handed, NULL);
     httpd_budget_set(listener);
+    httpd_door_open(listener);
     return listener;
 }
 
@@ -200,6 +203,26 @@ static unsigned real_port(int fd)
     return (unsigned)strtoul(port, NULL, 10);
 }
 
+struct starter {
+    struct httpd_listener *listener;
+    const struct httpd_listener_config *config;
+    const char *cert_pem, *key_pem;
+    struct err *err;
+    int rc;
+};
+
+/* Threads inherit how they are scheduled. */
+static void *start_in_thread(void *arg)
+{
+    struct starter *s = arg;
+    if (s->config->yields)
+        pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
+    if (s->config->yields && s->config->mode == HTTPD_EVENTS)
+        setpriority(PRIO_PROCESS, 0, HTTPD_NICE);
+    s->rc = start_mhd(s->listener, s->config, s->cert_pem, s->key_pem, s->err);
+    return NULL;
+}
+
 /* The threads that start in here have all signals blocked, but for those that a thread
  * brings upon itself. */
 static int start(struct httpd *d, struct httpd_listener *listener,
@@ -218,14 +241,19 @@ static int start(struct httpd *d, struct httpd_listener *listener,
     sigdelset(&all, SIGILL);
     sigdelset(&all, SIGPROF);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const struct sched_param none = {0}; /* threads inherit how they are scheduled */
-    if (config->sched_batch)
-        pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
-    int rc = start_mhd(listener, config, config->tls ? cert.p : config->cert_pem,
-                       config->tls ? key.p : config->key_pem, err);
+    struct starter s = {listener,
+                        config,
+                        config->tls ? cert.p : config->cert_pem,
+                        config->tls ? key.p : config->key_pem,
+                        err,
+                        -1};
+    pthread_t thread; /* a nice value cannot be lowered again */
+    int rc = pthread_create(&thread, NULL, start_in_thread, &s);
+    if (rc == 0)
+        pthread_join(thread, NULL);
+    rc = rc ? err_set(err, ERR_UNAVAILABLE, "pthread_create: %s", strerrordesc_np(rc))
+            : s.rc;
     tls_wipe(&key);
-    if (config->sched_batch)
-        pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
     if (rc == 0)
         rc = httpd_acceptor_start(d, err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -244,6 +272,8 @@ int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
         err_set(err, ERR_INVALID, "expected both a certificate and its key");
     else if (config->tls && config->cert_pem)
         err_set(err, ERR_INVALID, "both cert_pem and tls are set");
+    else if (listener->door.lobby.max && listener->door.fd < 0)
+        err_set(err, ERR_UNAVAILABLE, "epoll_create1: %s", strerrordesc_np(errno));
     else if (resolve_and_open(listener, err) == 0)
         rc = start(d, listener, config, err);
     if (rc != 0) {

@@ -22,13 +22,10 @@
  */
 
 enum {
-    ACCEPT_BURST = 64, /* connections per listener and round, for fairness */
-    ACCEPT_RETRY_MS = 100,
-    ACCEPT_WARN_MS = 60 * 1000,
     DRAIN_GRACE_MS = 300, /* a drain closes connections idle for this long */
-    ROUND_MIN_MS = 20,
-    HANGUPS = 64, /* events per round */
+    HANGUPS = 64,         /* events per round */
     FIRST_LISTENER = 2,
+    FDS_PER_LISTENER = 2, /* listening socket, door */
 };
 
 void httpd_acceptor_wake(struct httpd *d)
@@ -43,100 +40,11 @@ void httpd_acceptor_check(struct httpd *d)
     httpd_acceptor_wake(d);
 }
 
-/* Detects a dead client after 90 s, also on a stream without data. */
-static void set_keepalive(int fd)
+void httpd_acceptor_check_soon(struct httpd *d)
 {
-    const int on = 1, idle_s = 60, interval_s = 10, probes = 3;
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-}
-
-static void check_soon(struct httpd *d)
-{
-    int64_t at = clock_mono_ms() + ROUND_MIN_MS;
+    int64_t at = clock_mono_ms() + HTTPD_ROUND_MIN_MS;
     if (d->check_ms > at)
         d->check_ms = at;
-}
-
-/* Whether the next connection may be accepted. If the listener is full and a connection
- * is pending, others are closed in favor of it. Only the acceptor adds connections, so
- * the result cannot become false meanwhile. */
-static bool make_room(struct httpd_listener *listener)
-{
-    struct pollfd pending = {.fd = listener->fd, .events = POLLIN};
-    unsigned limit = listener->conf.connections;
-    pthread_mutex_lock(&listener->d->lock);
-    bool has_room = listener->open - listener->leaving < limit,
-         has_spare = listener->open < limit + HTTPD_SPARE;
-    pthread_mutex_unlock(&listener->d->lock);
-    if (has_room || !has_spare)
-        return has_spare;
-    if (poll(&pending, 1, 0) <= 0)
-        return false;
-    if (httpd_evict_some(listener)) {
-        check_soon(listener->d);
-        return true;
-    }
-    listener->retry_ms = clock_mono_ms() + ROUND_MIN_MS;
-    return false;
-}
-
-static void count(struct httpd_listener *listener, int n)
-{
-    pthread_mutex_lock(&listener->d->lock);
-    listener->open += (unsigned)n;
-    listener->d->connections += (unsigned)n;
-    pthread_mutex_unlock(&listener->d->lock);
-}
-
-/* Whether to call accept again at once after it has failed. */
-static bool accept_again(struct httpd_listener *listener, int error)
-{
-    if (error == EAGAIN)
-        return false;
-    if (error == ECONNABORTED || error == EPROTO || error == EINTR || error == EPERM)
-        return true; /* that connection was reset */
-    int64_t now = clock_mono_ms();
-    listener->retry_ms = now + ACCEPT_RETRY_MS;
-    if (now >= listener->warned_ms) {
-        log_warn(
-            "httpd", "accept: failed; retrying", LOG_S("listener", listener->conf.name),
-            LOG_S("err", strerrordesc_np(error)), LOG_I("retry_ms", ACCEPT_RETRY_MS));
-        listener->warned_ms = now + ACCEPT_WARN_MS;
-    }
-    return false;
-}
-
-/* Whether the client has reset the connection in the backlog. In a storm of these, other
- * clients would wait for each to begin and end. */
-static bool was_reset(int fd)
-{
-    struct pollfd at = {.fd = fd};
-    return poll(&at, 1, 0) > 0 && at.revents & POLLERR;
-}
-
-/* Accepts one connection. False: none is pending, or there is no room for it. */
-static bool accept_one(struct httpd_listener *listener)
-{
-    struct sockaddr_storage addr;
-    socklen_t n = sizeof addr;
-    if (!make_room(listener))
-        return false;
-    int fd =
-        accept4(listener->fd, (struct sockaddr *)&addr, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
-        return accept_again(listener, errno);
-    if (was_reset(fd)) {
-        close(fd);
-        return true;
-    }
-    set_keepalive(fd);
-    count(listener, 1);
-    if (MHD_add_connection(listener->mhd, fd, (struct sockaddr *)&addr, n) != MHD_YES)
-        count(listener, -1);
-    return true;
 }
 
 static uint64_t bytes_acked(int fd)
@@ -233,7 +141,7 @@ static int64_t check_conns(struct httpd *d, int64_t now)
         if (wait > limit)
             wait = limit;
         if (d->listeners[i]->leaving)
-            wait = ROUND_MIN_MS;
+            wait = HTTPD_ROUND_MIN_MS;
     }
     for (struct httpd_conn *p = d->conns; p; p = p->next) {
         int64_t due = check_conn(p, now, draining);
@@ -242,8 +150,8 @@ static int64_t check_conns(struct httpd *d, int64_t now)
     }
     if (!d->connections)
         return -1;
-    if (draining || wait < ROUND_MIN_MS)
-        return ROUND_MIN_MS;
+    if (draining || wait < HTTPD_ROUND_MIN_MS)
+        return HTTPD_ROUND_MIN_MS;
     return wait;
 }
 
@@ -261,8 +169,8 @@ static void close_listeners(struct httpd *d)
 {
     struct httpd_listener *listener;
     for (size_t i = 0; (listener = listener_at(d, i)); i++) {
-        while (accept_one(listener))
-            ;
+        httpd_accept_all(listener);
+        httpd_door_drain(listener);
         close(listener->fd);
         listener->fd = -1;
     }
@@ -287,7 +195,7 @@ static void mark_hangups(struct httpd *d)
             httpd_wake(p->stream);
         close_if_hung_up(p, httpd_conn_deadline_phase(atomic_load(&p->due)));
     }
-    check_soon(d);
+    httpd_acceptor_check_soon(d);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -296,7 +204,8 @@ struct round {
     struct pollfd *fds;
     size_t n, cap;
     size_t first_linger;
-    struct httpd_listener **listeners; /* of fds[FIRST_LISTENER..first_linger) */
+    /* Of fds[FIRST_LISTENER..first_linger), FDS_PER_LISTENER each. */
+    struct httpd_listener **listeners;
     size_t cap_listeners;
 };
 
@@ -304,6 +213,27 @@ static void add_fd(struct round *r, int fd, short events)
 {
     MEM_GROW(r->fds, r->cap, r->n + 1);
     r->fds[r->n++] = (struct pollfd){.fd = fd, .events = events};
+}
+
+/* The shorter wait; -1: forever. */
+static int64_t sooner(int64_t wait, int64_t left)
+{
+    if (wait >= 0 && wait <= left)
+        return wait;
+    return left > 0 ? left : 0;
+}
+
+/* Adds FDS_PER_LISTENER descriptors; poll ignores the negative ones. Returns the time at
+ * which there is something to do anyway. httpd.lock is held. */
+static int64_t add_listener(struct round *r, struct httpd_listener *listener, int64_t now)
+{
+    bool has_door = listener->door.fd >= 0;
+    bool is_full = listener->open >= listener->conf.connections + HTTPD_SPARE;
+    bool is_late = listener->retry_ms > now;
+    add_fd(r, is_late || (is_full && !has_door) ? -1 : listener->fd, POLLIN);
+    add_fd(r, listener->door.fd, POLLIN);
+    int64_t due = has_door ? httpd_door_due(listener, now) : INT64_MAX;
+    return is_late && listener->retry_ms < due ? listener->retry_ms : due;
 }
 
 /* httpd.lock is held. */
@@ -319,26 +249,13 @@ static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
     add_fd(r, d->wake_fd, POLLIN);
     add_fd(r, d->hup_fd, POLLIN);
     MEM_GROW(r->listeners, r->cap_listeners, d->n_listeners);
-    size_t n = 0;
     for (size_t i = 0; i < d->n_listeners; i++) {
-        struct httpd_listener *listener = d->listeners[i];
-        if (listener->fd < 0 ||
-            listener->open >= listener->conf.connections + HTTPD_SPARE)
-            continue;
-        if (listener->retry_ms > now) {
-            int64_t left = listener->retry_ms - now;
-            if (wait < 0 || wait > left)
-                wait = left;
-            continue;
-        }
-        r->listeners[n++] = listener;
-        add_fd(r, listener->fd, POLLIN);
+        r->listeners[i] = d->listeners[i];
+        wait = sooner(wait, add_listener(r, d->listeners[i], now) - now);
     }
     r->first_linger = r->n;
     for (size_t i = 0; i < d->n_lingers; i++) {
-        int64_t left = d->linger[i].until_ms - now;
-        if (wait < 0 || wait > left)
-            wait = left > 0 ? left : 0;
+        wait = sooner(wait, d->linger[i].until_ms - now);
         add_fd(r, d->linger[i].fd, POLLIN);
     }
     return wait;
@@ -355,11 +272,14 @@ static void run_round(struct httpd *d, struct round *r)
     (void)got;
     if (r->fds[1].revents)
         mark_hangups(d);
-    for (size_t i = FIRST_LISTENER; i < r->first_linger; i++)
+    for (size_t i = FIRST_LISTENER; i < r->first_linger; i += FDS_PER_LISTENER) {
+        struct httpd_listener *listener =
+            r->listeners[(i - FIRST_LISTENER) / FDS_PER_LISTENER];
         if (r->fds[i].revents)
-            for (int n = 0;
-                 n < ACCEPT_BURST && accept_one(r->listeners[i - FIRST_LISTENER]); n++)
-                ;
+            httpd_accept_some(listener);
+        if (listener->door.fd >= 0)
+            httpd_door_run(listener);
+    }
     if (r->n > r->first_linger)
         httpd_linger_all(d);
 }

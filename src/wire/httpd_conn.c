@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -57,11 +59,15 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
     p->listener = listener;
     p->mhd = mhd;
     p->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    if (listener->conf.tls) /* before the handshake */
-        tls_client_init(&p->client, listener->conf.tls,
-                        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)
-                            ->tls_session);
-    httpd_evict_address(mhd, &p->address);
+    if (listener->conf.tls) { /* before the handshake */
+        gnutls_session_t session =
+            MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session;
+        tls_client_init(&p->client, listener->conf.tls, session);
+        httpd_door_began(p, session);
+    }
+    const union MHD_ConnectionInfo *from =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    httpd_address_of(from ? from->client_addr : NULL, &p->address);
     int64_t now = clock_mono_ms();
     atomic_init(&p->since_ms, now);
     p->first_due_ms = now + d->limits.first_request_ms;
@@ -109,6 +115,7 @@ static void on_closed(struct httpd_conn *p)
     struct httpd_listener *listener = p->listener;
     struct httpd *d = listener->d;
     httpd_conn_end(p);
+    httpd_door_leave(p);
     bool lingers = must_linger(p);
     pthread_mutex_lock(&d->lock);
     epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
@@ -140,6 +147,19 @@ void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
         on_closed(*ctx);
 }
 
+/* At the first request, the client has shown its certificate, or it has none. */
+static void rank_thread(struct httpd_conn *p)
+{
+    const struct httpd_listener_config *conf = &p->listener->conf;
+    if (p->ranked || conf->mode != HTTPD_THREADS || !conf->yields)
+        return;
+    p->ranked = true;
+    if (atomic_load(&p->trusted))
+        pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
+    else /* of this thread, on Linux */
+        setpriority(PRIO_PROCESS, 0, HTTPD_NICE);
+}
+
 void httpd_conn_begin(struct httpd_conn *p)
 {
     struct httpd *d = p->listener->d;
@@ -151,6 +171,7 @@ void httpd_conn_begin(struct httpd_conn *p)
     for (int i = 0; i < TLS_GROUPS; i++)
         if (p->client.trusted[i])
             atomic_store(&p->trusted, true);
+    rank_thread(p);
     p->route = NULL;
     p->error_status = 0;
     p->why = NULL;

@@ -33,12 +33,9 @@ struct candidate {
     unsigned siblings; /* connections of the same address; 0: not more than its share */
 };
 
-void httpd_evict_address(struct MHD_Connection *mhd, struct httpd_address *out)
+void httpd_address_of(const struct sockaddr *addr, struct httpd_address *out)
 {
     enum { PREFIX = 8, V4_MAPPED = 12, V4 = 4 };
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const struct sockaddr *addr = info ? info->client_addr : NULL;
     *out = (struct httpd_address){0};
     if (addr && addr->sa_family == AF_INET) {
         const struct sockaddr_in *in = (const void *)addr;

@@ -182,9 +182,9 @@ void tls_client_init(struct tls_client *c, struct tls *t, gnutls_session_t sessi
     atomic_fetch_add(&c->material->refs, 1);
     pthread_mutex_unlock(&t->lock);
     gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, c->material->cred);
+    gnutls_session_set_ptr(session, c);
     if (!tls_requests_cert(&t->conf))
         return;
-    gnutls_session_set_ptr(session, c);
     gnutls_session_set_verify_function(session, on_verify);
     gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUEST);
 }

@@ -21,6 +21,7 @@ enum { FILE_MAX = 1 << 20, TEXTS = 1024 };
 static const char *const sources[] = {"src/core/*.c",
                                       "src/placement/reason*.c",
                                       "src/placement/preempt*.c",
+                                      "src/placement/gang*.c",
                                       "src/domain/request.c",
                                       "src/extender/verb_filter.c",
                                       "src/extender/verb_bind.c",

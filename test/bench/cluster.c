@@ -21,7 +21,8 @@
  * the API server's audit log. Controllers and kwok are stopped meanwhile, and the extender
  * runs only in its own turns. kube-scheduler's limit of 50 calls per second is lifted.
  *
- * BENCH_NODES (1000), BENCH_PODS (5000), BENCH_ROUNDS (3)
+ * BENCH_NODES (1000), BENCH_PODS (5000), BENCH_ROUNDS (3), and BENCH_PERCENTAGE, the
+ * percentageOfNodesToScore (as shipped)
  */
 
 enum { CREATORS = 4, CARDS_OF_NODE = 8, CARD_MIB = 16384, TURNS_MAX = 99, WAIT_S = 900 };
@@ -41,6 +42,7 @@ struct turn {
 
 static struct bench {
     int nodes, pods, rounds;
+    int percentage; /* 0: as shipped */
     struct turn turns[KINDS][TURNS_MAX];
     struct program echo;
     char *echo_url, *scheduler; /* its shipped configuration */
@@ -162,7 +164,9 @@ static void configure(int kind)
             break;
         if (kind == ECHO && (strstr(line, "prioritizeVerb:") || strstr(line, "weight:")))
             continue;
-        if (is_echo(kind) && strstr(line, "urlPrefix:"))
+        if (b.percentage && strncmp(line, "percentageOfNodesToScore:", 25) == 0)
+            buf_printf(&out, "percentageOfNodesToScore: %d\n", b.percentage);
+        else if (is_echo(kind) && strstr(line, "urlPrefix:"))
             buf_printf(&out, "- urlPrefix: %s\n", b.echo_url);
         else
             buf_printf(&out, "%s\n", line);
@@ -340,6 +344,8 @@ START_TEST(pods_per_second)
     b.pods = number("BENCH_PODS", 5000);
     b.rounds = number("BENCH_ROUNDS", 3);
     ck_assert_int_le(b.rounds, TURNS_MAX);
+    if (getenv("BENCH_PERCENTAGE") && *getenv("BENCH_PERCENTAGE"))
+        b.percentage = number("BENCH_PERCENTAGE", 100);
     b.scheduler = temp_read(cluster.dir, "scheduler.yaml");
     lib_threads(CREATORS, create_node, NULL);
     wait_until(all_ready, "some nodes are not Ready");

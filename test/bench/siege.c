@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <curl/curl.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/opt.h"
@@ -33,7 +40,7 @@ enum {
 struct config {
     int64_t quiet_ms, siege_ms, nodes, clients, pause_ms, slower, mib;
     char *build, *only;
-    bool tls;
+    bool tls, apart;
 };
 
 #define AT(field) offsetof(struct config, field)
@@ -105,6 +112,12 @@ static const struct opt options[] = {
      .offset = AT(tls),
      .help =
          "Serve HTTPS with client certificates; off: plain HTTP without credentials."},
+    {.name = "apart",
+     .init = "on",
+     .type = OPT_BOOL,
+     .offset = AT(apart),
+     .help = "Run the hostile clients on half of the processors, all else on the others; "
+             "off: mixed."},
     {.name = "build",
      .arg = "DIR",
      .init = "build",
@@ -154,12 +167,99 @@ static double quantile(struct latencies *l, double share)
     return l->ms[i < l->n ? i : l->n - 1];
 }
 
+/* -- the process of the hostile clients -- */
+
+enum { KINDS = 32 };
+
+/* A process of its own: in that of the honest clients, a thousand threads would hold the
+ * locks of malloc. Started before any thread; waits for its configuration. */
+struct attackers {
+    pid_t pid;
+    int to, from; /* pipes */
+};
+
+static void get(int fd, void *p, size_t n)
+{
+    if (read(fd, p, n) != (ssize_t)n)
+        _exit(1);
+}
+
+static void put(int fd, const void *p, size_t n)
+{
+    if (write(fd, p, n) != (ssize_t)n)
+        _exit(1);
+}
+
+static void attack(int from, int to, const cpu_set_t *processors)
+{
+    struct hostile_config config;
+    struct hostile_stats stats[KINDS];
+    char end;
+    if (CPU_COUNT(processors))
+        sched_setaffinity(0, sizeof *processors, processors);
+    get(from, &config, sizeof config);
+    struct hostile *h = hostile_start(&config);
+    put(to, &(bool){h != NULL}, sizeof(bool));
+    if (!h)
+        _exit(1);
+    get(from, &end, 1);
+    size_t n = hostile_stats(h, stats, KINDS);
+    put(to, &n, sizeof n);
+    put(to, stats, n * sizeof *stats);
+    hostile_stop(h);
+    _exit(0);
+}
+
+static struct attackers attackers_fork(const cpu_set_t *processors)
+{
+    int to[2], from[2];
+    if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC))
+        abort();
+    struct attackers a = {.pid = fork(), .to = to[1], .from = from[0]};
+    if (a.pid == 0) {
+        close(to[1]);
+        attack(to[0], from[1], processors);
+    }
+    close(to[0]);
+    close(from[1]);
+    return a;
+}
+
+/* False: the configuration names no kind of clients. */
+static bool attackers_start(const struct attackers *a,
+                            const struct hostile_config *config)
+{
+    bool ok = false;
+    put(a->to, config, sizeof *config);
+    get(a->from, &ok, sizeof ok);
+    return ok;
+}
+
+/* The names of the kinds are constants of both processes, at the same addresses. */
+static void attackers_stop(const struct attackers *a)
+{
+    struct hostile_stats stats[KINDS];
+    size_t n;
+    put(a->to, "", 1);
+    get(a->from, &n, sizeof n);
+    get(a->from, stats, n * sizeof *stats);
+    printf("%-16s %10s %10s %10s %10s\n", "hostile clients", "connects", "refused",
+           "replies", "status 200");
+    for (size_t i = 0; i < n; i++)
+        printf("  %-14s %10llu %10llu %10llu %10llu\n", stats[i].kind,
+               (unsigned long long)stats[i].connects,
+               (unsigned long long)stats[i].refused, (unsigned long long)stats[i].replies,
+               (unsigned long long)stats[i].ok);
+    waitpid(a->pid, NULL, 0);
+}
+
 /* -- the honest clients, a thread each -- */
 
 struct siege {
     const struct config *config;
     struct testbed testbed;
     unsigned observe_port;
+    struct attackers attackers;
     char *cert, *key; /* files of kube-scheduler's client certificate, or NULL */
     struct buf filter;
     atomic_bool end;
@@ -176,6 +276,16 @@ static size_t discard(char *p, size_t size, size_t n, void *ctx)
     return size * n;
 }
 
+/* Segments as on a network of 1500-byte packets. With those of the loopback interface, of
+ * 64 KiB, a request that is larger than the window can wait for TCP's persist timer. */
+static int on_socket(void *ctx, curl_socket_t fd, curlsocktype purpose)
+{
+    const int mss = 1448;
+    (void)ctx, (void)purpose;
+    setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, sizeof mss);
+    return CURL_SOCKOPT_OK;
+}
+
 static CURL *client(const struct siege *s, unsigned port, const char *path)
 {
     cleanup_free char *url =
@@ -184,6 +294,7 @@ static CURL *client(const struct siege *s, unsigned port, const char *path)
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, discard);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_SOCKOPTFUNCTION, on_socket);
     curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);
     curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
     return curl;
@@ -333,6 +444,21 @@ static void make_filter(struct siege *s)
     buf_adds(&s->filter, "]}");
 }
 
+/* Hostile clients are other machines: they take no processor from the extender. */
+static void part_processors(cpu_set_t *hostile)
+{
+    cpu_set_t all, ours;
+    CPU_ZERO(&ours);
+    sched_getaffinity(0, sizeof all, &all);
+    int left = CPU_COUNT(&all) - CPU_COUNT(&all) / 2;
+    if (CPU_COUNT(&all) < 2)
+        return;
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, left-- > 0 ? &ours : hostile);
+    sched_setaffinity(0, sizeof ours, &ours); /* also for the programs that it starts */
+}
+
 static void set_up(struct siege *s)
 {
     cleanup_free char *what =
@@ -371,19 +497,6 @@ static struct vitals settled(const struct siege *s)
     return v;
 }
 
-static void print_kinds(struct hostile *h)
-{
-    struct hostile_stats stats[32];
-    size_t n = hostile_stats(h, stats, ARRAY_LEN(stats));
-    printf("%-16s %10s %10s %10s %10s\n", "hostile clients", "connects", "refused",
-           "replies", "status 200");
-    for (size_t i = 0; i < n && i < ARRAY_LEN(stats); i++)
-        printf("  %-14s %10llu %10llu %10llu %10llu\n", stats[i].kind,
-               (unsigned long long)stats[i].connects,
-               (unsigned long long)stats[i].refused, (unsigned long long)stats[i].replies,
-               (unsigned long long)stats[i].ok);
-}
-
 static void run_phases(struct siege *s)
 {
     pthread_t threads[3];
@@ -401,15 +514,13 @@ static void run_phases(struct siege *s)
     pause_ms(s->config->quiet_ms);
     s->start.fds = vitals_now(&s->testbed.extender).fds; /* with the honest connection */
     atomic_store(&s->phase, 1);
-    struct hostile *h = hostile_start(&hostile);
-    if (!h) {
+    if (!attackers_start(&s->attackers, &hostile)) {
         fprintf(stderr, "bench-hostile: --only: no such kind \"%s\"\n", s->config->only);
         exit(1);
     }
     pause_ms(s->config->siege_ms);
     atomic_store(&s->phase, 2);
-    print_kinds(h);
-    hostile_stop(h);
+    attackers_stop(&s->attackers);
     s->after = settled(s);
     atomic_store(&s->end, true);
     for (size_t i = 0; i < ARRAY_LEN(threads); i++)
@@ -457,6 +568,8 @@ int main(int argc, char **argv)
     static struct siege s;
     struct config config = {0};
     struct err err = {0};
+    cpu_set_t hostile;
+    CPU_ZERO(&hostile);
     enum opt_result r =
         opt_load(&program, &config, argc, argv, (char *[]){NULL}, NULL, stdout, &err);
     if (r == OPT_FAILED)
@@ -468,6 +581,9 @@ int main(int argc, char **argv)
            SIG_IGN); /* GnuTLS and libcurl write to connections that the server closed */
     curl_global_init(CURL_GLOBAL_DEFAULT);
     s.config = &config;
+    if (config.apart)
+        part_processors(&hostile);
+    s.attackers = attackers_fork(&hostile);
     set_up(&s);
     run_phases(&s);
     bool ok = report(&s);

@@ -100,6 +100,24 @@ START_TEST(a_node_without_cpu_memory_or_pod_slots)
 }
 END_TEST
 
+#define GANG_POD(id) POD_OF(id, "", "12", "\"scheduling.k8s.io/group-name\":\"g\"")
+
+START_TEST(a_gang_that_does_not_fit_together)
+{
+    struct lists items = {.nodes = TWO_NODES,
+                          .scvs = TWO_SCVS,
+                          .pods = GANG_POD("a") "," GANG_POD("b") "," GANG_POD("c")};
+    cleanup_free char *fits = explained(&items, "b", NULL);
+    ck_assert_contains(fits,
+                       "gang g: 0 of 3 members are bound; the others fit together.\n");
+    items.pods = GANG_POD("a") "," GANG_POD("b") "," GANG_POD("c") "," GANG_POD("d");
+    cleanup_free char *too_many = explained(&items, "b", NULL);
+    ck_assert_contains(too_many,
+                       "gang g: 1 of 4 members finds no place beside the others; "
+                       "needs 12288 MiB on one card.\n");
+}
+END_TEST
+
 START_TEST(a_model_that_no_node_has)
 {
     cleanup_free char *text = explained(
@@ -380,8 +398,9 @@ END_TEST
 
 UNIT_MAIN("explain", a_pending_pod_and_changes_that_would_help,
           a_model_with_an_escape_sequence, a_node_without_cpu_memory_or_pod_slots,
-          a_model_that_no_node_has, unhealthy_cards_and_external_use,
-          too_large_for_every_card, pods_that_fit_or_are_bound, whole_cards,
+          a_gang_that_does_not_fit_together, a_model_that_no_node_has,
+          unhealthy_cards_and_external_use, too_large_for_every_card,
+          pods_that_fit_or_are_bound, whole_cards,
           the_card_is_allocated_by_nvidias_plugin, nodes_that_could_be_back_in_service,
           memory_reserved_for_a_nominated_pod, a_pod_that_fits_only_on_cordoned_nodes,
           a_cordoned_node_without_enough_memory, pods_that_tolerate_a_cordon,

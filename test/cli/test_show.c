@@ -207,9 +207,11 @@ START_TEST(words_are_completed)
     const struct {
         const char *words[4], *want;
     } cases[] = {
-        {{""}, "explain\ncompletion\nn1\nn2\n:4\n"},
+        {{""}, "explain\ndefrag\ncompletion\nn1\nn2\n:4\n"},
         {{"n"}, "n1\nn2\n:4\n"},
         {{"explain", ""}, "pod\n:4\n"},
+        {{"defrag", ""}, "pod\n:4\n"},
+        {{"defrag", "pod", "ns/b"}, "ns/b\n:4\n"},
         {{"explain", "pod", "ns/b"}, "ns/b\n:4\n"},
         {{"-o", "y"}, "yaml\n:4\n"},
         {{"--memory-unit", ""}, "auto\nGiB\nMiB\n:4\n"},

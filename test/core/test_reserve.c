@@ -384,6 +384,26 @@ START_TEST(the_reservation_of_a_deleted_node_harms_nobody)
 }
 END_TEST
 
+/* The names come from callers of filter. */
+START_TEST(the_number_of_reservations_is_limited)
+{
+    enum { NODES = 1024 };
+    start();
+    for (int i = 0; i <= CORE_RESERVATIONS_MAX; i++) {
+        char uid[16], node[16];
+        snprintf(uid, sizeof uid, "u%d", i);
+        snprintf(node, sizeof node, "m%d", i % NODES);
+        if (i < NODES)
+            rig_scv(&r, object_scv_even(&r.arena, node, 1, 2000));
+        const char *on = reserve_for(uid, memory(1), 0, node, NULL);
+        ck_assert_str_eq(on, i < CORE_RESERVATIONS_MAX ? node : "");
+        core_outputs_reset(&r.out);
+    }
+    ck_assert_uint_eq(reservations(), CORE_RESERVATIONS_MAX);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_nominated_pod_with_a_reservation_counts_once)
 {
     start();
@@ -414,4 +434,5 @@ UNIT_MAIN("core/reserve", a_reservation_takes_free_memory_and_is_no_promise,
           reservations_end_with_the_leadership, a_pod_with_a_promise_gets_no_reservation,
           a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind,
           the_reservation_of_a_deleted_node_harms_nobody,
+          the_number_of_reservations_is_limited, the_number_of_reservations_is_limited,
           a_nominated_pod_with_a_reservation_counts_once)

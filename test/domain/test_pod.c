@@ -97,6 +97,35 @@ START_TEST(fields_for_the_device_plugin_are_read)
 }
 END_TEST
 
+static bool prefers(const char *spec)
+{
+    cleanup_free char *text =
+        xasprintf("{'metadata':{'name':'p'},'spec':{%s,'priority':7}}", spec);
+    struct pod pod = object_pod(&arena, quoted(&arena, "%s", text));
+    ck_assert_int_eq(pod.priority, 7); /* the rest of the spec is read */
+    return pod.prefers;
+}
+
+#define PREFERRED "'preferredDuringSchedulingIgnoredDuringExecution'"
+
+START_TEST(soft_preferences_are_recognized)
+{
+    ck_assert(prefers("'affinity':{'nodeAffinity':{" PREFERRED ":[{'weight':1}]}}"));
+    ck_assert(prefers("'affinity':{'podAffinity':{" PREFERRED ":[{'weight':1}]}}"));
+    ck_assert(prefers("'affinity':{'nodeAffinity':{},'podAntiAffinity':{" PREFERRED
+                      ":[{'weight':1},{'weight':2}]}}"));
+    ck_assert(prefers("'topologySpreadConstraints':[{'whenUnsatisfiable':"
+                      "'DoNotSchedule'},{'whenUnsatisfiable':'ScheduleAnyway'}]"));
+    ck_assert(!prefers("'affinity':{'nodeAffinity':{" PREFERRED ":[],"
+                       "'requiredDuringSchedulingIgnoredDuringExecution':[1]}}"));
+    ck_assert(!prefers("'topologySpreadConstraints':[{'whenUnsatisfiable':"
+                       "'DoNotSchedule'}]"));
+    ck_assert(!prefers("'affinity':null,'topologySpreadConstraints':null"));
+    ck_assert(!prefers("'affinity':{'new':3,'nodeAffinity':{" PREFERRED ":'x'}}"));
+    ck_assert(!prefers("'topologySpreadConstraints':[3,{'whenUnsatisfiable':3}]"));
+}
+END_TEST
+
 START_TEST(terminal_phases_are_recognized)
 {
     static const struct {
@@ -138,6 +167,6 @@ START_TEST(an_invalid_pod_is_rejected_with_the_field)
 }
 END_TEST
 
-UNIT_MAIN("pod", a_pod_is_read_with_its_promise, containers_with_limits_keep_their_index,
-          fields_for_the_device_plugin_are_read, terminal_phases_are_recognized,
-          an_invalid_pod_is_rejected_with_the_field)
+UNIT_MAIN("pod", soft_preferences_are_recognized, a_pod_is_read_with_its_promise,
+          containers_with_limits_keep_their_index, fields_for_the_device_plugin_are_read,
+          terminal_phases_are_recognized, an_invalid_pod_is_rejected_with_the_field)

@@ -161,7 +161,7 @@ START_TEST(the_spec_of_thousands_of_containers_counts)
                spec.p, status.p);
     struct pod pod = object_pod(&own, buf_span(&json));
     ck_assert_int_eq(pod.requests.cpu_milli, 20000 * 1000);
-    ck_assert_uint_lt(arena_bytes(&own), 256 << 10);
+    ck_assert_uint_lt(arena_bytes(&own), 64 << 10);
 }
 END_TEST
 

@@ -193,6 +193,7 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
         {"replicas=3", "additional properties 'replicas' not allowed"},
         {"extender.replicas=0", "at '/extender/replicas': minimum: got 0, want 1"},
         {"extender.replicas=two", "at '/extender/replicas': got string, want integer"},
+        {"extender.allPods=true", "set extender.replicas to 2 or more"},
         {"extender.nodeScore=best", "at '/extender/nodeScore': value must be one of"},
         {"extender.resources.limit.cpu=2", "additional properties 'limit' not allowed"},
         {"image.registry=a/", "at '/image/registry': 'a/' does not match pattern"},

@@ -22,8 +22,9 @@ static int64_t metric(const char *sample)
     ck_assert_uint_eq(
         peer_call(&cluster.extender.observers, "GET", "/metrics", NULL, &text), 200);
     buf_addc(&text, '\0');
-    const char *at = strstr(text.p, sample);
-    return at ? strtoll(at + strlen(sample), NULL, 10) : 0;
+    cleanup_free char *line = xasprintf("\n%s", sample);
+    const char *at = strstr(text.p, line);
+    return at ? strtoll(at + strlen(line), NULL, 10) : 0;
 }
 
 static void start(const char *answer)

@@ -120,4 +120,123 @@ START_TEST(the_result_for_a_node_does_not_depend_on_the_others)
 }
 END_TEST
 
-UNIT_MAIN("filter", the_result_for_a_node_does_not_depend_on_the_others)
+/* A pending pod of the gang; "": of none. */
+static json_t *gang_pod(const char *uid, const char *gang, int mib)
+{
+    cleanup_free char *limit = xasprintf("%d", mib);
+    return json_pack("{s:s,s:{s:s,s:s,s:s,s:{s:s}},s:{s:[{s:{s:{s:s}}}]}}", "kind", "Pod",
+                     "metadata", "name", uid, "namespace", "default", "uid", uid,
+                     "labels", "scheduling.x-k8s.io/pod-group", gang, "spec",
+                     "containers", "resources", "limits", "aliyun.com/gpu-mem", limit);
+}
+
+static json_t *card_of(const char *node)
+{
+    return json_pack("{s:s,s:s,s:{s:s},s:{s:[{s:i,s:s,s:i}]}}", "apiVersion",
+                     "core.run-linux.com/v1", "kind", "Scv", "metadata", "name", node,
+                     "status", "cardList", "id", 0, "health", "Healthy", "totalMemory",
+                     16276);
+}
+
+/* The reply for the pod, with the nodes n1, n2 and small. */
+static json_t *filter_pod(struct verbs *v, json_t *pod)
+{
+    cleanup_buf struct buf reply = {0};
+    json_t *body =
+        json_pack("{s:o,s:[sss]}", "Pod", pod, "NodeNames", "n1", "n2", "small");
+    char *text = json_dumps(body, JSON_COMPACT);
+    ck_assert_uint_eq(verb_filter(v, span_of(text), &reply), 200);
+    free(text);
+    json_decref(body);
+    json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+    ck_assert_ptr_nonnull(j);
+    return j;
+}
+
+/* The only node that passes. */
+static char *verdict_of_one(json_t *reply)
+{
+    json_t *names = json_object_get(reply, "NodeNames");
+    ck_assert_uint_eq(json_array_size(names), 1);
+    return xstrdup(json_string_value(json_array_get(names, 0)));
+}
+
+static void expect(struct verbs *v, json_t *pod, const char *n1, const char *n2,
+                   const char *small)
+{
+    const char *const names[] = {"n1", "n2", "small"}, *const want[] = {n1, n2, small};
+    json_t *reply = filter_pod(v, pod);
+    for (size_t i = 0; i < ARRAY_LEN(names) && n1; i++) {
+        cleanup_free char *got = verdict(reply, names[i]);
+        ck_assert_str_eq(got, want[i]);
+    }
+    if (!n1) /* one node; the others have no reason */
+        ck_assert_uint_eq(json_array_size(json_object_get(reply, "NodeNames")), 1);
+    json_decref(reply);
+}
+
+START_TEST(a_gang_is_answered_together)
+{
+    static const char gang[] =
+        "f gang g: 1 of 3 members finds no place beside the others; "
+        "needs 10850 MiB on one card; none starts before all can";
+    static const char size[] =
+        "u needs 10850 MiB on one card; the largest card has 100 MiB";
+    struct store_rig rig;
+    struct ledger_settings settings = {.unit_mib = 1};
+    json_t *objects = json_array(), *small = card_of("small");
+    json_t *card =
+        json_array_get(json_object_get(json_object_get(small, "status"), "cardList"), 0);
+    json_object_set_new(card, "totalMemory", json_integer(100));
+    json_array_append_new(objects, card_of("n1"));
+    json_array_append_new(objects, card_of("n2"));
+    json_array_append_new(objects, small);
+    for (int i = 1; i <= 3; i++) {
+        char uid[] = {'p', (char)('0' + i), 0};
+        json_array_append_new(objects, gang_pod(uid, "g", 10850));
+    }
+    rig_start(&rig, &settings, false);
+    rig_deliver(&rig, objects);
+    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
+    expect(v, gang_pod("p1", "g", 10850), gang, gang, size);
+    expect(v, gang_pod("p3", "g", 10850), gang, gang, size);
+    expect(v, gang_pod("x", "", 10850), NULL, NULL, NULL); /* nothing was reserved */
+    verbs_free(v);
+    rig_stop(&rig);
+    json_decref(objects);
+}
+END_TEST
+
+/* The 100 MiB card takes a member for which kube-scheduler has not asked yet. */
+START_TEST(the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)
+{
+    struct store_rig rig;
+    struct ledger_settings settings = {.unit_mib = 1};
+    json_t *objects = json_array(), *small = card_of("small");
+    json_object_set_new(
+        json_array_get(json_object_get(json_object_get(small, "status"), "cardList"), 0),
+        "totalMemory", json_integer(100));
+    json_array_append_new(objects, card_of("n1"));
+    json_array_append_new(objects, card_of("n2"));
+    json_array_append_new(objects, small);
+    json_array_append_new(objects, gang_pod("p1", "g", 16276));
+    json_array_append_new(objects, gang_pod("p2", "g", 16276));
+    json_array_append_new(objects, gang_pod("p3", "g", 100));
+    rig_start(&rig, &settings, false);
+    rig_deliver(&rig, objects);
+    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
+    expect(v, gang_pod("p1", "g", 16276), NULL, NULL, NULL);
+    expect(v, gang_pod("p2", "g", 16276), NULL, NULL, NULL);
+    json_t *reply = filter_pod(v, gang_pod("p3", "g", 100));
+    cleanup_free char *got = verdict_of_one(reply);
+    ck_assert_str_eq(got, "small");
+    json_decref(reply);
+    verbs_free(v);
+    rig_stop(&rig);
+    json_decref(objects);
+}
+END_TEST
+
+UNIT_MAIN("filter", the_result_for_a_node_does_not_depend_on_the_others,
+          a_gang_is_answered_together,
+          the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)

@@ -20,13 +20,13 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { MEASURES_MEMORY = 0, NODES = 1000, LOOP_MS = 2000, IDLE_CLIENTS = 60, BODY = 8 };
 #else
-enum { MEASURES_MEMORY = 1, NODES = 5000, LOOP_MS = 8000, IDLE_CLIENTS = 250, BODY = 64 };
+enum { MEASURES_MEMORY = 1, NODES = 5000, LOOP_MS = 8000, IDLE_CLIENTS = 250, BODY = 32 };
 #endif
 
 enum {
     READY_MS = 3000 * LIB_SLOWER, /* the longest answer of /readyz; it was 4 to 9 s */
     LOOPS = 8,
-    BODY_BYTES = BODY << 20,  /* 64 MiB: the most of --max-body */
+    BODY_BYTES = BODY << 20,  /* 32 MiB: the default of --body-limit */
     NAMES_BYTES = 14 * NODES, /* almost the most names that are accepted */
 };
 
@@ -64,14 +64,22 @@ static void add_nodes(const struct sim *s, int from, int to)
     sim_load(s, "%s", objects.p);
 }
 
-static struct world *begin(int nodes)
+static struct world *begin_with(int nodes, const char *body_limit)
 {
     struct world *w = xcalloc(1, sizeof *w);
     sim_start(&w->sim, ARGV(NULL));
     for (int i = 0; i < nodes; i += 1000)
         add_nodes(&w->sim, i, i + 1000 < nodes ? i + 1000 : nodes);
-    extender_start(&w->extender, &w->sim, ARGV("--metrics-detail", "card"));
+    extender_start(&w->extender, &w->sim,
+                   body_limit
+                       ? ARGV("--metrics-detail", "card", "--body-limit", body_limit)
+                       : ARGV("--metrics-detail", "card"));
     return w;
+}
+
+static struct world *begin(int nodes)
+{
+    return begin_with(nodes, NULL);
 }
 
 static void end(struct world *w)
@@ -296,7 +304,7 @@ END_TEST
 /* Full Node objects (nodeCacheCapable: false) of 10 KB each. */
 START_TEST(full_node_objects_up_to_the_limit_of_a_body_are_answered)
 {
-    struct world *w = begin(NODES);
+    struct world *w = begin_with(NODES, "64Mi");
     cleanup_buf struct buf reply = {0};
     cleanup_free char *padding = xcalloc(1, 10001);
     memset(padding, 'x', 10000);
@@ -430,6 +438,86 @@ START_TEST(clients_that_do_not_read_do_not_keep_old_states)
 }
 END_TEST
 
+/* -- all at once -- */
+
+/* A body that is announced and not completed. */
+static void open_body(const struct world *w, struct raw *c, size_t bytes)
+{
+    cleanup_free char *piece = xcalloc(1, bytes);
+    memset(piece, ' ', bytes);
+    raw_open(c, w->extender.verbs.port);
+    raw_sendf(c,
+              "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+              "Content-Length: %zu\r\n\r\n",
+              bytes + 1);
+    raw_send(c, piece, bytes);
+}
+
+/* A filter with a large reply that is not read. */
+static void open_reply(const struct world *w, struct raw *c)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int small = 4096;
+    ck_assert_int_ge(fd, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    ck_assert(raw_connect(c, fd, w->extender.verbs.port));
+    raw_sendf(c,
+              "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+              "Content-Length: %zu\r\n\r\n",
+              w->body.n);
+    raw_send(c, w->body.p, w->body.n);
+}
+
+static long body_bytes(const struct world *w)
+{
+    cleanup_buf struct buf text = {0};
+    peer_call(&w->extender.observers, "GET", "/metrics", NULL, &text);
+    const char *at = strstr(text.p, "\ngpushare_http_request_body_bytes ");
+    return at ? strtol(strchr(at + 1, ' '), NULL, 10) : -1;
+}
+
+/* Bodies, replies of filter and texts of inspect: each budget is used up, while the others
+ * are. */
+START_TEST(all_budgets_together_stay_within_256_mib)
+{
+    enum { STATES = 40, BODIES = 5, EACH = 9 << 20, REPLIES = 60 };
+    struct world *w = begin(NODES);
+    struct raw view[STATES], reply[REPLIES], body[BODIES];
+    int refused = 0;
+    cleanup_free char *models = xcalloc(1, 251);
+    memset(models, 'm', 250);
+    cleanup_free char *annotations =
+        xasprintf("{\"nvidia-gpu-scheduler/gpu.model\":\"%s\"}", models);
+    add_body(&w->body, 4, annotations, NODES, NAMES_BYTES);
+    reset_peak(w);
+    for (int i = 0; i < STATES; i++) {
+        cleanup_free char *name = xasprintf("more-%d", i);
+        sim_add_node(&w->sim, name, 1, 16);
+        open_idle(&view[i], w->extender.observers.port, views[i % 2]);
+    }
+    for (int i = 0; i < REPLIES; i++) {
+        struct raw_reply r = {0};
+        open_reply(w, &reply[i]);
+        ck_assert_int_eq(raw_read_head(&reply[i], &r), RAW_OK);
+        ck_assert_msg(r.status == 200 || r.status == 503, "%u", r.status);
+        refused += r.status == 503;
+        raw_reply_fini(&r);
+    }
+    ck_assert_int_gt(refused, 0);
+    for (int i = 0; i < BODIES; i++)
+        open_body(w, &body[i], EACH);
+    lib_wait(body_bytes(w) >= (long)BODIES * EACH);
+    ck_peak(w, "all budgets", 256);
+    for (int i = 0; i < STATES; i++)
+        raw_close(&view[i]);
+    for (int i = 0; i < REPLIES; i++)
+        raw_close(&reply[i]);
+    for (int i = 0; i < BODIES; i++)
+        raw_close(&body[i]);
+    end(w);
+}
+END_TEST
+
 /* -- (i) what a web page could send -- */
 
 static unsigned send_with(const struct world *w, const char *path, const char *headers,
@@ -546,4 +634,5 @@ LIB_MAIN("floods", 180, more_names_than_the_cluster_can_have_are_refused_with_th
          eight_clients_that_loop_large_filters_do_not_take_the_lease,
          clients_that_do_not_read_share_one_reply,
          clients_that_do_not_read_do_not_keep_old_states,
-         a_page_of_another_origin_cannot_bind, an_invented_pod_gets_no_event)
+         all_budgets_together_stay_within_256_mib, a_page_of_another_origin_cannot_bind,
+         an_invented_pod_gets_no_event)

@@ -338,7 +338,8 @@ static void check_keys(const json_t *object, const char *const *keys)
     "urlPrefix", "filterVerb", "preemptVerb", "prioritizeVerb", "weight", "bindVerb",    \
         "tlsConfig", "httpTimeout", "nodeCacheCapable", "managedResources", "ignorable"
 
-#define CONFIG "policy/kube-scheduler-config.yaml"
+#define CONFIG     "policy/kube-scheduler-config.yaml"
+#define CONFIG_ALL "policy/kube-scheduler-config-all-pods.yaml"
 
 /* The members of ExtenderTLSConfig in kube-scheduler/config/v1, which both formats share
  * since Kubernetes 1.14. `insecure` would skip the verification of the extender. */
@@ -374,9 +375,14 @@ static json_t *legacy_policy(void)
 
 static json_t *scheduler_config(const char *path)
 {
-    static const char *const top[] = {
-        "kind",     "apiVersion", "extenders", "leaderElection", "clientConnection",
-        "profiles", NULL};
+    static const char *const top[] = {"kind",
+                                      "apiVersion",
+                                      "extenders",
+                                      "leaderElection",
+                                      "clientConnection",
+                                      "profiles",
+                                      "percentageOfNodesToScore",
+                                      NULL};
     static const char *const keys[] = {STANZA, "enableHTTPS", NULL};
     json_t *j = read_one(path);
     check_keys(j, top);
@@ -413,6 +419,25 @@ START_TEST(both_policies_have_the_same_settings)
     ck_assert(json_equal(a, b));
 }
 
+/* The configuration for all pods differs from the other in two settings of the extender:
+ * managedResources, and a weight with which one point outweighs the plugins that spread pods
+ * (docs/placement.md). Both offer every node, because the best one may be any. */
+START_TEST(the_two_setups_differ_only_in_managed_resources_and_weight)
+{
+    cleanup_json json_t *tainted = scheduler_config(CONFIG);
+    cleanup_json json_t *all = scheduler_config(CONFIG_ALL);
+    json_t *a = at(tainted, "extenders/0"), *b = at(all, "extenders/0");
+    enum { PLUGINS = 200, POINT = 10 };
+    ck_assert_int_eq(json_integer_value(at(tainted, "percentageOfNodesToScore")), 100);
+    ck_assert_ptr_null(at(b, "managedResources"));
+    ck_assert_int_gt(json_integer_value(at(b, "weight")) * POINT, PLUGINS);
+    json_object_del(a, "managedResources");
+    json_object_del(a, "weight");
+    json_object_del(b, "weight");
+    ck_assert(json_equal(tainted, all));
+}
+END_TEST
+
 /* The second kube-scheduler calls the extender for every pod and otherwise equals the
  * first. */
 START_TEST(the_yoda_scheduler_differs_only_in_managed_resources)
@@ -448,6 +473,8 @@ START_TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
     json_object_set(at(second, "extenders/0"), "urlPrefix",
                     at(first, "extenders/0/urlPrefix"));
     ck_assert(json_equal(at(first, "extenders"), at(second, "extenders")));
+    ck_assert(json_equal(at(first, "percentageOfNodesToScore"),
+                         at(second, "percentageOfNodesToScore")));
     /* The Secret has the files that the configuration names. */
     const json_t *mount =
         named(at(deployment, "spec/template/spec/containers/0/volumeMounts"), "tls");
@@ -543,18 +570,20 @@ START_TEST(the_node_port_serves_the_verbs)
 
 int main(void)
 {
-    const TTest *const tests[] = {the_program_accepts_the_options_of_the_deployment,
-                                  ports_agree,
-                                  names_and_labels_agree,
-                                  the_default_network_policy_keeps_the_verbs_open,
-                                  the_network_policy_lets_observers_in_to_every_program,
-                                  the_deployment_is_unprivileged_and_has_time_to_stop,
-                                  the_patch_for_three_replicas_fits_the_deployment,
-                                  both_policies_have_the_same_settings,
-                                  the_yoda_scheduler_differs_only_in_managed_resources,
-                                  the_second_scheduler_in_a_pod_has_the_same_settings,
-                                  the_variant_for_nvidias_plugin_is_one_comment_away,
-                                  the_node_port_serves_the_verbs};
+    const TTest *const tests[] = {
+        the_program_accepts_the_options_of_the_deployment,
+        ports_agree,
+        names_and_labels_agree,
+        the_default_network_policy_keeps_the_verbs_open,
+        the_network_policy_lets_observers_in_to_every_program,
+        the_deployment_is_unprivileged_and_has_time_to_stop,
+        the_patch_for_three_replicas_fits_the_deployment,
+        both_policies_have_the_same_settings,
+        the_two_setups_differ_only_in_managed_resources_and_weight,
+        the_yoda_scheduler_differs_only_in_managed_resources,
+        the_second_scheduler_in_a_pod_has_the_same_settings,
+        the_variant_for_nvidias_plugin_is_one_comment_away,
+        the_node_port_serves_the_verbs};
     return unit_run_with("deployment", tests, ARRAY_LEN(tests), 120,
                          &(struct unit_fixtures){.begin = begin, .end = end});
 }

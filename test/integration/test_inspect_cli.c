@@ -438,6 +438,7 @@ START_TEST(completion_lists_names_of_the_cluster)
                  {ARGV("explain", "pod", ""), "w\n:4\n"},
                  {ARGV("explain", "pod", "default/"), "default/w\n:4\n"},
                  {ARGV("-n", "other", "explain", "pod", ""), "default/w\n:4\n"},
+                 {ARGV("defrag", "pod", ""), "w\n:4\n"},
                  {ARGV("-o", "w"), "wide\n:4\n"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct program p;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -72,6 +73,18 @@ START_TEST(policies_are_chosen_by_name)
     cleanup_free char *churn =
         replay(0, ARGV(SMALL, "--policy=fgd", "--seeds=1", "--churn=80", "--cpu=off"));
     ck_assert_contains(churn, "churn rejects");
+    cleanup_free char *moved =
+        replay(0, ARGV(SMALL, "--policy=spread", "--seeds=1", "--defrag=1"));
+    const char *row = strstr(moved, "moves per card");
+    double rejected, cards, fit, wide, won, moves;
+    ck_assert_ptr_nonnull(row);
+    row = strstr(row, "\nspread");
+    ck_assert_ptr_nonnull(row);
+    ck_assert_int_eq(sscanf(row, " spread %lf %lf %lf %lf %lf %lf", &rejected, &cards,
+                            &fit, &wide, &won, &moves),
+                     6);
+    ck_assert(fit > 0 && fit < rejected && won > 0 && won < cards);
+    ck_assert(moves > 0 && moves <= fit); /* one move per plan, at most */
 }
 END_TEST
 
@@ -79,7 +92,7 @@ START_TEST(help_names_every_option)
 {
     static const char *const options[] = {"--nodes", "--pods",       "--policy",
                                           "--seeds", "--first-seed", "--cpu",
-                                          "--churn", "--output"};
+                                          "--churn", "--defrag",     "--output"};
     cleanup_free char *said = replay(0, ARGV("--help"));
     for (size_t i = 0; i < ARRAY_LEN(options); i++)
         ck_assert_contains(said, options[i]);

@@ -278,6 +278,40 @@ START_TEST(fgd_balances_cpu_and_memory)
 END_TEST
 
 /* The order of the nodes changes nothing. */
+/* Within a point, too; equal nodes by their names. */
+START_TEST(the_best_nodes_are_in_exact_order)
+{
+    static const int free_mib[] = {9000, 8990, 100, 9000, 8980};
+    static const char *const names[] = {"d", "e", "full", "b", "c"};
+    struct score_node nodes[5];
+    struct span spans[5];
+    struct request r = memory(1000, 1);
+    const struct score_pod pod = {.request = &r};
+    const struct mix mix = {0};
+    struct score_scratch scratch = {0};
+    struct score_run run;
+    size_t best[6];
+    begin();
+    for (size_t i = 0; i < 5; i++) {
+        spans[i] = span_of(names[i]);
+        nodes[i] = (struct score_node){
+            .node = node_with_free(names[i], (const int[]){free_mib[i], -1})};
+    }
+    score_begin(&run, SCORE_BINPACK, &pod, &mix, &scratch, 5);
+    score_survey(&run, nodes, 5);
+    score_rate(&run, nodes, 0, 5);
+    const size_t order[] = {4, 1, 3, 0, 2};
+    for (size_t most = 0; most <= 6; most++) {
+        size_t n = score_best(&run, 5, spans, best, most);
+        ck_assert_uint_eq(n, most < 5 ? most : 5);
+        for (size_t i = 0; i < n; i++)
+            ck_assert_uint_eq(best[i], order[i]);
+    }
+    score_scratch_fini(&scratch);
+    end();
+}
+END_TEST
+
 START_TEST(points_do_not_depend_on_the_order)
 {
     begin();
@@ -556,7 +590,7 @@ UNIT_MAIN("score", policy_names_are_parsed_and_others_rejected,
           fgd_prefers_the_used_node_of_similar_ones,
           fgd_does_not_stretch_small_differences,
           fgd_keeps_free_cards_for_whole_card_requests, fgd_balances_cpu_and_memory,
-          points_do_not_depend_on_the_order, fgd_spares_the_models_that_other_pods_need,
-          largest_sizes_do_not_overflow, scv_matches_worked_examples,
-          more_cards_are_not_more_points, only_cards_that_fit_count,
-          scv_is_bounded_and_rises_with_each_term)
+          the_best_nodes_are_in_exact_order, points_do_not_depend_on_the_order,
+          fgd_spares_the_models_that_other_pods_need, largest_sizes_do_not_overflow,
+          scv_matches_worked_examples, more_cards_are_not_more_points,
+          only_cards_that_fit_count, scv_is_bounded_and_rises_with_each_term)

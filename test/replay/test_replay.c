@@ -83,6 +83,37 @@ START_TEST(a_pod_needs_cpu_memory_model_and_cards)
 }
 END_TEST
 
+/* Two pods, spread over two cards, leave no whole card until one of them moves. */
+START_TEST(pods_move_so_that_another_one_fits)
+{
+    struct loaded l;
+    struct rng rng;
+    size_t moves = 9;
+    rng_init(&rng, 1);
+    made_of(&l, NODES "a,8000,1000,1,X\nb,8000,1000,1,X\n",
+            PODS "one,4000,1,1,300,\ntwo,4000,1,1,300,\nwhole,1,1,1,1000,\n"
+                 "cpu,4001,1,1,400,\n");
+    const struct trace_pod *pods = l.trace.pods;
+    struct cluster *c = cluster_new(&l.trace, SCORE_SPREAD, true);
+    ck_assert(cluster_arrive(c, &pods[0], &rng));
+    ck_assert(cluster_arrive(c, &pods[1], &rng));
+    ck_assert(!cluster_arrive(c, &pods[2], &rng));
+    ck_assert(!cluster_defragment(c, &pods[2], 0, &moves));
+    ck_assert_uint_eq(moves, 0);
+    ck_assert(cluster_defragment(c, &pods[2], 1, &moves));
+    ck_assert_uint_eq(moves, 1);
+    ck_assert_uint_eq(cluster_pods(c), 3);
+    ck_assert_int_eq(cluster_allocated(c), 1600);
+    /* The node with both pods has the memory, but no CPU, and no pod has another place. */
+    ck_assert(!cluster_defragment(c, &pods[3], 9, &moves));
+    while (cluster_pods(c))
+        cluster_leave(c, &rng);
+    ck_assert_int_eq(cluster_allocated(c), 0);
+    cluster_free(c);
+    unload(&l);
+}
+END_TEST
+
 /* -- results -- */
 
 static void check_bounds(const struct replay_result *r)
@@ -229,6 +260,7 @@ START_TEST(openb)
 END_TEST
 
 UNIT_MAIN_SECONDS("replay", 300, a_pod_needs_cpu_memory_model_and_cards,
+                  pods_move_so_that_another_one_fits,
                   on_a_small_cluster_fgd_strands_least,
                   among_pods_that_share_cards_fgd_rejects_least,
                   fgd_keeps_cards_for_pods_that_name_models,

@@ -10,11 +10,12 @@
 
 /* Files of a control plane node. */
 
-#define KUBEADM   "test/data/kubeadm/kube-scheduler-"
-#define CONFIG    "policy/kube-scheduler-config.yaml"
-#define POLICY    "policy/scheduler-policy-config.json"
-#define CONFIG_AT "/etc/kubernetes/kube-scheduler-config.yaml"
-#define POLICY_AT "/etc/kubernetes/scheduler-policy-config.json"
+#define KUBEADM    "test/data/kubeadm/kube-scheduler-"
+#define CONFIG     "policy/kube-scheduler-config.yaml"
+#define CONFIG_ALL "policy/kube-scheduler-config-all-pods.yaml"
+#define POLICY     "policy/scheduler-policy-config.json"
+#define CONFIG_AT  "/etc/kubernetes/kube-scheduler-config.yaml"
+#define POLICY_AT  "/etc/kubernetes/scheduler-policy-config.json"
 
 static inline char *lib_read(const char *path)
 {

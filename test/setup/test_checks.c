@@ -150,6 +150,42 @@ static const struct one {
     {"no-client-certificate", "1.35", {0}, {"certFile:", "other:"}},
 };
 
+/* The configuration for all pods needs an extender that binds them, and whose pods are
+ * bound while one of them is replaced. */
+START_TEST(the_configuration_for_all_pods_needs_an_extender_that_binds_them)
+{
+    static const struct {
+        const char *deployment; /* its spec, without the braces */
+        const char *args;
+        const char *id; /* the only problem */
+    } cases[] = {
+        {"\"replicas\":3,", "\"--memory-unit=GiB\",\"--bind-any\"", NULL},
+        {"\"replicas\":2,", "\"--bind-any=on\"", NULL},
+        {"\"replicas\":1,", "\"--bind-any\"", "no-resources"},
+        {"", "\"--bind-any\"", "no-resources"},
+        {"\"replicas\":3,", "\"--bind-any=off\"", "no-resources"},
+        {"\"replicas\":3,", "", "no-resources"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct facts f = node("1.35", (struct swap){0}, (struct swap){0});
+        json_error_t bad;
+        cleanup_free char *list =
+            xasprintf("{\"items\":[{\"spec\":{%s\"template\":{\"spec\":{\"containers\":"
+                      "[{\"args\":[%s]}]}}}}]}",
+                      cases[i].deployment, cases[i].args);
+        f.lists[FACTS_DEPLOYMENTS].json = json_loads(list, 0, &bad);
+        ck_assert_msg(f.lists[FACTS_DEPLOYMENTS].json != NULL, "%s: %s", bad.text, list);
+        facts_file_fini(&f.config);
+        f.config = lib_file(CONFIG_AT, lib_read(CONFIG_ALL));
+        run_checks(&f);
+        expect(cases[i].id);
+        ck_assert_int_eq(findings_has(&found, "all-pods"), cases[i].id == NULL);
+        facts_fini(&f);
+        findings_fini(&found);
+    }
+}
+END_TEST
+
 /* kube-scheduler uses tlsConfig whatever enableHTTPS is. */
 START_TEST(tls_config_without_enable_https)
 {
@@ -314,6 +350,7 @@ START_TEST(a_tls_file_is_missing)
 END_TEST
 
 UNIT_MAIN("setup/checks", a_correct_node_has_no_problems, one_problem_at_a_time,
+          the_configuration_for_all_pods_needs_an_extender_that_binds_them,
           tls_config_without_enable_https, no_static_pod, a_copy_beside_the_manifest,
           another_scheduler_in_the_folder, kube_scheduler_behind_a_proxy,
           the_configuration_file_is_missing, the_process_does_not_match,

@@ -44,6 +44,21 @@ static size_t judge(struct world *w, const struct core *core, const struct pod *
     return n;
 }
 
+/* Other members of the pod's gang may fit where it does not. */
+static size_t add_others(char names[NODES][8], size_t n)
+{
+    for (int i = 0; i < NODES; i++) {
+        char name[8];
+        bool has = false;
+        snprintf(name, sizeof name, "n%d", i);
+        for (size_t k = 0; k < n; k++)
+            has |= !strcmp(names[k], name);
+        if (!has)
+            memcpy(names[n++], name, sizeof name);
+    }
+    return n;
+}
+
 void decide_reserved(struct world *w, const char *node)
 {
     w->reserved_node = node ? oracle_index(node) : -1;
@@ -73,7 +88,12 @@ int decide_node(struct world *w, struct replica *asked, const struct pod *pod)
         return -1;
     struct request request = request_of_pod(core, pod, &a);
     size_t n = judge(w, core, pod, &request, names);
-    bool reserves = request.kind == REQUEST_MEMORY || request.kind == REQUEST_CARDS;
+    struct gang gang;
+    bool in_gang = !request_fits_anywhere(&request) && gang_of(pod, &gang);
+    bool reserves =
+        in_gang || request.kind == REQUEST_MEMORY || request.kind == REQUEST_CARDS;
+    if (in_gang)
+        n = add_others(names, n);
     for (size_t i = 0; i < n; i++)
         nodes[i] = span_of(names[i]);
     if (request.kind == REQUEST_NONE || (!n && !chance(w, 100)))
@@ -86,6 +106,7 @@ int decide_node(struct world *w, struct replica *asked, const struct pod *pod)
                             .uid = pod->meta.uid,
                             .request = &request,
                             .priority = pod->priority,
+                            .gang = in_gang ? &gang : NULL,
                             .nodes = nodes,
                             .n_nodes = n};
     replica_input(w, r, &in);

@@ -95,7 +95,8 @@ static void print(const struct stats *s)
         "forwarded %llu (misdirected %llu), steps with a stale node %llu, "
         "cut off %llu\n"
         "evicted %llu, evictions refused by a budget %llu\n"
-        "reservations %llu: bound %llu, taken by a higher priority %llu, expired %llu\n",
+        "reservations %llu: bound %llu, taken by a higher priority %llu, expired %llu\n"
+        "gangs %llu: reserved for %llu times, rejected %llu, bound %llu\n",
         (unsigned long long)s->pods, (unsigned long long)s->deleted,
         (unsigned long long)s->binds, (unsigned long long)s->joined,
         (unsigned long long)s->bound, (unsigned long long)s->applied,
@@ -114,7 +115,9 @@ static void print(const struct stats *s)
         (unsigned long long)s->cut_off, (unsigned long long)s->evicted,
         (unsigned long long)s->budgets, (unsigned long long)s->reserved,
         (unsigned long long)s->reserved_bound, (unsigned long long)s->yielded,
-        (unsigned long long)s->expired);
+        (unsigned long long)s->expired, (unsigned long long)s->gangs,
+        (unsigned long long)s->gangs_reserved, (unsigned long long)s->gangs_rejected,
+        (unsigned long long)s->gangs_bound);
 }
 
 int main(int argc, char **argv)
@@ -160,6 +163,9 @@ int main(int argc, char **argv)
     if (!c.seed && c.steps >= 1000000 &&
         (!stats.reserved_bound || !stats.yielded || !stats.expired) && ++failed)
         printf("no reservation was ever bound, or none was taken, or none expired\n");
+    if (!c.seed && c.steps >= 1000000 && (!stats.gangs_bound || !stats.gangs_rejected) &&
+        ++failed)
+        printf("no gang was ever bound, or none was rejected\n");
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -321,6 +321,8 @@ void oracle_update(struct world *w)
         json_t *event = json_loadb(line.p, line.n, 0, NULL);
         const char *type = json_string_value(json_object_get(event, "type"));
         json_t *object = json_object_get(event, "object");
+        if (plain_is(json_object_get(object, "metadata")))
+            type = NULL;
         if (type && !strcmp(type, "DELETED"))
             remove_pod(w->oracle, ask_text(object, "metadata", "uid"));
         else if (type && (!strcmp(type, "ADDED") || !strcmp(type, "MODIFIED")))

@@ -196,9 +196,10 @@ void oracle_settled(struct world *w)
     trace(w, "at rest: %zu pending pods", oracle_pending(w));
     for (int i = 0; i < w->n_replicas; i++)
         compare(w, w->replicas[i]);
+    plain_settled(w);
     for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next)
         for (int node = 0; !p->node && !p->over && !p->deleting && node < NODES; node++)
-            if (fits(w, p, node)) {
+            if (fits(w, p, node) && !gangs_may_wait(w, p)) {
                 explain(w, p, node);
                 violated(
                     w,

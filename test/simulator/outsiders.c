@@ -164,6 +164,7 @@ static void older_extender(struct world *w)
 void outsiders_act(struct world *w)
 {
     uint64_t dice = rng_below(&w->rng, 4);
+    plain_act(w);
     if (dice == 0)
         another_scheduler(w);
     else if (dice == 1)

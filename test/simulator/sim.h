@@ -56,11 +56,13 @@ struct stats {
     uint64_t evicted, budgets; /* pods; evictions refused by a PodDisruptionBudget */
     /* Reservations: made, bound, ended by a higher priority, and after their time limit. */
     uint64_t reserved, reserved_bound, yielded, expired;
+    /* Gangs: created, all members waited at Permit, reserved for together, rejected. */
+    uint64_t gangs, gangs_bound, gangs_reserved, gangs_rejected;
 };
 
 struct world {
     uint64_t seed;
-    struct rng rng;
+    struct rng rng, plain_rng;
     int64_t now_ms; /* monotonic; wall time is base + now */
     uint64_t steps, max_steps, seq;
     struct event *heap;
@@ -73,8 +75,10 @@ struct world {
     struct oracle *oracle;
     struct kubelets *kubelets;
     struct evictions *evictions;
-    bool outsiders;                          /* outsiders bind pods */
-    bool decides;                            /* filter decides and reserves */
+    bool outsiders; /* outsiders bind pods */
+    bool decides;   /* filter decides and reserves */
+    bool gangs;     /* some pods are members of gangs */
+    struct permit *permit;
     bool tenants;                            /* a hostile tenant is at work */
     bool policy;                             /* the admission policy is on */
     bool preempts;                           /* layout preemption is on */
@@ -154,9 +158,24 @@ void scheduler_reply(struct world *w, uint64_t token, enum err_code code,
 bool scheduler_idle(const struct world *w);
 /* The pod of a bind without an answer; NULL: it was answered. */
 const char *scheduler_uid(const struct world *w, uint64_t token);
+void scheduler_bind(struct world *w, const struct oracle_pod *p, int node);
 /* Is a bind of the pod without an answer? */
 bool scheduler_binds(const struct world *w, const char *uid);
 void scheduler_forget_backoff(struct world *w);
+
+/* gangs.c: Permit plugins, and the checks of gangs */
+struct permit *permit_new(void);
+void permit_free(struct permit *p);
+/* Is this the name of a member of a gang? */
+bool gangs_has(const char *name);
+/* Filter gave the member a node. The member waits, or all members are bound. */
+void permit_add(struct world *w, const struct oracle_pod *p, int node);
+bool permit_waits(const struct world *w, const char *uid);
+/* After a step of a replica: a gang has reservations for all its members, or for none. */
+void gangs_check(struct world *w, const struct replica *r, const struct core_input *in,
+                 const struct core_output *o);
+/* At rest: may the pod be pending although it fits, because of another member? */
+bool gangs_may_wait(const struct world *w, const struct oracle_pod *p);
 
 /* decide.c: filters that decide, with their network */
 /* The number of the node that filter answers; -1: none. `asked`: the replica that
@@ -174,6 +193,7 @@ struct reserved {
     int card[8];
     int64_t mib[8];  /* of each card; 0: all of it */
     int64_t made_ms; /* by the replica's clock */
+    bool in_gang;
 };
 struct witness_reserved {
     struct reserved *items;
@@ -245,6 +265,11 @@ void agents_settled(struct world *w, const struct replica *r);
 
 /* outsiders.c: programs that bind pods without the extender */
 void outsiders_act(struct world *w);
+
+/* plain.c: pods without GPU, in kube-system */
+bool plain_is(json_t *meta);
+void plain_act(struct world *w);
+void plain_settled(struct world *w); /* compares the sums of each node */
 
 /* delivered.c: the state of nodes as delivered to a replica */
 struct delivered *delivered_new(void);

@@ -100,7 +100,7 @@ static void add_annotations(struct world *w, struct buf *body, const char *flaw)
 
 /* `yoda`: the labels are the whole request. */
 static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda,
-                       const char *flaw)
+                       const char *flaw, uint64_t gang)
 {
     static const int clocks[] = {877, 3003, 5001, 9000};
     uint64_t form = rng_below(&w->rng, 3);
@@ -114,6 +114,9 @@ static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda,
     if (dice(w, 8))
         buf_printf(body, ",\"scv/clock\":\"%d\"",
                    clocks[rng_below(&w->rng, ARRAY_LEN(clocks))]);
+    if (gang)
+        buf_printf(body, ",\"scheduling.x-k8s.io/pod-group\":\"g%llu\"",
+                   (unsigned long long)gang);
     if (flaw)
         buf_printf(body, ",%s", flaw);
     buf_addc(body, '}');
@@ -136,7 +139,8 @@ static void add_priority(struct world *w, struct buf *body)
         buf_adds(body, "\"preemptionPolicy\":\"Never\",");
 }
 
-static void create_pod(struct world *w)
+/* `gang`: its number; 0: none. */
+static void create_pod(struct world *w, uint64_t gang)
 {
     cleanup_buf struct buf body = {0}, apps = {0}, inits = {0};
     bool whole = rng_below(&w->rng, 6) == 0, devices = !whole && dice(w, 10);
@@ -145,7 +149,7 @@ static void create_pod(struct world *w)
     const char *resource = whole     ? "aliyun.com/gpu-count"
                            : devices ? "nvidia.com/gpu"
                                      : "aliyun.com/gpu-mem";
-    int64_t most = labels ? 0 : whole || devices ? 2 : 10;
+    int64_t most = labels ? 0 : whole || devices ? 2 : gang ? 3 : 10;
     int containers = (int)between(w, 1, 3);
     for (int i = 0; i < containers; i++)
         add_container(&apps, "c", i == 0, false, resource,
@@ -160,11 +164,12 @@ static void create_pod(struct world *w)
                       devices || whole ? "aliyun.com/gpu-mem" : "nvidia.com/gpu", 1);
     bool in_labels = false;
     const char *flaw = dice(w, 15) ? flaw_pick(w, &in_labels) : NULL;
-    buf_printf(&body,
-               "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p%llu\"",
-               (unsigned long long)++w->stats.pods);
+    buf_adds(&body, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"");
+    if (gang) /* gangs.c reads it */
+        buf_printf(&body, "g%llu.", (unsigned long long)gang);
+    buf_printf(&body, "p%llu\"", (unsigned long long)++w->stats.pods);
     add_annotations(w, &body, in_labels ? NULL : flaw);
-    add_labels(w, &body, k, labels, in_labels ? flaw : NULL);
+    add_labels(w, &body, k, labels, in_labels ? flaw : NULL, gang);
     add_owner(w, &body);
     buf_adds(&body, "},\"spec\":{");
     add_priority(w, &body);
@@ -176,6 +181,22 @@ static void create_pod(struct world *w)
     unsigned status = policy_create(w, body.p);
     if (status != 201 && !(w->policy && status == 403))
         violated(w, "cannot create the pod: %u %s", status, body.p);
+}
+
+/* The members are created one after the other, or one is missing for a while. */
+static void create_gang(struct world *w)
+{
+    uint64_t gang = dice(w, 5) && w->stats.gangs ? w->stats.gangs : ++w->stats.gangs;
+    for (int64_t n = between(w, 1, 4); n > 0; n--)
+        create_pod(w, gang);
+}
+
+static void create_some(struct world *w)
+{
+    if (w->gangs && dice(w, 4))
+        create_gang(w);
+    else
+        create_pod(w, 0);
 }
 
 static void delete_pod(struct world *w)
@@ -351,7 +372,7 @@ static void one_thing(struct world *w)
     uint64_t dice = rng_below(&w->rng, w->tenants ? 1360 : 1060);
     if (dice < 400) {
         if (oracle_pending(w) < PODS_MAX)
-            create_pod(w);
+            create_some(w);
     } else if (dice < 600) {
         delete_pod(w);
     } else if (dice < 700) {

@@ -54,6 +54,7 @@ static struct reserved read_one(const struct ledger_reservation *from)
 {
     struct reserved r = {.priority = from->priority};
     snprintf(r.uid, sizeof r.uid, "%s", from->uid.p);
+    r.in_gang = gangs_has(from->name.p);
     r.node = oracle_index(from->node->name.p);
     for (uint32_t i = 0; i < from->n_shares && i < ARRAY_LEN(r.card); i++) {
         r.card[r.n] = from->shares[i].card;
@@ -66,8 +67,8 @@ static struct reserved read_one(const struct ledger_reservation *from)
 static bool is_made(const struct core_input *in, const struct core_outputs *out,
                     const char *uid)
 {
-    if (in->type != CORE_RESERVE || !span_eq(in->uid, span_of(uid)))
-        return false;
+    if (in->type != CORE_RESERVE || (!in->gang && !span_eq(in->uid, span_of(uid))))
+        return false; /* gangs_check: for members of the gang only */
     for (size_t i = 0; i < out->n; i++)
         if (out->items[i].type == CORE_RESERVED && out->items[i].node)
             return true;
@@ -83,7 +84,8 @@ static void check_one(struct world *w, const struct replica *r,
     int id = replica_id(r);
     if (!core_is_leader(core))
         violated(w, "r%d reserves cards for %s and does not lead", id, now->uid);
-    if (in->type == CORE_TICK && age_ms >= CORE_RESERVATION_MS)
+    int64_t limit_ms = now->in_gang ? CORE_GANG_RESERVATION_MS : CORE_RESERVATION_MS;
+    if (in->type == CORE_TICK && age_ms >= limit_ms)
         violated(w, "r%d has reserved cards for %s for %lld ms", id, now->uid,
                  (long long)age_ms);
     if (pod && pod->node)
@@ -135,7 +137,7 @@ static void check_rejected(struct world *w, const struct replica *r,
     cleanup_free char *uid = xmemdup0(in->uid.p, in->uid.n);
     const struct ledger_pod *pod = ledger_pod_find(core_ledger(core), in->uid);
     bool binds = (pod && pod->node) || scheduler_binds(w, uid);
-    if (o->type == CORE_RESERVED && !o->node && !binds &&
+    if (o->type == CORE_RESERVED && !o->node && !binds && !in->gang &&
         core_may_bind(core, replica_time(w, r), NULL) == 0)
         for (size_t i = 0; i < in->n_nodes; i++)
             if (fits(w, r, seen, uid, in->request, in->priority, in->nodes[i]))
@@ -190,6 +192,7 @@ void witness_reserve(struct world *w, const struct replica *r,
     struct witness_reserved now = {0};
     for (size_t i = 0; i < out->n; i++) {
         count(w, seen, &out->items[i]);
+        gangs_check(w, r, in, &out->items[i]);
         if (in->type == CORE_RESERVE || in->type == CORE_BIND)
             check_rejected(w, r, seen, in, &out->items[i]);
     }
@@ -203,6 +206,7 @@ void witness_reserve(struct world *w, const struct replica *r,
         if (!old && !made)
             violated(w, "r%d reserves cards for %s without a filter", replica_id(r),
                      one->uid);
+        made = made && !(old && one->in_gang); /* not renewed */
         one->made_ms = made || !old ? replica_time(w, r).mono_ms : old->made_ms;
         check_one(w, r, one, in);
         if (has_ended(in) && span_eq(in->pod->meta.uid, at->uid))

@@ -268,6 +268,7 @@ static void world_free(struct world *w)
     for (int i = 0; i < w->n_replicas; i++)
         replica_free(w->replicas[i]);
     scheduler_free(w->scheduler);
+    permit_free(w->permit);
     kubelets_free(w->kubelets);
     evictions_free(w->evictions);
     oracle_free(w->oracle);
@@ -296,14 +297,17 @@ bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
                       .outsiders = seed % 4 >= 2,
                       .tenants = seed / 4 % 4 != 0,
                       .policy = seed / 4 % 4 == 1,
-                      .preempts = seed % 3 == 0,
+                      .preempts = seed % 3 == 0 && seed / 2 % 5 != 4,
                       .decides = seed / 2 % 5 >= 3,
+                      .gangs = seed / 2 % 5 == 4,
                       .verbose = verbose};
     struct api_config config = {.seed = seed};
     rng_init(&w.rng, seed);
+    rng_init(&w.plain_rng, seed);
     w.api = api_new(&config);
     w.oracle = oracle_new(&w);
     w.scheduler = scheduler_new();
+    w.permit = permit_new();
     w.kubelets = kubelets_new();
     w.evictions = evictions_new();
     for (int i = 0; i < replicas; i++)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "placement/defrag.h"
 #include "placement/placement.h"
 
 enum { PODS_OF_A_NODE = 1001 }; /* the maximum of openb's own simulator */
@@ -180,18 +181,34 @@ static void run(struct cluster *c, uint32_t at, const struct trace_pod *is, uint
     c->running[c->n_running++] = (struct running_pod){is, uid, at};
 }
 
-bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *rng)
+static struct resources requests_of(const struct cluster *c, const struct trace_pod *is)
+{
+    return (struct resources){c->sees_cpu ? is->cpu_milli : 0, is->memory_mib << 20, 1};
+}
+
+/* Adds a pending pod with GPU. Its UID is c->last_uid. */
+static struct ledger_pod *add_pending(struct cluster *c, const struct trace_pod *is,
+                                      const struct request *r)
 {
     char uid[32];
     struct pod pod = {.meta = {.uid = write_uid(uid, ++c->last_uid), .name = is->name},
-                      .requests = {0, is->memory_mib << 20, 1}};
+                      .requests = requests_of(c, is)};
+    return ledger_pod_add(c->ledger, &pod, r, NULL);
+}
+
+static void add_plain(struct cluster *c, const struct trace_pod *is, uint32_t at)
+{
+    char uid[32];
+    struct resources requests = requests_of(c, is);
+    ledger_plain_seen(c->ledger, write_uid(uid, ++c->last_uid), c->nodes[at].is->name,
+                      &requests, 1);
+}
+
+bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *rng)
+{
     struct request r = request_of_trace(is);
-    struct ledger_pod *pending = NULL;
-    if (c->sees_cpu)
-        pod.requests.cpu_milli = is->cpu_milli;
-    if (r.kind != REQUEST_NONE)
-        pending = ledger_pod_add(c->ledger, &pod, &r, NULL);
-    struct score_pod asks = {.request = &r, .cpu_milli = pod.requests.cpu_milli};
+    struct ledger_pod *pending = r.kind == REQUEST_NONE ? NULL : add_pending(c, is, &r);
+    struct score_pod asks = {.request = &r, .cpu_milli = requests_of(c, is).cpu_milli};
     size_t n = find_candidates(c, is, &r);
     if (n == 0) {
         if (pending)
@@ -204,8 +221,7 @@ bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *r
     if (pending)
         promise(c, &c->nodes[at], is, pending);
     else
-        ledger_plain_seen(c->ledger, pod.meta.uid, c->nodes[at].is->name, &pod.requests,
-                          1);
+        add_plain(c, is, at);
     run(c, at, is, c->last_uid);
     return true;
 }
@@ -245,4 +261,118 @@ bool cluster_would_exceed(const struct cluster *c, const struct trace_pod *pod,
     return c->allocated + pod->gpu_milli * pod->cards >
                c->trace->capacity / 100 * percent ||
            c->cpu + pod->cpu_milli > c->trace->cpu_milli / 100 * percent;
+}
+
+/* Defragmentation: nodes and pods of the cluster by those of its ledger. */
+struct defrag_view {
+    const struct cluster *c;
+    const struct trace_pod *target;
+    uint32_t *nodes;   /* index by ledger_node.id */
+    uint32_t *running; /* index by UID, which is a number */
+};
+
+static uint64_t uid_of(const struct ledger_pod *pod)
+{
+    return strtoull(pod->uid.p, NULL, 10);
+}
+
+static void defrag_view_init(struct defrag_view *v, const struct cluster *c,
+                             const struct trace_pod *target)
+{
+    *v = (struct defrag_view){.c = c, .target = target};
+    v->nodes = xcalloc(ledger_node_slots(c->ledger), sizeof *v->nodes);
+    v->running = xcalloc(c->last_uid + 1, sizeof *v->running);
+    for (uint32_t i = 0; i < c->trace->n_nodes; i++)
+        v->nodes[c->nodes[i].ledger->id] = i;
+    for (uint32_t i = 0; i < c->n_running; i++)
+        v->running[c->running[i].uid] = i;
+}
+
+static const struct trace_pod *trace_pod_of(const struct defrag_view *v,
+                                            const struct ledger_pod *pod)
+{
+    return v->c->running[v->running[uid_of(pod)]].is;
+}
+
+static bool defrag_may_move(void *ctx, const struct ledger_pod *pod)
+{
+    (void)ctx;
+    return pod->request.kind != REQUEST_NONE;
+}
+
+/* The models are in the request. */
+static bool defrag_may_run(void *ctx, const struct ledger_pod *pod,
+                           const struct ledger_node *node)
+{
+    (void)ctx;
+    (void)pod;
+    (void)node;
+    return true;
+}
+
+static struct resources defrag_node_room(void *ctx, const struct ledger_node *node)
+{
+    const struct defrag_view *v = ctx;
+    const struct replay_node *n = &v->c->nodes[v->nodes[node->id]];
+    return (struct resources){n->cpu, n->memory, PODS_OF_A_NODE - (int64_t)n->pods};
+}
+
+static struct resources defrag_room_of(const struct trace_pod *pod)
+{
+    return (struct resources){pod->cpu_milli, pod->memory_mib, 1};
+}
+
+static struct resources defrag_pod_room(void *ctx, const struct ledger_pod *pod)
+{
+    return defrag_room_of(trace_pod_of(ctx, pod));
+}
+
+static void move_pod(struct cluster *c, const struct defrag_view *v,
+                     const struct defrag_move *move)
+{
+    struct running_pod *t = &c->running[v->running[uid_of(move->pod)]];
+    struct replay_node *from = &c->nodes[t->node];
+    struct replay_node *to = &c->nodes[v->nodes[move->to->id]];
+    struct ledger_pod *pod = ledger_pod_find(c->ledger, move->pod->uid);
+    promise(c, to, t->is, pod);
+    from->cpu += t->is->cpu_milli;
+    from->memory += t->is->memory_mib;
+    from->pods--;
+    to->cpu -= t->is->cpu_milli;
+    to->memory -= t->is->memory_mib;
+    to->pods++;
+    t->node = v->nodes[move->to->id];
+}
+
+static void run_plan(struct cluster *c, const struct defrag_view *v,
+                     const struct defrag_plan *plan)
+{
+    struct request r = request_of_trace(v->target);
+    uint32_t at = v->nodes[plan->node->id];
+    for (size_t i = 0; i < plan->n; i++)
+        move_pod(c, v, &plan->moves[i]);
+    promise(c, &c->nodes[at], v->target, add_pending(c, v->target, &r));
+    run(c, at, v->target, c->last_uid);
+}
+
+bool cluster_defragment(struct cluster *c, const struct trace_pod *pod, size_t most,
+                        size_t *moves)
+{
+    struct request r = request_of_trace(pod);
+    cleanup_arena struct arena a = {0};
+    struct defrag_view v;
+    struct defrag_plan plan;
+    defrag_view_init(&v, c, pod);
+    const struct defrag_world world = {c->ledger,        &v,
+                                       defrag_may_move,  defrag_may_run,
+                                       defrag_node_room, defrag_pod_room};
+    const struct defrag_target target = {.request = &r, .room = defrag_room_of(pod)};
+    bool found = r.kind != REQUEST_NONE && defrag_find(&world, &target, &a, &plan) &&
+                 plan.n <= most;
+    *moves = found ? plan.n : 0;
+    if (found)
+        run_plan(c, &v, &plan);
+    free(v.nodes);
+    free(v.running);
+    return found;
 }

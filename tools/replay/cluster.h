@@ -33,3 +33,9 @@ cluster_allocated(const struct cluster *c); /* thousandths of a card, over all c
 /* Would more than `percent` of the cards or of the CPU be allocated with this pod? */
 bool cluster_would_exceed(const struct cluster *c, const struct trace_pod *pod,
                           int64_t percent);
+
+/* Makes room for a pod that fits nowhere, by a plan of at most `most` moves
+ * (placement/defrag.h), and schedules it. Only pods with cards move. False: there is no
+ * such plan. *moves: pods that were moved. */
+bool cluster_defragment(struct cluster *c, const struct trace_pod *pod, size_t most,
+                        size_t *moves);

@@ -19,7 +19,7 @@ struct policies {
 struct config {
     char *nodes, *pods;
     struct opt_list policies;
-    int64_t seeds, first_seed, churn;
+    int64_t seeds, first_seed, churn, defrag;
     int json; /* 0 or 1 */
     bool cpu;
 };
@@ -72,6 +72,15 @@ static const struct opt table[] = {
      .offset = AT(churn),
      .help = "Percent of allocation to hold in a second run in which pods leave; 0 skips "
              "that run."},
+    {.name = "defrag",
+     .arg = "MOVES",
+     .init = "0",
+     .type = OPT_INT,
+     .max = 1000,
+     .offset = AT(defrag),
+     .help =
+         "Moves per rejected pod, at most, that may let it fit at the end; 0 moves no "
+         "pod."},
     {.name = "output",
      .letter = 'o',
      .arg = "table|json",
@@ -133,7 +142,8 @@ static int run(const struct config *c, struct err *err)
                                            .sees_cpu = c->cpu,
                                            .first_seed = (uint64_t)c->first_seed,
                                            .seeds = (uint64_t)c->seeds,
-                                           .churn = c->churn};
+                                           .churn = c->churn,
+                                           .defrag = c->defrag};
         if (!policies.wanted[i])
             continue;
         lines[n].policy = settings.policy;
@@ -141,6 +151,8 @@ static int run(const struct config *c, struct err *err)
     }
     if (rc == 0) {
         (c->json ? replay_json : replay_table)(&out, lines, n, c->churn > 0);
+        if (c->defrag && !c->json)
+            replay_defrag_table(&out, lines, n);
         fwrite(out.p, 1, out.n, stdout);
         if (fflush(stdout))
             rc = err_set(err, ERR_UNAVAILABLE, "cannot write to standard output");

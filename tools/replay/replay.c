@@ -13,18 +13,11 @@ enum {
     CHURN_TO_LOAD = 500, /* load in percent */
 };
 
-/* The pods of a trace in a random order: first each one once, then drawn at random. */
-struct stream {
-    const struct trace *trace;
-    struct rng *rng;
-    uint32_t *order;
-    size_t next;
-};
-
-static void stream_start(struct stream *s, const struct trace *trace, struct rng *rng)
+void replay_stream_start(struct replay_stream *s, const struct trace *trace,
+                         struct rng *rng)
 {
     size_t n = trace->n_pods;
-    *s = (struct stream){.trace = trace, .rng = rng};
+    *s = (struct replay_stream){.trace = trace, .rng = rng};
     s->order = xcalloc(n, sizeof *s->order);
     for (size_t i = 0; i < n; i++) {
         size_t k = rng_below(rng, i + 1);
@@ -33,7 +26,7 @@ static void stream_start(struct stream *s, const struct trace *trace, struct rng
     }
 }
 
-static const struct trace_pod *stream_next(struct stream *s)
+const struct trace_pod *replay_stream_next(struct replay_stream *s)
 {
     size_t n = s->trace->n_pods;
     size_t i = s->next < n ? s->order[s->next++] : rng_below(s->rng, n);
@@ -45,16 +38,7 @@ static int64_t demand(const struct trace_pod *pod)
     return pod->gpu_milli * pod->cards;
 }
 
-/* The mean of the samples whose rounded load is `load`; without such a sample, the first
- * one at a higher load. */
-struct at_load {
-    int64_t load;
-    double sum;
-    uint64_t n;
-    bool beyond; /* a sample was taken at a higher load */
-};
-
-static void sample(struct at_load *at, double load, double allocated)
+void replay_sample(struct replay_at_load *at, double load, double allocated)
 {
     int64_t rounded = (int64_t)(load + 0.5);
     if (at->beyond || rounded < at->load)
@@ -76,25 +60,56 @@ static int64_t mono_ns(void)
 /* Sums over the seeds, for the means in struct replay_result. */
 struct sums {
     double alloc90, alloc100, first_reject, wide, churn;
+    double rejected, rejected_milli, won, won_wide, won_milli, moves;
+    int64_t plans_ns, longest_plan_ns;
     uint64_t rejecting, decisions;
     int64_t ns;
 };
+
+/* Pods that were rejected. */
+struct rejects {
+    const struct trace_pod **pods;
+    size_t n, cap;
+};
+
+static void defragment(struct cluster *c, const struct rejects *rejects, size_t most,
+                       struct sums *sums)
+{
+    for (size_t i = 0; i < rejects->n; i++) {
+        const struct trace_pod *pod = rejects->pods[i];
+        size_t moves;
+        sums->rejected++;
+        sums->rejected_milli += (double)demand(pod);
+        int64_t start = mono_ns();
+        bool done = cluster_defragment(c, pod, most, &moves);
+        int64_t ns = mono_ns() - start;
+        sums->plans_ns += ns;
+        sums->longest_plan_ns = ns > sums->longest_plan_ns ? ns : sums->longest_plan_ns;
+        if (!done)
+            continue;
+        sums->won++;
+        sums->won_wide += pod->cards >= WIDE_CARDS;
+        sums->won_milli += (double)demand(pod);
+        sums->moves += (double)moves;
+    }
+}
 
 /* The first run: pods arrive and stay until the load exceeds 100 percent. */
 static void fill(const struct trace *trace, const struct replay_settings *settings,
                  uint64_t seed, struct sums *sums)
 {
     struct rng rng;
-    struct stream stream;
-    struct at_load at90 = {.load = 90}, at100 = {.load = 100};
+    struct replay_stream stream;
+    struct replay_at_load at90 = {.load = 90}, at100 = {.load = 100};
     double capacity = (double)trace->capacity / 100, load = 0, first = -1;
+    struct rejects rejects = {0};
     int64_t arrived = 0;
     rng_init(&rng, seed);
-    stream_start(&stream, trace, &rng);
+    replay_stream_start(&stream, trace, &rng);
     struct cluster *c = cluster_new(trace, settings->policy, settings->sees_cpu);
     int64_t start = mono_ns();
     while (!at100.beyond) {
-        const struct trace_pod *pod = stream_next(&stream);
+        const struct trace_pod *pod = replay_stream_next(&stream);
         bool scheduled = cluster_arrive(c, pod, &rng);
         arrived += demand(pod);
         load = (double)arrived / capacity;
@@ -102,8 +117,12 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
             first = load;
         if (!scheduled && pod->cards >= WIDE_CARDS && load <= 100)
             sums->wide++;
-        sample(&at90, load, (double)cluster_allocated(c) / capacity);
-        sample(&at100, load, (double)cluster_allocated(c) / capacity);
+        if (!scheduled && pod->cards && load <= 100) {
+            MEM_GROW(rejects.pods, rejects.cap, rejects.n + 1);
+            rejects.pods[rejects.n++] = pod;
+        }
+        replay_sample(&at90, load, (double)cluster_allocated(c) / capacity);
+        replay_sample(&at100, load, (double)cluster_allocated(c) / capacity);
         sums->decisions++;
     }
     sums->ns += mono_ns() - start;
@@ -111,6 +130,9 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
     sums->alloc100 += at100.sum / (double)at100.n;
     sums->rejecting += first >= 0;
     sums->first_reject += first >= 0 ? first : 0;
+    if (settings->defrag)
+        defragment(c, &rejects, (size_t)settings->defrag, sums);
+    free(rejects.pods);
     cluster_free(c);
     free(stream.order);
 }
@@ -120,13 +142,13 @@ static void churn(const struct trace *trace, const struct replay_settings *setti
                   uint64_t seed, struct sums *sums)
 {
     struct rng rng;
-    struct stream stream;
+    struct replay_stream stream;
     int64_t arrived = 0, counted = 0, rejected = 0;
     rng_init(&rng, seed);
-    stream_start(&stream, trace, &rng);
+    replay_stream_start(&stream, trace, &rng);
     struct cluster *c = cluster_new(trace, settings->policy, settings->sees_cpu);
     while (arrived < trace->capacity / 100 * CHURN_TO_LOAD) {
-        const struct trace_pod *pod = stream_next(&stream);
+        const struct trace_pod *pod = replay_stream_next(&stream);
         while (cluster_pods(c) && cluster_would_exceed(c, pod, settings->churn))
             cluster_leave(c, &rng);
         bool scheduled = cluster_arrive(c, pod, &rng);
@@ -158,5 +180,13 @@ void replay_run(const struct trace *trace, const struct replay_settings *setting
         .rejected_wide = sums.wide / n,
         .decisions_per_s = sums.ns ? (double)sums.decisions * 1e9 / (double)sums.ns : 0,
         .churn_rejected = sums.churn / n,
+        .rejected = sums.rejected / n,
+        .rejected_cards = sums.rejected_milli / TRACE_CARD / n,
+        .won = sums.won / n,
+        .won_wide = sums.won_wide / n,
+        .won_cards = sums.won_milli / TRACE_CARD / n,
+        .moves = sums.moves / n,
+        .plan_ms = sums.rejected > 0 ? (double)sums.plans_ns / 1e6 / sums.rejected : 0,
+        .longest_plan_ms = (double)sums.longest_plan_ns / 1e6,
     };
 }

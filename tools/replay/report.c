@@ -21,6 +21,21 @@ void replay_table(struct buf *out, const struct replay_line *lines, size_t n, bo
     }
 }
 
+void replay_defrag_table(struct buf *out, const struct replay_line *lines, size_t n)
+{
+    buf_printf(out, "\n%-8s %8s %6s %9s %12s %9s %6s %14s %8s %8s\n", "policy",
+               "rejected", "cards", "then fit", "with 8 cards", "cards won", "moves",
+               "moves per card", "ms/plan", "longest");
+    for (size_t i = 0; i < n; i++) {
+        const struct replay_result *r = &lines[i].result;
+        buf_printf(out, "%-8s %8.1f %6.1f %9.1f %12.1f %9.1f %6.1f %14.2f %8.1f %8.1f\n",
+                   score_policy_name(lines[i].policy), r->rejected, r->rejected_cards,
+                   r->won, r->won_wide, r->won_cards, r->moves,
+                   r->won_cards > 0 ? r->moves / r->won_cards : 0, r->plan_ms,
+                   r->longest_plan_ms);
+    }
+}
+
 void replay_json(struct buf *out, const struct replay_line *lines, size_t n, bool churn)
 {
     buf_adds(out, "[\n");
@@ -34,6 +49,9 @@ void replay_json(struct buf *out, const struct replay_line *lines, size_t n, boo
             buf_adds(out, "\"first_reject\": null, ");
         if (churn)
             buf_printf(out, "\"churn_rejected\": %.4f, ", r->churn_rejected);
+        if (r->rejected > 0 && r->won > 0)
+            buf_printf(out, "\"defrag_won_cards\": %.4f, \"defrag_moves\": %.4f, ",
+                       r->won_cards, r->moves);
         buf_printf(out, "\"decisions_per_s\": %.0f}%s\n", r->decisions_per_s,
                    i + 1 < n ? "," : "");
     }

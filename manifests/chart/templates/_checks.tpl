@@ -61,6 +61,9 @@
 {{- if and $tls.secretName .Values.monitoring.podMonitors.enabled (not $tls.serverName) }}
 {{- fail "extender.tls.serverName: Prometheus scrapes pods by their address, which is not in the certificate; set a name that is in tls.crt" }}
 {{- end }}
+{{- if and $e.allPods (lt (int $e.replicas) 2) }}
+{{- fail "extender.allPods: while its only replica is replaced, no pod of the cluster is bound, not even that of the next replica; set extender.replicas to 2 or more" }}
+{{- end }}
 {{- $taken := dict
     "--memory-unit" "set memoryUnit instead" "--log-level" "set extender.logLevel instead"
     "--node-score" "set extender.nodeScore instead" "--filter-answer" "set extender.filterAnswer instead" "--events" "set extender.events instead"

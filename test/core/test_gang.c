@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rig.h"
+
+#include "base/mem.h"
+
+enum { CARD_MIB = 16276 };
+
+static struct rig r;
+
+/* A leader that knows nodes n1, n2, ... with one card each. */
+static void start(int nodes)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_lead(&r);
+    for (int i = 1; i <= nodes; i++)
+        rig_scv(&r, object_scv_even(&r.arena, quoted(&r.arena, "n%d", i).p, 1, CARD_MIB));
+    core_outputs_reset(&r.out);
+}
+
+static struct pod member_in(const char *ns, const char *uid, const char *gang, int mib)
+{
+    return object_pod(
+        &r.arena,
+        quoted(&r.arena,
+               "{'metadata':{'namespace':'%s','name':'pod-%s','uid':'%s','labels':{"
+               "'" KEY_COSCHEDULING "':'%s'}},'spec':{'containers':[{'resources':{"
+               "'limits':{'" KEY_GPU_MEM "':'%d'}}}]}}",
+               ns, uid, uid, gang, mib));
+}
+
+static struct pod member(const char *uid, const char *gang, int mib)
+{
+    return member_in("default", uid, gang, mib);
+}
+
+/* The watch shows the pods p1, p2, ... of the gang g. */
+static void show(int n, int mib)
+{
+    for (int i = 1; i <= n; i++)
+        rig_pod(&r, member(quoted(&r.arena, "p%d", i).p, "g", mib), false);
+    core_outputs_reset(&r.out);
+}
+
+static char text[512];
+
+/* filter of the pod with the first `n` nodes from n`first` on: the node where cards are
+ * reserved, or "" with the reason in `text`. */
+static const char *ask(struct pod pod, int first, int n)
+{
+    struct span nodes[8];
+    struct gang gang;
+    struct request request = object_request(&r.arena, &pod, 1);
+    for (int i = 0; i < n; i++)
+        nodes[i] = quoted(&r.arena, "n%d", first + i);
+    bool in_gang = gang_of(&pod, &gang);
+    rig_step(&r, (struct core_input){.type = CORE_RESERVE,
+                                     .ns = pod.meta.ns,
+                                     .name = pod.meta.name,
+                                     .uid = pod.meta.uid,
+                                     .request = &request,
+                                     .priority = pod.priority,
+                                     .gang = in_gang ? &gang : NULL,
+                                     .nodes = nodes,
+                                     .n_nodes = (size_t)n});
+    struct core_output o = rig_take(&r, CORE_RESERVED);
+    snprintf(text, sizeof text, "%s", o.text ? o.text : "");
+    return o.node ? o.node : "";
+}
+
+static size_t reservations(void)
+{
+    return ledger_reservations(core_ledger(r.core));
+}
+
+static const char *node_of(const char *uid)
+{
+    const struct ledger_reservation *own =
+        ledger_reservation_find(core_ledger(r.core), span_of(uid));
+    return own ? own->node->name.p : "";
+}
+
+START_TEST(a_gang_that_does_not_fit_gets_nothing)
+{
+    start(2);
+    show(3, 10850);
+    for (int i = 1; i <= 3; i++) {
+        ck_assert_str_eq(ask(member(quoted(&r.arena, "p%d", i).p, "g", 10850), 1, 2), "");
+        ck_assert_str_eq(text, "gang g: 1 of 3 members finds no place beside the others; "
+                               "needs 10850 MiB on one card; none starts before all can");
+        ck_assert_uint_eq(reservations(), 0);
+    }
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(the_first_member_reserves_for_all)
+{
+    start(2);
+    show(2, 10850);
+    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), "n1");
+    ck_assert_str_eq(text, "");
+    ck_assert_uint_eq(reservations(), 2);
+    ck_assert_str_eq(node_of("p1"), "n2");
+    rig_pass(&r, 1000);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n2");
+    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), "n1");
+    ck_assert_str_eq(ask(member("x", "", 10850), 1, 2), "");
+    ck_assert_uint_eq(reservations(), 2);
+    rig_bind(&r, 1, "p1", "n2");
+    rig_bind(&r, 2, "p2", "n1");
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 2);
+    ck_assert_uint_eq(reservations(), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_pod_that_no_watch_has_shown_yet_is_a_member)
+{
+    start(2);
+    show(2, 10850);
+    ck_assert_str_eq(ask(member("p3", "g", 10850), 1, 2), "");
+    ck_assert_str_eq(ask(member("p3", "g", 1000), 1, 2), "n1");
+    ck_assert_uint_eq(reservations(), 3);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(pods_of_other_namespaces_and_gangs_are_no_members)
+{
+    start(2);
+    show(1, 10850);
+    rig_pod(&r, member_in("other", "q1", "g", 10850), false);
+    rig_pod(&r, member("q2", "h", 10850), false);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    ck_assert_uint_eq(reservations(), 1);
+    rig_free(&r);
+}
+END_TEST
+
+/* Each gang needs both cards. */
+START_TEST(of_two_gangs_one_gets_all_cards_and_the_other_none)
+{
+    start(2);
+    show(2, 10850);
+    rig_pod(&r, member("q1", "h", 10850), false);
+    rig_pod(&r, member("q2", "h", 10850), false);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    ck_assert_str_eq(ask(member("q1", "h", 10850), 1, 2), "");
+    ck_assert_str_eq(node_of("q2"), "");
+    ck_assert_uint_eq(reservations(), 2);
+    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1000);
+    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), "n2"); /* not renewed */
+    ck_assert_uint_eq(reservations(), 2);
+    rig_pass(&r, 1000);
+    ck_assert_uint_eq(reservations(), 0);
+    ck_assert_str_eq(ask(member("q2", "h", 10850), 1, 2), "n1");
+    ck_assert_str_eq(node_of("q1"), "n2");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(bound_members_have_their_place)
+{
+    start(3);
+    show(3, 10850);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 3), "n1");
+    rig_bind(&r, 1, "p1", "n1");
+    rig_pass(&r, CORE_GANG_RESERVATION_MS);
+    ck_assert_uint_eq(reservations(), 0);
+    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), ""); /* p3 has no place */
+    ck_assert_str_eq(text, "gang g: 1 of 3 members finds no place beside the others; "
+                           "needs 10850 MiB on one card; none starts before all can");
+    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 3), "n2");
+    ck_assert_str_eq(node_of("p3"), "n3");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(the_other_members_keep_their_cards_when_one_is_deleted)
+{
+    start(3);
+    show(3, 10850);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 3), "n1");
+    rig_pass(&r, 1000);
+    rig_pod(&r, member("p1", "g", 10850), true);
+    ck_assert_uint_eq(reservations(), 2);
+    ck_assert_str_eq(ask(member("p4", "g", 10850), 1, 3), "n1"); /* its replacement */
+    ck_assert_uint_eq(reservations(), 3);
+    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1000); /* one limit for all */
+    ck_assert_uint_eq(reservations(), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_new_member_without_a_place_ends_all_reservations)
+{
+    start(2);
+    show(2, 10850);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    ck_assert_str_eq(ask(member("p3", "g", 10850), 1, 2), "");
+    ck_assert_uint_eq(reservations(), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_member_whose_node_is_not_offered_gets_another)
+{
+    start(3);
+    show(2, 10850);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    ck_assert_str_eq(node_of("p2"), "n2");
+    ck_assert_str_eq(ask(member("p2", "g", 10850), 3, 1), "n3");
+    ck_assert_str_eq(node_of("p1"), "n1");
+    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 1), ""); /* only that of p1 */
+    ck_assert_uint_eq(reservations(), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang)
+{
+    start(2);
+    show(2, 10850);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    struct pod urgent = member("x", "", 10850);
+    urgent.priority = 10;
+    ck_assert_str_eq(ask(urgent, 1, 1), "n1");
+    ck_assert_uint_eq(reservations(), 1);
+    ck_assert_str_eq(node_of("p2"), "");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_node_that_is_offered_twice_has_its_cards_once)
+{
+    start(1);
+    show(2, 10850);
+    const struct span nodes[] = {SPAN("n1"), SPAN("n1")};
+    struct pod pod = member("p1", "g", 10850);
+    struct request request = object_request(&r.arena, &pod, 1);
+    struct gang gang;
+    ck_assert(gang_of(&pod, &gang));
+    rig_step(&r, (struct core_input){.type = CORE_RESERVE,
+                                     .ns = pod.meta.ns,
+                                     .name = pod.meta.name,
+                                     .uid = pod.meta.uid,
+                                     .request = &request,
+                                     .gang = &gang,
+                                     .nodes = nodes,
+                                     .n_nodes = 2});
+    ck_assert_ptr_null(rig_take(&r, CORE_RESERVED).node);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_minimum_lets_the_gang_start_with_fewer)
+{
+    start(2);
+    for (int i = 1; i <= 3; i++) {
+        struct pod pod = member(quoted(&r.arena, "p%d", i).p, "g", 10850);
+        pod.gang.minimum = SPAN("2");
+        rig_pod(&r, pod, false);
+    }
+    struct pod last = member("p3", "g", 10850);
+    ck_assert_str_eq(ask(last, 1, 2), "n1"); /* the pod that is asked about comes first */
+    ck_assert_uint_eq(reservations(), 2);
+    ck_assert_str_eq(node_of("p1"), "n2");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_gang_that_is_too_large_is_rejected)
+{
+    start(1);
+    for (int i = 0; i < 257; i++)
+        rig_pod(&r, member(quoted(&r.arena, "p%d", i).p, "g", 1), false);
+    ck_assert_str_eq(ask(member("p0", "g", 1), 1, 1), "");
+    ck_assert_str_eq(text,
+                     "gang g: more than 256 of its members wait, or they have more than "
+                     "16 different requests, so they are not placed together; none "
+                     "starts before all can");
+    rig_pod(&r, member("p256", "g", 1), true);
+    ck_assert_str_eq(ask(member("p0", "g", 1), 1, 1), "n1");
+    ck_assert_uint_eq(reservations(), 256);
+    rig_free(&r);
+}
+END_TEST
+
+/* A card with a place for one member gets a place for two. */
+START_TEST(a_waiting_gang_is_retried_when_a_node_gains_memory)
+{
+    start(1);
+    struct pod big = member("x", "", 8000), plain = member("y", "", 8000);
+    ck_assert_str_eq(ask(big, 1, 1), "n1");
+    rig_pod(&r, plain, false);
+    rig_pass(&r, CORE_RESERVATION_MS);
+    ck_assert_uint_eq(reservations(), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* it fitted before */
+    show(2, 8000);
+    ck_assert_str_eq(ask(big, 1, 1), "n1");
+    ck_assert_str_eq(ask(member("p1", "g", 8000), 1, 1), "");
+    rig_pass(&r, CORE_RESERVATION_MS);
+    ck_assert_uint_eq(reservations(), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    rig_free(&r);
+}
+END_TEST
+
+UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
+          the_first_member_reserves_for_all,
+          a_pod_that_no_watch_has_shown_yet_is_a_member,
+          pods_of_other_namespaces_and_gangs_are_no_members,
+          of_two_gangs_one_gets_all_cards_and_the_other_none,
+          bound_members_have_their_place,
+          the_other_members_keep_their_cards_when_one_is_deleted,
+          a_new_member_without_a_place_ends_all_reservations,
+          a_member_whose_node_is_not_offered_gets_another,
+          a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang,
+          a_node_that_is_offered_twice_has_its_cards_once,
+          a_minimum_lets_the_gang_start_with_fewer, a_gang_that_is_too_large_is_rejected,
+          a_waiting_gang_is_retried_when_a_node_gains_memory)
