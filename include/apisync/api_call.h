@@ -23,6 +23,7 @@ struct api_call_result {
     struct span body;
     const struct err *why;
     bool sent;
+    int64_t retry_after_s; /* from Retry-After; 0 or less: absent */
 };
 
 /* An input and the objects that it points to. */

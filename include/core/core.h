@@ -57,6 +57,17 @@
  * A node whose heartbeat Lease was not renewed for the grace period gets no new pods
  * until it is renewed. The age is measured here, from when a change of renewTime was
  * received, and only while Leases can be listed and watched.
+ *
+ * Layout preemption
+ *
+ * kube-scheduler's preemption finds no victims on a node whose total suffices, although no
+ * card has enough free memory. With `preempt_after_ms`, the leader remembers pods that
+ * filter rejected (CORE_REJECTED). When one has been pending for that long, it chooses the
+ * cheapest victims on one of the candidate nodes (placement/preempt.h), nominates the pod
+ * to that node, keeps the cards for it, and evicts the victims one after the other, each
+ * after the answer about the previous one. The Eviction API respects PodDisruptionBudgets:
+ * a refused pod is not chosen again for a while. Mirror pods and pods of DaemonSets are
+ * never victims. A terminating pod counts as leaving: nothing is evicted beside it.
  */
 
 enum {
@@ -76,6 +87,11 @@ enum {
     CORE_RESERVATION_MS = 30 * 1000, /* time limit of a reservation */
     CORE_GANG_RESERVATION_MS = 120 * 1000,
     CORE_RESERVATIONS_MAX = 1 << 16, /* at one time: names of pods come from callers */
+    CORE_PREEMPT_PODS = 256,         /* rejected pods that layout preemption remembers, */
+    CORE_PREEMPT_NODES = 64,         /* and candidate nodes of each */
+    /* So long after the last eviction for a pod, the cards are kept for it, and no further
+     * pod is evicted for it. */
+    CORE_PREEMPT_LIMIT_MS = 5 * 60 * 1000,
 };
 
 struct core_time {
@@ -102,7 +118,8 @@ struct core_settings {
     bool bind_any;         /* also bind pods that request none of our resources */
     bool observer;         /* never touch the Lease, never bind; the three names above may
                               be NULL */
-    uint64_t seed;         /* for hash tables and for the jitter of retries */
+    int64_t preempt_after_ms; /* layout preemption for pods pending so long; 0: never */
+    uint64_t seed;            /* for hash tables and for the jitter of retries */
 };
 
 struct core;
@@ -129,6 +146,7 @@ enum core_input_type {
     CORE_ANSWER,          /* an API call ended */
     CORE_STOP,            /* reject new binds; release the lease when none is in flight */
     CORE_REFRESH_LEASE,   /* the lease may have changed hands: GET it now */
+    CORE_REJECTED,        /* filter found no node for a pod */
     CORE_HEARTBEAT_STALE, /* the driver knows the age of a heartbeat (kubectl plugin) */
 };
 
@@ -167,6 +185,9 @@ struct core_input {
     struct resources requests; /* CPU and memory of the pod, for its gang; 0: unknown */
     const struct gang *gang; /* of the pod; NULL: none. Then all members are reserved for
                                 on any of the nodes, or none (placement/gang_judge.h) */
+    /* REJECTED, with `uid`: candidate nodes where the eviction of pods of lower priority
+     * could help; all other filters of kube-scheduler accept them. The first
+     * CORE_PREEMPT_NODES count. */
     const struct span *nodes;
     size_t n_nodes;
 
@@ -176,7 +197,8 @@ struct core_input {
 
     /* ANSWER */
     uint64_t call;
-    bool not_sent; /* no byte of the request left this machine */
+    bool not_sent;          /* no byte of the request left this machine */
+    bool disruption_budget; /* EVICT: a PodDisruptionBudget does not allow it */
     /* ... with `pod` (GET_POD) or `lease` (LEASE_GET, LEASE_WRITE) when there is one */
 };
 
@@ -189,10 +211,12 @@ enum core_output_type {
     CORE_CALL_GET_POD,     /* GET, consistently */
     CORE_CALL_LEASE_GET,   /* GET, consistently */
     CORE_CALL_LEASE_WRITE, /* merge patch, or POST when `create` */
-    CORE_CALL_WAKEUP, /* PATCH annotation gpushare/room-since of the Node to `value` */
-    CORE_REPLY,       /* reply to a bind */
-    CORE_RESERVED, /* reply to RESERVE, in the same step; `text`: why none for a gang */
-    CORE_LOG,      /* a log line */
+    CORE_CALL_WAKEUP,   /* PATCH annotation gpushare/room-since of the Node to `value` */
+    CORE_CALL_NOMINATE, /* PATCH status.nominatedNodeName of the pod; `node` NULL: none */
+    CORE_CALL_EVICT, /* POST an Eviction of the pod, on behalf of the pod `preemptor` */
+    CORE_REPLY,      /* reply to a bind */
+    CORE_RESERVED,   /* reply to RESERVE, in the same step; `text`: why none for a gang */
+    CORE_LOG,        /* a log line */
 };
 
 struct core_output {
@@ -208,10 +232,11 @@ struct core_output {
     const char *body;                   /* LEASE_WRITE: the Lease as JSON */
     bool create;
     const char *value;
+    const char *preemptor; /* EVICT: UID of the pod that gets the memory */
 
     uint64_t token;
     enum err_code code; /* REPLY: ERR_NONE is success. LOG: ERR_NONE is no problem */
-    const char *text;
+    const char *text;   /* REPLY, LOG; NOMINATE, EVICT: for an Event of the pod */
 };
 
 struct core_outputs {
@@ -271,6 +296,15 @@ bool core_stopped(const struct core *core);
 uint64_t core_overcommits(const struct core *core);
 size_t core_binds_in_flight(const struct core *core);
 size_t core_binds_unknown(const struct core *core); /* those with an unknown outcome */
+struct core_preemptions {
+    size_t waiting;     /* rejected pods that evictions could help */
+    size_t kept;        /* pods for which cards are kept, or evictions are in progress */
+    uint64_t started;   /* preemptions */
+    uint64_t evicted;   /* pods */
+    uint64_t refused;   /* evictions that a PodDisruptionBudget did not allow */
+    uint64_t abandoned; /* preemptions that ended without all evictions */
+};
+struct core_preemptions core_preemptions(const struct core *core);
 /* Time since a list or watch of the kind last delivered anything; -1: never listed. */
 int64_t core_watch_age_ms(const struct core *core, struct core_time now,
                           enum core_kind kind);

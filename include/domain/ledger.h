@@ -201,12 +201,18 @@ struct ledger_pod {
     int64_t confirmed_ms; /* for core: when it was last known to exist */
     bool unconfirmed;     /* for core: a list lacked it, which is no proof of deletion */
     bool final;           /* for core: bound, and the shares are its promise */
+    bool terminating;     /* it has a deletionTimestamp */
+    bool mirror, daemon, never_preempts; /* as in struct pod */
 
     int64_t cpu_milli, memory; /* as in struct resources */
 
     struct ledger_pod *next, *prev; /* in the list of its node, or of pending pods */
     struct ledger_member *member;   /* of its gang; NULL: in none */
     struct ledger_node *nominated_node;
+    /* Bit i: card i of nominated_node is kept for this pending pod, although other pods may
+     * still hold it (ledger_pod_keep). */
+    uint64_t kept;
+    bool kept_in_api; /* `kept`, and status.nominatedNodeName names the same node */
     struct ledger_pod *next_nominated, *prev_nominated;
     struct ledger_pod *next_all, *prev_all;
     char *strings;
@@ -328,6 +334,12 @@ void ledger_pod_set_differences(struct ledger *l, struct ledger_pod *pod,
 /* Places the pod on the node with these shares (copied), or moves it there. */
 void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span node,
                       const struct ledger_share *shares, uint32_t n);
+/* Nominates the pending pod to the node and keeps these cards of it for the pod: they
+ * count as taken for pods of equal or lower priority, also while other pods still hold
+ * them. That ends when the pod is placed, when the API nominates it to another node, or
+ * with `cards` 0: then only the nomination of the API counts. */
+void ledger_pod_keep(struct ledger *l, struct ledger_pod *pod, struct span node,
+                     uint64_t cards);
 /* The containers of the placed pod have started. `before`: before this process started, so
  * the newest sample shows them. */
 void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, bool before);

@@ -61,6 +61,8 @@ struct pod {
     struct span assume_time; /* annotation ALIYUN_COM_GPU_MEM_ASSUME_TIME */
     struct span assigned;    /* annotation: has the device plugin allocated it? */
     bool mirror;             /* the mirror pod of a static pod */
+    bool daemon;             /* a DaemonSet owns it */
+    bool never_preempts;     /* spec.preemptionPolicy is Never */
     bool prefers; /* has preferences among the nodes that can take it: preferred affinity,
                      or topology spread with ScheduleAnyway */
     struct pod_gang gang;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "extender/counters.h"
+#include "extender/event_recorder.h"
 #include "extender/forward.h"
 #include "extender/store.h"
 #include "kube/client.h"
@@ -19,9 +20,10 @@ struct api_io;
 struct api_io *api_io_new(struct kube_client *client, struct counters *counters);
 /* The functions with which the store executes outputs: the argument of store_new. */
 struct store_io api_io_functions(struct api_io *io);
-/* Starts the threads of lists, watches and calls. `store` is borrowed. `gzip`: request
- * compressed lists. */
-void api_io_start(struct api_io *io, struct store *store, bool gzip);
+/* Starts the threads of lists, watches and calls. `store` and `recorder` (or NULL) are
+ * borrowed. `gzip`: request compressed lists. */
+void api_io_start(struct api_io *io, struct store *store, struct event_recorder *recorder,
+                  bool gzip);
 /* Starts the timer, and so everything that the core does. It also closes the idle
  * connections of `forward` (borrowed). */
 void api_io_start_timer(struct api_io *io, struct forward *forward);

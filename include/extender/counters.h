@@ -28,6 +28,8 @@ enum counters_api_call {
     COUNTERS_API_LEASE_GET,
     COUNTERS_API_LEASE_WRITE,
     COUNTERS_API_WAKEUP, /* the annotation that makes kube-scheduler retry pods */
+    COUNTERS_API_NOMINATE,
+    COUNTERS_API_EVICT,
     COUNTERS_API_EVENT,
     COUNTERS_API_SECRET, /* reads and writes of the Secrets with certificates */
     COUNTERS_API_CALLS

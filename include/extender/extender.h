@@ -17,7 +17,7 @@ struct extender_config {
     int64_t port, observe_port, connections;
     int64_t max_body;
     int64_t unit_mib, external_tolerance_mib;
-    int64_t node_grace_ms;
+    int64_t node_grace_ms, preempt_after_ms;
     bool require_scv, bind_any, api_compression;
     int clock_exact, number_shares; /* 0 or 1; of struct request_rules */
     char *lease_namespace;

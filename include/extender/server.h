@@ -24,6 +24,7 @@ struct server_config {
     struct forward *forward;    /* borrowed; NULL: binds are not forwarded */
     struct view_gpuapi *gpuapi; /* borrowed */
     enum score_policy node_score;
+    bool preempts;                   /* layout preemption is on */
     int64_t filter_answer;           /* of struct verbs_config */
     struct counters *counters;       /* borrowed */
     struct event_recorder *recorder; /* borrowed; NULL: no events */

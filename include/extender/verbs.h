@@ -31,6 +31,7 @@ struct verbs_config {
     /* How many of the nodes that fit filter answers with, the best ones by that policy;
      * VERBS_ALL: all. With one, filter also reserves cards there. */
     int64_t answer;
+    bool preempts;                   /* layout preemption is on (core/core.h) */
     struct forward *forward;         /* NULL: nothing is forwarded to the leader */
     struct counters *counters;       /* NULL: nothing is counted */
     struct event_recorder *recorder; /* NULL: no events */

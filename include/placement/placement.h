@@ -44,7 +44,8 @@ bool placement_choose(const struct ledger_node *node, const struct request *requ
                       uint32_t picks[REQUEST_MAX_CARDS]);
 
 /* As placement_choose, but as the pod `uid` sees the reservations on the node; its own
- * reserved cards are preferred. Nominated pods do not count. */
+ * reserved cards are preferred. Cards that are kept for other pending pods of equal or
+ * higher priority (ledger_pod_keep) count as taken; other nominated pods do not count. */
 bool placement_choose_seen(const struct ledger_node *node, const struct request *request,
                            int64_t priority, struct span uid,
                            uint32_t picks[REQUEST_MAX_CARDS]);

@@ -33,11 +33,15 @@ struct preemptor {
     const struct request *request;
     int64_t priority;
     struct span uid;
+    const struct span *spared; /* UIDs of pods that are not eligible; may be NULL */
+    size_t n_spared;
 };
 
 struct preempt_victims {
     const struct ledger_pod **pods; /* by falling priority; in the arena */
     size_t n;                       /* 0: no additional victim is needed */
+    uint64_t cards; /* bit i: the request gets card i of the node after that; 0 for
+                       nvidia.com/gpu */
 };
 
 /* Selects the additional victims on a node. `leaving` has the UIDs of the pods that leave
@@ -45,3 +49,6 @@ struct preempt_victims {
 bool preempt_select(const struct preemptor *preemptor, const struct ledger_node *node,
                     const struct span *leaving, size_t n_leaving, struct arena *a,
                     struct preempt_victims *victims);
+/* Would the request fit on the node if all eligible pods left? */
+bool preempt_could_help(const struct preemptor *preemptor, const struct ledger_node *node,
+                        struct arena *a);

@@ -21,6 +21,8 @@ bool api_call_is(const struct core_output *output)
     case CORE_CALL_LEASE_GET:
     case CORE_CALL_LEASE_WRITE:
     case CORE_CALL_WAKEUP:
+    case CORE_CALL_NOMINATE:
+    case CORE_CALL_EVICT:
         return true;
     default:
         return false;
@@ -85,6 +87,45 @@ static void wakeup_request(const struct core_output *call, struct arena *a,
     r->body = arena_copy(a, buf_span(&body));
 }
 
+/* The UID makes the API server reject the patch for another pod of the same name. */
+static void nominate_request(const struct core_output *call, struct arena *a,
+                             struct kube_request *r)
+{
+    cleanup_buf struct buf body = {0};
+    buf_adds(&body, "{\"metadata\":{\"uid\":");
+    buf_add_json(&body, span_of(call->uid));
+    buf_adds(&body, "},\"status\":{\"nominatedNodeName\":");
+    if (call->node)
+        buf_add_json(&body, span_of(call->node));
+    else
+        buf_adds(&body, "null");
+    buf_adds(&body, "}}");
+    r->method = "PATCH";
+    r->content_type = "application/merge-patch+json";
+    r->path = path(a, "/api/v1/namespaces/%s/pods/%s/status", call->ns, call->name);
+    r->body = arena_copy(a, buf_span(&body));
+    r->send_by = call->send_by;
+}
+
+static void evict_request(const struct core_output *call, struct arena *a,
+                          struct kube_request *r)
+{
+    cleanup_buf struct buf body = {0};
+    buf_adds(
+        &body,
+        "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":");
+    buf_add_json(&body, span_of(call->name));
+    buf_adds(&body, ",\"namespace\":");
+    buf_add_json(&body, span_of(call->ns));
+    buf_adds(&body, "},\"deleteOptions\":{\"preconditions\":{\"uid\":");
+    buf_add_json(&body, span_of(call->uid));
+    buf_adds(&body, "}}}");
+    r->method = "POST";
+    r->path = path(a, "/api/v1/namespaces/%s/pods/%s/eviction", call->ns, call->name);
+    r->body = arena_copy(a, buf_span(&body));
+    r->send_by = call->send_by;
+}
+
 /* A patch keeps labels and annotations of other writers. It has a resourceVersion, so it
  * conflicts like a PUT. */
 static void lease_request(const struct core_output *call, struct arena *a,
@@ -120,6 +161,12 @@ void api_call_request(const struct core_output *call, struct arena *a,
     case CORE_CALL_LEASE_WRITE:
         lease_request(call, a, r);
         break;
+    case CORE_CALL_NOMINATE:
+        nominate_request(call, a, r);
+        break;
+    case CORE_CALL_EVICT:
+        evict_request(call, a, r);
+        break;
     default:
         wakeup_request(call, a, r);
         break;
@@ -151,6 +198,48 @@ static void read_body(const struct core_output *call, struct span body, struct a
     }
 }
 
+static bool has_cause(struct jread *j)
+{
+    struct jread_str key, reason;
+    bool found = false;
+    jread_array(j, "details.causes");
+    while (jread_item(j)) {
+        jread_object(j, "details.causes[]");
+        while (jread_member(j, &key))
+            if (!jread_key_is(key, "reason"))
+                jread_skip(j);
+            else if (jread_string(j, "details.causes[].reason", &reason))
+                found |= jread_key_is(reason, "DisruptionBudget");
+    }
+    return found;
+}
+
+/* The API server answers an eviction with 429 if a PodDisruptionBudget does not allow it,
+ * and also if it is overloaded: only the former has this cause (k8s.io/api/policy/v1,
+ * DisruptionBudgetCause). */
+static bool is_disruption_budget(struct span body)
+{
+    struct jread j;
+    struct jread_str key;
+    struct err err;
+    bool found = false;
+    jread_init(&j, body.p, body.n);
+    jread_object(&j, "status");
+    while (jread_member(&j, &key)) {
+        if (!jread_key_is(key, "details")) {
+            jread_skip(&j);
+            continue;
+        }
+        jread_object(&j, "details");
+        while (jread_member(&j, &key))
+            if (jread_key_is(key, "causes"))
+                found |= has_cause(&j);
+            else
+                jread_skip(&j);
+    }
+    return jread_finish(&j, &err) == 0 && found;
+}
+
 void api_call_answer(const struct core_output *call, const struct api_call_result *result,
                      struct arena *a, struct api_call_answer *answer)
 {
@@ -162,6 +251,11 @@ void api_call_answer(const struct core_output *call, const struct api_call_resul
         answer->input.not_sent = !result->sent;
     } else if (kube_reply_check(result->status, result->body, &answer->err)) {
         answer->input.err = &answer->err;
+        if (result->retry_after_s > 0)
+            answer->input.retry_after_ms = result->retry_after_s * 1000;
+        answer->input.disruption_budget = call->type == CORE_CALL_EVICT &&
+                                          result->status == 429 &&
+                                          is_disruption_budget(result->body);
     } else {
         read_body(call, result->body, a, answer);
     }

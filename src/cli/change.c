@@ -144,7 +144,8 @@ static void add_victim(struct search *s, const struct ledger_pod *pod)
 static void try_removal(struct search *s)
 {
     cleanup_arena struct arena a = {0};
-    const struct preemptor ask = {s->r, INT64_MAX, s->pod->uid};
+    const struct preemptor ask = {
+        .request = s->r, .priority = INT64_MAX, .uid = s->pod->uid};
     struct preempt_victims best = {0}, set;
     const struct ledger_node *node = NULL;
     for (size_t i = 0; i < s->n_nodes; i++) {

@@ -68,6 +68,7 @@ void core_free(struct core *core)
     buf_fini(&leader->written);
     buf_fini(&leader->last_error);
     heartbeat_fini(core);
+    core_preempt_fini(core);
     map_fini(&core->bind_ops_by_uid);
     ledger_free(core->ledger);
     arena_fini(&core->scratch);
@@ -84,6 +85,7 @@ static void tick(struct step *s)
     heartbeat_tick(s);
     sync_tick(s);
     bind_tick(s);
+    core_preempt_tick(s);
     reserve_tick(s); /* before the wakeups that it causes */
     wakeup_tick(s);
 }
@@ -91,7 +93,8 @@ static void tick(struct step *s)
 static void answered(struct step *s)
 {
     /* The owner of the call may have ended since: then nobody takes the answer. */
-    (void)(bind_answered(s) || leader_answered(s) || wakeup_answered(s));
+    (void)(bind_answered(s) || leader_answered(s) || wakeup_answered(s) ||
+           core_preempt_answered(s));
 }
 
 static void dispatch(struct step *s)
@@ -134,6 +137,9 @@ static void dispatch(struct step *s)
         break;
     case CORE_REFRESH_LEASE:
         leader_refresh(s);
+        break;
+    case CORE_REJECTED:
+        core_preempt_rejected(s);
         break;
     case CORE_HEARTBEAT_STALE:
         heartbeat_set_stale(s);
@@ -192,6 +198,7 @@ int64_t core_due(const struct core *core)
 {
     int64_t due = earliest(leader_due(core), sync_due(core));
     due = earliest(due, earliest(bind_due(core), wakeup_due(core)));
+    due = earliest(due, core_preempt_due(core));
     due = earliest(due, reserve_due(core));
     return earliest(due, heartbeat_due(core));
 }

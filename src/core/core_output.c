@@ -32,6 +32,15 @@ static const char *output_text(struct step *s, const char *fmt, va_list ap)
     return output_str(s, span_of(err.msg));
 }
 
+const char *output_text_of(struct step *s, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = output_text(s, fmt, ap);
+    va_end(ap);
+    return text;
+}
+
 void core_set_last_error(struct buf *last_error, const struct err *err)
 {
     buf_clear(last_error);
@@ -96,7 +105,7 @@ struct core_output *core_output_dup(const struct core_output *from)
         offsetof(struct core_output, name),    offsetof(struct core_output, uid),
         offsetof(struct core_output, node),    offsetof(struct core_output, annotations),
         offsetof(struct core_output, body),    offsetof(struct core_output, value),
-        offsetof(struct core_output, text),
+        offsetof(struct core_output, text),    offsetof(struct core_output, preemptor),
     };
     size_t bytes = 0;
     for (size_t i = 0; i < ARRAY_LEN(strings); i++) {

@@ -63,6 +63,50 @@ struct wakeup {
     bool due;
 };
 
+enum core_preempt_state {
+    CORE_PREEMPT_WAITING,
+    CORE_PREEMPT_NOMINATING, /* the PATCH of its status is in flight */
+    CORE_PREEMPT_EVICTING,   /* one eviction is in flight, or will be retried */
+    CORE_PREEMPT_DONE,       /* until `until_ms`: no further eviction for it */
+};
+
+/* A pending pod that filter rejected. */
+struct core_preempt_pod {
+    enum core_preempt_state state;
+    struct span uid;   /* owned */
+    struct buf nodes;  /* names of the candidate nodes, each with its NUL */
+    int64_t since_ms;  /* the first rejection */
+    int64_t due_ms;    /* WAITING, EVICTING: not to be looked at before */
+    size_t at;         /* WAITING: position in `nodes` of the search in progress, */
+    size_t best, cost; /* position of the cheapest node so far, and its victims' number */
+    bool found;        /* ... if there is one */
+    int64_t priority;  /* ... and their highest priority */
+    struct span node;  /* owned: where it is nominated; DONE: may be empty */
+    uint64_t cards;    /* kept there; 0: none */
+    struct span *victims;   /* owned: UIDs */
+    size_t n_victims, next; /* `next`: the first that has not been answered */
+    uint64_t call;
+    unsigned attempts; /* of the current eviction */
+    bool evicted;      /* an eviction was sent, and may have taken effect */
+    int64_t until_ms;
+};
+
+/* A pod whose eviction was refused: it is no victim until then. */
+struct core_preempt_spared {
+    struct span uid; /* owned */
+    int64_t until_ms;
+};
+
+struct core_preempt {
+    struct core_preempt_pod **pods;
+    size_t n, cap;
+    /* At most CORE_PREEMPT_PODS; then a new one replaces the oldest, next_spared. */
+    struct core_preempt_spared *spared;
+    size_t n_spared, spared_cap, next_spared;
+    int64_t due_ms;
+    struct core_preemptions counts; /* but not waiting and kept */
+};
+
 enum leader_state {
     LEADER_IDLE,
     LEADER_GETTING,
@@ -138,6 +182,7 @@ struct core {
     size_t n_wakeups, wakeups_cap;
     struct leader leader;
     struct heartbeats heartbeats;
+    struct core_preempt preempt;
     size_t n_overcommitted; /* cards that were overcommitted after the last step */
     uint64_t overcommits;
     struct arena scratch; /* for one step */
@@ -154,6 +199,8 @@ struct step {
 /* core_output.c */
 struct core_output *output_add(struct step *s, enum core_output_type type);
 const char *output_str(struct step *s, struct span text);
+const char *output_text_of(struct step *s, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 void output_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt,
                   ...) __attribute__((format(printf, 4, 5)));
 void output_log(struct step *s, enum err_code code, const char *fmt, ...)
@@ -305,6 +352,15 @@ struct wakeup_fits {
 };
 struct wakeup_fits wakeup_before(struct step *s, struct span node);
 void wakeup_after(struct step *s, const struct wakeup_fits *before);
+/* The node has room that was kept before. */
+void wakeup_node(struct step *s, struct span node);
 void wakeup_tick(struct step *s);
 bool wakeup_answered(struct step *s);
 int64_t wakeup_due(const struct core *core);
+
+/* core_preempt.c: layout preemption */
+void core_preempt_rejected(struct step *s); /* CORE_REJECTED */
+void core_preempt_tick(struct step *s);
+bool core_preempt_answered(struct step *s);
+int64_t core_preempt_due(const struct core *core);
+void core_preempt_fini(struct core *core);

@@ -98,6 +98,14 @@ void wakeup_after(struct step *s, const struct wakeup_fits *before)
     }
 }
 
+void wakeup_node(struct step *s, struct span node)
+{
+    size_t n;
+    ledger_classes(s->core->ledger, &n);
+    if (s->core->leader.leading && n)
+        wakeup_of(s->core, node)->due = true;
+}
+
 static void send_wakeup(struct step *s, struct wakeup *wakeup)
 {
     cleanup_buf struct buf value = {0};

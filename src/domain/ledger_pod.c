@@ -177,6 +177,34 @@ static void nominate(struct ledger *l, struct ledger_pod *pod, struct span node_
     }
 }
 
+/* The nomination that the API shows. It does not end one of ledger_pod_keep: kube-scheduler
+ * clears nominatedNodeName when it retries the pod before the victims are gone. */
+static void nominate_as_shown(struct ledger *l, struct ledger_pod *pod, struct span name)
+{
+    bool other = name.n && pod->kept && !span_eq(name, pod->nominated_node->name);
+    pod->kept = other ? 0 : pod->kept;
+    pod->kept_in_api = pod->kept && name.n;
+    if (!pod->kept)
+        nominate(l, pod, name);
+}
+
+void ledger_pod_keep(struct ledger *l, struct ledger_pod *pod, struct span node,
+                     uint64_t cards)
+{
+    struct ledger_node *nominated = pod->nominated_node;
+    if (cards) {
+        pod->kept_in_api = nominated && span_eq(nominated->name, node);
+        pod->kept = cards;
+        nominate(l, pod, node);
+        pod->nominated_node->generation = ++l->generation;
+    } else if (pod->kept) {
+        pod->kept = 0;
+        nominated->generation = ++l->generation;
+        if (!pod->kept_in_api)
+            nominate(l, pod, (struct span){0});
+    }
+}
+
 /* New, in one block with the names. */
 static struct request_part *parts_copy(const struct request_part *parts, size_t n)
 {
@@ -230,7 +258,7 @@ static void edit_apply(struct ledger *l, struct ledger_pod *pod)
     pod->priority = edit->priority;
     set_request(&pod->request, &pod->invalid_reason, &edit->request,
                 edit->invalid_reason.p);
-    nominate(l, pod, edit->nominated);
+    nominate_as_shown(l, pod, edit->nominated);
     edit_free(edit);
 }
 
@@ -286,6 +314,10 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     bool known = p != NULL;
     if (!p)
         p = pod_new(l, &pod->meta);
+    p->terminating |= pod->meta.deleting;
+    p->mirror = pod->mirror;
+    p->daemon = pod->daemon;
+    p->never_preempts = pod->never_preempts;
     set_amounts(l, p, &pod->requests);
     ledger_gang_update(l, p, pod);
     if (p->node && !pod->node.n)
@@ -303,7 +335,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
         set_request(&p->request, &p->invalid_reason, request, why_not);
         class_add(l, p);
     }
-    nominate(l, p, pod->nominated_node);
+    nominate_as_shown(l, p, pod->nominated_node);
     return p;
 }
 
@@ -394,6 +426,7 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
     pod->n_shares = n;
     pod->node = node;
     list_push(&node->pods, pod);
+    pod->kept = 0;
     nominate(l, pod, (struct span){0});
     if (old != node)
         refresh_after_removal(l, old);

@@ -125,6 +125,13 @@ static void read_containers(struct jread *j, struct reading *r, bool init)
         read_container(j, r, init);
 }
 
+static void read_preemption_policy(struct jread *j, struct pod *pod)
+{
+    struct jread_str policy;
+    if (jread_string(j, "spec.preemptionPolicy", &policy))
+        pod->never_preempts = jread_key_is(policy, "Never");
+}
+
 /* A text of the pod that names its gang. */
 struct gang_text {
     struct span key;
@@ -231,6 +238,8 @@ static void read_spec(struct jread *j, struct reading *r)
             jread_text(j, "spec.nodeName", r->a, &pod->node);
         else if (jread_key_is(key, "priority"))
             jread_i64(j, "spec.priority", &pod->priority);
+        else if (jread_key_is(key, "preemptionPolicy"))
+            read_preemption_policy(j, pod);
         else if (jread_key_is(key, "containers"))
             read_containers(j, r, false);
         else if (jread_key_is(key, "initContainers"))
@@ -298,7 +307,7 @@ static void read_status(struct jread *j, struct reading *r)
 
 static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
 {
-    struct span mirror = {0};
+    struct span mirror = {0}, daemon_set = {0};
     const struct object_field fields[] = {
         {OBJECT_LABEL, SPAN(KEY_GPU_COUNT), &pod->count_label},
         {OBJECT_ANNOTATION, SPAN(KEY_GPU_COUNT), &pod->count_annotation},
@@ -316,6 +325,7 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
         {OBJECT_ANNOTATION, SPAN(KEY_CARD_MEMORY), &pod->card_memory},
         {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSIGNED), &pod->assigned},
         {OBJECT_ANNOTATION, SPAN(KEY_MIRROR), &mirror},
+        {OBJECT_OWNER, SPAN("DaemonSet"), &daemon_set},
         {OBJECT_LABEL, SPAN(KEY_COSCHEDULING), &pod->gang.coscheduling},
         {OBJECT_LABEL, SPAN(KEY_COSCHEDULING_GROUP), &pod->gang.old_group},
         {OBJECT_LABEL, SPAN(KEY_COSCHEDULING_NAME), &pod->gang.old_name},
@@ -328,6 +338,7 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
     };
     object_meta_read(j, a, &pod->meta, fields, ARRAY_LEN(fields));
     pod->mirror = mirror.p != NULL;
+    pod->daemon = daemon_set.n > 0;
 }
 
 /* These names become parts of URL paths and of replies. */

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/ticker.h"
 #include "base/worker.h"
+#include "extender/event_pod_priv.h"
 #include "extender/reflector_thread.h"
 
 struct api_io {
@@ -13,6 +14,7 @@ struct api_io {
     struct counters *counters;
     struct store *store;
     struct forward *forward;
+    struct event_recorder *recorder; /* or NULL */
     struct reflector_thread *reflectors;
     struct worker *leases, *pods, *nodes;
     struct ticker *timer;
@@ -29,6 +31,10 @@ static enum counters_api_call kind_of(enum core_output_type type)
         return COUNTERS_API_LEASE_GET;
     case CORE_CALL_LEASE_WRITE:
         return COUNTERS_API_LEASE_WRITE;
+    case CORE_CALL_NOMINATE:
+        return COUNTERS_API_NOMINATE;
+    case CORE_CALL_EVICT:
+        return COUNTERS_API_EVICT;
     default:
         return COUNTERS_API_WAKEUP;
     }
@@ -46,7 +52,8 @@ static void perform(void *ctx, const struct core_output *call, struct arena *are
     struct api_call_result result = {.status = rc ? 0 : reply.status,
                                      .body = arena_copy(arena, buf_span(&reply.body)),
                                      .why = &err,
-                                     .sent = reply.sent};
+                                     .sent = reply.sent,
+                                     .retry_after_s = rc ? 0 : reply.retry_after_s};
     httpc_reply_fini(&reply);
     api_call_answer(call, &result, arena, answer);
     counters_api_call(io->counters, kind_of(call->type),
@@ -60,6 +67,10 @@ static void perform_deferred(void *ctx, void *call)
     cleanup_arena struct arena arena = {0};
     struct api_call_answer answer;
     perform(io, call, &arena, &answer);
+    const struct core_output *made = call;
+    bool preempts = made->type == CORE_CALL_NOMINATE || made->type == CORE_CALL_EVICT;
+    if (preempts && !answer.input.err)
+        event_pod_preemption(io->recorder, made);
     store_input(io->store, &answer.input);
 }
 
@@ -70,6 +81,8 @@ static struct worker *worker_for(const struct api_io *io, enum core_output_type 
     case CORE_CALL_LEASE_WRITE:
         return io->leases;
     case CORE_CALL_WAKEUP:
+    case CORE_CALL_NOMINATE:
+    case CORE_CALL_EVICT: /* may take seconds: not before the GETs of binds */
         return io->nodes;
     default:
         return io->pods;
@@ -121,9 +134,11 @@ struct store_io api_io_functions(struct api_io *io)
     return (struct store_io){stream, defer, perform, hurry, io};
 }
 
-void api_io_start(struct api_io *io, struct store *store, bool gzip)
+void api_io_start(struct api_io *io, struct store *store, struct event_recorder *recorder,
+                  bool gzip)
 {
     io->store = store;
+    io->recorder = recorder;
     io->leases = worker_start("lease", perform_deferred, io);
     io->pods = worker_start("checks", perform_deferred, io);
     io->nodes = worker_start("wakeups", perform_deferred, io);

@@ -142,6 +142,14 @@ static const struct opt table[] = {
      .help =
          "Place no pods on a node whose scv-agent heartbeat is older. 0s disables the\n"
          "check."},
+    {.name = "preempt-after",
+     .arg = "TIME",
+     .init = "0s",
+     .type = OPT_DURATION,
+     .offset = AT(preempt_after_ms),
+     .help =
+         "Evict pods of lower priority for a pod that no card fits for that long; 0s:\n"
+         "never."},
     {.name = "bind-any",
      .init = "off",
      .type = OPT_BOOL,

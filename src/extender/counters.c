@@ -107,8 +107,8 @@ void counters_api_call(struct counters *c, enum counters_api_call call,
 static const char *const verb_names[COUNTERS_VERBS] = {"filter", "prioritize", "preempt",
                                                        "bind"};
 static const char *const call_names[COUNTERS_API_CALLS] = {
-    "list",        "watch",       "bind",  "get-pod", "lease-get",
-    "lease-write", "node-wakeup", "event", "secret"};
+    "list",        "watch",    "bind",  "get-pod", "lease-get", "lease-write",
+    "node-wakeup", "nominate", "evict", "event",   "secret"};
 
 static struct prom_label label(const char *name, const char *value)
 {

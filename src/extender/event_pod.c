@@ -228,3 +228,19 @@ void event_pod_placed(struct event_recorder *r, struct store *store,
     if (note.n)
         event_recorder_add(r, &event);
 }
+
+/* -- layout preemption -- */
+
+void event_pod_preemption(struct event_recorder *r, const struct core_output *call)
+{
+    bool evicted = call->type == CORE_CALL_EVICT;
+    struct event event = {.kind = EVENT_POD,
+                          .ns = span_of(call->ns),
+                          .name = span_of(call->name),
+                          .uid = span_of(call->uid),
+                          .reason = evicted ? "GPUPreempted" : "GPUPreempting",
+                          .action = "Preempting",
+                          .note = span_of(call->text)};
+    if (call->text) /* not for a nomination that is taken back */
+        event_recorder_add(r, &event);
+}

@@ -16,6 +16,8 @@
  * be NULL. */
 void event_pod_rejected(struct event_recorder *r, struct store *store,
                         const struct verb_args *args, bool later, const char *gang);
+/* The pod of a successful CORE_CALL_NOMINATE or CORE_CALL_EVICT. `r` may be NULL. */
+void event_pod_preemption(struct event_recorder *r, const struct core_output *call);
 /* A bind succeeded in this process. `r` may be NULL. */
 void event_pod_placed(struct event_recorder *r, struct store *store,
                       const struct store_bind *bind);

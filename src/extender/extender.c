@@ -183,6 +183,7 @@ static struct core_settings core_settings_of(const struct extender_config *confi
         .lease_name = "gpushare-extender",
         .node_grace_ms = config->node_grace_ms,
         .bind_any = config->bind_any,
+        .preempt_after_ms = config->preempt_after_ms,
         .seed = rng_entropy(),
     };
 }
@@ -210,6 +211,7 @@ static struct server *start_server(struct extender *e,
         .gpuapi = e->gpuapi,
         .auth = e->auth,
         .node_score = config->node_score,
+        .preempts = config->preempt_after_ms > 0,
         .filter_answer = config->filter_answer,
         .counters = e->counters,
         .recorder = e->recorder,
@@ -236,9 +238,9 @@ struct extender *extender_start(const struct extender_config *config, struct err
     struct store_io io = api_io_functions(e->io);
     e->store = store_new(&settings, &io);
     start_gpuapi(e, config);
-    api_io_start(e->io, e->store, config->api_compression);
     if (config->events)
         start_events(e, identity);
+    api_io_start(e->io, e->store, e->recorder, config->api_compression);
     if (start_auth(e, err) == 0)
         e->server = start_server(e, config, err);
     if (!e->server) {

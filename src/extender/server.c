@@ -453,6 +453,7 @@ struct server *server_start(const struct server_config *config, struct store *st
     s->snapshots = view_snapshots_new(&s->views_budget);
     s->verbs = verbs_new(&(struct verbs_config){.store = store,
                                                 .policy = config->node_score,
+                                                .preempts = config->preempts,
                                                 .answer = config->filter_answer,
                                                 .forward = config->forward,
                                                 .counters = config->counters,

@@ -6,6 +6,7 @@
 #include "extender/event_pod_priv.h"
 #include "extender/forward.h"
 #include "placement/placement.h"
+#include "placement/preempt.h"
 
 /*
  * filter. Names of nodes that fit are copied from the body straight into the reply. Each
@@ -23,6 +24,7 @@ enum {
     ATTEMPTS = 3, /* to judge and reserve; then the best is answered as it is */
     UID_MAX = 253,
     FORWARD_MS = 2000, /* for the leader's answer; the call is then answered here */
+    REPORT_MS = 1000,  /* to report a rejected pod to the leader */
 };
 
 struct filter {
@@ -35,6 +37,7 @@ struct filter {
     struct buf *passed, *failed, *never;
     uint32_t *fitting; /* instead of `passed`: indexes of the nodes that fit; or NULL */
     size_t n_fitting;
+    struct verbs_work *report; /* gets the nodes with victims; NULL: not wanted */
     const char
         *gang; /* why the pod's gang cannot start: rejects the nodes that fit; or NULL */
 };
@@ -96,6 +99,20 @@ static void check_promised(struct filter *f, const struct verb_candidate *c)
     reject(f, f->failed, c, REASON_PROMISED, why.p);
 }
 
+/* For layout preemption. */
+static void note_victims(const struct filter *f, const struct verb_candidate *c,
+                         const struct ledger_node *node)
+{
+    struct verbs_work *w = f->report;
+    cleanup_arena struct arena scratch = {0};
+    struct preemptor preemptor = {.request = &w->args.request,
+                                  .priority = w->args.pod.priority,
+                                  .uid = w->args.pod.meta.uid};
+    if (w->n_victims < CORE_PREEMPT_NODES &&
+        preempt_could_help(&preemptor, node, &scratch))
+        w->victims[w->n_victims++] = c->name;
+}
+
 /* `alone`: the fit without regard to nominated pods. */
 static void check(struct filter *f, const struct verb_candidate *c,
                   const struct ledger_node *node, enum fit alone)
@@ -116,6 +133,8 @@ static void check(struct filter *f, const struct verb_candidate *c,
     }
     struct buf *out = fit == FIT_NEVER ? f->never : f->failed;
     f->rejected[reason_class_of(node, r, alone)]++;
+    if (fit == FIT_LATER && f->report && !f->n_fitting)
+        note_victims(f, c, node);
     if (f->n_fitting)
         return;
     begin_reason(f, out, c);
@@ -195,11 +214,18 @@ static unsigned check_all(struct verbs *v, struct verbs_work *w, struct filter *
     return status;
 }
 
-static struct filter filter_new(struct verbs_work *w, struct buf *passed)
+static struct filter filter_new(const struct verbs *v, struct verbs_work *w,
+                                struct buf *passed)
 {
     struct filter f = {
         .args = &w->args, .passed = passed, .failed = &w->failed, .never = &w->never};
     reason_prepare(&f.reasons, &w->args.request);
+    /* Evictions for one member are of no use while others of its gang have no place. */
+    struct gang gang;
+    bool reports = v->config.preempts && !w->args.pod.never_preempts &&
+                   !gang_of(&w->args.pod, &gang);
+    f.report = reports ? w : NULL;
+    w->n_victims = 0;
     return f;
 }
 
@@ -220,9 +246,11 @@ static void end_reply(const struct verbs_work *w, struct buf *reply)
 }
 
 /* `fits`: on some node. */
-static void record(struct verbs *v, const struct verbs_work *w, const struct filter *f,
+static void record(struct verbs *v, struct verbs_work *w, const struct filter *f,
                    bool fits)
 {
+    if (fits || f->has_promise)
+        w->n_victims = 0;
     counters_filter(v->config.counters, f->rejected, fits);
     if (!fits && !f->has_promise)
         event_pod_rejected(v->config.recorder, v->config.store, &w->args, w->failed.n > 0,
@@ -232,7 +260,7 @@ static void record(struct verbs *v, const struct verbs_work *w, const struct fil
 /* All nodes that fit. Returns 200, or the status of the error reply. */
 static unsigned answer_all(struct verbs *v, struct verbs_work *w, struct buf *reply)
 {
-    struct filter f = filter_new(w, reply);
+    struct filter f = filter_new(v, w, reply);
     begin_reply(w, reply);
     size_t before = reply->n;
     unsigned status = check_all(v, w, &f);
@@ -278,7 +306,7 @@ static void end_reservation(struct verbs *v, const struct verb_args *args)
 static unsigned judge(struct verbs *v, struct verbs_work *w, struct buf *reply,
                       struct filter *f)
 {
-    *f = filter_new(w, reply);
+    *f = filter_new(v, w, reply);
     MEM_GROW(w->fitting, w->fitting_cap, w->args.n);
     f->fitting = w->fitting;
     buf_clear(&w->failed);
@@ -380,7 +408,7 @@ static unsigned answer_gang(struct verbs *v, struct verbs_work *w,
     size_t first = f.has_promise ? 0 : store_reserve(v->config.store, &wanted);
     bool fits = f.n_fitting && (first < wanted.n || !why.n);
     if (f.n_fitting && !fits) {
-        f = filter_new(w, &w->failed);
+        f = filter_new(v, w, &w->failed);
         f.gang = why.p;
         status = check_all(v, w, &f);
     }
@@ -457,12 +485,38 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
                             : answer_best(v, w, local, reply);
 }
 
+/* The leader remembers the pod (core/core.h, "Layout preemption"). If kube-scheduler has
+ * called a follower, the leader gets the same call. If that fails, the next attempt of
+ * kube-scheduler gives another chance. */
+static void report_rejected(struct verbs *v, const struct verbs_work *w, struct span body,
+                            bool forwarded)
+{
+    const struct verbs_config *config = &v->config;
+    cleanup_buf struct buf dropped = {0};
+    bool ready, sent;
+    struct err err = {0};
+    struct store_route route = store_route(config->store, forwarded, &ready, NULL);
+    if (route.route == BIND_ROUTE_LOCAL)
+        store_input(config->store, &(struct core_input){.type = CORE_REJECTED,
+                                                        .uid = w->args.pod.meta.uid,
+                                                        .nodes = w->victims,
+                                                        .n_nodes = w->n_victims});
+    else if (route.route == BIND_ROUTE_FORWARD && config->forward &&
+             forward_verb(config->forward, "filter", route.address, body, REPORT_MS,
+                          &dropped, &sent, &err) == 0)
+        log_debug("filter", "cannot report a rejected pod to the leader",
+                  LOG_SPAN("pod", w->args.pod.meta.name), LOG_ERR(&err));
+}
+
 static unsigned run(struct verbs *v, struct span body, bool forwarded, struct buf *reply)
 {
     struct verbs_work *w = verbs_work_take(v);
+    w->n_victims = 0;
     unsigned status = verbs_begin(v, w, body, reply);
     if (status == 200)
         status = answer(v, w, body, forwarded, reply);
+    if (status == 200 && w->n_victims)
+        report_rejected(v, w, body, forwarded);
     verbs_work_release(v, w);
     return status;
 }

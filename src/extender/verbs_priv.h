@@ -26,6 +26,9 @@ struct verbs_work {
     uint32_t *fitting;        /* filter: indexes of the candidates that fit */
     size_t nodes_cap, points_cap, fitting_cap;
     struct score_scratch scratch;
+    /* filter: candidates where evictions could help the pod; borrowed from `args` */
+    struct span victims[CORE_PREEMPT_NODES];
+    size_t n_victims;
     uint64_t charged;     /* to the budget: what the buffers have */
     uint64_t charged_pod; /* ... and what the pod may need */
     struct verbs_work *next;

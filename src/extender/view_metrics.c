@@ -20,6 +20,7 @@ struct state {
     bool ready, leader, may_bind;
     size_t pending, reservations, over, in_flight, unknown;
     uint64_t overcommits;
+    struct core_preemptions preemptions;
     int64_t age_ms[CORE_KINDS]; /* of the last list or watch event; -1: never listed */
 };
 
@@ -36,7 +37,8 @@ static void copy_state(struct store *store, struct state *s)
                         .over = ledger_overcommitted(l),
                         .in_flight = core_binds_in_flight(core),
                         .unknown = core_binds_unknown(core),
-                        .overcommits = core_overcommits(core)};
+                        .overcommits = core_overcommits(core),
+                        .preemptions = core_preemptions(core)};
     for (int kind = 0; kind < CORE_KINDS; kind++)
         s->age_ms[kind] = core_watch_age_ms(core, now, (enum core_kind)kind);
     store_read_end(store);
@@ -83,12 +85,37 @@ static void write_state(const struct state *s, struct buf *out)
              "Times that a card became overcommitted.", (int64_t)s->overcommits);
 }
 
+static void counter(struct buf *out, const char *name, const char *help, uint64_t value)
+{
+    prom_one(out, name, PROM_COUNTER, help, (int64_t)value);
+}
+
+static void write_preemptions(const struct core_preemptions *p, struct buf *out)
+{
+    static const char pods[] = "gpushare_preemption_pods";
+    const struct prom_label waiting = {"state", SPAN("waiting")},
+                            kept = {"state", SPAN("kept")};
+    prom_family(out, pods, PROM_GAUGE,
+                "Pending pods that evictions could help, or for which cards are kept.");
+    prom_sample(out, pods, &waiting, 1, (int64_t)p->waiting);
+    prom_sample(out, pods, &kept, 1, (int64_t)p->kept);
+    counter(out, "gpushare_preemption_started_total",
+            "Layout preemptions that were started.", p->started);
+    counter(out, "gpushare_preemption_abandoned_total",
+            "Layout preemptions that ended without all evictions.", p->abandoned);
+    counter(out, "gpushare_preemption_evicted_pods_total",
+            "Pods that layout preemption evicted.", p->evicted);
+    counter(out, "gpushare_preemption_refused_evictions_total",
+            "Evictions that a PodDisruptionBudget did not allow.", p->refused);
+}
+
 void view_metrics_write(const struct view_metrics_source *source, struct buf *out)
 {
     struct state state;
     write_build(out);
     copy_state(source->store, &state);
     write_state(&state, out);
+    write_preemptions(&state.preemptions, out);
     counters_write(source->counters, out);
     if (source->recorder)
         event_recorder_write(source->recorder, out);

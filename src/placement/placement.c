@@ -196,10 +196,16 @@ static bool may_choose(const struct ledger_node *node, const struct request *r)
     return shared_or_whole && node_fits(node, r) == FIT_YES;
 }
 
+bool placement_choose_cards(const struct ledger_node *node, const struct card *cards,
+                            const struct request *r, uint32_t picks[REQUEST_MAX_CARDS])
+{
+    return may_choose(node, r) && choose(cards, node->n_cards, r, picks);
+}
+
 bool placement_choose(const struct ledger_node *node, const struct request *r,
                       uint32_t picks[REQUEST_MAX_CARDS])
 {
-    return may_choose(node, r) && choose(node->cards, node->n_cards, r, picks);
+    return placement_choose_cards(node, node->cards, r, picks);
 }
 
 /* The reserved cards, as long as they suit the request. */
@@ -218,20 +224,6 @@ static bool choose_reserved(const struct ledger_node *node, const struct card *c
             return false;
     }
     return true;
-}
-
-bool placement_choose_seen(const struct ledger_node *node, const struct request *r,
-                           int64_t priority, struct span uid,
-                           uint32_t picks[REQUEST_MAX_CARDS])
-{
-    struct card cards[SCV_MAX_CARDS];
-    if (!may_choose(node, r))
-        return false;
-    if (!node->reserved)
-        return choose(node->cards, node->n_cards, r, picks);
-    ledger_cards_seen(node, priority, uid, cards);
-    return choose_reserved(node, cards, r, uid, picks) ||
-           choose(cards, node->n_cards, r, picks);
 }
 
 /* By falling priority, then by UID. */
@@ -275,6 +267,24 @@ static void take(struct card *cards, const struct request *r, const uint32_t *pi
     }
 }
 
+/* Takes the cards that are kept for a pod, whatever they have left now: pods that leave
+ * still hold the rest. */
+static void take_kept(const struct ledger_node *node, struct card *cards,
+                      const struct ledger_pod *pod)
+{
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        if (!(pod->kept >> i & 1))
+            continue;
+        take(cards,
+             &(struct request){.kind = pod->request.kind,
+                               .cards = 1,
+                               .mib_per_card = pod->request.mib_per_card},
+             &i);
+        if (cards[i].free_mib < 0)
+            cards[i].free_mib = 0;
+    }
+}
+
 bool placement_take(struct card *cards, uint32_t n, const struct request *r,
                     uint32_t picks[REQUEST_MAX_CARDS])
 {
@@ -296,10 +306,36 @@ uint64_t placement_take_nominated(const struct ledger_node *node, struct card *c
         const struct request *r = &list[i]->request;
         if (r->kind == REQUEST_DEVICES)
             claimed += r->cards;
+        else if (list[i]->kept)
+            take_kept(node, cards, list[i]);
         else if (mode_matches(node->mode, r) && choose(cards, node->n_cards, r, picks))
             take(cards, r, picks);
     }
     return claimed;
+}
+
+/* Takes the cards that are kept for other pods of at least this priority. */
+static void take_all_kept(const struct ledger_node *node, struct card *cards,
+                          int64_t priority, struct span uid)
+{
+    for (const struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated)
+        if (pod->kept && pod->priority >= priority && !span_eq(pod->uid, uid))
+            take_kept(node, cards, pod);
+}
+
+bool placement_choose_seen(const struct ledger_node *node, const struct request *r,
+                           int64_t priority, struct span uid,
+                           uint32_t picks[REQUEST_MAX_CARDS])
+{
+    struct card cards[SCV_MAX_CARDS];
+    if (!may_choose(node, r))
+        return false;
+    if (!node->reserved && !node->nominated)
+        return choose(node->cards, node->n_cards, r, picks);
+    ledger_cards_seen(node, priority, uid, cards);
+    take_all_kept(node, cards, priority, uid);
+    return choose_reserved(node, cards, r, uid, picks) ||
+           choose(cards, node->n_cards, r, picks);
 }
 
 enum fit placement_fit_nominated(const struct ledger_node *node, const struct request *r,

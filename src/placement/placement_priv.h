@@ -24,6 +24,10 @@ bool placement_mode_allows(const struct ledger_node *node, const struct request 
  * through nvidia.com/gpu? */
 enum fit placement_fit_cards(const struct ledger_node *node, const struct card *cards,
                              uint64_t claimed, const struct request *request);
+/* As placement_choose, on these cards. */
+bool placement_choose_cards(const struct ledger_node *node, const struct card *cards,
+                            const struct request *request,
+                            uint32_t picks[REQUEST_MAX_CARDS]);
 /* Takes from `cards` what the pods nominated to the node with equal or higher priority
  * will get. Returns how many cards they will get through nvidia.com/gpu; which ones is
  * unknown. `gang`: its members do not count; NULL: none. */

@@ -47,21 +47,27 @@ void preempt_recompute(struct preempt_state *state)
     }
 }
 
-static bool fits(struct preempt_state *state)
+/* The cards of the dry run, less what the nominated pods take. */
+static void cards_after_nominated(const struct preempt_state *state, struct card *cards)
 {
-    struct card cards[SCV_MAX_CARDS];
-    preempt_recompute(state);
     memcpy(cards, state->cards, state->node->n_cards * sizeof *cards);
     for (uint32_t c = 0; c < state->node->n_cards; c++) {
         cards[c].free_mib -= state->nominated_mib[c];
         cards[c].pods += state->nominated_pods[c];
     }
+}
+
+static bool fits(struct preempt_state *state)
+{
+    struct card cards[SCV_MAX_CARDS];
+    preempt_recompute(state);
+    cards_after_nominated(state, cards);
     return placement_fit_cards(state->node, cards,
                                preempt_held_cards_claimed(state, cards),
                                state->preemptor->request) == FIT_YES;
 }
 
-static bool is_leaving(const struct ledger_pod *pod, const struct span *uids, size_t n)
+static bool is_among(const struct ledger_pod *pod, const struct span *uids, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (span_eq(pod->uid, uids[i]))
@@ -95,8 +101,10 @@ static void set_eligibility(const struct preempt_state *state, struct preempt_po
         any |= p->mib[c] >= 0;
         p->all_mib += p->mib[c] > 0 ? p->mib[c] : 0;
     }
-    p->eligible = any && !p->removed && pod->priority < state->preemptor->priority &&
-                  is_bound(pod) && !span_eq(pod->uid, state->preemptor->uid);
+    bool spared = is_among(pod, state->preemptor->spared, state->preemptor->n_spared);
+    p->eligible = any && !p->removed && !spared &&
+                  pod->priority < state->preemptor->priority && is_bound(pod) &&
+                  !span_eq(pod->uid, state->preemptor->uid);
 }
 
 static void init_empty_cards(struct preempt_state *state)
@@ -124,7 +132,7 @@ static void init_state(struct preempt_state *state, const struct preemptor *pree
     state->empty = arena_alloc(a, node->n_cards * sizeof *state->empty);
     init_empty_cards(state);
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        add_pod(state, pod, is_leaving(pod, leaving, n_leaving));
+        add_pod(state, pod, is_among(pod, leaving, n_leaving));
     for (size_t i = 0; i < state->n; i++)
         n_known += state->pods[i].removed;
     if (preemptor->request->kind == REQUEST_DEVICES)
@@ -356,6 +364,43 @@ static void choose(struct preempt_state *state, int64_t limit)
         restore_unneeded(state);
 }
 
+/* The cards that the request gets when the removed pods have left. */
+static uint64_t cards_chosen(struct preempt_state *state)
+{
+    struct card cards[SCV_MAX_CARDS];
+    uint32_t picks[REQUEST_MAX_CARDS];
+    uint64_t chosen = 0;
+    const struct request *r = state->preemptor->request;
+    preempt_recompute(state);
+    cards_after_nominated(state, cards);
+    if (!placement_choose_cards(state->node, cards, r, picks))
+        return 0;
+    for (uint32_t k = 0; k < r->cards; k++)
+        chosen |= 1ULL << picks[k];
+    return chosen;
+}
+
+/* Is any pod of lower priority certainly bound to the node? */
+static bool has_lower(const struct preemptor *preemptor, const struct ledger_node *node)
+{
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+        if (pod->priority < preemptor->priority && is_bound(pod))
+            return true;
+    return false;
+}
+
+bool preempt_could_help(const struct preemptor *preemptor, const struct ledger_node *node,
+                        struct arena *a)
+{
+    struct preempt_state state;
+    if (!has_lower(preemptor, node) ||
+        placement_fit(node, preemptor->request) == FIT_NEVER)
+        return false;
+    init_state(&state, preemptor, node, NULL, 0, a);
+    remove_up_to(&state, INT64_MAX);
+    return fits(&state);
+}
+
 bool preempt_select(const struct preemptor *preemptor, const struct ledger_node *node,
                     const struct span *leaving, size_t n_leaving, struct arena *a,
                     struct preempt_victims *victims)
@@ -366,8 +411,10 @@ bool preempt_select(const struct preemptor *preemptor, const struct ledger_node 
     if (placement_fit(node, preemptor->request) == FIT_NEVER)
         return false;
     init_state(&state, preemptor, node, leaving, n_leaving, a);
-    if (fits(&state))
+    if (fits(&state)) {
+        victims->cards = cards_chosen(&state);
         return true;
+    }
     if (!find_limit(&state, &limit))
         return false;
     if (state.n)
@@ -377,5 +424,6 @@ bool preempt_select(const struct preemptor *preemptor, const struct ledger_node 
     for (size_t i = 0; i < state.n; i++)
         if (state.pods[i].victim)
             victims->pods[victims->n++] = state.pods[i].pod;
+    victims->cards = cards_chosen(&state);
     return true;
 }

@@ -65,6 +65,77 @@ START_TEST(requests_of_the_other_calls)
 }
 END_TEST
 
+START_TEST(a_nomination_and_an_eviction_name_the_uid)
+{
+    struct kube_request r;
+    struct core_output call = {.type = CORE_CALL_NOMINATE,
+                               .ns = "ns",
+                               .name = "p",
+                               .uid = "u-1",
+                               .node = "n1",
+                               .send_by = {99, 7}};
+    api_call_request(&call, &a, &r);
+    ck_assert_str_eq(r.method, "PATCH");
+    ck_assert_str_eq(r.path, "/api/v1/namespaces/ns/pods/p/status");
+    ck_assert_str_eq(r.content_type, "application/merge-patch+json");
+    ck_assert_span_eq(r.body, "{\"metadata\":{\"uid\":\"u-1\"},\"status\":{"
+                              "\"nominatedNodeName\":\"n1\"}}");
+    ck_assert_int_eq(r.send_by.mono_ms, 99);
+    call.node = NULL;
+    api_call_request(&call, &a, &r);
+    ck_assert_span_eq(r.body, "{\"metadata\":{\"uid\":\"u-1\"},\"status\":{"
+                              "\"nominatedNodeName\":null}}");
+    call.type = CORE_CALL_EVICT;
+    ck_assert(api_call_is(&call));
+    api_call_request(&call, &a, &r);
+    ck_assert_str_eq(r.method, "POST");
+    ck_assert_str_eq(r.path, "/api/v1/namespaces/ns/pods/p/eviction");
+    ck_assert_span_eq(r.body,
+                      "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{"
+                      "\"name\":\"p\",\"namespace\":\"ns\"},\"deleteOptions\":{"
+                      "\"preconditions\":{\"uid\":\"u-1\"}}}");
+    ck_assert_int_eq(r.send_by.mono_ms, 99);
+}
+END_TEST
+
+/* The answers of kube-apiserver 1.37 to an eviction. */
+START_TEST(a_disruption_budget_is_not_an_overload)
+{
+    struct core_output call = {.type = CORE_CALL_EVICT, .call = 5};
+    struct api_call_answer answer;
+    struct api_call_result budget = {
+        .status = 429,
+        .body = SPAN(
+            "{\"kind\":\"Status\",\"status\":\"Failure\",\"message\":\"Cannot evict pod "
+            "as "
+            "it would violate the pod's disruption budget.\",\"reason\":"
+            "\"TooManyRequests\",\"details\":{\"causes\":[{\"reason\":"
+            "\"DisruptionBudget\",\"message\":\"The disruption budget b needs 1 healthy "
+            "pods and has 1 currently\"}]},\"code\":429}")};
+    api_call_answer(&call, &budget, &a, &answer);
+    ck_assert(answer.input.disruption_budget);
+    ck_assert_int_eq(answer.input.retry_after_ms, -1);
+
+    struct api_call_result overload = {.status = 429,
+                                       .retry_after_s = 2,
+                                       .body = SPAN("{\"kind\":\"Status\",\"details\":{"
+                                                    "\"retryAfterSeconds\":2}}")};
+    api_call_answer(&call, &overload, &a, &answer);
+    ck_assert(!answer.input.disruption_budget);
+    ck_assert_int_eq(answer.input.retry_after_ms, 2000);
+
+    static const char *const odd[] = {"", "Too many requests", "{\"details\":null}",
+                                      "{\"details\":{\"causes\":[3]}}",
+                                      "{\"details\":{\"causes\":[{\"reason\":7}]}}"};
+    for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
+        struct api_call_result other = {.status = 429, .body = span_of(odd[i])};
+        api_call_answer(&call, &other, &a, &answer);
+        ck_assert(!answer.input.disruption_budget);
+        ck_assert_int_eq(answer.input.err->code, ERR_UNAVAILABLE);
+    }
+}
+END_TEST
+
 START_TEST(answers_become_inputs)
 {
     struct core_output call = {.type = CORE_CALL_GET_POD, .call = 5};
@@ -116,5 +187,6 @@ START_TEST(a_copied_output_owns_its_strings)
 END_TEST
 
 UNIT_MAIN("api_call", a_binding_has_uid_annotations_and_a_time_limit,
-          requests_of_the_other_calls, answers_become_inputs,
+          requests_of_the_other_calls, a_nomination_and_an_eviction_name_the_uid,
+          a_disruption_budget_is_not_an_overload, answers_become_inputs,
           a_copied_output_owns_its_strings)

@@ -21,7 +21,8 @@ static struct sim sim;
 static const char *const of_agent[] = {"manifests/scv-agent.yaml", NULL};
 static const char *const of_plugin[] = {"manifests/device-plugin.yaml", NULL};
 static const char *const of_extender[] = {"manifests/deployment.yaml",
-                                          "manifests/rbac.yaml", NULL};
+                                          "manifests/rbac.yaml",
+                                          "manifests/rbac-preemption.yaml.example", NULL};
 
 static void begin(struct rights *rights, const char *const *files)
 {

@@ -76,7 +76,7 @@ static struct request ask_whole(int cards)
 /* The UIDs of the victims, each followed by a space; "never" if no set helps. */
 static const char *victims_of(struct request r, int priority, const char *leaving)
 {
-    struct preemptor preemptor = {&r, priority, SPAN("me")};
+    struct preemptor preemptor = {.request = &r, .priority = priority, .uid = SPAN("me")};
     struct preempt_victims victims;
     struct span uid = span_of(leaving);
     cleanup_buf struct buf out = {0};
@@ -365,6 +365,53 @@ START_TEST(nominated_pods_come_first)
 }
 END_TEST
 
+START_TEST(spared_pods_are_not_eligible)
+{
+    start(1);
+    ADD_POD(1, 0, {8});
+    ADD_POD(2, 3, {8});
+    struct request r = ask_memory(8, 1);
+    struct span spared = SPAN("p1");
+    struct preemptor preemptor = {.request = &r,
+                                  .priority = 5,
+                                  .uid = SPAN("me"),
+                                  .spared = &spared,
+                                  .n_spared = 1};
+    struct preempt_victims v;
+    const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
+    ck_assert(preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
+    ck_assert_uint_eq(v.n, 1);
+    ck_assert_span_eq(v.pods[0]->uid, "p2");
+    r = ask_memory(16, 1);
+    ck_assert(!preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
+    stop();
+}
+END_TEST
+
+/* The cards kept for a pod count in full, although another pod still holds them. */
+START_TEST(kept_cards_are_taken)
+{
+    start(2);
+    ADD_POD(1, 0, {10});
+    struct pod pod = object_pod_mem(&arena, "q", 12);
+    struct request r = object_request(&arena, &pod, 1), small = ask_memory(4, 1);
+    pod.priority = 5;
+    struct ledger_pod *q = ledger_pod_add(ledger, &pod, &r, NULL);
+    ledger_pod_keep(ledger, q, SPAN("n1"), 1);
+    const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
+    uint32_t pick[REQUEST_MAX_CARDS];
+    ck_assert(placement_choose_seen(n1, &small, 5, SPAN("me"), pick) && pick[0] == 1);
+    ck_assert(placement_choose_seen(n1, &small, 6, SPAN("me"), pick) && pick[0] == 0);
+    ck_assert(placement_choose_seen(n1, &small, 5, SPAN("q"), pick) && pick[0] == 0);
+    ADD_POD(2, 0, {0, 14});
+    ck_assert_int_eq(placement_fit_nominated(n1, &small, 5, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(placement_fit_nominated(n1, &small, 6, SPAN("me")), FIT_YES);
+    ledger_pod_keep(ledger, q, (struct span){0}, 0);
+    ck_assert_int_eq(placement_fit_nominated(n1, &small, 5, SPAN("me")), FIT_YES);
+    stop();
+}
+END_TEST
+
 START_TEST(no_victims_on_an_unusable_node)
 {
     start(1);
@@ -541,9 +588,26 @@ static void fill_scenario(struct scenario *w, struct rng *rng, bool spanning, bo
         w->request = ask_devices(cards, "Tesla T4");
 }
 
+/* The cards that the request gets have room for it without the removed pods. */
+static void check_cards(const struct scenario *w, unsigned removed, uint64_t cards)
+{
+    const struct request *r = &w->request;
+    ck_assert_int_eq(__builtin_popcountll(cards),
+                     r->kind == REQUEST_DEVICES ? 0 : (int)r->cards);
+    for (int c = 0; c < w->cards; c++) {
+        int64_t used = 0;
+        for (int i = 0; i < w->n; i++)
+            used += removed >> i & 1 ? 0 : w->specs[i].mib[c];
+        if (cards >> c & 1)
+            ck_assert_int_le(
+                used + (r->kind == REQUEST_CARDS ? CARD_MIB : r->mib_per_card), CARD_MIB);
+    }
+}
+
 static unsigned selected_set(const struct scenario *w, bool *found)
 {
-    struct preemptor preemptor = {&w->request, w->priority, SPAN("me")};
+    struct preemptor preemptor = {
+        .request = &w->request, .priority = w->priority, .uid = SPAN("me")};
     struct preempt_victims victims;
     unsigned removed = 0;
     *found = preempt_select(&preemptor, ledger_node_find(ledger, SPAN("n1")), NULL, 0,
@@ -552,6 +616,11 @@ static unsigned selected_set(const struct scenario *w, bool *found)
         removed |= 1U << (victims.pods[i]->uid.p[1] - '0');
         ck_assert(i == 0 || victims.pods[i]->priority <= victims.pods[i - 1]->priority);
     }
+    if (*found)
+        check_cards(w, removed, victims.cards);
+    if (!*found || removed)
+        ck_assert(preempt_could_help(&preemptor, ledger_node_find(ledger, SPAN("n1")),
+                                     &arena) == *found);
     return removed;
 }
 
@@ -622,6 +691,7 @@ UNIT_MAIN("preempt", one_card_counts_not_the_sum,
           nominated_pod_takes_a_card_of_nvidias_plugin,
           equal_priority_and_unconfirmed_pods_are_not_eligible, whole_cards_are_freed,
           nominated_pods_come_first, no_victims_on_an_unusable_node,
+          spared_pods_are_not_eligible, kept_cards_are_taken,
           search_of_a_full_card_is_bounded, exact_search_is_limited_to_few_pods,
           no_set_is_cheaper, no_set_is_cheaper_if_pods_have_several_cards,
           no_set_is_cheaper_with_cards_of_nvidias_plugin)

@@ -94,6 +94,7 @@ static void print(const struct stats *s)
         "plugin %llu, entries of podLists %llu\n"
         "forwarded %llu (misdirected %llu), steps with a stale node %llu, "
         "cut off %llu\n"
+        "evicted %llu, evictions refused by a budget %llu\n"
         "reservations %llu: bound %llu, taken by a higher priority %llu, expired %llu\n"
         "gangs %llu: reserved for %llu times, rejected %llu, bound %llu\n",
         (unsigned long long)s->pods, (unsigned long long)s->deleted,
@@ -111,7 +112,8 @@ static void print(const struct stats *s)
         (unsigned long long)s->denied, (unsigned long long)s->refused_by_plugin,
         (unsigned long long)s->listed, (unsigned long long)s->forwarded,
         (unsigned long long)s->misdirected, (unsigned long long)s->stale,
-        (unsigned long long)s->cut_off, (unsigned long long)s->reserved,
+        (unsigned long long)s->cut_off, (unsigned long long)s->evicted,
+        (unsigned long long)s->budgets, (unsigned long long)s->reserved,
         (unsigned long long)s->reserved_bound, (unsigned long long)s->yielded,
         (unsigned long long)s->expired, (unsigned long long)s->gangs,
         (unsigned long long)s->gangs_reserved, (unsigned long long)s->gangs_rejected,
@@ -156,6 +158,8 @@ int main(int argc, char **argv)
                "had an entry\n");
     if (!c.seed && c.steps >= 1000000 && !stats.cut_off && ++failed)
         printf("no replica was ever cut off: partitions are not tested\n");
+    if (!c.seed && c.steps >= 1000000 && (!stats.evicted || !stats.budgets) && ++failed)
+        printf("no pod was ever evicted, or no budget refused it\n");
     if (!c.seed && c.steps >= 1000000 &&
         (!stats.reserved_bound || !stats.yielded || !stats.expired) && ++failed)
         printf("no reservation was ever bound, or none was taken, or none expired\n");

@@ -290,6 +290,9 @@ static void see(struct world *w, json_t *object)
              json_string_value(json_object_get(meta, "resourceVersion")));
     p->over = phase && (!strcmp(phase, "Succeeded") || !strcmp(phase, "Failed"));
     p->deleting = json_object_get(meta, "deletionTimestamp") != NULL;
+    p->priority = json_integer_value(json_object_get(spec, "priority"));
+    p->never_preempts = json_object_get(spec, "preemptionPolicy") != NULL;
+    p->daemon = json_object_get(meta, "ownerReferences") != NULL;
     if (p->node && (!node || strcmp(p->node, node) != 0))
         violated(w, "pod %s moved from %s to %s", p->uid, p->node,
                  node ? node : "nowhere");

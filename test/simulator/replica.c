@@ -145,6 +145,7 @@ void replica_crash(struct world *w, struct replica *r)
     r->alive = false;
     r->epoch++;
     oracle_restarted(w, r->id);
+    evictions_forget(w, r->id);
     delivered_forget(r->delivered);
     r->reserved.n = 0;
     w->stats.crashes++;
@@ -563,6 +564,7 @@ static void answer_core(struct world *w, struct wire *wire,
               answer.input.err->msg);
     if (bind && !answer.input.err)
         oracle_bind_answered(w, wire->r->id, wire->call->uid);
+    evictions_answered(w, wire->r, wire->call, &answer.input);
     replica_input(w, wire->r, &answer.input);
 }
 
@@ -619,17 +621,33 @@ static void reply_later(struct world *w, struct wire *wire, unsigned status,
         post(w, w->now_ms + (wire->late ? between(w, 1500, 1980) : network_delay(w)), l);
 }
 
-static void reply_error(struct world *w, struct wire *wire)
+/* `applied`: no server denies a request that it has applied. */
+static void reply_error(struct world *w, struct wire *wire, bool applied)
 {
     static const unsigned codes[] = {429, 500, 503, 504, 403, 401};
     struct buf body = {0};
     unsigned status = codes[rng_below(&w->rng, ARRAY_LEN(codes))];
+    if (wire->call->type == CORE_CALL_EVICT && applied)
+        status = 504;
     buf_printf(&body,
                "{\"kind\":\"Status\",\"status\":\"Failure\",\"code\":%u,"
                "\"message\":\"simulated error %u\"}",
                status, status);
     w->stats.refused++;
     reply_later(w, wire, status, &body);
+    buf_fini(&body);
+}
+
+/* As kube-apiserver 1.37 does. */
+static void reply_budget(struct world *w, struct wire *wire)
+{
+    struct buf body = {0};
+    buf_adds(&body,
+             "{\"kind\":\"Status\",\"status\":\"Failure\",\"message\":\"Cannot evict "
+             "pod\",\"reason\":\"TooManyRequests\",\"details\":{\"causes\":[{"
+             "\"reason\":\"DisruptionBudget\"}]},\"code\":429}");
+    w->stats.budgets++;
+    reply_later(w, wire, 429, &body);
     buf_fini(&body);
 }
 
@@ -654,7 +672,10 @@ static void on_server(struct world *w, void *arg)
     struct api_reply reply = {0};
     cleanup_arena struct arena a = {0};
     if (c->kind == ANSWER_ERROR_UNAPPLIED) {
-        reply_error(w, wire);
+        if (wire->call->type == CORE_CALL_EVICT && chance(w, 500))
+            reply_budget(w, wire);
+        else
+            reply_error(w, wire, false);
         copy_free(c);
         return;
     }
@@ -672,10 +693,15 @@ static void on_server(struct world *w, void *arg)
               wire->call->node, wire->r->id, reply.status);
         w->stats.applied += reply.status == 201;
     }
+    if (wire->call->type == CORE_CALL_EVICT) {
+        trace(w, "server: eviction of %s by r%d: %u", wire->call->uid, wire->r->id,
+              reply.status);
+        w->stats.evicted += reply.status == 201;
+    }
     oracle_update(w);
     w->binding = NULL;
     if (c->kind == ANSWER_ERROR_APPLIED)
-        reply_error(w, wire);
+        reply_error(w, wire, true);
     else
         reply_later(w, wire, reply.status, &reply.body);
     api_reply_fini(&reply);
@@ -790,6 +816,7 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
         oracle_delivered(w, r->id, in->pod);
     if (in->type == CORE_ANSWER && in->pod)
         oracle_answered(w, r->id, in->pod);
+    evictions_before(w, r);
     core_step(r->core, replica_time(w, r), in, &out);
     if (taken && in->kind == CORE_SCVS)
         oracle_scvs_delivered(w, r->id);
@@ -797,6 +824,9 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
     for (size_t i = 0; i < out.n; i++)
         if (out.items[i].type == CORE_CALL_BIND)
             witness_bind(w, r, &out.items[i]);
+        else if (out.items[i].type == CORE_CALL_NOMINATE ||
+                 out.items[i].type == CORE_CALL_EVICT)
+            evictions_sent(w, r, &out.items[i]);
         else if (out.items[i].type == CORE_REPLY && out.items[i].code != ERR_NONE)
             oracle_bind_failed(w, r, scheduler_uid(w, out.items[i].token));
     if (w->decides)
@@ -888,6 +918,7 @@ void replica_boot(struct world *w, struct replica *r)
         .lease_namespace = "kube-system",
         .lease_name = "gpushare-extender",
         .node_grace_ms = GRACE_MS,
+        .preempt_after_ms = w->preempts ? PREEMPT_AFTER_MS : 0,
         .seed = rng_next(&w->rng),
     };
     char address[32];

@@ -253,6 +253,19 @@ static void bind(struct world *w, const struct oracle_pod *p, int node)
     at(w, w->now_ms + wait_ms + 30000, on_give_up, token, free);
 }
 
+/* kube-scheduler's own preemption finds no victims, and clears the nomination. */
+static void reject(struct world *w, struct replica *r, const struct pod *pod)
+{
+    cleanup_buf struct buf path = {0};
+    evictions_rejected(w, r, pod);
+    if (!pod->nominated_node.n || chance(w, 300))
+        return;
+    buf_printf(&path, "/api/v1/namespaces/default/pods/%.*s/status",
+               SPAN_ARG(pod->meta.name));
+    api_call(w, "PATCH", path.p, "application/merge-patch+json",
+             "{\"status\":{\"nominatedNodeName\":null}}", NULL);
+}
+
 void scheduler_bind(struct world *w, const struct oracle_pod *p, int node)
 {
     bind(w, p, node);
@@ -293,6 +306,8 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
         bind(w, p, nodes[rng_below(&w->rng, (uint64_t)n)]);
     else if (chance(w, 5)) /* an old filter result */
         bind(w, p, (int)rng_below(&w->rng, NODES));
+    else if (reply.status == 200 && w->preempts)
+        reject(w, r, &pod);
     api_reply_fini(&reply);
 }
 

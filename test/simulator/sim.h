@@ -28,6 +28,7 @@ enum {
     NODES = 4,
     GRACE_MS = 10000, /* of heartbeats */
     TRACE_LINES = 400,
+    PREEMPT_AFTER_MS = 2000,
 };
 
 struct world;
@@ -52,6 +53,7 @@ struct stats {
         clocks_set, foreign, stale, forwarded, misdirected, cut_off;
     uint64_t forged, tampered, denied;  /* of tenants: pods, edits, denials */
     uint64_t refused_by_plugin, listed; /* pods; entries of podLists */
+    uint64_t evicted, budgets; /* pods; evictions refused by a PodDisruptionBudget */
     /* Reservations: made, bound, ended by a higher priority, and after their time limit. */
     uint64_t reserved, reserved_bound, yielded, expired;
     /* Gangs: created, all members waited at Permit, reserved for together, rejected. */
@@ -72,12 +74,14 @@ struct world {
     struct scheduler *scheduler;
     struct oracle *oracle;
     struct kubelets *kubelets;
+    struct evictions *evictions;
     bool outsiders; /* outsiders bind pods */
     bool decides;   /* filter decides and reserves */
     bool gangs;     /* some pods are members of gangs */
     struct permit *permit;
     bool tenants;                            /* a hostile tenant is at work */
     bool policy;                             /* the admission policy is on */
+    bool preempts;                           /* layout preemption is on */
     int64_t hangs_until;                     /* scv-agent of n1 is suspended */
     int64_t agents_cut_until;                /* scv-agents do not reach the API server */
     int64_t apart_until[REPLICAS][REPLICAS]; /* no forwarding between the two */
@@ -295,6 +299,31 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
 /* After each step: does its ledger match the latest deliveries? */
 void witness_check(struct world *w, const struct replica *r);
 
+/* evictions.c: checks layout preemption */
+struct evictions *evictions_new(void);
+void evictions_free(struct evictions *e);
+/* kube-scheduler found no node for the pod: the leaders learn the candidate nodes. */
+void evictions_rejected(struct world *w, struct replica *r, const struct pod *pod);
+/* Before a replica sends a nomination or an eviction; and when that is answered. */
+void evictions_sent(struct world *w, const struct replica *r,
+                    const struct core_output *o);
+void evictions_answered(struct world *w, const struct replica *r,
+                        const struct core_output *o, const struct core_input *answer);
+/* A replica has crashed: its memory of evictions is lost. */
+void evictions_forget(struct world *w, int replica);
+/* Before each step of a replica. */
+void evictions_before(struct world *w, const struct replica *r);
+/* The replica promised the pod a card: it must not have been kept for another pod. */
+void evictions_check_kept(struct world *w, int node, const struct ledger_pod *pod,
+                          const struct card *card);
+/* MiB of the card that were kept for other pods of at least this priority. */
+int64_t evictions_kept_mib(const struct world *w, int node, const struct ledger_pod *pod,
+                           const struct card *card);
+/* Were cards of the node kept before the step, or are pods nominated to it now? */
+bool evictions_nominated(const struct world *w, const struct ledger_node *node);
+/* Does no replica keep cards for a pending pod? */
+bool evictions_idle(const struct world *w);
+
 /* ask.c: requests of pods */
 /* The request of a pod before its labels or annotations were edited. */
 struct oracle_ask {
@@ -361,6 +390,8 @@ struct oracle_pod {
     int64_t given_mib[8]; /* 0: the whole card */
     bool shown;           /* the last podList had its nvidia.com/gpu */
     bool whole, over, deleting;
+    int64_t priority;
+    bool never_preempts, daemon;
     /* The raw limits, by the oracle's own arithmetic; they never change. */
     int64_t raw_mem, raw_cards;
     bool invalid; /* only other programs may bind it; it counts for its raw limits */

@@ -122,6 +122,23 @@ static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda,
     buf_addc(body, '}');
 }
 
+/* Priorities, and pods that a preemption has to leave alone. */
+static void add_owner(struct world *w, struct buf *body)
+{
+    if (w->preempts && dice(w, 8))
+        buf_adds(body, ",\"ownerReferences\":[{\"apiVersion\":\"apps/v1\",\"kind\":"
+                       "\"DaemonSet\",\"name\":\"d\",\"uid\":\"d\"}]");
+}
+
+static void add_priority(struct world *w, struct buf *body)
+{
+    if (!w->preempts)
+        return;
+    buf_printf(body, "\"priority\":%lld,", (long long)between(w, 0, 3) * 10);
+    if (dice(w, 8))
+        buf_adds(body, "\"preemptionPolicy\":\"Never\",");
+}
+
 /* `gang`: its number; 0: none. */
 static void create_pod(struct world *w, uint64_t gang)
 {
@@ -153,9 +170,12 @@ static void create_pod(struct world *w, uint64_t gang)
     buf_printf(&body, "p%llu\"", (unsigned long long)++w->stats.pods);
     add_annotations(w, &body, in_labels ? NULL : flaw);
     add_labels(w, &body, k, labels, in_labels ? flaw : NULL, gang);
-    buf_printf(&body, "},\"spec\":{\"containers\":[%s],\"initContainers\":[%s]", apps.p,
+    add_owner(w, &body);
+    buf_adds(&body, "},\"spec\":{");
+    add_priority(w, &body);
+    buf_printf(&body, "\"containers\":[%s],\"initContainers\":[%s]", apps.p,
                inits.n ? inits.p : "");
-    if (w->decides && dice(w, 3))
+    if (w->decides && !w->preempts && dice(w, 3))
         buf_printf(&body, ",\"priority\":%lld", (long long)between(w, -1, 2));
     buf_adds(&body, "}}");
     unsigned status = policy_create(w, body.p);

@@ -95,22 +95,23 @@ static void look_at_card(struct world *w, const struct view *v,
                  card->index, v->index);
 }
 
-static int64_t room_for(const struct view *v, const struct ledger_pod *pod,
-                        const struct card *card)
+static int64_t room_for(const struct world *w, const struct view *v,
+                        const struct ledger_pod *pod, const struct card *card)
 {
-    return room(v, card) - reserved_by_others(v, pod, card);
+    return room(v, card) - reserved_by_others(v, pod, card) -
+           evictions_kept_mib(w, v->index, pod, card);
 }
 
 /* Memory on one card: must be the best card. A reserved card was the best one earlier. */
 static void look_at_choice(struct world *w, const struct view *v,
                            const struct ledger_pod *pod, const struct card *chosen)
 {
-    int64_t need = pod->request.mib_per_card, had = room_for(v, pod, chosen) + need;
+    int64_t need = pod->request.mib_per_card, had = room_for(w, v, pod, chosen) + need;
     if (witness_reserved_has(v->reserved, pod->uid.p, v->index))
         return;
     for (uint32_t i = 0; i < v->node->n_cards; i++) {
         const struct card *other = &v->node->cards[i];
-        int64_t has = room_for(v, pod, other);
+        int64_t has = room_for(w, v, pod, other);
         if (other == chosen || !is_in(v, other) || other->whole || has < need)
             continue;
         if (!request_accepts_card(&pod->request,
@@ -149,6 +150,7 @@ static void look_at_promise(struct world *w, const struct replica *r,
             return;
         }
         look_at_card(w, v, pod, card);
+        evictions_check_kept(w, v->index, pod, card);
         oracle_promised(w, replica_id(r), pod, v->index, card->index,
                         delivered_mib(v->delivered, v->index, card->index));
         if (pod->request.kind == REQUEST_MEMORY && pod->request.cards == 1)

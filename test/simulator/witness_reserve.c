@@ -113,13 +113,13 @@ static bool has_room(const struct witness_reserved *seen, const char *uid,
 }
 
 /* Memory on one card only: whether several cards suit is not judged here. */
-static bool fits(const struct replica *r, const struct witness_reserved *seen,
-                 const char *uid, const struct request *request, int64_t priority,
-                 struct span name)
+static bool fits(const struct world *w, const struct replica *r,
+                 const struct witness_reserved *seen, const char *uid,
+                 const struct request *request, int64_t priority, struct span name)
 {
     const struct ledger_node *node = ledger_node_find(core_ledger(replica_core(r)), name);
     if (!node || node->state != NODE_USABLE || request->kind != REQUEST_MEMORY ||
-        request->cards != 1)
+        request->cards != 1 || evictions_nominated(w, node))
         return false;
     for (uint32_t i = 0; i < node->n_cards; i++)
         if (has_room(seen, uid, request, priority, oracle_index(node->name.p),
@@ -140,12 +140,12 @@ static void check_rejected(struct world *w, const struct replica *r,
     if (o->type == CORE_RESERVED && !o->node && !binds && !in->gang &&
         core_may_bind(core, replica_time(w, r), NULL) == 0)
         for (size_t i = 0; i < in->n_nodes; i++)
-            if (fits(r, seen, uid, in->request, in->priority, in->nodes[i]))
+            if (fits(w, r, seen, uid, in->request, in->priority, in->nodes[i]))
                 violated(w, "r%d: no cards are reserved for %s, which fits on %.*s",
                          replica_id(r), uid, SPAN_ARG(in->nodes[i]));
     if (in->type == CORE_BIND && o->type == CORE_REPLY && pod && !pod->node &&
         !strncmp(o->text, "no card of node", 15) &&
-        fits(r, seen, uid, &pod->request, pod->priority, in->node_name))
+        fits(w, r, seen, uid, &pod->request, pod->priority, in->node_name))
         violated(w, "r%d: the bind of %s fails, but it fits on %.*s", replica_id(r), uid,
                  SPAN_ARG(in->node_name));
 }

@@ -221,7 +221,7 @@ static void poll_quiet(struct world *w, void *arg)
         scheduler_forget_backoff(w); /* it may be in a long backoff */
     if (!nobody_reserves(w))
         scheduler_forget_backoff(w);
-    if (scheduler_idle(w) && w->now_ms - *since > 12000) {
+    if (scheduler_idle(w) && evictions_idle(w) && w->now_ms - *since > 12000) {
         free(since);
         end_quiet(w, NULL);
         return;
@@ -270,6 +270,7 @@ static void world_free(struct world *w)
     scheduler_free(w->scheduler);
     permit_free(w->permit);
     kubelets_free(w->kubelets);
+    evictions_free(w->evictions);
     oracle_free(w->oracle);
     api_on_change(w->api, NULL, NULL);
     api_free(w->api);
@@ -296,6 +297,7 @@ bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
                       .outsiders = seed % 4 >= 2,
                       .tenants = seed / 4 % 4 != 0,
                       .policy = seed / 4 % 4 == 1,
+                      .preempts = seed % 3 == 0 && seed / 2 % 5 != 4,
                       .decides = seed / 2 % 5 >= 3,
                       .gangs = seed / 2 % 5 == 4,
                       .verbose = verbose};
@@ -307,6 +309,7 @@ bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
     w.scheduler = scheduler_new();
     w.permit = permit_new();
     w.kubelets = kubelets_new();
+    w.evictions = evictions_new();
     for (int i = 0; i < replicas; i++)
         w.replicas[i] = replica_new(&w, i);
     api_on_change(w.api, on_change, &w);

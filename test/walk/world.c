@@ -461,6 +461,8 @@ static void carry_out(struct world *w, int proc, const struct core_output *o)
     case CORE_REPLY:
         reply(w, o);
         break;
+    case CORE_CALL_NOMINATE: /* layout preemption is off */
+    case CORE_CALL_EVICT:
     case CORE_RESERVED:
     case CORE_LOG:
         break;

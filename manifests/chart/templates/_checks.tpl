@@ -69,6 +69,7 @@
     "--node-score" "set extender.nodeScore instead" "--filter-answer" "set extender.filterAnswer instead" "--events" "set extender.events instead"
     "--metrics-detail" "set extender.metricsDetail instead"
     "--drain-timeout" "set extender.drainSeconds instead"
+    "--preempt-after" "set extender.preemption instead"
     "--drain-delay" "the chart matches it with the readiness probe"
     "--port" "the Service and the probes use a fixed port" "--observe-port" "the probes and the alert rules use a fixed port"
     "--listen" "probes connect to the address of the pod" "--advertise" "the chart sets the address of the pod"

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rig.h"
+
+/*
+ * Layout preemption. Unless a test says otherwise: node n1 has two cards of 16 MiB, each
+ * with a pod of 10 MiB, a0 and a1. Pod p asks for 12 MiB with priority 10: the node has
+ * 12 MiB free, but no card has.
+ */
+
+enum { AFTER_MS = 10 * 1000, WAIT_MS = AFTER_MS + 2000 };
+
+static struct rig r;
+
+static struct pod make(const char *uid, int mib, int priority, const char *meta,
+                       const char *spec)
+{
+    return object_pod(
+        &r.arena, quoted(&r.arena,
+                         "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s'"
+                         "%s},'spec':{'priority':%d%s,'containers':[{'resources':{"
+                         "'limits':{'" KEY_GPU_MEM "':'%d'}}}]}}",
+                         uid, uid, meta, priority, spec, mib));
+}
+
+static void see(struct pod pod)
+{
+    rig_pod(&r, pod, false);
+}
+
+/* A pod that is bound to the card. */
+static struct pod on_card(const char *uid, int mib, int priority, const char *node,
+                          int card, const char *meta)
+{
+    char more[512];
+    snprintf(more, sizeof more,
+             "%s,'annotations':{'" KEY_MEM_IDX "':'%d','" KEY_MEM_POD
+             "':'%d','" KEY_MEM_DEV "':'16'}",
+             meta, card, mib);
+    char spec[64];
+    snprintf(spec, sizeof spec, ",'nodeName':'%s'", node);
+    return make(uid, mib, priority, more, spec);
+}
+
+static void start_with(int64_t after_ms, const char *identity)
+{
+    rig_new(&r, (struct core_settings){.preempt_after_ms = after_ms,
+                                       .identity = identity,
+                                       .ledger = {.unit_mib = 1}});
+    rig_lead(&r);
+    rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16));
+    see(on_card("a0", 10, 0, "n1", 0, ""));
+    see(on_card("a1", 10, 5, "n1", 1, ""));
+    see(make("p", 12, 10, "", ""));
+    core_outputs_reset(&r.out);
+}
+
+static void start(void)
+{
+    start_with(AFTER_MS, NULL);
+}
+
+/* Watches stay alive. */
+static void pass(int64_t ms)
+{
+    for (int64_t t = 0; t < ms; t += 10 * 1000) {
+        for (int kind = 0; kind < CORE_KINDS; kind++)
+            rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
+                                             .kind = (enum core_kind)kind,
+                                             .run = r.runs[kind]});
+        rig_pass(&r, ms - t < 10 * 1000 ? ms - t : 10 * 1000);
+    }
+}
+
+static void rejected(const char *uid, const char *const *nodes, size_t n)
+{
+    struct span names[100];
+    for (size_t i = 0; i < n; i++)
+        names[i] = span_of(nodes[i]);
+    rig_step(&r, (struct core_input){.type = CORE_REJECTED,
+                                     .uid = span_of(uid),
+                                     .nodes = names,
+                                     .n_nodes = n});
+}
+
+static void rejected_on_n1(const char *uid)
+{
+    rejected(uid, (const char *const[]){"n1"}, 1);
+}
+
+static void nothing_happens(int64_t ms)
+{
+    pass(ms);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_NOMINATE), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_EVICT), 0);
+}
+
+static struct core_output nomination(const char *uid, const char *node)
+{
+    pass(WAIT_MS);
+    struct core_output o = rig_take(&r, CORE_CALL_NOMINATE);
+    ck_assert_str_eq(o.uid, uid);
+    ck_assert_str_eq(o.node, node);
+    return o;
+}
+
+static struct core_output eviction(const char *uid)
+{
+    struct core_output o = rig_take(&r, CORE_CALL_EVICT);
+    ck_assert_str_eq(o.uid, uid);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_EVICT), 0);
+    return o;
+}
+
+/* Up to the eviction of a0. */
+static struct core_output first_eviction(void)
+{
+    rejected_on_n1("p");
+    rig_answer(&r, nomination("p", "n1").call, ERR_NONE);
+    struct core_output o = eviction("a0");
+    ck_assert_str_eq(o.preemptor, "p");
+    ck_assert_str_eq(o.ns, "default");
+    ck_assert_str_eq(o.name, "pod-a0");
+    return o;
+}
+
+static void refuse(uint64_t call)
+{
+    struct err err = {.code = ERR_UNAVAILABLE, .msg = "HTTP 429: budget"};
+    rig_step(&r, (struct core_input){.type = CORE_ANSWER,
+                                     .call = call,
+                                     .err = &err,
+                                     .retry_after_ms = -1,
+                                     .disruption_budget = true});
+}
+
+static struct core_preemptions counts(void)
+{
+    return core_preemptions(r.core);
+}
+
+START_TEST(a_pod_of_lower_priority_leaves_for_a_pod_that_waits)
+{
+    start();
+    rejected_on_n1("p");
+    ck_assert_uint_eq(counts().waiting, 1);
+    nothing_happens(AFTER_MS - 1000);
+    rig_answer(&r, nomination("p", "n1").call, ERR_NONE);
+    rig_answer(&r, eviction("a0").call, ERR_NONE);
+    nothing_happens(1000);
+    ck_assert_uint_eq(counts().evicted, 1);
+    ck_assert_uint_eq(counts().kept, 1);
+    rig_pod(&r, on_card("a0", 10, 0, "n1", 0, ""), true);
+    rig_bind(&r, 1, "p", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    ck_assert_ptr_nonnull(strstr(bind.annotations, "\"" KEY_MEM_IDX "\":\"0\""));
+    rig_answer(&r, bind.call, ERR_NONE);
+    pass(2000);
+    ck_assert_uint_eq(counts().kept, 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(nothing_is_evicted_unless_it_is_enabled)
+{
+    start_with(0, NULL);
+    rejected_on_n1("p");
+    nothing_happens(CORE_PREEMPT_LIMIT_MS);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(equal_priority_is_never_evicted)
+{
+    start();
+    see(make("q", 12, 0, "", ""));
+    rejected_on_n1("q");
+    nothing_happens(60 * 1000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_pod_that_never_preempts_evicts_nobody)
+{
+    start();
+    see(make("q", 12, 10, "", ",'preemptionPolicy':'Never'"));
+    rejected_on_n1("q");
+    nothing_happens(60 * 1000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_pod_that_is_nominated_already_evicts_nobody)
+{
+    start();
+    rejected_on_n1("p");
+    struct pod p = make("p", 12, 10, "", "");
+    p.nominated_node = SPAN("n1");
+    see(p);
+    nothing_happens(60 * 1000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(mirror_pods_and_daemons_stay)
+{
+    start();
+    see(on_card("a0", 10, 0, "n1", 0,
+                ",'ownerReferences':[{'kind':'DaemonSet','name':'d'}]"));
+    see(make("a1", 10, 5,
+             ",'annotations':{'" KEY_MIRROR "':'x','" KEY_MEM_IDX "':'1','" KEY_MEM_POD
+             "':'10','" KEY_MEM_DEV "':'16'}",
+             ",'nodeName':'n1'"));
+    rejected_on_n1("p");
+    nothing_happens(60 * 1000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_terminating_pod_is_waited_for)
+{
+    start();
+    see(on_card("a1", 10, 5, "n1", 1, ",'deletionTimestamp':'2026-01-01T00:00:00Z'"));
+    rejected_on_n1("p");
+    nothing_happens(60 * 1000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(the_cheapest_node_is_chosen)
+{
+    start();
+    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16));
+    rig_scv(&r, object_scv_even(&r.arena, "n3", 1, 16));
+    see(on_card("b", 10, -5, "n2", 0, ""));
+    see(on_card("c0", 5, -5, "n3", 0, ""));
+    see(on_card("c1", 5, -5, "n3", 0, ""));
+    rejected("p", (const char *const[]){"n1", "n3", "n2", "unknown"}, 4);
+    rig_answer(&r, nomination("p", "n2").call, ERR_NONE);
+    eviction("b");
+    rig_free(&r);
+}
+END_TEST
+
+/* Pods with 6 MiB each on both cards: two leave, one after the other. */
+static void start_two_victims(void)
+{
+    start();
+    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16));
+    see(on_card("c0", 7, 0, "n2", 0, ""));
+    see(on_card("c1", 7, 0, "n2", 0, ""));
+    see(make("q", 16, 10, "", ""));
+    rejected("q", (const char *const[]){"n2"}, 1);
+    rig_answer(&r, nomination("q", "n2").call, ERR_NONE);
+}
+
+START_TEST(one_victim_after_the_other)
+{
+    start_two_victims();
+    struct core_output first = rig_take(&r, CORE_CALL_EVICT);
+    nothing_happens(20 * 1000);
+    rig_answer(&r, first.call, ERR_NONE);
+    struct core_output second = rig_take(&r, CORE_CALL_EVICT);
+    ck_assert_str_ne(first.uid, second.uid);
+    rig_answer(&r, second.call, ERR_NONE);
+    nothing_happens(20 * 1000);
+    ck_assert_uint_eq(counts().evicted, 2);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_victim_that_left_by_itself_is_not_evicted)
+{
+    start_two_victims();
+    struct core_output first = rig_take(&r, CORE_CALL_EVICT);
+    const char *other = strcmp(first.uid, "c0") == 0 ? "c1" : "c0";
+    rig_pod(&r, on_card(other, 7, 0, "n2", 0, ""), true);
+    rig_answer(&r, first.call, ERR_NONE);
+    nothing_happens(20 * 1000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(an_eviction_of_a_missing_pod_counts_as_done)
+{
+    start_two_victims();
+    rig_answer(&r, rig_take(&r, CORE_CALL_EVICT).call, ERR_NOT_FOUND);
+    rig_answer(&r, rig_take(&r, CORE_CALL_EVICT).call, ERR_CONFLICT);
+    nothing_happens(20 * 1000);
+    ck_assert_uint_eq(counts().evicted, 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_budget_ends_the_preemption_and_others_are_chosen)
+{
+    start();
+    refuse(first_eviction().call);
+    ck_assert_ptr_null(rig_take(&r, CORE_CALL_NOMINATE).node); /* it is retracted */
+    nothing_happens(9 * 1000);
+    pass(3000);
+    rig_answer(&r, rig_take(&r, CORE_CALL_NOMINATE).call, ERR_NONE);
+    eviction("a1");
+    ck_assert_uint_eq(counts().refused, 1);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_budget_after_an_eviction_means_waiting_for_the_limit)
+{
+    start_two_victims();
+    rig_answer(&r, rig_take(&r, CORE_CALL_EVICT).call, ERR_NONE);
+    refuse(rig_take(&r, CORE_CALL_EVICT).call);
+    nothing_happens(CORE_PREEMPT_LIMIT_MS - 1000);
+    ck_assert_uint_eq(counts().abandoned, 1);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(an_unknown_outcome_is_retried_and_then_counts)
+{
+    start();
+    struct core_output o = first_eviction();
+    for (int i = 1; i < 5; i++) {
+        rig_answer(&r, o.call, i % 2 ? ERR_TIMEOUT : ERR_INTERNAL);
+        ck_assert_uint_eq(rig_count(&r, CORE_CALL_EVICT), 0);
+        pass(2000);
+        o = eviction("a0");
+    }
+    rig_answer(&r, o.call, ERR_TIMEOUT);
+    nothing_happens(CORE_PREEMPT_LIMIT_MS - 1000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(retry_after_is_respected)
+{
+    start();
+    struct err err = {.code = ERR_UNAVAILABLE, .msg = "HTTP 429"};
+    rig_step(&r, (struct core_input){.type = CORE_ANSWER,
+                                     .call = first_eviction().call,
+                                     .err = &err,
+                                     .retry_after_ms = 7000});
+    nothing_happens(6000);
+    pass(3000);
+    eviction("a0");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_victim_whose_eviction_was_lost_but_applied_is_not_evicted_again)
+{
+    start();
+    rig_answer(&r, first_eviction().call, ERR_TIMEOUT);
+    see(on_card("a0", 10, 0, "n1", 0, ",'deletionTimestamp':'2026-01-01T00:00:00Z'"));
+    nothing_happens(60 * 1000);
+    ck_assert_uint_eq(counts().kept, 1);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_failed_nomination_evicts_nobody)
+{
+    start();
+    rejected_on_n1("p");
+    rig_answer(&r, nomination("p", "n1").call, ERR_FORBIDDEN);
+    rig_take(&r, CORE_CALL_NOMINATE);
+    nothing_happens(50 * 1000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(never_twice_within_the_limit)
+{
+    start();
+    rig_answer(&r, first_eviction().call, ERR_NONE);
+    rig_pod(&r, on_card("a0", 10, 0, "n1", 0, ""), true);
+    see(on_card("b", 10, 0, "n1", 0, "")); /* another program binds a pod there */
+    for (int i = 0; i < 9; i++) {
+        rejected_on_n1("p");
+        nothing_happens(30 * 1000);
+    }
+    pass(31 * 1000); /* the limit is over */
+    rejected_on_n1("p");
+    rig_answer(&r, nomination("p", "n1").call, ERR_NONE);
+    eviction("b");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(freed_cards_are_kept_from_equal_and_lower_priority)
+{
+    start();
+    rig_answer(&r, first_eviction().call, ERR_NONE);
+    see(make("low", 5, 0, "", ""));
+    see(make("equal", 5, 10, "", ""));
+    see(make("high", 5, 11, "", ""));
+    rig_bind(&r, 1, "low", "n1"); /* card 0 has 6 MiB free, card 1 too */
+    struct core_output low = rig_take(&r, CORE_CALL_BIND);
+    ck_assert_ptr_nonnull(strstr(low.annotations, "\"" KEY_MEM_IDX "\":\"1\""));
+    rig_bind(&r, 2, "equal", "n1");
+    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_CONFLICT);
+    rig_bind(&r, 3, "high", "n1");
+    struct core_output high = rig_take(&r, CORE_CALL_BIND);
+    ck_assert_ptr_nonnull(strstr(high.annotations, "\"" KEY_MEM_IDX "\":\"0\""));
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(cards_stay_kept_when_kube_scheduler_clears_the_nomination)
+{
+    start();
+    rig_answer(&r, first_eviction().call, ERR_NONE);
+    struct pod p = make("p", 12, 10, "", "");
+    p.nominated_node = SPAN("n1");
+    see(p);
+    p.nominated_node = (struct span){0};
+    see(p);
+    const struct ledger_pod *pod = ledger_pod_find(core_ledger(r.core), SPAN("p"));
+    ck_assert_uint_eq(pod->kept, 1);
+    p.nominated_node = SPAN("n2"); /* kube-scheduler's own preemption */
+    see(p);
+    ck_assert_uint_eq(pod->kept, 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(cards_are_released_at_the_limit)
+{
+    start();
+    rig_answer(&r, first_eviction().call, ERR_NONE);
+    see(make("low", 5, 0, "", ""));
+    pass(CORE_PREEMPT_LIMIT_MS - 2000);
+    const struct ledger_pod *p = ledger_pod_find(core_ledger(r.core), SPAN("p"));
+    ck_assert_uint_eq(p->kept, 1);
+    core_outputs_reset(&r.out);
+    pass(4000);
+    ck_assert_uint_eq(p->kept, 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(cards_are_released_when_the_pod_is_deleted)
+{
+    start();
+    rig_answer(&r, first_eviction().call, ERR_NONE);
+    rig_pod(&r, make("p", 12, 10, "", ""), true);
+    pass(2000);
+    ck_assert_uint_eq(counts().kept, 0);
+    const struct ledger_node *n1 = ledger_node_find(core_ledger(r.core), SPAN("n1"));
+    ck_assert(!n1->has_nominated);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_follower_remembers_nothing)
+{
+    rig_new(&r, (struct core_settings){.preempt_after_ms = AFTER_MS});
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        rig_list_end(&r, (enum core_kind)kind);
+    see(make("p", 12, 10, "", ""));
+    rejected_on_n1("p");
+    ck_assert_uint_eq(counts().waiting, 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_stopping_leader_evicts_no_further_pod)
+{
+    start_two_victims();
+    struct core_output first = rig_take(&r, CORE_CALL_EVICT);
+    rig_step(&r, (struct core_input){.type = CORE_STOP});
+    rig_answer(&r, first.call, ERR_NONE);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_EVICT), 0);
+    rig_tick(&r, 2000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_EVICT), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(the_number_of_remembered_pods_is_limited)
+{
+    start();
+    for (int i = 0; i < CORE_PREEMPT_PODS + 10; i++) {
+        char uid[16];
+        snprintf(uid, sizeof uid, "w%d", i);
+        see(make(uid, 12, i == CORE_PREEMPT_PODS + 5 ? 100 : 1, "", ""));
+        rejected_on_n1(uid);
+    }
+    ck_assert_uint_eq(counts().waiting, CORE_PREEMPT_PODS);
+    nomination("w261", "n1"); /* the one of high priority is among them */
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(an_unknown_pod_is_not_remembered)
+{
+    start();
+    rejected_on_n1("nobody");
+    rejected_on_n1("a0"); /* bound */
+    rejected("p", NULL, 0);
+    ck_assert_uint_eq(counts().waiting, 0);
+    rig_free(&r);
+}
+END_TEST
+
+UNIT_MAIN("preempt", a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
+          nothing_is_evicted_unless_it_is_enabled, equal_priority_is_never_evicted,
+          a_pod_that_never_preempts_evicts_nobody,
+          a_pod_that_is_nominated_already_evicts_nobody, mirror_pods_and_daemons_stay,
+          a_terminating_pod_is_waited_for, the_cheapest_node_is_chosen,
+          one_victim_after_the_other, a_victim_that_left_by_itself_is_not_evicted,
+          an_eviction_of_a_missing_pod_counts_as_done,
+          a_budget_ends_the_preemption_and_others_are_chosen,
+          a_budget_after_an_eviction_means_waiting_for_the_limit,
+          an_unknown_outcome_is_retried_and_then_counts, retry_after_is_respected,
+          a_victim_whose_eviction_was_lost_but_applied_is_not_evicted_again,
+          a_failed_nomination_evicts_nobody, never_twice_within_the_limit,
+          freed_cards_are_kept_from_equal_and_lower_priority,
+          cards_stay_kept_when_kube_scheduler_clears_the_nomination,
+          cards_are_released_at_the_limit, cards_are_released_when_the_pod_is_deleted,
+          a_follower_remembers_nothing, a_stopping_leader_evicts_no_further_pod,
+          the_number_of_remembered_pods_is_limited, an_unknown_pod_is_not_remembered)

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "lib/cluster.h"
+#include "lib/expect.h"
+
+/*
+ * Layout preemption with the real kube-apiserver and kube-scheduler: nodes have enough free
+ * memory in total, but no card has, so kube-scheduler's own preemption finds no victims.
+ */
+
+#define PODS      CLUSTER_PODS
+#define CLASS(c)  ",\"priorityClassName\":\"" c "\""
+#define CLASS_URL "/apis/scheduling.k8s.io/v1/priorityclasses"
+#define BUDGETS   "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+static const char rules[] = "manifests/rbac-preemption.yaml.example";
+
+static void create_class(const char *name, int value, const char *more)
+{
+    cleanup_free char *path = xasprintf(CLASS_URL "/%s", name);
+    if (peer_status(&cluster.api, path) != 200)
+        cluster_create(CLASS_URL,
+                       "{\"apiVersion\":\"scheduling.k8s.io/v1\",\"kind\":"
+                       "\"PriorityClass\",\"metadata\":{\"name\":\"%s\"},\"value\":%d%s}",
+                       name, value, more);
+}
+
+static void begin(bool granted)
+{
+    create_class("lowest", 1, "");
+    create_class("low", 10, "");
+    create_class("urgent", 1000, "");
+    create_class("patient", 1000, ",\"preemptionPolicy\":\"Never\"");
+    if (granted)
+        free(cluster_kubectl(ARGV("apply", "-f", rules)));
+    else
+        free(cluster_kubectl(ARGV("delete", "--ignore-not-found", "-f", rules)));
+    free(cluster_kubectl(ARGV("delete", "poddisruptionbudgets", "--all")));
+    cluster_listen();
+    cluster_start_with("gpushare-extender", ARGV("--preempt-after", "1s"));
+    extender_wait_answers(&cluster.extender);
+}
+
+static void run_pod(const char *name, const char *app, const char *class,
+                    const char *node)
+{
+    cleanup_free char *meta =
+        xasprintf(",\"annotations\":{\"gpushare/placement\":\"spread\"},\"labels\":{"
+                  "\"app\":\"%s\"}",
+                  app);
+    cleanup_free char *spec = xasprintf(",\"priorityClassName\":\"%s\",\"nodeSelector\":{"
+                                        "\"kubernetes.io/hostname\":\"%s\"}",
+                                        class, node);
+    cluster_create_pod(name, 4, meta, spec);
+    cluster_wait_running(name);
+}
+
+static bool is_there(const char *name)
+{
+    cleanup_free char *path = xasprintf(PODS "/%s", name);
+    return peer_status(&cluster.api, path) == 200;
+}
+
+/* Two nodes with two cards of 8 GiB, each card with a pod of 4. */
+static void fill(void)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(8192, 8192));
+    cluster_add_node("n2", NULL, NULL, CARDS(8192, 8192));
+    run_pod("a", "first", "lowest", "n1");
+    run_pod("b", "second", "low", "n1");
+    run_pod("c", "second", "low", "n2");
+    run_pod("d", "second", "low", "n2");
+}
+
+static int count_left(void)
+{
+    return is_there("a") + is_there("b") + is_there("c") + is_there("d");
+}
+
+static int64_t metric(const char *name)
+{
+    cleanup_buf struct buf text = {0};
+    cleanup_free char *start = xasprintf("\n%s ", name);
+    ck_assert_uint_eq(
+        peer_call(&cluster.extender.observers, "GET", "/metrics", NULL, &text), 200);
+    const char *line = strstr(text.p, start);
+    ck_assert_msg(line, "no metric %s", name);
+    return strtoll(line + strlen(start), NULL, 10);
+}
+
+START_TEST(the_cheapest_pod_is_evicted_and_the_pod_is_bound)
+{
+    begin(true);
+    fill();
+    cluster_create_pod("important", 6, "", CLASS("urgent"));
+    cluster_wait_running("important");
+    expect_on("important", "n1", "0");
+    ck_assert(!is_there("a"));
+    ck_assert_int_eq(count_left(), 3);
+    ck_assert_int_eq(metric("gpushare_preemption_evicted_pods_total"), 1);
+    cluster_agrees();
+}
+END_TEST
+
+/* Allows no eviction, as long as fewer than 100 pods match. */
+static void protect(const char *app)
+{
+    cluster_create(BUDGETS,
+                   "{\"apiVersion\":\"policy/v1\",\"kind\":\"PodDisruptionBudget\","
+                   "\"metadata\":{\"name\":\"%s\"},\"spec\":{\"minAvailable\":100,"
+                   "\"selector\":{\"matchLabels\":{\"app\":\"%s\"}}}}",
+                   app, app);
+}
+
+/* The budget of `a` refuses the eviction: the next search takes another pod. */
+START_TEST(a_pod_of_a_disruption_budget_stays_and_another_leaves)
+{
+    begin(true);
+    fill();
+    protect("first");
+    cluster_create_pod("important", 6, "", CLASS("urgent"));
+    cluster_wait_running("important");
+    ck_assert(is_there("a"));
+    ck_assert_int_eq(count_left(), 3);
+    ck_assert_int_eq(metric("gpushare_preemption_refused_evictions_total"), 1);
+    cluster_agrees();
+}
+END_TEST
+
+START_TEST(nothing_is_evicted_if_budgets_protect_all_pods)
+{
+    begin(true);
+    fill();
+    protect("first");
+    protect("second");
+    cluster_create_pod("important", 6, "", CLASS("urgent"));
+    lib_wait(metric("gpushare_preemption_refused_evictions_total") >= 2);
+    ck_assert_int_eq(count_left(), 4);
+    ck_assert(!cluster_bound("important"));
+    ck_assert_int_eq(metric("gpushare_preemption_evicted_pods_total"), 0);
+}
+END_TEST
+
+START_TEST(equal_priority_and_preemption_policy_never_evict_nobody)
+{
+    begin(true);
+    cluster_add_node("n1", NULL, NULL, CARDS(8192, 8192));
+    run_pod("a", "first", "low", "n1");
+    run_pod("b", "second", "low", "n1");
+    cluster_create_pod("equal", 6, "", CLASS("low"));
+    cluster_create_pod("patient", 6, "", CLASS("patient"));
+    cluster_wait_refused("equal", "needs 6144 MiB on one card");
+    cluster_wait_refused("patient", "needs 6144 MiB on one card");
+    /* A pod for which evictions help has its turn after them, if they had one. */
+    cluster_create_pod("important", 6, "", CLASS("urgent"));
+    cluster_wait_running("important");
+    ck_assert(is_there("a") != is_there("b"));
+    ck_assert(!cluster_bound("equal") && !cluster_bound("patient"));
+    ck_assert_int_eq(metric("gpushare_preemption_started_total"), 1);
+}
+END_TEST
+
+START_TEST(without_the_permissions_nothing_is_evicted)
+{
+    begin(false);
+    fill();
+    cluster_create_pod("important", 6, "", CLASS("urgent"));
+    lib_wait(cluster_logged("cannot set nominatedNodeName") > 0);
+    ck_assert_int_eq(count_left(), 4);
+    ck_assert_int_eq(metric("gpushare_preemption_evicted_pods_total"), 0);
+}
+END_TEST
+
+static const char *const up[] = {"--nodes", "0", NULL};
+CLUSTER_MAIN("layout", 180, up, the_cheapest_pod_is_evicted_and_the_pod_is_bound,
+             a_pod_of_a_disruption_budget_stays_and_another_leaves,
+             nothing_is_evicted_if_budgets_protect_all_pods,
+             equal_priority_and_preemption_policy_never_evict_nobody,
+             without_the_permissions_nothing_is_evicted)

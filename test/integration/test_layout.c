@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "lib/rights.h"
+#include "lib/sim.h"
+
+/*
+ * Layout preemption of the real extender against kube-sim: a pod that filter rejected
+ * although the node has enough free memory in total gets the card of a pod of lower
+ * priority. manifests/rbac-preemption.yaml.example grants what that needs, and no more.
+ */
+
+static struct sim sim;
+static struct extender extender;
+static struct rights rights;
+
+/* A pod on card `card` of n1; `priority` of the pending pod is 100. */
+static void add_low(const char *name, int units, int card, int priority)
+{
+    sim_load(
+        &sim,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
+        "\"namespace\":\"default\",\"uid\":\"uid-%s\",\"annotations\":{"
+        "\"ALIYUN_COM_GPU_MEM_IDX\":\"%d\",\"ALIYUN_COM_GPU_MEM_POD\":\"%d\"}},"
+        "\"spec\":{\"nodeName\":\"n1\",\"priority\":%d,"
+        "\"terminationGracePeriodSeconds\":1,\"containers\":[{\"name\":\"c\","
+        "\"image\":\"i\",\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"%d\"}}}]},"
+        "\"status\":{\"phase\":\"Running\"}}",
+        name, name, card, units, priority, units);
+}
+
+static void add_high(void)
+{
+    sim_load(&sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"high\","
+             "\"namespace\":\"default\",\"uid\":\"uid-high\"},\"spec\":{"
+             "\"priority\":100,\"containers\":[{\"name\":\"c\",\"image\":\"i\","
+             "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"12\"}}}]}}");
+}
+
+/* Two cards of 16 units with 6 free on each; `high` needs 12 on one. */
+static void set_up(const char *after)
+{
+    rights_read(&rights,
+                ARGV("manifests/deployment.yaml", "manifests/rbac.yaml",
+                     "manifests/rbac-preemption.yaml.example"),
+                "Deployment");
+    sim_start(&sim, ARGV("--run-pods"));
+    rights_count(sim.api.port, &rights);
+    sim_add_node(&sim, "n1", 2, 16);
+    add_low("a", 10, 0, 5);
+    add_low("b", 10, 1, 7);
+    add_high();
+    extender_start(&extender, &sim, ARGV("--preempt-after", after));
+    lib_wait(extender_filter(&extender, 16, "n1", NULL) == NOT_NOW);
+}
+
+static void tear_down(void)
+{
+    rights_fini(&rights);
+    sim_stop(&sim);
+}
+
+static json_int_t used(const char *resource)
+{
+    json_int_t n = 0;
+    for (size_t i = 0; i < rights.n; i++)
+        if (strcmp(rights.r[i].resource, resource) == 0)
+            n += rights.covered[i];
+    return n;
+}
+
+/* filter of the pod, as kube-scheduler sends it. */
+static bool fits(const char *name, int priority, int units)
+{
+    cleanup_buf struct buf body = {0}, reply = {0};
+    buf_printf(
+        &body,
+        "{\"Pod\":{\"metadata\":{\"name\":\"%s\",\"namespace\":\"default\",\"uid\":"
+        "\"uid-%s\"},\"spec\":{\"priority\":%d,\"containers\":[{\"name\":\"c\","
+        "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"%d\"}}}]}},"
+        "\"NodeNames\":[\"n1\"]}",
+        name, name, priority, units);
+    ck_assert_uint_eq(
+        peer_call(&extender.verbs, "POST", "/gpushare-scheduler/filter", body.p, &reply),
+        200);
+    cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+    return json_array_size(lib_at(j, "NodeNames")) == 1;
+}
+
+static bool exists(const char *pod)
+{
+    cleanup_free char *path = xasprintf("/api/v1/namespaces/default/pods/%s", pod);
+    return peer_status(&sim.api, path) == 200;
+}
+
+static json_int_t metric(const char *name)
+{
+    cleanup_buf struct buf text = {0};
+    ck_assert_uint_eq(peer_call(&extender.observers, "GET", "/metrics", NULL, &text),
+                      200);
+    cleanup_free char *start = xasprintf("\n%s", name);
+    const char *line = strstr(text.p, start);
+    ck_assert_msg(line, "no metric %s", name);
+    return strtoll(line + strlen(start), NULL, 10);
+}
+
+static bool has_event(const char *pod, const char *reason)
+{
+    cleanup_json json_t *all = peer_json(
+        &sim.api, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", NULL);
+    size_t i;
+    json_t *event;
+    json_array_foreach(lib_at(all, "items"), i, event)
+    {
+        if (strcmp(lib_str(event, "regarding.name"), pod) == 0 &&
+            strcmp(lib_str(event, "reason"), reason) == 0)
+            return true;
+    }
+    return false;
+}
+
+START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
+{
+    cleanup_buf struct buf why = {0};
+    set_up("500ms");
+    ck_assert(!fits("high", 100, 12));
+    lib_wait(!exists("a"));
+    cleanup_json json_t *high =
+        peer_json(&sim.api, "GET", "/api/v1/namespaces/default/pods/high", NULL);
+    ck_assert_str_eq(lib_str(high, "status.nominatedNodeName"), "n1");
+    ck_assert(exists("b"));
+    lib_wait(fits("high", 100, 12));
+    ck_assert(!fits("other", 100, 12)); /* the card is kept */
+    ck_assert_int_eq(metric("gpushare_preemption_evicted_pods_total "), 1);
+    ck_assert_int_eq(metric("gpushare_preemption_pods{state=\"kept\"} "), 1);
+    ck_assert_msg(extender_bind(&extender, "high", "n1", &why), "%s", why.p);
+    lib_wait(metric("gpushare_preemption_pods{state=\"kept\"} ") == 0);
+    oracle_agrees(&sim.api, &extender);
+    /* rejected, preempting, preempted, placed */
+    lib_wait(sim_count(&sim, "create", "events", "") == 4);
+    extender_stop(&extender);
+    rights_check(sim.api.port, &rights);
+    ck_assert(has_event("a", "GPUPreempted") && has_event("high", "GPUPreempting"));
+    ck_assert_int_eq(used("pods/eviction"), 1);
+    ck_assert_int_ge(used("pods/status"), 1);
+    tear_down();
+}
+END_TEST
+
+START_TEST(without_the_option_nothing_is_evicted)
+{
+    set_up("0s");
+    ck_assert(!fits("high", 100, 12));
+    ck_assert_int_eq(metric("gpushare_preemption_pods{state=\"waiting\"} "), 0);
+    ck_assert(exists("a") && exists("b"));
+    extender_stop(&extender);
+    rights_check(sim.api.port, &rights);
+    ck_assert_int_eq(used("pods/eviction"), 0);
+    ck_assert_int_eq(used("pods/status"), 0);
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_lost_answer_evicts_no_second_pod)
+{
+    set_up("500ms");
+    sim_fault(&sim, "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":"
+                    "\"eviction\",\"nth\":1,\"action\":\"apply-cut\"}");
+    ck_assert(!fits("high", 100, 12));
+    lib_wait(!exists("a"));
+    lib_wait(fits("high", 100, 12));
+    ck_assert(exists("b"));
+    extender_stop(&extender);
+    tear_down();
+}
+END_TEST
+
+/* kube-scheduler calls a follower: the leader evicts. */
+START_TEST(a_follower_reports_to_the_leader)
+{
+    struct extender leader;
+    set_up("500ms");
+    leader = extender;
+    extender_start(&extender, &sim, ARGV("--preempt-after", "500ms"));
+    ck_assert(!fits("high", 100, 12));
+    lib_wait(!exists("a"));
+    ck_assert(exists("b"));
+    extender_stop(&leader);
+    extender_stop(&extender);
+    tear_down();
+}
+END_TEST
+
+LIB_MAIN("layout", 120, a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound,
+         without_the_option_nothing_is_evicted, a_lost_answer_evicts_no_second_pod,
+         a_follower_reports_to_the_leader)
