@@ -15,7 +15,7 @@
  * library, to keep the copies small: none may exist when a copy is made.
  */
 
-enum { HEAP_LARGE = 16384 };
+enum { HEAP_LARGE = 32768 }; /* struct ledger is smaller, a block of an arena is not */
 
 void heap_open(void);
 void heap_close(void);
