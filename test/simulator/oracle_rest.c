@@ -199,7 +199,7 @@ void oracle_settled(struct world *w)
     plain_settled(w);
     for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next)
         for (int node = 0; !p->node && !p->over && !p->deleting && node < NODES; node++)
-            if (fits(w, p, node) && !gangs_may_wait(w, p)) {
+            if (fits(w, p, node) && !gangs_may_wait(w, p) && !permit_waits(w, p->uid)) {
                 explain(w, p, node);
                 violated(
                     w,
