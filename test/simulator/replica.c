@@ -671,8 +671,9 @@ static void on_server(struct world *w, void *arg)
     const struct kube_request *kube = &wire->request;
     struct api_reply reply = {0};
     cleanup_arena struct arena a = {0};
-    if (c->kind == ANSWER_ERROR_UNAPPLIED) {
-        if (wire->call->type == CORE_CALL_EVICT && chance(w, 500))
+    bool by_budget = wire->call->type == CORE_CALL_EVICT && chance(w, 100);
+    if (by_budget || c->kind == ANSWER_ERROR_UNAPPLIED) {
+        if (by_budget)
             reply_budget(w, wire);
         else
             reply_error(w, wire, false);
