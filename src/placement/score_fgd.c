@@ -8,7 +8,9 @@
  *
  *   fullness  the share of the node that is in use after the placement
  *   balance   the difference between the free shares of CPU and memory, squared: a node
- *             without free CPU strands its memory, and vice versa (only if CPU is known)
+ *             without free CPU strands its memory, and vice versa (only if CPU is known).
+ *             Pods that request no CPU do not use up that of a node, so they would be
+ *             spread over empty nodes: for them CPU counts only in the fragmentation
  *
  * Their weights were measured (docs/placement.md).
  */
@@ -51,15 +53,15 @@ static int64_t size_of(const struct ledger_node *node)
     return size;
 }
 
-/* Fullness and balance, in MiB << FRAG_SHIFT. */
-static int64_t shape_of(const struct score_node *at, const struct frag_node *then,
-                        int64_t size, int64_t card)
+/* Fullness and balance after the placement of the pod, in MiB << FRAG_SHIFT. */
+static int64_t shape_of(const struct score_pod *pod, const struct score_node *at,
+                        const struct frag_node *then, int64_t size, int64_t card)
 {
     int64_t free = 0;
     for (uint32_t i = 0; i < then->n; i++)
         free += then->free_mib[i];
     int64_t memory = share(free, size);
-    if (!at->cpu_milli)
+    if (!at->cpu_milli || !pod->cpu_milli)
         return -(card * memory / FULLNESS);
     int64_t cpu = share(then->cpu_free, frag_clamp(at->cpu_milli));
     int64_t apart = size > 0 ? cpu - memory : 0;
@@ -80,7 +82,7 @@ static int64_t value_of(const struct score_call *call, const struct score_node *
     frag_read_node(at->node, at->cpu_milli ? at->cpu_free : FRAG_CPU_UNKNOWN, &node);
     int64_t drop =
         frag_take(call->frag, &node, picks, n, mib, frag_clamp(call->pod->cpu_milli));
-    return drop + shape_of(at, &node, size_of(at->node), card);
+    return drop + shape_of(call->pod, at, &node, size_of(at->node), card);
 }
 
 void score_fgd(const struct score_call *call, int64_t *values)

@@ -277,8 +277,29 @@ START_TEST(fgd_balances_cpu_and_memory)
 }
 END_TEST
 
-/* The order of the nodes changes nothing. */
-/* Within a point, too; equal nodes by their names. */
+/* Pods that request no CPU are not spread over the nodes because all CPU is free; but they
+ * go first where no CPU is left for others. */
+START_TEST(fgd_fills_nodes_with_pods_that_request_no_cpu)
+{
+    begin();
+    struct score_scratch scratch = {0};
+    struct mix mix = {0};
+    struct request r = memory(4000, 1);
+    struct score_pod pod = {&r, 0};
+    struct score_node nodes[] = {{NODE_WITH_FREE("a", 16000, 8000), 100000, 100000},
+                                 {NODE_WITH_FREE("b", 16000, 16000), 100000, 100000}};
+    score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &scratch, points);
+    ck_assert(points[0] == 10 && points[1] < 10);
+    mix_add(&mix, &r, 10000);
+    nodes[1].cpu_free = 0;
+    score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &scratch, points);
+    ck_assert(points[0] < 10 && points[1] == 10);
+    score_scratch_fini(&scratch);
+    end();
+}
+END_TEST
+
+/* The points by exact value; equal nodes by their names. */
 START_TEST(the_best_nodes_are_in_exact_order)
 {
     static const int free_mib[] = {9000, 8990, 100, 9000, 8980};
@@ -312,6 +333,7 @@ START_TEST(the_best_nodes_are_in_exact_order)
 }
 END_TEST
 
+/* The order of the nodes changes nothing. */
 START_TEST(points_do_not_depend_on_the_order)
 {
     begin();
@@ -590,6 +612,7 @@ UNIT_MAIN("score", policy_names_are_parsed_and_others_rejected,
           fgd_prefers_the_used_node_of_similar_ones,
           fgd_does_not_stretch_small_differences,
           fgd_keeps_free_cards_for_whole_card_requests, fgd_balances_cpu_and_memory,
+          fgd_fills_nodes_with_pods_that_request_no_cpu,
           the_best_nodes_are_in_exact_order, points_do_not_depend_on_the_order,
           fgd_spares_the_models_that_other_pods_need, largest_sizes_do_not_overflow,
           scv_matches_worked_examples, more_cards_are_not_more_points,
