@@ -44,6 +44,9 @@ void gang_judge(const struct ledger *ledger, const struct gang_asker *asker,
                 const struct ledger_node *const *nodes, size_t n_nodes, bool spread,
                 struct arena *a, struct gang_verdict *verdict);
 
+/* Have enough members a place, if the pod that is asked about has one? */
+bool gang_judge_is_settled(const struct ledger *ledger, const struct gang_asker *asker);
+
 /* Appends why the gang cannot start. The text is for the pod's owner. */
 void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
                        const struct gang_verdict *verdict);

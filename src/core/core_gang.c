@@ -148,7 +148,7 @@ const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
                                      .requests = in->requests,
                                      .priority = in->priority};
     struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
-    if (own && serves(s, own))
+    if (own && serves(s, own) && gang_judge_is_settled(l, &asker))
         return own->node;
     reserve_end(s, in->uid);
     size_t n = list_nodes(s, &nodes);

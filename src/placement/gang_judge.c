@@ -5,6 +5,31 @@
 
 #include "base/mem.h"
 
+static bool has_place(const struct ledger *l, const struct ledger_pod *pod)
+{
+    return pod->node || ledger_reservation_find(l, pod->uid);
+}
+
+static uint32_t needed_of(uint32_t minimum, uint32_t total)
+{
+    return minimum && minimum < total ? minimum : total;
+}
+
+bool gang_judge_is_settled(const struct ledger *l, const struct gang_asker *asker)
+{
+    uint32_t total = 1, placed = 1, minimum = asker->minimum;
+    const struct ledger_member *m = asker->gang ? asker->gang->members : NULL;
+    for (; m; m = m->next) {
+        if (m->minimum > minimum)
+            minimum = m->minimum;
+        if (span_eq(m->pod->uid, asker->uid))
+            continue;
+        total++;
+        placed += has_place(l, m->pod);
+    }
+    return placed >= needed_of(minimum, total);
+}
+
 static int compare_uid(const void *a, const void *b)
 {
     const struct gang_plan_member *x = a, *y = b;
@@ -24,7 +49,7 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
         if (span_eq(pod->uid, asker->uid))
             continue;
         v->total++;
-        if (pod->node || ledger_reservation_find(l, pod->uid)) {
+        if (has_place(l, pod)) {
             v->placed++;
         } else if (pod->invalid_reason.n) {
             continue;
@@ -58,8 +83,7 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
                              .gang = asker->gang,
                              .spread = spread};
     list_members(l, asker, v, &plan.priority);
-    if (v->needed == 0 || v->needed > v->total)
-        v->needed = v->total;
+    v->needed = needed_of(v->needed, v->total);
     v->too_large |= !gang_plan_is_bounded(v->members, v->n_members);
     if (v->too_large)
         return;

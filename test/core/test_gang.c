@@ -203,6 +203,23 @@ START_TEST(a_new_member_without_a_place_ends_all_reservations)
 }
 END_TEST
 
+/* Also when an old member is asked about, whose own reservation would still serve. */
+START_TEST(an_old_member_is_judged_together_with_new_ones)
+{
+    start(3);
+    show(2, 10850);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 3), "n1");
+    ck_assert_uint_eq(reservations(), 2);
+    show(3, 10850);
+    ck_assert_str_ne(ask(member("p1", "g", 10850), 1, 3), "");
+    ck_assert_uint_eq(reservations(), 3);
+    show(4, 10850);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 3), "");
+    ck_assert_uint_eq(reservations(), 0);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_member_whose_node_is_not_offered_gets_another)
 {
     start(3);
@@ -314,6 +331,7 @@ UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
           bound_members_have_their_place,
           the_other_members_keep_their_cards_when_one_is_deleted,
           a_new_member_without_a_place_ends_all_reservations,
+          an_old_member_is_judged_together_with_new_ones,
           a_member_whose_node_is_not_offered_gets_another,
           a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang,
           a_node_that_is_offered_twice_has_its_cards_once,

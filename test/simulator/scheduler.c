@@ -21,6 +21,7 @@ enum {
 struct ask {
     uint64_t token;
     char *uid;
+    int64_t from_ms; /* when bind is called; until then the pod waits after its filter */
     struct ask *next;
 };
 
@@ -218,9 +219,10 @@ static void on_give_up(struct world *w, void *arg)
  * scheduling cycles end after filter. */
 static int64_t wait_before_bind(struct world *w)
 {
-    if (!w->decides || !chance(w, 150))
+    bool slow = w->seed % 10 == 8; /* most binds come after the time limit */
+    if (!w->decides || !chance(w, slow ? 500 : 150))
         return 0;
-    return chance(w, 200) ? between(w, 1000, 40000) : between(w, 0, 1000);
+    return slow || chance(w, 200) ? between(w, 20000, 40000) : between(w, 0, 3000);
 }
 
 static void bind(struct world *w, const struct oracle_pod *p, int node)
@@ -241,6 +243,7 @@ static void bind(struct world *w, const struct oracle_pod *p, int node)
     snprintf(l->name, sizeof l->name, "%s", p->name);
     snprintf(l->node, sizeof l->node, "n%d", node);
     a->uid = xstrdup(p->uid);
+    a->from_ms = w->now_ms + wait_ms;
     a->next = s->asks;
     s->asks = a;
     w->stats.binds++;
@@ -280,7 +283,9 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
     struct jread j;
     struct pod pod;
     int nodes[NODES];
-    if (!r || (ask_of(w->scheduler, p->uid) && !chance(w, 30)) || permit_waits(w, p->uid))
+    const struct ask *ask = ask_of(w->scheduler, p->uid);
+    bool waits = ask && w->now_ms < ask->from_ms;
+    if (!r || waits || (ask && !chance(w, 30)) || permit_waits(w, p->uid))
         return;
     buf_printf(&path, "/api/v1/namespaces/default/pods/%s", p->name);
     struct api_request req = {
