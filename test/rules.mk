@@ -132,9 +132,9 @@ bench_objects = $(patsubst %,$(B)/test/bench/%.o,$(1))
 BENCH_LIBS    = $$(pkg-config --libs libcurl jansson) -pthread
 $(B)/bench: $(call bench_objects,main result load server bodies ask counts) $(B)/lib/base.a
 	$(link)
-$(B)/soak: $(call bench_objects,soak churn testbed vitals ask load server) $(B)/lib/base.a
+$(B)/soak: $(call bench_objects,soak series churn testbed vitals ask load server) $(B)/lib/base.a
 	$(link)
-$(B)/bench-hostile: $(call bench_objects,siege hostile testbed vitals ask load server) $(B)/lib/base.a
+$(B)/bench-hostile: $(call bench_objects,siege attackers series hostile testbed vitals ask load server) $(B)/lib/base.a
 	$(link)
 $(B)/bench-hostile: private LIBS = $(BENCH_LIBS) $$(pkg-config --libs gnutls)
 $(B)/bench-watchers: $(call bench_objects,watchers load server bodies ask) $(B)/lib/base.a

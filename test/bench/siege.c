@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <curl/curl.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -10,13 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "bench/hostile.h"
+#include "bench/attackers.h"
+#include "bench/series.h"
 #include "bench/testbed.h"
 #include "bench/vitals.h"
 
@@ -34,7 +34,6 @@ enum {
     LEASE_LIMIT_MS = 5000, /* leaseDurationSeconds of the extender's Lease */
     SETTLE_MS = 30000,     /* for the last hostile connections to close */
     CALL_LIMIT_MS = 30000,
-    SAMPLES = 65536,
 };
 
 struct config {
@@ -133,127 +132,17 @@ static const struct opt_program program = {
     .table = options,
 };
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
-}
-
 static void pause_ms(int64_t ms)
 {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* -- latencies -- */
+/* -- the honest clients, a thread each -- */
 
 struct latencies {
-    double ms[SAMPLES];
-    size_t n, failed;
+    struct series ms;
+    size_t failed;
 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double quantile(struct latencies *l, double share)
-{
-    if (!l->n)
-        return 0;
-    qsort(l->ms, l->n, sizeof *l->ms, by_value);
-    size_t i = (size_t)(share * (double)l->n);
-    return l->ms[i < l->n ? i : l->n - 1];
-}
-
-/* -- the process of the hostile clients -- */
-
-enum { KINDS = 32 };
-
-/* A process of its own: in that of the honest clients, a thousand threads would hold the
- * locks of malloc. Started before any thread; waits for its configuration. */
-struct attackers {
-    pid_t pid;
-    int to, from; /* pipes */
-};
-
-static void get(int fd, void *p, size_t n)
-{
-    if (read(fd, p, n) != (ssize_t)n)
-        _exit(1);
-}
-
-static void put(int fd, const void *p, size_t n)
-{
-    if (write(fd, p, n) != (ssize_t)n)
-        _exit(1);
-}
-
-static void attack(int from, int to, const cpu_set_t *processors)
-{
-    struct hostile_config config;
-    struct hostile_stats stats[KINDS];
-    char end;
-    if (CPU_COUNT(processors))
-        sched_setaffinity(0, sizeof *processors, processors);
-    get(from, &config, sizeof config);
-    struct hostile *h = hostile_start(&config);
-    put(to, &(bool){h != NULL}, sizeof(bool));
-    if (!h)
-        _exit(1);
-    get(from, &end, 1);
-    size_t n = hostile_stats(h, stats, KINDS);
-    put(to, &n, sizeof n);
-    put(to, stats, n * sizeof *stats);
-    hostile_stop(h);
-    _exit(0);
-}
-
-static struct attackers attackers_fork(const cpu_set_t *processors)
-{
-    int to[2], from[2];
-    if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC))
-        abort();
-    struct attackers a = {.pid = fork(), .to = to[1], .from = from[0]};
-    if (a.pid == 0) {
-        close(to[1]);
-        attack(to[0], from[1], processors);
-    }
-    close(to[0]);
-    close(from[1]);
-    return a;
-}
-
-/* False: the configuration names no kind of clients. */
-static bool attackers_start(const struct attackers *a,
-                            const struct hostile_config *config)
-{
-    bool ok = false;
-    put(a->to, config, sizeof *config);
-    get(a->from, &ok, sizeof ok);
-    return ok;
-}
-
-/* The names of the kinds are constants of both processes, at the same addresses. */
-static void attackers_stop(const struct attackers *a)
-{
-    struct hostile_stats stats[KINDS];
-    size_t n;
-    put(a->to, "", 1);
-    get(a->from, &n, sizeof n);
-    get(a->from, stats, n * sizeof *stats);
-    printf("%-16s %10s %10s %10s %10s\n", "hostile clients", "connects", "refused",
-           "replies", "status 200");
-    for (size_t i = 0; i < n; i++)
-        printf("  %-14s %10llu %10llu %10llu %10llu\n", stats[i].kind,
-               (unsigned long long)stats[i].connects,
-               (unsigned long long)stats[i].refused, (unsigned long long)stats[i].replies,
-               (unsigned long long)stats[i].ok);
-    waitpid(a->pid, NULL, 0);
-}
-
-/* -- the honest clients, a thread each -- */
 
 struct siege {
     const struct config *config;
@@ -312,8 +201,7 @@ static void call(CURL *curl, struct latencies *l)
             fprintf(stderr, "bench-hostile: status %ld after %.0f ms\n", status,
                     seconds * 1e3);
     }
-    if (l->n < SAMPLES)
-        l->ms[l->n++] = seconds * 1e3;
+    series_note(&l->ms, seconds * 1e3);
 }
 
 /* kube-scheduler: one connection that stays open. */
@@ -367,7 +255,7 @@ static void *watch_process(void *arg)
     struct siege *s = arg;
     struct ask *ask = ask_new();
     cleanup_free char *last = xstrdup("");
-    int64_t renewed_ms = now_ms();
+    int64_t renewed_ms = clock_mono_ms();
     while (!atomic_load(&s->end)) {
         json_t *lease = NULL;
         int phase = atomic_load(&s->phase);
@@ -377,7 +265,7 @@ static void *watch_process(void *arg)
                  NULL, &lease);
         const char *renew = json_string_value(
             json_object_get(json_object_get(lease, "spec"), "renewTime"));
-        int64_t now = now_ms();
+        int64_t now = clock_mono_ms();
         if (now - renewed_ms > s->lease_gap_ms[phase])
             s->lease_gap_ms[phase] = now - renewed_ms;
         if (renew && strcmp(renew, last) != 0) {
@@ -490,7 +378,8 @@ static void set_up(struct siege *s)
 static struct vitals settled(const struct siege *s)
 {
     struct vitals v = vitals_now(&s->testbed.extender);
-    for (int64_t end = now_ms() + SETTLE_MS; now_ms() < end && v.fds > s->start.fds;) {
+    for (int64_t end = clock_mono_ms() + SETTLE_MS;
+         clock_mono_ms() < end && v.fds > s->start.fds;) {
         pause_ms(100);
         v = vitals_now(&s->testbed.extender);
     }
@@ -541,21 +430,22 @@ static bool report(struct siege *s)
     printf("%-8s %8s %10s %10s %8s %10s %8s %8s %8s %10s\n", "phase", "filters", "p50 ms",
            "p99 ms", "failed", "probe max", "failed", "MiB", "fds", "lease gap");
     for (int i = 0; i < 2; i++) {
-        p99[i] = quantile(&s->filters[i], 0.99);
-        worst[i] = quantile(&s->probes[i], 1);
+        p99[i] = series_quantile(&s->filters[i].ms, 0.99);
+        worst[i] = series_quantile(&s->probes[i].ms, 1);
         printf("%-8s %8zu %10.2f %10.2f %8zu %10.1f %8zu %8.0f %8u %10lld\n", names[i],
-               s->filters[i].n, quantile(&s->filters[i], 0.5), p99[i],
+               s->filters[i].ms.n, series_quantile(&s->filters[i].ms, 0.5), p99[i],
                s->filters[i].failed, worst[i], s->probes[i].failed, s->peak[i].mib,
                s->peak[i].fds, (long long)s->lease_gap_ms[i]);
     }
     printf("afterwards: %u descriptors (%u before), %.0f MiB\n", s->after.fds,
            s->start.fds, s->after.mib);
     ok &= verdict("every filter call of kube-scheduler succeeds",
-                  s->filters[1].n && !s->filters[0].failed && !s->filters[1].failed);
+                  s->filters[1].ms.n && !s->filters[0].failed && !s->filters[1].failed);
     ok &= verdict("p99 of filter within --slower times the quiet phase",
                   p99[1] <= p99[0] * (double)s->config->slower);
-    ok &= verdict("every probe is answered within a second",
-                  s->probes[1].n && !s->probes[1].failed && worst[1] <= PROBE_LIMIT_MS);
+    ok &=
+        verdict("every probe is answered within a second",
+                s->probes[1].ms.n && !s->probes[1].failed && worst[1] <= PROBE_LIMIT_MS);
     ok &= verdict("the Lease is renewed in time", s->lease_gap_ms[1] < LEASE_LIMIT_MS);
     ok &=
         verdict("resident memory within --mib", s->peak[1].mib <= (double)s->config->mib);

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "bench/churn.h"
 #include "bench/load.h"
+#include "bench/series.h"
 #include "bench/vitals.h"
 
 /*
@@ -60,34 +62,6 @@ static const struct opt_program program = {
     .table = options,
 };
 
-/* A series of values. */
-struct series {
-    double *of;
-    size_t n, cap;
-};
-
-static void note(struct series *s, double value)
-{
-    MEM_GROW(s->of, s->cap, s->n + 1);
-    s->of[s->n++] = value;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The quantile of a share; sorts the values. 0 if there are none. */
-static double quantile(struct series *s, double share)
-{
-    if (!s->n)
-        return 0;
-    qsort(s->of, s->n, sizeof *s->of, by_value);
-    size_t i = (size_t)(share * (double)s->n);
-    return s->of[i < s->n ? i : s->n - 1];
-}
-
 struct soak {
     const struct config *config;
     struct testbed testbed;
@@ -99,13 +73,6 @@ struct soak {
     struct series p99[2]; /* of rounds of filter calls, ms; [1]: in the quiet phase */
     size_t filters, filters_failed;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
-}
 
 static void pause_ms(long ms)
 {
@@ -140,7 +107,7 @@ static void *ask_filter(void *arg)
         struct load_result r;
         bool quiet = atomic_load(&s->quiet);
         load_run(&load, &r);
-        note(&s->p99[quiet], load_quantile(&r, 0.99));
+        series_note(&s->p99[quiet], load_quantile(&r, 0.99));
         s->filters += r.calls;
         s->filters_failed += r.failed;
         load_result_fini(&r);
@@ -154,15 +121,15 @@ static void *ask_filter(void *arg)
 
 static void churn(struct soak *s)
 {
-    int64_t start = now_ms(), sampled = start, troubled = start;
-    while (now_ms() - start < s->config->ms) {
+    int64_t start = clock_mono_ms(), sampled = start, troubled = start;
+    while (clock_mono_ms() - start < s->config->ms) {
         churn_step(s->churn);
-        if (now_ms() - troubled > TROUBLE_MS) {
+        if (clock_mono_ms() - troubled > TROUBLE_MS) {
             churn_trouble(s->churn);
-            troubled = now_ms();
+            troubled = clock_mono_ms();
         }
-        if (now_ms() - sampled > SAMPLE_MS && s->n_samples < SAMPLES_MAX) {
-            sampled = now_ms();
+        if (clock_mono_ms() - sampled > SAMPLE_MS && s->n_samples < SAMPLES_MAX) {
+            sampled = clock_mono_ms();
             s->samples[s->n_samples++] = vitals_now(&s->testbed.extender);
         }
     }
@@ -209,8 +176,10 @@ static int judge(struct soak *s)
     size_t half = s->n_samples / 2;
     struct vitals a = vitals_peak(s->samples, half);
     struct vitals b = vitals_peak(s->samples + half, s->n_samples - half);
-    double quiet = quantile(&s->p99[1], 0.5), quiet_high = quantile(&s->p99[1], 0.99);
-    double busy = quantile(&s->p99[0], 0.5), busy_high = quantile(&s->p99[0], 0.99);
+    double quiet = series_quantile(&s->p99[1], 0.5),
+           quiet_high = series_quantile(&s->p99[1], 0.99);
+    double busy = series_quantile(&s->p99[0], 0.5),
+           busy_high = series_quantile(&s->p99[0], 0.99);
     show_counts(s);
     printf("                 first half  second half\n"
            "  resident MiB   %10.1f  %11.1f\n  descriptors    %10u  %11u\n"
@@ -264,8 +233,8 @@ int main(int argc, char **argv)
     int failed = judge(&s);
     churn_free(s.churn);
     testbed_stop(&s.testbed);
-    free(s.p99[0].of);
-    free(s.p99[1].of);
+    series_fini(&s.p99[0]);
+    series_fini(&s.p99[1]);
     opt_free(&program, &config);
     return failed != 0;
 }
