@@ -11,12 +11,6 @@
 
 enum pod_phase { POD_PENDING, POD_RUNNING, POD_SUCCEEDED, POD_FAILED, POD_UNKNOWN };
 
-enum container_role {
-    CONTAINER_APP,     /* spec.containers */
-    CONTAINER_SIDECAR, /* spec.initContainers with restartPolicy Always */
-    CONTAINER_INIT,    /* spec.initContainers that end before the others start */
-};
-
 /* A container with a limit of our resources or of nvidia.com/gpu. */
 struct pod_container {
     enum container_role role;

@@ -29,3 +29,10 @@ static inline bool resources_equal(const struct resources *a, const struct resou
 {
     return a->cpu_milli == b->cpu_milli && a->memory == b->memory && a->pods == b->pods;
 }
+
+/* Decides how the requests of a container add up to those of its pod. */
+enum container_role {
+    CONTAINER_APP,     /* spec.containers */
+    CONTAINER_SIDECAR, /* spec.initContainers with restartPolicy Always */
+    CONTAINER_INIT,    /* spec.initContainers that end before the others start */
+};

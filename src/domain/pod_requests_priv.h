@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "domain/pod.h"
+#include "base/jread.h"
+#include "domain/resources.h"
 
 /*
  * The effective requests of a pod, from the parts of its spec and status: what

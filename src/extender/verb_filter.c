@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/verbs_priv.h"
+#include "extender/verb_filter_priv.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -11,35 +11,12 @@
 /*
  * filter. Names of nodes that fit are copied from the body straight into the reply. Each
  * rejected node goes to one of two lists, with its reason.
- *
- * A filter that answers with the best nodes only collects those that fit, scores them, and
- * has cards reserved on the best one. Between the judgment, which reads the ledger in
- * parts, and the reservation, which is one step of the core, other pods can take the cards.
- * So the core gets several nodes in the order of their scores, and if none of them fits any
- * more, the nodes are judged again.
  */
 
 enum {
-    OFFERED = 8,  /* nodes that the core tries, the best first */
-    ATTEMPTS = 3, /* to judge and reserve; then the best is answered as it is */
     UID_MAX = 253,
     FORWARD_MS = 2000, /* for the leader's answer; the call is then answered here */
     REPORT_MS = 1000,  /* to report a rejected pod to the leader */
-};
-
-struct filter {
-    const struct verb_args *args;
-    const struct ledger *ledger;
-    const struct ledger_node *promised; /* node of the pod's promise, or NULL */
-    bool has_promise;                   /* of any of the reads so far */
-    struct prepared_reason reasons;
-    uint32_t rejected[REASON_CLASSES]; /* number of nodes, by reason */
-    struct buf *passed, *failed, *never;
-    uint32_t *fitting; /* instead of `passed`: indexes of the nodes that fit; or NULL */
-    size_t n_fitting;
-    struct verbs_work *report; /* gets the nodes with victims; NULL: not wanted */
-    const char
-        *gang; /* why the pod's gang cannot start: rejects the nodes that fit; or NULL */
 };
 
 static void add_comma(struct buf *out)
@@ -49,7 +26,7 @@ static void add_comma(struct buf *out)
 }
 
 /* Writes "<node>": and leaves the reason to the caller. */
-static void begin_reason(const struct filter *f, struct buf *out,
+static void begin_reason(const struct verb_filter *f, struct buf *out,
                          const struct verb_candidate *c)
 {
     add_comma(out);
@@ -60,7 +37,7 @@ static void begin_reason(const struct filter *f, struct buf *out,
     buf_addc(out, ':');
 }
 
-static void reject(struct filter *f, struct buf *out, const struct verb_candidate *c,
+static void reject(struct verb_filter *f, struct buf *out, const struct verb_candidate *c,
                    enum reason_class class, const char *text)
 {
     f->rejected[class]++;
@@ -70,7 +47,7 @@ static void reject(struct filter *f, struct buf *out, const struct verb_candidat
     buf_add_json(out, span_of(text));
 }
 
-static void pass(struct filter *f, const struct verb_candidate *c)
+void verb_filter_pass(struct verb_filter *f, const struct verb_candidate *c)
 {
     if (f->fitting) {
         f->fitting[f->n_fitting++] = (uint32_t)(c - f->args->nodes);
@@ -86,10 +63,10 @@ static void pass(struct filter *f, const struct verb_candidate *c)
 
 /* A pod with a promise fits only on the node of the promise: its Binding may have taken
  * effect. */
-static void check_promised(struct filter *f, const struct verb_candidate *c)
+static void check_promised(struct verb_filter *f, const struct verb_candidate *c)
 {
     if (span_eq(f->promised->name, c->name)) {
-        pass(f, c);
+        verb_filter_pass(f, c);
         return;
     }
     cleanup_buf struct buf why = {0};
@@ -100,7 +77,7 @@ static void check_promised(struct filter *f, const struct verb_candidate *c)
 }
 
 /* For layout preemption. */
-static void note_victims(const struct filter *f, const struct verb_candidate *c,
+static void note_victims(const struct verb_filter *f, const struct verb_candidate *c,
                          const struct ledger_node *node)
 {
     struct verbs_work *w = f->report;
@@ -114,7 +91,7 @@ static void note_victims(const struct filter *f, const struct verb_candidate *c,
 }
 
 /* `alone`: the fit without regard to nominated pods. */
-static void check(struct filter *f, const struct verb_candidate *c,
+static void check(struct verb_filter *f, const struct verb_candidate *c,
                   const struct ledger_node *node, enum fit alone)
 {
     const struct verb_args *args = f->args;
@@ -128,7 +105,7 @@ static void check(struct filter *f, const struct verb_candidate *c,
         (alone == FIT_LATER && node->has_reserved))
         fit = placement_fit_nominated(node, r, args->pod.priority, args->pod.meta.uid);
     if (fit == FIT_YES) {
-        pass(f, c);
+        verb_filter_pass(f, c);
         return;
     }
     struct buf *out = fit == FIT_NEVER ? f->never : f->failed;
@@ -143,7 +120,7 @@ static void check(struct filter *f, const struct verb_candidate *c,
     buf_addc(out, '"');
 }
 
-static void check_by_ledger(struct filter *f, size_t i, size_t end)
+static void check_by_ledger(struct verb_filter *f, size_t i, size_t end)
 {
     const struct verb_args *args = f->args;
     for (; i < end; i += MAP_BATCH) {
@@ -161,7 +138,7 @@ static void check_by_ledger(struct filter *f, size_t i, size_t end)
     }
 }
 
-static void check_some(struct filter *f, size_t i, size_t end)
+static void check_some(struct verb_filter *f, size_t i, size_t end)
 {
     const struct verb_args *args = f->args;
     bool requests = args->invalid.code == ERR_NONE && args->request.kind != REQUEST_NONE;
@@ -176,7 +153,7 @@ static void check_some(struct filter *f, size_t i, size_t end)
         else if (requests && f->promised)
             check_promised(f, &args->nodes[i]);
         else
-            pass(f, &args->nodes[i]);
+            verb_filter_pass(f, &args->nodes[i]);
     }
 }
 
@@ -193,8 +170,7 @@ static size_t part_end(const struct verb_args *args, size_t i)
     return end;
 }
 
-/* Returns 200, or the status of the error reply. */
-static unsigned check_all(struct verbs *v, struct verbs_work *w, struct filter *f)
+unsigned verb_filter_check(struct verbs *v, struct verbs_work *w, struct verb_filter *f)
 {
     struct store *store = v->config.store;
     const struct verb_args *args = f->args;
@@ -214,10 +190,10 @@ static unsigned check_all(struct verbs *v, struct verbs_work *w, struct filter *
     return status;
 }
 
-static struct filter filter_new(const struct verbs *v, struct verbs_work *w,
-                                struct buf *passed)
+struct verb_filter verb_filter_begin(const struct verbs *v, struct verbs_work *w,
+                                     struct buf *passed)
 {
-    struct filter f = {
+    struct verb_filter f = {
         .args = &w->args, .passed = passed, .failed = &w->failed, .never = &w->never};
     reason_prepare(&f.reasons, &w->args.request);
     /* Evictions for one member are of no use while others of its gang have no place. */
@@ -229,13 +205,13 @@ static struct filter filter_new(const struct verbs *v, struct verbs_work *w,
     return f;
 }
 
-static void begin_reply(const struct verbs_work *w, struct buf *reply)
+void verb_filter_begin_reply(const struct verbs_work *w, struct buf *reply)
 {
     buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
                                  : "{\"Nodes\":null,\"NodeNames\":[");
 }
 
-static void end_reply(const struct verbs_work *w, struct buf *reply)
+void verb_filter_end_reply(const struct verbs_work *w, struct buf *reply)
 {
     buf_adds(reply, w->args.full ? "]},\"NodeNames\":null" : "]");
     buf_adds(reply, ",\"FailedNodes\":{");
@@ -245,9 +221,8 @@ static void end_reply(const struct verbs_work *w, struct buf *reply)
     buf_adds(reply, "},\"Error\":\"\"}");
 }
 
-/* `fits`: on some node. */
-static void record(struct verbs *v, struct verbs_work *w, const struct filter *f,
-                   bool fits)
+void verb_filter_record(struct verbs *v, struct verbs_work *w,
+                        const struct verb_filter *f, bool fits)
 {
     if (fits || f->has_promise)
         w->n_victims = 0;
@@ -260,14 +235,14 @@ static void record(struct verbs *v, struct verbs_work *w, const struct filter *f
 /* All nodes that fit. Returns 200, or the status of the error reply. */
 static unsigned answer_all(struct verbs *v, struct verbs_work *w, struct buf *reply)
 {
-    struct filter f = filter_new(v, w, reply);
-    begin_reply(w, reply);
+    struct verb_filter f = verb_filter_begin(v, w, reply);
+    verb_filter_begin_reply(w, reply);
     size_t before = reply->n;
-    unsigned status = check_all(v, w, &f);
+    unsigned status = verb_filter_check(v, w, &f);
     if (status != 200)
         return status;
-    record(v, w, &f, reply->n > before);
-    end_reply(w, reply);
+    verb_filter_record(v, w, &f, reply->n > before);
+    verb_filter_end_reply(w, reply);
     return 200;
 }
 
@@ -278,149 +253,6 @@ static bool is_reservable(const struct verb_args *args)
     enum request_kind kind = args->request.kind;
     size_t n = args->pod.meta.uid.n;
     return (kind == REQUEST_MEMORY || kind == REQUEST_CARDS) && n > 0 && n <= UID_MAX;
-}
-
-static struct store_reserve reservation_of(const struct verb_args *args)
-{
-    return (struct store_reserve){.ns = args->pod.meta.ns,
-                                  .name = args->pod.meta.name,
-                                  .uid = args->pod.meta.uid,
-                                  .request = &args->request,
-                                  .priority = args->pod.priority};
-}
-
-/* A reservation of an earlier filter would count against the pod's own score. */
-static void end_reservation(struct verbs *v, const struct verb_args *args)
-{
-    struct store *store = v->config.store;
-    const struct ledger *l = core_ledger(store_read(store));
-    bool has = ledger_reservation_find(l, args->pod.meta.uid) != NULL;
-    store_read_end(store);
-    struct store_reserve none = reservation_of(args);
-    if (has)
-        store_reserve(store, &none);
-}
-
-/* Judges all candidates. f->fitting gets those that fit; if there is none, w->failed and
- * w->never have the reasons. */
-static unsigned judge(struct verbs *v, struct verbs_work *w, struct buf *reply,
-                      struct filter *f)
-{
-    *f = filter_new(v, w, reply);
-    MEM_GROW(w->fitting, w->fitting_cap, w->args.n);
-    f->fitting = w->fitting;
-    buf_clear(&w->failed);
-    buf_clear(&w->never);
-    unsigned status = check_all(v, w, f);
-    if (f->n_fitting) { /* reasons of the nodes before the first that fits */
-        buf_clear(&w->failed);
-        buf_clear(&w->never);
-    }
-    return status;
-}
-
-/* Fills names[0..most) and best[0..most), the indexes of these candidates. Returns how many
- * there are. */
-static size_t rank(struct verbs *v, struct verbs_work *w, const struct filter *f,
-                   size_t most, size_t *best, struct span *names)
-{
-    const struct score_pod pod = {.request = &w->args.request,
-                                  .cpu_milli = w->args.pod.requests.cpu_milli};
-    struct span *all = arena_alloc(&w->arena, f->n_fitting * sizeof *all);
-    struct score_run run;
-    for (size_t i = 0; i < f->n_fitting; i++)
-        all[i] = w->args.nodes[f->fitting[i]].name;
-    verbs_score(v, w, f->fitting, f->n_fitting, &pod, &run);
-    size_t n = score_best(&run, f->n_fitting, all, best, most);
-    for (size_t i = 0; i < n; i++) {
-        names[i] = all[best[i]];
-        best[i] = f->fitting[best[i]];
-    }
-    return n;
-}
-
-/* The best nodes. Returns 200, or the status of the error reply. `reserve`: this process is
- * to reserve cards on the first one. */
-static unsigned answer_best(struct verbs *v, struct verbs_work *w, bool reserve,
-                            struct buf *reply)
-{
-    size_t answer = (size_t)v->config.answer, n = 0, first = 0, best[VERBS_BEST_MAX];
-    struct span names[VERBS_BEST_MAX];
-    struct store_reserve wanted = reservation_of(&w->args);
-    struct filter f;
-    if (reserve)
-        end_reservation(v, &w->args);
-    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        unsigned status = judge(v, w, reply, &f);
-        if (status != 200)
-            return status;
-        n = f.n_fitting ? rank(v, w, &f, reserve ? OFFERED : answer, best, names) : 0;
-        if (!n || !reserve || f.has_promise)
-            break;
-        wanted.nodes = names;
-        wanted.n = n;
-        first = store_reserve(v->config.store, &wanted);
-        if (first < n)
-            break;
-        first = 0;
-    }
-    record(v, w, &f, n > 0);
-    begin_reply(w, reply);
-    f.fitting = NULL;
-    for (size_t i = first; i < n && i < first + answer; i++)
-        pass(&f, &w->args.nodes[best[i]]);
-    end_reply(w, reply);
-    return 200;
-}
-
-/* The names of all candidates, the best for the pod first; some may be there twice. Nodes
- * where the pod does not fit can take another member of its gang. Returns their number. */
-static size_t order_for_gang(struct verbs *v, struct verbs_work *w,
-                             const struct filter *f, size_t *at, struct span *names)
-{
-    size_t n = f->n_fitting ? rank(v, w, f, VERBS_BEST_MAX, at, names) : 0;
-    for (size_t i = 0; i < w->args.n; i++, n++) {
-        at[n] = i;
-        names[n] = w->args.nodes[i].name;
-    }
-    return n;
-}
-
-/* For a member of a gang: the node where its cards are reserved, beside reservations for
- * all other members, or no node, because the gang does not fit together. */
-static unsigned answer_gang(struct verbs *v, struct verbs_work *w,
-                            const struct gang *gang, struct buf *reply)
-{
-    cleanup_buf struct buf why = {0};
-    struct filter f;
-    unsigned status = judge(v, w, reply, &f);
-    if (status != 200)
-        return status;
-    size_t most = w->args.n + VERBS_BEST_MAX;
-    size_t *at = arena_alloc(&w->arena, most * sizeof *at);
-    struct span *names = arena_alloc(&w->arena, most * sizeof *names);
-    struct store_reserve wanted = reservation_of(&w->args);
-    wanted.gang = gang;
-    wanted.requests = w->args.pod.requests;
-    wanted.why = &why;
-    wanted.nodes = names;
-    wanted.n = order_for_gang(v, w, &f, at, names);
-    size_t first = f.has_promise ? 0 : store_reserve(v->config.store, &wanted);
-    bool fits = f.n_fitting && (first < wanted.n || !why.n);
-    if (f.n_fitting && !fits) {
-        f = filter_new(v, w, &w->failed);
-        f.gang = why.p;
-        status = check_all(v, w, &f);
-    }
-    if (status != 200)
-        return status;
-    record(v, w, &f, fits);
-    begin_reply(w, reply);
-    f.fitting = NULL;
-    if (fits)
-        pass(&f, &w->args.nodes[at[first < wanted.n ? first : 0]]);
-    end_reply(w, reply);
-    return 200;
 }
 
 /* Has the leader answer the call. 0: answer it here. */
@@ -473,7 +305,7 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
         !is_scored(v, args))
         return answer_all(v, w, reply);
     if (!reserve)
-        return answer_best(v, w, false, reply);
+        return verb_filter_best(v, w, false, reply);
     struct store_route route = store_route(v->config.store, forwarded, &ready, NULL);
     if (route.route == BIND_ROUTE_FORWARD && v->config.forward) {
         unsigned status = forward(v, body, route.address, reply);
@@ -481,8 +313,8 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
             return status;
     }
     bool local = route.route == BIND_ROUTE_LOCAL;
-    return local && in_gang ? answer_gang(v, w, &gang, reply)
-                            : answer_best(v, w, local, reply);
+    return local && in_gang ? verb_filter_gang(v, w, &gang, reply)
+                            : verb_filter_best(v, w, local, reply);
 }
 
 /* The leader remembers the pod (core/core.h, "Layout preemption"). If kube-scheduler has

@@ -31,7 +31,7 @@ static void begin(bool granted)
     create_class("lowest", 1, "");
     create_class("low", 10, "");
     create_class("urgent", 1000, "");
-    create_class("patient", 1000, ",\"preemptionPolicy\":\"Never\"");
+    create_class("never", 1000, ",\"preemptionPolicy\":\"Never\"");
     if (granted)
         free(cluster_kubectl(ARGV("apply", "-f", rules)));
     else
@@ -149,14 +149,14 @@ START_TEST(equal_priority_and_preemption_policy_never_evict_nobody)
     run_pod("a", "first", "low", "n1");
     run_pod("b", "second", "low", "n1");
     cluster_create_pod("equal", 6, "", CLASS("low"));
-    cluster_create_pod("patient", 6, "", CLASS("patient"));
+    cluster_create_pod("never", 6, "", CLASS("never"));
     cluster_wait_refused("equal", "needs 6144 MiB on one card");
-    cluster_wait_refused("patient", "needs 6144 MiB on one card");
+    cluster_wait_refused("never", "needs 6144 MiB on one card");
     /* A pod for which evictions help has its turn after them, if they had one. */
     cluster_create_pod("important", 6, "", CLASS("urgent"));
     cluster_wait_running("important");
     ck_assert(is_there("a") != is_there("b"));
-    ck_assert(!cluster_bound("equal") && !cluster_bound("patient"));
+    ck_assert(!cluster_bound("equal") && !cluster_bound("never"));
     ck_assert_int_eq(metric("gpushare_preemption_started_total"), 1);
 }
 END_TEST

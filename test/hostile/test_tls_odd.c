@@ -42,7 +42,7 @@ static void begin(struct world *w)
 {
     signal(SIGPIPE, SIG_IGN);
     tls_make_ca(lib_dir, "ca");
-    tls_make_ca(lib_dir, "stranger");
+    tls_make_ca(lib_dir, "unknown");
     tls_make_cert(lib_dir, "ca", "server", "IP:127.0.0.1");
     tls_make_cert(lib_dir, "ca", "scheduler", "DNS:scheduler.test");
     cleanup_free char *crt = temp_path(lib_dir, "server.crt"),
@@ -301,8 +301,8 @@ START_TEST(huge_certificates_prove_nothing_and_cost_no_other_client)
     cleanup_buf struct buf names = {0};
     for (int i = 0; i < NAMES; i++)
         buf_printf(&names, "%sDNS:a-name-of-a-certificate-%d.test", i ? "," : "", i);
-    make_chain("stranger", "wide", names.p, 1);
-    make_chain("stranger", "long", "DNS:scheduler.test", CHAIN);
+    make_chain("unknown", "wide", names.p, 1);
+    make_chain("unknown", "long", "DNS:scheduler.test", CHAIN);
     make_chain("ca", "extra", "DNS:scheduler.test", CHAIN);
     static const struct {
         const char *cert;
@@ -348,7 +348,7 @@ START_TEST(bad_requests_do_not_fill_the_log)
 {
     struct world w;
     begin(&w);
-    tls_make_cert(lib_dir, "stranger", "nobody", "DNS:scheduler.test");
+    tls_make_cert(lib_dir, "unknown", "nobody", "DNS:scheduler.test");
     size_t before = log_lines(&w);
     for (int port = 0; port < 2; port++) {
         flood(&w, port);

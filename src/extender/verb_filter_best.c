@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "extender/verb_filter_priv.h"
+
+/*
+ * A filter that answers with the best nodes only collects those that fit, scores them, and
+ * has cards reserved on the best one. Between the judgment, which reads the ledger in
+ * parts, and the reservation, which is one step of the core, other pods can take the cards.
+ * So the core gets several nodes in the order of their scores, and if none of them fits any
+ * more, the nodes are judged again.
+ */
+
+enum {
+    OFFERED = 8,  /* nodes that the core tries, the best first */
+    ATTEMPTS = 3, /* to judge and reserve; then the best is answered as it is */
+};
+
+static struct store_reserve reservation_of(const struct verb_args *args)
+{
+    return (struct store_reserve){.ns = args->pod.meta.ns,
+                                  .name = args->pod.meta.name,
+                                  .uid = args->pod.meta.uid,
+                                  .request = &args->request,
+                                  .priority = args->pod.priority};
+}
+
+/* A reservation of an earlier filter would count against the pod's own score. */
+static void end_reservation(struct verbs *v, const struct verb_args *args)
+{
+    struct store *store = v->config.store;
+    const struct ledger *l = core_ledger(store_read(store));
+    bool has = ledger_reservation_find(l, args->pod.meta.uid) != NULL;
+    store_read_end(store);
+    struct store_reserve none = reservation_of(args);
+    if (has)
+        store_reserve(store, &none);
+}
+
+/* Judges all candidates. f->fitting gets those that fit; if there is none, w->failed and
+ * w->never have the reasons. */
+static unsigned judge(struct verbs *v, struct verbs_work *w, struct buf *reply,
+                      struct verb_filter *f)
+{
+    *f = verb_filter_begin(v, w, reply);
+    MEM_GROW(w->fitting, w->fitting_cap, w->args.n);
+    f->fitting = w->fitting;
+    buf_clear(&w->failed);
+    buf_clear(&w->never);
+    unsigned status = verb_filter_check(v, w, f);
+    if (f->n_fitting) { /* reasons of the nodes before the first that fits */
+        buf_clear(&w->failed);
+        buf_clear(&w->never);
+    }
+    return status;
+}
+
+/* Fills names[0..most) and best[0..most), the indexes of these candidates. Returns how many
+ * there are. */
+static size_t rank(struct verbs *v, struct verbs_work *w, const struct verb_filter *f,
+                   size_t most, size_t *best, struct span *names)
+{
+    const struct score_pod pod = {.request = &w->args.request,
+                                  .cpu_milli = w->args.pod.requests.cpu_milli};
+    struct span *all = arena_alloc(&w->arena, f->n_fitting * sizeof *all);
+    struct score_run run;
+    for (size_t i = 0; i < f->n_fitting; i++)
+        all[i] = w->args.nodes[f->fitting[i]].name;
+    verbs_score(v, w, f->fitting, f->n_fitting, &pod, &run);
+    size_t n = score_best(&run, f->n_fitting, all, best, most);
+    for (size_t i = 0; i < n; i++) {
+        names[i] = all[best[i]];
+        best[i] = f->fitting[best[i]];
+    }
+    return n;
+}
+
+unsigned verb_filter_best(struct verbs *v, struct verbs_work *w, bool reserve,
+                          struct buf *reply)
+{
+    size_t answer = (size_t)v->config.answer, n = 0, first = 0, best[VERBS_BEST_MAX];
+    struct span names[VERBS_BEST_MAX];
+    struct store_reserve wanted = reservation_of(&w->args);
+    struct verb_filter f;
+    if (reserve)
+        end_reservation(v, &w->args);
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        unsigned status = judge(v, w, reply, &f);
+        if (status != 200)
+            return status;
+        n = f.n_fitting ? rank(v, w, &f, reserve ? OFFERED : answer, best, names) : 0;
+        if (!n || !reserve || f.has_promise)
+            break;
+        wanted.nodes = names;
+        wanted.n = n;
+        first = store_reserve(v->config.store, &wanted);
+        if (first < n)
+            break;
+        first = 0;
+    }
+    verb_filter_record(v, w, &f, n > 0);
+    verb_filter_begin_reply(w, reply);
+    f.fitting = NULL;
+    for (size_t i = first; i < n && i < first + answer; i++)
+        verb_filter_pass(&f, &w->args.nodes[best[i]]);
+    verb_filter_end_reply(w, reply);
+    return 200;
+}
+
+/* The names of all candidates, the best for the pod first; some may be there twice. Nodes
+ * where the pod does not fit can take another member of its gang. Returns their number. */
+static size_t order_for_gang(struct verbs *v, struct verbs_work *w,
+                             const struct verb_filter *f, size_t *at, struct span *names)
+{
+    size_t n = f->n_fitting ? rank(v, w, f, VERBS_BEST_MAX, at, names) : 0;
+    for (size_t i = 0; i < w->args.n; i++, n++) {
+        at[n] = i;
+        names[n] = w->args.nodes[i].name;
+    }
+    return n;
+}
+
+unsigned verb_filter_gang(struct verbs *v, struct verbs_work *w, const struct gang *gang,
+                          struct buf *reply)
+{
+    cleanup_buf struct buf why = {0};
+    struct verb_filter f;
+    unsigned status = judge(v, w, reply, &f);
+    if (status != 200)
+        return status;
+    size_t most = w->args.n + VERBS_BEST_MAX;
+    size_t *at = arena_alloc(&w->arena, most * sizeof *at);
+    struct span *names = arena_alloc(&w->arena, most * sizeof *names);
+    struct store_reserve wanted = reservation_of(&w->args);
+    wanted.gang = gang;
+    wanted.requests = w->args.pod.requests;
+    wanted.why = &why;
+    wanted.nodes = names;
+    wanted.n = order_for_gang(v, w, &f, at, names);
+    size_t first = f.has_promise ? 0 : store_reserve(v->config.store, &wanted);
+    bool fits = f.n_fitting && (first < wanted.n || !why.n);
+    if (f.n_fitting && !fits) {
+        f = verb_filter_begin(v, w, &w->failed);
+        f.gang = why.p;
+        status = verb_filter_check(v, w, &f);
+    }
+    if (status != 200)
+        return status;
+    verb_filter_record(v, w, &f, fits);
+    verb_filter_begin_reply(w, reply);
+    f.fitting = NULL;
+    if (fits)
+        verb_filter_pass(&f, &w->args.nodes[at[first < wanted.n ? first : 0]]);
+    verb_filter_end_reply(w, reply);
+    return 200;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "domain/gang.h"
+#include "extender/verbs_priv.h"
+#include "placement/placement.h"
+
+/* Internals of filter: verb_filter.c judges the candidates, verb_filter_best.c chooses
+ * among those that fit. */
+
+struct verb_filter {
+    const struct verb_args *args;
+    const struct ledger *ledger;
+    const struct ledger_node *promised; /* node of the pod's promise, or NULL */
+    bool has_promise;                   /* of any of the reads so far */
+    struct prepared_reason reasons;
+    uint32_t rejected[REASON_CLASSES]; /* number of nodes, by reason */
+    struct buf *passed, *failed, *never;
+    uint32_t *fitting; /* instead of `passed`: indexes of the nodes that fit; or NULL */
+    size_t n_fitting;
+    struct verbs_work *report; /* gets the nodes with victims; NULL: not wanted */
+    const char
+        *gang; /* why the pod's gang cannot start: rejects the nodes that fit; or NULL */
+};
+
+/* Everything is borrowed. `passed` gets the nodes that fit. */
+struct verb_filter verb_filter_begin(const struct verbs *v, struct verbs_work *w,
+                                     struct buf *passed);
+/* Judges all candidates. Returns 200, or the status of the error reply. */
+unsigned verb_filter_check(struct verbs *v, struct verbs_work *w, struct verb_filter *f);
+void verb_filter_pass(struct verb_filter *f, const struct verb_candidate *c);
+/* Counts the verdict, and writes an event if the pod fits on no node. */
+void verb_filter_record(struct verbs *v, struct verbs_work *w,
+                        const struct verb_filter *f, bool fits);
+/* The reply before and after the nodes that fit. */
+void verb_filter_begin_reply(const struct verbs_work *w, struct buf *reply);
+void verb_filter_end_reply(const struct verbs_work *w, struct buf *reply);
+
+/* verb_filter_best.c */
+
+/* Answers with the best nodes. Returns 200, or the status of the error reply. `reserve`:
+ * this process is to reserve cards on the first one. */
+unsigned verb_filter_best(struct verbs *v, struct verbs_work *w, bool reserve,
+                          struct buf *reply);
+/* Answers for a member of a gang: with the node where its cards are reserved, beside
+ * reservations for all other members, or with none, because the gang does not fit
+ * together. */
+unsigned verb_filter_gang(struct verbs *v, struct verbs_work *w, const struct gang *gang,
+                          struct buf *reply);
