@@ -163,7 +163,7 @@ START_TEST(replaced_files_are_used_and_invalid_ones_are_reported)
     temp_write(lib_dir, "..data/tls.crt", "rubbish\n");
     lib_wait(healthz_says(&f, "tls of verbs: certificate "));
     lib_wait(healthz_says(&f, "tls of observers: certificate "));
-    ck_assert_contains(program_output(&f.e.program), "still using the old ones");
+    ck_assert(program_wait_output(&f.e.program, "still using the old ones"));
     ck_assert_uint_eq(filter_as(&f, other, "kube-scheduler", &said), 200);
     ck_assert_uint_eq(peer_status(&f.e.observers, "/readyz"), 200);
 
