@@ -344,7 +344,7 @@ START_TEST(few_descriptors_are_shared_by_the_ports)
     struct rlimit few = {700, 700};
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
     set_up(&w, ARGV(NULL));
-    ck_assert_contains(program_output(&w.extender.program), "connections: reduced");
+    ck_assert(program_wait_output(&w.extender.program, "connections: reduced"));
     struct target t = {.name = "few descriptors",
                        .port = w.extender.observers.port,
                        .path = "/healthz",

@@ -179,7 +179,7 @@ START_TEST(manifests_are_loaded_and_unserved_kinds_are_logged)
     ck_assert_contains(reply.body.p, "\"aliyun.com/gpu-mem\":\"16\"");
     ck_assert_contains(reply.body.p, "\"cpu\":\"500m\"");
     ck_assert_uint_eq(ask(&s, GET("/api/v1/namespaces/team/pods/p"), &reply), 200);
-    ck_assert_contains(program_output(&s.program), "Deployment");
+    ck_assert(program_wait_output(&s.program, "Deployment"));
     raw_reply_fini(&reply);
     sim_stop(&s);
     temp_write(dir, "bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: NO}\n");

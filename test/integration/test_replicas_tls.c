@@ -123,8 +123,8 @@ START_TEST(an_invalid_ca_bundle_is_not_used)
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
     temp_write(lib_dir, "ca.crt", "no certificate\n");
     ck_assert_msg(extender_bind(&e[1], "q", "n1", &why), "%s", why.p);
-    ck_assert_contains(program_output(&e[1].program),
-                       "the new CA file for replicas is invalid");
+    ck_assert(
+        program_wait_output(&e[1].program, "the new CA file for replicas is invalid"));
     temp_remove(lib_dir, "ca.crt");
     sim_add_pod(&s, "r", 1);
     ck_assert_msg(extender_bind(&e[1], "r", "n1", &why), "%s", why.p);
@@ -170,8 +170,7 @@ START_TEST(replica_ca_works_without_client_ca)
     start_without_client_ca(&e[0], &s, "--log-level", "info");
     lib_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
               json_is_true(json_object_get(j, "leader"))));
-    ck_assert_contains(program_output(&e[0].program),
-                       "neither --replica-ca nor --client-ca");
+    ck_assert(program_wait_output(&e[0].program, "neither --replica-ca nor --client-ca"));
     start_without_client_ca(&e[1], &s, "--replica-ca", trust);
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
     ck_assert_ptr_null(strstr(program_output(&e[1].program), "neither --replica-ca"));
