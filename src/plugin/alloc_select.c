@@ -86,16 +86,27 @@ static const char *pod_name(struct pending_request *req, const struct pod_alloca
     return arena_copy(&req->arena, buf_span(&b)).p;
 }
 
+/* Who may read the pod's events may not be allowed to see pods of other namespaces. */
+static const char *user_name(struct pending_request *req, const struct alloc_target *t,
+                             struct span ns, struct span name)
+{
+    cleanup_buf struct buf b = {0};
+    if (!span_eq(ns, t->local->pod->ns))
+        return "a pod of another namespace";
+    buf_printf(&b, "pod %.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(name));
+    return arena_copy(&req->arena, buf_span(&b)).p;
+}
+
 static enum verdict explain_held(struct pending_request *req,
+                                 const struct alloc_target *t,
                                  const struct device_id *unit,
                                  const struct allocation *al)
 {
     cleanup_buf struct buf id = {0};
     alloc_output_id(&id, unit);
     return alloc_request_explain(
-        req, VERDICT_WAIT, REJECTED_IN_USE,
-        "id %s of card %s is held by container %.*s of pod %.*s/%.*s%s%s", id.p,
-        unit->card->uuid, SPAN_ARG(al->container), SPAN_ARG(al->ns), SPAN_ARG(al->name),
+        req, VERDICT_WAIT, REJECTED_IN_USE, "id %s of card %s is held by %s%s%s", id.p,
+        unit->card->uuid, user_name(req, t, al->ns, al->name),
         al->resource == req->resource ? "" : ", through ",
         al->resource == req->resource ? "" : ids_resource_name(al->resource));
 }
@@ -191,9 +202,9 @@ enum verdict alloc_select_check_promise(struct alloc *a, struct pending_request 
                 card->uuid, card->health.reason);
         const struct local_pod *user = unrecorded_user(a, t, card);
         if (user)
-            return alloc_request_explain(req, VERDICT_WAIT, REJECTED_IN_USE,
-                                         "card %s is used by pod %s", card->uuid,
-                                         pod_name(req, user->pod));
+            return alloc_request_explain(
+                req, VERDICT_WAIT, REJECTED_IN_USE, "card %s is used by %s", card->uuid,
+                user_name(req, t, user->pod->ns, user->pod->name));
     }
     return v;
 }
@@ -265,12 +276,13 @@ static size_t take_units(const struct alloc *a, const struct pending_request *re
 }
 
 static enum verdict explain_shortage(struct pending_request *req,
+                                     const struct alloc_target *t,
                                      const struct plugin_card *card, size_t missing,
                                      const struct allocation *holder,
                                      const struct device_id *held)
 {
     if (holder)
-        return explain_held(req, held, holder);
+        return explain_held(req, t, held, holder);
     return alloc_request_explain(
         req, VERDICT_NO, REJECTED_INSUFFICIENT_IDS,
         "the kubelet offers too few free ids of card %s: %zu missing", card->uuid,
@@ -303,7 +315,7 @@ enum verdict alloc_select_ids(struct alloc *a, struct pending_request *req,
             want = (size_t)c->amount - *n;
         *n = take_units(a, req, t, card, want, picked, *n, &holder, &held);
         if (*n - before < want)
-            return explain_shortage(req, card, want - (*n - before), holder, &held);
+            return explain_shortage(req, t, card, want - (*n - before), holder, &held);
     }
     struct device_id *requested = req->ids;
     size_t n_requested = req->n_ids;
@@ -375,7 +387,7 @@ enum verdict alloc_select_check(struct alloc *a, struct pending_request *req,
                                          "duplicate id");
         const struct allocation *al = alloc_select_holder(a, t, &req->ids[i]);
         if (al)
-            return explain_held(req, &req->ids[i], al);
+            return explain_held(req, t, &req->ids[i], al);
     }
     return v;
 }

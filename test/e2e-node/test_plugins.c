@@ -128,7 +128,7 @@ START_TEST(ids_that_were_not_promised_are_refused)
     others = json_object_get(held, "one-a/c");
     ck_assert_uint_eq(json_array_size(others), 4);
     between_meddle(of_another_container);
-    is_refused("one-c", "held by container c of pod default/one-a");
+    is_refused("one-c", "held by pod default/one-a");
     between_meddle(NULL);
     node_create("one", "one-d");
     ck_assert_uint_eq(look_check(), 2); /* and the memory of those refused is back */

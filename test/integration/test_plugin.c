@@ -171,7 +171,7 @@ START_TEST(ids_of_another_container_are_rejected)
     kubelet_prefer(&kubelet, MEM, 3, &b);
     kubelet_allocate(&kubelet, MEM, a.ids, &c);
     ck_assert_int_eq(c.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_contains(c.words, "is held by container c of pod default/p");
+    ck_assert_contains(c.words, "is held by pod default/p");
     tear_down();
 }
 END_TEST

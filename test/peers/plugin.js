@@ -236,7 +236,7 @@ const steps = {
     pods.set('second', {});
     await prefer(MEM, 3);
     await fails(allocate(MEM, pods.get('on-1')[MEM]), REFUSED,
-      /^gpushare \(in-use\): .* is held by container c of pod default\/on-1/);
+      /^gpushare \(in-use\): .* is held by pod default\/on-1/);
     await remove('second');
   },
   async 'a pod without a promise is rejected'() {

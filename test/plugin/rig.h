@@ -86,7 +86,13 @@ static inline void rig_stop(struct rig *r)
     buf_fini(&r->log);
 }
 
-/* Adds the pod default/<name> with UID uid-<name> to the API server. */
+/* The namespace of a pod: "other" if its name begins so. */
+static inline const char *rig_ns(const char *name)
+{
+    return strncmp(name, "other", 5) == 0 ? "other" : "default";
+}
+
+/* Adds the pod with UID uid-<name> to the API server. */
 static inline void rig_api_text(struct rig *r, struct span json)
 {
     struct pod pod = object_pod(&r->arena, json);
@@ -97,11 +103,11 @@ static inline void rig_api(struct rig *r, const char *name, const char *phase,
                            const char *annotations, const char *inits, const char *apps)
 {
     rig_api_text(r, quoted(&r->arena,
-                           "{'metadata':{'name':'%s','namespace':'default',"
+                           "{'metadata':{'name':'%s','namespace':'%s',"
                            "'uid':'uid-%s','annotations':{%s}},'spec':{'nodeName':'n1',"
                            "'initContainers':[%s],'containers':[%s]},"
                            "'status':{'phase':'%s'}}",
-                           name, name, annotations, inits, apps, phase));
+                           name, rig_ns(name), name, annotations, inits, apps, phase));
 }
 static inline void rig_api_gone(struct rig *r, const char *name)
 {
@@ -195,7 +201,7 @@ static inline void rig_show(struct rig *r, uint64_t query, const char *name, boo
             }
         }
         pods[view.n_pods++] = (struct alloc_kubelet_pod){
-            SPAN("default"), span_of(p->name), containers[i], p->n};
+            span_of(rig_ns(p->name)), span_of(p->name), containers[i], p->n};
     }
     if (r->kubelet_away || (get && r->no_get)) {
         view.err = &err;

@@ -285,7 +285,7 @@ START_TEST(held_ids_are_not_allocated_again)
     check_answer(rig_allocate(&rig, "GPU-1/2-4"), "(nothing yet)");
     rig_pass(&rig, 6000);
     check_answer(rig.answer, "in-use: ");
-    check_answer(rig.answer, "is held by container a of pod default/p");
+    check_answer(rig.answer, "is held by pod default/p");
     rig_stop(&rig);
 }
 END_TEST
@@ -406,7 +406,7 @@ START_TEST(a_whole_card_is_exclusive)
         "(nothing yet)");
     rig_pass(&rig, 6000);
     check_answer(rig.answer, "in-use: ");
-    check_answer(rig.answer, "of pod default/p, through aliyun.com/gpu-mem");
+    check_answer(rig.answer, "by pod default/p, through aliyun.com/gpu-mem");
     /* The reverse. */
     add_pending("v", "0", CARDS("a", 1));
     admit("v", "a", IDS_COUNT, 1, "GPU-0 GPU-1");
@@ -419,6 +419,22 @@ START_TEST(a_whole_card_is_exclusive)
     check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
     check_answer(rig.answer, "in-use: ");
+    rig_stop(&rig);
+}
+END_TEST
+
+/* The text becomes an event of the rejected pod. */
+START_TEST(pods_of_other_namespaces_are_not_named)
+{
+    start();
+    add_pending("other-p", "1", MEM("a", 3));
+    admit("other-p", "a", IDS_MEM, 3, ALL);
+    add_pending("q", "1", MEM("a", 3));
+    ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/3 GPU-1/4 GPU-1/5");
+    check_answer(rig_allocate(&rig, "GPU-1/2-4"), "(nothing yet)");
+    rig_pass(&rig, 6000);
+    check_answer(rig.answer, "is held by a pod of another namespace");
+    ck_assert_ptr_null(strstr(rig.answer, "other-p"));
     rig_stop(&rig);
 }
 END_TEST
@@ -1022,7 +1038,7 @@ UNIT_MAIN("alloc", a_container_gets_the_promised_card,
           containers_are_admitted_in_sequence,
           must_include_ids_of_the_init_container_are_kept,
           each_promised_card_gets_its_share, a_whole_card_is_exclusive,
-          a_pod_of_the_go_plugin_keeps_its_card,
+          pods_of_other_namespaces_are_not_named, a_pod_of_the_go_plugin_keeps_its_card,
           whole_cards_of_an_init_container_are_reused_in_any_order,
           an_unhealthy_or_absent_card_is_rejected, an_invalid_promise_is_rejected,
           a_forged_promise_blocks_no_card, too_few_free_ids_are_rejected,
