@@ -398,6 +398,7 @@ void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct 
 /* Reading. */
 /* Does the node have an object of that kind? */
 bool ledger_node_has(const struct ledger *l, struct span name, enum ledger_kind kind);
+/* NULL: no object and no pod with GPU names the node. */
 const struct ledger_node *ledger_node_find(const struct ledger *l, struct span name);
 /* Finds many nodes, faster than one by one: nodes[i] is the node names[i], or NULL. Also
  * prefetches their first cache lines. */
@@ -405,7 +406,7 @@ void ledger_nodes_find(const struct ledger *l, const struct span *names, size_t 
                        const struct ledger_node **nodes);
 uint32_t ledger_node_slots(const struct ledger *l);
 size_t ledger_node_count(const struct ledger *l);
-/* By slot; NULL: the slot is free. */
+/* By slot; NULL: the slot is free, or only plain pods name the node. */
 const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot);
 /* Number of overcommitted cards (also: promised whole and to another pod). While pods are
  * being listed, deleted pods may still count. */

@@ -81,9 +81,24 @@ const struct ledger_settings *ledger_settings(const struct ledger *l)
 
 /* Nodes */
 
+static bool has_object(const struct ledger_node *node)
+{
+    for (int kind = LEDGER_NODE; kind <= LEDGER_UNHEALTHY; kind++)
+        if (node->facts->has[kind])
+            return true;
+    return false;
+}
+
+/* A node that only plain pods name: its Node was deleted, or is not listed yet. */
+static bool is_hidden(const struct ledger_node *node)
+{
+    return !has_object(node) && !node->pods && !node->nominated && !node->reserved;
+}
+
 const struct ledger_node *ledger_node_find(const struct ledger *l, struct span name)
 {
-    return map_get(&l->nodes_by_name, name);
+    const struct ledger_node *node = map_get(&l->nodes_by_name, name);
+    return node && !is_hidden(node) ? node : NULL;
 }
 
 void ledger_nodes_find(const struct ledger *l, const struct span *names, size_t n,
@@ -100,7 +115,7 @@ uint32_t ledger_node_slots(const struct ledger *l)
 const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot)
 {
     const struct ledger_node *node = ledger_node_slot(l, slot);
-    return node->facts ? node : NULL;
+    return node->facts && !is_hidden(node) ? node : NULL;
 }
 
 struct ledger_node_info ledger_node_info(const struct ledger_node *node)
@@ -171,10 +186,7 @@ struct ledger_node *ledger_node_need(struct ledger *l, struct span name)
 
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node)
 {
-    for (int kind = LEDGER_NODE; kind <= LEDGER_UNHEALTHY; kind++)
-        if (node->facts->has[kind])
-            return;
-    if (node->pods || node->nominated || node->reserved || node->facts->plain_pods)
+    if (!is_hidden(node) || node->facts->plain_pods)
         return;
     map_remove(&l->nodes_by_name, node->name);
     MEM_GROW(l->free_slots, l->free_slots_cap, l->n_free_slots + 1);
