@@ -41,8 +41,9 @@ struct gang {
     uint32_t minimum;
 };
 
-/* False: the pod is in no gang; so is a pod whose minimum is 1, which waits for nobody. The strings are borrowed from the pod. A name that no object
- * can have names no gang; a minimum that is no number from 1 on is unknown. */
+/* False: the pod is in no gang; so is a pod whose minimum is 1, which waits for
+ * nobody. The strings are borrowed from the pod. A name that no object can have names
+ * no gang; a minimum that is no number from 1 on is unknown. */
 bool gang_of(const struct pod *pod, struct gang *gang);
 
 /* Appends a key that is equal for the members of one gang, and different for others. */

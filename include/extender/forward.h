@@ -8,8 +8,9 @@
 #include "wire/tls.h"
 
 /*
- * Forwards binds, and filters that reserve cards, to the leader. Its address is in the Lease; scheme and certificates are
- * the same for all replicas and come from this process's options.
+ * Forwards binds, and filters that reserve cards, to the leader. Its address is in the
+ * Lease; scheme and certificates are the same for all replicas and come from this process's
+ * options.
  *
  * A forwarded call carries a header, so that its receiver does not forward it again. A
  * bind may be forwarded twice, to the same replica or another: a second bind of a pod

@@ -9,11 +9,11 @@
  *
  * The search is first fit decreasing: the members with the largest requests choose first,
  * each the first of the nodes that still fits beside the members before it. Members with
- * equal requests (of cards, CPU and memory) are one shape, and a node that has no place left for a shape is not
- * visited again for it. If a member finds no place, the search is repeated with the shapes
- * that fit on the fewest nodes first, and with the nodes in reverse. For members with equal
- * requests for one card the result is exact. For others a placement that exists can be
- * missed; every placement that is found is valid.
+ * equal requests (of cards, CPU and memory) are one shape, and a node that has no place
+ * left for a shape is not visited again for it. If a member finds no place, the search is
+ * repeated with the shapes that fit on the fewest nodes first, and with the nodes in
+ * reverse. For members with equal requests for one card the result is exact. For others a
+ * placement that exists can be missed; every placement that is found is valid.
  *
  * Whether a request fits on a node at all is found out once for each shape and node, and
  * that is most of the cost. With 16 shapes and 5,000 nodes it is some milliseconds, with

@@ -87,9 +87,9 @@ void score_end(struct score_run *run, size_t n, int *points);
 size_t score_best(const struct score_run *run, size_t n, const struct span *names,
                   size_t *best, size_t most);
 
-/* All steps at once. Scores each node. A node that is unknown or cannot take the pod gets 0. All nodes get 0
- * if the pod requests no GPU (under fgd: and CPU is unknown). Under scv and fgd, exactly
- * the best nodes get SCORE_MAX. */
+/* All steps at once. Scores each node. A node that is unknown or cannot take the pod
+ * gets 0. All nodes get 0 if the pod requests no GPU (under fgd: and CPU is unknown).
+ * Under scv and fgd, exactly the best nodes get SCORE_MAX. */
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
                  const struct mix *mix, const struct score_node *nodes, size_t n,
                  struct score_scratch *scratch, int *points);

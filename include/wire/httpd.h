@@ -21,13 +21,14 @@
  * With HTTPS and HTTPD_THREADS a connection gets its thread when the client has sent its
  * ClientHello, and one handshake is computed at a time; client addresses take turns.
  *
- * A full listener still accepts: a new connection replaces another one. The
- * connection that is closed belongs to the client address with the most connections, if it
- * has more than an eighth of all, and is the one that has been idle, incomplete, waiting in a stream or
- * unread the longest. A connection whose handler runs is never closed, and one of a
- * trusted client only if no other is left. A new connection has a fraction of a second
- * for its request, so that a storm of others does not close it before. Trusted is a client with a verified
- * certificate, or one for which `authorize` has called httpd_trust.
+ * A full listener still accepts: a new connection replaces another one. The connection
+ * that is closed belongs to the client address with the most connections, if it has more
+ * than an eighth of all, and is the one that has been idle, incomplete, waiting in a
+ * stream or unread the longest. A connection whose handler runs is never closed, and one
+ * of a trusted client only if no other is left. A new connection has a fraction of a
+ * second for its request, so that a storm of others does not close it before. Trusted is
+ * a client with a verified certificate, or one for which `authorize` has called
+ * httpd_trust.
  *
  * With HTTPD_THREADS, requests beyond `handlers` wait for a free one. A listener that is
  * full of them answers the longest-waiting with 503, so that a probe always gets in.

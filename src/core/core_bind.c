@@ -47,7 +47,8 @@ static bool promise_devices(struct step *s, struct ledger_pod *pod, struct span 
     return true;
 }
 
-/* Puts the promise into the ledger and writes the annotations. False with err when the pod does not fit. */
+/* Puts the promise into the ledger and writes the annotations. False with err when the
+ * pod does not fit. */
 static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span node_name,
                           struct buf *annotations, struct err *err)
 {

@@ -51,8 +51,8 @@ unsigned verbs_charge(struct verbs *v, struct verbs_work *w, struct buf *reply,
 /* How many candidates of a call may be named, by what the ledger knows now. -1: not every
  * kind of object has been listed. */
 int verbs_limits(struct verbs *v, struct verb_args_limits *limits, struct err *err);
-/* The ledger's nodes for the candidates from the i-th up to the end-th, at most MAP_BATCH; NULL for a
- * node that the ledger does not know. Returns how many. */
+/* The ledger's nodes for the candidates from the i-th up to the end-th, at most
+ * MAP_BATCH; NULL for a node that the ledger does not know. Returns how many. */
 size_t verbs_find_nodes(const struct verb_args *args, size_t i, size_t end,
                         const struct ledger *l,
                         const struct ledger_node *nodes[MAP_BATCH]);

@@ -17,8 +17,8 @@ uint32_t placement_count_cards(const struct card *cards, uint32_t n,
 /* Does the node's mode allow the request? */
 bool placement_mode_allows(const struct ledger_node *node, const struct request *r);
 
-/* For preempt and gang_plan: the same rules on a copy of the node's cards that differs from the ledger.
- * `cards` has node->n_cards members. */
+/* For preempt and gang_plan: the same rules on a copy of the node's cards that differs
+ * from the ledger. `cards` has node->n_cards members. */
 
 /* Does the request fit on these cards, if other pods are about to get `claimed` of them
  * through nvidia.com/gpu? */
