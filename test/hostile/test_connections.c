@@ -88,8 +88,9 @@ static const struct attack unread_metrics[] = {
 static const struct attack tls[] = {
     {"handshakes that never begin", TEXT(""), HOLD, false},
     {"half a ClientHello", client_hello, 40, HOLD, false},
-    {"handshakes that never end", TEXT(client_hello), HOLD, false},
-    {"handshakes that never end, one address", TEXT(client_hello), HOLD, true},
+    /* Not faster than a busy machine computes handshakes: no server keeps all of those. */
+    {"handshakes that never end", TEXT(client_hello), SLOW, false},
+    {"handshakes that never end, one address", TEXT(client_hello), SLOW, true},
     {"ClientHello and reset", TEXT(client_hello), SLOW_RESETS, false},
     {"no TLS", TEXT(GET("/version")), HOLD, false},
 };
@@ -182,7 +183,7 @@ struct target {
 };
 
 /* A probe of the kubelet: a new connection. */
-static void probe(const struct target *t, struct samples *s)
+static unsigned probe_once(const struct target *t, struct samples *s, struct buf *reply)
 {
     struct peer p;
     if (t->probe_init)
@@ -190,13 +191,23 @@ static void probe(const struct target *t, struct samples *s)
     else
         peer_init(&p, t->port);
     double begin = lib_now_exact_ms();
-    cleanup_buf struct buf reply = {0};
-    unsigned status = peer_call(&p, "GET", t->path, NULL, &reply);
-    double ms = lib_now_exact_ms() - begin;
-    ck_assert_msg(status == 200, "%s: probe answered with %u after %.0f ms: %s", t->name,
-                  status, ms, reply.p);
-    add(s, ms);
+    unsigned status = peer_call(&p, "GET", t->path, NULL, reply);
+    add(s, lib_now_exact_ms() - begin);
     peer_fini(&p);
+    return status;
+}
+
+/* The kubelet counts failures up to failureThreshold, which is 3 in the manifests: a full
+ * port closes a connection now and then, and which one depends on the scheduler. */
+static void probe(const struct target *t, struct samples *s)
+{
+    enum { FAILURE_THRESHOLD = 3 };
+    cleanup_buf struct buf reply = {0};
+    for (int i = 1; probe_once(t, s, &reply) != 200; i++) {
+        ck_assert_msg(i < FAILURE_THRESHOLD, "%s: %d probes failed: %s", t->name, i,
+                      reply.p);
+        buf_clear(&reply);
+    }
 }
 
 /* A filter over a connection that is kept. A server may close it while it is idle; then
