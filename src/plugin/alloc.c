@@ -55,18 +55,13 @@ void alloc_restore(struct alloc *a, struct allocation_set *from)
     allocation_set_fini(from);
 }
 
-void alloc_set_cgpu_disable(struct alloc *a, bool on)
-{
-    a->settings.response.cgpu_disable = on;
-}
-
 /* Logs the strategy when it changes, because nothing else tells what `auto` is. */
 static void choose_strategy(struct alloc *a, struct alloc_outputs *out)
 {
     cleanup_buf struct buf why = {0};
     struct response_settings *r = &a->settings.response;
     r->view = a->driver;
-    if (a->wanted_strategy != DRIVER_AUTO || !a->node_known || !a->driver)
+    if (a->wanted_strategy != DRIVER_AUTO || !a->node_read || !a->driver)
         return;
     enum driver_strategy chosen = driver_view_choose(a->driver, &a->driver_node, &why);
     if (chosen != r->strategy)
@@ -83,12 +78,16 @@ void alloc_set_driver(struct alloc *a, struct driver_view *view,
     choose_strategy(a, out);
 }
 
-void alloc_set_node(struct alloc *a, const struct driver_node *node,
-                    struct alloc_outputs *out)
+void alloc_node_read(struct alloc *a, struct alloc_time now, bool cgpu_disable,
+                     const struct driver_node *node, struct alloc_outputs *out)
 {
+    bool first = !a->node_read;
+    a->settings.response.cgpu_disable = cgpu_disable;
     a->driver_node = *node;
-    a->node_known = true;
+    a->node_read = true;
     choose_strategy(a, out);
+    if (first)
+        alloc_request_retry_all(a, now, out);
 }
 
 void alloc_wake_at(struct alloc *a, int64_t at_ms)
