@@ -19,11 +19,13 @@
  *
  *   none         kube-scheduler counts aliyun.com/gpu-mem of a node; a bound pod counts if one
  *                of the cards has what it asks for
- *   shipped      policy/ as in version 0.1: 0 to 10 points with weight 3, a part of the nodes
+ *   shipped      policy/ and the answer of filter as in version 0.1: 0 to 10 points with
+ *                weight 3, a part of the nodes
  *   recommended  policy/kube-scheduler-config.yaml: tainted nodes, filter answers with the
  *                best node. Pods without cards have other nodes; gpushare-replay gets none of
  *                them
  *   all-pods     policy/kube-scheduler-config-all-pods.yaml
+ *   untainted    recommended on nodes without taints: pods without cards take their CPU, too
  *   ...-40       kube-scheduler's default percentageOfNodesToScore, 40 % of 1,213 nodes
  *   ...-points   filter answers with all nodes; 0 to 10 points with weight 21
  *
@@ -41,17 +43,19 @@
 enum { IN_FLIGHT = 64, RUN_S = 1200 };
 
 /* clang-format off */
+#define ALL  {"--filter-answer=all"}
 #define BEST {"--filter-answer=best"}
 static const struct openb_setup setups[] = {
     {.name = "none"},
-    {.name = "shipped", .extender = true, .weight = 3},
+    {.name = "shipped", .extender = true, .weight = 3, .options = ALL},
     {.name = "recommended", .extender = true, .tainted = true, .weight = 3, .percentage = 100, .options = BEST},
     {.name = "all-pods", .extender = true, .all_pods = true, .weight = 21, .percentage = 100, .options = BEST},
     /* variants: */
+    {.name = "untainted", .variant = true, .extender = true, .weight = 3, .percentage = 100, .options = BEST},
     {.name = "recommended-40", .variant = true, .extender = true, .tainted = true, .weight = 3, .options = BEST},
-    {.name = "recommended-points", .variant = true, .extender = true, .tainted = true, .weight = 21, .percentage = 100},
+    {.name = "recommended-points", .variant = true, .extender = true, .tainted = true, .weight = 21, .percentage = 100, .options = ALL},
     {.name = "all-pods-40", .variant = true, .extender = true, .all_pods = true, .weight = 21, .options = BEST},
-    {.name = "all-pods-points", .variant = true, .extender = true, .all_pods = true, .weight = 21, .percentage = 100},
+    {.name = "all-pods-points", .variant = true, .extender = true, .all_pods = true, .weight = 21, .percentage = 100, .options = ALL},
 };
 /* clang-format on */
 enum { SETUPS = ARRAY_LEN(setups) };
