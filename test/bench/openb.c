@@ -65,6 +65,7 @@ static struct bench {
     struct trace trace;
     uint64_t seeds, first_seed;
     int64_t churn; /* percent; 0: pods stay */
+    size_t left;   /* pods of the previous run; those of the last end with the cluster */
 } b;
 
 static int64_t number(const char *name, int64_t otherwise, int64_t max)
@@ -153,6 +154,7 @@ static struct line fill(const struct openb_setup *s, uint64_t seed)
 {
     struct openb_arrivals a;
     struct openb_log log;
+    openb_cluster_delete_all(b.left);
     openb_arrive(&a, &b.trace, seed);
     cleanup_free uint8_t *seen = xcalloc(a.n, sizeof *seen);
     cleanup_free bool *placed = xcalloc(a.n, sizeof *placed);
@@ -170,7 +172,7 @@ static struct line fill(const struct openb_setup *s, uint64_t seed)
     struct openb_result real = openb_rate(&a, placed);
     struct openb_result replay = openb_replay(&a, s->tainted, seed);
     struct line line = {real.alloc100, replay.alloc100, real.first, openb_log_rate(&log)};
-    openb_cluster_delete_all(a.n);
+    b.left = a.n;
     for (size_t i = 0; i < a.n; i++)
         free(nodes[i]);
     free(nodes);
