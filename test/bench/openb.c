@@ -27,7 +27,8 @@
  *   all-pods     policy/kube-scheduler-config-all-pods.yaml
  *   untainted    recommended on nodes without taints: pods without cards take their CPU, too
  *   ...-40       kube-scheduler's default percentageOfNodesToScore, 40 % of 1,213 nodes
- *   ...-points   filter answers with all nodes; 0 to 10 points with weight 21
+ *   ...-all      filter answers with all nodes; 0 to 10 points with weight 3, as in policy/
+ *   ...-points   the same with weight 21
  *
  *   alloc100  percent of all cards that are allocated when 100 percent have been requested
  *   first     percent requested when the first pod was rejected
@@ -53,6 +54,7 @@ static const struct openb_setup setups[] = {
     /* variants: */
     {.name = "untainted", .variant = true, .extender = true, .weight = 3, .percentage = 100, .options = BEST},
     {.name = "recommended-40", .variant = true, .extender = true, .tainted = true, .weight = 3, .options = BEST},
+    {.name = "recommended-all", .variant = true, .extender = true, .tainted = true, .weight = 3, .percentage = 100, .options = ALL},
     {.name = "recommended-points", .variant = true, .extender = true, .tainted = true, .weight = 21, .percentage = 100, .options = ALL},
     {.name = "all-pods-40", .variant = true, .extender = true, .all_pods = true, .weight = 21, .options = BEST},
     {.name = "all-pods-points", .variant = true, .extender = true, .all_pods = true, .weight = 21, .percentage = 100, .options = ALL},
