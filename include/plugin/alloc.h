@@ -42,7 +42,7 @@
  */
 
 enum alloc_rejection {
-    REJECTED_NOT_SYNCED,      /* the pods of this node are not listed yet */
+    REJECTED_NOT_SYNCED, /* the pods of this node are not listed yet, or the Node not read */
     REJECTED_NO_PENDING_POD,  /* no pod of this node lacks these ids */
     REJECTED_AMBIGUOUS,       /* several pods lack these ids */
     REJECTED_UNKNOWN_POD,     /* the kubelet has a pod that the API server has not sent */
@@ -122,8 +122,10 @@ void alloc_outputs_fini(struct alloc_outputs *out);
 
 /* Adds the allocations of the state file; takes them from `from`, which is then empty. */
 void alloc_restore(struct alloc *a, struct allocation_set *from);
-/* The Node's label cgpu.disable.isolation. */
-void alloc_set_cgpu_disable(struct alloc *a, bool on);
+/* The Node was read. `cgpu_disable`: has it the label cgpu.disable.isolation=true? Until
+ * the first read, Allocate waits. */
+void alloc_node_read(struct alloc *a, struct alloc_time now, bool cgpu_disable,
+                     struct alloc_outputs *out);
 /* A sample of the cards: n of them, or `failed` with the reason why there is none.
  * Returns whether the device list of ListAndWatch has changed. */
 bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,

@@ -53,9 +53,14 @@ void alloc_restore(struct alloc *a, struct allocation_set *from)
     allocation_set_fini(from);
 }
 
-void alloc_set_cgpu_disable(struct alloc *a, bool on)
+void alloc_node_read(struct alloc *a, struct alloc_time now, bool cgpu_disable,
+                     struct alloc_outputs *out)
 {
-    a->settings.response.cgpu_disable = on;
+    a->settings.response.cgpu_disable = cgpu_disable;
+    if (a->node_read)
+        return;
+    a->node_read = true;
+    alloc_request_retry_all(a, now, out);
 }
 
 void alloc_wake_at(struct alloc *a, int64_t at_ms)

@@ -94,7 +94,7 @@ struct alloc {
     uint64_t list;                /* number of pod lists */
     uint64_t kubelet_epoch;       /* number of kubelet starts */
     uint64_t serial, queries;     /* number of requests, of podresources calls */
-    bool listed;
+    bool listed, node_read;
     bool no_get;                      /* the kubelet does not implement Get */
     struct pending_request *requests; /* oldest first */
     struct preference preference;

@@ -100,7 +100,7 @@ static void handle(struct dispatcher *d, struct dispatcher_msg *m)
         registration_answered(&d->registration[m->resource], now.mono_ms, m->flag);
         break;
     case DISPATCHER_NODE:
-        alloc_set_cgpu_disable(d->alloc, m->flag);
+        alloc_node_read(d->alloc, now, m->flag, &d->out);
         break;
     }
     dispatcher_output_run(d);

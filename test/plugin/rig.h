@@ -75,6 +75,7 @@ static inline void rig_start(struct rig *r, const struct alloc_settings *setting
     rig_cards(r, gib);
     alloc_list_started(r->a);
     alloc_list_ended(r->a, r->now, &r->out);
+    alloc_node_read(r->a, r->now, false, &r->out);
     rig_take(r);
 }
 

@@ -805,6 +805,7 @@ START_TEST(a_pod_first_seen_in_podresources_holds_its_ids_once)
     check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     alloc_list_ended(rig.a, rig.now, &rig.out);
+    alloc_node_read(rig.a, rig.now, false, &rig.out);
     rig_take(&rig);
     rig_pass(&rig, 1000);
     check_answer(rig.answer, "GPU-1/1 GPU-1/2");
@@ -948,6 +949,7 @@ START_TEST(allocations_of_the_state_file_are_held)
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
     alloc_list_ended(rig.a, rig.now, &rig.out);
+    alloc_node_read(rig.a, rig.now, false, &rig.out);
     rig_take(&rig);
     add_pending("q", "1", MEM("a", 2));
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/1 GPU-1/2");
@@ -988,12 +990,41 @@ START_TEST(the_node_label_disables_cgpu)
     struct alloc_settings s = rig_settings();
     s.response.strategy = RESPONSE_VOLUME_MOUNTS;
     start_with(s);
-    alloc_set_cgpu_disable(rig.a, true);
+    alloc_node_read(rig.a, rig.now, true, &rig.out);
     add_pending("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
     check_env("CGPU_DISABLE=true\n");
     check_env("NVIDIA_VISIBLE_DEVICES=/var/run/nvidia-container-devices\n");
     check_env("mount /var/run/nvidia-container-devices/GPU-1=/dev/null\n");
+    rig_stop(&rig);
+}
+END_TEST
+
+START_TEST(allocate_waits_for_the_first_read_of_the_node)
+{
+    static const char *const pods[] = {"p", "q"};
+    struct alloc_settings s = rig_settings();
+    rig.a = alloc_new(&s);
+    rig.now = (struct alloc_time){1000, 1};
+    rig_cards(&rig, two_cards);
+    alloc_list_started(rig.a);
+    alloc_list_ended(rig.a, rig.now, &rig.out);
+    for (size_t i = 0; i < ARRAY_LEN(pods); i++) {
+        add_pending(pods[i], "1", MEM("a", 3));
+        ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/0 GPU-1/1 GPU-1/2");
+        check_answer(rig_allocate(&rig, "GPU-1/0-2"), "(nothing yet)");
+        rig_pass(&rig, 3000);
+        check_answer(rig.answer, "(nothing yet)");
+        if (i == 0) {
+            rig_pass(&rig, 3000);
+            check_answer(rig.answer,
+                         "not-synced: the API server has not yet sent the Node");
+        }
+    }
+    alloc_node_read(rig.a, rig.now, true, &rig.out);
+    rig_take(&rig);
+    check_answer(rig.answer, "allocated");
+    check_env("CGPU_DISABLE=true\n");
     rig_stop(&rig);
 }
 END_TEST
@@ -1057,4 +1088,5 @@ UNIT_MAIN("alloc", a_container_gets_the_promised_card,
           without_reconciliation_the_end_of_a_failure_is_detected,
           a_missing_answer_is_a_failure, allocations_of_the_state_file_are_held,
           a_canceled_request_is_answered_immediately, a_rejected_pod_is_no_candidate,
-          the_node_label_disables_cgpu, cards_by_cdi_name_by_index_and_with_mps)
+          the_node_label_disables_cgpu, allocate_waits_for_the_first_read_of_the_node,
+          cards_by_cdi_name_by_index_and_with_mps)

@@ -807,6 +807,7 @@ static void start_plugin(bool lost)
     while (w->to_plugin.from != w->to_plugin.to)
         deliver_to_plugin();
     alloc_list_ended(w->a, w->now, &w->out);
+    alloc_node_read(w->a, w->now, false, &w->out);
     take();
 }
 
