@@ -88,6 +88,9 @@ struct unknown_pod {
 struct alloc {
     struct alloc_settings settings;
     char *node;
+    enum driver_strategy wanted_strategy;
+    struct driver_view *driver; /* of the newest sample; NULL: none yet */
+    struct driver_node driver_node;
     struct cards cards;
     struct allocation_set allocations;
     struct local_pod *local_pods; /* in order of arrival */

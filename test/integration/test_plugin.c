@@ -683,7 +683,7 @@ START_TEST(invalid_options_are_rejected)
         {{"--node-name", "a/b", NULL}, "\"a/b\" cannot be the name of a Node"},
         {{"--memory-unit", "GB", NULL}, "memory-unit"},
         {{"--device-list-strategy", "x", NULL},
-         "\"x\" is not one of envvar|volume-mounts|cdi"},
+         "\"x\" is not one of auto|envvar|volume-mounts|cdi-annotations|cdi-cri"},
         {{"--isolation", "cgpu", NULL}, "\"cgpu\" is not one of none|mps"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
