@@ -71,6 +71,11 @@ bool permit_waits(const struct world *w, const char *uid)
     return find(w, uid);
 }
 
+struct oracle_pod *permit_first(struct world *w)
+{
+    return w->permit->first ? oracle_find(w, w->permit->first->uid) : NULL;
+}
+
 static int take(struct world *w, const char *uid)
 {
     struct waiting **at = &w->permit->first;
