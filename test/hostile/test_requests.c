@@ -260,7 +260,6 @@ START_TEST(slow_clients_are_disconnected)
         raw_close(&c[i]);
     }
     ck_assert_int_ge(lib_now_ms() - start, 9000);
-    ck_assert_int_le(lib_now_ms() - start, 15000 * LIB_SLOWER);
     tear_down(&f);
 }
 
