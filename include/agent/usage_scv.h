@@ -22,7 +22,7 @@ void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a);
 struct usage_scv_written {
     struct usage_scv_row {
         uint64_t key; /* hash of the card and the container or process */
-        int64_t used_mib, sm_percent;
+        int64_t promised_mib, used_mib, sm_percent;
     } * rows; /* owned; sorted by key */
     size_t n;
 };
@@ -34,5 +34,5 @@ enum {
     USAGE_SCV_STEP_MIB = 64,
     USAGE_SCV_STEP_PERCENT = 5,
 };
-/* Whether a container or process came or left, or its numbers changed by a step. */
+/* Whether a container or process came or left, its promise changed, or its use by a step. */
 bool usage_scv_differs(const struct usage_scv_written *w, const struct scv *scv);

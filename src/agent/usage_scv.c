@@ -132,15 +132,15 @@ void usage_scv_record(const struct scv *scv, struct usage_scv_written *w)
             const struct scv_held *h = &scv->held[i];
             uint64_t key = hash_text(hash_text(scv_pod_hash(h->ns, h->pod), h->container),
                                      h->uses[k].uuid);
-            w->rows[at++] =
-                (struct usage_scv_row){key, h->uses[k].used_mib, h->uses[k].sm_percent};
+            w->rows[at++] = (struct usage_scv_row){
+                key, h->uses[k].promised_mib, h->uses[k].used_mib, h->uses[k].sm_percent};
         }
     for (size_t i = 0; i < scv->n_processes; i++) {
         const struct scv_process *p = &scv->processes[i];
         uint64_t key =
             hash_text(hash_text(scv_pod_hash(p->ns, p->pod), p->container), p->uuid);
         key = hash_text(hash_bytes(key, &p->pid, sizeof p->pid), p->name);
-        w->rows[at++] = (struct usage_scv_row){key, p->used_mib, p->sm_percent};
+        w->rows[at++] = (struct usage_scv_row){key, -1, p->used_mib, p->sm_percent};
     }
     qsort(w->rows, n, sizeof *w->rows, by_key);
 }
@@ -165,6 +165,7 @@ bool usage_scv_differs(const struct usage_scv_written *w, const struct scv *scv)
     for (size_t i = 0; i < now.n && !differs; i++)
         differs =
             now.rows[i].key != w->rows[i].key ||
+            now.rows[i].promised_mib != w->rows[i].promised_mib ||
             moved(now.rows[i].used_mib, w->rows[i].used_mib, USAGE_SCV_STEP_MIB) ||
             moved(now.rows[i].sm_percent, w->rows[i].sm_percent, USAGE_SCV_STEP_PERCENT);
     usage_scv_written_fini(&now);

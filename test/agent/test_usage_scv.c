@@ -20,6 +20,8 @@ static void set_up(void)
     answer(call_id, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
 }
 
+static int64_t promised = 1024;
+
 /* Pod ns/p with its container c on card GPU-0, and a process outside Kubernetes. The arrays
  * stay with the publisher. */
 static void used(int64_t mib, int64_t percent, int64_t outside_mib)
@@ -34,7 +36,7 @@ static void used(int64_t mib, int64_t percent, int64_t outside_mib)
                                     .pod_uid = SPAN("u1"),
                                     .used_mib = mib,
                                     .sm_percent = percent,
-                                    .promised_mib = 1024,
+                                    .promised_mib = promised,
                                     .pids = &pid,
                                     .n_pids = 1};
     c[1] = (struct usage_container){.pod_uid = SPAN("u2"),
@@ -139,6 +141,19 @@ START_TEST(noise_is_not_written)
     }
     ck_assert_int_ge(writes, 5);
     ck_assert_int_le(writes, 10);
+    for (int i = 0; i < 130; i++) { /* the last state is written, and a minute passes */
+        now_ms += 1000;
+        has_pods();
+        answer_all();
+        used(9000, 100, 300);
+        answer_all();
+        sampled(CARD(0));
+        answer_all();
+    }
+    promised = 2048;
+    used(9000, 100, 300);
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'promisedMemory':2048");
 }
 END_TEST
 

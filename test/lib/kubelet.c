@@ -121,8 +121,45 @@ static void on_get(void *ctx, struct grpcd_call *call, struct span request)
         grpcd_reply(call, &out);
 }
 
+static void on_allocatable(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct kubelet *k = ctx;
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf out = {0};
+    struct err err;
+    const char *id;
+    json_t *v;
+    size_t n = 0;
+    (void)request;
+    pthread_mutex_lock(&k->lock);
+    struct span *ids =
+        arena_alloc(&a, (json_object_size(k->allocatable) + 1) * sizeof *ids);
+    json_object_foreach(k->allocatable, id, v) ids[n++] = span_of(id);
+    const struct podres_devices devices = {
+        .resource = span_of(resources[MEM]), .ids = ids, .n_ids = n};
+    struct podres_allocatable all = {&devices, 1};
+    int rc = podres_allocatable_encode(&all, &out, &err);
+    pthread_mutex_unlock(&k->lock);
+    if (rc)
+        grpcd_fail(call, &err);
+    else
+        grpcd_reply(call, &out);
+}
+
 static const struct grpcd_method podresources_methods[] = {
-    {PODRES_LIST, false, on_list, NULL}, {PODRES_GET, false, on_get, NULL}, {0}};
+    {PODRES_LIST, false, on_list, NULL},
+    {PODRES_GET, false, on_get, NULL},
+    {PODRES_ALLOCATABLE, false, on_allocatable, NULL},
+    {0}};
+
+/* Shows the devices of the plugin in GetAllocatableResources. */
+static void show_allocatable(struct kubelet *k)
+{
+    pthread_mutex_lock(&k->lock);
+    json_decref(k->allocatable);
+    k->allocatable = json_deep_copy(k->plugins[MEM].devices);
+    pthread_mutex_unlock(&k->lock);
+}
 
 /* Registration */
 
@@ -254,6 +291,8 @@ bool kubelet_serve(struct kubelet *k)
     }
     for (int r = 0; r < KUBELET_RESOURCES; r++)
         something |= read_list(&k->plugins[r]);
+    if (something)
+        show_allocatable(k);
     return something;
 }
 
@@ -348,6 +387,8 @@ void kubelet_fini(struct kubelet *k)
         kubelet_stop(k);
     for (int i = 0; i < k->n_pods; i++)
         free_pod(&k->pods[i]);
+    json_decref(k->allocatable);
+    k->allocatable = NULL;
     k->n_pods = 0;
 }
 

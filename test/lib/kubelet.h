@@ -44,6 +44,7 @@ struct kubelet {
     struct grpcd_call *asked[8]; /* registrations pending until kubelet_serve */
     char endpoints[8][80], resources[8][40];
     int n_asked;
+    json_t *allocatable; /* ids of aliyun.com/gpu-mem; NULL: none yet */
     /* used by the test's thread only */
     struct kubelet_endpoint plugins[KUBELET_RESOURCES];
     int registrations, lists, gets;
