@@ -7,16 +7,16 @@
  * What is done about containers that use more of a card than they were promised. Pure:
  * measurements go in, actions come out.
  *
- * When a container is over
+ * Which containers use too much
  *
  * - A measurement of a card counts when it is at most OVERUSE_MAX_AGE_MS old and the card
  *   is complete in it. Every other measurement changes nothing, so a driver that fails, or
  *   a process that cannot be mapped, accuses nobody and acquits nobody.
- * - A container is over in a measurement when it uses more than its promise and the
- *   tolerance, and so does its pod as a whole on this card. A pod inside its promise is
- *   never over, whatever one of its containers uses.
- * - It has been over for the sum of the times between the measurements since which it is
- *   over without interruption. Of each such time at most half the grace counts, so a gap,
+ * - A container overuses a card in a measurement when it uses more than its promise and
+ *   the tolerance, and so does its pod as a whole on this card. A pod inside its promise
+ *   never overuses it, whatever one of its containers uses.
+ * - It has done so for the sum of the times between the last measurements that all show
+ *   it. Of each such time at most half the grace counts, so a gap,
  *   or a clock that jumps, never fills the grace alone. Another container ID begins at 0,
  *   and so does a restart of the agent.
  * - A container is exempt when its promise on the card is unknown, is 0, or is the whole
@@ -28,8 +28,8 @@
  *   and do not use yet: some pod cannot get what it was promised. A card with an unknown
  *   number never hurts.
  *
- * Actions, once a container has been over for the grace on a card that hurts, or on any
- * card with `always`
+ * Actions, once a container has overused a card that hurts for the grace, or any card with
+ * `always`
  *
  * - OVERUSE_REPORT, once in OVERUSE_REPORT_AGAIN_MS for a pod, container and card.
  * - OVERUSE_EVICT, once in OVERUSE_EVICT_AGAIN_MS for a pod. A rejected eviction is
@@ -90,5 +90,5 @@ void overuse_step(struct overuse *o, int64_t now_ms, const struct usage *u,
 void overuse_evicted(struct overuse *o, int64_t now_ms, struct span pod_uid,
                      bool accepted, int64_t retry_after_ms);
 
-/* Containers that are over in the last measurement of their card that counts. */
+/* Containers that overuse their card in its last measurement that counts. */
 size_t overuse_count(const struct overuse *o);

@@ -80,7 +80,7 @@ static void wait_out(const struct row *rows, int64_t from_ms, int64_t free_mib)
         ck_step(rows, at_ms, free_mib, "");
 }
 
-/* -- who is over: with `always`, after the grace -- */
+/* -- who overuses the card: with `always`, after the grace -- */
 
 static const struct who {
     const char *name;
