@@ -33,7 +33,7 @@ enum {
 };
 
 /* A process. A pid alone does not identify it: the kernel reuses pids. Before a signal,
- * compare `started` with /proc/PID/stat again (process_reader_started). */
+ * ask process_reader_is_alive. */
 struct usage_pid {
     int64_t pid;      /* as seen from the host */
     uint64_t started; /* field 22 of /proc/PID/stat: clock ticks since the boot */
@@ -67,7 +67,7 @@ struct usage_process {
     size_t card; /* index in usage.cards */
     struct usage_pid pid;
     bool unmapped;         /* may be in a container; its card is not complete */
-    char name[USAGE_NAME]; /* comm, as UTF-8 without control characters; may be empty */
+    char name[USAGE_NAME]; /* comm, in printable ASCII; may be empty */
     int64_t used_mib;      /* rounded up; -1: unknown */
     int64_t sm_percent;    /* 0..100; -1: unknown */
 };
@@ -126,7 +126,6 @@ struct usage_input {
     size_t n_places;
     const struct usage_name *names; /* in any order */
     size_t n_names;
-    bool names_known;                     /* the list of names could be read */
     const struct usage_promise *promises; /* in any order */
     size_t n_promises;
     bool promises_known; /* false: what is promised to whom is unknown */
