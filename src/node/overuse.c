@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-/* A container that is over. The key names card, pod UID and container ID. */
+/* A container that overuses a card. The key names card, pod UID and container ID. */
 struct over {
     struct buf key;
     int64_t seen_ms; /* time of the last measurement that counts */
