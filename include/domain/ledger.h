@@ -421,6 +421,15 @@ const struct mix *ledger_mix(const struct ledger *l);
 struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
 /* MiB of the pod on a card of its node; -1: none. */
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
+
+/* What the containers of a pod use of a card, by the node's Scv. Measured, up to a minute
+ * old, and for display: nothing is decided by it. */
+struct ledger_use {
+    int64_t used_mib, sm_percent; /* -1: unknown */
+};
+/* False: the Scv shows no use. The card is one of the node's. */
+bool ledger_pod_use(const struct ledger_node *node, const struct ledger_pod *pod,
+                    const struct card *card, struct ledger_use *use);
 /* Is the card healthy, without promises, reservations and withheld memory? */
 static inline bool card_is_free(const struct card *card)
 {
