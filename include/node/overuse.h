@@ -16,9 +16,12 @@
  *   the tolerance, and so does its pod as a whole on this card. A pod inside its promise
  *   never overuses it, whatever one of its containers uses.
  * - It has done so for the sum of the times between the last measurements that all show
- *   it. Of each such time at most half the grace counts, so a gap,
- *   or a clock that jumps, never fills the grace alone. Another container ID begins at 0,
- *   and so does a restart of the agent.
+ *   it. Of each such time at most half the grace counts, so a gap, or a clock that jumps,
+ *   never fills the grace alone. Another container ID begins at 0, and so does a restart of
+ *   the agent.
+ * - Nothing is done before the promises were read OVERUSE_PROMISE_MS after the first of
+ *   these measurements: promises are found by the name of the pod, and a pod that was
+ *   recreated under its name may have been promised more than its predecessor.
  * - A container is exempt when its promise on the card is unknown, is 0, or is the whole
  *   card (whole cards and nvidia.com/gpu).
  *
@@ -43,6 +46,7 @@
 
 enum {
     OVERUSE_MAX_AGE_MS = 5 * 1000,
+    OVERUSE_PROMISE_MS = 3 * 1000, /* longer than a call to the kubelet can take */
     OVERUSE_REPORT_AGAIN_MS = 10 * 60 * 1000,
     OVERUSE_EVICT_AGAIN_MS = 5 * 60 * 1000, /* terminating takes time */
     OVERUSE_KILL_AGAIN_MS = 60 * 1000,

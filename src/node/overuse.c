@@ -8,7 +8,8 @@
 /* A container that overuses a card. The key names card, pod UID and container ID. */
 struct over {
     struct buf key;
-    int64_t seen_ms; /* time of the last measurement that counts */
+    int64_t seen_ms;  /* time of the last measurement that counts */
+    int64_t since_ms; /* time of the first one */
     int64_t over_ms;
     bool fresh; /* over in this measurement */
 };
@@ -296,6 +297,7 @@ static struct over *find_over(const struct overuse *o, struct span key)
     return NULL;
 }
 
+/* How long it has been so; -1: with promises that may be older than the container. */
 static int64_t note_over(struct step *s, size_t i)
 {
     struct overuse *o = s->o;
@@ -305,7 +307,8 @@ static int64_t note_over(struct step *s, size_t i)
     if (!over) {
         MEM_GROW(o->overs, o->cap_overs, o->n_overs + 1);
         over = &o->overs[o->n_overs++];
-        *over = (struct over){.key = key, .seen_ms = s->u->taken_ms};
+        *over = (struct over){
+            .key = key, .seen_ms = s->u->taken_ms, .since_ms = s->u->taken_ms};
         key = (struct buf){0}; /* moved */
     }
     int64_t since_ms = s->u->taken_ms - over->seen_ms;
@@ -313,7 +316,7 @@ static int64_t note_over(struct step *s, size_t i)
     over->over_ms += since_ms < 0 ? 0 : since_ms < most_ms ? since_ms : most_ms;
     over->seen_ms = s->u->taken_ms;
     over->fresh = true;
-    return over->over_ms;
+    return s->u->promised_ms - over->since_ms < OVERUSE_PROMISE_MS ? -1 : over->over_ms;
 }
 
 /* Forgets the containers of the card that are not over any more. Their keys begin with

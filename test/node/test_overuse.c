@@ -22,10 +22,12 @@ static void begin(enum overuse_type most, bool always)
 
 static struct usage_card card;
 static struct usage_container containers[ROWS];
+static int64_t promised_ms; /* 0: the promises are as new as the measurement */
 
 static struct usage usage_of(const struct row *rows, int64_t at_ms, int64_t free_mib)
 {
     struct usage u = {.taken_ms = at_ms,
+                      .promised_ms = promised_ms ? promised_ms : at_ms,
                       .complete = true,
                       .cards = &card,
                       .n_cards = 1,
@@ -190,6 +192,20 @@ START_TEST(a_gap_or_a_clock_that_jumps_never_fills_the_grace_alone)
     overuse_free(overuse);
 }
 
+START_TEST(promises_older_than_the_overuse_accuse_nobody)
+{
+    begin(OVERUSE_EVICT, false);
+    promised_ms = -5000; /* of a pod that had this name before */
+    wait_out(over, 0, 500);
+    ck_step(over, GRACE, 500, "");
+    ck_step(over, 2 * GRACE, 500, "");
+    promised_ms = OVERUSE_PROMISE_MS - 1; /* asked before the container started? */
+    ck_step(over, 2 * GRACE, 500, "");
+    promised_ms = OVERUSE_PROMISE_MS;
+    ck_step(over, 2 * GRACE + 1, 500, "report a/c, evict a");
+    overuse_free(overuse);
+}
+
 /* -- where it hurts -- */
 
 static const struct row three[] = {{"a", "u", "c", "i", 5000, 2000}, /* 3000 beyond */
@@ -284,6 +300,7 @@ int main(void)
         {a_restarted_container_begins_the_grace_again, 1},
         {a_measurement_that_does_not_count_neither_accuses_nor_acquits, 1},
         {a_gap_or_a_clock_that_jumps_never_fills_the_grace_alone, 1},
+        {promises_older_than_the_overuse_accuse_nobody, 1},
         {only_as_many_as_it_takes, 1},
         {an_unknown_number_of_the_card_never_hurts, 1},
         {reports_alone_are_the_weakest_action, 1},

@@ -36,6 +36,7 @@ enum fault {
     NOTHING_IS_REMEMBERED,
     EVICTS_INSTEAD_OF_REPORTING,
     IDLE_PROMISES_ARE_FORGOTTEN,
+    OLD_PROMISES_ARE_NEW,
     FAULTS,
 };
 
@@ -47,7 +48,7 @@ struct part {
 };
 
 struct measurement {
-    int64_t taken, now;
+    int64_t taken, now, promised;
     bool failed, complete[CARDS];
     int64_t free[CARDS];
     struct part part[CARDS][PODS][PARTS];
@@ -69,7 +70,7 @@ struct world {
     struct rng rng;
     enum fault fault;
     struct overuse_settings settings;
-    int64_t now;
+    int64_t now, promised;
     struct measurement *log;
     size_t n_log;
     struct part part[CARDS][PODS][PARTS];
@@ -125,6 +126,9 @@ static struct measurement *measure(struct world *w)
     struct measurement *m = &w->log[w->n_log++];
     memset(m, 0, sizeof *m);
     m->now = m->taken = w->now;
+    if (one_in(w, 6))
+        w->promised = w->now;
+    m->promised = w->promised;
     if (one_in(w, 15))
         m->taken -= (int64_t)rng_below(&w->rng, 8000) - 100;
     m->failed = one_in(w, 25);
@@ -192,6 +196,7 @@ static void usage_of(const struct world *w, const struct measurement *m, struct 
     u->cards = cards;
     u->containers = all;
     u->taken_ms = f == STALE_IS_FRESH ? m->now : m->taken;
+    u->promised_ms = f == OLD_PROMISES_ARE_NEW ? m->now : m->promised;
     for (int c = 0; c < CARDS && !m->failed; c++) {
         cards[u->n_cards++] = (struct usage_card){
             .index = c,
@@ -278,7 +283,8 @@ static bool is_over(const struct world *w, const struct measurement *m, int card
            used > promised + w->settings.tolerance_mib;
 }
 
-/* How long the container has been over, from all measurements; -1: it is not. */
+/* How long the container has been over, from all measurements; -1: it is not, or the
+ * promises are not newer than the first of these measurements. */
 static int64_t over_for(const struct world *w, int card, int pod, int i)
 {
     const struct measurement *next = NULL;
@@ -296,7 +302,7 @@ static int64_t over_for(const struct world *w, int card, int pod, int i)
         sum += gap < 0 ? 0 : gap > half ? half : gap;
         next = m;
     }
-    return next ? sum : -1;
+    return next && w->promised >= next->taken + 3000 ? sum : -1;
 }
 
 static int64_t lacking(const struct measurement *m, int card)
