@@ -22,14 +22,16 @@
  * - Nothing is done before the promises were read OVERUSE_PROMISE_MS after the first of
  *   these measurements: promises are found by the name of the pod, and a pod that was
  *   recreated under its name may have been promised more than its predecessor.
- * - A container is exempt when its promise on the card is unknown, is 0, or is the whole
- *   card (whole cards and nvidia.com/gpu).
+ * - A container without a promise, in a pod that has one, was promised 0. Exempt are pods
+ *   without any known promise, and pods that were promised a whole card (whole cards and
+ *   nvidia.com/gpu), and containers whose name is unknown.
  *
  * Where it hurts
  *
  * - A card hurts when its free memory is below the sum of what the pods on it were promised
- *   and do not use yet: some pod cannot get what it was promised. A card with an unknown
- *   number never hurts.
+ *   and do not use yet: some pod cannot get what it was promised. A card whose free memory
+ *   or use is unknown never hurts. What a container without a name uses is taken from that
+ *   sum, because a promise may have been made to it.
  *
  * Actions, once a container has overused a card that hurts for the grace, or any card with
  * `always`

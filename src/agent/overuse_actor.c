@@ -189,12 +189,13 @@ static void describe(const struct usage *u, const struct overuse_action *action,
 {
     const struct usage_container *c = &u->containers[action->container];
     const struct usage_card *card = &u->cards[c->card];
+    int64_t promised_mib = c->promised_mib > 0 ? c->promised_mib : 0;
     buf_printf(note,
                "%scontainer %.*s uses %lld MiB of GPU%d, %lld MiB more than promised "
                "(%lld MiB), for %lld s",
                what, SPAN_ARG(c->name), (long long)action->used_mib, card->index,
-               (long long)(action->used_mib - c->promised_mib),
-               (long long)c->promised_mib, (long long)(action->over_ms / 1000));
+               (long long)(action->used_mib - promised_mib), (long long)promised_mib,
+               (long long)(action->over_ms / 1000));
     if (action->lacking_mib)
         buf_printf(note, "; other pods on this card lack %lld MiB of their promises",
                    (long long)action->lacking_mib);

@@ -214,75 +214,105 @@ void overuse_evicted(struct overuse *o, int64_t now_ms, struct span pod_uid,
 
 /* -- pods on a card -- */
 
-static bool is_known(const struct usage_container *c)
+static bool has_name(const struct usage_container *c)
 {
-    return c->used_mib >= 0 && c->promised_mib >= 0 && c->ns.n && c->pod.n && c->name.n;
+    return c->ns.n && c->pod.n && c->name.n;
 }
 
-static bool same_name(const struct usage_container *a, const struct usage_container *b)
+static bool same_pod(const struct usage_container *a, const struct usage_container *b)
 {
-    return a->card == b->card && span_eq(a->ns, b->ns) && span_eq(a->pod, b->pod);
+    return span_eq(a->pod, b->pod) && span_eq(a->ns, b->ns);
 }
 
-/* A container that restarts can be listed twice; its promise counts once. */
+static int64_t promise_of(const struct usage_container *c)
+{
+    return c->promised_mib > 0 ? c->promised_mib : 0;
+}
+
+/* A container that restarts can be listed twice; its promise counts once. The containers
+ * of a pod on a card are neighbors. */
 static bool is_first_of_its_name(const struct usage *u, size_t i)
 {
-    for (size_t k = i; k-- > 0 && same_name(&u->containers[k], &u->containers[i]);)
-        if (span_eq(u->containers[k].name, u->containers[i].name))
+    const struct usage_container *all = u->containers;
+    for (size_t k = i;
+         k-- > 0 && all[k].card == all[i].card && same_pod(&all[k], &all[i]);)
+        if (span_eq(all[k].name, all[i].name))
             return false;
     return true;
 }
 
-/* Is the pod of the container beyond its promise and the tolerance on this card? The
- * containers of a pod name are neighbors in the usage. Those of another UID are of another
- * pod of that name. */
+/* Whether all of the card was promised, or its size is not known. */
+static bool is_whole(const struct usage *u, const struct usage_container *c)
+{
+    int64_t total_mib = u->cards[c->card].total_mib;
+    return total_mib < 0 || (c->promised_mib > 0 && c->promised_mib >= total_mib);
+}
+
+/* Is the pod of the container beyond its promise and the tolerance on this card? A
+ * container of another UID is of another pod of that name. */
 static bool pod_is_over(const struct usage *u, size_t i, int64_t tolerance_mib)
 {
     const struct usage_container *c = &u->containers[i];
     int64_t used = 0, promised = 0;
-    size_t first = i;
-    while (first && same_name(&u->containers[first - 1], c))
-        first--;
-    for (size_t k = first; k < u->n_containers && same_name(&u->containers[k], c); k++) {
-        const struct usage_container *other = &u->containers[k];
-        if (!is_known(other))
+    bool any_promise = false;
+    for (size_t k = 0; k < u->n_containers; k++) {
+        const struct usage_container *o = &u->containers[k];
+        if (!same_pod(o, c))
+            continue;
+        if (is_whole(u, o))
             return false;
+        any_promise |= o->promised_mib >= 0;
+        if (o->card != c->card)
+            continue;
+        if (o->used_mib < 0)
+            return false;
+        if (span_eq(o->pod_uid, c->pod_uid))
+            used += o->used_mib;
         if (is_first_of_its_name(u, k))
-            promised += other->promised_mib;
-        if (span_eq(other->pod_uid, c->pod_uid))
-            used += other->used_mib;
+            promised += promise_of(o);
     }
-    return used - promised > tolerance_mib;
+    return any_promise && used - promised > tolerance_mib;
 }
 
 static bool is_over(const struct step *s, size_t i)
 {
     const struct usage_container *c = &s->u->containers[i];
-    const struct usage_card *card = &s->u->cards[c->card];
-    if (!c->pod_uid.n || !c->container_id.n || !is_known(c) || c->promised_mib == 0 ||
-        card->total_mib < 0 || c->promised_mib >= card->total_mib)
-        return false;
-    return c->used_mib - c->promised_mib > s->o->settings.tolerance_mib &&
-           pod_is_over(s->u, i, s->o->settings.tolerance_mib);
+    int64_t tolerance_mib = s->o->settings.tolerance_mib;
+    return c->pod_uid.n && c->container_id.n && has_name(c) && c->used_mib >= 0 &&
+           c->used_mib - promise_of(c) > tolerance_mib &&
+           pod_is_over(s->u, i, tolerance_mib);
 }
 
-/* What the pods of a card were promised and cannot get; INT64_MIN: not known. */
+/* What the pod of the containers from *i on does not use of its promise on the card; sets
+ * *i to the container after them. */
+static int64_t unused_of(const struct usage *u, size_t *i)
+{
+    const struct usage_container *c = &u->containers[*i];
+    int64_t left = 0;
+    for (; *i < u->n_containers && u->containers[*i].card == c->card &&
+           same_pod(&u->containers[*i], c);
+         ++*i) {
+        left -= u->containers[*i].used_mib;
+        if (is_first_of_its_name(u, *i))
+            left += promise_of(&u->containers[*i]);
+    }
+    return left;
+}
+
+/* What the pods of a card were promised and cannot get, or less; INT64_MIN: not known. A
+ * container without a name may be one that a promise was made to, which then uses more of
+ * it than it seems to. */
 static int64_t lacking_on(const struct usage *u, size_t card)
 {
     int64_t unused = 0;
+    for (size_t i = 0; i < u->n_containers; i++)
+        if (u->containers[i].card == card && u->containers[i].used_mib < 0)
+            return INT64_MIN;
     for (size_t i = 0; i < u->n_containers;) {
         const struct usage_container *c = &u->containers[i];
-        int64_t left = 0;
-        size_t k = i;
-        for (; k < u->n_containers && same_name(&u->containers[k], c); k++) {
-            if (c->card == card && !is_known(&u->containers[k]))
-                return INT64_MIN;
-            left -= u->containers[k].used_mib;
-            if (is_first_of_its_name(u, k))
-                left += u->containers[k].promised_mib;
-        }
-        unused += c->card == card && left > 0 ? left : 0;
-        i = k;
+        int64_t left = unused_of(u, &i);
+        if (c->card == card && (left > 0 || !has_name(c)))
+            unused += left;
     }
     return u->cards[card].free_mib < 0 ? INT64_MIN : unused - u->cards[card].free_mib;
 }
@@ -358,7 +388,7 @@ static void suspect(struct step *s, size_t i, int64_t over_ms)
     s->suspects[s->n_suspects++] = (struct suspect){
         .container = i,
         .over_ms = over_ms,
-        .beyond_mib = c->used_mib - c->promised_mib,
+        .beyond_mib = c->used_mib - promise_of(c),
         .frees_mib =
             s->o->settings.most == OVERUSE_EVICT ? pod_uses(s->u, c) : c->used_mib,
         .pending = is_pending(s, c),

@@ -93,8 +93,19 @@ static const struct who {
      {{"a", "u", "c", "i", 4101, 4000}},
      "report a/c, evict a"},
     {"within the tolerance", {{"a", "u", "c", "i", 4100, 4000}}, ""},
-    {"nothing was promised", {{"a", "u", "c", "i", 4101, 0}}, ""},
-    {"the promise is unknown", {{"a", "u", "c", "i", 4101, -1}}, ""},
+    {"it was promised other cards only",
+     {{"a", "u", "c", "i", 4101, 0}},
+     "report a/c, evict a"},
+    {"the pod was promised nothing", {{"a", "u", "c", "i", 4101, -1}}, ""},
+    {"a container without a promise in a pod that has one",
+     {{"a", "u", "c", "i", 0, 4000}, {"a", "u", "d", "j", 5000, -1}},
+     "report a/d, evict a"},
+    {"one that takes no more than its siblings leave",
+     {{"a", "u", "c", "i", 0, 4000}, {"a", "u", "d", "j", 4000, -1}},
+     ""},
+    {"a sibling was promised the whole card",
+     {{"a", "u", "c", "i", 0, TOTAL}, {"a", "u", "d", "j", 4000, -1}},
+     ""},
     {"the use is unknown", {{"a", "u", "c", "i", -1, 4000}}, ""},
     {"the whole card was promised", {{"a", "u", "c", "i", 16500, TOTAL}}, ""},
     {"the name is unknown", {{"a", "u", "", "i", 5000, 4000}}, ""},
@@ -229,12 +240,37 @@ START_TEST(only_as_many_as_it_takes)
 START_TEST(an_unknown_number_of_the_card_never_hurts)
 {
     static const struct row unknown[] = {
-        {"a", "u", "c", "i", 6000, 4000}, {"b", "v", "c", "j", 1000, -1}, {0}};
+        {"a", "u", "c", "i", 6000, 4000}, {"b", "v", "c", "j", -1, 8000}, {0}};
     begin(OVERUSE_EVICT, false);
     wait_out(over, 0, -1);
     ck_step(over, GRACE, -1, "");
     ck_step(unknown, GRACE + 1, 0, "");
     ck_step(over, GRACE + 2, 0, "report a/c, evict a");
+    overuse_free(overuse);
+}
+
+START_TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
+{
+    static const struct row nameless[] = {{"", "w", "", "k", 7000, -1},
+                                          {"a", "u", "c", "i", 6000, 4000},
+                                          {"b", "", "c", "", 0, 8000},
+                                          {0}};
+    begin(OVERUSE_EVICT, false);
+    wait_out(nameless, 0, 1000);
+    ck_step(nameless, GRACE, 1000, "");
+    ck_step(nameless, GRACE + 1, 999, "report a/c, evict a");
+    overuse_free(overuse);
+}
+
+START_TEST(a_container_without_a_promise_does_not_hide_that_it_hurts)
+{
+    static const struct row plain[] = {{"a", "u", "c", "i", 6000, 4000},
+                                       {"b", "v", "c", "j", 1000, 8000},
+                                       {"x", "y", "c", "k", 3000, -1},
+                                       {0}};
+    begin(OVERUSE_EVICT, false);
+    wait_out(plain, 0, 7000);
+    ck_step(plain, GRACE, 6999, "report a/c, evict a");
     overuse_free(overuse);
 }
 
@@ -303,6 +339,8 @@ int main(void)
         {promises_older_than_the_overuse_accuse_nobody, 1},
         {only_as_many_as_it_takes, 1},
         {an_unknown_number_of_the_card_never_hurts, 1},
+        {a_container_without_a_name_may_be_the_one_of_an_idle_promise, 1},
+        {a_container_without_a_promise_does_not_hide_that_it_hurts, 1},
         {reports_alone_are_the_weakest_action, 1},
         {a_rejected_eviction_is_repeated_with_back_off_while_it_is_due, 1},
         {a_pod_whose_eviction_is_rejected_does_not_save_the_next_one, 1},

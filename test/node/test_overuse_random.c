@@ -270,16 +270,21 @@ static bool is_over(const struct world *w, const struct measurement *m, int card
                     int i)
 {
     const struct part *me = &m->part[card][pod][i];
-    int64_t used = 0, promised = 0;
-    for (int k = 0; k < PARTS; k++) {
-        const struct part *p = &m->part[card][pod][k];
-        if (p->present && p->promised < 0)
-            return false;
-        used += p->present ? p->used : 0;
-        promised += p->present ? p->promised : 0;
-    }
-    return me->present && me->generation >= 0 && me->promised > 0 &&
-           me->promised < TOTAL && me->used > me->promised + w->settings.tolerance_mib &&
+    int64_t used = 0, promised = 0, own = me->promised > 0 ? me->promised : 0;
+    bool any_promise = false;
+    for (int c = 0; c < CARDS; c++)
+        for (int k = 0; k < PARTS; k++) {
+            const struct part *p = &m->part[c][pod][k];
+            if (p->present && p->promised == TOTAL)
+                return false;
+            any_promise |= p->present && p->promised >= 0;
+            if (!p->present || c != card)
+                continue;
+            used += p->used;
+            promised += p->promised > 0 ? p->promised : 0;
+        }
+    return me->present && me->generation >= 0 && any_promise &&
+           me->used > own + w->settings.tolerance_mib &&
            used > promised + w->settings.tolerance_mib;
 }
 
@@ -314,9 +319,7 @@ static int64_t lacking(const struct measurement *m, int card)
             const struct part *part = &m->part[card][p][i];
             if (!part->present)
                 continue;
-            if (part->promised < 0)
-                return INT64_MIN;
-            left += part->promised - part->used;
+            left += (part->promised > 0 ? part->promised : 0) - part->used;
         }
         sum += left > 0 ? left : 0;
     }
@@ -415,8 +418,9 @@ static void judge_card(struct world *w, const struct measurement *m, int card,
             if (over_for(w, card, p, i) < w->settings.grace_ms)
                 continue;
             struct candidate *new = &c[n_c++];
-            *new =
-                (struct candidate){p, i, part->used - part->promised, part->used, false};
+            *new = (struct candidate){
+                p, i, part->used - (part->promised > 0 ? part->promised : 0), part->used,
+                false};
             if (w->settings.most == OVERUSE_EVICT)
                 for (int k = 0; k < PARTS; k++)
                     new->frees += k != i && m->part[card][p][k].present
