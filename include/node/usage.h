@@ -56,7 +56,8 @@ struct usage_container {
     struct span ns, pod, name; /* of the container; each empty when it is unknown */
     int64_t used_mib;          /* of all its processes, rounded up; -1: unknown */
     int64_t sm_percent;        /* 0..100, of all its processes; -1: unknown */
-    int64_t promised_mib;      /* on this card; 0: nothing; -1: unknown */
+    int64_t promised_mib; /* on this card; 0: on other cards only; -1: unknown, as for a
+                             container without a device of the kubelet */
     const struct usage_pid *pids; /* by rising pid; none: it uses nothing */
     size_t n_pids;
 };

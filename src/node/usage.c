@@ -225,6 +225,18 @@ static void add_use(struct usage_container *c, const struct row *rows, size_t n)
     c->sm_percent = percent > 100 ? 100 : percent;
 }
 
+/* Whether the container has a promise on any card. Without one, its pod may have been
+ * promised a card by its labels, without a device of the kubelet. */
+static bool has_promise(const struct usage_input *in, const struct usage_name *name)
+{
+    for (size_t i = 0; name && in->promises_known && i < in->n_promises; i++)
+        if (span_eq(in->promises[i].ns, name->ns) &&
+            span_eq(in->promises[i].pod, name->pod) &&
+            span_eq(in->promises[i].container, name->container))
+            return true;
+    return false;
+}
+
 /* The container of n rows. */
 static void add_rows(struct build *b, const struct row *first, size_t n)
 {
@@ -245,8 +257,7 @@ static void add_rows(struct build *b, const struct row *first, size_t n)
     for (size_t i = 0; i < n; i++)
         pids[i] = first[i].place->pid;
     add_use(&c, first, n);
-    /* A container whose name is unknown may have any of the promises. */
-    c.promised_mib = first->name && b->in->promises_known ? 0 : -1;
+    c.promised_mib = has_promise(b->in, first->name) ? 0 : -1;
     *add_container(b) = c;
 }
 

@@ -102,11 +102,12 @@ START_TEST(promised_and_used)
     ck_assert_int_eq(u.cards[1].total_mib, 16384);
     ck_assert_int_eq(u.cards[1].free_mib, 4096);
     ck_assert_str_eq(text(), "0 team/serve/main u1 c1 1501 100 2048 10@1010 11@1011\n"
-                             "0 team/train/main u2 c2 8000 5 0 20@1020\n"
+                             "0 team/train/main u2 c2 8000 5 -1 20@1020\n"
                              "1 team/idle/main   0 0 4096\n"
                              "1 team/serve/main u1 c1 1 0 0 10@1010\n");
     ck_assert_int_eq(usage_beyond_mib(&u.containers[0]), 0);
-    ck_assert_int_eq(usage_beyond_mib(&u.containers[1]), 8000);
+    ck_assert_int_eq(usage_beyond_mib(&u.containers[1]), -1);
+    ck_assert_int_eq(usage_beyond_mib(&u.containers[3]), 1);
     ck_assert_uint_eq(u.n_outside, 0);
 }
 END_TEST
@@ -240,9 +241,9 @@ START_TEST(the_order_of_the_input_does_not_matter)
     NAMES({S("c2"), S("b"), S("p"), S("x")}, {S("c0"), S("a"), S("p"), S("y")},
           {S("c1"), S("a"), S("p"), S("x")});
     usage_build(&in, &u);
-    ck_assert_str_eq(text(), "0 a/p/x u1 c1 1 2 0 11@1011\n"
-                             "0 a/p/y u1 c0 1 3 0 12@1012\n"
-                             "0 b/p/x u2 c2 1 1 0 10@1010\n");
+    ck_assert_str_eq(text(), "0 a/p/x u1 c1 1 2 -1 11@1011\n"
+                             "0 a/p/y u1 c0 1 3 -1 12@1012\n"
+                             "0 b/p/x u2 c2 1 1 -1 10@1010\n");
 }
 END_TEST
 
