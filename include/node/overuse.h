@@ -19,8 +19,8 @@
  *   it. Of each such time at most half the grace counts, so a gap, or a clock that jumps,
  *   never fills the grace alone. Another container ID begins at 0, and so does a restart of
  *   the agent.
- * - Nothing is done before the promises were read OVERUSE_PROMISE_MS after the first of
- *   these measurements: promises are found by the name of the pod, and a pod that was
+ * - Nothing is done before the promises were read after the first of these measurements:
+ *   promises are found by the name of the pod, and a pod that was
  *   recreated under its name may have been promised more than its predecessor.
  * - A container without a promise, in a pod that has one, was promised 0. Exempt are pods
  *   without any known promise, and pods that were promised a whole card (whole cards and
@@ -48,11 +48,10 @@
 
 enum {
     OVERUSE_MAX_AGE_MS = 5 * 1000,
-    OVERUSE_PROMISE_MS = 3 * 1000, /* longer than a call to the kubelet can take */
     OVERUSE_REPORT_AGAIN_MS = 10 * 60 * 1000,
     OVERUSE_EVICT_AGAIN_MS = 5 * 60 * 1000, /* terminating takes time */
     OVERUSE_KILL_AGAIN_MS = 60 * 1000,
-    OVERUSE_BACKOFF_MS = 10 * 1000, /* after a rejected eviction; doubles each time */
+    OVERUSE_BACKOFF_MS = 1000, /* after a rejected eviction; doubles each time */
     OVERUSE_BACKOFF_MAX_MS = 5 * 60 * 1000,
     OVERUSE_MAX_LIMITS = 4096, /* actions remembered; beyond that there are none */
 };

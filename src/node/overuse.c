@@ -200,7 +200,7 @@ void overuse_evicted(struct overuse *o, int64_t now_ms, struct span pod_uid,
     l->again_ms = OVERUSE_EVICT_AGAIN_MS;
     l->pending = accepted;
     if (!accepted) {
-        unsigned doublings = l->rejections < 8 ? l->rejections : 8;
+        unsigned doublings = l->rejections < 16 ? l->rejections : 16;
         int64_t ms = (int64_t)OVERUSE_BACKOFF_MS << doublings;
         l->again_ms = ms < OVERUSE_BACKOFF_MAX_MS ? ms : OVERUSE_BACKOFF_MAX_MS;
         if (retry_after_ms > l->again_ms)
@@ -346,7 +346,7 @@ static int64_t note_over(struct step *s, size_t i)
     over->over_ms += since_ms < 0 ? 0 : since_ms < most_ms ? since_ms : most_ms;
     over->seen_ms = s->u->taken_ms;
     over->fresh = true;
-    return s->u->promised_ms - over->since_ms < OVERUSE_PROMISE_MS ? -1 : over->over_ms;
+    return s->u->promised_ms <= over->since_ms ? -1 : over->over_ms;
 }
 
 /* Forgets the containers of the card that are not over any more. Their keys begin with

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "lib/raw.h"
 
-enum { ARGS = 24 };
+enum { ARGS = 32 };
 
 const char *lib_dir;
 

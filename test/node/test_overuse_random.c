@@ -307,7 +307,7 @@ static int64_t over_for(const struct world *w, int card, int pod, int i)
         sum += gap < 0 ? 0 : gap > half ? half : gap;
         next = m;
     }
-    return next && w->promised >= next->taken + 3000 ? sum : -1;
+    return next && w->promised > next->taken ? sum : -1;
 }
 
 static int64_t lacking(const struct measurement *m, int card)
@@ -462,7 +462,7 @@ static void answer(struct world *w, const struct deed *deeds, size_t n)
         bool accepted = !one_in(w, 3);
         if (deeds[i].type != OVERUSE_EVICT || one_in(w, 20)) /* 20: no answer */
             continue;
-        int64_t ms = 10000;
+        int64_t ms = 1000;
         for (int k = 0; k < l->rejections && ms < 300000; k++)
             ms *= 2;
         hold(l, w->now, accepted ? 300000 : ms < 300000 ? ms : 300000);
