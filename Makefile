@@ -156,7 +156,7 @@ demo: deps ## Show the extender and scv-agent at work on kube-sim; KEEP=1 leaves
 test: deps ## Build and run every test that needs no download; SANITIZE=address|thread
 	$(Q)$(MAKE) check
 check: programs-of-check ## Run the tests without installing packages; TEST_JOBS=N runs N programs at a time
-	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(nproc)} scripts/run-tests $(B) $(TESTS)
+	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(($$(nproc) + 1))} scripts/run-tests $(B) $(TESTS)
 programs-of-check: $(BINARIES) $(PAGES) $(TESTS) ## Build the programs that check runs
 
 e2e: ## Test on the real Kubernetes, release K8S=1.35; E2E=short or E2E="requests tls" selects
