@@ -216,7 +216,7 @@ bench-cluster: ## Measure pods/s through the real kube-scheduler; BENCH_NODES= B
 	$(Q)scripts/e2e-programs >/dev/null
 	$(Q)$(MAKE) $(BINARIES) $(B)/bench-echo $(B)/bench-cluster
 	$(Q)BUILD=$(B) GPUSHARE_BUILD=$(B) BENCH_NODES=$(BENCH_NODES) BENCH_PODS=$(BENCH_PODS) \
-		BENCH_ROUNDS=$(BENCH_ROUNDS) BENCH_PERCENTAGE=$(BENCH_PERCENTAGE) $(B)/bench-cluster
+		BENCH_ROUNDS=$(BENCH_ROUNDS) $(B)/bench-cluster
 bench-openb: ## Measure the packing of a trace in the real cluster; OPENB_NODES= OPENB_PODS= OPENB_SEEDS=
 	$(Q)scripts/install-deps.sh --e2e
 	$(Q)scripts/e2e-programs >/dev/null

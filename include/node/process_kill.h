@@ -9,7 +9,9 @@
  * pidfd. A pidfd refers to one process for good, so whatever ends or starts in between, the
  * process that was compared is the one that gets the signal, or none does.
  *
- * Needs CAP_KILL for processes of other users, and a pid of this PID namespace.
+ * Needs CAP_KILL for processes of other users, and pids of this PID namespace: the reader
+ * must be that of "/", which is the /proc that the pids of signals are of. Where the pid was
+ * measured in another namespace, the start times differ, and nothing is killed.
  */
 
 /* Sends SIGKILL. -1: it was not sent; ERR_NOT_FOUND: the process has ended; ERR_FORBIDDEN:

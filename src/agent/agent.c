@@ -322,7 +322,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     agent->ticker = ticker_new();
     agent->usage_meter = usage_meter_new(
         &(struct usage_meter_settings){config->host_root, pods_limit_ms(config)});
-    agent->processes = process_reader_new(config->host_root);
+    agent->processes = process_reader_new("/"); /* of the PID namespace for kill */
     agent->gpu = gpu_open(config->gpu_source, err);
     if (agent->gpu)
         agent->client =

@@ -70,10 +70,10 @@ static struct world *begin_with(int nodes, const char *body_limit)
     sim_start(&w->sim, ARGV(NULL));
     for (int i = 0; i < nodes; i += 1000)
         add_nodes(&w->sim, i, i + 1000 < nodes ? i + 1000 : nodes);
+    /* The largest replies: a filter that decides answers with one node. */
     extender_start(&w->extender, &w->sim,
-                   body_limit
-                       ? ARGV("--metrics-detail", "card", "--body-limit", body_limit)
-                       : ARGV("--metrics-detail", "card"));
+                   ARGV("--filter-answer=all", "--metrics-detail", "card",
+                        body_limit ? "--body-limit" : NULL, body_limit));
     return w;
 }
 

@@ -374,7 +374,7 @@ START_TEST(a_hanging_driver_is_reported)
     temp_remove(lib_dir, "cards.json");
     ck_assert_int_eq(mkfifo(fifo, 0600), 0); /* without a writer, open() blocks */
     lib_wait(agent_scv_is(&sim, "Unhealthy Unhealthy", "the driver does not respond"));
-    ck_assert(agent_part_is(&agent, "cards", "no response from the driver for"));
+    lib_wait(agent_part_is(&agent, "cards", "no response from the driver for"));
     ck_assert(program_wait_output(&agent.program, "no response from the driver for"));
     ck_assert(program_wait_output(&agent.program, "heartbeat withheld"));
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
