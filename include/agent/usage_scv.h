@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/scv.h"
-#include "node/usage.h"
+#include "node/usage_history.h"
 
 /*
  * What containers use, as the Scv publishes it. Pure.
@@ -17,6 +17,9 @@
 /* Sets the uses of scv->held, which are sorted by namespace, pod and container, and the
  * processes. Strings are borrowed from `u`, arrays are in the arena. */
 void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a);
+
+/* Sets scv->workloads. Strings are borrowed from `h`, the array is in the arena. */
+void usage_scv_workloads(const struct usage_history *h, struct scv *scv, struct arena *a);
 
 /* The numbers of an Scv, for the comparison with those of a later one. */
 struct usage_scv_written {

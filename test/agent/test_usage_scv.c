@@ -157,6 +157,35 @@ START_TEST(noise_is_not_written)
 }
 END_TEST
 
+/* At most once an hour, unless something else is written. */
+START_TEST(a_write_has_what_workloads_used_at_most)
+{
+    set_up();
+    used(1500, 40, 300);
+    used(700, 40, 300);
+    has_pods();
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'workloadList':[{'ageHours':0,'container':'c','hours':1,"
+                   "'kind':'Pod','maxMemory':1500,'name':'p','namespace':'ns',"
+                   "'p95Memory':1500,'promisedMemory':1024}]");
+    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    int writes = 0;
+    for (int i = 0; i < 3599; i++) {
+        now_ms += 1000;
+        has_pods();
+        used(700, 40, 300);
+        writes += answer_all();
+        sampled(CARD(0));
+        writes += answer_all();
+    }
+    ck_assert_int_eq(writes, 0);
+    now_ms += 1000;
+    used(700, 40, 300);
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'workloadList':[{'ageHours':1,");
+}
+END_TEST
+
 START_TEST(a_failure_is_logged_once)
 {
     struct err err;
@@ -188,9 +217,10 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {a_write_has_the_use_of_containers_and_processes,
-                                  noise_is_not_written, a_failure_is_logged_once,
-                                  a_hanging_driver_leaves_no_old_numbers};
+    const TTest *const tests[] = {
+        a_write_has_the_use_of_containers_and_processes, noise_is_not_written,
+        a_write_has_what_workloads_used_at_most, a_failure_is_logged_once,
+        a_hanging_driver_leaves_no_old_numbers};
     const struct unit_fixtures around = {.begin = fixture_begin, .end = fixture_end};
     return unit_run_with("usage_scv", tests, ARRAY_LEN(tests), 60, &around);
 }
