@@ -18,10 +18,10 @@ struct hook {
 static const struct hook hooks[] = {LIMIT_CALLS};
 
 static const char *const sonames[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
-/* Where the two are loaded, and their functions by enum call. Written under `loading`. */
-static struct elf_library libraries[2];
+/* Where the two are loaded, and their functions by enum call. Threads that load at the same time
+ * write the same values. There is no lock: fork would leave it to a child as it is. */
+static uintptr_t loaded_at[2];
 static void *real_calls[CALLS];
-static uint32_t loading;
 
 static __thread int nested __attribute__((tls_model("initial-exec")));
 
@@ -44,25 +44,27 @@ void resolve_leave(void)
 static void load(int which)
 {
     struct elf_library now;
-    if (!elf_find(sonames[which], &now))
+    if (!elf_find(sonames[which], &now) ||
+        now.start == __atomic_load_n(&loaded_at[which], __ATOMIC_ACQUIRE))
         return;
-    sys_lock(&loading);
-    if (now.start != libraries[which].start) {
-        for (int i = 0; i < CALLS; i++)
-            if (hooks[i].nvml == which)
-                __atomic_store_n(&real_calls[i], elf_symbol(&now, hooks[i].symbol),
-                                 __ATOMIC_RELEASE);
-        libraries[which] = now;
-    }
-    sys_unlock(&loading);
+    for (int i = 0; i < CALLS; i++)
+        if (hooks[i].nvml == which)
+            __atomic_store_n(&real_calls[i], elf_symbol(&now, hooks[i].symbol),
+                             __ATOMIC_RELEASE);
+    __atomic_store_n(&loaded_at[which], now.start, __ATOMIC_RELEASE);
+}
+
+static void *known(int call)
+{
+    return __atomic_load_n(&real_calls[call], __ATOMIC_ACQUIRE);
 }
 
 void *resolve_real(enum call call)
 {
-    void *p = __atomic_load_n(&real_calls[call], __ATOMIC_ACQUIRE);
+    void *p = known((int)call);
     if (!p) {
         load(hooks[call].nvml);
-        p = __atomic_load_n(&real_calls[call], __ATOMIC_ACQUIRE);
+        p = known((int)call);
     }
     return p;
 }
@@ -222,7 +224,7 @@ __asm__(".text\n"
 static void *by_address(const void *found)
 {
     for (int i = 0; i < CALLS; i++)
-        if (hooks[i].function && resolve_real((enum call)i) == found)
+        if (hooks[i].function && known(i) == found)
             return hooks[i].function;
     return NULL;
 }
@@ -233,7 +235,7 @@ static void *by_name(const char *name, int version, uint64_t flags)
     for (int i = 0; i < CALLS; i++) {
         const struct hook *h = &hooks[i];
         if (h->function && text_eq(h->name, name) && h->since <= version &&
-            h->per_thread <= per_thread && real_calls[i] &&
+            h->per_thread <= per_thread && known(i) &&
             (best < 0 || h->per_thread > hooks[best].per_thread ||
              (h->per_thread == hooks[best].per_thread && h->since > hooks[best].since)))
             best = i;
@@ -245,6 +247,7 @@ static void replace_answer(const char *name, void **found, int version, uint64_t
 {
     if (!name || !found || !*found || !process_get())
         return;
+    load(0);
     void *own = by_address(*found);
     if (!own)
         own = by_name(name, version, flags);
