@@ -156,7 +156,7 @@ demo: deps ## Show the extender and scv-agent at work on kube-sim; KEEP=1 leaves
 test: deps ## Build and run every test that needs no download; SANITIZE=address|thread
 	$(Q)$(MAKE) check
 check: programs-of-check ## Run the tests without installing packages; TEST_JOBS=N runs N programs at a time
-	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(nproc)} scripts/run-tests $(B) $(TESTS)
+	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(($$(nproc) + 1))} scripts/run-tests $(B) $(TESTS)
 programs-of-check: $(BINARIES) $(PAGES) $(TESTS) ## Build the programs that check runs
 
 e2e: ## Test on the real Kubernetes, release K8S=1.35; E2E=short or E2E="requests tls" selects
@@ -216,7 +216,7 @@ bench-cluster: ## Measure pods/s through the real kube-scheduler; BENCH_NODES= B
 	$(Q)scripts/e2e-programs >/dev/null
 	$(Q)$(MAKE) $(BINARIES) $(B)/bench-echo $(B)/bench-cluster
 	$(Q)BUILD=$(B) GPUSHARE_BUILD=$(B) BENCH_NODES=$(BENCH_NODES) BENCH_PODS=$(BENCH_PODS) \
-		BENCH_ROUNDS=$(BENCH_ROUNDS) BENCH_PERCENTAGE=$(BENCH_PERCENTAGE) $(B)/bench-cluster
+		BENCH_ROUNDS=$(BENCH_ROUNDS) $(B)/bench-cluster
 bench-openb: ## Measure the packing of a trace in the real cluster; OPENB_NODES= OPENB_PODS= OPENB_SEEDS=
 	$(Q)scripts/install-deps.sh --e2e
 	$(Q)scripts/e2e-programs >/dev/null

@@ -67,7 +67,7 @@ $(B)/test/integration/test_agent $(B)/test/integration/test_plugin \
 
 # E2E=short: the suites that CI runs.
 E2E_SHORT  := requests agent plugin conformance burst faults choice replicas tls apiservice inspect \
-              chart helm takeover install docs tenant writers audit
+              chart helm takeover install tenant writers audit
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
 # The conformance cases are those of the release that kube-sim plays.
@@ -125,10 +125,15 @@ $(B)/test/fuzz/fuzz_verbs $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/verbs_store.o
 $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/replies.o
 $(B)/test/fuzz/fuzz_http: LDFLAGS += -Wl,--wrap=accept4
 
-# What `make check` runs. The programs of one thread are left out under TSan.
-ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate
-TESTS      := $(UNITS) $(SUITES) $(filter %/fuzz_http,$(FUZZERS)) \
-              $(if $(filter thread,$(SANITIZE)),,$(ONE_THREAD))
+# What `make check` runs. A sanitizer finds nothing in a suite that reads files or runs scripts,
+# and TSan nothing in a program of one thread.
+ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate \
+              $(foreach f,domain placement core replay,$(call programs,$(f)))
+OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes language reasons) \
+              $(patsubst %,$(B)/test/integration/test_%,docs doc_reader images krew man manifests \
+                options samples symbols)
+TESTS      := $(UNITS) $(SUITES) $(B)/walk $(B)/simulate $(FUZZERS)
+TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE)) $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(TESTS))
 
 # -- Benchmarks --
 

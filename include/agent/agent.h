@@ -12,6 +12,7 @@ struct agent_config {
     struct entry_options entry;
     char *node_name;
     char *gpu_source;
+    char *host_root;
     int64_t interval_ms, refresh_ms;
     int64_t unhealthy_after_ms, healthy_after_ms, xid_hold_ms, keep_lost_ms;
     int64_t sampler_limit_ms, late_ms;

@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 
+#include "domain/ids.h"
 #include "domain/scv.h"
 
 /*
@@ -15,9 +16,19 @@ struct container_devices_entry {
     size_t n_ids;
 };
 
+/* How many devices the kubelet can allocate on a card. */
+struct container_devices_units {
+    struct ids_tag tag; /* of the card */
+    int64_t n;
+};
+
 struct container_devices {
     const struct container_devices_entry *entries;
     size_t n;
+    /* aliyun.com/gpu-mem, one for each card; none: not asked, or not known. The other
+     * functions of this module do not read them. */
+    const struct container_devices_units *units;
+    size_t n_units;
 };
 
 /* Copies the entries of GPU resources, sorted by namespace, pod, container and resource,
@@ -30,6 +41,13 @@ void container_devices_normalize(const struct container_devices *from, struct ar
 /* Sets scv->held, in the arena. The cards follow from the device ids; see ids_match_card. */
 void container_devices_to_scv(const struct container_devices *devices, struct scv *scv,
                               struct arena *a);
+
+/* Counts the ids of aliyun.com/gpu-mem by card; in the arena. */
+void container_devices_count(const struct container_devices_entry *allocatable, size_t n,
+                             struct arena *a, struct container_devices *to);
+/* The size of a unit on a card of `total_mib`: the power of two of which the card has `n`;
+ * -1: none. */
+int64_t container_devices_unit_mib(int64_t total_mib, int64_t n);
 
 /* Whether devices of the resource are published: GPUs of any kind. */
 bool container_devices_is_gpu(struct span resource);

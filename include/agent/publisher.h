@@ -4,6 +4,7 @@
 #include "agent/api_object.h"
 #include "agent/card_inventory.h"
 #include "agent/container_devices.h"
+#include "agent/usage_scv.h"
 
 /*
  * scv-agent as one deterministic step function:
@@ -23,6 +24,8 @@
  *   resourceVersion that it is based on; after a conflict the object is read and written
  *   again. Members and labels of other clients stay. spec.updateInterval is written at
  *   the creation and never again.
+ *   What containers and processes use is in every write, and causes one only after
+ *   `refresh_ms`, like other slow fields.
  * - The Lease is the heartbeat. It vouches for the Scv: it is renewed only while the
  *   driver responds, the Scv is watched, and no write is overdue. The health checks ask
  *   the same functions.
@@ -69,6 +72,7 @@ enum publisher_input_type {
     PUBLISHER_SAMPLED,     /* `sample`, or `err` */
     PUBLISHER_EVENT,       /* `event` of a card */
     PUBLISHER_PODS,        /* `pods`, or `err` */
+    PUBLISHER_USAGE,       /* `usage`; `err`: why some of it is unknown */
     PUBLISHER_OBJECT,      /* watch event of the Scv; `gone`: deleted */
     PUBLISHER_WATCH_ALIVE, /* the watch was opened, or sent a bookmark */
     PUBLISHER_WATCH_ENDED,
@@ -81,6 +85,7 @@ struct publisher_input {
     const struct gpu_sample *sample;
     const struct gpu_event *event;
     const struct container_devices *pods;
+    struct usage *usage; /* taken: left empty */
     uint64_t run;        /* of the watch; inputs of an older one are ignored */
     struct span version; /* resourceVersion: WATCH_ALIVE (or empty), ANSWER of a list */
     bool gone;
@@ -145,6 +150,9 @@ int64_t publisher_interval(const struct publisher *p);
 bool publisher_any_lost(const struct publisher *p);
 /* The published cards; borrowed, until the next step. */
 const struct card_inventory *publisher_cards(const struct publisher *p);
+/* What containers use, as measured last; empty when that is not current. Borrowed, until
+ * the next step. */
+const struct usage *publisher_usage(const struct publisher *p);
 
 /* -- health checks -- */
 

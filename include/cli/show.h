@@ -42,6 +42,10 @@ void show_unit_assumed(struct buf *out, int64_t unit_mib);
 /* Appends why the node is unusable for every pod; nothing if it is usable. */
 void show_state(struct buf *out, const struct ledger_node *node);
 
+/* Whether the item of the node's processList is shown for itself: not if it is a container
+ * of a pod that the ledger has on the node, because the pod's row has its use. */
+bool show_is_other_use(const struct ledger_node *node, const struct scv_process *p);
+
 /* False: no such node. */
 bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show);
 bool show_table(struct buf *out, const struct cluster_state *cs, const struct show *show);

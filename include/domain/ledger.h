@@ -106,9 +106,22 @@ enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };
 struct ledger_pod;
 struct ledger_reservation;
 
+/* The cards of a node as scoring reads them: a cache line instead of those of all cards. It
+ * follows the cards of the ledger only; a caller that gives a copy of a node other cards
+ * makes the copy's `valid` false. */
+enum { LEDGER_BRIEF_CARDS = 8 };
+struct ledger_brief {
+    /* Of each card; 0 beyond n_cards. `whole`: card_is_free. */
+    int32_t free_mib[LEDGER_BRIEF_CARDS];
+    uint8_t kind[LEDGER_BRIEF_CARDS];
+    bool whole[LEDGER_BRIEF_CARDS];
+    int32_t available_mib; /* size of the cards that are CARD_AVAILABLE, in total */
+    bool valid;            /* no more cards and no larger sizes than this can hold */
+};
+
 /* Filter reads thousands of nodes per call and is bound by memory latency. So the first
  * cache line has all fields that decide about a request for one card, and a short name;
- * the second has the values of a rejection's reason. */
+ * the second has the values of a rejection's reason, the last those of a score. */
 struct ledger_node {
     struct span name;      /* NUL-terminated */
     int64_t best_free_mib; /* of any one card */
@@ -120,14 +133,14 @@ struct ledger_node {
     bool all_available : 1; /* no card is unavailable, promised whole, in external use, or
                                reserved */
     uint32_t n_cards;
-    char name_bytes[56]; /* a longer name is on the heap */
+    char name_bytes[64]; /* a longer name is on the heap */
 
-    int64_t best_total_mib;       /* size of the healthy card with most free memory ... */
-    int32_t best_index;           /* ... and its index; -1: none is healthy */
-    uint32_t free_cards;          /* healthy and completely free */
-    struct card *cards;           /* by index */
-    struct ledger_pod *nominated; /* pending pods nominated to this node */
+    int64_t best_total_mib; /* size of the healthy card with most free memory ... */
+    int32_t best_index;     /* ... and its index; -1: none is healthy */
+    uint32_t free_cards;    /* healthy and completely free */
+    struct card *cards;     /* by index */
 
+    struct ledger_pod *nominated;        /* pending pods nominated to this node */
     struct ledger_pod *pods;             /* bound or reserved here */
     struct ledger_node_facts *facts;     /* from the objects; NULL: the slot is free */
     struct ledger_reservation *reserved; /* on its cards */
@@ -145,15 +158,15 @@ struct ledger_node {
 
     /* Saturated at the limits of the type, which no machine reaches. */
     int32_t cpu_milli; /* allocatable; 0: unknown */
-    int32_t
-        cpu_free; /* what pods and reservations here leave of it; below 0: they request
-                          more */
+    int32_t cpu_free;  /* less what pods and reservations here request; may be below 0 */
+    struct ledger_brief brief;
 };
 enum { LEDGER_LINE = 64 };
 _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
-                   offsetof(struct ledger_node, pods) == 2 * LEDGER_LINE &&
-                   sizeof(struct ledger_node) == 3 * LEDGER_LINE,
-               "decision and reason in one cache line each");
+                   offsetof(struct ledger_node, nominated) == 2 * LEDGER_LINE &&
+                   offsetof(struct ledger_node, cpu_milli) == 3 * LEDGER_LINE &&
+                   sizeof(struct ledger_node) == 4 * LEDGER_LINE,
+               "decision, reason and score in one cache line each");
 
 /* Part of a promise: memory on one card. */
 struct ledger_share {
@@ -433,6 +446,15 @@ const struct mix *ledger_mix(const struct ledger *l);
 struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
 /* MiB of the pod on a card of its node; -1: none. */
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
+
+/* What the containers of a pod use of a card, by the node's Scv. Measured, up to a minute
+ * old, and for display: nothing is decided by it. */
+struct ledger_use {
+    int64_t used_mib, sm_percent; /* -1: unknown */
+};
+/* False: the Scv shows no use. The card is one of the node's. */
+bool ledger_pod_use(const struct ledger_node *node, const struct ledger_pod *pod,
+                    const struct card *card, struct ledger_use *use);
 /* Is the card healthy, without promises, reservations and withheld memory? */
 static inline bool card_is_free(const struct card *card)
 {

@@ -16,6 +16,7 @@
 enum {
     SCV_MAX_CARDS = 64,
     SCV_MAX_HELD = 8192,
+    SCV_MAX_PROCESSES = 256, /* in processList */
 };
 
 /* Properties of a card. 0: unknown, because the SCV daemon omits zeros. */
@@ -43,6 +44,13 @@ struct scv_card {
     struct scv_extra *extra; /* in the arena; NULL: not read, or none to write */
 };
 
+/* What a container uses of a card, beside what the kubelet gave it. -1: unknown. */
+struct scv_use {
+    struct span uuid; /* of the card */
+    int64_t promised_mib, used_mib;
+    int64_t sm_percent;
+};
+
 /* An item of status.podList: a container that holds units or cards. */
 struct scv_held {
     struct span ns, pod, container;
@@ -50,6 +58,25 @@ struct scv_held {
     int64_t units;        /* number of device ids */
     struct span *uuids;   /* of the cards, if the ids name them; in the arena */
     size_t n_uuids;
+    struct scv_use *uses; /* by card; in the arena. scv_read: none */
+    size_t n_uses;
+};
+
+/* An item of status.processList: what uses a card without a device of the kubelet. It is a
+ * process outside Kubernetes, or a container that podList lacks. */
+struct scv_process {
+    struct span uuid;
+    struct span ns, pod, container; /* empty: unknown; of a process: empty */
+    int64_t pid;                    /* 0: a container */
+    struct span name;               /* of the process */
+    bool unmapped;                  /* it is not known where the process runs */
+    int64_t used_mib, sm_percent;   /* -1: unknown */
+};
+
+/* What a container of this pod uses of this card. */
+struct scv_pod_use {
+    uint64_t pod, card;           /* of scv_pod_hash and scv_card_hash */
+    int64_t used_mib, sm_percent; /* -1: unknown */
 };
 
 /* A card that is assigned to a pod through our resources. Hashes, because there are many
@@ -72,15 +99,19 @@ struct scv {
     /* scv_read: the first SCV_MAX_HELD; scv_read_all: none */
     struct scv_assignment *assignments;
     size_t n_assignments;
+    struct scv_pod_use *uses; /* of podList and processList; the first SCV_MAX_HELD */
+    size_t n_uses;
 
     /* Not set by scv_read. */
+    struct scv_process *processes;
+    size_t n_processes;         /* at most SCV_MAX_PROCESSES */
     int64_t update_interval_ms; /* 0: none */
     struct span driver_version, cuda_version;
     struct span owner_uid; /* for scv_write: of the Node; never read */
 };
 
 /* Reads an Scv. Faults: more than SCV_MAX_CARDS cards, a duplicate id, a size below 0 or
- * above 2^40 MiB, an impossible spec or podList. */
+ * above 2^40 MiB, an impossible spec, podList or processList. */
 void scv_read(struct jread *j, struct arena *a, struct scv *scv);
 /* Like scv_read, with all fields; each card has an extra. Their numbers must be in 0..2^40
  * too. */

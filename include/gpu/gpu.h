@@ -76,8 +76,9 @@ const char *gpu_metric_name(enum gpu_metric m);
 const char *gpu_state_name(enum gpu_state s); /* "ok", "lost", ... */
 
 struct gpu_process {
-    int64_t pid;   /* as seen from the host */
-    int64_t bytes; /* of this card; -1: not known */
+    int64_t pid;        /* as seen from the host, if this process is in its namespace */
+    int64_t bytes;      /* of this card; -1: not known */
+    int32_t sm_percent; /* 0..100, in the last seconds; -1: not known */
 };
 
 struct gpu_card {
@@ -91,8 +92,8 @@ struct gpu_card {
     bool events;     /* gpu_wait returns XIDs of this card */
     uint32_t known;  /* bit m: value[m] is valid */
     int64_t value[GPU_N_METRICS];
-    bool processes_known;
-    const struct gpu_process *processes; /* by rising pid */
+    bool processes_known;                /* false: some may be missing */
+    const struct gpu_process *processes; /* compute, graphics and MPS; by rising pid */
     size_t n_processes;
 };
 
@@ -154,7 +155,7 @@ struct gpu *gpu_nvml_new(const char *library);
  *      "cards": [{"index": 0, "uuid": "GPU-0", "model": "Tesla T4",
  *                 "busId": "00000000:3B:00.0", "state": "ok", "why": "",
  *                 "memoryTotal": 16106127360, "memoryFree": 16106127360,
- *                 "processes": [{"pid": 7, "bytes": 1048576}]}],
+ *                 "processes": [{"pid": 7, "bytes": 1048576, "sm": 40}]}],
  *      "events": [{"id": 1, "uuid": "GPU-0", "xid": 79}]}
  *
  * Metrics have the names of GPU_METRICS; an absent metric is unknown. The default of

@@ -13,6 +13,11 @@
 int podresources_client_list(const char *socket, struct arena *a,
                              struct podres_list *list, struct err *err);
 
+/* The devices that the kubelet can allocate: those of healthy cards, allocated or not. Does
+ * not disturb an allocation, unlike List. */
+int podresources_client_allocatable(const char *socket, struct arena *a,
+                                    struct podres_allocatable *devices, struct err *err);
+
 enum podresources_result {
     PODRESOURCES_FOUND,       /* *pod is filled */
     PODRESOURCES_ABSENT,      /* the kubelet does not know the pod */

@@ -42,7 +42,7 @@
  */
 
 enum alloc_rejection {
-    REJECTED_NOT_SYNCED,      /* the pods of this node are not listed yet */
+    REJECTED_NOT_SYNCED, /* the pods of this node are not listed yet, or the Node not read */
     REJECTED_NO_PENDING_POD,  /* no pod of this node lacks these ids */
     REJECTED_AMBIGUOUS,       /* several pods lack these ids */
     REJECTED_UNKNOWN_POD,     /* the kubelet has a pod that the API server has not sent */
@@ -51,6 +51,7 @@ enum alloc_rejection {
     REJECTED_WRONG_CARD,      /* the ids are not those of the promised card */
     REJECTED_IN_USE,          /* another container holds the ids or the card */
     REJECTED_UNHEALTHY_CARD,  /* the promised card is lost or unhealthy */
+    REJECTED_NO_CDI_NAME,     /* no CDI specification names the promised card */
     REJECTED_INSUFFICIENT_IDS, /* the kubelet offers too few ids of the promised card */
     REJECTED_UNKNOWN_ID,       /* the id belongs to no card of this node */
     REJECTED_NOT_PREFERRED,    /* Allocate without a GetPreferredAllocation before */
@@ -69,7 +70,8 @@ struct alloc_settings {
     int64_t silent_ms;             /* as in struct cards_settings */
     struct card_health_settings health;
     bool allow_unpromised, strict_env, legacy_env;
-    struct response_settings response; /* its strings are borrowed */
+    /* Its strings are borrowed. DRIVER_AUTO is decided here. */
+    struct response_settings response;
 };
 
 struct alloc;
@@ -122,8 +124,13 @@ void alloc_outputs_fini(struct alloc_outputs *out);
 
 /* Adds the allocations of the state file; takes them from `from`, which is then empty. */
 void alloc_restore(struct alloc *a, struct allocation_set *from);
-/* The Node's label cgpu.disable.isolation. */
-void alloc_set_cgpu_disable(struct alloc *a, bool on);
+/* The Node was read. `cgpu_disable`: has it the label cgpu.disable.isolation=true? `node`:
+ * the versions of its programs. Until the first read, Allocate waits. */
+void alloc_node_read(struct alloc *a, struct alloc_time now, bool cgpu_disable,
+                     const struct driver_node *node, struct alloc_outputs *out);
+/* The driver's files; takes `view`. */
+void alloc_set_driver(struct alloc *a, struct driver_view *view,
+                      struct alloc_outputs *out);
 /* A sample of the cards: n of them, or `failed` with the reason why there is none.
  * Returns whether the device list of ListAndWatch has changed. */
 bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,

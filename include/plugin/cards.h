@@ -22,6 +22,7 @@ struct card_seen {
     char uuid[96]; /* empty: unknown; the index identifies the card */
     char model[96];
     int32_t index;
+    int32_t minor; /* of its device node /dev/nvidia<minor>; -1: unknown */
     int64_t mib;
     enum card_health_reading reading;
     char reason[200]; /* unless the reading is CARD_HEALTH_GOOD */
@@ -33,7 +34,8 @@ struct plugin_card {
     char model[96];
     struct ids_tag tag;
     int32_t index;
-    bool present; /* in the last sample */
+    int32_t minor; /* of its device node /dev/nvidia<minor>; -1: unknown */
+    bool present;  /* in the last sample */
     int64_t mib;
     int64_t units;      /* of gpu-mem, now */
     int64_t most_units; /* that were ever listed */

@@ -14,14 +14,15 @@ enum dispatcher_msg_kind {
     DISPATCHER_POD,           /* `pod` was added or changed */
     DISPATCHER_POD_DELETED,   /* `text`: its UID */
     DISPATCHER_LIST,          /* a pod list has ended (`flag`) or started */
-    DISPATCHER_CARDS,         /* a sample: `seen` and `n`, or `text` with the error */
+    DISPATCHER_CARDS,         /* a sample: `seen` and `n`, or `text` with the error; and
+                               * `driver`, if it was looked at */
     DISPATCHER_CARD_EVENT,    /* `card_event`: an XID or ECC error */
     DISPATCHER_REQUEST,       /* `request`; what it points to is in the arena */
     DISPATCHER_CANCEL,        /* `token`: the kubelet canceled the call */
     DISPATCHER_STREAM_OPENED, /* `resource`, `token`: a ListAndWatch stream */
     DISPATCHER_PODRESOURCES,  /* `view`; what it points to is in the arena */
     DISPATCHER_REGISTERED,    /* `resource`, `flag`: accepted, or `err` with the reason */
-    DISPATCHER_NODE,          /* `flag`: the Node has cgpu.disable.isolation=true */
+    DISPATCHER_NODE, /* `flag`: the Node has cgpu.disable.isolation=true; `node` */
 };
 
 /* Created by dispatcher_msg_new, filled in, and passed to dispatcher_post. */
@@ -33,6 +34,8 @@ struct dispatcher_msg {
     struct gpu_event card_event;
     struct card_seen *seen;
     size_t n;
+    struct driver_view *driver;
+    struct driver_node node;
     bool flag;
     enum ids_resource resource;
     uint64_t token;

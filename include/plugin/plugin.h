@@ -18,9 +18,9 @@ struct plugin_config {
     int64_t unit_mib;
     char *plugin_dir, *podresources, *state;
     bool allow_unpromised, strict_env, legacy_env;
-    int strategy; /* enum response_strategy */
+    int strategy; /* enum driver_strategy */
     int by_index;
-    char *cdi_kind;
+    char *host_root, *driver_root, *cdi_dir, *cdi_kind;
     int isolation;
     char *mps_dir;
     int64_t wait_ms, reconcile_interval_ms, node_ms;

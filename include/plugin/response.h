@@ -3,6 +3,7 @@
 
 #include "plugin/allocation.h"
 #include "plugin/cards.h"
+#include "plugin/driver_view.h"
 #include "plugin/pod_allocation.h"
 
 /*
@@ -10,19 +11,12 @@
  * variables, mounts, CDI devices. Built in an arena; strings live there or are static.
  */
 
-/* How the cards are passed to the runtime; the names are those of NVIDIA's plugin. */
-enum response_strategy {
-    RESPONSE_ENVVAR,        /* the variable NVIDIA_VISIBLE_DEVICES */
-    RESPONSE_VOLUME_MOUNTS, /* a mount of /dev/null for each card */
-    RESPONSE_CDI,           /* Container Device Interface names */
-};
-
 struct response_settings {
-    enum response_strategy strategy;
-    bool by_index;        /* name cards by index instead of by UUID */
-    const char *cdi_kind; /* "nvidia.com/gpu" */
-    bool cgpu_disable;    /* set CGPU_DISABLE */
-    const char *mps_dir;  /* the MPS daemon's directory on the host; NULL: no MPS */
+    enum driver_strategy strategy;  /* DRIVER_AUTO: as DRIVER_ENVVAR */
+    const struct driver_view *view; /* borrowed; NULL: no sample of the cards yet */
+    bool by_index;                  /* name cards by index instead of by UUID */
+    bool cgpu_disable;              /* set CGPU_DISABLE */
+    const char *mps_dir; /* the MPS daemon's directory on the host; NULL: no MPS */
     int64_t unit_mib;
 };
 
@@ -32,14 +26,22 @@ struct response_pair {
 };
 
 struct response {
-    struct response_pair *envs, *mounts;
-    size_t n_envs, n_mounts;
-    const char **cdi;
+    struct response_pair *envs, *mounts, *annotations;
+    size_t n_envs, n_mounts, n_annotations;
+    const char **cdi; /* CDI names */
     size_t n_cdi;
+    struct driver_file *nodes; /* device nodes */
+    size_t n_nodes;
 };
 
-/* The answer for a container with this allocation. NULL with ERR_NOT_FOUND: a card of the
- * allocation is not on this node. A container gets all of its cards or does not start. */
+/* The answer for a container with this allocation. A container gets all of its cards or
+ * does not start: NULL with ERR_NOT_FOUND if a card of the allocation is not on this node,
+ * with ERR_UNAVAILABLE if it needs a CDI name and no specification has one.
+ *
+ * With DRIVER_ENVVAR and DRIVER_VOLUME_MOUNTS the kubelet gets the device nodes too, if
+ * the host's root is known: the runtime's hook adds them behind the back of the kubelet
+ * and of systemd, which take them away when they rewrite the container's cgroup
+ * (nvidia-container-toolkit issue 48). */
 struct response *response_of(const struct response_settings *settings,
                              const struct cards *cards, const struct pod_allocation *pod,
                              const struct allocation *al, struct arena *a,

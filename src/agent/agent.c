@@ -9,6 +9,7 @@
 #include "agent/metrics.h"
 #include "agent/podresources_poller.h"
 #include "agent/scv_watch.h"
+#include "agent/usage_meter.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -32,6 +33,7 @@ struct agent {
     struct publisher *publisher;
     struct metrics metrics;
     struct gpu *gpu;
+    struct usage_meter *usage_meter;
     struct worker *lanes[PUBLISHER_LANES];
     struct scv_watch *watch;
     struct card_sampler *card_sampler;
@@ -115,8 +117,22 @@ static int64_t due(void *ctx)
 
 static const struct ticker_fns ticker_fns = {tick, due};
 
+/* Before the sample, so that a write which the sample causes has it. */
+static void measure_usage(struct agent *agent, const struct gpu_sample *sample)
+{
+    struct usage usage = {0};
+    struct err err = {0};
+    usage_meter_measure(agent->usage_meter, clock_mono_ms(), sample, &usage, &err);
+    take_input(agent, &(struct publisher_input){.type = PUBLISHER_USAGE,
+                                                .usage = &usage,
+                                                .err = &err,
+                                                .retry_after_ms = -1});
+    usage_fini(&usage);
+}
+
 static void on_sample(void *ctx, const struct gpu_sample *sample, const struct err *err)
 {
+    measure_usage(ctx, sample);
     take_input(ctx, &(struct publisher_input){.type = PUBLISHER_SAMPLED,
                                               .sample = sample,
                                               .err = err,
@@ -137,6 +153,14 @@ static int64_t interval(void *ctx, bool *reopen)
     *reopen = publisher_any_lost(agent->publisher);
     pthread_mutex_unlock(&agent->lock);
     return ms;
+}
+
+static void on_pods(void *ctx, const struct publisher_input *in)
+{
+    struct agent *agent = ctx;
+    if (!in->err)
+        usage_meter_pods(agent->usage_meter, clock_mono_ms(), in->pods);
+    take_input(agent, in);
 }
 
 /* -- probes and metrics -- */
@@ -222,6 +246,11 @@ card_inventory_settings(const struct agent_config *config)
     };
 }
 
+static int64_t pods_limit_ms(const struct agent_config *config)
+{
+    return 3 * config->pods_ms + 30 * 1000;
+}
+
 static struct publisher *new_publisher(struct agent *agent,
                                        const struct agent_config *config)
 {
@@ -235,7 +264,7 @@ static struct publisher *new_publisher(struct agent *agent,
         .late_ms = config->late_ms,
         .sampler_limit_ms = config->sampler_limit_ms,
         .with_pods = agent->podresources != NULL,
-        .pods_limit_ms = 3 * config->pods_ms + 30 * 1000,
+        .pods_limit_ms = pods_limit_ms(config),
         .cards = card_inventory_settings(config),
         .seed = rng_entropy(),
     };
@@ -247,8 +276,8 @@ static void start_threads(struct agent *agent, int64_t pods_ms)
     static const char *const names[PUBLISHER_LANES] = {"scv", "lease", "node"};
     struct scv_watch_sink sink = {take_input, agent};
     struct card_sampler_fns fns = {on_sample, on_event, interval, agent};
-    struct podresources_poller_settings poller = {agent->podresources, pods_ms,
-                                                  take_input, agent};
+    struct podresources_poller_settings poller = {agent->podresources, pods_ms, on_pods,
+                                                  agent};
     for (int i = 0; i < PUBLISHER_LANES; i++)
         agent->lanes[i] = worker_start(names[i], perform, agent);
     agent->watch = scv_watch_start(agent->client, &agent->names, &sink);
@@ -271,6 +300,8 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     agent->names = (struct calls_names){agent->node, agent->lease_namespace};
     pthread_mutex_init(&agent->lock, NULL);
     agent->ticker = ticker_new();
+    agent->usage_meter = usage_meter_new(
+        &(struct usage_meter_settings){config->host_root, pods_limit_ms(config)});
     agent->gpu = gpu_open(config->gpu_source, err);
     if (agent->gpu)
         agent->client =
@@ -321,6 +352,7 @@ bool agent_stop(struct agent *agent)
     card_sampler_free(agent->card_sampler);
     ticker_free(agent->ticker);
     publisher_free(agent->publisher);
+    usage_meter_free(agent->usage_meter);
     gpu_free(agent->gpu);
     kube_client_free(agent->client);
     pthread_mutex_destroy(&agent->lock);

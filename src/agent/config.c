@@ -41,8 +41,8 @@ static const struct opt table[] = {
      .type = OPT_DURATION,
      .max = YEAR_MS,
      .offset = AT(refresh_ms),
-     .help = "Minimum time between Scv writes for utilization or temperature alone; "
-             "0s: never."},
+     .help = "Minimum time between Scv writes for utilization, temperature or usage "
+             "alone; 0s: never."},
     {.name = "unhealthy-after",
      .arg = "TIME",
      .init = "3s",
@@ -106,6 +106,14 @@ static const struct opt table[] = {
      .offset = AT(pods_ms),
      .help = "Time between two List calls to the kubelet; short intervals disturb pod "
              "admission."},
+    {.name = "host-root",
+     .arg = "PATH",
+     .init = "/",
+     .type = OPT_STRING,
+     .offset = AT(host_root),
+     .help =
+         "Directory of the host's proc and var/log/containers, which map processes to "
+         "containers."},
     {.name = "lease-namespace",
      .arg = "NAME",
      .init = KEY_LEASE_NAMESPACE,

@@ -81,6 +81,48 @@ void container_devices_normalize(const struct container_devices *from, struct ar
     }
 }
 
+/* -- units -- */
+
+static int by_tag(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct ids_tag));
+}
+
+void container_devices_count(const struct container_devices_entry *allocatable, size_t n,
+                             struct arena *a, struct container_devices *to)
+{
+    size_t all = 0, found = 0, kept = 0;
+    for (size_t i = 0; i < n; i++)
+        all += allocatable[i].n_ids;
+    struct container_devices_units *units = arena_zalloc(a, (all + 1) * sizeof *units);
+    for (size_t i = 0; i < n; i++) {
+        enum ids_resource resource;
+        struct ids_id id;
+        if (!ids_resource_read(allocatable[i].resource, &resource) || resource != IDS_MEM)
+            continue;
+        for (size_t k = 0; k < allocatable[i].n_ids; k++)
+            if (ids_read(IDS_MEM, allocatable[i].ids[k], &id))
+                units[found++].tag = id.tag;
+    }
+    if (found)
+        qsort(units, found, sizeof *units, by_tag);
+    for (size_t i = 0; i < found; i++) {
+        if (!kept || by_tag(&units[kept - 1], &units[i]))
+            units[kept++] = (struct container_devices_units){units[i].tag, 0};
+        units[kept - 1].n++;
+    }
+    to->units = units;
+    to->n_units = kept;
+}
+
+int64_t container_devices_unit_mib(int64_t total_mib, int64_t n)
+{
+    for (int64_t unit = 1; n > 0 && unit <= total_mib; unit *= 2)
+        if (total_mib / unit == n)
+            return unit;
+    return -1;
+}
+
 /* -- podList -- */
 
 static bool has_card(const struct container_devices_entry *e, const struct ids_card *card)

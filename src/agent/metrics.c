@@ -82,6 +82,117 @@ static void write_per_card(const struct card_inventory *cards, const char *name,
     }
 }
 
+/* -- what containers use -- */
+
+enum { CONTAINERS_MAX = 2048 }; /* series of each family */
+
+static struct span pod_label(const struct usage_container *c)
+{
+    return c->pod.n ? c->pod : c->pod_uid; /* its name is unknown */
+}
+
+/* Whether both have the same labels: a container that restarts can have two IDs. */
+static bool is_same_series(const struct usage_container *a,
+                           const struct usage_container *b)
+{
+    return a->card == b->card && span_eq(a->ns, b->ns) &&
+           span_eq(pod_label(a), pod_label(b)) && span_eq(a->name, b->name);
+}
+
+enum usage_family { USED, PROMISED, SM };
+
+static int64_t value_of(const struct usage_container *c, enum usage_family family)
+{
+    return family == USED       ? c->used_mib
+           : family == PROMISED ? c->promised_mib
+                                : c->sm_percent;
+}
+
+/* The sum of the containers of one series; a promise is of all of them. */
+static int64_t sum_of(const struct usage_container *c, size_t n, enum usage_family family)
+{
+    int64_t sum = value_of(c, family);
+    for (size_t i = 1; i < n && family != PROMISED; i++) {
+        int64_t v = value_of(&c[i], family);
+        sum = sum < 0 || v < 0 ? -1 : sum + v;
+    }
+    return family == SM && sum > 100 ? 100 : sum;
+}
+
+static void write_container(const struct usage *u, const struct usage_container *c,
+                            size_t n, enum usage_family family, const char *name,
+                            struct buf *out)
+{
+    const struct usage_card *card = &u->cards[c->card];
+    int64_t v = sum_of(c, n, family);
+    char index[DIGITS];
+    snprintf(index, sizeof index, "%d", card->index);
+    struct prom_label l[] = {{"namespace", c->ns},
+                             {"pod", pod_label(c)},
+                             {"container", c->name},
+                             {"card", span_of(index)},
+                             {"uuid", card->uuid}};
+    if (v >= 0 && family == SM)
+        prom_ratio(out, name, l, ARRAY_LEN(l), v);
+    else if (v >= 0)
+        prom_sample(out, name, l, ARRAY_LEN(l), v << 20);
+}
+
+static void write_containers(const struct usage *u, enum usage_family family,
+                             const char *name, const char *help, struct buf *out)
+{
+    size_t n, series = 0;
+    prom_family(out, name, PROM_GAUGE, help);
+    for (size_t i = 0; i < u->n_containers && series++ < CONTAINERS_MAX; i += n) {
+        for (n = 1; i + n < u->n_containers &&
+                    is_same_series(&u->containers[i], &u->containers[i + n]);
+             n++) {
+        }
+        write_container(u, &u->containers[i], n, family, name, out);
+    }
+}
+
+/* The memory of processes outside Kubernetes; -1: one of them is unknown. */
+static int64_t outside_mib(const struct usage *u, size_t card)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < u->n_outside; i++)
+        if (u->outside[i].card == card)
+            sum =
+                sum < 0 || u->outside[i].used_mib < 0 ? -1 : sum + u->outside[i].used_mib;
+    return sum;
+}
+
+static void write_usage_of_cards(const struct usage *u, bool outside, const char *name,
+                                 const char *help, struct buf *out)
+{
+    prom_family(out, name, PROM_GAUGE, help);
+    for (size_t i = 0; i < u->n_cards; i++) {
+        int64_t mib = outside_mib(u, i);
+        char index[DIGITS];
+        snprintf(index, sizeof index, "%d", u->cards[i].index);
+        struct prom_label l[] = {{"card", span_of(index)}, {"uuid", u->cards[i].uuid}};
+        if (!outside)
+            prom_sample(out, name, l, 2, u->cards[i].complete);
+        else if (mib >= 0)
+            prom_sample(out, name, l, 2, mib << 20);
+    }
+}
+
+static void write_usage(const struct usage *u, struct buf *out)
+{
+    write_containers(u, PROMISED, "gpushare_container_gpu_memory_promised_bytes",
+                     "Memory of a card that was promised to a container.", out);
+    write_containers(u, USED, "gpushare_container_gpu_memory_used_bytes",
+                     "Memory of a card that a container uses.", out);
+    write_containers(u, SM, "gpushare_container_gpu_sm_utilization_ratio",
+                     "Share of a card's SM time that a container uses.", out);
+    write_usage_of_cards(u, true, NAME("card_memory_outside_bytes"),
+                         "Memory that processes outside Kubernetes use.", out);
+    write_usage_of_cards(u, false, NAME("card_usage_complete"),
+                         "Whether every process of a card was measured and mapped.", out);
+}
+
 void metrics_write(const struct metrics *m, const struct publisher *p,
                    struct publisher_time now, struct buf *out)
 {
@@ -100,6 +211,7 @@ void metrics_write(const struct metrics *m, const struct publisher *p,
                    "Measured free memory of a card.", GPU_MEM_FREE, out);
     write_per_card(cards, NAME("card_temperature_celsius"), "Temperature of a card.",
                    GPU_TEMPERATURE, out);
+    write_usage(publisher_usage(p), out);
     prom_one(out, NAME("samples_total"), PROM_COUNTER, "Successful samples of the cards.",
              (int64_t)atomic_load(&m->samples));
     prom_one(out, NAME("sample_failures_total"), PROM_COUNTER,

@@ -8,10 +8,15 @@
 #include "base/stop_flag.h"
 #include "node/podresources_client.h"
 
+/* Units change only when the device plugin starts with another --memory-unit. */
+enum { UNITS_EVERY = 10 };
+
 struct podresources_poller {
     struct podresources_poller_settings settings;
     pthread_t thread;
     struct stop_flag stop;
+    unsigned polls;
+    bool units_known;
 };
 
 static size_t count(const struct podres_list *list)
@@ -52,12 +57,36 @@ int podresources_poller_list(const char *socket, struct arena *a,
     return 0;
 }
 
-static void poll(const struct podresources_poller *l)
+/* The units of the cards. A kubelet that cannot say it leaves them unknown. */
+static void add_units(struct podresources_poller *l, struct arena *a,
+                      struct container_devices *devices)
+{
+    struct podres_allocatable all = {0};
+    struct err err = {0};
+    if (l->polls++ % UNITS_EVERY && l->units_known)
+        return;
+    l->units_known = false;
+    if (podresources_client_allocatable(l->settings.socket, a, &all, &err))
+        return;
+    struct container_devices_entry *entries =
+        arena_zalloc(a, (all.n + 1) * sizeof *entries);
+    for (size_t i = 0; i < all.n; i++) {
+        entries[i].resource = all.devices[i].resource;
+        entries[i].ids = all.devices[i].ids;
+        entries[i].n_ids = all.devices[i].n_ids;
+    }
+    container_devices_count(entries, all.n, a, devices);
+    l->units_known = devices->n_units > 0;
+}
+
+static void poll(struct podresources_poller *l)
 {
     cleanup_arena struct arena a = {0};
     struct container_devices pods = {0};
     struct err err = {0};
     int rc = podresources_poller_list(l->settings.socket, &a, &pods, &err);
+    if (!rc)
+        add_units(l, &a, &pods);
     l->settings.input(l->settings.ctx, &(struct publisher_input){.type = PUBLISHER_PODS,
                                                                  .pods = &pods,
                                                                  .err = rc ? &err : NULL,

@@ -35,14 +35,16 @@ void publisher_free(struct publisher *p)
 {
     if (!p)
         return;
-    struct buf *const bufs[] = {&p->observed.uid,    &p->observed.version,
-                                &p->observed.owners, &p->written.status,
-                                &p->written.message, &p->want,
-                                &p->want_message,    &p->watch_version,
-                                &p->node_uid,        &p->lease_owners};
+    struct buf *const bufs[] = {
+        &p->observed.uid,   &p->observed.version, &p->observed.owners,
+        &p->written.status, &p->written.message,  &p->want,
+        &p->want_message,   &p->watch_version,    &p->node_uid,
+        &p->lease_owners,   &p->usage_failure};
     for (size_t i = 0; i < ARRAY_LEN(bufs); i++)
         buf_fini(bufs[i]);
     card_inventory_free(p->cards);
+    usage_fini(&p->usage);
+    usage_scv_written_fini(&p->written.usage);
     arena_fini(&p->pods_arena);
     arena_fini(&p->scratch);
     free(p->logged);
@@ -222,6 +224,9 @@ static void take(struct step *s)
     case PUBLISHER_PODS:
         publisher_cards_on_pods(s);
         break;
+    case PUBLISHER_USAGE:
+        publisher_cards_on_usage(s);
+        break;
     case PUBLISHER_OBJECT:
         publisher_scv_on_object(s);
         break;
@@ -281,6 +286,11 @@ int64_t publisher_interval(const struct publisher *p)
 const struct card_inventory *publisher_cards(const struct publisher *p)
 {
     return p->cards;
+}
+
+const struct usage *publisher_usage(const struct publisher *p)
+{
+    return &p->usage;
 }
 
 bool publisher_any_lost(const struct publisher *p)

@@ -105,6 +105,32 @@ void publisher_cards_on_pods(struct step *s)
     publisher_scv_render(s);
 }
 
+static void log_usage(struct step *s)
+{
+    struct publisher *p = s->p;
+    bool failed = publisher_error_code(s->in) != ERR_NONE;
+    struct span why = failed ? span_of(s->in->err->msg) : (struct span){0};
+    if (span_eq(why, buf_span(&p->usage_failure)))
+        return;
+    if (failed)
+        publisher_log(s, "usage", s->in->err->code,
+                      "what containers use is not known: %s; retrying with each sample",
+                      s->in->err->msg);
+    else
+        publisher_log(s, "usage", ERR_NONE, "what containers use is known again");
+    buf_clear(&p->usage_failure);
+    buf_add_span(&p->usage_failure, why);
+}
+
+void publisher_cards_on_usage(struct step *s)
+{
+    struct publisher *p = s->p;
+    log_usage(s);
+    usage_fini(&p->usage);
+    p->usage = *s->in->usage;
+    *s->in->usage = (struct usage){0};
+}
+
 static void check_sampler(struct step *s)
 {
     struct publisher *p = s->p;
@@ -114,6 +140,7 @@ static void check_sampler(struct step *s)
     publisher_log(s, "cards", ERR_TIMEOUT, "%s; all cards are Unhealthy", err.msg);
     card_inventory_failed(p->cards, s->now.mono_ms, "the driver does not respond", true);
     log_health(s);
+    usage_fini(&p->usage);
     p->silent = p->sampled = true;
     p->sampling_works = false;
     publisher_scv_render(s);

@@ -38,6 +38,7 @@ struct written {
     uint64_t hash; /* of the answer */
     bool hash_known;
     int32_t slow[GPU_MAX_CARDS][2];
+    struct usage_scv_written usage;
     int64_t at_ms;
 };
 
@@ -70,6 +71,10 @@ struct publisher {
     struct arena pods_arena, scratch;
     bool has_pods, pods_failure_logged;
     int64_t pods_ms;
+
+    /* what containers use */
+    struct usage usage;
+    struct buf usage_failure; /* logged */
 
     /* the Scv */
     struct observed observed;
@@ -133,6 +138,7 @@ bool publisher_read_owners(const struct publisher *p, const struct api_object *o
 void publisher_cards_on_sample(struct step *s);
 void publisher_cards_on_event(struct step *s);
 void publisher_cards_on_pods(struct step *s);
+void publisher_cards_on_usage(struct step *s);
 void publisher_cards_tick(struct step *s);
 void publisher_cards_adopt(struct step *s, const struct scv *scv);
 

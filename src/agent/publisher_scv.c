@@ -101,8 +101,8 @@ void publisher_scv_on_object(struct step *s)
 
 /* -- desired -- */
 
-/* The status, with or without the slow fields and the time. */
-static void render(struct publisher *p, struct buf *out, bool whole)
+/* The content, with or without the slow fields and the time. */
+static struct scv content(struct publisher *p, bool whole)
 {
     struct scv scv = {.has_update_time = whole, .update_time = p->taken_wall_ms / 1000};
     card_inventory_report(p->cards, &p->scratch, &scv);
@@ -110,6 +110,15 @@ static void render(struct publisher *p, struct buf *out, bool whole)
         scv.cards[i].extra->has_utilization = scv.cards[i].extra->has_temperature = false;
     if (p->has_pods)
         container_devices_to_scv(&p->pods, &scv, &p->scratch);
+    if (whole)
+        usage_scv_build(&p->usage, &scv, &p->scratch);
+    return scv;
+}
+
+/* Its status. */
+static void render(struct publisher *p, struct buf *out, bool whole)
+{
+    struct scv scv = content(p, whole);
     scv_write_status(out, &scv);
 }
 
@@ -134,7 +143,7 @@ static void read_slow(const struct publisher *p, int32_t slow[GPU_MAX_CARDS][2])
     }
 }
 
-static bool slow_differs(const struct publisher *p)
+static bool slow_differs(struct publisher *p)
 {
     int32_t now[GPU_MAX_CARDS][2];
     read_slow(p, now);
@@ -142,10 +151,11 @@ static bool slow_differs(const struct publisher *p)
         if (abs(now[i][0] - p->written.slow[i][0]) >= UTILIZATION_STEP ||
             abs(now[i][1] - p->written.slow[i][1]) >= TEMPERATURE_STEP)
             return true;
-    return false;
+    struct scv scv = content(p, true);
+    return usage_scv_differs(&p->written.usage, &scv);
 }
 
-static bool must_write(const struct publisher *p, int64_t now_ms)
+static bool must_write(struct publisher *p, int64_t now_ms)
 {
     const struct written *w = &p->written;
     if (!p->sampled || !p->observed.listed)
@@ -170,6 +180,8 @@ static void record_write(struct publisher *p, int64_t now_ms)
     set(&w->status, buf_span(&p->want));
     set(&w->message, buf_span(&p->want_message));
     read_slow(p, w->slow);
+    struct scv scv = content(p, true);
+    usage_scv_record(&scv, &w->usage);
     w->at_ms = now_ms;
     w->any = true;
     w->hash_known = false;

@@ -100,6 +100,14 @@ void prom_seconds(struct buf *out, const char *name, const struct prom_label *la
     buf_addc(out, '\n');
 }
 
+void prom_ratio(struct buf *out, const char *name, const struct prom_label *labels,
+                size_t n, int64_t percent)
+{
+    begin(out, name, "", labels, n, NULL);
+    add_seconds(out, percent * (NS / 100));
+    buf_addc(out, '\n');
+}
+
 void prom_one(struct buf *out, const char *name, enum prom_type type, const char *help,
               int64_t value)
 {

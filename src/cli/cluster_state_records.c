@@ -233,6 +233,22 @@ static void copy_held(struct record *r, struct scv *to, const struct scv *from)
         held->uuids = arena_zalloc(&r->arena, held->n_uuids * sizeof *held->uuids);
         for (size_t k = 0; k < held->n_uuids; k++)
             held->uuids[k] = copy(r, from->held[i].uuids[k]);
+        held->uses = NULL; /* the ledger has them */
+        held->n_uses = 0;
+    }
+}
+
+static void copy_processes(struct record *r, struct scv *to, const struct scv *from)
+{
+    to->processes = arena_zalloc(&r->arena, from->n_processes * sizeof *to->processes);
+    for (size_t i = 0; i < from->n_processes; i++) {
+        struct scv_process *p = &to->processes[i];
+        *p = from->processes[i];
+        p->uuid = copy(r, p->uuid);
+        p->ns = copy(r, p->ns);
+        p->pod = copy(r, p->pod);
+        p->container = copy(r, p->container);
+        p->name = copy(r, p->name);
     }
 }
 
@@ -250,4 +266,8 @@ void cluster_state_store_scv(void *ctx, const struct scv *scv, uint64_t run, boo
     to->owner_uid = (struct span){0};
     copy_cards(r, to, scv);
     copy_held(r, to, scv);
+    copy_processes(r, to, scv);
+    to->assignments = NULL; /* the ledger has these two */
+    to->uses = NULL;
+    to->n_assignments = to->n_uses = 0;
 }

@@ -111,6 +111,14 @@ void show_state(struct buf *out, const struct ledger_node *node)
         reason_add(out, node, &any, placement_fit(node, &any));
 }
 
+bool show_is_other_use(const struct ledger_node *node, const struct scv_process *p)
+{
+    for (const struct ledger_pod *pod = node->pods; pod && !p->pid; pod = pod->next)
+        if (span_eq(pod->name, p->pod) && span_eq(pod->ns, p->ns))
+            return false;
+    return true;
+}
+
 bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show)
 {
     if (show->format == SHOW_TABLE || show->format == SHOW_WIDE)

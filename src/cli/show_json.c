@@ -32,6 +32,15 @@ static void put_flag(json_t *o, const char *key, bool value)
         json_object_set_new(o, key, json_true());
 }
 
+static void put_use(json_t *o, int64_t used_mib, int64_t sm_percent)
+{
+    if (used_mib >= 0)
+        put(o, "usedMiB", used_mib);
+    if (sm_percent >= 0)
+        put(o, "utilizationPercent", sm_percent);
+}
+
+/* `mib`: the promise; below 0: none that is known. */
 static json_t *pod_json(const struct cluster_state *cs, const struct ledger_pod *pod,
                         int64_t mib)
 {
@@ -40,7 +49,8 @@ static json_t *pod_json(const struct cluster_state *cs, const struct ledger_pod 
     put_text(o, "namespace", pod->ns);
     put_text(o, "name", pod->name);
     put_text(o, "uid", pod->uid);
-    put(o, "mib", mib);
+    if (mib >= 0)
+        put(o, "mib", mib);
     put_flag(o, "wholeCard", pod->request.kind == REQUEST_CARDS);
     put_flag(o, "running", pod->running);
     if (object)
@@ -56,6 +66,32 @@ static const struct scv_card *scv_card_of(const struct cluster_state *cs,
         if (s->scv.cards[i].id == index)
             return &s->scv.cards[i];
     return NULL;
+}
+
+/* What uses the card without a promise. */
+static void put_processes(const struct cluster_state *cs, const struct ledger_node *node,
+                          const struct card *card, json_t *o)
+{
+    const struct cluster_state_scv *s = cluster_state_scv(cs, node->name);
+    json_t *list = json_array();
+    for (size_t i = 0; s && i < s->scv.n_processes; i++) {
+        const struct scv_process *p = &s->scv.processes[i];
+        if (!card->uuid.n || !span_eq(p->uuid, card->uuid) || !show_is_other_use(node, p))
+            continue;
+        json_t *one = json_object();
+        put_text(one, "namespace", p->ns);
+        put_text(one, "pod", p->pod);
+        put_text(one, "container", p->container);
+        put_text(one, "name", p->name);
+        if (p->pid)
+            put(one, "pid", p->pid);
+        put_flag(one, "unmapped", p->unmapped);
+        put_use(one, p->used_mib, p->sm_percent);
+        json_array_append_new(list, one);
+    }
+    if (json_array_size(list))
+        json_object_set(o, "processes", list);
+    json_decref(list);
 }
 
 static json_t *card_json(const struct cluster_state *cs, const struct ledger_node *node,
@@ -82,10 +118,17 @@ static json_t *card_json(const struct cluster_state *cs, const struct ledger_nod
         put(o, "temperatureCelsius", scv->extra->temperature);
     for (size_t i = 0; i < n; i++) {
         int64_t mib = ledger_pod_mib(pods[i], card);
-        if (mib >= 0)
-            json_array_append_new(list, pod_json(cs, pods[i], mib));
+        struct ledger_use use;
+        bool used = ledger_pod_use(node, pods[i], card, &use);
+        if (mib < 0 && !used)
+            continue;
+        json_t *pod = pod_json(cs, pods[i], mib);
+        if (used)
+            put_use(pod, use.used_mib, use.sm_percent);
+        json_array_append_new(list, pod);
     }
     json_object_set_new(o, "pods", list);
+    put_processes(cs, node, card, o);
     return o;
 }
 

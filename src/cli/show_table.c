@@ -3,26 +3,8 @@
 
 #include "base/mem.h"
 #include "cli/heartbeat.h"
-#include "cli/show.h"
+#include "cli/show_priv.h"
 #include "domain/quantity.h"
-
-struct page {
-    const struct cluster_state *cs;
-    const struct show *show;
-    int64_t unit;
-    struct arena arena;
-    struct table table;
-};
-
-static void amount(struct page *p, enum color color, int64_t mib)
-{
-    cleanup_buf struct buf text = {0};
-    if (mib < 0)
-        buf_adds(&text, "-");
-    else
-        show_amount(&text, mib, p->unit);
-    table_span(&p->table, color, buf_span(&text));
-}
 
 static bool is_wide(const struct page *p)
 {
@@ -103,7 +85,7 @@ static void add_wide(struct page *p, const struct ledger_node *node,
     const struct cluster_state_node *object = cluster_state_node(p->cs, node->name);
     struct ledger_node_info info = ledger_node_info(node);
     cleanup_buf struct buf age = {0};
-    amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
+    show_page_amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
     if (extra && extra->has_utilization)
         table_cell(&p->table, PLAIN, "%" PRId64 "%%", extra->utilization);
     else
@@ -135,7 +117,7 @@ static void add_card(struct page *p, const struct ledger_node *node,
                                              : GREEN,
                "%s%s", show_health(card->state), node->cordoned ? "," SHOW_CORDONED : "");
     add_promised(p, card);
-    amount(p, PLAIN, card->used_mib);
+    show_page_amount(p, PLAIN, card->used_mib);
     table_cell(&p->table, PLAIN, "%" PRId64,
                node->state == NODE_USABLE ? card->free_mib / p->unit : 0);
     if (!is_wide(p)) {
@@ -145,13 +127,6 @@ static void add_card(struct page *p, const struct ledger_node *node,
     table_cell(&p->table, PLAIN, "%" PRIu32, card->pods);
     add_wide(p, node, card);
     table_end(&p->table, PLAIN, "%.*s", SPAN_ARG(card->uuid.n ? card->uuid : none));
-}
-
-static void write_rows(struct page *p, struct buf *out)
-{
-    p->table.colors = p->show->colors;
-    table_write(&p->table, out);
-    table_fini(&p->table);
 }
 
 struct sums {
@@ -236,90 +211,6 @@ static void add_notes(struct buf *out, const struct cluster_state *cs,
     }
 }
 
-static void add_pod_row(struct page *p, const struct ledger_node *node,
-                        const struct ledger_pod *pod, const char *gpu, int64_t mib)
-{
-    const struct cluster_state_pod *object = cluster_state_pod(p->cs, pod->uid);
-    bool assigned = object && span_eq(object->assigned, SPAN("true"));
-    table_span(&p->table, PLAIN, node->name);
-    table_cell(&p->table, gpu ? PLAIN : YELLOW, "%s", gpu ? gpu : "none");
-    table_span(&p->table, PLAIN, pod->ns);
-    table_span(&p->table, PLAIN, pod->name);
-    amount(p, PLAIN, mib);
-    table_end(&p->table, PLAIN, "%s",
-              pod->running ? "running"
-              : assigned   ? "assigned"
-                           : "bound");
-}
-
-static void add_pod_rows(struct page *p, const struct ledger_node *node)
-{
-    const struct ledger_pod **pods;
-    size_t n = show_pods_on(node, &p->arena, &pods);
-    for (size_t i = 0; i < n; i++) {
-        bool any = false;
-        for (uint32_t k = 0; k < node->n_cards; k++) {
-            int64_t mib = ledger_pod_mib(pods[i], &node->cards[k]);
-            cleanup_free char *gpu = xasprintf("%" PRId32, node->cards[k].index);
-            if (mib < 0)
-                continue;
-            add_pod_row(p, node, pods[i], gpu, mib);
-            any = true;
-        }
-        if (!any && pods[i]->request.kind != REQUEST_NONE)
-            add_pod_row(p, node, pods[i], NULL, -1);
-    }
-}
-
-static void add_names(struct page *p, const char *const *names, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        (i + 1 < n ? table_cell : table_end)(&p->table, BOLD, "%s", names[i]);
-}
-
-static void add_pending(struct page *p, struct buf *out)
-{
-    static const char *const names[] = {"NAMESPACE", "PENDING POD", "REQUEST",
-                                        "PRIORITY"};
-    const struct ledger_pod **pods;
-    size_t n = show_pending(cluster_state_ledger(p->cs), &p->arena, &pods);
-    if (!n || p->show->node.n)
-        return;
-    buf_addc(out, '\n');
-    add_names(p, names, ARRAY_LEN(names));
-    for (size_t i = 0; i < n; i++) {
-        cleanup_buf struct buf request = {0};
-        if (pods[i]->invalid_reason.n)
-            buf_add_span(&request, pods[i]->invalid_reason);
-        else
-            request_write(&request, &pods[i]->request, p->unit);
-        table_span(&p->table, PLAIN, pods[i]->ns);
-        table_span(&p->table, PLAIN, pods[i]->name);
-        table_span(&p->table, pods[i]->invalid_reason.n ? RED : PLAIN,
-                   buf_span(&request));
-        table_end(&p->table, PLAIN, "%" PRId64, pods[i]->priority);
-    }
-    write_rows(p, out);
-}
-
-static void add_details(struct page *p, struct buf *out, const struct ledger_node **nodes,
-                        size_t n)
-{
-    static const char *const names[] = {"NODE", "GPU",      "NAMESPACE",
-                                        "POD",  "PROMISED", "STATE"};
-    bool any = false;
-    for (size_t i = 0; i < n; i++)
-        any |= nodes[i]->pods != NULL;
-    if (any) {
-        buf_addc(out, '\n');
-        add_names(p, names, ARRAY_LEN(names));
-        for (size_t i = 0; i < n; i++)
-            add_pod_rows(p, nodes[i]);
-        write_rows(p, out);
-    }
-    add_pending(p, out);
-}
-
 bool show_table(struct buf *out, const struct cluster_state *cs, const struct show *show)
 {
     struct page p = {.cs = cs,
@@ -337,13 +228,13 @@ bool show_table(struct buf *out, const struct cluster_state *cs, const struct sh
         }
     }
     if (n || !show->node.n) {
-        write_rows(&p, out);
+        show_page_write(&p, out);
         if (show->unit_assumed)
             show_unit_assumed(out, p.unit);
         for (size_t i = 0; i < n; i++)
             add_notes(out, cs, nodes[i]);
         if (show->details)
-            add_details(&p, out, nodes, n);
+            show_page_details(&p, out, nodes, n);
         buf_addc(out, '\n');
         add_sums(&p, out, &sums);
     }

@@ -151,6 +151,9 @@ const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
     struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
     if (own && serves(s, own) && gang_judge_is_settled(l, &asker))
         return own->node;
+    int64_t until_ms = s->now.mono_ms + CORE_GANG_RESERVATION_MS;
+    if (own)
+        add_limit(s, own, &until_ms);
     reserve_end(s, in->uid);
     size_t n = list_nodes(s, &nodes);
     bool spread = in->request->placement == PLACE_SPREAD;
@@ -163,7 +166,6 @@ const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
         buf_adds(why, "; none starts before all can");
         return NULL;
     }
-    int64_t until_ms = s->now.mono_ms + CORE_GANG_RESERVATION_MS;
     each_other(s, gang, in->uid, add_limit, &until_ms);
     reserve_all(s, &v, until_ms);
     return v.members[0].node;

@@ -42,6 +42,8 @@ struct ledger_node_facts {
      * its podList, because scv-agent omits it while the kubelet does not answer. */
     struct ledger_assignment *assignments;
     size_t n_assignments;
+    struct scv_pod_use *uses; /* owned: what pods use of the cards; sorted by pod */
+    size_t n_uses;
     uint64_t held; /* bit i: scv_cards[i] is held through a resource of another plugin */
     uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
     int64_t scv_created_s;

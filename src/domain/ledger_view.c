@@ -368,6 +368,26 @@ static bool is_restricted(const struct card *card)
            card->reserved_mib > 0;
 }
 
+static void write_brief(struct ledger_node *node)
+{
+    struct ledger_brief *b = &node->brief;
+    int64_t available = 0, most = 0;
+    *b = (struct ledger_brief){0};
+    if (node->n_cards > LEDGER_BRIEF_CARDS)
+        return;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        most = card->total_mib > most ? card->total_mib : most;
+        available +=
+            card->state == CARD_AVAILABLE ? at_most(card->total_mib, INT32_MAX) : 0;
+        b->free_mib[i] = ledger_saturated(card->free_mib);
+        b->kind[i] = card->kind;
+        b->whole[i] = card_is_free(card);
+    }
+    b->available_mib = ledger_saturated(available);
+    b->valid = most <= INT32_MAX / LEDGER_BRIEF_CARDS;
+}
+
 static void sum_up(struct ledger *l, struct ledger_node *node)
 {
     node->free_cards = node->healthy_cards = 0;
@@ -387,6 +407,7 @@ static void sum_up(struct ledger *l, struct ledger_node *node)
     node->best_free_mib = best ? best->free_mib : 0;
     node->best_total_mib = best ? best->total_mib : 0;
     node->best_index = best ? best->index : -1;
+    write_brief(node);
     node->generation = ++l->generation;
 }
 

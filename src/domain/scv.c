@@ -6,15 +6,14 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "domain/scv_priv.h"
 
 enum {
     ID_MAX = 65535,
 };
-static const int64_t mib_max = (int64_t)1 << 40;
 
-/* True when the value is a number; null leaves *out unchanged. */
-static bool read_number(struct jread *j, const char *where, int64_t most, const char *why,
-                        int64_t *out)
+bool scv_read_number(struct jread *j, const char *where, int64_t most, const char *why,
+                     int64_t *out)
 {
     int64_t v = 0;
     if (!jread_i64(j, where, &v))
@@ -28,7 +27,7 @@ static bool read_number(struct jread *j, const char *where, int64_t most, const 
 
 static bool read_mib(struct jread *j, const char *where, int64_t *out)
 {
-    return read_number(j, where, mib_max, "is not the size of a card", out);
+    return scv_read_number(j, where, SCV_MIB_MAX, "is not the size of a card", out);
 }
 
 static void read_temperature(struct jread *j, struct scv_extra *x)
@@ -43,13 +42,14 @@ static bool read_spec_of(struct jread *j, struct jread_str key, struct scv_spec 
 {
     static const char why[] = "is negative or too large";
     if (jread_key_is(key, "power"))
-        read_number(j, "status.cardList[].power", mib_max, why, &spec->power_w);
+        scv_read_number(j, "status.cardList[].power", SCV_MIB_MAX, why, &spec->power_w);
     else if (jread_key_is(key, "clock"))
-        read_number(j, "status.cardList[].clock", mib_max, why, &spec->clock_mhz);
+        scv_read_number(j, "status.cardList[].clock", SCV_MIB_MAX, why, &spec->clock_mhz);
     else if (jread_key_is(key, "core"))
-        read_number(j, "status.cardList[].core", mib_max, why, &spec->core_mhz);
+        scv_read_number(j, "status.cardList[].core", SCV_MIB_MAX, why, &spec->core_mhz);
     else if (jread_key_is(key, "bandwidth"))
-        read_number(j, "status.cardList[].bandwidth", mib_max, why, &spec->bandwidth);
+        scv_read_number(j, "status.cardList[].bandwidth", SCV_MIB_MAX, why,
+                        &spec->bandwidth);
     else
         return false;
     return true;
@@ -59,8 +59,8 @@ static bool read_spec_of(struct jread *j, struct jread_str key, struct scv_spec 
 static bool read_extra(struct jread *j, struct jread_str key, struct scv_extra *x)
 {
     if (jread_key_is(key, "utilization"))
-        x->has_utilization = read_number(j, "status.cardList[].utilization", 100,
-                                         "is not a percentage", &x->utilization);
+        x->has_utilization = scv_read_number(j, "status.cardList[].utilization", 100,
+                                             "is not a percentage", &x->utilization);
     else if (jread_key_is(key, "temperature"))
         read_temperature(j, x);
     else
@@ -132,48 +132,6 @@ static void read_cards(struct jread *j, struct arena *a, bool all, struct scv *s
     }
 }
 
-static void read_uuids(struct jread *j, struct arena *a, struct scv_held *held)
-{
-    struct span uuids[SCV_MAX_CARDS];
-    held->n_uuids = 0;
-    jread_array(j, "status.podList[].cards");
-    while (jread_item(j)) {
-        struct span uuid = {0};
-        jread_text(j, "status.podList[].cards[]", a, &uuid);
-        if (held->n_uuids == SCV_MAX_CARDS)
-            jread_fail(j, "status.podList[].cards", "has more than 64 cards");
-        else
-            uuids[held->n_uuids++] = uuid;
-    }
-    held->uuids = arena_alloc(a, held->n_uuids * sizeof *uuids);
-    if (held->n_uuids)
-        memcpy(held->uuids, uuids, held->n_uuids * sizeof *uuids);
-}
-
-static void read_held(struct jread *j, struct arena *a, struct scv_held *held)
-{
-    struct jread_str key;
-    *held = (struct scv_held){0};
-    jread_object(j, "status.podList[]");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "namespace"))
-            jread_text(j, "status.podList[].namespace", a, &held->ns);
-        else if (jread_key_is(key, "name"))
-            jread_text(j, "status.podList[].name", a, &held->pod);
-        else if (jread_key_is(key, "container"))
-            jread_text(j, "status.podList[].container", a, &held->container);
-        else if (jread_key_is(key, "resource"))
-            jread_text(j, "status.podList[].resource", a, &held->resource);
-        else if (jread_key_is(key, "units"))
-            read_number(j, "status.podList[].units", mib_max, "is negative or too large",
-                        &held->units);
-        else if (jread_key_is(key, "cards"))
-            read_uuids(j, a, held);
-        else
-            jread_skip(j);
-    }
-}
-
 bool scv_is_nvidia_resource(struct span resource)
 {
     return span_starts(resource, SPAN("nvidia.com/"));
@@ -187,53 +145,6 @@ uint64_t scv_pod_hash(struct span ns, struct span name)
 uint64_t scv_card_hash(struct span uuid)
 {
     return hash_bytes(0, uuid.p, uuid.n);
-}
-
-static void add_assignments(struct scv *scv, size_t *cap, const struct scv_held *held)
-{
-    for (size_t i = 0; i < held->n_uuids && held->units; i++) {
-        if (!held->uuids[i].n || scv->n_assignments == SCV_MAX_HELD)
-            continue;
-        MEM_GROW(scv->assignments, *cap, scv->n_assignments + 1);
-        scv->assignments[scv->n_assignments++] = (struct scv_assignment){
-            scv_pod_hash(held->ns, held->pod), scv_card_hash(held->uuids[i])};
-    }
-}
-
-/* Moves the list into the arena. */
-static void *move_list(struct arena *a, void *list, size_t bytes)
-{
-    void *copy = arena_alloc(a, bytes);
-    if (bytes)
-        memcpy(copy, list, bytes);
-    free(list);
-    return copy;
-}
-
-static void read_held_list(struct jread *j, struct arena *a, bool all, struct scv *scv)
-{
-    struct scv_held *list = NULL;
-    size_t cap = 0, assignments_cap = 0;
-    scv->n_held = scv->n_assignments = 0;
-    scv->assignments = NULL;
-    jread_array(j, "status.podList");
-    while (jread_item(j)) {
-        struct scv_held held;
-        read_held(j, a, &held);
-        if (!all && !scv_is_nvidia_resource(held.resource)) {
-            add_assignments(scv, &assignments_cap, &held);
-            continue;
-        }
-        if (scv->n_held == SCV_MAX_HELD) {
-            jread_fail(j, "status.podList", "has more than 8192 containers");
-            continue;
-        }
-        MEM_GROW(list, cap, scv->n_held + 1);
-        list[scv->n_held++] = held;
-    }
-    scv->held = move_list(a, list, scv->n_held * sizeof *list);
-    scv->assignments =
-        move_list(a, scv->assignments, scv->n_assignments * sizeof *scv->assignments);
 }
 
 static void read_status(struct jread *j, struct arena *a, bool all, struct scv *scv)
@@ -252,7 +163,9 @@ static void read_status(struct jread *j, struct arena *a, bool all, struct scv *
         else if (all && jread_key_is(key, "cudaVersion"))
             jread_text(j, "status.cudaVersion", a, &scv->cuda_version);
         else if (jread_key_is(key, "podList"))
-            read_held_list(j, a, all, scv);
+            scv_pods_read(j, a, all, scv);
+        else if (jread_key_is(key, "processList"))
+            scv_pods_read_processes(j, a, all, scv);
         else
             jread_skip(j);
     }
@@ -264,8 +177,8 @@ static void read_spec(struct jread *j, struct scv *scv)
     jread_object(j, "spec");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "updateInterval"))
-            read_number(j, "spec.updateInterval", mib_max, "is negative or too large",
-                        &scv->update_interval_ms);
+            scv_read_number(j, "spec.updateInterval", SCV_MIB_MAX,
+                            "is negative or too large", &scv->update_interval_ms);
         else
             jread_skip(j);
     }

@@ -78,6 +78,47 @@ static void write_card(struct buf *out, const struct scv_card *card)
     end(&m);
 }
 
+static void number_if_known(struct members *m, const char *name, int64_t value)
+{
+    if (value >= 0)
+        number(m, name, value);
+}
+
+static void write_uses(struct members *m, const struct scv_held *held)
+{
+    if (!held->n_uses)
+        return;
+    key(m, "usage");
+    for (size_t i = 0; i < held->n_uses; i++) {
+        const struct scv_use *use = &held->uses[i];
+        struct members one = {.out = m->out};
+        buf_addc(m->out, i ? ',' : '[');
+        number_if_known(&one, "promisedMemory", use->promised_mib);
+        number_if_known(&one, "usedMemory", use->used_mib);
+        number_if_known(&one, "utilization", use->sm_percent);
+        text(&one, "uuid", use->uuid);
+        end(&one);
+    }
+    buf_addc(m->out, ']');
+}
+
+static void write_process(struct buf *out, const struct scv_process *p)
+{
+    struct members m = {.out = out};
+    text(&m, "container", p->container);
+    text(&m, "name", p->pid ? p->name : p->pod);
+    text(&m, "namespace", p->ns);
+    number_not_0(&m, "pid", p->pid);
+    if (p->unmapped) {
+        key(&m, "unmapped");
+        buf_adds(out, "true");
+    }
+    number_if_known(&m, "usedMemory", p->used_mib);
+    number_if_known(&m, "utilization", p->sm_percent);
+    text(&m, "uuid", p->uuid);
+    end(&m);
+}
+
 static void write_held(struct buf *out, const struct scv_held *held)
 {
     struct members m = {.out = out};
@@ -92,6 +133,7 @@ static void write_held(struct buf *out, const struct scv_held *held)
     text(&m, "namespace", held->ns);
     text(&m, "resource", held->resource);
     number(&m, "units", held->units);
+    write_uses(&m, held);
     end(&m);
 }
 
@@ -120,6 +162,18 @@ static void write_held_list(struct members *m, const struct scv *scv)
     buf_addc(m->out, ']');
 }
 
+static void write_processes(struct members *m, const struct scv *scv)
+{
+    if (!scv->n_processes)
+        return;
+    key(m, "processList");
+    for (size_t i = 0; i < scv->n_processes && i < SCV_MAX_PROCESSES; i++) {
+        buf_addc(m->out, i ? ',' : '[');
+        write_process(m->out, &scv->processes[i]);
+    }
+    buf_addc(m->out, ']');
+}
+
 void scv_write_status(struct buf *out, const struct scv *scv)
 {
     struct members m = {.out = out};
@@ -133,6 +187,7 @@ void scv_write_status(struct buf *out, const struct scv *scv)
     text(&m, "driverVersion", scv->driver_version);
     number_not_0(&m, "freeMemorySum", free_mib);
     write_held_list(&m, scv);
+    write_processes(&m, scv);
     number_not_0(&m, "totalMemorySum", total);
     if (scv->has_update_time) {
         key(&m, "updateTime");

@@ -181,7 +181,7 @@ static const struct opt table[] = {
              "memory (fgd)."},
     {.name = "filter-answer",
      .arg = "all|best|N",
-     .init = "all",
+     .init = "best",
      .type = OPT_CUSTOM,
      .parse = parse_answer,
      .offset = AT(filter_answer),

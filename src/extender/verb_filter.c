@@ -16,7 +16,6 @@
 enum {
     UID_MAX = 253,
     FORWARD_MS = 2000, /* for the leader's answer; the call is then answered here */
-    REPORT_MS = 1000,  /* to report a rejected pod to the leader */
 };
 
 static void add_comma(struct buf *out)
@@ -318,26 +317,21 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
 }
 
 /* The leader remembers the pod (core/core.h, "Layout preemption"). If kube-scheduler has
- * called a follower, the leader gets the same call. If that fails, the next attempt of
- * kube-scheduler gives another chance. */
+ * called a follower, the leader gets the same call after the answer. */
 static void report_rejected(struct verbs *v, const struct verbs_work *w, struct span body,
                             bool forwarded)
 {
-    const struct verbs_config *config = &v->config;
-    cleanup_buf struct buf dropped = {0};
-    bool ready, sent;
-    struct err err = {0};
-    struct store_route route = store_route(config->store, forwarded, &ready, NULL);
+    bool ready;
+    struct store_route route = store_route(v->config.store, forwarded, &ready, NULL);
     if (route.route == BIND_ROUTE_LOCAL)
-        store_input(config->store, &(struct core_input){.type = CORE_REJECTED,
-                                                        .uid = w->args.pod.meta.uid,
-                                                        .nodes = w->victims,
-                                                        .n_nodes = w->n_victims});
-    else if (route.route == BIND_ROUTE_FORWARD && config->forward &&
-             forward_verb(config->forward, "filter", route.address, body, REPORT_MS,
-                          &dropped, &sent, &err) == 0)
-        log_debug("filter", "cannot report a rejected pod to the leader",
-                  LOG_SPAN("pod", w->args.pod.meta.name), LOG_ERR(&err));
+        store_input(v->config.store, &(struct core_input){.type = CORE_REJECTED,
+                                                          .uid = w->args.pod.meta.uid,
+                                                          .nodes = w->victims,
+                                                          .n_nodes = w->n_victims});
+    else if (route.route == BIND_ROUTE_FORWARD && v->report &&
+             !verb_report_add(v->report, route.address, body))
+        log_debug("filter", "a rejected pod is not reported: the leader is slow",
+                  LOG_SPAN("pod", w->args.pod.meta.name));
 }
 
 static unsigned run(struct verbs *v, struct span body, bool forwarded, struct buf *reply)

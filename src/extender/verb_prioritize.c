@@ -7,15 +7,18 @@
 
 static void add_score(struct buf *reply, const struct verbs_work *w, size_t i)
 {
+    static const struct span ends[SCORE_MAX + 1] = {
+        SPAN(",\"Score\":0}"), SPAN(",\"Score\":1}"), SPAN(",\"Score\":2}"),
+        SPAN(",\"Score\":3}"), SPAN(",\"Score\":4}"), SPAN(",\"Score\":5}"),
+        SPAN(",\"Score\":6}"), SPAN(",\"Score\":7}"), SPAN(",\"Score\":8}"),
+        SPAN(",\"Score\":9}"), SPAN(",\"Score\":10}")};
     const struct verb_candidate *c = &w->args.nodes[i];
     buf_adds(reply, i ? ",{\"Host\":" : "{\"Host\":");
     if (w->args.full)
         buf_add_json(reply, c->name);
     else
         buf_add_span(reply, c->raw);
-    buf_adds(reply, ",\"Score\":");
-    buf_add_i64(reply, w->points[i]);
-    buf_addc(reply, '}');
+    buf_add_span(reply, ends[w->points[i]]);
 }
 
 static unsigned answer(struct verbs *v, struct verbs_work *w, struct buf *reply)

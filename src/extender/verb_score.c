@@ -41,8 +41,19 @@ static void find_nodes(const struct scoring *s, const struct ledger *ledger, siz
             __builtin_prefetch(line + offsetof(struct ledger_node, cpu_milli));
         }
         for (size_t k = 0; k < n; k++)
-            s->w->nodes[i + k] = score_node_of(nodes[k]);
+            s->w->nodes[i + k] = (struct score_node){.node = nodes[k]};
         i += n;
+    }
+}
+
+/* Reads the nodes' CPU. It is far from what the first visit needs. */
+static void read_cpu(struct score_node *nodes, size_t n)
+{
+    enum { AHEAD = 8 };
+    for (size_t i = 0; i < n; i++) {
+        const struct ledger_node *next = i + AHEAD < n ? nodes[i + AHEAD].node : NULL;
+        __builtin_prefetch(next ? &next->cpu_milli : NULL);
+        nodes[i] = score_node_of(nodes[i].node);
     }
 }
 
@@ -58,10 +69,12 @@ static void visit(struct scoring *s, const struct ledger *l, bool first, size_t 
     s->changed |= ledger_generation(l) != s->generation;
     if (first || s->changed)
         find_nodes(s, l, i, end);
-    if (first)
+    if (first) {
         score_survey(s->run, w->nodes + i, end - i);
-    else
-        score_rate(s->run, w->nodes + i, i, end - i);
+        return;
+    }
+    read_cpu(w->nodes + i, end - i);
+    score_rate(s->run, w->nodes + i, i, end - i);
 }
 
 static void visit_all(struct scoring *s, bool first)

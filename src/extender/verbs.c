@@ -8,6 +8,8 @@
 /* Scratch memory that is kept after a call: of one call, and of all together. */
 enum { KEEP_BYTES = 4 << 20, KEEP_ALL_BYTES = 32 << 20 };
 
+enum { REPORT_MS = 1000 }; /* to report a rejected pod to the leader */
+
 struct verbs *verbs_new(const struct verbs_config *config)
 {
     struct verbs *v = xcalloc(1, sizeof *v);
@@ -15,6 +17,8 @@ struct verbs *verbs_new(const struct verbs_config *config)
     v->rules = ledger_rules(ledger_settings(core_ledger(store_read(config->store))));
     store_read_end(config->store);
     pthread_mutex_init(&v->lock, NULL);
+    if (config->preempts && config->forward)
+        v->report = verb_report_start(config->forward, config->budget, REPORT_MS);
     return v;
 }
 
@@ -35,6 +39,7 @@ void verbs_free(struct verbs *v)
 {
     if (!v)
         return;
+    verb_report_free(v->report);
     for (struct verbs_work *w = v->free, *next; w; w = next) {
         next = w->next;
         work_free(w);

@@ -4,13 +4,15 @@
 #include <pthread.h>
 
 #include "extender/verb_args.h"
+#include "extender/verb_report.h"
 #include "extender/verbs.h"
 #include "placement/score.h"
 
 struct verbs {
     struct verbs_config config;
     struct request_rules rules;
-    pthread_mutex_t lock; /* protects the members below */
+    struct verb_report *report; /* NULL: no pods are reported to the leader */
+    pthread_mutex_t lock;       /* protects the members below */
     struct verbs_work *free;
     size_t kept_bytes; /* of all in `free` */
 };

@@ -52,13 +52,16 @@ static int by_pid(const void *a, const void *b)
 static void read_process(struct jread *j, struct gpu_process *p)
 {
     struct jread_str key;
-    *p = (struct gpu_process){0, -1};
+    int64_t sm = -1;
+    *p = (struct gpu_process){0, -1, -1};
     jread_object(j, "cards[].processes[]");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "pid"))
             jread_i64(j, "cards[].processes[].pid", &p->pid);
         else if (jread_key_is(key, "bytes"))
             jread_i64(j, "cards[].processes[].bytes", &p->bytes);
+        else if (jread_key_is(key, "sm"))
+            jread_i64(j, "cards[].processes[].sm", &sm);
         else
             jread_skip(j);
     }
@@ -66,6 +69,10 @@ static void read_process(struct jread *j, struct gpu_process *p)
         jread_fail(j, "cards[].processes[].pid", "is missing or not a process id");
     if (p->bytes < -1 || p->bytes > INT64_C(1) << 60)
         jread_fail(j, "cards[].processes[].bytes", "is not a valid number of bytes");
+    if (sm < -1 || sm > 100)
+        jread_fail(j, "cards[].processes[].sm", "is not a percentage");
+    else
+        p->sm_percent = (int32_t)sm;
 }
 
 static void read_processes(struct jread *j, struct arena *a, struct gpu_card *card)

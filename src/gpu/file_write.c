@@ -33,6 +33,10 @@ static void write_card(struct buf *out, const struct gpu_card *c)
             buf_add_i64(out, c->processes[i].pid);
             buf_adds(out, ",\"bytes\":");
             buf_add_i64(out, c->processes[i].bytes);
+            if (c->processes[i].sm_percent >= 0) {
+                buf_adds(out, ",\"sm\":");
+                buf_add_i64(out, c->processes[i].sm_percent);
+            }
             buf_addc(out, '}');
         }
         buf_addc(out, ']');

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
 #include "gpu/nvml_priv.h"
@@ -141,79 +140,6 @@ static void read_health(struct reader *r)
     }
 }
 
-struct process_list {
-    struct gpu_process *p;
-    size_t n, cap;
-};
-
-/* A process with compute and graphics contexts is in both lists, with the same bytes. */
-static void add_process(struct process_list *l, unsigned pid, unsigned long long used)
-{
-    int64_t bytes = used < 1ULL << 60 ? (int64_t)used : -1;
-    for (size_t i = 0; i < l->n; i++)
-        if (l->p[i].pid == pid) {
-            l->p[i].bytes = l->p[i].bytes > bytes ? l->p[i].bytes : bytes;
-            return;
-        }
-    MEM_GROW(l->p, l->cap, l->n + 1);
-    l->p[l->n++] = (struct gpu_process){pid, bytes};
-}
-
-/* Repeats the call until the buffer is large enough; processes start in between. */
-static bool list_processes(struct reader *r, int (*call)(void *, unsigned *, void *),
-                           size_t size, struct process_list *out)
-{
-    unsigned cap = 32;
-    for (int attempt = 0; attempt < 5 && may_call(r); attempt++) {
-        cleanup_free char *infos = xcalloc(cap, size);
-        unsigned n = cap;
-        int rc = call(r->device, &n, infos);
-        if (rc == NVML_INSUFFICIENT_SIZE && n <= GPU_MAX_PROCESSES) {
-            cap = (n > cap ? n : cap) + 32;
-            continue;
-        }
-        if (!did(r, rc) || n > cap)
-            return false;
-        for (unsigned i = 0; i < n; i++) {
-            struct nvml_process_v1 v1; /* also the prefix of v2 */
-            memcpy(&v1, infos + i * size, sizeof v1);
-            add_process(out, v1.pid, v1.used);
-        }
-        return true;
-    }
-    return false;
-}
-
-static int by_pid(const void *a, const void *b)
-{
-    int64_t x = ((const struct gpu_process *)a)->pid;
-    int64_t y = ((const struct gpu_process *)b)->pid;
-    return (x > y) - (x < y);
-}
-
-/* Cards without graphics do not support the graphics list; compute is required. */
-static void read_processes(struct reader *r, struct arena *a)
-{
-    struct process_list list = {0};
-    const struct nvml_calls *c = r->call;
-    size_t size =
-        c->compute ? sizeof(struct nvml_process_v2) : sizeof(struct nvml_process_v1);
-    if (c->compute || c->compute_v1)
-        r->card->processes_known =
-            list_processes(r, c->compute ? c->compute : c->compute_v1, size, &list);
-    size = c->graphics ? sizeof(struct nvml_process_v2) : sizeof(struct nvml_process_v1);
-    if (r->card->processes_known && (c->graphics || c->graphics_v1))
-        list_processes(r, c->graphics ? c->graphics : c->graphics_v1, size, &list);
-    if (list.n) {
-        qsort(list.p, list.n, sizeof *list.p, by_pid);
-        struct gpu_process *kept = arena_alloc(a, list.n * sizeof *kept);
-        memcpy(kept, list.p, list.n * sizeof *kept);
-        r->card->processes = kept;
-        r->card->n_processes = list.n;
-    }
-    free(list.p);
-}
-
 int nvml_read_card(const struct nvml_calls *call, void *device, struct arena *a,
                    struct gpu_card *card)
 {
@@ -222,7 +148,8 @@ int nvml_read_card(const struct nvml_calls *call, void *device, struct arena *a,
     read_memory(&r);
     read_health(&r);
     read_numbers(&r);
-    read_processes(&r, a);
+    if (may_call(&r))
+        did(&r, nvml_read_processes(call, device, a, card));
     if (r.lost)
         gpu_set_state(card, GPU_LOST, "%s (%d)", nvml_strerror(r.lost), r.lost);
     gpu_derive_state(card);

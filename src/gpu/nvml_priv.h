@@ -22,6 +22,7 @@ enum {
     NVML_UNINITIALIZED = 1,
     NVML_NOT_SUPPORTED = 3,
     NVML_NO_PERMISSION = 4,
+    NVML_NOT_FOUND = 6,
     NVML_INSUFFICIENT_SIZE = 7,
     NVML_INSUFFICIENT_POWER = 8,
     NVML_DRIVER_NOT_LOADED = 9,
@@ -81,6 +82,14 @@ struct nvml_process_v2 { /* of the calls named _v2 and _v3 */
     unsigned gpu_instance, compute_instance;
 };
 
+/* nvmlProcessUtilizationSample_t: one for each process that used the card in the last
+ * sampling period of the driver, at most 1 s long. */
+struct nvml_process_utilization {
+    unsigned pid;
+    unsigned long long at;                 /* microseconds since 1970 */
+    unsigned sm, memory, encoder, decoder; /* percent */
+};
+
 struct nvml_event { /* nvmlEventData_t; nvmlEventSetWait fills all but the last two */
     void *device;
     unsigned long long type, data;
@@ -103,6 +112,8 @@ _Static_assert(sizeof(struct nvml_pci) == 68, "nvmlPciInfo_t");
 _Static_assert(offsetof(struct nvml_pci, bus_id) == 36, "nvmlPciInfo_t");
 _Static_assert(sizeof(struct nvml_process_v1) == 16, "nvmlProcessInfo_v1_t");
 _Static_assert(sizeof(struct nvml_process_v2) == 24, "nvmlProcessInfo_v2_t");
+_Static_assert(sizeof(struct nvml_process_utilization) == 32,
+               "nvmlProcessUtilizationSample_t");
 _Static_assert(sizeof(struct nvml_event) == 32, "nvmlEventData_t");
 _Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
 
@@ -154,6 +165,13 @@ _Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
       NULL, false)                                                                       \
     X(graphics_v1, (void *, unsigned *, void *),                                         \
       "nvmlDeviceGetGraphicsRunningProcesses", NULL, false)                              \
+    X(mps, (void *, unsigned *, void *), "nvmlDeviceGetMPSComputeRunningProcesses_v3",   \
+      "nvmlDeviceGetMPSComputeRunningProcesses_v2", false)                               \
+    X(mps_v1, (void *, unsigned *, void *), "nvmlDeviceGetMPSComputeRunningProcesses",   \
+      NULL, false)                                                                       \
+    X(process_utilization,                                                               \
+      (void *, struct nvml_process_utilization *, unsigned *, unsigned long long),       \
+      "nvmlDeviceGetProcessUtilization", NULL, false)                                    \
     X(set_create, (void **), "nvmlEventSetCreate", NULL, false)                          \
     X(set_free, (void *), "nvmlEventSetFree", NULL, false)                               \
     X(set_wait, (void *, struct nvml_event *, unsigned), "nvmlEventSetWait_v2",          \
@@ -180,6 +198,13 @@ const char *nvml_strerror(int rc);
 bool nvml_is_gone(int rc);
 /* Whether the code means that the card is unreachable. */
 bool nvml_is_lost(int rc);
+
+/* nvml_process.c */
+
+/* Reads the processes of a card. NVML_OK, or the code of the call that found the driver
+ * gone or the card lost. */
+int nvml_read_processes(const struct nvml_calls *call, void *device, struct arena *a,
+                        struct gpu_card *card);
 
 /* nvml_card.c */
 

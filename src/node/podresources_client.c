@@ -45,6 +45,16 @@ int podresources_client_list(const char *socket, struct arena *a,
     return podres_list_decode(arena_copy(a, buf_span(&reply)), a, list, err);
 }
 
+int podresources_client_allocatable(const char *socket, struct arena *a,
+                                    struct podres_allocatable *devices, struct err *err)
+{
+    cleanup_buf struct buf reply = {0};
+    enum grpc_status status;
+    if (call(socket, PODRES_ALLOCATABLE, (struct span){0}, &reply, &status, err))
+        return -1;
+    return podres_allocatable_decode(arena_copy(a, buf_span(&reply)), a, devices, err);
+}
+
 /* Where Get is disabled, kubelets answer FAILED_PRECONDITION or UNKNOWN. */
 static bool is_unsupported(enum grpc_status status, const struct err *err)
 {

@@ -28,11 +28,24 @@ int64_t frag_clamp(int64_t amount)
     return amount < most ? amount : most;
 }
 
+/* All of it, whatever the number of cards: that needs no branch. */
+static void read_brief(const struct ledger_brief *b, struct frag_node *now)
+{
+    for (uint32_t i = 0; i < LEDGER_BRIEF_CARDS; i++)
+        now->free_mib[i] = b->free_mib[i];
+    memcpy(now->whole, b->whole, sizeof b->whole);
+    memcpy(now->kind, b->kind, sizeof b->kind);
+}
+
 void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
                     struct frag_node *now)
 {
     now->n = node->n_cards;
     now->cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
+    if (node->brief.valid) {
+        read_brief(&node->brief, now);
+        return;
+    }
     for (uint32_t i = 0; i < node->n_cards; i++) {
         now->free_mib[i] = frag_clamp(node->cards[i].free_mib);
         now->whole[i] = card_is_free(&node->cards[i]);

@@ -8,10 +8,45 @@
 
 __extension__ typedef __int128 wide;
 
+/* Does the brief have all that decides which cards the request gets? */
+static bool is_brief(const struct ledger_node *node, const struct request *r)
+{
+    return node->brief.valid && !request_is_selective(r) &&
+           (r->kind == REQUEST_MEMORY ||
+            (r->kind == REQUEST_CARDS && r->mib_per_card == 0));
+}
+
+/* As placement_choose, from the brief. A rank orders cards by free memory, then by index. */
+static bool pick_brief(const struct ledger_node *node, const struct request *r,
+                       uint32_t picks[REQUEST_MAX_CARDS])
+{
+    const struct ledger_brief *b = &node->brief;
+    const int64_t least = r->mib_per_card > 0 ? r->mib_per_card : 1;
+    const int64_t sign = r->placement == PLACE_SPREAD ? -1 : 1;
+    uint32_t taken = 0;
+    for (uint32_t k = 0; k < r->cards; k++) {
+        int64_t best = INT64_MAX;
+        for (uint32_t i = 0; i < LEDGER_BRIEF_CARDS; i++) {
+            bool fits = r->kind == REQUEST_CARDS ? b->whole[i] : b->free_mib[i] >= least;
+            int64_t rank = sign * b->free_mib[i] * LEDGER_BRIEF_CARDS + i;
+            rank = fits && !(taken >> i & 1) ? rank : INT64_MAX;
+            best = rank < best ? rank : best;
+        }
+        if (best == INT64_MAX)
+            return false;
+        taken |= UINT32_C(1) << (best & (LEDGER_BRIEF_CARDS - 1));
+    }
+    for (uint32_t k = 0; taken; taken &= taken - 1)
+        picks[k++] = (uint32_t)__builtin_ctz(taken);
+    return true;
+}
+
 bool score_picks(const struct ledger_node *node, const struct request *r,
                  uint32_t picks[REQUEST_MAX_CARDS])
 {
     uint32_t n = 0;
+    if (is_brief(node, r))
+        return placement_fit(node, r) == FIT_YES && pick_brief(node, r, picks);
     if (r->kind != REQUEST_DEVICES)
         return r->kind != REQUEST_NONE && placement_choose(node, r, picks);
     if (placement_fit(node, r) != FIT_YES)
@@ -89,13 +124,16 @@ static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
     }
     wide range = (wide)high - low;
     range = range > least ? range : least;
+    /* Up to limits[k] behind the best costs k points: a division for each node is slow. */
+    uint64_t limits[SCORE_MAX];
+    for (int k = 0; k < SCORE_MAX; k++)
+        limits[k] = (uint64_t)(range * k / SCORE_MAX);
     for (size_t i = 0; i < n; i++) {
-        wide behind = (wide)high - values[i];
-        if (values[i] == SCORE_NO_FIT)
-            points[i] = 0;
-        else
-            points[i] = SCORE_MAX -
-                        (behind ? (int)((behind * SCORE_MAX + range - 1) / range) : 0);
+        uint64_t behind = (uint64_t)high - (uint64_t)values[i];
+        int left = SCORE_MAX;
+        for (int k = 0; k < SCORE_MAX; k++)
+            left -= behind > limits[k];
+        points[i] = values[i] == SCORE_NO_FIT ? 0 : left;
     }
 }
 

@@ -46,6 +46,8 @@ static int64_t mean_card(const struct score_survey *survey)
 static int64_t size_of(const struct ledger_node *node)
 {
     int64_t size = 0;
+    if (node->brief.valid)
+        return node->brief.available_mib;
     for (uint32_t i = 0; i < node->n_cards; i++)
         size += node->cards[i].state == CARD_AVAILABLE
                     ? frag_clamp(node->cards[i].total_mib)
@@ -89,7 +91,7 @@ void score_fgd(const struct score_call *call, int64_t *values)
 {
     int64_t card = mean_card(call->survey);
     for (size_t i = 0; i < call->n; i++) {
-        score_prefetch(call, i);
+        score_prefetch_brief(call, i);
         values[i] = value_of(call, &call->nodes[i], card);
     }
 }

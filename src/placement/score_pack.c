@@ -30,7 +30,7 @@ void score_pack(const struct score_call *call, bool emptiest, int64_t *values)
     const struct request *r = call->pod->request;
     for (size_t i = 0; i < call->n; i++) {
         const struct ledger_node *node = call->nodes[i].node;
-        score_prefetch(call, i);
+        score_prefetch_cards(call, i);
         values[i] = node ? value_of(node, r, emptiest) : SCORE_NO_FIT;
     }
 }

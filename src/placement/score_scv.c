@@ -95,7 +95,7 @@ void score_survey_terms(const struct score_call *call, struct score_survey *surv
 {
     const struct request *r = call->pod->request;
     for (size_t i = 0; i < call->n && r->kind != REQUEST_NONE; i++) {
-        score_prefetch(call, i);
+        score_prefetch_cards(call, i);
         if (call->nodes[i].node)
             raise_maximum(survey->most, call->nodes[i].node, r);
     }

@@ -16,6 +16,7 @@ struct alloc *alloc_new(const struct alloc_settings *settings)
     a->settings.node = a->node;
     a->kubelet_epoch = 1;
     a->settings.response.unit_mib = settings->unit_mib;
+    a->wanted_strategy = settings->response.strategy;
     cards_init(&a->cards, &(struct cards_settings){.unit_mib = settings->unit_mib,
                                                    .silent_ms = settings->silent_ms,
                                                    .health = settings->health});
@@ -36,6 +37,7 @@ void alloc_free(struct alloc *a)
     }
     alloc_identify_forget_unknown(a);
     allocation_set_fini(&a->allocations);
+    driver_view_free(a->driver);
     free(a->node);
     free(a);
 }
@@ -53,9 +55,39 @@ void alloc_restore(struct alloc *a, struct allocation_set *from)
     allocation_set_fini(from);
 }
 
-void alloc_set_cgpu_disable(struct alloc *a, bool on)
+/* Logs the strategy when it changes, because nothing else tells what `auto` is. */
+static void choose_strategy(struct alloc *a, struct alloc_outputs *out)
 {
-    a->settings.response.cgpu_disable = on;
+    cleanup_buf struct buf why = {0};
+    struct response_settings *r = &a->settings.response;
+    r->view = a->driver;
+    if (a->wanted_strategy != DRIVER_AUTO || !a->node_read || !a->driver)
+        return;
+    enum driver_strategy chosen = driver_view_choose(a->driver, &a->driver_node, &why);
+    if (chosen != r->strategy)
+        alloc_output_log(out, LOG_INFO, "--device-list-strategy=auto stands for %s: %s",
+                         driver_strategy_name(chosen), why.p);
+    r->strategy = chosen;
+}
+
+void alloc_set_driver(struct alloc *a, struct driver_view *view,
+                      struct alloc_outputs *out)
+{
+    driver_view_free(a->driver);
+    a->driver = view;
+    choose_strategy(a, out);
+}
+
+void alloc_node_read(struct alloc *a, struct alloc_time now, bool cgpu_disable,
+                     const struct driver_node *node, struct alloc_outputs *out)
+{
+    bool first = !a->node_read;
+    a->settings.response.cgpu_disable = cgpu_disable;
+    a->driver_node = *node;
+    a->node_read = true;
+    choose_strategy(a, out);
+    if (first)
+        alloc_request_retry_all(a, now, out);
 }
 
 void alloc_wake_at(struct alloc *a, int64_t at_ms)

@@ -43,7 +43,7 @@ static void report_env_override(struct alloc *a, const struct alloc_target *t,
 {
     const struct pod_allocation_container *c = &t->local->pod->containers[t->container];
     if (!c->own_devices || t->local->env_override_reported ||
-        a->settings.response.strategy != RESPONSE_ENVVAR)
+        a->settings.response.strategy > DRIVER_ENVVAR)
         return;
     t->local->env_override_reported = true;
     alloc_output_event(
@@ -65,8 +65,10 @@ enum verdict alloc_commit(struct alloc *a, struct alloc_time now,
         response_of(&a->settings.response, &a->cards, p->pod, al, &out->arena, &err);
     if (!r) {
         allocation_free(al);
-        return alloc_request_explain(req, VERDICT_NO, REJECTED_UNHEALTHY_CARD, "%s",
-                                     err.msg);
+        return alloc_request_explain(
+            req, VERDICT_NO,
+            err.code == ERR_UNAVAILABLE ? REJECTED_NO_CDI_NAME : REJECTED_UNHEALTHY_CARD,
+            "%s", err.msg);
     }
     drop_later(a, t);
     allocation_set_put(&a->allocations, al);

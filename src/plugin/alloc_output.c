@@ -17,6 +17,7 @@ const char *alloc_rejection_name(enum alloc_rejection r)
         [REJECTED_WRONG_CARD] = "wrong-card",
         [REJECTED_IN_USE] = "in-use",
         [REJECTED_UNHEALTHY_CARD] = "unhealthy-card",
+        [REJECTED_NO_CDI_NAME] = "no-cdi-name",
         [REJECTED_INSUFFICIENT_IDS] = "insufficient-ids",
         [REJECTED_UNKNOWN_ID] = "unknown-id",
         [REJECTED_NOT_PREFERRED] = "not-preferred",

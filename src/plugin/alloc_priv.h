@@ -88,13 +88,16 @@ struct unknown_pod {
 struct alloc {
     struct alloc_settings settings;
     char *node;
+    enum driver_strategy wanted_strategy;
+    struct driver_view *driver; /* of the newest sample; NULL: none yet */
+    struct driver_node driver_node;
     struct cards cards;
     struct allocation_set allocations;
     struct local_pod *local_pods; /* in order of arrival */
     uint64_t list;                /* number of pod lists */
     uint64_t kubelet_epoch;       /* number of kubelet starts */
     uint64_t serial, queries;     /* number of requests, of podresources calls */
-    bool listed;
+    bool listed, node_read;
     bool no_get;                      /* the kubelet does not implement Get */
     struct pending_request *requests; /* oldest first */
     struct preference preference;

@@ -203,6 +203,11 @@ static void try_allocate(struct alloc *a, struct alloc_time now,
             req, v, REJECTED_NOT_PREFERRED,
             "Allocate without a GetPreferredAllocation before: cannot identify the pod");
         conclude(a, now, req, v, NULL, out);
+    } else if (!a->node_read) {
+        v = alloc_request_explain(
+            req, VERDICT_WAIT, REJECTED_NOT_SYNCED,
+            "the API server has not yet sent the Node, whose labels the container needs");
+        conclude(a, now, req, v, t.local, out);
     } else if (a->no_get || req->get_confirmed) {
         allocate(a, now, req, &t, out);
     } else {

@@ -107,6 +107,7 @@ static bool take_card(struct cards *cards, int64_t now_ms, const struct card_see
         return false;
     c->present = true;
     c->index = seen->index;
+    c->minor = seen->minor;
     if (seen->model[0])
         set_text(c->model, sizeof c->model, seen->model);
     if (good)

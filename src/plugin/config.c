@@ -94,19 +94,41 @@ static const struct opt table[] = {
      .help = "How containers name their cards: by UUID, or by index, which can change at "
              "a reboot."},
     {.name = "device-list-strategy",
-     .arg = "envvar|volume-mounts|cdi",
-     .init = "envvar",
+     .arg = "auto|envvar|volume-mounts|cdi-annotations|cdi-cri",
+     .init = "auto",
      .type = OPT_CHOICE,
      .offset = AT(strategy),
-     .help = "How cards are passed to the container runtime; envvar can be overridden by "
-             "a container."},
+     .help =
+         "How the container runtime learns the cards; auto: cdi-cri where the node has "
+         "it, else envvar."},
+    {.name = "host-root",
+     .arg = "DIR",
+     .init = "",
+     .type = OPT_STRING,
+     .offset = AT(host_root),
+     .help =
+         "Where the host's root directory is mounted; needed for device nodes and own "
+         "CDI names."},
+    {.name = "driver-root",
+     .arg = "DIR",
+     .init = "/",
+     .type = OPT_STRING,
+     .offset = AT(driver_root),
+     .help = "Root of NVIDIA's driver on the host; /run/nvidia/driver for a driver "
+             "container."},
+    {.name = "cdi-dir",
+     .arg = "DIR",
+     .init = "/var/run/cdi",
+     .type = OPT_STRING,
+     .offset = AT(cdi_dir),
+     .help = "Directory of CDI specifications, where the plugin writes its own."},
     {.name = "cdi-kind",
      .arg = "VENDOR/CLASS",
-     .init = "nvidia.com/gpu",
+     .init = "",
      .type = OPT_STRING,
      .offset = AT(cdi_kind),
-     .help = "Kind of the CDI device names (VENDOR/CLASS=UUID) of "
-             "--device-list-strategy=cdi."},
+     .help = "Kind of the CDI names; empty: nvidia.com/gpu if it has all cards, else own "
+             "names."},
     {.name = "strict-env",
      .type = OPT_BOOL,
      .offset = AT(strict_env),

@@ -31,6 +31,7 @@ struct dispatcher_msg *dispatcher_msg_new(enum dispatcher_msg_kind kind)
 static void free_msg(struct dispatcher_msg *m)
 {
     pod_allocation_free(m->pod);
+    driver_view_free(m->driver);
     arena_fini(&m->arena);
     free(m);
 }
@@ -53,6 +54,8 @@ void dispatcher_post(struct dispatcher *d, struct dispatcher_msg *m)
 
 static void handle_cards(struct dispatcher *d, struct dispatcher_msg *m)
 {
+    if (m->driver)
+        alloc_set_driver(d->alloc, steal(&m->driver), &d->out);
     bool changed =
         m->kind == DISPATCHER_CARD_EVENT
             ? alloc_card_event(d->alloc, dispatcher_now(), &m->card_event, &d->out)
@@ -100,7 +103,7 @@ static void handle(struct dispatcher *d, struct dispatcher_msg *m)
         registration_answered(&d->registration[m->resource], now.mono_ms, m->flag);
         break;
     case DISPATCHER_NODE:
-        alloc_set_cgpu_disable(d->alloc, m->flag);
+        alloc_node_read(d->alloc, now, m->flag, &m->node, &d->out);
         break;
     }
     dispatcher_output_run(d);

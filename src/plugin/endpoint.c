@@ -201,6 +201,9 @@ int endpoint_allocated(const struct response *r, struct buf *out, struct err *er
     struct dp_entry *envs = arena_zalloc(&a, (r->n_envs + 1) * sizeof *envs);
     struct dp_mount *mounts = arena_zalloc(&a, (r->n_mounts + 1) * sizeof *mounts);
     struct span *cdi = arena_zalloc(&a, (r->n_cdi + 1) * sizeof *cdi);
+    struct dp_entry *annotations =
+        arena_zalloc(&a, (r->n_annotations + 1) * sizeof *annotations);
+    struct dp_spec *specs = arena_zalloc(&a, (r->n_nodes + 1) * sizeof *specs);
     for (size_t i = 0; i < r->n_envs; i++)
         envs[i] = (struct dp_entry){span_of(r->envs[i].key), span_of(r->envs[i].value)};
     for (size_t i = 0; i < r->n_mounts; i++)
@@ -209,8 +212,18 @@ int endpoint_allocated(const struct response *r, struct buf *out, struct err *er
                               r->mounts[i].read_only};
     for (size_t i = 0; i < r->n_cdi; i++)
         cdi[i] = span_of(r->cdi[i]);
+    for (size_t i = 0; i < r->n_annotations; i++)
+        annotations[i] = (struct dp_entry){span_of(r->annotations[i].key),
+                                           span_of(r->annotations[i].value)};
+    for (size_t i = 0; i < r->n_nodes; i++)
+        specs[i] = (struct dp_spec){span_of(r->nodes[i].container),
+                                    span_of(r->nodes[i].host), SPAN("rw")};
     struct dp_allocation one = {.envs = envs,
                                 .n_envs = r->n_envs,
+                                .annotations = annotations,
+                                .n_annotations = r->n_annotations,
+                                .specs = specs,
+                                .n_specs = r->n_nodes,
                                 .mounts = mounts,
                                 .n_mounts = r->n_mounts,
                                 .cdi = cdi,

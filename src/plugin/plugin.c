@@ -65,7 +65,7 @@ static int check(const struct plugin_config *c, struct err *err)
 {
     if (node_name_check(c->node_name, err))
         return -1;
-    if (!strchr(c->cdi_kind, '/') || strpbrk(c->cdi_kind, "= "))
+    if (c->cdi_kind[0] && (!strchr(c->cdi_kind, '/') || strpbrk(c->cdi_kind, "= ")))
         return err_set(err, ERR_INVALID, "--cdi-kind: \"%s\" is not VENDOR/CLASS",
                        c->cdi_kind);
     return 0;
@@ -86,9 +86,8 @@ static int make_dispatcher(struct plugin *p, struct err *err)
                   .allow_unpromised = c->allow_unpromised,
                   .strict_env = c->strict_env,
                   .legacy_env = c->legacy_env,
-                  .response = {.strategy = (enum response_strategy)c->strategy,
+                  .response = {.strategy = (enum driver_strategy)c->strategy,
                                .by_index = c->by_index,
-                               .cdi_kind = c->cdi_kind,
                                .mps_dir = c->isolation ? c->mps_dir : NULL}},
         .dir = c->plugin_dir,
         .state = c->state,
@@ -107,7 +106,15 @@ static void start_threads(struct plugin *p)
     p->kubelet = kubelet_start(&kubelet);
     kubelet_set_dispatcher(p->kubelet, p->dispatcher);
     p->api = plugin_api_start(p->client, &api, p->dispatcher);
-    p->card_input = card_input_start(p->gpu, p->config.interval_ms, p->dispatcher);
+    const struct plugin_config *c = &p->config;
+    const struct driver_view_settings driver = {.strategy =
+                                                    (enum driver_strategy)c->strategy,
+                                                .host_root = c->host_root,
+                                                .driver_root = c->driver_root,
+                                                .cdi_dir = c->cdi_dir,
+                                                .cdi_kind = c->cdi_kind,
+                                                .by_index = c->by_index};
+    p->card_input = card_input_start(p->gpu, c->interval_ms, &driver, p->dispatcher);
     dispatcher_start(p->dispatcher);
     status_set_parts(p->status, p->dispatcher, p->api, p->config.late_ms);
 }

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "plugin/plugin_api_priv.h"
 
-enum { NODE_RETRY_MS = 5000 };
+enum { NODE_RETRY_MS = 2000 }; /* shorter than an Allocate waits for the first read */
 
 void plugin_api_count(struct plugin_api *api, uint64_t *counter)
 {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -110,8 +112,42 @@ static void event(struct plugin_api *api, const struct job *job)
         log_warn("api", "cannot write event", LOG_S("pod", job->name), LOG_ERR(&err));
 }
 
-/* Has the Node cgpu.disable.isolation=true? */
-static bool has_label(struct span body)
+static void copy(struct jread *j, struct arena *a, char *to, size_t n)
+{
+    struct span text;
+    if (jread_text(j, "status.nodeInfo", a, &text))
+        snprintf(to, n, "%.*s", SPAN_ARG(text));
+}
+
+/* The versions of the node's programs. */
+static void read_node_info(struct jread *j, struct arena *a, struct driver_node *node)
+{
+    struct jread_str key;
+    jread_object(j, "status.nodeInfo");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "containerRuntimeVersion"))
+            copy(j, a, node->runtime, sizeof node->runtime);
+        else if (jread_key_is(key, "kubeletVersion"))
+            copy(j, a, node->kubelet, sizeof node->kubelet);
+        else
+            jread_skip(j);
+    }
+}
+
+static void read_status(struct jread *j, struct arena *a, struct driver_node *node)
+{
+    struct jread_str key;
+    jread_object(j, "status");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "nodeInfo"))
+            read_node_info(j, a, node);
+        else
+            jread_skip(j);
+    }
+}
+
+/* Returns whether the Node has cgpu.disable.isolation=true. */
+static bool decode_node(struct span body, struct driver_node *node)
 {
     cleanup_arena struct arena a = {0};
     struct span value = {0};
@@ -124,6 +160,8 @@ static bool has_label(struct span body)
     while (jread_member(&j, &key)) {
         if (jread_key_is(key, "metadata"))
             object_meta_read(&j, &a, &meta, &field, 1);
+        else if (jread_key_is(key, "status"))
+            read_status(&j, &a, node);
         else
             jread_skip(&j);
     }
@@ -147,7 +185,7 @@ static void read_node(struct plugin_api *api)
     }
     plugin_api_set_failure(api, &api->stats.node, NULL);
     struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_NODE);
-    m->flag = has_label(buf_span(&body));
+    m->flag = decode_node(buf_span(&body), &m->node);
     dispatcher_post(api->dispatcher, m);
 }
 

@@ -83,27 +83,87 @@ static const char *named(const struct work *w, const char *before, size_t i)
     return keep(w->a, &b);
 }
 
+static const char *cdi_name(const struct work *w, size_t i)
+{
+    cleanup_buf struct buf kind = {0};
+    buf_printf(&kind, "%s=", w->settings->view->cdi_kind);
+    return named(w, kind.p, i);
+}
+
+/* Runtimes read all annotations whose names begin so. A container can have an allocation
+ * of each resource. */
+static void add_cdi_annotation(const struct work *w)
+{
+    cleanup_buf struct buf names = {0};
+    for (size_t i = 0; i < w->n; i++)
+        buf_printf(&names, "%s%s", i ? "," : "", cdi_name(w, i));
+    w->r->annotations[w->r->n_annotations++] = (struct response_pair){
+        w->al->resource == IDS_COUNT ? "cdi.k8s.io/gpushare_gpu-count"
+                                     : "cdi.k8s.io/gpushare_gpu-mem",
+        keep(w->a, &names), false};
+}
+
 static void add_visible(const struct work *w)
 {
     struct response *r = w->r;
     switch (w->settings->strategy) {
-    case RESPONSE_ENVVAR:
+    case DRIVER_AUTO: /* not decided yet */
+    case DRIVER_ENVVAR:
         add_env(r, KEY_VISIBLE_DEVICES, list(w, by_name));
         break;
-    case RESPONSE_VOLUME_MOUNTS:
+    case DRIVER_VOLUME_MOUNTS:
         add_env(r, KEY_VISIBLE_DEVICES, VOLUME_DEVICES);
         for (size_t i = 0; i < w->n; i++)
             r->mounts[r->n_mounts++] = (struct response_pair){
                 named(w, VOLUME_DEVICES "/", i), "/dev/null", false};
         break;
-    case RESPONSE_CDI: {
-        cleanup_buf struct buf kind = {0};
-        buf_printf(&kind, "%s=", w->settings->cdi_kind);
+    case DRIVER_CDI_ANNOTATIONS:
+        add_cdi_annotation(w);
+        break;
+    case DRIVER_CDI_CRI:
         for (size_t i = 0; i < w->n; i++)
-            r->cdi[r->n_cdi++] = named(w, kind.p, i);
+            r->cdi[r->n_cdi++] = cdi_name(w, i);
         break;
     }
-    }
+}
+
+static bool is_cdi(const struct work *w)
+{
+    return w->settings->strategy == DRIVER_CDI_ANNOTATIONS ||
+           w->settings->strategy == DRIVER_CDI_CRI;
+}
+
+static int check_cdi(const struct work *w, struct err *err)
+{
+    const struct driver_view *view = w->settings->view;
+    struct driver_file node;
+    if (!is_cdi(w))
+        return 0;
+    if (!view || !view->cdi_kind)
+        return err_set(err, ERR_UNAVAILABLE, "no CDI specification names the cards: %s",
+                       view ? view->reason : "no sample of the cards yet");
+    for (size_t i = 0; i < w->n && view->is_ours; i++)
+        if (!driver_files_card(&view->files, w->cards[i]->minor, w->a, &node))
+            return err_set(err, ERR_UNAVAILABLE,
+                           "the card %s has no device node on the host, so that no CDI "
+                           "specification names it",
+                           w->cards[i]->uuid);
+    return 0;
+}
+
+static void add_nodes(const struct work *w)
+{
+    const struct driver_view *view = w->settings->view;
+    struct response *r = w->r;
+    size_t before = r->n_nodes;
+    if (!view || is_cdi(w))
+        return;
+    for (size_t i = 0; i < w->n; i++)
+        if (driver_files_card(&view->files, w->cards[i]->minor, w->a,
+                              &r->nodes[r->n_nodes]))
+            r->n_nodes++;
+    for (size_t i = 0; i < view->files.n_nodes && r->n_nodes > before; i++)
+        r->nodes[r->n_nodes++] = view->files.nodes[i];
 }
 
 static int64_t units_on(const struct work *w, size_t i)
@@ -148,6 +208,8 @@ static struct response *empty(struct arena *a)
     r->envs = arena_zalloc(a, PAIRS_MAX * sizeof *r->envs);
     r->mounts = arena_zalloc(a, (CARDS_MAX + 2) * sizeof *r->mounts);
     r->cdi = arena_zalloc(a, CARDS_MAX * sizeof *r->cdi);
+    r->annotations = arena_zalloc(a, sizeof *r->annotations);
+    r->nodes = arena_zalloc(a, (CARDS_MAX + DRIVER_NODES_MAX) * sizeof *r->nodes);
     return r;
 }
 
@@ -185,11 +247,12 @@ struct response *response_of(const struct response_settings *settings,
 {
     struct work w = {.settings = settings, .al = al, .a = a, .r = empty(a)};
     int64_t mine = 0;
-    if (find_cards(&w, cards, err))
+    if (find_cards(&w, cards, err) || check_cdi(&w, err))
         return NULL;
     for (size_t i = 0; i < w.n; i++)
         mine += units_on(&w, i);
     add_visible(&w);
+    add_nodes(&w);
     add_env(w.r, KEY_MEM_IDX, list(&w, by_index));
     add_number(w.r, a, KEY_MEM_POD, pod_units(cards, pod));
     add_number(w.r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", mine);

@@ -70,8 +70,10 @@ static void pods_sort(struct pods *pods)
         qsort(pods->items, pods->n, sizeof *pods->items, by_name);
 }
 
+/* `use`: what it uses of the card; NULL: unknown. */
 static void write_pod(struct buf *out, const struct pods *pods,
-                      const struct ledger_pod *pod, int64_t mib, int64_t unit)
+                      const struct ledger_pod *pod, int64_t mib, int64_t unit,
+                      const struct ledger_use *use)
 {
     bool shown = view_scope_shows(pods->scope, pod->ns);
     view_inspect_comma(out);
@@ -88,6 +90,10 @@ static void write_pod(struct buf *out, const struct pods *pods,
     view_inspect_number(out, "mib", mib);
     if (pod->request.kind == REQUEST_CARDS)
         view_inspect_bool(out, "wholeCard", true);
+    if (shown && use && use->used_mib >= 0)
+        view_inspect_number(out, "usedMiB", use->used_mib);
+    if (shown && use && use->sm_percent >= 0)
+        view_inspect_number(out, "utilizationPercent", use->sm_percent);
     buf_addc(out, '}');
 }
 
@@ -143,8 +149,10 @@ static void write_card(struct buf *out, const struct ledger_node *node,
     buf_addc(out, '[');
     for (size_t i = 0; i < pods->n; i++) {
         int64_t mib = ledger_pod_mib(pods->items[i], card);
+        struct ledger_use use;
+        bool used = ledger_pod_use(node, pods->items[i], card, &use);
         if (mib >= 0)
-            write_pod(out, pods, pods->items[i], mib, unit);
+            write_pod(out, pods, pods->items[i], mib, unit, used ? &use : NULL);
     }
     buf_addc(out, ']');
     view_inspect_string(out, "uuid", card->uuid);
@@ -184,7 +192,7 @@ static void write_unplaced(struct buf *out, const struct pods *pods, int64_t uni
             buf_addc(out, '[');
         }
         any = true;
-        write_pod(out, pods, pod, mib, unit);
+        write_pod(out, pods, pod, mib, unit, NULL);
     }
     if (any)
         buf_addc(out, ']');

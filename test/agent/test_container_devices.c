@@ -172,8 +172,8 @@ START_TEST(the_number_of_entries_is_limited)
                                              SPAN("c"),  SPAN("nvidia.com/gpu"),
                                              &id,        1};
     }
-    container_devices_to_scv(&(struct container_devices){entries, SCV_MAX_HELD + 5}, &scv,
-                             &a);
+    container_devices_to_scv(
+        &(struct container_devices){.entries = entries, .n = SCV_MAX_HELD + 5}, &scv, &a);
     ck_assert_uint_eq(scv.n_held, SCV_MAX_HELD);
     ck_assert_span_eq(scv.held[SCV_MAX_HELD - 1].pod, "p008191");
 }

@@ -56,11 +56,79 @@ START_TEST(samples_and_calls_are_counted)
 }
 END_TEST
 
+static void used(struct usage_container *containers, size_t n,
+                 struct usage_process *outside, size_t n_outside)
+{
+    static struct usage_card cards[] = {
+        {.index = 2, .uuid = SPAN("GPU-2"), .complete = true},
+        {.index = 3, .uuid = SPAN("GPU-3")}};
+    struct usage usage = {.cards = cards,
+                          .n_cards = 2,
+                          .containers = containers,
+                          .n_containers = n,
+                          .outside = outside,
+                          .n_outside = n_outside};
+    step((struct publisher_input){.type = PUBLISHER_USAGE, .usage = &usage});
+    write_text();
+}
+
+START_TEST(what_containers_use)
+{
+    struct usage_container c[] = {
+        {0, SPAN("u"), SPAN("c1"), {0}, {0}, {0}, 5, 1, -1, NULL, 0},
+        {0, SPAN("u"), SPAN("c2"), {0}, {0}, {0}, 6, 1, -1, NULL, 0},
+        {0, SPAN("v"), SPAN("c3"), SPAN("n"), SPAN("p"), SPAN("c"), 10, 60, 20, NULL, 0},
+        {0, SPAN("v"), SPAN("c4"), SPAN("n"), SPAN("p"), SPAN("c"), 3, 70, 20, NULL, 0},
+        {1, SPAN("v"), SPAN("c4"), SPAN("n"), SPAN("p"), SPAN("c"), -1, 7, 0, NULL, 0},
+    };
+    struct usage_process outside[] = {{.card = 0, .used_mib = 2},
+                                      {.card = 0, .used_mib = 3},
+                                      {.card = 1, .used_mib = -1}};
+    used(c, ARRAY_LEN(c), outside, ARRAY_LEN(outside));
+#define OF_P(card) "{namespace=\"n\",pod=\"p\",container=\"c\"," card "} "
+#define CARD_2     "card=\"2\",uuid=\"GPU-2\""
+#define CARD_3     "card=\"3\",uuid=\"GPU-3\""
+    ck_line("gpushare_container_gpu_memory_used_bytes" OF_P(CARD_2) "13631488");
+    ck_line("gpushare_container_gpu_memory_promised_bytes" OF_P(CARD_2) "20971520");
+    ck_line("gpushare_container_gpu_sm_utilization_ratio" OF_P(CARD_2) "1");
+    ck_line("gpushare_container_gpu_sm_utilization_ratio" OF_P(CARD_3) "0.07");
+    ck_line("gpushare_container_gpu_memory_promised_bytes" OF_P(CARD_3) "0");
+    ck_assert_ptr_null(strstr(text.p, "memory_used_bytes" OF_P(CARD_3)));
+    ck_line("gpushare_container_gpu_memory_used_bytes{namespace=\"\",pod=\"u\","
+            "container=\"\"," CARD_2 "} 11534336");
+    ck_line("scv_agent_card_memory_outside_bytes{" CARD_2 "} 5242880");
+    ck_assert_ptr_null(strstr(text.p, "memory_outside_bytes{" CARD_3));
+    ck_line("scv_agent_card_usage_complete{" CARD_2 "} 1");
+    ck_line("scv_agent_card_usage_complete{" CARD_3 "} 0");
+}
+END_TEST
+
+/* Somebody who starts thousands of containers does not fill Prometheus. */
+START_TEST(the_number_of_series_is_bounded)
+{
+    enum { N = 5000 };
+    struct usage_container *c = xcalloc(N, sizeof *c);
+    char(*names)[8] = xcalloc(N, sizeof *names);
+    size_t lines = 0;
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "p%04d", i);
+        c[i] = (struct usage_container){.ns = SPAN("n"), .pod = span_of(names[i])};
+    }
+    used(c, N, NULL, 0);
+    for (const char *at = text.p; (at = strstr(at, "_memory_used_bytes{")) != NULL; at++)
+        lines++;
+    ck_assert_uint_eq(lines, 2048);
+    free(names);
+    free(c);
+}
+END_TEST
+
 int main(void)
 {
     static const struct unit_fixtures around = {.begin = fixture_begin,
                                                 .end = fixture_end};
     const TTest *const tests[] = {the_published_cards_have_metrics,
-                                  samples_and_calls_are_counted};
+                                  samples_and_calls_are_counted, what_containers_use,
+                                  the_number_of_series_is_bounded};
     return unit_run_with("metrics", tests, ARRAY_LEN(tests), 60, &around);
 }

@@ -555,7 +555,7 @@ START_TEST(pods_are_published_and_forgotten)
         {SPAN("ns"), SPAN("p"), SPAN("c"), SPAN("nvidia.com/gpu"), ids, 2},
         {SPAN("ns"), SPAN("q"), SPAN("c"), SPAN("aliyun.com/gpu-mem"), ids + 2, 2},
         {SPAN("ns"), SPAN("p"), SPAN("c"), SPAN("example.com/fpga"), ids, 1}};
-    const struct container_devices pods = {entries, 3};
+    const struct container_devices pods = {.entries = entries, .n = 3};
     set_up();
     step((struct publisher_input){.type = PUBLISHER_PODS, .pods = &pods});
     called(PUBLISHER_PATCH);

@@ -11,24 +11,26 @@
  * make bench-cluster: pods per second through the real kube-scheduler, in alternating
  * turns:
  *
- *   none     without an extender: kube-scheduler counts node resources
- *   echo     with a minimal extender (echo.c): filter and bind
- *   echo+    with a minimal extender: filter, prioritize and bind
- *   ours     with gpushare-extender
+ *   none       without an extender: kube-scheduler counts node resources
+ *   echo       with a minimal extender (echo.c): filter and bind
+ *   echo+      with a minimal extender: filter, prioritize and bind
+ *   all        with gpushare-extender and --filter-answer=all
+ *   best       with gpushare-extender and --filter-answer=best
+ *   best-part  the same with kube-scheduler's default percentageOfNodesToScore; all other
+ *              turns have that of policy/
  *
  * In each turn the pods are created while kube-scheduler is stopped. Then it is started.
  * The rate is measured between the Bindings of the first and the last tenth of the pods in
  * the API server's audit log. Controllers and kwok are stopped meanwhile, and the extender
  * runs only in its own turns. kube-scheduler's limit of 50 calls per second is lifted.
  *
- * BENCH_NODES (1000), BENCH_PODS (5000), BENCH_ROUNDS (3), and BENCH_PERCENTAGE, the
- * percentageOfNodesToScore (as shipped)
+ * BENCH_NODES (1000), BENCH_PODS (5000), BENCH_ROUNDS (3)
  */
 
 enum { CREATORS = 4, CARDS_OF_NODE = 8, CARD_MIB = 16384, TURNS_MAX = 99, WAIT_S = 900 };
 
-static const char *const kinds[] = {"none", "echo", "echo+", "ours"};
-enum { NONE, ECHO, ECHO_PLUS, OURS, KINDS };
+static const char *const kinds[] = {"none", "echo", "echo+", "all", "best", "best-part"};
+enum { NONE, ECHO, ECHO_PLUS, ALL, BEST, BEST_PART, KINDS };
 
 /* The programs whose CPU time is measured. */
 static const char *const programs[] = {"kube-scheduler", "kube-apiserver", "etcd",
@@ -42,7 +44,6 @@ struct turn {
 
 static struct bench {
     int nodes, pods, rounds;
-    int percentage; /* 0: as shipped */
     struct turn turns[KINDS][TURNS_MAX];
     struct program echo;
     char *echo_url, *scheduler; /* its shipped configuration */
@@ -149,6 +150,11 @@ static bool is_echo(int kind)
     return kind == ECHO || kind == ECHO_PLUS;
 }
 
+static bool is_ours(int kind)
+{
+    return kind >= ALL;
+}
+
 /* -- kube-scheduler's configuration -- */
 
 /* The shipped configuration with the extender of this turn. */
@@ -164,9 +170,9 @@ static void configure(int kind)
             break;
         if (kind == ECHO && (strstr(line, "prioritizeVerb:") || strstr(line, "weight:")))
             continue;
-        if (b.percentage && strncmp(line, "percentageOfNodesToScore:", 25) == 0)
-            buf_printf(&out, "percentageOfNodesToScore: %d\n", b.percentage);
-        else if (is_echo(kind) && strstr(line, "urlPrefix:"))
+        if (kind == BEST_PART && strncmp(line, "percentageOfNodesToScore:", 25) == 0)
+            continue;
+        if (is_echo(kind) && strstr(line, "urlPrefix:"))
             buf_printf(&out, "- urlPrefix: %s\n", b.echo_url);
         else
             buf_printf(&out, "%s\n", line);
@@ -274,7 +280,7 @@ static void start_echo(void)
 /* Checks that no card is overcommitted. */
 static void check(int kind)
 {
-    if (kind == OURS)
+    if (is_ours(kind))
         oracle_check(&cluster.api);
 }
 
@@ -285,8 +291,10 @@ static void run(int kind, struct turn *turn)
     lib_threads(CREATORS, create_pod, NULL);
     if (is_echo(kind))
         start_echo();
-    if (kind == OURS) {
-        cluster_start("gpushare-extender");
+    if (is_ours(kind)) {
+        cluster_start_with(
+            "gpushare-extender",
+            ARGV(kind == ALL ? "--filter-answer=all" : "--filter-answer=best"));
         extender_wait_answers(&cluster.extender);
     }
     configure(kind);
@@ -307,7 +315,7 @@ static void run(int kind, struct turn *turn)
     check(kind);
     if (is_echo(kind))
         program_stop(&b.echo);
-    if (kind == OURS)
+    if (is_ours(kind))
         cluster_stop("gpushare-extender", "TERM");
     cluster_delete_pods();
 }
@@ -344,8 +352,6 @@ START_TEST(pods_per_second)
     b.pods = number("BENCH_PODS", 5000);
     b.rounds = number("BENCH_ROUNDS", 3);
     ck_assert_int_le(b.rounds, TURNS_MAX);
-    if (getenv("BENCH_PERCENTAGE") && *getenv("BENCH_PERCENTAGE"))
-        b.percentage = number("BENCH_PERCENTAGE", 100);
     b.scheduler = temp_read(cluster.dir, "scheduler.yaml");
     lib_threads(CREATORS, create_node, NULL);
     wait_until(all_ready, "some nodes are not Ready");

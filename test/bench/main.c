@@ -274,7 +274,8 @@ static void start_extender(struct rig *rig, const char *compression)
     server_start(&rig->extender, log,
                  (const char *const[]){exe, "--kubeconfig", rig->kubeconfig, "--listen",
                                        "127.0.0.1", "--port", "0", "--observe-port", "0",
-                                       option, "--node-score", rig->config->score, NULL});
+                                       "--filter-answer=all", option, "--node-score",
+                                       rig->config->score, NULL});
 }
 
 static void start_floor(struct rig *rig)

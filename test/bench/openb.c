@@ -19,13 +19,16 @@
  *
  *   none         kube-scheduler counts aliyun.com/gpu-mem of a node; a bound pod counts if one
  *                of the cards has what it asks for
- *   shipped      policy/ as in version 0.1: 0 to 10 points with weight 3, a part of the nodes
+ *   shipped      policy/ and the answer of filter as in version 0.1: 0 to 10 points with
+ *                weight 3, a part of the nodes
  *   recommended  policy/kube-scheduler-config.yaml: tainted nodes, filter answers with the
  *                best node. Pods without cards have other nodes; gpushare-replay gets none of
  *                them
  *   all-pods     policy/kube-scheduler-config-all-pods.yaml
+ *   untainted    recommended on nodes without taints: pods without cards take their CPU, too
  *   ...-40       kube-scheduler's default percentageOfNodesToScore, 40 % of 1,213 nodes
- *   ...-points   filter answers with all nodes; 0 to 10 points with weight 21
+ *   ...-all      filter answers with all nodes; 0 to 10 points with weight 3, as in policy/
+ *   ...-points   the same with weight 21
  *
  *   alloc100  percent of all cards that are allocated when 100 percent have been requested
  *   first     percent requested when the first pod was rejected
@@ -41,17 +44,20 @@
 enum { IN_FLIGHT = 64, RUN_S = 1200 };
 
 /* clang-format off */
+#define ALL  {"--filter-answer=all"}
 #define BEST {"--filter-answer=best"}
 static const struct openb_setup setups[] = {
     {.name = "none"},
-    {.name = "shipped", .extender = true, .weight = 3},
+    {.name = "shipped", .extender = true, .weight = 3, .options = ALL},
     {.name = "recommended", .extender = true, .tainted = true, .weight = 3, .percentage = 100, .options = BEST},
     {.name = "all-pods", .extender = true, .all_pods = true, .weight = 21, .percentage = 100, .options = BEST},
     /* variants: */
+    {.name = "untainted", .variant = true, .extender = true, .weight = 3, .percentage = 100, .options = BEST},
     {.name = "recommended-40", .variant = true, .extender = true, .tainted = true, .weight = 3, .options = BEST},
-    {.name = "recommended-points", .variant = true, .extender = true, .tainted = true, .weight = 21, .percentage = 100},
+    {.name = "recommended-all", .variant = true, .extender = true, .tainted = true, .weight = 3, .percentage = 100, .options = ALL},
+    {.name = "recommended-points", .variant = true, .extender = true, .tainted = true, .weight = 21, .percentage = 100, .options = ALL},
     {.name = "all-pods-40", .variant = true, .extender = true, .all_pods = true, .weight = 21, .options = BEST},
-    {.name = "all-pods-points", .variant = true, .extender = true, .all_pods = true, .weight = 21, .percentage = 100},
+    {.name = "all-pods-points", .variant = true, .extender = true, .all_pods = true, .weight = 21, .percentage = 100, .options = ALL},
 };
 /* clang-format on */
 enum { SETUPS = ARRAY_LEN(setups) };
@@ -61,6 +67,7 @@ static struct bench {
     struct trace trace;
     uint64_t seeds, first_seed;
     int64_t churn; /* percent; 0: pods stay */
+    size_t left;   /* pods of the previous run; those of the last end with the cluster */
 } b;
 
 static int64_t number(const char *name, int64_t otherwise, int64_t max)
@@ -149,6 +156,7 @@ static struct line fill(const struct openb_setup *s, uint64_t seed)
 {
     struct openb_arrivals a;
     struct openb_log log;
+    openb_cluster_delete_all(b.left);
     openb_arrive(&a, &b.trace, seed);
     cleanup_free uint8_t *seen = xcalloc(a.n, sizeof *seen);
     cleanup_free bool *placed = xcalloc(a.n, sizeof *placed);
@@ -166,7 +174,7 @@ static struct line fill(const struct openb_setup *s, uint64_t seed)
     struct openb_result real = openb_rate(&a, placed);
     struct openb_result replay = openb_replay(&a, s->tainted, seed);
     struct line line = {real.alloc100, replay.alloc100, real.first, openb_log_rate(&log)};
-    openb_cluster_delete_all(a.n);
+    b.left = a.n;
     for (size_t i = 0; i < a.n; i++)
         free(nodes[i]);
     free(nodes);

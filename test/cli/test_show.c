@@ -43,11 +43,66 @@ START_TEST(one_line_per_card)
                        "n1    0    Tesla T4  Healthy    2/15                 5     9   "
                        "  1     4         37%   41C   10.0.0.1  scv     30s       GPU-0");
     cleanup_free char *details = table_of(cs, (struct show){.details = true});
-    ck_assert_contains(details, "n1    0    ns         a    2         bound\n");
+    ck_assert_contains(details, "n1    0    ns         a    2         -     -   bound\n");
     ck_assert_contains(details, "ns         w            20 GiB   0\n");
     ck_assert_ptr_null(strstr(details, "\033"));
     cleanup_free char *colors = table_of(cs, (struct show){.colors = true});
     ck_assert_contains(colors, "\033[31mUnhealthy\033[0m  0/15");
+    cluster_state_free(cs);
+}
+END_TEST
+
+/* The Scv of n1 with a pod that uses more than its promise, a pod without a promise, a
+ * container of a pod that the ledger has, and two processes. */
+static struct cluster_state *measured(void)
+{
+    static const char lists[] =
+        "\"podList\":[{\"namespace\":\"ns\",\"name\":\"a\",\"container\":\"c\","
+        "\"resource\":\"aliyun.com/gpu-mem\",\"units\":2,\"cards\":[\"GPU-0\"],"
+        "\"usage\":[{\"uuid\":\"GPU-0\",\"promisedMemory\":2048,\"usedMemory\":2560,"
+        "\"utilization\":40}]}],\"processList\":["
+        "{\"uuid\":\"GPU-0\",\"namespace\":\"ns\",\"name\":\"a\",\"container\":\"d\","
+        "\"usedMemory\":512},"
+        "{\"uuid\":\"GPU-1\",\"namespace\":\"other\",\"name\":\"b\",\"usedMemory\":100},"
+        "{\"uuid\":\"GPU-1\",\"pid\":812,\"name\":\"Xorg\\u001b\",\"usedMemory\":1024,"
+        "\"utilization\":3},"
+        "{\"uuid\":\"GPU-9\",\"pid\":813,\"name\":\"sh\",\"unmapped\":true}],";
+    cleanup_free char *scv = xstrdup(SCV_OF("n1", TWO_CARDS));
+    char *at = strstr(scv, "\"updateTime\"");
+    cleanup_free char *all = xasprintf("%.*s%s%s", (int)(at - scv), scv, lists, at);
+    return lib_cluster_state(&(struct lists){.nodes = NODE("n1", "30", "2"),
+                                             .scvs = all,
+                                             .pods = POD_OF("a", "n1", "2", IDX("0"))});
+}
+
+START_TEST(promised_and_used_side_by_side)
+{
+    struct cluster_state *cs = measured();
+    cleanup_free char *details = table_of(cs, (struct show){.details = true});
+    ck_assert_contains(details,
+                       "\n"
+                       "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  STATE\n"
+                       "n1    0    ns         a    2         3     -   bound\n"
+                       "\n"
+                       "NODE  GPU  OTHER USE                       PID  SM  USED\n"
+                       "n1    1    pod other/b                     -    -   0.0\n"
+                       "n1    1    Xorg?, outside Kubernetes       812  3%  1\n"
+                       "n1    -    sh, not known whether in a pod  813  -   -\n");
+    cleanup_free char *text = table_of(cs, (struct show){.format = SHOW_JSON});
+    json_t *j = json_loads(text, 0, NULL);
+    json_t *cards =
+        json_object_get(json_array_get(json_object_get(j, "nodes"), 0), "cards");
+    json_t *pod = json_array_get(json_object_get(json_array_get(cards, 0), "pods"), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(pod, "mib")), 2048);
+    ck_assert_int_eq(json_integer_value(json_object_get(pod, "usedMiB")), 3072);
+    ck_assert_ptr_null(json_object_get(pod, "utilizationPercent"));
+    ck_assert_ptr_null(json_object_get(json_array_get(cards, 0), "processes"));
+    json_t *processes = json_object_get(json_array_get(cards, 1), "processes");
+    ck_assert_uint_eq(json_array_size(processes), 2);
+    json_t *xorg = json_array_get(processes, 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(xorg, "pid")), 812);
+    ck_assert_int_eq(json_integer_value(json_object_get(xorg, "utilizationPercent")), 3);
+    json_decref(j);
     cluster_state_free(cs);
 }
 END_TEST
@@ -233,6 +288,7 @@ START_TEST(words_are_completed)
 }
 END_TEST
 
-UNIT_MAIN("show", one_line_per_card, json_and_yaml_have_the_same_content,
-          a_cordoned_node_is_marked, a_single_node_and_an_unknown_node, hostile_objects,
+UNIT_MAIN("show", one_line_per_card, promised_and_used_side_by_side,
+          json_and_yaml_have_the_same_content, a_cordoned_node_is_marked,
+          a_single_node_and_an_unknown_node, hostile_objects,
           a_line_without_the_cell_ends_a_column, words_are_completed)

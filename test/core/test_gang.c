@@ -160,6 +160,22 @@ START_TEST(of_two_gangs_one_gets_all_cards_and_the_other_none)
 }
 END_TEST
 
+/* Otherwise a gang that gains members could keep its cards forever. */
+START_TEST(a_new_member_does_not_extend_the_time_limit)
+{
+    start(2);
+    show(1, 10850);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1000);
+    show(2, 10850);
+    ck_assert_str_ne(ask(member("p1", "g", 10850), 1, 2), "");
+    ck_assert_uint_eq(reservations(), 2);
+    rig_pass(&r, 1000);
+    ck_assert_uint_eq(reservations(), 0);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(bound_members_have_their_place)
 {
     start(3);
@@ -442,7 +458,7 @@ UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
           a_pod_that_no_watch_has_shown_yet_is_a_member,
           pods_of_other_namespaces_and_gangs_are_no_members,
           of_two_gangs_one_gets_all_cards_and_the_other_none,
-          bound_members_have_their_place,
+          a_new_member_does_not_extend_the_time_limit, bound_members_have_their_place,
           the_other_members_keep_their_cards_when_one_is_deleted,
           a_new_member_without_a_place_ends_all_reservations,
           an_old_member_is_judged_together_with_new_ones,

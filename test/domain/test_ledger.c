@@ -700,6 +700,41 @@ START_TEST(a_departure_hides_only_the_card_of_the_pod_list)
 }
 END_TEST
 
+/* Two containers of a pod on a card, one of which is measured in part. */
+START_TEST(what_a_pod_uses_of_a_card)
+{
+    struct ledger_use use;
+    start(1, false);
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Healthy',"
+            "'totalMemory':16000,'uuid':'GPU-0'},{'id':1,'health':'Healthy',"
+            "'totalMemory':16000,'uuid':'GPU-1'}],'podList':["
+            "{'namespace':'d','name':'p','container':'a','usage':["
+            "{'uuid':'GPU-0','usedMemory':100,'utilization':60},"
+            "{'uuid':'GPU-1','usedMemory':5}]},"
+            "{'namespace':'d','name':'p','container':'b','usage':["
+            "{'uuid':'GPU-0','usedMemory':30,'utilization':70}]},"
+            "{'namespace':'d','name':'other','container':'b','usage':["
+            "{'uuid':'GPU-0','usedMemory':7,'utilization':1}]}]}}");
+    struct pod pod = object_pod(&arena, quoted(&arena, "{'metadata':{'uid':'a',"
+                                                       "'namespace':'d','name':'p'}}"));
+    struct request r = {
+        .kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 8000, .units = 8000};
+    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
+    const struct ledger_share share = {.card = 0, .mib = 8000, .uuid = SPAN("GPU-0")};
+    ledger_pod_place(ledger, p, SPAN("n1"), &share, 1);
+    ck_assert(ledger_pod_use(node("n1"), p, &node("n1")->cards[0], &use));
+    ck_assert_int_eq(use.used_mib, 130);
+    ck_assert_int_eq(use.sm_percent, 100);
+    ck_assert(ledger_pod_use(node("n1"), p, &node("n1")->cards[1], &use));
+    ck_assert_int_eq(use.used_mib, 5);
+    ck_assert_int_eq(use.sm_percent, -1);
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Healthy',"
+            "'totalMemory':16000,'uuid':'GPU-0'}]}}");
+    ck_assert(!ledger_pod_use(node("n1"), p, &node("n1")->cards[0], &use));
+    ledger_free(ledger);
+}
+END_TEST
+
 START_TEST(many_departures_are_bounded)
 {
     start(1, false);
@@ -912,9 +947,9 @@ UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
           a_capacity_may_omit_unhealthy_cards,
           the_drivers_own_memory_is_not_used_from_outside,
           clocks_of_nodes_are_not_compared_with_ours,
-          a_departure_hides_only_the_card_of_the_pod_list, many_departures_are_bounded,
-          objects_that_a_list_lacks_are_removed, slots_of_removed_nodes_are_reused,
-          a_reused_slot_is_clean_and_names_may_be_long,
+          a_departure_hides_only_the_card_of_the_pod_list, what_a_pod_uses_of_a_card,
+          many_departures_are_bounded, objects_that_a_list_lacks_are_removed,
+          slots_of_removed_nodes_are_reused, a_reused_slot_is_clean_and_names_may_be_long,
           a_pending_pod_changes_and_a_bound_one_keeps_its_request,
           a_pod_nominated_to_the_node_it_is_placed_on,
           derived_values_depend_only_on_the_current_state)

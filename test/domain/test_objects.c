@@ -230,6 +230,14 @@ START_TEST(an_scv_survives_a_round_trip)
     ck_assert_uint_eq(s.n_held, 1);
     ck_assert_span_eq(s.held[0].uuids[1], "GPU-3");
     ck_assert_int_eq(s.held[0].units, 4);
+    ck_assert_uint_eq(s.held[0].n_uses, 2);
+    ck_assert_int_eq(s.held[0].uses[0].promised_mib, 4096);
+    ck_assert_int_eq(s.held[0].uses[1].used_mib, -1);
+    ck_assert_uint_eq(s.n_processes, 2);
+    ck_assert(s.processes[0].unmapped && s.processes[0].pid == 812);
+    ck_assert_span_eq(s.processes[0].name, "Xorg");
+    ck_assert_span_eq(s.processes[1].pod, "q");
+    ck_assert_int_eq(s.processes[1].sm_percent, -1);
     ck_assert(s.cards[0].extra->has_temperature && !s.cards[1].extra->has_temperature);
     s = object_scv(&arena, golden("full.json"));
     ck_assert_ptr_null(s.cards[0].extra);
@@ -237,6 +245,39 @@ START_TEST(an_scv_survives_a_round_trip)
     ck_assert_uint_eq(s.n_assignments, 2);
     ck_assert_uint_eq(s.assignments[1].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
     ck_assert_uint_eq(s.assignments[1].card, scv_card_hash(SPAN("GPU-3")));
+    /* What pods use, of both lists; the process outside Kubernetes is of none. */
+    ck_assert_uint_eq(s.n_uses, 3);
+    ck_assert_uint_eq(s.uses[0].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
+    ck_assert_uint_eq(s.uses[0].card, scv_card_hash(SPAN("GPU-0")));
+    ck_assert_int_eq(s.uses[0].used_mib, 4100);
+    ck_assert_int_eq(s.uses[0].sm_percent, 7);
+    ck_assert_int_eq(s.uses[1].used_mib, -1);
+    ck_assert_uint_eq(s.uses[2].pod, scv_pod_hash(SPAN("default"), SPAN("q")));
+    ck_assert_int_eq(s.uses[2].used_mib, 64);
+}
+END_TEST
+
+/* A wrong measurement must not take the cards of a node away. */
+START_TEST(impossible_measurements_are_unknown)
+{
+    struct scv s = object_scv_all(
+        &arena,
+        quoted(&arena, "{'metadata':{'name':'n'},'status':{'podList':[{'name':'p',"
+                       "'usage':[{'uuid':'GPU-0','usedMemory':-7,"
+                       "'utilization':101,'promisedMemory':1099511627777}]}],"
+                       "'processList':[{'pid':-1,'usedMemory':1099511627777}]}}"));
+    ck_assert_int_eq(s.held[0].uses[0].used_mib, -1);
+    ck_assert_int_eq(s.held[0].uses[0].sm_percent, -1);
+    ck_assert_int_eq(s.held[0].uses[0].promised_mib, -1);
+    ck_assert_int_eq(s.processes[0].pid, 0);
+    ck_assert_int_eq(s.processes[0].used_mib, -1);
+    cleanup_buf struct buf many = {0};
+    for (int i = 0; i <= SCV_MAX_PROCESSES; i++)
+        buf_adds(&many, i ? ",{'pid':7}" : "{'pid':7}");
+    s = object_scv_all(
+        &arena, quoted(&arena, "{'metadata':{'name':'n'},'status':{'processList':[%s]}}",
+                       many.p));
+    ck_assert_uint_eq(s.n_processes, SCV_MAX_PROCESSES);
 }
 END_TEST
 
@@ -440,7 +481,7 @@ UNIT_MAIN("objects", each_byte_of_a_name_is_checked, a_node_is_read,
           the_scv_of_the_seed_documents_is_read,
           missing_numbers_of_an_scv_are_zero_and_cards_are_sorted,
           an_impossible_scv_is_rejected, an_scv_is_written_like_the_scv_daemon,
-          an_scv_survives_a_round_trip,
+          an_scv_survives_a_round_trip, impossible_measurements_are_unknown,
           the_extender_ignores_invalid_values_that_it_does_not_use,
           the_extender_rejects_invalid_values_that_it_uses,
           the_extender_reads_card_specs_and_held_cards, bandwidth_of_a_link,

@@ -156,7 +156,7 @@ START_TEST(a_deleted_scv_is_recreated_at_once)
     lib_sort(took, DELETIONS);
     printf("deleted by hand, back after: p50 %.1f ms, p99 %.1f ms, longest %.1f ms\n",
            took[DELETIONS / 2], took[DELETIONS * 99 / 100 - 1], took[DELETIONS - 1]);
-    ck_assert(took[DELETIONS / 2] < 200 * LIB_SLOWER);
+    ck_assert(took[DELETIONS / 2] < 2000 * LIB_SLOWER); /* the watch, not a later list */
     agent_stop(&agent);
 }
 

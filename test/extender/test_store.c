@@ -187,7 +187,7 @@ START_TEST(a_bind_at_a_follower_fails_at_once)
     int64_t began_ms = clock_mono_ms();
     ck_assert_int_eq(store_bind(rig.store, &bind, &err), -1);
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
-    ck_assert_int_lt(clock_mono_ms() - began_ms, 1000);
+    ck_assert_int_lt(clock_mono_ms() - began_ms, 10000 * LIB_SLOWER);
     ck_assert_uint_eq(rig.bindings, 0);
     rig_stop(&rig);
 }

@@ -18,7 +18,8 @@
  * supported by it: minor, clock0 to clock2 and maxclock0 to maxclock2 (graphics, SM,
  * memory), gen, width, powerlimit, power, util, utilmem, temp, ecc0, ecc1 (corrected,
  * uncorrected), pages, remap (0 none, 1 pending, 2 failed), recovery, mig, events (mask),
- * processes=PID:BYTES,PID:BYTES and graphics=... of the same form.
+ * processes=PID:BYTES,PID:BYTES, graphics=... and mps=... of the same form, sm=PID:PERCENT,...
+ * with smage=MICROSECONDS since it was measured.
  *
  * What a program may not do (use a device or a set of events after a shutdown, free a set
  * twice) ends it. fake_nvml_held says what it holds.
@@ -37,6 +38,7 @@ enum {
     UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
     NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     TIMEOUT = 10,
     VERSION_MISMATCH = 25,
@@ -84,6 +86,11 @@ typedef struct {
     } value;
 } nvmlFieldValue_t;
 _Static_assert(sizeof(nvmlMemory_v2_t) == 40 && sizeof(nvmlPciInfo_t) == 68, "ABI");
+typedef struct {
+    unsigned int pid;
+    unsigned long long timeStamp;
+    unsigned int smUtil, memUtil, encUtil, decUtil;
+} nvmlProcessUtilizationSample_t;
 _Static_assert(sizeof(nvmlProcessInfo_v2_t) == 24 && sizeof(nvmlEventData_t) == 32,
                "ABI");
 _Static_assert(sizeof(nvmlFieldValue_t) == 40, "ABI");
@@ -510,6 +517,35 @@ NVML(nvmlDeviceGetGraphicsRunningProcesses, nvmlDevice_t device, unsigned int *n
     return processes_v1(__func__, device, "graphics", n, out);
 }
 
+static unsigned long long now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (unsigned long long)t.tv_sec * 1000000 + (unsigned long long)t.tv_nsec / 1000;
+}
+
+NVML(nvmlDeviceGetProcessUtilization, nvmlDevice_t device,
+     nvmlProcessUtilizationSample_t *out, unsigned int *n, unsigned long long last_seen)
+{
+    static struct processes list;
+    unsigned int all = ~0u, age = 0;
+    int rc = processes(__func__, device, "sm", &all, &list);
+    get_unsigned(__func__, device, "smage", &age);
+    unsigned long long at = now_us() - age;
+    if (rc)
+        return rc;
+    if (!list.n || at <= last_seen) {
+        *n = 0;
+        return NOT_FOUND;
+    }
+    rc = !out || *n < list.n ? INSUFFICIENT_SIZE : OK;
+    *n = list.n;
+    for (unsigned i = 0; !rc && i < list.n; i++)
+        out[i] = (nvmlProcessUtilizationSample_t){
+            .pid = list.p[i].pid, .timeStamp = at, .smUtil = (unsigned)list.p[i].bytes};
+    return rc;
+}
+
 /* The highest number of an event of the script, or the next one above `above` that the
  * set has asked for. */
 static long next_event(const struct nvmlEventSet_st *set, nvmlEventData_t *out)
@@ -718,6 +754,12 @@ NVML(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDevice_t device, unsigned int
      nvmlProcessInfo_v2_t *out)
 {
     return processes_v2(__func__, device, "graphics", n, out);
+}
+
+NVML(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDevice_t device, unsigned int *n,
+     nvmlProcessInfo_v2_t *out)
+{
+    return processes_v2(__func__, device, "mps", n, out);
 }
 
 NVML(nvmlEventSetWait_v2, nvmlEventSet_t set, nvmlEventData_t *out,

@@ -36,7 +36,7 @@ START_TEST(cards_are_read_from_a_file)
         "{'driverVersion':'535.129.03','cudaVersion':'12.2','cards':["
         "{'index':3,'uuid':'GPU-3','model':'Tesla T4','busId':'00000000:3B:00.0',"
         "'memoryTotal':1000,'memoryUsed':100,'memoryReserved':40,'pcieWidthMax':16,"
-        "'processes':[{'pid':9,'bytes':5},{'pid':8}],'colour':'red'},"
+        "'processes':[{'pid':9,'bytes':5,'sm':100},{'pid':8}],'colour':'red'},"
         "{'uuid':'GPU-1','memoryTotal':1000,'memoryFree':1000,'remapFailed':1}]}");
     fixture_sample();
     ck_assert_str_eq(sample.driver, "535.129.03");
@@ -57,7 +57,9 @@ START_TEST(cards_are_read_from_a_file)
     ck_assert_uint_eq(c->n_processes, 2);
     ck_assert_int_eq(c->processes[0].pid, 8);
     ck_assert_int_eq(c->processes[0].bytes, -1);
+    ck_assert_int_eq(c->processes[0].sm_percent, -1);
     ck_assert_int_eq(c->processes[1].bytes, 5);
+    ck_assert_int_eq(c->processes[1].sm_percent, 100);
 }
 END_TEST
 
@@ -111,6 +113,7 @@ START_TEST(a_bad_file_is_refused_and_the_error_says_where)
     refused("{'cards':[{'processes':[{'bytes':1}]}]}", "cards[].processes[].pid");
     refused("{'cards':[{'processes':[{'pid':1,'bytes':-2}]}]}",
             "cards[].processes[].bytes");
+    refused("{'cards':[{'processes':[{'pid':1,'sm':101}]}]}", "cards[].processes[].sm");
     refused("{'cudaVersion':'12'}", "cudaVersion: is not of the form");
     refused("{'events':[{'xid':7}]}", "events[].id: is missing");
     refused("{'events':[{'id':7},{'id':7}]}", "events[].id: is not unique");
@@ -136,7 +139,7 @@ START_TEST(what_is_written_can_be_read)
     open_cards("{'driverVersion':'1','cudaVersion':'13.0','cards':["
                "{'index':1,'uuid':'GPU-1','model':'a \\\"b\\\" \\\\ \\u00e4','busId':'x',"
                "'memoryTotal':9,'memoryFree':5,'memoryUsed':4,'memoryReserved':1,"
-               "'temperature':0,'processes':[{'pid':1,'bytes':2},{'pid':3}]},"
+               "'temperature':0,'processes':[{'pid':1,'bytes':2,'sm':0},{'pid':3}]},"
                "{'state':'lost','why':'w','minor':3,'index':0,'processes':[]}]}");
     fixture_sample();
     gpu_sample_write(&once, &sample);
@@ -151,7 +154,7 @@ START_TEST(what_is_written_can_be_read)
         "  {\"index\":1,\"uuid\":\"GPU-1\",\"model\":\"a \\\"b\\\" \\\\ \xc3\xa4\","
         "\"busId\":\"x\",\"state\":\"ok\",\"memoryTotal\":9,\"memoryFree\":5,"
         "\"memoryUsed\":3,\"memoryReserved\":1,\"temperature\":0,"
-        "\"processes\":[{\"pid\":1,\"bytes\":2},{\"pid\":3,\"bytes\":-1}]}]}\n");
+        "\"processes\":[{\"pid\":1,\"bytes\":2,\"sm\":0},{\"pid\":3,\"bytes\":-1}]}]}\n");
 }
 END_TEST
 

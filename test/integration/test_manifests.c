@@ -152,6 +152,7 @@ static bool is_of_type(const json_t *j, const char *type)
     return (strcmp(type, "object") == 0 && json_is_object(j)) ||
            (strcmp(type, "array") == 0 && json_is_array(j)) ||
            (strcmp(type, "string") == 0 && json_is_string(j)) ||
+           (strcmp(type, "boolean") == 0 && json_is_boolean(j)) ||
            (strcmp(type, "integer") == 0 && json_is_integer(j));
 }
 

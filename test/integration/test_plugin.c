@@ -119,6 +119,27 @@ START_TEST(a_container_gets_the_card_of_its_pod)
 }
 END_TEST
 
+/* A label of the Node decides about an environment variable. */
+START_TEST(a_container_waits_for_the_first_read_of_the_node)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    sim_start(&sim, ARGV(NULL));
+    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"n1\",\"labels\":{\"cgpu.disable.isolation\":\"true\"}}}");
+    sim_fault(&sim, "{\"verb\":\"get\",\"resource\":\"nodes\",\"action\":\"hang\","
+                    "\"hangMs\":3000}");
+    agent_cards(CARDS);
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV("--identify-timeout", "60s", NULL));
+    kubelet_wait_registered(&kubelet, -1);
+    add_pod("p", 3, 1);
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    check_card(&a, "GPU-1");
+    ck_assert_str_eq(lib_str(a.env, "CGPU_DISABLE"), "true");
+    tear_down();
+}
+END_TEST
+
 START_TEST(equal_pods_get_their_own_cards)
 {
     set_up();
@@ -162,7 +183,7 @@ END_TEST
 START_TEST(ids_of_another_container_are_rejected)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0}, c = {0};
-    set_up_with(ARGV("--identify-timeout", "300ms"));
+    set_up_with(ARGV("--identify-timeout", "3s"));
     kubelet_wait_registered(&kubelet, -1);
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
@@ -179,13 +200,13 @@ END_TEST
 START_TEST(an_unpromised_pod_is_rejected_after_the_wait)
 {
     cleanup_answer struct kubelet_answer a = {0};
-    set_up_with(ARGV("--identify-timeout", "500ms"));
+    set_up_with(ARGV("--identify-timeout", "3s"));
     kubelet_wait_registered(&kubelet, -1);
     sim_add_bound_pod(&sim, "n", 2, "n1", "{}");
     kubelet_add(&kubelet, "n", ARGV("c"));
     int64_t began = clock_mono_ms();
     kubelet_admit(&kubelet, "n", "c", MEM, 2, &a);
-    ck_assert_int_ge(clock_mono_ms() - began, 500);
+    ck_assert_int_ge(clock_mono_ms() - began, 3000);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
     ck_assert_contains(a.words, "no-promise");
     tear_down();
@@ -429,7 +450,7 @@ START_TEST(a_hanging_patch_does_not_delay_the_stop)
     check_card(&a, "GPU-1");
     int64_t began_ms = clock_mono_ms();
     plugin_stop(&plugin);
-    ck_assert_int_lt(clock_mono_ms() - began_ms, 13000);
+    ck_assert_int_lt(clock_mono_ms() - began_ms, 13000 * LIB_SLOWER);
     /* The next plugin sends the patch again. */
     sim_no_faults(&sim);
     plugin_start(&plugin, &sim, ARGV(NULL));
@@ -662,7 +683,7 @@ START_TEST(invalid_options_are_rejected)
         {{"--node-name", "a/b", NULL}, "\"a/b\" cannot be the name of a Node"},
         {{"--memory-unit", "GB", NULL}, "memory-unit"},
         {{"--device-list-strategy", "x", NULL},
-         "\"x\" is not one of envvar|volume-mounts|cdi"},
+         "\"x\" is not one of auto|envvar|volume-mounts|cdi-annotations|cdi-cri"},
         {{"--isolation", "cgpu", NULL}, "\"cgpu\" is not one of none|mps"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -735,13 +756,14 @@ START_TEST(admissions_are_fast)
            "%lld us, of %d\n",
            (long long)prefer[N / 2], (long long)prefer[N * 99 / 100],
            (long long)allocate[N / 2], (long long)allocate[N * 99 / 100], N);
-    ck_assert_int_lt(prefer[N / 2] + allocate[N / 2], 200000 * LIB_SLOWER);
+    ck_assert_int_lt(prefer[N / 2] + allocate[N / 2], 2000000 * LIB_SLOWER);
     tear_down();
 }
 END_TEST
 
 LIB_MAIN("plugin", 120, both_resources_are_registered,
-         a_container_gets_the_card_of_its_pod, equal_pods_get_their_own_cards,
+         a_container_gets_the_card_of_its_pod,
+         a_container_waits_for_the_first_read_of_the_node, equal_pods_get_their_own_cards,
          ids_of_another_card_are_rejected, ids_of_another_container_are_rejected,
          an_unpromised_pod_is_rejected_after_the_wait,
          an_unpromised_pod_is_admitted_and_annotated, late_pod_events_are_waited_for,

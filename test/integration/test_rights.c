@@ -67,7 +67,7 @@ START_TEST(the_device_plugin_uses_all_its_permissions_and_no_others)
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
     begin(&rights, of_plugin);
     kubelet_start(&kubelet);
-    plugin_start(&plugin, &sim, ARGV("--identify-timeout", "300ms"));
+    plugin_start(&plugin, &sim, ARGV("--identify-timeout", "3s"));
     kubelet_wait_registered(&kubelet, -1);
     plugin_pod(&sim, "p", 3, 1);
     kubelet_add(&kubelet, "p", ARGV("c"));

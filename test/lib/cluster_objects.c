@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "lib/expect.h"
 
-enum { AGREE_MS = 1000 };
+enum { AGREE_MS = 10000 };
 
 #define PODS CLUSTER_PODS
 #define SCVS "/apis/core.run-linux.com/v1/scvs"

@@ -122,7 +122,11 @@ enum fit extender_filter(const struct extender *e, int units, const char *node,
                          struct buf *why)
 {
     cleanup_buf struct buf body = {0}, reply = {0};
-    lib_filter_body(&body, "somebody", units, ARGV(node));
+    buf_printf(&body,
+               "{\"Pod\":{\"metadata\":{\"name\":\"somebody\",\"namespace\":\"default\"},"
+               "\"spec\":{\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{"
+               "\"aliyun.com/gpu-mem\":\"%d\"}}}]}},\"NodeNames\":[\"%s\"]}",
+               units, node);
     unsigned status =
         peer_call(&e->verbs, "POST", "/gpushare-scheduler/filter", body.p, &reply);
     cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);

@@ -399,6 +399,7 @@ void kubelet_answer_fini(struct kubelet_answer *a)
 {
     json_decref(a->env);
     json_decref(a->ids);
+    free(a->devices);
     *a = (struct kubelet_answer){0};
 }
 
@@ -457,6 +458,21 @@ void kubelet_prefer(struct kubelet *k, int resource, int amount, struct kubelet_
             a->ids, json_stringn(groups.items->items[i].p, groups.items->items[i].n));
 }
 
+static char *devices_of(const struct dp_allocation *al)
+{
+    cleanup_buf struct buf b = {0};
+    for (size_t i = 0; i < al->n_specs; i++)
+        buf_printf(&b, "%.*s:%.*s:%.*s ", SPAN_ARG(al->specs[i].host_path),
+                   SPAN_ARG(al->specs[i].container_path),
+                   SPAN_ARG(al->specs[i].permissions));
+    for (size_t i = 0; i < al->n_cdi; i++)
+        buf_printf(&b, "%.*s ", SPAN_ARG(al->cdi[i]));
+    for (size_t i = 0; i < al->n_annotations; i++)
+        buf_printf(&b, "%.*s=%.*s ", SPAN_ARG(al->annotations[i].key),
+                   SPAN_ARG(al->annotations[i].value));
+    return buf_take(&b);
+}
+
 void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
                       struct kubelet_answer *a)
 {
@@ -476,6 +492,7 @@ void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
         json_object_set_new(
             a->env, out.items->envs[i].key.p,
             json_stringn(out.items->envs[i].value.p, out.items->envs[i].value.n));
+    a->devices = devices_of(out.items);
 }
 
 void kubelet_admit(struct kubelet *k, const char *pod, const char *container,

@@ -12,15 +12,9 @@
  * any function of test/lib fails the test.
  */
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { LIB_SLOWER = 4 };
-#else
-enum { LIB_SLOWER = 1 };
-#endif
-
 extern const char *lib_dir; /* a temporary directory of the running test */
 
-/* Runs the tests. `seconds` is the time limit of each test, times LIB_SLOWER. */
+/* Runs the tests. `seconds`: as unit_run has them. */
 int lib_run(const char *name, const TTest *const *tests, size_t n, double seconds);
 /* lib_run with fixtures, which run inside those of lib_run. */
 int lib_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,

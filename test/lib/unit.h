@@ -5,9 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { LIB_SLOWER = 4 };
+#else
+enum { LIB_SLOWER = 1 };
+#endif
+
 /*
  * The main function of a test program: a list of START_TEST tests. Each test runs in a
- * process of its own with a time limit, unless CK_FORK=no.
+ * process of its own, unless CK_FORK=no. `seconds` is what one test may take on a quiet
+ * machine; its time limit is twice that, times LIB_SLOWER.
  */
 int unit_run(const char *name, const TTest *const *tests, size_t n, double seconds);
 

@@ -51,7 +51,7 @@ static void start_plugin(struct program *p, const char *dir, unsigned api)
                        "n1", "--kubeconfig", kubeconfig, "--gpu-source", source,
                        "--plugin-dir", sockets, "--podresources-socket", podresources,
                        "--state-file", state, "--sample-interval", "50ms",
-                       "--healthy-after", "100ms", "--identify-timeout", "1s"));
+                       "--healthy-after", "100ms", "--identify-timeout", "3s"));
     program_port(p, "listening on ");
 }
 

@@ -67,6 +67,18 @@ static void promise(const char *node, int card, int64_t mib)
     ledger_pod_running(ledger, p, true);
 }
 
+static void promise_whole(const char *node, int card)
+{
+    static int last;
+    char uid[32];
+    snprintf(uid, sizeof uid, "whole-%d", last++);
+    struct pod pod = {.meta = {.uid = span_of(uid), .name = span_of(uid)}};
+    struct request r = {.kind = REQUEST_CARDS, .cards = 1};
+    struct ledger_share share = {.card = card};
+    ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &r, NULL), span_of(node),
+                     &share, 1);
+}
+
 /* A node with cards of 16000 MiB with this much free memory; -1 ends the list. */
 static const struct ledger_node *node_with_free(const char *name, const int *free_mib)
 {
@@ -368,6 +380,97 @@ START_TEST(points_do_not_depend_on_the_order)
 }
 END_TEST
 
+/* A node of 1 to 10 cards, with pods on some of them. */
+static const struct ledger_node *random_node(struct rng *rng, const char *name)
+{
+    struct card_facts facts[10];
+    uint32_t n = 1 + (uint32_t)rng_below(rng, ARRAY_LEN(facts));
+    int64_t size = rng_below(rng, 8) ? 16000 : INT64_C(1) << (25 + rng_below(rng, 16));
+    for (uint32_t i = 0; i < n; i++)
+        facts[i] = (struct card_facts){.total = size,
+                                       .used = (int64_t)rng_below(rng, 3000),
+                                       .unhealthy = rng_below(rng, 8) == 0};
+    node_with_cards(name, facts, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (rng_below(rng, 2))
+            promise(name, (int)i, (int64_t)(1 + rng_below(rng, 4)) * 4000);
+        else if (rng_below(rng, 4) == 0)
+            promise_whole(name, (int)i);
+    }
+    return ledger_node_find(ledger, span_of(name));
+}
+
+static struct request random_request(struct rng *rng)
+{
+    uint32_t cards = 1 + (uint32_t)rng_below(rng, 3);
+    struct request r = rng_below(rng, 3)
+                           ? memory((int64_t)rng_below(rng, 5) * 3000, cards)
+                           : whole(cards);
+    r.placement = rng_below(rng, 2) ? PLACE_SPREAD : PLACE_BINPACK;
+    if (r.kind == REQUEST_CARDS && rng_below(rng, 4) == 0)
+        r.mib_per_card = 20000;
+    r.clock_mhz = rng_below(rng, 8) == 0 ? 5000 : 0;
+    return r;
+}
+
+/* Values of nodes with and without their briefs. */
+static void compare_values(const struct score_pod *pod, const struct mix *mix,
+                           const struct score_node *with,
+                           const struct score_node *without, size_t n)
+{
+    struct score_scratch a = {0}, b = {0};
+    struct score_run run;
+    for (int p = 0; p < SCORE_POLICIES; p++) {
+        score_begin(&run, (enum score_policy)p, pod, mix, &a, n);
+        score_survey(&run, with, n);
+        score_rate(&run, with, 0, n);
+        score_begin(&run, (enum score_policy)p, pod, mix, &b, n);
+        score_survey(&run, without, n);
+        score_rate(&run, without, 0, n);
+        for (size_t i = 0; i < n; i++)
+            ck_assert_int_eq(a.values[i], b.values[i]);
+    }
+    score_scratch_fini(&a);
+    score_scratch_fini(&b);
+}
+
+/* A node's brief and its cards give the same values, after any changes of the node. */
+START_TEST(a_brief_scores_as_the_cards_do)
+{
+    struct rng rng;
+    size_t valid = 0, most = 0;
+    rng_init(&rng, 17);
+    for (int round = 0; round < 300; round++) {
+        struct score_node with[MOST], without[MOST];
+        struct ledger_node copies[MOST];
+        char name[16];
+        begin();
+        for (size_t i = 0; i < MOST; i++) {
+            snprintf(name, sizeof name, "n%zu", i);
+            const struct ledger_node *node = random_node(&rng, name);
+            with[i] = (struct score_node){node, rng_below(&rng, 2) ? 64000 : 0,
+                                          (int64_t)rng_below(&rng, 70000) - 5000};
+            without[i] = with[i];
+            without[i].node = &copies[i];
+            copies[i] = *node;
+            copies[i].brief.valid = false;
+            valid += node->brief.valid;
+            most += node->brief.valid && node->n_cards == LEDGER_BRIEF_CARDS;
+        }
+        struct mix mix = *ledger_mix(ledger);
+        for (int i = 0; i < 5; i++) {
+            struct request r = random_request(&rng);
+            mix_add(&mix, &r, (int64_t)rng_below(&rng, 3) * 20000);
+        }
+        struct request r = random_request(&rng);
+        struct score_pod pod = {&r, (int64_t)rng_below(&rng, 3) * 8000};
+        compare_values(&pod, &mix, with, without, MOST);
+        end();
+    }
+    ck_assert(valid > 300 * MOST / 2 && valid < 300 * MOST && most > 0);
+}
+END_TEST
+
 static const struct ledger_node *node_of_model(const char *name, const char *model,
                                                uint32_t n)
 {
@@ -613,7 +716,8 @@ UNIT_MAIN("score", policy_names_are_parsed_and_others_rejected,
           fgd_does_not_stretch_small_differences,
           fgd_keeps_free_cards_for_whole_card_requests, fgd_balances_cpu_and_memory,
           fgd_fills_nodes_with_pods_that_request_no_cpu,
-          the_best_nodes_are_in_exact_order, points_do_not_depend_on_the_order,
-          fgd_spares_the_models_that_other_pods_need, largest_sizes_do_not_overflow,
-          scv_matches_worked_examples, more_cards_are_not_more_points,
-          only_cards_that_fit_count, scv_is_bounded_and_rises_with_each_term)
+          the_best_nodes_are_in_exact_order, a_brief_scores_as_the_cards_do,
+          points_do_not_depend_on_the_order, fgd_spares_the_models_that_other_pods_need,
+          largest_sizes_do_not_overflow, scv_matches_worked_examples,
+          more_cards_are_not_more_points, only_cards_that_fit_count,
+          scv_is_bounded_and_rises_with_each_term)

@@ -47,10 +47,7 @@ static inline void rig_take(struct rig *r);
 
 static inline struct alloc_settings rig_settings(void)
 {
-    return (struct alloc_settings){.node = "n1",
-                                   .unit_mib = 1024,
-                                   .wait_ms = 5000,
-                                   .response = {.cdi_kind = "nvidia.com/gpu"}};
+    return (struct alloc_settings){.node = "n1", .unit_mib = 1024, .wait_ms = 5000};
 }
 
 /* Cards GPU-0, GPU-1, ... with these sizes in GiB; 0 terminates the list. */
@@ -75,6 +72,7 @@ static inline void rig_start(struct rig *r, const struct alloc_settings *setting
     rig_cards(r, gib);
     alloc_list_started(r->a);
     alloc_list_ended(r->a, r->now, &r->out);
+    alloc_node_read(r->a, r->now, false, &(struct driver_node){0}, &r->out);
     rig_take(r);
 }
 
@@ -234,6 +232,12 @@ static inline void rig_granted(struct rig *r, const struct response *response)
                    response->mounts[i].value);
     for (size_t i = 0; i < response->n_cdi; i++)
         buf_printf(&b, "cdi %s\n", response->cdi[i]);
+    for (size_t i = 0; i < response->n_annotations; i++)
+        buf_printf(&b, "annotation %s=%s\n", response->annotations[i].key,
+                   response->annotations[i].value);
+    for (size_t i = 0; i < response->n_nodes; i++)
+        buf_printf(&b, "device %s=%s\n", response->nodes[i].container,
+                   response->nodes[i].host);
     snprintf(r->env, sizeof r->env, "%s", b.p);
     rig_answer(r, "allocated");
 }

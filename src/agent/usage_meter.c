@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/usage_meter.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "node/container_names.h"
+#include "node/process_reader.h"
+
+struct usage_meter {
+    struct process_reader *reader;
+    char *host_root;
+    int64_t pods_limit_ms;
+    pthread_mutex_t lock; /* protects the rest */
+    struct container_devices devices;
+    struct arena arena; /* of the devices */
+    bool has_devices;
+    int64_t devices_ms;
+};
+
+struct usage_meter *usage_meter_new(const struct usage_meter_settings *settings)
+{
+    struct usage_meter *m = xcalloc(1, sizeof *m);
+    m->reader = process_reader_new(settings->host_root);
+    m->host_root = xstrdup(settings->host_root);
+    m->pods_limit_ms = settings->pods_limit_ms;
+    pthread_mutex_init(&m->lock, NULL);
+    return m;
+}
+
+void usage_meter_free(struct usage_meter *m)
+{
+    if (!m)
+        return;
+    process_reader_free(m->reader);
+    free(m->host_root);
+    arena_fini(&m->arena);
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}
+
+/* -- promises -- */
+
+static int64_t unit_mib_of(const struct container_devices *devices,
+                           const struct ids_card *card, int64_t total_mib)
+{
+    for (size_t i = 0; i < devices->n_units; i++)
+        if (!memcmp(devices->units[i].tag.text, card->tag.text, sizeof card->tag.text))
+            return container_devices_unit_mib(total_mib, devices->units[i].n);
+    return -1;
+}
+
+/* The id of a whole card is its UUID, or our tag. */
+static bool is_whole(struct span resource, struct span id, const struct ids_card *card)
+{
+    enum ids_resource ours;
+    return ids_resource_read(resource, &ours) ? ours == IDS_COUNT
+                                              : span_eq(id, card->uuid);
+}
+
+/* What the entry has of the card; false: nothing. */
+static bool promised_of(const struct container_devices *devices,
+                        const struct container_devices_entry *e,
+                        const struct ids_card *card, int64_t total_mib, int64_t *mib)
+{
+    int64_t units = 0;
+    bool whole = false, other = false;
+    enum ids_resource ours;
+    bool memory = ids_resource_read(e->resource, &ours) && ours == IDS_MEM;
+    for (size_t i = 0; i < e->n_ids; i++) {
+        if (!ids_match_card(e->resource, e->ids[i], card))
+            continue;
+        units++;
+        whole |= !memory && is_whole(e->resource, e->ids[i], card);
+        other |= !memory && !is_whole(e->resource, e->ids[i], card);
+    }
+    int64_t unit_mib = memory ? unit_mib_of(devices, card, total_mib) : -1;
+    *mib = memory && unit_mib > 0 ? units * unit_mib : whole && !other ? total_mib : -1;
+    return units > 0;
+}
+
+/* Ids of the Go plugin and MIG instances name no card: the container may have a promise on
+ * any of them. */
+static bool is_anywhere(const struct container_devices_entry *e,
+                        const struct ids_card *cards, size_t n)
+{
+    for (size_t i = 0; i < e->n_ids; i++) {
+        size_t c = 0;
+        while (c < n && !ids_match_card(e->resource, e->ids[i], &cards[c]))
+            c++;
+        if (c == n)
+            return true;
+    }
+    return false;
+}
+
+size_t usage_meter_promises(const struct container_devices *devices,
+                            const struct gpu_sample *sample, struct arena *a,
+                            const struct usage_promise **promises)
+{
+    size_t n = 0;
+    struct usage_promise *list =
+        arena_alloc(a, (devices->n * sample->n_cards + 1) * sizeof *list);
+    struct ids_card *cards = arena_alloc(a, (sample->n_cards + 1) * sizeof *cards);
+    for (size_t c = 0; c < sample->n_cards; c++)
+        cards[c] = ids_card_of(span_of(sample->cards[c].uuid));
+    for (size_t i = 0; i < devices->n; i++) {
+        const struct container_devices_entry *e = &devices->entries[i];
+        bool anywhere = is_anywhere(e, cards, sample->n_cards);
+        for (size_t c = 0; c < sample->n_cards; c++) {
+            int64_t bytes = gpu_value(&sample->cards[c], GPU_MEM_TOTAL, -1), mib = -1;
+            bool here =
+                cards[c].uuid.n &&
+                promised_of(devices, e, &cards[c], bytes < 0 ? -1 : bytes >> 20, &mib);
+            if (here || anywhere)
+                list[n++] = (struct usage_promise){e->ns, e->pod, e->container,
+                                                   cards[c].uuid, anywhere ? -1 : mib};
+        }
+    }
+    *promises = list;
+    return n;
+}
+
+/* -- inputs -- */
+
+void usage_meter_pods(struct usage_meter *m, int64_t now_ms,
+                      const struct container_devices *devices)
+{
+    struct arena arena = {0};
+    struct container_devices copy = {0};
+    pthread_mutex_lock(&m->lock);
+    const struct container_devices *units = devices->n_units ? devices : &m->devices;
+    container_devices_normalize(devices, &arena, &copy);
+    struct container_devices_units *kept =
+        arena_alloc(&arena, (units->n_units + 1) * sizeof *kept);
+    if (units->n_units)
+        memcpy(kept, units->units, units->n_units * sizeof *kept);
+    copy.units = kept;
+    copy.n_units = units->n_units;
+    arena_fini(&m->arena);
+    m->arena = arena;
+    m->devices = copy;
+    m->has_devices = true;
+    m->devices_ms = now_ms;
+    pthread_mutex_unlock(&m->lock);
+}
+
+static bool any_container(const struct usage_input *in)
+{
+    for (size_t i = 0; i < in->n_places; i++)
+        if (in->places[i].kind == USAGE_CONTAINER)
+            return true;
+    return false;
+}
+
+static void read_host(struct usage_meter *m, struct usage_input *in, struct arena *a,
+                      struct err *err)
+{
+    process_reader_places(m->reader, in->sample, a, &in->places, &in->n_places);
+    if (in->n_places && process_reader_check(m->reader, err))
+        return;
+    if (any_container(in))
+        container_names_read(m->host_root, a, &in->names, &in->n_names, err);
+}
+
+void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
+                         const struct gpu_sample *sample, struct usage *u,
+                         struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    struct usage_input in = {.taken_ms = now_ms, .sample = sample};
+    *err = (struct err){0};
+    if (sample)
+        read_host(m, &in, &a, err);
+    pthread_mutex_lock(&m->lock);
+    in.promises_known = m->has_devices && now_ms - m->devices_ms <= m->pods_limit_ms;
+    if (sample && in.promises_known)
+        in.n_promises = usage_meter_promises(&m->devices, sample, &a, &in.promises);
+    usage_build(&in, u);
+    pthread_mutex_unlock(&m->lock);
+}

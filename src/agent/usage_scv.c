@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/usage_scv.h"
+
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+static int by_holder(const struct scv_held *h, const struct usage_container *c)
+{
+    int order = span_cmp(h->ns, c->ns);
+    if (!order)
+        order = span_cmp(h->pod, c->pod);
+    return order ? order : span_cmp(h->container, c->name);
+}
+
+static bool has_card(const struct scv_held *h, struct span uuid)
+{
+    for (size_t i = 0; i < h->n_uuids; i++)
+        if (span_eq(h->uuids[i], uuid))
+            return true;
+    return false;
+}
+
+/* The item of a container for a card; NULL: none. */
+static struct scv_held *item_of(const struct scv *scv, const struct usage_container *c,
+                                struct span uuid)
+{
+    size_t from = 0, to = scv->n_held;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (by_holder(&scv->held[middle], c) < 0)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    if (!c->ns.n || from == scv->n_held || by_holder(&scv->held[from], c))
+        return NULL;
+    for (size_t i = from; i < scv->n_held && !by_holder(&scv->held[i], c); i++)
+        if (has_card(&scv->held[i], uuid))
+            return &scv->held[i];
+    return &scv->held[from];
+}
+
+static void add_process(struct scv *scv, const struct scv_process *p)
+{
+    if (scv->n_processes < SCV_MAX_PROCESSES)
+        scv->processes[scv->n_processes++] = *p;
+}
+
+static void add_use(struct scv_held *item, const struct usage_container *c,
+                    struct span uuid)
+{
+    item->uses[item->n_uses++] = (struct scv_use){
+        .uuid = uuid,
+        .promised_mib = c->promised_mib,
+        .used_mib = c->used_mib,
+        .sm_percent = c->sm_percent,
+    };
+}
+
+/* Two passes over the containers: the first one counts the uses of each item. */
+static void add_containers(const struct usage *u, struct scv *scv, struct arena *a)
+{
+    struct scv_held **items = arena_alloc(a, (u->n_containers + 1) * sizeof *items);
+    for (size_t i = 0; i < u->n_containers; i++) {
+        const struct usage_container *c = &u->containers[i];
+        items[i] = item_of(scv, c, u->cards[c->card].uuid);
+        if (items[i])
+            items[i]->n_uses++;
+    }
+    for (size_t i = 0; i < scv->n_held; i++) {
+        struct scv_held *h = &scv->held[i];
+        h->uses = arena_alloc(a, (h->n_uses + 1) * sizeof *h->uses);
+        h->n_uses = 0;
+    }
+    for (size_t i = 0; i < u->n_containers; i++) {
+        const struct usage_container *c = &u->containers[i];
+        struct span uuid = u->cards[c->card].uuid;
+        struct scv_process p = {.uuid = uuid,
+                                .ns = c->ns,
+                                .pod = c->pod.n ? c->pod : c->pod_uid,
+                                .container = c->name,
+                                .used_mib = c->used_mib,
+                                .sm_percent = c->sm_percent};
+        if (items[i])
+            add_use(items[i], c, uuid);
+        else if (c->n_pids)
+            add_process(scv, &p);
+    }
+}
+
+void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a)
+{
+    scv->processes = arena_alloc(a, SCV_MAX_PROCESSES * sizeof *scv->processes);
+    scv->n_processes = 0;
+    add_containers(u, scv, a);
+    for (size_t i = 0; i < u->n_outside; i++) {
+        const struct usage_process *p = &u->outside[i];
+        add_process(scv, &(struct scv_process){.uuid = u->cards[p->card].uuid,
+                                               .pid = p->pid.pid,
+                                               .name = span_of(p->name),
+                                               .unmapped = p->unmapped,
+                                               .used_mib = p->used_mib,
+                                               .sm_percent = p->sm_percent});
+    }
+}
+
+/* -- what was written -- */
+
+static int by_key(const void *a, const void *b)
+{
+    const struct usage_scv_row *x = a, *y = b;
+    return (x->key > y->key) - (x->key < y->key);
+}
+
+static uint64_t hash_text(uint64_t h, struct span s)
+{
+    return hash_bytes(h, s.p, s.n);
+}
+
+void usage_scv_record(const struct scv *scv, struct usage_scv_written *w)
+{
+    size_t n = scv->n_processes, at = 0;
+    for (size_t i = 0; i < scv->n_held; i++)
+        n += scv->held[i].n_uses;
+    usage_scv_written_fini(w);
+    w->rows = xcalloc(n + 1, sizeof *w->rows);
+    w->n = n;
+    for (size_t i = 0; i < scv->n_held; i++)
+        for (size_t k = 0; k < scv->held[i].n_uses; k++) {
+            const struct scv_held *h = &scv->held[i];
+            uint64_t key = hash_text(hash_text(scv_pod_hash(h->ns, h->pod), h->container),
+                                     h->uses[k].uuid);
+            w->rows[at++] =
+                (struct usage_scv_row){key, h->uses[k].used_mib, h->uses[k].sm_percent};
+        }
+    for (size_t i = 0; i < scv->n_processes; i++) {
+        const struct scv_process *p = &scv->processes[i];
+        uint64_t key =
+            hash_text(hash_text(scv_pod_hash(p->ns, p->pod), p->container), p->uuid);
+        key = hash_text(hash_bytes(key, &p->pid, sizeof p->pid), p->name);
+        w->rows[at++] = (struct usage_scv_row){key, p->used_mib, p->sm_percent};
+    }
+    qsort(w->rows, n, sizeof *w->rows, by_key);
+}
+
+void usage_scv_written_fini(struct usage_scv_written *w)
+{
+    free(w->rows);
+    *w = (struct usage_scv_written){0};
+}
+
+/* An unknown number, -1, is a step away from every known one. */
+static bool moved(int64_t a, int64_t b, int64_t step)
+{
+    return (a < 0) != (b < 0) || llabs(a - b) >= step;
+}
+
+bool usage_scv_differs(const struct usage_scv_written *w, const struct scv *scv)
+{
+    struct usage_scv_written now = {0};
+    usage_scv_record(scv, &now);
+    bool differs = now.n != w->n;
+    for (size_t i = 0; i < now.n && !differs; i++)
+        differs =
+            now.rows[i].key != w->rows[i].key ||
+            moved(now.rows[i].used_mib, w->rows[i].used_mib, USAGE_SCV_STEP_MIB) ||
+            moved(now.rows[i].sm_percent, w->rows[i].sm_percent, USAGE_SCV_STEP_PERCENT);
+    usage_scv_written_fini(&now);
+    return differs;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/usage_meter.h"
+
+#include "agent/samples.h"
+#include "lib/temp.h"
+
+/* The promises of the kubelet's devices, and the whole path from a made-up root of a host
+ * to the use of a container. */
+
+#define UID    "5d0c1f6e-8a2b-4c3d-9e4f-0123456789ab"
+#define ID     "4f797c539e6c745de61a93ca3ff892358ecbcaccd8414d5db545c38428142970"
+#define IN_POD "0::/kubepods/burstable/pod" UID "/" ID "\n"
+#define CARDS                                                                            \
+    "{'uuid':'GPU-0','memoryTotal':17179869184,'processes':["                            \
+    "{'pid':10,'bytes':5368709120,'sm':30},{'pid':11,'bytes':1048576,'sm':0}]},"         \
+    "{'uuid':'GPU-1','memoryTotal':17179869184,'processes':[]}"
+
+static char *root;
+static struct usage_meter *meter;
+static struct arena arena;
+static struct usage u;
+static struct err err;
+
+static void process(int pid, const char *comm, const char *cgroup)
+{
+    cleanup_free char *folder = xasprintf("proc/%d", pid);
+    cleanup_free char *stat = xasprintf("proc/%d/stat", pid);
+    cleanup_free char *group = xasprintf("proc/%d/cgroup", pid);
+    cleanup_free char *text = xasprintf(
+        "%d (%s) S 1 1 1 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 %d 9 8\n", pid, comm, pid * 10);
+    temp_mkdir(root, folder);
+    temp_write(root, stat, text);
+    temp_write(root, group, cgroup);
+}
+
+static void begin(void)
+{
+    static const char *const folders[] = {"proc", "var", "var/log", "var/log/containers"};
+    root = temp_dir();
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        temp_mkdir(root, folders[i]);
+    process(2, "kthreadd", "0::/\n");
+    process(10, "python", IN_POD);
+    process(11, "Xorg", "0::/user.slice/session-2.scope\n");
+    temp_write(root, "var/log/containers/serve_team_main-" ID ".log", "");
+    meter = usage_meter_new(&(struct usage_meter_settings){root, 60000});
+}
+
+static void end(void)
+{
+    usage_meter_free(meter);
+    usage_fini(&u);
+    arena_fini(&arena);
+    temp_dir_remove(root);
+    free(root);
+}
+
+/* The ids from..to-1 of aliyun.com/gpu-mem on a card. */
+static struct span *ids_of(const char *uuid, int64_t from, int64_t to)
+{
+    struct span *ids = arena_alloc(&arena, (size_t)(to - from + 1) * sizeof *ids);
+    for (int64_t i = from; i < to; i++) {
+        cleanup_buf struct buf id = {0};
+        struct ids_id which = {ids_tag_of(span_of(uuid)), i};
+        ids_write(&id, &which);
+        ids[i - from] = arena_copy(&arena, buf_span(&id));
+    }
+    return ids;
+}
+
+static struct container_devices_entry devices(const char *container, const char *resource,
+                                              const struct span *ids, size_t n)
+{
+    return (struct container_devices_entry){
+        SPAN("team"), SPAN("serve"), span_of(container), span_of(resource), ids, n};
+}
+
+/* 16 units on each card: 1 GiB each. */
+static void count_units(struct container_devices *d)
+{
+    const struct container_devices_entry all[] = {
+        devices("", "aliyun.com/gpu-mem", ids_of("GPU-0", 0, 16), 16),
+        devices("", "aliyun.com/gpu-mem", ids_of("GPU-1", 0, 16), 16),
+        devices("", "aliyun.com/gpu-count", ids_of("GPU-1", 0, 2), 2)};
+    container_devices_count(all, ARRAY_LEN(all), &arena, d);
+    ck_assert_uint_eq(d->n_units, 2);
+}
+
+static const struct {
+    int64_t total_mib, n, unit_mib;
+} units[] = {{16384, 16, 1024}, {16384, 16384, 1}, {15109, 14, 1024}, {15109, 15109, 1},
+             {81559, 79, 1024}, {15109, 13, -1},   {15109, 0, -1},    {-1, 5, -1}};
+
+START_TEST(the_size_of_a_unit)
+{
+    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+        ck_assert_int_eq(container_devices_unit_mib(units[i].total_mib, units[i].n),
+                         units[i].unit_mib);
+}
+END_TEST
+
+/* "container uuid MiB" of every promise. */
+static void promises_are(const struct container_devices *d, const char *want)
+{
+    cleanup_buf struct buf got = {0};
+    const struct usage_promise *p;
+    size_t n = usage_meter_promises(d, sample_of(CARDS), &arena, &p);
+    buf_adds(&got, "");
+    for (size_t i = 0; i < n; i++)
+        buf_printf(&got, "%.*s %.*s %lld\n", SPAN_ARG(p[i].container),
+                   SPAN_ARG(p[i].uuid), (long long)p[i].mib);
+    ck_assert_str_eq(got.p, want);
+}
+
+START_TEST(what_the_kubelet_promised)
+{
+    static const struct span whole = SPAN("GPU-0"), part = SPAN("GPU-1::2"),
+                             mig = SPAN("MIG-4b0f1c9a"), go = SPAN("GPU-0-_-3");
+    struct ids_tag tag = ids_tag_of(SPAN("GPU-1"));
+    const struct span count = span_of(tag.text);
+    const struct container_devices_entry entries[] = {
+        devices("mem", "aliyun.com/gpu-mem", ids_of("GPU-0", 3, 8), 5),
+        devices("card", "aliyun.com/gpu-count", &count, 1),
+        devices("nvidia", "nvidia.com/gpu", &whole, 1),
+        devices("replica", "nvidia.com/gpu", &part, 1),
+        devices("mig", "nvidia.com/gpu", &mig, 1),
+        devices("go", "aliyun.com/gpu-mem", &go, 1),
+    };
+    struct container_devices d = {.entries = entries, .n = ARRAY_LEN(entries)};
+    count_units(&d);
+    promises_are(&d, "mem GPU-0 5120\ncard GPU-1 16384\nnvidia GPU-0 16384\n"
+                     "replica GPU-1 -1\nmig GPU-0 -1\nmig GPU-1 -1\n"
+                     "go GPU-0 -1\ngo GPU-1 -1\n");
+    d.n = 1;
+    d.n_units = 0;
+    promises_are(&d, "mem GPU-0 -1\n");
+}
+END_TEST
+
+static void measure(int64_t now_ms)
+{
+    usage_meter_measure(meter, now_ms, sample_of(CARDS), &u, &err);
+}
+
+START_TEST(from_the_process_to_the_promise)
+{
+    const struct container_devices_entry entry =
+        devices("main", "aliyun.com/gpu-mem", ids_of("GPU-0", 0, 4), 4);
+    struct container_devices d = {.entries = &entry, .n = 1};
+    count_units(&d);
+    usage_meter_pods(meter, 1000, &d);
+    d.n_units = 0; /* asked for less often */
+    usage_meter_pods(meter, 2000, &d);
+    measure(3000);
+    ck_assert_msg(err.code == ERR_NONE, "%s", err.msg);
+    ck_assert(u.complete);
+    ck_assert_uint_eq(u.n_containers, 1);
+    const struct usage_container *c = &u.containers[0];
+    ck_assert_span_eq(c->ns, "team");
+    ck_assert_span_eq(c->pod, "serve");
+    ck_assert_span_eq(c->name, "main");
+    ck_assert_span_eq(c->pod_uid, UID);
+    ck_assert_int_eq(c->used_mib, 5120);
+    ck_assert_int_eq(c->promised_mib, 4096);
+    ck_assert_int_eq(usage_beyond_mib(c), 1024);
+    ck_assert_uint_eq(c->pids[0].started, 100);
+    ck_assert_uint_eq(u.n_outside, 1);
+    ck_assert_str_eq(u.outside[0].name, "Xorg");
+    /* The kubelet has not answered for too long. */
+    measure(62000);
+    ck_assert_int_eq(u.containers[0].promised_mib, 4096);
+    measure(62001);
+    ck_assert_int_eq(u.containers[0].promised_mib, -1);
+    ck_assert_int_eq(u.containers[0].used_mib, 5120);
+}
+END_TEST
+
+START_TEST(what_is_missing_is_said)
+{
+    usage_meter_measure(meter, 1, NULL, &u, &err);
+    ck_assert(!u.complete && err.code == ERR_NONE);
+    temp_remove(root, "var/log/containers/serve_team_main-" ID ".log");
+    cleanup_free char *folder = temp_path(root, "var/log/containers");
+    ck_assert_int_eq(remove(folder), 0);
+    measure(1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "var/log/containers"));
+    ck_assert(u.complete); /* the pod UID is known */
+    ck_assert_span_eq(u.containers[0].pod_uid, UID);
+    ck_assert_uint_eq(u.containers[0].ns.n, 0);
+    temp_write(root, "proc/2/stat",
+               "2 (sh) S 1 1 1 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 7 9 8");
+    measure(2);
+    ck_assert_ptr_nonnull(strstr(err.msg, "hostPID"));
+    ck_assert(!u.complete);
+    ck_assert_uint_eq(u.n_outside, 2);
+    ck_assert(u.outside[0].unmapped && u.outside[1].unmapped);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {the_size_of_a_unit, what_the_kubelet_promised,
+                                  from_the_process_to_the_promise,
+                                  what_is_missing_is_said};
+    const struct unit_fixtures around = {.begin = begin, .end = end};
+    return unit_run_with("usage_meter", tests, ARRAY_LEN(tests), 60, &around);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/fixture.h"
+
+/* What containers use, in the Scv that the publisher writes. */
+
+static void set_up(void)
+{
+    step((struct publisher_input){.type = PUBLISHER_TICK});
+    called(PUBLISHER_GET_NODE);
+    uint64_t node_call = call_id;
+    called(PUBLISHER_LIST);
+    answer_list(call_id, "10", NULL);
+    watching();
+    alive();
+    answer(node_call, NODE);
+    sampled(CARD(0));
+    called(PUBLISHER_CREATE);
+    answer(call_id, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+    called(PUBLISHER_PATCH_LEASE);
+    answer(call_id, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
+}
+
+/* Pod ns/p with its container c on card GPU-0, and a process outside Kubernetes. The arrays
+ * stay with the publisher. */
+static void used(int64_t mib, int64_t percent, int64_t outside_mib)
+{
+    static const struct usage_card card = {.uuid = SPAN("GPU-0"), .complete = true};
+    static const struct usage_pid pid = {7, 1};
+    static struct usage_container c[3];
+    static struct usage_process p;
+    c[0] = (struct usage_container){.ns = SPAN("ns"),
+                                    .pod = SPAN("p"),
+                                    .name = SPAN("c"),
+                                    .pod_uid = SPAN("u1"),
+                                    .used_mib = mib,
+                                    .sm_percent = percent,
+                                    .promised_mib = 1024,
+                                    .pids = &pid,
+                                    .n_pids = 1};
+    c[1] = (struct usage_container){.pod_uid = SPAN("u2"),
+                                    .used_mib = 9,
+                                    .sm_percent = -1,
+                                    .promised_mib = -1,
+                                    .pids = &pid,
+                                    .n_pids = 1};
+    c[2] = (struct usage_container){
+        .ns = SPAN("ns"), .pod = SPAN("not-started"), .name = SPAN("c")};
+    p = (struct usage_process){
+        .pid = pid, .name = "Xorg", .used_mib = outside_mib, .sm_percent = 0};
+    struct usage usage = {.cards = &card,
+                          .n_cards = 1,
+                          .containers = c,
+                          .n_containers = ARRAY_LEN(c),
+                          .outside = &p,
+                          .n_outside = outside_mib != 0,
+                          .complete = true};
+    step((struct publisher_input){.type = PUBLISHER_USAGE, .usage = &usage});
+    ck_assert_uint_eq(usage.n_cards, 0); /* taken */
+}
+
+static void has_pods(void)
+{
+    static const struct span id = SPAN("GPU-0");
+    static const struct container_devices_entry entries[] = {
+        {SPAN("ns"), SPAN("p"), SPAN("c"), SPAN("nvidia.com/gpu"), &id, 1},
+        {SPAN("ns"), SPAN("p"), SPAN("d"), SPAN("nvidia.com/gpu"), &id, 1}};
+    const struct container_devices pods = {.entries = entries, .n = 2};
+    step((struct publisher_input){.type = PUBLISHER_PODS, .pods = &pods});
+}
+
+/* Answers the calls of the last step; returns the number of writes of the Scv. */
+static int answer_all(void)
+{
+    const struct publisher_output *lease = out(PUBLISHER_PATCH_LEASE);
+    const struct publisher_output *scv = out(PUBLISHER_PATCH);
+    uint64_t lease_call = lease ? lease->call : 0, scv_call = scv ? scv->call : 0;
+    if (lease_call)
+        answer(lease_call, NULL);
+    if (scv_call)
+        answer(scv_call, SCV("14", ",'status':{'a':4}"));
+    return scv_call != 0;
+}
+
+START_TEST(a_write_has_the_use_of_containers_and_processes)
+{
+    set_up();
+    used(1500, 40, 300);
+    has_pods();
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'podList':[{'cards':['GPU-0'],'container':'c','name':'p',"
+                   "'namespace':'ns','resource':'nvidia.com/gpu','units':1,"
+                   "'usage':[{'promisedMemory':1024,'usedMemory':1500,'utilization':40,"
+                   "'uuid':'GPU-0'}]},{'cards':['GPU-0'],'container':'d',");
+    ck_assert_no_body("not-started");
+    /* A container whose name is unknown, and the process. */
+    ck_assert_body("'processList':[{'name':'u2','usedMemory':9,'uuid':'GPU-0'},"
+                   "{'name':'Xorg','pid':7,'usedMemory':300,'utilization':0,"
+                   "'uuid':'GPU-0'}]");
+    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    /* Nothing uses the card any more: the list goes with the next write. */
+    step((struct publisher_input){.type = PUBLISHER_USAGE, .usage = &(struct usage){0}});
+    sampled(USED(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'processList':null");
+    ck_assert_no_body("'usage'");
+}
+END_TEST
+
+/* etcd is not written for noise, and at most once a minute for more than that. */
+START_TEST(noise_is_not_written)
+{
+    set_up();
+    used(1500, 40, 300);
+    has_pods();
+    called(PUBLISHER_PATCH);
+    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    for (int i = 0; i < 600; i++) {
+        now_ms += 1000;
+        has_pods();
+        ck_assert_int_eq(answer_all(), 0);
+        used(i % 2 ? 1500 - 63 : 1500 + 63, i % 2 ? 36 : 44, i % 3 ? 330 : 290);
+        ck_assert_int_eq(answer_all(), 0);
+        sampled(CARD(0));
+        ck_assert_int_eq(answer_all(), 0);
+    }
+    used(1564, 40, 300);
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'usedMemory':1564");
+    answer(call_id, SCV("13", ",'status':{'a':3}"));
+    int writes = 0;
+    for (int i = 0; i < 600; i++) {
+        now_ms += 1000;
+        has_pods();
+        writes += answer_all();
+        used(i % 2 ? 100 : 9000, i % 2 ? 0 : 100, i % 2 ? 0 : 300);
+        writes += answer_all();
+        sampled(CARD(0));
+        writes += answer_all();
+    }
+    ck_assert_int_ge(writes, 5);
+    ck_assert_int_le(writes, 10);
+}
+END_TEST
+
+START_TEST(a_failure_is_logged_once)
+{
+    struct err err;
+    set_up();
+    err_set(&err, ERR_UNAVAILABLE, "/proc is not that of the host");
+    for (int i = 0; i < 3; i++) {
+        step((struct publisher_input){
+            .type = PUBLISHER_USAGE, .usage = &(struct usage){0}, .err = &err});
+        ck_assert(logged("/proc is not that of the host") == (i == 0));
+    }
+    used(1, 1, 1);
+    ck_assert(logged("known again"));
+    used(1, 1, 1);
+    ck_assert(!logged("known again"));
+}
+END_TEST
+
+START_TEST(a_hanging_driver_leaves_no_old_numbers)
+{
+    set_up();
+    used(1500, 40, 300);
+    ck_assert_uint_eq(publisher_usage(publisher)->n_containers, 3);
+    now_ms += 31001 + 1000;
+    step((struct publisher_input){.type = PUBLISHER_TICK});
+    ck_assert_uint_eq(publisher_usage(publisher)->n_containers, 0);
+    ck_assert(!publisher_usage(publisher)->complete);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {a_write_has_the_use_of_containers_and_processes,
+                                  noise_is_not_written, a_failure_is_logged_once,
+                                  a_hanging_driver_leaves_no_old_numbers};
+    const struct unit_fixtures around = {.begin = fixture_begin, .end = fixture_end};
+    return unit_run_with("usage_scv", tests, ARRAY_LEN(tests), 60, &around);
+}
