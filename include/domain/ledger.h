@@ -199,12 +199,13 @@ struct ledger_pod {
     /* Why the request is invalid; NUL-terminated. A pending pod then has kind NONE. */
     struct span invalid_reason;
     struct ledger_pod_edit *edit; /* of a pod whose Binding is in flight; or NULL */
-    bool running;                 /* it has left Pending and may use its memory */
     uint64_t first_sample; /* of its node, from 1: the first sample that may show it */
 
     struct ledger_node *node; /* where it is bound or reserved; NULL: pending */
     struct ledger_share *shares;
     uint32_t n_shares; /* 0 with a node: its annotations name no card */
+    bool running;      /* it has left Pending and may use its memory */
+    bool kept_in_api;  /* `kept`, and status.nominatedNodeName names the same node */
     /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
     /* How annotations and request differ (domain/bound.h); NUL-terminated; empty: they
@@ -227,7 +228,6 @@ struct ledger_pod {
     /* Bit i: card i of nominated_node is kept for this pending pod, although other pods may
      * still hold it (ledger_pod_keep). */
     uint64_t kept;
-    bool kept_in_api; /* `kept`, and status.nominatedNodeName names the same node */
     struct ledger_pod *next_nominated, *prev_nominated;
     struct ledger_pod *next_all, *prev_all;
     char *strings;

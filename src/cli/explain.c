@@ -327,6 +327,8 @@ static void explain_pending(struct explain_page *p)
         buf_addc(p->out, '\n');
         add_heartbeats(p, nodes, n);
         add_verdict(p, nodes, n, fits);
+        if (!fits.open && !fits.crowded)
+            explain_preempt(p, nodes, n);
         add_gang(p, nodes, n, &a);
     } else
         buf_adds(p->out, "no node of the cluster has a GPU managed by gpushare\n");

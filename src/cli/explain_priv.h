@@ -5,9 +5,10 @@
 #include "cli/show.h"
 
 /*
- *   explain.c        the pod, and why nodes reject a pending one
- *   explain_bound.c  a bound pod and its cards
- *   explain_space.c  CPU, memory and pod slots of a node
+ *   explain.c          the pod, and why nodes reject a pending one
+ *   explain_bound.c    a bound pod and its cards
+ *   explain_preempt.c  what layout preemption does for a pending pod
+ *   explain_space.c    CPU, memory and pod slots of a node
  */
 
 /* The text in progress and its sources. */
@@ -34,5 +35,9 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
  * that the Node does not state are not judged. False: nothing. */
 bool explain_space(struct buf *out, const struct ledger_node *node,
                    const struct ledger_pod *pod);
+
+/* Appends what layout preemption would do on these nodes if no node takes the pod now;
+ * nothing if evictions do not help, or if kube-scheduler's own preemption does it. */
+void explain_preempt(struct explain_page *p, const struct ledger_node **nodes, size_t n);
 
 void explain_bound(struct explain_page *p, const struct cluster_state_pod *object);

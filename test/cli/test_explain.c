@@ -293,6 +293,48 @@ START_TEST(memory_reserved_for_a_nominated_pod)
 }
 END_TEST
 
+#define LOW(name, card, priority)                                                        \
+    "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
+    "\",\"annotations\":{" IDX(                                                          \
+        card) "}},\"spec\":{\"nodeName\":\"n1\",\"priority\":" priority                  \
+              ",\"containers\":[{\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":"     \
+              "\"10\"}}}]},\"status\":{\"phase\":\"Running\"}}"
+#define HIGH(priority, units)                                                            \
+    "{\"metadata\":{\"name\":\"w\",\"namespace\":\"ns\",\"uid\":\"u-w\"},\"spec\":{"     \
+    "\"priority\":" priority ",\"containers\":[{\"resources\":{\"limits\":{"             \
+    "\"aliyun.com/gpu-mem\":\"" units "\"}}}]},\"status\":{\"phase\":\"Pending\"}}"
+
+/* 5 GiB are free on each of two cards. */
+START_TEST(what_layout_preemption_would_do)
+{
+    static const char total[] = "Node n1 has enough free memory in total, so "
+                                "kube-scheduler evicts no pods there. "
+                                "With --preempt-after, the extender ";
+    struct lists items = {
+        .nodes = NODE("n1", "30", "2"),
+        .scvs = SCV_OF("n1", T4("0") "," T4("1")),
+        .pods = LOW("a", "0", "5") "," LOW("b", "1", "7") "," HIGH("100", "8")};
+    cleanup_free char *high = explained(&items, "w", NULL);
+    ck_assert_contains(high, total);
+    ck_assert_contains(high, "the extender evicts 1 pod of priority 5.\n");
+    items.pods = LOW("a", "0", "5") "," LOW("b", "1", "7") "," HIGH("5", "8");
+    cleanup_free char *equal = explained(&items, "w", NULL);
+    ck_assert_contains(equal, total);
+    ck_assert_contains(equal, "would do so for a pod of priority 6 or higher.\n");
+    items.pods = LOW("a", "0", "5") "," LOW("b", "1", "7") "," HIGH("100", "11");
+    cleanup_free char *large = explained(&items, "w", NULL);
+    ck_assert_ptr_null(strstr(large, "--preempt-after"));
+    items.pods = LOW("a", "0", "5") "," LOW("b", "1", "7") "," HIGH(
+        "100,\"preemptionPolicy\":\"Never\"", "8");
+    cleanup_free char *never = explained(&items, "w", NULL);
+    ck_assert_ptr_null(strstr(never, "--preempt-after"));
+    items.pods =
+        LOW("a", "0", "2000000000") "," LOW("b", "1", "2000000000") "," HIGH("100", "8");
+    cleanup_free char *critical = explained(&items, "w", NULL);
+    ck_assert_ptr_null(strstr(critical, "--preempt-after"));
+}
+END_TEST
+
 #define CORDONED(name)                                                                   \
     "{\"metadata\":{\"name\":\"" name "\"},\"spec\":{\"unschedulable\":true}}"
 #define OFFERED "cordoned: kube-scheduler offers it only to pods that tolerate the taint"
@@ -402,6 +444,6 @@ UNIT_MAIN("explain", a_pending_pod_and_changes_that_would_help,
           unhealthy_cards_and_external_use, too_large_for_every_card,
           pods_that_fit_or_are_bound, whole_cards,
           the_card_is_allocated_by_nvidias_plugin, nodes_that_could_be_back_in_service,
-          memory_reserved_for_a_nominated_pod, a_pod_that_fits_only_on_cordoned_nodes,
-          a_cordoned_node_without_enough_memory, pods_that_tolerate_a_cordon,
-          an_unknown_pod)
+          memory_reserved_for_a_nominated_pod, what_layout_preemption_would_do,
+          a_pod_that_fits_only_on_cordoned_nodes, a_cordoned_node_without_enough_memory,
+          pods_that_tolerate_a_cordon, an_unknown_pod)
