@@ -74,9 +74,10 @@ static char *new_text(const char *a, const char *b, const char *c)
     return text.p;
 }
 
-/* `env` sets the variables, so that no program of the test itself is limited. */
-void pod_start(const struct pod *p, struct program *guest, const char *name,
-               const char *what, const char *way, const char *n)
+/* `env` sets the variables, so that no program of the test itself is limited. unshare ends the
+ * guest with itself. */
+static void start(const struct pod *p, struct program *guest, const char *name,
+                  const char *what, const char *way, const char *n, bool apart)
 {
     bool musl = strncmp(name, "musl/", strlen("musl/")) == 0;
     cleanup_free char *relative = new_text("test/limit/guest/", name, "");
@@ -89,7 +90,31 @@ void pod_start(const struct pod *p, struct program *guest, const char *name,
     cleanup_free char *books = new_text("FAKE_CUDA_BOOKS=", p->dir, "/books");
     cleanup_free char *cards = new_text("FAKE_NVML=", p->dir, "/nvml");
     program_start(guest, p->dir,
-                  ARGV("env", preload, paths, books, cards, program, what, way, n));
+                  apart
+                      ? ARGV("unshare", "--pid", "--fork", "--kill-child", "env", preload,
+                             paths, books, cards, program, what, way, n)
+                      : ARGV("env", preload, paths, books, cards, program, what, way, n));
+}
+
+void pod_start(const struct pod *p, struct program *guest, const char *name,
+               const char *what, const char *way, const char *n)
+{
+    start(p, guest, name, what, way, n, false);
+}
+
+void pod_start_apart(const struct pod *p, struct program *guest, const char *what,
+                     const char *n)
+{
+    start(p, guest, "guest", what, "dlsym", n, true);
+}
+
+bool pod_can_start_apart(void)
+{
+    struct program p;
+    program_start(&p, "/nonexistent", ARGV("unshare", "--pid", "--fork", "true"));
+    bool can = program_wait(&p) == 0;
+    program_fini(&p);
+    return can;
 }
 
 void pod_run(const struct pod *p, const char *name, const char *what, const char *way,

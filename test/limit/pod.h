@@ -30,6 +30,10 @@ bool pod_has_musl(void);
 /* Starts a guest, "guest" or "guest-link", with the library preloaded. */
 void pod_start(const struct pod *p, struct program *guest, const char *name,
                const char *what, const char *way, const char *n);
+/* The same in a pid namespace of its own, as in another container of the pod. Needs root. */
+void pod_start_apart(const struct pod *p, struct program *guest, const char *what,
+                     const char *n);
+bool pod_can_start_apart(void);
 /* Runs a guest. Fails the test with its output unless it exits with `status`. */
 void pod_run(const struct pod *p, const char *name, const char *what, const char *way,
              const char *n, int status);

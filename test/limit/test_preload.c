@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "limit/pod.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -87,6 +88,36 @@ START_TEST(processes_share_the_limit_until_they_are_killed)
     pod_run(&pod, "guest", "more", "dlsym", "20", 0);
     program_kill(&other);
     pod_run(&pod, "guest", "more", "dlsym", "60", 0);
+}
+END_TEST
+
+static bool first_slot_is_free(void)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    cleanup_free char *path = temp_path(pod.dir, "state/0");
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(fcntl(fd, F_OFD_GETLK, &lock), 0);
+    close(fd);
+    return lock.l_type == F_UNLCK;
+}
+
+/* The slot outlives no process, although nobody outside the namespace knows its pid. */
+START_TEST(processes_of_several_pid_namespaces_share_the_limit)
+{
+    struct program other;
+    if (!pod_can_start_apart()) {
+        puts("measured: skipped: no right to make a pid namespace");
+        return;
+    }
+    pod_start_apart(&pod, &other, "hold", "30");
+    ck_assert(program_wait_output(&other, "held"));
+    ck_assert_uint_eq(pod.state->slots[0].pid, 1);
+    pod_run(&pod, "guest", "more", "dlsym", "30", 2);
+    pod_run(&pod, "guest", "more", "dlsym", "20", 0);
+    ck_assert(!first_slot_is_free());
+    program_kill(&other); /* unshare, and then the kernel kills its child */
+    lib_wait(first_slot_is_free());
+    pod_run(&pod, "guest", "all", "dlsym", "", 0);
 }
 END_TEST
 
@@ -227,6 +258,7 @@ int main(void)
         a_program_sees_a_card_of_its_size,
         a_child_counts_for_itself,
         processes_share_the_limit_until_they_are_killed,
+        processes_of_several_pid_namespaces_share_the_limit,
         a_change_of_the_limit_holds_at_once,
         a_program_without_cuda_takes_no_slot,
         without_files_nothing_is_limited,
