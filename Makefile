@@ -138,13 +138,26 @@ $(1): $(1:$(B)/%=%.in) $(call program_of,$(1)) scripts/man
 endef
 $(foreach p,$(PAGES),$(eval $(call page_rules,$(p))))
 
+# libgpushare-limit.so is loaded into programs of any C library: it links nothing, and no sanitizer.
+LIMIT       := $(B)/libgpushare-limit.so
+LIMIT_CC    := $(if $(filter clang,$(CC)),gcc,$(CC))
+LIMIT_FLAGS := -std=gnu11 -O2 -g -ffile-prefix-map=$(CURDIR)=. -fPIC -ffreestanding -fvisibility=hidden \
+               -fno-stack-protector -fno-tree-loop-distribute-patterns $(WARN)
+$(B)/limit/%.o: src/limit/%.c
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D) && $(LIMIT_CC) -D_GNU_SOURCE -Iinclude -Isrc -MMD -MP $(LIMIT_FLAGS) -c -o $@ $<
+-include $(wildcard $(B)/limit/*.d)
+$(LIMIT): $(patsubst src/limit/%.c,$(B)/limit/%.o,$(wildcard src/limit/*.c))
+	$(call say,LD,$@)
+	$(Q)$(LIMIT_CC) -shared -nostdlib -Wl,-Bsymbolic,-z,relro,-z,now,-z,defs -o $@ $^
+
 include test/rules.mk # the test programs: TESTS, SUITES, ...
 
 # -- Targets: `make help` prints the text behind ## --
 
 .PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' Makefile)
 
-all: $(BINARIES) $(PAGES) ## Build the programs and manual pages into build/ (this is the default)
+all: $(BINARIES) $(LIMIT) $(PAGES) ## Build the programs and manual pages into build/ (this is the default)
 	@:
 
 deps: ## Install the Debian packages that building and testing need
@@ -157,7 +170,7 @@ test: deps ## Build and run every test that needs no download; SANITIZE=address|
 	$(Q)$(MAKE) check
 check: programs-of-check ## Run the tests without installing packages; TEST_JOBS=N runs N programs at a time
 	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(($$(nproc) + 1))} scripts/run-tests $(B) $(TESTS)
-programs-of-check: $(BINARIES) $(PAGES) $(TESTS) ## Build the programs that check runs
+programs-of-check: $(BINARIES) $(LIMIT) $(PAGES) $(TESTS) ## Build the programs that check runs
 
 e2e: ## Test on the real Kubernetes, release K8S=1.35; E2E=short or E2E="requests tls" selects
 	$(Q)scripts/install-deps.sh --e2e
@@ -226,14 +239,21 @@ bench-openb: ## Measure the packing of a trace in the real cluster; OPENB_NODES=
 bench-hostile: deps ## Serve kube-scheduler under 1,000 hostile clients; BENCH_ARGS="--tls=off --time 60s"
 	$(Q)$(MAKE) $(BINARIES) $(B)/bench-hostile
 	$(Q)$(B)/bench-hostile --build $(B) $(BENCH_ARGS)
+bench-limit: deps ## Measure what libgpushare-limit.so adds to an allocation
+	$(Q)$(MAKE) $(LIMIT) $(LIMIT_GUESTS) $(B)/test/limit/test_preload
+	$(Q)LIMIT_BENCH=1 scripts/run-tests $(B) $(B)/test/limit/test_preload
+race-limit: deps ## Race 64 processes with random SIGKILLs against a limit; RACE_SECONDS=60
+	$(Q)$(MAKE) $(LIMIT) $(LIMIT_GUESTS) $(B)/test/limit/test_race
+	$(Q)RACE_SECONDS=$(or $(RACE_SECONDS),60) scripts/run-tests $(B) $(B)/test/limit/test_race
 soak: deps ## Run everything at once and check memory, descriptors and threads; SOAK_TIME=10m
 	$(Q)$(MAKE) $(BINARIES) $(B)/soak
 	$(Q)$(B)/soak --build $(B) $(if $(SOAK_TIME),--time $(SOAK_TIME))
 
 install: all ## Install programs, manual pages and manifests; PREFIX=/usr/local DESTDIR=
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin share/gpushare share/man/man1 share/man/man8)
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/gpushare share/gpushare share/man/man1 share/man/man8)
 	install -m 755 $(BINARIES) scripts/kubectl_complete-inspect-gpushare $(DESTDIR)$(PREFIX)/bin
 	install -m 755 scripts/install $(DESTDIR)$(PREFIX)/bin/gpushare-install
+	install -m 644 $(LIMIT) $(DESTDIR)$(PREFIX)/lib/gpushare
 	install -m 644 $(filter %.1,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(filter %.8,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man8
 	cp -r policy manifests $(DESTDIR)$(PREFIX)/share/gpushare

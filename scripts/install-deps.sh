@@ -13,7 +13,7 @@ set -eu
 
 packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libgnutls28-dev
 libjansson-dev libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev
-zlib1g-dev check curl ca-certificates openssl patch groff-base"
+zlib1g-dev check curl ca-certificates openssl patch groff-base musl musl-tools"
 fuzz='' e2e='' node='' peers='' web=''
 cd "$(dirname "$0")/.."
 case ${1-} in

@@ -48,6 +48,35 @@ $(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,gpu)
 	$(link)
 $(B)/test-gpu: private LIBS = $(call libs,gpu)
 
+# -- libgpushare-limit.so: guests that it is preloaded into, and a libcuda.so.1 without a driver --
+
+# Built as any CUDA program is: by a compiler that knows nothing of the sanitizers. The folder musl
+# is for programs of another C library.
+MUSL_CC      := $(shell command -v musl-gcc)
+FAKE_CUDA    := $(B)/fake-cuda/libcuda.so.1 $(if $(MUSL_CC),$(B)/fake-cuda/musl/libcuda.so.1)
+LIMIT_GUESTS := $(foreach d,guest $(if $(MUSL_CC),guest/musl),$(B)/test/limit/$d/guest $(B)/test/limit/$d/guest-link)
+guest_cc      = $(if $(findstring musl/,$@),$(MUSL_CC),$(LIMIT_CC)) -std=gnu11 -D_GNU_SOURCE -Itest -O2 -g \
+                -Wall -Wextra -Werror -Wno-parentheses
+$(FAKE_CUDA): test/gpu/fake_cuda.c test/gpu/fake_cuda.h
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libcuda.so.1 -o $@ $<
+LIMIT_NVML   := $(B)/fake-nvml/guest/libnvidia-ml.so.1
+$(LIMIT_NVML): test/gpu/fake_nvml.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
+$(B)/test/limit/guest/%: test/limit/guest/guest.c test/gpu/fake_cuda.h | $(FAKE_CUDA)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(guest_cc) $(if $(findstring link,$@),-DGUEST_LINK) -o $@ $< \
+		$(if $(findstring link,$@),-L$(B)/fake-cuda/$(if $(findstring musl/,$@),musl) -l:libcuda.so.1) -pthread -ldl
+
+# The parts that need no preloading are linked into the test, and seen by the sanitizers.
+LIMIT_TESTS := $(call programs,limit)
+LIMIT_PARTS := $(call objects,$(patsubst %,src/limit/%.c,reserve slots table sys))
+$(B)/test/limit/%: $(B)/test/limit/%.o $(call shared,limit) $(LIMIT_PARTS) $(LIB) $(call archives,kube) \
+                   | $(LIMIT) $(LIMIT_GUESTS) $(LIMIT_NVML)
+	$(link)
+$(B)/test/limit/%: private LIBS = $(call libs,kube) $(CHECK_LIBS)
+
 # -- Suites that start the built programs: they link test/lib and, of the product, kube --
 
 # The suites with a real kubelet.
@@ -74,9 +103,13 @@ E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_
 ifneq ($(or $(K8S),1.35),1.35)
 E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
 endif
+ifeq ($(K8S),1.31) # has no plugin for gangs, and another framework for plugins
+E2E_SUITES := $(filter-out gang permit,$(E2E_SUITES))
+endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
-E2E_TOOLS := $(if $(filter chart helm docs,$(E2E_SUITES)),helm kubeconform cert-manager-crds)
+E2E_TOOLS := $(if $(filter chart helm docs,$(E2E_SUITES)),helm kubeconform cert-manager-crds) \
+             $(if $(filter permit,$(E2E_SUITES)),coscheduling)
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB) \
                                 $(B)/lib/kube-sim.a $(call archives,kube)
 	$(link)
@@ -128,7 +161,7 @@ ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate \
 OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes language reasons) \
               $(patsubst %,$(B)/test/integration/test_%,docs doc_reader images krew man manifests \
                 options samples symbols)
-TESTS      := $(UNITS) $(SUITES) $(B)/walk $(B)/simulate $(FUZZERS)
+TESTS      := $(UNITS) $(LIMIT_TESTS) $(SUITES) $(B)/walk $(B)/simulate $(FUZZERS)
 TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE)) $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(TESTS))
 
 # -- Benchmarks --

@@ -18,6 +18,9 @@ struct agent_config {
     int64_t sampler_limit_ms, late_ms;
     char *podresources;
     int64_t pods_ms;
+    int on_overuse; /* enum overuse_type */
+    int64_t overuse_grace_ms, overuse_tolerance;
+    bool overuse_always;
     char *lease_namespace;
     int64_t renew_ms, grace_ms;
     int64_t port;

@@ -29,6 +29,7 @@ struct container_devices {
      * functions of this module do not read them. */
     const struct container_devices_units *units;
     size_t n_units;
+    int64_t asked_ms; /* monotonic time when the kubelet was asked; not read either */
 };
 
 /* Copies the entries of GPU resources, sorted by namespace, pod, container and resource,

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/scv.h"
-#include "node/usage.h"
+#include "node/usage_history.h"
 
 /*
  * What containers use, as the Scv publishes it. Pure.
@@ -18,11 +18,14 @@
  * processes. Strings are borrowed from `u`, arrays are in the arena. */
 void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a);
 
+/* Sets scv->workloads. Strings are borrowed from `h`, the array is in the arena. */
+void usage_scv_workloads(const struct usage_history *h, struct scv *scv, struct arena *a);
+
 /* The numbers of an Scv, for the comparison with those of a later one. */
 struct usage_scv_written {
     struct usage_scv_row {
         uint64_t key; /* hash of the card and the container or process */
-        int64_t used_mib, sm_percent;
+        int64_t promised_mib, used_mib, sm_percent;
     } * rows; /* owned; sorted by key */
     size_t n;
 };
@@ -34,5 +37,5 @@ enum {
     USAGE_SCV_STEP_MIB = 64,
     USAGE_SCV_STEP_PERCENT = 5,
 };
-/* Whether a container or process came or left, or its numbers changed by a step. */
+/* Whether a container or process came or left, its promise changed, or its use by a step. */
 bool usage_scv_differs(const struct usage_scv_written *w, const struct scv *scv);

@@ -182,7 +182,7 @@ struct core_input {
      * an earlier reservation of the pod. No node: that one is ended. */
     const struct request *request;
     int64_t priority;
-    struct resources requests; /* CPU and memory of the pod, for its gang; 0: unknown */
+    struct resources requests; /* CPU and memory of the pod; 0: unknown */
     const struct gang *gang; /* of the pod; NULL: none. Then all members are reserved for
                                 on any of the nodes, or none (placement/gang_judge.h) */
     /* REJECTED, with `uid`: candidate nodes where the eviction of pods of lower priority

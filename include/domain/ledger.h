@@ -158,7 +158,7 @@ struct ledger_node {
 
     /* Saturated at the limits of the type, which no machine reaches. */
     int32_t cpu_milli; /* allocatable; 0: unknown */
-    int32_t cpu_free;  /* what the pods here leave of it; below 0: they request more */
+    int32_t cpu_free;  /* less what pods and reservations here request; may be below 0 */
     struct ledger_brief brief;
 };
 enum { LEDGER_LINE = 64 };
@@ -199,12 +199,13 @@ struct ledger_pod {
     /* Why the request is invalid; NUL-terminated. A pending pod then has kind NONE. */
     struct span invalid_reason;
     struct ledger_pod_edit *edit; /* of a pod whose Binding is in flight; or NULL */
-    bool running;                 /* it has left Pending and may use its memory */
     uint64_t first_sample; /* of its node, from 1: the first sample that may show it */
 
     struct ledger_node *node; /* where it is bound or reserved; NULL: pending */
     struct ledger_share *shares;
     uint32_t n_shares; /* 0 with a node: its annotations name no card */
+    bool running;      /* it has left Pending and may use its memory */
+    bool kept_in_api;  /* `kept`, and status.nominatedNodeName names the same node */
     /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
     /* How annotations and request differ (domain/bound.h); NUL-terminated; empty: they
@@ -227,15 +228,15 @@ struct ledger_pod {
     /* Bit i: card i of nominated_node is kept for this pending pod, although other pods may
      * still hold it (ledger_pod_keep). */
     uint64_t kept;
-    bool kept_in_api; /* `kept`, and status.nominatedNodeName names the same node */
     struct ledger_pod *next_nominated, *prev_nominated;
     struct ledger_pod *next_all, *prev_all;
     char *strings;
 };
 
-/* Cards that are kept for a pending pod from filter to bind. It counts as memory that is
- * not free, but only for other pods of the same or a lower priority (ledger_cards_seen),
- * and it is no promise: nothing is written anywhere, and its end harms nobody. It is kept
+/* Cards that are kept for a pending pod from filter to bind, with the CPU, memory and slot
+ * that the pod requests of the node. It counts as memory that is not free, but only for
+ * other pods of the same or a lower priority (ledger_cards_seen, ledger_requests_seen), and
+ * it is no promise: nothing is written anywhere, and its end harms nobody. It is kept
  * beside the pods, because filter can see a pod before the watch does. */
 struct ledger_reservation {
     struct span uid, ns, name; /* of the pod; the ledger owns the strings */
@@ -243,7 +244,8 @@ struct ledger_reservation {
     bool whole; /* whole cards */
     struct ledger_share *shares;
     uint32_t n_shares;
-    int64_t until_ms; /* for core: its time limit */
+    struct resources requests; /* of the node */
+    int64_t until_ms;          /* for core: its time limit */
     struct ledger_node *node;
     struct ledger_reservation *next, *prev;           /* of all, soonest until_ms first */
     struct ledger_reservation *next_here, *prev_here; /* of its node */
@@ -383,6 +385,14 @@ struct resources ledger_node_allocatable(const struct ledger_node *node);
  * kube-scheduler's NodeInfo. Pods that kube-scheduler has assumed there and not bound yet
  * are missing, unless they request GPUs and their bind is in flight. */
 struct resources ledger_node_requested(const struct ledger_node *node);
+/* The same as the pod `uid` sees it: with what is reserved for other pods of that priority
+ * or a higher one. */
+struct resources ledger_requests_seen(const struct ledger_node *node, int64_t priority,
+                                      struct span uid);
+/* Does the node have `wanted` beside what is requested? Unknown amounts count as enough. */
+bool ledger_requests_fit(const struct ledger_node *node,
+                         const struct resources *requested,
+                         const struct resources *wanted);
 
 /* The gang that the pod names, or NULL: none, or the ledger has no pod of it. */
 const struct ledger_gang *ledger_gang_find(const struct ledger *l, struct span ns,

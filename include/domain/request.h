@@ -54,20 +54,20 @@ struct request_part {
 struct request {
     enum request_kind kind;
     enum request_placement placement;
-    uint32_t cards;       /* different cards, at least 1 unless NONE */
-    int64_t units;        /* MEMORY: of the whole pod; a multiple of cards */
+    uint32_t cards;   /* different cards, at least 1 unless NONE */
+    uint32_t devices; /* of nvidia.com/gpu beside another kind: only in a bound pod whose
+                         request is invalid */
+    int64_t units;    /* MEMORY: of the whole pod; a multiple of cards */
     int64_t mib_per_card; /* MEMORY; for CARDS, DEVICES: minimum size of a card, or 0 */
     bool by_label;        /* from labels: the MiB need not be a multiple of the unit;
                              `units` are rounded up */
     bool recorded; /* of a bound pod: its labels ask for less now; from the annotations of
                          its Binding */
-    uint32_t devices; /* of nvidia.com/gpu beside another kind: only in a bound pod whose
-                         request is invalid */
     bool clock_exact;
+    uint32_t n_parts;
     int64_t clock_mhz;          /* minimum memory clock; 0: any */
     struct span models;         /* comma-separated; empty: any model */
     struct request_part *parts; /* app containers and sidecars with a limit */
-    size_t n_parts;
 };
 
 /* Computes the request. -1 when it is invalid; the message is for the pod's owner. `parts`

@@ -73,6 +73,14 @@ struct scv_process {
     int64_t used_mib, sm_percent;   /* -1: unknown */
 };
 
+/* An item of status.workloadList: what the pods of a workload used at most, on one card. */
+struct scv_workload {
+    struct span ns, kind, name, container;
+    int64_t promised_mib; /* -1: unknown */
+    int64_t p95_mib, max_mib;
+    int64_t hours, age_hours; /* with a measurement; since the first one */
+};
+
 /* What a container of this pod uses of this card. */
 struct scv_pod_use {
     uint64_t pod, card;           /* of scv_pod_hash and scv_card_hash */
@@ -104,7 +112,9 @@ struct scv {
 
     /* Not set by scv_read. */
     struct scv_process *processes;
-    size_t n_processes;         /* at most SCV_MAX_PROCESSES */
+    size_t n_processes; /* at most SCV_MAX_PROCESSES */
+    const struct scv_workload *workloads;
+    size_t n_workloads;
     int64_t update_interval_ms; /* 0: none */
     struct span driver_version, cuda_version;
     struct span owner_uid; /* for scv_write: of the Node; never read */

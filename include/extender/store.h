@@ -72,7 +72,7 @@ struct store_reserve {
     struct span ns, name, uid;
     const struct request *request;
     int64_t priority;
-    struct resources requests; /* CPU and memory of the pod, for its gang */
+    struct resources requests; /* CPU and memory of the pod */
     const struct gang *gang;   /* of the pod, or NULL; then also for all other members */
     const struct span *nodes;  /* names, the best first; none: ends the reservation */
     size_t n;

@@ -76,6 +76,7 @@ struct usage_process {
 /* {0}: nothing measured, which is not complete. */
 struct usage {
     int64_t taken_ms;               /* monotonic time of the sample */
+    int64_t promised_ms;            /* when the promises were read; 0: never */
     bool complete;                  /* there was a sample, and every card is complete */
     const struct usage_card *cards; /* by rising index */
     size_t n_cards;
@@ -130,6 +131,7 @@ struct usage_input {
     const struct usage_promise *promises; /* in any order */
     size_t n_promises;
     bool promises_known; /* false: what is promised to whom is unknown */
+    int64_t promised_ms; /* monotonic time when the promises were read */
 };
 
 /* Joins the input into *u, which is replaced. Everything is copied.

@@ -37,6 +37,7 @@ struct gang_verdict {
     struct gang_plan_member *members;
     size_t n_members;
     const struct request *missing; /* of a member that finds no place; NULL: none */
+    bool lacks_space; /* that one finds cards, but not the CPU, memory or slot */
 };
 
 /* `nodes` in the order of preference. The pod's own reservation does not count. */

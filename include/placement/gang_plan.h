@@ -33,6 +33,8 @@ struct gang_plan_member {
     const struct ledger_node *node; /* result; NULL: no place, or it needs none of ours */
     uint64_t cards; /* result: bit i: node->cards[i]; 0 for nvidia.com/gpu */
     bool placed;    /* result */
+    /* Result: a node has cards for it, but not the CPU, memory or slot. */
+    bool lacks_space;
 };
 
 struct gang_plan {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/metrics.h"
+#include "agent/overuse_actor.h"
 #include "agent/podresources_poller.h"
 #include "agent/scv_watch.h"
 #include "agent/usage_meter.h"
@@ -34,6 +35,8 @@ struct agent {
     struct metrics metrics;
     struct gpu *gpu;
     struct usage_meter *usage_meter;
+    struct process_reader *processes;
+    struct overuse_actor *overuse_actor;
     struct worker *lanes[PUBLISHER_LANES];
     struct scv_watch *watch;
     struct card_sampler *card_sampler;
@@ -123,6 +126,7 @@ static void measure_usage(struct agent *agent, const struct gpu_sample *sample)
     struct usage usage = {0};
     struct err err = {0};
     usage_meter_measure(agent->usage_meter, clock_mono_ms(), sample, &usage, &err);
+    overuse_actor_take(agent->overuse_actor, &usage);
     take_input(agent, &(struct publisher_input){.type = PUBLISHER_USAGE,
                                                 .usage = &usage,
                                                 .err = &err,
@@ -194,6 +198,7 @@ static void metrics(void *ctx, struct buf *out)
     pthread_mutex_lock(&agent->lock);
     metrics_write(&agent->metrics, agent->publisher, time_now(), out);
     pthread_mutex_unlock(&agent->lock);
+    overuse_actor_metrics(agent->overuse_actor, out);
 }
 
 /* -- calls -- */
@@ -271,6 +276,21 @@ static struct publisher *new_publisher(struct agent *agent,
     return publisher_new(&settings, time_now());
 }
 
+static struct overuse_actor *new_overuse_actor(struct agent *agent,
+                                               const struct agent_config *config)
+{
+    const struct overuse_actor_settings settings = {
+        .decide = {.most = (enum overuse_type)config->on_overuse,
+                   .always = config->overuse_always,
+                   .grace_ms = config->overuse_grace_ms,
+                   .tolerance_mib = config->overuse_tolerance >> 20},
+        .node = agent->node,
+        .client = agent->client,
+        .processes = agent->processes,
+    };
+    return overuse_actor_start(&settings);
+}
+
 static void start_threads(struct agent *agent, int64_t pods_ms)
 {
     static const char *const names[PUBLISHER_LANES] = {"scv", "lease", "node"};
@@ -302,12 +322,14 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     agent->ticker = ticker_new();
     agent->usage_meter = usage_meter_new(
         &(struct usage_meter_settings){config->host_root, pods_limit_ms(config)});
+    agent->processes = process_reader_new("/"); /* of the PID namespace for kill */
     agent->gpu = gpu_open(config->gpu_source, err);
     if (agent->gpu)
         agent->client =
             kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (agent->client) {
         agent->publisher = new_publisher(agent, config);
+        agent->overuse_actor = new_overuse_actor(agent, config);
         agent->status_server = status_server_start(config->entry.listen,
                                                    (unsigned)config->port, &status, err);
     }
@@ -325,7 +347,7 @@ static bool stop_lanes(struct agent *agent, int64_t until_ms)
     for (int i = 0; i < PUBLISHER_LANES; i++)
         if (!worker_stop_until(agent->lanes[i], until_ms))
             return false;
-    return true;
+    return overuse_actor_stop(agent->overuse_actor, until_ms);
 }
 
 bool agent_stop(struct agent *agent)
@@ -353,6 +375,8 @@ bool agent_stop(struct agent *agent)
     ticker_free(agent->ticker);
     publisher_free(agent->publisher);
     usage_meter_free(agent->usage_meter);
+    overuse_actor_free(agent->overuse_actor);
+    process_reader_free(agent->processes);
     gpu_free(agent->gpu);
     kube_client_free(agent->client);
     pthread_mutex_destroy(&agent->lock);

@@ -153,9 +153,9 @@ int api_object_read_list(struct span bytes, struct arena *a, struct api_object *
 
 void api_object_status_patch(struct buf *out, struct span status)
 {
-    static const char *const names[] = {"cardList",      "cardNumber",     "cudaVersion",
-                                        "driverVersion", "freeMemorySum",  "podList",
-                                        "processList",   "totalMemorySum", "updateTime"};
+    static const char *const names[] = {
+        "cardList", "cardNumber",  "cudaVersion",    "driverVersion", "freeMemorySum",
+        "podList",  "processList", "totalMemorySum", "updateTime",    "workloadList"};
     bool present[ARRAY_LEN(names)] = {0}, any = false;
     struct jread j;
     struct jread_str key;

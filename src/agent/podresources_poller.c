@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/stop_flag.h"
 #include "node/podresources_client.h"
@@ -45,11 +46,12 @@ int podresources_poller_list(const char *socket, struct arena *a,
                              struct container_devices *devices, struct err *err)
 {
     struct podres_list list;
+    int64_t asked_ms = clock_mono_ms();
     if (podresources_client_list(socket, a, &list, err))
         return -1;
     struct container_devices_entry *entries =
         arena_alloc(a, (count(&list) + 1) * sizeof *entries);
-    *devices = (struct container_devices){.entries = entries};
+    *devices = (struct container_devices){.entries = entries, .asked_ms = asked_ms};
     for (size_t i = 0; i < list.n; i++)
         for (size_t k = 0; k < list.pods[i].n_containers; k++)
             add_container(entries, &devices->n, &list.pods[i],

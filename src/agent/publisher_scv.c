@@ -10,8 +10,9 @@ enum {
     /* The smallest changes of the slow fields that cause a write. */
     UTILIZATION_STEP = 5,
     TEMPERATURE_STEP = 3,
-    OWNER_AGAIN_MS = 60 * 1000, /* when another client removes the reference */
-    CONFLICTS = 3,              /* in a row that are not logged */
+    OWNER_AGAIN_MS = 60 * 1000,         /* when another client removes the reference */
+    CONFLICTS = 3,                      /* in a row that are not logged */
+    HISTORY_MS = USAGE_HISTORY_HOUR_MS, /* what workloads used changes once an hour */
 };
 
 /* -- observed -- */
@@ -110,8 +111,10 @@ static struct scv content(struct publisher *p, bool whole)
         scv.cards[i].extra->has_utilization = scv.cards[i].extra->has_temperature = false;
     if (p->has_pods)
         container_devices_to_scv(&p->pods, &scv, &p->scratch);
-    if (whole)
+    if (whole) {
         usage_scv_build(&p->usage, &scv, &p->scratch);
+        usage_scv_workloads(p->history, &scv, &p->scratch);
+    }
     return scv;
 }
 
@@ -171,7 +174,11 @@ static bool must_write(struct publisher *p, int64_t now_ms)
         return true;
     if (w->hash_known && w->hash != p->observed.hash)
         return age >= publisher_interval(p); /* another client may write continuously */
-    return age >= p->settings.refresh_ms && p->settings.refresh_ms > 0 && slow_differs(p);
+    if (p->settings.refresh_ms == 0)
+        return false;
+    if (age >= HISTORY_MS && usage_history_count(p->history))
+        return true;
+    return age >= p->settings.refresh_ms && slow_differs(p);
 }
 
 static void record_write(struct publisher *p, int64_t now_ms)

@@ -138,6 +138,7 @@ void usage_meter_pods(struct usage_meter *m, int64_t now_ms,
         memcpy(kept, units->units, units->n_units * sizeof *kept);
     copy.units = kept;
     copy.n_units = units->n_units;
+    copy.asked_ms = devices->asked_ms;
     arena_fini(&m->arena);
     m->arena = arena;
     m->devices = copy;
@@ -174,6 +175,7 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
     if (sample)
         read_host(m, &in, &a, err);
     pthread_mutex_lock(&m->lock);
+    in.promised_ms = m->devices.asked_ms;
     in.promises_known = m->has_devices && now_ms - m->devices_ms <= m->pods_limit_ms;
     if (sample && in.promises_known)
         in.n_promises = usage_meter_promises(&m->devices, sample, &a, &in.promises);

@@ -106,6 +106,26 @@ void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a)
     }
 }
 
+void usage_scv_workloads(const struct usage_history *h, struct scv *scv, struct arena *a)
+{
+    size_t n = usage_history_count(h);
+    struct scv_workload *workloads = arena_alloc(a, (n + 1) * sizeof *workloads);
+    for (size_t i = 0; i < n; i++) {
+        struct usage_history_row row = usage_history_row(h, i);
+        workloads[i] = (struct scv_workload){.ns = row.ns,
+                                             .kind = span_of(row.kind),
+                                             .name = row.name,
+                                             .container = row.container,
+                                             .promised_mib = row.promised_mib,
+                                             .p95_mib = row.p95_mib,
+                                             .max_mib = row.max_mib,
+                                             .hours = row.hours,
+                                             .age_hours = row.age_hours};
+    }
+    scv->workloads = workloads;
+    scv->n_workloads = n;
+}
+
 /* -- what was written -- */
 
 static int by_key(const void *a, const void *b)
@@ -132,15 +152,15 @@ void usage_scv_record(const struct scv *scv, struct usage_scv_written *w)
             const struct scv_held *h = &scv->held[i];
             uint64_t key = hash_text(hash_text(scv_pod_hash(h->ns, h->pod), h->container),
                                      h->uses[k].uuid);
-            w->rows[at++] =
-                (struct usage_scv_row){key, h->uses[k].used_mib, h->uses[k].sm_percent};
+            w->rows[at++] = (struct usage_scv_row){
+                key, h->uses[k].promised_mib, h->uses[k].used_mib, h->uses[k].sm_percent};
         }
     for (size_t i = 0; i < scv->n_processes; i++) {
         const struct scv_process *p = &scv->processes[i];
         uint64_t key =
             hash_text(hash_text(scv_pod_hash(p->ns, p->pod), p->container), p->uuid);
         key = hash_text(hash_bytes(key, &p->pid, sizeof p->pid), p->name);
-        w->rows[at++] = (struct usage_scv_row){key, p->used_mib, p->sm_percent};
+        w->rows[at++] = (struct usage_scv_row){key, -1, p->used_mib, p->sm_percent};
     }
     qsort(w->rows, n, sizeof *w->rows, by_key);
 }
@@ -165,6 +185,7 @@ bool usage_scv_differs(const struct usage_scv_written *w, const struct scv *scv)
     for (size_t i = 0; i < now.n && !differs; i++)
         differs =
             now.rows[i].key != w->rows[i].key ||
+            now.rows[i].promised_mib != w->rows[i].promised_mib ||
             moved(now.rows[i].used_mib, w->rows[i].used_mib, USAGE_SCV_STEP_MIB) ||
             moved(now.rows[i].sm_percent, w->rows[i].sm_percent, USAGE_SCV_STEP_PERCENT);
     usage_scv_written_fini(&now);

@@ -13,6 +13,7 @@
 #include "cli/complete.h"
 #include "cli/explain.h"
 #include "cli/move_apply.h"
+#include "cli/rightsize_load.h"
 #include "cli/serve.h"
 #include "cli/session.h"
 #include "kube/listwatch.h"
@@ -337,6 +338,26 @@ static int defrag(struct run *r, struct err *err)
     return rc;
 }
 
+/* usage */
+
+static int usage(struct run *r, struct err *err)
+{
+    const struct cli_config *c = r->config;
+    if (c->args.n > 1)
+        return err_set(err, ERR_INVALID, "unexpected argument \"%s\" after usage",
+                       c->args.items[1]);
+    if (load(r, err))
+        return -1;
+    struct rightsize *sizes = rightsize_new();
+    int rc = rightsize_load(&r->session, sizes, err);
+    if (rc == 0)
+        rightsize_write(sizes, c->format,
+                        ledger_settings(cluster_state_ledger(state_of(r)))->unit_mib,
+                        has_colors(c), &r->out);
+    rightsize_free(sizes);
+    return rc ? -1 : print(&r->out, err);
+}
+
 static int serve(struct run *r, struct err *err)
 {
     const struct cli_config *c = r->config;
@@ -413,6 +434,8 @@ static int command(struct run *r, struct err *err)
         return explain(r, err);
     if (!strcmp(first, "defrag"))
         return defrag(r, err);
+    if (!strcmp(first, "usage"))
+        return usage(r, err);
     if (has_shape(c) || c->node || c->apply)
         return err_set(err, ERR_INVALID,
                        "--cards, --memory, --model, --node and --apply need the command "

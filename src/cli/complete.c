@@ -106,7 +106,7 @@ static void add_arguments(struct buf *all, const struct cli_config *c, struct sp
     const char *first = c->args.n ? c->args.items[0] : "";
     bool of_pod = !strcmp(first, "explain") || !strcmp(first, "defrag");
     if (c->args.n == 0) {
-        buf_adds(all, "explain\ndefrag\ncompletion\n");
+        buf_adds(all, "explain\ndefrag\nusage\ncompletion\n");
         names(ctx, c, false, prefix, all);
     } else if (c->args.n == 1 && of_pod) {
         buf_adds(all, "pod\n");

@@ -75,8 +75,9 @@ static const struct opt table[] = {
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(ns),
-     .help = "Namespace of the pod of explain or defrag; default: the namespace of the "
-             "context."},
+     .help =
+         "Namespace of the pod of explain or defrag (default: that of the context), or "
+         "of usage."},
     {.name = "cards",
      .arg = "N",
      .type = OPT_INT,
@@ -183,6 +184,6 @@ const struct opt_program cli_program = {
     .version = GPUSHARE_VERSION,
     .table = table,
     .rest = "[NODE | explain pod [NAMESPACE/]NAME | defrag [pod [NAMESPACE/]NAME] | "
-            "completion bash|zsh|fish]",
+            "usage | completion bash|zsh|fish]",
     .rest_at = AT(args),
 };

@@ -113,6 +113,7 @@ static void reserve_member(struct step *s, const struct gang_plan_member *m,
         .name = m->pod ? m->pod->name : in->name,
         .priority = m->pod ? m->pod->priority : in->priority,
         .request = m->request,
+        .requests = m->requests,
         .until_ms = until_ms,
     };
     reserve_on(s, &claim, m->node, picks);

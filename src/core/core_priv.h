@@ -273,6 +273,7 @@ struct reserve_claim {
     struct span uid, ns, name;
     int64_t priority;
     const struct request *request;
+    struct resources requests; /* of the node; its slot is added */
     int64_t until_ms;
 };
 /* Reserves request->cards cards of the node; `picks` as in placement_choose. */

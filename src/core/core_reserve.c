@@ -76,19 +76,34 @@ void reserve_on(struct step *s, const struct reserve_claim *claim,
         .whole = request->kind == REQUEST_CARDS,
         .shares = shares,
         .n_shares = request->cards,
+        .requests = {claim->requests.cpu_milli, claim->requests.memory, 1},
         .until_ms = claim->until_ms,
     };
     ledger_reserve(s->core->ledger, &r, node->name);
     reserve_yield(s, node->name, claim->priority);
 }
 
-/* The first of the nodes that fits, and the cards there; NULL: none. */
+/* Do reservations leave the pod its CPU, memory and slot? What pods take is known better to
+ * kube-scheduler, which offers the node. */
+static bool has_space(const struct core_input *in, const struct ledger_node *node)
+{
+    const struct resources wanted = {in->requests.cpu_milli, in->requests.memory, 1};
+    if (!node->has_reserved)
+        return true;
+    struct resources seen = ledger_requests_seen(node, in->priority, in->uid);
+    return ledger_requests_fit(node, &seen, &wanted);
+}
+
+/* The first of the nodes that fits, and the cards there; NULL: none. A node whose CPU is
+ * reserved for other pods comes last, and is not refused: kube-scheduler knows nothing of
+ * that, and would not retry the pod when the reservations end. */
 static const struct ledger_node *choose(struct step *s, uint32_t *picks)
 {
     const struct core_input *in = s->in;
-    for (size_t i = 0; i < in->n_nodes; i++) {
-        const struct ledger_node *node = ledger_node_find(s->core->ledger, in->nodes[i]);
-        if (node &&
+    for (size_t i = 0; i < 2 * in->n_nodes; i++) {
+        const struct ledger_node *node =
+            ledger_node_find(s->core->ledger, in->nodes[i % in->n_nodes]);
+        if (node && has_space(in, node) == (i < in->n_nodes) &&
             placement_fit_nominated(node, in->request, in->priority, in->uid) ==
                 FIT_YES &&
             placement_choose_seen(node, in->request, in->priority, in->uid, picks))
@@ -118,6 +133,7 @@ static const struct ledger_node *reserve_one(struct step *s)
                                         .name = in->name,
                                         .priority = in->priority,
                                         .request = in->request,
+                                        .requests = in->requests,
                                         .until_ms = s->now.mono_ms + CORE_RESERVATION_MS};
     if (node)
         reserve_on(s, &claim, node, picks);

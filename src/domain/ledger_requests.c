@@ -2,9 +2,9 @@
 #include "domain/ledger_priv.h"
 
 /*
- * CPU, memory and pod slots: what the pods of a node request, and what it offers. The pods
- * with GPU are added up when needed; the sums of the plain pods, which may be many, are
- * kept.
+ * CPU, memory and pod slots: what the pods and reservations of a node request, and what it
+ * offers. Reservations and pods with GPU are added up when needed; the sums of the plain
+ * pods, which may be many, are kept.
  */
 
 struct resources ledger_node_allocatable(const struct ledger_node *node)
@@ -22,10 +22,35 @@ struct resources ledger_node_requested(const struct ledger_node *node)
     return sum;
 }
 
+struct resources ledger_requests_seen(const struct ledger_node *node, int64_t priority,
+                                      struct span uid)
+{
+    struct resources sum = ledger_node_requested(node);
+    for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here)
+        if (r->priority >= priority && !span_eq(r->uid, uid))
+            resources_add(&sum, &r->requests);
+    return sum;
+}
+
+static bool fits(int64_t all, int64_t requested, int64_t wanted)
+{
+    return !all || !wanted || requested + wanted <= all;
+}
+
+bool ledger_requests_fit(const struct ledger_node *node,
+                         const struct resources *requested,
+                         const struct resources *wanted)
+{
+    struct resources all = ledger_node_allocatable(node);
+    return fits(all.cpu_milli, requested->cpu_milli, wanted->cpu_milli) &&
+           fits(all.memory, requested->memory, wanted->memory) &&
+           fits(all.pods, requested->pods, wanted->pods);
+}
+
 void ledger_requests_settle(struct ledger_node *node)
 {
-    node->cpu_free =
-        ledger_saturated(node->cpu_milli - ledger_node_requested(node).cpu_milli);
+    struct resources sum = ledger_requests_seen(node, INT64_MIN, (struct span){0});
+    node->cpu_free = ledger_saturated(node->cpu_milli - sum.cpu_milli);
 }
 
 /* Nobody shows or judges a node without cards by what its plain pods request. */

@@ -174,6 +174,30 @@ static void write_processes(struct members *m, const struct scv *scv)
     buf_addc(m->out, ']');
 }
 
+static void write_workloads(struct members *m, const struct scv *scv)
+{
+    for (size_t i = 0; i < scv->n_workloads; i++) {
+        const struct scv_workload *w = &scv->workloads[i];
+        struct members item = {.out = m->out};
+        if (!i)
+            key(m, "workloadList");
+        buf_addc(m->out, i ? ',' : '[');
+        number(&item, "ageHours", w->age_hours);
+        text(&item, "container", w->container);
+        number(&item, "hours", w->hours);
+        text(&item, "kind", w->kind);
+        number(&item, "maxMemory", w->max_mib);
+        text(&item, "name", w->name);
+        text(&item, "namespace", w->ns);
+        number(&item, "p95Memory", w->p95_mib);
+        if (w->promised_mib >= 0)
+            number(&item, "promisedMemory", w->promised_mib);
+        end(&item);
+    }
+    if (scv->n_workloads)
+        buf_addc(m->out, ']');
+}
+
 void scv_write_status(struct buf *out, const struct scv *scv)
 {
     struct members m = {.out = out};
@@ -195,6 +219,7 @@ void scv_write_status(struct buf *out, const struct scv *scv)
         clock_format_s(out, scv->update_time);
         buf_addc(out, '"');
     }
+    write_workloads(&m, scv);
     end(&m);
 }
 

@@ -16,7 +16,7 @@ enum { CARDS_MAX = 2 * SCV_MAX_CARDS, NOTE_BYTES = 768 };
 /* A card is identified by its UUID, or by its index if the UUID is not known. It stays
  * when the node does not list it any more, because it may come back. */
 struct known_card {
-    char *uuid;       /* owned; NULL: not known */
+    char *uuid; /* owned, without a NUL, which would cost 16 bytes; NULL: not known */
     int64_t since_ms; /* last change of `lost` or `overcommitted` */
     int32_t index;
     uint32_t uuid_n;
@@ -145,8 +145,10 @@ static void take_card(struct event_card *w, struct known_node *node,
     struct known_card *known = card_of(node, card);
     if (!known)
         known = card_add(node, w->now.now_ms);
-    if (!known->uuid && card->uuid.n)
-        known->uuid = xmemdup0(card->uuid.p, known->uuid_n = (uint32_t)card->uuid.n);
+    if (!known->uuid && card->uuid.n) {
+        known->uuid_n = (uint32_t)card->uuid.n;
+        known->uuid = memcpy(xmalloc(card->uuid.n), card->uuid.p, card->uuid.n);
+    }
     known->seen = true;
     known->index = card->index;
     known->listed = card->state == CARD_LISTED;

@@ -21,6 +21,7 @@ static struct store_reserve reservation_of(const struct verb_args *args)
                                   .name = args->pod.meta.name,
                                   .uid = args->pod.meta.uid,
                                   .request = &args->request,
+                                  .requests = args->pod.requests,
                                   .priority = args->pod.priority};
 }
 
@@ -132,7 +133,6 @@ unsigned verb_filter_gang(struct verbs *v, struct verbs_work *w, const struct ga
     struct span *names = arena_alloc(&w->arena, most * sizeof *names);
     struct store_reserve wanted = reservation_of(&w->args);
     wanted.gang = gang;
-    wanted.requests = w->args.pod.requests;
     wanted.why = &why;
     wanted.nodes = names;
     wanted.n = order_for_gang(v, w, &f, at, names);

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 /* Scratch memory that is kept after a call: of one call, and of all together. */
-enum { KEEP_BYTES = 4 << 20, KEEP_ALL_BYTES = 32 << 20 };
+enum { KEEP_BYTES = 4 << 20, KEEP_ALL_BYTES = 4 << 20 };
 
 enum { REPORT_MS = 1000 }; /* to report a rejected pod to the leader */
 

@@ -340,6 +340,7 @@ void usage_build(const struct usage_input *in, struct usage *u)
     struct build b = {.in = in, .u = u};
     usage_fini(u);
     u->taken_ms = in->taken_ms;
+    u->promised_ms = in->promised_ms;
     if (!in->sample)
         return;
     cleanup_free struct usage_name *names = xcalloc(in->n_names + 1, sizeof *names);

@@ -88,9 +88,12 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
     if (v->too_large)
         return;
     v->found = (uint32_t)gang_plan_place(&plan, v->members, v->n_members, a);
-    for (size_t i = v->n_members; i > 0; i--)
-        if (!v->members[i - 1].placed)
-            v->missing = v->members[i - 1].request;
+    for (size_t i = v->n_members; i > 0; i--) {
+        if (v->members[i - 1].placed)
+            continue;
+        v->missing = v->members[i - 1].request;
+        v->lacks_space = v->members[i - 1].lacks_space;
+    }
     v->fits = v->placed + v->found >= v->needed && v->members[0].placed;
 }
 
@@ -115,5 +118,7 @@ void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
         reason_prepare(&reason, v->missing);
         buf_adds(out, "; ");
         buf_add_span(out, (struct span){reason.need, reason.need_n});
+        if (v->lacks_space)
+            buf_adds(out, ", with the CPU, memory and pod slot that it requests");
     }
 }

@@ -24,6 +24,7 @@ struct shape {
     struct gang_plan_member *members[GANG_PLAN_MEMBERS];
     size_t n;
     size_t alone;     /* number of nodes where one of them fits */
+    bool lacks_space; /* on a node of this attempt that has cards for one */
     uint8_t *on_node; /* enum known, by position in plan->nodes */
 };
 
@@ -99,19 +100,20 @@ static bool fits_untouched(const struct search *s, const struct ledger_node *nod
     return placement_fit_cards(node, cards, claimed, r) == FIT_YES;
 }
 
-/* Has the node the CPU, memory and slot for one more member? What it does not report
- * counts as enough. */
-static bool has_space(const struct ledger_node *node, const struct seen_node *seen,
-                      const struct resources *wanted)
+/* What one member takes of a node. */
+static struct resources one_of(const struct resources *requests)
 {
-    struct resources all = ledger_node_allocatable(node);
-    struct resources sum = ledger_node_requested(node);
+    return (struct resources){requests->cpu_milli, requests->memory, 1};
+}
+
+/* Has the node the CPU, memory and slot for one more member? */
+static bool has_space(const struct search *s, const struct ledger_node *node,
+                      const struct seen_node *seen, const struct resources *requests)
+{
+    struct resources wanted = one_of(requests);
+    struct resources sum = ledger_requests_seen(node, s->plan->priority, s->plan->uid);
     resources_add(&sum, &seen->taken);
-    sum.cpu_milli += wanted->cpu_milli;
-    sum.memory += wanted->memory;
-    return (!all.cpu_milli || !wanted->cpu_milli || sum.cpu_milli <= all.cpu_milli) &&
-           (!all.memory || !wanted->memory || sum.memory <= all.memory) &&
-           (!all.pods || sum.pods < all.pods);
+    return ledger_requests_fit(node, &sum, &wanted);
 }
 
 static void place(const struct search *s, size_t at, struct gang_plan_member *m)
@@ -131,7 +133,7 @@ static void place(const struct search *s, size_t at, struct gang_plan_member *m)
         for (uint32_t i = 0; i < m->request->cards; i++)
             m->cards |= (uint64_t)1 << picks[i];
     }
-    const struct resources one = {m->requests.cpu_milli, m->requests.memory, 1};
+    const struct resources one = one_of(&m->requests);
     resources_add(&seen->taken, &one);
     m->node = node;
     m->placed = true;
@@ -145,7 +147,7 @@ static bool fits_alone(const struct search *s, size_t at, const struct shape *sh
     return *known == FITS;
 }
 
-static bool fits(const struct search *s, size_t at, const struct shape *shape)
+static bool fits(const struct search *s, size_t at, struct shape *shape)
 {
     const struct ledger_node *node = s->plan->nodes[at];
     const struct seen_node *seen = &s->seen[at];
@@ -155,7 +157,10 @@ static bool fits(const struct search *s, size_t at, const struct shape *shape)
         fit = false;
     else if (fit && seen->cards)
         fit = placement_fit_cards(node, seen->cards, seen->claimed, r) == FIT_YES;
-    return fit && has_space(node, seen, &shape->requests);
+    if (!fit || has_space(s, node, seen, &shape->requests))
+        return fit;
+    shape->lacks_space = true;
+    return false;
 }
 
 /* Places the members of the shape; returns how many found a place. */
@@ -164,6 +169,7 @@ static size_t place_shape(const struct search *s, struct shape *shape)
     size_t n_nodes = s->plan->n_nodes, failed = 0, done = 0;
     bool spread = s->plan->spread || shape->request->placement == PLACE_SPREAD;
     memset(s->full, 0, n_nodes * sizeof *s->full);
+    shape->lacks_space = false;
     size_t at = 0;
     while (failed < n_nodes && done < shape->n) {
         size_t i = s->backward ? n_nodes - 1 - at : at;
@@ -175,6 +181,8 @@ static size_t place_shape(const struct search *s, struct shape *shape)
         if (!fit || spread)
             at = (at + 1) % n_nodes;
     }
+    for (size_t i = done; i < shape->n; i++)
+        shape->members[i]->lacks_space = shape->lacks_space;
     return done;
 }
 
@@ -185,6 +193,7 @@ static size_t attempt(struct search *s, struct gang_plan_member *members, size_t
     for (size_t i = 0; i < n; i++) {
         members[i].node = NULL;
         members[i].cards = 0;
+        members[i].lacks_space = false;
         members[i].placed = request_fits_anywhere(members[i].request);
     }
     for (size_t i = 0; i < s->n_shapes; i++)

@@ -20,6 +20,8 @@ static void set_up(void)
     answer(call_id, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
 }
 
+static int64_t promised = 1024;
+
 /* Pod ns/p with its container c on card GPU-0, and a process outside Kubernetes. The arrays
  * stay with the publisher. */
 static void used(int64_t mib, int64_t percent, int64_t outside_mib)
@@ -34,7 +36,7 @@ static void used(int64_t mib, int64_t percent, int64_t outside_mib)
                                     .pod_uid = SPAN("u1"),
                                     .used_mib = mib,
                                     .sm_percent = percent,
-                                    .promised_mib = 1024,
+                                    .promised_mib = promised,
                                     .pids = &pid,
                                     .n_pids = 1};
     c[1] = (struct usage_container){.pod_uid = SPAN("u2"),
@@ -139,6 +141,48 @@ START_TEST(noise_is_not_written)
     }
     ck_assert_int_ge(writes, 5);
     ck_assert_int_le(writes, 10);
+    for (int i = 0; i < 130; i++) { /* the last state is written, and a minute passes */
+        now_ms += 1000;
+        has_pods();
+        answer_all();
+        used(9000, 100, 300);
+        answer_all();
+        sampled(CARD(0));
+        answer_all();
+    }
+    promised = 2048;
+    used(9000, 100, 300);
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'promisedMemory':2048");
+}
+END_TEST
+
+/* At most once an hour, unless something else is written. */
+START_TEST(a_write_has_what_workloads_used_at_most)
+{
+    set_up();
+    used(1500, 40, 300);
+    used(700, 40, 300);
+    has_pods();
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'workloadList':[{'ageHours':0,'container':'c','hours':1,"
+                   "'kind':'Pod','maxMemory':1500,'name':'p','namespace':'ns',"
+                   "'p95Memory':1500,'promisedMemory':1024}]");
+    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    int writes = 0;
+    for (int i = 0; i < 3599; i++) {
+        now_ms += 1000;
+        has_pods();
+        used(700, 40, 300);
+        writes += answer_all();
+        sampled(CARD(0));
+        writes += answer_all();
+    }
+    ck_assert_int_eq(writes, 0);
+    now_ms += 1000;
+    used(700, 40, 300);
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'workloadList':[{'ageHours':1,");
 }
 END_TEST
 
@@ -173,9 +217,10 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {a_write_has_the_use_of_containers_and_processes,
-                                  noise_is_not_written, a_failure_is_logged_once,
-                                  a_hanging_driver_leaves_no_old_numbers};
+    const TTest *const tests[] = {
+        a_write_has_the_use_of_containers_and_processes, noise_is_not_written,
+        a_write_has_what_workloads_used_at_most, a_failure_is_logged_once,
+        a_hanging_driver_leaves_no_old_numbers};
     const struct unit_fixtures around = {.begin = fixture_begin, .end = fixture_end};
     return unit_run_with("usage_scv", tests, ARRAY_LEN(tests), 60, &around);
 }

@@ -15,16 +15,17 @@
 enum { MODULES = 512, FILE_MAX = 1 << 20, PROGRAM = 6, CMD, TOOL };
 
 /* Folders of one layer do not include each other. Nothing includes a tool: TOOL is the
- * highest layer. kube-sim checks the product, so it shares only base and wire with it. */
+ * highest layer. libgpushare-limit.so includes nothing but itself; the plugin reads the layout of
+ * its files. kube-sim checks the product, so it shares only base and wire with it. */
 static const struct layer {
     const char *folder;
     int layer;
-} layers[] = {{"base", 1},         {"wire", 2},           {"domain", 2},
-              {"gpu", 2},          {"kube", 3},           {"placement", 3},
-              {"core", 4},         {"apisync", 5},        {"view", 5},
-              {"node", 5},         {"extender", PROGRAM}, {"agent", PROGRAM},
-              {"plugin", PROGRAM}, {"cli", PROGRAM},      {"setup", PROGRAM},
-              {"cmd", CMD},        {"kube-sim", TOOL},    {"replay", TOOL}};
+} layers[] = {
+    {"base", 1},        {"limit", 1},        {"wire", 2},      {"domain", 2},
+    {"gpu", 2},         {"kube", 3},         {"placement", 3}, {"core", 4},
+    {"apisync", 5},     {"view", 5},         {"node", 5},      {"extender", PROGRAM},
+    {"agent", PROGRAM}, {"plugin", PROGRAM}, {"cli", PROGRAM}, {"setup", PROGRAM},
+    {"cmd", CMD},       {"kube-sim", TOOL},  {"replay", TOOL}};
 
 static int layer_of(struct span module)
 {

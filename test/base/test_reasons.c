@@ -32,7 +32,8 @@ static const char *const sources[] = {"src/core/*.c",
                                       "src/extender/event_card.c",
                                       "src/extender/verbs.c"};
 /* The sources of event reasons. */
-static const char *const with_events[] = {"src/extender/*.c", "src/plugin/*.c"};
+static const char *const with_events[] = {"src/agent/*.c", "src/extender/*.c",
+                                          "src/plugin/*.c"};
 
 static struct arena arena;
 static struct span texts[TEXTS];

@@ -262,7 +262,7 @@ START_TEST(words_are_completed)
     const struct {
         const char *words[4], *want;
     } cases[] = {
-        {{""}, "explain\ndefrag\ncompletion\nn1\nn2\n:4\n"},
+        {{""}, "explain\ndefrag\nusage\ncompletion\nn1\nn2\n:4\n"},
         {{"n"}, "n1\nn2\n:4\n"},
         {{"explain", ""}, "pod\n:4\n"},
         {{"defrag", ""}, "pod\n:4\n"},

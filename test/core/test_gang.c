@@ -59,6 +59,7 @@ static const char *ask(struct pod pod, int first, int n)
                                      .uid = pod.meta.uid,
                                      .request = &request,
                                      .priority = pod.priority,
+                                     .requests = pod.requests,
                                      .gang = in_gang ? &gang : NULL,
                                      .nodes = nodes,
                                      .n_nodes = (size_t)n});
@@ -339,6 +340,119 @@ START_TEST(a_waiting_gang_is_retried_when_a_node_gains_memory)
 }
 END_TEST
 
+/* A node with `cards` cards and this CPU; `milli` 0: it states none. */
+static void add_cpu_node(const char *name, int cards, int milli)
+{
+    struct node node = object_node(
+        &r.arena, quoted(&r.arena,
+                         "{'metadata':{'name':'%s'},'status':{'allocatable':{'cpu':'%dm',"
+                         "'memory':'8Gi','pods':'10'}}}",
+                         name, milli));
+    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
+                                     .kind = CORE_NODES,
+                                     .run = r.runs[CORE_NODES],
+                                     .node = &node});
+    rig_scv(&r, object_scv_even(&r.arena, name, cards, CARD_MIB));
+    core_outputs_reset(&r.out);
+}
+
+/* A member of the gang that requests CPU, memory of its node, and memory of a card. */
+static struct pod worker(const char *uid, const char *gang, int milli)
+{
+    struct pod pod = member(uid, gang, 4000);
+    pod.requests = (struct resources){milli, (int64_t)1 << 30, 1};
+    return pod;
+}
+
+/* The cards suffice for four members of each gang, the CPU for two members in all. */
+START_TEST(a_reservation_holds_cpu_too)
+{
+    start(0);
+    add_cpu_node("n1", 4, 4000);
+    for (int i = 1; i <= 2; i++) {
+        rig_pod(&r, worker(quoted(&r.arena, "p%d", i).p, "g", 2000), false);
+        rig_pod(&r, worker(quoted(&r.arena, "q%d", i).p, "h", 500), false);
+    }
+    const struct ledger_node *node = ledger_node_find(core_ledger(r.core), SPAN("n1"));
+    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "n1");
+    ck_assert_uint_eq(reservations(), 2);
+    ck_assert_int_eq(node->cpu_free, 0);
+    ck_assert_str_eq(ask(worker("q1", "h", 500), 1, 1), "");
+    ck_assert_str_eq(text, "gang h: 2 of 2 members find no place beside the others; "
+                           "needs 4000 MiB on one card, with the CPU, memory and pod "
+                           "slot that it requests; none starts before all can");
+    ck_assert_uint_eq(reservations(), 2);
+    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1),
+                     "n1"); /* its own is no obstacle */
+    rig_pass(&r, CORE_GANG_RESERVATION_MS);
+    ck_assert_int_eq(node->cpu_free, 4000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    ck_assert_str_eq(ask(worker("q1", "h", 500), 1, 1), "n1");
+    ck_assert_int_eq(node->cpu_free, 3000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_pod_of_higher_priority_sees_the_cpu_as_free)
+{
+    start(0);
+    add_cpu_node("n1", 4, 4000);
+    for (int i = 1; i <= 2; i++) {
+        struct pod urgent = worker(quoted(&r.arena, "q%d", i).p, "h", 2000);
+        urgent.priority = 10;
+        rig_pod(&r, worker(quoted(&r.arena, "p%d", i).p, "g", 2000), false);
+        rig_pod(&r, urgent, false);
+    }
+    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "n1");
+    struct pod urgent = worker("q1", "h", 2000);
+    urgent.priority = 10;
+    ck_assert_str_eq(ask(urgent, 1, 1), "n1");
+    ck_assert_uint_eq(reservations(), 4);
+    ck_assert_str_eq(ask(worker("p3", "g", 2000), 1, 1),
+                     ""); /* not the other way round */
+    rig_free(&r);
+}
+END_TEST
+
+/* Its members would find cards there, but no CPU. */
+START_TEST(a_single_pod_avoids_the_cpu_that_a_gang_has_reserved)
+{
+    start(0);
+    add_cpu_node("n1", 4, 4000);
+    add_cpu_node("n2", 4, 4000);
+    for (int i = 1; i <= 2; i++)
+        rig_pod(&r, worker(quoted(&r.arena, "p%d", i).p, "g", 2000), false);
+    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 2), "n1");
+    ck_assert_str_eq(node_of("p2"), "n1");
+    ck_assert_str_eq(ask(worker("x", "", 500), 1, 2), "n2");
+    ck_assert_str_eq(ask(worker("y", "", 500), 1, 1), "n1"); /* it has no other node */
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_reservation_holds_memory_and_slots_of_the_node)
+{
+    start(0);
+    add_cpu_node("n1", 12, 64000);
+    for (int i = 1; i <= 6; i++)
+        rig_pod(&r, worker(quoted(&r.arena, "p%d", i).p, "g", 100), false);
+    for (int i = 1; i <= 3; i++)
+        rig_pod(&r, worker(quoted(&r.arena, "q%d", i).p, "h", 100), false);
+    for (int i = 1; i <= 5; i++) { /* requests nothing; there are ten slots */
+        struct pod small = member(quoted(&r.arena, "s%d", i).p, "s", 1000);
+        rig_pod(&r, small, false);
+    }
+    ck_assert_str_eq(ask(worker("p1", "g", 100), 1, 1), "n1");
+    ck_assert_uint_eq(reservations(), 6);
+    ck_assert_str_eq(ask(worker("q1", "h", 100), 1, 1), "");  /* 9 of 8 GiB */
+    ck_assert_str_eq(ask(member("s1", "s", 1000), 1, 1), ""); /* 11 of 10 slots */
+    rig_pod(&r, member("s5", "s", 1000), true);
+    ck_assert_str_eq(ask(member("s1", "s", 1000), 1, 1), "n1");
+    ck_assert_uint_eq(reservations(), 10);
+    rig_free(&r);
+}
+END_TEST
+
 UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
           the_first_member_reserves_for_all,
           a_pod_that_no_watch_has_shown_yet_is_a_member,
@@ -352,4 +466,7 @@ UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
           a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang,
           a_node_that_is_offered_twice_has_its_cards_once,
           a_minimum_lets_the_gang_start_with_fewer, a_gang_that_is_too_large_is_rejected,
-          a_waiting_gang_is_retried_when_a_node_gains_memory)
+          a_waiting_gang_is_retried_when_a_node_gains_memory, a_reservation_holds_cpu_too,
+          a_pod_of_higher_priority_sees_the_cpu_as_free,
+          a_single_pod_avoids_the_cpu_that_a_gang_has_reserved,
+          a_reservation_holds_memory_and_slots_of_the_node)

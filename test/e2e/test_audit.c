@@ -7,6 +7,7 @@
 #include "lib/audit.h"
 #include "lib/cluster.h"
 #include "lib/kubelet.h"
+#include "lib/overuse_node.h"
 
 /*
  * The rights of each program against its requests in the audit log of the real API server:
@@ -113,35 +114,30 @@ START_TEST(the_extender)
     audit_check(AUDIT_EXTENDER);
 }
 
-#define CARD(n, mib)                                                                     \
-    "{\"uuid\":\"GPU-n1-" #n "\",\"model\":\"Tesla T4\",\"memoryTotal\":" mib "}"
+#define CARD(n)                                                                          \
+    "{\"uuid\":\"GPU-n1-" #n "\",\"model\":\"Tesla T4\",\"memoryTotal\":16106127360}"
 
-static void set_cards(const char *mib)
-{
-    cleanup_free char *text = xasprintf("{\"driverVersion\":\"535.1\",\"cards\":[" CARD(
-                                            0, "%s") "," CARD(1, "16106127360") "]}",
-                                        mib);
-    temp_write(lib_dir, "cards.json", text);
-}
-
+/* A container that overuses its card is an Event. */
 START_TEST(scv_agent)
 {
+    static struct overuse_node node;
     struct program agent;
-    set_cards("16106127360");
+    overuse_node_start(&node, true);
     cluster_create_gpu_node("n1", NULL);
     cleanup_free char *config = daemon_kubeconfig("scv-agent", "n1", NULL);
-    cleanup_free char *source = xasprintf("file:%s/cards.json", lib_dir);
     lib_program(&agent, "scv-agent",
                 ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", "n1",
-                     "--kubeconfig", config, "--gpu-source", source, "--lease-renew",
+                     "--kubeconfig", config, "--gpu-source", node.source, "--lease-renew",
                      "1s", "--lease-grace", "4s"),
-                ARGV(NULL));
+                ARGV(OVERUSE_NODE_OPTIONS(&node)));
     lib_wait(peer_status(&cluster.api, SCVS "/n1") == 200);
     lib_wait(peer_status(&cluster.api, HEARTBEATS "/n1") == 200);
-    set_cards("8053063680");
+    lib_wait(program_wait_output(&agent, "container c uses 8192 MiB"));
+    overuse_node_use(&node, 7);
     audit_check_used("scv-agent");
     audit_check("scv-agent");
     program_stop(&agent);
+    overuse_node_stop(&node);
 }
 
 /* Asks the plugin for the ids of a pod, until it answers. */
@@ -161,7 +157,8 @@ START_TEST(the_device_plugin)
 {
     static struct kubelet kubelet;
     struct program plugin;
-    set_cards("16106127360");
+    temp_write(lib_dir, "cards.json",
+               "{\"driverVersion\":\"535.1\",\"cards\":[" CARD(0) "," CARD(1) "]}");
     cluster_create_gpu_node("n1", NULL);
     cluster_create_scv("n1", CARDS(15360, 15360));
     cluster_await_node("n1");

@@ -86,10 +86,10 @@ START_TEST(options_give_the_objects_of_the_examples)
 {
     cleanup_json json_t *chart = rendered("everything");
     cleanup_json json_t *api = objects_of("manifests/apiservice.yaml.example");
-    static const char *const files[] = {"manifests/network-policy.yaml.example",
-                                        "manifests/pdb.yaml.example",
-                                        "manifests/mps-daemon.yaml.example",
-                                        "manifests/rbac-preemption.yaml.example"};
+    static const char *const files[] = {
+        "manifests/network-policy.yaml.example", "manifests/pdb.yaml.example",
+        "manifests/mps-daemon.yaml.example", "manifests/rbac-overuse.yaml.example",
+        "manifests/rbac-preemption.yaml.example"};
     json_t *deployment = object_of(chart, "Deployment", "gpushare-schd-extender");
     json_t *service = object_of(api, "APIService", "v1.nvidia-gpu-scheduler");
     ck_assert_str_eq(lib_str(service, "spec.caBundle"),
@@ -568,6 +568,7 @@ START_TEST(the_api_server_accepts_the_objects)
                                         "manifests/mps-daemon.yaml.example",
                                         "manifests/network-policy.yaml.example",
                                         "manifests/pdb.yaml.example",
+                                        "manifests/rbac-overuse.yaml.example",
                                         "manifests/rbac-preemption.yaml.example"};
     for (size_t i = 0; i < ARRAY_LEN(plain); i++)
         free(cluster_kubectl(

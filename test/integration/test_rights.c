@@ -9,8 +9,8 @@
 #include "wire/yaml.h"
 
 /*
- * The permissions of scv-agent and of gpushare-device-plugin against their requests, as
- * test_rbac checks those of the extender. No other program sends requests to kube-sim,
+ * The permissions of gpushare-device-plugin against its requests, as test_rbac checks those
+ * of the extender, and test_overuse those of scv-agent. No other program sends requests to kube-sim,
  * so its record shows only theirs.
  */
 
@@ -18,7 +18,9 @@ static struct sim sim;
 
 #define CARD(n) "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':17179869184}"
 
-static const char *const of_agent[] = {"manifests/scv-agent.yaml", NULL};
+/* test_overuse compares these with the requests of scv-agent. */
+static const char *const of_agent[] = {"manifests/scv-agent.yaml",
+                                       "manifests/rbac-overuse.yaml.example", NULL};
 static const char *const of_plugin[] = {"manifests/device-plugin.yaml", NULL};
 static const char *const of_extender[] = {"manifests/deployment.yaml",
                                           "manifests/rbac.yaml",
@@ -39,24 +41,6 @@ static void end(struct rights *rights)
     rights_used(rights);
     rights_fini(rights);
     sim_stop(&sim);
-}
-
-START_TEST(scv_agent_uses_all_its_permissions_and_no_others)
-{
-    struct rights rights;
-    struct agent agent;
-    cleanup_free char *source = agent_file();
-    begin(&rights, of_agent);
-    agent_start(
-        &agent, &sim, source,
-        ARGV("--update-interval", "100ms", "--lease-renew", "1s", "--lease-grace", "4s"));
-    lib_wait(sim_count(&sim, "create", "scvs", "") && sim_watching(&sim, "scvs") == 1);
-    agent_cards(CARD(0));
-    lib_wait(sim_count(&sim, "patch", "scvs", ""));
-    lib_wait(sim_count(&sim, "create", "leases", ""));
-    lib_wait(sim_count(&sim, "patch", "leases", ""));
-    agent_stop(&agent);
-    end(&rights);
 }
 
 START_TEST(the_device_plugin_uses_all_its_permissions_and_no_others)
@@ -123,6 +107,5 @@ START_TEST(every_role_of_the_manifests_is_audited)
     rights_fini(&extender);
 }
 
-LIB_MAIN("rights", 120, scv_agent_uses_all_its_permissions_and_no_others,
-         the_device_plugin_uses_all_its_permissions_and_no_others,
+LIB_MAIN("rights", 120, the_device_plugin_uses_all_its_permissions_and_no_others,
          every_role_of_the_manifests_is_audited)

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "lib/unit.h"
 
-enum { CALL_MS = 60 * 1000, NEXT_MS = 20 * 1000, QUIET_MS = 50 };
+enum { CALL_MS = 60 * 1000, NEXT_MS = 60 * 1000, QUIET_MS = 50 };
 
 struct cases_http {
     struct cases_http_config config;

@@ -12,7 +12,7 @@
 #include "lib/temp.h"
 #include "lib/tls.h"
 
-enum { TIMEOUT_MS = 20000 };
+enum { TIMEOUT_MS = 60000 };
 
 struct fixture {
     char *dir;

@@ -120,6 +120,9 @@ json_t *cluster_pod(const char *name);
 bool cluster_bound(const char *name); /* does it have a node? */
 /* Waits until the pod is Running. */
 void cluster_wait_running(const char *name);
+/* Has kube-scheduler written the text to the pod's condition and to an event? Fails if the
+ * pod has a node. */
+bool cluster_is_refused(const char *name, const char *text);
 /* Waits until kube-scheduler has written the text to the pod's condition and to an event. */
 void cluster_wait_refused(const char *name, const char *text);
 /* Deletes all pods and waits until they are removed. */

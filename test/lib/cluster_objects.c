@@ -257,13 +257,25 @@ static bool has_event(const char *name, const char *text)
     return false;
 }
 
+static bool is_refused(const json_t *pod, const char *text)
+{
+    const char *name = lib_str(pod, "metadata.name");
+    ck_assert_str_eq(lib_str(pod, "spec.nodeName"), "");
+    return strstr(condition(pod), text) && has_event(name, text);
+}
+
+bool cluster_is_refused(const char *name, const char *text)
+{
+    cleanup_json json_t *pod = cluster_pod(name);
+    return is_refused(pod, text);
+}
+
 void cluster_wait_refused(const char *name, const char *text)
 {
     int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     for (;;) {
         cleanup_json json_t *pod = cluster_pod(name);
-        ck_assert_str_eq(lib_str(pod, "spec.nodeName"), "");
-        if (strstr(condition(pod), text) && has_event(name, text))
+        if (is_refused(pod, text))
             return;
         ck_assert_msg(lib_now_ms() < end, "pod %s is not refused with \"%s\": %s", name,
                       text, condition(pod));

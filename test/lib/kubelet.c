@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "domain/ids.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
 
@@ -121,8 +122,48 @@ static void on_get(void *ctx, struct grpcd_call *call, struct span request)
         grpcd_reply(call, &out);
 }
 
+static void on_allocatable(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct kubelet *k = ctx;
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf out = {0};
+    struct err err = {0};
+    size_t i;
+    json_t *id;
+    (void)request;
+    pthread_mutex_lock(&k->lock);
+    struct span *ids =
+        arena_alloc(&a, (json_array_size(k->allocatable) + 1) * sizeof *ids);
+    json_array_foreach(k->allocatable, i, id) ids[i] =
+        arena_copy(&a, span_of(json_string_value(id)));
+    const struct podres_devices devices = {
+        .resource = SPAN("aliyun.com/gpu-mem"), .ids = ids, .n_ids = i};
+    pthread_mutex_unlock(&k->lock);
+    const struct podres_allocatable all = {&devices, devices.n_ids > 0};
+    if (podres_allocatable_encode(&all, &out, &err))
+        grpcd_fail(call, &err);
+    else
+        grpcd_reply(call, &out);
+}
+
 static const struct grpcd_method podresources_methods[] = {
-    {PODRES_LIST, false, on_list, NULL}, {PODRES_GET, false, on_get, NULL}, {0}};
+    {PODRES_LIST, false, on_list, NULL},
+    {PODRES_GET, false, on_get, NULL},
+    {PODRES_ALLOCATABLE, false, on_allocatable, NULL},
+    {0}};
+
+/* Shows the devices of the plugin in GetAllocatableResources. */
+static void show_allocatable(struct kubelet *k)
+{
+    const char *id;
+    json_t *v;
+    pthread_mutex_lock(&k->lock);
+    json_decref(k->allocatable);
+    k->allocatable = json_array();
+    json_object_foreach(k->plugins[MEM].devices, id, v)
+        json_array_append_new(k->allocatable, json_string(id));
+    pthread_mutex_unlock(&k->lock);
+}
 
 /* Registration */
 
@@ -254,6 +295,8 @@ bool kubelet_serve(struct kubelet *k)
     }
     for (int r = 0; r < KUBELET_RESOURCES; r++)
         something |= read_list(&k->plugins[r]);
+    if (something)
+        show_allocatable(k);
     return something;
 }
 
@@ -348,6 +391,8 @@ void kubelet_fini(struct kubelet *k)
         kubelet_stop(k);
     for (int i = 0; i < k->n_pods; i++)
         free_pod(&k->pods[i]);
+    json_decref(k->allocatable);
+    k->allocatable = NULL;
     k->n_pods = 0;
 }
 
@@ -521,4 +566,25 @@ json_t *kubelet_pick(struct kubelet *k, int resource, int n, json_t *like, bool 
     }
     ck_assert_int_eq((int)json_array_size(picked), n);
     return picked;
+}
+
+json_t *kubelet_units(const char *uuid, int from, int to)
+{
+    json_t *ids = json_array();
+    for (int i = from; i < to; i++) {
+        cleanup_buf struct buf id = {0};
+        ids_write(&id, &(struct ids_id){ids_tag_of(span_of(uuid)), i});
+        json_array_append_new(ids, json_string(id.p));
+    }
+    return ids;
+}
+
+void kubelet_add_units(struct kubelet *k, const char *uuid, int n)
+{
+    cleanup_json json_t *ids = kubelet_units(uuid, 0, n);
+    pthread_mutex_lock(&k->lock);
+    if (!k->allocatable)
+        k->allocatable = json_array();
+    json_array_extend(k->allocatable, ids);
+    pthread_mutex_unlock(&k->lock);
 }

@@ -41,6 +41,7 @@ struct kubelet {
     pthread_mutex_t lock; /* protects the members below */
     struct kubelet_pod pods[KUBELET_PODS];
     int n_pods;
+    json_t *allocatable;         /* ids of aliyun.com/gpu-mem, or NULL */
     struct grpcd_call *asked[8]; /* registrations pending until kubelet_serve */
     char endpoints[8][80], resources[8][40];
     int n_asked;
@@ -61,6 +62,11 @@ bool kubelet_serve(struct kubelet *k); /* handles pending input; true: there was
 bool kubelet_lost(struct kubelet *k, int resource);
 size_t kubelet_devices(struct kubelet *k, int resource, bool healthy);
 int kubelet_listed(struct kubelet *k); /* number of List calls */
+
+/* Adds `n` units of aliyun.com/gpu-mem on a card to the allocatable devices. */
+void kubelet_add_units(struct kubelet *k, const char *uuid, int n);
+/* The ids from..to-1 of aliyun.com/gpu-mem on a card; new. */
+json_t *kubelet_units(const char *uuid, int from, int to);
 
 /* Adds a pod to those that podresources returns. `containers` ends with NULL. */
 struct kubelet_pod *kubelet_add(struct kubelet *k, const char *name,

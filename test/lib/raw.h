@@ -11,7 +11,7 @@
  * bytes of the reply.
  */
 
-enum { RAW_WAIT_MS = 20 * 1000 }; /* limit of every wait */
+enum { RAW_WAIT_MS = 60 * 1000 }; /* limit of every wait */
 
 struct raw {
     int fd;

@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 
-enum { CONNS_MAX = 256, WAIT_S = 20 };
+enum { CONNS_MAX = 256, WAIT_S = 60 };
 
 struct slot {
     struct stub_conn conn;

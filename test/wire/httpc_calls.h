@@ -7,7 +7,7 @@
 
 /* Helpers for tests of failing calls. */
 
-enum { MAX_BODY = 1 << 20, TIMEOUT_MS = 20000 };
+enum { MAX_BODY = 1 << 20, TIMEOUT_MS = 60000 };
 
 static inline struct httpc *client_of(const char *url, int64_t connect_ms)
 {

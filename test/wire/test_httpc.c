@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "lib/stub.h"
 
-enum { MAX_BODY = 1 << 20, TIMEOUT_MS = 20000 };
+enum { MAX_BODY = 1 << 20, TIMEOUT_MS = 60000 };
 
 static struct httpc *client_of(const char *url)
 {

@@ -91,6 +91,8 @@
     "--port" "the probes and the alert rules use a fixed port" "--listen" "probes connect to the address of the pod"
     "--podresources-socket" "set kubeletDir instead" "--plugin-dir" "set kubeletDir instead"
     "--state-file" "set devicePlugin.stateDir instead"
+    "--on-overuse" "set scvAgent.overuse instead" "--overuse-grace" "set scvAgent.overuse instead"
+    "--overuse-tolerance" "set scvAgent.overuse instead" "--overuse-always" "set scvAgent.overuse instead"
     "--isolation" "set devicePlugin.isolation instead" "--mps-dir" "set mps.dir instead"
     "--lease-namespace" "the roles name the namespace of the heartbeats"
     "PORT" "the probes use a fixed port" "NODE_NAME" "the chart sets the name of the node" }}

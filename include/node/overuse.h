@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "node/usage.h"
+
+/*
+ * What is done about containers that use more of a card than they were promised. Pure:
+ * measurements go in, actions come out.
+ *
+ * Which containers use too much
+ *
+ * - A measurement of a card counts when it is at most OVERUSE_MAX_AGE_MS old and the card
+ *   is complete in it. Every other measurement changes nothing, so a driver that fails, or
+ *   a process that cannot be mapped, accuses nobody and acquits nobody.
+ * - A container overuses a card in a measurement when it uses more than its promise and
+ *   the tolerance, and so does its pod as a whole on this card. A pod inside its promise
+ *   never overuses it, whatever one of its containers uses.
+ * - It has done so for the sum of the times between the last measurements that all show
+ *   it. Of each such time at most half the grace counts, so a gap, or a clock that jumps,
+ *   never fills the grace alone. Another container ID begins at 0, and so does a restart of
+ *   the agent.
+ * - Nothing is done before the promises were read after the first of these measurements:
+ *   promises are found by the name of the pod, and a pod that was
+ *   recreated under its name may have been promised more than its predecessor.
+ * - A container without a promise, in a pod that has one, was promised 0. Exempt are pods
+ *   without any known promise, and pods that were promised a whole card (whole cards and
+ *   nvidia.com/gpu), and containers whose name is unknown.
+ *
+ * Where it hurts
+ *
+ * - A card hurts when its free memory is below the sum of what the pods on it were promised
+ *   and do not use yet: some pod cannot get what it was promised. A card whose free memory
+ *   or use is unknown never hurts. What a container without a name uses is taken from that
+ *   sum, because a promise may have been made to it.
+ *
+ * Actions, once a container has overused a card that hurts for the grace, or any card with
+ * `always`
+ *
+ * - OVERUSE_REPORT, once in OVERUSE_REPORT_AGAIN_MS for a pod, container and card.
+ * - OVERUSE_EVICT, once in OVERUSE_EVICT_AGAIN_MS for a pod. A rejected eviction is
+ *   repeated with back-off, but only while all of the above still holds.
+ * - OVERUSE_KILL, once in OVERUSE_KILL_AGAIN_MS for a pod, container and card.
+ *
+ * Without `always`, pods are evicted and containers killed in the order of what they use
+ * beyond their promise, the most first, and only until what they use covers what the other
+ * pods lack. One that was acted on counts until its limit has passed.
+ */
+
+enum {
+    OVERUSE_MAX_AGE_MS = 5 * 1000,
+    OVERUSE_REPORT_AGAIN_MS = 10 * 60 * 1000,
+    OVERUSE_EVICT_AGAIN_MS = 5 * 60 * 1000, /* terminating takes time */
+    OVERUSE_KILL_AGAIN_MS = 60 * 1000,
+    OVERUSE_BACKOFF_MS = 1000, /* after a rejected eviction; doubles each time */
+    OVERUSE_BACKOFF_MAX_MS = 5 * 60 * 1000,
+    OVERUSE_MAX_LIMITS = 4096, /* actions remembered; beyond that there are none */
+};
+
+enum overuse_type { OVERUSE_REPORT, OVERUSE_EVICT, OVERUSE_KILL };
+
+struct overuse_settings {
+    enum overuse_type most; /* the strongest action; OVERUSE_EVICT never kills */
+    bool always;            /* also on cards that do not hurt */
+    int64_t grace_ms;       /* at least 1 */
+    int64_t tolerance_mib;  /* at least 0 */
+};
+
+struct overuse_action {
+    enum overuse_type type;
+    size_t container;    /* in usage.containers */
+    int64_t used_mib;    /* by the container on the card */
+    int64_t lacking_mib; /* what other pods were promised and cannot get; 0: nothing */
+    int64_t over_ms;
+};
+
+struct overuse_actions {
+    struct overuse_action *items;
+    size_t n, cap;
+};
+void overuse_actions_fini(struct overuse_actions *a);
+#define cleanup_overuse_actions __attribute__((cleanup(overuse_actions_fini)))
+
+struct overuse;
+
+struct overuse *overuse_new(const struct overuse_settings *settings); /* new */
+void overuse_free(struct overuse *o); /* NULL is accepted */
+
+/* Takes a measurement; appends what must be done now. `now_ms` and usage.taken_ms are of
+ * one monotonic clock. */
+void overuse_step(struct overuse *o, int64_t now_ms, const struct usage *u,
+                  struct overuse_actions *actions);
+
+/* Takes the answer to an eviction. False: it was rejected or lost, so the pod may be
+ * evicted again after the back-off, and not before `retry_after_ms` (-1: none). */
+void overuse_evicted(struct overuse *o, int64_t now_ms, struct span pod_uid,
+                     bool accepted, int64_t retry_after_ms);
+
+/* Containers that overuse their card in its last measurement that counts. */
+size_t overuse_count(const struct overuse *o);

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/overuse_actor.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/prom.h"
+#include "base/worker.h"
+#include "domain/object.h"
+#include "kube/events.h"
+#include "node/process_kill.h"
+
+enum {
+    CALL_MS = 5000,
+    /* Bounds what a pod can ask for with terminationGracePeriodSeconds. It is Kubernetes'
+     * own default. */
+    EVICTION_GRACE_S = 30,
+    RETRY_AFTER_MAX_S = 300,
+    JOBS_MAX = 512, /* further events are dropped and counted */
+};
+
+enum count {
+    EVENT_WRITTEN,
+    EVENT_FAILED,
+    EVENT_DROPPED,
+    EVICTION_ACCEPTED,
+    EVICTION_DELAYED, /* by a PodDisruptionBudget */
+    EVICTION_FAILED,
+    PROCESS_KILLED,
+    PROCESS_ENDED,
+    PROCESS_FAILED,
+    COUNTS
+};
+
+struct overuse_actor {
+    struct overuse_actor_settings settings;
+    char *node;
+    struct worker *worker;
+    pthread_mutex_t lock; /* protects overuse */
+    struct overuse *overuse;
+    _Atomic uint64_t counts[COUNTS];
+    _Atomic size_t jobs;      /* in the queue */
+    _Atomic size_t overusing; /* containers */
+};
+
+/* A call of the thread. The strings are stored after the struct. */
+struct job {
+    bool evicts;
+    const char *reason, *action; /* static; of an event */
+    char *ns, *pod, *uid, *note;
+};
+
+/* -- calls -- */
+
+static struct job *job_new(const struct usage_container *c, bool evicts,
+                           const struct buf *note)
+{
+    struct span strings[] = {c->ns, c->pod, c->pod_uid, buf_span(note)};
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(strings); i++)
+        n += strings[i].n + 1;
+    struct job *job = xcalloc(1, sizeof *job + n);
+    char **const to[] = {&job->ns, &job->pod, &job->uid, &job->note};
+    char *at = (char *)(job + 1);
+    for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
+        *to[i] = at;
+        memcpy(at, strings[i].p, strings[i].n);
+        at += strings[i].n + 1;
+    }
+    job->evicts = evicts;
+    return job;
+}
+
+static int call(struct overuse_actor *a, const struct kube_request *request,
+                int64_t *retry_after_ms, struct err *err)
+{
+    struct httpc_reply reply;
+    int rc = kube_call(a->settings.client, request, &reply, err);
+    if (rc == 0) {
+        int64_t s = reply.retry_after_s;
+        *retry_after_ms =
+            s < 0 ? -1 : 1000 * (s < RETRY_AFTER_MAX_S ? s : RETRY_AFTER_MAX_S);
+        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+    }
+    httpc_reply_fini(&reply);
+    return rc;
+}
+
+static void write_event(struct overuse_actor *a, const struct job *job,
+                        const char *reason, const char *action)
+{
+    cleanup_buf struct buf path = {0}, body = {0};
+    const struct event_source source = {"scv-agent", a->node};
+    const struct event event = {.kind = EVENT_POD,
+                                .ns = span_of(job->ns),
+                                .name = span_of(job->pod),
+                                .uid = span_of(job->uid),
+                                .warning = true,
+                                .reason = reason,
+                                .action = action,
+                                .note = span_of(job->note)};
+    int64_t retry_after_ms;
+    struct err err = {0};
+    int rc = -1;
+    if (event_write(&source, &event, clock_wall_ns(), 1, &path, &body)) {
+        const struct kube_request request = {.method = "POST",
+                                             .path = path.p,
+                                             .body = buf_span(&body),
+                                             .timeout_ms = CALL_MS};
+        rc = call(a, &request, &retry_after_ms, &err);
+    }
+    a->counts[rc ? EVENT_FAILED : EVENT_WRITTEN]++;
+    if (rc)
+        log_warn("overuse", "cannot write an event; not retried",
+                 LOG_S("namespace", job->ns), LOG_S("pod", job->pod), LOG_ERR(&err));
+}
+
+static void eviction_body(const struct job *job, struct buf *body)
+{
+    buf_adds(body, "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{"
+                   "\"name\":");
+    buf_add_json(body, span_of(job->pod));
+    buf_adds(body, ",\"namespace\":");
+    buf_add_json(body, span_of(job->ns));
+    buf_printf(body,
+               "},\"deleteOptions\":{\"gracePeriodSeconds\":%d,\"preconditions\":{"
+               "\"uid\":",
+               EVICTION_GRACE_S);
+    buf_add_json(body, span_of(job->uid));
+    buf_adds(body, "}}}");
+}
+
+static void answered(struct overuse_actor *a, const struct job *job, bool accepted,
+                     int64_t retry_after_ms)
+{
+    pthread_mutex_lock(&a->lock);
+    overuse_evicted(a->overuse, clock_mono_ms(), span_of(job->uid), accepted,
+                    retry_after_ms);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* A pod that was deleted, or replaced by another one of that name, counts as evicted. */
+static void evict(struct overuse_actor *a, const struct job *job)
+{
+    cleanup_buf struct buf path = {0}, body = {0};
+    struct err err = {0};
+    int64_t retry_after_ms = -1;
+    buf_printf(&path, "/api/v1/namespaces/%s/pods/%s/eviction", job->ns, job->pod);
+    eviction_body(job, &body);
+    const struct kube_request request = {
+        .method = "POST", .path = path.p, .body = buf_span(&body), .timeout_ms = CALL_MS};
+    int rc = object_is_name(span_of(job->ns)) && object_is_name(span_of(job->pod))
+                 ? call(a, &request, &retry_after_ms, &err)
+                 : err_set(&err, ERR_INVALID, "the name of the pod is not a valid name");
+    bool is_gone = rc && (err.code == ERR_NOT_FOUND || err.code == ERR_CONFLICT);
+    answered(a, job, rc == 0 || is_gone, retry_after_ms);
+    a->counts[rc == 0 || is_gone            ? EVICTION_ACCEPTED
+              : err.code == ERR_UNAVAILABLE ? EVICTION_DELAYED
+                                            : EVICTION_FAILED]++;
+    if (rc == 0)
+        write_event(a, job, "GPUOveruseEvicted", "Evicting");
+    if (rc && !is_gone)
+        log_warn("overuse", "cannot evict the pod; retrying while it overuses the card",
+                 LOG_S("namespace", job->ns), LOG_S("pod", job->pod), LOG_ERR(&err));
+    else
+        log_warn("overuse", is_gone ? "the pod to evict no longer exists" : job->note,
+                 LOG_S("namespace", job->ns), LOG_S("pod", job->pod));
+}
+
+static void perform(void *ctx, void *work)
+{
+    struct overuse_actor *a = ctx;
+    const struct job *job = work;
+    a->jobs--;
+    if (job->evicts)
+        evict(a, job);
+    else
+        write_event(a, job, job->reason, job->action);
+}
+
+/* -- actions -- */
+
+static void describe(const struct usage *u, const struct overuse_action *action,
+                     const char *what, struct buf *note)
+{
+    const struct usage_container *c = &u->containers[action->container];
+    const struct usage_card *card = &u->cards[c->card];
+    int64_t promised_mib = c->promised_mib > 0 ? c->promised_mib : 0;
+    buf_printf(note,
+               "%scontainer %.*s uses %lld MiB of GPU%d, %lld MiB more than promised "
+               "(%lld MiB), for %lld s",
+               what, SPAN_ARG(c->name), (long long)action->used_mib, card->index,
+               (long long)(action->used_mib - promised_mib), (long long)promised_mib,
+               (long long)(action->over_ms / 1000));
+    if (action->lacking_mib)
+        buf_printf(note, "; other pods on this card lack %lld MiB of their promises",
+                   (long long)action->lacking_mib);
+}
+
+static void add_event(struct overuse_actor *a, const struct usage_container *c,
+                      const char *reason, const char *action, const struct buf *note)
+{
+    if (a->jobs >= JOBS_MAX) {
+        a->counts[EVENT_DROPPED]++;
+        return;
+    }
+    struct job *job = job_new(c, false, note);
+    job->reason = reason;
+    job->action = action;
+    a->jobs++;
+    worker_add(a->worker, job);
+}
+
+static void report(struct overuse_actor *a, const struct usage *u,
+                   const struct overuse_action *action)
+{
+    const struct usage_container *c = &u->containers[action->container];
+    cleanup_buf struct buf note = {0};
+    describe(u, action, "", &note);
+    cleanup_free char *ns = xmemdup0(c->ns.p, c->ns.n);
+    cleanup_free char *pod = xmemdup0(c->pod.p, c->pod.n);
+    log_warn("overuse", note.p, LOG_S("namespace", ns), LOG_S("pod", pod));
+    add_event(a, c, "GPUOveruse", "Measuring", &note);
+}
+
+static void add_eviction(struct overuse_actor *a, const struct usage *u,
+                         const struct overuse_action *action)
+{
+    cleanup_buf struct buf note = {0};
+    describe(u, action, "evicted: ", &note);
+    a->jobs++;
+    worker_add(a->worker, job_new(&u->containers[action->container], true, &note));
+}
+
+static void kill_processes(struct overuse_actor *a, const struct usage *u,
+                           const struct overuse_action *action)
+{
+    const struct usage_container *c = &u->containers[action->container];
+    cleanup_buf struct buf note = {0}, what = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_pids; i++) {
+        struct err err = {0};
+        int rc = process_kill(a->settings.processes, &c->pids[i], &err);
+        n += rc == 0;
+        a->counts[rc == 0                     ? PROCESS_KILLED
+                  : err.code == ERR_NOT_FOUND ? PROCESS_ENDED
+                                              : PROCESS_FAILED]++;
+        if (rc && err.code != ERR_NOT_FOUND)
+            log_warn("overuse", "cannot kill a process", LOG_ERR(&err));
+    }
+    if (n == 0)
+        return;
+    buf_printf(&what, "killed %zu process(es): ", n);
+    describe(u, action, what.p, &note);
+    log_warn("overuse", note.p);
+    add_event(a, c, "GPUOveruseKilled", "Killing", &note);
+}
+
+void overuse_actor_take(struct overuse_actor *a, const struct usage *u)
+{
+    cleanup_overuse_actions struct overuse_actions actions = {0};
+    pthread_mutex_lock(&a->lock);
+    overuse_step(a->overuse, clock_mono_ms(), u, &actions);
+    a->overusing = overuse_count(a->overuse);
+    pthread_mutex_unlock(&a->lock);
+    for (size_t i = 0; i < actions.n; i++) {
+        const struct overuse_action *action = &actions.items[i];
+        if (action->type == OVERUSE_REPORT)
+            report(a, u, action);
+        else if (action->type == OVERUSE_EVICT)
+            add_eviction(a, u, action);
+        else
+            kill_processes(a, u, action);
+    }
+}
+
+/* -- start and stop -- */
+
+struct overuse_actor *overuse_actor_start(const struct overuse_actor_settings *settings)
+{
+    struct overuse_actor *a = xcalloc(1, sizeof *a);
+    a->settings = *settings;
+    a->node = xstrdup(settings->node);
+    a->overuse = overuse_new(&settings->decide);
+    pthread_mutex_init(&a->lock, NULL);
+    a->worker = worker_start("overuse", perform, a);
+    return a;
+}
+
+bool overuse_actor_stop(struct overuse_actor *a, int64_t until_ms)
+{
+    return !a || worker_stop_until(a->worker, until_ms);
+}
+
+void overuse_actor_free(struct overuse_actor *a)
+{
+    if (!a)
+        return;
+    worker_free(a->worker);
+    overuse_free(a->overuse);
+    pthread_mutex_destroy(&a->lock);
+    free(a->node);
+    free(a);
+}
+
+/* -- metrics -- */
+
+static void write_counts(const struct overuse_actor *a, const char *name,
+                         const char *help, const char *const *results, enum count first,
+                         enum count last, struct buf *out)
+{
+    prom_family(out, name, PROM_COUNTER, help);
+    for (int i = first; i <= (int)last; i++) {
+        struct prom_label l = {"result", span_of(results[i - (int)first])};
+        prom_sample(out, name, &l, 1, (int64_t)atomic_load(&a->counts[i]));
+    }
+}
+
+void overuse_actor_metrics(struct overuse_actor *a, struct buf *out)
+{
+    static const char *const events[] = {"written", "failed", "dropped"};
+    static const char *const evictions[] = {"accepted", "delayed", "failed"};
+    static const char *const processes[] = {"killed", "ended", "failed"};
+    prom_one(out, "scv_agent_overusing_containers", PROM_GAUGE,
+             "Containers that use more of a card than their promise and the tolerance.",
+             (int64_t)atomic_load(&a->overusing));
+    write_counts(a, "scv_agent_overuse_events_total", "Events about overuse, by result.",
+                 events, EVENT_WRITTEN, EVENT_DROPPED, out);
+    write_counts(a, "scv_agent_overuse_evictions_total",
+                 "Evictions of pods that overuse a card, by result.", evictions,
+                 EVICTION_ACCEPTED, EVICTION_FAILED, out);
+    write_counts(a, "scv_agent_overuse_processes_total",
+                 "Processes of containers that overuse a card, by result of the kill.",
+                 processes, PROCESS_KILLED, PROCESS_FAILED, out);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "limit/account.h"
+
+#include "limit/resolve.h"
+#include "limit/sys.h"
+
+static void write_uuid(char *text, const CUuuid *uuid)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (int i = 0; i < 16; i++) {
+        *text++ = digits[uuid->bytes[i] >> 4];
+        *text++ = digits[uuid->bytes[i] & 15];
+    }
+    *text = '\0';
+}
+
+/* cuDeviceGetUuid_v2 names the MIG instance, the older one the card. */
+static int find_card(const struct process *p, CUdevice device)
+{
+    CUuuid uuid;
+    char text[33] = "?";
+    __typeof__(&cuDeviceGetUuid) get = DRIVER(cuDeviceGetUuid_v2);
+    if (!get)
+        get = DRIVER(cuDeviceGetUuid);
+    if (get && get(&uuid, device) == CUDA_SUCCESS)
+        write_uuid(text, &uuid);
+    return process_card(p, text);
+}
+
+int account_card(struct process *p, CUdevice device)
+{
+    if (device < 0 || device >= PROCESS_DEVICES)
+        return find_card(p, device);
+    int32_t known = __atomic_load_n(&p->device_card[device], __ATOMIC_RELAXED);
+    if (!known) {
+        int card = find_card(p, device);
+        known = card < 0 ? -1 : card + 1;
+        __atomic_store_n(&p->device_card[device], known, __ATOMIC_RELAXED);
+    }
+    return known < 0 ? -1 : known - 1;
+}
+
+bool account_begin_device(struct account *a, CUdevice device)
+{
+    *a = (struct account){.process = resolve_nested() ? NULL : process_get()};
+    if (!a->process)
+        return false;
+    a->card = account_card(a->process, device);
+    return a->card >= 0;
+}
+
+/* A context that this library did not see being made, such as that of a green context. */
+static bool add_context(struct account *a)
+{
+    CUdevice device;
+    __typeof__(&cuCtxGetDevice) get = DRIVER(cuCtxGetDevice);
+    if (!get || get(&device) != CUDA_SUCCESS)
+        return false;
+    a->card = account_card(a->process, device);
+    sys_lock(&a->process->lock);
+    struct entry *e = table_add(&a->process->table, KIND_CONTEXT, a->context);
+    if (e)
+        e->card = a->card;
+    sys_unlock(&a->process->lock);
+    return true;
+}
+
+/* The context that this thread used last, and its card. */
+static __thread struct {
+    uint64_t context;
+    uint32_t contexts_ended;
+    int card;
+} last __attribute__((tls_model("initial-exec")));
+
+static bool is_last(struct account *a)
+{
+    if (last.context != a->context ||
+        last.contexts_ended !=
+            __atomic_load_n(&a->process->contexts_ended, __ATOMIC_ACQUIRE))
+        return false;
+    a->card = last.card;
+    return true;
+}
+
+static bool find_context(struct account *a)
+{
+    uint32_t ended = __atomic_load_n(&a->process->contexts_ended, __ATOMIC_ACQUIRE);
+    sys_lock(&a->process->lock);
+    struct entry *e = table_find(&a->process->table, KIND_CONTEXT, a->context);
+    a->card = e ? e->card : -1;
+    sys_unlock(&a->process->lock);
+    if (!e && !add_context(a))
+        return false;
+    last.context = a->context;
+    last.contexts_ended = ended;
+    last.card = a->card;
+    return true;
+}
+
+bool account_begin(struct account *a)
+{
+    CUcontext context = NULL;
+    *a = (struct account){.process = resolve_nested() ? NULL : process_get()};
+    __typeof__(&cuCtxGetCurrent) get = a->process ? DRIVER(cuCtxGetCurrent) : NULL;
+    if (!get || get(&context) != CUDA_SUCCESS || !context)
+        return false; /* the driver refuses the call */
+    a->context = (uint64_t)(uintptr_t)context;
+    return (is_last(a) || find_context(a)) && a->card >= 0;
+}
+
+CUresult account_reserve(struct account *a, uint64_t bytes)
+{
+    if (!process_reserve(a->process, a->card, bytes)) {
+        account_trim(a->process, a->card);
+        if (!process_reserve(a->process, a->card, bytes)) {
+            process_refused(a->process, a->card);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    a->bytes += bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult account_end(struct account *a, CUresult rc, enum kind kind, uint64_t key)
+{
+    sys_lock(&a->process->lock);
+    if (rc != CUDA_SUCCESS) {
+        process_release_locked(a->process, a->card, a->bytes);
+    } else {
+        struct entry *e = table_add(&a->process->table, kind, key);
+        if (!e) {
+            rc = CUDA_ERROR_OUT_OF_MEMORY;
+        } else { /* an entry with this key was freed in a way that the library does not see */
+            if (e->bytes && e->card >= 0)
+                process_release_locked(a->process, e->card, e->bytes);
+            e->bytes = a->bytes;
+            e->card = a->card;
+            e->context = a->context;
+        }
+    }
+    sys_unlock(&a->process->lock);
+    return rc;
+}
+
+bool account_free_begin(struct entry *taken, enum kind kind, uint64_t key)
+{
+    struct process *p = resolve_nested() ? NULL : process_get();
+    if (!p)
+        return false;
+    sys_lock(&p->lock);
+    struct entry *e = table_find(&p->table, kind, key);
+    if (e) {
+        *taken = *e;
+        table_remove(&p->table, e);
+    }
+    sys_unlock(&p->lock);
+    return e != NULL;
+}
+
+CUresult account_free_end(const struct entry *taken, CUresult rc)
+{
+    struct process *p = process_get();
+    if (!p)
+        return rc;
+    sys_lock(&p->lock);
+    if (rc == CUDA_SUCCESS) {
+        if (taken->card >= 0)
+            process_release_locked(p, taken->card, taken->bytes);
+    } else {
+        struct entry *e = table_add(&p->table, taken->kind, taken->key);
+        if (e)
+            *e = *taken;
+    }
+    sys_unlock(&p->lock);
+    return rc;
+}

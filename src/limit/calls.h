@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The functions of libcuda.so.1 and libnvidia-ml.so.1 that the library knows.
+ *
+ *     HOOK(symbol, name, since, per_thread)
+ *         the library exports the symbol in place of the driver's. cuGetProcAddress gives it
+ *         for `name` from the CUDA version `since` on; per_thread: only with the flag
+ *         CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM. An answer of cuGetProcAddress is
+ *         recognized by its address first, and by these columns only if libcuda.so.1 does not
+ *         export that address. "": by its address only, because a name stands for functions
+ *         with different parameters
+ *     NVML(symbol)
+ *         the same for NVML
+ *     REAL(symbol)
+ *         is only called
+ */
+#define LIMIT_CALLS                                                                      \
+    HOOK(cuMemAlloc, "cuMemAlloc", 2000, 0)                                              \
+    HOOK(cuMemAlloc_v2, "cuMemAlloc", 3020, 0)                                           \
+    HOOK(cuMemAllocPitch, "cuMemAllocPitch", 2000, 0)                                    \
+    HOOK(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020, 0)                                 \
+    HOOK(cuMemAllocManaged, "cuMemAllocManaged", 6000, 0)                                \
+    HOOK(cuMemFree, "cuMemFree", 2000, 0)                                                \
+    HOOK(cuMemFree_v2, "cuMemFree", 3020, 0)                                             \
+    HOOK(cuMemGetInfo, "cuMemGetInfo", 2000, 0)                                          \
+    HOOK(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0)                                       \
+    HOOK(cuDeviceTotalMem, "cuDeviceTotalMem", 2000, 0)                                  \
+    HOOK(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0)                               \
+    HOOK(cuArrayCreate, "cuArrayCreate", 2000, 0)                                        \
+    HOOK(cuArrayCreate_v2, "cuArrayCreate", 3020, 0)                                     \
+    HOOK(cuArray3DCreate, "cuArray3DCreate", 2000, 0)                                    \
+    HOOK(cuArray3DCreate_v2, "cuArray3DCreate", 3020, 0)                                 \
+    HOOK(cuArrayDestroy, "cuArrayDestroy", 2000, 0)                                      \
+    HOOK(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, 0)                      \
+    HOOK(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, 0)                    \
+    HOOK(cuMemCreate, "cuMemCreate", 10020, 0)                                           \
+    HOOK(cuMemRelease, "cuMemRelease", 10020, 0)                                         \
+    HOOK(cuMemMap, "cuMemMap", 10020, 0)                                                 \
+    HOOK(cuMemUnmap, "cuMemUnmap", 10020, 0)                                             \
+    HOOK(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, 0)           \
+    HOOK(cuMemAllocAsync, "cuMemAllocAsync", 11020, 0)                                   \
+    HOOK(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, 1)                              \
+    HOOK(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020, 0)                   \
+    HOOK(cuMemAllocFromPoolAsync_ptsz, "cuMemAllocFromPoolAsync", 11020, 1)              \
+    HOOK(cuMemFreeAsync, "cuMemFreeAsync", 11020, 0)                                     \
+    HOOK(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, 1)                                \
+    HOOK(cuMemPoolCreate, "cuMemPoolCreate", 11020, 0)                                   \
+    HOOK(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, 0)                                 \
+    HOOK(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, 0)                                   \
+    HOOK(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0)                            \
+    HOOK(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, 1)                       \
+    HOOK(cuEventSynchronize, "cuEventSynchronize", 2000, 0)                              \
+    HOOK(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0)                                  \
+    HOOK(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0)                     \
+    HOOK(cuGraphAddNode, "", 12020, 0)                                                   \
+    HOOK(cuGraphAddNode_v2, "", 12030, 0)                                                \
+    HOOK(cuGraphDestroy, "cuGraphDestroy", 10000, 0)                                     \
+    HOOK(cuGraphInstantiate, "cuGraphInstantiate", 10000, 0)                             \
+    HOOK(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, 0)                          \
+    HOOK(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, 0)           \
+    HOOK(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", 12000, 0)         \
+    HOOK(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000, 1)    \
+    HOOK(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, 0)                             \
+    HOOK(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040, 0)                         \
+    HOOK(cuCtxCreate, "", 2000, 0)                                                       \
+    HOOK(cuCtxCreate_v2, "", 3020, 0)                                                    \
+    HOOK(cuCtxCreate_v3, "", 11040, 0)                                                   \
+    HOOK(cuCtxCreate_v4, "", 12050, 0)                                                   \
+    HOOK(cuCtxDestroy, "cuCtxDestroy", 2000, 0)                                          \
+    HOOK(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0)                                       \
+    HOOK(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, 0)                  \
+    HOOK(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 7000, 0)                \
+    HOOK(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, 0)            \
+    HOOK(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0)                    \
+    HOOK(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0)                \
+    HOOK(cuGetProcAddress, "cuGetProcAddress", 11030, 0)                                 \
+    HOOK(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0)                              \
+    NVML(nvmlDeviceGetMemoryInfo)                                                        \
+    NVML(nvmlDeviceGetMemoryInfo_v2)                                                     \
+    NVML(nvmlDeviceGetComputeRunningProcesses)                                           \
+    NVML(nvmlDeviceGetComputeRunningProcesses_v2)                                        \
+    NVML(nvmlDeviceGetComputeRunningProcesses_v3)                                        \
+    NVML(nvmlDeviceGetGraphicsRunningProcesses)                                          \
+    NVML(nvmlDeviceGetGraphicsRunningProcesses_v2)                                       \
+    NVML(nvmlDeviceGetGraphicsRunningProcesses_v3)                                       \
+    NVML(nvmlDeviceGetMPSComputeRunningProcesses)                                        \
+    NVML(nvmlDeviceGetMPSComputeRunningProcesses_v2)                                     \
+    NVML(nvmlDeviceGetMPSComputeRunningProcesses_v3)                                     \
+    REAL(nvmlDeviceGetUUID)                                                              \
+    REAL(cuMemPoolGetAttribute)                                                          \
+    REAL(cuDeviceGetMemPool)                                                             \
+    REAL(cuStreamGetCaptureInfo_v2)                                                      \
+    REAL(cuStreamGetCaptureInfo_v2_ptsz)                                                 \
+    REAL(cuDeviceGetGraphMemAttribute)                                                   \
+    REAL(cuCtxGetCurrent)                                                                \
+    REAL(cuCtxGetDevice)                                                                 \
+    REAL(cuDeviceGetUuid)                                                                \
+    REAL(cuDeviceGetUuid_v2)

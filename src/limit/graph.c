@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "limit/graph.h"
+
+#include "limit/resolve.h"
+#include "limit/sys.h"
+
+static uint64_t key_of(const void *handle)
+{
+    return (uint64_t)(uintptr_t)handle;
+}
+
+/* The number of a graph: a handle can be used again while executable graphs of the old graph
+ * live. 0: out of memory. Locked. */
+static uint64_t number_of(struct process *p, CUgraph graph)
+{
+    struct entry *e = table_find(&p->table, KIND_GRAPH, key_of(graph));
+    if (e)
+        return e->a;
+    uint64_t number = ++p->next_number;
+    if (!(e = table_add(&p->table, KIND_NUMBER, number)))
+        return 0;
+    e->a = 1;
+    if (!(e = table_add(&p->table, KIND_GRAPH, key_of(graph))))
+        return 0;
+    return e->a = number;
+}
+
+CUresult graph_end(struct account *a, CUresult rc, CUgraph graph,
+                   const CUdeviceptr *pointer)
+{
+    CUdeviceptr at = rc == CUDA_SUCCESS ? *pointer : 0;
+    a->context = 0;
+    rc = account_end(a, rc, KIND_NODE, at);
+    if (rc != CUDA_SUCCESS)
+        return rc;
+    sys_lock(&a->process->lock);
+    uint64_t number = number_of(a->process, graph);
+    struct entry *e = table_find(&a->process->table, KIND_NODE, at);
+    if (e)
+        e->a = number;
+    sys_unlock(&a->process->lock);
+    return rc;
+}
+
+/* A graph or an executable graph with the number was destroyed. Locked. */
+static void drop_number(struct process *p, uint64_t number)
+{
+    struct entry *e = table_find(&p->table, KIND_NUMBER, number);
+    if (e && --e->a == 0)
+        table_remove(&p->table, e);
+}
+
+static bool lives(const struct process *p, const struct entry *node)
+{
+    return table_find(&p->table, KIND_NUMBER, node->a) != NULL;
+}
+
+/* Releases the nodes of destroyed graphs, except for what the driver still holds. Locked. */
+static void release_nodes(struct process *p, int card, uint64_t held)
+{
+    struct table *t = &p->table;
+    uint64_t living = 0, ended = 0;
+    for (struct entry *e = NULL; (e = table_next(t, e));)
+        if (e->kind == KIND_NODE && e->card == card)
+            *(lives(p, e) ? &living : &ended) += e->bytes;
+    uint64_t keep = held > living ? held - living : 0;
+    for (size_t i = 0; i < t->size; i++) {
+        struct entry *e = &t->at[i];
+        while (e->kind == KIND_NODE && e->card == card && !lives(p, e) &&
+               ended >= keep + e->bytes) {
+            ended -= e->bytes;
+            process_release_locked(p, card, e->bytes);
+            table_remove(t, e); /* another entry can move here */
+        }
+    }
+}
+
+static void settle(struct process *p, CUdevice device, int card)
+{
+    uint64_t held;
+    __typeof__(&cuDeviceGetGraphMemAttribute) get = DRIVER(cuDeviceGetGraphMemAttribute);
+    if (!get || get(device, CU_GRAPH_MEM_RESERVED_CURRENT, &held) != CUDA_SUCCESS)
+        return;
+    sys_lock(&p->lock);
+    release_nodes(p, card, held);
+    sys_unlock(&p->lock);
+}
+
+static bool has_nodes(struct process *p)
+{
+    sys_lock(&p->lock);
+    bool has = p->next_number != 0;
+    sys_unlock(&p->lock);
+    return has;
+}
+
+void graph_trim(struct process *p, int card)
+{
+    __typeof__(&cuDeviceGraphMemTrim) real = DRIVER(cuDeviceGraphMemTrim);
+    if (!real || !has_nodes(p))
+        return;
+    for (CUdevice d = 0; d < PROCESS_DEVICES; d++)
+        if (__atomic_load_n(&p->device_card[d], __ATOMIC_RELAXED) == card + 1) {
+            resolve_enter();
+            real(d);
+            resolve_leave();
+            settle(p, d, card);
+        }
+}
+
+LIMIT_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
+{
+    __typeof__(&cuDeviceGraphMemTrim) real = DRIVER(cuDeviceGraphMemTrim);
+    struct account a;
+    CUresult rc = real ? real(device) : CUDA_ERROR_NOT_INITIALIZED;
+    if (rc == CUDA_SUCCESS && account_begin_device(&a, device))
+        settle(a.process, device, a.card);
+    return rc;
+}
+
+/* -- Nodes -- */
+
+static bool begin_node(struct account *a, const CUpoolProps *pool)
+{
+    return pool->location.type == CU_LOCATION_DEVICE &&
+           account_begin_device(a, pool->location.id);
+}
+
+#define ADD_NODE(symbol, params, ...)                                                    \
+    do {                                                                                 \
+        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        CUallocNode *alloc = (params);                                                   \
+        struct account a;                                                                \
+        if (!real)                                                                       \
+            return CUDA_ERROR_NOT_INITIALIZED;                                           \
+        if (!alloc || !begin_node(&a, &alloc->pool))                                     \
+            return real(__VA_ARGS__);                                                    \
+        if (account_reserve(&a, alloc->bytes) != CUDA_SUCCESS)                           \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                             \
+        resolve_enter();                                                                 \
+        CUresult rc = real(__VA_ARGS__);                                                 \
+        resolve_leave();                                                                 \
+        return graph_end(&a, rc, graph, &alloc->pointer);                                \
+    } while (0)
+
+LIMIT_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
+                                             const CUgraphNode *from, size_t n,
+                                             CUallocNode *params)
+{
+    ADD_NODE(cuGraphAddMemAllocNode, params, node, graph, from, n, params);
+}
+
+static CUallocNode *alloc_of(CUnodeParams *params)
+{
+    return params && params->type == CU_NODE_MEM_ALLOC ? &params->alloc : NULL;
+}
+
+LIMIT_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph,
+                                     const CUgraphNode *from, size_t n,
+                                     CUnodeParams *params)
+{
+    ADD_NODE(cuGraphAddNode, alloc_of(params), node, graph, from, n, params);
+}
+
+LIMIT_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph,
+                                        const CUgraphNode *from, const void *edges,
+                                        size_t n, CUnodeParams *params)
+{
+    ADD_NODE(cuGraphAddNode_v2, alloc_of(params), node, graph, from, edges, n, params);
+}
+
+/* -- Graphs and executable graphs -- */
+
+/* Forgets the handle of a destroyed graph. */
+static void destroyed(enum kind kind, const void *handle)
+{
+    struct process *p = resolve_nested() ? NULL : process_get();
+    if (!p)
+        return;
+    sys_lock(&p->lock);
+    struct entry *e = table_find(&p->table, kind, key_of(handle));
+    if (e) {
+        uint64_t number = e->a;
+        table_remove(&p->table, e);
+        drop_number(p, number);
+    }
+    sys_unlock(&p->lock);
+}
+
+LIMIT_EXPORT CUresult cuGraphDestroy(CUgraph graph)
+{
+    __typeof__(&cuGraphDestroy) real = DRIVER(cuGraphDestroy);
+    CUresult rc = real ? real(graph) : CUDA_ERROR_NOT_INITIALIZED;
+    if (rc == CUDA_SUCCESS)
+        destroyed(KIND_GRAPH, graph);
+    return rc;
+}
+
+LIMIT_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
+{
+    __typeof__(&cuGraphExecDestroy) real = DRIVER(cuGraphExecDestroy);
+    CUresult rc = real ? real(exec) : CUDA_ERROR_NOT_INITIALIZED;
+    if (rc == CUDA_SUCCESS)
+        destroyed(KIND_EXEC, exec);
+    return rc;
+}
+
+static CUresult instantiated(CUresult rc, const CUgraphExec *exec, CUgraph graph)
+{
+    struct process *p = rc != CUDA_SUCCESS || resolve_nested() ? NULL : process_get();
+    if (!p)
+        return rc;
+    sys_lock(&p->lock);
+    struct entry *e = table_find(&p->table, KIND_GRAPH, key_of(graph));
+    uint64_t number = e ? e->a : 0; /* 0: a graph without allocation nodes */
+    if (number && (e = table_add(&p->table, KIND_EXEC, key_of(*exec)))) {
+        e->a = number;
+        if ((e = table_find(&p->table, KIND_NUMBER, number)))
+            e->a++;
+    }
+    sys_unlock(&p->lock);
+    return rc;
+}
+
+#define INSTANTIATE(symbol, ...)                                                         \
+    do {                                                                                 \
+        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        return real ? instantiated(real(__VA_ARGS__), exec, graph)                       \
+                    : CUDA_ERROR_NOT_INITIALIZED;                                        \
+    } while (0)
+
+LIMIT_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph,
+                                         CUgraphNode *node, char *log, size_t max)
+{
+    INSTANTIATE(cuGraphInstantiate, exec, graph, node, log, max);
+}
+
+LIMIT_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph,
+                                            CUgraphNode *node, char *log, size_t max)
+{
+    INSTANTIATE(cuGraphInstantiate_v2, exec, graph, node, log, max);
+}
+
+LIMIT_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
+                                                  unsigned long long flags)
+{
+    INSTANTIATE(cuGraphInstantiateWithFlags, exec, graph, flags);
+}
+
+LIMIT_EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
+                                                   void *params)
+{
+    INSTANTIATE(cuGraphInstantiateWithParams, exec, graph, params);
+}
+
+LIMIT_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
+                                                        void *params)
+{
+    INSTANTIATE(cuGraphInstantiateWithParams_ptsz, exec, graph, params);
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "limit/pool.h"
+
+#include "limit/account.h"
+#include "limit/graph.h"
+#include "limit/resolve.h"
+#include "limit/sys.h"
+
+/* The smallest unit of physical memory: cuMemGetAllocationGranularity on today's cards. */
+enum { PAGE = 2 << 20, BATCH = 32 };
+
+static bool read_attribute(uint64_t pool, int which, uint64_t *value)
+{
+    __typeof__(&cuMemPoolGetAttribute) get = DRIVER(cuMemPoolGetAttribute);
+    return get && get((CUmemoryPool)(uintptr_t)pool, which, value) == CUDA_SUCCESS;
+}
+
+/* Counts what the pool holds now, after `done` reserved bytes became part of it. False: it took
+ * more than that, and this does not fit; with `force` it counts nevertheless. pool_lock: two
+ * threads must not count in another order than that in which they read. */
+static bool settle(struct process *p, uint64_t pool, uint64_t done, bool force)
+{
+    bool fits = true;
+    uint64_t held;
+    sys_lock(&p->pool_lock);
+    bool known = read_attribute(pool, CU_POOL_RESERVED_CURRENT, &held);
+    sys_lock(&p->lock);
+    struct entry *e = table_find(&p->table, KIND_POOL, pool);
+    if (e && e->card >= 0) {
+        e->a -= done < e->a ? done : e->a;
+        held = (known ? held : e->b) + e->a;
+        if (held <= e->bytes)
+            process_release_locked(p, e->card, e->bytes - held);
+        else if (force)
+            process_force_locked(p, e->card, held - e->bytes);
+        else
+            fits = process_reserve_locked(p, e->card, held - e->bytes);
+        e->bytes = fits ? held : e->bytes;
+    }
+    sys_unlock(&p->lock);
+    sys_unlock(&p->pool_lock);
+    return fits;
+}
+
+/* The pools of a card (-1: of all), from place `*at` of the table on. */
+static int list(struct process *p, int card, size_t *at, uint64_t pools[static BATCH])
+{
+    int n = 0;
+    sys_lock(&p->lock);
+    for (; *at < p->table.size && n < BATCH; ++*at) {
+        const struct entry *e = &p->table.at[*at];
+        if (e->kind == KIND_POOL && e->card >= 0 && (card < 0 || e->card == card))
+            pools[n++] = e->key;
+    }
+    sys_unlock(&p->lock);
+    return n;
+}
+
+static void trim(uint64_t pool)
+{
+    __typeof__(&cuMemPoolTrimTo) real = DRIVER(cuMemPoolTrimTo);
+    resolve_enter();
+    if (real)
+        real((CUmemoryPool)(uintptr_t)pool, 0);
+    resolve_leave();
+}
+
+static void settle_all(struct process *p, int card, bool trim_first)
+{
+    uint64_t pools[BATCH];
+    size_t at = 0;
+    for (int n; (n = list(p, card, &at, pools)) > 0;)
+        for (int i = 0; i < n; i++) {
+            if (trim_first)
+                trim(pools[i]);
+            settle(p, pools[i], 0, true);
+        }
+}
+
+void pool_trim(struct process *p, int card)
+{
+    if (__atomic_load_n(&p->pools, __ATOMIC_RELAXED))
+        settle_all(p, card, true);
+}
+
+/* -- Allocation -- */
+
+/* An allocation from a pool. `held`: bytes reserved for it. */
+struct request {
+    struct account a;
+    uint64_t pool, bytes, held;
+};
+
+/* Finds or makes the entry of the pool. False: the memory of the pool has no limit. */
+static bool find_pool(struct request *r)
+{
+    struct process *p = r->a.process;
+    sys_lock(&p->lock);
+    bool added = !table_find(&p->table, KIND_POOL, r->pool);
+    struct entry *e = table_add(&p->table, KIND_POOL, r->pool);
+    if (e && added) /* the default pool of the device */
+        e->card = r->a.card;
+    if (e)
+        r->a.card = e->card;
+    p->pools = true;
+    sys_unlock(&p->lock);
+    return e && r->a.card >= 0;
+}
+
+/* Is the allocation possible with memory that the pool holds already? */
+static bool has_room(const struct request *r)
+{
+    uint64_t held, used;
+    return read_attribute(r->pool, CU_POOL_RESERVED_CURRENT, &held) &&
+           read_attribute(r->pool, CU_POOL_USED_CURRENT, &used) && used <= held &&
+           r->bytes <= held - used;
+}
+
+static CUresult request_begin(struct request *r)
+{
+    struct process *p = r->a.process;
+    uint64_t pages = r->bytes > UINT64_MAX - PAGE
+                         ? UINT64_MAX
+                         : (r->bytes + PAGE - 1) & -(uint64_t)PAGE;
+    if (process_reserve(p, r->a.card, pages)) {
+        r->held = pages;
+    } else if (!has_room(r)) {
+        CUresult rc = account_reserve(&r->a, pages);
+        if (rc != CUDA_SUCCESS)
+            return rc;
+        r->held = pages;
+    }
+    sys_lock(&p->lock);
+    struct entry *e = table_find(&p->table, KIND_POOL, r->pool);
+    if (e) {
+        e->a += r->held;
+        e->bytes += r->held;
+    }
+    sys_unlock(&p->lock);
+    return CUDA_SUCCESS;
+}
+
+static bool record(const struct request *r, CUdeviceptr pointer)
+{
+    struct process *p = r->a.process;
+    sys_lock(&p->lock);
+    struct entry *e = table_add(&p->table, KIND_POOLED, pointer);
+    if (e) {
+        e->card = r->a.card;
+        e->a = r->pool;
+        e->b = r->bytes;
+    }
+    struct entry *pool = e ? table_find(&p->table, KIND_POOL, r->pool) : NULL;
+    if (pool)
+        pool->b += r->bytes;
+    sys_unlock(&p->lock);
+    return e != NULL;
+}
+
+/* The driver answered rc. The pool may have taken more than was reserved. */
+static CUresult request_end(const struct request *r, CUresult rc,
+                            const CUdeviceptr *pointer, CUstream stream,
+                            __typeof__(&cuMemFreeAsync) release)
+{
+    struct process *p = r->a.process;
+    if (rc != CUDA_SUCCESS) {
+        settle(p, r->pool, r->held, true);
+        return rc;
+    }
+    bool recorded = record(r, *pointer);
+    if (settle(p, r->pool, r->held, !release) && recorded)
+        return rc;
+    struct entry taken = {0};
+    bool found = pool_free_begin(&taken, *pointer);
+    resolve_enter();
+    rc = release ? release(*pointer, stream) : CUDA_SUCCESS;
+    resolve_leave();
+    trim(r->pool);
+    if (found)
+        pool_free_end(&taken, rc);
+    settle(p, r->pool, 0, true);
+    process_refused(p, r->a.card);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Is the stream being captured? Then the allocation becomes a node of this graph. */
+static bool is_captured(__typeof__(&cuStreamGetCaptureInfo_v2) info, CUstream stream,
+                        CUgraph *graph)
+{
+    int status = 0;
+    uint64_t id;
+    return info && info(stream, &status, &id, graph, NULL, NULL) == CUDA_SUCCESS &&
+           status == 1;
+}
+
+#define ALLOCATE(symbol, pool_of, suffix, pointer, n, stream, ...)                       \
+    do {                                                                                 \
+        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        struct request r = {.bytes = n};                                                 \
+        CUgraph graph;                                                                   \
+        if (!real)                                                                       \
+            return CUDA_ERROR_NOT_INITIALIZED;                                           \
+        if (!account_begin(&r.a))                                                        \
+            return real(__VA_ARGS__);                                                    \
+        if (is_captured(DRIVER(cuStreamGetCaptureInfo_v2##suffix), stream, &graph)) {    \
+            CUresult captured = account_reserve(&r.a, n);                                \
+            if (captured != CUDA_SUCCESS)                                                \
+                return captured;                                                         \
+            captured = real(__VA_ARGS__);                                                \
+            return graph_end(&r.a, captured, graph, pointer);                            \
+        }                                                                                \
+        r.pool = (uint64_t)(uintptr_t)(pool_of);                                         \
+        if (!r.pool || !find_pool(&r))                                                   \
+            return real(__VA_ARGS__);                                                    \
+        if (request_begin(&r) != CUDA_SUCCESS)                                           \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                             \
+        resolve_enter();                                                                 \
+        CUresult rc = real(__VA_ARGS__);                                                 \
+        resolve_leave();                                                                 \
+        return request_end(&r, rc, pointer, stream, DRIVER(cuMemFreeAsync##suffix));     \
+    } while (0)
+
+/* The pool that cuMemAllocAsync takes: that of the current device. */
+static CUmemoryPool current_pool(void)
+{
+    __typeof__(&cuDeviceGetMemPool) get = DRIVER(cuDeviceGetMemPool);
+    __typeof__(&cuCtxGetDevice) get_device = DRIVER(cuCtxGetDevice);
+    CUdevice device;
+    CUmemoryPool pool = NULL;
+    if (!get || !get_device || get_device(&device) != CUDA_SUCCESS ||
+        get(&pool, device) != CUDA_SUCCESS)
+        return NULL;
+    return pool;
+}
+
+LIMIT_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *p, size_t bytes, CUstream s)
+{
+    ALLOCATE(cuMemAllocAsync, current_pool(), , p, bytes, s, p, bytes, s);
+}
+
+LIMIT_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *p, size_t bytes, CUstream s)
+{
+    ALLOCATE(cuMemAllocAsync_ptsz, current_pool(), _ptsz, p, bytes, s, p, bytes, s);
+}
+
+LIMIT_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *p, size_t bytes,
+                                              CUmemoryPool pool, CUstream s)
+{
+    ALLOCATE(cuMemAllocFromPoolAsync, pool, , p, bytes, s, p, bytes, pool, s);
+}
+
+LIMIT_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *p, size_t bytes,
+                                                   CUmemoryPool pool, CUstream s)
+{
+    ALLOCATE(cuMemAllocFromPoolAsync_ptsz, pool, _ptsz, p, bytes, s, p, bytes, pool, s);
+}
+
+/* -- Frees -- */
+
+bool pool_free_begin(struct entry *taken, uint64_t pointer)
+{
+    return account_free_begin(taken, KIND_POOLED, pointer);
+}
+
+void pool_free_end(const struct entry *taken, int rc)
+{
+    struct process *p = process_get();
+    account_free_end(taken, rc);
+    if (!p || rc != CUDA_SUCCESS || !taken->a)
+        return;
+    sys_lock(&p->lock);
+    struct entry *pool = table_find(&p->table, KIND_POOL, taken->a);
+    if (pool)
+        pool->b -= taken->b < pool->b ? taken->b : pool->b;
+    sys_unlock(&p->lock);
+    settle(p, taken->a, 0, true);
+}
+
+/* A pointer of cuMemAlloc can be freed in stream order too. */
+#define FREE(symbol, pointer, stream)                                                    \
+    do {                                                                                 \
+        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        struct entry taken;                                                              \
+        if (!real)                                                                       \
+            return CUDA_ERROR_NOT_INITIALIZED;                                           \
+        if (account_free_begin(&taken, KIND_LINEAR, pointer))                            \
+            return account_free_end(&taken, real(pointer, stream));                      \
+        bool pooled = pool_free_begin(&taken, pointer);                                  \
+        CUresult rc = real(pointer, stream);                                             \
+        if (pooled)                                                                      \
+            pool_free_end(&taken, rc);                                                   \
+        return rc;                                                                       \
+    } while (0)
+
+LIMIT_EXPORT CUresult cuMemFreeAsync(CUdeviceptr p, CUstream s)
+{
+    FREE(cuMemFreeAsync, p, s);
+}
+
+LIMIT_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s)
+{
+    FREE(cuMemFreeAsync_ptsz, p, s);
+}
+
+/* -- Pools and synchronization -- */
+
+LIMIT_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUpoolProps *props)
+{
+    __typeof__(&cuMemPoolCreate) real = DRIVER(cuMemPoolCreate);
+    CUresult rc = real ? real(pool, props) : CUDA_ERROR_NOT_INITIALIZED;
+    struct process *p = rc == CUDA_SUCCESS ? process_get() : NULL;
+    if (!p || resolve_nested())
+        return rc;
+    int card = props->location.type == CU_LOCATION_DEVICE
+                   ? account_card(p, props->location.id)
+                   : -1;
+    sys_lock(&p->lock);
+    struct entry *e = table_add(&p->table, KIND_POOL, (uint64_t)(uintptr_t)*pool);
+    if (e)
+        e->card = card;
+    sys_unlock(&p->lock);
+    return rc;
+}
+
+/* The memory of a destroyed pool lives as long as its pointers: each counts for itself. */
+static void part(struct process *p, uint64_t pool)
+{
+    sys_lock(&p->lock);
+    for (struct entry *e = NULL; (e = table_next(&p->table, e));)
+        if (e->kind == KIND_POOLED && e->a == pool) {
+            e->a = 0;
+            e->bytes = e->card >= 0 ? e->b : 0;
+        }
+    struct entry *e = table_find(&p->table, KIND_POOL, pool);
+    if (e && e->card >= 0) {
+        if (e->bytes >= e->b)
+            process_release_locked(p, e->card, e->bytes - e->b);
+        else
+            process_force_locked(p, e->card, e->b - e->bytes);
+    }
+    if (e)
+        table_remove(&p->table, e);
+    sys_unlock(&p->lock);
+}
+
+LIMIT_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+    __typeof__(&cuMemPoolDestroy) real = DRIVER(cuMemPoolDestroy);
+    CUresult rc = real ? real(pool) : CUDA_ERROR_NOT_INITIALIZED;
+    struct process *p = rc == CUDA_SUCCESS ? process_get() : NULL;
+    if (p && !resolve_nested())
+        part(p, (uint64_t)(uintptr_t)pool);
+    return rc;
+}
+
+LIMIT_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+    __typeof__(&cuMemPoolTrimTo) real = DRIVER(cuMemPoolTrimTo);
+    CUresult rc = real ? real(pool, keep) : CUDA_ERROR_NOT_INITIALIZED;
+    struct process *p = rc == CUDA_SUCCESS ? process_get() : NULL;
+    if (p && !resolve_nested())
+        settle(p, (uint64_t)(uintptr_t)pool, 0, true);
+    return rc;
+}
+
+/* The driver returned what the pools need not keep. */
+static CUresult synchronized(CUresult rc)
+{
+    struct process *p = resolve_nested() ? NULL : process_get();
+    if (p && __atomic_load_n(&p->pools, __ATOMIC_RELAXED))
+        settle_all(p, -1, false);
+    return rc;
+}
+
+#define SYNCHRONIZE(symbol, ...)                                                         \
+    do {                                                                                 \
+        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        return real ? synchronized(real(__VA_ARGS__)) : CUDA_ERROR_NOT_INITIALIZED;      \
+    } while (0)
+
+LIMIT_EXPORT CUresult cuStreamSynchronize(CUstream s)
+{
+    SYNCHRONIZE(cuStreamSynchronize, s);
+}
+
+LIMIT_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream s)
+{
+    SYNCHRONIZE(cuStreamSynchronize_ptsz, s);
+}
+
+LIMIT_EXPORT CUresult cuEventSynchronize(CUevent e)
+{
+    SYNCHRONIZE(cuEventSynchronize, e);
+}
+
+LIMIT_EXPORT CUresult cuCtxSynchronize(void)
+{
+    SYNCHRONIZE(cuCtxSynchronize);
+}

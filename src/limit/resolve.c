@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "limit/resolve.h"
+
+#include "limit/elf.h"
+#include "limit/process.h"
+#include "limit/sys.h"
+
+/* `function`: of this library, or NULL if it only calls the driver's. */
+struct hook {
+    const char *symbol, *name;
+    int since, per_thread, nvml;
+    void *function;
+};
+#define HOOK(symbol, name, since, per_thread)                                            \
+    {#symbol, name, since, per_thread, 0, (void *)(uintptr_t)symbol},
+#define NVML(symbol) {#symbol, "", 0, 0, 1, (void *)(uintptr_t)symbol},
+#define REAL(symbol) {#symbol, "", 0, 0, #symbol[0] == 'n', NULL},
+static const struct hook hooks[] = {LIMIT_CALLS};
+
+static const char *const sonames[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
+/* Where the two are loaded, and their functions by enum call. Threads that load at the same time
+ * write the same values. There is no lock: fork would leave it to a child as it is. */
+static uintptr_t loaded_at[2];
+static void *real_calls[CALLS];
+
+static __thread int nested __attribute__((tls_model("initial-exec")));
+
+bool resolve_nested(void)
+{
+    return nested != 0;
+}
+
+void resolve_enter(void)
+{
+    nested++;
+}
+
+void resolve_leave(void)
+{
+    nested--;
+}
+
+/* Reads the functions of a library that was loaded, or loaded again elsewhere. */
+static void load(int which)
+{
+    struct elf_library now;
+    if (!elf_find(sonames[which], &now) ||
+        now.start == __atomic_load_n(&loaded_at[which], __ATOMIC_ACQUIRE))
+        return;
+    for (int i = 0; i < CALLS; i++)
+        if (hooks[i].nvml == which)
+            __atomic_store_n(&real_calls[i], elf_symbol(&now, hooks[i].symbol),
+                             __ATOMIC_RELEASE);
+    __atomic_store_n(&loaded_at[which], now.start, __ATOMIC_RELEASE);
+}
+
+static void *known(int call)
+{
+    return __atomic_load_n(&real_calls[call], __ATOMIC_ACQUIRE);
+}
+
+void *resolve_real(enum call call)
+{
+    void *p = known((int)call);
+    if (!p) {
+        load(hooks[call].nvml);
+        p = known((int)call);
+    }
+    return p;
+}
+
+/* The hook with the symbol, or NULL. Fast for names that are not of CUDA. */
+static const struct hook *hook_of(const char *symbol)
+{
+    if (!text_starts(symbol, "cu") && !text_starts(symbol, "nvmlDevice"))
+        return NULL;
+    for (int i = 0; i < CALLS; i++)
+        if (hooks[i].function && text_eq(hooks[i].symbol, symbol))
+            return &hooks[i];
+    return NULL;
+}
+
+static bool is_inside(const struct elf_library *l, const void *p)
+{
+    return (uintptr_t)p >= l->start && (uintptr_t)p < l->end;
+}
+
+/* The library's function, if `found` is the driver's. */
+static void *replace(const struct hook *h, void *found)
+{
+    struct elf_library l;
+    if (!found || found == h->function || !elf_find(sonames[h->nvml], &l) ||
+        !is_inside(&l, found))
+        return found;
+    load(h->nvml);
+    return process_get() ? h->function : found;
+}
+
+/* -- dlsym and dlvsym -- */
+
+/* glibc and musl. */
+#define RTLD_DEFAULT NULL
+#define RTLD_NEXT    ((void *)-1)
+
+void *dlsym(void *handle, const char *name);
+void *dlvsym(void *handle, const char *name, const char *version);
+
+/* The address to return, or if `jump` is set the function to go on with. */
+struct answer {
+    void *value, *jump;
+};
+struct answer resolve_dlsym(void *handle, const char *name, const void *caller);
+struct answer resolve_dlvsym(void *handle, const char *name, const char *version,
+                             const void *caller);
+
+/* The C library's function, or that of another preloaded library. */
+static void *next_of(void **cache, const char *name)
+{
+    struct elf_library l;
+    void *p = __atomic_load_n(cache, __ATOMIC_ACQUIRE);
+    if (!p) {
+        p = elf_next(NULL, name, &l);
+        __atomic_store_n(cache, p, __ATOMIC_RELEASE);
+    }
+    return p;
+}
+
+/* The answer for a hook, if the C library's answer need not be asked for. `*done`: it is. */
+static void *answer_pseudo(const struct hook *h, void *handle, const char *name,
+                           const void *caller, bool *done)
+{
+    struct elf_library l, from;
+    *done = true;
+    if (handle == RTLD_DEFAULT) /* the C library finds the function of this library */
+        return elf_find(sonames[h->nvml], &l) && elf_symbol(&l, name) ? h->function
+                                                                      : NULL;
+    void *found = elf_next(caller, name, &from);
+    if (found && elf_find(sonames[h->nvml], &l) && from.start == l.start)
+        return replace(h, found);
+    *done = false;
+    return NULL;
+}
+
+struct answer resolve_dlsym(void *handle, const char *name, const void *caller)
+{
+    static void *next;
+    void *(*real)(void *, const char *) = (__typeof__(real))next_of(&next, "dlsym");
+    const struct hook *h = name ? hook_of(name) : NULL;
+    if (real && h && (handle == RTLD_DEFAULT || handle == RTLD_NEXT)) {
+        bool done;
+        void *value = answer_pseudo(h, handle, name, caller, &done);
+        if (done)
+            return (struct answer){.value = value};
+    } else if (real && h) {
+        return (struct answer){.value = replace(h, real(handle, name))};
+    } else if (real && name && handle != RTLD_NEXT && text_eq(name, "dlsym")) {
+        return (struct answer){.value =
+                                   real(handle, name) ? (void *)(uintptr_t)dlsym : NULL};
+    }
+    return (struct answer){.jump = (void *)(uintptr_t)real};
+}
+
+struct answer resolve_dlvsym(void *handle, const char *name, const char *version,
+                             const void *caller)
+{
+    static void *next;
+    void *(*real)(void *, const char *, const char *) =
+        (__typeof__(real))next_of(&next, "dlvsym");
+    (void)caller;
+    const struct hook *h = name ? hook_of(name) : NULL;
+    if (real && h && handle != RTLD_NEXT)
+        return (struct answer){.value = replace(h, real(handle, name, version))};
+    return (struct answer){.jump = (void *)(uintptr_t)real};
+}
+
+/*
+ * They keep their parameters, ask resolve_dlsym or resolve_dlvsym, and return its answer or
+ * jump on, with the stack as it was: the C library takes the return address as the caller.
+ */
+__asm__(".text\n"
+        ".hidden resolve_dlsym\n"
+        ".globl dlsym\n.type dlsym,@function\n"
+        "dlsym:\n"
+        "    .cfi_startproc\n"
+        "    endbr64\n"
+        "    pushq %rdi\n    .cfi_adjust_cfa_offset 8\n"
+        "    pushq %rsi\n    .cfi_adjust_cfa_offset 8\n"
+        "    subq $8, %rsp\n    .cfi_adjust_cfa_offset 8\n"
+        "    movq 24(%rsp), %rdx\n"
+        "    call resolve_dlsym\n"
+        "    addq $8, %rsp\n    .cfi_adjust_cfa_offset -8\n"
+        "    popq %rsi\n    .cfi_adjust_cfa_offset -8\n"
+        "    popq %rdi\n    .cfi_adjust_cfa_offset -8\n"
+        "    testq %rdx, %rdx\n"
+        "    jz 1f\n"
+        "    jmp *%rdx\n"
+        "1:  ret\n"
+        "    .cfi_endproc\n"
+        ".size dlsym, .-dlsym\n"
+        ".hidden resolve_dlvsym\n"
+        ".globl dlvsym\n.type dlvsym,@function\n"
+        "dlvsym:\n"
+        "    .cfi_startproc\n"
+        "    endbr64\n"
+        "    pushq %rdi\n    .cfi_adjust_cfa_offset 8\n"
+        "    pushq %rsi\n    .cfi_adjust_cfa_offset 8\n"
+        "    pushq %rdx\n    .cfi_adjust_cfa_offset 8\n"
+        "    movq 24(%rsp), %rcx\n"
+        "    call resolve_dlvsym\n"
+        "    movq %rdx, %rcx\n"
+        "    popq %rdx\n    .cfi_adjust_cfa_offset -8\n"
+        "    popq %rsi\n    .cfi_adjust_cfa_offset -8\n"
+        "    popq %rdi\n    .cfi_adjust_cfa_offset -8\n"
+        "    testq %rcx, %rcx\n"
+        "    jz 1f\n"
+        "    jmp *%rcx\n"
+        "1:  ret\n"
+        "    .cfi_endproc\n"
+        ".size dlvsym, .-dlvsym\n");
+
+/* -- cuGetProcAddress -- */
+
+/* The function that `found` is the driver's for, or NULL. */
+static void *by_address(const void *found)
+{
+    for (int i = 0; i < CALLS; i++)
+        if (hooks[i].function && known(i) == found)
+            return hooks[i].function;
+    return NULL;
+}
+
+static void *by_name(const char *name, int version, uint64_t flags)
+{
+    int best = -1, per_thread = (flags & CU_PROC_PER_THREAD_STREAM) != 0;
+    for (int i = 0; i < CALLS; i++) {
+        const struct hook *h = &hooks[i];
+        if (h->function && text_eq(h->name, name) && h->since <= version &&
+            h->per_thread <= per_thread && known(i) &&
+            (best < 0 || h->per_thread > hooks[best].per_thread ||
+             (h->per_thread == hooks[best].per_thread && h->since > hooks[best].since)))
+            best = i;
+    }
+    return best < 0 ? NULL : hooks[best].function;
+}
+
+static void replace_answer(const char *name, void **found, int version, uint64_t flags)
+{
+    if (!name || !found || !*found || !process_get())
+        return;
+    load(0);
+    void *own = by_address(*found);
+    if (!own)
+        own = by_name(name, version, flags);
+    *found = own ? own : *found;
+}
+
+LIMIT_EXPORT CUresult cuGetProcAddress(const char *name, void **found, int version,
+                                       uint64_t flags)
+{
+    __typeof__(&cuGetProcAddress) real = DRIVER(cuGetProcAddress);
+    CUresult rc = real ? real(name, found, version, flags) : CUDA_ERROR_NOT_INITIALIZED;
+    if (rc == CUDA_SUCCESS)
+        replace_answer(name, found, version, flags);
+    return rc;
+}
+
+LIMIT_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **found, int version,
+                                          uint64_t flags, int *status)
+{
+    __typeof__(&cuGetProcAddress_v2) real = DRIVER(cuGetProcAddress_v2);
+    CUresult rc =
+        real ? real(name, found, version, flags, status) : CUDA_ERROR_NOT_INITIALIZED;
+    if (rc == CUDA_SUCCESS)
+        replace_answer(name, found, version, flags);
+    return rc;
+}

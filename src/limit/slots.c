@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "limit/slots.h"
+
+#include "limit/reserve.h"
+#include "limit/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+static void set(uint64_t *p, uint64_t value)
+{
+    __atomic_store_n(p, value, __ATOMIC_SEQ_CST);
+}
+
+/* The process holds the lock of the slot. `used` first: a reader that sees the new `want` of
+ * a later owner must not add the old `used`. */
+static void empty(struct limit_slot *slot)
+{
+    set(&slot->used, 0);
+    set(&slot->want, 0);
+    set(&slot->start_time, 0);
+    __atomic_store_n(&slot->pid, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Field 22 of /proc/self/stat. The name, field 2, can hold anything, and ends at the last ')'. */
+static uint64_t start_time(void)
+{
+    char text[1024];
+    long fd = sys_open("/proc/self/stat", O_RDONLY);
+    long n = fd < 0 ? -1 : sys_read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        sys_close(fd);
+    long at = n - 1;
+    while (at > 0 && text[at] != ')')
+        at--;
+    int field = 2;
+    uint64_t value = 0;
+    for (; at > 0 && at < n && field <= 22; at++)
+        if (text[at] == ' ')
+            field++;
+        else if (field == 22 && text[at] >= '0' && text[at] <= '9')
+            value = value * 10 + (uint64_t)(text[at] - '0');
+    return value;
+}
+
+static void describe(struct limit_slot *slot)
+{
+    long ns = sys_inode("/proc/self/ns/pid");
+    set(&slot->start_time, start_time());
+    set(&slot->namespace, ns < 0 ? 0 : (uint64_t)ns);
+    __atomic_store_n(&slot->version, LIMIT_VERSION, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&slot->pid, (uint32_t)sys_pid(), __ATOMIC_SEQ_CST);
+}
+
+static enum slots_result take(long fd, struct limit_state *s, uint32_t *slot)
+{
+    for (uint32_t i = 0; i < LIMIT_SLOTS; i++) {
+        long rc = sys_lock_byte(fd, i);
+        if (rc == -EAGAIN || rc == -EACCES)
+            continue;
+        if (rc < 0)
+            return SLOTS_NO_LOCKS;
+        empty(&s->slots[i]);
+        describe(&s->slots[i]);
+        uint32_t high = __atomic_load_n(&s->high, __ATOMIC_SEQ_CST);
+        while (high < i + 1 &&
+               !__atomic_compare_exchange_n(&s->high, &high, i + 1, false,
+                                            __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            ;
+        *slot = i;
+        return SLOTS_DONE;
+    }
+    return SLOTS_FULL;
+}
+
+static struct limit_state *map(long fd)
+{
+    struct limit_state *s = sys_map_file(fd, sizeof *s, true);
+    if (s && sys_dont_fork(s, sizeof *s) < 0) {
+        sys_unmap(s, sizeof *s);
+        return NULL;
+    }
+    return s;
+}
+
+enum slots_result slots_claim(const char *path, struct limit_state **s, uint32_t *slot)
+{
+    long fd = sys_open(path, O_RDWR);
+    if (fd < 0)
+        return SLOTS_NO_FILE;
+    enum slots_result result = SLOTS_NO_FILE;
+    if (sys_file_size(fd) >= (long)sizeof **s) {
+        *s = map(fd);
+        result = *s ? take(fd, *s, slot) : SLOTS_NO_MEMORY;
+    }
+    /* The mapping keeps the open file description, and so the lock. */
+    sys_close(fd);
+    return result;
+}
+
+void slots_reclaim(const char *path, struct limit_state *s)
+{
+    long fd = sys_open(path, O_RDWR);
+    if (fd < 0)
+        return;
+    for (uint32_t i = 0, n = reserve_high(s); i < n; i++) {
+        struct limit_slot *slot = &s->slots[i];
+        if (__atomic_load_n(&slot->pid, __ATOMIC_SEQ_CST) == 0 &&
+            !__atomic_load_n(&slot->used, __ATOMIC_SEQ_CST) &&
+            !__atomic_load_n(&slot->want, __ATOMIC_SEQ_CST))
+            continue;
+        if (sys_lock_byte(fd, i) >= 0)
+            empty(slot);
+    }
+    sys_close(fd); /* with the locks taken here */
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * System calls and strings without a C library. libgpushare-limit.so needs no other library,
+ * because it is loaded into programs of any C library and version. A call returns what the
+ * kernel does: a negative errno on failure.
+ */
+
+long sys_open(const char *path, int flags);
+long sys_close(long fd);
+long sys_read(long fd, void *into, size_t n);
+/* The size of the file in bytes. */
+long sys_file_size(long fd);
+/* The inode that the path leads to. */
+long sys_inode(const char *path);
+/* Maps n bytes of the file for reading, and for writing if `write`. NULL: failed. */
+void *sys_map_file(long fd, size_t n, bool write);
+/* New memory of zeros. NULL: failed. */
+void *sys_map(size_t n);
+void sys_unmap(void *p, size_t n);
+/* fork leaves the child without the mapping. */
+long sys_dont_fork(void *p, size_t n);
+/* fork gives the child zeros. */
+long sys_wipe_on_fork(void *p, size_t n);
+/* Takes the write lock of a byte of the file, or fails at once. Linux 3.15. */
+long sys_lock_byte(long fd, uint64_t byte);
+long sys_pid(void);
+void sys_yield(void);
+
+/* A lock between the threads of a process. It begins as 0. */
+void sys_lock(uint32_t *lock);
+void sys_unlock(uint32_t *lock);
+
+size_t text_len(const char *s);
+bool text_eq(const char *a, const char *b);
+bool text_starts(const char *s, const char *start);
+/* Appends to the text in a buffer of `max` bytes. False: it does not fit. */
+bool text_add(char *into, size_t max, const char *text);

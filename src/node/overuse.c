@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node/overuse.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+/* A container that overuses a card. The key names card, pod UID and container ID. */
+struct over {
+    struct buf key;
+    int64_t seen_ms;  /* time of the last measurement that counts */
+    int64_t since_ms; /* time of the first one */
+    int64_t over_ms;
+    bool fresh; /* over in this measurement */
+};
+
+/* An action that must not be repeated before `until_ms`. */
+struct limit {
+    struct buf key;
+    int64_t until_ms, again_ms; /* the time and the length of the limit */
+    unsigned rejections;        /* of evictions, in a row */
+    bool pending;               /* the action was sent and not rejected */
+};
+
+struct overuse {
+    struct overuse_settings settings;
+    struct over *overs;
+    size_t n_overs, cap_overs;
+    struct limit *limits;
+    size_t n_limits, cap_limits;
+};
+
+/* A container that has been over for the grace. */
+struct suspect {
+    size_t container;
+    int64_t over_ms, beyond_mib;
+    int64_t frees_mib; /* what the card has more, once it was acted on */
+    bool pending;
+};
+
+struct step {
+    struct overuse *o;
+    const struct usage *u;
+    int64_t now_ms;
+    struct overuse_actions *actions;
+    struct suspect *suspects; /* of one card */
+    size_t n_suspects;
+};
+
+void overuse_actions_fini(struct overuse_actions *a)
+{
+    free(a->items);
+    *a = (struct overuse_actions){0};
+}
+
+struct overuse *overuse_new(const struct overuse_settings *settings)
+{
+    struct overuse *o = xcalloc(1, sizeof *o);
+    o->settings = *settings;
+    return o;
+}
+
+void overuse_free(struct overuse *o)
+{
+    if (!o)
+        return;
+    for (size_t i = 0; i < o->n_overs; i++)
+        buf_fini(&o->overs[i].key);
+    for (size_t i = 0; i < o->n_limits; i++)
+        buf_fini(&o->limits[i].key);
+    free(o->overs);
+    free(o->limits);
+    free(o);
+}
+
+size_t overuse_count(const struct overuse *o)
+{
+    return o->n_overs;
+}
+
+/* -- keys -- */
+
+static void add_key(struct buf *key, struct span part)
+{
+    buf_add_i64(key, (int64_t)part.n); /* so that no two lists of parts are equal */
+    buf_addc(key, ':');
+    buf_add_span(key, part);
+}
+
+static void add_card_key(struct buf *key, const struct usage_card *card)
+{
+    if (card->uuid.n)
+        add_key(key, card->uuid);
+    else
+        buf_printf(key, "#%d;", card->index);
+}
+
+static void over_key(const struct usage *u, const struct usage_container *c,
+                     struct buf *key)
+{
+    add_card_key(key, &u->cards[c->card]);
+    add_key(key, c->pod_uid);
+    add_key(key, c->container_id);
+}
+
+/* Evictions concern the pod, the other actions a container and a card. The name of the
+ * container, because its ID changes with each restart. */
+static void limit_key(const struct usage *u, const struct usage_container *c,
+                      enum overuse_type type, struct buf *key)
+{
+    buf_addc(key, "rek"[type]);
+    add_key(key, c->pod_uid);
+    if (type == OVERUSE_EVICT)
+        return;
+    add_key(key, c->name);
+    add_card_key(key, &u->cards[c->card]);
+}
+
+/* -- limits -- */
+
+static struct limit *find_limit(const struct overuse *o, struct span key)
+{
+    for (size_t i = 0; i < o->n_limits; i++)
+        if (span_eq(buf_span(&o->limits[i].key), key))
+            return &o->limits[i];
+    return NULL;
+}
+
+/* Drops the limits that have passed. Rejections are remembered for one more limit. After a
+ * clock that went back, a limit lasts once more at most. */
+static void expire_limits(struct overuse *o, int64_t now_ms)
+{
+    for (size_t i = 0; i < o->n_limits;) {
+        struct limit *l = &o->limits[i];
+        if (l->until_ms - now_ms > l->again_ms)
+            l->until_ms = now_ms + l->again_ms;
+        int64_t keep_ms = l->rejections ? l->again_ms : 0;
+        if (now_ms < l->until_ms || now_ms - l->until_ms < keep_ms) {
+            i++;
+            continue;
+        }
+        buf_fini(&l->key);
+        *l = o->limits[--o->n_limits];
+    }
+}
+
+static int64_t again_ms(enum overuse_type type)
+{
+    return type == OVERUSE_REPORT  ? OVERUSE_REPORT_AGAIN_MS
+           : type == OVERUSE_EVICT ? OVERUSE_EVICT_AGAIN_MS
+                                   : OVERUSE_KILL_AGAIN_MS;
+}
+
+/* Adds the action unless its limit forbids it. */
+static void act(struct step *s, enum overuse_type type, const struct suspect *suspect,
+                int64_t lacking_mib)
+{
+    struct overuse *o = s->o;
+    const struct usage_container *c = &s->u->containers[suspect->container];
+    cleanup_buf struct buf key = {0};
+    limit_key(s->u, c, type, &key);
+    struct limit *l = find_limit(o, buf_span(&key));
+    if ((l && s->now_ms < l->until_ms) || (!l && o->n_limits == OVERUSE_MAX_LIMITS))
+        return;
+    if (!l) {
+        MEM_GROW(o->limits, o->cap_limits, o->n_limits + 1);
+        l = &o->limits[o->n_limits++];
+        *l = (struct limit){.key = key};
+        key = (struct buf){0}; /* moved */
+    }
+    l->again_ms = again_ms(type);
+    l->until_ms = s->now_ms + l->again_ms;
+    l->pending = true;
+    MEM_GROW(s->actions->items, s->actions->cap, s->actions->n + 1);
+    s->actions->items[s->actions->n++] =
+        (struct overuse_action){.type = type,
+                                .container = suspect->container,
+                                .used_mib = c->used_mib,
+                                .lacking_mib = lacking_mib > 0 ? lacking_mib : 0,
+                                .over_ms = suspect->over_ms};
+}
+
+static bool is_pending(const struct step *s, const struct usage_container *c)
+{
+    enum overuse_type type = s->o->settings.most;
+    cleanup_buf struct buf key = {0};
+    limit_key(s->u, c, type, &key);
+    const struct limit *l = find_limit(s->o, buf_span(&key));
+    return l && l->pending && s->now_ms < l->until_ms;
+}
+
+void overuse_evicted(struct overuse *o, int64_t now_ms, struct span pod_uid,
+                     bool accepted, int64_t retry_after_ms)
+{
+    cleanup_buf struct buf key = {0};
+    limit_key(NULL, &(struct usage_container){.pod_uid = pod_uid}, OVERUSE_EVICT, &key);
+    struct limit *l = find_limit(o, buf_span(&key));
+    if (!l)
+        return;
+    l->again_ms = OVERUSE_EVICT_AGAIN_MS;
+    l->pending = accepted;
+    if (!accepted) {
+        unsigned doublings = l->rejections < 16 ? l->rejections : 16;
+        int64_t ms = (int64_t)OVERUSE_BACKOFF_MS << doublings;
+        l->again_ms = ms < OVERUSE_BACKOFF_MAX_MS ? ms : OVERUSE_BACKOFF_MAX_MS;
+        if (retry_after_ms > l->again_ms)
+            l->again_ms = retry_after_ms < OVERUSE_EVICT_AGAIN_MS
+                              ? retry_after_ms
+                              : OVERUSE_EVICT_AGAIN_MS;
+    }
+    l->rejections = accepted ? 0 : l->rejections + 1;
+    l->until_ms = now_ms + l->again_ms;
+}
+
+/* -- pods on a card -- */
+
+static bool has_name(const struct usage_container *c)
+{
+    return c->ns.n && c->pod.n && c->name.n;
+}
+
+static bool same_pod(const struct usage_container *a, const struct usage_container *b)
+{
+    return span_eq(a->pod, b->pod) && span_eq(a->ns, b->ns);
+}
+
+static int64_t promise_of(const struct usage_container *c)
+{
+    return c->promised_mib > 0 ? c->promised_mib : 0;
+}
+
+/* A container that restarts can be listed twice; its promise counts once. The containers
+ * of a pod on a card are neighbors. */
+static bool is_first_of_its_name(const struct usage *u, size_t i)
+{
+    const struct usage_container *all = u->containers;
+    for (size_t k = i;
+         k-- > 0 && all[k].card == all[i].card && same_pod(&all[k], &all[i]);)
+        if (span_eq(all[k].name, all[i].name))
+            return false;
+    return true;
+}
+
+/* Whether all of the card was promised, or its size is not known. */
+static bool is_whole(const struct usage *u, const struct usage_container *c)
+{
+    int64_t total_mib = u->cards[c->card].total_mib;
+    return total_mib < 0 || (c->promised_mib > 0 && c->promised_mib >= total_mib);
+}
+
+/* Is the pod of the container beyond its promise and the tolerance on this card? A
+ * container of another UID is of another pod of that name. */
+static bool pod_is_over(const struct usage *u, size_t i, int64_t tolerance_mib)
+{
+    const struct usage_container *c = &u->containers[i];
+    int64_t used = 0, promised = 0;
+    bool any_promise = false;
+    for (size_t k = 0; k < u->n_containers; k++) {
+        const struct usage_container *o = &u->containers[k];
+        if (!same_pod(o, c))
+            continue;
+        if (is_whole(u, o))
+            return false;
+        any_promise |= o->promised_mib >= 0;
+        if (o->card != c->card)
+            continue;
+        if (o->used_mib < 0)
+            return false;
+        if (span_eq(o->pod_uid, c->pod_uid))
+            used += o->used_mib;
+        if (is_first_of_its_name(u, k))
+            promised += promise_of(o);
+    }
+    return any_promise && used - promised > tolerance_mib;
+}
+
+static bool is_over(const struct step *s, size_t i)
+{
+    const struct usage_container *c = &s->u->containers[i];
+    int64_t tolerance_mib = s->o->settings.tolerance_mib;
+    return c->pod_uid.n && c->container_id.n && has_name(c) && c->used_mib >= 0 &&
+           c->used_mib - promise_of(c) > tolerance_mib &&
+           pod_is_over(s->u, i, tolerance_mib);
+}
+
+/* What the pod of the containers from *i on does not use of its promise on the card; sets
+ * *i to the container after them. */
+static int64_t unused_of(const struct usage *u, size_t *i)
+{
+    const struct usage_container *c = &u->containers[*i];
+    int64_t left = 0;
+    for (; *i < u->n_containers && u->containers[*i].card == c->card &&
+           same_pod(&u->containers[*i], c);
+         ++*i) {
+        left -= u->containers[*i].used_mib;
+        if (is_first_of_its_name(u, *i))
+            left += promise_of(&u->containers[*i]);
+    }
+    return left;
+}
+
+/* What the pods of a card were promised and cannot get, or less; INT64_MIN: not known. A
+ * container without a name may be one that a promise was made to, which then uses more of
+ * it than it seems to. */
+static int64_t lacking_on(const struct usage *u, size_t card)
+{
+    int64_t unused = 0;
+    for (size_t i = 0; i < u->n_containers; i++)
+        if (u->containers[i].card == card && u->containers[i].used_mib < 0)
+            return INT64_MIN;
+    for (size_t i = 0; i < u->n_containers;) {
+        const struct usage_container *c = &u->containers[i];
+        int64_t left = unused_of(u, &i);
+        if (c->card == card && (left > 0 || !has_name(c)))
+            unused += left;
+    }
+    return u->cards[card].free_mib < 0 ? INT64_MIN : unused - u->cards[card].free_mib;
+}
+
+/* -- how long -- */
+
+static struct over *find_over(const struct overuse *o, struct span key)
+{
+    for (size_t i = 0; i < o->n_overs; i++)
+        if (span_eq(buf_span(&o->overs[i].key), key))
+            return &o->overs[i];
+    return NULL;
+}
+
+/* How long it has been so; -1: with promises that may be older than the container. */
+static int64_t note_over(struct step *s, size_t i)
+{
+    struct overuse *o = s->o;
+    cleanup_buf struct buf key = {0};
+    over_key(s->u, &s->u->containers[i], &key);
+    struct over *over = find_over(o, buf_span(&key));
+    if (!over) {
+        MEM_GROW(o->overs, o->cap_overs, o->n_overs + 1);
+        over = &o->overs[o->n_overs++];
+        *over = (struct over){
+            .key = key, .seen_ms = s->u->taken_ms, .since_ms = s->u->taken_ms};
+        key = (struct buf){0}; /* moved */
+    }
+    int64_t since_ms = s->u->taken_ms - over->seen_ms;
+    int64_t most_ms = (o->settings.grace_ms + 1) / 2;
+    over->over_ms += since_ms < 0 ? 0 : since_ms < most_ms ? since_ms : most_ms;
+    over->seen_ms = s->u->taken_ms;
+    over->fresh = true;
+    return s->u->promised_ms <= over->since_ms ? -1 : over->over_ms;
+}
+
+/* Forgets the containers of the card that are not over any more. Their keys begin with
+ * that of the card. */
+static void forget_others(struct step *s, size_t card)
+{
+    struct overuse *o = s->o;
+    cleanup_buf struct buf prefix = {0};
+    add_card_key(&prefix, &s->u->cards[card]);
+    for (size_t i = 0; i < o->n_overs;) {
+        struct over *over = &o->overs[i];
+        if (over->fresh || !span_starts(buf_span(&over->key), buf_span(&prefix))) {
+            i++;
+            continue;
+        }
+        buf_fini(&over->key);
+        *over = o->overs[--o->n_overs];
+    }
+    for (size_t i = 0; i < o->n_overs; i++)
+        o->overs[i].fresh = false;
+}
+
+/* -- one card -- */
+
+static int64_t pod_uses(const struct usage *u, const struct usage_container *c)
+{
+    int64_t used = 0;
+    for (size_t i = 0; i < u->n_containers; i++)
+        if (u->containers[i].card == c->card &&
+            span_eq(u->containers[i].pod_uid, c->pod_uid) &&
+            u->containers[i].used_mib > 0)
+            used += u->containers[i].used_mib;
+    return used;
+}
+
+static void suspect(struct step *s, size_t i, int64_t over_ms)
+{
+    const struct usage_container *c = &s->u->containers[i];
+    s->suspects[s->n_suspects++] = (struct suspect){
+        .container = i,
+        .over_ms = over_ms,
+        .beyond_mib = c->used_mib - promise_of(c),
+        .frees_mib =
+            s->o->settings.most == OVERUSE_EVICT ? pod_uses(s->u, c) : c->used_mib,
+        .pending = is_pending(s, c),
+    };
+}
+
+/* Those that were acted on first, then the most beyond its promise. */
+static int by_order(const void *a, const void *b)
+{
+    const struct suspect *x = a, *y = b;
+    if (x->pending != y->pending)
+        return x->pending ? -1 : 1;
+    if (x->beyond_mib != y->beyond_mib)
+        return x->beyond_mib > y->beyond_mib ? -1 : 1;
+    return x->container < y->container ? -1 : 1;
+}
+
+static bool pod_was_counted(const struct step *s, size_t i)
+{
+    const struct usage_container *all = s->u->containers;
+    for (size_t k = 0; k < i && s->o->settings.most == OVERUSE_EVICT; k++)
+        if (span_eq(all[s->suspects[k].container].pod_uid,
+                    all[s->suspects[i].container].pod_uid))
+            return true;
+    return false;
+}
+
+static void act_on_card(struct step *s, size_t card)
+{
+    const struct overuse_settings *settings = &s->o->settings;
+    int64_t lacking = lacking_on(s->u, card);
+    if (lacking <= 0 && !settings->always)
+        return;
+    for (size_t i = 0; i < s->n_suspects; i++)
+        act(s, OVERUSE_REPORT, &s->suspects[i], lacking);
+    if (settings->most == OVERUSE_REPORT)
+        return;
+    qsort(s->suspects, s->n_suspects, sizeof *s->suspects, by_order);
+    int64_t left = lacking;
+    for (size_t i = 0; i < s->n_suspects && (left > 0 || settings->always); i++) {
+        if (pod_was_counted(s, i))
+            continue;
+        if (!s->suspects[i].pending)
+            act(s, settings->most, &s->suspects[i], lacking);
+        if (is_pending(s, &s->u->containers[s->suspects[i].container]))
+            left -= s->suspects[i].frees_mib;
+    }
+}
+
+static void take_card(struct step *s, size_t card)
+{
+    s->n_suspects = 0;
+    for (size_t i = 0; i < s->u->n_containers; i++) {
+        if (s->u->containers[i].card != card || !is_over(s, i))
+            continue;
+        int64_t over_ms = note_over(s, i);
+        if (over_ms >= s->o->settings.grace_ms)
+            suspect(s, i, over_ms);
+    }
+    forget_others(s, card);
+    if (s->n_suspects)
+        act_on_card(s, card);
+}
+
+void overuse_step(struct overuse *o, int64_t now_ms, const struct usage *u,
+                  struct overuse_actions *actions)
+{
+    struct step s = {.o = o, .u = u, .now_ms = now_ms, .actions = actions};
+    expire_limits(o, now_ms);
+    if (now_ms < u->taken_ms || now_ms - u->taken_ms > OVERUSE_MAX_AGE_MS)
+        return;
+    s.suspects = xcalloc(u->n_containers + 1, sizeof *s.suspects);
+    for (size_t card = 0; card < u->n_cards; card++)
+        if (u->cards[card].complete)
+            take_card(&s, card);
+    free(s.suspects);
+}

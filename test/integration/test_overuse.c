@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "lib/overuse_node.h"
+#include "lib/rights.h"
+
+/*
+ * What the real scv-agent does about containers that use more than they were promised, with
+ * kube-sim as API server, on the node of lib/overuse_node.h. The first eviction is answered
+ * with 429, as a PodDisruptionBudget does.
+ */
+
+static struct sim sim;
+static struct agent agent;
+static struct overuse_node node;
+static struct rights rights;
+
+#define EVENTS "/apis/events.k8s.io/v1/namespaces/default/events"
+
+static void add_pod(const char *pod, const char *uid)
+{
+    sim_load(&sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
+             "\"namespace\":\"default\",\"uid\":\"%s\"},\"spec\":{\"nodeName\":\"n1\","
+             "\"containers\":[{\"name\":\"c\",\"image\":\"i\"}]}}",
+             pod, uid);
+}
+
+static void set_up(const char *const *files, const char *action, bool mapped)
+{
+    rights_read(&rights, files, "DaemonSet");
+    sim_start(&sim, ARGV("--run-pods"));
+    rights_count(sim.api.port, &rights);
+    sim_fault(&sim, "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":"
+                    "\"eviction\",\"nth\":1,\"action\":\"answer\",\"status\":429}");
+    agent_setup(&sim);
+    add_pod("greedy", OVERUSE_GREEDY);
+    add_pod("modest", OVERUSE_MODEST);
+    overuse_node_start(&node, mapped);
+    agent_start(&agent, &sim, node.source,
+                ARGV(OVERUSE_NODE_OPTIONS(&node), "--on-overuse", action, "--lease-renew",
+                     "1s", "--lease-grace", "4s"));
+}
+
+static void tear_down(void)
+{
+    agent_stop(&agent);
+    rights_fini(&rights);
+    overuse_node_stop(&node);
+    sim_stop(&sim);
+}
+
+static const char *const usual[] = {"manifests/scv-agent.yaml", NULL};
+static const char *const evicts[] = {"manifests/scv-agent.yaml",
+                                     "manifests/rbac-overuse.yaml.example", NULL};
+
+/* The note of the event of this reason about a pod; "" if there is none. New. */
+static char *note_of(const char *pod, const char *reason)
+{
+    cleanup_json json_t *list = peer_json(&sim.api, "GET", EVENTS, NULL);
+    size_t i;
+    json_t *event;
+    json_array_foreach(lib_at(list, "items"), i,
+                       event) if (strcmp(lib_str(event, "regarding.name"), pod) == 0 &&
+                                  strcmp(lib_str(event, "reason"), reason) ==
+                                      0) return xstrdup(lib_str(event, "note"));
+    return xstrdup("");
+}
+
+static bool has_event(const char *pod, const char *reason)
+{
+    cleanup_free char *note = note_of(pod, reason);
+    return note[0] != '\0';
+}
+
+static void ck_note(const char *reason, const char *begin)
+{
+    cleanup_free char *note = note_of("greedy", reason);
+    cleanup_free char *want =
+        xasprintf("%scontainer c uses 8192 MiB of GPU0, 4096 MiB more than promised "
+                  "(4096 MiB), for ",
+                  begin);
+    ck_assert_msg(strncmp(note, want, strlen(want)) == 0, "%s", note);
+    ck_assert_msg(
+        strstr(note, "; other pods on this card lack 6144 MiB of their promises"), "%s",
+        note);
+}
+
+static bool is_counted(const char *sample)
+{
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *line = xasprintf("\n%s\n", sample);
+    ck_assert_uint_eq(peer_call(&agent.health, "GET", "/metrics", NULL, &reply), 200);
+    return strstr(reply.p, line) != NULL;
+}
+
+/* The value of the sample that begins with the text. */
+static long long number_of(const char *sample)
+{
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *line = xasprintf("\n%s", sample);
+    ck_assert_uint_eq(peer_call(&agent.health, "GET", "/metrics", NULL, &reply), 200);
+    const char *at = strstr(reply.p, line);
+    ck_assert_ptr_nonnull(at);
+    return strtoll(at + strlen(line), NULL, 10);
+}
+
+static bool is_terminating(const char *pod)
+{
+    cleanup_free char *path = xasprintf("/api/v1/namespaces/default/pods/%s", pod);
+    cleanup_buf struct buf reply = {0};
+    unsigned status = peer_call(&sim.api, "GET", path, NULL, &reply);
+    return status == 404 || strstr(reply.p, "\"deletionTimestamp\"") != NULL;
+}
+
+/* -- tests -- */
+
+/* Until the rights are checked, only the agent may call the API server. */
+
+START_TEST(the_pod_gets_an_event_and_runs_on)
+{
+    set_up(usual, "event", true);
+    lib_wait(is_counted("scv_agent_overuse_events_total{result=\"written\"} 1"));
+    rights_check(sim.api.port, &rights);
+    ck_assert(is_counted("scv_agent_overusing_containers 1"));
+    ck_note("GPUOveruse", "");
+    ck_assert(!has_event("modest", "GPUOveruse"));
+    ck_assert(!is_terminating("greedy"));
+    /* The pod returns the memory. */
+    overuse_node_use(&node, 4);
+    lib_wait(is_counted("scv_agent_overusing_containers 0"));
+    ck_assert_int_eq(sim_count(&sim, "create", "events", ""), 1);
+    ck_assert_int_eq(overuse_node_signal(node.greedy), SIGUSR1);
+    tear_down();
+}
+
+/* All permissions of scv-agent are used here, and no others. */
+START_TEST(the_pod_is_evicted_once_its_budget_allows_it)
+{
+    set_up(evicts, "evict", true);
+    lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"delayed\"} 1"));
+    lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"accepted\"} 1"));
+    lib_wait(is_counted("scv_agent_overuse_events_total{result=\"written\"} 2"));
+    overuse_node_use(&node, 7);
+    lib_wait(sim_count(&sim, "patch", "leases", "") &&
+             sim_count(&sim, "patch", "scvs", ""));
+    rights_check(sim.api.port, &rights);
+    rights_used(&rights);
+    ck_assert(is_terminating("greedy"));
+    ck_assert(!is_terminating("modest"));
+    ck_note("GPUOveruseEvicted", "evicted: ");
+    ck_assert_int_eq(sim_count(&sim, "create", "pods", "eviction"), 2);
+    ck_assert_int_eq(overuse_node_signal(node.greedy), SIGUSR1);
+    tear_down();
+}
+
+START_TEST(processes_are_killed_as_soon_as_all_can_be_mapped)
+{
+    set_up(usual, "kill", false);
+    lib_wait(is_counted("scv_agent_card_usage_complete{card=\"0\",uuid=\"GPU-0\"} 0"));
+    /* Longer than the grace: a sample takes 100 ms. */
+    long long samples = number_of("scv_agent_samples_total ");
+    lib_wait(number_of("scv_agent_samples_total ") >= samples + 15);
+    ck_assert(is_counted("scv_agent_overusing_containers 0"));
+    ck_assert(is_counted("scv_agent_overuse_processes_total{result=\"killed\"} 0"));
+    overuse_node_map(true);
+    lib_wait(is_counted("scv_agent_overuse_processes_total{result=\"killed\"} 1"));
+    lib_wait(is_counted("scv_agent_overuse_events_total{result=\"written\"} 2"));
+    rights_check(sim.api.port, &rights);
+    ck_note("GPUOveruseKilled", "killed 1 process(es): ");
+    ck_assert_int_eq(overuse_node_signal(node.greedy), SIGKILL);
+    ck_assert_int_eq(overuse_node_signal(node.modest), SIGUSR1);
+    ck_assert(!is_terminating("greedy"));
+    tear_down();
+}
+
+LIB_MAIN("overuse", 60, the_pod_gets_an_event_and_runs_on,
+         the_pod_is_evicted_once_its_budget_allows_it,
+         processes_are_killed_as_soon_as_all_can_be_mapped)

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "lib/agent.h"
+#include "lib/kubelet.h"
+
+/*
+ * What scv-agent measures on a node where a container uses more than it was promised. The
+ * cards and their processes come from lib_dir/cards.json, the cgroups from a made-up /proc
+ * with real processes, and the promises from a simulated kubelet.
+ *
+ * One card of 16 GiB, 1 GiB of it free. `greedy` was promised 4 GiB and uses 8, `modest` was
+ * promised 8 and uses 1, so it could not get 6 of what it was promised. Outside Kubernetes
+ * 6 GiB are in use. Both are pods of the namespace default with one container, c.
+ */
+
+#define OVERUSE_GREEDY "5d0c1f6e-8a2b-4c3d-9e4f-000000000001" /* UIDs */
+#define OVERUSE_MODEST "5d0c1f6e-8a2b-4c3d-9e4f-000000000002"
+
+struct overuse_node {
+    struct kubelet kubelet;
+    pid_t greedy, modest;
+    char *root, *podresources, *source; /* values of options of scv-agent */
+};
+
+/* Starts the processes and the kubelet. */
+void overuse_node_start(struct overuse_node *n, bool mapped);
+void overuse_node_stop(struct overuse_node *n);
+/* What the pod greedy uses. */
+void overuse_node_use(const struct overuse_node *n, long long gib);
+/* Whether /proc is that of the host; otherwise no process can be mapped. */
+void overuse_node_map(bool mapped);
+/* The options of scv-agent, for lib_program and agent_start. */
+#define OVERUSE_NODE_OPTIONS(n)                                                          \
+    "--update-interval", "100ms", "--podresources-socket", (n)->podresources,            \
+        "--pods-interval", "1s", "--host-root", (n)->root, "--overuse-grace", "1s"
+/* Ends the process unless it was killed before, and returns the signal that ended it:
+ * SIGKILL or SIGUSR1. */
+int overuse_node_signal(pid_t pid);

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "gpu/fake_cuda.h"
+#include "lib/program.h"
+#include "lib/temp.h"
+#include "limit/state.h"
+
+/*
+ * A pod with one card as its containers see it: the library with its files in a folder, and a
+ * driver without a card. Guests are the programs of test/limit/guest.
+ */
+
+enum { POD_LIMIT_MIB = 64 };
+#define POD_UUID "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+struct pod {
+    char *dir;
+    struct limit_file *limit; /* mapped, as the plugin has it */
+    struct limit_state *state;
+    struct fake_books *books;
+};
+
+void pod_begin(struct pod *p);
+void pod_end(struct pod *p);
+
+/* Is there a musl? The guests "musl/guest" need it. */
+bool pod_has_musl(void);
+
+/* Starts a guest, "guest" or "guest-link", with the library preloaded. */
+void pod_start(const struct pod *p, struct program *guest, const char *name,
+               const char *what, const char *way, const char *n);
+/* The same in a pid namespace of its own, as in another container of the pod. Needs root. */
+void pod_start_apart(const struct pod *p, struct program *guest, const char *what,
+                     const char *n);
+bool pod_can_start_apart(void);
+/* Runs a guest. Fails the test with its output unless it exits with `status`. */
+void pod_run(const struct pod *p, const char *name, const char *what, const char *way,
+             const char *n, int status);

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "limit/pod.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "lib/lib.h"
+#include "lib/unit.h"
+
+/* What CUDA programs see of their limit, whichever way they get the driver's functions. */
+
+static struct pod pod;
+
+static void begin(void)
+{
+    pod_begin(&pod);
+}
+
+static void end(void)
+{
+    pod_end(&pod);
+}
+
+/* Each way to each function, in programs of glibc and of musl. */
+static const struct {
+    const char *guest, *way;
+} ways[] = {
+    {"guest", "dlsym"},         {"guest", "default"},    {"guest", "proc"},
+    {"guest", "proc2"},         {"guest", "ptsz"},       {"guest-link", "link"},
+    {"guest-link", "next"},     {"guest-link", "proc2"}, {"musl/guest", "dlsym"},
+    {"musl/guest", "default"},  {"musl/guest", "ptsz"},  {"musl/guest-link", "link"},
+    {"musl/guest-link", "next"}};
+
+static bool is_built(const char *guest)
+{
+    if (strncmp(guest, "musl/", strlen("musl/")) != 0 || pod_has_musl())
+        return true;
+    puts("measured: skipped: there is no musl-gcc");
+    return false;
+}
+
+START_TEST(every_way_to_allocate_is_limited_and_counted_once)
+{
+    for (size_t i = 0; i < ARRAY_LEN(ways); i++)
+        if (is_built(ways[i].guest))
+            pod_run(&pod, ways[i].guest, "cases", ways[i].way, "", 0);
+    ck_assert_uint_eq(pod.state->unlimited, 0);
+    ck_assert_uint_gt(pod.state->refused, 0);
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+}
+END_TEST
+
+START_TEST(addresses_of_cuGetProcAddress_that_are_not_exported_are_replaced)
+{
+    setenv("FAKE_CUDA_ALIAS", "1", 1);
+    pod_run(&pod, "guest", "cases", "proc", "", 0);
+    pod_run(&pod, "guest", "cases", "ptsz", "", 0);
+}
+END_TEST
+
+START_TEST(a_program_sees_a_card_of_its_size)
+{
+    pod_run(&pod, "guest", "info", "dlsym", "", 0);
+    pod_run(&pod, "guest-link", "info", "link", "", 0);
+    pod_run(&pod, "guest", "all", "proc2", "", 0);
+    if (is_built("musl/guest"))
+        pod_run(&pod, "musl/guest", "info", "dlsym", "", 0);
+}
+END_TEST
+
+START_TEST(a_child_counts_for_itself)
+{
+    pod_run(&pod, "guest", "fork", "dlsym", "", 0);
+    if (is_built("musl/guest"))
+        pod_run(&pod, "musl/guest", "fork", "dlsym", "", 0);
+}
+END_TEST
+
+/* 64 MiB, of which 30 and a context are held: 20 fit, 30 do not. */
+START_TEST(processes_share_the_limit_until_they_are_killed)
+{
+    struct program other;
+    pod_start(&pod, &other, "guest", "hold", "dlsym", "30");
+    ck_assert(program_wait_output(&other, "held"));
+    pod_run(&pod, "guest", "more", "dlsym", "30", 2);
+    pod_run(&pod, "guest", "more", "dlsym", "20", 0);
+    program_kill(&other);
+    pod_run(&pod, "guest", "more", "dlsym", "60", 0);
+}
+END_TEST
+
+static bool first_slot_is_free(void)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    cleanup_free char *path = temp_path(pod.dir, "state/0");
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(fcntl(fd, F_OFD_GETLK, &lock), 0);
+    close(fd);
+    return lock.l_type == F_UNLCK;
+}
+
+/* The slot outlives no process, although nobody outside the namespace knows its pid. */
+START_TEST(processes_of_several_pid_namespaces_share_the_limit)
+{
+    struct program other;
+    if (!pod_can_start_apart()) {
+        puts("measured: skipped: no right to make a pid namespace");
+        return;
+    }
+    pod_start_apart(&pod, &other, "hold", "30");
+    ck_assert(program_wait_output(&other, "held"));
+    ck_assert_uint_eq(pod.state->slots[0].pid, 1);
+    pod_run(&pod, "guest", "more", "dlsym", "30", 2);
+    pod_run(&pod, "guest", "more", "dlsym", "20", 0);
+    ck_assert(!first_slot_is_free());
+    program_kill(&other); /* unshare, and then the kernel kills its child */
+    lib_wait(first_slot_is_free());
+    pod_run(&pod, "guest", "all", "dlsym", "", 0);
+}
+END_TEST
+
+START_TEST(a_change_of_the_limit_holds_at_once)
+{
+    struct program other;
+    pod_start(&pod, &other, "guest", "hold", "dlsym", "10");
+    ck_assert(program_wait_output(&other, "held"));
+    pod_run(&pod, "guest", "more", "dlsym", "80", 2);
+    __atomic_store_n(&pod.limit->limit, (uint64_t)100 << 20, __ATOMIC_SEQ_CST);
+    pod_run(&pod, "guest", "more", "dlsym", "80", 0);
+    __atomic_store_n(&pod.limit->limit, (uint64_t)12 << 20, __ATOMIC_SEQ_CST);
+    pod_run(&pod, "guest", "more", "dlsym", "1", 2);
+    __atomic_store_n(&pod.limit->limit, LIMIT_NONE, __ATOMIC_SEQ_CST);
+    pod_run(&pod, "guest", "unlimited", "dlsym", "", 0);
+    program_kill(&other);
+}
+END_TEST
+
+START_TEST(a_program_without_cuda_takes_no_slot)
+{
+    pod_run(&pod, "guest", "none", "", "", 0);
+    ck_assert_uint_eq(pod.state->high, 0);
+}
+END_TEST
+
+/* -- Where the library cannot work, programs run without a limit -- */
+
+START_TEST(without_files_nothing_is_limited)
+{
+    temp_remove(pod.dir, "state/0");
+    pod_run(&pod, "guest", "unlimited", "dlsym", "", 0);
+    temp_remove(pod.dir, "limit/0");
+    pod_run(&pod, "guest", "unlimited", "dlsym", "", 0);
+    pod_run(&pod, "guest-link", "unlimited", "link", "", 0);
+}
+END_TEST
+
+START_TEST(a_limit_of_another_version_is_said_in_the_state)
+{
+    pod.limit->version = LIMIT_VERSION + 1;
+    pod_run(&pod, "guest", "unlimited", "dlsym", "", 0);
+    ck_assert_uint_eq(pod.state->unlimited, LIMIT_BAD_LIMIT);
+}
+END_TEST
+
+START_TEST(a_card_without_a_limit_is_not_limited)
+{
+    strcpy(pod.limit->uuid, "GPU-99999999-0405-0607-0809-0a0b0c0d0e0f");
+    pod_run(&pod, "guest", "unlimited", "proc2", "", 0);
+    memset(pod.limit->uuid, 'G', sizeof pod.limit->uuid);
+    pod_run(&pod, "guest", "unlimited", "proc2", "", 0);
+    memset(pod.limit->uuid, 0, sizeof pod.limit->uuid);
+    pod_run(&pod, "guest", "all", "proc2", "", 0);
+}
+END_TEST
+
+/* -- A pod can write anything into its state -- */
+
+static void fill(unsigned byte)
+{
+    memset(pod.state, (int)byte, sizeof *pod.state);
+}
+
+START_TEST(a_foreign_state_breaks_no_program)
+{
+    static const unsigned bytes[] = {0x00, 0xff, 0x7f, 0x80, 0x01};
+    for (size_t i = 0; i < ARRAY_LEN(bytes); i++) {
+        fill(bytes[i]);
+        /* The slots have no owner, so what they say is dropped. */
+        pod_run(&pod, "guest", "all", "dlsym", "", 0);
+        fill(bytes[i]);
+        pod_run(&pod, "guest", "info", "dlsym", "", 0);
+    }
+}
+END_TEST
+
+START_TEST(a_process_keeps_what_it_has_when_its_slot_is_overwritten)
+{
+    struct program other;
+    pod_start(&pod, &other, "guest", "hold", "dlsym", "40");
+    ck_assert(program_wait_output(&other, "held"));
+    for (size_t i = 0; i < LIMIT_SLOTS; i++)
+        pod.state->slots[i].used = UINT64_MAX;
+    pod.state->high = UINT32_MAX;
+    pod_run(&pod, "guest", "more", "dlsym", "1", 2);
+    program_kill(&other);
+    pod_run(&pod, "guest", "all", "dlsym", "", 0);
+}
+END_TEST
+
+/* -- make bench-limit -- */
+
+static double nanoseconds(bool limited)
+{
+    struct program guest;
+    cleanup_free char *program = program_path("test/limit/guest/guest");
+    cleanup_free char *cuda = program_path("fake-cuda");
+    struct buf path = {0}, preload = {0};
+    buf_printf(&path, "LD_LIBRARY_PATH=%s", cuda);
+    buf_printf(&preload, "LD_PRELOAD=%s/libgpushare-limit.so",
+               limited ? pod.dir : "/nonexistent");
+    program_start(&guest, pod.dir,
+                  limited ? ARGV("env", path.p, preload.p, program, "bench", "proc2")
+                          : ARGV("env", path.p, program, "bench", "proc2"));
+    ck_assert_int_eq(program_wait(&guest), 0);
+    double ns = strtod(program_output(&guest), NULL);
+    ck_assert(ns > 0);
+    program_fini(&guest);
+    free(path.p);
+    free(preload.p);
+    return ns;
+}
+
+/* The best of several runs, in turn: other programs of the machine only make a run slower. */
+START_TEST(the_cost_of_an_allocation)
+{
+    if (!getenv("LIMIT_BENCH"))
+        return;
+    double without = 1e18, with = 1e18;
+    for (int i = 0; i < 9; i++) {
+        double a = nanoseconds(false), b = nanoseconds(true);
+        without = a < without ? a : without;
+        with = b < with ? b : with;
+    }
+    printf("measured: cuMemAlloc and cuMemFree: %.0f ns with the driver without a card, "
+           "%.0f ns with the limit: "
+           "%.0f ns more for each call, ratio %.2f\n",
+           without, with, (with - without) / 2, with / without);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        every_way_to_allocate_is_limited_and_counted_once,
+        addresses_of_cuGetProcAddress_that_are_not_exported_are_replaced,
+        a_program_sees_a_card_of_its_size,
+        a_child_counts_for_itself,
+        processes_share_the_limit_until_they_are_killed,
+        processes_of_several_pid_namespaces_share_the_limit,
+        a_change_of_the_limit_holds_at_once,
+        a_program_without_cuda_takes_no_slot,
+        without_files_nothing_is_limited,
+        a_limit_of_another_version_is_said_in_the_state,
+        a_card_without_a_limit_is_not_limited,
+        a_foreign_state_breaks_no_program,
+        a_process_keeps_what_it_has_when_its_slot_is_overwritten,
+        the_cost_of_an_allocation,
+    };
+    return unit_run_with("limit preload", tests, ARRAY_LEN(tests), 300,
+                         &(struct unit_fixtures){.begin = begin, .end = end});
+}

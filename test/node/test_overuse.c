@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node/overuse.h"
+
+#include "base/mem.h"
+#include "lib/unit.h"
+
+/* One container on card 0, as measured. */
+struct row {
+    const char *pod, *uid, *name, *id; /* uid and id "": it has no process */
+    int64_t used, promised;
+};
+
+enum { ROWS = 6, TOTAL = 16000, GRACE = 10000 };
+
+static struct overuse *overuse;
+
+static void begin(enum overuse_type most, bool always)
+{
+    const struct overuse_settings settings = {most, always, GRACE, 100};
+    overuse = overuse_new(&settings);
+}
+
+static struct usage_card card;
+static struct usage_container containers[ROWS];
+static int64_t promised_ms; /* 0: the promises are as new as the measurement */
+
+static struct usage usage_of(const struct row *rows, int64_t at_ms, int64_t free_mib)
+{
+    struct usage u = {.taken_ms = at_ms,
+                      .promised_ms = promised_ms ? promised_ms : at_ms,
+                      .complete = true,
+                      .cards = &card,
+                      .n_cards = 1,
+                      .containers = containers};
+    card = (struct usage_card){.uuid = SPAN("GPU-0"),
+                               .total_mib = TOTAL,
+                               .free_mib = free_mib,
+                               .complete = true};
+    for (; rows->pod; rows++)
+        containers[u.n_containers++] =
+            (struct usage_container){.pod_uid = span_of(rows->uid),
+                                     .container_id = span_of(rows->id),
+                                     .ns = SPAN("ns"),
+                                     .pod = span_of(rows->pod),
+                                     .name = span_of(rows->name),
+                                     .used_mib = rows->used,
+                                     .sm_percent = -1,
+                                     .promised_mib = rows->promised};
+    return u;
+}
+
+/* The actions of one measurement, such as "report a/c, evict a". */
+static char *step(struct usage *u, int64_t now_ms)
+{
+    static const char *const names[] = {"report", "evict", "kill"};
+    cleanup_overuse_actions struct overuse_actions actions = {0};
+    struct buf out = {0};
+    buf_adds(&out, "");
+    overuse_step(overuse, now_ms, u, &actions);
+    for (size_t i = 0; i < actions.n; i++) {
+        const struct usage_container *c = &u->containers[actions.items[i].container];
+        buf_printf(&out, "%s%s %.*s", i ? ", " : "", names[actions.items[i].type],
+                   SPAN_ARG(c->pod));
+        if (actions.items[i].type != OVERUSE_EVICT)
+            buf_printf(&out, "/%.*s", SPAN_ARG(c->name));
+    }
+    return buf_take(&out);
+}
+
+#define ck_step(rows, at_ms, free_mib, want)                                             \
+    do {                                                                                 \
+        int64_t at_ = (at_ms);                                                           \
+        struct usage u_ = usage_of(rows, at_, free_mib);                                 \
+        cleanup_free char *got_ = step(&u_, at_);                                        \
+        ck_assert_str_eq(got_, want);                                                    \
+    } while (0)
+
+/* Measures the same every 2 s, until just before the grace has passed. */
+static void wait_out(const struct row *rows, int64_t from_ms, int64_t free_mib)
+{
+    for (int64_t at_ms = from_ms; at_ms < from_ms + GRACE; at_ms += 2000)
+        ck_step(rows, at_ms, free_mib, "");
+}
+
+/* -- who overuses the card: with `always`, after the grace -- */
+
+static const struct who {
+    const char *name;
+    struct row rows[ROWS];
+    const char *actions;
+} whos[] = {
+    {"beyond the promise and the tolerance",
+     {{"a", "u", "c", "i", 4101, 4000}},
+     "report a/c, evict a"},
+    {"within the tolerance", {{"a", "u", "c", "i", 4100, 4000}}, ""},
+    {"it was promised other cards only",
+     {{"a", "u", "c", "i", 4101, 0}},
+     "report a/c, evict a"},
+    {"the pod was promised nothing", {{"a", "u", "c", "i", 4101, -1}}, ""},
+    {"a container without a promise in a pod that has one",
+     {{"a", "u", "c", "i", 0, 4000}, {"a", "u", "d", "j", 5000, -1}},
+     "report a/d, evict a"},
+    {"one that takes no more than its siblings leave",
+     {{"a", "u", "c", "i", 0, 4000}, {"a", "u", "d", "j", 4000, -1}},
+     ""},
+    {"a sibling was promised the whole card",
+     {{"a", "u", "c", "i", 0, TOTAL}, {"a", "u", "d", "j", 4000, -1}},
+     ""},
+    {"the use is unknown", {{"a", "u", "c", "i", -1, 4000}}, ""},
+    {"the whole card was promised", {{"a", "u", "c", "i", 16500, TOTAL}}, ""},
+    {"the name is unknown", {{"a", "u", "", "i", 5000, 4000}}, ""},
+    {"the pod as a whole is inside its promise",
+     {{"a", "u", "c", "i", 5000, 4000}, {"a", "u", "d", "j", 2000, 4000}},
+     ""},
+    {"a container without a process belongs to the pod, too",
+     {{"a", "u", "c", "i", 5000, 4000}, {"a", "", "d", "", 0, 4000}},
+     ""},
+    {"the use of a sibling is unknown",
+     {{"a", "u", "c", "i", 9000, 4000}, {"a", "u", "d", "j", -1, 4000}},
+     ""},
+    {"the pod as a whole is over",
+     {{"a", "u", "c", "i", 5000, 4000}, {"a", "u", "d", "j", 3950, 4000}},
+     "report a/c, evict a"},
+    {"both containers are over, and the pod is evicted once",
+     {{"a", "u", "c", "i", 5000, 4000}, {"a", "u", "d", "j", 5000, 4000}},
+     "report a/c, report a/d, evict a"},
+    {"a pod of the same name that is not gone yet does not count",
+     {{"a", "old", "c", "i", 4000, 4000}, {"a", "new", "c", "j", 4000, 4000}},
+     ""},
+    {"the container before the restart counts, its promise does not",
+     {{"a", "u", "c", "i", 5000, 4000}, {"a", "u", "c", "j", 100, 4000}},
+     "report a/c, evict a"},
+};
+
+START_TEST(who_is_over)
+{
+    const struct who *who = &whos[_i];
+    begin(OVERUSE_EVICT, true);
+    wait_out(who->rows, 0, 8000);
+    struct usage u = usage_of(who->rows, GRACE, 8000);
+    cleanup_free char *got = step(&u, GRACE);
+    ck_assert_msg(strcmp(got, who->actions) == 0, "%s: \"%s\"", who->name, got);
+    overuse_free(overuse);
+}
+
+/* -- measurements -- */
+
+static const struct row over[] = {
+    {"a", "u", "c", "i", 6000, 4000}, {"b", "v", "c", "j", 1000, 8000}, {0}};
+static const struct row inside[] = {
+    {"a", "u", "c", "i", 4000, 4000}, {"b", "v", "c", "j", 1000, 8000}, {0}};
+static const struct row restarted[] = {
+    {"a", "u", "c", "k", 6000, 4000}, {"b", "v", "c", "j", 1000, 8000}, {0}};
+
+START_TEST(a_measurement_inside_the_promise_begins_the_grace_again)
+{
+    begin(OVERUSE_EVICT, false);
+    wait_out(over, 0, 500);
+    ck_step(inside, GRACE, 500, "");
+    wait_out(over, GRACE + 1000, 500);
+    ck_step(over, 2 * GRACE + 1000, 500, "report a/c, evict a");
+    overuse_free(overuse);
+}
+
+START_TEST(a_restarted_container_begins_the_grace_again)
+{
+    begin(OVERUSE_KILL, false);
+    wait_out(over, 0, 500);
+    wait_out(restarted, GRACE, 500);
+    ck_step(restarted, 2 * GRACE, 500, "report a/c, kill a/c");
+    overuse_free(overuse);
+}
+
+START_TEST(a_measurement_that_does_not_count_neither_accuses_nor_acquits)
+{
+    begin(OVERUSE_EVICT, false);
+    wait_out(over, 0, 500);
+    struct usage u = usage_of(over, GRACE, 500);
+    card.complete = u.complete = false;
+    cleanup_free char *incomplete = step(&u, GRACE);
+    ck_assert_str_eq(incomplete, "");
+    u = usage_of(inside, GRACE, 500);
+    cleanup_free char *stale = step(&u, GRACE + OVERUSE_MAX_AGE_MS + 1);
+    ck_assert_str_eq(stale, "");
+    cleanup_free char *future = step(&u, GRACE - 1);
+    ck_assert_str_eq(future, "");
+    u.n_cards = u.n_containers = 0; /* the sample failed */
+    cleanup_free char *failed = step(&u, GRACE);
+    ck_assert_str_eq(failed, "");
+    ck_assert_uint_eq(overuse_count(overuse), 1);
+    ck_step(over, GRACE + 100, 500, "report a/c, evict a");
+    overuse_free(overuse);
+}
+
+START_TEST(a_gap_or_a_clock_that_jumps_never_fills_the_grace_alone)
+{
+    begin(OVERUSE_EVICT, false);
+    ck_step(over, 0, 500, "");
+    ck_step(over, 3600 * 1000, 500, "");             /* counts 5 s */
+    ck_step(over, 3600 * 1000 - 60 * 1000, 500, ""); /* counts nothing */
+    ck_step(over, 3600 * 1000 - 56 * 1000, 500, ""); /* 4 s */
+    ck_step(over, 3600 * 1000 - 55 * 1000, 500, "report a/c, evict a");
+    overuse_free(overuse);
+}
+
+START_TEST(promises_older_than_the_overuse_accuse_nobody)
+{
+    begin(OVERUSE_EVICT, false);
+    promised_ms = -5000; /* of a pod that had this name before */
+    wait_out(over, 0, 500);
+    ck_step(over, GRACE, 500, "");
+    ck_step(over, 2 * GRACE, 500, "");
+    promised_ms = 1; /* wait_out began at 0 */
+    ck_step(over, 2 * GRACE + 1, 500, "report a/c, evict a");
+    overuse_free(overuse);
+}
+
+/* -- where it hurts -- */
+
+static const struct row three[] = {{"a", "u", "c", "i", 5000, 2000}, /* 3000 beyond */
+                                   {"b", "v", "c", "j", 6000, 1000}, /* 5000 beyond */
+                                   {"d", "w", "c", "k", 2500, 2000}, /* 500 beyond */
+                                   {"e", "x", "c", "l", 1000, 9000}, /* 8000 unused */
+                                   {0}};
+
+START_TEST(only_as_many_as_it_takes)
+{
+    begin(OVERUSE_EVICT, false);
+    wait_out(three, 0, 9000);
+    ck_step(three, GRACE, 8000, "");
+    /* 5000 MiB are lacking: evicting b frees 6000. */
+    ck_step(three, GRACE + 1, 3000, "report a/c, report b/c, report d/c, evict b");
+    ck_step(three, GRACE + 2, 3000, "");
+    ck_step(three, GRACE + 3, 1500, "evict a");
+    overuse_free(overuse);
+}
+
+START_TEST(an_unknown_number_of_the_card_never_hurts)
+{
+    static const struct row unknown[] = {
+        {"a", "u", "c", "i", 6000, 4000}, {"b", "v", "c", "j", -1, 8000}, {0}};
+    begin(OVERUSE_EVICT, false);
+    wait_out(over, 0, -1);
+    ck_step(over, GRACE, -1, "");
+    ck_step(unknown, GRACE + 1, 0, "");
+    ck_step(over, GRACE + 2, 0, "report a/c, evict a");
+    overuse_free(overuse);
+}
+
+START_TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
+{
+    static const struct row nameless[] = {{"", "w", "", "k", 7000, -1},
+                                          {"a", "u", "c", "i", 6000, 4000},
+                                          {"b", "", "c", "", 0, 8000},
+                                          {0}};
+    begin(OVERUSE_EVICT, false);
+    wait_out(nameless, 0, 1000);
+    ck_step(nameless, GRACE, 1000, "");
+    ck_step(nameless, GRACE + 1, 999, "report a/c, evict a");
+    overuse_free(overuse);
+}
+
+START_TEST(a_container_without_a_promise_does_not_hide_that_it_hurts)
+{
+    static const struct row plain[] = {{"a", "u", "c", "i", 6000, 4000},
+                                       {"b", "v", "c", "j", 1000, 8000},
+                                       {"x", "y", "c", "k", 3000, -1},
+                                       {0}};
+    begin(OVERUSE_EVICT, false);
+    wait_out(plain, 0, 7000);
+    ck_step(plain, GRACE, 6999, "report a/c, evict a");
+    overuse_free(overuse);
+}
+
+START_TEST(reports_alone_are_the_weakest_action)
+{
+    begin(OVERUSE_REPORT, false);
+    wait_out(over, 0, 500);
+    ck_step(over, GRACE, 500, "report a/c");
+    ck_step(over, GRACE + OVERUSE_REPORT_AGAIN_MS - 1, 500, "");
+    ck_step(over, GRACE + OVERUSE_REPORT_AGAIN_MS, 500, "report a/c");
+    overuse_free(overuse);
+}
+
+/* -- limits -- */
+
+START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
+{
+    int64_t at = GRACE;
+    begin(OVERUSE_EVICT, false);
+    wait_out(over, 0, 500);
+    ck_step(over, at, 500, "report a/c, evict a");
+    overuse_evicted(overuse, at, SPAN("u"), false, -1);
+    ck_step(over, at + OVERUSE_BACKOFF_MS - 1, 500, "");
+    ck_step(over, at += OVERUSE_BACKOFF_MS, 500, "evict a");
+    overuse_evicted(overuse, at, SPAN("u"), false, -1);
+    ck_step(over, at + 2 * OVERUSE_BACKOFF_MS - 1, 500, "");
+    ck_step(over, at += 2 * OVERUSE_BACKOFF_MS, 500, "evict a");
+    overuse_evicted(overuse, at, SPAN("u"), false, 90 * 1000); /* Retry-After */
+    ck_step(over, at + 90 * 1000 - 1, 500, "");
+    ck_step(inside, at += 90 * 1000, 500, ""); /* the pod has returned the memory */
+    overuse_free(overuse);
+}
+
+START_TEST(a_pod_whose_eviction_is_rejected_does_not_save_the_next_one)
+{
+    begin(OVERUSE_EVICT, false);
+    wait_out(three, 0, 9000);
+    ck_step(three, GRACE, 3000, "report a/c, report b/c, report d/c, evict b");
+    overuse_evicted(overuse, GRACE, SPAN("v"), false, -1);
+    ck_step(three, GRACE + 1, 3000, "evict a");
+    overuse_evicted(overuse, GRACE + 1, SPAN("u"), true, -1);
+    ck_step(three, GRACE + 2, 3000, "");
+    ck_step(three, GRACE + 1 + OVERUSE_EVICT_AGAIN_MS, 3000, "evict b");
+    overuse_free(overuse);
+}
+
+START_TEST(an_accepted_eviction_is_not_repeated_while_the_pod_terminates)
+{
+    begin(OVERUSE_EVICT, true);
+    wait_out(over, 0, 500);
+    ck_step(over, GRACE, 500, "report a/c, evict a");
+    overuse_evicted(overuse, GRACE + 50, SPAN("u"), true, -1);
+    ck_step(over, GRACE + 49 + OVERUSE_EVICT_AGAIN_MS, 500, "");
+    ck_step(over, GRACE + 50 + OVERUSE_EVICT_AGAIN_MS, 500, "evict a");
+    overuse_free(overuse);
+}
+
+int main(void)
+{
+    const struct unit_loop tests[] = {
+        {who_is_over, (int)ARRAY_LEN(whos)},
+        {a_measurement_inside_the_promise_begins_the_grace_again, 1},
+        {a_restarted_container_begins_the_grace_again, 1},
+        {a_measurement_that_does_not_count_neither_accuses_nor_acquits, 1},
+        {a_gap_or_a_clock_that_jumps_never_fills_the_grace_alone, 1},
+        {promises_older_than_the_overuse_accuse_nobody, 1},
+        {only_as_many_as_it_takes, 1},
+        {an_unknown_number_of_the_card_never_hurts, 1},
+        {a_container_without_a_name_may_be_the_one_of_an_idle_promise, 1},
+        {a_container_without_a_promise_does_not_hide_that_it_hurts, 1},
+        {reports_alone_are_the_weakest_action, 1},
+        {a_rejected_eviction_is_repeated_with_back_off_while_it_is_due, 1},
+        {a_pod_whose_eviction_is_rejected_does_not_save_the_next_one, 1},
+        {an_accepted_eviction_is_not_repeated_while_the_pod_terminates, 1},
+    };
+    return unit_run_loops("overuse", tests, ARRAY_LEN(tests), 60);
+}
