@@ -306,13 +306,16 @@ static void part(struct world *w, const struct replica *r)
 /* The API server is unreachable for one replica; or for all replicas and nodes. */
 static void cut_off(struct world *w, struct replica *r)
 {
-    int64_t ms = between(w, 500, 20000);
-    if (rng_below(&w->rng, 2)) {
+    bool outages = w->seed % 32 == 27; /* longer than the grace period of heartbeats */
+    int64_t ms = between(w, outages ? GRACE_MS : 500, 20000);
+    if (!outages && rng_below(&w->rng, 2)) {
         replica_cut_off(w, r, ms);
         return;
     }
-    if (w->agents_cut_until < w->now_ms + ms)
-        w->agents_cut_until = w->now_ms + ms;
+    /* The replicas may reach the API server again before an agent renews its Lease. */
+    int64_t agents_ms = ms + (outages ? 3000 : 0);
+    if (w->agents_cut_until < w->now_ms + agents_ms)
+        w->agents_cut_until = w->now_ms + agents_ms;
     for (int i = 0; i < w->n_replicas; i++)
         replica_cut_off(w, w->replicas[i], ms);
 }
@@ -326,7 +329,7 @@ static void break_replica(struct world *w)
     }
     if (!replica_up(w, r))
         return;
-    switch (rng_below(&w->rng, 10)) {
+    switch (w->seed % 32 == 27 && dice(w, 3) ? 7 : rng_below(&w->rng, 10)) {
     case 0:
         replica_crash(w, r);
         break;
