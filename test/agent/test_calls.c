@@ -103,19 +103,20 @@ START_TEST(a_patch_takes_away_what_is_no_more)
 {
     cleanup_buf struct buf out = {0};
     api_object_status_patch(&out, SPAN("{}"));
-    ck_assert_str_eq(out.p, "{\"cardList\":null,\"cardNumber\":null,\"cudaVersion\":null,"
-                            "\"driverVersion\":null,\"freeMemorySum\":null,"
-                            "\"podList\":null,\"totalMemorySum\":null,"
-                            "\"updateTime\":null}");
+    ck_assert_str_eq(out.p,
+                     "{\"cardList\":null,\"cardNumber\":null,\"cudaVersion\":null,"
+                     "\"driverVersion\":null,\"freeMemorySum\":null,"
+                     "\"podList\":null,\"processList\":null,\"totalMemorySum\":null,"
+                     "\"updateTime\":null,\"workloadList\":null}");
     buf_clear(&out);
     api_object_status_patch(&out,
                             SPAN("{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
                                  "\"driverVersion\":\"\",\"freeMemorySum\":3,"
                                  "\"totalMemorySum\":4,\"updateTime\":\"x\"}"));
-    ck_assert_str_eq(out.p,
-                     "{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
-                     "\"driverVersion\":\"\",\"freeMemorySum\":3,"
-                     "\"totalMemorySum\":4,\"updateTime\":\"x\",\"podList\":null}");
+    ck_assert_str_eq(out.p, "{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
+                            "\"driverVersion\":\"\",\"freeMemorySum\":3,"
+                            "\"totalMemorySum\":4,\"updateTime\":\"x\",\"podList\":null,"
+                            "\"processList\":null,\"workloadList\":null}");
 }
 END_TEST
 
