@@ -41,6 +41,9 @@
 #define KEY_UNHEALTHY_PREFIX    "unhealthy-gpu-"
 #define KEY_UNHEALTHY_DATA      "gpus"
 
+/* Annotation of a pod: how its promise is enforced in its containers. */
+#define KEY_ISOLATION "gpushare/isolation"
+
 /* Label of a node: its containers get CGPU_DISABLE=true. */
 #define KEY_CGPU_DISABLE "cgpu.disable.isolation"
 

@@ -89,7 +89,8 @@ enum alloc_output_type {
     ALLOC_LIST,      /* call podresources List; answer with alloc_kubelet_answered */
     ALLOC_GET,       /* call podresources Get for the pod ns/name; answer likewise */
     ALLOC_PREFERRED, /* answer request `token` with ids */
-    ALLOC_ALLOCATED, /* answer request `token` with `response` */
+    ALLOC_ALLOCATED, /* answer request `token` of the pod ns/name with `response` */
+    ALLOC_LIMIT,     /* the limits of the pod may have changed: `response` has them */
     ALLOC_START,     /* answer request `token`: the container may start */
     ALLOC_REJECTED,  /* answer request `token` with an error, `text` */
     ALLOC_SAVE,      /* write the allocations to the state file */
@@ -131,6 +132,12 @@ void alloc_node_read(struct alloc *a, struct alloc_time now, bool cgpu_disable,
 /* The driver's files; takes `view`. */
 void alloc_set_driver(struct alloc *a, struct driver_view *view,
                       struct alloc_outputs *out);
+/* The processes of a pod ran without the limit of their containers: writes an event once
+ * for the pod. */
+void alloc_isolation_failed(struct alloc *a, struct span uid, const char *why,
+                            struct alloc_outputs *out);
+/* Is the pod on this node? */
+bool alloc_has_pod(const struct alloc *a, struct span uid);
 /* A sample of the cards: n of them, or `failed` with the reason why there is none.
  * Returns whether the device list of ListAndWatch has changed. */
 bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
@@ -213,9 +220,10 @@ const struct failure *alloc_podresources_failure(const struct alloc *a);
 struct alloc_stats {
     uint64_t allocated[IDS_RESOURCES];
     uint64_t rejected[REJECTIONS]; /* Allocate and GetPreferredAllocation together */
-    uint64_t mismatches; /* pods with a container on a card not promised to it */
-    uint64_t recovered;  /* allocations learned from the kubelet */
-    uint64_t deferred;   /* requests that waited for the pod watch */
-    uint64_t reconciled; /* pods compared with the kubelet's view */
+    uint64_t mismatches;   /* pods with a container on a card not promised to it */
+    uint64_t recovered;    /* allocations learned from the kubelet */
+    uint64_t deferred;     /* requests that waited for the pod watch */
+    uint64_t reconciled;   /* pods compared with the kubelet's view */
+    uint64_t not_isolated; /* containers without the isolation that their pod asks for */
 };
 const struct alloc_stats *alloc_stats(const struct alloc *a);

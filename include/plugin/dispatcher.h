@@ -88,7 +88,8 @@ struct dispatcher_stats {
         uint64_t n, sum_us, max_us; /* of answered calls: number, durations */
     } calls[ALLOC_REQUEST_TYPES];
     uint64_t save_failed;
-    struct err cards_err;                     /* code ERR_NONE: no failure */
+    uint64_t limited, limit_failed; /* containers answered with, without their limits */
+    struct err cards_err;           /* code ERR_NONE: no failure */
     struct err registered_err[IDS_RESOURCES]; /* code ERR_NONE: registered */
     struct failure podresources;
     int64_t alive_ms; /* clock_mono_ms of the thread's last iteration */

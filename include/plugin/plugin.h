@@ -21,8 +21,9 @@ struct plugin_config {
     int strategy; /* enum driver_strategy */
     int by_index;
     char *host_root, *driver_root, *cdi_dir, *cdi_kind;
-    int isolation;
-    char *mps_dir;
+    int isolation; /* enum isolation */
+    bool less_isolation;
+    char *mps_dir, *limit_dir, *limit_library;
     int64_t wait_ms, reconcile_interval_ms, node_ms;
     int64_t port;
 };

@@ -40,10 +40,11 @@ enum pod_allocation_promise {
 struct pod_allocation {
     struct arena arena;
     struct span uid, ns, name;
-    bool terminal; /* none of its containers will run again */
-    bool started;  /* its phase is not Pending any more */
-    bool mirror;   /* the mirror pod of a static pod */
-    bool assigned; /* the ASSIGNED annotation is "true" */
+    struct span isolation; /* the annotation gpushare/isolation; empty: none */
+    bool terminal;         /* none of its containers will run again */
+    bool started;          /* its phase is not Pending any more */
+    bool mirror;           /* the mirror pod of a static pod */
+    bool assigned;         /* the ASSIGNED annotation is "true" */
     enum pod_allocation_promise promise;
     struct span why_not;
     struct request request;

@@ -4,6 +4,7 @@
 #include "plugin/allocation.h"
 #include "plugin/cards.h"
 #include "plugin/driver_view.h"
+#include "plugin/limit_dir.h"
 #include "plugin/pod_allocation.h"
 
 /*
@@ -11,12 +12,23 @@
  * variables, mounts, CDI devices. Built in an arena; strings live there or are static.
  */
 
+/* How a promise is enforced in a container: --isolation, and the annotation
+ * gpushare/isolation. */
+enum isolation {
+    ISOLATION_NONE,
+    ISOLATION_MPS,   /* by variables that CUDA passes on to NVIDIA's MPS daemon */
+    ISOLATION_LIMIT, /* by libgpushare-limit.so */
+};
+
 struct response_settings {
     enum driver_strategy strategy;  /* DRIVER_AUTO: as DRIVER_ENVVAR */
     const struct driver_view *view; /* borrowed; NULL: no sample of the cards yet */
     bool by_index;                  /* name cards by index instead of by UUID */
     bool cgpu_disable;              /* set CGPU_DISABLE */
-    const char *mps_dir; /* the MPS daemon's directory on the host; NULL: no MPS */
+    enum isolation isolation;       /* of pods that do not ask for another one */
+    bool less_isolation;            /* pods can ask for less */
+    const char *mps_dir;            /* the MPS daemon's directory on the host */
+    const char *limit_dir; /* of plugin/limit_dir.h; NULL: the library is not there */
     int64_t unit_mib;
 };
 
@@ -32,6 +44,12 @@ struct response {
     size_t n_cdi;
     struct driver_file *nodes; /* device nodes */
     size_t n_nodes;
+    /* The limits of the pod, to be written before the answer; NULL: none. The last
+     * n_limit_envs and n_limit_mounts of the arrays need them. */
+    struct limit_plan *limit;
+    size_t n_limit_envs, n_limit_mounts;
+    const char
+        *not_isolated; /* why the pod does not get what it asks for; NULL: it does */
 };
 
 /* The answer for a container with this allocation. A container gets all of its cards or
@@ -46,6 +64,11 @@ struct response *response_of(const struct response_settings *settings,
                              const struct cards *cards, const struct pod_allocation *pod,
                              const struct allocation *al, struct arena *a,
                              struct err *err);
+/* Only the limits of the pod, as its annotations have them now. */
+struct response *response_changed_limit(const struct response_settings *settings,
+                                        const struct cards *cards,
+                                        const struct pod_allocation *pod,
+                                        struct arena *a);
 /* As the Go plugin answers when it has no card: a success that names none. */
 struct response *response_without(const struct response_settings *settings, int64_t units,
                                   struct arena *a);

@@ -313,6 +313,7 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
         {OBJECT_ANNOTATION, SPAN(KEY_GPU_COUNT), &pod->count_annotation},
         {OBJECT_ANNOTATION, SPAN(KEY_PLACEMENT), &pod->placement},
         {OBJECT_ANNOTATION, SPAN(KEY_GPU_MODEL), &pod->models},
+        {OBJECT_ANNOTATION, SPAN(KEY_ISOLATION), &pod->isolation},
         {OBJECT_LABEL, SPAN(KEY_SCV_NUMBER), &pod->scv_number},
         {OBJECT_LABEL, SPAN(KEY_SCV_MEMORY), &pod->scv_memory},
         {OBJECT_LABEL, SPAN(KEY_SCV_CLOCK), &pod->scv_clock},

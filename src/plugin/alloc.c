@@ -90,6 +90,22 @@ void alloc_node_read(struct alloc *a, struct alloc_time now, bool cgpu_disable,
         alloc_request_retry_all(a, now, out);
 }
 
+bool alloc_has_pod(const struct alloc *a, struct span uid)
+{
+    return alloc_pod_find(a, uid) != NULL;
+}
+
+void alloc_isolation_failed(struct alloc *a, struct span uid, const char *why,
+                            struct alloc_outputs *out)
+{
+    struct local_pod *p = alloc_pod_find(a, uid);
+    if (!p || p->isolation_reported)
+        return;
+    p->isolation_reported = true;
+    alloc_output_event(out, p->pod, "GPUIsolationFailed",
+                       alloc_output_text(out, span_of(why)));
+}
+
 void alloc_wake_at(struct alloc *a, int64_t at_ms)
 {
     if (at_ms < a->due_ms)

@@ -75,7 +75,7 @@ enum verdict alloc_commit(struct alloc *a, struct alloc_time now,
     a->dirty = true;
     a->stats.allocated[req->resource]++;
     alloc_output_save(a, out);
-    struct alloc_output *o = alloc_output_add(out, ALLOC_ALLOCATED);
+    struct alloc_output *o = alloc_output_of_pod(out, ALLOC_ALLOCATED, p->pod);
     o->token = req->token;
     o->response = r;
     alloc_output_log(out, LOG_INFO, "pod %.*s/%.*s: container %.*s got %lld %s of %s%s",
@@ -84,6 +84,10 @@ enum verdict alloc_commit(struct alloc *a, struct alloc_time now,
                      ids_resource_name(req->resource), al->cards[0].uuid.p,
                      al->n_cards > 1 ? " and others" : "");
     report_env_override(a, t, out);
+    if (r->not_isolated && !p->isolation_reported)
+        alloc_output_event(out, p->pod, "GPUIsolationFailed", r->not_isolated);
+    p->isolation_reported |= r->not_isolated != NULL;
+    a->stats.not_isolated += r->not_isolated != NULL;
     alloc_pod_annotate_assigned(a, now, p, out);
     alloc_pod_mark_assigned(a, now, p, out);
     return VERDICT_YES;

@@ -83,9 +83,9 @@ void alloc_output_log(struct alloc_outputs *out, enum log_level level, const cha
     o->text = text;
 }
 
-static struct alloc_output *add_of_pod(struct alloc_outputs *out,
-                                       enum alloc_output_type type,
-                                       const struct pod_allocation *pod)
+struct alloc_output *alloc_output_of_pod(struct alloc_outputs *out,
+                                         enum alloc_output_type type,
+                                         const struct pod_allocation *pod)
 {
     const char *ns = alloc_output_text(out, pod->ns),
                *name = alloc_output_text(out, pod->name);
@@ -100,7 +100,7 @@ static struct alloc_output *add_of_pod(struct alloc_outputs *out,
 void alloc_output_event(struct alloc_outputs *out, const struct pod_allocation *pod,
                         const char *reason, const char *text)
 {
-    struct alloc_output *o = add_of_pod(out, ALLOC_EVENT, pod);
+    struct alloc_output *o = alloc_output_of_pod(out, ALLOC_EVENT, pod);
     o->reason = reason;
     o->text = text;
 }
@@ -109,7 +109,7 @@ void alloc_output_patch(struct alloc_outputs *out, const struct pod_allocation *
                         const char *annotations)
 {
     const char *text = alloc_output_text(out, span_of(annotations));
-    add_of_pod(out, ALLOC_PATCH, pod)->annotations = text;
+    alloc_output_of_pod(out, ALLOC_PATCH, pod)->annotations = text;
 }
 
 void alloc_output_save(struct alloc *a, struct alloc_outputs *out)

@@ -155,6 +155,16 @@ static void keep_assigned(struct local_pod *p, struct pod_allocation *pod)
     p->assigned_here = still;
 }
 
+/* A promise that changed is the limit from now on. */
+static void update_limit(struct alloc *a, const struct local_pod *p,
+                         struct alloc_outputs *out)
+{
+    const struct response *r =
+        response_changed_limit(&a->settings.response, &a->cards, p->pod, &out->arena);
+    if (r->limit)
+        alloc_output_of_pod(out, ALLOC_LIMIT, p->pod)->response = r;
+}
+
 void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct pod_allocation *pod,
                     struct alloc_outputs *out)
 {
@@ -173,6 +183,8 @@ void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct pod_allocatio
     if (pod->terminal)
         drop_grants(a, pod->uid);
     alloc_pod_assign_from_allocations(a, p);
+    if (alloc_pod_is_complete(a, p))
+        update_limit(a, p, out);
     if (alloc_pod_is_complete(a, p))
         alloc_pod_annotate_assigned(a, now, p, out);
     alloc_pod_mark_assigned(a, now, p, out);

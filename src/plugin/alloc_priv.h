@@ -23,7 +23,7 @@ struct local_pod {
     uint64_t rejected_epoch; /* kubelet_epoch in which it was rejected; 0: it was not */
     bool assigned_here;      /* unpromised: its cards were chosen here */
     bool annotated;          /* the annotations for those cards were sent */
-    bool env_override_reported, mismatch_reported;
+    bool env_override_reported, mismatch_reported, isolation_reported;
     int64_t patched_ms; /* when the ASSIGNED annotation was sent last; 0: never */
     int64_t reconciled_ms;
     int64_t first_seen_ms;
@@ -121,6 +121,10 @@ const char *alloc_output_printf(struct alloc_outputs *out, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void alloc_output_log(struct alloc_outputs *out, enum log_level level, const char *fmt,
                       ...) __attribute__((format(printf, 3, 4)));
+/* An output that names the pod. */
+struct alloc_output *alloc_output_of_pod(struct alloc_outputs *out,
+                                         enum alloc_output_type type,
+                                         const struct pod_allocation *pod);
 void alloc_output_event(struct alloc_outputs *out, const struct pod_allocation *pod,
                         const char *reason, const char *text);
 void alloc_output_patch(struct alloc_outputs *out, const struct pod_allocation *pod,

@@ -145,12 +145,30 @@ static const struct opt table[] = {
          "Reject as the Go plugin does: a success that names no card; the kubelet never "
          "retries it."},
     {.name = "isolation",
-     .arg = "none|mps",
+     .arg = "none|mps|limit",
      .init = "none",
      .type = OPT_CHOICE,
      .offset = AT(isolation),
-     .help = "Memory limit in containers; mps: NVIDIA's Multi-Process Service, whose "
-             "daemon must run."},
+     .help = "Memory limit in containers: NVIDIA's MPS, whose daemon must run, or a "
+             "preloaded library."},
+    {.name = "allow-less-isolation",
+     .type = OPT_BOOL,
+     .offset = AT(less_isolation),
+     .help =
+         "Let pods turn --isolation off with the annotation gpushare/isolation: none."},
+    {.name = "limit-dir",
+     .arg = "DIR",
+     .init = "/var/lib/gpushare/limit",
+     .type = OPT_STRING,
+     .offset = AT(limit_dir),
+     .help = "Directory of the limits of pods; it needs the same path on the host and "
+             "here."},
+    {.name = "limit-library",
+     .arg = "FILE",
+     .init = "/usr/local/lib/gpushare/libgpushare-limit.so",
+     .type = OPT_STRING,
+     .offset = AT(limit_library),
+     .help = "The library for containers with a limit, which is copied to --limit-dir."},
     {.name = "mps-dir",
      .arg = "DIR",
      .init = "/run/nvidia-mps",

@@ -200,6 +200,7 @@ static void *run(void *arg)
         struct alloc_time now = dispatcher_now();
         if (now.mono_ms >= alloc_due(d->alloc) && alloc_tick(d->alloc, now, &d->out))
             dispatcher_registration_cards_changed(d);
+        dispatcher_output_check_limits(d, now.mono_ms);
         dispatcher_output_run(d);
         dispatcher_registration_step(d);
         publish(d);

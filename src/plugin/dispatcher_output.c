@@ -6,7 +6,10 @@
 #include "plugin/checkpoint.h"
 #include "plugin/dispatcher_priv.h"
 
-enum { STATE_MAX = 64 << 20 };
+enum {
+    STATE_MAX = 64 << 20,
+    LIMITS_MS = 3 * 1000, /* time between two checks of the files of the limits */
+};
 
 static void save(struct dispatcher *d)
 {
@@ -66,12 +69,55 @@ static void answer_preferred(struct dispatcher *d, const struct alloc_output *o)
     answer(d, o->token, &message, rc ? &err : NULL);
 }
 
+/* Without its files the library does not limit, and a container starts nevertheless. */
+static void drop_limit(struct dispatcher *d, const struct alloc_output *o,
+                       struct response *r, const struct err *err)
+{
+    r->n_envs -= r->n_limit_envs;
+    r->n_mounts -= r->n_limit_mounts;
+    log_error("limit", "cannot write the limits of a pod; it starts without them",
+              LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(err));
+    cleanup_free char *text =
+        xasprintf("its containers have no limit on this node: %s", err->msg);
+    const struct alloc_output event = {.type = ALLOC_EVENT,
+                                       .ns = o->ns,
+                                       .name = o->name,
+                                       .uid = o->uid,
+                                       .reason = "GPUIsolationFailed",
+                                       .text = text};
+    d->settings.callbacks.event(d->settings.callbacks.ctx, &event);
+}
+
+static void count_limit(struct dispatcher *d, bool failed)
+{
+    pthread_mutex_lock(&d->lock);
+    ++*(failed ? &d->stats.limit_failed : &d->stats.limited);
+    pthread_mutex_unlock(&d->lock);
+}
+
 static void answer_allocated(struct dispatcher *d, const struct alloc_output *o)
 {
     cleanup_buf struct buf message = {0};
+    struct response r = *o->response;
     struct err err;
-    int rc = endpoint_allocated(o->response, &message, &err);
+    if (r.limit) {
+        int failed = limit_dir_write(d->settings.alloc.response.limit_dir, r.limit, &err);
+        if (failed)
+            drop_limit(d, o, &r, &err);
+        count_limit(d, failed);
+    }
+    int rc = endpoint_allocated(&r, &message, &err);
     answer(d, o->token, &message, rc ? &err : NULL);
+}
+
+static void change_limit(struct dispatcher *d, const struct alloc_output *o)
+{
+    const char *dir = d->settings.alloc.response.limit_dir;
+    struct err err;
+    if (limit_dir_has(dir, o->response->limit->uid) &&
+        limit_dir_write(dir, o->response->limit, &err))
+        log_error("limit", "cannot change the limits of a pod", LOG_S("namespace", o->ns),
+                  LOG_S("pod", o->name), LOG_ERR(&err));
 }
 
 static void answer_rejected(struct dispatcher *d, const struct alloc_output *o)
@@ -99,6 +145,9 @@ static void do_output(struct dispatcher *d, const struct alloc_output *o)
     case ALLOC_ALLOCATED:
         answer_allocated(d, o);
         break;
+    case ALLOC_LIMIT:
+        change_limit(d, o);
+        break;
     case ALLOC_START:
         answer(d, o->token, &none, NULL);
         break;
@@ -121,6 +170,32 @@ static void do_output(struct dispatcher *d, const struct alloc_output *o)
         LOG_AT(o->level, "allocator", o->text);
         break;
     }
+}
+
+static bool is_known(void *ctx, const char *uid)
+{
+    const struct dispatcher *d = ctx;
+    return alloc_has_pod(d->alloc, span_of(uid));
+}
+
+static void on_unlimited(void *ctx, const char *uid, uint32_t bits)
+{
+    struct dispatcher *d = ctx;
+    cleanup_free char *why =
+        xasprintf("a program of the pod ran without the limit of its GPU memory (reason "
+                  "0x%x, include/limit/state.h)",
+                  bits);
+    alloc_isolation_failed(d->alloc, span_of(uid), why, &d->out);
+}
+
+void dispatcher_output_check_limits(struct dispatcher *d, int64_t now_ms)
+{
+    const struct limit_dir_sink sink = {is_known, on_unlimited, d};
+    const char *dir = d->settings.alloc.response.limit_dir;
+    if (!dir || now_ms < d->limits_due_ms || !alloc_pods_listed(d->alloc))
+        return;
+    d->limits_due_ms = now_ms + LIMITS_MS;
+    limit_dir_check(dir, &sink);
 }
 
 void dispatcher_output_run(struct dispatcher *d)

@@ -37,8 +37,9 @@ struct dispatcher {
     struct registration registration[IDS_RESOURCES];
     struct err register_err[IDS_RESOURCES]; /* of the last attempt; ERR_NONE: none */
     bool size_reported;
-    int64_t scanned_ms; /* when the directory was scanned last */
-    int wake;           /* eventfd */
+    int64_t scanned_ms;    /* when the directory was scanned last */
+    int64_t limits_due_ms; /* when the files of the limits are checked next */
+    int wake;              /* eventfd */
     pthread_t thread;
     bool running;
 
@@ -60,7 +61,8 @@ struct endpoint_handlers dispatcher_calls_handlers(struct dispatcher *d);
 struct grpcd_call *dispatcher_calls_take(struct dispatcher *d, uint64_t token);
 
 /* dispatcher_output.c */
-void dispatcher_output_run(struct dispatcher *d);  /* carries out and empties d->out */
+void dispatcher_output_run(struct dispatcher *d); /* carries out and empties d->out */
+void dispatcher_output_check_limits(struct dispatcher *d, int64_t now_ms);
 void dispatcher_output_load(struct dispatcher *d); /* adds the state file's content */
 
 /* dispatcher_registration.c */

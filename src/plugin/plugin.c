@@ -23,6 +23,7 @@ struct plugin {
     struct plugin_config config; /* strings borrowed */
     struct kube_client *client;
     struct gpu *gpu;
+    bool has_limit;     /* libgpushare-limit.so is installed */
     char *registration; /* path of the kubelet's registration socket */
     struct kubelet *kubelet;
     struct dispatcher *dispatcher;
@@ -71,6 +72,19 @@ static int check(const struct plugin_config *c, struct err *err)
     return 0;
 }
 
+/* Pods can ask for the library on a node whose default it is not. */
+static int install_limit(struct plugin *p, struct err *err)
+{
+    const struct plugin_config *c = &p->config;
+    struct err why;
+    p->has_limit = limit_dir_install(c->limit_dir, c->limit_library, &why) == 0;
+    if (!p->has_limit && c->isolation == ISOLATION_LIMIT)
+        return err_set(err, why.code, "--isolation=limit: %s", why.msg);
+    if (!p->has_limit)
+        log_info("limit", "pods that ask for the limit start without it", LOG_ERR(&why));
+    return 0;
+}
+
 static int make_dispatcher(struct plugin *p, struct err *err)
 {
     const struct plugin_config *c = &p->config;
@@ -88,7 +102,10 @@ static int make_dispatcher(struct plugin *p, struct err *err)
                   .legacy_env = c->legacy_env,
                   .response = {.strategy = (enum driver_strategy)c->strategy,
                                .by_index = c->by_index,
-                               .mps_dir = c->isolation ? c->mps_dir : NULL}},
+                               .isolation = (enum isolation)c->isolation,
+                               .less_isolation = c->less_isolation,
+                               .mps_dir = c->mps_dir,
+                               .limit_dir = p->has_limit ? c->limit_dir : NULL}},
         .dir = c->plugin_dir,
         .state = c->state,
         .callbacks = {query_pods, register_resource, patch, event, relist, p},
@@ -129,7 +146,7 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
     p->gpu = gpu_open(config->gpu_source, err);
     if (p->gpu)
         p->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
-    if (!p->client || make_dispatcher(p, err) ||
+    if (!p->client || install_limit(p, err) || make_dispatcher(p, err) ||
         !(p->status = status_start(config->entry.listen, (unsigned)config->port, err))) {
         plugin_stop(p);
         return NULL;

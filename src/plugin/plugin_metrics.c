@@ -103,6 +103,11 @@ void plugin_metrics_write(struct buf *out, const struct health_checks *checks)
     per_method(out, stats);
     prom_one(out, NAME("state_write_failures_total"), PROM_COUNTER,
              "Failed writes of the state file.", stats->save_failed);
+    prom_one(out, NAME("limited_containers_total"), PROM_COUNTER,
+             "Containers that got libgpushare-limit.so.", stats->limited);
+    prom_one(out, NAME("limit_failures_total"), PROM_COUNTER,
+             "Containers that started without their limit.",
+             stats->limit_failed + stats->alloc.not_isolated);
     prom_one(out, NAME("pod_patches_total"), PROM_COUNTER, "Pods annotated.",
              api->patched);
     prom_one(out, NAME("pod_patch_failures_total"), PROM_COUNTER,

@@ -4,10 +4,11 @@
 #include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
+#include "plugin/response_priv.h"
 
 #define VOLUME_DEVICES "/var/run/nvidia-container-devices"
 
-enum { PAIRS_MAX = 16 };
+enum { PAIRS_MAX = 16, MOUNTS_MAX = CARDS_MAX + 2 + LIMIT_DIR_CARDS + 3 };
 
 static const char *keep(struct arena *a, const struct buf *b)
 {
@@ -206,7 +207,7 @@ static struct response *empty(struct arena *a)
 {
     struct response *r = arena_zalloc(a, sizeof *r);
     r->envs = arena_zalloc(a, PAIRS_MAX * sizeof *r->envs);
-    r->mounts = arena_zalloc(a, (CARDS_MAX + 2) * sizeof *r->mounts);
+    r->mounts = arena_zalloc(a, MOUNTS_MAX * sizeof *r->mounts);
     r->cdi = arena_zalloc(a, CARDS_MAX * sizeof *r->cdi);
     r->annotations = arena_zalloc(a, sizeof *r->annotations);
     r->nodes = arena_zalloc(a, (CARDS_MAX + DRIVER_NODES_MAX) * sizeof *r->nodes);
@@ -259,9 +260,23 @@ struct response *response_of(const struct response_settings *settings,
     add_env(w.r, KEY_MEM_DEV, list(&w, by_size));
     if (settings->cgpu_disable)
         add_env(w.r, "CGPU_DISABLE", "true");
-    if (settings->mps_dir)
+    enum isolation isolation = response_isolation(settings, pod, w.r, a);
+    /* Where MPS runs, a program that is no client of it may find the card taken. */
+    if (settings->isolation == ISOLATION_MPS && isolation != ISOLATION_NONE)
         add_mps(&w);
+    if (isolation == ISOLATION_LIMIT && al->resource == IDS_MEM)
+        response_limit(settings, cards, pod, w.r, a);
     return w.r;
+}
+
+struct response *response_changed_limit(const struct response_settings *settings,
+                                        const struct cards *cards,
+                                        const struct pod_allocation *pod, struct arena *a)
+{
+    struct response *r = empty(a);
+    if (response_isolation(settings, pod, r, a) == ISOLATION_LIMIT)
+        response_limit(settings, cards, pod, r, a);
+    return r;
 }
 
 struct response *response_without(const struct response_settings *settings, int64_t units,

@@ -445,6 +445,7 @@ void kubelet_answer_fini(struct kubelet_answer *a)
     json_decref(a->env);
     json_decref(a->ids);
     free(a->devices);
+    free(a->mounts);
     *a = (struct kubelet_answer){0};
 }
 
@@ -503,6 +504,16 @@ void kubelet_prefer(struct kubelet *k, int resource, int amount, struct kubelet_
             a->ids, json_stringn(groups.items->items[i].p, groups.items->items[i].n));
 }
 
+static char *mounts_of(const struct dp_allocation *al)
+{
+    cleanup_buf struct buf b = {0};
+    for (size_t i = 0; i < al->n_mounts; i++)
+        buf_printf(&b, "%.*s:%.*s:%s ", SPAN_ARG(al->mounts[i].host_path),
+                   SPAN_ARG(al->mounts[i].container_path),
+                   al->mounts[i].read_only ? "ro" : "rw");
+    return buf_take(&b);
+}
+
 static char *devices_of(const struct dp_allocation *al)
 {
     cleanup_buf struct buf b = {0};
@@ -538,6 +549,7 @@ void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
             a->env, out.items->envs[i].key.p,
             json_stringn(out.items->envs[i].value.p, out.items->envs[i].value.n));
     a->devices = devices_of(out.items);
+    a->mounts = mounts_of(out.items);
 }
 
 void kubelet_admit(struct kubelet *k, const char *pod, const char *container,

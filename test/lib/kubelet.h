@@ -81,9 +81,11 @@ void kubelet_give(struct kubelet *k, const char *pod, const char *container, int
 struct kubelet_answer {
     enum grpc_status status;
     char words[512];
-    json_t *env;   /* object */
-    char *devices; /* "HOST:CONTAINER:PERMISSIONS " of each device node; then CDI names */
-    json_t *ids;   /* array */
+    json_t *env; /* object */
+    /* "HOST:CONTAINER:PERMISSIONS " of each device node; then CDI names, and annotations. */
+    char *devices;
+    char *mounts; /* "HOST:CONTAINER:ro " or "...:rw " of each */
+    json_t *ids;  /* array */
 };
 void kubelet_answer_fini(struct kubelet_answer *a);
 #define cleanup_answer __attribute__((cleanup(kubelet_answer_fini)))

@@ -15,11 +15,14 @@ void plugin_start(struct plugin *p, const struct sim *s, const char *const *more
     cleanup_free char *podresources = temp_path(lib_dir, "podresources.sock");
     cleanup_free char *state = temp_path(lib_dir, "state.json");
     cleanup_free char *source = agent_file();
+    cleanup_free char *limits = temp_path(lib_dir, "limits"),
+                      *library = program_path("libgpushare-limit.so");
     lib_program(&p->program, "gpushare-device-plugin",
                 ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", "n1",
                      "--kubeconfig", kubeconfig, "--gpu-source", source, "--plugin-dir",
                      dir, "--podresources-socket", podresources, "--state-file", state,
-                     "--sample-interval", "100ms"),
+                     "--sample-interval", "100ms", "--limit-dir", limits,
+                     "--limit-library", library),
                 more);
     peer_init(&p->health, program_port(&p->program, "listening on "));
 }

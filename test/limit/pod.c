@@ -28,6 +28,17 @@ static void link_file(const char *target, const char *dir, const char *name)
     ck_assert_msg(whole && symlink(whole, to) == 0, "%s: not built", from);
 }
 
+static void add_driver(struct pod *p)
+{
+    p->books = map(p->dir, "books", sizeof *p->books);
+    p->books->capacity = 1ull << 40;
+    p->books->watch = p->limit->limit;
+    temp_write(
+        p->dir, "nvml",
+        "driver 535.129.03\ncuda 12020\ncard uuid=" POD_UUID
+        ";name=Tesla T4;bus=3b;total=17179869184;free=17179869184;used=0;reserved=0\n");
+}
+
 void pod_begin(struct pod *p)
 {
     *p = (struct pod){.dir = temp_dir()};
@@ -43,13 +54,15 @@ void pod_begin(struct pod *p)
     p->state = map(p->dir, "state/0", sizeof *p->state);
     p->state->magic = LIMIT_STATE_MAGIC;
     p->state->version = LIMIT_VERSION;
-    p->books = map(p->dir, "books", sizeof *p->books);
-    p->books->capacity = 1ull << 40;
-    p->books->watch = p->limit->limit;
-    temp_write(
-        p->dir, "nvml",
-        "driver 535.129.03\ncuda 12020\ncard uuid=" POD_UUID
-        ";name=Tesla T4;bus=3b;total=17179869184;free=17179869184;used=0;reserved=0\n");
+    add_driver(p);
+}
+
+void pod_begin_in(struct pod *p, const char *dir)
+{
+    *p = (struct pod){.dir = xstrdup(dir)};
+    p->limit = map(dir, "limit/0", sizeof *p->limit);
+    p->state = map(dir, "state/0", sizeof *p->state);
+    add_driver(p);
 }
 
 void pod_end(struct pod *p)

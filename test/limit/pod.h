@@ -22,6 +22,8 @@ struct pod {
 };
 
 void pod_begin(struct pod *p);
+/* The same with the files that are in the folder: limit/0 and state/0. */
+void pod_begin_in(struct pod *p, const char *dir);
 void pod_end(struct pod *p);
 
 /* Is there a musl? The guests "musl/guest" need it. */

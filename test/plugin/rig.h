@@ -257,6 +257,8 @@ static inline void rig_output(struct rig *r, const struct alloc_output *o)
     case ALLOC_ALLOCATED:
         rig_granted(r, o->response);
         break;
+    case ALLOC_LIMIT:
+        break;
     case ALLOC_START:
         rig_answer(r, "started");
         break;

@@ -1089,6 +1089,7 @@ START_TEST(cards_by_cdi_name_by_index_and_with_mps)
 {
     struct alloc_settings s = rig_settings();
     s.response.strategy = DRIVER_CDI_CRI;
+    s.response.isolation = ISOLATION_MPS;
     s.response.mps_dir = "/run/mps";
     start_with(s);
     use_cdi_kind("nvidia.com/gpu");

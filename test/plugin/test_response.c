@@ -51,7 +51,8 @@ static const char *env(const struct response *r, const char *key)
 
 START_TEST(each_card_has_its_own_share)
 {
-    const struct response_settings settings = {.mps_dir = "/run/mps", .unit_mib = 1024};
+    const struct response_settings settings = {
+        .isolation = ISOLATION_MPS, .mps_dir = "/run/mps", .unit_mib = 1024};
     struct pod_allocation *pod = two_cards();
     struct allocation *al = allocation_of("GPU-1", "GPU-0");
     struct err err;
@@ -87,4 +88,107 @@ START_TEST(an_absent_card_is_an_error)
 }
 END_TEST
 
-UNIT_MAIN("response", each_card_has_its_own_share, an_absent_card_is_an_error)
+static struct pod_allocation *pod_asking(const char *isolation, const char *containers)
+{
+    struct pod pod = object_pod(
+        &arena,
+        quoted(&arena,
+               "{'metadata':{'name':'p','namespace':'ns','uid':'u-1','annotations':{"
+               "'gpushare/isolation':'%s','" KEY_MEM_IDX "':'1'}},'spec':{'nodeName':'n1',"
+               "%s},'status':{'phase':'Pending'}}",
+               isolation, containers));
+    return pod_allocation_new(&pod, 1024);
+}
+
+#define OF(units) "'resources':{'limits':{'" KEY_GPU_MEM "':'" #units "'}}"
+
+/* What a pod asks for, what its node gives by default, and what it gets. */
+START_TEST(a_pod_gets_more_isolation_and_not_less)
+{
+    enum { NO, MPS = 1, LIMIT = 2 };
+    static const struct {
+        const char *asks;
+        enum isolation node;
+        bool less;
+        int gets;
+        const char *why;
+    } cases[] = {
+        {"", ISOLATION_NONE, false, NO, NULL},
+        {"none", ISOLATION_NONE, false, NO, NULL},
+        {"limit", ISOLATION_NONE, false, LIMIT, NULL},
+        {"mps", ISOLATION_NONE, false, NO, "this node has no MPS daemon"},
+        {"x", ISOLATION_NONE, false, NO, "expected limit, mps or none"},
+        {"", ISOLATION_MPS, false, MPS, NULL},
+        {"mps", ISOLATION_MPS, false, MPS, NULL},
+        {"limit", ISOLATION_MPS, false, MPS | LIMIT, NULL},
+        {"none", ISOLATION_MPS, false, MPS, "this node allows no less than its own"},
+        {"none", ISOLATION_MPS, true, NO, NULL},
+        {"", ISOLATION_LIMIT, false, LIMIT, NULL},
+        {"none", ISOLATION_LIMIT, false, LIMIT, "this node allows no less than its own"},
+        {"none", ISOLATION_LIMIT, true, NO, NULL},
+        {"mps", ISOLATION_LIMIT, true, LIMIT, "this node has no MPS daemon"},
+    };
+    set_up();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct response_settings settings = {.isolation = cases[i].node,
+                                                   .less_isolation = cases[i].less,
+                                                   .mps_dir = "/run/mps",
+                                                   .limit_dir = "/l",
+                                                   .unit_mib = 1024};
+        struct pod_allocation *pod =
+            pod_asking(cases[i].asks, "'containers':[{'name':'a'," OF(4) "}]");
+        struct allocation *al = allocation_new(SPAN("u-1"), SPAN("ns"), SPAN("p"),
+                                               SPAN("a"), CONTAINER_APP, IDS_MEM);
+        for (int k = 0; k < 4; k++)
+            allocation_add(al, SPAN("GPU-1"), 1, k);
+        struct err err;
+        const struct response *r = response_of(&settings, &cards, pod, al, &arena, &err);
+        ck_assert_ptr_nonnull(r);
+        int gets = (env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")[0] ? MPS : NO) |
+                   (r->limit ? LIMIT : NO);
+        ck_assert_msg(gets == cases[i].gets, "case %zu: %d", i, gets);
+        ck_assert_msg(!r->not_isolated == !cases[i].why &&
+                          (!cases[i].why || strstr(r->not_isolated, cases[i].why)),
+                      "case %zu: %s", i, r->not_isolated ? r->not_isolated : "");
+        ck_assert_uint_eq(r->n_limit_mounts, r->limit ? 4 : 0);
+        allocation_free(al);
+        pod_allocation_free(pod);
+    }
+}
+END_TEST
+
+/* The containers share the limit: app containers and sidecars add up, and an init
+ * container runs before them. */
+START_TEST(the_limit_is_that_of_the_pod)
+{
+    static const struct {
+        const char *containers;
+        int64_t mib;
+    } cases[] = {
+        {"'containers':[{'name':'a'," OF(4) "},{'name':'b'," OF(2) "}]", 6144},
+        {"'initContainers':[{'name':'i'," OF(9) "}],'containers':[{'name':'a'," OF(
+             4) "}]",
+         9216},
+        {"'initContainers':[{'name':'s','restartPolicy':'Always'," OF(
+             3) "}],'containers':[{'name':'a'," OF(4) "}]",
+         7168},
+    };
+    const struct response_settings settings = {
+        .isolation = ISOLATION_LIMIT, .limit_dir = "/l", .unit_mib = 1024};
+    set_up();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct pod_allocation *pod = pod_asking("limit", cases[i].containers);
+        const struct response *r = response_changed_limit(&settings, &cards, pod, &arena);
+        ck_assert_ptr_nonnull(r->limit);
+        ck_assert_str_eq(r->limit->uid, "u-1");
+        ck_assert_uint_eq(r->limit->n, 1);
+        ck_assert_str_eq(r->limit->cards[0].uuid, "GPU-1");
+        ck_assert_int_eq(r->limit->cards[0].mib, cases[i].mib);
+        pod_allocation_free(pod);
+    }
+}
+END_TEST
+
+UNIT_MAIN("response", a_pod_gets_more_isolation_and_not_less,
+          the_limit_is_that_of_the_pod, each_card_has_its_own_share,
+          an_absent_card_is_an_error)

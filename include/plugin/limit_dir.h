@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+/*
+ * The files of libgpushare-limit.so on the host, in a directory that has the same path in
+ * the plugin's container:
+ *
+ *     libgpushare-limit.so    a copy of the one in the plugin's image
+ *     ld.so.preload           names it; a mount of /etc/ld.so.preload
+ *     pods/UID/limit/I        struct limit_file of card I, mounted read-only
+ *     pods/UID/state/I        struct limit_state, mounted; the pod can write anything into it
+ *
+ * limit/state.h describes the last two. A pod that makes its state larger fills the node's
+ * disk, so limit_dir_check cuts it back.
+ */
+
+#define LIMIT_DIR_CONTAINER "/usr/local/gpushare" /* the directory in the container */
+
+enum { LIMIT_DIR_CARDS = 16 }; /* LIMIT_CARDS */
+
+struct limit_card {
+    const char *uuid; /* "": any card */
+    int64_t mib;      /* the limit */
+};
+
+/* The limits of a pod. */
+struct limit_plan {
+    const char *uid;
+    struct limit_card cards[LIMIT_DIR_CARDS];
+    size_t n;
+};
+
+/* Copies the library and writes ld.so.preload. Containers that run keep the library that
+ * they loaded. */
+int limit_dir_install(const char *dir, const char *library, struct err *err);
+
+/* Makes the files of a pod, or changes its limits in place: they hold at the next
+ * allocation. Never changes the state. ERR_INVALID: the UID cannot be a file name. */
+int limit_dir_write(const char *dir, const struct limit_plan *plan, struct err *err);
+
+bool limit_dir_has(const char *dir, const char *uid); /* does the pod have files? */
+
+/* Is the text a UID that limit_dir_write accepts? */
+bool limit_dir_is_uid(struct span uid);
+
+struct limit_dir_sink {
+    bool (*is_known)(void *ctx, const char *uid); /* the pod is on this node */
+    /* Processes of the pod ran without the limit; `bits`: of limit/state.h. */
+    void (*unlimited)(void *ctx, const char *uid, uint32_t bits);
+    void *ctx;
+};
+/* Removes the folders of pods that are not known, cuts back state that was made larger, and
+ * calls `unlimited` for each pod whose library reported so. */
+void limit_dir_check(const char *dir, const struct limit_dir_sink *sink);
