@@ -427,7 +427,7 @@ static void act_on_card(struct step *s, size_t card)
     if (settings->most == OVERUSE_REPORT)
         return;
     qsort(s->suspects, s->n_suspects, sizeof *s->suspects, by_order);
-    int64_t left = lacking;
+    int64_t left = lacking > 0 ? lacking : 0;
     for (size_t i = 0; i < s->n_suspects && (left > 0 || settings->always); i++) {
         if (pod_was_counted(s, i))
             continue;
