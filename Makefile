@@ -139,15 +139,16 @@ endef
 $(foreach p,$(PAGES),$(eval $(call page_rules,$(p))))
 
 # libgpushare-limit.so is loaded into programs of any C library: it links nothing, and no sanitizer.
-LIMIT       := $(B)/libgpushare-limit.so
+# It has code for x86-64 only.
 LIMIT_CC    := $(if $(filter clang,$(CC)),gcc,$(CC))
+LIMIT       := $(if $(filter x86_64%,$(shell $(LIMIT_CC) -dumpmachine)),$(B)/libgpushare-limit.so)
 LIMIT_FLAGS := -std=gnu11 -O2 -g -ffile-prefix-map=$(CURDIR)=. -fPIC -ffreestanding -fvisibility=hidden \
                -fno-stack-protector -fno-tree-loop-distribute-patterns $(WARN)
 $(B)/limit/%.o: src/limit/%.c
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D) && $(LIMIT_CC) -D_GNU_SOURCE -Iinclude -Isrc -MMD -MP $(LIMIT_FLAGS) -c -o $@ $<
 -include $(wildcard $(B)/limit/*.d)
-$(LIMIT): $(patsubst src/limit/%.c,$(B)/limit/%.o,$(wildcard src/limit/*.c))
+$(B)/libgpushare-limit.so: $(patsubst src/limit/%.c,$(B)/limit/%.o,$(wildcard src/limit/*.c))
 	$(call say,LD,$@)
 	$(Q)$(LIMIT_CC) -shared -nostdlib -Wl,-Bsymbolic,-z,relro,-z,now,-z,defs -o $@ $^
 
@@ -253,7 +254,7 @@ install: all ## Install programs, manual pages and manifests; PREFIX=/usr/local 
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/gpushare share/gpushare share/man/man1 share/man/man8)
 	install -m 755 $(BINARIES) scripts/kubectl_complete-inspect-gpushare $(DESTDIR)$(PREFIX)/bin
 	install -m 755 scripts/install $(DESTDIR)$(PREFIX)/bin/gpushare-install
-	install -m 644 $(LIMIT) $(DESTDIR)$(PREFIX)/lib/gpushare
+	$(if $(LIMIT),install -m 644 $(LIMIT) $(DESTDIR)$(PREFIX)/lib/gpushare)
 	install -m 644 $(filter %.1,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(filter %.8,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man8
 	cp -r policy manifests $(DESTDIR)$(PREFIX)/share/gpushare

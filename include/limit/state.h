@@ -44,7 +44,9 @@ struct limit_file {
  * description lock, fcntl(2)) of byte I of the file, I the index of the slot. The lock belongs
  * to a mapping of the process, so the kernel drops it when the process ends or executes
  * another program, and at no other time: also after SIGKILL, across pid namespaces, and in
- * programs that close all descriptors. A slot whose lock is free has no owner, whatever the
+ * programs that close all descriptors. (A thread that forks at the very moment in which another
+ * one takes the slot gives the child a share of the lock, until the child ends or executes
+ * another program.) A slot whose lock is free has no owner, whatever the
  * slot says, and may be emptied by a process that takes the lock for that time.
  */
 struct limit_slot {

@@ -13,7 +13,7 @@
  * nodes, libraries, programs. The lists are those of nvidia-container-toolkit
  * (internal/discover, internal/platform-support).
  *
- * The host's root directory is mounted somewhere in the plugin's container. Paths are
+ * The host's root directory, or parts of it, is mounted in the plugin's container. Paths are
  * resolved inside of that mount, as the host resolves them: an absolute symbolic link does
  * not lead out of it. The driver has a root of its own on the host: "/", or the directory
  * in which a driver container shows its file system (/run/nvidia/driver with the GPU

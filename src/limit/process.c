@@ -157,7 +157,7 @@ uint64_t process_used(const struct process *p, int card)
 bool process_reserve_locked(struct process *p, int card, uint64_t bytes)
 {
     struct card *c = &p->cards[card];
-    if (c->full)
+    if (c->full || bytes > UINT64_MAX - c->used)
         return false;
     if (!reserve_add(c->state, c->slot, c->used, bytes, process_limit(p, card))) {
         slots_reclaim(c->path, c->state);

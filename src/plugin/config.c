@@ -107,8 +107,8 @@ static const struct opt table[] = {
      .type = OPT_STRING,
      .offset = AT(host_root),
      .help =
-         "Where the host's root directory is mounted; needed for device nodes and own "
-         "CDI names."},
+         "Directory with the host's /dev, /usr, /etc/cdi and /run/nvidia; empty: do not "
+         "look there."},
     {.name = "driver-root",
      .arg = "DIR",
      .init = "/",

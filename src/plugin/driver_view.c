@@ -90,10 +90,10 @@ static void find_kind(struct driver_view *v, const struct driver_view_settings *
         return;
     if (settings->cdi_kind[0]) {
         v->cdi_kind = settings->cdi_kind;
-    } else if (!settings->host_root[0]) {
-        snprintf(v->reason, sizeof v->reason, "--host-root is not set");
     } else if (is_generated(settings, cards, n)) {
         v->cdi_kind = CDI_SPEC_GENERATED_KIND;
+    } else if (!settings->host_root[0]) {
+        snprintf(v->reason, sizeof v->reason, "--host-root is not set");
     } else if (write_ours(settings, &v->files, cards, n, &err)) {
         snprintf(v->reason, sizeof v->reason, "%s", err.msg);
     } else {

@@ -191,6 +191,29 @@ START_TEST(names_of_a_generator_come_first)
 }
 END_TEST
 
+/* An older manifest mounts no host: the names of a generator need none. */
+START_TEST(names_of_a_generator_need_no_host_root)
+{
+    begin();
+    const struct driver_view_settings settings = {.strategy = DRIVER_CDI_CRI,
+                                                  .host_root = "",
+                                                  .driver_root = "/",
+                                                  .cdi_dir = cdi,
+                                                  .cdi_kind = ""};
+    struct driver_view *v = driver_view_new(&settings, "570.12", two, 2);
+    ck_assert_ptr_null(v->cdi_kind);
+    ck_assert_str_eq(v->reason, "--host-root is not set");
+    driver_view_free(v);
+    temp_write(cdi, "nvidia.json",
+               "{\"kind\":\"nvidia.com/gpu\",\"devices\":[{\"name\":\"GPU-a\"},"
+               "{\"name\":\"GPU-b\"}]}");
+    v = driver_view_new(&settings, "570.12", two, 2);
+    ck_assert_str_eq(v->cdi_kind, "nvidia.com/gpu");
+    driver_view_free(v);
+    end();
+}
+END_TEST
+
 /* The reasons that a person reads in the log and in events. */
 START_TEST(no_names_without_a_driver)
 {
@@ -220,4 +243,4 @@ END_TEST
 UNIT_MAIN("driver_view", the_plugin_writes_a_specification_where_nobody_did,
           the_hook_makes_links_and_the_cache_of_the_loader,
           a_driver_container_has_a_root_of_its_own, names_of_a_generator_come_first,
-          no_names_without_a_driver)
+          names_of_a_generator_need_no_host_root, no_names_without_a_driver)
