@@ -18,6 +18,7 @@
  */
 
 #define FORWARD_HEADER "X-Gpushare-Forwarded"
+#define REPORT_HEADER  "X-Gpushare-Report" /* instead, on reports (verb_report.h) */
 enum { FORWARD_MISDIRECTED = 421 }; /* the answer of a replica that is not the leader */
 
 struct forward_config {
@@ -37,9 +38,9 @@ void forward_free(struct forward *f); /* no call may be running; NULL is accepte
 /* Closes connections that have been idle for some seconds. To be called once a second. */
 void forward_trim(struct forward *f);
 
-/* Sends the body of a verb ("bind") to the leader at `address`. Returns the HTTP status
+/* Sends the body of a verb ("bind") to the leader at `address`, with one of the headers. Returns the HTTP status
  * and appends the body of the answer to `reply`. 0 (with err): no answer. *sent: whether
  * the request may have reached the leader. */
-unsigned forward_verb(struct forward *f, const char *verb, const char *address,
-                      struct span body, int64_t timeout_ms, struct buf *reply, bool *sent,
-                      struct err *err);
+unsigned forward_verb(struct forward *f, const char *verb, const char *header,
+                      const char *address, struct span body, int64_t timeout_ms,
+                      struct buf *reply, bool *sent, struct err *err);

@@ -61,10 +61,14 @@ void verbs_free(struct verbs *v); /* NULL is accepted */
  * forwards the call. If that fails, it answers by itself, without a reservation.
  *
  * A member of a gang, then, gets a node only if all other members find cards, too
- * (placement/gang_judge.h), and cards are reserved for all of them. */
+ * (placement/gang_judge.h), and cards are reserved for all of them. If no leader answers,
+ * the reply is an error with status 503. */
 unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply);
 /* As verb_filter, for a call that another replica forwarded: it is not forwarded again. */
 unsigned verb_filter_forwarded(struct verbs *v, struct span body, struct buf *reply);
+/* For a report (verb_report.h): the pod is judged for layout preemption, as by
+ * --filter-answer=all, and nothing is reserved. */
+unsigned verb_filter_report(struct verbs *v, struct span body, struct buf *reply);
 /* A score of 0 to 10 for each node. */
 unsigned verb_prioritize(struct verbs *v, struct span body, struct buf *reply);
 /* Which pods must be evicted so that the pod fits on a candidate node: the victims that

@@ -37,6 +37,7 @@ static void trial_init(struct trial *g, const struct ledger_node *node)
     if (node->n_cards)
         memcpy(g->cards, node->cards, node->n_cards * sizeof *g->cards);
     g->node.cards = g->cards;
+    g->node.brief.valid = false;
 }
 
 /* Recomputes what the ledger derives from the cards. */

@@ -58,6 +58,14 @@ static bool select_on(const struct ledger_pod *pod, const struct ledger_node *no
     return preempt_select(&who, node, leaving, n_leaving, a, set) && set->n > 0;
 }
 
+/* The extender hears only of nodes that kube-scheduler offers to the pod. */
+static bool may_be_offered(const struct ledger_node *node, const struct ledger_pod *pod)
+{
+    cleanup_buf struct buf lacks = {0};
+    return !node->cordoned && node->state == NODE_USABLE &&
+           !explain_space(&lacks, node, pod);
+}
+
 static struct evictions cheapest(const struct explain_page *p,
                                  const struct ledger_node **nodes, size_t n,
                                  int64_t priority, struct arena *a)
@@ -66,8 +74,7 @@ static struct evictions cheapest(const struct explain_page *p,
     for (size_t i = 0; i < n; i++) {
         const struct ledger_node *node = nodes[i];
         struct preempt_victims set;
-        if (node->cordoned || node->state != NODE_USABLE ||
-            !total_suffices(node, &p->pod->request) ||
+        if (!may_be_offered(node, p->pod) || !total_suffices(node, &p->pod->request) ||
             !select_on(p->pod, node, priority, a, &set))
             continue;
         int64_t top = set.pods[0]->priority;
@@ -92,11 +99,14 @@ void explain_preempt(struct explain_page *p, const struct ledger_node **nodes, s
     buf_adds(p->out, "Node ");
     explain_plain(p, any.node->name);
     buf_adds(p->out, " has enough free memory in total, so kube-scheduler evicts no pods "
-                     "there. With --preempt-after, the extender ");
+                     "there. With --preempt-after, the extender would ");
     if (now.node)
-        buf_printf(p->out, "evicts %zu pod%s of priority %" PRId64 "%s.\n", now.n,
-                   now.n == 1 ? "" : "s", now.priority, now.n == 1 ? "" : " or lower");
+        buf_printf(p->out,
+                   "evict %zu pod%s of priority %" PRId64
+                   "%s, if kube-scheduler offers this node.\n",
+                   now.n, now.n == 1 ? "" : "s", now.priority,
+                   now.n == 1 ? "" : " or lower");
     else
-        buf_printf(p->out, "would do so for a pod of priority %" PRId64 " or higher.\n",
+        buf_printf(p->out, "do so for a pod of priority %" PRId64 " or higher.\n",
                    any.priority + 1);
 }

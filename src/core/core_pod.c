@@ -138,11 +138,12 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
     struct bind_op *op = bind_op_find(core, uid);
     if (bound)
         reserve_end_at(s, uid, pod->node);
-    /* A pending pod whose labels were removed requests nothing. A bound pod keeps its
-     * promise. */
+    /* A pending pod whose labels were removed requests nothing, and no bind ends its
+     * reservation. A bound pod keeps its promise. */
     struct ledger_pod *known = ledger_pod_find(core->ledger, uid);
     if (known && !known->node && !asks) {
         forget(s, known);
+        reserve_end(s, uid);
         known = NULL;
     }
     if (known || asks) {

@@ -101,7 +101,9 @@ static bool allows_verb(const struct access *a, const struct httpd_request *req,
     const char *own = httpd_own_client_name(req);
     if (!is_verb_client(req))
         return reject(req, reply);
-    if (certs_mode(a->certs) != CERTS_SECRETS || !httpd_header(req, FORWARD_HEADER) ||
+    bool forwarded =
+        httpd_header(req, FORWARD_HEADER) || httpd_header(req, REPORT_HEADER);
+    if (certs_mode(a->certs) != CERTS_SECRETS || !forwarded ||
         (own && strcmp(own, CERT_PLAN_SERVER_NAME) == 0))
         return true;
     httpd_fail(reply, 403, "only a replica of the extender may forward a bind");

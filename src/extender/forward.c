@@ -164,9 +164,9 @@ void forward_trim(struct forward *f)
     httpc_free(http);
 }
 
-unsigned forward_verb(struct forward *f, const char *verb, const char *address,
-                      struct span body, int64_t timeout_ms, struct buf *reply, bool *sent,
-                      struct err *err)
+unsigned forward_verb(struct forward *f, const char *verb, const char *header,
+                      const char *address, struct span body, int64_t timeout_ms,
+                      struct buf *reply, bool *sent, struct err *err)
 {
     cleanup_free char *path = xasprintf("/gpushare-scheduler/%s", verb);
     struct httpc_reply answer;
@@ -174,7 +174,7 @@ unsigned forward_verb(struct forward *f, const char *verb, const char *address,
         .method = "POST",
         .path = path,
         .content_type = "application/json",
-        .flag_header = FORWARD_HEADER,
+        .flag_header = header,
         .body = body,
         .timeout_ms = timeout_ms,
     };

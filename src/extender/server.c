@@ -94,7 +94,9 @@ static void on_filter(void *ctx, const struct httpd_request *req,
 {
     bool forwarded = httpd_header(req, FORWARD_HEADER) != NULL;
     run_verb(ctx, req, reply, COUNTERS_FILTER,
-             forwarded ? verb_filter_forwarded : verb_filter);
+             httpd_header(req, REPORT_HEADER) ? verb_filter_report
+             : forwarded                      ? verb_filter_forwarded
+                                              : verb_filter);
 }
 
 static void on_prioritize(void *ctx, const struct httpd_request *req,

@@ -167,8 +167,9 @@ static unsigned forward(struct bind_call *c, const struct store_route *route)
     const struct verbs_config *config = &c->v->config;
     cleanup_buf struct buf answer = {0};
     bool sent;
-    unsigned status = forward_verb(config->forward, "bind", route->address, c->body,
-                                   answer_timeout_ms(c, route), &answer, &sent, &c->err);
+    unsigned status =
+        forward_verb(config->forward, "bind", FORWARD_HEADER, route->address, c->body,
+                     answer_timeout_ms(c, route), &answer, &sent, &c->err);
     c->sent |= sent && status != FORWARD_MISDIRECTED;
     log_debug("bind", "bind forwarded to the leader", LOG_SPAN("pod", c->bind.name),
               LOG_S("to", route->address), LOG_I("status", status));

@@ -254,19 +254,19 @@ static bool is_reservable(const struct verb_args *args)
     return (kind == REQUEST_MEMORY || kind == REQUEST_CARDS) && n > 0 && n <= UID_MAX;
 }
 
-/* Has the leader answer the call. 0: answer it here. */
+/* Has the leader answer the call. 0: it does not. */
 static unsigned forward(struct verbs *v, struct span body, const char *address,
                         struct buf *reply)
 {
     struct err err;
     bool sent;
-    unsigned status = forward_verb(v->config.forward, "filter", address, body, FORWARD_MS,
-                                   reply, &sent, &err);
+    unsigned status = forward_verb(v->config.forward, "filter", FORWARD_HEADER, address,
+                                   body, FORWARD_MS, reply, &sent, &err);
     if (status == 200)
         return status;
     log_debug("filter",
               "the leader did not answer; this replica answers without a "
-              "reservation",
+              "reservation, and a gang gets an error",
               LOG_S("to", address), LOG_I("status", status));
     buf_clear(reply);
     store_refresh_lease(v->config.store);
@@ -279,6 +279,18 @@ static bool is_in_gang(const struct verb_args *args, struct gang *gang)
     size_t n = args->pod.meta.uid.n;
     return n > 0 && n <= UID_MAX && args->invalid.code == ERR_NONE &&
            !request_fits_anywhere(&args->request) && gang_of(&args->pod, gang);
+}
+
+/* No bind succeeds without a leader, and kube-scheduler retries the pod after a back-off.
+ * Nodes for single members would start half of the gang. */
+static unsigned reject_gang(const struct gang *gang, struct buf *reply)
+{
+    struct err err;
+    err_set(&err, ERR_UNAVAILABLE,
+            "gang %.*s: only the leader reserves cards for all members, and no leader "
+            "answers",
+            SPAN_ARG(gang->name));
+    return verbs_reply_error(reply, 503, &err);
 }
 
 /* Does the policy know a best node for the pod? For one without GPU only fgd, by the CPU
@@ -312,8 +324,9 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
             return status;
     }
     bool local = route.route == BIND_ROUTE_LOCAL;
-    return local && in_gang ? verb_filter_gang(v, w, &gang, reply)
-                            : verb_filter_best(v, w, local, reply);
+    if (!in_gang)
+        return verb_filter_best(v, w, local, reply);
+    return local ? verb_filter_gang(v, w, &gang, reply) : reject_gang(&gang, reply);
 }
 
 /* The leader remembers the pod (core/core.h, "Layout preemption"). If kube-scheduler has
@@ -334,13 +347,18 @@ static void report_rejected(struct verbs *v, const struct verbs_work *w, struct 
                   LOG_SPAN("pod", w->args.pod.meta.name));
 }
 
-static unsigned run(struct verbs *v, struct span body, bool forwarded, struct buf *reply)
+enum source { SCHEDULER, FORWARDED, REPORT };
+
+static unsigned run(struct verbs *v, struct span body, enum source source,
+                    struct buf *reply)
 {
+    bool forwarded = source != SCHEDULER;
     struct verbs_work *w = verbs_work_take(v);
     w->n_victims = 0;
     unsigned status = verbs_begin(v, w, body, reply);
     if (status == 200)
-        status = answer(v, w, body, forwarded, reply);
+        status = source == REPORT ? answer_all(v, w, reply)
+                                  : answer(v, w, body, forwarded, reply);
     if (status == 200 && w->n_victims)
         report_rejected(v, w, body, forwarded);
     verbs_work_release(v, w);
@@ -349,10 +367,15 @@ static unsigned run(struct verbs *v, struct span body, bool forwarded, struct bu
 
 unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
 {
-    return run(v, body, false, reply);
+    return run(v, body, SCHEDULER, reply);
 }
 
 unsigned verb_filter_forwarded(struct verbs *v, struct span body, struct buf *reply)
 {
-    return run(v, body, true, reply);
+    return run(v, body, FORWARDED, reply);
+}
+
+unsigned verb_filter_report(struct verbs *v, struct span body, struct buf *reply)
+{
+    return run(v, body, REPORT, reply);
 }

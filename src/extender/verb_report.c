@@ -41,8 +41,8 @@ static void post(void *ctx, void *work)
     cleanup_buf struct buf dropped = {0};
     bool sent;
     struct err err = {0};
-    if (forward_verb(r->forward, "filter", job->address, job->body, r->timeout_ms,
-                     &dropped, &sent, &err) == 0)
+    if (forward_verb(r->forward, "filter", REPORT_HEADER, job->address, job->body,
+                     r->timeout_ms, &dropped, &sent, &err) == 0)
         log_debug("filter", "cannot report a rejected pod to the leader; not retried",
                   LOG_ERR(&err));
     leave(r, job->body.n);
@@ -63,8 +63,7 @@ struct verb_report *verb_report_start(struct forward *forward, struct budget *bu
 static bool enter(struct verb_report *r, uint64_t bytes)
 {
     pthread_mutex_lock(&r->lock);
-    bool fits =
-        r->n == 0 || (r->n < VERB_REPORT_QUEUE && r->bytes + bytes <= VERB_REPORT_BYTES);
+    bool fits = r->n < VERB_REPORT_QUEUE && bytes <= VERB_REPORT_BYTES - r->bytes;
     fits = fits && budget_take(r->budget, bytes);
     if (fits) {
         r->n++;

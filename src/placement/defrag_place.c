@@ -112,6 +112,7 @@ static struct defrag_trial *trial_of(struct defrag_state *s, size_t i)
     if (node->n_cards)
         memcpy(t->cards, node->cards, node->n_cards * sizeof *t->cards);
     t->node.cards = t->cards;
+    t->node.brief.valid = false;
     return t;
 }
 

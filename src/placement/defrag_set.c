@@ -181,6 +181,7 @@ static void store_plan(struct set_search *q, const struct card *cards,
     struct defrag_state *s = q->s;
     struct ledger_node copy = *q->node->node;
     copy.cards = (struct card *)cards;
+    copy.brief.valid = false;
     s->found = true;
     s->best.node = q->node->node;
     s->best.n = q->n;

@@ -240,9 +240,35 @@ static bool check_list(const struct facts *f, struct findings *out)
     return false;
 }
 
+/* By default our filter answers with one node, so a later extender can only accept it or
+ * reject it. */
+static void check_order(const struct entry *e)
+{
+    const json_t *list = extender_entry_list(e->facts->config.json), *later = NULL;
+    bool seen = false;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        if (seen && *jsonpath_str(one, "filterVerb"))
+            later = one;
+        seen |= one == e->json;
+    }
+    if (!later)
+        return;
+    struct finding *it = findings_add(
+        e->out, FINDING_NOTE, "not-last",
+        "%s: the extender at %s has a filterVerb and comes after the one of gpushare",
+        e->path, jsonpath_str(later, "urlPrefix"));
+    findings_why(e->out, it,
+                 "unless the extender runs with --filter-answer=all, its filter answers "
+                 "with few nodes or one; if a later filter rejects them, the pod stays "
+                 "pending although it may fit elsewhere");
+    findings_fix(e->out, it, "move the entry of gpushare to the end of extenders");
+}
+
 static void check_entry(const struct entry *e, const struct extender_entry_url *url)
 {
     check_members(e);
+    check_order(e);
     check_resources(e);
     check_timeout(e);
     check_https(e, url);

@@ -309,14 +309,15 @@ START_TEST(what_layout_preemption_would_do)
 {
     static const char total[] = "Node n1 has enough free memory in total, so "
                                 "kube-scheduler evicts no pods there. "
-                                "With --preempt-after, the extender ";
+                                "With --preempt-after, the extender would ";
     struct lists items = {
         .nodes = NODE("n1", "30", "2"),
         .scvs = SCV_OF("n1", T4("0") "," T4("1")),
         .pods = LOW("a", "0", "5") "," LOW("b", "1", "7") "," HIGH("100", "8")};
     cleanup_free char *high = explained(&items, "w", NULL);
     ck_assert_contains(high, total);
-    ck_assert_contains(high, "the extender evicts 1 pod of priority 5.\n");
+    ck_assert_contains(high, "would evict 1 pod of priority 5, if "
+                             "kube-scheduler offers this node.\n");
     items.pods = LOW("a", "0", "5") "," LOW("b", "1", "7") "," HIGH("5", "8");
     cleanup_free char *equal = explained(&items, "w", NULL);
     ck_assert_contains(equal, total);
@@ -332,6 +333,15 @@ START_TEST(what_layout_preemption_would_do)
         LOW("a", "0", "2000000000") "," LOW("b", "1", "2000000000") "," HIGH("100", "8");
     cleanup_free char *critical = explained(&items, "w", NULL);
     ck_assert_ptr_null(strstr(critical, "--preempt-after"));
+    /* kube-scheduler does not offer a node without CPU for the pod. */
+    items.pods = LOW("a", "0", "-5") "," LOW("b", "1", "-5") "," ASKS("w", "", "Pending",
+                                                                      "2", "1Gi", GPU);
+    items.nodes = SPACE("n1", "2", "8Gi", "110");
+    cleanup_free char *offered = explained(&items, "w", NULL);
+    ck_assert_contains(offered, "--preempt-after");
+    items.nodes = SPACE("n1", "1", "8Gi", "110");
+    cleanup_free char *crowded = explained(&items, "w", NULL);
+    ck_assert_ptr_null(strstr(crowded, "--preempt-after"));
 }
 END_TEST
 

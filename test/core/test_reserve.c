@@ -137,6 +137,23 @@ START_TEST(the_reserved_card_is_kept_when_the_policy_would_choose_another)
 }
 END_TEST
 
+START_TEST(a_pending_pod_that_loses_its_labels_ends_its_reservation)
+{
+    start();
+    struct pod pod = pod_of("a", 10000, 0);
+    pod.n_containers = 0;
+    pod.scv_memory = SPAN("10000");
+    rig_pod(&r, pod, false);
+    ck_assert_ptr_nonnull(ledger_pod_find(core_ledger(r.core), SPAN("a")));
+    ck_assert_str_eq(reserve("a", 10000), "n1");
+    pod.scv_memory = (struct span){0};
+    rig_pod(&r, pod, false);
+    ck_assert_uint_eq(reservations(), 0);
+    ck_assert_int_eq(free_on("n1"), 16000);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_bind_elsewhere_ends_the_reservation)
 {
     start();
@@ -421,6 +438,7 @@ UNIT_MAIN("core/reserve", a_reservation_takes_free_memory_and_is_no_promise,
           the_second_pod_gets_the_next_node_before_the_first_is_bound,
           a_bind_turns_the_reservation_into_the_promise_on_the_same_card,
           the_reserved_card_is_kept_when_the_policy_would_choose_another,
+          a_pending_pod_that_loses_its_labels_ends_its_reservation,
           a_bind_elsewhere_ends_the_reservation,
           a_bind_by_another_scheduler_ends_the_reservation,
           a_pod_of_equal_priority_gets_no_reserved_memory,

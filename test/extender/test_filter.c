@@ -237,6 +237,78 @@ START_TEST(the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)
 }
 END_TEST
 
-UNIT_MAIN("filter", the_result_for_a_node_does_not_depend_on_the_others,
+static unsigned status_of(unsigned (*verb)(struct verbs *, struct span, struct buf *),
+                          struct verbs *v, json_t *pod, struct buf *reply)
+{
+    json_t *body = json_pack("{s:o,s:[ss]}", "Pod", pod, "NodeNames", "n1", "n2");
+    char *text = json_dumps(body, JSON_COMPACT);
+    unsigned status = verb(v, span_of(text), reply);
+    free(text);
+    json_decref(body);
+    buf_addc(reply, '\0');
+    return status;
+}
+
+/* A node for one member would start half of the gang. */
+START_TEST(without_a_leader_a_gang_gets_an_error)
+{
+    struct store_rig rig;
+    struct ledger_settings settings = {.unit_mib = 1};
+    cleanup_buf struct buf member = {0}, forwarded = {0}, single = {0};
+    json_t *objects = json_array();
+    json_array_append_new(objects, card_of("n1"));
+    json_array_append_new(objects, card_of("n2"));
+    json_array_append_new(objects, gang_pod("p1", "g", 10850));
+    rig_start_as(&rig, &settings, false, true);
+    rig_deliver(&rig, objects);
+    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
+    ck_assert_uint_eq(status_of(verb_filter, v, gang_pod("p1", "g", 10850), &member),
+                      503);
+    ck_assert_str_eq(member.p, "{\"Error\":\"gang g: only the leader reserves cards for "
+                               "all members, and no leader answers\"}");
+    ck_assert_uint_eq(
+        status_of(verb_filter_forwarded, v, gang_pod("p1", "g", 10850), &forwarded), 503);
+    ck_assert_uint_eq(status_of(verb_filter, v, gang_pod("x", "", 10850), &single), 200);
+    verbs_free(v);
+    rig_stop(&rig);
+    json_decref(objects);
+}
+END_TEST
+
+static size_t reservations(struct store *store)
+{
+    size_t n = ledger_reservations(core_ledger(store_read(store)));
+    store_read_end(store);
+    return n;
+}
+
+/* It may arrive after a later filter of the same pod. */
+START_TEST(a_report_reserves_nothing)
+{
+    struct store_rig rig;
+    struct ledger_settings settings = {.unit_mib = 1};
+    cleanup_buf struct buf report = {0}, filter = {0}, late = {0};
+    json_t *objects = json_array();
+    json_array_append_new(objects, card_of("n1"));
+    json_array_append_new(objects, card_of("n2"));
+    rig_start(&rig, &settings, false);
+    rig_deliver(&rig, objects);
+    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
+    ck_assert_uint_eq(status_of(verb_filter_report, v, gang_pod("x", "", 100), &report),
+                      200);
+    ck_assert_uint_eq(reservations(rig.store), 0);
+    ck_assert_uint_eq(status_of(verb_filter, v, gang_pod("x", "", 16276), &filter), 200);
+    ck_assert_uint_eq(reservations(rig.store), 1);
+    ck_assert_uint_eq(status_of(verb_filter_report, v, gang_pod("y", "", 16276), &late),
+                      200);
+    ck_assert_uint_eq(reservations(rig.store), 1);
+    verbs_free(v);
+    rig_stop(&rig);
+    json_decref(objects);
+}
+END_TEST
+
+UNIT_MAIN("filter", without_a_leader_a_gang_gets_an_error, a_report_reserves_nothing,
+          the_result_for_a_node_does_not_depend_on_the_others,
           a_gang_is_answered_together,
           the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)

@@ -51,7 +51,7 @@ static int receive(const char *body)
         text[n] = '\0';
     } while (!strstr(text, body));
     ck_assert_ptr_nonnull(strstr(text, "POST /gpushare-scheduler/filter "));
-    ck_assert_ptr_nonnull(strstr(text, FORWARD_HEADER));
+    ck_assert_ptr_nonnull(strstr(text, REPORT_HEADER));
     return s;
 }
 
@@ -87,12 +87,12 @@ END_TEST
 
 START_TEST(queued_bodies_are_limited)
 {
-    struct budget budget = {.max = 3 * (VERB_REPORT_BYTES / 2)};
+    struct budget budget = {.max = 2 * VERB_REPORT_BYTES};
     cleanup_free char *half = xcalloc(2, VERB_REPORT_BYTES);
     struct span body = {half, VERB_REPORT_BYTES / 2};
     start_leader();
     struct verb_report *r = verb_report_start(fwd, &budget, WAIT_MS);
-    ck_assert(!verb_report_add(r, address, (struct span){half, 2 * VERB_REPORT_BYTES}));
+    ck_assert(!verb_report_add(r, address, (struct span){half, VERB_REPORT_BYTES + 1}));
     ck_assert(verb_report_add(r, address, SPAN("{\"report\":0}")));
     int s = receive("{\"report\":0}");
     ck_assert(verb_report_add(r, address, body));

@@ -312,6 +312,9 @@ START_TEST(a_fresh_start_makes_the_certificates)
     ck_assert(!binds(&e, &scheduler, "q", &said));
     ck_assert_contains(said.p, "only a replica of the extender may forward a bind");
     ck_assert_msg(binds(&e, &replica, "q", &said), "%s", said.p);
+    scheduler.flag_header = replica.flag_header = "X-Gpushare-Report";
+    ck_assert_uint_eq(filter(&e, &scheduler, &said), 403);
+    ck_assert_msg(filter(&e, &replica, &said) == 200, "%s", said.p);
 
     /* A certificate of our CA with another name, and one of another CA. */
     struct kube_tls_secret ca;

@@ -150,6 +150,34 @@ static const struct one {
     {"no-client-certificate", "1.35", {0}, {"certFile:", "other:"}},
 };
 
+/* Ours answers with one node, so a later filter can only accept or reject that. */
+START_TEST(an_extender_that_filters_after_ours_is_noted)
+{
+    static const struct {
+        const char *verb;
+        bool first, noted;
+    } cases[] = {{"filterVerb: f", false, true},
+                 {"filterVerb: f", true, false},
+                 {"filterVerb: ''", false, false},
+                 {"prioritizeVerb: p", false, false}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *other = xasprintf("- urlPrefix: http://127.0.0.1:1/other\n"
+                                             "  httpTimeout: 30s\n  %s\n",
+                                             cases[i].verb);
+        cleanup_free char *first = xasprintf("extenders:\n%s", other);
+        cleanup_free char *last = xasprintf("  ignorable: false\n%s", other);
+        struct swap swap = cases[i].first ? (struct swap){"extenders:", first}
+                                          : (struct swap){"  ignorable: false\n", last};
+        struct facts f = node("1.35", (struct swap){0}, swap);
+        run_checks(&f);
+        expect(NULL);
+        ck_assert_int_eq(findings_has(&found, "not-last"), cases[i].noted);
+        facts_fini(&f);
+        findings_fini(&found);
+    }
+}
+END_TEST
+
 /* The configuration for all pods needs an extender that binds them, and whose pods are
  * bound while one of them is replaced. */
 START_TEST(the_configuration_for_all_pods_needs_an_extender_that_binds_them)
@@ -349,7 +377,8 @@ START_TEST(a_tls_file_is_missing)
 }
 END_TEST
 
-UNIT_MAIN("setup/checks", a_correct_node_has_no_problems, one_problem_at_a_time,
+UNIT_MAIN("setup/checks", a_correct_node_has_no_problems,
+          an_extender_that_filters_after_ours_is_noted, one_problem_at_a_time,
           the_configuration_for_all_pods_needs_an_extender_that_binds_them,
           tls_config_without_enable_https, no_static_pod, a_copy_beside_the_manifest,
           another_scheduler_in_the_folder, kube_scheduler_behind_a_proxy,
