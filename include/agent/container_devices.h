@@ -5,6 +5,7 @@
 
 #include "domain/ids.h"
 #include "domain/scv.h"
+#include "node/usage.h"
 
 /*
  * The devices of each container, as the kubelet's podresources API returns them. Pure.
@@ -29,6 +30,9 @@ struct container_devices {
      * functions of this module do not read them. */
     const struct container_devices_units *units;
     size_t n_units;
+    /* Every container that the kubelet lists, also without devices; not read either. */
+    const struct usage_listed *listed;
+    size_t n_listed;
     int64_t asked_ms; /* monotonic time when the kubelet was asked; not read either */
 };
 

@@ -27,7 +27,8 @@ struct usage_meter *
 usage_meter_new(const struct usage_meter_settings *settings); /* new */
 void usage_meter_free(struct usage_meter *m);                 /* NULL is accepted */
 
-/* Takes an answer of the kubelet. An answer without units keeps the former ones. */
+/* Takes an answer of the kubelet. The units of a card that it leaves out stay the former
+ * ones: the kubelet leaves out cards that are not healthy. */
 void usage_meter_pods(struct usage_meter *m, int64_t now_ms,
                       const struct container_devices *devices);
 

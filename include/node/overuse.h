@@ -24,7 +24,8 @@
  *   recreated under its name may have been promised more than its predecessor.
  * - A container without a promise, in a pod that has one, was promised 0. Exempt are pods
  *   without any known promise, and pods that were promised a whole card (whole cards and
- *   nvidia.com/gpu), and containers whose name is unknown.
+ *   nvidia.com/gpu), and containers whose name is unknown. On one card, a pod is exempt
+ *   while the promise of one of its containers there is not clear (usage.h).
  *
  * Where it hurts
  *
@@ -94,6 +95,10 @@ void overuse_step(struct overuse *o, int64_t now_ms, const struct usage *u,
  * evicted again after the back-off, and not before `retry_after_ms` (-1: none). */
 void overuse_evicted(struct overuse *o, int64_t now_ms, struct span pod_uid,
                      bool accepted, int64_t retry_after_ms);
+
+/* A kill of this step reached no process: other containers are killed instead, and this one
+ * again after OVERUSE_KILL_AGAIN_MS. */
+void overuse_kill_failed(struct overuse *o, const struct usage *u, size_t container);
 
 /* Containers that overuse their card in its last measurement that counts. */
 size_t overuse_count(const struct overuse *o);

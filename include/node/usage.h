@@ -58,6 +58,8 @@ struct usage_container {
     int64_t sm_percent;        /* 0..100, of all its processes; -1: unknown */
     int64_t promised_mib; /* on this card; 0: on other cards only; -1: unknown, as for a
                              container without a device of the kubelet */
+    bool promise_unclear; /* there may be more: an unknown amount, a card without a UUID,
+                             or a container that is not known to be listed */
     const struct usage_pid *pids; /* by rising pid; none: it uses nothing */
     size_t n_pids;
 };
@@ -121,6 +123,12 @@ struct usage_promise {
     int64_t mib;      /* -1: promised, but the amount is unknown */
 };
 
+/* A container that the kubelet lists, with devices or without. It does not list plain init
+ * containers and ephemeral containers, which can have devices too. */
+struct usage_listed {
+    struct span ns, pod, container;
+};
+
 struct usage_input {
     int64_t taken_ms;
     const struct gpu_sample *sample;  /* NULL: it failed */
@@ -130,6 +138,8 @@ struct usage_input {
     size_t n_names;
     const struct usage_promise *promises; /* in any order */
     size_t n_promises;
+    const struct usage_listed *listed; /* in any order */
+    size_t n_listed;
     bool promises_known; /* false: what is promised to whom is unknown */
     int64_t promised_ms; /* monotonic time when the promises were read */
 };

@@ -143,7 +143,8 @@ static void answered(struct overuse_actor *a, const struct job *job, bool accept
     pthread_mutex_unlock(&a->lock);
 }
 
-/* A pod that was deleted, or replaced by another one of that name, counts as evicted. */
+/* A pod that was deleted counts as evicted. A conflict (409) does not: the UID in the cgroup
+ * of a static pod is never that of the API. */
 static void evict(struct overuse_actor *a, const struct job *job)
 {
     cleanup_buf struct buf path = {0}, body = {0};
@@ -156,7 +157,7 @@ static void evict(struct overuse_actor *a, const struct job *job)
     int rc = object_is_name(span_of(job->ns)) && object_is_name(span_of(job->pod))
                  ? call(a, &request, &retry_after_ms, &err)
                  : err_set(&err, ERR_INVALID, "the name of the pod is not a valid name");
-    bool is_gone = rc && (err.code == ERR_NOT_FOUND || err.code == ERR_CONFLICT);
+    bool is_gone = rc && err.code == ERR_NOT_FOUND;
     answered(a, job, rc == 0 || is_gone, retry_after_ms);
     a->counts[rc == 0 || is_gone            ? EVICTION_ACCEPTED
               : err.code == ERR_UNAVAILABLE ? EVICTION_DELAYED
@@ -252,8 +253,12 @@ static void kill_processes(struct overuse_actor *a, const struct usage *u,
         if (rc && err.code != ERR_NOT_FOUND)
             log_warn("overuse", "cannot kill a process", LOG_ERR(&err));
     }
-    if (n == 0)
+    if (n == 0) {
+        pthread_mutex_lock(&a->lock);
+        overuse_kill_failed(a->overuse, u, action->container);
+        pthread_mutex_unlock(&a->lock);
         return;
+    }
     buf_printf(&what, "killed %zu process(es): ", n);
     describe(u, action, what.p, &note);
     log_warn("overuse", note.p);

@@ -20,11 +20,11 @@ struct podresources_poller {
     bool units_known;
 };
 
-static size_t count(const struct podres_list *list)
+static size_t count(const struct podres_list *list, size_t *containers)
 {
-    size_t n = 0;
+    size_t n = *containers = 0;
     for (size_t i = 0; i < list->n; i++)
-        for (size_t k = 0; k < list->pods[i].n_containers; k++)
+        for (size_t k = 0; k < list->pods[i].n_containers; k++, ++*containers)
             n += list->pods[i].containers[k].n_devices;
     return n;
 }
@@ -49,13 +49,19 @@ int podresources_poller_list(const char *socket, struct arena *a,
     int64_t asked_ms = clock_mono_ms();
     if (podresources_client_list(socket, a, &list, err))
         return -1;
-    struct container_devices_entry *entries =
-        arena_alloc(a, (count(&list) + 1) * sizeof *entries);
-    *devices = (struct container_devices){.entries = entries, .asked_ms = asked_ms};
+    size_t containers, n = count(&list, &containers);
+    struct container_devices_entry *entries = arena_alloc(a, (n + 1) * sizeof *entries);
+    struct usage_listed *listed = arena_alloc(a, (containers + 1) * sizeof *listed);
+    *devices = (struct container_devices){
+        .entries = entries, .listed = listed, .asked_ms = asked_ms};
     for (size_t i = 0; i < list.n; i++)
-        for (size_t k = 0; k < list.pods[i].n_containers; k++)
-            add_container(entries, &devices->n, &list.pods[i],
-                          &list.pods[i].containers[k]);
+        for (size_t k = 0; k < list.pods[i].n_containers; k++) {
+            const struct podres_pod *pod = &list.pods[i];
+            const struct podres_container *c = &pod->containers[k];
+            listed[devices->n_listed++] =
+                (struct usage_listed){pod->ns, pod->name, c->name};
+            add_container(entries, &devices->n, pod, c);
+        }
     return 0;
 }
 

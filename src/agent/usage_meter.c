@@ -42,13 +42,20 @@ void usage_meter_free(struct usage_meter *m)
 
 /* -- promises -- */
 
+static const struct container_devices_units *
+units_of(const struct container_devices *devices, const struct ids_tag *tag)
+{
+    for (size_t i = 0; i < devices->n_units; i++)
+        if (!memcmp(devices->units[i].tag.text, tag->text, sizeof tag->text))
+            return &devices->units[i];
+    return NULL;
+}
+
 static int64_t unit_mib_of(const struct container_devices *devices,
                            const struct ids_card *card, int64_t total_mib)
 {
-    for (size_t i = 0; i < devices->n_units; i++)
-        if (!memcmp(devices->units[i].tag.text, card->tag.text, sizeof card->tag.text))
-            return container_devices_unit_mib(total_mib, devices->units[i].n);
-    return -1;
+    const struct container_devices_units *units = units_of(devices, &card->tag);
+    return units ? container_devices_unit_mib(total_mib, units->n) : -1;
 }
 
 /* The id of a whole card is its UUID, or our tag. */
@@ -80,6 +87,17 @@ static bool promised_of(const struct container_devices *devices,
     return units > 0;
 }
 
+/* Such a card that is not in the sample is lost. */
+static bool names_a_card(struct span resource, struct span id)
+{
+    enum ids_resource ours;
+    struct ids_id parsed;
+    if (ids_resource_read(resource, &ours) && ids_read(ours, id, &parsed))
+        return true;
+    return (span_starts(id, SPAN("GPU-")) || span_starts(id, SPAN("MIG-GPU-"))) &&
+           !ids_is_of_go_plugin(id);
+}
+
 /* Ids of the Go plugin and MIG instances name no card: the container may have a promise on
  * any of them. */
 static bool is_anywhere(const struct container_devices_entry *e,
@@ -89,7 +107,7 @@ static bool is_anywhere(const struct container_devices_entry *e,
         size_t c = 0;
         while (c < n && !ids_match_card(e->resource, e->ids[i], &cards[c]))
             c++;
-        if (c == n)
+        if (c == n && !names_a_card(e->resource, e->ids[i]))
             return true;
     }
     return false;
@@ -124,20 +142,45 @@ size_t usage_meter_promises(const struct container_devices *devices,
 
 /* -- inputs -- */
 
+/* The units of the new answer, and the former ones of other cards. */
+static void keep_units(const struct container_devices *former,
+                       const struct container_devices *now, struct arena *a,
+                       struct container_devices *to)
+{
+    size_t n = now->n_units;
+    struct container_devices_units *kept =
+        arena_alloc(a, (n + former->n_units + 1) * sizeof *kept);
+    if (n)
+        memcpy(kept, now->units, n * sizeof *kept);
+    for (size_t i = 0; i < former->n_units && n < GPU_MAX_CARDS; i++)
+        if (!units_of(now, &former->units[i].tag))
+            kept[n++] = former->units[i];
+    to->units = kept;
+    to->n_units = n;
+}
+
+static void keep_listed(const struct container_devices *from, struct arena *a,
+                        struct container_devices *to)
+{
+    struct usage_listed *kept = arena_alloc(a, (from->n_listed + 1) * sizeof *kept);
+    for (size_t i = 0; i < from->n_listed; i++) {
+        const struct usage_listed *l = &from->listed[i];
+        kept[i] = (struct usage_listed){arena_copy(a, l->ns), arena_copy(a, l->pod),
+                                        arena_copy(a, l->container)};
+    }
+    to->listed = kept;
+    to->n_listed = from->n_listed;
+}
+
 void usage_meter_pods(struct usage_meter *m, int64_t now_ms,
                       const struct container_devices *devices)
 {
     struct arena arena = {0};
     struct container_devices copy = {0};
     pthread_mutex_lock(&m->lock);
-    const struct container_devices *units = devices->n_units ? devices : &m->devices;
     container_devices_normalize(devices, &arena, &copy);
-    struct container_devices_units *kept =
-        arena_alloc(&arena, (units->n_units + 1) * sizeof *kept);
-    if (units->n_units)
-        memcpy(kept, units->units, units->n_units * sizeof *kept);
-    copy.units = kept;
-    copy.n_units = units->n_units;
+    keep_units(&m->devices, devices, &arena, &copy);
+    keep_listed(devices, &arena, &copy);
     copy.asked_ms = devices->asked_ms;
     arena_fini(&m->arena);
     m->arena = arena;
@@ -179,6 +222,8 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
     in.promises_known = m->has_devices && now_ms - m->devices_ms <= m->pods_limit_ms;
     if (sample && in.promises_known)
         in.n_promises = usage_meter_promises(&m->devices, sample, &a, &in.promises);
+    in.listed = m->devices.listed;
+    in.n_listed = m->devices.n_listed;
     usage_build(&in, u);
     pthread_mutex_unlock(&m->lock);
 }

@@ -19,7 +19,7 @@ struct limit {
     struct buf key;
     int64_t until_ms, again_ms; /* the time and the length of the limit */
     unsigned rejections;        /* of evictions, in a row */
-    bool pending;               /* the action was sent and not rejected */
+    bool pending;               /* the action was sent, and has not failed */
 };
 
 struct overuse {
@@ -212,6 +212,15 @@ void overuse_evicted(struct overuse *o, int64_t now_ms, struct span pod_uid,
     l->until_ms = now_ms + l->again_ms;
 }
 
+void overuse_kill_failed(struct overuse *o, const struct usage *u, size_t container)
+{
+    cleanup_buf struct buf key = {0};
+    limit_key(u, &u->containers[container], OVERUSE_KILL, &key);
+    struct limit *l = find_limit(o, buf_span(&key));
+    if (l)
+        l->pending = false;
+}
+
 /* -- pods on a card -- */
 
 static bool has_name(const struct usage_container *c)
@@ -264,7 +273,7 @@ static bool pod_is_over(const struct usage *u, size_t i, int64_t tolerance_mib)
         any_promise |= o->promised_mib >= 0;
         if (o->card != c->card)
             continue;
-        if (o->used_mib < 0)
+        if (o->used_mib < 0 || o->promise_unclear)
             return false;
         if (span_eq(o->pod_uid, c->pod_uid))
             used += o->used_mib;

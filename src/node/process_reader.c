@@ -61,24 +61,32 @@ static int read_at(int folder, const char *name, size_t max, struct buf *out)
     return -1;
 }
 
+/* What /proc/PID/stat has. */
+struct stat_line {
+    uint64_t started;
+    struct span name; /* comm */
+    char state;
+};
+
 /* "PID (comm) S PPID ...": the name may have any characters, also ')' and ' '. */
-static bool read_stat(struct span stat, uint64_t *started, struct span *name)
+static bool read_stat(struct span stat, struct stat_line *line)
 {
     const char *first = memchr(stat.n ? stat.p : "", '(', stat.n);
     const char *last = stat.n ? memrchr(stat.p, ')', stat.n) : NULL;
     int64_t v = 0;
     if (!first || !last || last < first)
         return false;
-    *name = (struct span){first + 1, (size_t)(last - first - 1)};
+    line->name = (struct span){first + 1, (size_t)(last - first - 1)};
     struct span rest = {last + 1, stat.n - (size_t)(last + 1 - stat.p)};
     if (!span_starts(rest, SPAN(" ")))
         return false;
     span_cut(&rest, ' ');
+    line->state = rest.n ? rest.p[0] : '\0';
     for (int i = AFTER_COMM; i < STARTED && rest.p; i++)
         span_cut(&rest, ' ');
     if (!rest.p || !span_i64(span_cut(&rest, ' '), &v) || v < 0)
         return false;
-    *started = (uint64_t)v;
+    line->started = (uint64_t)v;
     return true;
 }
 
@@ -88,14 +96,13 @@ static int open_process(const struct process_reader *r, int64_t pid)
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* The start time. -1: errno is ENOENT or ESRCH when the process ended. */
-static int read_started(int folder, struct buf *text, uint64_t *started,
-                        struct span *name)
+/* The name is in `text`. -1: errno is ENOENT or ESRCH when the process ended. */
+static int read_line(int folder, struct buf *text, struct stat_line *line)
 {
     buf_clear(text);
     if (read_at(folder, "stat", STAT_MAX, text))
         return -1;
-    if (read_stat(buf_span(text), started, name))
+    if (read_stat(buf_span(text), line))
         return 0;
     errno = EINVAL;
     return -1;
@@ -106,12 +113,21 @@ static bool has_ended(void)
     return errno == ENOENT || errno == ESRCH;
 }
 
-static void take_container(struct usage_place *place, struct span text, struct arena *a)
+/* cgroup v1 shows a main thread that has exited in no cgroup, while the other threads of
+ * the process run on in theirs. */
+static bool has_exited(const struct stat_line *line)
+{
+    return line->state == 'Z' || line->state == 'X';
+}
+
+static void take_container(struct usage_place *place, struct span text,
+                           const struct stat_line *line, struct arena *a)
 {
     struct process_container c = process_container_of(text);
-    place->kind = c.kind == PROCESS_CONTAINER_FOUND  ? USAGE_CONTAINER
-                  : c.kind == PROCESS_CONTAINER_NONE ? USAGE_OUTSIDE
-                                                     : USAGE_UNMAPPED;
+    bool outside = c.kind == PROCESS_CONTAINER_NONE && !has_exited(line);
+    place->kind = c.kind == PROCESS_CONTAINER_FOUND ? USAGE_CONTAINER
+                  : outside                         ? USAGE_OUTSIDE
+                                                    : USAGE_UNMAPPED;
     if (place->kind != USAGE_CONTAINER)
         return;
     place->pod_uid = arena_copy(a, span_of(c.pod_uid));
@@ -122,24 +138,24 @@ static void read_place(const struct process_reader *r, struct usage_place *place
                        struct arena *a)
 {
     cleanup_buf struct buf text = {0}, cgroup = {0};
-    uint64_t again = 0;
-    struct span name = {0};
+    struct stat_line before = {0}, after = {0};
     cleanup_close int folder = open_process(r, place->pid.pid);
     place->kind = USAGE_ENDED;
-    if (folder < 0 || read_started(folder, &text, &place->pid.started, &name)) {
+    if (folder < 0 || read_line(folder, &text, &before)) {
         place->kind = has_ended() ? USAGE_ENDED : USAGE_UNMAPPED;
         return;
     }
-    place->name = arena_copy(a, name);
+    place->pid.started = before.started;
+    place->name = arena_copy(a, before.name);
     if (read_at(folder, "cgroup", PROCESS_CONTAINER_TEXT, &cgroup)) {
         place->kind = has_ended() ? USAGE_ENDED : USAGE_UNMAPPED;
         return;
     }
-    if (read_started(folder, &text, &again, &name) || again != place->pid.started) {
+    if (read_line(folder, &text, &after) || after.started != before.started) {
         place->kind = USAGE_UNMAPPED; /* seen again in the next sample, or not at all */
         return;
     }
-    take_container(place, buf_span(&cgroup), a);
+    take_container(place, buf_span(&cgroup), &after, a);
 }
 
 /* The second process of the first PID namespace, and of no other one, is kthreadd. Its
@@ -147,11 +163,10 @@ static void read_place(const struct process_reader *r, struct usage_place *place
 int process_reader_check(const struct process_reader *r, struct err *err)
 {
     cleanup_buf struct buf text = {0};
-    uint64_t started;
-    struct span name = {0};
+    struct stat_line line = {0};
     cleanup_close int folder = open_process(r, 2);
-    if (folder >= 0 && read_started(folder, &text, &started, &name) == 0 &&
-        span_eq(name, SPAN("kthreadd")))
+    if (folder >= 0 && read_line(folder, &text, &line) == 0 &&
+        span_eq(line.name, SPAN("kthreadd")))
         return 0;
     return err_set(err, ERR_UNAVAILABLE,
                    "%s is not that of the host: the pod needs hostPID: true", r->proc);
@@ -194,9 +209,8 @@ void process_reader_places(const struct process_reader *r, const struct gpu_samp
 bool process_reader_is_alive(const struct process_reader *r, const struct usage_pid *pid)
 {
     cleanup_buf struct buf text = {0};
-    uint64_t started = 0;
-    struct span name = {0};
+    struct stat_line line = {0};
     cleanup_close int folder = open_process(r, pid->pid);
-    return folder >= 0 && read_started(folder, &text, &started, &name) == 0 &&
-           started == pid->started;
+    return folder >= 0 && read_line(folder, &text, &line) == 0 &&
+           line.started == pid->started;
 }

@@ -237,6 +237,16 @@ static bool has_promise(const struct usage_input *in, const struct usage_name *n
     return false;
 }
 
+static bool is_listed(const struct usage_input *in, const struct usage_name *name)
+{
+    for (size_t i = 0; name && in->promises_known && i < in->n_listed; i++)
+        if (span_eq(in->listed[i].ns, name->ns) &&
+            span_eq(in->listed[i].pod, name->pod) &&
+            span_eq(in->listed[i].container, name->container))
+            return true;
+    return false;
+}
+
 /* The container of n rows. */
 static void add_rows(struct build *b, const struct row *first, size_t n)
 {
@@ -258,6 +268,7 @@ static void add_rows(struct build *b, const struct row *first, size_t n)
         pids[i] = first[i].place->pid;
     add_use(&c, first, n);
     c.promised_mib = has_promise(b->in, first->name) ? 0 : -1;
+    c.promise_unclear = !b->cards[first->card].uuid.n || !is_listed(b->in, first->name);
     *add_container(b) = c;
 }
 
@@ -285,6 +296,7 @@ static bool is_of(const struct usage_container *c, const struct usage_promise *p
 static void add_promise(struct usage_container *c, int64_t mib)
 {
     c->promised_mib = c->promised_mib < 0 || mib < 0 ? -1 : c->promised_mib + mib;
+    c->promise_unclear |= mib < 0;
 }
 
 /* While a container restarts, two container IDs can have its name: both have its promise.
@@ -306,6 +318,7 @@ static void take_promise(struct build *b, const struct usage_promise *p, size_t 
         .pod = arena_copy(a, p->pod),
         .name = arena_copy(a, p->container),
         .promised_mib = p->mib < 0 ? -1 : p->mib,
+        .promise_unclear = p->mib < 0,
     };
     /* A process without a place, or a container without a name, may be of it. */
     if (b->unnamed[card] || !b->cards[card].complete)

@@ -88,6 +88,10 @@ START_TEST(each_resource_of_each_container_is_an_entry)
     ck_assert_span_eq(pods.entries[2].container, "side");
     ck_assert_uint_eq(pods.entries[2].n_ids, 3);
     ck_assert_span_eq(pods.entries[2].ids[2], "bbbbbbb-1");
+    ck_assert_uint_eq(pods.n_listed, 3); /* also the one without devices */
+    ck_assert_span_eq(pods.listed[1].ns, "ns");
+    ck_assert_span_eq(pods.listed[1].pod, "p");
+    ck_assert_span_eq(pods.listed[1].container, "none");
 }
 END_TEST
 

@@ -137,6 +137,27 @@ START_TEST(what_the_kubelet_promised)
 }
 END_TEST
 
+/* They are on no card of the sample. */
+START_TEST(ids_of_a_lost_card)
+{
+    static const struct span whole = SPAN("GPU-9"), part = SPAN("GPU-9::2"),
+                             old_mig = SPAN("MIG-GPU-9/1/0");
+    struct ids_tag tag = ids_tag_of(SPAN("GPU-9"));
+    const struct span count = span_of(tag.text);
+    const struct span both[] = {*ids_of("GPU-0", 0, 1), *ids_of("GPU-9", 0, 1)};
+    const struct container_devices_entry entries[] = {
+        devices("mem", "aliyun.com/gpu-mem", both, 2),
+        devices("card", "aliyun.com/gpu-count", &count, 1),
+        devices("nvidia", "nvidia.com/gpu", &whole, 1),
+        devices("replica", "nvidia.com/gpu", &part, 1),
+        devices("mig", "nvidia.com/gpu", &old_mig, 1),
+    };
+    struct container_devices d = {.entries = entries, .n = ARRAY_LEN(entries)};
+    count_units(&d);
+    promises_are(&d, "mem GPU-0 1024\n");
+}
+END_TEST
+
 static void measure(int64_t now_ms)
 {
     usage_meter_measure(meter, now_ms, sample_of(CARDS), &u, &err);
@@ -175,6 +196,62 @@ START_TEST(from_the_process_to_the_promise)
 }
 END_TEST
 
+/* The kubelet lists no units of a card that is not healthy. */
+START_TEST(a_card_that_is_not_healthy_keeps_its_units)
+{
+    const struct container_devices_entry entry =
+        devices("main", "aliyun.com/gpu-mem", ids_of("GPU-0", 0, 4), 4);
+    const struct container_devices_entry rest[] = {
+        devices("", "aliyun.com/gpu-mem", ids_of("GPU-1", 0, 8), 8)};
+    struct container_devices d = {.entries = &entry, .n = 1};
+    count_units(&d);
+    usage_meter_pods(meter, 1000, &d);
+    container_devices_count(rest, 1, &arena, &d);
+    ck_assert_uint_eq(d.n_units, 1);
+    usage_meter_pods(meter, 2000, &d);
+    usage_meter_pods(meter, 2500, &d);
+    measure(3000);
+    ck_assert_int_eq(u.containers[0].promised_mib, 4096);
+}
+END_TEST
+
+/* A cluster whose nodes change their cards often keeps the units of so many. */
+START_TEST(units_of_former_cards_are_bounded)
+{
+    const struct container_devices_entry entry =
+        devices("main", "aliyun.com/gpu-mem", ids_of("GPU-0", 0, 4), 4);
+    struct container_devices d = {.entries = &entry, .n = 1};
+    count_units(&d);
+    usage_meter_pods(meter, 1000, &d);
+    for (int i = 0; i < 2 * GPU_MAX_CARDS; i++) {
+        cleanup_free char *uuid = xasprintf("GPU-gone-%d", i);
+        const struct container_devices_entry gone =
+            devices("", "aliyun.com/gpu-mem", ids_of(uuid, 0, 1), 1);
+        container_devices_count(&gone, 1, &arena, &d);
+        usage_meter_pods(meter, 2000, &d);
+    }
+    measure(3000);
+    ck_assert_int_eq(u.containers[0].promised_mib, -1);
+    ck_assert(u.containers[0].promise_unclear);
+}
+END_TEST
+
+START_TEST(a_container_that_the_kubelet_does_not_list)
+{
+    static const struct usage_listed main = {SPAN("team"), SPAN("serve"), SPAN("main")};
+    struct container_devices d = {0};
+    usage_meter_pods(meter, 1000, &d);
+    measure(2000);
+    ck_assert(u.containers[0].promise_unclear);
+    d.listed = &main;
+    d.n_listed = 1;
+    usage_meter_pods(meter, 1000, &d);
+    measure(2000);
+    ck_assert(!u.containers[0].promise_unclear);
+    ck_assert_int_eq(u.containers[0].promised_mib, -1);
+}
+END_TEST
+
 START_TEST(what_is_missing_is_said)
 {
     usage_meter_measure(meter, 1, NULL, &u, &err);
@@ -199,8 +276,13 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {the_size_of_a_unit, what_the_kubelet_promised,
+    const TTest *const tests[] = {the_size_of_a_unit,
+                                  what_the_kubelet_promised,
                                   from_the_process_to_the_promise,
+                                  ids_of_a_lost_card,
+                                  a_card_that_is_not_healthy_keeps_its_units,
+                                  units_of_former_cards_are_bounded,
+                                  a_container_that_the_kubelet_does_not_list,
                                   what_is_missing_is_said};
     const struct unit_fixtures around = {.begin = begin, .end = end};
     return unit_run_with("usage_meter", tests, ARRAY_LEN(tests), 60, &around);

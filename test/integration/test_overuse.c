@@ -9,8 +9,7 @@
 
 /*
  * What the real scv-agent does about containers that use more than they were promised, with
- * kube-sim as API server, on the node of lib/overuse_node.h. The first eviction is answered
- * with 429, as a PodDisruptionBudget does.
+ * kube-sim as API server, on the node of lib/overuse_node.h.
  */
 
 static struct sim sim;
@@ -29,13 +28,17 @@ static void add_pod(const char *pod, const char *uid)
              pod, uid);
 }
 
-static void set_up(const char *const *files, const char *action, bool mapped)
+/* The first eviction is answered with this status. */
+static void set_up_refusing(int status, const char *const *files, const char *action,
+                            bool mapped)
 {
     rights_read(&rights, files, "DaemonSet");
     sim_start(&sim, ARGV("--run-pods"));
     rights_count(sim.api.port, &rights);
-    sim_fault(&sim, "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":"
-                    "\"eviction\",\"nth\":1,\"action\":\"answer\",\"status\":429}");
+    sim_fault(&sim,
+              "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":"
+              "\"eviction\",\"nth\":1,\"action\":\"answer\",\"status\":%d}",
+              status);
     agent_setup(&sim);
     add_pod("greedy", OVERUSE_GREEDY);
     add_pod("modest", OVERUSE_MODEST);
@@ -43,6 +46,12 @@ static void set_up(const char *const *files, const char *action, bool mapped)
     agent_start(&agent, &sim, node.source,
                 ARGV(OVERUSE_NODE_OPTIONS(&node), "--on-overuse", action, "--lease-renew",
                      "1s", "--lease-grace", "4s"));
+}
+
+/* 429, as a PodDisruptionBudget does. */
+static void set_up(const char *const *files, const char *action, bool mapped)
+{
+    set_up_refusing(429, files, action, mapped);
 }
 
 static void tear_down(void)
@@ -157,6 +166,27 @@ START_TEST(the_pod_is_evicted_once_its_budget_allows_it)
     tear_down();
 }
 
+/* Of another UID: the pod may still use the card. */
+START_TEST(an_eviction_that_conflicts_is_repeated)
+{
+    set_up_refusing(409, evicts, "evict", true);
+    lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"failed\"} 1"));
+    lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"accepted\"} 1"));
+    ck_assert(is_terminating("greedy"));
+    ck_assert_int_eq(sim_count(&sim, "create", "pods", "eviction"), 2);
+    tear_down();
+}
+
+START_TEST(a_pod_that_is_gone_is_not_evicted_again)
+{
+    set_up_refusing(404, evicts, "evict", true);
+    lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"accepted\"} 1"));
+    long long samples = number_of("scv_agent_samples_total ");
+    lib_wait(number_of("scv_agent_samples_total ") >= samples + 25);
+    ck_assert_int_eq(sim_count(&sim, "create", "pods", "eviction"), 1);
+    tear_down();
+}
+
 START_TEST(processes_are_killed_as_soon_as_all_can_be_mapped)
 {
     set_up(usual, "kill", false);
@@ -177,6 +207,22 @@ START_TEST(processes_are_killed_as_soon_as_all_can_be_mapped)
     tear_down();
 }
 
+/* stuck is the furthest beyond its promise, and its 7 GiB are all that modest lacks. */
+START_TEST(a_process_that_cannot_be_killed_does_not_save_the_next_one)
+{
+    set_up(usual, "kill", false);
+    add_pod("stuck", OVERUSE_STUCK);
+    overuse_node_add_stuck(&node);
+    overuse_node_map(true);
+    lib_wait(is_counted("scv_agent_overuse_processes_total{result=\"failed\"} 1"));
+    lib_wait(is_counted("scv_agent_overuse_processes_total{result=\"killed\"} 1"));
+    ck_assert_int_eq(overuse_node_signal(node.greedy), SIGKILL);
+    ck_assert_int_eq(overuse_node_signal(node.modest), SIGUSR1);
+    tear_down();
+}
+
 LIB_MAIN("overuse", 60, the_pod_gets_an_event_and_runs_on,
          the_pod_is_evicted_once_its_budget_allows_it,
-         processes_are_killed_as_soon_as_all_can_be_mapped)
+         an_eviction_that_conflicts_is_repeated, a_pod_that_is_gone_is_not_evicted_again,
+         processes_are_killed_as_soon_as_all_can_be_mapped,
+         a_process_that_cannot_be_killed_does_not_save_the_next_one)

@@ -55,6 +55,16 @@ void overuse_node_use(const struct overuse_node *n, long long gib)
                 GIB);
 }
 
+void overuse_node_add_stuck(struct overuse_node *n)
+{
+    add_container(n, "stuck", OVERUSE_STUCK, ID("003"), 1, 12, 13);
+    agent_cards("{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':%lld,'memoryUsed':%lld,"
+                "'memoryReserved':0,'processes':[{'pid':1,'bytes':%lld},"
+                "{'pid':%d,'bytes':%lld},{'pid':%d,'bytes':%lld}]}",
+                16 * GIB, 15 * GIB, 7 * GIB, (int)n->greedy, 5 * GIB, (int)n->modest,
+                GIB);
+}
+
 /* The second process of the host is kthreadd. */
 void overuse_node_map(bool mapped)
 {

@@ -16,6 +16,7 @@
 
 #define OVERUSE_GREEDY "5d0c1f6e-8a2b-4c3d-9e4f-000000000001" /* UIDs */
 #define OVERUSE_MODEST "5d0c1f6e-8a2b-4c3d-9e4f-000000000002"
+#define OVERUSE_STUCK  "5d0c1f6e-8a2b-4c3d-9e4f-000000000003"
 
 struct overuse_node {
     struct kubelet kubelet;
@@ -28,6 +29,9 @@ void overuse_node_start(struct overuse_node *n, bool mapped);
 void overuse_node_stop(struct overuse_node *n);
 /* What the pod greedy uses. */
 void overuse_node_use(const struct overuse_node *n, long long gib);
+/* Adds the pod `stuck`, which was promised 1 GiB and uses 7. Its process is the first one of
+ * the machine, which is never killed. greedy then uses 5, and 1 is free. */
+void overuse_node_add_stuck(struct overuse_node *n);
 /* Whether /proc is that of the host; otherwise no process can be mapped. */
 void overuse_node_map(bool mapped);
 /* The options of scv-agent, for lib_program and agent_start. */

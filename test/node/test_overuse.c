@@ -10,6 +10,7 @@ struct row {
     int64_t used, promised;
 };
 
+enum { UNCLEAR = -2 }; /* as a promise: unknown, or more */
 enum { ROWS = 6, TOTAL = 16000, GRACE = 10000 };
 
 static struct overuse *overuse;
@@ -37,15 +38,16 @@ static struct usage usage_of(const struct row *rows, int64_t at_ms, int64_t free
                                .free_mib = free_mib,
                                .complete = true};
     for (; rows->pod; rows++)
-        containers[u.n_containers++] =
-            (struct usage_container){.pod_uid = span_of(rows->uid),
-                                     .container_id = span_of(rows->id),
-                                     .ns = SPAN("ns"),
-                                     .pod = span_of(rows->pod),
-                                     .name = span_of(rows->name),
-                                     .used_mib = rows->used,
-                                     .sm_percent = -1,
-                                     .promised_mib = rows->promised};
+        containers[u.n_containers++] = (struct usage_container){
+            .pod_uid = span_of(rows->uid),
+            .container_id = span_of(rows->id),
+            .ns = SPAN("ns"),
+            .pod = span_of(rows->pod),
+            .name = span_of(rows->name),
+            .used_mib = rows->used,
+            .sm_percent = -1,
+            .promised_mib = rows->promised == UNCLEAR ? -1 : rows->promised,
+            .promise_unclear = rows->promised == UNCLEAR};
     return u;
 }
 
@@ -105,6 +107,15 @@ static const struct who {
      ""},
     {"a sibling was promised the whole card",
      {{"a", "u", "c", "i", 0, TOTAL}, {"a", "u", "d", "j", 4000, -1}},
+     ""},
+    {"an init container, which the kubelet does not list",
+     {{"a", "u", "c", "i", 8000, UNCLEAR}, {"a", "", "d", "", 0, 2000}},
+     ""},
+    {"a sibling whose promise is not clear",
+     {{"a", "u", "c", "i", 8000, 2000}, {"a", "u", "d", "j", 100, UNCLEAR}},
+     ""},
+    {"promised an unknown amount beside other cards",
+     {{"a", "u", "c", "i", 8000, UNCLEAR}, {"a", "u", "d", "j", 100, 2000}},
      ""},
     {"the use is unknown", {{"a", "u", "c", "i", -1, 4000}}, ""},
     {"the whole card was promised", {{"a", "u", "c", "i", 16500, TOTAL}}, ""},
@@ -326,6 +337,21 @@ START_TEST(an_accepted_eviction_is_not_repeated_while_the_pod_terminates)
     overuse_free(overuse);
 }
 
+START_TEST(a_container_that_cannot_be_killed_does_not_save_the_next_one)
+{
+    begin(OVERUSE_KILL, false);
+    wait_out(three, 0, 9000);
+    struct usage u = usage_of(three, GRACE, 3000);
+    cleanup_free char *first = step(&u, GRACE);
+    ck_assert_str_eq(first, "report a/c, report b/c, report d/c, kill b/c");
+    overuse_kill_failed(overuse, &u, 1);
+    ck_step(three, GRACE + 1, 3000, "kill a/c");
+    ck_step(three, GRACE + 2, 3000, "");
+    ck_step(three, GRACE + OVERUSE_KILL_AGAIN_MS, 3000, "");
+    ck_step(three, GRACE + 1 + OVERUSE_KILL_AGAIN_MS, 3000, "kill b/c");
+    overuse_free(overuse);
+}
+
 int main(void)
 {
     const struct unit_loop tests[] = {
@@ -343,6 +369,7 @@ int main(void)
         {a_rejected_eviction_is_repeated_with_back_off_while_it_is_due, 1},
         {a_pod_whose_eviction_is_rejected_does_not_save_the_next_one, 1},
         {an_accepted_eviction_is_not_repeated_while_the_pod_terminates, 1},
+        {a_container_that_cannot_be_killed_does_not_save_the_next_one, 1},
     };
     return unit_run_loops("overuse", tests, ARRAY_LEN(tests), 60);
 }

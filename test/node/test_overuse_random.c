@@ -37,6 +37,8 @@ enum fault {
     EVICTS_INSTEAD_OF_REPORTING,
     IDLE_PROMISES_ARE_FORGOTTEN,
     OLD_PROMISES_ARE_NEW,
+    UNCLEAR_PROMISES_ARE_CLEAR,
+    FAILED_KILLS_ARE_PENDING,
     FAULTS,
 };
 
@@ -45,6 +47,7 @@ struct part {
     bool present;
     int generation; /* of the container; -1: it has no process */
     int64_t used, promised;
+    bool unclear; /* the promise: there may be more */
 };
 
 struct measurement {
@@ -93,6 +96,8 @@ static void change(struct world *w, struct part *p)
         p->promised = one_in(w, 12)   ? -1
                       : one_in(w, 12) ? TOTAL
                                       : promises[rng_below(&w->rng, 6)];
+    if (one_in(w, p->unclear ? 20 : 400))
+        p->unclear = !p->unclear;
     if (one_in(w, 30))
         p->generation++;
     if (one_in(w, 30))
@@ -175,6 +180,8 @@ static struct usage_container container_of(const struct world *w, struct arena *
                                 .name = text(a, "c%d", i),
                                 .used_mib = part->used,
                                 .promised_mib = part->promised,
+                                .promise_unclear =
+                                    part->unclear && f != UNCLEAR_PROMISES_ARE_CLEAR,
                                 .sm_percent = -1};
     if (part->generation >= 0) {
         c.pod_uid = text(a, "u%d", pod);
@@ -280,6 +287,8 @@ static bool is_over(const struct world *w, const struct measurement *m, int card
             any_promise |= p->present && p->promised >= 0;
             if (!p->present || c != card)
                 continue;
+            if (p->unclear)
+                return false;
             used += p->used;
             promised += p->promised > 0 ? p->promised : 0;
         }
@@ -454,6 +463,31 @@ static size_t ask_judge(struct world *w, const struct measurement *m, struct dee
 
 /* -- both -- */
 
+static void fail_kill(struct world *w, const struct measurement *m, const struct deed *d)
+{
+    struct usage u = {0};
+    w->kills[d->card][d->pod][d->part].pending = false;
+    if (w->fault == FAILED_KILLS_ARE_PENDING)
+        return;
+    usage_of(w, m, &u);
+    for (size_t i = 0; i < u.n_containers; i++) {
+        const struct usage_container *c = &u.containers[i];
+        if (c->card == (size_t)d->card && c->pod_uid.n &&
+            number(c->pod_uid, 1) == d->pod && number(c->name, 1) == d->part)
+            overuse_kill_failed(w->module, &u, i);
+    }
+    arena_fini(&u.arena);
+}
+
+/* Some kills reach no process. */
+static void answer_kills(struct world *w, const struct measurement *m,
+                         const struct deed *deeds, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (deeds[i].type == OVERUSE_KILL && one_in(w, 4))
+            fail_kill(w, m, &deeds[i]);
+}
+
 static void answer(struct world *w, const struct deed *deeds, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -532,6 +566,7 @@ static int run(uint64_t seed, enum fault fault, size_t *actions)
         if (!agree(of_module, n, of_judge, k))
             differs = step;
         answer(&w, of_judge, k);
+        answer_kills(&w, m, of_judge, k);
     }
     overuse_free(w.module);
     free(w.log);

@@ -33,17 +33,24 @@ static void file(const char *path, const char *text)
     ck_assert_done(file_write(full, span_of(text), &err), err);
 }
 
-static void process(int pid, const char *comm, int started, const char *cgroup)
+static void process_in_state(int pid, const char *comm, char state, int started,
+                             const char *cgroup)
 {
     cleanup_free char *path = xasprintf("proc/%d", pid);
     cleanup_free char *stat = xasprintf("proc/%d/stat", pid);
     cleanup_free char *group = xasprintf("proc/%d/cgroup", pid);
-    cleanup_free char *text = xasprintf("%d (%s) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 "
-                                        "0 1 0 %d 999 888\n",
-                                        pid, comm, started);
+    cleanup_free char *text =
+        xasprintf("%d (%s) %c 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 "
+                  "0 1 0 %d 999 888\n",
+                  pid, comm, state, started);
     folder(path);
     file(stat, text);
     file(group, cgroup);
+}
+
+static void process(int pid, const char *comm, int started, const char *cgroup)
+{
+    process_in_state(pid, comm, 'S', started, cgroup);
 }
 
 static void setup(void)
@@ -101,6 +108,27 @@ START_TEST(where_processes_run)
     ck_assert_int_eq(p[3].kind, USAGE_ENDED);
     ck_assert_int_eq(p[4].kind, USAGE_ENDED);
     ck_assert_int_eq(p[5].kind, USAGE_UNMAPPED);
+}
+END_TEST
+
+/* cgroup v1 moves a thread that exits to the root of each hierarchy, also the main thread of
+ * a process whose other threads run on. cgroup v2 keeps its path. */
+START_TEST(a_process_whose_main_thread_has_exited)
+{
+    static const char roots[] = "3:memory:/\n2:cpu,cpuacct:/\n1:name=systemd:/\n";
+    static const struct gpu_process list[] = {
+        {10, 1, 1}, {11, 1, 1}, {12, 1, 1}, {13, 1, 1}};
+    size_t n;
+    process_in_state(10, "python", 'Z', 5, roots);
+    process_in_state(11, "python", 'X', 5, roots);
+    process_in_state(12, "python", 'Z', 5, IN_POD);
+    process_in_state(13, "Z) S (x", 'R', 5, roots);
+    const struct usage_place *p = places(list, ARRAY_LEN(list), &n);
+    ck_assert_uint_eq(n, 4);
+    ck_assert_int_eq(p[0].kind, USAGE_UNMAPPED);
+    ck_assert_int_eq(p[1].kind, USAGE_UNMAPPED);
+    ck_assert_int_eq(p[2].kind, USAGE_CONTAINER);
+    ck_assert_int_eq(p[3].kind, USAGE_OUTSIDE);
 }
 END_TEST
 
@@ -227,7 +255,7 @@ int main(void)
         where_processes_run,   a_process_of_two_cards_is_read_once,
         names_of_links,        a_proc_that_is_not_of_the_host,
         the_names_of_a_node,   a_reused_pid_is_another_process,
-        this_process_is_alive,
+        this_process_is_alive, a_process_whose_main_thread_has_exited,
     };
     static const struct unit_fixtures around = {.begin = setup, .end = teardown};
     return unit_run_with("process_reader", tests, ARRAY_LEN(tests), 60, &around);

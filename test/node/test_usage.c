@@ -191,6 +191,52 @@ START_TEST(a_container_without_a_name)
 }
 END_TEST
 
+/* "container card" of each whose promise is not clear. */
+static const char *unclear(void)
+{
+    static char out[256];
+    size_t n = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < u.n_containers; i++)
+        if (u.containers[i].promise_unclear)
+            n += (size_t)snprintf(out + n, sizeof out - n, "%.*s %zu\n",
+                                  SPAN_ARG(u.containers[i].name), u.containers[i].card);
+    return out;
+}
+
+START_TEST(promises_that_are_not_clear)
+{
+    static const struct usage_listed listed[] = {{S("team"), S("serve"), S("main")},
+                                                 {S("team"), S("serve"), S("side")}};
+    PROCESSES(0, {10, MIB, 1}, {11, MIB, 1}, {12, MIB, 1});
+    PROCESSES(1, {11, MIB, 1});
+    PLACES(IN(10, "u1", "c1"), IN(11, "u1", "c2"), IN(12, "u1", "c3"));
+    NAMES({S("c1"), S("team"), S("serve"), S("init")},
+          {S("c2"), S("team"), S("serve"), S("main")},
+          {S("c3"), S("team"), S("serve"), S("side")});
+    PROMISES({S("team"), S("serve"), S("main"), S("GPU-0"), 1024},
+             {S("team"), S("serve"), S("main"), S("GPU-1"), -1},
+             {S("team"), S("idle"), S("main"), S("GPU-1"), -1});
+    in.listed = listed;
+    in.n_listed = ARRAY_LEN(listed);
+    usage_build(&in, &u);
+    ck_assert_str_eq(text(), "0 team/serve/init u1 c1 1 1 -1 10@1010\n"
+                             "0 team/serve/main u1 c2 1 1 1024 11@1011\n"
+                             "0 team/serve/side u1 c3 1 1 -1 12@1012\n"
+                             "1 team/idle/main   0 0 -1\n"
+                             "1 team/serve/main u1 c2 1 1 -1 11@1011\n");
+    ck_assert_str_eq(unclear(), "init 0\nmain 1\nmain 1\n");
+    /* The promises on a card without a UUID are not known. */
+    cards[0].uuid[0] = '\0';
+    usage_build(&in, &u);
+    ck_assert_str_eq(unclear(), "init 0\nmain 0\nside 0\nmain 1\nmain 1\n");
+    in.promises_known = false;
+    cards[0].uuid[0] = 'G';
+    usage_build(&in, &u);
+    ck_assert_str_eq(unclear(), "init 0\nmain 0\nside 0\nmain 1\n");
+}
+END_TEST
+
 START_TEST(promises_that_are_not_known)
 {
     PROCESSES(0, {10, MIB, 1});
@@ -256,6 +302,7 @@ int main(void)
         unknown_memory_is_neither_0_nor_huge,
         a_container_without_a_name,
         promises_that_are_not_known,
+        promises_that_are_not_clear,
         cards_in_mig_mode_are_left_out,
         ended_processes_and_failed_samples,
         the_order_of_the_input_does_not_matter,
