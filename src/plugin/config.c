@@ -107,7 +107,7 @@ static const struct opt table[] = {
      .type = OPT_STRING,
      .offset = AT(host_root),
      .help =
-         "Directory with the host's /dev, /usr, /etc/cdi and /run/nvidia; empty: do not "
+         "Directory with the host's /dev, /usr, /etc/cdi and driver root; empty: do not "
          "look there."},
     {.name = "driver-root",
      .arg = "DIR",

@@ -397,6 +397,7 @@ static void act_strongly(struct world *w, int card, struct candidate *c, int n,
 {
     bool evicts = w->settings.most == OVERUSE_EVICT;
     bool taken[PODS * PARTS] = {0};
+    left = left > 0 ? left : 0; /* not known what the card lacks */
     for (int k; (k = first_of(c, taken, n)) >= 0;) {
         struct limit *l = limit_of(w, card, &c[k]);
         if (left <= 0 && !w->settings.always)
