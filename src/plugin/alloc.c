@@ -143,8 +143,10 @@ bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
                           : cards_sampled(&a->cards, now.mono_ms, seen, n, &err);
     if (err.code != ERR_NONE && changed)
         alloc_output_log(out, LOG_ERROR, "%s", err.msg);
-    if (changed)
+    if (changed) {
         log_cards(a, out);
+        alloc_wake_at(a, now.mono_ms);
+    }
     return changed;
 }
 

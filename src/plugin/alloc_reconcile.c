@@ -323,7 +323,8 @@ void alloc_reconcile_tick(struct alloc *a, struct alloc_time now,
     if (a->reconcile_query)
         check_answer_overdue(a, now.mono_ms);
     bool wanted = a->settings.reconcile_interval_ms || a->podresources_failure.since_ms;
-    if (!wanted || !a->listed || a->requests || a->reconcile_query)
+    /* Before the first card is known, no id is one of this node. */
+    if (!wanted || !a->listed || !a->cards.n || a->requests || a->reconcile_query)
         return;
     if (now.mono_ms < a->reconcile_next_ms) {
         alloc_wake_at(a, a->reconcile_next_ms);

@@ -818,6 +818,37 @@ START_TEST(a_pod_first_seen_in_podresources_holds_its_ids_once)
 }
 END_TEST
 
+/* The pods can be known before the cards: looking at the driver takes time. */
+START_TEST(ids_are_not_judged_before_the_first_cards)
+{
+    struct alloc_settings s = rig_settings();
+    char id[64];
+    s.reconcile_interval_ms = 60000;
+    start_with(s);
+    snprintf(id, sizeof id, "%s", rig_id(&rig, "GPU-1/0"));
+    rig_stop(&rig);
+    memset(&rig, 0, sizeof rig);
+    rig.a = alloc_new(&s);
+    rig.now = (struct alloc_time){1000, 1};
+    alloc_list_started(rig.a);
+    rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
+    struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
+    rig_add_id(&rig, &p->containers[0], IDS_MEM, id);
+    alloc_list_ended(rig.a, rig.now, &rig.out);
+    alloc_node_read(rig.a, rig.now, false, &(struct driver_node){0}, &rig.out);
+    rig_take(&rig);
+    rig_pass(&rig, 5000);
+    ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
+    ck_assert_uint_eq(alloc_stats(rig.a)->reconciled, 0);
+    rig_cards(&rig, two_cards);
+    rig_pass(&rig, 5000);
+    ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
+    ck_assert_uint_ge(alloc_stats(rig.a)->reconciled, 1);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
+    rig_stop(&rig);
+}
+END_TEST
+
 START_TEST(a_view_older_than_a_request_is_discarded)
 {
     struct alloc_settings s = rig_settings();
@@ -1113,7 +1144,8 @@ START_TEST(cards_by_cdi_name_by_index_and_with_mps)
 }
 END_TEST
 
-UNIT_MAIN("alloc", auto_takes_cdi_names_where_the_node_has_them,
+UNIT_MAIN("alloc", ids_are_not_judged_before_the_first_cards,
+          auto_takes_cdi_names_where_the_node_has_them,
           a_card_without_a_cdi_name_is_rejected, a_container_gets_the_promised_card,
           of_equal_pods_the_one_in_podresources_is_chosen, two_candidates_are_ambiguous,
           a_pod_update_resolves_the_ambiguity, a_pod_of_another_size_is_no_candidate,
