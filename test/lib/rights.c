@@ -130,10 +130,26 @@ static bool is_right(const struct right *r, const json_t *counter)
            strcmp(resource, r->resource) == 0;
 }
 
+/* The counters of both kinds at one time: the program may call meanwhile. */
+static void read_counters(unsigned port, json_t **counters, json_t **faults)
+{
+    bool same = false;
+    *faults = get(port, "/kube-sim/faults");
+    *counters = NULL;
+    while (!same) {
+        json_t *before = *faults;
+        json_decref(*counters);
+        *counters = get(port, "/kube-sim/counters");
+        *faults = get(port, "/kube-sim/faults");
+        same = json_equal(before, *faults);
+        json_decref(before);
+    }
+}
+
 void rights_check(unsigned port, struct rights *rights)
 {
-    cleanup_json json_t *counters = get(port, "/kube-sim/counters");
-    cleanup_json json_t *faults = get(port, "/kube-sim/faults");
+    cleanup_json json_t *counters = NULL, *faults = NULL;
+    read_counters(port, &counters, &faults);
     json_t *rules = at(faults, "rules"), *c;
     size_t i;
     ck_assert_uint_ge(json_array_size(rules), rights->n);
