@@ -95,8 +95,8 @@ $(B)/test/integration/test_agent $(B)/test/integration/test_plugin \
     $(B)/test/integration/test_images: | $(FAKE_NVML)
 
 # E2E=short: the suites that CI runs.
-E2E_SHORT  := requests agent plugin conformance burst faults choice replicas tls apiservice inspect \
-              chart helm takeover install tenant writers audit
+E2E_SHORT  := requests agent plugin conformance faults choice tls apiservice inspect chart helm \
+              takeover install tenant writers audit
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
 # The conformance cases are those of the release that kube-sim plays.
