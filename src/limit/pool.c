@@ -16,13 +16,12 @@ static bool read_attribute(uint64_t pool, int which, uint64_t *value)
 }
 
 /* Counts what the pool holds now, after `done` reserved bytes became part of it. False: it took
- * more than that, and this does not fit; with `force` it counts nevertheless. pool_lock: two
- * threads must not count in another order than that in which they read. */
-static bool settle(struct process *p, uint64_t pool, uint64_t done, bool force)
+ * more than that, and this does not fit; with `force` it counts nevertheless. The caller holds
+ * pool_lock: two threads must not count in another order than that in which they read. */
+static bool settle_locked(struct process *p, uint64_t pool, uint64_t done, bool force)
 {
     bool fits = true;
     uint64_t held;
-    sys_lock(&p->pool_lock);
     bool known = read_attribute(pool, CU_POOL_RESERVED_CURRENT, &held);
     sys_lock(&p->lock);
     struct entry *e = table_find(&p->table, KIND_POOL, pool);
@@ -38,6 +37,13 @@ static bool settle(struct process *p, uint64_t pool, uint64_t done, bool force)
         e->bytes = fits ? held : e->bytes;
     }
     sys_unlock(&p->lock);
+    return fits;
+}
+
+static bool settle(struct process *p, uint64_t pool, uint64_t done, bool force)
+{
+    sys_lock(&p->pool_lock);
+    bool fits = settle_locked(p, pool, done, force);
     sys_unlock(&p->pool_lock);
     return fits;
 }
@@ -85,10 +91,12 @@ void pool_trim(struct process *p, int card)
 
 /* -- Allocation -- */
 
-/* An allocation from a pool. `held`: bytes reserved for it. */
+/* An allocation from a pool. `held`: bytes reserved for it. `in_room`: nothing is reserved,
+ * because the pool has room, and this thread holds pool_lock until the allocation is counted. */
 struct request {
     struct account a;
     uint64_t pool, bytes, held;
+    bool in_room;
 };
 
 /* Finds or makes the entry of the pool. False: the memory of the pool has no limit. */
@@ -107,7 +115,9 @@ static bool find_pool(struct request *r)
     return e && r->a.card >= 0;
 }
 
-/* Is the allocation possible with memory that the pool holds already? */
+/* Is the allocation possible with memory that the pool holds already? While the caller holds
+ * pool_lock, the bytes that count for the pool do not fall. If other threads use the room first,
+ * the pool grows by no more than the bytes that they reserved. */
 static bool has_room(const struct request *r)
 {
     uint64_t held, used;
@@ -122,14 +132,17 @@ static CUresult request_begin(struct request *r)
     uint64_t pages = r->bytes > UINT64_MAX - PAGE
                          ? UINT64_MAX
                          : (r->bytes + PAGE - 1) & -(uint64_t)PAGE;
-    if (process_reserve(p, r->a.card, pages)) {
-        r->held = pages;
-    } else if (!has_room(r)) {
+    if (!process_reserve(p, r->a.card, pages)) {
+        sys_lock(&p->pool_lock);
+        r->in_room = has_room(r);
+        if (r->in_room)
+            return CUDA_SUCCESS;
+        sys_unlock(&p->pool_lock);
         CUresult rc = account_reserve(&r->a, pages);
         if (rc != CUDA_SUCCESS)
             return rc;
-        r->held = pages;
     }
+    r->held = pages;
     sys_lock(&p->lock);
     struct entry *e = table_find(&p->table, KIND_POOL, r->pool);
     if (e) {
@@ -157,6 +170,16 @@ static bool record(const struct request *r, CUdeviceptr pointer)
     return e != NULL;
 }
 
+static bool request_settle(const struct request *r, bool force)
+{
+    struct process *p = r->a.process;
+    if (!r->in_room)
+        sys_lock(&p->pool_lock);
+    bool fits = settle_locked(p, r->pool, r->held, force);
+    sys_unlock(&p->pool_lock);
+    return fits;
+}
+
 /* The driver answered rc. The pool may have taken more than was reserved. */
 static CUresult request_end(const struct request *r, CUresult rc,
                             const CUdeviceptr *pointer, CUstream stream,
@@ -164,11 +187,11 @@ static CUresult request_end(const struct request *r, CUresult rc,
 {
     struct process *p = r->a.process;
     if (rc != CUDA_SUCCESS) {
-        settle(p, r->pool, r->held, true);
+        request_settle(r, true);
         return rc;
     }
     bool recorded = record(r, *pointer);
-    if (settle(p, r->pool, r->held, !release) && recorded)
+    if (request_settle(r, !release) && recorded)
         return rc;
     struct entry taken = {0};
     bool found = pool_free_begin(&taken, *pointer);

@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -122,6 +123,16 @@ static void open_books(void)
     }
 }
 
+/* Takes the lock of the books. Another process can have reaped this one while it is killed: a
+ * thread that still runs then must not change the entry of the next process. */
+static void lock_books(void)
+{
+    lock_file(F_WRLCK);
+    if (books != &own_books && entry->pid != getpid())
+        for (lock_file(F_UNLCK);;)
+            pause();
+}
+
 /* The process takes bytes of device 0. Called with the mutex. */
 static int take(unsigned long long bytes)
 {
@@ -129,7 +140,7 @@ static int take(unsigned long long bytes)
         entry->used += bytes;
         return OK;
     }
-    lock_file(F_WRLCK);
+    lock_books();
     unsigned long long now = sum() + bytes;
     if (now > books->watch || now > books->capacity) {
         reap();
@@ -146,9 +157,9 @@ static int take(unsigned long long bytes)
 
 static void give(unsigned long long bytes)
 {
+    lock_books();
     if (bytes > entry->used)
         abort();
-    lock_file(F_WRLCK);
     __atomic_store_n(&entry->used, entry->used - bytes, __ATOMIC_SEQ_CST);
     lock_file(F_UNLCK);
 }
@@ -748,6 +759,7 @@ static struct object
 
 static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
 {
+    sched_yield(); /* another thread may use the memory that this one expects to be free */
     WITH_CONTEXT;
     if (stream == (void *)1 && captured) {
         struct object *o = make(NODE, 1, bytes);

@@ -50,4 +50,16 @@ START_TEST(processes_never_exceed_the_limit_and_leave_nothing)
 }
 END_TEST
 
-UNIT_MAIN_SECONDS("limit race", 600, processes_never_exceed_the_limit_and_leave_nothing)
+/* Free memory of a pool is used by one thread at a time. */
+START_TEST(threads_share_a_pool_within_the_limit)
+{
+    struct pod pod;
+    pod_begin(&pod);
+    pod_run(&pod, "guest", "room", "dlsym", "", 0);
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+    pod_end(&pod);
+}
+END_TEST
+
+UNIT_MAIN_SECONDS("limit race", 600, threads_share_a_pool_within_the_limit,
+                  processes_never_exceed_the_limit_and_leave_nothing)

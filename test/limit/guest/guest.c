@@ -10,6 +10,7 @@
  *     guest more WAY N       allocates N MiB: exits with 0, or with 2 if refused
  *     guest hold WAY N       the same, prints "held", and waits until it is killed
  *     guest fork WAY         what a child has
+ *     guest room WAY         4 threads share a pool's free memory while the limit is reached
  *     guest race WAY SEED    8 threads allocate and free until the process is killed
  *     guest bench WAY        prints the nanoseconds of an allocation and its free
  *     guest unlimited WAY    nothing is limited
@@ -656,18 +657,54 @@ static void *race(void *arg)
     return NULL;
 }
 
+static void get_fast(void)
+{
+    fast_alloc = get("cuMemAlloc_v2");
+    fast_free = get("cuMemFree_v2");
+    fast_async = get("cuMemAllocAsync");
+    fast_async_free = get("cuMemFreeAsync");
+}
+
 static void races(size_t seed)
 {
     pthread_t thread;
     if (nice(5) == -1) /* the test, which kills, runs before hundreds of threads */
         exit(1);
-    fast_alloc = get("cuMemAlloc_v2");
-    fast_free = get("cuMemFree_v2");
-    fast_async = get("cuMemAllocAsync");
-    fast_async_free = get("cuMemFreeAsync");
+    get_fast();
     for (size_t i = 1; i < 8; i++)
         pthread_create(&thread, NULL, race, (void *)(seed * 8 + i));
     race((void *)(seed * 8));
+}
+
+static void *share_room(void *allocated)
+{
+    dptr p;
+    CALL(cuCtxSetCurrent, (void *), context);
+    for (int i = 0; i < 3000; i++)
+        if (((int (*)(dptr *, size_t, void *))fast_async)(&p, 700 << 10, NULL) == 0) {
+            __atomic_fetch_add((int *)allocated, 1, __ATOMIC_SEQ_CST);
+            ((int (*)(dptr, void *))fast_async_free)(p, NULL);
+        }
+    return NULL;
+}
+
+/* A pool has one page, which holds two allocations, and the limit leaves no second page. */
+static void room(void)
+{
+    pthread_t threads[4];
+    int allocated = 0;
+    dptr p, keep;
+    get_fast();
+    CHECK("linear", linear((LIMIT_MIB - 3) * MIB - FAKE_CONTEXT, &p), 0);
+    CHECK("page", ((int (*)(dptr *, size_t, void *))fast_async)(&keep, 1024, NULL), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, share_room, &allocated);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    CHECK("some fit", allocated > 0, 1);
+    CHECK("free", ((int (*)(dptr, void *))fast_async_free)(keep, NULL), 0);
+    CHECK("free", linear_free(p), 0);
+    CHECK("all", linear(LIMIT_MIB * MIB - FAKE_CONTEXT, &p), 0);
 }
 
 static double nanoseconds(void)
@@ -723,6 +760,8 @@ int main(int argc, char **argv)
         all();
     else if (strcmp(what, "fork") == 0)
         forks();
+    else if (strcmp(what, "room") == 0)
+        room();
     else if (strcmp(what, "race") == 0)
         races((size_t)n);
     else if (strcmp(what, "bench") == 0)
