@@ -189,7 +189,8 @@ START_TEST(each_sample_gets_its_cards)
     json_array_foreach(all, i, j)
     {
         const char *name = str_at(j, "metadata/name");
-        if (strcmp(str_at(j, "kind"), "NetworkPolicy") == 0)
+        if (strcmp(str_at(j, "kind"), "Pod") != 0 &&
+            strcmp(str_at(j, "kind"), "Deployment") != 0)
             continue;
         for (k = 0; k < ARRAY_LEN(samples) && strcmp(samples[k].name, name) != 0; k++)
             ;
