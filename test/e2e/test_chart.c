@@ -562,6 +562,7 @@ START_TEST(the_api_server_accepts_the_objects)
     }
     static const char *const plain[] = {"manifests/",
                                         "manifests/samples/",
+                                        "manifests/samples/frameworks/",
                                         "manifests/samples/model/",
                                         "manifests/samples/quota/",
                                         "manifests/samples/yoda/",

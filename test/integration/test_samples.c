@@ -22,6 +22,10 @@ static const struct sample {
     {"gpu-mem-model", "0", "4", NULL, true},
     {"nvidia-gpu-model", "", "", NULL, true},
     {"scv-labels", "0,1", "8", NULL, true},
+    {"cuda", "0", "1", NULL, false},
+    {"pytorch", "0", "4", NULL, false},
+    {"vllm", "0", "8", NULL, false},
+    {"tensorflow", "0", "4", NULL, false},
 };
 
 struct world {
