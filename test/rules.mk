@@ -103,8 +103,9 @@ E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_
 ifneq ($(or $(K8S),1.35),1.35)
 E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
 endif
-ifeq ($(K8S),1.31) # has no plugin for gangs, and another framework for plugins
-E2E_SUITES := $(filter-out gang permit,$(E2E_SUITES))
+# It has no plugin for gangs, another framework for plugins, and no MutatingAdmissionPolicy.
+ifeq ($(K8S),1.31)
+E2E_SUITES := $(filter-out gang permit scheduler,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
