@@ -415,6 +415,10 @@ struct ledger_reservation *ledger_reservation_lost(const struct ledger_node *nod
 /* The reservation of the pod on this node, or NULL. */
 const struct ledger_reservation *ledger_reservation_on(const struct ledger_node *node,
                                                        struct span uid);
+/* Copies the reservation's node as if the reservation had ended. `cards` has n_cards members
+ * of the node; the copy has them as its cards, and is read while the ledger is unchanged. */
+void ledger_node_without(const struct ledger_reservation *r, struct card *cards,
+                         struct ledger_node *copy);
 /* Copies the node's cards as the pod `uid` sees them: without its own reservation and
  * those of lower priority. `cards` has node->n_cards members. */
 void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct span uid,
