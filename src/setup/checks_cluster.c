@@ -196,8 +196,7 @@ void checks_cluster(const struct facts *f, struct findings *out)
         struct finding *it =
             findings_add(out, FINDING_UNKNOWN, "no-api",
                          "the API server was not checked: %s", f->cluster_why.msg);
-        findings_fix(out, it,
-                     "scripts/install --check --kubeconfig /etc/kubernetes/admin.conf");
+        findings_fix(out, it, "scripts/install --check --kubeconfig %s", facts_admin(f));
         return;
     }
     check_control_planes(f, out);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "setup/rancher.h"
 #include "wire/yaml.h"
 
 enum { SLACK_NS = 20 * 1000 * 1000 }; /* more than the error of a process's start */
@@ -21,6 +22,11 @@ void facts_fini(struct facts *f)
     for (size_t i = 0; i < f->n_files; i++)
         facts_file_fini(&f->files[i]);
     free(f->files);
+    for (size_t i = 0; i < f->n_settings; i++)
+        facts_file_fini(&f->settings[i]);
+    free(f->settings);
+    free(f->service_option);
+    facts_file_fini(&f->applied);
     for (size_t i = 0; i < f->n_processes; i++)
         buf_fini(&f->processes[i].arguments);
     free(f->processes);
@@ -55,6 +61,13 @@ void facts_file_parse(struct facts_file *file)
         err_set(&file->why, ERR_INVALID, "%s: not a mapping", file->path);
 }
 
+const char *facts_admin(const struct facts *f)
+{
+    return f->platform == FACTS_K3S    ? "/etc/rancher/k3s/k3s.yaml"
+           : f->platform == FACTS_RKE2 ? "/etc/rancher/rke2/rke2.yaml"
+                                       : "/etc/kubernetes/admin.conf";
+}
+
 const struct facts_file *facts_manifest(const struct facts *f, struct scheduler_pod *pod)
 {
     const struct facts_file *first = NULL;
@@ -77,9 +90,16 @@ const struct facts_process *facts_scheduler(const struct facts *f,
                                             const struct scheduler_pod *pod)
 {
     const struct facts_process *youngest = NULL;
+    struct scheduler_pod applied;
+    if (f->platform == FACTS_RKE2) {
+        if (!f->applied.json || !scheduler_pod_read(f->applied.json, &applied))
+            return NULL;
+        pod = &applied;
+    }
     for (size_t i = 0; i < f->n_processes; i++) {
         const struct facts_process *p = &f->processes[i];
-        if (scheduler_pod_is_process(pod, buf_span(&p->arguments)) &&
+        if ((f->platform == FACTS_K3S ||
+             scheduler_pod_is_process(pod, buf_span(&p->arguments))) &&
             (!youngest || p->started_ns > youngest->started_ns))
             youngest = p;
     }
@@ -97,7 +117,9 @@ const struct facts_file *facts_newer_file(const struct facts *f,
     const struct facts_file *ca = &f->tls[CLIENT_SECRET_CA];
     if (facts_process_is_older(p, &f->config))
         return &f->config;
-    return ca->path && facts_process_is_older(p, ca) ? ca : NULL;
+    if (ca->path && facts_process_is_older(p, ca))
+        return ca;
+    return f->platform == FACTS_K3S ? rancher_newer_file(f, p) : NULL;
 }
 
 int facts_minor(const struct facts *f, const struct scheduler_pod *pod)
