@@ -34,8 +34,7 @@ char *rancher_text(const struct facts *f, const char *key);
 char *rancher_data_dir(const struct facts *f); /* "/var/lib/rancher/k3s". New */
 /* The pod that the settings describe: command, mounts, and the rest of f->applied. New. */
 json_t *rancher_pod(const struct facts *f);
-/* The first of the files whose settings kube-scheduler depends on that was changed since
- * the process started. NULL: none. */
+/* facts_newer_file, and for k3s also the files with settings of kube-scheduler. */
 const struct facts_file *rancher_newer_file(const struct facts *f,
                                             const struct facts_process *p);
 /* Has the static pod that RKE2 wrote the settings? True on other platforms. */

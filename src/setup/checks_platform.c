@@ -87,7 +87,7 @@ static void check_k3s(const struct facts *f, const struct scheduler_pod *pod,
                       struct findings *out)
 {
     const struct facts_process *p = facts_scheduler(f, pod);
-    const struct facts_file *newer = p ? facts_newer_file(f, p) : NULL;
+    const struct facts_file *newer = p ? rancher_newer_file(f, p) : NULL;
     struct finding *it;
     if (newer) {
         it = findings_add(out, FINDING_PROBLEM, "older-than-file",

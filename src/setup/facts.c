@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "setup/rancher.h"
 #include "wire/yaml.h"
 
 enum { SLACK_NS = 20 * 1000 * 1000 }; /* more than the error of a process's start */
@@ -117,9 +116,7 @@ const struct facts_file *facts_newer_file(const struct facts *f,
     const struct facts_file *ca = &f->tls[CLIENT_SECRET_CA];
     if (facts_process_is_older(p, &f->config))
         return &f->config;
-    if (ca->path && facts_process_is_older(p, ca))
-        return ca;
-    return f->platform == FACTS_K3S ? rancher_newer_file(f, p) : NULL;
+    return ca->path && facts_process_is_older(p, ca) ? ca : NULL;
 }
 
 int facts_minor(const struct facts *f, const struct scheduler_pod *pod)

@@ -218,6 +218,9 @@ static bool has_setting(const json_t *file)
 const struct facts_file *rancher_newer_file(const struct facts *f,
                                             const struct facts_process *p)
 {
+    const struct facts_file *newer = facts_newer_file(f, p);
+    if (newer || f->platform != FACTS_K3S)
+        return newer;
     for (size_t i = 0; i < f->n_settings; i++)
         if (has_setting(f->settings[i].json) &&
             facts_process_is_older(p, &f->settings[i]))

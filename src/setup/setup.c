@@ -246,7 +246,7 @@ static int judge_process(struct run *r, const struct scheduler_pod *pod,
 {
     const struct facts *f = &r->facts;
     const struct facts_process *p = facts_scheduler(f, pod);
-    const struct facts_file *newer = p ? facts_newer_file(f, p) : NULL;
+    const struct facts_file *newer = p ? rancher_newer_file(f, p) : NULL;
     bool by_hand = (f->platform == FACTS_K3S && (!p || newer)) || !rancher_is_applied(f);
     if (p)
         buf_printf(&r->out, "%d\n", p->pid);
