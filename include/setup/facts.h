@@ -88,6 +88,7 @@ enum facts_kind {
 };
 
 struct facts {
+    const char *namespace; /* of the extender; borrowed, NULL: kube-system */
     /* the node */
     enum facts_platform platform;
     /* k3s, RKE2 (rancher.h). The pod of their settings is in `files`. */
@@ -125,6 +126,12 @@ struct facts {
 void facts_file_fini(struct facts_file *file);
 void facts_fini(struct facts *f);
 
+/* The namespace of the extender, its Secrets and its Service. It is not looked up: any
+ * user who may create a Service could name another one. */
+const char *facts_namespace(const struct facts *f);
+/* The name of the extender in its own certificate: "gpushare-schd-extender.NAMESPACE.svc".
+ * New. */
+char *facts_server_name(const struct facts *f);
 /* Where the platform keeps the credentials of an administrator. Static. */
 const char *facts_admin(const struct facts *f);
 /* The manifest of kube-scheduler: the pod with kubeadm's name, or else the first. NULL:

@@ -72,7 +72,10 @@ static int make_text(struct change_plan_work *w, struct err *err)
     w->name = w->policy ? "policy/scheduler-policy-config.json"
                         : "policy/kube-scheduler-config.yaml";
     buf_add_span(&w->text, from);
-    if (set_url(w, err) || (w->in->insecure && remove_tls(w, err)))
+    cleanup_free char *server = facts_server_name(w->in->facts);
+    if (set_url(w, err) ||
+        (w->in->insecure ? remove_tls(w, err)
+                         : set(w, "extenders.0.tlsConfig.serverName", server, err)))
         return -1;
     if (w->policy)
         return 0;
@@ -270,7 +273,7 @@ int change_plan_renew(const struct change_plan_input *in, struct change_plan *ou
     const struct err *why =
         in->facts->secret_read ? &in->facts->secret_why : &in->facts->cluster_why;
     if (why->code != ERR_NONE)
-        return err_set(err, why->code, "Secret kube-system/" CLIENT_SECRET_NAME ": %s",
-                       why->msg);
+        return err_set(err, why->code, "Secret %s/" CLIENT_SECRET_NAME ": %s",
+                       facts_namespace(in->facts), why->msg);
     return change_plan_tls(&w, false, err);
 }

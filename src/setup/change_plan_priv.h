@@ -46,4 +46,4 @@ int change_plan_tls(struct change_plan_work *w, bool mount, struct err *err);
 /* Does the entry name our files of the certificate? */
 bool change_plan_tls_is_ours(const json_t *entry);
 /* Appends tlsConfig with our files, as YAML. */
-void change_plan_tls_describe(struct buf *out, int indent);
+void change_plan_tls_describe(const struct facts *f, struct buf *out, int indent);

@@ -60,6 +60,16 @@ void facts_file_parse(struct facts_file *file)
         err_set(&file->why, ERR_INVALID, "%s: not a mapping", file->path);
 }
 
+const char *facts_namespace(const struct facts *f)
+{
+    return f->namespace ? f->namespace : "kube-system";
+}
+
+char *facts_server_name(const struct facts *f)
+{
+    return xasprintf("gpushare-schd-extender.%s.svc", facts_namespace(f));
+}
+
 const char *facts_admin(const struct facts *f)
 {
     return f->platform == FACTS_K3S    ? "/etc/rancher/k3s/k3s.yaml"

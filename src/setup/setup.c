@@ -24,6 +24,7 @@ enum {
     EXIT_ERROR = 3, /* 0 to 2: findings_exit_status */
     FILE_MAX = 1 << 20,
     HEALTH_MS = 2000,
+    NAMESPACE_MAX = 63,
     RUNNING_OLDER = 2, /* results of running */
     RUNNING_BY_HAND = 4,
 };
@@ -288,6 +289,17 @@ static int running(struct run *r, struct err *err)
     return print(&r->out, err) ? -1 : status;
 }
 
+/* A DNS label, as the API server has them: it becomes a part of a path and of a name. */
+static int set_namespace(struct run *r, struct err *err)
+{
+    const char *name = r->options->namespace;
+    size_t n = name ? strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") : 0;
+    if (name && (!n || name[n] || n > NAMESPACE_MAX))
+        return err_set(err, ERR_INVALID, "--namespace: invalid name \"%s\"", name);
+    r->facts.namespace = name;
+    return 0;
+}
+
 static int command(struct run *r, struct err *err)
 {
     static const struct {
@@ -299,6 +311,8 @@ static int command(struct run *r, struct err *err)
                     {"reach", reach},
                     {"running", running}};
     const struct opt_list *args = &r->options->args;
+    if (set_namespace(r, err))
+        return -1;
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (args->n == 1 && !strcmp(args->items[0], commands[i].name))
             return commands[i].run(r, err);
