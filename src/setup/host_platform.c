@@ -16,77 +16,98 @@ static bool is_folder(const char *root, const char *path)
     return stat(full, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* The first word of a file for which `is` is true. A word ends at white space, a quote or a
- * backslash. Comments begin a line. New; NULL: none. */
-static char *find_word(const char *root, const char *path, bool (*is)(struct span word))
+/* Cuts the next word. It ends at white space, a quote or a backslash. */
+static bool next_word(struct span *rest, struct span *word)
+{
+    static const char ends[] = " \t\"'\\";
+    while (rest->n && strchr(ends, *rest->p))
+        *rest = (struct span){rest->p + 1, rest->n - 1};
+    *word = (struct span){rest->p, 0};
+    while (rest->n && !strchr(ends, *rest->p)) {
+        *rest = (struct span){rest->p + 1, rest->n - 1};
+        word->n++;
+    }
+    return word->n > 0;
+}
+
+/* Appends the lines of a file that are no comments, joined by spaces. Of a unit of systemd
+ * only the command and the variables: its other commands have options of their own. */
+static void read_lines(const char *root, const char *path, bool unit, struct buf *out)
 {
     struct facts_file file = {.path = xasprintf("%s%s", root, path)};
-    char *found = NULL;
     host_read_file(&file);
     struct span rest = buf_span(&file.bytes);
-    while (rest.n && !found) {
-        struct span line = span_trim(span_cut(&rest, '\n')), word = line;
+    bool counts = true, continues = false;
+    while (rest.n) {
+        struct span line = span_trim(span_cut(&rest, '\n'));
         if (!line.n || *line.p == '#' || *line.p == ';')
             continue;
-        for (size_t i = 0; i <= line.n && !found; i++) {
-            if (i < line.n && !strchr(" \t\"'\\", line.p[i]))
-                continue;
-            word.n = (size_t)(line.p + i - word.p);
-            if (is(word))
-                found = xmemdup0(word.p, word.n);
-            word.p = line.p + i + 1;
-        }
+        if (unit && !continues)
+            counts = span_starts(line, SPAN("ExecStart=")) ||
+                     span_starts(line, SPAN("Environment="));
+        continues = line.p[line.n - 1] == '\\';
+        if (counts)
+            buf_printf(out, "%.*s ", SPAN_ARG(line));
     }
     facts_file_fini(&file);
-    return found;
 }
 
 /* -- OpenShift -- */
-
-static bool is_openshift_version(struct span word)
-{
-    return span_starts(word, SPAN("OPENSHIFT_VERSION="));
-}
 
 /* Red Hat CoreOS names OpenShift in os-release; the operators of its control plane keep
  * their files in static-pod-resources. */
 static bool is_openshift(const char *root)
 {
-    cleanup_free char *version = find_word(root, "/etc/os-release", is_openshift_version);
-    return version || is_folder(root, "/etc/kubernetes/static-pod-resources");
+    cleanup_buf struct buf release = {0};
+    read_lines(root, "/etc/os-release", false, &release);
+    struct span rest = buf_span(&release), word;
+    while (next_word(&rest, &word))
+        if (span_starts(word, SPAN("OPENSHIFT_VERSION=")))
+            return true;
+    return is_folder(root, "/etc/kubernetes/static-pod-resources");
 }
 
 /* -- k3s and RKE2 -- */
 
-/* An option or variable of the service that changes the settings of kube-scheduler, or
- * the place of the settings. Without their values: some are secrets. */
-static bool is_setting(struct span word)
+/* Options and variables of the service that name the file of the settings. */
+static const char *const config_names[] = {"--config", "-c", "K3S_CONFIG_FILE",
+                                           "RKE2_CONFIG_FILE"};
+/* Others that change the settings of kube-scheduler. (-d in a script is a test.) */
+static const char *const other_names[] = {
+    "--" RANCHER_ARGS,     "--" RANCHER_MOUNTS,
+    "--data-dir",          "-d",
+    "--disable-scheduler", "K3S_DATA_DIR",
+    "RKE2_DATA_DIR",       "RKE2_KUBE_SCHEDULER_EXTRA_MOUNT"};
+
+static bool is_one_of(struct span name, const char *const *names, size_t n, bool unit)
 {
-    static const char *const names[] = {"--" RANCHER_ARGS,
-                                        "--" RANCHER_MOUNTS,
-                                        "--config",
-                                        "-c",
-                                        "--data-dir",
-                                        "-d",
-                                        "--disable-scheduler",
-                                        "K3S_CONFIG_FILE",
-                                        "K3S_DATA_DIR",
-                                        "RKE2_CONFIG_FILE",
-                                        "RKE2_DATA_DIR",
-                                        "RKE2_KUBE_SCHEDULER_EXTRA_MOUNT"};
-    struct span rest = word, name = span_cut(&rest, '=');
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (span_eq(name, span_of(names[i])))
+    for (size_t i = 0; i < n; i++)
+        if (span_eq(name, span_of(names[i])) && (unit || strlen(names[i]) > 2))
             return true;
     return false;
 }
 
+/* Notes the first of them in a file, without its value: some are secrets. The usual file of
+ * the settings is no change. */
 static void note_service_option(const char *root, const char *path, struct facts *f)
 {
-    cleanup_free char *word =
-        f->service_option ? NULL : find_word(root, path, is_setting);
-    if (word)
-        f->service_option = xasprintf("%s: %.*s", path, (int)strcspn(word, "="), word);
+    const char *dot = strrchr(path, '.');
+    bool unit = dot && (!strcmp(dot, ".service") || !strcmp(dot, ".conf"));
+    cleanup_buf struct buf text = {0};
+    read_lines(root, path, unit, &text);
+    struct span rest = buf_span(&text), name;
+    while (!f->service_option && next_word(&rest, &name)) {
+        if (span_starts(name, SPAN("Environment=")))
+            span_cut(&name, '=');
+        struct span value = name, following = rest;
+        name = span_cut(&value, '=');
+        if (!value.p)
+            next_word(&following, &value);
+        bool config = is_one_of(name, config_names, ARRAY_LEN(config_names), unit);
+        if ((config && !span_eq(value, span_of(rancher_config(f)))) ||
+            is_one_of(name, other_names, ARRAY_LEN(other_names), unit))
+            f->service_option = xasprintf("%s: %.*s", path, SPAN_ARG(name));
+    }
 }
 
 /* The files of systemd and OpenRC that the installation scripts write. (The command line

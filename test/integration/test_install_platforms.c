@@ -52,7 +52,8 @@ static void make_k3s(void)
     add("root/var/lib/rancher/k3s/server/cred", NULL);
     add("root/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n");
     add("root/etc/systemd/system/k3s.service",
-        "[Service]\n# --config is not used\nExecStart=/usr/local/bin/k3s \\\n    server "
+        "[Service]\n# --config is not used\nExecStartPre=/bin/sh -c "
+        "true\nExecStart=/usr/local/bin/k3s \\\n    server "
         "\\\n"
         "\t'--write-kubeconfig-mode' \\\n\t'644' \\\n");
     add("root/etc/systemd/system/k3s.service.env", "K3S_TOKEN=secret\n");
@@ -70,7 +71,9 @@ static void make_rke2(void)
     add("root/var/lib/rancher/rke2/server/cred", NULL);
     add(RKE2_POD, pod);
     add("root/usr/local/lib/systemd/system/rke2-server.service",
-        "[Service]\nExecStart=/usr/local/bin/rke2 server\n");
+        "[Service]\nExecStart=/usr/local/bin/rke2 server -c "
+        "/etc/rancher/rke2/config.yaml\n"
+        "ExecStopPost=-/bin/sh -c \"systemd-cgls | grep -d\"\n");
     add(RKE2, "");
     add("root/etc/kubernetes/gpushare/ca.crt", "ca\n");
     add("root/etc/kubernetes/gpushare/client.crt", "crt\n");
@@ -237,7 +240,10 @@ START_TEST(options_of_the_service)
                  {"root/etc/systemd/system/k3s.service.d/override.conf",
                   "[Service]\nExecStart=\nExecStart=/usr/local/bin/k3s server -c "
                   "\"/opt/s3cret\"\n",
-                  "override.conf: -c is set beside"}};
+                  "override.conf: -c is set beside"},
+                 {"root/etc/systemd/system/k3s.service.d/variables.conf",
+                  "[Service]\nEnvironment=K3S_DATA_DIR=/s3cret\n",
+                  "variables.conf: K3S_DATA_DIR is set beside"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         make_k3s();
         add(cases[i].path, cases[i].text);
