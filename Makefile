@@ -291,6 +291,25 @@ krew: $(B)/kubectl-inspect-gpushare ## Pack the kubectl plugin and its krew mani
 	$(Q)scripts/krew $(B)/krew $(VERSION) $(or $(KREW_URL),https://localhost) \
 		$(or $(ARCH),$$(dpkg --print-architecture))=$(B)/kubectl-inspect-gpushare=$(SYSROOT)
 
+# What is published, for both architectures: docs/releasing.md.
+RELEASE     := build/release
+RELEASE_OF   = amd64=build/amd64=$(shell scripts/debian-root amd64) arm64=build/arm64=$(shell scripts/debian-root arm64)
+release: ## Write everything to publish to build/release; REGISTRY=host/path RELEASE_URL= SIGN_KEY=key.pem
+	$(Q)test -n "$(REGISTRY)" || { echo 'make release: REGISTRY is missing, such as REGISTRY=registry.example/gpushare' >&2; exit 1; }
+	$(Q)scripts/install-deps.sh --release
+	$(Q)for arch in amd64 arm64; do $(MAKE) ARCH=$$arch installed || exit 1; done
+	$(Q)scripts/release/all $(VERSION) $(REGISTRY) $(or $(RELEASE_URL),https://localhost) $(RELEASE) $(RELEASE_OF)
+	$(Q)$(if $(SIGN_KEY),scripts/release/sign $(RELEASE) $(SIGN_KEY),echo '$(RELEASE) is not signed: SIGN_KEY is missing')
+installed: all
+	$(Q)rm -rf $(B)/installed
+	$(Q)$(MAKE) install DESTDIR=$(B)/installed PREFIX=/usr/local >/dev/null
+test-release: ## Build the release twice, publish it to a registry on this machine and install from there
+	$(Q)$(MAKE) release REGISTRY=localhost/gpushare
+	$(Q)scripts/e2e-programs helm >/dev/null
+	$(Q)$(MAKE) check-release
+check-release: $(RELEASE_SUITES)
+	$(Q)scripts/run-tests $(B) $(RELEASE_SUITES)
+
 format: ## Format every source with clang-format 14
 	$(Q)clang-format-14 -i $$(git ls-files '*.c' '*.h')
 clean: ## Remove build/

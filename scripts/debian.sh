@@ -121,6 +121,6 @@ debian_licenses() {
 
 debian_strip() {
     local strip=$debian_triplet-strip
-    command -v "$strip" >/dev/null || strip=strip
+    command -v "$strip" >/dev/null || strip="strip"
     "$strip" --strip-unneeded "$1"
 }

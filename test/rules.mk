@@ -88,10 +88,12 @@ $(B)/test/$(1)/%: $(B)/test/$(1)/%.o $(call shared,$(1)) $(LIB) $(call archives,
 	$$(link)
 $(B)/test/$(1)/%: private LIBS = $$(call libs,kube) $$(CHECK_LIBS)
 endef
-$(foreach f,integration hostile e2e $(notdir $(NODE_DIR)) peers,$(eval $(call suite_rules,$(f))))
+$(foreach f,integration hostile e2e $(notdir $(NODE_DIR)) peers release,$(eval $(call suite_rules,$(f))))
 
 SUITES := $(call programs,integration) $(call programs,hostile)
 PEERS  := $(call programs,peers)
+# Of make test-release.
+RELEASE_SUITES := $(call programs,release)
 $(B)/test/integration/test_agent $(B)/test/integration/test_plugin \
     $(B)/test/integration/test_images: | $(FAKE_NVML)
 
@@ -161,7 +163,7 @@ ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate \
               $(foreach f,domain placement core replay,$(call programs,$(f)))
 OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes language reasons) \
               $(patsubst %,$(B)/test/integration/test_%,docs doc_reader images krew man manifests \
-                options samples symbols)
+                options release samples symbols)
 TESTS      := $(UNITS) $(LIMIT_TESTS) $(SUITES) $(B)/walk $(B)/simulate $(FUZZERS)
 TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE)) $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(TESTS))
 
