@@ -92,19 +92,15 @@ $(foreach f,integration hostile e2e $(notdir $(NODE_DIR)) peers,$(eval $(call su
 SUITES := $(call programs,integration) $(call programs,hostile)
 PEERS  := $(call programs,peers)
 $(B)/test/integration/test_agent $(B)/test/integration/test_plugin \
-    $(B)/test/integration/test_images: | $(FAKE_NVML)
+    $(B)/test/integration/test_driver $(B)/test/integration/test_images: | $(FAKE_NVML)
 
 # E2E=short: the suites that CI runs.
 E2E_SHORT  := requests agent plugin conformance faults choice tls apiservice inspect chart helm \
               takeover install tenant writers audit
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
-# The conformance cases are those of the release that kube-sim plays.
-ifneq ($(or $(K8S),1.35),1.35)
-E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
-endif
-ifeq ($(K8S),1.31) # has no plugin for gangs, and another framework for plugins
-E2E_SUITES := $(filter-out gang permit,$(E2E_SUITES))
+ifeq ($(K8S),1.31) # kube-sim models later releases; no plugin for gangs, another framework for plugins
+E2E_SUITES := $(filter-out conformance gang permit,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
@@ -122,6 +118,8 @@ $(B)/e2e-service: private LIBS = $(call libs,wire)
 # NODE="plugins" selects among them.
 NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(call programs,$(notdir $(NODE_DIR))))
 NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar
+# Kubernetes 1.35 and older run with Debian's containerd.
+NODE_TOOLS := $(if $(filter 1.31 1.35,$(K8S)),,containerd nvidia-ctk)
 $(NODE_SUITES): | $(FAKE_NVML)
 $(B)/$(NODE_DIR)/guest: $(NODE_DIR)/guest/guest.c
 	$(call say,CC,$@)
