@@ -63,13 +63,29 @@ securityContext: {{- toYaml . | nindent 2 }}
 {{- $own := dict }}
 {{- range .of.extraEnv }}{{ $_ := set $own .name true }}{{ end }}
 {{- if not (hasKey $own "NVIDIA_VISIBLE_DEVICES") }}
-- {name: NVIDIA_VISIBLE_DEVICES, value: all}
+- {name: NVIDIA_VISIBLE_DEVICES, value: {{ eq .root.Values.gpuNodes.nvml "host" | ternary "void" "all" }}}
 {{- end }}
 {{- if not (hasKey $own "NVIDIA_DRIVER_CAPABILITIES") }}
 - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}
 {{- end }}
 {{- with .of.extraEnv }}
 {{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* A root of the driver that a mount of the host's /usr does not show; or nothing. */}}
+{{- define "gpushare.ownDriverRoot" -}}
+{{- regexMatch "^/(usr)?(/|$)" .Values.gpuNodes.driverRoot | ternary "" .Values.gpuNodes.driverRoot }}
+{{- end }}
+
+{{/* The securityContext "security" of a container that opens device nodes of cards. */}}
+{{- define "gpushare.nodeSecurity" -}}
+{{- $security := .security | default dict }}
+{{- if eq .root.Values.gpuNodes.nvml "host" }}
+{{- $security = merge (dict "privileged" true) (omit $security "allowPrivilegeEscalation" "capabilities" "seccompProfile") }}
+{{- end }}
+{{- with $security }}
+securityContext: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
