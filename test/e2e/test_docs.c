@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "lib/cluster.h"
 #include "lib/lib.h"
 #include "lib/network.h"
 #include "lib/session.h"
