@@ -28,8 +28,8 @@
 
 /* Paths that are built into the kubelet, containerd, the CNI plugins and manifests. */
 static const char *const places[] = {
-    "/var/lib/kubelet", "/var/lib/cni", "/var/log/containers",
-    "/run/containerd",  "/run/cdi",     "/var/lib/gpushare"};
+    "/var/lib/kubelet", "/var/lib/cni",      "/var/log/containers", "/run/containerd",
+    "/run/cdi",         "/usr/local/nvidia", "/var/lib/gpushare"};
 
 /* Kernel settings that a kubelet requires, and would write for the whole machine. */
 static const struct {

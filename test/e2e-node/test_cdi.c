@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "e2e-node/driver.h"
 #include "e2e-node/inside.h"
@@ -107,6 +109,45 @@ START_TEST(containers_have_the_device_files_of_their_cards)
 }
 END_TEST
 
+/* -- the plugin's specification, with NVIDIA's hook -- */
+
+#define TOOLKIT "/usr/local/nvidia/toolkit"
+
+/* Where the GPU Operator installs it. */
+static void install_hook(void)
+{
+    cleanup_free char *hook = cluster_program("nvidia-cdi-hook");
+    cleanup_buf struct buf program = {0};
+    struct err err;
+    ck_assert_msg(mkdir(TOOLKIT, 0755) == 0, "mkdir " TOOLKIT ": %m");
+    ck_assert_done(file_read(hook, 1 << 26, &program, &err), err);
+    ck_assert_done(file_write(TOOLKIT "/nvidia-cdi-hook", buf_span(&program), &err), err);
+    ck_assert_int_eq(chmod(TOOLKIT "/nvidia-cdi-hook", 0755), 0);
+}
+
+START_TEST(the_hook_of_nvidia_makes_the_links_of_libraries)
+{
+    if (!begin())
+        return;
+    if (!real_has_cdi()) {
+        printf("measured: no hook of a specification: this containerd has no CDI\n");
+        finish();
+        return;
+    }
+    install_hook();
+    start_plugin();
+    node_create("one", "one-p");
+    check_pod("one-p", 1);
+    check_libraries(DRIVER_LIBRARIES,
+                    "libcuda.so.1\nlibcuda.so." DRIVER_VERSION
+                    "\nlibnvidia-ml.so.1\nlibnvidia-ml.so." DRIVER_VERSION "\n");
+    check_libraries("/usr/local/nvidia/lib64", "");
+    unlink(TOOLKIT "/nvidia-cdi-hook");
+    rmdir(TOOLKIT);
+    finish();
+}
+END_TEST
+
 /* -- the specification of nvidia-ctk -- */
 
 static void generate(void)
@@ -171,5 +212,6 @@ START_TEST(a_container_keeps_its_card_when_its_control_group_is_set_again)
 END_TEST
 
 NODE_MAIN("cdi", containers_have_the_device_files_of_their_cards,
+          the_hook_of_nvidia_makes_the_links_of_libraries,
           the_specification_of_nvidia_ctk_is_used,
           a_container_keeps_its_card_when_its_control_group_is_set_again)
