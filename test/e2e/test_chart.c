@@ -562,7 +562,9 @@ START_TEST(the_api_server_accepts_the_objects)
     }
     static const char *const plain[] = {"manifests/",
                                         "manifests/samples/",
+                                        "manifests/samples/frameworks/",
                                         "manifests/samples/model/",
+                                        "manifests/samples/quota/",
                                         "manifests/samples/yoda/",
                                         "manifests/apiservice.yaml.example",
                                         "manifests/mps-daemon.yaml.example",
