@@ -106,12 +106,13 @@ E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_
 ifneq ($(or $(K8S),1.35),1.35)
 E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
 endif
-ifeq ($(K8S),1.31) # has no plugin for gangs, and another framework for plugins
-E2E_SUITES := $(filter-out gang permit,$(E2E_SUITES))
+# It has no plugin for gangs, another framework for plugins, and no MutatingAdmissionPolicy.
+ifeq ($(K8S),1.31)
+E2E_SUITES := $(filter-out gang permit scheduler,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
-E2E_TOOLS := $(if $(filter chart helm docs,$(E2E_SUITES)),helm kubeconform cert-manager-crds) \
+E2E_TOOLS := $(if $(filter chart helm docs scheduler,$(E2E_SUITES)),helm kubeconform cert-manager-crds) \
              $(if $(filter permit,$(E2E_SUITES)),coscheduling)
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB) \
                                 $(B)/lib/kube-sim.a $(call archives,kube)
@@ -125,14 +126,14 @@ $(B)/e2e-service: private LIBS = $(call libs,wire)
 # NODE="plugins" selects among them.
 NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(call programs,$(notdir $(NODE_DIR))))
 NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar
-$(NODE_SUITES): | $(FAKE_NVML)
+$(NODE_SUITES): | $(FAKE_NVML) $(LIMIT)
 $(B)/$(NODE_DIR)/guest: $(NODE_DIR)/guest/guest.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)gcc -O2 $(WARN) -D_GNU_SOURCE -static -o $@ $<
-$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest
+$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest $(LIMIT_GUESTS)
 	$(call say,TAR,$@)
-	$(Q)$(NODE_DIR)/images $(B)/$(NODE_DIR)/guest $@
+	$(Q)$(NODE_DIR)/images $(B)/$(NODE_DIR)/guest $(B) $@
 
 # -- Simulator, walk, fuzz targets: they link what they test --
 
