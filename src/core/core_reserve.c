@@ -124,7 +124,7 @@ static bool may_reserve(struct step *s)
 
 /* For a pod that is in no gang. `until_ms`: the time limit of its earlier reservation, which
  * is not renewed: a pod whose start fails elsewhere must not keep its cards while it is
- * retried. When the limit has passed, waiting pods are woken before it is its turn again. */
+ * retried. When the limit has passed, pending pods are woken before it is its turn again. */
 static const struct ledger_node *reserve_one(struct step *s, int64_t until_ms)
 {
     const struct core_input *in = s->in;
