@@ -92,7 +92,7 @@ END_TEST
 
 START_TEST(two_of_three_members_start_if_the_minimum_is_two)
 {
-    gangs_of_three_start_two(gangs());
+    gangs_of_three_start_two(gangs(), "elastic");
 }
 END_TEST
 
@@ -100,7 +100,7 @@ START_TEST(members_of_a_basic_group_start_alone)
 {
     struct gangs basic = *gangs();
     basic.object = basic.object == pod_group ? basic_pod_group : basic_workload;
-    gangs_of_three_start_two(&basic);
+    gangs_of_three_start_two(&basic, "basic");
 }
 END_TEST
 

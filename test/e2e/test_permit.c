@@ -95,7 +95,7 @@ END_TEST
 START_TEST(two_of_three_members_start_if_min_member_is_two)
 {
     start_scheduler();
-    gangs_of_three_start_two(&gangs);
+    gangs_of_three_start_two(&gangs, "elastic");
 }
 END_TEST
 

@@ -104,17 +104,17 @@ static int count_placed(void)
     return n;
 }
 
-void gangs_of_three_start_two(const struct gangs *g)
+void gangs_of_three_start_two(const struct gangs *g, const char *name)
 {
     start_extender();
     cluster_add_node("n1", NULL, NULL, CARDS(16276));
     cluster_add_node("n2", NULL, NULL, CARDS(16276));
     cluster_stop(g->scheduler, "TERM");
-    create_with(g, "elastic", 3, 2);
+    create_with(g, name, 3, 2);
     lib_wait(cluster_knows_pending());
     cluster_start(g->scheduler);
     lib_wait(count_placed() == 2);
-    end(g, "elastic", 3);
+    end(g, name, 3);
     cluster_delete_pods();
     cluster_agrees();
 }

@@ -21,8 +21,8 @@ struct gangs {
 void gangs_wait_for_a_third_card(const struct gangs *g);
 
 /* Three members on two cards, of which the object asks for two at once, or for none: two
- * run. */
-void gangs_of_three_start_two(const struct gangs *g);
+ * run. `name`: of the gang; PodGroups outlive their deletion for a while. */
+void gangs_of_three_start_two(const struct gangs *g, const char *name);
 
 /* Two members on two cards run. */
 void gangs_of_two_run(const struct gangs *g);
