@@ -126,14 +126,14 @@ $(B)/e2e-service: private LIBS = $(call libs,wire)
 # NODE="plugins" selects among them.
 NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(call programs,$(notdir $(NODE_DIR))))
 NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar
-$(NODE_SUITES): | $(FAKE_NVML)
+$(NODE_SUITES): | $(FAKE_NVML) $(LIMIT)
 $(B)/$(NODE_DIR)/guest: $(NODE_DIR)/guest/guest.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)gcc -O2 $(WARN) -D_GNU_SOURCE -static -o $@ $<
-$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest
+$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest $(LIMIT_GUESTS)
 	$(call say,TAR,$@)
-	$(Q)$(NODE_DIR)/images $(B)/$(NODE_DIR)/guest $@
+	$(Q)$(NODE_DIR)/images $(B)/$(NODE_DIR)/guest $(B) $@
 
 # -- Simulator, walk, fuzz targets: they link what they test --
 
