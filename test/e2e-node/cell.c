@@ -27,9 +27,9 @@
 #define MARK   ".made-by-gpushare-e2e"
 
 /* Paths that are built into the kubelet, containerd, the CNI plugins and manifests. */
-static const char *const places[] = {"/var/lib/kubelet", "/var/lib/cni",
-                                     "/var/log/containers", "/run/containerd",
-                                     "/var/lib/gpushare"};
+static const char *const places[] = {
+    "/var/lib/kubelet", "/var/lib/cni",      "/var/log/containers", "/run/containerd",
+    "/run/cdi",         "/usr/local/nvidia", "/var/lib/gpushare"};
 
 /* Kernel settings that a kubelet requires, and would write for the whole machine. */
 static const struct {
@@ -77,7 +77,9 @@ static int put(const char *what, const char *from, const char *to, const char *t
 static int make_mounts(struct err *err)
 {
     static const char what[] = "mounts of its own";
+    /* Shared among the containers, as systemd makes it, but not with the machine. */
     if (put(what, NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL, err) ||
+        put(what, NULL, "/", NULL, MS_REC | MS_SHARED, NULL, err) ||
         put(what, "proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(places); i++)

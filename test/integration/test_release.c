@@ -51,17 +51,14 @@ static void make_release(void)
     setenv("OUT", out, 1);
     setenv("SOURCE_DATE_EPOCH", "1700000000", 1);
     setenv("MAINTAINER", "A Person <person@example.org>", 1);
-    does("mkdir \"$MADE/build\"\n"
-         "env -u MAKEFLAGS -u MAKELEVEL make -C \"$TOP\" -s install "
-         "DESTDIR=\"$MADE/build/installed\" "
-         "PREFIX=/usr/local >/dev/null\n"
-         "ln -s installed/usr/local/bin/kubectl-inspect-gpushare \"$MADE/build\"\n"
-         "\"$TOP\"/scripts/release/all 0.1.0 registry.example/gpu https://there/v0.1.0 "
-         "\"$OUT\" "
-         "\"$(dpkg --print-architecture)=$MADE/build=\"\n"
-         "openssl ecparam -name prime256v1 -genkey -noout -out \"$MADE/key\"\n"
+    does("env -u MAKEFLAGS -u MAKELEVEL make -C \"$TOP\" -s install "
+         "DESTDIR=\"$MADE/build/installed\" PREFIX=/usr/local >/dev/null\n"
+         "ln -s installed/usr/local/bin/kubectl-inspect-gpushare \"$MADE/build\"");
+    does("\"$TOP\"/scripts/release/all 0.1.0 registry.example/gpu https://there/v0.1.0 "
+         "\"$OUT\" \"$(dpkg --print-architecture)=$MADE/build=\"");
+    does("openssl ecparam -name prime256v1 -genkey -noout -out \"$MADE/key\"\n"
          "openssl pkey -in \"$MADE/key\" -pubout -out \"$MADE/public\"\n"
-         "\"$TOP\"/scripts/release/sign \"$OUT\" \"$MADE/key\"\n");
+         "\"$TOP\"/scripts/release/sign \"$OUT\" \"$MADE/key\"");
 }
 
 static void remove_made(void)
