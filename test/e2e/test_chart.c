@@ -14,10 +14,10 @@
  */
 
 /* test/e2e/chart/NAME.yaml. The last one has kinds that the API server does not serve. */
-static const char *const sets[] = {NULL,       "everything",   "node",
-                                   "little",   "files",        "host",
-                                   "loopback", "cert-manager", "monitoring"};
-enum { SERVED = 8, OF_OPERATOR = 4 }; /* sets without such kinds; their objects */
+static const char *const sets[] = {
+    NULL,   "host-nvml", "everything",    "node",     "little",       "files",
+    "host", "managed",   "any-scheduler", "loopback", "cert-manager", "monitoring"};
+enum { SERVED = 11, OF_OPERATOR = 4 }; /* sets without such kinds; their objects */
 
 /* -- the plain files -- */
 
@@ -57,6 +57,33 @@ static json_t *object_of(const json_t *all, const char *kind, const char *name)
                               strcmp(lib_str(j, "metadata.name"), name) == 0) return j;
     ck_abort_msg("there is no %s %s", kind, name);
     return NULL;
+}
+
+static bool is_rendered(const json_t *all, const char *kind, const char *name)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(all, i,
+                       j) if (strcmp(lib_str(j, "kind"), kind) == 0 &&
+                              strcmp(lib_str(j, "metadata.name"), name) == 0) return true;
+    return false;
+}
+
+static void check_has(const json_t *list, const char *word)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(list, i, j) if (json_string_value(j) &&
+                                       strcmp(json_string_value(j), word) == 0) return;
+    cleanup_free char *text = json_dumps(list, 0);
+    ck_abort_msg("no \"%s\" in %s", word, text);
+}
+
+/* The arguments of the extender's container, and its readiness probe. */
+static const json_t *extender_of(const json_t *all)
+{
+    json_t *deployment = object_of(all, "Deployment", "gpushare-schd-extender");
+    return json_array_get(lib_at(deployment, "spec.template.spec.containers"), 0);
 }
 
 /* Every option that the comments of a file name is set. */
@@ -112,6 +139,228 @@ START_TEST(options_give_the_objects_of_the_examples)
 }
 END_TEST
 
+/* The chart's kube-scheduler is the one of policy/, but for the checksum that restarts it. */
+START_TEST(the_second_scheduler_equals_the_one_of_policy)
+{
+    cleanup_json json_t *chart = rendered("managed");
+    cleanup_json json_t *wanted = objects_of("policy/second-scheduler.yaml.example");
+    json_t *meta = lib_at(object_of(chart, "Deployment", "gpushare-scheduler"),
+                          "spec.template.metadata");
+    json_t *pod = lib_at(object_of(wanted, "Deployment", "gpushare-scheduler"),
+                         "spec.template.spec");
+    ck_assert_uint_eq(json_object_size(json_object_get(meta, "annotations")), 1);
+    json_object_del(meta, "annotations");
+    json_object_set_new(json_array_get(json_object_get(pod, "containers"), 0), "image",
+                        json_string("registry.k8s.io/kube-scheduler:v1.35.0"));
+    tools_assert_same(wanted, chart, true);
+}
+END_TEST
+
+/* Renders the chart for namespace "gpu" with further options (ends with NULL). */
+static json_t *rendered_in_gpu(const char *const *more)
+{
+    const char *argv[16] = {"template", "gpushare",       CHART, "-n",
+                            "gpu",      "--kube-version", "1.35"};
+    for (size_t n = 7; *more; n++, more++) {
+        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
+        argv[n] = *more;
+    }
+    cleanup_free char *said = tools_run("helm", 0, argv);
+    cleanup_free char *file = temp_path(lib_dir, "gpu.yaml");
+    temp_write(lib_dir, "gpu.yaml", said);
+    return tools_objects(file);
+}
+
+/* The configuration of the chart's kube-scheduler. New. */
+static json_t *scheduler_config(const json_t *all)
+{
+    cleanup_free char *file = temp_path(lib_dir, "config.yaml");
+    const json_t *map = object_of(all, "ConfigMap", "gpushare-scheduler");
+    temp_write(lib_dir, "config.yaml",
+               json_string_value(json_object_get(lib_at(map, "data"), "config.yaml")));
+    cleanup_json json_t *documents = tools_objects(file);
+    return json_incref(json_array_get(documents, 0));
+}
+
+START_TEST(the_second_scheduler_follows_the_values_of_the_extender)
+{
+    cleanup_json json_t *all =
+        rendered_in_gpu(ARGV("-f", "test/e2e/chart/any-scheduler.yaml", "--set",
+                             "extender.service.clusterIP=fd00::7"));
+    cleanup_json json_t *config = scheduler_config(all);
+    const json_t *extender = json_array_get(json_object_get(config, "extenders"), 0);
+    const json_t *pod =
+        lib_at(object_of(all, "Deployment", "gpushare-scheduler"), "spec.template.spec");
+    const json_t *tls = json_array_get(json_object_get(pod, "volumes"), 1);
+    ck_assert_str_eq(lib_str(extender, "urlPrefix"),
+                     "https://[fd00::7]:12345/gpushare-scheduler");
+    ck_assert_str_eq(lib_str(extender, "tlsConfig.serverName"), "extender.test");
+    ck_assert_int_eq(json_integer_value(json_object_get(extender, "weight")), 21);
+    ck_assert_ptr_null(json_object_get(extender, "managedResources"));
+    ck_assert_str_eq(lib_str(tls, "secret.secretName"), "client");
+    ck_assert_str_eq(
+        lib_str(json_array_get(json_object_get(pod, "containers"), 0), "image"),
+        "registry.example:5000/kube-scheduler:v1.35.9");
+    ck_assert_str_eq(
+        lib_str(object_of(all, "Service", "gpushare-schd-extender"), "spec.clusterIP"),
+        "fd00::7");
+    ck_assert(!is_rendered(all, "PodDisruptionBudget", "gpushare-scheduler"));
+    /* On a cluster whose control plane is the administrator's, the extender stays there. */
+    const json_t *extender_pod = lib_at(
+        object_of(all, "Deployment", "gpushare-schd-extender"), "spec.template.spec");
+    const json_t *terms =
+        lib_at(extender_pod, "affinity.nodeAffinity."
+                             "requiredDuringSchedulingIgnoredDuringExecution."
+                             "nodeSelectorTerms");
+    ck_assert_uint_eq(json_array_size(terms), 2);
+}
+END_TEST
+
+/* manifests/chart/README.md lists what stays in kube-system, with the reasons. */
+static bool stays(const json_t *j)
+{
+    static const char *const there[][2] = {
+        {"Role", "gpushare-schd-extender"},
+        {"RoleBinding", "gpushare-schd-extender"},
+        {"RoleBinding", "gpushare-scheduler-authentication"},
+        {"Role", "gpushare-inspect"}};
+    for (size_t i = 0; i < ARRAY_LEN(there); i++)
+        if (strcmp(lib_str(j, "kind"), there[i][0]) == 0 &&
+            strcmp(lib_str(j, "metadata.name"), there[i][1]) == 0)
+            return true;
+    return false;
+}
+
+START_TEST(another_namespace_has_everything_but_four_objects)
+{
+    cleanup_json json_t *all = rendered_in_gpu(ARGV("--set", "platform=managed"));
+    size_t i, kept = 0;
+    json_t *j;
+    json_array_foreach(all, i, j)
+    {
+        const char *ns = lib_str(j, "metadata.namespace");
+        cleanup_free char *text = json_dumps(j, 0);
+        bool outside = strcmp(ns, "kube-system") == 0;
+        kept += outside;
+        ck_assert_msg(!outside || stays(j), "%s", text);
+        ck_assert_msg(outside || !strstr(text, "kube-system") ||
+                          strcmp(lib_str(j, "kind"), "Pod") == 0,
+                      "%s", text);
+    }
+    ck_assert_uint_eq(kept, 4);
+    check_has(json_object_get(extender_of(all), "args"), "--lease-namespace=gpu");
+    json_t *lease = object_of(all, "Lease", "gpushare-extender");
+    ck_assert_str_eq(lib_str(lease, "metadata.namespace"), "gpu");
+    /* GKE: pods with the priority classes of the system need a quota there. */
+    ck_assert(is_rendered(all, "ResourceQuota", "gpushare-critical-pods"));
+}
+END_TEST
+
+/* What the account of a program may use. */
+static bool is_bound(const json_t *all, const char *binding, const char *account)
+{
+    const json_t *subjects =
+        json_object_get(object_of(all, "RoleBinding", binding), "subjects");
+    size_t i;
+    json_t *j;
+    json_array_foreach(subjects, i,
+                       j) if (strcmp(lib_str(j, "name"), account) == 0) return true;
+    return false;
+}
+
+START_TEST(openshift_is_found_out_and_gets_its_constraints)
+{
+    cleanup_json json_t *all = rendered_in_gpu(ARGV("-a", "config.openshift.io/v1"));
+    ck_assert(is_rendered(all, "Deployment", "gpushare-scheduler"));
+    ck_assert(is_bound(all, "gpushare-scc-nonroot-v2", "gpushare-schd-extender"));
+    ck_assert(is_bound(all, "gpushare-scc-nonroot-v2", "gpushare-scheduler"));
+    ck_assert(is_bound(all, "gpushare-scc-privileged", "scv-agent"));
+    ck_assert(is_bound(all, "gpushare-scc-privileged", "gpushare-device-plugin"));
+    static const char *const sets_of_nodes[] = {"scv-agent", "gpushare-device-plugin-ds"};
+    for (size_t i = 0; i < ARRAY_LEN(sets_of_nodes); i++) {
+        const json_t *c =
+            json_array_get(lib_at(object_of(all, "DaemonSet", sets_of_nodes[i]),
+                                  "spec.template.spec.containers"),
+                           0);
+        ck_assert_str_eq(lib_str(c, "securityContext.seLinuxOptions.type"), "spc_t");
+    }
+}
+END_TEST
+
+/* A copy of the chart that believes in an API server of this version and shows what it
+ * finds. Returns what it shows, new. */
+static char *shown_on(const char *version)
+{
+    struct program p;
+    cleanup_free char *chart = temp_path(lib_dir, "copy"),
+                      *helpers = temp_path(lib_dir, "copy/templates/_helpers.tpl"),
+                      *edit = xasprintf(
+                          "s/[.]Capabilities[.]KubeVersion[.]Version/\"%s\"/", version);
+    program_start(&p, lib_dir, ARGV("cp", "-rT", CHART, chart));
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_output(&p));
+    program_fini(&p);
+    program_start(&p, lib_dir, ARGV("sed", "-i", edit, helpers));
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_output(&p));
+    program_fini(&p);
+    temp_write(lib_dir, "copy/templates/shown.yaml",
+               "shown: {{ include \"gpushare.platform\" . }} "
+               "{{ include \"gpushare.schedulerImage\" . }}\n");
+    return tools_run("helm", 0,
+                     ARGV("template", "x", chart, "-s", "templates/shown.yaml",
+                          "--kube-version", "1.35"));
+}
+
+START_TEST(the_version_of_the_api_server_names_distributions)
+{
+    static const char *const cases[][2] = {{"v1.33.5-eks-113cf36", "managed"},
+                                           {"v1.33.5-gke.1080000", "managed"},
+                                           {"v1.33.5+k3s1", "k3s"},
+                                           {"v1.33.5+rke2r1", "rke2"},
+                                           {"v1.33.5", "kubeadm"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *said = shown_on(cases[i][0]);
+        cleanup_free char *wanted =
+            xasprintf("shown: %s registry.k8s.io/kube-scheduler:v1.33.5\n", cases[i][1]);
+        ck_assert_contains(said, wanted);
+    }
+}
+END_TEST
+
+START_TEST(pods_get_their_defaults_only_where_the_api_server_can_set_them)
+{
+#define POLICIES(version)                                                                \
+    "admissionregistration.k8s.io/" version "/MutatingAdmissionPolicy"
+    static const struct {
+        const char *set, *api, *wanted; /* NULL: no policy */
+    } cases[] = {
+        {"platform=managed", POLICIES("v1"), "v1"},
+        {"platform=managed", POLICIES("v1beta1"), "v1beta1"},
+        {"platform=managed", POLICIES("v1alpha1"), NULL},
+        {"platform=managed,podDefaults.schedulerName=false", POLICIES("v1"), NULL},
+        {"platform=kubeadm", POLICIES("v1"), NULL},
+        {"platform=kubeadm,podDefaults.runtimeClassName=nvidia", POLICIES("v1"), "v1"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_json json_t *all =
+            rendered_in_gpu(ARGV("--set", cases[i].set, "-a", cases[i].api));
+        if (!cases[i].wanted) {
+            ck_assert(!is_rendered(all, "MutatingAdmissionPolicy", "gpushare-pods"));
+            continue;
+        }
+        cleanup_free char *api =
+            xasprintf("admissionregistration.k8s.io/%s", cases[i].wanted);
+        ck_assert_str_eq(
+            lib_str(object_of(all, "MutatingAdmissionPolicy", "gpushare-pods"),
+                    "apiVersion"),
+            api);
+        ck_assert_str_eq(
+            lib_str(object_of(all, "MutatingAdmissionPolicyBinding", "gpushare-pods"),
+                    "apiVersion"),
+            api);
+    }
+}
+END_TEST
+
 START_TEST(several_replicas_equal_the_patched_deployment)
 {
     cleanup_free char *json = cluster_kubectl(
@@ -120,8 +369,8 @@ START_TEST(several_replicas_equal_the_patched_deployment)
     cleanup_json json_t *patched = json_pack("[o]", json_loads(json, 0, NULL));
     cleanup_free char *said =
         tools_run("helm", 0,
-                  ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
-                       "1.35", "--set", "extender.replicas=3"));
+                  ARGV("template", "gpushare", CHART, "-n", "kube-system",
+                       "--kube-version", "1.35", "--set", "extender.replicas=3"));
     temp_write(lib_dir, "replicas.yaml", said);
     cleanup_free char *file = temp_path(lib_dir, "replicas.yaml");
     cleanup_json json_t *chart = tools_objects(file);
@@ -129,7 +378,7 @@ START_TEST(several_replicas_equal_the_patched_deployment)
 }
 END_TEST
 
-START_TEST(rules_and_version_equal_those_of_the_project)
+START_TEST(rules_dashboard_and_version_equal_those_of_the_project)
 {
     cleanup_json json_t *chart = rendered("monitoring");
     cleanup_json json_t *rules =
@@ -138,6 +387,13 @@ START_TEST(rules_and_version_equal_those_of_the_project)
     ck_assert(json_equal(
         json_object_get(object_of(chart, "PrometheusRule", "gpushare"), "spec"),
         json_array_get(rules, 0)));
+    const json_t *dashboards =
+        lib_at(object_of(chart, "ConfigMap", "gpushare-dashboard"), "data");
+    cleanup_json json_t *dashboard = json_loads(
+        json_string_value(json_object_get(dashboards, "gpushare.json")), 0, NULL);
+    cleanup_json json_t *wanted =
+        json_load_file("manifests/monitoring/grafana-dashboard.json", 0, NULL);
+    ck_assert(wanted && json_equal(dashboard, wanted));
     static const char *const programs[] = {"gpushare-schd-extender", "scv-agent",
                                            "gpushare-device-plugin"};
     for (size_t i = 0; i < ARRAY_LEN(programs); i++)
@@ -220,7 +476,7 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
         {"extender.extraEnv[0].name=PORT",
          "extender.extraEnv: PORT is not allowed: the Service"},
         {"devicePlugin.podLabels.app=x",
-         "devicePlugin.podLabels: app is not allowed: selectors"},
+         "devicePlugin.podLabels: app is not allowed: the chart"},
         {"extender.pdb.enabled=true", "a PodDisruptionBudget blocks every drain"},
         {"extender.tls.clientCA=true", "additional properties 'clientCA' not allowed"},
         {"extender.tls.serverName=a", "clientNames and serverName require"},
@@ -249,6 +505,21 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
         {"exemptAccounts=a", "at '/exemptAccounts': got string, want array"},
         {"extender.tls.secretName=a,monitoring.podMonitors.enabled=true",
          "Prometheus scrapes pods by their address"},
+        {"platform=eks", "at '/platform': value must be one of"},
+        {"scheduler.enabled=yes", "at '/scheduler/enabled': value must be one of"},
+        {"extender.service.clusterIP=None",
+         "at '/extender/service/clusterIP': 'None' does not match"},
+        {"scheduler.enabled=true,extender.enabled=false",
+         "scheduler.enabled: there is no extender"},
+        {"scheduler.enabled=true,extender.hostNetwork=true",
+         "scheduler.enabled: with extender.hostNetwork one replica listens"},
+        {"scheduler.enabled=true,extender.tls.secretName=a",
+         "scheduler.tlsSecretName: with extender.tls.secretName nobody makes"},
+        {"scheduler.tlsSecretName=a", "scheduler.tlsSecretName: it has no effect"},
+        {"scheduler.extraArgs={--config=a}",
+         "scheduler.extraArgs: --config is not allowed"},
+        {"scheduler.podLabels.component=x",
+         "scheduler.podLabels: component is not allowed"},
         {"mps.enabled=true", "mps.enabled: no container would use the MPS daemon"},
         {"mps.enabled=true,devicePlugin.isolation=mps", "mps.image: it has no default"},
     };
@@ -259,8 +530,11 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
                            "1.35", "--set", cases[i].set));
         ck_assert_contains(said, cases[i].reason);
     }
-    cleanup_free char *elsewhere = tools_run("helm", 1, ARGV("template", "x", CHART));
-    ck_assert_contains(elsewhere, "use helm -n kube-system");
+    cleanup_free char *elsewhere = tools_run(
+        "helm", 1,
+        ARGV("template", "x", CHART, "--kube-version", "1.35", "--set",
+             "extender.apiService.enabled=true,extender.apiService.caBundle=eA=="));
+    ck_assert_contains(elsewhere, "which is in kube-system; use helm -n kube-system");
     cleanup_free char *old = tools_run(
         "helm", 1,
         ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version", "1.29"));
@@ -291,16 +565,6 @@ START_TEST(exempt_accounts_are_in_the_policy)
 }
 END_TEST
 
-static void check_has(const json_t *list, const char *word)
-{
-    size_t i;
-    json_t *j;
-    json_array_foreach(list, i, j) if (json_string_value(j) &&
-                                       strcmp(json_string_value(j), word) == 0) return;
-    cleanup_free char *text = json_dumps(list, 0);
-    ck_abort_msg("no \"%s\" in %s", word, text);
-}
-
 /* Strings that YAML would read as another type stay strings, and a map that is set to
  * null is empty. */
 START_TEST(values_stay_strings)
@@ -329,7 +593,7 @@ START_TEST(values_stay_strings)
     check_has(args, "--client-name=a #b");
     check_has(args, "--client-name=c: d");
     check_has(args, "--replica-name=s #");
-    ck_assert_ptr_null(json_object_get(pod, "affinity"));
+    ck_assert_ptr_nonnull(lib_at(pod, "affinity.nodeAffinity"));
     ck_assert_str_eq(lib_str(pod, "priorityClassName"), "1");
     ck_assert_str_eq(lib_str(plugin, "runtimeClassName"), "1");
     ck_assert_str_eq(
@@ -341,23 +605,6 @@ START_TEST(values_stay_strings)
 END_TEST
 
 /* -- how kube-scheduler reaches the extender -- */
-
-/* The arguments of the extender's container, and its readiness probe. */
-static const json_t *extender_of(const json_t *all)
-{
-    json_t *deployment = object_of(all, "Deployment", "gpushare-schd-extender");
-    return json_array_get(lib_at(deployment, "spec.template.spec.containers"), 0);
-}
-
-static bool is_rendered(const json_t *all, const char *kind, const char *name)
-{
-    size_t i;
-    json_t *j;
-    json_array_foreach(all, i,
-                       j) if (strcmp(lib_str(j, "kind"), kind) == 0 &&
-                              strcmp(lib_str(j, "metadata.name"), name) == 0) return true;
-    return false;
-}
 
 START_TEST(the_host_network_needs_no_node_port)
 {
@@ -445,14 +692,15 @@ static char *conform(int status, const char *name)
                           "PodMonitor,PrometheusRule", folder));
 }
 
+#define CERT_MANAGER "/apis/cert-manager.io/v1/"
+
 /* Installs the CRDs of cert-manager and waits until the API server serves them. */
 static void install_crds(void)
 {
     cleanup_free char *crds = cluster_program("cert-manager-crds");
     free(cluster_kubectl(ARGV("apply", "--server-side", "-f", crds)));
-    free(cluster_kubectl(ARGV("wait", "--for", "condition=established", "--timeout",
-                              "30s", "crd/certificates.cert-manager.io",
-                              "crd/issuers.cert-manager.io")));
+    lib_wait(peer_status(&cluster.api, CERT_MANAGER "certificates") == 200);
+    lib_wait(peer_status(&cluster.api, CERT_MANAGER "issuers") == 200);
 }
 
 static bool knows_certificates(void)
@@ -562,7 +810,9 @@ START_TEST(the_api_server_accepts_the_objects)
     }
     static const char *const plain[] = {"manifests/",
                                         "manifests/samples/",
+                                        "manifests/samples/frameworks/",
                                         "manifests/samples/model/",
+                                        "manifests/samples/quota/",
                                         "manifests/samples/yoda/",
                                         "manifests/apiservice.yaml.example",
                                         "manifests/mps-daemon.yaml.example",
@@ -576,15 +826,69 @@ START_TEST(the_api_server_accepts_the_objects)
 }
 END_TEST
 
+/* The driver manager of the Operator ends the pods of DaemonSets with this node selector. */
+START_TEST(the_profile_of_the_gpu_operator_releases_the_driver)
+{
+    static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
+    cleanup_free char *said =
+        tools_run("helm", 0,
+                  ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
+                       "1.35", "-f", CHART "/profiles/gpu-operator.yaml"));
+    temp_write(lib_dir, "profile.yaml", said);
+    cleanup_free char *file = temp_path(lib_dir, "profile.yaml");
+    cleanup_json json_t *all = tools_objects(file);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const json_t *spec =
+            lib_at(object_of(all, "DaemonSet", names[i]), "spec.template.spec");
+        const json_t *selector = json_object_get(spec, "nodeSelector");
+        ck_assert_str_eq(
+            json_string_value(json_object_get(selector, "nvidia.com/gpu.deploy.client")),
+            "true");
+        ck_assert_uint_eq(json_object_size(selector), 1);
+        ck_assert_str_eq(lib_str(spec, "runtimeClassName"), "nvidia");
+    }
+}
+END_TEST
+
+/* Without NVIDIA's runtime, NVML is below a mount of the driver's root, and no container
+ * opens device nodes without privileges. */
+START_TEST(nvml_of_the_host_needs_privileges)
+{
+    static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
+    cleanup_json json_t *all = rendered("host-nvml");
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const json_t *spec =
+            lib_at(object_of(all, "DaemonSet", names[i]), "spec.template.spec");
+        const json_t *c = json_array_get(json_object_get(spec, "containers"), 0);
+        const json_t *security = json_object_get(c, "securityContext");
+        cleanup_free char *text = json_dumps(c, 0);
+        ck_assert_contains(text, "\"--gpu-source=nvml:/host/run/nvidia/driver\"");
+        ck_assert_contains(text, "\"/host/run/nvidia/driver\"");
+        ck_assert_contains(text, "\"HostToContainer\"");
+        ck_assert(json_is_true(json_object_get(security, "privileged")));
+        /* The API server rejects both together. */
+        ck_assert_ptr_null(json_object_get(security, "allowPrivilegeEscalation"));
+    }
+}
+END_TEST
+
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_files,
              options_give_the_objects_of_the_examples,
+             the_second_scheduler_equals_the_one_of_policy,
+             the_second_scheduler_follows_the_values_of_the_extender,
+             another_namespace_has_everything_but_four_objects,
+             openshift_is_found_out_and_gets_its_constraints,
+             the_version_of_the_api_server_names_distributions,
+             pods_get_their_defaults_only_where_the_api_server_can_set_them,
              several_replicas_equal_the_patched_deployment,
-             rules_and_version_equal_those_of_the_project,
+             rules_dashboard_and_version_equal_those_of_the_project,
              every_value_of_the_schema_is_in_values_yaml,
              invalid_values_are_rejected_with_a_reason, exempt_accounts_are_in_the_policy,
              values_stay_strings, the_host_network_needs_no_node_port,
              cert_manager_makes_the_secrets_that_the_extender_reads,
              own_certificates_always_ask_for_a_client_certificate,
-             helm_lints_and_packages_the_chart, chart_files_and_samples_match_the_schemas,
-             misspelt_fields_are_found, the_api_server_accepts_the_objects)
+             the_profile_of_the_gpu_operator_releases_the_driver,
+             nvml_of_the_host_needs_privileges, helm_lints_and_packages_the_chart,
+             chart_files_and_samples_match_the_schemas, misspelt_fields_are_found,
+             the_api_server_accepts_the_objects)
