@@ -42,9 +42,10 @@ static void write_values(void)
     cleanup_free char *nvml = node_write_cards(), *library = node_nvml();
     cleanup_free char *agent = xasprintf(form, "scvAgent", nvml, library);
     cleanup_free char *plugin = xasprintf(form, "devicePlugin", nvml, library);
-    /* kube-scheduler runs before the chart is installed, without certificates. */
+    /* kube-scheduler runs before the chart is installed, without certificates. The only node
+     * gets its label of the control plane afterwards. */
     cleanup_free char *text =
-        xasprintf("extender: {insecure: true}\n%s%s", agent, plugin);
+        xasprintf("platform: kubeadm\nextender: {insecure: true}\n%s%s", agent, plugin);
     temp_write(cluster.dir, "values.yaml", text);
 }
 

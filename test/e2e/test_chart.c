@@ -14,10 +14,10 @@
  */
 
 /* test/e2e/chart/NAME.yaml. The last one has kinds that the API server does not serve. */
-static const char *const sets[] = {NULL,       "everything",   "node",
-                                   "little",   "files",        "host",
-                                   "loopback", "cert-manager", "monitoring"};
-enum { SERVED = 8, OF_OPERATOR = 4 }; /* sets without such kinds; their objects */
+static const char *const sets[] = {
+    NULL,      "everything",    "node",     "little",       "files",     "host",
+    "managed", "any-scheduler", "loopback", "cert-manager", "monitoring"};
+enum { SERVED = 10, OF_OPERATOR = 4 }; /* sets without such kinds; their objects */
 
 /* -- the plain files -- */
 
@@ -57,6 +57,16 @@ static json_t *object_of(const json_t *all, const char *kind, const char *name)
                               strcmp(lib_str(j, "metadata.name"), name) == 0) return j;
     ck_abort_msg("there is no %s %s", kind, name);
     return NULL;
+}
+
+static bool is_rendered(const json_t *all, const char *kind, const char *name)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(all, i,
+                       j) if (strcmp(lib_str(j, "kind"), kind) == 0 &&
+                              strcmp(lib_str(j, "metadata.name"), name) == 0) return true;
+    return false;
 }
 
 /* Every option that the comments of a file name is set. */
@@ -109,6 +119,67 @@ START_TEST(options_give_the_objects_of_the_examples)
         }
         tools_assert_same(wanted, chart, true);
     }
+}
+END_TEST
+
+/* The chart's kube-scheduler is the one of policy/, but for the checksum that restarts it. */
+START_TEST(the_second_scheduler_equals_the_one_of_policy)
+{
+    cleanup_json json_t *chart = rendered("managed");
+    cleanup_json json_t *wanted = objects_of("policy/second-scheduler.yaml.example");
+    json_t *meta = lib_at(object_of(chart, "Deployment", "gpushare-scheduler"),
+                          "spec.template.metadata");
+    json_t *pod = lib_at(object_of(wanted, "Deployment", "gpushare-scheduler"),
+                         "spec.template.spec");
+    ck_assert_uint_eq(json_object_size(json_object_get(meta, "annotations")), 1);
+    json_object_del(meta, "annotations");
+    json_object_set_new(json_array_get(json_object_get(pod, "containers"), 0), "image",
+                        json_string("registry.k8s.io/kube-scheduler:v1.35.0"));
+    tools_assert_same(wanted, chart, true);
+}
+END_TEST
+
+/* The configuration of the chart's kube-scheduler. New. */
+static json_t *scheduler_config(const char *set)
+{
+    cleanup_json json_t *all = rendered(set);
+    cleanup_free char *file = temp_path(lib_dir, "config.yaml");
+    const json_t *map = object_of(all, "ConfigMap", "gpushare-scheduler");
+    temp_write(lib_dir, "config.yaml",
+               json_string_value(json_object_get(lib_at(map, "data"), "config.yaml")));
+    cleanup_json json_t *documents = tools_objects(file);
+    return json_incref(json_array_get(documents, 0));
+}
+
+START_TEST(the_second_scheduler_follows_the_values_of_the_extender)
+{
+    cleanup_json json_t *config = scheduler_config("any-scheduler");
+    cleanup_json json_t *all = rendered("any-scheduler");
+    const json_t *extender = json_array_get(json_object_get(config, "extenders"), 0);
+    const json_t *pod =
+        lib_at(object_of(all, "Deployment", "gpushare-scheduler"), "spec.template.spec");
+    const json_t *tls = json_array_get(json_object_get(pod, "volumes"), 1);
+    ck_assert_str_eq(lib_str(extender, "urlPrefix"),
+                     "https://[fd00::7]:12345/gpushare-scheduler");
+    ck_assert_str_eq(lib_str(extender, "tlsConfig.serverName"), "extender.test");
+    ck_assert_int_eq(json_integer_value(json_object_get(extender, "weight")), 21);
+    ck_assert_ptr_null(json_object_get(extender, "managedResources"));
+    ck_assert_str_eq(lib_str(tls, "secret.secretName"), "client");
+    ck_assert_str_eq(
+        lib_str(json_array_get(json_object_get(pod, "containers"), 0), "image"),
+        "registry.example:5000/kube-scheduler:v1.35.9");
+    ck_assert_str_eq(
+        lib_str(object_of(all, "Service", "gpushare-schd-extender"), "spec.clusterIP"),
+        "fd00::7");
+    ck_assert(!is_rendered(all, "PodDisruptionBudget", "gpushare-scheduler"));
+    /* On a cluster whose control plane is the administrator's, the extender stays there. */
+    const json_t *extender_pod = lib_at(
+        object_of(all, "Deployment", "gpushare-schd-extender"), "spec.template.spec");
+    const json_t *terms =
+        lib_at(extender_pod, "affinity.nodeAffinity."
+                             "requiredDuringSchedulingIgnoredDuringExecution."
+                             "nodeSelectorTerms");
+    ck_assert_uint_eq(json_array_size(terms), 2);
 }
 END_TEST
 
@@ -249,6 +320,21 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
         {"exemptAccounts=a", "at '/exemptAccounts': got string, want array"},
         {"extender.tls.secretName=a,monitoring.podMonitors.enabled=true",
          "Prometheus scrapes pods by their address"},
+        {"platform=eks", "at '/platform': value must be one of"},
+        {"scheduler.enabled=yes", "at '/scheduler/enabled': value must be one of"},
+        {"extender.service.clusterIP=None",
+         "at '/extender/service/clusterIP': 'None' does not match"},
+        {"scheduler.enabled=true,extender.enabled=false",
+         "scheduler.enabled: there is no extender"},
+        {"scheduler.enabled=true,extender.hostNetwork=true",
+         "scheduler.enabled: with extender.hostNetwork one replica listens"},
+        {"scheduler.enabled=true,extender.tls.secretName=a",
+         "scheduler.tlsSecretName: with extender.tls.secretName nobody makes"},
+        {"scheduler.tlsSecretName=a", "scheduler.tlsSecretName: it has no effect"},
+        {"scheduler.extraArgs={--config=a}",
+         "scheduler.extraArgs: --config is not allowed"},
+        {"scheduler.podLabels.component=x",
+         "scheduler.podLabels: component is not allowed"},
         {"mps.enabled=true", "mps.enabled: no container would use the MPS daemon"},
         {"mps.enabled=true,devicePlugin.isolation=mps", "mps.image: it has no default"},
     };
@@ -329,7 +415,7 @@ START_TEST(values_stay_strings)
     check_has(args, "--client-name=a #b");
     check_has(args, "--client-name=c: d");
     check_has(args, "--replica-name=s #");
-    ck_assert_ptr_null(json_object_get(pod, "affinity"));
+    ck_assert_ptr_nonnull(lib_at(pod, "affinity.nodeAffinity"));
     ck_assert_str_eq(lib_str(pod, "priorityClassName"), "1");
     ck_assert_str_eq(lib_str(plugin, "runtimeClassName"), "1");
     ck_assert_str_eq(
@@ -347,16 +433,6 @@ static const json_t *extender_of(const json_t *all)
 {
     json_t *deployment = object_of(all, "Deployment", "gpushare-schd-extender");
     return json_array_get(lib_at(deployment, "spec.template.spec.containers"), 0);
-}
-
-static bool is_rendered(const json_t *all, const char *kind, const char *name)
-{
-    size_t i;
-    json_t *j;
-    json_array_foreach(all, i,
-                       j) if (strcmp(lib_str(j, "kind"), kind) == 0 &&
-                              strcmp(lib_str(j, "metadata.name"), name) == 0) return true;
-    return false;
 }
 
 START_TEST(the_host_network_needs_no_node_port)
@@ -579,6 +655,8 @@ END_TEST
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_files,
              options_give_the_objects_of_the_examples,
+             the_second_scheduler_equals_the_one_of_policy,
+             the_second_scheduler_follows_the_values_of_the_extender,
              several_replicas_equal_the_patched_deployment,
              rules_and_version_equal_those_of_the_project,
              every_value_of_the_schema_is_in_values_yaml,

@@ -109,6 +109,30 @@
 {{- end }}
 {{- end }}
 
+{{- define "gpushare.checkScheduler" -}}
+{{- $s := .Values.scheduler }}
+{{- $tls := .Values.extender.tls }}
+{{- if include "gpushare.ownScheduler" . }}
+{{- if not .Values.extender.enabled }}
+{{- fail "scheduler.enabled: there is no extender that it could call; set extender.enabled to true" }}
+{{- end }}
+{{- if include "gpushare.onLoopback" . }}
+{{- fail "scheduler.enabled: with extender.hostNetwork one replica listens on 127.0.0.1, where no other pod reaches it; set extender.hostNetwork to false" }}
+{{- end }}
+{{- if and $tls.secretName (not $s.tlsSecretName) (include "gpushare.https" .) }}
+{{- fail "scheduler.tlsSecretName: with extender.tls.secretName nobody makes a client certificate; set the Secret that has one, with ca.crt, tls.crt and tls.key" }}
+{{- end }}
+{{- end }}
+{{- if and $s.tlsSecretName (not $tls.secretName) }}
+{{- fail "scheduler.tlsSecretName: it has no effect without extender.tls.secretName, because the extender makes the certificate" }}
+{{- end }}
+{{- $taken := dict
+    "--config" "the chart makes the configuration" "--secure-port" "the probes use a fixed port"
+    "--bind-address" "probes connect to the address of the pod"
+    "--leader-elect" "the chart makes the configuration" }}
+{{- include "gpushare.checkExtra" (dict "of" $s "at" "scheduler" "mine" $taken) }}
+{{- end }}
+
 {{- define "gpushare.checks" -}}
 {{- if ne .Release.Namespace "kube-system" }}
 {{- fail (printf "namespace %q: gpushare runs only in kube-system, because kube-scheduler and the roles name its objects there, and two extenders in one cluster would promise the same memory twice; use helm -n kube-system" .Release.Namespace) }}
@@ -121,4 +145,5 @@
 {{- end }}
 {{- include "gpushare.checkExtender" . }}
 {{- include "gpushare.checkNodes" . }}
+{{- include "gpushare.checkScheduler" . }}
 {{- end }}

@@ -17,6 +17,66 @@ component: {{ . }}
 {{- end -}}
 {{- end }}
 
+{{/* What the cluster is: the value, or what is certain: OpenShift and the distributions of Rancher
+     by their API and version, kubeadm by its ConfigMap, and a control plane that is not the
+     administrator's by its version or because it has no Node. Found once: the nodes can be many. */}}
+{{- define "gpushare.platform" -}}
+{{- $version := .Capabilities.KubeVersion.Version }}
+{{- if not (hasKey .Values "platformFound") }}
+{{- $found := .Values.platform }}
+{{- if $found }}
+{{- else if .Capabilities.APIVersions.Has "config.openshift.io/v1" }}{{ $found = "openshift" }}
+{{- else if contains "+k3s" $version }}{{ $found = "k3s" }}
+{{- else if contains "+rke2" $version }}{{ $found = "rke2" }}
+{{- else if regexMatch "-(eks-|gke[.])" $version }}{{ $found = "managed" }}
+{{- else if lookup "v1" "ConfigMap" "kube-system" "kubeadm-config" }}{{ $found = "kubeadm" }}
+{{- else }}
+{{- range (lookup "v1" "Node" "" "").items }}
+{{- $labels := .metadata.labels | default dict }}
+{{- if or (hasKey $labels "node-role.kubernetes.io/control-plane") (hasKey $labels "node-role.kubernetes.io/master") }}
+{{- $found = "kubeadm" }}
+{{- else if not $found }}{{ $found = "managed" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $_ := set .Values "platformFound" ($found | default "kubeadm") }}
+{{- end }}
+{{- .Values.platformFound }}
+{{- end }}
+
+{{/* "true", or "" where the chart has no kube-scheduler of its own. */}}
+{{- define "gpushare.ownScheduler" -}}
+{{- $on := .Values.scheduler.enabled }}
+{{- if kindIs "bool" $on }}{{ if $on }}true{{ end }}
+{{- else if and .Values.extender.enabled (eq (include "gpushare.platform" .) "managed") }}true{{ end }}
+{{- end }}
+
+{{- define "gpushare.serviceType" -}}
+{{- $e := .Values.extender }}
+{{- if $e.hostNetwork }}ClusterIP
+{{- else if $e.service.type }}{{ $e.service.type }}
+{{- else if eq (include "gpushare.platform" .) "managed" }}ClusterIP
+{{- else }}NodePort{{ end }}
+{{- end }}
+
+{{/* Node affinity of the extender. */}}
+{{- define "gpushare.extenderNodes" -}}
+{{- $on := .Values.extender.onControlPlane }}
+requiredDuringSchedulingIgnoredDuringExecution:
+  nodeSelectorTerms:
+  {{- if ternary $on (ne (include "gpushare.platform" .) "managed") (kindIs "bool" $on) }}
+  # Beside kube-scheduler. The second term is the name of the label up to Kubernetes 1.23: newer
+  # API servers warn about it, but older clusters have no node with the first.
+  - matchExpressions:
+    - {key: node-role.kubernetes.io/control-plane, operator: Exists}
+  - matchExpressions:
+    - {key: node-role.kubernetes.io/master, operator: Exists}
+  {{- else }}
+  - matchExpressions:
+    - {key: kubernetes.io/os, operator: In, values: [linux]}
+  {{- end }}
+{{- end }}
+
 {{/* Where kube-scheduler is on the same node as the only replica: no certificate is needed. */}}
 {{- define "gpushare.onLoopback" -}}
 {{- if and .Values.extender.hostNetwork (eq (int .Values.extender.replicas) 1) }}true{{ end }}
@@ -116,4 +176,66 @@ subjects:
 - kind: ServiceAccount
   name: {{ .name }}
   namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{/* -- the chart's own kube-scheduler -- */}}
+
+{{/* The version of the API server without what the vendor appended: v1.33.5-eks-113cf36 is v1.33.5. */}}
+{{- define "gpushare.schedulerImage" -}}
+{{- $i := .Values.scheduler.image -}}
+{{- $name := $i.repository -}}
+{{- with $i.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
+{{- if $i.digest }}{{ $name }}@{{ $i.digest }}
+{{- else }}{{ $name }}:{{ $i.tag | default (regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" .Capabilities.KubeVersion.Version) }}
+{{- end -}}
+{{- end }}
+
+{{/* The CAs of the extender as the cluster has them; "" before the first installation. */}}
+{{- define "gpushare.schedulerCA" -}}
+{{- if include "gpushare.https" . }}
+{{- $secret := lookup "v1" "Secret" .Release.Namespace (.Values.scheduler.tlsSecretName | default "gpushare-scheduler-tls") }}
+{{- get ($secret.data | default dict) "ca.crt" }}
+{{- end }}
+{{- end }}
+
+{{- define "gpushare.schedulerConfig" -}}
+{{- $e := .Values.extender }}
+{{- $https := include "gpushare.https" . }}
+{{- $host := printf "gpushare-schd-extender.%s.svc" .Release.Namespace }}
+{{- $address := $e.service.clusterIP | default $host }}
+{{- if contains ":" $address }}{{ $address = printf "[%s]" $address }}{{ end -}}
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  leaderElect: true
+  resourceName: gpushare-scheduler
+  resourceNamespace: {{ .Release.Namespace }}
+percentageOfNodesToScore: 100
+profiles:
+- schedulerName: gpushare-scheduler
+extenders:
+- urlPrefix: {{ ternary "https" "http" (ne $https "") }}://{{ $address }}:12345/gpushare-scheduler
+  filterVerb: filter
+  preemptVerb: preempt
+  prioritizeVerb: prioritize
+  weight: {{ ternary 21 3 $e.allPods }}
+  bindVerb: bind
+  {{- if $https }}
+  enableHTTPS: true
+  tlsConfig:
+    caFile: /etc/kubernetes/gpushare/ca.crt
+    certFile: /etc/kubernetes/gpushare/client.crt
+    keyFile: /etc/kubernetes/gpushare/client.key
+    serverName: {{ $e.tls.serverName | default $host }}
+  {{- end }}
+  httpTimeout: 30s
+  nodeCacheCapable: true
+  {{- if not $e.allPods }}
+  managedResources:
+  - name: aliyun.com/gpu-mem
+    ignoredByScheduler: false
+  - name: aliyun.com/gpu-count
+    ignoredByScheduler: false
+  {{- end }}
+  ignorable: false
 {{- end }}
