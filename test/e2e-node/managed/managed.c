@@ -114,7 +114,7 @@ static int suite(void)
     }
     cluster_keep_nodes();
     cluster_no_extender();
-    return cluster_run("managed", tests, ARRAY_LEN(tests), 0, managed.up);
+    return cluster_run("managed-node", tests, ARRAY_LEN(tests), 0, managed.up);
 }
 
 int main(int argc, char **argv)
