@@ -14,6 +14,7 @@ set -eu
 packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libgnutls28-dev
 libjansson-dev libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev
 zlib1g-dev check curl ca-certificates openssl patch groff-base musl musl-tools"
+command -v python3 >/dev/null 2>&1 || packages="$packages python3-minimal" # scripts of samples
 fuzz='' e2e='' node='' peers='' web=''
 cd "$(dirname "$0")/.."
 case ${1-} in

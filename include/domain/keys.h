@@ -36,6 +36,9 @@
 #define KEY_MODE       "gpushare/mode"
 #define KEY_ROOM_SINCE "gpushare/room-since"
 
+/* Label or annotation of a template Node, which an autoscaler sends: its cards. */
+#define KEY_CARDS "gpushare.io/cards"
+
 /* ConfigMaps of the Go extender that make cards unavailable: <prefix><node>, key "gpus". */
 #define KEY_UNHEALTHY_NAMESPACE "kube-system"
 #define KEY_UNHEALTHY_PREFIX    "unhealthy-gpu-"

@@ -28,8 +28,9 @@ struct node {
     struct node_resources capacity, allocatable;
     struct resources room; /* allocatable of cpu, memory and pods; 0: not stated */
     struct span address;   /* the first InternalIP; empty: none */
-    bool cordoned;         /* spec.unschedulable */
-    bool damaged;          /* it had a fault: ignore all but its name */
+    struct span cards_label, cards_note; /* gpushare.io/cards (domain/template_node.h) */
+    bool cordoned;                       /* spec.unschedulable */
+    bool damaged;                        /* it had a fault: ignore all but its name */
 };
 
 void node_read(struct jread *j, struct arena *a, struct node *node);

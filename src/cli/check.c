@@ -94,6 +94,23 @@ static void check_capacity(struct check *c)
                 object->capacity.cards, c->node->n_cards);
 }
 
+/* An autoscaler judges the next node of the group by this text. */
+static void check_named_cards(struct check *c)
+{
+    const struct cluster_state_node *object = cluster_state_node(c->cs, c->node->name);
+    if (object && object->named_invalid)
+        differs(c, KEY_CARDS " is not of the form 4x16384MiB, or label and annotation "
+                             "differ");
+    if (!object || !object->named.n || c->node->source != SOURCE_SCV ||
+        !c->node->n_cards || template_node_matches(&object->named, c->node))
+        return;
+    differs(c,
+            KEY_CARDS " is %" PRIu32 "x%" PRId64 "MiB, but its Scv lists %" PRIu32
+                      " cards, GPU%" PRId32 " with %" PRId64 " MiB",
+            object->named.n, object->named.mib, c->node->n_cards, c->node->cards[0].index,
+            c->node->cards[0].total_mib);
+}
+
 /* Annotations that differ from the request, or from the cards that the kubelet gave. */
 static void check_forged(struct check *c, const struct ledger_pod *pod)
 {
@@ -188,6 +205,7 @@ static void check_node(struct check *c, struct arena *a)
     for (uint32_t i = 0; i < c->node->n_cards; i++)
         check_card(c, &c->node->cards[i]);
     check_capacity(c);
+    check_named_cards(c);
     for (size_t i = 0; i < n; i++)
         check_pod(c, pods[i]);
     for (size_t i = 0; scv && i < scv->scv.n_held; i++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/node.h"
 
+#include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
 
@@ -128,13 +129,17 @@ static enum node_mode mode_of(struct span label)
 void node_read(struct jread *j, struct arena *a, struct node *node)
 {
     struct span mode = {0};
-    const struct object_field fields[] = {{OBJECT_LABEL, SPAN(KEY_MODE), &mode}};
+    const struct object_field fields[] = {
+        {OBJECT_LABEL, SPAN(KEY_MODE), &mode},
+        {OBJECT_LABEL, SPAN(KEY_CARDS), &node->cards_label},
+        {OBJECT_ANNOTATION, SPAN(KEY_CARDS), &node->cards_note},
+    };
     struct jread_str key;
     *node = (struct node){.capacity = {-1, -1, -1}, .allocatable = {-1, -1, -1}};
     jread_object(j, "node");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "metadata"))
-            object_meta_read(j, a, &node->meta, fields, 1);
+            object_meta_read(j, a, &node->meta, fields, ARRAY_LEN(fields));
         else if (jread_key_is(key, "spec"))
             read_spec(j, node);
         else if (jread_key_is(key, "status"))

@@ -36,8 +36,9 @@ static void begin_reason(const struct verb_filter *f, struct buf *out,
     buf_addc(out, ':');
 }
 
-static void reject(struct verb_filter *f, struct buf *out, const struct verb_candidate *c,
-                   enum reason_class class, const char *text)
+void verb_filter_reject(struct verb_filter *f, struct buf *out,
+                        const struct verb_candidate *c, enum reason_class class,
+                        const char *text)
 {
     f->rejected[class]++;
     if (f->n_fitting)
@@ -53,7 +54,7 @@ void verb_filter_pass(struct verb_filter *f, const struct verb_candidate *c)
         return;
     }
     if (f->gang) {
-        reject(f, f->failed, c, REASON_GANG, f->gang);
+        verb_filter_reject(f, f->failed, c, REASON_GANG, f->gang);
         return;
     }
     add_comma(f->passed);
@@ -72,7 +73,7 @@ static void check_promised(struct verb_filter *f, const struct verb_candidate *c
     buf_adds(&why, "the pod has a promise on node ");
     buf_add_span(&why, f->promised->name);
     buf_adds(&why, " whose Binding is not confirmed yet");
-    reject(f, f->failed, c, REASON_PROMISED, why.p);
+    verb_filter_reject(f, f->failed, c, REASON_PROMISED, why.p);
 }
 
 /* For layout preemption. */
@@ -95,8 +96,13 @@ static void check(struct verb_filter *f, const struct verb_candidate *c,
 {
     const struct verb_args *args = f->args;
     const struct request *r = &args->request;
+    if (!node && args->full) {
+        verb_filter_template(f, c);
+        return;
+    }
     if (!node) {
-        reject(f, f->failed, c, REASON_NODE, "the GPUs of this node are not known yet");
+        verb_filter_reject(f, f->failed, c, REASON_NODE,
+                           "the GPUs of this node are not known yet");
         return;
     }
     enum fit fit = alone;
@@ -147,8 +153,8 @@ static void check_some(struct verb_filter *f, size_t i, size_t end)
     }
     for (; i < end; i++) {
         if (args->invalid.code != ERR_NONE)
-            reject(f, f->never, &args->nodes[i], REASON_INVALID_REQUEST,
-                   args->invalid.msg);
+            verb_filter_reject(f, f->never, &args->nodes[i], REASON_INVALID_REQUEST,
+                               args->invalid.msg);
         else if (requests && f->promised)
             check_promised(f, &args->nodes[i]);
         else
@@ -223,8 +229,10 @@ void verb_filter_end_reply(const struct verbs_work *w, struct buf *reply)
 void verb_filter_record(struct verbs *v, struct verbs_work *w,
                         const struct verb_filter *f, bool fits)
 {
-    if (fits || f->has_promise)
+    if (fits || f->has_promise || w->simulated)
         w->n_victims = 0;
+    if (w->simulated)
+        return;
     counters_filter(v->config.counters, f->rejected, fits);
     if (!fits && !f->has_promise)
         event_pod_rejected(v->config.recorder, v->config.store, &w->args, w->failed.n > 0,
@@ -310,10 +318,11 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
 {
     const struct verb_args *args = &w->args;
     struct gang gang;
+    w->simulated = verb_filter_is_simulation(v, w);
     bool best = v->config.answer == 1, in_gang = best && is_in_gang(args, &gang);
     bool ready, reserve = in_gang || (best && is_reservable(args));
-    if (v->config.answer == VERBS_ALL || (args->pod.prefers && !in_gang) ||
-        !is_scored(v, args))
+    if (v->config.answer == VERBS_ALL || !is_scored(v, args) ||
+        ((args->pod.prefers || w->simulated) && !in_gang))
         return answer_all(v, w, reply);
     if (!reserve)
         return verb_filter_best(v, w, false, reply);
@@ -355,6 +364,7 @@ static unsigned run(struct verbs *v, struct span body, enum source source,
     bool forwarded = source != SCHEDULER;
     struct verbs_work *w = verbs_work_take(v);
     w->n_victims = 0;
+    w->simulated = false;
     unsigned status = verbs_begin(v, w, body, reply);
     if (status == 200)
         status = source == REPORT ? answer_all(v, w, reply)

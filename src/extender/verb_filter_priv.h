@@ -5,8 +5,8 @@
 #include "extender/verbs_priv.h"
 #include "placement/placement.h"
 
-/* Internals of filter: verb_filter.c judges the candidates, verb_filter_best.c chooses
- * among those that fit. */
+/* Internals of filter: verb_filter.c judges the candidates, verb_filter_template.c those
+ * that do not exist yet, verb_filter_best.c chooses among those that fit. */
 
 struct verb_filter {
     const struct verb_args *args;
@@ -29,12 +29,25 @@ struct verb_filter verb_filter_begin(const struct verbs *v, struct verbs_work *w
 /* Judges all candidates. Returns 200, or the status of the error reply. */
 unsigned verb_filter_check(struct verbs *v, struct verbs_work *w, struct verb_filter *f);
 void verb_filter_pass(struct verb_filter *f, const struct verb_candidate *c);
-/* Counts the verdict, and writes an event if the pod fits on no node. */
+/* `out` is f->failed or f->never. */
+void verb_filter_reject(struct verb_filter *f, struct buf *out,
+                        const struct verb_candidate *c, enum reason_class class,
+                        const char *text);
+/* Counts the verdict, and writes an event if the pod fits on no node. Of a simulation:
+ * neither. */
 void verb_filter_record(struct verbs *v, struct verbs_work *w,
                         const struct verb_filter *f, bool fits);
 /* The reply before and after the nodes that fit. */
 void verb_filter_begin_reply(const struct verbs_work *w, struct buf *reply);
 void verb_filter_end_reply(const struct verbs_work *w, struct buf *reply);
+
+/* verb_filter_template.c */
+
+/* Is a candidate a Node object that the ledger does not know and that names its cards?
+ * Overwrites w->fitting. */
+bool verb_filter_is_simulation(struct verbs *v, struct verbs_work *w);
+/* Judges a candidate that the ledger does not know by its Node object. */
+void verb_filter_template(struct verb_filter *f, const struct verb_candidate *c);
 
 /* verb_filter_best.c */
 

@@ -75,15 +75,19 @@ static void release_nodes(struct process *p, int card, uint64_t held)
     }
 }
 
+/* pool_lock: a graph that is launched and destroyed after the driver's answer must not count as
+ * destroyed, because the answer does not include its memory. */
 static void settle(struct process *p, CUdevice device, int card)
 {
     uint64_t held;
     __typeof__(&cuDeviceGetGraphMemAttribute) get = DRIVER(cuDeviceGetGraphMemAttribute);
-    if (!get || get(device, CU_GRAPH_MEM_RESERVED_CURRENT, &held) != CUDA_SUCCESS)
-        return;
-    sys_lock(&p->lock);
-    release_nodes(p, card, held);
-    sys_unlock(&p->lock);
+    sys_lock(&p->pool_lock);
+    if (get && get(device, CU_GRAPH_MEM_RESERVED_CURRENT, &held) == CUDA_SUCCESS) {
+        sys_lock(&p->lock);
+        release_nodes(p, card, held);
+        sys_unlock(&p->lock);
+    }
+    sys_unlock(&p->pool_lock);
 }
 
 static bool has_nodes(struct process *p)
@@ -171,38 +175,59 @@ LIMIT_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph,
 
 /* -- Graphs and executable graphs -- */
 
-/* Forgets the handle of a destroyed graph. */
-static void destroyed(enum kind kind, const void *handle)
+/* Forgets the handle before the driver destroys it, because the driver can give it to another
+ * thread at once. Returns the number, or 0. */
+static uint64_t destroy_begin(enum kind kind, const void *handle)
 {
     struct process *p = resolve_nested() ? NULL : process_get();
+    uint64_t number = 0;
     if (!p)
-        return;
+        return 0;
     sys_lock(&p->lock);
     struct entry *e = table_find(&p->table, kind, key_of(handle));
     if (e) {
-        uint64_t number = e->a;
+        number = e->a;
         table_remove(&p->table, e);
-        drop_number(p, number);
     }
     sys_unlock(&p->lock);
+    return number;
 }
+
+static CUresult destroy_end(CUresult rc, enum kind kind, const void *handle,
+                            uint64_t number)
+{
+    struct process *p = number ? process_get() : NULL;
+    struct entry *e;
+    if (!p)
+        return rc;
+    sys_lock(&p->pool_lock);
+    sys_lock(&p->lock);
+    if (rc == CUDA_SUCCESS)
+        drop_number(p, number);
+    else if ((e = table_add(&p->table, kind, key_of(handle))))
+        e->a = number;
+    sys_unlock(&p->lock);
+    sys_unlock(&p->pool_lock);
+    return rc;
+}
+
+#define DESTROY(symbol, kind, handle)                                                    \
+    do {                                                                                 \
+        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        if (!real)                                                                       \
+            return CUDA_ERROR_NOT_INITIALIZED;                                           \
+        uint64_t number = destroy_begin(kind, handle);                                   \
+        return destroy_end(real(handle), kind, handle, number);                          \
+    } while (0)
 
 LIMIT_EXPORT CUresult cuGraphDestroy(CUgraph graph)
 {
-    __typeof__(&cuGraphDestroy) real = DRIVER(cuGraphDestroy);
-    CUresult rc = real ? real(graph) : CUDA_ERROR_NOT_INITIALIZED;
-    if (rc == CUDA_SUCCESS)
-        destroyed(KIND_GRAPH, graph);
-    return rc;
+    DESTROY(cuGraphDestroy, KIND_GRAPH, graph);
 }
 
 LIMIT_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
-    __typeof__(&cuGraphExecDestroy) real = DRIVER(cuGraphExecDestroy);
-    CUresult rc = real ? real(exec) : CUDA_ERROR_NOT_INITIALIZED;
-    if (rc == CUDA_SUCCESS)
-        destroyed(KIND_EXEC, exec);
-    return rc;
+    DESTROY(cuGraphExecDestroy, KIND_EXEC, exec);
 }
 
 static CUresult instantiated(CUresult rc, const CUgraphExec *exec, CUgraph graph)

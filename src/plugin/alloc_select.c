@@ -184,7 +184,9 @@ enum verdict alloc_select_check_promise(struct alloc *a, struct pending_request 
         !pod->mirror)
         return alloc_request_explain(
             req, VERDICT_WAIT, REJECTED_NO_PROMISE,
-            "pod %s has no promised card: the extender did not bind it",
+            "pod %s has no promised card: the extender did not bind it. Set "
+            "schedulerName "
+            "to a kube-scheduler that calls the extender, and create the pod again",
             pod_name(req, pod));
     if (pod->promise == POD_ALLOCATION_UNPROMISED)
         v = assign_untouched(a, req, t->local);

@@ -207,6 +207,40 @@ START_TEST(comparison_with_the_extender)
 }
 END_TEST
 
-UNIT_MAIN("check", a_consistent_cluster_has_no_differences, each_difference_has_one_line,
+#define NAMED(labels, notes)                                                             \
+    "{\"metadata\":{\"name\":\"n1\",\"labels\":{" labels "},\"annotations\":{" notes     \
+    "}},\"status\":{\"capacity\":{\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/"           \
+    "gpu-count\":\"2\"},\"allocatable\":{\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/"    \
+    "gpu-count\":\"2\"}}}"
+#define CARDS_KEY(text) "\"gpushare.io/cards\":\"" text "\""
+
+/* The next node of its group would not be what the autoscaler expects. */
+START_TEST(nodes_that_have_other_cards_than_they_name)
+{
+    static const struct {
+        const char *node, *want;
+    } cases[] = {
+        {NAMED(CARDS_KEY("2x15360MiB"), ""), ""},
+        {NAMED("", CARDS_KEY("2x16384MiB")),
+         "node n1: gpushare.io/cards is 2x16384MiB, but its Scv lists 2 cards, GPU0 with "
+         "15360 MiB\n"},
+        {NAMED(CARDS_KEY("4x15360MiB"), ""),
+         "node n1: gpushare.io/cards is 4x15360MiB, but its Scv lists 2 cards, GPU0 with "
+         "15360 MiB\n"},
+        {NAMED(CARDS_KEY("2x15360MiB"), CARDS_KEY("4x15360MiB")),
+         "node n1: gpushare.io/cards is not of the form 4x16384MiB, or label and "
+         "annotation differ\n"},
+        {NAMED(CARDS_KEY("2x15GiB"), ""),
+         "node n1: gpushare.io/cards is not of the form 4x16384MiB, or label and "
+         "annotation differ\n"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        expect(&(struct lists){.nodes = cases[i].node, .scvs = SCV_OF("n1", CARDS)},
+               "000000000", cases[i].want);
+}
+END_TEST
+
+UNIT_MAIN("check", nodes_that_have_other_cards_than_they_name,
+          a_consistent_cluster_has_no_differences, each_difference_has_one_line,
           allocations_that_differ_from_promises, annotations_that_differ_from_requests,
           comparison_with_the_extender)

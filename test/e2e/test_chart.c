@@ -69,6 +69,23 @@ static bool is_rendered(const json_t *all, const char *kind, const char *name)
     return false;
 }
 
+static void check_has(const json_t *list, const char *word)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(list, i, j) if (json_string_value(j) &&
+                                       strcmp(json_string_value(j), word) == 0) return;
+    cleanup_free char *text = json_dumps(list, 0);
+    ck_abort_msg("no \"%s\" in %s", word, text);
+}
+
+/* The arguments of the extender's container, and its readiness probe. */
+static const json_t *extender_of(const json_t *all)
+{
+    json_t *deployment = object_of(all, "Deployment", "gpushare-schd-extender");
+    return json_array_get(lib_at(deployment, "spec.template.spec.containers"), 0);
+}
+
 /* Every option that the comments of a file name is set. */
 static void check_options_of(const char *path, const json_t *deployment)
 {
@@ -139,10 +156,24 @@ START_TEST(the_second_scheduler_equals_the_one_of_policy)
 }
 END_TEST
 
-/* The configuration of the chart's kube-scheduler. New. */
-static json_t *scheduler_config(const char *set)
+/* Renders the chart for namespace "gpu" with further options (ends with NULL). */
+static json_t *rendered_in_gpu(const char *const *more)
 {
-    cleanup_json json_t *all = rendered(set);
+    const char *argv[16] = {"template", "gpushare",       CHART, "-n",
+                            "gpu",      "--kube-version", "1.35"};
+    for (size_t n = 7; *more; n++, more++) {
+        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
+        argv[n] = *more;
+    }
+    cleanup_free char *said = tools_run("helm", 0, argv);
+    cleanup_free char *file = temp_path(lib_dir, "gpu.yaml");
+    temp_write(lib_dir, "gpu.yaml", said);
+    return tools_objects(file);
+}
+
+/* The configuration of the chart's kube-scheduler. New. */
+static json_t *scheduler_config(const json_t *all)
+{
     cleanup_free char *file = temp_path(lib_dir, "config.yaml");
     const json_t *map = object_of(all, "ConfigMap", "gpushare-scheduler");
     temp_write(lib_dir, "config.yaml",
@@ -153,8 +184,10 @@ static json_t *scheduler_config(const char *set)
 
 START_TEST(the_second_scheduler_follows_the_values_of_the_extender)
 {
-    cleanup_json json_t *config = scheduler_config("any-scheduler");
-    cleanup_json json_t *all = rendered("any-scheduler");
+    cleanup_json json_t *all =
+        rendered_in_gpu(ARGV("-f", "test/e2e/chart/any-scheduler.yaml", "--set",
+                             "extender.service.clusterIP=fd00::7"));
+    cleanup_json json_t *config = scheduler_config(all);
     const json_t *extender = json_array_get(json_object_get(config, "extenders"), 0);
     const json_t *pod =
         lib_at(object_of(all, "Deployment", "gpushare-scheduler"), "spec.template.spec");
@@ -183,6 +216,112 @@ START_TEST(the_second_scheduler_follows_the_values_of_the_extender)
 }
 END_TEST
 
+/* manifests/chart/README.md lists what stays in kube-system, with the reasons. */
+static bool stays(const json_t *j)
+{
+    static const char *const there[][2] = {
+        {"Role", "gpushare-schd-extender"},
+        {"RoleBinding", "gpushare-schd-extender"},
+        {"RoleBinding", "gpushare-scheduler-authentication"},
+        {"Role", "gpushare-inspect"}};
+    for (size_t i = 0; i < ARRAY_LEN(there); i++)
+        if (strcmp(lib_str(j, "kind"), there[i][0]) == 0 &&
+            strcmp(lib_str(j, "metadata.name"), there[i][1]) == 0)
+            return true;
+    return false;
+}
+
+START_TEST(another_namespace_has_everything_but_four_objects)
+{
+    cleanup_json json_t *all = rendered_in_gpu(ARGV("--set", "platform=managed"));
+    size_t i, kept = 0;
+    json_t *j;
+    json_array_foreach(all, i, j)
+    {
+        const char *ns = lib_str(j, "metadata.namespace");
+        cleanup_free char *text = json_dumps(j, 0);
+        bool outside = strcmp(ns, "kube-system") == 0;
+        kept += outside;
+        ck_assert_msg(!outside || stays(j), "%s", text);
+        ck_assert_msg(outside || !strstr(text, "kube-system") ||
+                          strcmp(lib_str(j, "kind"), "Pod") == 0,
+                      "%s", text);
+    }
+    ck_assert_uint_eq(kept, 4);
+    check_has(json_object_get(extender_of(all), "args"), "--lease-namespace=gpu");
+    json_t *lease = object_of(all, "Lease", "gpushare-extender");
+    ck_assert_str_eq(lib_str(lease, "metadata.namespace"), "gpu");
+    /* GKE: pods with the priority classes of the system need a quota there. */
+    ck_assert(is_rendered(all, "ResourceQuota", "gpushare-critical-pods"));
+}
+END_TEST
+
+/* What the account of a program may use. */
+static bool is_bound(const json_t *all, const char *binding, const char *account)
+{
+    const json_t *subjects =
+        json_object_get(object_of(all, "RoleBinding", binding), "subjects");
+    size_t i;
+    json_t *j;
+    json_array_foreach(subjects, i,
+                       j) if (strcmp(lib_str(j, "name"), account) == 0) return true;
+    return false;
+}
+
+START_TEST(openshift_is_found_out_and_gets_its_constraints)
+{
+    cleanup_json json_t *all = rendered_in_gpu(ARGV("-a", "config.openshift.io/v1"));
+    ck_assert(is_rendered(all, "Deployment", "gpushare-scheduler"));
+    ck_assert(is_bound(all, "gpushare-scc-nonroot-v2", "gpushare-schd-extender"));
+    ck_assert(is_bound(all, "gpushare-scc-nonroot-v2", "gpushare-scheduler"));
+    ck_assert(is_bound(all, "gpushare-scc-privileged", "scv-agent"));
+    ck_assert(is_bound(all, "gpushare-scc-privileged", "gpushare-device-plugin"));
+    static const char *const sets_of_nodes[] = {"scv-agent", "gpushare-device-plugin-ds"};
+    for (size_t i = 0; i < ARRAY_LEN(sets_of_nodes); i++) {
+        const json_t *c =
+            json_array_get(lib_at(object_of(all, "DaemonSet", sets_of_nodes[i]),
+                                  "spec.template.spec.containers"),
+                           0);
+        ck_assert_str_eq(lib_str(c, "securityContext.seLinuxOptions.type"), "spc_t");
+    }
+}
+END_TEST
+
+START_TEST(pods_get_their_defaults_only_where_the_api_server_can_set_them)
+{
+#define POLICIES(version)                                                                \
+    "admissionregistration.k8s.io/" version "/MutatingAdmissionPolicy"
+    static const struct {
+        const char *set, *api, *wanted; /* NULL: no policy */
+    } cases[] = {
+        {"platform=managed", POLICIES("v1"), "v1"},
+        {"platform=managed", POLICIES("v1beta1"), "v1beta1"},
+        {"platform=managed", POLICIES("v1alpha1"), NULL},
+        {"platform=managed,podDefaults.schedulerName=false", POLICIES("v1"), NULL},
+        {"platform=kubeadm", POLICIES("v1"), NULL},
+        {"platform=kubeadm,podDefaults.runtimeClassName=nvidia", POLICIES("v1"), "v1"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_json json_t *all =
+            rendered_in_gpu(ARGV("--set", cases[i].set, "-a", cases[i].api));
+        if (!cases[i].wanted) {
+            ck_assert(!is_rendered(all, "MutatingAdmissionPolicy", "gpushare-pods"));
+            continue;
+        }
+        cleanup_free char *api =
+            xasprintf("admissionregistration.k8s.io/%s", cases[i].wanted);
+        ck_assert_str_eq(
+            lib_str(object_of(all, "MutatingAdmissionPolicy", "gpushare-pods"),
+                    "apiVersion"),
+            api);
+        ck_assert_str_eq(
+            lib_str(object_of(all, "MutatingAdmissionPolicyBinding", "gpushare-pods"),
+                    "apiVersion"),
+            api);
+    }
+}
+END_TEST
+
 START_TEST(several_replicas_equal_the_patched_deployment)
 {
     cleanup_free char *json = cluster_kubectl(
@@ -191,8 +330,8 @@ START_TEST(several_replicas_equal_the_patched_deployment)
     cleanup_json json_t *patched = json_pack("[o]", json_loads(json, 0, NULL));
     cleanup_free char *said =
         tools_run("helm", 0,
-                  ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
-                       "1.35", "--set", "extender.replicas=3"));
+                  ARGV("template", "gpushare", CHART, "-n", "kube-system",
+                       "--kube-version", "1.35", "--set", "extender.replicas=3"));
     temp_write(lib_dir, "replicas.yaml", said);
     cleanup_free char *file = temp_path(lib_dir, "replicas.yaml");
     cleanup_json json_t *chart = tools_objects(file);
@@ -200,7 +339,7 @@ START_TEST(several_replicas_equal_the_patched_deployment)
 }
 END_TEST
 
-START_TEST(rules_and_version_equal_those_of_the_project)
+START_TEST(rules_dashboard_and_version_equal_those_of_the_project)
 {
     cleanup_json json_t *chart = rendered("monitoring");
     cleanup_json json_t *rules =
@@ -209,6 +348,13 @@ START_TEST(rules_and_version_equal_those_of_the_project)
     ck_assert(json_equal(
         json_object_get(object_of(chart, "PrometheusRule", "gpushare"), "spec"),
         json_array_get(rules, 0)));
+    const json_t *dashboards =
+        lib_at(object_of(chart, "ConfigMap", "gpushare-dashboard"), "data");
+    cleanup_json json_t *dashboard = json_loads(
+        json_string_value(json_object_get(dashboards, "gpushare.json")), 0, NULL);
+    cleanup_json json_t *wanted =
+        json_load_file("manifests/monitoring/grafana-dashboard.json", 0, NULL);
+    ck_assert(wanted && json_equal(dashboard, wanted));
     static const char *const programs[] = {"gpushare-schd-extender", "scv-agent",
                                            "gpushare-device-plugin"};
     for (size_t i = 0; i < ARRAY_LEN(programs); i++)
@@ -291,7 +437,7 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
         {"extender.extraEnv[0].name=PORT",
          "extender.extraEnv: PORT is not allowed: the Service"},
         {"devicePlugin.podLabels.app=x",
-         "devicePlugin.podLabels: app is not allowed: selectors"},
+         "devicePlugin.podLabels: app is not allowed: the chart"},
         {"extender.pdb.enabled=true", "a PodDisruptionBudget blocks every drain"},
         {"extender.tls.clientCA=true", "additional properties 'clientCA' not allowed"},
         {"extender.tls.serverName=a", "clientNames and serverName require"},
@@ -345,8 +491,11 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
                            "1.35", "--set", cases[i].set));
         ck_assert_contains(said, cases[i].reason);
     }
-    cleanup_free char *elsewhere = tools_run("helm", 1, ARGV("template", "x", CHART));
-    ck_assert_contains(elsewhere, "use helm -n kube-system");
+    cleanup_free char *elsewhere = tools_run(
+        "helm", 1,
+        ARGV("template", "x", CHART, "--kube-version", "1.35", "--set",
+             "extender.apiService.enabled=true,extender.apiService.caBundle=eA=="));
+    ck_assert_contains(elsewhere, "which is in kube-system; use helm -n kube-system");
     cleanup_free char *old = tools_run(
         "helm", 1,
         ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version", "1.29"));
@@ -376,16 +525,6 @@ START_TEST(exempt_accounts_are_in_the_policy)
     free(cluster_kubectl(ARGV("apply", "--dry-run=server", "-f", file)));
 }
 END_TEST
-
-static void check_has(const json_t *list, const char *word)
-{
-    size_t i;
-    json_t *j;
-    json_array_foreach(list, i, j) if (json_string_value(j) &&
-                                       strcmp(json_string_value(j), word) == 0) return;
-    cleanup_free char *text = json_dumps(list, 0);
-    ck_abort_msg("no \"%s\" in %s", word, text);
-}
 
 /* Strings that YAML would read as another type stay strings, and a map that is set to
  * null is empty. */
@@ -427,13 +566,6 @@ START_TEST(values_stay_strings)
 END_TEST
 
 /* -- how kube-scheduler reaches the extender -- */
-
-/* The arguments of the extender's container, and its readiness probe. */
-static const json_t *extender_of(const json_t *all)
-{
-    json_t *deployment = object_of(all, "Deployment", "gpushare-schd-extender");
-    return json_array_get(lib_at(deployment, "spec.template.spec.containers"), 0);
-}
 
 START_TEST(the_host_network_needs_no_node_port)
 {
@@ -521,14 +653,15 @@ static char *conform(int status, const char *name)
                           "PodMonitor,PrometheusRule", folder));
 }
 
+#define CERT_MANAGER "/apis/cert-manager.io/v1/"
+
 /* Installs the CRDs of cert-manager and waits until the API server serves them. */
 static void install_crds(void)
 {
     cleanup_free char *crds = cluster_program("cert-manager-crds");
     free(cluster_kubectl(ARGV("apply", "--server-side", "-f", crds)));
-    free(cluster_kubectl(ARGV("wait", "--for", "condition=established", "--timeout",
-                              "30s", "crd/certificates.cert-manager.io",
-                              "crd/issuers.cert-manager.io")));
+    lib_wait(peer_status(&cluster.api, CERT_MANAGER "certificates") == 200);
+    lib_wait(peer_status(&cluster.api, CERT_MANAGER "issuers") == 200);
 }
 
 static bool knows_certificates(void)
@@ -638,7 +771,9 @@ START_TEST(the_api_server_accepts_the_objects)
     }
     static const char *const plain[] = {"manifests/",
                                         "manifests/samples/",
+                                        "manifests/samples/frameworks/",
                                         "manifests/samples/model/",
+                                        "manifests/samples/quota/",
                                         "manifests/samples/yoda/",
                                         "manifests/apiservice.yaml.example",
                                         "manifests/mps-daemon.yaml.example",
@@ -657,8 +792,11 @@ CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_
              options_give_the_objects_of_the_examples,
              the_second_scheduler_equals_the_one_of_policy,
              the_second_scheduler_follows_the_values_of_the_extender,
+             another_namespace_has_everything_but_four_objects,
+             openshift_is_found_out_and_gets_its_constraints,
+             pods_get_their_defaults_only_where_the_api_server_can_set_them,
              several_replicas_equal_the_patched_deployment,
-             rules_and_version_equal_those_of_the_project,
+             rules_dashboard_and_version_equal_those_of_the_project,
              every_value_of_the_schema_is_in_values_yaml,
              invalid_values_are_rejected_with_a_reason, exempt_accounts_are_in_the_policy,
              values_stay_strings, the_host_network_needs_no_node_port,

@@ -90,6 +90,43 @@ START_TEST(plain_files_become_a_release_and_back)
 }
 END_TEST
 
+/* Two extenders with two Leases would both bind. */
+START_TEST(a_second_extender_in_another_namespace_is_refused)
+{
+    cleanup_free char *said = tools_run("helm", 1,
+                                        ARGV("install", "gpushare", CHART, "-n", "gpu",
+                                             "--create-namespace", "--take-ownership"));
+    ck_assert_contains(said, "an extender is installed in namespace \"kube-system\", and "
+                             "two of them would promise the same memory twice");
+}
+END_TEST
+
+/* -- what the cluster is -- */
+
+static void check_platform(const char *sentence)
+{
+    cleanup_free char *said =
+        helm(0, "install", ARGV(CHART, "--dry-run=server", "--take-ownership"));
+    ck_assert_contains(said, sentence);
+}
+
+START_TEST(the_platform_is_found_out_from_the_cluster)
+{
+    check_platform("Platform: kubeadm (assumed;"); /* it has no nodes */
+    cluster_create_bare_node("worker", NULL, NULL, CARDS(1024));
+    check_platform("Platform: managed (found out;");
+    cluster_create_bare_node("plane", "node-role.kubernetes.io/control-plane", "",
+                             CARDS(1024));
+    check_platform("Platform: kubeadm (found out;");
+    cluster_delete("/api/v1/nodes/plane");
+    check_platform("Platform: managed (found out;");
+    cluster_create("/api/v1/namespaces/" SYSTEM "/configmaps",
+                   "{\"metadata\":{\"name\":\"kubeadm-config\"}}");
+    check_platform("Platform: kubeadm (found out;");
+    cluster_delete("/api/v1/namespaces/" SYSTEM "/configmaps/kubeadm-config");
+}
+END_TEST
+
 /* -- all objects -- */
 
 /* A line for each object of the cluster: kind, name, UID. New. */
@@ -292,4 +329,6 @@ END_TEST
 
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("helm", 180, up, plain_files_become_a_release_and_back,
+             a_second_extender_in_another_namespace_is_refused,
+             the_platform_is_found_out_from_the_cluster,
              a_release_is_installed_upgraded_and_removed_without_other_changes)

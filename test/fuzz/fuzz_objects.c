@@ -17,6 +17,7 @@
 #include "domain/lease.h"
 #include "domain/ledger.h"
 #include "domain/quantity.h"
+#include "domain/template_node.h"
 #include "placement/placement.h"
 #include "placement/score.h"
 
@@ -163,6 +164,22 @@ static void check_scv(struct span text, const struct scv *plain, bool ok, struct
         fuzz_fail("the Scv changes when written and read");
 }
 
+/* The same Node as an autoscaler would send it. */
+static void check_template(const struct ledger *l, struct span text)
+{
+    struct template_node_cards cards = {0};
+    struct ledger *alone = template_node_ledger(text, ledger_settings(l), &cards, NULL);
+    const struct ledger_node *node = alone ? ledger_node_at(alone, 0) : NULL;
+    if (alone &&
+        (!template_node_is(text) || !node || node->n_cards != cards.n || cards.n < 1 ||
+         cards.n > SCV_MAX_CARDS || node->best_free_mib != cards.mib || cards.mib < 1 ||
+         cards.mib > TEMPLATE_NODE_MIB_MAX))
+        fuzz_fail("the cards of a template Node are not those that it names");
+    if (alone)
+        check_node(alone, node->name);
+    ledger_free(alone);
+}
+
 static struct span read_one(struct ledger *l, char kind, struct jread *j, struct arena *a)
 {
     struct node node;
@@ -177,6 +194,7 @@ static struct span read_one(struct ledger *l, char kind, struct jread *j, struct
         if (jread_finish(j, NULL))
             break;
         ledger_node_seen(l, &node, 1);
+        check_template(l, (struct span){j->data, j->n});
         return node.meta.name;
     case 's':
         scv_read(j, a, &scv);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Quantities and memory units, one per line. An accepted value is unchanged by a write
+ * Quantities, memory units and the cards of template Nodes, one per line. An accepted value is unchanged by a write
  * and a read with any suffix that divides it. kube-sim, which has a parser of its own,
  * reads the same value and writes it in a form that the extender reads.
  *
@@ -14,6 +14,7 @@
 
 #include "base/mem.h"
 #include "domain/quantity.h"
+#include "domain/template_node.h"
 #include "kube-sim/quantity_priv.h"
 
 static void expect(const struct buf *text, int64_t want)
@@ -88,6 +89,18 @@ static void check_unit(struct span text)
         fuzz_fail("the unit changes when written and read");
 }
 
+/* There is one way to write them. */
+static void check_cards(struct span text)
+{
+    cleanup_buf struct buf out = {0};
+    struct template_node_cards cards;
+    if (template_node_parse(text, &cards, NULL))
+        return;
+    buf_printf(&out, "%ux%lldMiB", cards.n, (long long)cards.mib);
+    if (!span_eq(buf_span(&out), text))
+        fuzz_fail("another text names the same cards");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct span rest = {(const char *)data, size};
@@ -95,6 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct span line = span_cut(&rest, '\n');
         check_quantity(line);
         check_unit(line);
+        check_cards(line);
     }
     return 0;
 }

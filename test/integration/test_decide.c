@@ -318,7 +318,61 @@ START_TEST(pods_without_gpu_go_where_they_strand_least)
 }
 END_TEST
 
-LIB_MAIN("decide", 150, pods_without_gpu_go_where_they_strand_least,
+/* The verdict of filter for a pod on the node, which is not known to the API server when an
+ * autoscaler asks. Borrowed from `reply`, which the caller releases; NULL: it fits. */
+static const char *ask_about(const struct extender *e, const char *pod, int units,
+                             json_t **reply)
+{
+    cleanup_buf struct buf body = {0};
+    buf_adds(&body, "{\"Pod\":");
+    lib_pod(&body, pod, units, NULL, "{}");
+    buf_adds(&body, ",\"Nodes\":{\"items\":[{\"metadata\":{\"name\":\"n1\"}},"
+                    "{\"metadata\":{\"name\":\"new\",\"labels\":{"
+                    "\"gpushare.io/cards\":\"2x24576MiB\"}}}]}}");
+    *reply = filter_body(e, body.p);
+    const char *later = lib_str(*reply, "FailedNodes.new");
+    const char *never = lib_str(*reply, "FailedAndUnresolvableNodes.new");
+    return *later ? later : *never ? never : NULL;
+}
+
+static size_t nodes_of(const struct extender *e)
+{
+    cleanup_json json_t *all = peer_json(&e->observers, "GET", "/inspect", NULL);
+    return json_array_size(lib_at(all, "nodes"));
+}
+
+START_TEST(a_template_node_is_judged_by_its_object_until_it_exists)
+{
+    struct fixture f;
+    cleanup_json json_t *fits = NULL, *small = NULL, *real = NULL;
+    cleanup_buf struct buf why = {0};
+    set_up(&f, "best");
+    sim_add_pod(&f.sim, "a", 20);
+    sim_add_pod(&f.sim, "b", 30);
+    ck_assert_ptr_null(ask_about(&f.extender, "a", 20, &fits));
+    ck_assert_uint_eq(json_array_size(lib_at(fits, "Nodes.items")), 1);
+    ck_assert_str_eq(
+        ask_about(&f.extender, "b", 30, &small),
+        "needs 30720 MiB on one card; the largest card has 24576 MiB; judged "
+        "as a template Node by gpushare.io/cards=2x24576MiB");
+    ck_assert_uint_eq(nodes_of(&f.extender), 2);
+    ck_assert(!extender_bind(&f.extender, "a", "new", &why));
+    ck_assert_contains(why.p, "node new is unknown to the extender");
+    /* The first event is that of a call without a template Node. */
+    expect_answer(&f.extender, "a", 20, "");
+    lib_wait(sim_count(&f.sim, "create", "events", "") > 0);
+    ck_assert_int_eq(sim_count(&f.sim, "create", "events", ""), 1);
+    /* The machine has less than the label says: its Scv decides. */
+    sim_add_node(&f.sim, "new", 2, 16);
+    lib_wait(nodes_of(&f.extender) == 3);
+    ck_assert_str_eq(ask_about(&f.extender, "a", 20, &real),
+                     "needs 20480 MiB on one card; the largest card has 16384 MiB");
+    tear_down(&f);
+}
+END_TEST
+
+LIB_MAIN("decide", 150, a_template_node_is_judged_by_its_object_until_it_exists,
+         pods_without_gpu_go_where_they_strand_least,
          the_second_pod_gets_the_other_card_before_the_first_is_bound,
          pods_fill_the_fuller_card_first,
          a_bind_without_a_reservation_gets_no_reserved_memory,

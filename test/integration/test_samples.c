@@ -22,6 +22,10 @@ static const struct sample {
     {"gpu-mem-model", "0", "4", NULL, true},
     {"nvidia-gpu-model", "", "", NULL, true},
     {"scv-labels", "0,1", "8", NULL, true},
+    {"cuda", "0", "1", NULL, false},
+    {"pytorch", "0", "4", NULL, false},
+    {"vllm", "0", "8", NULL, false},
+    {"tensorflow", "0", "4", NULL, false},
 };
 
 struct world {
@@ -189,7 +193,8 @@ START_TEST(each_sample_gets_its_cards)
     json_array_foreach(all, i, j)
     {
         const char *name = str_at(j, "metadata/name");
-        if (strcmp(str_at(j, "kind"), "NetworkPolicy") == 0)
+        if (strcmp(str_at(j, "kind"), "Pod") != 0 &&
+            strcmp(str_at(j, "kind"), "Deployment") != 0)
             continue;
         for (k = 0; k < ARRAY_LEN(samples) && strcmp(samples[k].name, name) != 0; k++)
             ;

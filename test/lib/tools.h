@@ -16,7 +16,7 @@
 char *tools_run(const char *program, int status, const char *const *args);
 
 /* Renders the chart with `helm template` and the values of test/e2e/chart/SET.yaml, or the
- * defaults for NULL. Returns the path of the file, new. */
+ * defaults, without its tests, for NULL. Returns the path of the file, new. */
 char *tools_render(const char *set);
 
 /* The objects of a YAML file as an array. New. */

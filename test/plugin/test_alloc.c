@@ -183,7 +183,10 @@ START_TEST(a_timed_out_request_names_the_reason)
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
     check_answer(rig.answer, "no-promise: pod default/n has no promised card");
-    check_log("event n GPUAllocationFailed pod default/n has no promised card");
+    check_log(
+        "event n GPUAllocationFailed pod default/n has no promised card: the extender "
+        "did not bind it. Set schedulerName to a kube-scheduler that calls the "
+        "extender, and create the pod again");
     rig_stop(&rig);
 }
 END_TEST

@@ -11,9 +11,9 @@
 {{- fail (printf "%s.extraArgs: %s is not allowed: %s" $at $option .) }}
 {{- end }}
 {{- end }}
-{{- range $name := list "app" "component" "name" }}
+{{- range $name := list "app" "component" "name" "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/part-of" }}
 {{- if hasKey ($.of.podLabels | default dict) $name }}
-{{- fail (printf "%s.podLabels: %s is not allowed: selectors use this label" $at $name) }}
+{{- fail (printf "%s.podLabels: %s is not allowed: the chart sets this label" $at $name) }}
 {{- end }}
 {{- end }}
 {{- range $env := .of.extraEnv }}
@@ -49,6 +49,9 @@
 {{- if and $e.apiService.enabled (not $https) }}
 {{- fail "extender.apiService.enabled: the API server requires HTTPS; set extender.insecure to false" }}
 {{- end }}
+{{- if and $e.apiService.enabled (ne .Release.Namespace "kube-system") }}
+{{- fail "extender.apiService.enabled: the extender mounts the ConfigMap extension-apiserver-authentication, which is in kube-system; use helm -n kube-system" }}
+{{- end }}
 {{- if and $tls.secretName (gt (int $e.replicas) 1) (not $tls.serverName) }}
 {{- fail "extender.tls.serverName: all replicas share one certificate, which does not contain their addresses; set a name that is in tls.crt" }}
 {{- end }}
@@ -73,7 +76,7 @@
     "--drain-delay" "the chart matches it with the readiness probe"
     "--port" "the Service and the probes use a fixed port" "--observe-port" "the probes and the alert rules use a fixed port"
     "--listen" "probes connect to the address of the pod" "--advertise" "the chart sets the address of the pod"
-    "--lease-namespace" "the roles name the Lease kube-system/gpushare-extender"
+    "--lease-namespace" "the roles name the Lease gpushare-extender of the namespace of the release"
     "--tls-cert" "set extender.tls.secretName instead" "--tls-key" "set extender.tls.secretName instead"
     "--client-ca" "set extender.tls.secretName instead" "--insecure" "set extender.insecure instead" "--client-name" "set extender.tls.clientNames instead"
     "--replica-ca" "set extender.tls.serverName instead" "--replica-name" "set extender.tls.serverName instead"
@@ -134,8 +137,11 @@
 {{- end }}
 
 {{- define "gpushare.checks" -}}
-{{- if ne .Release.Namespace "kube-system" }}
-{{- fail (printf "namespace %q: gpushare runs only in kube-system, because kube-scheduler and the roles name its objects there, and two extenders in one cluster would promise the same memory twice; use helm -n kube-system" .Release.Namespace) }}
+{{- $binding := lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "gpushare-schd-extender" }}
+{{- range $binding.subjects }}
+{{- if and $.Values.extender.enabled (ne .namespace $.Release.Namespace) }}
+{{- fail (printf "namespace %q: an extender is installed in namespace %q, and two of them would promise the same memory twice; remove that one first, or use helm -n %s" $.Release.Namespace .namespace .namespace) }}
+{{- end }}
 {{- end }}
 {{- if and .Values.admissionPolicies (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail (printf "admissionPolicies: ValidatingAdmissionPolicy requires Kubernetes 1.30, and the cluster has %s; set admissionPolicies to false, but then every user who may create or patch pods can forge promises" .Capabilities.KubeVersion.Version) }}

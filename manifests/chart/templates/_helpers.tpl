@@ -8,6 +8,17 @@ app: gpushare
 component: {{ . }}
 {{- end }}
 
+{{/* Labels of workloads, their pods, and Services: (list $ COMPONENT). Selectors use the two above,
+     which never change. */}}
+{{- define "gpushare.objectLabels" -}}
+{{- $component := index . 1 }}
+{{- include "gpushare.labels" $component }}
+app.kubernetes.io/name: gpushare
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ $component }}
+app.kubernetes.io/part-of: gpushare
+{{- end }}
+
 {{- define "gpushare.image" -}}
 {{- $i := .of.image -}}
 {{- $name := $i.repository -}}
@@ -40,22 +51,29 @@ component: {{ . }}
 {{- end }}
 {{- end }}
 {{- $_ := set .Values "platformFound" ($found | default "kubeadm") }}
+{{- $_ := set .Values "platformSource" (ternary "set by the value platform" (ternary "found out; the value platform sets another one" "assumed; the value platform sets another one" (ne $found "")) (ne .Values.platform "")) }}
 {{- end }}
 {{- .Values.platformFound }}
+{{- end }}
+
+{{/* "true" where nobody can configure the cluster's kube-scheduler to call an extender: managed
+     control planes, and OpenShift, whose operator writes the configuration. */}}
+{{- define "gpushare.fixedScheduler" -}}
+{{- if has (include "gpushare.platform" .) (list "managed" "openshift") }}true{{ end }}
 {{- end }}
 
 {{/* "true", or "" where the chart has no kube-scheduler of its own. */}}
 {{- define "gpushare.ownScheduler" -}}
 {{- $on := .Values.scheduler.enabled }}
 {{- if kindIs "bool" $on }}{{ if $on }}true{{ end }}
-{{- else if and .Values.extender.enabled (eq (include "gpushare.platform" .) "managed") }}true{{ end }}
+{{- else if and .Values.extender.enabled (include "gpushare.fixedScheduler" .) }}true{{ end }}
 {{- end }}
 
 {{- define "gpushare.serviceType" -}}
 {{- $e := .Values.extender }}
 {{- if $e.hostNetwork }}ClusterIP
 {{- else if $e.service.type }}{{ $e.service.type }}
-{{- else if eq (include "gpushare.platform" .) "managed" }}ClusterIP
+{{- else if include "gpushare.fixedScheduler" . }}ClusterIP
 {{- else }}NodePort{{ end }}
 {{- end }}
 
@@ -64,7 +82,7 @@ component: {{ . }}
 {{- $on := .Values.extender.onControlPlane }}
 requiredDuringSchedulingIgnoredDuringExecution:
   nodeSelectorTerms:
-  {{- if ternary $on (ne (include "gpushare.platform" .) "managed") (kindIs "bool" $on) }}
+  {{- if ternary $on (not (include "gpushare.fixedScheduler" .)) (kindIs "bool" $on) }}
   # Beside kube-scheduler. The second term is the name of the label up to Kubernetes 1.23: newer
   # API servers warn about it, but older clusters have no node with the first.
   - matchExpressions:
@@ -88,19 +106,46 @@ requiredDuringSchedulingIgnoredDuringExecution:
 {{- if and (not (include "gpushare.onLoopback" .)) (or (not $e.insecure) $e.tls.secretName) }}https{{ end }}
 {{- end }}
 
+{{/* Node affinity of the DaemonSets: the label of GPU Feature Discovery, unless an administrator
+     leaves the node out, or an administrator's label. */}}
+{{- define "gpushare.gpuNodes" -}}
+requiredDuringSchedulingIgnoredDuringExecution:
+  nodeSelectorTerms:
+  - matchExpressions:
+    - {key: nvidia.com/gpu.present, operator: In, values: ["true"]}
+    - {key: gpushare, operator: NotIn, values: ["false"]}
+  - matchExpressions:
+    - {key: gpushare, operator: In, values: ["true"]}
+{{- end }}
+
+{{/* Security context of a DaemonSet's container. With OpenShift's default type of SELinux it could
+     not use the sockets of the kubelet. */}}
+{{- define "gpushare.nodeSecurity" -}}
+{{- $security := deepCopy (.of.securityContext | default dict) }}
+{{- if and (eq (include "gpushare.platform" .root) "openshift") (not (hasKey $security "seLinuxOptions")) }}
+{{- $_ := set $security "seLinuxOptions" (dict "type" "spc_t") }}
+{{- end }}
+{{- toYaml $security }}
+{{- end }}
+
 {{/* Fields of the pod spec that both DaemonSets share. */}}
 {{- define "gpushare.nodePod" -}}
 {{- $all := .root.Values.gpuNodes -}}
 {{- with .of.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
-{{- with .of.nodeSelector | default $all.nodeSelector }}
+{{- $selector := .of.nodeSelector | default $all.nodeSelector }}
+{{- $affinity := deepCopy (.of.affinity | default dict) }}
+{{- if not (or $selector (hasKey $affinity "nodeAffinity")) }}
+{{- $_ := set $affinity "nodeAffinity" (include "gpushare.gpuNodes" . | fromYaml) }}
+{{- end }}
+{{- with $selector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .of.tolerations | default $all.tolerations }}
 tolerations: {{- toYaml . | nindent 0 }}
 {{- end }}
-{{- with .of.affinity }}
+{{- with $affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .of.runtimeClassName | default $all.runtimeClassName }}
@@ -135,7 +180,7 @@ securityContext: {{- toYaml . | nindent 2 }}
 
 {{- define "gpushare.podMeta" -}}
 labels:
-  {{- include "gpushare.labels" .component | nindent 2 }}
+  {{- include "gpushare.objectLabels" (list .root .component) | nindent 2 }}
   {{- with .more }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -156,6 +201,14 @@ metadata:
   {{- with .of.serviceAccount.annotations }}
   annotations: {{- toYaml . | nindent 4 }}
   {{- end }}
+{{- end }}
+
+{{- define "gpushare.configmapsRule" -}}
+# The ConfigMaps unhealthy-gpu-<node> list excluded cards. There is one for each node, so their
+# names cannot be listed here.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [list, watch]
 {{- end }}
 
 {{/* Binds the ClusterRole or Role "name" (kind; namespace for a Role) to the ServiceAccount of
@@ -186,7 +239,7 @@ subjects:
 {{- $name := $i.repository -}}
 {{- with $i.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
 {{- if $i.digest }}{{ $name }}@{{ $i.digest }}
-{{- else }}{{ $name }}:{{ $i.tag | default (regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" .Capabilities.KubeVersion.Version) }}
+{{- else }}{{ $name }}:{{ $i.tag | default (printf "v%s" (regexFind "^[0-9]+[.][0-9]+[.][0-9]+" (semver .Capabilities.KubeVersion.Version).String)) }}
 {{- end -}}
 {{- end }}
 
@@ -238,4 +291,12 @@ extenders:
     ignoredByScheduler: false
   {{- end }}
   ignorable: false
+{{- end }}
+
+{{/* The API version of MutatingAdmissionPolicy; "" where the API server has none. */}}
+{{- define "gpushare.mutatingPolicies" -}}
+{{- range list "v1" "v1beta1" }}
+{{- $api := printf "admissionregistration.k8s.io/%s" . }}
+{{- if $.Capabilities.APIVersions.Has (printf "%s/MutatingAdmissionPolicy" $api) }}{{ $api }}{{ break }}{{ end }}
+{{- end }}
 {{- end }}

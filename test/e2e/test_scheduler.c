@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "lib/cluster.h"
+#include "lib/expect.h"
+#include "lib/tools.h"
+
+/*
+ * The chart's own kube-scheduler, and the policy that gives pods its name: which pods the
+ * API server changes, and what two kube-schedulers do to each other on one node.
+ */
+
+#define NAME    "gpushare-scheduler"
+#define PODS    CLUSTER_PODS
+#define CLASSES "/apis/node.k8s.io/v1/runtimeclasses"
+#define POLICY                                                                           \
+    "/apis/admissionregistration.k8s.io/%s/mutatingadmissionpolicies/gpushare-pods"
+
+/* -- the policy -- */
+
+/* Renders one template with more values (helm's --set). Returns the file, new. */
+static char *render_template(const char *template, const char *values)
+{
+    bool ga = peer_status(&cluster.api, "/apis/admissionregistration.k8s.io/v1/"
+                                        "mutatingadmissionpolicies") == 200;
+    cleanup_free char *api = xasprintf(
+        "admissionregistration.k8s.io/%s/MutatingAdmissionPolicy", ga ? "v1" : "v1beta1");
+    cleanup_free char *set = xasprintf("platform=managed%s", values);
+    cleanup_free char *text = tools_run("helm", 0,
+                                        ARGV("template", "gpushare", CHART, "-n",
+                                             "kube-system", "--kube-version", "1.35",
+                                             "-a", api, "--set", set, "-s", template));
+    temp_write(lib_dir, "template.yaml", text);
+    return temp_path(lib_dir, "template.yaml");
+}
+
+static char *apply_template(const char *template, const char *values)
+{
+    char *file = render_template(template, values);
+    free(cluster_kubectl(ARGV("apply", "-f", file)));
+    return file;
+}
+
+/* What the API server would store for a pod with these members of metadata and spec.
+ * New. */
+static json_t *dry_run(const char *metadata, const char *spec)
+{
+    cleanup_free char *pod = xasprintf(
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\"%s},"
+        "\"spec\":{%s}}",
+        metadata, spec);
+    cleanup_buf struct buf reply = {0};
+    unsigned status = peer_call(&cluster.api, "POST", PODS "?dryRun=All", pod, &reply);
+    ck_assert_msg(status == 201, "%s: status %u: %s", pod, status, reply.p);
+    json_t *stored = json_loads(reply.p, 0, NULL);
+    ck_assert_ptr_nonnull(stored);
+    return stored;
+}
+
+#define IMAGE       "\"name\":\"c\",\"image\":\"i\""
+#define ONE(more)   "\"containers\":[{" IMAGE more "}]"
+#define LIMIT(name) ",\"resources\":{\"limits\":{\"" name "\":\"1\"}}"
+#define INIT(more)  "\"initContainers\":[{\"name\":\"i\",\"image\":\"i\"" more "}]"
+#define GPU         ONE(LIMIT("aliyun.com/gpu-mem"))
+#define DEFAULT     "default-scheduler"
+
+static const struct pod {
+    const char *metadata, *spec, *scheduler, *class;
+} pods[] = {
+    {"", GPU, NAME, "nvidia"},
+    {"", ONE(LIMIT("aliyun.com/gpu-count")), NAME, "nvidia"},
+    {"",
+     ONE(",\"resources\":{\"limits\":{\"cpu\":\"1\",\"aliyun.com/gpu-mem\":\"2\"},"
+         "\"requests\":{\"cpu\":\"1\",\"aliyun.com/gpu-mem\":\"2\"}}"),
+     NAME, "nvidia"},
+    {"", ONE("") "," INIT(LIMIT("aliyun.com/gpu-mem")), NAME, "nvidia"},
+    {"", ONE("") "," INIT(",\"restartPolicy\":\"Always\"" LIMIT("aliyun.com/gpu-mem")),
+     NAME, "nvidia"},
+    {"", GPU ",\"schedulerName\":\"\"", NAME, "nvidia"},
+    {"", GPU ",\"schedulerName\":null,\"runtimeClassName\":null", NAME, "nvidia"},
+    /* What a pod names stays. */
+    {"", GPU ",\"schedulerName\":\"mine\"", "mine", "nvidia"},
+    {"", GPU ",\"runtimeClassName\":\"other\"", NAME, "other"},
+    /* Pods without a request. */
+    {"", ONE(""), DEFAULT, ""},
+    {"", ONE(",\"resources\":null"), DEFAULT, ""},
+    {"", ONE(",\"resources\":{}"), DEFAULT, ""},
+    {"", ONE(",\"resources\":{\"limits\":null,\"requests\":null}"), DEFAULT, ""},
+    {"", ONE(",\"resources\":{\"requests\":{\"cpu\":\"1\"}}"), DEFAULT, ""},
+    {"", ONE(LIMIT("nvidia.com/gpu")), DEFAULT, ""},
+    {"", ONE("") ",\"initContainers\":null", DEFAULT, ""},
+    {"", ONE("") ",\"initContainers\":[]", DEFAULT, ""},
+    {"", ONE("") "," INIT(",\"resources\":{\"limits\":null}"), DEFAULT, ""},
+    {",\"labels\":null,\"annotations\":null", ONE(""), DEFAULT, ""},
+    /* An annotation or label alone requests no extended resource. */
+    {",\"labels\":{\"scv/memory\":\"1024\"}", ONE(""), DEFAULT, ""},
+};
+
+static void check_pod(const struct pod *p)
+{
+    cleanup_json json_t *stored = dry_run(p->metadata, p->spec);
+    const char *scheduler = lib_str(stored, "spec.schedulerName"),
+               *class = lib_str(stored, "spec.runtimeClassName");
+    ck_assert_msg(strcmp(scheduler, p->scheduler) == 0 && strcmp(class, p->class) == 0,
+                  "%s %s: schedulerName \"%s\", runtimeClassName \"%s\"", p->metadata,
+                  p->spec, scheduler, class);
+}
+
+/* Does the API server apply the policy? It reads policies through a watch. */
+static bool is_changed(const char *metadata, const char *spec, const char *scheduler)
+{
+    cleanup_json json_t *stored = dry_run(metadata, spec);
+    return strcmp(lib_str(stored, "spec.schedulerName"), scheduler) == 0;
+}
+
+static void create_classes(void)
+{
+    static const char *const names[] = {"nvidia", "other"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        cluster_create(CLASSES,
+                       "{\"apiVersion\":\"node.k8s.io/v1\",\"kind\":\"RuntimeClass\","
+                       "\"metadata\":{\"name\":\"%s\"},\"handler\":\"h\","
+                       "\"overhead\":{\"podFixed\":{\"memory\":\"%dMi\"}}}",
+                       names[i], i ? 7 : 5);
+}
+
+/* With failurePolicy Fail, so that an error of the expressions is a rejection. */
+static char *apply_policy(const char *values)
+{
+    char *file = apply_template("templates/pod-defaults.yaml", values);
+    cleanup_json json_t *all = tools_objects(file);
+    const char *api = lib_str(json_array_get(all, 0), "apiVersion");
+    cleanup_free char *path = xasprintf(POLICY, strchr(api, '/') + 1);
+    cleanup_json json_t *policy = peer_json(&cluster.api, "GET", path, NULL);
+    ck_assert_str_eq(lib_str(policy, "spec.failurePolicy"), "Ignore");
+    free(cluster_kubectl(ARGV("patch", "mutatingadmissionpolicy", "gpushare-pods",
+                              "--type", "merge", "-p",
+                              "{\"spec\":{\"failurePolicy\":\"Fail\"}}")));
+    return file;
+}
+
+START_TEST(pods_that_ask_for_gpu_memory_get_the_scheduler_and_the_class)
+{
+    create_classes();
+    cleanup_free char *file = apply_policy(",podDefaults.runtimeClassName=nvidia");
+    lib_wait(is_changed("", GPU, NAME));
+    for (size_t i = 0; i < ARRAY_LEN(pods); i++)
+        check_pod(&pods[i]);
+    /* The plugin of the API server that adds the overhead of a RuntimeClass sees it, too. */
+    cleanup_json json_t *stored = dry_run("", GPU);
+    ck_assert_str_eq(lib_str(stored, "spec.overhead.memory"), "5Mi");
+    /* The largest pod: its last container asks. */
+    cleanup_buf struct buf many = {0};
+    buf_printf(&many, "\"containers\":[");
+    for (int i = 0; i < 1500; i++)
+        buf_printf(&many,
+                   "{\"name\":\"c%d\",\"image\":\"i\",\"resources\":{\"limits\":"
+                   "{\"cpu\":\"1\"}}},",
+                   i);
+    buf_printf(&many, "{" IMAGE LIMIT("aliyun.com/gpu-mem") "}]");
+    check_pod(&(struct pod){"", many.p, NAME, "nvidia"});
+    free(cluster_kubectl(ARGV("delete", "-f", file)));
+    free(cluster_kubectl(ARGV("delete", "runtimeclass", "nvidia", "other")));
+}
+END_TEST
+
+/* extender.allPods: the chart's kube-scheduler calls the extender for every pod, so a request
+ * by Yoda's labels alone reaches it. */
+START_TEST(with_all_pods_labels_of_yoda_count_as_a_request)
+{
+    cleanup_free char *file = apply_policy(",extender.allPods=true,extender.replicas=2");
+    lib_wait(is_changed("", GPU, NAME));
+    ck_assert(is_changed(",\"labels\":{\"scv/memory\":\"1024\"}", ONE(""), NAME));
+    ck_assert(is_changed(",\"labels\":{\"scv\":\"1\"}", ONE(""), DEFAULT));
+    free(cluster_kubectl(ARGV("delete", "-f", file)));
+}
+END_TEST
+
+/* -- two kube-schedulers -- */
+
+/* The chart's kube-scheduler as a process of this machine: its own account and configuration,
+ * but for the address of the extender, which listens on 127.0.0.1 without certificates. */
+static void start_scheduler(struct program *p)
+{
+    free(apply_template("templates/scheduler.yaml",
+                        ",extender.insecure=true,scheduler.replicas=1"));
+    cluster_add_user("second", "/CN=system:serviceaccount:kube-system:" NAME);
+    cleanup_json json_t *map = peer_json(
+        &cluster.api, "GET", "/api/v1/namespaces/kube-system/configmaps/" NAME, NULL);
+    struct span rest =
+        span_of(json_string_value(json_object_get(lib_at(map, "data"), "config.yaml")));
+    cleanup_buf struct buf out = {0};
+    cleanup_free char *kubeconfig = temp_path(cluster.dir, "second.kubeconfig"),
+                      *config = temp_path(cluster.dir, "second.yaml"),
+                      *scheduler = cluster_program("kube-scheduler");
+    while (rest.n) {
+        struct span line = span_cut(&rest, '\n');
+        if (span_starts(line, SPAN("- urlPrefix:")))
+            buf_printf(&out, "- urlPrefix: http://127.0.0.1:%u/gpushare-scheduler\n",
+                       cluster.extender.verbs.port);
+        else
+            buf_printf(&out, "%.*s\n", SPAN_ARG(line));
+    }
+    buf_printf(&out, "clientConnection: {kubeconfig: %s}\n", kubeconfig);
+    temp_write(cluster.dir, "second.yaml", out.p);
+    program_start(p, lib_dir,
+                  ARGV(scheduler, "--config", config, "--secure-port", "0",
+                       "--authentication-kubeconfig", kubeconfig,
+                       "--authorization-kubeconfig", kubeconfig));
+}
+
+/* A pod with this CPU, and GPU memory if `units` is not 0. `more`: further members of spec. */
+static void create(const char *name, int cpu, int units, const char *more)
+{
+    cleanup_free char *gpu =
+        units ? xasprintf(",\"aliyun.com/gpu-mem\":\"%d\"", units) : xstrdup("");
+    cluster_create(
+        PODS,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\"},"
+        "\"spec\":{\"containers\":[{" IMAGE ",\"resources\":{\"limits\":{"
+        "\"cpu\":\"%d\"%s}}}]%s}}",
+        name, cpu, gpu, more);
+}
+
+/* Starts the chart's kube-scheduler on a cluster with the policy and a node of 64 CPU. */
+static void begin_two(struct program *second)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16 * 1024));
+    free(apply_policy(""));
+    start_scheduler(second);
+    lib_wait(is_changed("", GPU, NAME));
+}
+
+static void end_two(struct program *second)
+{
+    ck_assert_ptr_null(strstr(program_output(second), "forbidden"));
+    program_stop(second);
+    free(cluster_kubectl(ARGV("delete",
+                              "mutatingadmissionpolicy,"
+                              "mutatingadmissionpolicybinding",
+                              "gpushare-pods")));
+}
+
+/* What the first kube-scheduler does that has not heard yet of the second one's bind. */
+static void bind_by_an_old_view(const char *name, int cpu)
+{
+    cleanup_free char *path = xasprintf(PODS "/%s/binding", name);
+    create(name, cpu, 0, SCHEDULER("nobody"));
+    cluster_create(path,
+                   "{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{\"name\":"
+                   "\"%s\"},\"target\":{\"kind\":\"Node\",\"name\":\"n1\"}}",
+                   name);
+    cluster_wait_running(name);
+}
+
+/* The kubelet's answer to a pod that does not fit. */
+static void reject_as_the_kubelet(const char *name)
+{
+    free(cluster_kubectl(
+        ARGV("patch", "pod", name, "--subresource", "status", "--type", "merge", "-p",
+             "{\"status\":{\"phase\":\"Failed\",\"reason\":\"OutOfcpu\"}}")));
+}
+
+/* Both kube-schedulers gave the CPU of the node away, so the kubelet rejects the pod that came
+ * second. Its GPU memory is free for the next pod, which is bound by what both have bound. */
+START_TEST(a_pod_that_the_kubelet_rejects_for_cpu_gives_its_card_back)
+{
+    struct program second;
+    begin_two(&second);
+    create("gpu", 40, 10, "");
+    cluster_wait_running("gpu");
+    expect_on("gpu", "n1", "0");
+    cleanup_json json_t *pod = cluster_pod("gpu");
+    ck_assert_str_eq(lib_str(pod, "spec.schedulerName"), NAME);
+    bind_by_an_old_view("plain", 40);
+    create("no-card", 1, 10, ""); /* the card has 6 GiB */
+    cluster_wait_refused("no-card", "Insufficient");
+    reject_as_the_kubelet("gpu");
+    cluster_wait_running("no-card");
+    expect_on("no-card", "n1", "0");
+    create("no-cpu", 40, 1, ""); /* the node has 23 CPU */
+    cluster_wait_refused("no-cpu", "Insufficient cpu");
+    end_two(&second);
+}
+END_TEST
+
+enum { OF_EACH = 20, CPU = 4, NODE_CPU = 64 };
+
+/* Has the pod a node, or the reason why it has none? */
+static bool is_decided(const json_t *pod)
+{
+    const json_t *conditions = lib_at(pod, "status.conditions");
+    size_t i;
+    json_t *c;
+    json_array_foreach(conditions, i, c) if (strcmp(lib_str(c, "type"), "PodScheduled") ==
+                                             0) return true;
+    return *lib_str(pod, "spec.nodeName");
+}
+
+/* Are all pods bound or rejected? Sets the CPU of the bound ones. */
+static bool all_decided(int *cpu)
+{
+    cleanup_json json_t *all = cluster_items(PODS);
+    size_t i;
+    json_t *pod;
+    *cpu = 0;
+    json_array_foreach(all, i, pod)
+    {
+        if (!is_decided(pod))
+            return false;
+        *cpu += *lib_str(pod, "spec.nodeName") ? CPU : 0;
+    }
+    return json_array_size(all) == 2 * OF_EACH;
+}
+
+/* One kube-scheduler can see a bind of the other too late. A card is never promised twice: it
+ * has one ledger, which the suite compares with the annotations after each test. */
+START_TEST(two_schedulers_fill_one_node)
+{
+    struct program second;
+    int cpu = 0;
+    begin_two(&second);
+    for (int i = 0; i < OF_EACH; i++) {
+        cleanup_free char *gpu = xasprintf("gpu-%d", i),
+                          *plain = xasprintf("plain-%d", i);
+        create(gpu, CPU, 1, "");
+        create(plain, CPU, 0, "");
+    }
+    lib_wait(all_decided(&cpu));
+    ck_assert_int_ge(cpu, NODE_CPU);
+    printf("two kube-schedulers bound %d CPU to a node of %d\n", cpu, NODE_CPU);
+    end_two(&second);
+}
+END_TEST
+
+/* -- helm test -- */
+
+/* Runs the command of the pod that asks the extender, with another address. Returns its exit
+ * status and output (new). */
+static int ask_as_helm_test(const char *path, char **said)
+{
+    struct program p;
+    cleanup_free char *url =
+        xasprintf("http://127.0.0.1:%u%s", cluster.extender.verbs.port, path);
+    cleanup_free char *file =
+        render_template("templates/tests/extender.yaml", ",extender.insecure=true");
+    cleanup_json json_t *all = tools_objects(file);
+    const json_t *c =
+        json_array_get(lib_at(json_array_get(all, 0), "spec.containers"), 0);
+    const json_t *args = json_object_get(c, "args");
+    const char *argv[24] = {
+        json_string_value(json_array_get(json_object_get(c, "command"), 0))};
+    size_t n = json_array_size(args);
+    ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
+    for (size_t i = 0; i + 1 < n; i++)
+        argv[1 + i] = json_string_value(json_array_get(args, i));
+    ck_assert_str_eq(json_string_value(json_array_get(args, n - 1)),
+                     "http://gpushare-schd-extender.kube-system.svc:12345/"
+                     "gpushare-scheduler/filter");
+    argv[n] = url;
+    program_start(&p, lib_dir, argv);
+    int status = program_wait(&p);
+    *said = xstrdup(program_output(&p));
+    program_fini(&p);
+    return status;
+}
+
+START_TEST(the_pod_of_helm_test_asks_the_extender)
+{
+    cleanup_free char *answer = NULL, *error = NULL;
+    ck_assert_int_eq(ask_as_helm_test("/gpushare-scheduler/filter", &answer), 0);
+    ck_assert_contains(answer, "\"NodeNames\":");
+    ck_assert_int_eq(ask_as_helm_test("/gpushare-scheduler/nothing", &error), 22);
+    ck_assert_contains(error, "404");
+}
+END_TEST
+
+static const char *const up[] = {"--nodes", "0", "--gates",
+                                 "MutatingAdmissionPolicy=true", NULL};
+CLUSTER_MAIN("scheduler", 120, up,
+             pods_that_ask_for_gpu_memory_get_the_scheduler_and_the_class,
+             with_all_pods_labels_of_yoda_count_as_a_request,
+             a_pod_that_the_kubelet_rejects_for_cpu_gives_its_card_back,
+             two_schedulers_fill_one_node, the_pod_of_helm_test_asks_the_extender)
