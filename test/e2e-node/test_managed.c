@@ -7,7 +7,7 @@
 #include "e2e-node/node.h"
 
 /*
- * The chart on a managed cluster (`scripts/cluster up --managed`), as its user installs it: with
+ * The chart on a managed cluster (`make managed`, `scripts/cluster up --managed`), as its user installs it: with
  * a kubeconfig and one command. The suite runs outside of the cell and has no other way in.
  */
 
@@ -249,6 +249,22 @@ static bool is_failed(const char *name)
     return strcmp(lib_str(pod, "status.phase"), "Failed") == 0;
 }
 
+static bool has_event(const char *pod, const char *reason, const char *text)
+{
+    cleanup_free char *path =
+        xasprintf(CORE_API "events?fieldSelector=involvedObject.name%%3D%s,reason%%3D%s",
+                  pod, reason);
+    cleanup_json json_t *events = cluster_items(path);
+    json_t *event;
+    size_t i;
+    json_array_foreach(events, i, event)
+    {
+        if (strstr(lib_str(event, "message"), text))
+            return true;
+    }
+    return false;
+}
+
 /* Both pods fit alone, and not together. The scheduler of `slow` decides first and binds last,
  * and neither knows the other's decision: the kubelet rejects `slow`. */
 static void race(const char *slow, bool slow_has_gpu, const char *fast, bool fast_has_gpu)
@@ -264,6 +280,7 @@ static void race(const char *slow, bool slow_has_gpu, const char *fast, bool fas
     cleanup_json json_t *pod = cluster_pod(slow);
     ck_assert_str_eq(lib_str(pod, "status.reason"), "OutOfcpu");
     ck_assert_contains(lib_str(pod, "status.message"), "enough resource: cpu");
+    lib_wait(has_event(slow, "OutOfcpu", "enough resource: cpu"));
 }
 
 static void create_class(void)
@@ -284,6 +301,24 @@ START_TEST(two_schedulers_race_for_cpu)
     race("slow-gpu", true, "fast-plain", false);
     ck_consistent();
     run_pod("one", "after"); /* no card is kept for the rejected pod */
+}
+END_TEST
+
+/* By a pod that asks for the default scheduler after the policy was switched off. */
+START_TEST(a_pod_of_another_scheduler_is_refused_with_the_remedy)
+{
+    install();
+    helm("upgrade", RELEASE, "--set", "podDefaults.schedulerName=false", "--wait");
+    lib_wait(!policy_applies());
+    node_create("one", "lost");
+    lib_wait(is_failed("lost"));
+    cleanup_json json_t *pod = cluster_pod("lost");
+    ck_assert_str_eq(lib_str(pod, "spec.schedulerName"), "default-scheduler");
+    ck_assert_str_eq(lib_str(pod, "status.reason"), "UnexpectedAdmissionError");
+    ck_assert_contains(lib_str(pod, "status.message"),
+                       "Set schedulerName to a kube-scheduler "
+                       "that calls the extender");
+    lib_wait(has_event("lost", "GPUAllocationFailed", "Set schedulerName"));
 }
 END_TEST
 
@@ -315,14 +350,22 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        one_line_gives_a_plain_pod_its_card, an_upgrade_leaves_alone_what_runs,
-        two_schedulers_race_for_cpu, helm_test_passes, what_runs_outlives_the_chart};
+    const TTest *const tests[] = {one_line_gives_a_plain_pod_its_card,
+                                  an_upgrade_leaves_alone_what_runs,
+                                  two_schedulers_race_for_cpu,
+                                  a_pod_of_another_scheduler_is_refused_with_the_remedy,
+                                  helm_test_passes,
+                                  what_runs_outlives_the_chart};
     const TTest *const none[] = {no_containers_here};
     cell_run(nothing);
     if (cell_why_not())
         return lib_run("managed", none, 1, 10);
     cluster_keep_nodes();
     cluster_no_extender();
-    return cluster_run("managed", tests, ARRAY_LEN(tests), 400, ARGV("--managed"));
+    /* The API of the policy is behind a gate in 1.35. */
+    const char *k8s = getenv("E2E_K8S");
+    bool gate = k8s && strcmp(k8s, "1.35") == 0;
+    return cluster_run("managed", tests, ARRAY_LEN(tests), 400,
+                       gate ? ARGV("--managed", "--gates", "MutatingAdmissionPolicy=true")
+                            : ARGV("--managed"));
 }
