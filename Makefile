@@ -5,7 +5,9 @@ VERSION  ?= 0.1.0
 PREFIX   ?= /usr/local
 # SANITIZE=address (with undefined) or thread builds in a folder of its own.
 SANITIZE ?=
-B        := build$(if $(SANITIZE),/$(SANITIZE))
+# ARCH=amd64 or arm64 builds with the packages of scripts/debian-root in a folder of its own.
+ARCH     ?=
+B        := build$(if $(ARCH),/$(ARCH))$(if $(SANITIZE),/$(SANITIZE))
 Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 MAKEFLAGS += --no-print-directory
@@ -52,6 +54,19 @@ main_of     = $(if $(filter $(FOLDER_$(1)),$(TOOLS)),tools/$(FOLDER_$(1))/main,s
 # -- Flags --
 
 CC       := $(if $(filter fuzzer,$(SANITIZE)),clang,gcc)
+AR       := gcc-ar
+RUN      := # what runs a program of ARCH on this machine
+ifneq ($(ARCH),)
+CPU_amd64   := x86_64
+CPU_arm64   := aarch64
+CPU         := $(or $(CPU_$(ARCH)),$(error ARCH=$(ARCH): expected amd64 or arm64))
+SYSROOT     := $(or $(shell scripts/debian-root $(ARCH)),$(error ARCH=$(ARCH) needs scripts/install-deps.sh --release))
+override CC := $(if $(filter ccache,$(CC)),ccache) $(CPU)-linux-gnu-gcc --sysroot=$(SYSROOT) -ffile-prefix-map=$(SYSROOT)=
+AR          := $(CPU)-linux-gnu-gcc-ar
+RUN         := $(if $(filter $(CPU),$(shell uname -m)),,qemu-$(CPU) -L $(SYSROOT))
+export PKG_CONFIG_SYSROOT_DIR := $(SYSROOT)
+export PKG_CONFIG_LIBDIR      := $(SYSROOT)/usr/lib/$(CPU)-linux-gnu/pkgconfig:$(SYSROOT)/usr/share/pkgconfig
+endif
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
             -Wwrite-strings -Wformat=2 -Wundef -Wvla -Werror \
             $(if $(filter clang,$(CC)),-Wno-format-nonliteral,-Wno-format-truncation)
@@ -90,7 +105,7 @@ $(B)/%.o: %.c
 
 define archive
 	$(call say,AR,$@)
-	$(Q)mkdir -p $(@D) && rm -f $@ && gcc-ar rcs $@ $^
+	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcs $@ $^
 endef
 # LIBS: of the target.
 define link
@@ -134,16 +149,18 @@ program_of = $(if $(filter %/gpushare-install.8,$(1)),scripts/install,$(B)/$(bas
 define page_rules
 $(1): $(1:$(B)/%=%.in) $(call program_of,$(1)) scripts/man
 	$$(call say,MAN,$$@)
-	$(Q)mkdir -p $$(@D) && scripts/man $(call program_of,$(1)) $$< $(VERSION) >$$@.new && mv $$@.new $$@
+	$(Q)mkdir -p $$(@D) && RUN='$(if $(filter scripts/%,$(call program_of,$(1))),,$(RUN))' scripts/man $(call program_of,$(1)) $$< $(VERSION) >$$@.new && mv $$@.new $$@
 endef
 $(foreach p,$(PAGES),$(eval $(call page_rules,$(p))))
 
 # libgpushare-limit.so is loaded into programs of any C library: it links nothing, and no sanitizer.
-# It has code for x86-64 only.
+# It has code for x86-64 and AArch64. The functions of outline atomics are in no library.
 LIMIT_CC    := $(if $(filter clang,$(CC)),gcc,$(CC))
-LIMIT       := $(if $(filter x86_64%,$(shell $(LIMIT_CC) -dumpmachine)),$(B)/libgpushare-limit.so)
+LIMIT_CPU   := $(firstword $(subst -, ,$(shell $(LIMIT_CC) -dumpmachine)))
+LIMIT       := $(if $(filter x86_64 aarch64,$(LIMIT_CPU)),$(B)/libgpushare-limit.so)
 LIMIT_FLAGS := -std=gnu11 -O2 -g -ffile-prefix-map=$(CURDIR)=. -fPIC -ffreestanding -fvisibility=hidden \
-               -fno-stack-protector -fno-tree-loop-distribute-patterns $(WARN)
+               -fno-stack-protector -fno-tree-loop-distribute-patterns $(WARN) \
+               $(if $(filter aarch64,$(LIMIT_CPU)),-mno-outline-atomics)
 $(B)/limit/%.o: src/limit/%.c
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D) && $(LIMIT_CC) -D_GNU_SOURCE -Iinclude -Isrc -MMD -MP $(LIMIT_FLAGS) -c -o $@ $<
@@ -172,6 +189,12 @@ test: deps ## Build and run every test that needs no download; SANITIZE=address|
 check: programs-of-check ## Run the tests without installing packages; TEST_JOBS=N runs N programs at a time
 	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(($$(nproc) + 1))} scripts/run-tests $(B) $(TESTS)
 programs-of-check: $(BINARIES) $(LIMIT) $(PAGES) $(TESTS) ## Build the programs that check runs
+
+test-arm64: ## Run the unit tests that depend on no port and no time as arm64 programs, under qemu-user
+	$(Q)scripts/install-deps.sh --release
+	$(Q)$(MAKE) ARCH=arm64 check-arch
+check-arch: $(ARCH_TESTS)
+	$(Q)TEST_RUN='$(RUN)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} scripts/run-tests $(B) $(ARCH_TESTS)
 
 e2e: ## Test on the real Kubernetes, release K8S=1.35; E2E=short or E2E="requests tls" selects
 	$(Q)scripts/install-deps.sh --e2e
@@ -267,8 +290,28 @@ images: all ## Build an OCI image of each cluster program without a daemon or ro
 	$(Q)$(MAKE) install DESTDIR=$(IMAGES)/installed PREFIX=/usr/local >/dev/null
 	$(Q)scripts/images $(IMAGES)/installed $(VERSION) $(IMAGES)
 	$(Q)rm -rf $(IMAGES)/installed
-krew: $(B)/kubectl-inspect-gpushare ## Pack the kubectl plugin and its krew manifest; KREW_URL=https://...
-	$(Q)scripts/krew $(B) $(VERSION) $(KREW_URL)
+krew: $(B)/kubectl-inspect-gpushare ## Pack the kubectl plugin and its krew manifest; KREW_URL=https://folder
+	$(Q)scripts/krew $(B)/krew $(VERSION) $(or $(KREW_URL),https://localhost) \
+		$(or $(ARCH),$$(dpkg --print-architecture))=$(B)/kubectl-inspect-gpushare=$(SYSROOT)
+
+# What is published, for both architectures: docs/releasing.md.
+RELEASE     := build/release
+RELEASE_OF   = amd64=build/amd64=$(shell scripts/debian-root amd64) arm64=build/arm64=$(shell scripts/debian-root arm64)
+release: ## Write everything to publish to build/release; REGISTRY=host/path RELEASE_URL= SIGN_KEY=key.pem
+	$(Q)test -n "$(REGISTRY)" || { echo 'make release: REGISTRY is missing, such as REGISTRY=registry.example/gpushare' >&2; exit 1; }
+	$(Q)scripts/install-deps.sh --release
+	$(Q)for arch in amd64 arm64; do $(MAKE) ARCH=$$arch installed || exit 1; done
+	$(Q)scripts/release/all $(VERSION) $(REGISTRY) $(or $(RELEASE_URL),https://localhost) $(RELEASE) $(RELEASE_OF)
+	$(Q)$(if $(SIGN_KEY),scripts/release/sign $(RELEASE) $(SIGN_KEY),echo '$(RELEASE) is not signed: SIGN_KEY is missing')
+installed: all
+	$(Q)rm -rf $(B)/installed
+	$(Q)$(MAKE) install DESTDIR=$(B)/installed PREFIX=/usr/local >/dev/null
+test-release: ## Build the release twice, publish it to a registry on this machine and install from there
+	$(Q)$(MAKE) release REGISTRY=localhost/gpushare
+	$(Q)scripts/e2e-programs helm >/dev/null
+	$(Q)$(MAKE) check-release
+check-release: $(RELEASE_SUITES)
+	$(Q)scripts/run-tests $(B) $(RELEASE_SUITES)
 
 format: ## Format every source with clang-format 14
 	$(Q)clang-format-14 -i $$(git ls-files '*.c' '*.h')

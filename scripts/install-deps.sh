@@ -7,6 +7,8 @@
 #   scripts/install-deps.sh --fuzz   also for `make fuzz`: clang with libFuzzer
 #   scripts/install-deps.sh --e2e    also for `make e2e`: etcd, Go
 #   scripts/install-deps.sh --e2e-node   also for `make e2e-node`: containerd, runc, CNI plugins
+#   scripts/install-deps.sh --release    also for `make release`: compilers and packages of amd64
+#                                    and arm64, qemu-user, skopeo, a registry for the test
 #   scripts/install-deps.sh --peers  also for `make peers`: node, npm
 #   scripts/install-deps.sh --web    also for `make web-test`: node, npm and Chromium
 set -eu
@@ -15,7 +17,7 @@ packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libgnutls28-dev
 libjansson-dev libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev
 zlib1g-dev check curl ca-certificates openssl patch groff-base musl musl-tools"
 command -v python3 >/dev/null 2>&1 || packages="$packages python3-minimal" # scripts of samples
-fuzz='' e2e='' node='' peers='' web=''
+fuzz='' e2e='' node='' peers='' web='' release=''
 cd "$(dirname "$0")/.."
 case ${1-} in
 "") ;;
@@ -29,6 +31,13 @@ case ${1-} in
         packages="$packages iproute2 iptables libseccomp2"
     }
     scripts/go-toolchain --fetch >/dev/null 2>&1 || packages="$packages golang-go" ;;
+--release) # the compiler of the architecture that is not this machine's
+    release=yes
+    packages="$packages dpkg-dev qemu-user skopeo"
+    case $(dpkg --print-architecture 2>/dev/null) in
+    arm64) packages="$packages gcc-x86-64-linux-gnu" ;;
+    *) packages="$packages gcc-aarch64-linux-gnu" ;;
+    esac ;;
 --peers | --web) # any installed node suffices
     peers=yes
     [ "$1" = --peers ] || { # without a font, Chromium shows boxes for letters
@@ -37,7 +46,7 @@ case ${1-} in
     }
     { command -v node && command -v npm; } >/dev/null 2>&1 || packages="$packages nodejs npm" ;;
 *)
-    echo "install-deps: unknown option \"$1\"; expected --fuzz, --e2e, --e2e-node, --peers, --web or none" >&2
+    echo "install-deps: unknown option \"$1\"; expected --fuzz, --e2e, --e2e-node, --release, --peers, --web or none" >&2
     exit 1 ;;
 esac
 
@@ -81,11 +90,23 @@ promtool_program() {
     scripts/promtool --where >/dev/null 2>&1 || unpack prometheus prometheus
 }
 
+# Not installed, because the package starts a registry.
+registry_program() {
+    [ -x "${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/registry/usr/bin/docker-registry" ] ||
+        unpack registry docker-registry
+}
+
 finish() {
     ! command -v apt-get >/dev/null 2>&1 || promtool_program
     if [ -n "$e2e" ]; then
         scripts/go-toolchain --fetch >/dev/null
         etcd_programs
+    fi
+    if [ -n "$release" ]; then
+        for arch in amd64 arm64; do
+            scripts/debian-root $arch --fetch
+        done
+        registry_program
     fi
     [ -z "$node" ] || ! command -v apt-get >/dev/null 2>&1 || node_programs
     exit 0

@@ -39,9 +39,10 @@
  *     filter -> reserved -> bind (becomes the promise), or ended
  *
  * Cards can be reserved for a pod between filter and bind. A reservation is weaker than a
- * promise: it is only in the memory of the leader. It ends when the pod is bound, deleted
- * or reserved for again, when its time limit passes, when a pod of higher priority takes
- * its cards, and when this process stops leading. Pods of the same or lower priority get
+ * promise: it is only in the memory of the leader. It ends when the pod is bound or deleted
+ * or fits nowhere any more, when its time limit passes, when a pod of higher priority takes
+ * its cards, and when this process stops leading. A later filter of the pod can move it,
+ * but does not renew the time limit. Pods of the same or lower priority get
  * none of its memory, neither by a reservation nor by a bind.
  *
  * Who may bind
@@ -84,7 +85,7 @@ enum {
     CORE_CHECK_AFTER_MS = 1000,      /* a GET is proof so long after CORE_BIND_LIMIT_MS */
     CORE_STALE_MS = 150 * 1000,      /* not ready after so long without watch events */
     CORE_WAKEUP_INTERVAL_MS = 1000,  /* minimum between two wakeups for one node */
-    CORE_RESERVATION_MS = 30 * 1000, /* time limit of a reservation */
+    CORE_RESERVATION_MS = 30 * 1000, /* time limit of a reservation, not renewed */
     CORE_GANG_RESERVATION_MS = 120 * 1000,
     CORE_RESERVATIONS_MAX = 1 << 16, /* at one time: names of pods come from callers */
     CORE_PREEMPT_PODS = 256,         /* rejected pods that layout preemption remembers, */
@@ -179,7 +180,8 @@ struct core_input {
     struct span node_name; /* BIND */
 
     /* RESERVE: cards are reserved on the first of the nodes that fits, instead of those of
-     * an earlier reservation of the pod. No node: that one is ended. */
+     * an earlier reservation of the pod, whose time limit stays. No node: that one is
+     * ended. */
     const struct request *request;
     int64_t priority;
     struct resources requests; /* CPU and memory of the pod; 0: unknown */

@@ -373,9 +373,12 @@ void ledger_plain_seen(struct ledger *l, struct span uid, struct span node,
                        const struct resources *requests, uint64_t list);
 /* The pod, if it is known, is in the list, but could not be decoded. */
 void ledger_plain_exists(struct ledger *l, struct span uid, uint64_t list);
-void ledger_plain_deleted(struct ledger *l, struct span uid);
-/* Removes the plain pods that the list lacked. */
-void ledger_plain_sweep(struct ledger *l, uint64_t list);
+/* Returns the node that the pod has left, if that has cards; or NULL. */
+const struct ledger_node *ledger_plain_deleted(struct ledger *l, struct span uid);
+/* Removes one of the plain pods that the list lacked, from position *at on, which begins
+ * with 0; *node gets the node as above. False: there is none left. */
+bool ledger_plain_sweep(struct ledger *l, uint64_t list, size_t *at,
+                        const struct ledger_node **node);
 size_t ledger_plain_pods(const struct ledger *l);
 size_t ledger_plain_bytes(const struct ledger *l); /* of their tables */
 
@@ -415,6 +418,10 @@ struct ledger_reservation *ledger_reservation_lost(const struct ledger_node *nod
 /* The reservation of the pod on this node, or NULL. */
 const struct ledger_reservation *ledger_reservation_on(const struct ledger_node *node,
                                                        struct span uid);
+/* Copies the reservation's node as if the reservation had ended. `cards` has n_cards members
+ * of the node; the copy has them as its cards, and is read while the ledger is unchanged. */
+void ledger_node_without(const struct ledger_reservation *r, struct card *cards,
+                         struct ledger_node *copy);
 /* Copies the node's cards as the pod `uid` sees them: without its own reservation and
  * those of lower priority. `cards` has node->n_cards members. */
 void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct span uid,

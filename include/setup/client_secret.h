@@ -5,7 +5,7 @@
 #include "base/str.h"
 
 /*
- * The Secret kube-system/gpushare-scheduler-tls, from which kube-scheduler gets the
+ * The Secret gpushare-scheduler-tls in the extender's namespace, from which kube-scheduler gets the
  * certificate that the extender asks for. The extender or cert-manager writes it, as type
  * kubernetes.io/tls. And the files of a control plane node that hold its content.
  */
@@ -14,8 +14,6 @@
 
 /* As kube-scheduler sees them, in its container. */
 #define CLIENT_SECRET_DIR "/etc/kubernetes/gpushare"
-#define CLIENT_SECRET_SERVER                                                             \
-    "gpushare-schd-extender.kube-system.svc" /* a name in the extender's certificate */
 
 /* The files, in the order of facts.tls. */
 enum client_secret_file { CLIENT_SECRET_CA, CLIENT_SECRET_CERT, CLIENT_SECRET_KEY };

@@ -25,7 +25,15 @@ struct facts_file {
     int64_t changed_ns;
 };
 
-/* A process named kube-scheduler. */
+/* Who runs kube-scheduler, and with which files. */
+enum facts_platform {
+    FACTS_KUBEADM,   /* a static pod that this program edits; also any unknown node */
+    FACTS_K3S,       /* a part of the process k3s-server; settings in files */
+    FACTS_RKE2,      /* a static pod that rke2-server writes from settings in files */
+    FACTS_OPENSHIFT, /* a static pod that an operator writes; nothing can be changed */
+};
+
+/* A process named kube-scheduler, or k3s-server. */
 struct facts_process {
     int pid;
     int64_t started_ns;   /* wall clock, exact to 10 ms */
@@ -80,8 +88,19 @@ enum facts_kind {
 };
 
 struct facts {
+    const char *namespace; /* of the extender; borrowed, NULL: kube-system */
     /* the node */
-    char *manifests; /* the kubelet's folder of static pods */
+    enum facts_platform platform;
+    /* k3s, RKE2 (rancher.h). The pod of their settings is in `files`. */
+    bool is_agent;               /* the node has no control plane */
+    struct facts_file *settings; /* config.yaml and the files of config.yaml.d, in the
+                                     order in which they are read */
+    size_t n_settings;
+    struct err settings_why;   /* ERR_NONE: the folder config.yaml.d was read */
+    char *service_option;      /* a file of the service, and an option or variable in it
+                                     that changes these settings; NULL: none */
+    struct facts_file applied; /* RKE2: the static pod that rke2-server wrote */
+    char *manifests;           /* the kubelet's folder of static pods */
     struct err manifests_why;
     struct facts_file *files; /* in it: pods of kube-scheduler, and unreadable files */
     size_t n_files;
@@ -107,12 +126,21 @@ struct facts {
 void facts_file_fini(struct facts_file *file);
 void facts_fini(struct facts *f);
 
+/* The namespace of the extender, its Secrets and its Service. It is not looked up: any
+ * user who may create a Service could name another one. */
+const char *facts_namespace(const struct facts *f);
+/* The name of the extender in its own certificate: "gpushare-schd-extender.NAMESPACE.svc".
+ * New. */
+char *facts_server_name(const struct facts *f);
+/* Where the platform keeps the credentials of an administrator. Static. */
+const char *facts_admin(const struct facts *f);
 /* The manifest of kube-scheduler: the pod with kubeadm's name, or else the first. NULL:
  * none. */
 const struct facts_file *facts_manifest(const struct facts *f, struct scheduler_pod *pod);
 /* Parses the bytes into json, or sets why. */
 void facts_file_parse(struct facts_file *file);
-/* The process of the pod's command; the youngest if there are several. NULL: none. */
+/* The process of the pod's command, or k3s-server; the youngest if there are several.
+ * NULL: none. */
 const struct facts_process *facts_scheduler(const struct facts *f,
                                             const struct scheduler_pod *pod);
 /* Did the process start before the file was changed, so that it runs with older content?

@@ -11,7 +11,7 @@
 struct setup_options {
     char *root, *proc;
     char *kubeconfig, *context;
-    char *address, *policy, *out;
+    char *address, *namespace, *policy, *out;
     int log_level;
     bool no_cluster, insecure;
     struct opt_list args; /* arguments that are not options */

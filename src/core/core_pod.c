@@ -25,7 +25,7 @@ void core_pod_deleted(struct step *s, struct span uid)
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
     if (pod)
         forget(s, pod);
-    ledger_plain_deleted(s->core->ledger, uid);
+    wakeup_gangs(s, ledger_plain_deleted(s->core->ledger, uid));
     reserve_end(s, uid);
     if (op)
         bind_deleted(s, op);
@@ -186,8 +186,10 @@ void core_pod_exists(struct step *s, struct span uid)
 void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
 {
     struct core *core = s->core;
+    const struct ledger_node *left;
     bind_listed(s, list);
-    ledger_plain_sweep(core->ledger, list);
+    for (size_t at = 0; ledger_plain_sweep(core->ledger, list, &at, &left);)
+        wakeup_gangs(s, left);
     for (struct ledger_pod *pod = ledger_first_pod(core->ledger), *next; pod;
          pod = next) {
         next = pod->next_all;

@@ -353,6 +353,8 @@ struct wakeup_fits {
 };
 struct wakeup_fits wakeup_before(struct step *s, struct span node);
 void wakeup_after(struct step *s, const struct wakeup_fits *before);
+/* A pod without GPU has left the node, or NULL. */
+void wakeup_gangs(struct step *s, const struct ledger_node *node);
 /* The node has room that was kept before. */
 void wakeup_node(struct step *s, struct span node);
 void wakeup_tick(struct step *s);

@@ -122,10 +122,13 @@ static bool may_reserve(struct step *s)
            ledger_reservations(core->ledger) < CORE_RESERVATIONS_MAX;
 }
 
-/* For a pod that is in no gang. */
-static const struct ledger_node *reserve_one(struct step *s)
+/* For a pod that is in no gang. `until_ms`: the time limit of its earlier reservation, which
+ * is not renewed: a pod whose start fails elsewhere must not keep its cards while it is
+ * retried. When the limit has passed, pending pods are woken before it is its turn again. */
+static const struct ledger_node *reserve_one(struct step *s, int64_t until_ms)
 {
     const struct core_input *in = s->in;
+    int64_t longest_ms = s->now.mono_ms + CORE_RESERVATION_MS;
     uint32_t picks[REQUEST_MAX_CARDS];
     const struct ledger_node *node = choose(s, picks);
     const struct reserve_claim claim = {.uid = in->uid,
@@ -134,7 +137,8 @@ static const struct ledger_node *reserve_one(struct step *s)
                                         .priority = in->priority,
                                         .request = in->request,
                                         .requests = in->requests,
-                                        .until_ms = s->now.mono_ms + CORE_RESERVATION_MS};
+                                        .until_ms = until_ms < longest_ms ? until_ms
+                                                                          : longest_ms};
     if (node)
         reserve_on(s, &claim, node, picks);
     return node;
@@ -149,12 +153,13 @@ void reserve_requested(struct step *s)
     struct ledger_reservation *old = ledger_reservation_find(s->core->ledger, in->uid);
     struct wakeup_fits before =
         wakeup_before(s, old ? old->node->name : (struct span){0});
+    int64_t until_ms = old ? old->until_ms : INT64_MAX;
     if (may && in->gang)
         node = gang_reserve(s, &why);
     else if (old)
         ledger_reservation_end(s->core->ledger, old);
     if (may && !in->gang)
-        node = reserve_one(s);
+        node = reserve_one(s, until_ms);
     wakeup_after(s, &before);
     const char *name = node ? output_str(s, node->name) : NULL;
     const char *text = why.n ? output_str(s, buf_span(&why)) : NULL;

@@ -18,7 +18,9 @@
  * here. Uncordoning is an event by itself.
  *
  * A gang (core_gang.c) was rejected because its members do not fit together. So while
- * members of gangs are pending, every node that gains memory for a pending pod counts.
+ * members of gangs are pending, every node that gains memory for a pending pod counts. So
+ * does every node that a pod without GPU has left, because members need CPU, too. (A single
+ * pod is never rejected for CPU here.)
  */
 
 enum {
@@ -94,6 +96,21 @@ void wakeup_after(struct step *s, const struct wakeup_fits *before)
             placement_fit(node, &classes[i].request) != FIT_YES)
             continue;
         wakeup_of(core, before->node)->due = true;
+        return;
+    }
+}
+
+void wakeup_gangs(struct step *s, const struct ledger_node *node)
+{
+    struct core *core = s->core;
+    size_t n;
+    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
+    if (!core->leader.leading || !node || !ledger_pending_members(core->ledger))
+        return;
+    for (size_t i = 0; i < n; i++) {
+        if (placement_fit(node, &classes[i].request) != FIT_YES)
+            continue;
+        wakeup_of(core, node->name)->due = true;
         return;
     }
 }

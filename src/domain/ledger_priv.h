@@ -109,6 +109,9 @@ static inline int32_t ledger_saturated(int64_t value)
 /* Recomputes all derived values of the node (ledger_view.c). */
 void ledger_view(struct ledger *l, struct ledger_node *node);
 
+/* Recomputes what is derived from its cards alone: sums, and the brief. */
+void ledger_sum_up(struct ledger_node *node);
+
 /* Recomputes the node's free CPU (ledger_requests.c). */
 void ledger_requests_settle(struct ledger_node *node);
 

@@ -71,11 +71,14 @@ static void add(struct ledger *l, struct ledger_node *node, const struct resourc
     changed(l, node);
 }
 
-static void removed(struct ledger *l, const struct plain_pod *pod)
+/* Returns the node of the pod if it has cards. */
+static const struct ledger_node *removed(struct ledger *l, const struct plain_pod *pod)
 {
     struct ledger_node *node = ledger_node_slot(l, pod->node);
+    bool has_cards = node->n_cards > 0;
     add(l, node, &pod->requests, -1);
     ledger_node_drop_if_unused(l, node);
+    return has_cards ? node : NULL;
 }
 
 void ledger_plain_seen(struct ledger *l, struct span uid, struct span name,
@@ -101,19 +104,19 @@ void ledger_plain_exists(struct ledger *l, struct span uid, uint64_t list)
     plain_pods_mark(&l->plain, uid, list);
 }
 
-void ledger_plain_deleted(struct ledger *l, struct span uid)
+const struct ledger_node *ledger_plain_deleted(struct ledger *l, struct span uid)
 {
     struct plain_pod pod;
-    if (plain_pods_remove(&l->plain, uid, &pod))
-        removed(l, &pod);
+    return plain_pods_remove(&l->plain, uid, &pod) ? removed(l, &pod) : NULL;
 }
 
-void ledger_plain_sweep(struct ledger *l, uint64_t list)
+bool ledger_plain_sweep(struct ledger *l, uint64_t list, size_t *at,
+                        const struct ledger_node **node)
 {
     struct plain_pod pod;
-    size_t at = 0;
-    while (plain_pods_sweep(&l->plain, list, &at, &pod))
-        removed(l, &pod);
+    bool found = plain_pods_sweep(&l->plain, list, at, &pod);
+    *node = found ? removed(l, &pod) : NULL;
+    return found;
 }
 
 size_t ledger_plain_bytes(const struct ledger *l)

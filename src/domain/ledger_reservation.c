@@ -140,21 +140,40 @@ const struct ledger_reservation *ledger_reservation_on(const struct ledger_node 
     return r;
 }
 
+/* Frees what is reserved on copies of the node's cards. */
+static void release(const struct ledger_node *node, const struct ledger_reservation *r,
+                    struct card *cards)
+{
+    for (uint32_t i = 0; i < r->n_shares; i++) {
+        const struct card *on = r->shares[i].on;
+        if (!on)
+            continue;
+        struct card *card = &cards[on - node->cards];
+        card->reserved_mib -= ledger_reserved_mib(r, i);
+        card->free_mib = card_left_mib(card);
+    }
+}
+
+void ledger_node_without(const struct ledger_reservation *r, struct card *cards,
+                         struct ledger_node *copy)
+{
+    const struct ledger_node *node = r->node;
+    *copy = *node;
+    copy->cards = cards;
+    if (node->n_cards)
+        memcpy(cards, node->cards, node->n_cards * sizeof *cards);
+    release(node, r, cards);
+    copy->cpu_free = ledger_saturated(node->cpu_free + r->requests.cpu_milli);
+    ledger_sum_up(copy);
+}
+
 void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct span uid,
                        struct card *cards)
 {
     if (node->n_cards)
         memcpy(cards, node->cards, node->n_cards * sizeof *cards);
     for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here) {
-        if (r->priority >= priority && !span_eq(r->uid, uid))
-            continue;
-        for (uint32_t i = 0; i < r->n_shares; i++) {
-            const struct card *on = r->shares[i].on;
-            if (!on)
-                continue;
-            struct card *card = &cards[on - node->cards];
-            card->reserved_mib -= ledger_reserved_mib(r, i);
-            card->free_mib = card_left_mib(card);
-        }
+        if (r->priority < priority || span_eq(r->uid, uid))
+            release(node, r, cards);
     }
 }

@@ -388,7 +388,7 @@ static void write_brief(struct ledger_node *node)
     b->valid = most <= INT32_MAX / LEDGER_BRIEF_CARDS;
 }
 
-static void sum_up(struct ledger *l, struct ledger_node *node)
+void ledger_sum_up(struct ledger_node *node)
 {
     node->free_cards = node->healthy_cards = 0;
     node->largest_mib = 0;
@@ -408,7 +408,6 @@ static void sum_up(struct ledger *l, struct ledger_node *node)
     node->best_total_mib = best ? best->total_mib : 0;
     node->best_index = best ? best->index : -1;
     write_brief(node);
-    node->generation = ++l->generation;
 }
 
 enum { FREE_BITS = 40 }; /* a sum over all cards does not overflow */
@@ -485,5 +484,6 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     l->n_overcommitted += count_overcommitted(node);
     ledger_requests_settle(node);
     count_free(l, node, true);
-    sum_up(l, node);
+    ledger_sum_up(node);
+    node->generation = ++l->generation;
 }

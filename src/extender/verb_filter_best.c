@@ -25,7 +25,7 @@ static struct store_reserve reservation_of(const struct verb_args *args)
                                   .priority = args->pod.priority};
 }
 
-/* A reservation of an earlier filter would count against the pod's own score. */
+/* The pod fits nowhere, not even where an earlier filter has reserved cards for it. */
 static void end_reservation(struct verbs *v, const struct verb_args *args)
 {
     struct store *store = v->config.store;
@@ -82,8 +82,6 @@ unsigned verb_filter_best(struct verbs *v, struct verbs_work *w, bool reserve,
     struct span names[VERBS_BEST_MAX];
     struct store_reserve wanted = reservation_of(&w->args);
     struct verb_filter f;
-    if (reserve)
-        end_reservation(v, &w->args);
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         unsigned status = judge(v, w, reply, &f);
         if (status != 200)
@@ -98,6 +96,8 @@ unsigned verb_filter_best(struct verbs *v, struct verbs_work *w, bool reserve,
             break;
         first = 0;
     }
+    if (!n && reserve)
+        end_reservation(v, &w->args);
     verb_filter_record(v, w, &f, n > 0);
     verb_filter_begin_reply(w, reply);
     f.fitting = NULL;

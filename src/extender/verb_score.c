@@ -8,6 +8,9 @@
  * nodes. Policies need the values of all nodes before they rate the first, so the nodes are
  * visited twice, VERBS_LOCK_NODES under one lock. Pointers from the first visit are used
  * again if the ledger is unchanged.
+ *
+ * The node of the pod's own reservation, if it has one, is replaced by a copy without it: a
+ * pod that is judged again must not count against itself.
  */
 
 struct scoring {
@@ -17,12 +20,25 @@ struct scoring {
     size_t n;
     const struct score_pod *pod;
     struct score_run *run;
-    uint64_t generation; /* of the ledger, at the first lookup */
-    bool changed;        /* since then: nodes must be looked up again */
+    uint64_t generation;                /* of the ledger, at the first lookup */
+    bool changed;                       /* since then: nodes must be looked up again */
+    const struct ledger_node *reserved; /* the node of the reservation, or NULL */
+    struct ledger_node copy;
+    struct card *cards; /* of the copy; borrowed */
 };
 
+static void copy_reserved(struct scoring *s, const struct ledger *l)
+{
+    const struct ledger_reservation *own =
+        ledger_reservations(l) ? ledger_reservation_find(l, s->w->args.pod.meta.uid)
+                               : NULL;
+    s->reserved = own ? own->node : NULL;
+    if (own)
+        ledger_node_without(own, s->cards, &s->copy);
+}
+
 /* Looks up the candidates from the i-th up to the end-th. */
-static void find_nodes(const struct scoring *s, const struct ledger *ledger, size_t i,
+static void find_nodes(struct scoring *s, const struct ledger *ledger, size_t i,
                        size_t end)
 {
     const struct verb_candidate *all = s->w->args.nodes;
@@ -41,7 +57,8 @@ static void find_nodes(const struct scoring *s, const struct ledger *ledger, siz
             __builtin_prefetch(line + offsetof(struct ledger_node, cpu_milli));
         }
         for (size_t k = 0; k < n; k++)
-            s->w->nodes[i + k] = (struct score_node){.node = nodes[k]};
+            s->w->nodes[i + k] = (struct score_node){
+                .node = nodes[k] && nodes[k] == s->reserved ? &s->copy : nodes[k]};
         i += n;
     }
 }
@@ -67,6 +84,8 @@ static void visit(struct scoring *s, const struct ledger *l, bool first, size_t 
                     s->n);
     }
     s->changed |= ledger_generation(l) != s->generation;
+    if ((first && i == 0) || s->changed)
+        copy_reserved(s, l);
     if (first || s->changed)
         find_nodes(s, l, i, end);
     if (first) {
@@ -92,7 +111,9 @@ static void visit_all(struct scoring *s, bool first)
 void verbs_score(struct verbs *v, struct verbs_work *w, const uint32_t *at, size_t n,
                  const struct score_pod *pod, struct score_run *run)
 {
-    struct scoring s = {.v = v, .w = w, .at = at, .n = n, .pod = pod, .run = run};
+    struct card cards[SCV_MAX_CARDS];
+    struct scoring s = {
+        .v = v, .w = w, .at = at, .n = n, .pod = pod, .run = run, .cards = cards};
     MEM_GROW(w->nodes, w->nodes_cap, n);
     visit_all(&s, true);
     visit_all(&s, false);

@@ -177,6 +177,7 @@ struct answer resolve_dlvsym(void *handle, const char *name, const char *version
  * They keep their parameters, ask resolve_dlsym or resolve_dlvsym, and return its answer or
  * jump on, with the stack as it was: the C library takes the return address as the caller.
  */
+#if defined(__x86_64__)
 __asm__(".text\n"
         ".hidden resolve_dlsym\n"
         ".globl dlsym\n.type dlsym,@function\n"
@@ -217,6 +218,53 @@ __asm__(".text\n"
         "1:  ret\n"
         "    .cfi_endproc\n"
         ".size dlvsym, .-dlvsym\n");
+#elif defined(__aarch64__)
+__asm__(".text\n"
+        ".hidden resolve_dlsym\n"
+        ".globl dlsym\n.type dlsym,@function\n"
+        "dlsym:\n"
+        "    .cfi_startproc\n"
+        "    hint #34\n" /* bti c */
+        "    stp x29, x30, [sp, #-32]!\n    .cfi_adjust_cfa_offset 32\n"
+        "    .cfi_rel_offset x29, 0\n    .cfi_rel_offset x30, 8\n"
+        "    stp x0, x1, [sp, #16]\n"
+        "    mov x29, sp\n"
+        "    mov x2, x30\n"
+        "    bl resolve_dlsym\n"
+        "    mov x16, x1\n"
+        "    cbz x16, 1f\n"
+        "    ldp x0, x1, [sp, #16]\n"
+        "1:  ldp x29, x30, [sp], #32\n    .cfi_adjust_cfa_offset -32\n"
+        "    .cfi_restore x29\n    .cfi_restore x30\n"
+        "    cbz x16, 2f\n"
+        "    br x16\n"
+        "2:  ret\n"
+        "    .cfi_endproc\n"
+        ".size dlsym, .-dlsym\n"
+        ".hidden resolve_dlvsym\n"
+        ".globl dlvsym\n.type dlvsym,@function\n"
+        "dlvsym:\n"
+        "    .cfi_startproc\n"
+        "    hint #34\n"
+        "    stp x29, x30, [sp, #-48]!\n    .cfi_adjust_cfa_offset 48\n"
+        "    .cfi_rel_offset x29, 0\n    .cfi_rel_offset x30, 8\n"
+        "    stp x0, x1, [sp, #16]\n"
+        "    str x2, [sp, #32]\n"
+        "    mov x29, sp\n"
+        "    mov x3, x30\n"
+        "    bl resolve_dlvsym\n"
+        "    mov x16, x1\n"
+        "    cbz x16, 1f\n"
+        "    ldp x0, x1, [sp, #16]\n"
+        "    ldr x2, [sp, #32]\n"
+        "1:  ldp x29, x30, [sp], #48\n    .cfi_adjust_cfa_offset -48\n"
+        "    .cfi_restore x29\n    .cfi_restore x30\n"
+        "    cbz x16, 2f\n"
+        "    br x16\n"
+        "2:  ret\n"
+        "    .cfi_endproc\n"
+        ".size dlvsym, .-dlvsym\n");
+#endif
 
 /* -- cuGetProcAddress -- */
 

@@ -8,10 +8,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#ifndef __x86_64__
-#error "libgpushare-limit.so is written for x86-64"
-#endif
-
+#if defined(__x86_64__)
 static long call6(long number, long a, long b, long c, long d, long e, long f)
 {
     register long r10 __asm__("r10") = d;
@@ -24,6 +21,25 @@ static long call6(long number, long a, long b, long c, long d, long e, long f)
                      : "rcx", "r11", "memory");
     return result;
 }
+#elif defined(__aarch64__)
+static long call6(long number, long a, long b, long c, long d, long e, long f)
+{
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register long x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = d;
+    register long x4 __asm__("x4") = e;
+    register long x5 __asm__("x5") = f;
+    __asm__ volatile("svc #0"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+                     : "memory");
+    return x0;
+}
+#else
+#error "libgpushare-limit.so is written for x86-64 and AArch64"
+#endif
 
 static long call3(long number, long a, long b, long c)
 {
@@ -60,7 +76,7 @@ long sys_file_size(long fd)
 long sys_inode(const char *path)
 {
     struct stat st;
-    long result = call3(SYS_stat, (long)path, (long)&st, 0);
+    long result = call6(SYS_newfstatat, AT_FDCWD, (long)path, (long)&st, 0, 0, 0);
     return result < 0 ? result : (long)st.st_ino;
 }
 

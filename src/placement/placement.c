@@ -323,6 +323,19 @@ static void take_all_kept(const struct ledger_node *node, struct card *cards,
             take_kept(node, cards, pod);
 }
 
+/* Cards that are left when the nominated pods have theirs. */
+static bool choose_beside_nominated(const struct ledger_node *node,
+                                    const struct card *seen, const struct request *r,
+                                    int64_t priority, struct span uid, uint32_t *picks)
+{
+    struct card cards[SCV_MAX_CARDS];
+    if (!node->nominated)
+        return false;
+    memcpy(cards, seen, node->n_cards * sizeof *cards);
+    placement_take_nominated(node, cards, priority, uid, NULL);
+    return choose(cards, node->n_cards, r, picks);
+}
+
 bool placement_choose_seen(const struct ledger_node *node, const struct request *r,
                            int64_t priority, struct span uid,
                            uint32_t picks[REQUEST_MAX_CARDS])
@@ -335,6 +348,7 @@ bool placement_choose_seen(const struct ledger_node *node, const struct request 
     ledger_cards_seen(node, priority, uid, cards);
     take_all_kept(node, cards, priority, uid);
     return choose_reserved(node, cards, r, uid, picks) ||
+           choose_beside_nominated(node, cards, r, priority, uid, picks) ||
            choose(cards, node->n_cards, r, picks);
 }
 

@@ -8,7 +8,6 @@
 #include "setup/edit.h"
 #include "wire/tls.h"
 
-#define CONFIG_AT "/etc/kubernetes/kube-scheduler-config.yaml"
 #define POLICY_AT "/etc/kubernetes/scheduler-policy-config.json"
 
 enum { MINOR_CONFIG_FIRST = 19, MINOR_POLICY_LAST = 22 };
@@ -73,7 +72,10 @@ static int make_text(struct change_plan_work *w, struct err *err)
     w->name = w->policy ? "policy/scheduler-policy-config.json"
                         : "policy/kube-scheduler-config.yaml";
     buf_add_span(&w->text, from);
-    if (set_url(w, err) || (w->in->insecure && remove_tls(w, err)))
+    cleanup_free char *server = facts_server_name(w->in->facts);
+    if (set_url(w, err) ||
+        (w->in->insecure ? remove_tls(w, err)
+                         : set(w, "extenders.0.tlsConfig.serverName", server, err)))
         return -1;
     if (w->policy)
         return 0;
@@ -145,7 +147,7 @@ static int choose(struct change_plan_work *w, bool *named, struct err *err)
     int minor = facts_minor(w->in->facts, &w->pod);
     const char *path = w->manifest->path;
     *named = *option != '\0';
-    if (!minor)
+    if (!minor && !w->in->facts->platform) /* k3s and RKE2 are newer than a Policy */
         return err_set(
             err, ERR_INVALID,
             "%s: unknown version of Kubernetes: the image's tag is not a version, "
@@ -164,15 +166,15 @@ static int choose(struct change_plan_work *w, bool *named, struct err *err)
     if (*named && *option != '/')
         return err_set(err, ERR_INVALID, "%s: \"%s\" is not an absolute path", path,
                        option);
-    if (*named && !w->policy && minor < MINOR_CONFIG_FIRST)
+    if (*named && !w->policy && minor && minor < MINOR_CONFIG_FIRST)
         return err_set(
             err, ERR_INVALID,
             "%s has --config, but kube-scheduler 1.%d reads extenders only from "
             "a Policy",
             path, minor);
     if (!*named)
-        w->policy = minor <= MINOR_POLICY_LAST;
-    w->inside = *named ? option : w->policy ? POLICY_AT : CONFIG_AT;
+        w->policy = minor <= MINOR_POLICY_LAST && !w->in->facts->platform;
+    w->inside = *named ? option : w->policy ? POLICY_AT : CHANGE_PLAN_CONFIG_AT;
     return 0;
 }
 
@@ -196,7 +198,9 @@ static int make(struct change_plan_work *w, struct err *err)
         return -1;
     if (named ? change_config(w, path.p, err) : write_config(w, path.p, false, err))
         return -1;
-    return w->tls ? change_plan_tls(w, true, err) : 0;
+    if (w->tls && change_plan_tls(w, true, err))
+        return -1;
+    return w->in->facts->platform ? change_plan_dropin(w, err) : 0;
 }
 
 /* An unreadable manifest, or a second one of the same pod, may be the one that the
@@ -227,6 +231,8 @@ static bool is_ambiguous(const struct change_plan_work *w, struct err *err)
 static int begin(struct change_plan_work *w, struct err *err)
 {
     const struct facts *f = w->in->facts;
+    if (change_plan_platform(w, err))
+        return -1;
     if (f->manifests_why.code != ERR_NONE) {
         *err = f->manifests_why;
         return -1;
@@ -267,7 +273,7 @@ int change_plan_renew(const struct change_plan_input *in, struct change_plan *ou
     const struct err *why =
         in->facts->secret_read ? &in->facts->secret_why : &in->facts->cluster_why;
     if (why->code != ERR_NONE)
-        return err_set(err, why->code, "Secret kube-system/" CLIENT_SECRET_NAME ": %s",
-                       why->msg);
+        return err_set(err, why->code, "Secret %s/" CLIENT_SECRET_NAME ": %s",
+                       facts_namespace(in->facts), why->msg);
     return change_plan_tls(&w, false, err);
 }

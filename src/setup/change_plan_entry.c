@@ -34,6 +34,7 @@ int change_plan_entry_add(struct change_plan_work *w, const char *path, struct e
 
 /* An existing entry in the course of its change. */
 struct entry {
+    const struct facts *facts;
     const char *file;  /* for messages */
     size_t i;          /* in the list of extenders */
     char *path;        /* "extenders.0" */
@@ -60,6 +61,14 @@ static bool has_certificate(const json_t *entry)
            *jsonpath_str(entry, "tlsConfig.certData");
 }
 
+/* Our certificate, and the name of an extender elsewhere than asked for? */
+static bool is_of_other_namespace(const struct facts *f, const json_t *entry)
+{
+    cleanup_free char *server = facts_server_name(f);
+    return f->namespace && change_plan_tls_is_ours(entry) &&
+           strcmp(jsonpath_str(entry, "tlsConfig.serverName"), server) != 0;
+}
+
 static struct entry plan_entry(const struct change_plan_work *w, const char *file,
                                const json_t *ours)
 {
@@ -71,12 +80,14 @@ static struct entry plan_entry(const struct change_plan_work *w, const char *fil
         i++;
     const char *old = jsonpath_str(ours, "urlPrefix");
     bool known = extender_entry_read_url(old, &url, NULL) == 0;
-    struct entry e = {.file = file,
+    struct entry e = {.facts = w->in->facts,
+                      .file = file,
                       .i = i,
                       .path = xasprintf("extenders.%zu", i),
                       .old = ours,
                       .https_key = w->policy ? "enableHttps" : "enableHTTPS"};
-    bool own = known && url.tls && has_certificate(ours);
+    bool own = known && url.tls && has_certificate(ours) &&
+               !is_of_other_namespace(w->in->facts, ours);
     e.https = !w->in->insecure;
     e.certificate = e.https && !own;
     url.tls = e.https;
@@ -123,20 +134,21 @@ static int add_tls_config(struct entry *e, struct err *err)
     cleanup_buf struct buf lines = {0};
     cleanup_buf struct buf from = e->text;
     e->text = (struct buf){0};
-    change_plan_tls_describe(&lines, 0);
+    change_plan_tls_describe(e->facts, &lines, 0);
     return edit_add_key(e->file, buf_span(&from), e->path, lines.p, &e->text, err);
 }
 
 static int put_certificate(struct entry *e, struct err *err)
 {
     const json_t *tls = json_object_get(e->old, "tlsConfig");
+    cleanup_free char *server = facts_server_name(e->facts);
     if (!tls || json_is_null(tls))
         return add_tls_config(e, err);
     for (int i = 0; i < CLIENT_SECRET_FILES; i++)
         if (put(e, "tlsConfig", client_secret_member((enum client_secret_file)i),
                 client_secret_path((enum client_secret_file)i), err))
             return -1;
-    if (put(e, "tlsConfig", "serverName", CLIENT_SECRET_SERVER, err))
+    if (put(e, "tlsConfig", "serverName", server, err))
         return -1;
     /* kube-scheduler prefers the data to a file. */
     if (json_object_get(tls, "caData") && drop(e, "caData", err))
@@ -157,8 +169,14 @@ static int put_all(struct entry *e, struct err *err)
     if ((e->certificate || !e->https) && on != e->https &&
         put(e, "", e->https_key, e->https ? "true" : "false", err))
         return -1;
-    return e->certificate && !change_plan_tls_is_ours(e->old) ? put_certificate(e, err)
-                                                              : 0;
+    if (!e->certificate)
+        return 0;
+    if (!change_plan_tls_is_ours(e->old))
+        return put_certificate(e, err);
+    cleanup_free char *server = facts_server_name(e->facts);
+    return is_of_other_namespace(e->facts, e->old)
+               ? put(e, "tlsConfig", "serverName", server, err)
+               : 0;
 }
 
 /* JSON has no comments that could be lost: the whole file is written. */
@@ -176,7 +194,8 @@ static int rewrite(struct entry *e, const json_t *file, struct err *err)
             json_object_set_new(
                 tls, client_secret_member((enum client_secret_file)i),
                 json_string(client_secret_path((enum client_secret_file)i)));
-        json_object_set_new(tls, "serverName", json_string(CLIENT_SECRET_SERVER));
+        cleanup_free char *server = facts_server_name(e->facts);
+        json_object_set_new(tls, "serverName", json_string(server));
         json_object_set_new(entry, "tlsConfig", tls);
     }
     if (!json_equal(now, file)) {
@@ -199,7 +218,7 @@ static void describe(struct change_plan_work *w, const struct entry *e)
         buf_printf(&w->out->by_hand, "  %s: %s\n", e->https_key,
                    e->https ? "true" : "false");
     if (e->certificate)
-        change_plan_tls_describe(&w->out->by_hand, 2);
+        change_plan_tls_describe(w->in->facts, &w->out->by_hand, 2);
 }
 
 int change_plan_entry_set(struct change_plan_work *w, const char *path,

@@ -71,8 +71,17 @@ static int described(struct change_plan_work *w, int rc)
     return rc;
 }
 
+/* k3s and RKE2 make the pod from their settings: change_plan_dropin adds to these. */
+static bool is_generated(const struct change_plan_work *w)
+{
+    return w->in->facts->platform != FACTS_KUBEADM;
+}
+
 int change_plan_manifest_option(struct change_plan_work *w, struct err *err)
 {
+    w->add_option = true;
+    if (is_generated(w))
+        return 0;
     cleanup_free char *item =
         xasprintf("- --%s=%s\n", w->policy ? "policy-config-file" : "config", w->inside);
     /* To the list that has the other options. A new `command` would replace the image's
@@ -99,8 +108,11 @@ static int mount(struct change_plan_work *w, const char *path, const char *name,
     return add(w, "spec", "volumes", volume, err);
 }
 
+/* RKE2 mounts a file that an option names by itself. */
 int change_plan_manifest_mount_config(struct change_plan_work *w, struct err *err)
 {
+    if (is_generated(w))
+        return 0;
     return described(w, mount(w, w->inside, VOLUME, "File", err));
 }
 
@@ -108,5 +120,8 @@ int change_plan_manifest_mount_config(struct change_plan_work *w, struct err *er
  * would keep its old content in the container. */
 int change_plan_manifest_mount_tls(struct change_plan_work *w, struct err *err)
 {
+    w->add_mount = true;
+    if (is_generated(w))
+        return 0;
     return described(w, mount(w, CLIENT_SECRET_DIR, TLS_VOLUME, "Directory", err));
 }

@@ -13,14 +13,15 @@ bool change_plan_tls_is_ours(const json_t *entry)
     return true;
 }
 
-void change_plan_tls_describe(struct buf *out, int indent)
+void change_plan_tls_describe(const struct facts *f, struct buf *out, int indent)
 {
+    cleanup_free char *server = facts_server_name(f);
     buf_printf(out, "%*stlsConfig:\n", indent, "");
     for (int i = 0; i < CLIENT_SECRET_FILES; i++)
         buf_printf(out, "%*s  %s: %s\n", indent, "",
                    client_secret_member((enum client_secret_file)i),
                    client_secret_path((enum client_secret_file)i));
-    buf_printf(out, "%*s  serverName: %s\n", indent, "", CLIENT_SECRET_SERVER);
+    buf_printf(out, "%*s  serverName: %s\n", indent, "", server);
 }
 
 /* Is the content of the Secret known? */
@@ -34,14 +35,14 @@ static int explain_absence(const struct facts *f, const char *path, struct err *
     if (!f->secret_read)
         return err_set(err, ERR_UNAVAILABLE,
                        "%s: no such file, and the API server was not asked for Secret "
-                       "kube-system/" CLIENT_SECRET_NAME,
-                       path);
+                       "%s/" CLIENT_SECRET_NAME,
+                       path, facts_namespace(f));
     return err_set(err, f->secret_why.code,
                    "the certificate of kube-scheduler: %s. The extender writes Secret "
-                   "kube-system/" CLIENT_SECRET_NAME
+                   "%s/" CLIENT_SECRET_NAME
                    " when it starts; for an extender with --insecure, run "
                    "scripts/install --insecure",
-                   f->secret_why.msg);
+                   f->secret_why.msg, facts_namespace(f));
 }
 
 /* One of the files, if it differs from the Secret. */

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "setup/checks.h"
-
 #include "base/mem.h"
+#include "setup/checks_priv.h"
 
 #define CRASH_LOG "crictl logs $(crictl ps -a --name kube-scheduler -q | head -1)"
+
+/* RKE2 starts the kubelet and writes its log. */
+static const char *kubelet_log(const struct facts *f)
+{
+    return f->platform == FACTS_RKE2 ? "tail /var/lib/rancher/rke2/agent/logs/kubelet.log"
+                                     : "journalctl -u kubelet --since -10min";
+}
 
 enum { MINOR_WITHOUT_POLICY = 23 };
 
@@ -11,11 +17,11 @@ static void explain_managed(struct findings *out, struct finding *it)
 {
     findings_why(out, it,
                  "kube-scheduler can be configured only on control plane nodes of "
-                 "kubeadm. On a managed control plane (EKS, GKE, AKS, ...), run a second "
-                 "kube-scheduler for pods that name it in schedulerName");
+                 "kubeadm, k3s and RKE2. With a managed control plane (EKS, GKE, AKS, "
+                 "...), the chart runs a second kube-scheduler");
     findings_fix(out, it,
-                 "on a control plane node of kubeadm: scripts/install --check\n"
-                 "otherwise: policy/second-scheduler.yaml.example");
+                 "on a control plane node: scripts/install --check\n"
+                 "managed: " CHECKS_HELM " --set platform=managed");
 }
 
 static bool check_folder(const struct facts *f, struct findings *out)
@@ -142,6 +148,8 @@ static bool check_file(const struct facts *f, const struct scheduler_pod *pod,
 static void check_process(const struct facts *f, const struct scheduler_pod *pod,
                           const char *path, struct findings *out)
 {
+    if (checks_process_of_platform(f, pod, out))
+        return;
     const struct facts_process *p = facts_scheduler(f, pod);
     const struct facts_file *newer = p ? facts_newer_file(f, p) : NULL;
     struct finding *it;
@@ -164,21 +172,21 @@ static void check_process(const struct facts *f, const struct scheduler_pod *pod
         findings_why(out, it,
                      "the kubelet has not applied the manifest: it is busy, stopped, or "
                      "rejects the file");
-        findings_fix(out, it, "journalctl -u kubelet --since -10min");
+        findings_fix(out, it, "%s", kubelet_log(f));
     } else {
         it = findings_add(out, FINDING_PROBLEM, "not-running",
                           "kube-scheduler does not run on this node");
         findings_why(out, it,
                      "it exited, perhaps because of its configuration, or the kubelet "
                      "does not start it");
-        findings_fix(out, it, CRASH_LOG "\njournalctl -u kubelet --since -10min");
+        findings_fix(out, it, CRASH_LOG "\n%s", kubelet_log(f));
     }
 }
 
 bool checks_scheduler(const struct facts *f, struct findings *out)
 {
     struct scheduler_pod pod;
-    if (!check_folder(f, out))
+    if (!checks_platform(f, out) || !check_folder(f, out))
         return false;
     check_malformed(f, out);
     const struct facts_file *manifest = facts_manifest(f, &pod);

@@ -9,7 +9,7 @@
 enum { DAY_S = 24 * 3600, WARN_DAYS = 30, CAS_MAX = 64 };
 
 #define RENEW  "scripts/install --renew"
-#define SECRET "Secret kube-system/" CLIENT_SECRET_NAME
+#define SECRET "Secret " CLIENT_SECRET_NAME
 
 /* The certificate of kube-scheduler's entry. */
 struct subject {

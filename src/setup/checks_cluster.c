@@ -136,9 +136,9 @@ static void check_endpoints(const struct facts *f, struct findings *out)
     findings_why(out, it,
                  "kube-proxy rejects connections to a Service without endpoints");
     findings_fix(out, it,
-                 "kubectl -n kube-system get pods -l component=gpushare-schd-extender\n"
-                 "kubectl -n kube-system describe pods -l "
-                 "component=gpushare-schd-extender");
+                 "kubectl -n %s get pods -l component=gpushare-schd-extender\n"
+                 "kubectl -n %s describe pods -l component=gpushare-schd-extender",
+                 facts_namespace(f), facts_namespace(f));
 }
 
 static void check_deployment(const struct facts *f, struct findings *out)
@@ -150,8 +150,9 @@ static void check_deployment(const struct facts *f, struct findings *out)
         findings_add(out, FINDING_PROBLEM, "no-deployment",
                      "no Deployment has label component=gpushare-schd-extender");
     findings_fix(out, it,
-                 "helm install gpushare manifests/chart -n kube-system\n"
-                 "or kubectl apply -f manifests/");
+                 "helm install gpushare manifests/chart -n %s\n"
+                 "or kubectl apply -f manifests/",
+                 facts_namespace(f));
 }
 
 /* The images of other extenders, such as k8s-gpushare-schd-extender; the name of ours is
@@ -196,8 +197,7 @@ void checks_cluster(const struct facts *f, struct findings *out)
         struct finding *it =
             findings_add(out, FINDING_UNKNOWN, "no-api",
                          "the API server was not checked: %s", f->cluster_why.msg);
-        findings_fix(out, it,
-                     "scripts/install --check --kubeconfig /etc/kubernetes/admin.conf");
+        findings_fix(out, it, "scripts/install --check --kubeconfig %s", facts_admin(f));
         return;
     }
     check_control_planes(f, out);

@@ -6,48 +6,64 @@
 
 enum { NAMES_MAX = 3 };
 
-static bool is_labeled(const json_t *node)
+static bool has_label(const json_t *node, const char *name)
 {
     const json_t *labels = jsonpath_at(node, "metadata.labels");
-    const char *v = json_string_value(json_object_get(labels, "gpushare"));
+    const char *v = json_string_value(json_object_get(labels, name));
     return v && !strcmp(v, "true");
+}
+
+static bool has_amount(const json_t *node, const char *resource)
+{
+    const json_t *amounts = jsonpath_at(node, "status.allocatable");
+    const char *v = json_string_value(json_object_get(amounts, resource));
+    return v && *v && strcmp(v, "0") != 0;
+}
+
+/* Do our DaemonSets run there by default? NVIDIA's GPU Feature Discovery sets the second
+ * label. Beside NVIDIA's own device plugin, an administrator decides by other labels. */
+static bool is_labeled(const json_t *node)
+{
+    return has_label(node, "gpushare") || (has_label(node, "nvidia.com/gpu.present") &&
+                                           !has_amount(node, "nvidia.com/gpu"));
 }
 
 static bool has_memory(const json_t *node)
 {
-    const json_t *amounts = jsonpath_at(node, "status.allocatable");
-    const char *v = json_string_value(json_object_get(amounts, MEM));
-    return v && *v && strcmp(v, "0") != 0;
+    return has_amount(node, MEM);
 }
 
 static void report_no_gpu_node(struct findings *out)
 {
-    struct finding *it =
-        findings_add(out, FINDING_PROBLEM, "no-gpu-node",
-                     "no node has the label gpushare=true, and none has " MEM);
-    findings_why(
-        out, it,
-        "scv-agent and the device plugin run on nodes with this label; pods that "
-        "request GPU memory fit nowhere");
+    struct finding *it = findings_add(
+        out, FINDING_PROBLEM, "no-gpu-node",
+        "no node has the label gpushare=true or nvidia.com/gpu.present=true, and "
+        "none has " MEM);
+    findings_why(out, it,
+                 "scv-agent and the device plugin run on nodes with one of these labels; "
+                 "pods that "
+                 "request GPU memory fit nowhere");
     findings_fix(out, it, "kubectl label node NODE gpushare=true");
 }
 
-static void report_no_plugin(struct findings *out, const char *names, size_t n)
+static void report_no_plugin(const struct facts *f, struct findings *out,
+                             const char *names, size_t n)
 {
     cleanup_buf struct buf more = {0};
     if (n > NAMES_MAX)
         buf_printf(&more, " and %zu more", n - NAMES_MAX);
-    struct finding *it =
-        findings_add(out, FINDING_PROBLEM, "no-plugin",
-                     "nodes with label gpushare=true but without " MEM ": %s%s", names,
-                     more.n ? more.p : "");
+    struct finding *it = findings_add(
+        out, FINDING_PROBLEM, "no-plugin",
+        "nodes with label gpushare=true or nvidia.com/gpu.present=true but without " MEM
+        ": %s%s",
+        names, more.n ? more.p : "");
     findings_why(out, it,
                  "no device plugin has registered with the kubelet there, so "
                  "kube-scheduler rejects the node before it calls the extender");
     findings_fix(out, it,
-                 "kubectl -n kube-system get pods -l component=gpushare-device-plugin "
-                 "-o wide\n"
-                 "kubectl -n kube-system logs daemonset/gpushare-device-plugin-ds");
+                 "kubectl -n %s get pods -l component=gpushare-device-plugin -o wide\n"
+                 "kubectl -n %s logs daemonset/gpushare-device-plugin-ds",
+                 facts_namespace(f), facts_namespace(f));
 }
 
 static void check_labels(const struct facts *f, struct findings *out)
@@ -67,7 +83,7 @@ static void check_labels(const struct facts *f, struct findings *out)
     if (!labeled && !with_memory)
         report_no_gpu_node(out);
     if (without)
-        report_no_plugin(out, names.p, without);
+        report_no_plugin(f, out, names.p, without);
 }
 
 static bool requests_gpu(const json_t *pod)

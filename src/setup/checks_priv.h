@@ -22,3 +22,10 @@ void checks_certificate(const struct facts *f, const struct extender_entry_url *
 /* Does kube-scheduler call `url` through a proxy? */
 void checks_proxy(const struct facts *f, const struct extender_entry_url *url,
                   struct findings *out);
+
+/* What the node's distribution is, and whether it can be checked further. */
+bool checks_platform(const struct facts *f, struct findings *out);
+/* k3s and RKE2: does the process run with the current settings? False: check the process
+ * as kubeadm's. */
+bool checks_process_of_platform(const struct facts *f, const struct scheduler_pod *pod,
+                                struct findings *out);

@@ -113,8 +113,8 @@ static void suggest_fix(const struct facts *f, struct findings *out, struct find
         findings_fix(out, it, "urlPrefix: .../gpushare-scheduler");
         return;
     case FACTS_REACH_NOT_READY:
-        findings_fix(out, it,
-                     "kubectl -n kube-system logs deployment/gpushare-schd-extender");
+        findings_fix(out, it, "kubectl -n %s logs deployment/gpushare-schd-extender",
+                     facts_namespace(f));
         return;
     case FACTS_REACH_WANTS_HTTPS:
         findings_fix(out, it, "scripts/install --yes");

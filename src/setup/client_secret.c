@@ -5,7 +5,7 @@
 #include "wire/tls.h"
 #include "wire/x509.h"
 
-#define SECRET "Secret kube-system/" CLIENT_SECRET_NAME
+#define SECRET "Secret " CLIENT_SECRET_NAME
 
 static const struct {
     enum kube_tls_key key;

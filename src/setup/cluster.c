@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/cluster.h"
 
+#include "base/mem.h"
 #include "wire/tls.h"
 
 #define ADMISSION "/apis/admissionregistration.k8s.io/v1/"
@@ -53,8 +54,9 @@ void cluster_read_secret(struct kube_client *client, struct facts *f)
     client_secret_fini(&f->secret);
     f->secret_why = (struct err){0};
     f->secret_read = true;
-    if (get(client, "/api/v1/namespaces/kube-system/secrets/" CLIENT_SECRET_NAME, &reply,
-            &f->secret_why) == 0)
+    cleanup_free char *path = xasprintf(
+        "/api/v1/namespaces/%s/secrets/" CLIENT_SECRET_NAME, facts_namespace(f));
+    if (get(client, path, &reply, &f->secret_why) == 0)
         client_secret_read(buf_span(&reply.body), &f->secret, &f->secret_why);
     tls_wipe(&reply.body);
     httpc_reply_fini(&reply);

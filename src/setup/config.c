@@ -23,6 +23,11 @@ static const struct opt table[] = {
      .offset = AT(address),
      .help = "Extender HOST:PORT for plan and reach; default: as configured, or "
              "127.0.0.1:32766."},
+    {.name = "namespace",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(namespace),
+     .help = "Namespace of the extender and of its Secrets; default: kube-system."},
     {.name = "policy",
      .arg = "DIR",
      .type = OPT_STRING,
@@ -52,7 +57,8 @@ static const struct opt table[] = {
 const struct opt_program setup_program = {
     .name = "gpushare-setup",
     .summary =
-        "checks whether the kube-scheduler of a kubeadm node calls the extender\n\n"
+        "checks whether the kube-scheduler of a kubeadm, k3s or RKE2 node calls the "
+        "extender\n\n"
         "check    Print the problems; status 1: problems, 2: not everything was checked\n"
         "plan     Write the corrected files to the folder of --out\n"
         "renew    Write the files of kube-scheduler's certificate that differ from its "

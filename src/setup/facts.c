@@ -21,6 +21,11 @@ void facts_fini(struct facts *f)
     for (size_t i = 0; i < f->n_files; i++)
         facts_file_fini(&f->files[i]);
     free(f->files);
+    for (size_t i = 0; i < f->n_settings; i++)
+        facts_file_fini(&f->settings[i]);
+    free(f->settings);
+    free(f->service_option);
+    facts_file_fini(&f->applied);
     for (size_t i = 0; i < f->n_processes; i++)
         buf_fini(&f->processes[i].arguments);
     free(f->processes);
@@ -55,6 +60,23 @@ void facts_file_parse(struct facts_file *file)
         err_set(&file->why, ERR_INVALID, "%s: not a mapping", file->path);
 }
 
+const char *facts_namespace(const struct facts *f)
+{
+    return f->namespace ? f->namespace : "kube-system";
+}
+
+char *facts_server_name(const struct facts *f)
+{
+    return xasprintf("gpushare-schd-extender.%s.svc", facts_namespace(f));
+}
+
+const char *facts_admin(const struct facts *f)
+{
+    return f->platform == FACTS_K3S    ? "/etc/rancher/k3s/k3s.yaml"
+           : f->platform == FACTS_RKE2 ? "/etc/rancher/rke2/rke2.yaml"
+                                       : "/etc/kubernetes/admin.conf";
+}
+
 const struct facts_file *facts_manifest(const struct facts *f, struct scheduler_pod *pod)
 {
     const struct facts_file *first = NULL;
@@ -77,9 +99,16 @@ const struct facts_process *facts_scheduler(const struct facts *f,
                                             const struct scheduler_pod *pod)
 {
     const struct facts_process *youngest = NULL;
+    struct scheduler_pod applied;
+    if (f->platform == FACTS_RKE2) {
+        if (!f->applied.json || !scheduler_pod_read(f->applied.json, &applied))
+            return NULL;
+        pod = &applied;
+    }
     for (size_t i = 0; i < f->n_processes; i++) {
         const struct facts_process *p = &f->processes[i];
-        if (scheduler_pod_is_process(pod, buf_span(&p->arguments)) &&
+        if ((f->platform == FACTS_K3S ||
+             scheduler_pod_is_process(pod, buf_span(&p->arguments))) &&
             (!youngest || p->started_ns > youngest->started_ns))
             youngest = p;
     }

@@ -18,8 +18,7 @@
 
 enum { FILE_MAX = 1 << 20 };
 
-/* Regular files only: reading a pipe might never end. */
-static void read_file(struct facts_file *file)
+void host_read_file(struct facts_file *file)
 {
     struct stat st;
     if (stat(file->path, &st)) {
@@ -39,7 +38,7 @@ static void read_file(struct facts_file *file)
 
 static void read_yaml(struct facts_file *file)
 {
-    read_file(file);
+    host_read_file(file);
     if (file->why.code == ERR_NONE)
         facts_file_parse(file);
 }
@@ -135,7 +134,7 @@ static void read_config(const char *root, struct facts *f)
             xasprintf("tlsConfig.%s", client_secret_member((enum client_secret_file)i));
         const char *named = jsonpath_str(ours, member);
         if (*named && file_of(root, &pod, named, &f->tls[i]))
-            read_file(&f->tls[i]);
+            host_read_file(&f->tls[i]);
     }
 }
 
@@ -156,11 +155,30 @@ size_t host_addresses(char (*out)[64], size_t max)
     return n;
 }
 
+/* A static pod of kubeadm counts, whatever else was installed on the node once. */
+static void read_platform(const char *root, struct facts *f)
+{
+    struct scheduler_pod pod;
+    f->platform = host_find_platform(root);
+    if (f->platform == FACTS_OPENSHIFT)
+        return;
+    read_manifests(root, f);
+    if (facts_manifest(f, &pod))
+        f->platform = FACTS_KUBEADM;
+    if (f->platform == FACTS_KUBEADM)
+        return;
+    while (f->n_files)
+        facts_file_fini(&f->files[--f->n_files]);
+    free(f->files);
+    f->manifests_why = (struct err){0};
+    host_read_rancher(root, f);
+}
+
 void host_read(const char *root, const char *proc, struct facts *f)
 {
     f->now_s = clock_wall_ns() / 1000000000;
-    read_manifests(root, f);
-    if (f->manifests_why.code != ERR_NONE)
+    read_platform(root, f);
+    if (f->platform == FACTS_OPENSHIFT || f->manifests_why.code != ERR_NONE)
         return;
     read_config(root, f);
     host_read_processes(proc, f);

@@ -43,8 +43,9 @@ static void add_process(const char *proc, const char *pid, struct facts *f)
 {
     cleanup_buf struct buf name = {0};
     struct facts_process p = {.pid = atoi(pid)};
+    const char *wanted = f->platform == FACTS_K3S ? "k3s-server" : "kube-scheduler";
     if (!read_of(proc, pid, "comm", &name) ||
-        !span_eq(span_trim(buf_span(&name)), SPAN("kube-scheduler")))
+        !span_eq(span_trim(buf_span(&name)), span_of(wanted)))
         return;
     /* A zombie has no arguments. */
     if (!read_of(proc, pid, "cmdline", &p.arguments) ||

@@ -252,7 +252,8 @@ void reach_call_configured(struct facts *f, const char *address)
 
 /* The certificate that the plan leaves or puts there: the administrator's own, or that of
  * the Secret, or without a Secret the files on the node. */
-static struct reach_tls planned_tls(const struct facts *f, const json_t *ours)
+static struct reach_tls planned_tls(const struct facts *f, const json_t *ours,
+                                    const char *server)
 {
     const struct buf *pem = f->secret.pem;
     const char *cert = jsonpath_str(ours, "tlsConfig.certFile");
@@ -261,7 +262,7 @@ static struct reach_tls planned_tls(const struct facts *f, const json_t *ours)
         return entry_tls(f, ours);
     return (struct reach_tls){buf_span(&pem[CLIENT_SECRET_CA]),
                               buf_span(&pem[CLIENT_SECRET_CERT]),
-                              buf_span(&pem[CLIENT_SECRET_KEY]), CLIENT_SECRET_SERVER};
+                              buf_span(&pem[CLIENT_SECRET_KEY]), server};
 }
 
 void reach_call_planned(struct facts *f, const char *address, bool insecure)
@@ -275,6 +276,8 @@ void reach_call_planned(struct facts *f, const char *address, bool insecure)
     if ((!known || address) && extender_entry_read_url(url, &f->reach.url, NULL))
         return;
     f->reach.url.tls = !insecure;
-    const struct reach_tls tls = insecure ? (struct reach_tls){0} : planned_tls(f, ours);
+    cleanup_free char *server = facts_server_name(f);
+    const struct reach_tls tls =
+        insecure ? (struct reach_tls){0} : planned_tls(f, ours, server);
     reach_call(f, *verb ? verb : "filter", &tls);
 }

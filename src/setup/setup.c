@@ -13,17 +13,20 @@
 #include "setup/checks.h"
 #include "setup/cluster.h"
 #include "setup/host.h"
+#include "setup/rancher.h"
 #include "setup/reach.h"
 #include "wire/httpc.h"
 #include "wire/yaml.h"
 
-#define ADMIN    "/etc/kubernetes/admin.conf"
 #define COMMANDS "check, plan, renew, running, reach"
 
 enum {
     EXIT_ERROR = 3, /* 0 to 2: findings_exit_status */
     FILE_MAX = 1 << 20,
     HEALTH_MS = 2000,
+    NAMESPACE_MAX = 63,
+    RUNNING_OLDER = 2, /* results of running */
+    RUNNING_BY_HAND = 4,
 };
 
 /* The command being run. */
@@ -42,12 +45,12 @@ static char *without_slash(const char *path)
     return xmemdup0(n ? path : "", n);
 }
 
-/* Calls `read` with a client of the API server. Without --kubeconfig, uses kubeadm's
- * admin.conf. */
+/* Calls `read` with a client of the API server. Without --kubeconfig, uses the platform's
+ * file. */
 static void with_cluster(struct run *r,
                          void (*read)(struct kube_client *client, struct facts *f))
 {
-    cleanup_free char *admin = xasprintf("%s" ADMIN, r->root);
+    cleanup_free char *admin = xasprintf("%s%s", r->root, facts_admin(&r->facts));
     const char *path = r->options->kubeconfig;
     if (!path && access(admin, R_OK) == 0)
         path = admin;
@@ -238,8 +241,39 @@ static bool is_healthy(const struct scheduler_pod *pod, struct err *err)
     return healthy;
 }
 
+/* The result: 0, 1, 2 or 4, with the reason. */
+static int judge_process(struct run *r, const struct scheduler_pod *pod,
+                         const char *manifest, struct err *why)
+{
+    const struct facts *f = &r->facts;
+    const struct facts_process *p = facts_scheduler(f, pod);
+    const struct facts_file *newer = p ? rancher_newer_file(f, p) : NULL;
+    bool by_hand = (f->platform == FACTS_K3S && (!p || newer)) || !rancher_is_applied(f);
+    if (p)
+        buf_printf(&r->out, "%d\n", p->pid);
+    if (by_hand) {
+        err_set(why, ERR_CONFLICT,
+                "%s must be restarted to use the files: systemctl "
+                "restart %s",
+                rancher_name(f), rancher_unit(f));
+        return RUNNING_BY_HAND;
+    }
+    if (!p) {
+        err_set(why, ERR_NOT_FOUND, "no kube-scheduler runs with the options of %s",
+                manifest);
+        return 1;
+    }
+    if (newer) {
+        err_set(why, ERR_CONFLICT, "process %d started before %s was changed", p->pid,
+                newer->path);
+        return RUNNING_OLDER;
+    }
+    return is_healthy(pod, why) ? 0 : 1;
+}
+
 /* Prints kube-scheduler's process id, if there is one. 0: it runs with the current files
- * and is healthy. 2: it started before a file was changed. 1: otherwise. */
+ * and is healthy. 2: it started before a file was changed. 4: the same, or k3s does not
+ * run, and only a person may restart k3s or RKE2. 1: otherwise. */
 static int running(struct run *r, struct err *err)
 {
     struct scheduler_pod pod;
@@ -248,25 +282,22 @@ static int running(struct run *r, struct err *err)
     const struct facts_file *manifest = facts_manifest(&r->facts, &pod);
     if (!manifest)
         return err_set(err, ERR_NOT_FOUND, "%s has no static pod of kube-scheduler",
-                       r->facts.manifests);
-    const struct facts_process *p = facts_scheduler(&r->facts, &pod);
-    if (!p) {
-        err_set(&why, ERR_NOT_FOUND, "no kube-scheduler runs with the options of %s",
-                manifest->path);
-    } else {
-        buf_printf(&r->out, "%d\n", p->pid);
-        const struct facts_file *newer = facts_newer_file(&r->facts, p);
-        if (newer)
-            err_set(&why, ERR_CONFLICT, "process %d started before %s was changed",
-                    p->pid, newer->path);
-        else
-            is_healthy(&pod, &why);
-    }
+                       r->facts.manifests ? r->facts.manifests : "the node");
+    int status = judge_process(r, &pod, manifest->path, &why);
     if (why.code != ERR_NONE)
         fprintf(stderr, "%s\n", why.msg);
-    if (print(&r->out, err))
-        return -1;
-    return why.code == ERR_CONFLICT ? 2 : why.code != ERR_NONE;
+    return print(&r->out, err) ? -1 : status;
+}
+
+/* A DNS label, as the API server has them: it becomes a part of a path and of a name. */
+static int set_namespace(struct run *r, struct err *err)
+{
+    const char *name = r->options->namespace;
+    size_t n = name ? strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") : 0;
+    if (name && (!n || name[n] || n > NAMESPACE_MAX))
+        return err_set(err, ERR_INVALID, "--namespace: invalid name \"%s\"", name);
+    r->facts.namespace = name;
+    return 0;
 }
 
 static int command(struct run *r, struct err *err)
@@ -280,6 +311,8 @@ static int command(struct run *r, struct err *err)
                     {"reach", reach},
                     {"running", running}};
     const struct opt_list *args = &r->options->args;
+    if (set_namespace(r, err))
+        return -1;
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (args->n == 1 && !strcmp(args->items[0], commands[i].name))
             return commands[i].run(r, err);

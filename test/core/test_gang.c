@@ -364,6 +364,63 @@ static struct pod worker(const char *uid, const char *gang, int milli)
     return pod;
 }
 
+/* A pod without GPU that is bound to n1, or its deletion. */
+static void plain_pod(const char *uid, int milli, bool deleted)
+{
+    struct pod pod = object_pod(&r.arena, quoted(&r.arena,
+                                                 "{'metadata':{'namespace':'default',"
+                                                 "'name':'%s','uid':'%s'},'spec':{"
+                                                 "'nodeName':'n1'}}",
+                                                 uid, uid));
+    pod.requests = (struct resources){milli, 0, 1};
+    rig_pod(&r, pod, deleted);
+}
+
+/* It takes the CPU that a gang needs. kube-scheduler can have retried the gang before this
+ * process saw that the pod has left. */
+START_TEST(a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves)
+{
+    start(0);
+    add_cpu_node("n1", 4, 4000);
+    plain_pod("a", 1000, false);
+    rig_pod(&r, object_pod_mem(&r.arena, "single", 100), false);
+    core_outputs_reset(&r.out);
+    plain_pod("b", 1000, false);
+    plain_pod("b", 1000, true);
+    rig_pass(&r, 10);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* CPU rejects no single pod */
+    for (int i = 1; i <= 2; i++)
+        rig_pod(&r, worker(quoted(&r.arena, "p%d", i).p, "g", 2000), false);
+    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "");
+    core_outputs_reset(&r.out);
+    plain_pod("a", 1000, true);
+    rig_pass(&r, 10);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "n1");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu)
+{
+    struct err gone = {.code = ERR_GONE};
+    start(0);
+    add_cpu_node("n1", 4, 4000);
+    plain_pod("a", 1000, false);
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
+                                     .kind = CORE_PODS,
+                                     .run = r.runs[CORE_PODS],
+                                     .err = &gone});
+    rig_pass(&r, 2000);
+    rig_pod(&r, worker("p1", "g", 2000), false);
+    core_outputs_reset(&r.out);
+    rig_list_end(&r, CORE_PODS);
+    rig_pass(&r, 10);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    rig_free(&r);
+}
+END_TEST
+
 /* The cards suffice for four members of each gang, the CPU for two members in all. */
 START_TEST(a_reservation_holds_cpu_too)
 {
@@ -466,6 +523,8 @@ UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
           a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang,
           a_node_that_is_offered_twice_has_its_cards_once,
           a_minimum_lets_the_gang_start_with_fewer, a_gang_that_is_too_large_is_rejected,
+          a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves,
+          a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu,
           a_waiting_gang_is_retried_when_a_node_gains_memory, a_reservation_holds_cpu_too,
           a_pod_of_higher_priority_sees_the_cpu_as_free,
           a_single_pod_avoids_the_cpu_that_a_gang_has_reserved,

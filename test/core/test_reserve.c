@@ -401,6 +401,41 @@ START_TEST(the_reservation_of_a_deleted_node_harms_nobody)
 }
 END_TEST
 
+/* Its start may fail again and again, after filter and before bind. */
+START_TEST(a_later_filter_does_not_renew_the_time_limit)
+{
+    start();
+    reserve("a", 10000);
+    rig_pass(&r, CORE_RESERVATION_MS - 1000);
+    ck_assert_str_eq(reserve("a", 10000), "n1");
+    ck_assert_str_eq(reserve_for("a", memory(12000), 0, "n2", NULL), "n2");
+    ck_assert_uint_eq(reservations(), 1);
+    rig_pass(&r, 999);
+    ck_assert_uint_eq(reservations(), 1);
+    rig_pass(&r, 1);
+    ck_assert_uint_eq(reservations(), 0);
+    /* Pods that wait were woken; the next filter of any pod starts anew. */
+    ck_assert_str_eq(reserve("a", 10000), "n1");
+    rig_pass(&r, CORE_RESERVATION_MS - 1);
+    ck_assert_uint_eq(reservations(), 1);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_filter_that_keeps_the_place_wakes_nobody)
+{
+    start();
+    rig_pod(&r, pod_of("waits", 10000, 0), false);
+    reserve_for("b", memory(16000), 0, "n2", NULL);
+    reserve("a", 10000);
+    core_outputs_reset(&r.out);
+    ck_assert_str_eq(reserve("a", 10000), "n1");
+    rig_pass(&r, 100);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+    rig_free(&r);
+}
+END_TEST
+
 /* The names come from callers of filter. */
 START_TEST(the_number_of_reservations_is_limited)
 {
@@ -452,5 +487,7 @@ UNIT_MAIN("core/reserve", a_reservation_takes_free_memory_and_is_no_promise,
           reservations_end_with_the_leadership, a_pod_with_a_promise_gets_no_reservation,
           a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind,
           the_reservation_of_a_deleted_node_harms_nobody,
-          the_number_of_reservations_is_limited, the_number_of_reservations_is_limited,
+          a_later_filter_does_not_renew_the_time_limit,
+          a_filter_that_keeps_the_place_wakes_nobody,
+          the_number_of_reservations_is_limited,
           a_nominated_pod_with_a_reservation_counts_once)

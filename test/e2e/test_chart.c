@@ -287,6 +287,45 @@ START_TEST(openshift_is_found_out_and_gets_its_constraints)
 }
 END_TEST
 
+/* A copy of the chart that believes in an API server of this version and shows what it
+ * finds. Returns what it shows, new. */
+static char *shown_on(const char *version)
+{
+    struct program p;
+    cleanup_free char *chart = temp_path(lib_dir, "copy"),
+                      *helpers = temp_path(lib_dir, "copy/templates/_helpers.tpl"),
+                      *edit = xasprintf(
+                          "s/[.]Capabilities[.]KubeVersion[.]Version/\"%s\"/", version);
+    program_start(&p, lib_dir, ARGV("cp", "-rT", CHART, chart));
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_output(&p));
+    program_fini(&p);
+    program_start(&p, lib_dir, ARGV("sed", "-i", edit, helpers));
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_output(&p));
+    program_fini(&p);
+    temp_write(lib_dir, "copy/templates/shown.yaml",
+               "shown: {{ include \"gpushare.platform\" . }} "
+               "{{ include \"gpushare.schedulerImage\" . }}\n");
+    return tools_run("helm", 0,
+                     ARGV("template", "x", chart, "-s", "templates/shown.yaml",
+                          "--kube-version", "1.35"));
+}
+
+START_TEST(the_version_of_the_api_server_names_distributions)
+{
+    static const char *const cases[][2] = {{"v1.33.5-eks-113cf36", "managed"},
+                                           {"v1.33.5-gke.1080000", "managed"},
+                                           {"v1.33.5+k3s1", "k3s"},
+                                           {"v1.33.5+rke2r1", "rke2"},
+                                           {"v1.33.5", "kubeadm"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *said = shown_on(cases[i][0]);
+        cleanup_free char *wanted =
+            xasprintf("shown: %s registry.k8s.io/kube-scheduler:v1.33.5\n", cases[i][1]);
+        ck_assert_contains(said, wanted);
+    }
+}
+END_TEST
+
 START_TEST(pods_get_their_defaults_only_where_the_api_server_can_set_them)
 {
 #define POLICIES(version)                                                                \
@@ -794,6 +833,7 @@ CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_
              the_second_scheduler_follows_the_values_of_the_extender,
              another_namespace_has_everything_but_four_objects,
              openshift_is_found_out_and_gets_its_constraints,
+             the_version_of_the_api_server_names_distributions,
              pods_get_their_defaults_only_where_the_api_server_can_set_them,
              several_replicas_equal_the_patched_deployment,
              rules_dashboard_and_version_equal_those_of_the_project,

@@ -400,7 +400,58 @@ START_TEST(a_template_node_starts_no_gang)
 }
 END_TEST
 
+/* The node of the pod's reservation, and its time limit; "": none. */
+static void reserved_for(struct store *store, struct span uid, char node[8],
+                         int64_t *until_ms)
+{
+    const struct ledger_reservation *r =
+        ledger_reservation_find(core_ledger(store_read(store)), uid);
+    snprintf(node, 8, "%s", r ? r->node->name.p : "");
+    *until_ms = r ? r->until_ms : 0;
+    store_read_end(store);
+}
+
+static void expect_reserved(struct store_rig *rig, struct verbs *v, const char *on,
+                            int mib, int64_t *until_ms)
+{
+    char node[8];
+    json_decref(filter_pod(v, gang_pod("x", "", mib)));
+    reserved_for(rig->store, SPAN("x"), node, until_ms);
+    ck_assert_str_eq(node, on);
+}
+
+/* Its own reservation, which fills a card, does not make a node worse or full. */
+START_TEST(a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit)
+{
+    struct store_rig rig;
+    struct ledger_settings settings = {.unit_mib = 1};
+    json_t *objects = json_array();
+    int64_t first, again;
+    json_array_append_new(objects, card_of("n1"));
+    json_array_append_new(objects, card_of("n2"));
+    rig_start(&rig, &settings, false);
+    rig_deliver(&rig, objects);
+    for (int policy = 0; policy < SCORE_POLICIES; policy++) {
+        struct verbs *v = verbs_new(&(struct verbs_config){
+            .store = rig.store, .answer = 1, .policy = (enum score_policy)policy});
+        expect_reserved(&rig, v, "n1", 10000, &first);
+        int64_t now_ms = store_now().mono_ms;
+        while (store_now().mono_ms <= now_ms + 1)
+            ;
+        expect_reserved(&rig, v, "n1", 10000, &again);
+        ck_assert_int_eq(again, first);
+        expect_reserved(&rig, v, "n1", 16276, &again);
+        ck_assert_int_eq(again, first);
+        expect_reserved(&rig, v, "", 16277, &again); /* it fits nowhere */
+        verbs_free(v);
+    }
+    rig_stop(&rig);
+    json_decref(objects);
+}
+END_TEST
+
 UNIT_MAIN("filter", a_template_node_leaves_nothing_behind, a_template_node_starts_no_gang,
+          a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit,
           without_a_leader_a_gang_gets_an_error, a_report_reserves_nothing,
           the_result_for_a_node_does_not_depend_on_the_others,
           a_gang_is_answered_together,

@@ -27,13 +27,18 @@ struct rig {
     char *before; /* the manifest */
 };
 
-static void rig_start(struct rig *r)
+static void rig_start_in(struct rig *r, const char *namespace)
 {
+    cleanup_free char *option = xasprintf("--lease-namespace=%s", namespace);
     sim_start(&r->sim, ARGV(NULL));
     sim_add_lease(&r->sim);
+    sim_load(
+        &r->sim,
+        "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\",\"metadata\":{"
+        "\"name\":\"gpushare-extender\",\"namespace\":\"gpus\"},\"spec\":{}}");
     sim_add_node(&r->sim, "n1", 2, 15);
     r->kubeconfig = lib_kubeconfig("admin", "http", r->sim.api.port, "", "");
-    extender_start_at(&r->extender, r->kubeconfig, ARGV("--insecure=off"));
+    extender_start_at(&r->extender, r->kubeconfig, ARGV("--insecure=off", option));
     ck_assert(program_wait_output(&r->extender.program, "valid-until="));
     tls_make_ca(lib_dir, "ca");
     tls_make_cert(lib_dir, "ca", "scheduler", "IP:127.0.0.1");
@@ -43,6 +48,11 @@ static void rig_start(struct rig *r)
     node_files_make(tls_server_port(r->scheduler));
     r->before = node_files_state(NODE_FILES_MANIFEST);
     node_files_add_process(SOON_S, NODE_FILES_OPTION, tls_server_port(r->scheduler));
+}
+
+static void rig_start(struct rig *r)
+{
+    rig_start_in(r, "kube-system");
 }
 
 static void rig_stop(struct rig *r)
@@ -142,7 +152,7 @@ START_TEST(a_renewed_certificate_is_reported_and_copied)
     ck_assert_uint_eq(peer_call(&r.sim.api, "DELETE", SECRET, NULL, &reply), 200);
     lib_wait(peer_status(&r.sim.api, SECRET) == 200); /* the leader makes another */
     cleanup_free char *noted = run(&r, 0, "--check", NULL);
-    ck_assert_contains(noted, "note    Secret kube-system/gpushare-scheduler-tls has a "
+    ck_assert_contains(noted, "note    Secret gpushare-scheduler-tls has a "
                               "newer certificate");
     cleanup_free char *renewed = run(&r, 0, "--renew", NULL);
     ck_assert_ptr_null(strstr(renewed, "restarting")); /* of the same CA */
@@ -264,7 +274,47 @@ START_TEST(a_foreign_certificate_is_found)
 }
 END_TEST
 
+/* The release is in another namespace: so are the Secret and the extender's name. */
+START_TEST(an_extender_in_another_namespace)
+{
+    struct rig r;
+    rig_start_in(&r, "gpus");
+    cleanup_free char *none = node_files_install(
+        3, ARGV("--kubeconfig", r.kubeconfig, "--yes", "--address", r.address));
+    ck_assert_contains(none, "Secret kube-system/gpushare-scheduler-tls");
+    cleanup_free char *bad = node_files_install(
+        3, ARGV("--kubeconfig", r.kubeconfig, "--namespace", "../x", "--check"));
+    ck_assert_contains(bad, "--namespace: invalid name \"../x\"");
+    const char *in[] = {"--kubeconfig", r.kubeconfig, "--namespace", "gpus",
+                        "--yes",        "--address",  r.address,     NULL};
+    char *said = NULL; /* the extender may not be ready at once */
+    do {
+        free(said);
+        said = node_files_install(-1, in);
+    } while (strstr(said, "not-ready") || strstr(said, "HTTP status 503"));
+    ck_assert_contains(said, "client.key: from Secret gpus/gpushare-scheduler-tls");
+    ck_assert_contains(said, "ok      the extender answers at https://127.0.0.1:");
+    free(said);
+    cleanup_free char *config = temp_read(lib_dir, NODE_FILES_CONFIG);
+    ck_assert_contains(config, "serverName: gpushare-schd-extender.gpus.svc");
+    /* An entry with the name of a former namespace. */
+    char *old = node_files_swap(xstrdup(config), "extender.gpus.svc", "extender.old.svc");
+    temp_write(lib_dir, NODE_FILES_CONFIG, old);
+    free(old);
+    cleanup_free char *found = node_files_install(
+        1, ARGV("--kubeconfig", r.kubeconfig, "--namespace", "gpus", "--check"));
+    ck_assert_contains(found, "PROBLEM untrusted: ");
+    ck_assert_contains(found, "fix   scripts/install --namespace gpus --yes");
+    node_files_add_process(SOON_S, NODE_FILES_OPTION, tls_server_port(r.scheduler));
+    free(node_files_install(0, in));
+    cleanup_free char *now = temp_read(lib_dir, NODE_FILES_CONFIG);
+    ck_assert_str_eq(now, config);
+    rig_stop(&r);
+}
+END_TEST
+
 LIB_MAIN("install_tls", 120, the_certificate_comes_from_the_secret,
          a_renewed_certificate_is_reported_and_copied,
          a_renewed_ca_restarts_kube_scheduler, plain_http_is_upgraded,
-         without_a_certificate_nothing_is_changed, a_foreign_certificate_is_found)
+         without_a_certificate_nothing_is_changed, a_foreign_certificate_is_found,
+         an_extender_in_another_namespace)

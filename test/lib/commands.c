@@ -15,14 +15,15 @@ enum { FILE_MAX = 16 << 20 };
 
 /* Programs of others that documents may name. */
 static const char *const foreign[] = {
-    "awk",    "cat",        "cd",         "chmod",   "cp",     "crictl", "ctr",
-    "curl",   "echo",       "export",     "grep",    "head",   "helm",   "hostname",
-    "jq",     "journalctl", "kill",       "kubectl", "less",   "ls",     "man",
-    "mkdir",  "mv",         "nvidia-smi", "openssl", "printf", "pwd",    "rm",
-    "sed",    "set",        "sleep",      "sort",    "ssh",    "source", "systemctl",
-    "tail",   "tar",        "tee",        "test",    "true",   "unset",  "wait",
-    "docker", "podman",     "buildah",    "git",     "scp",    "skopeo", "[",
-    ".",      "kubeadm",    "crane",      "trap",    "eval",   "diff",   "wc"};
+    "awk",    "cat",        "cd",         "chmod",   "cp",      "crictl", "ctr",
+    "curl",   "echo",       "export",     "grep",    "head",    "helm",   "hostname",
+    "jq",     "journalctl", "kill",       "kubectl", "less",    "ls",     "man",
+    "mkdir",  "mv",         "nvidia-smi", "openssl", "printf",  "pwd",    "rm",
+    "base64", "sha256sum",  "sed",        "set",     "sleep",   "sort",   "ssh",
+    "source", "systemctl",  "tail",       "tar",     "tee",     "test",   "true",
+    "unset",  "wait",       "docker",     "podman",  "buildah", "git",    "scp",
+    "skopeo", "[",          ".",          "kubeadm", "crane",   "trap",   "eval",
+    "diff",   "wc"};
 
 /* Options of other programs that documents name. */
 static const char *const foreign_options[] = {"--dry-run", "--policy-config-file",

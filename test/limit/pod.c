@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -78,6 +79,23 @@ bool pod_has_musl(void)
 {
     cleanup_free char *path = program_path("test/limit/guest/musl/guest");
     return access(path, X_OK) == 0;
+}
+
+bool pod_wipes_on_fork(void)
+{
+    int status;
+    char *p = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(p, MAP_FAILED);
+    *p = 1;
+    ck_assert_int_eq(madvise(p, 1, MADV_WIPEONFORK), 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(*p);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    munmap(p, 1);
+    if (status)
+        puts("measured: skipped: this kernel, or emulator, wipes no memory on fork");
+    return status == 0;
 }
 
 static char *new_text(const char *a, const char *b, const char *c)

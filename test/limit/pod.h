@@ -28,6 +28,9 @@ void pod_end(struct pod *p);
 
 /* Is there a musl? The guests "musl/guest" need it. */
 bool pod_has_musl(void);
+/* Whether a child of fork finds memory with MADV_WIPEONFORK empty: qemu-user 7.2 ignores this
+ * advice, and MADV_DONTFORK. Says so on standard output if not. */
+bool pod_wipes_on_fork(void);
 
 /* Starts a guest, "guest" or "guest-link", with the library preloaded. */
 void pod_start(const struct pod *p, struct program *guest, const char *name,

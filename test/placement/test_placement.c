@@ -289,6 +289,26 @@ START_TEST(nominated_pods_of_equal_or_higher_priority_come_first)
 }
 END_TEST
 
+/* The emptiest card is the only one that the nominated pod can have. */
+START_TEST(the_card_of_a_nominated_pod_is_the_last_choice)
+{
+    start();
+    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct ledger_node *n = NODE_WITH_FREE("n1", 5000, 10000);
+    struct request r = memory(4000, 1);
+    r.placement = PLACE_SPREAD;
+    nominate("x", 8000, 5, "n1");
+    ck_assert(placement_choose_seen(n, &r, 5, SPAN("me"), picks));
+    ck_assert_uint_eq(picks[0], 0);
+    ck_assert(placement_choose_seen(n, &r, 6, SPAN("me"), picks)); /* it comes first */
+    ck_assert_uint_eq(picks[0], 1);
+    r = memory(9000, 1); /* a bind is not refused for a nomination */
+    ck_assert(placement_choose_seen(n, &r, 5, SPAN("me"), picks));
+    ck_assert_uint_eq(picks[0], 1);
+    ledger_free(ledger);
+}
+END_TEST
+
 /* The text about the request is written into a buffer of fixed size. */
 START_TEST(largest_request_has_a_reason)
 {
@@ -591,4 +611,5 @@ UNIT_MAIN("placement", card_of_another_model_does_not_fit, missing_model_never_f
           too_large_requests_never_fit, mode_label_restricts_a_node,
           reason_names_excluded_cards, unusable_node_has_a_reason,
           nominated_pods_of_equal_or_higher_priority_come_first,
-          nominated_pod_that_does_not_fit_blocks_no_pod, largest_request_has_a_reason)
+          nominated_pod_that_does_not_fit_blocks_no_pod,
+          the_card_of_a_nominated_pod_is_the_last_choice, largest_request_has_a_reason)

@@ -25,7 +25,8 @@ static void set_list(struct facts *f, enum facts_kind kind, const char *items)
 #define NODE(name, labels, memory)                                                       \
     "{\"metadata\":{\"name\":\"" name "\",\"labels\":{" labels "}},\"status\":{"         \
     "\"allocatable\":{\"aliyun.com/gpu-mem\":\"" memory "\"}}}"
-#define GPU "\"gpushare\":\"true\""
+#define GPU     "\"gpushare\":\"true\""
+#define FEATURE "\"nvidia.com/gpu.present\":\"true\""
 
 #define RULES(name) "{\"metadata\":{\"name\":\"" name "\"}}"
 #define RULES_BINDING(name, action)                                                      \
@@ -236,6 +237,14 @@ START_TEST(nodes)
     f = cluster(FACTS_REACH_OK, LOOPBACK);
     set_list(&f, FACTS_NODES, NODE("cp", "", "0"));
     expect(&f, IDS("no-gpu-node"));
+    /* The label of GPU Feature Discovery; beside NVIDIA's own device plugin. */
+    f = cluster(FACTS_REACH_OK, LOOPBACK);
+    set_list(&f, FACTS_NODES, NODE("g1", FEATURE, "0"));
+    expect(&f, IDS("no-plugin"));
+    f = cluster(FACTS_REACH_OK, LOOPBACK);
+    set_list(&f, FACTS_NODES,
+             NODE("g1", FEATURE, "0\",\"nvidia.com/gpu\":\"4") "," NODE("g2", GPU, "8"));
+    expect(&f, IDS(NULL));
     f = cluster(FACTS_REACH_OK, LOOPBACK);
     set_list(&f, FACTS_NODES,
              NODE("a", GPU, "0") "," NODE("b", GPU, "0") "," NODE("c", GPU, "0") "," NODE(

@@ -107,7 +107,8 @@ static void look_at_choice(struct world *w, const struct view *v,
                            const struct ledger_pod *pod, const struct card *chosen)
 {
     int64_t need = pod->request.mib_per_card, had = room_for(w, v, pod, chosen) + need;
-    if (witness_reserved_has(v->reserved, pod->uid.p, v->index))
+    if (witness_reserved_has(v->reserved, pod->uid.p, v->index) ||
+        evictions_nominated(w, v->node)) /* nominated pods come first */
         return;
     for (uint32_t i = 0; i < v->node->n_cards; i++) {
         const struct card *other = &v->node->cards[i];

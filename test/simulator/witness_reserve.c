@@ -210,7 +210,7 @@ void witness_reserve(struct world *w, const struct replica *r,
         if (!old && !made)
             violated(w, "r%d reserves cards for %s without a filter", replica_id(r),
                      one->uid);
-        made = made && !(old && one->in_gang); /* not renewed */
+        made = made && !old; /* not renewed */
         one->made_ms = made || !old ? replica_time(w, r).mono_ms : old->made_ms;
         check_one(w, r, one, at, in);
         if (has_ended(in) && span_eq(in->pod->meta.uid, at->uid))

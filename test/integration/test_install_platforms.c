@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "lib/node_files.h"
+#include "lib/sim.h"
+
+/*
+ * scripts/install on nodes of k3s, RKE2 and OpenShift: a folder with the files that the
+ * documentation of each distribution names. The merging of settings is tested in
+ * test/setup; no distribution runs here.
+ */
+
+#define K3S      "root/etc/rancher/k3s/config.yaml"
+#define RKE2     "root/etc/rancher/rke2/config.yaml"
+#define RKE2_POD "root/var/lib/rancher/rke2/agent/pod-manifests/kube-scheduler.yaml"
+
+/* Writes a file and its folders. */
+static void add(const char *name, const char *text)
+{
+    cleanup_free char *path = temp_path(lib_dir, name);
+    for (char *at = strchr(path + strlen(lib_dir) + 1, '/'); at;
+         at = strchr(at + 1, '/')) {
+        *at = '\0';
+        mkdir(path, 0755);
+        *at = '/';
+    }
+    if (text)
+        temp_write(lib_dir, name, text);
+    else
+        mkdir(path, 0755);
+}
+
+static char *read_data(const char *path)
+{
+    struct buf b = {0};
+    struct err err = {0};
+    ck_assert_done(file_read(path, 1 << 20, &b, &err), err);
+    return buf_take(&b);
+}
+
+/* A server after the installation scripts of k3s, with settings of its administrator. */
+static void make_k3s(void)
+{
+    add("proc", NULL);
+    add("root/var/lib/rancher/k3s/server/cred", NULL);
+    add("root/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n");
+    add("root/etc/systemd/system/k3s.service",
+        "[Service]\n# --config is not used\nExecStartPre=/bin/sh -c "
+        "true\nExecStart=/usr/local/bin/k3s \\\n    server "
+        "\\\n"
+        "\t'--write-kubeconfig-mode' \\\n\t'644' \\\n");
+    add("root/etc/systemd/system/k3s.service.env", "K3S_TOKEN=secret\n");
+    add(K3S, "# of the administrator\ntoken: \"secret\"   # keep\nkube-scheduler-arg:\n"
+             "    - v=2\n");
+    add(K3S ".d/10-labels.yaml", "node-label+: [tier=gpu]\n");
+    add(K3S ".d/README.md", "not: [yaml\n");
+    add(K3S ".d/old.yaml.bak", "kube-scheduler-arg: [config=/old]\n");
+}
+
+static void make_rke2(void)
+{
+    cleanup_free char *pod = read_data("test/data/rke2/kube-scheduler.yaml");
+    add("proc", NULL);
+    add("root/var/lib/rancher/rke2/server/cred", NULL);
+    add(RKE2_POD, pod);
+    add("root/usr/local/lib/systemd/system/rke2-server.service",
+        "[Service]\nExecStart=/usr/local/bin/rke2 server -c "
+        "/etc/rancher/rke2/config.yaml\n"
+        "ExecStopPost=-/bin/sh -c \"systemd-cgls | grep -d\"\n");
+    add(RKE2, "");
+    add("root/etc/kubernetes/gpushare/ca.crt", "ca\n");
+    add("root/etc/kubernetes/gpushare/client.crt", "crt\n");
+    add("root/etc/kubernetes/gpushare/client.key", "key\n");
+}
+
+/* All files of the node with their content and mode, without the backups. */
+static char *node_state(void)
+{
+    struct program p;
+    program_start(
+        &p, lib_dir,
+        ARGV("sh", "-c",
+             "cd \"$0/root\" && find . -path ./var/lib/gpushare-install -prune -o "
+             "-printf '%p %m %l\\n' -type f -exec cat {} + | sort",
+             lib_dir));
+    ck_assert_int_eq(program_wait(&p), 0);
+    char *said = xstrdup(program_output(&p));
+    program_fini(&p);
+    return said;
+}
+
+static char *install(int status, const char *option)
+{
+    return node_files_install(
+        status, ARGV("--yes", "--no-cluster", "--without-extender", option));
+}
+
+/* A process of k3s that starts `from_now_s` seconds from now; it erases its arguments. */
+static void add_k3s_process(int64_t from_now_s)
+{
+    struct timespec up;
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    cleanup_free char *stat = xasprintf(
+        NODE_FILES_PID " (k3s-server) S 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 "
+                       "9 0 %" PRId64 " 1 1 1\n",
+        (up.tv_sec + from_now_s) * sysconf(_SC_CLK_TCK));
+    add("proc/" NODE_FILES_PID "/comm", "k3s-server\n");
+    add("proc/" NODE_FILES_PID "/stat", stat);
+    add("proc/" NODE_FILES_PID "/cmdline", "/usr/local/bin/k3s server");
+}
+
+START_TEST(k3s_install_twice_and_undo)
+{
+    struct sim s;
+    struct extender e;
+    sim_start(&s, ARGV(NULL));
+    extender_start(&e, &s, ARGV(NULL));
+    cleanup_free char *address = xasprintf("127.0.0.1:%u", e.verbs.port);
+    make_k3s();
+    add_k3s_process(-3600);
+    cleanup_free char *before = node_state();
+    cleanup_free char *checked = node_files_check(1);
+    ck_assert_contains(checked, "ok      a server of k3s; files with its settings: 2 ");
+    ck_assert_contains(checked, "PROBLEM no-option: ");
+    /* The settings are not shown: some are secrets. */
+    cleanup_free char *asked =
+        node_files_install(1, ARGV("--insecure", "--no-cluster", "--address", address));
+    ck_assert_contains(asked, "+kube-scheduler-arg+:\n");
+    ck_assert_ptr_null(strstr(asked, "secret"));
+    cleanup_free char *said = node_files_install(
+        1, ARGV("--insecure", "--yes", "--no-cluster", "--address", address));
+    ck_assert_contains(said, "k3s must be restarted to use the files: systemctl restart");
+    ck_assert_contains(said, "PROBLEM older-than-file: k3s (process " NODE_FILES_PID ")");
+    cleanup_free char *config = temp_read(lib_dir, NODE_FILES_CONFIG);
+    ck_assert_contains(
+        config, "kubeconfig: /var/lib/rancher/k3s/server/cred/scheduler.kubeconfig");
+    /* After the restart nothing is left to do. */
+    add_k3s_process(3600);
+    cleanup_free char *again =
+        node_files_install(0, ARGV("--insecure", "--yes", "--no-cluster"));
+    ck_assert_contains(again, "nothing to change");
+    ck_assert_contains(again, "ok      the extender answers at ");
+    cleanup_free char *undone = node_files_install(0, ARGV("--undo"));
+    ck_assert_contains(undone, "restored: ");
+    ck_assert_contains(undone,
+                       "k3s must be restarted to use the files: systemctl restart "
+                       "k3s\n");
+    cleanup_free char *after = node_state();
+    ck_assert_str_eq(after, before);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(rke2_gets_the_mount_of_the_certificate)
+{
+    make_rke2();
+    cleanup_free char *before = node_state();
+    cleanup_free char *said = install(1, NULL);
+    ck_assert_contains(said, "+kube-scheduler-extra-mount+:\n"
+                             "+- /etc/kubernetes/gpushare:/etc/kubernetes/gpushare:ro\n");
+    ck_assert_contains(said, "RKE2 must be restarted to use the files: systemctl restart "
+                             "rke2-server");
+    ck_assert_contains(said, "PROBLEM not-applied: the static pod of RKE2, ");
+    cleanup_free char *again = install(1, NULL);
+    ck_assert_contains(again, "nothing to change");
+    cleanup_free char *undone = node_files_install(0, ARGV("--undo"));
+    ck_assert_contains(undone,
+                       "rke2 must be restarted to use the files: systemctl restart "
+                       "rke2-server\n");
+    cleanup_free char *after = node_state();
+    ck_assert_str_eq(after, before);
+}
+END_TEST
+
+START_TEST(openshift_stays_as_it_is)
+{
+    static const char command[] = "helm install gpushare manifests/chart -n gpushare "
+                                  "--create-namespace --set platform=openshift";
+    cleanup_free char *pod = read_data("test/data/openshift/kube-scheduler-pod.yaml");
+    add("proc", NULL);
+    add("root/etc/kubernetes/static-pod-resources/kube-scheduler-pod-7", NULL);
+    add("root/etc/kubernetes/manifests/kube-scheduler-pod.yaml", pod);
+    cleanup_free char *before = node_state();
+    cleanup_free char *checked = node_files_check(0);
+    ck_assert_contains(checked, "note    OpenShift: ");
+    ck_assert_contains(checked, command);
+    cleanup_free char *said = install(3, NULL);
+    ck_assert_contains(said, command);
+    cleanup_free char *after = node_state();
+    ck_assert_str_eq(after, before);
+    /* A worker node has no static pods, but Red Hat CoreOS names its OpenShift. */
+    temp_remove(lib_dir, "root/etc/kubernetes/manifests/kube-scheduler-pod.yaml");
+    cleanup_free char *folder =
+        temp_path(lib_dir, "root/etc/kubernetes/static-pod-resources");
+    cleanup_free char *elsewhere = temp_path(lib_dir, "root/elsewhere");
+    ck_assert_int_eq(rename(folder, elsewhere), 0);
+    add("root/etc/os-release", "ID=\"rhcos\"\nOPENSHIFT_VERSION=\"4.20\"\n");
+    cleanup_free char *worker = node_files_check(0);
+    ck_assert_contains(worker, command);
+}
+END_TEST
+
+START_TEST(other_nodes)
+{
+    /* An agent of k3s. */
+    add("proc", NULL);
+    add(K3S, "server: https://10.0.0.1:6443\n");
+    add("root/var/lib/rancher/k3s/agent", NULL);
+    cleanup_free char *agent = node_files_check(0);
+    ck_assert_contains(agent, "note    a node of k3s without a control plane");
+    cleanup_free char *refused = install(3, NULL);
+    ck_assert_contains(refused, "runs no kube-scheduler");
+    /* What is left of k3s on a node of kubeadm. */
+    node_files_make(0);
+    cleanup_free char *kubeadm = node_files_check(1);
+    ck_assert_contains(kubeadm, "etc/kubernetes/manifests/kube-scheduler.yaml");
+    ck_assert_ptr_null(strstr(kubeadm, "k3s"));
+}
+END_TEST
+
+START_TEST(options_of_the_service)
+{
+    static const struct {
+        const char *path, *text, *want;
+    } cases[] = {{"root/etc/systemd/system/k3s.service",
+                  "ExecStart=/usr/local/bin/k3s \\\n  server "
+                  "\\\n\t'--kube-scheduler-arg=v=9' \\\n",
+                  "k3s.service: --kube-scheduler-arg is set beside"},
+                 {"root/etc/systemd/system/k3s.service.env",
+                  "K3S_CONFIG_FILE=/opt/s3cret\n",
+                  "k3s.service.env: K3S_CONFIG_FILE is set beside"},
+                 {"root/etc/systemd/system/k3s.service.d/override.conf",
+                  "[Service]\nExecStart=\nExecStart=/usr/local/bin/k3s server -c "
+                  "\"/opt/s3cret\"\n",
+                  "override.conf: -c is set beside"},
+                 {"root/etc/systemd/system/k3s.service.d/variables.conf",
+                  "[Service]\nEnvironment=K3S_DATA_DIR=/s3cret\n",
+                  "variables.conf: K3S_DATA_DIR is set beside"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        make_k3s();
+        add(cases[i].path, cases[i].text);
+        cleanup_free char *checked = node_files_check(1);
+        ck_assert_contains(checked, "unknown service-option: ");
+        ck_assert_contains(checked, cases[i].want);
+        ck_assert_ptr_null(strstr(checked, "s3cret"));
+        cleanup_free char *before = node_state();
+        cleanup_free char *said = install(3, "--insecure");
+        ck_assert_contains(said, "takes precedence over");
+        cleanup_free char *after = node_state();
+        ck_assert_str_eq(after, before);
+        temp_write(lib_dir, cases[i].path, "");
+    }
+}
+END_TEST
+
+/* Links and pipes neither block nor are followed for writing; what k3s could not read is
+ * reported. */
+START_TEST(odd_files)
+{
+    make_k3s();
+    cleanup_free char *pipe = temp_path(lib_dir, K3S ".d/20-pipe.yaml");
+    cleanup_free char *dropin = temp_path(lib_dir, K3S ".d/zz-gpushare.yaml");
+    cleanup_free char *other = temp_path(lib_dir, "other.yaml");
+    add(K3S ".d/folder.yaml", NULL);
+    ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+    cleanup_free char *piped = node_files_check(1);
+    ck_assert_contains(piped, "PROBLEM settings-malformed: ");
+    ck_assert_contains(piped, "is not a regular file");
+    ck_assert_int_eq(unlink(pipe), 0);
+    /* A user's file may be a link: it is only read. */
+    add("other.yaml", "kube-scheduler-arg+: [vmodule=x=1]\n");
+    cleanup_free char *linked = temp_path(lib_dir, K3S ".d/30-link.yaml");
+    ck_assert_int_eq(symlink(other, linked), 0);
+    ck_assert_int_eq(symlink(linked, dropin), 0);
+    cleanup_free char *before = node_state();
+    cleanup_free char *said = install(3, "--insecure");
+    ck_assert_contains(said, "zz-gpushare.yaml was edited");
+    ck_assert_int_eq(unlink(dropin), 0);
+    ck_assert_int_eq(symlink("/nowhere", dropin), 0);
+    cleanup_free char *dangling = install(3, "--insecure");
+    ck_assert_contains(dangling, "zz-gpushare.yaml");
+    ck_assert_int_eq(unlink(dropin), 0);
+    ck_assert_int_eq(symlink(linked, dropin), 0);
+    cleanup_free char *after = node_state();
+    ck_assert_str_eq(after, before);
+    /* A file that is read later, and one that cannot be parsed. */
+    ck_assert_int_eq(unlink(dropin), 0);
+    add(K3S ".d/zzz.yaml", "kube-scheduler-arg: [v=3]\n");
+    cleanup_free char *later = install(3, "--insecure");
+    ck_assert_contains(later, "zzz.yaml is read after");
+    add(K3S ".d/zzz.yaml", "a: &a [*a]\x1b[2J\n");
+    cleanup_free char *malformed = node_files_check(1);
+    ck_assert_contains(malformed, "PROBLEM settings-malformed: ");
+    ck_assert_ptr_null(strchr(malformed, '\x1b'));
+    cleanup_free char *refused = install(3, "--insecure");
+    ck_assert_contains(refused, "zzz.yaml");
+}
+END_TEST
+
+LIB_MAIN("install_platforms", 120, k3s_install_twice_and_undo,
+         rke2_gets_the_mount_of_the_certificate, openshift_stays_as_it_is, other_nodes,
+         options_of_the_service, odd_files)

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "lib/sim.h"
+#include "lib/yamlfile.h"
+
+/*
+ * What scripts/release writes for the architecture of this machine: checksums and signatures
+ * match, the SBOM names what is in the files, and the chart names the images by digest.
+ * `make test-release` has both architectures and a registry.
+ */
+
+/* The release, built once for all tests. $MADE is its folder, $OUT what is published. */
+static char *made;
+
+/* The output of a shell script, which must end with the status; new. It runs in lib_dir, and
+ * $TOP is the folder of the sources. */
+static char *run(const char *script, int status)
+{
+    struct program p;
+    cleanup_free char *all = xasprintf("TOP=$PWD; cd; %s", script);
+    program_start(&p, lib_dir, ARGV("bash", "-euo", "pipefail", "-c", all));
+    int is = program_wait(&p);
+    ck_assert_msg(is == status, "%s: status %d: %s", script, is, program_output(&p));
+    char *said = xstrdup(program_output(&p));
+    program_fini(&p);
+    return said;
+}
+
+static char *output_of(const char *script)
+{
+    return run(script, 0);
+}
+
+static void does(const char *script)
+{
+    free(output_of(script));
+}
+
+static char *refusal_of(const char *script)
+{
+    return run(script, 1);
+}
+
+static void make_release(void)
+{
+    lib_dir = made = temp_dir(); /* for output_of */
+    cleanup_free char *out = temp_path(made, "out");
+    setenv("MADE", made, 1);
+    setenv("OUT", out, 1);
+    setenv("SOURCE_DATE_EPOCH", "1700000000", 1);
+    setenv("MAINTAINER", "A Person <person@example.org>", 1);
+    does("mkdir \"$MADE/build\"\n"
+         "env -u MAKEFLAGS -u MAKELEVEL make -C \"$TOP\" -s install "
+         "DESTDIR=\"$MADE/build/installed\" "
+         "PREFIX=/usr/local >/dev/null\n"
+         "ln -s installed/usr/local/bin/kubectl-inspect-gpushare \"$MADE/build\"\n"
+         "\"$TOP\"/scripts/release/all 0.1.0 registry.example/gpu https://there/v0.1.0 "
+         "\"$OUT\" "
+         "\"$(dpkg --print-architecture)=$MADE/build=\"\n"
+         "openssl ecparam -name prime256v1 -genkey -noout -out \"$MADE/key\"\n"
+         "openssl pkey -in \"$MADE/key\" -pubout -out \"$MADE/public\"\n"
+         "\"$TOP\"/scripts/release/sign \"$OUT\" \"$MADE/key\"\n");
+}
+
+static void remove_made(void)
+{
+    temp_dir_remove(made);
+}
+
+START_TEST(every_file_has_its_checksum)
+{
+    cleanup_free char *names =
+        output_of("cd \"$OUT\"; sha256sum --check --quiet SHA256SUMS;"
+                  "ls | grep -v 'SHA256SUMS\\|\\.sig\\.oci\\.tar$'");
+    cleanup_free char *summed =
+        output_of("sed 's/.*  //' \"$OUT/SHA256SUMS\" | LC_ALL=C sort");
+    cleanup_free char *listed =
+        output_of("cd \"$OUT\"; ls | LC_ALL=C sort | grep -v 'SHA256SUMS\\|\\.sig\\.'");
+    ck_assert_str_eq(summed, listed);
+    ck_assert_contains(names, "gpushare-0.1.0.tgz\n");
+    ck_assert_contains(names, "gpushare-0.1.0.spdx.json\n");
+    ck_assert_contains(names, "scv-agent-0.1.0.oci.tar\n");
+    ck_assert_contains(names, "inspect-gpushare.yaml\n");
+    ck_assert_contains(names, "RELEASE_NOTES.md\n");
+}
+END_TEST
+
+START_TEST(the_signature_is_of_the_checksums)
+{
+    static const char verify[] =
+        "base64 -d \"$OUT/SHA256SUMS.sig\" >sig; "
+        "openssl dgst -sha256 -verify \"$MADE/public\" -signature sig ";
+    cleanup_free char *good = xasprintf("%s\"$OUT/SHA256SUMS\"", verify);
+    cleanup_free char *changed = xasprintf(
+        "sed 's/^0/1/; s/^[1-9a-f]/0/' \"$OUT/SHA256SUMS\" >other; %s other", verify);
+    cleanup_free char *said = output_of(good);
+    ck_assert_str_eq(said, "Verified OK\n");
+    free(refusal_of(changed));
+}
+END_TEST
+
+/* As cosign reads it: the payload names repository and digest, and its signature is in the
+ * annotation of its layer. */
+START_TEST(each_image_is_signed_for_cosign)
+{
+    cleanup_free char *said = output_of(
+        "while IFS=@ read -r name digest; do\n"
+        "  repository=${name%:*}\n"
+        "  rm -rf layout; mkdir layout\n"
+        "  tar -C layout -xf \"$OUT/${repository##*/}.sig.oci.tar\"\n"
+        "  grep -q \"ref.name\\\": \\\"${digest/:/-}.sig\\\"\" layout/index.json\n"
+        "  payload=$(grep -l 'cosign container image signature' layout/blobs/sha256/*)\n"
+        "  grep -q \"\\\"docker-reference\\\":\\\"$repository\\\"\" $payload\n"
+        "  grep -q \"\\\"docker-manifest-digest\\\":\\\"$digest\\\"\" $payload\n"
+        "  sed -n 's/.*cosign\\/signature\": \"\\([^\"]*\\)\".*/\\1/p' "
+        "layout/blobs/sha256/* |"
+        " base64 -d >sig\n"
+        "  openssl dgst -sha256 -verify \"$MADE/public\" -signature sig $payload\n"
+        "done <\"$OUT/images.txt\"");
+    ck_assert_str_eq(said, "Verified OK\nVerified OK\nVerified OK\nVerified OK\n");
+}
+END_TEST
+
+START_TEST(a_key_of_another_kind_is_refused)
+{
+    cleanup_free char *said =
+        refusal_of("openssl genpkey -algorithm ed25519 -out ed 2>&1\n"
+                   "\"$TOP\"/scripts/release/sign \"$OUT\" ed 2>&1");
+    ck_assert_contains(said, "sign: ed is no private key on the curve P-256");
+    free(said);
+    said = refusal_of("cp -r \"$OUT\" changed; echo >>changed/images.txt\n"
+                      "\"$TOP\"/scripts/release/sign changed \"$MADE/key\" 2>&1");
+    ck_assert_contains(said, "SHA256SUMS does not match its files");
+}
+END_TEST
+
+/* -- SBOM -- */
+
+static const json_t *package_with(const json_t *sbom, const char *key, const char *value)
+{
+    size_t i;
+    const json_t *p;
+    json_array_foreach(lib_at(sbom, "packages"), i,
+                       p) if (strcmp(lib_str(p, key), value) == 0) return p;
+    return NULL;
+}
+
+static bool is_related(const json_t *sbom, const char *from, const char *type,
+                       const char *to)
+{
+    size_t i;
+    const json_t *r;
+    json_array_foreach(lib_at(sbom, "relationships"), i,
+                       r) if (strcmp(lib_str(r, "spdxElementId"), from) == 0 &&
+                              strcmp(lib_str(r, "relationshipType"), type) == 0 &&
+                              strcmp(lib_str(r, "relatedSpdxElement"), to) ==
+                                  0) return true;
+    return false;
+}
+
+static json_t *read_sbom(void)
+{
+    cleanup_free char *path = xasprintf("%s/out/gpushare-0.1.0.spdx.json", made);
+    json_error_t error;
+    json_t *sbom = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    ck_assert_msg(sbom != NULL, "%s:%d: %s", path, error.line, error.text);
+    return sbom;
+}
+
+/* The fields that SPDX 2.3 requires, sections 6, 7 and 11. */
+START_TEST(the_sbom_is_a_document_of_spdx)
+{
+    cleanup_json json_t *sbom = read_sbom(), *ids = json_object();
+    size_t i;
+    const json_t *p;
+    ck_assert_str_eq(lib_str(sbom, "spdxVersion"), "SPDX-2.3");
+    ck_assert_str_eq(lib_str(sbom, "dataLicense"), "CC0-1.0");
+    ck_assert_str_eq(lib_str(sbom, "SPDXID"), "SPDXRef-DOCUMENT");
+    ck_assert_str_eq(lib_str(sbom, "name"), "gpushare-0.1.0");
+    ck_assert_str_eq(lib_str(sbom, "creationInfo.created"), "2023-11-14T22:13:20Z");
+    ck_assert_uint_eq(json_array_size(lib_at(sbom, "creationInfo.creators")), 1);
+    ck_assert_int_eq(strncmp(lib_str(sbom, "documentNamespace"), "https://", 8), 0);
+    json_object_set_new(ids, "SPDXRef-DOCUMENT", json_true());
+    json_array_foreach(lib_at(sbom, "packages"), i, p)
+    {
+        const char *id = lib_str(p, "SPDXID");
+        ck_assert_msg(strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                 "0123456789.-") == strlen(id),
+                      "%s", id);
+        ck_assert_msg(json_object_get(ids, id) == NULL, "%s is there twice", id);
+        json_object_set_new(ids, id, json_true());
+        ck_assert_msg(*lib_str(p, "name") && *lib_str(p, "downloadLocation"), "%s", id);
+    }
+    json_array_foreach(lib_at(sbom, "relationships"), i, p)
+    {
+        ck_assert_ptr_nonnull(json_object_get(ids, lib_str(p, "spdxElementId")));
+        ck_assert_ptr_nonnull(json_object_get(ids, lib_str(p, "relatedSpdxElement")));
+    }
+}
+END_TEST
+
+START_TEST(the_sbom_says_what_is_in_the_files)
+{
+    cleanup_json json_t *sbom = read_sbom();
+    const json_t *gnutls = package_with(sbom, "name", "libgnutls30");
+    const json_t *jansson = package_with(sbom, "name", "libjansson4");
+    const json_t *image =
+        package_with(sbom, "packageFileName", "gpushare-extender-0.1.0.oci.tar");
+    cleanup_free char *files = output_of("sed 's/.*  //' \"$OUT/SHA256SUMS\" | grep "
+                                         "'\\.tar\\|\\.tgz\\|\\.deb'");
+    cleanup_free char *version = output_of("dpkg-query -W -f '${Version}' libgnutls30");
+    struct span rest = span_of(files);
+    ck_assert_ptr_nonnull(gnutls);
+    ck_assert_ptr_nonnull(jansson);
+    ck_assert_str_eq(lib_str(gnutls, "versionInfo"), version);
+    while (rest.n) {
+        struct span line = span_cut(&rest, '\n');
+        cleanup_free char *name = xmemdup0(line.p, line.n);
+        const json_t *p = package_with(sbom, "packageFileName", name);
+        ck_assert_msg(p != NULL, "%s is not in the SBOM", name);
+        ck_assert(
+            is_related(sbom, "SPDXRef-DOCUMENT", "DESCRIBES", lib_str(p, "SPDXID")));
+    }
+    ck_assert(is_related(sbom, lib_str(image, "SPDXID"), "CONTAINS",
+                         lib_str(gnutls, "SPDXID")));
+    const json_t *purl = json_array_get(lib_at(gnutls, "externalRefs"), 0);
+    ck_assert_int_eq(
+        strncmp(lib_str(purl, "referenceLocator"), "pkg:deb/debian/libgnutls30@", 27), 0);
+}
+END_TEST
+
+/* -- chart, packages, notes -- */
+
+START_TEST(the_chart_installs_these_images)
+{
+    cleanup_free char *said = output_of(
+        "tar -xzf \"$OUT/gpushare-0.1.0.tgz\"; v=gpushare/values.yaml\n"
+        "grep -qx '  registry: registry.example/gpu' $v\n"
+        "grep -qx 'version: 0.1.0' gpushare/Chart.yaml\n"
+        "for p in gpushare-extender gpushare-device-plugin scv-agent; do\n"
+        "  digest=$(sed -n \"s|^registry.example/gpu/$p:0.1.0@||p\" "
+        "\"$OUT/images.txt\")\n"
+        "  test -n \"$digest\"\n"
+        "  grep -q \"{repository: $p, tag: \\\"\\\", digest: \\\"$digest\\\"}\" $v\n"
+        "  mkdir $p; tar -C $p -xf \"$OUT/$p-0.1.0.oci.tar\"\n"
+        "  grep -q \"$digest\" $p/index.json; test -f $p/blobs/sha256/${digest#sha256:}\n"
+        "  sha256sum $p/blobs/sha256/* | awk '{ sub(/.*\\//, \"\", $2); if ($1 != $2) "
+        "exit 1 "
+        "}'\n"
+        "done\n"
+        "(diff -r gpushare \"$TOP\"/manifests/chart || true) | grep -c '^>'");
+    ck_assert_str_eq(said, "4\n"); /* the registry and three digests */
+}
+END_TEST
+
+START_TEST(a_chart_without_the_line_is_refused)
+{
+    cleanup_free char *said =
+        refusal_of("echo \"other-program sha256:$(printf %064d 0)\" >images\n"
+                   "\"$TOP\"/scripts/release/chart 0.1.0 registry.example/gpu "
+                   "\"$PWD/images\" \"$PWD\" 2>&1");
+    ck_assert_contains(said, "chart: values.yaml: expected exactly one line matching");
+    free(said);
+    said = refusal_of("echo 'scv-agent latest' >images\n"
+                      "\"$TOP\"/scripts/release/chart 0.1.0 registry.example/gpu "
+                      "\"$PWD/images\" \"$PWD\" 2>&1");
+    ck_assert_contains(said, "\"latest\" is no digest of scv-agent");
+}
+END_TEST
+
+START_TEST(the_debian_package_brings_what_a_person_runs)
+{
+    does("deb=$(echo \"$OUT\"/gpushare_0.1.0_*.deb); dpkg-deb -x $deb root\n"
+         "for p in kubectl-inspect-gpushare gpushare-setup gpushare-replay; do\n"
+         "  root/usr/bin/$p --version | grep -qx \"$p 0.1.0\"\n"
+         "  ls root/usr/share/man/man[18]/$p.[18].gz >/dev/null\n"
+         "done\n"
+         "test -x root/usr/bin/gpushare-install\n"
+         "dpkg-deb -e $deb control; (cd root; md5sum --quiet -c ../control/md5sums)\n"
+         "dpkg-deb -f $deb Depends | grep -q 'libcurl4 (>= [0-9.a-z~+-]*), libgnutls30 "
+         "(>='\n"
+         "test \"$(dpkg-deb -f $deb Maintainer)\" = 'A Person <person@example.org>'\n"
+         "! dpkg-deb -c $deb | grep -v ' root/root '\n"
+         "diff -r \"$TOP\"/manifests root/usr/share/gpushare/manifests\n");
+}
+END_TEST
+
+START_TEST(release_notes_are_cut_from_the_changelog)
+{
+    cleanup_free char *said = output_of(
+        "printf '# Changelog\\n\\n## [Unreleased]\\n\\n- new\\n\\n## [0.2.0] - "
+        "2026-01-01\\n\\n### Added\\n\\n- second\\n\\n## [0.1.0]\\n\\n- "
+        "first\\n\\n[0.1.0]: "
+        "https://there\\n' >log\n"
+        "for v in 0.2.0 0.1.0 0.3.0; do \"$TOP\"/scripts/release/notes $v log; done");
+    ck_assert_str_eq(said, "### Added\n\n- second\n- first\n- new\n");
+    free(said);
+    said = refusal_of("printf '# Changelog\\n\\n## [0.1.0]\\n\\n- first\\n' >log\n"
+                      "\"$TOP\"/scripts/release/notes 0.2.0 log 2>&1");
+    ck_assert_contains(said, "has no text for the version 0.2.0");
+}
+END_TEST
+
+int main(void)
+{
+    static const struct unit_fixtures around = {.begin_all = make_release,
+                                                .end_all = remove_made};
+    const TTest *const tests[] = {every_file_has_its_checksum,
+                                  the_signature_is_of_the_checksums,
+                                  each_image_is_signed_for_cosign,
+                                  a_key_of_another_kind_is_refused,
+                                  the_sbom_is_a_document_of_spdx,
+                                  the_sbom_says_what_is_in_the_files,
+                                  the_chart_installs_these_images,
+                                  a_chart_without_the_line_is_refused,
+                                  the_debian_package_brings_what_a_person_runs,
+                                  release_notes_are_cut_from_the_changelog};
+    return lib_run_with("release", tests, ARRAY_LEN(tests), 60, &around);
+}
