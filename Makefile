@@ -196,7 +196,7 @@ test-arm64: ## Run the unit tests that depend on no port and no time as arm64 pr
 check-arch: $(ARCH_TESTS)
 	$(Q)TEST_RUN='$(RUN)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} scripts/run-tests $(B) $(ARCH_TESTS)
 
-e2e: ## Test on the real Kubernetes, release K8S=1.35; E2E=short or E2E="requests tls" selects
+e2e: ## Test on the real Kubernetes, release K8S=1.37; E2E=short or E2E="requests tls" selects
 	$(Q)scripts/install-deps.sh --e2e
 	$(Q)scripts/e2e-programs $(if $(K8S),--k8s $(K8S)) kube-apiserver kube-controller-manager \
 		kube-scheduler kubectl kwok $(E2E_TOOLS) >/dev/null
@@ -206,14 +206,14 @@ check-e2e: $(BINARIES) $(B)/e2e-service $(E2E_PROGRAMS)
 
 e2e-node: ## Test on a real kubelet and containerd, as root; NODE="node chart" selects; E2E_NODE=fallback|real
 	$(Q)scripts/install-deps.sh --e2e-node
-	$(Q)scripts/e2e-programs kube-apiserver kube-controller-manager kube-scheduler kubectl kwok \
-		kubelet kube-proxy helm >/dev/null
+	$(Q)scripts/e2e-programs $(if $(K8S),--k8s $(K8S)) kube-apiserver kube-controller-manager \
+		kube-scheduler kubectl kwok kubelet kube-proxy helm $(NODE_TOOLS) >/dev/null
 	$(Q)$(MAKE) check-e2e-node
 managed: ## Build what scripts/cluster up --managed runs, a cluster as a managed service gives it
 	$(Q)scripts/install-deps.sh --e2e-node
 	$(Q)$(MAKE) images $(MANAGED_PARTS)
 check-e2e-node: images $(MANAGED_PARTS) $(NODE_SUITES) $(FAKE_NVML) $(NODE_IMAGES)
-	$(Q)BUILD=$(B) E2E_NODE=$(E2E_NODE) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(NODE_SUITES)
+	$(Q)BUILD=$(B) E2E_NODE=$(E2E_NODE) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(NODE_SUITES)
 
 test-gpu: ## Compare scv-agent with nvidia-smi on the cards of this machine; fails without a card
 	$(Q)$(MAKE) $(B)/test-gpu $(B)/scv-agent

@@ -95,20 +95,17 @@ PEERS  := $(call programs,peers)
 # Of make test-release.
 RELEASE_SUITES := $(call programs,release)
 $(B)/test/integration/test_agent $(B)/test/integration/test_plugin \
-    $(B)/test/integration/test_images: | $(FAKE_NVML)
+    $(B)/test/integration/test_driver $(B)/test/integration/test_images: | $(FAKE_NVML)
 
 # E2E=short: the suites that CI runs.
 E2E_SHORT  := requests agent plugin conformance faults choice tls apiservice inspect chart helm \
               takeover install tenant writers audit
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
-# The conformance cases are those of the release that kube-sim plays.
-ifneq ($(or $(K8S),1.35),1.35)
-E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
-endif
-# It has no plugin for gangs, another framework for plugins, and no MutatingAdmissionPolicy.
+# kube-sim models later releases. No plugin for gangs, another framework for plugins, and no
+# MutatingAdmissionPolicy.
 ifeq ($(K8S),1.31)
-E2E_SUITES := $(filter-out gang permit scheduler,$(E2E_SUITES))
+E2E_SUITES := $(filter-out conformance gang permit scheduler,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
@@ -137,14 +134,16 @@ MANAGED_PARTS = $(B)/e2e-managed $(B)/e2e-nvidia-runtime $(FAKE_NVML) $(NODE_IMA
 NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(filter-out %/test_managed,\
                  $(call programs,$(notdir $(NODE_DIR)))))
 NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar
-$(NODE_SUITES): | $(FAKE_NVML)
+# Kubernetes 1.35 and older run with Debian's containerd.
+NODE_TOOLS := $(if $(filter 1.31 1.35,$(K8S)),,containerd nvidia-ctk)
+$(NODE_SUITES): | $(FAKE_NVML) $(LIMIT)
 $(B)/$(NODE_DIR)/guest: $(NODE_DIR)/guest/guest.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)gcc -O2 $(WARN) -D_GNU_SOURCE -static -o $@ $<
-$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest
+$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest $(LIMIT_GUESTS)
 	$(call say,TAR,$@)
-	$(Q)$(NODE_DIR)/images $(B)/$(NODE_DIR)/guest $@
+	$(Q)$(NODE_DIR)/images $(B)/$(NODE_DIR)/guest $(B) $@
 
 # -- Simulator, walk, fuzz targets: they link what they test --
 

@@ -18,3 +18,8 @@ int file_read(const char *path, size_t max, struct buf *out, struct err *err);
 /* Replaces the file atomically (write, fsync, rename): a reader finds either the old
  * content or the new one, also after a crash. Mode 0600. Errors as for file_read. */
 int file_write(const char *path, struct span bytes, struct err *err);
+
+/* openat of an absolute path as a root directory's own programs resolve it: an absolute
+ * symbolic link does not lead out of the directory `root`. (Before Linux 5.6 it does.)
+ * Close-on-exec. Returns the descriptor, or -1 with errno. */
+int file_open_inside(int root, const char *path, int flags);

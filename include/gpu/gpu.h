@@ -145,7 +145,8 @@ bool gpu_xid_is_application_error(int64_t xid);
 
 struct gpu;
 
-/* NVML, opened by dlopen. `library`: a name or path; NULL: libnvidia-ml.so.1. New. */
+/* NVML, opened by dlopen. `library`: a name or path; a directory, the root of a driver, in
+ * whose library directories libnvidia-ml.so.1 is; NULL: libnvidia-ml.so.1. New. */
 struct gpu *gpu_nvml_new(const char *library);
 
 /*
@@ -169,7 +170,7 @@ struct gpu *gpu_nvml_new(const char *library);
  */
 struct gpu *gpu_file_new(const char *path);
 
-/* The source of --gpu-source: "nvml", "nvml:LIBRARY" or "file:PATH". New. */
+/* The source of --gpu-source: "nvml", "nvml:LIBRARY", "nvml:DIR" or "file:PATH". New. */
 struct gpu *gpu_open(const char *source, struct err *err);
 
 void gpu_free(struct gpu *g); /* NULL is accepted */

@@ -16,12 +16,13 @@ static const struct opt table[] = {
      .help =
          "Name of the Node that scv-agent runs on, and of its Scv and Lease; required."},
     {.name = "gpu-source",
-     .arg = "nvml|nvml:LIBRARY|file:PATH",
+     .arg = "nvml|nvml:LIBRARY|nvml:DIR|file:PATH",
      .init = "nvml",
      .type = OPT_STRING,
      .offset = AT(gpu_source),
-     .help = "Source of the cards: NVML (libnvidia-ml.so.1, or LIBRARY), or a JSON file "
-             "for tests."},
+     .help = "Source of the cards: NVML (libnvidia-ml.so.1, LIBRARY, or in driver root "
+             "DIR), or "
+             "a JSON file."},
     {.name = "once",
      .type = OPT_BOOL,
      .offset = AT(once),

@@ -4,7 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <linux/openat2.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -86,4 +89,14 @@ int file_write(const char *path, struct span bytes, struct err *err)
     }
     sync_directory(path);
     return 0;
+}
+
+int file_open_inside(int root, const char *path, int flags)
+{
+    struct open_how how = {.flags = (unsigned)(flags | O_CLOEXEC),
+                           .resolve = RESOLVE_IN_ROOT};
+    long fd = syscall(SYS_openat2, root, path, &how, sizeof how);
+    if (fd < 0 && errno == ENOSYS)
+        fd = openat(root, path + strspn(path, "/"), flags | O_CLOEXEC);
+    return (int)fd;
 }

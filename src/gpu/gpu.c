@@ -46,7 +46,8 @@ struct gpu *gpu_open(const char *source, struct err *err)
     if (span_starts(s, SPAN("file:")) && s.n > 5)
         return gpu_file_new(source + 5);
     err_set(err, ERR_INVALID,
-            "--gpu-source: \"%s\" is not one of nvml, nvml:LIBRARY, file:PATH", source);
+            "--gpu-source: \"%s\" is not one of nvml, nvml:LIBRARY, nvml:DIR, file:PATH",
+            source);
     return NULL;
 }
 

@@ -63,8 +63,9 @@ static int load(struct nvml *n, struct err *err)
 {
     if (n->handle)
         return 0;
+    cleanup_free char *path = NULL;
     void *handle;
-    if (nvml_load(n->library, &handle, &n->call, err))
+    if (nvml_find(n->library, &path, err) || nvml_load(path, &handle, &n->call, err))
         return -1;
     int rc = n->call.init();
     if (rc) {

@@ -187,6 +187,13 @@ struct nvml_calls {
 };
 #undef NVML_MEMBER
 
+/* nvml_find.c */
+
+/* If `library` is a directory, the root of a driver: the path of libnvidia-ml.so.1 in one of
+ * its library directories, without symbolic links. Else `library` itself. New.
+ * ERR_NOT_FOUND: there is none. */
+int nvml_find(const char *library, char **path, struct err *err);
+
 /* nvml_load.c */
 
 /* Opens the library and resolves its functions. *handle is for dlclose. */

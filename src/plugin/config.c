@@ -29,12 +29,13 @@ static const struct opt table[] = {
      .help = "One unit of aliyun.com/gpu-mem; must be the same in the extender and the "
              "kubectl plugin."},
     {.name = "gpu-source",
-     .arg = "nvml|nvml:LIBRARY|file:PATH",
+     .arg = "nvml|nvml:LIBRARY|nvml:DIR|file:PATH",
      .init = "nvml",
      .type = OPT_STRING,
      .offset = AT(gpu_source),
-     .help = "Source of the cards: NVML (libnvidia-ml.so.1, or LIBRARY), or a JSON file "
-             "for tests."},
+     .help = "Source of the cards: NVML (libnvidia-ml.so.1, LIBRARY, or in driver root "
+             "DIR), or "
+             "a JSON file."},
     {.name = "sample-interval",
      .arg = "TIME",
      .init = "5s",

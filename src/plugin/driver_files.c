@@ -2,24 +2,30 @@
 #include "plugin/driver_files.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 
 enum { FILES_MAX = 512 }; /* of one list; the driver has about 60 libraries */
 
-/* In this order; on a merged /usr several are the same directory. */
-static const char *const library_dirs[] = {
-    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
-    "/lib/x86_64-linux-gnu",     "/lib/aarch64-linux-gnu",     "/lib64",     "/lib"};
+/* In this order; on a merged /usr several are the same directory. Debian's own packages of
+ * the driver use nvidia/current. */
+static const char *const library_dirs[] = {"/usr/lib/x86_64-linux-gnu",
+                                           "/usr/lib/aarch64-linux-gnu",
+                                           "/usr/lib/x86_64-linux-gnu/nvidia/current",
+                                           "/usr/lib/aarch64-linux-gnu/nvidia/current",
+                                           "/usr/lib64",
+                                           "/usr/lib",
+                                           "/lib/x86_64-linux-gnu",
+                                           "/lib/aarch64-linux-gnu",
+                                           "/lib64",
+                                           "/lib"};
 
 static const char *const other_files[] = {"/usr/bin/nvidia-smi",
                                           "/usr/bin/nvidia-debugdump",
@@ -46,21 +52,10 @@ struct search {
     struct arena *a;
 };
 
-/* As the host resolves the path. Kernels before 5.6 lack the call. */
-static int open_inside(int root, const char *path, int flags)
-{
-    struct open_how how = {.flags = (unsigned)(flags | O_CLOEXEC),
-                           .resolve = RESOLVE_IN_ROOT};
-    long fd = syscall(SYS_openat2, root, path, &how, sizeof how);
-    if (fd < 0 && errno == ENOSYS)
-        fd = openat(root, path + strspn(path, "/"), flags | O_CLOEXEC);
-    return (int)fd;
-}
-
 static bool exists(const struct search *s, const char *path, mode_t type)
 {
     struct stat st;
-    cleanup_close int fd = open_inside(s->fd, path, O_PATH);
+    cleanup_close int fd = file_open_inside(s->fd, path, O_PATH);
     return fd >= 0 && fstat(fd, &st) == 0 && (!type || (st.st_mode & S_IFMT) == type);
 }
 
@@ -136,7 +131,7 @@ static void add_link(const struct search *s, int dir, const char *at, const char
 static void read_directory(const struct search *s, const char *at, struct span ending,
                            struct driver_files *out)
 {
-    int fd = open_inside(s->fd, at, O_RDONLY | O_DIRECTORY);
+    int fd = file_open_inside(s->fd, at, O_RDONLY | O_DIRECTORY);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         if (fd >= 0)
@@ -185,7 +180,7 @@ static void find_libraries(const struct search *s, const char *version,
         struct stat *st = &seen[n_seen];
         bool known = false;
         cleanup_close int fd =
-            open_inside(s->fd, library_dirs[i], O_RDONLY | O_DIRECTORY);
+            file_open_inside(s->fd, library_dirs[i], O_RDONLY | O_DIRECTORY);
         if (fd < 0 || fstat(fd, st))
             continue;
         for (size_t k = 0; k < n_seen; k++)
@@ -218,7 +213,7 @@ int driver_files_find(const struct driver_root *root, const char *version,
     if (host < 0)
         return err_set(err, ERR_NOT_FOUND, "%s: %m", mount);
     struct search own = {host, "", a}, driver = own;
-    cleanup_close int inside = open_inside(host, root->driver, O_PATH | O_DIRECTORY);
+    cleanup_close int inside = file_open_inside(host, root->driver, O_PATH | O_DIRECTORY);
     if (inside < 0)
         return err_set(err, ERR_NOT_FOUND, "%s on the host: %m", root->driver);
     if (strspn(root->driver, "/") != strlen(root->driver))

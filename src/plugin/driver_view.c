@@ -126,13 +126,17 @@ void driver_view_free(struct driver_view *v)
     free(v);
 }
 
-/* Whether the text is NAME followed by a version of at least major.minor. */
+/* Whether the text is NAME followed by a version of at least major.minor. A containerd that
+ * somebody built can say "v2.1.4". */
 static bool is_at_least(const char *text, const char *name, unsigned major,
                         unsigned minor)
 {
     unsigned x, y;
     size_t n = strlen(name);
-    return strncmp(text, name, n) == 0 && sscanf(text + n, "%5u.%5u", &x, &y) == 2 &&
+    if (strncmp(text, name, n) != 0)
+        return false;
+    text += n;
+    return sscanf(text + (*text == 'v'), "%5u.%5u", &x, &y) == 2 &&
            (x > major || (x == major && y >= minor));
 }
 

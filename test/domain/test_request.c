@@ -53,6 +53,7 @@ START_TEST(containers_add_up_as_in_kubernetes)
         {"a1 i8 s2", 8},    /* ... not beside a later one */
         {"a3 i2 i7 i4", 7}, /* init containers run one by one */
         {"s3 s4", 7},       {"a0 i0", 0},
+        {"a8 *a0", 8}, /* so that a driver upgrade selects the pod: docs/gpu-operator.md */
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct pod pod = make(cases[i].parts, "");

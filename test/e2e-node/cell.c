@@ -27,9 +27,9 @@
 #define MARK   ".made-by-gpushare-e2e"
 
 /* Paths that are built into the kubelet, containerd, the CNI plugins and manifests. */
-static const char *const places[] = {"/var/lib/kubelet", "/var/lib/cni",
-                                     "/var/log/containers", "/run/containerd",
-                                     "/var/lib/gpushare"};
+static const char *const places[] = {
+    "/var/lib/kubelet", "/var/lib/cni",      "/var/log/containers", "/run/containerd",
+    "/run/cdi",         "/usr/local/nvidia", "/var/lib/gpushare"};
 
 /* Kernel settings that a kubelet requires, and would write for the whole machine. */
 static const struct {
@@ -77,7 +77,9 @@ static int put(const char *what, const char *from, const char *to, const char *t
 static int make_mounts(struct err *err)
 {
     static const char what[] = "mounts of its own";
+    /* Shared among the containers, as systemd makes it, but not with the machine. */
     if (put(what, NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL, err) ||
+        put(what, NULL, "/", NULL, MS_REC | MS_SHARED, NULL, err) ||
         put(what, "proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
@@ -112,12 +114,21 @@ static int make_network(struct err *err)
     return 0;
 }
 
+/* Process 2 of a host is kthreadd, by which scv-agent knows that it sees the host's processes. */
+static void play_kthreadd(void)
+{
+    if (fork() == 0)
+        for (prctl(PR_SET_NAME, "kthreadd");;)
+            pause();
+}
+
 /* Process 1 of the cell, which adopts orphans. It writes the error to the pipe if the cell
  * cannot be set up, and closes the pipe if the cell is ready. */
 static void be_init(int (*run)(void), int tell)
 {
     struct err err = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    play_kthreadd();
     setsid(); /* an interrupt of the terminal goes to the outer process */
     if (make_mounts(&err) || make_network(&err)) {
         ssize_t n = write(tell, err.msg, strlen(err.msg));

@@ -27,6 +27,24 @@ static const char *const workloads[] = {"deployment/gpushare-schd-extender",
 
 /* -- the machine -- */
 
+/* Without the library, where the driver's root has it. */
+static void write_host_values(const char *nvml)
+{
+    static const char form[] = "%s:\n"
+                               "  extraEnv: [{name: FAKE_NVML, value: /nvml}]\n"
+                               "  extraVolumes: [{name: nvml, hostPath: {path: \"%s\", "
+                               "type: File}}]\n"
+                               "  extraVolumeMounts: [{name: nvml, mountPath: /nvml}]\n";
+    cleanup_free char *agent = xasprintf(form, "scvAgent", nvml);
+    cleanup_free char *plugin = xasprintf(form, "devicePlugin", nvml);
+    cleanup_free char *driver = temp_path(cell_dir(), "driver");
+    cleanup_free char *text =
+        xasprintf("extender: {insecure: true}\n"
+                  "gpuNodes: {nvml: host, driverRoot: \"%s\"}\n%s%s",
+                  driver, agent, plugin);
+    temp_write(cluster.dir, "host-values.yaml", text);
+}
+
 static void write_values(void)
 {
     static const char form[] =
@@ -47,12 +65,20 @@ static void write_values(void)
     cleanup_free char *text =
         xasprintf("platform: kubeadm\nextender: {insecure: true}\n%s%s", agent, plugin);
     temp_write(cluster.dir, "values.yaml", text);
+    write_host_values(nvml);
 }
 
 const char *chart_values(void)
 {
     static char path[4096];
     snprintf(path, sizeof path, "%s/values.yaml", cluster.dir);
+    return path;
+}
+
+const char *chart_host_values(void)
+{
+    static char path[4096];
+    snprintf(path, sizeof path, "%s/host-values.yaml", cluster.dir);
     return path;
 }
 

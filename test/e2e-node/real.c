@@ -24,12 +24,35 @@ void real_set_runtime(const char *program)
     runtime = program;
 }
 
-/* The folder in which scripts/install-deps.sh has unpacked containerd and its tools. */
+/* The folder in which scripts/install-deps.sh has unpacked Debian's containerd, runc and
+ * CNI plugins. */
 static char *tools(void)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     return cache && *cache ? xasprintf("%s/gpushare/node/usr", cache)
                            : xasprintf("%s/.cache/gpushare/node/usr", home ? home : "");
+}
+
+bool real_has_cdi(void)
+{
+    const char *k8s = cluster_release();
+    return strcmp(k8s, "1.35") != 0 && strcmp(k8s, "1.31") != 0;
+}
+
+/* "containerd" or "ctr", new. A kubelet of 1.36 wants more than Debian's 1.6.20 has. */
+static char *containerd_program(const char *name)
+{
+    cleanup_free char *usr = tools();
+    return real_has_cdi() ? cluster_program(name) : xasprintf("%s/bin/%s", usr, name);
+}
+
+/* PATH=..., new: the shim of containerd is beside it. */
+static char *path_of_tools(void)
+{
+    cleanup_free char *usr = tools(), *own = containerd_program("containerd");
+    *strrchr(own, '/') = '\0';
+    return xasprintf("PATH=%s:%s/bin:%s/sbin:%s:/usr/sbin:/sbin", own, usr, usr,
+                     getenv("PATH"));
 }
 
 char *real_last_words(const char *program)
@@ -84,6 +107,7 @@ static void write_containerd(const char *usr)
         " \"io.containerd.internal.v1.tracing\"]\n"
         "[grpc]\n  address = \"" CONTAINERD "\"\n"
         "[plugins.\"io.containerd.internal.v1.opt\"]\n  path = \"%s/opt\"\n"
+        "[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = true\n"
         "[plugins.\"io.containerd.grpc.v1.cri\"]\n"
         "  sandbox_image = \"localhost/pause:1\"\n"
         "  disable_apparmor = true\n"
@@ -104,10 +128,10 @@ static void write_containerd(const char *usr)
     temp_write(d, "containerd.toml", text);
 }
 
-static int ctr(const char *const *args, struct err *err)
+int real_ctr(const char *const *args, struct buf *out, struct err *err)
 {
     struct program p;
-    cleanup_free char *usr = tools(), *path = xasprintf("%s/bin/ctr", usr);
+    cleanup_free char *path = containerd_program("ctr");
     const char *argv[16] = {path, "--address", CONTAINERD, "--namespace", "k8s.io"};
     for (size_t n = 5; *args; n++)
         argv[n] = *args++;
@@ -115,8 +139,15 @@ static int ctr(const char *const *args, struct err *err)
     int status = program_wait(&p);
     if (status)
         err_set(err, ERR_UNAVAILABLE, "ctr %s: %s", argv[5], program_output(&p));
+    else if (out)
+        buf_adds(out, program_output(&p));
     program_fini(&p);
     return status ? -1 : 0;
+}
+
+static int ctr(const char *const *args, struct err *err)
+{
+    return real_ctr(args, NULL, err);
 }
 
 static bool containerd_answers(void)
@@ -126,16 +157,15 @@ static bool containerd_answers(void)
 
 static int start_containerd(struct err *err)
 {
-    cleanup_free char *usr = tools(), *program = xasprintf("%s/bin/containerd", usr);
-    cleanup_free char *path =
-        xasprintf("PATH=%s/bin:%s/sbin:%s:/usr/sbin:/sbin", usr, usr, getenv("PATH"));
+    cleanup_free char *usr = tools(), *program = containerd_program("containerd");
+    cleanup_free char *path = path_of_tools();
     cleanup_free char *config = xasprintf("%s/containerd.toml", cell_dir());
     cleanup_free char *images = program_path("test/e2e-node/images.tar");
     if (access(program, X_OK))
-        return err_set(err, ERR_UNAVAILABLE,
-                       "containerd: there is no %s; scripts/install-deps.sh --e2e-node "
-                       "brings it",
-                       program);
+        return err_set(err, ERR_UNAVAILABLE, "containerd: there is no %s; %s brings it",
+                       program,
+                       real_has_cdi() ? "scripts/e2e-programs containerd"
+                                      : "scripts/install-deps.sh --e2e-node");
     write_cni();
     write_containerd(usr);
     cluster_add_program("containerd", ARGV("env", path, program, "--config", config,
@@ -149,7 +179,25 @@ static int start_containerd(struct err *err)
 
 int real_import(const char *archive, struct err *err)
 {
+    /* The transfer service of containerd 2 is configured for another snapshotter. */
+    if (real_has_cdi())
+        return ctr(
+            ARGV("images", "import", "--local", "--snapshotter", "native", archive), err);
     return ctr(ARGV("images", "import", "--snapshotter", "native", archive), err);
+}
+
+int real_update(const char *id, struct err *err)
+{
+    struct program p;
+    cleanup_free char *usr = tools(), *runc = xasprintf("%s/sbin/runc", usr);
+    program_start(&p, cell_dir(),
+                  ARGV(runc, "--root", "/run/containerd/runc/k8s.io", "update",
+                       "--cpu-share", "512", id));
+    int status = program_wait(&p);
+    if (status)
+        err_set(err, ERR_UNAVAILABLE, "runc update: %s", program_output(&p));
+    program_fini(&p);
+    return status ? -1 : 0;
 }
 
 int real_kill(const char *container, struct err *err)
@@ -219,9 +267,7 @@ static int start_kubelet(const char *labels, struct err *err)
 {
     const char *d = cell_dir();
     cleanup_free char *program = cluster_program("kubelet");
-    cleanup_free char *usr = tools();
-    cleanup_free char *path =
-        xasprintf("PATH=%s/bin:%s/sbin:%s:/usr/sbin:/sbin", usr, usr, getenv("PATH"));
+    cleanup_free char *path = path_of_tools();
     cleanup_free char *config = xasprintf("%s/kubelet.yaml", d);
     cleanup_free char *keys = xasprintf("%s/kubelet-pki", d);
     cleanup_free char *kubeconfig = temp_path(cluster.dir, "kubelet.kubeconfig");

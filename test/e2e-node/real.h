@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/err.h"
+#include "base/str.h"
 
 /*
  * A real kubelet with containerd, runc and the CNI plugins, in the cell of this process
  * (node/cell.h), as programs of the cluster.
  */
 
+/* Does containerd know CDI? Version 2 does; it is used unless E2E_K8S is a release whose
+ * kubelet runs with Debian's 1.6. */
+bool real_has_cdi(void);
 /* Starts them and runs one container; the Node has these labels ("a=b,c=d", or "").
  * The error names the step that failed. */
 int real_start(const char *labels, struct err *err);
@@ -16,6 +22,10 @@ int real_start(const char *labels, struct err *err);
 void real_set_runtime(const char *program);
 /* Imports the images of an OCI layout archive into containerd. */
 int real_import(const char *archive, struct err *err);
+/* Runs ctr in the namespace of the kubelet. Appends its output, if `out` is not NULL. */
+int real_ctr(const char *const *args, struct buf *out, struct err *err);
+/* Runs `runc update`, which sets the control group of a container again. */
+int real_update(const char *id, struct err *err);
 /* Kills the process of a container, by its id in a pod's status. */
 int real_kill(const char *container, struct err *err);
 /* Starts kube-proxy: pods and programs of the node reach Services, and node ports on

@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "e2e-node/chart.h"
+#include "e2e-node/driver.h"
+#include "e2e-node/inside.h"
 #include "e2e-node/look.h"
 #include "e2e-node/many.h"
 #include "e2e-node/node.h"
@@ -284,11 +286,36 @@ START_TEST(what_runs_outlives_the_chart)
 }
 END_TEST
 
+/* -- without NVIDIA's container runtime -- */
+
+START_TEST(the_driver_root_is_enough)
+{
+    if (!chart_begin())
+        return;
+    cleanup_free char *driver = driver_make();
+    free(chart_helm("upgrade", "--install", "gpushare", CHART, "--values",
+                    chart_host_values()));
+    chart_label_node();
+    chart_wait_well();
+    node_create("one", "one-p");
+    node_create("split", "split-p");
+    cluster_wait_running("one-p");
+    cluster_wait_running("split-p");
+    unsigned one = inside_cards("one-p"), split = inside_cards("split-p");
+    ck_assert_int_eq(__builtin_popcount(one), 1);
+    ck_assert_int_eq(__builtin_popcount(split), 2);
+    inside_check_opens("one-p", one, one);
+    inside_check_opens("split-p", split, split);
+    refusals_tell();
+    node_down();
+}
+END_TEST
+
 static int suite(void)
 {
-    const TTest *const tests[] = {what_the_chart_brings_gives_pods_their_cards,
-                                  an_upgrade_leaves_alone_what_runs,
-                                  what_runs_outlives_the_chart};
+    const TTest *const tests[] = {
+        what_the_chart_brings_gives_pods_their_cards, an_upgrade_leaves_alone_what_runs,
+        what_runs_outlives_the_chart, the_driver_root_is_enough};
     cluster_keep_nodes();
     cluster_no_extender();
     /* Outside of a cell nothing listens beside the loopback. */

@@ -15,9 +15,9 @@
 
 /* test/e2e/chart/NAME.yaml. The last one has kinds that the API server does not serve. */
 static const char *const sets[] = {
-    NULL,      "everything",    "node",     "little",       "files",     "host",
-    "managed", "any-scheduler", "loopback", "cert-manager", "monitoring"};
-enum { SERVED = 10, OF_OPERATOR = 4 }; /* sets without such kinds; their objects */
+    NULL,   "host-nvml", "everything",    "node",     "little",       "files",
+    "host", "managed",   "any-scheduler", "loopback", "cert-manager", "monitoring"};
+enum { SERVED = 11, OF_OPERATOR = 4 }; /* sets without such kinds; their objects */
 
 /* -- the plain files -- */
 
@@ -826,6 +826,52 @@ START_TEST(the_api_server_accepts_the_objects)
 }
 END_TEST
 
+/* The driver manager of the Operator ends the pods of DaemonSets with this node selector. */
+START_TEST(the_profile_of_the_gpu_operator_releases_the_driver)
+{
+    static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
+    cleanup_free char *said =
+        tools_run("helm", 0,
+                  ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
+                       "1.35", "-f", CHART "/profiles/gpu-operator.yaml"));
+    temp_write(lib_dir, "profile.yaml", said);
+    cleanup_free char *file = temp_path(lib_dir, "profile.yaml");
+    cleanup_json json_t *all = tools_objects(file);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const json_t *spec =
+            lib_at(object_of(all, "DaemonSet", names[i]), "spec.template.spec");
+        const json_t *selector = json_object_get(spec, "nodeSelector");
+        ck_assert_str_eq(
+            json_string_value(json_object_get(selector, "nvidia.com/gpu.deploy.client")),
+            "true");
+        ck_assert_uint_eq(json_object_size(selector), 1);
+        ck_assert_str_eq(lib_str(spec, "runtimeClassName"), "nvidia");
+    }
+}
+END_TEST
+
+/* Without NVIDIA's runtime, NVML is below a mount of the driver's root, and no container
+ * opens device nodes without privileges. */
+START_TEST(nvml_of_the_host_needs_privileges)
+{
+    static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
+    cleanup_json json_t *all = rendered("host-nvml");
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const json_t *spec =
+            lib_at(object_of(all, "DaemonSet", names[i]), "spec.template.spec");
+        const json_t *c = json_array_get(json_object_get(spec, "containers"), 0);
+        const json_t *security = json_object_get(c, "securityContext");
+        cleanup_free char *text = json_dumps(c, 0);
+        ck_assert_contains(text, "\"--gpu-source=nvml:/host/run/nvidia/driver\"");
+        ck_assert_contains(text, "\"/host/run/nvidia/driver\"");
+        ck_assert_contains(text, "\"HostToContainer\"");
+        ck_assert(json_is_true(json_object_get(security, "privileged")));
+        /* The API server rejects both together. */
+        ck_assert_ptr_null(json_object_get(security, "allowPrivilegeEscalation"));
+    }
+}
+END_TEST
+
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_files,
              options_give_the_objects_of_the_examples,
@@ -842,5 +888,7 @@ CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_
              values_stay_strings, the_host_network_needs_no_node_port,
              cert_manager_makes_the_secrets_that_the_extender_reads,
              own_certificates_always_ask_for_a_client_certificate,
-             helm_lints_and_packages_the_chart, chart_files_and_samples_match_the_schemas,
-             misspelt_fields_are_found, the_api_server_accepts_the_objects)
+             the_profile_of_the_gpu_operator_releases_the_driver,
+             nvml_of_the_host_needs_privileges, helm_lints_and_packages_the_chart,
+             chart_files_and_samples_match_the_schemas, misspelt_fields_are_found,
+             the_api_server_accepts_the_objects)

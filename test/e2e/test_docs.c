@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "lib/cluster.h"
 #include "lib/lib.h"
 #include "lib/network.h"
 #include "lib/session.h"
@@ -43,13 +44,12 @@ static void script(const char *const *args)
 static void start_cluster(const char *dir)
 {
     char owner[16], port[16];
-    const char *k8s = getenv("E2E_K8S");
     unsigned verbs, observers;
     snprintf(owner, sizeof owner, "%d", (int)getpid());
     snprintf(port, sizeof port, "%d", NODE_PORT);
     cleanup_free char *logs = program_path("e2e-logs/docs");
     script(ARGV("up", "--dir", dir, "--owner", owner, "--logs", logs, "--k8s",
-                k8s && *k8s ? k8s : "1.35"));
+                cluster_release()));
     cleanup_free char *ports = temp_read(dir, "run/gpushare-extender.port");
     ck_assert_int_eq(sscanf(ports, "%u %u", &verbs, &observers), 2);
     cleanup_free char *service = program_path("e2e-service");

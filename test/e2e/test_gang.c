@@ -89,8 +89,7 @@ int main(void)
     const TTest *const tests[] = {three_members_on_two_cards_wait_for_a_third,
                                   two_members_on_two_cards_are_bound,
                                   fifty_gangs_of_four_use_every_card};
-    const char *k8s = getenv("E2E_K8S");
-    bool old = !k8s || !*k8s || strcmp(k8s, "1.35") == 0;
+    bool old = strcmp(cluster_release(), "1.35") == 0;
     const char *const up[] = {
         "--nodes", "0", "--gates",
         old ? "GenericWorkload=true,GangScheduling=true" : "GenericWorkload=true", NULL};

@@ -75,10 +75,9 @@ static unsigned free_port(void)
  * release. */
 static void make_node(void)
 {
-    const char *k8s = getenv("E2E_K8S");
     cleanup_free char *from = temp_path(cluster.dir, "scheduler.kubeconfig");
     cleanup_free char *manifest_from =
-        xasprintf("test/data/kubeadm/kube-scheduler-%s.yaml", k8s && *k8s ? k8s : "1.35");
+        xasprintf("test/data/kubeadm/kube-scheduler-%s.yaml", cluster_release());
     cleanup_free char *option =
         xasprintf("--leader-elect=true\n    - --secure-port=%u\n", free_port());
     struct buf text = {0};

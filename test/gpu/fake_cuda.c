@@ -10,7 +10,8 @@
  *                       counts for itself, and quickly
  *     FAKE_CUDA_ALIAS   cuGetProcAddress answers with addresses that are not exported
  *
- * Device 0 is GPU-00010203-0405-0607-0809-0a0b0c0d0e0f, device 1 is GPU-10010203-...
+ * Device 0 is GPU-00010203-0405-0607-0809-0a0b0c0d0e0f, device 1 is GPU-10010203-... In a
+ * container with NVIDIA_VISIBLE_DEVICES=GPU-... device 0 is that card.
  * A context takes FAKE_CONTEXT bytes. A pool takes pages of 2 MiB, and returns unused ones at a
  * synchronization or trim. A graph's nodes take memory at the first launch.
  */
@@ -310,11 +311,25 @@ FN(cuDeviceGet, (int *device, int i), (device, i))
     return i < DEVICES ? OK : INVALID;
 }
 
+static void read_uuid(unsigned char *uuid, const char *text)
+{
+    for (int i = 0; i < 16 && *text; i++) {
+        text += *text == '-';
+        unsigned byte = 0;
+        sscanf(text, "%2x", &byte);
+        uuid[i] = (unsigned char)byte;
+        text += strnlen(text, 2);
+    }
+}
+
 FN(cuDeviceGetUuid_v2, (unsigned char *uuid, int device), (uuid, device))
 {
     for (int i = 0; i < 16; i++)
         uuid[i] = (unsigned char)i;
     uuid[0] = (unsigned char)(device << 4);
+    const char *visible = getenv("NVIDIA_VISIBLE_DEVICES");
+    if (device == 0 && visible && strncmp(visible, "GPU-", 4) == 0)
+        read_uuid(uuid, visible + 4);
     return OK;
 }
 

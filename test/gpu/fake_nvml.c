@@ -334,6 +334,19 @@ NVML(nvmlDeviceGetHandleByIndex, unsigned int index, nvmlDevice_t *out)
     return by_index(__func__, index, out);
 }
 
+NVML(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice_t *out)
+{
+    unsigned int n = 0;
+    int rc = count(__func__, &n);
+    for (unsigned int i = 0; !rc && i < n; i++) {
+        size_t len;
+        const char *p = value_of((int)i, "uuid", &len);
+        if (p && len == strlen(uuid) && !memcmp(p, uuid, len))
+            return by_index(__func__, i, out);
+    }
+    return rc ? rc : NOT_FOUND;
+}
+
 NVML(nvmlDeviceGetUUID, nvmlDevice_t device, char *out, unsigned int size)
 {
     return get_text(__func__, device, "uuid", out, size);

@@ -3,6 +3,11 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
 
 START_TEST(there_is_no_library_or_it_is_another_one)
 {
@@ -18,6 +23,47 @@ START_TEST(there_is_no_library_or_it_is_another_one)
     gpu = gpu_nvml_new("libc.so.6");
     refused(ERR_UNAVAILABLE, "libc.so.6 lacks function nvmlInit_v2");
     gpu_reopen(gpu);
+}
+END_TEST
+
+/* A file below the root, with its directories; `target`: a symbolic link to it. */
+static void put(const char *at, const char *target)
+{
+    cleanup_free char *library = fixture_library("libnvidia-ml.so.1");
+    cleanup_free char *path = temp_path(dir, at);
+    cleanup_buf struct buf bytes = {0};
+    for (char *p = path + strlen(dir) + 1; (p = strchr(p, '/')); p++) {
+        *p = '\0';
+        mkdir(path, 0755);
+        *p = '/';
+    }
+    ck_assert_done(file_read(library, 1 << 24, &bytes, &err), err);
+    if (target)
+        ck_assert_int_eq(symlink(target, path), 0);
+    else
+        ck_assert_done(file_write(path, buf_span(&bytes), &err), err);
+}
+
+/* Debian's packages of the driver: absolute links, as in the root itself. */
+START_TEST(the_library_is_found_in_the_root_of_a_driver)
+{
+    cleanup_free char *root = temp_path(dir, "driver");
+    temp_mkdir(dir, "driver");
+    fixture_script(T4);
+    gpu = gpu_nvml_new(root);
+    refused(ERR_NOT_FOUND, "no libnvidia-ml.so.1 in the library directories below");
+    put("driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+        "/etc/alternatives/nvidia-ml");
+    refused(ERR_NOT_FOUND, "no libnvidia-ml.so.1");
+    put("driver/etc/alternatives/nvidia-ml", "/opt/libnvidia-ml.so.570.12");
+    put("driver/opt/libnvidia-ml.so.570.12", NULL); /* the driver container is ready */
+    fixture_sample();
+    state_is(0, GPU_OK, NULL);
+    /* An update: another directory, which comes first. */
+    put("driver/usr/lib64/libnvidia-ml.so.1", "libnvidia-ml.so.580.1");
+    temp_write(dir, "driver/usr/lib64/libnvidia-ml.so.580.1", "this is no library");
+    gpu_reopen(gpu);
+    refused(ERR_NOT_FOUND, "usr/lib64/libnvidia-ml.so.580.1");
 }
 END_TEST
 
@@ -255,6 +301,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         there_is_no_library_or_it_is_another_one,
+        the_library_is_found_in_the_root_of_a_driver,
         a_driver_that_comes_goes_and_comes_back,
         a_lost_card_keeps_its_name,
         a_name_is_not_given_to_two_cards,

@@ -120,7 +120,63 @@ START_TEST(a_card_without_a_device_node_is_rejected)
 }
 END_TEST
 
+/* -- MIG -- */
+
+static void write_mig_modes(int first, int second)
+{
+    cleanup_free char *text =
+        xasprintf("driver 535.1\n"
+                  "card uuid=GPU-0;name=A100;minor=0;total=17179869184;"
+                  "free=17179869184;used=0;reserved=0;mig=%d\n"
+                  "card uuid=GPU-1;name=A100;minor=1;total=17179869184;"
+                  "free=17179869184;used=0;reserved=0;mig=%d\n",
+                  first, second);
+    agent_script(text);
+}
+
+static bool lists(size_t healthy, size_t unhealthy)
+{
+    kubelet_serve(&kubelet);
+    return kubelet_devices(&kubelet, MEM, true) == healthy &&
+           kubelet_devices(&kubelet, MEM, false) == unhealthy;
+}
+
+/* NVIDIA's plugin allocates instances of such a card; the other cards are shared. */
+START_TEST(a_card_in_mig_mode_is_left_out)
+{
+    struct agent agent;
+    sim_start(&sim, ARGV(NULL));
+    agent_setup(&sim);
+    cleanup_free char *source = agent_nvml();
+    const char *const more[] = {"--gpu-source", source, NULL};
+    write_mig_modes(0, 0);
+    kubelet_start(&kubelet);
+    agent_start(&agent, &sim, source, ARGV(NULL));
+    plugin_start(&plugin, &sim, more);
+    kubelet_wait_registered(&kubelet, -1);
+    lib_wait(lists(32, 0));
+    lib_wait(agent_number(&sim, "status.cardNumber") == 2);
+    write_mig_modes(1, 0); /* by the MIG manager, while both run */
+    lib_wait(lists(16, 16));
+    lib_wait(agent_number(&sim, "status.cardNumber") == 1 &&
+             agent_scv_is(&sim, "Healthy", "GPU0 is in MIG mode and left out"));
+    plugin_stop(&plugin); /* the next process never knew the card */
+    plugin_start(&plugin, &sim, more);
+    kubelet_wait_registered(&kubelet, -1);
+    lib_wait(lists(16, 0));
+    write_mig_modes(1, 1);
+    lib_wait(agent_scv_is(&sim, "",
+                          "GPU0 is in MIG mode and left out; "
+                          "GPU1 is in MIG mode and left out"));
+    lib_wait(lists(0, 16));
+    plugin_stop(&plugin);
+    agent_stop(&agent);
+    kubelet_fini(&kubelet);
+    sim_stop(&sim);
+}
+END_TEST
+
 LIB_MAIN("driver", 60, an_old_runtime_gets_the_variable_and_device_nodes,
          a_runtime_with_cdi_gets_names_of_our_specification,
          names_of_a_generator_are_passed_on_in_an_annotation,
-         a_card_without_a_device_node_is_rejected)
+         a_card_without_a_device_node_is_rejected, a_card_in_mig_mode_is_left_out)

@@ -163,7 +163,7 @@ static void on_interrupt(void (*handler)(int))
 static void begin_all(void)
 {
     char owner[16];
-    const char *k8s = getenv("E2E_K8S"), *argv[ARGS] = {"up", "--dir"};
+    const char *argv[ARGS] = {"up", "--dir"};
     cleanup_free char *base = temp_dir(), *keep = logs();
     size_t n = 2;
     suite.tally = mmap(NULL, sizeof *suite.tally, PROT_READ | PROT_WRITE,
@@ -179,10 +179,8 @@ static void begin_all(void)
     argv[n++] = owner;
     argv[n++] = "--logs";
     argv[n++] = keep;
-    if (k8s && *k8s) {
-        argv[n++] = "--k8s";
-        argv[n++] = k8s;
-    }
+    argv[n++] = "--k8s";
+    argv[n++] = cluster_release();
     for (const char *const *more = suite.up; *more; more++) {
         ck_assert_uint_lt(n, ARGS - 1);
         argv[n++] = *more;
@@ -206,6 +204,12 @@ static void end_all(void)
     free(suite.down);
     free(suite.kubectl);
     munmap(suite.tally, sizeof *suite.tally);
+}
+
+const char *cluster_release(void)
+{
+    const char *k8s = getenv("E2E_K8S");
+    return k8s && *k8s ? k8s : "1.37";
 }
 
 char *cluster_program(const char *name)

@@ -66,6 +66,9 @@ size_t cluster_logged(const char *text);
  * Once per test. New. */
 char *cluster_viewer(void);
 
+/* The Kubernetes release of the suite: E2E_K8S, or else the default of scripts/cluster. */
+const char *cluster_release(void);
+
 /* The path of a Kubernetes program, new. */
 char *cluster_program(const char *name);
 

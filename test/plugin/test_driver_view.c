@@ -134,6 +134,21 @@ START_TEST(the_hook_makes_links_and_the_cache_of_the_loader)
 }
 END_TEST
 
+START_TEST(debians_packages_have_a_directory_of_their_own)
+{
+    begin();
+    make_host("");
+    make(LIBS "/nvidia/current/libnvidia-opencl.so.570.12");
+    make("/usr/bin/nvidia-cdi-hook");
+    driver_view_free(view("/", DRIVER_CDI_CRI, two, 2));
+    cleanup_free char *text = spec();
+    has(text, "\"containerPath\":\"" LIBS "/nvidia/current/libnvidia-opencl.so.570.12\"");
+    has(text, "\"update-ldcache\",\"--folder\",\"" LIBS "\",\"--folder\",\"" LIBS
+              "/nvidia/current\"]");
+    end();
+}
+END_TEST
+
 /* As the GPU Operator's driver container shows it. */
 START_TEST(a_driver_container_has_a_root_of_its_own)
 {
@@ -242,5 +257,6 @@ END_TEST
 
 UNIT_MAIN("driver_view", the_plugin_writes_a_specification_where_nobody_did,
           the_hook_makes_links_and_the_cache_of_the_loader,
+          debians_packages_have_a_directory_of_their_own,
           a_driver_container_has_a_root_of_its_own, names_of_a_generator_come_first,
           names_of_a_generator_need_no_host_root, no_names_without_a_driver)

@@ -119,11 +119,15 @@ requiredDuringSchedulingIgnoredDuringExecution:
 {{- end }}
 
 {{/* Security context of a DaemonSet's container. With OpenShift's default type of SELinux it could
-     not use the sockets of the kubelet. */}}
+     not use the sockets of the kubelet. Without NVIDIA's runtime only a privileged one may open
+     device nodes of cards. */}}
 {{- define "gpushare.nodeSecurity" -}}
 {{- $security := deepCopy (.of.securityContext | default dict) }}
 {{- if and (eq (include "gpushare.platform" .root) "openshift") (not (hasKey $security "seLinuxOptions")) }}
 {{- $_ := set $security "seLinuxOptions" (dict "type" "spc_t") }}
+{{- end }}
+{{- if eq .root.Values.gpuNodes.nvml "host" }}
+{{- $security = merge (dict "privileged" true) (omit $security "allowPrivilegeEscalation" "capabilities" "seccompProfile") }}
 {{- end }}
 {{- toYaml $security }}
 {{- end }}
@@ -168,7 +172,7 @@ securityContext: {{- toYaml . | nindent 2 }}
 {{- $own := dict }}
 {{- range .of.extraEnv }}{{ $_ := set $own .name true }}{{ end }}
 {{- if not (hasKey $own "NVIDIA_VISIBLE_DEVICES") }}
-- {name: NVIDIA_VISIBLE_DEVICES, value: all}
+- {name: NVIDIA_VISIBLE_DEVICES, value: {{ eq .root.Values.gpuNodes.nvml "host" | ternary "void" "all" }}}
 {{- end }}
 {{- if not (hasKey $own "NVIDIA_DRIVER_CAPABILITIES") }}
 - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}
@@ -176,6 +180,11 @@ securityContext: {{- toYaml . | nindent 2 }}
 {{- with .of.extraEnv }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/* A root of the driver that a mount of the host's /usr does not show; or nothing. */}}
+{{- define "gpushare.ownDriverRoot" -}}
+{{- regexMatch "^/(usr)?(/|$)" .Values.gpuNodes.driverRoot | ternary "" .Values.gpuNodes.driverRoot }}
 {{- end }}
 
 {{- define "gpushare.podMeta" -}}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "lib/cluster.h"
+
+/* Looks into containers of the real kubelet and at their control groups. */
+
+/* Runs the guest in container "c" of the pod: "devices" or "files" (test/e2e-node/guest).
+ * Returns its output, new. */
+char *inside_run(const char *pod, const char *what, const char *dir);
+
+/* The indexes of the pod's cards in the ledger, which are their minors, as a set. */
+unsigned inside_cards(const char *pod);
+/* Fails unless the container has exactly the device files of these cards, and its control
+ * group lets it open exactly the cards `open`. */
+void inside_check_opens(const char *pod, unsigned cards, unsigned open);
+
+/* Runs `runc update` on the container, as a kubelet with the static CPU manager makes it run. */
+void inside_update(const char *pod);
+
+/* With cgroup v1: lets the container open a device behind the back of its runtime, as
+ * NVIDIA's container runtime does it. Minor of NVIDIA's major. */
+void inside_allow(const char *pod, int minor);
+/* With cgroup v1: sets the devices again that the container's specification names, and no
+ * others, as systemd does it after a daemon-reload. */
+void inside_restore(const char *pod);
+/* Is it cgroup v1? */
+bool inside_has_lists(void);
