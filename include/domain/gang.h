@@ -5,8 +5,9 @@
 #include "domain/pod.h"
 
 /*
- * The gang of a pod: the pods that start together or not at all. The pod itself names it;
- * no other object is read. The first of these that the pod has counts:
+ * The gang of a pod: the pods that start together or not at all. The pod itself names it. How
+ * many must start is in another object, if the pod does not say it (kube/pod_group.h). The
+ * first of these that the pod has names the gang:
  *
  *   spec.schedulingGroup   a PodGroup of scheduling.k8s.io; Kubernetes 1.36 and later, gate
  *                          GenericWorkload (k8s.io/api v0.37.2, core/v1

@@ -22,6 +22,7 @@ struct server_config {
     struct certs *certs;        /* borrowed; NULL: insecure */
     struct view_auth *auth;     /* borrowed; NULL: everyone may call the views */
     struct forward *forward;    /* borrowed; NULL: binds are not forwarded */
+    struct gang_minimum *gangs; /* borrowed; see extender/verbs.h */
     struct view_gpuapi *gpuapi; /* borrowed */
     enum score_policy node_score;
     bool preempts;                   /* layout preemption is on */

@@ -22,6 +22,7 @@
 
 struct verbs;
 struct forward;
+struct gang_minimum;
 struct event_recorder;
 
 /* Everything is borrowed and must outlive the verbs. */
@@ -33,6 +34,7 @@ struct verbs_config {
     int64_t answer;
     bool preempts;                   /* layout preemption is on (core/core.h) */
     struct forward *forward;         /* NULL: nothing is forwarded to the leader */
+    struct gang_minimum *gangs;      /* NULL: only pods say how large a gang must be */
     struct counters *counters;       /* NULL: nothing is counted */
     struct event_recorder *recorder; /* NULL: no events */
     /* Working memory and replies of the verbs; NULL: not limited. What a reply takes after

@@ -6,9 +6,10 @@
 
 /*
  * Gangs (domain/gang.h): when kube-scheduler asks about one member, either all members that
- * have no place yet get reservations in this step, or none does and those of the gang end.
- * So no gang holds a part of its cards while it waits for the rest, and two gangs cannot
- * block each other. Members that are bound keep their promises.
+ * have no place yet get reservations in this step, or none does and those of the gang end
+ * (unless as many as must start have a place without this member). So no gang holds a part
+ * of its cards while it waits for the rest, and two gangs cannot block each other. Members
+ * that are bound keep their promises.
  *
  * The reservations of a gang have one time limit. It is longer than that of a single pod,
  * because the first members wait at kube-scheduler's Permit for the last: the coscheduling
@@ -161,8 +162,10 @@ const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
     if (!has_space(s))
         return NULL;
     if (!v.fits) {
-        each_other(s, gang, in->uid, end_one, NULL);
         gang_judge_reason(why, &asker, &v);
+        if (v.placed >= v.needed) /* they can start without this one */
+            return NULL;
+        each_other(s, gang, in->uid, end_one, NULL);
         buf_adds(why, "; none starts before all can");
         return NULL;
     }

@@ -14,6 +14,7 @@
 #include "extender/cert_plan.h"
 #include "extender/event_card_thread.h"
 #include "extender/forward.h"
+#include "extender/gang_minimum.h"
 #include "extender/server.h"
 #include "extender/view_namespaces.h"
 #include "kube/connect.h"
@@ -29,6 +30,7 @@ struct extender {
     struct store *store;
     struct certs *certs;
     struct forward *forward;
+    struct gang_minimum *gangs;
     struct view_gpuapi *gpuapi;
     struct view_auth *auth; /* NULL: plain HTTP, everyone may call the views */
     struct counters *counters;
@@ -208,6 +210,7 @@ static struct server *start_server(struct extender *e,
         .max_bodies = bodies_max(config),
         .certs = e->certs,
         .forward = e->forward,
+        .gangs = e->gangs,
         .gpuapi = e->gpuapi,
         .auth = e->auth,
         .node_score = config->node_score,
@@ -238,6 +241,8 @@ struct extender *extender_start(const struct extender_config *config, struct err
     struct store_io io = api_io_functions(e->io);
     e->store = store_new(&settings, &io);
     start_gpuapi(e, config);
+    e->gangs = gang_minimum_new(
+        &(struct gang_minimum_config){.call = call_api, .call_ctx = e->client});
     if (config->events)
         start_events(e, identity);
     api_io_start(e->io, e->store, e->recorder, config->api_compression);
@@ -286,6 +291,7 @@ void extender_stop(struct extender *e)
     api_io_stop(e->io);
     /* No thread is left. */
     forward_free(e->forward);
+    gang_minimum_free(e->gangs);
     certs_free(e->certs);
     event_card_thread_free(e->card_events);
     event_recorder_free(e->recorder);

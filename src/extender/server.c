@@ -458,6 +458,7 @@ struct server *server_start(const struct server_config *config, struct store *st
                                                 .preempts = config->preempts,
                                                 .answer = config->filter_answer,
                                                 .forward = config->forward,
+                                                .gangs = config->gangs,
                                                 .counters = config->counters,
                                                 .recorder = config->recorder,
                                                 .budget = &s->verbs_budget});

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "extender/event_pod_priv.h"
 #include "extender/forward.h"
+#include "extender/gang_minimum.h"
 #include "placement/placement.h"
 #include "placement/preempt.h"
 
@@ -289,6 +290,15 @@ static bool is_in_gang(const struct verb_args *args, struct gang *gang)
            !request_fits_anywhere(&args->request) && gang_of(&args->pod, gang);
 }
 
+/* Must other members of its gang have a place, too? Reads what the pod does not say. */
+static bool waits_for_others(struct verbs *v, const struct verb_args *args,
+                             struct gang *gang)
+{
+    if (v->config.gangs && !gang->minimum)
+        gang->minimum = gang_minimum_of(v->config.gangs, args->pod.meta.ns, gang);
+    return gang->minimum != 1;
+}
+
 /* No bind succeeds without a leader, and kube-scheduler retries the pod after a back-off.
  * Nodes for single members would start half of the gang. */
 static unsigned reject_gang(const struct gang *gang, struct buf *reply)
@@ -333,9 +343,13 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
             return status;
     }
     bool local = route.route == BIND_ROUTE_LOCAL;
-    if (!in_gang)
-        return verb_filter_best(v, w, local, reply);
-    return local ? verb_filter_gang(v, w, &gang, reply) : reject_gang(&gang, reply);
+    if (in_gang && !local)
+        return reject_gang(&gang, reply);
+    if (in_gang && waits_for_others(v, args, &gang))
+        return verb_filter_gang(v, w, &gang, reply);
+    if (args->pod.prefers)
+        return answer_all(v, w, reply);
+    return verb_filter_best(v, w, local && is_reservable(args), reply);
 }
 
 /* The leader remembers the pod (core/core.h, "Layout preemption"). If kube-scheduler has

@@ -110,9 +110,13 @@ void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
         return;
     }
     uint32_t have = v->placed + v->found;
-    buf_printf(out, ": %u of %u members %s no place beside the others",
-               have < v->needed ? v->needed - have : 1, v->needed,
-               have + 1 < v->needed ? "find" : "finds");
+    if (v->placed >= v->needed)
+        buf_adds(out,
+                 ": as many members as must start have a place; this one finds none");
+    else
+        buf_printf(out, ": %u of %u members %s no place beside the others",
+                   have < v->needed ? v->needed - have : 1, v->needed,
+                   have + 1 < v->needed ? "find" : "finds");
     if (v->missing) {
         struct prepared_reason reason;
         reason_prepare(&reason, v->missing);

@@ -250,7 +250,7 @@ int change_plan_make(const struct change_plan_input *in, struct change_plan *out
                      struct err *err)
 {
     struct change_plan_work w = {.in = in, .out = out};
-    if (begin(&w, err))
+    if (begin(&w, err) || change_plan_service(&w, err))
         return -1;
     cleanup_free char *container = container_path(&w.pod);
     w.container = container;

@@ -76,9 +76,11 @@ int change_plan_dropin(struct change_plan_work *w, struct err *err)
     return 0;
 }
 
-static int explain_service(struct change_plan_work *w, struct err *err)
+int change_plan_service(struct change_plan_work *w, struct err *err)
 {
     const struct facts *f = w->in->facts;
+    if (!f->service_option)
+        return 0;
     return err_set(err, ERR_INVALID,
                    "%s takes precedence over %s. Move this setting to that file, restart "
                    "%s, and run this program again",
@@ -110,5 +112,11 @@ int change_plan_platform(struct change_plan_work *w, struct err *err)
             *err = f->settings[i].why;
             return -1;
         }
-    return f->service_option ? explain_service(w, err) : 0;
+    cleanup_free char *disabled = rancher_text(f, "disable-scheduler");
+    if (!strcmp(disabled, "true"))
+        return err_set(
+            err, ERR_NOT_FOUND,
+            "disable-scheduler: true; this server of %s runs no kube-scheduler",
+            rancher_name(f));
+    return 0;
 }

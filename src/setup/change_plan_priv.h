@@ -33,6 +33,8 @@ int change_plan_manifest_mount_tls(struct change_plan_work *w, struct err *err);
 
 /* -1: this node's files are not to be changed, or not safely. */
 int change_plan_platform(struct change_plan_work *w, struct err *err);
+/* -1: the service of k3s or RKE2 has options that would win over the plan. */
+int change_plan_service(struct change_plan_work *w, struct err *err);
 /* k3s, RKE2: the file in config.yaml.d, if it must change. */
 int change_plan_dropin(struct change_plan_work *w, struct err *err);
 

@@ -6,11 +6,11 @@
 
 enum { NAMES_MAX = 3 };
 
-static bool has_label(const json_t *node, const char *name)
+static bool has_label(const json_t *node, const char *name, const char *value)
 {
     const json_t *labels = jsonpath_at(node, "metadata.labels");
     const char *v = json_string_value(json_object_get(labels, name));
-    return v && !strcmp(v, "true");
+    return v && !strcmp(v, value);
 }
 
 static bool has_amount(const json_t *node, const char *resource)
@@ -24,8 +24,10 @@ static bool has_amount(const json_t *node, const char *resource)
  * label. Beside NVIDIA's own device plugin, an administrator decides by other labels. */
 static bool is_labeled(const json_t *node)
 {
-    return has_label(node, "gpushare") || (has_label(node, "nvidia.com/gpu.present") &&
-                                           !has_amount(node, "nvidia.com/gpu"));
+    if (has_label(node, "gpushare", "true"))
+        return true;
+    return has_label(node, "nvidia.com/gpu.present", "true") &&
+           !has_label(node, "gpushare", "false") && !has_amount(node, "nvidia.com/gpu");
 }
 
 static bool has_memory(const json_t *node)

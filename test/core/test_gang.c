@@ -303,6 +303,32 @@ START_TEST(a_minimum_lets_the_gang_start_with_fewer)
 }
 END_TEST
 
+/* kube-scheduler asks about the members in any order, and offers the nodes that its own
+ * count of what they request leaves. */
+START_TEST(a_member_beyond_the_minimum_does_not_end_the_others)
+{
+    start(2);
+    for (int i = 1; i <= 3; i++) {
+        struct pod pod = member(quoted(&r.arena, "p%d", i).p, "g", 10850);
+        pod.gang.minimum = SPAN("2");
+        rig_pod(&r, pod, false);
+    }
+    struct pod first = member("p1", "g", 10850), third = member("p3", "g", 10850);
+    first.gang.minimum = third.gang.minimum = SPAN("2");
+    ck_assert_str_eq(ask(first, 1, 2), "n1");
+    ck_assert_uint_eq(reservations(), 2);
+    ck_assert_str_eq(node_of("p2"), "n2");
+    ck_assert_str_eq(ask(third, 2, 1), "");
+    ck_assert_str_eq(text, "gang g: as many members as must start have a place; this one "
+                           "finds none; needs 10850 MiB on one card");
+    ck_assert_uint_eq(reservations(), 2);
+    struct pod second = member("p2", "g", 10850);
+    second.gang.minimum = SPAN("2");
+    ck_assert_str_eq(ask(second, 2, 1), "n2");
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_gang_that_is_too_large_is_rejected)
 {
     start(1);
@@ -522,7 +548,9 @@ UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
           a_member_whose_node_is_not_offered_gets_another,
           a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang,
           a_node_that_is_offered_twice_has_its_cards_once,
-          a_minimum_lets_the_gang_start_with_fewer, a_gang_that_is_too_large_is_rejected,
+          a_minimum_lets_the_gang_start_with_fewer,
+          a_member_beyond_the_minimum_does_not_end_the_others,
+          a_gang_that_is_too_large_is_rejected,
           a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves,
           a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu,
           a_waiting_gang_is_retried_when_a_node_gains_memory, a_reservation_holds_cpu_too,

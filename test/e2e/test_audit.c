@@ -6,6 +6,7 @@
 #include "e2e/daemon.h"
 #include "lib/audit.h"
 #include "lib/cluster.h"
+#include "lib/gangs.h"
 #include "lib/kubelet.h"
 #include "lib/overuse_node.h"
 
@@ -101,6 +102,7 @@ START_TEST(the_extender)
               "{\"PodName\":\"nobody\",\"PodNamespace\":\"default\",\"PodUID\":\"u\","
               "\"Node\":\"n1\"}",
               &reply);
+    gangs_filter_members();
     /* A card that becomes unhealthy is an Event; its return wakes kube-scheduler. */
     set_health("Unhealthy");
     cluster_create_pod("waits", 1, "", SCHEDULER("nobody"));

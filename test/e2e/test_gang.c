@@ -29,6 +29,25 @@ static char *workload(const char *name, int members)
         name, members);
 }
 
+/* The members do not wait for each other. */
+static char *basic_pod_group(const char *name, int members)
+{
+    (void)members;
+    return xasprintf("{\"apiVersion\":\"scheduling.k8s.io/v1beta1\",\"kind\":"
+                     "\"PodGroup\",\"metadata\":{\"name\":\"%s\"},\"spec\":{"
+                     "\"schedulingPolicy\":{\"basic\":{}}}}",
+                     name);
+}
+
+static char *basic_workload(const char *name, int members)
+{
+    (void)members;
+    return xasprintf("{\"apiVersion\":\"scheduling.k8s.io/v1alpha1\",\"kind\":"
+                     "\"Workload\",\"metadata\":{\"name\":\"%s\"},\"spec\":{"
+                     "\"podGroups\":[{\"name\":\"all\",\"policy\":{\"basic\":{}}}]}}",
+                     name);
+}
+
 static char *no_metadata(const char *name)
 {
     (void)name;
@@ -71,6 +90,20 @@ START_TEST(three_members_on_two_cards_wait_for_a_third)
 }
 END_TEST
 
+START_TEST(two_of_three_members_start_if_the_minimum_is_two)
+{
+    gangs_of_three_start_two(gangs(), "elastic");
+}
+END_TEST
+
+START_TEST(members_of_a_basic_group_start_alone)
+{
+    struct gangs basic = *gangs();
+    basic.object = basic.object == pod_group ? basic_pod_group : basic_workload;
+    gangs_of_three_start_two(&basic, "basic");
+}
+END_TEST
+
 START_TEST(two_members_on_two_cards_are_bound)
 {
     gangs_of_two_run(gangs());
@@ -87,6 +120,8 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {three_members_on_two_cards_wait_for_a_third,
+                                  two_of_three_members_start_if_the_minimum_is_two,
+                                  members_of_a_basic_group_start_alone,
                                   two_members_on_two_cards_are_bound,
                                   fifty_gangs_of_four_use_every_card};
     bool old = strcmp(cluster_release(), "1.35") == 0;

@@ -280,6 +280,16 @@ static void upgrade(void)
     check_lease();
 }
 
+/* The component runs on the nodes with GPUs that nobody left out. */
+static void check_nodes_of(const char *component)
+{
+    cleanup_free char *label = xasprintf("component=%s", component);
+    cleanup_free char *nodes = cluster_kubectl(
+        ARGV("-n", SYSTEM, "get", "pods", "-l", label, "--sort-by", ".spec.nodeName",
+             "-o", "jsonpath={.items[*].spec.nodeName}"));
+    ck_assert_str_eq(nodes, "found gpu");
+}
+
 /* helm uninstall invalidates the token of this cluster's extender, so this is the last
  * test of the suite. */
 START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
@@ -289,6 +299,10 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     cluster_create_bare_node("gpu", "gpushare", "true", CARDS(16384));
     cluster_create_bare_node("plane", "node-role.kubernetes.io/control-plane", "",
                              CARDS(16384));
+    /* GPU Feature Discovery labels every node with GPUs; one is left to NVIDIA's plugin. */
+    cluster_create_bare_node("found", "nvidia.com/gpu.present", "true", CARDS(16384));
+    cluster_create_bare_node("left", "nvidia.com/gpu.present", "true", CARDS(16384));
+    free(cluster_kubectl(ARGV("label", "node", "left", "gpushare=false")));
     cluster_create("/api/v1/namespaces/" SYSTEM "/configmaps",
                    "{\"metadata\":{\"name\":\"unhealthy-gpu-gpu\",\"labels\":{\"app\":"
                    "\"gpushare\"}},\"data\":{\"gpus\":\"1\"}}");
@@ -304,6 +318,8 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     ck_assert_contains(pods, "pod/scv-agent-");
     ck_assert_contains(pods, "pod/gpushare-device-plugin-ds-");
     ck_assert_contains(pods, "pod/gpushare-schd-extender-");
+    check_nodes_of("scv-agent");
+    check_nodes_of("gpushare-device-plugin");
     ck_assert(!scvs_have_temperatures());
     cluster_create_scv("gpu", CARDS(16384));
     hold_lease();

@@ -92,6 +92,13 @@ START_TEST(three_members_on_two_cards_wait_for_a_third)
 }
 END_TEST
 
+START_TEST(two_of_three_members_start_if_min_member_is_two)
+{
+    start_scheduler();
+    gangs_of_three_start_two(&gangs, "elastic");
+}
+END_TEST
+
 START_TEST(two_members_on_two_cards_are_bound)
 {
     start_scheduler();
@@ -108,4 +115,5 @@ END_TEST
 
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("permit", 200, up, three_members_on_two_cards_wait_for_a_third,
+             two_of_three_members_start_if_min_member_is_two,
              two_members_on_two_cards_are_bound, fifty_gangs_of_four_use_every_card)

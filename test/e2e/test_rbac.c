@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "lib/cluster.h"
+#include "lib/gangs.h"
 
 /*
  * The roles of manifests/rbac.yaml with one permission less: for each verb of each rule,
@@ -125,7 +126,7 @@ static void provoke(const struct right *r)
     /* A bind writes an Event. A rejection writes one only if the pod is already listed. */
     if (is(r, "create", "pods/binding") || is(r, "create", "events"))
         cluster_create_pod("waits", 1, "", "");
-    if (is(r, "get", "pods") || is(r, "patch", "nodes"))
+    if (is(r, "get", "pods") || is(r, "patch", "nodes") || is(r, "get", "podgroups"))
         lib_wait(holds_the_lease() && extender_ready(&cluster.extender));
     if (is(r, "get", "pods")) {
         cleanup_free char *said = bind_unknown(), *lack = lack_of(r, "\\\"");
@@ -133,6 +134,8 @@ static void provoke(const struct right *r)
     }
     if (is(r, "patch", "nodes"))
         make_room();
+    if (is(r, "get", "podgroups"))
+        gangs_filter_members();
 }
 
 /* -- one permission less -- */

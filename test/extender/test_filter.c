@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "extender/gang_minimum.h"
 #include "extender/verbs.h"
 
 /* Filter over many nodes in random order with all kinds of names: the result for each
@@ -400,6 +401,160 @@ START_TEST(a_template_node_starts_no_gang)
 }
 END_TEST
 
+/* An API server with one PodGroup, or without that API. */
+struct group_api {
+    const char *body;
+    unsigned status, calls;
+    char path[128];
+    int64_t now_ms;
+};
+static struct group_api groups;
+
+static int64_t groups_now(void)
+{
+    return groups.now_ms;
+}
+
+static int groups_call(void *ctx, const struct kube_request *request,
+                       struct httpc_reply *reply, struct err *err)
+{
+    (void)ctx;
+    ck_assert_str_eq(request->method, "GET");
+    snprintf(groups.path, sizeof groups.path, "%s", request->path);
+    groups.calls++;
+    *reply = (struct httpc_reply){.status = groups.status};
+    if (!groups.status)
+        return err_set(err, ERR_TIMEOUT, "no answer");
+    buf_adds(&reply->body, groups.body);
+    return 0;
+}
+
+struct group_rig {
+    struct store_rig rig;
+    struct gang_minimum *gangs;
+    struct verbs *v;
+};
+
+/* Three members on two cards. */
+static void group_rig_start(struct group_rig *g, const char *body, unsigned status)
+{
+    struct ledger_settings settings = {.unit_mib = 1};
+    json_t *objects = json_array();
+    groups = (struct group_api){.body = body, .status = status, .now_ms = 1};
+    json_array_append_new(objects, card_of("n1"));
+    json_array_append_new(objects, card_of("n2"));
+    for (int i = 1; i <= 3; i++) {
+        char uid[] = {'p', (char)('0' + i), 0};
+        json_array_append_new(objects, gang_pod(uid, "g", 10850));
+    }
+    rig_start(&g->rig, &settings, false);
+    rig_deliver(&g->rig, objects);
+    json_decref(objects);
+    g->gangs = gang_minimum_new(
+        &(struct gang_minimum_config){.call = groups_call, .now_ms = groups_now});
+    g->v = verbs_new(
+        &(struct verbs_config){.store = g->rig.store, .answer = 1, .gangs = g->gangs});
+}
+
+static void group_rig_stop(struct group_rig *g)
+{
+    verbs_free(g->v);
+    gang_minimum_free(g->gangs);
+    rig_stop(&g->rig);
+}
+
+/* How many nodes the member is answered with. */
+static size_t answered(struct group_rig *g, const char *uid)
+{
+    json_t *reply = filter_pod(g->v, gang_pod(uid, "g", 10850));
+    size_t n = json_array_size(json_object_get(reply, "NodeNames"));
+    json_decref(reply);
+    return n;
+}
+
+START_TEST(a_pod_group_says_how_many_members_need_a_place)
+{
+    struct group_rig g;
+    group_rig_start(&g, "{\"spec\":{\"minMember\":2}}", 200);
+    ck_assert_uint_eq(answered(&g, "p1"), 1);
+    ck_assert_str_eq(groups.path,
+                     "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups/g");
+    ck_assert_uint_eq(reservations(g.rig.store), 2);
+    ck_assert_uint_eq(answered(&g, "p1"), 1);
+    ck_assert_uint_eq(groups.calls, 1); /* the answer is kept */
+    group_rig_stop(&g);
+}
+END_TEST
+
+START_TEST(without_a_pod_group_all_members_need_a_place)
+{
+    struct group_rig g;
+    group_rig_start(&g, "404 page not found", 404);
+    ck_assert_uint_eq(answered(&g, "p1"), 0);
+    ck_assert_uint_eq(answered(&g, "p2"), 0);
+    ck_assert_uint_eq(groups.calls, 1);
+    groups.now_ms += GANG_MINIMUM_KEEP_MS; /* the API or the object appears */
+    groups.body = "{\"spec\":{\"minMember\":2}}";
+    groups.status = 200;
+    ck_assert_uint_eq(answered(&g, "p1"), 1);
+    groups.now_ms += GANG_MINIMUM_KEEP_MS; /* the last number counts meanwhile */
+    groups.status = 0;
+    ck_assert_uint_eq(answered(&g, "p2"), 1);
+    ck_assert_uint_eq(groups.calls, 3);
+    ck_assert_uint_eq(reservations(g.rig.store), 2);
+    group_rig_stop(&g);
+}
+END_TEST
+
+START_TEST(a_pod_group_that_cannot_be_read_changes_nothing)
+{
+    static const unsigned statuses[] = {0, 401, 403, 500};
+    for (size_t i = 0; i < ARRAY_LEN(statuses); i++) {
+        struct group_rig g;
+        group_rig_start(&g, "{}", statuses[i]);
+        ck_assert_uint_eq(answered(&g, "p1"), 0);
+        ck_assert_uint_eq(answered(&g, "p2"), 0);
+        ck_assert_uint_eq(groups.calls, 1);
+        group_rig_stop(&g);
+    }
+}
+END_TEST
+
+/* With a minimum of 1 the members do not wait for each other, as in a PodGroup with the
+ * policy basic. */
+START_TEST(members_that_do_not_wait_are_single_pods)
+{
+    struct group_rig g;
+    group_rig_start(&g, "{\"spec\":{\"minMember\":1}}", 200);
+    ck_assert_uint_eq(answered(&g, "p1"), 1);
+    ck_assert_uint_eq(reservations(g.rig.store), 1);
+    ck_assert_uint_eq(answered(&g, "p2"), 1);
+    ck_assert_uint_eq(reservations(g.rig.store), 2);
+    ck_assert_uint_eq(answered(&g, "p3"), 0);
+    ck_assert_uint_eq(reservations(g.rig.store), 2);
+    group_rig_stop(&g);
+}
+END_TEST
+
+/* Tenants name gangs. */
+START_TEST(the_kept_answers_are_limited)
+{
+    groups = (struct group_api){.body = "{}", .status = 404, .now_ms = 1};
+    struct gang_minimum *g = gang_minimum_new(
+        &(struct gang_minimum_config){.call = groups_call, .now_ms = groups_now});
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i <= GANG_MINIMUM_KEPT; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "g%d", i);
+            struct gang gang = {.kind = GANG_COSCHEDULING, .name = span_of(name)};
+            ck_assert_uint_eq(gang_minimum_of(g, SPAN("ns"), &gang), 0);
+            ck_assert_uint_eq(gang_minimum_of(g, SPAN("ns"), &gang), 0);
+        }
+    ck_assert_uint_eq(groups.calls, 2 * (GANG_MINIMUM_KEPT + 1));
+    gang_minimum_free(g);
+}
+END_TEST
+
 /* The node of the pod's reservation, and its time limit; "": none. */
 static void reserved_for(struct store *store, struct span uid, char node[8],
                          int64_t *until_ms)
@@ -452,6 +607,10 @@ END_TEST
 
 UNIT_MAIN("filter", a_template_node_leaves_nothing_behind, a_template_node_starts_no_gang,
           a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit,
+          a_pod_group_says_how_many_members_need_a_place,
+          without_a_pod_group_all_members_need_a_place,
+          a_pod_group_that_cannot_be_read_changes_nothing,
+          members_that_do_not_wait_are_single_pods, the_kept_answers_are_limited,
           without_a_leader_a_gang_gets_an_error, a_report_reserves_nothing,
           the_result_for_a_node_does_not_depend_on_the_others,
           a_gang_is_answered_together,

@@ -2,18 +2,21 @@
 
 /*
  * Responses of the API server (other than lists and watches) and the output of credential
- * plugins. The first byte is "e" for the output of a plugin, or selects the status of a
- * response; the rest is the content. An accepted token is valid in a header, and accepted
+ * plugins. The first byte is "e" for the output of a plugin, "g" for a PodGroup or Workload,
+ * or selects the status of a response; the rest is the content. Only a complete object says
+ * how many members a gang needs. An accepted token is valid in a header, and accepted
  * times are valid. A response other than success gives an error code that matches the
  * status and a text without control characters.
  */
 
 #include "fuzz/fuzz.h"
 
+#include "base/jread.h"
 #include "base/mem.h"
 #include "kube/client.h"
 #include "kube/config_priv.h"
 #include "kube/credential_priv.h"
+#include "kube/pod_group.h"
 
 static bool is_printable(const char *s)
 {
@@ -63,6 +66,20 @@ static void check_reply(unsigned status, struct span body)
         fuzz_fail("an error code that does not match the status");
 }
 
+static void check_group(struct span body)
+{
+    struct jread j;
+    jread_init(&j, body.p, body.n);
+    jread_skip(&j);
+    bool whole = jread_finish(&j, NULL) == 0;
+    for (int kind = GANG_POD_GROUP; kind <= GANG_VOLCANO; kind++) {
+        const struct gang gang = {.kind = (enum gang_kind)kind, .group = SPAN("all")};
+        uint32_t minimum = pod_group_minimum(body, &gang);
+        if (minimum > INT32_MAX || (minimum && !whole))
+            fuzz_fail("a number that the object does not say");
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const unsigned statuses[] = {200, 201, 400, 401, 403, 404, 409,
@@ -72,6 +89,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct span rest = {(const char *)data + 1, size - 1};
     if (data[0] == 'e')
         check_plugin(rest);
+    else if (data[0] == 'g')
+        check_group(rest);
     else
         check_reply(statuses[data[0] % ARRAY_LEN(statuses)], rest);
     return 0;

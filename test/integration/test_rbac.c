@@ -149,6 +149,39 @@ static void bind_and_mark(struct pair *p)
                   "the extender never wrote an event");
 }
 
+static json_int_t groups_read(const struct pair *p)
+{
+    static const struct right rights[] = {
+        {"get", "scheduling.k8s.io", "podgroups", NULL, NULL},
+        {"get", "scheduling.k8s.io", "workloads", NULL, NULL},
+        {"get", "scheduling.x-k8s.io", "podgroups", NULL, NULL},
+        {"get", "scheduling.volcano.sh", "podgroups", NULL, NULL}};
+    json_int_t n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(rights); i++)
+        n += asked(p, &rights[i]) > 0;
+    return n;
+}
+
+/* Members of gangs of each kind whose size an object says. */
+static void read_groups(const struct pair *p)
+{
+    static const char *const members[][2] = {
+        {"", "\"schedulingGroup\":{\"podGroupName\":\"g\"},"},
+        {"", "\"workloadRef\":{\"name\":\"g\",\"podGroup\":\"g\"},"},
+        {",\"labels\":{\"scheduling.x-k8s.io/pod-group\":\"g\"}", ""},
+        {",\"annotations\":{\"scheduling.volcano.sh/group-name\":\"g\"}", ""}};
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+        cleanup_json json_t *reply = NULL;
+        cleanup_free char *body = xasprintf(
+            "{\"NodeNames\":[\"n1\"],\"Pod\":{\"metadata\":{\"name\":\"m\",\"namespace\":"
+            "\"default\",\"uid\":\"uid-m%zu\"%s},\"spec\":{%s\"containers\":[{"
+            "\"resources\":{\"limits\":{\"" KEY_GPU_MEM "\":\"99\"}}}]}}}",
+            i, members[i][0], members[i][1]);
+        ck_assert_uint_eq(ask(p->port, "POST", "/filter", body, &reply), 200);
+    }
+    ck_assert_int_eq(groups_read(p), ARRAY_LEN(members));
+}
+
 /* An extender with HTTPS reviews a client of /metrics. */
 static void review(const struct pair *p)
 {
@@ -213,6 +246,7 @@ START_TEST(rules_grant_the_requests_of_the_extender_and_no_others)
     pair_start(&broken, &rights, damaged_file, "--insecure=off");
     ck_assert(program_until(holds, &usual));
     bind_and_mark(&usual);
+    read_groups(&usual);
     review(&usual);
     ck_assert(program_until(holds, &lost)); /* creates the Lease, after five seconds */
     ck_assert(program_until(has_made_secrets, &fresh));

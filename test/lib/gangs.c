@@ -17,10 +17,11 @@ static void start_extender(void)
     extender_wait_answers(&cluster.extender);
 }
 
-/* Creates the gang and its members NAME-0, NAME-1, ... of 10 GiB. */
-static void create(const struct gangs *g, const char *name, int members)
+/* Creates the gang and its members NAME-0, NAME-1, ... of 10 GiB, of which the object asks
+ * for `minimum` at once. */
+static void create_with(const struct gangs *g, const char *name, int members, int minimum)
 {
-    cleanup_free char *object = g->object(name, members);
+    cleanup_free char *object = g->object(name, minimum);
     cleanup_free char *metadata = g->metadata(name);
     cleanup_free char *spec = g->spec(name);
     cluster_create(g->objects, "%s", object);
@@ -28,6 +29,11 @@ static void create(const struct gangs *g, const char *name, int members)
         cleanup_free char *pod = xasprintf("%s-%d", name, i);
         cluster_create_pod(pod, 10, metadata, spec);
     }
+}
+
+static void create(const struct gangs *g, const char *name, int members)
+{
+    create_with(g, name, members, members);
 }
 
 static void end(const struct gangs *g, const char *name, int members)
@@ -84,6 +90,31 @@ void gangs_wait_for_a_third_card(const struct gangs *g)
     cluster_delete(CLUSTER_PODS "/other");
     wait_running("train", 3);
     end(g, "train", 3);
+    cluster_delete_pods();
+    cluster_agrees();
+}
+
+static int count_placed(void)
+{
+    cleanup_json json_t *pods = cluster_items(CLUSTER_PODS);
+    size_t i;
+    int n = 0;
+    json_t *pod;
+    json_array_foreach(pods, i, pod) n += *lib_str(pod, "spec.nodeName") != '\0';
+    return n;
+}
+
+void gangs_of_three_start_two(const struct gangs *g, const char *name)
+{
+    start_extender();
+    cluster_add_node("n1", NULL, NULL, CARDS(16276));
+    cluster_add_node("n2", NULL, NULL, CARDS(16276));
+    cluster_stop(g->scheduler, "TERM");
+    create_with(g, name, 3, 2);
+    lib_wait(cluster_knows_pending());
+    cluster_start(g->scheduler);
+    lib_wait(count_placed() == 2);
+    end(g, name, 3);
     cluster_delete_pods();
     cluster_agrees();
 }
@@ -166,4 +197,23 @@ void gangs_use_every_card(const struct gangs *g)
     cluster_report("50 gangs of four ran on 40 cards", lib_now_ms() - begun);
     cluster_report("meanwhile some gang was bound in part for", half_ms);
     cluster_agrees();
+}
+
+void gangs_filter_members(void)
+{
+    static const char *const members[][2] = {
+        {"", "\"schedulingGroup\":{\"podGroupName\":\"g\"},"},
+        {"", "\"workloadRef\":{\"name\":\"g\",\"podGroup\":\"g\"},"},
+        {",\"labels\":{\"scheduling.x-k8s.io/pod-group\":\"g\"}", ""},
+        {",\"annotations\":{\"scheduling.volcano.sh/group-name\":\"g\"}", ""}};
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+        cleanup_free char *body = xasprintf(
+            "{\"NodeNames\":[\"n1\"],\"Pod\":{\"metadata\":{\"name\":\"m\","
+            "\"namespace\":\"default\",\"uid\":\"uid-m%zu\"%s},\"spec\":{%s"
+            "\"containers\":[{\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":"
+            "\"99\"}}}]}}}",
+            i, members[i][0], members[i][1]);
+        json_decref(peer_json(&cluster.extender.verbs, "POST",
+                              "/gpushare-scheduler/filter", body));
+    }
 }

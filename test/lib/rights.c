@@ -100,9 +100,9 @@ void rights_count(unsigned port, const struct rights *rights)
         const char *slash = strchr(r->resource, '/');
         int n = (int)strcspn(r->resource, "/");
         json_t *rule =
-            json_pack("{s:s, s:s%, s:s, s:i, s:s}", "verb", r->verb, "resource",
-                      r->resource, (size_t)n, "subresource", slash ? slash + 1 : "",
-                      "nth", INT32_MAX, "action", "cut");
+            json_pack("{s:s, s:s, s:s%, s:s, s:i, s:s}", "verb", r->verb, "group",
+                      r->group, "resource", r->resource, (size_t)n, "subresource",
+                      slash ? slash + 1 : "", "nth", INT32_MAX, "action", "cut");
         if (r->ns)
             json_object_set_new(rule, "namespace", json_string(r->ns));
         if (r->name)

@@ -65,21 +65,20 @@ static void copy_mounts(struct static_pod *s, const struct yaml_node *spec,
 /* Runs the command of the manifest's first container in the chroot. */
 static void start_program(struct static_pod *s)
 {
-    struct span command[ARGS_MAX];
+    static const char *const lists[] = {"command", "args"};
     const char *argv[ARGS_MAX + 4] = {"unshare", "-r", "chroot", s->container};
     size_t n = 4, skip = getuid() == 0 ? 2 : 0;
     cleanup_yaml struct yaml *y = yaml_parse("manifest", s->text.p, s->text.n, NULL);
     const struct yaml_node *spec = y ? yaml_get(yaml_document(y, 0), "spec") : NULL;
     const struct yaml_node *all = yaml_get(spec, "containers");
-    const struct yaml_node *args =
-        all && all->n ? yaml_get(all->items[0], "command") : NULL;
-    if (!args || args->n >= ARGS_MAX)
+    for (size_t k = 0; all && all->n && k < ARRAY_LEN(lists); k++) {
+        const struct yaml_node *words = yaml_get(all->items[0], lists[k]);
+        for (size_t i = 0; words && i < words->n && n < ARGS_MAX; i++)
+            argv[n++] = words->items[i]->text.p; /* NUL-terminated */
+    }
+    if (n == 4)
         return;
     copy_mounts(s, spec, all->items[0]);
-    for (size_t i = 0; i < args->n; i++) {
-        command[i] = args->items[i]->text;
-        argv[n++] = command[i].p; /* NUL-terminated */
-    }
     argv[n] = NULL;
     program_start(&s->program, "/", argv + skip);
 }
@@ -118,12 +117,12 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-struct static_pod *static_pod_start(const char *root, const char *name,
+struct static_pod *static_pod_start(const char *root, const char *manifest,
                                     const char *program)
 {
     struct static_pod *s = xcalloc(1, sizeof *s);
     s->root = xstrdup(root);
-    s->manifest = xasprintf("%s/etc/kubernetes/manifests/%s.yaml", root, name);
+    s->manifest = xasprintf("%s/%s", root, manifest);
     s->container = xasprintf("%s/container", root);
     cleanup_free char *bin = xasprintf("%s/usr/bin", s->container);
     run_command(ARGV("mkdir", "-p", bin));

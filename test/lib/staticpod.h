@@ -11,8 +11,8 @@
 
 struct static_pod;
 
-/* `root`: root folder of the node, with /etc/kubernetes/manifests/NAME.yaml. `program`: the
- * binary whose base name the command has. */
-struct static_pod *static_pod_start(const char *root, const char *name,
+/* `root`: root folder of the node. `manifest`: the manifest's path below it; while there is
+ * none, nothing runs. `program`: the binary whose base name the command has. */
+struct static_pod *static_pod_start(const char *root, const char *manifest,
                                     const char *program);
 void static_pod_stop(struct static_pod *s);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "domain/objects.h"
@@ -172,38 +171,51 @@ static char *script_of(const char *sample)
                      found + sizeof at - 1);
 }
 
-/* Runs the script with the variables of the response, and returns the last number that a
- * stub has printed. */
-static double run(const char *interpreter, const char *script, const struct response *r)
+static bool is_plain(const struct response_pair *env)
 {
-    cleanup_buf struct buf command = {0};
-    char line[256];
-    double last = -1;
-    temp_write(dir, "script", script);
-    buf_printf(&command, "env -i PATH=%s:\"$PATH\" HOME=%s PYTHONPATH=%s", dir, dir, dir);
-    for (size_t i = 0; i < r->n_envs; i++)
-        if (strcmp(r->envs[i].key, "LD_PRELOAD") != 0)
-            buf_printf(&command, " %s='%s'", r->envs[i].key, r->envs[i].value);
-    buf_printf(&command, " %s %s/script 2>&1", interpreter, dir);
-    FILE *out = popen(command.p, "re");
-    ck_assert_ptr_nonnull(out);
-    while (fgets(line, sizeof line, out))
-        if (sscanf(line, "limit %lf", &last) != 1)
-            ck_abort_msg("%s", line);
-    ck_assert_int_eq(pclose(out), 0);
-    return last;
+    return strcmp(env->key, "LD_PRELOAD") != 0; /* there is no such library here */
 }
 
-static void start(const struct frame *f)
+/* Runs the script in a subshell. */
+static void add_shell(struct buf *out, const struct frame *f, const struct response *r)
 {
-    cleanup_free char *sizes =
-        xasprintf(n_cards(f) == 2 ? "echo '%.0f\n%.0f'\n" : "echo %.0f\n", seen_mib(f, 0),
-                  seen_mib(f, 1));
-    temp_script(dir, "nvidia-smi", sizes);
-    cleanup_free char *limit = temp_path(dir, "limit");
-    unlink(limit);
-    if (is_limited(f) && !is_whole(f))
-        temp_write(dir, "limit", "");
+    buf_printf(out, is_limited(f) ? ": >%s/limit\n" : "rm -f %s/limit\n", dir);
+    buf_adds(out, "(export");
+    for (size_t i = 0; i < r->n_envs; i++)
+        if (is_plain(&r->envs[i]))
+            buf_printf(out, " %s='%s'", r->envs[i].key, r->envs[i].value);
+    buf_printf(out, "; . %s/script)\necho end\n", dir);
+}
+
+static void begin_python(struct buf *out)
+{
+    buf_printf(out,
+               "import os\n"
+               "script, path = compile(open('%s/script').read(), 'script', 'exec'), "
+               "os.environ['PATH']\n"
+               "def run(limit, sizes, env):\n"
+               "    os.environ.clear()\n"
+               "    os.environ.update(env, PATH=path)\n"
+               "    open('%s/sizes', 'w').write(sizes)\n"
+               "    open('%s/limit', 'w') if limit else os.path.exists('%s/limit') and "
+               "os.remove('%s/limit')\n"
+               "    try:\n"
+               "        exec(script, {})\n"
+               "    except SystemExit:\n"
+               "        print('end')\n",
+               dir, dir, dir, dir, dir);
+}
+
+static void add_python(struct buf *out, const struct frame *f, const struct response *r)
+{
+    buf_printf(out, "run(%s, '", is_limited(f) ? "True" : "False");
+    for (int i = 0; i < n_cards(f); i++)
+        buf_printf(out, "%.0f\\n", seen_mib(f, i));
+    buf_adds(out, "', {");
+    for (size_t i = 0; i < r->n_envs; i++)
+        if (is_plain(&r->envs[i]))
+            buf_printf(out, "'%s': '%s', ", r->envs[i].key, r->envs[i].value);
+    buf_adds(out, "})\n");
 }
 
 /* `mib` is what the framework takes of card i at most. */
@@ -217,18 +229,41 @@ static void check(const struct frame *f, int i, double mib)
                       f->name, mib, promised_mib(f, i));
 }
 
-/* Runs every `step`-th frame. */
-static void each(const char *sample, const char *interpreter, bool in_mib, size_t step)
+/* The last number that a stub has printed for a frame. */
+static double read_limit(FILE *out, const struct frame *f)
+{
+    char line[256];
+    double last = -1;
+    while (fgets(line, sizeof line, out) && strcmp(line, "end\n") != 0)
+        if (sscanf(line, "limit %lf", &last) != 1)
+            ck_abort_msg("%s: %s", f->name, line);
+    ck_assert_msg(last > 0, "%s: no limit", f->name);
+    return last;
+}
+
+/* Runs the script of the sample once for each frame, in one process. */
+static void each(const char *sample, bool python, bool in_mib)
 {
     cleanup_free char *script = script_of(sample);
-    for (size_t k = 0; k < ARRAY_LEN(frames); k += step) {
+    cleanup_buf struct buf driver = {0};
+    temp_write(dir, "script", script);
+    if (python)
+        begin_python(&driver);
+    for (size_t k = 0; k < ARRAY_LEN(frames); k++)
+        (python ? add_python : add_shell)(&driver, &frames[k], respond(&frames[k]));
+    temp_write(dir, "driver", driver.p);
+    cleanup_free char *command =
+        xasprintf("env -i PATH=%s:\"$PATH\" HOME=%s PYTHONPATH=%s %s %s/driver 2>&1", dir,
+                  dir, dir, python ? "python3 -S -u" : "sh", dir);
+    FILE *out = popen(command, "re");
+    ck_assert_ptr_nonnull(out);
+    for (size_t k = 0; k < ARRAY_LEN(frames); k++) {
         const struct frame *f = &frames[k];
-        start(f);
-        double limit = run(interpreter, script, respond(f));
-        ck_assert_msg(limit > 0, "%s: no limit", f->name);
+        double limit = read_limit(out, f);
         for (int i = 0; i < n_cards(f); i++)
             check(f, i, in_mib ? limit : limit * seen_mib(f, i));
     }
+    ck_assert_int_eq(pclose(out), 0);
 }
 
 static void set_up(void)
@@ -249,7 +284,7 @@ START_TEST(vllm_takes_no_more_than_its_pod_requested)
     temp_script(dir, "vllm",
                 "while [ \"$1\" != --gpu-memory-utilization ]; do shift; done\n"
                 "echo limit \"$2\"\n");
-    each("vllm", "sh", false, 1);
+    each("vllm", false, false);
     tear_down();
 }
 END_TEST
@@ -264,7 +299,7 @@ START_TEST(pytorch_takes_no_more_than_its_pod_requested)
                "print('limit', part)\n"
                "def rand(*shape, device):\n"
                "    raise SystemExit\n");
-    each("pytorch", "python3 -S", false, 1);
+    each("pytorch", true, false);
     tear_down();
 }
 END_TEST
@@ -293,7 +328,9 @@ START_TEST(tensorflow_takes_no_more_than_its_pod_requested)
                "class random:\n"
                "    def uniform(shape):\n"
                "        raise SystemExit\n");
-    each("tensorflow", "python3 -S", true, 3);
+    cleanup_free char *sizes = xasprintf("cat %s/sizes\n", dir);
+    temp_script(dir, "nvidia-smi", sizes);
+    each("tensorflow", true, true);
     tear_down();
 }
 END_TEST

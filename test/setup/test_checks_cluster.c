@@ -247,6 +247,10 @@ START_TEST(nodes)
     expect(&f, IDS(NULL));
     f = cluster(FACTS_REACH_OK, LOOPBACK);
     set_list(&f, FACTS_NODES,
+             NODE("g1", FEATURE ",\"gpushare\":\"false\"", "0") "," NODE("g2", GPU, "8"));
+    expect(&f, IDS(NULL));
+    f = cluster(FACTS_REACH_OK, LOOPBACK);
+    set_list(&f, FACTS_NODES,
              NODE("a", GPU, "0") "," NODE("b", GPU, "0") "," NODE("c", GPU, "0") "," NODE(
                  "d", GPU, "0") "," NODE("e", GPU, "0"));
     expect(&f, IDS("no-plugin"));

@@ -11,7 +11,7 @@ enum { RULES_MAX = 1000, COUNTERS_MAX = 1000 };
 
 struct rule {
     json_t *json; /* the rule; the spans below point into it */
-    struct span method, verb, resource, sub, ns, name;
+    struct span method, verb, resource, group, sub, ns, name;
     int64_t nth, times; /* times 0: unlimited */
     struct fault fault;
     int64_t matched, fired;
@@ -87,10 +87,19 @@ struct member {
 };
 
 static const struct member members[] = {
-    {"method", 0, 0},     {"verb", 0, 0},        {"resource", 0, 0},
-    {"namespace", 0, 0},  {"subresource", 0, 0}, {"name", 0, 0},
-    {"action", 0, 0},     {"nth", 1, INT32_MAX}, {"times", 1, INT32_MAX},
-    {"status", 200, 599}, {"retryAfter", 1, 60}, {"hangMs", 0, 24 * 3600 * 1000},
+    {"method", 0, 0},
+    {"verb", 0, 0},
+    {"resource", 0, 0},
+    {"namespace", 0, 0},
+    {"subresource", 0, 0},
+    {"name", 0, 0},
+    {"group", 0, 0},
+    {"action", 0, 0},
+    {"nth", 1, INT32_MAX},
+    {"times", 1, INT32_MAX},
+    {"status", 200, 599},
+    {"retryAfter", 1, 60},
+    {"hangMs", 0, 24 * 3600 * 1000},
 };
 
 static int check_member(const char *key, const json_t *v, struct err *err)
@@ -124,6 +133,7 @@ static int read_rule(struct rule *r, json_t *json, struct err *err)
     r->method = sim_jsonx_span(json, "method");
     r->verb = sim_jsonx_span(json, "verb");
     r->resource = sim_jsonx_span(json, "resource");
+    r->group = sim_jsonx_span(json, "group");
     r->sub = sim_jsonx_span(json, "subresource");
     r->ns = sim_jsonx_span(json, "namespace");
     r->name = sim_jsonx_span(json, "name");
@@ -177,7 +187,8 @@ static bool agrees(struct span wanted, struct span have)
 static bool matches(const struct rule *r, const char *method, const struct api_target *t)
 {
     return agrees(r->method, span_of(method)) && agrees(r->verb, span_of(t->verb)) &&
-           agrees(r->resource, span_of(t->resource)) && agrees(r->sub, t->sub) &&
+           agrees(r->resource, span_of(t->resource)) &&
+           agrees(r->group, span_of(t->group)) && agrees(r->sub, t->sub) &&
            agrees(r->ns, t->ns) &&
            (!r->name.p || (t->name.p && span_starts(t->name, r->name)));
 }

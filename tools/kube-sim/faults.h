@@ -21,6 +21,7 @@
  *   "method": "POST"          an absent member matches every request
  *   "verb": "create"          get list watch create update patch delete
  *   "resource": "pods"
+ *   "group": "apps"           "" is the core group
  *   "subresource": "binding"  "" matches requests without a subresource
  *   "namespace": "default"
  *   "name": "p"               a prefix; never matches a request without a name

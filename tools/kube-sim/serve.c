@@ -189,6 +189,33 @@ void api_handle(struct api *api, int64_t now_ms, const struct api_request *req,
     sim_query_fini(&c.query);
 }
 
+/* Resources that clients ask for although not every cluster has them, and this one has not:
+ * requests for one object of them are counted, too. */
+static bool classify_absent(const struct api_request *req, struct api_target *target)
+{
+    static const char *const absent[][2] = {
+        {"scheduling.k8s.io", "podgroups"},
+        {"scheduling.k8s.io", "workloads"},
+        {"scheduling.x-k8s.io", "podgroups"},
+        {"scheduling.volcano.sh", "podgroups"},
+    };
+    struct span part[8], rest = span_of(req->path); /* /apis/G/V/namespaces/NS/R/NAME */
+    for (size_t i = 0; i < ARRAY_LEN(part); i++)
+        part[i] = span_cut(&rest, '/');
+    if (!span_eq(part[1], SPAN("apis")) || strcmp(req->method, "GET") != 0 ||
+        !part[7].n || rest.n)
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(absent); i++) {
+        if (!span_eq(part[2], span_of(absent[i][0])) ||
+            !span_eq(part[6], span_of(absent[i][1])))
+            continue;
+        *target =
+            (struct api_target){"get", absent[i][1], absent[i][0], part[5], part[7], {0}};
+        return true;
+    }
+    return false;
+}
+
 bool api_classify(const struct api_request *req, struct api_target *target)
 {
     static const char *const verbs[][3] = {
@@ -208,7 +235,7 @@ bool api_classify(const struct api_request *req, struct api_target *target)
         return true;
     }
     if (!r.kind)
-        return false;
+        return classify_absent(req, target);
     *target = (struct api_target){"", r.kind->plural, r.kind->group, r.ns, r.name, r.sub};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (strcmp(req->method, verbs[i][0]) == 0)

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "domain/gang.h"
+#include "kube/client.h"
+
+/*
+ * How many members of a gang need a place at once, by the PodGroup or Workload that its
+ * pods name (kube/pod_group.h). The object is read when a member is filtered, and not
+ * watched: the API may be absent or appear later, each watch of a cluster-wide resource
+ * would need more permissions, and few gangs are filtered at one time. An answer counts for
+ * GANG_MINIMUM_KEEP_MS, also that there is no object. Thread-safe.
+ */
+
+struct gang_minimum;
+
+enum {
+    GANG_MINIMUM_KEEP_MS = 10 * 1000,
+    GANG_MINIMUM_CALL_MS = 1000, /* for all versions of one object together */
+    GANG_MINIMUM_KEPT = 256,     /* answers that are kept; tenants name gangs */
+};
+
+struct gang_minimum_config {
+    /* As kube_call. */
+    int (*call)(void *ctx, const struct kube_request *request, struct httpc_reply *reply,
+                struct err *err);
+    void *call_ctx;
+    int64_t (*now_ms)(void); /* NULL: the monotonic clock */
+};
+
+/* New. */
+struct gang_minimum *gang_minimum_new(const struct gang_minimum_config *config);
+void gang_minimum_free(struct gang_minimum *g); /* NULL is accepted */
+
+/* 1: the members do not wait for each other. 0: unknown, also if the object cannot be read:
+ * all members. Blocks for one call per API version at most. */
+uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang);

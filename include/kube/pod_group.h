@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "domain/gang.h"
+
+/*
+ * The object that a gang's pods name: how many members need a place before any starts.
+ * Pure: the paths to read, and the number in the answer.
+ *
+ *   PodGroup    scheduling.k8s.io v1alpha2 (Kubernetes 1.36), v1alpha3 and v1beta1 (1.37):
+ *               spec.schedulingPolicy, gang.minCount or basic (k8s.io/api v0.37.2)
+ *   Workload    scheduling.k8s.io v1alpha1 (1.35): the same below spec.podGroups[].policy
+ *   PodGroup    scheduling.x-k8s.io v1alpha1, of the coscheduling plugin: spec.minMember
+ *   PodGroup    scheduling.volcano.sh v1beta1: spec.minMember
+ */
+
+/* Appends the path of the object in the `i`-th API version that may have it, the newest
+ * first. False: there is no further one, or a name is none that an object can have. */
+bool pod_group_path(struct buf *out, struct span ns, const struct gang *gang, size_t i);
+
+/* Members that need a place at once, by the object in `body`. 1: they do not wait for each
+ * other (policy basic). 0: the object does not say, or not by a number from 1 on. */
+uint32_t pod_group_minimum(struct span body, const struct gang *gang);

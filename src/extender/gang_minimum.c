@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/gang_minimum.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "kube/pod_group.h"
+
+enum { LOG_MS = 60 * 1000 };
+
+struct answer {
+    struct span key; /* gang_key; owned; empty: unused */
+    uint32_t minimum;
+    int64_t until_ms;
+};
+
+struct gang_minimum {
+    struct gang_minimum_config conf;
+    pthread_mutex_t lock; /* protects the members below */
+    struct answer kept[GANG_MINIMUM_KEPT];
+    size_t oldest;
+    int64_t log_ms; /* not before */
+};
+
+struct gang_minimum *gang_minimum_new(const struct gang_minimum_config *config)
+{
+    struct gang_minimum *g = xcalloc(1, sizeof *g);
+    g->conf = *config;
+    if (!g->conf.now_ms)
+        g->conf.now_ms = clock_mono_ms;
+    pthread_mutex_init(&g->lock, NULL);
+    return g;
+}
+
+void gang_minimum_free(struct gang_minimum *g)
+{
+    if (!g)
+        return;
+    for (size_t i = 0; i < GANG_MINIMUM_KEPT; i++)
+        free((char *)g->kept[i].key.p);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+/* Requires the lock. */
+static struct answer *find(struct gang_minimum *g, struct span key)
+{
+    for (size_t i = 0; i < GANG_MINIMUM_KEPT; i++)
+        if (span_eq(g->kept[i].key, key))
+            return &g->kept[i];
+    return NULL;
+}
+
+/* *minimum gets the last answer, or stays. False: it is too old. */
+static bool recall(struct gang_minimum *g, struct span key, uint32_t *minimum)
+{
+    pthread_mutex_lock(&g->lock);
+    const struct answer *a = find(g, key);
+    bool is_fresh = a && a->until_ms > g->conf.now_ms();
+    if (a)
+        *minimum = a->minimum;
+    pthread_mutex_unlock(&g->lock);
+    return is_fresh;
+}
+
+static void keep(struct gang_minimum *g, struct span key, uint32_t minimum)
+{
+    pthread_mutex_lock(&g->lock);
+    struct answer *a = find(g, key);
+    if (!a) {
+        a = &g->kept[g->oldest++ % GANG_MINIMUM_KEPT];
+        free((char *)a->key.p);
+        a->key = (struct span){xmemdup0(key.p, key.n), key.n};
+    }
+    a->minimum = minimum;
+    a->until_ms = g->conf.now_ms() + GANG_MINIMUM_KEEP_MS;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* A missing permission fails every call. */
+static bool may_log(struct gang_minimum *g)
+{
+    pthread_mutex_lock(&g->lock);
+    int64_t now_ms = g->conf.now_ms();
+    bool may = now_ms >= g->log_ms;
+    if (may)
+        g->log_ms = now_ms + LOG_MS;
+    pthread_mutex_unlock(&g->lock);
+    return may;
+}
+
+/* 0, or -1: the object cannot be read. *minimum: by this version of it. */
+static int read_one(struct gang_minimum *g, const char *path, const struct gang *gang,
+                    int64_t timeout_ms, uint32_t *minimum, struct err *err)
+{
+    struct httpc_reply reply = {0};
+    const struct kube_request request = {
+        .method = "GET", .path = path, .timeout_ms = timeout_ms};
+    int rc = g->conf.call(g->conf.call_ctx, &request, &reply, err);
+    if (rc == 0)
+        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+    if (rc == 0)
+        *minimum = pod_group_minimum(buf_span(&reply.body), gang);
+    httpc_reply_fini(&reply);
+    return rc;
+}
+
+/* A version that the API server does not have is not found, as is a missing object. An
+ * object that cannot be read leaves *minimum as it is. */
+static void read_object(struct gang_minimum *g, struct span ns, const struct gang *gang,
+                        uint32_t *minimum)
+{
+    cleanup_buf struct buf path = {0};
+    struct err err;
+    int64_t until_ms = g->conf.now_ms() + GANG_MINIMUM_CALL_MS, left_ms;
+    for (size_t i = 0; pod_group_path(&path, ns, gang, i); i++) {
+        left_ms = until_ms - g->conf.now_ms();
+        if (left_ms > 0 && read_one(g, path.p, gang, left_ms, minimum, &err) == 0)
+            return;
+        if (left_ms <= 0 || err.code != ERR_NOT_FOUND) {
+            if (left_ms > 0 && may_log(g))
+                log_warn("gang",
+                         "cannot read the minimum of a gang; all members need a "
+                         "place, or as many as before",
+                         LOG_S("path", path.p), LOG_ERR(&err));
+            return;
+        }
+        buf_clear(&path);
+    }
+    *minimum = 0;
+}
+
+uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang)
+{
+    cleanup_buf struct buf key = {0};
+    uint32_t minimum = 0;
+    gang_key(&key, ns, gang);
+    if (recall(g, buf_span(&key), &minimum))
+        return minimum;
+    read_object(g, ns, gang, &minimum);
+    keep(g, buf_span(&key), minimum);
+    return minimum;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/pod_group.h"
+
+#include "base/jread.h"
+#include "domain/object.h"
+
+enum { VERSIONS = 3 };
+
+static const struct source {
+    const char *group, *resource, *versions[VERSIONS];
+} sources[] = {
+    [GANG_POD_GROUP] = {"scheduling.k8s.io",
+                        "podgroups",
+                        {"v1beta1", "v1alpha3", "v1alpha2"}},
+    [GANG_WORKLOAD] = {"scheduling.k8s.io", "workloads", {"v1alpha1"}},
+    [GANG_COSCHEDULING] = {"scheduling.x-k8s.io", "podgroups", {"v1alpha1"}},
+    [GANG_KUEUE] = {0}, /* the pod says it */
+    [GANG_VOLCANO] = {"scheduling.volcano.sh", "podgroups", {"v1beta1"}},
+};
+
+bool pod_group_path(struct buf *out, struct span ns, const struct gang *gang, size_t i)
+{
+    const struct source *s = &sources[gang->kind];
+    if (i >= VERSIONS || !s->versions[i] || !object_is_name(ns) ||
+        !object_is_name(gang->name))
+        return false;
+    buf_printf(out, "/apis/%s/%s/namespaces/%.*s/%s/%.*s", s->group, s->versions[i],
+               SPAN_ARG(ns), s->resource, SPAN_ARG(gang->name));
+    return true;
+}
+
+static void read_number(struct jread *j, uint32_t *minimum)
+{
+    int64_t n = 0;
+    if (jread_i64(j, "minimum", &n) && n > 0 && n <= INT32_MAX)
+        *minimum = (uint32_t)n;
+}
+
+/* The member `name` of the object that comes next, if it is a number. */
+static void read_member(struct jread *j, struct span name, uint32_t *minimum)
+{
+    struct jread_str key;
+    jread_object(j, "spec");
+    while (jread_member(j, &key)) {
+        if (jread_str_eq(key, name))
+            read_number(j, minimum);
+        else
+            jread_skip(j);
+    }
+}
+
+static void read_policy(struct jread *j, uint32_t *minimum)
+{
+    struct jread_str key;
+    jread_object(j, "policy");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "gang")) {
+            read_member(j, SPAN("minCount"), minimum);
+            continue;
+        }
+        if (jread_key_is(key, "basic") && jread_peek(j) == JREAD_OBJECT)
+            *minimum = 1;
+        jread_skip(j);
+    }
+}
+
+static void read_policy_in(struct jread *j, struct span name, uint32_t *minimum)
+{
+    struct jread_str key;
+    jread_object(j, "spec");
+    while (jread_member(j, &key)) {
+        if (jread_str_eq(key, name))
+            read_policy(j, minimum);
+        else
+            jread_skip(j);
+    }
+}
+
+/* One of the pod groups of a Workload: is it the gang's? */
+static void read_group(struct jread *j, struct span group, uint32_t *minimum)
+{
+    struct jread_str key, name;
+    uint32_t found = 0;
+    bool is_ours = false;
+    jread_object(j, "spec.podGroups");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "name"))
+            is_ours = jread_string(j, "name", &name) && jread_str_eq(name, group);
+        else if (jread_key_is(key, "policy"))
+            read_policy(j, &found);
+        else
+            jread_skip(j);
+    }
+    if (is_ours)
+        *minimum = found;
+}
+
+static void read_groups(struct jread *j, struct span group, uint32_t *minimum)
+{
+    struct jread_str key;
+    jread_object(j, "spec");
+    while (jread_member(j, &key)) {
+        if (!jread_key_is(key, "podGroups")) {
+            jread_skip(j);
+            continue;
+        }
+        jread_array(j, "spec.podGroups");
+        while (jread_item(j))
+            read_group(j, group, minimum);
+    }
+}
+
+uint32_t pod_group_minimum(struct span body, const struct gang *gang)
+{
+    struct jread j;
+    struct jread_str key;
+    uint32_t minimum = 0;
+    jread_init(&j, body.p, body.n);
+    jread_object(&j, "object");
+    while (jread_member(&j, &key)) {
+        if (!jread_key_is(key, "spec"))
+            jread_skip(&j);
+        else if (gang->kind == GANG_POD_GROUP)
+            read_policy_in(&j, SPAN("schedulingPolicy"), &minimum);
+        else if (gang->kind == GANG_WORKLOAD)
+            read_groups(&j, gang->group, &minimum);
+        else
+            read_member(&j, SPAN("minMember"), &minimum);
+    }
+    return jread_finish(&j, NULL) ? 0 : minimum;
+}
