@@ -121,6 +121,8 @@ START_TEST(a_node_port_in_use_is_no_managed_control_plane)
     cluster_create_bare_node("worker", NULL, NULL, CARDS(1024));
     check_platform("Platform: kubeadm (found out;");
     check_platform_with("platform=managed", "Platform: managed (set by");
+    check_platform_with("platform=managed",
+                        "delete lease gpushare-extender gpushare-scheduler\n");
     free(cluster_kubectl(ARGV("-n", SYSTEM, "patch", "service", "gpushare-schd-extender",
                               "-p", "{\"spec\":{\"type\":\"ClusterIP\"}}")));
     check_platform("Platform: managed (found out;");
@@ -332,6 +334,9 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     cluster_report("helm install --wait", lib_now_ms() - begun);
     ck_assert_contains(notes, "kubectl label node NODE gpushare=true\n");
     ck_assert_contains(notes, "https://127.0.0.1:32766/gpushare-scheduler");
+    ck_assert_contains(notes, "delete lease gpushare-extender\n");
+    ck_assert_contains(notes, "delete secret gpushare-extender-ca gpushare-extender-tls "
+                              "gpushare-scheduler-tls");
     cleanup_free char *pods =
         cluster_kubectl(ARGV("-n", SYSTEM, "get", "pods", "-l", "app=gpushare",
                              "--field-selector", "status.phase=Running", "-o", "name"));
