@@ -209,7 +209,10 @@ e2e-node: ## Test on a real kubelet and containerd, as root; NODE="node chart" s
 	$(Q)scripts/e2e-programs $(if $(K8S),--k8s $(K8S)) kube-apiserver kube-controller-manager \
 		kube-scheduler kubectl kwok kubelet kube-proxy helm $(NODE_TOOLS) >/dev/null
 	$(Q)$(MAKE) check-e2e-node
-check-e2e-node: images $(NODE_SUITES) $(FAKE_NVML) $(NODE_IMAGES)
+managed: ## Build what scripts/cluster up --managed runs, a cluster as a managed service gives it
+	$(Q)scripts/install-deps.sh --e2e-node
+	$(Q)$(MAKE) images $(MANAGED_PARTS)
+check-e2e-node: images $(MANAGED_PARTS) $(NODE_SUITES) $(FAKE_NVML) $(NODE_IMAGES)
 	$(Q)BUILD=$(B) E2E_NODE=$(E2E_NODE) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(NODE_SUITES)
 
 test-gpu: ## Compare scv-agent with nvidia-smi on the cards of this machine; fails without a card

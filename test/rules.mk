@@ -116,12 +116,23 @@ $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB)
 	$(link)
 $(B)/test/e2e/test_conformance: private LIBS = $(call libs,kube-sim) $(call libs,kube) $(CHECK_LIBS)
 # Forwards the address of a Service, where there is no kube-proxy.
-$(B)/e2e-service: $(B)/test/e2e/service/service.o $(call archives,wire)
+$(B)/e2e-service: $(B)/test/e2e/service/service.o $(LIB) $(call archives,wire)
 	$(link)
 $(B)/e2e-service: private LIBS = $(call libs,wire)
 
-# NODE="plugins" selects among them.
-NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(call programs,$(notdir $(NODE_DIR))))
+# The cluster of `scripts/cluster up --managed`, and the runtime of its node.
+$(B)/e2e-managed: $(B)/$(NODE_DIR)/managed/managed.o $(call shared,$(notdir $(NODE_DIR))) $(LIB) \
+                  $(call archives,kube)
+	$(link)
+$(B)/e2e-managed: private LIBS = $(call libs,kube) $(CHECK_LIBS)
+$(B)/e2e-nvidia-runtime: $(B)/$(NODE_DIR)/nvidia/nvidia.o $(call archives,base)
+	$(link)
+$(B)/e2e-nvidia-runtime: private LIBS = $(call libs,kube)
+MANAGED_PARTS = $(B)/e2e-managed $(B)/e2e-nvidia-runtime $(FAKE_NVML) $(NODE_IMAGES)
+
+# NODE="plugins" selects among them. managed takes four minutes, and CI has not so many.
+NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(filter-out %/test_managed,\
+                 $(call programs,$(notdir $(NODE_DIR)))))
 NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar
 # Kubernetes 1.35 and older run with Debian's containerd.
 NODE_TOOLS := $(if $(filter 1.31 1.35,$(K8S)),,containerd nvidia-ctk)

@@ -13,6 +13,7 @@
  *
  *     aliyun.com/gpu-mem     <tag>-<n>   unit n of a card, from 0
  *     aliyun.com/gpu-count   <tag>       the whole card
+ *     aliyun.com/gpu-core.percentage   core-<n>   one percent of the compute of some card
  *
  * The tag is a hash of the card's UUID only, so the kubelet's checkpoint names the same
  * card after a restart, with another driver, or in another slot. It is short because a
@@ -22,9 +23,18 @@
  * migration. Their containers may be on any card, whatever the UUID in the id.
  */
 
-enum ids_resource { IDS_MEM, IDS_COUNT, IDS_RESOURCES };
+/* The ids of IDS_CORE name no card: the kubelet only counts them, and the card is that of
+ * the container's memory. */
+enum ids_resource {
+    IDS_MEM,
+    IDS_COUNT,
+    IDS_CARD_RESOURCES, /* those before have ids that name cards */
+    IDS_CORE = IDS_CARD_RESOURCES,
+    IDS_RESOURCES
+};
 const char *ids_resource_name(enum ids_resource r); /* "aliyun.com/gpu-mem", ... */
-bool ids_resource_read(struct span name, enum ids_resource *r); /* false: not ours */
+/* False: not ours, or its ids name no card. */
+bool ids_resource_read(struct span name, enum ids_resource *r);
 
 enum {
     IDS_TAG = 7,
@@ -44,6 +54,8 @@ struct ids_id {
     int64_t unit; /* -1: the whole card */
 };
 
+/* Appends the id of IDS_CORE with this number. */
+void ids_write_core(struct buf *out, int64_t n);
 /* Appends the id. */
 void ids_write(struct buf *out, const struct ids_id *id);
 /* Parses an id of that resource. False: not one of ours. */

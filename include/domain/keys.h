@@ -8,6 +8,8 @@
 /* Extended resources, and the label or annotation that splits memory over cards. */
 #define KEY_GPU_MEM   "aliyun.com/gpu-mem"
 #define KEY_GPU_COUNT "aliyun.com/gpu-count"
+/* Share of a card's compute, in percent. The name is that of Alibaba Cloud's ACK. */
+#define KEY_GPU_CORE "aliyun.com/gpu-core.percentage"
 
 /* Whole cards, allocated by NVIDIA's device plugin. */
 #define KEY_NVIDIA_GPU "nvidia.com/gpu"

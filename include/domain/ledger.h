@@ -15,7 +15,8 @@
 
 /*
  * The ledger: every node, its cards, and the promises of memory on each card to pods. MiB,
- * whole numbers.
+ * whole numbers. A pod can also have a share of the compute of its cards, in percent. Pods
+ * without one claim no compute.
  *
  * It is a function of the current objects, whatever their order of arrival; only the
  * request mix (domain/mix.h) also remembers deleted pods. Derived values (a card's free
@@ -73,14 +74,16 @@ struct card {
     enum card_state state;
     int64_t total_mib;
     int64_t promised_mib;
-    int64_t used_mib;           /* measured; -1: unknown */
-    int64_t withheld_mib;       /* external use above the tolerance */
-    int64_t reserved_mib;       /* by reservations, which are no promises */
-    int64_t free_mib;           /* for new pods: 0 if unavailable or promised whole */
-    uint32_t pods;              /* promises on it */
-    bool whole;                 /* one promise is for the whole card */
-    bool overcommitted;         /* promised_mib exceeds total_mib */
-    uint8_t kind;               /* of struct mix */
+    int64_t used_mib;       /* measured; -1: unknown */
+    int64_t withheld_mib;   /* external use above the tolerance */
+    int64_t reserved_mib;   /* by reservations, which are no promises */
+    int64_t free_mib;       /* for new pods: 0 if unavailable or promised whole */
+    uint32_t pods;          /* promises on it */
+    bool whole;             /* one promise is for the whole card */
+    bool overcommitted;     /* more memory or compute is promised than it has */
+    uint8_t kind;           /* of struct mix */
+    uint16_t core_promised; /* percent of its compute; saturated */
+    uint16_t core_reserved;
     struct span model, uuid;    /* owned by the node; empty: unknown */
     const struct scv_card *scv; /* in its Scv; NULL: the node has none */
 };
@@ -130,6 +133,7 @@ struct ledger_node {
     enum node_mode mode : 8;
     bool has_nominated : 1;
     bool has_reserved : 1;
+    bool has_core : 1;      /* its device plugin offers shares of compute */
     bool all_available : 1; /* no card is unavailable, promised whole, in external use, or
                                reserved */
     uint32_t n_cards;
@@ -241,7 +245,8 @@ struct ledger_pod {
 struct ledger_reservation {
     struct span uid, ns, name; /* of the pod; the ledger owns the strings */
     int64_t priority;
-    bool whole; /* whole cards */
+    bool whole;   /* whole cards */
+    uint8_t core; /* percent of the compute of each card */
     struct ledger_share *shares;
     uint32_t n_shares;
     struct resources requests; /* of the node */
@@ -411,8 +416,8 @@ struct ledger_reservation *ledger_reservation_find(const struct ledger *l,
 /* The one whose time limit passes first; then ->next. */
 struct ledger_reservation *ledger_first_reservation(const struct ledger *l);
 size_t ledger_reservations(const struct ledger *l);
-/* Of the reservations on the node with a priority below `priority` whose memory is promised
- * or reserved twice: the one of lowest priority, of those the latest. NULL: none. */
+/* Of the reservations on the node with a priority below `priority` whose memory or compute
+ * is promised or reserved twice: the one of lowest priority, of those the latest. NULL: none. */
 struct ledger_reservation *ledger_reservation_lost(const struct ledger_node *node,
                                                    int64_t priority);
 /* The reservation of the pod on this node, or NULL. */
@@ -453,6 +458,9 @@ const struct mix *ledger_mix(const struct ledger *l);
 struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
 /* MiB of the pod on a card of its node; -1: none. */
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
+/* Percent of the card's compute that the pod has; 0: none. A whole card counts by
+ * itself. */
+uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card);
 
 /* What the containers of a pod use of a card, by the node's Scv. Measured, up to a minute
  * old, and for display: nothing is decided by it. */
@@ -467,6 +475,20 @@ static inline bool card_is_free(const struct card *card)
 {
     return card->state == CARD_AVAILABLE && card->pods == 0 && card->withheld_mib == 0 &&
            card->reserved_mib == 0 && card->total_mib > 0;
+}
+/* Adds to an amount of compute, or removes from it; saturated. */
+static inline void card_add_core(uint16_t *sum, int64_t percent)
+{
+    int64_t value = *sum + percent;
+    *sum = (uint16_t)(value > UINT16_MAX ? UINT16_MAX : value < 0 ? 0 : value);
+}
+/* Percent of its compute that new pods can have. */
+static inline uint32_t card_core_left(const struct card *card)
+{
+    uint32_t taken = (uint32_t)card->core_promised + card->core_reserved;
+    return card->state == CARD_AVAILABLE && !card->whole && taken < REQUEST_CORE
+               ? REQUEST_CORE - taken
+               : 0;
 }
 /* What free_mib is derived from. */
 static inline int64_t card_left_mib(const struct card *card)

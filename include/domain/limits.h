@@ -27,11 +27,13 @@ struct limits {
     int64_t mem;      /* units of aliyun.com/gpu-mem */
     int64_t cards;    /* whole cards: aliyun.com/gpu-count */
     int64_t devices;  /* nvidia.com/gpu */
+    int64_t core;     /* aliyun.com/gpu-core.percentage */
     bool mem_in_init; /* a plain init container requests gpu-mem */
 };
 
 struct limits limits_of(const struct pod *pod);
 
+/* Compute alone is no limit: it is a share of the cards that the others give. */
 static inline bool limits_any(const struct limits *l)
 {
     return l->mem || l->cards || l->devices;

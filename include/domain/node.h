@@ -20,6 +20,7 @@ struct node_resources {
     int64_t mem;     /* aliyun.com/gpu-mem, units */
     int64_t cards;   /* aliyun.com/gpu-count */
     int64_t devices; /* nvidia.com/gpu */
+    int64_t core;    /* aliyun.com/gpu-core.percentage */
 };
 
 struct node {

@@ -20,6 +20,7 @@ struct pod_container {
     struct span mem;     /* limit of aliyun.com/gpu-mem, raw; {NULL, 0} if absent */
     struct span cards;   /* limit of aliyun.com/gpu-count */
     struct span devices; /* limit of nvidia.com/gpu */
+    struct span core;    /* limit of aliyun.com/gpu-core.percentage */
     struct span name;
     bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
 };

@@ -15,6 +15,8 @@
  *   gpu-count: k            (limit) k whole cards
  *   nvidia.com/gpu: k       (limit) k whole cards that NVIDIA's device plugin chooses
  *   scv/number, scv/memory  (labels; no limit) so many cards, MiB on each
+ *   gpu-core.percentage: n  (beside gpu-mem, in the same containers) n percent of the
+ *                           compute of a card, evenly over the cards of the memory
  *
  * The annotation gpu.model and the label scv/clock restrict any of these to matching
  * cards. Labels beside a limit must not request more than the limit.
@@ -34,6 +36,7 @@ enum request_placement { PLACE_BINPACK, PLACE_SPREAD };
 enum {
     REQUEST_MAX_CARDS = 64,   /* per pod */
     REQUEST_MAX_MODELS = 256, /* bytes of the annotation */
+    REQUEST_CORE = 100,       /* percent: the compute of a card */
 };
 
 /* How to interpret requests; options of the extender. */
@@ -64,6 +67,7 @@ struct request {
     bool recorded; /* of a bound pod: its labels ask for less now; from the annotations of
                          its Binding */
     bool clock_exact;
+    uint8_t core; /* MEMORY: percent of the compute of each card; 0: no share */
     uint32_t n_parts;
     int64_t clock_mhz;          /* minimum memory clock; 0: any */
     struct span models;         /* comma-separated; empty: any model */
@@ -84,6 +88,13 @@ void request_of_limits(const struct limits *limits, const struct request_rules *
 static inline uint32_t request_devices(const struct request *r)
 {
     return r->kind == REQUEST_DEVICES ? r->cards : r->devices;
+}
+
+/* Percent of a card's compute, if the whole request were on that card. */
+static inline uint32_t request_full_core(const struct request *r)
+{
+    uint32_t all = r->core * r->cards;
+    return all < REQUEST_CORE ? all : REQUEST_CORE;
 }
 
 /* Does it restrict the model or clock of cards? */

@@ -91,9 +91,10 @@ enum reason_class {
     REASON_PROMISED,        /* the pod has an unconfirmed promise on another node */
     REASON_GANG,            /* the other members of the pod's gang find no cards */
     REASON_INVALID_REQUEST, /* the request of the pod is invalid */
+    REASON_COMPUTE,         /* memory is free, but too little compute beside it */
     REASON_CLASSES
 };
 const char *reason_class_name(enum reason_class reason);
-/* The class of a rejection, up to REASON_NODE. `node` NULL: the node is unknown. */
+/* The class of a rejection: up to REASON_NODE, or REASON_COMPUTE. `node` NULL: the node is unknown. */
 enum reason_class reason_class_of(const struct ledger_node *node,
                                   const struct request *request, enum fit alone);

@@ -186,8 +186,8 @@ void alloc_cancel(struct alloc *a, struct alloc_time now, uint64_t token,
 /* The kubelet's view: an answer of its podresources service. */
 struct alloc_kubelet_container {
     struct span name;
-    const struct span *ids[IDS_RESOURCES];
-    size_t n_ids[IDS_RESOURCES];
+    const struct span *ids[IDS_CARD_RESOURCES];
+    size_t n_ids[IDS_CARD_RESOURCES];
 };
 struct alloc_kubelet_pod {
     struct span ns, name;
@@ -218,7 +218,7 @@ bool alloc_pods_listed(const struct alloc *a);
 const struct failure *alloc_podresources_failure(const struct alloc *a);
 
 struct alloc_stats {
-    uint64_t allocated[IDS_RESOURCES];
+    uint64_t allocated[IDS_CARD_RESOURCES];
     uint64_t rejected[REJECTIONS]; /* Allocate and GetPreferredAllocation together */
     uint64_t mismatches;   /* pods with a container on a card not promised to it */
     uint64_t recovered;    /* allocations learned from the kubelet */

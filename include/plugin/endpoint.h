@@ -6,7 +6,8 @@
 
 /*
  * The device plugin gRPC server of one resource: decodes the kubelet's messages to
- * requests and encodes the answers.
+ * requests and encodes the answers. Calls for shares of compute (IDS_CORE) are answered
+ * here.
  */
 
 struct endpoint;

@@ -23,8 +23,9 @@ struct pod_allocation_container {
     struct span name;
     enum container_role role;
     enum ids_resource resource;
-    int64_t amount;                      /* the limit, and so the number of ids */
-    bool own_devices;                    /* its env sets NVIDIA_VISIBLE_DEVICES */
+    int64_t amount;   /* the limit, and so the number of ids */
+    int64_t core;     /* limit of gpu-core.percentage, of all its cards; 0: none */
+    bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
     struct pod_allocation_share *shares; /* none: no promise */
     size_t n_shares;
 };

@@ -215,6 +215,19 @@ static void try_less_memory(struct search *s)
     buf_addc(s->out, '\n');
 }
 
+static void try_without_compute(struct search *s)
+{
+    struct request less = *s->r;
+    less.core = 0;
+    const struct ledger_node *node = s->r->core ? find_fit(s, &less) : NULL;
+    if (!node)
+        return;
+    begin_change(s);
+    buf_adds(s->out, "without limit " KEY_GPU_CORE ", the pod fits on node ");
+    add_name(s, node->name);
+    buf_addc(s->out, '\n');
+}
+
 static void try_fewer_cards(struct search *s)
 {
     struct request less = *s->r;
@@ -385,6 +398,7 @@ size_t change_list(struct buf *out, const struct ledger *l,
     try_uncordon(&s);
     try_removal(&s);
     try_less_memory(&s);
+    try_without_compute(&s);
     if (s.r->cards > 1)
         try_fewer_cards(&s);
     try_any_model(&s);

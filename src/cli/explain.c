@@ -114,6 +114,8 @@ static void add_card_reason(struct explain_page *p, struct buf *out,
     else if (r->kind == REQUEST_MEMORY && card->free_mib < r->mib_per_card) {
         buf_adds(out, "lacks ");
         explain_amount(out, r->mib_per_card - card->free_mib, p->unit);
+    } else if (r->core > card_core_left(card)) {
+        buf_printf(out, "lacks %u %% of its compute", r->core - card_core_left(card));
     } else if (r->kind == REQUEST_MEMORY || card_is_free(card))
         buf_adds(out, "fits");
     else

@@ -42,10 +42,22 @@ static void percent(struct page *p, int64_t value)
         table_cell(&p->table, PLAIN, "%" PRId64 "%%", value);
 }
 
+/* What is used, and if the pod was promised a share, what that is. */
+static void add_compute(struct page *p, int64_t used, uint32_t promised)
+{
+    if (!promised)
+        percent(p, used);
+    else if (used < 0)
+        table_cell(&p->table, PLAIN, "-/%u%%", promised);
+    else
+        table_cell(&p->table, used > promised ? YELLOW : PLAIN, "%" PRId64 "%%/%u%%",
+                   used, promised);
+}
+
 /* `mib`: the promise; -1: none that is known. */
 static void add_pod_row(struct page *p, const struct ledger_node *node,
                         const struct ledger_pod *pod, const char *gpu, int64_t mib,
-                        const struct ledger_use *use)
+                        const struct ledger_use *use, uint32_t core)
 {
     const struct cluster_state_pod *object = cluster_state_pod(p->cs, pod->uid);
     bool assigned = object && span_eq(object->assigned, SPAN("true"));
@@ -55,7 +67,7 @@ static void add_pod_row(struct page *p, const struct ledger_node *node,
     table_span(&p->table, PLAIN, pod->name);
     show_page_amount(p, PLAIN, mib);
     show_page_amount(p, mib >= 0 && use->used_mib > mib ? RED : PLAIN, use->used_mib);
-    percent(p, use->sm_percent);
+    add_compute(p, use->sm_percent, core);
     table_end(&p->table, PLAIN, "%s",
               pod->running ? "running"
               : assigned   ? "assigned"
@@ -78,11 +90,12 @@ static void add_pod_rows(struct page *p, const struct ledger_node *node)
                     continue;
                 use = unknown;
             }
-            add_pod_row(p, node, pods[i], gpu, mib, &use);
+            add_pod_row(p, node, pods[i], gpu, mib, &use,
+                        ledger_pod_core(pods[i], &node->cards[k]));
             any = true;
         }
         if (!any && pods[i]->request.kind != REQUEST_NONE)
-            add_pod_row(p, node, pods[i], NULL, -1, &unknown);
+            add_pod_row(p, node, pods[i], NULL, -1, &unknown, 0);
     }
 }
 

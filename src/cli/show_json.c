@@ -106,6 +106,8 @@ static json_t *card_json(const struct cluster_state *cs, const struct ledger_nod
     put_text(o, "health", span_of(show_health(card->state)));
     put(o, "totalMiB", card->total_mib);
     put(o, "promisedMiB", card->promised_mib);
+    if (card->core_promised)
+        put(o, "promisedComputePercent", card->core_promised);
     if (card->used_mib >= 0)
         put(o, "usedMiB", card->used_mib);
     if (card->withheld_mib)
@@ -123,6 +125,9 @@ static json_t *card_json(const struct cluster_state *cs, const struct ledger_nod
         if (mib < 0 && !used)
             continue;
         json_t *pod = pod_json(cs, pods[i], mib);
+        uint32_t core = ledger_pod_core(pods[i], card);
+        if (core)
+            put(pod, "computePercent", core);
         if (used)
             put_use(pod, use.used_mib, use.sm_percent);
         json_array_append_new(list, pod);

@@ -156,9 +156,10 @@ static void log_overcommitted(struct step *s, const struct ledger_node *node,
                               const struct card *card)
 {
     output_log(s, ERR_CONFLICT,
-               "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld MiB",
+               "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld MiB, and "
+               "%u %% of its compute",
                SPAN_ARG(node->name), card->index, (long long)card->promised_mib,
-               (long long)card->total_mib);
+               (long long)card->total_mib, card->core_promised);
 }
 
 /* Overcommitment by other programs cannot be prevented, so it is reported. While pods are

@@ -73,6 +73,7 @@ static bool serves(struct step *s, const struct ledger_reservation *r)
     if (!is_candidate(in, r->node) || r->whole != whole ||
         r->n_shares != request->cards || r->priority != in->priority ||
         (!whole && r->shares[0].mib != request->mib_per_card) ||
+        r->core != request->core ||
         !placement_choose_seen(r->node, request, in->priority, in->uid, picks))
         return false;
     for (uint32_t i = 0; i < r->n_shares; i++)

@@ -5,7 +5,9 @@
 
 const char *ids_resource_name(enum ids_resource r)
 {
-    return r == IDS_MEM ? KEY_GPU_MEM : KEY_GPU_COUNT;
+    static const char *const names[IDS_RESOURCES] = {KEY_GPU_MEM, KEY_GPU_COUNT,
+                                                     KEY_GPU_CORE};
+    return names[r];
 }
 
 bool ids_resource_read(struct span name, enum ids_resource *r)
@@ -34,6 +36,12 @@ struct ids_tag ids_tag_of(struct span uuid)
     for (int i = 0; i < IDS_TAG; i++, h >>= 5)
         tag.text[i] = alphabet[h & 31];
     return tag;
+}
+
+void ids_write_core(struct buf *out, int64_t n)
+{
+    buf_adds(out, "core-");
+    buf_add_i64(out, n);
 }
 
 void ids_write(struct buf *out, const struct ids_id *id)

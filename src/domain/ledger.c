@@ -146,7 +146,7 @@ size_t ledger_node_count(const struct ledger *l)
     return l->n_nodes - l->n_free_slots;
 }
 
-static const struct node_resources unknown_capacity = {-1, -1, -1};
+static const struct node_resources unknown_capacity = {-1, -1, -1, -1};
 
 static struct ledger_node *node_new(struct ledger *l)
 {

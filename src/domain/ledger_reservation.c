@@ -114,7 +114,9 @@ static bool has_lost(const struct ledger_reservation *r)
 {
     for (uint32_t i = 0; i < r->n_shares; i++) {
         const struct card *card = r->shares[i].on;
-        if (card && (is_given_twice(card) || (r->whole && card->pods > 0)))
+        if (card &&
+            (is_given_twice(card) || (r->whole && card->pods > 0) ||
+             (r->core && card->core_promised + card->core_reserved > REQUEST_CORE)))
             return true;
     }
     return false;
@@ -150,6 +152,7 @@ static void release(const struct ledger_node *node, const struct ledger_reservat
             continue;
         struct card *card = &cards[on - node->cards];
         card->reserved_mib -= ledger_reserved_mib(r, i);
+        card_add_core(&card->core_reserved, -(int64_t)r->core);
         card->free_mib = card_left_mib(card);
     }
 }

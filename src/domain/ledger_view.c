@@ -195,6 +195,25 @@ static uint64_t bit(const struct ledger_node *node, const struct card *card)
     return UINT64_C(1) << (card - node->cards);
 }
 
+/* The compute of each share: the request's, unless the annotations name another number of
+ * cards; then any of them may have all of it. */
+static uint32_t share_core(const struct ledger_pod *pod)
+{
+    const struct request *r = &pod->request;
+    return pod->n_shares == r->cards ? r->core : request_full_core(r);
+}
+
+uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card)
+{
+    const struct ledger_node *node = pod->node;
+    if (node && pod->other_cards & bit(node, card))
+        return request_full_core(&pod->request);
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        if (pod->shares[i].on == card)
+            return share_core(pod);
+    return 0;
+}
+
 /* Finds the cards of the shares, and returns their bits. */
 static uint64_t find_shares(struct ledger_node *node, struct ledger_pod *pod)
 {
@@ -282,6 +301,7 @@ static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t
             continue;
         int64_t mib = share_mib(pod, &pod->shares[i], card);
         charge(card, mib, whole);
+        card_add_core(&card->core_promised, share_core(pod));
         add_mib(&own[card - node->cards], used & bit(node, card) ? mib : 0);
     }
     for (uint32_t i = 0; others && i < node->n_cards; i++) {
@@ -290,6 +310,7 @@ static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t
             continue;
         int64_t mib = full_mib(pod, card);
         charge(card, mib, whole);
+        card_add_core(&card->core_promised, request_full_core(&pod->request));
         add_mib(&own[i], used & bit(node, card) ? mib : 0);
     }
 }
@@ -319,8 +340,10 @@ static void charge_reservations(struct ledger_node *node)
             struct ledger_share *share = &r->shares[i];
             struct card *card = find_card(node, share->card, share->uuid);
             share->on = card;
-            if (card)
-                add_mib(&card->reserved_mib, ledger_reserved_mib(r, i));
+            if (!card)
+                continue;
+            add_mib(&card->reserved_mib, ledger_reserved_mib(r, i));
+            card_add_core(&card->core_reserved, r->core);
         }
 }
 
@@ -354,8 +377,9 @@ static void claim_cards(struct ledger_node *node)
 
 static void settle_card(const struct ledger *l, struct card *card, int64_t own)
 {
-    card->overcommitted =
-        card->promised_mib > card->total_mib || (card->whole && card->pods > 1);
+    card->overcommitted = card->promised_mib > card->total_mib ||
+                          card->core_promised > REQUEST_CORE ||
+                          (card->whole && card->pods > 1);
     int64_t outside = card->used_mib - own - l->settings.external_tolerance_mib;
     if (card->used_mib >= 0 && outside > 0)
         card->withheld_mib = outside < card->total_mib ? outside : card->total_mib;
@@ -461,6 +485,7 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     node->state = state_of(l, node);
     node->mode = f->has[LEDGER_NODE] ? f->mode : NODE_ANY;
     node->cordoned = f->has[LEDGER_NODE] && f->cordoned;
+    node->has_core = !f->has[LEDGER_NODE] || f->capacity.core > 0;
     if (f->has[LEDGER_SCV]) {
         node->source = SOURCE_SCV;
         cards_from_scv(node);

@@ -42,15 +42,16 @@ static int64_t sum_total(const struct sum *sum)
 
 struct limits limits_of(const struct pod *pod)
 {
-    struct sum mem = {0}, cards = {0}, devices = {0};
+    struct sum mem = {0}, cards = {0}, devices = {0}, core = {0};
     bool mem_in_init = false;
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i];
         sum_add(&mem, c->role, amount(c->mem));
         sum_add(&cards, c->role, amount(c->cards));
         sum_add(&devices, c->role, amount(c->devices));
+        sum_add(&core, c->role, amount(c->core));
         mem_in_init |= c->role == CONTAINER_INIT && amount(c->mem) > 0;
     }
     return (struct limits){sum_total(&mem), sum_total(&cards), sum_total(&devices),
-                           mem_in_init};
+                           sum_total(&core), mem_in_init};
 }

@@ -52,6 +52,8 @@ static void read_resources(struct jread *j, struct arena *a, const char *where,
             read_quantity(j, a, where, &out->cards);
         else if (jread_key_is(key, KEY_NVIDIA_GPU))
             read_quantity(j, a, where, &out->devices);
+        else if (jread_key_is(key, KEY_GPU_CORE))
+            read_quantity(j, a, where, &out->core);
         else if (room && jread_key_is(key, "cpu"))
             room->cpu_milli = at_most(read_milli(j, a, where), RESOURCES_MAX);
         else if (room && jread_key_is(key, "memory"))
@@ -135,7 +137,7 @@ void node_read(struct jread *j, struct arena *a, struct node *node)
         {OBJECT_ANNOTATION, SPAN(KEY_CARDS), &node->cards_note},
     };
     struct jread_str key;
-    *node = (struct node){.capacity = {-1, -1, -1}, .allocatable = {-1, -1, -1}};
+    *node = (struct node){.capacity = {-1, -1, -1, -1}, .allocatable = {-1, -1, -1, -1}};
     jread_object(j, "node");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "metadata"))

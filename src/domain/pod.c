@@ -37,6 +37,8 @@ static void read_limits(struct jread *j, struct arena *a, struct pod_container *
             read_quantity(j, a, &c->cards);
         else if (jread_key_is(key, KEY_NVIDIA_GPU))
             read_quantity(j, a, &c->devices);
+        else if (jread_key_is(key, KEY_GPU_CORE))
+            read_quantity(j, a, &c->core);
         else
             jread_skip(j);
     }
@@ -76,7 +78,7 @@ static void read_env(struct jread *j, struct pod_container *c)
 static void add_container(struct reading *r, const struct pod_container *c)
 {
     struct pod *pod = r->pod;
-    if (!c->mem.p && !c->cards.p && !c->devices.p)
+    if (!c->mem.p && !c->cards.p && !c->devices.p && !c->core.p)
         return;
     if (pod->n_containers == r->cap) {
         size_t cap = r->cap ? r->cap * 2 : 4;

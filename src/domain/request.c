@@ -75,6 +75,24 @@ static int read_placement(const struct pod *pod, enum request_placement *placeme
                    shown(text), text.p);
 }
 
+/* The compute of one container: a share of the cards on which it has memory. */
+static int check_core(const struct pod_container *c, int64_t units,
+                      const struct request *r, struct err *err)
+{
+    int64_t percent;
+    if (read_limit(c, c->core, KEY_GPU_CORE, &percent, err))
+        return -1;
+    if (percent && !units)
+        return err_set(err, ERR_INVALID, "%s %u: limit %s without limit %s",
+                       role_name(c->role), c->order, KEY_GPU_CORE, KEY_GPU_MEM);
+    if (percent % r->cards)
+        return err_set(err, ERR_INVALID,
+                       "%s %u: %lld percent of compute cannot be split evenly over %u "
+                       "cards",
+                       role_name(c->role), c->order, (long long)percent, r->cards);
+    return 0;
+}
+
 static int check_split(const struct pod *pod, const struct request *r,
                        const struct limits *limits, struct err *err)
 {
@@ -93,6 +111,8 @@ static int check_split(const struct pod *pod, const struct request *r,
                            "%s %u: %lld units of %s cannot be split evenly over %u cards",
                            role_name(c->role), c->order, (long long)units, KEY_GPU_MEM,
                            r->cards);
+        if (check_core(c, units, r, err))
+            return -1;
     }
     return 0;
 }
@@ -105,6 +125,11 @@ static int memory_request(const struct pod *pod, const struct limits *limits,
     if (read_count(pod, &r->cards, err) || check_split(pod, r, limits, err))
         return -1;
     r->mib_per_card = r->units / r->cards * unit_mib;
+    if (limits->core / r->cards > REQUEST_CORE)
+        return err_set(
+            err, ERR_INVALID, "limit %s: %lld percent exceed the compute of %u card%s",
+            KEY_GPU_CORE, (long long)limits->core, r->cards, r->cards == 1 ? "" : "s");
+    r->core = (uint8_t)(limits->core / r->cards);
     return 0;
 }
 
@@ -209,8 +234,9 @@ static int read_limits(const struct pod *pod, struct request *r, struct err *err
 {
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i];
-        int64_t units, cards, devices;
+        int64_t units, cards, devices, core;
         if (read_limit(c, c->mem, KEY_GPU_MEM, &units, err) ||
+            read_limit(c, c->core, KEY_GPU_CORE, &core, err) ||
             read_limit(c, c->cards, KEY_GPU_COUNT, &cards, err) ||
             read_limit(c, c->devices, KEY_NVIDIA_GPU, &devices, err))
             return -1;
@@ -233,6 +259,9 @@ static int check_kinds(const struct limits *l, struct err *err)
             if (kinds[i].n && kinds[k].n)
                 return err_set(err, ERR_INVALID, "limits of both %s and %s in one pod",
                                kinds[i].key, kinds[k].key);
+    if (l->core && !l->mem)
+        return err_set(err, ERR_INVALID, "limit of %s without limit of %s in the pod",
+                       KEY_GPU_CORE, KEY_GPU_MEM);
     return 0;
 }
 
@@ -269,6 +298,7 @@ void request_of_limits(const struct limits *l, const struct request_rules *rules
         r->kind = REQUEST_MEMORY;
         r->cards = 1;
         r->mib_per_card = l->mem * rules->unit_mib;
+        r->core = (uint8_t)(l->core < REQUEST_CORE ? l->core : REQUEST_CORE);
     } else if (l->devices) {
         r->kind = REQUEST_DEVICES;
         r->cards = r->devices;
@@ -327,7 +357,7 @@ bool request_equal(const struct request *a, const struct request *b)
     return a->kind == b->kind && a->placement == b->placement && a->cards == b->cards &&
            a->units == b->units && a->mib_per_card == b->mib_per_card &&
            a->clock_mhz == b->clock_mhz && a->clock_exact == b->clock_exact &&
-           span_eq(a->models, b->models);
+           a->core == b->core && span_eq(a->models, b->models);
 }
 
 static void write_amount(struct buf *out, const struct request *r, int64_t unit_mib)
@@ -347,6 +377,9 @@ static void write_amount(struct buf *out, const struct request *r, int64_t unit_
             buf_add_i64(out, r->cards);
             buf_adds(out, " cards");
         }
+        if (r->core)
+            buf_printf(out, " with %u %% of the compute%s", r->core,
+                       r->cards > 1 ? " of each" : "");
     }
 }
 

@@ -21,8 +21,9 @@ struct known_card {
     int32_t index;
     uint32_t uuid_n;
     uint32_t total_mib, promised_mib; /* capped, to save memory per card */
-    bool seen : 1;                    /* in this scan */
-    bool fresh : 1;                   /* first scan of the card */
+    uint16_t core_promised;
+    bool seen : 1;  /* in this scan */
+    bool fresh : 1; /* first scan of the card */
     bool lost : 1, overcommitted : 1, reported_lost : 1, reported_overcommitted : 1;
     bool listed : 1; /* by ConfigMap */
     bool in_note : 1;
@@ -154,6 +155,7 @@ static void take_card(struct event_card *w, struct known_node *node,
     known->listed = card->state == CARD_LISTED;
     known->total_mib = capped(card->total_mib);
     known->promised_mib = capped(card->promised_mib);
+    known->core_promised = card->core_promised;
     set_state(known, card->state == CARD_UNHEALTHY || card->state == CARD_LISTED,
               card->overcommitted, w->now.now_ms);
 }
@@ -244,8 +246,12 @@ static void write_back(const struct known_node *node, const struct known_card *c
 
 static void write_over(const struct known_card *card, struct buf *out)
 {
-    buf_printf(out, "GPU%d has %u MiB, but %u MiB are promised", card->index,
-               card->total_mib, card->promised_mib);
+    if (card->promised_mib <= card->total_mib && card->core_promised > REQUEST_CORE)
+        buf_printf(out, "GPU%d: %u %% of its compute are promised", card->index,
+                   card->core_promised);
+    else
+        buf_printf(out, "GPU%d has %u MiB, but %u MiB are promised", card->index,
+                   card->total_mib, card->promised_mib);
 }
 
 /* Writes as many cards as a note takes; the others go into the next event. */

@@ -347,7 +347,7 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
         return reject_gang(&gang, reply);
     if (in_gang && waits_for_others(v, args, &gang))
         return verb_filter_gang(v, w, &gang, reply);
-    if (args->pod.prefers)
+    if (args->pod.prefers || w->simulated)
         return answer_all(v, w, reply);
     return verb_filter_best(v, w, local && is_reservable(args), reply);
 }

@@ -8,7 +8,17 @@
 enum { NODE_STATES = NODE_DAMAGED + 1, CARD_STATES = CARD_DUPLICATE + 1, DIGITS = 12 };
 
 /* Memory, in MiB. */
-enum amount { CAPACITY, PROMISED, USED, WITHHELD, RESERVED, FREE, CORDONED, STRANDED, AMOUNTS };
+enum amount {
+    CAPACITY,
+    PROMISED,
+    USED,
+    WITHHELD,
+    RESERVED,
+    FREE,
+    CORDONED,
+    STRANDED,
+    AMOUNTS
+};
 
 static const struct {
     const char *cluster, *node, *card, *help; /* NULL: no such metric */
@@ -22,8 +32,9 @@ static const struct {
               "Measured memory in use; cards without a measurement are not counted."},
     [WITHHELD] = {"gpushare_memory_withheld_bytes", NULL, NULL,
                   "Memory withheld because processes outside Kubernetes use it."},
-    [RESERVED] = {"gpushare_memory_reserved_bytes", NULL, NULL,
-                  "Memory reserved for pods from filter to bind; only the leader has any."},
+    [RESERVED] =
+        {"gpushare_memory_reserved_bytes", NULL, NULL,
+         "Memory reserved for pods from filter to bind; only the leader has any."},
     [FREE] = {"gpushare_memory_free_bytes", "gpushare_node_memory_free_bytes",
               "gpushare_card_memory_free_bytes",
               "Memory that can still be promised, on usable nodes."},
@@ -67,7 +78,7 @@ struct row {
     struct span node, uuid, model; /* copied */
     char index[DIGITS];
     int64_t mib[AMOUNTS];
-    int64_t cards, healthy;
+    int64_t cards, healthy, core;
     bool measured, cordoned;
 };
 
@@ -117,6 +128,7 @@ static void add_card(struct count *c, const struct ledger_node *node,
     row->uuid = arena_copy(&c->arena, card->uuid);
     row->model = arena_copy(&c->arena, card->model);
     row->healthy = card->state == CARD_AVAILABLE;
+    row->core = card->core_promised;
     row->measured = card->used_mib >= 0;
     memcpy(row->mib, amount, sizeof amount);
     snprintf(row->index, sizeof row->index, "%d", card->index);
@@ -241,6 +253,13 @@ static void write_per_card(const struct table *t, struct buf *out)
             if (k != USED || t->rows[i].measured)
                 prom_sample(out, amounts[k].card, l, 2, bytes(t->rows[i].mib[k]));
         }
+    }
+    prom_family(out, "gpushare_card_compute_promised_ratio", PROM_GAUGE,
+                "Share of the card's compute that is promised to pods.");
+    for (size_t i = 0; i < t->n; i++) {
+        struct prom_label l[] = {{"node", t->rows[i].node},
+                                 {"card", span_of(t->rows[i].index)}};
+        prom_ratio(out, "gpushare_card_compute_promised_ratio", l, 2, t->rows[i].core);
     }
     prom_family(out, "gpushare_card_healthy", PROM_GAUGE,
                 "Whether the card gets new pods.");

@@ -16,7 +16,8 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
     int64_t free_mib[SCV_MAX_CARDS] = {0}, missing = 0;
     uint32_t n = 0;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        if (!request_is_selective(r) || placement_card_suits(&node->cards[i], r))
+        if ((!request_is_selective(r) || placement_card_suits(&node->cards[i], r)) &&
+            card_core_left(&node->cards[i]) >= r->core)
             free_mib[n++] = node->cards[i].free_mib;
     if (r->cards > 1)
         qsort(free_mib, n, sizeof *free_mib, most_first);
@@ -34,7 +35,8 @@ int64_t closest_shortfall(const struct ledger_node *node, const struct request *
 {
     if (placement_fit(node, r) == FIT_YES)
         return 0;
-    if (node->state != NODE_USABLE || !node->n_cards || !placement_mode_allows(node, r))
+    if (node->state != NODE_USABLE || !node->n_cards || !placement_mode_allows(node, r) ||
+        (r->core && !node->has_core))
         return INT64_MAX;
     if (r->kind == REQUEST_MEMORY)
         return memory_missing(node, r);

@@ -128,6 +128,7 @@ static void change(struct defrag_trial *t, const struct defrag_item *item,
         int64_t mib = whole ? card->total_mib : r->mib_per_card;
         card->pods += (uint32_t)sign;
         card->promised_mib += sign * mib;
+        card_add_core(&card->core_promised, sign * (int64_t)r->core);
         card->whole = sign > 0 && whole;
         card->free_mib -= sign * mib;
     }

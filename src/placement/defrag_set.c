@@ -53,6 +53,8 @@ static void set_removed(struct defrag_node *node, struct defrag_item *item, bool
             continue;
         struct card *card = &node->cards[c];
         card->promised_mib += sign * item->mib[c];
+        card_add_core(&card->core_promised,
+                      sign * (int64_t)ledger_pod_core(item->pod, &node->node->cards[c]));
         card->pods += (uint32_t)sign;
         if (item->pod->request.kind == REQUEST_CARDS)
             node->wholes[c] += (uint32_t)sign;

@@ -51,6 +51,9 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
         v->total++;
         if (has_place(l, pod)) {
             v->placed++;
+            /* Reservations below the plan's priority do not count. This one must. */
+            if (!pod->node && pod->priority < *priority)
+                *priority = pod->priority;
         } else if (pod->invalid_reason.n) {
             continue;
         } else if (v->n_members > GANG_PLAN_MEMBERS) {

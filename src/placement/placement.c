@@ -32,7 +32,8 @@ static bool has_capacity(const struct card *card, const struct request *r)
     if (r->kind == REQUEST_DEVICES) /* memory used by other processes does not matter */
         return card->state == CARD_AVAILABLE && card->pods == 0 && card->total_mib > 0 &&
                card->reserved_mib == 0 && card->total_mib >= r->mib_per_card;
-    return card->free_mib >= r->mib_per_card && card->free_mib > 0;
+    return card->free_mib >= r->mib_per_card && card->free_mib > 0 &&
+           (!r->core || card_core_left(card) >= r->core);
 }
 
 bool placement_card_fits(const struct card *card, const struct request *r)
@@ -103,13 +104,13 @@ static enum fit node_fits(const struct ledger_node *node, const struct request *
     if (fit == FIT_YES && (devices || request_is_selective(r)) &&
         node->source != SOURCE_SCV)
         return FIT_LATER;
-    return fit;
+    return fit == FIT_YES && r->core && !node->has_core ? FIT_LATER : fit;
 }
 
 /* Memory on any one card, or any whole cards: decided by the sums of the node. */
 static bool is_plain(const struct request *r)
 {
-    if (request_is_selective(r))
+    if (request_is_selective(r) || r->core)
         return false;
     return (r->kind == REQUEST_MEMORY && r->cards == 1) ||
            (r->kind == REQUEST_CARDS && r->mib_per_card == 0);
@@ -264,6 +265,7 @@ static void take(struct card *cards, const struct request *r, const uint32_t *pi
         card->pods++;
         card->whole |= r->kind == REQUEST_CARDS;
         card->free_mib = r->kind == REQUEST_CARDS ? 0 : card->free_mib - r->mib_per_card;
+        card_add_core(&card->core_promised, r->core);
     }
 }
 
@@ -278,6 +280,7 @@ static void take_kept(const struct ledger_node *node, struct card *cards,
         take(cards,
              &(struct request){.kind = pod->request.kind,
                                .cards = 1,
+                               .core = pod->request.core,
                                .mib_per_card = pod->request.mib_per_card},
              &i);
         if (cards[i].free_mib < 0)

@@ -21,6 +21,7 @@ enum {
 static void add_promise(struct card *card, uint32_t c, const struct preempt_pod *p)
 {
     card->promised_mib += p->mib[c];
+    card_add_core(&card->core_promised, p->core[c]);
     card->pods++;
     card->whole |= p->pod->request.kind == REQUEST_CARDS;
 }
@@ -44,6 +45,7 @@ void preempt_recompute(struct preempt_state *state)
     for (uint32_t c = 0; c < node->n_cards; c++) {
         state->nominated_mib[c] = state->cards[c].free_mib - after[c].free_mib;
         state->nominated_pods[c] = after[c].pods - state->cards[c].pods;
+        state->nominated_core[c] = after[c].core_promised - state->cards[c].core_promised;
     }
 }
 
@@ -54,6 +56,7 @@ static void cards_after_nominated(const struct preempt_state *state, struct card
     for (uint32_t c = 0; c < state->node->n_cards; c++) {
         cards[c].free_mib -= state->nominated_mib[c];
         cards[c].pods += state->nominated_pods[c];
+        card_add_core(&cards[c].core_promised, state->nominated_core[c]);
     }
 }
 
@@ -89,8 +92,11 @@ static void add_pod(struct preempt_state *state, const struct ledger_pod *pod,
     struct preempt_pod *p = &state->pods[state->n++];
     *p = (struct preempt_pod){.pod = pod, .removed = leaving};
     p->mib = arena_alloc(state->arena, node->n_cards * sizeof *p->mib);
-    for (uint32_t c = 0; c < node->n_cards; c++)
+    p->core = arena_alloc(state->arena, node->n_cards * sizeof *p->core);
+    for (uint32_t c = 0; c < node->n_cards; c++) {
         p->mib[c] = ledger_pod_mib(pod, &node->cards[c]);
+        p->core[c] = (uint8_t)ledger_pod_core(pod, &node->cards[c]);
+    }
 }
 
 static void set_eligibility(const struct preempt_state *state, struct preempt_pod *p)
@@ -114,6 +120,7 @@ static void init_empty_cards(struct preempt_state *state)
     for (uint32_t c = 0; c < state->node->n_cards; c++) {
         struct card *card = &state->empty[c];
         card->promised_mib = card->free_mib = 0;
+        card->core_promised = 0;
         card->pods = 0;
         card->whole = false;
     }
@@ -261,6 +268,7 @@ static int64_t freed_beyond(struct preempt_state *state, const int64_t *missing)
             struct card card = state->cards[c];
             card.free_mib -= state->nominated_mib[c];
             card.pods += state->nominated_pods[c];
+            card_add_core(&card.core_promised, state->nominated_core[c]);
             if (!used[c] && placement_card_fits(&card, r) &&
                 (best < 0 || missing[c] > missing[best]))
                 best = (int)c;
@@ -319,10 +327,11 @@ static void try_all(struct preempt_state *state, int64_t limit)
         set_victim(state, pods[k], best >> k & 1);
 }
 
-/* Does the removal of any eligible pod change at most one card, and nothing else? */
+/* Does the removal of any eligible pod change at most one card, and nothing else than
+ * memory that the request needs? */
 static bool is_simple(const struct preempt_state *state)
 {
-    if (state->node->nominated)
+    if (state->node->nominated || state->preemptor->request->core)
         return false;
     for (size_t i = 0; i < state->n; i++) {
         uint32_t cards = 0;
@@ -357,7 +366,7 @@ static void choose(struct preempt_state *state, int64_t limit)
         try_all(state, limit);
         return;
     }
-    bool done = choose_by_cards(state, limit);
+    bool done = !state->preemptor->request->core && choose_by_cards(state, limit);
     if (!done)
         remove_up_to(state, limit);
     if (!done || !simple)

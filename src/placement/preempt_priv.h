@@ -8,6 +8,7 @@
 struct preempt_pod {
     const struct ledger_pod *pod;
     int64_t *mib;    /* on each card; -1: no promise there */
+    uint8_t *core;   /* percent of the compute of each card */
     int64_t all_mib; /* on all cards of the node */
     int64_t claims;  /* cards that it gets through nvidia.com/gpu, unknown which */
     bool eligible;   /* may become a victim */
@@ -28,6 +29,7 @@ struct preempt_state {
     uint64_t nominated_claims; /* cards that nominated pods get through nvidia.com/gpu */
     int64_t nominated_mib[SCV_MAX_CARDS];
     uint32_t nominated_pods[SCV_MAX_CARDS];
+    int32_t nominated_core[SCV_MAX_CARDS];
 };
 
 /* Some pods of one card, and what removing them costs: their number, and the memory that

@@ -128,9 +128,20 @@ static void add_whole(struct buf *out, const struct request *r)
     }
 }
 
+static void add_percent(struct buf *out, uint32_t percent)
+{
+    buf_add_i64(out, percent);
+    buf_adds(out, " %");
+}
+
 static void add_shared(struct buf *out, const struct request *r)
 {
     add_mib(out, r->mib_per_card);
+    if (r->core) {
+        buf_adds(out, " and ");
+        add_percent(out, r->core);
+        buf_adds(out, " of the compute");
+    }
     if (r->cards == 1) {
         buf_adds(out, " on one card");
         return;
@@ -294,6 +305,26 @@ static void add_free(struct buf *out, const struct ledger_node *node,
     }
 }
 
+/* Of the cards with enough memory, the one with most free compute. */
+static void add_core(struct buf *out, const struct ledger_node *node,
+                     const struct request *r)
+{
+    const struct card *best = NULL;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        if (card->state == CARD_AVAILABLE && card->free_mib >= r->mib_per_card &&
+            placement_card_suits(card, r) &&
+            (!best || card_core_left(card) > card_core_left(best)))
+            best = card;
+    }
+    if (!best)
+        return;
+    buf_adds(out, "; most free compute beside that memory: ");
+    add_percent(out, card_core_left(best));
+    buf_adds(out, " on ");
+    add_card_name(out, best->index);
+}
+
 static void add_later(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
@@ -306,7 +337,8 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         add_free(out, node, r);
     } else {
         if (r->cards > 1) {
-            buf_adds(out, "; cards with enough free memory: ");
+            buf_adds(out, r->core ? "; cards with enough free memory and compute: "
+                                  : "; cards with enough free memory: ");
             buf_add_i64(out, count_on(node, r, placement_card_fits));
         }
         buf_adds(out, "; most free: ");
@@ -315,6 +347,8 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         add_mib(out, best.total_mib);
         buf_adds(out, " on ");
         add_card_name(out, best.index);
+        if (r->core)
+            add_core(out, node, r);
     }
     if (!node->all_available)
         add_excluded(out, node);
@@ -344,6 +378,10 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
     if (unknown) {
         buf_adds(out, "; card models and clocks are unknown: the node has no Scv "
                       "object");
+        return;
+    }
+    if (r->core && !node->has_core) {
+        buf_adds(out, "; the node's device plugin does not offer " KEY_GPU_CORE);
         return;
     }
     if (alone == FIT_YES)

@@ -5,6 +5,7 @@ const char *reason_class_name(enum reason_class reason)
 {
     static const char *const names[REASON_CLASSES] = {
         [REASON_MEMORY] = "memory",
+        [REASON_COMPUTE] = "compute",
         [REASON_NOMINATED] = "nominated",
         [REASON_UNHEALTHY] = "unhealthy",
         [REASON_SIZE] = "size",
@@ -33,5 +34,9 @@ enum reason_class reason_class_of(const struct ledger_node *node, const struct r
         return request_is_selective(r) ? REASON_MODEL : REASON_SIZE;
     if (request_is_selective(r) && node->source != SOURCE_SCV)
         return REASON_MODEL;
-    return node->best_index < 0 ? REASON_UNHEALTHY : REASON_MEMORY;
+    if (node->best_index < 0)
+        return REASON_UNHEALTHY;
+    return r->core && (!node->has_core || node->best_free_mib >= r->mib_per_card)
+               ? REASON_COMPUTE
+               : REASON_MEMORY;
 }

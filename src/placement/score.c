@@ -11,7 +11,7 @@ __extension__ typedef __int128 wide;
 /* Does the brief have all that decides which cards the request gets? */
 static bool is_brief(const struct ledger_node *node, const struct request *r)
 {
-    return node->brief.valid && !request_is_selective(r) &&
+    return node->brief.valid && !request_is_selective(r) && !r->core &&
            (r->kind == REQUEST_MEMORY ||
             (r->kind == REQUEST_CARDS && r->mib_per_card == 0));
 }

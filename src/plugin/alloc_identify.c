@@ -138,7 +138,7 @@ static void drop_unknown(struct alloc *a, const struct alloc_kubelet_view *view)
 static bool shows_ids(const struct alloc_kubelet_pod *pod)
 {
     for (size_t i = 0; i < pod->n_containers; i++)
-        for (int r = 0; r < IDS_RESOURCES; r++)
+        for (int r = 0; r < IDS_CARD_RESOURCES; r++)
             if (pod->containers[i].n_ids[r])
                 return true;
     return false;

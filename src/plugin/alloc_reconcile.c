@@ -105,7 +105,7 @@ static void hold_shown(struct alloc *a, struct alloc_time now,
             span_eq(a->allocations.items[i]->ns, pod.ns))
             return;
     for (size_t i = 0; i < view->n_containers; i++) {
-        for (int r = 0; r < IDS_RESOURCES; r++) {
+        for (int r = 0; r < IDS_CARD_RESOURCES; r++) {
             const struct pod_allocation_container c = {.name = view->containers[i].name,
                                                        .resource = (enum ids_resource)r};
             struct span unknown;

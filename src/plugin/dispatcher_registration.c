@@ -119,7 +119,7 @@ static bool is_wanted(struct dispatcher *d, enum ids_resource r)
     struct err err;
     if (d->registration[r].wanted || !cards->n)
         return d->registration[r].wanted;
-    if (r == IDS_COUNT || cards_fit(cards, &err) == 0)
+    if (r != IDS_MEM || cards_fit(cards, &err) == 0)
         return true;
     if (!d->size_reported)
         log_error("registration", "aliyun.com/gpu-mem is not registered", LOG_ERR(&err));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "domain/keys.h"
 #include "kube/deviceplugin.h"
 
 enum {
@@ -19,10 +20,10 @@ struct endpoint {
 
 static void on_options(void *ctx, struct grpcd_call *call, struct span request)
 {
-    struct dp_options options = {.preferred_allocation = true};
+    const struct endpoint *e = ctx;
+    struct dp_options options = {.preferred_allocation = e->resource != IDS_CORE};
     cleanup_buf struct buf out = {0};
     struct err err;
-    (void)ctx;
     (void)request;
     if (dp_options_encode(&options, &out, &err))
         grpcd_fail(call, &err);
@@ -37,9 +38,32 @@ static void on_list_and_watch(void *ctx, struct grpcd_call *call, struct span re
     e->handlers.stream_opened(e->handlers.ctx, e->resource, call);
 }
 
+/* A share of compute has no card of its own: Allocate of the container's memory gives it,
+ * and its variables. */
+static void answer_core(struct grpcd_call *call, const struct alloc_request *req)
+{
+    struct dp_allocation none = {0};
+    struct dp_allocations one = {&none, 1};
+    cleanup_buf struct buf out = {0};
+    struct err err = {0};
+    int rc = req->type == ALLOC_REQUEST_ALLOCATE
+                 ? dp_allocations_encode(&one, &out, &err)
+                 : err_set(&err, ERR_INVALID, "%s has no such call", KEY_GPU_CORE);
+    if (rc)
+        grpcd_fail(call, &err);
+    else
+        grpcd_reply(call, &out);
+}
+
+/* Takes the arena. */
 static void forward(struct endpoint *e, struct grpcd_call *call,
                     struct alloc_request *req, struct arena *arena)
 {
+    if (e->resource == IDS_CORE) {
+        answer_core(call, req);
+        arena_fini(arena);
+        return;
+    }
     req->resource = e->resource;
     e->handlers.request(e->handlers.ctx, call, req, arena);
 }
@@ -159,9 +183,28 @@ void endpoint_free(struct endpoint *e)
     free(e);
 }
 
+/* They stay healthy with an unhealthy card: the container can have the id of any card. */
+static int list_core(const struct cards *cards, struct buf *out, struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf id = {0};
+    struct dp_devices list = {.n = cards->n * REQUEST_CORE};
+    struct dp_device *devices = arena_zalloc(&a, (list.n + 1) * sizeof *devices);
+    for (size_t i = 0; i < list.n; i++) {
+        buf_clear(&id);
+        ids_write_core(&id, (int64_t)i);
+        devices[i] =
+            (struct dp_device){.id = arena_copy(&a, buf_span(&id)), .is_healthy = true};
+    }
+    list.items = devices;
+    return dp_devices_encode(&list, out, err);
+}
+
 int endpoint_list(const struct cards *cards, enum ids_resource r, struct buf *out,
                   struct err *err)
 {
+    if (r == IDS_CORE)
+        return list_core(cards, out, err);
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf id = {0};
     size_t n = 0;

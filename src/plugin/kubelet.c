@@ -38,7 +38,7 @@ static void add_container(const struct podres_container *from, struct arena *a,
                           struct alloc_kubelet_container *to)
 {
     to->name = from->name;
-    for (int r = 0; r < IDS_RESOURCES; r++) {
+    for (int r = 0; r < IDS_CARD_RESOURCES; r++) {
         struct span name = span_of(ids_resource_name((enum ids_resource)r));
         size_t n = 0;
         for (size_t i = 0; i < from->n_devices; i++)
@@ -108,7 +108,7 @@ static void on_register(void *ctx, void *job)
     struct dp_register r = {.version = SPAN(DP_VERSION),
                             .endpoint = span_of(e->endpoint),
                             .resource = span_of(ids_resource_name(e->resource)),
-                            .options = {.preferred_allocation = true}};
+                            .options = {.preferred_allocation = e->resource != IDS_CORE}};
     cleanup_buf struct buf message = {0}, reply = {0};
     struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_REGISTERED);
     int rc = dp_register_encode(&r, &message, &m->err);

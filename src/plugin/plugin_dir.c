@@ -26,7 +26,8 @@ struct plugin_dir {
     int fd, watch;
 };
 
-static const char *const prefixes[IDS_RESOURCES] = {"gpushare-mem-", "gpushare-count-"};
+static const char *const prefixes[IDS_RESOURCES] = {"gpushare-mem-", "gpushare-count-",
+                                                    "gpushare-core-"};
 
 /* Does a process listen on the socket? */
 static bool answers(const char *path)

@@ -20,7 +20,7 @@ static void per_resource(struct buf *out, const struct dispatcher_stats *stats)
 {
     prom_family(out, NAME("allocations_total"), PROM_COUNTER,
                 "Allocations to containers.");
-    for (int r = 0; r < IDS_RESOURCES; r++)
+    for (int r = 0; r < IDS_CARD_RESOURCES; r++)
         by_resource(out, NAME("allocations_total"), r, stats->alloc.allocated[r]);
     prom_family(out, NAME("registered"), PROM_GAUGE,
                 "1 while the kubelet has a ListAndWatch stream open.");

@@ -25,14 +25,17 @@ copy_shares(struct pod_allocation *alloc, const struct promise_share *from, size
 static void add_limit(struct pod_allocation *alloc, const struct pod_container *c,
                       enum ids_resource resource, struct span limit)
 {
-    int64_t amount = 0;
+    int64_t amount = 0, core = 0;
     if (!limit.p || quantity_read(limit, &amount, NULL) || amount <= 0)
         return;
+    if (resource != IDS_MEM || !c->core.p || quantity_read(c->core, &core, NULL))
+        core = 0;
     alloc->containers[alloc->n_containers++] =
         (struct pod_allocation_container){.name = arena_copy(&alloc->arena, c->name),
                                           .role = c->role,
                                           .resource = resource,
                                           .amount = amount,
+                                          .core = core,
                                           .own_devices = c->own_devices};
 }
 

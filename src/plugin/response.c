@@ -182,13 +182,25 @@ static void add_mps_mount(const struct work *w, const char *at, const char *what
     w->r->mounts[w->r->n_mounts++] = (struct response_pair){at, keep(w->a, &host), false};
 }
 
+/* The container's share of the compute of each of its cards; 0: its limits name none. */
+static int64_t core_of(const struct work *w, const struct pod_allocation *pod)
+{
+    for (size_t i = 0; i < pod->n_containers; i++) {
+        const struct pod_allocation_container *c = &pod->containers[i];
+        if (w->n && c->resource == w->al->resource && span_eq(c->name, w->al->container))
+            return c->core / (int64_t)w->n;
+    }
+    return 0;
+}
+
 /* The memory limit is per card, in the container's numbering. The thread percentage is
- * one number for all cards: the smallest share. */
-static void add_mps(const struct work *w)
+ * one number for all cards: the share of compute in the limits, else the smallest share of
+ * memory. */
+static void add_mps(const struct work *w, const struct pod_allocation *pod)
 {
     struct response *r = w->r;
     cleanup_buf struct buf limit = {0};
-    int64_t percent = 100;
+    int64_t percent = 100, core = core_of(w, pod);
     for (size_t i = 0; i < w->n; i++) {
         int64_t units = units_on(w, i), of = w->cards[i]->units;
         int64_t share = of > 0 ? units * 100 / of : 100;
@@ -196,6 +208,7 @@ static void add_mps(const struct work *w)
         buf_printf(&limit, "%s%zu=%lldM", i ? "," : "", i,
                    (long long)(units * w->settings->unit_mib));
     }
+    percent = core > 0 && core <= 100 ? core : percent;
     add_env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", keep(w->a, &limit));
     add_number(r, w->a, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent > 0 ? percent : 1);
     add_env(r, "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
@@ -263,7 +276,7 @@ struct response *response_of(const struct response_settings *settings,
     enum isolation isolation = response_isolation(settings, pod, w.r, a);
     /* Where MPS runs, a program that is no client of it may find the card taken. */
     if (settings->isolation == ISOLATION_MPS && isolation != ISOLATION_NONE)
-        add_mps(&w);
+        add_mps(&w, pod);
     if (isolation == ISOLATION_LIMIT && al->resource == IDS_MEM)
         response_limit(settings, cards, pod, w.r, a);
     return w.r;

@@ -70,10 +70,10 @@ static void pods_sort(struct pods *pods)
         qsort(pods->items, pods->n, sizeof *pods->items, by_name);
 }
 
-/* `use`: what it uses of the card; NULL: unknown. */
+/* `use`: what it uses of the card; NULL: unknown. `core`: percent of the compute. */
 static void write_pod(struct buf *out, const struct pods *pods,
                       const struct ledger_pod *pod, int64_t mib, int64_t unit,
-                      const struct ledger_use *use)
+                      const struct ledger_use *use, uint32_t core)
 {
     bool shown = view_scope_shows(pods->scope, pod->ns);
     view_inspect_comma(out);
@@ -90,6 +90,8 @@ static void write_pod(struct buf *out, const struct pods *pods,
     view_inspect_number(out, "mib", mib);
     if (pod->request.kind == REQUEST_CARDS)
         view_inspect_bool(out, "wholeCard", true);
+    if (core)
+        view_inspect_number(out, "computePercent", core);
     if (shown && use && use->used_mib >= 0)
         view_inspect_number(out, "usedMiB", use->used_mib);
     if (shown && use && use->sm_percent >= 0)
@@ -152,7 +154,8 @@ static void write_card(struct buf *out, const struct ledger_node *node,
         struct ledger_use use;
         bool used = ledger_pod_use(node, pods->items[i], card, &use);
         if (mib >= 0)
-            write_pod(out, pods, pods->items[i], mib, unit, used ? &use : NULL);
+            write_pod(out, pods, pods->items[i], mib, unit, used ? &use : NULL,
+                      ledger_pod_core(pods->items[i], card));
     }
     buf_addc(out, ']');
     view_inspect_string(out, "uuid", card->uuid);
@@ -160,6 +163,8 @@ static void write_card(struct buf *out, const struct ledger_node *node,
     view_inspect_string(out, "health", span_of(health(card->state)));
     view_inspect_number(out, "totalMiB", card->total_mib);
     view_inspect_number(out, "promisedMiB", card->promised_mib);
+    if (card->core_promised)
+        view_inspect_number(out, "promisedComputePercent", card->core_promised);
     if (card->used_mib >= 0)
         view_inspect_number(out, "usedMiB", card->used_mib);
     if (card->withheld_mib)
@@ -192,7 +197,7 @@ static void write_unplaced(struct buf *out, const struct pods *pods, int64_t uni
             buf_addc(out, '[');
         }
         any = true;
-        write_pod(out, pods, pod, mib, unit, NULL);
+        write_pod(out, pods, pod, mib, unit, NULL, 0);
     }
     if (any)
         buf_addc(out, ']');

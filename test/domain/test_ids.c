@@ -55,7 +55,7 @@ START_TEST(other_ids_are_rejected)
     };
     struct ids_id id;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        for (int r = 0; r < IDS_RESOURCES; r++)
+        for (int r = 0; r < IDS_CARD_RESOURCES; r++)
             ck_assert_msg(!ids_read((enum ids_resource)r, span_of(bad[i]), &id), "\"%s\"",
                           bad[i]);
     ck_assert(!ids_read(IDS_MEM, (struct span){"abcdef\0-1", 9}, &id));

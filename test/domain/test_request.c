@@ -105,6 +105,71 @@ START_TEST(whole_cards_are_counted)
 }
 END_TEST
 
+START_TEST(compute_is_a_share_of_the_cards_of_the_memory)
+{
+    static const struct {
+        const char *meta, *containers, *says; /* says: the error; NULL: `core` */
+        int core;
+    } cases[] = {
+        {"", "{'resources':{'limits':{'M':'4','C':'30'}}}", NULL, 30},
+        {"", "{'resources':{'limits':{'M':'4','C':100}}}", NULL, 100},
+        {"", "{'resources':{'limits':{'M':'4','C':'0'}}}", NULL, 0},
+        {"", "{'resources':{'limits':{'M':'4'}}}", NULL, 0},
+        {"",
+         "{'resources':{'limits':{'M':'4','C':'30'}}},{'resources':{'limits':{'M':'2',"
+         "'C':'20'}}}",
+         NULL, 50},
+        {"2", "{'resources':{'limits':{'M':'4','C':'150'}}}", NULL, 75},
+        {"", "{'resources':{'limits':{'M':'4','C':'101'}}}",
+         "limit " KEY_GPU_CORE ": 101 percent exceed the compute of 1 card", 0},
+        {"2", "{'resources':{'limits':{'M':'4','C':'202'}}}",
+         "limit " KEY_GPU_CORE ": 202 percent exceed the compute of 2 cards", 0},
+        {"2", "{'resources':{'limits':{'M':'4','C':'15'}}}",
+         "container 0: 15 percent of compute cannot be split evenly over 2 cards", 0},
+        {"", "{'resources':{'limits':{'M':'4'}}},{'resources':{'limits':{'C':'5'}}}",
+         "container 1: limit " KEY_GPU_CORE " without limit " KEY_GPU_MEM, 0},
+        {"", "{'resources':{'limits':{'C':'5'}}}",
+         "limit of " KEY_GPU_CORE " without limit of " KEY_GPU_MEM " in the pod", 0},
+        {"", "{'resources':{'limits':{'" KEY_GPU_COUNT "':'1','C':'5'}}}",
+         "limit of " KEY_GPU_CORE " without limit of " KEY_GPU_MEM " in the pod", 0},
+        {"", "{'resources':{'limits':{'M':'4','C':'-5'}}}",
+         "container 0: limit " KEY_GPU_CORE, 0},
+        {"", "{'resources':{'limits':{'M':'4','C':'1.5'}}}",
+         "container 0: limit " KEY_GPU_CORE, 0},
+        {"", "{'resources':{'limits':{'M':'4','C':'99999999999999999999'}}}",
+         "container 0: limit " KEY_GPU_CORE, 0},
+        {"", "{'resources':{'limits':{'M':'4','C':'x'}}}",
+         "container 0: limit " KEY_GPU_CORE, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf list = {0};
+        for (const char *at = cases[i].containers; *at; at++) {
+            bool key = (at[0] == 'M' || at[0] == 'C') && at[1] == '\'';
+            buf_adds(&list, key ? (*at == 'M' ? KEY_GPU_MEM : KEY_GPU_CORE) : "");
+            if (!key)
+                buf_addc(&list, *at);
+        }
+        cleanup_buf struct buf meta = {0};
+        if (cases[i].meta[0])
+            buf_printf(&meta, ",'labels':{'" KEY_GPU_COUNT "':'%s'}", cases[i].meta);
+        struct pod pod = object_pod(
+            &arena,
+            quoted(&arena, "{'metadata':{'name':'p'%s},'spec':{'containers':[%s]}}",
+                   meta.n ? meta.p : "", list.p));
+        struct request r;
+        struct err err = {0};
+        int rc = request_of(&pod, &gib, &arena, &r, &err);
+        if (cases[i].says) {
+            ck_assert_msg(rc && strstr(err.msg, cases[i].says) == err.msg,
+                          "case %zu: \"%s\"", i, err.msg);
+            continue;
+        }
+        ck_assert_msg(rc == 0, "case %zu: %s", i, err.msg);
+        ck_assert_msg(r.core == cases[i].core, "case %zu: %u", i, r.core);
+    }
+}
+END_TEST
+
 START_TEST(the_placement_policy_is_read)
 {
     struct pod pod = make("a1", ",'annotations':{'" KEY_PLACEMENT "':'spread'}");
@@ -359,7 +424,8 @@ START_TEST(a_request_has_a_short_form)
 }
 END_TEST
 
-UNIT_MAIN("request", containers_add_up_as_in_kubernetes,
+UNIT_MAIN("request", compute_is_a_share_of_the_cards_of_the_memory,
+          containers_add_up_as_in_kubernetes,
           the_parts_are_the_containers_that_run_concurrently,
           memory_is_split_over_cards_by_label_or_annotation, whole_cards_are_counted,
           models_and_clocks_select_cards, devices_of_nvidias_plugin_are_counted,

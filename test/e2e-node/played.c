@@ -14,7 +14,10 @@ enum { LEASE_MS = 5000 };
 
 #define LEASES "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
-static const char *const resources[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count"};
+static const char *const resources[KUBELET_RESOURCES] = {
+    [MEM] = "aliyun.com/gpu-mem",
+    [COUNT] = "aliyun.com/gpu-count",
+    [CORE] = "aliyun.com/gpu-core.percentage"};
 
 static struct {
     struct kubelet kubelet;
@@ -96,11 +99,12 @@ static void publish_resources(void)
     }
     if (same)
         return;
-    cleanup_free char *body = xasprintf(
-        "{\"status\":{\"capacity\":{\"%s\":\"%d\",\"%s\":\"%d\"},\"allocatable\":{\"%s\":"
-        "\"%zu\",\"%s\":\"%zu\"}}}",
-        resources[MEM], NODE_UNITS, resources[COUNT], NODE_CARDS, resources[MEM],
-        has[MEM], resources[COUNT], has[COUNT]);
+    cleanup_free char *body =
+        xasprintf("{\"status\":{\"capacity\":{\"%s\":\"%d\",\"%s\":\"%d\",\"%s\":\"%d\"},"
+                  "\"allocatable\":{\"%s\":\"%zu\",\"%s\":\"%zu\",\"%s\":\"%zu\"}}}",
+                  resources[MEM], NODE_UNITS, resources[COUNT], NODE_CARDS,
+                  resources[CORE], 100 * NODE_CARDS, resources[MEM], has[MEM],
+                  resources[COUNT], has[COUNT], resources[CORE], has[CORE]);
     if (patch("/api/v1/nodes/" NODE "/status", body) == 200)
         memcpy(played.published, has, sizeof has);
 }
@@ -129,7 +133,7 @@ static void make_node(void)
 static bool asks(const json_t *container, int *resource, int *amount)
 {
     json_t *limits = lib_at(container, "resources.limits");
-    for (*resource = 0; *resource < KUBELET_RESOURCES; ++*resource) {
+    for (*resource = MEM; *resource <= COUNT; ++*resource) {
         const char *n = json_string_value(json_object_get(limits, resources[*resource]));
         if (n) {
             *amount = atoi(n);

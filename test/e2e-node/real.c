@@ -10,11 +10,19 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "e2e-node/cell.h"
+#include "e2e-node/dns.h"
 #include "e2e-node/node.h"
 
 enum { STEP_MS = 60 * 1000, LOG_MAX = 64 << 20 };
 
 #define CONTAINERD "/run/containerd/containerd.sock"
+
+static const char *runtime; /* instead of runc */
+
+void real_set_runtime(const char *program)
+{
+    runtime = program;
+}
 
 /* The folder in which scripts/install-deps.sh has unpacked Debian's containerd, runc and
  * CNI plugins. */
@@ -86,6 +94,7 @@ static void write_cni(void)
 static void write_containerd(const char *usr)
 {
     const char *d = cell_dir();
+    cleanup_free char *runc = xasprintf("%s/sbin/runc", usr);
     cleanup_free char *text = xasprintf(
         "version = 2\n"
         "root = \"%s/containerd\"\n"
@@ -110,12 +119,12 @@ static void write_containerd(const char *usr)
         "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
         "  runtime_type = \"io.containerd.runc.v2\"\n"
         "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n"
-        "  BinaryName = \"%s/sbin/runc\"\n"
+        "  BinaryName = \"%s\"\n"
         "  Root = \"/run/containerd/runc\"\n"
         "[plugins.\"io.containerd.grpc.v1.cri\".cni]\n"
         "  bin_dir = \"%s/lib/cni\"\n"
         "  conf_dir = \"%s/cni\"\n",
-        d, d, usr, usr, d);
+        d, d, runtime ? runtime : runc, usr, d);
     temp_write(d, "containerd.toml", text);
 }
 
@@ -208,7 +217,9 @@ static void write_kubelet(void)
         "kind: KubeletConfiguration\n"
         "authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\n"
         "authorization: {mode: AlwaysAllow}\n"
-        "address: 127.0.0.1\n"
+        "address: " CELL_ADDRESS "\n" /* kube-apiserver asks it for logs */
+        "clusterDNS: [" CELL_ADDRESS "]\n"
+        "clusterDomain: " DNS_DOMAIN "\n"
         "containerRuntimeEndpoint: unix://" CONTAINERD "\n"
         "podLogsDir: %s/log/pods\n"
         "failCgroupV1: false\n"

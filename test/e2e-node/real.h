@@ -17,6 +17,9 @@ bool real_has_cdi(void);
 /* Starts them and runs one container; the Node has these labels ("a=b,c=d", or "").
  * The error names the step that failed. */
 int real_start(const char *labels, struct err *err);
+/* Before real_start: the program that containerd runs instead of runc, which is in its PATH;
+ * borrowed. Only in the process that calls real_start. */
+void real_set_runtime(const char *program);
 /* Imports the images of an OCI layout archive into containerd. */
 int real_import(const char *archive, struct err *err);
 /* Runs ctr in the namespace of the kubelet. Appends its output, if `out` is not NULL. */

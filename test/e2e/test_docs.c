@@ -65,6 +65,17 @@ static char *path_with(const char *dir)
     return xasprintf("%.*s:%s", (int)strcspn(programs, "\n"), programs, getenv("PATH"));
 }
 
+/* The cluster of the documents is one of kubeadm, which the chart knows by this ConfigMap. */
+static void name_kubeadm(const char *kubeconfig)
+{
+    struct program p;
+    program_start(&p, lib_dir,
+                  ARGV("env", kubeconfig, "kubectl", "-n", "kube-system", "create",
+                       "configmap", "kubeadm-config"));
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_output(&p));
+    program_fini(&p);
+}
+
 static void follow(const struct doc *d, void *ctx)
 {
     struct read *r = ctx;
@@ -82,6 +93,7 @@ static void follow(const struct doc *d, void *ctx)
     cleanup_free char *path = path_with(dir), *old = xstrdup(getenv("PATH"));
     cleanup_free char *logs = program_path("e2e-logs/docs");
     setenv("PATH", path, 1);
+    name_kubeadm(config);
     session_run(&session, d, &r->faults);
     setenv("PATH", old, 1);
     if (r->faults.n > before)

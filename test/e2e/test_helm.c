@@ -103,13 +103,33 @@ END_TEST
 
 /* -- what the cluster is -- */
 
-static void check_platform(const char *sentence)
+static void check_platform_with(const char *set, const char *sentence)
 {
-    cleanup_free char *said =
-        helm(0, "install", ARGV(CHART, "--dry-run=server", "--take-ownership"));
+    cleanup_free char *said = helm(
+        0, "install", ARGV(CHART, "--dry-run=server", "--take-ownership", "--set", set));
     ck_assert_contains(said, sentence);
 }
 
+static void check_platform(const char *sentence)
+{
+    check_platform_with("logLevel=info", sentence);
+}
+
+/* A kube-scheduler that calls the extender through its node port keeps it. */
+START_TEST(a_node_port_in_use_is_no_managed_control_plane)
+{
+    cluster_create_bare_node("worker", NULL, NULL, CARDS(1024));
+    check_platform("Platform: kubeadm (found out;");
+    check_platform_with("platform=managed", "Platform: managed (set by");
+    free(cluster_kubectl(ARGV("-n", SYSTEM, "patch", "service", "gpushare-schd-extender",
+                              "-p", "{\"spec\":{\"type\":\"ClusterIP\"}}")));
+    check_platform("Platform: managed (found out;");
+    check_platform_with("extender.hostNetwork=true", "Platform: kubeadm (found out;");
+    cluster_delete("/api/v1/nodes/worker");
+}
+END_TEST
+
+/* The Service has no node port. */
 START_TEST(the_platform_is_found_out_from_the_cluster)
 {
     check_platform("Platform: kubeadm (assumed;"); /* it has no nodes */
@@ -280,6 +300,16 @@ static void upgrade(void)
     check_lease();
 }
 
+/* The component runs on the nodes with GPUs that nobody left out. */
+static void check_nodes_of(const char *component)
+{
+    cleanup_free char *label = xasprintf("component=%s", component);
+    cleanup_free char *nodes = cluster_kubectl(
+        ARGV("-n", SYSTEM, "get", "pods", "-l", label, "--sort-by", ".spec.nodeName",
+             "-o", "jsonpath={.items[*].spec.nodeName}"));
+    ck_assert_str_eq(nodes, "found gpu");
+}
+
 /* helm uninstall invalidates the token of this cluster's extender, so this is the last
  * test of the suite. */
 START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
@@ -289,6 +319,10 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     cluster_create_bare_node("gpu", "gpushare", "true", CARDS(16384));
     cluster_create_bare_node("plane", "node-role.kubernetes.io/control-plane", "",
                              CARDS(16384));
+    /* GPU Feature Discovery labels every node with GPUs; one is left to NVIDIA's plugin. */
+    cluster_create_bare_node("found", "nvidia.com/gpu.present", "true", CARDS(16384));
+    cluster_create_bare_node("left", "nvidia.com/gpu.present", "true", CARDS(16384));
+    free(cluster_kubectl(ARGV("label", "node", "left", "gpushare=false")));
     cluster_create("/api/v1/namespaces/" SYSTEM "/configmaps",
                    "{\"metadata\":{\"name\":\"unhealthy-gpu-gpu\",\"labels\":{\"app\":"
                    "\"gpushare\"}},\"data\":{\"gpus\":\"1\"}}");
@@ -304,6 +338,8 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     ck_assert_contains(pods, "pod/scv-agent-");
     ck_assert_contains(pods, "pod/gpushare-device-plugin-ds-");
     ck_assert_contains(pods, "pod/gpushare-schd-extender-");
+    check_nodes_of("scv-agent");
+    check_nodes_of("gpushare-device-plugin");
     ck_assert(!scvs_have_temperatures());
     cluster_create_scv("gpu", CARDS(16384));
     hold_lease();
@@ -330,5 +366,6 @@ END_TEST
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("helm", 180, up, plain_files_become_a_release_and_back,
              a_second_extender_in_another_namespace_is_refused,
+             a_node_port_in_use_is_no_managed_control_plane,
              the_platform_is_found_out_from_the_cluster,
              a_release_is_installed_upgraded_and_removed_without_other_changes)

@@ -309,98 +309,6 @@ START_TEST(a_report_reserves_nothing)
 }
 END_TEST
 
-static json_t *template_node(const char *name, const char *cards)
-{
-    return json_pack("{s:{s:s,s:{s:s}}}", "metadata", "name", name, "labels",
-                     "gpushare.io/cards", cards);
-}
-
-/* The reply for the pod, with n1 as a whole Node object and `node`, which is stolen. */
-static json_t *filter_with(struct verbs *v, json_t *pod, json_t *node)
-{
-    cleanup_buf struct buf reply = {0};
-    json_t *body = json_pack("{s:o,s:{s:[{s:{s:s}},o]}}", "Pod", pod, "Nodes", "items",
-                             "metadata", "name", "n1", node);
-    char *text = json_dumps(body, JSON_COMPACT);
-    ck_assert_uint_eq(verb_filter(v, span_of(text), &reply), 200);
-    free(text);
-    json_decref(body);
-    json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
-    ck_assert_ptr_nonnull(j);
-    return j;
-}
-
-static size_t passing(json_t *reply)
-{
-    return json_array_size(json_object_get(json_object_get(reply, "Nodes"), "items"));
-}
-
-START_TEST(a_template_node_leaves_nothing_behind)
-{
-    struct store_rig rig;
-    struct ledger_settings settings = {.unit_mib = 1};
-    cleanup_buf struct buf before = {0}, after = {0};
-    json_t *objects = json_array(), *reply;
-    json_array_append_new(objects, card_of("n1"));
-    rig_start(&rig, &settings, false);
-    rig_deliver(&rig, objects);
-    struct counters *counters = counters_new();
-    struct verbs *v = verbs_new(
-        &(struct verbs_config){.store = rig.store, .answer = 1, .counters = counters});
-    counters_write(counters, &before);
-    reply = filter_with(v, gang_pod("x", "", 100), template_node("new", "1x100MiB"));
-    ck_assert_uint_eq(passing(reply), 2); /* not the best one alone */
-    json_decref(reply);
-    reply = filter_with(v, gang_pod("x", "", 20000), template_node("new", "1x100MiB"));
-    ck_assert_uint_eq(passing(reply), 0);
-    json_decref(reply);
-    ck_assert_uint_eq(reservations(rig.store), 0);
-    counters_write(counters, &after);
-    ck_assert_str_eq(after.p, before.p);
-    /* Without the key it is a Node that the extender has not seen yet. */
-    reply = filter_with(v, gang_pod("x", "", 100),
-                        json_pack("{s:{s:s}}", "metadata", "name", "new"));
-    ck_assert_uint_eq(passing(reply), 1);
-    json_decref(reply);
-    ck_assert_uint_eq(reservations(rig.store), 1);
-    buf_clear(&after);
-    counters_write(counters, &after);
-    ck_assert_str_ne(after.p, before.p);
-    verbs_free(v);
-    counters_free(counters);
-    rig_stop(&rig);
-    json_decref(objects);
-}
-END_TEST
-
-/* Both members fit there, but kube-scheduler could send the Node of a machine that has just
- * joined. */
-START_TEST(a_template_node_starts_no_gang)
-{
-    struct store_rig rig;
-    struct ledger_settings settings = {.unit_mib = 1};
-    json_t *objects = json_array();
-    json_array_append_new(objects, card_of("n1"));
-    json_array_append_new(objects, gang_pod("p1", "g", 10850));
-    json_array_append_new(objects, gang_pod("p2", "g", 10850));
-    rig_start(&rig, &settings, false);
-    rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
-    json_t *reply =
-        filter_with(v, gang_pod("p1", "g", 10850), template_node("new", "2x16384MiB"));
-    ck_assert_uint_eq(passing(reply), 0);
-    const char *why =
-        json_string_value(json_object_get(json_object_get(reply, "FailedNodes"), "new"));
-    ck_assert_ptr_nonnull(
-        strstr(why, "gang g: 1 of 2 members finds no place beside the others"));
-    json_decref(reply);
-    ck_assert_uint_eq(reservations(rig.store), 0);
-    verbs_free(v);
-    rig_stop(&rig);
-    json_decref(objects);
-}
-END_TEST
-
 /* An API server with one PodGroup, or without that API. */
 struct group_api {
     const char *body;
@@ -552,6 +460,98 @@ START_TEST(the_kept_answers_are_limited)
         }
     ck_assert_uint_eq(groups.calls, 2 * (GANG_MINIMUM_KEPT + 1));
     gang_minimum_free(g);
+}
+END_TEST
+
+static json_t *template_node(const char *name, const char *cards)
+{
+    return json_pack("{s:{s:s,s:{s:s}}}", "metadata", "name", name, "labels",
+                     "gpushare.io/cards", cards);
+}
+
+/* The reply for the pod, with n1 as a whole Node object and `node`, which is stolen. */
+static json_t *filter_with(struct verbs *v, json_t *pod, json_t *node)
+{
+    cleanup_buf struct buf reply = {0};
+    json_t *body = json_pack("{s:o,s:{s:[{s:{s:s}},o]}}", "Pod", pod, "Nodes", "items",
+                             "metadata", "name", "n1", node);
+    char *text = json_dumps(body, JSON_COMPACT);
+    ck_assert_uint_eq(verb_filter(v, span_of(text), &reply), 200);
+    free(text);
+    json_decref(body);
+    json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+    ck_assert_ptr_nonnull(j);
+    return j;
+}
+
+static size_t passing(json_t *reply)
+{
+    return json_array_size(json_object_get(json_object_get(reply, "Nodes"), "items"));
+}
+
+START_TEST(a_template_node_leaves_nothing_behind)
+{
+    struct store_rig rig;
+    struct ledger_settings settings = {.unit_mib = 1};
+    cleanup_buf struct buf before = {0}, after = {0};
+    json_t *objects = json_array(), *reply;
+    json_array_append_new(objects, card_of("n1"));
+    rig_start(&rig, &settings, false);
+    rig_deliver(&rig, objects);
+    struct counters *counters = counters_new();
+    struct verbs *v = verbs_new(
+        &(struct verbs_config){.store = rig.store, .answer = 1, .counters = counters});
+    counters_write(counters, &before);
+    reply = filter_with(v, gang_pod("x", "", 100), template_node("new", "1x100MiB"));
+    ck_assert_uint_eq(passing(reply), 2); /* not the best one alone */
+    json_decref(reply);
+    reply = filter_with(v, gang_pod("x", "", 20000), template_node("new", "1x100MiB"));
+    ck_assert_uint_eq(passing(reply), 0);
+    json_decref(reply);
+    ck_assert_uint_eq(reservations(rig.store), 0);
+    counters_write(counters, &after);
+    ck_assert_str_eq(after.p, before.p);
+    /* Without the key it is a Node that the extender has not seen yet. */
+    reply = filter_with(v, gang_pod("x", "", 100),
+                        json_pack("{s:{s:s}}", "metadata", "name", "new"));
+    ck_assert_uint_eq(passing(reply), 1);
+    json_decref(reply);
+    ck_assert_uint_eq(reservations(rig.store), 1);
+    buf_clear(&after);
+    counters_write(counters, &after);
+    ck_assert_str_ne(after.p, before.p);
+    verbs_free(v);
+    counters_free(counters);
+    rig_stop(&rig);
+    json_decref(objects);
+}
+END_TEST
+
+/* Both members fit there, but kube-scheduler could send the Node of a machine that has just
+ * joined. */
+START_TEST(a_template_node_starts_no_gang)
+{
+    struct store_rig rig;
+    struct ledger_settings settings = {.unit_mib = 1};
+    json_t *objects = json_array();
+    json_array_append_new(objects, card_of("n1"));
+    json_array_append_new(objects, gang_pod("p1", "g", 10850));
+    json_array_append_new(objects, gang_pod("p2", "g", 10850));
+    rig_start(&rig, &settings, false);
+    rig_deliver(&rig, objects);
+    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
+    json_t *reply =
+        filter_with(v, gang_pod("p1", "g", 10850), template_node("new", "2x16384MiB"));
+    ck_assert_uint_eq(passing(reply), 0);
+    const char *why =
+        json_string_value(json_object_get(json_object_get(reply, "FailedNodes"), "new"));
+    ck_assert_ptr_nonnull(
+        strstr(why, "gang g: 1 of 2 members finds no place beside the others"));
+    json_decref(reply);
+    ck_assert_uint_eq(reservations(rig.store), 0);
+    verbs_free(v);
+    rig_stop(&rig);
+    json_decref(objects);
 }
 END_TEST
 

@@ -102,6 +102,42 @@ START_TEST(both_resources_are_registered)
 }
 END_TEST
 
+/* The kubelet counts the percents, and any of them are good for any card. */
+START_TEST(compute_is_counted)
+{
+    cleanup_answer struct kubelet_answer a = {0}, b = {0}, c = {0};
+    cleanup_json json_t *ids = json_pack("[s,s]", "core-7", "core-199");
+    sim_start(&sim, ARGV(NULL));
+    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"n1\"}}");
+    agent_cards(CARDS);
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV("--isolation", "mps", NULL));
+    kubelet_wait_registered(&kubelet, -1);
+    ck_assert_uint_eq(kubelet_devices(&kubelet, CORE, true), 200);
+    kubelet_prefer(&kubelet, CORE, 2, &a);
+    ck_assert(a.status != GRPC_OK);
+    kubelet_allocate(&kubelet, CORE, ids, &b);
+    ck_assert_int_eq(b.status, GRPC_OK);
+    ck_assert_uint_eq(json_object_size(b.env), 0);
+    ck_assert_str_eq(b.mounts, "");
+    sim_load(
+        &sim,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\","
+        "\"namespace\":\"default\",\"uid\":\"u-p\",\"annotations\":{"
+        "\"ALIYUN_COM_GPU_MEM_IDX\":\"1\"}},\"spec\":{\"nodeName\":\"n1\","
+        "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{"
+        "\"aliyun.com/gpu-mem\":\"3\",\"aliyun.com/gpu-core.percentage\":\"35\"}}}]},"
+        "\"status\":{\"phase\":\"Pending\"}}");
+    kubelet_add(&kubelet, "p", ARGV("c"));
+    kubelet_give(&kubelet, "p", "c", CORE, ids);
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &c);
+    check_card(&c, "GPU-1");
+    ck_assert_str_eq(lib_str(c.env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "35");
+    tear_down();
+}
+END_TEST
+
 START_TEST(a_container_gets_the_card_of_its_pod)
 {
     cleanup_answer struct kubelet_answer a = {0};
@@ -602,7 +638,7 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     check_card(&a, "GPU-1");
     int before = kubelet.registrations;
     plugin_start(&newer, &sim, ARGV(NULL));
-    lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 2));
+    lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 3));
     kubelet_wait_registered(&kubelet, -1);
     ck_assert(
         program_wait_output(&plugin.program, "a newer plugin of this node serves it"));
@@ -613,11 +649,11 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     add_pod("q", 3, 1);
     kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
     check_card(&b, "GPU-1");
-    ck_assert_int_eq(kubelet.registrations, before + 2);
+    ck_assert_int_eq(kubelet.registrations, before + 3);
     /* The older one registers again when the newer one is gone, and reads its
      * allocations. */
     plugin_stop(&newer);
-    lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 4));
+    lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 6));
     kubelet_wait_registered(&kubelet, -1);
     lib_wait(plugin_metric(&plugin, "container_allocations") == 2);
     tear_down();
@@ -761,7 +797,7 @@ START_TEST(admissions_are_fast)
 }
 END_TEST
 
-LIB_MAIN("plugin", 120, both_resources_are_registered,
+LIB_MAIN("plugin", 120, both_resources_are_registered, compute_is_counted,
          a_container_gets_the_card_of_its_pod,
          a_container_waits_for_the_first_read_of_the_node, equal_pods_get_their_own_cards,
          ids_of_another_card_are_rejected, ids_of_another_container_are_rejected,

@@ -14,7 +14,8 @@
 #include "kube/podresources.h"
 
 static const char *const resources[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count",
-                                        "nvidia.com/gpu"};
+                                        "nvidia.com/gpu",
+                                        "aliyun.com/gpu-core.percentage"};
 
 static struct span text(const json_t *j)
 {
@@ -178,9 +179,9 @@ static void on_register(void *ctx, struct grpcd_call *call, struct span request)
         return;
     }
     pthread_mutex_lock(&k->lock);
-    bool refused = k->refuse > 0 || k->n_asked == 8 ||
-                   !span_eq(r.version, SPAN(DP_VERSION)) ||
-                   !r.options.preferred_allocation;
+    bool refused =
+        k->refuse > 0 || k->n_asked == 8 || !span_eq(r.version, SPAN(DP_VERSION)) ||
+        r.options.preferred_allocation == span_eq(r.resource, span_of(resources[CORE]));
     k->refuse -= k->refuse > 0;
     if (!refused) {
         snprintf(k->endpoints[k->n_asked], sizeof k->endpoints[0], "%.*s",
@@ -220,7 +221,10 @@ static int unary(const char *socket, const char *method, struct span message,
 static void connect_plugin(struct kubelet *k, struct grpcd_call *call,
                            const char *endpoint, const char *resource)
 {
-    int r = strcmp(resource, resources[COUNT]) == 0;
+    int r = 0;
+    while (r < KUBELET_RESOURCES && strcmp(resource, resources[r]) != 0)
+        r++;
+    ck_assert_msg(r < KUBELET_RESOURCES, "%s is registered", resource);
     cleanup_buf struct buf reply = {0}, none = {0};
     struct kubelet_answer a = {0};
     struct dp_options options = {0};
@@ -229,7 +233,7 @@ static void connect_plugin(struct kubelet *k, struct grpcd_call *call,
     ck_assert_msg(unary(socket, DP_OPTIONS, (struct span){0}, &reply, &a) == 0, "%s",
                   a.words);
     ck_assert_done(dp_options_decode(buf_span(&reply), &options, &err), err);
-    ck_assert(options.preferred_allocation && !options.pre_start_required);
+    ck_assert(options.preferred_allocation == (r != CORE) && !options.pre_start_required);
     close_plugin(&k->plugins[r]);
     grpcd_reply(call, &none);
     struct grpcc_request req = {.socket = socket, .method = DP_WATCH};
@@ -300,12 +304,21 @@ bool kubelet_serve(struct kubelet *k)
     return something;
 }
 
+static bool is_registered(const struct kubelet *k, int resource)
+{
+    static const int all[] = {MEM, COUNT, CORE};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        const struct kubelet_endpoint *e = &k->plugins[all[i]];
+        bool only_other = resource != all[i] && (resource == MEM || resource == COUNT);
+        if (!only_other && !(e->stream && e->devices))
+            return false;
+    }
+    return true;
+}
+
 void kubelet_wait_registered(struct kubelet *k, int resource)
 {
-    lib_wait((kubelet_serve(k), (resource == COUNT ||
-                                 (k->plugins[MEM].stream && k->plugins[MEM].devices)) &&
-                                    (resource == MEM || (k->plugins[COUNT].stream &&
-                                                         k->plugins[COUNT].devices))));
+    lib_wait((kubelet_serve(k), is_registered(k, resource)));
 }
 
 bool kubelet_lost(struct kubelet *k, int resource)

@@ -13,9 +13,9 @@
  * thread answers podresources at any time.
  */
 
-enum { KUBELET_PODS = 256, KUBELET_CONTAINERS = 4, KUBELET_RESOURCES = 3 };
+enum { KUBELET_PODS = 256, KUBELET_CONTAINERS = 4, KUBELET_RESOURCES = 4 };
 /* NVIDIA: nvidia.com/gpu; no plugin serves it, and the test sets its ids. */
-enum { MEM, COUNT, NVIDIA };
+enum { MEM, COUNT, NVIDIA, CORE };
 
 struct kubelet_container {
     char name[32];
@@ -55,7 +55,7 @@ void kubelet_start(struct kubelet *k);
 /* Stops it. The pods and their ids persist, as in a kubelet's checkpoint. */
 void kubelet_stop(struct kubelet *k);
 void kubelet_fini(struct kubelet *k); /* discards the pods, too */
-/* Serves until both resources (or only `resource`) have registered and sent a list. */
+/* Serves until all resources of the plugin (or only `resource`) have registered and sent a list. */
 void kubelet_wait_registered(struct kubelet *k, int resource);
 bool kubelet_serve(struct kubelet *k); /* handles pending input; true: there was some */
 /* Has the plugin ended the stream of that resource? */

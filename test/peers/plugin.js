@@ -17,6 +17,7 @@ const [dir, url, pid] = process.argv.slice(2);
 const deviceplugin = load('kubelet.proto').v1beta1;
 const podresources = load('podresources.proto').v1;
 const MEM = 'aliyun.com/gpu-mem', COUNT = 'aliyun.com/gpu-count';
+const CORE = 'aliyun.com/gpu-core.percentage';
 const NODE = 'n1', UNITS = 16, WAIT_MS = 60000;
 const plugins = path.join(dir, 'plugins');
 
@@ -78,7 +79,7 @@ const shown = (name) => ({ name, namespace: 'default', containers: [{ name: 'c',
 
 // Calls GetDevicePluginOptions, responds to Register, then opens ListAndWatch.
 async function register({ request: r }, answer) {
-  const problem = r.version !== 'v1beta1' ? 'version' : ![MEM, COUNT].includes(r.resource_name)
+  const problem = r.version !== 'v1beta1' ? 'version' : ![MEM, COUNT, CORE].includes(r.resource_name)
     ? 'resource' : !fs.existsSync(path.join(plugins, r.endpoint)) ? 'endpoint' : null;
   if (problem) {
     answer({ code: grpc.status.INVALID_ARGUMENT, details: `${problem}: ${JSON.stringify(r)}` });
@@ -89,7 +90,8 @@ async function register({ request: r }, answer) {
   const options = await ask(client, 'GetDevicePluginOptions', {});
   assert.deepStrictEqual(options, r.options);
   assert.deepStrictEqual(options,
-    { pre_start_required: false, get_preferred_allocation_available: true });
+    { pre_start_required: false,
+      get_preferred_allocation_available: r.resource_name !== CORE });
   answer(null, {});
   const stream = client.ListAndWatch({});
   const one = { client, endpoint: r.endpoint, stream };
@@ -144,8 +146,8 @@ function stop() {
     server.forceShutdown();
 }
 
-const registered = () => until('both are registered', () =>
-  [MEM, COUNT].every((r) => clients[r]?.listed));
+const registered = () => until('all are registered', () =>
+  [MEM, COUNT, CORE].every((r) => clients[r]?.listed));
 
 const count = (resource, health) =>
   Object.values(devices[resource]).filter((h) => h === health).length;
@@ -196,11 +198,14 @@ const REFUSED = grpc.status.FAILED_PRECONDITION;
 
 const tag = {}; // card -> prefix of its ids
 const steps = {
-  async 'both resources register'() {
+  async 'all resources register'() {
     await start();
     await registered();
     assert.strictEqual(Object.keys(devices[MEM]).length, 2 * UNITS);
     assert.strictEqual(Object.keys(devices[COUNT]).length, 2);
+    assert.strictEqual(Object.keys(devices[CORE]).length, 200);
+    assert.deepStrictEqual(await allocate(CORE, ['core-3', 'core-150']), { envs: {},
+      mounts: [], devices: [], annotations: {}, cdi_devices: [] });
     assert.ok([MEM, COUNT].every((r) => count(r, 'Unhealthy') === 0));
     for (const id of Object.keys(devices[MEM]))
       assert.match(id, /^[0-9a-z]{7}-(0|[1-9][0-9]*)$/);

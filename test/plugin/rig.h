@@ -17,8 +17,8 @@ enum { RIG_PODS = 64, RIG_CONTAINERS = 4, RIG_IDS = 256, RIG_TEXT = 64 };
 /* The kubelet's pods; ids are strings. */
 struct rig_container {
     char name[RIG_TEXT];
-    struct span ids[IDS_RESOURCES][RIG_IDS];
-    size_t n_ids[IDS_RESOURCES];
+    struct span ids[IDS_CARD_RESOURCES][RIG_IDS];
+    size_t n_ids[IDS_CARD_RESOURCES];
 };
 struct rig_pod {
     char name[RIG_TEXT];
@@ -193,7 +193,7 @@ static inline void rig_show(struct rig *r, uint64_t query, const char *name, boo
         for (size_t k = 0; k < p->n; k++) {
             containers[i][k] = (struct alloc_kubelet_container){
                 span_of(p->containers[k].name), {0}, {0}};
-            for (int res = 0; res < IDS_RESOURCES; res++) {
+            for (int res = 0; res < IDS_CARD_RESOURCES; res++) {
                 containers[i][k].ids[res] = p->containers[k].ids[res];
                 containers[i][k].n_ids[res] = p->containers[k].n_ids[res];
             }

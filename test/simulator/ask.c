@@ -72,7 +72,8 @@ static bool splits(json_t *spec, int64_t k)
         (k == 1 || json_object_get(c, "restartPolicy") ||
          !limit(c, "aliyun.com/gpu-mem"));
     json_array_foreach(json_object_get(spec, "containers"), i, c) even &=
-        limit(c, "aliyun.com/gpu-mem") % k == 0;
+        limit(c, "aliyun.com/gpu-mem") % k == 0 &&
+        limit(c, "aliyun.com/gpu-core.percentage") % k == 0;
     return even;
 }
 
@@ -90,6 +91,8 @@ static bool is_invalid(const struct oracle_pod *p, json_t *meta, json_t *spec, i
         is_blank(ask_text(meta, "annotations", "nvidia-gpu-scheduler/gpu.model")))
         return true;
     if (!p->devices && place && strcmp(place, "binpack") && strcmp(place, "spread"))
+        return true;
+    if (p->raw_core && (!p->raw_mem || (k > 0 && p->raw_core > 100 * k)))
         return true;
     if (p->raw_mem && (k < 0 || !splits(spec, k) || mib > p->raw_mem / k * 1024))
         return true;
@@ -116,6 +119,7 @@ static void read_ask(struct oracle_pod *p, json_t *meta, json_t *spec)
     const char *models = ask_text(meta, "annotations", "nvidia-gpu-scheduler/gpu.model");
     p->raw_mem = total(spec, "aliyun.com/gpu-mem");
     p->raw_cards = total(spec, "aliyun.com/gpu-count");
+    p->raw_core = total(spec, "aliyun.com/gpu-core.percentage");
     p->devices = (int)total(spec, "nvidia.com/gpu");
     p->labeled = !p->raw_mem && !p->raw_cards && !p->devices;
     p->clock = (int)label(meta, "scv/clock");

@@ -152,20 +152,23 @@ static bool fits_already(const struct preemption *p, const struct ledger_pod *po
     for (uint32_t c = 0; c < node->n_cards; c++) {
         const struct card *card = &node->cards[c];
         int64_t left = card->total_mib - card->withheld_mib;
+        uint32_t core = r->core;
         bool empty = true;
         for (const struct ledger_pod *q = node->pods; q; q = q->next) {
             int64_t mib = ledger_pod_mib(q, card);
             if (mib < 0 || leaves(p, q))
                 continue;
             left -= q->request.kind == REQUEST_CARDS ? card->total_mib : mib;
+            core += ledger_pod_core(q, card);
             empty = false;
         }
         bool suits = card->state == CARD_AVAILABLE &&
                      card->total_mib >= r->mib_per_card &&
                      request_accepts_card(r, card->model,
                                           card->scv ? card->scv->spec.clock_mhz : 0);
-        n += suits && (r->kind == REQUEST_CARDS ? empty && !card->withheld_mib
-                                                : left >= r->mib_per_card);
+        n += suits && (r->kind == REQUEST_CARDS
+                           ? empty && !card->withheld_mib
+                           : left >= r->mib_per_card && (!r->core || core <= 100));
     }
     return n >= r->cards;
 }
@@ -238,8 +241,8 @@ static void note_kept(struct evictions *e, const struct ledger_node *node)
     int n = oracle_index(node->name.p);
     for (const struct ledger_pod *q = node->nominated; q; q = q->next_nominated)
         for (uint32_t c = 0; c < node->n_cards && e->n_kept < KEPT_MAX; c++) {
-            if (!(q->kept >> c & 1))
-                continue;
+            if (!(q->kept >> c & 1) || q->request.kind == REQUEST_NONE)
+                continue; /* an edit has made the request invalid */
             struct kept *k = &e->kept[e->n_kept++];
             snprintf(k->uid, sizeof k->uid, "%s", q->uid.p);
             k->node = n;

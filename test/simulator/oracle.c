@@ -185,6 +185,12 @@ int64_t oracle_pod_mib(const struct oracle_pod *p)
     return units == p->units ? p->mib : units * 1024;
 }
 
+int oracle_pod_core(const struct oracle_pod *p)
+{
+    int64_t each = p->n_cards ? p->raw_core / p->n_cards : p->raw_core;
+    return each < 100 ? (int)each : 100;
+}
+
 bool oracle_is_vague(const struct oracle_pod *p)
 {
     return p->node && p->foreign && p->labeled && (p->edited || p->invalid || p->nothing);
@@ -206,6 +212,7 @@ int64_t oracle_holds(const struct oracle_pod *p, int node, int card)
 static void add(struct oracle_sum *sum, const struct oracle_pod *p, int64_t mib)
 {
     sum->mib += mib;
+    sum->core += oracle_pod_core(p);
     sum->whole += p->whole;
     sum->shared += !p->whole;
 }
@@ -217,6 +224,9 @@ static void check_sum(struct world *w, const struct oracle_sum *sum, int64_t mib
         violated(
             w, "card %d of n%d is overcommitted: it has %lld MiB, %lld MiB are promised",
             card, node, (long long)mib, (long long)sum->mib);
+    if (sum->core > 100)
+        violated(w, "card %d of n%d: %d percent of its compute are promised", card, node,
+                 sum->core);
     if (sum->whole > 1 || (sum->whole && sum->shared))
         violated(w, "card %d of n%d is promised whole to %d pods beside %d others", card,
                  node, sum->whole, sum->shared);
@@ -254,7 +264,17 @@ void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod,
         if (holds >= 0 && !span_eq(pod->uid, span_of(p->uid)))
             add(&sum, p, holds);
     }
+    /* A pod without a share can be beside outsiders that have too much. */
+    sum.core = pod->request.core ? sum.core + pod->request.core : 0;
     check_sum(w, &sum, mib, node, card);
+}
+
+int oracle_free_core(const struct oracle *o, int node, int card)
+{
+    int left = 100;
+    for (const struct oracle_pod *p = o->pods; p; p = p->next)
+        left -= oracle_holds(p, node, card) >= 0 ? oracle_pod_core(p) : 0;
+    return left;
 }
 
 struct oracle_sum oracle_known_sum(const struct world *w, int replica, int node, int card)

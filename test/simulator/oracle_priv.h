@@ -14,6 +14,8 @@ struct oracle {
 bool oracle_card_matches(const struct oracle_pod *p, int node, int card);
 /* MiB that the pod holds on each of its cards. */
 int64_t oracle_pod_mib(const struct oracle_pod *p);
+/* Percent of the compute of each of its cards that it holds at least. */
+int oracle_pod_core(const struct oracle_pod *p);
 /* Is its request unknown: its labels changed after another program bound it? */
 bool oracle_is_vague(const struct oracle_pod *p);
 /* Cards that match and are free, less those that the kubelet has not allocated yet.

@@ -43,7 +43,10 @@ static bool fits(const struct world *w, const struct oracle_pod *p, int node)
         int64_t left = oracle_free_mib(o, node, card, &untouched);
         if (!o->unhealthy[node][card] && !(away(o, node) & 1u << card) &&
             oracle_card_matches(p, node, card))
-            n += p->whole ? untouched : left >= p->mib;
+            n += p->whole ? untouched
+                          : left >= p->mib &&
+                                (!p->raw_core || oracle_free_core(o, node, card) >=
+                                                     p->raw_core / p->cards);
     }
     return n >= p->cards;
 }
@@ -81,7 +84,8 @@ static void compare_request(struct world *w, const struct replica *r,
     const struct request *has = &mine->request;
     bool same = has->kind == want && p->invalid == (mine->invalid_reason.n > 0);
     if (want == REQUEST_MEMORY)
-        same = same && has->mib_per_card == p->mib;
+        same = same && has->mib_per_card == p->mib &&
+               has->core * (int64_t)has->cards == p->raw_core;
     if (want == REQUEST_MEMORY || want == REQUEST_CARDS)
         same = same && (int)has->cards == p->cards;
     if (!same)

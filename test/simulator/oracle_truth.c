@@ -13,9 +13,14 @@
  * that names no card must count on every card of a node without a podList.
  */
 
-static const char *const keys[] = {
-    "ALIYUN_COM_GPU_MEM_IDX", "scheduler.framework.gpushare.allocation",
-    "gpushare/card-uuid", "gpushare/card-memory", "ALIYUN_COM_GPU_MEM_DEV"};
+static const char *const keys[] = {"ALIYUN_COM_GPU_MEM_IDX",
+                                   "scheduler.framework.gpushare.allocation",
+                                   "gpushare/card-uuid",
+                                   "gpushare/card-memory",
+                                   "ALIYUN_COM_GPU_MEM_DEV",
+                                   "ALIYUN_COM_GPU_MEM_POD",
+                                   "ALIYUN_COM_GPU_MEM_ASSUME_TIME"};
+static const char assigned[] = "ALIYUN_COM_GPU_MEM_ASSIGNED"; /* its value changes */
 
 char *truth_text(json_t *meta)
 {
@@ -24,19 +29,15 @@ char *truth_text(json_t *meta)
         const char *value = ask_text(meta, "annotations", keys[i]);
         buf_printf(&text, "%s%s\n", value ? "=" : "", value ? value : "");
     }
+    buf_adds(&text, ask_text(meta, "annotations", assigned) ? "=" : "");
     return buf_take(&text);
 }
 
 static bool is_complete(json_t *meta)
 {
-    static const char *const others[] = {"ALIYUN_COM_GPU_MEM_POD",
-                                         "ALIYUN_COM_GPU_MEM_ASSIGNED",
-                                         "ALIYUN_COM_GPU_MEM_ASSUME_TIME"};
-    bool complete = true;
+    bool complete = ask_text(meta, "annotations", assigned);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         complete = complete && ask_text(meta, "annotations", keys[i]);
-    for (size_t i = 0; i < ARRAY_LEN(others); i++)
-        complete = complete && ask_text(meta, "annotations", others[i]);
     return complete;
 }
 
@@ -44,10 +45,12 @@ static bool is_complete(json_t *meta)
 static bool is_intact(const struct oracle_pod *p, const struct pod *pod)
 {
     cleanup_buf struct buf text = {0};
-    const struct span values[] = {pod->idx, pod->allocation, pod->card_uuid,
-                                  pod->card_memory, pod->card_units};
+    const struct span values[] = {pod->idx,         pod->allocation, pod->card_uuid,
+                                  pod->card_memory, pod->card_units, pod->units,
+                                  pod->assume_time};
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         buf_printf(&text, "%s%.*s\n", values[i].p ? "=" : "", SPAN_ARG(values[i]));
+    buf_adds(&text, pod->assigned.p ? "=" : "");
     return p->promise && !strcmp(text.p, p->promise);
 }
 

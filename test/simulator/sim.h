@@ -396,7 +396,7 @@ struct oracle_pod {
     int64_t priority;
     bool never_preempts, daemon;
     /* The raw limits, by the oracle's own arithmetic; they never change. */
-    int64_t raw_mem, raw_cards;
+    int64_t raw_mem, raw_cards, raw_core;
     bool invalid; /* only other programs may bind it; it counts for its raw limits */
     bool labeled; /* no limits: requests by labels, now or before */
     bool nothing; /* it requests nothing */
@@ -420,6 +420,8 @@ int64_t oracle_holds(const struct oracle_pod *p, int node, int card);
 /* MiB that bound pods leave free on a card; negative if outsiders overcommit it.
  * *untouched (may be NULL): no pod is on it. */
 int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouched);
+/* Percent of the card's compute that bound pods leave free; negative as above. */
+int oracle_free_core(const struct oracle *o, int node, int card);
 /* A pod was delivered to a replica; a restarted replica has got nothing yet. */
 void oracle_delivered(struct world *w, int replica, const struct pod *pod);
 /* The API server answers a Binding of the replica with success. */
@@ -444,6 +446,7 @@ int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int
 /* What the bound pods that the replica knows hold of the card. */
 struct oracle_sum {
     int64_t mib;
+    int core;          /* percent of the compute */
     int whole, shared; /* number of pods */
 };
 struct oracle_sum oracle_known_sum(const struct world *w, int replica, int node,

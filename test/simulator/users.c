@@ -59,15 +59,19 @@ void put_scv(struct world *w, int node, bool create)
 }
 
 static void add_container(struct buf *b, const char *name, bool first, bool sidecar,
-                          const char *resource, int64_t n)
+                          const char *resource, int64_t n, int64_t core)
 {
+    cleanup_buf struct buf share = {0};
+    if (core)
+        buf_printf(&share, ",\"aliyun.com/gpu-core.percentage\":\"%lld\"",
+                   (long long)core);
     buf_printf(b, "%s{\"name\":\"%s%d\",\"image\":\"i\"", first ? "" : ",", name,
                (int)b->n);
     if (sidecar)
         buf_adds(b, ",\"restartPolicy\":\"Always\"");
     if (n)
-        buf_printf(b, ",\"resources\":{\"limits\":{\"%s\":\"%lld\"}}", resource,
-                   (long long)n);
+        buf_printf(b, ",\"resources\":{\"limits\":{\"%s\":\"%lld\"%s}}", resource,
+                   (long long)n, share.n ? share.p : "");
     buf_addc(b, '}');
 }
 
@@ -145,6 +149,7 @@ static void create_pod(struct world *w, uint64_t gang)
     cleanup_buf struct buf body = {0}, apps = {0}, inits = {0};
     bool whole = rng_below(&w->rng, 6) == 0, devices = !whole && dice(w, 10);
     bool labels = !whole && !devices && dice(w, 6);
+    bool shared = !whole && !devices && !labels;
     int64_t k = !whole && !devices && !labels && dice(w, 5) ? between(w, 2, 3) : 1;
     const char *resource = whole     ? "aliyun.com/gpu-count"
                            : devices ? "nvidia.com/gpu"
@@ -155,13 +160,14 @@ static void create_pod(struct world *w, uint64_t gang)
         add_container(&apps, "c", i == 0, false, resource,
                       labels   ? 0
                       : i == 0 ? k * between(w, 1, most / k)
-                               : (rng_below(&w->rng, 3) ? 0 : k * between(w, 1, 2)));
+                               : (rng_below(&w->rng, 3) ? 0 : k * between(w, 1, 2)),
+                      i == 0 && shared && dice(w, 3) ? k * 5 * between(w, 1, 20) : 0);
     if (k == 1 && !labels && rng_below(&w->rng, 4) == 0)
         add_container(&inits, "i", true, rng_below(&w->rng, 2), resource,
-                      between(w, 1, most));
+                      between(w, 1, most), shared && dice(w, 9) ? 30 : 0);
     if (!labels && dice(w, 30)) /* two resources in one pod */
         add_container(&apps, "x", false, false,
-                      devices || whole ? "aliyun.com/gpu-mem" : "nvidia.com/gpu", 1);
+                      devices || whole ? "aliyun.com/gpu-mem" : "nvidia.com/gpu", 1, 0);
     bool in_labels = false;
     const char *flaw = dice(w, 15) ? flaw_pick(w, &in_labels) : NULL;
     buf_adds(&body, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"");

@@ -112,6 +112,8 @@ static bool has_room(const struct witness_reserved *seen, const char *uid,
         witness_reserved_mib(seen, uid, priority, node, card->index, card->total_mib);
     return card->state == CARD_AVAILABLE && !card->whole &&
            card->total_mib - card->promised_mib - taken >= request->mib_per_card &&
+           (!request->core ||
+            card->core_promised + card->core_reserved + request->core <= 100) &&
            request_accepts_card(request, span_of(oracle_model(node, card->index)),
                                 oracle_clock(node, card->index));
 }

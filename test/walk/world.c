@@ -21,6 +21,7 @@
 enum {
     CARD_UNITS = 8,
     POD_UNITS = 5, /* of a card that takes only one such pod */
+    POD_CORE = 60, /* percent of its compute */
     /* Time limits of the calls, as in apisync/api_call.c. */
     BIND_GIVE_UP_MS = 1000 + CORE_BIND_LIMIT_MS + 500,
     GET_GIVE_UP_MS = 5000,
@@ -72,9 +73,9 @@ static struct pod pod_object(struct arena *a, const struct world *w, int i, bool
         text, sizeof text,
         "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s','annotations':"
         "%s},'spec':{%s'containers':[{'resources':{'limits':{'" KEY_GPU_MEM
-        "':'%d'}}}]}}",
+        "':'%d','" KEY_GPU_CORE "':'%d'}}}]}}",
         uids[i], uids[i], bound ? w->pods[i].annotations : "{}",
-        bound ? "'nodeName':'n0'," : "", POD_UNITS);
+        bound ? "'nodeName':'n0'," : "", POD_UNITS, POD_CORE);
     struct span s = json(a, text);
     struct jread j;
     struct pod pod;
@@ -90,7 +91,8 @@ static struct node node_object(struct arena *a)
     char text[TEXT];
     snprintf(text, sizeof text,
              "{'metadata':{'name':'n0'},'status':{"
-             "'capacity':{'" KEY_GPU_MEM "':'%d','" KEY_GPU_COUNT "':'1'},"
+             "'capacity':{'" KEY_GPU_MEM "':'%d','" KEY_GPU_COUNT "':'1','" KEY_GPU_CORE
+             "':'100'},"
              "'allocatable':{'" KEY_GPU_MEM "':'%d','" KEY_GPU_COUNT "':'1'}}}",
              CARD_UNITS, CARD_UNITS);
     struct span s = json(a, text);
@@ -888,6 +890,9 @@ void world_compare(struct world *w)
         }
         const struct ledger_node *node =
             ledger_node_find(core_ledger(proc->core), SPAN("n0"));
+        if (node && node->cards[0].core_promised != used / POD_UNITS * POD_CORE)
+            violated(w, "%s counts %u percent of compute for %lld units", proc->identity,
+                     node->cards[0].core_promised, (long long)used);
         if (!node || node->cards[0].promised_mib != used)
             violated(w, "%s counts %lld units on the card, the API has %lld",
                      proc->identity, node ? (long long)node->cards[0].promised_mib : -1LL,

@@ -159,6 +159,8 @@
     fact('Promised', mib(dev.promisedMiB), dev.overcommitted);
     if (dev.overcommitted)
       fact('Overcommitted', 'more memory is promised than the card has', true);
+    if (dev.promisedComputePercent)
+      fact('Compute promised', `${dev.promisedComputePercent} %`);
     fact('Measured', dev.usedMiB === undefined ? 'unknown' : mib(dev.usedMiB));
     if (dev.withheldMiB)
       fact('External use', mib(dev.withheldMiB));

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <netinet/in.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "lib/relay.h"
 #include "wire/httpc.h"
 
 /*
@@ -24,7 +22,13 @@
  *   e2e-service PORT BACKEND[:PROBED]...     on 127.0.0.1, all of them
  */
 
-enum { PERIOD_MS = 2000, TIMEOUT_MS = 2000, FAILURES = 2, RELAY = 16384, BACKENDS = 16 };
+enum {
+    PERIOD_MS = 2000,
+    TIMEOUT_MS = 2000,
+    FAILURES = 2,
+    REPLY_MAX = 16384,
+    BACKENDS = 16
+};
 
 struct backend {
     unsigned port, probed;
@@ -33,13 +37,6 @@ struct backend {
 
 static struct backend backends[BACKENDS];
 static size_t n_backends;
-
-static struct sockaddr_in loopback(unsigned port)
-{
-    return (struct sockaddr_in){.sin_family = AF_INET,
-                                .sin_port = htons((uint16_t)port),
-                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-}
 
 /* -- readiness -- */
 
@@ -50,7 +47,7 @@ static bool probe(struct httpc *http)
     struct httpc_reply reply;
     struct err err;
     bool ready =
-        httpc_call(http, &request, RELAY, &reply, &err) == 0 && reply.status == 200;
+        httpc_call(http, &request, REPLY_MAX, &reply, &err) == 0 && reply.status == 200;
     httpc_reply_fini(&reply);
     return ready;
 }
@@ -89,71 +86,19 @@ static struct backend *choose(void)
     return n ? ready[rng_below(&rng, n)] : NULL;
 }
 
-/* False: this direction has ended. */
-static bool carry(int from, int to)
+static int open_backend(void *ctx)
 {
-    char bytes[RELAY];
-    ssize_t n = recv(from, bytes, sizeof bytes, 0);
-    for (ssize_t sent = 0, k; n > 0 && sent < n; sent += k)
-        if ((k = send(to, bytes + sent, (size_t)(n - sent), MSG_NOSIGNAL)) <= 0)
-            return false;
-    if (n == 0)
-        shutdown(to, SHUT_WR);
-    return n > 0;
-}
-
-/* Copies in both directions until one side has failed or both have ended. */
-static void relay(int client, int server)
-{
-    struct pollfd fds[2] = {{.fd = client, .events = POLLIN},
-                            {.fd = server, .events = POLLIN}};
-    const int other[2] = {server, client};
-    while ((fds[0].fd >= 0 || fds[1].fd >= 0) && poll(fds, 2, -1) > 0) {
-        for (int i = 0; i < 2; i++)
-            if (fds[i].fd >= 0 && fds[i].revents && !carry(fds[i].fd, other[i]))
-                fds[i].fd = -1;
-        if (fds[1].fd < 0) /* the complete answer was sent */
-            return;
-    }
-}
-
-static void *serve(void *ctx)
-{
-    int client = (int)(intptr_t)ctx;
+    (void)ctx;
     const struct backend *b = choose();
-    int server = b ? socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
-    struct sockaddr_in address = loopback(b ? b->port : 0);
-    if (server >= 0 &&
-        connect(server, (struct sockaddr *)&address, sizeof address) == 0) {
-        relay(client, server);
-    } else { /* the client sees a refused connection */
-        struct linger now = {.l_onoff = 1, .l_linger = 0};
-        setsockopt(client, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-    }
-    if (server >= 0)
-        close(server);
-    close(client);
-    return NULL;
+    return b ? relay_connect(b->port) : -1;
 }
 
-static void start(void *(*run)(void *), void *ctx)
+static void start_watch(struct backend *b)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, run, ctx))
+    if (pthread_create(&thread, NULL, watch, b))
         abort();
     pthread_detach(thread);
-}
-
-static int listen_at(unsigned port)
-{
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
-    struct sockaddr_in address = loopback(port);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, 128)) {
-        perror("listen");
-        exit(1);
-    }
-    return fd;
 }
 
 int main(int argc, char **argv)
@@ -163,7 +108,11 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
-    int fd = listen_at((unsigned)atoi(argv[1]));
+    int fd = relay_listen((unsigned)atoi(argv[1]));
+    if (fd < 0) {
+        perror("listen");
+        return 1;
+    }
     for (int i = 2; i < argc; i++) {
         struct backend *b = &backends[n_backends++];
         int n = sscanf(argv[i], "%u:%u", &b->port, &b->probed);
@@ -172,11 +121,7 @@ int main(int argc, char **argv)
             return 2;
         }
         b->probed = n == 2 ? b->probed : b->port;
-        start(watch, b);
+        start_watch(b);
     }
-    for (;;) {
-        int client = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-        if (client >= 0)
-            start(serve, (void *)(intptr_t)client);
-    }
+    relay_serve(fd, open_backend, NULL);
 }

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/rng.h"
+#include "domain/bound.h"
+#include "domain/objects.h"
+#include "placement/defrag.h"
+#include "placement/gang_plan.h"
+#include "placement/placement.h"
+#include "placement/preempt.h"
+
+/*
+ * Shares of compute: each card has 100 percent, and a request needs its memory and its
+ * share on the same card.
+ */
+
+enum { CARD_MIB = 100 };
+
+static struct arena arena;
+static struct ledger *ledger;
+
+/* A node n1 with cards of 100 MiB; `core`: what its Node offers, -1: no such resource. */
+static void start(int cards, int core)
+{
+    const struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
+    struct scv scv = object_scv_even(&arena, "n1", cards, CARD_MIB);
+    cleanup_buf struct buf offer = {0};
+    ledger = ledger_new(&s, 1);
+    if (core >= 0)
+        buf_printf(&offer, ",'" KEY_GPU_CORE "':'%d'", core);
+    struct node node = object_node(
+        &arena, quoted(&arena,
+                       "{'metadata':{'name':'n1'},'status':{'capacity':{'" KEY_GPU_MEM
+                       "':'%d'%s}}}",
+                       cards * CARD_MIB, offer.n ? offer.p : ""));
+    ledger_scv_seen(ledger, &scv, 0);
+    ledger_node_seen(ledger, &node, 0);
+}
+
+static void stop(void)
+{
+    ledger_free(ledger);
+    arena_fini(&arena);
+}
+
+static const struct ledger_node *n1(void)
+{
+    return ledger_node_find(ledger, SPAN("n1"));
+}
+
+static const struct card *card(int i)
+{
+    return &n1()->cards[i];
+}
+
+static struct request ask(int mib, int core, uint32_t cards)
+{
+    return (struct request){.kind = REQUEST_MEMORY,
+                            .cards = cards,
+                            .units = (int64_t)mib * cards,
+                            .mib_per_card = mib,
+                            .core = (uint8_t)core};
+}
+
+static struct ledger_pod *place(const char *uid, struct request r, int first)
+{
+    struct pod pod = object_pod_mem(&arena, uid, 1);
+    struct ledger_share shares[4];
+    for (uint32_t i = 0; i < r.cards; i++)
+        shares[i] = (struct ledger_share){.card = first + (int)i, .mib = r.mib_per_card};
+    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
+    ledger_pod_place(ledger, p, SPAN("n1"), shares, r.cards);
+    p->final = true;
+    return p;
+}
+
+static const char *reason(struct request r)
+{
+    cleanup_buf struct buf b = {0};
+    reason_add(&b, n1(), &r, placement_fit(n1(), &r));
+    return arena_copy(&arena, buf_span(&b)).p;
+}
+
+/* The first card for the request; -1: none. */
+static int choose(struct request r)
+{
+    uint32_t picks[REQUEST_MAX_CARDS];
+    bool found = placement_choose(n1(), &r, picks);
+    ck_assert_int_eq(found, placement_fit(n1(), &r) == FIT_YES);
+    return found ? (int)picks[0] : -1;
+}
+
+START_TEST(a_card_has_a_hundred_percent)
+{
+    start(2, 200);
+    struct ledger_pod *a = place("a", ask(10, 60, 1), 0);
+    place("b", ask(10, 0, 1), 0);
+    ck_assert_uint_eq(card(0)->core_promised, 60);
+    ck_assert_uint_eq(card_core_left(card(0)), 40);
+    ck_assert_uint_eq(ledger_pod_core(a, card(0)), 60);
+    ck_assert_uint_eq(ledger_pod_core(a, card(1)), 0);
+    ck_assert_int_eq(choose(ask(10, 40, 1)), 0);
+    ck_assert_int_eq(choose(ask(10, 41, 1)), 1);
+    ck_assert_int_eq(choose(ask(10, 0, 1)), 0);
+    ck_assert_int_eq(choose(ask(85, 10, 1)), 1);
+    place("c", ask(50, 100, 1), 1);
+    ck_assert_int_eq(choose(ask(10, 41, 1)), -1);
+    ck_assert_int_eq(choose(ask(85, 10, 1)), -1);
+    ck_assert_int_eq(choose(ask(50, 0, 1)), 1);
+    ck_assert_int_eq(placement_fit(n1(), &(struct request){.kind = REQUEST_MEMORY,
+                                                           .cards = 1,
+                                                           .mib_per_card = 10,
+                                                           .core = 100}),
+                     FIT_LATER);
+    ledger_pod_remove(ledger, a);
+    ck_assert_uint_eq(card_core_left(card(0)), 100);
+    ck_assert_int_eq(choose(ask(10, 100, 1)), 0);
+    ck_assert_uint_eq(ledger_overcommitted(ledger), 0);
+    stop();
+}
+END_TEST
+
+START_TEST(a_rejection_names_the_compute)
+{
+    start(2, 200);
+    place("a", ask(20, 70, 1), 0);
+    place("b", ask(80, 40, 1), 1);
+    ck_assert_str_eq(
+        reason(ask(30, 50, 1)),
+        "needs 30 MiB and 50 % of the compute on one card; most free: 80 of "
+        "100 MiB on GPU0; most free compute beside that memory: 30 % on GPU0");
+    ck_assert_str_eq(reason(ask(90, 50, 1)),
+                     "needs 90 MiB and 50 % of the compute on one card; most free: 80 of "
+                     "100 MiB on GPU0");
+    ck_assert_str_eq(
+        reason(ask(10, 31, 2)),
+        "needs 10 MiB and 31 % of the compute on each of 2 cards; cards with "
+        "enough free memory and compute: 1; most free: 80 of 100 MiB on GPU0; "
+        "most free compute beside that memory: 60 % on GPU1");
+    struct request r = ask(30, 50, 1);
+    ck_assert_int_eq(reason_class_of(n1(), &r, FIT_LATER), REASON_COMPUTE);
+    r.mib_per_card = 90;
+    ck_assert_int_eq(reason_class_of(n1(), &r, FIT_LATER), REASON_MEMORY);
+    stop();
+}
+END_TEST
+
+/* kube-scheduler rejects the pod there, and the kubelet would count nothing. */
+START_TEST(a_node_has_to_offer_the_resource)
+{
+    start(1, -1);
+    ck_assert_int_eq(choose(ask(10, 1, 1)), -1);
+    ck_assert_int_eq(choose(ask(10, 0, 1)), 0);
+    ck_assert_str_eq(reason(ask(10, 1, 1)),
+                     "needs 10 MiB and 1 % of the compute on one card; the node's device "
+                     "plugin does not offer " KEY_GPU_CORE);
+    place("a", ask(10, 60, 1), 0); /* it is bound: it counts nevertheless */
+    ck_assert_uint_eq(card_core_left(card(0)), 40);
+    ledger_free(ledger);
+    start(1, 0);
+    ck_assert_int_eq(choose(ask(10, 1, 1)), -1);
+    stop();
+}
+END_TEST
+
+/* A bound pod whose annotations or podList name other cards may have all of it there. */
+START_TEST(unclear_cards_count_in_full)
+{
+    start(3, 300);
+    struct request r = ask(10, 30, 2);
+    struct pod pod = object_pod_mem(&arena, "a", 1);
+    struct ledger_share one = {.card = 1, .mib = 20};
+    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
+    ledger_pod_place(ledger, p, SPAN("n1"), &one, 1);
+    ck_assert_uint_eq(card(1)->core_promised, 60);
+    ledger_pod_place(ledger, p, SPAN("n1"), NULL, 0); /* no card is known */
+    for (int i = 0; i < 3; i++) {
+        ck_assert_uint_eq(card(i)->core_promised, 60);
+        ck_assert_uint_eq(ledger_pod_core(p, card(i)), 60);
+    }
+    ledger_pod_remove(ledger, p);
+    /* Without the extender: two pods on one card. */
+    place("b", ask(10, 80, 1), 0);
+    place("c", ask(10, 80, 1), 0);
+    ck_assert_uint_eq(ledger_overcommitted(ledger), 1);
+    ck_assert_uint_eq(card_core_left(card(0)), 0);
+    stop();
+}
+END_TEST
+
+/* What a pod counts for after a restart: limits cannot be edited, so they have it all. */
+START_TEST(a_bound_pod_counts_for_its_limits)
+{
+    static const struct {
+        const char *meta, *containers;
+        uint8_t core;
+        int kind;
+    } cases[] = {
+        {"", "{'" KEY_GPU_MEM "':'10','" KEY_GPU_CORE "':'30'}", 30, REQUEST_MEMORY},
+        {"'annotations':{'" KEY_GPU_COUNT "':'2'}",
+         "{'" KEY_GPU_MEM "':'10','" KEY_GPU_CORE "':'30'}", 15, REQUEST_MEMORY},
+        /* an edited label makes the request invalid: all of it on one card */
+        {"'annotations':{'" KEY_GPU_COUNT "':'x'}",
+         "{'" KEY_GPU_MEM "':'10','" KEY_GPU_CORE "':'130'}", 100, REQUEST_MEMORY},
+        {"", "{'" KEY_GPU_MEM "':'10','" KEY_GPU_CORE "':'-5'}", 100, REQUEST_MEMORY},
+        {"", "{'" KEY_GPU_CORE "':'50'}", 0, REQUEST_NONE},
+        {"", "{'" KEY_GPU_COUNT "':'1','" KEY_GPU_CORE "':'50'}", 0, REQUEST_CARDS},
+    };
+    const struct request_rules rules = {.unit_mib = 1};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct pod pod = object_pod(
+            &arena,
+            quoted(&arena,
+                   "{'metadata':{'name':'p','uid':'p'%s%s},'spec':{'nodeName':"
+                   "'n1','containers':[{'resources':{'limits':%s}}]}}",
+                   cases[i].meta[0] ? "," : "", cases[i].meta, cases[i].containers));
+        struct promise none = {0};
+        struct request r;
+        struct err err = {0};
+        bound_request(&pod, &none, &rules, &arena, &r, &err);
+        ck_assert_int_eq(r.kind, cases[i].kind);
+        ck_assert_msg(r.core == cases[i].core, "case %zu: %u", i, r.core);
+    }
+    arena_fini(&arena);
+}
+END_TEST
+
+static void reserve(const char *uid, struct request r, int64_t priority)
+{
+    struct ledger_share share = {.card = 0, .mib = r.mib_per_card};
+    const struct ledger_reservation one = {.uid = span_of(uid),
+                                           .priority = priority,
+                                           .core = r.core,
+                                           .shares = &share,
+                                           .n_shares = 1};
+    ledger_reserve(ledger, &one, SPAN("n1"));
+}
+
+START_TEST(reservations_keep_compute)
+{
+    start(1, 100);
+    uint32_t picks[REQUEST_MAX_CARDS];
+    reserve("r", ask(10, 70, 1), 5);
+    struct request r = ask(10, 31, 1);
+    ck_assert_uint_eq(card(0)->core_reserved, 70);
+    ck_assert_int_eq(choose(ask(10, 30, 1)), 0);
+    ck_assert_int_eq(choose(r), -1);
+    /* Its own pod, and one of higher priority, see it as free. */
+    ck_assert(placement_choose_seen(n1(), &r, 5, SPAN("r"), picks));
+    ck_assert(placement_choose_seen(n1(), &r, 6, SPAN("x"), picks));
+    ck_assert(!placement_choose_seen(n1(), &r, 5, SPAN("x"), picks));
+    ck_assert_ptr_null(ledger_reservation_lost(n1(), 100));
+    reserve("other", ask(10, 0, 1), 1);
+    place("taken", r, 0);
+    struct ledger_reservation *lost = ledger_reservation_lost(n1(), 100);
+    ck_assert_ptr_nonnull(lost); /* not the one without compute */
+    ck_assert(span_eq(lost->uid, SPAN("r")));
+    ledger_reservation_end(ledger, lost);
+    ck_assert_ptr_null(ledger_reservation_lost(n1(), 100));
+    stop();
+}
+END_TEST
+
+START_TEST(nominated_pods_come_first)
+{
+    start(1, 100);
+    struct pod pod = object_pod(
+        &arena, quoted(&arena, "{'metadata':{'name':'n','uid':'n'},'spec':{'priority':7,"
+                               "'containers':[{'resources':{'limits':{'" KEY_GPU_MEM
+                               "':'10','" KEY_GPU_CORE "':'80'}}}]},'status':{"
+                               "'nominatedNodeName':'n1'}}"));
+    struct request r = object_request(&arena, &pod, 1), small = ask(10, 21, 1);
+    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
+    ck_assert_int_eq(placement_fit_nominated(n1(), &small, 7, SPAN("x")), FIT_LATER);
+    ck_assert_int_eq(placement_fit_nominated(n1(), &small, 8, SPAN("x")), FIT_YES);
+    small.core = 20;
+    ck_assert_int_eq(placement_fit_nominated(n1(), &small, 7, SPAN("x")), FIT_YES);
+    small.core = 21;
+    uint32_t picks[REQUEST_MAX_CARDS];
+    ledger_pod_keep(ledger, p, SPAN("n1"), 1);
+    ck_assert(!placement_choose_seen(n1(), &small, 7, SPAN("x"), picks));
+    ck_assert(placement_choose_seen(n1(), &small, 8, SPAN("x"), picks));
+    stop();
+}
+END_TEST
+
+START_TEST(a_gang_shares_the_compute)
+{
+    start(2, 200);
+    struct request r = ask(10, 40, 1);
+    struct gang_plan_member members[6];
+    const struct ledger_node *node = n1();
+    const struct gang_plan plan = {.nodes = &node, .n_nodes = 1, .uid = SPAN("m")};
+    for (int i = 0; i < 6; i++)
+        members[i] = (struct gang_plan_member){.request = &r, .uid = SPAN("m")};
+    ck_assert_uint_eq(gang_plan_place(&plan, members, 6, &arena), 4);
+    place("a", ask(10, 30, 1), 1);
+    ck_assert_uint_eq(gang_plan_place(&plan, members, 6, &arena), 3);
+    stop();
+}
+END_TEST
+
+static bool yes(void *ctx, const struct ledger_pod *pod)
+{
+    (void)ctx;
+    (void)pod;
+    return true;
+}
+
+static bool anywhere(void *ctx, const struct ledger_pod *pod,
+                     const struct ledger_node *node)
+{
+    (void)ctx;
+    (void)pod;
+    (void)node;
+    return true;
+}
+
+static struct resources node_room(void *ctx, const struct ledger_node *node)
+{
+    (void)ctx;
+    (void)node;
+    return (struct resources){.pods = 100};
+}
+
+static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
+{
+    (void)ctx;
+    (void)pod;
+    return (struct resources){.pods = 1};
+}
+
+START_TEST(moves_make_room_for_compute)
+{
+    start(1, 100);
+    struct scv other = object_scv_even(&arena, "n2", 1, CARD_MIB);
+    ledger_scv_seen(ledger, &other, 0);
+    place("a", ask(10, 50, 1), 0);
+    place("b", ask(10, 20, 1), 0);
+    place("c", ask(10, 0, 1), 0);
+    const struct defrag_world world = {.ledger = ledger,
+                                       .may_move = yes,
+                                       .may_run = anywhere,
+                                       .node_room = node_room,
+                                       .pod_room = pod_room};
+    struct request r = ask(10, 80, 1);
+    const struct defrag_target target = {.request = &r, .node = SPAN("n1")};
+    struct defrag_plan plan;
+    ck_assert(defrag_find(&world, &target, &arena, &plan));
+    ck_assert_uint_eq(plan.n, 1);
+    ck_assert(span_eq(plan.moves[0].pod->uid, SPAN("a")));
+    /* On n2 it would not fit beside this pod. */
+    struct pod pod = object_pod_mem(&arena, "d", 1);
+    struct request full = ask(10, 60, 1);
+    struct ledger_share share = {.card = 0, .mib = 10};
+    ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &full, NULL), SPAN("n2"),
+                     &share, 1);
+    ck_assert(!defrag_find(&world, &target, &arena, &plan));
+    stop();
+}
+END_TEST
+
+/* -- at random -- */
+
+enum { CARDS = 3, PODS = 8, ROUNDS = 3000 };
+
+struct model {
+    int cards, mib[CARDS], core[CARDS];
+    struct {
+        int card, cards, mib, core, priority;
+    } pods[PODS];
+    int n;
+};
+
+static bool model_fits(const struct model *m, const bool *gone, const struct request *r)
+{
+    uint32_t fit = 0;
+    for (int c = 0; c < m->cards; c++) {
+        int mib = CARD_MIB, core = 100;
+        for (int i = 0; i < m->n; i++)
+            if (!gone[i] && c >= m->pods[i].card &&
+                c < m->pods[i].card + m->pods[i].cards) {
+                mib -= m->pods[i].mib;
+                core -= m->pods[i].core;
+            }
+        fit += mib >= (int)r->mib_per_card && core >= r->core;
+    }
+    return fit >= r->cards;
+}
+
+static void add_random(struct model *m, struct rng *rng, const struct request *r, int at)
+{
+    uint32_t picks[REQUEST_MAX_CARDS];
+    char uid[8];
+    struct request one = *r;
+    struct pod pod;
+    snprintf(uid, sizeof uid, "p%d", at);
+    pod = object_pod_mem(&arena, uid, 1);
+    pod.priority = (int)rng_below(rng, 4);
+    if (!placement_choose(n1(), &one, picks) ||
+        picks[one.cards - 1] - picks[0] != one.cards - 1)
+        return;
+    struct ledger_share shares[CARDS];
+    for (uint32_t i = 0; i < one.cards; i++)
+        shares[i] = (struct ledger_share){.card = (int)picks[i], .mib = one.mib_per_card};
+    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &one, NULL);
+    ledger_pod_place(ledger, p, SPAN("n1"), shares, one.cards);
+    p->final = true;
+    m->pods[m->n].card = (int)picks[0];
+    m->pods[m->n].cards = (int)one.cards;
+    m->pods[m->n].mib = (int)one.mib_per_card;
+    m->pods[m->n].core = one.core;
+    m->pods[m->n++].priority = (int)pod.priority;
+}
+
+/* Victims have a lower priority, suffice, and none of them is without need. */
+static void check_victims(const struct model *m, const struct request *r, int priority)
+{
+    struct preemptor who = {.request = r, .priority = priority, .uid = SPAN("me")};
+    struct preempt_victims victims;
+    bool gone[PODS] = {false}, all[PODS] = {false};
+    bool found = preempt_select(&who, n1(), NULL, 0, &arena, &victims);
+    for (int i = 0; i < m->n; i++)
+        all[i] = m->pods[i].priority < priority;
+    ck_assert_int_eq(found, model_fits(m, all, r));
+    for (size_t k = 0; found && k < victims.n; k++) {
+        int i = 0, at = victims.pods[k]->uid.p[1] - '0', seen = 0;
+        for (; i < PODS && seen <= at; i++)
+            seen++;
+        ck_assert_int_lt((int)victims.pods[k]->priority, priority);
+    }
+    if (!found)
+        return;
+    size_t n = 0;
+    for (const struct ledger_pod *p = n1()->pods; p; p = p->next)
+        n++;
+    ck_assert_uint_eq(n, (size_t)m->n);
+    /* The list of the node is newest first, as the model is oldest first. */
+    int i = m->n - 1;
+    for (const struct ledger_pod *p = n1()->pods; p; p = p->next, i--)
+        for (size_t k = 0; k < victims.n; k++)
+            gone[i] |= victims.pods[k] == p;
+    ck_assert(model_fits(m, gone, r));
+    for (int k = 0; k < m->n; k++) {
+        if (!gone[k])
+            continue;
+        gone[k] = false;
+        ck_assert_msg(!model_fits(m, gone, r), "a victim is not needed");
+        gone[k] = true;
+    }
+}
+
+START_TEST(fit_choice_and_victims_agree_with_a_model)
+{
+    struct rng rng = {0};
+    rng_init(&rng, 7);
+    uint64_t rejected = 0, preempted = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct model m = {.cards = 1 + (int)rng_below(&rng, CARDS)};
+        bool none[PODS] = {false};
+        start(m.cards, m.cards * 100);
+        for (int i = 0; i < PODS; i++) {
+            struct request r = ask(5 * (1 + (int)rng_below(&rng, 10)),
+                                   rng_below(&rng, 3) ? 10 * (int)rng_below(&rng, 11) : 0,
+                                   rng_below(&rng, 4) || m.cards < 2 ? 1 : 2);
+            bool fits = model_fits(&m, none, &r);
+            ck_assert_int_eq(placement_fit(n1(), &r) == FIT_YES, fits);
+            rejected += !fits;
+            add_random(&m, &rng, &r, i);
+            ck_assert_uint_eq(ledger_overcommitted(ledger), 0);
+        }
+        struct request r = ask(5 * (1 + (int)rng_below(&rng, 12)),
+                               10 * (1 + (int)rng_below(&rng, 10)), 1);
+        preempted += !model_fits(&m, none, &r);
+        check_victims(&m, &r, 1 + (int)rng_below(&rng, 4));
+        stop();
+    }
+    ck_assert_uint_gt(rejected, ROUNDS / 10);
+    ck_assert_uint_gt(preempted, ROUNDS / 10);
+}
+END_TEST
+
+UNIT_MAIN("compute", a_card_has_a_hundred_percent, a_rejection_names_the_compute,
+          a_node_has_to_offer_the_resource, unclear_cards_count_in_full,
+          a_bound_pod_counts_for_its_limits, reservations_keep_compute,
+          nominated_pods_come_first, a_gang_shares_the_compute,
+          moves_make_room_for_compute, fit_choice_and_victims_agree_with_a_model)
