@@ -220,6 +220,16 @@ START_TEST(rke2_keeps_the_files_until_the_restart)
     ck_assert(exists(NODE_FILES_CONFIG));
     cleanup_free char *checked = node_files_check(1);
     ck_assert_contains(checked, "PROBLEM not-applied: ");
+    /* Of a user's own file only the mount is left. */
+    cleanup_free char *mount = node_files_swap(
+        xstrdup(old), "    volumeMounts:\n",
+        "    volumeMounts:\n    - {mountPath: /etc/kubernetes/gpushare, name: ours}\n");
+    mount = node_files_swap(mount, "  volumes:\n",
+                            "  volumes:\n  - {name: ours, hostPath: {path: "
+                            "/etc/kubernetes/gpushare}}\n");
+    add(RKE2_POD, mount);
+    cleanup_free char *early = node_files_install(3, ARGV("--undo"));
+    ck_assert_contains(early, "systemctl restart rke2-server\n");
     add(RKE2_POD, old);
     free(node_files_install(0, ARGV("--undo")));
     cleanup_free char *after = node_state();
