@@ -15,6 +15,8 @@
  *   counts only beside all other annotations of our Bindings, and never for more than a
  *   card has. A user who forges all of them gains what the label would have given him: a
  *   request by label needs no quota either.
+ *   A limit of gpu-core.percentage alone gives these pods that share of each of their
+ *   cards, at most 100 percent; it does not make their request invalid.
  * - Otherwise a pod that asks for nothing has nothing, whatever its annotations say.
  */
 

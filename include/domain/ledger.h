@@ -458,8 +458,8 @@ const struct mix *ledger_mix(const struct ledger *l);
 struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
 /* MiB of the pod on a card of its node; -1: none. */
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
-/* Percent of the card's compute that the pod has; 0: none. A whole card counts by
- * itself. */
+/* Percent of the card's compute that the pod has; 0: none; above 100 where several of its
+ * shares are on the card. A whole card counts by itself. */
 uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card);
 
 /* What the containers of a pod use of a card, by the node's Scv. Measured, up to a minute

@@ -23,16 +23,18 @@ struct evictions {
 static bool total_suffices(const struct ledger_node *node, const struct request *r)
 {
     int64_t mib = 0;
-    uint32_t cards = 0;
+    uint32_t cards = 0, core = 0;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         if (card->state != CARD_AVAILABLE || card->whole)
             continue;
         mib += card->free_mib > 0 ? card->free_mib : 0;
+        core += card_core_left(card);
         cards++;
     }
     return r->kind == REQUEST_CARDS ? cards >= r->cards
-                                    : mib >= r->mib_per_card * r->cards;
+                                    : mib >= r->mib_per_card * r->cards &&
+                                          core >= (uint32_t)r->core * r->cards;
 }
 
 /* Pods of DaemonSets and mirror pods are never evicted, terminating ones leave anyway. */

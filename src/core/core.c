@@ -155,11 +155,13 @@ static void dispatch(struct step *s)
 static void log_overcommitted(struct step *s, const struct ledger_node *node,
                               const struct card *card)
 {
+    cleanup_buf struct buf compute = {0};
+    if (card->core_promised)
+        buf_printf(&compute, ", and %u %% of its compute", card->core_promised);
     output_log(s, ERR_CONFLICT,
-               "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld MiB, and "
-               "%u %% of its compute",
+               "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld MiB%.*s",
                SPAN_ARG(node->name), card->index, (long long)card->promised_mib,
-               (long long)card->total_mib, card->core_promised);
+               (long long)card->total_mib, SPAN_ARG(buf_span(&compute)));
 }
 
 /* Overcommitment by other programs cannot be prevented, so it is reported. While pods are

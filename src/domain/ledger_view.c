@@ -208,10 +208,10 @@ uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card)
     const struct ledger_node *node = pod->node;
     if (node && pod->other_cards & bit(node, card))
         return request_full_core(&pod->request);
+    uint32_t sum = 0; /* an edit of the Scv can make two shares one card */
     for (uint32_t i = 0; i < pod->n_shares; i++)
-        if (pod->shares[i].on == card)
-            return share_core(pod);
-    return 0;
+        sum += pod->shares[i].on == card ? share_core(pod) : 0;
+    return sum;
 }
 
 /* Finds the cards of the shares, and returns their bits. */

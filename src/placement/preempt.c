@@ -95,7 +95,7 @@ static void add_pod(struct preempt_state *state, const struct ledger_pod *pod,
     p->core = arena_alloc(state->arena, node->n_cards * sizeof *p->core);
     for (uint32_t c = 0; c < node->n_cards; c++) {
         p->mib[c] = ledger_pod_mib(pod, &node->cards[c]);
-        p->core[c] = (uint8_t)ledger_pod_core(pod, &node->cards[c]);
+        p->core[c] = (uint16_t)ledger_pod_core(pod, &node->cards[c]);
     }
 }
 

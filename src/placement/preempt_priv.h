@@ -8,7 +8,7 @@
 struct preempt_pod {
     const struct ledger_pod *pod;
     int64_t *mib;    /* on each card; -1: no promise there */
-    uint8_t *core;   /* percent of the compute of each card */
+    uint16_t *core;  /* percent of the compute of each card */
     int64_t all_mib; /* on all cards of the node */
     int64_t claims;  /* cards that it gets through nvidia.com/gpu, unknown which */
     bool eligible;   /* may become a victim */

@@ -118,6 +118,26 @@ START_TEST(a_card_has_a_hundred_percent)
 }
 END_TEST
 
+START_TEST(two_shares_on_one_card_add_up)
+{
+    start(1, 100);
+    struct pod pod = object_pod_mem(&arena, "a", 1);
+    struct request r = ask(10, 60, 2);
+    const struct ledger_share shares[] = {{.card = 0, .mib = 10}, {.card = 0, .mib = 10}};
+    struct ledger_pod *a = ledger_pod_add(ledger, &pod, &r, NULL);
+    ledger_pod_place(ledger, a, SPAN("n1"), shares, ARRAY_LEN(shares));
+    a->final = true;
+    ck_assert_uint_eq(card(0)->core_promised, 120);
+    ck_assert_uint_eq(ledger_pod_core(a, card(0)), 120);
+    struct request one = ask(10, 50, 1);
+    const struct preemptor who = {.request = &one, .priority = 9, .uid = SPAN("high")};
+    struct preempt_victims set;
+    ck_assert(preempt_select(&who, n1(), NULL, 0, &arena, &set));
+    ck_assert_uint_eq(set.n, 1);
+    stop();
+}
+END_TEST
+
 START_TEST(a_rejection_names_the_compute)
 {
     start(2, 200);
@@ -202,6 +222,13 @@ START_TEST(a_bound_pod_counts_for_its_limits)
          "{'" KEY_GPU_MEM "':'10','" KEY_GPU_CORE "':'130'}", 100, REQUEST_MEMORY},
         {"", "{'" KEY_GPU_MEM "':'10','" KEY_GPU_CORE "':'-5'}", 100, REQUEST_MEMORY},
         {"", "{'" KEY_GPU_CORE "':'50'}", 0, REQUEST_NONE},
+        /* bound by labels before the rule that compute needs memory */
+        {"'labels':{'" KEY_SCV_MEMORY "':'10'}", "{'" KEY_GPU_CORE "':'50'}", 50,
+         REQUEST_MEMORY},
+        {"'labels':{'" KEY_SCV_MEMORY "':'10'}", "{'" KEY_GPU_CORE "':'-5'}", 100,
+         REQUEST_MEMORY},
+        {"'labels':{'" KEY_SCV_NUMBER "':'1'}", "{'" KEY_GPU_CORE "':'50'}", 0,
+         REQUEST_CARDS},
         {"", "{'" KEY_GPU_COUNT "':'1','" KEY_GPU_CORE "':'50'}", 0, REQUEST_CARDS},
     };
     const struct request_rules rules = {.unit_mib = 1};
@@ -478,8 +505,8 @@ START_TEST(fit_choice_and_victims_agree_with_a_model)
 }
 END_TEST
 
-UNIT_MAIN("compute", a_card_has_a_hundred_percent, a_rejection_names_the_compute,
-          a_node_has_to_offer_the_resource, unclear_cards_count_in_full,
-          a_bound_pod_counts_for_its_limits, reservations_keep_compute,
-          nominated_pods_come_first, a_gang_shares_the_compute,
+UNIT_MAIN("compute", a_card_has_a_hundred_percent, two_shares_on_one_card_add_up,
+          a_rejection_names_the_compute, a_node_has_to_offer_the_resource,
+          unclear_cards_count_in_full, a_bound_pod_counts_for_its_limits,
+          reservations_keep_compute, nominated_pods_come_first, a_gang_shares_the_compute,
           moves_make_room_for_compute, fit_choice_and_victims_agree_with_a_model)
