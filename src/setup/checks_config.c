@@ -107,13 +107,19 @@ static void check_members(const struct entry *e)
     }
 }
 
-static void check_resource(const struct entry *e, const char *name)
+static const json_t *managed_resource(const struct entry *e, const char *name)
 {
     const json_t *all = jsonpath_at(e->json, "managedResources"), *found = NULL;
-    struct finding *it;
     for (size_t i = 0; i < json_array_size(all); i++)
         if (!strcmp(jsonpath_str(json_array_get(all, i), "name"), name))
             found = json_array_get(all, i);
+    return found;
+}
+
+static void check_resource(const struct entry *e, const char *name)
+{
+    const json_t *found = managed_resource(e, name);
+    struct finding *it;
     if (!found) {
         it = findings_add(e->out, FINDING_PROBLEM, "resource-missing",
                           "%s: managedResources does not list %s", e->path, name);
@@ -129,6 +135,23 @@ static void check_resource(const struct entry *e, const char *name)
                      "for it, and calls the extender for full nodes, too");
         findings_fix(e->out, it, "ignoredByScheduler: false");
     }
+}
+
+/* A request of compute needs memory as well, so the extender gets every valid pod without this
+ * resource, too. */
+static void check_compute(const struct entry *e, const char *name)
+{
+    if (managed_resource(e, name)) {
+        check_resource(e, name);
+        return;
+    }
+    struct finding *it =
+        findings_add(e->out, FINDING_NOTE, "compute-unmanaged",
+                     "%s: managedResources does not list %s", e->path, name);
+    findings_why(e->out, it,
+                 "kube-scheduler binds pods that request only this resource, which the "
+                 "extender would reject, and they use it up on their nodes");
+    findings_fix(e->out, it, "- name: %s\n  ignoredByScheduler: false", name);
 }
 
 /* Does an extender of the cluster bind every pod, and survive that one replica is replaced?
@@ -157,6 +180,7 @@ static void check_resources(const struct entry *e)
     if (json_array_size(jsonpath_at(e->json, "managedResources"))) {
         check_resource(e, "aliyun.com/gpu-mem");
         check_resource(e, "aliyun.com/gpu-count");
+        check_compute(e, "aliyun.com/gpu-core.percentage");
         return;
     }
     if (serves_all_pods(e->facts)) {

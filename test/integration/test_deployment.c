@@ -416,7 +416,7 @@ START_TEST(both_policies_have_the_same_settings)
     ck_assert(json_is_true(at(a, "nodeCacheCapable")));
     ck_assert(json_is_false(at(a, "ignorable")));
     ck_assert_int_gt(json_integer_value(at(a, "weight")), 0);
-    static const char *const resources[] = {KEY_GPU_MEM, KEY_GPU_COUNT};
+    static const char *const resources[] = {KEY_GPU_MEM, KEY_GPU_COUNT, KEY_GPU_CORE};
     ck_assert_uint_eq(json_array_size(at(a, "managedResources")), ARRAY_LEN(resources));
     for (size_t i = 0; i < ARRAY_LEN(resources); i++) {
         name = named(at(a, "managedResources"), resources[i]);
@@ -534,7 +534,7 @@ START_TEST(the_variant_for_nvidias_plugin_is_one_comment_away)
     json_t *more = named(at(with, "extenders/0/managedResources"), KEY_NVIDIA_GPU);
     ck_assert_ptr_nonnull(more);
     ck_assert(json_is_false(at(more, "ignoredByScheduler")));
-    ck_assert_uint_eq(json_array_size(at(with, "extenders/0/managedResources")), 3);
+    ck_assert_uint_eq(json_array_size(at(with, "extenders/0/managedResources")), 4);
 }
 
 /* The path of a URL. */

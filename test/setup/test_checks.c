@@ -178,6 +178,30 @@ START_TEST(an_extender_that_filters_after_ours_is_noted)
 }
 END_TEST
 
+START_TEST(a_configuration_without_compute_is_noted)
+{
+    static const char name[] = "  - name: aliyun.com/gpu-core.percentage\n"
+                               "    ignoredByScheduler: ";
+    cleanup_free char *counted = xasprintf("%sfalse", name);
+    cleanup_free char *ignored = xasprintf("%strue", name);
+    const struct {
+        struct swap swap;
+        const char *problem;
+        bool noted;
+    } cases[] = {{{0}, NULL, false},
+                 {{counted, ""}, NULL, true},
+                 {{counted, ignored}, "ignored-by-scheduler", false}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct facts f = node("1.35", (struct swap){0}, cases[i].swap);
+        run_checks(&f);
+        expect(cases[i].problem);
+        ck_assert_int_eq(findings_has(&found, "compute-unmanaged"), cases[i].noted);
+        facts_fini(&f);
+        findings_fini(&found);
+    }
+}
+END_TEST
+
 /* The configuration for all pods needs an extender that binds them, and whose pods are
  * bound while one of them is replaced. */
 START_TEST(the_configuration_for_all_pods_needs_an_extender_that_binds_them)
@@ -378,7 +402,8 @@ START_TEST(a_tls_file_is_missing)
 END_TEST
 
 UNIT_MAIN("setup/checks", a_correct_node_has_no_problems,
-          an_extender_that_filters_after_ours_is_noted, one_problem_at_a_time,
+          an_extender_that_filters_after_ours_is_noted,
+          a_configuration_without_compute_is_noted, one_problem_at_a_time,
           the_configuration_for_all_pods_needs_an_extender_that_binds_them,
           tls_config_without_enable_https, no_static_pod, a_copy_beside_the_manifest,
           another_scheduler_in_the_folder, kube_scheduler_behind_a_proxy,

@@ -302,6 +302,8 @@ extenders:
     ignoredByScheduler: false
   - name: aliyun.com/gpu-count
     ignoredByScheduler: false
+  - name: aliyun.com/gpu-core.percentage
+    ignoredByScheduler: false
   {{- end }}
   ignorable: false
 {{- end }}
