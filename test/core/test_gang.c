@@ -176,6 +176,30 @@ START_TEST(a_new_member_does_not_extend_the_time_limit)
 }
 END_TEST
 
+/* The input arrives before the tick that is due. */
+static void reserve_anew(struct pod asker, size_t members)
+{
+    start(2);
+    show(2, 10850);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1);
+    r.now.mono_ms += 1;
+    ck_assert_str_eq(ask(asker, 1, 2), "n1");
+    ck_assert_uint_eq(reservations(), members);
+    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1);
+    ck_assert_uint_eq(reservations(), members);
+    rig_pass(&r, 1);
+    ck_assert_uint_eq(reservations(), 0);
+    rig_free(&r);
+}
+
+START_TEST(a_filter_just_after_the_time_limit_reserves_anew)
+{
+    reserve_anew(member("p1", "g", 10850), 2);
+    reserve_anew(member("p3", "g", 5000), 3); /* only the others have reservations */
+}
+END_TEST
+
 START_TEST(bound_members_have_their_place)
 {
     start(3);
@@ -541,7 +565,9 @@ UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
           a_pod_that_no_watch_has_shown_yet_is_a_member,
           pods_of_other_namespaces_and_gangs_are_no_members,
           of_two_gangs_one_gets_all_cards_and_the_other_none,
-          a_new_member_does_not_extend_the_time_limit, bound_members_have_their_place,
+          a_new_member_does_not_extend_the_time_limit,
+          a_filter_just_after_the_time_limit_reserves_anew,
+          bound_members_have_their_place,
           the_other_members_keep_their_cards_when_one_is_deleted,
           a_new_member_without_a_place_ends_all_reservations,
           an_old_member_is_judged_together_with_new_ones,
