@@ -32,6 +32,10 @@ case ${1-} in
     }
     scripts/go-toolchain --fetch >/dev/null 2>&1 || packages="$packages golang-go" ;;
 --release) # the compiler of the architecture that is not this machine's
+    command -v apt-get >/dev/null 2>&1 || {
+        echo "install-deps: --release needs Debian 12: apt and dpkg" >&2
+        exit 1
+    }
     release=yes
     packages="$packages dpkg-dev qemu-user skopeo"
     case $(dpkg --print-architecture 2>/dev/null) in

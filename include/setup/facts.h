@@ -100,6 +100,7 @@ struct facts {
     char *service_option;      /* a file of the service, and an option or variable in it
                                      that changes these settings; NULL: none */
     struct facts_file applied; /* RKE2: the static pod that rke2-server wrote */
+    struct facts_file undone;  /* k3s: the folder of what --undo began; no content */
     char *manifests;           /* the kubelet's folder of static pods */
     struct err manifests_why;
     struct facts_file *files; /* in it: pods of kube-scheduler, and unreadable files */

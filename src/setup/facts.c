@@ -26,6 +26,7 @@ void facts_fini(struct facts *f)
     free(f->settings);
     free(f->service_option);
     facts_file_fini(&f->applied);
+    facts_file_fini(&f->undone);
     for (size_t i = 0; i < f->n_processes; i++)
         buf_fini(&f->processes[i].arguments);
     free(f->processes);

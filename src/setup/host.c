@@ -155,23 +155,25 @@ size_t host_addresses(char (*out)[64], size_t max)
     return n;
 }
 
-/* A static pod of kubeadm counts, whatever else was installed on the node once. */
+/* A static pod of kubeadm counts, whatever else was installed on the node once. That of
+ * OpenShift has another name. */
 static void read_platform(const char *root, struct facts *f)
 {
     struct scheduler_pod pod;
     f->platform = host_find_platform(root);
-    if (f->platform == FACTS_OPENSHIFT)
-        return;
     read_manifests(root, f);
-    if (facts_manifest(f, &pod))
+    if (facts_manifest(f, &pod) &&
+        (f->platform != FACTS_OPENSHIFT || !strcmp(pod.name, "kube-scheduler")))
         f->platform = FACTS_KUBEADM;
     if (f->platform == FACTS_KUBEADM)
         return;
     while (f->n_files)
         facts_file_fini(&f->files[--f->n_files]);
     free(f->files);
+    f->files = NULL;
     f->manifests_why = (struct err){0};
-    host_read_rancher(root, f);
+    if (f->platform != FACTS_OPENSHIFT)
+        host_read_rancher(root, f);
 }
 
 void host_read(const char *root, const char *proc, struct facts *f)

@@ -199,7 +199,10 @@ void host_read_rancher(const char *root, struct facts *f)
     cleanup_free char *data_dir = rancher_data_dir(f);
     cleanup_free char *server = xasprintf("%s/server", data_dir);
     f->is_agent = !is_folder(root, server);
-    if (f->platform == FACTS_RKE2) {
+    if (f->platform == FACTS_K3S) {
+        f->undone.path = xasprintf("%s/var/lib/gpushare-install/undone", root);
+        host_read_file(&f->undone);
+    } else {
         f->applied.path =
             xasprintf("%s%s/agent/pod-manifests/kube-scheduler.yaml", root, data_dir);
         host_read_file(&f->applied);

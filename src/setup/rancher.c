@@ -225,7 +225,7 @@ const struct facts_file *rancher_newer_file(const struct facts *f,
         if (has_setting(f->settings[i].json) &&
             facts_process_is_older(p, &f->settings[i]))
             return &f->settings[i];
-    return NULL;
+    return facts_process_is_older(p, &f->undone) ? &f->undone : NULL;
 }
 
 bool rancher_is_applied(const struct facts *f)
@@ -241,5 +241,5 @@ bool rancher_is_applied(const struct facts *f)
     bool mount = scheduler_pod_host_path(&want, CLIENT_SECRET_DIR, &a);
     return !strcmp(scheduler_pod_config_option(&want, &policy),
                    scheduler_pod_config_option(&is, &policy)) &&
-           (!mount || scheduler_pod_host_path(&is, CLIENT_SECRET_DIR, &b));
+           mount == scheduler_pod_host_path(&is, CLIENT_SECRET_DIR, &b);
 }

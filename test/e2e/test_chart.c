@@ -205,6 +205,14 @@ START_TEST(the_second_scheduler_follows_the_values_of_the_extender)
         lib_str(object_of(all, "Service", "gpushare-schd-extender"), "spec.clusterIP"),
         "fd00::7");
     ck_assert(!is_rendered(all, "PodDisruptionBudget", "gpushare-scheduler"));
+    /* DNS, also that of OpenShift. */
+    const json_t *egress =
+        lib_at(object_of(all, "NetworkPolicy", "gpushare-scheduler"), "spec.egress");
+    cleanup_free char *dns = json_dumps(json_array_get(egress, 2), JSON_SORT_KEYS);
+    ck_assert_str_eq(dns, "{\"ports\": [{\"port\": 53, \"protocol\": \"UDP\"}, "
+                          "{\"port\": 53, \"protocol\": \"TCP\"}, "
+                          "{\"port\": 5353, \"protocol\": \"UDP\"}, "
+                          "{\"port\": 5353, \"protocol\": \"TCP\"}]}");
     /* On a cluster whose control plane is the administrator's, the extender stays there. */
     const json_t *extender_pod = lib_at(
         object_of(all, "Deployment", "gpushare-schd-extender"), "spec.template.spec");
@@ -270,13 +278,21 @@ static bool is_bound(const json_t *all, const char *binding, const char *account
 
 START_TEST(openshift_is_found_out_and_gets_its_constraints)
 {
-    cleanup_json json_t *all = rendered_in_gpu(ARGV("-a", "config.openshift.io/v1"));
+    cleanup_json json_t *all = rendered_in_gpu(
+        ARGV("-a", "config.openshift.io/v1", "--set",
+             "mps.enabled=true,mps.image=cuda,devicePlugin.isolation=mps"));
     ck_assert(is_rendered(all, "Deployment", "gpushare-scheduler"));
     ck_assert(is_bound(all, "gpushare-scc-nonroot-v2", "gpushare-schd-extender"));
     ck_assert(is_bound(all, "gpushare-scc-nonroot-v2", "gpushare-scheduler"));
     ck_assert(is_bound(all, "gpushare-scc-privileged", "scv-agent"));
     ck_assert(is_bound(all, "gpushare-scc-privileged", "gpushare-device-plugin"));
-    static const char *const sets_of_nodes[] = {"scv-agent", "gpushare-device-plugin-ds"};
+    ck_assert(is_bound(all, "gpushare-scc-privileged", "gpushare-mps"));
+    ck_assert(is_rendered(all, "ServiceAccount", "gpushare-mps"));
+    ck_assert_str_eq(lib_str(object_of(all, "DaemonSet", "gpushare-mps"),
+                             "spec.template.spec.serviceAccountName"),
+                     "gpushare-mps");
+    static const char *const sets_of_nodes[] = {"scv-agent", "gpushare-device-plugin-ds",
+                                                "gpushare-mps"};
     for (size_t i = 0; i < ARRAY_LEN(sets_of_nodes); i++) {
         const json_t *c =
             json_array_get(lib_at(object_of(all, "DaemonSet", sets_of_nodes[i]),
@@ -509,6 +525,8 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
         {"scheduler.enabled=yes", "at '/scheduler/enabled': value must be one of"},
         {"extender.service.clusterIP=None",
          "at '/extender/service/clusterIP': 'None' does not match"},
+        {"platform=openshift,extender.hostNetwork=true,extender.replicas=3",
+         "extender.hostNetwork: on OpenShift the constraint nonroot-v2"},
         {"scheduler.enabled=true,extender.enabled=false",
          "scheduler.enabled: there is no extender"},
         {"scheduler.enabled=true,extender.hostNetwork=true",
@@ -539,6 +557,11 @@ START_TEST(invalid_values_are_rejected_with_a_reason)
         "helm", 1,
         ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version", "1.29"));
     ck_assert_contains(old, "requires Kubernetes 1.30, and the cluster has v1.29");
+    cleanup_free char *older =
+        tools_run("helm", 1,
+                  ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
+                       "1.24", "--set", "admissionPolicies=false,platform=managed"));
+    ck_assert_contains(older, "requires Kubernetes 1.25, and the cluster has v1.24");
 }
 END_TEST
 
@@ -640,6 +663,10 @@ START_TEST(cert_manager_makes_the_secrets_that_the_extender_reads)
         ck_assert(
             is_rendered(all, "Issuer", lib_str(certificate, "spec.issuerRef.name")));
     }
+    /* Clients have the CA of this key. */
+    ck_assert_str_eq(lib_str(object_of(all, "Certificate", names[0]),
+                             "spec.privateKey.rotationPolicy"),
+                     "Never");
     check_has(lib_at(object_of(all, "Certificate", names[1]), "spec.dnsNames"),
               "gpushare-schd-extender.kube-system.svc");
     json_t *service = object_of(all, "APIService", "v1.nvidia-gpu-scheduler");

@@ -103,13 +103,35 @@ END_TEST
 
 /* -- what the cluster is -- */
 
-static void check_platform(const char *sentence)
+static void check_platform_with(const char *set, const char *sentence)
 {
-    cleanup_free char *said =
-        helm(0, "install", ARGV(CHART, "--dry-run=server", "--take-ownership"));
+    cleanup_free char *said = helm(
+        0, "install", ARGV(CHART, "--dry-run=server", "--take-ownership", "--set", set));
     ck_assert_contains(said, sentence);
 }
 
+static void check_platform(const char *sentence)
+{
+    check_platform_with("logLevel=info", sentence);
+}
+
+/* A kube-scheduler that calls the extender through its node port keeps it. */
+START_TEST(a_node_port_in_use_is_no_managed_control_plane)
+{
+    cluster_create_bare_node("worker", NULL, NULL, CARDS(1024));
+    check_platform("Platform: kubeadm (found out;");
+    check_platform_with("platform=managed", "Platform: managed (set by");
+    check_platform_with("platform=managed",
+                        "delete lease gpushare-extender gpushare-scheduler\n");
+    free(cluster_kubectl(ARGV("-n", SYSTEM, "patch", "service", "gpushare-schd-extender",
+                              "-p", "{\"spec\":{\"type\":\"ClusterIP\"}}")));
+    check_platform("Platform: managed (found out;");
+    check_platform_with("extender.hostNetwork=true", "Platform: kubeadm (found out;");
+    cluster_delete("/api/v1/nodes/worker");
+}
+END_TEST
+
+/* The Service has no node port. */
 START_TEST(the_platform_is_found_out_from_the_cluster)
 {
     check_platform("Platform: kubeadm (assumed;"); /* it has no nodes */
@@ -312,6 +334,9 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     cluster_report("helm install --wait", lib_now_ms() - begun);
     ck_assert_contains(notes, "kubectl label node NODE gpushare=true\n");
     ck_assert_contains(notes, "https://127.0.0.1:32766/gpushare-scheduler");
+    ck_assert_contains(notes, "delete lease gpushare-extender\n");
+    ck_assert_contains(notes, "delete secret gpushare-extender-ca gpushare-extender-tls "
+                              "gpushare-scheduler-tls");
     cleanup_free char *pods =
         cluster_kubectl(ARGV("-n", SYSTEM, "get", "pods", "-l", "app=gpushare",
                              "--field-selector", "status.phase=Running", "-o", "name"));
@@ -346,5 +371,6 @@ END_TEST
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("helm", 180, up, plain_files_become_a_release_and_back,
              a_second_extender_in_another_namespace_is_refused,
+             a_node_port_in_use_is_no_managed_control_plane,
              the_platform_is_found_out_from_the_cluster,
              a_release_is_installed_upgraded_and_removed_without_other_changes)

@@ -175,8 +175,12 @@ static void check_server(const char *program, const char *manifest, const char *
 
     cleanup_free char *undone = install_node_run(0, ARGV("--undo"));
     ck_assert_contains(undone, "must be restarted");
+    cleanup_free char *early = install_node_run(3, ARGV("--undo"));
+    ck_assert_contains(early, "must be restarted");
     restart();
     try_pod("last", false);
+    cleanup_free char *removed = install_node_run(0, ARGV("--undo"));
+    ck_assert_contains(removed, "removed: ");
     cleanup_free char *same = temp_read(install_node_root, file);
     ck_assert_str_eq(same, settings);
     static_pod_stop(runs);

@@ -96,6 +96,12 @@ static char *node_state(void)
     return said;
 }
 
+static bool exists(const char *name)
+{
+    cleanup_free char *path = temp_path(lib_dir, name);
+    return access(path, F_OK) == 0;
+}
+
 static char *install(int status, const char *option)
 {
     return node_files_install(
@@ -147,13 +153,32 @@ START_TEST(k3s_install_twice_and_undo)
         node_files_install(0, ARGV("--insecure", "--yes", "--no-cluster"));
     ck_assert_contains(again, "nothing to change");
     ck_assert_contains(again, "ok      the extender answers at ");
+    /* Until the restart kube-scheduler reads the files. */
+    add_k3s_process(-3600);
     cleanup_free char *undone = node_files_install(0, ARGV("--undo"));
     ck_assert_contains(undone, "restored: ");
     ck_assert_contains(undone,
                        "k3s must be restarted to use the files: systemctl restart "
                        "k3s\n");
+    ck_assert(!exists(K3S ".d/zz-gpushare.yaml"));
+    ck_assert(exists(NODE_FILES_CONFIG));
+    cleanup_free char *old = node_files_check(1);
+    ck_assert_contains(old, "PROBLEM older-than-file: k3s (process " NODE_FILES_PID ")");
+    cleanup_free char *early = node_files_install(3, ARGV("--undo"));
+    ck_assert_contains(early, "k3s must be restarted");
+    ck_assert(exists(NODE_FILES_CONFIG));
+    /* An installation in between owns them again. */
+    free(node_files_install(
+        1, ARGV("--insecure", "--yes", "--no-cluster", "--address", address)));
+    free(node_files_install(0, ARGV("--undo")));
+    ck_assert(exists(NODE_FILES_CONFIG));
+    add_k3s_process(3600);
+    cleanup_free char *removed = node_files_install(0, ARGV("--undo"));
+    ck_assert_contains(removed, "removed: ");
     cleanup_free char *after = node_state();
     ck_assert_str_eq(after, before);
+    cleanup_free char *none = node_files_install(0, ARGV("--undo"));
+    ck_assert_contains(none, "nothing to undo");
     extender_stop(&e);
     sim_stop(&s);
 }
@@ -175,6 +200,38 @@ START_TEST(rke2_gets_the_mount_of_the_certificate)
     ck_assert_contains(undone,
                        "rke2 must be restarted to use the files: systemctl restart "
                        "rke2-server\n");
+    cleanup_free char *after = node_state();
+    ck_assert_str_eq(after, before);
+}
+END_TEST
+
+/* The static pod of RKE2 names the files until rke2-server starts again. */
+START_TEST(rke2_keeps_the_files_until_the_restart)
+{
+    make_rke2();
+    cleanup_free char *before = node_state(), *old = temp_read(lib_dir, RKE2_POD);
+    free(install(1, "--insecure"));
+    cleanup_free char *args =
+        node_files_swap(xstrdup(old), "    - --profiling=false\n",
+                        "    - --profiling=false\n    - " NODE_FILES_OPTION "\n");
+    add(RKE2_POD, args);
+    cleanup_free char *undone = node_files_install(0, ARGV("--undo"));
+    ck_assert_contains(undone, "systemctl restart rke2-server\n");
+    ck_assert(exists(NODE_FILES_CONFIG));
+    cleanup_free char *checked = node_files_check(1);
+    ck_assert_contains(checked, "PROBLEM not-applied: ");
+    /* Of a user's own file only the mount is left. */
+    cleanup_free char *mount = node_files_swap(
+        xstrdup(old), "    volumeMounts:\n",
+        "    volumeMounts:\n    - {mountPath: /etc/kubernetes/gpushare, name: ours}\n");
+    mount = node_files_swap(mount, "  volumes:\n",
+                            "  volumes:\n  - {name: ours, hostPath: {path: "
+                            "/etc/kubernetes/gpushare}}\n");
+    add(RKE2_POD, mount);
+    cleanup_free char *early = node_files_install(3, ARGV("--undo"));
+    ck_assert_contains(early, "systemctl restart rke2-server\n");
+    add(RKE2_POD, old);
+    free(node_files_install(0, ARGV("--undo")));
     cleanup_free char *after = node_state();
     ck_assert_str_eq(after, before);
 }
@@ -223,6 +280,11 @@ START_TEST(other_nodes)
     cleanup_free char *kubeadm = node_files_check(1);
     ck_assert_contains(kubeadm, "etc/kubernetes/manifests/kube-scheduler.yaml");
     ck_assert_ptr_null(strstr(kubeadm, "k3s"));
+    /* What is left of OpenShift. */
+    add("root/etc/kubernetes/static-pod-resources", NULL);
+    cleanup_free char *again = node_files_check(1);
+    ck_assert_contains(again, "etc/kubernetes/manifests/kube-scheduler.yaml");
+    ck_assert_ptr_null(strstr(again, "OpenShift"));
 }
 END_TEST
 
@@ -306,5 +368,5 @@ START_TEST(odd_files)
 END_TEST
 
 LIB_MAIN("install_platforms", 120, k3s_install_twice_and_undo,
-         rke2_gets_the_mount_of_the_certificate, openshift_stays_as_it_is, other_nodes,
-         options_of_the_service, odd_files)
+         rke2_gets_the_mount_of_the_certificate, rke2_keeps_the_files_until_the_restart,
+         openshift_stays_as_it_is, other_nodes, options_of_the_service, odd_files)

@@ -148,6 +148,78 @@ START_TEST(a_key_of_another_kind_is_refused)
 }
 END_TEST
 
+START_TEST(a_file_that_is_no_image_is_not_signed)
+{
+    cleanup_free char *said =
+        refusal_of("cp -r \"$OUT\" signed; cd signed; rm SHA256SUMS.sig\n"
+                   "head -c 2000 scv-agent-0.1.0.oci.tar >cut\n"
+                   "mv cut scv-agent-0.1.0.oci.tar\n"
+                   "sha256sum scv-agent-0.1.0.oci.tar images.txt >SHA256SUMS\n"
+                   "\"$TOP\"/scripts/release/sign . \"$MADE/key\" 2>&1");
+    ck_assert_contains(said, "in ./scv-agent-0.1.0.oci.tar");
+    free(refusal_of("test -e signed/SHA256SUMS.sig"));
+}
+END_TEST
+
+/* -- publish -- */
+
+/* Runs scripts/release/publish on a copy of the release after `change`; skopeo only writes its
+ * arguments to the file `calls`. New. */
+static char *publish(const char *change, int status)
+{
+    cleanup_free char *script = xasprintf(
+        "rm -rf copy calls; cp -r \"$OUT\" copy; mkdir -p bin\n"
+        "cat >bin/skopeo <<'END'\n"
+        "#!/bin/bash\n"
+        "echo \"$*\" >>calls\n"
+        "of=\"$*\" of=${of#*docker://} of=${of%%%% *}\n"
+        "while [ $# -gt 1 ]; do\n"
+        "  [ \"$1\" != --digestfile ] || sed -n \"s|^$of@||p\" copy/images.txt >\"$2\"\n"
+        "  shift\n"
+        "done\n"
+        "END\n"
+        "chmod +x bin/skopeo; (cd copy; %s)\n"
+        "PATH=$PWD/bin:$PATH \"$TOP\"/scripts/release/publish copy 2>&1",
+        change);
+    return run(script, status);
+}
+
+START_TEST(signatures_are_published)
+{
+    free(publish("true", 0));
+    cleanup_free char *said = output_of("grep -c 'sig.oci.tar:sha256-' calls");
+    ck_assert_str_eq(said, "7\n");
+    free(publish("rm *.sig *.sig.oci.tar", 0));
+    free(refusal_of("grep sig.oci.tar calls"));
+}
+END_TEST
+
+START_TEST(a_signed_release_is_published_only_with_each_signature)
+{
+    static const char *const changes[] = {
+        "rm scv-agent.sig.oci.tar", ": >scv-agent.sig.oci.tar",
+        "head -c 100 scv-agent.sig.oci.tar >cut; mv cut scv-agent.sig.oci.tar",
+        "mv gpushare-extender.sig.oci.tar scv-agent.sig.oci.tar"};
+    for (size_t i = 0; i < ARRAY_LEN(changes); i++) {
+        cleanup_free char *said = publish(changes[i], 1);
+        ck_assert_contains(said, "publish: copy/");
+        ck_assert_contains(said, ".sig.oci.tar has no signature of sha256:");
+        free(refusal_of("test -e calls"));
+    }
+}
+END_TEST
+
+START_TEST(a_folder_of_other_files_is_not_removed)
+{
+    cleanup_free char *said = refusal_of(
+        "mkdir mine; echo text >mine/file\n"
+        "\"$TOP\"/scripts/release/all 0.1.0 registry.example/gpu https://there "
+        "\"$PWD/mine\" 2>&1 || { cat mine/file; exit 1; }");
+    ck_assert_contains(said, "mine is not empty and has no SHA256SUMS");
+    ck_assert_contains(said, "\ntext\n");
+}
+END_TEST
+
 /* -- SBOM -- */
 
 static const json_t *package_with(const json_t *sbom, const char *key, const char *value)
@@ -299,6 +371,25 @@ START_TEST(the_debian_package_brings_what_a_person_runs)
 }
 END_TEST
 
+START_TEST(a_release_candidate_sorts_before_the_release)
+{
+    does("\"$TOP\"/scripts/release/deb \"$MADE/build/installed\" 0.2.0-rc.1 \"$PWD\"\n"
+         "is=$(dpkg-deb -f gpushare_0.2.0-rc.1_*.deb Version)\n"
+         "test \"$is\" = 0.2.0~rc.1; dpkg --compare-versions \"$is\" lt 0.2.0\n");
+}
+END_TEST
+
+/* Without apt-get, as on other systems. */
+START_TEST(a_release_needs_debian)
+{
+    cleanup_free char *said = refusal_of(
+        "mkdir -p other; for p in dirname id grep; do ln -sf $(command -v $p) other; "
+        "done\n"
+        "PATH=$PWD/other /bin/sh \"$TOP\"/scripts/install-deps.sh --release 2>&1");
+    ck_assert_str_eq(said, "install-deps: --release needs Debian 12: apt and dpkg\n");
+}
+END_TEST
+
 START_TEST(release_notes_are_cut_from_the_changelog)
 {
     cleanup_free char *said = output_of(
@@ -323,11 +414,17 @@ int main(void)
                                   the_signature_is_of_the_checksums,
                                   each_image_is_signed_for_cosign,
                                   a_key_of_another_kind_is_refused,
+                                  a_file_that_is_no_image_is_not_signed,
+                                  signatures_are_published,
+                                  a_signed_release_is_published_only_with_each_signature,
+                                  a_folder_of_other_files_is_not_removed,
                                   the_sbom_is_a_document_of_spdx,
                                   the_sbom_says_what_is_in_the_files,
                                   the_chart_installs_these_images,
                                   a_chart_without_the_line_is_refused,
                                   the_debian_package_brings_what_a_person_runs,
+                                  a_release_candidate_sorts_before_the_release,
+                                  a_release_needs_debian,
                                   release_notes_are_cut_from_the_changelog};
     return lib_run_with("release", tests, ARRAY_LEN(tests), 60, &around);
 }

@@ -31,6 +31,9 @@
 {{- end }}
 {{- $loopback := include "gpushare.onLoopback" . }}
 {{- $https := include "gpushare.https" . }}
+{{- if and $e.hostNetwork (eq (include "gpushare.platform" .) "openshift") }}
+{{- fail "extender.hostNetwork: on OpenShift the constraint nonroot-v2 of the extender forbids the host network; set extender.hostNetwork to false" }}
+{{- end }}
 {{- if and (not $tls.secretName) (or $tls.clientNames $tls.serverName) }}
 {{- fail "extender.tls: clientNames and serverName require extender.tls.secretName" }}
 {{- end }}
@@ -116,6 +119,9 @@
 {{- $s := .Values.scheduler }}
 {{- $tls := .Values.extender.tls }}
 {{- if include "gpushare.ownScheduler" . }}
+{{- if semverCompare "<1.25.0-0" .Capabilities.KubeVersion.Version }}
+{{- fail (printf "scheduler.enabled: the configuration of the chart's kube-scheduler requires Kubernetes 1.25, and the cluster has %s; set scheduler.enabled to false" .Capabilities.KubeVersion.Version) }}
+{{- end }}
 {{- if not .Values.extender.enabled }}
 {{- fail "scheduler.enabled: there is no extender that it could call; set extender.enabled to true" }}
 {{- end }}

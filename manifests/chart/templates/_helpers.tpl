@@ -30,7 +30,10 @@ app.kubernetes.io/part-of: gpushare
 
 {{/* What the cluster is: the value, or what is certain: OpenShift and the distributions of Rancher
      by their API and version, kubeadm by its ConfigMap, and a control plane that is not the
-     administrator's by its version or because it has no Node. Found once: the nodes can be many. */}}
+     administrator's by its version or because it has no Node. Found once: the nodes can be many.
+     Distributions such as k0s show no control plane Node either, but there the administrator's
+     kube-scheduler may call the extender, through the node port of an earlier release or on the
+     host network: an upgrade must not take that away. */}}
 {{- define "gpushare.platform" -}}
 {{- $version := .Capabilities.KubeVersion.Version }}
 {{- if not (hasKey .Values "platformFound") }}
@@ -41,6 +44,7 @@ app.kubernetes.io/part-of: gpushare
 {{- else if contains "+rke2" $version }}{{ $found = "rke2" }}
 {{- else if regexMatch "-(eks-|gke[.])" $version }}{{ $found = "managed" }}
 {{- else if lookup "v1" "ConfigMap" "kube-system" "kubeadm-config" }}{{ $found = "kubeadm" }}
+{{- else if or .Values.extender.hostNetwork (eq (dig "spec" "type" "" (lookup "v1" "Service" .Release.Namespace "gpushare-schd-extender")) "NodePort") }}{{ $found = "kubeadm" }}
 {{- else }}
 {{- range (lookup "v1" "Node" "" "").items }}
 {{- $labels := .metadata.labels | default dict }}
