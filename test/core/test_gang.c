@@ -177,7 +177,7 @@ START_TEST(a_new_member_does_not_extend_the_time_limit)
 END_TEST
 
 /* The input arrives before the tick that is due. */
-static void reserve_anew(struct pod asker, size_t members)
+static void reserve_again(struct pod asker, size_t members)
 {
     start(2);
     show(2, 10850);
@@ -193,10 +193,10 @@ static void reserve_anew(struct pod asker, size_t members)
     rig_free(&r);
 }
 
-START_TEST(a_filter_just_after_the_time_limit_reserves_anew)
+START_TEST(a_filter_just_after_the_time_limit_reserves_again)
 {
-    reserve_anew(member("p1", "g", 10850), 2);
-    reserve_anew(member("p3", "g", 5000), 3); /* only the others have reservations */
+    reserve_again(member("p1", "g", 10850), 2);
+    reserve_again(member("p3", "g", 5000), 3); /* only the others have reservations */
 }
 END_TEST
 
@@ -599,7 +599,7 @@ UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
           pods_of_other_namespaces_and_gangs_are_no_members,
           of_two_gangs_one_gets_all_cards_and_the_other_none,
           a_new_member_does_not_extend_the_time_limit,
-          a_filter_just_after_the_time_limit_reserves_anew,
+          a_filter_just_after_the_time_limit_reserves_again,
           bound_members_have_their_place,
           the_other_members_keep_their_cards_when_one_is_deleted,
           a_new_member_without_a_place_ends_all_reservations,
