@@ -261,7 +261,7 @@ struct ledger_reservation {
 struct ledger_class {
     uint64_t id;            /* never reused; the position in the array changes */
     struct request request; /* without parts */
-    size_t pods;
+    size_t pods, members;   /* members: those in a gang */
 };
 
 struct ledger;

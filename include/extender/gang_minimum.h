@@ -9,15 +9,18 @@
  * pods name (kube/pod_group.h). The object is read when a member is filtered, and not
  * watched: the API may be absent or appear later, each watch of a cluster-wide resource
  * would need more permissions, and few gangs are filtered at one time. An answer counts for
- * GANG_MINIMUM_KEEP_MS, also that there is no object. Thread-safe.
+ * GANG_MINIMUM_KEEP_MS, also that there is no object. If the API server does not answer in
+ * time, no object is read for GANG_MINIMUM_PAUSE_MS: a filter waits for each read, and
+ * kube-scheduler for each filter. Thread-safe.
  */
 
 struct gang_minimum;
 
 enum {
     GANG_MINIMUM_KEEP_MS = 10 * 1000,
-    GANG_MINIMUM_CALL_MS = 1000, /* for all versions of one object together */
-    GANG_MINIMUM_KEPT = 256,     /* answers that are kept; tenants name gangs */
+    GANG_MINIMUM_CALL_MS = 1000,       /* for all versions of one object together */
+    GANG_MINIMUM_PAUSE_MS = 10 * 1000, /* of all reads, after one without an answer */
+    GANG_MINIMUM_KEPT = 256,           /* answers; tenants name gangs */
 };
 
 struct gang_minimum_config {
@@ -33,5 +36,5 @@ struct gang_minimum *gang_minimum_new(const struct gang_minimum_config *config);
 void gang_minimum_free(struct gang_minimum *g); /* NULL is accepted */
 
 /* 1: the members do not wait for each other. 0: unknown, also if the object cannot be read:
- * all members. Blocks for one call per API version at most. */
+ * all members, or the last answer that is kept. Blocks for GANG_MINIMUM_CALL_MS at most. */
 uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang);

@@ -64,7 +64,10 @@ void verbs_free(struct verbs *v); /* NULL is accepted */
  *
  * A member of a gang, then, gets a node only if all other members find cards, too
  * (placement/gang_judge.h), and cards are reserved for all of them. If no leader answers,
- * the reply is an error with status 503. */
+ * the reply is an error with status 503.
+ *
+ * A call with template Nodes (domain/template_node.h) and no known node is a simulation. It
+ * reserves nothing, ends no reservation, and is neither counted nor forwarded. */
 unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply);
 /* As verb_filter, for a call that another replica forwarded: it is not forwarded again. */
 unsigned verb_filter_forwarded(struct verbs *v, struct span body, struct buf *reply);

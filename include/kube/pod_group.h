@@ -15,7 +15,8 @@
  */
 
 /* Appends the path of the object in the `i`-th API version that may have it, the newest
- * first. False: there is no further one, or a name is none that an object can have. */
+ * first. False: there is no further one, or a name is none that an object can have: tenants
+ * write names, which must change nothing else in the path. */
 bool pod_group_path(struct buf *out, struct span ns, const struct gang *gang, size_t i);
 
 /* Members that need a place at once, by the object in `body`. 1: they do not wait for each

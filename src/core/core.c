@@ -36,6 +36,7 @@ struct core *core_new(const struct core_settings *settings)
     core->ledger = ledger_new(&settings->ledger, settings->seed);
     rng_init(&core->rng, settings->seed);
     heartbeat_init(core);
+    wakeup_init(core);
     map_init(&core->bind_ops_by_uid, settings->seed, offsetof(struct bind_op, uid));
     return core;
 }
@@ -54,8 +55,6 @@ void core_free(struct core *core)
         next = op->next;
         bind_op_free(op);
     }
-    for (size_t i = 0; i < core->n_wakeups; i++)
-        free((char *)core->wakeups[i].node.p);
     for (int kind = 0; kind < CORE_KINDS; kind++)
         cursor_fini(&core->cursors[kind]);
     struct leader *leader = &core->leader;
@@ -69,10 +68,10 @@ void core_free(struct core *core)
     buf_fini(&leader->last_error);
     heartbeat_fini(core);
     core_preempt_fini(core);
+    wakeup_fini(core);
     map_fini(&core->bind_ops_by_uid);
     ledger_free(core->ledger);
     arena_fini(&core->scratch);
-    free(core->wakeups);
     free(core->identity);
     free(core->lease_namespace);
     free(core->lease_name);

@@ -180,16 +180,28 @@ void core_pod_exists(struct step *s, struct span uid)
     entry->unconfirmed = false;
 }
 
+/* Wakes up for each node once: thousands of pods can have left it. */
+static void sweep_plain(struct step *s, uint64_t list)
+{
+    struct ledger *l = s->core->ledger;
+    uint8_t *seen = arena_zalloc(&s->core->scratch, ledger_node_slots(l) + 1);
+    const struct ledger_node *left;
+    for (size_t at = 0; ledger_plain_sweep(l, list, &at, &left);) {
+        if (!left || seen[left->id])
+            continue;
+        seen[left->id] = 1;
+        wakeup_gangs(s, left);
+    }
+}
+
 /* A pod that a complete list lacks is deleted if the list was requested after the pod was
  * last known to exist. Otherwise a GET decides, because the watch that follows never
  * shows a pod that was deleted before it: at once, or when the bind in flight ends. */
 void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
 {
     struct core *core = s->core;
-    const struct ledger_node *left;
     bind_listed(s, list);
-    for (size_t at = 0; ledger_plain_sweep(core->ledger, list, &at, &left);)
-        wakeup_gangs(s, left);
+    sweep_plain(s, list);
     for (struct ledger_pod *pod = ledger_first_pod(core->ledger), *next; pod;
          pod = next) {
         next = pod->next_all;

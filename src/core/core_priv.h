@@ -178,7 +178,8 @@ struct core {
     struct map bind_ops_by_uid;
     struct bind_op *bind_ops; /* newest first */
     size_t n_bind_ops;
-    struct wakeup *wakeups;
+    struct map wakeups_by_node;
+    struct wakeup **wakeups; /* oldest first */
     size_t n_wakeups, wakeups_cap;
     struct leader leader;
     struct heartbeats heartbeats;
@@ -351,9 +352,11 @@ struct wakeup_fits {
     int64_t free_mib; /* of all cards */
     struct span node;
 };
+void wakeup_init(struct core *core);
+void wakeup_fini(struct core *core);
 struct wakeup_fits wakeup_before(struct step *s, struct span node);
 void wakeup_after(struct step *s, const struct wakeup_fits *before);
-/* A pod without GPU has left the node, or NULL. */
+/* A pod without GPU has left the node, or NULL: its CPU can be what a gang lacks. */
 void wakeup_gangs(struct step *s, const struct ledger_node *node);
 /* The node has room that was kept before. */
 void wakeup_node(struct step *s, struct span node);

@@ -145,11 +145,14 @@ static const struct ledger_node *reserve_one(struct step *s, int64_t until_ms)
     return node;
 }
 
+/* Reservations whose time limit has passed end first: the tick of this step comes after the
+ * answer, and would end what was answered. */
 void reserve_requested(struct step *s)
 {
     const struct core_input *in = s->in;
     cleanup_buf struct buf why = {0};
     const struct ledger_node *node = NULL;
+    reserve_tick(s);
     bool may = in->n_nodes && may_reserve(s);
     struct ledger_reservation *old = ledger_reservation_find(s->core->ledger, in->uid);
     struct wakeup_fits before =

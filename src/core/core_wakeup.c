@@ -19,8 +19,8 @@
  *
  * A gang (core_gang.c) was rejected because its members do not fit together. So while
  * members of gangs are pending, every node that gains memory for a pending pod counts. So
- * does every node that a pod without GPU has left, because members need CPU, too. (A single
- * pod is never rejected for CPU here.)
+ * does every node that a pod without GPU has left and whose cards suffice for a member,
+ * because members need CPU, too. (A single pod is never rejected for CPU here.)
  */
 
 enum {
@@ -72,13 +72,34 @@ static bool did_not_fit(const struct wakeup_fits *before, size_t i, uint64_t id)
 
 static struct wakeup *wakeup_of(struct core *core, struct span node)
 {
-    for (size_t i = 0; i < core->n_wakeups; i++)
-        if (span_eq(core->wakeups[i].node, node))
-            return &core->wakeups[i];
+    struct wakeup *wakeup = map_get(&core->wakeups_by_node, node);
+    if (wakeup)
+        return wakeup;
+    wakeup = xcalloc(1, sizeof *wakeup);
+    wakeup->node = (struct span){xmemdup0(node.p, node.n), node.n};
     MEM_GROW(core->wakeups, core->wakeups_cap, core->n_wakeups + 1);
-    core->wakeups[core->n_wakeups] =
-        (struct wakeup){.node = {xmemdup0(node.p, node.n), node.n}};
-    return &core->wakeups[core->n_wakeups++];
+    core->wakeups[core->n_wakeups++] = wakeup;
+    map_set(&core->wakeups_by_node, wakeup);
+    return wakeup;
+}
+
+static void wakeup_free(struct wakeup *wakeup)
+{
+    free((char *)wakeup->node.p);
+    free(wakeup);
+}
+
+void wakeup_init(struct core *core)
+{
+    map_init(&core->wakeups_by_node, core->settings.seed, offsetof(struct wakeup, node));
+}
+
+void wakeup_fini(struct core *core)
+{
+    for (size_t i = 0; i < core->n_wakeups; i++)
+        wakeup_free(core->wakeups[i]);
+    map_fini(&core->wakeups_by_node);
+    free(core->wakeups);
 }
 
 void wakeup_after(struct step *s, const struct wakeup_fits *before)
@@ -107,8 +128,9 @@ void wakeup_gangs(struct step *s, const struct ledger_node *node)
     const struct ledger_class *classes = ledger_classes(core->ledger, &n);
     if (!core->leader.leading || !node || !ledger_pending_members(core->ledger))
         return;
-    for (size_t i = 0; i < n; i++) {
-        if (placement_fit(node, &classes[i].request) != FIT_YES)
+    const struct wakeup *known = map_get(&core->wakeups_by_node, node->name);
+    for (size_t i = 0; i < n && !(known && known->due); i++) {
+        if (!classes[i].members || placement_fit(node, &classes[i].request) != FIT_YES)
             continue;
         wakeup_of(core, node->name)->due = true;
         return;
@@ -143,13 +165,15 @@ void wakeup_tick(struct step *s)
     struct core *core = s->core;
     size_t kept = 0;
     for (size_t i = 0; i < core->n_wakeups; i++) {
-        struct wakeup *wakeup = &core->wakeups[i];
+        struct wakeup *wakeup = core->wakeups[i];
         if (wakeup->due && !wakeup->call && wakeup->not_before_ms <= s->now.mono_ms)
             send_wakeup(s, wakeup);
-        if (wakeup->due || wakeup->call || wakeup->not_before_ms > s->now.mono_ms)
-            core->wakeups[kept++] = *wakeup;
-        else
-            free((char *)wakeup->node.p);
+        if (wakeup->due || wakeup->call || wakeup->not_before_ms > s->now.mono_ms) {
+            core->wakeups[kept++] = wakeup;
+            continue;
+        }
+        map_remove(&core->wakeups_by_node, wakeup->node);
+        wakeup_free(wakeup);
     }
     core->n_wakeups = kept;
 }
@@ -158,7 +182,7 @@ bool wakeup_answered(struct step *s)
 {
     const struct core_input *in = s->in;
     for (size_t i = 0; i < s->core->n_wakeups; i++) {
-        struct wakeup *wakeup = &s->core->wakeups[i];
+        struct wakeup *wakeup = s->core->wakeups[i];
         if (wakeup->call != in->call)
             continue;
         wakeup->call = 0;
@@ -179,7 +203,7 @@ int64_t wakeup_due(const struct core *core)
 {
     int64_t due = INT64_MAX;
     for (size_t i = 0; i < core->n_wakeups; i++) {
-        const struct wakeup *wakeup = &core->wakeups[i];
+        const struct wakeup *wakeup = core->wakeups[i];
         if (wakeup->due && !wakeup->call && wakeup->not_before_ms < due)
             due = wakeup->not_before_ms;
     }

@@ -22,7 +22,10 @@ void ledger_gang_leave(struct ledger *l, struct ledger_pod *p)
     if (!m)
         return;
     struct ledger_gang *g = m->gang;
-    l->n_pending_members -= p->node == NULL;
+    if (!p->node) {
+        l->n_pending_members--;
+        ledger_class_left(l, p);
+    }
     *(m->prev ? &m->prev->next : &g->members) = m->next;
     if (m->next)
         m->next->prev = m->prev;
@@ -50,7 +53,10 @@ static void join(struct ledger *l, struct ledger_pod *p, struct span key, size_t
     g->members = m;
     g->n_members++;
     p->member = m;
-    l->n_pending_members += p->node == NULL;
+    if (!p->node) {
+        l->n_pending_members++;
+        ledger_class_joined(l, p);
+    }
 }
 
 void ledger_gang_update(struct ledger *l, struct ledger_pod *p, const struct pod *pod)

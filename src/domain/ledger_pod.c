@@ -46,12 +46,6 @@ struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid)
     return map_get(&l->pods_by_uid, uid);
 }
 
-const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)
-{
-    *n = l->n_classes;
-    return l->classes;
-}
-
 /* Replaces *text by a copy. */
 static void own(struct span *text)
 {
@@ -59,46 +53,6 @@ static void own(struct span *text)
         text->p = xmemdup0(text->p, text->n);
     else
         *text = (struct span){0};
-}
-
-void ledger_classes_free(struct ledger *l)
-{
-    for (size_t i = 0; i < l->n_classes; i++)
-        request_free(&l->classes[i].request);
-    free(l->classes);
-}
-
-/* Counts the pod in its class of pending pods. */
-static void class_add(struct ledger *l, const struct ledger_pod *pod)
-{
-    const struct request *r = &pod->request;
-    if (r->kind == REQUEST_NONE)
-        return;
-    size_t i = 0;
-    while (i < l->n_classes && !request_equal(&l->classes[i].request, r))
-        i++;
-    if (i == l->n_classes) {
-        MEM_GROW(l->classes, l->classes_cap, l->n_classes + 1);
-        l->classes[l->n_classes++] =
-            (struct ledger_class){.id = ++l->last_class, .request = *r};
-        l->classes[i].request.parts = NULL;
-        l->classes[i].request.n_parts = 0;
-        own(&l->classes[i].request.models);
-    }
-    l->classes[i].pods++;
-}
-
-static void class_remove(struct ledger *l, const struct ledger_pod *pod)
-{
-    if (pod->request.kind == REQUEST_NONE)
-        return;
-    size_t i = 0;
-    while (!request_equal(&l->classes[i].request, &pod->request))
-        i++;
-    if (--l->classes[i].pods > 0)
-        return;
-    request_free(&l->classes[i].request);
-    l->classes[i] = l->classes[--l->n_classes];
 }
 
 const struct mix *ledger_mix(const struct ledger *l)
@@ -268,7 +222,7 @@ static void pending_add(struct ledger *l, struct ledger_pod *pod)
     l->n_pending++;
     l->n_pending_members += pod->member != NULL;
     l->pending_generation++;
-    class_add(l, pod);
+    ledger_class_add(l, pod);
 }
 
 static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *meta)
@@ -331,9 +285,9 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
         if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
             mix_add(&l->mix, request, pod->requests.cpu_milli);
         l->pending_generation++;
-        class_remove(l, p);
+        ledger_class_remove(l, p);
         set_request(&p->request, &p->invalid_reason, request, why_not);
-        class_add(l, p);
+        ledger_class_add(l, p);
     }
     nominate_as_shown(l, p, pod->nominated_node);
     return p;
@@ -385,7 +339,7 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
         l->n_pending--;
         l->n_pending_members -= pod->member != NULL;
         l->pending_generation++;
-        class_remove(l, pod);
+        ledger_class_remove(l, pod);
     }
     pod->node = NULL;
     pod->other_cards = 0;

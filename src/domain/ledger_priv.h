@@ -137,6 +137,13 @@ void ledger_pods_free(struct ledger *l);
 /* Makes the pod a member of the gang that the object names now (ledger_gang.c). */
 void ledger_gang_update(struct ledger *l, struct ledger_pod *p, const struct pod *pod);
 void ledger_gang_leave(struct ledger *l, struct ledger_pod *p);
+/* Counts the pending pod in its class, or not any more (ledger_class.c). A request of kind
+ * REQUEST_NONE has no class. */
+void ledger_class_add(struct ledger *l, const struct ledger_pod *pod);
+void ledger_class_remove(struct ledger *l, const struct ledger_pod *pod);
+/* A pending pod that is counted has become a member of a gang, or is none any more. */
+void ledger_class_joined(struct ledger *l, const struct ledger_pod *pod);
+void ledger_class_left(struct ledger *l, const struct ledger_pod *pod);
 void ledger_classes_free(struct ledger *l);
 void ledger_departures_add(struct ledger_node_facts *facts,
                            const struct ledger_share *share);

@@ -21,8 +21,8 @@ struct gang_minimum {
     struct gang_minimum_config conf;
     pthread_mutex_t lock; /* protects the members below */
     struct answer kept[GANG_MINIMUM_KEPT];
-    size_t oldest;
-    int64_t log_ms; /* not before */
+    int64_t read_ms; /* not before */
+    int64_t log_ms;  /* not before */
 };
 
 struct gang_minimum *gang_minimum_new(const struct gang_minimum_config *config)
@@ -54,16 +54,27 @@ static struct answer *find(struct gang_minimum *g, struct span key)
     return NULL;
 }
 
-/* *minimum gets the last answer, or stays. False: it is too old. */
+/* Requires the lock. The answer that expired longest ago, or will expire first. */
+static struct answer *oldest(struct gang_minimum *g)
+{
+    struct answer *a = &g->kept[0];
+    for (size_t i = 1; i < GANG_MINIMUM_KEPT; i++)
+        if (g->kept[i].until_ms < a->until_ms)
+            a = &g->kept[i];
+    return a;
+}
+
+/* *minimum gets the last answer, or stays. False: the object is to be read. */
 static bool recall(struct gang_minimum *g, struct span key, uint32_t *minimum)
 {
     pthread_mutex_lock(&g->lock);
+    int64_t now_ms = g->conf.now_ms();
     const struct answer *a = find(g, key);
-    bool is_fresh = a && a->until_ms > g->conf.now_ms();
+    bool enough = now_ms < g->read_ms || (a && a->until_ms > now_ms);
     if (a)
         *minimum = a->minimum;
     pthread_mutex_unlock(&g->lock);
-    return is_fresh;
+    return enough;
 }
 
 static void keep(struct gang_minimum *g, struct span key, uint32_t minimum)
@@ -71,12 +82,19 @@ static void keep(struct gang_minimum *g, struct span key, uint32_t minimum)
     pthread_mutex_lock(&g->lock);
     struct answer *a = find(g, key);
     if (!a) {
-        a = &g->kept[g->oldest++ % GANG_MINIMUM_KEPT];
+        a = oldest(g);
         free((char *)a->key.p);
         a->key = (struct span){xmemdup0(key.p, key.n), key.n};
     }
     a->minimum = minimum;
     a->until_ms = g->conf.now_ms() + GANG_MINIMUM_KEEP_MS;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void pause_reads(struct gang_minimum *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->read_ms = g->conf.now_ms() + GANG_MINIMUM_PAUSE_MS;
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -99,6 +117,8 @@ static int read_one(struct gang_minimum *g, const char *path, const struct gang 
     struct httpc_reply reply = {0};
     const struct kube_request request = {
         .method = "GET", .path = path, .timeout_ms = timeout_ms};
+    if (timeout_ms <= 0)
+        return err_set(err, ERR_TIMEOUT, "no time is left for this version");
     int rc = g->conf.call(g->conf.call_ctx, &request, &reply, err);
     if (rc == 0)
         rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
@@ -109,28 +129,29 @@ static int read_one(struct gang_minimum *g, const char *path, const struct gang 
 }
 
 /* A version that the API server does not have is not found, as is a missing object. An
- * object that cannot be read leaves *minimum as it is. */
-static void read_object(struct gang_minimum *g, struct span ns, const struct gang *gang,
-                        uint32_t *minimum)
+ * object that cannot be read leaves *minimum as it is. -1: the API server is not available. */
+static int read_object(struct gang_minimum *g, struct span ns, const struct gang *gang,
+                       uint32_t *minimum)
 {
     cleanup_buf struct buf path = {0};
     struct err err;
-    int64_t until_ms = g->conf.now_ms() + GANG_MINIMUM_CALL_MS, left_ms;
+    int64_t until_ms = g->conf.now_ms() + GANG_MINIMUM_CALL_MS;
     for (size_t i = 0; pod_group_path(&path, ns, gang, i); i++) {
-        left_ms = until_ms - g->conf.now_ms();
-        if (left_ms > 0 && read_one(g, path.p, gang, left_ms, minimum, &err) == 0)
-            return;
-        if (left_ms <= 0 || err.code != ERR_NOT_FOUND) {
-            if (left_ms > 0 && may_log(g))
+        int64_t left_ms = until_ms - g->conf.now_ms();
+        if (read_one(g, path.p, gang, left_ms, minimum, &err) == 0)
+            return 0;
+        if (err.code != ERR_NOT_FOUND) {
+            if (may_log(g))
                 log_warn("gang",
                          "cannot read the minimum of a gang; all members need a "
                          "place, or as many as before",
                          LOG_S("path", path.p), LOG_ERR(&err));
-            return;
+            return err.code == ERR_TIMEOUT || err.code == ERR_UNAVAILABLE ? -1 : 0;
         }
         buf_clear(&path);
     }
     *minimum = 0;
+    return 0;
 }
 
 uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang)
@@ -140,7 +161,9 @@ uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct ga
     gang_key(&key, ns, gang);
     if (recall(g, buf_span(&key), &minimum))
         return minimum;
-    read_object(g, ns, gang, &minimum);
-    keep(g, buf_span(&key), minimum);
+    if (read_object(g, ns, gang, &minimum) == 0)
+        keep(g, buf_span(&key), minimum);
+    else
+        pause_reads(g);
     return minimum;
 }

@@ -97,7 +97,7 @@ static void check(struct verb_filter *f, const struct verb_candidate *c,
 {
     const struct verb_args *args = f->args;
     const struct request *r = &args->request;
-    if (!node && args->full) {
+    if (!node && f->simulated) {
         verb_filter_template(f, c);
         return;
     }
@@ -199,8 +199,11 @@ unsigned verb_filter_check(struct verbs *v, struct verbs_work *w, struct verb_fi
 struct verb_filter verb_filter_begin(const struct verbs *v, struct verbs_work *w,
                                      struct buf *passed)
 {
-    struct verb_filter f = {
-        .args = &w->args, .passed = passed, .failed = &w->failed, .never = &w->never};
+    struct verb_filter f = {.args = &w->args,
+                            .passed = passed,
+                            .failed = &w->failed,
+                            .never = &w->never,
+                            .simulated = w->simulated};
     reason_prepare(&f.reasons, &w->args.request);
     /* Evictions for one member are of no use while others of its gang have no place. */
     struct gang gang;
@@ -240,10 +243,13 @@ void verb_filter_record(struct verbs *v, struct verbs_work *w,
                            f->gang);
 }
 
-/* All nodes that fit. Returns 200, or the status of the error reply. */
-static unsigned answer_all(struct verbs *v, struct verbs_work *w, struct buf *reply)
+/* All nodes that fit, unless `gang` says why the pod's gang cannot start. Returns 200, or
+ * the status of the error reply. */
+static unsigned answer_all(struct verbs *v, struct verbs_work *w, const char *gang,
+                           struct buf *reply)
 {
     struct verb_filter f = verb_filter_begin(v, w, reply);
+    f.gang = gang;
     verb_filter_begin_reply(w, reply);
     size_t before = reply->n;
     unsigned status = verb_filter_check(v, w, &f);
@@ -311,6 +317,17 @@ static unsigned reject_gang(const struct gang *gang, struct buf *reply)
     return verbs_reply_error(reply, 503, &err);
 }
 
+/* Nothing can be reserved on template Nodes, and nothing that is reserved ends. */
+static unsigned simulate(struct verbs *v, struct verbs_work *w, struct gang *gang,
+                         struct buf *reply)
+{
+    cleanup_buf struct buf why = {0};
+    if (gang && waits_for_others(v, &w->args, gang))
+        buf_printf(&why, "gang %.*s: its members need places on nodes that exist",
+                   SPAN_ARG(gang->name));
+    return answer_all(v, w, why.p, reply);
+}
+
 /* Does the policy know a best node for the pod? For one without GPU only fgd, by the CPU
  * that it takes. */
 static bool is_scored(const struct verbs *v, const struct verb_args *args)
@@ -328,12 +345,14 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
 {
     const struct verb_args *args = &w->args;
     struct gang gang;
-    w->simulated = verb_filter_is_simulation(v, w);
+    w->simulated = verb_filter_is_simulation(v, args);
     bool best = v->config.answer == 1, in_gang = best && is_in_gang(args, &gang);
     bool ready, reserve = in_gang || (best && is_reservable(args));
+    if (w->simulated)
+        return simulate(v, w, in_gang ? &gang : NULL, reply);
     if (v->config.answer == VERBS_ALL || !is_scored(v, args) ||
-        ((args->pod.prefers || w->simulated) && !in_gang))
-        return answer_all(v, w, reply);
+        (args->pod.prefers && !in_gang))
+        return answer_all(v, w, NULL, reply);
     if (!reserve)
         return verb_filter_best(v, w, false, reply);
     struct store_route route = store_route(v->config.store, forwarded, &ready, NULL);
@@ -343,12 +362,10 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
             return status;
     }
     bool local = route.route == BIND_ROUTE_LOCAL;
-    if (in_gang && !local)
-        return reject_gang(&gang, reply);
     if (in_gang && waits_for_others(v, args, &gang))
-        return verb_filter_gang(v, w, &gang, reply);
-    if (args->pod.prefers || w->simulated)
-        return answer_all(v, w, reply);
+        return local ? verb_filter_gang(v, w, &gang, reply) : reject_gang(&gang, reply);
+    if (args->pod.prefers)
+        return answer_all(v, w, NULL, reply);
     return verb_filter_best(v, w, local && is_reservable(args), reply);
 }
 
@@ -381,7 +398,7 @@ static unsigned run(struct verbs *v, struct span body, enum source source,
     w->simulated = false;
     unsigned status = verbs_begin(v, w, body, reply);
     if (status == 200)
-        status = source == REPORT ? answer_all(v, w, reply)
+        status = source == REPORT ? answer_all(v, w, NULL, reply)
                                   : answer(v, w, body, forwarded, reply);
     if (status == 200 && w->n_victims)
         report_rejected(v, w, body, forwarded);

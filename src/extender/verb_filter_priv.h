@@ -13,6 +13,7 @@ struct verb_filter {
     const struct ledger *ledger;
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
     bool has_promise;                   /* of any of the reads so far */
+    bool simulated;                     /* unknown candidates are template Nodes */
     struct prepared_reason reasons;
     uint32_t rejected[REASON_CLASSES]; /* number of nodes, by reason */
     struct buf *passed, *failed, *never;
@@ -43,10 +44,9 @@ void verb_filter_end_reply(const struct verbs_work *w, struct buf *reply);
 
 /* verb_filter_template.c */
 
-/* Is a candidate a Node object that the ledger does not know and that names its cards?
- * Overwrites w->fitting. */
-bool verb_filter_is_simulation(struct verbs *v, struct verbs_work *w);
-/* Judges a candidate that the ledger does not know by its Node object. */
+/* Does the ledger know no candidate, and is one a Node object that names its cards? */
+bool verb_filter_is_simulation(struct verbs *v, const struct verb_args *args);
+/* Judges a candidate of a simulation by its Node object. */
 void verb_filter_template(struct verb_filter *f, const struct verb_candidate *c);
 
 /* verb_filter_best.c */

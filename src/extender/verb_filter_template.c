@@ -1,44 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/template_node.h"
 #include "extender/verb_filter_priv.h"
 
 /*
  * Template Nodes (domain/template_node.h): candidates whose Node object is in the body and
- * which the ledger does not know. A call with one is a simulation of an autoscaler. It
- * leaves nothing behind: no reservation, no event, no count, no victim.
+ * which the ledger does not know. A call with no other candidates is a simulation of an
+ * autoscaler. It leaves nothing behind: no reservation, no event, no count, no victim.
+ *
+ * A call that names a known node, too, is one of a scheduler: a Node that has just joined
+ * may not be watched yet, and has the key if its node group has it.
  */
 
-/* Fills `at` with the indexes of the candidates that the ledger does not know. */
-static size_t find_unknown(struct verbs *v, const struct verb_args *args, uint32_t *at)
+/* Does the ledger know one of the candidates? */
+static bool knows_any(struct verbs *v, const struct verb_args *args)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < args->n;) {
+    bool known = false;
+    for (size_t i = 0; i < args->n && !known;) {
         const struct ledger *ledger = core_ledger(store_read(v->config.store));
         size_t end = args->n - i < VERBS_LOCK_NODES ? args->n : i + VERBS_LOCK_NODES;
-        while (i < end) {
+        while (i < end && !known) {
             const struct ledger_node *nodes[MAP_BATCH];
             size_t found = verbs_find_nodes(args, i, end, ledger, nodes);
             for (size_t k = 0; k < found; k++)
-                if (!nodes[k])
-                    at[n++] = (uint32_t)(i + k);
+                known |= nodes[k] != NULL;
             i += found;
         }
         store_read_end(v->config.store);
     }
-    return n;
+    return known;
 }
 
-bool verb_filter_is_simulation(struct verbs *v, struct verbs_work *w)
+bool verb_filter_is_simulation(struct verbs *v, const struct verb_args *args)
 {
-    const struct verb_args *args = &w->args;
-    if (!args->full)
+    if (!args->full || knows_any(v, args))
         return false;
-    MEM_GROW(w->fitting, w->fitting_cap, args->n);
-    size_t n = find_unknown(v, args, w->fitting);
-    for (size_t i = 0; i < n; i++)
-        if (template_node_is(args->nodes[w->fitting[i]].raw))
+    for (size_t i = 0; i < args->n; i++)
+        if (template_node_is(args->nodes[i].raw))
             return true;
     return false;
 }

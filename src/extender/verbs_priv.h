@@ -31,7 +31,7 @@ struct verbs_work {
     /* filter: candidates where evictions could help the pod; borrowed from `args` */
     struct span victims[CORE_PREEMPT_NODES];
     size_t n_victims;
-    bool simulated;       /* filter: a candidate is a template Node */
+    bool simulated;       /* filter: the candidates are template Nodes */
     uint64_t charged;     /* to the budget: what the buffers have */
     uint64_t charged_pod; /* ... and what the pod may need */
     struct verbs_work *next;

@@ -18,11 +18,33 @@ static const struct source {
     [GANG_VOLCANO] = {"scheduling.volcano.sh", "podgroups", {"v1beta1"}},
 };
 
+static bool is_alphanumeric(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/* Can it be a part of a path, unescaped? The names of these objects are DNS subdomains; the
+ * pod that names one may have any text. */
+static bool is_path_part(struct span name)
+{
+    if (!object_is_name(name) || !is_alphanumeric(name.p[0]) ||
+        !is_alphanumeric(name.p[name.n - 1]))
+        return false;
+    for (size_t i = 1; i < name.n; i++) {
+        char c = name.p[i];
+        if (!is_alphanumeric(c) && c != '-' && c != '_' && c != '.')
+            return false;
+        if (c == '.' && name.p[i - 1] == '.')
+            return false;
+    }
+    return true;
+}
+
 bool pod_group_path(struct buf *out, struct span ns, const struct gang *gang, size_t i)
 {
     const struct source *s = &sources[gang->kind];
-    if (i >= VERSIONS || !s->versions[i] || !object_is_name(ns) ||
-        !object_is_name(gang->name))
+    if (i >= VERSIONS || !s->versions[i] || !is_path_part(ns) ||
+        !is_path_part(gang->name))
         return false;
     buf_printf(out, "/apis/%s/%s/namespaces/%.*s/%s/%.*s", s->group, s->versions[i],
                SPAN_ARG(ns), s->resource, SPAN_ARG(gang->name));

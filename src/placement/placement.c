@@ -227,18 +227,29 @@ static bool choose_reserved(const struct ledger_node *node, const struct card *c
     return true;
 }
 
-/* By falling priority, then by UID. */
+/* By falling priority, then those with kept cards, then by UID. */
 static int compare_nominated(const void *a, const void *b)
 {
     const struct ledger_pod *x = *(struct ledger_pod *const *)a;
     const struct ledger_pod *y = *(struct ledger_pod *const *)b;
     if (x->priority != y->priority)
         return x->priority > y->priority ? -1 : 1;
+    if (!x->kept != !y->kept)
+        return x->kept ? -1 : 1;
     return span_cmp(x->uid, y->uid);
 }
 
-/* The nominated pods that precede the pending pod `uid`, except members of its gang and
- * those with a reservation on the node, which counts already; *list is new. */
+/* Does the nominated pod precede the pending pod `uid`? Not with a reservation on the node,
+ * which counts already. */
+static bool precedes(const struct ledger_node *node, const struct ledger_pod *pod,
+                     int64_t priority, struct span uid)
+{
+    return pod->priority >= priority && !span_eq(pod->uid, uid) &&
+           !ledger_reservation_on(node, pod->uid);
+}
+
+/* The nominated pods that precede the pending pod `uid`, except members of its gang; *list
+ * is new. */
 static size_t list_nominated(const struct ledger_node *node, int64_t priority,
                              struct span uid, const struct ledger_gang *gang,
                              struct ledger_pod ***list)
@@ -246,8 +257,7 @@ static size_t list_nominated(const struct ledger_node *node, int64_t priority,
     size_t n = 0, cap = 0;
     *list = NULL;
     for (struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated) {
-        if (pod->priority < priority || span_eq(pod->uid, uid) ||
-            pod->request.kind == REQUEST_NONE || ledger_reservation_on(node, pod->uid) ||
+        if (!precedes(node, pod, priority, uid) || pod->request.kind == REQUEST_NONE ||
             (gang && pod->member && pod->member->gang == gang))
             continue;
         MEM_GROW(*list, cap, n + 1);
@@ -322,19 +332,19 @@ static void take_all_kept(const struct ledger_node *node, struct card *cards,
                           int64_t priority, struct span uid)
 {
     for (const struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated)
-        if (pod->kept && pod->priority >= priority && !span_eq(pod->uid, uid))
+        if (pod->kept && precedes(node, pod, priority, uid))
             take_kept(node, cards, pod);
 }
 
-/* Cards that are left when the nominated pods have theirs. */
+/* Cards that are left when the nominated pods have theirs, kept ones included. */
 static bool choose_beside_nominated(const struct ledger_node *node,
-                                    const struct card *seen, const struct request *r,
-                                    int64_t priority, struct span uid, uint32_t *picks)
+                                    const struct request *r, int64_t priority,
+                                    struct span uid, uint32_t *picks)
 {
     struct card cards[SCV_MAX_CARDS];
     if (!node->nominated)
         return false;
-    memcpy(cards, seen, node->n_cards * sizeof *cards);
+    ledger_cards_seen(node, priority, uid, cards);
     placement_take_nominated(node, cards, priority, uid, NULL);
     return choose(cards, node->n_cards, r, picks);
 }
@@ -351,7 +361,7 @@ bool placement_choose_seen(const struct ledger_node *node, const struct request 
     ledger_cards_seen(node, priority, uid, cards);
     take_all_kept(node, cards, priority, uid);
     return choose_reserved(node, cards, r, uid, picks) ||
-           choose_beside_nominated(node, cards, r, priority, uid, picks) ||
+           choose_beside_nominated(node, r, priority, uid, picks) ||
            choose(cards, node->n_cards, r, picks);
 }
 

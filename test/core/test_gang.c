@@ -176,6 +176,30 @@ START_TEST(a_new_member_does_not_extend_the_time_limit)
 }
 END_TEST
 
+/* The input arrives before the tick that is due. */
+static void reserve_again(const char *uid, int mib, size_t members)
+{
+    start(2);
+    show(2, 10850);
+    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1);
+    r.now.mono_ms += 1;
+    ck_assert_str_eq(ask(member(uid, "g", mib), 1, 2), "n1");
+    ck_assert_uint_eq(reservations(), members);
+    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1);
+    ck_assert_uint_eq(reservations(), members);
+    rig_pass(&r, 1);
+    ck_assert_uint_eq(reservations(), 0);
+    rig_free(&r);
+}
+
+START_TEST(a_filter_just_after_the_time_limit_reserves_again)
+{
+    reserve_again("p1", 10850, 2);
+    reserve_again("p3", 5000, 3); /* only the others have reservations */
+}
+END_TEST
+
 START_TEST(bound_members_have_their_place)
 {
     start(3);
@@ -427,6 +451,39 @@ START_TEST(a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves)
 }
 END_TEST
 
+/* CPU is not what it lacks there. */
+START_TEST(a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node)
+{
+    start(0);
+    add_cpu_node("n1", 1, 4000);
+    rig_pod(&r, object_pod_mem(&r.arena, "single", 100), false);
+    struct pod grows = member("p1", "g", CARD_MIB + 1);
+    rig_pod(&r, grows, false);
+    plain_pod("a", 1000, false);
+    core_outputs_reset(&r.out);
+    plain_pod("a", 1000, true);
+    rig_pass(&r, 10);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+    /* The single pod joins the gang. */
+    struct pod joins = object_pod_mem(&r.arena, "single", 100);
+    joins.gang = grows.gang;
+    plain_pod("b", 1000, false);
+    rig_pod(&r, joins, false);
+    plain_pod("b", 1000, true);
+    rig_pass(&r, 10);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    /* ... and leaves it. */
+    rig_answer(&r, rig_take(&r, CORE_CALL_WAKEUP).call, ERR_NONE);
+    rig_pass(&r, CORE_WAKEUP_INTERVAL_MS);
+    plain_pod("c", 1000, false);
+    rig_pod(&r, object_pod_mem(&r.arena, "single", 100), false);
+    plain_pod("c", 1000, true);
+    rig_pass(&r, 10);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu)
 {
     struct err gone = {.code = ERR_GONE};
@@ -541,7 +598,9 @@ UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
           a_pod_that_no_watch_has_shown_yet_is_a_member,
           pods_of_other_namespaces_and_gangs_are_no_members,
           of_two_gangs_one_gets_all_cards_and_the_other_none,
-          a_new_member_does_not_extend_the_time_limit, bound_members_have_their_place,
+          a_new_member_does_not_extend_the_time_limit,
+          a_filter_just_after_the_time_limit_reserves_again,
+          bound_members_have_their_place,
           the_other_members_keep_their_cards_when_one_is_deleted,
           a_new_member_without_a_place_ends_all_reservations,
           an_old_member_is_judged_together_with_new_ones,
@@ -552,6 +611,7 @@ UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
           a_member_beyond_the_minimum_does_not_end_the_others,
           a_gang_that_is_too_large_is_rejected,
           a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves,
+          a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node,
           a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu,
           a_waiting_gang_is_retried_when_a_node_gains_memory, a_reservation_holds_cpu_too,
           a_pod_of_higher_priority_sees_the_cpu_as_free,

@@ -414,10 +414,27 @@ START_TEST(a_later_filter_does_not_renew_the_time_limit)
     ck_assert_uint_eq(reservations(), 1);
     rig_pass(&r, 1);
     ck_assert_uint_eq(reservations(), 0);
-    /* Pods that wait were woken; the next filter of any pod starts anew. */
+    /* Pods that wait were woken; the next filter of any pod has a new limit. */
     ck_assert_str_eq(reserve("a", 10000), "n1");
     rig_pass(&r, CORE_RESERVATION_MS - 1);
     ck_assert_uint_eq(reservations(), 1);
+    rig_free(&r);
+}
+END_TEST
+
+/* The input arrives before the tick that is due. */
+START_TEST(a_filter_just_after_the_time_limit_gets_a_new_one)
+{
+    start();
+    reserve("a", 10000);
+    rig_pass(&r, CORE_RESERVATION_MS - 1);
+    r.now.mono_ms += 1;
+    ck_assert_str_eq(reserve("a", 10000), "n1");
+    ck_assert_uint_eq(reservations(), 1);
+    rig_pass(&r, CORE_RESERVATION_MS - 1);
+    ck_assert_uint_eq(reservations(), 1);
+    rig_pass(&r, 1);
+    ck_assert_uint_eq(reservations(), 0);
     rig_free(&r);
 }
 END_TEST
@@ -488,6 +505,7 @@ UNIT_MAIN("core/reserve", a_reservation_takes_free_memory_and_is_no_promise,
           a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind,
           the_reservation_of_a_deleted_node_harms_nobody,
           a_later_filter_does_not_renew_the_time_limit,
+          a_filter_just_after_the_time_limit_gets_a_new_one,
           a_filter_that_keeps_the_place_wakes_nobody,
           the_number_of_reservations_is_limited,
           a_nominated_pod_with_a_reservation_counts_once)

@@ -344,7 +344,8 @@ struct group_rig {
 };
 
 /* Three members on two cards. */
-static void group_rig_start(struct group_rig *g, const char *body, unsigned status)
+static void group_rig_start_as(struct group_rig *g, const char *body, unsigned status,
+                               bool follows)
 {
     struct ledger_settings settings = {.unit_mib = 1};
     json_t *objects = json_array();
@@ -355,13 +356,18 @@ static void group_rig_start(struct group_rig *g, const char *body, unsigned stat
         char uid[] = {'p', (char)('0' + i), 0};
         json_array_append_new(objects, gang_pod(uid, "g", 10850));
     }
-    rig_start(&g->rig, &settings, false);
+    rig_start_as(&g->rig, &settings, false, follows);
     rig_deliver(&g->rig, objects);
     json_decref(objects);
     g->gangs = gang_minimum_new(
         &(struct gang_minimum_config){.call = groups_call, .now_ms = groups_now});
     g->v = verbs_new(
         &(struct verbs_config){.store = g->rig.store, .answer = 1, .gangs = g->gangs});
+}
+
+static void group_rig_start(struct group_rig *g, const char *body, unsigned status)
+{
+    group_rig_start_as(g, body, status, false);
 }
 
 static void group_rig_stop(struct group_rig *g)
@@ -444,21 +450,105 @@ START_TEST(members_that_do_not_wait_are_single_pods)
 }
 END_TEST
 
+START_TEST(members_that_do_not_wait_need_no_leader)
+{
+    struct group_rig g;
+    group_rig_start_as(&g, "{\"spec\":{\"minMember\":1}}", 200, true);
+    ck_assert_uint_eq(answered(&g, "p1"), 1);
+    ck_assert_uint_eq(reservations(g.rig.store), 0);
+    group_rig_stop(&g);
+}
+END_TEST
+
+static struct gang_minimum *minimum_new(unsigned status)
+{
+    groups = (struct group_api){
+        .body = "{\"spec\":{\"minMember\":2}}", .status = status, .now_ms = 1};
+    return gang_minimum_new(
+        &(struct gang_minimum_config){.call = groups_call, .now_ms = groups_now});
+}
+
+static uint32_t minimum_of(struct gang_minimum *g, int i)
+{
+    char name[16];
+    snprintf(name, sizeof name, "g%d", i);
+    struct gang gang = {.kind = GANG_COSCHEDULING, .name = span_of(name)};
+    return gang_minimum_of(g, SPAN("ns"), &gang);
+}
+
 /* Tenants name gangs. */
 START_TEST(the_kept_answers_are_limited)
 {
-    groups = (struct group_api){.body = "{}", .status = 404, .now_ms = 1};
-    struct gang_minimum *g = gang_minimum_new(
-        &(struct gang_minimum_config){.call = groups_call, .now_ms = groups_now});
+    struct gang_minimum *g = minimum_new(404);
     for (int round = 0; round < 2; round++)
-        for (int i = 0; i <= GANG_MINIMUM_KEPT; i++) {
-            char name[16];
-            snprintf(name, sizeof name, "g%d", i);
-            struct gang gang = {.kind = GANG_COSCHEDULING, .name = span_of(name)};
-            ck_assert_uint_eq(gang_minimum_of(g, SPAN("ns"), &gang), 0);
-            ck_assert_uint_eq(gang_minimum_of(g, SPAN("ns"), &gang), 0);
+        for (int i = 0; i <= GANG_MINIMUM_KEPT; i++, groups.now_ms++) {
+            ck_assert_uint_eq(minimum_of(g, i), 0);
+            ck_assert_uint_eq(minimum_of(g, i), 0);
         }
     ck_assert_uint_eq(groups.calls, 2 * (GANG_MINIMUM_KEPT + 1));
+    gang_minimum_free(g);
+}
+END_TEST
+
+START_TEST(the_answer_that_expired_longest_ago_is_dropped)
+{
+    struct gang_minimum *g = minimum_new(200);
+    for (int i = 0; i < GANG_MINIMUM_KEPT; i++, groups.now_ms++)
+        ck_assert_uint_eq(minimum_of(g, i), 2);
+    groups.now_ms += GANG_MINIMUM_KEEP_MS;
+    ck_assert_uint_eq(minimum_of(g, 0), 2); /* read again; g1 expired first now */
+    ck_assert_uint_eq(minimum_of(g, GANG_MINIMUM_KEPT), 2);
+    groups.now_ms += GANG_MINIMUM_KEEP_MS;
+    groups.status = 0;
+    ck_assert_uint_eq(minimum_of(g, 0), 2);
+    ck_assert_uint_eq(minimum_of(g, 1), 0);
+    ck_assert_uint_eq(minimum_of(g, 2), 2);
+    gang_minimum_free(g);
+}
+END_TEST
+
+/* Each call blocks a filter, and so kube-scheduler, for up to a second. */
+START_TEST(an_api_server_that_does_not_answer_is_not_asked_for_every_gang)
+{
+    struct gang_minimum *g = minimum_new(200);
+    ck_assert_uint_eq(minimum_of(g, 0), 2);
+    groups.now_ms += GANG_MINIMUM_KEEP_MS;
+    groups.status = 0;
+    for (int i = 1; i <= 2 * GANG_MINIMUM_KEPT; i++)
+        ck_assert_uint_eq(minimum_of(g, i), 0);
+    ck_assert_uint_eq(groups.calls, 2);
+    ck_assert_uint_eq(minimum_of(g, 0), 2); /* as before */
+    ck_assert_uint_eq(groups.calls, 2);
+    groups.now_ms += GANG_MINIMUM_PAUSE_MS;
+    ck_assert_uint_eq(minimum_of(g, 0), 2);
+    ck_assert_uint_eq(minimum_of(g, 1), 0);
+    ck_assert_uint_eq(groups.calls, 3);
+    groups.now_ms += GANG_MINIMUM_PAUSE_MS;
+    groups.status = 200;
+    ck_assert_uint_eq(minimum_of(g, 1), 2);
+    ck_assert_uint_eq(minimum_of(g, 0), 2);
+    ck_assert_uint_eq(groups.calls, 5);
+    gang_minimum_free(g);
+}
+END_TEST
+
+/* One that answers in time, but too slowly for all versions of an object together. */
+static int slow_call(void *ctx, const struct kube_request *request,
+                     struct httpc_reply *reply, struct err *err)
+{
+    groups.now_ms += request->timeout_ms;
+    return groups_call(ctx, request, reply, err);
+}
+
+START_TEST(an_api_server_without_time_for_all_versions_is_not_asked_for_every_gang)
+{
+    struct gang native = {.kind = GANG_POD_GROUP, .name = SPAN("g")};
+    groups = (struct group_api){.body = "{}", .status = 404, .now_ms = 1};
+    struct gang_minimum *g = gang_minimum_new(
+        &(struct gang_minimum_config){.call = slow_call, .now_ms = groups_now});
+    ck_assert_uint_eq(gang_minimum_of(g, SPAN("ns"), &native), 0);
+    ck_assert_uint_eq(gang_minimum_of(g, SPAN("other"), &native), 0);
+    ck_assert_uint_eq(groups.calls, 1);
     gang_minimum_free(g);
 }
 END_TEST
@@ -469,12 +559,11 @@ static json_t *template_node(const char *name, const char *cards)
                      "gpushare.io/cards", cards);
 }
 
-/* The reply for the pod, with n1 as a whole Node object and `node`, which is stolen. */
-static json_t *filter_with(struct verbs *v, json_t *pod, json_t *node)
+/* The reply for the pod, with these whole Node objects, which are stolen. */
+static json_t *filter_full(struct verbs *v, json_t *pod, json_t *nodes)
 {
     cleanup_buf struct buf reply = {0};
-    json_t *body = json_pack("{s:o,s:{s:[{s:{s:s}},o]}}", "Pod", pod, "Nodes", "items",
-                             "metadata", "name", "n1", node);
+    json_t *body = json_pack("{s:o,s:{s:o}}", "Pod", pod, "Nodes", "items", nodes);
     char *text = json_dumps(body, JSON_COMPACT);
     ck_assert_uint_eq(verb_filter(v, span_of(text), &reply), 200);
     free(text);
@@ -482,6 +571,27 @@ static json_t *filter_with(struct verbs *v, json_t *pod, json_t *node)
     json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
     ck_assert_ptr_nonnull(j);
     return j;
+}
+
+static json_t *filter_template(struct verbs *v, json_t *pod, const char *cards)
+{
+    return filter_full(
+        v, pod,
+        json_pack("[oo]", template_node("new-1", cards), template_node("new-2", cards)));
+}
+
+/* As kube-scheduler asks when one of its Nodes has just joined. */
+static json_t *filter_mixed(struct verbs *v, json_t *pod, const char *cards)
+{
+    return filter_full(
+        v, pod,
+        json_pack("[{s:{s:s}}o]", "metadata", "name", "n1", template_node("new", cards)));
+}
+
+static const char *failed(json_t *reply, const char *node)
+{
+    return json_string_value(
+        json_object_get(json_object_get(reply, "FailedNodes"), node));
 }
 
 static size_t passing(json_t *reply)
@@ -502,24 +612,15 @@ START_TEST(a_template_node_leaves_nothing_behind)
     struct verbs *v = verbs_new(
         &(struct verbs_config){.store = rig.store, .answer = 1, .counters = counters});
     counters_write(counters, &before);
-    reply = filter_with(v, gang_pod("x", "", 100), template_node("new", "1x100MiB"));
+    reply = filter_template(v, gang_pod("x", "", 100), "1x100MiB");
     ck_assert_uint_eq(passing(reply), 2); /* not the best one alone */
     json_decref(reply);
-    reply = filter_with(v, gang_pod("x", "", 20000), template_node("new", "1x100MiB"));
+    reply = filter_template(v, gang_pod("x", "", 20000), "1x100MiB");
     ck_assert_uint_eq(passing(reply), 0);
     json_decref(reply);
     ck_assert_uint_eq(reservations(rig.store), 0);
     counters_write(counters, &after);
     ck_assert_str_eq(after.p, before.p);
-    /* Without the key it is a Node that the extender has not seen yet. */
-    reply = filter_with(v, gang_pod("x", "", 100),
-                        json_pack("{s:{s:s}}", "metadata", "name", "new"));
-    ck_assert_uint_eq(passing(reply), 1);
-    json_decref(reply);
-    ck_assert_uint_eq(reservations(rig.store), 1);
-    buf_clear(&after);
-    counters_write(counters, &after);
-    ck_assert_str_ne(after.p, before.p);
     verbs_free(v);
     counters_free(counters);
     rig_stop(&rig);
@@ -527,29 +628,33 @@ START_TEST(a_template_node_leaves_nothing_behind)
 }
 END_TEST
 
-/* Both members fit there, but kube-scheduler could send the Node of a machine that has just
- * joined. */
-START_TEST(a_template_node_starts_no_gang)
+/* It carries the key as its whole node group does. The extender will watch it in a moment. */
+START_TEST(a_node_that_is_not_watched_yet_makes_no_simulation)
 {
     struct store_rig rig;
     struct ledger_settings settings = {.unit_mib = 1};
+    cleanup_buf struct buf before = {0}, after = {0};
     json_t *objects = json_array();
     json_array_append_new(objects, card_of("n1"));
-    json_array_append_new(objects, gang_pod("p1", "g", 10850));
-    json_array_append_new(objects, gang_pod("p2", "g", 10850));
     rig_start(&rig, &settings, false);
     rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
-    json_t *reply =
-        filter_with(v, gang_pod("p1", "g", 10850), template_node("new", "2x16384MiB"));
-    ck_assert_uint_eq(passing(reply), 0);
-    const char *why =
-        json_string_value(json_object_get(json_object_get(reply, "FailedNodes"), "new"));
-    ck_assert_ptr_nonnull(
-        strstr(why, "gang g: 1 of 2 members finds no place beside the others"));
+    struct counters *counters = counters_new();
+    struct verbs *v = verbs_new(
+        &(struct verbs_config){.store = rig.store, .answer = 1, .counters = counters});
+    json_t *reply = filter_mixed(v, gang_pod("x", "", 100), "4x16384MiB");
+    ck_assert_uint_eq(passing(reply), 1);
+    ck_assert_uint_eq(reservations(rig.store), 1);
     json_decref(reply);
-    ck_assert_uint_eq(reservations(rig.store), 0);
+    counters_write(counters, &before);
+    reply = filter_mixed(v, gang_pod("y", "", 16276), "4x16384MiB");
+    ck_assert_uint_eq(passing(reply), 0);
+    ck_assert_str_eq(failed(reply, "new"), "the GPUs of this node are not known yet");
+    ck_assert_ptr_nonnull(failed(reply, "n1"));
+    json_decref(reply);
+    counters_write(counters, &after);
+    ck_assert_str_ne(after.p, before.p);
     verbs_free(v);
+    counters_free(counters);
     rig_stop(&rig);
     json_decref(objects);
 }
@@ -565,6 +670,58 @@ static void reserved_for(struct store *store, struct span uid, char node[8],
     *until_ms = r ? r->until_ms : 0;
     store_read_end(store);
 }
+
+static void expect_simulated(struct group_rig *g, bool reserved)
+{
+    char before[8], after[8];
+    int64_t until_ms, still_ms;
+    for (int i = 1; i <= 2; i++) {
+        char uid[] = {'p', (char)('0' + i), 0};
+        reserved_for(g->rig.store, span_of(uid), before, &until_ms);
+        ck_assert_int_eq(before[0] != 0, reserved);
+        json_t *reply = filter_template(g->v, gang_pod(uid, "g", 10850), "2x16384MiB");
+        ck_assert_uint_eq(passing(reply), 0);
+        ck_assert_str_eq(failed(reply, "new-1"),
+                         "gang g: its members need places on nodes that exist");
+        json_decref(reply);
+        reserved_for(g->rig.store, span_of(uid), after, &still_ms);
+        ck_assert_str_eq(after, before);
+        ck_assert_int_eq(still_ms, until_ms);
+    }
+    ck_assert_uint_eq(reservations(g->rig.store), reserved ? 2 : 0);
+}
+
+/* Both members fit there, but nothing can be reserved on a node that does not exist. */
+START_TEST(a_template_node_starts_no_gang)
+{
+    struct group_rig g;
+    group_rig_start(&g, "{\"spec\":{\"minMember\":2}}", 200);
+    expect_simulated(&g, false);
+    group_rig_stop(&g);
+}
+END_TEST
+
+START_TEST(a_template_node_changes_no_reservation_of_a_gang)
+{
+    struct group_rig g;
+    group_rig_start(&g, "{\"spec\":{\"minMember\":2}}", 200);
+    ck_assert_uint_eq(answered(&g, "p1"), 1);
+    expect_simulated(&g, true);
+    group_rig_stop(&g);
+}
+END_TEST
+
+START_TEST(members_that_do_not_wait_are_simulated_as_single_pods)
+{
+    struct group_rig g;
+    group_rig_start(&g, "{\"spec\":{\"minMember\":1}}", 200);
+    json_t *reply = filter_template(g.v, gang_pod("p1", "g", 10850), "2x16384MiB");
+    ck_assert_uint_eq(passing(reply), 2);
+    json_decref(reply);
+    ck_assert_uint_eq(reservations(g.rig.store), 0);
+    group_rig_stop(&g);
+}
+END_TEST
 
 static void expect_reserved(struct store_rig *rig, struct verbs *v, const char *on,
                             int mib, int64_t *until_ms)
@@ -606,6 +763,13 @@ START_TEST(a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit)
 END_TEST
 
 UNIT_MAIN("filter", a_template_node_leaves_nothing_behind, a_template_node_starts_no_gang,
+          a_node_that_is_not_watched_yet_makes_no_simulation,
+          a_template_node_changes_no_reservation_of_a_gang,
+          members_that_do_not_wait_are_simulated_as_single_pods,
+          the_answer_that_expired_longest_ago_is_dropped,
+          an_api_server_that_does_not_answer_is_not_asked_for_every_gang,
+          an_api_server_without_time_for_all_versions_is_not_asked_for_every_gang,
+          members_that_do_not_wait_need_no_leader,
           a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit,
           a_pod_group_says_how_many_members_need_a_place,
           without_a_pod_group_all_members_need_a_place,

@@ -326,8 +326,7 @@ static const char *ask_about(const struct extender *e, const char *pod, int unit
     cleanup_buf struct buf body = {0};
     buf_adds(&body, "{\"Pod\":");
     lib_pod(&body, pod, units, NULL, "{}");
-    buf_adds(&body, ",\"Nodes\":{\"items\":[{\"metadata\":{\"name\":\"n1\"}},"
-                    "{\"metadata\":{\"name\":\"new\",\"labels\":{"
+    buf_adds(&body, ",\"Nodes\":{\"items\":[{\"metadata\":{\"name\":\"new\",\"labels\":{"
                     "\"gpushare.io/cards\":\"2x24576MiB\"}}}]}}");
     *reply = filter_body(e, body.p);
     const char *later = lib_str(*reply, "FailedNodes.new");

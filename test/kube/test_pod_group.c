@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/pod_group.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "lib/unit.h"
 
@@ -90,5 +92,37 @@ START_TEST(each_version_has_a_path)
 }
 END_TEST
 
-UNIT_MAIN("pod_group", the_policy_of_a_pod_group_counts, the_group_of_a_workload_counts,
+/* Volcano's annotation is free text that a tenant writes. */
+START_TEST(a_name_that_no_object_can_have_gets_no_path)
+{
+    static const char *const bad[] = {
+        "g?watch=1", "g?",  "x%2F..", "x%2f", "..",       ".",   "a..b", ".g",
+        "g.",        "-g",  "g-",     "_g",   "g#f",      "g&a", "g;a",  "g:a",
+        "g@a",       "g+a", "g,a",    "g*",   "\xc3\xa9", "g~",  "g=a",  ""};
+    static const char *const good[] = {"g", "G1", "a.b-c_d", "0", "my-job-1f2e.v2"};
+    char most[256];
+    memset(most, 'a', sizeof most);
+    cleanup_buf struct buf path = {0};
+    struct gang gang = {.kind = GANG_VOLCANO};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        gang.name = span_of(bad[i]);
+        ck_assert_msg(!pod_group_path(&path, SPAN("ns"), &gang, 0), "%s", bad[i]);
+        ck_assert(!pod_group_path(&path, gang.name, &native, 0));
+    }
+    gang.name = (struct span){"g\0", 2};
+    ck_assert(!pod_group_path(&path, SPAN("ns"), &gang, 0));
+    gang.name = (struct span){most, 254};
+    ck_assert(!pod_group_path(&path, SPAN("ns"), &gang, 0));
+    ck_assert_uint_eq(path.n, 0);
+    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+        gang.name = span_of(good[i]);
+        ck_assert_msg(pod_group_path(&path, SPAN("ns"), &gang, 0), "%s", good[i]);
+    }
+    gang.name = (struct span){most, 253};
+    ck_assert(pod_group_path(&path, SPAN("ns"), &gang, 0));
+}
+END_TEST
+
+UNIT_MAIN("pod_group", a_name_that_no_object_can_have_gets_no_path,
+          the_policy_of_a_pod_group_counts, the_group_of_a_workload_counts,
           min_member_counts, hostile_numbers_are_unknown, each_version_has_a_path)

@@ -258,13 +258,21 @@ START_TEST(unusable_node_has_a_reason)
 }
 END_TEST
 
-static void nominate(const char *uid, int units, int priority, const char *to)
+static struct ledger_pod *nominate_by(enum request_placement policy, const char *uid,
+                                      int units, int priority, const char *to)
 {
     struct pod pod = object_pod_mem(&arena, uid, units);
     pod.priority = priority;
     pod.nominated_node = span_of(to);
     struct request r = object_request(&arena, &pod, 1);
-    ledger_pod_add(ledger, &pod, &r, NULL);
+    r.placement = policy;
+    return ledger_pod_add(ledger, &pod, &r, NULL);
+}
+
+static struct ledger_pod *nominate(const char *uid, int units, int priority,
+                                   const char *to)
+{
+    return nominate_by(PLACE_BINPACK, uid, units, priority, to);
 }
 
 START_TEST(nominated_pods_of_equal_or_higher_priority_come_first)
@@ -305,6 +313,51 @@ START_TEST(the_card_of_a_nominated_pod_is_the_last_choice)
     r = memory(9000, 1); /* a bind is not refused for a nomination */
     ck_assert(placement_choose_seen(n, &r, 5, SPAN("me"), picks));
     ck_assert_uint_eq(picks[0], 1);
+    ledger_free(ledger);
+}
+END_TEST
+
+/* 10000 MiB are left on GPU0 beside the kept ones, so only GPU1 is left for the nominated
+ * pod. Whichever of the two comes first by UID. */
+START_TEST(kept_cards_count_once_beside_nominated_pods)
+{
+    uint32_t picks[REQUEST_MAX_CARDS];
+    struct request r = memory(8000, 1);
+    r.placement = PLACE_SPREAD;
+    for (int i = 0; i < 4; i++) {
+        start();
+        const struct ledger_node *n = NODE_WITH_FREE("n1", 16000, 12000);
+        ledger_pod_keep(ledger, nominate("k", 6000, 5, "n1"), SPAN("n1"), 1);
+        nominate_by(i & 1 ? PLACE_SPREAD : PLACE_BINPACK, i & 2 ? "a" : "z", 12000, 5,
+                    "n1");
+        ck_assert(placement_choose_seen(n, &r, 5, SPAN("me"), picks));
+        ck_assert_uint_eq(picks[0], 0);
+        ck_assert_int_eq(placement_fit_nominated(n, &r, 5, SPAN("me")), FIT_YES);
+        ledger_free(ledger);
+    }
+}
+END_TEST
+
+START_TEST(kept_cards_that_are_reserved_count_once)
+{
+    start();
+    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct ledger_node *n = NODE_WITH_FREE("n1", 10000);
+    struct request r = memory(4000, 1);
+    ledger_pod_keep(ledger, nominate("k", 6000, 5, "n1"), SPAN("n1"), 1);
+    struct ledger_share share = {.card = 0, .mib = 6000};
+    ledger_reserve(ledger,
+                   &(struct ledger_reservation){.uid = SPAN("k"),
+                                                .ns = SPAN("default"),
+                                                .name = SPAN("k"),
+                                                .priority = 5,
+                                                .shares = &share,
+                                                .n_shares = 1,
+                                                .until_ms = 1},
+                   SPAN("n1"));
+    ck_assert(placement_choose_seen(n, &r, 5, SPAN("me"), picks));
+    r = memory(4001, 1);
+    ck_assert(!placement_choose_seen(n, &r, 5, SPAN("me"), picks));
     ledger_free(ledger);
 }
 END_TEST
@@ -612,4 +665,6 @@ UNIT_MAIN("placement", card_of_another_model_does_not_fit, missing_model_never_f
           reason_names_excluded_cards, unusable_node_has_a_reason,
           nominated_pods_of_equal_or_higher_priority_come_first,
           nominated_pod_that_does_not_fit_blocks_no_pod,
-          the_card_of_a_nominated_pod_is_the_last_choice, largest_request_has_a_reason)
+          the_card_of_a_nominated_pod_is_the_last_choice,
+          kept_cards_count_once_beside_nominated_pods,
+          kept_cards_that_are_reserved_count_once, largest_request_has_a_reason)

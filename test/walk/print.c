@@ -126,8 +126,8 @@ static void put_core(struct printer *p, const struct world *w, const struct core
     const struct ledger_node *node = ledger_node_find(core->ledger, SPAN("n0"));
     put(p, node ? node->cards[0].promised_mib : -1);
     for (size_t i = 0; i < core->n_wakeups; i++) {
-        put(p, core->wakeups[i].due);
-        put_due(p, core->wakeups[i].not_before_ms);
+        put(p, core->wakeups[i]->due);
+        put_due(p, core->wakeups[i]->not_before_ms);
     }
     put(p, -3);
 }
