@@ -372,7 +372,9 @@ static void report_nominated(struct search *s, const struct ledger_node *node)
     begin_change(s);
     buf_adds(s->out, "node ");
     add_name(s, node->name);
-    buf_adds(s->out, " has enough free memory, but reserves it for");
+    buf_adds(s->out, s->r->core
+                         ? " has enough free memory and compute, but reserves it for"
+                         : " has enough free memory, but reserves it for");
     for (const struct ledger_pod *p = node->nominated; p; p = p->next_nominated) {
         if (p->priority < s->pod->priority || span_eq(p->uid, s->pod->uid))
             continue;

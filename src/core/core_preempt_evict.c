@@ -118,9 +118,10 @@ void core_preempt_begin(struct step *s, struct core_preempt_pod *e, struct span 
     s->core->preempt.counts.started++;
     ledger_pod_keep(s->core->ledger, pod, e->node, e->cards);
     output_log(s, ERR_NONE,
-               "pod %.*s/%.*s: no card has enough free memory; evicting %zu pod(s) of "
+               "pod %.*s/%.*s: no card has enough free memory%s; evicting %zu pod(s) of "
                "lower priority from node %.*s",
-               SPAN_ARG(pod->ns), SPAN_ARG(pod->name), v.n, SPAN_ARG(e->node));
+               SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
+               pod->request.core ? " and compute" : "", v.n, SPAN_ARG(e->node));
     const char *text = output_text_of(
         s, "nominated to node %.*s; evicting %zu pod(s) of lower priority there",
         SPAN_ARG(e->node), v.n);
@@ -186,8 +187,9 @@ void core_preempt_evict(struct step *s, struct core_preempt_pod *e)
     const char *preemptor = output_str(s, e->uid);
     /* The UID, not the name: tenants may not see each other's pods. */
     const char *text = output_text_of(
-        s, "evicted from node %.*s: pod %.*s of priority %lld needs the memory",
-        SPAN_ARG(e->node), SPAN_ARG(e->uid), (long long)pod->priority);
+        s, "evicted from node %.*s: pod %.*s of priority %lld needs the memory%s",
+        SPAN_ARG(e->node), SPAN_ARG(e->uid), (long long)pod->priority,
+        pod->request.core ? " and compute" : "");
     struct core_output *o = add_call(s, CORE_CALL_EVICT, e, victim);
     o->preemptor = preemptor;
     o->text = text;

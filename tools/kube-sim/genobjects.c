@@ -48,13 +48,15 @@ static json_t *condition(const char *type, const char *status, const char *reaso
 
 static json_t *node_resources(const struct generate *g, const char *memory)
 {
-    char cards[24], units[24];
+    char cards[24], core[24], units[24];
+    snprintf(core, sizeof core, "%lld", (long long)(g->cards * 100));
     snprintf(cards, sizeof cards, "%lld", (long long)g->cards);
     snprintf(units, sizeof units, "%lld", (long long)(g->cards * (g->mib / g->unit)));
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "aliyun.com/gpu-count", cards,
-                     "aliyun.com/gpu-mem", units, "cpu", "128", "ephemeral-storage",
-                     "1855363320Ki", "hugepages-1Gi", "0", "hugepages-2Mi", "0", "memory",
-                     memory, "pods", "110");
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}",
+                     "aliyun.com/gpu-core.percentage", core, "aliyun.com/gpu-count",
+                     cards, "aliyun.com/gpu-mem", units, "cpu", "128",
+                     "ephemeral-storage", "1855363320Ki", "hugepages-1Gi", "0",
+                     "hugepages-2Mi", "0", "memory", memory, "pods", "110");
 }
 
 static json_t *node_labels(const struct gen_node *n)

@@ -158,7 +158,7 @@
     const fact = (name, value, bad) => facts.append(make('dt', '', name), make('dd', bad ? 'bad' : '', value));
     fact('Promised', mib(dev.promisedMiB), dev.overcommitted);
     if (dev.overcommitted)
-      fact('Overcommitted', 'more memory is promised than the card has', true);
+      fact('Overcommitted', `more ${dev.promisedComputePercent > 100 && dev.promisedMiB <= dev.totalMiB ? 'compute' : 'memory'} is promised than the card has`, true);
     if (dev.promisedComputePercent)
       fact('Compute promised', `${dev.promisedComputePercent} %`);
     fact('Measured', dev.usedMiB === undefined ? 'unknown' : mib(dev.usedMiB));
