@@ -131,6 +131,24 @@ START_TEST(a_node_port_in_use_is_no_managed_control_plane)
 }
 END_TEST
 
+/* A node port that the user asked for does not turn the next upgrade into one for kubeadm. */
+START_TEST(a_managed_control_plane_with_a_node_port_stays_managed)
+{
+    static const char port[] = "extender.service.type=NodePort";
+    cluster_create(
+        "/apis/apps/v1/namespaces/" SYSTEM "/deployments",
+        "{\"metadata\":{\"name\":\"gpushare-scheduler\",\"annotations\":"
+        "{\"meta.helm.sh/release-name\":\"gpushare\"}},\"spec\":{\"replicas\":0,"
+        "\"selector\":{\"matchLabels\":{\"a\":\"b\"}},\"template\":{\"metadata\":"
+        "{\"labels\":{\"a\":\"b\"}},\"spec\":{\"containers\":[{\"name\":\"c\","
+        "\"image\":\"c\"}]}}}}");
+    check_platform_with(port, "Platform: managed (found out;");
+    check_platform_with("scheduler.enabled=true", "Platform: kubeadm (found out;");
+    cluster_delete("/apis/apps/v1/namespaces/" SYSTEM "/deployments/gpushare-scheduler");
+    check_platform_with(port, "Platform: kubeadm (found out;");
+}
+END_TEST
+
 /* The Service has no node port. */
 START_TEST(the_platform_is_found_out_from_the_cluster)
 {
@@ -371,6 +389,7 @@ END_TEST
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("helm", 180, up, plain_files_become_a_release_and_back,
              a_second_extender_in_another_namespace_is_refused,
+             a_managed_control_plane_with_a_node_port_stays_managed,
              a_node_port_in_use_is_no_managed_control_plane,
              the_platform_is_found_out_from_the_cluster,
              a_release_is_installed_upgraded_and_removed_without_other_changes)

@@ -33,7 +33,8 @@ app.kubernetes.io/part-of: gpushare
      administrator's by its version or because it has no Node. Found once: the nodes can be many.
      Distributions such as k0s show no control plane Node either, but there the administrator's
      kube-scheduler may call the extender, through the node port of an earlier release or on the
-     host network: an upgrade must not take that away. */}}
+     host network: an upgrade must not take that away. Nor must it take away the kube-scheduler
+     that this release has installed on a managed control plane. */}}
 {{- define "gpushare.platform" -}}
 {{- $version := .Capabilities.KubeVersion.Version }}
 {{- if not (hasKey .Values "platformFound") }}
@@ -44,6 +45,7 @@ app.kubernetes.io/part-of: gpushare
 {{- else if contains "+rke2" $version }}{{ $found = "rke2" }}
 {{- else if regexMatch "-(eks-|gke[.])" $version }}{{ $found = "managed" }}
 {{- else if lookup "v1" "ConfigMap" "kube-system" "kubeadm-config" }}{{ $found = "kubeadm" }}
+{{- else if and (not (kindIs "bool" .Values.scheduler.enabled)) (eq .Release.Name (dig "metadata" "annotations" "meta.helm.sh/release-name" "" (lookup "apps/v1" "Deployment" .Release.Namespace "gpushare-scheduler"))) }}{{ $found = "managed" }}
 {{- else if or .Values.extender.hostNetwork (eq (dig "spec" "type" "" (lookup "v1" "Service" .Release.Namespace "gpushare-schd-extender")) "NodePort") }}{{ $found = "kubeadm" }}
 {{- else }}
 {{- range (lookup "v1" "Node" "" "").items }}
