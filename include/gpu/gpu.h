@@ -145,6 +145,11 @@ bool gpu_xid_is_application_error(int64_t xid);
 
 struct gpu;
 
+/* The library directories of a driver's root, in the order of search. On a merged /usr several
+ * are the same directory. */
+enum { GPU_LIBRARY_DIRS = 12 };
+extern const char *const gpu_library_dirs[GPU_LIBRARY_DIRS];
+
 /* NVML, opened by dlopen. `library`: a name or path; a directory, the root of a driver, in
  * whose library directories libnvidia-ml.so.1 is; NULL: libnvidia-ml.so.1. New. */
 struct gpu *gpu_nvml_new(const char *library);

@@ -65,3 +65,6 @@ int kube_config_load(const struct kube_config_sources *sources,
 void kube_config_fini(struct kube_config *config);
 /* Deep copy into *to, which is overwritten. */
 void kube_config_copy(struct kube_config *to, const struct kube_config *from);
+
+/* Is it a valid name of a namespace, a DNS label? */
+bool kube_namespace_ok(const char *name);

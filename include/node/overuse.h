@@ -44,8 +44,8 @@
  *
  * Without `always`, pods are evicted and containers killed in the order of what they use
  * beyond their promise, the most first, and only until what they use covers what the other
- * pods lack. One that was acted on counts until its limit has
- * passed, unless the action failed.
+ * pods lack. One that was acted on counts until its limit has passed, unless the action
+ * failed.
  */
 
 enum {

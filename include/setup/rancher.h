@@ -27,8 +27,8 @@ const char *rancher_unit(const struct facts *f);   /* "k3s", "rke2-server" */
 
 /* Is it a name that k3s reads in config.yaml.d? */
 bool rancher_reads(const char *name);
-/* The value of a key as a list of texts, without the file `skip` (a path, or NULL). New. */
-json_t *rancher_list(const struct facts *f, const char *skip, const char *key);
+/* The value of a key as a list of texts. New. */
+json_t *rancher_list(const struct facts *f, const char *key);
 /* The last text of a key; "": not set. New. */
 char *rancher_text(const struct facts *f, const char *key);
 char *rancher_data_dir(const struct facts *f); /* "/var/lib/rancher/k3s". New */

@@ -21,8 +21,7 @@ static const struct opt table[] = {
      .type = OPT_STRING,
      .offset = AT(gpu_source),
      .help = "Source of the cards: NVML (libnvidia-ml.so.1, LIBRARY, or in driver root "
-             "DIR), or "
-             "a JSON file."},
+             "DIR), or a JSON file."},
     {.name = "once",
      .type = OPT_BOOL,
      .offset = AT(once),

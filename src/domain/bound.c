@@ -26,7 +26,8 @@ static struct request recorded(const struct promise *p)
     return r;
 }
 
-/* The pod without its limits of compute. */
+/* The pod without its limits of compute: without one of memory they make a request invalid, and a
+ * pod that was bound by its labels before that rule existed keeps its memory. */
 static struct pod without_core(const struct pod *pod, struct arena *a)
 {
     struct pod copy = *pod;
@@ -38,29 +39,22 @@ static struct pod without_core(const struct pod *pod, struct arena *a)
     return copy;
 }
 
-/* A limit of compute without one of memory makes a request invalid. A pod that was bound by
- * its labels before that rule existed keeps its memory. */
-static int request_by_label(const struct pod *pod, const struct request_rules *rules,
-                            struct arena *a, struct request *request, struct err *err)
-{
-    struct pod labels = without_core(pod, a);
-    return request_of(&labels, rules, a, request, err);
-}
-
 int bound_request(const struct pod *pod, const struct promise *promise,
                   const struct request_rules *rules, struct arena *a,
                   struct request *request, struct err *err)
 {
     struct limits limits = limits_of(pod);
-    int bad = limits_any(&limits) ? request_of(pod, rules, a, request, err)
-                                  : request_by_label(pod, rules, a, request, err);
-    if (limits_any(&limits)) {
+    bool by_label = !limits_any(&limits);
+    struct pod labels = by_label && limits.core ? without_core(pod, a) : *pod;
+    int bad = request_of(&labels, rules, a, request, err);
+    if (!by_label) {
         if (bad)
             request_of_limits(&limits, rules, request);
-    } else if (promise->complete && is_larger(promise, request)) {
-        *request = recorded(promise);
+        return bad;
     }
-    if (!limits_any(&limits) && request->kind == REQUEST_MEMORY)
+    if (promise->complete && is_larger(promise, request))
+        *request = recorded(promise);
+    if (request->kind == REQUEST_MEMORY)
         request->core =
             (uint8_t)(limits.core < REQUEST_CORE ? limits.core : REQUEST_CORE);
     return bad;

@@ -79,17 +79,17 @@ struct ledger {
     struct ledger_settings settings;
     struct map nodes_by_name, pods_by_uid, reservations_by_uid;
     struct plain_pods plain;
-    struct map gangs; /* by gang_key */
+    struct map gangs;            /* by gang_key */
     struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;
     size_t n_nodes; /* slots ever used */
     uint32_t *free_slots;
     size_t n_free_slots, free_slots_cap;
-    struct ledger_pod *pods;    /* all, newest first */
-    struct ledger_pod *pending; /* newest first */
+    struct ledger_pod *pods;             /* all, newest first */
+    struct ledger_pod *pending;          /* newest first */
     size_t n_pending, n_pending_members; /* members of gangs */
-    struct ledger_class *classes; /* of pending pods */
-    uint64_t last_class;          /* id */
+    struct ledger_class *classes;        /* of pending pods */
+    uint64_t last_class;                 /* id */
     size_t n_classes, classes_cap;
     struct mix mix;
     uint64_t generation;
@@ -109,7 +109,7 @@ static inline int32_t ledger_saturated(int64_t value)
 /* Recomputes all derived values of the node (ledger_view.c). */
 void ledger_view(struct ledger *l, struct ledger_node *node);
 
-/* Recomputes what is derived from its cards alone: sums, and the brief. */
+/* Recomputes what is derived from its cards alone: sums, and the brief (ledger_sum.c). */
 void ledger_sum_up(struct ledger_node *node);
 
 /* Recomputes the node's free CPU (ledger_requests.c). */

@@ -2,39 +2,29 @@
 #include "domain/template_node.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "domain/keys.h"
 
 enum { SHOWN = 64 }; /* bytes of a malformed value: a label has at most 63 */
 
-/* Reads digits without a leading zero. False: none, or more than `most`. */
-static bool read_number(struct span *rest, int64_t most, int64_t *out)
+/* A decimal number of 1..most, written as it is: one spelling only. */
+static bool read_number(struct span text, int64_t most, int64_t *n)
 {
-    int64_t n = 0;
-    size_t i = 0;
-    if (rest->n && rest->p[0] == '0')
-        return false;
-    for (; i < rest->n && rest->p[i] >= '0' && rest->p[i] <= '9'; i++) {
-        n = n * 10 + (rest->p[i] - '0');
-        if (n > most)
-            return false;
-    }
-    *rest = (struct span){rest->p + i, rest->n - i};
-    *out = n;
-    return i > 0;
+    return text.n && text.p[0] != '0' && span_i64(text, n) && *n > 0 && *n <= most;
 }
 
 int template_node_parse(struct span text, struct template_node_cards *cards,
                         struct err *err)
 {
-    struct span rest = text;
+    const size_t unit = sizeof "MiB" - 1;
+    struct span mib_text = text, number = span_cut(&mib_text, 'x');
     int64_t n, mib;
-    bool good = read_number(&rest, SCV_MAX_CARDS, &n) && span_starts(rest, SPAN("x"));
-    if (good) {
-        rest = (struct span){rest.p + 1, rest.n - 1};
-        good =
-            read_number(&rest, TEMPLATE_NODE_MIB_MAX, &mib) && span_eq(rest, SPAN("MiB"));
-    }
+    bool good =
+        mib_text.n > unit && memcmp(mib_text.p + mib_text.n - unit, "MiB", unit) == 0;
+    mib_text.n -= good ? unit : 0;
+    good = good && read_number(number, SCV_MAX_CARDS, &n) &&
+           read_number(mib_text, TEMPLATE_NODE_MIB_MAX, &mib);
     if (!good)
         return err_set(err, ERR_INVALID,
                        KEY_CARDS ": \"%.*s\" is not a number of cards (1..%d) and their "

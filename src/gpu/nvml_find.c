@@ -12,18 +12,20 @@
 #define NAME "libnvidia-ml.so.1"
 
 /* The order of nvidia-container-toolkit 1.20 (pkg/lookup): RHEL and SUSE, Debian and Ubuntu,
- * Debian's own packages of the driver. The first is for drivers without a file system. */
-static const char *const directories[] = {"",
-                                          "/usr/lib64",
-                                          "/usr/lib/x86_64-linux-gnu",
-                                          "/usr/lib/aarch64-linux-gnu",
-                                          "/usr/lib/x86_64-linux-gnu/nvidia/current",
-                                          "/usr/lib/aarch64-linux-gnu/nvidia/current",
-                                          "/lib64",
-                                          "/lib/x86_64-linux-gnu",
-                                          "/lib/aarch64-linux-gnu",
-                                          "/lib/x86_64-linux-gnu/nvidia/current",
-                                          "/lib/aarch64-linux-gnu/nvidia/current"};
+ * Debian's own packages of the driver. */
+const char *const gpu_library_dirs[GPU_LIBRARY_DIRS] = {
+    "/usr/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/usr/lib/aarch64-linux-gnu/nvidia/current",
+    "/usr/lib",
+    "/lib64",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/lib/x86_64-linux-gnu/nvidia/current",
+    "/lib/aarch64-linux-gnu/nvidia/current",
+    "/lib"};
 
 /* The path of an open file, new: the loader does not take a file for another one that it has
  * loaded from the same descriptor. */
@@ -39,6 +41,14 @@ static char *path_of(int fd)
     return xstrdup(path);
 }
 
+/* The path of the library in a directory of the root; new, or NULL. */
+static char *find_in(int root, const char *directory)
+{
+    cleanup_free char *at = xasprintf("%s/" NAME, directory);
+    cleanup_close int fd = file_open_inside(root, at, O_PATH);
+    return fd >= 0 ? path_of(fd) : NULL;
+}
+
 int nvml_find(const char *library, char **path, struct err *err)
 {
     cleanup_close int root = open(library, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -47,12 +57,10 @@ int nvml_find(const char *library, char **path, struct err *err)
         *path = xstrdup(library);
         return 0;
     }
-    for (size_t i = 0; i < ARRAY_LEN(directories) && !*path; i++) {
-        cleanup_free char *at = xasprintf("%s/" NAME, directories[i]);
-        cleanup_close int fd = file_open_inside(root, at, O_PATH);
-        if (fd >= 0)
-            *path = path_of(fd);
-    }
+    /* The first is for drivers without a file system. */
+    *path = find_in(root, "");
+    for (size_t i = 0; i < GPU_LIBRARY_DIRS && !*path; i++)
+        *path = find_in(root, gpu_library_dirs[i]);
     return *path ? 0
                  : err_set(err, ERR_NOT_FOUND,
                            "NVML: no " NAME " in the library directories below %s",

@@ -48,8 +48,6 @@ int kube_config_exec(const struct kube_entry *e, const struct kube_entry *cluste
 int kube_config_server(struct kube_config *config, struct span url, struct err *err);
 /* Whether it is a valid bearer token: printable ASCII without spaces, not empty. */
 bool kube_token_ok(struct span token);
-/* Whether it is a valid namespace name (a DNS label). */
-bool kube_namespace_ok(const char *name);
 /* Sets an error about the value of `key`, with file and line. Returns -1. */
 int kube_entry_fail(const struct kube_entry *e, const char *key, const char *why,
                     struct err *err);

@@ -32,9 +32,8 @@ struct process {
     int32_t
         device_card[PROCESS_DEVICES];  /* under lock. 0: unknown; else 1 + card, or -1 */
     uint64_t primary[PROCESS_DEVICES]; /* under lock. Primary contexts */
-    uint32_t
-        pool_lock; /* before lock: held while the driver's sizes are read and counted */
-    bool pools;    /* under lock. A pool was used */
+    uint32_t pool_lock; /* before lock, while the driver's sizes are read and counted */
+    bool pools;         /* under lock. A pool was used */
     uint32_t contexts_ended; /* how many contexts were destroyed */
 };
 

@@ -34,8 +34,7 @@ static const struct opt table[] = {
      .type = OPT_STRING,
      .offset = AT(gpu_source),
      .help = "Source of the cards: NVML (libnvidia-ml.so.1, LIBRARY, or in driver root "
-             "DIR), or "
-             "a JSON file."},
+             "DIR), or a JSON file."},
     {.name = "sample-interval",
      .arg = "TIME",
      .init = "5s",

@@ -11,21 +11,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "gpu/gpu.h"
 
 enum { FILES_MAX = 512 }; /* of one list; the driver has about 60 libraries */
-
-/* In this order; on a merged /usr several are the same directory. Debian's own packages of
- * the driver use nvidia/current. */
-static const char *const library_dirs[] = {"/usr/lib/x86_64-linux-gnu",
-                                           "/usr/lib/aarch64-linux-gnu",
-                                           "/usr/lib/x86_64-linux-gnu/nvidia/current",
-                                           "/usr/lib/aarch64-linux-gnu/nvidia/current",
-                                           "/usr/lib64",
-                                           "/usr/lib",
-                                           "/lib/x86_64-linux-gnu",
-                                           "/lib/aarch64-linux-gnu",
-                                           "/lib64",
-                                           "/lib"};
 
 static const char *const other_files[] = {"/usr/bin/nvidia-smi",
                                           "/usr/bin/nvidia-debugdump",
@@ -171,16 +159,16 @@ static int by_link(const void *a, const void *b)
 static void find_libraries(const struct search *s, const char *version,
                            struct driver_files *out)
 {
-    struct stat seen[ARRAY_LEN(library_dirs)];
+    struct stat seen[GPU_LIBRARY_DIRS];
     size_t n_seen = 0;
     cleanup_free char *ending = xasprintf(".so.%s", version);
     out->libraries = arena_zalloc(s->a, FILES_MAX * sizeof *out->libraries);
     out->links = arena_zalloc(s->a, FILES_MAX * sizeof *out->links);
-    for (size_t i = 0; version[0] && i < ARRAY_LEN(library_dirs); i++) {
+    for (size_t i = 0; version[0] && i < GPU_LIBRARY_DIRS; i++) {
         struct stat *st = &seen[n_seen];
         bool known = false;
         cleanup_close int fd =
-            file_open_inside(s->fd, library_dirs[i], O_RDONLY | O_DIRECTORY);
+            file_open_inside(s->fd, gpu_library_dirs[i], O_RDONLY | O_DIRECTORY);
         if (fd < 0 || fstat(fd, st))
             continue;
         for (size_t k = 0; k < n_seen; k++)
@@ -188,7 +176,7 @@ static void find_libraries(const struct search *s, const char *version,
         if (known)
             continue;
         n_seen++;
-        read_directory(s, library_dirs[i], span_of(ending), out);
+        read_directory(s, gpu_library_dirs[i], span_of(ending), out);
     }
     /* The same files give the same specification. */
     qsort(out->libraries, out->n_libraries, sizeof *out->libraries, by_path);

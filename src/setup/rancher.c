@@ -82,18 +82,17 @@ static void apply(json_t *list, const json_t *file, const char *key)
     }
 }
 
-json_t *rancher_list(const struct facts *f, const char *skip, const char *key)
+json_t *rancher_list(const struct facts *f, const char *key)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < f->n_settings; i++)
-        if (!skip || strcmp(f->settings[i].path, skip) != 0)
-            apply(list, f->settings[i].json, key);
+        apply(list, f->settings[i].json, key);
     return list;
 }
 
 char *rancher_text(const struct facts *f, const char *key)
 {
-    json_t *list = rancher_list(f, NULL, key);
+    json_t *list = rancher_list(f, key);
     size_t n = json_array_size(list);
     char *text = xstrdup(n ? json_string_value(json_array_get(list, n - 1)) : "");
     json_decref(list);
@@ -127,7 +126,7 @@ static void add_mount(json_t *container, json_t *spec, struct span from, struct 
 /* "FROM:TO" or "FROM:TO:ro". */
 static void add_extra_mounts(const struct facts *f, json_t *container, json_t *spec)
 {
-    json_t *all = rancher_list(f, NULL, RANCHER_MOUNTS);
+    json_t *all = rancher_list(f, RANCHER_MOUNTS);
     for (size_t i = 0; i < json_array_size(all); i++) {
         struct span to = span_of(json_string_value(json_array_get(all, i)));
         struct span from = span_cut(&to, ':');
@@ -170,7 +169,7 @@ static void copy_applied(const struct facts *f, json_t *container)
 
 static json_t *command_of(const struct facts *f)
 {
-    json_t *args = rancher_list(f, NULL, RANCHER_ARGS);
+    json_t *args = rancher_list(f, RANCHER_ARGS);
     cleanup_free char *data_dir = rancher_data_dir(f);
     cleanup_free char *kubeconfig =
         xasprintf("--kubeconfig=%s/server/cred/scheduler.kubeconfig", data_dir);

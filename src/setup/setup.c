@@ -24,7 +24,6 @@ enum {
     EXIT_ERROR = 3, /* 0 to 2: findings_exit_status */
     FILE_MAX = 1 << 20,
     HEALTH_MS = 2000,
-    NAMESPACE_MAX = 63,
     RUNNING_OLDER = 2, /* results of running */
     RUNNING_BY_HAND = 4,
 };
@@ -289,12 +288,11 @@ static int running(struct run *r, struct err *err)
     return print(&r->out, err) ? -1 : status;
 }
 
-/* A DNS label, as the API server has them: it becomes a part of a path and of a name. */
+/* It becomes a part of a path and of a name. */
 static int set_namespace(struct run *r, struct err *err)
 {
     const char *name = r->options->namespace;
-    size_t n = name ? strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") : 0;
-    if (name && (!n || name[n] || n > NAMESPACE_MAX))
+    if (name && !kube_namespace_ok(name))
         return err_set(err, ERR_INVALID, "--namespace: invalid name \"%s\"", name);
     r->facts.namespace = name;
     return 0;

@@ -39,7 +39,7 @@ static void write_host_values(const char *nvml)
     cleanup_free char *plugin = xasprintf(form, "devicePlugin", nvml);
     cleanup_free char *driver = temp_path(cell_dir(), "driver");
     cleanup_free char *text =
-        xasprintf("extender: {insecure: true}\n"
+        xasprintf("platform: kubeadm\nextender: {insecure: true}\n"
                   "gpuNodes: {nvml: host, driverRoot: \"%s\"}\n%s%s",
                   driver, agent, plugin);
     temp_write(cluster.dir, "host-values.yaml", text);

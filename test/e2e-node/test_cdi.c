@@ -20,7 +20,8 @@
  * behind which no driver is.
  */
 
-#define CDI "/run/cdi"
+#define CDI     "/run/cdi"
+#define TOOLKIT "/usr/local/nvidia/toolkit"
 
 static char *driver; /* its root */
 
@@ -28,6 +29,15 @@ static bool plugin_says(const char *text)
 {
     cleanup_free char *log = temp_read(cluster.dir, "log/gpushare-device-plugin.log");
     return strstr(log, text) != NULL;
+}
+
+/* What another test has left. */
+static void clean_up(void)
+{
+    unlink(CDI "/gpushare.io-gpu.json");
+    unlink(CDI "/nvidia.yaml");
+    unlink(TOOLKIT "/nvidia-cdi-hook");
+    rmdir(TOOLKIT);
 }
 
 /* False: this machine runs no containers. */
@@ -40,6 +50,7 @@ static bool begin(void)
         node_down();
         return false;
     }
+    clean_up();
     driver = driver_make();
     return true;
 }
@@ -111,8 +122,6 @@ END_TEST
 
 /* -- the plugin's specification, with NVIDIA's hook -- */
 
-#define TOOLKIT "/usr/local/nvidia/toolkit"
-
 /* Where the GPU Operator installs it. */
 static void install_hook(void)
 {
@@ -142,8 +151,6 @@ START_TEST(the_hook_of_nvidia_makes_the_links_of_libraries)
                     "libcuda.so.1\nlibcuda.so." DRIVER_VERSION
                     "\nlibnvidia-ml.so.1\nlibnvidia-ml.so." DRIVER_VERSION "\n");
     check_libraries("/usr/local/nvidia/lib64", "");
-    unlink(TOOLKIT "/nvidia-cdi-hook");
-    rmdir(TOOLKIT);
     finish();
 }
 END_TEST
@@ -174,7 +181,6 @@ START_TEST(the_specification_of_nvidia_ctk_is_used)
         finish();
         return;
     }
-    unlink(CDI "/gpushare.io-gpu.json");
     generate();
     start_plugin();
     check_three();
@@ -182,7 +188,6 @@ START_TEST(the_specification_of_nvidia_ctk_is_used)
     /* ldconfig, a hook, makes links of sonames, which these libraries do not have. */
     check_libraries(DRIVER_LIBRARIES, "libcuda.so\nlibcuda.so." DRIVER_VERSION
                                       "\nlibnvidia-ml.so." DRIVER_VERSION "\n");
-    unlink(CDI "/nvidia.yaml");
     finish();
 }
 END_TEST

@@ -116,6 +116,12 @@ static void check_platform(const char *sentence)
 }
 
 /* A kube-scheduler that calls the extender through its node port keeps it. */
+static void remove_node_port(void)
+{
+    free(cluster_kubectl(ARGV("-n", SYSTEM, "patch", "service", "gpushare-schd-extender",
+                              "-p", "{\"spec\":{\"type\":\"ClusterIP\"}}")));
+}
+
 START_TEST(a_node_port_in_use_is_no_managed_control_plane)
 {
     cluster_create_bare_node("worker", NULL, NULL, CARDS(1024));
@@ -123,8 +129,7 @@ START_TEST(a_node_port_in_use_is_no_managed_control_plane)
     check_platform_with("platform=managed", "Platform: managed (set by");
     check_platform_with("platform=managed",
                         "delete lease gpushare-extender gpushare-scheduler\n");
-    free(cluster_kubectl(ARGV("-n", SYSTEM, "patch", "service", "gpushare-schd-extender",
-                              "-p", "{\"spec\":{\"type\":\"ClusterIP\"}}")));
+    remove_node_port();
     check_platform("Platform: managed (found out;");
     check_platform_with("extender.hostNetwork=true", "Platform: kubeadm (found out;");
     cluster_delete("/api/v1/nodes/worker");
@@ -149,9 +154,9 @@ START_TEST(a_managed_control_plane_with_a_node_port_stays_managed)
 }
 END_TEST
 
-/* The Service has no node port. */
 START_TEST(the_platform_is_found_out_from_the_cluster)
 {
+    remove_node_port();
     check_platform("Platform: kubeadm (assumed;"); /* it has no nodes */
     cluster_create_bare_node("worker", NULL, NULL, CARDS(1024));
     check_platform("Platform: managed (found out;");

@@ -7,6 +7,7 @@
 #include "lib/cluster.h"
 #include "lib/expect.h"
 #include "lib/install_node.h"
+#include "lib/node_files.h"
 #include "lib/staticpod.h"
 
 /*
@@ -38,7 +39,7 @@ static void make_node(void)
     address = xasprintf("127.0.0.1:%u", cluster.extender.verbs.port);
     ck_assert_done(file_read(manifest_from, 1 << 20, &text, &err), err);
     cleanup_free char *manifest =
-        install_node_swap(buf_take(&text), "--leader-elect=true\n", option);
+        node_files_swap(buf_take(&text), "--leader-elect=true\n", option);
     cleanup_free char *kubeconfig = install_node_command(
         0, ARGV("kubectl", "config", "view", "--raw", "--flatten", "--kubeconfig", from));
     temp_write(install_node_root, "etc/kubernetes/scheduler.conf", kubeconfig);
@@ -102,8 +103,8 @@ static void check_unauthenticated(void)
 static void downgrade(void)
 {
     char *config = temp_read(install_node_root, CONFIG);
-    config = install_node_swap(config, "https://", "http://");
-    config = install_node_swap(config, "enableHTTPS: true", "enableHTTPS: false");
+    config = node_files_swap(config, "https://", "http://");
+    config = node_files_swap(config, "enableHTTPS: true", "enableHTTPS: false");
     char *from = strstr(config, "  tlsConfig:\n"),
          *to = strstr(config, "  # The default is");
     ck_assert(from && to);

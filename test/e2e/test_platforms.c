@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "lib/expect.h"
 #include "lib/install_node.h"
+#include "lib/node_files.h"
 #include "lib/staticpod.h"
 
 /*
@@ -70,9 +71,9 @@ static char *rke2_pod(const char *config, const char *mount)
     cleanup_free char *option = xasprintf("    - --%s\n    command:\n", config);
     char *pod =
         install_node_command(0, ARGV("cat", "test/data/rke2/kube-scheduler.yaml"));
-    pod = install_node_swap(pod, "--secure-port=10259", secure);
+    pod = node_files_swap(pod, "--secure-port=10259", secure);
     if (*config)
-        pod = install_node_swap(pod, "    command:\n", option);
+        pod = node_files_swap(pod, "    command:\n", option);
     cleanup_free char *mounts = xasprintf(
         "    volumeMounts:\n%s%s",
         *config ? "    - mountPath: /etc/kubernetes/kube-scheduler-config.yaml\n"
@@ -89,8 +90,8 @@ static char *rke2_pod(const char *config, const char *mount)
         *mount ? "  - hostPath:\n      path: /etc/kubernetes/gpushare\n    name: "
                  "extra-mount-0\n"
                : "");
-    pod = install_node_swap(pod, "    volumeMounts:\n", mounts);
-    return install_node_swap(pod, "  volumes:\n", volumes);
+    pod = node_files_swap(pod, "    volumeMounts:\n", mounts);
+    return node_files_swap(pod, "  volumes:\n", volumes);
 }
 
 /* The process of k3s sees the node's own files. */
@@ -160,7 +161,9 @@ static void check_server(const char *program, const char *manifest, const char *
     ck_assert_contains(found, "PROBLEM no-option: ");
 
     char *done = NULL; /* the extender may not be ready yet */
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     do {
+        ck_assert_msg(lib_now_ms() < end, "never ready: %s", done ? done : "");
         free(done);
         done = install_node_run(-1, ARGV("--yes", "--address", address));
     } while (strstr(done, "not-ready") || strstr(done, "refused: "));

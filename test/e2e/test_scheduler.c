@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "lib/cluster.h"
 #include "lib/expect.h"
+#include "lib/node_files.h"
 #include "lib/tools.h"
 
 /*
@@ -14,8 +15,6 @@
 #define NAME    "gpushare-scheduler"
 #define PODS    CLUSTER_PODS
 #define CLASSES "/apis/node.k8s.io/v1/runtimeclasses"
-#define POLICY                                                                           \
-    "/apis/admissionregistration.k8s.io/%s/mutatingadmissionpolicies/gpushare-pods"
 
 /* -- the policy -- */
 
@@ -128,15 +127,12 @@ static void create_classes(void)
 /* With failurePolicy Fail, so that an error of the expressions is a rejection. */
 static char *apply_policy(const char *values)
 {
-    char *file = apply_template("templates/pod-defaults.yaml", values);
-    cleanup_json json_t *all = tools_objects(file);
-    const char *api = lib_str(json_array_get(all, 0), "apiVersion");
-    cleanup_free char *path = xasprintf(POLICY, strchr(api, '/') + 1);
-    cleanup_json json_t *policy = peer_json(&cluster.api, "GET", path, NULL);
-    ck_assert_str_eq(lib_str(policy, "spec.failurePolicy"), "Ignore");
-    free(cluster_kubectl(ARGV("patch", "mutatingadmissionpolicy", "gpushare-pods",
-                              "--type", "merge", "-p",
-                              "{\"spec\":{\"failurePolicy\":\"Fail\"}}")));
+    char *file = render_template("templates/pod-defaults.yaml", values);
+    cleanup_free char *strict =
+        node_files_swap(temp_read(lib_dir, "template.yaml"), "failurePolicy: Ignore",
+                        "failurePolicy: Fail");
+    temp_write(lib_dir, "template.yaml", strict);
+    free(cluster_kubectl(ARGV("apply", "-f", file)));
     return file;
 }
 
@@ -170,8 +166,8 @@ END_TEST
 START_TEST(with_all_pods_labels_of_yoda_count_as_a_request)
 {
     cleanup_free char *file = apply_policy(",extender.allPods=true,extender.replicas=2");
-    lib_wait(is_changed("", GPU, NAME));
-    ck_assert(is_changed(",\"labels\":{\"scv/memory\":\"1024\"}", ONE(""), NAME));
+    lib_wait(is_changed(",\"labels\":{\"scv/memory\":\"1024\"}", ONE(""), NAME));
+    ck_assert(is_changed("", GPU, NAME));
     ck_assert(is_changed(",\"labels\":{\"scv\":\"1\"}", ONE(""), DEFAULT));
     free(cluster_kubectl(ARGV("delete", "-f", file)));
 }

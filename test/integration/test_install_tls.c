@@ -69,7 +69,9 @@ static void rig_stop(struct rig *r)
 static char *run(const struct rig *r, int status, const char *mode, const char *more)
 {
     char *said = NULL;
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     do {
+        ck_assert_msg(lib_now_ms() < end, "never ready: %s", said ? said : "");
         free(said);
         said = node_files_install(
             -1, more ? ARGV("--kubeconfig", r->kubeconfig, mode, more, r->address)
@@ -288,7 +290,9 @@ START_TEST(an_extender_in_another_namespace)
     const char *in[] = {"--kubeconfig", r.kubeconfig, "--namespace", "gpus",
                         "--yes",        "--address",  r.address,     NULL};
     char *said = NULL; /* the extender may not be ready at once */
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     do {
+        ck_assert_msg(lib_now_ms() < end, "never ready: %s", said ? said : "");
         free(said);
         said = node_files_install(-1, in);
     } while (strstr(said, "not-ready") || strstr(said, "HTTP status 503"));

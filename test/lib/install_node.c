@@ -5,22 +5,14 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "lib/node_files.h"
 
 char *install_node_root;
-
-char *install_node_swap(char *text, const char *from, const char *to)
-{
-    const char *at = strstr(text, from);
-    ck_assert_msg(at != NULL, "no \"%s\" in: %s", from, text);
-    char *out = xasprintf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
-    free(text);
-    return out;
-}
 
 void install_node_change(const char *path, const char *from, const char *to)
 {
     cleanup_free char *text =
-        install_node_swap(temp_read(install_node_root, path), from, to);
+        node_files_swap(temp_read(install_node_root, path), from, to);
     temp_write(install_node_root, path, text);
 }
 

@@ -10,9 +10,7 @@
 
 extern char *install_node_root; /* the folder; set it before the functions below */
 
-/* The text with the first `from` replaced; takes the text. */
-char *install_node_swap(char *text, const char *from, const char *to);
-/* Replaces it in a file of the node. */
+/* Replaces the first `from` in a file of the node by `to`. */
 void install_node_change(const char *path, const char *from, const char *to);
 /* Runs a command, or scripts/install. `status` -1: any. Returns the output, new. */
 char *install_node_command(int status, const char *const *argv);

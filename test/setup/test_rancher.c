@@ -84,7 +84,7 @@ static const char *path_of(enum change_plan_kind kind)
 static char *list(const struct facts *f, const char *key)
 {
     struct buf out = {0};
-    json_t *all = rancher_list(f, NULL, key);
+    json_t *all = rancher_list(f, key);
     buf_adds(&out, "");
     for (size_t i = 0; i < json_array_size(all); i++)
         buf_printf(&out, "%s|", json_string_value(json_array_get(all, i)));
