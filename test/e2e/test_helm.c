@@ -172,6 +172,28 @@ START_TEST(the_platform_is_found_out_from_the_cluster)
 }
 END_TEST
 
+/* k3s creates the RuntimeClass; its default runtime shows no card. */
+START_TEST(the_daemonsets_of_k3s_use_the_runtime_of_nvidia)
+{
+    static const char class[] = "      runtimeClassName: \"nvidia\"\n";
+    check_platform_with("platform=k3s", "The cluster has no RuntimeClass nvidia");
+    cluster_create("/apis/node.k8s.io/v1/runtimeclasses",
+                   "{\"metadata\":{\"name\":\"nvidia\"},\"handler\":\"nvidia\"}");
+    check_platform_with("platform=k3s", class);
+    check_platform_with("platform=rke2", class);
+    static const char *const others[] = {"platform=kubeadm",
+                                         "platform=k3s,gpuNodes.nvml=host"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        cleanup_free char *said =
+            helm(0, "install",
+                 ARGV(CHART, "--dry-run=server", "--take-ownership", "--set", others[i]));
+        ck_assert_ptr_null(strstr(said, "nvidia\"\n"));
+        ck_assert_ptr_null(strstr(said, "The cluster has no RuntimeClass"));
+    }
+    cluster_delete("/apis/node.k8s.io/v1/runtimeclasses/nvidia");
+}
+END_TEST
+
 /* -- all objects -- */
 
 /* A line for each object of the cluster: kind, name, UID. New. */
@@ -397,4 +419,5 @@ CLUSTER_MAIN("helm", 180, up, plain_files_become_a_release_and_back,
              a_managed_control_plane_with_a_node_port_stays_managed,
              a_node_port_in_use_is_no_managed_control_plane,
              the_platform_is_found_out_from_the_cluster,
+             the_daemonsets_of_k3s_use_the_runtime_of_nvidia,
              a_release_is_installed_upgraded_and_removed_without_other_changes)
