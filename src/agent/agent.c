@@ -40,7 +40,8 @@ struct agent {
     struct worker *lanes[PUBLISHER_LANES];
     struct scv_watch *watch;
     struct card_sampler *card_sampler;
-    char *podresources;                 /* or NULL */
+    char *podresources; /* or NULL */
+    char *plugin_state;
     struct podresources_poller *poller; /* or NULL */
     struct ticker *ticker;
     struct status_server *status_server;
@@ -296,8 +297,12 @@ static void start_threads(struct agent *agent, int64_t pods_ms)
     static const char *const names[PUBLISHER_LANES] = {"scv", "lease", "node"};
     struct scv_watch_sink sink = {take_input, agent};
     struct card_sampler_fns fns = {on_sample, on_event, interval, agent};
-    struct podresources_poller_settings poller = {agent->podresources, pods_ms, on_pods,
-                                                  agent};
+    struct podresources_poller_settings poller = {.socket = agent->podresources,
+                                                  .interval_ms = pods_ms,
+                                                  .plugin_state = agent->plugin_state,
+                                                  .node = span_of(agent->node),
+                                                  .input = on_pods,
+                                                  .ctx = agent};
     for (int i = 0; i < PUBLISHER_LANES; i++)
         agent->lanes[i] = worker_start(names[i], perform, agent);
     agent->watch = scv_watch_start(agent->client, &agent->names, &sink);
@@ -317,6 +322,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     agent->lease_namespace = xstrdup(config->lease_namespace);
     if (config->podresources && config->podresources[0])
         agent->podresources = xstrdup(config->podresources);
+    agent->plugin_state = xstrdup(config->plugin_state);
     agent->names = (struct calls_names){agent->node, agent->lease_namespace};
     pthread_mutex_init(&agent->lock, NULL);
     agent->ticker = ticker_new();
@@ -381,6 +387,7 @@ bool agent_stop(struct agent *agent)
     kube_client_free(agent->client);
     pthread_mutex_destroy(&agent->lock);
     free(agent->podresources);
+    free(agent->plugin_state);
     free(agent->node);
     free(agent->lease_namespace);
     free(agent);

@@ -106,6 +106,13 @@ static const struct opt table[] = {
      .offset = AT(pods_ms),
      .help = "Time between two List calls to the kubelet; short intervals disturb pod "
              "admission."},
+    {.name = "plugin-state",
+     .arg = "FILE",
+     .init = "/var/lib/gpushare/device-plugin.json",
+     .type = OPT_STRING,
+     .offset = AT(plugin_state),
+     .help = "The device plugin's --state-file, which has the promises of init "
+             "containers."},
     {.name = "on-overuse",
      .arg = "event|evict|kill",
      .init = "event",
