@@ -162,8 +162,11 @@
     if (dev.promisedComputePercent)
       fact('Compute promised', `${dev.promisedComputePercent} %`);
     fact('Measured', dev.usedMiB === undefined ? 'unknown' : mib(dev.usedMiB));
-    if (dev.withheldMiB)
-      fact('External use', mib(dev.withheldMiB));
+    const overuse = dev.overuseMiB || 0;
+    if (dev.withheldMiB > overuse)
+      fact('External use', mib(dev.withheldMiB - overuse));
+    if (overuse)
+      fact('Used beyond promises', mib(overuse), true);
     for (const pod of dev.reservations || [])
       fact('Reserved', pod.hidden ? mib(pod.mib) : `${mib(pod.mib)} for ${pod.namespace}/${pod.name}`);
     fact(node.schedulingDisabled ? 'Free once uncordoned' : 'Free for new pods', mib(dev.freeMiB));
