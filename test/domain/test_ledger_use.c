@@ -6,8 +6,8 @@
 #include "domain/objects.h"
 
 /*
- * Whose memory of a card is used: processes without a promise, pods inside their promises, and pods beyond
- * them. The Scv is that of scv-agent: one card GPU-0 of 16000 MiB, and a second one GPU-1.
+ * Whose memory of a card is used: processes without a promise, pods inside their promises,
+ * and pods beyond them. The Scv is that of scv-agent, with cards GPU-0 and GPU-1.
  */
 
 enum { TOTAL = 16000, TOLERANCE = 1000 };
