@@ -276,6 +276,7 @@ struct reserve_claim {
     const struct request *request;
     struct resources requests; /* of the node; its slot is added */
     int64_t until_ms;
+    bool joint; /* with those of its gang */
 };
 /* Reserves request->cards cards of the node; `picks` as in placement_choose. */
 void reserve_on(struct step *s, const struct reserve_claim *claim,
@@ -296,8 +297,8 @@ int64_t reserve_due(const struct core *core);
 /* Reserves for all members that have no place yet, or ends all reservations of the gang and
  * appends the reason. Returns the node of the pod in the input, or NULL. */
 const struct ledger_node *gang_reserve(struct step *s, struct buf *why);
-/* A pod of higher priority took the cards of this pod: the other reservations of its gang
- * end, too. */
+/* A pod of higher priority took the cards of this pod, whose reservation was made with those
+ * of its gang: these end, too. */
 void gang_lost(struct step *s, struct span uid);
 
 /* core_bind_outcome.c: from the Binding to its outcome */
