@@ -21,8 +21,8 @@ struct gang_minimum {
     struct gang_minimum_config conf;
     pthread_mutex_t lock; /* protects the members below */
     struct answer kept[GANG_MINIMUM_KEPT];
-    int64_t read_ms; /* not before */
-    int64_t log_ms;  /* not before */
+    int64_t read_ms[GANG_KINDS]; /* objects of that kind: not before */
+    int64_t log_ms;              /* not before */
 };
 
 struct gang_minimum *gang_minimum_new(const struct gang_minimum_config *config)
@@ -65,12 +65,13 @@ static struct answer *oldest(struct gang_minimum *g)
 }
 
 /* *minimum gets the last answer, or stays. False: the object is to be read. */
-static bool recall(struct gang_minimum *g, struct span key, uint32_t *minimum)
+static bool recall(struct gang_minimum *g, enum gang_kind kind, struct span key,
+                   uint32_t *minimum)
 {
     pthread_mutex_lock(&g->lock);
     int64_t now_ms = g->conf.now_ms();
     const struct answer *a = find(g, key);
-    bool enough = now_ms < g->read_ms || (a && a->until_ms > now_ms);
+    bool enough = now_ms < g->read_ms[kind] || (a && a->until_ms > now_ms);
     if (a)
         *minimum = a->minimum;
     pthread_mutex_unlock(&g->lock);
@@ -91,10 +92,10 @@ static void keep(struct gang_minimum *g, struct span key, uint32_t minimum)
     pthread_mutex_unlock(&g->lock);
 }
 
-static void pause_reads(struct gang_minimum *g)
+static void pause_reads(struct gang_minimum *g, enum gang_kind kind)
 {
     pthread_mutex_lock(&g->lock);
-    g->read_ms = g->conf.now_ms() + GANG_MINIMUM_PAUSE_MS;
+    g->read_ms[kind] = g->conf.now_ms() + GANG_MINIMUM_PAUSE_MS;
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -159,11 +160,11 @@ uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct ga
     cleanup_buf struct buf key = {0};
     uint32_t minimum = 0;
     gang_key(&key, ns, gang);
-    if (recall(g, buf_span(&key), &minimum))
+    if (recall(g, gang->kind, buf_span(&key), &minimum))
         return minimum;
     if (read_object(g, ns, gang, &minimum) == 0)
         keep(g, buf_span(&key), minimum);
     else
-        pause_reads(g);
+        pause_reads(g, gang->kind);
     return minimum;
 }

@@ -595,6 +595,24 @@ START_TEST(an_api_server_that_does_not_answer_is_not_asked_for_every_gang)
 }
 END_TEST
 
+/* A CRD whose conversion webhook hangs, for example. */
+START_TEST(a_kind_that_is_not_answered_does_not_pause_the_others)
+{
+    struct gang_minimum *g = minimum_new(0);
+    struct gang native = {.kind = GANG_POD_GROUP, .name = SPAN("g")};
+    struct gang volcano = {.kind = GANG_VOLCANO, .name = SPAN("g")};
+    ck_assert_uint_eq(minimum_of(g, 0), 0);
+    groups.status = 200;
+    ck_assert_uint_eq(minimum_of(g, 1), 0); /* of the same kind */
+    ck_assert_uint_eq(groups.calls, 1);
+    ck_assert_uint_eq(gang_minimum_of(g, SPAN("ns"), &volcano), 2);
+    ck_assert_uint_eq(groups.calls, 2);
+    groups.body = "{\"spec\":{\"schedulingPolicy\":{\"gang\":{\"minCount\":3}}}}";
+    ck_assert_uint_eq(gang_minimum_of(g, SPAN("ns"), &native), 3);
+    gang_minimum_free(g);
+}
+END_TEST
+
 /* One that answers in time, but too slowly for all versions of an object together. */
 static int slow_call(void *ctx, const struct kube_request *request,
                      struct httpc_reply *reply, struct err *err)
@@ -833,6 +851,7 @@ UNIT_MAIN("filter", a_template_node_leaves_nothing_behind, a_template_node_start
           an_api_server_that_does_not_answer_is_not_asked_for_every_gang,
           an_api_server_without_time_for_all_versions_is_not_asked_for_every_gang,
           members_that_do_not_wait_need_no_leader,
+          a_kind_that_is_not_answered_does_not_pause_the_others,
           evictions_are_considered_for_members_that_do_not_wait,
           a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit,
           a_pod_group_says_how_many_members_need_a_place,
