@@ -17,9 +17,8 @@ struct explain_page {
     const struct cluster_state *cs;
     const struct ledger *l;
     const struct ledger_pod *pod;
-    const json_t *object;
+    const struct explain_facts *facts;
     int64_t unit;
-    bool colors;
     bool tolerates; /* the pod tolerates cordoned nodes */
 };
 
@@ -36,8 +35,13 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
 bool explain_space(struct buf *out, const struct ledger_node *node,
                    const struct ledger_pod *pod);
 
-/* Appends what layout preemption would do on these nodes if no node takes the pod now;
- * nothing if evictions do not help, or if kube-scheduler's own preemption does it. */
-void explain_preempt(struct explain_page *p, const struct ledger_node **nodes, size_t n);
+/* Does the pod wait for other members of its gang? */
+bool explain_waits_for_gang(const struct explain_page *p);
+
+/* Appends what layout preemption does for the pod, by the extender's view, and, if no node
+ * takes it now (`rejected`), what it would do on these nodes. Nothing if evictions do not
+ * help, or if kube-scheduler's own preemption does it. */
+void explain_preempt(struct explain_page *p, const struct ledger_node **nodes, size_t n,
+                     bool rejected);
 
 void explain_bound(struct explain_page *p, const struct cluster_state_pod *object);

@@ -6,6 +6,7 @@
 #include "domain/keys.h"
 #include "extender/gang_minimum.h"
 #include "extender/verbs.h"
+#include "view/inspect.h"
 
 /* Filter over many nodes in random order with all kinds of names: the result for each
  * node is as if it were the only one. (Results of single nodes: test/golden/filter.) */
@@ -486,8 +487,9 @@ static json_t *weak_pod(const char *name, const char *node)
 }
 
 /* How many pods layout preemption considers after filter has rejected p1, which is in a
- * gang of that PodGroup. */
-static size_t considered(const char *body, int64_t answer, bool report)
+ * gang of that PodGroup. `inspect` gets what inspect shows then. */
+static size_t considered(const char *body, int64_t answer, bool report,
+                         struct buf *inspect)
 {
     struct group_rig g;
     cleanup_buf struct buf reply = {0};
@@ -502,6 +504,9 @@ static size_t considered(const char *body, int64_t answer, bool report)
     ck_assert_ptr_nonnull(strstr(reply.p, "\"NodeNames\":[],"));
     size_t n = core_preemptions(store_read(g.rig.store)).waiting;
     store_read_end(g.rig.store);
+    struct view_source source = store_source(g.rig.store);
+    buf_clear(inspect);
+    view_inspect_all(&source, NULL, inspect);
     free(text);
     json_decref(call);
     group_rig_stop(&g);
@@ -510,16 +515,42 @@ static size_t considered(const char *body, int64_t answer, bool report)
 
 START_TEST(evictions_are_considered_for_members_that_do_not_wait)
 {
+    static const char one[] = "{\"spec\":{\"minMember\":1}}",
+                      three[] = "{\"spec\":{\"minMember\":3}}";
     static const int64_t answers[] = {VERBS_ALL, 1, 2};
+    cleanup_buf struct buf inspect = {0};
     for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
         for (int report = 0; report < 2; report++) {
-            ck_assert_uint_eq(
-                considered("{\"spec\":{\"minMember\":1}}", answers[i], report), 1);
-            ck_assert_uint_eq(
-                considered("{\"spec\":{\"minMember\":3}}", answers[i], report), 0);
-            ck_assert_uint_eq(considered("{}", answers[i], report), 0);
+            ck_assert_uint_eq(considered(one, answers[i], report, &inspect), 1);
+            ck_assert_uint_eq(considered(three, answers[i], report, &inspect), 0);
+            ck_assert_uint_eq(considered("{}", answers[i], report, &inspect), 0);
         }
     }
+}
+END_TEST
+
+START_TEST(inspect_says_what_preemption_does_for_a_pending_pod)
+{
+    cleanup_buf struct buf inspect = {0};
+    considered("{\"spec\":{\"minMember\":1}}", 1, false, &inspect);
+    json_t *view = json_loadb(inspect.p, inspect.n, 0, NULL), *pod, *found = NULL;
+    size_t i;
+    ck_assert_ptr_nonnull(view);
+    ck_assert_int_eq(json_integer_value(json_object_get(view, "preemptAfterSeconds")), 1);
+    json_array_foreach(json_object_get(view, "pendingPods"), i, pod)
+    {
+        json_t *does = json_object_get(pod, "preemption");
+        bool asked = !strcmp(json_string_value(json_object_get(pod, "name")), "p1");
+        ck_assert_msg(asked == (does != NULL), "%s", inspect.p);
+        found = does ? does : found;
+    }
+    ck_assert_str_eq(json_string_value(json_object_get(found, "state")), "waiting");
+    ck_assert_int_eq(json_integer_value(json_object_get(found, "candidateNodes")), 2);
+    const char *since = json_string_value(json_object_get(found, "since"));
+    const char *search = json_string_value(json_object_get(found, "searchAfter"));
+    ck_assert(since && search && strcmp(since, search) < 0);
+    ck_assert_ptr_null(json_object_get(found, "lastSearch"));
+    json_decref(view);
 }
 END_TEST
 
@@ -853,6 +884,7 @@ UNIT_MAIN("filter", a_template_node_leaves_nothing_behind, a_template_node_start
           members_that_do_not_wait_need_no_leader,
           a_kind_that_is_not_answered_does_not_pause_the_others,
           evictions_are_considered_for_members_that_do_not_wait,
+          inspect_says_what_preemption_does_for_a_pending_pod,
           a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit,
           a_pod_group_says_how_many_members_need_a_place,
           without_a_pod_group_all_members_need_a_place,
