@@ -10,7 +10,8 @@
 /*
  * Gangs: a model of kube-scheduler's Permit plugins, and the checks of gangs. The gang of a
  * pod is the part of its name before the dot, so the checks do not depend on the code that
- * reads labels.
+ * reads labels. It begins with g; in a gang whose name begins with b the members do not wait
+ * for each other (policy basic), and are single pods here.
  *
  * A member that filter gave a node waits at Permit until every live member waits or is
  * bound; then all are bound. After a timeout those that wait give up together.

@@ -191,6 +191,7 @@ void decide_reserved(struct world *w, const char *node);
  * free memory */
 struct reserved {
     char uid[64];
+    char name[64]; /* as the log has it */
     int64_t priority;
     int node, n;
     int card[8];
