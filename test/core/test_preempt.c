@@ -504,6 +504,31 @@ START_TEST(freed_cards_are_kept_from_equal_and_lower_priority)
 }
 END_TEST
 
+/* kube-scheduler counts two free cards: pods that share cards take none of its total. */
+START_TEST(a_whole_card_is_freed_and_kept)
+{
+    start();
+    see(object_pod(
+        &r.arena,
+        quoted(&r.arena,
+               "{'metadata':{'namespace':'default','name':'pod-w','uid':'w'},"
+               "'spec':{'priority':10,'containers':[{'resources':{'limits':{'%s'"
+               ":'1'}}}]}}",
+               KEY_GPU_COUNT)));
+    rejected_on_n1("w");
+    rig_answer(&r, nomination("w", "n1").call, ERR_NONE);
+    rig_answer(&r, eviction("a0").call, ERR_NONE);
+    rig_pod(&r, on_card("a0", 10, 0, "n1", 0, ""), true);
+    see(make("low", 8, 0, "", "")); /* card 1 has 6 MiB free */
+    rig_bind(&r, 1, "low", "n1");
+    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_CONFLICT);
+    rig_bind(&r, 2, "w", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    ck_assert_ptr_nonnull(strstr(bind.annotations, "\"" KEY_MEM_IDX "\":\"0\""));
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(cards_stay_kept_when_kube_scheduler_clears_the_nomination)
 {
     start();
@@ -605,7 +630,7 @@ END_TEST
 
 UNIT_MAIN("preempt", a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
           nothing_is_evicted_unless_it_is_enabled, equal_priority_is_never_evicted,
-          a_pod_that_never_preempts_evicts_nobody,
+          a_pod_that_never_preempts_evicts_nobody, a_whole_card_is_freed_and_kept,
           the_status_of_a_pod_follows_its_preemption,
           the_status_says_that_no_node_has_victims_and_what_was_refused,
           the_status_says_that_a_leaving_pod_makes_room,
