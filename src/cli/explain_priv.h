@@ -35,7 +35,7 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
 bool explain_space(struct buf *out, const struct ledger_node *node,
                    const struct ledger_pod *pod);
 
-/* Does the pod wait for other members of its gang? */
+/* Is it in a gang whose members wait for each other? */
 bool explain_waits_for_gang(const struct explain_page *p);
 
 /* Appends what layout preemption does for the pod, by the extender's view, and, if no node
