@@ -95,17 +95,6 @@ static bool exists(const char *pod)
     return peer_status(&sim.api, path) == 200;
 }
 
-static json_int_t metric(const char *name)
-{
-    cleanup_buf struct buf text = {0};
-    ck_assert_uint_eq(peer_call(&extender.observers, "GET", "/metrics", NULL, &text),
-                      200);
-    cleanup_free char *start = xasprintf("\n%s", name);
-    const char *line = strstr(text.p, start);
-    ck_assert_msg(line, "no metric %s", name);
-    return strtoll(line + strlen(start), NULL, 10);
-}
-
 static bool has_event(const char *pod, const char *reason)
 {
     cleanup_json json_t *all = peer_json(
@@ -153,7 +142,7 @@ START_TEST(explain_says_what_the_leader_does)
     extender_start(&extender, &sim, ARGV("--preempt-after", "500ms"));
     extender_wait_ready(&extender);
     lib_wait((fits("high", 100, 12), !exists("a"))); /* reported once it leads */
-    lib_wait(metric("gpushare_preemption_pods{state=\"kept\"} ") == 1);
+    lib_wait(extender_metric(&extender, "gpushare_preemption_pods{state=\"kept\"}") == 1);
     char *kept = NULL;
     lib_wait((free(kept), kept = explained("high"),
               strstr(kept, "victims: 1, not evicted yet: 0\n")));
@@ -189,10 +178,10 @@ START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
     lib_wait(fits("high", 100, 12));
     ck_assert(!fits("other", 100, 12)); /* the card is kept */
     /* The pod may be gone before the answer of its eviction arrives. */
-    lib_wait(metric("gpushare_preemption_evicted_pods_total ") == 1);
-    lib_wait(metric("gpushare_preemption_pods{state=\"kept\"} ") == 1);
+    lib_wait(extender_metric(&extender, "gpushare_preemption_evicted_pods_total") == 1);
+    lib_wait(extender_metric(&extender, "gpushare_preemption_pods{state=\"kept\"}") == 1);
     ck_assert_msg(extender_bind(&extender, "high", "n1", &why), "%s", why.p);
-    lib_wait(metric("gpushare_preemption_pods{state=\"kept\"} ") == 0);
+    lib_wait(extender_metric(&extender, "gpushare_preemption_pods{state=\"kept\"}") == 0);
     oracle_agrees(&sim.api, &extender);
     /* rejected, preempting, preempted, placed */
     lib_wait(sim_count(&sim, "create", "events", "") == 4);
@@ -209,7 +198,8 @@ START_TEST(without_the_option_nothing_is_evicted)
 {
     set_up("0s");
     ck_assert(!fits("high", 100, 12));
-    ck_assert_int_eq(metric("gpushare_preemption_pods{state=\"waiting\"} "), 0);
+    ck_assert_int_eq(
+        extender_metric(&extender, "gpushare_preemption_pods{state=\"waiting\"}"), 0);
     ck_assert(exists("a") && exists("b"));
     extender_stop(&extender);
     rights_check(sim.api.port, &rights);

@@ -193,7 +193,14 @@ static void create_pod(struct world *w, const char *gang)
 static void create_gang(struct world *w)
 {
     uint64_t gang = dice(w, 5) && w->stats.gangs ? w->stats.gangs : ++w->stats.gangs;
+    const struct oracle_pod *waits = dice(w, 3) ? permit_first(w) : NULL;
     char name[32];
+    if (waits) { /* its members have reservations, and are judged again with a new one */
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(waits->name, "."), waits->name);
+        create_pod(w, name);
+        permit_restart(w);
+        return;
+    }
     snprintf(name, sizeof name, "%c%llu", gang % 4 ? 'g' : 'b', (unsigned long long)gang);
     for (int64_t n = between(w, 1, 4); n > 0; n--)
         create_pod(w, name);
