@@ -189,7 +189,7 @@ static void create_pod(struct world *w, const char *gang)
 }
 
 /* The members are created one after the other, or one is missing for a while. In every
- * fourth gang they do not wait for each other. */
+ * third gang they do not wait for each other. */
 static void create_gang(struct world *w)
 {
     uint64_t gang = dice(w, 5) && w->stats.gangs ? w->stats.gangs : ++w->stats.gangs;
@@ -201,7 +201,7 @@ static void create_gang(struct world *w)
         permit_restart(w);
         return;
     }
-    snprintf(name, sizeof name, "%c%llu", gang % 4 ? 'g' : 'b', (unsigned long long)gang);
+    snprintf(name, sizeof name, "%c%llu", gang % 3 ? 'g' : 'b', (unsigned long long)gang);
     for (int64_t n = between(w, 1, 4); n > 0; n--)
         create_pod(w, name);
 }
