@@ -126,6 +126,7 @@ static void add_card_reason(struct explain_page *p, struct buf *out,
     }
     cleanup_arena struct arena a = {0};
     explain_promises(out, node, card, p->unit, &a);
+    explain_reserved(p, out, node, card);
 }
 
 static void add_node_row(struct explain_page *p, struct table *t,
@@ -339,6 +340,7 @@ static void explain_pending(struct explain_page *p)
         buf_addc(p->out, '\n');
         add_heartbeats(p, nodes, n);
         add_verdict(p, nodes, n, fits);
+        explain_own_reservation(p, nodes, n);
         explain_preempt(p, nodes, n, !fits.open && !fits.crowded);
         if (explain_waits_for_gang(p))
             add_gang(p, nodes, n, &a);

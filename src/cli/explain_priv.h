@@ -8,6 +8,7 @@
  *   explain.c          the pod, and why nodes reject a pending one
  *   explain_bound.c    a bound pod and its cards
  *   explain_preempt.c  what layout preemption does for a pending pod
+ *   explain_reserved.c  cards that are reserved from filter to bind
  *   explain_space.c    CPU, memory and pod slots of a node
  */
 
@@ -43,5 +44,12 @@ bool explain_waits_for_gang(const struct explain_page *p);
  * help, or if kube-scheduler's own preemption does it. */
 void explain_preempt(struct explain_page *p, const struct ledger_node **nodes, size_t n,
                      bool rejected);
+
+/* By the extender's view, nothing without one: appends for which pods the card is reserved,
+ * and the cards of these nodes that are reserved for p->pod. */
+void explain_reserved(struct explain_page *p, struct buf *out,
+                      const struct ledger_node *node, const struct card *card);
+void explain_own_reservation(struct explain_page *p, const struct ledger_node **nodes,
+                             size_t n);
 
 void explain_bound(struct explain_page *p, const struct cluster_state_pod *object);

@@ -443,6 +443,37 @@ START_TEST(what_layout_preemption_does_by_the_extenders_view)
 }
 END_TEST
 
+#define RESERVED(pods)                                                                   \
+    "{\"nodes\":[{\"name\":\"n1\",\"devs\":[{\"id\":0},{\"id\":1,\"reservations\":"      \
+    "[" pods "]}]}]}"
+
+START_TEST(cards_that_are_reserved_until_bind)
+{
+    static const char view[] =
+        RESERVED("{\"name\":\"v\\u001b[2J\",\"namespace\":\"ns\",\"uid\":\"u-v\",\"mib\":"
+                 "4096},{\"hidden\":true,\"mib\":2048}");
+    static const char own[] =
+        RESERVED("{\"name\":\"w\",\"namespace\":\"ns\",\"uid\":\"u-w\",\"mib\":8192}");
+    const struct lists items = {.nodes = NODE("n1", "30", "2"),
+                                .scvs = SCV_OF("n1", T4("0") "," T4("1")),
+                                .pods = POD_OF("w", "", "8", "")};
+    json_t *j = json_loads(view, 0, NULL), *k = json_loads(own, 0, NULL);
+    ck_assert(j && k);
+    cleanup_free char *others =
+        explained_by(&items, "w", (struct explain_facts){.view = j});
+    ck_assert_contains(others, "GPU0  15/15            fits\n");
+    ck_assert_contains(others,
+                       "GPU1  15/15            fits; reserved: ns/v?[2J 4 GiB, a pod "
+                       "of another namespace 2 GiB\n");
+    ck_assert_ptr_null(strstr(others, "Reserved for this pod"));
+    cleanup_free char *mine =
+        explained_by(&items, "w", (struct explain_facts){.view = k});
+    ck_assert_contains(mine, "Reserved for this pod until its bind: GPU1 of node n1.\n");
+    json_decref(j);
+    json_decref(k);
+}
+END_TEST
+
 /* The gang of w needs a place for so many members, by its PodGroup. */
 START_TEST(a_member_that_does_not_wait_for_its_gang)
 {
@@ -575,6 +606,6 @@ UNIT_MAIN("explain", a_pending_pod_and_changes_that_would_help,
           the_card_is_allocated_by_nvidias_plugin, nodes_that_could_be_back_in_service,
           memory_reserved_for_a_nominated_pod, what_layout_preemption_would_do,
           what_layout_preemption_does_by_the_extenders_view,
-          a_member_that_does_not_wait_for_its_gang,
+          a_member_that_does_not_wait_for_its_gang, cards_that_are_reserved_until_bind,
           a_pod_that_fits_only_on_cordoned_nodes, a_cordoned_node_without_enough_memory,
           pods_that_tolerate_a_cordon, an_unknown_pod)
