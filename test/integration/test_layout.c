@@ -148,12 +148,10 @@ START_TEST(explain_says_what_the_leader_does)
               strstr(kept, "victims: 1, not evicted yet: 0\n")));
     ck_assert_contains(kept, "  the cards on node n1 are kept for the pod; ");
     ck_assert_contains(kept, "  no further pod is evicted for it before ");
+    lib_wait((fits("high", 100, 12), free(kept), kept = explained("high"), /* reserves */
+              strstr(kept, "Reserved for this pod until its bind: GPU0 of node n1.")));
+    ck_assert_contains(kept, "; reserved: default/high 12 GiB\n");
     free(kept);
-    lib_wait(fits("high", 100, 12)); /* reserves */
-    cleanup_free char *reserved = explained("high");
-    ck_assert_contains(reserved,
-                       "Reserved for this pod until its bind: GPU0 of node n1.");
-    ck_assert_contains(reserved, "; reserved: default/high 12 GiB\n");
     extender_stop(&extender);
     tear_down();
 }
