@@ -11,12 +11,11 @@
 #include "cli/check.h"
 #include "cli/classic.h"
 #include "cli/complete.h"
-#include "cli/explain.h"
+#include "cli/explain_load.h"
 #include "cli/move_apply.h"
 #include "cli/rightsize_load.h"
 #include "cli/serve.h"
 #include "cli/session.h"
-#include "kube/listwatch.h"
 #include "wire/yaml.h"
 
 enum {
@@ -207,23 +206,6 @@ static int check(struct run *r, struct err *err)
 
 /* explain */
 
-static json_t *get_pod(struct run *r, struct span ns, struct span name)
-{
-    cleanup_buf struct buf path = {0};
-    struct httpc_reply reply = {0};
-    json_t *pod = NULL;
-    buf_adds(&path, "/api/v1/namespaces/");
-    listwatch_escape(&path, ns);
-    buf_adds(&path, "/pods/");
-    listwatch_escape(&path, name);
-    const struct kube_request request = {
-        .method = "GET", .path = path.p, .timeout_ms = r->config->timeout_ms};
-    if (kube_call(r->session.client, &request, &reply, NULL) == 0 && reply.status == 200)
-        pod = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL);
-    httpc_reply_fini(&reply);
-    return pod;
-}
-
 /* Reads "pod [NAMESPACE/]NAME" or "pod/[NAMESPACE/]NAME" after the command. False: the
  * arguments are others. */
 static bool read_pod_name(const struct run *r, struct span *ns, struct span *name)
@@ -258,12 +240,14 @@ static int explain(struct run *r, struct err *err)
         return -1;
     if (!ns.n)
         ns = default_namespace(r);
-    json_t *pod = get_pod(r, ns, name);
-    int rc = explain_pod(&r->out, state_of(r), ns, name, pod, has_colors(r->config), err);
+    struct explain_load loaded;
+    explain_load(&r->session, ns, name, &loaded);
+    loaded.facts.colors = has_colors(r->config);
+    int rc = explain_pod(&r->out, state_of(r), ns, name, &loaded.facts, err);
     if (rc == 0 && r->session.unit_assumed)
         show_unit_assumed(&r->out,
                           ledger_settings(cluster_state_ledger(state_of(r)))->unit_mib);
-    json_decref(pod);
+    explain_load_fini(&loaded);
     return rc ? -1 : print(&r->out, err);
 }
 
