@@ -11,6 +11,12 @@ static bool is_wide(const struct page *p)
     return p->show->format == SHOW_WIDE;
 }
 
+/* Shares of compute are in the table of cards where pods or columns are asked for. */
+static bool has_compute(const struct page *p)
+{
+    return is_wide(p) || p->show->details;
+}
+
 static void add_header(struct page *p)
 {
     static const char *const first[] = {"NODE", "GPU", "MODEL", "HEALTH"};
@@ -23,6 +29,8 @@ static void add_header(struct page *p)
     table_cell(&p->table, BOLD, "PROMISED/TOTAL(%s)", unit.p);
     table_cell(&p->table, BOLD, "USED");
     table_cell(&p->table, BOLD, "FREE");
+    if (has_compute(p))
+        table_cell(&p->table, BOLD, "COMPUTE");
     if (!is_wide(p)) {
         table_end(&p->table, BOLD, "PODS");
         return;
@@ -49,6 +57,19 @@ static void add_promised(struct page *p, const struct card *card)
     if (card->overcommitted)
         buf_adds(&text, "!");
     table_span(&p->table, promised_color(card), buf_span(&text));
+}
+
+/* What is promised of the card's compute. Pods with whole cards have all of it. */
+static void add_compute(struct page *p, const struct ledger_node *node,
+                        const struct card *card)
+{
+    bool over = card->core_promised > REQUEST_CORE;
+    if (!node->has_core && !card->core_promised)
+        table_cell(&p->table, PLAIN, "-");
+    else
+        table_cell(&p->table, over ? RED : PLAIN, "%d%%%s",
+                   card->whole && !over ? REQUEST_CORE : card->core_promised,
+                   over ? "!" : "");
 }
 
 static const struct scv_extra *
@@ -122,6 +143,8 @@ static void add_card(struct page *p, const struct ledger_node *node,
     show_page_amount(p, PLAIN, card->used_mib);
     table_cell(&p->table, PLAIN, "%" PRId64,
                node->state == NODE_USABLE ? card->free_mib / p->unit : 0);
+    if (has_compute(p))
+        add_compute(p, node, card);
     if (!is_wide(p)) {
         table_end(&p->table, PLAIN, "%" PRIu32, card->pods);
         return;
