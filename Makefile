@@ -298,7 +298,7 @@ krew: $(B)/kubectl-inspect-gpushare ## Pack the kubectl plugin and its krew mani
 # What is published, for both architectures: docs/releasing.md.
 RELEASE     := build/release
 RELEASE_OF   = amd64=build/amd64=$(shell scripts/debian-root amd64) arm64=build/arm64=$(shell scripts/debian-root arm64)
-release: ## Write everything to publish to build/release; REGISTRY=host/path RELEASE_URL= SIGN_KEY=key.pem
+release: ## Write everything to publish to build/release; REGISTRY=host/path RELEASE_URL= PROJECT_URL= SIGN_KEY=
 	$(Q)test -n "$(REGISTRY)" || { echo 'make release: REGISTRY is missing, such as REGISTRY=registry.example/gpushare' >&2; exit 1; }
 	$(Q)scripts/install-deps.sh --release
 	$(Q)for arch in amd64 arm64; do $(MAKE) ARCH=$$arch installed || exit 1; done

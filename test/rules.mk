@@ -98,7 +98,7 @@ SUITES := $(call programs,integration) $(call programs,hostile)
 PEERS  := $(call programs,peers)
 # Of make test-release.
 RELEASE_SUITES := $(call programs,release)
-$(B)/test/integration/test_agent $(B)/test/integration/test_plugin \
+$(B)/test/integration/test_agent $(B)/test/integration/test_plugin $(B)/test/integration/test_external_use \
     $(B)/test/integration/test_driver $(B)/test/integration/test_images: | $(FAKE_NVML)
 
 # E2E=short: the suites that CI runs.
@@ -106,10 +106,9 @@ E2E_SHORT  := requests agent plugin conformance faults choice tls apiservice ins
               takeover install tenant writers audit
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
-# kube-sim models later releases. No plugin for gangs, another framework for plugins, and no
-# MutatingAdmissionPolicy.
+# kube-sim models later releases. No plugin for gangs, and another framework for plugins.
 ifeq ($(K8S),1.31)
-E2E_SUITES := $(filter-out conformance gang permit scheduler,$(E2E_SUITES))
+E2E_SUITES := $(filter-out conformance gang permit,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
@@ -180,7 +179,7 @@ $(B)/test/fuzz/fuzz_http: LDFLAGS += -Wl,--wrap=accept4
 # and TSan nothing in a program of one thread.
 ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate \
               $(foreach f,domain placement core replay,$(call programs,$(f)))
-OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes language reasons) \
+OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes language reasons shell) \
               $(patsubst %,$(B)/test/integration/test_%,docs doc_reader images krew man manifests \
                 options release samples symbols)
 TESTS      := $(UNITS) $(LIMIT_TESTS) $(SUITES) $(B)/walk $(B)/simulate $(FUZZERS)

@@ -20,8 +20,8 @@ static bool has_compute(const struct page *p)
 static void add_header(struct page *p)
 {
     static const char *const first[] = {"NODE", "GPU", "MODEL", "HEALTH"};
-    static const char *const wide[] = {"WITHHELD", "UTIL",   "TEMP",
-                                       "ADDRESS",  "SOURCE", "MEASURED"};
+    static const char *const wide[] = {"WITHHELD", "OVERUSE", "UTIL",    "TEMP",
+                                       "ADDRESS",  "SOURCE",  "MEASURED"};
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, p->unit);
     for (size_t i = 0; i < ARRAY_LEN(first); i++)
@@ -107,6 +107,8 @@ static void add_wide(struct page *p, const struct ledger_node *node,
     struct ledger_node_info info = ledger_node_info(node);
     cleanup_buf struct buf age = {0};
     show_page_amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
+    show_page_amount(p, card->overuse_mib ? RED : PLAIN,
+                     card->use_known ? card->overuse_mib : -1);
     if (extra && extra->has_utilization)
         table_cell(&p->table, PLAIN, "%" PRId64 "%%", extra->utilization);
     else

@@ -173,6 +173,10 @@ static void write_card(struct buf *out, const struct ledger_node *node,
         view_inspect_number(out, "usedMiB", card->used_mib);
     if (card->withheld_mib)
         view_inspect_number(out, "withheldMiB", card->withheld_mib);
+    if (card->overuse_mib)
+        view_inspect_number(out, "overuseMiB", card->overuse_mib);
+    if (card->use_known)
+        view_inspect_bool(out, "usageComplete", true);
     if (card->reserved_mib)
         write_reservations(out, node, card, pods->scope);
     view_inspect_number(out, "freeMiB", card->free_mib);

@@ -40,8 +40,10 @@ START_TEST(one_line_per_card)
         "pending pod\n");
     cleanup_free char *wide = table_of(cs, (struct show){.format = SHOW_WIDE});
     ck_assert_contains(
-        wide, "n1    0    Tesla T4  Healthy    2/15                 5     9   "
-              "  -        1     4         37%   41C   10.0.0.1  scv     30s       GPU-0");
+        wide,
+        "n1    0    Tesla T4  Healthy    2/15                 5     9   "
+        "  -        1     4         -        37%   41C   10.0.0.1  scv     30s       "
+        "GPU-0");
     cleanup_free char *details = table_of(cs, (struct show){.details = true});
     ck_assert_contains(details, "n1    0    ns         a    2         -     -   bound\n");
     ck_assert_contains(details, "ns         w            20 GiB   0\n");
@@ -142,6 +144,24 @@ START_TEST(promised_compute_stands_beside_memory)
                         .pods = POD_CORE("a", "0", "90") "," POD_CORE("b", "0", "20")});
     cleanup_free char *over = table_of(cs, (struct show){.format = SHOW_WIDE});
     ck_assert_contains(over, "  110%!    2     ");
+    cluster_state_free(cs);
+}
+END_TEST
+
+/* 3072 MiB of pod a, which was promised 2048, and 6144 of Xorg. */
+START_TEST(overuse_is_a_column_of_its_own)
+{
+    struct cluster_state *cs = lib_cluster_state(
+        &(struct lists){.nodes = NODE("n1", "15", "1"),
+                        .scvs = SCV_USED("n1", "15360", "9216", "u-a", "3072", "6144"),
+                        .pods = POD_OF("a", "n1", "2", IDX("0"))});
+    cleanup_free char *wide = table_of(cs, (struct show){.format = SHOW_WIDE});
+    ck_assert_contains(wide, "PODS  WITHHELD  OVERUSE  UTIL");
+    ck_assert_contains(wide, " 1     6         1        -");
+    cleanup_free char *text = table_of(cs, (struct show){.format = SHOW_JSON});
+    ck_assert_contains(text, "\"withheldMiB\": 6144");
+    ck_assert_contains(text, "\"overuseMiB\": 1024");
+    ck_assert_contains(text, "\"usageComplete\": true");
     cluster_state_free(cs);
 }
 END_TEST
@@ -327,7 +347,8 @@ START_TEST(words_are_completed)
 }
 END_TEST
 
-UNIT_MAIN("show", one_line_per_card, promised_and_used_side_by_side,
-          promised_compute_stands_beside_memory, json_and_yaml_have_the_same_content,
-          a_cordoned_node_is_marked, a_single_node_and_an_unknown_node, hostile_objects,
+UNIT_MAIN("show", one_line_per_card, overuse_is_a_column_of_its_own,
+          promised_and_used_side_by_side, promised_compute_stands_beside_memory,
+          json_and_yaml_have_the_same_content, a_cordoned_node_is_marked,
+          a_single_node_and_an_unknown_node, hostile_objects,
           a_line_without_the_cell_ends_a_column, words_are_completed)

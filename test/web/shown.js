@@ -73,8 +73,10 @@ function cardOf(dev, cordoned) {
     facts.Overcommitted = 'more memory is promised than the card has';
   if (dev.promisedComputePercent)
     facts['Compute promised'] = `${dev.promisedComputePercent} %`;
-  if (dev.withheldMiB)
-    facts['External use'] = mib(dev.withheldMiB);
+  if (dev.withheldMiB && dev.withheldMiB !== dev.overuseMiB)
+    facts['External use'] = mib(dev.withheldMiB - (dev.overuseMiB || 0));
+  if (dev.overuseMiB)
+    facts['Used beyond promises'] = mib(dev.overuseMiB);
   facts[cordoned ? 'Free once uncordoned' : 'Free for new pods'] = mib(dev.freeMiB);
   facts.Size = mib(dev.totalMiB);
   if (dev.health !== 'Healthy')

@@ -165,8 +165,11 @@
     if (dev.promisedComputePercent)
       fact('Compute promised', `${dev.promisedComputePercent} %`);
     fact('Measured', dev.usedMiB === undefined ? 'unknown' : mib(dev.usedMiB));
-    if (dev.withheldMiB)
-      fact('External use', mib(dev.withheldMiB));
+    const overuse = dev.overuseMiB || 0;
+    if (dev.withheldMiB > overuse)
+      fact('External use', mib(dev.withheldMiB - overuse));
+    if (overuse)
+      fact('Used beyond promises', mib(overuse), true);
     for (const pod of dev.reservations || [])
       fact('Reserved', pod.hidden ? shareOf(pod) : `${shareOf(pod)} for ${pod.namespace}/${pod.name}`);
     if (dev.reservedComputePercent)
