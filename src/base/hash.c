@@ -27,7 +27,7 @@ static uint64_t load4(const unsigned char *p)
     return v;
 }
 
-uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
+static inline uint64_t hash_of(uint64_t seed, const void *data, size_t n)
 {
     const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xd1b54a32d192ed03u;
     const unsigned char *p = data;
@@ -49,6 +49,11 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
     return mix(k1 ^ n, mix(a ^ k1, b ^ h));
 }
 
+uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
+{
+    return hash_of(seed, data, n);
+}
+
 /* Open addressing with linear probing; map_remove shifts later entries back into the
  * gap, so that there are no tombstones. */
 struct map_slot {
@@ -62,7 +67,7 @@ void map_init(struct map *m, uint64_t seed, size_t key_at)
 }
 
 /* span_eq, inlined for the common key lengths. */
-static bool same_key(struct span a, struct span b)
+static inline bool same_key(struct span a, struct span b)
 {
     if (a.n != b.n)
         return false;
@@ -94,9 +99,9 @@ static struct map_slot *find(const struct map *m, uint64_t hash, struct span key
     }
 }
 
-static uint64_t hash_key(const struct map *m, struct span key)
+static inline uint64_t hash_key(const struct map *m, struct span key)
 {
-    return hash_bytes(m->seed, key.p, key.n);
+    return hash_of(m->seed, key.p, key.n);
 }
 
 void *map_get(const struct map *m, struct span key)
