@@ -35,8 +35,10 @@ struct placement_quick placement_quick(const struct request *request);
 static inline bool placement_fits_at_once(const struct placement_quick *quick,
                                           const struct ledger_node *node)
 {
-    return node->best_free_mib >= quick->least_mib && node->state == NODE_USABLE &&
-           (node->mode == NODE_ANY || node->mode == NODE_MEMORY) && !node->has_nominated;
+    /* Nothing could predict the first condition, so there is no branch on it. */
+    return (node->best_free_mib >= quick->least_mib) & (node->state == NODE_USABLE) &
+           ((node->mode == NODE_ANY) | (node->mode == NODE_MEMORY)) &
+           !node->has_nominated;
 }
 
 /* As placement_fit, but as the pending pod `uid` sees the node: pods nominated to the node

@@ -110,13 +110,16 @@ void *map_get(const struct map *m, struct span key)
 }
 
 /* The first slot with this hash, or a free one. It is the key's unless two keys have the
- * same 64-bit hash. */
+ * same 64-bit hash. Most keys are in one of the first two slots; which one is not
+ * predictable, so no branch depends on it. */
 static const struct map_slot *find_hash(const struct map *m, uint64_t hash)
 {
-    size_t mask = m->cap - 1;
-    for (size_t i = hash & mask;; i = (i + 1) & mask)
-        if (!m->slots[i].value || m->slots[i].hash == hash)
-            return &m->slots[i];
+    const struct map_slot *slots = m->slots;
+    size_t mask = m->cap - 1, i = hash & mask;
+    i = (i + (slots[i].hash != hash)) & mask;
+    while (slots[i].hash != hash && slots[i].value)
+        i = (i + 1) & mask;
+    return &slots[i];
 }
 
 static void get_batch(const struct map *m, const struct span *keys, size_t n,

@@ -65,7 +65,7 @@ static void copy_names(struct verb_filter *f, const struct verb_candidate *c,
         else
             memcpy(to, raw.p, raw.n);
         to[raw.n] = ',';
-        to += fits[k] ? raw.n + 1 : 0;
+        to += (raw.n + 1) & -(size_t)fits[k];
     }
     *to = '\0';
     out->n = (size_t)(to - out->p);
