@@ -94,7 +94,7 @@ SUITES := $(call programs,integration) $(call programs,hostile)
 PEERS  := $(call programs,peers)
 # Of make test-release.
 RELEASE_SUITES := $(call programs,release)
-$(B)/test/integration/test_agent $(B)/test/integration/test_plugin \
+$(B)/test/integration/test_agent $(B)/test/integration/test_plugin $(B)/test/integration/test_external_use \
     $(B)/test/integration/test_driver $(B)/test/integration/test_images: | $(FAKE_NVML)
 
 # E2E=short: the suites that CI runs.

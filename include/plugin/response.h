@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "plugin/allocation.h"
+#include "node/allocation.h"
 #include "plugin/cards.h"
 #include "plugin/driver_view.h"
 #include "plugin/limit_dir.h"

@@ -47,12 +47,13 @@ enum isolation response_isolation(const struct response_settings *settings,
     return is;
 }
 
-/* The units of the card that the pod's containers hold at most at a time: app containers
- * and sidecars together, or a plain init container alone. */
+/* The units of the card that the pod's containers hold at most at a time, which is what the
+ * ledger promises (domain/limits.h): app containers and sidecars together, or a plain init
+ * container and the sidecars before it. The containers are in the order of admission. */
 static int64_t units_of(const struct cards *cards, const struct pod_allocation *pod,
                         const struct plugin_card *card)
 {
-    int64_t sum = 0, most = 0;
+    int64_t sum = 0, most = 0; /* init containers come before app containers */
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_allocation_container *c = &pod->containers[i];
         for (size_t k = 0; k < c->n_shares && c->resource == IDS_MEM; k++) {
@@ -63,8 +64,8 @@ static int64_t units_of(const struct cards *cards, const struct pod_allocation *
                 continue;
             if (c->role != CONTAINER_INIT)
                 sum += s->units;
-            else if (s->units > most)
-                most = s->units;
+            else if (sum + s->units > most)
+                most = sum + s->units;
         }
     }
     return sum > most ? sum : most;

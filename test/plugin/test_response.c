@@ -172,6 +172,11 @@ START_TEST(the_limit_is_that_of_the_pod)
         {"'initContainers':[{'name':'s','restartPolicy':'Always'," OF(
              3) "}],'containers':[{'name':'a'," OF(4) "}]",
          7168},
+        /* beside the sidecar that started before it, as the ledger counts */
+        {"'initContainers':[{'name':'s','restartPolicy':'Always'," OF(
+             3) "},{'name':'i'," OF(6) "},{'name':'t','restartPolicy':'Always'," OF(
+             1) "}],'containers':[{'name':'a'," OF(4) "}]",
+         9216},
     };
     const struct response_settings settings = {
         .isolation = ISOLATION_LIMIT, .limit_dir = "/l", .unit_mib = 1024};

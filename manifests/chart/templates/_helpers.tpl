@@ -19,13 +19,16 @@ app.kubernetes.io/component: {{ $component }}
 app.kubernetes.io/part-of: gpushare
 {{- end }}
 
+{{/* (dict "image" VALUES "registry" PREFIX "tag" DEFAULT): a digest precedes a tag. */}}
+{{- define "gpushare.imageName" -}}
+{{- $i := .image -}}
+{{- with .registry }}{{ . }}/{{ end }}{{ $i.repository }}
+{{- if $i.digest }}@{{ $i.digest }}{{ else }}:{{ $i.tag | default .tag }}{{ end }}
+{{- end }}
+
 {{- define "gpushare.image" -}}
-{{- $i := .of.image -}}
-{{- $name := $i.repository -}}
-{{- with .root.Values.image.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
-{{- if $i.digest }}{{ $name }}@{{ $i.digest }}
-{{- else }}{{ $name }}:{{ $i.tag | default .root.Values.image.tag | default .root.Chart.AppVersion }}
-{{- end -}}
+{{- $v := .root.Values.image }}
+{{- include "gpushare.imageName" (dict "image" .of.image "registry" $v.registry "tag" ($v.tag | default .root.Chart.AppVersion)) }}
 {{- end }}
 
 {{/* What the cluster is: the value, or what is certain: OpenShift and the distributions of Rancher
@@ -250,12 +253,9 @@ subjects:
 
 {{/* The version of the API server without what the vendor appended: v1.33.5-eks-113cf36 is v1.33.5. */}}
 {{- define "gpushare.schedulerImage" -}}
-{{- $i := .Values.scheduler.image -}}
-{{- $name := $i.repository -}}
-{{- with $i.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
-{{- if $i.digest }}{{ $name }}@{{ $i.digest }}
-{{- else }}{{ $name }}:{{ $i.tag | default (printf "v%s" (regexFind "^[0-9]+[.][0-9]+[.][0-9]+" (semver .Capabilities.KubeVersion.Version).String)) }}
-{{- end -}}
+{{- $i := .Values.scheduler.image }}
+{{- $version := regexFind "^[0-9]+[.][0-9]+[.][0-9]+" (semver .Capabilities.KubeVersion.Version).String }}
+{{- include "gpushare.imageName" (dict "image" $i "registry" $i.registry "tag" (printf "v%s" $version)) }}
 {{- end }}
 
 {{/* The CAs of the extender as the cluster has them; "" before the first installation. */}}
