@@ -60,13 +60,13 @@ void frag_fini(struct frag *f)
 }
 
 /* How many of the rising values are `x` or less. */
-static uint32_t count_up_to(const int64_t *values, uint32_t n, int64_t x)
+static inline uint32_t count_up_to(const int64_t *values, uint32_t n, int64_t x)
 {
     const int64_t *from = values;
     /* Without a branch on the values, which nothing could predict. */
     while (n > 1) {
         uint32_t half = n / 2;
-        from += from[half - 1] <= x ? half : 0;
+        from += half & -(size_t)(from[half - 1] <= x);
         n -= half;
     }
     return (uint32_t)(from - values) + (n && *from <= x);
