@@ -215,9 +215,10 @@ managed: ## Build what scripts/cluster up --managed runs, a cluster as a managed
 check-e2e-node: images $(MANAGED_PARTS) $(NODE_SUITES) $(FAKE_NVML) $(NODE_IMAGES)
 	$(Q)BUILD=$(B) E2E_NODE=$(E2E_NODE) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(NODE_SUITES)
 
-test-gpu: ## Compare scv-agent with nvidia-smi on the cards of this machine; fails without a card
-	$(Q)$(MAKE) $(B)/test-gpu $(B)/scv-agent
+test-gpu: ## On the card of this machine: scv-agent beside nvidia-smi, and the limit; skipped without a card
+	$(Q)$(MAKE) $(B)/test-gpu $(B)/scv-agent $(B)/test-gpu-limit $(LIMIT) $(LIMIT_GUESTS)
 	$(Q)$(B)/test-gpu
+	$(Q)$(B)/test-gpu-limit
 peers: ## Test our gRPC and the device plugin against @grpc/grpc-js from npm
 	$(Q)scripts/install-deps.sh --peers
 	$(Q)$(MAKE) $(PEERS) $(B)/kube-sim $(B)/gpushare-device-plugin
