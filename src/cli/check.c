@@ -127,9 +127,9 @@ static void check_forged(struct check *c, const struct ledger_pod *pod)
 static void check_pod(struct check *c, const struct ledger_pod *pod)
 {
     check_forged(c, pod);
-    if (pod->request.kind == REQUEST_DEVICES || pod->request.kind == REQUEST_NONE)
+    if (pod->request->kind == REQUEST_DEVICES || pod->request->kind == REQUEST_NONE)
         return;
-    if (!pod->n_shares && (c->node->n_cards != 1 || pod->request.by_label))
+    if (!pod->n_shares && (c->node->n_cards != 1 || pod->request->by_label))
         differs(c, "pod %.*s/%.*s is bound here without a card", SPAN_ARG(pod->ns),
                 SPAN_ARG(pod->name));
     for (uint32_t i = 0; i < pod->n_shares; i++) {

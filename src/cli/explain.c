@@ -16,7 +16,7 @@ void explain_plain(struct explain_page *p, struct span text)
 void explain_request(struct explain_page *p)
 {
     cleanup_buf struct buf text = {0};
-    request_write(&text, &p->pod->request, p->unit);
+    request_write(&text, p->pod->request, p->unit);
     explain_plain(p, buf_span(&text));
 }
 
@@ -95,8 +95,8 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
 static void add_card_reason(struct explain_page *p, struct buf *out,
                             const struct ledger_node *node, const struct card *card)
 {
-    const struct request *r = &p->pod->request;
-    int64_t clock = card->scv ? card->scv->spec.clock_mhz : 0;
+    const struct request *r = p->pod->request;
+    int64_t clock = card_clock_mhz(card);
     if (request_is_selective(r) && !request_accepts_card(r, card->model, clock))
         buf_adds(out, "model or clock does not match");
     else if (card->total_mib < r->mib_per_card)
@@ -133,7 +133,7 @@ static void add_node_row(struct explain_page *p, struct table *t,
 {
     cleanup_buf struct buf why = {0};
     uint32_t picks[REQUEST_MAX_CARDS];
-    const struct request *r = &p->pod->request;
+    const struct request *r = p->pod->request;
     if (fit != FIT_YES && p->tolerates)
         reason_add(&why, node, r, placement_fit(node, r));
     else if (fit != FIT_YES)
@@ -180,9 +180,9 @@ static enum fit fit_on(const struct explain_page *p, const struct ledger_node *n
 {
     const struct ledger_pod *pod = p->pod;
     enum fit uncordoned =
-        placement_fit_nominated(node, &pod->request, pod->priority, pod->uid);
+        placement_fit_nominated(node, pod->request, pod->priority, pod->uid);
     enum fit fit = p->tolerates ? uncordoned
-                                : placement_fit_schedulable(node, &pod->request,
+                                : placement_fit_schedulable(node, pod->request,
                                                             pod->priority, pod->uid);
     cleanup_buf struct buf lacks = {0};
     bool crowded = fit == FIT_YES && explain_space(&lacks, node, pod);
@@ -277,10 +277,10 @@ static void add_gang(struct explain_page *p, const struct ledger_node **nodes, s
         .name = m->gang->name,
         .gang = m->gang,
         .minimum = m->minimum,
-        .request = &p->pod->request,
+        .request = p->pod->request,
         .requests = {.cpu_milli = p->pod->cpu_milli, .memory = p->pod->memory},
         .priority = p->pod->priority};
-    gang_judge(p->l, &asker, open, n_open, p->pod->request.placement == PLACE_SPREAD, a,
+    gang_judge(p->l, &asker, open, n_open, p->pod->request->placement == PLACE_SPREAD, a,
                &v);
     if (v.fits)
         buf_printf(&text,
@@ -314,9 +314,9 @@ static void explain_pending(struct explain_page *p)
     const struct ledger_node **nodes;
     size_t n = show_nodes(p->l, (struct span){0}, &a, &nodes);
     buf_adds(p->out, " is pending");
-    if (p->pod->invalid_reason.n) {
+    if (p->pod->invalid_reason) {
         buf_adds(p->out, "; request invalid: ");
-        explain_plain(p, p->pod->invalid_reason);
+        explain_plain(p, span_of(p->pod->invalid_reason));
         buf_addc(p->out, '\n');
         add_condition(p);
         return;

@@ -52,7 +52,7 @@ static bool select_on(const struct ledger_pod *pod, const struct ledger_node *no
         else if (q->mirror || q->daemon)
             spared[n_spared++] = q->uid;
     }
-    const struct preemptor who = {.request = &pod->request,
+    const struct preemptor who = {.request = pod->request,
                                   .priority = priority,
                                   .uid = pod->uid,
                                   .spared = spared,
@@ -76,7 +76,7 @@ static struct evictions cheapest(const struct explain_page *p,
     for (size_t i = 0; i < n; i++) {
         const struct ledger_node *node = nodes[i];
         struct preempt_victims set;
-        if (!may_be_offered(node, p->pod) || !total_suffices(node, &p->pod->request) ||
+        if (!may_be_offered(node, p->pod) || !total_suffices(node, p->pod->request) ||
             !select_on(p->pod, node, priority, a, &set))
             continue;
         int64_t top = set.pods[0]->priority;
@@ -89,7 +89,7 @@ static struct evictions cheapest(const struct explain_page *p,
 void explain_preempt(struct explain_page *p, const struct ledger_node **nodes, size_t n)
 {
     const struct ledger_pod *pod = p->pod;
-    enum request_kind kind = pod->request.kind;
+    enum request_kind kind = pod->request->kind;
     cleanup_arena struct arena a = {0};
     if (pod->never_preempts || pod->member ||
         (kind != REQUEST_MEMORY && kind != REQUEST_CARDS))

@@ -36,7 +36,7 @@ void core_pod_deleted(struct step *s, struct span uid)
 static bool is_promised_otherwise(const struct ledger_pod *entry,
                                   const struct promise *promise)
 {
-    const struct request *r = &entry->request;
+    const struct request *r = entry->request;
     bool whole = r->kind == REQUEST_CARDS;
     if (!entry->node || entry->final || !r->by_label || !promise->n)
         return false;
@@ -76,7 +76,7 @@ static void note_differences(struct step *s, struct ledger_pod *entry,
     cleanup_buf struct buf text = {0};
     bound_differences(&text, pod, promise, request, invalid,
                       core->settings.ledger.unit_mib);
-    if (entry->final && asks_for_cards(&entry->request) && is_edited(entry, promise)) {
+    if (entry->final && asks_for_cards(entry->request) && is_edited(entry, promise)) {
         buf_adds(&text, text.n ? "; " : "");
         buf_adds(&text, "the annotations were edited after the bind; the cards of the "
                         "bind count until the extender restarts");
@@ -90,12 +90,12 @@ static void place(struct step *s, struct ledger_pod *entry, const struct pod *po
     struct core *core = s->core;
     int64_t unit = core->settings.ledger.unit_mib;
     /* The kubelet chooses the cards of nvidia.com/gpu. */
-    size_t n = asks_for_cards(&entry->request) ? promise->n : 0;
+    size_t n = asks_for_cards(entry->request) ? promise->n : 0;
     struct ledger_share *shares = arena_zalloc(&core->scratch, n * sizeof *shares);
     for (size_t i = 0; i < n; i++)
         shares[i] = (struct ledger_share){
             .card = promise->shares[i].card,
-            .mib = promise_share_mib(promise, i, &entry->request, unit),
+            .mib = promise_share_mib(promise, i, entry->request, unit),
             .uuid = promise->shares[i].uuid,
         };
     struct wakeup_fits before =
@@ -202,9 +202,9 @@ void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
     struct core *core = s->core;
     bind_listed(s, list);
     sweep_plain(s, list);
-    for (struct ledger_pod *pod = ledger_first_pod(core->ledger), *next; pod;
-         pod = next) {
-        next = pod->next_all;
+    const struct ledger *l = core->ledger;
+    for (struct ledger_pod *pod = ledger_first_pod(l), *next; pod; pod = next) {
+        next = ledger_next_pod(l, pod);
         bool in_flight = bind_op_find(core, pod->uid) != NULL;
         if (pod->seen == list)
             continue;

@@ -3,6 +3,7 @@
 
 #include "domain/ledger.h"
 #include "domain/plain_pods_priv.h"
+#include "domain/request_pool_priv.h"
 
 /* Memory of a pod that left: the newest sample, which arrived before, still shows it as
  * used. */
@@ -32,12 +33,13 @@ struct ledger_node_facts {
     enum node_mode mode;
     bool allocatable_low; /* of gpu-mem or gpu-count, below capacity */
 
-    struct scv_card *scv_cards; /* owned; their strings are in scv_strings */
+    /* owned, in one block with their models and strings */
+    struct ledger_scv_card *scv_cards;
     size_t n_scv_cards;
-    char *scv_strings;
-    struct scv_held *holders; /* owned: containers in the podList that hold cards */
+    /* owned, in one block with their UUIDs and strings: containers in the podList that
+     * hold cards of nvidia.com/... */
+    struct scv_held *holders;
     size_t n_holders;
-    struct span *holder_uuids; /* owned: of the holders */
     /* owned: of the podList, for our resources; sorted by pod. They stay when the Scv loses
      * its podList, because scv-agent omits it while the kubelet does not answer. */
     struct ledger_assignment *assignments;
@@ -50,7 +52,7 @@ struct ledger_node_facts {
     bool scv_damaged, has_sample;
     bool assignments_kept; /* they are of a former Scv */
     int64_t sample_s;      /* when the Scv's values were measured, by the node's clock */
-    uint64_t samples;      /* number of different samples so far */
+    uint32_t samples;      /* number of different samples so far */
 
     bool cordoned, node_damaged;
     struct ledger_foreign_lease *foreign; /* owned, in one block; NULL: none */
@@ -65,9 +67,9 @@ struct ledger_node_facts {
 
 /* The newest state of an unbound pod while cards are reserved for it. */
 struct ledger_pod_edit {
-    struct request request;     /* owned, like that of the pod */
-    struct span invalid_reason; /* owned */
-    struct span nominated;      /* owned: name of a node, or empty */
+    const struct request *request; /* of the pool, like that of the pod */
+    char *invalid_reason;          /* or NULL */
+    struct span nominated;         /* owned: name of a node, or empty */
     int64_t priority;
 };
 
@@ -85,7 +87,7 @@ struct ledger {
     size_t n_nodes; /* slots ever used */
     uint32_t *free_slots;
     size_t n_free_slots, free_slots_cap;
-    struct ledger_pod *pods;             /* all, newest first */
+    struct request_pool requests;        /* of the pods */
     struct ledger_pod *pending;          /* newest first */
     size_t n_pending, n_pending_members; /* members of gangs */
     struct ledger_class *classes;        /* of pending pods */

@@ -246,7 +246,7 @@ static void add_share(struct buf *out, const struct ledger_share *share,
 static void add_promised(struct buf *out, bool *any, const struct ledger_pod *pod)
 {
     const struct request_part all = {.amount = pod->n_shares};
-    const struct request *r = &pod->request;
+    const struct request *r = pod->request;
     const struct request_part *parts = r->n_parts ? r->parts : &all;
     size_t n_parts = r->n_parts ? r->n_parts : 1;
     uint32_t next = 0;
