@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "base/hash.h"
+#include "domain/card_uuid.h"
 #include "domain/configmap.h"
 #include "domain/gang.h"
 #include "domain/lease.h"
@@ -195,6 +196,14 @@ struct ledger_share {
     const struct card *on; /* the card where it counts; NULL: missing */
 };
 
+/* A share of a pod. */
+struct ledger_pod_share {
+    int64_t mib;
+    const struct card *on; /* the card where it counts; NULL: missing */
+    int32_t card;
+    struct card_uuid uuid;
+};
+
 /* The gang of pods in the ledger, which are those that request GPUs. */
 struct ledger_gang {
     struct span key;               /* gang_key; owned */
@@ -225,9 +234,8 @@ struct ledger_nomination {
 struct ledger_pod {
     struct span uid, ns, name;
     int64_t created_s; /* since 1970; 0: unknown */
-    int64_t priority;
-    /* Shared by the pods that make an equal request. Bound: what the pod counts for, see
-     * domain/bound.h. */
+    /* Of GPUs; shared by the pods that make an equal request. Bound: what the pod counts
+     * for, see domain/bound.h. */
     const struct request *request;
     /* Why the request is invalid; NULL: it is valid. A pending pod then has kind NONE. */
     const char *invalid_reason;
@@ -236,9 +244,10 @@ struct ledger_pod {
     const char *differences;
 
     struct ledger_node *node; /* where it is bound or reserved; NULL: pending */
-    struct ledger_share *shares;
+    struct ledger_pod_share *shares;
     uint32_t n_shares;     /* 0 with a node: its annotations name no card */
     uint32_t first_sample; /* of its node, from 1: the first sample that may show it */
+    int32_t priority;      /* saturated; the API has no larger one */
     bool running : 1;      /* it has left Pending and may use its memory */
     bool terminating : 1;  /* it has a deletionTimestamp */
     bool mirror : 1, daemon : 1, never_preempts : 1; /* as in struct pod */
@@ -250,8 +259,6 @@ struct ledger_pod {
 
     uint64_t seen;        /* for core: the last list that had it */
     int64_t confirmed_ms; /* for core: when it was last known to exist */
-
-    int64_t cpu_milli, memory; /* as in struct resources */
 
     struct ledger_pod *next, *prev; /* in the list of its node, or of pending pods */
     struct ledger_member *member;   /* of its gang; NULL: in none */
@@ -414,6 +421,8 @@ bool ledger_plain_sweep(struct ledger *l, uint64_t list, size_t *at,
 size_t ledger_plain_pods(const struct ledger *l);
 size_t ledger_plain_bytes(const struct ledger *l); /* of their tables */
 
+/* What the pod requests of its node, with its slot. */
+struct resources ledger_pod_requests(const struct ledger_pod *pod);
 /* What the node offers to pods; 0: unknown. */
 struct resources ledger_node_allocatable(const struct ledger_node *node);
 /* What all pods request that are bound to the node or reserved there, as in

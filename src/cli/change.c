@@ -133,7 +133,7 @@ static void add_victim(struct search *s, const struct ledger_pod *pod)
     if (pod->request->kind == REQUEST_DEVICES)
         buf_printf(s->out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
     for (uint32_t k = 0; k < pod->n_shares; k++) {
-        const struct ledger_share *share = &pod->shares[k];
+        const struct ledger_pod_share *share = &pod->shares[k];
         buf_adds(s->out, k ? ", " : "");
         int64_t mib = share->on ? ledger_pod_mib(pod, share->on) : share->mib;
         add_amount(s, mib);

@@ -272,14 +272,13 @@ static void add_gang(struct explain_page *p, const struct ledger_node **nodes, s
     for (size_t i = 0; i < n; i++)
         if (p->tolerates || !nodes[i]->cordoned)
             open[n_open++] = nodes[i];
-    const struct gang_asker asker = {
-        .uid = p->pod->uid,
-        .name = m->gang->name,
-        .gang = m->gang,
-        .minimum = m->minimum,
-        .request = p->pod->request,
-        .requests = {.cpu_milli = p->pod->cpu_milli, .memory = p->pod->memory},
-        .priority = p->pod->priority};
+    const struct gang_asker asker = {.uid = p->pod->uid,
+                                     .name = m->gang->name,
+                                     .gang = m->gang,
+                                     .minimum = m->minimum,
+                                     .request = p->pod->request,
+                                     .requests = ledger_pod_requests(p->pod),
+                                     .priority = p->pod->priority};
     gang_judge(p->l, &asker, open, n_open, p->pod->request->placement == PLACE_SPREAD, a,
                &v);
     if (v.fits)
@@ -323,7 +322,7 @@ static void explain_pending(struct explain_page *p)
     }
     buf_adds(p->out, "; requests ");
     explain_request(p);
-    buf_printf(p->out, " (priority %" PRId64 ")\n\n", p->pod->priority);
+    buf_printf(p->out, " (priority %" PRId32 ")\n\n", p->pod->priority);
     if (n) {
         struct fits fits = add_nodes(p, nodes, n);
         buf_addc(p->out, '\n');

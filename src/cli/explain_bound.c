@@ -116,12 +116,13 @@ void explain_bound(struct explain_page *p, const struct cluster_state_pod *objec
         any = true;
     }
     for (uint32_t i = 0; i < p->pod->n_shares; i++) {
-        const struct ledger_share *share = &p->pod->shares[i];
+        const struct ledger_pod_share *share = &p->pod->shares[i];
         if (share->on)
             continue;
         buf_printf(p->out, "  GPU%" PRId32 "  ", share->card);
-        explain_plain(p, share->uuid);
-        buf_adds(p->out, share->uuid.n ? "  " : "");
+        char text[CARD_UUID_TEXT];
+        explain_plain(p, card_uuid_text(&share->uuid, text));
+        buf_adds(p->out, card_uuid_is_empty(&share->uuid) ? "" : "  ");
         explain_amount(p->out, share->mib, p->unit);
         buf_adds(p->out, " promised, but the node does not have this card\n");
         any = true;

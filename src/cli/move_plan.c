@@ -45,7 +45,7 @@ static struct resources node_room(void *ctx, const struct ledger_node *node)
 static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
 {
     (void)ctx;
-    return (struct resources){pod->cpu_milli, pod->memory, 1};
+    return ledger_pod_requests(pod);
 }
 
 struct request move_plan_shape(int64_t cards, int64_t mib, struct span models,

@@ -124,7 +124,7 @@ static void add_pending(struct page *p, struct buf *out)
         table_span(&p->table, PLAIN, pods[i]->ns);
         table_span(&p->table, PLAIN, pods[i]->name);
         table_span(&p->table, pods[i]->invalid_reason ? RED : PLAIN, buf_span(&request));
-        table_end(&p->table, PLAIN, "%" PRId64, pods[i]->priority);
+        table_end(&p->table, PLAIN, "%" PRId32, pods[i]->priority);
     }
     show_page_write(p, out);
 }

@@ -56,10 +56,12 @@ static bool is_edited(const struct ledger_pod *entry, const struct promise *prom
     for (size_t i = 0; i < promise->n; i++) {
         const struct promise_share *share = &promise->shares[i];
         bool found = false;
-        for (uint32_t k = 0; k < entry->n_shares; k++)
+        for (uint32_t k = 0; k < entry->n_shares; k++) {
+            char text[CARD_UUID_TEXT];
+            struct span uuid = card_uuid_text(&entry->shares[k].uuid, text);
             found |= entry->shares[k].card == share->card &&
-                     (!share->uuid.n || !entry->shares[k].uuid.n ||
-                      span_eq(share->uuid, entry->shares[k].uuid));
+                     (!share->uuid.n || !uuid.n || span_eq(share->uuid, uuid));
+        }
         if (!found)
             return true;
     }

@@ -61,9 +61,11 @@ static void count_capacity(const struct ledger *l, const struct ledger_node *nod
 static bool is_promised(const struct ledger_pod *pod, const struct ledger_assignment *a)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++) {
-        const struct ledger_share *share = &pod->shares[i];
+        const struct ledger_pod_share *share = &pod->shares[i];
+        char text[CARD_UUID_TEXT];
         bool known = share->on && share->on->uuid.n;
-        if (scv_card_hash(known ? share->on->uuid : share->uuid) == a->card)
+        if (scv_card_hash(known ? share->on->uuid : card_uuid_text(&share->uuid, text)) ==
+            a->card)
             return true;
     }
     return false;

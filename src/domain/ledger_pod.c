@@ -15,6 +15,25 @@ static void edit_free(struct ledger *l, struct ledger_pod_edit *edit)
     free(edit);
 }
 
+static void drop_shares(struct ledger_pod *pod)
+{
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        card_uuid_fini(&pod->shares[i].uuid);
+    free(pod->shares);
+    pod->shares = NULL;
+    pod->n_shares = 0;
+}
+
+static struct ledger_pod_share *shares_copy(const struct ledger_share *shares, uint32_t n)
+{
+    struct ledger_pod_share *copy = n ? xcalloc(n, sizeof *copy) : NULL;
+    for (uint32_t i = 0; i < n; i++)
+        copy[i] = (struct ledger_pod_share){.mib = shares[i].mib,
+                                            .card = shares[i].card,
+                                            .uuid = card_uuid_of(shares[i].uuid)};
+    return copy;
+}
+
 static void pod_free(struct ledger *l, struct ledger_pod *pod)
 {
     edit_free(l, pod->edit);
@@ -22,7 +41,7 @@ static void pod_free(struct ledger *l, struct ledger_pod *pod)
     free((char *)pod->invalid_reason);
     free((char *)pod->differences);
     free(pod->nomination);
-    free(pod->shares);
+    drop_shares(pod);
     free(pod);
 }
 
@@ -178,14 +197,22 @@ void ledger_pod_keep(struct ledger *l, struct ledger_pod *pod, struct span node,
     }
 }
 
+/* `resources`: what it requests of its node. */
+static void share_request(struct ledger *l, struct ledger_pod *pod,
+                          const struct request *request,
+                          const struct resources *resources)
+{
+    const struct request *old = pod->request;
+    pod->request = request_pool_take(&l->requests, request, resources);
+    if (old)
+        request_pool_release(&l->requests, old);
+}
+
 /* Replaces both with copies. */
 static void set_request(struct ledger *l, struct ledger_pod *pod,
                         const struct request *request, const char *why_not)
 {
-    const struct request *old = pod->request;
-    pod->request = request_pool_take(&l->requests, request);
-    if (old)
-        request_pool_release(&l->requests, old);
+    share_request(l, pod, request, request_pool_resources(pod->request));
     free((char *)pod->invalid_reason);
     pod->invalid_reason = why_not ? xstrdup(why_not) : NULL;
 }
@@ -195,10 +222,10 @@ static void edit_store(struct ledger *l, struct ledger_pod *p, const struct pod 
 {
     edit_free(l, p->edit);
     p->edit = xcalloc(1, sizeof *p->edit);
-    p->edit->priority = pod->priority;
+    p->edit->priority = ledger_saturated(pod->priority);
     p->edit->nominated = pod->nominated_node;
     own(&p->edit->nominated);
-    p->edit->request = request_pool_take(&l->requests, request);
+    p->edit->request = request_pool_take(&l->requests, request, &pod->requests);
     p->edit->invalid_reason = why_not ? xstrdup(why_not) : NULL;
 }
 
@@ -235,8 +262,15 @@ static struct span move_in(struct span text, char **at)
     return copy;
 }
 
-static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *meta)
+static struct resources resources_of(const struct pod *pod)
 {
+    return (struct resources){pod->requests.cpu_milli, pod->requests.memory, 1};
+}
+
+static struct ledger_pod *pod_new(struct ledger *l, const struct pod *from)
+{
+    const struct object_meta *meta = &from->meta;
+    const struct resources resources = resources_of(from);
     size_t bytes = meta->uid.n + meta->ns.n + meta->name.n + 3;
     struct ledger_pod *pod = xcalloc(1, sizeof *pod + bytes);
     char *at = pod->strings;
@@ -245,19 +279,18 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *me
     pod->name = move_in(meta->name, &at);
     pod->created_s = meta->created_s;
     pod->hash = scv_pod_hash(pod->ns, pod->name);
-    set_request(l, pod, &(struct request){0}, NULL);
+    share_request(l, pod, &(struct request){0}, &resources);
     map_set(&l->pods_by_uid, pod);
     pending_add(l, pod);
     return pod;
 }
 
-static void set_amounts(struct ledger *l, struct ledger_pod *pod,
-                        const struct resources *requests)
+static void set_resources(struct ledger *l, struct ledger_pod *pod,
+                          const struct resources *resources)
 {
-    if (pod->cpu_milli == requests->cpu_milli && pod->memory == requests->memory)
+    if (resources_equal(request_pool_resources(pod->request), resources))
         return;
-    pod->cpu_milli = requests->cpu_milli;
-    pod->memory = requests->memory;
+    share_request(l, pod, pod->request, resources);
     if (pod->node)
         ledger_view(l, pod->node);
 }
@@ -268,19 +301,21 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     struct ledger_pod *p = ledger_pod_find(l, pod->meta.uid);
     bool known = p != NULL;
     if (!p)
-        p = pod_new(l, &pod->meta);
+        p = pod_new(l, pod);
     p->terminating |= pod->meta.deleting;
     p->mirror = pod->mirror;
     p->daemon = pod->daemon;
     p->never_preempts = pod->never_preempts;
-    set_amounts(l, p, &pod->requests);
+    const struct resources resources = resources_of(pod);
+    set_resources(l, p, &resources);
     ledger_gang_update(l, p, pod);
     if (p->node && !pod->node.n)
         edit_store(l, p, pod, request, why_not);
     if (p->node)
         return p;
-    l->pending_generation += p->priority != pod->priority;
-    p->priority = pod->priority;
+    int32_t priority = ledger_saturated(pod->priority);
+    l->pending_generation += p->priority != priority;
+    p->priority = priority;
     if (!known || !request_equal(p->request, request) || p->invalid_reason || why_not) {
         if (p->request->kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
             mix_add(&l->mix, request, pod->requests.cpu_milli);
@@ -310,24 +345,6 @@ void ledger_pod_set_differences(struct ledger *l, struct ledger_pod *pod,
     free((char *)old);
     if (pod->node)
         pod->node->generation = ++l->generation;
-}
-
-struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n)
-{
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < n; i++)
-        bytes += shares[i].uuid.n;
-    struct ledger_share *copy = xmalloc(n * sizeof *copy + bytes);
-    char *at = (char *)(copy + n);
-    for (uint32_t i = 0; i < n; i++) {
-        copy[i] = shares[i];
-        copy[i].on = NULL;
-        copy[i].uuid.p = at;
-        if (shares[i].uuid.n)
-            memcpy(at, shares[i].uuid.p, shares[i].uuid.n);
-        at += shares[i].uuid.n;
-    }
-    return copy;
 }
 
 /* Removes the pod from its list: of a node, or of pending pods. */
@@ -360,8 +377,11 @@ static bool same_shares(const struct ledger_pod *pod, const struct ledger_share 
     if (pod->n_shares != n)
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        const struct ledger_share *a = &pod->shares[i], *b = &shares[i];
-        if (a->card != b->card || a->mib != b->mib || !span_eq(a->uuid, b->uuid))
+        const struct ledger_pod_share *a = &pod->shares[i];
+        const struct ledger_share *b = &shares[i];
+        char text[CARD_UUID_TEXT];
+        if (a->card != b->card || a->mib != b->mib ||
+            !span_eq(card_uuid_text(&a->uuid, text), b->uuid))
             return false;
     }
     return true;
@@ -372,10 +392,10 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
 {
     if (pod->node && span_eq(pod->node->name, name) && same_shares(pod, shares, n))
         return;
-    struct ledger_share *copy = ledger_shares_copy(shares, n);
+    struct ledger_pod_share *copy = shares_copy(shares, n);
     struct ledger_node *node = ledger_node_need(l, name);
     struct ledger_node *old = unlist(l, pod);
-    free(pod->shares);
+    drop_shares(pod);
     pod->shares = copy;
     pod->n_shares = n;
     pod->node = node;
@@ -401,9 +421,7 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
     if (!pod->node)
         return;
     struct ledger_node *node = unlist(l, pod);
-    free(pod->shares);
-    pod->shares = NULL;
-    pod->n_shares = 0;
+    drop_shares(pod);
     edit_apply(l, pod);
     pending_add(l, pod);
     refresh_after_removal(l, node);

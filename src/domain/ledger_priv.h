@@ -70,7 +70,7 @@ struct ledger_pod_edit {
     const struct request *request; /* of the pool, like that of the pod */
     char *invalid_reason;          /* or NULL */
     struct span nominated;         /* owned: name of a node, or empty */
-    int64_t priority;
+    int32_t priority;
 };
 
 /* Nodes are contiguous, or reading thousands of them would need a page walk for each. They
@@ -150,7 +150,6 @@ void ledger_classes_free(struct ledger *l);
 void ledger_departures_add(struct ledger_node_facts *facts,
                            const struct ledger_share *share);
 void ledger_departures_clear(struct ledger_node_facts *facts);
-struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n);
 void ledger_reservations_free(struct ledger *l);
 /* What it reserves on the card of its i-th share, which is not missing. */
 int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i);

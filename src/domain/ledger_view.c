@@ -157,8 +157,8 @@ static int64_t at_most(int64_t mib, int64_t limit)
     return mib < limit ? mib : limit;
 }
 
-static int64_t share_mib(const struct ledger_pod *pod, const struct ledger_share *share,
-                         const struct card *card)
+static int64_t share_mib(const struct ledger_pod *pod,
+                         const struct ledger_pod_share *share, const struct card *card)
 {
     if (pod->request->kind == REQUEST_CARDS)
         return card->total_mib;
@@ -219,8 +219,10 @@ static uint64_t find_shares(struct ledger_node *node, struct ledger_pod *pod)
 {
     uint64_t named = 0;
     for (uint32_t i = 0; i < pod->n_shares; i++) {
-        struct ledger_share *share = &pod->shares[i];
-        struct card *card = find_card(node, share->card, share->uuid);
+        struct ledger_pod_share *share = &pod->shares[i];
+        char text[CARD_UUID_TEXT];
+        struct card *card =
+            find_card(node, share->card, card_uuid_text(&share->uuid, text));
         share->on = card;
         named |= card ? bit(node, card) : 0;
     }
@@ -244,7 +246,7 @@ static uint64_t listed_cards(const struct ledger_node *node, const struct ledger
 static bool names_missing_card(const struct ledger_pod *pod)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++)
-        if (pod->shares[i].uuid.n)
+        if (!card_uuid_is_empty(&pod->shares[i].uuid))
             return true;
     return false;
 }

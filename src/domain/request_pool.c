@@ -12,6 +12,7 @@ enum { CAP_MIN = 16 };
 /* In one block with its parts and texts. */
 struct shared_request {
     struct request request; /* first: a user has a pointer to it */
+    struct resources resources;
     uint64_t hash;
     size_t users;
     struct shared_request *next; /* in the bucket */
@@ -30,10 +31,13 @@ void request_pool_fini(struct request_pool *p)
     *p = (struct request_pool){0};
 }
 
-static uint64_t hash_of(const struct request_pool *p, const struct request *r)
+static uint64_t hash_of(const struct request_pool *p, const struct request *r,
+                        const struct resources *resources)
 {
-    const int64_t numbers[] = {r->kind,         r->placement, r->cards, r->units,
-                               r->mib_per_card, r->clock_mhz, r->core,  r->n_parts};
+    const int64_t numbers[] = {r->kind,          r->placement,    r->cards,
+                               r->units,         r->mib_per_card, r->clock_mhz,
+                               r->core,          r->n_parts,      resources->cpu_milli,
+                               resources->memory};
     uint64_t hash = hash_bytes(p->seed, numbers, sizeof numbers);
     hash = hash_bytes(hash, r->models.p, r->models.n);
     for (uint32_t i = 0; i < r->n_parts; i++) {
@@ -67,14 +71,15 @@ static struct span copy_text(struct span text, char **at)
     return copy;
 }
 
-static struct shared_request *shared_new(const struct request *r, uint64_t hash)
+static struct shared_request *shared_new(const struct request *r,
+                                         const struct resources *resources, uint64_t hash)
 {
     size_t bytes = r->models.n + r->n_parts * sizeof *r->parts;
     for (uint32_t i = 0; i < r->n_parts; i++)
         bytes += r->parts[i].name.n;
     struct shared_request *s = xmalloc(sizeof *s + bytes);
     char *at = (char *)&s->parts[r->n_parts];
-    *s = (struct shared_request){.request = *r, .hash = hash};
+    *s = (struct shared_request){.request = *r, .resources = *resources, .hash = hash};
     s->request.parts = s->parts;
     s->request.models = copy_text(r->models, &at);
     for (uint32_t i = 0; i < r->n_parts; i++) {
@@ -100,23 +105,30 @@ static void resize(struct request_pool *p, size_t cap)
     p->cap = cap;
 }
 
-const struct request *request_pool_take(struct request_pool *p, const struct request *r)
+const struct request *request_pool_take(struct request_pool *p, const struct request *r,
+                                        const struct resources *resources)
 {
-    uint64_t hash = hash_of(p, r);
+    uint64_t hash = hash_of(p, r, resources);
     struct shared_request *s = p->cap ? p->buckets[hash & (p->cap - 1)] : NULL;
-    while (s && (s->hash != hash || !same(&s->request, r)))
+    while (s && (s->hash != hash || !same(&s->request, r) ||
+                 !resources_equal(&s->resources, resources)))
         s = s->next;
     if (!s) {
         if (p->n == p->cap)
             resize(p, p->cap ? p->cap * 2 : CAP_MIN);
         struct shared_request **bucket = &p->buckets[hash & (p->cap - 1)];
-        s = shared_new(r, hash);
+        s = shared_new(r, resources, hash);
         s->next = *bucket;
         *bucket = s;
         p->n++;
     }
     s->users++;
     return &s->request;
+}
+
+const struct resources *request_pool_resources(const struct request *request)
+{
+    return &((const struct shared_request *)request)->resources;
 }
 
 void request_pool_release(struct request_pool *p, const struct request *request)

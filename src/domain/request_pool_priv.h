@@ -4,10 +4,12 @@
 #include <stddef.h>
 
 #include "domain/request.h"
+#include "domain/resources.h"
 
 /*
- * The requests of pods. Many pods make equal requests, so each different request is stored
- * once, with the number of its users. Equal ones also have equal parts.
+ * The requests of pods, of GPUs and of the node. Many pods make equal requests, so each
+ * different request is stored once, with the number of its users. Equal ones also have
+ * equal parts.
  */
 
 struct request_pool {
@@ -21,5 +23,7 @@ void request_pool_init(struct request_pool *p, uint64_t seed);
 void request_pool_fini(struct request_pool *p);
 /* A copy, which does not change and lives until each user has released it. */
 const struct request *request_pool_take(struct request_pool *p,
-                                        const struct request *request);
+                                        const struct request *request,
+                                        const struct resources *resources);
+const struct resources *request_pool_resources(const struct request *request);
 void request_pool_release(struct request_pool *p, const struct request *request);

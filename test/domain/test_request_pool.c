@@ -21,6 +21,11 @@ static struct request memory(int64_t mib, struct request_part *part)
                             .n_parts = 1};
 }
 
+static const struct request *take(const struct request *r)
+{
+    return request_pool_take(&pool, r, &(struct resources){100, 200, 1});
+}
+
 START_TEST(equal_requests_are_stored_once)
 {
     char name[] = "main", models[] = "A100";
@@ -29,12 +34,12 @@ START_TEST(equal_requests_are_stored_once)
     start();
     a.models.p = models;
     y.name = SPAN("main");
-    const struct request *first = request_pool_take(&pool, &a);
+    const struct request *first = take(&a);
     memset(name, '?', 4); /* the pool has copies */
     memset(models, '?', 4);
     ck_assert_span_eq(first->parts[0].name, "main");
     ck_assert_span_eq(first->models, "A100");
-    ck_assert_ptr_eq(request_pool_take(&pool, &b), first);
+    ck_assert_ptr_eq(take(&b), first);
     ck_assert_uint_eq(pool.n, 1);
     request_pool_release(&pool, first);
     ck_assert_int_eq(first->units, 8); /* it has a user */
@@ -72,12 +77,19 @@ START_TEST(every_field_makes_a_difference)
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         r[13 + i].parts = &parts[i];
     for (size_t i = 0; i < ARRAY_LEN(r); i++)
-        taken[i] = request_pool_take(&pool, &r[i]);
+        taken[i] = take(&r[i]);
     ck_assert_uint_eq(pool.n, ARRAY_LEN(r));
     r[0].n_parts = 0;
-    const struct request *none = request_pool_take(&pool, &r[0]);
+    const struct request *none = take(&r[0]);
     ck_assert_uint_eq(pool.n, ARRAY_LEN(r) + 1);
     request_pool_release(&pool, none);
+    static const struct resources amounts[] = {{101, 200, 1}, {100, 201, 1}};
+    for (size_t i = 0; i < ARRAY_LEN(amounts); i++) {
+        const struct request *other = request_pool_take(&pool, &r[1], &amounts[i]);
+        ck_assert_ptr_ne(other, taken[1]);
+        ck_assert(resources_equal(request_pool_resources(other), &amounts[i]));
+        request_pool_release(&pool, other);
+    }
     for (size_t i = 0; i < ARRAY_LEN(r); i++)
         request_pool_release(&pool, taken[i]);
     request_pool_fini(&pool);
@@ -93,13 +105,13 @@ START_TEST(the_table_grows_and_shrinks)
     start();
     for (int i = 0; i < MANY; i++) {
         struct request r = memory(i + 1, &part);
-        taken[i] = request_pool_take(&pool, &r);
+        taken[i] = take(&r);
     }
     ck_assert_uint_eq(pool.n, MANY);
     ck_assert_uint_ge(pool.cap, MANY);
     for (int i = 0; i < MANY; i++) {
         struct request r = memory(i + 1, &part);
-        ck_assert_ptr_eq(request_pool_take(&pool, &r), taken[i]);
+        ck_assert_ptr_eq(take(&r), taken[i]);
         request_pool_release(&pool, taken[i]);
     }
     for (int i = 1; i < MANY; i++)
