@@ -120,9 +120,13 @@ static void add_card_reason(struct explain_page *p, struct buf *out,
         buf_adds(out, "fits");
     else
         buf_adds(out, "not entirely free");
-    if (card->state == CARD_AVAILABLE && card->withheld_mib) {
+    if (card->state == CARD_AVAILABLE && card_external_mib(card)) {
         buf_adds(out, "; used outside Kubernetes: ");
-        explain_amount(out, card->withheld_mib, p->unit);
+        explain_amount(out, card_external_mib(card), p->unit);
+    }
+    if (card->state == CARD_AVAILABLE && card->overuse_mib) {
+        buf_adds(out, "; used by pods beyond their promises: ");
+        explain_amount(out, card->overuse_mib, p->unit);
     }
     cleanup_arena struct arena a = {0};
     explain_promises(out, node, card, p->unit, &a);

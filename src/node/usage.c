@@ -247,6 +247,36 @@ static bool is_listed(const struct usage_input *in, const struct usage_name *nam
     return false;
 }
 
+/* What the init container was promised on the card; NULL: nothing. *known: it was
+ * promised a part of some card. A pod of the same name has another UID. */
+static const struct usage_init_promise *init_of(const struct build *b,
+                                                const struct row *row, bool *known)
+{
+    const struct usage_name *name = row->name;
+    *known = false;
+    for (size_t i = 0; name && b->in->promises_known && i < b->in->n_inits; i++) {
+        const struct usage_init_promise *p = &b->in->inits[i];
+        if (!span_eq(p->pod_uid, row->place->pod_uid) || !span_eq(p->ns, name->ns) ||
+            !span_eq(p->pod, name->pod) || !span_eq(p->container, name->container))
+            continue;
+        *known = true;
+        if (span_eq(p->uuid, b->cards[row->card].uuid))
+            return p;
+    }
+    return NULL;
+}
+
+/* An init container, which the kubelet does not list, has a promise all the same. */
+static void take_init(const struct build *b, const struct row *row,
+                      struct usage_container *c)
+{
+    const struct usage_init_promise *p = init_of(b, row, &c->init);
+    if (!c->init || !b->cards[row->card].uuid.n)
+        return;
+    c->promised_mib = p ? p->mib : 0;
+    c->promise_unclear = c->promised_mib < 0;
+}
+
 /* The container of n rows. */
 static void add_rows(struct build *b, const struct row *first, size_t n)
 {
@@ -269,6 +299,8 @@ static void add_rows(struct build *b, const struct row *first, size_t n)
     add_use(&c, first, n);
     c.promised_mib = has_promise(b->in, first->name) ? 0 : -1;
     c.promise_unclear = !b->cards[first->card].uuid.n || !is_listed(b->in, first->name);
+    if (c.promise_unclear)
+        take_init(b, first, &c);
     *add_container(b) = c;
 }
 
@@ -334,6 +366,28 @@ static void take_promises(struct build *b)
                 take_promise(b, &b->in->promises[i], k);
 }
 
+static void add_inits(struct build *b)
+{
+    const struct usage_input *in = b->in;
+    struct arena *a = &b->u->arena;
+    struct usage_init *inits = arena_alloc(a, (in->n_inits + 1) * sizeof *inits);
+    for (size_t i = 0; in->promises_known && i < in->n_inits; i++)
+        for (size_t k = 0; k < b->u->n_cards; k++) {
+            const struct usage_init_promise *p = &in->inits[i];
+            if (!b->cards[k].uuid.n || !span_eq(b->cards[k].uuid, p->uuid))
+                continue;
+            inits[b->u->n_inits++] = (struct usage_init){k,
+                                                         arena_copy(a, p->pod_uid),
+                                                         arena_copy(a, p->ns),
+                                                         arena_copy(a, p->pod),
+                                                         arena_copy(a, p->container),
+                                                         p->mib,
+                                                         p->beside_mib};
+            break; /* cards of one UUID: the first */
+        }
+    b->u->inits = inits;
+}
+
 /* -- the whole -- */
 
 static void keep_containers(struct build *b)
@@ -366,6 +420,7 @@ void usage_build(const struct usage_input *in, struct usage *u)
     add_processes(&b);
     add_users(&b);
     take_promises(&b);
+    add_inits(&b);
     keep_containers(&b);
     u->complete = true;
     for (size_t i = 0; i < u->n_cards; i++)

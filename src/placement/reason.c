@@ -73,31 +73,28 @@ static bool any_card(const struct ledger_node *node, bool (*test)(const struct c
     return false;
 }
 
-static void add_withheld(struct buf *out, const struct ledger_node *node)
+static int64_t overuse_of(const struct card *card)
 {
-    bool any = false;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        if (card->state != CARD_AVAILABLE || card->withheld_mib == 0)
-            continue;
-        buf_adds(out, any ? ", " : "; used outside Kubernetes: ");
-        add_mib(out, card->withheld_mib);
-        buf_adds(out, " on ");
-        add_card_name(out, card->index);
-        any = true;
-    }
+    return card->overuse_mib;
 }
 
 /* Reservations end within seconds: the pod is likely to fit soon. */
-static void add_reserved(struct buf *out, const struct ledger_node *node)
+static int64_t reserved_of(const struct card *card)
+{
+    return card->reserved_mib;
+}
+
+/* The available cards that have such an amount. */
+static void add_amounts(struct buf *out, const struct ledger_node *node, const char *what,
+                        int64_t (*amount)(const struct card *))
 {
     bool any = false;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
-        if (card->state != CARD_AVAILABLE || card->reserved_mib == 0)
+        if (card->state != CARD_AVAILABLE || amount(card) == 0)
             continue;
-        buf_adds(out, any ? ", " : "; reserved for pods that are being bound: ");
-        add_mib(out, card->reserved_mib);
+        buf_adds(out, any ? ", " : what);
+        add_mib(out, amount(card));
         buf_adds(out, " on ");
         add_card_name(out, card->index);
         any = true;
@@ -111,8 +108,9 @@ static void add_excluded(struct buf *out, const struct ledger_node *node)
     add_cards(out, node, "; allocated through nvidia.com/gpu: ", is_held);
     add_cards(out, node, "; duplicate UUID: ", is_duplicate);
     add_cards(out, node, "; promised as whole cards: ", is_whole);
-    add_withheld(out, node);
-    add_reserved(out, node);
+    add_amounts(out, node, "; used outside Kubernetes: ", card_external_mib);
+    add_amounts(out, node, "; used by pods beyond their promises: ", overuse_of);
+    add_amounts(out, node, "; reserved for pods that are being bound: ", reserved_of);
 }
 
 static void add_whole(struct buf *out, const struct request *r)

@@ -151,6 +151,37 @@ START_TEST(unhealthy_cards_and_external_use)
 }
 END_TEST
 
+START_TEST(overuse_and_external_use)
+{
+    static const struct {
+        const char *scv, *change, *card;
+    } cases[] = {
+        {SCV_USED("n1", "15360", "14336", "u-a", "8192", "6144"),
+         "the pod fits on node n1 if processes outside Kubernetes free 5 GiB of GPU0 and "
+         "pods that use more than their promises free 6 GiB of GPU0\n",
+         "; used outside Kubernetes: 5 GiB; used by pods beyond their promises: 6 GiB"},
+        {SCV_USED("n1", "15360", "8192", "u-a", "8192", "0"),
+         "the pod fits on node n1 if pods that use more than their promises free 5 GiB "
+         "of "
+         "GPU0\n",
+         "; used by pods beyond their promises: 5 GiB"},
+        {SCV_USED("n1", "15360", "8192", "u-a", "2048", "6144"),
+         "the pod fits on node n1 if processes outside Kubernetes free 5 GiB of GPU0\n",
+         "; used outside Kubernetes: 5 GiB"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *text =
+            explained(&(struct lists){.nodes = NODE("n1", "15", "1"),
+                                      .scvs = cases[i].scv,
+                                      .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF(
+                                          "w", "", "13", "")},
+                      "w", NULL);
+        ck_assert_contains(text, cases[i].change);
+        ck_assert_contains(text, cases[i].card);
+    }
+}
+END_TEST
+
 START_TEST(too_large_for_every_card)
 {
     cleanup_free char *text =
@@ -451,8 +482,8 @@ END_TEST
 UNIT_MAIN("explain", a_pending_pod_and_changes_that_would_help,
           a_model_with_an_escape_sequence, a_node_without_cpu_memory_or_pod_slots,
           a_gang_that_does_not_fit_together, a_model_that_no_node_has,
-          unhealthy_cards_and_external_use, too_large_for_every_card,
-          pods_that_fit_or_are_bound, whole_cards,
+          unhealthy_cards_and_external_use, overuse_and_external_use,
+          too_large_for_every_card, pods_that_fit_or_are_bound, whole_cards,
           the_card_is_allocated_by_nvidias_plugin, nodes_that_could_be_back_in_service,
           memory_reserved_for_a_nominated_pod, what_layout_preemption_would_do,
           a_pod_that_fits_only_on_cordoned_nodes, a_cordoned_node_without_enough_memory,

@@ -129,7 +129,8 @@ const pod = (name, units, on, card, more = {}) => ({ apiVersion: 'v1', kind: 'Po
     annotations: card === undefined ? {} : { ALIYUN_COM_GPU_MEM_IDX: String(card), ALIYUN_COM_GPU_MEM_POD: String(units),
       ALIYUN_COM_GPU_MEM_ASSIGNED: 'true', ALIYUN_COM_GPU_MEM_ASSUME_TIME: '1600000000000000000' } },
   spec: { ...(on ? { nodeName: on } : {}), containers: [{ name: 'main', image: 'i',
-    resources: { limits: { [more.whole ? 'aliyun.com/gpu-count' : 'aliyun.com/gpu-mem']: String(units) } } }] },
+    resources: { limits: { [more.whole ? 'aliyun.com/gpu-count' : 'aliyun.com/gpu-mem']: String(units),
+      ...(more.core ? { 'aliyun.com/gpu-core.percentage': String(more.core) } : {}) } } }] },
   status: { phase: on ? 'Running' : 'Pending' } });
 
 const browser = () => chromium.launch({ executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
