@@ -17,10 +17,8 @@ struct heap_text {
 enum { PREFIX_BYTES = sizeof PREFIX - 1, UUID_BYTES = 16 };
 _Static_assert(CARD_UUID_BYTES == 1 + UUID_BYTES, "the form and the UUID");
 
-static bool has_hyphen(size_t byte)
-{
-    return byte == 4 || byte == 6 || byte == 8 || byte == 10;
-}
+/* Bytes of the UUID between two hyphens. */
+static const unsigned char groups[] = {4, 2, 2, 2, 6};
 
 /* -1: no lower-case digit. */
 static int digit_of(char c)
@@ -35,13 +33,15 @@ static bool pack(struct span text, unsigned char out[UUID_BYTES])
     if (text.n != CARD_UUID_TEXT || !span_starts(text, SPAN(PREFIX)))
         return false;
     const char *p = text.p + PREFIX_BYTES;
-    for (size_t i = 0; i < UUID_BYTES; i++, p += 2) {
-        if (has_hyphen(i) && *p++ != '-')
+    for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
+        if (g && *p++ != '-')
             return false;
-        int high = digit_of(p[0]), low = digit_of(p[1]);
-        if (high < 0 || low < 0)
-            return false;
-        out[i] = (unsigned char)(high << 4 | low);
+        for (size_t i = 0; i < groups[g]; i++, p += 2) {
+            int high = digit_of(p[0]), low = digit_of(p[1]);
+            if (high < 0 || low < 0)
+                return false;
+            *out++ = (unsigned char)(high << 4 | low);
+        }
     }
     return true;
 }
@@ -85,11 +85,14 @@ struct span card_uuid_text(const struct card_uuid *uuid, char text[CARD_UUID_TEX
         return (struct span){heap_of(uuid)->text, heap_of(uuid)->n};
     memcpy(text, PREFIX, PREFIX_BYTES);
     char *p = text + PREFIX_BYTES;
-    for (size_t i = 0; i < UUID_BYTES; i++) {
-        if (has_hyphen(i))
+    const unsigned char *byte = uuid->bytes + 1;
+    for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
+        if (g)
             *p++ = '-';
-        *p++ = digits[uuid->bytes[1 + i] >> 4];
-        *p++ = digits[uuid->bytes[1 + i] & 15];
+        for (size_t i = 0; i < groups[g]; i++, byte++) {
+            *p++ = digits[*byte >> 4];
+            *p++ = digits[*byte & 15];
+        }
     }
     return (struct span){text, CARD_UUID_TEXT};
 }
