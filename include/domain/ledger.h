@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "base/hash.h"
+#include "domain/card_uuid.h"
 #include "domain/configmap.h"
 #include "domain/gang.h"
 #include "domain/lease.h"
@@ -77,6 +78,22 @@ enum card_state {
                        cannot be matched to one of them */
 };
 
+/* What the cards of one model on a node have in common. */
+struct ledger_card_model {
+    struct span name;
+    struct scv_spec spec;
+};
+
+/* A card as the Scv of its node has it. */
+struct ledger_scv_card {
+    struct span uuid, bus_id;
+    const struct ledger_card_model *model;
+    int64_t total_mib, used_mib; /* as of scv_card_used */
+    int32_t id;                  /* NVML index */
+    bool healthy;
+    bool use_complete; /* as in struct scv_card */
+};
+
 struct card {
     int32_t index;
     enum card_state state;
@@ -93,9 +110,9 @@ struct card {
     uint8_t kind;           /* of struct mix */
     uint16_t core_promised; /* percent of its compute; saturated */
     uint16_t core_reserved;
-    int32_t overuse_mib;        /* of withheld_mib; 0 unless use_known; saturated */
-    struct span model, uuid;    /* owned by the node; empty: unknown */
-    const struct scv_card *scv; /* in its Scv; NULL: the node has none */
+    int32_t overuse_mib;     /* of withheld_mib; 0 unless use_known; saturated */
+    struct span model, uuid; /* owned by the node; empty: unknown */
+    const struct ledger_scv_card *scv; /* NULL: the node has no Scv */
 };
 
 /* May a node get new pods, and if not, why? */
@@ -154,7 +171,7 @@ struct ledger_node {
     uint32_t free_cards;    /* healthy and completely free */
     struct card *cards;     /* by index */
 
-    struct ledger_pod *nominated;        /* pending pods nominated to this node */
+    struct ledger_nomination *nominated; /* of pending pods to this node */
     struct ledger_pod *pods;             /* bound or reserved here */
     struct ledger_node_facts *facts;     /* from the objects; NULL: the slot is free */
     struct ledger_reservation *reserved; /* on its cards */
@@ -190,6 +207,14 @@ struct ledger_share {
     const struct card *on; /* the card where it counts; NULL: missing */
 };
 
+/* A share of a pod. */
+struct ledger_pod_share {
+    int64_t mib;
+    const struct card *on; /* the card where it counts; NULL: missing */
+    int32_t card;
+    struct card_uuid uuid;
+};
+
 /* The gang of pods in the ledger, which are those that request GPUs. */
 struct ledger_gang {
     struct span key;               /* gang_key; owned */
@@ -204,48 +229,58 @@ struct ledger_member {
     struct ledger_member *next, *prev;
 };
 
-/* A pod that requests GPUs, pending or bound. The ledger owns the strings. */
+/* The node to which a pending pod is nominated. */
+struct ledger_nomination {
+    struct ledger_pod *pod;
+    struct ledger_node *node;
+    /* Bit i: card i of the node is kept for the pod, although other pods may still hold it
+     * (ledger_pod_keep). */
+    uint64_t kept;
+    bool kept_in_api; /* `kept`, and status.nominatedNodeName names the same node */
+    struct ledger_nomination *next, *prev; /* of the node */
+};
+
+/* A pod that requests GPUs, pending or bound. A large cluster has tens of thousands, so
+ * what only few of them have is in a block of its own. The ledger owns the strings. */
 struct ledger_pod {
     struct span uid, ns, name;
     int64_t created_s; /* since 1970; 0: unknown */
-    int64_t priority;
-    struct request request; /* bound: what it counts for, see domain/bound.h */
-    /* Why the request is invalid; NUL-terminated. A pending pod then has kind NONE. */
-    struct span invalid_reason;
+    /* Of GPUs; shared by the pods that make an equal request. Bound: what the pod counts
+     * for, see domain/bound.h. */
+    const struct request *request;
+    /* Why the request is invalid; NULL: it is valid. A pending pod then has kind NONE. */
+    const char *invalid_reason;
     struct ledger_pod_edit *edit; /* of a pod whose Binding is in flight; or NULL */
-    uint64_t first_sample; /* of its node, from 1: the first sample that may show it */
+    /* How annotations and request differ (domain/bound.h); NULL: they agree. */
+    const char *differences;
 
     struct ledger_node *node; /* where it is bound or reserved; NULL: pending */
-    struct ledger_share *shares;
-    uint32_t n_shares; /* 0 with a node: its annotations name no card */
-    bool running;      /* it has left Pending and may use its memory */
-    bool kept_in_api;  /* `kept`, and status.nominatedNodeName names the same node */
+    struct ledger_pod_share *shares;
+    uint32_t n_shares;     /* 0 with a node: its annotations name no card */
+    uint32_t first_sample; /* of its node, from 1: the first sample that may show it */
+    int32_t priority;      /* saturated; the API has no larger one */
+    bool running : 1;      /* it has left Pending and may use its memory */
+    bool terminating : 1;  /* it has a deletionTimestamp */
+    bool mirror : 1, daemon : 1, never_preempts : 1; /* as in struct pod */
+    bool unconfirmed : 1; /* for core: a list lacked it, which is no proof of deletion */
+    bool final : 1;       /* for core: bound, and the shares are its promise */
     /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
-    /* How annotations and request differ (domain/bound.h); NUL-terminated; empty: they
-     * agree. */
-    struct span differences;
     uint64_t hash; /* of namespace and name: scv_pod_hash */
 
     uint64_t seen;        /* for core: the last list that had it */
     int64_t confirmed_ms; /* for core: when it was last known to exist */
-    bool unconfirmed;     /* for core: a list lacked it, which is no proof of deletion */
-    bool final;           /* for core: bound, and the shares are its promise */
-    bool terminating;     /* it has a deletionTimestamp */
-    bool mirror, daemon, never_preempts; /* as in struct pod */
-
-    int64_t cpu_milli, memory; /* as in struct resources */
 
     struct ledger_pod *next, *prev; /* in the list of its node, or of pending pods */
     struct ledger_member *member;   /* of its gang; NULL: in none */
-    struct ledger_node *nominated_node;
-    /* Bit i: card i of nominated_node is kept for this pending pod, although other pods may
-     * still hold it (ledger_pod_keep). */
-    uint64_t kept;
-    struct ledger_pod *next_nominated, *prev_nominated;
-    struct ledger_pod *next_all, *prev_all;
-    char *strings;
+    struct ledger_nomination *nomination; /* of a pending pod; or NULL */
+    char strings[];
 };
+
+static inline uint64_t ledger_pod_kept(const struct ledger_pod *pod)
+{
+    return pod->nomination ? pod->nomination->kept : 0;
+}
 
 /* Cards that are kept for a pending pod from filter to bind, with the CPU, memory and slot
  * that the pod requests of the node. It counts as memory that is not free, but only for
@@ -404,6 +439,8 @@ bool ledger_plain_sweep(struct ledger *l, uint64_t list, size_t *at,
 size_t ledger_plain_pods(const struct ledger *l);
 size_t ledger_plain_bytes(const struct ledger *l); /* of their tables */
 
+/* What the pod requests of its node, with its slot. */
+struct resources ledger_pod_requests(const struct ledger_pod *pod);
 /* What the node offers to pods; 0: unknown. */
 struct resources ledger_node_allocatable(const struct ledger_node *node);
 /* What all pods request that are bound to the node or reserved there, as in
@@ -472,7 +509,9 @@ struct ledger_pod *ledger_first_pending(const struct ledger *l);
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
 /* The request mix of all pods so far. */
 const struct mix *ledger_mix(const struct ledger *l);
-struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
+/* All pods, pending ones first. A pod may be removed after its next one is known. */
+struct ledger_pod *ledger_first_pod(const struct ledger *l);
+struct ledger_pod *ledger_next_pod(const struct ledger *l, const struct ledger_pod *pod);
 /* MiB of the pod on a card of its node; -1: none. */
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
 /* Percent of the card's compute that the pod has; 0: none; above 100 where several of its
@@ -492,6 +531,11 @@ static inline bool card_is_free(const struct card *card)
 {
     return card->state == CARD_AVAILABLE && card->pods == 0 && card->withheld_mib == 0 &&
            card->reserved_mib == 0 && card->total_mib > 0;
+}
+/* The highest clock of its memory; 0: unknown. */
+static inline int64_t card_clock_mhz(const struct card *card)
+{
+    return card->scv ? card->scv->model->spec.clock_mhz : 0;
 }
 /* Adds to an amount of compute, or removes from it; saturated. */
 static inline void card_add_core(uint16_t *sum, int64_t percent)

@@ -27,6 +27,12 @@ struct scv_spec {
     int64_t bandwidth; /* MB/s: scv_bandwidth */
 };
 
+static inline bool scv_spec_equal(const struct scv_spec *a, const struct scv_spec *b)
+{
+    return a->power_w == b->power_w && a->clock_mhz == b->clock_mhz &&
+           a->core_mhz == b->core_mhz && a->bandwidth == b->bandwidth;
+}
+
 /* Values that the ledger does not use. */
 struct scv_extra {
     int64_t utilization, temperature; /* percent, degrees Celsius */

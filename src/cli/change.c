@@ -130,10 +130,10 @@ static void add_victim(struct search *s, const struct ledger_pod *pod)
     buf_addc(s->out, '/');
     add_name(s, pod->name);
     buf_adds(s->out, " (");
-    if (pod->request.kind == REQUEST_DEVICES)
-        buf_printf(s->out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request.cards);
+    if (pod->request->kind == REQUEST_DEVICES)
+        buf_printf(s->out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
     for (uint32_t k = 0; k < pod->n_shares; k++) {
-        const struct ledger_share *share = &pod->shares[k];
+        const struct ledger_pod_share *share = &pod->shares[k];
         buf_adds(s->out, k ? ", " : "");
         int64_t mib = share->on ? ledger_pod_mib(pod, share->on) : share->mib;
         add_amount(s, mib);
@@ -252,8 +252,7 @@ static bool any_matches(const struct search *s)
     for (size_t i = 0; i < s->n_nodes; i++)
         for (uint32_t k = 0; k < s->nodes[i]->n_cards; k++) {
             const struct card *card = &s->nodes[i]->cards[k];
-            if (request_accepts_card(s->r, card->model,
-                                     card->scv ? card->scv->spec.clock_mhz : 0))
+            if (request_accepts_card(s->r, card->model, card_clock_mhz(card)))
                 return true;
         }
     return false;
@@ -389,7 +388,8 @@ static void report_nominated(struct search *s, const struct ledger_node *node)
     buf_adds(s->out, s->r->core
                          ? " has enough free memory and compute, but reserves it for"
                          : " has enough free memory, but reserves it for");
-    for (const struct ledger_pod *p = node->nominated; p; p = p->next_nominated) {
+    for (const struct ledger_nomination *m = node->nominated; m; m = m->next) {
+        const struct ledger_pod *p = m->pod;
         if (p->priority < s->pod->priority || span_eq(p->uid, s->pod->uid))
             continue;
         buf_adds(s->out, " pod ");
@@ -407,7 +407,7 @@ size_t change_list(struct buf *out, const struct ledger *l,
     struct search s = {.out = out,
                        .tolerates = tolerates,
                        .pod = pod,
-                       .r = &pod->request,
+                       .r = pod->request,
                        .nodes = nodes,
                        .n_nodes = n,
                        .unit = ledger_settings(l)->unit_mib};

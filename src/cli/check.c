@@ -132,19 +132,21 @@ static void check_forged(struct check *c, const struct ledger_pod *pod)
 static void check_pod(struct check *c, const struct ledger_pod *pod)
 {
     check_forged(c, pod);
-    if (pod->request.kind == REQUEST_DEVICES || pod->request.kind == REQUEST_NONE)
+    if (pod->request->kind == REQUEST_DEVICES || pod->request->kind == REQUEST_NONE)
         return;
-    if (!pod->n_shares && (c->node->n_cards != 1 || pod->request.by_label))
+    if (!pod->n_shares && (c->node->n_cards != 1 || pod->request->by_label))
         differs(c, "pod %.*s/%.*s is bound here without a card", SPAN_ARG(pod->ns),
                 SPAN_ARG(pod->name));
     for (uint32_t i = 0; i < pod->n_shares; i++) {
-        const struct ledger_share *s = &pod->shares[i];
+        const struct ledger_pod_share *s = &pod->shares[i];
+        char text[CARD_UUID_TEXT];
+        struct span uuid = card_uuid_text(&s->uuid, text);
         if (!s->on)
             differs(c,
                     "pod %.*s/%.*s has a promise of %" PRId64 " MiB on GPU%" PRId32
                     "%s%.*s, which the node does not have",
                     SPAN_ARG(pod->ns), SPAN_ARG(pod->name), s->mib, s->card,
-                    s->uuid.n ? " " : "", SPAN_ARG(s->uuid));
+                    uuid.n ? " " : "", SPAN_ARG(uuid));
     }
 }
 
@@ -162,8 +164,9 @@ static void check_allocated_card(struct check *c, const struct ledger_pod *pod,
                                  const struct scv_held *held, struct span uuid)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++) {
-        const struct ledger_share *s = &pod->shares[i];
-        if (span_eq(s->on ? s->on->uuid : s->uuid, uuid))
+        const struct ledger_pod_share *s = &pod->shares[i];
+        char text[CARD_UUID_TEXT];
+        if (span_eq(s->on ? s->on->uuid : card_uuid_text(&s->uuid, text), uuid))
             return;
     }
     differs(

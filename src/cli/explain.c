@@ -16,7 +16,7 @@ void explain_plain(struct explain_page *p, struct span text)
 void explain_request(struct explain_page *p)
 {
     cleanup_buf struct buf text = {0};
-    request_write(&text, &p->pod->request, p->unit);
+    request_write(&text, p->pod->request, p->unit);
     explain_plain(p, buf_span(&text));
 }
 
@@ -95,8 +95,8 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
 static void add_card_reason(struct explain_page *p, struct buf *out,
                             const struct ledger_node *node, const struct card *card)
 {
-    const struct request *r = &p->pod->request;
-    int64_t clock = card->scv ? card->scv->spec.clock_mhz : 0;
+    const struct request *r = p->pod->request;
+    int64_t clock = card_clock_mhz(card);
     if (request_is_selective(r) && !request_accepts_card(r, card->model, clock))
         buf_adds(out, "model or clock does not match");
     else if (card->total_mib < r->mib_per_card)
@@ -138,7 +138,7 @@ static void add_node_row(struct explain_page *p, struct table *t,
 {
     cleanup_buf struct buf why = {0};
     uint32_t picks[REQUEST_MAX_CARDS];
-    const struct request *r = &p->pod->request;
+    const struct request *r = p->pod->request;
     if (fit != FIT_YES && p->tolerates)
         reason_add(&why, node, r, placement_fit(node, r));
     else if (fit != FIT_YES)
@@ -185,9 +185,9 @@ static enum fit fit_on(const struct explain_page *p, const struct ledger_node *n
 {
     const struct ledger_pod *pod = p->pod;
     enum fit uncordoned =
-        placement_fit_nominated(node, &pod->request, pod->priority, pod->uid);
+        placement_fit_nominated(node, pod->request, pod->priority, pod->uid);
     enum fit fit = p->tolerates ? uncordoned
-                                : placement_fit_schedulable(node, &pod->request,
+                                : placement_fit_schedulable(node, pod->request,
                                                             pod->priority, pod->uid);
     cleanup_buf struct buf lacks = {0};
     bool crowded = fit == FIT_YES && explain_space(&lacks, node, pod);
@@ -287,15 +287,14 @@ static void add_gang(struct explain_page *p, const struct ledger_node **nodes, s
     for (size_t i = 0; i < n; i++)
         if (p->tolerates || !nodes[i]->cordoned)
             open[n_open++] = nodes[i];
-    const struct gang_asker asker = {
-        .uid = p->pod->uid,
-        .name = m->gang->name,
-        .gang = m->gang,
-        .minimum = minimum_of(p),
-        .request = &p->pod->request,
-        .requests = {.cpu_milli = p->pod->cpu_milli, .memory = p->pod->memory},
-        .priority = p->pod->priority};
-    gang_judge(p->l, &asker, open, n_open, p->pod->request.placement == PLACE_SPREAD, a,
+    const struct gang_asker asker = {.uid = p->pod->uid,
+                                     .name = m->gang->name,
+                                     .gang = m->gang,
+                                     .minimum = minimum_of(p),
+                                     .request = p->pod->request,
+                                     .requests = ledger_pod_requests(p->pod),
+                                     .priority = p->pod->priority};
+    gang_judge(p->l, &asker, open, n_open, p->pod->request->placement == PLACE_SPREAD, a,
                &v);
     if (v.fits)
         buf_printf(&text,
@@ -329,16 +328,16 @@ static void explain_pending(struct explain_page *p)
     const struct ledger_node **nodes;
     size_t n = show_nodes(p->l, (struct span){0}, &a, &nodes);
     buf_adds(p->out, " is pending");
-    if (p->pod->invalid_reason.n) {
+    if (p->pod->invalid_reason) {
         buf_adds(p->out, "; request invalid: ");
-        explain_plain(p, p->pod->invalid_reason);
+        explain_plain(p, span_of(p->pod->invalid_reason));
         buf_addc(p->out, '\n');
         add_condition(p);
         return;
     }
     buf_adds(p->out, "; requests ");
     explain_request(p);
-    buf_printf(p->out, " (priority %" PRId64 ")\n\n", p->pod->priority);
+    buf_printf(p->out, " (priority %" PRId32 ")\n\n", p->pod->priority);
     if (n) {
         struct fits fits = add_nodes(p, nodes, n);
         buf_addc(p->out, '\n');

@@ -17,7 +17,7 @@ static void add_share(struct explain_page *p, const struct card *card, int64_t m
     explain_amount(p->out, mib, p->unit);
     buf_adds(p->out, " promised of ");
     explain_amount(p->out, card->total_mib, p->unit);
-    if (p->pod->request.kind == REQUEST_CARDS)
+    if (p->pod->request->kind == REQUEST_CARDS)
         buf_adds(p->out, " (the whole card)");
     if (card->used_mib >= 0) {
         buf_adds(p->out, "; in use by all processes: ");
@@ -52,7 +52,7 @@ static void add_time(struct explain_page *p, const struct cluster_state_pod *obj
 
 static void add_source(struct explain_page *p, const struct cluster_state_pod *object)
 {
-    const struct request *r = &p->pod->request;
+    const struct request *r = p->pod->request;
     bool binpack = r->placement == PLACE_BINPACK;
     if (r->kind == REQUEST_DEVICES) {
         buf_adds(p->out, "  the kubelet chooses the card of an nvidia.com/gpu request\n");
@@ -103,8 +103,8 @@ void explain_bound(struct explain_page *p, const struct cluster_state_pod *objec
     explain_plain(p, node->name);
     buf_adds(p->out, p->pod->running ? " and running" : ", not running yet");
     buf_adds(p->out, "; requests ");
-    if (p->pod->invalid_reason.n)
-        explain_plain(p, p->pod->invalid_reason);
+    if (p->pod->invalid_reason)
+        explain_plain(p, span_of(p->pod->invalid_reason));
     else
         explain_request(p);
     buf_addc(p->out, '\n');
@@ -116,12 +116,13 @@ void explain_bound(struct explain_page *p, const struct cluster_state_pod *objec
         any = true;
     }
     for (uint32_t i = 0; i < p->pod->n_shares; i++) {
-        const struct ledger_share *share = &p->pod->shares[i];
+        const struct ledger_pod_share *share = &p->pod->shares[i];
         if (share->on)
             continue;
         buf_printf(p->out, "  GPU%" PRId32 "  ", share->card);
-        explain_plain(p, share->uuid);
-        buf_adds(p->out, share->uuid.n ? "  " : "");
+        char text[CARD_UUID_TEXT];
+        explain_plain(p, card_uuid_text(&share->uuid, text));
+        buf_adds(p->out, card_uuid_is_empty(&share->uuid) ? "" : "  ");
         explain_amount(p->out, share->mib, p->unit);
         buf_adds(p->out, " promised, but the node does not have this card\n");
         any = true;

@@ -54,7 +54,7 @@ static bool select_on(const struct ledger_pod *pod, const struct ledger_node *no
         else if (q->mirror || q->daemon)
             spared[n_spared++] = q->uid;
     }
-    const struct preemptor who = {.request = &pod->request,
+    const struct preemptor who = {.request = pod->request,
                                   .priority = priority,
                                   .uid = pod->uid,
                                   .spared = spared,
@@ -78,7 +78,7 @@ static struct evictions cheapest(const struct explain_page *p,
     for (size_t i = 0; i < n; i++) {
         const struct ledger_node *node = nodes[i];
         struct preempt_victims set;
-        if (!may_be_offered(node, p->pod) || !total_suffices(node, &p->pod->request) ||
+        if (!may_be_offered(node, p->pod) || !total_suffices(node, p->pod->request) ||
             !select_on(p->pod, node, priority, a, &set))
             continue;
         int64_t top = set.pods[0]->priority;
@@ -168,9 +168,9 @@ static void add_search(struct explain_page *p, const json_t *entry)
     else if (span_eq(last, SPAN("not-needed")))
         buf_adds(p->out, "  the last search found that the pod fits when terminating "
                          "pods have left\n");
-    if (p->pod->nominated_node) {
+    if (p->pod->nomination) {
         buf_adds(p->out, "  nothing is evicted while status.nominatedNodeName is ");
-        explain_plain(p, p->pod->nominated_node->name);
+        explain_plain(p, p->pod->nomination->node->name);
         buf_addc(p->out, '\n');
     }
 }
@@ -215,7 +215,7 @@ static const char *excluded(const struct explain_page *p)
         return "preemptionPolicy is Never";
     if (explain_waits_for_gang(p))
         return "it is a member of a gang, for which the other members need cards, too";
-    if (pod->request.kind != REQUEST_MEMORY && pod->request.kind != REQUEST_CARDS)
+    if (pod->request->kind != REQUEST_MEMORY && pod->request->kind != REQUEST_CARDS)
         return "the kubelet chooses its cards";
     return NULL;
 }

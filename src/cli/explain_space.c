@@ -29,18 +29,19 @@ bool explain_space(struct buf *out, const struct ledger_node *node,
 {
     struct resources has = ledger_node_allocatable(node);
     struct resources used = ledger_node_requested(node);
+    struct resources wanted = ledger_pod_requests(pod);
     int64_t cpu = left(has.cpu_milli, used.cpu_milli);
     int64_t memory = left(has.memory, used.memory);
     size_t before = out->n;
-    if (has.cpu_milli && pod->cpu_milli > cpu) {
+    if (has.cpu_milli && wanted.cpu_milli > cpu) {
         buf_adds(out, "; lacks CPU: the pod requests ");
-        add_cores(out, pod->cpu_milli);
+        add_cores(out, wanted.cpu_milli);
         buf_adds(out, ", free are ");
         add_cores(out, cpu);
     }
-    if (has.memory && pod->memory > memory) {
+    if (has.memory && wanted.memory > memory) {
         buf_adds(out, "; lacks node memory: the pod requests ");
-        add_mib(out, pod->memory);
+        add_mib(out, wanted.memory);
         buf_printf(out, ", free are %" PRId64 " MiB", memory >> 20);
     }
     if (has.pods && used.pods >= has.pods)

@@ -131,8 +131,8 @@ static void pod_path(struct buf *path, struct span ns, struct span name)
 /* Reads the pods that have come since the lists. */
 static int read_new_pods(struct applying *w, struct err *err)
 {
-    struct ledger_pod *p = ledger_first_pod(cluster_state_ledger(session_state(w->s)));
-    for (; p; p = p->next_all) {
+    const struct ledger *l = cluster_state_ledger(session_state(w->s));
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
         cleanup_buf struct buf path = {0};
         struct httpc_reply reply = {0};
         if (move_rules_has_pod(w->rules, p->uid))
@@ -210,10 +210,10 @@ static void read_evicted(struct applying *w, const struct ledger_pod *pod,
                           .ns = arena_copy(a, pod->ns),
                           .name = arena_copy(a, pod->name)};
     e->controller = arena_copy(a, move_rules_controller(w->rules, pod->uid));
-    for (struct ledger_pod *p = ledger_first_pod(l); p; p = p->next_all)
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
         n++;
     e->before = arena_alloc(a, (n + 1) * sizeof *e->before);
-    for (struct ledger_pod *p = ledger_first_pod(l); p; p = p->next_all)
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
         if (span_eq(move_rules_controller(w->rules, p->uid), e->controller))
             e->before[e->n_before++] = arena_copy(a, p->uid);
 }
@@ -278,7 +278,7 @@ static const struct ledger_pod *find_replacement(struct applying *w,
                                                  const struct evicted *e)
 {
     const struct ledger *l = cluster_state_ledger(session_state(w->s));
-    for (struct ledger_pod *p = ledger_first_pod(l); p; p = p->next_all)
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
         if (p->node && !was_before(e, p->uid) &&
             span_eq(move_rules_controller(w->rules, p->uid), e->controller))
             return p;

@@ -45,7 +45,7 @@ static struct resources node_room(void *ctx, const struct ledger_node *node)
 static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
 {
     (void)ctx;
-    return (struct resources){pod->cpu_milli, pod->memory, 1};
+    return ledger_pod_requests(pod);
 }
 
 struct request move_plan_shape(int64_t cards, int64_t mib, struct span models,
@@ -64,23 +64,23 @@ static int find_pod(const struct ledger *l, const struct move_goal *goal,
 {
     struct ledger_pod *p = ledger_first_pod(l);
     while (p && !(span_eq(p->ns, goal->ns) && span_eq(p->name, goal->name)))
-        p = p->next_all;
+        p = ledger_next_pod(l, p);
     if (!p)
         return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s not found among pods with GPUs",
                        SPAN_ARG(goal->ns), SPAN_ARG(goal->name));
     if (p->node)
         return err_set(err, ERR_INVALID, "pod %.*s/%.*s is already bound to node %.*s",
                        SPAN_ARG(p->ns), SPAN_ARG(p->name), SPAN_ARG(p->node->name));
-    if (p->invalid_reason.n)
-        return err_set(err, ERR_INVALID, "pod %.*s/%.*s: %.*s", SPAN_ARG(p->ns),
-                       SPAN_ARG(p->name), SPAN_ARG(p->invalid_reason));
-    if (p->request.kind != REQUEST_MEMORY && p->request.kind != REQUEST_CARDS)
+    if (p->invalid_reason)
+        return err_set(err, ERR_INVALID, "pod %.*s/%.*s: %s", SPAN_ARG(p->ns),
+                       SPAN_ARG(p->name), p->invalid_reason);
+    if (p->request->kind != REQUEST_MEMORY && p->request->kind != REQUEST_CARDS)
         return err_set(err, ERR_INVALID,
                        "pod %.*s/%.*s requests nvidia.com/gpu, whose cards the kubelet "
                        "chooses; expected gpu-mem or gpu-count",
                        SPAN_ARG(p->ns), SPAN_ARG(p->name));
     plan->pod = p;
-    plan->request = p->request;
+    plan->request = *p->request;
     return 0;
 }
 
@@ -153,9 +153,9 @@ static void add_rows(struct buf *out, const struct move_plan *plan, int64_t unit
     for (size_t i = 0; i < plan->plan.n; i++) {
         const struct defrag_move *m = &plan->plan.moves[i];
         cleanup_buf struct buf request = {0}, from = {0}, to = {0};
-        request_write(&request, &m->pod->request, unit);
+        request_write(&request, m->pod->request, unit);
         add_cards_of(&from, plan->plan.node, m->pod);
-        add_picks(&to, m->to, m->picks, m->pod->request.cards);
+        add_picks(&to, m->to, m->picks, m->pod->request->cards);
         table_cell(&t, PLAIN, "%zu", i + 1);
         table_cell(&t, PLAIN, "%.*s/%.*s", SPAN_ARG(m->pod->ns), SPAN_ARG(m->pod->name));
         table_span(&t, PLAIN, buf_span(&request));
@@ -183,9 +183,9 @@ static bool is_before(const struct ledger_pod *a, const struct ledger_pod *b)
 static size_t list_stays(const struct cluster_state *cs, const struct move_rules *rules,
                          const struct ledger_node *node, struct stay *stays)
 {
+    const struct ledger *l = cluster_state_ledger(cs);
     size_t n = 0;
-    for (struct ledger_pod *p = ledger_first_pod(cluster_state_ledger(cs)); p;
-         p = p->next_all) {
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
         const char *why = p->node && (!node || p->node == node)
                               ? move_rules_stays(rules, p->uid)
                               : NULL;
@@ -293,7 +293,8 @@ static json_t *move_json(const struct defrag_plan *d, const struct defrag_move *
     json_object_set_new(o, "fromNode", text_json(d->node->name));
     json_object_set_new(o, "fromCards", from);
     json_object_set_new(o, "toNode", text_json(m->to->name));
-    json_object_set_new(o, "toCards", picks_json(m->to, m->picks, m->pod->request.cards));
+    json_object_set_new(o, "toCards",
+                        picks_json(m->to, m->picks, m->pod->request->cards));
     return o;
 }
 

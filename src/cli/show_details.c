@@ -94,7 +94,7 @@ static void add_pod_rows(struct page *p, const struct ledger_node *node)
                         ledger_pod_core(pods[i], &node->cards[k]));
             any = true;
         }
-        if (!any && pods[i]->request.kind != REQUEST_NONE)
+        if (!any && pods[i]->request->kind != REQUEST_NONE)
             add_pod_row(p, node, pods[i], NULL, -1, &unknown, 0);
     }
 }
@@ -117,15 +117,14 @@ static void add_pending(struct page *p, struct buf *out)
     add_names(p, names, ARRAY_LEN(names));
     for (size_t i = 0; i < n; i++) {
         cleanup_buf struct buf request = {0};
-        if (pods[i]->invalid_reason.n)
-            buf_add_span(&request, pods[i]->invalid_reason);
+        if (pods[i]->invalid_reason)
+            buf_adds(&request, pods[i]->invalid_reason);
         else
-            request_write(&request, &pods[i]->request, p->unit);
+            request_write(&request, pods[i]->request, p->unit);
         table_span(&p->table, PLAIN, pods[i]->ns);
         table_span(&p->table, PLAIN, pods[i]->name);
-        table_span(&p->table, pods[i]->invalid_reason.n ? RED : PLAIN,
-                   buf_span(&request));
-        table_end(&p->table, PLAIN, "%" PRId64, pods[i]->priority);
+        table_span(&p->table, pods[i]->invalid_reason ? RED : PLAIN, buf_span(&request));
+        table_end(&p->table, PLAIN, "%" PRId32, pods[i]->priority);
     }
     show_page_write(p, out);
 }

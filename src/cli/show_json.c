@@ -51,7 +51,7 @@ static json_t *pod_json(const struct cluster_state *cs, const struct ledger_pod 
     put_text(o, "uid", pod->uid);
     if (mib >= 0)
         put(o, "mib", mib);
-    put_flag(o, "wholeCard", pod->request.kind == REQUEST_CARDS);
+    put_flag(o, "wholeCard", pod->request->kind == REQUEST_CARDS);
     put_flag(o, "running", pod->running);
     if (object)
         put_flag(o, "assigned", span_eq(object->assigned, SPAN("true")));
@@ -146,7 +146,7 @@ static bool is_placed(const struct ledger_pod *pod)
     for (uint32_t k = 0; k < pod->node->n_cards; k++)
         if (ledger_pod_mib(pod, &pod->node->cards[k]) >= 0)
             return true;
-    return pod->request.kind == REQUEST_DEVICES || pod->request.kind == REQUEST_NONE;
+    return pod->request->kind == REQUEST_DEVICES || pod->request->kind == REQUEST_NONE;
 }
 
 static void put_unplaced(const struct cluster_state *cs, json_t *o,
@@ -154,7 +154,7 @@ static void put_unplaced(const struct cluster_state *cs, json_t *o,
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
-        int64_t mib = pods[i]->request.cards * pods[i]->request.mib_per_card;
+        int64_t mib = pods[i]->request->cards * pods[i]->request->mib_per_card;
         if (!is_placed(pods[i]))
             json_array_append_new(list, pod_json(cs, pods[i], mib));
     }
@@ -215,11 +215,11 @@ static json_t *pending_json(const struct ledger *l, const struct ledger_pod *pod
     put_text(o, "name", pod->name);
     put_text(o, "uid", pod->uid);
     put(o, "priority", pod->priority);
-    if (pod->nominated_node)
-        put_text(o, "nominatedNode", pod->nominated_node->name);
-    request_write(&request, &pod->request, ledger_settings(l)->unit_mib);
-    if (pod->invalid_reason.n)
-        put_text(o, "error", pod->invalid_reason);
+    if (pod->nomination)
+        put_text(o, "nominatedNode", pod->nomination->node->name);
+    request_write(&request, pod->request, ledger_settings(l)->unit_mib);
+    if (pod->invalid_reason)
+        put_text(o, "error", span_of(pod->invalid_reason));
     else
         put_text(o, "request", buf_span(&request));
     return o;

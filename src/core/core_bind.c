@@ -33,12 +33,12 @@ static bool promise_devices(struct step *s, struct ledger_pod *pod, struct span 
 {
     struct ledger *l = s->core->ledger;
     const struct ledger_node *node = ledger_node_find(l, node_name);
-    enum fit fit = node ? placement_fit(node, &pod->request) : FIT_YES;
+    enum fit fit = node ? placement_fit(node, pod->request) : FIT_YES;
     if (fit != FIT_YES && node->reserved)
-        fit = placement_fit_nominated(node, &pod->request, pod->priority, pod->uid);
+        fit = placement_fit_nominated(node, pod->request, pod->priority, pod->uid);
     if (fit != FIT_YES)
-        return reject_fit(node, &pod->request, err);
-    if (!node && !request_fits_anywhere(&pod->request)) {
+        return reject_fit(node, pod->request, err);
+    if (!node && !request_fits_anywhere(pod->request)) {
         err_set(err, ERR_CONFLICT, "node %.*s is unknown to the extender",
                 SPAN_ARG(node_name));
         return false;
@@ -55,7 +55,7 @@ static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span no
     struct core *core = s->core;
     struct ledger *l = core->ledger;
     const struct ledger_node *node = ledger_node_find(l, node_name);
-    const struct request *r = &pod->request;
+    const struct request *r = pod->request;
     int64_t unit = core->settings.ledger.unit_mib;
     uint32_t picks[REQUEST_MAX_CARDS];
     if (r->kind == REQUEST_DEVICES)
@@ -123,8 +123,8 @@ void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *pod, bool
     struct span node = op ? op->node : in->node_name;
     if (core_may_bind(s->core, s->now, &err))
         goto reject;
-    if (pod && pod->invalid_reason.n) {
-        err_set(&err, ERR_INVALID, "%.*s", SPAN_ARG(pod->invalid_reason));
+    if (pod && pod->invalid_reason) {
+        err_set(&err, ERR_INVALID, "%s", pod->invalid_reason);
         goto reject;
     }
     if (!pod && !zero && !s->core->settings.bind_any) {

@@ -28,7 +28,7 @@ static void forget_unconfirmed(struct step *s, const struct bind_op *op)
 static void forget_without_request(struct step *s, const struct bind_op *op)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
-    if (pod && !pod->node && pod->request.kind == REQUEST_NONE && !pod->invalid_reason.n)
+    if (pod && !pod->node && pod->request->kind == REQUEST_NONE && !pod->invalid_reason)
         ledger_pod_remove(s->core->ledger, pod);
 }
 

@@ -36,7 +36,7 @@ void core_pod_deleted(struct step *s, struct span uid)
 static bool is_promised_otherwise(const struct ledger_pod *entry,
                                   const struct promise *promise)
 {
-    const struct request *r = &entry->request;
+    const struct request *r = entry->request;
     bool whole = r->kind == REQUEST_CARDS;
     if (!entry->node || entry->final || !r->by_label || !promise->n)
         return false;
@@ -56,10 +56,12 @@ static bool is_edited(const struct ledger_pod *entry, const struct promise *prom
     for (size_t i = 0; i < promise->n; i++) {
         const struct promise_share *share = &promise->shares[i];
         bool found = false;
-        for (uint32_t k = 0; k < entry->n_shares; k++)
+        for (uint32_t k = 0; k < entry->n_shares; k++) {
+            char text[CARD_UUID_TEXT];
+            struct span uuid = card_uuid_text(&entry->shares[k].uuid, text);
             found |= entry->shares[k].card == share->card &&
-                     (!share->uuid.n || !entry->shares[k].uuid.n ||
-                      span_eq(share->uuid, entry->shares[k].uuid));
+                     (!share->uuid.n || !uuid.n || span_eq(share->uuid, uuid));
+        }
         if (!found)
             return true;
     }
@@ -76,7 +78,7 @@ static void note_differences(struct step *s, struct ledger_pod *entry,
     cleanup_buf struct buf text = {0};
     bound_differences(&text, pod, promise, request, invalid,
                       core->settings.ledger.unit_mib);
-    if (entry->final && asks_for_cards(&entry->request) && is_edited(entry, promise)) {
+    if (entry->final && asks_for_cards(entry->request) && is_edited(entry, promise)) {
         buf_adds(&text, text.n ? "; " : "");
         buf_adds(&text, "the annotations were edited after the bind; the cards of the "
                         "bind count until the extender restarts");
@@ -90,12 +92,12 @@ static void place(struct step *s, struct ledger_pod *entry, const struct pod *po
     struct core *core = s->core;
     int64_t unit = core->settings.ledger.unit_mib;
     /* The kubelet chooses the cards of nvidia.com/gpu. */
-    size_t n = asks_for_cards(&entry->request) ? promise->n : 0;
+    size_t n = asks_for_cards(entry->request) ? promise->n : 0;
     struct ledger_share *shares = arena_zalloc(&core->scratch, n * sizeof *shares);
     for (size_t i = 0; i < n; i++)
         shares[i] = (struct ledger_share){
             .card = promise->shares[i].card,
-            .mib = promise_share_mib(promise, i, &entry->request, unit),
+            .mib = promise_share_mib(promise, i, entry->request, unit),
             .uuid = promise->shares[i].uuid,
         };
     struct wakeup_fits before =
@@ -223,9 +225,9 @@ void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
     struct core *core = s->core;
     bind_listed(s, list);
     sweep_plain(s, list);
-    for (struct ledger_pod *pod = ledger_first_pod(core->ledger), *next; pod;
-         pod = next) {
-        next = pod->next_all;
+    const struct ledger *l = core->ledger;
+    for (struct ledger_pod *pod = ledger_first_pod(l), *next; pod; pod = next) {
+        next = ledger_next_pod(l, pod);
         bool in_flight = bind_op_find(core, pod->uid) != NULL;
         if (pod->seen == list)
             continue;

@@ -75,10 +75,11 @@ void core_preempt_restart_search(struct core_preempt_pod *e)
 static struct ledger_pod *may_preempt(const struct core *core, struct span uid)
 {
     struct ledger_pod *pod = ledger_pod_find(core->ledger, uid);
-    if (!pod || pod->node || pod->invalid_reason.n || pod->never_preempts)
+    if (!pod || pod->node || pod->invalid_reason || pod->never_preempts)
         return NULL;
     /* The kubelet chooses the cards of nvidia.com/gpu: none can be kept for the pod. */
-    bool ours = pod->request.kind == REQUEST_MEMORY || pod->request.kind == REQUEST_CARDS;
+    bool ours =
+        pod->request->kind == REQUEST_MEMORY || pod->request->kind == REQUEST_CARDS;
     return ours ? pod : NULL;
 }
 
@@ -196,7 +197,7 @@ static struct core_preempt_pod *next_waiting(struct step *s)
         struct core_preempt_pod *e = core->preempt.pods[i];
         const struct ledger_pod *pod = may_preempt(core, e->uid);
         /* Nominated by kube-scheduler, or by a leader before this one: pods leave for it. */
-        if (e->state != CORE_PREEMPT_WAITING || !pod || pod->nominated_node ||
+        if (e->state != CORE_PREEMPT_WAITING || !pod || pod->nomination ||
             e->due_ms > s->now.mono_ms)
             continue;
         if (e->at)
@@ -233,7 +234,7 @@ bool core_preempt_select(struct step *s, const struct ledger_pod *pod,
     for (size_t i = 0; i < p->n_spared; i++)
         if (p->spared[i].until_ms > s->now.mono_ms)
             spared[n_spared++] = p->spared[i].uid;
-    struct preemptor who = {&pod->request, pod->priority, pod->uid, spared, n_spared};
+    struct preemptor who = {pod->request, pod->priority, pod->uid, spared, n_spared};
     return preempt_select(&who, node, leaving, n_leaving, a, victims) && victims->cards;
 }
 

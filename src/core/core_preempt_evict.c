@@ -41,8 +41,9 @@ void core_preempt_keep(struct step *s, const struct core_preempt_pod *e)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
     /* kube-scheduler may have nominated it to another node since. */
-    bool free_to = pod && !pod->node && !pod->kept &&
-                   (!pod->nominated_node || span_eq(pod->nominated_node->name, e->node));
+    const struct ledger_nomination *m = pod ? pod->nomination : NULL;
+    bool free_to =
+        pod && !pod->node && (!m || (!m->kept && span_eq(m->node->name, e->node)));
     if (e->cards && free_to)
         ledger_pod_keep(s->core->ledger, pod, e->node, e->cards);
 }
@@ -50,7 +51,7 @@ void core_preempt_keep(struct step *s, const struct core_preempt_pod *e)
 void core_preempt_release(struct step *s, struct core_preempt_pod *e)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
-    if (pod && pod->kept) {
+    if (pod && ledger_pod_kept(pod)) {
         ledger_pod_keep(s->core->ledger, pod, e->node, 0);
         wakeup_node(s, e->node);
     }
@@ -82,7 +83,7 @@ static void retract(struct step *s, struct core_preempt_pod *e)
 {
     const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
     if (!pod || pod->node || core_may_bind(s->core, s->now, NULL) ||
-        (pod->nominated_node && !span_eq(pod->nominated_node->name, e->node)))
+        (pod->nomination && !span_eq(pod->nomination->node->name, e->node)))
         return;
     add_call(s, CORE_CALL_NOMINATE, e, pod)->node = NULL;
     e->call = 0;
@@ -121,7 +122,7 @@ void core_preempt_begin(struct step *s, struct core_preempt_pod *e, struct span 
                "pod %.*s/%.*s: no card has enough free memory%s; evicting %zu pod(s) of "
                "lower priority from node %.*s",
                SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
-               pod->request.core ? " and compute" : "", v.n, SPAN_ARG(e->node));
+               pod->request->core ? " and compute" : "", v.n, SPAN_ARG(e->node));
     const char *text = output_text_of(
         s, "nominated to node %.*s; evicting %zu pod(s) of lower priority there",
         SPAN_ARG(e->node), v.n);
@@ -174,7 +175,7 @@ void core_preempt_evict(struct step *s, struct core_preempt_pod *e)
         e->due_ms = s->now.mono_ms; /* the next tick goes on, or forgets it */
         return;
     }
-    if (!pod || pod->node || !pod->kept || !node ||
+    if (!pod || pod->node || !ledger_pod_kept(pod) || !node ||
         !suffices(s, e, pod, node, e->n_victims)) {
         abandon(s, e, RETRY_MS);
         return;
@@ -189,7 +190,7 @@ void core_preempt_evict(struct step *s, struct core_preempt_pod *e)
     const char *text = output_text_of(
         s, "evicted from node %.*s: pod %.*s of priority %lld needs the memory%s",
         SPAN_ARG(e->node), SPAN_ARG(e->uid), (long long)pod->priority,
-        pod->request.core ? " and compute" : "");
+        pod->request->core ? " and compute" : "");
     struct core_output *o = add_call(s, CORE_CALL_EVICT, e, victim);
     o->preemptor = preemptor;
     o->text = text;

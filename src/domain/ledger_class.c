@@ -34,7 +34,7 @@ static void class_fini(struct ledger_class *c)
 
 void ledger_class_add(struct ledger *l, const struct ledger_pod *pod)
 {
-    const struct request *r = &pod->request;
+    const struct request *r = pod->request;
     if (r->kind == REQUEST_NONE)
         return;
     struct ledger_class *c = find(l, r);
@@ -46,9 +46,9 @@ void ledger_class_add(struct ledger *l, const struct ledger_pod *pod)
 
 void ledger_class_remove(struct ledger *l, const struct ledger_pod *pod)
 {
-    if (pod->request.kind == REQUEST_NONE)
+    if (pod->request->kind == REQUEST_NONE)
         return;
-    struct ledger_class *c = find(l, &pod->request);
+    struct ledger_class *c = find(l, pod->request);
     c->members -= pod->member != NULL;
     if (--c->pods > 0)
         return;
@@ -58,14 +58,14 @@ void ledger_class_remove(struct ledger *l, const struct ledger_pod *pod)
 
 void ledger_class_joined(struct ledger *l, const struct ledger_pod *pod)
 {
-    if (pod->request.kind != REQUEST_NONE)
-        find(l, &pod->request)->members++;
+    if (pod->request->kind != REQUEST_NONE)
+        find(l, pod->request)->members++;
 }
 
 void ledger_class_left(struct ledger *l, const struct ledger_pod *pod)
 {
-    if (pod->request.kind != REQUEST_NONE)
-        find(l, &pod->request)->members--;
+    if (pod->request->kind != REQUEST_NONE)
+        find(l, pod->request)->members--;
 }
 
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)

@@ -62,9 +62,11 @@ static void count_capacity(const struct ledger *l, const struct ledger_node *nod
 static bool is_promised(const struct ledger_pod *pod, const struct ledger_assignment *a)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++) {
-        const struct ledger_share *share = &pod->shares[i];
+        const struct ledger_pod_share *share = &pod->shares[i];
+        char text[CARD_UUID_TEXT];
         bool known = share->on && share->on->uuid.n;
-        if (scv_card_hash(known ? share->on->uuid : share->uuid) == a->card)
+        if (scv_card_hash(known ? share->on->uuid : card_uuid_text(&share->uuid, text)) ==
+            a->card)
             return true;
     }
     return false;
@@ -127,11 +129,12 @@ bool ledger_pod_is_forged(const struct ledger_node *node, const struct ledger_po
                           struct buf *why, bool *only_cards)
 {
     bool cards = has_other_cards(node, pod);
-    *only_cards = cards && !pod->differences.n;
-    buf_add_span(why, pod->differences);
+    *only_cards = cards && !pod->differences;
+    if (pod->differences)
+        buf_adds(why, pod->differences);
     if (!cards)
-        return pod->differences.n > 0;
-    buf_adds(why, pod->differences.n ? "; the promise names " : "the promise names ");
+        return pod->differences != NULL;
+    buf_adds(why, pod->differences ? "; the promise names " : "the promise names ");
     write_shares(why, pod);
     buf_adds(why, ", but the kubelet gave ");
     write_cards(why, node, pod->other_cards);
@@ -146,11 +149,11 @@ void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
     count_capacity(l, node, counts);
     counts[DRIFT_LISTED] += node->unknown_listed_card >= 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        counts[DRIFT_FORGED] += pod->differences.n || has_other_cards(node, pod);
-        if (pod->request.kind == REQUEST_DEVICES || pod->request.kind == REQUEST_NONE)
+        counts[DRIFT_FORGED] += pod->differences || has_other_cards(node, pod);
+        if (pod->request->kind == REQUEST_DEVICES || pod->request->kind == REQUEST_NONE)
             continue;
         counts[DRIFT_CARDLESS] +=
-            !pod->n_shares && (node->n_cards != 1 || pod->request.by_label);
+            !pod->n_shares && (node->n_cards != 1 || pod->request->by_label);
         for (uint32_t i = 0; i < pod->n_shares; i++)
             counts[DRIFT_UNPLACED] += !pod->shares[i].on;
         counts[DRIFT_WRONG_CARD] += wrong_cards(node, pod);

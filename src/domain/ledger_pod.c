@@ -5,39 +5,52 @@
 
 #include "base/mem.h"
 
-static void request_free(struct request *r)
-{
-    free(r->parts);
-    free((char *)r->models.p);
-}
-
-static void edit_free(struct ledger_pod_edit *edit)
+static void edit_free(struct ledger *l, struct ledger_pod_edit *edit)
 {
     if (!edit)
         return;
-    request_free(&edit->request);
-    free((char *)edit->invalid_reason.p);
+    request_pool_release(&l->requests, edit->request);
+    free(edit->invalid_reason);
     free((char *)edit->nominated.p);
     free(edit);
 }
 
-static void pod_free(struct ledger_pod *pod)
+static void drop_shares(struct ledger_pod *pod)
 {
-    free(pod->strings);
-    edit_free(pod->edit);
-    free((char *)pod->invalid_reason.p);
-    free((char *)pod->differences.p);
-    request_free(&pod->request);
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        card_uuid_fini(&pod->shares[i].uuid);
     free(pod->shares);
+    pod->shares = NULL;
+    pod->n_shares = 0;
+}
+
+static struct ledger_pod_share *shares_copy(const struct ledger_share *shares, uint32_t n)
+{
+    struct ledger_pod_share *copy = n ? xcalloc(n, sizeof *copy) : NULL;
+    for (uint32_t i = 0; i < n; i++)
+        copy[i] = (struct ledger_pod_share){.mib = shares[i].mib,
+                                            .card = shares[i].card,
+                                            .uuid = card_uuid_of(shares[i].uuid)};
+    return copy;
+}
+
+static void pod_free(struct ledger *l, struct ledger_pod *pod)
+{
+    edit_free(l, pod->edit);
+    request_pool_release(&l->requests, pod->request);
+    free((char *)pod->invalid_reason);
+    free((char *)pod->differences);
+    free(pod->nomination);
+    drop_shares(pod);
     free(pod);
 }
 
 void ledger_pods_free(struct ledger *l)
 {
-    for (struct ledger_pod *pod = l->pods, *next; pod; pod = next) {
-        next = pod->next_all;
+    for (struct ledger_pod *pod = ledger_first_pod(l), *next; pod; pod = next) {
+        next = ledger_next_pod(l, pod);
         ledger_gang_leave(l, pod);
-        pod_free(pod);
+        pod_free(l, pod);
     }
 }
 
@@ -75,9 +88,25 @@ struct ledger_pod *ledger_first_pending(const struct ledger *l)
     return l->pending;
 }
 
+/* The first pod of the nodes from this slot on. */
+static struct ledger_pod *first_placed(const struct ledger *l, size_t slot)
+{
+    for (; slot < l->n_nodes; slot++)
+        if (ledger_node_slot(l, slot)->pods)
+            return ledger_node_slot(l, slot)->pods;
+    return NULL;
+}
+
 struct ledger_pod *ledger_first_pod(const struct ledger *l)
 {
-    return l->pods;
+    return l->pending ? l->pending : first_placed(l, 0);
+}
+
+struct ledger_pod *ledger_next_pod(const struct ledger *l, const struct ledger_pod *pod)
+{
+    if (pod->next)
+        return pod->next;
+    return first_placed(l, pod->node ? pod->node->id + 1 : 0);
 }
 
 static void list_push(struct ledger_pod **head, struct ledger_pod *pod)
@@ -100,106 +129,104 @@ static void list_remove(struct ledger_pod **head, struct ledger_pod *pod)
     pod->next = pod->prev = NULL;
 }
 
+static void nomination_end(struct ledger *l, struct ledger_pod *pod)
+{
+    struct ledger_nomination *m = pod->nomination;
+    struct ledger_node *node = m->node;
+    *(m->prev ? &m->prev->next : &node->nominated) = m->next;
+    if (m->next)
+        m->next->prev = m->prev;
+    pod->nomination = NULL;
+    free(m);
+    node->has_nominated = node->nominated != NULL;
+    node->generation = ++l->generation;
+    ledger_node_drop_if_unused(l, node);
+}
+
+/* Ends the nomination if the name is empty. */
 static void nominate(struct ledger *l, struct ledger_pod *pod, struct span node_name)
 {
-    struct ledger_node *old = pod->nominated_node;
     struct ledger_node *node = node_name.n ? ledger_node_need(l, node_name) : NULL;
-    if (old == node)
+    if (pod->nomination && pod->nomination->node == node)
         return;
-    if (old) {
-        if (pod->prev_nominated)
-            pod->prev_nominated->next_nominated = pod->next_nominated;
-        else
-            old->nominated = pod->next_nominated;
-        old->has_nominated = old->nominated != NULL;
-        if (pod->next_nominated)
-            pod->next_nominated->prev_nominated = pod->prev_nominated;
-        pod->next_nominated = pod->prev_nominated = NULL;
-    }
-    pod->nominated_node = node;
-    if (node) {
-        pod->next_nominated = node->nominated;
-        if (node->nominated)
-            node->nominated->prev_nominated = pod;
-        node->nominated = pod;
-        node->has_nominated = true;
-        node->generation = ++l->generation;
-    }
-    if (old) {
-        old->generation = ++l->generation;
-        ledger_node_drop_if_unused(l, old);
-    }
+    if (pod->nomination)
+        nomination_end(l, pod);
+    if (!node)
+        return;
+    struct ledger_nomination *m = xcalloc(1, sizeof *m);
+    m->pod = pod;
+    m->node = node;
+    m->next = node->nominated;
+    if (m->next)
+        m->next->prev = m;
+    node->nominated = pod->nomination = m;
+    node->has_nominated = true;
+    node->generation = ++l->generation;
 }
 
 /* The nomination that the API shows. It does not end one of ledger_pod_keep: kube-scheduler
  * clears nominatedNodeName when it retries the pod before the victims are gone. */
 static void nominate_as_shown(struct ledger *l, struct ledger_pod *pod, struct span name)
 {
-    bool other = name.n && pod->kept && !span_eq(name, pod->nominated_node->name);
-    pod->kept = other ? 0 : pod->kept;
-    pod->kept_in_api = pod->kept && name.n;
-    if (!pod->kept)
+    struct ledger_nomination *m = pod->nomination;
+    bool kept = m && m->kept && (!name.n || span_eq(name, m->node->name));
+    if (kept)
+        m->kept_in_api = name.n > 0;
+    else if (m)
+        m->kept = 0;
+    if (!kept)
         nominate(l, pod, name);
 }
 
 void ledger_pod_keep(struct ledger *l, struct ledger_pod *pod, struct span node,
                      uint64_t cards)
 {
-    struct ledger_node *nominated = pod->nominated_node;
+    struct ledger_nomination *m = pod->nomination;
     if (cards) {
-        pod->kept_in_api = nominated && span_eq(nominated->name, node);
-        pod->kept = cards;
+        bool in_api = m && span_eq(m->node->name, node);
         nominate(l, pod, node);
-        pod->nominated_node->generation = ++l->generation;
-    } else if (pod->kept) {
-        pod->kept = 0;
-        nominated->generation = ++l->generation;
-        if (!pod->kept_in_api)
+        m = pod->nomination;
+        m->kept = cards;
+        m->kept_in_api = in_api;
+        m->node->generation = ++l->generation;
+    } else if (m && m->kept) {
+        m->kept = 0;
+        m->node->generation = ++l->generation;
+        if (!m->kept_in_api)
             nominate(l, pod, (struct span){0});
     }
 }
 
-/* New, in one block with the names. */
-static struct request_part *parts_copy(const struct request_part *parts, size_t n)
+/* `resources`: what it requests of its node. */
+static void share_request(struct ledger *l, struct ledger_pod *pod,
+                          const struct request *request,
+                          const struct resources *resources)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < n; i++)
-        bytes += parts[i].name.n;
-    struct request_part *copy = xmalloc(n * sizeof *copy + bytes);
-    char *at = (char *)(copy + n);
-    for (size_t i = 0; i < n; i++) {
-        copy[i] = parts[i];
-        copy[i].name.p = at;
-        if (parts[i].name.n)
-            memcpy(at, parts[i].name.p, parts[i].name.n);
-        at += parts[i].name.n;
-    }
-    return copy;
+    const struct request *old = pod->request;
+    pod->request = request_pool_take(&l->requests, request, resources);
+    if (old)
+        request_pool_release(&l->requests, old);
 }
 
 /* Replaces both with copies. */
-static void set_request(struct request *old, struct span *old_why_not,
+static void set_request(struct ledger *l, struct ledger_pod *pod,
                         const struct request *request, const char *why_not)
 {
-    request_free(old);
-    free((char *)old_why_not->p);
-    *old = *request;
-    own(&old->models);
-    old->parts = parts_copy(request->parts, request->n_parts);
-    *old_why_not = (struct span){0};
-    if (why_not)
-        *old_why_not = (struct span){xstrdup(why_not), strlen(why_not)};
+    share_request(l, pod, request, request_pool_resources(pod->request));
+    free((char *)pod->invalid_reason);
+    pod->invalid_reason = why_not ? xstrdup(why_not) : NULL;
 }
 
-static void edit_store(struct ledger_pod *p, const struct pod *pod,
+static void edit_store(struct ledger *l, struct ledger_pod *p, const struct pod *pod,
                        const struct request *request, const char *why_not)
 {
-    edit_free(p->edit);
+    edit_free(l, p->edit);
     p->edit = xcalloc(1, sizeof *p->edit);
-    p->edit->priority = pod->priority;
+    p->edit->priority = ledger_saturated(pod->priority);
     p->edit->nominated = pod->nominated_node;
     own(&p->edit->nominated);
-    set_request(&p->edit->request, &p->edit->invalid_reason, request, why_not);
+    p->edit->request = request_pool_take(&l->requests, request, &pod->requests);
+    p->edit->invalid_reason = why_not ? xstrdup(why_not) : NULL;
 }
 
 /* The pod is pending, and not yet counted in a class. */
@@ -210,10 +237,9 @@ static void edit_apply(struct ledger *l, struct ledger_pod *pod)
         return;
     pod->edit = NULL;
     pod->priority = edit->priority;
-    set_request(&pod->request, &pod->invalid_reason, &edit->request,
-                edit->invalid_reason.p);
+    set_request(l, pod, edit->request, edit->invalid_reason);
     nominate_as_shown(l, pod, edit->nominated);
-    edit_free(edit);
+    edit_free(l, edit);
 }
 
 static void pending_add(struct ledger *l, struct ledger_pod *pod)
@@ -225,38 +251,46 @@ static void pending_add(struct ledger *l, struct ledger_pod *pod)
     ledger_class_add(l, pod);
 }
 
-static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *meta)
+/* Copies the text to *at with a NUL, and advances *at. */
+static struct span move_in(struct span text, char **at)
 {
-    struct ledger_pod *pod = xcalloc(1, sizeof *pod);
-    cleanup_buf struct buf strings = {0};
-    buf_add_span(&strings, meta->uid);
-    buf_addc(&strings, '\0');
-    buf_add_span(&strings, meta->ns);
-    buf_addc(&strings, '\0');
-    buf_add_span(&strings, meta->name);
-    pod->strings = xmemdup0(strings.p, strings.n);
-    pod->created_s = meta->created_s;
-    pod->uid = (struct span){pod->strings, meta->uid.n};
-    pod->ns = (struct span){pod->uid.p + meta->uid.n + 1, meta->ns.n};
-    pod->name = (struct span){pod->ns.p + meta->ns.n + 1, meta->name.n};
-    pod->hash = scv_pod_hash(pod->ns, pod->name);
-    map_set(&l->pods_by_uid, pod);
+    struct span copy = {*at, text.n};
+    if (text.n)
+        memcpy(*at, text.p, text.n);
+    (*at)[text.n] = '\0';
+    *at += text.n + 1;
+    return copy;
+}
 
-    pod->next_all = l->pods;
-    if (l->pods)
-        l->pods->prev_all = pod;
-    l->pods = pod;
+static struct resources resources_of(const struct pod *pod)
+{
+    return (struct resources){pod->requests.cpu_milli, pod->requests.memory, 1};
+}
+
+static struct ledger_pod *pod_new(struct ledger *l, const struct pod *from)
+{
+    const struct object_meta *meta = &from->meta;
+    const struct resources resources = resources_of(from);
+    size_t bytes = meta->uid.n + meta->ns.n + meta->name.n + 3;
+    struct ledger_pod *pod = xcalloc(1, sizeof *pod + bytes);
+    char *at = pod->strings;
+    pod->uid = move_in(meta->uid, &at);
+    pod->ns = move_in(meta->ns, &at);
+    pod->name = move_in(meta->name, &at);
+    pod->created_s = meta->created_s;
+    pod->hash = scv_pod_hash(pod->ns, pod->name);
+    share_request(l, pod, &(struct request){0}, &resources);
+    map_set(&l->pods_by_uid, pod);
     pending_add(l, pod);
     return pod;
 }
 
-static void set_amounts(struct ledger *l, struct ledger_pod *pod,
-                        const struct resources *requests)
+static void set_resources(struct ledger *l, struct ledger_pod *pod,
+                          const struct resources *resources)
 {
-    if (pod->cpu_milli == requests->cpu_milli && pod->memory == requests->memory)
+    if (resources_equal(request_pool_resources(pod->request), resources))
         return;
-    pod->cpu_milli = requests->cpu_milli;
-    pod->memory = requests->memory;
+    share_request(l, pod, pod->request, resources);
     if (pod->node)
         ledger_view(l, pod->node);
 }
@@ -267,26 +301,27 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     struct ledger_pod *p = ledger_pod_find(l, pod->meta.uid);
     bool known = p != NULL;
     if (!p)
-        p = pod_new(l, &pod->meta);
+        p = pod_new(l, pod);
     p->terminating |= pod->meta.deleting;
     p->mirror = pod->mirror;
     p->daemon = pod->daemon;
     p->never_preempts = pod->never_preempts;
-    set_amounts(l, p, &pod->requests);
+    const struct resources resources = resources_of(pod);
+    set_resources(l, p, &resources);
     ledger_gang_update(l, p, pod);
     if (p->node && !pod->node.n)
-        edit_store(p, pod, request, why_not);
+        edit_store(l, p, pod, request, why_not);
     if (p->node)
         return p;
-    l->pending_generation += p->priority != pod->priority;
-    p->priority = pod->priority;
-    if (!known || !request_equal(&p->request, request) || p->invalid_reason.p ||
-        why_not) {
-        if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
+    int32_t priority = ledger_saturated(pod->priority);
+    l->pending_generation += p->priority != priority;
+    p->priority = priority;
+    if (!known || !request_equal(p->request, request) || p->invalid_reason || why_not) {
+        if (p->request->kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
             mix_add(&l->mix, request, pod->requests.cpu_milli);
         l->pending_generation++;
         ledger_class_remove(l, p);
-        set_request(&p->request, &p->invalid_reason, request, why_not);
+        set_request(l, p, request, why_not);
         ledger_class_add(l, p);
     }
     nominate_as_shown(l, p, pod->nominated_node);
@@ -296,38 +331,20 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
 void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
                             const struct request *request, const char *why_not)
 {
-    set_request(&pod->request, &pod->invalid_reason, request, why_not);
+    set_request(l, pod, request, why_not);
     ledger_view(l, pod->node);
 }
 
 void ledger_pod_set_differences(struct ledger *l, struct ledger_pod *pod,
                                 struct span text)
 {
-    if (span_eq(pod->differences, text))
+    const char *old = pod->differences;
+    if (old ? span_eq(span_of(old), text) : !text.n)
         return;
-    free((char *)pod->differences.p);
-    pod->differences = text;
-    own(&pod->differences);
+    pod->differences = text.n ? xmemdup0(text.p, text.n) : NULL;
+    free((char *)old);
     if (pod->node)
         pod->node->generation = ++l->generation;
-}
-
-struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n)
-{
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < n; i++)
-        bytes += shares[i].uuid.n;
-    struct ledger_share *copy = xmalloc(n * sizeof *copy + bytes);
-    char *at = (char *)(copy + n);
-    for (uint32_t i = 0; i < n; i++) {
-        copy[i] = shares[i];
-        copy[i].on = NULL;
-        copy[i].uuid.p = at;
-        if (shares[i].uuid.n)
-            memcpy(at, shares[i].uuid.p, shares[i].uuid.n);
-        at += shares[i].uuid.n;
-    }
-    return copy;
 }
 
 /* Removes the pod from its list: of a node, or of pending pods. */
@@ -360,8 +377,11 @@ static bool same_shares(const struct ledger_pod *pod, const struct ledger_share 
     if (pod->n_shares != n)
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        const struct ledger_share *a = &pod->shares[i], *b = &shares[i];
-        if (a->card != b->card || a->mib != b->mib || !span_eq(a->uuid, b->uuid))
+        const struct ledger_pod_share *a = &pod->shares[i];
+        const struct ledger_share *b = &shares[i];
+        char text[CARD_UUID_TEXT];
+        if (a->card != b->card || a->mib != b->mib ||
+            !span_eq(card_uuid_text(&a->uuid, text), b->uuid))
             return false;
     }
     return true;
@@ -372,15 +392,14 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
 {
     if (pod->node && span_eq(pod->node->name, name) && same_shares(pod, shares, n))
         return;
-    struct ledger_share *copy = ledger_shares_copy(shares, n);
+    struct ledger_pod_share *copy = shares_copy(shares, n);
     struct ledger_node *node = ledger_node_need(l, name);
     struct ledger_node *old = unlist(l, pod);
-    free(pod->shares);
+    drop_shares(pod);
     pod->shares = copy;
     pod->n_shares = n;
     pod->node = node;
     list_push(&node->pods, pod);
-    pod->kept = 0;
     nominate(l, pod, (struct span){0});
     if (old != node)
         refresh_after_removal(l, old);
@@ -402,9 +421,7 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
     if (!pod->node)
         return;
     struct ledger_node *node = unlist(l, pod);
-    free(pod->shares);
-    pod->shares = NULL;
-    pod->n_shares = 0;
+    drop_shares(pod);
     edit_apply(l, pod);
     pending_add(l, pod);
     refresh_after_removal(l, node);
@@ -437,13 +454,7 @@ void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
     nominate(l, pod, (struct span){0});
     ledger_gang_leave(l, pod);
     unlist(l, pod);
-    if (pod->prev_all)
-        pod->prev_all->next_all = pod->next_all;
-    else
-        l->pods = pod->next_all;
-    if (pod->next_all)
-        pod->next_all->prev_all = pod->prev_all;
     map_remove(&l->pods_by_uid, pod->uid);
     refresh_after_removal(l, node);
-    pod_free(pod);
+    pod_free(l, pod);
 }

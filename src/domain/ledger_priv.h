@@ -3,6 +3,7 @@
 
 #include "domain/ledger.h"
 #include "domain/plain_pods_priv.h"
+#include "domain/request_pool_priv.h"
 
 /* Memory of a pod that left: the newest sample, which arrived before, still shows it as
  * used. */
@@ -50,12 +51,13 @@ struct ledger_node_facts {
     enum node_mode mode;
     bool allocatable_low; /* of gpu-mem or gpu-count, below capacity */
 
-    struct scv_card *scv_cards; /* owned; their strings are in scv_strings */
+    /* owned, in one block with their models and strings */
+    struct ledger_scv_card *scv_cards;
     size_t n_scv_cards;
-    char *scv_strings;
-    struct scv_held *holders; /* owned: containers in the podList that hold cards */
+    /* owned, in one block with their UUIDs and strings: containers in the podList that
+     * hold cards of nvidia.com/... */
+    struct scv_held *holders;
     size_t n_holders;
-    struct span *holder_uuids; /* owned: of the holders */
     /* owned: of the podList, for our resources; sorted by pod. They stay when the Scv loses
      * its podList, because scv-agent omits it while the kubelet does not answer. */
     struct ledger_assignment *assignments;
@@ -68,7 +70,7 @@ struct ledger_node_facts {
     bool scv_damaged, has_sample;
     bool assignments_kept; /* they are of a former Scv */
     int64_t sample_s;      /* when the Scv's values were measured, by the node's clock */
-    uint64_t samples;      /* number of different samples so far */
+    uint32_t samples;      /* number of different samples so far */
 
     bool cordoned, node_damaged;
     struct ledger_foreign_lease *foreign; /* owned, in one block; NULL: none */
@@ -83,10 +85,10 @@ struct ledger_node_facts {
 
 /* The newest state of an unbound pod while cards are reserved for it. */
 struct ledger_pod_edit {
-    struct request request;     /* owned, like that of the pod */
-    struct span invalid_reason; /* owned */
-    struct span nominated;      /* owned: name of a node, or empty */
-    int64_t priority;
+    const struct request *request; /* of the pool, like that of the pod */
+    char *invalid_reason;          /* or NULL */
+    struct span nominated;         /* owned: name of a node, or empty */
+    int32_t priority;
 };
 
 /* Nodes are contiguous, or reading thousands of them would need a page walk for each. They
@@ -103,7 +105,7 @@ struct ledger {
     size_t n_nodes; /* slots ever used */
     uint32_t *free_slots;
     size_t n_free_slots, free_slots_cap;
-    struct ledger_pod *pods;             /* all, newest first */
+    struct request_pool requests;        /* of the pods */
     struct ledger_pod *pending;          /* newest first */
     size_t n_pending, n_pending_members; /* members of gangs */
     struct ledger_class *classes;        /* of pending pods */
@@ -184,7 +186,6 @@ void ledger_classes_free(struct ledger *l);
 /* The departure is copied. */
 void ledger_departures_add(struct ledger_node_facts *facts, const struct departure *d);
 void ledger_departures_clear(struct ledger_node_facts *facts);
-struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n);
 void ledger_reservations_free(struct ledger *l);
 /* What it reserves on the card of its i-th share, which is not missing. */
 int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i);

@@ -13,12 +13,17 @@ struct resources ledger_node_allocatable(const struct ledger_node *node)
                               node->facts->pod_slots};
 }
 
+struct resources ledger_pod_requests(const struct ledger_pod *pod)
+{
+    return *request_pool_resources(pod->request);
+}
+
 struct resources ledger_node_requested(const struct ledger_node *node)
 {
     const struct ledger_node_facts *f = node->facts;
     struct resources sum = {f->plain_cpu_milli, f->plain_memory, f->plain_pods};
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        resources_add(&sum, &(struct resources){pod->cpu_milli, pod->memory, 1});
+        resources_add(&sum, request_pool_resources(pod->request));
     return sum;
 }
 

@@ -63,6 +63,24 @@ static void insert(struct ledger *l, struct ledger_reservation *r)
     l->n_reservations++;
 }
 
+static struct ledger_share *shares_copy(const struct ledger_share *shares, uint32_t n)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bytes += shares[i].uuid.n;
+    struct ledger_share *copy = xmalloc(n * sizeof *copy + bytes);
+    char *at = (char *)(copy + n);
+    for (uint32_t i = 0; i < n; i++) {
+        copy[i] = shares[i];
+        copy[i].on = NULL;
+        copy[i].uuid.p = at;
+        if (shares[i].uuid.n)
+            memcpy(at, shares[i].uuid.p, shares[i].uuid.n);
+        at += shares[i].uuid.n;
+    }
+    return copy;
+}
+
 void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
                     struct span node_name)
 {
@@ -70,7 +88,7 @@ void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
     struct ledger_reservation *r = xmalloc(sizeof *r);
     *r = *from;
     copy_names(r);
-    r->shares = ledger_shares_copy(from->shares, from->n_shares);
+    r->shares = shares_copy(from->shares, from->n_shares);
     r->node = node;
     r->prev_here = NULL;
     r->next_here = node->reserved;

@@ -8,7 +8,8 @@
 
 /*
  * The current Scv of a node: its cards, and the cards that containers hold through
- * resources of other device plugins. The strings are in one block.
+ * resources of other device plugins. A large cluster has tens of thousands of cards, so the
+ * cards of a node are one block, and those of one model share its name and properties.
  */
 
 static void drop_assignments(struct ledger_node_facts *f)
@@ -24,12 +25,8 @@ static void drop_cards(struct ledger_node_facts *f)
 {
     free(f->scv_cards);
     free(f->holders);
-    free(f->holder_uuids);
-    free(f->scv_strings);
     f->scv_cards = NULL;
     f->holders = NULL;
-    f->holder_uuids = NULL;
-    f->scv_strings = NULL;
     f->n_scv_cards = f->n_holders = 0;
     ledger_use_drop(f);
     f->held = f->duplicates = 0;
@@ -43,45 +40,66 @@ void ledger_facts_drop_scv(struct ledger_node_facts *f)
     drop_assignments(f);
 }
 
-/* Points *text to its copy at *at, and advances *at. */
-static void move_in(struct span *text, const char **at)
+/* Copies the text to *at, and advances *at. */
+static struct span move_in(struct span text, char **at)
 {
-    text->p = *at;
-    *at += text->n;
+    struct span copy = {*at, text.n};
+    if (text.n)
+        memcpy(*at, text.p, text.n);
+    *at += text.n;
+    return copy;
 }
 
-static char *copy_strings(const struct scv *scv)
+/* Position of the first card with the model of card i. */
+static size_t first_of_model(const struct scv *scv, size_t i)
 {
-    cleanup_buf struct buf strings = {0};
+    const struct scv_card *card = &scv->cards[i];
+    size_t k = 0;
+    while (!span_eq(scv->cards[k].model, card->model) ||
+           !scv_spec_equal(&scv->cards[k].spec, &card->spec))
+        k++;
+    return k;
+}
+
+static size_t block_bytes(const struct scv *scv, size_t *n_models)
+{
+    size_t bytes = scv->n_cards * sizeof(struct ledger_scv_card);
+    *n_models = 0;
     for (size_t i = 0; i < scv->n_cards; i++) {
-        buf_add_span(&strings, scv->cards[i].model);
-        buf_add_span(&strings, scv->cards[i].uuid);
-        buf_add_span(&strings, scv->cards[i].bus_id);
+        const struct scv_card *card = &scv->cards[i];
+        bytes += card->uuid.n + card->bus_id.n;
+        if (first_of_model(scv, i) != i)
+            continue;
+        bytes += sizeof(struct ledger_card_model) + card->model.n;
+        ++*n_models;
     }
-    for (size_t i = 0; i < scv->n_held; i++) {
-        buf_add_span(&strings, scv->held[i].ns);
-        buf_add_span(&strings, scv->held[i].pod);
-        buf_add_span(&strings, scv->held[i].container);
-        buf_add_span(&strings, scv->held[i].resource);
-        for (size_t k = 0; k < scv->held[i].n_uuids; k++)
-            buf_add_span(&strings, scv->held[i].uuids[k]);
-    }
-    return buf_take(&strings);
+    return bytes;
 }
 
-static void copy_cards(struct ledger_node_facts *f, const struct scv *scv,
-                       const char **at)
+/* The block begins with the cards. Then come the models, then the strings. */
+static void copy_cards(struct ledger_node_facts *f, const struct scv *scv)
 {
-    f->scv_cards = xcalloc(scv->n_cards, sizeof *f->scv_cards);
+    size_t n_models;
+    size_t bytes = block_bytes(scv, &n_models);
     f->n_scv_cards = scv->n_cards;
+    f->scv_cards = xmalloc(bytes);
+    struct ledger_card_model *model = (void *)(f->scv_cards + scv->n_cards);
+    char *at = (char *)(model + n_models);
     for (size_t i = 0; i < scv->n_cards; i++) {
-        struct scv_card *card = &f->scv_cards[i];
-        *card = scv->cards[i];
-        card->health = (struct span){0}; /* `healthy` has it */
-        card->extra = NULL;
-        move_in(&card->model, at);
-        move_in(&card->uuid, at);
-        move_in(&card->bus_id, at);
+        const struct scv_card *from = &scv->cards[i];
+        size_t first = first_of_model(scv, i);
+        if (first == i)
+            *model = (struct ledger_card_model){move_in(from->model, &at), from->spec};
+        f->scv_cards[i] = (struct ledger_scv_card){
+            .uuid = move_in(from->uuid, &at),
+            .bus_id = move_in(from->bus_id, &at),
+            .model = first == i ? model++ : f->scv_cards[first].model,
+            .total_mib = from->total_mib,
+            .used_mib = scv_card_used(from),
+            .id = from->id,
+            .healthy = from->healthy,
+            .use_complete = from->use_complete,
+        };
     }
 }
 
@@ -104,35 +122,45 @@ static uint64_t cards_of(const struct ledger_node_facts *f, const struct scv_hel
     return bits;
 }
 
-static void copy_holders(struct ledger_node_facts *f, const struct scv *scv,
-                         const char **at)
+static size_t holder_bytes(const struct scv_held *held)
 {
-    size_t n_uuids = 0;
+    size_t bytes = sizeof *held + held->ns.n + held->pod.n + held->container.n +
+                   held->resource.n + held->n_uuids * sizeof *held->uuids;
+    for (size_t k = 0; k < held->n_uuids; k++)
+        bytes += held->uuids[k].n;
+    return bytes;
+}
+
+static void copy_holders(struct ledger_node_facts *f, const struct scv *scv)
+{
+    size_t n_uuids = 0, bytes = 0;
     if (!scv->n_held)
         return;
-    for (size_t i = 0; i < scv->n_held; i++)
+    for (size_t i = 0; i < scv->n_held; i++) {
         n_uuids += scv->held[i].n_uuids;
-    struct span *uuid = f->holder_uuids = xcalloc(n_uuids, sizeof *uuid);
-    f->holders = xcalloc(scv->n_held, sizeof *f->holders);
+        bytes += holder_bytes(&scv->held[i]);
+    }
+    f->holders = xmalloc(bytes);
+    f->n_holders = scv->n_held;
+    struct span *uuid = (struct span *)(f->holders + scv->n_held);
+    char *at = (char *)(uuid + n_uuids);
     for (size_t i = 0; i < scv->n_held; i++) {
         const struct scv_held *from = &scv->held[i];
         struct scv_held *to = &f->holders[i];
-        *to = *from;
-        move_in(&to->ns, at);
-        move_in(&to->pod, at);
-        move_in(&to->container, at);
-        move_in(&to->resource, at);
-        to->uuids = uuid;
-        to->uses = NULL; /* f->uses has them */
-        to->n_uses = 0;
-        for (size_t k = 0; k < from->n_uuids; k++, uuid++) {
-            *uuid = from->uuids[k];
-            move_in(uuid, at);
-        }
+        *to = (struct scv_held){
+            .ns = move_in(from->ns, &at),
+            .pod = move_in(from->pod, &at),
+            .container = move_in(from->container, &at),
+            .resource = move_in(from->resource, &at),
+            .units = from->units,
+            .uuids = uuid,
+            .n_uuids = from->n_uuids,
+        }; /* without uses: f->uses has them */
+        for (size_t k = 0; k < from->n_uuids; k++)
+            *uuid++ = move_in(from->uuids[k], &at);
         if (scv_is_nvidia_resource(to->resource))
             f->held |= cards_of(f, to);
     }
-    f->n_holders = scv->n_held;
 }
 
 /* -- assignments -- */
@@ -238,10 +266,9 @@ void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
         copy_assignments(f, scv);
     if (scv->damaged)
         return;
-    const char *at = f->scv_strings = copy_strings(scv);
-    copy_cards(f, scv, &at);
+    copy_cards(f, scv);
     find_duplicates(f);
-    copy_holders(f, scv, &at);
+    copy_holders(f, scv);
     ledger_use_copy(f, scv);
     find_assigned_cards(f);
 }

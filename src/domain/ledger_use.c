@@ -148,7 +148,7 @@ int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_p
                            uint32_t card)
 {
     int64_t total = node->cards[card].total_mib;
-    if (pod->request.kind == REQUEST_DEVICES)
+    if (pod->request->kind == REQUEST_DEVICES)
         return ledger_facts_holds(node->facts, pod, card) ? total : 0;
     int64_t mib = ledger_pod_mib(pod, &node->cards[card]);
     return mib < 0 ? 0 : mib < total ? mib : total;
@@ -157,7 +157,7 @@ int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_p
 /* What a pod without a promise on any card uses is external use. */
 static bool has_promise(const struct ledger_pod *pod)
 {
-    return pod->request.kind == REQUEST_DEVICES || pod->n_shares || pod->other_cards;
+    return pod->request->kind == REQUEST_DEVICES || pod->n_shares || pod->other_cards;
 }
 
 /* What is known of a card. */

@@ -81,7 +81,7 @@ static void cards_from_scv(struct ledger_node *node)
     const struct ledger_node_facts *f = node->facts;
     resize_cards(node, f->n_scv_cards);
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct scv_card *from = &f->scv_cards[i];
+        const struct ledger_scv_card *from = &f->scv_cards[i];
         bool held = f->held >> i & 1, duplicate = f->duplicates >> i & 1;
         node->cards[i] = (struct card){
             .index = from->id,
@@ -90,8 +90,8 @@ static void cards_from_scv(struct ledger_node *node)
                      : held           ? CARD_HELD
                                       : CARD_AVAILABLE,
             .total_mib = from->total_mib,
-            .used_mib = f->has_sample ? scv_card_used(from) : -1,
-            .model = from->model,
+            .used_mib = f->has_sample ? from->used_mib : -1,
+            .model = from->model->name,
             .uuid = from->uuid,
             .scv = from,
         };
@@ -157,18 +157,18 @@ static int64_t at_most(int64_t mib, int64_t limit)
     return mib < limit ? mib : limit;
 }
 
-static int64_t share_mib(const struct ledger_pod *pod, const struct ledger_share *share,
-                         const struct card *card)
+static int64_t share_mib(const struct ledger_pod *pod,
+                         const struct ledger_pod_share *share, const struct card *card)
 {
-    if (pod->request.kind == REQUEST_CARDS)
+    if (pod->request->kind == REQUEST_CARDS)
         return card->total_mib;
-    return pod->request.recorded ? at_most(share->mib, card->total_mib) : share->mib;
+    return pod->request->recorded ? at_most(share->mib, card->total_mib) : share->mib;
 }
 
 /* The pod's whole amount: on a card that no share names it may be all there. */
 static int64_t full_mib(const struct ledger_pod *pod, const struct card *card)
 {
-    const struct request *r = &pod->request;
+    const struct request *r = pod->request;
     int64_t mib = r->cards * r->mib_per_card;
     if (r->kind == REQUEST_CARDS)
         return card->total_mib;
@@ -199,7 +199,7 @@ static uint64_t bit(const struct ledger_node *node, const struct card *card)
  * cards; then any of them may have all of it. */
 static uint32_t share_core(const struct ledger_pod *pod)
 {
-    const struct request *r = &pod->request;
+    const struct request *r = pod->request;
     return pod->n_shares == r->cards ? r->core : request_full_core(r);
 }
 
@@ -207,7 +207,7 @@ uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card)
 {
     const struct ledger_node *node = pod->node;
     if (node && pod->other_cards & bit(node, card))
-        return request_full_core(&pod->request);
+        return request_full_core(pod->request);
     uint32_t sum = 0; /* an edit of the Scv can make two shares one card */
     for (uint32_t i = 0; i < pod->n_shares; i++)
         sum += pod->shares[i].on == card ? share_core(pod) : 0;
@@ -219,8 +219,10 @@ static uint64_t find_shares(struct ledger_node *node, struct ledger_pod *pod)
 {
     uint64_t named = 0;
     for (uint32_t i = 0; i < pod->n_shares; i++) {
-        struct ledger_share *share = &pod->shares[i];
-        struct card *card = find_card(node, share->card, share->uuid);
+        struct ledger_pod_share *share = &pod->shares[i];
+        char text[CARD_UUID_TEXT];
+        struct card *card =
+            find_card(node, share->card, card_uuid_text(&share->uuid, text));
         share->on = card;
         named |= card ? bit(node, card) : 0;
     }
@@ -244,7 +246,7 @@ static uint64_t listed_cards(const struct ledger_node *node, const struct ledger
 static bool names_missing_card(const struct ledger_pod *pod)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++)
-        if (pod->shares[i].uuid.n)
+        if (!card_uuid_is_empty(&pod->shares[i].uuid))
             return true;
     return false;
 }
@@ -258,10 +260,10 @@ static bool names_missing_card(const struct ledger_pod *pod)
 static uint64_t other_cards(const struct ledger_node *node, const struct ledger_pod *pod,
                             uint64_t named, uint64_t listed)
 {
-    bool memory = pod->request.kind == REQUEST_MEMORY;
-    if (!memory && pod->request.kind != REQUEST_CARDS)
+    bool memory = pod->request->kind == REQUEST_MEMORY;
+    if (!memory && pod->request->kind != REQUEST_CARDS)
         return 0;
-    if (pod->request.by_label && !named)
+    if (pod->request->by_label && !named)
         return 0;
     if (named || names_missing_card(pod) || (listed && pod->running))
         return memory && named & ~listed ? listed : listed & ~named;
@@ -291,7 +293,7 @@ uint64_t ledger_pod_used_cards(const struct ledger_node *node,
  * promises. */
 static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t *own)
 {
-    bool whole = pod->request.kind == REQUEST_CARDS;
+    bool whole = pod->request->kind == REQUEST_CARDS;
     uint64_t named = find_shares(node, pod), listed = listed_cards(node, pod);
     uint64_t others = pod->other_cards = other_cards(node, pod, named, listed);
     uint64_t used = used_cards(node, pod, named, listed);
@@ -310,7 +312,7 @@ static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t
             continue;
         int64_t mib = full_mib(pod, card);
         charge(card, mib, whole);
-        card_add_core(&card->core_promised, request_full_core(&pod->request));
+        card_add_core(&card->core_promised, request_full_core(pod->request));
         add_mib(&own[i], used & bit(node, card) ? mib : 0);
     }
 }
@@ -362,7 +364,7 @@ static void claim_cards(struct ledger_node *node)
     int64_t claimed = 0, capacity = device_capacity(node->facts);
     uint32_t left = 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        int64_t asked = request_devices(&pod->request);
+        int64_t asked = request_devices(pod->request);
         int64_t more = asked - (asked ? ledger_facts_devices_of(node->facts, pod) : 0);
         claimed += more > 0 ? more : 0;
     }
@@ -420,8 +422,7 @@ static void add_kinds(struct ledger *l, struct ledger_node *node)
     for (uint32_t i = 0; i < node->n_cards; i++) {
         struct card *card = &node->cards[i];
         card->kind =
-            mix_add_card(&l->mix, card->model, card->scv ? card->scv->spec.clock_mhz : 0,
-                         card->total_mib);
+            mix_add_card(&l->mix, card->model, card_clock_mhz(card), card->total_mib);
     }
 }
 

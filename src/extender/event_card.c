@@ -16,10 +16,9 @@ enum { CARDS_MAX = 2 * SCV_MAX_CARDS, NOTE_BYTES = 768 };
 /* A card is identified by its UUID, or by its index if the UUID is not known. It stays
  * when the node does not list it any more, because it may come back. */
 struct known_card {
-    char *uuid; /* owned, without a NUL, which would cost 16 bytes; NULL: not known */
     int64_t since_ms; /* last change of `lost` or `overcommitted` */
     int32_t index;
-    uint32_t uuid_n;
+    struct card_uuid uuid;            /* empty: not known */
     uint32_t total_mib, promised_mib; /* capped, to save memory per card */
     uint16_t core_promised;
     bool seen : 1;  /* in this scan */
@@ -55,7 +54,7 @@ struct event_card *event_card_new(uint64_t seed)
 static void node_free(struct known_node *node)
 {
     for (size_t i = 0; i < node->n; i++)
-        free(node->cards[i].uuid);
+        card_uuid_fini(&node->cards[i].uuid);
     free((char *)node->name.p);
     free(node->cards);
     free(node);
@@ -95,11 +94,6 @@ static struct known_node *node_of(struct event_card *w, struct span name)
     return node;
 }
 
-static struct span uuid_of(const struct known_card *card)
-{
-    return (struct span){card->uuid, card->uuid_n};
-}
-
 /* By the rule that finds the card of a promise in the ledger: UUID first, then index. Of
  * several with the index, the last one; NULL: the card is new. */
 static struct known_card *card_of(struct known_node *node, const struct card *card)
@@ -109,9 +103,11 @@ static struct known_card *card_of(struct known_node *node, const struct card *ca
         struct known_card *before = &node->cards[i];
         if (before->seen)
             continue;
-        if (card->uuid.n && span_eq(uuid_of(before), card->uuid))
+        char text[CARD_UUID_TEXT];
+        struct span uuid = card_uuid_text(&before->uuid, text);
+        if (card->uuid.n && span_eq(uuid, card->uuid))
             return before;
-        if (before->index == card->index && !(before->uuid && card->uuid.n))
+        if (before->index == card->index && !(uuid.n && card->uuid.n))
             by_index = before;
     }
     return by_index;
@@ -146,10 +142,8 @@ static void take_card(struct event_card *w, struct known_node *node,
     struct known_card *known = card_of(node, card);
     if (!known)
         known = card_add(node, w->now.now_ms);
-    if (!known->uuid && card->uuid.n) {
-        known->uuid_n = (uint32_t)card->uuid.n;
-        known->uuid = memcpy(xmalloc(card->uuid.n), card->uuid.p, card->uuid.n);
-    }
+    if (card_uuid_is_empty(&known->uuid))
+        known->uuid = card_uuid_of(card->uuid);
     known->seen = true;
     known->index = card->index;
     known->listed = card->state == CARD_LISTED;
@@ -189,7 +183,7 @@ static void forget_cards(struct known_node *node)
             i++;
             continue;
         }
-        free(node->cards[i].uuid);
+        card_uuid_fini(&node->cards[i].uuid);
         memmove(&node->cards[i], &node->cards[i + 1],
                 (--node->n - i) * sizeof *node->cards);
     }
@@ -227,11 +221,13 @@ static bool is_due(const struct known_card *card, enum topic topic)
 static void write_lost(const struct known_node *node, const struct known_card *card,
                        struct buf *out)
 {
+    char text[CARD_UUID_TEXT];
+    struct span uuid = card_uuid_text(&card->uuid, text);
     buf_printf(out, "GPU%d", card->index);
     if (card->seen)
         buf_adds(out, card->listed ? " (excluded by ConfigMap)" : " (unhealthy)");
-    else if (card->uuid && other_at(node, card, true))
-        buf_printf(out, " (%.*s was replaced by another card)", SPAN_ARG(uuid_of(card)));
+    else if (uuid.n && other_at(node, card, true))
+        buf_printf(out, " (%.*s was replaced by another card)", SPAN_ARG(uuid));
     else
         buf_adds(out, " (no longer listed)");
 }
@@ -239,9 +235,11 @@ static void write_lost(const struct known_node *node, const struct known_card *c
 static void write_back(const struct known_node *node, const struct known_card *card,
                        struct buf *out)
 {
+    char text[CARD_UUID_TEXT];
+    struct span uuid = card_uuid_text(&card->uuid, text);
     buf_printf(out, "GPU%d", card->index);
-    if (card->uuid && other_at(node, card, false))
-        buf_printf(out, " (now %.*s)", SPAN_ARG(uuid_of(card)));
+    if (uuid.n && other_at(node, card, false))
+        buf_printf(out, " (now %.*s)", SPAN_ARG(uuid));
 }
 
 static void write_over(const struct known_card *card, struct buf *out)

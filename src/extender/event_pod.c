@@ -180,7 +180,7 @@ static void write_choice(const struct ledger_pod *pod, struct buf *note)
                pod->n_shares > 1 ? "each of " : "");
     write_cards(pod, note);
     buf_adds(note,
-             pod->request.placement == PLACE_SPREAD
+             pod->request->placement == PLACE_SPREAD
                  ? ", of the cards that fit the one with most free memory (spread)"
                  : ", of the cards that fit the one with least free memory (binpack)");
     if (pod->n_shares == 1 && card)
@@ -190,7 +190,7 @@ static void write_choice(const struct ledger_pod *pod, struct buf *note)
 
 static void write_placed(const struct ledger_pod *pod, struct buf *note)
 {
-    if (pod->request.kind == REQUEST_DEVICES) {
+    if (pod->request->kind == REQUEST_DEVICES) {
         buf_adds(note, "node ");
         buf_add_span(note, pod->node->name);
         buf_adds(note, " has enough cards; the device plugin of " KEY_NVIDIA_GPU
@@ -198,7 +198,7 @@ static void write_placed(const struct ledger_pod *pod, struct buf *note)
     } else if (pod->n_shares == 0) {
         buf_adds(note, "node ");
         buf_add_span(note, pod->node->name);
-    } else if (pod->request.kind == REQUEST_CARDS) {
+    } else if (pod->request->kind == REQUEST_CARDS) {
         buf_adds(note, pod->n_shares == 1 ? "the whole card " : "the whole cards ");
         write_cards(pod, note);
     } else {

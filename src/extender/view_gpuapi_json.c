@@ -233,11 +233,12 @@ static void begin_container(struct buf *out, bool *any, struct span name)
     buf_adds(out, name.n ? ",\"device_info\":[" : "\"device_info\":[");
 }
 
-static void add_share(struct buf *out, const struct ledger_share *share,
+static void add_share(struct buf *out, const struct ledger_pod_share *share,
                       const struct ledger_node *node, bool first)
 {
+    char text[CARD_UUID_TEXT];
     buf_adds(out, first ? "" : ",");
-    add_card(out, share->on, share->uuid, node->name);
+    add_card(out, share->on, card_uuid_text(&share->uuid, text), node->name);
 }
 
 /* Writes which container has which cards of the promise, as the allocation annotation
@@ -246,7 +247,7 @@ static void add_share(struct buf *out, const struct ledger_share *share,
 static void add_promised(struct buf *out, bool *any, const struct ledger_pod *pod)
 {
     const struct request_part all = {.amount = pod->n_shares};
-    const struct request *r = &pod->request;
+    const struct request *r = pod->request;
     const struct request_part *parts = r->n_parts ? r->parts : &all;
     size_t n_parts = r->n_parts ? r->n_parts : 1;
     uint32_t next = 0;

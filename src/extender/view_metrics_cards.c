@@ -147,8 +147,8 @@ static void add_card(struct count *c, const struct ledger_node *node,
 static void add_pods(struct count *c, const struct ledger_node *node)
 {
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        c->without_card += pod->n_shares == 0 && pod->request.kind != REQUEST_DEVICES &&
-                           pod->request.kind != REQUEST_NONE;
+        c->without_card += pod->n_shares == 0 && pod->request->kind != REQUEST_DEVICES &&
+                           pod->request->kind != REQUEST_NONE;
 }
 
 static void add_node(void *ctx, const struct ledger *l, const struct ledger_node *node)

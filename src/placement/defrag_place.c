@@ -120,7 +120,7 @@ static struct defrag_trial *trial_of(struct defrag_state *s, size_t i)
 static void change(struct defrag_trial *t, const struct defrag_item *item,
                    const uint32_t *picks, int sign)
 {
-    const struct request *r = &item->pod->request;
+    const struct request *r = item->pod->request;
     uint32_t n = r->kind == REQUEST_NONE ? 0 : r->cards;
     for (uint32_t k = 0; k < n; k++) {
         struct card *card = &t->cards[picks[k]];
@@ -144,7 +144,7 @@ static bool try_node(struct placing *p, size_t k, size_t i)
 {
     struct defrag_state *s = p->s;
     const struct defrag_item *item = p->items[k];
-    const struct request *r = &item->pod->request;
+    const struct request *r = item->pod->request;
     struct defrag_trial *t = s->trials[i];
     bool used = t && t->moved;
     if (!fits_alone(used ? &t->node : s->order[i], used ? t->room : s->rooms[i], r,

@@ -56,7 +56,7 @@ static void set_removed(struct defrag_node *node, struct defrag_item *item, bool
         card_add_core(&card->core_promised,
                       sign * (int64_t)ledger_pod_core(item->pod, &node->node->cards[c]));
         card->pods += (uint32_t)sign;
-        if (item->pod->request.kind == REQUEST_CARDS)
+        if (item->pod->request->kind == REQUEST_CARDS)
             node->wholes[c] += (uint32_t)sign;
         recompute_card(node, c);
     }
@@ -80,7 +80,7 @@ static size_t least_of_card(const struct defrag_node *node, uint32_t c, size_t f
         if (item->removed || item->mib[c] < 0)
             continue;
         here++;
-        if (item->pod->request.kind == REQUEST_CARDS) {
+        if (item->pod->request->kind == REQUEST_CARDS) {
             wholes++;
             missing -= item->mib[c];
         } else if (n < SCV_MAX_CARDS) {
@@ -253,10 +253,10 @@ bool defrag_node_search(struct defrag_state *s, struct defrag_node *node, size_t
 
 static bool is_movable(struct defrag_state *s, const struct ledger_pod *pod)
 {
-    const struct request *r = &pod->request;
+    const struct request *r = pod->request;
     return (r->kind == REQUEST_NONE || r->kind == REQUEST_MEMORY ||
             r->kind == REQUEST_CARDS) &&
-           !r->devices && !pod->other_cards && !pod->invalid_reason.n &&
+           !r->devices && !pod->other_cards && !pod->invalid_reason &&
            (r->kind == REQUEST_NONE || pod->n_shares > 0) &&
            s->world->may_move(s->world->ctx, pod);
 }
@@ -268,7 +268,7 @@ static void add_item(struct defrag_state *s, struct defrag_node *out,
     struct defrag_item item = {.pod = pod};
     uint32_t cards = 0;
     item.room = s->world->pod_room(s->world->ctx, pod);
-    item.from = defrag_first_place(s, &pod->request, item.room, node);
+    item.from = defrag_first_place(s, pod->request, item.room, node);
     if (item.from == s->n_order)
         return;
     int64_t *mib = arena_alloc(s->arena, (node->n_cards + 1) * sizeof *mib);
@@ -306,7 +306,7 @@ void defrag_node_read(struct defrag_state *s, const struct ledger_node *node,
         memcpy(out->cards, node->cards, node->n_cards * sizeof *out->cards);
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         for (uint32_t c = 0; c < node->n_cards; c++)
-            out->wholes[c] += pod->request.kind == REQUEST_CARDS &&
+            out->wholes[c] += pod->request->kind == REQUEST_CARDS &&
                               ledger_pod_mib(pod, &node->cards[c]) >= 0;
         if (is_movable(s, pod))
             add_item(s, out, pod);

@@ -54,16 +54,16 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
             /* Reservations below the plan's priority do not count. This one must. */
             if (!pod->node && pod->priority < *priority)
                 *priority = pod->priority;
-        } else if (pod->invalid_reason.n) {
+        } else if (pod->invalid_reason) {
             continue;
         } else if (v->n_members > GANG_PLAN_MEMBERS) {
             v->too_large = true;
         } else {
-            v->members[v->n_members++] = (struct gang_plan_member){
-                .request = &pod->request,
-                .requests = {.cpu_milli = pod->cpu_milli, .memory = pod->memory},
-                .uid = pod->uid,
-                .pod = pod};
+            v->members[v->n_members++] =
+                (struct gang_plan_member){.request = pod->request,
+                                          .requests = ledger_pod_requests(pod),
+                                          .uid = pod->uid,
+                                          .pod = pod};
             if (pod->priority < *priority)
                 *priority = pod->priority;
         }

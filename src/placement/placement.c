@@ -44,8 +44,7 @@ bool placement_card_fits(const struct card *card, const struct request *r)
 
 bool placement_card_suits(const struct card *card, const struct request *r)
 {
-    return request_accepts_card(r, card->model,
-                                card->scv ? card->scv->spec.clock_mhz : 0);
+    return request_accepts_card(r, card->model, card_clock_mhz(card));
 }
 
 bool placement_card_could_fit(const struct card *card, const struct request *r)
@@ -241,8 +240,8 @@ static int compare_nominated(const void *a, const void *b)
     const struct ledger_pod *y = *(struct ledger_pod *const *)b;
     if (x->priority != y->priority)
         return x->priority > y->priority ? -1 : 1;
-    if (!x->kept != !y->kept)
-        return x->kept ? -1 : 1;
+    if (!ledger_pod_kept(x) != !ledger_pod_kept(y))
+        return ledger_pod_kept(x) ? -1 : 1;
     return span_cmp(x->uid, y->uid);
 }
 
@@ -263,8 +262,9 @@ static size_t list_nominated(const struct ledger_node *node, int64_t priority,
 {
     size_t n = 0, cap = 0;
     *list = NULL;
-    for (struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated) {
-        if (!precedes(node, pod, priority, uid) || pod->request.kind == REQUEST_NONE ||
+    for (const struct ledger_nomination *m = node->nominated; m; m = m->next) {
+        struct ledger_pod *pod = m->pod;
+        if (!precedes(node, pod, priority, uid) || pod->request->kind == REQUEST_NONE ||
             (gang && pod->member && pod->member->gang == gang))
             continue;
         MEM_GROW(*list, cap, n + 1);
@@ -292,13 +292,13 @@ static void take_kept(const struct ledger_node *node, struct card *cards,
                       const struct ledger_pod *pod)
 {
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        if (!(pod->kept >> i & 1))
+        if (!(ledger_pod_kept(pod) >> i & 1))
             continue;
         take(cards,
-             &(struct request){.kind = pod->request.kind,
+             &(struct request){.kind = pod->request->kind,
                                .cards = 1,
-                               .core = pod->request.core,
-                               .mib_per_card = pod->request.mib_per_card},
+                               .core = pod->request->core,
+                               .mib_per_card = pod->request->mib_per_card},
              &i);
         if (cards[i].free_mib < 0)
             cards[i].free_mib = 0;
@@ -323,10 +323,10 @@ uint64_t placement_take_nominated(const struct ledger_node *node, struct card *c
     uint32_t picks[REQUEST_MAX_CARDS];
     uint64_t claimed = 0;
     for (size_t i = 0; i < n; i++) {
-        const struct request *r = &list[i]->request;
+        const struct request *r = list[i]->request;
         if (r->kind == REQUEST_DEVICES)
             claimed += r->cards;
-        else if (list[i]->kept)
+        else if (ledger_pod_kept(list[i]))
             take_kept(node, cards, list[i]);
         else if (mode_matches(node->mode, r) && choose(cards, node->n_cards, r, picks))
             take(cards, r, picks);
@@ -338,9 +338,9 @@ uint64_t placement_take_nominated(const struct ledger_node *node, struct card *c
 static void take_all_kept(const struct ledger_node *node, struct card *cards,
                           int64_t priority, struct span uid)
 {
-    for (const struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated)
-        if (pod->kept && precedes(node, pod, priority, uid))
-            take_kept(node, cards, pod);
+    for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
+        if (m->kept && precedes(node, m->pod, priority, uid))
+            take_kept(node, cards, m->pod);
 }
 
 /* Cards that are left when the nominated pods have theirs, kept ones included. */

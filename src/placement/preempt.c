@@ -23,7 +23,7 @@ static void add_promise(struct card *card, uint32_t c, const struct preempt_pod 
     card->promised_mib += p->mib[c];
     card_add_core(&card->core_promised, p->core[c]);
     card->pods++;
-    card->whole |= p->pod->request.kind == REQUEST_CARDS;
+    card->whole |= p->pod->request->kind == REQUEST_CARDS;
 }
 
 void preempt_recompute(struct preempt_state *state)

@@ -126,7 +126,7 @@ static bool split_pods(struct preempt_state *state, uint32_t c, int64_t limit,
         if (p->removed || p->mib[c] < 0)
             continue;
         bool eligible = p->eligible && p->pod->priority <= limit;
-        if (all || p->pod->request.kind == REQUEST_CARDS) {
+        if (all || p->pod->request->kind == REQUEST_CARDS) {
             if (!eligible)
                 return false;
             choice->indexes[choice->n++] = i;

@@ -48,7 +48,7 @@ void preempt_held_cards_read(struct preempt_state *state, bool unknown)
     struct ledger_node_info info = ledger_node_info(state->node);
     uint64_t unmatched = 0;
     for (size_t i = 0; i < state->n; i++)
-        state->pods[i].claims = request_devices(&state->pods[i].pod->request);
+        state->pods[i].claims = request_devices(state->pods[i].pod->request);
     for (size_t i = 0; i < info.n_held; i++) {
         const struct scv_held *held = &info.held[i];
         if (!scv_is_nvidia_resource(held->resource))

@@ -131,7 +131,7 @@ static uint32_t count_on(const struct ledger_node *node, const struct request *r
 
 static int64_t clock_of(const struct card *card)
 {
-    return card->scv ? card->scv->spec.clock_mhz : 0;
+    return card_clock_mhz(card);
 }
 
 /* Are the two cards of the same kind as far as the request is concerned? */

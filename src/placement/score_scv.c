@@ -34,7 +34,7 @@ static int64_t measured_free(const struct card *card)
 static void terms_of(const struct card *card, int64_t terms[TERMS])
 {
     static const struct scv_spec unknown;
-    const struct scv_spec *spec = card->scv ? &card->scv->spec : &unknown;
+    const struct scv_spec *spec = card->scv ? &card->scv->model->spec : &unknown;
     terms[BANDWIDTH] = spec->bandwidth;
     terms[CLOCK] = spec->clock_mhz;
     terms[CORE] = spec->core_mhz;

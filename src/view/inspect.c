@@ -88,7 +88,7 @@ static void write_pod(struct buf *out, const struct pods *pods,
     else
         view_inspect_bool(out, "hidden", true);
     view_inspect_number(out, "mib", mib);
-    if (pod->request.kind == REQUEST_CARDS)
+    if (pod->request->kind == REQUEST_CARDS)
         view_inspect_bool(out, "wholeCard", true);
     if (core)
         view_inspect_number(out, "computePercent", core);
@@ -191,7 +191,7 @@ static void write_unplaced(struct buf *out, const struct pods *pods, int64_t uni
     bool any = false;
     for (size_t i = 0; i < pods->n; i++) {
         const struct ledger_pod *pod = pods->items[i];
-        const struct request *r = &pod->request;
+        const struct request *r = pod->request;
         int64_t mib = r->kind == REQUEST_MEMORY ? r->cards * r->mib_per_card : 0;
         if (pod->n_shares || r->kind == REQUEST_DEVICES || r->kind == REQUEST_NONE)
             mib = -1;

@@ -61,11 +61,12 @@ static void take_all(struct pending_pods *all, const struct view_source *source)
         *p = (struct pending_pod){.ns = arena_copy(a, pod->ns),
                                   .name = arena_copy(a, pod->name),
                                   .uid = arena_copy(a, pod->uid),
-                                  .invalid_reason = arena_copy(a, pod->invalid_reason),
-                                  .request = pod->request,
+                                  .invalid_reason =
+                                      arena_copy(a, span_of(pod->invalid_reason)),
+                                  .request = *pod->request,
                                   .priority = pod->priority,
-                                  .nominated = pod->nominated_node != NULL};
-        p->request.models = arena_copy(a, pod->request.models);
+                                  .nominated = pod->nomination != NULL};
+        p->request.models = arena_copy(a, pod->request->models);
         p->request.parts = NULL;
         p->request.n_parts = 0;
     }

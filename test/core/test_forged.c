@@ -298,7 +298,7 @@ START_TEST(honest_pods_have_no_difference)
         rig_pod(&r, honest_pod(i, annotations, "'nodeName':'n1',"), false);
         ck_promised(before[0], before[1], before[2], before[3]);
         ck_assert_msg(forged() == 0, "%s: %s: %s", honest[i].spec, annotations,
-                      node()->pods->differences.p);
+                      node()->pods->differences);
         rig_free(&r);
     }
 }

@@ -539,10 +539,10 @@ START_TEST(cards_stay_kept_when_kube_scheduler_clears_the_nomination)
     p.nominated_node = (struct span){0};
     see(p);
     const struct ledger_pod *pod = ledger_pod_find(core_ledger(r.core), SPAN("p"));
-    ck_assert_uint_eq(pod->kept, 1);
+    ck_assert_uint_eq(ledger_pod_kept(pod), 1);
     p.nominated_node = SPAN("n2"); /* kube-scheduler's own preemption */
     see(p);
-    ck_assert_uint_eq(pod->kept, 0);
+    ck_assert_uint_eq(ledger_pod_kept(pod), 0);
     rig_free(&r);
 }
 END_TEST
@@ -554,10 +554,10 @@ START_TEST(cards_are_released_at_the_limit)
     see(make("low", 5, 0, "", ""));
     pass(CORE_PREEMPT_LIMIT_MS - 2000);
     const struct ledger_pod *p = ledger_pod_find(core_ledger(r.core), SPAN("p"));
-    ck_assert_uint_eq(p->kept, 1);
+    ck_assert_uint_eq(ledger_pod_kept(p), 1);
     core_outputs_reset(&r.out);
     pass(4000);
-    ck_assert_uint_eq(p->kept, 0);
+    ck_assert_uint_eq(ledger_pod_kept(p), 0);
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
     rig_free(&r);
 }

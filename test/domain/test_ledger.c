@@ -187,7 +187,7 @@ START_TEST(cards_of_other_device_plugins_are_unavailable)
     ck_assert_int_eq(n->cards[2].state, CARD_UNHEALTHY);
     ck_assert_uint_eq(n->free_cards, 1);
     ck_assert(!n->all_available);
-    ck_assert_int_eq(n->cards[0].scv->spec.clock_mhz, 877);
+    ck_assert_int_eq(n->cards[0].scv->model->spec.clock_mhz, 877);
     ck_assert_int_eq(n->cards[2].scv->id, 4);
     see_held("");
     ck_assert_int_eq(node("n1")->cards[1].state, CARD_AVAILABLE);
@@ -225,6 +225,26 @@ START_TEST(display_values_of_the_scv_are_kept)
     ck_assert(!info.has_sample);
     ck_assert_uint_eq(info.n_held, 0);
     ck_assert_int_eq(info.scv_created_s, 0);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(cards_of_one_model_share_it)
+{
+    start(1, false);
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
+            "{'id':0,'health':'Healthy','totalMemory':9,'model':'A','clock':5},"
+            "{'id':1,'health':'Healthy','totalMemory':9,'model':'B','clock':5},"
+            "{'id':2,'health':'Healthy','totalMemory':9,'model':'A','clock':5},"
+            "{'id':3,'health':'Healthy','totalMemory':9,'model':'A','clock':6}]}}");
+    const struct card *cards = node("n1")->cards;
+    const char *const models[] = {"A", "B", "A", "A"};
+    for (size_t i = 0; i < ARRAY_LEN(models); i++) {
+        ck_assert_span_eq(cards[i].model, models[i]);
+        ck_assert_int_eq(card_clock_mhz(&cards[i]), i == 3 ? 6 : 5);
+    }
+    ck_assert_ptr_eq(cards[0].scv->model, cards[2].scv->model);
+    ck_assert_ptr_ne(cards[0].scv->model, cards[3].scv->model);
     ledger_free(ledger);
 }
 END_TEST
@@ -735,6 +755,29 @@ START_TEST(what_a_pod_uses_of_a_card)
 }
 END_TEST
 
+START_TEST(all_pods_can_be_visited_and_removed)
+{
+    char seen[16] = "";
+    start(1, false);
+    place("a", 1, "n1", 0, NULL);
+    place("b", 1, "n2", 0, NULL);
+    place("c", 1, "n1", 0, NULL);
+    add("d", 1);
+    add("e", 1);
+    const struct ledger_pod *pod = ledger_first_pod(ledger);
+    for (; pod; pod = ledger_next_pod(ledger, pod))
+        strcat(seen, pod->uid.p);
+    ck_assert_str_eq(seen, "edcab"); /* pending ones first */
+    for (struct ledger_pod *p = ledger_first_pod(ledger), *next; p; p = next) {
+        next = ledger_next_pod(ledger, p); /* the node of p may leave with it */
+        ledger_pod_remove(ledger, p);
+    }
+    ck_assert_ptr_null(ledger_first_pod(ledger));
+    ck_assert_uint_eq(ledger_node_count(ledger), 0);
+    ledger_free(ledger);
+}
+END_TEST
+
 START_TEST(many_departures_are_bounded)
 {
     start(1, false);
@@ -824,18 +867,18 @@ START_TEST(a_pending_pod_changes_and_a_bound_one_keeps_its_request)
     start(1, false);
     struct ledger_pod *a = add("a", 100);
     ck_assert_uint_eq(ledger_pending(ledger), 1);
-    ck_assert_int_eq(add("a", 200)->request.units, 200);
+    ck_assert_int_eq(add("a", 200)->request->units, 200);
     struct request none = {0};
     struct pod pod = object_pod_mem(&arena, "a", 100);
     pod.nominated_node = SPAN("n9");
     ledger_pod_add(ledger, &pod, &none, "invalid");
-    ck_assert_span_eq(a->invalid_reason, "invalid");
-    ck_assert_ptr_eq(node("n9")->nominated, a);
+    ck_assert_str_eq(a->invalid_reason, "invalid");
+    ck_assert_ptr_eq(node("n9")->nominated->pod, a);
     add("a", 100);
     ck_assert_ptr_null(node("n9")); /* nothing refers to it */
     place("a", 100, "n1", 0, NULL);
     ck_assert_uint_eq(ledger_pending(ledger), 0);
-    ck_assert_int_eq(add("a", 300)->request.units, 100);
+    ck_assert_int_eq(add("a", 300)->request->units, 100);
     ledger_pod_unplace(ledger, a);
     ck_assert_uint_eq(ledger_pending(ledger), 1);
     ck_assert_ptr_null(node("n1"));
@@ -930,8 +973,9 @@ END_TEST
 UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
           many_cards_without_a_uuid_are_no_duplicates, promises_reduce_free_memory,
           cards_of_other_device_plugins_are_unavailable,
-          display_values_of_the_scv_are_kept, the_order_of_objects_does_not_matter,
-          a_cordoned_node_keeps_its_cards, the_holder_of_a_foreign_lease_is_known,
+          display_values_of_the_scv_are_kept, cards_of_one_model_share_it,
+          the_order_of_objects_does_not_matter, a_cordoned_node_keeps_its_cards,
+          the_holder_of_a_foreign_lease_is_known,
           without_its_scv_a_node_gets_no_pods_and_keeps_promises,
           an_scv_without_a_node_gets_no_pods_with_require_node,
           a_node_without_scv_and_lease_has_its_capacity, unusable_capacity_has_a_reason,
@@ -948,8 +992,9 @@ UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
           the_drivers_own_memory_is_not_used_from_outside,
           clocks_of_nodes_are_not_compared_with_ours,
           a_departure_hides_only_the_card_of_the_pod_list, what_a_pod_uses_of_a_card,
-          many_departures_are_bounded, objects_that_a_list_lacks_are_removed,
-          slots_of_removed_nodes_are_reused, a_reused_slot_is_clean_and_names_may_be_long,
+          all_pods_can_be_visited_and_removed, many_departures_are_bounded,
+          objects_that_a_list_lacks_are_removed, slots_of_removed_nodes_are_reused,
+          a_reused_slot_is_clean_and_names_may_be_long,
           a_pending_pod_changes_and_a_bound_one_keeps_its_request,
           a_pod_nominated_to_the_node_it_is_placed_on,
           derived_values_depend_only_on_the_current_state)

@@ -131,7 +131,7 @@ static void digest(const struct world *w, struct buf *out)
         buf_printf(out, " %d %u %lld\n", (int)node->state, node->n_cards,
                    (long long)node->best_free_mib);
     }
-    for (const struct ledger_pod *p = ledger_first_pod(l); p; p = p->next_all)
+    for (const struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
         buf_printf(out, "%.*s %d %u\n", SPAN_ARG(p->uid), p->node != NULL, p->n_shares);
 }
 

@@ -112,8 +112,7 @@ static void check_node(const struct ledger *l, struct span name)
                       "reverse");
         for (uint32_t k = 0; chosen && k < asks[i].cards; k++) {
             const struct card *card = &node->cards[picks[k]];
-            if (!request_accepts_card(&asks[i], card->model,
-                                      card->scv ? card->scv->spec.clock_mhz : 0))
+            if (!request_accepts_card(&asks[i], card->model, card_clock_mhz(card)))
                 fuzz_fail("a chosen card does not match the request");
         }
         reason_add(&why, node, &asks[i], fit);

@@ -242,7 +242,10 @@ START_TEST(devices_beside_memory_are_claimed)
     add_pod(0, &specs[0]);
     add_pod(1, &specs[1]);
     ck_assert_str_eq(victims_of(ask_devices(1, ""), 9, ""), "p1 ");
-    ledger_pod_find(ledger, SPAN("p0"))->request.devices = 2;
+    struct ledger_pod *p0 = ledger_pod_find(ledger, SPAN("p0"));
+    struct request both = *p0->request;
+    both.devices = 2;
+    ledger_pod_set_request(ledger, p0, &both, NULL);
     show_held(specs, 2, 2, 0, -1);
     ck_assert_str_eq(victims_of(ask_devices(1, ""), 9, ""), "never");
     stop();

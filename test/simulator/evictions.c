@@ -142,10 +142,10 @@ static bool leaves(const struct preemption *p, const struct ledger_pod *pod)
 static bool fits_already(const struct preemption *p, const struct ledger_pod *pod,
                          const struct ledger_node *node)
 {
-    const struct request *r = &pod->request;
+    const struct request *r = pod->request;
     uint32_t n = 0;
-    for (const struct ledger_pod *q = node->nominated; q; q = q->next_nominated)
-        if (q != pod)
+    for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
+        if (m->pod != pod)
             return false; /* it may need the same cards */
     if (node->reserved)
         return false;
@@ -158,14 +158,13 @@ static bool fits_already(const struct preemption *p, const struct ledger_pod *po
             int64_t mib = ledger_pod_mib(q, card);
             if (mib < 0 || leaves(p, q))
                 continue;
-            left -= q->request.kind == REQUEST_CARDS ? card->total_mib : mib;
+            left -= q->request->kind == REQUEST_CARDS ? card->total_mib : mib;
             core += ledger_pod_core(q, card);
             empty = false;
         }
         bool suits = card->state == CARD_AVAILABLE &&
                      card->total_mib >= r->mib_per_card &&
-                     request_accepts_card(r, card->model,
-                                          card->scv ? card->scv->spec.clock_mhz : 0);
+                     request_accepts_card(r, card->model, card_clock_mhz(card));
         n += suits && (r->kind == REQUEST_CARDS
                            ? empty && !card->withheld_mib
                            : left >= r->mib_per_card && (!r->core || core <= 100));
@@ -239,16 +238,17 @@ void evictions_answered(struct world *w, const struct replica *r,
 static void note_kept(struct evictions *e, const struct ledger_node *node)
 {
     int n = oracle_index(node->name.p);
-    for (const struct ledger_pod *q = node->nominated; q; q = q->next_nominated)
+    for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
         for (uint32_t c = 0; c < node->n_cards && e->n_kept < KEPT_MAX; c++) {
-            if (!(q->kept >> c & 1) || q->request.kind == REQUEST_NONE)
+            const struct ledger_pod *q = m->pod;
+            if (!(m->kept >> c & 1) || q->request->kind == REQUEST_NONE)
                 continue; /* an edit has made the request invalid */
             struct kept *k = &e->kept[e->n_kept++];
             snprintf(k->uid, sizeof k->uid, "%s", q->uid.p);
             k->node = n;
             k->card = node->cards[c].index;
             k->priority = q->priority;
-            k->mib = q->request.kind == REQUEST_CARDS ? 0 : q->request.mib_per_card;
+            k->mib = q->request->kind == REQUEST_CARDS ? 0 : q->request->mib_per_card;
         }
 }
 
@@ -310,7 +310,7 @@ bool evictions_idle(const struct world *w)
         const struct ledger_pod *p =
             core ? ledger_first_pending(core_ledger(core)) : NULL;
         for (; p; p = p->next)
-            if (p->kept)
+            if (ledger_pod_kept(p))
                 return false;
     }
     return true;

@@ -162,8 +162,8 @@ void permit_add(struct world *w, const struct oracle_pod *p, int node)
 /* A pending member whose cards can be reserved. */
 static bool is_reservable(const struct ledger_pod *pod)
 {
-    return !pod->node && !pod->invalid_reason.n &&
-           (pod->request.kind == REQUEST_MEMORY || pod->request.kind == REQUEST_CARDS);
+    return !pod->node && !pod->invalid_reason &&
+           (pod->request->kind == REQUEST_MEMORY || pod->request->kind == REQUEST_CARDS);
 }
 
 void gangs_check(struct world *w, const struct replica *r, const struct core_input *in,
@@ -180,7 +180,8 @@ void gangs_check(struct world *w, const struct replica *r, const struct core_inp
     /* Its cards are promised, also while the outcome of its Binding is unknown. */
     if (scheduler_binds(w, uid) || (asker && asker->node))
         return;
-    for (const struct ledger_pod *pod = ledger_first_pod(l); pod; pod = pod->next_all) {
+    for (const struct ledger_pod *pod = ledger_first_pod(l); pod;
+         pod = ledger_next_pod(l, pod)) {
         cleanup_free char *other = xmemdup0(pod->name.p, pod->name.n);
         if (!same_gang(name, other) || !is_reservable(pod))
             continue;

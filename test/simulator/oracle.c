@@ -254,9 +254,9 @@ void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod,
 {
     /* The replica may know an older version of the pod itself. oracle_check_promise checks the
      * Binding when it is applied. */
-    bool whole = pod->request.kind == REQUEST_CARDS;
+    bool whole = pod->request->kind == REQUEST_CARDS;
     struct oracle_sum sum = {
-        .mib = whole ? 0 : pod->request.mib_per_card, .whole = whole, .shared = !whole};
+        .mib = whole ? 0 : pod->request->mib_per_card, .whole = whole, .shared = !whole};
     for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
         bool must_know = !p->foreign && !p->tampered;
         int64_t holds = must_know ? oracle_holds(p, node, card)
@@ -265,7 +265,7 @@ void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod,
             add(&sum, p, holds);
     }
     /* A pod without a share can be beside outsiders that have too much. */
-    sum.core = pod->request.core ? sum.core + pod->request.core : 0;
+    sum.core = pod->request->core ? sum.core + pod->request->core : 0;
     check_sum(w, &sum, mib, node, card);
 }
 

@@ -81,8 +81,8 @@ static void compare_request(struct world *w, const struct replica *r,
                              : p->devices ? REQUEST_DEVICES
                              : p->whole   ? REQUEST_CARDS
                                           : REQUEST_MEMORY;
-    const struct request *has = &mine->request;
-    bool same = has->kind == want && p->invalid == (mine->invalid_reason.n > 0);
+    const struct request *has = mine->request;
+    bool same = has->kind == want && p->invalid == (mine->invalid_reason != NULL);
     if (want == REQUEST_MEMORY)
         same = same && has->mib_per_card == p->mib &&
                has->core * (int64_t)has->cards == p->raw_core;
@@ -164,8 +164,8 @@ static void compare(struct world *w, const struct replica *r)
         compare_pod(w, r, p);
         there += !p->over && !is_optional(p);
     }
-    for (const struct ledger_pod *p = ledger_first_pod(core_ledger(core)); p;
-         p = p->next_all) {
+    const struct ledger *l = core_ledger(core);
+    for (const struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
         const struct oracle_pod *q = oracle_find(w, p->uid.p);
         here += !q || !is_optional(q);
     }
@@ -183,7 +183,7 @@ static void explain(struct world *w, const struct oracle_pod *p, int node)
     const struct ledger_pod *pod = ledger_pod_find(l, span_of(p->uid));
     const struct ledger_node *n = ledger_node_find(l, span_of(name));
     if (pod && n)
-        reason_add(&why, n, &pod->request, placement_fit(n, &pod->request));
+        reason_add(&why, n, pod->request, placement_fit(n, pod->request));
     char path[64];
     snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs/%s", name);
     json_t *scv = NULL;
@@ -192,7 +192,7 @@ static void explain(struct world *w, const struct oracle_pod *p, int node)
     json_decref(scv);
     trace(w, "the Scv is %s", text ? text : "absent");
     trace(w, "r0: pod %s on %s: %s %s", p->uid, name, why.n ? why.p : "?",
-          pod && pod->invalid_reason.n ? pod->invalid_reason.p : "");
+          pod && pod->invalid_reason ? pod->invalid_reason : "");
 }
 
 void oracle_settled(struct world *w)

@@ -42,7 +42,7 @@ static struct view view_of(const struct replica *r, int index)
     int claimed = 0;
     v.in = delivered_available(v.delivered, index);
     for (const struct ledger_pod *p = v.node ? v.node->pods : NULL; p; p = p->next) {
-        int asked = (int)request_devices(&p->request);
+        int asked = (int)request_devices(p->request);
         int more = asked ? asked - delivered_devices(v.delivered, index, p->name) : 0;
         claimed += more > 0 ? more : 0;
     }
@@ -88,12 +88,12 @@ static void look_at_card(struct world *w, const struct view *v,
         violated(w, "%s overcommits GPU%d: %lld of %lld MiB", uid, card->index,
                  (long long)card->promised_mib,
                  (long long)delivered_mib(v->delivered, v->index, card->index));
-    if ((pod->request.kind == REQUEST_CARDS || card->whole) && card->pods != 1)
+    if ((pod->request->kind == REQUEST_CARDS || card->whole) && card->pods != 1)
         violated(w, "%s shares GPU%d, which is promised whole", uid, card->index);
-    if (pod->request.core && card->core_promised > 100)
+    if (pod->request->core && card->core_promised > 100)
         violated(w,
                  "%s gets %u percent of the compute of GPU%d, of which %u are promised",
-                 uid, pod->request.core, card->index, card->core_promised);
+                 uid, pod->request->core, card->index, card->core_promised);
     if (room(v, card) < reserved_by_others(v, pod, card))
         violated(w, "%s gets memory of GPU%d of n%d that is reserved for other pods", uid,
                  card->index, v->index);
@@ -110,8 +110,8 @@ static int64_t room_for(const struct world *w, const struct view *v,
 static bool has_core(const struct world *w, const struct view *v,
                      const struct ledger_pod *pod, const struct card *card)
 {
-    return !pod->request.core ||
-           (card->core_promised + card->core_reserved + pod->request.core <= 100 &&
+    return !pod->request->core ||
+           (card->core_promised + card->core_reserved + pod->request->core <= 100 &&
             !evictions_kept_mib(w, v->index, pod, card));
 }
 
@@ -119,7 +119,7 @@ static bool has_core(const struct world *w, const struct view *v,
 static void look_at_choice(struct world *w, const struct view *v,
                            const struct ledger_pod *pod, const struct card *chosen)
 {
-    int64_t need = pod->request.mib_per_card, had = room_for(w, v, pod, chosen) + need;
+    int64_t need = pod->request->mib_per_card, had = room_for(w, v, pod, chosen) + need;
     if (witness_reserved_has(v->reserved, pod->uid.p, v->index) ||
         evictions_nominated(w, v->node)) /* nominated pods come first */
         return;
@@ -129,11 +129,11 @@ static void look_at_choice(struct world *w, const struct view *v,
         if (other == chosen || !is_in(v, other) || other->whole || has < need ||
             !has_core(w, v, pod, other))
             continue;
-        if (!request_accepts_card(&pod->request,
+        if (!request_accepts_card(pod->request,
                                   span_of(oracle_model(v->index, other->index)),
                                   oracle_clock(v->index, other->index)))
             continue;
-        bool better = pod->request.placement == PLACE_SPREAD ? has > had : has < had;
+        bool better = pod->request->placement == PLACE_SPREAD ? has > had : has < had;
         if (better || (has == had && other->index < chosen->index))
             violated(w, "%s is on GPU%d, but the policy chooses GPU%d", pod->uid.p,
                      chosen->index, other->index);
@@ -168,12 +168,12 @@ static void look_at_promise(struct world *w, const struct replica *r,
         evictions_check_kept(w, v->index, pod, card);
         oracle_promised(w, replica_id(r), pod, v->index, card->index,
                         delivered_mib(v->delivered, v->index, card->index));
-        if (pod->request.kind == REQUEST_MEMORY && pod->request.cards == 1)
+        if (pod->request->kind == REQUEST_MEMORY && pod->request->cards == 1)
             look_at_choice(w, v, pod, card);
     }
-    if (n != pod->request.cards)
+    if (n != pod->request->cards)
         violated(w, "%s is promised %u cards instead of %u", o->uid, n,
-                 pod->request.cards);
+                 pod->request->cards);
 }
 
 void witness_bind(struct world *w, const struct replica *r, const struct core_output *o)
@@ -182,7 +182,7 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
     const struct ledger_pod *pod = ledger_pod_find(core_ledger(core), span_of(o->uid));
     if (!core_is_leader(core))
         violated(w, "%s is bound by a process that does not hold the lease", o->uid);
-    if (pod && pod->request.kind == REQUEST_DEVICES) {
+    if (pod && pod->request->kind == REQUEST_DEVICES) {
         look_at_devices(w, r, o);
         return;
     }
@@ -230,7 +230,7 @@ static void find_cardless(struct world *w, const struct replica *r, const struct
                           const struct card *card)
 {
     for (const struct ledger_pod *pod = v->node->pods; pod; pod = pod->next)
-        if (pod->request.by_label && !is_reserved(pod) &&
+        if (pod->request->by_label && !is_reserved(pod) &&
             ledger_pod_mib(pod, card) >= 0 && oracle_has_no_card(w, pod->uid))
             violated(w, "r%d counts pod %.*s on GPU%d of n%d: it has labels and no card",
                      replica_id(r), SPAN_ARG(pod->uid), card->index, v->index);

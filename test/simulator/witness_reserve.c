@@ -152,7 +152,7 @@ static void check_rejected(struct world *w, const struct replica *r,
                          replica_id(r), uid, SPAN_ARG(in->nodes[i]));
     if (in->type == CORE_BIND && o->type == CORE_REPLY && pod && !pod->node &&
         !strncmp(o->text, "no card of node", 15) &&
-        fits(w, r, seen, uid, &pod->request, pod->priority, in->node_name))
+        fits(w, r, seen, uid, pod->request, pod->priority, in->node_name))
         violated(w, "r%d: the bind of %s fails, but it fits on %.*s", replica_id(r), uid,
                  SPAN_ARG(in->node_name));
 }

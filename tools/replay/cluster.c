@@ -161,8 +161,8 @@ static void promise(struct cluster *c, const struct replay_node *node,
 {
     struct ledger_share shares[REQUEST_MAX_CARDS] = {0};
     uint32_t picks[REQUEST_MAX_CARDS], n = 0;
-    if (placement_choose(node->ledger, &pod->request, picks))
-        for (; n < pod->request.cards; n++) {
+    if (placement_choose(node->ledger, pod->request, picks))
+        for (; n < pod->request->cards; n++) {
             shares[n].card = node->ledger->cards[picks[n]].index;
             shares[n].mib = is->gpu_milli;
         }
@@ -297,7 +297,7 @@ static const struct trace_pod *trace_pod_of(const struct defrag_view *v,
 static bool defrag_may_move(void *ctx, const struct ledger_pod *pod)
 {
     (void)ctx;
-    return pod->request.kind != REQUEST_NONE;
+    return pod->request->kind != REQUEST_NONE;
 }
 
 /* The models are in the request. */
