@@ -23,6 +23,15 @@ struct container_devices_units {
     int64_t n;
 };
 
+/* What a plain init container has of a card (agent/init_devices.h), and the sidecars of its
+ * pod: units of aliyun.com/gpu-mem. */
+struct container_devices_init {
+    struct span pod_uid, ns, pod, container;
+    struct span uuid; /* of the card */
+    bool whole;       /* aliyun.com/gpu-count: all of it */
+    int64_t units, beside;
+};
+
 struct container_devices {
     const struct container_devices_entry *entries;
     size_t n;
@@ -33,6 +42,9 @@ struct container_devices {
     /* Every container that the kubelet lists, also without devices; not read either. */
     const struct usage_listed *listed;
     size_t n_listed;
+    const struct container_devices_init *inits; /* not read either */
+    size_t n_inits;
+    bool inits_known; /* false: they could not be read */
     int64_t asked_ms; /* monotonic time when the kubelet was asked; not read either */
 };
 

@@ -16,6 +16,8 @@ struct podresources_poller;
 struct podresources_poller_settings {
     const char *socket; /* of podresources; borrowed */
     int64_t interval_ms;
+    const char *plugin_state; /* state file of our device plugin; borrowed */
+    struct span node;         /* its name; borrowed */
     void (*input)(void *ctx, const struct publisher_input *in);
     void *ctx;
 };

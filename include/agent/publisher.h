@@ -53,7 +53,8 @@ struct publisher_settings {
     bool with_pods;             /* PUBLISHER_PODS inputs are expected */
     int64_t pods_limit_ms;      /* podList is dropped after this time without an answer */
     struct card_inventory_settings cards;
-    uint64_t seed; /* for the jitter of retries */
+    uint64_t seed;                 /* for the jitter of retries */
+    struct usage_history *history; /* taken; NULL: there is none yet */
 };
 
 struct publisher_time {

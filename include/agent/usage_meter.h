@@ -11,7 +11,8 @@
  * A promise is what the kubelet allocated: the units of aliyun.com/gpu-mem times the size
  * of a unit, or the whole card of aliyun.com/gpu-count and nvidia.com/gpu. The size of a
  * unit follows from the number of units that the kubelet has for the card. Replicas of
- * NVIDIA's plugin and MIG instances have no known amount.
+ * NVIDIA's plugin and MIG instances have no known amount. Those of plain init containers
+ * come from our device plugin (agent/init_devices.h).
  *
  * One thread reports pods, another one measures.
  */
@@ -42,3 +43,7 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
 size_t usage_meter_promises(const struct container_devices *devices,
                             const struct gpu_sample *sample, struct arena *a,
                             const struct usage_promise **promises);
+/* The same for the plain init containers. */
+size_t usage_meter_inits(const struct container_devices *devices,
+                         const struct gpu_sample *sample, struct arena *a,
+                         const struct usage_init_promise **inits);

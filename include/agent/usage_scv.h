@@ -12,10 +12,14 @@
  * - Every other container that uses a card, and every process outside Kubernetes, is in
  *   processList, up to SCV_MAX_PROCESSES. A container whose name is unknown has the UID of
  *   its pod as the name of its pod.
+ * - A card of which every process is in one of the two lists, with what it used when the
+ *   card's memory was read, is marked (use_complete): the ledger then knows whose memory
+ *   is used. The Scv is written at once when the memory of a card changes, with the use of
+ *   the same sample.
  */
 
-/* Sets the uses of scv->held, which are sorted by namespace, pod and container, and the
- * processes. Strings are borrowed from `u`, arrays are in the arena. */
+/* Sets the uses of scv->held, which are sorted by namespace, pod and container, the
+ * processes, and use_complete of scv->cards. Strings are borrowed from `u`, arrays are in the arena. */
 void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a);
 
 /* Sets scv->workloads. Strings are borrowed from `h`, the array is in the arena. */
@@ -24,7 +28,7 @@ void usage_scv_workloads(const struct usage_history *h, struct scv *scv, struct 
 /* The numbers of an Scv, for the comparison with those of a later one. */
 struct usage_scv_written {
     struct usage_scv_row {
-        uint64_t key; /* hash of the card and the container or process */
+        uint64_t key; /* hash of the card and the container or process, or of the card */
         int64_t promised_mib, used_mib, sm_percent;
     } * rows; /* owned; sorted by key */
     size_t n;
@@ -37,5 +41,6 @@ enum {
     USAGE_SCV_STEP_MIB = 64,
     USAGE_SCV_STEP_PERCENT = 5,
 };
-/* Whether a container or process came or left, its promise changed, or its use by a step. */
+/* Whether a container or process came or left, its promise changed, or its use by a step,
+ * or whether a card is complete. */
 bool usage_scv_differs(const struct usage_scv_written *w, const struct scv *scv);

@@ -33,10 +33,18 @@
  * podList, until they agree. A pod without a known card counts on the cards of the podList
  * once it runs, and on every card of its node before; if it asks by labels alone, nowhere.
  *
- * External use (memory used outside Kubernetes): the used memory of the Scv, less the
- * promises of pods that ran at that time, less the promises of pods that left later. What
- * exceeds a tolerance is withheld. A pod that has not started used nothing of what was
- * measured, so its promise is not subtracted.
+ * External use (memory used outside Kubernetes): where the Scv says that every process on
+ * the card was measured with its memory, that of processes of no pod with a promise.
+ * Overuse is then what pods use beyond their promises on the card. Memory that no process
+ * is listed for fills unused promises of pods that use the card; the rest is external use.
+ * A measurement that contradicts itself counts as none.
+ *
+ * Without a measurement, external use is an estimate: the used memory of the Scv, less the
+ * promises of pods that ran at that time, less the promises of pods that left later. A pod
+ * that has not started used nothing of what was measured, so its promise is not
+ * subtracted. Overuse is part of the estimate.
+ *
+ * What exceeds a tolerance for both together is withheld.
  *
  * The order of events is the order of arrival in this process, because the clocks of node
  * (updateTime) and process may differ. A new updateTime is a new sample. A pod counts in
@@ -75,15 +83,17 @@ struct card {
     int64_t total_mib;
     int64_t promised_mib;
     int64_t used_mib;       /* measured; -1: unknown */
-    int64_t withheld_mib;   /* external use above the tolerance */
+    int64_t withheld_mib;   /* external use and overuse, above the tolerance */
     int64_t reserved_mib;   /* by reservations, which are no promises */
     int64_t free_mib;       /* for new pods: 0 if unavailable or promised whole */
     uint32_t pods;          /* promises on it */
     bool whole;             /* one promise is for the whole card */
     bool overcommitted;     /* more memory or compute is promised than it has */
+    bool use_known;         /* whose memory is used is measured, not estimated */
     uint8_t kind;           /* of struct mix */
     uint16_t core_promised; /* percent of its compute; saturated */
     uint16_t core_reserved;
+    int32_t overuse_mib;        /* of withheld_mib; 0 unless use_known; saturated */
     struct span model, uuid;    /* owned by the node; empty: unknown */
     const struct scv_card *scv; /* in its Scv; NULL: the node has none */
 };
@@ -246,6 +256,7 @@ struct ledger_reservation {
     struct span uid, ns, name; /* of the pod; the ledger owns the strings */
     int64_t priority;
     bool whole;   /* whole cards */
+    bool joint;   /* for core: made with those of its gang, and ends with them */
     uint8_t core; /* percent of the compute of each card */
     struct ledger_share *shares;
     uint32_t n_shares;
@@ -305,9 +316,14 @@ struct ledger_node_info {
     size_t n_held;
 };
 struct ledger_node_info ledger_node_info(const struct ledger_node *node);
-/* MiB withheld because of processes outside Kubernetes; 0 for a card that a container holds
- * through nvidia.com/gpu. */
-int64_t card_external_mib(const struct card *card);
+/* MiB withheld because of processes outside Kubernetes, so without overuse. */
+static inline int64_t card_external_mib(const struct card *card)
+{
+    return card->withheld_mib - card->overuse_mib;
+}
+/* Is it a disagreement? An estimate for a card that a container holds through
+ * nvidia.com/gpu is what that container uses. */
+bool card_has_external_use(const struct card *card);
 /* Does another card of the node's Scv have the UUID of cards[i]? */
 bool card_is_duplicate(const struct ledger_node *node, uint32_t i);
 /* Is the capacity that of all cards, or of all but the unhealthy ones? (scv-agent lists a
@@ -319,6 +335,7 @@ bool ledger_count_matches(const struct ledger_node *node, int64_t cards);
 enum ledger_drift {
     DRIFT_OVERCOMMITTED, /* cards with promises above their size */
     DRIFT_OUTSIDE,       /* cards with external use above the tolerance */
+    DRIFT_OVERUSE,       /* cards with overuse above the tolerance */
     DRIFT_UNPLACED,      /* promises on missing cards */
     DRIFT_CARDLESS,      /* pods without a card; limits get the only card of a node */
     DRIFT_WRONG_CARD, /* cards assigned by the kubelet to pods with a promise on others */
@@ -462,8 +479,8 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
  * shares are on the card. A whole card counts by itself. */
 uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card);
 
-/* What the containers of a pod use of a card, by the node's Scv. Measured, up to a minute
- * old, and for display: nothing is decided by it. */
+/* What the containers of a pod use of a card, by the node's Scv: measured, up to a minute
+ * old. */
 struct ledger_use {
     int64_t used_mib, sm_percent; /* -1: unknown */
 };

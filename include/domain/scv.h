@@ -37,6 +37,9 @@ struct scv_card {
     int32_t id; /* NVML index */
     bool healthy;
     bool has_used;
+    /* Every process on the card is in podList or processList with what it used when the
+     * card's memory was read. */
+    bool use_complete;
     int64_t total_mib, free_mib;
     int64_t used_mib; /* NVML memory v2: without memory reserved by the driver */
     struct span health, model, uuid, bus_id;
@@ -46,7 +49,8 @@ struct scv_card {
 
 /* What a container uses of a card, beside what the kubelet gave it. -1: unknown. */
 struct scv_use {
-    struct span uuid; /* of the card */
+    struct span uuid;    /* of the card */
+    struct span pod_uid; /* of the API; empty: unknown, as for a static pod */
     int64_t promised_mib, used_mib;
     int64_t sm_percent;
 };
@@ -67,6 +71,7 @@ struct scv_held {
 struct scv_process {
     struct span uuid;
     struct span ns, pod, container; /* empty: unknown; of a process: empty */
+    struct span pod_uid;            /* as in struct scv_use */
     int64_t pid;                    /* 0: a container */
     struct span name;               /* of the process */
     bool unmapped;                  /* it is not known where the process runs */
@@ -81,10 +86,19 @@ struct scv_workload {
     int64_t hours, age_hours; /* with a measurement; since the first one */
 };
 
-/* What a container of this pod uses of this card. */
+/* Whose process it is that uses a card. */
+enum scv_user {
+    SCV_USER_NAME,    /* a container of the pod with this name */
+    SCV_USER_UID,     /* a container of the pod with this UID */
+    SCV_USER_PROCESS, /* a process outside Kubernetes, or unmapped */
+};
+
+/* What a container or a process uses of this card. */
 struct scv_pod_use {
-    uint64_t pod, card;           /* of scv_pod_hash and scv_card_hash */
+    uint64_t pod;                 /* of scv_pod_hash or scv_uid_hash; of a process 0 */
+    uint64_t card;                /* of scv_card_hash */
     int64_t used_mib, sm_percent; /* -1: unknown */
+    enum scv_user user;
 };
 
 /* A card that is assigned to a pod through our resources. Hashes, because there are many
@@ -93,6 +107,7 @@ struct scv_assignment {
     uint64_t pod, card; /* of scv_pod_hash and scv_card_hash */
 };
 uint64_t scv_pod_hash(struct span ns, struct span name);
+uint64_t scv_uid_hash(struct span uid);
 uint64_t scv_card_hash(struct span uuid);
 
 struct scv {

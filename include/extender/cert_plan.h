@@ -19,9 +19,11 @@
  * ours if its annotation gpushare/certificate-hash fits tls.crt. A Secret that another
  * program or a person has written is never changed.
  *
- * Life of a CA, in fractions of its three years: at 2/3 its successor is made, and from
- * then on in every ca.crt; at 5/6 the successor signs. Clients have half a year to get the
- * new ca.crt, and then half a year to get a certificate of the new CA.
+ * Life of a CA, in fractions of its ten years: at 2/3 its successor is made, and from then
+ * on in every ca.crt; at 5/6 the successor signs. Clients have 20 months to get the new
+ * ca.crt, and then 20 months to get a certificate of the new CA. kube-scheduler reads
+ * ca.crt only when it starts, and Kubernetes supports a release for 14 months: its next
+ * upgrade starts every kube-scheduler in time.
  */
 
 enum cert_plan_secret {
@@ -37,7 +39,7 @@ const char *cert_plan_name(enum cert_plan_secret secret); /* "gpushare-extender-
 #define CERT_PLAN_HOST        "gpushare-schd-extender" /* the Service */
 
 enum {
-    CERT_PLAN_CA_S = 3 * 365 * 86400,
+    CERT_PLAN_CA_S = 10 * 365 * 86400, /* as kubeadm's */
     CERT_PLAN_SERVER_S = 90 * 86400,
     /* As kubeadm's certificates: kube-scheduler's copy is a file of a control plane node. */
     CERT_PLAN_CLIENT_S = 365 * 86400,

@@ -26,6 +26,10 @@
  *   without any known promise, and pods that were promised a whole card (whole cards and
  *   nvidia.com/gpu), and containers whose name is unknown. On one card, a pod is exempt
  *   while the promise of one of its containers there is not clear (usage.h).
+ * - The promise of a pod on a card is the sum of those of its containers, or that of a plain
+ *   init container and the sidecars, whichever is more, whether the init container runs now
+ *   or has ended: so the ledger counts the pod. An init container is known by the UID of its
+ *   pod.
  *
  * Where it hurts
  *

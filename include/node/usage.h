@@ -60,8 +60,19 @@ struct usage_container {
                              container without a device of the kubelet */
     bool promise_unclear; /* there may be more: an unknown amount, a card without a UUID,
                              or a container that is not known to be listed */
+    bool init;            /* a plain init container whose promise is known */
     const struct usage_pid *pids; /* by rising pid; none: it uses nothing */
     size_t n_pids;
+};
+
+/* What a plain init container was promised on one card. The pod keeps it while it exists:
+ * it is promised what its other containers are promised together, or what an init container
+ * and the sidecars beside it are, whichever is more (domain/limits.h). */
+struct usage_init {
+    size_t card; /* index in usage.cards */
+    struct span pod_uid, ns, pod, name;
+    int64_t mib;        /* -1: promised, but the amount is unknown */
+    int64_t beside_mib; /* of the pod's sidecars, also of those that start later; -1 */
 };
 
 /* One process on one card that belongs to no container of Kubernetes, or (`unmapped`) of
@@ -85,6 +96,8 @@ struct usage {
     /* By card, namespace, pod, name, pod UID and container ID. */
     const struct usage_container *containers;
     size_t n_containers;
+    const struct usage_init *inits; /* in no order */
+    size_t n_inits;
     const struct usage_process *outside; /* by card and pid */
     size_t n_outside;
     struct arena arena; /* owns all of the above and their strings */
@@ -123,6 +136,14 @@ struct usage_promise {
     int64_t mib;      /* -1: promised, but the amount is unknown */
 };
 
+/* What a plain init container was promised on a card, and the sidecars of its pod. Each
+ * container and card once. */
+struct usage_init_promise {
+    struct span pod_uid, ns, pod, container;
+    struct span uuid;        /* of the card */
+    int64_t mib, beside_mib; /* -1: the amount is unknown */
+};
+
 /* A container that the kubelet lists, with devices or without. It does not list plain init
  * containers and ephemeral containers, which can have devices too. */
 struct usage_listed {
@@ -138,6 +159,8 @@ struct usage_input {
     size_t n_names;
     const struct usage_promise *promises; /* in any order */
     size_t n_promises;
+    const struct usage_init_promise *inits; /* in any order */
+    size_t n_inits;
     const struct usage_listed *listed; /* in any order */
     size_t n_listed;
     bool promises_known; /* false: what is promised to whom is unknown */

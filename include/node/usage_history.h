@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/err.h"
 #include "node/usage.h"
 
 /*
@@ -33,6 +34,23 @@ void usage_history_free(struct usage_history *h); /* NULL is accepted */
 
 /* Takes a measurement. `now_ms` is of a monotonic clock. */
 void usage_history_take(struct usage_history *h, int64_t now_ms, const struct usage *u);
+
+/* -- over a restart --
+ *
+ * As JSON. Times are hours since 1970, so that the history survives a boot of the node. A
+ * wall clock that went back makes the marks as old as the time of the read, at most. */
+
+enum { USAGE_HISTORY_FILE_MAX = 1 << 20, USAGE_HISTORY_MARK_MAX = 1 << 30 };
+
+void usage_history_write(const struct usage_history *h, struct span node, int64_t now_ms,
+                         int64_t wall_ms, struct buf *out);
+/* Fills a new history. Marks of more than seven days ago are dropped, and workloads that
+ * cannot be read. ERR_INVALID: the text is damaged, or of another version. ERR_CONFLICT: it
+ * belongs to another node. On error the history is unchanged. */
+int usage_history_read(struct usage_history *h, struct span text, struct span node,
+                       int64_t now_ms, int64_t wall_ms, struct err *err);
+
+/* -- reading -- */
 
 /* One workload. Borrowed, until the next usage_history_take. */
 struct usage_history_row {

@@ -27,3 +27,6 @@ struct workload {
 };
 
 struct workload workload_of(struct span pod);
+
+/* The static name of a kind; NULL: there is no such kind. */
+const char *workload_kind(struct span text);

@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "plugin/allocation.h"
+#include "node/allocation.h"
 #include "plugin/cards.h"
 #include "plugin/pod_allocation.h"
 #include "plugin/response.h"

@@ -52,6 +52,8 @@ struct cards {
     struct cards_settings settings;
     struct plugin_card items[CARDS_MAX]; /* in the order of their first samples */
     size_t n;
+    size_t
+        most_in_use; /* the most that were present, or lost and allocated, at one time */
     int64_t sampled_ms;     /* when the last sample ended, successful or not */
     struct failure failure; /* of the samples */
     bool failed;            /* for so long that every card is unhealthy */

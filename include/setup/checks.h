@@ -9,9 +9,6 @@
  * a line for what is correct.
  */
 
-/* Installs the second kube-scheduler of the chart, with a `platform` that needs it. */
-#define CHECKS_HELM "helm install gpushare manifests/chart -n gpushare --create-namespace"
-
 /* The static pod, its configuration file, its process. False: the configuration cannot be
  * checked. */
 bool checks_scheduler(const struct facts *f, struct findings *out);

@@ -101,6 +101,7 @@ struct facts {
                                      that changes these settings; NULL: none */
     struct facts_file applied; /* RKE2: the static pod that rke2-server wrote */
     struct facts_file undone;  /* k3s: the folder of what --undo began; no content */
+    int64_t undone_since_ns;   /* when its files were installed; 0: unknown */
     char *manifests;           /* the kubelet's folder of static pods */
     struct err manifests_why;
     struct facts_file *files; /* in it: pods of kube-scheduler, and unreadable files */

@@ -34,8 +34,8 @@ char *rancher_text(const struct facts *f, const char *key);
 char *rancher_data_dir(const struct facts *f); /* "/var/lib/rancher/k3s". New */
 /* The pod that the settings describe: command, mounts, and the rest of f->applied. New. */
 json_t *rancher_pod(const struct facts *f);
-/* facts_newer_file, and for k3s also the files with settings of kube-scheduler, and what
- * --undo left until the restart. */
+/* facts_newer_file, and for k3s also the files with settings of kube-scheduler, and the
+ * files of an installation that --undo left because the process may have read them. */
 const struct facts_file *rancher_newer_file(const struct facts *f,
                                             const struct facts_process *p);
 /* Has the static pod that RKE2 wrote the settings, and no mount of the certificate without

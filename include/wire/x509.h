@@ -55,6 +55,9 @@ bool x509_is_issued_by(struct span cert_pem, struct span ca_pem);
  * than `max`. Skips other certificates; unreadable text adds nothing. */
 void x509_add_cas(struct buf *out, struct span pem, size_t max);
 
+/* When the validity of the newest CA certificate of `pem` begins; 0: there is none. */
+int64_t x509_newest_ca_s(struct span pem);
+
 enum { X509_FINGERPRINT = 65 };
 /* SHA-256 of the bytes, as hexadecimal text with a NUL. */
 void x509_fingerprint(struct span bytes, char out[X509_FINGERPRINT]);

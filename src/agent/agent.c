@@ -10,6 +10,7 @@
 #include "agent/overuse_actor.h"
 #include "agent/podresources_poller.h"
 #include "agent/scv_watch.h"
+#include "agent/usage_file.h"
 #include "agent/usage_meter.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -35,12 +36,14 @@ struct agent {
     struct metrics metrics;
     struct gpu *gpu;
     struct usage_meter *usage_meter;
+    struct usage_file *usage_file; /* or NULL */
     struct process_reader *processes;
     struct overuse_actor *overuse_actor;
     struct worker *lanes[PUBLISHER_LANES];
     struct scv_watch *watch;
     struct card_sampler *card_sampler;
-    char *podresources;                 /* or NULL */
+    char *podresources; /* or NULL */
+    char *plugin_state;
     struct podresources_poller *poller; /* or NULL */
     struct ticker *ticker;
     struct status_server *status_server;
@@ -131,6 +134,10 @@ static void measure_usage(struct agent *agent, const struct gpu_sample *sample)
                                                 .usage = &usage,
                                                 .err = &err,
                                                 .retry_after_ms = -1});
+    pthread_mutex_lock(&agent->lock);
+    usage_file_take(agent->usage_file, clock_mono_ms(),
+                    publisher_history(agent->publisher));
+    pthread_mutex_unlock(&agent->lock);
     usage_fini(&usage);
 }
 
@@ -272,7 +279,11 @@ static struct publisher *new_publisher(struct agent *agent,
         .pods_limit_ms = pods_limit_ms(config),
         .cards = card_inventory_settings(config),
         .seed = rng_entropy(),
+        .history = usage_history_new(),
     };
+    if (config->usage_file[0])
+        agent->usage_file =
+            usage_file_open(config->usage_file, agent->node, settings.history);
     return publisher_new(&settings, time_now());
 }
 
@@ -296,8 +307,12 @@ static void start_threads(struct agent *agent, int64_t pods_ms)
     static const char *const names[PUBLISHER_LANES] = {"scv", "lease", "node"};
     struct scv_watch_sink sink = {take_input, agent};
     struct card_sampler_fns fns = {on_sample, on_event, interval, agent};
-    struct podresources_poller_settings poller = {agent->podresources, pods_ms, on_pods,
-                                                  agent};
+    struct podresources_poller_settings poller = {.socket = agent->podresources,
+                                                  .interval_ms = pods_ms,
+                                                  .plugin_state = agent->plugin_state,
+                                                  .node = span_of(agent->node),
+                                                  .input = on_pods,
+                                                  .ctx = agent};
     for (int i = 0; i < PUBLISHER_LANES; i++)
         agent->lanes[i] = worker_start(names[i], perform, agent);
     agent->watch = scv_watch_start(agent->client, &agent->names, &sink);
@@ -317,6 +332,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     agent->lease_namespace = xstrdup(config->lease_namespace);
     if (config->podresources && config->podresources[0])
         agent->podresources = xstrdup(config->podresources);
+    agent->plugin_state = xstrdup(config->plugin_state);
     agent->names = (struct calls_names){agent->node, agent->lease_namespace};
     pthread_mutex_init(&agent->lock, NULL);
     agent->ticker = ticker_new();
@@ -347,7 +363,8 @@ static bool stop_lanes(struct agent *agent, int64_t until_ms)
     for (int i = 0; i < PUBLISHER_LANES; i++)
         if (!worker_stop_until(agent->lanes[i], until_ms))
             return false;
-    return overuse_actor_stop(agent->overuse_actor, until_ms);
+    return overuse_actor_stop(agent->overuse_actor, until_ms) &&
+           usage_file_stop(agent->usage_file, until_ms);
 }
 
 bool agent_stop(struct agent *agent)
@@ -373,6 +390,8 @@ bool agent_stop(struct agent *agent)
     podresources_poller_free(agent->poller);
     card_sampler_free(agent->card_sampler);
     ticker_free(agent->ticker);
+    if (agent->publisher)
+        usage_file_close(agent->usage_file, publisher_history(agent->publisher));
     publisher_free(agent->publisher);
     usage_meter_free(agent->usage_meter);
     overuse_actor_free(agent->overuse_actor);
@@ -381,6 +400,7 @@ bool agent_stop(struct agent *agent)
     kube_client_free(agent->client);
     pthread_mutex_destroy(&agent->lock);
     free(agent->podresources);
+    free(agent->plugin_state);
     free(agent->node);
     free(agent->lease_namespace);
     free(agent);

@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "agent/init_devices.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/stop_flag.h"
 #include "node/podresources_client.h"
@@ -18,6 +20,7 @@ struct podresources_poller {
     struct stop_flag stop;
     unsigned polls;
     bool units_known;
+    bool state_failed; /* it was logged */
 };
 
 static size_t count(const struct podres_list *list, size_t *containers)
@@ -87,14 +90,30 @@ static void add_units(struct podresources_poller *l, struct arena *a,
     l->units_known = devices->n_units > 0;
 }
 
+static void add_inits(struct podresources_poller *l, struct arena *a,
+                      struct container_devices *devices)
+{
+    struct err err;
+    int rc =
+        init_devices_read(l->settings.plugin_state, l->settings.node, a, devices, &err);
+    if (rc && !l->state_failed)
+        log_warn("pods",
+                 "cannot read the state of the device plugin; promises of init "
+                 "containers stay as they were",
+                 LOG_ERR(&err));
+    l->state_failed = rc != 0;
+}
+
 static void poll(struct podresources_poller *l)
 {
     cleanup_arena struct arena a = {0};
     struct container_devices pods = {0};
     struct err err = {0};
     int rc = podresources_poller_list(l->settings.socket, &a, &pods, &err);
-    if (!rc)
+    if (!rc) {
         add_units(l, &a, &pods);
+        add_inits(l, &a, &pods);
+    }
     l->settings.input(l->settings.ctx, &(struct publisher_input){.type = PUBLISHER_PODS,
                                                                  .pods = &pods,
                                                                  .err = rc ? &err : NULL,

@@ -21,7 +21,7 @@ struct publisher *publisher_new(const struct publisher_settings *settings,
     p->node = xstrdup(settings->node);
     p->lease_namespace = xstrdup(settings->lease_namespace);
     p->cards = card_inventory_new(&settings->cards);
-    p->history = usage_history_new();
+    p->history = settings->history ? settings->history : usage_history_new();
     rng_init(&p->rng, settings->seed);
     p->started_ms = p->sampled_ms = p->pods_ms = p->broken_since_ms = now.mono_ms;
     p->node_unknown_ms = p->pending_since_ms = p->renewed_ms = now.mono_ms;

@@ -140,6 +140,42 @@ size_t usage_meter_promises(const struct container_devices *devices,
     return n;
 }
 
+size_t usage_meter_inits(const struct container_devices *devices,
+                         const struct gpu_sample *sample, struct arena *a,
+                         const struct usage_init_promise **inits)
+{
+    size_t n = 0;
+    struct usage_init_promise *list =
+        arena_alloc(a, (devices->n_inits + 1) * sizeof *list);
+    for (size_t i = 0; i < devices->n_inits; i++) {
+        const struct container_devices_init *from = &devices->inits[i];
+        size_t c = 0;
+        while (c < sample->n_cards &&
+               !span_eq(span_of(sample->cards[c].uuid), from->uuid))
+            c++;
+        if (c == sample->n_cards)
+            continue;
+        const struct ids_card card = ids_card_of(from->uuid);
+        int64_t bytes = gpu_value(&sample->cards[c], GPU_MEM_TOTAL, -1);
+        int64_t total_mib = bytes < 0 ? -1 : bytes >> 20;
+        int64_t unit_mib = unit_mib_of(devices, &card, total_mib);
+        list[n++] = (struct usage_init_promise){
+            .pod_uid = from->pod_uid,
+            .ns = from->ns,
+            .pod = from->pod,
+            .container = from->container,
+            .uuid = from->uuid,
+            .mib = from->whole    ? total_mib
+                   : unit_mib > 0 ? from->units * unit_mib
+                                  : -1,
+            .beside_mib = unit_mib > 0   ? from->beside * unit_mib
+                          : from->beside ? -1
+                                         : 0};
+    }
+    *inits = list;
+    return n;
+}
+
 /* -- inputs -- */
 
 /* The units of the new answer, and the former ones of other cards. */
@@ -172,6 +208,26 @@ static void keep_listed(const struct container_devices *from, struct arena *a,
     to->n_listed = from->n_listed;
 }
 
+/* Those of the last answer that has them. */
+static void keep_inits(const struct container_devices *former,
+                       const struct container_devices *now, struct arena *a,
+                       struct container_devices *to)
+{
+    const struct container_devices *from = now->inits_known ? now : former;
+    struct container_devices_init *kept =
+        arena_alloc(a, (from->n_inits + 1) * sizeof *kept);
+    for (size_t i = 0; i < from->n_inits; i++) {
+        kept[i] = from->inits[i];
+        kept[i].pod_uid = arena_copy(a, kept[i].pod_uid);
+        kept[i].ns = arena_copy(a, kept[i].ns);
+        kept[i].pod = arena_copy(a, kept[i].pod);
+        kept[i].container = arena_copy(a, kept[i].container);
+        kept[i].uuid = arena_copy(a, kept[i].uuid);
+    }
+    to->inits = kept;
+    to->n_inits = from->n_inits;
+}
+
 void usage_meter_pods(struct usage_meter *m, int64_t now_ms,
                       const struct container_devices *devices)
 {
@@ -181,6 +237,7 @@ void usage_meter_pods(struct usage_meter *m, int64_t now_ms,
     container_devices_normalize(devices, &arena, &copy);
     keep_units(&m->devices, devices, &arena, &copy);
     keep_listed(devices, &arena, &copy);
+    keep_inits(&m->devices, devices, &arena, &copy);
     copy.asked_ms = devices->asked_ms;
     arena_fini(&m->arena);
     m->arena = arena;
@@ -220,8 +277,10 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
     pthread_mutex_lock(&m->lock);
     in.promised_ms = m->devices.asked_ms;
     in.promises_known = m->has_devices && now_ms - m->devices_ms <= m->pods_limit_ms;
-    if (sample && in.promises_known)
+    if (sample && in.promises_known) {
         in.n_promises = usage_meter_promises(&m->devices, sample, &a, &in.promises);
+        in.n_inits = usage_meter_inits(&m->devices, sample, &a, &in.inits);
+    }
     in.listed = m->devices.listed;
     in.n_listed = m->devices.n_listed;
     usage_build(&in, u);

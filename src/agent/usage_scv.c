@@ -42,10 +42,21 @@ static struct scv_held *item_of(const struct scv *scv, const struct usage_contai
     return &scv->held[from];
 }
 
-static void add_process(struct scv *scv, const struct scv_process *p)
+/* `left_out`: bits of the cards of which a process has no place in the list. */
+static void add_process(struct scv *scv, const struct scv_process *p, size_t card,
+                        uint64_t *left_out)
 {
     if (scv->n_processes < SCV_MAX_PROCESSES)
         scv->processes[scv->n_processes++] = *p;
+    else
+        *left_out |= UINT64_C(1) << card;
+}
+
+/* The cgroup of a static pod has a hash in place of the UID that the API shows. */
+static struct span uid_of(const struct usage_container *c)
+{
+    return c->pod_uid.n && memchr(c->pod_uid.p, '-', c->pod_uid.n) ? c->pod_uid
+                                                                   : (struct span){0};
 }
 
 static void add_use(struct scv_held *item, const struct usage_container *c,
@@ -53,6 +64,7 @@ static void add_use(struct scv_held *item, const struct usage_container *c,
 {
     item->uses[item->n_uses++] = (struct scv_use){
         .uuid = uuid,
+        .pod_uid = uid_of(c),
         .promised_mib = c->promised_mib,
         .used_mib = c->used_mib,
         .sm_percent = c->sm_percent,
@@ -60,7 +72,8 @@ static void add_use(struct scv_held *item, const struct usage_container *c,
 }
 
 /* Two passes over the containers: the first one counts the uses of each item. */
-static void add_containers(const struct usage *u, struct scv *scv, struct arena *a)
+static void add_containers(const struct usage *u, struct scv *scv, struct arena *a,
+                           uint64_t *left_out)
 {
     struct scv_held **items = arena_alloc(a, (u->n_containers + 1) * sizeof *items);
     for (size_t i = 0; i < u->n_containers; i++) {
@@ -81,29 +94,45 @@ static void add_containers(const struct usage *u, struct scv *scv, struct arena 
                                 .ns = c->ns,
                                 .pod = c->pod.n ? c->pod : c->pod_uid,
                                 .container = c->name,
+                                .pod_uid = uid_of(c),
                                 .used_mib = c->used_mib,
                                 .sm_percent = c->sm_percent};
         if (items[i])
             add_use(items[i], c, uuid);
         else if (c->n_pids)
-            add_process(scv, &p);
+            add_process(scv, &p, c->card, left_out);
     }
+}
+
+/* The numbers belong together if both readings found the card's memory the same. A sample
+ * that failed is tolerated for a while: the Scv then keeps the memory of an older one. */
+static bool is_complete(const struct usage_card *of, const struct scv_card *card)
+{
+    return of->complete && card->uuid.n && span_eq(of->uuid, card->uuid) &&
+           of->total_mib == card->total_mib && of->free_mib == card->free_mib;
 }
 
 void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a)
 {
+    uint64_t left_out = 0;
     scv->processes = arena_alloc(a, SCV_MAX_PROCESSES * sizeof *scv->processes);
     scv->n_processes = 0;
-    add_containers(u, scv, a);
+    add_containers(u, scv, a, &left_out);
     for (size_t i = 0; i < u->n_outside; i++) {
         const struct usage_process *p = &u->outside[i];
-        add_process(scv, &(struct scv_process){.uuid = u->cards[p->card].uuid,
-                                               .pid = p->pid.pid,
-                                               .name = span_of(p->name),
-                                               .unmapped = p->unmapped,
-                                               .used_mib = p->used_mib,
-                                               .sm_percent = p->sm_percent});
+        add_process(scv,
+                    &(struct scv_process){.uuid = u->cards[p->card].uuid,
+                                          .pid = p->pid.pid,
+                                          .name = span_of(p->name),
+                                          .unmapped = p->unmapped,
+                                          .used_mib = p->used_mib,
+                                          .sm_percent = p->sm_percent},
+                    p->card, &left_out);
     }
+    for (size_t i = 0; i < scv->n_cards; i++)
+        for (size_t k = 0; k < u->n_cards; k++)
+            scv->cards[i].use_complete |=
+                !(left_out >> k & 1) && is_complete(&u->cards[k], &scv->cards[i]);
 }
 
 void usage_scv_workloads(const struct usage_history *h, struct scv *scv, struct arena *a)
@@ -141,7 +170,7 @@ static uint64_t hash_text(uint64_t h, struct span s)
 
 void usage_scv_record(const struct scv *scv, struct usage_scv_written *w)
 {
-    size_t n = scv->n_processes, at = 0;
+    size_t n = scv->n_processes + scv->n_cards, at = 0;
     for (size_t i = 0; i < scv->n_held; i++)
         n += scv->held[i].n_uses;
     usage_scv_written_fini(w);
@@ -152,6 +181,7 @@ void usage_scv_record(const struct scv *scv, struct usage_scv_written *w)
             const struct scv_held *h = &scv->held[i];
             uint64_t key = hash_text(hash_text(scv_pod_hash(h->ns, h->pod), h->container),
                                      h->uses[k].uuid);
+            key = hash_text(key, h->uses[k].pod_uid);
             w->rows[at++] = (struct usage_scv_row){
                 key, h->uses[k].promised_mib, h->uses[k].used_mib, h->uses[k].sm_percent};
         }
@@ -160,7 +190,13 @@ void usage_scv_record(const struct scv *scv, struct usage_scv_written *w)
         uint64_t key =
             hash_text(hash_text(scv_pod_hash(p->ns, p->pod), p->container), p->uuid);
         key = hash_text(hash_bytes(key, &p->pid, sizeof p->pid), p->name);
+        key = hash_text(key, p->pod_uid);
         w->rows[at++] = (struct usage_scv_row){key, -1, p->used_mib, p->sm_percent};
+    }
+    for (size_t i = 0; i < scv->n_cards; i++) {
+        uint64_t key = hash_bytes(hash_text(1, scv->cards[i].uuid), &scv->cards[i].id,
+                                  sizeof scv->cards[i].id);
+        w->rows[at++] = (struct usage_scv_row){key, scv->cards[i].use_complete, -1, -1};
     }
     qsort(w->rows, n, sizeof *w->rows, by_key);
 }

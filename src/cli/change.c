@@ -312,6 +312,22 @@ static void try_any_model(struct search *s)
 
 /* -- nodes and cards back in service -- */
 
+static void add_freed(struct search *s, const struct card *card)
+{
+    if (card_external_mib(card)) {
+        buf_adds(s->out, " if processes outside Kubernetes free ");
+        add_amount(s, card_external_mib(card));
+        buf_printf(s->out, " of GPU%" PRId32, card->index);
+    }
+    if (card->overuse_mib) {
+        buf_adds(s->out, card_external_mib(card) ? " and" : " if");
+        buf_adds(s->out, " pods that use more than their promises free ");
+        add_amount(s, card->overuse_mib);
+        buf_printf(s->out, " of GPU%" PRId32, card->index);
+    }
+    buf_addc(s->out, '\n');
+}
+
 static void try_card(struct search *s, const struct ledger_node *node, uint32_t i)
 {
     static const char *const words[] = {
@@ -336,9 +352,7 @@ static void try_card(struct search *s, const struct ledger_node *node, uint32_t 
         buf_printf(s->out, " if GPU%" PRId32 "%s\n", card->index, words[card->state]);
         return;
     }
-    buf_adds(s->out, " if processes outside Kubernetes free ");
-    add_amount(s, card->withheld_mib);
-    buf_printf(s->out, " of GPU%" PRId32 "\n", card->index);
+    add_freed(s, card);
 }
 
 static void try_node(struct search *s, const struct ledger_node *node)

@@ -68,11 +68,16 @@ static void check_card(struct check *c, const struct card *card)
         differs(c,
                 "GPU%" PRId32 " has UUID %.*s, which its Scv gives to another card, too",
                 card->index, SPAN_ARG(card->uuid));
-    if (card_external_mib(card))
+    if (card_has_external_use(card))
         differs(c,
                 "GPU%" PRId32 ": processes outside Kubernetes use %" PRId64
                 " MiB more than the tolerance",
-                card->index, card->withheld_mib);
+                card->index, card_external_mib(card));
+    if (card->overuse_mib)
+        differs(c,
+                "GPU%" PRId32 ": pods use %" PRId32
+                " MiB more than their promises and the tolerance",
+                card->index, card->overuse_mib);
 }
 
 /* kube-scheduler uses the Node's capacity. */

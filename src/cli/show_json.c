@@ -112,6 +112,9 @@ static json_t *card_json(const struct cluster_state *cs, const struct ledger_nod
         put(o, "usedMiB", card->used_mib);
     if (card->withheld_mib)
         put(o, "withheldMiB", card->withheld_mib);
+    if (card->overuse_mib)
+        put(o, "overuseMiB", card->overuse_mib);
+    put_flag(o, "usageComplete", card->use_known);
     put(o, "freeMiB", node->state == NODE_USABLE ? card->free_mib : 0);
     put_flag(o, "overcommitted", card->overcommitted);
     if (scv && scv->extra && scv->extra->has_utilization)

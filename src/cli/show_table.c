@@ -11,11 +11,17 @@ static bool is_wide(const struct page *p)
     return p->show->format == SHOW_WIDE;
 }
 
+/* Shares of compute are in the table of cards where pods or columns are asked for. */
+static bool has_compute(const struct page *p)
+{
+    return is_wide(p) || p->show->details;
+}
+
 static void add_header(struct page *p)
 {
     static const char *const first[] = {"NODE", "GPU", "MODEL", "HEALTH"};
-    static const char *const wide[] = {"WITHHELD", "UTIL",   "TEMP",
-                                       "ADDRESS",  "SOURCE", "MEASURED"};
+    static const char *const wide[] = {"WITHHELD", "OVERUSE", "UTIL",    "TEMP",
+                                       "ADDRESS",  "SOURCE",  "MEASURED"};
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, p->unit);
     for (size_t i = 0; i < ARRAY_LEN(first); i++)
@@ -23,6 +29,8 @@ static void add_header(struct page *p)
     table_cell(&p->table, BOLD, "PROMISED/TOTAL(%s)", unit.p);
     table_cell(&p->table, BOLD, "USED");
     table_cell(&p->table, BOLD, "FREE");
+    if (has_compute(p))
+        table_cell(&p->table, BOLD, "COMPUTE");
     if (!is_wide(p)) {
         table_end(&p->table, BOLD, "PODS");
         return;
@@ -49,6 +57,19 @@ static void add_promised(struct page *p, const struct card *card)
     if (card->overcommitted)
         buf_adds(&text, "!");
     table_span(&p->table, promised_color(card), buf_span(&text));
+}
+
+/* What is promised of the card's compute. Pods with whole cards have all of it. */
+static void add_compute(struct page *p, const struct ledger_node *node,
+                        const struct card *card)
+{
+    bool over = card->core_promised > REQUEST_CORE;
+    if (!node->has_core && !card->core_promised)
+        table_cell(&p->table, PLAIN, "-");
+    else
+        table_cell(&p->table, over ? RED : PLAIN, "%d%%%s",
+                   card->whole && !over ? REQUEST_CORE : card->core_promised,
+                   over ? "!" : "");
 }
 
 static const struct scv_extra *
@@ -86,6 +107,8 @@ static void add_wide(struct page *p, const struct ledger_node *node,
     struct ledger_node_info info = ledger_node_info(node);
     cleanup_buf struct buf age = {0};
     show_page_amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
+    show_page_amount(p, card->overuse_mib ? RED : PLAIN,
+                     card->use_known ? card->overuse_mib : -1);
     if (extra && extra->has_utilization)
         table_cell(&p->table, PLAIN, "%" PRId64 "%%", extra->utilization);
     else
@@ -120,6 +143,8 @@ static void add_card(struct page *p, const struct ledger_node *node,
     show_page_amount(p, PLAIN, card->used_mib);
     table_cell(&p->table, PLAIN, "%" PRId64,
                node->state == NODE_USABLE ? card->free_mib / p->unit : 0);
+    if (has_compute(p))
+        add_compute(p, node, card);
     if (!is_wide(p)) {
         table_end(&p->table, PLAIN, "%" PRIu32, card->pods);
         return;

@@ -361,8 +361,12 @@ void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
 
 /* Departures */
 
-void ledger_departures_add(struct ledger_node_facts *f, const struct ledger_share *share)
+void ledger_departures_add(struct ledger_node_facts *f, const struct departure *d)
 {
+    for (size_t i = 0; i < f->n_departures; i++) /* it was back in between */
+        if (f->departures[i].pod == d->pod && f->departures[i].card == d->card &&
+            span_eq(f->departures[i].uuid, d->uuid))
+            return;
     if (f->n_departures == DEPARTURES_MAX) {
         /* Until the next sample the memory of the oldest counts as external use, which
          * is safe. */
@@ -372,9 +376,7 @@ void ledger_departures_add(struct ledger_node_facts *f, const struct ledger_shar
         f->n_departures--;
     }
     MEM_GROW(f->departures, f->departures_cap, f->n_departures + 1);
-    f->departures[f->n_departures++] = (struct departure){
-        .uuid = {xmemdup0(share->uuid.p, share->uuid.n), share->uuid.n},
-        .card = share->card,
-        .mib = share->mib,
-    };
+    struct departure *copy = &f->departures[f->n_departures++];
+    *copy = *d;
+    copy->uuid.p = xmemdup0(d->uuid.p, d->uuid.n);
 }

@@ -6,9 +6,9 @@
  * --check` describes them.
  */
 
-int64_t card_external_mib(const struct card *card)
+bool card_has_external_use(const struct card *card)
 {
-    return card->state == CARD_HELD ? 0 : card->withheld_mib;
+    return card_external_mib(card) > 0 && (card->use_known || card->state != CARD_HELD);
 }
 
 bool card_is_duplicate(const struct ledger_node *node, uint32_t i)
@@ -40,7 +40,8 @@ static void count_cards(const struct ledger_node *node, int64_t counts[DRIFTS])
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         counts[DRIFT_OVERCOMMITTED] += card->overcommitted;
-        counts[DRIFT_OUTSIDE] += card_external_mib(card) > 0;
+        counts[DRIFT_OUTSIDE] += card_has_external_use(card);
+        counts[DRIFT_OVERUSE] += card->overuse_mib > 0;
         counts[DRIFT_DUPLICATE] += card_is_duplicate(node, i);
     }
 }

@@ -417,10 +417,13 @@ static void depart(struct ledger_node *node, const struct ledger_pod *pod)
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         int64_t mib = used >> i & 1 ? ledger_pod_mib(pod, card) : 0;
-        const struct ledger_share share = {
-            .card = card->index, .mib = mib, .uuid = card->uuid};
-        if (mib > 0)
-            ledger_departures_add(node->facts, &share);
+        const struct departure departure = {.card = card->index,
+                                            .mib = mib > 0 ? mib : 0,
+                                            .promised = ledger_use_allowed(node, pod, i),
+                                            .pod = scv_uid_hash(pod->uid),
+                                            .uuid = card->uuid};
+        if (mib > 0 || ledger_use_of_pod(node->facts, pod, i))
+            ledger_departures_add(node->facts, &departure);
     }
 }
 

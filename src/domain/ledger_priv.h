@@ -9,7 +9,25 @@
 struct departure {
     struct span uuid; /* owned */
     int32_t card;
-    int64_t mib;
+    int64_t mib;      /* its promise if the sample includes the pod, else 0 */
+    int64_t promised; /* its promise */
+    uint64_t pod;     /* of scv_uid_hash */
+};
+
+/* What a container or process uses of a card of the Scv. */
+struct ledger_use_entry {
+    uint64_t pod; /* as in struct scv_pod_use */
+    int64_t used_mib;
+    int16_t sm_percent;
+    uint8_t card; /* position in scv_cards */
+    enum scv_user user : 8;
+};
+
+/* The measured use of a card, by user. */
+struct ledger_measured {
+    bool exact;          /* false: unknown, and the rest is 0 */
+    int64_t outside_mib; /* of no pod with a promise */
+    int64_t overuse_mib; /* of pods with promises, beyond those on this card */
 };
 
 /* A card that the kubelet gave to a pod, by the podList. */
@@ -42,7 +60,7 @@ struct ledger_node_facts {
      * its podList, because scv-agent omits it while the kubelet does not answer. */
     struct ledger_assignment *assignments;
     size_t n_assignments;
-    struct scv_pod_use *uses; /* owned: what pods use of the cards; sorted by pod */
+    struct ledger_use_entry *uses; /* owned; sorted by user, pod and card */
     size_t n_uses;
     uint64_t held; /* bit i: scv_cards[i] is held through a resource of another plugin */
     uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
@@ -124,9 +142,27 @@ const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_f
                                                       size_t *n);
 /* The pod leaves: without a podList its assignments have no other end. */
 void ledger_facts_forget(struct ledger_node_facts *f, const struct ledger_pod *pod);
+/* Does the podList show a container of the pod that has the card through nvidia.com/...? */
+bool ledger_facts_holds(const struct ledger_node_facts *f, const struct ledger_pod *pod,
+                        uint32_t card);
 /* Devices of the pod in the podList. */
 int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
                                 const struct ledger_pod *pod);
+
+/* Replaces what containers and processes use by that of the Scv, whose cards are copied
+ * already (ledger_use.c). */
+void ledger_use_copy(struct ledger_node_facts *f, const struct scv *scv);
+void ledger_use_drop(struct ledger_node_facts *f);
+/* MiB that the newest sample shows of the pod, by its UID, on the card at this position. */
+int64_t ledger_use_of_pod(const struct ledger_node_facts *f, const struct ledger_pod *pod,
+                          uint32_t card);
+/* What of the pod's use on the card is no overuse: its promise there, or the card that it
+ * holds through nvidia.com/... */
+int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_pod *pod,
+                           uint32_t card);
+/* The measured use of each card. Promises are charged to the cards already. */
+void ledger_use_measure(const struct ledger_node *node,
+                        struct ledger_measured measured[SCV_MAX_CARDS]);
 
 struct ledger_node *ledger_node_slot(const struct ledger *l, size_t slot);
 /* Finds or creates the node. */
@@ -145,8 +181,8 @@ void ledger_class_remove(struct ledger *l, const struct ledger_pod *pod);
 void ledger_class_joined(struct ledger *l, const struct ledger_pod *pod);
 void ledger_class_left(struct ledger *l, const struct ledger_pod *pod);
 void ledger_classes_free(struct ledger *l);
-void ledger_departures_add(struct ledger_node_facts *facts,
-                           const struct ledger_share *share);
+/* The departure is copied. */
+void ledger_departures_add(struct ledger_node_facts *facts, const struct departure *d);
 void ledger_departures_clear(struct ledger_node_facts *facts);
 struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n);
 void ledger_reservations_free(struct ledger *l);

@@ -25,14 +25,13 @@ static void drop_cards(struct ledger_node_facts *f)
     free(f->scv_cards);
     free(f->holders);
     free(f->holder_uuids);
-    free(f->uses);
     free(f->scv_strings);
     f->scv_cards = NULL;
     f->holders = NULL;
     f->holder_uuids = NULL;
     f->scv_strings = NULL;
-    f->uses = NULL;
-    f->n_scv_cards = f->n_holders = f->n_uses = 0;
+    f->n_scv_cards = f->n_holders = 0;
+    ledger_use_drop(f);
     f->held = f->duplicates = 0;
     f->scv_damaged = f->has_sample = false;
     f->sample_s = f->scv_created_s = 0;
@@ -225,57 +224,6 @@ void ledger_facts_forget(struct ledger_node_facts *f, const struct ledger_pod *p
     f->n_assignments -= n;
 }
 
-/* -- what pods use -- */
-
-static int by_user(const void *a, const void *b)
-{
-    const struct scv_pod_use *x = a, *y = b;
-    if (x->pod != y->pod)
-        return x->pod < y->pod ? -1 : 1;
-    return x->card < y->card ? -1 : x->card > y->card;
-}
-
-static void copy_uses(struct ledger_node_facts *f, const struct scv *scv)
-{
-    if (!scv->n_uses)
-        return;
-    f->uses = xcalloc(scv->n_uses, sizeof *f->uses);
-    memcpy(f->uses, scv->uses, scv->n_uses * sizeof *f->uses);
-    qsort(f->uses, scv->n_uses, sizeof *f->uses, by_user);
-    f->n_uses = scv->n_uses;
-}
-
-static void add_use(struct ledger_use *use, const struct scv_pod_use *of)
-{
-    use->used_mib =
-        use->used_mib < 0 || of->used_mib < 0 ? -1 : use->used_mib + of->used_mib;
-    use->sm_percent =
-        use->sm_percent < 0 || of->sm_percent < 0 ? -1 : use->sm_percent + of->sm_percent;
-}
-
-bool ledger_pod_use(const struct ledger_node *node, const struct ledger_pod *pod,
-                    const struct card *card, struct ledger_use *use)
-{
-    const struct ledger_node_facts *f = node->facts;
-    struct scv_pod_use key = {.pod = pod->hash, .card = scv_card_hash(card->uuid)};
-    size_t from = 0, to = f->n_uses;
-    bool any = false;
-    *use = (struct ledger_use){0};
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        if (by_user(&f->uses[middle], &key) < 0)
-            from = middle + 1;
-        else
-            to = middle;
-    }
-    for (; card->uuid.n && from < f->n_uses && !by_user(&f->uses[from], &key); from++) {
-        add_use(use, &f->uses[from]);
-        any = true;
-    }
-    use->sm_percent = use->sm_percent > 100 ? 100 : use->sm_percent;
-    return any;
-}
-
 void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
 {
     struct ledger_node_facts *f = node->facts;
@@ -294,8 +242,20 @@ void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
     copy_cards(f, scv, &at);
     find_duplicates(f);
     copy_holders(f, scv, &at);
-    copy_uses(f, scv);
+    ledger_use_copy(f, scv);
     find_assigned_cards(f);
+}
+
+bool ledger_facts_holds(const struct ledger_node_facts *f, const struct ledger_pod *pod,
+                        uint32_t card)
+{
+    for (size_t i = 0; i < f->n_holders; i++) {
+        const struct scv_held *h = &f->holders[i];
+        if (span_eq(h->pod, pod->name) && span_eq(h->ns, pod->ns) &&
+            scv_is_nvidia_resource(h->resource) && cards_of(f, h) >> card & 1)
+            return true;
+    }
+    return false;
 }
 
 int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,

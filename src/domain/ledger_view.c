@@ -375,14 +375,25 @@ static void claim_cards(struct ledger_node *node)
             node->cards[i].state = CARD_HELD;
 }
 
-static void settle_card(const struct ledger *l, struct card *card, int64_t own)
+/* The tolerance covers external use first. */
+static void withhold(const struct ledger *l, struct card *card, int64_t own,
+                     const struct ledger_measured *m)
+{
+    int64_t both = m->exact ? m->outside_mib + m->overuse_mib : card->used_mib - own;
+    both -= l->settings.external_tolerance_mib;
+    if (card->used_mib >= 0 && both > 0)
+        card->withheld_mib = at_most(both, card->total_mib);
+    card->use_known = m->exact;
+    card->overuse_mib = ledger_saturated(at_most(m->overuse_mib, card->withheld_mib));
+}
+
+static void settle_card(const struct ledger *l, struct card *card, int64_t own,
+                        const struct ledger_measured *m)
 {
     card->overcommitted = card->promised_mib > card->total_mib ||
                           card->core_promised > REQUEST_CORE ||
                           (card->whole && card->pods > 1);
-    int64_t outside = card->used_mib - own - l->settings.external_tolerance_mib;
-    if (card->used_mib >= 0 && outside > 0)
-        card->withheld_mib = outside < card->total_mib ? outside : card->total_mib;
+    withhold(l, card, own, m);
     card->free_mib = card_left_mib(card);
 }
 
@@ -432,6 +443,7 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     l->n_overcommitted -= count_overcommitted(node);
     remove_kinds(l, node);
     int64_t own[SCV_MAX_CARDS] = {0};
+    struct ledger_measured measured[SCV_MAX_CARDS] = {0};
     const struct ledger_node_facts *f = node->facts;
 
     node->state = state_of(l, node);
@@ -456,8 +468,9 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     charge_pods(node, own);
     charge_reservations(node);
     claim_cards(node);
+    ledger_use_measure(node, measured);
     for (uint32_t i = 0; i < node->n_cards; i++)
-        settle_card(l, &node->cards[i], own[i]);
+        settle_card(l, &node->cards[i], own[i], &measured[i]);
     l->n_overcommitted += count_overcommitted(node);
     ledger_requests_settle(node);
     count_free(l, node, true);

@@ -89,6 +89,8 @@ static void read_card(struct jread *j, struct arena *a, bool all, struct scv_car
             read_mib(j, "status.cardList[].totalMemory", &card->total_mib);
         else if (jread_key_is(key, "freeMemory"))
             read_mib(j, "status.cardList[].freeMemory", &card->free_mib);
+        else if (jread_key_is(key, "usageComplete"))
+            jread_bool(j, "status.cardList[].usageComplete", &card->use_complete);
         else if (jread_key_is(key, "usedMemory"))
             card->has_used = read_mib(j, "status.cardList[].usedMemory", &card->used_mib);
         else if (!read_spec_of(j, key, &card->spec) &&
@@ -140,6 +142,11 @@ bool scv_is_nvidia_resource(struct span resource)
 uint64_t scv_pod_hash(struct span ns, struct span name)
 {
     return hash_bytes(hash_bytes(0, ns.p, ns.n), name.p, name.n);
+}
+
+uint64_t scv_uid_hash(struct span uid)
+{
+    return hash_bytes(0, uid.p, uid.n);
 }
 
 uint64_t scv_card_hash(struct span uuid)

@@ -55,6 +55,8 @@ static void read_use(struct jread *j, struct arena *a, struct scv_use *use)
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "uuid"))
             jread_text(j, "status.podList[].usage[].uuid", a, &use->uuid);
+        else if (jread_key_is(key, "podUID"))
+            jread_text(j, "status.podList[].usage[].podUID", a, &use->pod_uid);
         else if (jread_key_is(key, "promisedMemory"))
             read_measured(j, "usage[].promisedMemory", SCV_MIB_MAX, &use->promised_mib);
         else if (!read_use_of(j, key, &use->used_mib, &use->sm_percent))
@@ -141,16 +143,36 @@ static void add_use(const struct scv *scv, struct use_list *l, struct scv_pod_us
     l->items[l->n++] = use;
 }
 
+static struct scv_pod_use use_of(struct span ns, struct span pod, struct span uid)
+{
+    return uid.n ? (struct scv_pod_use){.user = SCV_USER_UID, .pod = scv_uid_hash(uid)}
+                 : (struct scv_pod_use){.pod = scv_pod_hash(ns, pod)};
+}
+
 static void add_held_uses(const struct scv *scv, struct use_list *l,
                           const struct scv_held *held)
 {
-    for (size_t i = 0; i < held->n_uses; i++)
-        if (held->uses[i].uuid.n)
-            add_use(scv, l,
-                    (struct scv_pod_use){scv_pod_hash(held->ns, held->pod),
-                                         scv_card_hash(held->uses[i].uuid),
-                                         held->uses[i].used_mib,
-                                         held->uses[i].sm_percent});
+    for (size_t i = 0; i < held->n_uses; i++) {
+        const struct scv_use *from = &held->uses[i];
+        struct scv_pod_use use = use_of(held->ns, held->pod, from->pod_uid);
+        use.card = scv_card_hash(from->uuid);
+        use.used_mib = from->used_mib;
+        use.sm_percent = from->sm_percent;
+        if (from->uuid.n)
+            add_use(scv, l, use);
+    }
+}
+
+static void add_process_use(const struct scv *scv, struct use_list *l,
+                            const struct scv_process *p)
+{
+    struct scv_pod_use use = p->pid ? (struct scv_pod_use){.user = SCV_USER_PROCESS}
+                                    : use_of(p->ns, p->pod, p->pod_uid);
+    use.card = scv_card_hash(p->uuid);
+    use.used_mib = p->used_mib;
+    use.sm_percent = p->sm_percent;
+    if (p->pid || p->pod.n)
+        add_use(scv, l, use);
 }
 
 static void keep_uses(struct scv *scv, struct use_list *l, struct arena *a)
@@ -210,6 +232,8 @@ static void read_process(struct jread *j, struct arena *a, struct scv_process *p
             jread_text(j, "status.processList[].container", a, &p->container);
         else if (jread_key_is(key, "pid"))
             read_measured(j, "status.processList[].pid", UINT32_MAX, &p->pid);
+        else if (jread_key_is(key, "podUID"))
+            jread_text(j, "status.processList[].podUID", a, &p->pod_uid);
         else if (jread_key_is(key, "unmapped"))
             jread_bool(j, "status.processList[].unmapped", &p->unmapped);
         else if (!read_use_of(j, key, &p->used_mib, &p->sm_percent))
@@ -231,10 +255,7 @@ void scv_pods_read_processes(struct jread *j, struct arena *a, bool all, struct 
     while (jread_item(j)) {
         struct scv_process p;
         read_process(j, a, &p);
-        if (p.pod.n)
-            add_use(scv, &uses,
-                    (struct scv_pod_use){scv_pod_hash(p.ns, p.pod), scv_card_hash(p.uuid),
-                                         p.used_mib, p.sm_percent});
+        add_process_use(scv, &uses, &p);
         if (all && scv->n_processes < SCV_MAX_PROCESSES)
             scv->processes[scv->n_processes++] = p;
     }

@@ -53,6 +53,14 @@ static void text(struct members *m, const char *name, struct span value)
     buf_add_json(m->out, value);
 }
 
+static void flag(struct members *m, const char *name, bool value)
+{
+    if (!value)
+        return;
+    key(m, name);
+    buf_adds(m->out, "true");
+}
+
 static void write_card(struct buf *out, const struct scv_card *card)
 {
     static const struct scv_extra nothing;
@@ -70,6 +78,7 @@ static void write_card(struct buf *out, const struct scv_card *card)
     if (x->has_temperature)
         number(&m, "temperature", x->temperature);
     number_not_0(&m, "totalMemory", card->total_mib);
+    flag(&m, "usageComplete", card->use_complete);
     if (card->has_used)
         number(&m, "usedMemory", card->used_mib);
     if (x->has_utilization)
@@ -93,6 +102,7 @@ static void write_uses(struct members *m, const struct scv_held *held)
         const struct scv_use *use = &held->uses[i];
         struct members one = {.out = m->out};
         buf_addc(m->out, i ? ',' : '[');
+        text(&one, "podUID", use->pod_uid);
         number_if_known(&one, "promisedMemory", use->promised_mib);
         number_if_known(&one, "usedMemory", use->used_mib);
         number_if_known(&one, "utilization", use->sm_percent);
@@ -109,10 +119,8 @@ static void write_process(struct buf *out, const struct scv_process *p)
     text(&m, "name", p->pid ? p->name : p->pod);
     text(&m, "namespace", p->ns);
     number_not_0(&m, "pid", p->pid);
-    if (p->unmapped) {
-        key(&m, "unmapped");
-        buf_adds(out, "true");
-    }
+    text(&m, "podUID", p->pod_uid);
+    flag(&m, "unmapped", p->unmapped);
     number_if_known(&m, "usedMemory", p->used_mib);
     number_if_known(&m, "utilization", p->sm_percent);
     text(&m, "uuid", p->uuid);

@@ -238,6 +238,8 @@ static int serve(struct cert_keeper *k, struct err *err)
     buf_add_span(&all, cert);
     buf_add_span(&all, buf_span(&ca));
     x509_fingerprint(buf_span(&all), hash);
+    counters_newest_ca(k->counters, x509_newest_ca_s(buf_span(
+                                        &k->seen[CERT_PLAN_CLIENT].data[KUBE_TLS_CA])));
     if (strcmp(hash, k->served) == 0)
         return 0;
     for (size_t i = 0; i < ARRAY_LEN(k->tls); i++)

@@ -13,6 +13,7 @@ enum amount {
     PROMISED,
     USED,
     WITHHELD,
+    OVERUSE,
     RESERVED,
     FREE,
     CORDONED,
@@ -31,7 +32,11 @@ static const struct {
               "gpushare_card_memory_used_bytes",
               "Measured memory in use; cards without a measurement are not counted."},
     [WITHHELD] = {"gpushare_memory_withheld_bytes", NULL, NULL,
-                  "Memory withheld because processes outside Kubernetes use it."},
+                  "Memory withheld because processes outside Kubernetes use it, or pods "
+                  "beyond their promises."},
+    [OVERUSE] =
+        {"gpushare_memory_overuse_bytes", NULL, NULL,
+         "Withheld memory that pods use beyond their promises, where it is known."},
     [RESERVED] =
         {"gpushare_memory_reserved_bytes", NULL, NULL,
          "Memory reserved for pods from filter to bind; only the leader has any."},
@@ -64,6 +69,7 @@ static const char *const card_states[CARD_STATES] = {
 static const char *const drifts[DRIFTS] = {
     [DRIFT_OVERCOMMITTED] = "overcommitted",
     [DRIFT_OUTSIDE] = "external-use",
+    [DRIFT_OVERUSE] = "overuse",
     [DRIFT_UNPLACED] = "card-missing",
     [DRIFT_CARDLESS] = "no-card",
     [DRIFT_WRONG_CARD] = "wrong-card",
@@ -93,7 +99,7 @@ struct count {
     struct arena arena;
     int64_t mib[AMOUNTS];
     int64_t node_states[NODE_STATES], card_states[CARD_STATES], drifts[DRIFTS];
-    int64_t cordoned, promises, without_card, measured;
+    int64_t cordoned, promises, without_card, measured, complete;
     struct table nodes, cards;
 };
 
@@ -112,6 +118,7 @@ static void add_card(struct count *c, const struct ledger_node *node,
         [PROMISED] = card->promised_mib,
         [USED] = card->used_mib > 0 ? card->used_mib : 0,
         [WITHHELD] = card->withheld_mib,
+        [OVERUSE] = card->overuse_mib,
         [RESERVED] = card->reserved_mib,
         [FREE] = node->state == NODE_USABLE ? card->free_mib : 0,
     };
@@ -121,6 +128,7 @@ static void add_card(struct count *c, const struct ledger_node *node,
     c->card_states[card->state]++;
     c->promises += card->pods;
     c->measured += card->used_mib >= 0;
+    c->complete += card->use_known;
     if (c->detail < VIEW_METRICS_CARD)
         return;
     struct row *row = row_add(&c->cards);
@@ -199,6 +207,8 @@ static void write_sums(const struct count *c, struct buf *out)
                    c->card_states, CARD_STATES);
     prom_one(out, "gpushare_cards_measured", PROM_GAUGE,
              "Cards whose memory use is measured.", c->measured);
+    prom_one(out, "gpushare_cards_usage_complete", PROM_GAUGE,
+             "Cards of which every process is measured and mapped.", c->complete);
     for (int i = 0; i < AMOUNTS; i++)
         prom_one(out, amounts[i].cluster, PROM_GAUGE, amounts[i].help, bytes(c->mib[i]));
     prom_one(out, "gpushare_promises", PROM_GAUGE,

@@ -1,35 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "node/usage_history.h"
+#include "node/usage_history_priv.h"
 
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "node/workload.h"
 
-enum { NO_MARK = -1 };
-
-struct entry {
-    struct span ns, name, container;
-    const char *kind;
-    char *strings; /* owned */
-    int64_t promised_mib;
-    int64_t seen_ms;
-    int64_t hour;                       /* of the last mark */
-    int64_t marks[USAGE_HISTORY_HOURS]; /* of an hour: at its number modulo the size */
-};
-
-struct usage_history {
-    struct entry *entries[USAGE_HISTORY_MAX]; /* in order */
-    size_t n;
-    int64_t now_ms; /* never goes back */
-};
-
 struct usage_history *usage_history_new(void)
 {
     return xcalloc(1, sizeof(struct usage_history));
 }
 
-static void entry_free(struct entry *e)
+static void entry_free(struct usage_history_entry *e)
 {
     free(e->strings);
     free(e);
@@ -51,7 +33,8 @@ size_t usage_history_count(const struct usage_history *h)
 
 /* -- entries -- */
 
-static int compare(const struct entry *a, const struct entry *b)
+static int compare(const struct usage_history_entry *a,
+                   const struct usage_history_entry *b)
 {
     int order = span_cmp(a->ns, b->ns);
     if (!order)
@@ -62,7 +45,8 @@ static int compare(const struct entry *a, const struct entry *b)
 }
 
 /* The index of the entry, or where it belongs. */
-static size_t place_of(const struct usage_history *h, const struct entry *key)
+static size_t place_of(const struct usage_history *h,
+                       const struct usage_history_entry *key)
 {
     size_t from = 0, to = h->n;
     while (from < to) {
@@ -118,11 +102,19 @@ static struct span copy(char **at, struct span s)
     return to;
 }
 
-static struct entry *add(struct usage_history *h, const struct entry *key)
+struct usage_history_entry *usage_history_find(const struct usage_history *h,
+                                               const struct usage_history_entry *key)
+{
+    size_t i = place_of(h, key);
+    return i < h->n && compare(h->entries[i], key) == 0 ? h->entries[i] : NULL;
+}
+
+struct usage_history_entry *usage_history_add(struct usage_history *h,
+                                              const struct usage_history_entry *key)
 {
     if (h->n == USAGE_HISTORY_MAX)
         drop_one(h, key->ns);
-    struct entry *e = xcalloc(1, sizeof *e);
+    struct usage_history_entry *e = xcalloc(1, sizeof *e);
     char *at = e->strings = xmalloc(key->ns.n + key->name.n + key->container.n + 1);
     e->ns = copy(&at, key->ns);
     e->name = copy(&at, key->name);
@@ -138,15 +130,16 @@ static struct entry *add(struct usage_history *h, const struct entry *key)
 
 /* -- marks -- */
 
-static void mark(struct entry *e, int64_t hour, int64_t used_mib)
+void usage_history_mark(struct usage_history_entry *e, int64_t hour, int64_t used_mib)
 {
     if (e->hour < 0 || hour - e->hour >= USAGE_HISTORY_HOURS)
         for (size_t i = 0; i < USAGE_HISTORY_HOURS; i++)
-            e->marks[i] = NO_MARK;
+            e->marks[i] = USAGE_HISTORY_NO_MARK;
     else
         for (int64_t i = e->hour + 1; i <= hour; i++)
-            e->marks[i % USAGE_HISTORY_HOURS] = NO_MARK;
-    e->hour = hour;
+            e->marks[i % USAGE_HISTORY_HOURS] = USAGE_HISTORY_NO_MARK;
+    if (hour > e->hour)
+        e->hour = hour;
     int64_t *m = &e->marks[hour % USAGE_HISTORY_HOURS];
     *m = used_mib > *m ? used_mib : *m;
 }
@@ -154,27 +147,27 @@ static void mark(struct entry *e, int64_t hour, int64_t used_mib)
 static void take(struct usage_history *h, const struct usage_container *c)
 {
     struct workload w = workload_of(c->pod);
-    struct entry key = {
+    struct usage_history_entry key = {
         .ns = c->ns, .name = w.name, .container = c->name, .kind = w.kind};
-    size_t i = place_of(h, &key);
-    struct entry *e =
-        i < h->n && compare(h->entries[i], &key) == 0 ? h->entries[i] : add(h, &key);
+    struct usage_history_entry *e = usage_history_find(h, &key);
+    if (!e)
+        e = usage_history_add(h, &key);
     /* Of the cards in one measurement the largest promise, whatever their order. */
     if (e->seen_ms != h->now_ms || c->promised_mib > e->promised_mib)
         e->promised_mib = c->promised_mib;
     e->seen_ms = h->now_ms;
-    mark(e, h->now_ms / USAGE_HISTORY_HOUR_MS, c->used_mib);
+    usage_history_mark(e, h->now_ms / USAGE_HISTORY_HOUR_MS, c->used_mib);
 }
 
-static bool has_passed(const struct usage_history *h, const struct entry *e)
+static bool has_passed(const struct usage_history *h, const struct usage_history_entry *e)
 {
     return h->now_ms / USAGE_HISTORY_HOUR_MS - e->hour >= USAGE_HISTORY_HOURS;
 }
 
 void usage_history_take(struct usage_history *h, int64_t now_ms, const struct usage *u)
 {
-    if (now_ms > h->now_ms)
-        h->now_ms = now_ms;
+    if (now_ms + USAGE_HISTORY_BASE_MS > h->now_ms)
+        h->now_ms = now_ms + USAGE_HISTORY_BASE_MS;
     for (size_t i = h->n; i-- > 0;)
         if (has_passed(h, h->entries[i]))
             drop(h, i);
@@ -196,7 +189,7 @@ static int by_mark(const void *a, const void *b)
 
 struct usage_history_row usage_history_row(const struct usage_history *h, size_t i)
 {
-    const struct entry *e = h->entries[i];
+    const struct usage_history_entry *e = h->entries[i];
     struct usage_history_row row = {.ns = e->ns,
                                     .name = e->name,
                                     .container = e->container,
@@ -208,7 +201,7 @@ struct usage_history_row usage_history_row(const struct usage_history *h, size_t
                                  now - hour < USAGE_HISTORY_HOURS;
          hour--) {
         int64_t m = e->marks[hour % USAGE_HISTORY_HOURS];
-        if (m == NO_MARK)
+        if (m == USAGE_HISTORY_NO_MARK)
             continue;
         sorted[row.hours++] = m;
         row.age_hours = now - hour;

@@ -39,6 +39,16 @@ static struct span cut_last(struct span *rest)
     return last;
 }
 
+const char *workload_kind(struct span text)
+{
+    static const char *const kinds[] = {"Deployment", "CronJob", "StatefulSet",
+                                        "Controller", "Pod"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (span_eq(text, span_of(kinds[i])))
+            return kinds[i];
+    return NULL;
+}
+
 struct workload workload_of(struct span pod)
 {
     struct span name = pod;

@@ -19,6 +19,16 @@ const char *reason_class_name(enum reason_class reason)
     return names[reason];
 }
 
+/* Is it compute alone that the node has too little of, or does not offer? */
+static bool lacks_compute(const struct ledger_node *node, const struct request *r)
+{
+    if (!r->core || !node->has_core)
+        return r->core > 0;
+    struct request memory = *r;
+    memory.core = 0;
+    return placement_fit(node, &memory) == FIT_YES;
+}
+
 /* Called for every node that filter rejects: reads only the node's first cache lines. */
 enum reason_class reason_class_of(const struct ledger_node *node, const struct request *r,
                                   enum fit alone)
@@ -36,7 +46,5 @@ enum reason_class reason_class_of(const struct ledger_node *node, const struct r
         return REASON_MODEL;
     if (node->best_index < 0)
         return REASON_UNHEALTHY;
-    return r->core && (!node->has_core || node->best_free_mib >= r->mib_per_card)
-               ? REASON_COMPUTE
-               : REASON_MEMORY;
+    return lacks_compute(node, r) ? REASON_COMPUTE : REASON_MEMORY;
 }

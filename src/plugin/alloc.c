@@ -134,6 +134,26 @@ static void log_cards(const struct alloc *a, struct alloc_outputs *out)
     }
 }
 
+static bool is_allocated(const struct alloc *a, const struct plugin_card *card)
+{
+    for (size_t i = 0; i < a->allocations.n; i++)
+        if (allocation_card(a->allocations.items[i], span_of(card->uuid)))
+            return true;
+    return false;
+}
+
+/* A lost card counts only while a container has it, so that the card that replaces it adds
+ * no compute to the node. Returns whether there are more now: ids are never withdrawn. */
+static bool count_cards(struct alloc *a)
+{
+    size_t n = 0, before = a->cards.most_in_use;
+    for (size_t i = 0; i < a->cards.n; i++)
+        n += a->cards.items[i].present || is_allocated(a, &a->cards.items[i]);
+    if (n > before)
+        a->cards.most_in_use = n;
+    return n > before;
+}
+
 bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
                          const struct card_seen *seen, size_t n, const char *failed,
                          struct alloc_outputs *out)
@@ -141,6 +161,7 @@ bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
     struct err err = {0};
     bool changed = failed ? cards_sample_failed(&a->cards, now.mono_ms, failed)
                           : cards_sampled(&a->cards, now.mono_ms, seen, n, &err);
+    changed |= count_cards(a);
     if (err.code != ERR_NONE && changed)
         alloc_output_log(out, LOG_ERROR, "%s", err.msg);
     if (changed) {

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "plugin/checkpoint.h"
+#include "node/checkpoint.h"
 #include "plugin/dispatcher_priv.h"
 
 enum {

@@ -183,12 +183,14 @@ void endpoint_free(struct endpoint *e)
     free(e);
 }
 
-/* They stay healthy with an unhealthy card: the container can have the id of any card. */
+/* They name no card and stay healthy with an unhealthy one: an id that is unhealthy while a
+ * container of another card has it makes the kubelet reject the container's pod when the
+ * kubelet restarts. */
 static int list_core(const struct cards *cards, struct buf *out, struct err *err)
 {
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf id = {0};
-    struct dp_devices list = {.n = cards->n * REQUEST_CORE};
+    struct dp_devices list = {.n = cards->most_in_use * REQUEST_CORE};
     struct dp_device *devices = arena_zalloc(&a, (list.n + 1) * sizeof *devices);
     for (size_t i = 0; i < list.n; i++) {
         buf_clear(&id);

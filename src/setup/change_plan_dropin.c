@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "setup/change_plan_priv.h"
-#include "setup/checks.h"
+#include "setup/platform.h"
 #include "setup/rancher.h"
 
 #define TLS_MOUNT CLIENT_SECRET_DIR ":" CLIENT_SECRET_DIR ":ro"
@@ -89,34 +89,11 @@ int change_plan_service(struct change_plan_work *w, struct err *err)
 
 int change_plan_platform(struct change_plan_work *w, struct err *err)
 {
-    const struct facts *f = w->in->facts;
-    if (f->platform == FACTS_OPENSHIFT)
-        return err_set(err, ERR_INVALID,
-                       "an operator of OpenShift writes the files of its kube-scheduler, "
-                       "which takes no extender. Nothing is to be changed on a node: "
-                       "install a second kube-scheduler with " CHECKS_HELM
-                       " --set platform=openshift");
-    if (f->platform == FACTS_KUBEADM)
+    struct err fact = {0};
+    enum platform_state state = platform_state(w->in->facts, &fact);
+    cleanup_free char *remedy = platform_remedy(w->in->facts, state);
+    if (state == PLATFORM_USABLE)
         return 0;
-    if (f->is_agent)
-        return err_set(err, ERR_NOT_FOUND,
-                       "this node of %s runs no kube-scheduler: run this program on the "
-                       "servers",
-                       rancher_name(f));
-    if (f->settings_why.code != ERR_NONE) {
-        *err = f->settings_why;
-        return -1;
-    }
-    for (size_t i = 0; i < f->n_settings; i++)
-        if (!f->settings[i].json) {
-            *err = f->settings[i].why;
-            return -1;
-        }
-    cleanup_free char *disabled = rancher_text(f, "disable-scheduler");
-    if (!strcmp(disabled, "true"))
-        return err_set(
-            err, ERR_NOT_FOUND,
-            "disable-scheduler: true; this server of %s runs no kube-scheduler",
-            rancher_name(f));
-    return 0;
+    return err_set(err, fact.code, "%s%s%s", fact.msg, *remedy ? ". Instead: " : "",
+                   remedy);
 }

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "setup/checks_priv.h"
+#include "setup/platform.h"
+#include "setup/rancher.h"
 
 #define CRASH_LOG "crictl logs $(crictl ps -a --name kube-scheduler -q | head -1)"
 
-/* RKE2 starts the kubelet and writes its log. */
-static const char *kubelet_log(const struct facts *f)
+/* RKE2 starts the kubelet and writes its log. New. */
+static char *kubelet_log(const struct facts *f)
 {
-    return f->platform == FACTS_RKE2 ? "tail /var/lib/rancher/rke2/agent/logs/kubelet.log"
-                                     : "journalctl -u kubelet --since -10min";
+    if (f->platform != FACTS_RKE2)
+        return xstrdup("journalctl -u kubelet --since -10min");
+    cleanup_free char *data_dir = rancher_data_dir(f);
+    return xasprintf("tail %s/agent/logs/kubelet.log", data_dir);
 }
 
 enum { MINOR_WITHOUT_POLICY = 23 };
@@ -21,7 +25,7 @@ static void explain_managed(struct findings *out, struct finding *it)
                  "...), the chart runs a second kube-scheduler");
     findings_fix(out, it,
                  "on a control plane node: scripts/install --check\n"
-                 "managed: " CHECKS_HELM " --set platform=managed");
+                 "managed: " PLATFORM_HELM " --set platform=managed");
 }
 
 static bool check_folder(const struct facts *f, struct findings *out)
@@ -152,6 +156,7 @@ static void check_process(const struct facts *f, const struct scheduler_pod *pod
         return;
     const struct facts_process *p = facts_scheduler(f, pod);
     const struct facts_file *newer = p ? facts_newer_file(f, p) : NULL;
+    cleanup_free char *log = kubelet_log(f);
     struct finding *it;
     if (newer) {
         it = findings_add(out, FINDING_PROBLEM, "older-than-file",
@@ -172,14 +177,14 @@ static void check_process(const struct facts *f, const struct scheduler_pod *pod
         findings_why(out, it,
                      "the kubelet has not applied the manifest: it is busy, stopped, or "
                      "rejects the file");
-        findings_fix(out, it, "%s", kubelet_log(f));
+        findings_fix(out, it, "%s", log);
     } else {
         it = findings_add(out, FINDING_PROBLEM, "not-running",
                           "kube-scheduler does not run on this node");
         findings_why(out, it,
                      "it exited, perhaps because of its configuration, or the kubelet "
                      "does not start it");
-        findings_fix(out, it, CRASH_LOG "\n%s", kubelet_log(f));
+        findings_fix(out, it, CRASH_LOG "\n%s", log);
     }
 }
 

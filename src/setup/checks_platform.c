@@ -1,53 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "setup/checks_priv.h"
+#include "setup/platform.h"
 #include "setup/rancher.h"
 
-static void explain_openshift(struct findings *out)
+static void explain(const struct facts *f, enum platform_state state,
+                    const struct err *fact, struct findings *out)
 {
-    struct finding *it = findings_add(
-        out, FINDING_NOTE, "openshift",
-        "OpenShift: an operator writes the static pod and the configuration of "
-        "kube-scheduler. Nothing is to be changed on its nodes");
-    findings_why(out, it,
-                 "its Scheduler object chooses one of three profiles, and takes no "
-                 "extender");
-    findings_fix(out, it, CHECKS_HELM " --set platform=openshift");
-}
-
-static void explain_agent(const struct facts *f, struct findings *out)
-{
-    struct finding *it =
-        findings_add(out, FINDING_NOTE, "agent",
-                     "a node of %s without a control plane: no kube-scheduler runs here",
-                     rancher_name(f));
-    findings_fix(out, it, "scripts/install --check    # on each server of %s",
-                 rancher_name(f));
-}
-
-static bool explain_unreadable(const struct facts *f, const struct err *why,
-                               struct findings *out)
-{
-    bool denied = why->code == ERR_FORBIDDEN;
-    struct finding *it = findings_add(out, denied ? FINDING_UNKNOWN : FINDING_PROBLEM,
-                                      "settings-malformed", "%s", why->msg);
-    if (denied)
-        findings_fix(out, it, "sudo scripts/install --check");
-    else
+    static const char *const codes[] = {[PLATFORM_OPENSHIFT] = "openshift",
+                                        [PLATFORM_AGENT] = "agent",
+                                        [PLATFORM_UNREADABLE] = "settings-malformed",
+                                        [PLATFORM_DISABLED] = "scheduler-disabled"};
+    bool denied = fact->code == ERR_FORBIDDEN;
+    enum finding_kind kind = state != PLATFORM_UNREADABLE ? FINDING_NOTE
+                             : denied                     ? FINDING_UNKNOWN
+                                                          : FINDING_PROBLEM;
+    cleanup_free char *remedy = platform_remedy(f, state);
+    struct finding *it = findings_add(out, kind, codes[state], "%s", fact->msg);
+    if (state == PLATFORM_OPENSHIFT)
+        findings_why(out, it,
+                     "its Scheduler object chooses one of three profiles, and takes no "
+                     "extender");
+    else if (kind == FINDING_PROBLEM)
         findings_why(out, it, "%s reads this file when it starts, and exits if it cannot",
                      rancher_name(f));
-    return false;
+    if (*remedy)
+        findings_fix(out, it, "%s", remedy);
 }
 
-static bool check_settings(const struct facts *f, struct findings *out)
+static void check_service(const struct facts *f, struct findings *out)
 {
-    if (f->settings_why.code != ERR_NONE)
-        return explain_unreadable(f, &f->settings_why, out);
-    for (size_t i = 0; i < f->n_settings; i++)
-        if (!f->settings[i].json)
-            return explain_unreadable(f, &f->settings[i].why, out);
     if (!f->service_option)
-        return true;
+        return;
     struct finding *it =
         findings_add(out, FINDING_UNKNOWN, "service-option", "%s is set beside %s",
                      f->service_option, rancher_config(f));
@@ -56,31 +40,24 @@ static bool check_settings(const struct facts *f, struct findings *out)
                  "that is checked here");
     findings_fix(out, it, "move it to %s, then: systemctl restart %s", rancher_config(f),
                  rancher_unit(f));
-    return true;
 }
 
 bool checks_platform(const struct facts *f, struct findings *out)
 {
-    if (f->platform == FACTS_KUBEADM)
-        return true;
-    if (f->platform == FACTS_OPENSHIFT || f->is_agent) {
-        if (f->platform == FACTS_OPENSHIFT)
-            explain_openshift(out);
-        else
-            explain_agent(f, out);
+    struct err fact = {0};
+    enum platform_state state = platform_state(f, &fact);
+    if (state == PLATFORM_USABLE || state == PLATFORM_DISABLED)
+        check_service(f, out);
+    if (state != PLATFORM_USABLE) {
+        explain(f, state, &fact, out);
         return false;
     }
-    if (!check_settings(f, out))
-        return false;
-    cleanup_free char *disabled = rancher_text(f, "disable-scheduler");
+    if (f->platform == FACTS_KUBEADM)
+        return true;
     findings_add(out, FINDING_OK, "platform",
                  "a server of %s; files with its settings: %zu (%s, config.yaml.d)",
                  rancher_name(f), f->n_settings, rancher_config(f));
-    if (strcmp(disabled, "true") != 0)
-        return true;
-    findings_add(out, FINDING_NOTE, "scheduler-disabled",
-                 "disable-scheduler: true; no kube-scheduler runs here");
-    return false;
+    return true;
 }
 
 static void check_k3s(const struct facts *f, const struct scheduler_pod *pod,

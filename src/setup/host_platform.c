@@ -191,6 +191,15 @@ static void read_settings(const char *root, struct facts *f)
         free(names);
 }
 
+/* scripts/install hands this date from record to record, so it is not that of a rename. */
+static void read_undone_since(struct facts *f)
+{
+    cleanup_free char *path = xasprintf("%s/files", f->undone.path);
+    struct stat st;
+    if (stat(path, &st) == 0)
+        f->undone_since_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+}
+
 /* Of a server, its data folder has certificates; of an agent, not. */
 void host_read_rancher(const char *root, struct facts *f)
 {
@@ -202,6 +211,7 @@ void host_read_rancher(const char *root, struct facts *f)
     if (f->platform == FACTS_K3S) {
         f->undone.path = xasprintf("%s/var/lib/gpushare-install/undone", root);
         host_read_file(&f->undone);
+        read_undone_since(f);
     } else {
         f->applied.path =
             xasprintf("%s%s/agent/pod-manifests/kube-scheduler.yaml", root, data_dir);

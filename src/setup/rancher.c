@@ -224,7 +224,10 @@ const struct facts_file *rancher_newer_file(const struct facts *f,
         if (has_setting(f->settings[i].json) &&
             facts_process_is_older(p, &f->settings[i]))
             return &f->settings[i];
-    return facts_process_is_older(p, &f->undone) ? &f->undone : NULL;
+    const struct facts_file since = {.changed_ns = f->undone_since_ns};
+    return facts_process_is_older(p, &f->undone) && !facts_process_is_older(p, &since)
+               ? &f->undone
+               : NULL;
 }
 
 bool rancher_is_applied(const struct facts *f)

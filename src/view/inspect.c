@@ -114,6 +114,8 @@ static void write_reservations(struct buf *out, const struct ledger_node *node,
                                const struct card *card, const struct view_scope *scope)
 {
     view_inspect_number(out, "reservedMiB", card->reserved_mib);
+    if (card->core_reserved)
+        view_inspect_number(out, "reservedComputePercent", card->core_reserved);
     view_inspect_key(out, "reservations");
     buf_addc(out, '[');
     for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here) {
@@ -134,6 +136,8 @@ static void write_reservations(struct buf *out, const struct ledger_node *node,
         view_inspect_number(out, "mib", r->whole ? card->total_mib : r->shares[i].mib);
         if (r->whole)
             view_inspect_bool(out, "wholeCard", true);
+        if (r->core)
+            view_inspect_number(out, "computePercent", r->core);
         buf_addc(out, '}');
     }
     buf_addc(out, ']');
@@ -169,6 +173,10 @@ static void write_card(struct buf *out, const struct ledger_node *node,
         view_inspect_number(out, "usedMiB", card->used_mib);
     if (card->withheld_mib)
         view_inspect_number(out, "withheldMiB", card->withheld_mib);
+    if (card->overuse_mib)
+        view_inspect_number(out, "overuseMiB", card->overuse_mib);
+    if (card->use_known)
+        view_inspect_bool(out, "usageComplete", true);
     if (card->reserved_mib)
         write_reservations(out, node, card, pods->scope);
     view_inspect_number(out, "freeMiB", card->free_mib);
@@ -321,6 +329,8 @@ static void write_core(const struct core *core, bool observer, struct buf *out)
         view_inspect_string(out, "holder", core_lease_holder(core));
         view_inspect_number(out, "overcommits", (int64_t)core_overcommits(core));
         view_inspect_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
+        view_inspect_number(out, "preemptAfterSeconds",
+                            (core_preempt_after_ms(core) + 999) / 1000);
     }
     if (core_ready(core, now, &err))
         view_inspect_string(out, "error", span_of(err.msg));
@@ -338,8 +348,9 @@ void view_inspect_state(const struct view_source *source, struct buf *out)
 {
     const struct core *core = source->read(source->ctx);
     const struct ledger *l = core_ledger(core);
-    buf_printf(out, "%llu %llu ", (unsigned long long)ledger_generation(l),
-               (unsigned long long)ledger_pending_generation(l));
+    buf_printf(out, "%llu %llu %llu ", (unsigned long long)ledger_generation(l),
+               (unsigned long long)ledger_pending_generation(l),
+               (unsigned long long)core_preempt_generation(core));
     write_core(core, source->observer, out);
     source->read_end(source->ctx);
 }

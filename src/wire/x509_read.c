@@ -165,3 +165,16 @@ void x509_add_cas(struct buf *out, struct span pem, size_t max)
         gnutls_free(text.data);
     }
 }
+
+int64_t x509_newest_ca_s(struct span pem)
+{
+    cleanup_chain struct chain all;
+    int64_t newest_s = 0;
+    chain_read(&all, pem);
+    for (unsigned i = 0; i < all.n; i++) {
+        int64_t begins_s = gnutls_x509_crt_get_activation_time(all.crts[i]);
+        if (is_ca(all.crts[i]) && begins_s > newest_s)
+            newest_s = begins_s;
+    }
+    return newest_s;
+}

@@ -75,14 +75,14 @@ static void used(struct usage_container *containers, size_t n,
 START_TEST(what_containers_use)
 {
     struct usage_container c[] = {
-        {0, SPAN("u"), SPAN("c1"), {0}, {0}, {0}, 5, 1, -1, false, NULL, 0},
-        {0, SPAN("u"), SPAN("c2"), {0}, {0}, {0}, 6, 1, -1, false, NULL, 0},
+        {0, SPAN("u"), SPAN("c1"), {0}, {0}, {0}, 5, 1, -1, false, false, NULL, 0},
+        {0, SPAN("u"), SPAN("c2"), {0}, {0}, {0}, 6, 1, -1, false, false, NULL, 0},
         {0, SPAN("v"), SPAN("c3"), SPAN("n"), SPAN("p"), SPAN("c"), 10, 60, 20, false,
-         NULL, 0},
+         false, NULL, 0},
         {0, SPAN("v"), SPAN("c4"), SPAN("n"), SPAN("p"), SPAN("c"), 3, 70, 20, false,
-         NULL, 0},
-        {1, SPAN("v"), SPAN("c4"), SPAN("n"), SPAN("p"), SPAN("c"), -1, 7, 0, false, NULL,
-         0},
+         false, NULL, 0},
+        {1, SPAN("v"), SPAN("c4"), SPAN("n"), SPAN("p"), SPAN("c"), -1, 7, 0, false,
+         false, NULL, 0},
     };
     struct usage_process outside[] = {{.card = 0, .used_mib = 2},
                                       {.card = 0, .used_mib = 3},

@@ -10,7 +10,7 @@
 #include "lib/unit.h"
 #include "wire/grpcd.h"
 
-static char *dir, *path;
+static char *dir, *path, *state;
 static struct grpcd *kubelet;
 static atomic_bool rate_limited;
 
@@ -61,6 +61,7 @@ static void begin(void)
 {
     dir = temp_dir();
     path = temp_path(dir, "kubelet.sock");
+    state = temp_path(dir, "device-plugin.json");
 }
 
 static void end(void)
@@ -70,6 +71,7 @@ static void end(void)
     temp_dir_remove(dir);
     free(dir);
     free(path);
+    free(state);
 }
 
 START_TEST(each_resource_of_each_container_is_an_entry)
@@ -109,7 +111,7 @@ START_TEST(errors_are_returned)
 }
 END_TEST
 
-static atomic_int good, bad;
+static atomic_int good, bad, inits, unread;
 
 static void take(void *ctx, const struct publisher_input *in)
 {
@@ -119,6 +121,10 @@ static void take(void *ctx, const struct publisher_input *in)
         bad++;
     else if (in->pods->n == 3)
         good++;
+    if (!in->err && in->pods->n_inits == 1 && in->pods->inits_known)
+        inits++;
+    if (!in->err && !in->pods->inits_known)
+        unread++;
 }
 
 static void wait_for(atomic_int *counter)
@@ -129,10 +135,19 @@ static void wait_for(atomic_int *counter)
     }
 }
 
+static struct podresources_poller *start_poller(void)
+{
+    const struct podresources_poller_settings settings = {.socket = path,
+                                                          .interval_ms = 20,
+                                                          .plugin_state = state,
+                                                          .node = SPAN("n1"),
+                                                          .input = take};
+    return podresources_poller_start(&settings);
+}
+
 START_TEST(polling_survives_a_kubelet_restart)
 {
-    const struct podresources_poller_settings settings = {path, 20, take, NULL};
-    struct podresources_poller *l = podresources_poller_start(&settings);
+    struct podresources_poller *l = start_poller();
     wait_for(&bad);
     start_kubelet();
     wait_for(&good);
@@ -148,11 +163,31 @@ START_TEST(polling_survives_a_kubelet_restart)
 }
 END_TEST
 
+START_TEST(the_state_of_the_device_plugin_comes_with_the_pods)
+{
+    start_kubelet();
+    struct podresources_poller *l = start_poller();
+    wait_for(&good); /* without the file */
+    ck_assert_int_eq(inits, 0);
+    ck_assert_int_eq(unread, 0);
+    temp_write(dir, "device-plugin.json",
+               "{\"version\":1,\"node\":\"n1\",\"grants\":[{\"uid\":\"u\","
+               "\"namespace\":\"ns\",\"pod\":\"p\",\"container\":\"i\","
+               "\"role\":\"init\",\"resource\":\"aliyun.com/gpu-mem\",\"time\":1,"
+               "\"cards\":[{\"uuid\":\"GPU-0\",\"index\":0,\"units\":\"0-3\"}]}]}");
+    wait_for(&inits);
+    temp_write(dir, "device-plugin.json", "{");
+    wait_for(&unread);
+    podresources_poller_stop(l);
+    podresources_poller_free(l);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {each_resource_of_each_container_is_an_entry,
-                                  errors_are_returned,
-                                  polling_survives_a_kubelet_restart};
+                                  errors_are_returned, polling_survives_a_kubelet_restart,
+                                  the_state_of_the_device_plugin_comes_with_the_pods};
     const struct unit_fixtures around = {.begin = begin, .end = end};
     return unit_run_with("podresources_poller", tests, sizeof tests / sizeof *tests, 60,
                          &around);

@@ -252,6 +252,40 @@ START_TEST(a_container_that_the_kubelet_does_not_list)
 }
 END_TEST
 
+/* It comes from the device plugin, and stays where its state cannot be read. */
+START_TEST(the_promise_of_an_init_container)
+{
+    static const struct container_devices_init inits[] = {
+        {SPAN(UID), SPAN("team"), SPAN("serve"), SPAN("main"), SPAN("GPU-0"), false, 6,
+         2},
+        {SPAN(UID), SPAN("team"), SPAN("serve"), SPAN("card"), SPAN("GPU-1"), true, 0, 0},
+        {SPAN(UID), SPAN("team"), SPAN("serve"), SPAN("main"), SPAN("GPU-9"), false, 6,
+         2}};
+    struct container_devices d = {
+        .inits = inits, .n_inits = ARRAY_LEN(inits), .inits_known = true};
+    usage_meter_pods(meter, 1000, &d);
+    measure(2000);
+    ck_assert(u.containers[0].init &&
+              u.containers[0].promise_unclear); /* size of a unit */
+    ck_assert_int_eq(u.containers[0].promised_mib, -1);
+    count_units(&d);
+    usage_meter_pods(meter, 1000, &d);
+    usage_meter_pods(meter, 1000, &(struct container_devices){0});
+    measure(2000);
+    ck_assert(u.containers[0].init && !u.containers[0].promise_unclear);
+    ck_assert_int_eq(u.containers[0].promised_mib, 6144);
+    ck_assert_uint_eq(u.n_inits, 2);
+    ck_assert_int_eq(u.inits[0].beside_mib, 2048);
+    ck_assert_uint_eq(u.inits[1].card, 1);
+    ck_assert_int_eq(u.inits[1].mib, 16384);
+    ck_assert_int_eq(u.inits[1].beside_mib, 0);
+    usage_meter_pods(meter, 1000, &(struct container_devices){.inits_known = true});
+    measure(2000);
+    ck_assert(!u.containers[0].init && u.containers[0].promise_unclear);
+    ck_assert_uint_eq(u.n_inits, 0);
+}
+END_TEST
+
 START_TEST(what_is_missing_is_said)
 {
     usage_meter_measure(meter, 1, NULL, &u, &err);
@@ -283,6 +317,7 @@ int main(void)
                                   a_card_that_is_not_healthy_keeps_its_units,
                                   units_of_former_cards_are_bounded,
                                   a_container_that_the_kubelet_does_not_list,
+                                  the_promise_of_an_init_container,
                                   what_is_missing_is_said};
     const struct unit_fixtures around = {.begin = begin, .end = end};
     return unit_run_with("usage_meter", tests, ARRAY_LEN(tests), 60, &around);

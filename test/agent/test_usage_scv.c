@@ -157,6 +157,107 @@ START_TEST(noise_is_not_written)
 }
 END_TEST
 
+/* One card with `n` processes outside Kubernetes, and what NVML reads of its memory. */
+static void measured(bool complete, int64_t free_mib, size_t n)
+{
+    static struct usage_card card;
+    static struct usage_process p[SCV_MAX_PROCESSES + 1];
+    card = (struct usage_card){.uuid = SPAN("GPU-0"),
+                               .total_mib = 2,
+                               .free_mib = free_mib,
+                               .complete = complete};
+    for (size_t i = 0; i < n; i++)
+        p[i] = (struct usage_process){.pid = {7 + (int64_t)i, 1}, .name = "Xorg"};
+    struct usage usage = {.cards = &card, .n_cards = 1, .outside = p, .n_outside = n};
+    step((struct publisher_input){.type = PUBLISHER_USAGE, .usage = &usage});
+}
+
+/* Writes the Scv with the card's memory used as in USED, and returns whether it is marked. */
+static bool is_marked(bool complete, int64_t free_mib, size_t n)
+{
+    sampled(CARD(0));
+    answer_all();
+    measured(complete, free_mib, n);
+    sampled(USED(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'freeMemory':1,");
+    bool marked = strstr(call_body, "\"usageComplete\":true") != NULL;
+    answer(call_id, SCV("14", ",'status':{'a':4}"));
+    now_ms += 1000;
+    return marked;
+}
+
+/* The ledger believes the use of a card that is marked. */
+START_TEST(a_card_is_marked_if_every_process_was_measured_with_its_memory)
+{
+    set_up();
+    ck_assert(is_marked(true, 1, 1));
+    ck_assert(is_marked(true, 1, 0));
+    ck_assert(!is_marked(false, 1, 1));
+    ck_assert(!is_marked(true, 2, 1)); /* the memory of another sample */
+    ck_assert(!is_marked(true, -1, 1));
+    ck_assert(is_marked(true, 1, SCV_MAX_PROCESSES));
+    ck_assert(!is_marked(true, 1, SCV_MAX_PROCESSES + 1)); /* the list is full */
+}
+END_TEST
+
+/* Whether a card is marked causes a write of its own, at most once a minute. */
+START_TEST(a_mark_is_written_like_other_use)
+{
+    set_up();
+    ck_assert(is_marked(true, 1, 1));
+    int writes = 0;
+    for (int i = 0; i < 300; i++) {
+        now_ms += 1000;
+        measured(i % 2, 1, 1);
+        writes += answer_all();
+        sampled(USED(0));
+        writes += answer_all();
+    }
+    ck_assert_int_ge(writes, 2);
+    ck_assert_int_le(writes, 5);
+}
+END_TEST
+
+START_TEST(a_pod_is_named_by_the_uid_that_the_api_shows)
+{
+    static const struct {
+        struct span uid;
+        bool written;
+    } cases[] = {{SPAN("1f4c6a1e-0000-4000-8000-00000000000a"), true},
+                 {SPAN("0123456789abcdef0123456789abcdef"), false}}; /* static */
+    static const struct usage_card card = {.uuid = SPAN("GPU-0"), .complete = true};
+    static const struct usage_pid pid = {7, 1};
+    set_up();
+    has_pods();
+    answer_all();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        static struct usage_container
+            used[ARRAY_LEN(cases)]; /* stay with the publisher */
+        used[i] = (struct usage_container){.ns = SPAN("ns"),
+                                           .pod = SPAN("p"),
+                                           .name = SPAN("c"),
+                                           .pod_uid = cases[i].uid,
+                                           .used_mib = 5,
+                                           .pids = &pid,
+                                           .n_pids = 1};
+        struct usage usage = {
+            .cards = &card, .n_cards = 1, .containers = &used[i], .n_containers = 1};
+        for (int second = 0; second < 60; second++) {
+            now_ms += 1000;
+            has_pods();
+            answer_all();
+            sampled(CARD(0));
+            answer_all();
+        }
+        step((struct publisher_input){.type = PUBLISHER_USAGE, .usage = &usage});
+        called(PUBLISHER_PATCH); /* another pod with the name of the former one */
+        ck_assert_int_eq(strstr(call_body, "\"podUID\"") != NULL, cases[i].written);
+        answer_all();
+    }
+}
+END_TEST
+
 /* At most once an hour, unless something else is written. */
 START_TEST(a_write_has_what_workloads_used_at_most)
 {
@@ -218,8 +319,13 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_write_has_the_use_of_containers_and_processes, noise_is_not_written,
-        a_write_has_what_workloads_used_at_most, a_failure_is_logged_once,
+        a_write_has_the_use_of_containers_and_processes,
+        noise_is_not_written,
+        a_card_is_marked_if_every_process_was_measured_with_its_memory,
+        a_mark_is_written_like_other_use,
+        a_pod_is_named_by_the_uid_that_the_api_shows,
+        a_write_has_what_workloads_used_at_most,
+        a_failure_is_logged_once,
         a_hanging_driver_leaves_no_old_numbers};
     const struct unit_fixtures around = {.begin = fixture_begin, .end = fixture_end};
     return unit_run_with("usage_scv", tests, ARRAY_LEN(tests), 60, &around);

@@ -304,7 +304,7 @@ static void measure(const struct config *config, const struct server *server,
         struct load_result r;
         struct load load = {.port = server->port,
                             .connections = connections[i],
-                            .requests = b->filter,
+                            .requests = b->filter[BODIES_SCHEDULER],
                             .n_requests = BODIES_ORDERS,
                             .calls = (size_t)config->calls};
         load_run(&load, &r);

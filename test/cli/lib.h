@@ -76,6 +76,16 @@ static inline struct cluster_state *lib_cluster_state(const struct lists *items)
     "{\"id\":" id ",\"health\":\"" health "\",\"model\":\"" model                        \
     "\",\"uuid\":\"GPU-" id "\",\"totalMemory\":" total ",\"usedMemory\":" used          \
     ",\"utilization\":37,\"temperature\":41}"
+/* One card, on which a pod and a process outside Kubernetes use memory; all in MiB. */
+#define SCV_USED(name, total, used, pod_uid, pod_used, process_used)                     \
+    "{\"metadata\":{\"name\":\"" name "\"},\"status\":{\"updateTime\":"                  \
+    "\"2026-11-21T09:00:00Z\",\"cardList\":[{\"id\":0,\"health\":\"Healthy\","           \
+    "\"totalMemory\":" total ",\"usedMemory\":" used ",\"uuid\":\"GPU-0\","              \
+    "\"usageComplete\":true}],\"processList\":[{\"uuid\":\"GPU-0\",\"namespace\":"       \
+    "\"ns\","                                                                            \
+    "\"name\":\"a\",\"podUID\":\"" pod_uid "\",\"usedMemory\":" pod_used                 \
+    "},{\"uuid\":\"GPU-0\",\"pid\":812,\"name\":\"Xorg\",\"usedMemory\":" process_used   \
+    "}]}}"
 #define SCV_OF(name, cards)                                                              \
     "{\"metadata\":{\"name\":\"" name "\"},\"status\":{\"updateTime\":"                  \
     "\"2026-01-01T00:00:00Z\",\"driverVersion\":\"535.1\",\"cardList\":[" cards "]}}"

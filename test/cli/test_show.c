@@ -39,9 +39,11 @@ START_TEST(one_line_per_card)
         "2 of 30 GiB promised (6%), 9 free, 5 in use; 2 cards (1 healthy) on 1 node; 1 "
         "pending pod\n");
     cleanup_free char *wide = table_of(cs, (struct show){.format = SHOW_WIDE});
-    ck_assert_contains(wide,
-                       "n1    0    Tesla T4  Healthy    2/15                 5     9   "
-                       "  1     4         37%   41C   10.0.0.1  scv     30s       GPU-0");
+    ck_assert_contains(
+        wide,
+        "n1    0    Tesla T4  Healthy    2/15                 5     9   "
+        "  -        1     4         -        37%   41C   10.0.0.1  scv     30s       "
+        "GPU-0");
     cleanup_free char *details = table_of(cs, (struct show){.details = true});
     ck_assert_contains(details, "n1    0    ns         a    2         -     -   bound\n");
     ck_assert_contains(details, "ns         w            20 GiB   0\n");
@@ -103,6 +105,63 @@ START_TEST(promised_and_used_side_by_side)
     ck_assert_int_eq(json_integer_value(json_object_get(xorg, "pid")), 812);
     ck_assert_int_eq(json_integer_value(json_object_get(xorg, "utilizationPercent")), 3);
     json_decref(j);
+    cluster_state_free(cs);
+}
+END_TEST
+
+/* A pod with a share of the compute of a card. */
+#define POD_CORE(name, card, core)                                                       \
+    "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
+    "\",\"annotations\":{" IDX(                                                          \
+        card) "}},\"spec\":{\"nodeName\":\"n1\",\"containers\":[{"                       \
+              "\"name\":\"c\",\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"2\","  \
+              "\"aliyun.com/gpu-core.percentage\":\"" core                               \
+              "\"}}}]},\"status\":{\"phase\":\"Running\"}}"
+
+START_TEST(promised_compute_stands_beside_memory)
+{
+    cleanup_free char *node = xstrdup(NODE("n1", "30", "2"));
+    char *at = strstr(node, "},\"allocatable\"");
+    cleanup_free char *offers = xasprintf(
+        "%.*s,\"aliyun.com/gpu-core.percentage\":\"200\"%s", (int)(at - node), node, at);
+    struct cluster_state *cs = lib_cluster_state(
+        &(struct lists){.nodes = offers,
+                        .scvs = SCV_OF("n1", TWO_CARDS),
+                        .pods = POD_CORE("a", "0", "30") "," POD_CORE("b", "0", "20")});
+    cleanup_free char *plain = table_of(cs, (struct show){0});
+    ck_assert_ptr_null(strstr(plain, "COMPUTE"));
+    cleanup_free char *details = table_of(cs, (struct show){.details = true});
+    ck_assert_contains(
+        details,
+        "NODE  GPU  MODEL     HEALTH     PROMISED/TOTAL(GiB)  USED  FREE  COMPUTE  PODS\n"
+        "n1    0    Tesla T4  Healthy    4/15                 5     11    50%      2\n"
+        "n1    1    Tesla T4  Unhealthy  0/15                 0     0     0%       0\n");
+    ck_assert_contains(details, "n1    0    ns         a    2         -     -/30%  ");
+    cluster_state_free(cs);
+    cs = lib_cluster_state(
+        &(struct lists){.nodes = offers,
+                        .scvs = SCV_OF("n1", TWO_CARDS),
+                        .pods = POD_CORE("a", "0", "90") "," POD_CORE("b", "0", "20")});
+    cleanup_free char *over = table_of(cs, (struct show){.format = SHOW_WIDE});
+    ck_assert_contains(over, "  110%!    2     ");
+    cluster_state_free(cs);
+}
+END_TEST
+
+/* 3072 MiB of pod a, which was promised 2048, and 6144 of Xorg. */
+START_TEST(overuse_is_a_column_of_its_own)
+{
+    struct cluster_state *cs = lib_cluster_state(
+        &(struct lists){.nodes = NODE("n1", "15", "1"),
+                        .scvs = SCV_USED("n1", "15360", "9216", "u-a", "3072", "6144"),
+                        .pods = POD_OF("a", "n1", "2", IDX("0"))});
+    cleanup_free char *wide = table_of(cs, (struct show){.format = SHOW_WIDE});
+    ck_assert_contains(wide, "PODS  WITHHELD  OVERUSE  UTIL");
+    ck_assert_contains(wide, " 1     6         1        -");
+    cleanup_free char *text = table_of(cs, (struct show){.format = SHOW_JSON});
+    ck_assert_contains(text, "\"withheldMiB\": 6144");
+    ck_assert_contains(text, "\"overuseMiB\": 1024");
+    ck_assert_contains(text, "\"usageComplete\": true");
     cluster_state_free(cs);
 }
 END_TEST
@@ -288,7 +347,8 @@ START_TEST(words_are_completed)
 }
 END_TEST
 
-UNIT_MAIN("show", one_line_per_card, promised_and_used_side_by_side,
+UNIT_MAIN("show", one_line_per_card, overuse_is_a_column_of_its_own,
+          promised_and_used_side_by_side, promised_compute_stands_beside_memory,
           json_and_yaml_have_the_same_content, a_cordoned_node_is_marked,
           a_single_node_and_an_unknown_node, hostile_objects,
           a_line_without_the_cell_ends_a_column, words_are_completed)

@@ -245,15 +245,23 @@ START_TEST(an_scv_survives_a_round_trip)
     ck_assert_uint_eq(s.n_assignments, 2);
     ck_assert_uint_eq(s.assignments[1].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
     ck_assert_uint_eq(s.assignments[1].card, scv_card_hash(SPAN("GPU-3")));
-    /* What pods use, of both lists; the process outside Kubernetes is of none. */
-    ck_assert_uint_eq(s.n_uses, 3);
-    ck_assert_uint_eq(s.uses[0].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
+    ck_assert(s.cards[0].use_complete && !s.cards[1].use_complete);
+    /* What pods and processes use, of both lists. */
+    ck_assert_uint_eq(s.n_uses, 4);
+    ck_assert_int_eq(s.uses[0].user, SCV_USER_UID);
+    ck_assert_uint_eq(s.uses[0].pod,
+                      scv_uid_hash(SPAN("1f4c6a1e-0000-4000-8000-00000000000a")));
     ck_assert_uint_eq(s.uses[0].card, scv_card_hash(SPAN("GPU-0")));
     ck_assert_int_eq(s.uses[0].used_mib, 4100);
     ck_assert_int_eq(s.uses[0].sm_percent, 7);
     ck_assert_int_eq(s.uses[1].used_mib, -1);
-    ck_assert_uint_eq(s.uses[2].pod, scv_pod_hash(SPAN("default"), SPAN("q")));
-    ck_assert_int_eq(s.uses[2].used_mib, 64);
+    ck_assert_int_eq(s.uses[1].user, SCV_USER_NAME);
+    ck_assert_uint_eq(s.uses[1].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
+    ck_assert_int_eq(s.uses[2].user, SCV_USER_PROCESS);
+    ck_assert_int_eq(s.uses[2].used_mib, 0);
+    ck_assert_uint_eq(s.uses[3].pod,
+                      scv_uid_hash(SPAN("1f4c6a1e-0000-4000-8000-00000000000b")));
+    ck_assert_int_eq(s.uses[3].used_mib, 64);
 }
 END_TEST
 

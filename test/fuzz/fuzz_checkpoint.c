@@ -9,7 +9,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/mem.h"
-#include "plugin/checkpoint.h"
+#include "node/checkpoint.h"
 
 static const struct span node = SPAN("n1");
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -420,6 +421,19 @@ START_TEST(certificates_are_renewed_and_old_ones_stay_accepted)
 }
 END_TEST
 
+/* The gauge of the newest CA that kube-scheduler can read. */
+static bool reports_newest_ca(const struct extender *e, const struct identity *id,
+                              const struct x509_pair *newest)
+{
+    cleanup_buf struct buf said = {0};
+    struct x509_info info;
+    ck_assert_int_eq(x509_read(buf_span(&newest->cert), &info, NULL), 0);
+    cleanup_free char *want = xasprintf(
+        "\ngpushare_scheduler_ca_begins_timestamp_seconds %" PRId64 "\n", info.begins_s);
+    return call(e->verbs.port, id, "/metrics", NULL, &said) == 200 &&
+           strstr(said.p, want);
+}
+
 /* A CA that is due, with a successor that was made some time ago. */
 START_TEST(a_new_authority_signs_while_the_old_one_is_trusted)
 {
@@ -446,6 +460,7 @@ START_TEST(a_new_authority_signs_while_the_old_one_is_trusted)
     /* kube-scheduler still has the files of before, which name both CAs. */
     lib_wait(strstr(program_output(&e.program), "valid-until="));
     ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
+    lib_wait(reports_newest_ca(&e, &old, &m.next));
     drop(&s, CLIENT); /* the quickest way to a certificate of the new CA */
     lib_wait(has_secret(&s, SECRETS "/" CLIENT));
     take(&s, CLIENT, &new);

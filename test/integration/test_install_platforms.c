@@ -122,6 +122,19 @@ static void add_k3s_process(int64_t from_now_s)
     add("proc/" NODE_FILES_PID "/cmdline", "/usr/local/bin/k3s server");
 }
 
+/* The last installation was two hours ago: before a process of add_k3s_process(-3600). */
+static void age_record(void)
+{
+    struct program p;
+    program_start(
+        &p, lib_dir,
+        ARGV("sh", "-c",
+             "touch -d '2 hours ago' \"$0\"/root/var/lib/gpushare-install/*Z/files",
+             lib_dir));
+    ck_assert_int_eq(program_wait(&p), 0);
+    program_fini(&p);
+}
+
 START_TEST(k3s_install_twice_and_undo)
 {
     struct sim s;
@@ -155,6 +168,7 @@ START_TEST(k3s_install_twice_and_undo)
     ck_assert_contains(again, "ok      the extender answers at ");
     /* Until the restart kube-scheduler reads the files. */
     add_k3s_process(-3600);
+    age_record();
     cleanup_free char *undone = node_files_install(0, ARGV("--undo"));
     ck_assert_contains(undone, "restored: ");
     ck_assert_contains(undone,
@@ -184,6 +198,50 @@ START_TEST(k3s_install_twice_and_undo)
 }
 END_TEST
 
+START_TEST(k3s_that_never_ran_with_the_files_needs_no_restart)
+{
+    make_k3s();
+    add(K3S, "token: secret\n"); /* a file with arguments would be newer than k3s */
+    add_k3s_process(-3600);
+    cleanup_free char *before = node_state();
+    cleanup_free char *said = install(1, "--insecure");
+    ck_assert_contains(said, "systemctl restart k3s");
+    cleanup_free char *undone = node_files_install(0, ARGV("--undo"));
+    ck_assert_contains(undone, "removed: ");
+    ck_assert_contains(undone, "no restart is needed: kube-scheduler does not run with");
+    ck_assert_ptr_null(strstr(undone, "systemctl"));
+    cleanup_free char *after = node_state();
+    ck_assert_str_eq(after, before);
+    cleanup_free char *none = node_files_install(0, ARGV("--undo"));
+    ck_assert_contains(none, "nothing to undo");
+}
+END_TEST
+
+/* kube-scheduler may run as another user than root. */
+START_TEST(a_strict_umask_hides_no_file)
+{
+    static const char *const made[] = {"root/etc/rancher", "root/etc/rancher/rke2",
+                                       RKE2 ".d", RKE2 ".d/zz-gpushare.yaml",
+                                       NODE_FILES_CONFIG};
+    make_rke2();
+    static const char *const absent[] = {RKE2, "root/etc/rancher/rke2",
+                                         "root/etc/rancher"};
+    for (size_t i = 0; i < ARRAY_LEN(absent); i++) {
+        cleanup_free char *path = temp_path(lib_dir, absent[i]);
+        ck_assert_int_eq(remove(path), 0);
+    }
+    mode_t old = umask(077);
+    free(install(1, "--insecure"));
+    umask(old);
+    for (size_t i = 0; i < ARRAY_LEN(made); i++) {
+        struct stat st;
+        cleanup_free char *path = temp_path(lib_dir, made[i]);
+        ck_assert_int_eq(stat(path, &st), 0);
+        ck_assert_msg((st.st_mode & 044) == 044, "%s: mode %o", made[i], st.st_mode);
+    }
+}
+END_TEST
+
 START_TEST(rke2_gets_the_mount_of_the_certificate)
 {
     make_rke2();
@@ -197,9 +255,48 @@ START_TEST(rke2_gets_the_mount_of_the_certificate)
     cleanup_free char *again = install(1, NULL);
     ck_assert_contains(again, "nothing to change");
     cleanup_free char *undone = node_files_install(0, ARGV("--undo"));
-    ck_assert_contains(undone,
-                       "rke2 must be restarted to use the files: systemctl restart "
-                       "rke2-server\n");
+    ck_assert_contains(undone, "restored: ");
+    ck_assert_contains(undone, "no restart is needed: kube-scheduler does not run with");
+    ck_assert_ptr_null(strstr(undone, "systemctl"));
+    cleanup_free char *after = node_state();
+    ck_assert_str_eq(after, before);
+}
+END_TEST
+
+/* Writes the static pod that rke2-server makes of the settings of an installation. */
+static void apply_to_rke2(const char *old)
+{
+    cleanup_free char *pod =
+        node_files_swap(xstrdup(old), "    - --profiling=false\n",
+                        "    - --profiling=false\n    - " NODE_FILES_OPTION "\n");
+    add(RKE2_POD, pod);
+}
+
+/* kube-scheduler, which still reads the files of an installation that --undo has begun to
+ * take back, is not healthy with those of the next one. */
+START_TEST(a_failed_installation_keeps_what_the_last_undo_left)
+{
+    make_rke2();
+    cleanup_free char *before = node_state(), *old = temp_read(lib_dir, RKE2_POD);
+    free(install(1, "--insecure"));
+    apply_to_rke2(old);
+    free(node_files_install(0, ARGV("--undo")));
+    ck_assert(exists(NODE_FILES_CONFIG));
+    cleanup_free char *left = node_state();
+    static const char *const others[] = {"127.0.0.1:32766", "127.0.0.2:32766"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        cleanup_free char *said = node_files_install(
+            3, ARGV("--yes", "--no-cluster", "--without-extender", "--insecure",
+                    "--address", others[i], "--wait", "1"));
+        ck_assert_contains(said, "restoring the previous files");
+        cleanup_free char *now = node_state();
+        ck_assert_str_eq(now, left);
+        cleanup_free char *early = node_files_install(3, ARGV("--undo"));
+        ck_assert_contains(early, "systemctl restart rke2-server\n");
+    }
+    add(RKE2_POD, old);
+    cleanup_free char *removed = node_files_install(0, ARGV("--undo"));
+    ck_assert_contains(removed, "removed: ");
     cleanup_free char *after = node_state();
     ck_assert_str_eq(after, before);
 }
@@ -211,10 +308,7 @@ START_TEST(rke2_keeps_the_files_until_the_restart)
     make_rke2();
     cleanup_free char *before = node_state(), *old = temp_read(lib_dir, RKE2_POD);
     free(install(1, "--insecure"));
-    cleanup_free char *args =
-        node_files_swap(xstrdup(old), "    - --profiling=false\n",
-                        "    - --profiling=false\n    - " NODE_FILES_OPTION "\n");
-    add(RKE2_POD, args);
+    apply_to_rke2(old);
     cleanup_free char *undone = node_files_install(0, ARGV("--undo"));
     ck_assert_contains(undone, "systemctl restart rke2-server\n");
     ck_assert(exists(NODE_FILES_CONFIG));
@@ -368,5 +462,8 @@ START_TEST(odd_files)
 END_TEST
 
 LIB_MAIN("install_platforms", 120, k3s_install_twice_and_undo,
-         rke2_gets_the_mount_of_the_certificate, rke2_keeps_the_files_until_the_restart,
-         openshift_stays_as_it_is, other_nodes, options_of_the_service, odd_files)
+         k3s_that_never_ran_with_the_files_needs_no_restart, a_strict_umask_hides_no_file,
+         rke2_gets_the_mount_of_the_certificate,
+         a_failed_installation_keeps_what_the_last_undo_left,
+         rke2_keeps_the_files_until_the_restart, openshift_stays_as_it_is, other_nodes,
+         options_of_the_service, odd_files)

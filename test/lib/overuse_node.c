@@ -20,15 +20,15 @@ static pid_t start_process(void)
     return pid;
 }
 
-/* The process in the made-up /proc, in a container of the pod. */
-static void add_process(pid_t pid, const char *pod, const char *id)
+/* The process in the made-up /proc, in this cgroup. */
+static void add_process(pid_t pid, const char *cgroup_path)
 {
     cleanup_free char *proc = xasprintf("/proc/%d", (int)pid);
     cleanup_free char *folder = xasprintf("root/proc/%d", (int)pid);
     cleanup_free char *stat = xasprintf("%s/stat", folder);
     cleanup_free char *cgroup = xasprintf("%s/cgroup", folder);
     cleanup_free char *text = temp_read(proc, "stat");
-    cleanup_free char *in = xasprintf("0::/kubepods/pod%s/%s\n", pod, id);
+    cleanup_free char *in = xasprintf("0::%s\n", cgroup_path);
     temp_mkdir(lib_dir, folder);
     temp_write(lib_dir, stat, text);
     temp_write(lib_dir, cgroup, in);
@@ -39,9 +39,10 @@ static void add_container(struct overuse_node *n, const char *pod, const char *u
 {
     cleanup_free char *link =
         xasprintf("root/var/log/containers/%s_default_c-%s.log", pod, id);
+    cleanup_free char *cgroup = xasprintf("/kubepods/pod%s/%s", uid, id);
     cleanup_json json_t *ids = kubelet_units("GPU-0", from, to);
     temp_write(lib_dir, link, "");
-    add_process(pid, uid, id);
+    add_process(pid, cgroup);
     kubelet_add(&n->kubelet, pod, ARGV("c"));
     kubelet_give(&n->kubelet, pod, "c", MEM, ids);
 }
@@ -63,6 +64,13 @@ void overuse_node_add_stuck(struct overuse_node *n)
                 "{'pid':%d,'bytes':%lld},{'pid':%d,'bytes':%lld}]}",
                 16 * GIB, 15 * GIB, 7 * GIB, (int)n->greedy, 5 * GIB, (int)n->modest,
                 GIB);
+}
+
+pid_t overuse_node_add_outside(void)
+{
+    pid_t pid = start_process();
+    add_process(pid, "/system.slice/display.service");
+    return pid;
 }
 
 /* The second process of the host is kthreadd. */

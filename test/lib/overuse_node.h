@@ -32,6 +32,8 @@ void overuse_node_use(const struct overuse_node *n, long long gib);
 /* Adds the pod `stuck`, which was promised 1 GiB and uses 7. Its process is the first one of
  * the machine, which is never killed. greedy then uses 5, and 1 is free. */
 void overuse_node_add_stuck(struct overuse_node *n);
+/* Adds a process outside Kubernetes to the node. Returns its pid; the caller ends it. */
+pid_t overuse_node_add_outside(void);
 /* Whether /proc is that of the host; otherwise no process can be mapped. */
 void overuse_node_map(bool mapped);
 /* The options of scv-agent, for lib_program and agent_start. */

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "lib/unit.h"
 
-/* One container on card 0, as measured. */
+/* One container on card 0, as measured. An init container has the name "i". */
 struct row {
     const char *pod, *uid, *name, *id; /* uid and id "": it has no process */
     int64_t used, promised;
@@ -47,7 +47,8 @@ static struct usage usage_of(const struct row *rows, int64_t at_ms, int64_t free
             .used_mib = rows->used,
             .sm_percent = -1,
             .promised_mib = rows->promised == UNCLEAR ? -1 : rows->promised,
-            .promise_unclear = rows->promised == UNCLEAR};
+            .promise_unclear = rows->promised == UNCLEAR,
+            .init = strcmp(rows->name, "i") == 0};
     return u;
 }
 
@@ -151,6 +152,99 @@ START_TEST(who_is_over)
     struct usage u = usage_of(who->rows, GRACE, 8000);
     cleanup_free char *got = step(&u, GRACE);
     ck_assert_msg(strcmp(got, who->actions) == 0, "%s: \"%s\"", who->name, got);
+    overuse_free(overuse);
+}
+
+/* -- init containers, whose promises the kubelet does not list -- */
+
+static const struct init_who {
+    const char *name;
+    struct row rows[ROWS];
+    struct usage_init init;
+    const char *actions;
+} init_whos[] = {
+    {"an init container beyond its own promise and that of the containers after it",
+     {{"a", "u", "i", "i", 4101, 4000}, {"a", "", "c", "", 0, 2000}},
+     {0, {"u", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, 4000, 0},
+     "report a/i, evict a"},
+    {"within its promise",
+     {{"a", "u", "i", "i", 4100, 4000}, {"a", "", "c", "", 0, 2000}},
+     {0, {"u", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, 4000, 0},
+     ""},
+    {"an init container with less than the containers after it uses their promise",
+     {{"a", "u", "i", "i", 4100, 1000}, {"a", "", "c", "", 0, 4000}},
+     {0, {"u", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, 1000, 0},
+     ""},
+    {"and no more",
+     {{"a", "u", "i", "i", 4101, 1000}, {"a", "", "c", "", 0, 4000}},
+     {0, {"u", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, 1000, 0},
+     "report a/i, evict a"},
+    {"a sidecar beside it keeps its own promise",
+     {{"a", "u", "i", "i", 4000, 4000}, {"a", "u", "s", "s", 2100, 2000}},
+     {0, {"u", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, 4000, 2000},
+     ""},
+    {"both are beyond what they have together",
+     {{"a", "u", "i", "i", 6101, 4000}, {"a", "u", "s", "s", 0, 2000}},
+     {0, {"u", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, 4000, 2000},
+     "report a/i, evict a"},
+    {"the pod keeps the promise after its init container",
+     {{"a", "u", "c", "c", 4100, 1000}},
+     {0, {"u", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, 4000, 0},
+     ""},
+    {"the amount is not known",
+     {{"a", "u", "c", "c", 4101, 1000}},
+     {0, {"u", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, -1, 0},
+     ""},
+    {"that of the sidecars is not known",
+     {{"a", "u", "c", "c", 4101, 1000}},
+     {0, {"u", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, 4000, -1},
+     ""},
+    {"the promise of a former pod of that name",
+     {{"a", "u", "c", "c", 4101, 1000}},
+     {0, {"v", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, 8000, 0},
+     "report a/c, evict a"},
+    {"no container has a promise but the init container",
+     {{"a", "u", "i", "i", 4101, 4000}},
+     {0, {"u", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, 4000, 0},
+     "report a/i, evict a"},
+    {"one after it, without any promise, uses what the pod has",
+     {{"a", "u", "d", "d", 4100, -1}},
+     {0, {"u", 1}, {"ns", 2}, {"a", 1}, {"i", 1}, 4000, 0},
+     ""},
+};
+
+START_TEST(who_is_over_with_init_containers)
+{
+    const struct init_who *who = &init_whos[_i];
+    begin(OVERUSE_EVICT, true);
+    for (int64_t at_ms = 0; at_ms <= GRACE; at_ms += 2000) {
+        struct usage u = usage_of(who->rows, at_ms, 8000);
+        u.inits = &who->init;
+        u.n_inits = 1;
+        cleanup_free char *got = step(&u, at_ms);
+        ck_assert_msg(strcmp(got, at_ms < GRACE ? "" : who->actions) == 0, "%s: \"%s\"",
+                      who->name, got);
+    }
+    overuse_free(overuse);
+}
+
+/* What a pod keeps for its init container hurts it as well when it is not free. */
+START_TEST(the_promise_of_an_init_container_can_lack)
+{
+    static const struct row rows[] = {
+        {"a", "u", "c", "i", 6000, 4000}, {"b", "v", "c", "j", 1000, 1000}, {0}};
+    static const struct usage_init init = {0,        {"v", 1}, {"ns", 2}, {"b", 1},
+                                           {"i", 1}, 5000,     0};
+    begin(OVERUSE_EVICT, false);
+    for (int64_t at_ms = 0; at_ms <= GRACE; at_ms += 2000)
+        ck_step(rows, at_ms, 3999, ""); /* b lacks nothing */
+    for (int64_t at_ms = GRACE; at_ms <= GRACE + 2000; at_ms += 2000) {
+        struct usage u = usage_of(rows, at_ms, 3999); /* b lacks one of 4000 MiB */
+        u.inits = &init;
+        u.n_inits = 1;
+        cleanup_free char *got = step(&u, at_ms);
+        ck_assert_str_eq(got, at_ms == GRACE ? "report a/c, evict a" : "");
+    }
     overuse_free(overuse);
 }
 
@@ -356,6 +450,8 @@ int main(void)
 {
     const struct unit_loop tests[] = {
         {who_is_over, (int)ARRAY_LEN(whos)},
+        {who_is_over_with_init_containers, (int)ARRAY_LEN(init_whos)},
+        {the_promise_of_an_init_container_can_lack, 1},
         {a_measurement_inside_the_promise_begins_the_grace_again, 1},
         {a_restarted_container_begins_the_grace_again, 1},
         {a_measurement_that_does_not_count_neither_accuses_nor_acquits, 1},

@@ -15,7 +15,7 @@
  * judge must find a difference.
  */
 
-enum { CARDS = 2, PODS = 4, PARTS = 2, STEPS = 400, SEEDS = 400, TOTAL = 16000 };
+enum { CARDS = 2, PODS = 4, PARTS = 2, STEPS = 400, SEEDS = 300, TOTAL = 16000 };
 
 enum fault {
     NO_FAULT,
@@ -39,6 +39,8 @@ enum fault {
     OLD_PROMISES_ARE_NEW,
     UNCLEAR_PROMISES_ARE_CLEAR,
     FAILED_KILLS_ARE_PENDING,
+    INIT_CONTAINERS_ADD_UP,
+    INIT_CONTAINERS_ARE_FORGOTTEN,
     FAULTS,
 };
 
@@ -48,6 +50,14 @@ struct part {
     int generation; /* of the container; -1: it has no process */
     int64_t used, promised;
     bool unclear; /* the promise: there may be more */
+    bool init;
+};
+
+/* What the pod was promised on the card for an init container. While `known`, the last
+ * part of the pod is that container. */
+struct init {
+    bool known;
+    int64_t own, beside; /* -1: the amount is unknown */
 };
 
 struct measurement {
@@ -55,6 +65,7 @@ struct measurement {
     bool failed, complete[CARDS];
     int64_t free[CARDS];
     struct part part[CARDS][PODS][PARTS];
+    struct init init[CARDS][PODS];
 };
 
 /* An action, by number of card, pod and container. Evictions have no card and part. */
@@ -77,6 +88,7 @@ struct world {
     struct measurement *log;
     size_t n_log;
     struct part part[CARDS][PODS][PARTS];
+    struct init init[CARDS][PODS];
     struct limit reports[CARDS][PODS][PARTS], kills[CARDS][PODS][PARTS], evictions[PODS];
     struct overuse *module;
     size_t begin; /* the first measurement of this process */
@@ -111,6 +123,16 @@ static void change(struct world *w, struct part *p)
         p->used = 0;
 }
 
+static void change_init(struct world *w, struct init *init)
+{
+    if (one_in(w, init->known ? 30 : 60))
+        init->known = !init->known;
+    if (one_in(w, 40))
+        init->own = one_in(w, 8) ? -1 : (int64_t)rng_below(&w->rng, 5) * 1500;
+    if (one_in(w, 40))
+        init->beside = one_in(w, 8) ? -1 : (int64_t)rng_below(&w->rng, 3) * 1000;
+}
+
 static void advance(struct world *w)
 {
     static const int64_t steps[] = {100, 500, 1000, 1000, 1000, 2500, 7000};
@@ -121,6 +143,16 @@ static void advance(struct world *w)
         for (int p = 0; p < PODS; p++)
             for (int i = 0; i < PARTS; i++)
                 change(w, &w->part[c][p][i]);
+    for (int c = 0; c < CARDS; c++)
+        for (int p = 0; p < PODS; p++) {
+            const struct init *init = &w->init[c][p];
+            change_init(w, &w->init[c][p]);
+            w->part[c][p][PARTS - 1].init = init->known;
+            if (!init->known)
+                continue;
+            w->part[c][p][PARTS - 1].promised = init->own;
+            w->part[c][p][PARTS - 1].unclear = init->own < 0;
+        }
     for (int p = 0; p < PODS; p++) /* a container has one ID on all cards */
         for (int i = 0; i < PARTS; i++)
             w->part[1][p][i].generation = w->part[0][p][i].generation;
@@ -138,6 +170,7 @@ static struct measurement *measure(struct world *w)
         m->taken -= (int64_t)rng_below(&w->rng, 8000) - 100;
     m->failed = one_in(w, 25);
     memcpy(m->part, w->part, sizeof m->part);
+    memcpy(m->init, w->init, sizeof m->init);
     for (int c = 0; c < CARDS; c++) {
         int64_t used = (int64_t)rng_below(&w->rng, 4) * 2000; /* outside Kubernetes */
         for (int p = 0; p < PODS; p++)
@@ -182,6 +215,7 @@ static struct usage_container container_of(const struct world *w, struct arena *
                                 .promised_mib = part->promised,
                                 .promise_unclear =
                                     part->unclear && f != UNCLEAR_PROMISES_ARE_CLEAR,
+                                .init = part->init && f != INIT_CONTAINERS_ADD_UP,
                                 .sm_percent = -1};
     if (part->generation >= 0) {
         c.pod_uid = text(a, "u%d", pod);
@@ -194,14 +228,33 @@ static struct usage_container container_of(const struct world *w, struct arena *
     return c;
 }
 
+static void add_inits(const struct world *w, const struct measurement *m, int card,
+                      struct usage *u, struct usage_init *inits)
+{
+    for (int p = 0; p < PODS; p++) {
+        const struct init *init = &m->init[card][p];
+        if (init->known && w->fault != INIT_CONTAINERS_ARE_FORGOTTEN)
+            inits[u->n_inits++] =
+                (struct usage_init){.card = (size_t)card,
+                                    .pod_uid = text(&u->arena, "u%d", p),
+                                    .ns = SPAN("ns"),
+                                    .pod = text(&u->arena, "p%d0", p),
+                                    .name = text(&u->arena, "c%d", PARTS - 1),
+                                    .mib = init->own,
+                                    .beside_mib = init->beside};
+    }
+}
+
 static void usage_of(const struct world *w, const struct measurement *m, struct usage *u)
 {
     enum fault f = w->fault;
     struct usage_card *cards = arena_zalloc(&u->arena, CARDS * sizeof *cards);
     struct usage_container *all =
         arena_zalloc(&u->arena, CARDS * PODS * PARTS * sizeof *all);
+    struct usage_init *inits = arena_zalloc(&u->arena, CARDS * PODS * sizeof *inits);
     u->cards = cards;
     u->containers = all;
+    u->inits = inits;
     u->taken_ms = f == STALE_IS_FRESH ? m->now : m->taken;
     u->promised_ms = f == OLD_PROMISES_ARE_NEW ? m->now : m->promised;
     for (int c = 0; c < CARDS && !m->failed; c++) {
@@ -214,6 +267,7 @@ static void usage_of(const struct world *w, const struct measurement *m, struct 
                     ? 0
                     : m->free[c],
             .complete = m->complete[c] || f == INCOMPLETE_IS_COMPLETE};
+        add_inits(w, m, c, u, inits);
         for (int p = 0; p < PODS; p++)
             for (int i = 0; i < PARTS; i++) {
                 const struct part *part = &m->part[c][p][i];
@@ -273,12 +327,30 @@ static bool counts(const struct measurement *m, int card)
            m->now - m->taken <= 5000;
 }
 
+/* What the pod was promised on the card: for its other containers, or for the init
+ * container with the sidecars; -1: not known. */
+static int64_t promise_of(const struct measurement *m, int card, int pod)
+{
+    const struct init *init = &m->init[card][pod];
+    int64_t sum = 0;
+    for (int k = 0; k < PARTS; k++) {
+        const struct part *p = &m->part[card][pod][k];
+        sum += p->present && !p->init && p->promised > 0 ? p->promised : 0;
+    }
+    if (init->known && (init->own < 0 || init->beside < 0))
+        return -1;
+    return init->known && init->own + init->beside > sum ? init->own + init->beside : sum;
+}
+
 static bool is_over(const struct world *w, const struct measurement *m, int card, int pod,
                     int i)
 {
     const struct part *me = &m->part[card][pod][i];
-    int64_t used = 0, promised = 0, own = me->promised > 0 ? me->promised : 0;
+    int64_t used = 0, own = me->promised > 0 ? me->promised : 0;
+    int64_t promised = promise_of(m, card, pod);
     bool any_promise = false;
+    for (int c = 0; c < CARDS; c++)
+        any_promise |= m->init[c][pod].known;
     for (int c = 0; c < CARDS; c++)
         for (int k = 0; k < PARTS; k++) {
             const struct part *p = &m->part[c][pod][k];
@@ -290,9 +362,8 @@ static bool is_over(const struct world *w, const struct measurement *m, int card
             if (p->unclear)
                 return false;
             used += p->used;
-            promised += p->promised > 0 ? p->promised : 0;
         }
-    return me->present && me->generation >= 0 && any_promise &&
+    return promised >= 0 && me->present && me->generation >= 0 && any_promise &&
            me->used > own + w->settings.tolerance_mib &&
            used > promised + w->settings.tolerance_mib;
 }
@@ -319,17 +390,29 @@ static int64_t over_for(const struct world *w, int card, int pod, int i)
     return next && w->promised > next->taken ? sum : -1;
 }
 
+/* Without the promises that are not known. */
+static int64_t promise_at_least(const struct measurement *m, int card, int pod)
+{
+    struct measurement known = *m;
+    if (promise_of(m, card, pod) < 0)
+        known.init[card][pod].known = false;
+    return promise_of(&known, card, pod);
+}
+
 static int64_t lacking(const struct measurement *m, int card)
 {
     int64_t sum = 0;
     for (int p = 0; p < PODS; p++) {
         int64_t left = 0;
+        bool any = false;
         for (int i = 0; i < PARTS; i++) {
             const struct part *part = &m->part[card][p][i];
             if (!part->present)
                 continue;
-            left += (part->promised > 0 ? part->promised : 0) - part->used;
+            any = true;
+            left -= part->used;
         }
+        left += any ? promise_at_least(m, card, p) : 0;
         sum += left > 0 ? left : 0;
     }
     return m->free[card] < 0 ? INT64_MIN : sum - m->free[card];

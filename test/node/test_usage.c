@@ -293,6 +293,40 @@ START_TEST(the_order_of_the_input_does_not_matter)
 }
 END_TEST
 
+/* What the kubelet does not list comes from the device plugin, by UID. */
+START_TEST(promises_of_init_containers)
+{
+    PROCESSES(0, {10, MIB, 1}, {11, MIB, 1}, {12, MIB, 1});
+    PROCESSES(1, {10, MIB, 1});
+    PLACES(IN(10, "u1", "c1"), IN(11, "u2", "c2"), IN(12, "u1", "c3"));
+    NAMES({S("c1"), S("a"), S("p"), S("init")}, {S("c2"), S("a"), S("p"), S("init")},
+          {S("c3"), S("a"), S("p"), S("debug")});
+    static const struct usage_init_promise inits[] = {
+        {S("u1"), S("a"), S("p"), S("init"), S("GPU-0"), 2048, 1024},
+        {S("u1"), S("a"), S("p"), S("done"), S("GPU-0"), -1, 0},
+        {S("u1"), S("a"), S("p"), S("done"), S("GPU-9"), 1, 0}};
+    in.inits = inits;
+    in.n_inits = ARRAY_LEN(inits);
+    usage_build(&in, &u);
+    ck_assert_str_eq(text(), "0 a/p/debug u1 c3 1 1 -1 12@1012\n"
+                             "0 a/p/init u1 c1 1 1 2048 10@1010\n"
+                             "0 a/p/init u2 c2 1 1 -1 11@1011\n"
+                             "1 a/p/init u1 c1 1 1 0 10@1010\n");
+    ck_assert_str_eq(unclear(), "debug 0\ninit 0\n"); /* the second init: of u2 */
+    ck_assert(u.containers[1].init && !u.containers[1].promise_unclear);
+    ck_assert(!u.containers[2].init && u.containers[2].promise_unclear);
+    ck_assert(u.containers[3].init);
+    ck_assert_uint_eq(u.n_inits, 2);
+    ck_assert_int_eq(u.inits[0].mib, 2048);
+    ck_assert_int_eq(u.inits[0].beside_mib, 1024);
+    ck_assert_int_eq(u.inits[1].mib, -1);
+    in.promises_known = false;
+    usage_build(&in, &u);
+    ck_assert_uint_eq(u.n_inits, 0);
+    ck_assert(!u.containers[1].init && u.containers[1].promise_unclear);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -303,6 +337,7 @@ int main(void)
         a_container_without_a_name,
         promises_that_are_not_known,
         promises_that_are_not_clear,
+        promises_of_init_containers,
         cards_in_mig_mode_are_left_out,
         ended_processes_and_failed_samples,
         the_order_of_the_input_does_not_matter,

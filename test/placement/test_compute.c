@@ -159,6 +159,30 @@ START_TEST(a_rejection_names_the_compute)
     ck_assert_int_eq(reason_class_of(n1(), &r, FIT_LATER), REASON_COMPUTE);
     r.mib_per_card = 90;
     ck_assert_int_eq(reason_class_of(n1(), &r, FIT_LATER), REASON_MEMORY);
+    /* Memory on one card is not enough for two. */
+    r = ask(30, 10, 2);
+    ck_assert_int_eq(reason_class_of(n1(), &r, placement_fit(n1(), &r)), REASON_MEMORY);
+    r = ask(10, 31, 2);
+    ck_assert_int_eq(reason_class_of(n1(), &r, placement_fit(n1(), &r)), REASON_COMPUTE);
+    stop();
+}
+END_TEST
+
+/* Compute is the reason only if a card that the request accepts has the memory. */
+START_TEST(compute_is_judged_on_cards_that_suit)
+{
+    start(2, 200);
+    struct scv scv = object_scv_even(&arena, "n1", 2, CARD_MIB);
+    scv.cards[0].model = SPAN("Tesla T4");
+    scv.cards[1].model = SPAN("Tesla V100");
+    ledger_scv_seen(ledger, &scv, 0);
+    place("a", ask(80, 0, 1), 0);
+    place("b", ask(10, 80, 1), 1);
+    struct request r = ask(50, 30, 1);
+    r.models = SPAN("Tesla T4");
+    ck_assert_int_eq(reason_class_of(n1(), &r, placement_fit(n1(), &r)), REASON_MEMORY);
+    r.models = SPAN("Tesla V100");
+    ck_assert_int_eq(reason_class_of(n1(), &r, placement_fit(n1(), &r)), REASON_COMPUTE);
     stop();
 }
 END_TEST
@@ -502,7 +526,8 @@ START_TEST(fit_choice_and_victims_agree_with_a_model)
 END_TEST
 
 UNIT_MAIN("compute", a_card_has_a_hundred_percent, two_shares_on_one_card_add_up,
-          a_rejection_names_the_compute, a_node_has_to_offer_the_resource,
-          unclear_cards_count_in_full, a_bound_pod_counts_for_its_limits,
-          reservations_keep_compute, nominated_pods_come_first, a_gang_shares_the_compute,
+          a_rejection_names_the_compute, compute_is_judged_on_cards_that_suit,
+          a_node_has_to_offer_the_resource, unclear_cards_count_in_full,
+          a_bound_pod_counts_for_its_limits, reservations_keep_compute,
+          nominated_pods_come_first, a_gang_shares_the_compute,
           moves_make_room_for_compute, fit_choice_and_victims_agree_with_a_model)

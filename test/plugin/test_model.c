@@ -17,7 +17,7 @@
 #include "base/rng.h"
 #include "domain/objects.h"
 #include "plugin/alloc.h"
-#include "plugin/checkpoint.h"
+#include "node/checkpoint.h"
 
 enum {
     CARDS_N = 3,

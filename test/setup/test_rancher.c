@@ -274,6 +274,13 @@ static void expect(const struct facts *f, const char *problem)
                   text.p);
 }
 
+static void expect_text(const char *part)
+{
+    cleanup_buf struct buf text = {0};
+    findings_write(&found, &text);
+    ck_assert_msg(strstr(text.p, part) != NULL, "no %s in: %s", part, text.p);
+}
+
 static void add_process(struct facts *f, int64_t started_ns, const char *arguments,
                         size_t n)
 {
@@ -338,6 +345,10 @@ START_TEST(rke2_must_be_restarted)
                    "/etc/kubernetes/gpushare}}\n");
     f.applied = lib_file(POD, pod);
     expect(&f, "not-running");
+    expect_text("tail /var/lib/rancher/rke2/agent/logs/kubelet.log\n");
+    add(&f, RKE2 ".d/zzz.yaml", "data-dir: /srv/rke2\n");
+    expect(&f, "not-running");
+    expect_text("tail /srv/rke2/agent/logs/kubelet.log\n");
     struct scheduler_pod read;
     cleanup_buf struct buf words = {0};
     ck_assert(scheduler_pod_read(f.applied.json, &read));
@@ -380,10 +391,19 @@ START_TEST(nodes_without_a_kube_scheduler_of_ours)
     finish(&off, NULL);
     expect(&off, NULL);
     ck_assert(findings_has(&found, "scheduler-disabled"));
+    expect_text("this server of k3s runs no kube-scheduler");
     struct facts openshift = {.platform = FACTS_OPENSHIFT};
     err_set(&openshift.cluster_why, ERR_UNAVAILABLE, "not asked");
     expect(&openshift, NULL);
     ck_assert(findings_has(&found, "openshift"));
+    expect_text("  fix   helm install gpushare manifests/chart -n gpushare ");
+    struct facts denied = {.platform = FACTS_RKE2};
+    err_set(&denied.settings_why, ERR_FORBIDDEN, RKE2 ".d: Permission denied");
+    finish(&denied, NULL);
+    expect(&denied, NULL);
+    ck_assert(findings_has(&found, "settings-malformed"));
+    expect_text("  fix   sudo scripts/install --check\n");
+    facts_fini(&denied);
     struct facts malformed = {.platform = FACTS_RKE2};
     add(&malformed, RKE2, "a: {\n");
     finish(&malformed, NULL);

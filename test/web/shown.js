@@ -61,6 +61,8 @@ const share = (n, total) => (total ? Math.min(100, n / total * 100) : 0);
 const STATES = { Unhealthy: ['unhealthy', 'Unhealthy according to its Scv'],
   Excluded: ['excluded', 'Excluded by a ConfigMap'], OtherPlugin: ['other plugin', 'Allocated by the plugin of nvidia.com/gpu'] };
 
+const shareOf = (pod) => `${mib(pod.mib)}${pod.wholeCard ? ', whole card' : ''}${'computePercent' in pod
+  ? `, ${pod.computePercent} % of the compute` : ''}`;
 const usedOf = (pod) => ('usedMiB' in pod ? `${mib(pod.usedMiB)} used${'utilizationPercent' in pod
   ? `, ${pod.utilizationPercent} % of the SMs` : ''}` : '');
 
@@ -69,8 +71,12 @@ function cardOf(dev, cordoned) {
     Measured: 'usedMiB' in dev ? mib(dev.usedMiB) : 'unknown' };
   if (dev.overcommitted)
     facts.Overcommitted = 'more memory is promised than the card has';
-  if (dev.withheldMiB)
-    facts['External use'] = mib(dev.withheldMiB);
+  if (dev.promisedComputePercent)
+    facts['Compute promised'] = `${dev.promisedComputePercent} %`;
+  if (dev.withheldMiB && dev.withheldMiB !== dev.overuseMiB)
+    facts['External use'] = mib(dev.withheldMiB - (dev.overuseMiB || 0));
+  if (dev.overuseMiB)
+    facts['Used beyond promises'] = mib(dev.overuseMiB);
   facts[cordoned ? 'Free once uncordoned' : 'Free for new pods'] = mib(dev.freeMiB);
   facts.Size = mib(dev.totalMiB);
   if (dev.health !== 'Healthy')
@@ -85,7 +91,7 @@ function cardOf(dev, cordoned) {
     also: dev.health !== 'Healthy' ? STATES[dev.health][0] : dev.overcommitted ? 'overcommitted'
       : 'usedMiB' in dev ? `${tenth(dev.usedMiB, dev.totalMiB)} measured` : 'not measured',
     said: `, ${plural(dev.pods.length, 'pod')}`,
-    pods: dev.pods.length ? dev.pods.map((p) => `${p.namespace}/${p.name}${mib(p.mib)}${p.wholeCard ? ', whole card' : ''}${usedOf(p)}`)
+    pods: dev.pods.length ? dev.pods.map((p) => `${p.namespace}/${p.name}${shareOf(p)}${usedOf(p)}`)
       : ['No promises on this card'],
     facts,
     bar: share(dev.promisedMiB, dev.totalMiB),

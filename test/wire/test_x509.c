@@ -109,6 +109,7 @@ START_TEST(bundles_have_each_authority_once)
     x509_add_cas(&bundle, buf_span(&all), 9); /* no leaf, and a once */
     ck_assert_uint_eq(bundle.n, a.cert.n + b.cert.n);
     ck_assert(span_starts(buf_span(&bundle), buf_span(&a.cert)));
+    ck_assert_int_eq(x509_newest_ca_s(buf_span(&bundle)), NOW_S);
     buf_clear(&bundle);
     x509_add_cas(&bundle, buf_span(&all), 1);
     ck_assert_span_eq(buf_span(&bundle), b.cert.p);

@@ -168,6 +168,7 @@ const struct shape sim_shape_scv[] = {
     {"status.cardList[].totalMemory", SHAPE_INT},
     {"status.cardList[].freeMemory", SHAPE_INT},
     {"status.cardList[].usedMemory", SHAPE_INT},
+    {"status.cardList[].usageComplete", SHAPE_BOOL},
     {"status.cardList[].clock", SHAPE_INT},
     {"status.cardList[].core", SHAPE_INT},
     {"status.cardList[].bandwidth", SHAPE_INT},

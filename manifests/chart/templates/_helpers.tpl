@@ -19,13 +19,16 @@ app.kubernetes.io/component: {{ $component }}
 app.kubernetes.io/part-of: gpushare
 {{- end }}
 
+{{/* (dict "image" VALUES "registry" PREFIX "tag" DEFAULT): a digest precedes a tag. */}}
+{{- define "gpushare.imageName" -}}
+{{- $i := .image -}}
+{{- with .registry }}{{ . }}/{{ end }}{{ $i.repository }}
+{{- if $i.digest }}@{{ $i.digest }}{{ else }}:{{ $i.tag | default .tag }}{{ end }}
+{{- end }}
+
 {{- define "gpushare.image" -}}
-{{- $i := .of.image -}}
-{{- $name := $i.repository -}}
-{{- with .root.Values.image.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
-{{- if $i.digest }}{{ $name }}@{{ $i.digest }}
-{{- else }}{{ $name }}:{{ $i.tag | default .root.Values.image.tag | default .root.Chart.AppVersion }}
-{{- end -}}
+{{- $v := .root.Values.image }}
+{{- include "gpushare.imageName" (dict "image" .of.image "registry" $v.registry "tag" ($v.tag | default .root.Chart.AppVersion)) }}
 {{- end }}
 
 {{/* What the cluster is: the value, or what is certain: OpenShift and the distributions of Rancher
@@ -138,6 +141,16 @@ requiredDuringSchedulingIgnoredDuringExecution:
 {{- toYaml $security }}
 {{- end }}
 
+{{/* RuntimeClass of a DaemonSet, or "". k3s and RKE2 create the class nvidia, and do not make NVIDIA's
+     runtime the default. */}}
+{{- define "gpushare.nodeRuntimeClass" -}}
+{{- $all := .root.Values.gpuNodes }}
+{{- $set := .of.runtimeClassName | default $all.runtimeClassName }}
+{{- if $set }}{{ $set }}
+{{- else if and (has (include "gpushare.platform" .root) (list "k3s" "rke2")) (eq $all.nvml "runtime") (lookup "node.k8s.io/v1" "RuntimeClass" "" "nvidia") }}nvidia
+{{- end }}
+{{- end }}
+
 {{/* Fields of the pod spec that both DaemonSets share. */}}
 {{- define "gpushare.nodePod" -}}
 {{- $all := .root.Values.gpuNodes -}}
@@ -158,7 +171,7 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- with $affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .of.runtimeClassName | default $all.runtimeClassName }}
+{{- with include "gpushare.nodeRuntimeClass" . }}
 runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with .root.Values.image.pullSecrets }}
@@ -250,12 +263,9 @@ subjects:
 
 {{/* The version of the API server without what the vendor appended: v1.33.5-eks-113cf36 is v1.33.5. */}}
 {{- define "gpushare.schedulerImage" -}}
-{{- $i := .Values.scheduler.image -}}
-{{- $name := $i.repository -}}
-{{- with $i.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
-{{- if $i.digest }}{{ $name }}@{{ $i.digest }}
-{{- else }}{{ $name }}:{{ $i.tag | default (printf "v%s" (regexFind "^[0-9]+[.][0-9]+[.][0-9]+" (semver .Capabilities.KubeVersion.Version).String)) }}
-{{- end -}}
+{{- $i := .Values.scheduler.image }}
+{{- $version := regexFind "^[0-9]+[.][0-9]+[.][0-9]+" (semver .Capabilities.KubeVersion.Version).String }}
+{{- include "gpushare.imageName" (dict "image" $i "registry" $i.registry "tag" (printf "v%s" $version)) }}
 {{- end }}
 
 {{/* The CAs of the extender as the cluster has them; "" before the first installation. */}}

@@ -137,6 +137,9 @@
 
   // -- a card --
 
+  // What a pod was promised, or has reserved, on the card.
+  const shareOf = (pod) => `${mib(pod.mib)}${pod.wholeCard ? ', whole card' : ''}${pod.computePercent === undefined
+    ? '' : `, ${pod.computePercent} % of the compute`}`;
   const usedOf = (pod) => `${mib(pod.usedMiB)} used${pod.utilizationPercent === undefined
     ? '' : `, ${pod.utilizationPercent} % of the SMs`}`;
 
@@ -147,7 +150,7 @@
     const pods = make('ul', 'pods');
     for (const pod of dev.pods) {
       const item = make('li');
-      item.append(podName(pod), make('span', '', pod.wholeCard ? `${mib(pod.mib)}, whole card` : mib(pod.mib)));
+      item.append(podName(pod), make('span', '', shareOf(pod)));
       if (pod.usedMiB !== undefined)
         item.append(make('span', pod.usedMiB > pod.mib ? 'bad' : '', usedOf(pod)));
       pods.append(item);
@@ -162,10 +165,15 @@
     if (dev.promisedComputePercent)
       fact('Compute promised', `${dev.promisedComputePercent} %`);
     fact('Measured', dev.usedMiB === undefined ? 'unknown' : mib(dev.usedMiB));
-    if (dev.withheldMiB)
-      fact('External use', mib(dev.withheldMiB));
+    const overuse = dev.overuseMiB || 0;
+    if (dev.withheldMiB > overuse)
+      fact('External use', mib(dev.withheldMiB - overuse));
+    if (overuse)
+      fact('Used beyond promises', mib(overuse), true);
     for (const pod of dev.reservations || [])
-      fact('Reserved', pod.hidden ? mib(pod.mib) : `${mib(pod.mib)} for ${pod.namespace}/${pod.name}`);
+      fact('Reserved', pod.hidden ? shareOf(pod) : `${shareOf(pod)} for ${pod.namespace}/${pod.name}`);
+    if (dev.reservedComputePercent)
+      fact('Compute reserved', `${dev.reservedComputePercent} %`);
     fact(node.schedulingDisabled ? 'Free once uncordoned' : 'Free for new pods', mib(dev.freeMiB));
     fact('Size', mib(dev.totalMiB));
     if (dev.health !== 'Healthy')

@@ -7,12 +7,12 @@
 
 /*
  * Allocations: which container holds which device ids. They are saved in the state file
- * (plugin/checkpoint.h), because the kubelet shows only a part of them: never those of
+ * (node/checkpoint.h), because the kubelet shows only a part of them: never those of
  * plain init containers.
  */
 
 struct allocation_card {
-    struct span uuid; /* as in struct plugin_card */
+    struct span uuid; /* of the card; "index-3" for a card without UUID */
     int32_t index;    /* at the time of the allocation; informational */
     uint32_t *units;  /* ascending; none for a whole card */
     size_t n_units;

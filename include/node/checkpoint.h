@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "plugin/allocation.h"
+#include "node/allocation.h"
 
 /* The state file (--state-file): the allocations of one node as JSON. The name is the
  * kubelet's for its own file of this kind. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/checkpoint.h"
+#include "node/checkpoint.h"
 
 #include "base/mem.h"
 #include "lib/unit.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/allocation.h"
+#include "node/allocation.h"
 
 #include <stdlib.h>
 

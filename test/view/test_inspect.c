@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "domain/objects.h"
+#include "lib/program.h"
+#include "view/inspect.h"
+
+/* What inspect says of the shares of a card: promised to pods, and reserved for pods. */
+
+enum { CARD_MIB = 100 };
+
+static struct arena arena;
+static struct ledger *ledger;
+
+static void start(void)
+{
+    const struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
+    struct scv scv = object_scv_even(&arena, "n1", 2, CARD_MIB);
+    struct node node = object_node(
+        &arena, quoted(&arena, "{'metadata':{'name':'n1'},'status':{'capacity':{"
+                               "'" KEY_GPU_MEM "':'200','" KEY_GPU_CORE "':'200'}}}"));
+    ledger = ledger_new(&s, 1);
+    ledger_scv_seen(ledger, &scv, 0);
+    ledger_node_seen(ledger, &node, 0);
+}
+
+static void stop(void)
+{
+    ledger_free(ledger);
+    arena_fini(&arena);
+}
+
+static void reserve(const char *name, int card, uint8_t core)
+{
+    struct ledger_share share = {.card = card, .mib = 10};
+    const struct ledger_reservation one = {.uid = span_of(name),
+                                           .ns = SPAN("default"),
+                                           .name = span_of(name),
+                                           .core = core,
+                                           .shares = &share,
+                                           .n_shares = 1};
+    ledger_reserve(ledger, &one, SPAN("n1"));
+}
+
+static void place(const char *uid, int card, uint8_t core)
+{
+    struct pod pod = object_pod_mem(&arena, uid, 1);
+    const struct request r = {.kind = REQUEST_MEMORY,
+                              .cards = 1,
+                              .units = 20,
+                              .mib_per_card = 20,
+                              .core = core};
+    const struct ledger_share share = {.card = card, .mib = 20};
+    ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &r, NULL), SPAN("n1"), &share,
+                     1);
+}
+
+static char *shown(const struct view_scope *scope)
+{
+    cleanup_buf struct buf out = {0};
+    view_inspect_write_node(ledger, ledger_node_find(ledger, SPAN("n1")), scope, &out);
+    return buf_take(&out);
+}
+
+START_TEST(reserved_compute_is_shown_beside_reserved_memory)
+{
+    start();
+    place("p", 0, 30);
+    reserve("r", 0, 40);
+    reserve("s", 0, 5);
+    reserve("m", 1, 0);
+    cleanup_free char *text = shown(NULL);
+    char *second = strstr(text, "{\"id\":1,");
+    ck_assert_ptr_nonnull(second);
+    ck_assert_contains(second, "\"reservedMiB\":10,\"reservations\":[{\"name\":\"m\"");
+    ck_assert_ptr_null(strstr(second, "omputePercent"));
+    *second = '\0';
+    ck_assert_contains(text, "\"mib\":20,\"computePercent\":30}],\"uuid\"");
+    ck_assert_contains(text, "\"promisedComputePercent\":30,");
+    ck_assert_contains(text, "\"reservedMiB\":20,\"reservedComputePercent\":45,"
+                             "\"reservations\":[");
+    ck_assert_contains(text, "\"uid\":\"r\",\"mib\":10,\"computePercent\":40}");
+    ck_assert_contains(text, "\"uid\":\"s\",\"mib\":10,\"computePercent\":5}");
+    stop();
+}
+END_TEST
+
+/* Amounts are shown to everybody, names are not. */
+START_TEST(a_hidden_reservation_keeps_its_amounts)
+{
+    start();
+    reserve("r", 0, 40);
+    struct view_scope *scope = view_scope_new(&SPAN("other"), 1);
+    cleanup_free char *text = shown(scope);
+    ck_assert_contains(
+        text, "\"reservations\":[{\"hidden\":true,\"mib\":10,\"computePercent\":40}]");
+    view_scope_free(scope);
+    stop();
+}
+END_TEST
+
+UNIT_MAIN("inspect", reserved_compute_is_shown_beside_reserved_memory,
+          a_hidden_reservation_keeps_its_amounts)
