@@ -217,8 +217,8 @@ START_TEST(streams_and_drain_work_over_tls)
 }
 END_TEST
 
-/* A stream of bytes that depend on their offset: more than the buffers of two sockets. */
-enum { LONG_BYTES = 16 << 20, LONG_PIECE = 50000 };
+/* A stream of bytes that depend on their offset. One piece is more than a socket takes. */
+enum { LONG_BYTES = 18 << 20, LONG_PIECE = 16 << 20 };
 
 static char long_byte(size_t at)
 {
@@ -267,7 +267,7 @@ static size_t on_long_body(char *p, size_t size, size_t n, void *ctx)
 static int small_window(void *ctx, curl_socket_t fd, curlsocktype purpose)
 {
     (void)ctx, (void)purpose;
-    const int bytes = 256 * 1024;
+    const int bytes = 16 * 1024;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     return CURL_SOCKOPT_OK;
 }
