@@ -215,9 +215,10 @@ managed: ## Build what scripts/cluster up --managed runs, a cluster as a managed
 check-e2e-node: images $(MANAGED_PARTS) $(NODE_SUITES) $(FAKE_NVML) $(NODE_IMAGES)
 	$(Q)BUILD=$(B) E2E_NODE=$(E2E_NODE) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(NODE_SUITES)
 
-test-gpu: ## Compare scv-agent with nvidia-smi on the cards of this machine; fails without a card
-	$(Q)$(MAKE) $(B)/test-gpu $(B)/scv-agent
+test-gpu: ## On the card of this machine: scv-agent beside nvidia-smi, and the limit; skipped without a card
+	$(Q)$(MAKE) $(B)/test-gpu $(B)/scv-agent $(B)/test-gpu-limit $(LIMIT) $(LIMIT_GUESTS)
 	$(Q)$(B)/test-gpu
+	$(Q)$(B)/test-gpu-limit
 peers: ## Test our gRPC and the device plugin against @grpc/grpc-js from npm
 	$(Q)scripts/install-deps.sh --peers
 	$(Q)$(MAKE) $(PEERS) $(B)/kube-sim $(B)/gpushare-device-plugin
@@ -297,7 +298,7 @@ krew: $(B)/kubectl-inspect-gpushare ## Pack the kubectl plugin and its krew mani
 # What is published, for both architectures: docs/releasing.md.
 RELEASE     := build/release
 RELEASE_OF   = amd64=build/amd64=$(shell scripts/debian-root amd64) arm64=build/arm64=$(shell scripts/debian-root arm64)
-release: ## Write everything to publish to build/release; REGISTRY=host/path RELEASE_URL= SIGN_KEY=key.pem
+release: ## Write everything to publish to build/release; REGISTRY=host/path RELEASE_URL= PROJECT_URL= SIGN_KEY=
 	$(Q)test -n "$(REGISTRY)" || { echo 'make release: REGISTRY is missing, such as REGISTRY=registry.example/gpushare' >&2; exit 1; }
 	$(Q)scripts/install-deps.sh --release
 	$(Q)for arch in amd64 arm64; do $(MAKE) ARCH=$$arch installed || exit 1; done

@@ -98,6 +98,7 @@ debian_packages() {
 }
 
 debian_describe() {
+    # shellcheck disable=SC2016 # variables of dpkg-query
     "${debian_query[@]}" -W -f 'Package: ${Package}\nStatus: install ok installed\nArchitecture: ${Architecture}\nSource: ${source:Package} (${source:Version})\nVersion: ${Version}\nMaintainer: ${Maintainer}\nDescription: ${binary:Summary}\n' "$1"
 }
 

@@ -15,7 +15,8 @@ set -eu
 
 packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libgnutls28-dev
 libjansson-dev libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev
-zlib1g-dev check curl ca-certificates openssl patch groff-base musl musl-tools"
+zlib1g-dev check curl ca-certificates openssl patch groff-base musl musl-tools
+shellcheck"
 command -v python3 >/dev/null 2>&1 || packages="$packages python3-minimal" # scripts of samples
 fuzz='' e2e='' node='' peers='' web='' release=''
 cd "$(dirname "$0")/.."
@@ -135,6 +136,7 @@ if ! command -v apt-get >/dev/null 2>&1; then
         command -v protoc-c >/dev/null 2>&1 && pkg-config --exists libmicrohttpd gnutls jansson \
             libcurl libnghttp2 libprotobuf-c yaml-0.1 zlib check &&
         scripts/promtool --where >/dev/null 2>&1 && command -v groff >/dev/null 2>&1 &&
+        command -v shellcheck >/dev/null 2>&1 &&
         { [ -z "$fuzz" ] || command -v clang >/dev/null 2>&1; } &&
         { [ -z "$peers" ] || { command -v node && command -v npm; } >/dev/null; } &&
         { [ -z "$web" ] || command -v chromium >/dev/null 2>&1; } &&
@@ -145,13 +147,13 @@ if ! command -v apt-get >/dev/null 2>&1; then
     echo "  gcc, GNU make, pkg-config, curl, openssl, libmicrohttpd >= 0.9.75 with TLS," >&2
     echo "  gnutls >= 3.6.13, jansson >= 2.13," >&2
     echo "  libcurl >= 7.85 (with OpenSSL), nghttp2 >= 1.52, protobuf-c >= 1.4 with protoc-c, libyaml," >&2
-    echo "  zlib, Check (the unit test framework), promtool (of Prometheus), groff" >&2
+    echo "  zlib, Check (the unit test framework), promtool (of Prometheus), groff, shellcheck" >&2
     [ -z "$fuzz" ] || echo "  clang with compiler-rt (libFuzzer, AddressSanitizer)" >&2
     [ -z "$peers" ] || echo "  node >= 18 with npm" >&2
     [ -z "$web" ] || echo "  chromium" >&2
     [ -z "$e2e" ] || echo "  etcd and etcdctl >= 3.4, Go >= 1.21" >&2
-    echo "Fedora: dnf install gcc make pkgconf libmicrohttpd-devel gnutls-devel jansson-devel libcurl-devel libnghttp2-devel protobuf-c-devel protobuf-c-compiler libyaml-devel zlib-devel check-devel openssl golang-github-prometheus groff-base" >&2
-    echo "Alpine: apk add build-base pkgconf libmicrohttpd-dev gnutls-dev jansson-dev curl-dev nghttp2-dev protobuf-c-dev protobuf-c-compiler yaml-dev zlib-dev check-dev openssl curl prometheus groff" >&2
+    echo "Fedora: dnf install gcc make pkgconf libmicrohttpd-devel gnutls-devel jansson-devel libcurl-devel libnghttp2-devel protobuf-c-devel protobuf-c-compiler libyaml-devel zlib-devel check-devel openssl golang-github-prometheus groff-base ShellCheck" >&2
+    echo "Alpine: apk add build-base pkgconf libmicrohttpd-dev gnutls-dev jansson-dev curl-dev nghttp2-dev protobuf-c-dev protobuf-c-compiler yaml-dev zlib-dev check-dev openssl curl prometheus groff shellcheck" >&2
     exit 1
 fi
 

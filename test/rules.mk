@@ -47,6 +47,9 @@ $(B)/test/gpu/test_smi: $(B)/test/gpu/smi.o | $(B)/test-gpu $(B)/scv-agent
 $(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,gpu)
 	$(link)
 $(B)/test-gpu: private LIBS = $(call libs,gpu)
+$(B)/test-gpu-limit: $(B)/test/gpu/real_limit.o $(call archives,gpu)
+	$(link)
+$(B)/test-gpu-limit: private LIBS = $(call libs,gpu)
 
 # -- libgpushare-limit.so: guests that it is preloaded into, and a libcuda.so.1 without a driver --
 
@@ -61,6 +64,7 @@ $(FAKE_CUDA): test/gpu/fake_cuda.c test/gpu/fake_cuda.h
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libcuda.so.1 -o $@ $<
 LIMIT_NVML   := $(B)/fake-nvml/guest/libnvidia-ml.so.1
+$(B)/test/gpu/test_real_limit: | $(B)/test-gpu-limit $(LIMIT) $(LIMIT_GUESTS) $(FAKE_CUDA) $(LIMIT_NVML)
 $(LIMIT_NVML): test/gpu/fake_nvml.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
@@ -102,10 +106,9 @@ E2E_SHORT  := requests agent plugin conformance faults choice tls apiservice ins
               takeover install tenant writers audit
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
-# kube-sim models later releases. No plugin for gangs, another framework for plugins, and no
-# MutatingAdmissionPolicy.
+# kube-sim models later releases. No plugin for gangs, and another framework for plugins.
 ifeq ($(K8S),1.31)
-E2E_SUITES := $(filter-out conformance gang permit scheduler,$(E2E_SUITES))
+E2E_SUITES := $(filter-out conformance gang permit,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
@@ -141,7 +144,11 @@ $(B)/$(NODE_DIR)/guest: $(NODE_DIR)/guest/guest.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)gcc -O2 $(WARN) -D_GNU_SOURCE -static -o $@ $<
-$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest $(LIMIT_GUESTS)
+$(B)/$(NODE_DIR)/preloaded.so: $(NODE_DIR)/guest/preloaded.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)gcc -O2 $(WARN) -D_GNU_SOURCE -fPIC -shared -o $@ $<
+$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest $(B)/$(NODE_DIR)/preloaded.so $(LIMIT_GUESTS)
 	$(call say,TAR,$@)
 	$(Q)$(NODE_DIR)/images $(B)/$(NODE_DIR)/guest $(B) $@
 
@@ -172,7 +179,7 @@ $(B)/test/fuzz/fuzz_http: LDFLAGS += -Wl,--wrap=accept4
 # and TSan nothing in a program of one thread.
 ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate \
               $(foreach f,domain placement core replay,$(call programs,$(f)))
-OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes language reasons) \
+OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes language reasons shell) \
               $(patsubst %,$(B)/test/integration/test_%,docs doc_reader images krew man manifests \
                 options release samples symbols)
 TESTS      := $(UNITS) $(LIMIT_TESTS) $(SUITES) $(B)/walk $(B)/simulate $(FUZZERS)
@@ -180,7 +187,7 @@ TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE)) $(if $(filter thread,$(S
 
 # What make test-arm64 runs: suites that start no program, and depend on no port and no time. The
 # memory that qemu-user reports in /proc is 0, which test_prom does not accept.
-ARCH_TESTS := $(filter-out $(OUTSIDE) %/test_clock %/test_credential_exec %/test_prom %/test_smi,\
+ARCH_TESTS := $(filter-out $(OUTSIDE) %/test_clock %/test_credential_exec %/test_prom %/test_smi %/test_real_limit,\
                 $(foreach f,base domain placement core gpu kube replay,$(call programs,$(f)))) \
               $(patsubst %,$(B)/test/limit/test_%,preload reserve symbols)
 

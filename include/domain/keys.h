@@ -48,6 +48,7 @@
 
 /* Annotation of a pod: how its promise is enforced in its containers. */
 #define KEY_ISOLATION "gpushare/isolation"
+#define KEY_PRELOAD   "LD_PRELOAD" /* variable of the dynamic linker */
 
 /* Label of a node: its containers get CGPU_DISABLE=true. */
 #define KEY_CGPU_DISABLE "cgpu.disable.isolation"

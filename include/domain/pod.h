@@ -23,6 +23,7 @@ struct pod_container {
     struct span core;    /* limit of aliyun.com/gpu-core.percentage */
     struct span name;
     bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
+    bool own_preload; /* its env sets LD_PRELOAD */
 };
 
 /* What names the gang of a pod, raw; domain/gang.h interprets it. Empty: absent. */

@@ -26,6 +26,7 @@ struct pod_allocation_container {
     int64_t amount;   /* the limit, and so the number of ids */
     int64_t core;     /* limit of gpu-core.percentage, of all its cards; 0: none */
     bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
+    bool own_preload; /* its env sets LD_PRELOAD */
     struct pod_allocation_share *shares; /* none: no promise */
     size_t n_shares;
 };

@@ -20,6 +20,14 @@ enum isolation {
     ISOLATION_LIMIT, /* by libgpushare-limit.so */
 };
 
+/* How the library is loaded. A pod can name one way where its image needs the other; the
+ * node's own way is both, so one alone is less. */
+enum preload {
+    PRELOAD_FILE = 1, /* /etc/ld.so.preload, which hides the file of the image; glibc */
+    PRELOAD_ENV = 2,  /* LD_PRELOAD, which replaces the variable of the image */
+    PRELOAD_BOTH = PRELOAD_FILE | PRELOAD_ENV,
+};
+
 struct response_settings {
     enum driver_strategy strategy;  /* DRIVER_AUTO: as DRIVER_ENVVAR */
     const struct driver_view *view; /* borrowed; NULL: no sample of the cards yet */
@@ -47,6 +55,7 @@ struct response {
     /* The limits of the pod, to be written before the answer; NULL: none. The last
      * n_limit_envs and n_limit_mounts of the arrays need them. */
     struct limit_plan *limit;
+    enum preload preload;
     size_t n_limit_envs, n_limit_mounts;
     const char
         *not_isolated; /* why the pod does not get what it asks for; NULL: it does */

@@ -59,7 +59,7 @@ static void read_resources(struct jread *j, struct arena *a, struct pod_containe
     }
 }
 
-/* Is NVIDIA_VISIBLE_DEVICES among the variables? */
+/* Are NVIDIA_VISIBLE_DEVICES and LD_PRELOAD among the variables? */
 static void read_env(struct jread *j, struct pod_container *c)
 {
     struct jread_str key, name;
@@ -69,8 +69,10 @@ static void read_env(struct jread *j, struct pod_container *c)
         while (jread_member(j, &key)) {
             if (!jread_key_is(key, "name"))
                 jread_skip(j);
-            else if (jread_string(j, "env.name", &name))
+            else if (jread_string(j, "env.name", &name)) {
                 c->own_devices |= jread_key_is(name, KEY_VISIBLE_DEVICES);
+                c->own_preload |= jread_key_is(name, KEY_PRELOAD);
+            }
         }
     }
 }

@@ -165,10 +165,7 @@ struct verb_filter verb_filter_begin(const struct verbs *v, struct verbs_work *w
                             .simulated = w->simulated};
     f.quick = placement_quick(&w->args.request);
     reason_prepare(&f.reasons, &w->args.request);
-    /* Evictions for one member are of no use while others of its gang have no place. */
-    struct gang gang;
-    bool reports = v->config.preempts && !w->args.pod.never_preempts &&
-                   !gang_of(&w->args.pod, &gang);
+    bool reports = v->config.preempts && !w->args.pod.never_preempts && !w->waits;
     f.report = reports ? w : NULL;
     w->n_victims = 0;
     return f;
@@ -249,6 +246,14 @@ static bool waits_for_others(struct verbs *v, const struct verb_args *args,
     return gang->minimum != 1;
 }
 
+/* For layout preemption, where no reservation asks for the gang of the pod. */
+static void note_gang(struct verbs *v, struct verbs_work *w)
+{
+    struct gang gang;
+    w->waits = v->config.preempts && is_in_gang(&w->args, &gang) &&
+               waits_for_others(v, &w->args, &gang);
+}
+
 /* No bind succeeds without a leader, and kube-scheduler retries the pod after a back-off.
  * Nodes for single members would start half of the gang. */
 static unsigned reject_gang(const struct gang *gang, struct buf *reply)
@@ -294,8 +299,11 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
     bool ready, reserve = in_gang || (best && is_reservable(args));
     if (w->simulated)
         return simulate(v, w, in_gang ? &gang : NULL, reply);
-    if (v->config.answer == VERBS_ALL || !is_scored(v, args) ||
-        (args->pod.prefers && !in_gang))
+    bool all = v->config.answer == VERBS_ALL || !is_scored(v, args) ||
+               (args->pod.prefers && !in_gang);
+    if (all || !reserve)
+        note_gang(v, w);
+    if (all)
         return answer_all(v, w, NULL, reply);
     if (!reserve)
         return verb_filter_best(v, w, false, reply);
@@ -306,7 +314,8 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
             return status;
     }
     bool local = route.route == BIND_ROUTE_LOCAL;
-    if (in_gang && waits_for_others(v, args, &gang))
+    w->waits = in_gang && waits_for_others(v, args, &gang);
+    if (w->waits)
         return local ? verb_filter_gang(v, w, &gang, reply) : reject_gang(&gang, reply);
     if (args->pod.prefers)
         return answer_all(v, w, NULL, reply);
@@ -339,8 +348,10 @@ static unsigned run(struct verbs *v, struct span body, enum source source,
     bool forwarded = source != SCHEDULER;
     struct verbs_work *w = verbs_work_take(v);
     w->n_victims = 0;
-    w->simulated = false;
+    w->simulated = w->waits = false;
     unsigned status = verbs_begin(v, w, body, reply);
+    if (status == 200 && source == REPORT)
+        note_gang(v, w);
     if (status == 200)
         status = source == REPORT ? answer_all(v, w, NULL, reply)
                                   : answer(v, w, body, forwarded, reply);

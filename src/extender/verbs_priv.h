@@ -31,6 +31,8 @@ struct verbs_work {
     /* filter: candidates where evictions could help the pod; borrowed from `args` */
     struct span victims[CORE_PREEMPT_NODES];
     size_t n_victims;
+    bool
+        waits; /* filter: for other members of its gang, so that none is evicted for it */
     bool simulated;       /* filter: the candidates are template Nodes */
     uint64_t charged;     /* to the budget: what the buffers have */
     uint64_t charged_pod; /* ... and what the pod may need */

@@ -155,7 +155,8 @@ static const struct opt table[] = {
      .type = OPT_BOOL,
      .offset = AT(less_isolation),
      .help =
-         "Let pods turn --isolation off with the annotation gpushare/isolation: none."},
+         "Let pods have less than --isolation, by annotation gpushare/isolation: none, "
+         "limit-env, limit-file."},
     {.name = "limit-dir",
      .arg = "DIR",
      .init = "/var/lib/gpushare/limit",

@@ -36,7 +36,8 @@ static void add_limit(struct pod_allocation *alloc, const struct pod_container *
                                           .resource = resource,
                                           .amount = amount,
                                           .core = core,
-                                          .own_devices = c->own_devices};
+                                          .own_devices = c->own_devices,
+                                          .own_preload = c->own_preload};
 }
 
 /* Called for init containers first: the order of admission, not that of the spec. */

@@ -277,8 +277,12 @@ struct response *response_of(const struct response_settings *settings,
     /* Where MPS runs, a program that is no client of it may find the card taken. */
     if (settings->isolation == ISOLATION_MPS && isolation != ISOLATION_NONE)
         add_mps(&w, pod);
-    if (isolation == ISOLATION_LIMIT && al->resource == IDS_MEM)
+    if (isolation == ISOLATION_LIMIT && al->resource == IDS_MEM) {
         response_limit(settings, cards, pod, w.r, a);
+        const char *evaded = response_limit_evaded(pod, al, w.r, a);
+        if (!w.r->not_isolated)
+            w.r->not_isolated = evaded;
+    }
     return w.r;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
+#include "domain/keys.h"
 #include "plugin/response_priv.h"
 
 static const char *copy(struct arena *a, const char *x, const char *y, const char *z)
@@ -14,6 +15,22 @@ static const char *isolation_name(enum isolation i)
     return names[i];
 }
 
+static const struct preload_word {
+    struct span word;
+    enum preload preload;
+} preload_words[] = {{SPAN("limit"), PRELOAD_BOTH},
+                     {SPAN("limit-env"), PRELOAD_ENV},
+                     {SPAN("limit-file"), PRELOAD_FILE}};
+
+/* The ways of loading that the word asks for; 0: it does not ask for the limit. */
+static enum preload preload_of(struct span asks)
+{
+    for (size_t i = 0; i < ARRAY_LEN(preload_words); i++)
+        if (span_eq(asks, preload_words[i].word))
+            return preload_words[i].preload;
+    return (enum preload)0;
+}
+
 enum isolation response_isolation(const struct response_settings *settings,
                                   const struct pod_allocation *pod, struct response *r,
                                   struct arena *a)
@@ -21,18 +38,23 @@ enum isolation response_isolation(const struct response_settings *settings,
     enum isolation is = settings->isolation;
     const char *why = NULL;
     struct span asks = pod->isolation;
+    enum preload preload = preload_of(asks);
+    bool less = span_eq(asks, SPAN("none")) ||
+                (is == ISOLATION_LIMIT && preload && preload != PRELOAD_BOTH);
+    r->preload = PRELOAD_BOTH;
     if (!asks.n || span_eq(asks, span_of(isolation_name(is))))
         why = NULL;
-    else if (span_eq(asks, SPAN("limit")))
-        is = ISOLATION_LIMIT;
-    else if (span_eq(asks, SPAN("none")) && settings->less_isolation)
-        is = ISOLATION_NONE;
-    else if (span_eq(asks, SPAN("none")))
+    else if (less && !settings->less_isolation)
         why = "this node allows no less than its own";
+    else if (preload) {
+        is = ISOLATION_LIMIT;
+        r->preload = preload;
+    } else if (less)
+        is = ISOLATION_NONE;
     else if (span_eq(asks, SPAN("mps")))
         why = "this node has no MPS daemon";
     else
-        why = "expected limit, mps or none";
+        why = "expected limit, limit-env, limit-file, mps or none";
     if (is == ISOLATION_LIMIT && !settings->limit_dir) {
         is = ISOLATION_NONE;
         why = "this node has no libgpushare-limit.so";
@@ -45,6 +67,22 @@ enum isolation response_isolation(const struct response_settings *settings,
         r->not_isolated = copy(a, text, "", "");
     }
     return is;
+}
+
+const char *response_limit_evaded(const struct pod_allocation *pod,
+                                  const struct allocation *al, const struct response *r,
+                                  struct arena *a)
+{
+    for (size_t i = 0; i < pod->n_containers && r->preload == PRELOAD_ENV; i++)
+        if (pod->containers[i].own_preload &&
+            span_eq(pod->containers[i].name, al->container)) {
+            cleanup_free char *text =
+                xasprintf("container %.*s sets LD_PRELOAD itself, so "
+                          "gpushare/isolation: limit-env does not limit it",
+                          SPAN_ARG(al->container));
+            return copy(a, text, "", "");
+        }
+    return NULL;
 }
 
 /* The units of the card that the pod's containers hold at most at a time, which is what the
@@ -104,9 +142,12 @@ void response_limit(const struct response_settings *settings, const struct cards
     r->limit = plan;
     add_mount(r, library, copy(a, dir, "/libgpushare-limit.so", ""), true);
     /* glibc reads the file, and musl only the variable. A library is loaded once. */
-    add_mount(r, "/etc/ld.so.preload", copy(a, dir, "/ld.so.preload", ""), true);
-    r->envs[r->n_envs++] = (struct response_pair){"LD_PRELOAD", library, false};
-    r->n_limit_envs++;
+    if (r->preload & PRELOAD_FILE)
+        add_mount(r, "/etc/ld.so.preload", copy(a, dir, "/ld.so.preload", ""), true);
+    if (r->preload & PRELOAD_ENV) {
+        r->envs[r->n_envs++] = (struct response_pair){KEY_PRELOAD, library, false};
+        r->n_limit_envs++;
+    }
     add_mount(r, LIMIT_DIR_CONTAINER "/limit", copy(a, pods, "/limit", ""), true);
     for (size_t i = 0; i < plan->n; i++) {
         cleanup_free char *name = xasprintf("/state/%zu", i);

@@ -79,15 +79,16 @@ START_TEST(fields_for_the_device_plugin_are_read)
         quoted(&arena, "{'metadata':{'name':'p','annotations':{'" KEY_MIRROR
                        "':'7f','" KEY_MEM_ASSIGNED "':'false'}},'spec':{'containers':["
                        "{'name':'own','env':[{'name':'A','value':'" KEY_VISIBLE_DEVICES
-                       "'},{'name':'" KEY_VISIBLE_DEVICES "','value':'all'}],"
+                       "'},{'name':'" KEY_VISIBLE_DEVICES "','value':'all'},"
+                       "{'name':'LD_PRELOAD','value':'x'}],"
                        "'resources':{'limits':{'" KEY_GPU_MEM "':'1'}}},"
                        "{'name':'ours','env':[{'name':'A','value':'" KEY_VISIBLE_DEVICES
                        "'}],'resources':{'limits':{'" KEY_GPU_MEM "':'1'}}}]}}"));
     ck_assert_uint_eq(pod.n_containers, 2);
     ck_assert_span_eq(pod.containers[0].name, "own");
-    ck_assert(pod.containers[0].own_devices);
+    ck_assert(pod.containers[0].own_devices && pod.containers[0].own_preload);
     ck_assert_span_eq(pod.containers[1].name, "ours");
-    ck_assert(!pod.containers[1].own_devices);
+    ck_assert(!pod.containers[1].own_devices && !pod.containers[1].own_preload);
     ck_assert(pod.mirror);
     ck_assert_span_eq(pod.assigned, "false");
 

@@ -128,17 +128,9 @@ static void create_pods(int n)
 
 static size_t events(const char *reason, const char *pod)
 {
-    cleanup_free char *path = xasprintf("/api/v1/namespaces/default/events?fieldSelector="
-                                        "reason%%3D%s,involvedObject.name%%3D%s",
-                                        reason, pod);
-    cleanup_json json_t *all = cluster_items(path);
-    return json_array_size(all);
-}
-
-static bool is_gone(const char *name)
-{
-    cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", name);
-    return peer_status(&cluster.api, path) == 404;
+    cleanup_free char *selector =
+        xasprintf("reason=%s,involvedObject.name=%s", reason, pod);
+    return cluster_events(selector, "");
 }
 
 static int restarts(const json_t *pod)
@@ -211,7 +203,7 @@ START_TEST(pods_above_their_promise_are_evicted_and_no_others)
     begun = lib_now_ms();
     for (const struct use *u = uses; u < uses + PODS; u++)
         if (u->over && u != guarded)
-            lib_wait((write_processes(), is_gone(u->name)));
+            lib_wait((write_processes(), cluster_is_gone(u->name)));
     cluster_report("pods above their promise are reported, evicted and gone",
                    lib_now_ms() - begun);
     for (const struct use *u = uses; u < uses + PODS; u++) {
@@ -263,17 +255,18 @@ START_TEST(processes_above_the_promise_are_killed_and_no_others)
 END_TEST
 
 /* Starts a CUDA program of an image in a pod of 2 units. */
-static void create_program(const char *name, const char *image, const char *mib)
+static void create_program(const char *name, const char *image, const char *isolation,
+                           const char *mib)
 {
     cluster_create(
         CLUSTER_PODS,
         "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
-        "\"annotations\":{\"gpushare/isolation\":\"limit\"}},\"spec\":{"
+        "\"annotations\":{\"gpushare/isolation\":\"%s\"}},\"spec\":{"
         "\"restartPolicy\":\"Never\",\"automountServiceAccountToken\":false,"
         "\"enableServiceLinks\":false,\"containers\":[{\"name\":\"c\",\"image\":"
         "\"%s\",\"imagePullPolicy\":\"Never\",\"args\":[\"more\",\"dlsym\",\"%s\"],"
         "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"2\"}}}]}}",
-        name, image, mib);
+        name, isolation, image, mib);
 }
 
 static bool has_exited(const char *name, int *status)
@@ -293,10 +286,22 @@ static int wait_exit(const char *name)
     return status;
 }
 
+/* Programs of images, and how they exit. The last two images preload a library of their own,
+ * which adds 40 to the exit status: with `limit` it is not loaded. */
+static const struct limited {
+    const char *image, *isolation;
+    int fits, more;
+} limited[] = {
+    {"cuda-guest", "limit", 0, 2}, /* CUDA_ERROR_OUT_OF_MEMORY */
+    {"cuda-guest-musl", "limit", 0, 2},
+    {"cuda-guest-preload", "limit", 0, 2},
+    {"cuda-guest-preload", "limit-env", 40, 42},
+    {"cuda-guest-env", "limit", 0, 2},
+    {"cuda-guest-env", "limit-file", 40, 42},
+};
+
 START_TEST(a_program_is_limited_in_its_container)
 {
-    static const char *const images[] = {"localhost/cuda-guest:1",
-                                         "localhost/cuda-guest-musl:1"};
     cleanup_free char *dir = temp_path(cell_dir(), "limit");
     cleanup_free char *library = program_path("libgpushare-limit.so");
     cleanup_free char *path = realpath(library, NULL);
@@ -307,15 +312,19 @@ START_TEST(a_program_is_limited_in_its_container)
     node_start_plugin(ARGV("--limit-dir", dir, "--limit-library", path,
                            "--device-list-strategy", "envvar"));
     node_wait_well();
-    for (size_t i = 0; i < ARRAY_LEN(images); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(limited); i++) {
+        const struct limited *l = &limited[i];
         cleanup_free char *fits = xasprintf("fits-%zu", i),
-                          *more = xasprintf("more-%zu", i);
-        create_program(fits, images[i], "2000");
-        create_program(more, images[i], "2100");
-        ck_assert_int_eq(wait_exit(fits), 0);
-        ck_assert_int_eq(wait_exit(more), 2); /* CUDA_ERROR_OUT_OF_MEMORY */
+                          *more = xasprintf("more-%zu", i),
+                          *image = xasprintf("localhost/%s:1", l->image);
+        create_program(fits, image, l->isolation, "2000");
+        create_program(more, image, l->isolation, "2100");
+        int status = wait_exit(fits);
+        ck_assert_msg(status == l->fits, "%s, %s: %d", l->image, l->isolation, status);
+        status = wait_exit(more);
+        ck_assert_msg(status == l->more, "%s, %s: %d", l->image, l->isolation, status);
     }
-    ck_assert(node_metric("limited_containers_total") == 4);
+    ck_assert(node_metric("limited_containers_total") == 2 * ARRAY_LEN(limited));
     ck_assert(node_metric("limit_failures_total") == 0);
     node_down();
 }

@@ -377,6 +377,47 @@ START_TEST(pods_get_their_defaults_only_where_the_api_server_can_set_them)
 }
 END_TEST
 
+/* https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/ */
+static void check_labels(const json_t *object, const json_t *metadata)
+{
+    static const char *const wanted[][2] = {{"name", "gpushare"},
+                                            {"instance", "gpushare"},
+                                            {"component", NULL},
+                                            {"part-of", "gpushare"}};
+    const json_t *labels = json_object_get(metadata, "labels");
+    for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
+        cleanup_free char *key = xasprintf("app.kubernetes.io/%s", wanted[i][0]);
+        const char *is = json_string_value(json_object_get(labels, key));
+        ck_assert_msg(is && *is && (!wanted[i][1] || !strcmp(is, wanted[i][1])),
+                      "%s %s: label %s is %s", lib_str(object, "kind"),
+                      lib_str(object, "metadata.name"), key, is ? is : "absent");
+    }
+}
+
+START_TEST(workloads_pods_and_services_have_the_common_labels)
+{
+    cleanup_json json_t *all = rendered_in_gpu(ARGV("--set", "platform=managed"));
+    size_t i, n = 0;
+    json_t *o;
+    json_array_foreach(all, i, o)
+    {
+        const char *kind = lib_str(o, "kind");
+        if (strcmp(kind, "Deployment") && strcmp(kind, "DaemonSet") &&
+            strcmp(kind, "Service") && strcmp(kind, "Pod"))
+            continue;
+        n++;
+        check_labels(o, json_object_get(o, "metadata"));
+        const json_t *template = lib_at(o, "spec.template.metadata");
+        if (template)
+            check_labels(o, template);
+        /* Selectors cannot change in an upgrade. */
+        cleanup_free char *selector = json_dumps(lib_at(o, "spec.selector"), 0);
+        ck_assert_ptr_null(selector ? strstr(selector, "app.kubernetes.io/") : NULL);
+    }
+    ck_assert_uint_ge(n, 7);
+}
+END_TEST
+
 START_TEST(several_replicas_equal_the_patched_deployment)
 {
     cleanup_free char *json = cluster_kubectl(
@@ -908,6 +949,7 @@ CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_
              openshift_is_found_out_and_gets_its_constraints,
              the_version_of_the_api_server_names_distributions,
              pods_get_their_defaults_only_where_the_api_server_can_set_them,
+             workloads_pods_and_services_have_the_common_labels,
              several_replicas_equal_the_patched_deployment,
              rules_dashboard_and_version_equal_those_of_the_project,
              every_value_of_the_schema_is_in_values_yaml,

@@ -172,6 +172,69 @@ START_TEST(the_platform_is_found_out_from_the_cluster)
 }
 END_TEST
 
+START_TEST(the_notes_name_the_next_command)
+{
+    static const struct {
+        const char *set, *has, *never;
+    } cases[] = {
+        {"platform=kubeadm", "     scripts/install\n\n", "systemctl"},
+        {"platform=kubeadm", "     ctr -n k8s.io images import", "k3s"},
+        {"platform=k3s", "     scripts/install\n     systemctl restart k3s\n", "rollout"},
+        {"platform=k3s", "     k3s ctr -n k8s.io images import", "rke2"},
+        {"platform=rke2", "     scripts/install\n     systemctl restart rke2-server\n",
+         "rollout"},
+        {"platform=managed",
+         "     kubectl -n kube-system rollout status deployment gpushare-scheduler\n",
+         "scripts/install"},
+        {"platform=managed", "Push those of `make images` to a registry", "ctr -n"},
+        {"platform=openshift",
+         "     kubectl -n kube-system rollout status deployment gpushare-scheduler\n",
+         "scripts/install"},
+        {"platform=openshift", "Push those of `make images` to a registry", "ctr -n"},
+        {"platform=managed,image.registry=r.example", "rollout status", "`make images`"},
+        {"platform=managed,scheduler.enabled=false",
+         "     helm upgrade gpushare CHART -n kube-system --reset-then-reuse-values "
+         "--set "
+         "scheduler.enabled=true\n",
+         "rollout"},
+        {"platform=kubeadm,extender.insecure=true", "     scripts/install --insecure\n",
+         "--renew"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *said = helm(
+            0, "install",
+            ARGV(CHART, "--dry-run=server", "--take-ownership", "--set", cases[i].set));
+        const char *notes = strstr(said, "\nNOTES:\n");
+        ck_assert_ptr_nonnull(notes);
+        ck_assert_contains(notes, cases[i].has);
+        ck_assert_msg(!strstr(notes, cases[i].never), "%s: \"%s\" in: %s", cases[i].set,
+                      cases[i].never, notes);
+    }
+}
+END_TEST
+
+/* k3s creates the RuntimeClass; its default runtime shows no card. */
+START_TEST(the_daemonsets_of_k3s_use_the_runtime_of_nvidia)
+{
+    static const char class[] = "      runtimeClassName: \"nvidia\"\n";
+    check_platform_with("platform=k3s", "The cluster has no RuntimeClass nvidia");
+    cluster_create("/apis/node.k8s.io/v1/runtimeclasses",
+                   "{\"metadata\":{\"name\":\"nvidia\"},\"handler\":\"nvidia\"}");
+    check_platform_with("platform=k3s", class);
+    check_platform_with("platform=rke2", class);
+    static const char *const others[] = {"platform=kubeadm",
+                                         "platform=k3s,gpuNodes.nvml=host"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        cleanup_free char *said =
+            helm(0, "install",
+                 ARGV(CHART, "--dry-run=server", "--take-ownership", "--set", others[i]));
+        ck_assert_ptr_null(strstr(said, "nvidia\"\n"));
+        ck_assert_ptr_null(strstr(said, "The cluster has no RuntimeClass"));
+    }
+    cluster_delete("/apis/node.k8s.io/v1/runtimeclasses/nvidia");
+}
+END_TEST
+
 /* -- all objects -- */
 
 /* A line for each object of the cluster: kind, name, UID. New. */
@@ -396,5 +459,6 @@ CLUSTER_MAIN("helm", 180, up, plain_files_become_a_release_and_back,
              a_second_extender_in_another_namespace_is_refused,
              a_managed_control_plane_with_a_node_port_stays_managed,
              a_node_port_in_use_is_no_managed_control_plane,
-             the_platform_is_found_out_from_the_cluster,
+             the_platform_is_found_out_from_the_cluster, the_notes_name_the_next_command,
+             the_daemonsets_of_k3s_use_the_runtime_of_nvidia,
              a_release_is_installed_upgraded_and_removed_without_other_changes)

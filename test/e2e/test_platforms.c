@@ -122,6 +122,13 @@ static void restart(void)
     write_file(rke2 ? RKE2_POD : K3S_POD, text);
 }
 
+/* Does kube-scheduler run with the files of now? The one of before ends a moment later. */
+static bool runs_with_the_files(void)
+{
+    cleanup_free char *said = install_node_run(-1, ARGV("--check", "--no-cluster"));
+    return strstr(said, " runs with the ") != NULL;
+}
+
 static void try_pod(const char *name, bool card)
 {
     cluster_create_pod(name, 2, "", "");
@@ -156,6 +163,7 @@ static void check_server(const char *program, const char *manifest, const char *
     cleanup_free char *settings = temp_read(install_node_root, file);
     restart();
     struct static_pod *runs = static_pod_start(install_node_root, manifest, binary);
+    lib_wait(runs_with_the_files());
     try_pod("before", false);
     cleanup_free char *found = install_node_run(1, ARGV("--check"));
     ck_assert_contains(found, "PROBLEM no-option: ");
@@ -181,6 +189,7 @@ static void check_server(const char *program, const char *manifest, const char *
     cleanup_free char *early = install_node_run(3, ARGV("--undo"));
     ck_assert_contains(early, "must be restarted");
     restart();
+    lib_wait(runs_with_the_files());
     try_pod("last", false);
     cleanup_free char *removed = install_node_run(0, ARGV("--undo"));
     ck_assert_contains(removed, "removed: ");

@@ -2,8 +2,8 @@
 
 /*
  * make test-gpu: reads the cards of this machine through the real NVML, shows them and
- * the Scv that scv-agent makes of them, and compares with nvidia-smi. Fails where there
- * is no card.
+ * the Scv that scv-agent makes of them, and compares with nvidia-smi. Skipped, with the
+ * reason, where there is no card.
  *
  *     test-gpu [LIBRARY [NVIDIA-SMI]]
  */
@@ -83,10 +83,10 @@ int main(int argc, char **argv)
     for (int i = 0; !rc && i < 10; i++)
         rc = gpu_sample(g, &s, &err);
     if (rc || !s.n_cards) {
-        printf("test-gpu: there is no card to test with: %s\n0 passed, 1 failed\n",
+        printf("test-gpu: skipped, because there is no card to test with: %s\n",
                rc ? err.msg : "NVML knows of none");
         gpu_free(g);
-        return 1;
+        return 0;
     }
     printf("the first sample took %lld ms, ten more %lld ms\n\n", (long long)first,
            (long long)(clock_mono_ms() - start));

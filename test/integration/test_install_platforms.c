@@ -217,6 +217,31 @@ START_TEST(k3s_that_never_ran_with_the_files_needs_no_restart)
 }
 END_TEST
 
+/* kube-scheduler may run as another user than root. */
+START_TEST(a_strict_umask_hides_no_file)
+{
+    static const char *const made[] = {"root/etc/rancher", "root/etc/rancher/rke2",
+                                       RKE2 ".d", RKE2 ".d/zz-gpushare.yaml",
+                                       NODE_FILES_CONFIG};
+    make_rke2();
+    static const char *const absent[] = {RKE2, "root/etc/rancher/rke2",
+                                         "root/etc/rancher"};
+    for (size_t i = 0; i < ARRAY_LEN(absent); i++) {
+        cleanup_free char *path = temp_path(lib_dir, absent[i]);
+        ck_assert_int_eq(remove(path), 0);
+    }
+    mode_t old = umask(077);
+    free(install(1, "--insecure"));
+    umask(old);
+    for (size_t i = 0; i < ARRAY_LEN(made); i++) {
+        struct stat st;
+        cleanup_free char *path = temp_path(lib_dir, made[i]);
+        ck_assert_int_eq(stat(path, &st), 0);
+        ck_assert_msg((st.st_mode & 044) == 044, "%s: mode %o", made[i], st.st_mode);
+    }
+}
+END_TEST
+
 START_TEST(rke2_gets_the_mount_of_the_certificate)
 {
     make_rke2();
@@ -437,7 +462,7 @@ START_TEST(odd_files)
 END_TEST
 
 LIB_MAIN("install_platforms", 120, k3s_install_twice_and_undo,
-         k3s_that_never_ran_with_the_files_needs_no_restart,
+         k3s_that_never_ran_with_the_files_needs_no_restart, a_strict_umask_hides_no_file,
          rke2_gets_the_mount_of_the_certificate,
          a_failed_installation_keeps_what_the_last_undo_left,
          rke2_keeps_the_files_until_the_restart, openshift_stays_as_it_is, other_nodes,

@@ -61,6 +61,7 @@ static void make_release(void)
     setenv("OUT", out, 1);
     setenv("SOURCE_DATE_EPOCH", "1700000000", 1);
     setenv("MAINTAINER", "A Person <person@example.org>", 1);
+    setenv("PROJECT_URL", "https://example.org/gpushare", 1);
     does_all(
         "env -u MAKEFLAGS -u MAKELEVEL make -s install "
         "DESTDIR=\"$MADE/build/installed\" PREFIX=/usr/local\n"
@@ -323,6 +324,13 @@ START_TEST(the_chart_installs_these_images)
         "tar -xzf \"$OUT/gpushare-0.1.0.tgz\"; v=gpushare/values.yaml\n"
         "grep -qx '  registry: registry.example/gpu' $v\n"
         "grep -qx 'version: 0.1.0' gpushare/Chart.yaml\n"
+        "grep -qx 'home: \"https://example.org/gpushare\"' gpushare/Chart.yaml\n"
+        "grep -qx 'sources: \\[\"https://example.org/gpushare\"\\]' gpushare/Chart.yaml\n"
+        "grep -qx '  homepage: https://example.org/gpushare' "
+        "\"$OUT/inspect-gpushare.yaml\"\n"
+        "mkdir c; tar -C c -xf \"$OUT/gpushare-0.1.0.oci.tar\"\n"
+        "grep -q '\"home\":\"https://example.org/gpushare\",\"sources\":"
+        "\\[\"https://example.org/gpushare\"\\],' c/blobs/sha256/*\n"
         "for p in gpushare-extender gpushare-device-plugin scv-agent; do\n"
         "  digest=$(sed -n \"s|^registry.example/gpu/$p:0.1.0@||p\" "
         "\"$OUT/images.txt\")\n"

@@ -117,6 +117,24 @@ START_TEST(a_program_gets_its_promise_and_no_more)
 }
 END_TEST
 
+/* An image with its own /etc/ld.so.preload keeps it; the variable loads the library. */
+START_TEST(a_pod_whose_image_has_a_preload_file_uses_the_variable)
+{
+    cleanup_answer struct kubelet_answer a = {0}, b = {0};
+    set_up(ARGV(NULL));
+    admit("p", "limit-env", &a);
+    ck_assert_ptr_null(strstr(a.mounts, "ld.so.preload"));
+    ck_assert_str_eq(json_string_value(json_object_get(a.env, "LD_PRELOAD")),
+                     "/usr/local/gpushare/libgpushare-limit.so");
+    admit("q", "limit-file", &b);
+    ck_assert_ptr_null(json_object_get(b.env, "LD_PRELOAD"));
+    cleanup_free char *preload = mounted(&b, "/etc/ld.so.preload", "ro");
+    ck_assert(plugin_metric(&plugin, "limited_containers_total") == 2);
+    ck_assert(plugin_metric(&plugin, "limit_failures_total") == 0);
+    tear_down();
+}
+END_TEST
+
 static bool has_folders(const char *uid)
 {
     cleanup_free char *path = xasprintf("%s/pods/%s", limits, uid);
@@ -193,5 +211,6 @@ START_TEST(a_full_disk_costs_the_limit_and_not_the_pod)
 END_TEST
 
 LIB_MAIN("container", 60, a_program_gets_its_promise_and_no_more,
+         a_pod_whose_image_has_a_preload_file_uses_the_variable,
          the_folder_of_a_pod_goes_with_the_pod, a_pod_without_isolation_gets_none,
          a_full_disk_costs_the_limit_and_not_the_pod)

@@ -94,7 +94,8 @@ static struct pod_allocation *pod_asking(const char *isolation, const char *cont
         &arena,
         quoted(&arena,
                "{'metadata':{'name':'p','namespace':'ns','uid':'u-1','annotations':{"
-               "'gpushare/isolation':'%s','" KEY_MEM_IDX "':'1'}},'spec':{'nodeName':'n1',"
+               "'gpushare/isolation':'%s','" KEY_MEM_IDX
+               "':'1'}},'spec':{'nodeName':'n1',"
                "%s},'status':{'phase':'Pending'}}",
                isolation, containers));
     return pod_allocation_new(&pod, 1024);
@@ -117,7 +118,7 @@ START_TEST(a_pod_gets_more_isolation_and_not_less)
         {"none", ISOLATION_NONE, false, NO, NULL},
         {"limit", ISOLATION_NONE, false, LIMIT, NULL},
         {"mps", ISOLATION_NONE, false, NO, "this node has no MPS daemon"},
-        {"x", ISOLATION_NONE, false, NO, "expected limit, mps or none"},
+        {"x", ISOLATION_NONE, false, NO, "expected limit, limit-env"},
         {"", ISOLATION_MPS, false, MPS, NULL},
         {"mps", ISOLATION_MPS, false, MPS, NULL},
         {"limit", ISOLATION_MPS, false, MPS | LIMIT, NULL},
@@ -127,6 +128,13 @@ START_TEST(a_pod_gets_more_isolation_and_not_less)
         {"none", ISOLATION_LIMIT, false, LIMIT, "this node allows no less than its own"},
         {"none", ISOLATION_LIMIT, true, NO, NULL},
         {"mps", ISOLATION_LIMIT, true, LIMIT, "this node has no MPS daemon"},
+        {"limit-env", ISOLATION_NONE, false, LIMIT, NULL},
+        {"limit-file", ISOLATION_MPS, false, MPS | LIMIT, NULL},
+        {"limit-env", ISOLATION_LIMIT, false, LIMIT,
+         "this node allows no less than its own"},
+        {"limit-file", ISOLATION_LIMIT, false, LIMIT,
+         "this node allows no less than its own"},
+        {"limit-env", ISOLATION_LIMIT, true, LIMIT, NULL},
     };
     set_up();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -150,7 +158,57 @@ START_TEST(a_pod_gets_more_isolation_and_not_less)
         ck_assert_msg(!r->not_isolated == !cases[i].why &&
                           (!cases[i].why || strstr(r->not_isolated, cases[i].why)),
                       "case %zu: %s", i, r->not_isolated ? r->not_isolated : "");
-        ck_assert_uint_eq(r->n_limit_mounts, r->limit ? 4 : 0);
+        bool by_env = strcmp(cases[i].asks, "limit-env") == 0 && !cases[i].why;
+        ck_assert_uint_eq(r->n_limit_mounts, !r->limit ? 0 : by_env ? 3 : 4);
+        allocation_free(al);
+        pod_allocation_free(pod);
+    }
+}
+END_TEST
+
+static const char *mount_at(const struct response *r, const char *at)
+{
+    for (size_t i = 0; i < r->n_mounts; i++)
+        if (strcmp(r->mounts[i].key, at) == 0)
+            return r->mounts[i].value;
+    return "";
+}
+
+/* An image can have its own preload file, or its own variable. */
+START_TEST(a_pod_says_how_the_library_is_loaded)
+{
+    static const struct {
+        const char *asks, *env;
+        bool file, variable;
+        const char *why;
+    } cases[] = {
+        {"limit", "", true, true, NULL},
+        {"limit-env", "", false, true, NULL},
+        {"limit-file", "", true, false, NULL},
+        {"limit", "'env':[{'name':'LD_PRELOAD','value':'x'}],", true, true, NULL},
+        {"limit-file", "'env':[{'name':'LD_PRELOAD','value':'x'}],", true, false, NULL},
+        {"limit-env", "'env':[{'name':'LD_PRELOAD','value':'x'}],", false, true,
+         "container a sets LD_PRELOAD itself"},
+    };
+    const struct response_settings settings = {.limit_dir = "/l", .unit_mib = 1024};
+    set_up();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *containers =
+            xasprintf("'containers':[{'name':'a',%s" OF(4) "}]", cases[i].env);
+        struct pod_allocation *pod = pod_asking(cases[i].asks, containers);
+        struct allocation *al = allocation_new(SPAN("u-1"), SPAN("ns"), SPAN("p"),
+                                               SPAN("a"), CONTAINER_APP, IDS_MEM);
+        allocation_add(al, SPAN("GPU-1"), 1, 0);
+        struct err err;
+        const struct response *r = response_of(&settings, &cards, pod, al, &arena, &err);
+        ck_assert_ptr_nonnull(r->limit);
+        ck_assert_int_eq(mount_at(r, "/etc/ld.so.preload")[0] != '\0', cases[i].file);
+        ck_assert_int_eq(env(r, "LD_PRELOAD")[0] != '\0', cases[i].variable);
+        ck_assert_uint_eq(r->n_limit_envs, cases[i].variable);
+        ck_assert_str_eq(mount_at(r, "/usr/local/gpushare/limit"), "/l/pods/u-1/limit");
+        ck_assert_msg(!r->not_isolated == !cases[i].why &&
+                          (!cases[i].why || strstr(r->not_isolated, cases[i].why)),
+                      "case %zu: %s", i, r->not_isolated ? r->not_isolated : "");
         allocation_free(al);
         pod_allocation_free(pod);
     }
@@ -174,8 +232,9 @@ START_TEST(the_limit_is_that_of_the_pod)
          7168},
         /* beside the sidecar that started before it, as the ledger counts */
         {"'initContainers':[{'name':'s','restartPolicy':'Always'," OF(
-             3) "},{'name':'i'," OF(6) "},{'name':'t','restartPolicy':'Always'," OF(
-             1) "}],'containers':[{'name':'a'," OF(4) "}]",
+             3) "},{'name':'i'," OF(6) "},{'name':'t','restartPolicy':'Always'"
+                                       "," OF(1) "}],'containers':[{'name':'a'"
+                                                 "," OF(4) "}]",
          9216},
     };
     const struct response_settings settings = {
@@ -195,5 +254,5 @@ START_TEST(the_limit_is_that_of_the_pod)
 END_TEST
 
 UNIT_MAIN("response", a_pod_gets_more_isolation_and_not_less,
-          the_limit_is_that_of_the_pod, each_card_has_its_own_share,
-          an_absent_card_is_an_error)
+          a_pod_says_how_the_library_is_loaded, the_limit_is_that_of_the_pod,
+          each_card_has_its_own_share, an_absent_card_is_an_error)

@@ -141,6 +141,16 @@ requiredDuringSchedulingIgnoredDuringExecution:
 {{- toYaml $security }}
 {{- end }}
 
+{{/* RuntimeClass of a DaemonSet, or "". k3s and RKE2 create the class nvidia, and do not make NVIDIA's
+     runtime the default. */}}
+{{- define "gpushare.nodeRuntimeClass" -}}
+{{- $all := .root.Values.gpuNodes }}
+{{- $set := .of.runtimeClassName | default $all.runtimeClassName }}
+{{- if $set }}{{ $set }}
+{{- else if and (has (include "gpushare.platform" .root) (list "k3s" "rke2")) (eq $all.nvml "runtime") (lookup "node.k8s.io/v1" "RuntimeClass" "" "nvidia") }}nvidia
+{{- end }}
+{{- end }}
+
 {{/* Fields of the pod spec that both DaemonSets share. */}}
 {{- define "gpushare.nodePod" -}}
 {{- $all := .root.Values.gpuNodes -}}
@@ -161,7 +171,7 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- with $affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .of.runtimeClassName | default $all.runtimeClassName }}
+{{- with include "gpushare.nodeRuntimeClass" . }}
 runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with .root.Values.image.pullSecrets }}
