@@ -20,7 +20,7 @@ struct move_goal {
 
 struct move_plan {
     bool found;
-    const struct ledger_pod *pod; /* NULL: a shape */
+    const struct ledger_pod *pod;   /* NULL: a shape */
     const struct ledger_node *node; /* of the goal; NULL: any */
     struct request request;
     struct defrag_plan plan; /* plan.n 0: the request fits already */

@@ -75,8 +75,7 @@ static void write_state(const struct state *s, struct buf *out)
           "Pods for which the leader reserves cards from filter to bind.",
           (int64_t)s->reservations);
     gauge(out, "gpushare_binds_in_flight",
-          "Binds whose promise is not yet confirmed or released.",
-          (int64_t)s->in_flight);
+          "Binds whose promise is not yet confirmed or released.", (int64_t)s->in_flight);
     gauge(out, "gpushare_binds_unknown", "Binds in flight whose outcome is unknown.",
           (int64_t)s->unknown);
     gauge(out, "gpushare_cards_overcommitted",

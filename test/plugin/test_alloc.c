@@ -1048,7 +1048,8 @@ START_TEST(auto_takes_cdi_names_where_the_node_has_them)
         const char *runtime, *kubelet, *kind, *answer;
     } cases[] = {
         {"containerd://2.1.4", "v1.35.0", "nvidia.com/gpu", "cdi nvidia.com/gpu=GPU-1\n"},
-        {"containerd://v2.4.2", "v1.37.2", "a/b", "cdi a/b=GPU-1\n"}, /* built from source */
+        {"containerd://v2.4.2", "v1.37.2", "a/b",
+         "cdi a/b=GPU-1\n"}, /* built from source */
         {"cri-o://1.28.1", "v1.29.0-eks-1", "a/b", "cdi a/b=GPU-1\n"},
         {"containerd://1.7.28", "v1.35.0", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
         {"cri-o://1.27.9", "v1.35.0", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},

@@ -16,8 +16,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "domain/objects.h"
-#include "plugin/alloc.h"
 #include "node/checkpoint.h"
+#include "plugin/alloc.h"
 
 enum {
     CARDS_N = 3,

@@ -197,7 +197,7 @@ static void check_ended(struct world *w, const struct replica *r,
         for (size_t k = 0; k < out->n; k++) { /* a pod of higher priority has its cards */
             const struct core_output *o = &out->items[k];
             logged |= o->type == CORE_LOG && strstr(o->text, "the reservation of pod") &&
-                    strstr(o->text, was->name);
+                      strstr(o->text, was->name);
         }
         if (!was->in_gang && !own && !logged && age_ms < CORE_RESERVATION_MS &&
             !find(now, was->uid))
