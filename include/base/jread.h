@@ -80,11 +80,13 @@ struct jread {
 };
 
 /* A string or key without its quotes, undecoded. Borrowed from the input. `escaped`: it
- * contains a backslash, so jread_decode must decode it. */
+ * contains a backslash, so jread_decode must decode it. `plain`, set by jread_strings only:
+ * it is known to contain only bytes from 0x21 to 0x7e, and neither a quote nor a slash of
+ * either kind. */
 struct jread_str {
     const char *p;
     size_t n;
-    bool escaped;
+    bool escaped, plain;
 };
 
 void jread_init(struct jread *j, const char *data, size_t n);

@@ -40,6 +40,10 @@ struct span span_cut(struct span *rest, char sep);
  * out of range. */
 bool span_i64(struct span s, int64_t *value);
 
+/* Writes a number in decimal, at most STR_U64 bytes, without a NUL. Returns its end. */
+enum { STR_U64 = 20 };
+char *str_put_u64(char *to, uint64_t value);
+
 /* A growing byte string. {0} is an empty one; buf_fini releases it. */
 struct buf {
     char *p; /* NUL-terminated after the first append; NULL before */

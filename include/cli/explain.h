@@ -11,7 +11,16 @@
  * recorded.
  */
 
-/* `object` is the Pod as the API server returns it, for its conditions and tolerations;
- * may be NULL. -1: no such pod, or all its containers have ended. */
+/* What the snapshot does not have; borrowed. */
+struct explain_facts {
+    const json_t *object; /* the Pod as the API server returns it, for its conditions and
+                             tolerations; may be NULL */
+    const json_t *view;   /* the extender's view (cli/extender_view.h); NULL: none */
+    uint32_t minimum;     /* of the pod's gang, by its PodGroup or Workload; 0: unknown */
+    int64_t now_s;        /* by the wall clock */
+    bool colors;
+};
+
+/* -1: no such pod, or all its containers have ended. */
 int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
-                struct span name, const json_t *object, bool colors, struct err *err);
+                struct span name, const struct explain_facts *facts, struct err *err);

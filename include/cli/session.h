@@ -33,3 +33,5 @@ const struct cluster_state *session_state(const struct session *s); /* borrowed 
 /* Fetches the extender's current view; new. NULL: --extender names none (`err` is left
  * alone), or the call failed. */
 json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *err);
+/* The same, fetched once. NULL: not available. Borrowed. */
+const json_t *session_view(struct session *s);

@@ -185,8 +185,10 @@ struct core_input {
     const struct request *request;
     int64_t priority;
     struct resources requests; /* CPU and memory of the pod; 0: unknown */
-    const struct gang *gang; /* of the pod; NULL: none. Then all members are reserved for
-                                on any of the nodes, or none (placement/gang_judge.h) */
+    const struct gang
+        *gang; /* whose members wait for each other; NULL: none. Then all are
+                                reserved for on any of the nodes, or none
+                                (placement/gang_judge.h) */
     /* REJECTED, with `uid`: candidate nodes where the eviction of pods of lower priority
      * could help; all other filters of kube-scheduler accept them. The first
      * CORE_PREEMPT_NODES count. */
@@ -307,6 +309,42 @@ struct core_preemptions {
     uint64_t abandoned; /* preemptions that ended without all evictions */
 };
 struct core_preemptions core_preemptions(const struct core *core);
+
+enum core_preempt_state {
+    CORE_PREEMPT_WAITING,    /* no victims are chosen yet */
+    CORE_PREEMPT_NOMINATING, /* the PATCH of its status is in flight */
+    CORE_PREEMPT_EVICTING,   /* one eviction is in flight, or will be retried */
+    CORE_PREEMPT_DONE,       /* no further eviction for it until `until_ns` */
+};
+enum core_preempt_found { /* by the last search for victims */
+                          CORE_PREEMPT_UNSEARCHED,
+                          CORE_PREEMPT_NO_VICTIMS,
+                          CORE_PREEMPT_NOT_NEEDED, /* it fits, now or when terminating pods have left */
+                          CORE_PREEMPT_VICTIMS,
+};
+/* What layout preemption does for a pending pod. Times are of the wall clock as of the
+ * first rejection, whatever that clock does later. */
+struct core_preempt_status {
+    struct span uid;
+    enum core_preempt_state state;
+    enum core_preempt_found found;
+    int64_t since_ns;  /* the first rejection that evictions could help */
+    int64_t search_ns; /* WAITING: no search before */
+    int64_t until_ns;  /* DONE: the cards are kept, and nothing is evicted, until then */
+    size_t candidates; /* nodes where evictions could help */
+    struct span node;  /* where it is nominated; empty: nowhere */
+    size_t victims;    /* chosen there */
+    size_t left;       /* ... of which so many are not evicted yet */
+    unsigned refused;  /* evictions for it that the API server refused */
+    bool by_budget;    /* ... the last one because of a PodDisruptionBudget */
+};
+/* New, in the arena, with its strings, ordered by UID: the pods that the leader
+ * remembers. */
+size_t core_preempt_list(const struct core *core, struct arena *a,
+                         struct core_preempt_status **list);
+/* A number that changes whenever that list does. */
+uint64_t core_preempt_generation(const struct core *core);
+int64_t core_preempt_after_ms(const struct core *core); /* as in the settings */
 /* Time since a list or watch of the kind last delivered anything; -1: never listed. */
 int64_t core_watch_age_ms(const struct core *core, struct core_time now,
                           enum core_kind kind);

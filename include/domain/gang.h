@@ -30,6 +30,7 @@ enum gang_kind {
     GANG_COSCHEDULING,
     GANG_KUEUE,
     GANG_VOLCANO,
+    GANG_KINDS,
 };
 
 struct gang {

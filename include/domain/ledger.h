@@ -291,6 +291,7 @@ struct ledger_reservation {
     struct span uid, ns, name; /* of the pod; the ledger owns the strings */
     int64_t priority;
     bool whole;   /* whole cards */
+    bool joint;   /* for core: made with those of its gang, and ends with them */
     uint8_t core; /* percent of the compute of each card */
     struct ledger_share *shares;
     uint32_t n_shares;

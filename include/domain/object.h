@@ -34,7 +34,13 @@ void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta
 /* Is it valid as an object name: 1 to 253 bytes, no control character, space, quote, slash
  * or backslash? (The API server is stricter; this keeps a name from being misread in a
  * URL or log line.) */
+enum { OBJECT_NAME_MAX = 253 };
 bool object_is_name(struct span name);
+/* The same for a string that is `plain` (base/jread.h). */
+static inline bool object_is_plain_name(struct span name)
+{
+    return name.n > 0 && name.n <= OBJECT_NAME_MAX;
+}
 
 /* A fault if the object has no valid name. */
 void object_meta_check(struct jread *j, const struct object_meta *meta);

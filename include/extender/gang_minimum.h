@@ -10,17 +10,18 @@
  * watched: the API may be absent or appear later, each watch of a cluster-wide resource
  * would need more permissions, and few gangs are filtered at one time. An answer counts for
  * GANG_MINIMUM_KEEP_MS, also that there is no object. If the API server does not answer in
- * time, no object is read for GANG_MINIMUM_PAUSE_MS: a filter waits for each read, and
- * kube-scheduler for each filter. Thread-safe.
+ * time, no object of that kind (enum gang_kind) is read for GANG_MINIMUM_PAUSE_MS: a filter
+ * waits for each read, and kube-scheduler for each filter. Thread-safe.
  */
 
 struct gang_minimum;
 
 enum {
     GANG_MINIMUM_KEEP_MS = 10 * 1000,
-    GANG_MINIMUM_CALL_MS = 1000,       /* for all versions of one object together */
-    GANG_MINIMUM_PAUSE_MS = 10 * 1000, /* of all reads, after one without an answer */
-    GANG_MINIMUM_KEPT = 256,           /* answers; tenants name gangs */
+    GANG_MINIMUM_CALL_MS = 1000, /* for all versions of one object together */
+    GANG_MINIMUM_PAUSE_MS =
+        10 * 1000,           /* of all reads of a kind, after one without an answer */
+    GANG_MINIMUM_KEPT = 256, /* answers; tenants name gangs */
 };
 
 struct gang_minimum_config {

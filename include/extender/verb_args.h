@@ -25,6 +25,7 @@ struct verb_args {
     bool full;              /* the candidates are Node objects */
     struct verb_candidate *nodes;
     size_t n, cap;
+    const char *end; /* of the body */
 };
 
 /* What a body may contain. A limit is found out before memory is taken beyond it. */

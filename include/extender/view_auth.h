@@ -2,9 +2,9 @@
 #pragma once
 
 #include "base/prom.h"
-#include "view/scope.h"
 #include "kube/client.h"
 #include "kube/review.h"
+#include "view/scope.h"
 
 /*
  * Who may see views, as the API server decides it: a TokenReview finds the user of a
@@ -113,6 +113,9 @@ void view_auth_grant_fini(struct view_auth_grant *g);
  * the grant stays until its end. */
 enum view_auth_grant_state { GRANT_KEPT, GRANT_CHANGED, GRANT_ENDED };
 enum view_auth_grant_state view_auth_grant_renew(struct view_auth_grant *g);
+
+/* When view_auth_grant_renew is to be called at the latest; INT64_MAX: never. */
+int64_t view_auth_grant_due(const struct view_auth_grant *g);
 
 /* Appends metrics. NULL: there are no reviews. */
 void view_auth_write(struct view_auth *a, struct buf *out);

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "domain/gang.h"
+#include "kube/client.h"
 
 /*
  * The object that a gang's pods name: how many members need a place before any starts.
- * Pure: the paths to read, and the number in the answer.
  *
  *   PodGroup    scheduling.k8s.io v1alpha2 (Kubernetes 1.36), v1alpha3 and v1beta1 (1.37):
  *               spec.schedulingPolicy, gang.minCount or basic (k8s.io/api v0.37.2)
@@ -22,3 +22,17 @@ bool pod_group_path(struct buf *out, struct span ns, const struct gang *gang, si
 /* Members that need a place at once, by the object in `body`. 1: they do not wait for each
  * other (policy basic). 0: the object does not say, or not by a number from 1 on. */
 uint32_t pod_group_minimum(struct span body, const struct gang *gang);
+
+struct pod_group_reader {
+    /* As kube_call. */
+    int (*call)(void *ctx, const struct kube_request *request, struct httpc_reply *reply,
+                struct err *err);
+    void *call_ctx;
+    int64_t (*now_ms)(void); /* a monotonic clock */
+};
+/* Reads the object, within timeout_ms for all versions together: *minimum as from
+ * pod_group_minimum, 0 also if there is no object. -1: it cannot be read; *minimum is
+ * unchanged. */
+int pod_group_read(const struct pod_group_reader *from, struct span ns,
+                   const struct gang *gang, int64_t timeout_ms, uint32_t *minimum,
+                   struct err *err);

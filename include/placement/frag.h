@@ -74,6 +74,11 @@ void frag_prepare_scarce(struct frag *f, const struct mix *mix);
 void frag_fini(struct frag *f);
 /* The measure of the node, in MiB << FRAG_SHIFT. */
 int64_t frag_measure(const struct frag *f, const struct frag_node *node);
+/* As frag_take for one card of a node with a valid brief, which has `mib` free at least.
+ * Copies nothing. False: frag_take has to be called, because the node could run fewer
+ * shapes after it. */
+bool frag_take_one(const struct frag *f, const struct ledger_node *node, uint32_t card,
+                   int64_t mib, int64_t cpu_free, int64_t cpu, int64_t *drop);
 /* Takes `mib` from each of the `n` cards, or all that is free there if that is less, and
  * `cpu`, or all that is left of it. Returns by how much the measure drops. */
 int64_t frag_take(const struct frag *f, struct frag_node *node, const uint32_t *cards,

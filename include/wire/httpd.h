@@ -86,7 +86,8 @@ void httpd_trust(const struct httpd_request *req);
 /* A streamed body, such as a watch. `fill` returns: */
 enum httpd_stream_result {
     HTTPD_STREAM_MORE,  /* appended data; call fill again when it is sent */
-    HTTPD_STREAM_WAIT,  /* call fill again after httpd_wake, or after a second */
+    HTTPD_STREAM_WAIT,  /* call fill again after httpd_wake, at the time of httpd_wake_at,
+                           or else after a second */
     HTTPD_STREAM_END,   /* the body ends after the appended data */
     HTTPD_STREAM_ABORT, /* send the appended data, then close the connection without
                            ending the body (an HTTP/1.0 client cannot see the difference)
@@ -105,11 +106,20 @@ struct httpd_stream {
      * disconnected, closed its sending side or stopped reading, or the server drains or
      * stops. Frees ctx. */
     void (*close)(void *ctx);
+    /* HTTPD_EVENTS: one thread calls `fill` of all direct streams, one after the other, and
+     * sends what it appends without libmicrohttpd: a waiting stream has no buffer, and a
+     * wake-up costs one system call. For thousands of streams. A client of HTTP/1.0 is
+     * served as if this were not set. */
+    bool direct;
 };
 
 /* Ends the stream's wait, or its next one if it does not wait now. From any thread, but
  * not during or after `close`. Never blocks. */
 void httpd_wake(struct httpd_waker *waker);
+/* Only within a `fill` that returns HTTPD_STREAM_WAIT: without an httpd_wake the next call
+ * comes at `at_ms` (clock_mono_ms; INT64_MAX: never) or up to a second later. With
+ * HTTPD_THREADS it comes after a second in any case. */
+void httpd_wake_at(struct httpd_waker *waker, int64_t at_ms);
 
 struct httpd_reply {
     unsigned status;                   /* initially 200 */

@@ -27,7 +27,7 @@ static uint64_t load4(const unsigned char *p)
     return v;
 }
 
-uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
+static inline uint64_t hash_of(uint64_t seed, const void *data, size_t n)
 {
     const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xd1b54a32d192ed03u;
     const unsigned char *p = data;
@@ -49,6 +49,11 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
     return mix(k1 ^ n, mix(a ^ k1, b ^ h));
 }
 
+uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
+{
+    return hash_of(seed, data, n);
+}
+
 /* Open addressing with linear probing; map_remove shifts later entries back into the
  * gap, so that there are no tombstones. */
 struct map_slot {
@@ -62,7 +67,7 @@ void map_init(struct map *m, uint64_t seed, size_t key_at)
 }
 
 /* span_eq, inlined for the common key lengths. */
-static bool same_key(struct span a, struct span b)
+static inline bool same_key(struct span a, struct span b)
 {
     if (a.n != b.n)
         return false;
@@ -94,9 +99,9 @@ static struct map_slot *find(const struct map *m, uint64_t hash, struct span key
     }
 }
 
-static uint64_t hash_key(const struct map *m, struct span key)
+static inline uint64_t hash_key(const struct map *m, struct span key)
 {
-    return hash_bytes(m->seed, key.p, key.n);
+    return hash_of(m->seed, key.p, key.n);
 }
 
 void *map_get(const struct map *m, struct span key)
@@ -105,13 +110,16 @@ void *map_get(const struct map *m, struct span key)
 }
 
 /* The first slot with this hash, or a free one. It is the key's unless two keys have the
- * same 64-bit hash. */
+ * same 64-bit hash. Most keys are in one of the first two slots; which one is not
+ * predictable, so no branch depends on it. */
 static const struct map_slot *find_hash(const struct map *m, uint64_t hash)
 {
-    size_t mask = m->cap - 1;
-    for (size_t i = hash & mask;; i = (i + 1) & mask)
-        if (!m->slots[i].value || m->slots[i].hash == hash)
-            return &m->slots[i];
+    const struct map_slot *slots = m->slots;
+    size_t mask = m->cap - 1, i = hash & mask;
+    i = (i + (slots[i].hash != hash)) & mask;
+    while (slots[i].hash != hash && slots[i].value)
+        i = (i + 1) & mask;
+    return &slots[i];
 }
 
 static void get_batch(const struct map *m, const struct span *keys, size_t n,

@@ -70,12 +70,6 @@ static bool push(struct jread *j, bool object)
     return true;
 }
 
-static bool in_object(const struct jread *j)
-{
-    unsigned d = (unsigned)j->depth - 1;
-    return j->objects[d / 64] >> (d % 64) & 1;
-}
-
 static void pop(struct jread *j)
 {
     j->depth--;
@@ -163,7 +157,7 @@ static bool advance(struct jread *j, bool object)
         return false;
     }
     int c = next(j);
-    if (c < 0 || j->depth == 0 || in_object(j) != object)
+    if (c < 0 || j->depth == 0 || jread_in_object(j) != object)
         return false;
     if (c == (object ? '}' : ']')) {
         pop(j);
@@ -219,24 +213,6 @@ bool jread_string(struct jread *j, const char *where, struct jread_str *out)
     if (j->state == JREAD_OK && jread_at(j, '"'))
         return jread_pass_string(j, out);
     return want(j, JREAD_STRING, where) && jread_pass_string(j, out);
-}
-
-size_t jread_strings(struct jread *j, struct jread_str *out, size_t max)
-{
-    size_t n = 0;
-    if (j->state != JREAD_OK || j->is_null || j->depth == 0 || in_object(j))
-        return 0;
-    while (n < max) {
-        size_t quote = j->pos + !j->at_first;
-        if (quote >= j->n || j->data[quote] != '"' || (!j->at_first && !jread_at(j, ',')))
-            break;
-        j->at_first = false;
-        j->pos = quote;
-        if (!jread_pass_string(j, &out[n]))
-            break;
-        n++;
-    }
-    return n;
 }
 
 bool jread_bool(struct jread *j, const char *where, bool *out)
@@ -312,7 +288,7 @@ bool jread_skip(struct jread *j)
         for (;;) {
             if (j->depth == base)
                 return true;
-            if (in_object(j) ? jread_member(j, &key) : jread_item(j))
+            if (jread_in_object(j) ? jread_member(j, &key) : jread_item(j))
                 break;
             if (j->state != JREAD_OK)
                 return false;

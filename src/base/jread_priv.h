@@ -4,7 +4,7 @@
 #include "base/jread.h"
 
 /* jread_scalar.c parses strings, numbers and literals for jread.c, which parses arrays
- * and objects. */
+ * and objects, and for jread_strings.c, which parses long lists of names. */
 
 /* Set the state; the first call wins. jread_set_truncated: the input ends inside a value,
  * which is JREAD_BAD unless more bytes may follow. */
@@ -15,6 +15,13 @@ void jread_set_truncated(struct jread *j);
 static inline bool jread_at(const struct jread *j, char c)
 {
     return j->pos < j->n && j->data[j->pos] == c;
+}
+
+/* Is the innermost level an object? Not for depth 0. */
+static inline bool jread_in_object(const struct jread *j)
+{
+    unsigned d = (unsigned)j->depth - 1;
+    return j->objects[d / 64] >> (d % 64) & 1;
 }
 
 /* Each consumes one value that begins at pos; false if it set the state. */

@@ -172,7 +172,8 @@ bool jread_pass_string(struct jread *j, struct jread_str *out)
         }
         unsigned char c = (unsigned char)j->data[j->pos];
         if (c == '"') {
-            *out = (struct jread_str){j->data + start, j->pos - start, escaped};
+            *out = (struct jread_str){
+                .p = j->data + start, .n = j->pos - start, .escaped = escaped};
             j->pos++;
             return true;
         }

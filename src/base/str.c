@@ -125,29 +125,44 @@ void buf_wipe(struct buf *b)
     buf_fini(b);
 }
 
-void buf_add_i64(struct buf *b, int64_t v)
+static unsigned digits_of(uint64_t u)
+{
+    for (unsigned n = 1;; n += 4, u /= 10000) {
+        if (u < 100)
+            return n + (u >= 10);
+        if (u < 10000)
+            return n + 2 + (u >= 1000);
+    }
+}
+
+char *str_put_u64(char *to, uint64_t u)
 {
     static const char pairs[] = "0001020304050607080910111213141516171819"
                                 "2021222324252627282930313233343536373839"
                                 "4041424344454647484950515253545556575859"
                                 "6061626364656667686970717273747576777879"
                                 "8081828384858687888990919293949596979899";
-    char digits[24];
-    char *end = digits + sizeof digits, *p = end;
-    uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    char *end = to + digits_of(u), *p = end;
     for (; u >= 100; u /= 100) {
         p -= 2;
         memcpy(p, pairs + u % 100 * 2, 2);
     }
-    if (u >= 10) {
-        p -= 2;
-        memcpy(p, pairs + u * 2, 2);
-    } else {
-        *--p = (char)('0' + u);
-    }
+    if (u >= 10)
+        memcpy(to, pairs + u * 2, 2);
+    else
+        *to = (char)('0' + u);
+    return end;
+}
+
+void buf_add_i64(struct buf *b, int64_t v)
+{
+    buf_reserve(b, STR_U64 + 1);
+    char *p = b->p + b->n;
     if (v < 0)
-        *--p = '-';
-    buf_add(b, p, (size_t)(end - p));
+        *p++ = '-';
+    p = str_put_u64(p, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
+    *p = '\0';
+    b->n = (size_t)(p - b->p);
 }
 
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli.h"
+#include "cli/cli_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,36 +8,18 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/check.h"
 #include "cli/classic.h"
 #include "cli/complete.h"
-#include "cli/explain.h"
-#include "cli/move_apply.h"
 #include "cli/rightsize_load.h"
 #include "cli/serve.h"
-#include "cli/session.h"
-#include "kube/listwatch.h"
 #include "wire/yaml.h"
 
 enum {
     REDRAW_MS = 1000,    /* minimum interval of --watch */
     AGES_MS = 10 * 1000, /* interval at which --watch updates ages on a terminal */
-    RECHECK_MS = 300,    /* between two comparisons with the extender */
-    COMPARISONS = 10,
-    VIEW_MS = 5000, /* timeout of the extender's view */
-    EXIT_DIFFERENCES = 2,
-    EXIT_NO_PLAN = 2,
 };
 
-/* The command being run. */
-struct run {
-    const struct cli_config *config;
-    struct session session;
-    struct span node; /* empty: all */
-    struct buf out;
-};
-
-static bool has_colors(const struct cli_config *c)
+bool cli_has_colors(const struct cli_config *c)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
     if (c->color != COLOR_AUTO)
@@ -45,7 +27,7 @@ static bool has_colors(const struct cli_config *c)
     return isatty(STDOUT_FILENO) && !(no && *no) && !(term && !strcmp(term, "dumb"));
 }
 
-static int print(struct buf *out, struct err *err)
+int cli_print(struct buf *out, struct err *err)
 {
     size_t n = out->n ? fwrite(out->p, 1, out->n, stdout) : 0;
     bool good = n == out->n && fflush(stdout) == 0;
@@ -55,31 +37,31 @@ static int print(struct buf *out, struct err *err)
     return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
 }
 
-static int load(struct run *r, struct err *err)
+int cli_load(struct cli_run *r, struct err *err)
 {
     r->session.config = r->config;
     return session_load(&r->session, err);
 }
 
-static const struct cluster_state *state_of(const struct run *r)
+const struct cluster_state *cli_state(const struct cli_run *r)
 {
     return session_state(&r->session);
 }
 
-static void finish(struct run *r)
+static void finish(struct cli_run *r)
 {
     session_fini(&r->session);
     buf_fini(&r->out);
 }
 
 /* Renders the state once. -1: no such node; *missing: no such node, with --classic. */
-static int render(struct run *r, bool *missing, struct err *err)
+static int render(struct cli_run *r, bool *missing, struct err *err)
 {
     const struct cli_config *c = r->config;
-    const struct cluster_state *cs = state_of(r);
+    const struct cluster_state *cs = cli_state(r);
     struct show show = {.format = c->format,
                         .details = c->details,
-                        .colors = has_colors(c),
+                        .colors = cli_has_colors(c),
                         .node = r->node,
                         .unit_assumed = r->session.unit_assumed,
                         .now_s = clock_wall_ns() / 1000000000};
@@ -93,10 +75,10 @@ static int render(struct run *r, bool *missing, struct err *err)
     return 0;
 }
 
-static void render_warning(struct run *r)
+static void render_warning(struct cli_run *r)
 {
     struct err why;
-    if (!r->config->classic && cluster_state_check_fresh(state_of(r), &why) == 0)
+    if (!r->config->classic && cluster_state_check_fresh(cli_state(r), &why) == 0)
         return;
     if (r->config->classic || r->config->format > SHOW_WIDE)
         return;
@@ -106,7 +88,7 @@ static void render_warning(struct run *r)
 }
 
 /* Runs until an error, such as a closed standard output. */
-static int watch(struct run *r, struct err *err)
+static int watch(struct cli_run *r, struct err *err)
 {
     bool terminal = isatty(STDOUT_FILENO) != 0, missing, first = true;
     for (;;) {
@@ -118,259 +100,65 @@ static int watch(struct run *r, struct err *err)
         if (render(r, &missing, err))
             return -1;
         render_warning(r);
-        if (print(&r->out, err))
+        if (cli_print(&r->out, err))
             return -1;
         first = false;
-        uint64_t seen = cluster_state_generation(state_of(r));
+        uint64_t seen = cluster_state_generation(cli_state(r));
         int64_t at;
         do {
             cluster_client_wait(r->session.cluster, REDRAW_MS);
             at = clock_mono_ms();
         } while (at < rendered_ms + REDRAW_MS ||
-                 (cluster_state_generation(state_of(r)) == seen &&
+                 (cluster_state_generation(cli_state(r)) == seen &&
                   !(terminal && at >= rendered_ms + AGES_MS)));
     }
 }
 
-static int show(struct run *r, struct err *err)
+static int show(struct cli_run *r, struct err *err)
 {
     bool missing = false;
-    if (load(r, err))
+    if (cli_load(r, err))
         return -1;
     if (r->config->watch)
         return watch(r, err);
-    if (render(r, &missing, err) || print(&r->out, err))
+    if (render(r, &missing, err) || cli_print(&r->out, err))
         return -1;
     return missing;
 }
 
-/* --check */
-
-struct comparison {
-    json_t *view;   /* NULL: the call failed, or --extender names none */
-    struct err why; /* the call failed */
-};
-
-static void fetch_view(struct run *r, struct comparison *c)
-{
-    json_decref(c->view);
-    c->view = session_fetch_view(&r->session, VIEW_MS, &c->why);
-}
-
-/* The cluster may change between reading the API server and the extender: a difference
- * counts only if it remains. */
-static size_t compare(struct run *r, struct comparison *c)
-{
-    size_t found = 0;
-    for (int i = 0; i < COMPARISONS; i++) {
-        buf_clear(&r->out);
-        fetch_view(r, c);
-        if (i == 0) /* the view is newer than the lists: catch up */
-            cluster_client_wait(r->session.cluster, RECHECK_MS);
-        found = check_cluster(&r->out, state_of(r), r->node);
-        size_t found_in_view =
-            c->view ? check_extender(&r->out, state_of(r), c->view, r->node) : 0;
-        found += found_in_view;
-        if (!found_in_view)
-            break;
-        cluster_client_wait(r->session.cluster, RECHECK_MS);
-    }
-    return found;
-}
-
-static void add_verdict(struct buf *out, size_t found, const struct comparison *c)
-{
-    if (found)
-        buf_printf(out, "%zu difference%s", found, found == 1 ? "" : "s");
-    else
-        buf_adds(out, "no differences");
-    buf_adds(out, c->view ? "; compared with the extender\n"
-                          : "; not compared with the extender (see --extender)\n");
-}
-
-static int check(struct run *r, struct err *err)
-{
-    struct comparison c = {0};
-    if (load(r, err))
-        return -1;
-    if (r->node.n && !ledger_node_find(cluster_state_ledger(state_of(r)), r->node))
-        return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
-    size_t found = compare(r, &c);
-    if (!c.view && c.why.code != ERR_NONE) {
-        *err = c.why;
-        return err_wrap(err, "--extender %s", r->config->extender);
-    }
-    add_verdict(&r->out, found, &c);
-    json_decref(c.view);
-    return print(&r->out, err) ? -1 : found ? EXIT_DIFFERENCES : 0;
-}
-
-/* explain */
-
-static json_t *get_pod(struct run *r, struct span ns, struct span name)
-{
-    cleanup_buf struct buf path = {0};
-    struct httpc_reply reply = {0};
-    json_t *pod = NULL;
-    buf_adds(&path, "/api/v1/namespaces/");
-    listwatch_escape(&path, ns);
-    buf_adds(&path, "/pods/");
-    listwatch_escape(&path, name);
-    const struct kube_request request = {
-        .method = "GET", .path = path.p, .timeout_ms = r->config->timeout_ms};
-    if (kube_call(r->session.client, &request, &reply, NULL) == 0 && reply.status == 200)
-        pod = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL);
-    httpc_reply_fini(&reply);
-    return pod;
-}
-
-/* Reads "pod [NAMESPACE/]NAME" or "pod/[NAMESPACE/]NAME" after the command. False: the
- * arguments are others. */
-static bool read_pod_name(const struct run *r, struct span *ns, struct span *name)
-{
-    const struct opt_list *args = &r->config->args;
-    *name = span_of(args->n > 1 ? args->items[1] : NULL);
-    *ns = (struct span){0};
-    if (span_starts(*name, SPAN("pod/")) && args->n == 2)
-        span_cut(name, '/');
-    else if ((span_eq(*name, SPAN("pod")) || span_eq(*name, SPAN("pods"))) &&
-             args->n == 3)
-        *name = span_of(args->items[2]);
-    else
-        return false;
-    if (memchr(name->p, '/', name->n))
-        *ns = span_cut(name, '/');
-    return true;
-}
-
-static struct span default_namespace(const struct run *r)
-{
-    return span_of(r->config->ns ? r->config->ns : r->session.ns);
-}
-
-static int explain(struct run *r, struct err *err)
-{
-    struct span name, ns;
-    if (!read_pod_name(r, &ns, &name))
-        return err_set(err, ERR_INVALID,
-                       "invalid arguments; expected explain pod [NAMESPACE/]NAME");
-    if (load(r, err))
-        return -1;
-    if (!ns.n)
-        ns = default_namespace(r);
-    json_t *pod = get_pod(r, ns, name);
-    int rc = explain_pod(&r->out, state_of(r), ns, name, pod, has_colors(r->config), err);
-    if (rc == 0 && r->session.unit_assumed)
-        show_unit_assumed(&r->out,
-                          ledger_settings(cluster_state_ledger(state_of(r)))->unit_mib);
-    json_decref(pod);
-    return rc ? -1 : print(&r->out, err);
-}
-
-/* defrag */
-
-static bool has_shape(const struct cli_config *c)
-{
-    return c->cards || c->memory || c->model;
-}
-
-static int read_goal(struct run *r, struct move_goal *goal, struct err *err)
-{
-    const struct cli_config *c = r->config;
-    bool pod = c->args.n > 1;
-    if (pod ? has_shape(c) || !read_pod_name(r, &goal->ns, &goal->name)
-            : !c->cards && !c->memory)
-        return err_set(
-            err, ERR_INVALID,
-            "invalid arguments; expected defrag pod [NAMESPACE/]NAME, or defrag "
-            "with --cards, --memory or both");
-    if (c->apply && c->format > SHOW_WIDE)
-        return err_set(err, ERR_INVALID, "--apply cannot be combined with --output");
-    goal->node = span_of(c->node);
-    return 0;
-}
-
-static void complete_goal(struct run *r, struct move_goal *goal)
-{
-    const struct cli_config *c = r->config;
-    enum { MIB = 1 << 20 };
-    if (goal->name.n && !goal->ns.n)
-        goal->ns = default_namespace(r);
-    if (!goal->name.n)
-        goal->shape = move_plan_shape(
-            c->cards ? c->cards : 1, (c->memory + MIB - 1) / MIB, span_of(c->model),
-            ledger_settings(cluster_state_ledger(state_of(r)))->unit_mib);
-    goal->node_is_cordoned = goal->node.n > 0;
-}
-
-static int plan_moves(struct run *r, struct move_rules *rules, struct move_goal *goal,
-                      struct err *err)
-{
-    const struct cli_config *c = r->config;
-    cleanup_arena struct arena a = {0};
-    struct move_plan plan;
-    complete_goal(r, goal);
-    if (move_apply_load(&r->session, rules, err) ||
-        move_plan_compute(state_of(r), rules, goal, &a, &plan, err))
-        return -1;
-    move_plan_write(&r->out, state_of(r), rules, &plan, c->format, has_colors(c));
-    if (c->format <= SHOW_WIDE && plan.plan.n && !c->apply)
-        buf_adds(&r->out, "nothing was changed; --apply evicts these pods one by one\n");
-    if (c->format <= SHOW_WIDE && r->session.unit_assumed)
-        show_unit_assumed(&r->out,
-                          ledger_settings(cluster_state_ledger(state_of(r)))->unit_mib);
-    if (print(&r->out, err))
-        return -1;
-    if (!plan.found)
-        return EXIT_NO_PLAN;
-    return c->apply && plan.plan.n ? move_apply_run(&r->session, rules, goal, &plan, err)
-                                   : 0;
-}
-
-static int defrag(struct run *r, struct err *err)
-{
-    struct move_goal goal = {0};
-    if (read_goal(r, &goal, err) || load(r, err))
-        return -1;
-    struct move_rules *rules = move_rules_new((uint64_t)clock_wall_ns());
-    int rc = plan_moves(r, rules, &goal, err);
-    move_rules_free(rules);
-    return rc;
-}
-
 /* usage */
 
-static int usage(struct run *r, struct err *err)
+static int usage(struct cli_run *r, struct err *err)
 {
     const struct cli_config *c = r->config;
     if (c->args.n > 1)
         return err_set(err, ERR_INVALID, "unexpected argument \"%s\" after usage",
                        c->args.items[1]);
-    if (load(r, err))
+    if (cli_load(r, err))
         return -1;
     struct rightsize *sizes = rightsize_new();
     int rc = rightsize_load(&r->session, sizes, err);
     if (rc == 0)
         rightsize_write(sizes, c->format,
-                        ledger_settings(cluster_state_ledger(state_of(r)))->unit_mib,
-                        has_colors(c), &r->out);
+                        ledger_settings(cluster_state_ledger(cli_state(r)))->unit_mib,
+                        cli_has_colors(c), &r->out);
     rightsize_free(sizes);
-    return rc ? -1 : print(&r->out, err);
+    return rc ? -1 : cli_print(&r->out, err);
 }
 
-static int serve(struct run *r, struct err *err)
+static int serve(struct cli_run *r, struct err *err)
 {
     const struct cli_config *c = r->config;
     if (c->check || c->classic || c->watch || c->format != SHOW_TABLE || r->node.n)
         return err_set(err, ERR_INVALID,
                        "--serve shows the whole cluster; it cannot be combined with a "
                        "node, --check, --classic, --output or --watch");
-    if (load(r, err))
+    if (cli_load(r, err))
         return -1;
     return serve_run(r->session.cluster, err);
 }
 
-static int completion(struct run *r, struct err *err)
+static int completion(struct cli_run *r, struct err *err)
 {
     const struct opt_list *args = &r->config->args;
     if (args->n != 2)
@@ -378,7 +166,7 @@ static int completion(struct run *r, struct err *err)
                        "missing shell; expected one of bash, zsh, fish");
     if (complete_script(args->items[1], &r->out, err))
         return -1;
-    return print(&r->out, err);
+    return cli_print(&r->out, err);
 }
 
 /* A complete_names_fn; appends nothing if the cluster does not respond within seconds. */
@@ -386,7 +174,7 @@ static void complete_names(void *ctx, const struct cli_config *config, bool pods
                            struct span prefix, struct buf *out)
 {
     struct cli_config quick = *config;
-    struct run r = {.config = &quick};
+    struct cli_run r = {.config = &quick};
     cleanup_arena struct arena a = {0};
     const struct cluster_state_node **nodes;
     const struct cluster_state_pod **all;
@@ -394,8 +182,8 @@ static void complete_names(void *ctx, const struct cli_config *config, bool pods
     (void)ctx;
     quick.classic = true; /* lists nodes and pods only */
     quick.timeout_ms = 3000;
-    if (load(&r, &err) == 0) {
-        const struct cluster_state *cs = state_of(&r);
+    if (cli_load(&r, &err) == 0) {
+        const struct cluster_state *cs = cli_state(&r);
         struct span own = memchr(prefix.p, '/', prefix.n)
                               ? (struct span){0}
                               : span_of(quick.ns ? quick.ns : r.session.ns);
@@ -424,19 +212,19 @@ static int complete(int argc, char **argv)
     return EXIT_SUCCESS;
 }
 
-static int command(struct run *r, struct err *err)
+static int command(struct cli_run *r, struct err *err)
 {
     const struct cli_config *c = r->config;
     const char *first = c->args.n ? c->args.items[0] : "";
     if (!strcmp(first, "completion"))
         return completion(r, err);
     if (!strcmp(first, "explain"))
-        return explain(r, err);
+        return cli_explain(r, err);
     if (!strcmp(first, "defrag"))
-        return defrag(r, err);
+        return cli_defrag(r, err);
     if (!strcmp(first, "usage"))
         return usage(r, err);
-    if (has_shape(c) || c->node || c->apply)
+    if (cli_has_shape(c) || c->node || c->apply)
         return err_set(err, ERR_INVALID,
                        "--cards, --memory, --model, --node and --apply need the command "
                        "defrag");
@@ -455,13 +243,13 @@ static int command(struct run *r, struct err *err)
                        "--check cannot be combined with --classic or --watch");
     if (c->classic && c->format != SHOW_TABLE)
         return err_set(err, ERR_INVALID, "--classic cannot be combined with --output");
-    return c->check ? check(r, err) : show(r, err);
+    return c->check ? cli_check(r, err) : show(r, err);
 }
 
 int cli_main(int argc, char **argv)
 {
     struct cli_config config = {0};
-    struct run run = {.config = &config};
+    struct cli_run run = {.config = &config};
     struct err err = {0};
     int rc = -1;
     if (argc > 1 && !strcmp(argv[1], "__complete"))

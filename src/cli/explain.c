@@ -61,7 +61,7 @@ static void add_condition(struct explain_page *p)
 {
     const json_t *item;
     size_t i;
-    json_array_foreach(at(p->object, "status", "conditions"), i, item)
+    json_array_foreach(at(p->facts->object, "status", "conditions"), i, item)
     {
         struct span message = text_at(item, "message");
         if (!span_eq(text_at(item, "type"), SPAN("PodScheduled")) ||
@@ -130,6 +130,7 @@ static void add_card_reason(struct explain_page *p, struct buf *out,
     }
     cleanup_arena struct arena a = {0};
     explain_promises(out, node, card, p->unit, &a);
+    explain_reserved(p, out, node, card);
 }
 
 static void add_node_row(struct explain_page *p, struct table *t,
@@ -199,7 +200,7 @@ static enum fit fit_on(const struct explain_page *p, const struct ledger_node *n
 static struct fits add_nodes(struct explain_page *p, const struct ledger_node **nodes,
                              size_t n)
 {
-    cleanup_table struct table t = {.colors = p->colors};
+    cleanup_table struct table t = {.colors = p->facts->colors};
     cleanup_buf struct buf unit = {0};
     struct fits fits = {0};
     quantity_write_unit(&unit, p->unit);
@@ -262,6 +263,18 @@ static void add_verdict(struct explain_page *p, const struct ledger_node **nodes
         any_cordoned ? "that is not cordoned, or one " : "");
 }
 
+/* The number that the pod names counts before that of the object. */
+static uint32_t minimum_of(const struct explain_page *p)
+{
+    uint32_t own = p->pod->member ? p->pod->member->minimum : 0;
+    return own ? own : p->facts->minimum;
+}
+
+bool explain_waits_for_gang(const struct explain_page *p)
+{
+    return p->pod->member && minimum_of(p) != 1;
+}
+
 /* Whether the members of the pod's gang fit together on the nodes that the pod may use. */
 static void add_gang(struct explain_page *p, const struct ledger_node **nodes, size_t n,
                      struct arena *a)
@@ -271,15 +284,13 @@ static void add_gang(struct explain_page *p, const struct ledger_node **nodes, s
     cleanup_buf struct buf text = {0};
     struct gang_verdict v;
     size_t n_open = 0;
-    if (!m)
-        return;
     for (size_t i = 0; i < n; i++)
         if (p->tolerates || !nodes[i]->cordoned)
             open[n_open++] = nodes[i];
     const struct gang_asker asker = {.uid = p->pod->uid,
                                      .name = m->gang->name,
                                      .gang = m->gang,
-                                     .minimum = m->minimum,
+                                     .minimum = minimum_of(p),
                                      .request = p->pod->request,
                                      .requests = ledger_pod_requests(p->pod),
                                      .priority = p->pod->priority};
@@ -332,9 +343,10 @@ static void explain_pending(struct explain_page *p)
         buf_addc(p->out, '\n');
         add_heartbeats(p, nodes, n);
         add_verdict(p, nodes, n, fits);
-        if (!fits.open && !fits.crowded)
-            explain_preempt(p, nodes, n);
-        add_gang(p, nodes, n, &a);
+        explain_own_reservation(p, nodes, n);
+        explain_preempt(p, nodes, n, !fits.open && !fits.crowded);
+        if (explain_waits_for_gang(p))
+            add_gang(p, nodes, n, &a);
     } else
         buf_adds(p->out, "no node of the cluster has a GPU managed by gpushare\n");
     add_condition(p);
@@ -352,17 +364,16 @@ find(const struct cluster_state *cs, struct span ns, struct span name, struct ar
 }
 
 int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
-                struct span name, const json_t *object, bool colors, struct err *err)
+                struct span name, const struct explain_facts *facts, struct err *err)
 {
     cleanup_arena struct arena a = {0};
     const struct cluster_state_pod *found = find(cs, ns, name, &a);
     struct explain_page p = {.out = out,
                              .cs = cs,
                              .l = cluster_state_ledger(cs),
-                             .object = object,
+                             .facts = facts,
                              .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib,
-                             .colors = colors,
-                             .tolerates = tolerates_cordon(object)};
+                             .tolerates = tolerates_cordon(facts->object)};
     if (!found)
         return err_set(err, ERR_NOT_FOUND,
                        "pod %.*s/%.*s not found, or all its containers have ended",

@@ -36,7 +36,7 @@ static void add_share(struct explain_page *p, const struct card *card, int64_t m
  */
 static void add_time(struct explain_page *p, const struct cluster_state_pod *object)
 {
-    const json_t *metadata = json_object_get(p->object, "metadata");
+    const json_t *metadata = json_object_get(p->facts->object, "metadata");
     const json_t *annotations = json_object_get(metadata, "annotations");
     struct span time =
         span_of(json_string_value(json_object_get(annotations, KEY_MEM_ASSUME_TIME)));

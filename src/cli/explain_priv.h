@@ -8,6 +8,7 @@
  *   explain.c          the pod, and why nodes reject a pending one
  *   explain_bound.c    a bound pod and its cards
  *   explain_preempt.c  what layout preemption does for a pending pod
+ *   explain_reserved.c  cards that are reserved from filter to bind
  *   explain_space.c    CPU, memory and pod slots of a node
  */
 
@@ -17,9 +18,8 @@ struct explain_page {
     const struct cluster_state *cs;
     const struct ledger *l;
     const struct ledger_pod *pod;
-    const json_t *object;
+    const struct explain_facts *facts;
     int64_t unit;
-    bool colors;
     bool tolerates; /* the pod tolerates cordoned nodes */
 };
 
@@ -36,8 +36,20 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
 bool explain_space(struct buf *out, const struct ledger_node *node,
                    const struct ledger_pod *pod);
 
-/* Appends what layout preemption would do on these nodes if no node takes the pod now;
- * nothing if evictions do not help, or if kube-scheduler's own preemption does it. */
-void explain_preempt(struct explain_page *p, const struct ledger_node **nodes, size_t n);
+/* Is it in a gang whose members wait for each other? */
+bool explain_waits_for_gang(const struct explain_page *p);
+
+/* Appends what layout preemption does for the pod, by the extender's view, and, if no node
+ * takes it now (`rejected`), what it would do on these nodes. Nothing if evictions do not
+ * help, or if kube-scheduler's own preemption does it. */
+void explain_preempt(struct explain_page *p, const struct ledger_node **nodes, size_t n,
+                     bool rejected);
+
+/* By the extender's view, nothing without one: appends for which pods the card is reserved,
+ * and the cards of these nodes that are reserved for p->pod. */
+void explain_reserved(struct explain_page *p, struct buf *out,
+                      const struct ledger_node *node, const struct card *card);
+void explain_own_reservation(struct explain_page *p, const struct ledger_node **nodes,
+                             size_t n);
 
 void explain_bound(struct explain_page *p, const struct cluster_state_pod *object);

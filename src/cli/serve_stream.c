@@ -69,7 +69,8 @@ static void reader_close(void *ctx)
 
 void serve_stream(const struct view_source *source, struct httpd_reply *reply)
 {
-    static const struct httpd_stream stream = {reader_open, reader_fill, reader_close};
+    static const struct httpd_stream stream = {
+        .open = reader_open, .fill = reader_fill, .close = reader_close};
     struct reader *r = xcalloc(1, sizeof *r);
     r->source = *source;
     r->changes = view_changes_new(source);

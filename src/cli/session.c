@@ -34,8 +34,7 @@ json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *er
     return extender_view_get(s->client, &from, timeout_ms, err);
 }
 
-/* Fetched once. NULL: not available. */
-static const json_t *optional_view(struct session *s)
+const json_t *session_view(struct session *s)
 {
     struct err ignored;
     if (!s->view_fetched)
@@ -69,7 +68,7 @@ static int determine_unit(struct session *s, struct err *err)
 {
     int64_t unit;
     s->unit_assumed = !unit_of_cluster(session_state(s), &unit);
-    if (s->unit_assumed && unit_of_view(optional_view(s), &unit))
+    if (s->unit_assumed && unit_of_view(session_view(s), &unit))
         s->unit_assumed = false;
     return unit == DEFAULT_UNIT_MIB ? 0 : load_cluster(s, unit, err);
 }
@@ -92,7 +91,7 @@ int session_load(struct session *s, struct err *err)
         return -1;
     struct cluster_state *cs = cluster_client_state(s->cluster);
     if (c->node_grace_ms && heartbeat_is_unclear(cs))
-        heartbeat_apply_view(cs, optional_view(s));
+        heartbeat_apply_view(cs, session_view(s));
     return 0;
 }
 

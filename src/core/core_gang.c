@@ -15,6 +15,9 @@
  * because the first members wait at kube-scheduler's Permit for the last: the coscheduling
  * plugin lets them wait for 60 s by default (PermitWaitingTimeSeconds).
  *
+ * Members that do not wait for each other (policy basic of their PodGroup, which filter has
+ * read) are reserved for as single pods, and lose their reservations alone.
+ *
  * A reservation that a gang has is not renewed by a later filter. Otherwise a gang could
  * keep its cards forever although one member cannot start for another reason.
  */
@@ -117,6 +120,7 @@ static void reserve_member(struct step *s, const struct gang_plan_member *m,
         .request = m->request,
         .requests = m->requests,
         .until_ms = until_ms,
+        .joint = true,
     };
     reserve_on(s, &claim, m->node, picks);
 }

@@ -112,61 +112,82 @@ static void place(struct step *s, struct ledger_pod *entry, const struct pod *po
     wakeup_after(s, &before);
 }
 
+/* What the state shows the pod to request and to have. */
+struct observed {
+    struct request request;
+    struct promise promise; /* annotations of an unbound pod are no promise */
+    bool invalid;           /* the request; `why` says why */
+    bool asks;              /* for cards, or it has a promise, which is reported */
+    struct err why;
+};
+
+static void read_request(struct step *s, const struct pod *pod, struct observed *o)
+{
+    struct core *core = s->core;
+    struct request_rules rules = ledger_rules(&core->settings.ledger);
+    bool bound = pod->node.n > 0;
+    *o = (struct observed){0};
+    if (bound) {
+        promise_of(pod, &core->scratch, &o->promise);
+        o->invalid = bound_request(pod, &o->promise, &rules, &core->scratch, &o->request,
+                                   &o->why) != 0;
+    } else {
+        o->invalid = request_of(pod, &rules, &core->scratch, &o->request, &o->why) != 0;
+    }
+    o->asks = o->invalid || o->request.kind != REQUEST_NONE ||
+              (bound && (pod->idx.p || pod->allocation.p));
+}
+
+/* A pod that counts for cards. */
+static void observe(struct step *s, const struct pod *pod, const struct observed *o,
+                    enum core_pod_source from)
+{
+    struct ledger *l = s->core->ledger;
+    const char *why = o->invalid ? o->why.msg : NULL;
+    ledger_plain_deleted(l, pod->meta.uid);
+    struct ledger_pod *entry = ledger_pod_add(l, pod, &o->request, why);
+    if (is_promised_otherwise(entry, &o->promise))
+        ledger_pod_set_request(l, entry, &o->request, why);
+    entry->unconfirmed = false;
+    if (from == CORE_POD_FROM_WATCH)
+        entry->seen = s->in->run;
+    else
+        entry->confirmed_ms = s->now.mono_ms;
+    if (pod->node.n) {
+        place(s, entry, pod, &o->promise);
+        note_differences(s, entry, pod, &o->promise, &o->request, o->invalid);
+    }
+}
+
 void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
                        enum core_pod_source from)
 {
-    struct core *core = s->core;
+    struct ledger *l = s->core->ledger;
     struct span uid = pod->meta.uid;
-    struct err err = {0};
-    struct request request;
+    bool bound = pod->node.n > 0;
+    struct observed o;
 
     if (deleted || pod_is_terminal(pod)) {
         core_pod_deleted(s, uid);
         return;
     }
-    struct request_rules rules = ledger_rules(&core->settings.ledger);
-    struct promise promise = {0}; /* annotations of an unbound pod are no promise */
-    bool bound = pod->node.n > 0;
-    int bad;
-    if (bound) {
-        promise_of(pod, &core->scratch, &promise);
-        bad = bound_request(pod, &promise, &rules, &core->scratch, &request, &err);
-    } else {
-        bad = request_of(pod, &rules, &core->scratch, &request, &err);
-    }
-    /* A promise of a pod that asks for nothing is reported. */
-    bool asks = bad || request.kind != REQUEST_NONE ||
-                (bound && (pod->idx.p || pod->allocation.p));
-    struct bind_op *op = bind_op_find(core, uid);
+    read_request(s, pod, &o);
+    struct bind_op *op = bind_op_find(s->core, uid);
     if (bound)
         reserve_end_at(s, uid, pod->node);
     /* A pending pod whose labels were removed requests nothing, and no bind ends its
      * reservation. A bound pod keeps its promise. */
-    struct ledger_pod *known = ledger_pod_find(core->ledger, uid);
-    if (known && !known->node && !asks) {
+    struct ledger_pod *known = ledger_pod_find(l, uid);
+    if (known && !known->node && !o.asks) {
         forget(s, known);
         reserve_end(s, uid);
         known = NULL;
     }
-    if (known || asks) {
-        ledger_plain_deleted(core->ledger, uid);
-        struct ledger_pod *entry =
-            ledger_pod_add(core->ledger, pod, &request, bad ? err.msg : NULL);
-        if (is_promised_otherwise(entry, &promise))
-            ledger_pod_set_request(core->ledger, entry, &request, bad ? err.msg : NULL);
-        entry->unconfirmed = false;
-        if (from == CORE_POD_FROM_WATCH)
-            entry->seen = s->in->run;
-        else
-            entry->confirmed_ms = s->now.mono_ms;
-        if (bound) {
-            place(s, entry, pod, &promise);
-            note_differences(s, entry, pod, &promise, &request, bad);
-        }
-    } else if (bound && from == CORE_POD_FROM_WATCH) {
+    if (known || o.asks)
+        observe(s, pod, &o, from);
+    else if (bound && from == CORE_POD_FROM_WATCH)
         /* Only what the watch shows: it also shows the end of the pod. */
-        ledger_plain_seen(core->ledger, uid, pod->node, &pod->requests, s->in->run);
-    }
+        ledger_plain_seen(l, uid, pod->node, &pod->requests, s->in->run);
     if (op && bound)
         bind_bound(s, op, pod->node);
 }

@@ -117,6 +117,7 @@ static struct core_preempt_pod *entry_new(struct step *s, const struct ledger_po
     struct core_preempt_pod *e = xcalloc(1, sizeof *e);
     e->uid = (struct span){xmemdup0(pod->uid.p, pod->uid.n), pod->uid.n};
     e->since_ms = s->now.mono_ms;
+    e->since_ns = s->now.wall_ns;
     e->due_ms = s->now.mono_ms + s->core->settings.preempt_after_ms;
     if (!p->n)
         p->due_ms = e->due_ms;
@@ -278,6 +279,9 @@ static void search(struct step *s, struct core_preempt_pod *e)
         return;
     }
     bool found = e->found && !fits;
+    e->result = found  ? CORE_PREEMPT_VICTIMS
+                : fits ? CORE_PREEMPT_NOT_NEEDED
+                       : CORE_PREEMPT_NO_VICTIMS;
     struct span best = found ? span_of(e->nodes.p + e->best) : (struct span){0};
     core_preempt_restart_search(e);
     if (found)

@@ -237,6 +237,8 @@ static void nominated(struct step *s, struct core_preempt_pod *e, enum err_code 
 /* The victim stays: other pods are chosen, without it. */
 static void refused(struct step *s, struct core_preempt_pod *e, const char *why)
 {
+    e->refused++;
+    e->by_budget = s->in->disruption_budget;
     output_log(s, ERR_CONFLICT,
                "pod %s: not evicted for pod %s: %s; it is no victim for %d s",
                label(s, e->victims[e->next]), label(s, e->uid), why, SPARED_MS / 1000);

@@ -63,19 +63,13 @@ struct wakeup {
     bool due;
 };
 
-enum core_preempt_state {
-    CORE_PREEMPT_WAITING,
-    CORE_PREEMPT_NOMINATING, /* the PATCH of its status is in flight */
-    CORE_PREEMPT_EVICTING,   /* one eviction is in flight, or will be retried */
-    CORE_PREEMPT_DONE,       /* until `until_ms`: no further eviction for it */
-};
-
 /* A pending pod that filter rejected. */
 struct core_preempt_pod {
     enum core_preempt_state state;
     struct span uid;   /* owned */
     struct buf nodes;  /* names of the candidate nodes, each with its NUL */
-    int64_t since_ms;  /* the first rejection */
+    int64_t since_ms;  /* the first rejection, */
+    int64_t since_ns;  /* ... by the wall clock */
     int64_t due_ms;    /* WAITING, EVICTING: not to be looked at before */
     size_t at;         /* WAITING: position in `nodes` of the search in progress, */
     size_t best, cost; /* position of the cheapest node so far, and its victims' number */
@@ -89,6 +83,9 @@ struct core_preempt_pod {
     unsigned attempts; /* of the current eviction */
     bool evicted;      /* an eviction was sent, and may have taken effect */
     int64_t until_ms;
+    enum core_preempt_found result; /* of the last search */
+    unsigned refused;               /* evictions, in all; */
+    bool by_budget;                 /* ... the last one */
 };
 
 /* A pod whose eviction was refused: it is no victim until then. */
@@ -276,6 +273,7 @@ struct reserve_claim {
     const struct request *request;
     struct resources requests; /* of the node; its slot is added */
     int64_t until_ms;
+    bool joint; /* with those of its gang */
 };
 /* Reserves request->cards cards of the node; `picks` as in placement_choose. */
 void reserve_on(struct step *s, const struct reserve_claim *claim,
@@ -296,8 +294,8 @@ int64_t reserve_due(const struct core *core);
 /* Reserves for all members that have no place yet, or ends all reservations of the gang and
  * appends the reason. Returns the node of the pod in the input, or NULL. */
 const struct ledger_node *gang_reserve(struct step *s, struct buf *why);
-/* A pod of higher priority took the cards of this pod: the other reservations of its gang
- * end, too. */
+/* A pod of higher priority took the cards of this pod, whose reservation was made with those
+ * of its gang: these end, too. */
 void gang_lost(struct step *s, struct span uid);
 
 /* core_bind_outcome.c: from the Binding to its outcome */

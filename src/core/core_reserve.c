@@ -45,7 +45,8 @@ void reserve_yield(struct step *s, struct span node_name, int64_t priority)
                    "node %.*s: the reservation of pod %.*s/%.*s has ended: a pod of "
                    "higher priority has its cards",
                    SPAN_ARG(node->name), SPAN_ARG(lost->ns), SPAN_ARG(lost->name));
-        gang_lost(s, lost->uid);
+        if (lost->joint)
+            gang_lost(s, lost->uid);
         end(s, lost);
     }
 }
@@ -74,6 +75,7 @@ void reserve_on(struct step *s, const struct reserve_claim *claim,
         .name = claim->name,
         .priority = claim->priority,
         .whole = request->kind == REQUEST_CARDS,
+        .joint = claim->joint,
         .core = request->core,
         .shares = shares,
         .n_shares = request->cards,

@@ -431,8 +431,6 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
 static void depart(struct ledger_node *node, const struct ledger_pod *pod)
 {
     uint64_t used = ledger_pod_used_cards(node, pod);
-    int64_t measured[SCV_MAX_CARDS] = {0};
-    ledger_use_of_pod(node->facts, pod, measured);
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         int64_t mib = used >> i & 1 ? ledger_pod_mib(pod, card) : 0;
@@ -441,7 +439,7 @@ static void depart(struct ledger_node *node, const struct ledger_pod *pod)
                                             .promised = ledger_use_allowed(node, pod, i),
                                             .pod = scv_uid_hash(pod->uid),
                                             .uuid = card->uuid};
-        if (mib > 0 || measured[i] > 0)
+        if (mib > 0 || ledger_use_of_pod(node->facts, pod, i))
             ledger_departures_add(node->facts, &departure);
     }
 }

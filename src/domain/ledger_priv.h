@@ -155,9 +155,9 @@ int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
  * already (ledger_use.c). */
 void ledger_use_copy(struct ledger_node_facts *f, const struct scv *scv);
 void ledger_use_drop(struct ledger_node_facts *f);
-/* What the newest sample shows of the pod on each card, in MiB. False: nothing. */
-bool ledger_use_of_pod(const struct ledger_node_facts *f, const struct ledger_pod *pod,
-                       int64_t used[SCV_MAX_CARDS]);
+/* MiB that the newest sample shows of the pod, by its UID, on the card at this position. */
+int64_t ledger_use_of_pod(const struct ledger_node_facts *f, const struct ledger_pod *pod,
+                          uint32_t card);
 /* What of the pod's use on the card is no overuse: its promise there, or the card that it
  * holds through nvidia.com/... */
 int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_pod *pod,

@@ -122,26 +122,26 @@ bool ledger_pod_use(const struct ledger_node *node, const struct ledger_pod *pod
 
 /* -- for the free memory -- */
 
-static bool add_used(const struct ledger_use_entry *e, size_t n,
-                     int64_t used[SCV_MAX_CARDS])
+/* What n entries of one pod use of the card of the first one; *n gets their number. */
+static int64_t used_of_card(const struct ledger_use_entry *e, size_t *n)
 {
-    bool any = false;
-    for (size_t i = 0; i < n; i++) {
-        used[e[i].card] += e[i].used_mib > 0 ? e[i].used_mib : 0;
-        any |= e[i].used_mib > 0;
-    }
-    return any;
+    int64_t sum = 0;
+    size_t i = 0;
+    for (; i < *n && e[i].card == e->card; i++)
+        sum += e[i].used_mib > 0 ? e[i].used_mib : 0;
+    *n = i;
+    return sum;
 }
 
-bool ledger_use_of_pod(const struct ledger_node_facts *f, const struct ledger_pod *pod,
-                       int64_t used[SCV_MAX_CARDS])
+int64_t ledger_use_of_pod(const struct ledger_node_facts *f, const struct ledger_pod *pod,
+                          uint32_t card)
 {
-    size_t n;
-    if (!f->n_uses)
-        return false;
+    size_t n = 0;
     const struct ledger_use_entry *e =
-        entries_of(f, SCV_USER_UID, scv_uid_hash(pod->uid), &n);
-    return add_used(e, n, used);
+        f->n_uses ? entries_of(f, SCV_USER_UID, scv_uid_hash(pod->uid), &n) : NULL;
+    while (n && e->card != card)
+        e++, n--;
+    return n ? used_of_card(e, &n) : 0;
 }
 
 int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_pod *pod,
@@ -193,12 +193,14 @@ static void add_entries(const struct ledger_node_facts *f, struct split *split)
 static void add_pods(const struct ledger_node *node, struct split *split)
 {
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        int64_t used[SCV_MAX_CARDS] = {0};
-        if (!has_promise(pod) || !ledger_use_of_pod(node->facts, pod, used))
-            continue;
-        for (uint32_t i = 0; i < node->n_cards; i++)
-            if (used[i])
-                add_pod(&split[i], used[i], ledger_use_allowed(node, pod, i), false);
+        size_t left, n;
+        const struct ledger_use_entry *e =
+            entries_of(node->facts, SCV_USER_UID, scv_uid_hash(pod->uid), &left);
+        for (; left && has_promise(pod); e += n, left -= n) {
+            n = left;
+            int64_t used = used_of_card(e, &n);
+            add_pod(&split[e->card], used, ledger_use_allowed(node, pod, e->card), false);
+        }
     }
 }
 
@@ -215,14 +217,14 @@ static void add_departures(const struct ledger_node *node, struct split *split)
     const struct ledger_node_facts *f = node->facts;
     for (size_t i = 0; i < f->n_departures; i++) {
         const struct departure *d = &f->departures[i];
-        int64_t used[SCV_MAX_CARDS] = {0};
-        size_t n;
-        const struct ledger_use_entry *e = entries_of(f, SCV_USER_UID, d->pod, &n);
-        if (!add_used(e, n, used) || is_back(node, d))
-            continue;
-        for (uint32_t c = 0; c < node->n_cards; c++)
-            if (used[c] && span_eq(node->cards[c].uuid, d->uuid))
-                add_pod(&split[c], used[c], d->promised, true);
+        size_t left, n;
+        const struct ledger_use_entry *e = entries_of(f, SCV_USER_UID, d->pod, &left);
+        for (left = left && is_back(node, d) ? 0 : left; left; e += n, left -= n) {
+            n = left;
+            int64_t used = used_of_card(e, &n);
+            if (span_eq(node->cards[e->card].uuid, d->uuid))
+                add_pod(&split[e->card], used, d->promised, true);
+        }
     }
 }
 
@@ -239,21 +241,23 @@ static void tell_apart(const struct card *card, const struct split *s,
     m->outside_mib = listed + (unlisted > s->unused ? unlisted - s->unused : 0);
 }
 
-void ledger_use_measure(const struct ledger_node *node,
-                        struct ledger_measured measured[SCV_MAX_CARDS])
+/* The bits of the cards that the Scv calls complete. */
+static uint64_t complete_cards(const struct ledger_node *node)
 {
-    const struct ledger_node_facts *f = node->facts;
-    struct split split[SCV_MAX_CARDS] = {0};
     uint64_t complete = 0;
     for (uint32_t i = 0; i < node->n_cards && node->source == SOURCE_SCV; i++) {
         const struct card *card = &node->cards[i];
         if (card->scv->use_complete && card->uuid.n && card->used_mib >= 0)
             complete |= UINT64_C(1) << i;
     }
-    complete &= ~f->duplicates;
-    if (!complete)
-        return;
-    add_entries(f, split);
+    return complete & ~node->facts->duplicates;
+}
+
+static void measure(const struct ledger_node *node, uint64_t complete,
+                    struct ledger_measured measured[SCV_MAX_CARDS])
+{
+    struct split split[SCV_MAX_CARDS] = {0};
+    add_entries(node->facts, split);
     add_pods(node, split);
     add_departures(node, split);
     for (uint32_t i = 0; i < node->n_cards; i++) {
@@ -263,4 +267,12 @@ void ledger_use_measure(const struct ledger_node *node,
         if (complete >> i & 1 && agrees)
             tell_apart(&node->cards[i], s, &measured[i]);
     }
+}
+
+void ledger_use_measure(const struct ledger_node *node,
+                        struct ledger_measured measured[SCV_MAX_CARDS])
+{
+    uint64_t complete = complete_cards(node);
+    if (complete)
+        measure(node, complete, measured);
 }

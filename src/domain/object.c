@@ -116,7 +116,7 @@ static bool all_may_stand_in_name(const char *first8, const char *last8)
 
 bool object_is_name(struct span name)
 {
-    if (name.n == 0 || name.n > 253)
+    if (name.n == 0 || name.n > OBJECT_NAME_MAX)
         return false;
     if (name.n < 8) {
         for (size_t i = 0; i < name.n; i++)

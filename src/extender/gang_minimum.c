@@ -21,8 +21,8 @@ struct gang_minimum {
     struct gang_minimum_config conf;
     pthread_mutex_t lock; /* protects the members below */
     struct answer kept[GANG_MINIMUM_KEPT];
-    int64_t read_ms; /* not before */
-    int64_t log_ms;  /* not before */
+    int64_t read_ms[GANG_KINDS]; /* objects of that kind: not before */
+    int64_t log_ms;              /* not before */
 };
 
 struct gang_minimum *gang_minimum_new(const struct gang_minimum_config *config)
@@ -65,12 +65,13 @@ static struct answer *oldest(struct gang_minimum *g)
 }
 
 /* *minimum gets the last answer, or stays. False: the object is to be read. */
-static bool recall(struct gang_minimum *g, struct span key, uint32_t *minimum)
+static bool recall(struct gang_minimum *g, enum gang_kind kind, struct span key,
+                   uint32_t *minimum)
 {
     pthread_mutex_lock(&g->lock);
     int64_t now_ms = g->conf.now_ms();
     const struct answer *a = find(g, key);
-    bool enough = now_ms < g->read_ms || (a && a->until_ms > now_ms);
+    bool enough = now_ms < g->read_ms[kind] || (a && a->until_ms > now_ms);
     if (a)
         *minimum = a->minimum;
     pthread_mutex_unlock(&g->lock);
@@ -91,10 +92,10 @@ static void keep(struct gang_minimum *g, struct span key, uint32_t minimum)
     pthread_mutex_unlock(&g->lock);
 }
 
-static void pause_reads(struct gang_minimum *g)
+static void pause_reads(struct gang_minimum *g, enum gang_kind kind)
 {
     pthread_mutex_lock(&g->lock);
-    g->read_ms = g->conf.now_ms() + GANG_MINIMUM_PAUSE_MS;
+    g->read_ms[kind] = g->conf.now_ms() + GANG_MINIMUM_PAUSE_MS;
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -110,48 +111,22 @@ static bool may_log(struct gang_minimum *g)
     return may;
 }
 
-/* 0, or -1: the object cannot be read. *minimum: by this version of it. */
-static int read_one(struct gang_minimum *g, const char *path, const struct gang *gang,
-                    int64_t timeout_ms, uint32_t *minimum, struct err *err)
-{
-    struct httpc_reply reply = {0};
-    const struct kube_request request = {
-        .method = "GET", .path = path, .timeout_ms = timeout_ms};
-    if (timeout_ms <= 0)
-        return err_set(err, ERR_TIMEOUT, "no time is left for this version");
-    int rc = g->conf.call(g->conf.call_ctx, &request, &reply, err);
-    if (rc == 0)
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
-    if (rc == 0)
-        *minimum = pod_group_minimum(buf_span(&reply.body), gang);
-    httpc_reply_fini(&reply);
-    return rc;
-}
-
-/* A version that the API server does not have is not found, as is a missing object. An
- * object that cannot be read leaves *minimum as it is. -1: the API server is not available. */
+/* An object that cannot be read leaves *minimum as it is. -1: the API server is not
+ * available. */
 static int read_object(struct gang_minimum *g, struct span ns, const struct gang *gang,
                        uint32_t *minimum)
 {
-    cleanup_buf struct buf path = {0};
+    const struct pod_group_reader from = {g->conf.call, g->conf.call_ctx, g->conf.now_ms};
     struct err err;
-    int64_t until_ms = g->conf.now_ms() + GANG_MINIMUM_CALL_MS;
-    for (size_t i = 0; pod_group_path(&path, ns, gang, i); i++) {
-        int64_t left_ms = until_ms - g->conf.now_ms();
-        if (read_one(g, path.p, gang, left_ms, minimum, &err) == 0)
-            return 0;
-        if (err.code != ERR_NOT_FOUND) {
-            if (may_log(g))
-                log_warn("gang",
-                         "cannot read the minimum of a gang; all members need a "
-                         "place, or as many as before",
-                         LOG_S("path", path.p), LOG_ERR(&err));
-            return err.code == ERR_TIMEOUT || err.code == ERR_UNAVAILABLE ? -1 : 0;
-        }
-        buf_clear(&path);
-    }
-    *minimum = 0;
-    return 0;
+    if (pod_group_read(&from, ns, gang, GANG_MINIMUM_CALL_MS, minimum, &err) == 0)
+        return 0;
+    if (may_log(g))
+        log_warn(
+            "gang",
+            "cannot read the minimum of a gang; all members need a place, or as many "
+            "as before",
+            LOG_ERR(&err));
+    return err.code == ERR_TIMEOUT || err.code == ERR_UNAVAILABLE ? -1 : 0;
 }
 
 uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang)
@@ -159,11 +134,11 @@ uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct ga
     cleanup_buf struct buf key = {0};
     uint32_t minimum = 0;
     gang_key(&key, ns, gang);
-    if (recall(g, buf_span(&key), &minimum))
+    if (recall(g, gang->kind, buf_span(&key), &minimum))
         return minimum;
     if (read_object(g, ns, gang, &minimum) == 0)
         keep(g, buf_span(&key), minimum);
     else
-        pause_reads(g);
+        pause_reads(g, gang->kind);
     return minimum;
 }

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/server.h"
+#include "extender/server_priv.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "extender/access.h"
-#include "extender/forward.h"
-#include "extender/view_inspect_stream.h"
-#include "extender/view_snapshot.h"
 #include "view/inspect.h"
 #include "view/web.h"
 
@@ -26,28 +21,7 @@ enum {
     VIEWS_BYTES = 64 << 20, /* the texts that large replies share */
 };
 
-struct server {
-    struct httpd *httpd;
-    struct store *store;
-    struct view_source source; /* the store */
-    struct verbs *verbs;
-    struct certs *certs;
-    struct access *access;
-    struct view_auth *auth;
-    unsigned port;
-    struct view_gpuapi *gpuapi;
-    struct counters *counters;
-    struct view_metrics_source metrics;
-    struct view_inspect_stream *stream;
-    struct view_snapshots *snapshots;
-    struct budget verbs_budget, views_budget;
-    _Atomic bool draining;
-};
-
-typedef unsigned (*verb_fn)(struct verbs *v, struct span body, struct buf *reply);
-
-/* The reply is charged until it is sent. */
-static bool charge(struct budget *budget, struct httpd_reply *reply)
+bool server_charge(struct budget *budget, struct httpd_reply *reply)
 {
     if (!budget_take(budget, reply->body.cap))
         return false;
@@ -56,17 +30,7 @@ static bool charge(struct budget *budget, struct httpd_reply *reply)
     return true;
 }
 
-static void charge_reply(struct server *s, struct httpd_reply *reply)
-{
-    if (charge(&s->verbs_budget, reply))
-        return;
-    buf_fini(&reply->body);
-    buf_adds(&reply->body,
-             "{\"Error\":\"too many bytes of requests and replies in memory\"}");
-    reply->status = 503;
-}
-
-static void add_header(struct httpd_reply *reply, const char *name, const char *value)
+void server_add_header(struct httpd_reply *reply, const char *name, const char *value)
 {
     size_t i = 0;
     while (reply->header[i][0])
@@ -75,46 +39,14 @@ static void add_header(struct httpd_reply *reply, const char *name, const char *
     reply->header[i][1] = value;
 }
 
-static void run_verb(void *ctx, const struct httpd_request *req,
-                     struct httpd_reply *reply, enum counters_verb name, verb_fn verb)
+static struct server *server_of(const struct server_port *port)
 {
-    struct server *s = ctx;
-    int64_t began_us = clock_mono_us();
-    reply->status = verb(s->verbs, req->body, &reply->body);
-    charge_reply(s, reply);
-    counters_verb(s->counters, name, reply->status, (clock_mono_us() - began_us) * 1000);
-    if (reply->status == 503)
-        add_header(reply, "Retry-After", "1");
-    if (atomic_load(&s->draining)) /* so that the next call reaches another replica */
-        add_header(reply, "Connection", "close");
+    return port->server;
 }
 
-static void on_filter(void *ctx, const struct httpd_request *req,
-                      struct httpd_reply *reply)
+static bool is_main(const struct server_port *port)
 {
-    bool forwarded = httpd_header(req, FORWARD_HEADER) != NULL;
-    run_verb(ctx, req, reply, COUNTERS_FILTER,
-             httpd_header(req, REPORT_HEADER) ? verb_filter_report
-             : forwarded                      ? verb_filter_forwarded
-                                              : verb_filter);
-}
-
-static void on_prioritize(void *ctx, const struct httpd_request *req,
-                          struct httpd_reply *reply)
-{
-    run_verb(ctx, req, reply, COUNTERS_PRIORITIZE, verb_prioritize);
-}
-
-static void on_preempt(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
-{
-    run_verb(ctx, req, reply, COUNTERS_PREEMPT, verb_preempt);
-}
-
-static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
-{
-    bool forwarded = httpd_header(req, FORWARD_HEADER) != NULL;
-    run_verb(ctx, req, reply, COUNTERS_BIND, forwarded ? verb_bind_forwarded : verb_bind);
+    return port->main;
 }
 
 static void render_inspect(void *ctx, struct buf *out)
@@ -134,9 +66,11 @@ static void inspect_shared(struct server *s, bool main, struct httpd_reply *repl
     view_snapshot_reply(s->snapshots, &source, main, reply);
 }
 
-static void inspect(struct server *s, bool main, const struct httpd_request *req,
-                    struct httpd_reply *reply)
+static void on_inspect(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
 {
+    struct server *s = server_of(ctx);
+    bool main = is_main(ctx);
     const char *watch = httpd_param(req, "watch");
     struct view_auth_grant grant = access_grant(s->access, main, req);
     if (watch && strcmp(watch, "true") == 0) {
@@ -145,27 +79,15 @@ static void inspect(struct server *s, bool main, const struct httpd_request *req
     }
     if (grant.scope) {
         view_inspect_all(&s->source, grant.scope, &reply->body);
-        if (!charge(&s->views_budget, reply)) {
+        if (!server_charge(&s->views_budget, reply)) {
             buf_fini(&reply->body);
             httpd_fail(reply, 503, "too many bytes of views in memory; retry later");
-            add_header(reply, "Retry-After", "1");
+            server_add_header(reply, "Retry-After", "1");
         }
     } else {
         inspect_shared(s, main, reply);
     }
     view_auth_grant_fini(&grant);
-}
-
-static void on_inspect(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
-{
-    inspect(ctx, false, req, reply);
-}
-
-static void on_inspect_main(void *ctx, const struct httpd_request *req,
-                            struct httpd_reply *reply)
-{
-    inspect(ctx, true, req, reply);
 }
 
 static void on_web(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
@@ -174,57 +96,35 @@ static void on_web(void *ctx, const struct httpd_request *req, struct httpd_repl
     view_web_answer(req, reply);
 }
 
-static void inspect_node(struct server *s, bool main, const struct httpd_request *req,
-                         struct httpd_reply *reply)
+static void on_inspect_node(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
 {
+    struct server *s = server_of(ctx);
     const char *name = strrchr(req->path, '/') + 1;
-    struct view_auth_grant grant = access_grant(s->access, main, req);
+    struct view_auth_grant grant = access_grant(s->access, is_main(ctx), req);
     if (!view_inspect_node(&s->source, span_of(name), grant.scope, &reply->body))
         reply->status = 404;
     view_auth_grant_fini(&grant);
 }
 
-static void on_inspect_node(void *ctx, const struct httpd_request *req,
-                            struct httpd_reply *reply)
-{
-    inspect_node(ctx, false, req, reply);
-}
-
-static void on_inspect_node_main(void *ctx, const struct httpd_request *req,
-                                 struct httpd_reply *reply)
-{
-    inspect_node(ctx, true, req, reply);
-}
-
-static void gpuapi(struct server *s, enum view_gpuapi_kind kind, bool main,
+static void gpuapi(const struct server_port *port, enum view_gpuapi_kind kind,
                    const struct httpd_request *req, struct httpd_reply *reply)
 {
-    struct view_auth_grant grant = access_grant(s->access, main, req);
-    view_gpuapi_answer(s->gpuapi, kind, main, &grant, req, reply);
+    struct server *s = port->server;
+    struct view_auth_grant grant = access_grant(s->access, port->main, req);
+    view_gpuapi_answer(s->gpuapi, kind, port->main, &grant, req, reply);
 }
 
 static void on_gpunodes(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
-    gpuapi(ctx, VIEW_GPUAPI_NODES, false, req, reply);
+    gpuapi(ctx, VIEW_GPUAPI_NODES, req, reply);
 }
 
 static void on_gpupods(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    gpuapi(ctx, VIEW_GPUAPI_PODS, false, req, reply);
-}
-
-static void on_gpunodes_main(void *ctx, const struct httpd_request *req,
-                             struct httpd_reply *reply)
-{
-    gpuapi(ctx, VIEW_GPUAPI_NODES, true, req, reply);
-}
-
-static void on_gpupods_main(void *ctx, const struct httpd_request *req,
-                            struct httpd_reply *reply)
-{
-    gpuapi(ctx, VIEW_GPUAPI_PODS, true, req, reply);
+    gpuapi(ctx, VIEW_GPUAPI_PODS, req, reply);
 }
 
 static void on_discovery(void *ctx, const struct httpd_request *req,
@@ -251,14 +151,6 @@ static void on_not_get(void *ctx, const struct httpd_request *req,
     view_gpuapi_not_allowed(reply, "GET, HEAD");
 }
 
-static void on_not_post(void *ctx, const struct httpd_request *req,
-                        struct httpd_reply *reply)
-{
-    (void)ctx;
-    (void)req;
-    view_gpuapi_not_allowed(reply, "POST");
-}
-
 static void on_version(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
@@ -270,7 +162,7 @@ static void on_version(void *ctx, const struct httpd_request *req,
 static void on_healthz(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct server *s = ctx;
+    struct server *s = server_of(ctx);
     (void)req;
     reply->content_type = "text/plain";
     buf_adds(&reply->body, "ok\n");
@@ -280,7 +172,7 @@ static void on_healthz(void *ctx, const struct httpd_request *req,
 static void on_readyz(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply)
 {
-    struct server *s = ctx;
+    struct server *s = server_of(ctx);
     struct err err = {0};
     (void)req;
     int rc = core_ready(store_read(s->store), store_now(), &err);
@@ -308,8 +200,11 @@ static void write_own_metrics(struct server *s, struct buf *out)
     prom_process(out);
 }
 
-static void metrics(struct server *s, bool main, struct httpd_reply *reply)
+static void on_metrics(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
 {
+    struct server *s = server_of(ctx);
+    (void)req;
     cleanup_buf struct buf state = {0};
     view_metrics_ledger_state(&s->metrics, &state);
     struct view_snapshot_source source = {.kind = VIEW_SNAPSHOT_METRICS,
@@ -318,42 +213,24 @@ static void metrics(struct server *s, bool main, struct httpd_reply *reply)
                                           .ctx = s};
     reply->content_type = PROM_CONTENT_TYPE;
     write_own_metrics(s, &reply->body);
-    view_snapshot_reply(s->snapshots, &source, main, reply);
-}
-
-static void on_metrics(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
-{
-    (void)req;
-    metrics(ctx, false, reply);
-}
-
-static void on_metrics_main(void *ctx, const struct httpd_request *req,
-                            struct httpd_reply *reply)
-{
-    (void)req;
-    metrics(ctx, true, reply);
+    view_snapshot_reply(s->snapshots, &source, is_main(ctx), reply);
 }
 
 #define PREFIX "/gpushare-scheduler"
 #define API    "/apis/nvidia-gpu-scheduler/v1"
 #define NGS    API "/schedule"
 
-#define OBSERVER_ROUTES(inspect, inspect_node, metrics)                                  \
+/* The views, and the routes of nvidia-gpu-scheduler with its answers to all other paths
+ * under /apis. On the main port a watch occupies a thread. */
+#define VIEW_ROUTES                                                                      \
     {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
-        {"GET", "/readyz", on_readyz}, {"GET", "/metrics", metrics},                     \
-        {"GET", "/inspect", inspect}, {"GET", "/inspect/*", inspect_node},               \
-        {"GET", PREFIX "/inspect", inspect}, {"GET", "/", on_web},                       \
+        {"GET", "/readyz", on_readyz}, {"GET", "/metrics", on_metrics},                  \
+        {"GET", "/inspect", on_inspect}, {"GET", "/inspect/*", on_inspect_node},         \
+        {"GET", PREFIX "/inspect", on_inspect},                                          \
+        {"GET", PREFIX "/inspect/*", on_inspect_node}, {"GET", "/", on_web},             \
         {"GET", "/page.css", on_web}, {"GET", "/page.js", on_web},                       \
-    {                                                                                    \
-        "GET", PREFIX "/inspect/*", inspect_node                                         \
-    }
-
-/* The routes of nvidia-gpu-scheduler, with its answers to all other paths under /apis. On
- * the main port a watch occupies a thread. */
-#define API_ROUTES(gpunodes, gpupods)                                                    \
-    {"GET", API, on_discovery}, {"GET", API "/gpunodes", gpunodes},                      \
-        {"GET", API "/gpupods", gpupods}, {NULL, API, on_not_get},                       \
+        {"GET", API, on_discovery}, {"GET", API "/gpunodes", on_gpunodes},               \
+        {"GET", API "/gpupods", on_gpupods}, {NULL, API, on_not_get},                    \
         {NULL, API "/gpunodes", on_not_get}, {NULL, API "/gpupods", on_not_get},         \
         {NULL, "/apis", on_api_not_found},                                               \
     {                                                                                    \
@@ -361,29 +238,25 @@ static void on_metrics_main(void *ctx, const struct httpd_request *req,
     }
 
 static const struct httpd_route verb_routes[] = {
-    {"POST", PREFIX "/filter", on_filter},
-    {"POST", PREFIX "/prioritize", on_prioritize},
-    {"POST", PREFIX "/preempt", on_preempt},
-    {"POST", PREFIX "/bind", on_bind},
-    {"POST", "/filter", on_filter},
-    {"POST", "/prioritize", on_prioritize},
-    {"POST", "/preempt", on_preempt},
-    {"POST", "/bind", on_bind},
-    {"POST", NGS "/filter", on_filter},
-    {"POST", NGS "/prioritize", on_prioritize},
-    {"POST", NGS "/preempt", on_preempt},
-    {NULL, NGS "/filter", on_not_post},
-    {NULL, NGS "/prioritize", on_not_post},
-    {NULL, NGS "/preempt", on_not_post},
-    OBSERVER_ROUTES(on_inspect_main, on_inspect_node_main, on_metrics_main),
-    API_ROUTES(on_gpunodes_main, on_gpupods_main),
+    {"POST", PREFIX "/filter", server_verbs_filter},
+    {"POST", PREFIX "/prioritize", server_verbs_prioritize},
+    {"POST", PREFIX "/preempt", server_verbs_preempt},
+    {"POST", PREFIX "/bind", server_verbs_bind},
+    {"POST", "/filter", server_verbs_filter},
+    {"POST", "/prioritize", server_verbs_prioritize},
+    {"POST", "/preempt", server_verbs_preempt},
+    {"POST", "/bind", server_verbs_bind},
+    {"POST", NGS "/filter", server_verbs_filter},
+    {"POST", NGS "/prioritize", server_verbs_prioritize},
+    {"POST", NGS "/preempt", server_verbs_preempt},
+    {NULL, NGS "/filter", server_verbs_not_post},
+    {NULL, NGS "/prioritize", server_verbs_not_post},
+    {NULL, NGS "/preempt", server_verbs_not_post},
+    VIEW_ROUTES,
     {0},
 };
 
-static const struct httpd_route observer_routes[] = {
-    OBSERVER_ROUTES(on_inspect, on_inspect_node, on_metrics),
-    API_ROUTES(on_gpunodes, on_gpupods),
-    {0}};
+static const struct httpd_route observer_routes[] = {VIEW_ROUTES, {0}};
 
 /* Their handlers do not block, and they must be answered whatever else happens. */
 static const char *const probes[] = {"/healthz", "/readyz", "/version", NULL};
@@ -405,7 +278,7 @@ static int listen_both(struct server *s, const struct server_config *config,
         .authorize = access_allows_main,
         .authorize_ctx = s->access,
         .routes = verb_routes,
-        .ctx = s,
+        .ctx = &s->main,
     };
     struct httpd_listener_config observers = {
         .name = "observers",
@@ -421,7 +294,7 @@ static int listen_both(struct server *s, const struct server_config *config,
         .authorize = access_allows_observer,
         .authorize_ctx = s->access,
         .routes = observer_routes,
-        .ctx = s,
+        .ctx = &s->observers,
     };
     unsigned observe_port;
     if (httpd_listen(s->httpd, &verbs, &s->port, err))
@@ -442,6 +315,8 @@ struct server *server_start(const struct server_config *config, struct store *st
         .first_request_ms = FIRST_REQUEST_MS,
         .idle_ms = IDLE_MS,
     };
+    s->main = (struct server_port){s, .main = true};
+    s->observers = (struct server_port){s, .main = false};
     s->store = store;
     s->source = store_source(store);
     s->certs = config->certs;

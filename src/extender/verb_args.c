@@ -91,6 +91,28 @@ static void add_name(struct reading *r, const struct jread_str *name)
         jread_fail(&r->j, "NodeNames[]", "is not a valid node name");
 }
 
+/* A long list of names is nearly always one of plain names. */
+static void add_names(struct reading *r, const struct jread_str *names, size_t n)
+{
+    struct verb_args *args = r->args;
+    bool plain = n <= r->limits->nodes - r->seen;
+    for (size_t i = 0; i < n; i++)
+        plain &=
+            names[i].plain && object_is_plain_name((struct span){names[i].p, names[i].n});
+    if (!plain) {
+        for (size_t i = 0; i < n && !r->failed; i++)
+            add_name(r, &names[i]);
+        return;
+    }
+    MEM_GROW(args->nodes, args->cap, args->n + n);
+    struct verb_candidate *to = args->nodes + args->n;
+    for (size_t i = 0; i < n; i++)
+        to[i] = (struct verb_candidate){{names[i].p - 1, names[i].n + 2},
+                                        {names[i].p, names[i].n}};
+    args->n += n;
+    r->seen += n;
+}
+
 static void read_names(struct reading *r)
 {
     struct jread *j = &r->j;
@@ -102,8 +124,7 @@ static void read_names(struct reading *r)
     do {
         size_t n;
         while (!r->failed && (n = jread_strings(j, names, ARRAY_LEN(names))) > 0)
-            for (size_t i = 0; i < n && !r->failed; i++)
-                add_name(r, &names[i]);
+            add_names(r, names, n);
         more = !r->failed && jread_item(j);
         if (more && jread_string(j, "NodeNames[]", &names[0]))
             add_name(r, &names[0]);
@@ -199,6 +220,7 @@ int verb_args_read(struct verb_args *args, struct span body,
     struct reading r = {
         .a = a, .args = args, .limits = limits, .charged = charged, .err = err};
     args->n = 0;
+    args->end = body.p + body.n;
     args->invalid = (struct err){0};
     jread_init(&r.j, body.p, body.n);
     if (read_body(&r))

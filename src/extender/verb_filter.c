@@ -11,7 +11,7 @@
 
 /*
  * filter. Names of nodes that fit are copied from the body straight into the reply. Each
- * rejected node goes to one of two lists, with its reason.
+ * rejected node goes to one of two lists, with its reason (verb_filter_reply.c).
  */
 
 enum {
@@ -19,62 +19,18 @@ enum {
     FORWARD_MS = 2000, /* for the leader's answer; the call is then answered here */
 };
 
-static void add_comma(struct buf *out)
-{
-    if (out->n && out->p[out->n - 1] != '[' && out->p[out->n - 1] != '{')
-        buf_addc(out, ',');
-}
-
-/* Writes "<node>": and leaves the reason to the caller. */
-static void begin_reason(const struct verb_filter *f, struct buf *out,
-                         const struct verb_candidate *c)
-{
-    add_comma(out);
-    if (f->args->full)
-        buf_add_json(out, c->name);
-    else
-        buf_add_span(out, c->raw);
-    buf_addc(out, ':');
-}
-
-void verb_filter_reject(struct verb_filter *f, struct buf *out,
-                        const struct verb_candidate *c, enum reason_class class,
-                        const char *text)
-{
-    f->rejected[class]++;
-    if (f->n_fitting)
-        return;
-    begin_reason(f, out, c);
-    buf_add_json(out, span_of(text));
-}
-
-void verb_filter_pass(struct verb_filter *f, const struct verb_candidate *c)
-{
-    if (f->fitting) {
-        f->fitting[f->n_fitting++] = (uint32_t)(c - f->args->nodes);
-        return;
-    }
-    if (f->gang) {
-        verb_filter_reject(f, f->failed, c, REASON_GANG, f->gang);
-        return;
-    }
-    add_comma(f->passed);
-    buf_add_span(f->passed, c->raw);
-}
-
 /* A pod with a promise fits only on the node of the promise: its Binding may have taken
  * effect. */
-static void check_promised(struct verb_filter *f, const struct verb_candidate *c)
+static bool check_promised(struct verb_filter *f, const struct verb_candidate *c)
 {
-    if (span_eq(f->promised->name, c->name)) {
-        verb_filter_pass(f, c);
-        return;
-    }
+    if (span_eq(f->promised->name, c->name))
+        return true;
     cleanup_buf struct buf why = {0};
     buf_adds(&why, "the pod has a promise on node ");
     buf_add_span(&why, f->promised->name);
     buf_adds(&why, " whose Binding is not confirmed yet");
     verb_filter_reject(f, f->failed, c, REASON_PROMISED, why.p);
+    return false;
 }
 
 /* For layout preemption. */
@@ -91,39 +47,32 @@ static void note_victims(const struct verb_filter *f, const struct verb_candidat
         w->victims[w->n_victims++] = c->name;
 }
 
-/* `alone`: the fit without regard to nominated pods. */
-static void check(struct verb_filter *f, const struct verb_candidate *c,
-                  const struct ledger_node *node, enum fit alone)
+/* Does the pod fit on the node? If not, the node is rejected. */
+static bool check(struct verb_filter *f, const struct verb_candidate *c,
+                  const struct ledger_node *node)
 {
     const struct verb_args *args = f->args;
     const struct request *r = &args->request;
-    if (!node && f->simulated) {
-        verb_filter_template(f, c);
-        return;
-    }
+    if (!node && f->simulated)
+        return verb_filter_template(f, c);
     if (!node) {
         verb_filter_reject(f, f->failed, c, REASON_NODE,
                            "the GPUs of this node are not known yet");
-        return;
+        return false;
     }
-    enum fit fit = alone;
+    enum fit alone = placement_fit(node, r),
+             fit = alone; /* alone: without nominated pods */
     if ((alone == FIT_YES && node->has_nominated) ||
         (alone == FIT_LATER && node->has_reserved))
         fit = placement_fit_nominated(node, r, args->pod.priority, args->pod.meta.uid);
-    if (fit == FIT_YES) {
-        verb_filter_pass(f, c);
-        return;
-    }
-    struct buf *out = fit == FIT_NEVER ? f->never : f->failed;
+    if (fit == FIT_YES)
+        return true;
     f->rejected[reason_class_of(node, r, alone)]++;
     if (fit == FIT_LATER && f->report && !f->n_fitting)
         note_victims(f, c, node);
-    if (f->n_fitting)
-        return;
-    begin_reason(f, out, c);
-    buf_addc(out, '"');
-    reason_add_prepared(out, &f->reasons, node, alone);
-    buf_addc(out, '"');
+    if (!f->n_fitting)
+        verb_filter_explain(f, fit == FIT_NEVER ? f->never : f->failed, c, node, alone);
+    return false;
 }
 
 static void check_by_ledger(struct verb_filter *f, size_t i, size_t end)
@@ -131,21 +80,26 @@ static void check_by_ledger(struct verb_filter *f, size_t i, size_t end)
     const struct verb_args *args = f->args;
     for (; i < end; i += MAP_BATCH) {
         const struct ledger_node *nodes[MAP_BATCH];
+        bool fits[MAP_BATCH];
+        uint8_t others[MAP_BATCH], n_others = 0;
         size_t n = verbs_find_nodes(args, i, end, f->ledger, nodes);
-        enum fit fits[MAP_BATCH] = {FIT_YES};
+        /* Which node fits cannot be predicted, so no branch depends on it. */
         for (size_t k = 0; k < n; k++) {
-            if (nodes[k])
-                fits[k] = placement_fit(nodes[k], &args->request);
-            if (fits[k] != FIT_YES) /* the reason needs the second cache line */
-                __builtin_prefetch((const char *)nodes[k] + LEDGER_LINE);
+            fits[k] = nodes[k] && placement_fits_at_once(&f->quick, nodes[k]);
+            others[n_others] = (uint8_t)k;
+            n_others += !fits[k];
         }
-        for (size_t k = 0; k < n; k++)
-            check(f, &args->nodes[i + k], nodes[k], fits[k]);
+        for (size_t k = 0; k < n_others; k++) /* a reason needs the second cache line */
+            __builtin_prefetch((const char *)nodes[others[k]] + LEDGER_LINE);
+        for (size_t k = 0; k < n_others; k++)
+            fits[others[k]] = check(f, &args->nodes[i + others[k]], nodes[others[k]]);
+        verb_filter_pass(f, &args->nodes[i], nodes, fits, n);
     }
 }
 
 static void check_some(struct verb_filter *f, size_t i, size_t end)
 {
+    static const struct ledger_node *const unknown[1];
     const struct verb_args *args = f->args;
     bool requests = args->invalid.code == ERR_NONE && args->request.kind != REQUEST_NONE;
     if (!f->promised && !request_fits_anywhere(&args->request)) {
@@ -153,13 +107,15 @@ static void check_some(struct verb_filter *f, size_t i, size_t end)
         return;
     }
     for (; i < end; i++) {
-        if (args->invalid.code != ERR_NONE)
+        bool fits = true;
+        if (args->invalid.code != ERR_NONE) {
             verb_filter_reject(f, f->never, &args->nodes[i], REASON_INVALID_REQUEST,
                                args->invalid.msg);
-        else if (requests && f->promised)
-            check_promised(f, &args->nodes[i]);
-        else
-            verb_filter_pass(f, &args->nodes[i]);
+            fits = false;
+        } else if (requests && f->promised) {
+            fits = check_promised(f, &args->nodes[i]);
+        }
+        verb_filter_pass(f, &args->nodes[i], unknown, &fits, 1);
     }
 }
 
@@ -184,6 +140,8 @@ unsigned verb_filter_check(struct verbs *v, struct verbs_work *w, struct verb_fi
     for (size_t i = 0, end; i < args->n && status == 200; i = end) {
         end = part_end(args, i);
         f->ledger = core_ledger(store_read(store));
+        f->found &= i == 0 || ledger_generation(f->ledger) == f->generation;
+        f->generation = ledger_generation(f->ledger);
         const struct ledger_pod *known = ledger_pod_find(f->ledger, args->pod.meta.uid);
         f->promised = known ? known->node : NULL;
         f->has_promise |= f->promised != NULL;
@@ -203,31 +161,14 @@ struct verb_filter verb_filter_begin(const struct verbs *v, struct verbs_work *w
                             .passed = passed,
                             .failed = &w->failed,
                             .never = &w->never,
+                            .found = true,
                             .simulated = w->simulated};
+    f.quick = placement_quick(&w->args.request);
     reason_prepare(&f.reasons, &w->args.request);
-    /* Evictions for one member are of no use while others of its gang have no place. */
-    struct gang gang;
-    bool reports = v->config.preempts && !w->args.pod.never_preempts &&
-                   !gang_of(&w->args.pod, &gang);
+    bool reports = v->config.preempts && !w->args.pod.never_preempts && !w->waits;
     f.report = reports ? w : NULL;
     w->n_victims = 0;
     return f;
-}
-
-void verb_filter_begin_reply(const struct verbs_work *w, struct buf *reply)
-{
-    buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
-                                 : "{\"Nodes\":null,\"NodeNames\":[");
-}
-
-void verb_filter_end_reply(const struct verbs_work *w, struct buf *reply)
-{
-    buf_adds(reply, w->args.full ? "]},\"NodeNames\":null" : "]");
-    buf_adds(reply, ",\"FailedNodes\":{");
-    buf_add_span(reply, buf_span(&w->failed));
-    buf_adds(reply, "},\"FailedAndUnresolvableNodes\":{");
-    buf_add_span(reply, buf_span(&w->never));
-    buf_adds(reply, "},\"Error\":\"\"}");
 }
 
 void verb_filter_record(struct verbs *v, struct verbs_work *w,
@@ -305,6 +246,14 @@ static bool waits_for_others(struct verbs *v, const struct verb_args *args,
     return gang->minimum != 1;
 }
 
+/* For layout preemption, where no reservation asks for the gang of the pod. */
+static void note_gang(struct verbs *v, struct verbs_work *w)
+{
+    struct gang gang;
+    w->waits = v->config.preempts && is_in_gang(&w->args, &gang) &&
+               waits_for_others(v, &w->args, &gang);
+}
+
 /* No bind succeeds without a leader, and kube-scheduler retries the pod after a back-off.
  * Nodes for single members would start half of the gang. */
 static unsigned reject_gang(const struct gang *gang, struct buf *reply)
@@ -350,8 +299,11 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
     bool ready, reserve = in_gang || (best && is_reservable(args));
     if (w->simulated)
         return simulate(v, w, in_gang ? &gang : NULL, reply);
-    if (v->config.answer == VERBS_ALL || !is_scored(v, args) ||
-        (args->pod.prefers && !in_gang))
+    bool all = v->config.answer == VERBS_ALL || !is_scored(v, args) ||
+               (args->pod.prefers && !in_gang);
+    if (all || !reserve)
+        note_gang(v, w);
+    if (all)
         return answer_all(v, w, NULL, reply);
     if (!reserve)
         return verb_filter_best(v, w, false, reply);
@@ -362,7 +314,8 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
             return status;
     }
     bool local = route.route == BIND_ROUTE_LOCAL;
-    if (in_gang && waits_for_others(v, args, &gang))
+    w->waits = in_gang && waits_for_others(v, args, &gang);
+    if (w->waits)
         return local ? verb_filter_gang(v, w, &gang, reply) : reject_gang(&gang, reply);
     if (args->pod.prefers)
         return answer_all(v, w, NULL, reply);
@@ -395,8 +348,10 @@ static unsigned run(struct verbs *v, struct span body, enum source source,
     bool forwarded = source != SCHEDULER;
     struct verbs_work *w = verbs_work_take(v);
     w->n_victims = 0;
-    w->simulated = false;
+    w->simulated = w->waits = false;
     unsigned status = verbs_begin(v, w, body, reply);
+    if (status == 200 && source == REPORT)
+        note_gang(v, w);
     if (status == 200)
         status = source == REPORT ? answer_all(v, w, NULL, reply)
                                   : answer(v, w, body, forwarded, reply);

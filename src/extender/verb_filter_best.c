@@ -44,7 +44,9 @@ static unsigned judge(struct verbs *v, struct verbs_work *w, struct buf *reply,
 {
     *f = verb_filter_begin(v, w, reply);
     MEM_GROW(w->fitting, w->fitting_cap, w->args.n);
+    MEM_GROW(w->nodes, w->nodes_cap, w->args.n);
     f->fitting = w->fitting;
+    f->nodes = w->nodes;
     buf_clear(&w->failed);
     buf_clear(&w->never);
     unsigned status = verb_filter_check(v, w, f);
@@ -66,7 +68,11 @@ static size_t rank(struct verbs *v, struct verbs_work *w, const struct verb_filt
     struct score_run run;
     for (size_t i = 0; i < f->n_fitting; i++)
         all[i] = w->args.nodes[f->fitting[i]].name;
-    verbs_score(v, w, f->fitting, f->n_fitting, &pod, &run);
+    const struct verbs_scored these = {.at = f->fitting,
+                                       .n = f->n_fitting,
+                                       .found = f->found,
+                                       .generation = f->generation};
+    verbs_score(v, w, &these, &pod, &run);
     size_t n = score_best(&run, f->n_fitting, all, best, most);
     for (size_t i = 0; i < n; i++) {
         names[i] = all[best[i]];
@@ -100,9 +106,8 @@ unsigned verb_filter_best(struct verbs *v, struct verbs_work *w, bool reserve,
         end_reservation(v, &w->args);
     verb_filter_record(v, w, &f, n > 0);
     verb_filter_begin_reply(w, reply);
-    f.fitting = NULL;
     for (size_t i = first; i < n && i < first + answer; i++)
-        verb_filter_pass(&f, &w->args.nodes[best[i]]);
+        verb_filter_answer(&f, &w->args.nodes[best[i]]);
     verb_filter_end_reply(w, reply);
     return 200;
 }
@@ -147,9 +152,8 @@ unsigned verb_filter_gang(struct verbs *v, struct verbs_work *w, const struct ga
         return status;
     verb_filter_record(v, w, &f, fits);
     verb_filter_begin_reply(w, reply);
-    f.fitting = NULL;
     if (fits)
-        verb_filter_pass(&f, &w->args.nodes[at[first < wanted.n ? first : 0]]);
+        verb_filter_answer(&f, &w->args.nodes[at[first < wanted.n ? first : 0]]);
     verb_filter_end_reply(w, reply);
     return 200;
 }

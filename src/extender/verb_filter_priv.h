@@ -14,11 +14,15 @@ struct verb_filter {
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
     bool has_promise;                   /* of any of the reads so far */
     bool simulated;                     /* unknown candidates are template Nodes */
+    struct placement_quick quick;       /* of the request */
     struct prepared_reason reasons;
     uint32_t rejected[REASON_CLASSES]; /* number of nodes, by reason */
     struct buf *passed, *failed, *never;
     uint32_t *fitting; /* instead of `passed`: indexes of the nodes that fit; or NULL */
+    struct score_node *nodes; /* ... and their nodes: NULL if not looked up */
     size_t n_fitting;
+    bool found; /* all of `nodes` are, with the ledger's `generation` */
+    uint64_t generation;
     struct verbs_work *report; /* gets the nodes with victims; NULL: not wanted */
     const char
         *gang; /* why the pod's gang cannot start: rejects the nodes that fit; or NULL */
@@ -29,15 +33,26 @@ struct verb_filter verb_filter_begin(const struct verbs *v, struct verbs_work *w
                                      struct buf *passed);
 /* Judges all candidates. Returns 200, or the status of the error reply. */
 unsigned verb_filter_check(struct verbs *v, struct verbs_work *w, struct verb_filter *f);
-void verb_filter_pass(struct verb_filter *f, const struct verb_candidate *c);
-/* `out` is f->failed or f->never. */
-void verb_filter_reject(struct verb_filter *f, struct buf *out,
-                        const struct verb_candidate *c, enum reason_class class,
-                        const char *text);
 /* Counts the verdict, and writes an event if the pod fits on no node. Of a simulation:
  * neither. */
 void verb_filter_record(struct verbs *v, struct verbs_work *w,
                         const struct verb_filter *f, bool fits);
+/* verb_filter_reply.c */
+
+/* The candidates c[0..n) have been judged. Those that fit are passed, or collected in
+ * f->fitting, or rejected because of the gang. nodes[k]: NULL if not looked up. */
+void verb_filter_pass(struct verb_filter *f, const struct verb_candidate *c,
+                      const struct ledger_node *const *nodes, const bool *fits, size_t n);
+/* Passes one, whatever f->fitting and f->gang are. */
+void verb_filter_answer(struct verb_filter *f, const struct verb_candidate *c);
+/* `out` is f->failed or f->never. */
+void verb_filter_reject(struct verb_filter *f, struct buf *out,
+                        const struct verb_candidate *c, enum reason_class class,
+                        const char *text);
+/* The reason of reason_add_prepared. */
+void verb_filter_explain(struct verb_filter *f, struct buf *out,
+                         const struct verb_candidate *c, const struct ledger_node *node,
+                         enum fit alone);
 /* The reply before and after the nodes that fit. */
 void verb_filter_begin_reply(const struct verbs_work *w, struct buf *reply);
 void verb_filter_end_reply(const struct verbs_work *w, struct buf *reply);
@@ -46,8 +61,8 @@ void verb_filter_end_reply(const struct verbs_work *w, struct buf *reply);
 
 /* Does the ledger know no candidate, and is one a Node object that names its cards? */
 bool verb_filter_is_simulation(struct verbs *v, const struct verb_args *args);
-/* Judges a candidate of a simulation by its Node object. */
-void verb_filter_template(struct verb_filter *f, const struct verb_candidate *c);
+/* Judges a candidate of a simulation by its Node object: true if the pod fits. */
+bool verb_filter_template(struct verb_filter *f, const struct verb_candidate *c);
 
 /* verb_filter_best.c */
 

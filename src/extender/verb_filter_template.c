@@ -50,7 +50,7 @@ static void add_source(struct buf *out, const struct template_node_cards *cards)
     buf_adds(out, "MiB");
 }
 
-void verb_filter_template(struct verb_filter *f, const struct verb_candidate *c)
+bool verb_filter_template(struct verb_filter *f, const struct verb_candidate *c)
 {
     const struct request *r = &f->args->request;
     struct template_node_cards cards = {0};
@@ -59,18 +59,17 @@ void verb_filter_template(struct verb_filter *f, const struct verb_candidate *c)
         template_node_ledger(c->raw, ledger_settings(f->ledger), &cards, &err);
     if (!alone) {
         verb_filter_reject(f, f->failed, c, REASON_NODE, err.msg);
-        return;
+        return false;
     }
     const struct ledger_node *node = ledger_node_at(alone, 0); /* the only one */
     enum fit fit = placement_fit(node, r);
     cleanup_buf struct buf why = {0};
-    if (fit == FIT_YES) {
-        verb_filter_pass(f, c);
-    } else {
+    if (fit != FIT_YES) {
         reason_add_prepared(&why, &f->reasons, node, fit);
         add_source(&why, &cards);
         verb_filter_reject(f, fit == FIT_NEVER ? f->never : f->failed, c,
                            reason_class_of(node, r, fit), why.p);
     }
     ledger_free(alone);
+    return fit == FIT_YES;
 }

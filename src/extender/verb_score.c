@@ -16,11 +16,11 @@
 struct scoring {
     struct verbs *v;
     struct verbs_work *w;
-    const uint32_t *at; /* indexes of candidates; NULL: all, in order */
-    size_t n;
+    const struct verbs_scored *these;
     const struct score_pod *pod;
     struct score_run *run;
-    uint64_t generation;                /* of the ledger, at the first lookup */
+    bool found;                         /* by the caller, not yet by a visit */
+    uint64_t generation;                /* of the ledger, when they were found */
     bool changed;                       /* since then: nodes must be looked up again */
     const struct ledger_node *reserved; /* the node of the reservation, or NULL */
     struct ledger_node copy;
@@ -42,12 +42,13 @@ static void find_nodes(struct scoring *s, const struct ledger *ledger, size_t i,
                        size_t end)
 {
     const struct verb_candidate *all = s->w->args.nodes;
+    const uint32_t *at = s->these->at;
     while (i < end) {
         const struct ledger_node *nodes[MAP_BATCH];
         struct span names[MAP_BATCH];
         size_t n = end - i < MAP_BATCH ? end - i : MAP_BATCH;
         for (size_t k = 0; k < n; k++)
-            names[k] = all[s->at ? s->at[i + k] : i + k].name;
+            names[k] = all[at ? at[i + k] : i + k].name;
         ledger_nodes_find(ledger, names, n, nodes);
         for (size_t k = 0; k < n; k++) {
             const char *line = (const char *)nodes[k];
@@ -57,10 +58,16 @@ static void find_nodes(struct scoring *s, const struct ledger *ledger, size_t i,
             __builtin_prefetch(line + offsetof(struct ledger_node, cpu_milli));
         }
         for (size_t k = 0; k < n; k++)
-            s->w->nodes[i + k] = (struct score_node){
-                .node = nodes[k] && nodes[k] == s->reserved ? &s->copy : nodes[k]};
+            s->w->nodes[i + k] = (struct score_node){.node = nodes[k]};
         i += n;
     }
+}
+
+static void replace_reserved(const struct scoring *s, size_t i, size_t end)
+{
+    for (; i < end && s->reserved; i++)
+        if (s->w->nodes[i].node == s->reserved)
+            s->w->nodes[i].node = &s->copy;
 }
 
 /* Reads the nodes' CPU. It is far from what the first visit needs. */
@@ -74,20 +81,28 @@ static void read_cpu(struct score_node *nodes, size_t n)
     }
 }
 
+static void begin(struct scoring *s, const struct ledger *l)
+{
+    score_begin(s->run, s->v->config.policy, s->pod, ledger_mix(l), &s->w->scratch,
+                s->these->n);
+    s->found &= ledger_generation(l) == s->generation;
+    s->generation = ledger_generation(l);
+    copy_reserved(s, l);
+}
+
 static void visit(struct scoring *s, const struct ledger *l, bool first, size_t i,
                   size_t end)
 {
     struct verbs_work *w = s->w;
-    if (first && i == 0) {
-        s->generation = ledger_generation(l);
-        score_begin(s->run, s->v->config.policy, s->pod, ledger_mix(l), &w->scratch,
-                    s->n);
-    }
+    if (first && i == 0)
+        begin(s, l);
     s->changed |= ledger_generation(l) != s->generation;
-    if ((first && i == 0) || s->changed)
+    if (s->changed)
         copy_reserved(s, l);
-    if (first || s->changed)
+    if (s->changed || (first && !s->found))
         find_nodes(s, l, i, end);
+    if (s->changed || first)
+        replace_reserved(s, i, end);
     if (first) {
         score_survey(s->run, w->nodes + i, end - i);
         return;
@@ -99,22 +114,28 @@ static void visit(struct scoring *s, const struct ledger *l, bool first, size_t 
 static void visit_all(struct scoring *s, bool first)
 {
     struct store *store = s->v->config.store;
-    size_t i = 0;
+    size_t i = 0, n = s->these->n;
     do {
-        size_t end = s->n - i < VERBS_LOCK_NODES ? s->n : i + VERBS_LOCK_NODES;
+        size_t end = n - i < VERBS_LOCK_NODES ? n : i + VERBS_LOCK_NODES;
         visit(s, core_ledger(store_read(store)), first, i, end);
         store_read_end(store);
         i = end;
-    } while (i < s->n);
+    } while (i < n);
 }
 
-void verbs_score(struct verbs *v, struct verbs_work *w, const uint32_t *at, size_t n,
+void verbs_score(struct verbs *v, struct verbs_work *w, const struct verbs_scored *these,
                  const struct score_pod *pod, struct score_run *run)
 {
     struct card cards[SCV_MAX_CARDS];
-    struct scoring s = {
-        .v = v, .w = w, .at = at, .n = n, .pod = pod, .run = run, .cards = cards};
-    MEM_GROW(w->nodes, w->nodes_cap, n);
+    struct scoring s = {.v = v,
+                        .w = w,
+                        .these = these,
+                        .pod = pod,
+                        .run = run,
+                        .found = these->found,
+                        .generation = these->generation,
+                        .cards = cards};
+    MEM_GROW(w->nodes, w->nodes_cap, these->n);
     visit_all(&s, true);
     visit_all(&s, false);
 }

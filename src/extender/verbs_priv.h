@@ -31,6 +31,8 @@ struct verbs_work {
     /* filter: candidates where evictions could help the pod; borrowed from `args` */
     struct span victims[CORE_PREEMPT_NODES];
     size_t n_victims;
+    bool
+        waits; /* filter: for other members of its gang, so that none is evicted for it */
     bool simulated;       /* filter: the candidates are template Nodes */
     uint64_t charged;     /* to the budget: what the buffers have */
     uint64_t charged_pod; /* ... and what the pod may need */
@@ -59,7 +61,14 @@ int verbs_limits(struct verbs *v, struct verb_args_limits *limits, struct err *e
 size_t verbs_find_nodes(const struct verb_args *args, size_t i, size_t end,
                         const struct ledger *l,
                         const struct ledger_node *nodes[MAP_BATCH]);
-/* Scores the candidates with the indexes at[0..n), or the first n candidates if `at` is
- * NULL. Only score_end or score_best is left to do. */
-void verbs_score(struct verbs *v, struct verbs_work *w, const uint32_t *at, size_t n,
+/* Candidates to score. */
+struct verbs_scored {
+    const uint32_t *at; /* their indexes; NULL: the first n */
+    size_t n;
+    /* w->nodes[0..n).node are their nodes, looked up when the ledger had that generation. */
+    bool found;
+    uint64_t generation;
+};
+/* Scores the candidates. Only score_end or score_best is left to do. */
+void verbs_score(struct verbs *v, struct verbs_work *w, const struct verbs_scored *these,
                  const struct score_pod *pod, struct score_run *run);

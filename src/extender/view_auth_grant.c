@@ -45,3 +45,10 @@ enum view_auth_grant_state view_auth_grant_renew(struct view_auth_grant *g)
     g->scope = scope;
     return same ? GRANT_KEPT : GRANT_CHANGED;
 }
+
+int64_t view_auth_grant_due(const struct view_auth_grant *g)
+{
+    if (!g->auth)
+        return INT64_MAX;
+    return g->renew_ms < g->until_ms ? g->renew_ms : g->until_ms;
+}

@@ -7,7 +7,12 @@
 #include "base/mem.h"
 #include "extender/view_gpuapi_priv.h"
 
-enum { CHUNK = 16 * 1024 }; /* bytes written at a time, and buffered per slow client */
+enum {
+    CHUNK = 16 * 1024, /* bytes written at a time, and buffered per slow client */
+    /* Likewise, of the initial state: a megabyte for each of a thousand watches that begin
+     * together, when a server starts. */
+    FIRST_CHUNK = 8 * 1024,
+};
 
 /* The watchers that wait for a change, or for the cache to be filled. */
 
@@ -115,7 +120,8 @@ static void list_close(void *ctx)
     watcher_free(w);
 }
 
-static const struct httpd_stream list_stream = {on_open, list_fill, list_close};
+static const struct httpd_stream list_stream = {
+    .open = on_open, .fill = list_fill, .close = list_close};
 
 static void add_retry_after(struct httpd_reply *reply)
 {
@@ -150,6 +156,16 @@ static bool renew(struct watcher *w)
     return state != GRANT_ENDED;
 }
 
+/* When the watch has something to do without a change. */
+static int64_t next_due(const struct watcher *w)
+{
+    int64_t due = view_auth_grant_due(&w->grant);
+    int64_t heartbeat_ms = w->v->conf.heartbeat_ms;
+    if (heartbeat_ms && w->sent_ms + heartbeat_ms < due)
+        due = w->sent_ms + heartbeat_ms;
+    return due;
+}
+
 static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
 {
     struct watcher *w = ctx;
@@ -160,18 +176,22 @@ static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
     pthread_mutex_lock(&v->lock);
     view_gpuapi_waiters_remove(w);
     /* Until the cache is filled, an empty line would mean that there are no objects. */
-    bool ready = atomic_load(&v->ready);
+    bool ready = atomic_load(&v->ready), all = true;
     if (ready)
-        watch_cache_read(v->caches[w->kind], &w->reader, CHUNK, out);
+        all = watch_cache_read(v->caches[w->kind], &w->reader,
+                               w->reader.synced ? CHUNK : FIRST_CHUNK, out);
     if (ready && !out->n && v->conf.heartbeat_ms &&
         now_ms - w->sent_ms >= v->conf.heartbeat_ms)
         buf_addc(out, '\n');
-    if (out->n)
+    if (out->n || !w->sent_ms)
         w->sent_ms = now_ms;
-    else
+    if (all)
         waiters_add(w); /* the next change wakes it */
     pthread_mutex_unlock(&v->lock);
-    return out->n ? HTTPD_STREAM_MORE : HTTPD_STREAM_WAIT;
+    if (!all)
+        return HTTPD_STREAM_MORE;
+    httpd_wake_at(w->waker, next_due(w));
+    return HTTPD_STREAM_WAIT;
 }
 
 static void watch_close(void *ctx)
@@ -183,7 +203,8 @@ static void watch_close(void *ctx)
     watcher_free(w);
 }
 
-static const struct httpd_stream watch_stream = {on_open, watch_fill, watch_close};
+static const struct httpd_stream watch_stream = {
+    .open = on_open, .fill = watch_fill, .close = watch_close, .direct = true};
 
 static void watch(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
                   struct view_auth_grant *grant, struct httpd_reply *reply)

@@ -167,7 +167,8 @@ static void reader_close(void *ctx)
     free(r);
 }
 
-static const struct httpd_stream reader_stream = {reader_open, reader_fill, reader_close};
+static const struct httpd_stream reader_stream = {
+    .open = reader_open, .fill = reader_fill, .close = reader_close};
 
 static bool is_ready(struct view_inspect_stream *s, struct httpd_reply *reply)
 {

@@ -233,7 +233,8 @@ static void reader_close(void *ctx)
     free(r);
 }
 
-static const struct httpd_stream reader_stream = {reader_open, reader_fill, reader_close};
+static const struct httpd_stream reader_stream = {
+    .open = reader_open, .fill = reader_fill, .close = reader_close};
 
 static bool enter(struct view_snapshots *s, bool main)
 {

@@ -151,3 +151,41 @@ uint32_t pod_group_minimum(struct span body, const struct gang *gang)
     }
     return jread_finish(&j, NULL) ? 0 : minimum;
 }
+
+/* *minimum: by this version of the object. */
+static int read_version(const struct pod_group_reader *from, const char *path,
+                        const struct gang *gang, int64_t timeout_ms, uint32_t *minimum,
+                        struct err *err)
+{
+    struct httpc_reply reply = {0};
+    const struct kube_request request = {
+        .method = "GET", .path = path, .timeout_ms = timeout_ms};
+    if (timeout_ms <= 0)
+        return err_set(err, ERR_TIMEOUT, "no time is left for this version");
+    int rc = from->call(from->call_ctx, &request, &reply, err);
+    if (rc == 0)
+        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+    if (rc == 0)
+        *minimum = pod_group_minimum(buf_span(&reply.body), gang);
+    httpc_reply_fini(&reply);
+    return rc;
+}
+
+/* A version that the API server does not have is not found, as is a missing object. */
+int pod_group_read(const struct pod_group_reader *from, struct span ns,
+                   const struct gang *gang, int64_t timeout_ms, uint32_t *minimum,
+                   struct err *err)
+{
+    cleanup_buf struct buf path = {0};
+    int64_t until_ms = from->now_ms() + timeout_ms;
+    for (size_t i = 0; pod_group_path(&path, ns, gang, i); i++) {
+        int64_t left_ms = until_ms - from->now_ms();
+        if (read_version(from, path.p, gang, left_ms, minimum, err) == 0)
+            return 0;
+        if (err->code != ERR_NOT_FOUND)
+            return err_wrap(err, "%s", path.p);
+        buf_clear(&path);
+    }
+    *minimum = 0;
+    return 0;
+}

@@ -60,17 +60,16 @@ void frag_fini(struct frag *f)
 }
 
 /* How many of the rising values are `x` or less. */
-static uint32_t count_up_to(const int64_t *values, uint32_t n, int64_t x)
+static inline uint32_t count_up_to(const int64_t *values, uint32_t n, int64_t x)
 {
-    uint32_t low = 0;
-    while (low < n) {
-        uint32_t middle = low + (n - low) / 2;
-        if (values[middle] <= x)
-            low = middle + 1;
-        else
-            n = middle;
+    const int64_t *from = values;
+    /* Without a branch on the values, which nothing could predict. */
+    while (n > 1) {
+        uint32_t half = n / 2;
+        from += half & -(size_t)(from[half - 1] <= x);
+        n -= half;
     }
-    return low;
+    return (uint32_t)(from - values) + (n && *from <= x);
 }
 
 /* Inserts a value into rising ones, unless it is present. */
@@ -261,13 +260,18 @@ static uint32_t level_of(const struct frag *f, int64_t cpu)
 }
 
 /* The free memory of a card that shapes on one card cannot use, weighted. */
+static int64_t measure_free(const struct frag *f, uint32_t class, uint32_t level,
+                            int64_t mib, bool whole)
+{
+    int64_t weight = tails_of(f, class, level)[count_up_to(f->sizes, f->n_sizes, mib)];
+    return mib * (weight + (whole ? 0 : *whole_of(f, class, level)));
+}
+
 static int64_t measure_card(const struct frag *f, uint32_t level,
                             const struct frag_node *node, uint32_t i)
 {
-    int64_t mib = node->free_mib[i];
-    uint32_t class = f->class_of[node->kind[i]];
-    int64_t weight = tails_of(f, class, level)[count_up_to(f->sizes, f->n_sizes, mib)];
-    return mib * (weight + (node->whole[i] ? 0 : *whole_of(f, class, level)));
+    return measure_free(f, f->class_of[node->kind[i]], level, node->free_mib[i],
+                        node->whole[i]);
 }
 
 /* The free memory that shapes on several cards cannot use, weighted. */
@@ -319,4 +323,47 @@ int64_t frag_take(const struct frag *f, struct frag_node *node, const uint32_t *
     }
     node->cpu_free -= cpu;
     return drop - measure_several(f, node);
+}
+
+/* How much less memory a shape on several cards cannot use after `mib` is taken from a
+ * card. */
+static int64_t drop_of(const struct frag_several *s, const struct ledger_node *node,
+                       uint32_t card, int64_t mib)
+{
+    const struct ledger_brief *b = &node->brief;
+    uint32_t usable = 0;
+    int64_t unusable = 0, free = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        bool fits = (s->whole ? b->whole[i] : b->free_mib[i] >= s->mib) &
+                    (s->accepts >> b->kind[i] & 1);
+        free += b->free_mib[i];
+        usable += fits;
+        unusable += fits ? 0 : b->free_mib[i];
+    }
+    /* The card that changes is never whole afterwards. */
+    int64_t left = b->free_mib[card] - mib;
+    bool accepted = s->accepts >> b->kind[card] & 1;
+    bool fitted = accepted && (s->whole ? b->whole[card] : b->free_mib[card] >= s->mib);
+    bool fits = accepted && !s->whole && left >= s->mib;
+    int64_t before = usable < s->cards ? free : unusable;
+    usable -= fitted && !fits;
+    unusable += (fits ? 0 : left) - (fitted ? 0 : b->free_mib[card]);
+    return before - (usable < s->cards ? free - mib : unusable);
+}
+
+bool frag_take_one(const struct frag *f, const struct ledger_node *node, uint32_t card,
+                   int64_t mib, int64_t cpu_free, int64_t cpu, int64_t *drop)
+{
+    const struct ledger_brief *brief = &node->brief;
+    cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
+    uint32_t level = level_of(f, cpu_free), class = f->class_of[brief->kind[card]];
+    if (level_of(f, cpu_free - (cpu < cpu_free ? cpu : cpu_free)) != level)
+        return false;
+    int64_t free = brief->free_mib[card];
+    *drop = measure_free(f, class, level, free, brief->whole[card]) +
+            mib * f->starved[level] - measure_free(f, class, level, free - mib, false);
+    for (uint32_t i = 0; i < f->n_several; i++)
+        if (f->several[i].cpu_milli <= cpu_free)
+            *drop += f->several[i].weight * drop_of(&f->several[i], node, card, mib);
+    return true;
 }

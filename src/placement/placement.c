@@ -133,6 +133,13 @@ static enum fit plain_fit(const struct ledger_node *node, const struct request *
     return node->largest_mib >= r->mib_per_card && node->n_cards ? FIT_LATER : FIT_NEVER;
 }
 
+struct placement_quick placement_quick(const struct request *r)
+{
+    bool one_card = r->kind == REQUEST_MEMORY && is_plain(r);
+    int64_t least = r->mib_per_card > 0 ? r->mib_per_card : 1;
+    return (struct placement_quick){one_card ? least : INT64_MAX};
+}
+
 /* Cards that the kubelet is about to allocate. Read only for requests that need it,
  * because it is not in the node's first cache lines. */
 static uint64_t claimed_on(const struct ledger_node *node, const struct request *r)

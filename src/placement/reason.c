@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "placement/reason_priv.h"
 
-#include <assert.h>
-
 #include "domain/keys.h"
 
 /*
  * A reason is written for every node that a filter call rejects, so reasons are
  * concatenated from pieces, without printf.
  */
-
-static void add_mib(struct buf *out, int64_t mib)
-{
-    buf_add_i64(out, mib);
-    buf_adds(out, " MiB");
-}
 
 static void add_card_name(struct buf *out, int32_t index)
 {
@@ -94,7 +86,7 @@ static void add_amounts(struct buf *out, const struct ledger_node *node, const c
         if (card->state != CARD_AVAILABLE || amount(card) == 0)
             continue;
         buf_adds(out, any ? ", " : what);
-        add_mib(out, amount(card));
+        reason_add_mib(out, amount(card));
         buf_adds(out, " on ");
         add_card_name(out, card->index);
         any = true;
@@ -113,69 +105,22 @@ static void add_excluded(struct buf *out, const struct ledger_node *node)
     add_amounts(out, node, "; reserved for pods that are being bound: ", reserved_of);
 }
 
-static void add_whole(struct buf *out, const struct request *r)
+/* Of a node whose cards are all available, but have too little free memory: as add_later,
+ * in one piece. */
+static void add_most_free(struct buf *out, const struct prepared_reason *r,
+                          const struct ledger_node *node)
 {
-    bool ours = r->kind == REQUEST_CARDS;
-    buf_add_i64(out, r->cards);
-    buf_adds(out, ours ? " whole card" : " card");
-    buf_adds(out, r->cards == 1 ? "" : "s");
-    buf_adds(out, ours ? "" : " through " KEY_NVIDIA_GPU);
-    if (r->mib_per_card) {
-        buf_adds(out, " of at least ");
-        add_mib(out, r->mib_per_card);
-    }
-}
-
-static void add_percent(struct buf *out, uint32_t percent)
-{
-    buf_add_i64(out, percent);
-    buf_adds(out, " %");
-}
-
-static void add_shared(struct buf *out, const struct request *r)
-{
-    add_mib(out, r->mib_per_card);
-    if (r->core) {
-        buf_adds(out, " and ");
-        add_percent(out, r->core);
-        buf_adds(out, " of the compute");
-    }
-    if (r->cards == 1) {
-        buf_adds(out, " on one card");
-        return;
-    }
-    buf_adds(out, " on each of ");
-    buf_add_i64(out, r->cards);
-    buf_adds(out, " cards");
-}
-
-static void add_need(struct buf *out, const struct request *r)
-{
-    buf_adds(out, "needs ");
-    if (r->kind == REQUEST_MEMORY)
-        add_shared(out, r);
-    else
-        add_whole(out, r);
-    if (r->models.n) {
-        buf_adds(out, ", model ");
-        reason_add_plain(out, r->models);
-    }
-    if (r->clock_mhz) {
-        buf_adds(out, ", memory clock ");
-        buf_adds(out, r->clock_exact ? "" : "at least ");
-        buf_add_i64(out, r->clock_mhz);
-        buf_adds(out, " MHz");
-    }
-}
-
-void reason_prepare(struct prepared_reason *r, const struct request *request)
-{
-    *r = (struct prepared_reason){.request = request};
-    /* A filter call allocates nothing: the longest text fits into r->need. */
-    struct buf need = {.p = r->need, .cap = sizeof r->need};
-    add_need(&need, request);
-    assert(need.p == r->need);
-    r->need_n = need.n;
+    enum { WORDS = 32 };
+    buf_reserve(out, r->most_free_n + 3 * STR_U64 + WORDS);
+    char *p = mempcpy(out->p + out->n, r->need, r->most_free_n);
+    p = str_put_u64(p, (uint64_t)node->best_free_mib);
+    p = mempcpy(p, " of ", 4);
+    p = str_put_u64(p, (uint64_t)node->best_total_mib);
+    p = mempcpy(p, " MiB on ", 8);
+    p = mempcpy(p, "GPU", 3);
+    p = str_put_u64(p, (uint64_t)node->best_index);
+    *p = '\0';
+    out->n = (size_t)(p - out->p);
 }
 
 static uint32_t count_on(const struct ledger_node *node, const struct request *r,
@@ -263,7 +208,7 @@ static void add_never(struct buf *out, const struct ledger_node *node,
         buf_adds(out, "; the largest card has ");
     else
         buf_adds(out, "; too few cards of that size; the largest has ");
-    add_mib(out, largest_suitable(node, r));
+    reason_add_mib(out, largest_suitable(node, r));
 }
 
 /* The healthy card with most free memory among those that suit the request. */
@@ -318,7 +263,7 @@ static void add_core(struct buf *out, const struct ledger_node *node,
     if (!best)
         return;
     buf_adds(out, "; most free compute beside that memory: ");
-    add_percent(out, card_core_left(best));
+    reason_add_percent(out, card_core_left(best));
     buf_adds(out, " on ");
     add_card_name(out, best->index);
 }
@@ -339,10 +284,10 @@ static void add_later(struct buf *out, const struct ledger_node *node,
                                   : "; cards with enough free memory: ");
             buf_add_i64(out, count_on(node, r, placement_card_fits));
         }
-        buf_adds(out, "; most free: ");
+        buf_adds(out, REASON_MOST_FREE);
         buf_add_i64(out, best.free_mib);
         buf_adds(out, " of ");
-        add_mib(out, best.total_mib);
+        reason_add_mib(out, best.total_mib);
         buf_adds(out, " on ");
         add_card_name(out, best.index);
         if (r->core)
@@ -357,6 +302,12 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
 {
     const struct request *r = prepared->request;
     const char *why = NULL;
+    if (prepared->most_free_n && alone == FIT_LATER && node->state == NODE_USABLE &&
+        (node->mode == NODE_ANY || node->mode == NODE_MEMORY) && node->all_available &&
+        node->best_index >= 0 && node->best_total_mib >= 0) {
+        add_most_free(out, prepared, node);
+        return;
+    }
     /* In this order, because node->source is not in the node's first cache lines. */
     bool unknown = (request_is_selective(r) || r->kind == REQUEST_DEVICES) &&
                    node->source != SOURCE_SCV;

@@ -41,6 +41,37 @@ static bool pick_brief(const struct ledger_node *node, const struct request *r,
     return true;
 }
 
+/* Four cards at once. */
+typedef int32_t four __attribute__((vector_size(16)));
+
+static four either(four a, four b, four first)
+{
+    return (a & first) | (b & ~first);
+}
+
+/* The ranks of the cards from the i-th on, as in pick_brief. */
+static four ranks_of(const struct ledger_brief *b, int32_t i, int32_t least, bool spread)
+{
+    four free, index = {i, i + 1, i + 2, i + 3};
+    memcpy(&free, b->free_mib + i, sizeof free);
+    four rank = free * LEDGER_BRIEF_CARDS;
+    four none = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
+    return either((spread ? -rank : rank) + index, none, free >= least);
+}
+
+uint32_t score_pick_one(const struct ledger_brief *b, const struct request *r)
+{
+    const int32_t least = r->mib_per_card > 0 ? (int32_t)r->mib_per_card : 1;
+    const bool spread = r->placement == PLACE_SPREAD;
+    four low = ranks_of(b, 0, least, spread), high = ranks_of(b, 4, least, spread);
+    four rank = either(low, high, low < high);
+    int32_t best = INT32_MAX;
+    for (int k = 0; k < 4; k++)
+        best = rank[k] < best ? rank[k] : best;
+    return (uint32_t)best & (LEDGER_BRIEF_CARDS - 1);
+}
+_Static_assert(LEDGER_BRIEF_CARDS == 8, "two vectors");
+
 bool score_picks(const struct ledger_node *node, const struct request *r,
                  uint32_t picks[REQUEST_MAX_CARDS])
 {
@@ -124,16 +155,21 @@ static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
     }
     wide range = (wide)high - low;
     range = range > least ? range : least;
-    /* Up to limits[k] behind the best costs k points: a division for each node is slow. */
+    /* More than limits[k] behind the best costs more than k points. A division for each node
+     * is slow, so the points are estimated and then corrected. */
     uint64_t limits[SCORE_MAX];
     for (int k = 0; k < SCORE_MAX; k++)
         limits[k] = (uint64_t)(range * k / SCORE_MAX);
+    double each = range > 0 ? SCORE_MAX / (double)range : 0;
     for (size_t i = 0; i < n; i++) {
-        uint64_t behind = (uint64_t)high - (uint64_t)values[i];
-        int left = SCORE_MAX;
-        for (int k = 0; k < SCORE_MAX; k++)
-            left -= behind > limits[k];
-        points[i] = values[i] == SCORE_NO_FIT ? 0 : left;
+        bool fits = values[i] != SCORE_NO_FIT;
+        uint64_t behind = fits ? (uint64_t)high - (uint64_t)values[i] : 0;
+        int lost = (int)((double)behind * each);
+        while (lost > 0 && behind <= limits[lost - 1])
+            lost--;
+        while (lost < SCORE_MAX && behind > limits[lost])
+            lost++;
+        points[i] = fits ? SCORE_MAX - lost : 0;
     }
 }
 

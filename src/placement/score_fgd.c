@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/placement.h"
 #include "placement/score_priv.h"
 
 /*
@@ -55,20 +56,22 @@ static int64_t size_of(const struct ledger_node *node)
     return size;
 }
 
-/* Fullness and balance after the placement of the pod, in MiB << FRAG_SHIFT. */
+/* Fullness and balance when that much is left, in MiB << FRAG_SHIFT. */
 static int64_t shape_of(const struct score_pod *pod, const struct score_node *at,
-                        const struct frag_node *then, int64_t size, int64_t card)
+                        int64_t free, int64_t cpu_free, int64_t size, int64_t card)
 {
-    int64_t free = 0;
-    for (uint32_t i = 0; i < then->n; i++)
-        free += then->free_mib[i];
     int64_t memory = share(free, size);
     if (!at->cpu_milli || !pod->cpu_milli)
         return -(card * memory / FULLNESS);
-    int64_t cpu = share(then->cpu_free, frag_clamp(at->cpu_milli));
+    int64_t cpu = share(cpu_free, frag_clamp(at->cpu_milli));
     int64_t apart = size > 0 ? cpu - memory : 0;
     return -(card * (cpu + memory) / 2 / FULLNESS) -
            card * (apart * apart >> FRAG_SHIFT) / BALANCE;
+}
+
+static int64_t cpu_free_of(const struct score_node *at)
+{
+    return at->cpu_milli ? at->cpu_free : FRAG_CPU_UNKNOWN;
 }
 
 static int64_t value_of(const struct score_call *call, const struct score_node *at,
@@ -81,18 +84,46 @@ static int64_t value_of(const struct score_call *call, const struct score_node *
     uint32_t n = r->kind == REQUEST_NONE ? 0 : r->cards;
     if (!at->node || (n ? !score_picks(at->node, r, picks) : !at->cpu_milli))
         return SCORE_NO_FIT;
-    frag_read_node(at->node, at->cpu_milli ? at->cpu_free : FRAG_CPU_UNKNOWN, &node);
+    frag_read_node(at->node, cpu_free_of(at), &node);
     int64_t drop =
         frag_take(call->frag, &node, picks, n, mib, frag_clamp(call->pod->cpu_milli));
-    return drop + shape_of(call->pod, at, &node, size_of(at->node), card);
+    int64_t free = 0;
+    for (uint32_t i = 0; i < node.n; i++)
+        free += node.free_mib[i];
+    return drop + shape_of(call->pod, at, free, node.cpu_free, size_of(at->node), card);
+}
+
+/* value_of for a request that `quick` decides about, from the node's brief. */
+static bool value_of_brief(const struct score_call *call,
+                           const struct placement_quick *quick,
+                           const struct score_node *at, int64_t card, int64_t *value)
+{
+    const struct request *r = call->pod->request;
+    const struct ledger_node *node = at->node;
+    int64_t cpu = frag_clamp(call->pod->cpu_milli), cpu_free = cpu_free_of(at), drop;
+    if (!node || !node->brief.valid || !placement_fits_at_once(quick, node))
+        return false;
+    uint32_t pick = score_pick_one(&node->brief, r);
+    if (!frag_take_one(call->frag, node, pick, r->mib_per_card, cpu_free, cpu, &drop))
+        return false;
+    int64_t free = -r->mib_per_card;
+    for (uint32_t i = 0; i < LEDGER_BRIEF_CARDS; i++)
+        free += node->brief.free_mib[i];
+    cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
+    cpu_free -= cpu < cpu_free ? cpu : cpu_free;
+    *value =
+        drop + shape_of(call->pod, at, free, cpu_free, node->brief.available_mib, card);
+    return true;
 }
 
 void score_fgd(const struct score_call *call, int64_t *values)
 {
     int64_t card = mean_card(call->survey);
+    const struct placement_quick quick = placement_quick(call->pod->request);
     for (size_t i = 0; i < call->n; i++) {
         score_prefetch_brief(call, i);
-        values[i] = value_of(call, &call->nodes[i], card);
+        if (!value_of_brief(call, &quick, &call->nodes[i], card, &values[i]))
+            values[i] = value_of(call, &call->nodes[i], card);
     }
 }
 

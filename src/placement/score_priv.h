@@ -26,6 +26,9 @@ struct score_call {
 bool score_picks(const struct ledger_node *node, const struct request *r,
                  uint32_t picks[REQUEST_MAX_CARDS]);
 
+/* The same for a request of memory on one card, from the brief of a node where it fits. */
+uint32_t score_pick_one(const struct ledger_brief *brief, const struct request *r);
+
 /* Prefetches the cards of a node further on: with thousands of nodes, most of the time is
  * spent waiting for memory. */
 static inline void score_prefetch_cards(const struct score_call *call, size_t i)

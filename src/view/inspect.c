@@ -329,6 +329,8 @@ static void write_core(const struct core *core, bool observer, struct buf *out)
         view_inspect_string(out, "holder", core_lease_holder(core));
         view_inspect_number(out, "overcommits", (int64_t)core_overcommits(core));
         view_inspect_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
+        view_inspect_number(out, "preemptAfterSeconds",
+                            (core_preempt_after_ms(core) + 999) / 1000);
     }
     if (core_ready(core, now, &err))
         view_inspect_string(out, "error", span_of(err.msg));
@@ -346,8 +348,9 @@ void view_inspect_state(const struct view_source *source, struct buf *out)
 {
     const struct core *core = source->read(source->ctx);
     const struct ledger *l = core_ledger(core);
-    buf_printf(out, "%llu %llu ", (unsigned long long)ledger_generation(l),
-               (unsigned long long)ledger_pending_generation(l));
+    buf_printf(out, "%llu %llu %llu ", (unsigned long long)ledger_generation(l),
+               (unsigned long long)ledger_pending_generation(l),
+               (unsigned long long)core_preempt_generation(core));
     write_core(core, source->observer, out);
     source->read_end(source->ctx);
 }

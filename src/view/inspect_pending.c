@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "placement/closest.h"
 #include "view/inspect_priv.h"
@@ -31,6 +32,8 @@ struct pending_pods {
     struct arena arena;
     struct pending_pod *pods;
     size_t n;
+    struct core_preempt_status *preemptions; /* by UID */
+    size_t n_preemptions;
     int64_t unit_mib;
     const struct view_scope *scope;
     struct answer answers[VIEW_INSPECT_REASONS];
@@ -48,8 +51,10 @@ static int by_name(const void *a, const void *b)
 static void take_all(struct pending_pods *all, const struct view_source *source)
 {
     struct arena *a = &all->arena;
-    const struct ledger *l = core_ledger(source->read(source->ctx));
+    const struct core *core = source->read(source->ctx);
+    const struct ledger *l = core_ledger(core);
     all->unit_mib = ledger_settings(l)->unit_mib;
+    all->n_preemptions = core_preempt_list(core, a, &all->preemptions);
     all->pods = arena_zalloc(a, ledger_pending(l) * sizeof *all->pods);
     for (const struct ledger_pod *pod = ledger_first_pending(l); pod; pod = pod->next) {
         struct pending_pod *p = &all->pods[all->n++];
@@ -143,6 +148,52 @@ static void write_why(struct buf *out, const struct answer *answer)
         view_inspect_string(out, "reason", answer->reason);
 }
 
+static int compare_uid(const void *uid, const void *status)
+{
+    const struct core_preempt_status *s = status;
+    return span_cmp(*(const struct span *)uid, s->uid);
+}
+
+static void write_time(struct buf *out, const char *name, int64_t ns)
+{
+    cleanup_buf struct buf text = {0};
+    clock_format_s(&text, ns / 1000000000);
+    view_inspect_string(out, name, buf_span(&text));
+}
+
+/* What layout preemption does for the pod. */
+static void write_preemption(struct buf *out, const struct core_preempt_status *s)
+{
+    static const char *const states[] = {[CORE_PREEMPT_WAITING] = "waiting",
+                                         [CORE_PREEMPT_NOMINATING] = "nominating",
+                                         [CORE_PREEMPT_EVICTING] = "evicting",
+                                         [CORE_PREEMPT_DONE] = "limited"};
+    static const char *const found[] = {[CORE_PREEMPT_UNSEARCHED] = "",
+                                        [CORE_PREEMPT_NO_VICTIMS] = "no-victims",
+                                        [CORE_PREEMPT_NOT_NEEDED] = "not-needed",
+                                        [CORE_PREEMPT_VICTIMS] = "victims"};
+    view_inspect_key(out, "preemption");
+    buf_addc(out, '{');
+    view_inspect_string(out, "state", span_of(states[s->state]));
+    write_time(out, "since", s->since_ns);
+    if (s->state == CORE_PREEMPT_WAITING)
+        write_time(out, "searchAfter", s->search_ns);
+    view_inspect_string(out, "lastSearch", span_of(found[s->found]));
+    view_inspect_number(out, "candidateNodes", (int64_t)s->candidates);
+    view_inspect_string(out, "node", s->node);
+    if (s->node.n) {
+        view_inspect_number(out, "victims", (int64_t)s->victims);
+        view_inspect_number(out, "victimsLeft", (int64_t)s->left);
+    }
+    if (s->refused) {
+        view_inspect_number(out, "refusedEvictions", s->refused);
+        view_inspect_bool(out, "refusedByBudget", s->by_budget);
+    }
+    if (s->state == CORE_PREEMPT_DONE)
+        write_time(out, "noEvictionBefore", s->until_ns);
+    buf_addc(out, '}');
+}
+
 static void write_pod(struct pending_pods *all, const struct view_source *source,
                       const struct pending_pod *pod, struct buf *out)
 {
@@ -167,6 +218,12 @@ static void write_pod(struct pending_pods *all, const struct view_source *source
         if (answer)
             write_why(out, answer);
     }
+    const struct core_preempt_status *preemption =
+        all->n_preemptions ? bsearch(&pod->uid, all->preemptions, all->n_preemptions,
+                                     sizeof *all->preemptions, compare_uid)
+                           : NULL;
+    if (preemption)
+        write_preemption(out, preemption);
     buf_addc(out, '}');
 }
 

@@ -16,32 +16,20 @@
  * the connection is suspended, and libmicrohttpd calls on_read again when it is resumed.
  * on_read returns 0 only then, because libmicrohttpd would call it in a loop. Resuming a
  * connection that is not suspended is undefined; `asleep`, under the lock, prevents that.
+ *
+ * A direct stream is passed to the writer (httpd_writer.c) when libmicrohttpd has sent the
+ * header, and comes back to on_read for its end. Meanwhile the connection is suspended.
  */
 
 enum { OUT_RETAIN_MAX = 16 * 1024, BLOCK = 1024, SIZED_BLOCK = 16 * 1024 };
 
-struct httpd_waker {
-    struct httpd_conn *conn;
-    const struct httpd_stream *fn;
-    void *ctx;
-    struct buf out; /* appended by fill */
-    size_t at;      /* bytes of it that libmicrohttpd has read */
-    enum httpd_stream_result next;
-    bool opened;
-    bool waited; /* since the last fill */
-    bool plain;  /* HTTP/1.0: no chunks */
-    bool sized;  /* its length is known; it is completed during a drain, too */
-
-    pthread_mutex_t lock;
-    pthread_cond_t cond;
-    bool woken;  /* since the start of the last fill */
-    bool asleep; /* suspended */
-    int64_t asleep_ms;
-};
-
+/* Requires s->lock. */
 static void wake(struct httpd_waker *s)
 {
-    if (s->asleep) {
+    s->wake_ms = INT64_MAX;
+    if (s->with_writer) {
+        httpd_writer_wake(s);
+    } else if (s->asleep) {
         s->asleep = false;
         MHD_resume_connection(s->conn->mhd);
     }
@@ -56,6 +44,11 @@ void httpd_wake(struct httpd_waker *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+void httpd_wake_at(struct httpd_waker *s, int64_t at_ms)
+{
+    s->due_ms = at_ms;
+}
+
 void httpd_stream_wake_all(struct httpd *d)
 {
     for (struct httpd_conn *p = d->conns; p; p = p->next)
@@ -66,14 +59,22 @@ void httpd_stream_wake_all(struct httpd *d)
 int64_t httpd_stream_wake_due(struct httpd_waker *s, int64_t now_ms)
 {
     pthread_mutex_lock(&s->lock);
-    int64_t due = s->asleep ? s->asleep_ms + HTTPD_STREAM_WAIT_MS : INT64_MAX;
+    int64_t due = s->wake_ms;
     if (due <= now_ms)
         wake(s);
+    else if (due != INT64_MAX) /* a stream that waits does not age, see httpd_evict.c */
+        atomic_store(&s->conn->since_ms, now_ms);
     pthread_mutex_unlock(&s->lock);
     return due <= now_ms ? INT64_MAX : due;
 }
 
-static bool running(const struct httpd_waker *s)
+int64_t httpd_stream_due(const struct httpd_waker *s, int64_t now_ms)
+{
+    int64_t due = s->due_ms ? s->due_ms : now_ms + HTTPD_STREAM_WAIT_MS;
+    return due < INT64_MAX ? due : INT64_MAX - 1;
+}
+
+bool httpd_stream_running(const struct httpd_waker *s)
 {
     return atomic_load(&s->conn->listener->d->state) == HTTPD_RUNNING;
 }
@@ -90,7 +91,7 @@ static void wait_here(struct httpd_waker *s)
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += HTTPD_STREAM_WAIT_MS / 1000;
     pthread_mutex_lock(&s->lock);
-    while (!s->woken && running(s))
+    while (!s->woken && httpd_stream_running(s))
         if (pthread_cond_timedwait(&s->cond, &s->lock, &until) != 0)
             break;
     pthread_mutex_unlock(&s->lock);
@@ -100,9 +101,9 @@ static void wait_here(struct httpd_waker *s)
 static bool suspend(struct httpd_waker *s)
 {
     pthread_mutex_lock(&s->lock);
-    if (!s->woken && running(s)) {
+    if (!s->woken && httpd_stream_running(s)) {
         s->asleep = true;
-        s->asleep_ms = clock_mono_ms();
+        s->wake_ms = httpd_stream_due(s, clock_mono_ms());
         MHD_suspend_connection(s->conn->mhd);
     }
     bool asleep = s->asleep;
@@ -110,7 +111,7 @@ static bool suspend(struct httpd_waker *s)
     return asleep;
 }
 
-static void fill(struct httpd_waker *s)
+void httpd_stream_fill(struct httpd_waker *s, struct buf *out)
 {
     if (!s->opened) {
         s->opened = true;
@@ -119,8 +120,9 @@ static void fill(struct httpd_waker *s)
     pthread_mutex_lock(&s->lock);
     s->woken = false;
     pthread_mutex_unlock(&s->lock);
-    s->next = s->fn->fill(s->ctx, &s->out);
-    if (s->next == HTTPD_STREAM_MORE && !s->out.n)
+    s->due_ms = 0;
+    s->next = s->fn->fill(s->ctx, out);
+    if (s->next == HTTPD_STREAM_MORE && !out->n)
         s->next = HTTPD_STREAM_WAIT;
 }
 
@@ -153,7 +155,7 @@ static ssize_t next(struct httpd_waker *s, char *to, size_t max)
     bool threads = s->conn->listener->conf.mode == HTTPD_THREADS;
     for (;;) {
         int state = atomic_load(&s->conn->listener->d->state);
-        if (state == HTTPD_STOPPING)
+        if (state == HTTPD_STOPPING || s->broken)
             return abort_conn(s, to);
         if (s->at < s->out.n)
             return copy_out(s, to, max);
@@ -161,6 +163,14 @@ static ssize_t next(struct httpd_waker *s, char *to, size_t max)
             return abort_conn(s, to);
         if (s->next == HTTPD_STREAM_END || (state == HTTPD_DRAINING && !s->sized))
             return s->plain ? abort_conn(s, to) : MHD_CONTENT_READER_END_OF_STREAM;
+        if (s->direct) {
+            if (s->next == HTTPD_STREAM_WAIT) /* the client has gone */
+                return abort_conn(s, to);
+            if (httpd_writer_take(s))
+                return 0;
+            s->direct = false;
+            continue;
+        }
         if (s->next == HTTPD_STREAM_WAIT && !s->waited) {
             if (atomic_load(
                     &s->conn->hung_up)) /* possibly before the stream was opened */
@@ -175,7 +185,7 @@ static ssize_t next(struct httpd_waker *s, char *to, size_t max)
         if (s->waited && hung_up(s))
             return abort_conn(s, to);
         s->waited = false;
-        fill(s);
+        httpd_stream_fill(s, &s->out);
     }
 }
 
@@ -204,6 +214,7 @@ static void on_free(void *cls)
     pthread_cond_destroy(&s->cond);
     pthread_mutex_destroy(&s->lock);
     buf_fini(&s->out);
+    buf_fini(&s->rest);
     free(s);
 }
 
@@ -214,8 +225,11 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
     s->fn = reply->stream;
     s->ctx = reply->stream_ctx;
     s->next = HTTPD_STREAM_MORE;
+    s->wake_ms = INT64_MAX;
     s->plain = p->http_1_0;
     s->sized = reply->stream_length > 0;
+    s->direct =
+        s->fn->direct && !s->plain && !s->sized && p->listener->conf.mode == HTTPD_EVENTS;
     uint64_t length = s->sized ? reply->body.n + reply->stream_length : MHD_SIZE_UNKNOWN;
     if (reply->body.n)
         s->out = reply->body;

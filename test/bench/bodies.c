@@ -66,46 +66,79 @@ static json_t *waiting_pod(const json_t *model, size_t i)
     return pod;
 }
 
-static json_t *names_in_order(json_t *const *names, size_t n)
+static void shuffle(struct rng *rng, size_t *order, size_t n)
+{
+    for (size_t i = n; i > 1; i--) {
+        size_t k = rng_below(rng, i), other = order[k];
+        order[k] = order[i - 1];
+        order[i - 1] = other;
+    }
+}
+
+static size_t chunk_of(size_t n, size_t workers)
+{
+    size_t chunk = 1;
+    while ((chunk + 1) * (chunk + 1) <= n)
+        chunk++;
+    return chunk < n / workers + 1 ? chunk : n / workers + 1;
+}
+
+/* Each turn a worker is done with one node, or is interrupted. */
+static void schedule(struct rng *rng, size_t *order, size_t n)
+{
+    enum { WORKERS = 16, INTERRUPTED = 8 };
+    size_t at[WORKERS] = {0}, end[WORKERS] = {0};
+    size_t chunk = chunk_of(n, WORKERS), start = rng_below(rng, n), taken = 0;
+    for (size_t done = 0, turn = 0; done < n; turn++) {
+        size_t w = turn % WORKERS;
+        if (rng_below(rng, INTERRUPTED) == 0)
+            continue;
+        if (at[w] == end[w]) {
+            at[w] = taken;
+            end[w] = taken = taken + chunk < n ? taken + chunk : n;
+        }
+        if (at[w] < end[w])
+            order[done++] = (start + at[w]++) % n;
+    }
+}
+
+void bodies_order(struct rng *rng, enum bodies_order kind, size_t n, size_t *order)
+{
+    for (size_t i = 0; i < n; i++)
+        order[i] = i;
+    if (kind == BODIES_SHUFFLED)
+        shuffle(rng, order, n);
+    else
+        schedule(rng, order, n);
+}
+
+static json_t *names_in_order(const size_t *order, size_t n)
 {
     json_t *all = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append(all, names[i]);
+        json_array_append_new(all, json_sprintf("node-%05zu", order[i]));
     return all;
 }
 
-static void shuffle(struct rng *rng, json_t **names, size_t n)
-{
-    for (size_t i = n; i > 1; i--) {
-        size_t k = rng_below(rng, i);
-        json_t *name = names[k];
-        names[k] = names[i - 1];
-        names[i - 1] = name;
-    }
-}
-
-static void make_names(struct bodies *b, const json_t *pod, unsigned port)
+static void make_names(struct bodies *b, enum bodies_order kind, const json_t *pod,
+                       unsigned port)
 {
     struct rng rng;
     rng_init(&rng, 1);
-    json_t **names = xcalloc(b->n_nodes, sizeof *names);
-    for (size_t i = 0; i < b->n_nodes; i++)
-        names[i] = json_sprintf("node-%05zu", i);
+    size_t *order = xcalloc(b->n_nodes, sizeof *order);
     for (size_t i = 0; i < BODIES_ORDERS; i++) {
-        shuffle(&rng, names, b->n_nodes);
+        bodies_order(&rng, kind, b->n_nodes, order);
         json_t *body = json_pack("{s:O,s:n,s:o}", "Pod", pod, "Nodes", "NodeNames",
-                                 names_in_order(names, b->n_nodes));
-        b->filter[i] = post("/gpushare-scheduler/filter", json_incref(body));
+                                 names_in_order(order, b->n_nodes));
+        b->filter[kind][i] = post("/gpushare-scheduler/filter", json_incref(body));
         char *text = json_dumps(body, JSON_COMPACT);
         json_t *reply = call(port, "/filter", text);
         json_object_set(body, "NodeNames", json_object_get(reply, "NodeNames"));
-        b->prioritize[i] = post("/gpushare-scheduler/prioritize", body);
+        b->prioritize[kind][i] = post("/gpushare-scheduler/prioritize", body);
         json_decref(reply);
         free(text);
     }
-    for (size_t i = 0; i < b->n_nodes; i++)
-        json_decref(names[i]);
-    free(names);
+    free(order);
 }
 
 static void make_full(struct bodies *b, const json_t *pod, unsigned sim_port)
@@ -179,10 +212,11 @@ void bodies_make(struct bodies *b, unsigned sim_port, unsigned extender_port,
     json_t *model = json_array_get(json_object_get(list, "items"), 0);
     need(model != NULL, "the cluster has no pods");
     json_t *pod = waiting_pod(model, 99999);
-    make_names(b, pod, extender_port);
+    make_names(b, BODIES_SCHEDULER, pod, extender_port);
+    make_names(b, BODIES_SHUFFLED, pod, extender_port);
     make_full(b, pod, sim_port);
 
-    json_t *passed = json_loads(strstr(b->prioritize[0].p, "\r\n\r\n") + 4, 0, NULL);
+    json_t *passed = json_loads(strstr(b->prioritize[0][0].p, "\r\n\r\n") + 4, 0, NULL);
     json_t *nodes = json_object_get(passed, "NodeNames");
     need(json_array_size(nodes) > 1, "no two nodes have room");
     make_binds(b, model, sim_port, nodes);
@@ -193,10 +227,11 @@ void bodies_make(struct bodies *b, unsigned sim_port, unsigned extender_port,
 
 void bodies_fini(struct bodies *b)
 {
-    for (size_t i = 0; i < BODIES_ORDERS; i++) {
-        free((char *)b->filter[i].p);
-        free((char *)b->prioritize[i].p);
-    }
+    for (size_t kind = 0; kind < BODIES_KINDS; kind++)
+        for (size_t i = 0; i < BODIES_ORDERS; i++) {
+            free((char *)b->filter[kind][i].p);
+            free((char *)b->prioritize[kind][i].p);
+        }
     for (size_t i = 0; i < ARRAY_LEN(b->full); i++)
         free((char *)b->full[i].p);
     for (size_t i = 0; i < b->n_pods; i++) {

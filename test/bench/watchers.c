@@ -26,7 +26,7 @@
  * other machines.
  */
 
-enum { ROUNDS_MAX = 99, PODS = 4, READ = 64 * 1024, IDLE_MS = 2000 };
+enum { ROUNDS_MAX = 99, PODS = 4, READ = 64 * 1024, IDLE_MS = 4000 };
 
 struct config {
     char *build;
@@ -67,8 +67,8 @@ static void die(const char *what)
     exit(1);
 }
 
-/* -- the watch process: reads 'o' (open all), 'c' (close all) or 'q' (quit), and replies
- * with a line count -- */
+/* -- the watch process: reads 'o' (open all), 'n' (count), 'c' (close all) or 'q' (quit), and
+ * replies with the lines of all watches, or of the one with the fewest when they close -- */
 
 struct crowd {
     pid_t pid;
@@ -149,6 +149,14 @@ static uint64_t crowd_close(struct watch *all, size_t n)
     return least;
 }
 
+static uint64_t crowd_lines(const struct watch *all, size_t n)
+{
+    uint64_t lines = 0;
+    for (size_t i = 0; i < n; i++)
+        lines += all[i].lines;
+    return lines;
+}
+
 static void crowd_run(size_t n, unsigned port, int from, int to)
 {
     struct watch *all = xcalloc(n, sizeof *all);
@@ -172,7 +180,7 @@ static void crowd_run(size_t n, unsigned port, int from, int to)
         if (what == 'o')
             crowd_open(all, n, epoll, port);
         else
-            answer = crowd_close(all, n);
+            answer = what == 'n' ? crowd_lines(all, n) : crowd_close(all, n);
         if (write(to, &answer, sizeof answer) != sizeof answer)
             _exit(1);
     }
@@ -269,21 +277,34 @@ static void *change_all(void *arg)
 struct results {
     double p50[2], p99[2];
     double idle_cpu, cpu; /* of the extender in percent: without and with filter calls */
+    double line_us;       /* of the extender for a line, without filter calls */
 };
 
+static void measure_idle(const struct server *server, struct crowd *crowd,
+                         struct results *f)
+{
+    uint64_t lines = crowd ? crowd_do(crowd, 'n') : 0;
+    double cpu = server_cpu_ms(server);
+    usleep(IDLE_MS * 1000);
+    cpu = server_cpu_ms(server) - cpu;
+    if (crowd)
+        lines = crowd_do(crowd, 'n') - lines;
+    f->idle_cpu = cpu * 100 / IDLE_MS;
+    f->line_us = lines ? cpu * 1000 / (double)lines : 0;
+}
+
+/* `crowd` is NULL without watches. */
 static void measure(const struct config *config, const struct server *server,
-                    const struct bodies *b, struct results *f)
+                    const struct bodies *b, struct crowd *crowd, struct results *f)
 {
     static const unsigned connections[2] = {1, 16};
+    measure_idle(server, crowd, f);
     double seconds = 0, cpu = server_cpu_ms(server);
-    usleep(IDLE_MS * 1000);
-    f->idle_cpu = (server_cpu_ms(server) - cpu) * 100 / IDLE_MS;
-    cpu = server_cpu_ms(server);
     for (int i = 0; i < 2; i++) {
         struct load_result r;
         struct load load = {.port = server->port,
                             .connections = connections[i],
-                            .requests = b->filter,
+                            .requests = b->filter[BODIES_SCHEDULER],
                             .n_requests = BODIES_ORDERS,
                             .calls = (size_t)config->calls};
         load_run(&load, &r);
@@ -318,18 +339,29 @@ static void show(const char *what, const struct results (*f)[2], int64_t n, size
            with[n / 2], ratio[n / 2], ratio[0], ratio[n - 1]);
 }
 
+static void show_lines(const struct results (*f)[2], int64_t n)
+{
+    double us[ROUNDS_MAX];
+    for (int64_t i = 0; i < n; i++)
+        us[i] = f[i][1].line_us;
+    qsort(us, (size_t)n, sizeof *us, compare);
+    printf(
+        "  processor time of the extender for a line of a watch: %.1f us (%.1f-%.1f)\n",
+        us[n / 2], us[0], us[n - 1]);
+}
+
 static void run_rounds(const struct config *config, const struct server *extender,
                        struct crowd *crowd, const struct bodies *b, struct change *change)
 {
     struct results f[ROUNDS_MAX][2];
     uint64_t least = UINT64_MAX;
-    measure(config, extender, b, &f[0][0]); /* warm-up */
+    measure(config, extender, b, NULL, &f[0][0]); /* warm-up */
     for (int64_t r = 0; r < config->rounds; r++)
         for (int turn = 0; turn < 2; turn++) {
             int with = turn ^ (r & 1);
             if (with)
                 crowd_do(crowd, 'o');
-            measure(config, extender, b, &f[r][with]);
+            measure(config, extender, b, with ? crowd : NULL, &f[r][with]);
             uint64_t lines = with ? crowd_do(crowd, 'c') : UINT64_MAX;
             if (lines < least)
                 least = lines;
@@ -342,6 +374,7 @@ static void run_rounds(const struct config *config, const struct server *extende
     show("extender, % of a CPU", f, config->rounds, offsetof(struct results, cpu));
     show("... without filter calls", f, config->rounds,
          offsetof(struct results, idle_cpu));
+    show_lines(f, config->rounds);
     printf("  each watch of nodes got at least %llu lines in its half of a round; the "
            "extender has %.1f MiB\n",
            (unsigned long long)least, server_mib(extender));
@@ -384,7 +417,7 @@ static void start_servers(const struct config *config, const char *dir,
     server_start(extender, log,
                  (const char *const[]){exe, "--kubeconfig", kubeconfig, "--listen",
                                        "127.0.0.1", "--port", "0", "--observe-port", "0",
-                                       NULL});
+                                       "--filter-answer", "all", NULL});
     server_wait(extender, "/readyz");
     server_wait(extender, "/apis/nvidia-gpu-scheduler/v1/gpunodes");
 }

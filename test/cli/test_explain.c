@@ -4,17 +4,24 @@
 #include "cli/lib.h"
 #include "lib/program.h"
 
-static char *explained(const struct lists *items, const char *pod, const char *object)
+static char *explained_by(const struct lists *items, const char *pod,
+                          struct explain_facts facts)
 {
     cleanup_buf struct buf out = {0};
     struct err err = {0};
     struct cluster_state *cs = lib_cluster_state(items);
-    json_t *j = object ? json_loads(object, 0, NULL) : NULL;
-    ck_assert(!object || j);
-    ck_assert_done(explain_pod(&out, cs, SPAN("ns"), span_of(pod), j, false, &err), err);
-    json_decref(j);
+    ck_assert_done(explain_pod(&out, cs, SPAN("ns"), span_of(pod), &facts, &err), err);
     cluster_state_free(cs);
     return buf_take(&out);
+}
+
+static char *explained(const struct lists *items, const char *pod, const char *object)
+{
+    json_t *j = object ? json_loads(object, 0, NULL) : NULL;
+    ck_assert(!object || j);
+    char *text = explained_by(items, pod, (struct explain_facts){.object = j});
+    json_decref(j);
+    return text;
 }
 
 #define T4(id)    CARD_OF(id, "Healthy", "Tesla T4", "15360", "0")
@@ -376,6 +383,147 @@ START_TEST(what_layout_preemption_would_do)
 }
 END_TEST
 
+/* With the extender's view: its members after the given ones are those of a leader. */
+static char *viewed(const struct lists *items, const char *more, const char *preemption)
+{
+    cleanup_free char *text = xasprintf(
+        "{%s,\"holder\":\"b@10.0.0.7:12345\",\"pendingPods\":[{\"uid\":\"u-other\"},"
+        "{\"uid\":\"u-w\"%s%s%s}]}",
+        more, preemption[0] ? ",\"preemption\":{" : "", preemption,
+        preemption[0] ? "}" : "");
+    json_t *view = json_loads(text, 0, NULL);
+    ck_assert_msg(view, "%s", text);
+    char *out = explained_by(items, "w",
+                             (struct explain_facts){.view = view, .now_s = 1000000000});
+    json_decref(view);
+    return out;
+}
+
+#define LEADS "\"preemptAfterSeconds\":30,\"leader\":true"
+#define IS_ON "Layout preemption is on (--preempt-after 30s)"
+
+START_TEST(what_layout_preemption_does_by_the_extenders_view)
+{
+    static const struct {
+        const char *view, *preemption, *texts[4];
+    } cases[] = {
+        {"\"preemptAfterSeconds\":0,\"leader\":true",
+         "",
+         {"Layout preemption is off: the extender runs without --preempt-after.\n",
+          "would evict 1 pod of priority 5, "}},
+        {"\"leader\":true", /* an older extender */
+         "",
+         {"Whether it does is not known without --extender.\n"}},
+        {"\"preemptAfterSeconds\":30,\"leader\":false",
+         "",
+         {IS_ON "; the replica that answered does not lead. The leader is "
+                "b@10.0.0.7:12345.\n"}},
+        {LEADS,
+         "",
+         {IS_ON ", but does nothing for this pod: since the extender leads, filter has "
+                "not rejected it where evictions could help.\n"}},
+        {LEADS,
+         "\"state\":\"waiting\",\"since\":\"2001-09-09T01:46:20Z\",\"searchAfter\":"
+         "\"2001-09-09T01:46:50Z\",\"candidateNodes\":2",
+         {IS_ON ":\n  evictions could help on 2 nodes, since 2001-09-09T01:46:20Z "
+                "(20 s ago)\n  the leader searches for victims from "
+                "2001-09-09T01:46:50Z (in 10 s) on, for one pod after the other\n",
+          "would evict 1 pod of priority 5, "}},
+        {LEADS,
+         "\"state\":\"waiting\",\"since\":\"x\\u001b[2J\",\"lastSearch\":"
+         "\"no-victims\",\"refusedEvictions\":2,\"refusedByBudget\":true",
+         {"  the last search found no victims: pods of lower priority do not suffice, or "
+          "may not be evicted\n",
+          "  refused evictions: 2, the last one by a PodDisruptionBudget\n",
+          "since x?[2J\n"}},
+        {LEADS,
+         "\"state\":\"waiting\",\"lastSearch\":\"not-needed\",\"refusedEvictions\":1",
+         {"  the last search found that the pod fits when terminating pods have left\n",
+          "  refused evictions: 1, the last one by the API server\n"}},
+        {LEADS,
+         "\"state\":\"evicting\",\"node\":\"n1\",\"victims\":2,\"victimsLeft\":1",
+         {"  the cards on node n1 are kept for the pod; victims: 2, not evicted yet: "
+          "1\n"}},
+        {LEADS,
+         "\"state\":\"limited\",\"node\":\"n1\",\"victims\":1,\"victimsLeft\":0,"
+         "\"noEvictionBefore\":\"2001-09-09T01:51:40Z\"",
+         {"  the cards on node n1 are kept for the pod; victims: 1, not evicted yet: 0\n"
+          "  no further pod is evicted for it before 2001-09-09T01:51:40Z (in 300 s)\n"}},
+    };
+    struct lists items = {
+        .nodes = NODE("n1", "30", "2"),
+        .scvs = SCV_OF("n1", T4("0") "," T4("1")),
+        .pods = LOW("a", "0", "5") "," LOW("b", "1", "7") "," HIGH("100", "8")};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *text = viewed(&items, cases[i].view, cases[i].preemption);
+        for (size_t k = 0; k < 4 && cases[i].texts[k]; k++)
+            ck_assert_contains(text, cases[i].texts[k]);
+        bool acts = strstr(cases[i].preemption, "evicting") ||
+                    strstr(cases[i].preemption, "limited");
+        ck_assert_msg(acts == !strstr(text, "would evict"), "%s", text);
+    }
+    items.pods = LOW("a", "0", "5") "," LOW("b", "1", "7") "," HIGH(
+        "100,\"preemptionPolicy\":\"Never\"", "8");
+    cleanup_free char *never = viewed(&items, LEADS, "");
+    ck_assert_contains(never,
+                       IS_ON ", but evicts no pod for this one: preemptionPolicy is "
+                             "Never.\n");
+    items.pods = HIGH("100", "8"); /* it fits */
+    cleanup_free char *fits = viewed(&items, LEADS, "");
+    ck_assert_ptr_null(strstr(fits, "preemption"));
+}
+END_TEST
+
+#define RESERVED(pods)                                                                   \
+    "{\"nodes\":[{\"name\":\"n1\",\"devs\":[{\"id\":0},{\"id\":1,\"reservations\":"      \
+    "[" pods "]}]}]}"
+
+START_TEST(cards_that_are_reserved_until_bind)
+{
+    static const char view[] =
+        RESERVED("{\"name\":\"v\\u001b[2J\",\"namespace\":\"ns\",\"uid\":\"u-v\",\"mib\":"
+                 "4096},{\"hidden\":true,\"mib\":2048}");
+    static const char own[] =
+        RESERVED("{\"name\":\"w\",\"namespace\":\"ns\",\"uid\":\"u-w\",\"mib\":8192}");
+    const struct lists items = {.nodes = NODE("n1", "30", "2"),
+                                .scvs = SCV_OF("n1", T4("0") "," T4("1")),
+                                .pods = POD_OF("w", "", "8", "")};
+    json_t *j = json_loads(view, 0, NULL), *k = json_loads(own, 0, NULL);
+    ck_assert(j && k);
+    cleanup_free char *others =
+        explained_by(&items, "w", (struct explain_facts){.view = j});
+    ck_assert_contains(others, "GPU0  15/15            fits\n");
+    ck_assert_contains(others,
+                       "GPU1  15/15            fits; reserved: ns/v?[2J 4 GiB, a pod "
+                       "of another namespace 2 GiB\n");
+    ck_assert_ptr_null(strstr(others, "Reserved for this pod"));
+    cleanup_free char *mine =
+        explained_by(&items, "w", (struct explain_facts){.view = k});
+    ck_assert_contains(mine, "Reserved for this pod until its bind: GPU1 of node n1.\n");
+    json_decref(j);
+    json_decref(k);
+}
+END_TEST
+
+/* The gang of w needs a place for so many members, by its PodGroup. */
+START_TEST(a_member_that_does_not_wait_for_its_gang)
+{
+    const struct lists items = {
+        .nodes = NODE("n1", "30", "2"),
+        .scvs = SCV_OF("n1", T4("0") "," T4("1")),
+        .pods = POD_OF("a", "n1", "9", IDX("0")) "," GANG_POD("v") "," GANG_POD("w")};
+    cleanup_free char *unknown = explained_by(&items, "w", (struct explain_facts){0});
+    ck_assert_contains(unknown, "gang g: 1 of 2 members finds no place");
+    cleanup_free char *waits =
+        explained_by(&items, "w", (struct explain_facts){.minimum = 3});
+    ck_assert_contains(waits, "gang g: 1 of 2 members finds no place");
+    cleanup_free char *alone =
+        explained_by(&items, "w", (struct explain_facts){.minimum = 1});
+    ck_assert_ptr_null(strstr(alone, "gang"));
+    ck_assert_contains(alone, "The request fits on 1 node.");
+}
+END_TEST
+
 #define CORDONED(name)                                                                   \
     "{\"metadata\":{\"name\":\"" name "\"},\"spec\":{\"unschedulable\":true}}"
 #define OFFERED "cordoned: kube-scheduler offers it only to pods that tolerate the taint"
@@ -472,7 +620,9 @@ START_TEST(an_unknown_pod)
     struct cluster_state *cs = lib_cluster_state(&(struct lists){0});
     cleanup_buf struct buf out = {0};
     struct err err = {0};
-    ck_assert_int_eq(explain_pod(&out, cs, SPAN("ns"), SPAN("x"), NULL, false, &err), -1);
+    ck_assert_int_eq(
+        explain_pod(&out, cs, SPAN("ns"), SPAN("x"), &(struct explain_facts){0}, &err),
+        -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
     ck_assert_contains(err.msg, "pod ns/x not found");
     cluster_state_free(cs);
@@ -486,5 +636,7 @@ UNIT_MAIN("explain", a_pending_pod_and_changes_that_would_help,
           too_large_for_every_card, pods_that_fit_or_are_bound, whole_cards,
           the_card_is_allocated_by_nvidias_plugin, nodes_that_could_be_back_in_service,
           memory_reserved_for_a_nominated_pod, what_layout_preemption_would_do,
+          what_layout_preemption_does_by_the_extenders_view,
+          a_member_that_does_not_wait_for_its_gang, cards_that_are_reserved_until_bind,
           a_pod_that_fits_only_on_cordoned_nodes, a_cordoned_node_without_enough_memory,
           pods_that_tolerate_a_cordon, an_unknown_pod)

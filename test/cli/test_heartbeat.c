@@ -75,7 +75,9 @@ START_TEST(an_old_heartbeat_makes_the_node_unusable)
         table, "! n1: Lease last renewed at 2025-12-30T00:00:00.000000Z, 172800 s "
                "ago by the API server's clock\n");
     ck_assert_contains(table, " 0 free");
-    ck_assert_done(explain_pod(&why, cs, SPAN("ns"), SPAN("w"), NULL, false, &err), err);
+    ck_assert_done(
+        explain_pod(&why, cs, SPAN("ns"), SPAN("w"), &(struct explain_facts){0}, &err),
+        err);
     ck_assert_contains(why.p, "no heartbeat from scv-agent on this node for 172800 s\n");
     ck_assert_ptr_null(strstr(why.p, "The request fits"));
     ck_assert_contains(why.p, "  - the pod fits on node n1 once this is resolved: no "

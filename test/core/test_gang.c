@@ -43,16 +43,12 @@ static void show(int n, int mib)
 
 static char text[512];
 
-/* filter of the pod with the first `n` nodes from n`first` on: the node where cards are
- * reserved, or "" with the reason in `text`. */
-static const char *ask(struct pod pod, int first, int n)
+static const char *ask_as(struct pod pod, const struct gang *gang, int first, int n)
 {
     struct span nodes[8];
-    struct gang gang;
     struct request request = object_request(&r.arena, &pod, 1);
     for (int i = 0; i < n; i++)
         nodes[i] = quoted(&r.arena, "n%d", first + i);
-    bool in_gang = gang_of(&pod, &gang);
     rig_step(&r, (struct core_input){.type = CORE_RESERVE,
                                      .ns = pod.meta.ns,
                                      .name = pod.meta.name,
@@ -60,12 +56,27 @@ static const char *ask(struct pod pod, int first, int n)
                                      .request = &request,
                                      .priority = pod.priority,
                                      .requests = pod.requests,
-                                     .gang = in_gang ? &gang : NULL,
+                                     .gang = gang,
                                      .nodes = nodes,
                                      .n_nodes = (size_t)n});
     struct core_output o = rig_take(&r, CORE_RESERVED);
     snprintf(text, sizeof text, "%s", o.text ? o.text : "");
     return o.node ? o.node : "";
+}
+
+/* filter of the pod with the first `n` nodes from n`first` on: the node where cards are
+ * reserved, or "" with the reason in `text`. */
+static const char *ask(struct pod pod, int first, int n)
+{
+    struct gang gang;
+    bool in_gang = gang_of(&pod, &gang);
+    return ask_as(pod, in_gang ? &gang : NULL, first, n);
+}
+
+/* The same of a member that does not wait for the others, by its PodGroup. */
+static const char *ask_alone(struct pod pod, int first, int n)
+{
+    return ask_as(pod, NULL, first, n);
 }
 
 static size_t reservations(void)
@@ -285,6 +296,23 @@ START_TEST(a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang)
     ck_assert_str_eq(ask(urgent, 1, 1), "n1");
     ck_assert_uint_eq(reservations(), 1);
     ck_assert_str_eq(node_of("p2"), "");
+    rig_free(&r);
+}
+END_TEST
+
+/* By the policy basic of its PodGroup, which filter has read. */
+START_TEST(members_that_do_not_wait_lose_their_reservations_alone)
+{
+    start(2);
+    show(2, 10850);
+    ck_assert_str_eq(ask_alone(member("p1", "g", 10850), 1, 1), "n1");
+    ck_assert_str_eq(ask_alone(member("p2", "g", 10850), 2, 1), "n2");
+    struct pod urgent = object_pod_mem(&r.arena, "urgent", 10850);
+    urgent.priority = 10;
+    rig_pod(&r, urgent, false);
+    ck_assert_str_eq(ask(urgent, 1, 1), "n1");
+    ck_assert_str_eq(node_of("p1"), "");
+    ck_assert_str_eq(node_of("p2"), "n2");
     rig_free(&r);
 }
 END_TEST
@@ -606,6 +634,7 @@ UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
           an_old_member_is_judged_together_with_new_ones,
           a_member_whose_node_is_not_offered_gets_another,
           a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang,
+          members_that_do_not_wait_lose_their_reservations_alone,
           a_node_that_is_offered_twice_has_its_cards_once,
           a_minimum_lets_the_gang_start_with_fewer,
           a_member_beyond_the_minimum_does_not_end_the_others,

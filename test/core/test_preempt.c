@@ -160,6 +160,104 @@ START_TEST(a_pod_of_lower_priority_leaves_for_a_pod_that_waits)
 }
 END_TEST
 
+static struct core_preempt_status status_of(const char *uid)
+{
+    struct core_preempt_status *list;
+    size_t n = core_preempt_list(r.core, &r.arena, &list);
+    for (size_t i = 0; i < n; i++)
+        if (span_eq(list[i].uid, span_of(uid)))
+            return list[i];
+    ck_abort_msg("%s is not listed", uid);
+}
+
+static int64_t seconds_since(const struct core_preempt_status *status, int64_t ns)
+{
+    return (ns - status->since_ns) / 1000000000;
+}
+
+START_TEST(the_status_of_a_pod_follows_its_preemption)
+{
+    start();
+    ck_assert_int_eq(core_preempt_after_ms(r.core), AFTER_MS);
+    int64_t start_ns = r.now.wall_ns;
+    rejected("p", (const char *const[]){"n1", "unknown"}, 2);
+    struct core_preempt_status now = status_of("p");
+    ck_assert_int_eq(now.state, CORE_PREEMPT_WAITING);
+    ck_assert_int_eq(now.found, CORE_PREEMPT_UNSEARCHED);
+    ck_assert_int_eq(now.since_ns, start_ns);
+    ck_assert_int_eq(seconds_since(&now, now.search_ns), AFTER_MS / 1000);
+    ck_assert_uint_eq(now.candidates, 2);
+    struct core_output o = nomination("p", "n1");
+    now = status_of("p");
+    ck_assert_int_eq(now.state, CORE_PREEMPT_NOMINATING);
+    ck_assert_int_eq(now.found, CORE_PREEMPT_VICTIMS);
+    ck_assert(span_eq(now.node, SPAN("n1")));
+    ck_assert(now.victims == 1 && now.left == 1);
+    rig_answer(&r, o.call, ERR_NONE);
+    ck_assert_int_eq(status_of("p").state, CORE_PREEMPT_EVICTING);
+    int64_t before_ns = r.now.wall_ns;
+    rig_answer(&r, eviction("a0").call, ERR_NONE);
+    now = status_of("p");
+    ck_assert_int_eq(now.state, CORE_PREEMPT_DONE);
+    ck_assert_uint_eq(now.left, 0);
+    ck_assert_int_eq(now.until_ns - before_ns, CORE_PREEMPT_LIMIT_MS * 1000000LL);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(the_status_says_that_no_node_has_victims_and_what_was_refused)
+{
+    start();
+    rejected_on_n1("p");
+    for (int i = 0; i < 2; i++) { /* budgets protect both pods */
+        struct core_output o =
+            i ? rig_take(&r, CORE_CALL_NOMINATE) : nomination("p", "n1");
+        rig_answer(&r, o.call, ERR_NONE);
+        refuse(rig_take(&r, CORE_CALL_EVICT).call);
+        rig_take(&r, CORE_CALL_NOMINATE); /* retracted */
+        pass(12 * 1000);
+    }
+    struct core_preempt_status now = status_of("p");
+    ck_assert_int_eq(now.state, CORE_PREEMPT_WAITING);
+    ck_assert_int_eq(now.found, CORE_PREEMPT_NO_VICTIMS);
+    ck_assert_uint_eq(now.refused, 2);
+    ck_assert(now.by_budget);
+    ck_assert_int_gt(now.search_ns, r.now.wall_ns); /* a later search */
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(the_status_says_that_a_leaving_pod_makes_room)
+{
+    start();
+    see(on_card("a1", 10, 5, "n1", 1, ",'deletionTimestamp':'2026-01-01T00:00:00Z'"));
+    rejected_on_n1("p");
+    nothing_happens(WAIT_MS);
+    ck_assert_int_eq(status_of("p").found, CORE_PREEMPT_NOT_NEEDED);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(the_generation_changes_with_the_status)
+{
+    start();
+    uint64_t seen[4] = {core_preempt_generation(r.core)};
+    rejected_on_n1("p");
+    seen[1] = core_preempt_generation(r.core);
+    pass(1000);
+    ck_assert_uint_eq(core_preempt_generation(r.core), seen[1]);
+    struct core_output o = nomination("p", "n1");
+    seen[2] = core_preempt_generation(r.core);
+    rig_answer(&r, o.call, ERR_NONE);
+    rig_answer(&r, eviction("a0").call, ERR_NONE);
+    seen[3] = core_preempt_generation(r.core);
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < i; k++)
+            ck_assert_uint_ne(seen[i], seen[k]);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(nothing_is_evicted_unless_it_is_enabled)
 {
     start_with(0, NULL);
@@ -406,6 +504,31 @@ START_TEST(freed_cards_are_kept_from_equal_and_lower_priority)
 }
 END_TEST
 
+/* kube-scheduler counts two free cards: pods that share cards take none of its total. */
+START_TEST(a_whole_card_is_freed_and_kept)
+{
+    start();
+    see(object_pod(
+        &r.arena,
+        quoted(&r.arena,
+               "{'metadata':{'namespace':'default','name':'pod-w','uid':'w'},"
+               "'spec':{'priority':10,'containers':[{'resources':{'limits':{'%s'"
+               ":'1'}}}]}}",
+               KEY_GPU_COUNT)));
+    rejected_on_n1("w");
+    rig_answer(&r, nomination("w", "n1").call, ERR_NONE);
+    rig_answer(&r, eviction("a0").call, ERR_NONE);
+    rig_pod(&r, on_card("a0", 10, 0, "n1", 0, ""), true);
+    see(make("low", 8, 0, "", "")); /* card 1 has 6 MiB free */
+    rig_bind(&r, 1, "low", "n1");
+    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_CONFLICT);
+    rig_bind(&r, 2, "w", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    ck_assert_ptr_nonnull(strstr(bind.annotations, "\"" KEY_MEM_IDX "\":\"0\""));
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(cards_stay_kept_when_kube_scheduler_clears_the_nomination)
 {
     start();
@@ -507,7 +630,11 @@ END_TEST
 
 UNIT_MAIN("preempt", a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
           nothing_is_evicted_unless_it_is_enabled, equal_priority_is_never_evicted,
-          a_pod_that_never_preempts_evicts_nobody,
+          a_pod_that_never_preempts_evicts_nobody, a_whole_card_is_freed_and_kept,
+          the_status_of_a_pod_follows_its_preemption,
+          the_status_says_that_no_node_has_victims_and_what_was_refused,
+          the_status_says_that_a_leaving_pod_makes_room,
+          the_generation_changes_with_the_status,
           a_pod_that_is_nominated_already_evicts_nobody, mirror_pods_and_daemons_stay,
           a_terminating_pod_is_waited_for, the_cheapest_node_is_chosen,
           one_victim_after_the_other, a_victim_that_left_by_itself_is_not_evicted,

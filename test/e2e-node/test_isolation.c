@@ -128,17 +128,9 @@ static void create_pods(int n)
 
 static size_t events(const char *reason, const char *pod)
 {
-    cleanup_free char *path = xasprintf("/api/v1/namespaces/default/events?fieldSelector="
-                                        "reason%%3D%s,involvedObject.name%%3D%s",
-                                        reason, pod);
-    cleanup_json json_t *all = cluster_items(path);
-    return json_array_size(all);
-}
-
-static bool is_gone(const char *name)
-{
-    cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", name);
-    return peer_status(&cluster.api, path) == 404;
+    cleanup_free char *selector =
+        xasprintf("reason=%s,involvedObject.name=%s", reason, pod);
+    return cluster_events(selector, "");
 }
 
 static int restarts(const json_t *pod)
@@ -211,7 +203,7 @@ START_TEST(pods_above_their_promise_are_evicted_and_no_others)
     begun = lib_now_ms();
     for (const struct use *u = uses; u < uses + PODS; u++)
         if (u->over && u != guarded)
-            lib_wait((write_processes(), is_gone(u->name)));
+            lib_wait((write_processes(), cluster_is_gone(u->name)));
     cluster_report("pods above their promise are reported, evicted and gone",
                    lib_now_ms() - begun);
     for (const struct use *u = uses; u < uses + PODS; u++) {

@@ -96,12 +96,6 @@ static void settle(size_t containers)
     ck_assert_uint_eq(n, containers);
 }
 
-static bool is_gone(const char *name)
-{
-    cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", name);
-    return peer_status(&cluster.api, path) == 404;
-}
-
 /* Do pods of this kind fit wherever there is enough memory? */
 static bool fits_anywhere(const char *name)
 {
@@ -135,7 +129,7 @@ static void replace_half(int round)
     struct wave wave = {kinds, n, round};
     lib_threads(n, create_one, &wave);
     for (i = 0; i < n; i++)
-        lib_wait(is_gone(names[i]));
+        lib_wait(cluster_is_gone(names[i]));
 }
 
 static void run_rounds(const char *what, struct wave *first, size_t pods,

@@ -24,14 +24,6 @@ static const char *note(const json_t *pod, const char *key)
     return text ? text : "";
 }
 
-static size_t events(const char *reason)
-{
-    cleanup_free char *path =
-        xasprintf("/api/v1/namespaces/default/events?fieldSelector=reason%%3D%s", reason);
-    cleanup_json json_t *all = cluster_items(path);
-    return json_array_size(all);
-}
-
 /* -- a pod that nobody could promise anything -- */
 
 static bool is_marked(const char *name)
@@ -42,12 +34,6 @@ static bool is_marked(const char *name)
         return false;
     cleanup_json json_t *pod = json_loadb(reply.p, reply.n, 0, NULL);
     return strcmp(note(pod, "ALIYUN_COM_GPU_MEM_ASSIGNED"), "true") == 0;
-}
-
-static bool is_gone(const char *name)
-{
-    cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", name);
-    return peer_status(&cluster.api, path) == 404;
 }
 
 START_TEST(a_static_pod_gets_a_card_of_its_own)
@@ -75,7 +61,7 @@ START_TEST(a_static_pod_gets_a_card_of_its_own)
     node_create("one", "one-q");
     ck_assert_uint_eq(look_check(), 4);
     node_remove_static("static");
-    lib_wait(is_gone("static-" NODE));
+    lib_wait(cluster_is_gone("static-" NODE));
     look_finish();
 }
 END_TEST
@@ -133,7 +119,7 @@ START_TEST(ids_that_were_not_promised_are_refused)
     node_create("one", "one-d");
     ck_assert_uint_eq(look_check(), 2); /* and the memory of those refused is back */
     ck_assert(node_metric("rejected_requests_total{reason=\"wrong-card\"}") == 1);
-    lib_wait(events("GPUAllocationFailed") >= 2);
+    lib_wait(cluster_events("reason=GPUAllocationFailed", "") >= 2);
     between_end();
     node_down();
 }
@@ -251,7 +237,7 @@ START_TEST(allocations_of_the_go_plugin_stay)
     check_not_restarted();
     lib_wait(node_metric("reconciled_pods_total") >= BEFORE + AFTER);
     ck_assert(node_metric("mismatches_total") == 0);
-    ck_assert_uint_eq(events("GPUMismatch"), 0);
+    ck_assert_uint_eq(cluster_events("reason=GPUMismatch", ""), 0);
     printf("measured: containers of a Go plugin: %d; beside them new ones: %d\n", BEFORE,
            AFTER);
     look_tell();

@@ -32,13 +32,6 @@ static void set_health(const char *health)
     json_decref(peer_json(&cluster.api, "PATCH", SCVS "/n1", body));
 }
 
-static bool leads(void)
-{
-    cleanup_json json_t *j =
-        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
-    return json_is_true(lib_at(j, "leader"));
-}
-
 /* The certificate Secrets, of which each has a rule with its name. */
 static const char *const secrets[] = {SECRETS "/gpushare-extender-ca",
                                       SECRETS "/gpushare-extender-tls",
@@ -93,7 +86,7 @@ static void use_https(void)
 START_TEST(the_extender)
 {
     cleanup_buf struct buf reply = {0};
-    lib_wait(leads());
+    lib_wait(extender_leads(&cluster.extender));
     cluster_add_node("n1", NULL, NULL, CARDS(16384));
     cluster_create_pod("bound", 1, "", "");
     cluster_wait_running("bound");

@@ -11,40 +11,23 @@
  * liveness of nodes.
  */
 
-#define PODS      CLUSTER_PODS
-#define SPREAD    ",\"annotations\":{\"gpushare/placement\":\"spread\"}"
-#define CLASS(c)  ",\"priorityClassName\":\"" c "\""
-#define CLASS_URL "/apis/scheduling.k8s.io/v1/priorityclasses"
+#define PODS     CLUSTER_PODS
+#define SPREAD   ",\"annotations\":{\"gpushare/placement\":\"spread\"}"
+#define CLASS(c) ",\"priorityClassName\":\"" c "\""
 
 /* -- preemption -- */
 
-static void create_class(const char *name, int value)
-{
-    cleanup_free char *path = xasprintf(CLASS_URL "/%s", name);
-    if (peer_status(&cluster.api, path) != 200)
-        cluster_create(CLASS_URL,
-                       "{\"apiVersion\":\"scheduling.k8s.io/v1\",\"kind\":"
-                       "\"PriorityClass\",\"metadata\":{\"name\":\"%s\"},\"value\":%d}",
-                       name, value);
-}
-
 static void create_classes(void)
 {
-    create_class("lowest", 1);
-    create_class("low", 10);
-    create_class("urgent", 1000);
+    cluster_create_priority("lowest", 1, "");
+    cluster_create_priority("low", 10, "");
+    cluster_create_priority("urgent", 1000, "");
 }
 
 static void run_pod(const char *name, int units, const char *metadata, const char *spec)
 {
     cluster_create_pod(name, units, metadata, spec);
     cluster_wait_running(name);
-}
-
-static bool is_there(const char *name)
-{
-    cleanup_free char *path = xasprintf(PODS "/%s", name);
-    return peer_status(&cluster.api, path) == 200;
 }
 
 /* kube-scheduler counts 4 GiB of free memory, so for 8 it evicts the two pods of the
@@ -63,10 +46,10 @@ START_TEST(the_extender_adds_victims_on_one_card)
     expect_on("c", "n1", "0");
     expect_on("d", "n1", "1");
     run_pod("important", 8, "", CLASS("urgent"));
-    ck_assert(!is_there("a") && !is_there("b"));
-    ck_assert_msg(is_there("c") != is_there("d"),
+    ck_assert(cluster_is_gone("a") && cluster_is_gone("b"));
+    ck_assert_msg(!cluster_is_gone("c") != !cluster_is_gone("d"),
                   "exactly one further pod must be evicted");
-    expect_on("important", "n1", is_there("c") ? "1" : "0");
+    expect_on("important", "n1", !cluster_is_gone("c") ? "1" : "0");
     cluster_agrees();
 }
 
@@ -81,7 +64,8 @@ START_TEST(no_pod_is_evicted_if_only_the_layout_rejects_the_pod)
     cluster_create_pod("important", 6, "", CLASS("urgent"));
     cluster_wait_refused("important",
                          "needs 6144 MiB on one card; most free: 4096 of 8192 MiB");
-    ck_assert(is_there("a") && is_there("b") && !cluster_bound("important"));
+    ck_assert(!cluster_is_gone("a") && !cluster_is_gone("b") &&
+              !cluster_bound("important"));
     cleanup_json json_t *pod = cluster_pod("important");
     ck_assert_str_eq(lib_str(pod, "status.nominatedNodeName"), "");
     cluster_delete(PODS "/a"); /* after one pod ends by itself */
@@ -252,7 +236,7 @@ static json_int_t claimed(void)
 START_TEST(a_pod_on_a_card_of_another_model_is_not_evicted)
 {
     create_classes();
-    create_class("highest", 2000);
+    cluster_create_priority("highest", 2000, "");
     add_models("mixed", ARGV(T4, T4, V100, V100));
     manage_nvidia_gpu();
     create_asking("h0", "nvidia.com/gpu", 1, "", CLASS("highest"));
@@ -267,7 +251,8 @@ START_TEST(a_pod_on_a_card_of_another_model_is_not_evicted)
     lib_wait(claimed() == 0);
     create_asking("important", "nvidia.com/gpu", 1, MODEL(T4), CLASS("urgent"));
     cluster_wait_refused("important", "Insufficient nvidia.com/gpu");
-    ck_assert(is_there("least") && is_there("less") && !cluster_bound("important"));
+    ck_assert(!cluster_is_gone("least") && !cluster_is_gone("less") &&
+              !cluster_bound("important"));
     cleanup_json json_t *pod = cluster_pod("important");
     ck_assert_str_eq(lib_str(pod, "status.nominatedNodeName"), "");
     cluster_delete(PODS "/important");
@@ -275,10 +260,11 @@ START_TEST(a_pod_on_a_card_of_another_model_is_not_evicted)
     show_holders((const char *const[]){"h0", "least", NULL, "less"}); /* h1: a V100 */
     lib_wait(claimed() == 1);
     create_asking("again", "nvidia.com/gpu", 1, MODEL(T4), CLASS("urgent"));
-    lib_wait(!is_there("least"));
+    lib_wait(cluster_is_gone("least"));
     show_holders(ARGV("h0", NULL, "h1", "less")); /* as the agent publishes it later */
     cluster_wait_running("again");
-    ck_assert(is_there("less") && is_there("h0") && is_there("h1"));
+    ck_assert(!cluster_is_gone("less") && !cluster_is_gone("h0") &&
+              !cluster_is_gone("h1"));
 }
 
 /* -- labels of Yoda-Scheduler -- */

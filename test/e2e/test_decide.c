@@ -15,25 +15,13 @@
 enum { NODES = 4, CARDS_EACH = 2, UNITS = 3, OF_A_CARD = 2 };
 enum { FIT = NODES * CARDS_EACH * OF_A_CARD };
 
-/* The value of a metric with these labels; 0 if it has none. */
-static int64_t metric(const char *sample)
-{
-    cleanup_buf struct buf text = {0};
-    ck_assert_uint_eq(
-        peer_call(&cluster.extender.observers, "GET", "/metrics", NULL, &text), 200);
-    buf_addc(&text, '\0');
-    cleanup_free char *line = xasprintf("\n%s", sample);
-    const char *at = strstr(text.p, line);
-    return at ? strtoll(at + strlen(line), NULL, 10) : 0;
-}
-
 static void start(const char *policy)
 {
     cleanup_free char *score = xasprintf("--node-score=%s", policy);
     cluster_stop("gpushare-extender", "TERM");
     cluster_start_with("gpushare-extender", ARGV("--filter-answer=best", score));
     extender_wait_answers(&cluster.extender);
-    lib_wait(metric("gpushare_may_bind ") == 1);
+    lib_wait(extender_metric(&cluster.extender, "gpushare_may_bind") == 1);
 }
 
 /* Cards of 8 GiB: by the sums of the nodes more pods of 3 GiB fit than by the cards. */
@@ -73,13 +61,20 @@ START_TEST(a_burst_is_packed_without_failed_binds)
     create_pods(0, FIT + 2);
     lib_wait(bound_pods(FIT + 2) == FIT);
     cluster_agrees();
-    ck_assert_int_eq(metric("gpushare_binds_total{result=\"ok\"} "), FIT);
-    ck_assert_int_eq(metric("gpushare_binds_total{result=\"conflict\"} "), 0);
     ck_assert_int_eq(
-        metric("gpushare_verb_requests_total{verb=\"prioritize\",code=\"200\"} "), 0);
+        extender_metric(&cluster.extender, "gpushare_binds_total{result=\"ok\"}"), FIT);
+    ck_assert_int_eq(
+        extender_metric(&cluster.extender, "gpushare_binds_total{result=\"conflict\"}"),
+        0);
+    ck_assert_int_eq(
+        extender_metric(&cluster.extender,
+                        "gpushare_verb_requests_total{verb=\"prioritize\",code=\"200\"}"),
+        0);
     ck_assert_int_ge(
-        metric("gpushare_verb_requests_total{verb=\"filter\",code=\"200\"} "), FIT);
-    ck_assert_int_eq(metric("gpushare_reservations "), 0);
+        extender_metric(&cluster.extender,
+                        "gpushare_verb_requests_total{verb=\"filter\",code=\"200\"}"),
+        FIT);
+    ck_assert_int_eq(extender_metric(&cluster.extender, "gpushare_reservations"), 0);
     cluster_delete_pods();
     cluster_agrees();
 }
@@ -118,7 +113,9 @@ START_TEST(constraints_of_kube_scheduler_hold)
                        "\"n3\"]}]}}]}}");
     cluster_wait_running("prefers");
     ck_assert_int_eq(
-        metric("gpushare_verb_requests_total{verb=\"prioritize\",code=\"200\"} "), 1);
+        extender_metric(&cluster.extender,
+                        "gpushare_verb_requests_total{verb=\"prioritize\",code=\"200\"}"),
+        1);
     cluster_agrees();
 }
 

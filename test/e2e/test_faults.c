@@ -21,12 +21,6 @@
 
 enum { ETCD_STILL_MS = 8000 };
 
-static json_int_t used(const char *node)
-{
-    cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
-    return json_integer_value(lib_at(j, "usedGPU"));
-}
-
 static json_int_t total(const char *node)
 {
     cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
@@ -190,7 +184,8 @@ START_TEST(a_stopped_watch_whose_history_was_compacted)
     /* The pods are listed again in any case, because the lease was lost meanwhile. */
     lib_wait(cluster_logged("watch of nodes: HTTP 410: too old resource version"));
     lib_wait(cluster_logged("watch of scvs: HTTP 410: too old resource version"));
-    lib_wait(total("n2") == 8 && used("n2") == 3 && cluster_knows_pending());
+    lib_wait(total("n2") == 8 && extender_promised(&cluster.extender, "n2") == 3 &&
+             cluster_knows_pending());
     cluster_report("until an extender that stood still has caught up",
                    lib_now_ms() - begun);
     cluster_settle();
@@ -296,13 +291,15 @@ static void check_foreign(void)
 {
     cluster_wait_running("on-one");
     cluster_wait_running("on-two");
-    lib_wait(used("one") == 6 && is_unplaced("two", "on-two"));
+    lib_wait(extender_promised(&cluster.extender, "one") == 6 &&
+             is_unplaced("two", "on-two"));
     cluster_check_free("one", 10);
     cluster_check_free("two", 10); /* its card is unknown, so it counts on both */
     cluster_agrees();
     cluster_delete(PODS "/on-one");
     cluster_delete(PODS "/on-two");
-    lib_wait(used("one") == 0 && !is_unplaced("two", "on-two"));
+    lib_wait(extender_promised(&cluster.extender, "one") == 0 &&
+             !is_unplaced("two", "on-two"));
     cluster_check_free("one", 16);
     cluster_settle();
 }
@@ -356,7 +353,7 @@ START_TEST(a_copied_pod_with_nodename_and_annotations)
         "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1637000000000000000\"}",
         ",\"nodeName\":\"two\"");
     cluster_wait_running("copy");
-    lib_wait(used("two") == 6);
+    lib_wait(extender_promised(&cluster.extender, "two") == 6);
     int64_t begun = expect_now_ns();
     cluster_create_pod("beside", 10, "", ON("two"));
     expect_placed("beside", begun);

@@ -10,28 +10,17 @@
  * memory in total, but no card has, so kube-scheduler's own preemption finds no victims.
  */
 
-#define PODS      CLUSTER_PODS
-#define CLASS(c)  ",\"priorityClassName\":\"" c "\""
-#define CLASS_URL "/apis/scheduling.k8s.io/v1/priorityclasses"
-#define BUDGETS   "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+#define PODS     CLUSTER_PODS
+#define CLASS(c) ",\"priorityClassName\":\"" c "\""
+#define BUDGETS  "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 static const char rules[] = "manifests/rbac-preemption.yaml.example";
-
-static void create_class(const char *name, int value, const char *more)
-{
-    cleanup_free char *path = xasprintf(CLASS_URL "/%s", name);
-    if (peer_status(&cluster.api, path) != 200)
-        cluster_create(CLASS_URL,
-                       "{\"apiVersion\":\"scheduling.k8s.io/v1\",\"kind\":"
-                       "\"PriorityClass\",\"metadata\":{\"name\":\"%s\"},\"value\":%d%s}",
-                       name, value, more);
-}
 
 static void begin(bool granted)
 {
-    create_class("lowest", 1, "");
-    create_class("low", 10, "");
-    create_class("urgent", 1000, "");
-    create_class("never", 1000, ",\"preemptionPolicy\":\"Never\"");
+    cluster_create_priority("lowest", 1, "");
+    cluster_create_priority("low", 10, "");
+    cluster_create_priority("urgent", 1000, "");
+    cluster_create_priority("never", 1000, ",\"preemptionPolicy\":\"Never\"");
     if (granted)
         free(cluster_kubectl(ARGV("apply", "-f", rules)));
     else
@@ -56,12 +45,6 @@ static void run_pod(const char *name, const char *app, const char *class,
     cluster_wait_running(name);
 }
 
-static bool is_there(const char *name)
-{
-    cleanup_free char *path = xasprintf(PODS "/%s", name);
-    return peer_status(&cluster.api, path) == 200;
-}
-
 /* Two nodes with two cards of 8 GiB, each card with a pod of 4. */
 static void fill(void)
 {
@@ -75,18 +58,8 @@ static void fill(void)
 
 static int count_left(void)
 {
-    return is_there("a") + is_there("b") + is_there("c") + is_there("d");
-}
-
-static int64_t metric(const char *name)
-{
-    cleanup_buf struct buf text = {0};
-    cleanup_free char *start = xasprintf("\n%s ", name);
-    ck_assert_uint_eq(
-        peer_call(&cluster.extender.observers, "GET", "/metrics", NULL, &text), 200);
-    const char *line = strstr(text.p, start);
-    ck_assert_msg(line, "no metric %s", name);
-    return strtoll(line + strlen(start), NULL, 10);
+    return 4 - cluster_is_gone("a") - cluster_is_gone("b") - cluster_is_gone("c") -
+           cluster_is_gone("d");
 }
 
 START_TEST(the_cheapest_pod_is_evicted_and_the_pod_is_bound)
@@ -96,9 +69,28 @@ START_TEST(the_cheapest_pod_is_evicted_and_the_pod_is_bound)
     cluster_create_pod("important", 6, "", CLASS("urgent"));
     cluster_wait_running("important");
     expect_on("important", "n1", "0");
-    ck_assert(!is_there("a"));
+    ck_assert(cluster_is_gone("a"));
     ck_assert_int_eq(count_left(), 3);
-    ck_assert_int_eq(metric("gpushare_preemption_evicted_pods_total"), 1);
+    ck_assert_int_eq(
+        extender_metric(&cluster.extender, "gpushare_preemption_evicted_pods_total"), 1);
+    cluster_agrees();
+}
+END_TEST
+
+/* kube-scheduler counts two free cards on each node: pods of gpu-mem take none of them. */
+START_TEST(a_whole_card_is_freed)
+{
+    begin(true);
+    fill();
+    cluster_create(
+        PODS, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
+              "\"whole\"},\"spec\":{\"priorityClassName\":\"urgent\",\"containers\":[{"
+              "\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{"
+              "\"aliyun.com/gpu-count\":\"1\"}}}]}}");
+    cluster_wait_running("whole");
+    expect_on("whole", "n1", "0");
+    ck_assert(cluster_is_gone("a"));
+    ck_assert_int_eq(count_left(), 3);
     cluster_agrees();
 }
 END_TEST
@@ -121,9 +113,11 @@ START_TEST(a_pod_of_a_disruption_budget_stays_and_another_leaves)
     protect("first");
     cluster_create_pod("important", 6, "", CLASS("urgent"));
     cluster_wait_running("important");
-    ck_assert(is_there("a"));
+    ck_assert(!cluster_is_gone("a"));
     ck_assert_int_eq(count_left(), 3);
-    ck_assert_int_eq(metric("gpushare_preemption_refused_evictions_total"), 1);
+    ck_assert_int_eq(
+        extender_metric(&cluster.extender, "gpushare_preemption_refused_evictions_total"),
+        1);
     cluster_agrees();
 }
 END_TEST
@@ -135,10 +129,12 @@ START_TEST(nothing_is_evicted_if_budgets_protect_all_pods)
     protect("first");
     protect("second");
     cluster_create_pod("important", 6, "", CLASS("urgent"));
-    lib_wait(metric("gpushare_preemption_refused_evictions_total") >= 2);
+    lib_wait(extender_metric(&cluster.extender,
+                             "gpushare_preemption_refused_evictions_total") >= 2);
     ck_assert_int_eq(count_left(), 4);
     ck_assert(!cluster_bound("important"));
-    ck_assert_int_eq(metric("gpushare_preemption_evicted_pods_total"), 0);
+    ck_assert_int_eq(
+        extender_metric(&cluster.extender, "gpushare_preemption_evicted_pods_total"), 0);
 }
 END_TEST
 
@@ -155,9 +151,10 @@ START_TEST(equal_priority_and_preemption_policy_never_evict_nobody)
     /* A pod for which evictions help has its turn after them, if they had one. */
     cluster_create_pod("important", 6, "", CLASS("urgent"));
     cluster_wait_running("important");
-    ck_assert(is_there("a") != is_there("b"));
+    ck_assert(!cluster_is_gone("a") != !cluster_is_gone("b"));
     ck_assert(!cluster_bound("equal") && !cluster_bound("never"));
-    ck_assert_int_eq(metric("gpushare_preemption_started_total"), 1);
+    ck_assert_int_eq(
+        extender_metric(&cluster.extender, "gpushare_preemption_started_total"), 1);
 }
 END_TEST
 
@@ -168,13 +165,14 @@ START_TEST(without_the_permissions_nothing_is_evicted)
     cluster_create_pod("important", 6, "", CLASS("urgent"));
     lib_wait(cluster_logged("cannot set nominatedNodeName") > 0);
     ck_assert_int_eq(count_left(), 4);
-    ck_assert_int_eq(metric("gpushare_preemption_evicted_pods_total"), 0);
+    ck_assert_int_eq(
+        extender_metric(&cluster.extender, "gpushare_preemption_evicted_pods_total"), 0);
 }
 END_TEST
 
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("layout", 180, up, the_cheapest_pod_is_evicted_and_the_pod_is_bound,
-             a_pod_of_a_disruption_budget_stays_and_another_leaves,
+             a_whole_card_is_freed, a_pod_of_a_disruption_budget_stays_and_another_leaves,
              nothing_is_evicted_if_budgets_protect_all_pods,
              equal_priority_and_preemption_policy_never_evict_nobody,
              without_the_permissions_nothing_is_evicted)

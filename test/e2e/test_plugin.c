@@ -79,16 +79,6 @@ static bool is_assigned(const char *name)
     return is && strcmp(is, "true") == 0;
 }
 
-static bool event_says(const char *words)
-{
-    cleanup_json json_t *events = cluster_items("/api/v1/namespaces/default/events");
-    json_t *e;
-    size_t i;
-    json_array_foreach(events, i,
-                       e) if (strstr(lib_str(e, "message"), words)) return true;
-    return false;
-}
-
 START_TEST(a_container_gets_its_card_and_the_pod_its_annotation)
 {
     struct plugin plugin;
@@ -118,7 +108,8 @@ START_TEST(a_container_gets_its_card_and_the_pod_its_annotation)
     cleanup_json json_t *wrong = kubelet_pick(&kubelet, MEM, 3, a.ids, false);
     kubelet_allocate(&kubelet, MEM, wrong, &b);
     ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
-    lib_wait(event_says("container c of pod default/q is promised 3 of card 1 GPU-1"));
+    lib_wait(
+        cluster_events("", "container c of pod default/q is promised 3 of card 1 GPU-1"));
     kubelet_answer_fini(&a);
     kubelet_answer_fini(&b);
     plugin_stop(&plugin);

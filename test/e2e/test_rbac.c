@@ -105,13 +105,6 @@ static void make_room(void)
     lib_wait(extender_filter(&cluster.extender, 1, "n1", NULL) == FITS);
 }
 
-static bool holds_the_lease(void)
-{
-    cleanup_json json_t *j =
-        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
-    return json_is_true(lib_at(j, "leader"));
-}
-
 /* The expected text: "cannot list resource "pods"". New. */
 static char *lack_of(const struct right *r, const char *quote)
 {
@@ -127,7 +120,7 @@ static void provoke(const struct right *r)
     if (is(r, "create", "pods/binding") || is(r, "create", "events"))
         cluster_create_pod("waits", 1, "", "");
     if (is(r, "get", "pods") || is(r, "patch", "nodes") || is(r, "get", "podgroups"))
-        lib_wait(holds_the_lease() && extender_ready(&cluster.extender));
+        lib_wait(extender_leads(&cluster.extender) && extender_ready(&cluster.extender));
     if (is(r, "get", "pods")) {
         cleanup_free char *said = bind_unknown(), *lack = lack_of(r, "\\\"");
         ck_assert_contains(said, lack);

@@ -15,19 +15,10 @@ static const char *const names[REPLICAS] = {"gpushare-extender", "gpushare-exten
 
 static struct extender replicas[REPLICAS]; /* their ports */
 
-static bool leads(size_t i)
-{
-    cleanup_buf struct buf reply = {0};
-    if (peer_call(&replicas[i].observers, "GET", "/inspect", NULL, &reply) != 200)
-        return false;
-    cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
-    return json_is_true(json_object_get(j, "leader"));
-}
-
 static bool find_leader(size_t *leader)
 {
     for (*leader = 0; *leader < REPLICAS; ++*leader)
-        if (leads(*leader))
+        if (extender_leads(&replicas[*leader]))
             return true;
     return false;
 }
@@ -98,7 +89,7 @@ START_TEST(all_three_answer_and_one_binds)
     cluster_report("280 pods, three extenders", burst_wait_bound(BURST_FIT));
     lib_wait(find_leader(&leader));
     for (size_t i = 0; i < REPLICAS; i++)
-        ck_assert(i == leader || !leads(i));
+        ck_assert(i == leader || !extender_leads(&replicas[i]));
     check();
 }
 
@@ -134,7 +125,7 @@ static void freeze_it(size_t leader)
     do {
         lib_pause();
         for (other = 0; other < REPLICAS; other++)
-            if (other != leader && leads(other))
+            if (other != leader && extender_leads(&replicas[other]))
                 break;
     } while (other == REPLICAS || (burst_bound() == bound && bound < BURST_FIT));
     ck_assert_int_eq(kill(pid, SIGCONT), 0);

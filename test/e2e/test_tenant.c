@@ -61,12 +61,6 @@ static void end(void)
     peer_fini(&owner);
 }
 
-static json_int_t used(const char *node)
-{
-    cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
-    return json_integer_value(lib_at(j, "usedGPU"));
-}
-
 /* The body of a pod. `meta` and `spec`: further members, each preceded by a comma. New. */
 static char *pod(const char *name, const char *meta, const char *spec,
                  const char *container)
@@ -135,23 +129,8 @@ START_TEST(a_new_pod_with_a_promise_is_denied)
                  ",'nodeName':'n1'", "");
     cluster_wait_running("cases");
     cluster_agrees();
-    ck_assert_int_eq(used("n1"), 0);
+    ck_assert_int_eq(extender_promised(&cluster.extender, "n1"), 0);
     end();
-}
-
-static bool event_says(const char *kind, const char *words)
-{
-    cleanup_free char *path =
-        xasprintf(DEFAULT "/events?fieldSelector=involvedObject.kind%%3D%s", kind);
-    cleanup_json json_t *events = cluster_items(path);
-    json_t *e;
-    size_t i;
-    json_array_foreach(events, i, e)
-    {
-        if (strstr(lib_str(e, "message"), words))
-            return true;
-    }
-    return false;
 }
 
 static const char owned[] =
@@ -168,13 +147,13 @@ START_TEST(a_template_with_a_promise_gets_no_pods)
     cleanup_free char *pinned =
         xasprintf(owned, "", LIMIT("aliyun.com/gpu-mem", "2"), ",'nodeName':'n1'");
     attempt_accepted(&editor, "POST", APPS "/deployments", forged);
-    lib_wait(event_says("ReplicaSet", REMOVE));
+    lib_wait(cluster_events("involvedObject.kind=ReplicaSet", REMOVE));
     attempt_accepted(&editor, "POST", APPS "/daemonsets", forged);
-    lib_wait(event_says("DaemonSet", REMOVE));
+    lib_wait(cluster_events("involvedObject.kind=DaemonSet", REMOVE));
     cluster_delete(APPS "/daemonsets/t");
     /* A DaemonSet whose template names the node bypasses kube-scheduler. */
     attempt_accepted(&editor, "POST", APPS "/daemonsets", pinned);
-    lib_wait(event_says("DaemonSet", NODE_NAME));
+    lib_wait(cluster_events("involvedObject.kind=DaemonSet", NODE_NAME));
     cluster_delete(APPS "/daemonsets/t");
     cleanup_json json_t *pods = cluster_items(PODS);
     ck_assert_uint_eq(json_array_size(pods), 0);
@@ -190,7 +169,11 @@ START_TEST(daemonsets_and_deployments_get_their_cards)
     cleanup_free char *body = xasprintf(owned, "", LIMIT("aliyun.com/gpu-mem", "3"), "");
     attempt_accepted(&editor, "POST", APPS "/daemonsets", body);
     attempt_accepted(&editor, "POST", APPS "/deployments", body);
-    lib_wait(used("n1") + used("n2") == 9 && used("n1") >= 3 && used("n2") >= 3);
+    lib_wait(extender_promised(&cluster.extender, "n1") +
+                     extender_promised(&cluster.extender, "n2") ==
+                 9 &&
+             extender_promised(&cluster.extender, "n1") >= 3 &&
+             extender_promised(&cluster.extender, "n2") >= 3);
     cluster_agrees();
     /* The garbage collector updates the orphans; an eviction deletes a bound pod. */
     free(cluster_kubectl(
@@ -302,7 +285,7 @@ START_TEST(the_promise_of_a_bound_pod_cannot_change)
     ck_assert_str_eq(after, before);
     /* After a restart the ledger is the same, and no card is overcommitted. */
     restart_extender();
-    lib_wait(used("n1") == 12);
+    lib_wait(extender_promised(&cluster.extender, "n1") == 12);
     accepted_pod("beside", "", "", LIMIT("aliyun.com/gpu-mem", "12"));
     cluster_wait_running("beside");
     accepted_pod("over", "", "", LIMIT("aliyun.com/gpu-mem", "8"));
@@ -404,7 +387,7 @@ START_TEST(a_pod_that_asks_for_memory_names_no_node)
     accepted_pod("plain", "", ",'nodeName':'n1'", "");
     accepted_pod("nvidia", "", ",'nodeName':'n1'", LIMIT("nvidia.com/gpu", "1"));
     cluster_agrees();
-    ck_assert_int_eq(used("n1"), 0);
+    ck_assert_int_eq(extender_promised(&cluster.extender, "n1"), 0);
     end();
 }
 
@@ -468,7 +451,7 @@ START_TEST(a_binding_of_another_client_writes_no_promise)
     attempt_accepted(&owner, "POST", PODS "/mine/binding", plain);
     cluster_wait_running("mine");
     cluster_agrees();
-    ck_assert_int_eq(used("n1"), 0);
+    ck_assert_int_eq(extender_promised(&cluster.extender, "n1"), 0);
     end();
 }
 

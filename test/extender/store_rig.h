@@ -149,24 +149,29 @@ static inline void rig_deliver(struct store_rig *rig, json_t *objects)
     }
 }
 
-/* Starts a replica: the leader, or a follower. */
-static inline void rig_start_as(struct store_rig *rig,
-                                const struct ledger_settings *ledger, bool bind_any,
-                                bool follower)
+/* Starts a replica: the leader, or a follower. The settings lack the Lease and the seed. */
+static inline void rig_start_core(struct store_rig *rig, struct core_settings settings,
+                                  bool follower)
 {
     *rig = (struct store_rig){.follower = follower};
-    struct core_settings settings = {.ledger = *ledger,
-                                     .identity = "me",
-                                     .lease_namespace = "kube-system",
-                                     .lease_name = "gpushare-extender",
-                                     .bind_any = bind_any,
-                                     .seed = 1};
+    settings.identity = "me";
+    settings.lease_namespace = "kube-system";
+    settings.lease_name = "gpushare-extender";
+    settings.seed = 1;
     struct store_io io = {rig_stream, rig_defer, rig_perform, rig_hurry, rig};
     rig->store = store_new(&settings, &io);
     store_input(rig->store, &(struct core_input){.type = CORE_TICK});
     rig_settle(rig); /* the GET of the Lease */
     rig_settle(rig); /* the PUT, after which the pods are listed */
     rig_settle(rig);
+}
+
+static inline void rig_start_as(struct store_rig *rig,
+                                const struct ledger_settings *ledger, bool bind_any,
+                                bool follower)
+{
+    rig_start_core(rig, (struct core_settings){.ledger = *ledger, .bind_any = bind_any},
+                   follower);
 }
 
 static inline void rig_start(struct store_rig *rig, const struct ledger_settings *ledger,

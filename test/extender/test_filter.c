@@ -3,8 +3,10 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "domain/keys.h"
 #include "extender/gang_minimum.h"
 #include "extender/verbs.h"
+#include "view/inspect.h"
 
 /* Filter over many nodes in random order with all kinds of names: the result for each
  * node is as if it were the only one. (Results of single nodes: test/golden/filter.) */
@@ -343,11 +345,10 @@ struct group_rig {
     struct verbs *v;
 };
 
-/* Three members on two cards. */
-static void group_rig_start_as(struct group_rig *g, const char *body, unsigned status,
-                               bool follows)
+/* Three members on two cards, with layout preemption. `more` is added to the objects. */
+static void group_rig_start_with(struct group_rig *g, const char *body, unsigned status,
+                                 bool follows, int64_t answer, json_t *more)
 {
-    struct ledger_settings settings = {.unit_mib = 1};
     json_t *objects = json_array();
     groups = (struct group_api){.body = body, .status = status, .now_ms = 1};
     json_array_append_new(objects, card_of("n1"));
@@ -356,13 +357,24 @@ static void group_rig_start_as(struct group_rig *g, const char *body, unsigned s
         char uid[] = {'p', (char)('0' + i), 0};
         json_array_append_new(objects, gang_pod(uid, "g", 10850));
     }
-    rig_start_as(&g->rig, &settings, false, follows);
+    json_array_extend(objects, more);
+    rig_start_core(
+        &g->rig,
+        (struct core_settings){.ledger = {.unit_mib = 1}, .preempt_after_ms = 1000},
+        follows);
     rig_deliver(&g->rig, objects);
     json_decref(objects);
+    json_decref(more);
     g->gangs = gang_minimum_new(
         &(struct gang_minimum_config){.call = groups_call, .now_ms = groups_now});
-    g->v = verbs_new(
-        &(struct verbs_config){.store = g->rig.store, .answer = 1, .gangs = g->gangs});
+    g->v = verbs_new(&(struct verbs_config){
+        .store = g->rig.store, .answer = answer, .gangs = g->gangs, .preempts = true});
+}
+
+static void group_rig_start_as(struct group_rig *g, const char *body, unsigned status,
+                               bool follows)
+{
+    group_rig_start_with(g, body, status, follows, 1, json_array());
 }
 
 static void group_rig_start(struct group_rig *g, const char *body, unsigned status)
@@ -460,6 +472,88 @@ START_TEST(members_that_do_not_wait_need_no_leader)
 }
 END_TEST
 
+/* A pod of lower priority than the members, on the card of the node. */
+static json_t *weak_pod(const char *name, const char *node)
+{
+    json_t *pod = gang_pod(name, "", 10850);
+    json_t *metadata = json_object_get(pod, "metadata");
+    json_t *spec = json_object_get(pod, "spec");
+    json_object_set_new(metadata, "annotations",
+                        json_pack("{s:s,s:s,s:s}", KEY_MEM_IDX, "0", KEY_MEM_POD, "10850",
+                                  KEY_MEM_DEV, "16276"));
+    json_object_set_new(spec, "nodeName", json_string(node));
+    json_object_set_new(spec, "priority", json_integer(-1));
+    return pod;
+}
+
+/* How many pods layout preemption considers after filter has rejected p1, which is in a
+ * gang of that PodGroup. `inspect` gets what inspect shows then. */
+static size_t considered(const char *body, int64_t answer, bool report,
+                         struct buf *inspect)
+{
+    struct group_rig g;
+    cleanup_buf struct buf reply = {0};
+    group_rig_start_with(&g, body, 200, false, answer,
+                         json_pack("[oo]", weak_pod("w1", "n1"), weak_pod("w2", "n2")));
+    json_t *call = json_pack("{s:o,s:[s,s]}", "Pod", gang_pod("p1", "g", 10850),
+                             "NodeNames", "n1", "n2");
+    char *text = json_dumps(call, JSON_COMPACT);
+    unsigned status = report ? verb_filter_report(g.v, span_of(text), &reply)
+                             : verb_filter(g.v, span_of(text), &reply);
+    ck_assert_uint_eq(status, 200);
+    ck_assert_ptr_nonnull(strstr(reply.p, "\"NodeNames\":[],"));
+    size_t n = core_preemptions(store_read(g.rig.store)).waiting;
+    store_read_end(g.rig.store);
+    struct view_source source = store_source(g.rig.store);
+    buf_clear(inspect);
+    view_inspect_all(&source, NULL, inspect);
+    free(text);
+    json_decref(call);
+    group_rig_stop(&g);
+    return n;
+}
+
+START_TEST(evictions_are_considered_for_members_that_do_not_wait)
+{
+    static const char one[] = "{\"spec\":{\"minMember\":1}}",
+                      three[] = "{\"spec\":{\"minMember\":3}}";
+    static const int64_t answers[] = {VERBS_ALL, 1, 2};
+    cleanup_buf struct buf inspect = {0};
+    for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+        for (int report = 0; report < 2; report++) {
+            ck_assert_uint_eq(considered(one, answers[i], report, &inspect), 1);
+            ck_assert_uint_eq(considered(three, answers[i], report, &inspect), 0);
+            ck_assert_uint_eq(considered("{}", answers[i], report, &inspect), 0);
+        }
+    }
+}
+END_TEST
+
+START_TEST(inspect_says_what_preemption_does_for_a_pending_pod)
+{
+    cleanup_buf struct buf inspect = {0};
+    considered("{\"spec\":{\"minMember\":1}}", 1, false, &inspect);
+    json_t *view = json_loadb(inspect.p, inspect.n, 0, NULL), *pod, *found = NULL;
+    size_t i;
+    ck_assert_ptr_nonnull(view);
+    ck_assert_int_eq(json_integer_value(json_object_get(view, "preemptAfterSeconds")), 1);
+    json_array_foreach(json_object_get(view, "pendingPods"), i, pod)
+    {
+        json_t *does = json_object_get(pod, "preemption");
+        bool asked = !strcmp(json_string_value(json_object_get(pod, "name")), "p1");
+        ck_assert_msg(asked == (does != NULL), "%s", inspect.p);
+        found = does ? does : found;
+    }
+    ck_assert_str_eq(json_string_value(json_object_get(found, "state")), "waiting");
+    ck_assert_int_eq(json_integer_value(json_object_get(found, "candidateNodes")), 2);
+    const char *since = json_string_value(json_object_get(found, "since"));
+    const char *search = json_string_value(json_object_get(found, "searchAfter"));
+    ck_assert(since && search && strcmp(since, search) < 0);
+    ck_assert_ptr_null(json_object_get(found, "lastSearch"));
+    json_decref(view);
+}
+END_TEST
+
 static struct gang_minimum *minimum_new(unsigned status)
 {
     groups = (struct group_api){
@@ -528,6 +622,24 @@ START_TEST(an_api_server_that_does_not_answer_is_not_asked_for_every_gang)
     ck_assert_uint_eq(minimum_of(g, 1), 2);
     ck_assert_uint_eq(minimum_of(g, 0), 2);
     ck_assert_uint_eq(groups.calls, 5);
+    gang_minimum_free(g);
+}
+END_TEST
+
+/* A CRD whose conversion webhook hangs, for example. */
+START_TEST(a_kind_that_is_not_answered_does_not_pause_the_others)
+{
+    struct gang_minimum *g = minimum_new(0);
+    struct gang native = {.kind = GANG_POD_GROUP, .name = SPAN("g")};
+    struct gang volcano = {.kind = GANG_VOLCANO, .name = SPAN("g")};
+    ck_assert_uint_eq(minimum_of(g, 0), 0);
+    groups.status = 200;
+    ck_assert_uint_eq(minimum_of(g, 1), 0); /* of the same kind */
+    ck_assert_uint_eq(groups.calls, 1);
+    ck_assert_uint_eq(gang_minimum_of(g, SPAN("ns"), &volcano), 2);
+    ck_assert_uint_eq(groups.calls, 2);
+    groups.body = "{\"spec\":{\"schedulingPolicy\":{\"gang\":{\"minCount\":3}}}}";
+    ck_assert_uint_eq(gang_minimum_of(g, SPAN("ns"), &native), 3);
     gang_minimum_free(g);
 }
 END_TEST
@@ -770,6 +882,9 @@ UNIT_MAIN("filter", a_template_node_leaves_nothing_behind, a_template_node_start
           an_api_server_that_does_not_answer_is_not_asked_for_every_gang,
           an_api_server_without_time_for_all_versions_is_not_asked_for_every_gang,
           members_that_do_not_wait_need_no_leader,
+          a_kind_that_is_not_answered_does_not_pause_the_others,
+          evictions_are_considered_for_members_that_do_not_wait,
+          inspect_says_what_preemption_does_for_a_pending_pod,
           a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit,
           a_pod_group_says_how_many_members_need_a_place,
           without_a_pod_group_all_members_need_a_place,

@@ -14,12 +14,6 @@ struct fixture {
     struct extender extender;
 };
 
-static bool is_leader(const struct extender *e)
-{
-    cleanup_json json_t *j = peer_json(&e->observers, "GET", "/inspect", NULL);
-    return json_is_true(json_object_get(j, "leader"));
-}
-
 /* Two nodes, each with a card of 16 GiB. */
 static void set_up(struct fixture *f, const char *answer)
 {
@@ -27,7 +21,7 @@ static void set_up(struct fixture *f, const char *answer)
     sim_add_node(&f->sim, "n1", 1, 16);
     sim_add_node(&f->sim, "n2", 1, 16);
     extender_start(&f->extender, &f->sim, ARGV("--filter-answer", answer));
-    lib_wait(is_leader(&f->extender));
+    lib_wait(extender_leads(&f->extender));
 }
 
 static void tear_down(struct fixture *f)
@@ -177,7 +171,7 @@ START_TEST(a_restart_loses_reservations_without_harm)
     expect_reserved(&f.extender, "a", 10, "n1", 10);
     extender_stop(&f.extender);
     extender_start(&f.extender, &f.sim, ARGV("--filter-answer", "best"));
-    lib_wait(is_leader(&f.extender));
+    lib_wait(extender_leads(&f.extender));
     ck_assert_int_eq(reserved(&f.extender, "n1"), 0);
     expect_reserved(&f.extender, "b", 10, "n1", 10);
     ck_assert(extender_bind(&f.extender, "b", "n1", NULL));
@@ -219,7 +213,7 @@ START_TEST(n_best_nodes_are_answered_without_a_reservation)
     expect_answer(&f.extender, "a", 4, "n1");
     extender_stop(&f.extender);
     extender_start(&f.extender, &f.sim, ARGV("--filter-answer", "2"));
-    lib_wait(is_leader(&f.extender));
+    lib_wait(extender_leads(&f.extender));
     sim_add_node(&f.sim, "n3", 1, 32);
     sim_add_node(&f.sim, "n4", 1, 16);
     sim_add_bound_pod(&f.sim, "old", 12, "n4",

@@ -95,17 +95,6 @@ static bool exists(const char *pod)
     return peer_status(&sim.api, path) == 200;
 }
 
-static json_int_t metric(const char *name)
-{
-    cleanup_buf struct buf text = {0};
-    ck_assert_uint_eq(peer_call(&extender.observers, "GET", "/metrics", NULL, &text),
-                      200);
-    cleanup_free char *start = xasprintf("\n%s", name);
-    const char *line = strstr(text.p, start);
-    ck_assert_msg(line, "no metric %s", name);
-    return strtoll(line + strlen(start), NULL, 10);
-}
-
 static bool has_event(const char *pod, const char *reason)
 {
     cleanup_json json_t *all = peer_json(
@@ -121,6 +110,64 @@ static bool has_event(const char *pod, const char *reason)
     return false;
 }
 
+/* What `explain` says of the pod, by the extender's view. New. */
+static char *explained(const char *pod)
+{
+    struct program p;
+    cleanup_free char *config = lib_kubeconfig("cli", "http", sim.api.port, "", "");
+    cleanup_free char *url = xasprintf("http://127.0.0.1:%u", extender.observers.port);
+    lib_program(&p, "kubectl-inspect-gpushare",
+                ARGV("--kubeconfig", config, "--extender", url, "explain", "pod", pod),
+                ARGV(NULL));
+    int status = program_wait(&p);
+    char *said = xstrdup(p.said.p ? p.said.p : "");
+    ck_assert_msg(status == 0, "exit status %d: %s", status, said);
+    program_fini(&p);
+    return said;
+}
+
+START_TEST(explain_says_what_the_leader_does)
+{
+    set_up("1h");
+    cleanup_free char *unknown = explained("high");
+    ck_assert_contains(unknown,
+                       "Layout preemption is on (--preempt-after 3600s), but does "
+                       "nothing for this pod: ");
+    ck_assert(!fits("high", 100, 12));
+    cleanup_free char *waits = explained("high");
+    ck_assert_contains(waits, "the extender would evict 1 pod of priority 5, if ");
+    ck_assert_contains(waits, "Layout preemption is on (--preempt-after 3600s):\n  "
+                              "evictions could help on 1 node, since ");
+    extender_stop(&extender);
+    extender_start(&extender, &sim, ARGV("--preempt-after", "500ms"));
+    extender_wait_ready(&extender);
+    lib_wait((fits("high", 100, 12), !exists("a"))); /* reported once it leads */
+    lib_wait(extender_metric(&extender, "gpushare_preemption_pods{state=\"kept\"}") == 1);
+    char *kept = NULL;
+    lib_wait((free(kept), kept = explained("high"),
+              strstr(kept, "victims: 1, not evicted yet: 0\n")));
+    ck_assert_contains(kept, "  the cards on node n1 are kept for the pod; ");
+    ck_assert_contains(kept, "  no further pod is evicted for it before ");
+    lib_wait((fits("high", 100, 12), free(kept), kept = explained("high"), /* reserves */
+              strstr(kept, "Reserved for this pod until its bind: GPU0 of node n1.")));
+    ck_assert_contains(kept, "; reserved: default/high 12 GiB\n");
+    free(kept);
+    extender_stop(&extender);
+    tear_down();
+}
+END_TEST
+
+START_TEST(explain_says_that_it_is_off)
+{
+    set_up("0s");
+    ck_assert(!fits("high", 100, 12));
+    cleanup_free char *off = explained("high");
+    ck_assert_contains(off, "Layout preemption is off: the extender runs without ");
+    extender_stop(&extender);
+    tear_down();
+}
+END_TEST
+
 START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
 {
     cleanup_buf struct buf why = {0};
@@ -134,10 +181,10 @@ START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
     lib_wait(fits("high", 100, 12));
     ck_assert(!fits("other", 100, 12)); /* the card is kept */
     /* The pod may be gone before the answer of its eviction arrives. */
-    lib_wait(metric("gpushare_preemption_evicted_pods_total ") == 1);
-    lib_wait(metric("gpushare_preemption_pods{state=\"kept\"} ") == 1);
+    lib_wait(extender_metric(&extender, "gpushare_preemption_evicted_pods_total") == 1);
+    lib_wait(extender_metric(&extender, "gpushare_preemption_pods{state=\"kept\"}") == 1);
     ck_assert_msg(extender_bind(&extender, "high", "n1", &why), "%s", why.p);
-    lib_wait(metric("gpushare_preemption_pods{state=\"kept\"} ") == 0);
+    lib_wait(extender_metric(&extender, "gpushare_preemption_pods{state=\"kept\"}") == 0);
     oracle_agrees(&sim.api, &extender);
     /* rejected, preempting, preempted, placed */
     lib_wait(sim_count(&sim, "create", "events", "") == 4);
@@ -154,7 +201,8 @@ START_TEST(without_the_option_nothing_is_evicted)
 {
     set_up("0s");
     ck_assert(!fits("high", 100, 12));
-    ck_assert_int_eq(metric("gpushare_preemption_pods{state=\"waiting\"} "), 0);
+    ck_assert_int_eq(
+        extender_metric(&extender, "gpushare_preemption_pods{state=\"waiting\"}"), 0);
     ck_assert(exists("a") && exists("b"));
     extender_stop(&extender);
     rights_check(sim.api.port, &rights);
@@ -196,4 +244,5 @@ END_TEST
 
 LIB_MAIN("layout", 120, a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound,
          without_the_option_nothing_is_evicted, a_lost_answer_evicts_no_second_pod,
-         a_follower_reports_to_the_leader)
+         a_follower_reports_to_the_leader, explain_says_what_the_leader_does,
+         explain_says_that_it_is_off)

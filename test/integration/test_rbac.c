@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/keys.h"
+#include "lib/gang_body.h"
 #include "lib/manifest.h"
 #include "lib/peer.h"
 #include "lib/rights.h"
@@ -162,24 +163,16 @@ static json_int_t groups_read(const struct pair *p)
     return n;
 }
 
-/* Members of gangs of each kind whose size an object says. */
 static void read_groups(const struct pair *p)
 {
-    static const char *const members[][2] = {
-        {"", "\"schedulingGroup\":{\"podGroupName\":\"g\"},"},
-        {"", "\"workloadRef\":{\"name\":\"g\",\"podGroup\":\"g\"},"},
-        {",\"labels\":{\"scheduling.x-k8s.io/pod-group\":\"g\"}", ""},
-        {",\"annotations\":{\"scheduling.volcano.sh/group-name\":\"g\"}", ""}};
-    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+    cleanup_buf struct buf body = {0};
+    size_t n = 0;
+    for (; gang_body(&body, n); n++) {
         cleanup_json json_t *reply = NULL;
-        cleanup_free char *body = xasprintf(
-            "{\"NodeNames\":[\"n1\"],\"Pod\":{\"metadata\":{\"name\":\"m\",\"namespace\":"
-            "\"default\",\"uid\":\"uid-m%zu\"%s},\"spec\":{%s\"containers\":[{"
-            "\"resources\":{\"limits\":{\"" KEY_GPU_MEM "\":\"99\"}}}]}}}",
-            i, members[i][0], members[i][1]);
-        ck_assert_uint_eq(ask(p->port, "POST", "/filter", body, &reply), 200);
+        ck_assert_uint_eq(ask(p->port, "POST", "/filter", body.p, &reply), 200);
+        buf_clear(&body);
     }
-    ck_assert_int_eq(groups_read(p), ARRAY_LEN(members));
+    ck_assert_int_eq(groups_read(p), n);
 }
 
 /* An extender with HTTPS reviews a client of /metrics. */

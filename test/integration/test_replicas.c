@@ -225,12 +225,7 @@ static size_t leader(struct fixture *f)
 {
     for (;;) {
         for (size_t i = 0; i < f->n; i++) {
-            cleanup_buf struct buf reply = {0};
-            if (f->ended[i] || peer_call(&f->extenders[i].observers, "GET", "/inspect",
-                                         NULL, &reply) != 200)
-                continue;
-            cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
-            if (json_is_true(json_object_get(j, "leader")))
+            if (!f->ended[i] && extender_leads(&f->extenders[i]))
                 return i;
         }
         lib_pause();
@@ -439,8 +434,7 @@ START_TEST(forwarded_binds_leave_connections_to_others)
     sim_start(&s, ARGV(NULL));
     sim_add_node(&s, "n1", 4, 16);
     extender_start(&e[0], &s, ARGV("--connections", "8"));
-    lib_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
-              json_is_true(json_object_get(j, "leader"))));
+    lib_wait(extender_leads(&e[0]));
     extender_start(&e[1], &s, ARGV(NULL));
     sim_fault(&s, "{\"subresource\":\"binding\",\"action\":\"hang\",\"hangMs\":500}");
     for (int i = 0; i < BINDS; i++) {

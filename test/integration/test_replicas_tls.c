@@ -60,8 +60,7 @@ static void set_up(struct sim *s, struct extender e[2], const char *name,
     sim_add_pod(s, "q", 1);
     start(&e[0], s, "replica", "replica.test");
     cleanup_json json_t *j = NULL;
-    lib_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
-              json_is_true(json_object_get(j, "leader"))));
+    lib_wait(extender_leads(&e[0]));
     start(&e[1], s, name, expects);
 }
 
@@ -168,8 +167,7 @@ START_TEST(replica_ca_works_without_client_ca)
     sim_add_node(&s, "n1", 1, 16);
     sim_add_pod(&s, "p", 1);
     start_without_client_ca(&e[0], &s, "--log-level", "info");
-    lib_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
-              json_is_true(json_object_get(j, "leader"))));
+    lib_wait(extender_leads(&e[0]));
     ck_assert(program_wait_output(&e[0].program, "neither --replica-ca nor --client-ca"));
     start_without_client_ca(&e[1], &s, "--replica-ca", trust);
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);

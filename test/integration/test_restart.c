@@ -316,12 +316,6 @@ START_TEST(a_standby_binds_after_a_stop)
 
 /* -- two extenders at once -- */
 
-static bool leads(const struct extender *e)
-{
-    cleanup_json json_t *j = peer_json(&e->observers, "GET", "/inspect", NULL);
-    return json_is_true(lib_at(j, "leader"));
-}
-
 START_TEST(only_the_leader_binds)
 {
     struct fixture f;
@@ -329,9 +323,9 @@ START_TEST(only_the_leader_binds)
     cleanup_buf struct buf why = {0};
     set_up(&f);
     extender_start(&f.extender, &f.sim, ARGV(NULL));
-    lib_wait(leads(&f.extender));
+    lib_wait(extender_leads(&f.extender));
     extender_start(&second, &f.sim, ARGV(NULL));
-    ck_assert(!leads(&second));
+    ck_assert(!extender_leads(&second));
     ck_assert(extender_ready(&second));
     ck_assert_int_eq(extender_filter(&second, 2, "n1", &why), FITS);
     bind(&f.extender, "p00", "n1");
@@ -341,13 +335,13 @@ START_TEST(only_the_leader_binds)
     ck_assert(program_wait_output(&f.extender.program, "pod=p01"));
     ck_assert_ptr_null(strstr(program_output(&second.program), "pod=p01"));
     ck_assert_int_eq(sim_count(&f.sim, "create", "pods", "binding"), 2);
-    ck_assert(leads(&f.extender) && !leads(&second));
+    ck_assert(extender_leads(&f.extender) && !extender_leads(&second));
 
     extender_kill(&f.extender);
     f.extender = second;
     start_clients(&f);
     join_clients(&f);
-    ck_assert(leads(&f.extender));
+    ck_assert(extender_leads(&f.extender));
     ck_assert_int_eq(sim_bound(&f.sim), PODS);
     oracle_agrees(&f.sim.api, &f.extender);
     tear_down(&f);

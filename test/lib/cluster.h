@@ -120,7 +120,14 @@ void cluster_create_pod(const char *name, int units, const char *metadata,
 #define ON(node)        ",\"nodeSelector\":{\"kubernetes.io/hostname\":\"" node "\"}"
 /* A pod of namespace default, new. */
 json_t *cluster_pod(const char *name);
-bool cluster_bound(const char *name); /* does it have a node? */
+bool cluster_bound(const char *name);   /* does it have a node? */
+bool cluster_is_gone(const char *name); /* has the API server no such pod? */
+/* How many Events of namespace default have a message that contains the text? `selector`: a
+ * field selector, or "". */
+size_t cluster_events(const char *selector, const char *text);
+/* Creates a PriorityClass, unless there is one. `more`: further members, each preceded by a
+ * comma, or "". */
+void cluster_create_priority(const char *name, int value, const char *more);
 /* Waits until the pod is Running. */
 void cluster_wait_running(const char *name);
 /* Has kube-scheduler written the text to the pod's condition and to an event? Fails if the

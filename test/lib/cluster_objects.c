@@ -226,6 +226,25 @@ static const char *condition(const json_t *pod)
     return "";
 }
 
+bool cluster_is_gone(const char *name)
+{
+    cleanup_free char *path = xasprintf(PODS "/%s", name);
+    unsigned status = peer_status(&cluster.api, path);
+    ck_assert_msg(status == 200 || status == 404, "GET %s: %u", path, status);
+    return status == 404;
+}
+
+void cluster_create_priority(const char *name, int value, const char *more)
+{
+    static const char classes[] = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    cleanup_free char *path = xasprintf("%s/%s", classes, name);
+    if (peer_status(&cluster.api, path) != 200)
+        cluster_create(classes,
+                       "{\"apiVersion\":\"scheduling.k8s.io/v1\",\"kind\":"
+                       "\"PriorityClass\",\"metadata\":{\"name\":\"%s\"},\"value\":%d%s}",
+                       name, value, more);
+}
+
 void cluster_wait_running(const char *name)
 {
     int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
@@ -240,28 +259,30 @@ void cluster_wait_running(const char *name)
     }
 }
 
-static bool has_event(const char *name, const char *text)
+size_t cluster_events(const char *selector, const char *text)
 {
-    cleanup_free char *path =
-        xasprintf("/api/v1/namespaces/default/events?fieldSelector="
-                  "involvedObject.name%%3D%s,reason%%3DFailedScheduling",
-                  name);
-    cleanup_json json_t *events = cluster_items(path);
-    size_t i;
-    json_t *e;
-    json_array_foreach(events, i, e)
-    {
-        if (strstr(lib_str(e, "message"), text))
-            return true;
+    cleanup_buf struct buf path = {0};
+    buf_adds(&path, "/api/v1/namespaces/default/events?fieldSelector=");
+    for (const char *c = selector; *c; c++) { /* it has no other characters to escape */
+        if (*c == '=')
+            buf_adds(&path, "%3D");
+        else
+            buf_addc(&path, *c);
     }
-    return false;
+    cleanup_json json_t *events = cluster_items(path.p);
+    size_t i, n = 0;
+    json_t *e;
+    json_array_foreach(events, i, e) n += strstr(lib_str(e, "message"), text) != NULL;
+    return n;
 }
 
 static bool is_refused(const json_t *pod, const char *text)
 {
     const char *name = lib_str(pod, "metadata.name");
     ck_assert_str_eq(lib_str(pod, "spec.nodeName"), "");
-    return strstr(condition(pod), text) && has_event(name, text);
+    cleanup_free char *selector =
+        xasprintf("involvedObject.name=%s,reason=FailedScheduling", name);
+    return strstr(condition(pod), text) && cluster_events(selector, text) > 0;
 }
 
 bool cluster_is_refused(const char *name, const char *text)

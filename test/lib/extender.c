@@ -149,3 +149,28 @@ json_t *extender_inspect(const struct extender *e, const char *node)
     cleanup_json json_t *j = peer_json(&e->observers, "GET", path, NULL);
     return json_incref(json_array_get(lib_at(j, "nodes"), 0));
 }
+
+json_int_t extender_promised(const struct extender *e, const char *node)
+{
+    cleanup_json json_t *j = extender_inspect(e, node);
+    return json_integer_value(lib_at(j, "usedGPU"));
+}
+
+bool extender_leads(const struct extender *e)
+{
+    cleanup_buf struct buf reply = {0};
+    if (peer_call(&e->observers, "GET", "/inspect", NULL, &reply) != 200)
+        return false;
+    cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+    return json_is_true(json_object_get(j, "leader"));
+}
+
+int64_t extender_metric(const struct extender *e, const char *sample)
+{
+    cleanup_buf struct buf text = {0};
+    cleanup_free char *start = xasprintf("\n%s ", sample);
+    ck_assert_uint_eq(peer_call(&e->observers, "GET", "/metrics", NULL, &text), 200);
+    buf_addc(&text, '\0');
+    const char *line = strstr(text.p, start);
+    return line ? strtoll(line + strlen(start), NULL, 10) : -1;
+}

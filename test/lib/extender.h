@@ -44,3 +44,9 @@ enum fit extender_filter(const struct extender *e, int units, const char *node,
                          struct buf *why);
 /* The inspect reply for a node. New. */
 json_t *extender_inspect(const struct extender *e, const char *node);
+/* Units of aliyun.com/gpu-mem that are promised on the node. */
+json_int_t extender_promised(const struct extender *e, const char *node);
+/* Does it lead? False also if it does not answer. */
+bool extender_leads(const struct extender *e);
+/* The value of a sample: "gpushare_binds_total{result=\"ok\"}". -1: there is none. */
+int64_t extender_metric(const struct extender *e, const char *sample);

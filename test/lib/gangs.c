@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "lib/cluster.h"
+#include "lib/gang_body.h"
 
 enum {
     SIZE = 4, /* members of each of the 50 gangs */
@@ -201,19 +202,10 @@ void gangs_use_every_card(const struct gangs *g)
 
 void gangs_filter_members(void)
 {
-    static const char *const members[][2] = {
-        {"", "\"schedulingGroup\":{\"podGroupName\":\"g\"},"},
-        {"", "\"workloadRef\":{\"name\":\"g\",\"podGroup\":\"g\"},"},
-        {",\"labels\":{\"scheduling.x-k8s.io/pod-group\":\"g\"}", ""},
-        {",\"annotations\":{\"scheduling.volcano.sh/group-name\":\"g\"}", ""}};
-    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
-        cleanup_free char *body = xasprintf(
-            "{\"NodeNames\":[\"n1\"],\"Pod\":{\"metadata\":{\"name\":\"m\","
-            "\"namespace\":\"default\",\"uid\":\"uid-m%zu\"%s},\"spec\":{%s"
-            "\"containers\":[{\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":"
-            "\"99\"}}}]}}}",
-            i, members[i][0], members[i][1]);
+    cleanup_buf struct buf body = {0};
+    for (size_t i = 0; gang_body(&body, i); i++) {
         json_decref(peer_json(&cluster.extender.verbs, "POST",
-                              "/gpushare-scheduler/filter", body));
+                              "/gpushare-scheduler/filter", body.p));
+        buf_clear(&body);
     }
 }

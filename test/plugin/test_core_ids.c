@@ -4,7 +4,7 @@
 #include "kube/deviceplugin.h"
 #include "plugin/endpoint.h"
 
-/* How many ids of aliyun.com/gpu-core.percentage the kubelet is told. */
+/* How many ids of aliyun.com/gpu-core.percentage ListAndWatch sends. */
 
 static struct rig rig;
 

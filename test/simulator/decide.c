@@ -89,7 +89,9 @@ int decide_node(struct world *w, struct replica *asked, const struct pod *pod)
     struct request request = request_of_pod(core, pod, &a);
     size_t n = judge(w, core, pod, &request, names);
     struct gang gang;
-    bool in_gang = !request_fits_anywhere(&request) && gang_of(pod, &gang);
+    cleanup_free char *name = xmemdup0(pod->meta.name.p, pod->meta.name.n);
+    bool in_gang = !request_fits_anywhere(&request) && gang_of(pod, &gang) &&
+                   gangs_has(name); /* filter has read the PodGroup */
     bool reserves =
         in_gang || request.kind == REQUEST_MEMORY || request.kind == REQUEST_CARDS;
     if (in_gang)

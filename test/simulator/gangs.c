@@ -10,10 +10,12 @@
 /*
  * Gangs: a model of kube-scheduler's Permit plugins, and the checks of gangs. The gang of a
  * pod is the part of its name before the dot, so the checks do not depend on the code that
- * reads labels.
+ * reads labels. It begins with g; in a gang whose name begins with b the members do not wait
+ * for each other (policy basic), and are single pods here.
  *
  * A member that filter gave a node waits at Permit until every live member waits or is
- * bound; then all are bound. After a timeout those that wait give up together.
+ * bound; then all are bound. After a timeout those that wait give up together. They are also
+ * tried again when kube-scheduler restarts.
  */
 
 struct waiting {
@@ -116,6 +118,23 @@ static void on_timeout(struct world *w, void *arg)
     if (gave_up)
         scheduler_forget_backoff(w); /* they are tried again */
     free(arg);
+}
+
+static void on_restart(struct world *w, void *arg)
+{
+    (void)arg;
+    struct oracle_pod *first = permit_first(w);
+    trace(w, "scheduler: restarts; no member waits any more");
+    while (w->permit->first)
+        take(w, w->permit->first->uid);
+    scheduler_forget_backoff(w);
+    if (first) /* its queue can have any order */
+        scheduler_try(w, first);
+}
+
+void permit_restart(struct world *w)
+{
+    at(w, w->now_ms + between(w, 0, 100), on_restart, NULL, NULL);
 }
 
 void permit_add(struct world *w, const struct oracle_pod *p, int node)

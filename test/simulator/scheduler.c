@@ -348,14 +348,19 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
     api_reply_fini(&reply);
 }
 
+void scheduler_try(struct world *w, const struct oracle_pod *p)
+{
+    if (!p->node && !p->over && !p->deleting)
+        try_pod(w, p);
+}
+
 /* At rest no pod may be skipped by chance. */
 static void try_all(struct world *w)
 {
     struct oracle_pod *next;
     for (struct oracle_pod *p = oracle_first(w); p; p = next) {
         next = p->next;
-        if (!p->node && !p->over && !p->deleting)
-            try_pod(w, p);
+        scheduler_try(w, p);
     }
     at(w, w->now_ms + 1000, cycle, NULL, NULL);
 }

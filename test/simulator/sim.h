@@ -163,6 +163,8 @@ void scheduler_bind(struct world *w, const struct oracle_pod *p, int node);
 /* Is a bind of the pod without an answer? */
 bool scheduler_binds(const struct world *w, const char *uid);
 void scheduler_forget_backoff(struct world *w);
+/* One scheduling cycle of the pod, if it is pending. */
+void scheduler_try(struct world *w, const struct oracle_pod *p);
 
 /* gangs.c: Permit plugins, and the checks of gangs */
 struct permit *permit_new(void);
@@ -174,6 +176,8 @@ void permit_add(struct world *w, const struct oracle_pod *p, int node);
 /* The pod that has waited shortest; NULL: none. */
 struct oracle_pod *permit_first(struct world *w);
 bool permit_waits(const struct world *w, const char *uid);
+/* kube-scheduler restarts soon: members that wait then are tried again. */
+void permit_restart(struct world *w);
 /* After a step of a replica: a gang has reservations for all its members, or for none. */
 void gangs_check(struct world *w, const struct replica *r, const struct core_input *in,
                  const struct core_output *o);
@@ -191,6 +195,7 @@ void decide_reserved(struct world *w, const char *node);
  * free memory */
 struct reserved {
     char uid[64];
+    char name[64]; /* as the log has it */
     int64_t priority;
     int node, n;
     int card[8];

@@ -104,7 +104,7 @@ static void add_annotations(struct world *w, struct buf *body, const char *flaw)
 
 /* `yoda`: the labels are the whole request. */
 static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda,
-                       const char *flaw, uint64_t gang)
+                       const char *flaw, const char *gang)
 {
     static const int clocks[] = {877, 3003, 5001, 9000};
     uint64_t form = rng_below(&w->rng, 3);
@@ -119,8 +119,7 @@ static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda,
         buf_printf(body, ",\"scv/clock\":\"%d\"",
                    clocks[rng_below(&w->rng, ARRAY_LEN(clocks))]);
     if (gang)
-        buf_printf(body, ",\"scheduling.x-k8s.io/pod-group\":\"g%llu\"",
-                   (unsigned long long)gang);
+        buf_printf(body, ",\"scheduling.x-k8s.io/pod-group\":\"%s\"", gang);
     if (flaw)
         buf_printf(body, ",%s", flaw);
     buf_addc(body, '}');
@@ -143,8 +142,8 @@ static void add_priority(struct world *w, struct buf *body)
         buf_adds(body, "\"preemptionPolicy\":\"Never\",");
 }
 
-/* `gang`: its number; 0: none. */
-static void create_pod(struct world *w, uint64_t gang)
+/* `gang`: its name; NULL: none. */
+static void create_pod(struct world *w, const char *gang)
 {
     cleanup_buf struct buf body = {0}, apps = {0}, inits = {0};
     bool whole = rng_below(&w->rng, 6) == 0, devices = !whole && dice(w, 10);
@@ -172,7 +171,7 @@ static void create_pod(struct world *w, uint64_t gang)
     const char *flaw = dice(w, 15) ? flaw_pick(w, &in_labels) : NULL;
     buf_adds(&body, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"");
     if (gang) /* gangs.c reads it */
-        buf_printf(&body, "g%llu.", (unsigned long long)gang);
+        buf_printf(&body, "%s.", gang);
     buf_printf(&body, "p%llu\"", (unsigned long long)++w->stats.pods);
     add_annotations(w, &body, in_labels ? NULL : flaw);
     add_labels(w, &body, k, labels, in_labels ? flaw : NULL, gang);
@@ -189,12 +188,22 @@ static void create_pod(struct world *w, uint64_t gang)
         violated(w, "cannot create the pod: %u %s", status, body.p);
 }
 
-/* The members are created one after the other, or one is missing for a while. */
+/* The members are created one after the other, or one is missing for a while. In every
+ * third gang they do not wait for each other. */
 static void create_gang(struct world *w)
 {
     uint64_t gang = dice(w, 5) && w->stats.gangs ? w->stats.gangs : ++w->stats.gangs;
+    const struct oracle_pod *waits = dice(w, 3) ? permit_first(w) : NULL;
+    char name[32];
+    if (waits) { /* its members have reservations, and are judged again with a new one */
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(waits->name, "."), waits->name);
+        create_pod(w, name);
+        permit_restart(w);
+        return;
+    }
+    snprintf(name, sizeof name, "%c%llu", gang % 3 ? 'g' : 'b', (unsigned long long)gang);
     for (int64_t n = between(w, 1, 4); n > 0; n--)
-        create_pod(w, gang);
+        create_pod(w, name);
 }
 
 static void create_some(struct world *w)
@@ -202,7 +211,7 @@ static void create_some(struct world *w)
     if (w->gangs && dice(w, 4))
         create_gang(w);
     else
-        create_pod(w, 0);
+        create_pod(w, NULL);
 }
 
 static void delete_pod(struct world *w)

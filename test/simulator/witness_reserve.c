@@ -54,6 +54,7 @@ static struct reserved read_one(const struct ledger_reservation *from)
 {
     struct reserved r = {.priority = from->priority};
     snprintf(r.uid, sizeof r.uid, "%s", from->uid.p);
+    snprintf(r.name, sizeof r.name, "/%s has ended", from->name.p);
     r.in_gang = gangs_has(from->name.p);
     r.node = oracle_index(from->node->name.p);
     for (uint32_t i = 0; i < from->n_shares && i < ARRAY_LEN(r.card); i++) {
@@ -180,6 +181,31 @@ static void check_weaker(struct world *w, const struct replica *r,
     }
 }
 
+/* Only a pod that is judged together with others can lose its reservation because of
+ * theirs: that of a single pod ends for a reason of its own. */
+static void check_ended(struct world *w, const struct replica *r,
+                        const struct witness_reserved *seen,
+                        const struct witness_reserved *now, const struct core_input *in,
+                        const struct core_outputs *out)
+{
+    bool others = in->type == CORE_RESERVE || in->type == CORE_BIND;
+    const struct core *core = replica_core(r);
+    for (size_t i = 0; others && core_is_leader(core) && i < seen->n; i++) {
+        const struct reserved *was = &seen->items[i];
+        bool own = span_eq(in->uid, span_of(was->uid)), logged = false;
+        int64_t age_ms = replica_time(w, r).mono_ms - was->made_ms;
+        for (size_t k = 0; k < out->n; k++) { /* a pod of higher priority has its cards */
+            const struct core_output *o = &out->items[k];
+            logged |= o->type == CORE_LOG && strstr(o->text, "the reservation of pod") &&
+                    strstr(o->text, was->name);
+        }
+        if (!was->in_gang && !own && !logged && age_ms < CORE_RESERVATION_MS &&
+            !find(now, was->uid))
+            violated(w, "r%d: %s has lost its reservation because of another pod",
+                     replica_id(r), was->uid);
+    }
+}
+
 static void count(struct world *w, const struct witness_reserved *seen,
                   const struct core_output *o)
 {
@@ -228,6 +254,7 @@ void witness_reserve(struct world *w, const struct replica *r,
         else if (pod && pod->n_shares)
             check_weaker(w, r, &now, span_of(o->node), pod->priority);
     }
+    check_ended(w, r, seen, &now, in, out);
     for (size_t i = 0; i < seen->n; i++)
         w->stats.expired +=
             replica_time(w, r).mono_ms - seen->items[i].made_ms >= CORE_RESERVATION_MS &&

@@ -28,7 +28,10 @@ function objects() {
     pod('chat-a', 8, 'gpu-node-1', 0), pod('embedder', 2, 'gpu-node-1', 0, { namespace: 'search' }),
     pod('ranker', 4, 'gpu-node-1', 1, { namespace: 'search' }), pod('whisper', 6, 'gpu-node-1', 1, { core: 30 }),
     pod('trainer', 1, 'gpu-node-1', 2, { whole: true, namespace: 'research' }),
-    node('gpu-node-2'), scv('gpu-node-2', [{ health: 'Unhealthy' }, { freeMemory: T4 - 9000 }]),
+    node('gpu-node-2'), scv('gpu-node-2', [{ health: 'Unhealthy' }, { freeMemory: T4 - 9000, usageComplete: true }],
+      undefined, { processList: [{ uuid: 'GPU-gpu-node-2-1', namespace: 'research', name: 'notebook-1',
+        podUID: 'uid-notebook-1', usedMemory: 6500 },
+      { uuid: 'GPU-gpu-node-2-1', pid: 812, name: 'Xorg', usedMemory: 2500 }] }),
     pod('notebook-1', 5, 'gpu-node-2', 1, { namespace: 'research' }),
     { ...node('gpu-node-3', { 'gpushare/mode': 'card' }), spec: { unschedulable: true } }, scv('gpu-node-3', [{}, {}]),
     node('gpu-node-10'), scv('gpu-node-10', [{ model: HOSTILE, totalMemory: 512, freeMemory: 512 }, {}]),
@@ -115,7 +118,8 @@ const tests = {
     for (const state of ['Unhealthy', 'Excluded', 'Healthy'])
       assert.ok(health.includes(state), state); // else the test proves little
     assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.overcommitted)));
-    assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.withheldMiB)));
+    assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.withheldMiB && !d.usageComplete)));
+    assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.overuseMiB && d.withheldMiB > d.overuseMiB)));
     assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.promisedComputePercent)));
     assert.deepStrictEqual(inspect.nodes.filter((n) => n.schedulingDisabled).map((n) => n.name), ['gpu-node-3']);
     assertSame(await page.evaluate(readNodes), wanted(inspect));

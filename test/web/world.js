@@ -117,11 +117,11 @@ class World {
   }
 }
 
-// Measured at `at`, by default long ago.
-const scv = (name, cards, at = '2026-11-21T09:00:00Z') => ({ apiVersion: 'core.run-linux.com/v1', kind: 'Scv', metadata: { name },
+// Measured at `at`, by default long ago. `more`: other members of its status.
+const scv = (name, cards, at = '2026-11-21T09:00:00Z', more = {}) => ({ apiVersion: 'core.run-linux.com/v1', kind: 'Scv', metadata: { name },
   spec: { updateInterval: 1000 },
   status: { updateTime: at, cardList: cards.map((card, id) => ({ id, health: 'Healthy',
-    model: 'Tesla T4', uuid: `GPU-${name}-${id}`, totalMemory: 16276, freeMemory: 16276, ...card })) } });
+    model: 'Tesla T4', uuid: `GPU-${name}-${id}`, totalMemory: 16276, freeMemory: 16276, ...card })), ...more } });
 const node = (name, labels = {}) => ({ apiVersion: 'v1', kind: 'Node', metadata: { name, labels }, status: {} });
 // `card` undefined: pending; for labels and annotations see docs/user-guide.md.
 const pod = (name, units, on, card, more = {}) => ({ apiVersion: 'v1', kind: 'Pod',

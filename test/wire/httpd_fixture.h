@@ -18,10 +18,16 @@
 #define FOR_BOTH_MODES(mode)                                                             \
     for (enum httpd_mode mode = HTTPD_THREADS; mode <= HTTPD_EVENTS; mode++)
 
+/* HTTPD_EVENTS, and /stream is a direct stream. */
+enum { FIXTURE_DIRECT = HTTPD_EVENTS + 1 };
+#define FOR_ALL_STREAMS(mode)                                                            \
+    for (int mode = HTTPD_THREADS; mode <= FIXTURE_DIRECT; mode++)
+
 /* State that the handlers and streams of a test share. */
 struct fixture {
     struct httpd *d;
     unsigned port;
+    bool direct; /* /stream is a direct stream */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -80,8 +86,12 @@ static void fixture_feed_close(void *ctx)
     atomic_fetch_add(&kit->closed, 1);
 }
 
-static const struct httpd_stream fixture_feed = {fixture_feed_open, fixture_feed_fill,
-                                                 fixture_feed_close};
+static const struct httpd_stream fixture_feed = {
+    .open = fixture_feed_open, .fill = fixture_feed_fill, .close = fixture_feed_close};
+static const struct httpd_stream fixture_direct_feed = {.open = fixture_feed_open,
+                                                        .fill = fixture_feed_fill,
+                                                        .close = fixture_feed_close,
+                                                        .direct = true};
 
 static void fixture_on_stream(void *ctx, const struct httpd_request *req,
                               struct httpd_reply *reply)
@@ -99,7 +109,7 @@ static void fixture_on_stream(void *ctx, const struct httpd_request *req,
     kit->n_feeds++;
     pthread_mutex_unlock(&kit->lock);
     reply->content_type = "text/plain";
-    reply->stream = &fixture_feed;
+    reply->stream = kit->direct ? &fixture_direct_feed : &fixture_feed;
     reply->stream_ctx = f;
 }
 
@@ -214,13 +224,15 @@ static const struct httpd_route fixture_routes[] = {
 };
 
 /* The default listener; tests change fields. */
-static inline struct httpd_listener_config fixture_listener(struct fixture *kit,
-                                                            enum httpd_mode mode)
+static inline struct httpd_listener_config fixture_listener(struct fixture *kit, int mode)
 {
+    kit->direct = mode == FIXTURE_DIRECT;
+    if (kit->direct)
+        mode = HTTPD_EVENTS;
     return (struct httpd_listener_config){.name = mode == HTTPD_THREADS ? "threads"
                                                                         : "events",
                                           .address = "127.0.0.1",
-                                          .mode = mode,
+                                          .mode = (enum httpd_mode)mode,
                                           .threads = 2,
                                           .connections = 2000,
                                           .max_body = 8 << 20,
@@ -243,7 +255,7 @@ static inline void fixture_listen(struct fixture *kit,
     ck_assert_uint_ne(kit->port, 0);
 }
 
-static inline void fixture_start(struct fixture *kit, enum httpd_mode mode,
+static inline void fixture_start(struct fixture *kit, int mode,
                                  const struct httpd_limits *limits)
 {
     fixture_init(kit, limits);

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "wire/httpd_fixture.h"
 
 #define STREAM "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -48,7 +49,7 @@ static void expect_counts(struct fixture *kit, int opened, int closed)
 
 START_TEST(a_waiting_stream_is_woken_by_another_thread)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -84,7 +85,7 @@ END_TEST
 
 START_TEST(a_stream_is_filled_after_a_second_without_a_wakeup)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -106,7 +107,7 @@ END_TEST
 
 START_TEST(the_body_precedes_the_stream_and_head_opens_none)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -141,7 +142,7 @@ static bool has_one_connection(void *ctx)
 
 START_TEST(an_aborted_stream_ends_without_its_last_chunk)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         struct fixture kit;
         fixture_init(&kit, NULL);
@@ -175,7 +176,7 @@ END_TEST
 
 START_TEST(an_http_1_0_stream_ends_with_the_connection)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         struct fixture kit;
         fixture_init(&kit, NULL);
@@ -211,7 +212,7 @@ END_TEST
 
 START_TEST(a_disconnect_closes_the_stream)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -235,7 +236,7 @@ END_TEST
 START_TEST(a_half_closed_connection_closes_its_stream)
 {
     enum { TIMES = 20 };
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -280,13 +281,17 @@ static void count_close(void *ctx)
     atomic_fetch_add(&((struct fixture *)ctx)->closed, 1);
 }
 
-static const struct httpd_stream endless_stream = {count_open, endless, count_close};
+static const struct httpd_stream endless_streams[] = {
+    {.open = count_open, .fill = endless, .close = count_close},
+    {.open = count_open, .fill = endless, .close = count_close, .direct = true},
+};
 
 static void on_endless(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
     (void)req;
-    reply->stream = &endless_stream;
+    struct fixture *kit = ctx;
+    reply->stream = &endless_streams[kit->direct];
     reply->stream_ctx = ctx;
 }
 
@@ -294,7 +299,7 @@ static const struct httpd_route endless_routes[] = {{"GET", "/endless", on_endle
 
 START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         struct fixture kit;
         fixture_init(&kit, &(struct httpd_limits){.idle_ms = 200});
@@ -314,7 +319,7 @@ END_TEST
 
 START_TEST(a_slow_reader_of_a_stream_is_not_disconnected)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         struct fixture kit;
         fixture_init(&kit, &(struct httpd_limits){.idle_ms = 1500});
@@ -349,49 +354,51 @@ START_TEST(five_hundred_waiting_streams_need_no_thread_and_all_wake)
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
-    unsigned before = raw_count_fds();
-    struct fixture kit;
-    fixture_start(&kit, HTTPD_EVENTS, NULL);
-    static struct raw c[N];
-    struct raw_reply r = {0};
-    for (int i = 0; i < N; i++)
-        open_stream(&kit, &c[i], &r);
-    expect_counts(&kit, N, 0);
-    /* Other requests are served meanwhile. */
-    struct raw other;
-    raw_open(&other, kit.port);
-    raw_call(&other, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-    ck_assert_body(r, "hello\n");
-    for (int round = 0; round < 3; round++) {
-        fixture_say(&kit, "all\n", HTTPD_STREAM_WAIT, true);
+    for (int mode = HTTPD_EVENTS; mode <= FIXTURE_DIRECT; mode++) {
+        unsigned before = raw_count_fds();
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
+        static struct raw c[N];
+        struct raw_reply r = {0};
         for (int i = 0; i < N; i++)
-            expect_body(&c[i], &r, (raw_reply_fini(&r), "all\n"));
-    }
-    for (int i = 0; i < N; i++) {
-        if (i % 2)
+            open_stream(&kit, &c[i], &r);
+        expect_counts(&kit, N, 0);
+        /* Other requests are served meanwhile. */
+        struct raw other;
+        raw_open(&other, kit.port);
+        raw_call(&other, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_body(r, "hello\n");
+        for (int round = 0; round < 3; round++) {
+            fixture_say(&kit, "all\n", HTTPD_STREAM_WAIT, true);
+            for (int i = 0; i < N; i++)
+                expect_body(&c[i], &r, (raw_reply_fini(&r), "all\n"));
+        }
+        for (int i = 0; i < N; i++) {
+            if (i % 2)
+                raw_close(&c[i]);
+            else if (i % 4)
+                raw_reset(&c[i]);
+        }
+        expect_counts(&kit, N, N - N / 4);
+        fixture_say(&kit, "rest\n", HTTPD_STREAM_WAIT, true);
+        for (int i = 0; i < N; i += 4) {
+            raw_reply_fini(&r);
+            expect_body(&c[i], &r, "rest\n");
             raw_close(&c[i]);
-        else if (i % 4)
-            raw_reset(&c[i]);
-    }
-    expect_counts(&kit, N, N - N / 4);
-    fixture_say(&kit, "rest\n", HTTPD_STREAM_WAIT, true);
-    for (int i = 0; i < N; i += 4) {
+        }
+        raw_close(&other);
         raw_reply_fini(&r);
-        expect_body(&c[i], &r, "rest\n");
-        raw_close(&c[i]);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        fixture_fini(&kit);
+        ck_assert_int_eq(atomic_load(&kit.closed), N);
+        ck_assert_uint_eq(raw_count_fds(), before);
     }
-    raw_close(&other);
-    raw_reply_fini(&r);
-    ck_assert(raw_until(kit_is_empty, &kit));
-    fixture_fini(&kit);
-    ck_assert_int_eq(atomic_load(&kit.closed), N);
-    ck_assert_uint_eq(raw_count_fds(), before);
 }
 END_TEST
 
 START_TEST(stopping_closes_waiting_streams_once)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -427,7 +434,7 @@ static void *wake_in_a_loop(void *arg)
 
 START_TEST(wakeups_may_race_with_connects_and_disconnects)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -462,8 +469,88 @@ START_TEST(wakeups_may_race_with_connects_and_disconnects)
 }
 END_TEST
 
+/* A stream that asks for its second fill at a time, and never waits for a wake-up. */
+struct timed {
+    struct fixture *kit;
+    struct httpd_waker *waker;
+    int64_t at_ms; /* 0: before the first fill */
+    atomic_llong *came_ms;
+};
+
+static void timed_open(void *ctx, struct httpd_waker *waker)
+{
+    ((struct timed *)ctx)->waker = waker;
+}
+
+static enum httpd_stream_result timed_fill(void *ctx, struct buf *out)
+{
+    enum { LATER_MS = 2500 };
+    struct timed *t = ctx;
+    if (t->at_ms) {
+        atomic_store(t->came_ms, clock_mono_ms() - t->at_ms);
+        buf_adds(out, "due\n");
+        return HTTPD_STREAM_END;
+    }
+    t->at_ms = clock_mono_ms() + LATER_MS;
+    httpd_wake_at(t->waker, t->at_ms);
+    return HTTPD_STREAM_WAIT;
+}
+
+static void timed_close(void *ctx)
+{
+    atomic_fetch_add(&((struct timed *)ctx)->kit->closed, 1);
+    free(ctx);
+}
+
+static atomic_llong timed_came_ms[2];
+
+static void on_timed(void *ctx, const struct httpd_request *req,
+                     struct httpd_reply *reply)
+{
+    static const struct httpd_stream streams[2] = {
+        {.open = timed_open, .fill = timed_fill, .close = timed_close},
+        {.open = timed_open, .fill = timed_fill, .close = timed_close, .direct = true},
+    };
+    bool direct = strcmp(req->path, "/direct") == 0;
+    struct timed *t = xcalloc(1, sizeof *t);
+    t->kit = ctx;
+    t->came_ms = &timed_came_ms[direct];
+    reply->stream = &streams[direct];
+    reply->stream_ctx = t;
+}
+
+static const struct httpd_route timed_routes[] = {
+    {"GET", "/suspended", on_timed}, {"GET", "/direct", on_timed}, {0}};
+
+START_TEST(a_stream_is_filled_at_the_time_that_it_names)
+{
+    struct fixture kit;
+    fixture_init(&kit, NULL);
+    struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_EVENTS);
+    listener.routes = timed_routes;
+    fixture_listen(&kit, &listener);
+    struct raw c[2];
+    struct raw_reply r = {0};
+    for (int i = 0; i < 2; i++) {
+        raw_open(&c[i], kit.port);
+        raw_sendf(&c[i], "GET %s HTTP/1.1\r\nHost: x\r\n\r\n",
+                  i ? "/direct" : "/suspended");
+        ck_assert_int_eq(raw_read_head(&c[i], &r), RAW_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        expect_body(&c[i], &r, "due\n");
+        ck_assert_int_ge(atomic_load(&timed_came_ms[i]), 0); /* not after one second */
+        raw_close(&c[i]);
+    }
+    raw_reply_fini(&r);
+    fixture_fini(&kit);
+    ck_assert_int_eq(atomic_load(&kit.closed), 2);
+}
+END_TEST
+
 UNIT_MAIN("httpd_stream", a_waiting_stream_is_woken_by_another_thread,
           a_stream_is_filled_after_a_second_without_a_wakeup,
+          a_stream_is_filled_at_the_time_that_it_names,
           the_body_precedes_the_stream_and_head_opens_none,
           an_aborted_stream_ends_without_its_last_chunk,
           an_http_1_0_stream_ends_with_the_connection, a_disconnect_closes_the_stream,

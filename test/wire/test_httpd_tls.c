@@ -75,7 +75,7 @@ static void pair_fini(struct pair *pair)
     buf_fini(&pair->key);
 }
 
-static void tls_start(struct fixture *kit, struct pair *pair, enum httpd_mode mode,
+static void tls_start(struct fixture *kit, struct pair *pair, int mode,
                       const struct httpd_limits *limits)
 {
     fixture_init(kit, limits);
@@ -189,7 +189,7 @@ START_TEST(streams_and_drain_work_over_tls)
 {
     struct pair pair;
     pair_init(&pair);
-    FOR_BOTH_MODES(mode)
+    FOR_ALL_STREAMS(mode)
     {
         for (int drained = 0; drained < 2; drained++) {
             struct fixture kit;
@@ -211,6 +211,95 @@ START_TEST(streams_and_drain_work_over_tls)
             ck_assert(raw_until(kit_is_empty, &kit));
             fixture_fini(&kit);
             ck_assert_int_eq(atomic_load(&kit.closed), 1);
+        }
+    }
+    pair_fini(&pair);
+}
+END_TEST
+
+/* A stream of bytes that depend on their offset: more than the buffers of two sockets. */
+enum { LONG_BYTES = 16 << 20, LONG_PIECE = 50000 };
+
+static char long_byte(size_t at)
+{
+    return (char)('a' + at * 2654435761u / 65536 % 23);
+}
+
+static enum httpd_stream_result long_fill(void *ctx, struct buf *out)
+{
+    size_t *at = ctx;
+    buf_reserve(out, LONG_PIECE);
+    for (int i = 0; i < LONG_PIECE && *at < LONG_BYTES; i++)
+        buf_addc(out, long_byte((*at)++));
+    return *at < LONG_BYTES ? HTTPD_STREAM_MORE : HTTPD_STREAM_END;
+}
+
+static void long_open(void *ctx, struct httpd_waker *waker)
+{
+    (void)ctx, (void)waker;
+}
+
+static void on_long(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    static const struct httpd_stream streams[2] = {
+        {.open = long_open, .fill = long_fill, .close = free},
+        {.open = long_open, .fill = long_fill, .close = free, .direct = true},
+    };
+    (void)req;
+    struct fixture *kit = ctx;
+    reply->stream = &streams[kit->direct];
+    reply->stream_ctx = xcalloc(1, sizeof(size_t));
+}
+
+static const struct httpd_route long_routes[] = {{"GET", "/long", on_long}, {0}};
+
+/* Checks the bytes instead of storing them; 0 ends the transfer with an error. */
+static size_t on_long_body(char *p, size_t size, size_t n, void *ctx)
+{
+    size_t *at = ctx;
+    for (size_t i = 0; i < size * n; i++)
+        if (p[i] != long_byte((*at)++))
+            return 0;
+    return size * n;
+}
+
+/* With a small window the server's socket is full again and again. */
+static int small_window(void *ctx, curl_socket_t fd, curlsocktype purpose)
+{
+    (void)ctx, (void)purpose;
+    const int bytes = 256 * 1024;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+    return CURL_SOCKOPT_OK;
+}
+
+START_TEST(a_slow_reader_gets_every_byte_of_a_stream)
+{
+    struct pair pair;
+    pair_init(&pair);
+    FOR_ALL_STREAMS(mode)
+    {
+        for (int tls = 0; tls < 2; tls++) {
+            struct fixture kit;
+            fixture_init(&kit, NULL);
+            struct httpd_listener_config listener = fixture_listener(&kit, mode);
+            listener.routes = long_routes;
+            listener.cert_pem = tls ? pair.cert.p : NULL;
+            listener.key_pem = tls ? pair.key.p : NULL;
+            fixture_listen(&kit, &listener);
+            CURL *curl = client(&kit, &pair, "/long", NULL);
+            cleanup_free char *plain = xasprintf("http://127.0.0.1:%u/long", kit.port);
+            size_t at = 0;
+            if (!tls)
+                curl_easy_setopt(curl, CURLOPT_URL, plain);
+            curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_long_body);
+            curl_easy_setopt(curl, CURLOPT_WRITEDATA, &at);
+            curl_easy_setopt(curl, CURLOPT_SOCKOPTFUNCTION, small_window);
+            CURLcode rc = curl_easy_perform(curl);
+            ck_assert_msg(rc == CURLE_OK && at == LONG_BYTES,
+                          "mode %d, TLS %d: %s after %zu", mode, tls,
+                          curl_easy_strerror(rc), at);
+            curl_easy_cleanup(curl);
+            fixture_fini(&kit);
         }
     }
     pair_fini(&pair);
@@ -275,5 +364,5 @@ START_TEST(a_bad_certificate_is_an_error)
 END_TEST
 
 UNIT_MAIN("httpd_tls", https_reuses_the_connection, only_tls_1_2_and_1_3_are_supported,
-          streams_and_drain_work_over_tls, a_client_without_tls_is_disconnected,
-          a_bad_certificate_is_an_error)
+          streams_and_drain_work_over_tls, a_slow_reader_gets_every_byte_of_a_stream,
+          a_client_without_tls_is_disconnected, a_bad_certificate_is_an_error)

@@ -72,7 +72,8 @@ static void close_watch(void *ctx)
     free(st);
 }
 
-static const struct httpd_stream watch_stream = {open_watch, fill_watch, close_watch};
+static const struct httpd_stream watch_stream = {
+    .open = open_watch, .fill = fill_watch, .close = close_watch};
 
 void sim_stream_watch(struct sim_server *s, struct api_watch *w,
                       struct httpd_reply *reply)
@@ -146,7 +147,8 @@ static void close_list(void *ctx)
     free(l);
 }
 
-static const struct httpd_stream list_stream = {open_list, fill_list, close_list};
+static const struct httpd_stream list_stream = {
+    .open = open_list, .fill = fill_list, .close = close_list};
 
 /* A list that fits into one piece becomes an ordinary body. */
 void sim_stream_list(struct api_list *list, struct httpd_reply *reply)
