@@ -169,12 +169,14 @@ int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int
     int64_t mib = -1, listed = 0;
     if (oracle_index(p->node) != node || p->over)
         return -1;
-    if (p->sure_by & bit && !p->odd)
+    const char *version = delivered_scv(replica_delivered(w->replicas[replica]), node);
+    enum kubelet_view view = kubelet_shows(w, version, node, p, card, &listed);
+    /* A promise without a card ends where the kubelet gave one. */
+    bool elsewhere = p->n_cards == 0 && view == KUBELET_GIVES_OTHERS;
+    if (p->sure_by & bit && !p->odd && !elsewhere)
         mib = oracle_holds(p, node, card);
     if (!(p->known_by & bit))
         return mib;
-    const char *version = delivered_scv(replica_delivered(w->replicas[replica]), node);
-    enum kubelet_view view = kubelet_shows(w, version, node, p, card, &listed);
     if (view == KUBELET_GIVES)
         mib = larger(p, mib, listed);
     if (view == KUBELET_SILENT && p->kept[replica] & 1u << card)
