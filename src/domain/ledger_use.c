@@ -234,11 +234,13 @@ static void add_departures(const struct ledger_node *node, struct split *split)
 static void tell_apart(const struct card *card, const struct split *s,
                        struct ledger_measured *m)
 {
-    int64_t listed = s->all - s->inside - s->overuse; /* of processes of no such pod */
+    /* Of processes of no such pod; negative if a pod has left the card twice. */
+    int64_t listed = s->all - s->inside - s->overuse;
     int64_t unlisted = card->used_mib > s->all ? card->used_mib - s->all : 0;
     m->exact = true;
     m->overuse_mib = s->overuse;
-    m->outside_mib = listed + (unlisted > s->unused ? unlisted - s->unused : 0);
+    m->outside_mib =
+        (listed > 0 ? listed : 0) + (unlisted > s->unused ? unlisted - s->unused : 0);
 }
 
 /* The bits of the cards that the Scv calls complete. */

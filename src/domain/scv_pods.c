@@ -171,8 +171,7 @@ static void add_process_use(const struct scv *scv, struct use_list *l,
     use.card = scv_card_hash(p->uuid);
     use.used_mib = p->used_mib;
     use.sm_percent = p->sm_percent;
-    if (p->pid || p->pod.n)
-        add_use(scv, l, use);
+    add_use(scv, l, use);
 }
 
 static void keep_uses(struct scv *scv, struct use_list *l, struct arena *a)

@@ -315,6 +315,7 @@ START_TEST(a_measurement_that_contradicts_itself_counts_as_none)
         {ON_0, "'processList':[{'uuid':'GPU-0','pid':4}]"},
         {ON_0, "'processList':[{'uuid':'GPU-0','pid':4,'usedMemory':5000},"
                "{'uuid':'GPU-0','pid':4,'usedMemory':5000}]"},
+        {ON_0, "'processList':[{'uuid':'GPU-0','usedMemory':3000}]"}, /* of nobody */
         {ON_0 "},{'id':1,'health':'Healthy','totalMemory':16000,'freeMemory':7000," ON_0,
          USE(",'podUID':'a','usedMemory':3000")}, /* whose card is it? */
     };
