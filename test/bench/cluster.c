@@ -12,12 +12,13 @@
  * turns:
  *
  *   none       without an extender: kube-scheduler counts node resources
+ *   none-part  the same with kube-scheduler's default percentageOfNodesToScore; all turns
+ *              without -part have that of policy/
  *   echo       with a minimal extender (echo.c): filter and bind
  *   echo+      with a minimal extender: filter, prioritize and bind
  *   all        with gpushare-extender and --filter-answer=all
  *   best       with gpushare-extender and --filter-answer=best
- *   best-part  the same with kube-scheduler's default percentageOfNodesToScore; all other
- *              turns have that of policy/
+ *   best-part  the same with kube-scheduler's default percentageOfNodesToScore
  *
  * In each turn the pods are created while kube-scheduler is stopped. Then it is started.
  * The rate is measured between the Bindings of the first and the last tenth of the pods in
@@ -29,8 +30,9 @@
 
 enum { CREATORS = 4, CARDS_OF_NODE = 8, CARD_MIB = 16384, TURNS_MAX = 99, WAIT_S = 900 };
 
-static const char *const kinds[] = {"none", "echo", "echo+", "all", "best", "best-part"};
-enum { NONE, ECHO, ECHO_PLUS, ALL, BEST, BEST_PART, KINDS };
+static const char *const kinds[] = {"none", "none-part", "echo",     "echo+",
+                                    "all",  "best",      "best-part"};
+enum { NONE, NONE_PART, ECHO, ECHO_PLUS, ALL, BEST, BEST_PART, KINDS };
 
 /* The programs whose CPU time is measured. */
 static const char *const programs[] = {"kube-scheduler", "kube-apiserver", "etcd",
@@ -145,6 +147,11 @@ static bool all_bound(void)
     return json_array_size(left) == 0;
 }
 
+static bool has_none(int kind)
+{
+    return kind == NONE || kind == NONE_PART;
+}
+
 static bool is_echo(int kind)
 {
     return kind == ECHO || kind == ECHO_PLUS;
@@ -166,11 +173,12 @@ static void configure(int kind)
     bool in_extenders = false;
     while ((line = strsep(&rest, "\n"))) {
         in_extenders |= strncmp(line, "extenders:", 10) == 0;
-        if (kind == NONE && in_extenders)
+        if (has_none(kind) && in_extenders)
             break;
         if (kind == ECHO && (strstr(line, "prioritizeVerb:") || strstr(line, "weight:")))
             continue;
-        if (kind == BEST_PART && strncmp(line, "percentageOfNodesToScore:", 25) == 0)
+        if ((kind == BEST_PART || kind == NONE_PART) &&
+            strncmp(line, "percentageOfNodesToScore:", 25) == 0)
             continue;
         if (is_echo(kind) && strstr(line, "urlPrefix:"))
             buf_printf(&out, "- urlPrefix: %s\n", b.echo_url);
@@ -300,12 +308,12 @@ static void run(int kind, struct turn *turn)
     configure(kind);
     long from = audit_end();
     for (int p = APISERVER; p < PROGRAMS; p++)
-        if (p != EXTENDER || kind != NONE)
+        if (p != EXTENDER || !has_none(kind))
             before[p] = cpu_ms(pid_of(p, kind));
     cluster_start("kube-scheduler");
     wait_until(all_bound, "some pods are not bound");
     for (int p = 0; p < PROGRAMS; p++)
-        if (p != EXTENDER || kind != NONE)
+        if (p != EXTENDER || !has_none(kind))
             turn->cpu_ms[p] = (cpu_ms(pid_of(p, kind)) - before[p]) / b.pods;
     cluster_stop("kube-scheduler", "KILL");
     cleanup_free double *times = binding_times(from, &n);
