@@ -264,12 +264,12 @@ void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
         keep_assignments(node);
     else
         copy_assignments(f, scv);
-    if (scv->damaged)
-        return;
-    copy_cards(f, scv);
-    find_duplicates(f);
-    copy_holders(f, scv);
-    ledger_use_copy(f, scv);
+    if (!scv->damaged) {
+        copy_cards(f, scv);
+        find_duplicates(f);
+        copy_holders(f, scv);
+        ledger_use_copy(f, scv);
+    }
     find_assigned_cards(f);
 }
 

@@ -90,7 +90,8 @@ static void check_by_ledger(struct verb_filter *f, size_t i, size_t end)
             n_others += !fits[k];
         }
         for (size_t k = 0; k < n_others; k++) /* a reason needs the second cache line */
-            __builtin_prefetch((const char *)nodes[others[k]] + LEDGER_LINE);
+            __builtin_prefetch(
+                (const void *)((uintptr_t)nodes[others[k]] + LEDGER_LINE)); /* or NULL */
         for (size_t k = 0; k < n_others; k++)
             fits[others[k]] = check(f, &args->nodes[i + others[k]], nodes[others[k]]);
         verb_filter_pass(f, &args->nodes[i], nodes, fits, n);

@@ -48,7 +48,8 @@ void verb_filter_answer(struct verb_filter *f, const struct verb_candidate *c)
 }
 
 /* As verb_filter_answer for those that fit, without a branch on that: a name that does not
- * fit is overwritten by the next one. */
+ * fit is overwritten by the next one. What is longer, such as a whole Node, is not copied in
+ * vain. */
 static void copy_names(struct verb_filter *f, const struct verb_candidate *c,
                        const bool *fits, size_t n)
 {
@@ -62,7 +63,7 @@ static void copy_names(struct verb_filter *f, const struct verb_candidate *c,
         struct span raw = c[k].raw;
         if (raw.n <= BLOCK && f->args->end - raw.p >= BLOCK)
             memcpy(to, raw.p, BLOCK);
-        else
+        else if (fits[k])
             memcpy(to, raw.p, raw.n);
         to[raw.n] = ',';
         to += (raw.n + 1) & -(size_t)fits[k];
