@@ -136,10 +136,10 @@ static bool is_good(const struct usage_history *h, const struct workload_read *w
 
 static void keep_workload(struct reading *r, const struct workload_read *w)
 {
-    int64_t age = w->hour < r->wall ? r->wall - w->hour : 0;
     struct usage_history_entry *e = NULL;
     if (!is_good(r->h, w))
         return;
+    int64_t age = w->hour < r->wall ? r->wall - w->hour : 0;
     for (size_t i = 0; i < w->n && age + (int64_t)i < USAGE_HISTORY_HOURS; i++) {
         if (w->marks[i] < 0)
             continue;

@@ -164,6 +164,7 @@ START_TEST(damaged_workloads_are_left_out)
         W("type", "\"hour\":\"x\",\"marks\":[1]") ","                    //
         W("marks", "\"hour\":490000,\"marks\":[1,\"2\"]") ","            //
         W("early", "\"hour\":-5,\"marks\":[1]") ","                      //
+        W("first", "\"hour\":-9223372036854775808,\"marks\":[1]") ","    //
         W("a/b", "\"hour\":490000,\"marks\":[1]") ","                    //
         W("", "\"hour\":490000,\"marks\":[1]") ","                       //
         W("late",
