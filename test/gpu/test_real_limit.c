@@ -10,6 +10,12 @@
     "card uuid=GPU-00010203-0405-0607-0809-0a0b0c0d0e0f;name=Tesla T4;bus=3b;"           \
     "total=17179869184;free=17179869184;used=0;reserved=0\n"
 
+/* Found first, so that no test starts the real daemon. */
+static void without_mps(void)
+{
+    temp_script(dir, "nvidia-cuda-mps-control", "exit 1");
+}
+
 /* What the program prints, with a script of the fake NVML. */
 static char *said(const char *script, int status)
 {
@@ -41,6 +47,7 @@ END_TEST
 
 START_TEST(a_card_gives_a_table)
 {
+    without_mps();
     temp_write(dir, "torch.py", "raise ImportError\n");
     cleanup_free char *out = said(CARD, 0);
     ck_assert_has(out, "| 2000 of 2048 MiB | allocated | allocated |\n"
@@ -57,6 +64,7 @@ END_TEST
 /* A PyTorch that allocates as the guest does, and a card that is always of 2048 MiB. */
 START_TEST(pytorch_is_asked_where_there_is_one)
 {
+    without_mps();
     temp_write(dir, "torch.py",
                "import os\n"
                "uint8 = None\n"
