@@ -8,8 +8,10 @@
 /*
  * The file that keeps what workloads use at most (node/usage_history.h) over a restart of
  * scv-agent. It is written by a thread of its own every USAGE_FILE_MS, if there is
- * something new, and at the end; a process that is killed loses the marks since then. A
- * file that cannot be read or written is logged, and changes nothing else.
+ * something new or the last write failed, and at the end. A write is skipped while the one
+ * before has not ended. A process that is killed, or that exits without waiting for its
+ * threads, loses the marks since the last write. A file that cannot be read or written is
+ * logged, and changes nothing else.
  */
 
 enum { USAGE_FILE_MS = 10 * 60 * 1000 };

@@ -19,7 +19,8 @@
  */
 
 /* Sets the uses of scv->held, which are sorted by namespace, pod and container, the
- * processes, and use_complete of scv->cards. Strings are borrowed from `u`, arrays are in the arena. */
+ * processes, and use_complete of scv->cards. Strings are borrowed from `u`, arrays are in
+ * the arena. */
 void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a);
 
 /* Sets scv->workloads. Strings are borrowed from `h`, the array is in the arena. */

@@ -52,8 +52,9 @@ struct cards {
     struct cards_settings settings;
     struct plugin_card items[CARDS_MAX]; /* in the order of their first samples */
     size_t n;
-    size_t
-        most_in_use; /* the most that were present, or lost and allocated, at one time */
+    /* The most that were present, or lost and allocated, at one time. A card that was lost
+     * before the process started is not in `items`. */
+    size_t most_in_use;
     int64_t sampled_ms;     /* when the last sample ended, successful or not */
     struct failure failure; /* of the samples */
     bool failed;            /* for so long that every card is unhealthy */

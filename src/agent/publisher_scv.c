@@ -174,7 +174,9 @@ static bool must_write(struct publisher *p, int64_t now_ms)
         return true;
     if (w->hash_known && w->hash != p->observed.hash)
         return age >= publisher_interval(p); /* another client may write continuously */
-    if (p->settings.refresh_ms == 0)
+    /* The sample of a newer use follows at once, successful or not: until then the use
+     * does not belong to the memory of the cards. */
+    if (p->settings.refresh_ms == 0 || p->usage.taken_ms > p->sampled_ms)
         return false;
     if (age >= HISTORY_MS && usage_history_count(p->history))
         return true;

@@ -9,12 +9,16 @@
 #include "base/mem.h"
 #include "base/worker.h"
 
+/* The last text. A text that waits for the worker is one that is being written. */
+enum saving { SAVED, WRITING, FAILED };
+
 struct usage_file {
     char *path, *node;
     struct worker *worker;
     int64_t due_ms;
     struct buf last; /* what was read or handed to the worker last */
-    bool failed;     /* of the last write; it was logged */
+    _Atomic(enum saving) saving;
+    bool logged; /* the failure; of the worker, and of the owner after its end */
 };
 
 /* A text to write. It is stored after the struct. */
@@ -26,10 +30,11 @@ static void save(struct usage_file *f, struct span text)
 {
     struct err err = {0};
     int rc = file_write(f->path, text, &err);
-    if (rc && !f->failed)
+    if (rc && !f->logged)
         log_warn("usage", "cannot save what workloads use; retrying every 10m",
                  LOG_S("file", f->path), LOG_ERR(&err));
-    f->failed = rc != 0;
+    f->logged = rc != 0;
+    f->saving = rc ? FAILED : SAVED;
 }
 
 static void perform(void *ctx, void *work)
@@ -85,8 +90,11 @@ void usage_file_take(struct usage_file *f, int64_t now_ms,
     if (!f || now_ms < f->due_ms)
         return;
     f->due_ms = now_ms + USAGE_FILE_MS;
-    if (!is_new(f, history))
+    if (f->saving == WRITING) /* the disk hangs: texts would pile up */
         return;
+    if (!is_new(f, history) && f->saving == SAVED)
+        return;
+    f->saving = WRITING;
     struct job *job = xmalloc(sizeof *job + f->last.n);
     job->n = f->last.n;
     memcpy(job + 1, f->last.p, f->last.n);
@@ -103,7 +111,9 @@ void usage_file_close(struct usage_file *f, const struct usage_history *history)
     if (!f)
         return;
     worker_free(f->worker);
-    if (usage_history_count(history) && (is_new(f, history) || f->failed))
+    /* What was queued at the stop was not written. */
+    bool must_save = is_new(f, history) || f->saving != SAVED;
+    if (usage_history_count(history) && must_save)
         save(f, buf_span(&f->last));
     buf_fini(&f->last);
     free(f->path);

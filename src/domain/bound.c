@@ -26,8 +26,8 @@ static struct request recorded(const struct promise *p)
     return r;
 }
 
-/* The pod without its limits of compute: without one of memory they make a request invalid, and a
- * pod that was bound by its labels before that rule existed keeps its memory. */
+/* The pod without its limits of compute: without one of memory they make a request invalid,
+ * and a pod that was bound by its labels before that rule existed keeps its memory. */
 static struct pod without_core(const struct pod *pod, struct arena *a)
 {
     struct pod copy = *pod;

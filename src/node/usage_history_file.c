@@ -16,9 +16,14 @@
 
 enum { VERSION = 1 };
 
-static int64_t hour_of(int64_t ms)
+/* How many hours the wall clock is ahead of the history. The difference of the clocks is
+ * rounded, not each of them, because their hours begin at different minutes: the result is
+ * the same at any minute, so that an hour stays the same in each text and over a restart. */
+static int64_t hours_ahead(int64_t now_ms, int64_t wall_ms)
 {
-    return ms / USAGE_HISTORY_HOUR_MS;
+    const int64_t hour = USAGE_HISTORY_HOUR_MS;
+    int64_t ms = wall_ms - (now_ms + USAGE_HISTORY_BASE_MS) + hour / 2;
+    return ms / hour - (ms % hour < 0);
 }
 
 /* -- writing -- */
@@ -50,7 +55,7 @@ static void add_marks(struct buf *out, const struct usage_history_entry *e)
 void usage_history_write(const struct usage_history *h, struct span node, int64_t now_ms,
                          int64_t wall_ms, struct buf *out)
 {
-    int64_t ahead = hour_of(wall_ms) - hour_of(now_ms + USAGE_HISTORY_BASE_MS);
+    int64_t ahead = hours_ahead(now_ms, wall_ms);
     add_number(out, "{\"version\": ", VERSION);
     add_text(out, ", \"node\": ", node);
     buf_adds(out, ", \"workloads\": [");
@@ -74,8 +79,8 @@ struct reading {
     struct usage_history *h;
     struct arena *a;
     struct jread j;
-    int64_t now; /* this hour, in the numbers of the history */
-    int64_t wall;
+    int64_t now;  /* this hour, in the numbers of the history */
+    int64_t wall; /* the same hour, in the numbers of the file */
 };
 
 /* A workload of the file; its marks are newest first. */
@@ -136,10 +141,10 @@ static bool is_good(const struct usage_history *h, const struct workload_read *w
 
 static void keep_workload(struct reading *r, const struct workload_read *w)
 {
-    int64_t age = w->hour < r->wall ? r->wall - w->hour : 0;
     struct usage_history_entry *e = NULL;
     if (!is_good(r->h, w))
         return;
+    int64_t age = w->hour < r->wall ? r->wall - w->hour : 0;
     for (size_t i = 0; i < w->n && age + (int64_t)i < USAGE_HISTORY_HOURS; i++) {
         if (w->marks[i] < 0)
             continue;
@@ -200,8 +205,8 @@ int usage_history_read(struct usage_history *h, struct span text, struct span no
     cleanup_arena struct arena a = {0};
     struct usage_history *found = usage_history_new(), swap;
     int64_t base_ms = now_ms + USAGE_HISTORY_BASE_MS;
-    struct reading r = {
-        .h = found, .a = &a, .now = hour_of(base_ms), .wall = hour_of(wall_ms)};
+    struct reading r = {.h = found, .a = &a, .now = base_ms / USAGE_HISTORY_HOUR_MS};
+    r.wall = r.now + hours_ahead(now_ms, wall_ms);
     int rc = read_all(&r, text, node, err);
     if (rc == 0) {
         swap = *h;

@@ -142,11 +142,35 @@ static bool is_allocated(const struct alloc *a, const struct plugin_card *card)
     return false;
 }
 
+static bool has(const struct span *uuids, size_t n, struct span uuid)
+{
+    for (size_t i = 0; i < n; i++)
+        if (span_eq(uuids[i], uuid))
+            return true;
+    return false;
+}
+
+/* The cards that containers have and no sample of this process had: they were lost before
+ * it started. */
+static size_t count_lost_before(const struct alloc *a)
+{
+    struct span uuids[CARDS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < a->allocations.n; i++) {
+        const struct allocation *al = a->allocations.items[i];
+        for (size_t k = 0; k < al->n_cards && n < CARDS_MAX; k++)
+            if (!cards_by_uuid(&a->cards, al->cards[k].uuid) &&
+                !has(uuids, n, al->cards[k].uuid))
+                uuids[n++] = al->cards[k].uuid;
+    }
+    return n;
+}
+
 /* A lost card counts only while a container has it, so that the card that replaces it adds
  * no compute to the node. Returns whether there are more now: ids are never withdrawn. */
 static bool count_cards(struct alloc *a)
 {
-    size_t n = 0, before = a->cards.most_in_use;
+    size_t n = count_lost_before(a), before = a->cards.most_in_use;
     for (size_t i = 0; i < a->cards.n; i++)
         n += a->cards.items[i].present || is_allocated(a, &a->cards.items[i]);
     if (n > before)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/usage_file.h"
 
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -122,6 +123,68 @@ START_TEST(a_damaged_file_is_replaced)
 }
 END_TEST
 
+START_TEST(a_text_that_waits_at_the_stop_is_written)
+{
+    for (int i = 0; i < 20; i++) {
+        cleanup_free char *pod = xasprintf("p%da", i);
+        start();
+        take(pod, 300);
+        usage_file_take(file, clock_mono_ms() + USAGE_FILE_MS + 1, history);
+        stop();
+        ck_assert_msg(file_has(pod), "%s is lost", pod);
+        temp_remove(dir, "usage.json");
+    }
+}
+END_TEST
+
+/* A write to a FIFO waits for its reader, and then fails because a FIFO has no fsync. */
+static void read_fifo(const char *fifo, const char *part)
+{
+    cleanup_buf struct buf text = {0};
+    struct err err;
+    ck_assert_int_eq(file_read(fifo, 1 << 20, &text, &err), 0);
+    ck_assert_msg(strstr(text.p, part) != NULL, "%s", text.p);
+}
+
+START_TEST(a_write_that_failed_is_repeated)
+{
+    cleanup_free char *fifo = temp_path(dir, "usage.json.new");
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    start();
+    take("train", 300);
+    int64_t at_ms = clock_mono_ms() + USAGE_FILE_MS + 1;
+    usage_file_take(file, at_ms, history);
+    read_fifo(fifo, "train");
+    for (int i = 0; !file_has("train"); i++) { /* nothing is new */
+        ck_assert_int_lt(i, 30000);
+        usage_file_take(file, at_ms += USAGE_FILE_MS, history);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    stop();
+}
+END_TEST
+
+START_TEST(a_disk_that_hangs_has_one_text_in_memory)
+{
+    cleanup_free char *fifo = temp_path(dir, "usage.json.new");
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    start();
+    take("train", 300);
+    int64_t at_ms = clock_mono_ms();
+    for (int i = 0; i < 20; i++) {
+        cleanup_free char *pod = xasprintf("p%da", i);
+        usage_file_take(file, at_ms += USAGE_FILE_MS + 1, history);
+        take(pod, 300);
+    }
+    read_fifo(fifo, "train");
+    ck_assert(usage_file_stop(file, INT64_MAX));
+    ck_assert_int_eq(access(path, F_OK), -1);
+    usage_file_close(file, history);
+    ck_assert(file_has("p19a"));
+    usage_history_free(history);
+}
+END_TEST
+
 START_TEST(a_folder_that_is_missing_stops_nothing)
 {
     free(path);
@@ -140,7 +203,11 @@ int main(void)
 {
     const TTest *const tests[] = {the_next_process_continues,
                                   it_is_written_while_the_process_runs_but_not_always,
-                                  nothing_new_is_not_written, a_damaged_file_is_replaced,
+                                  nothing_new_is_not_written,
+                                  a_damaged_file_is_replaced,
+                                  a_text_that_waits_at_the_stop_is_written,
+                                  a_write_that_failed_is_repeated,
+                                  a_disk_that_hangs_has_one_text_in_memory,
                                   a_folder_that_is_missing_stops_nothing};
     const struct unit_fixtures around = {.begin = begin, .end = end};
     return unit_run_with("usage_file", tests, ARRAY_LEN(tests), 60, &around);

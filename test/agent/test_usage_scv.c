@@ -168,7 +168,8 @@ static void measured(bool complete, int64_t free_mib, size_t n)
                                .complete = complete};
     for (size_t i = 0; i < n; i++)
         p[i] = (struct usage_process){.pid = {7 + (int64_t)i, 1}, .name = "Xorg"};
-    struct usage usage = {.cards = &card, .n_cards = 1, .outside = p, .n_outside = n};
+    struct usage usage = {
+        .taken_ms = now_ms, .cards = &card, .n_cards = 1, .outside = p, .n_outside = n};
     step((struct publisher_input){.type = PUBLISHER_USAGE, .usage = &usage});
 }
 
@@ -216,6 +217,52 @@ START_TEST(a_mark_is_written_like_other_use)
     }
     ck_assert_int_ge(writes, 2);
     ck_assert_int_le(writes, 5);
+}
+END_TEST
+
+/* 70 seconds after a write with a mark, in which nothing is written. */
+static void quiet(void)
+{
+    set_up();
+    ck_assert(is_marked(true, 1, 1));
+    for (int i = 0; i < 70; i++) {
+        measured(true, 1, 1);
+        ck_assert_int_eq(answer_all(), 0);
+        sampled(USED(0));
+        ck_assert_int_eq(answer_all(), 0);
+        now_ms += 1000;
+    }
+}
+
+/* The use of a sample comes first: it is not written with the memory of the last sample. */
+START_TEST(use_is_written_with_the_memory_of_its_sample)
+{
+    quiet();
+    measured(true, 2, 1);
+    ck_assert_int_eq(answer_all(), 0);
+    sampled(CARD(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'freeMemory':2,");
+    ck_assert_body("'usageComplete':true");
+    answer_all();
+    now_ms += 1000;
+    measured(true, 2, 1);
+    ck_assert_int_eq(answer_all(), 0);
+    sampled(CARD(0));
+    ck_assert_int_eq(answer_all(), 0);
+}
+END_TEST
+
+/* A sample that fails has no memory of its own. */
+START_TEST(use_is_written_with_a_sample_that_failed)
+{
+    quiet();
+    measured(false, -1, 0);
+    ck_assert_int_eq(answer_all(), 0);
+    sample_failed("GPU is lost");
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'processList':null");
+    ck_assert_no_body("'usageComplete':true");
 }
 END_TEST
 
@@ -323,6 +370,8 @@ int main(void)
         noise_is_not_written,
         a_card_is_marked_if_every_process_was_measured_with_its_memory,
         a_mark_is_written_like_other_use,
+        use_is_written_with_the_memory_of_its_sample,
+        use_is_written_with_a_sample_that_failed,
         a_pod_is_named_by_the_uid_that_the_api_shows,
         a_write_has_what_workloads_used_at_most,
         a_failure_is_logged_once,

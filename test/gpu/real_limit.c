@@ -225,8 +225,10 @@ static void check_torch(struct run *r)
         unknown(r, "PyTorch", "there is no PyTorch that finds the card");
         return;
     }
-    if (!write_file(r->dir, "torch-test.py", torch, sizeof torch - 1))
+    if (!write_file(r->dir, "torch-test.py", torch, sizeof torch - 1)) {
+        row(r, "PyTorch", "a file", "cannot be written", false);
         return;
+    }
     cleanup_free char *preload = xasprintf("%s/libgpushare-limit.so", r->dir);
     int total = run_torch(r, "total", LIMIT_MIB);
     row(r, "PyTorch: mem_get_info", "2048 MiB in total",
@@ -261,7 +263,7 @@ static void check_mps(struct run *r)
           OUT_OF_MEMORY);
     end(first);
     unsetenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
-    if (run_shell(r, "echo quit | nvidia-cuda-mps-control >/dev/null", false))
+    if (run_shell(r, "echo quit -t 10 | nvidia-cuda-mps-control >/dev/null", false))
         fprintf(stderr, "test-gpu: the MPS daemon in %s still runs\n", r->dir);
 }
 
@@ -287,7 +289,8 @@ static char *build_of(const char *self)
 int main(int argc, char **argv)
 {
     cleanup_gpu_sample struct gpu_sample s = {0};
-    char dir[] = "/tmp/test-gpu.XXXXXX";
+    const char *tmp = getenv("TMPDIR");
+    cleanup_free char *dir = xasprintf("%s/test-gpu.XXXXXX", tmp ? tmp : "/tmp");
     struct err err = {0};
     struct run r = {.build = build_of(argv[0]), .library = argc > 1 ? argv[1] : NULL};
     struct gpu *g = gpu_nvml_new(r.library);

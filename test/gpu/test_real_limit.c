@@ -10,6 +10,12 @@
     "card uuid=GPU-00010203-0405-0607-0809-0a0b0c0d0e0f;name=Tesla T4;bus=3b;"           \
     "total=17179869184;free=17179869184;used=0;reserved=0\n"
 
+/* Found first, so that no test starts the real daemon. */
+static void without_mps(void)
+{
+    temp_script(dir, "nvidia-cuda-mps-control", "exit 1");
+}
+
 /* What the program prints, with a script of the fake NVML. */
 static char *said(const char *script, int status)
 {
@@ -20,9 +26,9 @@ static char *said(const char *script, int status)
     fixture_script(script);
     cleanup_free char *line =
         xasprintf("LD_LIBRARY_PATH='%s/fake-cuda:%s/fake-nvml/guest' PYTHONPATH='%s' "
-                  "PATH='%s:%s' GUEST='%s/test/limit/guest/guest' "
+                  "TMPDIR='%s' PATH='%s:%s' GUEST='%s/test/limit/guest/guest' "
                   "'%s/test-gpu-limit' '%s' >'%s/out' 2>&1",
-                  root, root, dir, dir, getenv("PATH"), root, root, library, dir);
+                  root, root, dir, dir, dir, getenv("PATH"), root, root, library, dir);
     int rc = system(line);
     cleanup_free char *out = temp_read(dir, "out");
     ck_assert_msg(WIFEXITED(rc) && WEXITSTATUS(rc) == status, "%d: %s", rc, out);
@@ -41,6 +47,7 @@ END_TEST
 
 START_TEST(a_card_gives_a_table)
 {
+    without_mps();
     temp_write(dir, "torch.py", "raise ImportError\n");
     cleanup_free char *out = said(CARD, 0);
     ck_assert_has(out, "| 2000 of 2048 MiB | allocated | allocated |\n"
@@ -57,6 +64,7 @@ END_TEST
 /* A PyTorch that allocates as the guest does, and a card that is always of 2048 MiB. */
 START_TEST(pytorch_is_asked_where_there_is_one)
 {
+    without_mps();
     temp_write(dir, "torch.py",
                "import os\n"
                "uint8 = None\n"
@@ -78,18 +86,36 @@ START_TEST(pytorch_is_asked_where_there_is_one)
 }
 END_TEST
 
+START_TEST(a_file_that_cannot_be_written_fails)
+{
+    without_mps();
+    temp_write(dir, "torch.py",
+               "import glob, os\n"
+               "os.mkdir(glob.glob(os.environ['TMPDIR'] + '/test-gpu.*')[0] + "
+               "'/torch-test.py')\n"
+               "class cuda:\n"
+               "    is_available = lambda: True\n");
+    cleanup_free char *out = said(CARD, 1);
+    ck_assert_has(out, "| PyTorch | a file | cannot be written (DIFFERENT) |");
+    ck_assert_has(out, "9 passed, 1 failed, ");
+}
+END_TEST
+
 /* The driver without a card knows no MPS, so its clients are not limited. */
 START_TEST(what_differs_fails)
 {
     temp_write(dir, "torch.py", "raise ImportError\n");
     temp_script(dir, "nvidia-cuda-mps-control",
-                "[ -d \"$CUDA_MPS_PIPE_DIRECTORY\" ] && cat >/dev/null || exit 1");
+                "[ -d \"$CUDA_MPS_PIPE_DIRECTORY\" ] && cat >\"$0.in\" || exit 1");
     cleanup_free char *out = said(CARD, 1);
     ck_assert_has(out,
                   "| MPS: 800 of 1024 MiB, another client | allocated | allocated |");
     ck_assert_has(out, "| MPS: 1100 of 1024 MiB, another client | out of memory | "
                        "allocated (DIFFERENT) |");
     ck_assert_has(out, "11 passed, 1 failed, ");
+    /* A client that hangs does not keep the daemon. */
+    cleanup_free char *in = temp_read(dir, "nvidia-cuda-mps-control.in");
+    ck_assert_str_eq(in, "quit -t 10\n");
 }
 END_TEST
 
@@ -97,6 +123,7 @@ int main(void)
 {
     const TTest *const tests[] = {without_a_card_it_is_skipped, a_card_gives_a_table,
                                   pytorch_is_asked_where_there_is_one,
+                                  a_file_that_cannot_be_written_fails,
                                   what_differs_fails};
     return unit_run_with(
         "real_limit", tests, ARRAY_LEN(tests), 120,

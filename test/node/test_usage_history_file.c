@@ -6,8 +6,9 @@
 
 /* The history over a restart of scv-agent, and over a boot of the node. */
 
-#define HOUR ((int64_t)USAGE_HISTORY_HOUR_MS)
-#define WALL (INT64_C(490000) * HOUR)
+#define HOUR   ((int64_t)USAGE_HISTORY_HOUR_MS)
+#define MINUTE (HOUR / 60)
+#define WALL   (INT64_C(490000) * HOUR)
 
 static struct usage_history *history, *next;
 static const struct span node = SPAN("n1");
@@ -127,6 +128,31 @@ START_TEST(a_wall_clock_that_went_back)
 }
 END_TEST
 
+/* An hour of the monotonic clock begins at any minute of the wall clock. */
+START_TEST(the_hours_of_the_two_clocks_differ)
+{
+    for (int64_t phase = 0; phase < 60; phase += 5) {
+        cleanup_buf struct buf first = {0};
+        int64_t wall = WALL - 10 * HOUR + phase * MINUTE;
+        end();
+        begin();
+        take(history, 10 * HOUR, "train", 7);
+        usage_history_write(history, node, 10 * HOUR, wall + 10 * HOUR, &first);
+        for (int64_t ms = 10 * HOUR; ms < 11 * HOUR; ms += 7 * MINUTE) {
+            cleanup_buf struct buf text = {0}, again = {0};
+            usage_history_write(history, node, ms, wall + ms, &text);
+            ck_assert_str_eq(text.p, first.p);
+            hand_over(10 * HOUR, wall + 10 * HOUR, ms, wall + ms);
+            ck_row(0, "train", 7, 1, 0);
+            usage_history_write(next, node, ms, wall + ms, &again);
+            ck_assert_str_eq(again.p, first.p);
+            hand_over(ms, wall + ms, ms + HOUR, wall + ms + HOUR);
+            ck_row(0, "train", 7, 1, 1);
+        }
+    }
+}
+END_TEST
+
 START_TEST(other_files_are_rejected)
 {
     static const struct {
@@ -164,6 +190,7 @@ START_TEST(damaged_workloads_are_left_out)
         W("type", "\"hour\":\"x\",\"marks\":[1]") ","                    //
         W("marks", "\"hour\":490000,\"marks\":[1,\"2\"]") ","            //
         W("early", "\"hour\":-5,\"marks\":[1]") ","                      //
+        W("first", "\"hour\":-9223372036854775808,\"marks\":[1]") ","    //
         W("a/b", "\"hour\":490000,\"marks\":[1]") ","                    //
         W("", "\"hour\":490000,\"marks\":[1]") ","                       //
         W("late",
@@ -217,11 +244,14 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        a_restart_continues,       a_boot_of_the_node_continues,
-        old_marks_are_dropped,     a_wall_clock_that_went_back,
-        other_files_are_rejected,  damaged_workloads_are_left_out,
-        nothing_is_lost_on_the_way};
+    const TTest *const tests[] = {a_restart_continues,
+                                  a_boot_of_the_node_continues,
+                                  old_marks_are_dropped,
+                                  a_wall_clock_that_went_back,
+                                  the_hours_of_the_two_clocks_differ,
+                                  other_files_are_rejected,
+                                  damaged_workloads_are_left_out,
+                                  nothing_is_lost_on_the_way};
     const struct unit_fixtures around = {.begin = begin, .end = end};
     return unit_run_with("usage_history_file", tests, ARRAY_LEN(tests), 60, &around);
 }

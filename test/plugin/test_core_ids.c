@@ -2,6 +2,7 @@
 #include "plugin/rig.h"
 
 #include "kube/deviceplugin.h"
+#include "node/checkpoint.h"
 #include "plugin/endpoint.h"
 
 /* How many ids of aliyun.com/gpu-core.percentage ListAndWatch sends. */
@@ -45,13 +46,18 @@ static void start(void)
     ck_assert_uint_eq(listed(), 200);
 }
 
-/* A pod on card GPU-1, which runs. */
-static void run_pod(const char *name)
+/* A pod with three units of card GPU-1, which runs. */
+static void run_pod(const char *name, int first)
 {
+    cleanup_free char *ids = xasprintf("GPU-1/%d-%d", first, first + 2);
     rig_api(&rig, name, "Pending", ON("1", "GPU-1"), "", MEM("a", 3));
-    rig_kubelet(&rig, name, RIG_NAMES("a"));
-    rig_prefer(&rig, 3, "GPU-1/0-7");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "allocated");
+    struct rig_pod *p = rig_kubelet(&rig, name, RIG_NAMES("a"));
+    rig_prefer(&rig, 3, ids);
+    ck_assert_str_eq(rig_allocate(&rig, ids), "allocated");
+    for (int i = first; i < first + 3; i++) {
+        cleanup_free char *unit = xasprintf("GPU-1/%d", i);
+        rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, unit));
+    }
 }
 
 START_TEST(a_replaced_card_is_counted_once)
@@ -71,13 +77,45 @@ END_TEST
 START_TEST(a_lost_card_counts_as_long_as_a_pod_has_it)
 {
     start();
-    run_pod("p");
+    run_pod("p", 0);
     SAMPLE("GPU-0", "GPU-9");
     ck_assert_uint_eq(listed(), 300);
     rig_api_gone(&rig, "p");
     rig_kubelet_gone(&rig, "p");
     SAMPLE("GPU-0", "GPU-9");
     ck_assert_uint_eq(listed(), 300); /* ids are never withdrawn */
+    rig_stop(&rig);
+}
+END_TEST
+
+/* The next process knows the allocations of the state file. */
+static void restart(void)
+{
+    cleanup_buf struct buf state = {0};
+    struct allocation_set set = {0};
+    struct alloc_settings s = rig_settings();
+    struct err err = {0};
+    checkpoint_write(&state, alloc_allocations(rig.a), SPAN("n1"));
+    ck_assert_done(checkpoint_read(&set, buf_span(&state), SPAN("n1"), &err), err);
+    alloc_free(rig.a);
+    rig.a = alloc_new(&s);
+    alloc_restore(rig.a, &set);
+}
+
+/* A pod on the new card keeps its ids, which the kubelet compares when it restarts. */
+START_TEST(a_restart_counts_a_card_that_was_lost_before)
+{
+    start();
+    run_pod("p", 0);
+    run_pod("q", 3);
+    SAMPLE("GPU-0", "GPU-9");
+    ck_assert_uint_eq(listed(), 300);
+    restart();
+    SAMPLE("GPU-0", "GPU-9");
+    ck_assert_uint_eq(listed(), 300);
+    restart();
+    SAMPLE("GPU-0", "GPU-1");
+    ck_assert_uint_eq(listed(), 200);
     rig_stop(&rig);
 }
 END_TEST
@@ -100,4 +138,5 @@ START_TEST(a_card_that_returns_adds_its_ids)
 END_TEST
 
 UNIT_MAIN("core_ids", a_replaced_card_is_counted_once,
-          a_lost_card_counts_as_long_as_a_pod_has_it, a_card_that_returns_adds_its_ids)
+          a_lost_card_counts_as_long_as_a_pod_has_it,
+          a_restart_counts_a_card_that_was_lost_before, a_card_that_returns_adds_its_ids)
