@@ -43,8 +43,9 @@ enum {
     CERT_PLAN_SERVER_S = 90 * 86400,
     /* As kubeadm's certificates: kube-scheduler's copy is a file of a control plane node. */
     CERT_PLAN_CLIENT_S = 365 * 86400,
-    CERT_PLAN_BACKDATE_S = 3600, /* begin before now: clocks of machines differ */
-    CERT_PLAN_CAS_MAX = 6,       /* certificates in ca.crt */
+    /* All but a successor begin before now: clocks of machines differ. */
+    CERT_PLAN_BACKDATE_S = 3600,
+    CERT_PLAN_CAS_MAX = 6, /* certificates in ca.crt */
 };
 
 struct cert_plan {
