@@ -23,7 +23,8 @@
  * on in every ca.crt; at 5/6 the successor signs. Clients have 20 months to get the new
  * ca.crt, and then 20 months to get a certificate of the new CA. kube-scheduler reads
  * ca.crt only when it starts, and Kubernetes supports a release for 14 months: its next
- * upgrade starts every kube-scheduler in time.
+ * upgrade starts every kube-scheduler in time. A CA that an older version made for three
+ * years keeps its dates: six months instead of 20.
  */
 
 enum cert_plan_secret {
