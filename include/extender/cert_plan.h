@@ -23,7 +23,8 @@
  * on in every ca.crt; at 5/6 the successor signs. Clients have 20 months to get the new
  * ca.crt, and then 20 months to get a certificate of the new CA. kube-scheduler reads
  * ca.crt only when it starts, and Kubernetes supports a release for 14 months: its next
- * upgrade starts every kube-scheduler in time.
+ * upgrade starts every kube-scheduler in time. A CA that an older version made for three
+ * years keeps its dates: six months instead of 20.
  */
 
 enum cert_plan_secret {
@@ -43,8 +44,9 @@ enum {
     CERT_PLAN_SERVER_S = 90 * 86400,
     /* As kubeadm's certificates: kube-scheduler's copy is a file of a control plane node. */
     CERT_PLAN_CLIENT_S = 365 * 86400,
-    CERT_PLAN_BACKDATE_S = 3600, /* begin before now: clocks of machines differ */
-    CERT_PLAN_CAS_MAX = 6,       /* certificates in ca.crt */
+    /* All but a successor begin before now: clocks of machines differ. */
+    CERT_PLAN_BACKDATE_S = 3600,
+    CERT_PLAN_CAS_MAX = 6, /* certificates in ca.crt */
 };
 
 struct cert_plan {

@@ -71,11 +71,18 @@ uint64_t core_preempt_generation(const struct core *core)
     uint64_t hash = p->n;
     for (size_t i = 0; i < p->n; i++) {
         const struct core_preempt_pod *e = p->pods[i];
-        const int64_t numbers[] = {e->state,         e->result,   e->since_ns,
-                                   e->due_ms,        e->until_ms, (int64_t)e->n_victims,
-                                   (int64_t)e->next, e->refused,  e->by_budget};
+        /* Of the candidates only the count is shown; kube-scheduler rotates them. */
+        const int64_t numbers[] = {e->state,
+                                   e->result,
+                                   e->since_ns,
+                                   e->due_ms,
+                                   e->until_ms,
+                                   (int64_t)count_names(&e->nodes),
+                                   (int64_t)e->n_victims,
+                                   (int64_t)e->next,
+                                   e->refused,
+                                   e->by_budget};
         hash = hash_bytes(hash, e->uid.p, e->uid.n);
-        hash = hash_bytes(hash, e->nodes.p, e->nodes.n);
         hash = hash_bytes(hash, e->node.p, e->node.n);
         hash = hash_bytes(hash, numbers, sizeof numbers);
     }

@@ -115,14 +115,14 @@ static void set_pair(struct kube_tls_secret *to, const struct x509_pair *pair)
 /* -- The certificate authority -- */
 
 /* Each CA has a name of its own, so that a verifier never takes one for another. */
-static void make_ca(struct job *j, struct x509_pair *out)
+static void make_ca(struct job *j, int64_t begins_s, struct x509_pair *out)
 {
     cleanup_buf struct buf since = {0};
     clock_format_s(&since, j->now_s);
     cleanup_free char *name = xasprintf("gpushare-extender-ca %s", since.p);
     struct x509_spec spec = {.common_name = name,
                              .ca = true,
-                             .begins_s = j->now_s - CERT_PLAN_BACKDATE_S,
+                             .begins_s = begins_s,
                              .expires_s = j->now_s + CERT_PLAN_CA_S};
     struct err err = {0};
     if (x509_make(&spec, NULL, out, &err))
@@ -141,7 +141,7 @@ static void use_signer(struct job *j, struct span cert, struct span key)
 static void replace_ca(struct job *j, const char *why)
 {
     struct x509_pair made = {{0}, {0}};
-    make_ca(j, &made);
+    make_ca(j, j->now_s - CERT_PLAN_BACKDATE_S, &made);
     if (made.cert.n) {
         struct kube_tls_secret *to = change(j, CERT_PLAN_CA, why);
         set_pair(to, &made);
@@ -152,19 +152,23 @@ static void replace_ca(struct job *j, const char *why)
     x509_pair_fini(&made);
 }
 
-/* Whether the Secret has a usable successor; *info describes it. */
+/* Whether the Secret has a usable successor; *info describes it. One that begins soon was
+ * made by a leader whose clock is ahead. */
 static bool has_next(const struct job *j, const struct kube_tls_secret *s,
                      struct x509_info *info)
 {
     return x509_read_pair(part(s, KUBE_TLS_NEXT_CERT), part(s, KUBE_TLS_NEXT_KEY), info,
                           NULL) == 0 &&
-           info->ca && is_current(info, j->now_s);
+           info->ca && info->begins_s - CERT_PLAN_BACKDATE_S <= j->now_s &&
+           j->now_s < info->expires_s;
 }
 
+/* The date tells which kube-scheduler started too early to know it. It signs months later,
+ * so clocks that differ do not matter. */
 static void add_next(struct job *j)
 {
     struct x509_pair made = {{0}, {0}};
-    make_ca(j, &made);
+    make_ca(j, j->now_s, &made);
     if (made.cert.n) {
         struct kube_tls_secret *to =
             change(j, CERT_PLAN_CA, "made a successor of the CA");
@@ -204,7 +208,7 @@ static void rotate_ca(struct job *j)
         add_next(j);
         return;
     }
-    if (age_s >= life_s / 6 * 5 && (late || next.begins_s + SETTLE_S <= j->now_s))
+    if (age_s >= life_s / 6 * 5 && next.begins_s + (late ? 0 : SETTLE_S) <= j->now_s)
         promote(j, v->secret);
 }
 

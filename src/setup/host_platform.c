@@ -191,13 +191,23 @@ static void read_settings(const char *root, struct facts *f)
         free(names);
 }
 
-/* scripts/install hands this date from record to record, so it is not that of a rename. */
-static void read_undone_since(struct facts *f)
+/* When the content of a file or folder was changed, or `touch` last set. 0: unknown. */
+static int64_t modified_ns(const char *path)
 {
-    cleanup_free char *path = xasprintf("%s/files", f->undone.path);
     struct stat st;
-    if (stat(path, &st) == 0)
-        f->undone_since_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+    return stat(path, &st) ? 0
+                           : st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+}
+
+/* scripts/install moves the folder into a record and, when it rolls back, out of it; it
+ * hands the date of `files` from record to record. A rename changes neither date. */
+static void read_undone(const char *root, struct facts *f)
+{
+    f->undone.path = xasprintf("%s/var/lib/gpushare-install/undone", root);
+    host_read_file(&f->undone);
+    f->undone.changed_ns = modified_ns(f->undone.path);
+    cleanup_free char *files = xasprintf("%s/files", f->undone.path);
+    f->undone_since_ns = modified_ns(files);
 }
 
 /* Of a server, its data folder has certificates; of an agent, not. */
@@ -209,9 +219,7 @@ void host_read_rancher(const char *root, struct facts *f)
     cleanup_free char *server = xasprintf("%s/server", data_dir);
     f->is_agent = !is_folder(root, server);
     if (f->platform == FACTS_K3S) {
-        f->undone.path = xasprintf("%s/var/lib/gpushare-install/undone", root);
-        host_read_file(&f->undone);
-        read_undone_since(f);
+        read_undone(root, f);
     } else {
         f->applied.path =
             xasprintf("%s%s/agent/pod-manifests/kube-scheduler.yaml", root, data_dir);

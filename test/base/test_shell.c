@@ -4,7 +4,8 @@
 #include "lib/temp.h"
 #include "lib/unit.h"
 
-/* shellcheck finds nothing in the scripts; .shellcheckrc gives the exceptions. */
+/* shellcheck finds nothing in the scripts; .shellcheckrc gives the exceptions. What
+ * scripts/cluster refuses; that it runs is tested by all of test/e2e. */
 
 #define LIST                                                                             \
     "find .ci scripts test -type f -exec awk 'FNR == 1 && /^#!.*sh( |$)/ || "            \
@@ -42,4 +43,22 @@ START_TEST(a_finding_is_reported)
 }
 END_TEST
 
-UNIT_MAIN("shell", the_scripts_have_no_findings, a_finding_is_reported)
+START_TEST(a_managed_cluster_takes_no_option_of_a_simulated_one)
+{
+    static const char *const options[] = {
+        "--nodes 3", "--cards 1", "--card-mib 1024",    "--extenders 2",
+        "--bare",    "--empty",   "--address 127.0.0.1"};
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        /* No folder can be made there, so an accepted option starts nothing, either. */
+        cleanup_free char *command =
+            xasprintf("scripts/cluster up --dir /dev/null %s --managed", options[i]);
+        cleanup_free char *said = run(1, command);
+        cleanup_free char *error = xasprintf("cluster: --managed does not take %.*s;",
+                                             (int)strcspn(options[i], " "), options[i]);
+        ck_assert_contains(said, error);
+    }
+}
+END_TEST
+
+UNIT_MAIN("shell", the_scripts_have_no_findings, a_finding_is_reported,
+          a_managed_cluster_takes_no_option_of_a_simulated_one)

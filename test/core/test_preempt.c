@@ -258,6 +258,21 @@ START_TEST(the_generation_changes_with_the_status)
 }
 END_TEST
 
+/* kube-scheduler begins each try at another node. */
+START_TEST(the_generation_ignores_the_order_of_nodes)
+{
+    static const char *const nodes[] = {"n1", "unknown", "other", "n1"};
+    start();
+    rejected("p", nodes, 3);
+    uint64_t first = core_preempt_generation(r.core);
+    rejected("p", nodes + 1, 3);
+    ck_assert_uint_eq(core_preempt_generation(r.core), first);
+    rejected("p", nodes, 2);
+    ck_assert_uint_ne(core_preempt_generation(r.core), first);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(nothing_is_evicted_unless_it_is_enabled)
 {
     start_with(0, NULL);
@@ -635,6 +650,7 @@ UNIT_MAIN("preempt", a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
           the_status_says_that_no_node_has_victims_and_what_was_refused,
           the_status_says_that_a_leaving_pod_makes_room,
           the_generation_changes_with_the_status,
+          the_generation_ignores_the_order_of_nodes,
           a_pod_that_is_nominated_already_evicts_nobody, mirror_pods_and_daemons_stay,
           a_terminating_pod_is_waited_for, the_cheapest_node_is_chosen,
           one_victim_after_the_other, a_victim_that_left_by_itself_is_not_evicted,

@@ -213,23 +213,41 @@ START_TEST(the_notes_name_the_next_command)
 }
 END_TEST
 
-/* k3s creates the RuntimeClass; its default runtime shows no card. */
+/* k3s creates the RuntimeClass, also where no node has the runtime; its default runtime
+ * shows no card. */
 START_TEST(the_daemonsets_of_k3s_use_the_runtime_of_nvidia)
 {
-    static const char class[] = "      runtimeClassName: \"nvidia\"\n";
-    check_platform_with("platform=k3s", "The cluster has no RuntimeClass nvidia");
+    static const char class[] = "      runtimeClassName: \"nvidia\"\n",
+                      error[] = "`no runtime for \"nvidia\" is configured`",
+                      absent[] = "The DaemonSets have no RuntimeClass";
+    check_platform_with("platform=k3s", absent);
     cluster_create("/apis/node.k8s.io/v1/runtimeclasses",
                    "{\"metadata\":{\"name\":\"nvidia\"},\"handler\":\"nvidia\"}");
     check_platform_with("platform=k3s", class);
     check_platform_with("platform=rke2", class);
-    static const char *const others[] = {"platform=kubeadm",
-                                         "platform=k3s,gpuNodes.nvml=host"};
+    check_platform_with("platform=k3s", error);
+    check_platform_with("platform=k3s", "     grep nvidia /var/lib/rancher/k3s/agent/");
+    check_platform_with("platform=rke2", "     grep nvidia /var/lib/rancher/rke2/agent/");
+    check_platform_with("platform=k3s,gpuNodes.runtimeClassName=none", absent);
+    static const struct {
+        const char *set;
+        bool finds_no_card;
+    } others[] = {{"platform=kubeadm", false},
+                  {"platform=k3s,gpuNodes.nvml=host", false},
+                  {"platform=k3s,gpuNodes.runtimeClassName=none", true},
+                  {"platform=rke2,mps.enabled=true,mps.image=mps,"
+                   "devicePlugin.isolation=mps,gpuNodes.runtimeClassName=none",
+                   true},
+                  {"platform=k3s,scvAgent.runtimeClassName=none,"
+                   "devicePlugin.runtimeClassName=none",
+                   true}};
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
-        cleanup_free char *said =
-            helm(0, "install",
-                 ARGV(CHART, "--dry-run=server", "--take-ownership", "--set", others[i]));
-        ck_assert_ptr_null(strstr(said, "nvidia\"\n"));
-        ck_assert_ptr_null(strstr(said, "The cluster has no RuntimeClass"));
+        cleanup_free char *said = helm(
+            0, "install",
+            ARGV(CHART, "--dry-run=server", "--take-ownership", "--set", others[i].set));
+        ck_assert_msg(!strstr(said, "runtimeClassName:"), "%s", others[i].set);
+        ck_assert_ptr_null(strstr(said, error));
+        ck_assert(!!strstr(said, absent) == others[i].finds_no_card);
     }
     cluster_delete("/apis/node.k8s.io/v1/runtimeclasses/nvidia");
 }

@@ -217,6 +217,14 @@ START_TEST(a_ca_gets_a_successor_that_signs_later)
     ck_assert_span_eq(part(&w, CERT_PLAN_CA, KUBE_TLS_CERT), first);
     cleanup_free char *next = copy_of(part(&w, CERT_PLAN_CA, KUBE_TLS_NEXT_CERT));
     ck_assert(*next);
+    /* A kube-scheduler that started before does not know it: alert GPUShareSchedulerOldCA. */
+    struct x509_info info;
+    ck_assert_int_eq(x509_read(span_of(next), &info, NULL), 0);
+    ck_assert_int_eq(info.begins_s, w.now_s);
+    w.now_s -= 60; /* the next leader, whose clock is behind, makes no other one */
+    ck_assert_uint_eq(lead(&w), 0);
+    ck_assert_span_eq(part(&w, CERT_PLAN_CA, KUBE_TLS_NEXT_CERT), next);
+    w.now_s += 60;
     /* Both are trusted, the first one signs. */
     ck_assert_ptr_nonnull(strstr(w.secrets[CERT_PLAN_CLIENT].data[KUBE_TLS_CA].p, next));
     ck_assert_ptr_nonnull(strstr(w.secrets[CERT_PLAN_CLIENT].data[KUBE_TLS_CA].p, first));

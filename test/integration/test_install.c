@@ -421,6 +421,53 @@ START_TEST(an_unhealthy_kube_scheduler_restores_the_files)
 }
 END_TEST
 
+/* A folder for BUILD: while scripts/install waits for kube-scheduler, a person edits the
+ * manifest. New. */
+static char *make_editor(void)
+{
+    cleanup_free char *setup = program_path("gpushare-setup"),
+                      *file = temp_path(lib_dir, "gpushare-setup"),
+                      *manifest = temp_path(lib_dir, NODE_FILES_MANIFEST);
+    cleanup_free char *script = xasprintf("#!/bin/sh\n"
+                                          "[ \"$1\" != running ] || {\n"
+                                          "    echo '# mine' >>'%s'\n"
+                                          "    exit 1\n"
+                                          "}\n"
+                                          "exec '%s' \"$@\"\n",
+                                          manifest, setup);
+    temp_write(lib_dir, "gpushare-setup", script);
+    ck_assert_int_eq(chmod(file, 0755), 0);
+    return xasprintf("BUILD=%s", lib_dir);
+}
+
+START_TEST(a_file_that_is_not_restored_keeps_its_backup)
+{
+    struct rig r;
+    struct program p;
+    rig_start(&r);
+    cleanup_free char *old = temp_read(lib_dir, NODE_FILES_MANIFEST),
+                      *build = make_editor(), *root = temp_path(lib_dir, "root"),
+                      *proc = temp_path(lib_dir, "proc");
+    program_start(&p, lib_dir,
+                  ARGV("env", build, "scripts/install", "--insecure", "--yes",
+                       "--no-cluster", "--root", root, "--proc", proc, "--address",
+                       r.address, "--wait", "1"));
+    ck_assert_int_eq(program_wait(&p), 3);
+    ck_assert_contains(program_output(&p), "was changed since the installation");
+    static const char mark[] = "install: previous content: ";
+    const char *at = strstr(program_output(&p), mark);
+    ck_assert_ptr_nonnull(at);
+    at += strlen(mark);
+    cleanup_free char *path = xmemdup0(at, strcspn(at, "\n"));
+    cleanup_buf struct buf kept = {0};
+    struct err err = {0};
+    ck_assert_done(file_read(path, 1 << 20, &kept, &err), err);
+    ck_assert_str_eq(kept.p, old);
+    program_fini(&p);
+    rig_stop(&r);
+}
+END_TEST
+
 START_TEST(a_signal_restores_the_files)
 {
     struct rig r;
@@ -623,7 +670,7 @@ LIB_MAIN("install", 120, a_missing_or_unknown_command, the_extender_answers_or_r
          the_api_server_is_checked, problems_of_files_and_processes, hostile_files,
          nothing_is_changed_without_confirmation, a_copy_of_the_manifest_prevents_changes,
          install_twice_and_undo, an_unhealthy_kube_scheduler_restores_the_files,
-         a_signal_restores_the_files, installed_under_another_prefix,
-         undo_keeps_a_changed_file, undo_keeps_the_file_of_a_changed_manifest,
-         concurrent_edits_are_not_lost, a_closed_standard_output_does_not_stop_it,
-         a_symbolic_link_is_not_replaced)
+         a_file_that_is_not_restored_keeps_its_backup, a_signal_restores_the_files,
+         installed_under_another_prefix, undo_keeps_a_changed_file,
+         undo_keeps_the_file_of_a_changed_manifest, concurrent_edits_are_not_lost,
+         a_closed_standard_output_does_not_stop_it, a_symbolic_link_is_not_replaced)

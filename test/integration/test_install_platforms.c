@@ -302,6 +302,68 @@ START_TEST(a_failed_installation_keeps_what_the_last_undo_left)
 }
 END_TEST
 
+/* A mv for PATH that sends SIGTERM to scripts/install once the folder of the last undo is
+ * moved. */
+static void make_mv(void)
+{
+    cleanup_free char *bin = temp_path(lib_dir, "bin"),
+                      *file = temp_path(lib_dir, "bin/mv"),
+                      *path = xasprintf("%s:%s", bin, getenv("PATH"));
+    add("bin/mv", "#!/bin/sh\n/bin/mv \"$@\" || exit\n"
+                  "case \"$*\" in */undone\\ */undone) kill -TERM $PPID ;; esac\n");
+    ck_assert_int_eq(chmod(file, 0755), 0);
+    ck_assert_int_eq(setenv("PATH", path, 1), 0);
+}
+
+START_TEST(a_signal_keeps_what_the_last_undo_left)
+{
+    make_rke2();
+    cleanup_free char *old = temp_read(lib_dir, RKE2_POD),
+                      *path = xstrdup(getenv("PATH"));
+    free(install(1, "--insecure"));
+    apply_to_rke2(old);
+    free(node_files_install(0, ARGV("--undo")));
+    cleanup_free char *left = node_state();
+    make_mv();
+    cleanup_free char *said = node_files_install(
+        3, ARGV("--yes", "--no-cluster", "--without-extender", "--insecure", "--address",
+                "127.0.0.2:32766", "--wait", "1"));
+    setenv("PATH", path, 1);
+    ck_assert_contains(said, "interrupted; restoring the previous files");
+    cleanup_free char *now = node_state();
+    ck_assert_str_eq(now, left);
+    cleanup_free char *early = node_files_install(3, ARGV("--undo"));
+    ck_assert_contains(early, "systemctl restart rke2-server\n");
+}
+END_TEST
+
+/* k3s was restarted after --undo; what a roll back puts back is as old as before. */
+START_TEST(a_roll_back_does_not_renew_the_last_undo)
+{
+    make_k3s();
+    add(K3S, "token: secret\n"); /* a file with arguments would be newer than k3s */
+    free(install(1, "--insecure"));
+    add_k3s_process(-3600);
+    age_record();
+    free(node_files_install(0, ARGV("--undo")));
+    ck_assert(exists(NODE_FILES_CONFIG));
+    add_k3s_process(-600);
+    struct program p;
+    program_start(&p, lib_dir,
+                  ARGV("sh", "-c",
+                       "cd \"$0\"/root/var/lib/gpushare-install && touch -d '20 minutes "
+                       "ago' undone && mkdir x && mv undone x && mv x/undone .",
+                       lib_dir));
+    ck_assert_int_eq(program_wait(&p), 0);
+    program_fini(&p);
+    cleanup_free char *checked = node_files_check(1);
+    ck_assert_ptr_null(strstr(checked, "older-than-file"));
+    cleanup_free char *removed = node_files_install(0, ARGV("--undo"));
+    ck_assert_contains(removed, "removed: ");
+    ck_assert(!exists(NODE_FILES_CONFIG));
+}
+END_TEST
+
 /* The static pod of RKE2 names the files until rke2-server starts again. */
 START_TEST(rke2_keeps_the_files_until_the_restart)
 {
@@ -465,5 +527,6 @@ LIB_MAIN("install_platforms", 120, k3s_install_twice_and_undo,
          k3s_that_never_ran_with_the_files_needs_no_restart, a_strict_umask_hides_no_file,
          rke2_gets_the_mount_of_the_certificate,
          a_failed_installation_keeps_what_the_last_undo_left,
+         a_signal_keeps_what_the_last_undo_left, a_roll_back_does_not_renew_the_last_undo,
          rke2_keeps_the_files_until_the_restart, openshift_stays_as_it_is, other_nodes,
          options_of_the_service, odd_files)

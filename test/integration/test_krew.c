@@ -198,13 +198,30 @@ START_TEST(make_passes_the_url_to_the_script)
 }
 END_TEST
 
+START_TEST(a_project_url_that_is_no_address_is_refused)
+{
+    static const char *const wrong[] = {"example.org", "https://a b",
+                                        "https://a\"\n  bin: x"};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        struct program p;
+        cleanup_free char *url = xasprintf("PROJECT_URL=%s", wrong[i]),
+                          *out = xasprintf("%s/c", made);
+        program_start(&p, lib_dir,
+                      ARGV("env", url, "scripts/krew", out, "1.2.3", "https://there"));
+        ck_assert_int_eq(program_wait(&p), 1);
+        ck_assert_contains(program_output(&p), "\" is no address\n");
+        program_fini(&p);
+    }
+}
+END_TEST
+
 int main(void)
 {
     static const struct unit_fixtures around = {.begin_all = build_twice,
                                                 .end_all = remove_made};
     const TTest *const tests[] = {
-        the_archive_is_reproducible, the_caveats_add_the_documented_name,
+        the_archive_is_reproducible,       the_caveats_add_the_documented_name,
         the_plugin_needs_only_the_archive, each_library_has_its_license,
-        make_passes_the_url_to_the_script};
+        make_passes_the_url_to_the_script, a_project_url_that_is_no_address_is_refused};
     return lib_run_with("krew", tests, ARRAY_LEN(tests), 60, &around);
 }

@@ -326,7 +326,7 @@ START_TEST(the_chart_installs_these_images)
         "grep -qx 'version: 0.1.0' gpushare/Chart.yaml\n"
         "grep -qx 'home: \"https://example.org/gpushare\"' gpushare/Chart.yaml\n"
         "grep -qx 'sources: \\[\"https://example.org/gpushare\"\\]' gpushare/Chart.yaml\n"
-        "grep -qx '  homepage: https://example.org/gpushare' "
+        "grep -qx '  homepage: \"https://example.org/gpushare\"' "
         "\"$OUT/inspect-gpushare.yaml\"\n"
         "mkdir c; tar -C c -xf \"$OUT/gpushare-0.1.0.oci.tar\"\n"
         "grep -q '\"home\":\"https://example.org/gpushare\",\"sources\":"

@@ -141,12 +141,13 @@ requiredDuringSchedulingIgnoredDuringExecution:
 {{- toYaml $security }}
 {{- end }}
 
-{{/* RuntimeClass of a DaemonSet, or "". k3s and RKE2 create the class nvidia, and do not make NVIDIA's
-     runtime the default. */}}
+{{/* RuntimeClass of a DaemonSet, or "". k3s and RKE2 create the class nvidia, whether or not a node has
+     NVIDIA's runtime, and do not make that runtime the default. */}}
 {{- define "gpushare.nodeRuntimeClass" -}}
 {{- $all := .root.Values.gpuNodes }}
-{{- $set := .of.runtimeClassName | default $all.runtimeClassName }}
-{{- if $set }}{{ $set }}
+{{- $set := .of.runtimeClassName | default $all.runtimeClassName | default "" }}
+{{- if eq $set "none" }}
+{{- else if $set }}{{ $set }}
 {{- else if and (has (include "gpushare.platform" .root) (list "k3s" "rke2")) (eq $all.nvml "runtime") (lookup "node.k8s.io/v1" "RuntimeClass" "" "nvidia") }}nvidia
 {{- end }}
 {{- end }}
