@@ -12,3 +12,8 @@ void checkpoint_write(struct buf *out, const struct allocation_set *set,
  * ERR_INVALID: the text is damaged. ERR_CONFLICT: it belongs to another node. */
 int checkpoint_read(struct allocation_set *set, struct span text, struct span node,
                     struct err *err);
+
+/* Checks the head of a file that a program keeps for its node: its version, and the node `of`
+ * that the file names. Errors: those of checkpoint_read. */
+int checkpoint_check_head(int64_t version, int64_t expected, struct span of,
+                          struct span node, struct err *err);

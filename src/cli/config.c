@@ -56,8 +56,8 @@ static const struct opt table[] = {
      .arg = "ADDRESS",
      .type = OPT_STRING,
      .offset = AT(extender),
-     .help = "Extender to compare with: http[s]://HOST:PORT, NAMESPACE/SERVICE:PORT; "
-             "default: none."},
+     .help = "Extender for --check and explain: http[s]://HOST:PORT, "
+             "NAMESPACE/SERVICE:PORT; default: none."},
     {.name = "extender-token",
      .arg = "FILE",
      .type = OPT_STRING,
@@ -130,8 +130,8 @@ static const struct opt table[] = {
      .type = OPT_INT,
      .max = 1 << 30,
      .offset = AT(external_tolerance_mib),
-     .help = "MiB of a card that processes outside Kubernetes may use; as set for the "
-             "extender."},
+     .help =
+         "MiB of a card that may be used without a promise; as set for the extender."},
     {.name = "require-scv",
      .type = OPT_BOOL,
      .offset = AT(require_scv),

@@ -126,8 +126,8 @@ static const struct opt table[] = {
      .type = OPT_INT,
      .max = 1 << 30,
      .offset = AT(external_tolerance_mib),
-     .help = "MiB per card that processes outside Kubernetes may use before memory is\n"
-             "withheld."},
+     .help =
+         "MiB per card that may be used without a promise before memory is withheld."},
     {.name = "require-scv",
      .init = "off",
      .type = OPT_BOOL,

@@ -218,6 +218,19 @@ static void read_grants(struct reading *r, struct jread *j)
     }
 }
 
+int checkpoint_check_head(int64_t version, int64_t expected, struct span of,
+                          struct span node, struct err *err)
+{
+    if (version != expected)
+        return err_set(err, ERR_INVALID, "version: %lld is not supported; expected %lld",
+                       (long long)version, (long long)expected);
+    if (!span_eq(of, node))
+        return err_set(err, ERR_CONFLICT,
+                       "it belongs to node \"%.*s\"; expected \"%.*s\"", SPAN_ARG(of),
+                       SPAN_ARG(node));
+    return 0;
+}
+
 static int read_all(struct allocation_set *set, struct span text, struct span node,
                     struct err *err)
 {
@@ -241,14 +254,7 @@ static int read_all(struct allocation_set *set, struct span text, struct span no
     }
     if (jread_finish(&j, err))
         return -1;
-    if (version != VERSION)
-        return err_set(err, ERR_INVALID, "version: %lld is not supported; expected %d",
-                       (long long)version, VERSION);
-    if (!span_eq(of, node))
-        return err_set(err, ERR_CONFLICT,
-                       "it belongs to node \"%.*s\"; expected \"%.*s\"", SPAN_ARG(of),
-                       SPAN_ARG(node));
-    return 0;
+    return checkpoint_check_head(version, VERSION, of, node, err);
 }
 
 int checkpoint_read(struct allocation_set *set, struct span text, struct span node,

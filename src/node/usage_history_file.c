@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/jread.h"
 #include "domain/object.h"
+#include "node/checkpoint.h"
 #include "node/usage_history_priv.h"
 #include "node/workload.h"
 
@@ -189,14 +190,7 @@ static int read_all(struct reading *r, struct span text, struct span node,
     }
     if (jread_finish(&r->j, err))
         return -1;
-    if (version != VERSION)
-        return err_set(err, ERR_INVALID, "version: %lld is not supported; expected %d",
-                       (long long)version, VERSION);
-    if (!span_eq(of, node))
-        return err_set(err, ERR_CONFLICT,
-                       "it belongs to node \"%.*s\"; expected \"%.*s\"", SPAN_ARG(of),
-                       SPAN_ARG(node));
-    return 0;
+    return checkpoint_check_head(version, VERSION, of, node, err);
 }
 
 int usage_history_read(struct usage_history *h, struct span text, struct span node,
