@@ -350,6 +350,7 @@ static void bind(const char *uid)
         xasprintf("{\"PodName\":\"p\",\"PodNamespace\":\"ns\",\"PodUID\":\"%s\","
                   "\"Node\":\"n2\"}",
                   uid);
+    rig_renew(&rig);
     ck_assert_uint_eq(verb_bind(verbs, span_of(body), &reply), 200);
     ck_assert_str_eq(reply.p, "{\"Error\":\"\"}");
 }
