@@ -74,9 +74,9 @@ START_TEST(a_slow_later_request_times_out)
         fixture_start(
             &kit, mode,
             &(struct httpd_limits){.first_request_ms = SHORT_MS, .idle_ms = SHORT_MS});
+        int64_t begin = raw_now_ms();
         for (size_t i = 0; i < STARTS; i++)
             fixture_call_in_time(&kit, &c[i], SHORT_MS);
-        int64_t begin = raw_now_ms();
         send_slowly(c, begin);
         for (size_t i = 0; i < STARTS; i++)
             raw_close(&c[i]);
