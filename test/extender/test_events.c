@@ -52,7 +52,7 @@ static void wait_for(size_t n)
     struct timespec until;
     int late = 0;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 30;
+    until.tv_sec += 60;
     pthread_mutex_lock(&lock);
     while (n_posted < n && !late)
         late = pthread_cond_timedwait(&changed, &lock, &until);
