@@ -175,6 +175,7 @@ struct core {
     struct map bind_ops_by_uid;
     struct bind_op *bind_ops; /* newest first */
     size_t n_bind_ops;
+    bool wakeups_begun; /* only while this process leads */
     struct map wakeups_by_node;
     struct wakeup **wakeups; /* oldest first */
     size_t n_wakeups, wakeups_cap;
