@@ -138,6 +138,12 @@ START_TEST(it_explains_pods)
     ck_assert_contains(bound, "pod default/a is bound to node n1");
     cleanup_free char *none = inspect(&s, 1, ARGV("explain", "pod/x/y"));
     ck_assert_contains(none, "pod x/y not found");
+    /* The API objects explain the pod also while the extender is not available. */
+    cleanup_free char *alone = inspect(
+        &s, 0, ARGV("explain", "pod", "default/w", "--extender=kube-system/none:12345"));
+    ck_assert_contains(alone, "lacks 5 GiB; promised: default/a 12 GiB");
+    ck_assert_contains(alone, "\n! --extender kube-system/none:12345: HTTP 404");
+    ck_assert_ptr_null(strstr(pending, "--extender"));
     sim_stop(&s);
 }
 END_TEST
