@@ -210,10 +210,10 @@ $(B)/bench-floor: $(call bench_objects,floor)
 $(B)/bench-echo: $(call bench_objects,echo)
 	$(link)
 $(B)/bench-floor $(B)/bench-echo: private LIBS = $$(pkg-config --libs libmicrohttpd jansson libcurl)
-$(B)/bench-cluster: $(call bench_objects,cluster) $(LIB) $(call archives,kube)
+$(B)/bench-cluster: $(call bench_objects,cluster kube_node) $(LIB) $(call archives,kube)
 	$(link)
 $(B)/bench-cluster: private LIBS = $(call libs,kube) $(CHECK_LIBS)
-$(B)/bench-openb: $(call bench_objects,openb openb_churn openb_cluster openb_log openb_trace) \
+$(B)/bench-openb: $(call bench_objects,openb openb_churn openb_cluster openb_log openb_trace kube_node) \
                   $(LIB) $(B)/lib/replay.a $(call archives,kube) $(call archives,placement)
 	$(link)
 $(B)/bench-openb: private LIBS = $(call libs,replay) $(call libs,kube) $(CHECK_LIBS)
