@@ -67,7 +67,7 @@ static void end(int n)
     struct timespec until;
     int late = 0;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 30;
+    until.tv_sec += 60;
     pthread_mutex_lock(&lock);
     while (posted < n && !late)
         late = pthread_cond_timedwait(&changed, &lock, &until);

@@ -197,7 +197,7 @@ START_TEST(a_follower_forwards_filter_to_the_leader)
     /* Without a leader it answers by itself, and reserves nothing. */
     extender_kill(&f.extender);
     expect_answer(&follower, "d", 10, "n1");
-    ck_assert_int_eq(reserved(&follower, "n1"), 0);
+    ck_assert(reserved(&follower, "n1") == 0 || extender_leads(&follower));
     /* A new leader reserves once it has listed the pods. */
     lib_wait(
         (expect_answer(&follower, "d", 10, "n1"), reserved(&follower, "n1") == 10 << 10));

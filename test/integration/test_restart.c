@@ -341,7 +341,7 @@ START_TEST(only_the_leader_binds)
     f.extender = second;
     start_clients(&f);
     join_clients(&f);
-    ck_assert(extender_leads(&f.extender));
+    lib_wait(extender_leads(&f.extender));
     ck_assert_int_eq(sim_bound(&f.sim), PODS);
     oracle_agrees(&f.sim.api, &f.extender);
     tear_down(&f);
