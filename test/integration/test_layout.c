@@ -137,10 +137,13 @@ START_TEST(explain_says_what_the_leader_does)
                        "Layout preemption is on (--preempt-after 3600s), but does "
                        "nothing for this pod: ");
     ck_assert(!fits("high", 100, 12));
-    cleanup_free char *waits = explained("high");
+    char *waits = NULL;
+    lib_wait((fits("high", 100, 12), free(waits), waits = explained("high"),
+              strstr(waits, "evictions could help on 1 node"))); /* once it leads */
     ck_assert_contains(waits, "the extender would evict 1 pod of priority 5, if ");
     ck_assert_contains(waits, "Layout preemption is on (--preempt-after 3600s):\n  "
                               "evictions could help on 1 node, since ");
+    free(waits);
     extender_stop(&extender);
     extender_start(&extender, &sim, ARGV("--preempt-after", "500ms"));
     extender_wait_ready(&extender);
