@@ -27,6 +27,7 @@ COUNTED := malloc calloc realloc reallocarray aligned_alloc strdup
 WRAPS   := $(COUNTED) free
 $(B)/test/kube/test_wipe: LDFLAGS += -Wl,--wrap=malloc,--wrap=free,--wrap=realloc,--wrap=reallocarray
 $(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
+$(B)/test/extender/test_verb_score: LDFLAGS += -Wl,--wrap=store_read_end
 
 # The part of make bench-openb that needs no cluster.
 $(B)/test/replay/test_openb: $(B)/test/bench/openb_trace.o
@@ -179,7 +180,7 @@ $(B)/test/fuzz/fuzz_http: LDFLAGS += -Wl,--wrap=accept4
 # and TSan nothing in a program of one thread.
 ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate \
               $(foreach f,domain placement core replay,$(call programs,$(f)))
-OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes language reasons shell) \
+OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes language mutants reasons shell) \
               $(patsubst %,$(B)/test/integration/test_%,docs doc_reader images krew man manifests \
                 options release samples symbols)
 TESTS      := $(UNITS) $(LIMIT_TESTS) $(SUITES) $(B)/walk $(B)/simulate $(FUZZERS)
@@ -210,10 +211,10 @@ $(B)/bench-floor: $(call bench_objects,floor)
 $(B)/bench-echo: $(call bench_objects,echo)
 	$(link)
 $(B)/bench-floor $(B)/bench-echo: private LIBS = $$(pkg-config --libs libmicrohttpd jansson libcurl)
-$(B)/bench-cluster: $(call bench_objects,cluster) $(LIB) $(call archives,kube)
+$(B)/bench-cluster: $(call bench_objects,cluster kube_node) $(LIB) $(call archives,kube)
 	$(link)
 $(B)/bench-cluster: private LIBS = $(call libs,kube) $(CHECK_LIBS)
-$(B)/bench-openb: $(call bench_objects,openb openb_churn openb_cluster openb_log openb_trace) \
+$(B)/bench-openb: $(call bench_objects,openb openb_churn openb_cluster openb_log openb_trace kube_node) \
                   $(LIB) $(B)/lib/replay.a $(call archives,kube) $(call archives,placement)
 	$(link)
 $(B)/bench-openb: private LIBS = $(call libs,replay) $(call libs,kube) $(CHECK_LIBS)

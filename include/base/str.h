@@ -40,6 +40,17 @@ struct span span_cut(struct span *rest, char sep);
  * out of range. */
 bool span_i64(struct span s, int64_t *value);
 
+/* Copies s to *at, without a NUL, and sets *at to the end of the copy, which it returns:
+ * for texts in one block with the struct that names them. */
+static inline struct span span_put(struct span s, char **at)
+{
+    struct span copy = {*at, s.n};
+    if (s.n)
+        memcpy(*at, s.p, s.n);
+    *at += s.n;
+    return copy;
+}
+
 /* Writes a number in decimal, at most STR_U64 bytes, without a NUL. Returns its end. */
 enum { STR_U64 = 20 };
 char *str_put_u64(char *to, uint64_t value);

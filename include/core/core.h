@@ -185,10 +185,10 @@ struct core_input {
     const struct request *request;
     int64_t priority;
     struct resources requests; /* CPU and memory of the pod; 0: unknown */
-    const struct gang
-        *gang; /* whose members wait for each other; NULL: none. Then all are
-                                reserved for on any of the nodes, or none
-                                (placement/gang_judge.h) */
+    /* The pod's gang, if its members wait for each other; else NULL. All of them get
+     * reservations, on any of the nodes, or none does (placement/gang_judge.h). */
+    const struct gang *gang;
+
     /* REJECTED, with `uid`: candidate nodes where the eviction of pods of lower priority
      * could help; all other filters of kube-scheduler accept them. The first
      * CORE_PREEMPT_NODES count. */

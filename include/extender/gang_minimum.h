@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/gang.h"
-#include "kube/client.h"
+#include "kube/pod_group.h"
 
 /*
  * How many members of a gang need a place at once, by the PodGroup or Workload that its
@@ -24,16 +24,8 @@ enum {
     GANG_MINIMUM_KEPT = 256, /* answers; tenants name gangs */
 };
 
-struct gang_minimum_config {
-    /* As kube_call. */
-    int (*call)(void *ctx, const struct kube_request *request, struct httpc_reply *reply,
-                struct err *err);
-    void *call_ctx;
-    int64_t (*now_ms)(void); /* NULL: the monotonic clock */
-};
-
-/* New. */
-struct gang_minimum *gang_minimum_new(const struct gang_minimum_config *config);
+/* New. Copies `from`. */
+struct gang_minimum *gang_minimum_new(const struct pod_group_reader *from);
 void gang_minimum_free(struct gang_minimum *g); /* NULL is accepted */
 
 /* 1: the members do not wait for each other. 0: unknown, also if the object cannot be read:

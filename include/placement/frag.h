@@ -21,7 +21,7 @@ struct frag_node {
     bool whole[SCV_MAX_CARDS];
     uint8_t kind[SCV_MAX_CARDS]; /* of struct mix */
     uint32_t n;
-    int64_t cpu_free; /* 0 or more */
+    int64_t cpu_free; /* of frag_cpu */
 };
 
 /* A shape on several cards. */
@@ -60,13 +60,15 @@ struct frag {
 /* The free CPU of a node whose CPU is unknown: enough for every shape. */
 #define FRAG_CPU_UNKNOWN INT64_MAX
 
-/* Reads what is free on the node's cards. Amounts are clamped (frag_clamp), and a node
- * whose pods request more CPU than it has, has none left. */
+/* Reads what is free on the node's cards, and its free CPU. Amounts are clamped. */
 void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
                     struct frag_node *now);
 /* Limits an amount to a value that no card has, so that sums and products of amounts do
  * not overflow. */
 int64_t frag_clamp(int64_t amount);
+/* The free CPU of a node, clamped. A node whose pods request more than it has, has none
+ * left. */
+int64_t frag_cpu(int64_t cpu_free);
 
 void frag_prepare(struct frag *f, const struct mix *mix);
 /* As frag_prepare, for comparing placements: the weight of a shape is divided by the share
@@ -79,8 +81,8 @@ void frag_fini(struct frag *f);
 /* The measure of the node, in MiB << FRAG_SHIFT. */
 int64_t frag_measure(const struct frag *f, const struct frag_node *node);
 /* As frag_take for one card of a node with a valid brief, which has `mib` free at least.
- * Copies nothing. False: frag_take has to be called, because the node could run fewer
- * shapes after it. */
+ * `cpu_free` is of frag_cpu. Copies nothing. False: frag_take has to be called, because the
+ * node could run fewer shapes after it. */
 bool frag_take_one(const struct frag *f, const struct ledger_node *node, uint32_t card,
                    int64_t mib, int64_t cpu_free, int64_t cpu, int64_t *drop);
 /* Takes `mib` from each of the `n` cards, or all that is free there if that is less, and

@@ -22,5 +22,7 @@ enum platform_state {
 
 /* Other states than PLATFORM_USABLE set *err to the fact. */
 enum platform_state platform_state(const struct facts *f, struct err *err);
-/* The command for such a node; "": none. New. */
-char *platform_remedy(const struct facts *f, enum platform_state state);
+/* The command for such a node; "": none. New. `option` is that of scripts/install in the
+ * command: " --check", or "" to install. */
+char *platform_remedy(const struct facts *f, enum platform_state state,
+                      const char *option);

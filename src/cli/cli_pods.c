@@ -33,6 +33,18 @@ static struct span default_namespace(const struct cli_run *r)
     return span_of(r->config->ns ? r->config->ns : r->session.ns);
 }
 
+/* Without its view, reservations and layout preemption are unknown. */
+static void add_extender_error(struct cli_run *r)
+{
+    if (r->session.view_error.code == ERR_NONE)
+        return;
+    buf_adds(&r->out, "! --extender ");
+    table_plain(&r->out, span_of(r->config->extender));
+    buf_adds(&r->out, ": ");
+    table_plain(&r->out, span_of(r->session.view_error.msg));
+    buf_addc(&r->out, '\n');
+}
+
 int cli_explain(struct cli_run *r, struct err *err)
 {
     struct span name, ns;
@@ -50,6 +62,7 @@ int cli_explain(struct cli_run *r, struct err *err)
     if (rc == 0 && r->session.unit_assumed)
         show_unit_assumed(&r->out,
                           ledger_settings(cluster_state_ledger(cli_state(r)))->unit_mib);
+    add_extender_error(r);
     explain_load_fini(&loaded);
     return rc ? -1 : cli_print(&r->out, err);
 }

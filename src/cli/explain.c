@@ -27,14 +27,14 @@ void explain_amount(struct buf *out, int64_t mib, int64_t unit)
     quantity_write_unit(out, unit);
 }
 
+struct span explain_text_at(const json_t *o, const char *key)
+{
+    return span_of(json_string_value(json_object_get(o, key)));
+}
+
 static const json_t *at(const json_t *o, const char *a, const char *b)
 {
     return json_object_get(json_object_get(o, a), b);
-}
-
-static struct span text_at(const json_t *o, const char *key)
-{
-    return span_of(json_string_value(json_object_get(o, key)));
 }
 
 /* Does the pod tolerate the taint of cordoned nodes, which has no value? Pods of
@@ -45,11 +45,12 @@ static bool tolerates_cordon(const json_t *pod)
     size_t i;
     json_array_foreach(at(pod, "spec", "tolerations"), i, item)
     {
-        struct span key = text_at(item, "key"), effect = text_at(item, "effect");
-        bool any = span_eq(text_at(item, "operator"), SPAN("Exists"));
+        struct span key = explain_text_at(item, "key"),
+                    effect = explain_text_at(item, "effect");
+        bool any = span_eq(explain_text_at(item, "operator"), SPAN("Exists"));
         bool matches =
             key.n ? span_eq(key, SPAN("node.kubernetes.io/unschedulable")) : any;
-        if (matches && (any || !text_at(item, "value").n) &&
+        if (matches && (any || !explain_text_at(item, "value").n) &&
             (!effect.n || span_eq(effect, SPAN("NoSchedule"))))
             return true;
     }
@@ -63,9 +64,9 @@ static void add_condition(struct explain_page *p)
     size_t i;
     json_array_foreach(at(p->facts->object, "status", "conditions"), i, item)
     {
-        struct span message = text_at(item, "message");
-        if (!span_eq(text_at(item, "type"), SPAN("PodScheduled")) ||
-            !span_eq(text_at(item, "status"), SPAN("False")) || !message.n)
+        struct span message = explain_text_at(item, "message");
+        if (!span_eq(explain_text_at(item, "type"), SPAN("PodScheduled")) ||
+            !span_eq(explain_text_at(item, "status"), SPAN("False")) || !message.n)
             continue;
         buf_adds(p->out, "kube-scheduler: ");
         explain_plain(p, message);
@@ -339,11 +340,13 @@ static void explain_pending(struct explain_page *p)
     explain_request(p);
     buf_printf(p->out, " (priority %" PRId32 ")\n\n", p->pod->priority);
     if (n) {
+        p->reservations = explain_reservations(p->facts->view);
         struct fits fits = add_nodes(p, nodes, n);
+        json_decref(p->reservations);
         buf_addc(p->out, '\n');
         add_heartbeats(p, nodes, n);
         add_verdict(p, nodes, n, fits);
-        explain_own_reservation(p, nodes, n);
+        explain_own_reservation(p);
         explain_preempt(p, nodes, n, !fits.open && !fits.crowded);
         if (explain_waits_for_gang(p))
             add_gang(p, nodes, n, &a);

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/jread.h"
 #include "base/mem.h"
-#include "kube/listwatch.h"
 #include "kube/pod_group.h"
 
 static int call(void *ctx, const struct kube_request *request, struct httpc_reply *reply,
@@ -38,10 +37,7 @@ void explain_load(struct session *s, struct span ns, struct span name,
     struct httpc_reply reply = {0};
     *loaded = (struct explain_load){
         .facts = {.view = session_view(s), .now_s = clock_wall_ns() / 1000000000}};
-    buf_adds(&path, "/api/v1/namespaces/");
-    listwatch_escape(&path, ns);
-    buf_adds(&path, "/pods/");
-    listwatch_escape(&path, name);
+    session_pod_path(&path, ns, name);
     const struct kube_request request = {
         .method = "GET", .path = path.p, .timeout_ms = s->config->timeout_ms};
     if (kube_call(s->client, &request, &reply, NULL) == 0 && reply.status == 200 &&

@@ -116,11 +116,6 @@ static bool add_evictions(struct explain_page *p, const struct ledger_node **nod
 
 /* -- by the extender's view -- */
 
-static struct span text_at(const json_t *o, const char *key)
-{
-    return span_of(json_string_value(json_object_get(o, key)));
-}
-
 static int64_t number_at(const json_t *o, const char *key)
 {
     return json_integer_value(json_object_get(o, key));
@@ -132,7 +127,7 @@ static const json_t *find_pending(const struct explain_page *p)
     size_t i;
     json_array_foreach(json_object_get(p->facts->view, "pendingPods"), i, item)
     {
-        if (span_eq(text_at(item, "uid"), p->pod->uid))
+        if (span_eq(explain_text_at(item, "uid"), p->pod->uid))
             return item;
     }
     return NULL;
@@ -141,7 +136,7 @@ static const json_t *find_pending(const struct explain_page *p)
 /* "2026-11-21T09:00:00Z (5 s ago)" */
 static void add_time(struct explain_page *p, const json_t *o, const char *key)
 {
-    struct span text = text_at(o, key);
+    struct span text = explain_text_at(o, key);
     int64_t s;
     explain_plain(p, text);
     if (!clock_parse(text, &s))
@@ -154,7 +149,7 @@ static void add_time(struct explain_page *p, const json_t *o, const char *key)
 
 static void add_search(struct explain_page *p, const json_t *entry)
 {
-    struct span last = text_at(entry, "lastSearch");
+    struct span last = explain_text_at(entry, "lastSearch");
     int64_t nodes = number_at(entry, "candidateNodes");
     buf_printf(p->out, "  evictions could help on %" PRId64 " node%s, since ", nodes,
                nodes == 1 ? "" : "s");
@@ -177,7 +172,7 @@ static void add_search(struct explain_page *p, const json_t *entry)
 
 static void add_progress(struct explain_page *p, const json_t *entry)
 {
-    struct span node = text_at(entry, "node");
+    struct span node = explain_text_at(entry, "node");
     if (node.n) {
         buf_adds(p->out, "  the cards on node ");
         explain_plain(p, node);
@@ -186,7 +181,7 @@ static void add_progress(struct explain_page *p, const json_t *entry)
                    ", not evicted yet: %" PRId64 "\n",
                    number_at(entry, "victims"), number_at(entry, "victimsLeft"));
     }
-    if (text_at(entry, "noEvictionBefore").n) {
+    if (explain_text_at(entry, "noEvictionBefore").n) {
         buf_adds(p->out, "  no further pod is evicted for it before ");
         add_time(p, entry, "noEvictionBefore");
         buf_addc(p->out, '\n');
@@ -196,7 +191,7 @@ static void add_progress(struct explain_page *p, const json_t *entry)
 static void add_entry(struct explain_page *p, const json_t *entry)
 {
     int64_t refused = number_at(entry, "refusedEvictions");
-    if (span_eq(text_at(entry, "state"), SPAN("waiting")))
+    if (span_eq(explain_text_at(entry, "state"), SPAN("waiting")))
         add_search(p, entry);
     else
         add_progress(p, entry);
@@ -234,7 +229,7 @@ static void add_state(struct explain_page *p, const json_t *pending, const json_
         add_entry(p, entry);
     } else if (!json_is_true(json_object_get(view, "leader"))) {
         buf_adds(p->out, "; the replica that answered does not lead. The leader is ");
-        explain_plain(p, text_at(view, "holder"));
+        explain_plain(p, explain_text_at(view, "holder"));
         buf_adds(p->out, ".\n");
     } else if (!pending) {
         buf_adds(p->out, "; the extender does not show what it does for this pod.\n");
@@ -251,7 +246,7 @@ void explain_preempt(struct explain_page *p, const struct ledger_node **nodes, s
     const json_t *after = json_object_get(view, "preemptAfterSeconds");
     const json_t *pending = find_pending(p);
     const json_t *entry = json_object_get(pending, "preemption");
-    bool acts = entry && !span_eq(text_at(entry, "state"), SPAN("waiting"));
+    bool acts = entry && !span_eq(explain_text_at(entry, "state"), SPAN("waiting"));
     bool helps = rejected && !acts && !excluded(p) && add_evictions(p, nodes, n);
     if (json_integer_value(after) > 0 && (rejected || acts))
         add_state(p, pending, entry);

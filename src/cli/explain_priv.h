@@ -19,10 +19,13 @@ struct explain_page {
     const struct ledger *l;
     const struct ledger_pod *pod;
     const struct explain_facts *facts;
+    json_t *reservations; /* of explain_reservations, for explain_reserved */
     int64_t unit;
     bool tolerates; /* the pod tolerates cordoned nodes */
 };
 
+/* The string of a JSON object's member; empty if there is none. */
+struct span explain_text_at(const json_t *o, const char *key);
 /* Appends text of the cluster's objects without control characters. */
 void explain_plain(struct explain_page *p, struct span text);
 void explain_request(struct explain_page *p); /* of p->pod */
@@ -45,11 +48,12 @@ bool explain_waits_for_gang(const struct explain_page *p);
 void explain_preempt(struct explain_page *p, const struct ledger_node **nodes, size_t n,
                      bool rejected);
 
+/* The reservations of the extender's view (NULL: none) by "NODE/CARD". New. */
+json_t *explain_reservations(const json_t *view);
 /* By the extender's view, nothing without one: appends for which pods the card is reserved,
- * and the cards of these nodes that are reserved for p->pod. */
+ * and the cards that are reserved for p->pod. */
 void explain_reserved(struct explain_page *p, struct buf *out,
                       const struct ledger_node *node, const struct card *card);
-void explain_own_reservation(struct explain_page *p, const struct ledger_node **nodes,
-                             size_t n);
+void explain_own_reservation(struct explain_page *p);
 
 void explain_bound(struct explain_page *p, const struct cluster_state_pod *object);

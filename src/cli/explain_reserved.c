@@ -1,44 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 
+#include "base/mem.h"
 #include "cli/explain_priv.h"
 
 /* Cards that the extender has reserved for pods from filter to bind. The API objects do not
  * show them: only the leader's view does. */
 
-static struct span text_at(const json_t *o, const char *key)
+/* A node's name has no slash. */
+static char *card_key(struct span node, int64_t card)
 {
-    return span_of(json_string_value(json_object_get(o, key)));
+    return xasprintf("%.*s/%" PRId64, SPAN_ARG(node), card);
 }
 
-static const json_t *reservations_of(const struct explain_page *p,
-                                     const struct ledger_node *node, int32_t card)
+json_t *explain_reservations(const json_t *view)
 {
-    const json_t *item;
+    json_t *all = json_object();
+    const json_t *node, *dev;
     size_t i, k;
-    json_array_foreach(json_object_get(p->facts->view, "nodes"), i, item)
+    json_array_foreach(json_object_get(view, "nodes"), i, node)
     {
-        const json_t *dev;
-        if (!span_eq(text_at(item, "name"), node->name))
-            continue;
-        json_array_foreach(json_object_get(item, "devs"), k, dev)
+        json_array_foreach(json_object_get(node, "devs"), k, dev)
         {
-            if (json_integer_value(json_object_get(dev, "id")) == card)
-                return json_object_get(dev, "reservations");
+            json_t *of_card = json_object_get(dev, "reservations");
+            cleanup_free char *key =
+                card_key(explain_text_at(node, "name"),
+                         json_integer_value(json_object_get(dev, "id")));
+            if (json_array_size(of_card))
+                json_object_set(all, key, of_card);
         }
     }
-    return NULL;
+    return all;
 }
 
 void explain_reserved(struct explain_page *p, struct buf *out,
                       const struct ledger_node *node, const struct card *card)
 {
+    cleanup_free char *key = card_key(node->name, card->index);
     const json_t *item;
     size_t i;
     const char *before = "; reserved: ";
-    json_array_foreach(reservations_of(p, node, card->index), i, item)
+    json_array_foreach(json_object_get(p->reservations, key), i, item)
     {
-        struct span ns = text_at(item, "namespace"), name = text_at(item, "name");
+        struct span ns = explain_text_at(item, "namespace");
+        struct span name = explain_text_at(item, "name");
         buf_adds(out, before);
         if (name.n)
             buf_printf(out, "%.*s/%.*s ", SPAN_ARG(ns), SPAN_ARG(name));
@@ -55,28 +60,31 @@ static bool is_reserved_for(const json_t *reservations, struct span uid)
     size_t i;
     json_array_foreach(reservations, i, item)
     {
-        if (span_eq(text_at(item, "uid"), uid))
+        if (span_eq(explain_text_at(item, "uid"), uid))
             return true;
     }
     return false;
 }
 
-void explain_own_reservation(struct explain_page *p, const struct ledger_node **nodes,
-                             size_t n)
+void explain_own_reservation(struct explain_page *p)
 {
-    for (size_t i = 0; i < n; i++) {
+    const json_t *node, *dev;
+    size_t i, k;
+    json_array_foreach(json_object_get(p->facts->view, "nodes"), i, node)
+    {
         const char *before = "Reserved for this pod until its bind: ";
-        for (uint32_t k = 0; k < nodes[i]->n_cards; k++) {
-            int32_t index = nodes[i]->cards[k].index;
-            if (!is_reserved_for(reservations_of(p, nodes[i], index), p->pod->uid))
+        json_array_foreach(json_object_get(node, "devs"), k, dev)
+        {
+            if (!is_reserved_for(json_object_get(dev, "reservations"), p->pod->uid))
                 continue;
-            buf_printf(p->out, "%sGPU%" PRId32, before, index);
+            buf_printf(p->out, "%sGPU%" PRId64, before,
+                       (int64_t)json_integer_value(json_object_get(dev, "id")));
             before = ", ";
         }
         if (*before != ',')
             continue;
         buf_adds(p->out, " of node ");
-        explain_plain(p, nodes[i]->name);
+        explain_plain(p, explain_text_at(node, "name"));
         buf_adds(p->out, ".\n");
     }
 }

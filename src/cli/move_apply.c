@@ -120,14 +120,6 @@ int move_apply_load(struct session *s, struct move_rules *rules, struct err *err
                : 0;
 }
 
-static void pod_path(struct buf *path, struct span ns, struct span name)
-{
-    buf_adds(path, "/api/v1/namespaces/");
-    listwatch_escape(path, ns);
-    buf_adds(path, "/pods/");
-    listwatch_escape(path, name);
-}
-
 /* Reads the pods that have come since the lists. */
 static int read_new_pods(struct applying *w, struct err *err)
 {
@@ -137,7 +129,7 @@ static int read_new_pods(struct applying *w, struct err *err)
         struct httpc_reply reply = {0};
         if (move_rules_has_pod(w->rules, p->uid))
             continue;
-        pod_path(&path, p->ns, p->name);
+        session_pod_path(&path, p->ns, p->name);
         int rc = call(w->s, "GET", path.p, NULL, (struct span){0}, &reply, err);
         if (rc == 0 && reply.status != 404)
             rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
@@ -222,7 +214,7 @@ static int post_eviction(struct applying *w, const struct evicted *e,
                          struct httpc_reply *reply, struct err *err)
 {
     cleanup_buf struct buf path = {0};
-    pod_path(&path, e->ns, e->name);
+    session_pod_path(&path, e->ns, e->name);
     buf_adds(&path, "/eviction");
     json_t *eviction = json_pack(
         "{s:s,s:s,s:{s:s%,s:s%},s:{s:{s:s%}}}", "apiVersion", "policy/v1", "kind",

@@ -8,6 +8,7 @@
 #include "cli/heartbeat.h"
 #include "cli/unit.h"
 #include "kube/connect.h"
+#include "kube/listwatch.h"
 
 enum {
     DEFAULT_UNIT_MIB = 1024,
@@ -36,9 +37,8 @@ json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *er
 
 const json_t *session_view(struct session *s)
 {
-    struct err ignored;
     if (!s->view_fetched)
-        s->view = session_fetch_view(s, OPTIONAL_VIEW_MS, &ignored);
+        s->view = session_fetch_view(s, OPTIONAL_VIEW_MS, &s->view_error);
     s->view_fetched = true;
     return s->view;
 }
@@ -106,4 +106,12 @@ void session_fini(struct session *s)
 const struct cluster_state *session_state(const struct session *s)
 {
     return cluster_client_state(s->cluster);
+}
+
+void session_pod_path(struct buf *path, struct span ns, struct span name)
+{
+    buf_adds(path, "/api/v1/namespaces/");
+    listwatch_escape(path, ns);
+    buf_adds(path, "/pods/");
+    listwatch_escape(path, name);
 }

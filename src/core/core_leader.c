@@ -95,6 +95,7 @@ static void stop_leading(struct step *s, enum err_code code, const char *why)
         output_log(s, code, "lease %s/%s: stopped leading: %s", s->core->lease_namespace,
                    s->core->lease_name, why);
     leader->leading = false;
+    s->core->wakeups_begun = false;
     reserve_drop_all(s);
 }
 

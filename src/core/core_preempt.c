@@ -140,7 +140,8 @@ void core_preempt_rejected(struct step *s)
     e = e ? e : entry_new(s, pod);
     buf_clear(&e->nodes);
     core_preempt_restart_search(e);
-    for (size_t i = 0; i < in->n_nodes && i < CORE_PREEMPT_NODES; i++) {
+    e->n_nodes = in->n_nodes < CORE_PREEMPT_NODES ? in->n_nodes : CORE_PREEMPT_NODES;
+    for (size_t i = 0; i < e->n_nodes; i++) {
         buf_add_span(&e->nodes, in->nodes[i]);
         buf_addc(&e->nodes, '\0');
     }

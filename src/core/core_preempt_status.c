@@ -12,14 +12,6 @@ int64_t core_preempt_after_ms(const struct core *core)
     return core->settings.preempt_after_ms;
 }
 
-static size_t count_names(const struct buf *names)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < names->n; i++)
-        n += names->p[i] == '\0';
-    return n;
-}
-
 static int64_t wall(const struct core_preempt_pod *e, int64_t mono_ms)
 {
     return e->since_ns + (mono_ms - e->since_ms) * NS_PER_MS;
@@ -34,7 +26,7 @@ static struct core_preempt_status status_of(const struct core_preempt_pod *e)
         .since_ns = e->since_ns,
         .search_ns = wall(e, e->due_ms),
         .until_ns = wall(e, e->until_ms),
-        .candidates = count_names(&e->nodes),
+        .candidates = e->n_nodes,
         .node = e->node,
         .victims = e->n_victims,
         .left = e->n_victims - e->next,
@@ -72,16 +64,10 @@ uint64_t core_preempt_generation(const struct core *core)
     for (size_t i = 0; i < p->n; i++) {
         const struct core_preempt_pod *e = p->pods[i];
         /* Of the candidates only the count is shown; kube-scheduler rotates them. */
-        const int64_t numbers[] = {e->state,
-                                   e->result,
-                                   e->since_ns,
-                                   e->due_ms,
-                                   e->until_ms,
-                                   (int64_t)count_names(&e->nodes),
-                                   (int64_t)e->n_victims,
-                                   (int64_t)e->next,
-                                   e->refused,
-                                   e->by_budget};
+        const int64_t numbers[] = {
+            e->state,    e->result,           e->since_ns,           e->due_ms,
+            e->until_ms, (int64_t)e->n_nodes, (int64_t)e->n_victims, (int64_t)e->next,
+            e->refused,  e->by_budget};
         hash = hash_bytes(hash, e->uid.p, e->uid.n);
         hash = hash_bytes(hash, e->node.p, e->node.n);
         hash = hash_bytes(hash, numbers, sizeof numbers);

@@ -67,7 +67,8 @@ struct wakeup {
 struct core_preempt_pod {
     enum core_preempt_state state;
     struct span uid;   /* owned */
-    struct buf nodes;  /* names of the candidate nodes, each with its NUL */
+    struct buf nodes;  /* names of the candidate nodes, each with its NUL, */
+    size_t n_nodes;    /* ... and their number */
     int64_t since_ms;  /* the first rejection, */
     int64_t since_ns;  /* ... by the wall clock */
     int64_t due_ms;    /* WAITING, EVICTING: not to be looked at before */
@@ -175,6 +176,7 @@ struct core {
     struct map bind_ops_by_uid;
     struct bind_op *bind_ops; /* newest first */
     size_t n_bind_ops;
+    bool wakeups_begun; /* only while this process leads */
     struct map wakeups_by_node;
     struct wakeup **wakeups; /* oldest first */
     size_t n_wakeups, wakeups_cap;

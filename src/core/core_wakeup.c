@@ -14,6 +14,13 @@
  * this process has seen that. So when a change makes a node fit for a class of pending
  * pods, the leader changes an annotation of the Node, at most once a second per node.
  *
+ * A new leader does not know why pods were rejected before, or what has changed since.
+ * So once it may bind, it wakes kube-scheduler for one node for each request that fits
+ * somewhere: one is enough, because kube-scheduler retries a pod that an extender rejected
+ * after the event of any node (with SchedulerQueueingHints, on by default since 1.32; before,
+ * of any node that admits it). What its first lists bring is no change, and wakes for no node:
+ * in a cluster of 5,000 nodes these would be 5,000 PATCHes.
+ *
  * Cordoned nodes are included: a pending pod may tolerate the taint, which is not known
  * here. Uncordoning is an event by itself.
  *
@@ -25,6 +32,7 @@
 
 enum {
     RETRY_MS = 2000,
+    BEGIN_CLASSES_MAX = 256, /* of a new leader; bounds the time of that step */
 };
 
 static int64_t free_mib_of(const struct ledger_node *node)
@@ -41,7 +49,7 @@ struct wakeup_fits wakeup_before(struct step *s, struct span node_name)
     struct wakeup_fits fits = {0};
     size_t n;
     const struct ledger_class *classes = ledger_classes(core->ledger, &n);
-    if (!core->leader.leading || !n || !node_name.n)
+    if (!core->wakeups_begun || !n || !node_name.n)
         return fits;
     const struct ledger_node *node = ledger_node_find(core->ledger, node_name);
     fits.node = arena_copy(&core->scratch, node_name);
@@ -126,7 +134,7 @@ void wakeup_gangs(struct step *s, const struct ledger_node *node)
     struct core *core = s->core;
     size_t n;
     const struct ledger_class *classes = ledger_classes(core->ledger, &n);
-    if (!core->leader.leading || !node || !ledger_pending_members(core->ledger))
+    if (!core->wakeups_begun || !node || !ledger_pending_members(core->ledger))
         return;
     const struct wakeup *known = map_get(&core->wakeups_by_node, node->name);
     for (size_t i = 0; i < n && !(known && known->due); i++) {
@@ -141,8 +149,44 @@ void wakeup_node(struct step *s, struct span node)
 {
     size_t n;
     ledger_classes(s->core->ledger, &n);
-    if (s->core->leader.leading && n)
+    if (s->core->wakeups_begun && n)
         wakeup_of(s->core, node)->due = true;
+}
+
+static bool fits_any(const struct core *core, struct span node_name)
+{
+    size_t n;
+    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
+    const struct ledger_node *node = ledger_node_find(core->ledger, node_name);
+    for (size_t i = 0; node && i < n; i++)
+        if (placement_fit(node, &classes[i].request) == FIT_YES)
+            return true;
+    return false;
+}
+
+static void begin(struct step *s)
+{
+    struct core *core = s->core;
+    size_t n;
+    struct err err;
+    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
+    if (core_may_bind(core, s->now, &err))
+        return;
+    core->wakeups_begun = true;
+    n = n < BEGIN_CLASSES_MAX ? n : BEGIN_CLASSES_MAX;
+    bool *done = arena_zalloc(&core->scratch, n * sizeof *done);
+    size_t left = n;
+    for (uint32_t slot = 0; left && slot < ledger_node_slots(core->ledger); slot++) {
+        const struct ledger_node *node = ledger_node_at(core->ledger, slot);
+        size_t before = left;
+        for (size_t i = 0; node && i < n; i++)
+            if (!done[i] && placement_fit(node, &classes[i].request) == FIT_YES) {
+                done[i] = true;
+                left--;
+            }
+        if (left < before)
+            wakeup_of(core, node->name)->due = true;
+    }
 }
 
 static void send_wakeup(struct step *s, struct wakeup *wakeup)
@@ -164,10 +208,15 @@ void wakeup_tick(struct step *s)
 {
     struct core *core = s->core;
     size_t kept = 0;
+    if (!core->wakeups_begun)
+        begin(s);
     for (size_t i = 0; i < core->n_wakeups; i++) {
         struct wakeup *wakeup = core->wakeups[i];
-        if (wakeup->due && !wakeup->call && wakeup->not_before_ms <= s->now.mono_ms)
-            send_wakeup(s, wakeup);
+        if (wakeup->due && !wakeup->call && wakeup->not_before_ms <= s->now.mono_ms) {
+            wakeup->due = fits_any(core, wakeup->node); /* still */
+            if (wakeup->due)
+                send_wakeup(s, wakeup);
+        }
         if (wakeup->due || wakeup->call || wakeup->not_before_ms > s->now.mono_ms) {
             core->wakeups[kept++] = wakeup;
             continue;

@@ -250,13 +250,9 @@ static struct ledger_foreign_lease *foreign_new(const struct lease *lease)
     holder_n = holder_n < FOREIGN_MAX ? holder_n : FOREIGN_MAX;
     renewed_n = renewed_n < FOREIGN_MAX ? renewed_n : FOREIGN_MAX;
     struct ledger_foreign_lease *f = xcalloc(1, sizeof *f + holder_n + renewed_n);
-    char *text = (char *)(f + 1);
-    if (holder_n)
-        memcpy(text, lease->holder.p, holder_n);
-    if (renewed_n)
-        memcpy(text + holder_n, lease->renew_time.p, renewed_n);
-    f->holder = (struct span){text, holder_n};
-    f->renewed = (struct span){text + holder_n, renewed_n};
+    char *at = (char *)(f + 1);
+    f->holder = span_put((struct span){lease->holder.p, holder_n}, &at);
+    f->renewed = span_put((struct span){lease->renew_time.p, renewed_n}, &at);
     return f;
 }
 

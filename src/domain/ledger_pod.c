@@ -225,7 +225,8 @@ static void edit_store(struct ledger *l, struct ledger_pod *p, const struct pod 
     p->edit->priority = ledger_saturated(pod->priority);
     p->edit->nominated = pod->nominated_node;
     own(&p->edit->nominated);
-    p->edit->request = request_pool_take(&l->requests, request, &pod->requests);
+    p->edit->request =
+        request_pool_take(&l->requests, request, request_pool_resources(p->request));
     p->edit->invalid_reason = why_not ? xstrdup(why_not) : NULL;
 }
 
@@ -251,14 +252,11 @@ static void pending_add(struct ledger *l, struct ledger_pod *pod)
     ledger_class_add(l, pod);
 }
 
-/* Copies the text to *at with a NUL, and advances *at. */
-static struct span move_in(struct span text, char **at)
+/* As span_put, with a NUL. */
+static struct span put_string(struct span text, char **at)
 {
-    struct span copy = {*at, text.n};
-    if (text.n)
-        memcpy(*at, text.p, text.n);
-    (*at)[text.n] = '\0';
-    *at += text.n + 1;
+    struct span copy = span_put(text, at);
+    *(*at)++ = '\0';
     return copy;
 }
 
@@ -274,9 +272,9 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct pod *from)
     size_t bytes = meta->uid.n + meta->ns.n + meta->name.n + 3;
     struct ledger_pod *pod = xcalloc(1, sizeof *pod + bytes);
     char *at = pod->strings;
-    pod->uid = move_in(meta->uid, &at);
-    pod->ns = move_in(meta->ns, &at);
-    pod->name = move_in(meta->name, &at);
+    pod->uid = put_string(meta->uid, &at);
+    pod->ns = put_string(meta->ns, &at);
+    pod->name = put_string(meta->name, &at);
     pod->created_s = meta->created_s;
     pod->hash = scv_pod_hash(pod->ns, pod->name);
     share_request(l, pod, &(struct request){0}, &resources);
@@ -439,7 +437,7 @@ static void depart(struct ledger_node *node, const struct ledger_pod *pod)
                                             .promised = ledger_use_allowed(node, pod, i),
                                             .pod = scv_uid_hash(pod->uid),
                                             .uuid = card->uuid};
-        if (mib > 0 || ledger_use_of_pod(node->facts, pod, i))
+        if (mib > 0 || ledger_use_shows(node->facts, pod, i))
             ledger_departures_add(node->facts, &departure);
     }
 }

@@ -151,13 +151,14 @@ bool ledger_facts_holds(const struct ledger_node_facts *f, const struct ledger_p
 int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
                                 const struct ledger_pod *pod);
 
-/* Replaces what containers and processes use by that of the Scv, whose cards are copied
- * already (ledger_use.c). */
+/* Copies what containers and processes use, by the Scv, whose cards are copied already
+ * (ledger_use.c). What was copied before is dropped already. */
 void ledger_use_copy(struct ledger_node_facts *f, const struct scv *scv);
 void ledger_use_drop(struct ledger_node_facts *f);
-/* MiB that the newest sample shows of the pod, by its UID, on the card at this position. */
-int64_t ledger_use_of_pod(const struct ledger_node_facts *f, const struct ledger_pod *pod,
-                          uint32_t card);
+/* Does the newest sample show memory of the pod, by its UID, on the card at this
+ * position? */
+bool ledger_use_shows(const struct ledger_node_facts *f, const struct ledger_pod *pod,
+                      uint32_t card);
 /* What of the pod's use on the card is no overuse: its promise there, or the card that it
  * holds through nvidia.com/... */
 int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_pod *pod,

@@ -73,10 +73,7 @@ static struct ledger_share *shares_copy(const struct ledger_share *shares, uint3
     for (uint32_t i = 0; i < n; i++) {
         copy[i] = shares[i];
         copy[i].on = NULL;
-        copy[i].uuid.p = at;
-        if (shares[i].uuid.n)
-            memcpy(at, shares[i].uuid.p, shares[i].uuid.n);
-        at += shares[i].uuid.n;
+        copy[i].uuid = span_put(shares[i].uuid, &at);
     }
     return copy;
 }

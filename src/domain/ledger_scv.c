@@ -40,16 +40,6 @@ void ledger_facts_drop_scv(struct ledger_node_facts *f)
     drop_assignments(f);
 }
 
-/* Copies the text to *at, and advances *at. */
-static struct span move_in(struct span text, char **at)
-{
-    struct span copy = {*at, text.n};
-    if (text.n)
-        memcpy(*at, text.p, text.n);
-    *at += text.n;
-    return copy;
-}
-
 /* Position of the first card with the model of card i. */
 static size_t first_of_model(const struct scv *scv, size_t i)
 {
@@ -89,10 +79,10 @@ static void copy_cards(struct ledger_node_facts *f, const struct scv *scv)
         const struct scv_card *from = &scv->cards[i];
         size_t first = first_of_model(scv, i);
         if (first == i)
-            *model = (struct ledger_card_model){move_in(from->model, &at), from->spec};
+            *model = (struct ledger_card_model){span_put(from->model, &at), from->spec};
         f->scv_cards[i] = (struct ledger_scv_card){
-            .uuid = move_in(from->uuid, &at),
-            .bus_id = move_in(from->bus_id, &at),
+            .uuid = span_put(from->uuid, &at),
+            .bus_id = span_put(from->bus_id, &at),
             .model = first == i ? model++ : f->scv_cards[first].model,
             .total_mib = from->total_mib,
             .used_mib = scv_card_used(from),
@@ -148,16 +138,16 @@ static void copy_holders(struct ledger_node_facts *f, const struct scv *scv)
         const struct scv_held *from = &scv->held[i];
         struct scv_held *to = &f->holders[i];
         *to = (struct scv_held){
-            .ns = move_in(from->ns, &at),
-            .pod = move_in(from->pod, &at),
-            .container = move_in(from->container, &at),
-            .resource = move_in(from->resource, &at),
+            .ns = span_put(from->ns, &at),
+            .pod = span_put(from->pod, &at),
+            .container = span_put(from->container, &at),
+            .resource = span_put(from->resource, &at),
             .units = from->units,
             .uuids = uuid,
             .n_uuids = from->n_uuids,
         }; /* without uses: f->uses has them */
         for (size_t k = 0; k < from->n_uuids; k++)
-            *uuid++ = move_in(from->uuids[k], &at);
+            *uuid++ = span_put(from->uuids[k], &at);
         if (scv_is_nvidia_resource(to->resource))
             f->held |= cards_of(f, to);
     }

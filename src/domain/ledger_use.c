@@ -39,7 +39,6 @@ static int by_user(const void *a, const void *b)
 void ledger_use_copy(struct ledger_node_facts *f, const struct scv *scv)
 {
     uint64_t cards[SCV_MAX_CARDS];
-    ledger_use_drop(f);
     if (!scv->n_uses)
         return;
     f->uses = xcalloc(scv->n_uses, sizeof *f->uses);
@@ -133,15 +132,16 @@ static int64_t used_of_card(const struct ledger_use_entry *e, size_t *n)
     return sum;
 }
 
-int64_t ledger_use_of_pod(const struct ledger_node_facts *f, const struct ledger_pod *pod,
-                          uint32_t card)
+bool ledger_use_shows(const struct ledger_node_facts *f, const struct ledger_pod *pod,
+                      uint32_t card)
 {
     size_t n = 0;
     const struct ledger_use_entry *e =
         f->n_uses ? entries_of(f, SCV_USER_UID, scv_uid_hash(pod->uid), &n) : NULL;
-    while (n && e->card != card)
-        e++, n--;
-    return n ? used_of_card(e, &n) : 0;
+    for (size_t i = 0; i < n; i++)
+        if (e[i].card == card && e[i].used_mib > 0)
+            return true;
+    return false;
 }
 
 int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_pod *pod,

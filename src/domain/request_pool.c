@@ -60,17 +60,6 @@ static bool same(const struct request *a, const struct request *b)
     return true;
 }
 
-/* Copies the text to *at, and advances *at. */
-static struct span copy_text(struct span text, char **at)
-{
-    struct span copy = {*at, text.n};
-    if (!text.n)
-        return (struct span){0};
-    memcpy(*at, text.p, text.n);
-    *at += text.n;
-    return copy;
-}
-
 static struct shared_request *shared_new(const struct request *r,
                                          const struct resources *resources, uint64_t hash)
 {
@@ -81,10 +70,10 @@ static struct shared_request *shared_new(const struct request *r,
     char *at = (char *)&s->parts[r->n_parts];
     *s = (struct shared_request){.request = *r, .resources = *resources, .hash = hash};
     s->request.parts = s->parts;
-    s->request.models = copy_text(r->models, &at);
+    s->request.models = span_put(r->models, &at);
     for (uint32_t i = 0; i < r->n_parts; i++) {
         s->parts[i] = r->parts[i];
-        s->parts[i].name = copy_text(r->parts[i].name, &at);
+        s->parts[i].name = span_put(r->parts[i].name, &at);
     }
     return s;
 }

@@ -238,8 +238,6 @@ static int serve(struct cert_keeper *k, struct err *err)
     buf_add_span(&all, cert);
     buf_add_span(&all, buf_span(&ca));
     x509_fingerprint(buf_span(&all), hash);
-    counters_newest_ca(k->counters, x509_newest_ca_s(buf_span(
-                                        &k->seen[CERT_PLAN_CLIENT].data[KUBE_TLS_CA])));
     if (strcmp(hash, k->served) == 0)
         return 0;
     for (size_t i = 0; i < ARRAY_LEN(k->tls); i++)
@@ -250,19 +248,28 @@ static int serve(struct cert_keeper *k, struct err *err)
     return 0;
 }
 
+static void count_newest_ca(const struct cert_keeper *k)
+{
+    const struct buf *ca = &k->seen[CERT_PLAN_CLIENT].data[KUBE_TLS_CA];
+    counters_newest_ca(k->counters, x509_newest_ca_s(buf_span(ca)));
+}
+
 /* One round. Returns whether the Secrets have changed and the next one is due soon. */
 static bool poll_secrets(struct cert_keeper *k)
 {
     cleanup_buf struct buf problem = {0};
     struct err err = {0};
-    bool wrote = false;
-    if (read_secret(k, CERT_PLAN_SERVER, &err) || read_secret(k, CERT_PLAN_CLIENT, &err))
+    bool wrote = false, both = read_secret(k, CERT_PLAN_SERVER, &err) == 0 &&
+                               read_secret(k, CERT_PLAN_CLIENT, &err) == 0;
+    if (!both)
         buf_printf(&problem, "%s\n", err.msg);
     else if (leads(k))
         wrote = lead(k, &problem);
-    if (!wrote && err.code == ERR_NONE && serve(k, &err) && err.code != ERR_NOT_FOUND &&
+    if (both && !wrote && serve(k, &err) && err.code != ERR_NOT_FOUND &&
         !strstr(problem.p ? problem.p : "", err.msg))
         buf_printf(&problem, "%s\n", err.msg);
+    if (both)
+        count_newest_ca(k);
     forget(k, CERT_PLAN_CLIENT);
     if (!atomic_load(&k->stopping))
         set_problem(k, buf_span(&problem));

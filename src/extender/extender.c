@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -241,8 +242,8 @@ struct extender *extender_start(const struct extender_config *config, struct err
     struct store_io io = api_io_functions(e->io);
     e->store = store_new(&settings, &io);
     start_gpuapi(e, config);
-    e->gangs = gang_minimum_new(
-        &(struct gang_minimum_config){.call = call_api, .call_ctx = e->client});
+    e->gangs =
+        gang_minimum_new(&(struct pod_group_reader){call_api, e->client, clock_mono_ms});
     if (config->events)
         start_events(e, identity);
     api_io_start(e->io, e->store, e->recorder, config->api_compression);

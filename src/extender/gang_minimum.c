@@ -4,10 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "kube/pod_group.h"
 
 enum { LOG_MS = 60 * 1000 };
 
@@ -18,19 +16,17 @@ struct answer {
 };
 
 struct gang_minimum {
-    struct gang_minimum_config conf;
+    struct pod_group_reader from;
     pthread_mutex_t lock; /* protects the members below */
     struct answer kept[GANG_MINIMUM_KEPT];
     int64_t read_ms[GANG_KINDS]; /* objects of that kind: not before */
     int64_t log_ms;              /* not before */
 };
 
-struct gang_minimum *gang_minimum_new(const struct gang_minimum_config *config)
+struct gang_minimum *gang_minimum_new(const struct pod_group_reader *from)
 {
     struct gang_minimum *g = xcalloc(1, sizeof *g);
-    g->conf = *config;
-    if (!g->conf.now_ms)
-        g->conf.now_ms = clock_mono_ms;
+    g->from = *from;
     pthread_mutex_init(&g->lock, NULL);
     return g;
 }
@@ -69,7 +65,7 @@ static bool recall(struct gang_minimum *g, enum gang_kind kind, struct span key,
                    uint32_t *minimum)
 {
     pthread_mutex_lock(&g->lock);
-    int64_t now_ms = g->conf.now_ms();
+    int64_t now_ms = g->from.now_ms();
     const struct answer *a = find(g, key);
     bool enough = now_ms < g->read_ms[kind] || (a && a->until_ms > now_ms);
     if (a)
@@ -88,14 +84,14 @@ static void keep(struct gang_minimum *g, struct span key, uint32_t minimum)
         a->key = (struct span){xmemdup0(key.p, key.n), key.n};
     }
     a->minimum = minimum;
-    a->until_ms = g->conf.now_ms() + GANG_MINIMUM_KEEP_MS;
+    a->until_ms = g->from.now_ms() + GANG_MINIMUM_KEEP_MS;
     pthread_mutex_unlock(&g->lock);
 }
 
 static void pause_reads(struct gang_minimum *g, enum gang_kind kind)
 {
     pthread_mutex_lock(&g->lock);
-    g->read_ms[kind] = g->conf.now_ms() + GANG_MINIMUM_PAUSE_MS;
+    g->read_ms[kind] = g->from.now_ms() + GANG_MINIMUM_PAUSE_MS;
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -103,7 +99,7 @@ static void pause_reads(struct gang_minimum *g, enum gang_kind kind)
 static bool may_log(struct gang_minimum *g)
 {
     pthread_mutex_lock(&g->lock);
-    int64_t now_ms = g->conf.now_ms();
+    int64_t now_ms = g->from.now_ms();
     bool may = now_ms >= g->log_ms;
     if (may)
         g->log_ms = now_ms + LOG_MS;
@@ -116,9 +112,8 @@ static bool may_log(struct gang_minimum *g)
 static int read_object(struct gang_minimum *g, struct span ns, const struct gang *gang,
                        uint32_t *minimum)
 {
-    const struct pod_group_reader from = {g->conf.call, g->conf.call_ctx, g->conf.now_ms};
     struct err err;
-    if (pod_group_read(&from, ns, gang, GANG_MINIMUM_CALL_MS, minimum, &err) == 0)
+    if (pod_group_read(&g->from, ns, gang, GANG_MINIMUM_CALL_MS, minimum, &err) == 0)
         return 0;
     if (may_log(g))
         log_warn(

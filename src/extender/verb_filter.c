@@ -2,7 +2,6 @@
 #include "extender/verb_filter_priv.h"
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "extender/event_pod_priv.h"
 #include "extender/forward.h"
 #include "extender/gang_minimum.h"
@@ -141,8 +140,8 @@ unsigned verb_filter_check(struct verbs *v, struct verbs_work *w, struct verb_fi
     for (size_t i = 0, end; i < args->n && status == 200; i = end) {
         end = part_end(args, i);
         f->ledger = core_ledger(store_read(store));
-        f->found &= i == 0 || ledger_generation(f->ledger) == f->generation;
-        f->generation = ledger_generation(f->ledger);
+        if (i == 0)
+            f->generation = ledger_generation(f->ledger);
         const struct ledger_pod *known = ledger_pod_find(f->ledger, args->pod.meta.uid);
         f->promised = known ? known->node : NULL;
         f->has_promise |= f->promised != NULL;
@@ -251,8 +250,8 @@ static bool waits_for_others(struct verbs *v, const struct verb_args *args,
 static void note_gang(struct verbs *v, struct verbs_work *w)
 {
     struct gang gang;
-    w->waits = v->config.preempts && is_in_gang(&w->args, &gang) &&
-               waits_for_others(v, &w->args, &gang);
+    w->waits = v->config.preempts && !w->args.pod.never_preempts &&
+               is_in_gang(&w->args, &gang) && waits_for_others(v, &w->args, &gang);
 }
 
 /* No bind succeeds without a leader, and kube-scheduler retries the pod after a back-off.

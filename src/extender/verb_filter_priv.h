@@ -21,8 +21,8 @@ struct verb_filter {
     uint32_t *fitting; /* instead of `passed`: indexes of the nodes that fit; or NULL */
     struct score_node *nodes; /* ... and their nodes: NULL if not looked up */
     size_t n_fitting;
-    bool found; /* all of `nodes` are, with the ledger's `generation` */
-    uint64_t generation;
+    bool found;                /* all of `nodes` were looked up ... */
+    uint64_t generation;       /* ... from when the ledger had this one on */
     struct verbs_work *report; /* gets the nodes with victims; NULL: not wanted */
     const char
         *gang; /* why the pod's gang cannot start: rejects the nodes that fit; or NULL */
@@ -37,6 +37,7 @@ unsigned verb_filter_check(struct verbs *v, struct verbs_work *w, struct verb_fi
  * neither. */
 void verb_filter_record(struct verbs *v, struct verbs_work *w,
                         const struct verb_filter *f, bool fits);
+
 /* verb_filter_reply.c */
 
 /* The candidates c[0..n) have been judged. Those that fit are passed, or collected in

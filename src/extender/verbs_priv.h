@@ -31,8 +31,9 @@ struct verbs_work {
     /* filter: candidates where evictions could help the pod; borrowed from `args` */
     struct span victims[CORE_PREEMPT_NODES];
     size_t n_victims;
-    bool
-        waits; /* filter: for other members of its gang, so that none is evicted for it */
+    /* filter: other members of its gang need places, too, so that no pod is evicted for
+     * it */
+    bool waits;
     bool simulated;       /* filter: the candidates are template Nodes */
     uint64_t charged;     /* to the budget: what the buffers have */
     uint64_t charged_pod; /* ... and what the pod may need */
@@ -65,7 +66,8 @@ size_t verbs_find_nodes(const struct verb_args *args, size_t i, size_t end,
 struct verbs_scored {
     const uint32_t *at; /* their indexes; NULL: the first n */
     size_t n;
-    /* w->nodes[0..n).node are their nodes, looked up when the ledger had that generation. */
+    /* w->nodes[0..n).node are their nodes, looked up from when the ledger had that generation
+     * on. */
     bool found;
     uint64_t generation;
 };

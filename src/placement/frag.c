@@ -28,6 +28,11 @@ int64_t frag_clamp(int64_t amount)
     return amount < most ? amount : most;
 }
 
+int64_t frag_cpu(int64_t cpu_free)
+{
+    return cpu_free > 0 ? frag_clamp(cpu_free) : 0;
+}
+
 /* All of it, whatever the number of cards: that needs no branch. */
 static void read_brief(const struct ledger_brief *b, struct frag_node *now)
 {
@@ -41,7 +46,7 @@ void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
                     struct frag_node *now)
 {
     now->n = node->n_cards;
-    now->cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
+    now->cpu_free = frag_cpu(cpu_free);
     if (node->brief.valid) {
         read_brief(&node->brief, now);
         return;
@@ -384,7 +389,6 @@ bool frag_take_one(const struct frag *f, const struct ledger_node *node, uint32_
                    int64_t mib, int64_t cpu_free, int64_t cpu, int64_t *drop)
 {
     const struct ledger_brief *brief = &node->brief;
-    cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
     uint32_t level = level_of(f, cpu_free), class = f->class_of[brief->kind[card]];
     if (level_of(f, cpu_free - (cpu < cpu_free ? cpu : cpu_free)) != level)
         return false;

@@ -116,8 +116,7 @@ static void add_most_free(struct buf *out, const struct prepared_reason *r,
     p = str_put_u64(p, (uint64_t)node->best_free_mib);
     p = mempcpy(p, " of ", 4);
     p = str_put_u64(p, (uint64_t)node->best_total_mib);
-    p = mempcpy(p, " MiB on ", 8);
-    p = mempcpy(p, "GPU", 3);
+    p = mempcpy(p, " MiB on GPU", 11);
     p = str_put_u64(p, (uint64_t)node->best_index);
     *p = '\0';
     out->n = (size_t)(p - out->p);
@@ -129,16 +128,12 @@ static uint32_t count_on(const struct ledger_node *node, const struct request *r
     return placement_count_cards(node->cards, node->n_cards, r, test);
 }
 
-static int64_t clock_of(const struct card *card)
-{
-    return card_clock_mhz(card);
-}
-
 /* Are the two cards of the same kind as far as the request is concerned? */
 static bool is_same_kind(const struct card *a, const struct card *b,
                          const struct request *r)
 {
-    return span_eq(a->model, b->model) && (!r->clock_mhz || clock_of(a) == clock_of(b));
+    return span_eq(a->model, b->model) &&
+           (!r->clock_mhz || card_clock_mhz(a) == card_clock_mhz(b));
 }
 
 static void add_kind(struct buf *out, const struct card *card, const struct request *r)
@@ -150,7 +145,7 @@ static void add_kind(struct buf *out, const struct card *card, const struct requ
     if (!r->clock_mhz)
         return;
     buf_adds(out, " (");
-    buf_add_i64(out, clock_of(card));
+    buf_add_i64(out, card_clock_mhz(card));
     buf_adds(out, " MHz)");
 }
 
@@ -303,8 +298,7 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
     const struct request *r = prepared->request;
     const char *why = NULL;
     if (prepared->most_free_n && alone == FIT_LATER && node->state == NODE_USABLE &&
-        (node->mode == NODE_ANY || node->mode == NODE_MEMORY) && node->all_available &&
-        node->best_index >= 0 && node->best_total_mib >= 0) {
+        placement_mode_allows(node, r) && node->all_available && node->best_index >= 0) {
         add_most_free(out, prepared, node);
         return;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/placement.h"
+#include "placement/placement_priv.h"
 
 const char *reason_class_name(enum reason_class reason)
 {
@@ -22,21 +22,24 @@ const char *reason_class_name(enum reason_class reason)
 /* Is it compute alone that the node has too little of, or does not offer? */
 static bool lacks_compute(const struct ledger_node *node, const struct request *r)
 {
-    if (!r->core || !node->has_core)
-        return r->core > 0;
+    if (!r->core)
+        return false;
+    if (!node->has_core)
+        return true;
     struct request memory = *r;
     memory.core = 0;
     return placement_fit(node, &memory) == FIT_YES;
 }
 
-/* Called for every node that filter rejects: reads only the node's first cache lines. */
+/* Called for every node that filter rejects. What is not in the node's first cache lines
+ * is read last: its source only for requests that select cards, the cards only for requests
+ * with compute. */
 enum reason_class reason_class_of(const struct ledger_node *node, const struct request *r,
                                   enum fit alone)
 {
     if (!node || (node->state != NODE_USABLE && r->kind != REQUEST_DEVICES))
         return REASON_NODE;
-    if (r->kind != REQUEST_DEVICES && node->mode != NODE_ANY &&
-        node->mode != (r->kind == REQUEST_CARDS ? NODE_CARDS : NODE_MEMORY))
+    if (!placement_mode_allows(node, r))
         return REASON_MODE;
     if (alone == FIT_YES)
         return REASON_NOMINATED;

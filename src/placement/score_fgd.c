@@ -100,7 +100,8 @@ static bool value_of_brief(const struct score_call *call,
 {
     const struct request *r = call->pod->request;
     const struct ledger_node *node = at->node;
-    int64_t cpu = frag_clamp(call->pod->cpu_milli), cpu_free = cpu_free_of(at), drop;
+    int64_t cpu = frag_clamp(call->pod->cpu_milli), drop;
+    int64_t cpu_free = frag_cpu(cpu_free_of(at));
     if (!node || !node->brief.valid || !placement_fits_at_once(quick, node))
         return false;
     uint32_t pick = score_pick_one(&node->brief, r);
@@ -109,7 +110,6 @@ static bool value_of_brief(const struct score_call *call,
     int64_t free = -r->mib_per_card;
     for (uint32_t i = 0; i < LEDGER_BRIEF_CARDS; i++)
         free += node->brief.free_mib[i];
-    cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
     cpu_free -= cpu < cpu_free ? cpu : cpu_free;
     *value =
         drop + shape_of(call->pod, at, free, cpu_free, node->brief.available_mib, card);

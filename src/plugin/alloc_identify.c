@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/alloc_priv.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -216,8 +217,17 @@ struct survey {
     struct alloc_target match;
     size_t matches, unknown_pods;
     const struct alloc_kubelet_pod *unknown_pod;
-    struct span other; /* name of a second match */
+    const struct pod_allocation *other; /* a second match */
+    struct span ns;                     /* of the last of all these */
+    bool several_ns;                    /* they are of several namespaces */
 };
+
+static void add_namespace(struct survey *s, struct span ns)
+{
+    bool first = s->matches + s->unknown_pods == 0;
+    s->several_ns |= !first && !span_eq(s->ns, ns);
+    s->ns = ns;
+}
 
 static void survey_pod(struct alloc *a, int64_t age_ms, struct pending_request *req,
                        const struct alloc_kubelet_pod *view, struct survey *s)
@@ -227,6 +237,7 @@ static void survey_pod(struct alloc *a, int64_t age_ms, struct pending_request *
     bool former = p && (p->pod->terminal || p->rejected_epoch == a->kubelet_epoch);
     if (!p || former) {
         if (may_be_requester(a, age_ms, req, view, former)) {
+            add_namespace(s, view->ns);
             s->unknown_pods++;
             s->unknown_pod = view;
         }
@@ -237,9 +248,42 @@ static void survey_pod(struct alloc *a, int64_t age_ms, struct pending_request *
     const struct pod_allocation_container *c = &p->pod->containers[next];
     if (c->resource != req->resource || c->amount != req->size)
         return;
-    s->other = s->matches ? s->match.local->pod->name : s->other;
+    add_namespace(s, view->ns);
+    s->other = s->matches ? s->match.local->pod : s->other;
     s->match = (struct alloc_target){p, next};
     s->matches++;
+}
+
+/* The kubelet shows the text to everybody who sees the pod that the request is for, which is
+ * one of those in the survey, and these may not see pods of other namespaces. */
+static enum verdict explain_unknown(struct pending_request *req, const struct survey *s)
+{
+    const struct alloc_kubelet_pod *pod = s->unknown_pod;
+    cleanup_free char *name =
+        xasprintf(": %.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+    alloc_request_explain(req, VERDICT_WAIT, REJECTED_UNKNOWN_POD,
+                          "the request can be for a pod that the kubelet has and the API "
+                          "server has not sent yet%s",
+                          s->several_ns ? "" : name);
+    if (s->several_ns)
+        snprintf(req->names, sizeof req->names, "%s", name);
+    return VERDICT_WAIT;
+}
+
+static enum verdict explain_ambiguous(struct pending_request *req, const struct survey *s)
+{
+    const struct pod_allocation *a = s->other, *b = s->match.local->pod;
+    cleanup_free char *names =
+        xasprintf(", among them %.*s/%.*s and %.*s/%.*s", SPAN_ARG(a->ns),
+                  SPAN_ARG(a->name), SPAN_ARG(b->ns), SPAN_ARG(b->name));
+    alloc_request_explain(
+        req, VERDICT_WAIT, REJECTED_AMBIGUOUS,
+        "cannot identify the pod: %zu pods of this node lack %lld ids of %s%s",
+        s->matches, (long long)req->size, ids_resource_name(req->resource),
+        s->several_ns ? "" : names);
+    if (s->several_ns)
+        snprintf(req->names, sizeof req->names, "%s", names);
+    return VERDICT_WAIT;
 }
 
 static enum verdict no_match(struct alloc *a, struct pending_request *req,
@@ -258,10 +302,7 @@ static enum verdict no_match(struct alloc *a, struct pending_request *req,
         target->container = 0;
         return VERDICT_YES;
     }
-    return alloc_request_explain(
-        req, VERDICT_WAIT, REJECTED_UNKNOWN_POD,
-        "the kubelet has pod %.*s/%.*s, which the API server has not sent yet",
-        SPAN_ARG(s->unknown_pod->ns), SPAN_ARG(s->unknown_pod->name));
+    return explain_unknown(req, s);
 }
 
 enum verdict alloc_identify_from_list(struct alloc *a, int64_t now_ms,
@@ -281,19 +322,9 @@ enum verdict alloc_identify_from_list(struct alloc *a, int64_t now_ms,
     if (s.matches == 0)
         return no_match(a, req, &s, age_ms, target);
     if (s.matches > 1)
-        return alloc_request_explain(
-            req, VERDICT_WAIT, REJECTED_AMBIGUOUS,
-            "%zu pods of this node lack %lld ids of %s, among them %.*s and %.*s: cannot "
-            "identify the pod",
-            s.matches, (long long)req->size, ids_resource_name(req->resource),
-            SPAN_ARG(s.other), SPAN_ARG(s.match.local->pod->name));
+        return explain_ambiguous(req, &s);
     if (s.unknown_pods)
-        return alloc_request_explain(req, VERDICT_WAIT, REJECTED_UNKNOWN_POD,
-                                     "the request can be for pod %.*s/%.*s, which the "
-                                     "kubelet has and the API server "
-                                     "has not sent yet",
-                                     SPAN_ARG(s.unknown_pod->ns),
-                                     SPAN_ARG(s.unknown_pod->name));
+        return explain_unknown(req, &s);
     *target = s.match;
     return VERDICT_YES;
 }

@@ -58,7 +58,8 @@ struct pending_request {
     int64_t began_ms, until_ms, retry_ms;
     uint64_t query;
     enum alloc_rejection why;
-    char text[400];
+    char text[400];  /* read by those who may see the pod */
+    char names[400]; /* of pods that they may not see; for the log */
     struct arena arena;
     struct pending_request *next;
 };
@@ -171,7 +172,8 @@ void alloc_request_free(struct pending_request *req);
 
 /* WAIT: not now, but a later event can change it. */
 enum verdict { VERDICT_YES, VERDICT_WAIT, VERDICT_NO };
-/* Sets the reason and text of a rejection. Returns `verdict`. */
+/* Sets the reason and text of a rejection, which names nothing for the log alone. Returns
+ * `verdict`. */
 enum verdict alloc_request_explain(struct pending_request *req, enum verdict verdict,
                                    enum alloc_rejection why, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

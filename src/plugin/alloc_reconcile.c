@@ -145,6 +145,27 @@ static void report_mismatch(struct alloc *a, struct local_pod *p, const char *wh
     alloc_output_event(out, p->pod, "GPUMismatch", what);
 }
 
+/* Another container holds an id that the container holds, too. Who may read the event of
+ * the pod may not be allowed to see pods of other namespaces. */
+static void report_shared(struct alloc *a, struct local_pod *p, struct span container,
+                          const struct allocation *holder, const char *card,
+                          struct alloc_outputs *out)
+{
+    bool foreign = !span_eq(holder->ns, p->pod->ns);
+    const char *name = alloc_output_printf(out, "container %.*s of pod %.*s/%.*s",
+                                           SPAN_ARG(holder->container),
+                                           SPAN_ARG(holder->ns), SPAN_ARG(holder->name));
+    if (foreign && !p->mismatch_reported)
+        alloc_output_log(out, LOG_ERROR, "card %s: %s holds an id of pod %.*s/%.*s", card,
+                         name, SPAN_ARG(p->pod->ns), SPAN_ARG(p->pod->name));
+    report_mismatch(
+        a, p,
+        alloc_output_printf(out, "container %.*s and %s hold the same id of card %s",
+                            SPAN_ARG(container),
+                            foreign ? "a container of another namespace" : name, card),
+        out);
+}
+
 /* Checks that each id is of a promised card and that no other container holds it. */
 static void compare(struct alloc *a, struct local_pod *p, size_t container,
                     const struct allocation *al, struct alloc_outputs *out)
@@ -172,14 +193,7 @@ static void compare(struct alloc *a, struct local_pod *p, size_t container,
             const struct allocation *holder = alloc_select_holder(a, &t, &unit);
             if (!holder)
                 continue;
-            report_mismatch(a, p,
-                            alloc_output_printf(
-                                out,
-                                "container %.*s and container %.*s of pod %.*s/%.*s "
-                                "hold the same id of card %s",
-                                SPAN_ARG(c->name), SPAN_ARG(holder->container),
-                                SPAN_ARG(holder->ns), SPAN_ARG(holder->name), card->uuid),
-                            out);
+            report_shared(a, p, c->name, holder, card->uuid, out);
             break;
         }
     }

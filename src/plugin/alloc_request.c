@@ -18,6 +18,7 @@ enum verdict alloc_request_explain(struct pending_request *req, enum verdict ver
     va_start(ap, fmt);
     vsnprintf(req->text, sizeof req->text, fmt, ap);
     va_end(ap);
+    req->names[0] = '\0';
     req->why = why;
     return verdict;
 }
@@ -78,10 +79,10 @@ static void reject(struct alloc *a, struct pending_request *req, struct local_po
                    struct alloc_outputs *out)
 {
     a->stats.rejected[req->why]++;
-    alloc_output_log(out, LOG_WARN, "%s of %lld %s rejected (%s): %s",
+    alloc_output_log(out, LOG_WARN, "%s of %lld %s rejected (%s): %s%s",
                      alloc_request_name(req->type), (long long)req->size,
                      ids_resource_name(req->resource), alloc_rejection_name(req->why),
-                     req->text);
+                     req->text, req->names);
     if (p) {
         p->rejected_epoch = a->kubelet_epoch;
         alloc_identify_answered(a, p->pod, req->serial);

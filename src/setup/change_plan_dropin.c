@@ -91,7 +91,7 @@ int change_plan_platform(struct change_plan_work *w, struct err *err)
 {
     struct err fact = {0};
     enum platform_state state = platform_state(w->in->facts, &fact);
-    cleanup_free char *remedy = platform_remedy(w->in->facts, state);
+    cleanup_free char *remedy = platform_remedy(w->in->facts, state, "");
     if (state == PLATFORM_USABLE)
         return 0;
     return err_set(err, fact.code, "%s%s%s", fact.msg, *remedy ? ". Instead: " : "",

@@ -15,7 +15,7 @@ static void explain(const struct facts *f, enum platform_state state,
     enum finding_kind kind = state != PLATFORM_UNREADABLE ? FINDING_NOTE
                              : denied                     ? FINDING_UNKNOWN
                                                           : FINDING_PROBLEM;
-    cleanup_free char *remedy = platform_remedy(f, state);
+    cleanup_free char *remedy = platform_remedy(f, state, " --check");
     struct finding *it = findings_add(out, kind, codes[state], "%s", fact->msg);
     if (state == PLATFORM_OPENSHIFT)
         findings_why(out, it,

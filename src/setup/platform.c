@@ -45,14 +45,15 @@ enum platform_state platform_state(const struct facts *f, struct err *err)
     return PLATFORM_DISABLED;
 }
 
-char *platform_remedy(const struct facts *f, enum platform_state state)
+char *platform_remedy(const struct facts *f, enum platform_state state,
+                      const char *option)
 {
     if (state == PLATFORM_OPENSHIFT)
         return xstrdup(PLATFORM_HELM " --set platform=openshift");
     if (state == PLATFORM_AGENT)
-        return xasprintf("scripts/install --check    # on each server of %s",
+        return xasprintf("scripts/install%s    # on each server of %s", option,
                          rancher_name(f));
     const struct err *why = find_unreadable(f);
-    return xstrdup(why && why->code == ERR_FORBIDDEN ? "sudo scripts/install --check"
-                                                     : "");
+    return why && why->code == ERR_FORBIDDEN ? xasprintf("sudo scripts/install%s", option)
+                                             : xstrdup("");
 }

@@ -249,7 +249,8 @@ struct httpd_waker {
     struct buf out; /* appended by fill, for libmicrohttpd */
     size_t at;      /* bytes of it that libmicrohttpd has read */
     enum httpd_stream_result next;
-    int64_t due_ms; /* of httpd_wake_at, since the start of the last fill; or INT64_MAX */
+    /* Of the httpd_wake_at within the last fill; INT64_MAX: never; 0: there was none */
+    int64_t due_ms;
     bool opened;
     bool waited; /* since the last fill */
     bool plain;  /* HTTP/1.0: no chunks */
@@ -284,7 +285,8 @@ void httpd_stream_wake_all(struct httpd *d);
 int64_t httpd_stream_wake_due(struct httpd_waker *s, int64_t now_ms);
 /* Calls `fill` and sets `next` to its result. */
 void httpd_stream_fill(struct httpd_waker *s, struct buf *out);
-/* When a stream that begins to wait is to be filled again. */
+/* When a stream that begins to wait is to be filled again without an httpd_wake. Below
+ * INT64_MAX, which httpd_waker.wake_ms has for a stream that does not wait. */
 int64_t httpd_stream_due(const struct httpd_waker *s, int64_t now_ms);
 bool httpd_stream_running(
     const struct httpd_waker *s); /* the server neither drains nor stops */

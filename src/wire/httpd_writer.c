@@ -289,7 +289,8 @@ static void serve(struct httpd_writer *w, struct httpd_waker *s)
 
 /* -- the thread -- */
 
-/* Returns how many events there were. */
+/* Queues the streams whose sockets take more. Waits for them, or for a wake-up, if no stream
+ * is queued. */
 static void look(struct httpd_writer *w)
 {
     struct epoll_event events[EVENTS];

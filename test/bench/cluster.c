@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "bench/kube_node.h"
 #include "lib/cluster.h"
 
 /*
@@ -22,7 +23,7 @@
  *
  * In each turn the pods are created while kube-scheduler is stopped. Then it is started.
  * The rate is measured between the Bindings of the first and the last tenth of the pods in
- * the API server's audit log. Controllers and kwok are stopped meanwhile, and the extender
+ * the API server's audit log. Controllers and kwok are stopped, and the extender
  * runs only in its own turns. kube-scheduler's limit of 50 calls per second is lifted.
  *
  * BENCH_NODES (1000), BENCH_PODS (5000), BENCH_ROUNDS (3)
@@ -71,49 +72,16 @@ static void create_node(void *ctx, size_t creator)
 {
     (void)ctx;
     for (int i = (int)creator; i < b.nodes; i += CREATORS) {
-        cleanup_buf struct buf scv = {0}, node = {0};
-        buf_printf(&scv,
-                   "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
-                   "\"metadata\":{\"name\":\"b%05d\"},\"spec\":{\"updateInterval\":1000},"
-                   "\"status\":{\"cardNumber\":%d,\"updateTime\":"
-                   "\"2026-11-21T09:00:00Z\",\"cardList\":[",
-                   i, CARDS_OF_NODE);
-        for (int k = 0; k < CARDS_OF_NODE; k++)
-            buf_printf(&scv,
-                       "%s{\"id\":%d,\"uuid\":\"GPU-b%05d-%d\",\"health\":\"Healthy\","
-                       "\"model\":\"Tesla T4\",\"totalMemory\":%d,\"freeMemory\":%d}",
-                       k ? "," : "", k, i, k, CARD_MIB, CARD_MIB);
-        buf_adds(&scv, "]}}");
-        post("/apis/core.run-linux.com/v1/scvs", scv.p);
-        buf_printf(
-            &node,
-            "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"b%05d\","
-            "\"labels\":{\"kubernetes.io/hostname\":\"b%05d\"},\"annotations\":{"
-            "\"kwok.x-k8s.io/node\":\"fake\"}},\"status\":{\"capacity\":{\"cpu\":\"64\","
-            "\"memory\":\"256Gi\",\"pods\":\"250\",\"aliyun.com/gpu-mem\":\"%d\","
-            "\"aliyun.com/gpu-count\":\"%d\"}}}",
-            i, i, CARDS_OF_NODE * CARD_MIB / 1024, CARDS_OF_NODE);
-        post("/api/v1/nodes", node.p);
+        cleanup_free char *name = xasprintf("b%05d", i);
+        kube_node_create(&(struct kube_node){.name = span_of(name),
+                                             .model = SPAN("Tesla T4"),
+                                             .cpu_milli = 64000,
+                                             .memory_mib = 256 << 10,
+                                             .pods = 250,
+                                             .cards = CARDS_OF_NODE,
+                                             .card_units = CARD_MIB / 1024,
+                                             .card_mib = CARD_MIB});
     }
-}
-
-static bool all_ready(void)
-{
-    cleanup_json json_t *nodes = cluster_items("/api/v1/nodes?resourceVersion=0");
-    size_t i, ready = 0;
-    json_t *node;
-    json_array_foreach(nodes, i, node)
-    {
-        json_t *conditions = lib_at(node, "status.conditions"), *c;
-        size_t k;
-        bool tainted = json_array_size(lib_at(node, "spec.taints")) > 0;
-        json_array_foreach(conditions, k, c)
-        {
-            ready += !tainted && !strcmp(lib_str(c, "type"), "Ready") &&
-                     !strcmp(lib_str(c, "status"), "True");
-        }
-    }
-    return ready == (size_t)b.nodes;
 }
 
 static void create_pod(void *ctx, size_t creator)
@@ -131,20 +99,20 @@ static void create_pod(void *ctx, size_t creator)
     }
 }
 
-static void wait_until(bool (*is_true)(void), const char *what)
-{
-    int64_t end = lib_now_ms() + WAIT_S * 1000;
-    while (!is_true()) {
-        ck_assert_msg(lib_now_ms() < end, "after %d s: %s", WAIT_S, what);
-        usleep(200 * 1000);
-    }
-}
-
 static bool all_bound(void)
 {
     cleanup_json json_t *left = cluster_items(
         "/api/v1/namespaces/default/pods?fieldSelector=spec.nodeName%3D&limit=1");
     return json_array_size(left) == 0;
+}
+
+static void wait_until_bound(void)
+{
+    int64_t end = lib_now_ms() + WAIT_S * 1000;
+    while (!all_bound()) {
+        ck_assert_msg(lib_now_ms() < end, "after %d s some pods are not bound", WAIT_S);
+        usleep(500 * 1000);
+    }
 }
 
 static bool has_none(int kind)
@@ -311,7 +279,7 @@ static void run(int kind, struct turn *turn)
         if (p != EXTENDER || !has_none(kind))
             before[p] = cpu_ms(pid_of(p, kind));
     cluster_start("kube-scheduler");
-    wait_until(all_bound, "some pods are not bound");
+    wait_until_bound();
     for (int p = 0; p < PROGRAMS; p++)
         if (p != EXTENDER || !has_none(kind))
             turn->cpu_ms[p] = (cpu_ms(pid_of(p, kind)) - before[p]) / b.pods;
@@ -361,12 +329,8 @@ START_TEST(pods_per_second)
     b.rounds = number("BENCH_ROUNDS", 3);
     ck_assert_int_le(b.rounds, TURNS_MAX);
     b.scheduler = temp_read(cluster.dir, "scheduler.yaml");
+    kube_node_stop_programs();
     lib_threads(CREATORS, create_node, NULL);
-    wait_until(all_ready, "some nodes are not Ready");
-    cluster_stop("kube-scheduler", "KILL");
-    cluster_stop("gpushare-extender", "TERM");
-    cluster_stop("kwok", "KILL");
-    cluster_stop("kube-controller-manager", "KILL");
     for (int round = 0; round < b.rounds; round++)
         for (int kind = 0; kind < KINDS; kind++) {
             run(kind, &b.turns[kind][round]);
@@ -375,7 +339,6 @@ START_TEST(pods_per_second)
             fflush(stdout);
         }
     print_all();
-    cluster_start("kwok"); /* deleting nodes needs kwok */
     free(b.scheduler);
     free(b.echo_url);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "bench/kube_node.h"
 #include "lib/cluster.h"
 
 enum { CARD_MIB = TRACE_CARD * 1024 };
@@ -14,10 +15,10 @@ enum { CREATORS = 4, PODS_OF_A_NODE = 1001, SETTLE_MS = 120 * 1000 };
 /* Nodes without cards; together they have room for every pod without cards. */
 enum { PLAIN_CPU = 96, PLAIN_MIB = 512 << 10 };
 
-#define TAINT "gpushare"
-#define SCVS  "/apis/core.run-linux.com/v1/scvs"
-#define NODES "/api/v1/nodes"
-#define PODS  CLUSTER_PODS
+#define TAINT  "gpushare"
+#define TAINTS "[{\"key\":\"" TAINT "\",\"effect\":\"NoSchedule\"}]"
+#define NODES  "/api/v1/nodes"
+#define PODS   CLUSTER_PODS
 
 static struct bed {
     const struct trace *trace;
@@ -33,64 +34,19 @@ static void post(const char *path, const char *body)
 
 /* -- nodes -- */
 
-static void add_scv(const struct trace_node *n)
-{
-    cleanup_buf struct buf scv = {0};
-    buf_printf(&scv,
-               "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
-               "\"metadata\":{\"name\":\"%.*s\"},\"spec\":{\"updateInterval\":1000},"
-               "\"status\":{\"cardNumber\":%u,\"updateTime\":\"2026-11-21T09:00:00Z\","
-               "\"cardList\":[",
-               SPAN_ARG(n->name), n->cards);
-    for (uint32_t k = 0; k < n->cards; k++)
-        buf_printf(&scv,
-                   "%s{\"id\":%u,\"uuid\":\"GPU-%.*s-%u\",\"health\":\"Healthy\","
-                   "\"model\":\"%.*s\",\"totalMemory\":%d,\"freeMemory\":%d}",
-                   k ? "," : "", k, SPAN_ARG(n->name), k, SPAN_ARG(n->model), CARD_MIB,
-                   CARD_MIB);
-    buf_adds(&scv, "]}}");
-    post(SCVS, scv.p);
-}
-
-static void set_taints(const char *node, bool tainted)
-{
-    cleanup_free char *path = xasprintf(NODES "/%s", node);
-    json_decref(peer_json(&cluster.api, "PATCH", path,
-                          tainted ? "{\"spec\":{\"taints\":[{\"key\":\"" TAINT
-                                    "\",\"effect\":\"NoSchedule\"}]}}"
-                                  : "{\"spec\":{\"taints\":null}}"));
-}
-
-/* Ready, without the taint that the API server gives to a new node. */
-static void add_node(const char *name, int64_t cpu_milli, int64_t memory_mib,
-                     uint32_t cards)
-{
-    cleanup_buf struct buf node = {0};
-    buf_printf(&node,
-               "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\","
-               "\"labels\":{\"kubernetes.io/hostname\":\"%s\"}},\"status\":{"
-               "\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}],"
-               "\"capacity\":{\"cpu\":\"%" PRId64 "m\",\"memory\":\"%" PRId64 "Mi\","
-               "\"pods\":\"%d\"",
-               name, name, cpu_milli, memory_mib, PODS_OF_A_NODE);
-    if (cards)
-        buf_printf(&node,
-                   ",\"aliyun.com/gpu-mem\":\"%u\",\"aliyun.com/gpu-count\":\"%u\"",
-                   cards * TRACE_CARD, cards);
-    buf_adds(&node, "}}}");
-    post(NODES, node.p);
-    set_taints(name, false);
-}
-
 static void create_nodes(void *ctx, size_t creator)
 {
     (void)ctx;
     for (size_t i = creator; i < bed.trace->n_nodes; i += CREATORS) {
         const struct trace_node *n = &bed.trace->nodes[i];
-        cleanup_free char *name = xasprintf("%.*s", SPAN_ARG(n->name));
-        if (n->cards)
-            add_scv(n);
-        add_node(name, n->cpu_milli, n->memory_mib, n->cards);
+        kube_node_create(&(struct kube_node){.name = n->name,
+                                             .model = n->model,
+                                             .cpu_milli = n->cpu_milli,
+                                             .memory_mib = n->memory_mib,
+                                             .pods = PODS_OF_A_NODE,
+                                             .cards = n->cards,
+                                             .card_units = TRACE_CARD,
+                                             .card_mib = CARD_MIB});
     }
 }
 
@@ -99,9 +55,8 @@ static void taint_nodes(void *ctx, size_t creator)
     (void)ctx;
     for (size_t i = creator; i < bed.trace->n_nodes; i += CREATORS) {
         const struct trace_node *n = &bed.trace->nodes[i];
-        cleanup_free char *name = xasprintf("%.*s", SPAN_ARG(n->name));
         if (n->cards)
-            set_taints(name, bed.tainted);
+            kube_node_taint(n->name, bed.tainted ? TAINTS : "null");
     }
 }
 
@@ -112,7 +67,10 @@ static void plain_nodes(void *ctx, size_t creator)
         cleanup_free char *name = xasprintf("plain-%04zu", i);
         cleanup_free char *path = xasprintf(NODES "/%s", name);
         if (bed.tainted)
-            add_node(name, PLAIN_CPU * 1000, PLAIN_MIB, 0);
+            kube_node_create(&(struct kube_node){.name = span_of(name),
+                                                 .cpu_milli = PLAIN_CPU * 1000,
+                                                 .memory_mib = PLAIN_MIB,
+                                                 .pods = PODS_OF_A_NODE});
         else
             json_decref(peer_json(&cluster.api, "DELETE", path, NULL));
     }
@@ -133,10 +91,7 @@ void openb_cluster_create(const struct trace *trace)
     bed.trace = trace;
     bed.plain = count_plain(trace);
     bed.scheduler = temp_read(cluster.dir, "scheduler.yaml");
-    cluster_stop("kube-scheduler", "KILL");
-    cluster_stop("gpushare-extender", "TERM");
-    cluster_stop("kwok", "KILL");
-    cluster_stop("kube-controller-manager", "KILL");
+    kube_node_stop_programs();
     lib_threads(CREATORS, create_nodes, NULL);
 }
 

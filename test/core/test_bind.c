@@ -630,6 +630,84 @@ START_TEST(freed_memory_wakes_up_the_scheduler)
 }
 END_TEST
 
+/* The pods are listed before the Scvs, whose nodes have room for all of them. */
+static void list_nodes_after_pods(void)
+{
+    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
+    rig_pod(&r, object_pod_mem(&r.arena, "b", 8000), false);
+    rig_pod(&r, object_pod_mem(&r.arena, "c", 20000), false);
+    rig_pod(&r, object_pod_mem(&r.arena, "d", 64000), false); /* fits nowhere */
+    static const char *const nodes[] = {"n1", "n2", "n3", "n4", "n5", "n6"};
+    for (int i = 0; i < 6; i++)
+        rig_scv(&r, object_scv_even(&r.arena, nodes[i], 1, i == 4 ? 32000 : 16000));
+}
+
+START_TEST(a_start_wakes_up_one_node_for_each_request)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "1");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
+    list_nodes_after_pods();
+    rig_pass(&r, 3000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* not ready: filter says so */
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        rig_list_end(&r, (enum core_kind)kind);
+    rig_pass(&r, 3000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 2);
+    bool large = false;
+    for (int i = 0; i < 2; i++) {
+        struct core_output o = rig_take(&r, CORE_CALL_WAKEUP);
+        large |= !strcmp(o.node, "n5");
+        rig_answer(&r, o.call, ERR_NONE);
+    }
+    ck_assert(large); /* only there is room for c */
+    rig_pass(&r, 3000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+    rig_free(&r);
+}
+END_TEST
+
+/* What the previous leader saw last, and woke nobody for, is not lost. */
+START_TEST(a_new_leader_wakes_up_one_node_for_each_request)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        rig_list_end(&r, (enum core_kind)kind);
+    list_nodes_after_pods();
+    rig_pass(&r, 3000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* another process leads */
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "2");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "3");
+    rig_pass(&r, 500);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* the pods are listed again */
+    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
+    rig_list_end(&r, CORE_PODS);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_wakeup_that_no_pod_needs_any_more_is_not_sent)
+{
+    start();
+    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
+    rig_tick(&r, 1);
+    rig_answer(&r, rig_take(&r, CORE_CALL_WAKEUP).call, ERR_NONE);
+    struct scv sick = object_scv_even(&r.arena, "n2", 1, 16000);
+    sick.cards[0].healthy = false;
+    rig_scv(&r, sick);
+    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
+    for (int i = 0; i < 3; i++)
+        rig_pod(&r,
+                object_pod_mem(&r.arena, (const char *const[]){"a", "b", "c"}[i], 8000),
+                true);
+    rig_pass(&r, 3000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_failed_bind_wakes_up_the_scheduler)
 {
     start();
@@ -804,4 +882,7 @@ UNIT_MAIN(
     a_failed_fetch_removes_a_pod_that_a_list_lacks, bind_any_binds_without_annotations,
     a_limit_of_zero_is_bound_without_a_card, invalid_requests_are_rejected,
     health_and_size_count_at_bind, freed_memory_wakes_up_the_scheduler,
-    a_failed_bind_wakes_up_the_scheduler, a_class_that_moves_in_the_array_wakes_nobody_up)
+    a_start_wakes_up_one_node_for_each_request,
+    a_new_leader_wakes_up_one_node_for_each_request,
+    a_wakeup_that_no_pod_needs_any_more_is_not_sent, a_failed_bind_wakes_up_the_scheduler,
+    a_class_that_moves_in_the_array_wakes_nobody_up)

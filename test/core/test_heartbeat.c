@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <time.h>
+
 #include "core/rig.h"
 
 /* Heartbeats: when a node is stale, and when it must not be. */
@@ -466,8 +468,7 @@ START_TEST(without_a_grace_no_node_is_stale)
 }
 END_TEST
 
-/* The cost of a tick does not depend on the number of nodes: the same number of renewals,
- * each with a tick, for 20,000 nodes and for 200. */
+/* The time of the processor for a renewal and a tick, in microseconds. */
 static double many(int nodes, int renewals)
 {
     rig_new(&r, (struct core_settings){.node_grace_ms = GRACE});
@@ -478,16 +479,19 @@ static double many(int nodes, int renewals)
         snprintf(name, sizeof name, "node-%d", i);
         renew(name, "t");
     }
-    int64_t start = clock_wall_ns();
+    struct timespec start, end;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
     for (int i = 0; i < renewals; i++) {
         snprintf(name, sizeof name, "node-%d", i % nodes);
         snprintf(renewed, sizeof renewed, "t%d", i);
         renew(name, renewed);
         rig_tick(&r, 0);
     }
-    double us = (double)(clock_wall_ns() - start) / 1000 / renewals;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
     rig_free(&r);
-    return us;
+    double us = (double)(end.tv_sec - start.tv_sec) * 1e6 +
+                (double)(end.tv_nsec - start.tv_nsec) / 1e3;
+    return us / renewals;
 }
 
 static void set_age(const char *node, int64_t stale_s)

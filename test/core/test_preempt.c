@@ -138,6 +138,23 @@ static struct core_preemptions counts(void)
     return core_preemptions(r.core);
 }
 
+/* Binds a pod to n1. Returns the call of its Binding, which names the card. */
+static uint64_t ck_binds(uint64_t token, const char *uid, const char *card)
+{
+    char index[64];
+    snprintf(index, sizeof index, "\"" KEY_MEM_IDX "\":\"%s\"", card);
+    rig_bind(&r, token, uid, "n1");
+    struct core_output o = rig_take(&r, CORE_CALL_BIND);
+    ck_assert_msg(strstr(o.annotations, index) != NULL, "%s", o.annotations);
+    return o.call;
+}
+
+static void ck_conflict(uint64_t token, const char *uid)
+{
+    rig_bind(&r, token, uid, "n1");
+    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_CONFLICT);
+}
+
 START_TEST(a_pod_of_lower_priority_leaves_for_a_pod_that_waits)
 {
     start();
@@ -150,10 +167,7 @@ START_TEST(a_pod_of_lower_priority_leaves_for_a_pod_that_waits)
     ck_assert_uint_eq(counts().evicted, 1);
     ck_assert_uint_eq(counts().kept, 1);
     rig_pod(&r, on_card("a0", 10, 0, "n1", 0, ""), true);
-    rig_bind(&r, 1, "p", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    ck_assert_ptr_nonnull(strstr(bind.annotations, "\"" KEY_MEM_IDX "\":\"0\""));
-    rig_answer(&r, bind.call, ERR_NONE);
+    rig_answer(&r, ck_binds(1, "p", "0"), ERR_NONE);
     pass(2000);
     ck_assert_uint_eq(counts().kept, 0);
     rig_free(&r);
@@ -507,14 +521,9 @@ START_TEST(freed_cards_are_kept_from_equal_and_lower_priority)
     see(make("low", 5, 0, "", ""));
     see(make("equal", 5, 10, "", ""));
     see(make("high", 5, 11, "", ""));
-    rig_bind(&r, 1, "low", "n1"); /* card 0 has 6 MiB free, card 1 too */
-    struct core_output low = rig_take(&r, CORE_CALL_BIND);
-    ck_assert_ptr_nonnull(strstr(low.annotations, "\"" KEY_MEM_IDX "\":\"1\""));
-    rig_bind(&r, 2, "equal", "n1");
-    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_CONFLICT);
-    rig_bind(&r, 3, "high", "n1");
-    struct core_output high = rig_take(&r, CORE_CALL_BIND);
-    ck_assert_ptr_nonnull(strstr(high.annotations, "\"" KEY_MEM_IDX "\":\"0\""));
+    ck_binds(1, "low", "1"); /* card 0 has 6 MiB free, card 1 too */
+    ck_conflict(2, "equal");
+    ck_binds(3, "high", "0");
     rig_free(&r);
 }
 END_TEST
@@ -535,11 +544,8 @@ START_TEST(a_whole_card_is_freed_and_kept)
     rig_answer(&r, eviction("a0").call, ERR_NONE);
     rig_pod(&r, on_card("a0", 10, 0, "n1", 0, ""), true);
     see(make("low", 8, 0, "", "")); /* card 1 has 6 MiB free */
-    rig_bind(&r, 1, "low", "n1");
-    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_CONFLICT);
-    rig_bind(&r, 2, "w", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    ck_assert_ptr_nonnull(strstr(bind.annotations, "\"" KEY_MEM_IDX "\":\"0\""));
+    ck_conflict(1, "low");
+    ck_binds(2, "w", "0");
     rig_free(&r);
 }
 END_TEST

@@ -15,6 +15,20 @@ static void ck_card(int i, long outside, long overuse)
     ck_assert_int_eq(card->withheld_mib, outside + overuse);
 }
 
+/* With a first sample, which shows no use. */
+static void start_idle(void)
+{
+    struct sample s = {0};
+    start();
+    see(&s);
+}
+
+static void ck_seen(struct sample *s, int i, long outside, long overuse)
+{
+    see(s);
+    ck_card(i, outside, overuse);
+}
+
 static int64_t drift(enum ledger_drift kind)
 {
     int64_t counts[DRIFTS] = {0};
@@ -28,19 +42,16 @@ static int64_t drift(enum ledger_drift kind)
 START_TEST(an_unused_promise_hides_no_other_process)
 {
     struct sample s = {0};
-    start();
-    see(&s);
+    start_idle();
     ledger_pod_running(ledger, place("a", 8000, 0), true);
     other_process(&s, 0, 8000);
     s.incomplete = true;
-    see(&s);
-    ck_card(0, 0, 0);
+    ck_seen(&s, 0, 0, 0);
     ck_assert_int_eq(card_of(0)->free_mib, 8000); /* of which nothing is free */
     ck_assert(!card_of(0)->use_known);
 
     other_process(&s, 0, 8000);
-    see(&s);
-    ck_card(0, 7000, 0);
+    ck_seen(&s, 0, 7000, 0);
     ck_assert_int_eq(card_of(0)->free_mib, 1000); /* the tolerance */
     ck_assert(card_of(0)->use_known);
     ck_assert_int_eq(drift(DRIFT_OUTSIDE), 1);
@@ -49,8 +60,7 @@ START_TEST(an_unused_promise_hides_no_other_process)
     /* A context of the pod hides no more than that of the process outside. */
     uses(&s, "a", 0, 300);
     other_process(&s, 0, 8000);
-    see(&s);
-    ck_card(0, 7000, 0);
+    ck_seen(&s, 0, 7000, 0);
     ledger_free(ledger);
 }
 END_TEST
@@ -59,16 +69,13 @@ END_TEST
 START_TEST(memory_inside_a_promise_is_not_used_from_outside)
 {
     struct sample s = {0};
-    start();
-    see(&s);
+    start_idle();
     struct ledger_pod *a = place("a", 8000, 0);
     uses_without_device(&s, "a", 0, 7000); /* an init container: the pod is Pending */
     s.incomplete = true;
-    see(&s);
-    ck_card(0, 6000, 0);
+    ck_seen(&s, 0, 6000, 0);
     uses_without_device(&s, "a", 0, 7000);
-    see(&s);
-    ck_card(0, 0, 0);
+    ck_seen(&s, 0, 0, 0);
     ck_assert_int_eq(card_of(0)->free_mib, 8000);
     ck_assert_int_eq(drift(DRIFT_OUTSIDE), 0);
     /* The API shows that it runs, after the sample. */
@@ -81,32 +88,27 @@ END_TEST
 START_TEST(overuse_is_no_external_use)
 {
     struct sample s = {0};
-    start();
-    see(&s);
+    start_idle();
     place("a", 4000, 0);
     place("b", 4000, 0);
     uses(&s, "a", 0, 0);
     uses(&s, "b", 0, 6000); /* the promise of a does not hide it */
     other_process(&s, 0, 1500);
-    see(&s);
-    ck_card(0, 500, 2000);
+    ck_seen(&s, 0, 500, 2000);
     ck_assert_int_eq(card_of(0)->free_mib, TOTAL - 8000 - 2500);
     ck_assert_int_eq(drift(DRIFT_OUTSIDE), 1);
     ck_assert_int_eq(drift(DRIFT_OVERUSE), 1);
     /* One tolerance for both. */
     uses(&s, "b", 0, 4700);
     other_process(&s, 0, 400);
-    see(&s);
-    ck_card(0, 0, 100);
+    ck_seen(&s, 0, 0, 100);
     uses(&s, "b", 0, 4500);
     other_process(&s, 0, 500);
-    see(&s);
-    ck_card(0, 0, 0);
+    ck_seen(&s, 0, 0, 0);
     /* What a container without a device uses is the pod's, too. */
     uses(&s, "b", 0, 3000);
     uses_without_device(&s, "b", 0, 3000);
-    see(&s);
-    ck_card(0, 0, 1000);
+    ck_seen(&s, 0, 0, 1000);
     ledger_free(ledger);
 }
 END_TEST
@@ -114,13 +116,11 @@ END_TEST
 START_TEST(use_of_another_card_than_the_promised_one)
 {
     struct sample s = {0};
-    start();
-    see(&s);
+    start_idle();
     place("a", 4000, 0);
     uses(&s, "a", 0, 3000);
     uses_without_device(&s, "a", 1, 5000);
-    see(&s);
-    ck_card(0, 0, 0);
+    ck_seen(&s, 0, 0, 0);
     ck_card(1, 0, 4000);
     ck_assert_int_eq(card_of(1)->free_mib, TOTAL - 4000);
     ledger_free(ledger);
@@ -131,11 +131,9 @@ END_TEST
 START_TEST(pods_without_a_promise_count_as_outside)
 {
     struct sample s = {0};
-    start();
-    see(&s);
+    start_idle();
     uses_without_device(&s, "unknown", 0, 5000);
-    see(&s);
-    ck_card(0, 4000, 0);
+    ck_seen(&s, 0, 4000, 0);
     place("unknown", 6000, 0);
     ck_card(0, 0, 0);
     /* Bound without limits that the device plugin knows. */
@@ -147,8 +145,7 @@ START_TEST(pods_without_a_promise_count_as_outside)
                         .by_label = true};
     ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &r, NULL), SPAN("n1"), NULL, 0);
     uses_without_device(&s, "label", 0, 3000);
-    see(&s);
-    ck_card(0, 2000, 0);
+    ck_seen(&s, 0, 2000, 0);
     ledger_free(ledger);
 }
 END_TEST
@@ -157,27 +154,22 @@ END_TEST
 START_TEST(memory_of_no_process_fills_promises_of_pods_that_use_the_card)
 {
     struct sample s = {0};
-    start();
-    see(&s);
+    start_idle();
     place("a", 8000, 0);
     uses(&s, "a", 0, 300);
     s.used[0] += 7000;
-    see(&s);
-    ck_card(0, 0, 0);
+    ck_seen(&s, 0, 0, 0);
     uses(&s, "a", 0, 300);
     s.used[0] += 7700 + 1500;
-    see(&s);
-    ck_card(0, 500, 0);
+    ck_seen(&s, 0, 500, 0);
     /* A pod without a process has none. */
     s.used[0] += 7000;
-    see(&s);
-    ck_card(0, 6000, 0);
+    ck_seen(&s, 0, 6000, 0);
     /* It does not cover what other processes use. */
     uses(&s, "a", 0, 300);
     other_process(&s, 0, 5000);
     s.used[0] += 2000;
-    see(&s);
-    ck_card(0, 4000, 0);
+    ck_seen(&s, 0, 4000, 0);
     ledger_free(ledger);
 }
 END_TEST
@@ -187,12 +179,10 @@ END_TEST
 START_TEST(a_pod_that_left_frees_its_promise_before_the_next_sample)
 {
     struct sample s = {0};
-    start();
-    see(&s);
+    start_idle();
     struct ledger_pod *a = place("a", 4000, 0);
     uses(&s, "a", 0, 6000);
-    see(&s);
-    ck_card(0, 0, 1000);
+    ck_seen(&s, 0, 0, 1000);
     ledger_pod_remove(ledger, a);
     ck_card(0, 1000, 0); /* beyond its promise nothing is known to be free */
     ck_assert_int_eq(card_of(0)->free_mib, TOTAL - 1000);
@@ -201,10 +191,8 @@ START_TEST(a_pod_that_left_frees_its_promise_before_the_next_sample)
     ck_assert_int_eq(card_of(0)->free_mib, TOTAL - 5000);
     /* The next sample shows that its processes still run. */
     uses(&s, "a", 0, 6000);
-    see(&s);
-    ck_card(0, 5000, 0);
-    see(&s);
-    ck_card(0, 0, 0);
+    ck_seen(&s, 0, 5000, 0);
+    ck_seen(&s, 0, 0, 0);
     ledger_free(ledger);
 }
 END_TEST
@@ -213,8 +201,7 @@ END_TEST
 START_TEST(a_pod_does_not_take_over_the_use_of_one_with_its_name)
 {
     struct sample s = {0};
-    start();
-    see(&s);
+    start_idle();
     struct pod pod = object_pod(
         &arena, quoted(&arena, "{'metadata':{'namespace':'default','name':'pod-old',"
                                "'uid':'new'},'spec':{'containers':[{'resources':{"
@@ -225,8 +212,7 @@ START_TEST(a_pod_does_not_take_over_the_use_of_one_with_its_name)
     ledger_pod_place(ledger, p, SPAN("n1"), &share, 1);
     ledger_pod_running(ledger, p, true);
     uses(&s, "old", 0, 4000);
-    see(&s);
-    ck_card(0, 3000, 0);
+    ck_seen(&s, 0, 3000, 0);
     ck_assert_int_eq(card_of(0)->free_mib, TOTAL - 4000 - 3000);
     ledger_free(ledger);
 }
@@ -235,8 +221,7 @@ END_TEST
 START_TEST(a_departed_pod_that_is_back_counts_once)
 {
     struct sample s = {0};
-    start();
-    see(&s);
+    start_idle();
     for (int i = 0; i < 3; i++) {
         struct ledger_pod *a = place("a", 4000, 0);
         uses(&s, "a", 0, 4000);

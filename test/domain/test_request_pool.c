@@ -49,49 +49,68 @@ START_TEST(equal_requests_are_stored_once)
 }
 END_TEST
 
-START_TEST(every_field_makes_a_difference)
+/* The pool has what memory(8, part) and take() made. Another request is stored beside it. */
+static void expect_other(const struct request *r, const struct resources *resources,
+                         const char *what, size_t byte)
 {
-    struct request_part x = {.index = 1, .amount = 8, .name = SPAN("main")}, parts[3];
-    struct request r[16];
-    const struct request *taken[16];
+    const struct request *other = request_pool_take(&pool, r, resources);
+    ck_assert_msg(pool.n == 2, "byte %zu of struct %s makes no difference", byte, what);
+    ck_assert(resources_equal(request_pool_resources(other), resources));
+    request_pool_release(&pool, other);
+}
+
+/* Every byte that is no padding makes a difference, so that no new member can be forgotten.
+ * What a member points to is in the next test. */
+START_TEST(every_member_makes_a_difference)
+{
+    struct request_part part = {.index = 1, .amount = 8, .name = SPAN("main")};
+    const struct request r = memory(8, &part);
+    const struct resources amounts = {100, 200, 1};
     start();
-    for (size_t i = 0; i < ARRAY_LEN(r); i++)
-        r[i] = memory(8, &x);
-    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-        parts[i] = x;
-    r[1].kind = REQUEST_CARDS;
-    r[2].placement = PLACE_SPREAD;
-    r[3].cards = 2;
-    r[4].devices = 1;
-    r[5].units = 9;
-    r[6].mib_per_card = 9;
-    r[7].by_label = true;
-    r[8].recorded = true;
-    r[9].clock_exact = true;
-    r[10].core = 5;
-    r[11].clock_mhz = 5;
-    r[12].models = SPAN("A10");
+    const struct request *first = request_pool_take(&pool, &r, &amounts);
+    struct request is_member;
+    memset(&is_member, 0xff, sizeof is_member);
+    __builtin_clear_padding(&is_member);
+    memset(&is_member.models, 0, sizeof is_member.models);
+    memset(&is_member.parts, 0, sizeof is_member.parts);
+    memset(&is_member.n_parts, 0, sizeof is_member.n_parts);
+    for (size_t i = 0; i < sizeof r; i++) {
+        struct request other = r;
+        ((unsigned char *)&other)[i] ^= 1;
+        if (((unsigned char *)&is_member)[i])
+            expect_other(&other, &amounts, "request", i);
+    }
+    for (size_t i = 0; i < sizeof amounts; i++) { /* without padding */
+        struct resources other = amounts;
+        ((unsigned char *)&other)[i] ^= 1;
+        expect_other(&r, &other, "resources", i);
+    }
+    request_pool_release(&pool, first);
+    request_pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(texts_and_parts_make_a_difference)
+{
+    struct request_part part = {.index = 1, .amount = 8, .name = SPAN("main")};
+    struct request_part parts[] = {part, part, part};
+    const struct resources amounts = {100, 200, 1};
+    struct request r = memory(8, &part);
+    start();
+    const struct request *first = take(&r);
+    r.models = SPAN("A10");
+    expect_other(&r, &amounts, "request: models", 0);
+    r = memory(8, NULL);
+    r.n_parts = 0;
+    expect_other(&r, &amounts, "request: n_parts", 0);
     parts[0].index = 2;
     parts[1].amount = 9;
     parts[2].name = SPAN("mai");
-    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-        r[13 + i].parts = &parts[i];
-    for (size_t i = 0; i < ARRAY_LEN(r); i++)
-        taken[i] = take(&r[i]);
-    ck_assert_uint_eq(pool.n, ARRAY_LEN(r));
-    r[0].n_parts = 0;
-    const struct request *none = take(&r[0]);
-    ck_assert_uint_eq(pool.n, ARRAY_LEN(r) + 1);
-    request_pool_release(&pool, none);
-    static const struct resources amounts[] = {{101, 200, 1}, {100, 201, 1}};
-    for (size_t i = 0; i < ARRAY_LEN(amounts); i++) {
-        const struct request *other = request_pool_take(&pool, &r[1], &amounts[i]);
-        ck_assert_ptr_ne(other, taken[1]);
-        ck_assert(resources_equal(request_pool_resources(other), &amounts[i]));
-        request_pool_release(&pool, other);
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        r = memory(8, &parts[i]);
+        expect_other(&r, &amounts, "request_part: member", i);
     }
-    for (size_t i = 0; i < ARRAY_LEN(r); i++)
-        request_pool_release(&pool, taken[i]);
+    request_pool_release(&pool, first);
     request_pool_fini(&pool);
 }
 END_TEST
@@ -123,5 +142,5 @@ START_TEST(the_table_grows_and_shrinks)
 }
 END_TEST
 
-UNIT_MAIN("request_pool", equal_requests_are_stored_once, every_field_makes_a_difference,
-          the_table_grows_and_shrinks)
+UNIT_MAIN("request_pool", equal_requests_are_stored_once, every_member_makes_a_difference,
+          texts_and_parts_make_a_difference, the_table_grows_and_shrinks)

@@ -25,11 +25,7 @@ static char *as_viewer(int status, const char *const *args)
         argv[n] = *args;
     }
     program_start(&p, lib_dir, argv);
-    int got = program_wait(&p);
-    char *said = xstrdup(program_output(&p));
-    ck_assert_msg(got == status, "exit status %d: %s", got, said);
-    program_fini(&p);
-    return said;
+    return program_end(&p, status);
 }
 
 static void give_rights(void)

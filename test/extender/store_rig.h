@@ -108,6 +108,13 @@ static inline void rig_settle(struct store_rig *rig)
     rig->n_deferred = 0;
 }
 
+/* Renews the lease, which allows a bind only for a second or two. */
+static inline void rig_renew(struct store_rig *rig)
+{
+    store_input(rig->store, &(struct core_input){.type = CORE_TICK});
+    rig_settle(rig);
+}
+
 static inline void rig_input(void *ctx, const struct core_input *in)
 {
     struct store_rig *rig = ctx;
@@ -160,8 +167,7 @@ static inline void rig_start_core(struct store_rig *rig, struct core_settings se
     settings.seed = 1;
     struct store_io io = {rig_stream, rig_defer, rig_perform, rig_hurry, rig};
     rig->store = store_new(&settings, &io);
-    store_input(rig->store, &(struct core_input){.type = CORE_TICK});
-    rig_settle(rig); /* the GET of the Lease */
+    rig_renew(rig);  /* the GET of the Lease */
     rig_settle(rig); /* the PUT, after which the pods are listed */
     rig_settle(rig);
 }

@@ -366,7 +366,7 @@ static void group_rig_start_with(struct group_rig *g, const char *body, unsigned
     json_decref(objects);
     json_decref(more);
     g->gangs = gang_minimum_new(
-        &(struct gang_minimum_config){.call = groups_call, .now_ms = groups_now});
+        &(struct pod_group_reader){.call = groups_call, .now_ms = groups_now});
     g->v = verbs_new(&(struct verbs_config){
         .store = g->rig.store, .answer = answer, .gangs = g->gangs, .preempts = true});
 }
@@ -529,6 +529,27 @@ START_TEST(evictions_are_considered_for_members_that_do_not_wait)
 }
 END_TEST
 
+/* Its gang is of no interest then: the object of the gang is not read. */
+START_TEST(nothing_is_evicted_for_a_pod_that_never_preempts)
+{
+    static const int64_t answers[] = {VERBS_ALL, 2};
+    for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+        struct group_rig g;
+        group_rig_start_with(
+            &g, "{\"spec\":{\"minMember\":1}}", 200, false, answers[i],
+            json_pack("[oo]", weak_pod("w1", "n1"), weak_pod("w2", "n2")));
+        json_t *pod = gang_pod("p1", "g", 10850);
+        json_object_set_new(json_object_get(pod, "spec"), "preemptionPolicy",
+                            json_string("Never"));
+        json_decref(filter_pod(g.v, pod));
+        ck_assert_uint_eq(groups.calls, 0);
+        ck_assert_uint_eq(core_preemptions(store_read(g.rig.store)).waiting, 0);
+        store_read_end(g.rig.store);
+        group_rig_stop(&g);
+    }
+}
+END_TEST
+
 START_TEST(inspect_says_what_preemption_does_for_a_pending_pod)
 {
     cleanup_buf struct buf inspect = {0};
@@ -559,7 +580,7 @@ static struct gang_minimum *minimum_new(unsigned status)
     groups = (struct group_api){
         .body = "{\"spec\":{\"minMember\":2}}", .status = status, .now_ms = 1};
     return gang_minimum_new(
-        &(struct gang_minimum_config){.call = groups_call, .now_ms = groups_now});
+        &(struct pod_group_reader){.call = groups_call, .now_ms = groups_now});
 }
 
 static uint32_t minimum_of(struct gang_minimum *g, int i)
@@ -657,7 +678,7 @@ START_TEST(an_api_server_without_time_for_all_versions_is_not_asked_for_every_ga
     struct gang native = {.kind = GANG_POD_GROUP, .name = SPAN("g")};
     groups = (struct group_api){.body = "{}", .status = 404, .now_ms = 1};
     struct gang_minimum *g = gang_minimum_new(
-        &(struct gang_minimum_config){.call = slow_call, .now_ms = groups_now});
+        &(struct pod_group_reader){.call = slow_call, .now_ms = groups_now});
     ck_assert_uint_eq(gang_minimum_of(g, SPAN("ns"), &native), 0);
     ck_assert_uint_eq(gang_minimum_of(g, SPAN("other"), &native), 0);
     ck_assert_uint_eq(groups.calls, 1);
@@ -884,6 +905,7 @@ UNIT_MAIN("filter", a_template_node_leaves_nothing_behind, a_template_node_start
           members_that_do_not_wait_need_no_leader,
           a_kind_that_is_not_answered_does_not_pause_the_others,
           evictions_are_considered_for_members_that_do_not_wait,
+          nothing_is_evicted_for_a_pod_that_never_preempts,
           inspect_says_what_preemption_does_for_a_pending_pod,
           a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit,
           a_pod_group_says_how_many_members_need_a_place,

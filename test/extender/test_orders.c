@@ -357,7 +357,7 @@ START_TEST(the_best_node_is_the_best_of_those_that_fit)
 {
     struct world w;
     struct score_scratch scratch = {0};
-    size_t found = 0;
+    size_t found = 0, none = 0;
     begin(&w, 3);
     for (int round = 0; round < ROUNDS; round++) {
         struct score_node nodes[NAMES_MAX];
@@ -377,8 +377,11 @@ START_TEST(the_best_node_is_the_best_of_those_that_fit)
         bool chosen = score_best(&run, n, names, &best, 1) == 1;
         store_read_end(w.rig.store);
         json_t *reply = answer(verb_filter, v, &c);
-        if (chosen && c.args.request.kind != REQUEST_NONE) {
-            json_t *answered = json_object_get(reply, "NodeNames");
+        json_t *answered = json_object_get(reply, "NodeNames");
+        if (!chosen) {
+            ck_assert_uint_eq(json_array_size(answered), 0);
+            none++;
+        } else if (c.args.request.kind != REQUEST_NONE) {
             ck_assert_uint_eq(json_array_size(answered), 1);
             const char *name = json_string_value(json_array_get(answered, 0));
             ck_assert_str_eq(name, names[best].p);
@@ -389,6 +392,7 @@ START_TEST(the_best_node_is_the_best_of_those_that_fit)
         verbs_free(v);
     }
     ck_assert_uint_gt(found, ROUNDS / 3);
+    ck_assert_uint_gt(none, ROUNDS / 10);
     score_scratch_fini(&scratch);
     end(&w);
 }

@@ -310,7 +310,7 @@ static size_t cached_nodes(struct view_gpuapi *o)
 /* Waits until the cache has `n` nodes. */
 static void await_cached_nodes(struct view_gpuapi *o, size_t n)
 {
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 6000; i++) {
         if (cached_nodes(o) == n && atomic_load(&o->ready) == (n > 0))
             break;
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -513,6 +513,17 @@ static unsigned occurrences(const struct buf *text, const char *what)
     return n;
 }
 
+static void await_scope(struct view_auth *a, struct view_auth_user *user)
+{
+    struct view_scope *scope = NULL;
+    for (int64_t end = clock_mono_ms() + 60000;
+         view_auth_scope(a, user, NULL, &scope, NULL) != VIEW_AUTH_YES;) {
+        ck_assert_int_lt(clock_mono_ms(), end);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    view_scope_free(scope);
+}
+
 START_TEST(another_scope_during_the_first_scan_sends_all_nodes_again)
 {
     struct err err = {0};
@@ -530,6 +541,7 @@ START_TEST(another_scope_during_the_first_scan_sends_all_nodes_again)
                                     .scope = view_scope_new(NULL, 0),
                                     .renew_ms = 2000,
                                     .until_ms = INT64_MAX};
+    struct view_auth_user *user = grant.user; /* the stream takes it */
     struct view_inspect_stream *s = view_inspect_stream_new(rig.store, 0);
     struct httpd_reply reply = {0};
     cleanup_buf struct buf text = {0};
@@ -539,9 +551,10 @@ START_TEST(another_scope_during_the_first_scan_sends_all_nodes_again)
     unsigned first = occurrences(&text, "\"node-000\"");
     ck_assert_uint_ge(first, 1);
     ck_assert_uint_eq(occurrences(&text, "\n\n"), 0); /* the scan is not complete */
-    for (int i = 0; i < 100 && !occurrences(&text, "\n\n"); i++) {
-        atomic_fetch_add(&auth_now, 1000);
-        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+    /* The stream asks for its scope again when the new one is known. */
+    atomic_store(&auth_now, 2000);
+    await_scope(a, user);
+    for (int i = 0; i < 1000 && !occurrences(&text, "\n\n"); i++) {
         cleanup_buf struct buf more = {0};
         reply.stream->fill(reply.stream_ctx, &more);
         buf_add_span(&text, buf_span(&more));

@@ -9,6 +9,7 @@
  */
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@
 #include "gpu/gpu.h"
 #include "limit/state.h"
 
-enum { LIMIT_MIB = 2048, HELD_MIB = 1200, OUT_OF_MEMORY = 2 };
+enum { LIMIT_MIB = 2048, HELD_MIB = 1200, OUT_OF_MEMORY = 2, WAIT_S = 60 };
 
 struct run {
     char *build, *dir; /* of the programs; of the library and its files */
@@ -118,6 +119,16 @@ static int more(const struct run *r, int mib, bool limited)
     return run_shell(r, command, limited);
 }
 
+/* Waits no longer than a minute: a process that hangs in the driver does not end. */
+static void end(pid_t pid)
+{
+    if (pid <= 0)
+        return;
+    kill(pid, SIGKILL);
+    for (int i = 0; i < WAIT_S * 100 && waitpid(pid, NULL, WNOHANG) == 0; i++)
+        usleep(10000);
+}
+
 /* A program that holds memory until it is killed; -1: it could not have it. */
 static pid_t hold(const struct run *r, int mib, const char *preload)
 {
@@ -139,20 +150,14 @@ static pid_t hold(const struct run *r, int mib, const char *preload)
         _exit(127);
     }
     close(out[1]);
-    bool held = read(out[0], said, sizeof said - 1) > 0 && strncmp(said, "held", 4) == 0;
+    struct pollfd reply = {.fd = out[0], .events = POLLIN};
+    bool held = poll(&reply, 1, WAIT_S * 1000) > 0 &&
+                read(out[0], said, sizeof said - 1) > 0 && strncmp(said, "held", 4) == 0;
     close(out[0]);
     if (held)
         return pid;
-    waitpid(pid, NULL, 0);
+    end(pid);
     return -1;
-}
-
-static void end(pid_t pid)
-{
-    if (pid > 0) {
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, 0);
-    }
 }
 
 /* -- checks -- */

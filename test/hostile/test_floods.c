@@ -334,16 +334,10 @@ static int64_t leader_since(const struct world *w)
     return json_integer_value(lib_at(j, "spec.leaseTransitions"));
 }
 
-static bool leads(const struct world *w)
-{
-    cleanup_json json_t *j = peer_json(&w->extender.observers, "GET", "/inspect", NULL);
-    return json_is_true(lib_at(j, "leader"));
-}
-
 START_TEST(eight_clients_that_loop_large_filters_do_not_take_the_lease)
 {
     struct world *w = begin(NODES);
-    lib_wait(leads(w));
+    lib_wait(extender_leads(&w->extender));
     int64_t since = leader_since(w);
     pthread_t thread = start_probe(w);
     w->path = "/filter";
@@ -359,7 +353,7 @@ START_TEST(eight_clients_that_loop_large_filters_do_not_take_the_lease)
             atomic_load(&w->answers[503]));
     ck_assert_int_gt(atomic_load(&w->answers[200]), 0);
     end_probe(w, thread);
-    ck_assert(leads(w));
+    ck_assert(extender_leads(&w->extender));
     ck_assert_int_eq(leader_since(w), since);
     ck_assert_msg(!strstr(program_output(&w->extender.program), "lease expired") &&
                       !strstr(program_output(&w->extender.program), "lost"),
@@ -561,7 +555,7 @@ START_TEST(a_page_of_another_origin_cannot_bind)
     };
     struct world *w = begin(2);
     cleanup_buf struct buf body = {0}, reply = {0};
-    lib_wait(leads(w));
+    lib_wait(extender_leads(&w->extender));
     sim_add_pod(&w->sim, "p", 2);
     lib_bind_body(&body, "p", "n1");
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -53,15 +53,9 @@ static void edit(const struct world *w, const char *name, const char *annotation
     json_decref(peer_json(&w->sim.api, "PATCH", path, body));
 }
 
-static int forged(const struct world *w)
+static int64_t forged(const struct world *w)
 {
-    static const char key[] = "\ngpushare_drift{kind=\"forged\"} ";
-    cleanup_buf struct buf metrics = {0};
-    ck_assert_uint_eq(
-        peer_call(&w->extender.observers, "GET", "/metrics", NULL, &metrics), 200);
-    const char *at = strstr(metrics.p, key);
-    ck_assert_ptr_nonnull(at);
-    return atoi(at + strlen(key));
+    return extender_metric(&w->extender, "gpushare_drift{kind=\"forged\"}");
 }
 
 enum { UNITS = CARD / 1024 }; /* of a card */

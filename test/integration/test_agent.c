@@ -184,10 +184,12 @@ START_TEST(no_objects_remain_of_a_deleted_node)
     json_decref(peer_json(&sim.api, "DELETE", "/api/v1/nodes/n1", NULL));
     collect_garbage();
     ck_assert(program_wait_output(&agent.program, "Node n1 not found"));
-    /* The agent may have recreated them before it noticed that the Node was deleted. */
-    collect_garbage();
+    /* The agent may have recreated them before it noticed that the Node was deleted, and
+     * such a call may still be under way. */
     int gets = sim_count(&sim, "get", "nodes", "");
     lib_wait(sim_count(&sim, "get", "nodes", "") >= gets + 2);
+    collect_garbage();
+    lib_wait(sim_count(&sim, "get", "nodes", "") >= gets + 4);
     ck_assert_uint_eq(peer_status(&sim.api, SCVS "/n1"), 404);
     ck_assert_uint_eq(peer_status(&sim.api, LEASES "/n1"), 404);
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
@@ -241,7 +243,7 @@ START_TEST(a_fatal_xid_makes_a_card_unhealthy_temporarily)
     agent_setup(&sim);
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
     agent_start(&agent, &sim, source,
-                ARGV(QUICK, "--healthy-after", "200ms", "--xid-hold", "1s"));
+                ARGV(QUICK, "--healthy-after", "200ms", "--xid-hold", "10m"));
     lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1) "event 1 GPU-1 8 31\n");
     ck_assert(program_wait_output(&agent.program,
@@ -249,6 +251,11 @@ START_TEST(a_fatal_xid_makes_a_card_unhealthy_temporarily)
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0)
                      FAKE(1) "event 1 GPU-1 8 31\nevent 2 GPU-1 8 79\n");
     lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy: XID 79"));
+    /* The next agent gets the same event and holds it for a short time. */
+    agent_stop(&agent);
+    agent_start(&agent, &sim, source,
+                ARGV(QUICK, "--healthy-after", "200ms", "--xid-hold", "1s"));
+    ck_assert(program_wait_output(&agent.program, "XID 79"));
     lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
     tear_down();
 }

@@ -22,20 +22,11 @@ static void start_program(struct program *p, const struct sim *s,
     lib_program(p, "kubectl-inspect-gpushare", ARGV("--kubeconfig", config), options);
 }
 
-static char *end_program(struct program *p, int status)
-{
-    int got = program_wait(p);
-    char *said = xstrdup(p->said.p ? p->said.p : "");
-    ck_assert_msg(got == status, "exit status %d: %s", got, said);
-    program_fini(p);
-    return said;
-}
-
 static char *defrag(const struct sim *s, int status, const char *const *options)
 {
     struct program p;
     start_program(&p, s, options);
-    return end_program(&p, status);
+    return program_end(&p, status);
 }
 
 /* `card` -1: pending. `owner`: kind of the controller, or NULL; `spec`: further members of
@@ -244,7 +235,7 @@ START_TEST(each_pod_leaves_after_the_replacement_of_the_former_is_bound)
     ck_assert(program_wait_output(&p, "node n1 uncordoned\n"));
     ck_assert(!is_cordoned(&s, "n1"));
     add_pod(&s, "big", "gpu-count", 2, "n1", 0, NULL, "", "");
-    cleanup_free char *said = end_program(&p, 0);
+    cleanup_free char *said = program_end(&p, 0);
     ck_assert_contains(said, "pod default/big is bound to node n1\n");
     ck_assert_int_eq(evictions(&s), 2);
     sim_stop(&s);
@@ -264,7 +255,7 @@ START_TEST(a_delayed_eviction_is_retried)
     ck_assert(program_wait_output(&p, "; retrying\n"));
     lib_wait(evictions(&s) == 2);
     add_pod(&s, "b2", "gpu-mem", 6, "n3", 0, "ReplicaSet", "set-b", "");
-    cleanup_free char *said = end_program(&p, 0);
+    cleanup_free char *said = program_end(&p, 0);
     ck_assert_contains(said, "pod default/b2 is bound to node n3\nnode n1 uncordoned\n");
     sim_stop(&s);
 }
@@ -307,7 +298,7 @@ START_TEST(a_replacement_on_the_same_node_ends_the_plan)
     start_program(&p, &s, ARGV("defrag", "pod", "default/big", "--apply"));
     lib_wait(evictions(&s) == 1);
     add_pod(&s, "a2", "gpu-mem", 8, "n1", 0, "ReplicaSet", "set-a", "");
-    cleanup_free char *said = end_program(&p, 1);
+    cleanup_free char *said = program_end(&p, 1);
     ck_assert_contains(said, "which replaces a, is bound to the same node");
     ck_assert_int_eq(evictions(&s), 1);
     ck_assert(!is_cordoned(&s, "n1"));
@@ -325,7 +316,7 @@ START_TEST(a_plan_that_no_longer_holds_ends)
     lib_wait(evictions(&s) == 1);
     ADD_MEMORY(&s, "other", 6, "n3", 0, NULL);
     add_pod(&s, "a2", "gpu-mem", 8, "n2", 0, "ReplicaSet", "set-a", "");
-    cleanup_free char *said = end_program(&p, 1);
+    cleanup_free char *said = program_end(&p, 1);
     ck_assert_contains(said, "the other pods on node n1 have no place elsewhere now");
     ck_assert_int_eq(evictions(&s), 1);
     ck_assert(!is_cordoned(&s, "n1"));
@@ -341,7 +332,7 @@ START_TEST(a_signal_uncordons_the_node)
     start_program(&p, &s, ARGV("defrag", "pod", "default/big", "--apply"));
     lib_wait(evictions(&s) == 1);
     program_signal(&p, SIGTERM);
-    cleanup_free char *said = end_program(&p, 1);
+    cleanup_free char *said = program_end(&p, 1);
     ck_assert_contains(said, "interrupted while waiting");
     ck_assert(!is_cordoned(&s, "n1"));
     sim_stop(&s);
@@ -361,7 +352,7 @@ START_TEST(a_cordoned_node_stays_cordoned)
     start_program(&p, &s, ARGV("defrag", "--cards=1", "--node=n1", "--apply"));
     lib_wait(evictions(&s) == 1);
     add_pod(&s, "b2", "gpu-mem", 6, "n3", 0, "ReplicaSet", "set-b", "");
-    cleanup_free char *said = end_program(&p, 0);
+    cleanup_free char *said = program_end(&p, 0);
     ck_assert_contains(said, "node n1 is cordoned already and stays so\n");
     ck_assert(is_cordoned(&s, "n1"));
     sim_stop(&s);

@@ -95,13 +95,10 @@ static bool is_shown(json_int_t used, json_int_t withheld, json_int_t overuse,
            json_is_true(json_object_get(card, "usageComplete")) == complete;
 }
 
-static bool is_counted(const char *sample)
+static int64_t drift(const char *kind)
 {
-    cleanup_buf struct buf reply = {0};
-    cleanup_free char *line = xasprintf("\n%s\n", sample);
-    ck_assert_uint_eq(peer_call(&extender.observers, "GET", "/metrics", NULL, &reply),
-                      200);
-    return strstr(reply.p, line) != NULL;
+    cleanup_free char *sample = xasprintf("gpushare_drift{kind=\"%s\"}", kind);
+    return extender_metric(&extender, sample);
 }
 
 /* 1 GiB is tolerated. */
@@ -118,14 +115,14 @@ START_TEST(other_processes_and_overuse_are_kept_apart)
     ck_assert_int_eq(extender_filter(&extender, 4, "n1", &why), NOT_NOW);
     ck_assert_contains(why.p, "; used outside Kubernetes: 4096 MiB on GPU0");
     ck_assert_ptr_null(strstr(why.p, "beyond"));
-    ck_assert(is_counted("gpushare_drift{kind=\"external-use\"} 1"));
-    ck_assert(is_counted("gpushare_drift{kind=\"overuse\"} 0"));
+    ck_assert_int_eq(drift("external-use"), 1);
+    ck_assert_int_eq(drift("overuse"), 0);
 
     /* What a pod uses inside its promise is its own before it is Running. */
     use(4, 8, 0);
     lib_wait(is_shown(12, 0, 0, true));
     ck_assert_int_eq(extender_filter(&extender, 4, "n1", NULL), FITS);
-    ck_assert(is_counted("gpushare_drift{kind=\"external-use\"} 0"));
+    ck_assert_int_eq(drift("external-use"), 0);
 
     /* The promise of the other pod hides no overuse. */
     use(7, 0, 2);
@@ -134,10 +131,12 @@ START_TEST(other_processes_and_overuse_are_kept_apart)
     ck_assert_int_eq(extender_filter(&extender, 4, "n1", &why), NOT_NOW);
     ck_assert_contains(why.p, "; used outside Kubernetes: 1024 MiB on GPU0; used by pods "
                               "beyond their promises: 3072 MiB on GPU0");
-    ck_assert(is_counted("gpushare_drift{kind=\"overuse\"} 1"));
-    ck_assert(is_counted("gpushare_memory_overuse_bytes 3221225472"));
-    ck_assert(is_counted("gpushare_memory_withheld_bytes 4294967296"));
-    ck_assert(is_counted("gpushare_cards_usage_complete 1"));
+    ck_assert_int_eq(drift("overuse"), 1);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_memory_overuse_bytes"),
+                     3221225472);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_memory_withheld_bytes"),
+                     4294967296);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_cards_usage_complete"), 1);
     tear_down();
 }
 END_TEST

@@ -27,11 +27,7 @@ static char *inspect(const struct sim *s, int status, const char *const *options
 {
     struct program p;
     start(&p, s, options);
-    int got = program_wait(&p);
-    char *said = xstrdup(p.said.p ? p.said.p : "");
-    ck_assert_msg(got == status, "exit status %d: %s", got, said);
-    program_fini(&p);
-    return said;
+    return program_end(&p, status);
 }
 
 static const char idx_0[] = "{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}";
@@ -138,6 +134,12 @@ START_TEST(it_explains_pods)
     ck_assert_contains(bound, "pod default/a is bound to node n1");
     cleanup_free char *none = inspect(&s, 1, ARGV("explain", "pod/x/y"));
     ck_assert_contains(none, "pod x/y not found");
+    /* The API objects explain the pod also while the extender is not available. */
+    cleanup_free char *alone = inspect(
+        &s, 0, ARGV("explain", "pod", "default/w", "--extender=kube-system/none:12345"));
+    ck_assert_contains(alone, "lacks 5 GiB; promised: default/a 12 GiB");
+    ck_assert_contains(alone, "\n! --extender kube-system/none:12345: HTTP 404");
+    ck_assert_ptr_null(strstr(pending, "--extender"));
     sim_stop(&s);
 }
 END_TEST
@@ -192,12 +194,10 @@ START_TEST(a_cordoned_node_is_marked)
     ck_assert_int_eq(extender_filter(&e, 8, "n1", NULL), FITS);
     expect_pending(
         &e, 0, "cordoned: kube-scheduler offers it only to pods that tolerate the taint");
-    struct buf metrics = {0};
-    ck_assert_uint_eq(peer_call(&e.observers, "GET", "/metrics", NULL, &metrics), 200);
-    ck_assert_contains(metrics.p, "\ngpushare_nodes_cordoned 1\n");
-    ck_assert_contains(metrics.p, "\ngpushare_memory_free_bytes 16106127360\n");
-    ck_assert_contains(metrics.p, "\ngpushare_memory_free_cordoned_bytes 16106127360\n");
-    buf_fini(&metrics);
+    ck_assert_int_eq(extender_metric(&e, "gpushare_nodes_cordoned"), 1);
+    ck_assert_int_eq(extender_metric(&e, "gpushare_memory_free_bytes"), 16106127360);
+    ck_assert_int_eq(extender_metric(&e, "gpushare_memory_free_cordoned_bytes"),
+                     16106127360);
     cleanup_free char *table = inspect(&s, 0, ARGV(NULL));
     ck_assert_contains(table, "Healthy,SchedulingDisabled");
     ck_assert_contains(table, "15 free (15 on cordoned nodes)");
@@ -417,8 +417,7 @@ START_TEST(a_watch_follows)
     sim_add_bound_pod(&s, "b", 3, "n1", idx_0);
     ck_assert(program_wait_output(&p, "3 of 15 GiB promised"));
     program_signal(&p, SIGINT); /* ends the program at once */
-    ck_assert_int_eq(program_wait(&p), 128 + SIGINT);
-    program_fini(&p);
+    free(program_end(&p, 128 + SIGINT));
     sim_stop(&s);
 }
 END_TEST
@@ -473,9 +472,8 @@ START_TEST(completion_lists_names_of_the_cluster)
         struct program p;
         lib_program(&p, "kubectl-inspect-gpushare",
                     ARGV("__complete", "--kubeconfig", config), cases[i].words);
-        ck_assert_int_eq(program_wait(&p), 0);
-        ck_assert_str_eq(p.said.p, cases[i].want);
-        program_fini(&p);
+        cleanup_free char *said = program_end(&p, 0);
+        ck_assert_str_eq(said, cases[i].want);
     }
     sim_stop(&s);
 }

@@ -426,17 +426,14 @@ END_TEST
 static char *make_editor(void)
 {
     cleanup_free char *setup = program_path("gpushare-setup"),
-                      *file = temp_path(lib_dir, "gpushare-setup"),
                       *manifest = temp_path(lib_dir, NODE_FILES_MANIFEST);
-    cleanup_free char *script = xasprintf("#!/bin/sh\n"
-                                          "[ \"$1\" != running ] || {\n"
+    cleanup_free char *script = xasprintf("[ \"$1\" != running ] || {\n"
                                           "    echo '# mine' >>'%s'\n"
                                           "    exit 1\n"
                                           "}\n"
                                           "exec '%s' \"$@\"\n",
                                           manifest, setup);
-    temp_write(lib_dir, "gpushare-setup", script);
-    ck_assert_int_eq(chmod(file, 0755), 0);
+    temp_script(lib_dir, "gpushare-setup", script);
     return xasprintf("BUILD=%s", lib_dir);
 }
 

@@ -80,20 +80,25 @@ static void make_rke2(void)
     add("root/etc/kubernetes/gpushare/client.key", "key\n");
 }
 
+/* The output of a shell command, whose $0 is lib_dir. New. */
+static char *shell(const char *command)
+{
+    struct program p;
+    program_start(&p, lib_dir, ARGV("sh", "-c", command, lib_dir));
+    return program_end(&p, 0);
+}
+
 /* All files of the node with their content and mode, without the backups. */
 static char *node_state(void)
 {
-    struct program p;
-    program_start(
-        &p, lib_dir,
-        ARGV("sh", "-c",
-             "cd \"$0/root\" && find . -path ./var/lib/gpushare-install -prune -o "
-             "-printf '%p %m %l\\n' -type f -exec cat {} + | sort",
-             lib_dir));
-    ck_assert_int_eq(program_wait(&p), 0);
-    char *said = xstrdup(program_output(&p));
-    program_fini(&p);
-    return said;
+    return shell("cd \"$0/root\" && find . -path ./var/lib/gpushare-install -prune -o "
+                 "-printf '%p %m %l\\n' -type f -exec cat {} + | sort");
+}
+
+static void ck_state(const char *before)
+{
+    cleanup_free char *now = node_state();
+    ck_assert_str_eq(now, before);
 }
 
 static bool exists(const char *name)
@@ -125,14 +130,7 @@ static void add_k3s_process(int64_t from_now_s)
 /* The last installation was two hours ago: before a process of add_k3s_process(-3600). */
 static void age_record(void)
 {
-    struct program p;
-    program_start(
-        &p, lib_dir,
-        ARGV("sh", "-c",
-             "touch -d '2 hours ago' \"$0\"/root/var/lib/gpushare-install/*Z/files",
-             lib_dir));
-    ck_assert_int_eq(program_wait(&p), 0);
-    program_fini(&p);
+    free(shell("touch -d '2 hours ago' \"$0\"/root/var/lib/gpushare-install/*Z/files"));
 }
 
 START_TEST(k3s_install_twice_and_undo)
@@ -189,8 +187,7 @@ START_TEST(k3s_install_twice_and_undo)
     add_k3s_process(3600);
     cleanup_free char *removed = node_files_install(0, ARGV("--undo"));
     ck_assert_contains(removed, "removed: ");
-    cleanup_free char *after = node_state();
-    ck_assert_str_eq(after, before);
+    ck_state(before);
     cleanup_free char *none = node_files_install(0, ARGV("--undo"));
     ck_assert_contains(none, "nothing to undo");
     extender_stop(&e);
@@ -210,8 +207,7 @@ START_TEST(k3s_that_never_ran_with_the_files_needs_no_restart)
     ck_assert_contains(undone, "removed: ");
     ck_assert_contains(undone, "no restart is needed: kube-scheduler does not run with");
     ck_assert_ptr_null(strstr(undone, "systemctl"));
-    cleanup_free char *after = node_state();
-    ck_assert_str_eq(after, before);
+    ck_state(before);
     cleanup_free char *none = node_files_install(0, ARGV("--undo"));
     ck_assert_contains(none, "nothing to undo");
 }
@@ -258,8 +254,7 @@ START_TEST(rke2_gets_the_mount_of_the_certificate)
     ck_assert_contains(undone, "restored: ");
     ck_assert_contains(undone, "no restart is needed: kube-scheduler does not run with");
     ck_assert_ptr_null(strstr(undone, "systemctl"));
-    cleanup_free char *after = node_state();
-    ck_assert_str_eq(after, before);
+    ck_state(before);
 }
 END_TEST
 
@@ -272,33 +267,38 @@ static void apply_to_rke2(const char *old)
     add(RKE2_POD, pod);
 }
 
+/* RKE2 runs with the files of an installation that --undo has begun to take back. Returns
+ * the node's state, new. */
+static char *leave_undo(const char *old)
+{
+    free(install(1, "--insecure"));
+    apply_to_rke2(old);
+    free(node_files_install(0, ARGV("--undo")));
+    ck_assert(exists(NODE_FILES_CONFIG));
+    return node_state();
+}
+
 /* kube-scheduler, which still reads the files of an installation that --undo has begun to
  * take back, is not healthy with those of the next one. */
 START_TEST(a_failed_installation_keeps_what_the_last_undo_left)
 {
     make_rke2();
-    cleanup_free char *before = node_state(), *old = temp_read(lib_dir, RKE2_POD);
-    free(install(1, "--insecure"));
-    apply_to_rke2(old);
-    free(node_files_install(0, ARGV("--undo")));
-    ck_assert(exists(NODE_FILES_CONFIG));
-    cleanup_free char *left = node_state();
+    cleanup_free char *before = node_state(), *old = temp_read(lib_dir, RKE2_POD),
+                      *left = leave_undo(old);
     static const char *const others[] = {"127.0.0.1:32766", "127.0.0.2:32766"};
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         cleanup_free char *said = node_files_install(
             3, ARGV("--yes", "--no-cluster", "--without-extender", "--insecure",
                     "--address", others[i], "--wait", "1"));
         ck_assert_contains(said, "restoring the previous files");
-        cleanup_free char *now = node_state();
-        ck_assert_str_eq(now, left);
+        ck_state(left);
         cleanup_free char *early = node_files_install(3, ARGV("--undo"));
         ck_assert_contains(early, "systemctl restart rke2-server\n");
     }
     add(RKE2_POD, old);
     cleanup_free char *removed = node_files_install(0, ARGV("--undo"));
     ck_assert_contains(removed, "removed: ");
-    cleanup_free char *after = node_state();
-    ck_assert_str_eq(after, before);
+    ck_state(before);
 }
 END_TEST
 
@@ -307,11 +307,11 @@ END_TEST
 static void make_mv(void)
 {
     cleanup_free char *bin = temp_path(lib_dir, "bin"),
-                      *file = temp_path(lib_dir, "bin/mv"),
                       *path = xasprintf("%s:%s", bin, getenv("PATH"));
-    add("bin/mv", "#!/bin/sh\n/bin/mv \"$@\" || exit\n"
-                  "case \"$*\" in */undone\\ */undone) kill -TERM $PPID ;; esac\n");
-    ck_assert_int_eq(chmod(file, 0755), 0);
+    temp_mkdir(lib_dir, "bin");
+    temp_script(lib_dir, "bin/mv",
+                "/bin/mv \"$@\" || exit\n"
+                "case \"$*\" in */undone\\ */undone) kill -TERM $PPID ;; esac\n");
     ck_assert_int_eq(setenv("PATH", path, 1), 0);
 }
 
@@ -319,19 +319,14 @@ START_TEST(a_signal_keeps_what_the_last_undo_left)
 {
     make_rke2();
     cleanup_free char *old = temp_read(lib_dir, RKE2_POD),
-                      *path = xstrdup(getenv("PATH"));
-    free(install(1, "--insecure"));
-    apply_to_rke2(old);
-    free(node_files_install(0, ARGV("--undo")));
-    cleanup_free char *left = node_state();
+                      *path = xstrdup(getenv("PATH")), *left = leave_undo(old);
     make_mv();
     cleanup_free char *said = node_files_install(
         3, ARGV("--yes", "--no-cluster", "--without-extender", "--insecure", "--address",
                 "127.0.0.2:32766", "--wait", "1"));
     setenv("PATH", path, 1);
     ck_assert_contains(said, "interrupted; restoring the previous files");
-    cleanup_free char *now = node_state();
-    ck_assert_str_eq(now, left);
+    ck_state(left);
     cleanup_free char *early = node_files_install(3, ARGV("--undo"));
     ck_assert_contains(early, "systemctl restart rke2-server\n");
 }
@@ -348,14 +343,8 @@ START_TEST(a_roll_back_does_not_renew_the_last_undo)
     free(node_files_install(0, ARGV("--undo")));
     ck_assert(exists(NODE_FILES_CONFIG));
     add_k3s_process(-600);
-    struct program p;
-    program_start(&p, lib_dir,
-                  ARGV("sh", "-c",
-                       "cd \"$0\"/root/var/lib/gpushare-install && touch -d '20 minutes "
-                       "ago' undone && mkdir x && mv undone x && mv x/undone .",
-                       lib_dir));
-    ck_assert_int_eq(program_wait(&p), 0);
-    program_fini(&p);
+    free(shell("cd \"$0\"/root/var/lib/gpushare-install && touch -d '20 minutes ago' "
+               "undone && mkdir x && mv undone x && mv x/undone ."));
     cleanup_free char *checked = node_files_check(1);
     ck_assert_ptr_null(strstr(checked, "older-than-file"));
     cleanup_free char *removed = node_files_install(0, ARGV("--undo"));
@@ -388,8 +377,7 @@ START_TEST(rke2_keeps_the_files_until_the_restart)
     ck_assert_contains(early, "systemctl restart rke2-server\n");
     add(RKE2_POD, old);
     free(node_files_install(0, ARGV("--undo")));
-    cleanup_free char *after = node_state();
-    ck_assert_str_eq(after, before);
+    ck_state(before);
 }
 END_TEST
 
@@ -407,8 +395,7 @@ START_TEST(openshift_stays_as_it_is)
     ck_assert_contains(checked, command);
     cleanup_free char *said = install(3, NULL);
     ck_assert_contains(said, command);
-    cleanup_free char *after = node_state();
-    ck_assert_str_eq(after, before);
+    ck_state(before);
     /* A worker node has no static pods, but Red Hat CoreOS names its OpenShift. */
     temp_remove(lib_dir, "root/etc/kubernetes/manifests/kube-scheduler-pod.yaml");
     cleanup_free char *folder =
@@ -472,8 +459,7 @@ START_TEST(options_of_the_service)
         cleanup_free char *before = node_state();
         cleanup_free char *said = install(3, "--insecure");
         ck_assert_contains(said, "takes precedence over");
-        cleanup_free char *after = node_state();
-        ck_assert_str_eq(after, before);
+        ck_state(before);
         temp_write(lib_dir, cases[i].path, "");
     }
 }
@@ -507,8 +493,7 @@ START_TEST(odd_files)
     ck_assert_contains(dangling, "zz-gpushare.yaml");
     ck_assert_int_eq(unlink(dropin), 0);
     ck_assert_int_eq(symlink(linked, dropin), 0);
-    cleanup_free char *after = node_state();
-    ck_assert_str_eq(after, before);
+    ck_state(before);
     /* A file that is read later, and one that cannot be parsed. */
     ck_assert_int_eq(unlink(dropin), 0);
     add(K3S ".d/zzz.yaml", "kube-scheduler-arg: [v=3]\n");

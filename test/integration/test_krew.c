@@ -205,7 +205,7 @@ START_TEST(a_project_url_that_is_no_address_is_refused)
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         struct program p;
         cleanup_free char *url = xasprintf("PROJECT_URL=%s", wrong[i]),
-                          *out = xasprintf("%s/c", made);
+                          *out = temp_path(made, "c");
         program_start(&p, lib_dir,
                       ARGV("env", url, "scripts/krew", out, "1.2.3", "https://there"));
         ck_assert_int_eq(program_wait(&p), 1);

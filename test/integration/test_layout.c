@@ -119,11 +119,7 @@ static char *explained(const char *pod)
     lib_program(&p, "kubectl-inspect-gpushare",
                 ARGV("--kubeconfig", config, "--extender", url, "explain", "pod", pod),
                 ARGV(NULL));
-    int status = program_wait(&p);
-    char *said = xstrdup(p.said.p ? p.said.p : "");
-    ck_assert_msg(status == 0, "exit status %d: %s", status, said);
-    program_fini(&p);
-    return said;
+    return program_end(&p, 0);
 }
 
 START_TEST(explain_says_what_the_leader_does)

@@ -17,11 +17,7 @@ static char *replay(int status, const char *const *options)
 {
     struct program p;
     lib_program(&p, "gpushare-replay", ARGV(NULL), options);
-    int got = program_wait(&p);
-    ck_assert_msg(got == status, "exit status %d: %s", got, p.said.p);
-    char *said = xstrdup(p.said.p ? p.said.p : "");
-    program_fini(&p);
-    return said;
+    return program_end(&p, status);
 }
 
 /* Blanks the one figure that is not the same in every run. */

@@ -59,7 +59,6 @@ static void set_up(struct sim *s, struct extender e[2], const char *name,
     sim_add_pod(s, "p", 1);
     sim_add_pod(s, "q", 1);
     start(&e[0], s, "replica", "replica.test");
-    cleanup_json json_t *j = NULL;
     lib_wait(extender_leads(&e[0]));
     start(&e[1], s, name, expects);
 }
@@ -162,7 +161,6 @@ START_TEST(replica_ca_works_without_client_ca)
     struct sim s;
     struct extender e[2];
     cleanup_buf struct buf why = {0};
-    cleanup_json json_t *j = NULL;
     sim_start(&s, ARGV(NULL));
     sim_add_node(&s, "n1", 1, 16);
     sim_add_pod(&s, "p", 1);

@@ -163,10 +163,7 @@ START_TEST(the_stream_agrees_with_inspect)
     sim_add_node(&s, "n1", 2, 16);
     sim_add_node(&s, "n2", 1, 16);
     start(&e, &s);
-    lib_wait(({
-        cleanup_json json_t *all = peer_json(&e.observers, "GET", "/inspect", NULL);
-        json_is_true(lib_at(all, "leader"));
-    }));
+    lib_wait(extender_leads(&e));
     watch_open(&w, e.observers.port, "/gpushare-scheduler" WATCH);
     ck_assert_uint_eq(w.r.status, 200);
     assert_as_inspected(&w, &e, "n1");

@@ -20,11 +20,7 @@ char *install_node_command(int status, const char *const *argv)
 {
     struct program p;
     program_start(&p, lib_dir, argv);
-    int got = program_wait(&p);
-    char *said = xstrdup(program_output(&p));
-    ck_assert_msg(status < 0 || got == status, "exit status %d: %s", got, said);
-    program_fini(&p);
-    return said;
+    return program_end(&p, status);
 }
 
 char *install_node_run(int status, const char *const *options)

@@ -147,13 +147,7 @@ char *node_files_install(int status, const char *const *options)
         argv[n] = *options;
     }
     program_start(&p, lib_dir, argv);
-    int got = program_wait(&p);
-    char *said = xstrdup(program_output(&p));
-    /* check's messages are limited, and the end says more */
-    size_t n = strlen(said), skip = n > 2000 ? n - 2000 : 0;
-    ck_assert_msg(status < 0 || got == status, "exit status %d: %s", got, said + skip);
-    program_fini(&p);
-    return said;
+    return program_end(&p, status);
 }
 
 char *node_files_check(int status)

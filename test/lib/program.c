@@ -138,6 +138,17 @@ int program_wait(struct program *p)
     return p->status;
 }
 
+char *program_end(struct program *p, int status)
+{
+    int got = program_wait(p);
+    char *said = xstrdup(program_output(p));
+    /* check's messages are limited, and the end says more */
+    size_t n = strlen(said), skip = n > 2000 ? n - 2000 : 0;
+    ck_assert_msg(status < 0 || got == status, "exit status %d: %s", got, said + skip);
+    program_fini(p);
+    return said;
+}
+
 void program_fini(struct program *p)
 {
     if (p->out > 0)

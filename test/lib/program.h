@@ -31,6 +31,9 @@ void program_signal(const struct program *p, int number);
 bool program_runs(struct program *p);
 /* Waits until the program has ended. Returns p->status. */
 int program_wait(struct program *p);
+/* Waits until the program has ended with this exit status; -1: any. Returns its output, new.
+ * Releases p. */
+char *program_end(struct program *p, int status);
 /* Sends SIGTERM; fails the test unless the exit status is 0. Releases p. */
 void program_stop(struct program *p);
 /* Sends SIGKILL if the program runs. Releases p. */

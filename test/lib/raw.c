@@ -221,13 +221,17 @@ bool raw_ended(struct raw *c)
     return c->in.n == 0 && receive(c) == RAW_CLOSED;
 }
 
+void raw_pause(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
 bool raw_until(bool (*is_true)(void *ctx), void *ctx)
 {
-    const struct timespec pause = {.tv_nsec = 2000000};
     for (int64_t end = raw_now_ms() + RAW_WAIT_MS; raw_now_ms() < end;) {
         if (is_true(ctx))
             return true;
-        nanosleep(&pause, NULL);
+        raw_pause();
     }
     return is_true(ctx);
 }

@@ -59,5 +59,6 @@ bool raw_ended(struct raw *c);
 
 /* Calls is_true until it returns true. False after RAW_WAIT_MS. */
 bool raw_until(bool (*is_true)(void *ctx), void *ctx);
+void raw_pause(void); /* a few milliseconds */
 int64_t raw_now_ms(void);
 unsigned raw_count_fds(void); /* open descriptors of this process */

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "lib/unit.h"
+#include "node/usage_taken.h"
 #include "node/workload.h"
 
 /* -- names -- */
@@ -42,19 +43,7 @@ static struct usage_card card = {.total_mib = 16000, .complete = true};
 
 static void take_at(int64_t ms, const char *ns, const char *pod, int64_t used)
 {
-    const struct usage_container c = {.pod_uid = SPAN("u"),
-                                      .container_id = SPAN("i"),
-                                      .ns = span_of(ns),
-                                      .pod = span_of(pod),
-                                      .name = SPAN("c"),
-                                      .used_mib = used,
-                                      .promised_mib = 4000};
-    const struct usage u = {.taken_ms = ms,
-                            .cards = &card,
-                            .n_cards = 1,
-                            .containers = &c,
-                            .n_containers = 1};
-    usage_history_take(history, ms, &u);
+    usage_taken(history, ms, &card, ns, pod, used);
 }
 
 static void take(int64_t hour, const char *pod, int64_t used)

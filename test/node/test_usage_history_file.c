@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "lib/unit.h"
-#include "node/usage_history.h"
+#include "node/usage_taken.h"
 
 /* The history over a restart of scv-agent, and over a boot of the node. */
 
@@ -16,19 +16,7 @@ static const struct span node = SPAN("n1");
 static void take(struct usage_history *h, int64_t ms, const char *pod, int64_t used)
 {
     static const struct usage_card card = {.total_mib = 16000, .complete = true};
-    const struct usage_container c = {.pod_uid = SPAN("u"),
-                                      .container_id = SPAN("i"),
-                                      .ns = SPAN("ns"),
-                                      .pod = span_of(pod),
-                                      .name = SPAN("c"),
-                                      .used_mib = used,
-                                      .promised_mib = 4000};
-    const struct usage u = {.taken_ms = ms,
-                            .cards = &card,
-                            .n_cards = 1,
-                            .containers = &c,
-                            .n_containers = 1};
-    usage_history_take(h, ms, &u);
+    usage_taken(h, ms, &card, "ns", pod, used);
 }
 
 /* Lets time pass without a container. */

@@ -36,11 +36,12 @@ struct rig {
     bool kubelet_away, no_get, hold; /* podresources does not answer until released */
     uint64_t tokens;
     int lists, gets, saves;
-    /* The last answer; all other outputs, one line each. */
+    /* The last answer; patches and events, one line each. */
     char answer[4096];
     bool answered;
     struct buf log;
-    char env[4096]; /* of the last allocation */
+    struct buf said; /* log lines of the allocator */
+    char env[4096];  /* of the last allocation */
 };
 
 static inline void rig_take(struct rig *r);
@@ -82,6 +83,8 @@ static inline void rig_stop(struct rig *r)
     alloc_outputs_fini(&r->out);
     arena_fini(&r->arena);
     buf_fini(&r->log);
+    buf_fini(&r->said);
+    r->n_pods = 0;
 }
 
 /* The namespace of a pod: "other" if its name begins so. */
@@ -273,6 +276,9 @@ static inline void rig_output(struct rig *r, const struct alloc_output *o)
         break;
     case ALLOC_EVENT:
         buf_printf(&r->log, "event %s %s %s\n", o->name, o->reason, o->text);
+        break;
+    case ALLOC_LOG:
+        buf_printf(&r->said, "%s\n", o->text);
         break;
     default:
         break;

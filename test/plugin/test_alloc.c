@@ -86,7 +86,8 @@ START_TEST(two_candidates_are_ambiguous)
     rig_pass(&rig, 4900);
     ck_assert(!rig.answered);
     rig_pass(&rig, 200);
-    check_answer(rig.answer, "ambiguous: 2 pods of this node lack 3 ids of");
+    check_answer(rig.answer, "ambiguous: cannot identify the pod: 2 pods of this node "
+                             "lack 3 ids of");
     ck_assert_uint_eq(alloc_stats(rig.a)->rejected[REJECTED_AMBIGUOUS], 1);
     ck_assert_uint_eq(alloc_stats(rig.a)->deferred, 1);
     rig_stop(&rig);
@@ -139,7 +140,7 @@ START_TEST(an_unknown_pod_blocks_the_answer)
     rig_kubelet(&rig, "unheard", RIG_NAMES("a"));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "unknown-pod: the request can be for pod default/unheard");
+    check_answer(rig.answer, "has not sent yet: default/unheard");
     /* A later request cannot be for the pod that an earlier one met. */
     rig_kubelet_gone(&rig, "refused");
     rig_api(&rig, "refused", "Failed", ON("0", "GPU-0"), "", MEM("a", 3));
@@ -439,6 +440,68 @@ START_TEST(pods_of_other_namespaces_are_not_named)
     check_answer(rig.answer, "is held by a pod of another namespace");
     ck_assert_ptr_null(strstr(rig.answer, "other-p"));
     rig_stop(&rig);
+}
+END_TEST
+
+/* The request could be for pods of two namespaces. The kubelet shows the text to who sees
+ * the one that it is for; the log names the pods. */
+static void check_unnamed(const char *text, const char *log)
+{
+    rig_pass(&rig, 6000);
+    check_answer(rig.answer, text);
+    ck_assert_ptr_null(strstr(rig.answer, "mine"));
+    ck_assert_ptr_null(strstr(rig.answer, "other"));
+    ck_assert_msg(strstr(rig.said.p, log), "%s", rig.said.p);
+    rig_stop(&rig);
+}
+
+START_TEST(candidates_are_named_only_within_one_namespace)
+{
+    start();
+    add_pending("p", "0", MEM("a", 3));
+    add_pending("q", "1", MEM("a", 3));
+    check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
+    rig_pass(&rig, 6000);
+    check_answer(rig.answer, "gpu-mem, among them default/p and default/q");
+    rig_stop(&rig);
+
+    start();
+    add_pending("mine", "0", MEM("a", 3));
+    add_pending("other", "1", MEM("a", 3));
+    check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
+    check_unnamed("ambiguous: cannot identify the pod: 2 pods of this node",
+                  "other/other");
+
+    start(); /* the pod that only the kubelet has could be of the other namespace, too */
+    add_pending("mine-1", "0", MEM("a", 3));
+    add_pending("mine-2", "1", MEM("a", 3));
+    rig_kubelet(&rig, "other", RIG_NAMES("a"));
+    check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
+    check_unnamed("ambiguous: cannot identify the pod: 2 pods of this node",
+                  "default/mine-1");
+}
+END_TEST
+
+START_TEST(unknown_pods_are_named_only_within_one_namespace)
+{
+    start();
+    rig_kubelet(&rig, "p", RIG_NAMES("a"));
+    check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
+    rig_pass(&rig, 6000);
+    check_answer(rig.answer, "the API server has not sent yet: default/p");
+    rig_stop(&rig);
+
+    start();
+    rig_kubelet(&rig, "mine", RIG_NAMES("a"));
+    rig_kubelet(&rig, "other", RIG_NAMES("a"));
+    check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
+    check_unnamed("unknown-pod: the request can be for a pod that", "other/other");
+
+    start();
+    add_pending("mine", "0", MEM("a", 3));
+    rig_kubelet(&rig, "other", RIG_NAMES("a"));
+    check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
+    check_unnamed("unknown-pod: the request can be for a pod that", "other/other");
 }
 END_TEST
 
@@ -788,6 +851,13 @@ START_TEST(reconciliation_reports_a_container_on_another_card)
     rig_pass(&rig, 2000);
     check_log("event q GPUMismatch container a and container a of pod default/p "
               "hold the same id of card GPU-0");
+    rig_api(&rig, "other", "Running", ON("0", "GPU-0"), "", MEM("a", 1));
+    struct rig_pod *other = rig_kubelet(&rig, "other", RIG_NAMES("a"));
+    rig_add_id(&rig, &other->containers[0], IDS_MEM, rig_id(&rig, "GPU-0/0"));
+    rig_pass(&rig, 2000);
+    check_log("event other GPUMismatch container a and a container of another namespace "
+              "hold the same id of card GPU-0");
+    ck_assert_ptr_nonnull(strstr(rig.said.p, "card GPU-0: container a of pod default/"));
     rig_stop(&rig);
 }
 END_TEST
@@ -1165,7 +1235,10 @@ UNIT_MAIN("alloc", ids_are_not_judged_before_the_first_cards,
           containers_are_admitted_in_sequence,
           must_include_ids_of_the_init_container_are_kept,
           each_promised_card_gets_its_share, a_whole_card_is_exclusive,
-          pods_of_other_namespaces_are_not_named, a_pod_of_the_go_plugin_keeps_its_card,
+          pods_of_other_namespaces_are_not_named,
+          candidates_are_named_only_within_one_namespace,
+          unknown_pods_are_named_only_within_one_namespace,
+          a_pod_of_the_go_plugin_keeps_its_card,
           whole_cards_of_an_init_container_are_reused_in_any_order,
           an_unhealthy_or_absent_card_is_rejected, an_invalid_promise_is_rejected,
           a_forged_promise_blocks_no_card, too_few_free_ids_are_rejected,

@@ -250,7 +250,14 @@ START_TEST(what_is_not_safe_is_refused)
     expect_refusal(&service, "/x.service: --config takes precedence");
     struct facts agent = {.platform = FACTS_RKE2, .is_agent = true};
     finish(&agent, NULL);
-    expect_refusal(&agent, "runs no kube-scheduler");
+    expect_refusal(&agent,
+                   "runs no kube-scheduler. Instead: scripts/install    # on each "
+                   "server of RKE2");
+    struct facts denied = {.platform = FACTS_K3S};
+    err_set(&denied.settings_why, ERR_FORBIDDEN, K3S ".d: Permission denied");
+    finish(&denied, NULL);
+    expect_refusal(&denied, "Permission denied. Instead: sudo scripts/install");
+    ck_assert_ptr_null(strstr(err.msg, "--check"));
     struct facts off = {.platform = FACTS_K3S};
     add(&off, K3S, "disable-scheduler: true\n");
     finish(&off, NULL);
@@ -386,6 +393,7 @@ START_TEST(nodes_without_a_kube_scheduler_of_ours)
     finish(&agent, NULL);
     expect(&agent, NULL);
     ck_assert(findings_has(&found, "agent"));
+    expect_text("  fix   scripts/install --check    # on each server of k3s\n");
     struct facts off = {.platform = FACTS_K3S};
     add(&off, K3S, "disable-scheduler: true\n");
     finish(&off, NULL);

@@ -123,6 +123,7 @@ static void put_core(struct printer *p, const struct world *w, const struct core
         put(p, (pod->node != NULL) | pod->unconfirmed << 1 | (pod->seen == c->run) << 2 |
                    (pod->confirmed_ms < requested_ms) << 3);
     }
+    put(p, core->wakeups_begun);
     const struct ledger_node *node = ledger_node_find(core->ledger, SPAN("n0"));
     put(p, node ? node->cards[0].promised_mib : -1);
     for (size_t i = 0; i < core->n_wakeups; i++) {

@@ -76,7 +76,7 @@ function cardOf(dev, cordoned) {
   if (dev.withheldMiB && dev.withheldMiB !== dev.overuseMiB)
     facts['External use'] = mib(dev.withheldMiB - (dev.overuseMiB || 0));
   if (dev.overuseMiB)
-    facts['Used beyond promises'] = mib(dev.overuseMiB);
+    facts.Overuse = mib(dev.overuseMiB);
   facts[cordoned ? 'Free once uncordoned' : 'Free for new pods'] = mib(dev.freeMiB);
   facts.Size = mib(dev.totalMiB);
   if (dev.health !== 'Healthy')

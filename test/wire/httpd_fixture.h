@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "lib/raw.h"
@@ -278,6 +280,59 @@ static inline void fixture_wait_blocked(struct fixture *kit, int n)
     while (kit->waiting < n)
         pthread_cond_wait(&kit->changed, &kit->lock);
     pthread_mutex_unlock(&kit->lock);
+}
+
+static inline bool fixture_is_blocked(void *ctx)
+{
+    struct fixture *kit = ctx;
+    pthread_mutex_lock(&kit->lock);
+    bool blocked = kit->waiting > 0;
+    pthread_mutex_unlock(&kit->lock);
+    return blocked;
+}
+
+/* Has the server sent bytes or closed the connection? */
+static inline bool fixture_is_readable(const struct raw *c)
+{
+    struct pollfd fd = {.fd = c->fd, .events = POLLIN};
+    return poll(&fd, 1, 0) != 0;
+}
+
+/* Opens a connection and sends the request, until has_arrived(ctx) is true. On a busy
+ * machine the client can be too late for a limit of the server; only a connection that is
+ * as old as `limit_ms` may have been closed. */
+static inline void fixture_send_in_time(struct fixture *kit, struct raw *c,
+                                        const char *request, int64_t limit_ms,
+                                        bool (*has_arrived)(void *ctx), void *ctx)
+{
+    for (;;) {
+        int64_t begin = raw_now_ms();
+        raw_open(c, kit->port);
+        raw_send(c, request, strlen(request));
+        while (!has_arrived(ctx) && !fixture_is_readable(c))
+            raw_pause();
+        if (has_arrived(ctx))
+            return;
+        ck_assert_int_ge(raw_now_ms() - begin, limit_ms);
+        raw_close(c);
+    }
+}
+
+/* Opens a connection and gets /hello on it, likewise until the client is in time. */
+static inline void fixture_call_in_time(const struct fixture *kit, struct raw *c,
+                                        int64_t limit_ms)
+{
+    struct raw_reply r = {0};
+    for (;;) {
+        int64_t begin = raw_now_ms();
+        raw_open(c, kit->port);
+        if (raw_sendf(c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n") &&
+            raw_read(c, &r) == RAW_OK)
+            break;
+        ck_assert_int_ge(raw_now_ms() - begin, limit_ms);
+        raw_close(c);
+    }
+    raw_reply_fini(&r);
 }
 
 static inline void fixture_fini(struct fixture *kit)

@@ -28,7 +28,7 @@ START_TEST(a_truncated_response_is_an_error)
     };
     for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
         struct stub *s = stub_start(send_all_lines, (void *)answers[i]);
-        struct httpc *c = client_of(stub_url(s), 5000);
+        struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
         struct httpc_request req = request("POST", "{}");
         struct outcome o = call(c, &req);
         ck_assert_msg(o.code == ERR_UNAVAILABLE, "case %zu: %s", i, o.err.msg);
@@ -58,7 +58,7 @@ START_TEST(a_body_is_truncated_at_its_limit)
 {
     struct stub *s =
         stub_start(send_until_closed, (void *)"Transfer-Encoding: chunked\r\n");
-    struct httpc *c = client_of(stub_url(s), 5000);
+    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
     struct httpc_request req = request("GET", NULL);
     struct outcome o = call(c, &req);
     ck_assert_int_eq(o.code, ERR_TOO_LARGE);
@@ -102,7 +102,7 @@ START_TEST(a_decompression_bomb_is_truncated)
     cleanup_buf struct buf zipped = zip_zeros(64 << 20);
     ck_assert_uint_lt(zipped.n, 1 << 18);
     struct stub *s = stub_start(send_zipped, &zipped);
-    struct httpc *c = client_of(stub_url(s), 5000);
+    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
     struct httpc_request req = request("GET", NULL);
     req.gzip = true;
     struct outcome o = call(c, &req);
@@ -117,7 +117,7 @@ START_TEST(a_compressed_response_of_exactly_the_limit_is_accepted)
 {
     cleanup_buf struct buf zipped = zip_zeros(MAX_BODY);
     struct stub *s = stub_start(send_zipped, &zipped);
-    struct httpc *c = client_of(stub_url(s), 5000);
+    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
     struct httpc_request req = request("GET", NULL);
     req.gzip = true;
     struct outcome o = call(c, &req);

@@ -35,7 +35,7 @@ START_TEST(a_write_is_never_retried_on_another_connection)
     for (size_t i = 0; i < ARRAY_LEN(cases) * 2; i++) {
         bool with_reset = i % 2;
         struct stub *s = stub_start(close_on_the_second, &with_reset);
-        struct httpc *c = client_of(stub_url(s), 5000);
+        struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
         struct httpc_request req = request(cases[i / 2].method, cases[i / 2].body);
         ck_assert_uint_eq(call(c, &req).status, 200);
         struct outcome o = call(c, &req);
@@ -56,7 +56,7 @@ START_TEST(a_get_is_retried_once_when_a_reused_connection_closes)
 {
     bool with_reset = false;
     struct stub *s = stub_start(close_on_the_second, &with_reset);
-    struct httpc *c = client_of(stub_url(s), 5000);
+    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
     struct httpc_request req = request("GET", NULL);
     ck_assert_uint_eq(call(c, &req).status, 200);
     struct outcome o = call(c, &req);
@@ -82,7 +82,7 @@ static void respond_once_per_connection(struct stub_conn *conn, void *ctx)
 START_TEST(a_get_is_not_retried_more_than_once)
 {
     struct stub *s = stub_start(respond_once_per_connection, NULL);
-    struct httpc *c = client_of(stub_url(s), 5000);
+    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
     struct httpc_request req = request("GET", NULL);
     ck_assert_uint_eq(call(c, &req).status, 200);
     struct outcome o = call(c, &req);
@@ -111,7 +111,7 @@ START_TEST(a_partly_sent_body_is_not_sent_again)
     enum { SIZE = 8 << 20 };
     struct gate *seen = gate_new();
     struct stub *s = stub_start_narrow(close_in_the_body, seen);
-    struct httpc *c = client_of(stub_url(s), 5000);
+    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
     cleanup_free char *body = xcalloc(1, SIZE + 1);
     memset(body, 'b', SIZE);
     struct httpc_request req = request("POST", "small");
@@ -133,7 +133,7 @@ START_TEST(a_refused_connection_is_known_not_to_have_sent)
     struct stub *s = stub_start(stub_echo, (void *)"ok");
     cleanup_free char *url = xstrdup(stub_url(s));
     stub_stop(s);
-    struct httpc *c = client_of(url, 5000);
+    struct httpc *c = client_of(url, TIMEOUT_MS);
     struct httpc_request req = request("POST", "{}");
     struct outcome o = call(c, &req);
     ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
@@ -153,7 +153,7 @@ static struct clock_deadline in_ms(int64_t ms)
 START_TEST(a_request_after_its_deadline_is_not_sent)
 {
     struct stub *s = stub_start(stub_echo, (void *)"ok");
-    struct httpc *c = client_of(stub_url(s), 5000);
+    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
     struct httpc_request req = request("POST", "{}");
     req.send_by = in_ms(-1);
     struct outcome o = call(c, &req);
@@ -199,7 +199,7 @@ START_TEST(a_connection_with_unexpected_input_is_not_reused)
 {
     struct gate *left[2] = {gate_new(), gate_new()};
     struct stub *s = stub_start(respond_and_close, left);
-    struct httpc *c = client_of(stub_url(s), 5000);
+    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
     struct httpc_request req = request("POST", "{}");
     for (unsigned i = 0; i < 3; i++) {
         ck_assert_uint_eq(call(c, &req).status, 200);

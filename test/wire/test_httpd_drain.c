@@ -251,15 +251,15 @@ START_TEST(nothing_can_be_started_after_a_drain)
 {
     struct fixture kit;
     fixture_start(&kit, HTTPD_THREADS, NULL);
-    ck_assert(httpd_drain(kit.d, 1000));
-    ck_assert(httpd_drain(kit.d, 1000));
+    ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
+    ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
     struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_THREADS);
     struct err err = {0};
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
     ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: server is stopping");
     fixture_fini(&kit);
     fixture_init(&kit, NULL);
-    ck_assert(httpd_drain(kit.d, 1000)); /* nothing was listening */
+    ck_assert(httpd_drain(kit.d, RAW_WAIT_MS)); /* nothing was listening */
     fixture_fini(&kit);
     httpd_free(NULL);
 }

@@ -78,6 +78,20 @@ static void call_from(struct raw *c, const struct fixture *kit, const char *addr
     raw_reply_fini(&r);
 }
 
+static bool is_idle(void *ctx)
+{
+    return stats_of(ctx).in_flight == 0;
+}
+
+/* Waits until the server counts all connections as idle, and until its clock has gone on:
+ * a client has its reply a moment before that. */
+static void settle(struct fixture *kit)
+{
+    ck_assert(raw_until(is_idle, kit));
+    for (int64_t now = raw_now_ms(); raw_now_ms() == now;)
+        raw_pause();
+}
+
 START_TEST(the_connection_idle_the_longest_gives_way)
 {
     FOR_BOTH_MODES(mode)
@@ -88,9 +102,10 @@ START_TEST(the_connection_idle_the_longest_gives_way)
         start(&kit, mode, 0);
         for (int i = 0; i < FULL; i++) {
             call_from(&c[i], &kit, "127.0.0.1", HELLO);
-            nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+            settle(&kit);
         }
         raw_call(&c[0], &r, HELLO); /* now the second is idle the longest */
+        settle(&kit);
         call_from(&next, &kit, "127.0.0.1", HELLO);
         ck_assert(raw_ended(&c[1]));
         for (int i = 0; i < FULL; i++)

@@ -10,7 +10,7 @@
  * Requests that wait for a decision of another thread.
  */
 
-enum { MOST = 64, FIRST_REQUEST_MS = 1000 * LIB_SLOWER };
+enum { MOST = 64, NEVER_MS = 10 * 60 * 1000, SHORT_MS = 500 };
 
 struct gate {
     struct fixture kit;
@@ -49,9 +49,10 @@ static bool authorize(void *ctx, const struct httpd_request *req,
 }
 
 /* `connections` 0: the default. */
-static void set_up_with(struct gate *g, enum httpd_mode mode, unsigned connections)
+static void set_up_with(struct gate *g, enum httpd_mode mode, unsigned connections,
+                        int64_t first_request_ms)
 {
-    const struct httpd_limits limits = {.first_request_ms = FIRST_REQUEST_MS};
+    const struct httpd_limits limits = {.first_request_ms = first_request_ms};
     *g = (struct gate){.allow = true};
     pthread_mutex_init(&g->lock, NULL);
     fixture_init(&g->kit, &limits);
@@ -64,7 +65,7 @@ static void set_up_with(struct gate *g, enum httpd_mode mode, unsigned connectio
 
 static void set_up(struct gate *g, enum httpd_mode mode)
 {
-    set_up_with(g, mode, 0);
+    set_up_with(g, mode, 0, NEVER_MS);
 }
 
 static size_t count(struct gate *g)
@@ -223,7 +224,7 @@ START_TEST(waiting_requests_do_not_keep_a_full_listener)
         struct raw c[FULL], other;
         struct raw_reply r = {0};
         size_t closed = 0;
-        set_up_with(&g, mode, FULL);
+        set_up_with(&g, mode, FULL, NEVER_MS);
         for (size_t i = 0; i < FULL; i++) {
             raw_open(&c[i], g.kit.port);
             raw_sendf(&c[i], HELLO);
@@ -259,11 +260,13 @@ START_TEST(a_request_waits_without_a_deadline)
         struct gate g;
         struct raw c;
         struct raw_reply r = {0};
-        set_up_with(&g, mode, 0);
-        raw_open(&c, g.kit.port);
-        raw_sendf(&c, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
-        expect_waiting(&g, 1);
-        usleep((FIRST_REQUEST_MS * 3 / 2) * 1000);
+        set_up_with(&g, mode, 0, SHORT_MS);
+        struct want one = {&g, 1};
+        fixture_send_in_time(
+            &g.kit, &c,
+            "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", SHORT_MS,
+            all_wait, &one);
+        usleep((SHORT_MS * 3 / 2) * 1000);
         end_waits(&g);
         ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
         ck_assert_body(r, "5");

@@ -169,7 +169,7 @@
     if (dev.withheldMiB > overuse)
       fact('External use', mib(dev.withheldMiB - overuse));
     if (overuse)
-      fact('Used beyond promises', mib(overuse), true);
+      fact('Overuse', mib(overuse), true);
     for (const pod of dev.reservations || [])
       fact('Reserved', pod.hidden ? shareOf(pod) : `${shareOf(pod)} for ${pod.namespace}/${pod.name}`);
     if (dev.reservedComputePercent)

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/store_rig.h"
+
+#include "base/mem.h"
+#include "extender/verbs.h"
+
+/*
+ * filter and prioritize read the ledger in parts and keep the nodes that they have looked
+ * up. Between two parts the ledger can change; here it does after every possible read. The
+ * node of a name then has another place in the ledger, and the place another node.
+ *
+ * The program is linked with --wrap=store_read_end (test/rules.mk).
+ */
+
+enum { UNKNOWN = VERBS_LOCK_NODES }; /* candidates beside n1 and n2: two parts */
+
+static struct store_rig rig;
+static struct verbs *verbs;
+static unsigned reads, changes_after; /* the number of a read; 0: never */
+
+static void watched(const char *type, const char *name, int total_mib)
+{
+    static const struct apisync_sink sink = {.input = rig_input, .fault = rig_fault};
+    struct apisync feed;
+    cleanup_free char *text =
+        xasprintf("{\"type\":\"%s\",\"object\":{\"apiVersion\":\"core.run-linux.com/v1\","
+                  "\"kind\":\"Scv\",\"metadata\":{\"name\":\"%s\",\"resourceVersion\":"
+                  "\"10\"},\"status\":{\"cardList\":[{\"id\":0,\"health\":\"Healthy\","
+                  "\"totalMemory\":%d}]}}}\n",
+                  type, name, total_mib);
+    apisync_start(&feed, CORE_SCVS, true, rig.runs[CORE_SCVS], SPAN("9"), &sink, &rig);
+    apisync_begin(&feed, 200, -1);
+    ck_assert(apisync_data(&feed, text, strlen(text)));
+    apisync_fini(&feed);
+}
+
+/* The slots of the nodes are used again in the order in which they became free. */
+static void exchange_slots(void)
+{
+    watched("DELETED", "n1", 8000);
+    watched("DELETED", "n2", 16000);
+    watched("ADDED", "n1", 8000);
+    watched("ADDED", "n2", 16000);
+}
+
+void __real_store_read_end(struct store *s);
+void __wrap_store_read_end(struct store *s);
+void __wrap_store_read_end(struct store *s)
+{
+    __real_store_read_end(s);
+    if (++reads == changes_after)
+        exchange_slots();
+}
+
+static uint32_t slot_of(const char *name)
+{
+    const struct ledger *l = core_ledger(store_read(rig.store));
+    const struct ledger_node *node = ledger_node_find(l, span_of(name));
+    ck_assert_ptr_nonnull(node);
+    uint32_t slot = node->id;
+    __real_store_read_end(rig.store);
+    return slot;
+}
+
+static json_t *ask(unsigned (*verb)(struct verbs *, struct span, struct buf *))
+{
+    cleanup_buf struct buf reply = {0};
+    json_t *names = json_pack("[ss]", "n1", "n2");
+    for (int i = 0; i < UNKNOWN; i++)
+        json_array_append_new(names, json_sprintf("unknown-%d", i));
+    json_t *body = json_pack("{s:{s:{s:s,s:s,s:s},s:{s:[{s:{s:{s:s}}}]}},s:o}", "Pod",
+                             "metadata", "name", "p", "namespace", "default", "uid", "u",
+                             "spec", "containers", "resources", "limits",
+                             "aliyun.com/gpu-mem", "4000", "NodeNames", names);
+    char *text = json_dumps(body, JSON_COMPACT);
+    ck_assert_uint_eq(verb(verbs, span_of(text), &reply), 200);
+    free(text);
+    json_decref(body);
+    json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+    ck_assert_ptr_nonnull(j);
+    return j;
+}
+
+static void begin(int64_t answer)
+{
+    json_t *objects = json_array();
+    rig_start(&rig, &(struct ledger_settings){.unit_mib = 1}, false);
+    rig_deliver(&rig, objects);
+    json_decref(objects);
+    watched("ADDED", "n1", 8000);
+    watched("ADDED", "n2", 16000);
+    verbs = verbs_new(&(struct verbs_config){
+        .store = rig.store, .answer = answer, .policy = SCORE_BINPACK});
+    reads = changes_after = 0;
+}
+
+static void end(void)
+{
+    verbs_free(verbs);
+    rig_stop(&rig);
+}
+
+/* Without an answer the call is repeated until the ledger changes after its last read. */
+static void check_after_each_read(int64_t answer,
+                                  unsigned (*verb)(struct verbs *, struct span,
+                                                   struct buf *),
+                                  void (*check)(const json_t *))
+{
+    bool changed = true;
+    unsigned times = 0;
+    for (; changed; times++) {
+        begin(answer);
+        uint32_t before = slot_of("n1");
+        reads = 0;
+        changes_after = times + 1;
+        json_t *reply = ask(verb);
+        changed = reads >= changes_after;
+        changes_after = 0;
+        ck_assert_int_eq(slot_of("n1") != before, changed);
+        check(reply);
+        json_decref(reply);
+        end();
+    }
+    ck_assert_uint_gt(times, 4); /* two parts, each visited twice, at least */
+}
+
+static void answers_n1(const json_t *reply)
+{
+    json_t *names = json_object_get(reply, "NodeNames");
+    ck_assert_uint_eq(json_array_size(names), 1);
+    ck_assert_str_eq(json_string_value(json_array_get(names, 0)), "n1");
+}
+
+START_TEST(the_best_node_is_answered_whatever_changes_meanwhile)
+{
+    check_after_each_read(1, verb_filter, answers_n1);
+}
+END_TEST
+
+static json_int_t score(const json_t *reply, size_t i)
+{
+    return json_integer_value(json_object_get(json_array_get(reply, i), "Score"));
+}
+
+static void scores_n1(const json_t *reply)
+{
+    ck_assert_uint_eq(json_array_size(reply), 2 + UNKNOWN);
+    ck_assert_int_gt(score(reply, 0), score(reply, 1));
+}
+
+START_TEST(the_scores_are_those_of_the_names_whatever_changes_meanwhile)
+{
+    check_after_each_read(VERBS_ALL, verb_prioritize, scores_n1);
+}
+END_TEST
+
+UNIT_MAIN("verb_score", the_best_node_is_answered_whatever_changes_meanwhile,
+          the_scores_are_those_of_the_names_whatever_changes_meanwhile)
