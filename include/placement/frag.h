@@ -32,6 +32,8 @@ struct frag_several {
     int64_t mib, cpu_milli, weight;
 };
 
+enum { FRAG_RANGES = 128 }; /* of sizes: a search begins in the range of its value */
+
 /* A mix, indexed so that measuring a node is cheap. {0} is valid for frag_prepare. */
 struct frag {
     /* Kinds of cards that the same shapes accept are one class. */
@@ -41,9 +43,11 @@ struct frag {
      * shapes up to its own level. `starved`: the weight of all shapes above the level. */
     int64_t levels[MIX_SHAPES + 1], starved[MIX_SHAPES + 1];
     uint32_t n_levels;
-    /* The distinct sizes of one-card shapes in rising order. */
+    /* The distinct sizes of one-card shapes in rising order. What is searched for a size x
+     * are the `widest` sizes after the first `before[x >> shift]`. */
     int64_t sizes[MIX_SHAPES];
-    uint32_t n_sizes;
+    uint32_t n_sizes, shift, widest;
+    uint8_t before[FRAG_RANGES];
     /* For each class and level: for each index into `sizes` the weight of the one-card
      * shapes from that index on; the shapes that do not accept the class are in all of
      * them, the last one included. Then the weight of those that need one whole card. */

@@ -5,8 +5,8 @@
 
 #include "base/mem.h"
 
-/* Scratch memory that is kept after a call: of one call, and of all together. */
-enum { KEEP_BYTES = 4 << 20, KEEP_ALL_BYTES = 4 << 20 };
+/* Scratch memory that is kept after a call: of one call, and of several together. */
+enum { KEEP_BYTES = 4 << 20, KEEP_ALL_BYTES = 2 << 20 };
 
 enum { REPORT_MS = 1000 }; /* to report a rejected pod to the leader */
 
@@ -77,7 +77,8 @@ void verbs_work_release(struct verbs *v, struct verbs_work *w)
     buf_clear(&w->failed);
     buf_clear(&w->never);
     pthread_mutex_lock(&v->lock);
-    bool keep = bytes <= KEEP_BYTES && v->kept_bytes + bytes <= KEEP_ALL_BYTES;
+    bool keep =
+        bytes <= KEEP_BYTES && (!v->free || v->kept_bytes + bytes <= KEEP_ALL_BYTES);
     if (keep) {
         v->kept_bytes += bytes;
         w->next = v->free;

@@ -9,8 +9,8 @@
  * For a shape on one card the measure is a sum over the cards: the free memory of each
  * card that has less than the shape needs. (If no card has enough, this sum is all free
  * memory, as required.) So the weights of the shapes that need more than a given size are
- * summed in advance, and measuring a card takes one binary search. Only shapes on several
- * cards are visited one by one.
+ * summed in advance, and measuring a card takes one search. Only shapes on several cards
+ * are visited one by one.
  */
 
 __extension__ typedef __int128 wide;
@@ -102,6 +102,34 @@ static void find_levels_and_sizes(struct frag *f, const struct mix *mix)
     }
 }
 
+/* Divides the sizes into ranges of equal width, and finds the range with most of them. That
+ * is one or two as a rule. If one size is far beyond the others, these are in one range, and
+ * a search in it is a binary search among all. */
+static void divide_sizes(struct frag *f)
+{
+    uint32_t n = f->n_sizes, i = 0, before[FRAG_RANGES];
+    f->shift = f->widest = 0;
+    while (n && f->sizes[n - 1] >> f->shift >= FRAG_RANGES)
+        f->shift++;
+    for (int64_t range = 0; range < FRAG_RANGES; range++) {
+        before[range] = i;
+        while (i < n && f->sizes[i] >> f->shift <= range)
+            i++;
+        f->widest = i - before[range] > f->widest ? i - before[range] : f->widest;
+    }
+    for (uint32_t range = 0; range < FRAG_RANGES; range++)
+        f->before[range] =
+            (uint8_t)(before[range] < n - f->widest ? before[range] : n - f->widest);
+}
+
+/* count_up_to of the sizes. */
+static inline uint32_t count_sizes(const struct frag *f, int64_t mib)
+{
+    int64_t range = mib > 0 ? mib >> f->shift : 0;
+    uint32_t before = f->before[range < FRAG_RANGES ? range : FRAG_RANGES - 1];
+    return before + count_up_to(f->sizes + before, f->widest, mib);
+}
+
 /* The shapes that accept a kind, a bit for each. */
 struct acceptors {
     uint64_t bits[(MIX_SHAPES + 63) / 64];
@@ -161,7 +189,7 @@ static void add_shape(struct frag *f, const struct mix_shape *s, int64_t weight,
         return;
     }
     if (s->kind == REQUEST_MEMORY)
-        at = count_up_to(f->sizes, f->n_sizes, s->mib_per_card) - 1;
+        at = count_sizes(f, s->mib_per_card) - 1;
     for (uint32_t class = 0; class < f->n_classes; class ++) {
         if (!(s->accepts >> firsts[class] & 1))
             tails_of(f, class, level)[f->n_sizes] += weight;
@@ -217,6 +245,7 @@ static void prepare(struct frag *f, const struct mix *mix, bool by_scarcity)
     int64_t total = 0;
     find_classes(f, mix, firsts);
     find_levels_and_sizes(f, mix);
+    divide_sizes(f);
     size_t n = (size_t)f->n_classes * f->n_levels * (f->n_sizes + 2);
     MEM_GROW(f->tails, f->tails_cap, n);
     memset(f->tails, 0, n * sizeof *f->tails);
@@ -268,7 +297,7 @@ static uint32_t level_of(const struct frag *f, int64_t cpu)
 static int64_t measure_free(const struct frag *f, uint32_t class, uint32_t level,
                             int64_t mib, bool whole)
 {
-    int64_t weight = tails_of(f, class, level)[count_up_to(f->sizes, f->n_sizes, mib)];
+    int64_t weight = tails_of(f, class, level)[count_sizes(f, mib)];
     return mib * (weight + (whole ? 0 : *whole_of(f, class, level)));
 }
 

@@ -394,6 +394,47 @@ static void gather(const char *text, size_t n, bool at_once, struct buf *out)
     buf_printf(out, "%d", jread_finish(&j, NULL));
 }
 
+static void check_batch(const char *list, size_t n)
+{
+    cleanup_buf struct buf one = {0}, many = {0};
+    cleanup_free char *text = xmalloc(n);
+    memcpy(text, list, n);
+    gather(text, n, false, &one);
+    gather(text, n, true, &many);
+    ck_assert_msg(strcmp(one.p, many.p) == 0, "%.*s: %s, not %s", (int)n, list, many.p,
+                  one.p);
+}
+
+static void check_plain(const struct buf *list, bool plain)
+{
+    struct jread j;
+    struct jread_str first;
+    jread_init(&j, list->p, list->n);
+    jread_array(&j, "list");
+    bool read = jread_strings(&j, &first, 1) == 1;
+    ck_assert_msg((read && first.plain) == plain, "%s", list->p);
+}
+
+/* Long enough that the first string is read in blocks. */
+START_TEST(a_batch_notices_each_byte_of_a_string)
+{
+    static const char *const odd[] = {"",   " ",    "/",    "\\n",      "\\",
+                                      "\"", "\x01", "\x7f", "\xc3\xa9", "\xff"};
+    for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
+        for (int before = 0; before < 40; before++) {
+            for (int after = 0; after < 20; after++) {
+                cleanup_buf struct buf list = {0};
+                buf_printf(&list, "[\"%.*s%s%.*s\",\"next\",\"%.60d\"]", before,
+                           "abcdefghijabcdefghijabcdefghijabcdefghij", odd[i], after,
+                           "01234567890123456789", 0);
+                check_batch(list.p, list.n);
+                check_plain(&list, !odd[i][0] || odd[i][0] == '"');
+            }
+        }
+    }
+}
+END_TEST
+
 START_TEST(a_batch_of_strings_equals_single_strings)
 {
     static const char *const lists[] = {
@@ -413,22 +454,15 @@ START_TEST(a_batch_of_strings_equals_single_strings)
         "{\"a\":\"b\"}",
         "\"a\"",
     };
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-        for (size_t n = 0; n <= strlen(lists[i]); n++) {
-            cleanup_buf struct buf one = {0}, many = {0};
-            cleanup_free char *text = xmalloc(n);
-            memcpy(text, lists[i], n);
-            gather(text, n, false, &one);
-            gather(text, n, true, &many);
-            ck_assert_msg(strcmp(one.p, many.p) == 0, "%.*s: %s, not %s", (int)n,
-                          lists[i], many.p, one.p);
-        }
-    }
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        for (size_t n = 0; n <= strlen(lists[i]); n++)
+            check_batch(lists[i], n);
 }
 END_TEST
 
 UNIT_MAIN("jread", valid_values_pass, invalid_values_are_rejected,
           a_nul_byte_is_no_space_and_no_escape, a_batch_of_strings_equals_single_strings,
+          a_batch_notices_each_byte_of_a_string,
           a_prefix_of_a_valid_value_is_truncated_not_bad,
           each_byte_of_a_string_is_validated, depth_is_limited,
           an_object_is_read_member_by_member,

@@ -47,6 +47,8 @@ static struct mix random_mix(struct rng *rng)
         r.mib_per_card = 1 + (int64_t)rng_below(rng, 11) * 100;
         if (rng_below(rng, 3) < selective)
             r.models = span_of(models[rng_below(rng, ARRAY_LEN(models))]);
+        if (rng_below(rng, 40) == 0) /* far beyond the others, or close to them */
+            r.mib_per_card = INT64_C(1) << rng_below(rng, 60);
         mix_add(&mix, &r, (int64_t)rng_below(rng, cpus) * 1000);
     }
     return mix;
