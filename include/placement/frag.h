@@ -43,8 +43,8 @@ struct frag {
      * shapes up to its own level. `starved`: the weight of all shapes above the level. */
     int64_t levels[MIX_SHAPES + 1], starved[MIX_SHAPES + 1];
     uint32_t n_levels;
-    /* The distinct sizes of one-card shapes in rising order. What is searched for a size x
-     * are the `widest` sizes after the first `before[x >> shift]`. */
+    /* The distinct sizes of one-card shapes in rising order. A search for x reads `widest`
+     * sizes, beginning at `before[x >> shift]`. */
     int64_t sizes[MIX_SHAPES];
     uint32_t n_sizes, shift, widest;
     uint8_t before[FRAG_RANGES];

@@ -343,6 +343,7 @@ static void explain_pending(struct explain_page *p)
         p->reservations = explain_reservations(p->facts->view);
         struct fits fits = add_nodes(p, nodes, n);
         json_decref(p->reservations);
+        p->reservations = NULL;
         buf_addc(p->out, '\n');
         add_heartbeats(p, nodes, n);
         add_verdict(p, nodes, n, fits);

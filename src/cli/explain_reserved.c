@@ -23,11 +23,12 @@ json_t *explain_reservations(const json_t *view)
         json_array_foreach(json_object_get(node, "devs"), k, dev)
         {
             json_t *of_card = json_object_get(dev, "reservations");
+            if (json_array_size(of_card) == 0)
+                continue;
             cleanup_free char *key =
                 card_key(explain_text_at(node, "name"),
                          json_integer_value(json_object_get(dev, "id")));
-            if (json_array_size(of_card))
-                json_object_set(all, key, of_card);
+            json_object_set(all, key, of_card);
         }
     }
     return all;

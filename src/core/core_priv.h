@@ -176,7 +176,8 @@ struct core {
     struct map bind_ops_by_uid;
     struct bind_op *bind_ops; /* newest first */
     size_t n_bind_ops;
-    bool wakeups_begun; /* only while this process leads */
+    bool wakeups_begun;    /* only while this process leads */
+    size_t wakeup_classes; /* ... of pending pods, that begin() has still to look at */
     struct map wakeups_by_node;
     struct wakeup **wakeups; /* oldest first */
     size_t n_wakeups, wakeups_cap;

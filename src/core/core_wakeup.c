@@ -14,12 +14,13 @@
  * this process has seen that. So when a change makes a node fit for a class of pending
  * pods, the leader changes an annotation of the Node, at most once a second per node.
  *
- * A new leader does not know why pods were rejected before, or what has changed since.
- * So once it may bind, it wakes kube-scheduler for one node for each request that fits
- * somewhere: one is enough, because kube-scheduler retries a pod that an extender rejected
- * after the event of any node (with SchedulerQueueingHints, on by default since 1.32; before,
- * of any node that admits it). What its first lists bring is no change, and wakes for no node:
- * in a cluster of 5,000 nodes these would be 5,000 PATCHes.
+ * The objects of the first lists cause no wakeups: a cluster of 5,000 nodes would get 5,000
+ * PATCHes. A new leader does not know why pods were rejected before, or what has changed
+ * since. So once it may bind, it wakes kube-scheduler for a few nodes of each request that
+ * fits somewhere. One would do with SchedulerQueueingHints (on by default since 1.32): then
+ * kube-scheduler retries a pod that an extender rejected after the event of any node. Before,
+ * the node must admit the pod (preCheckForNode in its eventhandlers.go), so a node that is not
+ * cordoned comes first, and the nodes are far from each other in the order of their names.
  *
  * Cordoned nodes are included: a pending pod may tolerate the taint, which is not known
  * here. Uncordoning is an event by itself.
@@ -32,7 +33,9 @@
 
 enum {
     RETRY_MS = 2000,
-    BEGIN_CLASSES_MAX = 256, /* of a new leader; bounds the time of that step */
+    CLASSES_AT_ONCE = 256, /* bounds the time of a step */
+    BEGIN_NODES = 8,       /* of each class */
+    STRIDE = 7919,         /* a prime number */
 };
 
 static int64_t free_mib_of(const struct ledger_node *node)
@@ -153,40 +156,63 @@ void wakeup_node(struct step *s, struct span node)
         wakeup_of(s->core, node)->due = true;
 }
 
-static bool fits_any(const struct core *core, struct span node_name)
+/* May a pending pod fit the node? Those of higher priority see what is reserved as free. */
+static bool may_fit_any(const struct core *core, struct span node_name)
 {
     size_t n;
     const struct ledger_class *classes = ledger_classes(core->ledger, &n);
     const struct ledger_node *node = ledger_node_find(core->ledger, node_name);
+    if (node && (node->has_reserved || n > CLASSES_AT_ONCE))
+        return true;
     for (size_t i = 0; node && i < n; i++)
         if (placement_fit(node, &classes[i].request) == FIT_YES)
             return true;
     return false;
 }
 
+/* Marks nodes for the classes [from, to). */
+static void begin_classes(struct core *core, const struct ledger_class *classes,
+                          size_t from, size_t to, bool cordoned)
+{
+    uint8_t marked[CLASSES_AT_ONCE] = {0};
+    uint32_t slots = ledger_node_slots(core->ledger);
+    uint32_t stride = slots % STRIDE ? STRIDE : 1;
+    for (uint32_t k = 0; k < slots; k++) {
+        uint32_t slot = (uint32_t)((uint64_t)k * stride % slots);
+        const struct ledger_node *node = ledger_node_at(core->ledger, slot);
+        bool due = false;
+        for (size_t i = from; node && node->cordoned == cordoned && i < to; i++) {
+            if (marked[i - from] == BEGIN_NODES ||
+                placement_fit(node, &classes[i].request) != FIT_YES)
+                continue;
+            marked[i - from]++;
+            due = true;
+        }
+        if (due)
+            wakeup_of(core, node->name)->due = true;
+    }
+}
+
+/* Of many classes, the last ones come first: a class that replaces a removed one
+ * comes from the end. */
 static void begin(struct step *s)
 {
     struct core *core = s->core;
     size_t n;
-    struct err err;
     const struct ledger_class *classes = ledger_classes(core->ledger, &n);
-    if (core_may_bind(core, s->now, &err))
-        return;
-    core->wakeups_begun = true;
-    n = n < BEGIN_CLASSES_MAX ? n : BEGIN_CLASSES_MAX;
-    bool *done = arena_zalloc(&core->scratch, n * sizeof *done);
-    size_t left = n;
-    for (uint32_t slot = 0; left && slot < ledger_node_slots(core->ledger); slot++) {
-        const struct ledger_node *node = ledger_node_at(core->ledger, slot);
-        size_t before = left;
-        for (size_t i = 0; node && i < n; i++)
-            if (!done[i] && placement_fit(node, &classes[i].request) == FIT_YES) {
-                done[i] = true;
-                left--;
-            }
-        if (left < before)
-            wakeup_of(core, node->name)->due = true;
+    if (!core->wakeups_begun) {
+        if (core_may_bind(core, s->now, NULL))
+            return;
+        core->wakeups_begun = true;
+        core->wakeup_classes = n;
     }
+    size_t to = core->wakeup_classes < n ? core->wakeup_classes : n;
+    size_t from = to > CLASSES_AT_ONCE ? to - CLASSES_AT_ONCE : 0;
+    if (from < to) {
+        begin_classes(core, classes, from, to, false);
+        begin_classes(core, classes, from, to, true);
+    }
+    core->wakeup_classes = from;
 }
 
 static void send_wakeup(struct step *s, struct wakeup *wakeup)
@@ -208,12 +234,11 @@ void wakeup_tick(struct step *s)
 {
     struct core *core = s->core;
     size_t kept = 0;
-    if (!core->wakeups_begun)
-        begin(s);
+    begin(s);
     for (size_t i = 0; i < core->n_wakeups; i++) {
         struct wakeup *wakeup = core->wakeups[i];
         if (wakeup->due && !wakeup->call && wakeup->not_before_ms <= s->now.mono_ms) {
-            wakeup->due = fits_any(core, wakeup->node); /* still */
+            wakeup->due = may_fit_any(core, wakeup->node); /* still */
             if (wakeup->due)
                 send_wakeup(s, wakeup);
         }
@@ -250,7 +275,7 @@ bool wakeup_answered(struct step *s)
 
 int64_t wakeup_due(const struct core *core)
 {
-    int64_t due = INT64_MAX;
+    int64_t due = core->wakeups_begun && core->wakeup_classes ? INT64_MIN : INT64_MAX;
     for (size_t i = 0; i < core->n_wakeups; i++) {
         const struct wakeup *wakeup = core->wakeups[i];
         if (wakeup->due && !wakeup->call && wakeup->not_before_ms < due)

@@ -21,8 +21,8 @@ struct verb_filter {
     uint32_t *fitting; /* instead of `passed`: indexes of the nodes that fit; or NULL */
     struct score_node *nodes; /* ... and their nodes: NULL if not looked up */
     size_t n_fitting;
-    bool found;                /* all of `nodes` were looked up ... */
-    uint64_t generation;       /* ... from when the ledger had this one on */
+    bool found;                /* all of `nodes` are looked up */
+    uint64_t generation;       /* the ledger's when the first of them was looked up */
     struct verbs_work *report; /* gets the nodes with victims; NULL: not wanted */
     const char
         *gang; /* why the pod's gang cannot start: rejects the nodes that fit; or NULL */

@@ -5,7 +5,8 @@
 
 #include "base/mem.h"
 
-/* Scratch memory that is kept after a call: of one call, and of several together. */
+/* Scratch memory that is kept after a call: that of one call, if no other is kept; else of all
+ * together. */
 enum { KEEP_BYTES = 4 << 20, KEEP_ALL_BYTES = 2 << 20 };
 
 enum { REPORT_MS = 1000 }; /* to report a rejected pod to the leader */

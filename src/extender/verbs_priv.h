@@ -66,8 +66,8 @@ size_t verbs_find_nodes(const struct verb_args *args, size_t i, size_t end,
 struct verbs_scored {
     const uint32_t *at; /* their indexes; NULL: the first n */
     size_t n;
-    /* w->nodes[0..n).node are their nodes, looked up from when the ledger had that generation
-     * on. */
+    /* w->nodes[0..n).node are their nodes; `generation` is the ledger's when the first of them
+     * was looked up. */
     bool found;
     uint64_t generation;
 };

@@ -102,9 +102,9 @@ static void find_levels_and_sizes(struct frag *f, const struct mix *mix)
     }
 }
 
-/* Divides the sizes into ranges of equal width, and finds the range with most of them. That
- * is one or two as a rule. If one size is far beyond the others, these are in one range, and
- * a search in it is a binary search among all. */
+/* Divides the sizes into ranges of equal width, and finds the largest number of sizes in one
+ * range, which is one or two as a rule. If one size is far beyond the others, all others are in
+ * the first range, and each search is a binary search among all sizes. */
 static void divide_sizes(struct frag *f)
 {
     uint32_t n = f->n_sizes, i = 0, before[FRAG_RANGES];

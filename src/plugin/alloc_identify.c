@@ -254,8 +254,9 @@ static void survey_pod(struct alloc *a, int64_t age_ms, struct pending_request *
     s->matches++;
 }
 
-/* The kubelet shows the text to everybody who sees the pod that the request is for, which is
- * one of those in the survey, and these may not see pods of other namespaces. */
+/* The kubelet writes the text into the status of the pod that the request is for, which is one
+ * of those in the survey. Users who can read that status may have no access to the namespaces
+ * of the others. */
 static enum verdict explain_unknown(struct pending_request *req, const struct survey *s)
 {
     const struct alloc_kubelet_pod *pod = s->unknown_pod;

@@ -59,7 +59,7 @@ struct pending_request {
     uint64_t query;
     enum alloc_rejection why;
     char text[400];  /* read by those who may see the pod */
-    char names[400]; /* of pods that they may not see; for the log */
+    char names[800]; /* of two pods that they may not see; for the log */
     struct arena arena;
     struct pending_request *next;
 };
@@ -172,8 +172,7 @@ void alloc_request_free(struct pending_request *req);
 
 /* WAIT: not now, but a later event can change it. */
 enum verdict { VERDICT_YES, VERDICT_WAIT, VERDICT_NO };
-/* Sets the reason and text of a rejection, which names nothing for the log alone. Returns
- * `verdict`. */
+/* Sets the reason and text of a rejection, and clears `names`. Returns `verdict`. */
 enum verdict alloc_request_explain(struct pending_request *req, enum verdict verdict,
                                    enum alloc_rejection why, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

@@ -145,8 +145,8 @@ static void report_mismatch(struct alloc *a, struct local_pod *p, const char *wh
     alloc_output_event(out, p->pod, "GPUMismatch", what);
 }
 
-/* Another container holds an id that the container holds, too. Who may read the event of
- * the pod may not be allowed to see pods of other namespaces. */
+/* Another container holds an id that the container holds, too. Users who can read the event
+ * of the pod may have no access to other namespaces. */
 static void report_shared(struct alloc *a, struct local_pod *p, struct span container,
                           const struct allocation *holder, const char *card,
                           struct alloc_outputs *out)

@@ -86,7 +86,7 @@ static const char *pod_name(struct pending_request *req, const struct pod_alloca
     return arena_copy(&req->arena, buf_span(&b)).p;
 }
 
-/* Who may read the pod's events may not be allowed to see pods of other namespaces. */
+/* Users who can read the pod's events may have no access to other namespaces. */
 static const char *user_name(struct pending_request *req, const struct alloc_target *t,
                              struct span ns, struct span name)
 {

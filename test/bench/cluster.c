@@ -63,11 +63,6 @@ static int number(const char *name, int otherwise)
 
 /* -- objects -- */
 
-static void post(const char *path, const char *body)
-{
-    json_decref(peer_json(&cluster.api, "POST", path, body));
-}
-
 static void create_node(void *ctx, size_t creator)
 {
     (void)ctx;
@@ -95,7 +90,7 @@ static void create_pod(void *ctx, size_t creator)
                    "\"resources\":{\"requests\":{\"cpu\":\"100m\",\"memory\":\"64Mi\"},"
                    "\"limits\":{\"aliyun.com/gpu-mem\":\"%d\"}}}]}}",
                    i, 1 + i % 8);
-        post("/api/v1/namespaces/default/pods", pod.p);
+        kube_node_post("/api/v1/namespaces/default/pods", pod.p);
     }
 }
 

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "lib/cluster.h"
 
-static void post(const char *path, const char *body)
+void kube_node_post(const char *path, const char *body)
 {
     json_decref(peer_json(&cluster.api, "POST", path, body));
 }
@@ -35,7 +35,7 @@ static void create_scv(const struct kube_node *n)
                    k ? "," : "", k, SPAN_ARG(n->name), k, SPAN_ARG(n->model), n->card_mib,
                    n->card_mib);
     buf_adds(&scv, "]}}");
-    post("/apis/core.run-linux.com/v1/scvs", scv.p);
+    kube_node_post("/apis/core.run-linux.com/v1/scvs", scv.p);
 }
 
 void kube_node_create(const struct kube_node *n)
@@ -56,7 +56,7 @@ void kube_node_create(const struct kube_node *n)
                    ",\"aliyun.com/gpu-mem\":\"%u\",\"aliyun.com/gpu-count\":\"%u\"",
                    n->cards * n->card_units, n->cards);
     buf_adds(&node, "}}}");
-    post("/api/v1/nodes", node.p);
+    kube_node_post("/api/v1/nodes", node.p);
     kube_node_taint(n->name, "null"); /* the API server taints each new Node */
 }
 

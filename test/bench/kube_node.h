@@ -20,6 +20,9 @@ struct kube_node {
     int card_mib;
 };
 
+/* Creates an object. */
+void kube_node_post(const char *path, const char *body);
+
 /* Stops all programs but etcd and kube-apiserver. */
 void kube_node_stop_programs(void);
 /* Creates the Node, and the Scv of its cards. */

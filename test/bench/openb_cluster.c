@@ -27,11 +27,6 @@ static struct bed {
     char *scheduler; /* its shipped configuration */
 } bed;
 
-static void post(const char *path, const char *body)
-{
-    json_decref(peer_json(&cluster.api, "POST", path, body));
-}
-
 /* -- nodes -- */
 
 static void create_nodes(void *ctx, size_t creator)
@@ -207,7 +202,7 @@ void openb_cluster_pod(const struct openb_setup *s, size_t i, const struct trace
                pod->cpu_milli, pod->memory_mib);
     add_request(&out, s->extender, pod);
     buf_adds(&out, "}}]}}");
-    post(PODS, out.p);
+    kube_node_post(PODS, out.p);
 }
 
 void openb_cluster_delete(size_t i)

@@ -630,45 +630,83 @@ START_TEST(freed_memory_wakes_up_the_scheduler)
 }
 END_TEST
 
+enum { NODES = 40, LARGE = 29 };
+
 /* The pods are listed before the Scvs, whose nodes have room for all of them. */
 static void list_nodes_after_pods(void)
 {
+    static char names[NODES][4];
     rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
     rig_pod(&r, object_pod_mem(&r.arena, "b", 8000), false);
     rig_pod(&r, object_pod_mem(&r.arena, "c", 20000), false);
     rig_pod(&r, object_pod_mem(&r.arena, "d", 64000), false); /* fits nowhere */
-    static const char *const nodes[] = {"n1", "n2", "n3", "n4", "n5", "n6"};
-    for (int i = 0; i < 6; i++)
-        rig_scv(&r, object_scv_even(&r.arena, nodes[i], 1, i == 4 ? 32000 : 16000));
+    for (int i = 0; i < NODES; i++) {
+        snprintf(names[i], sizeof names[i], "n%02d", i);
+        rig_scv(&r, object_scv_even(&r.arena, names[i], 1, i == LARGE ? 32000 : 16000));
+    }
 }
 
-START_TEST(a_start_wakes_up_one_node_for_each_request)
+/* The number of wakeups, all answered; *large: one is for the large node. */
+static size_t take_wakeups(bool *large)
 {
+    size_t n = rig_count(&r, CORE_CALL_WAKEUP);
+    *large = false;
+    for (size_t i = 0; i < n; i++) {
+        struct core_output o = rig_take(&r, CORE_CALL_WAKEUP);
+        *large |= !strcmp(o.node, "n29");
+        rig_answer(&r, o.call, ERR_NONE);
+    }
+    return n;
+}
+
+START_TEST(a_start_wakes_up_a_few_nodes_for_each_request)
+{
+    bool large;
     rig_new(&r, (struct core_settings){0});
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "1");
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
     list_nodes_after_pods();
     rig_pass(&r, 3000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* not ready: filter says so */
+    ck_assert_uint_eq(take_wakeups(&large), 0); /* not ready: filter says so */
     for (int kind = 0; kind < CORE_KINDS; kind++)
         rig_list_end(&r, (enum core_kind)kind);
     rig_pass(&r, 3000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 2);
-    bool large = false;
-    for (int i = 0; i < 2; i++) {
-        struct core_output o = rig_take(&r, CORE_CALL_WAKEUP);
-        large |= !strcmp(o.node, "n5");
-        rig_answer(&r, o.call, ERR_NONE);
-    }
+    size_t n = take_wakeups(&large);
+    ck_assert_msg(n >= 8 && n <= 9, "%zu", n);
     ck_assert(large); /* only there is room for c */
     rig_pass(&r, 3000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+    ck_assert_uint_eq(take_wakeups(&large), 0);
+    rig_free(&r);
+}
+END_TEST
+
+/* More requests than one step looks at, that fit nowhere, are older than that of c. */
+START_TEST(a_start_wakes_up_for_the_last_of_many_requests)
+{
+    enum { MANY = 1000 };
+    static char uids[MANY][8];
+    bool large;
+    rig_new(&r, (struct core_settings){0});
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "1");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
+    for (int at = 0; at < MANY; at++) {
+        snprintf(uids[at], sizeof uids[at], "x%d", at);
+        rig_pod(&r, object_pod_mem(&r.arena, uids[at], 100000 + at), false);
+        if (at == MANY / 2)
+            rig_pod(&r, object_pod_mem(&r.arena, "c", 20000), false);
+    }
+    rig_scv(&r, object_scv_even(&r.arena, "n29", 1, 32000));
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        rig_list_end(&r, (enum core_kind)kind);
+    rig_pass(&r, 3000);
+    ck_assert_uint_eq(take_wakeups(&large), 1);
+    ck_assert(large);
     rig_free(&r);
 }
 END_TEST
 
 /* What the previous leader saw last, and woke nobody for, is not lost. */
-START_TEST(a_new_leader_wakes_up_one_node_for_each_request)
+START_TEST(a_new_leader_wakes_up_a_few_nodes_for_each_request)
 {
     rig_new(&r, (struct core_settings){0});
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
@@ -683,7 +721,7 @@ START_TEST(a_new_leader_wakes_up_one_node_for_each_request)
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* the pods are listed again */
     rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
     rig_list_end(&r, CORE_PODS);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 8);
     rig_free(&r);
 }
 END_TEST
@@ -882,7 +920,8 @@ UNIT_MAIN(
     a_failed_fetch_removes_a_pod_that_a_list_lacks, bind_any_binds_without_annotations,
     a_limit_of_zero_is_bound_without_a_card, invalid_requests_are_rejected,
     health_and_size_count_at_bind, freed_memory_wakes_up_the_scheduler,
-    a_start_wakes_up_one_node_for_each_request,
-    a_new_leader_wakes_up_one_node_for_each_request,
+    a_start_wakes_up_a_few_nodes_for_each_request,
+    a_start_wakes_up_for_the_last_of_many_requests,
+    a_new_leader_wakes_up_a_few_nodes_for_each_request,
     a_wakeup_that_no_pod_needs_any_more_is_not_sent, a_failed_bind_wakes_up_the_scheduler,
     a_class_that_moves_in_the_array_wakes_nobody_up)

@@ -315,6 +315,27 @@ START_TEST(a_reservation_ends_after_its_time_limit_and_wakes_the_scheduler)
 }
 END_TEST
 
+/* A pod of higher priority sees what is reserved as free, so it may fit. */
+START_TEST(a_node_whose_room_is_reserved_meanwhile_wakes_the_scheduler)
+{
+    start();
+    rig_pod(&r, pod_of("waits", 16000, 10), false);
+    for (int i = 0; i < 2; i++) {
+        struct scv sick = object_scv_even(&r.arena, "n2", 1, 16000);
+        sick.cards[0].healthy = false;
+        rig_scv(&r, sick);
+        rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
+        if (i == 1) /* before the second since the first wakeup has passed */
+            ck_assert_str_eq(reserve_for("a", memory(10000), 0, "n2", NULL), "n2");
+        rig_pass(&r, i ? CORE_WAKEUP_INTERVAL_MS : 1);
+        struct core_output o = rig_take(&r, CORE_CALL_WAKEUP);
+        ck_assert_str_eq(o.node, "n2");
+        rig_answer(&r, o.call, ERR_NONE);
+    }
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_bind_wakes_nobody)
 {
     start();
@@ -500,6 +521,7 @@ UNIT_MAIN("core/reserve", a_reservation_takes_free_memory_and_is_no_promise,
           a_second_filter_of_the_pod_replaces_its_reservation,
           a_deleted_pod_reserves_nothing, a_list_without_the_pod_ends_its_reservation,
           a_reservation_ends_after_its_time_limit_and_wakes_the_scheduler,
+          a_node_whose_room_is_reserved_meanwhile_wakes_the_scheduler,
           a_bind_wakes_nobody, only_the_leader_reserves,
           reservations_end_with_the_leadership, a_pod_with_a_promise_gets_no_reservation,
           a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind,

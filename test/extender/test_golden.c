@@ -154,7 +154,8 @@ static bool run_case(const struct verb *verb, const char *dir)
         status = verb->run(v, buf_span(&request), &body);
     else
         view_inspect_all(&source, NULL, &body);
-    bool in_time = clock_mono_ms() - begun_ms < LEASE_USABLE_MS;
+    bool in_time =
+        strcmp(verb->name, "bind") != 0 || clock_mono_ms() - begun_ms < LEASE_USABLE_MS;
     if (in_time)
         check(dir, reply, &rig, status, &body);
     verbs_free(v);
@@ -179,8 +180,8 @@ static void run_all(const struct verb *verb)
     ck_assert_msg(n > 0, "no cases in %s", root);
     for (int i = 0; i < n; i++) {
         cleanup_free char *dir = xasprintf("%s/%s", root, cases[i]->d_name);
-        while (!run_case(verb, dir))
-            ;
+        for (int tries = 1; !run_case(verb, dir); tries++)
+            ck_assert_msg(tries < 20, "%s: no bind begins in time", dir);
         free(cases[i]);
     }
     free(cases);

