@@ -19,8 +19,8 @@
  * since. So once it may bind, it wakes kube-scheduler for a few nodes of each request that
  * fits somewhere. One would do with SchedulerQueueingHints (on by default since 1.32): then
  * kube-scheduler retries a pod that an extender rejected after the event of any node. Before,
- * the node must admit the pod (preCheckForNode in its eventhandlers.go), so a node that is not
- * cordoned comes first, and the nodes are far from each other in the order of their names.
+ * the node must admit the pod (preCheckForNode in its eventhandlers.go). So the nodes are far
+ * from each other in the order of their names, and cordoned ones are chosen besides.
  *
  * Cordoned nodes are included: a pending pod may tolerate the taint, which is not known
  * here. Uncordoning is an event by itself.
@@ -34,7 +34,7 @@
 enum {
     RETRY_MS = 2000,
     CLASSES_AT_ONCE = 256, /* bounds the time of a step */
-    BEGIN_NODES = 8,       /* of each class */
+    BEGIN_NODES = 8,       /* for each class, and as many cordoned ones */
     STRIDE = 7919,         /* a prime number */
 };
 
@@ -193,8 +193,8 @@ static void begin_classes(struct core *core, const struct ledger_class *classes,
     }
 }
 
-/* Of many classes, the last ones come first: a class that replaces a removed one
- * comes from the end. */
+/* Of many classes, the last ones come first: a class that replaces a removed one comes from
+ * the end. */
 static void begin(struct step *s)
 {
     struct core *core = s->core;
