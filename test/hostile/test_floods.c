@@ -24,7 +24,7 @@ enum { MEASURES_MEMORY = 1, NODES = 5000, LOOP_MS = 8000, IDLE_CLIENTS = 250, BO
 #endif
 
 enum {
-    READY_MS = 10000 * LIB_SLOWER, /* the longest answer of /readyz */
+    READY_MS = 30000 * LIB_SLOWER, /* the longest answer of /readyz */
     LOOPS = 8,
     BODY_BYTES = BODY << 20,  /* 32 MiB: the default of --body-limit */
     NAMES_BYTES = 14 * NODES, /* almost the most names that are accepted */

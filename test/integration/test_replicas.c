@@ -22,7 +22,7 @@ enum {
     UNITS = 3,       /* units each */
     NODES = 5,       /* with 2 cards of 16 units: 5 pods a card, 50 in all */
     LEASE_MS = 5000,
-    GAP_MS = LEASE_MS + 10000 * LIB_SLOWER, /* without a bind, at most */
+    GAP_MS = LEASE_MS + 25000 * LIB_SLOWER, /* without a bind, at most */
 };
 
 static const char *const node_names[NODES + 1] = {"n0", "n1", "n2", "n3", "n4"};
