@@ -251,11 +251,15 @@ START_TEST(a_fatal_xid_makes_a_card_unhealthy_temporarily)
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0)
                      FAKE(1) "event 1 GPU-1 8 31\nevent 2 GPU-1 8 79\n");
     lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy: XID 79"));
-    /* The next agent gets the same event and holds it for a short time. */
+    /* The next agent, which holds an event for a short time, knows nothing of this one. */
     agent_stop(&agent);
     agent_start(&agent, &sim, source,
                 ARGV(QUICK, "--healthy-after", "200ms", "--xid-hold", "1s"));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
+    agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1) "event 3 GPU-1 8 79\n");
     ck_assert(program_wait_output(&agent.program, "XID 79"));
+    lib_wait(strstr(strstr(program_output(&agent.program), "XID 79"),
+                    "GPU1 GPU-1 is Healthy again"));
     lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
     tear_down();
 }
