@@ -170,22 +170,22 @@ static bool may_fit_any(const struct core *core, struct span node_name)
     return false;
 }
 
-/* Marks nodes for the classes [from, to). */
+/* Marks nodes for the classes [from, to), cordoned ones apart. */
 static void begin_classes(struct core *core, const struct ledger_class *classes,
-                          size_t from, size_t to, bool cordoned)
+                          size_t from, size_t to)
 {
-    uint8_t marked[CLASSES_AT_ONCE] = {0};
+    uint8_t marked[2][CLASSES_AT_ONCE] = {0};
     uint32_t slots = ledger_node_slots(core->ledger);
     uint32_t stride = slots % STRIDE ? STRIDE : 1;
     for (uint32_t k = 0; k < slots; k++) {
         uint32_t slot = (uint32_t)((uint64_t)k * stride % slots);
         const struct ledger_node *node = ledger_node_at(core->ledger, slot);
         bool due = false;
-        for (size_t i = from; node && node->cordoned == cordoned && i < to; i++) {
-            if (marked[i - from] == BEGIN_NODES ||
-                placement_fit(node, &classes[i].request) != FIT_YES)
+        for (size_t i = from; node && i < to; i++) {
+            uint8_t *n = &marked[node->cordoned][i - from];
+            if (*n == BEGIN_NODES || placement_fit(node, &classes[i].request) != FIT_YES)
                 continue;
-            marked[i - from]++;
+            ++*n;
             due = true;
         }
         if (due)
@@ -208,10 +208,8 @@ static void begin(struct step *s)
     }
     size_t to = core->wakeup_classes < n ? core->wakeup_classes : n;
     size_t from = to > CLASSES_AT_ONCE ? to - CLASSES_AT_ONCE : 0;
-    if (from < to) {
-        begin_classes(core, classes, from, to, false);
-        begin_classes(core, classes, from, to, true);
-    }
+    if (from < to)
+        begin_classes(core, classes, from, to);
     core->wakeup_classes = from;
 }
 

@@ -101,6 +101,14 @@ static inline void rig_scv(struct rig *r, struct scv scv)
                                     .scv = &scv});
 }
 
+static inline void rig_node(struct rig *r, struct node node)
+{
+    rig_step(r, (struct core_input){.type = CORE_OBJECT,
+                                    .kind = CORE_NODES,
+                                    .run = r->runs[CORE_NODES],
+                                    .node = &node});
+}
+
 static inline void rig_list_end(struct rig *r, enum core_kind kind)
 {
     rig_step(r, (struct core_input){.type = CORE_LIST_ENDED,

@@ -426,10 +426,7 @@ static void add_cpu_node(const char *name, int cards, int milli)
                          "{'metadata':{'name':'%s'},'status':{'allocatable':{'cpu':'%dm',"
                          "'memory':'8Gi','pods':'10'}}}",
                          name, milli));
-    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
-                                     .kind = CORE_NODES,
-                                     .run = r.runs[CORE_NODES],
-                                     .node = &node});
+    rig_node(&r, node);
     rig_scv(&r, object_scv_even(&r.arena, name, cards, CARD_MIB));
     core_outputs_reset(&r.out);
 }

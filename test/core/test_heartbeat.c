@@ -318,10 +318,7 @@ START_TEST(a_recreated_node_is_not_stale)
     begin();
     struct node node = object_node(&r.arena, quoted(&r.arena, "{'metadata':{'name':"
                                                               "'n1'},'status':{}}"));
-    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
-                                     .kind = CORE_NODES,
-                                     .run = r.runs[CORE_NODES],
-                                     .node = &node});
+    rig_node(&r, node);
     pass(GRACE);
     ck_assert(is_stale("n1"));
     beat_of("n1", "t1", true);

@@ -193,3 +193,24 @@ static inline void rig_stop(struct store_rig *rig)
     store_free(rig->store);
     buf_fini(&rig->binding);
 }
+
+struct verbs;
+
+/* The reply of the verb about these nodes and a pod of `units` of aliyun.com/gpu-mem. New. */
+static inline json_t *rig_ask(struct verbs *v,
+                              unsigned (*verb)(struct verbs *, struct span, struct buf *),
+                              const char *units, json_t *names)
+{
+    cleanup_buf struct buf reply = {0};
+    json_t *body =
+        json_pack("{s:{s:{s:s,s:s,s:s},s:{s:[{s:{s:{s:s}}}]}},s:O}", "Pod", "metadata",
+                  "name", "p", "namespace", "default", "uid", "u", "spec", "containers",
+                  "resources", "limits", "aliyun.com/gpu-mem", units, "NodeNames", names);
+    char *text = json_dumps(body, JSON_COMPACT);
+    ck_assert_uint_eq(verb(v, span_of(text), &reply), 200);
+    free(text);
+    json_decref(body);
+    json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+    ck_assert_ptr_nonnull(j);
+    return j;
+}

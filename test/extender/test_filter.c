@@ -27,22 +27,6 @@ static json_t *one_node(int i)
                      i % 5 ? "Healthy" : "Unhealthy", "totalMemory", 1000 * (i % 3 + 1));
 }
 
-static json_t *filter(struct verbs *v, json_t *names)
-{
-    cleanup_buf struct buf reply = {0};
-    json_t *body = json_pack("{s:{s:{s:s,s:s,s:s},s:{s:[{s:{s:{s:s}}}]}},s:O}", "Pod",
-                             "metadata", "name", "p", "namespace", "default", "uid", "u",
-                             "spec", "containers", "resources", "limits",
-                             "aliyun.com/gpu-mem", "1500", "NodeNames", names);
-    char *text = json_dumps(body, JSON_COMPACT);
-    ck_assert_uint_eq(verb_filter(v, span_of(text), &reply), 200);
-    free(text);
-    json_decref(body);
-    json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
-    ck_assert_ptr_nonnull(j);
-    return j;
-}
-
 /* 'p': the node passes. 'f' or 'u', and the reason: it is in FailedNodes, or in
  * FailedAndUnresolvableNodes. */
 static char *verdict(json_t *reply, const char *name)
@@ -85,7 +69,8 @@ START_TEST(the_result_for_a_node_does_not_depend_on_the_others)
     rig_deliver(&rig, objects);
     struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store});
     for (size_t i = 0; i < ARRAY_LEN(alone); i++) {
-        json_t *one = json_pack("[O]", json_array_get(names, i)), *reply = filter(v, one);
+        json_t *one = json_pack("[O]", json_array_get(names, i)),
+               *reply = rig_ask(v, verb_filter, "1500", one);
         alone[i] = verdict(reply, json_string_value(json_array_get(names, i)));
         kinds[(unsigned char)alone[i][0]]++;
         json_decref(reply);
@@ -105,7 +90,7 @@ START_TEST(the_result_for_a_node_does_not_depend_on_the_others)
             order[i] = pick;
             json_array_append(some, json_array_get(names, pick));
         }
-        json_t *reply = filter(v, some);
+        json_t *reply = rig_ask(v, verb_filter, "1500", some);
         for (size_t i = 0; i < n; i++) {
             cleanup_free char *got =
                 verdict(reply, json_string_value(json_array_get(some, i)));

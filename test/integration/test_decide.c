@@ -366,7 +366,7 @@ START_TEST(a_template_node_is_judged_by_its_object_until_it_exists)
     /* The machine has less than the label says: its Scv decides. */
     sim_add_node(&f.sim, "new", 2, 16);
     lib_wait(nodes_of(&f.extender) == 3);
-    /* The Node and the Scv come by two watches. */
+    /* The Node and the Scv arrive through two watches. */
     lib_wait(is_rejected(&f.extender, "a", 20,
                          "needs 20480 MiB on one card; the largest card has 16384 MiB"));
     tear_down(&f);
