@@ -180,8 +180,8 @@ $(B)/test/fuzz/fuzz_http: LDFLAGS += -Wl,--wrap=accept4
 # and TSan nothing in a program of one thread.
 ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate \
               $(foreach f,domain placement core replay,$(call programs,$(f)))
-OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes language mutants reasons shell) \
-              $(patsubst %,$(B)/test/integration/test_%,docs doc_reader images krew man manifests \
+OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes mutants shell) \
+              $(patsubst %,$(B)/test/integration/test_%,docs images krew man manifests \
                 options release samples symbols)
 TESTS      := $(UNITS) $(LIMIT_TESTS) $(SUITES) $(B)/walk $(B)/simulate $(FUZZERS)
 TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE)) $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(TESTS))

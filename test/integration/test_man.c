@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "lib/commands.h"
+#include "lib/doc.h"
 #include "lib/lib.h"
 
 /*
@@ -143,7 +143,7 @@ END_TEST
 /* Section OPTIONS has the same names, values, variables, defaults and texts as --help. */
 static void check_options(const char *program, const char *page)
 {
-    cleanup_free char *help = commands_help(program), *text = formatted(page, false);
+    cleanup_free char *help = doc_help(program), *text = formatted(page, false);
     const char *first = strstr(help, "\n  -");
     ck_assert_ptr_nonnull(first);
     cleanup_free char *wanted = normalize_space(span_of(first + 1));
@@ -193,7 +193,7 @@ static bool has_entry(struct span section, const char *variable)
 static void check_environment(const char *program, const char *page)
 {
     struct err err = {0};
-    cleanup_free char *help = commands_help(program), *text = formatted(page, false);
+    cleanup_free char *help = doc_help(program), *text = formatted(page, false);
     cleanup_free char *path = program_path(
         strcmp(program, "gpushare-install") == 0 ? "gpushare-setup" : program);
     cleanup_buf struct buf file = {0};
