@@ -73,13 +73,14 @@ WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
 HARDEN   := -D_FORTIFY_SOURCE=2 -fstack-protector-strong
 SAN_address  := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 SAN_thread   := -fsanitize=thread
-# Of `make fuzz` and `make coverage`, which set SANITIZE themselves.
+# Of `make fuzz`, `make coverage` and `make mutants`, which set SANITIZE themselves.
 SAN_fuzzer   := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 SAN_coverage := --coverage -fprofile-update=atomic
+SAN_mutants  := -DMUTANTS -Itest
 SAN      := $(if $(SANITIZE),$(or $(SAN_$(SANITIZE)),$(error SANITIZE=$(SANITIZE): expected address or thread)))
 # A program does not contain the path of the folder it was built in.
 OPTIM    := -O2 -g -ffile-prefix-map=$(CURDIR)=. -fno-omit-frame-pointer $(if $(SANITIZE),-O1,$(HARDEN)) \
-            $(if $(filter coverage,$(SANITIZE)),-O0)
+            $(if $(filter coverage,$(SANITIZE)),-O0) $(if $(filter mutants,$(SANITIZE)),-O2)
 CPPFLAGS += -D_GNU_SOURCE -DGPUSHARE_VERSION='"$(VERSION)"' -Iinclude -Isrc -Itools -I$(B)/gen -MMD -MP
 CFLAGS   += -std=gnu11 $(OPTIM) -fPIE $(WARN) $(SAN)
 LDFLAGS  += -pie -Wl,-z,relro,-z,now $(SAN)
@@ -186,8 +187,11 @@ demo: deps ## Show the extender and scv-agent at work on kube-sim; KEEP=1 leaves
 
 test: deps ## Build and run every test that needs no download; SANITIZE=address|thread
 	$(Q)$(MAKE) check
-check: programs-of-check ## Run the tests without installing packages; TEST_JOBS=N runs N programs at a time
-	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(($$(nproc) + 1))} scripts/run-tests $(B) $(TESTS)
+check: $(if $(T),$(T_PROGRAMS),programs-of-check) ## Run the tests; T=core/test_bind or T=core/test_bind:NAME selects; TEST_JOBS=N
+	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(($$(nproc) + 1))} scripts/run-tests $(B) $(or $(T:%=$(B)/test/%),$(TESTS))
+unit: $(UNIT_PROGRAMS) $(B)/walk $(B)/simulate ## Run the tests without processes and sockets in a minute
+	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(nproc)} scripts/run-tests $(B) $(UNIT_PROGRAMS) \
+		"$(B)/walk --scenario answers" "$(B)/simulate --seeds 100 --steps 1000000"
 programs-of-check: $(BINARIES) $(LIMIT) $(PAGES) $(TESTS) ## Build the programs that check runs
 
 test-arm64: ## Run the unit tests that depend on no port and no time as arm64 programs, under qemu-user
@@ -232,8 +236,9 @@ web-test: ## Test the web page in headless Chromium with playwright-core from np
 
 simulate: $(B)/simulate ## Run the deterministic simulator; SEED=7 STEPS=100000
 	$(Q)$(B)/simulate $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
-mutants: deps ## Plant each fault of test/mutants/ and check that test/walk or the simulator finds it
-	$(Q)BUILD=$(B) scripts/mutants
+mutants: deps ## Plant each fault of test/mutants.h and check that the walk or the simulator finds it
+	$(Q)$(MAKE) SANITIZE=mutants build/mutants/walk build/mutants/simulate
+	$(Q)scripts/mutants build/mutants $(MUTANTS)
 fuzz: ## Run the fuzz targets under libFuzzer; FUZZ_SECONDS=60 each, FUZZ="jread apisync" selects
 	$(Q)scripts/install-deps.sh --fuzz
 	$(Q)$(MAKE) SANITIZE=fuzzer fuzzers

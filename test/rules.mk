@@ -155,10 +155,10 @@ $(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest $(B)/$(
 
 # -- Simulator, walk, fuzz targets: they link what they test --
 
-$(B)/simulate: $(call objects,$(wildcard test/simulator/*.c)) $(B)/lib/kube-sim.a $(call archives,extender)
+$(B)/simulate: $(call objects,$(wildcard test/simulator/*.c) test/mutants.c) $(B)/lib/kube-sim.a $(call archives,extender)
 	$(link)
 $(B)/simulate: private LIBS = $(call libs,extender) $(call libs,kube-sim)
-$(B)/walk: $(call objects,$(wildcard test/walk/*.c)) $(call archives,core)
+$(B)/walk: $(call objects,$(wildcard test/walk/*.c) test/mutants.c) $(call archives,core)
 	$(link)
 $(B)/walk: private LIBS = $(call libs,core)
 $(B)/walk: private LDFLAGS += $(WRAPS:%=-Wl,--wrap=%)
@@ -185,6 +185,14 @@ OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes mutants shell) \
                 options release samples symbols)
 TESTS      := $(UNITS) $(LIMIT_TESTS) $(SUITES) $(B)/walk $(B)/simulate $(FUZZERS)
 TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE)) $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(TESTS))
+
+# What make check T= runs.
+T_PROGRAMS    := $(foreach t,$(T),$(B)/test/$(firstword $(subst :, ,$t)))
+# What make unit runs: each program takes less than two seconds on a quiet machine.
+UNIT_SLOW     := $(patsubst %,$(B)/test/%,base/test_language base/test_shell kube/test_credential_exec \
+                   gpu/test_real_limit gpu/test_smi kube-sim/% wire/% plugin/test_model \
+                   $(patsubst %,extender/test_%,cert_plan events view_gpuapi view_snapshot watch_cache))
+UNIT_PROGRAMS := $(filter-out $(UNIT_SLOW),$(UNITS))
 
 # What make test-arm64 runs: suites that start no program, and depend on no port and no time. The
 # memory that qemu-user reports in /proc is 0, which test_prom does not accept.

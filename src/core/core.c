@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 
 static const char *const kind_names[CORE_KINDS] = {
     [CORE_NODES] = "nodes",
@@ -85,7 +86,8 @@ static void tick(struct step *s)
     sync_tick(s);
     bind_tick(s);
     core_preempt_tick(s);
-    reserve_tick(s); /* before the wakeups that it causes */
+    if (!MUTANT(reservation_without_limit))
+        reserve_tick(s); /* before the wakeups that it causes */
     wakeup_tick(s);
 }
 

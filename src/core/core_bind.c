@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "placement/placement.h"
 
 /*
@@ -65,7 +66,8 @@ static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span no
                 SPAN_ARG(node_name));
         return false;
     }
-    if (!placement_choose_seen(node, r, pod->priority, pod->uid, picks))
+    int64_t priority = MUTANT(reservation_ignored_by_bind) ? INT64_MAX : pod->priority;
+    if (!placement_choose_seen(node, r, priority, pod->uid, picks))
         return reject_fit(node, r, err);
     struct promise_share *written =
         arena_zalloc(&core->scratch, r->cards * sizeof *written);
@@ -86,7 +88,8 @@ static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span no
         core->last_assume_ns = s->now.wall_ns;
     promise_write(annotations, &(struct promise){.shares = written, .n = r->cards}, r,
                   core->last_assume_ns);
-    reserve_end_at(s, pod->uid, node_name);
+    if (!MUTANT(reservation_leaks))
+        reserve_end_at(s, pod->uid, node_name);
     ledger_pod_place(l, pod, node_name, shares, r->cards);
     reserve_yield(s, node_name, pod->priority);
     return true;
@@ -98,6 +101,9 @@ static void send(struct step *s, struct bind_op *op, const struct buf *annotatio
     op->state = BIND_OP_SENT;
     op->call = core_next_id(s->core);
     struct clock_deadline until = leader_bind_deadline(s->core);
+    if (MUTANT(lease_ignored))
+        until = (struct clock_deadline){INT64_MAX,
+                                        clock_offset_ms(s->now.mono_ms, s->now.wall_ns)};
     if (until.mono_ms > s->now.mono_ms + SEND_WITHIN_MS)
         until.mono_ms = s->now.mono_ms + SEND_WITHIN_MS;
     /* The Binding leaves before `until` and takes effect within CORE_BIND_LIMIT_MS. */
@@ -112,7 +118,7 @@ static void send(struct step *s, struct bind_op *op, const struct buf *annotatio
     o->uid = uid;
     o->node = node;
     o->annotations = notes;
-    o->send_by = until;
+    o->send_by = MUTANT(send_by_ignored) ? (struct clock_deadline){0} : until;
 }
 
 void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *pod, bool zero)
@@ -163,6 +169,8 @@ void bind_requested(struct step *s)
     if (!span_eq(ns, in->ns) || !span_eq(name, in->name)) {
         output_reply(s, in->token, ERR_INVALID, "UID %.*s belongs to pod %.*s/%.*s",
                      SPAN_ARG(in->uid), SPAN_ARG(ns), SPAN_ARG(name));
+    } else if (MUTANT(double_reserve) && op && pod && pod->node) {
+        bind_start(s, NULL, pod, false);
     } else if (op) {
         bind_op_join(op, in->token, in->node_name);
     } else if (pod && pod->node) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 
 /*
  * From the Binding to its outcome: bound, not bound, or the pod is deleted. GETs decide
@@ -102,6 +103,9 @@ static void outcome_unknown(struct step *s, struct bind_op *op)
 {
     op->state = BIND_OP_UNKNOWN;
     op->why = *s->in->err;
+    struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
+    if (MUTANT(release_before_get) && pod)
+        ledger_pod_unplace(s->core->ledger, pod);
     if (op->deleted) {
         bind_deleted(s, op);
         return;
@@ -124,7 +128,7 @@ static void binding_answered(struct step *s, struct bind_op *op)
     } else if (op->seen.p) {
         struct span node = arena_copy(&s->core->scratch, op->seen);
         bound(s, op, node);
-    } else if (in->not_sent) {
+    } else if (in->not_sent || (MUTANT(lost_answer_is_failure) && code != ERR_NONE)) {
         not_bound(s, op, ERR_UNAVAILABLE, in->err->msg);
     } else {
         outcome_unknown(s, op);
@@ -157,7 +161,8 @@ static void checked(struct step *s, struct bind_op *op)
         bind_op_get(s, op);
         return;
     }
-    bool bound_now = in->pod->node.n > 0, late = op->get_ms > op->proof_ms;
+    bool bound_now = in->pod->node.n > 0,
+         late = op->get_ms > (MUTANT(early_get_is_proof) ? 0 : op->proof_ms);
     core_pod_observed(s, in->pod, false, CORE_POD_FROM_GET);
     op = bind_op_find(s->core, uid); /* it may have ended */
     if (!op || bound_now)

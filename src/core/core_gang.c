@@ -2,6 +2,7 @@
 #include "core/core_priv.h"
 
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "placement/gang_judge.h"
 
 /*
@@ -129,7 +130,8 @@ static void reserve_member(struct step *s, const struct gang_plan_member *m,
  * plan, so what a member takes was free when the plan was made. */
 static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t until_ms)
 {
-    for (size_t i = 0; i < v->n_members; i++)
+    size_t n = MUTANT(gang_in_part) ? 1 : v->n_members;
+    for (size_t i = 0; i < n; i++)
         if (v->members[i].placed && v->members[i].cards)
             reserve_member(s, &v->members[i], until_ms);
 }
@@ -155,8 +157,12 @@ const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
                                      .requests = in->requests,
                                      .priority = in->priority};
     struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
-    if (own && serves(s, own) && gang_judge_is_settled(l, &asker))
+    if (own && serves(s, own) &&
+        (gang_judge_is_settled(l, &asker) || MUTANT(gang_of_old_members))) {
+        if (MUTANT(gang_reservation_leaks))
+            own->until_ms = INT64_MAX;
         return own->node;
+    }
     int64_t until_ms = s->now.mono_ms + CORE_GANG_RESERVATION_MS;
     if (own)
         add_limit(s, own, &until_ms);
@@ -170,7 +176,8 @@ const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
         gang_judge_reason(why, &asker, &v);
         if (v.placed >= v.needed) /* they can start without this one */
             return NULL;
-        each_other(s, gang, in->uid, end_one, NULL);
+        if (!MUTANT(gang_keeps_a_part))
+            each_other(s, gang, in->uid, end_one, NULL);
         buf_adds(why, "; none starts before all can");
         return NULL;
     }

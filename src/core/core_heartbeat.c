@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "placement/placement.h"
 
 /*
@@ -196,7 +197,7 @@ void heartbeat_swept(struct step *s)
 static void delivered(struct step *s)
 {
     struct heartbeats *h = &s->core->heartbeats;
-    if (h->broken)
+    if (h->broken && !MUTANT(no_grace_after_outage))
         h->working_since_ms = s->now.mono_ms;
     h->broken = false;
     h->last_ms = s->now.mono_ms;
@@ -249,6 +250,8 @@ static bool is_proven(const struct core *core, const struct heartbeat *b)
 {
     const struct heartbeats *h = &core->heartbeats;
     int64_t at = stale_at(core, b);
+    if (MUTANT(stale_heartbeat_without_proof))
+        return at > 0;
     return h->listed_ms >= at ||
            (h->event_ms >= at &&
             h->no_pause_since_ms <= at - core->settings.node_grace_ms);

@@ -2,6 +2,7 @@
 #include "core/core_priv.h"
 
 #include "base/clock.h"
+#include "base/mutant.h"
 
 /*
  * Leader election. As in client-go, the lease of another holder is counted from when this
@@ -96,7 +97,8 @@ static void stop_leading(struct step *s, enum err_code code, const char *why)
                    s->core->lease_name, why);
     leader->leading = false;
     s->core->wakeups_begun = false;
-    reserve_drop_all(s);
+    if (!MUTANT(reservation_survives_leadership))
+        reserve_drop_all(s);
 }
 
 /* A leader that has not renewed for a whole lease duration may have a successor, whatever
@@ -104,7 +106,8 @@ static void stop_leading(struct step *s, enum err_code code, const char *why)
 void leader_check_expiry(struct step *s)
 {
     const struct leader *leader = &s->core->leader;
-    if (leader->leading && s->now.mono_ms >= leader->valid.mono_ms + CORE_LEASE_MS)
+    if (leader->leading && s->now.mono_ms >= leader->valid.mono_ms + CORE_LEASE_MS &&
+        !MUTANT(lapsed_lease_binds))
         stop_leading(s, ERR_TIMEOUT, "the lease was not renewed in time");
 }
 
@@ -141,8 +144,10 @@ static void check_uid(struct step *s, const struct lease *lease)
 {
     struct leader *leader = &s->core->leader;
     bool other = leader->refreshed && !span_eq(buf_span(&leader->uid), lease->meta.uid);
-    if (leader->absent || other)
-        leader->lead_from_ms = s->now.mono_ms + CORE_LEASE_MS;
+    if (MUTANT(recreated_lease_is_the_old_one) ? leader->absent && !other
+                                               : leader->absent || other)
+        leader->lead_from_ms =
+            s->now.mono_ms + (MUTANT(absent_lease_is_free) ? 0 : CORE_LEASE_MS);
     leader->absent = false;
     set(&leader->uid, lease->meta.uid);
 }
@@ -295,7 +300,7 @@ static void acquired(struct step *s)
     output_log(s, ERR_NONE, "lease %s/%s: acquired; started leading",
                core->lease_namespace, core->lease_name);
     /* The binds of the previous leader must be known before the first bind. */
-    if (core->cursors[CORE_PODS].run)
+    if (core->cursors[CORE_PODS].run && !MUTANT(no_list_after_take_over))
         sync_relist(s, CORE_PODS);
 }
 
@@ -319,7 +324,7 @@ static void write_answered(struct step *s)
         leader->due_ms = s->now.mono_ms + RETRY_MS;
         return;
     }
-    leader->valid = leader->sent;
+    leader->valid = MUTANT(renewal_counts_from_its_answer) ? s->now : leader->sent;
     leader->due_ms = leader->sent.mono_ms + CORE_RENEW_MS;
     if (!leader->leading && s->now.mono_ms >= leader->lead_from_ms)
         acquired(s);
@@ -357,7 +362,9 @@ struct clock_deadline leader_bind_deadline(const struct core *core)
     if (!leader->leading)
         return (struct clock_deadline){.mono_ms = INT64_MIN};
     return (struct clock_deadline){
-        .mono_ms = from->mono_ms + CORE_LEASE_MS - CORE_BIND_LIMIT_MS - CORE_SLACK_MS,
+        .mono_ms = MUTANT(lapsed_lease_binds) ? from->mono_ms + 3600 * 1000
+                                              : from->mono_ms + CORE_LEASE_MS -
+                                                    CORE_BIND_LIMIT_MS - CORE_SLACK_MS,
         .offset_ms = clock_offset_ms(from->mono_ms, from->wall_ns)};
 }
 

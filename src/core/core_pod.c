@@ -2,6 +2,7 @@
 #include "core/core_priv.h"
 
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "domain/bound.h"
 
 /*
@@ -26,7 +27,8 @@ void core_pod_deleted(struct step *s, struct span uid)
     if (pod)
         forget(s, pod);
     wakeup_gangs(s, ledger_plain_deleted(s->core->ledger, uid));
-    reserve_end(s, uid);
+    if (!MUTANT(reservation_outlives_pod))
+        reserve_end(s, uid);
     if (op)
         bind_deleted(s, op);
 }
@@ -104,7 +106,7 @@ static void place(struct step *s, struct ledger_pod *entry, const struct pod *po
         wakeup_before(s, entry->node ? entry->node->name : pod->node);
     /* Edits of the annotations do not change a promise. */
     bool known = entry->final && entry->node && span_eq(entry->node->name, pod->node);
-    if (!known)
+    if (!known || (MUTANT(edits_of_bound_trusted) && n))
         ledger_pod_place(core->ledger, entry, pod->node, shares, (uint32_t)n);
     entry->final = entry->n_shares > 0;
     if (pod->phase != POD_PENDING)
@@ -153,9 +155,20 @@ static void observe(struct step *s, const struct pod *pod, const struct observed
         entry->seen = s->in->run;
     else
         entry->confirmed_ms = s->now.mono_ms;
+    if (MUTANT(annotation_without_node) && !pod->node.n && !entry->node) {
+        struct promise noted = {0};
+        promise_of(pod, &s->core->scratch, &noted);
+        if (noted.n)
+            ledger_pod_place(
+                l, entry, SPAN("n0"),
+                &(struct ledger_share){.card = noted.shares[0].card, .mib = 1024}, 1);
+    }
     if (pod->node.n) {
         place(s, entry, pod, &o->promise);
         note_differences(s, entry, pod, &o->promise, &o->request, o->invalid);
+    } else if (MUTANT(old_event_frees) && entry->node &&
+               !bind_op_find(s->core, pod->meta.uid)) {
+        ledger_pod_unplace(l, entry);
     }
 }
 
@@ -224,14 +237,16 @@ void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
 {
     struct core *core = s->core;
     bind_listed(s, list);
-    sweep_plain(s, list);
+    if (!MUTANT(plain_pod_survives_list))
+        sweep_plain(s, list);
     const struct ledger *l = core->ledger;
     for (struct ledger_pod *pod = ledger_first_pod(l), *next; pod; pod = next) {
         next = ledger_next_pod(l, pod);
         bool in_flight = bind_op_find(core, pod->uid) != NULL;
         if (pod->seen == list)
             continue;
-        if (!in_flight && (!pod->node || pod->confirmed_ms < requested_ms))
+        if (!in_flight && (!pod->node || pod->confirmed_ms < requested_ms ||
+                           MUTANT(absent_in_older_list)))
             core_pod_deleted(s, arena_copy(&core->scratch, pod->uid));
         else if (!in_flight)
             bind_check(s, pod);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "placement/preempt.h"
 
 /*
@@ -310,7 +311,8 @@ void core_preempt_tick(struct step *s)
             e->state == CORE_PREEMPT_NOMINATING || e->state == CORE_PREEMPT_EVICTING;
         if (!evicts && !e->call)
             continue;
-        if (!e->call && e->due_ms <= s->now.mono_ms)
+        if ((!e->call || MUTANT(eviction_before_the_answer)) &&
+            e->due_ms <= s->now.mono_ms)
             core_preempt_evict(s, e);
         return; /* one preemption at a time */
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 
 /*
  * Executes a layout preemption: nominates the pod, keeps the cards for it, and evicts the
@@ -153,7 +154,8 @@ static const struct ledger_pod *next_victim(struct step *s, struct core_preempt_
         const struct ledger_pod *victim =
             ledger_pod_find(s->core->ledger, e->victims[e->next]);
         if (victim && victim->node == node && !victim->terminating &&
-            victim->priority < pod->priority && !suffices(s, e, pod, node, e->next))
+            victim->priority < pod->priority + MUTANT(eviction_of_equal_priority) &&
+            !suffices(s, e, pod, node, e->next))
             return victim;
     }
     return NULL;
@@ -258,7 +260,7 @@ static void note_eviction(struct step *s, struct core_preempt_pod *e, enum err_c
         code == ERR_NOT_FOUND || code == ERR_CONFLICT)
         return;
     e->evicted = true;
-    e->until_ms = s->now.mono_ms + CORE_PREEMPT_LIMIT_MS;
+    e->until_ms = s->now.mono_ms + (MUTANT(evicted_twice) ? 0 : CORE_PREEMPT_LIMIT_MS);
 }
 
 static void evicted(struct step *s, struct core_preempt_pod *e, enum err_code code)

@@ -2,6 +2,7 @@
 #include "core/core_priv.h"
 
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "placement/placement.h"
 
 /*
@@ -40,12 +41,13 @@ void reserve_yield(struct step *s, struct span node_name, int64_t priority)
 {
     const struct ledger_node *node = ledger_node_find(s->core->ledger, node_name);
     struct ledger_reservation *lost;
-    while (node && (lost = ledger_reservation_lost(node, priority))) {
+    while (node && !MUTANT(weaker_reservation_stays) &&
+           (lost = ledger_reservation_lost(node, priority))) {
         output_log(s, ERR_NONE,
                    "node %.*s: the reservation of pod %.*s/%.*s has ended: a pod of "
                    "higher priority has its cards",
                    SPAN_ARG(node->name), SPAN_ARG(lost->ns), SPAN_ARG(lost->name));
-        if (lost->joint)
+        if (lost->joint || MUTANT(basic_members_end_together))
             gang_lost(s, lost->uid);
         end(s, lost);
     }
@@ -159,7 +161,7 @@ void reserve_requested(struct step *s)
     struct ledger_reservation *old = ledger_reservation_find(s->core->ledger, in->uid);
     struct wakeup_fits before =
         wakeup_before(s, old ? old->node->name : (struct span){0});
-    int64_t until_ms = old ? old->until_ms : INT64_MAX;
+    int64_t until_ms = old && !MUTANT(reservation_renewed) ? old->until_ms : INT64_MAX;
     if (may && in->gang)
         node = gang_reserve(s, &why);
     else if (old)

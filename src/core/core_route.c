@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/mutant.h"
+
 /* Whether this process may bind now, and which process executes a bind. */
 
 static int not_leading(const struct core *core, struct err *err)
@@ -25,15 +27,19 @@ int core_may_bind(const struct core *core, struct core_time now, struct err *err
         return err_set(err, ERR_UNAVAILABLE, "observer mode: binding is disabled");
     if (core->stopping)
         return err_set(err, ERR_UNAVAILABLE, "this extender is stopping");
-    if (!leader->leading && now.mono_ms < leader->lead_from_ms &&
+    bool leading = leader->leading || (MUTANT(lease_ignored) && leader->refreshed);
+    if (!leading && now.mono_ms < leader->lead_from_ms &&
         span_eq(buf_span(&leader->holder), span_of(core->identity)))
         return err_set(
             err, ERR_UNAVAILABLE,
             "lease %s/%s was recreated; waiting for the previous lease to expire",
             core->lease_namespace, core->lease_name);
-    if (!leader->leading)
+    if (!leading)
         return not_leading(core, err);
     struct clock_deadline until = leader_bind_deadline(core);
+    if (MUTANT(lease_ignored))
+        until =
+            (struct clock_deadline){INT64_MAX, clock_offset_ms(now.mono_ms, now.wall_ns)};
     if (now.mono_ms > until.mono_ms)
         return core_unavailable(err, &leader->last_error,
                                 "lease %s/%s was not renewed in time",
@@ -43,7 +49,8 @@ int core_may_bind(const struct core *core, struct core_time now, struct err *err
             err, ERR_UNAVAILABLE,
             "the clock was set or this machine was suspended; renewing lease %s/%s first",
             core->lease_namespace, core->lease_name);
-    if (core->cursors[CORE_PODS].listed_ms < leader->acquired_ms)
+    if (core->cursors[CORE_PODS].listed_ms <
+        (MUTANT(no_list_after_take_over) ? 0 : leader->acquired_ms))
         return err_set(err, ERR_UNAVAILABLE,
                        "the pods have not been listed since the lease was acquired");
     return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/bound.h"
 
+#include "base/mutant.h"
 #include "domain/keys.h"
 
 /* Did the Binding promise more than the labels request now? */
@@ -48,11 +49,15 @@ int bound_request(const struct pod *pod, const struct promise *promise,
     struct pod labels = by_label && limits.core ? without_core(pod, a) : *pod;
     int bad = request_of(&labels, rules, a, request, err);
     if (!by_label) {
-        if (bad)
+        if (bad && (!MUTANT(limits_of_invalid_forgotten) || limits.mem < 0))
             request_of_limits(&limits, rules, request);
         return bad;
     }
-    if (promise->complete && is_larger(promise, request))
+    bool complete = MUTANT(labels_of_bound_trusted) ? false
+                    : MUTANT(card_memory_alone_counts)
+                        ? promise->n && (promise->whole || promise->card_mib >= 0)
+                        : promise->complete;
+    if (complete && is_larger(promise, request))
         *request = recorded(promise);
     if (request->kind == REQUEST_MEMORY)
         request->core =

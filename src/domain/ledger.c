@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 
 enum {
     DEPARTURES_MAX = 64, /* per node; then the oldest is dropped */
@@ -234,7 +235,13 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     struct ledger_node_facts *f = node->facts;
     bool had_sample = f->has_sample;
     int64_t before_s = f->sample_s;
+    int64_t most_mib[SCV_MAX_CARDS] = {0};
+    for (size_t i = 0; MUTANT(shrunk_card_keeps_its_size) && i < f->n_scv_cards; i++)
+        most_mib[i] = f->scv_cards[i].total_mib;
     ledger_facts_copy_scv(node, scv);
+    for (size_t i = 0; MUTANT(shrunk_card_keeps_its_size) && i < f->n_scv_cards; i++)
+        if (f->scv_cards[i].total_mib < most_mib[i])
+            f->scv_cards[i].total_mib = most_mib[i];
     /* An earlier time is a new sample too: the clock of the node may have been set. */
     if (!f->has_sample || !had_sample || f->sample_s != before_s) {
         f->samples += f->has_sample;
@@ -303,8 +310,8 @@ static void object_deleted(struct ledger *l, struct ledger_node *node,
                            enum ledger_kind kind)
 {
     struct ledger_node_facts *f = node->facts;
-    f->has[kind] = false;
-    if (kind == LEDGER_SCV)
+    f->has[kind] = kind == LEDGER_SCV && MUTANT(deleted_scv_keeps_cards);
+    if (kind == LEDGER_SCV && !f->has[kind])
         ledger_facts_drop_scv(f);
     if (kind == LEDGER_UNHEALTHY)
         f->n_listed = 0;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 
 static void edit_free(struct ledger *l, struct ledger_pod_edit *edit)
 {
@@ -237,6 +238,10 @@ static void edit_apply(struct ledger *l, struct ledger_pod *pod)
     if (!edit)
         return;
     pod->edit = NULL;
+    if (MUTANT(edit_during_bind_lost)) {
+        edit_free(l, edit);
+        return;
+    }
     pod->priority = edit->priority;
     set_request(l, pod, edit->request, edit->invalid_reason);
     nominate_as_shown(l, pod, edit->nominated);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 
 static void reservation_free(struct ledger_reservation *r)
 {
@@ -191,7 +192,8 @@ void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct 
     if (node->n_cards)
         memcpy(cards, node->cards, node->n_cards * sizeof *cards);
     for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here) {
-        if (r->priority < priority || span_eq(r->uid, uid))
+        if ((r->priority < priority && !MUTANT(reservation_blocks_higher_priority)) ||
+            span_eq(r->uid, uid))
             release(node, r, cards);
     }
 }

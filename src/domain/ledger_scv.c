@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "domain/keys.h"
 
 /*
@@ -250,7 +251,10 @@ void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
     f->has_sample = scv->has_update_time;
     f->sample_s = scv->update_time;
     f->scv_created_s = scv->meta.created_s;
-    if (scv->damaged || (!scv->n_held && !scv->n_assignments))
+    if (MUTANT(dropped_pod_list_frees) &&
+        (scv->damaged || (!scv->n_held && !scv->n_assignments)))
+        drop_assignments(f);
+    else if (scv->damaged || (!scv->n_held && !scv->n_assignments))
         keep_assignments(node);
     else
         copy_assignments(f, scv);

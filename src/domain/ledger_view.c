@@ -2,6 +2,7 @@
 #include "domain/ledger_priv.h"
 
 #include "base/mem.h"
+#include "base/mutant.h"
 
 /*
  * From facts to view: the cards of a node, the promises on each, the free memory. After
@@ -32,7 +33,8 @@ static enum node_state state_of(const struct ledger *l, const struct ledger_node
             return NODE_SCV_DAMAGED;
         if (!f->n_scv_cards)
             return NODE_SCV_EMPTY;
-        return node->stale_s ? NODE_STALE : NODE_USABLE;
+        return node->stale_s && !MUTANT(stale_heartbeat_ignored) ? NODE_STALE
+                                                                 : NODE_USABLE;
     }
     if (f->has[LEDGER_LEASE] || l->settings.require_scv)
         return NODE_SCV_MISSING;
@@ -85,10 +87,10 @@ static void cards_from_scv(struct ledger_node *node)
         bool held = f->held >> i & 1, duplicate = f->duplicates >> i & 1;
         node->cards[i] = (struct card){
             .index = from->id,
-            .state = duplicate        ? CARD_DUPLICATE
-                     : !from->healthy ? CARD_UNHEALTHY
-                     : held           ? CARD_HELD
-                                      : CARD_AVAILABLE,
+            .state = duplicate                               ? CARD_DUPLICATE
+                     : !from->healthy                        ? CARD_UNHEALTHY
+                     : held && !MUTANT(held_cards_available) ? CARD_HELD
+                                                             : CARD_AVAILABLE,
             .total_mib = from->total_mib,
             .used_mib = f->has_sample ? from->used_mib : -1,
             .model = from->model->name,
@@ -238,7 +240,7 @@ static uint64_t listed_cards(const struct ledger_node *node, const struct ledger
     const struct ledger_assignment *a = ledger_facts_assigned(node->facts, pod, &n);
     for (size_t i = 0; i < n && node->source == SOURCE_SCV; i++)
         bits |= a[i].at >= 0 ? UINT64_C(1) << a[i].at : 0;
-    return bits & ~node->facts->duplicates;
+    return MUTANT(pod_list_ignored) ? 0 : bits & ~node->facts->duplicates;
 }
 
 /* A share with a UUID names a card that has left the node; an index alone does not say
@@ -263,10 +265,16 @@ static uint64_t other_cards(const struct ledger_node *node, const struct ledger_
     bool memory = pod->request->kind == REQUEST_MEMORY;
     if (!memory && pod->request->kind != REQUEST_CARDS)
         return 0;
-    if (pod->request->by_label && !named)
+    if (pod->request->by_label && !named && !MUTANT(labeled_cardless_everywhere))
         return 0;
     if (named || names_missing_card(pod) || (listed && pod->running))
-        return memory && named & ~listed ? listed : listed & ~named;
+        return memory && named & ~listed && !MUTANT(part_of_fewer_cards)
+                   ? listed
+                   : listed & ~named;
+    if (MUTANT(pod_without_card) && node->n_cards == 1)
+        return 0;
+    if (MUTANT(cardless_nowhere))
+        return node->n_cards == 1;
     return node->n_cards < 64 ? (UINT64_C(1) << node->n_cards) - 1 : UINT64_MAX;
 }
 
@@ -299,11 +307,17 @@ static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t
     uint64_t used = used_cards(node, pod, named, listed);
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         struct card *card = (struct card *)pod->shares[i].on;
+        if (MUTANT(pod_list_replaces_promise) && listed && card &&
+            !(listed & bit(node, card)))
+            continue;
+        if (MUTANT(stale_pod_list_frees) && !listed && node->facts->n_assignments)
+            continue;
         if (!card || others & bit(node, card))
             continue;
         int64_t mib = share_mib(pod, &pod->shares[i], card);
         charge(card, mib, whole);
-        card_add_core(&card->core_promised, share_core(pod));
+        if (!MUTANT(compute_forgotten) || !pod->final)
+            card_add_core(&card->core_promised, share_core(pod));
         add_mib(&own[card - node->cards], used & bit(node, card) ? mib : 0);
     }
     for (uint32_t i = 0; others && i < node->n_cards; i++) {
@@ -366,7 +380,7 @@ static void claim_cards(struct ledger_node *node)
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         int64_t asked = request_devices(pod->request);
         int64_t more = asked - (asked ? ledger_facts_devices_of(node->facts, pod) : 0);
-        claimed += more > 0 ? more : 0;
+        claimed += more > 0 && !MUTANT(claims_forgotten) ? more : 0;
     }
     claimed = at_most(claimed, at_most(capacity, UINT32_MAX));
     node->claimed = (uint32_t)claimed;
@@ -397,6 +411,13 @@ static void settle_card(const struct ledger *l, struct card *card, int64_t own,
                           (card->whole && card->pods > 1);
     withhold(l, card, own, m);
     card->free_mib = card_left_mib(card);
+    if (MUTANT(health_ignored)) {
+        struct card any = *card;
+        any.state = CARD_AVAILABLE;
+        card->free_mib = card_left_mib(&any);
+    }
+    if (MUTANT(whole_card_is_shared) && card->whole && card->state == CARD_AVAILABLE)
+        card->free_mib = 2048;
 }
 
 enum { FREE_BITS = 40 }; /* a sum over all cards does not overflow */
@@ -464,7 +485,8 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     add_kinds(l, node);
     for (uint32_t i = 0; i < node->n_cards; i++)
         if (is_listed(f, node->cards[i].index))
-            node->cards[i].state = CARD_LISTED;
+            node->cards[i].state =
+                MUTANT(listed_cards_available) ? CARD_AVAILABLE : CARD_LISTED;
     node->unknown_listed_card = unknown_listed_card(node);
     charge_pods(node, own);
     charge_reservations(node);

@@ -2,6 +2,7 @@
 #include "domain/promise.h"
 
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "domain/keys.h"
 
 enum {
@@ -187,9 +188,17 @@ int64_t promise_share_mib(const struct promise *p, size_t i,
     /* Labels are in MiB; the units in the annotations are rounded up. */
     int64_t mib = units * request->cards == request->units ? request->mib_per_card
                                                            : units * unit_mib;
-    mib = mib < all ? mib : all;
-    if (p->n == request->cards)
+    if (!MUTANT(annotation_amount_trusted))
+        mib = mib < all ? mib : all;
+    if (MUTANT(label_rounded_down) && request->by_label &&
+        units * request->cards == request->units)
+        return (units - 1) * unit_mib;
+    if (p->n == request->cards && !MUTANT(foreign_annotations_trusted))
         return mib > request->mib_per_card ? mib : request->mib_per_card;
+    if (p->n == request->cards)
+        return mib;
+    if (MUTANT(annotation_amount_trusted) && units > request->units)
+        return mib;
     return is_exact(p, request) ? mib : all;
 }
 

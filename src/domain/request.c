@@ -2,6 +2,7 @@
 #include "domain/request.h"
 
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "domain/keys.h"
 #include "domain/limits.h"
 #include "domain/quantity.h"
@@ -124,7 +125,8 @@ static int memory_request(const struct pod *pod, const struct limits *limits,
     r->units = limits->mem;
     if (read_count(pod, &r->cards, err) || check_split(pod, r, limits, err))
         return -1;
-    r->mib_per_card = r->units / r->cards * unit_mib;
+    r->mib_per_card = r->units / r->cards *
+                      (MUTANT(units_mixed_up) && r->n_parts > 1 ? 1000 : unit_mib);
     if (limits->core / r->cards > REQUEST_CORE)
         return err_set(
             err, ERR_INVALID, "limit %s: %lld percent exceed the compute of %u card%s",

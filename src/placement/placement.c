@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 
 /* A policy orders cards: is a taken before b, regardless of their index? */
 struct policy {
@@ -33,13 +34,13 @@ static bool has_capacity(const struct card *card, const struct request *r)
         return card->state == CARD_AVAILABLE && card->pods == 0 && card->total_mib > 0 &&
                card->reserved_mib == 0 && card->total_mib >= r->mib_per_card;
     return card->free_mib >= r->mib_per_card && card->free_mib > 0 &&
-           (!r->core || card_core_left(card) >= r->core);
+           (!r->core || card_core_left(card) >= r->core || MUTANT(compute_ignored));
 }
 
 bool placement_card_fits(const struct card *card, const struct request *r)
 {
-    return has_capacity(card, r) &&
-           (!request_is_selective(r) || placement_card_suits(card, r));
+    return has_capacity(card, r) && (!request_is_selective(r) || MUTANT(model_ignored) ||
+                                     placement_card_suits(card, r));
 }
 
 bool placement_card_suits(const struct card *card, const struct request *r)
@@ -184,7 +185,8 @@ static bool choose(const struct card *cards, uint32_t n, const struct request *r
         for (uint32_t i = 0; i < n; i++) {
             if (taken[i] || !placement_card_fits(&cards[i], r))
                 continue;
-            if (best == n || policy->before(&cards[i], &cards[best]))
+            if (best == n || policy->before(&cards[i], &cards[best]) ||
+                (MUTANT(tie_by_address) && !policy->before(&cards[best], &cards[i])))
                 best = i; /* cards are by rising index: ties keep the first */
         }
         if (best == n)
@@ -366,7 +368,8 @@ bool placement_choose_seen(const struct ledger_node *node, const struct request 
     if (!node->reserved && !node->nominated)
         return choose(node->cards, node->n_cards, r, picks);
     ledger_cards_seen(node, priority, uid, cards);
-    take_all_kept(node, cards, priority, uid);
+    if (!MUTANT(kept_cards_given_away))
+        take_all_kept(node, cards, priority, uid);
     return choose_reserved(node, cards, r, uid, picks) ||
            choose_beside_nominated(node, r, priority, uid, picks) ||
            choose(cards, node->n_cards, r, picks);

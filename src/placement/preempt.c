@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/mutant.h"
+
 /*
  * The first step finds the lowest priority limit: if all pods up to it are removed, the
  * request fits. The second step frees one card after the other, the cheapest first. This
@@ -108,9 +110,10 @@ static void set_eligibility(const struct preempt_state *state, struct preempt_po
         p->all_mib += p->mib[c] > 0 ? p->mib[c] : 0;
     }
     bool spared = is_among(pod, state->preemptor->spared, state->preemptor->n_spared);
-    p->eligible = any && !p->removed && !spared &&
-                  pod->priority < state->preemptor->priority && is_bound(pod) &&
-                  !span_eq(pod->uid, state->preemptor->uid);
+    p->eligible =
+        any && !p->removed && !spared &&
+        pod->priority < state->preemptor->priority + MUTANT(eviction_of_equal_priority) &&
+        is_bound(pod) && !span_eq(pod->uid, state->preemptor->uid);
 }
 
 static void init_empty_cards(struct preempt_state *state)

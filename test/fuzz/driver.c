@@ -195,9 +195,9 @@ int main(int argc, char **argv)
         return 1;
     }
     long done = run_all(&corpus, dir, runs, seed, until_ms);
-    printf("%s: %zu inputs of the corpus, %ld others, %.1f s\n%ld passed, 0 failed\n",
-           base, corpus.n, done, (double)(clock_mono_ms() - start) / 1000,
-           done + (long)corpus.n);
+    printf("%s: %zu inputs of the corpus, %ld others, %.1f s\n", base, corpus.n, done,
+           (double)(clock_mono_ms() - start) / 1000);
+    printf("counted: %ld fuzz inputs\n1 passed, 0 failed\n", done + (long)corpus.n);
     for (size_t i = 0; i < corpus.n; i++)
         buf_fini(&corpus.items[i]);
     free(corpus.items);

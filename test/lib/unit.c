@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/unit.h"
 
+#include <string.h>
+
+/* The main function of a test program, as lib/unit.h describes it. */
+
 /* A busy machine is slower by so much. */
 enum { BUSY = 2 };
 
@@ -9,8 +13,20 @@ int unit_run(const char *name, const TTest *const *tests, size_t n, double secon
     return unit_run_with(name, tests, n, seconds, &(struct unit_fixtures){0});
 }
 
-/* Takes tcase. */
-static int run(const char *name, TCase *tcase)
+/* Adds a test unless UNIT_TEST names others, as `make check T=PROGRAM:TEST` sets it. */
+static void add_wanted(TCase *tcase, const TTest *test, int loops)
+{
+    const char *wanted = getenv("UNIT_TEST");
+    if (wanted && wanted[0] && strcmp(wanted, test->name) != 0)
+        return;
+    if (loops)
+        tcase_add_loop_test(tcase, test, 0, loops);
+    else
+        tcase_add_test(tcase, test);
+}
+
+/* Takes tcase. A run without any test fails in scripts/run-tests. */
+static int run_case(const char *name, TCase *tcase)
 {
     Suite *suite = suite_create(name);
     suite_add_tcase(suite, tcase);
@@ -29,8 +45,8 @@ int unit_run_with(const char *name, const TTest *const *tests, size_t n, double 
     tcase_add_unchecked_fixture(tcase, around->begin_all, around->end_all);
     tcase_add_checked_fixture(tcase, around->begin, around->end);
     for (size_t i = 0; i < n; i++)
-        tcase_add_test(tcase, tests[i]);
-    return run(name, tcase);
+        add_wanted(tcase, tests[i], 0);
+    return run_case(name, tcase);
 }
 
 int unit_run_loops(const char *name, const struct unit_loop *tests, size_t n,
@@ -39,6 +55,6 @@ int unit_run_loops(const char *name, const struct unit_loop *tests, size_t n,
     TCase *tcase = tcase_create(name);
     tcase_set_timeout(tcase, seconds * BUSY * LIB_SLOWER);
     for (size_t i = 0; i < n; i++)
-        tcase_add_loop_test(tcase, tests[i].test, 0, tests[i].loops);
-    return run(name, tcase);
+        add_wanted(tcase, tests[i].test, tests[i].loops);
+    return run_case(name, tcase);
 }

@@ -14,7 +14,8 @@ enum { LIB_SLOWER = 1 };
 /*
  * The main function of a test program: a list of START_TEST tests. Each test runs in a
  * process of its own, unless CK_FORK=no. `seconds` is what one test may take on a quiet
- * machine; its time limit is twice that, times LIB_SLOWER.
+ * machine; its time limit is twice that, times LIB_SLOWER. The environment variable
+ * UNIT_TEST selects the test of that name.
  */
 int unit_run(const char *name, const TTest *const *tests, size_t n, double seconds);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/opt.h"
+#include "mutants.h"
 
 /* So many seeds, of 10,000 steps each. */
 #if defined(__SANITIZE_ADDRESS__)
@@ -17,12 +18,14 @@
 
 /*
  * simulate [--seed N] [--first N] [--seeds N] [--steps N] [--replicas N] [--verbose]
+ *          [--mutant NAME]
  * Without a seed: the fixed seeds of the test suite.
  */
 
 struct config {
     int64_t seed, first, steps, replicas, seeds;
     bool verbose;
+    char *mutant;
 };
 
 #define AT(f) offsetof(struct config, f)
@@ -64,6 +67,11 @@ static const struct opt table[] = {
      .type = OPT_BOOL,
      .offset = AT(verbose),
      .help = "Print every event (default: false)."},
+    {.name = "mutant",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(mutant),
+     .help = "Plant this fault of test/mutants.h; needs a build with SANITIZE=mutants."},
     {0},
 };
 static const struct opt_program program = {
@@ -131,6 +139,10 @@ int main(int argc, char **argv)
             fprintf(stderr, "simulate: %s\n", err.msg);
         return r == OPT_FAILED;
     }
+    if (c.mutant && c.mutant[0] && !mutants_plant(c.mutant)) {
+        fprintf(stderr, "simulate: --mutant=%s: this build has no such fault\n", c.mutant);
+        return 2;
+    }
     json_object_seed(1);
     int passed = 0, failed = 0;
     int64_t seeds = c.seed ? 1 : c.seeds;
@@ -166,6 +178,7 @@ int main(int argc, char **argv)
     if (!c.seed && c.steps >= 1000000 && (!stats.gangs_bound || !stats.gangs_rejected) &&
         ++failed)
         printf("no gang was ever bound, or none was rejected\n");
-    printf("%d passed, %d failed\n", passed, failed);
+    printf("counted: %d simulator seeds\n", passed + failed);
+    printf("%d passed, %d failed\n", !failed, !!failed);
     return failed != 0;
 }

@@ -5,11 +5,12 @@
 
 #include "base/mem.h"
 #include "base/opt.h"
+#include "mutants.h"
 #include "walk/heap.h"
 #include "walk/walk.h"
 
 /*
- * walk [--scenario NAME] [--depth N]
+ * walk [--scenario NAME] [--depth N] [--mutant NAME]
  * Walks every interleaving of each scenario, depth first. A visited state is walked again
  * only if more time (or depth) is left than before; this is rare, because the passing of
  * time is the last choice.
@@ -247,7 +248,7 @@ static bool walk_scenario(const struct scenario *s, size_t depth, bool quick)
 }
 
 struct config {
-    char *scenario;
+    char *scenario, *mutant;
     int64_t depth, end_ms;
     bool quick;
 };
@@ -272,6 +273,11 @@ static const struct opt table[] = {
      .type = OPT_BOOL,
      .offset = AT(quick),
      .help = "Do not search for a shorter path after a violation (default: false)."},
+    {.name = "mutant",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(mutant),
+     .help = "Plant this fault of test/mutants.h; needs a build with SANITIZE=mutants."},
     {0},
 };
 static const struct opt_program program = {
@@ -309,6 +315,10 @@ int main(int argc, char **argv)
         if (r == OPT_FAILED)
             fprintf(stderr, "walk: %s\n", err.msg);
         return r == OPT_FAILED;
+    }
+    if (c.mutant && c.mutant[0] && !mutants_plant(c.mutant)) {
+        fprintf(stderr, "walk: --mutant=%s: this build has no such fault\n", c.mutant);
+        return 2;
     }
     int passed = 0, failed = 0;
     for (size_t i = 0; i < ARRAY_LEN(scenarios); i++) {
