@@ -16,7 +16,7 @@ struct agent_config {
     int64_t interval_ms, refresh_ms;
     int64_t unhealthy_after_ms, healthy_after_ms, xid_hold_ms, keep_lost_ms;
     int64_t sampler_limit_ms, late_ms;
-    char *podresources, *plugin_state, *usage_file;
+    char *podresources, *plugin_state;
     int64_t pods_ms;
     int on_overuse; /* enum overuse_type */
     int64_t overuse_grace_ms, overuse_tolerance;

@@ -5,7 +5,7 @@
 #include "agent/card_inventory.h"
 #include "agent/container_devices.h"
 #include "agent/usage_scv.h"
-#include "node/usage_history.h"
+#include "node/usage.h"
 
 /*
  * scv-agent as one deterministic step function:
@@ -26,8 +26,7 @@
  *   again. Members and labels of other clients stay. spec.updateInterval is written at
  *   the creation and never again.
  *   What containers and processes use is in every write, and causes one only after
- *   `refresh_ms`, like other slow fields. What workloads used at most causes none: it
- *   changes the most once an hour, and is in whichever write comes next, or after that hour.
+ *   `refresh_ms`, like other slow fields.
  * - The Lease is the heartbeat. It vouches for the Scv: it is renewed only while the
  *   driver responds, the Scv is watched, and no write is overdue. The health checks ask
  *   the same functions.
@@ -53,8 +52,7 @@ struct publisher_settings {
     bool with_pods;             /* PUBLISHER_PODS inputs are expected */
     int64_t pods_limit_ms;      /* podList is dropped after this time without an answer */
     struct card_inventory_settings cards;
-    uint64_t seed;                 /* for the jitter of retries */
-    struct usage_history *history; /* taken; NULL: there is none yet */
+    uint64_t seed; /* for the jitter of retries */
 };
 
 struct publisher_time {
@@ -156,8 +154,6 @@ const struct card_inventory *publisher_cards(const struct publisher *p);
 /* What containers use, as measured last; empty when that is not current. Borrowed, until
  * the next step. */
 const struct usage *publisher_usage(const struct publisher *p);
-/* What each workload used at most. Borrowed, until the next step. */
-const struct usage_history *publisher_history(const struct publisher *p);
 
 /* -- health checks -- */
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/scv.h"
-#include "node/usage_history.h"
+#include "node/usage.h"
 
 /*
  * What containers use, as the Scv publishes it. Pure.
@@ -22,9 +22,6 @@
  * processes, and use_complete of scv->cards. Strings are borrowed from `u`, arrays are in
  * the arena. */
 void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a);
-
-/* Sets scv->workloads. Strings are borrowed from `h`, the array is in the arena. */
-void usage_scv_workloads(const struct usage_history *h, struct scv *scv, struct arena *a);
 
 /* The numbers of an Scv, for the comparison with those of a later one. */
 struct usage_scv_written {

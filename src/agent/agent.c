@@ -10,7 +10,6 @@
 #include "agent/overuse_actor.h"
 #include "agent/podresources_poller.h"
 #include "agent/scv_watch.h"
-#include "agent/usage_file.h"
 #include "agent/usage_meter.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -36,7 +35,6 @@ struct agent {
     struct metrics metrics;
     struct gpu *gpu;
     struct usage_meter *usage_meter;
-    struct usage_file *usage_file; /* or NULL */
     struct process_reader *processes;
     struct overuse_actor *overuse_actor;
     struct worker *lanes[PUBLISHER_LANES];
@@ -134,10 +132,6 @@ static void measure_usage(struct agent *agent, const struct gpu_sample *sample)
                                                 .usage = &usage,
                                                 .err = &err,
                                                 .retry_after_ms = -1});
-    pthread_mutex_lock(&agent->lock);
-    usage_file_take(agent->usage_file, clock_mono_ms(),
-                    publisher_history(agent->publisher));
-    pthread_mutex_unlock(&agent->lock);
     usage_fini(&usage);
 }
 
@@ -279,11 +273,7 @@ static struct publisher *new_publisher(struct agent *agent,
         .pods_limit_ms = pods_limit_ms(config),
         .cards = card_inventory_settings(config),
         .seed = rng_entropy(),
-        .history = usage_history_new(),
     };
-    if (config->usage_file[0])
-        agent->usage_file =
-            usage_file_open(config->usage_file, agent->node, settings.history);
     return publisher_new(&settings, time_now());
 }
 
@@ -363,8 +353,7 @@ static bool stop_lanes(struct agent *agent, int64_t until_ms)
     for (int i = 0; i < PUBLISHER_LANES; i++)
         if (!worker_stop_until(agent->lanes[i], until_ms))
             return false;
-    return overuse_actor_stop(agent->overuse_actor, until_ms) &&
-           usage_file_stop(agent->usage_file, until_ms);
+    return overuse_actor_stop(agent->overuse_actor, until_ms);
 }
 
 bool agent_stop(struct agent *agent)
@@ -390,8 +379,6 @@ bool agent_stop(struct agent *agent)
     podresources_poller_free(agent->poller);
     card_sampler_free(agent->card_sampler);
     ticker_free(agent->ticker);
-    if (agent->publisher)
-        usage_file_close(agent->usage_file, publisher_history(agent->publisher));
     publisher_free(agent->publisher);
     usage_meter_free(agent->usage_meter);
     overuse_actor_free(agent->overuse_actor);

@@ -155,7 +155,7 @@ void api_object_status_patch(struct buf *out, struct span status)
 {
     static const char *const names[] = {
         "cardList", "cardNumber",  "cudaVersion",    "driverVersion", "freeMemorySum",
-        "podList",  "processList", "totalMemorySum", "updateTime",    "workloadList"};
+        "podList",  "processList", "totalMemorySum", "updateTime"};
     bool present[ARRAY_LEN(names)] = {0}, any = false;
     struct jread j;
     struct jread_str key;

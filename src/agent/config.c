@@ -113,12 +113,6 @@ static const struct opt table[] = {
      .offset = AT(plugin_state),
      .help = "The device plugin's --state-file, which has the promises of init "
              "containers."},
-    {.name = "usage-file",
-     .arg = "FILE",
-     .init = "/var/lib/scv-agent/usage.json",
-     .type = OPT_STRING,
-     .offset = AT(usage_file),
-     .help = "File that keeps what workloads use at most over a restart; empty: none."},
     {.name = "on-overuse",
      .arg = "event|evict|kill",
      .init = "event",

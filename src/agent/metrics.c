@@ -193,36 +193,6 @@ static void write_usage(const struct usage *u, struct buf *out)
                          "Whether every process of a card was measured and mapped.", out);
 }
 
-enum workload_family { WORKLOAD_PROMISED, WORKLOAD_P95, WORKLOAD_MAX };
-
-static void write_workloads(const struct usage_history *h, enum workload_family family,
-                            const char *name, const char *help, struct buf *out)
-{
-    prom_family(out, name, PROM_GAUGE, help);
-    for (size_t i = 0; i < usage_history_count(h); i++) {
-        struct usage_history_row row = usage_history_row(h, i);
-        int64_t mib = family == WORKLOAD_PROMISED ? row.promised_mib
-                      : family == WORKLOAD_P95    ? row.p95_mib
-                                                  : row.max_mib;
-        struct prom_label l[] = {{"namespace", row.ns},
-                                 {"kind", span_of(row.kind)},
-                                 {"workload", row.name},
-                                 {"container", row.container}};
-        if (mib >= 0)
-            prom_sample(out, name, l, ARRAY_LEN(l), mib << 20);
-    }
-}
-
-static void write_history(const struct usage_history *h, struct buf *out)
-{
-    write_workloads(h, WORKLOAD_PROMISED, "gpushare_workload_gpu_memory_promised_bytes",
-                    "Memory of a card that was promised to a workload at last.", out);
-    write_workloads(h, WORKLOAD_P95, "gpushare_workload_gpu_memory_p95_bytes",
-                    "Memory of a card that was enough in 95 of 100 hours.", out);
-    write_workloads(h, WORKLOAD_MAX, "gpushare_workload_gpu_memory_max_bytes",
-                    "Most memory of a card that a workload used in seven days.", out);
-}
-
 void metrics_write(const struct metrics *m, const struct publisher *p,
                    struct publisher_time now, struct buf *out)
 {
@@ -242,7 +212,6 @@ void metrics_write(const struct metrics *m, const struct publisher *p,
     write_per_card(cards, NAME("card_temperature_celsius"), "Temperature of a card.",
                    GPU_TEMPERATURE, out);
     write_usage(publisher_usage(p), out);
-    write_history(publisher_history(p), out);
     prom_one(out, NAME("samples_total"), PROM_COUNTER, "Successful samples of the cards.",
              (int64_t)atomic_load(&m->samples));
     prom_one(out, NAME("sample_failures_total"), PROM_COUNTER,

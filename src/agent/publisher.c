@@ -21,7 +21,6 @@ struct publisher *publisher_new(const struct publisher_settings *settings,
     p->node = xstrdup(settings->node);
     p->lease_namespace = xstrdup(settings->lease_namespace);
     p->cards = card_inventory_new(&settings->cards);
-    p->history = settings->history ? settings->history : usage_history_new();
     rng_init(&p->rng, settings->seed);
     p->started_ms = p->sampled_ms = p->pods_ms = p->broken_since_ms = now.mono_ms;
     p->node_unknown_ms = p->pending_since_ms = p->renewed_ms = now.mono_ms;
@@ -45,7 +44,6 @@ void publisher_free(struct publisher *p)
         buf_fini(bufs[i]);
     card_inventory_free(p->cards);
     usage_fini(&p->usage);
-    usage_history_free(p->history);
     usage_scv_written_fini(&p->written.usage);
     arena_fini(&p->pods_arena);
     arena_fini(&p->scratch);
@@ -290,10 +288,6 @@ const struct card_inventory *publisher_cards(const struct publisher *p)
     return p->cards;
 }
 
-const struct usage_history *publisher_history(const struct publisher *p)
-{
-    return p->history;
-}
 
 const struct usage *publisher_usage(const struct publisher *p)
 {

@@ -129,7 +129,6 @@ void publisher_cards_on_usage(struct step *s)
     usage_fini(&p->usage);
     p->usage = *s->in->usage;
     *s->in->usage = (struct usage){0};
-    usage_history_take(p->history, s->now.mono_ms, &p->usage);
 }
 
 static void check_sampler(struct step *s)

@@ -74,7 +74,6 @@ struct publisher {
 
     /* what containers use */
     struct usage usage;
-    struct usage_history *history;
     struct buf usage_failure; /* logged */
 
     /* the Scv */

@@ -10,9 +10,8 @@ enum {
     /* The smallest changes of the slow fields that cause a write. */
     UTILIZATION_STEP = 5,
     TEMPERATURE_STEP = 3,
-    OWNER_AGAIN_MS = 60 * 1000,         /* when another client removes the reference */
-    CONFLICTS = 3,                      /* in a row that are not logged */
-    HISTORY_MS = USAGE_HISTORY_HOUR_MS, /* what workloads used changes once an hour */
+    OWNER_AGAIN_MS = 60 * 1000, /* when another client removes the reference */
+    CONFLICTS = 3,              /* in a row that are not logged */
 };
 
 /* -- observed -- */
@@ -111,10 +110,8 @@ static struct scv content(struct publisher *p, bool whole)
         scv.cards[i].extra->has_utilization = scv.cards[i].extra->has_temperature = false;
     if (p->has_pods)
         container_devices_to_scv(&p->pods, &scv, &p->scratch);
-    if (whole) {
+    if (whole)
         usage_scv_build(&p->usage, &scv, &p->scratch);
-        usage_scv_workloads(p->history, &scv, &p->scratch);
-    }
     return scv;
 }
 
@@ -178,8 +175,6 @@ static bool must_write(struct publisher *p, int64_t now_ms)
      * does not belong to the memory of the cards. */
     if (p->settings.refresh_ms == 0 || p->usage.taken_ms > p->sampled_ms)
         return false;
-    if (age >= HISTORY_MS && usage_history_count(p->history))
-        return true;
     return age >= p->settings.refresh_ms && slow_differs(p);
 }
 

@@ -135,26 +135,6 @@ void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a)
                 !(left_out >> k & 1) && is_complete(&u->cards[k], &scv->cards[i]);
 }
 
-void usage_scv_workloads(const struct usage_history *h, struct scv *scv, struct arena *a)
-{
-    size_t n = usage_history_count(h);
-    struct scv_workload *workloads = arena_alloc(a, (n + 1) * sizeof *workloads);
-    for (size_t i = 0; i < n; i++) {
-        struct usage_history_row row = usage_history_row(h, i);
-        workloads[i] = (struct scv_workload){.ns = row.ns,
-                                             .kind = span_of(row.kind),
-                                             .name = row.name,
-                                             .container = row.container,
-                                             .promised_mib = row.promised_mib,
-                                             .p95_mib = row.p95_mib,
-                                             .max_mib = row.max_mib,
-                                             .hours = row.hours,
-                                             .age_hours = row.age_hours};
-    }
-    scv->workloads = workloads;
-    scv->n_workloads = n;
-}
-
 /* -- what was written -- */
 
 static int by_key(const void *a, const void *b)

@@ -107,7 +107,7 @@ START_TEST(a_patch_takes_away_what_is_no_more)
                      "{\"cardList\":null,\"cardNumber\":null,\"cudaVersion\":null,"
                      "\"driverVersion\":null,\"freeMemorySum\":null,"
                      "\"podList\":null,\"processList\":null,\"totalMemorySum\":null,"
-                     "\"updateTime\":null,\"workloadList\":null}");
+                     "\"updateTime\":null}");
     buf_clear(&out);
     api_object_status_patch(&out,
                             SPAN("{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
@@ -116,7 +116,7 @@ START_TEST(a_patch_takes_away_what_is_no_more)
     ck_assert_str_eq(out.p, "{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
                             "\"driverVersion\":\"\",\"freeMemorySum\":3,"
                             "\"totalMemorySum\":4,\"updateTime\":\"x\",\"podList\":null,"
-                            "\"processList\":null,\"workloadList\":null}");
+                            "\"processList\":null}");
 }
 END_TEST
 

@@ -103,10 +103,6 @@ START_TEST(what_containers_use)
     ck_assert_ptr_null(strstr(text.p, "memory_outside_bytes{" CARD_3));
     ck_line("scv_agent_card_usage_complete{" CARD_2 "} 1");
     ck_line("scv_agent_card_usage_complete{" CARD_3 "} 0");
-#define OF_WORKLOAD "{namespace=\"n\",kind=\"Pod\",workload=\"p\",container=\"c\"} "
-    ck_line("gpushare_workload_gpu_memory_promised_bytes" OF_WORKLOAD "20971520");
-    ck_line("gpushare_workload_gpu_memory_p95_bytes" OF_WORKLOAD "10485760");
-    ck_line("gpushare_workload_gpu_memory_max_bytes" OF_WORKLOAD "10485760");
 }
 END_TEST
 

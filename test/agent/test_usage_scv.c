@@ -305,35 +305,6 @@ START_TEST(a_pod_is_named_by_the_uid_that_the_api_shows)
 }
 END_TEST
 
-/* At most once an hour, unless something else is written. */
-START_TEST(a_write_has_what_workloads_used_at_most)
-{
-    set_up();
-    used(1500, 40, 300);
-    used(700, 40, 300);
-    has_pods();
-    called(PUBLISHER_PATCH);
-    ck_assert_body("'workloadList':[{'ageHours':0,'container':'c','hours':1,"
-                   "'kind':'Pod','maxMemory':1500,'name':'p','namespace':'ns',"
-                   "'p95Memory':1500,'promisedMemory':1024}]");
-    answer(call_id, SCV("12", ",'status':{'a':2}"));
-    int writes = 0;
-    for (int i = 0; i < 3599; i++) {
-        now_ms += 1000;
-        has_pods();
-        used(700, 40, 300);
-        writes += answer_all();
-        sampled(CARD(0));
-        writes += answer_all();
-    }
-    ck_assert_int_eq(writes, 0);
-    now_ms += 1000;
-    used(700, 40, 300);
-    called(PUBLISHER_PATCH);
-    ck_assert_body("'workloadList':[{'ageHours':1,");
-}
-END_TEST
-
 START_TEST(a_failure_is_logged_once)
 {
     struct err err;
@@ -373,7 +344,6 @@ int main(void)
         use_is_written_with_the_memory_of_its_sample,
         use_is_written_with_a_sample_that_failed,
         a_pod_is_named_by_the_uid_that_the_api_shows,
-        a_write_has_what_workloads_used_at_most,
         a_failure_is_logged_once,
         a_hanging_driver_leaves_no_old_numbers};
     const struct unit_fixtures around = {.begin = fixture_begin, .end = fixture_end};

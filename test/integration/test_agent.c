@@ -396,67 +396,6 @@ START_TEST(a_hanging_driver_is_reported)
     sim_stop(&sim);
 }
 
-/* -- what workloads use -- */
-
-#define UID "5d0c1f6e-8a2b-4c3d-9e4f-0123456789ab"
-#define ID  "4f797c539e6c745de61a93ca3ff892358ecbcaccd8414d5db545c38428142970"
-
-/* A host on which the process 10 is in a container of the pod team/web-0. */
-static char *host_root(void)
-{
-    static const char *const folders[] = {"host",
-                                          "host/proc",
-                                          "host/proc/2",
-                                          "host/var",
-                                          "host/var/log",
-                                          "host/proc/10",
-                                          "host/var/log/containers"};
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-        temp_mkdir(lib_dir, folders[i]);
-    temp_write(lib_dir, "host/proc/2/stat",
-               "2 (kthreadd) S 1 1 1 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 20 9 8\n");
-    temp_write(lib_dir, "host/proc/2/cgroup", "0::/\n");
-    temp_write(lib_dir, "host/proc/10/stat",
-               "10 (python) S 1 1 1 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 100 9 8\n");
-    temp_write(lib_dir, "host/proc/10/cgroup",
-               "0::/kubepods/burstable/pod" UID "/" ID "\n");
-    temp_write(lib_dir, "host/var/log/containers/web-0_team_main-" ID ".log", "");
-    return temp_path(lib_dir, "host");
-}
-
-static bool workload_is(int mib)
-{
-    cleanup_json json_t *scv = agent_scv(&sim);
-    json_t *w = json_array_get(lib_at(scv, "status.workloadList"), 0);
-    return w && strcmp(lib_str(w, "name"), "web") == 0 &&
-           json_integer_value(json_object_get(w, "maxMemory")) == mib;
-}
-
-static void start_on_host(const char *root)
-{
-    cleanup_free char *source = agent_file();
-    agent_start(&agent, &sim, source,
-                ARGV(QUICK, "--host-root", root, "--refresh-interval", "100ms"));
-}
-
-/* The process is gone when the next scv-agent starts, and so is the Scv. */
-START_TEST(what_workloads_used_is_kept_over_a_restart)
-{
-    cleanup_free char *root = host_root();
-    sim_start(&sim, ARGV(NULL));
-    agent_setup(&sim);
-    agent_cards("{'uuid':'GPU-0','memoryTotal':16106127360,'processes':["
-                "{'pid':10,'bytes':5368709120,'sm':30}]}");
-    start_on_host(root);
-    lib_wait(workload_is(5120));
-    agent_stop(&agent);
-    agent_cards("{'uuid':'GPU-0','memoryTotal':16106127360,'processes':[]}");
-    json_decref(peer_json(&sim.api, "DELETE", SCVS "/n1", NULL));
-    start_on_host(root);
-    lib_wait(workload_is(5120));
-    tear_down();
-}
-
 /* -- option --once -- */
 
 START_TEST(once_prints_the_scv)
@@ -504,7 +443,6 @@ START_TEST(invalid_options_are_rejected)
 
 LIB_MAIN("agent", 120, scv_and_lease_are_created, only_changed_values_are_patched,
          a_deleted_scv_is_recreated_within_milliseconds,
-         what_workloads_used_is_kept_over_a_restart,
          update_interval_takes_effect_at_once_and_is_kept, an_edited_status_is_restored,
          no_objects_remain_of_a_deleted_node, cards_recover_after_nvml_failures,
          a_fatal_xid_makes_a_card_unhealthy_temporarily,

@@ -31,11 +31,9 @@ void agent_start(struct agent *a, const struct sim *s, const char *source,
 {
     cleanup_free char *kubeconfig = lib_kubeconfig(
         "agent-kubeconfig", s->authorization ? "https" : "http", s->api.port, "", "");
-    cleanup_free char *usage = temp_path(lib_dir, "usage.json");
     lib_program(&a->program, "scv-agent",
                 ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", "n1",
-                     "--kubeconfig", kubeconfig, "--gpu-source", source, "--usage-file",
-                     usage),
+                     "--kubeconfig", kubeconfig, "--gpu-source", source),
                 more);
     peer_init(&a->health, program_port(&a->program, "listening on "));
 }

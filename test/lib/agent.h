@@ -15,8 +15,7 @@ struct agent {
 
 /* Creates the Node and the namespace of the heartbeat Leases. */
 void agent_setup(const struct sim *s);
-/* Starts it with the options `more` (ends with NULL) and waits until it listens. What
- * workloads use is kept in lib_dir/usage.json. */
+/* Starts it with the options `more` (ends with NULL) and waits until it listens. */
 void agent_start(struct agent *a, const struct sim *s, const char *source,
                  const char *const *more);
 char *agent_file(void); /* --source for the file; new */
