@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/api.h"
 #include "agent/metrics.h"
 #include "agent/overuse_actor.h"
-#include "agent/podresources_poller.h"
-#include "agent/scv_watch.h"
+#include "agent/podresources.h"
 #include "agent/usage_meter.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -28,7 +28,7 @@ enum {
 
 struct agent {
     char *node, *lease_namespace;
-    struct calls_names names;
+    struct api_names names;
     struct kube_client *client;
     pthread_mutex_t lock; /* protects publisher */
     struct publisher *publisher;
@@ -38,7 +38,7 @@ struct agent {
     struct process_reader *processes;
     struct overuse_actor *overuse_actor;
     struct worker *lanes[PUBLISHER_LANES];
-    struct scv_watch *watch;
+    struct api_watch *watch;
     struct card_sampler *card_sampler;
     char *podresources; /* or NULL */
     char *plugin_state;
@@ -80,7 +80,7 @@ static void carry_out(struct agent *agent, const struct publisher_outputs *outpu
         if (o->type == PUBLISHER_LOG)
             log_line(o);
         else if (o->type == PUBLISHER_WATCH)
-            scv_watch_begin(agent->watch, o);
+            api_watch_begin(agent->watch, o);
         else
             worker_add(agent->lanes[o->lane], copy_of(o));
     }
@@ -160,12 +160,15 @@ static int64_t interval(void *ctx, bool *reopen)
     return ms;
 }
 
-static void on_pods(void *ctx, const struct publisher_input *in)
+static void on_pods(void *ctx, const struct podresources *pods, const struct err *err)
 {
     struct agent *agent = ctx;
-    if (!in->err)
-        usage_meter_pods(agent->usage_meter, clock_mono_ms(), in->pods);
-    take_input(agent, in);
+    if (!err)
+        usage_meter_pods(agent->usage_meter, clock_mono_ms(), pods);
+    take_input(agent, &(struct publisher_input){.type = PUBLISHER_PODS,
+                                                .pods = pods,
+                                                .err = err,
+                                                .retry_after_ms = -1});
 }
 
 /* -- probes and metrics -- */
@@ -210,14 +213,14 @@ static void perform(void *ctx, void *job)
     const struct publisher_output *o = job;
     struct kube_request request;
     struct httpc_reply reply;
-    struct calls_answer answer;
+    struct api_answer answer;
     struct err err = {0};
     cleanup_arena struct arena a = {0};
-    calls_request(&agent->names, o, &a, &request);
+    api_request(&agent->names, o, &a, &request);
     int rc = kube_call(agent->client, &request, &reply, &err);
     log_debug("call", request.path, LOG_S("method", request.method),
               LOG_I("status", reply.status));
-    calls_answer(o, rc ? NULL : &reply, &err, &a, &answer);
+    api_answer(o, rc ? NULL : &reply, &err, &a, &answer);
     metrics_call(&agent->metrics, o->type,
                  answer.input.err ? answer.input.err->code : ERR_NONE);
     take_input(agent, &answer.input);
@@ -295,17 +298,16 @@ static struct overuse_actor *new_overuse_actor(struct agent *agent,
 static void start_threads(struct agent *agent, int64_t pods_ms)
 {
     static const char *const names[PUBLISHER_LANES] = {"scv", "lease", "node"};
-    struct scv_watch_sink sink = {take_input, agent};
     struct card_sampler_fns fns = {on_sample, on_event, interval, agent};
     struct podresources_poller_settings poller = {.socket = agent->podresources,
                                                   .interval_ms = pods_ms,
                                                   .plugin_state = agent->plugin_state,
                                                   .node = span_of(agent->node),
-                                                  .input = on_pods,
+                                                  .polled = on_pods,
                                                   .ctx = agent};
     for (int i = 0; i < PUBLISHER_LANES; i++)
         agent->lanes[i] = worker_start(names[i], perform, agent);
-    agent->watch = scv_watch_start(agent->client, &agent->names, &sink);
+    agent->watch = api_watch_start(agent->client, &agent->names, take_input, agent);
     ticker_start(agent->ticker, &ticker_fns, agent);
     agent->card_sampler = card_sampler_start(agent->gpu, &fns);
     if (agent->podresources)
@@ -323,7 +325,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     if (config->podresources && config->podresources[0])
         agent->podresources = xstrdup(config->podresources);
     agent->plugin_state = xstrdup(config->plugin_state);
-    agent->names = (struct calls_names){agent->node, agent->lease_namespace};
+    agent->names = (struct api_names){agent->node, agent->lease_namespace};
     pthread_mutex_init(&agent->lock, NULL);
     agent->ticker = ticker_new();
     agent->usage_meter = usage_meter_new(
@@ -365,7 +367,7 @@ bool agent_stop(struct agent *agent)
         return false;
     }
     ticker_stop(agent->ticker);
-    scv_watch_stop(agent->watch);
+    api_watch_stop(agent->watch);
     podresources_poller_stop(agent->poller);
     if (!stop_lanes(agent, until_ms)) {
         log_warn("main", "a call does not return; exiting without waiting for it",
@@ -375,7 +377,7 @@ bool agent_stop(struct agent *agent)
     /* All threads have ended. */
     for (int i = 0; i < PUBLISHER_LANES; i++)
         worker_free(agent->lanes[i]);
-    scv_watch_free(agent->watch);
+    api_watch_free(agent->watch);
     podresources_poller_free(agent->poller);
     card_sampler_free(agent->card_sampler);
     ticker_free(agent->ticker);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "agent/scv_build.h"
+#include "agent/node_scv.h"
 #include "base/mem.h"
 
 struct item {
@@ -388,7 +388,7 @@ void card_inventory_report(const struct card_inventory *inv, struct arena *a,
     bool healthy[GPU_MAX_CARDS];
     for (size_t i = 0; i < inv->n; i++)
         healthy[i] = inv->items[i].health.healthy;
-    scv_build_cards(&inv->sample, healthy, a, scv);
+    node_scv_add_cards(&inv->sample, healthy, a, scv);
 }
 
 bool card_inventory_any_lost(const struct card_inventory *inv)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "agent/node_scv.h"
 #include "agent/publisher.h"
 #include "base/rng.h"
 
@@ -22,7 +23,7 @@ struct observed {
     bool listed; /* at least once */
     bool exists;
     int64_t missing_since_ms;
-    struct buf uid, version;
+    struct buf version;
     uint64_t hash; /* of the members that we write */
     bool has_message;
     bool owned;          /* by our Node */
@@ -38,7 +39,7 @@ struct written {
     uint64_t hash; /* of the answer */
     bool hash_known;
     int32_t slow[GPU_MAX_CARDS][2];
-    struct usage_scv_written usage;
+    struct node_scv_numbers numbers;
     int64_t at_ms;
 };
 
@@ -67,7 +68,7 @@ struct publisher {
     int64_t started_ms, sampled_ms, taken_wall_ms;
 
     /* podList: the strings are in the arena */
-    struct container_devices pods;
+    struct podresources pods;
     struct arena pods_arena, scratch;
     bool has_pods, pods_failure_logged;
     int64_t pods_ms;
@@ -88,7 +89,7 @@ struct publisher {
 
     /* the watch */
     uint64_t run;
-    bool watching, open;
+    bool watching;
     struct buf watch_version;
     int64_t alive_ms, broken_since_ms, watch_due_ms;
     int64_t watch_ms; /* when the watch was started */
@@ -117,8 +118,9 @@ struct step {
 /* publisher.c */
 void publisher_log(struct step *s, const char *subject, enum err_code code,
                    const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-struct publisher_output *publisher_call(struct step *s, enum publisher_output_type type,
-                                        enum publisher_lane lane, const struct buf *body);
+void publisher_add(struct step *s, struct publisher_output output);
+void publisher_call(struct step *s, enum publisher_output_type type,
+                    enum publisher_lane lane, const struct buf *body);
 /* Notes a failed call and schedules the retry. The text is logged when the error is new,
  * then once a minute. */
 void publisher_call_failed(struct step *s, enum publisher_lane lane, const char *fmt, ...)
@@ -127,40 +129,22 @@ void publisher_call_succeeded(struct step *s, enum publisher_lane lane, const ch
 /* Milliseconds to wait after the n-th failure in a row; exponential, with jitter. */
 int64_t publisher_backoff(struct publisher *p, unsigned failures, int64_t retry_after_ms);
 enum err_code publisher_error_code(const struct publisher_input *in);
-/* Appends owner references: the other ones and ours. */
+/* Appends owner references: the other ones, if not NULL, and ours. */
 void publisher_add_owners(const struct publisher *p, struct buf *out,
                           const struct buf *others);
 /* Takes the other owner references out of an object; returns whether ours is there. */
 bool publisher_read_owners(const struct publisher *p, const struct api_object *o,
                            struct buf *others);
 
-/* publisher_cards.c */
-void publisher_cards_on_sample(struct step *s);
-void publisher_cards_on_event(struct step *s);
-void publisher_cards_on_pods(struct step *s);
-void publisher_cards_on_usage(struct step *s);
-void publisher_cards_tick(struct step *s);
-void publisher_cards_adopt(struct step *s, const struct scv *scv);
+/* Takes the cards of the Scv that the previous process published. */
+void publisher_adopt(struct step *s, const struct scv *scv);
+/* Whether a GET that was sent at `since_ms` or later returned the Node. If none was sent,
+ * the step sends one. */
+bool publisher_node_seen_since(const struct publisher *p, int64_t since_ms);
 
 /* publisher_scv.c */
-void publisher_scv_on_answer(struct step *s);
-void publisher_scv_on_object(struct step *s);
+void publisher_scv_observe_answer(struct step *s);
+void publisher_scv_observe_watch(struct step *s);
 void publisher_scv_tick(struct step *s);
-void publisher_scv_render(struct step *s);
-
-/* publisher_watch.c */
-void publisher_watch_on_alive(struct step *s);
-void publisher_watch_on_end(struct step *s);
-void publisher_watch_restart(struct step *s);
-void publisher_watch_tick(struct step *s);
-
-/* publisher_node.c */
-void publisher_node_on_answer(struct step *s);
-void publisher_node_tick(struct step *s);
-/* Whether a GET that was sent at `since_ms` or later returned the Node. If none was
- * sent, publisher_node_tick sends one. */
-bool publisher_node_seen_since(struct step *s, int64_t since_ms);
-
-/* publisher_lease.c */
-void publisher_lease_on_answer(struct step *s);
-void publisher_lease_tick(struct step *s);
+/* Renders the status and the message that the Scv should have. */
+void publisher_scv_render(struct publisher *p);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Scv of the node: observes it by list, watch and the answers of writes, compares it
+ * with the last sample, and writes it.
+ */
 #include "agent/publisher_priv.h"
 
 #include <stdlib.h>
@@ -12,6 +16,9 @@ enum {
     TEMPERATURE_STEP = 3,
     OWNER_AGAIN_MS = 60 * 1000, /* when another client removes the reference */
     CONFLICTS = 3,              /* in a row that are not logged */
+    /* A watch that lasted this long resets the back-off, and so does an event. */
+    HEALTHY_MS = 30 * 1000,
+    WATCH_APART_MS = 1000, /* a server may end each watch at once */
 };
 
 /* -- observed -- */
@@ -36,7 +43,7 @@ static void set(struct buf *b, struct span text)
     buf_add_span(b, text);
 }
 
-static void take_interval(struct step *s, const struct api_object *o)
+static void observe_interval(struct step *s, const struct api_object *o)
 {
     struct publisher *p = s->p;
     int64_t ms = o->has_interval && o->interval_ms > 0 ? o->interval_ms : 0;
@@ -58,33 +65,79 @@ static void take_interval(struct step *s, const struct api_object *o)
 static void observe(struct step *s, const struct api_object *o)
 {
     struct observed *observed = &s->p->observed;
-    take_interval(s, o);
+    observe_interval(s, o);
     observed->exists = true;
-    set(&observed->uid, o->meta.uid);
     set(&observed->version, o->meta.version);
     observed->hash = hash_of(o);
     observed->has_message = o->message.p != NULL;
     observed->owned = publisher_read_owners(s->p, o, &observed->owners);
 }
 
-static void observe_missing(struct step *s, int64_t since_ms)
+static void observe_missing(struct publisher *p, int64_t since_ms)
 {
-    struct observed *observed = &s->p->observed;
-    observed->exists = false;
-    observed->interval_ms = 0;
-    observed->missing_since_ms = since_ms;
+    p->observed.exists = false;
+    p->observed.interval_ms = 0;
+    p->observed.missing_since_ms = since_ms;
 }
 
-void publisher_scv_on_object(struct step *s)
+/* -- the watch -- */
+
+/* A watch starts at the resourceVersion of a list, or where the previous watch ended. */
+static void start_watch(struct step *s)
+{
+    struct publisher *p = s->p;
+    p->watching = true;
+    p->alive_ms = p->watch_ms = s->now.mono_ms;
+    publisher_add(s, (struct publisher_output){
+                         .type = PUBLISHER_WATCH,
+                         .run = ++p->run,
+                         .version = arena_copy(&s->out->arena,
+                                               buf_span(&p->watch_version)).p});
+}
+
+static void observe_watch_end(struct step *s)
+{
+    struct publisher *p = s->p;
+    p->watching = false;
+    if (s->now.mono_ms - p->watch_ms >= HEALTHY_MS)
+        p->watch_failures = 0;
+    if (publisher_error_code(s->in) == ERR_NONE) {
+        p->watch_due_ms = p->watch_ms + WATCH_APART_MS; /* the requested timeout */
+        return;
+    }
+    if (p->broken_since_ms < 0)
+        p->broken_since_ms = s->now.mono_ms;
+    if (p->watch_failures == 1)
+        publisher_log(s, "scv", publisher_error_code(s->in),
+                      "watch failed: %s; listing again", s->in->err->msg);
+    p->watch_due_ms = s->now.mono_ms;
+    if (p->watch_failures)
+        p->watch_due_ms += publisher_backoff(p, p->watch_failures, s->in->retry_after_ms);
+    p->watch_failures++;
+    /* A list shows the events missed since. The watch's version may be compacted. Writes
+     * do not wait for the list: the health of the cards is in them. */
+    p->want_list = true;
+    p->list_due_ms = p->watch_due_ms;
+}
+
+void publisher_scv_observe_watch(struct step *s)
 {
     struct publisher *p = s->p;
     const struct api_object *o = s->in->object;
     if (!p->watching || s->in->run != p->run)
         return;
-    p->open = true;
+    if (s->in->type == PUBLISHER_WATCH_ENDED) {
+        observe_watch_end(s);
+        return;
+    }
     p->alive_ms = s->now.mono_ms;
-    p->watch_failures = 0; /* an event proves that the watch works */
     p->broken_since_ms = -1;
+    if (s->in->type == PUBLISHER_WATCH_ALIVE) {
+        if (s->in->version.n)
+            set(&p->watch_version, s->in->version);
+        return;
+    }
+    p->watch_failures = 0; /* an event proves that the watch works */
     set(&p->watch_version, o->meta.version);
     if (is_older(o->meta.version, &p->observed.version))
         return; /* an answer was newer */
@@ -96,7 +149,7 @@ void publisher_scv_on_object(struct step *s)
         publisher_log(s, "scv", ERR_NONE, "Scv %s was deleted; creating it again",
                       p->node);
     set(&p->observed.version, o->meta.version);
-    observe_missing(s, s->now.mono_ms);
+    observe_missing(p, s->now.mono_ms);
 }
 
 /* -- desired -- */
@@ -109,25 +162,18 @@ static struct scv content(struct publisher *p, bool whole)
     for (size_t i = 0; i < scv.n_cards && !whole; i++)
         scv.cards[i].extra->has_utilization = scv.cards[i].extra->has_temperature = false;
     if (p->has_pods)
-        container_devices_to_scv(&p->pods, &scv, &p->scratch);
+        node_scv_add_pods(&p->pods, &scv, &p->scratch);
     if (whole)
-        usage_scv_build(&p->usage, &scv, &p->scratch);
+        node_scv_add_usage(&p->usage, &scv, &p->scratch);
     return scv;
 }
 
-/* Its status. */
-static void render(struct publisher *p, struct buf *out, bool whole)
+void publisher_scv_render(struct publisher *p)
 {
-    struct scv scv = content(p, whole);
-    scv_write_status(out, &scv);
-}
-
-void publisher_scv_render(struct step *s)
-{
-    struct publisher *p = s->p;
+    struct scv scv = content(p, false);
     buf_clear(&p->want);
     buf_clear(&p->want_message);
-    render(p, &p->want, false);
+    scv_write_status(&p->want, &scv);
     card_inventory_message(p->cards, &p->want_message);
 }
 
@@ -152,7 +198,7 @@ static bool slow_differs(struct publisher *p)
             abs(now[i][1] - p->written.slow[i][1]) >= TEMPERATURE_STEP)
             return true;
     struct scv scv = content(p, true);
-    return usage_scv_differs(&p->written.usage, &scv);
+    return node_scv_numbers_differ(&p->written.numbers, &scv);
 }
 
 static bool must_write(struct publisher *p, int64_t now_ms)
@@ -178,60 +224,35 @@ static bool must_write(struct publisher *p, int64_t now_ms)
     return age >= p->settings.refresh_ms && slow_differs(p);
 }
 
-static void record_write(struct publisher *p, int64_t now_ms)
+static void record_write(struct publisher *p, const struct scv *scv, int64_t now_ms)
 {
     struct written *w = &p->written;
     set(&w->status, buf_span(&p->want));
     set(&w->message, buf_span(&p->want_message));
     read_slow(p, w->slow);
-    struct scv scv = content(p, true);
-    usage_scv_record(&scv, &w->usage);
+    node_scv_numbers_read(&w->numbers, scv);
     w->at_ms = now_ms;
     w->any = true;
     w->hash_known = false;
 }
 
-static void add_status(struct publisher *p, struct buf *out, bool patch)
-{
-    cleanup_buf struct buf status = {0};
-    render(p, &status, true);
-    buf_adds(out, "\"status\":");
-    if (patch)
-        api_object_status_patch(out, buf_span(&status));
-    else
-        buf_add_span(out, buf_span(&status));
-}
-
-static void create(struct step *s)
+/* Creates the Scv, or patches the one that exists. */
+static void write_scv(struct step *s)
 {
     struct publisher *p = s->p;
-    cleanup_buf struct buf body = {0};
-    buf_adds(&body, "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
-                    "\"metadata\":{\"name\":");
-    buf_add_json(&body, span_of(p->node));
-    if (p->want_message.n) {
-        buf_adds(&body, ",\"annotations\":{\"" KEY_MESSAGE "\":");
-        buf_add_json(&body, buf_span(&p->want_message));
-        buf_addc(&body, '}');
+    bool create = !p->observed.exists;
+    cleanup_buf struct buf body = {0}, status = {0};
+    struct scv scv = content(p, true);
+    scv_write_status(&status, &scv);
+    if (create) {
+        buf_adds(&body, "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
+                        "\"metadata\":{\"name\":");
+        buf_add_json(&body, span_of(p->node));
+    } else {
+        buf_adds(&body, "{\"metadata\":{\"resourceVersion\":");
+        buf_add_json(&body, buf_span(&p->observed.version));
     }
-    buf_addc(&body, ',');
-    publisher_add_owners(p, &body, &(struct buf){0});
-    buf_adds(&body, "},\"spec\":{\"updateInterval\":");
-    buf_add_i64(&body, p->settings.interval_ms);
-    buf_adds(&body, "},");
-    add_status(p, &body, false);
-    buf_addc(&body, '}');
-    record_write(p, s->now.mono_ms);
-    publisher_call(s, PUBLISHER_CREATE, PUBLISHER_LANE_SCV, &body);
-}
-
-static void patch(struct step *s)
-{
-    struct publisher *p = s->p;
-    cleanup_buf struct buf body = {0};
-    buf_adds(&body, "{\"metadata\":{\"resourceVersion\":");
-    buf_add_json(&body, buf_span(&p->observed.version));
-    if (p->want_message.n || p->observed.has_message) {
+    if (p->want_message.n || (!create && p->observed.has_message)) {
         buf_adds(&body, ",\"annotations\":{\"" KEY_MESSAGE "\":");
         if (p->want_message.n)
             buf_add_json(&body, buf_span(&p->want_message));
@@ -239,54 +260,66 @@ static void patch(struct step *s)
             buf_adds(&body, "null");
         buf_addc(&body, '}');
     }
-    if (p->node_uid.n && !p->observed.owned) {
+    if (create || (p->node_uid.n && !p->observed.owned)) {
         buf_addc(&body, ',');
-        publisher_add_owners(p, &body, &p->observed.owners);
-        p->owner_tried_ms = s->now.mono_ms;
+        publisher_add_owners(p, &body, create ? NULL : &p->observed.owners);
+        p->owner_tried_ms = create ? p->owner_tried_ms : s->now.mono_ms;
     }
     buf_adds(&body, "},");
-    add_status(p, &body, true);
+    if (create)
+        buf_printf(&body, "\"spec\":{\"updateInterval\":%lld},",
+                   (long long)p->settings.interval_ms);
+    buf_adds(&body, "\"status\":");
+    if (create)
+        buf_add_span(&body, buf_span(&status));
+    else
+        api_object_status_patch(&body, buf_span(&status));
     buf_addc(&body, '}');
-    record_write(p, s->now.mono_ms);
-    publisher_call(s, PUBLISHER_PATCH, PUBLISHER_LANE_SCV, &body);
+    record_write(p, &scv, s->now.mono_ms);
+    publisher_call(s, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV,
+                   &body);
 }
 
 /* -- answers -- */
 
-static void on_list(struct step *s)
+/* A consistent list is the truth: when etcd was restored from a backup, all versions are
+ * lower than before. The watch starts again at that version, because it may have passed
+ * on events between the list and its answer. */
+static void observe_list(struct step *s)
 {
     struct publisher *p = s->p;
     const struct api_object *o = s->in->object;
     bool first = !p->observed.listed;
+    struct span version = o ? o->meta.version : s->in->version;
+    bool again = !p->watching || is_older(version, &p->observed.version);
+    if (publisher_error_code(s->in) != ERR_NONE) {
+        bool no_crd = publisher_error_code(s->in) == ERR_NOT_FOUND;
+        publisher_call_failed(s, PUBLISHER_LANE_SCV, "cannot list: %s%s",
+                              no_crd ? "the CRD scvs.core.run-linux.com is not installed "
+                                       "(manifests/crd.yaml): "
+                                     : "",
+                              s->in->err->msg);
+        return;
+    }
     if (p->lanes[PUBLISHER_LANE_SCV].failed == PUBLISHER_LIST)
         publisher_call_succeeded(s, PUBLISHER_LANE_SCV, "list");
     p->want_list = false;
-    if (o && !is_older(o->meta.version, &p->observed.version))
+    if (o) {
         observe(s, o);
-    else if (!o)
-        observe_missing(s, p->lanes[PUBLISHER_LANE_SCV].sent_ms);
+    } else {
+        set(&p->observed.version, version);
+        observe_missing(p, p->lanes[PUBLISHER_LANE_SCV].sent_ms);
+    }
     p->observed.listed = true;
     if (first && o)
-        publisher_cards_adopt(s, &o->scv);
-    if (!p->watching) {
+        publisher_adopt(s, &o->scv);
+    if (again) {
         set(&p->watch_version, s->in->version);
-        publisher_watch_restart(s);
+        start_watch(s);
     }
 }
 
-static void on_list_failed(struct step *s)
-{
-    if (publisher_error_code(s->in) == ERR_NOT_FOUND)
-        publisher_call_failed(
-            s, PUBLISHER_LANE_SCV,
-            "cannot list: the CRD scvs.core.run-linux.com is not installed "
-            "(manifests/crd.yaml): %s",
-            s->in->err->msg);
-    else
-        publisher_call_failed(s, PUBLISHER_LANE_SCV, "cannot list: %s", s->in->err->msg);
-}
-
-static void on_write(struct step *s, enum publisher_output_type type)
+static void observe_write(struct step *s, enum publisher_output_type type)
 {
     struct publisher *p = s->p;
     const struct api_object *o = s->in->object;
@@ -303,7 +336,7 @@ static void on_write(struct step *s, enum publisher_output_type type)
         observe(s, o);
 }
 
-static void on_write_failed(struct step *s, enum publisher_output_type type)
+static void observe_failed_write(struct step *s, enum publisher_output_type type)
 {
     struct publisher *p = s->p;
     struct lane *lane = &p->lanes[PUBLISHER_LANE_SCV];
@@ -326,18 +359,15 @@ static void on_write_failed(struct step *s, enum publisher_output_type type)
                           s->in->err->msg);
 }
 
-void publisher_scv_on_answer(struct step *s)
+void publisher_scv_observe_answer(struct step *s)
 {
     enum publisher_output_type type = s->p->lanes[PUBLISHER_LANE_SCV].type;
-    bool ok = publisher_error_code(s->in) == ERR_NONE;
-    if (type == PUBLISHER_LIST && ok)
-        on_list(s);
-    else if (type == PUBLISHER_LIST)
-        on_list_failed(s);
-    else if (ok)
-        on_write(s, type);
+    if (type == PUBLISHER_LIST)
+        observe_list(s);
+    else if (publisher_error_code(s->in) == ERR_NONE)
+        observe_write(s, type);
     else
-        on_write_failed(s, type);
+        observe_failed_write(s, type);
 }
 
 /* -- time -- */
@@ -346,22 +376,19 @@ void publisher_scv_tick(struct step *s)
 {
     struct publisher *p = s->p;
     struct lane *lane = &p->lanes[PUBLISHER_LANE_SCV];
-    bool pending =
-        !p->observed.listed || !p->sampled || lane->busy || must_write(p, s->now.mono_ms);
-    if (!pending)
+    int64_t now_ms = s->now.mono_ms;
+    if (!p->watching && !p->want_list && p->observed.listed && p->watch_due_ms <= now_ms)
+        start_watch(s);
+    bool changed = !lane->busy && must_write(p, now_ms);
+    if (p->observed.listed && p->sampled && !lane->busy && !changed)
         p->pending_since_ms = -1;
     else if (p->pending_since_ms < 0)
-        p->pending_since_ms = s->now.mono_ms;
-    if (lane->busy || lane->due_ms > s->now.mono_ms)
+        p->pending_since_ms = now_ms;
+    if (lane->busy || lane->due_ms > now_ms)
         return;
-    if (p->want_list && p->list_due_ms <= s->now.mono_ms) {
+    if (p->want_list && p->list_due_ms <= now_ms)
         publisher_call(s, PUBLISHER_LIST, PUBLISHER_LANE_SCV, NULL);
-        return;
-    }
-    if (!must_write(p, s->now.mono_ms))
-        return;
-    if (p->observed.exists)
-        patch(s);
-    else if (publisher_node_seen_since(s, p->observed.missing_since_ms))
-        create(s);
+    else if (changed && (p->observed.exists ||
+                         publisher_node_seen_since(p, p->observed.missing_since_ms)))
+        write_scv(s);
 }

@@ -13,7 +13,7 @@ struct usage_meter {
     char *host_root;
     int64_t pods_limit_ms;
     pthread_mutex_t lock; /* protects the rest */
-    struct container_devices devices;
+    struct podresources devices;
     struct arena arena; /* of the devices */
     bool has_devices;
     int64_t devices_ms;
@@ -42,8 +42,8 @@ void usage_meter_free(struct usage_meter *m)
 
 /* -- promises -- */
 
-static const struct container_devices_units *
-units_of(const struct container_devices *devices, const struct ids_tag *tag)
+static const struct podresources_units *
+units_of(const struct podresources *devices, const struct ids_tag *tag)
 {
     for (size_t i = 0; i < devices->n_units; i++)
         if (!memcmp(devices->units[i].tag.text, tag->text, sizeof tag->text))
@@ -51,11 +51,11 @@ units_of(const struct container_devices *devices, const struct ids_tag *tag)
     return NULL;
 }
 
-static int64_t unit_mib_of(const struct container_devices *devices,
+static int64_t unit_mib_of(const struct podresources *devices,
                            const struct ids_card *card, int64_t total_mib)
 {
-    const struct container_devices_units *units = units_of(devices, &card->tag);
-    return units ? container_devices_unit_mib(total_mib, units->n) : -1;
+    const struct podresources_units *units = units_of(devices, &card->tag);
+    return units ? podresources_unit_mib(total_mib, units->n) : -1;
 }
 
 /* The id of a whole card is its UUID, or our tag. */
@@ -67,8 +67,8 @@ static bool is_whole(struct span resource, struct span id, const struct ids_card
 }
 
 /* What the entry has of the card; false: nothing. */
-static bool promised_of(const struct container_devices *devices,
-                        const struct container_devices_entry *e,
+static bool promised_of(const struct podresources *devices,
+                        const struct podresources_entry *e,
                         const struct ids_card *card, int64_t total_mib, int64_t *mib)
 {
     int64_t units = 0;
@@ -100,7 +100,7 @@ static bool names_a_card(struct span resource, struct span id)
 
 /* Ids of the Go plugin and MIG instances name no card: the container may have a promise on
  * any of them. */
-static bool is_anywhere(const struct container_devices_entry *e,
+static bool is_anywhere(const struct podresources_entry *e,
                         const struct ids_card *cards, size_t n)
 {
     for (size_t i = 0; i < e->n_ids; i++) {
@@ -113,7 +113,7 @@ static bool is_anywhere(const struct container_devices_entry *e,
     return false;
 }
 
-size_t usage_meter_promises(const struct container_devices *devices,
+size_t usage_meter_promises(const struct podresources *devices,
                             const struct gpu_sample *sample, struct arena *a,
                             const struct usage_promise **promises)
 {
@@ -124,7 +124,7 @@ size_t usage_meter_promises(const struct container_devices *devices,
     for (size_t c = 0; c < sample->n_cards; c++)
         cards[c] = ids_card_of(span_of(sample->cards[c].uuid));
     for (size_t i = 0; i < devices->n; i++) {
-        const struct container_devices_entry *e = &devices->entries[i];
+        const struct podresources_entry *e = &devices->entries[i];
         bool anywhere = is_anywhere(e, cards, sample->n_cards);
         for (size_t c = 0; c < sample->n_cards; c++) {
             int64_t bytes = gpu_value(&sample->cards[c], GPU_MEM_TOTAL, -1), mib = -1;
@@ -140,7 +140,7 @@ size_t usage_meter_promises(const struct container_devices *devices,
     return n;
 }
 
-size_t usage_meter_inits(const struct container_devices *devices,
+size_t usage_meter_inits(const struct podresources *devices,
                          const struct gpu_sample *sample, struct arena *a,
                          const struct usage_init_promise **inits)
 {
@@ -148,7 +148,7 @@ size_t usage_meter_inits(const struct container_devices *devices,
     struct usage_init_promise *list =
         arena_alloc(a, (devices->n_inits + 1) * sizeof *list);
     for (size_t i = 0; i < devices->n_inits; i++) {
-        const struct container_devices_init *from = &devices->inits[i];
+        const struct podresources_init *from = &devices->inits[i];
         size_t c = 0;
         while (c < sample->n_cards &&
                !span_eq(span_of(sample->cards[c].uuid), from->uuid))
@@ -179,12 +179,12 @@ size_t usage_meter_inits(const struct container_devices *devices,
 /* -- inputs -- */
 
 /* The units of the new answer, and the former ones of other cards. */
-static void keep_units(const struct container_devices *former,
-                       const struct container_devices *now, struct arena *a,
-                       struct container_devices *to)
+static void keep_units(const struct podresources *former,
+                       const struct podresources *now, struct arena *a,
+                       struct podresources *to)
 {
     size_t n = now->n_units;
-    struct container_devices_units *kept =
+    struct podresources_units *kept =
         arena_alloc(a, (n + former->n_units + 1) * sizeof *kept);
     if (n)
         memcpy(kept, now->units, n * sizeof *kept);
@@ -195,8 +195,8 @@ static void keep_units(const struct container_devices *former,
     to->n_units = n;
 }
 
-static void keep_listed(const struct container_devices *from, struct arena *a,
-                        struct container_devices *to)
+static void keep_listed(const struct podresources *from, struct arena *a,
+                        struct podresources *to)
 {
     struct usage_listed *kept = arena_alloc(a, (from->n_listed + 1) * sizeof *kept);
     for (size_t i = 0; i < from->n_listed; i++) {
@@ -209,12 +209,12 @@ static void keep_listed(const struct container_devices *from, struct arena *a,
 }
 
 /* Those of the last answer that has them. */
-static void keep_inits(const struct container_devices *former,
-                       const struct container_devices *now, struct arena *a,
-                       struct container_devices *to)
+static void keep_inits(const struct podresources *former,
+                       const struct podresources *now, struct arena *a,
+                       struct podresources *to)
 {
-    const struct container_devices *from = now->inits_known ? now : former;
-    struct container_devices_init *kept =
+    const struct podresources *from = now->inits_known ? now : former;
+    struct podresources_init *kept =
         arena_alloc(a, (from->n_inits + 1) * sizeof *kept);
     for (size_t i = 0; i < from->n_inits; i++) {
         kept[i] = from->inits[i];
@@ -229,12 +229,12 @@ static void keep_inits(const struct container_devices *former,
 }
 
 void usage_meter_pods(struct usage_meter *m, int64_t now_ms,
-                      const struct container_devices *devices)
+                      const struct podresources *devices)
 {
     struct arena arena = {0};
-    struct container_devices copy = {0};
+    struct podresources copy = {0};
     pthread_mutex_lock(&m->lock);
-    container_devices_normalize(devices, &arena, &copy);
+    podresources_normalize(devices, &arena, &copy);
     keep_units(&m->devices, devices, &arena, &copy);
     keep_listed(devices, &arena, &copy);
     keep_inits(&m->devices, devices, &arena, &copy);

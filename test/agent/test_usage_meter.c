@@ -68,21 +68,21 @@ static struct span *ids_of(const char *uuid, int64_t from, int64_t to)
     return ids;
 }
 
-static struct container_devices_entry devices(const char *container, const char *resource,
+static struct podresources_entry devices(const char *container, const char *resource,
                                               const struct span *ids, size_t n)
 {
-    return (struct container_devices_entry){
+    return (struct podresources_entry){
         SPAN("team"), SPAN("serve"), span_of(container), span_of(resource), ids, n};
 }
 
 /* 16 units on each card: 1 GiB each. */
-static void count_units(struct container_devices *d)
+static void count_units(struct podresources *d)
 {
-    const struct container_devices_entry all[] = {
-        devices("", "aliyun.com/gpu-mem", ids_of("GPU-0", 0, 16), 16),
-        devices("", "aliyun.com/gpu-mem", ids_of("GPU-1", 0, 16), 16),
-        devices("", "aliyun.com/gpu-count", ids_of("GPU-1", 0, 2), 2)};
-    container_devices_count(all, ARRAY_LEN(all), &arena, d);
+    const struct podres_devices all[] = {
+        {SPAN("aliyun.com/gpu-mem"), ids_of("GPU-0", 0, 16), 16, NULL, 0},
+        {SPAN("aliyun.com/gpu-mem"), ids_of("GPU-1", 0, 16), 16, NULL, 0},
+        {SPAN("aliyun.com/gpu-count"), ids_of("GPU-1", 0, 2), 2, NULL, 0}};
+    podresources_count_units(&(struct podres_allocatable){all, ARRAY_LEN(all)}, &arena, d);
     ck_assert_uint_eq(d->n_units, 2);
 }
 
@@ -94,13 +94,13 @@ static const struct {
 START_TEST(the_size_of_a_unit)
 {
     for (size_t i = 0; i < ARRAY_LEN(units); i++)
-        ck_assert_int_eq(container_devices_unit_mib(units[i].total_mib, units[i].n),
+        ck_assert_int_eq(podresources_unit_mib(units[i].total_mib, units[i].n),
                          units[i].unit_mib);
 }
 END_TEST
 
 /* "container uuid MiB" of every promise. */
-static void promises_are(const struct container_devices *d, const char *want)
+static void promises_are(const struct podresources *d, const char *want)
 {
     cleanup_buf struct buf got = {0};
     const struct usage_promise *p;
@@ -118,7 +118,7 @@ START_TEST(what_the_kubelet_promised)
                              mig = SPAN("MIG-4b0f1c9a"), go = SPAN("GPU-0-_-3");
     struct ids_tag tag = ids_tag_of(SPAN("GPU-1"));
     const struct span count = span_of(tag.text);
-    const struct container_devices_entry entries[] = {
+    const struct podresources_entry entries[] = {
         devices("mem", "aliyun.com/gpu-mem", ids_of("GPU-0", 3, 8), 5),
         devices("card", "aliyun.com/gpu-count", &count, 1),
         devices("nvidia", "nvidia.com/gpu", &whole, 1),
@@ -126,7 +126,7 @@ START_TEST(what_the_kubelet_promised)
         devices("mig", "nvidia.com/gpu", &mig, 1),
         devices("go", "aliyun.com/gpu-mem", &go, 1),
     };
-    struct container_devices d = {.entries = entries, .n = ARRAY_LEN(entries)};
+    struct podresources d = {.entries = entries, .n = ARRAY_LEN(entries)};
     count_units(&d);
     promises_are(&d, "mem GPU-0 5120\ncard GPU-1 16384\nnvidia GPU-0 16384\n"
                      "replica GPU-1 -1\nmig GPU-0 -1\nmig GPU-1 -1\n"
@@ -145,14 +145,14 @@ START_TEST(ids_of_a_lost_card)
     struct ids_tag tag = ids_tag_of(SPAN("GPU-9"));
     const struct span count = span_of(tag.text);
     const struct span both[] = {*ids_of("GPU-0", 0, 1), *ids_of("GPU-9", 0, 1)};
-    const struct container_devices_entry entries[] = {
+    const struct podresources_entry entries[] = {
         devices("mem", "aliyun.com/gpu-mem", both, 2),
         devices("card", "aliyun.com/gpu-count", &count, 1),
         devices("nvidia", "nvidia.com/gpu", &whole, 1),
         devices("replica", "nvidia.com/gpu", &part, 1),
         devices("mig", "nvidia.com/gpu", &old_mig, 1),
     };
-    struct container_devices d = {.entries = entries, .n = ARRAY_LEN(entries)};
+    struct podresources d = {.entries = entries, .n = ARRAY_LEN(entries)};
     count_units(&d);
     promises_are(&d, "mem GPU-0 1024\n");
 }
@@ -165,9 +165,9 @@ static void measure(int64_t now_ms)
 
 START_TEST(from_the_process_to_the_promise)
 {
-    const struct container_devices_entry entry =
+    const struct podresources_entry entry =
         devices("main", "aliyun.com/gpu-mem", ids_of("GPU-0", 0, 4), 4);
-    struct container_devices d = {.entries = &entry, .n = 1};
+    struct podresources d = {.entries = &entry, .n = 1};
     count_units(&d);
     usage_meter_pods(meter, 1000, &d);
     d.n_units = 0; /* asked for less often */
@@ -199,14 +199,14 @@ END_TEST
 /* The kubelet lists no units of a card that is not healthy. */
 START_TEST(a_card_that_is_not_healthy_keeps_its_units)
 {
-    const struct container_devices_entry entry =
+    const struct podresources_entry entry =
         devices("main", "aliyun.com/gpu-mem", ids_of("GPU-0", 0, 4), 4);
-    const struct container_devices_entry rest[] = {
-        devices("", "aliyun.com/gpu-mem", ids_of("GPU-1", 0, 8), 8)};
-    struct container_devices d = {.entries = &entry, .n = 1};
+    const struct podres_devices rest = {SPAN("aliyun.com/gpu-mem"), ids_of("GPU-1", 0, 8),
+                                        8, NULL, 0};
+    struct podresources d = {.entries = &entry, .n = 1};
     count_units(&d);
     usage_meter_pods(meter, 1000, &d);
-    container_devices_count(rest, 1, &arena, &d);
+    podresources_count_units(&(struct podres_allocatable){&rest, 1}, &arena, &d);
     ck_assert_uint_eq(d.n_units, 1);
     usage_meter_pods(meter, 2000, &d);
     usage_meter_pods(meter, 2500, &d);
@@ -218,16 +218,16 @@ END_TEST
 /* A cluster whose nodes change their cards often keeps the units of so many. */
 START_TEST(units_of_former_cards_are_bounded)
 {
-    const struct container_devices_entry entry =
+    const struct podresources_entry entry =
         devices("main", "aliyun.com/gpu-mem", ids_of("GPU-0", 0, 4), 4);
-    struct container_devices d = {.entries = &entry, .n = 1};
+    struct podresources d = {.entries = &entry, .n = 1};
     count_units(&d);
     usage_meter_pods(meter, 1000, &d);
     for (int i = 0; i < 2 * GPU_MAX_CARDS; i++) {
         cleanup_free char *uuid = xasprintf("GPU-gone-%d", i);
-        const struct container_devices_entry gone =
-            devices("", "aliyun.com/gpu-mem", ids_of(uuid, 0, 1), 1);
-        container_devices_count(&gone, 1, &arena, &d);
+        const struct podres_devices gone = {SPAN("aliyun.com/gpu-mem"), ids_of(uuid, 0, 1),
+                                            1, NULL, 0};
+        podresources_count_units(&(struct podres_allocatable){&gone, 1}, &arena, &d);
         usage_meter_pods(meter, 2000, &d);
     }
     measure(3000);
@@ -239,7 +239,7 @@ END_TEST
 START_TEST(a_container_that_the_kubelet_does_not_list)
 {
     static const struct usage_listed main = {SPAN("team"), SPAN("serve"), SPAN("main")};
-    struct container_devices d = {0};
+    struct podresources d = {0};
     usage_meter_pods(meter, 1000, &d);
     measure(2000);
     ck_assert(u.containers[0].promise_unclear);
@@ -255,13 +255,13 @@ END_TEST
 /* It comes from the device plugin, and stays where its state cannot be read. */
 START_TEST(the_promise_of_an_init_container)
 {
-    static const struct container_devices_init inits[] = {
+    static const struct podresources_init inits[] = {
         {SPAN(UID), SPAN("team"), SPAN("serve"), SPAN("main"), SPAN("GPU-0"), false, 6,
          2},
         {SPAN(UID), SPAN("team"), SPAN("serve"), SPAN("card"), SPAN("GPU-1"), true, 0, 0},
         {SPAN(UID), SPAN("team"), SPAN("serve"), SPAN("main"), SPAN("GPU-9"), false, 6,
          2}};
-    struct container_devices d = {
+    struct podresources d = {
         .inits = inits, .n_inits = ARRAY_LEN(inits), .inits_known = true};
     usage_meter_pods(meter, 1000, &d);
     measure(2000);
@@ -270,7 +270,7 @@ START_TEST(the_promise_of_an_init_container)
     ck_assert_int_eq(u.containers[0].promised_mib, -1);
     count_units(&d);
     usage_meter_pods(meter, 1000, &d);
-    usage_meter_pods(meter, 1000, &(struct container_devices){0});
+    usage_meter_pods(meter, 1000, &(struct podresources){0});
     measure(2000);
     ck_assert(u.containers[0].init && !u.containers[0].promise_unclear);
     ck_assert_int_eq(u.containers[0].promised_mib, 6144);
@@ -279,7 +279,7 @@ START_TEST(the_promise_of_an_init_container)
     ck_assert_uint_eq(u.inits[1].card, 1);
     ck_assert_int_eq(u.inits[1].mib, 16384);
     ck_assert_int_eq(u.inits[1].beside_mib, 0);
-    usage_meter_pods(meter, 1000, &(struct container_devices){.inits_known = true});
+    usage_meter_pods(meter, 1000, &(struct podresources){.inits_known = true});
     measure(2000);
     ck_assert(!u.containers[0].init && u.containers[0].promise_unclear);
     ck_assert_uint_eq(u.n_inits, 0);

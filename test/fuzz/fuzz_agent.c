@@ -16,8 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "agent/calls.h"
-#include "agent/scv_decode.h"
+#include "agent/api.h"
 #include "base/mem.h"
 #include "gpu/gpu_priv.h"
 
@@ -30,7 +29,7 @@ struct world {
     size_t n;
     uint64_t run;      /* of the newest watch */
     uint64_t watching; /* the watch that `feed` reads; 0: none */
-    struct scv_decode feed;
+    struct api_feed feed;
     bool node_seen;
 };
 
@@ -87,7 +86,7 @@ static void step(struct world *w, struct publisher_input in)
 static void on_answer(struct world *w, struct span text, bool list)
 {
     cleanup_arena struct arena a = {0};
-    struct calls_answer answer;
+    struct api_answer answer;
     int64_t status = 200;
     size_t i = 0;
     while (i < w->n && list != (w->calls[i].type == PUBLISHER_LIST))
@@ -100,7 +99,7 @@ static void on_answer(struct world *w, struct span text, bool list)
         status = 500;
     struct httpc_reply reply = {.status = (unsigned)status, .retry_after_s = -1};
     buf_add_span(&reply.body, text);
-    calls_answer(&call, &reply, NULL, &a, &answer);
+    api_answer(&call, &reply, NULL, &a, &answer);
     w->node_seen |= call.type == PUBLISHER_GET_NODE && answer.input.object;
     step(w, answer.input);
     buf_fini(&reply.body);
@@ -120,12 +119,12 @@ static void on_input(void *ctx, const struct publisher_input *in)
 static void on_event(struct world *w, struct span text)
 {
     if (w->watching != w->run) {
-        scv_decode_start(&w->feed, w->run);
-        scv_decode_begin(&w->feed, 200, -1);
+        api_feed_start(&w->feed, w->run);
+        api_feed_begin(&w->feed, 200, -1);
         w->watching = w->run;
     }
-    if (!scv_decode_data(&w->feed, text.p, text.n)) {
-        scv_decode_end(&w->feed, NULL);
+    if (!api_feed_data(&w->feed, text.p, text.n)) {
+        api_feed_end(&w->feed, NULL);
         w->watching = 0;
     }
 }
@@ -133,7 +132,7 @@ static void on_event(struct world *w, struct span text)
 static void on_watch_end(struct world *w)
 {
     if (w->watching == w->run && w->run)
-        scv_decode_end(&w->feed, NULL);
+        api_feed_end(&w->feed, NULL);
     w->watching = 0;
 }
 
@@ -213,13 +212,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct world w = {.now = {1000, 1795338000000}};
     struct span rest = {(const char *)data, size};
     w.publisher = publisher_new(&settings, w.now);
-    scv_decode_init(&w.feed, on_input, &w);
+    api_feed_init(&w.feed, on_input, &w);
     while (rest.n) {
         struct span line = span_cut(&rest, '\n');
         if (line.n)
             on_line(&w, line);
     }
-    scv_decode_fini(&w.feed);
+    api_feed_fini(&w.feed);
     publisher_free(w.publisher);
     return 0;
 }

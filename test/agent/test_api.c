@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/calls.h"
+#include "agent/api.h"
 
 #include "base/mem.h"
 #include "lib/unit.h"
 
-static const struct calls_names names = {"n1", "leases"};
+static const struct api_names names = {"n1", "leases"};
 
 static void request_is(enum publisher_output_type type, const char *method,
                        const char *path, const char *content_type)
@@ -13,7 +13,7 @@ static void request_is(enum publisher_output_type type, const char *method,
     struct publisher_output o = {
         .type = type, .run = 7, .version = "12", .body = "{\"a\":1}"};
     struct kube_request r;
-    calls_request(&names, &o, &a, &r);
+    api_request(&names, &o, &a, &r);
     ck_assert_str_eq(r.method, method);
     ck_assert_str_eq(r.path, path);
     ck_assert_pstr_eq(r.content_type, content_type);
@@ -36,7 +36,7 @@ START_TEST(each_call_has_its_request)
     cleanup_arena struct arena a = {0};
     struct publisher_output o = {.type = PUBLISHER_WATCH, .version = "1&x=\r\n"};
     struct kube_request r;
-    calls_request(&names, &o, &a, &r);
+    api_request(&names, &o, &a, &r);
     ck_assert_ptr_nonnull(strstr(r.path, "&resourceVersion=1%26x%3D%0D%0A"));
     request_is(PUBLISHER_LIST, "GET", SCVS "?fieldSelector=metadata.name%3Dn1", NULL);
     request_is(PUBLISHER_CREATE, "POST", SCVS, NULL);
@@ -47,7 +47,7 @@ START_TEST(each_call_has_its_request)
 }
 END_TEST
 
-static struct calls_answer answer;
+static struct api_answer answer;
 static struct arena arena;
 
 static void answered(enum publisher_output_type type, unsigned status, int64_t retry_s,
@@ -59,7 +59,7 @@ static void answered(enum publisher_output_type type, unsigned status, int64_t r
     buf_adds(&copy, body);
     struct httpc_reply reply = {.status = status, .body = copy, .retry_after_s = retry_s};
     arena_reset(&arena);
-    calls_answer(&o, &reply, NULL, &arena, &answer);
+    api_answer(&o, &reply, NULL, &arena, &answer);
     ck_assert_uint_eq(answer.input.call, 5);
 }
 
@@ -120,5 +120,90 @@ START_TEST(a_patch_takes_away_what_is_no_more)
 }
 END_TEST
 
-UNIT_MAIN("calls", each_call_has_its_request, each_answer_is_an_input,
-          a_patch_takes_away_what_is_no_more)
+/* -- the watch -- */
+
+static struct api_feed feed;
+static struct buf heard;
+
+static void on_input(void *ctx, const struct publisher_input *in)
+{
+    (void)ctx;
+    ck_assert_uint_eq(in->run, 7);
+    if (in->type == PUBLISHER_OBJECT)
+        buf_printf(&heard, "%s %.*s %zu\n", in->gone ? "gone" : "seen",
+                   SPAN_ARG(in->object->meta.name), in->object->scv.n_cards);
+    else if (in->type == PUBLISHER_WATCH_ALIVE)
+        buf_printf(&heard, "alive %.*s\n", SPAN_ARG(in->version));
+    else
+        buf_printf(&heard, "ended %s %lld\n", err_code_name(in->err->code),
+                   (long long)in->retry_after_ms);
+}
+
+/* All of a watch; the body in pieces of so many bytes. */
+static void heard_is(unsigned status, const char *body, const struct err *why,
+                     const char *want)
+{
+    for (size_t piece = 1; piece < 100; piece = piece * 3 + 1) {
+        size_t n = strlen(body);
+        bool go_on = true;
+        buf_clear(&heard);
+        api_feed_init(&feed, on_input, NULL);
+        api_feed_start(&feed, 7);
+        if (status)
+            api_feed_begin(&feed, status, status == 429 ? 100 : -1);
+        for (size_t i = 0; i < n && status && go_on; i += piece)
+            go_on = api_feed_data(&feed, body + i, n - i < piece ? n - i : piece);
+        api_feed_end(&feed, why);
+        api_feed_fini(&feed);
+        ck_assert_str_eq(heard.p, want);
+    }
+}
+
+#define OBJECT "{\"metadata\":{\"name\":\"n1\"},\"spec\":{\"updateInterval\":9}}"
+
+START_TEST(each_event_is_an_input)
+{
+    heard_is(200,
+             "{\"type\":\"ADDED\",\"object\":" OBJECT "}\n"
+             "{\"object\":" OBJECT ",\"type\":\"DELETED\"}\n"
+             "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":"
+             "\"8\"}}}\n",
+             NULL, "alive \nseen n1 0\ngone n1 0\nalive 8\nended ok -1\n");
+    heard_is(200, "{\"type\":\"NEWS\",\"object\":7}\n", NULL, "alive \nended ok -1\n");
+}
+END_TEST
+
+START_TEST(what_cannot_be_understood_ends_the_watch)
+{
+    static const char *const bad[] = {
+        "{\"type\":\"ADDED\",\"object\":{}}\n", /* it has no name */
+        "{\"type\":7,\"object\":" OBJECT "}\n",
+        "[]\n",
+        "7\n",
+        "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a/b\"}}}\n",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        cleanup_free char *body =
+            xasprintf("%s{\"type\":\"ADDED\",\"object\":" OBJECT "}\n", bad[i]);
+        heard_is(200, body, NULL, "alive \nended invalid -1\n");
+    }
+}
+END_TEST
+
+START_TEST(an_end_says_how)
+{
+    const struct err lost = {ERR_UNAVAILABLE, "the connection was lost"};
+    heard_is(200,
+             "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"too old\"}}\n",
+             NULL, "alive \nended gone -1\n");
+    heard_is(200, "{\"type\":\"ADDED\",\"obj", &lost, "alive \nended unavailable -1\n");
+    heard_is(200, "{\"type\":\"ADDED\",\"obj", NULL, "alive \nended ok -1\n");
+    heard_is(403, "{}", NULL, "ended forbidden -1\n");
+    heard_is(429, "{}", NULL, "ended unavailable 60000\n");
+    heard_is(0, "", &lost, "ended unavailable -1\n");
+}
+END_TEST
+
+UNIT_MAIN("api", each_call_has_its_request, each_answer_is_an_input,
+          a_patch_takes_away_what_is_no_more, each_event_is_an_input,
+          what_cannot_be_understood_ends_the_watch, an_end_says_how)

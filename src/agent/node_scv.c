@@ -1,10 +1,98 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/usage_scv.h"
+#include "agent/node_scv.h"
 
 #include <stdlib.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
+
+/* -- cards -- */
+
+static int64_t mib_of(const struct gpu_card *c, enum gpu_metric m)
+{
+    return gpu_value(c, m, 0) >> 20;
+}
+
+static void fill_card(const struct gpu_card *c, bool healthy, struct arena *a,
+                      struct scv_card *card)
+{
+    struct scv_extra *extra = arena_alloc(a, sizeof *extra);
+    *extra = (struct scv_extra){
+        .temperature = gpu_value(c, GPU_TEMPERATURE, -1),
+        .utilization = gpu_value(c, GPU_UTILIZATION, -1),
+    };
+    extra->has_temperature = extra->temperature >= 0 && extra->temperature <= 1000;
+    extra->has_utilization = extra->utilization >= 0 && extra->utilization <= 100;
+    *card = (struct scv_card){
+        .id = c->index,
+        .healthy = healthy,
+        .has_used = gpu_knows(c, GPU_MEM_USED),
+        .total_mib = mib_of(c, GPU_MEM_TOTAL),
+        .free_mib = mib_of(c, GPU_MEM_FREE),
+        .used_mib = mib_of(c, GPU_MEM_USED),
+        .health = healthy ? SPAN("Healthy") : SPAN("Unhealthy"),
+        .model = span_of(c->model),
+        .uuid = span_of(c->uuid),
+        .bus_id = span_of(c->bus_id),
+        .spec = {.power_w = gpu_value(c, GPU_POWER_LIMIT, 0) / 1000,
+                 .clock_mhz = gpu_value(c, GPU_CLOCK_MEM_MAX, 0),
+                 .core_mhz = gpu_value(c, GPU_CLOCK_SM_MAX, 0),
+                 .bandwidth = scv_bandwidth(gpu_value(c, GPU_PCIE_GEN_MAX, 0),
+                                            gpu_value(c, GPU_PCIE_WIDTH_MAX, 0))},
+        .extra = extra,
+    };
+}
+
+void node_scv_add_cards(const struct gpu_sample *s, const bool *healthy, struct arena *a,
+                        struct scv *scv)
+{
+    scv->cards = arena_alloc(a, s->n_cards * sizeof *scv->cards);
+    scv->n_cards = 0;
+    for (size_t i = 0; i < s->n_cards; i++) {
+        const struct gpu_card *c = &s->cards[i];
+        if (c->state != GPU_MIG)
+            fill_card(c, healthy ? healthy[i] : c->state == GPU_OK, a,
+                      &scv->cards[scv->n_cards++]);
+    }
+    scv->driver_version = span_of(s->driver);
+    scv->cuda_version = (struct span){0};
+    if (s->cuda_major || s->cuda_minor) {
+        cleanup_buf struct buf text = {0};
+        buf_printf(&text, "%d.%d", s->cuda_major, s->cuda_minor);
+        scv->cuda_version = arena_copy(a, buf_span(&text));
+    }
+}
+
+/* -- podList -- */
+
+void node_scv_add_pods(const struct podresources *pods, struct scv *scv, struct arena *a)
+{
+    struct ids_card *cards = arena_alloc(a, (scv->n_cards + 1) * sizeof *cards);
+    for (size_t i = 0; i < scv->n_cards; i++)
+        cards[i] = ids_card_of(scv->cards[i].uuid);
+    scv->held = arena_alloc(a, (pods->n + 1) * sizeof *scv->held);
+    for (scv->n_held = 0; scv->n_held < pods->n && scv->n_held < SCV_MAX_HELD;
+         scv->n_held++) {
+        const struct podresources_entry *e = &pods->entries[scv->n_held];
+        struct scv_held *held = &scv->held[scv->n_held];
+        *held = (struct scv_held){
+            .ns = e->ns,
+            .pod = e->pod,
+            .container = e->container,
+            .resource = e->resource,
+            .units = (int64_t)e->n_ids,
+            .uuids = arena_alloc(a, (scv->n_cards + 1) * sizeof *held->uuids)};
+        for (size_t i = 0; i < scv->n_cards; i++) {
+            size_t k = 0;
+            while (k < e->n_ids && !ids_match_card(e->resource, e->ids[k], &cards[i]))
+                k++;
+            if (k < e->n_ids)
+                held->uuids[held->n_uuids++] = cards[i].uuid;
+        }
+    }
+}
+
+/* -- what containers and processes use -- */
 
 static int by_holder(const struct scv_held *h, const struct usage_container *c)
 {
@@ -112,7 +200,7 @@ static bool is_complete(const struct usage_card *of, const struct scv_card *card
            of->total_mib == card->total_mib && of->free_mib == card->free_mib;
 }
 
-void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a)
+void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
 {
     uint64_t left_out = 0;
     scv->processes = arena_alloc(a, SCV_MAX_PROCESSES * sizeof *scv->processes);
@@ -135,11 +223,11 @@ void usage_scv_build(const struct usage *u, struct scv *scv, struct arena *a)
                 !(left_out >> k & 1) && is_complete(&u->cards[k], &scv->cards[i]);
 }
 
-/* -- what was written -- */
+/* -- the numbers of an Scv -- */
 
 static int by_key(const void *a, const void *b)
 {
-    const struct usage_scv_row *x = a, *y = b;
+    const struct node_scv_row *x = a, *y = b;
     return (x->key > y->key) - (x->key < y->key);
 }
 
@@ -148,12 +236,12 @@ static uint64_t hash_text(uint64_t h, struct span s)
     return hash_bytes(h, s.p, s.n);
 }
 
-void usage_scv_record(const struct scv *scv, struct usage_scv_written *w)
+void node_scv_numbers_read(struct node_scv_numbers *w, const struct scv *scv)
 {
     size_t n = scv->n_processes + scv->n_cards, at = 0;
     for (size_t i = 0; i < scv->n_held; i++)
         n += scv->held[i].n_uses;
-    usage_scv_written_fini(w);
+    node_scv_numbers_fini(w);
     w->rows = xcalloc(n + 1, sizeof *w->rows);
     w->n = n;
     for (size_t i = 0; i < scv->n_held; i++)
@@ -162,7 +250,7 @@ void usage_scv_record(const struct scv *scv, struct usage_scv_written *w)
             uint64_t key = hash_text(hash_text(scv_pod_hash(h->ns, h->pod), h->container),
                                      h->uses[k].uuid);
             key = hash_text(key, h->uses[k].pod_uid);
-            w->rows[at++] = (struct usage_scv_row){
+            w->rows[at++] = (struct node_scv_row){
                 key, h->uses[k].promised_mib, h->uses[k].used_mib, h->uses[k].sm_percent};
         }
     for (size_t i = 0; i < scv->n_processes; i++) {
@@ -171,20 +259,20 @@ void usage_scv_record(const struct scv *scv, struct usage_scv_written *w)
             hash_text(hash_text(scv_pod_hash(p->ns, p->pod), p->container), p->uuid);
         key = hash_text(hash_bytes(key, &p->pid, sizeof p->pid), p->name);
         key = hash_text(key, p->pod_uid);
-        w->rows[at++] = (struct usage_scv_row){key, -1, p->used_mib, p->sm_percent};
+        w->rows[at++] = (struct node_scv_row){key, -1, p->used_mib, p->sm_percent};
     }
     for (size_t i = 0; i < scv->n_cards; i++) {
         uint64_t key = hash_bytes(hash_text(1, scv->cards[i].uuid), &scv->cards[i].id,
                                   sizeof scv->cards[i].id);
-        w->rows[at++] = (struct usage_scv_row){key, scv->cards[i].use_complete, -1, -1};
+        w->rows[at++] = (struct node_scv_row){key, scv->cards[i].use_complete, -1, -1};
     }
     qsort(w->rows, n, sizeof *w->rows, by_key);
 }
 
-void usage_scv_written_fini(struct usage_scv_written *w)
+void node_scv_numbers_fini(struct node_scv_numbers *w)
 {
     free(w->rows);
-    *w = (struct usage_scv_written){0};
+    *w = (struct node_scv_numbers){0};
 }
 
 /* An unknown number, -1, is a step away from every known one. */
@@ -193,17 +281,17 @@ static bool moved(int64_t a, int64_t b, int64_t step)
     return (a < 0) != (b < 0) || llabs(a - b) >= step;
 }
 
-bool usage_scv_differs(const struct usage_scv_written *w, const struct scv *scv)
+bool node_scv_numbers_differ(const struct node_scv_numbers *w, const struct scv *scv)
 {
-    struct usage_scv_written now = {0};
-    usage_scv_record(scv, &now);
+    struct node_scv_numbers now = {0};
+    node_scv_numbers_read(&now, scv);
     bool differs = now.n != w->n;
     for (size_t i = 0; i < now.n && !differs; i++)
         differs =
             now.rows[i].key != w->rows[i].key ||
             now.rows[i].promised_mib != w->rows[i].promised_mib ||
-            moved(now.rows[i].used_mib, w->rows[i].used_mib, USAGE_SCV_STEP_MIB) ||
-            moved(now.rows[i].sm_percent, w->rows[i].sm_percent, USAGE_SCV_STEP_PERCENT);
-    usage_scv_written_fini(&now);
+            moved(now.rows[i].used_mib, w->rows[i].used_mib, NODE_SCV_STEP_MIB) ||
+            moved(now.rows[i].sm_percent, w->rows[i].sm_percent, NODE_SCV_STEP_PERCENT);
+    node_scv_numbers_fini(&now);
     return differs;
 }

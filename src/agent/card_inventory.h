@@ -46,7 +46,7 @@ size_t card_inventory_count(const struct card_inventory *inv);
  * change. */
 const struct gpu_card *card_inventory_card(const struct card_inventory *inv, size_t i,
                                            bool *healthy, const char **reason);
-/* Sets the cards and versions of *scv, as scv_build_cards does. */
+/* Sets the cards and versions of *scv, as node_scv_add_cards does. */
 void card_inventory_report(const struct card_inventory *inv, struct arena *a,
                            struct scv *scv);
 /* Whether a card is lost. NVML finds a card that came back only after a reopen. */

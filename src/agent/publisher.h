@@ -3,8 +3,7 @@
 
 #include "agent/api_object.h"
 #include "agent/card_inventory.h"
-#include "agent/container_devices.h"
-#include "agent/usage_scv.h"
+#include "agent/podresources.h"
 #include "node/usage.h"
 
 /*
@@ -66,7 +65,6 @@ enum publisher_lane {
     PUBLISHER_LANE_NODE,
     PUBLISHER_LANES
 };
-const char *publisher_lane_name(enum publisher_lane lane);
 
 enum publisher_input_type {
     PUBLISHER_TICK,        /* see publisher_due */
@@ -85,7 +83,7 @@ struct publisher_input {
     enum publisher_input_type type;
     const struct gpu_sample *sample;
     const struct gpu_event *event;
-    const struct container_devices *pods;
+    const struct podresources *pods;
     struct usage *usage; /* taken: left empty */
     uint64_t run;        /* of the watch; inputs of an older one are ignored */
     struct span version; /* resourceVersion: WATCH_ALIVE (or empty), ANSWER of a list */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "agent/container_devices.h"
+#include "agent/podresources.h"
 #include "node/usage.h"
 
 /*
@@ -12,7 +12,7 @@
  * of a unit, or the whole card of aliyun.com/gpu-count and nvidia.com/gpu. The size of a
  * unit follows from the number of units that the kubelet has for the card. Replicas of
  * NVIDIA's plugin and MIG instances have no known amount. Those of plain init containers
- * come from our device plugin (agent/init_devices.h).
+ * come from our device plugin (agent/podresources.h).
  *
  * One thread reports pods, another one measures.
  */
@@ -31,7 +31,7 @@ void usage_meter_free(struct usage_meter *m);                 /* NULL is accepte
 /* Takes an answer of the kubelet. The units of a card that it leaves out stay the former
  * ones: the kubelet leaves out cards that are not healthy. */
 void usage_meter_pods(struct usage_meter *m, int64_t now_ms,
-                      const struct container_devices *devices);
+                      const struct podresources *devices);
 
 /* Measures the processes of the sample, NULL when it failed, into *u. `err` has the reason
  * why processes or names are unknown; its code is ERR_NONE when there is none. */
@@ -40,10 +40,10 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
                          struct err *err);
 
 /* The promises of the devices on the cards of the sample, in the arena. Pure. */
-size_t usage_meter_promises(const struct container_devices *devices,
+size_t usage_meter_promises(const struct podresources *devices,
                             const struct gpu_sample *sample, struct arena *a,
                             const struct usage_promise **promises);
 /* The same for the plain init containers. */
-size_t usage_meter_inits(const struct container_devices *devices,
+size_t usage_meter_inits(const struct podresources *devices,
                          const struct gpu_sample *sample, struct arena *a,
                          const struct usage_init_promise **inits);

@@ -1,5 +1,200 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/fixture.h"
+#include "agent/node_scv.h"
+
+/* -- cards -- */
+
+static void status_is(const struct gpu_sample *s, const bool *healthy, const char *want)
+{
+    cleanup_buf struct buf status = {0};
+    struct scv scv = {0};
+    node_scv_add_cards(s, healthy, &arena, &scv);
+    scv_write_status(&status, &scv);
+    for (size_t i = 0; i < status.n; i++)
+        if (status.p[i] == '"')
+            status.p[i] = '\'';
+    ck_assert_str_eq(status.p, want);
+}
+
+#define VERSIONS "'cudaVersion':'12.2','driverVersion':'535.129.03'"
+
+START_TEST(all_known_values_are_published)
+{
+    /* A T4 of 15109.99 MiB: what is not a whole MiB is cut off. */
+    status_is(
+        sample_of("{'uuid':'GPU-0','model':'Tesla T4','busId':'00000000:3B:00.0',"
+                  "'memoryTotal':15843721215,'memoryFree':15307898879,"
+                  "'memoryUsed':3145727,'memoryReserved':500000000,'clockMemoryMax':5001,"
+                  "'clockSmMax':1590,'clockGraphicsMax':1600,'pcieGenerationMax':3,"
+                  "'pcieWidthMax':16,'powerLimit':70999,'utilization':7,"
+                  "'temperature':31,'processes':[{'pid':1,'bytes':2}]},"
+                  "{'index':5,'uuid':'GPU-5','model':'NVIDIA H200','memoryTotal':1048576,"
+                  "'memoryFree':0,'memoryUsed':0,'pcieGenerationMax':5,"
+                  "'pcieWidthMax':16,'utilization':0,'temperature':0}"),
+        NULL,
+        "{'cardList':[{'bandwidth':15760,'busId':'00000000:3B:00.0','clock':5001,"
+        "'core':1590,'freeMemory':14598,'health':'Healthy','id':0,'model':'Tesla T4',"
+        "'power':70,'temperature':31,'totalMemory':15109,'usedMemory':2,"
+        "'utilization':7,'uuid':'GPU-0'},"
+        "{'bandwidth':63008,'health':'Healthy','id':5,'model':'NVIDIA H200',"
+        "'temperature':0,'totalMemory':1,'usedMemory':0,'utilization':0,"
+        "'uuid':'GPU-5'}],'cardNumber':2," VERSIONS
+        ",'freeMemorySum':14598,'totalMemorySum':15110}");
+}
+END_TEST
+
+START_TEST(unknown_values_are_left_out)
+{
+    status_is(sample_of("{'memoryTotal':9437184,'memoryFree':3145728}"), NULL,
+              "{'cardList':[{'freeMemory':3,'health':'Healthy','id':0,"
+              "'totalMemory':9}],'cardNumber':1," VERSIONS
+              ",'freeMemorySum':3,'totalMemorySum':9}");
+    status_is(sample_of(""), NULL, "{" VERSIONS "}");
+    status_is(&(struct gpu_sample){0}, NULL, "{}");
+    status_is(sample_of("{'memoryTotal':1048576,'utilization':101,'temperature':1001}"),
+              NULL,
+              "{'cardList':[{'freeMemory':1,'health':'Healthy','id':0,'totalMemory':1}],"
+              "'cardNumber':1," VERSIONS ",'freeMemorySum':1,'totalMemorySum':1}");
+}
+END_TEST
+
+START_TEST(failed_cards)
+{
+    status_is(sample_of("{'uuid':'GPU-0','migMode':1,'memoryTotal':9437184},"
+                        "{'uuid':'GPU-1','state':'lost','memoryTotal':9437184,"
+                        "'memoryFree':0},"
+                        "{'uuid':'GPU-2','remapFailed':1,'memoryTotal':9437184},{}"),
+              NULL,
+              "{'cardList':["
+              "{'health':'Unhealthy','id':1,'totalMemory':9,'uuid':'GPU-1'},"
+              "{'freeMemory':9,'health':'Unhealthy','id':2,'totalMemory':9,"
+              "'uuid':'GPU-2'},{'health':'Unhealthy','id':3}],'cardNumber':3," VERSIONS
+              ",'freeMemorySum':9,'totalMemorySum':18}");
+}
+END_TEST
+
+START_TEST(the_given_health_is_published)
+{
+    static const bool healthy[] = {false, true};
+    status_is(sample_of("{'memoryTotal':1048576},"
+                        "{'uuid':'GPU-1','memoryTotal':1048576,'state':'ecc'}"),
+              healthy,
+              "{'cardList':[{'freeMemory':1,'health':'Unhealthy','id':0,"
+              "'totalMemory':1},{'freeMemory':1,'health':'Healthy','id':1,"
+              "'totalMemory':1,'uuid':'GPU-1'}],'cardNumber':2," VERSIONS
+              ",'freeMemorySum':2,'totalMemorySum':2}");
+}
+END_TEST
+
+/* -- podList -- */
+
+/* "ns/p/c aliyun.com/gpu-mem id id", one a line. */
+static void read_entries(const char *text, struct podresources *pods)
+{
+    struct span rest = span_of(text);
+    struct podresources_entry *entries = arena_zalloc(&arena, 64 * sizeof *entries);
+    *pods = (struct podresources){.entries = entries};
+    while (rest.n) {
+        struct span line = span_cut(&rest, '\n');
+        struct podresources_entry *e = &entries[pods->n++];
+        struct span *ids = arena_alloc(&arena, 64 * sizeof *ids);
+        e->ns = span_cut(&line, '/');
+        e->pod = span_cut(&line, '/');
+        e->container = span_cut(&line, ' ');
+        e->resource = span_cut(&line, ' ');
+        e->ids = ids;
+        while (line.n)
+            ids[e->n_ids++] = span_cut(&line, ' ');
+    }
+}
+
+static void held_is(const char *entries, const char *want)
+{
+    cleanup_buf struct buf got = {0};
+    struct scv_card cards[] = {{.uuid = SPAN("GPU-0")}, {0}, {.uuid = SPAN("GPU-1")}};
+    struct scv scv = {.cards = cards, .n_cards = ARRAY_LEN(cards)};
+    struct podresources pods, kept;
+    read_entries(entries, &pods);
+    podresources_normalize(&pods, &arena, &kept);
+    node_scv_add_pods(&kept, &scv, &arena);
+    for (size_t i = 0; i < scv.n_held; i++) {
+        const struct scv_held *h = &scv.held[i];
+        buf_printf(&got, "%.*s %.*s %lld:", SPAN_ARG(h->pod), SPAN_ARG(h->resource),
+                   (long long)h->units);
+        for (size_t k = 0; k < h->n_uuids; k++)
+            buf_printf(&got, " %.*s", SPAN_ARG(h->uuids[k]));
+        buf_addc(&got, '\n');
+    }
+    ck_assert_str_eq(got.p, want);
+}
+
+/* An entry for a container with ids of our plugin. */
+static const char *ours(const char *pod, const char *const *cards, size_t n,
+                        enum ids_resource r)
+{
+    cleanup_buf struct buf b = {0};
+    buf_printf(&b, "ns/%s/c %s", pod, ids_resource_name(r));
+    for (size_t i = 0; i < n; i++) {
+        struct ids_id id = {ids_tag_of(span_of(cards[i])),
+                            r == IDS_MEM ? (int64_t)i : -1};
+        buf_addc(&b, ' ');
+        ids_write(&b, &id);
+    }
+    return arena_copy(&arena, buf_span(&b)).p;
+}
+
+START_TEST(ids_of_our_plugin_name_the_card)
+{
+    static const char *const mixed[] = {"GPU-1", "GPU-1", "GPU-0"}, *const one[] = {
+                                                                        "GPU-1"};
+    static const char *const unknown[] = {"GPU-7", "index-1"};
+    held_is(ours("p", one, 1, IDS_MEM), "p aliyun.com/gpu-mem 1: GPU-1\n");
+    held_is(ours("p", mixed, 3, IDS_MEM), "p aliyun.com/gpu-mem 3: GPU-0 GPU-1\n");
+    held_is(ours("p", mixed + 1, 2, IDS_COUNT),
+            "p aliyun.com/gpu-count 2: GPU-0 GPU-1\n");
+    held_is(ours("p", unknown, 2, IDS_MEM), "p aliyun.com/gpu-mem 2:\n");
+}
+END_TEST
+
+START_TEST(ids_of_other_plugins)
+{
+    held_is("ns/p/c nvidia.com/gpu GPU-1\n"
+            "ns/q/c nvidia.com/gpu GPU-0::1 GPU-0::0\n"
+            "ns/r/c nvidia.com/gpu MIG-GPU-1/3/0 MIG-8d7c2a\n"
+            "ns/s/c nvidia.com/gpu MIG-8d7c2a\n"
+            "ns/t/c aliyun.com/gpu-mem GPU-1-_-0 GPU-1-_-1\n"
+            "ns/u/c nvidia.com/gpu GPU-11 GPU-\n",
+            "p nvidia.com/gpu 1: GPU-1\n"
+            "q nvidia.com/gpu 2: GPU-0\n"
+            "r nvidia.com/gpu 2: GPU-1\n"
+            "s nvidia.com/gpu 1:\n"
+            "t aliyun.com/gpu-mem 2:\n"
+            "u nvidia.com/gpu 2:\n");
+}
+END_TEST
+
+START_TEST(the_number_of_entries_is_limited)
+{
+    cleanup_arena struct arena a = {0};
+    struct scv scv = {0};
+    const struct span id = SPAN("GPU-0");
+    struct podresources_entry *entries =
+        arena_zalloc(&a, (SCV_MAX_HELD + 5) * sizeof *entries);
+    for (size_t i = 0; i < SCV_MAX_HELD + 5; i++) {
+        cleanup_free char *name = xasprintf("p%06zu", i);
+        entries[i] =
+            (struct podresources_entry){SPAN("ns"), arena_copy(&a, span_of(name)),
+                                             SPAN("c"),  SPAN("nvidia.com/gpu"),
+                                             &id,        1};
+    }
+    node_scv_add_pods(
+        &(struct podresources){.entries = entries, .n = SCV_MAX_HELD + 5}, &scv, &a);
+    ck_assert_uint_eq(scv.n_held, SCV_MAX_HELD);
+    ck_assert_span_eq(scv.held[SCV_MAX_HELD - 1].pod, "p008191");
+}
+END_TEST
+
+/* -- what containers and processes use -- */
 
 /* What containers use, in the Scv that the publisher writes. */
 
@@ -63,10 +258,10 @@ static void used(int64_t mib, int64_t percent, int64_t outside_mib)
 static void has_pods(void)
 {
     static const struct span id = SPAN("GPU-0");
-    static const struct container_devices_entry entries[] = {
+    static const struct podresources_entry entries[] = {
         {SPAN("ns"), SPAN("p"), SPAN("c"), SPAN("nvidia.com/gpu"), &id, 1},
         {SPAN("ns"), SPAN("p"), SPAN("d"), SPAN("nvidia.com/gpu"), &id, 1}};
-    const struct container_devices pods = {.entries = entries, .n = 2};
+    const struct podresources pods = {.entries = entries, .n = 2};
     step((struct publisher_input){.type = PUBLISHER_PODS, .pods = &pods});
 }
 
@@ -337,6 +532,13 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
+        all_known_values_are_published,
+        unknown_values_are_left_out,
+        failed_cards,
+        the_given_health_is_published,
+        ids_of_our_plugin_name_the_card,
+        ids_of_other_plugins,
+        the_number_of_entries_is_limited,
         a_write_has_the_use_of_containers_and_processes,
         noise_is_not_written,
         a_card_is_marked_if_every_process_was_measured_with_its_memory,
@@ -347,5 +549,5 @@ int main(void)
         a_failure_is_logged_once,
         a_hanging_driver_leaves_no_old_numbers};
     const struct unit_fixtures around = {.begin = fixture_begin, .end = fixture_end};
-    return unit_run_with("usage_scv", tests, ARRAY_LEN(tests), 60, &around);
+    return unit_run_with("node_scv", tests, ARRAY_LEN(tests), 60, &around);
 }

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "agent/podresources.h"
+#include "domain/scv.h"
+#include "gpu/gpu.h"
+#include "node/usage.h"
+
+/*
+ * The status of this node's Scv: the cards of a sample, the devices of containers
+ * (podList), and what containers and processes use. Pure. Strings are borrowed from the
+ * sources, arrays are in the arena.
+ */
+
+/* Sets the cards and versions of *scv; leaves its other members alone. Bytes become MiB,
+ * rounded down per card. Cards in MIG mode are left out. A card that cannot be reached
+ * keeps its last known values, without free memory. Unknown values are left out. `healthy`
+ * has one value per card of the sample; NULL: a card is healthy when its state is GPU_OK. */
+void node_scv_add_cards(const struct gpu_sample *s, const bool *healthy, struct arena *a,
+                        struct scv *scv);
+
+/* Sets scv->held, which podresources_normalize has sorted. The cards follow from the device
+ * ids; see ids_match_card. */
+void node_scv_add_pods(const struct podresources *pods, struct scv *scv, struct arena *a);
+
+/*
+ * Sets the uses of scv->held, the processes, and use_complete of scv->cards.
+ *
+ * - A container of podList gets its use in its item: that of the resource that has the
+ *   card, else its first one.
+ * - Every other container that uses a card, and every process outside Kubernetes, is in
+ *   processList, up to SCV_MAX_PROCESSES. A container whose name is unknown has the UID of
+ *   its pod as the name of its pod.
+ * - A card of which every process is in one of the two lists, with what it used when the
+ *   card's memory was read, is marked (use_complete): the ledger then knows whose memory
+ *   is used. The Scv is written at once when the memory of a card changes, with the use of
+ *   the same sample.
+ */
+void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a);
+
+/* The numbers of an Scv, for the comparison with those of a later one. */
+struct node_scv_numbers {
+    struct node_scv_row {
+        uint64_t key; /* hash of the card and the container or process, or of the card */
+        int64_t promised_mib, used_mib, sm_percent;
+    } * rows; /* owned; sorted by key */
+    size_t n;
+};
+/* Replaces the numbers by those of the Scv. */
+void node_scv_numbers_read(struct node_scv_numbers *numbers, const struct scv *scv);
+void node_scv_numbers_fini(struct node_scv_numbers *numbers);
+
+enum {
+    /* The smallest changes that are worth a write of the Scv. */
+    NODE_SCV_STEP_MIB = 64,
+    NODE_SCV_STEP_PERCENT = 5,
+};
+/* Whether a container or process came or left, its promise changed, or its use by a step,
+ * or whether a card is complete. */
+bool node_scv_numbers_differ(const struct node_scv_numbers *numbers,
+                             const struct scv *scv);
