@@ -1,12 +1,595 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The allocator's step: its inputs, the cards and pods of this node, and its outputs.
+ */
+
 #include "plugin/alloc.h"
 
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "domain/keys.h"
+#include "domain/promise.h"
 #include "plugin/alloc_priv.h"
 
-enum { TICK_MS = 1000 };
+enum {
+    TICK_MS = 1000,
+    PATCH_RETRY_MS = 30 * 1000, /* if the pod watch has not shown the patch */
+};
+
+const char *alloc_rejection_name(enum alloc_rejection r)
+{
+    static const char *const names[REJECTIONS] = {
+        [REJECTED_NOT_SYNCED] = "not-synced",
+        [REJECTED_NO_PENDING_POD] = "no-pending-pod",
+        [REJECTED_AMBIGUOUS] = "ambiguous",
+        [REJECTED_UNKNOWN_POD] = "unknown-pod",
+        [REJECTED_NO_PROMISE] = "no-promise",
+        [REJECTED_INVALID_REQUEST] = "invalid-request",
+        [REJECTED_WRONG_CARD] = "wrong-card",
+        [REJECTED_IN_USE] = "in-use",
+        [REJECTED_UNHEALTHY_CARD] = "unhealthy-card",
+        [REJECTED_NO_CDI_NAME] = "no-cdi-name",
+        [REJECTED_INSUFFICIENT_IDS] = "insufficient-ids",
+        [REJECTED_UNKNOWN_ID] = "unknown-id",
+        [REJECTED_NOT_PREFERRED] = "not-preferred",
+        [REJECTED_ENV_OVERRIDE] = "env-override",
+        [REJECTED_PODRESOURCES] = "podresources",
+        [REJECTED_CANCELED] = "canceled",
+    };
+    return r < REJECTIONS ? names[r] : "unknown";
+}
+
+/* Outputs */
+
+void alloc_outputs_reset(struct alloc_outputs *out)
+{
+    out->n = 0;
+    arena_reset(&out->arena);
+}
+
+void alloc_outputs_fini(struct alloc_outputs *out)
+{
+    free(out->items);
+    arena_fini(&out->arena);
+    *out = (struct alloc_outputs){0};
+}
+
+struct alloc_output *alloc_add(struct alloc *a, enum alloc_output_type type)
+{
+    struct alloc_outputs *out = a->out;
+    MEM_GROW(out->items, out->cap, out->n + 1);
+    struct alloc_output *o = &out->items[out->n++];
+    *o = (struct alloc_output){.type = type};
+    return o;
+}
+
+const char *alloc_text(struct alloc *a, struct span s)
+{
+    return arena_copy(&a->out->arena, s).p;
+}
+
+static const char *vprint(struct alloc *a, const char *fmt, va_list ap)
+{
+    cleanup_buf struct buf b = {0};
+    buf_vprintf(&b, fmt, ap);
+    return alloc_text(a, buf_span(&b));
+}
+
+const char *alloc_printf(struct alloc *a, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = vprint(a, fmt, ap);
+    va_end(ap);
+    return text;
+}
+
+void alloc_log(struct alloc *a, enum log_level level, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = vprint(a, fmt, ap);
+    va_end(ap);
+    struct alloc_output *o = alloc_add(a, ALLOC_LOG);
+    o->level = level;
+    o->text = text;
+}
+
+struct alloc_output *alloc_add_of_pod(struct alloc *a, enum alloc_output_type type,
+                                      const struct pod_allocation *pod)
+{
+    struct alloc_output *o = alloc_add(a, type);
+    o->ns = alloc_text(a, pod->ns);
+    o->name = alloc_text(a, pod->name);
+    o->uid = alloc_text(a, pod->uid);
+    return o;
+}
+
+void alloc_event(struct alloc *a, const struct pod_allocation *pod, const char *reason,
+                 const char *fmt, ...)
+{
+    va_list ap;
+    struct alloc_output *o = alloc_add_of_pod(a, ALLOC_EVENT, pod);
+    va_start(ap, fmt);
+    o->reason = reason;
+    o->text = vprint(a, fmt, ap);
+    va_end(ap);
+}
+
+static void patch(struct alloc *a, const struct pod_allocation *pod,
+                  const char *annotations)
+{
+    alloc_add_of_pod(a, ALLOC_PATCH, pod)->annotations =
+        alloc_text(a, span_of(annotations));
+}
+
+void alloc_save(struct alloc *a)
+{
+    if (a->dirty)
+        alloc_add(a, ALLOC_SAVE);
+    a->dirty = false;
+}
+
+void alloc_wake_at(struct alloc *a, int64_t at_ms)
+{
+    if (at_ms < a->state.due_ms)
+        a->state.due_ms = at_ms;
+}
+
+/* Cards */
+
+bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
+                   struct device_id *unit)
+{
+    struct ids_id id;
+    if (!ids_read(r, text, &id))
+        return false;
+    *unit = (struct device_id){cards_by_tag(&a->state.cards, &id.tag), id.unit};
+    return unit->card && id.unit < unit->card->most_units;
+}
+
+/* A card is identified by its UUID, and by its index only if it has none. */
+const struct plugin_card *alloc_card_of(const struct alloc *a,
+                                        const struct pod_allocation_share *s)
+{
+    return s->uuid.n ? cards_by_uuid(&a->state.cards, s->uuid)
+                     : cards_by_index(&a->state.cards, s->index);
+}
+
+static bool is_allocated(const struct alloc *a, const struct plugin_card *card)
+{
+    for (size_t i = 0; i < a->state.allocations.n; i++)
+        if (allocation_card(a->state.allocations.items[i], span_of(card->uuid)))
+            return true;
+    return false;
+}
+
+/* The number of cards that containers have and no sample of this process had: they were
+ * lost before it started. */
+static size_t count_lost_before(const struct alloc *a)
+{
+    struct span uuids[CARDS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < a->state.allocations.n; i++) {
+        const struct allocation *al = a->state.allocations.items[i];
+        for (size_t k = 0; k < al->n_cards && n < CARDS_MAX; k++) {
+            size_t at = 0;
+            while (at < n && !span_eq(uuids[at], al->cards[k].uuid))
+                at++;
+            if (at == n && !cards_by_uuid(&a->state.cards, al->cards[k].uuid))
+                uuids[n++] = al->cards[k].uuid;
+        }
+    }
+    return n;
+}
+
+/* A lost card counts only while a container has it, so that the card that replaces it adds
+ * no compute to the node. Returns whether there are more now: ids are never withdrawn. */
+static bool count_cards(struct alloc *a)
+{
+    struct cards *cards = &a->state.cards;
+    size_t n = count_lost_before(a), before = cards->most_in_use;
+    for (size_t i = 0; i < cards->n; i++)
+        n += cards->items[i].present || is_allocated(a, &cards->items[i]);
+    if (n > before)
+        cards->most_in_use = n;
+    return n > before;
+}
+
+static void report_devices(struct alloc *a)
+{
+    alloc_add(a, ALLOC_DEVICES);
+    for (size_t i = 0; i < a->state.cards.n; i++) {
+        const struct plugin_card *c = &a->state.cards.items[i];
+        alloc_log(a, c->health.healthy ? LOG_INFO : LOG_WARN,
+                  "card %s (index %d)%s%s: %lld units%s%s", c->uuid, c->index,
+                  c->model[0] ? ", " : "", c->model, (long long)c->units,
+                  c->health.healthy ? ", healthy" : ", unhealthy: ", c->health.reason);
+    }
+}
+
+/* Logs the strategy when it changes, because nothing else tells what `auto` is. */
+static void choose_strategy(struct alloc *a)
+{
+    cleanup_buf struct buf why = {0};
+    struct response_settings *r = &a->settings.response;
+    r->view = a->driver;
+    if (a->wanted_strategy != DRIVER_AUTO || !a->node_read || !a->driver)
+        return;
+    enum driver_strategy chosen = driver_view_choose(a->driver, &a->driver_node, &why);
+    if (chosen != r->strategy)
+        alloc_log(a, LOG_INFO, "--device-list-strategy=auto stands for %s: %s",
+                  driver_strategy_name(chosen), why.p);
+    r->strategy = chosen;
+}
+
+static void on_cards(struct alloc *a, struct alloc_input *in)
+{
+    struct err err = {0};
+    struct cards *cards = &a->state.cards;
+    if (in->driver) {
+        driver_view_free(a->driver);
+        a->driver = steal(&in->driver);
+        choose_strategy(a);
+    }
+    bool changed = in->text
+                       ? cards_sample_failed(cards, a->now.mono_ms, in->text)
+                       : cards_sampled(cards, a->now.mono_ms, in->seen, in->n, &err);
+    changed |= count_cards(a);
+    if (err.code != ERR_NONE && changed)
+        alloc_log(a, LOG_ERROR, "%s", err.msg);
+    if (changed) {
+        report_devices(a);
+        alloc_wake_at(a, a->now.mono_ms);
+    }
+}
+
+static void on_node(struct alloc *a, const struct alloc_input *in)
+{
+    bool first = !a->node_read;
+    a->settings.response.cgpu_disable = in->cgpu_disable;
+    a->driver_node = in->node;
+    a->node_read = true;
+    choose_strategy(a);
+    if (first)
+        alloc_request_retry(a, true);
+}
+
+/* Pods */
+
+static void free_pod(struct local_pod *p)
+{
+    pod_allocation_free(p->pod);
+    free(p);
+}
+
+struct local_pod *alloc_pod_find(const struct alloc *a, struct span uid)
+{
+    for (struct local_pod *p = a->local_pods; p; p = p->next)
+        if (span_eq(p->pod->uid, uid))
+            return p;
+    return NULL;
+}
+
+/* Of several pods with this name: the one that is not terminal, else the newest. */
+struct local_pod *alloc_pod_by_name(const struct alloc *a, struct span ns,
+                                    struct span name)
+{
+    struct local_pod *found = NULL;
+    for (struct local_pod *p = a->local_pods; p; p = p->next)
+        if (span_eq(p->pod->name, name) && span_eq(p->pod->ns, ns) &&
+            (!found || !p->pod->terminal))
+            found = p;
+    return found;
+}
+
+struct allocation *alloc_of_container(const struct alloc *a,
+                                      const struct pod_allocation *pod,
+                                      const struct pod_allocation_container *c)
+{
+    return allocation_set_find(&a->state.allocations, pod->uid, c->name, c->resource);
+}
+
+/* Has every container of the pod an allocation? */
+static bool is_complete(const struct alloc *a, const struct pod_allocation *pod)
+{
+    for (size_t i = 0; i < pod->n_containers; i++)
+        if (!alloc_of_container(a, pod, &pod->containers[i]))
+            return false;
+    return pod->n_containers > 0;
+}
+
+/* It has no mirror pod yet that could be annotated. */
+static bool is_static(struct span uid)
+{
+    return span_starts(uid, SPAN("static:"));
+}
+
+void alloc_pod_mark_assigned(struct alloc *a, struct local_pod *p)
+{
+    const struct pod_allocation *pod = p->pod;
+    if (pod->assigned || pod->terminal || pod->promise != POD_ALLOCATION_PROMISED ||
+        is_static(pod->uid) || !is_complete(a, pod) ||
+        (p->patched_ms && a->now.mono_ms - p->patched_ms < PATCH_RETRY_MS))
+        return;
+    p->patched_ms = a->now.mono_ms;
+    patch(a, pod, "{\"" KEY_MEM_ASSIGNED "\":\"true\"}");
+}
+
+void alloc_pod_assign_from_allocations(struct alloc *a, struct local_pod *p)
+{
+    struct pod_allocation_share shares[CARDS_MAX];
+    struct pod_allocation *pod = p->pod;
+    size_t n = 0;
+    if (pod->promise != POD_ALLOCATION_UNPROMISED)
+        return;
+    for (size_t i = 0; i < a->state.allocations.n; i++) {
+        const struct allocation *al = a->state.allocations.items[i];
+        for (size_t k = 0; k < al->n_cards && span_eq(al->uid, pod->uid); k++) {
+            size_t at = 0;
+            while (at < n && !span_eq(shares[at].uuid, al->cards[k].uuid))
+                at++;
+            if (at == n && n < CARDS_MAX)
+                shares[n++] = (struct pod_allocation_share){.uuid = al->cards[k].uuid,
+                                                            .index = al->cards[k].index};
+        }
+    }
+    if (n == 0)
+        return;
+    pod_allocation_assign(pod, shares, n);
+    p->assigned_here = true;
+    p->annotated = false;
+}
+
+void alloc_pod_annotate_assigned(struct alloc *a, struct local_pod *p)
+{
+    struct promise_share shares[CARDS_MAX];
+    const struct pod_allocation *pod = p->pod;
+    cleanup_buf struct buf b = {0};
+    if (!p->assigned_here || p->annotated || is_static(pod->uid))
+        return;
+    for (size_t i = 0; i < pod->n_cards; i++) {
+        const struct plugin_card *card = alloc_card_of(a, &pod->cards[i]);
+        shares[i] = (struct promise_share){
+            .card = pod->cards[i].index,
+            .card_units = card ? card->units : 0,
+            .uuid = card && card->has_uuid ? span_of(card->uuid) : (struct span){0}};
+    }
+    struct promise promise = {.shares = shares, .n = pod->n_cards};
+    promise_write(&b, &promise, &pod->request, a->now.wall_ns);
+    patch(a, pod, b.p);
+    p->annotated = true;
+}
+
+/* Containers can outlive their deleted pod: their ids stay held until they leave the
+ * kubelet's view. */
+static void mark_deleted(struct alloc *a, struct span uid)
+{
+    for (size_t i = 0; i < a->state.allocations.n; i++)
+        if (span_eq(a->state.allocations.items[i]->uid, uid))
+            a->state.allocations.items[i]->pod_deleted = true;
+}
+
+/* A static pod is admitted before its mirror pod exists. The mirror pod inherits its
+ * allocations. */
+static struct local_pod *adopt_static(struct alloc *a, const struct pod_allocation *pod)
+{
+    struct local_pod *p = alloc_pod_by_name(a, pod->ns, pod->name);
+    if (!pod->mirror || !p || !is_static(p->pod->uid))
+        return NULL;
+    for (size_t i = 0; i < a->state.allocations.n; i++) {
+        struct allocation *al = a->state.allocations.items[i];
+        if (span_eq(al->uid, p->pod->uid)) {
+            al->uid = arena_copy(&al->arena, pod->uid);
+            a->dirty = true;
+        }
+    }
+    p->annotated = false;
+    return p;
+}
+
+static struct local_pod *new_pod(struct alloc *a)
+{
+    struct local_pod **at = &a->local_pods;
+    while (*at)
+        at = &(*at)->next;
+    *at = xcalloc(1, sizeof **at);
+    (*at)->first_seen_ms = a->now.mono_ms;
+    return *at;
+}
+
+static void on_pod(struct alloc *a, struct pod_allocation *pod)
+{
+    struct local_pod *p = alloc_pod_find(a, pod->uid);
+    if (!p)
+        p = adopt_static(a, pod);
+    if (!p)
+        p = new_pod(a);
+    /* Cards chosen here for an unpromised pod stay until its annotations name them. */
+    p->assigned_here &= pod->promise == POD_ALLOCATION_UNPROMISED;
+    if (p->assigned_here)
+        pod_allocation_assign(pod, p->pod->cards, p->pod->n_cards);
+    pod_allocation_free(p->pod);
+    p->pod = pod;
+    p->list = a->list;
+    if (pod->terminal && allocation_set_drop_pod(&a->state.allocations, pod->uid))
+        a->dirty = true;
+    alloc_pod_assign_from_allocations(a, p);
+    if (is_complete(a, pod)) {
+        /* A promise that changed is the limit from now on. */
+        const struct response *r = response_changed_limit(
+            &a->settings.response, &a->state.cards, pod, &a->out->arena);
+        if (r->limit)
+            alloc_add_of_pod(a, ALLOC_LIMIT, pod)->response = r;
+        alloc_pod_annotate_assigned(a, p);
+    }
+    alloc_pod_mark_assigned(a, p);
+    alloc_save(a);
+    alloc_request_retry(a, true);
+}
+
+static void remove_pod(struct alloc *a, struct local_pod *p)
+{
+    struct local_pod **at = &a->local_pods;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    mark_deleted(a, p->pod->uid);
+    alloc_podresources_rule_out(a, p->pod, 0);
+    free_pod(p);
+}
+
+static void on_pod_deleted(struct alloc *a, struct span uid)
+{
+    struct local_pod *p = alloc_pod_find(a, uid);
+    if (p)
+        remove_pod(a, p);
+    else
+        mark_deleted(a, uid);
+    alloc_save(a);
+    alloc_request_retry(a, true);
+}
+
+/* Static pods that have no mirror pod yet are in no list. */
+static void on_list_ended(struct alloc *a)
+{
+    for (struct local_pod *p = a->local_pods, *next; p; p = next) {
+        next = p->next;
+        if (p->list != a->list && !is_static(p->pod->uid))
+            remove_pod(a, p);
+    }
+    a->state.listed = true;
+    for (size_t i = 0; i < a->state.allocations.n; i++) {
+        struct allocation *al = a->state.allocations.items[i];
+        if (!alloc_pod_find(a, al->uid) && !is_static(al->uid))
+            al->pod_deleted = true;
+    }
+    alloc_save(a);
+    alloc_request_retry(a, true);
+    alloc_wake_at(a, a->now.mono_ms);
+}
+
+/* The step */
+
+static void on_restore(struct alloc *a, struct allocation_set *from)
+{
+    for (size_t i = 0; i < from->n; i++) {
+        struct allocation *al = from->items[i];
+        if (allocation_set_find(&a->state.allocations, al->uid, al->container,
+                                al->resource))
+            allocation_free(al);
+        else
+            allocation_set_put(&a->state.allocations, al);
+    }
+    from->n = 0;
+    allocation_set_fini(from);
+}
+
+static void on_kubelet_started(struct alloc *a)
+{
+    a->kubelet_epoch++;
+    a->preference.valid = false;
+    a->no_get = false;
+    alloc_podresources_forget(a);
+    for (struct local_pod *p = a->local_pods; p; p = p->next)
+        p->reconciled_ms = 0;
+    alloc_wake_at(a, a->now.mono_ms);
+}
+
+static void on_podresources(struct alloc *a, const struct alloc_kubelet_view *view)
+{
+    a->answered_ms = a->now.mono_ms;
+    if (view->err && !view->unsupported)
+        failure_record(&a->state.podresources, a->now.mono_ms, view->err);
+    else
+        failure_clear(&a->state.podresources);
+    struct pending_request *req = a->requests;
+    while (req && (req->query != view->query || req->state != PENDING_QUERY))
+        req = req->next;
+    if (req)
+        alloc_request_kubelet_answered(a, req, view);
+    else if (view->query == a->reconcile_query)
+        alloc_podresources_answered(a, view);
+    alloc_save(a);
+}
+
+static void on_unlimited(struct alloc *a, struct span uid, const char *why)
+{
+    struct local_pod *p = alloc_pod_find(a, uid);
+    if (!p || p->isolation_reported)
+        return;
+    p->isolation_reported = true;
+    alloc_event(a, p->pod, "GPUIsolationFailed", "%s", why);
+}
+
+/* A tick that is late because the process was stopped or the disk was slow must not count
+ * as silence of the driver. */
+static void on_tick(struct alloc *a)
+{
+    int64_t late = a->now.mono_ms - a->state.due_ms;
+    if (cards_tick(&a->state.cards, a->now.mono_ms, late > TICK_MS ? late : 0))
+        report_devices(a);
+    a->state.due_ms = a->now.mono_ms + TICK_MS;
+    alloc_request_retry(a, false);
+    for (struct local_pod *p = a->local_pods; p; p = p->next)
+        alloc_pod_mark_assigned(a, p);
+    alloc_podresources_tick(a);
+    alloc_save(a);
+}
+
+void alloc_step(struct alloc *a, struct alloc_time now, struct alloc_input *in,
+                struct alloc_outputs *out)
+{
+    a->now = now;
+    a->out = out;
+    switch (in->type) {
+    case ALLOC_IN_RESTORE:
+        on_restore(a, in->set);
+        break;
+    case ALLOC_IN_NODE:
+        on_node(a, in);
+        break;
+    case ALLOC_IN_CARDS:
+        on_cards(a, in);
+        break;
+    case ALLOC_IN_CARD_EVENT:
+        if (cards_event(&a->state.cards, now.mono_ms, &in->event))
+            report_devices(a);
+        break;
+    case ALLOC_IN_POD:
+        on_pod(a, steal(&in->pod));
+        break;
+    case ALLOC_IN_POD_DELETED:
+        on_pod_deleted(a, in->uid);
+        break;
+    case ALLOC_IN_LIST_STARTED:
+        a->list++;
+        break;
+    case ALLOC_IN_LIST_ENDED:
+        on_list_ended(a);
+        break;
+    case ALLOC_IN_KUBELET_STARTED:
+        on_kubelet_started(a);
+        break;
+    case ALLOC_IN_REQUEST:
+        alloc_request_take(a, &in->request);
+        break;
+    case ALLOC_IN_CANCEL:
+        alloc_request_cancel(a, in->request.token);
+        break;
+    case ALLOC_IN_PODRESOURCES:
+        on_podresources(a, &in->view);
+        break;
+    case ALLOC_IN_UNLIMITED:
+        on_unlimited(a, in->uid, in->text);
+        break;
+    case ALLOC_IN_TICK:
+        on_tick(a);
+        break;
+    }
+}
 
 struct alloc *alloc_new(const struct alloc_settings *settings)
 {
@@ -17,9 +600,9 @@ struct alloc *alloc_new(const struct alloc_settings *settings)
     a->kubelet_epoch = 1;
     a->settings.response.unit_mib = settings->unit_mib;
     a->wanted_strategy = settings->response.strategy;
-    cards_init(&a->cards, &(struct cards_settings){.unit_mib = settings->unit_mib,
-                                                   .silent_ms = settings->silent_ms,
-                                                   .health = settings->health});
+    cards_init(&a->state.cards, &(struct cards_settings){.unit_mib = settings->unit_mib,
+                                                         .silent_ms = settings->silent_ms,
+                                                         .health = settings->health});
     return a;
 }
 
@@ -29,65 +612,17 @@ void alloc_free(struct alloc *a)
         return;
     for (struct local_pod *p = a->local_pods, *next; p; p = next) {
         next = p->next;
-        alloc_pod_free(p);
+        free_pod(p);
     }
     for (struct pending_request *req = a->requests, *next; req; req = next) {
         next = req->next;
         alloc_request_free(req);
     }
-    alloc_identify_forget_unknown(a);
-    allocation_set_fini(&a->allocations);
+    alloc_podresources_forget(a);
+    allocation_set_fini(&a->state.allocations);
     driver_view_free(a->driver);
     free(a->node);
     free(a);
-}
-
-void alloc_restore(struct alloc *a, struct allocation_set *from)
-{
-    for (size_t i = 0; i < from->n; i++) {
-        struct allocation *al = from->items[i];
-        if (allocation_set_find(&a->allocations, al->uid, al->container, al->resource))
-            allocation_free(al);
-        else
-            allocation_set_put(&a->allocations, al);
-    }
-    from->n = 0;
-    allocation_set_fini(from);
-}
-
-/* Logs the strategy when it changes, because nothing else tells what `auto` is. */
-static void choose_strategy(struct alloc *a, struct alloc_outputs *out)
-{
-    cleanup_buf struct buf why = {0};
-    struct response_settings *r = &a->settings.response;
-    r->view = a->driver;
-    if (a->wanted_strategy != DRIVER_AUTO || !a->node_read || !a->driver)
-        return;
-    enum driver_strategy chosen = driver_view_choose(a->driver, &a->driver_node, &why);
-    if (chosen != r->strategy)
-        alloc_output_log(out, LOG_INFO, "--device-list-strategy=auto stands for %s: %s",
-                         driver_strategy_name(chosen), why.p);
-    r->strategy = chosen;
-}
-
-void alloc_set_driver(struct alloc *a, struct driver_view *view,
-                      struct alloc_outputs *out)
-{
-    driver_view_free(a->driver);
-    a->driver = view;
-    choose_strategy(a, out);
-}
-
-void alloc_node_read(struct alloc *a, struct alloc_time now, bool cgpu_disable,
-                     const struct driver_node *node, struct alloc_outputs *out)
-{
-    bool first = !a->node_read;
-    a->settings.response.cgpu_disable = cgpu_disable;
-    a->driver_node = *node;
-    a->node_read = true;
-    choose_strategy(a, out);
-    if (first)
-        alloc_request_retry_all(a, now, out);
 }
 
 bool alloc_has_pod(const struct alloc *a, struct span uid)
@@ -95,202 +630,7 @@ bool alloc_has_pod(const struct alloc *a, struct span uid)
     return alloc_pod_find(a, uid) != NULL;
 }
 
-void alloc_isolation_failed(struct alloc *a, struct span uid, const char *why,
-                            struct alloc_outputs *out)
+const struct alloc_state *alloc_state(const struct alloc *a)
 {
-    struct local_pod *p = alloc_pod_find(a, uid);
-    if (!p || p->isolation_reported)
-        return;
-    p->isolation_reported = true;
-    alloc_output_event(out, p->pod, "GPUIsolationFailed",
-                       alloc_output_text(out, span_of(why)));
-}
-
-void alloc_wake_at(struct alloc *a, int64_t at_ms)
-{
-    if (at_ms < a->due_ms)
-        a->due_ms = at_ms;
-}
-
-bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
-                   struct device_id *unit)
-{
-    struct ids_id id;
-    if (!ids_read(r, text, &id))
-        return false;
-    *unit = (struct device_id){cards_by_tag(&a->cards, &id.tag), id.unit};
-    return unit->card && id.unit < unit->card->most_units;
-}
-
-static void log_cards(const struct alloc *a, struct alloc_outputs *out)
-{
-    for (size_t i = 0; i < a->cards.n; i++) {
-        const struct plugin_card *c = &a->cards.items[i];
-        alloc_output_log(
-            out, c->health.healthy ? LOG_INFO : LOG_WARN, "card %s%s%s: %lld units%s%s",
-            alloc_output_card(out, c), c->model[0] ? ", " : "", c->model,
-            (long long)c->units,
-            c->health.healthy ? ", healthy" : ", unhealthy: ", c->health.reason);
-    }
-}
-
-static bool is_allocated(const struct alloc *a, const struct plugin_card *card)
-{
-    for (size_t i = 0; i < a->allocations.n; i++)
-        if (allocation_card(a->allocations.items[i], span_of(card->uuid)))
-            return true;
-    return false;
-}
-
-static bool has(const struct span *uuids, size_t n, struct span uuid)
-{
-    for (size_t i = 0; i < n; i++)
-        if (span_eq(uuids[i], uuid))
-            return true;
-    return false;
-}
-
-/* The cards that containers have and no sample of this process had: they were lost before
- * it started. */
-static size_t count_lost_before(const struct alloc *a)
-{
-    struct span uuids[CARDS_MAX];
-    size_t n = 0;
-    for (size_t i = 0; i < a->allocations.n; i++) {
-        const struct allocation *al = a->allocations.items[i];
-        for (size_t k = 0; k < al->n_cards && n < CARDS_MAX; k++)
-            if (!cards_by_uuid(&a->cards, al->cards[k].uuid) &&
-                !has(uuids, n, al->cards[k].uuid))
-                uuids[n++] = al->cards[k].uuid;
-    }
-    return n;
-}
-
-/* A lost card counts only while a container has it, so that the card that replaces it adds
- * no compute to the node. Returns whether there are more now: ids are never withdrawn. */
-static bool count_cards(struct alloc *a)
-{
-    size_t n = count_lost_before(a), before = a->cards.most_in_use;
-    for (size_t i = 0; i < a->cards.n; i++)
-        n += a->cards.items[i].present || is_allocated(a, &a->cards.items[i]);
-    if (n > before)
-        a->cards.most_in_use = n;
-    return n > before;
-}
-
-bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
-                         const struct card_seen *seen, size_t n, const char *failed,
-                         struct alloc_outputs *out)
-{
-    struct err err = {0};
-    bool changed = failed ? cards_sample_failed(&a->cards, now.mono_ms, failed)
-                          : cards_sampled(&a->cards, now.mono_ms, seen, n, &err);
-    changed |= count_cards(a);
-    if (err.code != ERR_NONE && changed)
-        alloc_output_log(out, LOG_ERROR, "%s", err.msg);
-    if (changed) {
-        log_cards(a, out);
-        alloc_wake_at(a, now.mono_ms);
-    }
-    return changed;
-}
-
-bool alloc_card_event(struct alloc *a, struct alloc_time now,
-                      const struct gpu_event *event, struct alloc_outputs *out)
-{
-    bool changed = cards_event(&a->cards, now.mono_ms, event);
-    if (changed)
-        log_cards(a, out);
-    return changed;
-}
-
-void alloc_kubelet_started(struct alloc *a, struct alloc_time now,
-                           struct alloc_outputs *out)
-{
-    a->kubelet_epoch++;
-    a->preference.valid = false;
-    a->no_get = false;
-    alloc_identify_forget_unknown(a);
-    for (struct local_pod *p = a->local_pods; p; p = p->next)
-        p->reconciled_ms = 0;
-    alloc_wake_at(a, now.mono_ms);
-    (void)out;
-}
-
-static void record_answer(struct alloc *a, struct alloc_time now,
-                          const struct alloc_kubelet_view *view)
-{
-    a->answered_ms = now.mono_ms;
-    if (view->err && !view->unsupported)
-        failure_record(&a->podresources_failure, now.mono_ms, view->err);
-    else
-        failure_clear(&a->podresources_failure);
-}
-
-void alloc_kubelet_answered(struct alloc *a, struct alloc_time now,
-                            const struct alloc_kubelet_view *view,
-                            struct alloc_outputs *out)
-{
-    record_answer(a, now, view);
-    for (struct pending_request *req = a->requests; req; req = req->next)
-        if (req->query == view->query && req->state == PENDING_QUERY) {
-            alloc_request_kubelet_answered(a, now, req, view, out);
-            return;
-        }
-    if (view->query == a->reconcile_query)
-        alloc_reconcile_answered(a, now, view, out);
-    alloc_output_save(a, out);
-}
-
-/* A tick that is late because the process was stopped or the disk was slow must not count
- * as silence of the driver. */
-static bool tick_cards(struct alloc *a, struct alloc_time now, struct alloc_outputs *out)
-{
-    int64_t late = now.mono_ms - a->due_ms;
-    if (!cards_tick(&a->cards, now.mono_ms, late > TICK_MS ? late : 0))
-        return false;
-    log_cards(a, out);
-    return true;
-}
-
-bool alloc_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out)
-{
-    bool changed = tick_cards(a, now, out);
-    a->due_ms = now.mono_ms + TICK_MS;
-    alloc_request_tick(a, now, out);
-    for (struct local_pod *p = a->local_pods; p; p = p->next)
-        alloc_pod_mark_assigned(a, now, p, out);
-    alloc_reconcile_tick(a, now, out);
-    alloc_output_save(a, out);
-    return changed;
-}
-
-int64_t alloc_due(const struct alloc *a)
-{
-    return a->due_ms;
-}
-
-const struct cards *alloc_cards(const struct alloc *a)
-{
-    return &a->cards;
-}
-
-const struct allocation_set *alloc_allocations(const struct alloc *a)
-{
-    return &a->allocations;
-}
-
-bool alloc_pods_listed(const struct alloc *a)
-{
-    return a->listed;
-}
-
-const struct failure *alloc_podresources_failure(const struct alloc *a)
-{
-    return &a->podresources_failure;
-}
-
-const struct alloc_stats *alloc_stats(const struct alloc *a)
-{
-    return &a->stats;
+    return &a->state;
 }

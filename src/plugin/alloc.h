@@ -11,8 +11,11 @@
 /*
  * The allocator: which device ids each container gets. A deterministic step function:
  * inputs are events (a pod changed, the kubelet sent a request, podresources answered,
- * time passed), outputs are actions for the caller. No thread, lock, socket, clock or log
- * is inside.
+ * time passed), outputs are actions for the caller:
+ *
+ *     alloc_step(alloc, now, input, outputs)
+ *
+ * No thread, lock, socket, clock or log is inside.
  *
  * The kubelet requests ids without naming the pod, so the allocator has to identify it.
  * It never guesses by amount. It relies on these properties of the kubelet:
@@ -74,19 +77,94 @@ struct alloc_settings {
     struct response_settings response;
 };
 
-struct alloc;
-struct alloc *alloc_new(const struct alloc_settings *settings); /* new */
-void alloc_free(struct alloc *a);
-
 struct alloc_time {
     int64_t mono_ms, wall_ns;
+};
+
+/* Inputs */
+
+enum alloc_input_type {
+    ALLOC_IN_RESTORE, /* `set`: allocations of the state file; those that are not known yet
+                       * are added */
+    ALLOC_IN_NODE,    /* the Node was read: `node`, and `cgpu_disable`: it has the label
+                       * cgpu.disable.isolation=true. Allocate waits for the first read */
+    ALLOC_IN_CARDS,   /* a sample: `seen` and `n`, or `text`, the reason why there is none;
+                       * and `driver`, if its files were looked at */
+    ALLOC_IN_CARD_EVENT,      /* `event`: an XID or ECC error */
+    ALLOC_IN_POD,             /* `pod` of this node was added or changed */
+    ALLOC_IN_POD_DELETED,     /* `uid` */
+    ALLOC_IN_LIST_STARTED,    /* a complete list of the pods begins ... */
+    ALLOC_IN_LIST_ENDED,      /* ... and ends: pods that it does not contain are deleted */
+    ALLOC_IN_KUBELET_STARTED, /* what the kubelet held in memory is lost */
+    ALLOC_IN_REQUEST,         /* `request` of the kubelet */
+    ALLOC_IN_CANCEL,          /* the kubelet canceled the request with the token of
+                               * `request`; it is answered without waiting */
+    ALLOC_IN_PODRESOURCES,    /* `view`: podresources answered */
+    ALLOC_IN_UNLIMITED,       /* processes of the pod `uid` ran without the limit of their
+                               * containers; `text`: why. One event is written for the pod */
+    ALLOC_IN_TICK,            /* time passed */
+};
+
+enum alloc_request_type {
+    ALLOC_REQUEST_PREFERRED,
+    ALLOC_REQUEST_ALLOCATE,
+    ALLOC_REQUEST_START,
+    ALLOC_REQUEST_TYPES
+};
+const char *alloc_request_name(enum alloc_request_type type); /* "Allocate", ... */
+struct alloc_request {
+    enum alloc_request_type type;
+    uint64_t token; /* returned with the answer; each request gets exactly one */
+    enum ids_resource resource;
+    const struct span *ids; /* PREFERRED: the available ids; else the ids in question */
+    size_t n_ids;
+    const struct span *must; /* PREFERRED: must_include_deviceIDs, a subset of ids */
+    size_t n_must;
+    int64_t size; /* PREFERRED: allocation_size */
+};
+
+/* The kubelet's view: an answer of its podresources service. */
+struct alloc_kubelet_container {
+    struct span name;
+    const struct span *ids[IDS_CARD_RESOURCES];
+    size_t n_ids[IDS_CARD_RESOURCES];
+};
+struct alloc_kubelet_pod {
+    struct span ns, name;
+    const struct alloc_kubelet_container *containers;
+    size_t n_containers;
+};
+struct alloc_kubelet_view {
+    uint64_t query;
+    const struct alloc_kubelet_pod *pods; /* GET: one, or none if there is no such pod */
+    size_t n_pods;
+    const struct err *err; /* NULL: as above; else the call failed */
+    bool unsupported;      /* GET: the kubelet does not implement it */
+};
+
+/* The step empties `set`, and takes `driver` and `pod`, which it sets to NULL. The rest is
+ * borrowed. */
+struct alloc_input {
+    enum alloc_input_type type;
+    struct allocation_set *set;
+    bool cgpu_disable;
+    struct driver_node node;
+    const struct card_seen *seen;
+    size_t n;
+    const char *text;
+    struct driver_view *driver;
+    struct gpu_event event;
+    struct pod_allocation *pod;
+    struct span uid;
+    struct alloc_request request;
+    struct alloc_kubelet_view view;
 };
 
 /* Outputs. Strings and ids live until alloc_outputs_reset. The order is binding: an
  * allocation is saved before it is answered. */
 
 enum alloc_output_type {
-    ALLOC_LIST,      /* call podresources List; answer with alloc_kubelet_answered */
+    ALLOC_LIST,      /* call podresources List; the answer is an ALLOC_IN_PODRESOURCES */
     ALLOC_GET,       /* call podresources Get for the pod ns/name; answer likewise */
     ALLOC_PREFERRED, /* answer request `token` with ids */
     ALLOC_ALLOCATED, /* answer request `token` of the pod ns/name with `response` */
@@ -97,6 +175,7 @@ enum alloc_output_type {
     ALLOC_PATCH,     /* patch `annotations` (JSON) of the pod ns/name with this uid */
     ALLOC_EVENT,     /* write a Warning event of the pod ns/name: `reason`, `text` */
     ALLOC_RELIST,    /* list the pods of this node instead of waiting for the watch */
+    ALLOC_DEVICES,   /* send the device list to the open ListAndWatch streams */
     ALLOC_LOG,       /* log `text` at `level` */
 };
 
@@ -121,101 +200,15 @@ struct alloc_outputs {
 void alloc_outputs_reset(struct alloc_outputs *out);
 void alloc_outputs_fini(struct alloc_outputs *out);
 
-/* Inputs. Each takes one event and appends to `out`. */
+struct alloc;
+struct alloc *alloc_new(const struct alloc_settings *settings); /* new */
+void alloc_free(struct alloc *a);
 
-/* Adds the allocations of the state file; takes them from `from`, which is then empty. */
-void alloc_restore(struct alloc *a, struct allocation_set *from);
-/* The Node was read. `cgpu_disable`: has it the label cgpu.disable.isolation=true? `node`:
- * the versions of its programs. Until the first read, Allocate waits. */
-void alloc_node_read(struct alloc *a, struct alloc_time now, bool cgpu_disable,
-                     const struct driver_node *node, struct alloc_outputs *out);
-/* The driver's files; takes `view`. */
-void alloc_set_driver(struct alloc *a, struct driver_view *view,
-                      struct alloc_outputs *out);
-/* The processes of a pod ran without the limit of their containers: writes an event once
- * for the pod. */
-void alloc_isolation_failed(struct alloc *a, struct span uid, const char *why,
-                            struct alloc_outputs *out);
-/* Is the pod on this node? */
-bool alloc_has_pod(const struct alloc *a, struct span uid);
-/* A sample of the cards: n of them, or `failed` with the reason why there is none.
- * Returns whether the device list of ListAndWatch has changed. */
-bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
-                         const struct card_seen *seen, size_t n, const char *failed,
-                         struct alloc_outputs *out);
-/* An XID or ECC error. Returns as above. */
-bool alloc_card_event(struct alloc *a, struct alloc_time now,
-                      const struct gpu_event *event, struct alloc_outputs *out);
+/* Takes the input and appends to `out`. */
+void alloc_step(struct alloc *a, struct alloc_time now, struct alloc_input *in,
+                struct alloc_outputs *out);
 
-/* A pod of this node was added or changed. Takes `pod`. */
-void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct pod_allocation *pod,
-                    struct alloc_outputs *out);
-void alloc_pod_deleted(struct alloc *a, struct alloc_time now, struct span uid,
-                       struct alloc_outputs *out);
-/* Brackets a complete list: pods that it does not contain are deleted. */
-void alloc_list_started(struct alloc *a);
-void alloc_list_ended(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
-
-/* The kubelet has started: what it held in memory is lost. */
-void alloc_kubelet_started(struct alloc *a, struct alloc_time now,
-                           struct alloc_outputs *out);
-
-enum alloc_request_type {
-    ALLOC_REQUEST_PREFERRED,
-    ALLOC_REQUEST_ALLOCATE,
-    ALLOC_REQUEST_START,
-    ALLOC_REQUEST_TYPES
-};
-const char *alloc_request_name(enum alloc_request_type type); /* "Allocate", ... */
-struct alloc_request {
-    enum alloc_request_type type;
-    uint64_t token; /* returned with the answer; each request gets exactly one */
-    enum ids_resource resource;
-    const struct span *ids; /* PREFERRED: the available ids; else the ids in question */
-    size_t n_ids;
-    const struct span *must; /* PREFERRED: must_include_deviceIDs, a subset of ids */
-    size_t n_must;
-    int64_t size; /* PREFERRED: allocation_size */
-};
-void alloc_request(struct alloc *a, struct alloc_time now,
-                   const struct alloc_request *req, struct alloc_outputs *out);
-/* The kubelet has canceled the request. It is answered nevertheless, without waiting. */
-void alloc_cancel(struct alloc *a, struct alloc_time now, uint64_t token,
-                  struct alloc_outputs *out);
-
-/* The kubelet's view: an answer of its podresources service. */
-struct alloc_kubelet_container {
-    struct span name;
-    const struct span *ids[IDS_CARD_RESOURCES];
-    size_t n_ids[IDS_CARD_RESOURCES];
-};
-struct alloc_kubelet_pod {
-    struct span ns, name;
-    const struct alloc_kubelet_container *containers;
-    size_t n_containers;
-};
-struct alloc_kubelet_view {
-    uint64_t query;
-    const struct alloc_kubelet_pod *pods; /* GET: one, or none if there is no such pod */
-    size_t n_pods;
-    const struct err *err; /* NULL: as above; else the call failed */
-    bool unsupported;      /* GET: the kubelet does not implement it */
-};
-void alloc_kubelet_answered(struct alloc *a, struct alloc_time now,
-                            const struct alloc_kubelet_view *view,
-                            struct alloc_outputs *out);
-
-/* Time passed. Returns whether the device list of ListAndWatch has changed. */
-bool alloc_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
-int64_t alloc_due(const struct alloc *a); /* mono_ms of the next required tick */
-
-/* State, borrowed. */
-const struct cards *alloc_cards(const struct alloc *a);
-const struct allocation_set *alloc_allocations(const struct alloc *a);
-bool alloc_pods_listed(const struct alloc *a);
-/* Of podresources. With a reconcile interval of 0 only a container's request detects a
- * failure; its end is always detected. */
-const struct failure *alloc_podresources_failure(const struct alloc *a);
+bool alloc_has_pod(const struct alloc *a, struct span uid); /* is it on this node? */
 
 struct alloc_stats {
     uint64_t allocated[IDS_CARD_RESOURCES];
@@ -226,4 +219,15 @@ struct alloc_stats {
     uint64_t reconciled;   /* pods compared with the kubelet's view */
     uint64_t not_isolated; /* containers without the isolation that their pod asks for */
 };
-const struct alloc_stats *alloc_stats(const struct alloc *a);
+
+struct alloc_state {
+    struct cards cards;
+    struct allocation_set allocations;
+    bool listed; /* the pods of this node */
+    /* Of podresources. With a reconcile interval of 0 only a container's request detects a
+     * failure; its end is always detected. */
+    struct failure podresources;
+    int64_t due_ms; /* mono_ms of the next required ALLOC_IN_TICK */
+    struct alloc_stats stats;
+};
+const struct alloc_state *alloc_state(const struct alloc *a); /* borrowed */

@@ -6,14 +6,10 @@
 /*
  * The allocator's parts:
  *
- *   alloc.c            cards, the kubelet's answers, time
- *   alloc_pod.c        the pods of this node
- *   alloc_request.c    the life cycle of a kubelet request
- *   alloc_identify.c   which pod and container a request is for
- *   alloc_select.c     which ids the container gets
- *   alloc_commit.c     recording an allocation and answering
- *   alloc_reconcile.c  comparing the kubelet's view with the promises
- *   alloc_output.c     outputs
+ *   alloc.c               the step; cards, pods, outputs
+ *   alloc_request.c       the life cycle of a kubelet request: ids, record, answer
+ *   alloc_podresources.c  the kubelet's view: which pod a request is for, comparison with
+ *                         the promises
  */
 
 /* A pod of this node, as the API server has it. */
@@ -87,87 +83,79 @@ struct unknown_pod {
 };
 
 struct alloc {
+    /* Of the step that runs. */
+    struct alloc_time now;
+    struct alloc_outputs *out;
+
     struct alloc_settings settings;
     char *node;
     enum driver_strategy wanted_strategy;
     struct driver_view *driver; /* of the newest sample; NULL: none yet */
     struct driver_node driver_node;
-    struct cards cards;
-    struct allocation_set allocations;
+    struct alloc_state state;
     struct local_pod *local_pods; /* in order of arrival */
     uint64_t list;                /* number of pod lists */
     uint64_t kubelet_epoch;       /* number of kubelet starts */
     uint64_t serial, queries;     /* number of requests, of podresources calls */
-    bool listed, node_read;
+    bool node_read;
     bool no_get;                      /* the kubelet does not implement Get */
     struct pending_request *requests; /* oldest first */
     struct preference preference;
     struct unknown_pod *unknown_pods; /* newest first */
-    int64_t due_ms;
     uint64_t reconcile_query;  /* outstanding podresources call; 0: none */
     uint64_t reconcile_serial; /* `serial` when it was sent */
     bool reconcile_all;        /* it is a List */
     int64_t reconcile_asked_ms, reconcile_next_ms;
     int64_t answered_ms; /* last answer of podresources, an error included */
-    struct failure podresources_failure;
     bool dirty; /* allocations have changed since the last ALLOC_SAVE */
-    struct alloc_stats stats;
 };
 
-/* alloc_output.c */
-struct alloc_output *alloc_output_add(struct alloc_outputs *out,
-                                      enum alloc_output_type type);
-const char *alloc_output_text(struct alloc_outputs *out, struct span s);
-const char *alloc_output_printf(struct alloc_outputs *out, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-void alloc_output_log(struct alloc_outputs *out, enum log_level level, const char *fmt,
-                      ...) __attribute__((format(printf, 3, 4)));
-/* An output that names the pod. */
-struct alloc_output *alloc_output_of_pod(struct alloc_outputs *out,
-                                         enum alloc_output_type type,
-                                         const struct pod_allocation *pod);
-void alloc_output_event(struct alloc_outputs *out, const struct pod_allocation *pod,
-                        const char *reason, const char *text);
-void alloc_output_patch(struct alloc_outputs *out, const struct pod_allocation *pod,
-                        const char *annotations);
-/* Adds ALLOC_SAVE if allocations have changed. */
-void alloc_output_save(struct alloc *a, struct alloc_outputs *out);
-void alloc_output_id(struct buf *out, const struct device_id *id);
-/* "GPU-... (index 0)", in the arena of `out`. */
-const char *alloc_output_card(struct alloc_outputs *out, const struct plugin_card *card);
+/* alloc.c */
 
-/* alloc_pod.c */
-void alloc_pod_free(struct local_pod *p);
+struct alloc_output *alloc_add(struct alloc *a, enum alloc_output_type type);
+struct alloc_output *alloc_add_of_pod(struct alloc *a, enum alloc_output_type type,
+                                      const struct pod_allocation *pod);
+const char *alloc_text(struct alloc *a, struct span s); /* in the arena of the outputs */
+const char *alloc_printf(struct alloc *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void alloc_log(struct alloc *a, enum log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Warning event of the pod. */
+void alloc_event(struct alloc *a, const struct pod_allocation *pod, const char *reason,
+                 const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void alloc_save(struct alloc *a); /* adds ALLOC_SAVE if allocations have changed */
+
+void alloc_wake_at(struct alloc *a, int64_t at_ms); /* tick at this time at the latest */
+/* False: the id belongs to no card of this node. */
+bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
+                   struct device_id *id);
+/* The card of a share; NULL: it is not on this node. */
+const struct plugin_card *alloc_card_of(const struct alloc *a,
+                                        const struct pod_allocation_share *s);
+/* The allocation of a container; NULL: none. */
+struct allocation *alloc_of_container(const struct alloc *a,
+                                      const struct pod_allocation *pod,
+                                      const struct pod_allocation_container *c);
+
 struct local_pod *alloc_pod_find(const struct alloc *a, struct span uid);
 struct local_pod *alloc_pod_by_name(const struct alloc *a, struct span ns,
                                     struct span name);
-/* Has every container of the pod an allocation? */
-bool alloc_pod_is_complete(const struct alloc *a, const struct local_pod *p);
-/* Sets the pod's ASSIGNED annotation once the pod is complete. */
-void alloc_pod_mark_assigned(struct alloc *a, struct alloc_time now, struct local_pod *p,
-                             struct alloc_outputs *out);
+/* Sets the pod's ASSIGNED annotation once each of its containers has an allocation. */
+void alloc_pod_mark_assigned(struct alloc *a, struct local_pod *p);
 /* Assigns an unpromised pod the cards that its containers hold already, from before a
  * restart. */
 void alloc_pod_assign_from_allocations(struct alloc *a, struct local_pod *p);
 /* Writes the annotations of a pod whose cards were chosen here. */
-void alloc_pod_annotate_assigned(struct alloc *a, struct alloc_time now,
-                                 struct local_pod *p, struct alloc_outputs *out);
-
-/* alloc.c */
-/* False: the id belongs to no card of this node. */
-bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
-                   struct device_id *id);
-void alloc_wake_at(struct alloc *a, int64_t at_ms); /* tick at this time at the latest */
+void alloc_pod_annotate_assigned(struct alloc *a, struct local_pod *p);
 
 /* alloc_request.c */
-void alloc_request_retry_all(struct alloc *a, struct alloc_time now,
-                             struct alloc_outputs *out);
-void alloc_request_tick(struct alloc *a, struct alloc_time now,
-                        struct alloc_outputs *out);
-void alloc_request_kubelet_answered(struct alloc *a, struct alloc_time now,
-                                    struct pending_request *req,
-                                    const struct alloc_kubelet_view *view,
-                                    struct alloc_outputs *out);
+
+void alloc_request_take(struct alloc *a, const struct alloc_request *in);
+void alloc_request_cancel(struct alloc *a, uint64_t token);
+/* Tries the waiting requests again: `all`, or those whose time has come. */
+void alloc_request_retry(struct alloc *a, bool all);
+void alloc_request_kubelet_answered(struct alloc *a, struct pending_request *req,
+                                    const struct alloc_kubelet_view *view);
 void alloc_request_free(struct pending_request *req);
 
 /* WAIT: not now, but a later event can change it. */
@@ -176,62 +164,34 @@ enum verdict { VERDICT_YES, VERDICT_WAIT, VERDICT_NO };
 enum verdict alloc_request_explain(struct pending_request *req, enum verdict verdict,
                                    enum alloc_rejection why, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-
-/* alloc_commit.c */
-/* Records that the container holds the ids of the request, and answers it. Other verdicts
- * than VERDICT_YES: nothing is recorded or answered. */
-enum verdict alloc_commit(struct alloc *a, struct alloc_time now,
-                          struct pending_request *req, const struct alloc_target *t,
-                          struct alloc_outputs *out);
-
-/* alloc_identify.c */
-/* Identifies the container by a podresources List. */
-enum verdict alloc_identify_from_list(struct alloc *a, int64_t now_ms,
-                                      struct pending_request *req,
-                                      const struct alloc_kubelet_view *view,
-                                      struct alloc_target *target);
-/* Bounded; the oldest entry is dropped. Returns the new entry. */
-struct unknown_pod *alloc_identify_add_unknown(struct alloc *a, struct span ns,
-                                               struct span name);
-void alloc_identify_forget_unknown(struct alloc *a);
-/* The pod's request was answered: later requests are not for it. */
-void alloc_identify_answered(struct alloc *a, const struct pod_allocation *pod,
-                             uint64_t serial);
-/* Identifies the container by ids that a plain init container of its pod holds. */
-bool alloc_identify_reuse(const struct alloc *a, const struct pending_request *req,
-                          struct alloc_target *target);
-/* Does the pod lack ids in the kubelet's view? *next is its first such container. */
-bool alloc_identify_next_container(const struct alloc *a, const struct local_pod *p,
-                                   const struct alloc_kubelet_pod *view, size_t *next);
-
-/* alloc_select.c */
-/* Selects ids of the container's cards that nobody holds. */
-enum verdict alloc_select_ids(struct alloc *a, struct pending_request *req,
-                              const struct alloc_target *t, struct device_id **ids,
-                              size_t *n);
-/* May the container hold the ids of the request? */
-enum verdict alloc_select_check(struct alloc *a, struct pending_request *req,
-                                const struct alloc_target *t);
-/* Has the container a promise, and can its cards be used? */
-enum verdict alloc_select_check_promise(struct alloc *a, struct pending_request *req,
-                                        const struct alloc_target *t);
-const struct plugin_card *alloc_select_card(const struct alloc *a,
-                                            const struct pod_allocation_share *s);
 /* How many ids of the card the container may hold. */
-size_t alloc_select_limit(const struct alloc *a, const struct alloc_target *t,
-                          const struct plugin_card *card);
+size_t alloc_request_limit(const struct alloc *a, const struct alloc_target *t,
+                           const struct plugin_card *card);
 /* The allocation that conflicts with giving the id to the container; NULL: none. */
-const struct allocation *alloc_select_holder(const struct alloc *a,
-                                             const struct alloc_target *t,
-                                             const struct device_id *id);
+const struct allocation *alloc_request_holder(const struct alloc *a,
+                                              const struct alloc_target *t,
+                                              const struct device_id *id);
 
-/* alloc_reconcile.c */
+/* alloc_podresources.c */
+
+/* Identifies the container by a podresources List. */
+enum verdict alloc_podresources_identify(struct alloc *a, struct pending_request *req,
+                                         const struct alloc_kubelet_view *view,
+                                         struct alloc_target *target);
+/* Identifies the container by ids that a plain init container of its pod holds. */
+bool alloc_podresources_identify_reuse(const struct alloc *a,
+                                       const struct pending_request *req,
+                                       struct alloc_target *target);
+/* Is the container the next one without ids in the kubelet's view of its pod? */
+bool alloc_podresources_is_next(const struct alloc *a, const struct alloc_target *t,
+                                const struct alloc_kubelet_pod *view);
+/* The pod has left local_pods, or its request was answered: requests after the one with
+ * this serial are not for it. */
+void alloc_podresources_rule_out(struct alloc *a, const struct pod_allocation *pod,
+                                 uint64_t serial);
+void alloc_podresources_forget(struct alloc *a); /* the pods that only the kubelet has */
 /* Adopts and checks what the kubelet shows of some pods, or of `all`. */
-void alloc_reconcile_view(struct alloc *a, struct alloc_time now,
-                          const struct alloc_kubelet_view *view, bool all,
-                          struct alloc_outputs *out);
-void alloc_reconcile_tick(struct alloc *a, struct alloc_time now,
-                          struct alloc_outputs *out);
-void alloc_reconcile_answered(struct alloc *a, struct alloc_time now,
-                              const struct alloc_kubelet_view *view,
-                              struct alloc_outputs *out);
+void alloc_podresources_reconcile(struct alloc *a, const struct alloc_kubelet_view *view,
+                                  bool all);
+void alloc_podresources_tick(struct alloc *a);
+void alloc_podresources_answered(struct alloc *a, const struct alloc_kubelet_view *view);

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The life of a kubelet request in the allocator: which ids the container gets, whether it
+ * may hold those of Allocate, the record, the answer or the rejection.
+ */
+
 #include "plugin/alloc_priv.h"
 
 #include <stdio.h>
@@ -11,6 +17,13 @@ enum {
     RELIST_AFTER_MS = 1000,
 };
 
+const char *alloc_request_name(enum alloc_request_type type)
+{
+    static const char *const names[ALLOC_REQUEST_TYPES] = {
+        "GetPreferredAllocation", "Allocate", "PreStartContainer"};
+    return names[type];
+}
+
 enum verdict alloc_request_explain(struct pending_request *req, enum verdict verdict,
                                    enum alloc_rejection why, const char *fmt, ...)
 {
@@ -22,6 +35,411 @@ enum verdict alloc_request_explain(struct pending_request *req, enum verdict ver
     req->why = why;
     return verdict;
 }
+
+/* Which ids the container may hold */
+
+static const struct pod_allocation_container *container_of(const struct alloc_target *t)
+{
+    return &t->local->pod->containers[t->container];
+}
+
+static bool has_card(const struct alloc *a, const struct pod_allocation *pod,
+                     const struct plugin_card *card)
+{
+    for (size_t i = 0; i < pod->n_cards; i++)
+        if (alloc_card_of(a, &pod->cards[i]) == card)
+            return true;
+    return false;
+}
+
+/* May the target take over ids of the allocation? It may those of its pod's plain init
+ * containers, which have ended, and its own and those of later containers: if there are any,
+ * the kubelet has lost its checkpoint, and they are void. */
+static bool may_take_over(const struct alloc_target *t, const struct allocation *al)
+{
+    const struct pod_allocation *pod = t->local->pod;
+    bool may = al->role == CONTAINER_INIT;
+    for (size_t i = t->container; i < pod->n_containers; i++)
+        may |= span_eq(pod->containers[i].name, al->container) &&
+               pod->containers[i].resource == al->resource;
+    return may && span_eq(al->uid, pod->uid);
+}
+
+const struct allocation *alloc_request_holder(const struct alloc *a,
+                                              const struct alloc_target *t,
+                                              const struct device_id *unit)
+{
+    bool whole = container_of(t)->resource == IDS_COUNT;
+    struct span uuid = span_of(unit->card->uuid);
+    for (size_t i = 0; i < a->state.allocations.n; i++) {
+        const struct allocation *al = a->state.allocations.items[i];
+        bool whole_card = whole || al->resource == IDS_COUNT;
+        if (allocation_holds(al, uuid, whole_card ? -1 : unit->number) &&
+            !may_take_over(t, al))
+            return al;
+    }
+    return NULL;
+}
+
+/* Another pod that can use the card without a recorded allocation: one started by the Go
+ * plugin, or one whose allocation is not known. */
+static const struct pod_allocation *unrecorded_user(const struct alloc *a,
+                                                    const struct alloc_target *t,
+                                                    const struct plugin_card *card)
+{
+    bool whole = container_of(t)->resource == IDS_COUNT;
+    for (const struct local_pod *p = a->local_pods; p; p = p->next) {
+        const struct pod_allocation *pod = p->pod;
+        if (p != t->local && !pod->terminal && pod->started &&
+            (whole || pod->request.kind == REQUEST_CARDS) && has_card(a, pod, card))
+            return pod;
+    }
+    return NULL;
+}
+
+/* Users who can read the pod's events may have no access to other namespaces. */
+static const char *user_name(struct alloc *a, const struct alloc_target *t,
+                             struct span ns, struct span name)
+{
+    if (!span_eq(ns, t->local->pod->ns))
+        return "a pod of another namespace";
+    return alloc_printf(a, "pod %.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(name));
+}
+
+static const char *id_text(struct alloc *a, const struct device_id *unit)
+{
+    cleanup_buf struct buf b = {0};
+    ids_write(&b, &(struct ids_id){unit->card->tag, unit->number});
+    return alloc_text(a, buf_span(&b));
+}
+
+static enum verdict explain_held(struct alloc *a, struct pending_request *req,
+                                 const struct alloc_target *t,
+                                 const struct device_id *unit,
+                                 const struct allocation *al)
+{
+    bool other = al->resource != req->resource;
+    return alloc_request_explain(
+        req, VERDICT_WAIT, REJECTED_IN_USE, "id %s of card %s is held by %s%s%s",
+        id_text(a, unit), unit->card->uuid, user_name(a, t, al->ns, al->name),
+        other ? ", through " : "", other ? ids_resource_name(al->resource) : "");
+}
+
+/* No promise and no allocation is on the card. */
+static bool is_untouched(const struct alloc *a, const struct plugin_card *card)
+{
+    for (const struct local_pod *p = a->local_pods; p; p = p->next)
+        if (!p->pod->terminal && has_card(a, p->pod, card))
+            return false;
+    for (size_t i = 0; i < a->state.allocations.n; i++)
+        if (allocation_card(a->state.allocations.items[i], span_of(card->uuid)))
+            return false;
+    return true;
+}
+
+/* An unpromised pod gets untouched cards; the smallest that fit, so that large ones stay
+ * free. */
+static enum verdict assign_untouched(struct alloc *a, struct pending_request *req,
+                                     struct pod_allocation *pod, bool *assigned)
+{
+    struct pod_allocation_share shares[CARDS_MAX];
+    bool taken[CARDS_MAX] = {false};
+    const struct cards *cards = &a->state.cards;
+    const struct request *r = &pod->request;
+    int64_t units = r->kind == REQUEST_MEMORY ? r->units / r->cards : 0;
+    for (uint32_t i = 0; i < r->cards && r->cards <= CARDS_MAX; i++) {
+        const struct plugin_card *best = NULL;
+        for (size_t k = 0; k < cards->n; k++) {
+            const struct plugin_card *c = &cards->items[k];
+            if (!taken[k] && c->health.healthy && c->units >= units &&
+                (!best || c->units < best->units) && is_untouched(a, c))
+                best = c;
+        }
+        if (!best)
+            return alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PROMISE,
+                                         "pod %.*s/%.*s has no promised card, and fewer "
+                                         "than %u cards of %lld units have no promises",
+                                         SPAN_ARG(pod->ns), SPAN_ARG(pod->name), r->cards,
+                                         (long long)units);
+        taken[best - cards->items] = true;
+        shares[i] = (struct pod_allocation_share){
+            .uuid = span_of(best->uuid), .index = best->index, .units = units};
+    }
+    pod_allocation_assign(pod, shares, r->cards);
+    *assigned = true;
+    return pod->promise == POD_ALLOCATION_PROMISED
+               ? VERDICT_YES
+               : alloc_request_explain(req, VERDICT_NO, REJECTED_INVALID_REQUEST,
+                                       "pod %.*s/%.*s: %.*s", SPAN_ARG(pod->ns),
+                                       SPAN_ARG(pod->name), SPAN_ARG(pod->why_not));
+}
+
+/* Has the container a promise, and can its cards be used? */
+static enum verdict check_promise(struct alloc *a, struct pending_request *req,
+                                  const struct alloc_target *t)
+{
+    struct pod_allocation *pod = t->local->pod;
+    const struct pod_allocation_container *c = container_of(t);
+    const char *name =
+        alloc_printf(a, "%.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+    enum verdict v = VERDICT_YES;
+    if (pod->promise == POD_ALLOCATION_INVALID || pod->promise == POD_ALLOCATION_DAMAGED)
+        return alloc_request_explain(req, VERDICT_NO, REJECTED_INVALID_REQUEST,
+                                     "pod %s: %.*s", name, SPAN_ARG(pod->why_not));
+    if (c->own_devices && a->settings.strict_env)
+        return alloc_request_explain(
+            req, VERDICT_NO, REJECTED_ENV_OVERRIDE,
+            "container %.*s of pod %s sets NVIDIA_VISIBLE_DEVICES itself",
+            SPAN_ARG(c->name), name);
+    if (pod->promise == POD_ALLOCATION_UNPROMISED && !a->settings.allow_unpromised &&
+        !pod->mirror)
+        return alloc_request_explain(
+            req, VERDICT_WAIT, REJECTED_NO_PROMISE,
+            "pod %s has no promised card: the extender did not bind it. Set "
+            "schedulerName to a kube-scheduler that calls the extender, and create the "
+            "pod again",
+            name);
+    if (pod->promise == POD_ALLOCATION_UNPROMISED)
+        v = assign_untouched(a, req, pod, &t->local->assigned_here);
+    for (size_t i = 0; i < c->n_shares && v == VERDICT_YES; i++) {
+        const struct plugin_card *card = alloc_card_of(a, &c->shares[i]);
+        if (!card)
+            return alloc_request_explain(
+                req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
+                "pod %s is promised card %d %.*s, which is not on this node", name,
+                c->shares[i].index, SPAN_ARG(c->shares[i].uuid));
+        if (!card->health.healthy)
+            return alloc_request_explain(
+                req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
+                "pod %s is promised card %s, which is unhealthy: %s", name, card->uuid,
+                card->health.reason);
+        const struct pod_allocation *user = unrecorded_user(a, t, card);
+        if (user)
+            return alloc_request_explain(req, VERDICT_WAIT, REJECTED_IN_USE,
+                                         "card %s is used by %s", card->uuid,
+                                         user_name(a, t, user->ns, user->name));
+    }
+    return v;
+}
+
+/* Whole cards of a pod with plain init containers: the kubelet reuses their ids in no
+ * order, so any card of the pod is valid for each of its containers. */
+static bool any_order(const struct alloc_target *t)
+{
+    const struct pod_allocation *pod = t->local->pod;
+    if (container_of(t)->resource != IDS_COUNT)
+        return false;
+    for (size_t i = 0; i < pod->n_containers; i++)
+        if (pod->containers[i].role == CONTAINER_INIT)
+            return true;
+    return false;
+}
+
+size_t alloc_request_limit(const struct alloc *a, const struct alloc_target *t,
+                           const struct plugin_card *card)
+{
+    const struct pod_allocation_container *c = container_of(t);
+    if (any_order(t) && has_card(a, t->local->pod, card))
+        return 1;
+    for (size_t k = 0; k < c->n_shares; k++)
+        if (alloc_card_of(a, &c->shares[k]) == card)
+            return (size_t)c->shares[k].units;
+    return 0;
+}
+
+static int by_unit(const void *pa, const void *pb)
+{
+    const struct device_id *x = pa, *y = pb;
+    if (x->card != y->card)
+        return (x->card > y->card) - (x->card < y->card);
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+static void sort_units(struct device_id *units, size_t n)
+{
+    if (n)
+        qsort(units, n, sizeof *units, by_unit);
+}
+
+static enum verdict explain_wrong_card(struct alloc *a, struct pending_request *req,
+                                       const struct alloc_target *t,
+                                       const struct device_id *unit)
+{
+    const struct pod_allocation *pod = t->local->pod;
+    const struct pod_allocation_container *c = container_of(t);
+    cleanup_buf struct buf cards = {0};
+    for (size_t i = 0; i < c->n_shares; i++)
+        buf_printf(&cards, "%s%lld of card %d%s%.*s", i ? ", " : "",
+                   (long long)c->shares[i].units, c->shares[i].index,
+                   c->shares[i].uuid.n ? " " : "", SPAN_ARG(c->shares[i].uuid));
+    return alloc_request_explain(
+        req, VERDICT_NO, REJECTED_WRONG_CARD,
+        "id %s belongs to card %s; container %.*s of pod %.*s/%.*s is promised %s",
+        id_text(a, unit), unit->card->uuid, SPAN_ARG(c->name), SPAN_ARG(pod->ns),
+        SPAN_ARG(pod->name), cards.p ? cards.p : "nothing");
+}
+
+/* May the container hold these ids? Sorts them. */
+static enum verdict check_ids(struct alloc *a, struct pending_request *req,
+                              const struct alloc_target *t, struct device_id *ids,
+                              size_t n)
+{
+    const struct pod_allocation *pod = t->local->pod;
+    const struct pod_allocation_container *c = container_of(t);
+    if (n != (size_t)c->amount)
+        return alloc_request_explain(
+            req, VERDICT_NO, REJECTED_WRONG_CARD,
+            "%zu ids for container %.*s of pod %.*s/%.*s, which requests %lld", n,
+            SPAN_ARG(c->name), SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
+            (long long)c->amount);
+    sort_units(ids, n);
+    for (size_t i = 0, to; i < n; i = to) {
+        for (to = i; to < n && ids[to].card == ids[i].card;)
+            to++;
+        if (to - i > alloc_request_limit(a, t, ids[i].card))
+            return explain_wrong_card(a, req, t, &ids[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (i && by_unit(&ids[i - 1], &ids[i]) == 0)
+            return alloc_request_explain(req, VERDICT_NO, REJECTED_IN_USE,
+                                         "duplicate id");
+        const struct allocation *al = alloc_request_holder(a, t, &ids[i]);
+        if (al)
+            return explain_held(a, req, t, &ids[i], al);
+    }
+    return VERDICT_YES;
+}
+
+/* Selects the ids that the kubelet says must be included, and then, for each card of the
+ * promise, the lowest ones that are still missing and that nobody holds. */
+static enum verdict select_ids(struct alloc *a, struct pending_request *req,
+                               const struct alloc_target *t, struct device_id **ids,
+                               size_t *n)
+{
+    const struct pod_allocation_container *c = container_of(t);
+    size_t amount = (size_t)c->amount;
+    struct device_id *picked =
+        arena_alloc(&req->arena, (amount + req->n_must) * sizeof *picked);
+    const struct allocation *holder = NULL;
+    const struct device_id *held = NULL;
+    *ids = picked;
+    *n = req->n_must;
+    sort_units(req->ids, req->n_ids);
+    sort_units(req->must, req->n_must);
+    if (req->n_must)
+        memcpy(picked, req->must, req->n_must * sizeof *picked);
+    for (size_t i = 0; i < c->n_shares && *n < amount; i++) {
+        const struct plugin_card *card = alloc_card_of(a, &c->shares[i]);
+        size_t want = (size_t)c->shares[i].units;
+        for (size_t k = 0; k < req->n_must; k++)
+            want -= want > 0 && req->must[k].card == card;
+        if (any_order(t) && want > amount - *n)
+            want = amount - *n;
+        for (size_t k = 0; k < req->n_ids && want > 0; k++) {
+            const struct device_id *u = &req->ids[k];
+            if (u->card != card || (k && by_unit(u - 1, u) == 0) ||
+                (req->n_must &&
+                 bsearch(u, req->must, req->n_must, sizeof *u, by_unit)))
+                continue;
+            const struct allocation *al = alloc_request_holder(a, t, u);
+            if (al) {
+                holder = al;
+                held = u;
+                continue;
+            }
+            picked[(*n)++] = *u;
+            want--;
+        }
+        if (want && holder)
+            return explain_held(a, req, t, held, holder);
+        if (want)
+            return alloc_request_explain(
+                req, VERDICT_NO, REJECTED_INSUFFICIENT_IDS,
+                "the kubelet offers too few free ids of card %s: %zu missing", card->uuid,
+                want);
+    }
+    return check_ids(a, req, t, picked, *n);
+}
+
+/* The record */
+
+/* The container sees its cards in the order of the promise. */
+static struct allocation *new_allocation(const struct alloc *a,
+                                         const struct pending_request *req,
+                                         const struct alloc_target *t)
+{
+    const struct pod_allocation *pod = t->local->pod;
+    const struct pod_allocation_container *c = container_of(t);
+    struct allocation *al =
+        allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role, c->resource);
+    al->time_ns = a->now.wall_ns;
+    for (size_t k = 0; k <= c->n_shares; k++) {
+        const struct plugin_card *card =
+            k < c->n_shares ? alloc_card_of(a, &c->shares[k]) : NULL;
+        for (size_t i = 0; i < req->n_ids; i++) {
+            const struct device_id *u = &req->ids[i];
+            if (!card || u->card == card)
+                allocation_add(al, span_of(u->card->uuid), u->card->index, u->number);
+        }
+    }
+    return al;
+}
+
+/* Records that the container holds the ids of the request, saves that, and answers. Other
+ * verdicts than VERDICT_YES: nothing is recorded or answered. */
+static enum verdict commit(struct alloc *a, struct pending_request *req,
+                           const struct alloc_target *t)
+{
+    struct local_pod *p = t->local;
+    const struct pod_allocation *pod = p->pod;
+    const struct pod_allocation_container *c = container_of(t);
+    struct err err;
+    struct allocation *al = new_allocation(a, req, t);
+    const struct response *r = response_of(&a->settings.response, &a->state.cards, pod,
+                                           al, &a->out->arena, &err);
+    if (!r) {
+        allocation_free(al);
+        return alloc_request_explain(
+            req, VERDICT_NO,
+            err.code == ERR_UNAVAILABLE ? REJECTED_NO_CDI_NAME : REJECTED_UNHEALTHY_CARD,
+            "%s", err.msg);
+    }
+    /* If the kubelet lost its checkpoint it admits the pod's containers again from the
+     * first: allocations of this container and later ones are void. */
+    for (size_t i = t->container; i < pod->n_containers; i++) {
+        struct allocation *later = alloc_of_container(a, pod, &pod->containers[i]);
+        if (later)
+            allocation_set_drop(&a->state.allocations, later);
+    }
+    allocation_set_put(&a->state.allocations, al);
+    a->dirty = true;
+    a->state.stats.allocated[req->resource]++;
+    alloc_save(a);
+    struct alloc_output *o = alloc_add_of_pod(a, ALLOC_ALLOCATED, pod);
+    o->token = req->token;
+    o->response = r;
+    alloc_log(a, LOG_INFO, "pod %.*s/%.*s: container %.*s got %lld %s of %s%s",
+              SPAN_ARG(pod->ns), SPAN_ARG(pod->name), SPAN_ARG(al->container),
+              (long long)req->size, ids_resource_name(req->resource),
+              al->cards[0].uuid.p, al->n_cards > 1 ? " and others" : "");
+    if (c->own_devices && !p->env_override_reported &&
+        a->settings.response.strategy <= DRIVER_ENVVAR) {
+        p->env_override_reported = true;
+        alloc_event(a, pod, "GPUEnvOverridden",
+                    "container %.*s sets NVIDIA_VISIBLE_DEVICES itself, which overrides "
+                    "the card allocated to it",
+                    SPAN_ARG(c->name));
+    }
+    if (r->not_isolated && !p->isolation_reported)
+        alloc_event(a, pod, "GPUIsolationFailed", "%s", r->not_isolated);
+    p->isolation_reported |= r->not_isolated != NULL;
+    a->state.stats.not_isolated += r->not_isolated != NULL;
+    alloc_pod_annotate_assigned(a, p);
+    alloc_pod_mark_assigned(a, p);
+    return VERDICT_YES;
+}
+
+/* The life cycle */
 
 void alloc_request_free(struct pending_request *req)
 {
@@ -39,108 +457,82 @@ static void finish(struct alloc *a, struct pending_request *req)
     alloc_request_free(req);
 }
 
-static struct alloc_output *answer(struct alloc_outputs *out,
-                                   const struct pending_request *req,
+static struct alloc_output *answer(struct alloc *a, const struct pending_request *req,
                                    enum alloc_output_type type)
 {
-    struct alloc_output *o = alloc_output_add(out, type);
+    struct alloc_output *o = alloc_add(a, type);
     o->token = req->token;
     return o;
 }
 
-const char *alloc_request_name(enum alloc_request_type type)
-{
-    static const char *const names[ALLOC_REQUEST_TYPES] = {
-        "GetPreferredAllocation", "Allocate", "PreStartContainer"};
-    return names[type];
-}
-
 /* With --legacy-no-gpu-env a rejection is a success that names no card, or an empty
  * preference. */
-static void answer_rejection(struct alloc *a, const struct pending_request *req,
-                             struct alloc_outputs *out)
+static void reject(struct alloc *a, struct pending_request *req, struct local_pod *p)
 {
-    bool legacy = a->settings.legacy_env && req->type != ALLOC_REQUEST_START;
-    if (!legacy) {
-        const char *text = alloc_output_text(out, span_of(req->text));
-        struct alloc_output *o = answer(out, req, ALLOC_REJECTED);
-        o->rejection = req->why;
-        o->text = text;
-    } else if (req->type == ALLOC_REQUEST_PREFERRED) {
-        answer(out, req, ALLOC_PREFERRED);
-    } else {
-        const struct response *r =
-            response_without(&a->settings.response, req->size, &out->arena);
-        answer(out, req, ALLOC_ALLOCATED)->response = r;
-    }
-}
-
-static void reject(struct alloc *a, struct pending_request *req, struct local_pod *p,
-                   struct alloc_outputs *out)
-{
-    a->stats.rejected[req->why]++;
-    alloc_output_log(out, LOG_WARN, "%s of %lld %s rejected (%s): %s%s",
-                     alloc_request_name(req->type), (long long)req->size,
-                     ids_resource_name(req->resource), alloc_rejection_name(req->why),
-                     req->text, req->names);
+    a->state.stats.rejected[req->why]++;
+    alloc_log(a, LOG_WARN, "%s of %lld %s rejected (%s): %s%s",
+              alloc_request_name(req->type), (long long)req->size,
+              ids_resource_name(req->resource), alloc_rejection_name(req->why), req->text,
+              req->names);
     if (p) {
         p->rejected_epoch = a->kubelet_epoch;
-        alloc_identify_answered(a, p->pod, req->serial);
-        alloc_output_event(out, p->pod, "GPUAllocationFailed",
-                           alloc_output_text(out, span_of(req->text)));
+        alloc_podresources_rule_out(a, p->pod, req->serial);
+        alloc_event(a, p->pod, "GPUAllocationFailed", "%s", req->text);
     }
-    answer_rejection(a, req, out);
+    if (!a->settings.legacy_env || req->type == ALLOC_REQUEST_START) {
+        struct alloc_output *o = answer(a, req, ALLOC_REJECTED);
+        o->rejection = req->why;
+        o->text = alloc_text(a, span_of(req->text));
+    } else if (req->type == ALLOC_REQUEST_PREFERRED) {
+        answer(a, req, ALLOC_PREFERRED);
+    } else {
+        answer(a, req, ALLOC_ALLOCATED)->response =
+            response_without(&a->settings.response, req->size, &a->out->arena);
+    }
     if (req->type == ALLOC_REQUEST_ALLOCATE)
         a->preference.valid = false;
     finish(a, req);
 }
 
-/* A watch on a dead connection stays silent for a long time; a list uses a new one. */
-static void wait_for_change(struct alloc *a, struct alloc_time now,
-                            struct pending_request *req, struct alloc_outputs *out)
+/* Waits for a change, or rejects the request when its time is up. A watch on a dead
+ * connection stays silent for a long time; a list uses a new one. */
+static void conclude(struct alloc *a, struct pending_request *req, enum verdict v,
+                     struct local_pod *p)
 {
+    int64_t now_ms = a->now.mono_ms;
+    if (v != VERDICT_WAIT || now_ms >= req->until_ms || req->canceled) {
+        reject(a, req, p);
+        return;
+    }
     if (!req->waited)
-        a->stats.deferred++;
+        a->state.stats.deferred++;
     req->waited = true;
-    if (!req->relist_sent && now.mono_ms - req->began_ms >= RELIST_AFTER_MS &&
+    if (!req->relist_sent && now_ms - req->began_ms >= RELIST_AFTER_MS &&
         req->why != REJECTED_PODRESOURCES) {
         req->relist_sent = true;
-        alloc_output_add(out, ALLOC_RELIST);
+        alloc_add(a, ALLOC_RELIST);
     }
     req->state = PENDING_RETRY;
-    req->retry_ms = now.mono_ms + RETRY_MS;
+    req->retry_ms = now_ms + RETRY_MS;
     alloc_wake_at(a, req->retry_ms);
 }
 
-/* Waits for a change, or rejects the request when its time is up. */
-static void conclude(struct alloc *a, struct alloc_time now, struct pending_request *req,
-                     enum verdict v, struct local_pod *p, struct alloc_outputs *out)
-{
-    if (v == VERDICT_WAIT && now.mono_ms < req->until_ms && !req->canceled)
-        wait_for_change(a, now, req, out);
-    else
-        reject(a, req, p, out);
-}
-
-static void prefer(struct alloc *a, struct alloc_time now, struct pending_request *req,
-                   const struct alloc_target *t, struct alloc_outputs *out)
+static void prefer(struct alloc *a, struct pending_request *req,
+                   const struct alloc_target *t)
 {
     struct device_id *ids = NULL;
     size_t n = 0;
-    enum verdict v = alloc_select_check_promise(a, req, t);
+    enum verdict v = check_promise(a, req, t);
     if (v == VERDICT_YES)
-        v = alloc_select_ids(a, req, t, &ids, &n);
+        v = select_ids(a, req, t, &ids, &n);
     if (v != VERDICT_YES) {
-        conclude(a, now, req, v, t->local, out);
+        conclude(a, req, v, t->local);
         return;
     }
-    const char **texts = arena_alloc(&out->arena, n * sizeof *texts);
-    for (size_t i = 0; i < n; i++) {
-        cleanup_buf struct buf b = {0};
-        alloc_output_id(&b, &ids[i]);
-        texts[i] = alloc_output_text(out, buf_span(&b));
-    }
-    struct alloc_output *o = answer(out, req, ALLOC_PREFERRED);
+    const char **texts = arena_alloc(&a->out->arena, n * sizeof *texts);
+    for (size_t i = 0; i < n; i++)
+        texts[i] = id_text(a, &ids[i]);
+    struct alloc_output *o = answer(a, req, ALLOC_PREFERRED);
     o->ids = texts;
     o->n_ids = n;
     a->preference = (struct preference){
@@ -150,16 +542,16 @@ static void prefer(struct alloc *a, struct alloc_time now, struct pending_reques
     finish(a, req);
 }
 
-static void allocate(struct alloc *a, struct alloc_time now, struct pending_request *req,
-                     const struct alloc_target *t, struct alloc_outputs *out)
+static void allocate(struct alloc *a, struct pending_request *req,
+                     const struct alloc_target *t)
 {
-    enum verdict v = alloc_select_check_promise(a, req, t);
+    enum verdict v = check_promise(a, req, t);
     if (v == VERDICT_YES)
-        v = alloc_select_check(a, req, t);
+        v = check_ids(a, req, t, req->ids, req->n_ids);
     if (v == VERDICT_YES)
-        v = alloc_commit(a, now, req, t, out);
+        v = commit(a, req, t);
     if (v != VERDICT_YES) {
-        conclude(a, now, req, v, t->local, out);
+        conclude(a, req, v, t->local);
         return;
     }
     a->preference.valid = false;
@@ -168,12 +560,12 @@ static void allocate(struct alloc *a, struct alloc_time now, struct pending_requ
 
 /* The container of the preceding GetPreferredAllocation. Only without one can the request
  * be for reused ids of an init container. */
-static bool find_for_allocate(struct alloc *a, const struct pending_request *req,
-                              struct alloc_target *t)
+static bool find_preferred(struct alloc *a, const struct pending_request *req,
+                           struct alloc_target *t)
 {
     const struct preference *o = &a->preference;
     if (!o->valid)
-        return alloc_identify_reuse(a, req, t);
+        return alloc_podresources_identify_reuse(a, req, t);
     if (o->resource != req->resource)
         return false;
     t->local = alloc_pod_find(a, span_of(o->uid));
@@ -181,162 +573,134 @@ static bool find_for_allocate(struct alloc *a, const struct pending_request *req
     return t->local && t->container < t->local->pod->n_containers;
 }
 
-static void send_query(struct alloc *a, struct pending_request *req,
-                       struct alloc_output *o)
+/* Calls podresources Get for the pod, or List without one. */
+static void query(struct alloc *a, struct pending_request *req,
+                  const struct pod_allocation *pod)
 {
+    struct alloc_output *o =
+        pod ? alloc_add_of_pod(a, ALLOC_GET, pod) : alloc_add(a, ALLOC_LIST);
     o->query = req->query = ++a->queries;
     req->state = PENDING_QUERY;
 }
 
-static void try_prefer(struct alloc *a, struct pending_request *req,
-                       struct alloc_outputs *out)
-{
-    send_query(a, req, alloc_output_add(out, ALLOC_LIST));
-}
-
-static void try_allocate(struct alloc *a, struct alloc_time now,
-                         struct pending_request *req, struct alloc_outputs *out)
+static void try_allocate(struct alloc *a, struct pending_request *req)
 {
     struct alloc_target t = {0};
     enum verdict v = VERDICT_NO;
-    if (!find_for_allocate(a, req, &t)) {
+    if (!find_preferred(a, req, &t)) {
         alloc_request_explain(
             req, v, REJECTED_NOT_PREFERRED,
             "Allocate without a GetPreferredAllocation before: cannot identify the pod");
-        conclude(a, now, req, v, NULL, out);
+        conclude(a, req, v, NULL);
     } else if (!a->node_read) {
         v = alloc_request_explain(
             req, VERDICT_WAIT, REJECTED_NOT_SYNCED,
             "the API server has not yet sent the Node, whose labels the container needs");
-        conclude(a, now, req, v, t.local, out);
+        conclude(a, req, v, t.local);
     } else if (a->no_get || req->get_confirmed) {
-        allocate(a, now, req, &t, out);
+        allocate(a, req, &t);
     } else {
-        const char *ns = alloc_output_text(out, t.local->pod->ns);
-        const char *name = alloc_output_text(out, t.local->pod->name);
-        struct alloc_output *o = alloc_output_add(out, ALLOC_GET);
-        o->ns = ns;
-        o->name = name;
-        send_query(a, req, o);
+        query(a, req, t.local->pod);
     }
 }
 
 /* A container may start if one container holds all of its ids. */
-static void try_start(struct alloc *a, struct alloc_time now, struct pending_request *req,
-                      struct alloc_outputs *out)
+static void try_start(struct alloc *a, struct pending_request *req)
 {
-    for (size_t i = 0; i < a->allocations.n; i++) {
-        const struct allocation *al = a->allocations.items[i];
+    for (size_t i = 0; i < a->state.allocations.n; i++) {
+        const struct allocation *al = a->state.allocations.items[i];
         size_t k = 0;
         while (k < req->n_ids &&
                allocation_holds(al, span_of(req->ids[k].card->uuid), req->ids[k].number))
             k++;
         if (al->resource == req->resource && k == req->n_ids && !req->n_unknown) {
-            answer(out, req, ALLOC_START);
+            answer(a, req, ALLOC_START);
             finish(a, req);
             return;
         }
     }
     alloc_request_explain(req, VERDICT_NO, REJECTED_NOT_PREFERRED,
                           "no container holds these ids");
-    conclude(a, now, req, VERDICT_NO, NULL, out);
+    conclude(a, req, VERDICT_NO, NULL);
 }
 
-static void try(struct alloc *a, struct alloc_time now, struct pending_request *req,
-                struct alloc_outputs *out)
+static void try_request(struct alloc *a, struct pending_request *req)
 {
     if (req->type == ALLOC_REQUEST_START) {
-        try_start(a, now, req, out);
+        try_start(a, req);
     } else if (req->n_unknown) {
         alloc_request_explain(req, VERDICT_NO, REJECTED_UNKNOWN_ID,
                               "%s is not a device id of this node", req->unknown);
-        conclude(a, now, req, VERDICT_NO, NULL, out);
+        conclude(a, req, VERDICT_NO, NULL);
     } else if (req->type == ALLOC_REQUEST_PREFERRED) {
-        try_prefer(a, req, out);
+        query(a, req, NULL);
     } else {
-        try_allocate(a, now, req, out);
+        try_allocate(a, req);
     }
 }
 
 /* What identified the container at GetPreferredAllocation must still hold: the kubelet
  * has the pod, and this container is the next one without ids. */
-static void confirm_allocate(struct alloc *a, struct alloc_time now,
-                             struct pending_request *req,
-                             const struct alloc_kubelet_view *view,
-                             struct alloc_outputs *out)
+static void confirm_allocate(struct alloc *a, struct pending_request *req,
+                             const struct alloc_kubelet_view *view)
 {
     struct alloc_target t;
-    size_t next = 0;
-    enum verdict v = VERDICT_YES;
-    if (!find_for_allocate(a, req, &t)) {
-        try_allocate(a, now, req, out); /* the pod was deleted meanwhile */
+    if (!find_preferred(a, req, &t)) {
+        try_allocate(a, req); /* the pod was deleted meanwhile */
         return;
     }
     const struct pod_allocation *pod = t.local->pod;
-    if (view->n_pods == 0)
-        v = alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-                                  "the kubelet no longer has pod %.*s/%.*s",
-                                  SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
-    else if (!alloc_identify_next_container(a, t.local, view->pods, &next) ||
-             next != t.container)
-        v = alloc_request_explain(
+    if (view->n_pods == 0) {
+        alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
+                              "the kubelet no longer has pod %.*s/%.*s",
+                              SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+        conclude(a, req, VERDICT_WAIT, NULL);
+    } else if (!alloc_podresources_is_next(a, &t, view->pods)) {
+        alloc_request_explain(
             req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
             "container %.*s of pod %.*s/%.*s is not the next one without ids in the "
             "kubelet's view",
-            SPAN_ARG(pod->containers[t.container].name), SPAN_ARG(pod->ns),
-            SPAN_ARG(pod->name));
-    if (v != VERDICT_YES) {
-        conclude(a, now, req, v, NULL, out);
-        return;
+            SPAN_ARG(container_of(&t)->name), SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+        conclude(a, req, VERDICT_WAIT, NULL);
+    } else {
+        req->get_confirmed = true;
+        allocate(a, req, &t);
     }
-    req->get_confirmed = true;
-    allocate(a, now, req, &t, out);
 }
 
-void alloc_request_kubelet_answered(struct alloc *a, struct alloc_time now,
-                                    struct pending_request *req,
-                                    const struct alloc_kubelet_view *view,
-                                    struct alloc_outputs *out)
+void alloc_request_kubelet_answered(struct alloc *a, struct pending_request *req,
+                                    const struct alloc_kubelet_view *view)
 {
     struct alloc_target t = {0};
     req->query = 0;
     if (view->err && view->unsupported && req->type == ALLOC_REQUEST_ALLOCATE) {
         a->no_get = true;
-        try_allocate(a, now, req, out);
+        try_allocate(a, req);
     } else if (view->err) {
-        enum verdict v = alloc_request_explain(req, VERDICT_WAIT, REJECTED_PODRESOURCES,
-                                               "podresources: %s", view->err->msg);
-        conclude(a, now, req, v, NULL, out);
+        alloc_request_explain(req, VERDICT_WAIT, REJECTED_PODRESOURCES,
+                              "podresources: %s", view->err->msg);
+        conclude(a, req, VERDICT_WAIT, NULL);
     } else if (req->type == ALLOC_REQUEST_ALLOCATE) {
-        confirm_allocate(a, now, req, view, out);
+        confirm_allocate(a, req, view);
     } else {
-        alloc_reconcile_view(a, now, view, true, out);
-        enum verdict v = alloc_identify_from_list(a, now.mono_ms, req, view, &t);
+        alloc_podresources_reconcile(a, view, true);
+        enum verdict v = alloc_podresources_identify(a, req, view, &t);
         if (v == VERDICT_YES)
-            prefer(a, now, req, &t, out);
+            prefer(a, req, &t);
         else
-            conclude(a, now, req, v, NULL, out);
-    }
-    alloc_output_save(a, out);
-}
-
-void alloc_request_retry_all(struct alloc *a, struct alloc_time now,
-                             struct alloc_outputs *out)
-{
-    for (struct pending_request *req = a->requests, *next; req; req = next) {
-        next = req->next;
-        if (req->state == PENDING_RETRY)
-            try(a, now, req, out);
+            conclude(a, req, v, NULL);
     }
 }
 
-void alloc_request_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out)
+void alloc_request_retry(struct alloc *a, bool all)
 {
     for (struct pending_request *req = a->requests, *next; req; req = next) {
         next = req->next;
-        if (req->state == PENDING_RETRY && now.mono_ms >= req->retry_ms)
-            try(a, now, req, out);
-        else if (req->state == PENDING_RETRY)
+        if (req->state != PENDING_RETRY)
+            continue;
+        if (all || a->now.mono_ms >= req->retry_ms)
+            try_request(a, req);
+        else
             alloc_wake_at(a, req->retry_ms);
     }
 }
@@ -355,16 +719,15 @@ static void read_ids(struct alloc *a, struct pending_request *to, const struct s
     }
 }
 
-void alloc_request(struct alloc *a, struct alloc_time now, const struct alloc_request *in,
-                   struct alloc_outputs *out)
+void alloc_request_take(struct alloc *a, const struct alloc_request *in)
 {
     struct pending_request *req = xcalloc(1, sizeof *req), **at = &a->requests;
     req->type = in->type;
     req->resource = in->resource;
     req->token = in->token;
     req->serial = ++a->serial;
-    req->began_ms = now.mono_ms;
-    req->until_ms = now.mono_ms + a->settings.wait_ms;
+    req->began_ms = a->now.mono_ms;
+    req->until_ms = a->now.mono_ms + a->settings.wait_ms;
     read_ids(a, req, in->ids, in->n_ids, &req->ids, &req->n_ids);
     /* Available ids of a card that is no longer here can be ignored; ids that must be
      * included cannot. */
@@ -378,18 +741,17 @@ void alloc_request(struct alloc *a, struct alloc_time now, const struct alloc_re
     /* A new GetPreferredAllocation means that the last one's Allocate will not come. */
     if (in->type == ALLOC_REQUEST_PREFERRED)
         a->preference.valid = false;
-    try(a, now, req, out);
+    try_request(a, req);
 }
 
-void alloc_cancel(struct alloc *a, struct alloc_time now, uint64_t token,
-                  struct alloc_outputs *out)
+void alloc_request_cancel(struct alloc *a, uint64_t token)
 {
-    for (struct pending_request *req = a->requests; req; req = req->next) {
-        if (req->token != token)
-            continue;
-        req->canceled = true;
-        if (req->state == PENDING_RETRY)
-            try(a, now, req, out);
+    struct pending_request *req = a->requests;
+    while (req && req->token != token)
+        req = req->next;
+    if (!req)
         return;
-    }
+    req->canceled = true;
+    if (req->state == PENDING_RETRY)
+        try_request(a, req);
 }

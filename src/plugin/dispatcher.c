@@ -1,25 +1,85 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The dispatcher: its queue, the kubelet's open calls, the outputs of the allocator, the
+ * sockets and registrations, and the thread that drives them.
+ */
+
 #include "plugin/dispatcher.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
-#include "plugin/dispatcher_priv.h"
+#include "node/checkpoint.h"
+#include "plugin/endpoint.h"
+#include "plugin/registration.h"
 
 enum {
     POLL_MAX_MS = 1000,
     STOP_MS = 2000,
+    SCAN_MS = 30 * 1000, /* inotify events can get lost */
+    STATE_MAX = 64 << 20,
+    LIMITS_MS = 3 * 1000, /* time between two checks of the files of the limits */
 };
 
-struct alloc_time dispatcher_now(void)
+/* A call of the kubelet that is still open. */
+struct pending_call {
+    struct grpcd_call *call;
+    uint64_t token;
+    bool stream; /* ListAndWatch */
+    enum alloc_request_type type;
+    enum ids_resource resource;
+    int64_t began_us;
+};
+
+struct dispatcher {
+    struct dispatcher_settings settings;
+    char *node;
+    struct alloc *alloc;
+    const struct alloc_state *state; /* of `alloc` */
+    struct alloc_outputs out;
+    struct registration_dir *dir;
+    struct endpoint *endpoints[IDS_RESOURCES];
+    struct registration registration[IDS_RESOURCES];
+    struct err register_err[IDS_RESOURCES]; /* of the last attempt; ERR_NONE: none */
+    bool size_reported;
+    int64_t scanned_ms;    /* when the directory was scanned last */
+    int64_t limits_due_ms; /* when the files of the limits are checked next */
+    int wake;              /* eventfd */
+    pthread_t thread;
+    bool running;
+
+    pthread_mutex_t lock; /* protects the members below */
+    struct dispatcher_msg *first, **end;
+    struct pending_call *pending;
+    size_t n_pending, cap_pending;
+    uint64_t tokens;
+    struct dispatcher_stats stats;
+    bool stop;
+};
+
+static void step(struct dispatcher *d, struct alloc_input *in)
 {
-    return (struct alloc_time){clock_mono_ms(), clock_wall_ns()};
+    struct alloc_time now = {clock_mono_ms(), clock_wall_ns()};
+    alloc_step(d->alloc, now, in, &d->out);
 }
+
+static void count(struct dispatcher *d, uint64_t *counter)
+{
+    pthread_mutex_lock(&d->lock);
+    ++*counter;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* The queue */
 
 struct dispatcher_msg *dispatcher_msg_new(enum dispatcher_msg_kind kind)
 {
@@ -28,10 +88,17 @@ struct dispatcher_msg *dispatcher_msg_new(enum dispatcher_msg_kind kind)
     return m;
 }
 
+struct dispatcher_msg *dispatcher_input_new(enum alloc_input_type type)
+{
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_INPUT);
+    m->in.type = type;
+    return m;
+}
+
 static void free_msg(struct dispatcher_msg *m)
 {
-    pod_allocation_free(m->pod);
-    driver_view_free(m->driver);
+    pod_allocation_free(m->in.pod);
+    driver_view_free(m->in.driver);
     arena_fini(&m->arena);
     free(m);
 }
@@ -52,69 +119,471 @@ void dispatcher_post(struct dispatcher *d, struct dispatcher_msg *m)
     wake(d);
 }
 
-static void handle_cards(struct dispatcher *d, struct dispatcher_msg *m)
+/* The kubelet's open calls. The handlers run in the endpoints' threads. */
+
+/* Returns the call's token. `type` does not matter for a stream. */
+static uint64_t add_pending(struct dispatcher *d, struct grpcd_call *call,
+                            enum alloc_request_type type)
 {
-    if (m->driver)
-        alloc_set_driver(d->alloc, steal(&m->driver), &d->out);
-    bool changed =
-        m->kind == DISPATCHER_CARD_EVENT
-            ? alloc_card_event(d->alloc, dispatcher_now(), &m->card_event, &d->out)
-            : alloc_cards_sampled(d->alloc, dispatcher_now(), m->seen, m->n, m->text,
-                                  &d->out);
-    if (changed)
-        dispatcher_registration_cards_changed(d);
+    pthread_mutex_lock(&d->lock);
+    MEM_GROW(d->pending, d->cap_pending, d->n_pending + 1);
+    uint64_t token = ++d->tokens;
+    d->pending[d->n_pending++] = (struct pending_call){
+        .call = call, .token = token, .type = type, .began_us = clock_mono_us()};
+    pthread_mutex_unlock(&d->lock);
+    return token;
 }
+
+static void on_stream_opened(void *ctx, enum ids_resource r, struct grpcd_call *call)
+{
+    struct dispatcher *d = ctx;
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_STREAM_OPENED);
+    m->resource = r;
+    m->token = add_pending(d, call, ALLOC_REQUEST_TYPES);
+    dispatcher_post(d, m);
+}
+
+static void on_request(void *ctx, struct grpcd_call *call,
+                       const struct alloc_request *req, struct arena *arena)
+{
+    struct dispatcher *d = ctx;
+    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_REQUEST);
+    m->arena = *arena;
+    m->in.request = *req;
+    m->in.request.token = add_pending(d, call, req->type);
+    dispatcher_post(d, m);
+}
+
+static void on_call_closed(void *ctx, struct grpcd_call *call)
+{
+    struct dispatcher *d = ctx;
+    uint64_t token = 0;
+    pthread_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->n_pending; i++)
+        if (d->pending[i].call == call)
+            token = d->pending[i].token;
+    pthread_mutex_unlock(&d->lock);
+    if (!token)
+        return;
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_CALL_CLOSED);
+    m->token = token;
+    dispatcher_post(d, m);
+}
+
+/* Removes the call from `pending`; the caller ends it. NULL: it was ended already. */
+static struct grpcd_call *take_pending(struct dispatcher *d, uint64_t token)
+{
+    struct grpcd_call *call = NULL;
+    pthread_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->n_pending && !call; i++) {
+        struct pending_call *p = &d->pending[i];
+        if (p->token != token)
+            continue;
+        call = p->call;
+        int64_t us = clock_mono_us() - p->began_us;
+        if (!p->stream && us >= 0) {
+            struct dispatcher_call_stats *calls = &d->stats.calls[p->type];
+            calls->n++;
+            calls->sum_us += (uint64_t)us;
+            if ((uint64_t)us > calls->max_us)
+                calls->max_us = (uint64_t)us;
+        }
+        *p = d->pending[--d->n_pending];
+    }
+    pthread_mutex_unlock(&d->lock);
+    return call;
+}
+
+/* A call's handle must be ended even if the kubelet has closed the call. */
+static void end_calls(struct dispatcher *d)
+{
+    for (;;) {
+        pthread_mutex_lock(&d->lock);
+        uint64_t token = d->n_pending ? d->pending[0].token : 0;
+        pthread_mutex_unlock(&d->lock);
+        if (!token)
+            return;
+        grpcd_end(take_pending(d, token), GRPC_UNAVAILABLE,
+                  "the device plugin is stopping");
+    }
+}
+
+/* Outputs */
+
+static void save(struct dispatcher *d)
+{
+    cleanup_buf struct buf text = {0};
+    struct err err;
+    checkpoint_write(&text, &d->state->allocations, span_of(d->node));
+    if (file_write(d->settings.state, buf_span(&text), &err) == 0)
+        return;
+    log_error("state", "cannot save the allocation state; it is kept in memory",
+              LOG_ERR(&err));
+    count(d, &d->stats.save_failed);
+}
+
+/* Adds the allocations of the state file. An invalid file is renamed; its content is
+ * recovered from the kubelet's view. */
+static void load(struct dispatcher *d)
+{
+    cleanup_buf struct buf text = {0};
+    struct allocation_set found = {0};
+    struct err err;
+    int rc = file_read(d->settings.state, STATE_MAX, &text, &err);
+    if (rc && err.code == ERR_NOT_FOUND)
+        return;
+    if (rc == 0)
+        rc = checkpoint_read(&found, buf_span(&text), span_of(d->node), &err);
+    if (rc == 0) {
+        step(d, &(struct alloc_input){.type = ALLOC_IN_RESTORE, .set = &found});
+        return;
+    }
+    cleanup_free char *aside = xasprintf("%s.damaged", d->settings.state);
+    log_error("state",
+              "cannot use the state file; recovering from the kubelet's podresources",
+              LOG_S("file", d->settings.state), LOG_S("to", aside), LOG_ERR(&err));
+    if (rename(d->settings.state, aside))
+        log_warn("state", "cannot rename the state file",
+                 LOG_S("file", d->settings.state));
+}
+
+/* Answers with the message, or with the error if `rc` is not 0. */
+static void answer(struct dispatcher *d, uint64_t token, int rc, struct buf *message,
+                   const struct err *err)
+{
+    struct grpcd_call *call = take_pending(d, token);
+    if (call && rc)
+        grpcd_fail(call, err);
+    else if (call)
+        grpcd_reply(call, message);
+}
+
+/* Without its files the library does not limit, and a container starts nevertheless. */
+static void drop_limit(struct dispatcher *d, const struct alloc_output *o,
+                       struct response *r, const struct err *err)
+{
+    r->n_envs -= r->n_limit_envs;
+    r->n_mounts -= r->n_limit_mounts;
+    log_error("limit", "cannot write the limits of a pod; it starts without them",
+              LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(err));
+    cleanup_free char *text =
+        xasprintf("its containers have no limit on this node: %s", err->msg);
+    const struct alloc_output event = {.type = ALLOC_EVENT,
+                                       .ns = o->ns,
+                                       .name = o->name,
+                                       .uid = o->uid,
+                                       .reason = "GPUIsolationFailed",
+                                       .text = text};
+    d->settings.callbacks.carry_out(d->settings.callbacks.ctx, &event);
+}
+
+static void answer_allocated(struct dispatcher *d, const struct alloc_output *o)
+{
+    cleanup_buf struct buf message = {0};
+    struct response r = *o->response;
+    struct err err;
+    if (r.limit) {
+        int failed = limit_dir_write(d->settings.alloc.response.limit_dir, r.limit, &err);
+        if (failed)
+            drop_limit(d, o, &r, &err);
+        count(d, failed ? &d->stats.limit_failed : &d->stats.limited);
+    }
+    int rc = endpoint_allocated(&r, &message, &err);
+    answer(d, o->token, rc, &message, &err);
+}
+
+static void change_limit(struct dispatcher *d, const struct alloc_output *o)
+{
+    const char *dir = d->settings.alloc.response.limit_dir;
+    struct err err;
+    if (limit_dir_has(dir, o->response->limit->uid) &&
+        limit_dir_write(dir, o->response->limit, &err))
+        log_error("limit", "cannot change the limits of a pod", LOG_S("namespace", o->ns),
+                  LOG_S("pod", o->name), LOG_ERR(&err));
+}
+
+static void send_list(struct dispatcher *d, enum ids_resource r,
+                      struct grpcd_call *const *calls, size_t n)
+{
+    cleanup_buf struct buf list = {0};
+    struct err err;
+    if (endpoint_list(&d->state->cards, r, &list, &err)) {
+        log_error("endpoint", "cannot encode the device list", LOG_ERR(&err));
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct buf copy = {0};
+        buf_add_span(&copy, buf_span(&list));
+        grpcd_send(calls[i], &copy);
+        buf_fini(&copy);
+    }
+}
+
+/* A resource whose device list exceeds a message is not registered. A registered one
+ * stays registered: ids are never withdrawn. */
+static bool is_wanted(struct dispatcher *d, enum ids_resource r)
+{
+    struct err err;
+    if (d->registration[r].wanted || !d->state->cards.n)
+        return d->registration[r].wanted;
+    if (r != IDS_MEM || cards_fit(&d->state->cards, &err) == 0)
+        return true;
+    if (!d->size_reported)
+        log_error("registration", "aliyun.com/gpu-mem is not registered", LOG_ERR(&err));
+    d->size_reported = true;
+    return false;
+}
+
+/* Sends the device list to the open streams of each resource, which stay pending. */
+static void send_devices(struct dispatcher *d)
+{
+    for (int r = 0; r < IDS_RESOURCES; r++) {
+        cleanup_arena struct arena a = {0};
+        size_t n = 0;
+        d->registration[r].wanted = is_wanted(d, (enum ids_resource)r);
+        pthread_mutex_lock(&d->lock);
+        struct grpcd_call **calls = arena_alloc(&a, (d->n_pending + 1) * sizeof *calls);
+        for (size_t i = 0; i < d->n_pending; i++)
+            if (d->pending[i].stream && d->pending[i].resource == (enum ids_resource)r)
+                calls[n++] = d->pending[i].call;
+        pthread_mutex_unlock(&d->lock);
+        if (n)
+            send_list(d, (enum ids_resource)r, calls, n);
+    }
+}
+
+static void carry_out(struct dispatcher *d, const struct alloc_output *o)
+{
+    cleanup_buf struct buf message = {0};
+    struct err err;
+    switch (o->type) {
+    case ALLOC_LIST:
+    case ALLOC_GET:
+    case ALLOC_PATCH:
+    case ALLOC_EVENT:
+    case ALLOC_RELIST:
+        d->settings.callbacks.carry_out(d->settings.callbacks.ctx, o);
+        break;
+    case ALLOC_PREFERRED: {
+        int rc = endpoint_preferred(o->ids, o->n_ids, &message, &err);
+        answer(d, o->token, rc, &message, &err);
+        break;
+    }
+    case ALLOC_ALLOCATED:
+        answer_allocated(d, o);
+        break;
+    case ALLOC_LIMIT:
+        change_limit(d, o);
+        break;
+    case ALLOC_START:
+        answer(d, o->token, 0, &message, NULL);
+        break;
+    case ALLOC_REJECTED: {
+        struct grpcd_call *call = take_pending(d, o->token);
+        if (call)
+            grpcd_end(call, GRPC_FAILED_PRECONDITION, "gpushare (%s): %s",
+                      alloc_rejection_name(o->rejection), o->text);
+        break;
+    }
+    case ALLOC_SAVE:
+        save(d);
+        break;
+    case ALLOC_DEVICES:
+        send_devices(d);
+        break;
+    case ALLOC_LOG:
+        LOG_AT(o->level, "allocator", o->text);
+        break;
+    }
+}
+
+/* Carries out and empties d->out. */
+static void carry_out_all(struct dispatcher *d)
+{
+    for (size_t i = 0; i < d->out.n; i++)
+        carry_out(d, &d->out.items[i]);
+    alloc_outputs_reset(&d->out);
+}
+
+static bool is_known(void *ctx, const char *uid)
+{
+    const struct dispatcher *d = ctx;
+    return alloc_has_pod(d->alloc, span_of(uid));
+}
+
+static void on_unlimited(void *ctx, const char *uid, uint32_t bits)
+{
+    cleanup_free char *why =
+        xasprintf("a program of the pod ran without the limit of its GPU memory (reason "
+                  "0x%x, include/limit/state.h)",
+                  bits);
+    step(ctx, &(struct alloc_input){
+                  .type = ALLOC_IN_UNLIMITED, .uid = span_of(uid), .text = why});
+}
+
+static void check_limits(struct dispatcher *d)
+{
+    const struct limit_dir_sink sink = {is_known, on_unlimited, d};
+    const char *dir = d->settings.alloc.response.limit_dir;
+    int64_t now = clock_mono_ms();
+    if (!dir || now < d->limits_due_ms || !d->state->listed)
+        return;
+    d->limits_due_ms = now + LIMITS_MS;
+    limit_dir_check(dir, &sink);
+}
+
+/* Sockets and registrations */
+
+/* Looks for socket changes. */
+static void scan(struct dispatcher *d)
+{
+    int64_t now = clock_mono_ms();
+    registration_dir_drain(d->dir);
+    uint64_t kubelet = registration_dir_kubelet_id(d->dir);
+    d->scanned_ms = now;
+    if (kubelet && kubelet != d->registration[0].kubelet) {
+        log_info("kubelet", "found its registration socket",
+                 LOG_S("socket", registration_dir_kubelet(d->dir)));
+        step(d, &(struct alloc_input){.type = ALLOC_IN_KUBELET_STARTED});
+    }
+    for (int r = 0; r < IDS_RESOURCES; r++) {
+        if (d->endpoints[r] && d->registration[r].reachable)
+            registration_serving(&d->registration[r], now,
+                                 endpoint_is_reachable(d->endpoints[r]));
+        registration_kubelet_socket(&d->registration[r], now, kubelet);
+    }
+}
+
+static void serve(struct dispatcher *d, enum ids_resource r)
+{
+    const struct endpoint_handlers handlers = {on_stream_opened, on_request,
+                                               on_call_closed, d};
+    endpoint_free(d->endpoints[r]);
+    d->endpoints[r] = endpoint_start(registration_dir_socket(d->dir, r), r, &handlers,
+                                     &d->register_err[r]);
+    if (!d->endpoints[r])
+        log_error("endpoint", "cannot serve the device plugin socket; retrying",
+                  LOG_S("resource", ids_resource_name(r)), LOG_ERR(&d->register_err[r]));
+    registration_serving(&d->registration[r], clock_mono_ms(), d->endpoints[r] != NULL);
+}
+
+/* Does what is due. */
+static void step_registrations(struct dispatcher *d)
+{
+    const struct dispatcher_callbacks *callbacks = &d->settings.callbacks;
+    if (clock_mono_ms() - d->scanned_ms >= SCAN_MS)
+        scan(d);
+    for (int i = 0; i < IDS_RESOURCES; i++) {
+        enum ids_resource r = (enum ids_resource)i;
+        enum registration_action action;
+        struct registration *reg = &d->registration[r];
+        int64_t now = clock_mono_ms();
+        if (registration_checks_newer_plugin(reg, now))
+            registration_newer_plugin(reg, now, registration_dir_has_newer(d->dir, r));
+        while ((action = registration_next(reg, now)) != REGISTRATION_NOTHING) {
+            if (action == REGISTRATION_SERVE)
+                serve(d, r);
+            else
+                callbacks->register_resource(callbacks->ctx, r,
+                                             registration_dir_endpoint(d->dir, r));
+        }
+    }
+}
+
+/* -1 with the reason if the resource is not registered. */
+static int check_registration(const struct dispatcher *d, enum ids_resource r,
+                              struct err *err)
+{
+    const struct registration *reg = &d->registration[r];
+    const struct err *last = &d->register_err[r];
+    const char *missing = registration_missing(reg);
+    if (!reg->wanted && d->state->cards.n && cards_fit(&d->state->cards, err))
+        return err_wrap(err, "not registered");
+    if (!reg->wanted)
+        return err_set(err, ERR_UNAVAILABLE, "not registered: no card found yet");
+    if (!missing)
+        return 0;
+    if (!reg->kubelet)
+        return err_set(err, ERR_UNAVAILABLE, "not registered: %s: no socket %s", missing,
+                       registration_dir_kubelet(d->dir));
+    return err_set(err, ERR_UNAVAILABLE, "not registered: %s%s%s", missing,
+                   last->code ? ": " : "", last->code ? last->msg : "");
+}
+
+/* Another plugin of this node may have served meanwhile; its allocations are in the state
+ * file. */
+static void handle_stream_opened(struct dispatcher *d, enum ids_resource r,
+                                 uint64_t token)
+{
+    struct grpcd_call *call = NULL;
+    pthread_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->n_pending; i++)
+        if (d->pending[i].token == token) {
+            call = d->pending[i].call;
+            d->pending[i].stream = true;
+            d->pending[i].resource = r;
+        }
+    pthread_mutex_unlock(&d->lock);
+    load(d);
+    log_info("registration", "ListAndWatch stream opened",
+             LOG_S("resource", ids_resource_name(r)));
+    registration_stream(&d->registration[r], clock_mono_ms(), true, false);
+    send_list(d, r, &call, 1);
+}
+
+/* Ends a stream; a request is canceled. */
+static void handle_call_closed(struct dispatcher *d, uint64_t token)
+{
+    bool stream = false;
+    enum ids_resource r = IDS_MEM;
+    pthread_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->n_pending; i++)
+        if (d->pending[i].token == token) {
+            stream = d->pending[i].stream;
+            r = d->pending[i].resource;
+        }
+    pthread_mutex_unlock(&d->lock);
+    if (!stream) {
+        step(d, &(struct alloc_input){.type = ALLOC_IN_CANCEL, .request.token = token});
+        return;
+    }
+    grpcd_end(take_pending(d, token), GRPC_CANCELLED, "ListAndWatch stream closed");
+    bool newer = registration_dir_has_newer(d->dir, r);
+    log_info("registration",
+             newer ? "ListAndWatch stream closed; a newer plugin of this node serves it"
+                   : "ListAndWatch stream closed; registering again",
+             LOG_S("resource", ids_resource_name(r)));
+    registration_stream(&d->registration[r], clock_mono_ms(), false, newer);
+}
+
+/* The thread */
 
 static void handle(struct dispatcher *d, struct dispatcher_msg *m)
 {
-    struct alloc_time now = dispatcher_now();
     switch (m->kind) {
-    case DISPATCHER_POD:
-        alloc_pod_seen(d->alloc, now, steal(&m->pod), &d->out);
-        break;
-    case DISPATCHER_POD_DELETED:
-        alloc_pod_deleted(d->alloc, now, span_of(m->text), &d->out);
-        break;
-    case DISPATCHER_LIST:
-        if (m->flag)
-            alloc_list_ended(d->alloc, now, &d->out);
-        else
-            alloc_list_started(d->alloc);
-        break;
-    case DISPATCHER_CARDS:
-    case DISPATCHER_CARD_EVENT:
-        handle_cards(d, m);
-        break;
-    case DISPATCHER_REQUEST:
-        alloc_request(d->alloc, now, &m->request, &d->out);
-        break;
-    case DISPATCHER_CANCEL:
-        if (!dispatcher_registration_stream_closed(d, m->token))
-            alloc_cancel(d->alloc, now, m->token, &d->out);
+    case DISPATCHER_INPUT:
+        step(d, &m->in);
         break;
     case DISPATCHER_STREAM_OPENED:
-        dispatcher_registration_stream_opened(d, m->resource, m->token);
+        handle_stream_opened(d, m->resource, m->token);
         break;
-    case DISPATCHER_PODRESOURCES:
-        alloc_kubelet_answered(d->alloc, now, &m->view, &d->out);
+    case DISPATCHER_CALL_CLOSED:
+        handle_call_closed(d, m->token);
         break;
     case DISPATCHER_REGISTERED:
         d->register_err[m->resource] = m->err;
-        registration_answered(&d->registration[m->resource], now.mono_ms, m->flag);
-        break;
-    case DISPATCHER_NODE:
-        alloc_node_read(d->alloc, now, m->flag, &m->node, &d->out);
+        registration_answered(&d->registration[m->resource], clock_mono_ms(), m->flag);
         break;
     }
-    dispatcher_output_run(d);
+    carry_out_all(d);
     free_msg(m);
 }
 
 /* Handles all queued messages. False: the thread shall stop. */
 static bool handle_all(struct dispatcher *d)
 {
-    uint64_t count;
-    if (read(d->wake, &count, sizeof count) < 0 && errno != EAGAIN)
+    uint64_t woken;
+    if (read(d->wake, &woken, sizeof woken) < 0 && errno != EAGAIN)
         abort();
     pthread_mutex_lock(&d->lock);
     struct dispatcher_msg *m = d->first, *next;
@@ -131,30 +600,29 @@ static bool handle_all(struct dispatcher *d)
 
 static void publish(struct dispatcher *d)
 {
-    const struct cards *cards = alloc_cards(d->alloc);
+    const struct cards *cards = &d->state->cards;
     pthread_mutex_lock(&d->lock);
     struct dispatcher_stats *s = &d->stats;
-    s->alloc = *alloc_stats(d->alloc);
-    s->allocations = alloc_allocations(d->alloc)->n;
-    s->listed = alloc_pods_listed(d->alloc);
+    s->alloc = d->state->stats;
+    s->allocations = d->state->allocations.n;
+    s->listed = d->state->listed;
+    s->podresources = d->state->podresources;
     s->cards = cards->n;
     s->healthy = s->units = 0;
     for (size_t i = 0; i < cards->n; i++) {
         s->healthy += cards->items[i].health.healthy;
         s->units += cards->items[i].health.healthy ? (size_t)cards->items[i].units : 0;
     }
+    s->alive_ms = clock_mono_ms();
     s->cards_err = (struct err){0};
-    cards_check(cards, clock_mono_ms(), &s->cards_err);
-    s->podresources = *alloc_podresources_failure(d->alloc);
+    cards_check(cards, s->alive_ms, &s->cards_err);
     for (int r = 0; r < IDS_RESOURCES; r++) {
         s->registered_err[r] = (struct err){0};
-        dispatcher_registration_check(d, (enum ids_resource)r, &s->registered_err[r]);
+        check_registration(d, (enum ids_resource)r, &s->registered_err[r]);
         s->wanted[r] = d->registration[r].wanted;
         s->up[r] = d->registration[r].state == REGISTRATION_REGISTERED;
         s->registered[r] = d->registration[r].registered;
-        s->lost[r] = d->registration[r].lost;
     }
-    s->alive_ms = clock_mono_ms();
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -167,14 +635,18 @@ void dispatcher_stats(struct dispatcher *d, struct dispatcher_stats *stats)
 
 static void wait_for_event(struct dispatcher *d)
 {
-    struct pollfd fds[] = {{d->wake, POLLIN, 0}, {plugin_dir_fd(d->dir), POLLIN, 0}};
-    int64_t due = alloc_due(d->alloc), registration = dispatcher_registration_due(d),
-            now = clock_mono_ms();
-    int64_t ms = (registration < due ? registration : due) - now;
-    ms = ms < 0 ? 0 : ms > POLL_MAX_MS ? POLL_MAX_MS : ms;
-    poll(fds, ARRAY_LEN(fds), (int)ms);
+    struct pollfd fds[] = {{d->wake, POLLIN, 0},
+                           {registration_dir_fd(d->dir), POLLIN, 0}};
+    int64_t due = d->state->due_ms;
+    if (d->scanned_ms + SCAN_MS < due)
+        due = d->scanned_ms + SCAN_MS;
+    for (int r = 0; r < IDS_RESOURCES; r++)
+        if (registration_due(&d->registration[r]) < due)
+            due = registration_due(&d->registration[r]);
+    int64_t ms = due - clock_mono_ms();
+    poll(fds, ARRAY_LEN(fds), ms < 0 ? 0 : ms > POLL_MAX_MS ? POLL_MAX_MS : (int)ms);
     if (fds[1].revents)
-        dispatcher_registration_scan(d);
+        scan(d);
 }
 
 /* At a stop, requests in flight get STOP_MS to be answered. */
@@ -195,25 +667,28 @@ static void *run(void *arg)
 {
     struct dispatcher *d = arg;
     int64_t until_ms = 0;
-    dispatcher_registration_open(d);
+    scan(d);
     while (handle_all(d) || is_busy(d, &until_ms)) {
-        struct alloc_time now = dispatcher_now();
-        if (now.mono_ms >= alloc_due(d->alloc) && alloc_tick(d->alloc, now, &d->out))
-            dispatcher_registration_cards_changed(d);
-        dispatcher_output_check_limits(d, now.mono_ms);
-        dispatcher_output_run(d);
-        dispatcher_registration_step(d);
+        if (clock_mono_ms() >= d->state->due_ms)
+            step(d, &(struct alloc_input){.type = ALLOC_IN_TICK});
+        check_limits(d);
+        carry_out_all(d);
+        step_registrations(d);
         publish(d);
         wait_for_event(d);
     }
-    dispatcher_registration_close(d);
+    end_calls(d);
+    for (int r = 0; r < IDS_RESOURCES; r++)
+        if (d->endpoints[r])
+            endpoint_stop(d->endpoints[r]);
+    end_calls(d); /* calls that arrived meanwhile */
     return NULL;
 }
 
 struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings,
                                   struct err *err)
 {
-    struct plugin_dir *dir = plugin_dir_open(settings->dir, err);
+    struct registration_dir *dir = registration_dir_open(settings->dir, err);
     if (!dir)
         return NULL;
     struct dispatcher *d = xcalloc(1, sizeof *d);
@@ -221,11 +696,14 @@ struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings,
     d->node = xstrdup(settings->alloc.node);
     d->dir = dir;
     d->alloc = alloc_new(&settings->alloc);
+    d->state = alloc_state(d->alloc);
     d->end = &d->first;
     d->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     d->stats.alive_ms = clock_mono_ms();
     pthread_mutex_init(&d->lock, NULL);
-    dispatcher_output_load(d);
+    for (int r = 0; r < IDS_RESOURCES; r++)
+        registration_init(&d->registration[r]);
+    load(d);
     return d;
 }
 
@@ -261,7 +739,7 @@ void dispatcher_free(struct dispatcher *d)
         endpoint_free(d->endpoints[r]);
     alloc_free(d->alloc);
     alloc_outputs_fini(&d->out);
-    plugin_dir_close(d->dir);
+    registration_dir_close(d->dir);
     close(d->wake);
     pthread_mutex_destroy(&d->lock);
     free(d->pending);

@@ -11,36 +11,20 @@
  */
 
 enum dispatcher_msg_kind {
-    DISPATCHER_POD,           /* `pod` was added or changed */
-    DISPATCHER_POD_DELETED,   /* `text`: its UID */
-    DISPATCHER_LIST,          /* a pod list has ended (`flag`) or started */
-    DISPATCHER_CARDS,         /* a sample: `seen` and `n`, or `text` with the error; and
-                               * `driver`, if it was looked at */
-    DISPATCHER_CARD_EVENT,    /* `card_event`: an XID or ECC error */
-    DISPATCHER_REQUEST,       /* `request`; what it points to is in the arena */
-    DISPATCHER_CANCEL,        /* `token`: the kubelet canceled the call */
+    DISPATCHER_INPUT,         /* `in`: for the allocator */
     DISPATCHER_STREAM_OPENED, /* `resource`, `token`: a ListAndWatch stream */
-    DISPATCHER_PODRESOURCES,  /* `view`; what it points to is in the arena */
+    DISPATCHER_CALL_CLOSED,   /* `token`: a stream or call that the kubelet closed */
     DISPATCHER_REGISTERED,    /* `resource`, `flag`: accepted, or `err` with the reason */
-    DISPATCHER_NODE, /* `flag`: the Node has cgpu.disable.isolation=true; `node` */
 };
 
 /* Created by dispatcher_msg_new, filled in, and passed to dispatcher_post. */
 struct dispatcher_msg {
     enum dispatcher_msg_kind kind;
-    struct arena arena;
-    struct pod_allocation *pod;
-    const char *text;
-    struct gpu_event card_event;
-    struct card_seen *seen;
-    size_t n;
-    struct driver_view *driver;
-    struct driver_node node;
+    struct alloc_input in;
+    struct arena arena; /* of what `in` points to */
     bool flag;
     enum ids_resource resource;
     uint64_t token;
-    struct alloc_request request;
-    struct alloc_kubelet_view view;
     struct err err;
     struct dispatcher_msg *next;
 };
@@ -48,12 +32,9 @@ struct dispatcher_msg {
 /* Actions that other threads carry out; the functions must not block. Strings are
  * borrowed. */
 struct dispatcher_callbacks {
-    /* podresources Get of the pod ns/name, or List if `ns` is NULL. */
-    void (*query_pods)(void *ctx, uint64_t query, const char *ns, const char *name);
     void (*register_resource)(void *ctx, enum ids_resource r, const char *endpoint);
-    void (*patch)(void *ctx, const struct alloc_output *o);
-    void (*event)(void *ctx, const struct alloc_output *o);
-    void (*relist)(void *ctx);
+    /* ALLOC_LIST, ALLOC_GET, ALLOC_PATCH, ALLOC_EVENT or ALLOC_RELIST. */
+    void (*carry_out)(void *ctx, const struct alloc_output *o);
     void *ctx;
 };
 
@@ -71,6 +52,8 @@ struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings,
                                   struct err *err);
 void dispatcher_start(struct dispatcher *d);
 struct dispatcher_msg *dispatcher_msg_new(enum dispatcher_msg_kind kind); /* new */
+/* An input for the allocator. New. */
+struct dispatcher_msg *dispatcher_input_new(enum alloc_input_type type);
 /* Takes the message. From any thread; never blocks. */
 void dispatcher_post(struct dispatcher *d, struct dispatcher_msg *m);
 /* Waits briefly for requests in flight, stops serving, and joins the thread. */
@@ -83,7 +66,7 @@ struct dispatcher_stats {
     size_t allocations, cards, healthy, units;
     bool listed;
     bool up[IDS_RESOURCES], wanted[IDS_RESOURCES];
-    uint64_t registered[IDS_RESOURCES], lost[IDS_RESOURCES];
+    uint64_t registered[IDS_RESOURCES];
     struct dispatcher_call_stats {
         uint64_t n, sum_us, max_us; /* of answered calls: number, durations */
     } calls[ALLOC_REQUEST_TYPES];

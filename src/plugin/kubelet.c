@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Calls to the kubelet: podresources in one thread, Register in another.
+ */
+
 #include "plugin/kubelet.h"
 
 #include <stdlib.h>
@@ -64,40 +69,42 @@ static void add_pods(const struct podres_pod *pods, size_t n, struct dispatcher_
         view[i] = (struct alloc_kubelet_pod){pods[i].ns, pods[i].name, cs,
                                              pods[i].n_containers};
     }
-    m->view.pods = view;
-    m->view.n_pods = n;
-}
-
-static int list(const struct kubelet *k, struct dispatcher_msg *m)
-{
-    struct podres_list all;
-    if (podresources_client_list(k->settings.podresources, &m->arena, &all, &m->err))
-        return -1;
-    add_pods(all.pods, all.n, m);
-    return 0;
-}
-
-static int get(const struct kubelet *k, const struct query *query,
-               struct dispatcher_msg *m)
-{
-    struct podres_pod pod;
-    struct span ns = span_of(query->names), name = span_of(query->names + ns.n + 1);
-    enum podresources_result result = podresources_client_get(
-        k->settings.podresources, ns, name, &m->arena, &pod, &m->err);
-    if (result == PODRESOURCES_FOUND)
-        add_pods(&pod, 1, m);
-    m->view.unsupported = result == PODRESOURCES_UNSUPPORTED;
-    return result == PODRESOURCES_FOUND || result == PODRESOURCES_ABSENT ? 0 : -1;
+    m->in.view.pods = view;
+    m->in.view.n_pods = n;
 }
 
 static void on_query(void *ctx, void *job)
 {
     struct kubelet *k = ctx;
     const struct query *query = job;
-    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_PODRESOURCES);
-    m->view.query = query->query;
-    if (query->get ? get(k, query, m) : list(k, m))
-        m->view.err = &m->err;
+    const char *socket = k->settings.podresources;
+    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_PODRESOURCES);
+    struct podres_list all;
+    struct podres_pod pod;
+    m->in.view.query = query->query;
+    if (!query->get) {
+        if (podresources_client_list(socket, &m->arena, &all, &m->err))
+            m->in.view.err = &m->err;
+        else
+            add_pods(all.pods, all.n, m);
+        dispatcher_post(k->dispatcher, m);
+        return;
+    }
+    struct span ns = span_of(query->names), name = span_of(query->names + ns.n + 1);
+    switch (podresources_client_get(socket, ns, name, &m->arena, &pod, &m->err)) {
+    case PODRESOURCES_FOUND:
+        add_pods(&pod, 1, m);
+        break;
+    case PODRESOURCES_ABSENT:
+        break;
+    case PODRESOURCES_UNSUPPORTED:
+        m->in.view.unsupported = true;
+        m->in.view.err = &m->err;
+        break;
+    case PODRESOURCES_FAILED:
+        m->in.view.err = &m->err;
+        break;
+    }
     dispatcher_post(k->dispatcher, m);
 }
 
@@ -129,30 +136,27 @@ static void on_register(void *ctx, void *job)
     dispatcher_post(k->dispatcher, m);
 }
 
-struct kubelet *kubelet_start(const struct kubelet_settings *settings)
+struct kubelet *kubelet_start(const struct kubelet_settings *settings,
+                              struct dispatcher *dispatcher)
 {
     struct kubelet *k = xcalloc(1, sizeof *k);
     k->settings = *settings;
+    k->dispatcher = dispatcher;
     k->queries = worker_start("podresources", on_query, k);
     k->registrations = worker_start("register", on_register, k);
     return k;
 }
 
-void kubelet_set_dispatcher(struct kubelet *k, struct dispatcher *dispatcher)
+void kubelet_query(struct kubelet *k, const struct alloc_output *o)
 {
-    k->dispatcher = dispatcher;
-}
-
-void kubelet_query_pods(struct kubelet *k, uint64_t query, const char *ns,
-                        const char *name)
-{
-    size_t n = ns ? strlen(ns) + 1 : 0, m = ns ? strlen(name) + 1 : 0;
+    bool get = o->type == ALLOC_GET;
+    size_t n = get ? strlen(o->ns) + 1 : 0, m = get ? strlen(o->name) + 1 : 0;
     struct query *job = xmalloc(sizeof *job + n + m);
-    job->query = query;
-    job->get = ns != NULL;
-    if (n) {
-        memcpy(job->names, ns, n);
-        memcpy(job->names + n, name, m);
+    job->query = o->query;
+    job->get = get;
+    if (get) {
+        memcpy(job->names, o->ns, n);
+        memcpy(job->names + n, o->name, m);
     }
     worker_add(k->queries, job);
 }

@@ -15,12 +15,11 @@ struct kubelet_settings {
 
 struct kubelet;
 
-struct kubelet *kubelet_start(const struct kubelet_settings *settings); /* new */
-/* Sets the receiver of the answers (borrowed), before the first call. */
-void kubelet_set_dispatcher(struct kubelet *k, struct dispatcher *dispatcher);
-/* For struct dispatcher_callbacks. */
-void kubelet_query_pods(struct kubelet *k, uint64_t query, const char *ns,
-                        const char *name);
+/* New. `dispatcher` is borrowed; it gets the answers. */
+struct kubelet *kubelet_start(const struct kubelet_settings *settings,
+                              struct dispatcher *dispatcher);
+/* Carries out ALLOC_LIST or ALLOC_GET. */
+void kubelet_query(struct kubelet *k, const struct alloc_output *o);
 void kubelet_register(struct kubelet *k, enum ids_resource r, const char *endpoint);
 /* Joins the threads. False: a call is still in flight at `until_ms` (clock_mono_ms), and
  * nothing may be freed. NULL is accepted. */

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The parts of the device plugin, their start and stop; samples of the cards as inputs of the
+ * allocator.
+ */
+
 #include "plugin/plugin.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -9,13 +16,14 @@
 #include "domain/node.h"
 #include "kube/connect.h"
 #include "kube/deviceplugin.h"
-#include "plugin/card_input.h"
+#include "node/card_sampler.h"
 #include "plugin/dispatcher.h"
 #include "plugin/kubelet.h"
 #include "plugin/plugin_api.h"
 #include "plugin/status.h"
 
 enum {
+    VIEW_MS = 60 * 1000, /* time between two looks at the driver of unchanged cards */
     STOP_MS = 10 * 1000, /* below terminationGracePeriodSeconds of the DaemonSet (15 s) */
 };
 
@@ -28,15 +36,112 @@ struct plugin {
     struct kubelet *kubelet;
     struct dispatcher *dispatcher;
     struct plugin_api *api;
-    struct card_input *card_input;
+    struct card_sampler *sampler;
     struct status *status;
+
+    struct { /* of the sampler's thread */
+        struct driver_view_settings driver;
+        struct buf seen; /* driver and cards that the last view was made of */
+        int64_t viewed_ms;
+        size_t most; /* cards in any sample */
+        bool any_lost, mig_logged;
+        char last_error[256];
+    } cards;
 };
 
-static void query_pods(void *ctx, uint64_t query, const char *ns, const char *name)
+/* The cards. Only the sampler's thread runs these. */
+
+static void convert(const struct gpu_card *card, struct card_seen *seen)
+{
+    const char *reason;
+    *seen = (struct card_seen){.index = card->index,
+                               .minor = (int32_t)gpu_value(card, GPU_MINOR, -1),
+                               .mib = gpu_value(card, GPU_MEM_TOTAL, 0) >> 20,
+                               .reading = card_health_read(card, &reason)};
+    snprintf(seen->uuid, sizeof seen->uuid, "%s", card->uuid);
+    snprintf(seen->model, sizeof seen->model, "%s", card->model);
+    snprintf(seen->reason, sizeof seen->reason, "%s", reason);
+}
+
+/* Other programs write specifications, and device nodes come late after a boot. */
+static bool is_view_due(struct plugin *p, const struct gpu_sample *sample)
+{
+    cleanup_buf struct buf now = {0};
+    buf_adds(&now, sample->driver);
+    for (size_t i = 0; i < sample->n_cards; i++) {
+        const struct gpu_card *card = &sample->cards[i];
+        buf_printf(&now, " %d/%lld/%s", card->index,
+                   (long long)gpu_value(card, GPU_MINOR, -1), card->uuid);
+    }
+    if (span_eq(buf_span(&now), buf_span(&p->cards.seen)) &&
+        clock_mono_ms() < p->cards.viewed_ms + VIEW_MS)
+        return false;
+    buf_clear(&p->cards.seen);
+    buf_add(&p->cards.seen, now.p, now.n);
+    p->cards.viewed_ms = clock_mono_ms();
+    return true;
+}
+
+static void post_sample(struct plugin *p, const struct gpu_sample *sample)
+{
+    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_CARDS);
+    struct card_seen *seen = arena_zalloc(&m->arena, (sample->n_cards + 1) * sizeof *seen);
+    m->in.seen = seen;
+    p->cards.last_error[0] = '\0';
+    p->cards.any_lost = sample->n_cards < p->cards.most;
+    if (sample->n_cards > p->cards.most)
+        p->cards.most = sample->n_cards;
+    for (size_t i = 0; i < sample->n_cards; i++) {
+        const struct gpu_card *card = &sample->cards[i];
+        p->cards.any_lost |= card->state == GPU_LOST;
+        if (card->state == GPU_MIG) {
+            if (!p->cards.mig_logged)
+                log_warn("cards", "a card in MIG mode is not listed",
+                         LOG_S("card", card->uuid), LOG_I("index", card->index));
+            p->cards.mig_logged = true;
+        } else {
+            convert(card, &seen[m->in.n++]);
+        }
+    }
+    if (is_view_due(p, sample))
+        m->in.driver =
+            driver_view_new(&p->cards.driver, sample->driver, seen, m->in.n);
+    dispatcher_post(p->dispatcher, m);
+}
+
+static void on_sample(void *ctx, const struct gpu_sample *sample, const struct err *err)
 {
     struct plugin *p = ctx;
-    kubelet_query_pods(p->kubelet, query, ns, name);
+    if (sample) {
+        post_sample(p, sample);
+        return;
+    }
+    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_CARDS);
+    m->in.text = arena_copy(&m->arena, span_of(err->msg)).p;
+    if (strcmp(p->cards.last_error, err->msg) != 0)
+        log_warn("cards", "cannot sample; retrying", LOG_ERR(err),
+                 LOG_I("interval_ms", p->config.interval_ms));
+    snprintf(p->cards.last_error, sizeof p->cards.last_error, "%s", err->msg);
+    dispatcher_post(p->dispatcher, m);
 }
+
+static void on_event(void *ctx, const struct gpu_event *event)
+{
+    struct plugin *p = ctx;
+    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_CARD_EVENT);
+    m->in.event = *event;
+    dispatcher_post(p->dispatcher, m);
+}
+
+static int64_t interval(void *ctx, bool *reopen)
+{
+    const struct plugin *p = ctx;
+    *reopen = p->cards.any_lost;
+    return p->config.interval_ms;
+}
+
+
+/* Start and stop */
 
 static void register_resource(void *ctx, enum ids_resource r, const char *endpoint)
 {
@@ -44,22 +149,13 @@ static void register_resource(void *ctx, enum ids_resource r, const char *endpoi
     kubelet_register(p->kubelet, r, endpoint);
 }
 
-static void patch(void *ctx, const struct alloc_output *o)
+static void carry_out(void *ctx, const struct alloc_output *o)
 {
     struct plugin *p = ctx;
-    plugin_api_patch(p->api, o);
-}
-
-static void event(void *ctx, const struct alloc_output *o)
-{
-    struct plugin *p = ctx;
-    plugin_api_event(p->api, o);
-}
-
-static void relist(void *ctx)
-{
-    struct plugin *p = ctx;
-    plugin_api_relist(p->api);
+    if (o->type == ALLOC_LIST || o->type == ALLOC_GET)
+        kubelet_query(p->kubelet, o);
+    else
+        plugin_api_carry_out(p->api, o);
 }
 
 static int check(const struct plugin_config *c, struct err *err)
@@ -108,7 +204,7 @@ static int make_dispatcher(struct plugin *p, struct err *err)
                                .limit_dir = p->has_limit ? c->limit_dir : NULL}},
         .dir = c->plugin_dir,
         .state = c->state,
-        .callbacks = {query_pods, register_resource, patch, event, relist, p},
+        .callbacks = {register_resource, carry_out, p},
     };
     p->dispatcher = dispatcher_new(&settings, err);
     return p->dispatcher ? 0 : -1;
@@ -120,18 +216,18 @@ static void start_threads(struct plugin *p)
     struct kubelet_settings kubelet = {p->config.podresources, p->registration};
     struct plugin_api_settings api = {p->config.node_name, p->config.unit_mib,
                                       p->config.node_ms};
-    p->kubelet = kubelet_start(&kubelet);
-    kubelet_set_dispatcher(p->kubelet, p->dispatcher);
-    p->api = plugin_api_start(p->client, &api, p->dispatcher);
+    const struct card_sampler_fns sampler = {on_sample, on_event, interval, p};
     const struct plugin_config *c = &p->config;
-    const struct driver_view_settings driver = {.strategy =
-                                                    (enum driver_strategy)c->strategy,
-                                                .host_root = c->host_root,
-                                                .driver_root = c->driver_root,
-                                                .cdi_dir = c->cdi_dir,
-                                                .cdi_kind = c->cdi_kind,
-                                                .by_index = c->by_index};
-    p->card_input = card_input_start(p->gpu, c->interval_ms, &driver, p->dispatcher);
+    p->cards.driver =
+        (struct driver_view_settings){.strategy = (enum driver_strategy)c->strategy,
+                                      .host_root = c->host_root,
+                                      .driver_root = c->driver_root,
+                                      .cdi_dir = c->cdi_dir,
+                                      .cdi_kind = c->cdi_kind,
+                                      .by_index = c->by_index};
+    p->kubelet = kubelet_start(&kubelet, p->dispatcher);
+    p->api = plugin_api_start(p->client, &api, p->dispatcher);
+    p->sampler = card_sampler_start(p->gpu, &sampler);
     dispatcher_start(p->dispatcher);
     status_set_parts(p->status, p->dispatcher, p->api, p->config.late_ms);
 }
@@ -160,7 +256,7 @@ bool plugin_stop(struct plugin *p)
     int64_t until_ms = clock_mono_ms() + STOP_MS;
     status_stop(p->status);
     dispatcher_stop(p->dispatcher);
-    if (!card_input_stop(p->card_input)) {
+    if (!card_sampler_stop(p->sampler)) {
         log_warn("cards", "the driver does not respond; exiting without waiting for it");
         return false;
     }
@@ -171,7 +267,8 @@ bool plugin_stop(struct plugin *p)
         return false;
     }
     /* Only the endpoints' threads are left. They only post messages. */
-    card_input_free(p->card_input);
+    card_sampler_free(p->sampler);
+    buf_fini(&p->cards.seen);
     dispatcher_free(p->dispatcher);
     plugin_api_free(p->api);
     kubelet_free(p->kubelet);

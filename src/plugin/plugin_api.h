@@ -21,10 +21,8 @@ struct plugin_api;
 struct plugin_api *plugin_api_start(struct kube_client *client,
                                     const struct plugin_api_settings *settings,
                                     struct dispatcher *dispatcher);
-/* For struct dispatcher_callbacks. */
-void plugin_api_patch(struct plugin_api *api, const struct alloc_output *o);
-void plugin_api_event(struct plugin_api *api, const struct alloc_output *o);
-void plugin_api_relist(struct plugin_api *api);
+/* Carries out ALLOC_PATCH, ALLOC_EVENT or ALLOC_RELIST. */
+void plugin_api_carry_out(struct plugin_api *api, const struct alloc_output *o);
 /* Joins the threads. False: a call is still in flight at `until_ms` (clock_mono_ms), and
  * nothing may be freed. NULL is accepted. */
 bool plugin_api_stop(struct plugin_api *api, int64_t until_ms);

@@ -1,16 +1,172 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The registration of a resource with the kubelet, and the directory of the sockets.
+ */
+
 #include "plugin/registration.h"
 
-#include <stddef.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kube/deviceplugin.h"
+
+enum {
+    WATCHED = IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF |
+              IN_MOVE_SELF | IN_ONLYDIR,
+};
+
+struct registration_dir {
+    char *path, *kubelet;
+    char *endpoints[IDS_RESOURCES], *sockets[IDS_RESOURCES];
+    int fd, watch;
+};
+
+static const char *const prefixes[IDS_RESOURCES] = {"gpushare-mem-", "gpushare-count-",
+                                                    "gpushare-core-"};
+
+/* Does a process listen on the socket? */
+static bool answers(const char *path)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof to.sun_path)
+        return false;
+    strcpy(to.sun_path, path);
+    cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0;
+}
+
+/* Among the endpoints of other gpushare plugins: removes those of plugins that have died
+ * (`clean`), or says whether one is of a newer plugin that answers. Start times have a fixed
+ * number of digits, so the order of names is that of age. */
+static bool walk_endpoints(const struct registration_dir *d, enum ids_resource r,
+                           bool clean)
+{
+    DIR *dir = opendir(d->path);
+    struct dirent *entry;
+    bool newer = false;
+    while (dir && !newer && (entry = readdir(dir)) != NULL) {
+        struct stat st;
+        int age = strcmp(entry->d_name, d->endpoints[r]);
+        if (!span_starts(span_of(entry->d_name), span_of(prefixes[r])) || age == 0)
+            continue;
+        cleanup_free char *path = xasprintf("%s/%s", d->path, entry->d_name);
+        if (!clean)
+            newer = age > 0 && answers(path);
+        else if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode) && !answers(path))
+            unlink(path);
+    }
+    if (dir)
+        closedir(dir);
+    return newer;
+}
+
+bool registration_dir_has_newer(const struct registration_dir *d, enum ids_resource r)
+{
+    return walk_endpoints(d, r, false);
+}
+
+static void watch_dir(struct registration_dir *d)
+{
+    d->watch = inotify_add_watch(d->fd, d->path, WATCHED);
+}
+
+struct registration_dir *registration_dir_open(const char *path, struct err *err)
+{
+    struct stat st;
+    int missing = stat(path, &st) ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+    if (missing) {
+        err_set(err, ERR_NOT_FOUND, "--plugin-dir: %s: %s", path, strerror(missing));
+        return NULL;
+    }
+    struct registration_dir *d = xcalloc(1, sizeof *d);
+    long long start = clock_wall_ns() / 1000000;
+    d->path = xstrdup(path);
+    d->kubelet = xasprintf("%s/" DP_KUBELET_SOCK, path);
+    for (int r = 0; r < IDS_RESOURCES; r++) {
+        d->endpoints[r] = xasprintf("%s%013lld-%d.sock", prefixes[r], start, getpid());
+        d->sockets[r] = xasprintf("%s/%s", path, d->endpoints[r]);
+        walk_endpoints(d, (enum ids_resource)r, true);
+    }
+    d->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    watch_dir(d);
+    return d;
+}
+
+void registration_dir_close(struct registration_dir *d)
+{
+    if (!d)
+        return;
+    if (d->fd >= 0)
+        close(d->fd);
+    for (int r = 0; r < IDS_RESOURCES; r++) {
+        free(d->endpoints[r]);
+        free(d->sockets[r]);
+    }
+    free(d->path);
+    free(d->kubelet);
+    free(d);
+}
+
+const char *registration_dir_endpoint(const struct registration_dir *d, enum ids_resource r)
+{
+    return d->endpoints[r];
+}
+
+const char *registration_dir_socket(const struct registration_dir *d, enum ids_resource r)
+{
+    return d->sockets[r];
+}
+
+const char *registration_dir_kubelet(const struct registration_dir *d)
+{
+    return d->kubelet;
+}
+
+uint64_t registration_dir_kubelet_id(const struct registration_dir *d)
+{
+    struct stat st;
+    if (stat(d->kubelet, &st) || !S_ISSOCK(st.st_mode))
+        return 0;
+    /* A file system can reuse an inode number, so the change time is mixed in. */
+    return (uint64_t)st.st_ino ^ (uint64_t)st.st_ctim.tv_nsec << 32 ^
+           (uint64_t)st.st_ctim.tv_sec << 20;
+}
+
+int registration_dir_fd(const struct registration_dir *d)
+{
+    return d->fd;
+}
+
+void registration_dir_drain(struct registration_dir *d)
+{
+    char events[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+    ssize_t n;
+    bool lost = d->watch < 0;
+    while (d->fd >= 0 && (n = read(d->fd, events, sizeof events)) > 0)
+        for (char *p = events; p < events + n;) {
+            struct inotify_event *e = (struct inotify_event *)p;
+            lost |= (e->mask & (IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF)) != 0;
+            p += sizeof *e + e->len;
+        }
+    if (lost)
+        watch_dir(d);
+}
+
+/* The state machine */
 
 void registration_init(struct registration *reg)
 {
     *reg = (struct registration){.retry_ms = REGISTRATION_FIRST_RETRY_MS};
-}
-
-void registration_set_wanted(struct registration *reg, bool wanted)
-{
-    reg->wanted = wanted;
 }
 
 static void again(struct registration *reg, int64_t at_ms)
@@ -64,7 +220,7 @@ void registration_answered(struct registration *reg, int64_t now_ms, bool accept
 }
 
 void registration_stream(struct registration *reg, int64_t now_ms, bool opened,
-                         bool rival)
+                         bool newer)
 {
     if (opened) {
         reg->streams++;
@@ -79,17 +235,17 @@ void registration_stream(struct registration *reg, int64_t now_ms, bool opened,
         return;
     reg->lost++;
     again(reg, now_ms + REGISTRATION_SETTLE_MS);
-    if (rival) {
+    if (newer) {
         reg->state = REGISTRATION_YIELDING;
         reg->at_ms = now_ms + REGISTRATION_NEWER_PLUGIN_MS;
     }
 }
 
-void registration_newer_plugin(struct registration *reg, int64_t now_ms, bool there)
+void registration_newer_plugin(struct registration *reg, int64_t now_ms, bool present)
 {
     if (reg->state != REGISTRATION_YIELDING)
         return;
-    if (there)
+    if (present)
         reg->at_ms = now_ms + REGISTRATION_NEWER_PLUGIN_MS;
     else
         again(reg, now_ms);

@@ -4,6 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/err.h"
+#include "domain/ids.h"
+
 /*
  * The registration of one resource with the kubelet, as a state machine. Pure: inputs are
  * events, registration_next returns the next action.
@@ -39,7 +42,7 @@ enum registration_state {
 
 struct registration {
     enum registration_state state;
-    bool wanted;
+    bool wanted;      /* set by the caller: there are devices to register */
     uint64_t kubelet; /* identifies its socket; 0: there is none */
     bool reachable;   /* our socket's path leads to our server */
     unsigned streams; /* number of open ListAndWatch streams */
@@ -55,7 +58,6 @@ enum registration_action {
 
 void registration_init(struct registration *reg);
 /* Events. */
-void registration_set_wanted(struct registration *reg, bool wanted);
 void registration_kubelet_socket(struct registration *reg, int64_t now_ms, uint64_t id);
 void registration_serving(struct registration *reg, int64_t now_ms, bool reachable);
 void registration_answered(struct registration *reg, int64_t now_ms, bool accepted);
@@ -72,3 +74,34 @@ int64_t registration_due(const struct registration *reg); /* INT64_MAX: no timer
 const char *registration_missing(const struct registration *reg);
 /* Is a check for a newer plugin due? */
 bool registration_checks_newer_plugin(const struct registration *reg, int64_t now_ms);
+
+/*
+ * The kubelet's device plugin directory: the kubelet's registration socket and the
+ * sockets (endpoints) of plugins. Endpoints of this plugin are named
+ *
+ *     gpushare-mem-<start>-<pid>.sock    gpushare-count-<start>-<pid>.sock
+ *
+ * with the start time of the process. During a rolling update two plugins thus have
+ * different sockets, and each can tell which one is newer.
+ */
+
+struct registration_dir;
+
+/* New. Removes sockets of plugins that have died. */
+struct registration_dir *registration_dir_open(const char *path, struct err *err);
+void registration_dir_close(struct registration_dir *d); /* NULL is accepted */
+/* The endpoint's file name, and its path. */
+const char *registration_dir_endpoint(const struct registration_dir *d, enum ids_resource r);
+const char *registration_dir_socket(const struct registration_dir *d, enum ids_resource r);
+/* Path of the kubelet's registration socket. */
+const char *registration_dir_kubelet(const struct registration_dir *d);
+
+/* Identifies the kubelet's socket: changes when a kubelet creates a new one. 0: there is
+ * no socket. */
+uint64_t registration_dir_kubelet_id(const struct registration_dir *d);
+/* Does a newer gpushare plugin serve this resource? */
+bool registration_dir_has_newer(const struct registration_dir *d, enum ids_resource r);
+/* Readable when the directory has changed. -1: no inotify; poll the directory. */
+int registration_dir_fd(const struct registration_dir *d);
+/* Reads the pending events; watches the directory again if it was replaced. */
+void registration_dir_drain(struct registration_dir *d);

@@ -1,58 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The answer to Allocate: how a container finds its cards, and how its promise is enforced.
+ */
+
 #include "plugin/response.h"
 
 #include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
-#include "plugin/response_priv.h"
 
 #define VOLUME_DEVICES "/var/run/nvidia-container-devices"
 
 enum { PAIRS_MAX = 16, MOUNTS_MAX = CARDS_MAX + 2 + LIMIT_DIR_CARDS + 3 };
-
-static const char *keep(struct arena *a, const struct buf *b)
-{
-    return arena_copy(a, buf_span(b)).p;
-}
-
-static void add_env(struct response *r, const char *key, const char *value)
-{
-    r->envs[r->n_envs++] = (struct response_pair){.key = key, .value = value};
-}
-
-static void add_number(struct response *r, struct arena *a, const char *key, int64_t n)
-{
-    cleanup_buf struct buf b = {0};
-    buf_add_i64(&b, n);
-    add_env(r, key, keep(a, &b));
-}
-
-/* Appends the text that stands for a card in a list. */
-typedef void (*card_fn)(struct buf *out, const struct response_settings *settings,
-                        const struct plugin_card *card);
-
-static void by_name(struct buf *out, const struct response_settings *settings,
-                    const struct plugin_card *card)
-{
-    if (settings->by_index || !card->has_uuid)
-        buf_add_i64(out, card->index);
-    else
-        buf_adds(out, card->uuid);
-}
-
-static void by_index(struct buf *out, const struct response_settings *settings,
-                     const struct plugin_card *card)
-{
-    (void)settings;
-    buf_add_i64(out, card->index);
-}
-
-static void by_size(struct buf *out, const struct response_settings *settings,
-                    const struct plugin_card *card)
-{
-    (void)settings;
-    buf_add_i64(out, card->units);
-}
 
 struct work {
     const struct response_settings *settings;
@@ -64,156 +24,21 @@ struct work {
     struct response *r;
 };
 
-static const char *list(const struct work *w, card_fn one)
+static const char *keep(struct arena *a, const struct buf *b)
+{
+    return arena_copy(a, buf_span(b)).p;
+}
+
+static const char *printed(struct arena *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static const char *printed(struct arena *a, const char *fmt, ...)
 {
     cleanup_buf struct buf b = {0};
-    for (size_t i = 0; i < w->n; i++) {
-        if (i)
-            buf_addc(&b, ',');
-        one(&b, w->settings, w->cards[i]);
-    }
-    return keep(w->a, &b);
-}
-
-/* `before`, then the card's name. */
-static const char *named(const struct work *w, const char *before, size_t i)
-{
-    cleanup_buf struct buf b = {0};
-    buf_adds(&b, before);
-    by_name(&b, w->settings, w->cards[i]);
-    return keep(w->a, &b);
-}
-
-static const char *cdi_name(const struct work *w, size_t i)
-{
-    cleanup_buf struct buf kind = {0};
-    buf_printf(&kind, "%s=", w->settings->view->cdi_kind);
-    return named(w, kind.p, i);
-}
-
-/* Runtimes read all annotations whose names begin so. A container can have an allocation
- * of each resource. */
-static void add_cdi_annotation(const struct work *w)
-{
-    cleanup_buf struct buf names = {0};
-    for (size_t i = 0; i < w->n; i++)
-        buf_printf(&names, "%s%s", i ? "," : "", cdi_name(w, i));
-    w->r->annotations[w->r->n_annotations++] = (struct response_pair){
-        w->al->resource == IDS_COUNT ? "cdi.k8s.io/gpushare_gpu-count"
-                                     : "cdi.k8s.io/gpushare_gpu-mem",
-        keep(w->a, &names), false};
-}
-
-static void add_visible(const struct work *w)
-{
-    struct response *r = w->r;
-    switch (w->settings->strategy) {
-    case DRIVER_AUTO: /* not decided yet */
-    case DRIVER_ENVVAR:
-        add_env(r, KEY_VISIBLE_DEVICES, list(w, by_name));
-        break;
-    case DRIVER_VOLUME_MOUNTS:
-        add_env(r, KEY_VISIBLE_DEVICES, VOLUME_DEVICES);
-        for (size_t i = 0; i < w->n; i++)
-            r->mounts[r->n_mounts++] = (struct response_pair){
-                named(w, VOLUME_DEVICES "/", i), "/dev/null", false};
-        break;
-    case DRIVER_CDI_ANNOTATIONS:
-        add_cdi_annotation(w);
-        break;
-    case DRIVER_CDI_CRI:
-        for (size_t i = 0; i < w->n; i++)
-            r->cdi[r->n_cdi++] = cdi_name(w, i);
-        break;
-    }
-}
-
-static bool is_cdi(const struct work *w)
-{
-    return w->settings->strategy == DRIVER_CDI_ANNOTATIONS ||
-           w->settings->strategy == DRIVER_CDI_CRI;
-}
-
-static int check_cdi(const struct work *w, struct err *err)
-{
-    const struct driver_view *view = w->settings->view;
-    struct driver_file node;
-    if (!is_cdi(w))
-        return 0;
-    if (!view || !view->cdi_kind)
-        return err_set(err, ERR_UNAVAILABLE, "no CDI specification names the cards: %s",
-                       view ? view->reason : "no sample of the cards yet");
-    for (size_t i = 0; i < w->n && view->is_ours; i++)
-        if (!driver_files_card(&view->files, w->cards[i]->minor, w->a, &node))
-            return err_set(err, ERR_UNAVAILABLE,
-                           "the card %s has no device node on the host, so that no CDI "
-                           "specification names it",
-                           w->cards[i]->uuid);
-    return 0;
-}
-
-static void add_nodes(const struct work *w)
-{
-    const struct driver_view *view = w->settings->view;
-    struct response *r = w->r;
-    size_t before = r->n_nodes;
-    if (!view || is_cdi(w))
-        return;
-    for (size_t i = 0; i < w->n; i++)
-        if (driver_files_card(&view->files, w->cards[i]->minor, w->a,
-                              &r->nodes[r->n_nodes]))
-            r->n_nodes++;
-    for (size_t i = 0; i < view->files.n_nodes && r->n_nodes > before; i++)
-        r->nodes[r->n_nodes++] = view->files.nodes[i];
-}
-
-static int64_t units_on(const struct work *w, size_t i)
-{
-    if (w->al->resource == IDS_COUNT)
-        return w->cards[i]->units;
-    return (int64_t)w->al->cards[i].n_units;
-}
-
-/* MPS clients and server communicate through a pipe and shared memory. */
-static void add_mps_mount(const struct work *w, const char *at, const char *what)
-{
-    cleanup_buf struct buf host = {0};
-    buf_printf(&host, "%s/%s", w->settings->mps_dir, what);
-    w->r->mounts[w->r->n_mounts++] = (struct response_pair){at, keep(w->a, &host), false};
-}
-
-/* The container's share of the compute of each of its cards; 0: its limits name none. */
-static int64_t core_of(const struct work *w, const struct pod_allocation *pod)
-{
-    for (size_t i = 0; i < pod->n_containers; i++) {
-        const struct pod_allocation_container *c = &pod->containers[i];
-        if (w->n && c->resource == w->al->resource && span_eq(c->name, w->al->container))
-            return c->core / (int64_t)w->n;
-    }
-    return 0;
-}
-
-/* The memory limit is per card, in the container's numbering. The thread percentage is
- * one number for all cards: the share of compute in the limits, else the smallest share of
- * memory. */
-static void add_mps(const struct work *w, const struct pod_allocation *pod)
-{
-    struct response *r = w->r;
-    cleanup_buf struct buf limit = {0};
-    int64_t percent = 100, core = core_of(w, pod);
-    for (size_t i = 0; i < w->n; i++) {
-        int64_t units = units_on(w, i), of = w->cards[i]->units;
-        int64_t share = of > 0 ? units * 100 / of : 100;
-        percent = share < percent ? share : percent;
-        buf_printf(&limit, "%s%zu=%lldM", i ? "," : "", i,
-                   (long long)(units * w->settings->unit_mib));
-    }
-    percent = core > 0 && core <= 100 ? core : percent;
-    add_env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", keep(w->a, &limit));
-    add_number(r, w->a, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent > 0 ? percent : 1);
-    add_env(r, "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
-    add_mps_mount(w, "/tmp/nvidia-mps", "pipe");
-    add_mps_mount(w, "/dev/shm", "shm");
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    return keep(a, &b);
 }
 
 static struct response *empty(struct arena *a)
@@ -227,18 +52,129 @@ static struct response *empty(struct arena *a)
     return r;
 }
 
-static int find_cards(struct work *w, const struct cards *cards, struct err *err)
+static void add_env(struct response *r, const char *key, const char *value)
 {
-    for (size_t i = 0; i < w->al->n_cards; i++) {
-        struct span uuid = w->al->cards[i].uuid;
-        const struct plugin_card *card =
-            i < CARDS_MAX ? cards_by_uuid(cards, uuid) : NULL;
-        if (!card)
-            return err_set(err, ERR_NOT_FOUND,
-                           "the allocated card %.*s is not on this node", SPAN_ARG(uuid));
-        w->cards[w->n++] = card;
+    r->envs[r->n_envs++] = (struct response_pair){.key = key, .value = value};
+}
+
+static void add_number(struct response *r, struct arena *a, const char *key, int64_t n)
+{
+    add_env(r, key, printed(a, "%lld", (long long)n));
+}
+
+static void add_mount(struct response *r, const char *at, const char *from,
+                      bool read_only)
+{
+    r->mounts[r->n_mounts++] = (struct response_pair){at, from, read_only};
+}
+
+/* The cards */
+
+static bool is_cdi(const struct work *w)
+{
+    return w->settings->strategy == DRIVER_CDI_ANNOTATIONS ||
+           w->settings->strategy == DRIVER_CDI_CRI;
+}
+
+static const char *name_of(const struct work *w, size_t i)
+{
+    const struct plugin_card *card = w->cards[i];
+    return w->settings->by_index || !card->has_uuid ? printed(w->a, "%d", card->index)
+                                                    : card->uuid;
+}
+
+enum list { NAMES, INDEXES, SIZES };
+
+/* NAMES with `prefix` before each. */
+static const char *list(const struct work *w, enum list what, const char *prefix)
+{
+    cleanup_buf struct buf b = {0};
+    for (size_t i = 0; i < w->n; i++) {
+        if (i)
+            buf_addc(&b, ',');
+        if (what == NAMES)
+            buf_printf(&b, "%s%s", prefix, name_of(w, i));
+        else
+            buf_add_i64(&b, what == INDEXES ? w->cards[i]->index : w->cards[i]->units);
     }
+    return keep(w->a, &b);
+}
+
+static int check_cdi(const struct work *w, struct err *err)
+{
+    const struct driver_view *view = w->settings->view;
+    struct driver_file node;
+    if (!is_cdi(w))
+        return 0;
+    if (!view || !view->cdi_kind)
+        return err_set(err, ERR_UNAVAILABLE, "no CDI specification names the cards: %s",
+                       view ? view->reason : "no sample of the cards yet");
+    for (size_t i = 0; i < w->n && view->is_ours; i++)
+        if (!driver_card_file(&view->files, w->cards[i]->minor, w->a, &node))
+            return err_set(err, ERR_UNAVAILABLE,
+                           "the card %s has no device node on the host, so that no CDI "
+                           "specification names it",
+                           w->cards[i]->uuid);
     return 0;
+}
+
+static void add_visible(const struct work *w)
+{
+    struct response *r = w->r;
+    const char *cdi =
+        is_cdi(w) ? printed(w->a, "%s=", w->settings->view->cdi_kind) : NULL;
+    switch (w->settings->strategy) {
+    case DRIVER_AUTO: /* not decided yet */
+    case DRIVER_ENVVAR:
+        add_env(r, KEY_VISIBLE_DEVICES, list(w, NAMES, ""));
+        break;
+    case DRIVER_VOLUME_MOUNTS:
+        add_env(r, KEY_VISIBLE_DEVICES, VOLUME_DEVICES);
+        for (size_t i = 0; i < w->n; i++)
+            add_mount(r, printed(w->a, VOLUME_DEVICES "/%s", name_of(w, i)), "/dev/null",
+                      false);
+        break;
+    case DRIVER_CDI_ANNOTATIONS:
+        /* Runtimes read all annotations whose names begin so. A container can have an
+         * allocation of each resource. */
+        r->annotations[r->n_annotations++] = (struct response_pair){
+            w->al->resource == IDS_COUNT ? "cdi.k8s.io/gpushare_gpu-count"
+                                         : "cdi.k8s.io/gpushare_gpu-mem",
+            list(w, NAMES, cdi), false};
+        break;
+    case DRIVER_CDI_CRI:
+        for (size_t i = 0; i < w->n; i++)
+            r->cdi[r->n_cdi++] = printed(w->a, "%s%s", cdi, name_of(w, i));
+        break;
+    }
+}
+
+static void add_nodes(const struct work *w)
+{
+    const struct driver_view *view = w->settings->view;
+    struct response *r = w->r;
+    if (!view || is_cdi(w))
+        return;
+    for (size_t i = 0; i < w->n; i++)
+        if (driver_card_file(&view->files, w->cards[i]->minor, w->a,
+                             &r->nodes[r->n_nodes]))
+            r->n_nodes++;
+    bool any = r->n_nodes > 0;
+    for (size_t i = 0; i < view->files.n_nodes && any; i++)
+        r->nodes[r->n_nodes++] = view->files.nodes[i];
+}
+
+static int64_t units_on(const struct work *w, size_t i)
+{
+    if (w->al->resource == IDS_COUNT)
+        return w->cards[i]->units;
+    return (int64_t)w->al->cards[i].n_units;
+}
+
+static const struct plugin_card *card_of(const struct cards *cards,
+                                         const struct pod_allocation_share *s)
+{
+    return s->uuid.n ? cards_by_uuid(cards, s->uuid) : cards_by_index(cards, s->index);
 }
 
 /* The units of the whole pod. */
@@ -254,6 +190,158 @@ static int64_t pod_units(const struct cards *cards, const struct pod_allocation 
     return sum;
 }
 
+/* MPS: the memory limit is per card, in the container's numbering. The thread percentage is
+ * one number for all cards: the share of compute in the limits, else the smallest share of
+ * memory. Clients and server communicate through a pipe and shared memory. */
+static void add_mps(const struct work *w, const struct pod_allocation *pod)
+{
+    struct response *r = w->r;
+    cleanup_buf struct buf limit = {0};
+    int64_t percent = 100, core = 0;
+    for (size_t i = 0; i < w->n; i++) {
+        int64_t units = units_on(w, i), of = w->cards[i]->units;
+        int64_t share = of > 0 ? units * 100 / of : 100;
+        percent = share < percent ? share : percent;
+        buf_printf(&limit, "%s%zu=%lldM", i ? "," : "", i,
+                   (long long)(units * w->settings->unit_mib));
+    }
+    for (size_t i = 0; i < pod->n_containers && w->n; i++) {
+        const struct pod_allocation_container *c = &pod->containers[i];
+        if (c->resource == w->al->resource && span_eq(c->name, w->al->container))
+            core = c->core / (int64_t)w->n;
+    }
+    percent = core > 0 && core <= 100 ? core : percent;
+    add_env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", keep(w->a, &limit));
+    add_number(r, w->a, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent > 0 ? percent : 1);
+    add_env(r, "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
+    add_mount(r, "/tmp/nvidia-mps", printed(w->a, "%s/pipe", w->settings->mps_dir),
+              false);
+    add_mount(r, "/dev/shm", printed(w->a, "%s/shm", w->settings->mps_dir), false);
+}
+
+/* The limit */
+
+static const char *isolation_name(enum isolation i)
+{
+    static const char *const names[] = {"none", "mps", "limit"};
+    return names[i];
+}
+
+/* The ways of loading the library that the word asks for; 0: it asks for no limit. */
+static enum preload preload_of(struct span asks)
+{
+    return span_eq(asks, SPAN("limit"))        ? PRELOAD_BOTH
+           : span_eq(asks, SPAN("limit-env"))  ? PRELOAD_ENV
+           : span_eq(asks, SPAN("limit-file")) ? PRELOAD_FILE
+                                               : (enum preload)0;
+}
+
+/* The isolation of the pod's containers. A pod that asks for less than the node gives, for
+ * MPS where no daemon runs, or for a word that is none, gets the node's; r->not_isolated
+ * says so. Sets r->preload for ISOLATION_LIMIT. */
+static enum isolation choose_isolation(const struct response_settings *settings,
+                                       const struct pod_allocation *pod,
+                                       struct response *r, struct arena *a)
+{
+    enum isolation is = settings->isolation;
+    const char *why = NULL;
+    struct span asks = pod->isolation;
+    enum preload preload = preload_of(asks);
+    bool less = span_eq(asks, SPAN("none")) ||
+                (is == ISOLATION_LIMIT && preload && preload != PRELOAD_BOTH);
+    r->preload = PRELOAD_BOTH;
+    if (!asks.n || span_eq(asks, span_of(isolation_name(is))))
+        why = NULL;
+    else if (less && !settings->less_isolation)
+        why = "this node allows no less than its own";
+    else if (preload) {
+        is = ISOLATION_LIMIT;
+        r->preload = preload;
+    } else if (less)
+        is = ISOLATION_NONE;
+    else if (span_eq(asks, SPAN("mps")))
+        why = "this node has no MPS daemon";
+    else
+        why = "expected limit, limit-env, limit-file, mps or none";
+    if (is == ISOLATION_LIMIT && !settings->limit_dir) {
+        is = ISOLATION_NONE;
+        why = "this node has no libgpushare-limit.so";
+    }
+    if (why)
+        r->not_isolated = printed(
+            a, "annotation gpushare/isolation \"%.*s\": %s; its containers have %s",
+            (int)(asks.n < 32 ? asks.n : 32), asks.n ? asks.p : "", why,
+            isolation_name(is));
+    return is;
+}
+
+/* The units of the card that the pod's containers hold at most at a time, which is what the
+ * ledger promises: app containers and sidecars together, or a plain init
+ * container and the sidecars before it. The containers are in the order of admission. */
+static int64_t most_units(const struct cards *cards, const struct pod_allocation *pod,
+                          const struct plugin_card *card)
+{
+    int64_t sum = 0, most = 0; /* init containers come before app containers */
+    for (size_t i = 0; i < pod->n_containers; i++) {
+        const struct pod_allocation_container *c = &pod->containers[i];
+        for (size_t k = 0; k < c->n_shares && c->resource == IDS_MEM; k++) {
+            const struct pod_allocation_share *s = &c->shares[k];
+            if (card_of(cards, s) != card)
+                continue;
+            if (c->role != CONTAINER_INIT)
+                sum += s->units;
+            else if (sum + s->units > most)
+                most = sum + s->units;
+        }
+    }
+    return sum > most ? sum : most;
+}
+
+/* Adds the library and the pod's limits: for each card the units of its containers as
+ * Kubernetes adds them up, because they share the files. */
+static void add_limit(const struct response_settings *settings, const struct cards *cards,
+                      const struct pod_allocation *pod, struct response *r,
+                      struct arena *a)
+{
+    static const char library[] = LIMIT_DIR_CONTAINER "/libgpushare-limit.so";
+    const char *dir = settings->limit_dir;
+    struct limit_plan *plan = arena_zalloc(a, sizeof *plan);
+    plan->uid = arena_copy(a, pod->uid).p;
+    for (size_t i = 0; i < cards->n; i++) {
+        const struct plugin_card *card = &cards->items[i];
+        int64_t units = most_units(cards, pod, card);
+        if (units <= 0)
+            continue;
+        if (plan->n == LIMIT_DIR_CARDS) {
+            r->not_isolated = "the pod has more cards than libgpushare-limit.so limits";
+            return;
+        }
+        plan->cards[plan->n++] =
+            (struct limit_card){card->has_uuid ? printed(a, "%s", card->uuid) : "",
+                                units * settings->unit_mib};
+    }
+    if (!plan->n)
+        return;
+    size_t before = r->n_mounts;
+    r->limit = plan;
+    add_mount(r, library, printed(a, "%s/libgpushare-limit.so", dir), true);
+    /* glibc reads the file, and musl only the variable. A library is loaded once. */
+    if (r->preload & PRELOAD_FILE)
+        add_mount(r, "/etc/ld.so.preload", printed(a, "%s/ld.so.preload", dir), true);
+    if (r->preload & PRELOAD_ENV) {
+        add_env(r, KEY_PRELOAD, library);
+        r->n_limit_envs++;
+    }
+    add_mount(r, LIMIT_DIR_CONTAINER "/limit",
+              printed(a, "%s/pods/%s/limit", dir, plan->uid), true);
+    for (size_t i = 0; i < plan->n; i++)
+        add_mount(r, printed(a, LIMIT_DIR_CONTAINER "/state/%zu", i),
+                  printed(a, "%s/pods/%s/state/%zu", dir, plan->uid, i), false);
+    r->n_limit_mounts = r->n_mounts - before;
+}
+
+/* The answers */
+
 struct response *response_of(const struct response_settings *settings,
                              const struct cards *cards, const struct pod_allocation *pod,
                              const struct allocation *al, struct arena *a,
@@ -261,28 +349,43 @@ struct response *response_of(const struct response_settings *settings,
 {
     struct work w = {.settings = settings, .al = al, .a = a, .r = empty(a)};
     int64_t mine = 0;
-    if (find_cards(&w, cards, err) || check_cdi(&w, err))
+    for (; w.n < al->n_cards; w.n++) {
+        struct span uuid = al->cards[w.n].uuid;
+        const struct plugin_card *card =
+            w.n < CARDS_MAX ? cards_by_uuid(cards, uuid) : NULL;
+        if (!card) {
+            err_set(err, ERR_NOT_FOUND, "the allocated card %.*s is not on this node",
+                    SPAN_ARG(uuid));
+            return NULL;
+        }
+        w.cards[w.n] = card;
+        mine += al->resource == IDS_COUNT ? card->units : (int64_t)al->cards[w.n].n_units;
+    }
+    if (check_cdi(&w, err))
         return NULL;
-    for (size_t i = 0; i < w.n; i++)
-        mine += units_on(&w, i);
     add_visible(&w);
     add_nodes(&w);
-    add_env(w.r, KEY_MEM_IDX, list(&w, by_index));
+    add_env(w.r, KEY_MEM_IDX, list(&w, INDEXES, ""));
     add_number(w.r, a, KEY_MEM_POD, pod_units(cards, pod));
     add_number(w.r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", mine);
-    add_env(w.r, KEY_MEM_DEV, list(&w, by_size));
+    add_env(w.r, KEY_MEM_DEV, list(&w, SIZES, ""));
     if (settings->cgpu_disable)
         add_env(w.r, "CGPU_DISABLE", "true");
-    enum isolation isolation = response_isolation(settings, pod, w.r, a);
+    enum isolation isolation = choose_isolation(settings, pod, w.r, a);
     /* Where MPS runs, a program that is no client of it may find the card taken. */
     if (settings->isolation == ISOLATION_MPS && isolation != ISOLATION_NONE)
         add_mps(&w, pod);
-    if (isolation == ISOLATION_LIMIT && al->resource == IDS_MEM) {
-        response_limit(settings, cards, pod, w.r, a);
-        const char *evaded = response_limit_evaded(pod, al, w.r, a);
-        if (!w.r->not_isolated)
-            w.r->not_isolated = evaded;
-    }
+    if (isolation != ISOLATION_LIMIT || al->resource != IDS_MEM)
+        return w.r;
+    add_limit(settings, cards, pod, w.r, a);
+    /* A container that loads a library itself keeps ours out. */
+    for (size_t i = 0; i < pod->n_containers && w.r->preload == PRELOAD_ENV; i++)
+        if (pod->containers[i].own_preload && !w.r->not_isolated &&
+            span_eq(pod->containers[i].name, al->container))
+            w.r->not_isolated = printed(a,
+                                        "container %.*s sets LD_PRELOAD itself, so "
+                                        "gpushare/isolation: limit-env does not limit it",
+                                        SPAN_ARG(al->container));
     return w.r;
 }
 
@@ -291,8 +394,8 @@ struct response *response_changed_limit(const struct response_settings *settings
                                         const struct pod_allocation *pod, struct arena *a)
 {
     struct response *r = empty(a);
-    if (response_isolation(settings, pod, r, a) == ISOLATION_LIMIT)
-        response_limit(settings, cards, pod, r, a);
+    if (choose_isolation(settings, pod, r, a) == ISOLATION_LIMIT)
+        add_limit(settings, cards, pod, r, a);
     return r;
 }
 

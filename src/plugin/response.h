@@ -3,7 +3,7 @@
 
 #include "node/allocation.h"
 #include "plugin/cards.h"
-#include "plugin/driver_view.h"
+#include "plugin/driver.h"
 #include "plugin/limit_dir.h"
 #include "plugin/pod_allocation.h"
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The health checks and metrics of the device plugin.
+ */
+
 #include "plugin/status.h"
 
 #include <pthread.h>
@@ -6,8 +11,16 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/prom.h"
 #include "node/status_server.h"
-#include "plugin/plugin_metrics.h"
+
+#define NAME(rest) "gpushare_plugin_" rest
+
+enum {
+    DISPATCHER_MS = 30 * 1000,
+    /* The thread of the watch resolves names and connects. */
+    WATCH_MS = 5 * 60 * 1000,
+};
 
 struct status {
     struct status_server *server;
@@ -18,11 +31,175 @@ struct status {
     struct plugin_api *api;
 };
 
+/* Checks */
+
+static const char *const check_names[STATUS_REGISTRATIONS] = {
+    "dispatcher", "watch", "cards", "pods", "node", "podresources"};
+
+static int check_thread(int64_t silent_ms, int64_t limit_ms, struct err *err)
+{
+    if (silent_ms < limit_ms)
+        return 0;
+    return err_set(err, ERR_TIMEOUT, "thread hangs for %llds",
+                   (long long)(silent_ms / 1000));
+}
+
+static int check_failure(const struct status_facts *f, const struct failure *failure,
+                         const char *what, struct err *err)
+{
+    int64_t duration = f->now_ms - failure->since_ms;
+    if (!failure->since_ms || duration < f->late_ms)
+        return 0;
+    return err_set(err, failure->err.code, "%s for %llds: %s", what,
+                   (long long)(duration / 1000), failure->err.msg);
+}
+
+int status_check(const struct status_facts *f, enum status_check check, bool *required,
+                 struct err *err)
+{
+    const struct dispatcher_stats *d = f->dispatcher;
+    const struct err *known = &d->cards_err;
+    *required = true;
+    switch (check) {
+    case STATUS_DISPATCHER:
+        return check_thread(f->now_ms - d->alive_ms, DISPATCHER_MS, err);
+    case STATUS_WATCH:
+        return check_thread(f->now_ms - f->api->alive_ms, WATCH_MS, err);
+    case STATUS_PODS:
+        if (!d->listed)
+            return err_set(err, ERR_UNAVAILABLE, "the pods are not listed yet%s%s",
+                           f->api->watch.since_ms ? ": " : "", f->api->watch.err.msg);
+        return check_failure(f, &f->api->watch, "the pod watch fails", err);
+    case STATUS_NODE:
+        *required = false;
+        return check_failure(f, &f->api->node, "GET of the Node fails", err);
+    case STATUS_PODRESOURCES:
+        return check_failure(f, &d->podresources, "podresources calls fail", err);
+    case STATUS_CARDS:
+        *required = !d->cards && f->now_ms - f->started_ms < STATUS_CARDS_MS;
+        break;
+    default:
+        *required = d->wanted[check - STATUS_REGISTRATIONS];
+        known = &d->registered_err[check - STATUS_REGISTRATIONS];
+        break;
+    }
+    return known->code == ERR_NONE ? 0 : err_set(err, known->code, "%s", known->msg);
+}
+
+/* Metrics */
+
+/* A sample for each resource. */
+static void by_resource(struct buf *out, const char *name, enum prom_type type,
+                        const char *help, int n, const uint64_t *counters,
+                        const bool *flags)
+{
+    prom_family(out, name, type, help);
+    for (int r = 0; r < n; r++) {
+        struct prom_label l = {"resource", span_of(ids_resource_name(r))};
+        prom_sample(out, name, &l, 1, (int64_t)(counters ? counters[r] : flags[r]));
+    }
+}
+
+static void write_durations(struct buf *out, const struct dispatcher_stats *stats)
+{
+    prom_family(out, NAME("request_duration_seconds"), PROM_SUMMARY,
+                "Duration of the kubelet's device plugin calls.");
+    for (int max = 0; max < 2; max++) {
+        if (max)
+            prom_family(out, NAME("request_duration_max_seconds"), PROM_GAUGE,
+                        "Longest duration of a call.");
+        for (int i = 0; i < ALLOC_REQUEST_TYPES; i++) {
+            const struct dispatcher_call_stats *calls = &stats->calls[i];
+            struct prom_label l = {
+                "method", span_of(alloc_request_name((enum alloc_request_type)i))};
+            prom_seconds(out,
+                         max ? NAME("request_duration_max_seconds")
+                             : NAME("request_duration_seconds_sum"),
+                         &l, 1, (max ? calls->max_us : calls->sum_us) * 1000);
+            if (!max)
+                prom_sample(out, NAME("request_duration_seconds_count"), &l, 1, calls->n);
+        }
+    }
+}
+
+void status_write_metrics(struct buf *out, const struct status_facts *f)
+{
+    const struct dispatcher_stats *d = f->dispatcher;
+    const struct plugin_api_stats *api = f->api;
+    prom_family(out, NAME("healthcheck"), PROM_GAUGE,
+                "1 if the health check passes, as /healthz reports it.");
+    for (int i = STATUS_THREADS; i < STATUS_REGISTRATIONS; i++) {
+        bool required;
+        struct prom_label l = {"name", span_of(check_names[i])};
+        prom_sample(out, NAME("healthcheck"), &l, 1,
+                    status_check(f, (enum status_check)i, &required, NULL) == 0);
+    }
+    by_resource(out, NAME("allocations_total"), PROM_COUNTER,
+                "Allocations to containers.", IDS_CARD_RESOURCES, d->alloc.allocated,
+                NULL);
+    by_resource(out, NAME("registered"), PROM_GAUGE,
+                "1 while the kubelet has a ListAndWatch stream open.", IDS_RESOURCES,
+                NULL, d->up);
+    by_resource(out, NAME("registrations_total"), PROM_COUNTER,
+                "Registrations that the kubelet accepted.", IDS_RESOURCES, d->registered,
+                NULL);
+    prom_family(out, NAME("rejected_requests_total"), PROM_COUNTER,
+                "Rejected GetPreferredAllocation and Allocate calls.");
+    for (int i = 0; i < REJECTIONS; i++) {
+        struct prom_label l = {"reason",
+                               span_of(alloc_rejection_name((enum alloc_rejection)i))};
+        prom_sample(out, NAME("rejected_requests_total"), &l, 1, d->alloc.rejected[i]);
+    }
+    const struct {
+        const char *name;
+        enum prom_type type;
+        const char *help;
+        uint64_t n;
+    } rows[] = {
+        {NAME("deferred_requests_total"), PROM_COUNTER,
+         "Calls that waited for the pod watch.", d->alloc.deferred},
+        {NAME("mismatches_total"), PROM_COUNTER,
+         "Pods with a container on a card that was not promised to it.",
+         d->alloc.mismatches},
+        {NAME("recovered_allocations_total"), PROM_COUNTER,
+         "Allocations recovered from the kubelet's podresources.", d->alloc.recovered},
+        {NAME("reconciled_pods_total"), PROM_COUNTER,
+         "Comparisons of a pod's allocation with its promise.", d->alloc.reconciled},
+        {NAME("container_allocations"), PROM_GAUGE, "Containers that hold device ids.",
+         d->allocations},
+        {NAME("cards"), PROM_GAUGE, "Cards in the device list.", d->cards},
+        {NAME("cards_healthy"), PROM_GAUGE, "Healthy cards in the device list.",
+         d->healthy},
+        {NAME("units_healthy"), PROM_GAUGE,
+         "Units of aliyun.com/gpu-mem on healthy cards.", d->units},
+        {NAME("state_write_failures_total"), PROM_COUNTER,
+         "Failed writes of the state file.", d->save_failed},
+        {NAME("limited_containers_total"), PROM_COUNTER,
+         "Containers that got libgpushare-limit.so.", d->limited},
+        {NAME("limit_failures_total"), PROM_COUNTER,
+         "Containers that started without their limit.",
+         d->limit_failed + d->alloc.not_isolated},
+        {NAME("pod_patches_total"), PROM_COUNTER, "Pods annotated.", api->patched},
+        {NAME("pod_patch_failures_total"), PROM_COUNTER,
+         "Pods that could not be annotated.", api->patch_failed},
+        {NAME("events_total"), PROM_COUNTER, "Events written.", api->events},
+        {NAME("event_failures_total"), PROM_COUNTER, "Events that could not be written.",
+         api->events_failed},
+        {NAME("watch_failures_total"), PROM_COUNTER, "Failed pod lists and watches.",
+         api->watch_failures},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        prom_one(out, rows[i].name, rows[i].type, rows[i].help, (int64_t)rows[i].n);
+    write_durations(out, d);
+}
+
+/* The server */
+
 /* The statistics of all parts at one moment. */
 struct snapshot {
     struct dispatcher_stats dispatcher;
     struct plugin_api_stats api;
-    struct health_checks checks;
+    struct status_facts facts;
 };
 
 static void take_snapshot(struct status *s, struct snapshot *v)
@@ -33,54 +210,33 @@ static void take_snapshot(struct status *s, struct snapshot *v)
         dispatcher_stats(s->dispatcher, &v->dispatcher);
         plugin_api_stats(s->api, &v->api);
     }
-    v->checks = (struct health_checks){&v->dispatcher, &v->api, clock_mono_ms(),
-                                       s->started_ms, s->late_ms};
+    v->facts = (struct status_facts){&v->dispatcher, &v->api, clock_mono_ms(),
+                                     s->started_ms, s->late_ms};
     pthread_mutex_unlock(&s->lock);
-}
-
-static void add_threads(const struct health_checks *checks, struct status_report *report)
-{
-    for (int i = 0; i < HEALTH_CHECK_THREADS; i++) {
-        struct err err = {0};
-        enum health_check_thread thread = (enum health_check_thread)i;
-        int rc = health_checks_thread(checks, thread, &err);
-        status_report_add(report, health_checks_thread_name(thread), rc, &err, true);
-    }
-}
-
-static void add_checks(const struct health_checks *checks, bool readyz,
-                       struct status_report *report)
-{
-    for (int i = 0; i < HEALTH_CHECKS; i++) {
-        struct err err = {0};
-        enum health_check check = (enum health_check)i;
-        int rc = health_checks_run(checks, check, &err);
-        status_report_add(report, health_checks_name(check), rc, &err,
-                          !readyz || health_checks_required(checks, check));
-    }
-    for (int i = 0; i < IDS_RESOURCES; i++) {
-        struct err err = {0};
-        enum ids_resource r = (enum ids_resource)i;
-        int rc = health_checks_registered(checks, r, &err);
-        status_report_add(report, ids_resource_name(r), rc, &err,
-                          !readyz || health_checks_resource_required(checks, r));
-    }
 }
 
 static void on_checks(void *ctx, enum status_probe probe, struct status_report *report)
 {
     struct snapshot v;
     take_snapshot(ctx, &v);
-    add_threads(&v.checks, report);
-    if (probe != STATUS_LIVEZ)
-        add_checks(&v.checks, probe == STATUS_READYZ, report);
+    int n = probe == STATUS_LIVEZ ? STATUS_THREADS : STATUS_CHECKS;
+    for (int i = 0; i < n; i++) {
+        struct err err = {0};
+        bool required;
+        int rc = status_check(&v.facts, (enum status_check)i, &required, &err);
+        status_report_add(report,
+                          i < STATUS_REGISTRATIONS
+                              ? check_names[i]
+                              : ids_resource_name(i - STATUS_REGISTRATIONS),
+                          rc, &err, required || probe != STATUS_READYZ);
+    }
 }
 
 static void on_metrics(void *ctx, struct buf *out)
 {
     struct snapshot v;
     take_snapshot(ctx, &v);
-    plugin_metrics_write(out, &v.checks);
+    status_write_metrics(out, &v.facts);
 }
 
 struct status *status_start(const char *address, unsigned port, struct err *err)

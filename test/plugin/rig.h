@@ -35,7 +35,7 @@ struct rig {
     size_t n_pods;
     bool kubelet_away, no_get, hold; /* podresources does not answer until released */
     uint64_t tokens;
-    int lists, gets, saves;
+    int lists, gets, saves, device_lists;
     /* The last answer; patches and events, one line each. */
     char answer[4096];
     bool answered;
@@ -45,6 +45,13 @@ struct rig {
 };
 
 static inline void rig_take(struct rig *r);
+
+static inline void rig_step(struct rig *r, struct alloc_input in)
+{
+    alloc_step(r->a, r->now, &in, &r->out);
+    rig_take(r);
+}
+#define RIG_STEP(r, ...) rig_step((r), (struct alloc_input){__VA_ARGS__})
 
 static inline struct alloc_settings rig_settings(void)
 {
@@ -61,20 +68,30 @@ static inline void rig_cards(struct rig *r, const int64_t *gib)
         seen[n].index = (int32_t)n;
         seen[n].mib = gib[n] * 1024;
     }
-    alloc_cards_sampled(r->a, r->now, seen, n, NULL, &r->out);
-    rig_take(r);
+    RIG_STEP(r, .type = ALLOC_IN_CARDS, .seen = seen, .n = n);
+}
+
+/* Time 1,000 s, without pods and the Node. */
+static inline void rig_new(struct rig *r, const struct alloc_settings *settings)
+{
+    r->a = alloc_new(settings);
+    r->now = (struct alloc_time){1000000, 1700000000000000000};
+}
+
+/* The list of pods ends, and the Node is read. */
+static inline void rig_sync(struct rig *r)
+{
+    RIG_STEP(r, .type = ALLOC_IN_LIST_ENDED);
+    RIG_STEP(r, .type = ALLOC_IN_NODE);
 }
 
 static inline void rig_start(struct rig *r, const struct alloc_settings *settings,
                              const int64_t *gib)
 {
-    r->a = alloc_new(settings);
-    r->now = (struct alloc_time){1000000, 1700000000000000000};
+    rig_new(r, settings);
     rig_cards(r, gib);
-    alloc_list_started(r->a);
-    alloc_list_ended(r->a, r->now, &r->out);
-    alloc_node_read(r->a, r->now, false, &(struct driver_node){0}, &r->out);
-    rig_take(r);
+    RIG_STEP(r, .type = ALLOC_IN_LIST_STARTED);
+    rig_sync(r);
 }
 
 static inline void rig_stop(struct rig *r)
@@ -97,8 +114,7 @@ static inline const char *rig_ns(const char *name)
 static inline void rig_api_text(struct rig *r, struct span json)
 {
     struct pod pod = object_pod(&r->arena, json);
-    alloc_pod_seen(r->a, r->now, pod_allocation_new(&pod, 1024), &r->out);
-    rig_take(r);
+    RIG_STEP(r, .type = ALLOC_IN_POD, .pod = pod_allocation_new(&pod, 1024));
 }
 static inline void rig_api(struct rig *r, const char *name, const char *phase,
                            const char *annotations, const char *inits, const char *apps)
@@ -113,8 +129,7 @@ static inline void rig_api(struct rig *r, const char *name, const char *phase,
 static inline void rig_api_gone(struct rig *r, const char *name)
 {
     cleanup_free char *uid = xasprintf("uid-%s", name);
-    alloc_pod_deleted(r->a, r->now, span_of(uid), &r->out);
-    rig_take(r);
+    RIG_STEP(r, .type = ALLOC_IN_POD_DELETED, .uid = span_of(uid));
 }
 
 #define MEM(name, n)                                                                     \
@@ -176,7 +191,7 @@ static inline void rig_name_id(struct rig *r, struct span text, struct buf *out)
 {
     struct ids_id id;
     ck_assert(ids_read(text.n > IDS_TAG ? IDS_MEM : IDS_COUNT, text, &id));
-    const struct plugin_card *c = cards_by_tag(alloc_cards(r->a), &id.tag);
+    const struct plugin_card *c = cards_by_tag(&alloc_state(r->a)->cards, &id.tag);
     ck_assert_ptr_nonnull(c);
     buf_adds(out, c->uuid);
     if (id.unit >= 0)
@@ -209,7 +224,8 @@ static inline void rig_show(struct rig *r, uint64_t query, const char *name, boo
         view.n_pods = 0;
         view.unsupported = get && r->no_get;
     }
-    alloc_kubelet_answered(r->a, r->now, &view, &r->out);
+    struct alloc_input in = {.type = ALLOC_IN_PODRESOURCES, .view = view};
+    alloc_step(r->a, r->now, &in, &r->out);
 }
 
 static inline void rig_answer(struct rig *r, const char *fmt, ...)
@@ -260,8 +276,6 @@ static inline void rig_output(struct rig *r, const struct alloc_output *o)
     case ALLOC_ALLOCATED:
         rig_granted(r, o->response);
         break;
-    case ALLOC_LIMIT:
-        break;
     case ALLOC_START:
         rig_answer(r, "started");
         break;
@@ -270,6 +284,9 @@ static inline void rig_output(struct rig *r, const struct alloc_output *o)
         break;
     case ALLOC_SAVE:
         r->saves++;
+        break;
+    case ALLOC_DEVICES:
+        r->device_lists++;
         break;
     case ALLOC_PATCH:
         buf_printf(&r->log, "patch %s %s %s\n", o->name, o->uid, o->annotations);
@@ -308,10 +325,9 @@ static inline void rig_take(struct rig *r)
 static inline void rig_pass(struct rig *r, int64_t ms)
 {
     for (int64_t end = r->now.mono_ms + ms; r->now.mono_ms < end;) {
-        int64_t due = alloc_due(r->a);
+        int64_t due = alloc_state(r->a)->due_ms;
         r->now.mono_ms = due > r->now.mono_ms && due < end ? due : end;
-        alloc_tick(r->a, r->now, &r->out);
-        rig_take(r);
+        RIG_STEP(r, .type = ALLOC_IN_TICK);
     }
 }
 
@@ -360,8 +376,7 @@ static inline const char *rig_request(struct rig *r, enum alloc_request_type typ
                                 .size = size};
     r->answered = false;
     strcpy(r->answer, "(nothing yet)");
-    alloc_request(r->a, r->now, &req, &r->out);
-    rig_take(r);
+    RIG_STEP(r, .type = ALLOC_IN_REQUEST, .request = req);
     return r->answer;
 }
 static inline const char *rig_prefer(struct rig *r, int64_t size, const char *available)

@@ -53,7 +53,7 @@ START_TEST(a_container_gets_the_promised_card)
                               "ALIYUN_COM_GPU_MEM_DEV=16\n");
     check_log("patch p uid-p {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}");
     ck_assert_int_eq(rig.saves, 1);
-    ck_assert_uint_eq(alloc_stats(rig.a)->allocated[IDS_MEM], 1);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.allocated[IDS_MEM], 1);
     rig_stop(&rig);
 }
 END_TEST
@@ -88,8 +88,8 @@ START_TEST(two_candidates_are_ambiguous)
     rig_pass(&rig, 200);
     check_answer(rig.answer, "ambiguous: cannot identify the pod: 2 pods of this node "
                              "lack 3 ids of");
-    ck_assert_uint_eq(alloc_stats(rig.a)->rejected[REJECTED_AMBIGUOUS], 1);
-    ck_assert_uint_eq(alloc_stats(rig.a)->deferred, 1);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.rejected[REJECTED_AMBIGUOUS], 1);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.deferred, 1);
     rig_stop(&rig);
 }
 END_TEST
@@ -195,8 +195,7 @@ END_TEST
 START_TEST(requests_are_rejected_before_the_first_pod_list)
 {
     struct alloc_settings s = rig_settings();
-    rig.a = alloc_new(&s);
-    rig.now = (struct alloc_time){1000, 1};
+    rig_new(&rig, &s);
     rig_cards(&rig, two_cards);
     add_pending("p", "1", MEM("a", 3));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
@@ -215,7 +214,7 @@ START_TEST(ids_of_another_card_are_rejected)
     check_answer(rig.answer,
                  "belongs to card GPU-0; container a of pod default/p is promised "
                  "3 of card 1 GPU-1");
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 0);
     rig_stop(&rig);
 }
 END_TEST
@@ -256,7 +255,7 @@ START_TEST(allocate_without_a_preference_is_rejected)
     add_pending("p", "1", MEM("a", 3));
     check_answer(rig_allocate(&rig, "GPU-1/0-2"), "not-preferred: ");
     rig_prefer(&rig, 3, ALL);
-    alloc_kubelet_started(rig.a, rig.now, &rig.out);
+    RIG_STEP(&rig, .type = ALLOC_IN_KUBELET_STARTED);
     check_answer(rig_allocate(&rig, "GPU-1/0-2"), "not-preferred: ");
     rig_stop(&rig);
 }
@@ -320,7 +319,7 @@ START_TEST(a_deleted_pod_frees_its_ids_when_the_kubelet_drops_it)
     ck_assert_str_eq(rig_prefer(&rig, 1, ALL), "GPU-1/3");
     rig_kubelet_gone(&rig, "p");
     ck_assert_str_eq(rig_prefer(&rig, 1, ALL), "GPU-1/0");
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 0);
     rig_stop(&rig);
 }
 END_TEST
@@ -351,7 +350,7 @@ START_TEST(containers_are_admitted_in_sequence)
     ck_assert_ptr_null(rig.log.p); /* not all containers yet */
     admit("p", "b", IDS_MEM, 4, "GPU-1/3-15");
     check_log("patch p uid-p");
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 4);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 4);
     rig_stop(&rig);
 }
 END_TEST
@@ -521,8 +520,8 @@ START_TEST(a_pod_of_the_go_plugin_keeps_its_card)
     rig_pass(&rig, 6000);
     check_answer(rig.answer, "in-use: card GPU-1 is used by pod default/old");
     /* Its ids are not mistaken for those of GPU-0: no mismatch, no allocation. */
-    ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.mismatches, 0);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 0);
     add_pending("v", "0", MEM("a", 3));
     admit("v", "a", IDS_MEM, 3, ALL);
     rig_stop(&rig);
@@ -560,10 +559,9 @@ START_TEST(an_unhealthy_or_absent_card_is_rejected)
     start();
     add_pending("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
-    alloc_card_event(rig.a, rig.now,
-                     &(struct gpu_event){
-                         .kind = GPU_EVENT_XID, .xid = 79, .uuid = "GPU-1", .index = -1},
-                     &rig.out);
+    RIG_STEP(&rig, .type = ALLOC_IN_CARD_EVENT,
+             .event = {
+                 .kind = GPU_EVENT_XID, .xid = 79, .uuid = "GPU-1", .index = -1});
     check_answer(rig_allocate(&rig, "GPU-1/0-2"),
                  "unhealthy-card: pod default/p is promised card GPU-1, which is "
                  "unhealthy: XID 79");
@@ -624,8 +622,7 @@ START_TEST(unknown_ids_are_rejected)
     struct alloc_request req = {
         .type = ALLOC_REQUEST_ALLOCATE, .token = 77, .ids = &id, .n_ids = 1};
     rig.answered = false;
-    alloc_request(rig.a, rig.now, &req, &rig.out);
-    rig_take(&rig);
+    RIG_STEP(&rig, .type = ALLOC_IN_REQUEST, .request = req);
     check_answer(rig.answer, "unknown-id: \"GPU-1-_-3\" is not a device id of this node");
     rig_stop(&rig);
 }
@@ -672,8 +669,8 @@ START_TEST(a_static_pod_gets_an_untouched_card)
     /* Its mirror pod is annotated. */
     rig_api(&rig, "s-n1", "Pending", "'" KEY_MIRROR "':'1'", "", MEM("a", 2));
     check_log("patch s-n1 uid-s-n1 {\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"");
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
-    ck_assert_span_eq(alloc_allocations(rig.a)->items[0]->uid, "uid-s-n1");
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 1);
+    ck_assert_span_eq(alloc_state(rig.a)->allocations.items[0]->uid, "uid-s-n1");
     rig_stop(&rig);
 }
 END_TEST
@@ -726,7 +723,7 @@ START_TEST(legacy_rejections_are_successes_without_a_card)
                               "ALIYUN_COM_GPU_MEM_POD=3\n"
                               "ALIYUN_COM_GPU_MEM_CONTAINER=3\n"
                               "ALIYUN_COM_GPU_MEM_DEV=0\n");
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 0);
     rig_stop(&rig);
 }
 END_TEST
@@ -802,10 +799,10 @@ START_TEST(a_lost_kubelet_checkpoint_voids_allocations)
         "GPU-1/0 GPU-1/1 GPU-1/2");
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "allocated");
     /* Both containers have allocations, and the kubelet shows neither. */
-    alloc_kubelet_started(rig.a, rig.now, &rig.out);
+    RIG_STEP(&rig, .type = ALLOC_IN_KUBELET_STARTED);
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/0 GPU-1/1");
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "allocated");
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 1);
     rig_stop(&rig);
 }
 END_TEST
@@ -820,8 +817,8 @@ START_TEST(a_lost_state_file_is_recovered_from_podresources)
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/2"));
     add_pending("q", "1", MEM("a", 2));
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/3 GPU-1/4");
-    ck_assert_uint_eq(alloc_stats(rig.a)->recovered, 1);
-    ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.recovered, 1);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.mismatches, 0);
     check_log("patch p uid-p {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}");
     rig_stop(&rig);
 }
@@ -838,11 +835,11 @@ START_TEST(reconciliation_reports_a_container_on_another_card)
     rig_pass(&rig, 2000);
     ck_assert_int_eq(rig.lists, 0);
     ck_assert_int_ge(rig.gets, 1);
-    ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 1);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.mismatches, 1);
     check_log("event p GPUMismatch container a holds 1 ids of card GPU-0, more than "
               "the promise allows");
     rig_pass(&rig, 125000); /* reported once */
-    ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 1);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.mismatches, 1);
     ck_assert_int_ge(rig.gets, 3);
     /* A second pod with the same id. */
     rig_api(&rig, "q", "Running", ON("0", "GPU-0"), "", MEM("a", 1));
@@ -867,26 +864,23 @@ START_TEST(a_pod_first_seen_in_podresources_holds_its_ids_once)
 {
     struct alloc_settings s = rig_settings();
     s.reconcile_interval_ms = 60000;
-    rig.a = alloc_new(&s);
-    rig.now = (struct alloc_time){1000, 1};
+    rig_new(&rig, &s);
     rig_cards(&rig, two_cards);
-    alloc_list_started(rig.a);
+    RIG_STEP(&rig, .type = ALLOC_IN_LIST_STARTED);
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
     rig_kubelet(&rig, "q", RIG_NAMES("a"));
     rig_api(&rig, "q", "Pending", ON("1", "GPU-1"), "", MEM("a", 2));
     check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
-    alloc_list_ended(rig.a, rig.now, &rig.out);
-    alloc_node_read(rig.a, rig.now, false, &(struct driver_node){0}, &rig.out);
-    rig_take(&rig);
+    rig_sync(&rig);
     rig_pass(&rig, 1000);
     check_answer(rig.answer, "GPU-1/1 GPU-1/2");
     check_answer(rig_allocate(&rig, "GPU-1/1-2"), "allocated");
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 2);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 2);
     rig_pass(&rig, 125000);
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 2);
-    ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 2);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.mismatches, 0);
     rig_stop(&rig);
 }
 END_TEST
@@ -901,26 +895,30 @@ START_TEST(ids_are_not_judged_before_the_first_cards)
     snprintf(id, sizeof id, "%s", rig_id(&rig, "GPU-1/0"));
     rig_stop(&rig);
     memset(&rig, 0, sizeof rig);
-    rig.a = alloc_new(&s);
-    rig.now = (struct alloc_time){1000, 1};
-    alloc_list_started(rig.a);
+    rig_new(&rig, &s);
+    RIG_STEP(&rig, .type = ALLOC_IN_LIST_STARTED);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, id);
-    alloc_list_ended(rig.a, rig.now, &rig.out);
-    alloc_node_read(rig.a, rig.now, false, &(struct driver_node){0}, &rig.out);
-    rig_take(&rig);
+    rig_sync(&rig);
     rig_pass(&rig, 5000);
-    ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
-    ck_assert_uint_eq(alloc_stats(rig.a)->reconciled, 0);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.mismatches, 0);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.reconciled, 0);
     rig_cards(&rig, two_cards);
     rig_pass(&rig, 5000);
-    ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
-    ck_assert_uint_ge(alloc_stats(rig.a)->reconciled, 1);
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
+    ck_assert_uint_eq(alloc_state(rig.a)->stats.mismatches, 0);
+    ck_assert_uint_ge(alloc_state(rig.a)->stats.reconciled, 1);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 1);
     rig_stop(&rig);
 }
 END_TEST
+
+/* Outputs stay in rig.out. */
+static void tick_unanswered(void)
+{
+    struct alloc_input tick = {.type = ALLOC_IN_TICK};
+    alloc_step(rig.a, rig.now, &tick, &rig.out);
+}
 
 START_TEST(a_view_older_than_a_request_is_discarded)
 {
@@ -930,14 +928,14 @@ START_TEST(a_view_older_than_a_request_is_discarded)
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
-    alloc_tick(rig.a, rig.now, &rig.out); /* calls Get for p */
+    tick_unanswered(); /* calls Get for p */
     ck_assert_uint_eq(rig.out.n, 1);
     ck_assert_int_eq(rig.out.items[0].type, ALLOC_GET);
     rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/5",
                 ""); /* then Get answers */
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 0);
     rig_pass(&rig, 1000);
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 1);
     rig_stop(&rig);
 }
 END_TEST
@@ -959,17 +957,17 @@ START_TEST(podresources_is_probed_without_gpu_pods)
     ck_assert_int_eq(rig.gets, 1);
     rig_pass(&rig, 182000);
     ck_assert_int_eq(rig.gets, 4);
-    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_state(rig.a)->podresources.since_ms, 0);
     /* More often during a failure. */
     rig.kubelet_away = true;
     rig_pass(&rig, 90000);
     ck_assert_int_ge(rig.gets, 8);
-    int64_t since = alloc_podresources_failure(rig.a)->since_ms;
+    int64_t since = alloc_state(rig.a)->podresources.since_ms;
     ck_assert_int_ge(rig.now.mono_ms - since, 30000);
-    ck_assert_str_eq(alloc_podresources_failure(rig.a)->err.msg, "away");
+    ck_assert_str_eq(alloc_state(rig.a)->podresources.err.msg, "away");
     rig.kubelet_away = false;
     rig_pass(&rig, 6000);
-    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_state(rig.a)->podresources.since_ms, 0);
     ck_assert_int_eq(rig.lists, 0);
     rig_stop(&rig);
 }
@@ -983,10 +981,10 @@ START_TEST(a_kubelet_without_get_is_no_failure)
     rig_pass(&rig, 130000);
     ck_assert_int_eq(rig.gets, 1);
     ck_assert_int_ge(rig.lists, 2);
-    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_state(rig.a)->podresources.since_ms, 0);
     rig.kubelet_away = true;
     rig_pass(&rig, 130000);
-    ck_assert_int_ne(alloc_podresources_failure(rig.a)->since_ms, 0);
+    ck_assert_int_ne(alloc_state(rig.a)->podresources.since_ms, 0);
     rig_stop(&rig);
 }
 END_TEST
@@ -1003,10 +1001,10 @@ START_TEST(without_reconciliation_the_end_of_a_failure_is_detected)
     rig.kubelet_away = true;
     rig_prefer(&rig, 1, ALL);
     rig_pass(&rig, 60000); /* the request is rejected by now */
-    ck_assert_int_ne(alloc_podresources_failure(rig.a)->since_ms, 0);
+    ck_assert_int_ne(alloc_state(rig.a)->podresources.since_ms, 0);
     rig.kubelet_away = false;
     rig_pass(&rig, 10000);
-    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_state(rig.a)->podresources.since_ms, 0);
     int asked = rig.gets + rig.lists;
     rig_pass(&rig, 130000);
     ck_assert_int_eq(rig.gets + rig.lists, asked);
@@ -1021,13 +1019,13 @@ START_TEST(a_missing_answer_is_a_failure)
     start_with(s);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     int64_t asked = rig.now.mono_ms;
-    alloc_tick(rig.a, rig.now, &rig.out); /* calls Get, which gets no answer */
+    tick_unanswered(); /* calls Get, which gets no answer */
     ck_assert_uint_eq(rig.out.n, 1);
     alloc_outputs_reset(&rig.out);
     rig_pass(&rig, 9000);
-    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_state(rig.a)->podresources.since_ms, 0);
     rig_pass(&rig, 2000);
-    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, asked);
+    ck_assert_int_eq(alloc_state(rig.a)->podresources.since_ms, asked);
     rig_stop(&rig);
 }
 END_TEST
@@ -1044,20 +1042,17 @@ START_TEST(allocations_of_the_state_file_are_held)
     allocation_add(al, SPAN("GPU-1"), 1, 1);
     allocation_set_put(&set, al);
     struct alloc_settings s = rig_settings();
-    rig.a = alloc_new(&s);
-    rig.now = (struct alloc_time){1000, 1};
+    rig_new(&rig, &s);
     rig_cards(&rig, two_cards);
-    alloc_restore(rig.a, &set);
-    alloc_list_started(rig.a);
+    RIG_STEP(&rig, .type = ALLOC_IN_RESTORE, .set = &set);
+    RIG_STEP(&rig, .type = ALLOC_IN_LIST_STARTED);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
-    alloc_list_ended(rig.a, rig.now, &rig.out);
-    alloc_node_read(rig.a, rig.now, false, &(struct driver_node){0}, &rig.out);
-    rig_take(&rig);
+    rig_sync(&rig);
     add_pending("q", "1", MEM("a", 2));
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/1 GPU-1/2");
-    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
+    ck_assert_uint_eq(alloc_state(rig.a)->allocations.n, 1);
     check_answer(rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/0", ""),
                  "started");
     check_answer(rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/5", ""),
@@ -1070,8 +1065,7 @@ START_TEST(a_canceled_request_is_answered_immediately)
 {
     start();
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
-    alloc_cancel(rig.a, rig.now, rig.tokens, &rig.out);
-    rig_take(&rig);
+    RIG_STEP(&rig, .type = ALLOC_IN_CANCEL, .request.token = rig.tokens);
     check_answer(rig.answer, "no-pending-pod: ");
     rig_stop(&rig);
 }
@@ -1094,7 +1088,7 @@ START_TEST(the_node_label_disables_cgpu)
     struct alloc_settings s = rig_settings();
     s.response.strategy = DRIVER_VOLUME_MOUNTS;
     start_with(s);
-    alloc_node_read(rig.a, rig.now, true, &(struct driver_node){0}, &rig.out);
+    RIG_STEP(&rig, .type = ALLOC_IN_NODE, .cgpu_disable = true);
     add_pending("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
     check_env("CGPU_DISABLE=true\n");
@@ -1108,7 +1102,12 @@ static void use_cdi_kind(const char *kind)
 {
     struct driver_view *view = xcalloc(1, sizeof *view);
     view->cdi_kind = kind;
-    alloc_set_driver(rig.a, view, &rig.out);
+    struct card_seen seen[2];
+    for (int i = 0; i < 2; i++) {
+        seen[i] = (struct card_seen){.index = i, .mib = two_cards[i] * 1024};
+        snprintf(seen[i].uuid, sizeof seen[i].uuid, "GPU-%d", i);
+    }
+    RIG_STEP(&rig, .type = ALLOC_IN_CARDS, .seen = seen, .n = 2, .driver = view);
 }
 
 /* The runtime and the kubelet must take CDI names, and a specification must have them. */
@@ -1136,7 +1135,7 @@ START_TEST(auto_takes_cdi_names_where_the_node_has_them)
         start_with(s);
         snprintf(node.runtime, sizeof node.runtime, "%s", cases[i].runtime);
         snprintf(node.kubelet, sizeof node.kubelet, "%s", cases[i].kubelet);
-        alloc_node_read(rig.a, rig.now, false, &node, &rig.out);
+        RIG_STEP(&rig, .type = ALLOC_IN_NODE, .node = node);
         use_cdi_kind(cases[i].kind);
         add_pending("p", "1", MEM("a", 3));
         admit("p", "a", IDS_MEM, 3, ALL);
@@ -1166,11 +1165,10 @@ START_TEST(allocate_waits_for_the_first_read_of_the_node)
 {
     static const char *const pods[] = {"p", "q"};
     struct alloc_settings s = rig_settings();
-    rig.a = alloc_new(&s);
-    rig.now = (struct alloc_time){1000, 1};
+    rig_new(&rig, &s);
     rig_cards(&rig, two_cards);
-    alloc_list_started(rig.a);
-    alloc_list_ended(rig.a, rig.now, &rig.out);
+    RIG_STEP(&rig, .type = ALLOC_IN_LIST_STARTED);
+    RIG_STEP(&rig, .type = ALLOC_IN_LIST_ENDED);
     for (size_t i = 0; i < ARRAY_LEN(pods); i++) {
         add_pending(pods[i], "1", MEM("a", 3));
         ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/0 GPU-1/1 GPU-1/2");
@@ -1183,8 +1181,7 @@ START_TEST(allocate_waits_for_the_first_read_of_the_node)
                          "not-synced: the API server has not yet sent the Node");
         }
     }
-    alloc_node_read(rig.a, rig.now, true, &(struct driver_node){0}, &rig.out);
-    rig_take(&rig);
+    RIG_STEP(&rig, .type = ALLOC_IN_NODE, .cgpu_disable = true);
     check_answer(rig.answer, "allocated");
     check_env("CGPU_DISABLE=true\n");
     rig_stop(&rig);

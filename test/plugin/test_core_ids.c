@@ -18,8 +18,7 @@ static void sample(const char *const *uuids)
         seen[n].index = (int32_t)n;
         seen[n].mib = 8 * 1024;
     }
-    alloc_cards_sampled(rig.a, rig.now, seen, n, NULL, &rig.out);
-    rig_take(&rig);
+    RIG_STEP(&rig, .type = ALLOC_IN_CARDS, .seen = seen, .n = n);
 }
 #define SAMPLE(...) sample((const char *const[]){__VA_ARGS__, NULL})
 
@@ -30,7 +29,7 @@ static size_t listed(void)
     struct arena a = {0};
     struct dp_devices list;
     struct err err;
-    ck_assert_int_eq(endpoint_list(alloc_cards(rig.a), IDS_CORE, &out, &err), 0);
+    ck_assert_int_eq(endpoint_list(&alloc_state(rig.a)->cards, IDS_CORE, &out, &err), 0);
     ck_assert_int_eq(dp_devices_decode(buf_span(&out), &a, &list, &err), 0);
     for (size_t i = 0; i < list.n; i++)
         ck_assert(list.items[i].is_healthy);
@@ -95,11 +94,11 @@ static void restart(void)
     struct allocation_set set = {0};
     struct alloc_settings s = rig_settings();
     struct err err = {0};
-    checkpoint_write(&state, alloc_allocations(rig.a), SPAN("n1"));
+    checkpoint_write(&state, &alloc_state(rig.a)->allocations, SPAN("n1"));
     ck_assert_done(checkpoint_read(&set, buf_span(&state), SPAN("n1"), &err), err);
     alloc_free(rig.a);
     rig.a = alloc_new(&s);
-    alloc_restore(rig.a, &set);
+    RIG_STEP(&rig, .type = ALLOC_IN_RESTORE, .set = &set);
 }
 
 /* A pod on the new card keeps its ids, which the kubelet compares when it restarts. */
@@ -128,11 +127,12 @@ START_TEST(a_card_that_returns_adds_its_ids)
         {.uuid = "GPU-0", .mib = 8192},
         {.uuid = "GPU-9", .index = 1, .mib = 8192},
         {.uuid = "GPU-1", .index = 2, .mib = 8192, .reading = CARD_HEALTH_FAILED}};
-    ck_assert(alloc_cards_sampled(rig.a, rig.now, both, 3, NULL, &rig.out));
-    rig_take(&rig);
+    int sent = rig.device_lists;
+    RIG_STEP(&rig, .type = ALLOC_IN_CARDS, .seen = both, .n = 3);
+    ck_assert_int_eq(rig.device_lists, sent + 1);
     ck_assert_uint_eq(listed(), 300);
-    ck_assert(!alloc_cards_sampled(rig.a, rig.now, both, 3, NULL, &rig.out));
-    rig_take(&rig);
+    RIG_STEP(&rig, .type = ALLOC_IN_CARDS, .seen = both, .n = 3);
+    ck_assert_int_eq(rig.device_lists, sent + 1);
     rig_stop(&rig);
 }
 END_TEST

@@ -376,6 +376,13 @@ static void reject(int slot)
 
 static void take(void);
 
+static void feed(struct alloc_input in)
+{
+    alloc_step(w->a, w->now, &in, &w->out);
+    take();
+}
+#define STEP(...) feed((struct alloc_input){__VA_ARGS__})
+
 static bool random_ids(ids_set from, enum ids_resource res, int n, ids_set to)
 {
     while (n > 0) {
@@ -418,8 +425,7 @@ static void request_allocate(struct wpod *p)
         for (int u = 0; u <= UNITS; u++)
             w->in_use[card][u] |= p->picked[card][u];
     w->call = ALLOCATING;
-    alloc_request(w->a, w->now, &req, &w->out);
-    take();
+    STEP(.type = ALLOC_IN_REQUEST, .request = req);
 }
 
 static void request_preferred(struct wpod *p)
@@ -441,8 +447,7 @@ static void request_preferred(struct wpod *p)
                                 .n_must = texts_of(p->must, c->res, &arena, must),
                                 .size = c->amount};
     w->call = PREFERRING;
-    alloc_request(w->a, w->now, &req, &w->out);
-    take();
+    STEP(.type = ALLOC_IN_REQUEST, .request = req);
 }
 
 /* Admits the next container; after the last one the pod runs. */
@@ -612,7 +617,7 @@ static void show(struct view_copy *s)
 static void save(void)
 {
     buf_clear(&w->state);
-    checkpoint_write(&w->state, alloc_allocations(w->a), SPAN("n1"));
+    checkpoint_write(&w->state, &alloc_state(w->a)->allocations, SPAN("n1"));
 }
 
 /* Answers to calls of a kubelet that has died are dropped. */
@@ -674,10 +679,9 @@ static void deliver_to_plugin(void)
     arena_reset(&w->arena);
     struct pod pod = object_pod(&w->arena, quoted(&w->arena, "%s", n->json));
     if (n->deleted)
-        alloc_pod_deleted(w->a, w->now, pod.meta.uid, &w->out);
+        STEP(.type = ALLOC_IN_POD_DELETED, .uid = pod.meta.uid);
     else
-        alloc_pod_seen(w->a, w->now, pod_allocation_new(&pod, 1024), &w->out);
-    take();
+        STEP(.type = ALLOC_IN_POD, .pod = pod_allocation_new(&pod, 1024));
 }
 
 static void free_slot(struct wpod *p)
@@ -765,17 +769,15 @@ static void answer(void)
     *s = (struct view_copy){0};
     if (copy.view.err)
         copy.view.err = &copy.err;
-    alloc_kubelet_answered(w->a, w->now, &copy.view, &w->out);
+    STEP(.type = ALLOC_IN_PODRESOURCES, .view = copy.view);
     arena_fini(&copy.arena);
-    take();
 }
 
 static void pass(int64_t ms)
 {
     w->now.mono_ms += ms;
     w->now.wall_ns += ms * 1000000;
-    alloc_tick(w->a, w->now, &w->out);
-    take();
+    STEP(.type = ALLOC_IN_TICK);
 }
 
 static void start_plugin(bool lost)
@@ -791,21 +793,20 @@ static void start_plugin(bool lost)
         seen[i].index = i;
         seen[i].mib = gib[i] * 1024;
     }
-    alloc_cards_sampled(w->a, w->now, seen, CARDS_N, NULL, &w->out);
+    STEP(.type = ALLOC_IN_CARDS, .seen = seen, .n = CARDS_N);
     if (w->state.n && !lost)
         ck_assert_done(checkpoint_read(&set, buf_span(&w->state), SPAN("n1"), &err), err);
-    alloc_restore(w->a, &set);
+    STEP(.type = ALLOC_IN_RESTORE, .set = &set);
     /* A list has the current state. */
     w->to_plugin.from = w->to_plugin.to;
-    alloc_list_started(w->a);
+    STEP(.type = ALLOC_IN_LIST_STARTED);
     for (int i = 0; i < SLOTS; i++)
         if (w->pods[i].stage != FREE && w->pods[i].in_api)
             send_to_plugin(i, false);
     while (w->to_plugin.from != w->to_plugin.to)
         deliver_to_plugin();
-    alloc_list_ended(w->a, w->now, &w->out);
-    alloc_node_read(w->a, w->now, false, &(struct driver_node){0}, &w->out);
-    take();
+    STEP(.type = ALLOC_IN_LIST_ENDED);
+    STEP(.type = ALLOC_IN_NODE);
 }
 
 static void drop_answers(void)
@@ -842,11 +843,9 @@ static void break_calls(void)
             continue;
         arena_fini(&s->arena);
         *s = (struct view_copy){0};
-        alloc_kubelet_answered(w->a, w->now, &view, &w->out);
-        take();
+        STEP(.type = ALLOC_IN_PODRESOURCES, .view = view);
     }
-    alloc_cancel(w->a, w->now, w->token, &w->out);
-    take();
+    STEP(.type = ALLOC_IN_CANCEL, .request.token = w->token);
 }
 
 static void restart_kubelet(void)
@@ -882,8 +881,7 @@ static void restart_kubelet(void)
         }
     rebuild_in_use();
     w->restarts++;
-    alloc_kubelet_started(w->a, w->now, &w->out);
-    take();
+    STEP(.type = ALLOC_IN_KUBELET_STARTED);
 }
 
 static void event(void)

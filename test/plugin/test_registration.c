@@ -10,7 +10,7 @@ static void up(void)
 {
     registration_init(&reg);
     ck_assert_int_eq(registration_next(&reg, 0), REGISTRATION_NOTHING);
-    registration_set_wanted(&reg, true);
+    reg.wanted = true;
     ck_assert_int_eq(registration_next(&reg, 0), REGISTRATION_NOTHING); /* no kubelet */
     ck_assert(registration_due(&reg) == INT64_MAX);
     registration_kubelet_socket(&reg, 0, 7);
@@ -34,7 +34,7 @@ END_TEST
 START_TEST(the_stream_can_open_before_the_answer)
 {
     registration_init(&reg);
-    registration_set_wanted(&reg, true);
+    reg.wanted = true;
     registration_kubelet_socket(&reg, 0, 7);
     registration_next(&reg, 0);
     registration_serving(&reg, 0, true);
@@ -48,7 +48,7 @@ END_TEST
 START_TEST(a_rejected_registration_is_retried_with_backoff)
 {
     registration_init(&reg);
-    registration_set_wanted(&reg, true);
+    reg.wanted = true;
     registration_kubelet_socket(&reg, 0, 7);
     registration_serving(&reg, 0, true);
     int64_t now = 0, wait = REGISTRATION_FIRST_RETRY_MS;
@@ -69,7 +69,7 @@ END_TEST
 START_TEST(a_registration_without_a_stream_is_retried)
 {
     registration_init(&reg);
-    registration_set_wanted(&reg, true);
+    reg.wanted = true;
     registration_kubelet_socket(&reg, 0, 7);
     registration_serving(&reg, 0, true);
     registration_next(&reg, 0);
@@ -154,7 +154,7 @@ END_TEST
 START_TEST(a_kubelet_restart_during_register_is_retried)
 {
     registration_init(&reg);
-    registration_set_wanted(&reg, true);
+    reg.wanted = true;
     registration_kubelet_socket(&reg, 0, 7);
     registration_serving(&reg, 0, true);
     registration_next(&reg, 0);
@@ -168,7 +168,7 @@ END_TEST
 START_TEST(the_missing_step_is_named)
 {
     registration_init(&reg);
-    registration_set_wanted(&reg, true);
+    reg.wanted = true;
     ck_assert_str_eq(registration_missing(&reg), "waiting for the kubelet");
     registration_kubelet_socket(&reg, 0, 7);
     ck_assert_str_eq(registration_missing(&reg), "retrying");

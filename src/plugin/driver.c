@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * NVIDIA's driver on the host: finding its files, and the names that a specification of the
+ * Container Device Interface gives to the cards.
+ */
+
+#include "plugin/driver.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "gpu/gpu.h"
+#include "wire/yaml.h"
+
+#define GENERATED_KIND  "nvidia.com/gpu"
+#define PLAIN_LIBRARIES "/usr/local/nvidia/lib64"
+#define MOUNT_OPTIONS   "[\"ro\",\"nosuid\",\"nodev\",\"rbind\",\"rprivate\"]"
+
+enum {
+    FILES_MAX = 512, /* of one list; the driver has about 60 libraries */
+    SPEC_MAX = 4 << 20,
+};
+
+/* The files */
+
+static const char *const other_files[] = {"/usr/bin/nvidia-smi",
+                                          "/usr/bin/nvidia-debugdump",
+                                          "/usr/bin/nvidia-persistenced",
+                                          "/usr/bin/nvidia-cuda-mps-control",
+                                          "/usr/bin/nvidia-cuda-mps-server",
+                                          "/run/nvidia-persistenced/socket"};
+
+static const char *const common_nodes[DRIVER_NODES_MAX] = {
+    "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"};
+
+/* Where nvidia-container-toolkit is installed by packages and by the GPU Operator. */
+static const struct {
+    const char *path;
+    bool is_ctk;
+} hooks[] = {{"/usr/bin/nvidia-cdi-hook", false},
+             {"/usr/local/nvidia/toolkit/nvidia-cdi-hook", false},
+             {"/usr/bin/nvidia-ctk", true},
+             {"/usr/local/nvidia/toolkit/nvidia-ctk", true}};
+
+struct search {
+    int fd;             /* the directory in which absolute paths are resolved */
+    const char *prefix; /* its path on the host, without a final slash */
+    struct arena *a;
+};
+
+static bool exists(const struct search *s, const char *path, mode_t type)
+{
+    struct stat st;
+    cleanup_close int fd = file_open_inside(s->fd, path, O_PATH);
+    return fd >= 0 && fstat(fd, &st) == 0 && (!type || (st.st_mode & S_IFMT) == type);
+}
+
+static const char *joined(struct arena *a, const char *x, const char *y)
+{
+    cleanup_free char *path = xasprintf("%s%s", x, y);
+    return arena_copy(a, span_of(path)).p;
+}
+
+static struct driver_file file_of(const struct search *s, const char *path)
+{
+    return (struct driver_file){joined(s->a, s->prefix, path), joined(s->a, path, "")};
+}
+
+static size_t find_files(const struct search *s, const char *const *paths, size_t n,
+                         mode_t type, struct driver_file **files)
+{
+    size_t found = 0;
+    *files = arena_zalloc(s->a, n * sizeof **files);
+    for (size_t i = 0; i < n; i++)
+        if (exists(s, paths[i], type))
+            (*files)[found++] = file_of(s, paths[i]);
+    return found;
+}
+
+/* libNAME.so.VERSION */
+static bool is_library(const char *name, struct span ending)
+{
+    size_t n = strlen(name);
+    return strncmp(name, "lib", 3) == 0 && n > 3 + ending.n &&
+           memcmp(name + n - ending.n, ending.p, ending.n) == 0;
+}
+
+/* A link is kept if it leads to a library in the same directory. */
+static void add_link(const struct search *s, int dir, const char *at, const char *name,
+                     struct span ending, struct driver_files *out)
+{
+    char target[256], real[PATH_MAX], self[64];
+    struct stat st;
+    ssize_t n = readlinkat(dir, name, target, sizeof target - 1);
+    if (n <= 0 || memchr(target, '/', (size_t)n) || out->n_links == FILES_MAX)
+        return;
+    target[n] = '\0';
+    cleanup_close int fd = openat(dir, name, O_PATH | O_CLOEXEC);
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    n = fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)
+            ? -1
+            : readlink(self, real, sizeof real - 1);
+    if (n <= 0)
+        return;
+    real[n] = '\0';
+    const char *base = strrchr(real, '/');
+    if (!base || !is_library(base + 1, ending))
+        return;
+    cleanup_free char *library = xasprintf("%s%s", at, base);
+    out->links[out->n_links++] =
+        (struct driver_link){at, joined(s->a, name, ""), joined(s->a, target, ""),
+                             joined(s->a, s->prefix, library)};
+}
+
+static void read_directory(const struct search *s, const char *at, struct span ending,
+                           struct driver_files *out)
+{
+    int fd = file_open_inside(s->fd, at, O_RDONLY | O_DIRECTORY);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    for (const struct dirent *e; (e = readdir(dir));) {
+        struct stat st;
+        if (strncmp(e->d_name, "lib", 3) != 0 ||
+            fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+            continue;
+        if (S_ISLNK(st.st_mode)) {
+            add_link(s, fd, at, e->d_name, ending, out);
+        } else if (S_ISREG(st.st_mode) && is_library(e->d_name, ending) &&
+                   out->n_libraries < FILES_MAX) {
+            cleanup_free char *path = xasprintf("%s/%s", at, e->d_name);
+            out->libraries[out->n_libraries++] = file_of(s, path);
+        }
+    }
+    closedir(dir);
+}
+
+static int by_path(const void *a, const void *b)
+{
+    const struct driver_file *x = a, *y = b;
+    return strcmp(x->host, y->host);
+}
+
+static int by_link(const void *a, const void *b)
+{
+    const struct driver_link *x = a, *y = b;
+    int order = strcmp(x->directory, y->directory);
+    return order ? order : strcmp(x->name, y->name);
+}
+
+/* The libraries of all directories, each directory once. */
+static void find_libraries(const struct search *s, const char *version,
+                           struct driver_files *out)
+{
+    struct stat seen[GPU_LIBRARY_DIRS];
+    size_t n_seen = 0;
+    cleanup_free char *ending = xasprintf(".so.%s", version);
+    out->libraries = arena_zalloc(s->a, FILES_MAX * sizeof *out->libraries);
+    out->links = arena_zalloc(s->a, FILES_MAX * sizeof *out->links);
+    for (size_t i = 0; version[0] && i < GPU_LIBRARY_DIRS; i++) {
+        struct stat *st = &seen[n_seen];
+        bool known = false;
+        cleanup_close int fd =
+            file_open_inside(s->fd, gpu_library_dirs[i], O_RDONLY | O_DIRECTORY);
+        if (fd < 0 || fstat(fd, st))
+            continue;
+        for (size_t k = 0; k < n_seen; k++)
+            known |= seen[k].st_dev == st->st_dev && seen[k].st_ino == st->st_ino;
+        if (known)
+            continue;
+        n_seen++;
+        read_directory(s, gpu_library_dirs[i], span_of(ending), out);
+    }
+    /* The same files give the same specification. */
+    qsort(out->libraries, out->n_libraries, sizeof *out->libraries, by_path);
+    qsort(out->links, out->n_links, sizeof *out->links, by_link);
+}
+
+/* The host's root is mounted at `mount`; the driver's root on the host is "/", or the
+ * directory of a driver container. Libraries have names that end with the driver's version,
+ * as NVML returns it. What is missing is missing: a host without a driver has no file. */
+static int find_driver(const char *mount, const char *driver_root, const char *version,
+                       struct arena *a, struct driver_files *out, struct err *err)
+{
+    cleanup_close int host = open(mount, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (host < 0)
+        return err_set(err, ERR_NOT_FOUND, "%s: %m", mount);
+    struct search own = {host, "", a}, driver = own;
+    cleanup_close int inside = file_open_inside(host, driver_root, O_PATH | O_DIRECTORY);
+    if (inside < 0)
+        return err_set(err, ERR_NOT_FOUND, "%s on the host: %m", driver_root);
+    if (strspn(driver_root, "/") != strlen(driver_root))
+        driver = (struct search){inside, driver_root, a};
+    bool has_dev = driver.prefix[0] && exists(&driver, "/dev/nvidiactl", S_IFCHR);
+    const struct search *dev = has_dev ? &driver : &own;
+    out->dev = joined(a, dev->prefix, "");
+    out->n_nodes = find_files(dev, common_nodes, ARRAY_LEN(common_nodes), S_IFCHR,
+                              &out->nodes);
+    for (unsigned minor = 0; minor < DRIVER_CARDS_MAX; minor++) {
+        char path[32];
+        snprintf(path, sizeof path, "/dev/nvidia%u", minor);
+        out->has_card[minor] = exists(dev, path, S_IFCHR);
+    }
+    find_libraries(&driver, version, out);
+    out->n_others =
+        find_files(&driver, other_files, ARRAY_LEN(other_files), 0, &out->others);
+    /* The toolkit is on the host in both cases. */
+    for (size_t i = 0; i < ARRAY_LEN(hooks) && !out->hook; i++)
+        if (exists(&own, hooks[i].path, 0)) {
+            out->hook = hooks[i].path;
+            out->hook_is_ctk = hooks[i].is_ctk;
+        }
+    return 0;
+}
+
+bool driver_card_file(const struct driver_files *files, int64_t minor, struct arena *a,
+                      struct driver_file *out)
+{
+    char path[32];
+    if (minor < 0 || minor >= DRIVER_CARDS_MAX || !files->has_card[minor])
+        return false;
+    snprintf(path, sizeof path, "/dev/nvidia%d", (int)minor);
+    out->container = joined(a, path, "");
+    out->host = joined(a, files->dev, path);
+    return true;
+}
+
+/* Specifications */
+
+/* Appends ,"name":"value", without the comma after an opening bracket. */
+static void add_member(struct buf *out, const char *name, const char *value)
+{
+    char last = out->p[out->n - 1];
+    buf_printf(out, "%s\"%s\":", last == '{' || last == '[' ? "" : ",", name);
+    buf_add_json(out, span_of(value));
+}
+
+/* Opens an element of the list that ends the text. */
+static void begin_object(struct buf *out)
+{
+    buf_adds(out, out->p[out->n - 1] == '[' ? "{" : ",{");
+}
+
+static void add_node(struct buf *out, const struct driver_file *f)
+{
+    begin_object(out);
+    add_member(out, "path", f->container);
+    add_member(out, "hostPath", f->host);
+    buf_addc(out, '}');
+}
+
+static void add_mount(struct buf *out, const char *host, const char *container)
+{
+    begin_object(out);
+    add_member(out, "hostPath", host);
+    add_member(out, "containerPath", container);
+    buf_adds(out, ",\"options\":" MOUNT_OPTIONS "}");
+}
+
+/* Opens the hook's object and its arguments. */
+static void begin_hook(struct buf *out, const struct driver_files *files,
+                       const char *name)
+{
+    begin_object(out);
+    add_member(out, "hookName", "createContainer");
+    add_member(out, "path", files->hook);
+    buf_printf(out, ",\"args\":[%s,\"%s\"",
+               files->hook_is_ctk ? "\"nvidia-ctk\",\"hook\"" : "\"nvidia-cdi-hook\"",
+               name);
+}
+
+static void add_arg(struct buf *out, const char *flag, const char *value)
+{
+    buf_printf(out, ",\"%s\",", flag);
+    buf_add_json(out, span_of(value));
+}
+
+/* Hooks make the links and the loader's cache. */
+static void add_hooks(struct buf *out, const struct driver_files *files)
+{
+    cleanup_free char *last = xstrdup("");
+    if (!files->hook || !files->n_libraries)
+        return;
+    buf_adds(out, ",\"hooks\":[");
+    if (files->n_links) {
+        begin_hook(out, files, "create-symlinks");
+        for (size_t i = 0; i < files->n_links; i++) {
+            const struct driver_link *link = &files->links[i];
+            cleanup_free char *value =
+                xasprintf("%s::%s/%s", link->target, link->directory, link->name);
+            add_arg(out, "--link", value);
+        }
+        buf_adds(out, "]}");
+    }
+    begin_hook(out, files, "update-ldcache");
+    /* Each directory once; libraries are sorted by path. */
+    for (size_t i = 0; i < files->n_libraries; i++) {
+        const char *path = files->libraries[i].container;
+        cleanup_free char *dir = xmemdup0(path, (size_t)(strrchr(path, '/') - path));
+        if (strcmp(dir, last) == 0)
+            continue;
+        add_arg(out, "--folder", dir);
+        free(last);
+        last = steal(&dir);
+    }
+    buf_adds(out, "]}]");
+}
+
+static void add_mounts(struct buf *out, const struct driver_files *files)
+{
+    buf_adds(out, ",\"mounts\":[");
+    for (size_t i = 0; i < files->n_libraries; i++) {
+        const struct driver_file *f = &files->libraries[i];
+        cleanup_free char *plain =
+            xasprintf(PLAIN_LIBRARIES "%s", strrchr(f->container, '/'));
+        add_mount(out, f->host, files->hook ? f->container : plain);
+    }
+    for (size_t i = 0; i < files->n_links && !files->hook; i++) {
+        cleanup_free char *plain = xasprintf(PLAIN_LIBRARIES "/%s", files->links[i].name);
+        add_mount(out, files->links[i].library, plain);
+    }
+    for (size_t i = 0; i < files->n_others; i++)
+        add_mount(out, files->others[i].host, files->others[i].container);
+    buf_addc(out, ']');
+}
+
+static void add_device(struct buf *out, const char *name, const struct driver_file *node)
+{
+    begin_object(out);
+    add_member(out, "name", name);
+    buf_adds(out, ",\"containerEdits\":{\"deviceNodes\":[");
+    add_node(out, node);
+    buf_adds(out, "]}}");
+}
+
+/* Appends our specification: every card of the sample that has a device node, by UUID and
+ * by index, with the driver's files. Version 0.5.0 of the format, which every runtime with
+ * CDI reads. With NVIDIA's hook, libraries are at the host's paths, and hooks make the
+ * links and the loader's cache; without it they are in /usr/local/nvidia/lib64, which
+ * CUDA images have in LD_LIBRARY_PATH. Returns the number of cards. */
+static size_t write_spec(const struct driver_files *files, const struct card_seen *cards,
+                         size_t n, struct buf *out)
+{
+    cleanup_arena struct arena a = {0};
+    size_t found = 0;
+    buf_adds(out,
+             "{\"cdiVersion\":\"0.5.0\",\"kind\":\"" DRIVER_CDI_KIND "\",\"devices\":[");
+    for (size_t i = 0; i < n; i++) {
+        struct driver_file node;
+        char index[16];
+        snprintf(index, sizeof index, "%d", cards[i].index);
+        if (!driver_card_file(files, cards[i].minor, &a, &node))
+            continue;
+        found++;
+        add_device(out, index, &node);
+        if (cards[i].uuid[0])
+            add_device(out, cards[i].uuid, &node);
+    }
+    /* NVIDIA's runtime, where it is the default one, would add the cards that the image's
+     * own variable names. */
+    buf_adds(out, "],\"containerEdits\":{\"env\":[\"NVIDIA_VISIBLE_DEVICES=void\"],"
+                  "\"deviceNodes\":[");
+    for (size_t i = 0; i < files->n_nodes; i++)
+        add_node(out, &files->nodes[i]);
+    buf_addc(out, ']');
+    add_mounts(out, files);
+    add_hooks(out, files);
+    buf_adds(out, "}}\n");
+    return found;
+}
+
+static bool has_device(const struct yaml_node *devices, const char *name)
+{
+    struct span text;
+    struct err ignored;
+    for (size_t i = 0; devices && devices->type == YAML_SEQUENCE && i < devices->n; i++)
+        if (yaml_text(devices->items[i], "name", &text, &ignored) == 0 &&
+            span_eq(text, span_of(name)))
+            return true;
+    return false;
+}
+
+/* Does the specification, JSON or YAML, define generated names for all of the cards, by UUID
+ * or (--device-list) by index? An invalid file does not. */
+static bool spec_names_all(const char *path, bool by_index, const struct card_seen *cards,
+                           size_t n)
+{
+    struct span text;
+    struct err ignored;
+    cleanup_yaml struct yaml *y = yaml_load(path, &ignored);
+    const struct yaml_node *root = y && yaml_count(y) ? yaml_document(y, 0) : NULL;
+    if (!y || yaml_text(root, "kind", &text, &ignored) ||
+        !span_eq(text, SPAN(GENERATED_KIND)))
+        return false;
+    const struct yaml_node *devices = yaml_get(root, "devices");
+    for (size_t i = 0; i < n; i++) {
+        char index[16];
+        snprintf(index, sizeof index, "%d", cards[i].index);
+        if (!has_device(devices, by_index || !cards[i].uuid[0] ? index : cards[i].uuid))
+            return false;
+    }
+    return n > 0;
+}
+
+/* Does a file in the directory, other than ours, define generated names for all cards? */
+static bool directory_names_all(const char *dir, bool by_index,
+                                const struct card_seen *cards, size_t n)
+{
+    bool found = false;
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && !found && (e = readdir(d));) {
+        const char *dot = strrchr(e->d_name, '.');
+        if (!dot || strcmp(e->d_name, DRIVER_CDI_FILE) == 0 ||
+            (strcmp(dot, ".json") != 0 && strcmp(dot, ".yaml") != 0))
+            continue;
+        cleanup_free char *path = xasprintf("%s/%s", dir, e->d_name);
+        found = spec_names_all(path, by_index, cards, n);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+static int write_ours(const struct driver_view_settings *settings,
+                      const struct driver_files *files, const struct card_seen *cards,
+                      size_t n, struct err *err)
+{
+    cleanup_buf struct buf text = {0}, before = {0};
+    struct err ignored;
+    if (!files->n_libraries)
+        return err_set(err, ERR_NOT_FOUND,
+                       "no library of the driver below %s on the host",
+                       settings->driver_root);
+    if (!write_spec(files, cards, n, &text))
+        return err_set(err, ERR_NOT_FOUND,
+                       "no card has a device node %s/dev/nvidia<n> on the host",
+                       files->dev);
+    cleanup_free char *path = xasprintf("%s/" DRIVER_CDI_FILE, settings->cdi_dir);
+    if (file_read(path, SPEC_MAX, &before, &ignored) == 0 &&
+        span_eq(buf_span(&before), buf_span(&text)))
+        return 0;
+    if (file_write(path, buf_span(&text), err))
+        return -1;
+    log_info("cdi", "wrote the specification of the cards", LOG_S("file", path),
+             LOG_S("kind", DRIVER_CDI_KIND));
+    return 0;
+}
+
+/* The view */
+
+const char *driver_strategy_name(enum driver_strategy s)
+{
+    static const char *const names[] = {[DRIVER_AUTO] = "auto",
+                                        [DRIVER_ENVVAR] = "envvar",
+                                        [DRIVER_VOLUME_MOUNTS] = "volume-mounts",
+                                        [DRIVER_CDI_ANNOTATIONS] = "cdi-annotations",
+                                        [DRIVER_CDI_CRI] = "cdi-cri"};
+    return names[s];
+}
+
+static void find_kind(struct driver_view *v, const struct driver_view_settings *settings,
+                      const struct card_seen *cards, size_t n)
+{
+    struct err err;
+    cleanup_free char *etc = xasprintf("%s/etc/cdi", settings->host_root);
+    if (settings->strategy == DRIVER_ENVVAR || settings->strategy == DRIVER_VOLUME_MOUNTS)
+        return;
+    if (settings->cdi_kind[0]) {
+        v->cdi_kind = settings->cdi_kind;
+    } else if (directory_names_all(etc, settings->by_index, cards, n) ||
+               directory_names_all(settings->cdi_dir, settings->by_index, cards, n)) {
+        v->cdi_kind = GENERATED_KIND;
+    } else if (!settings->host_root[0]) {
+        snprintf(v->reason, sizeof v->reason, "--host-root is not set");
+    } else if (write_ours(settings, &v->files, cards, n, &err)) {
+        snprintf(v->reason, sizeof v->reason, "%s", err.msg);
+    } else {
+        v->cdi_kind = DRIVER_CDI_KIND;
+        v->is_ours = true;
+    }
+}
+
+struct driver_view *driver_view_new(const struct driver_view_settings *settings,
+                                    const char *version, const struct card_seen *cards,
+                                    size_t n)
+{
+    struct driver_view *v = xcalloc(1, sizeof *v);
+    struct err err;
+    v->files.dev = "";
+    if (settings->host_root[0] &&
+        find_driver(settings->host_root, settings->driver_root, version, &v->arena,
+                    &v->files, &err))
+        snprintf(v->reason, sizeof v->reason, "%s", err.msg);
+    else
+        find_kind(v, settings, cards, n);
+    return v;
+}
+
+void driver_view_free(struct driver_view *v)
+{
+    if (!v)
+        return;
+    arena_fini(&v->arena);
+    free(v);
+}
+
+/* Whether the text is NAME followed by a version of at least major.minor. A containerd that
+ * somebody built can say "v2.1.4". */
+static bool is_at_least(const char *text, const char *name, unsigned major,
+                        unsigned minor)
+{
+    unsigned x, y;
+    size_t n = strlen(name);
+    if (strncmp(text, name, n) != 0)
+        return false;
+    text += n;
+    return sscanf(text + (*text == 'v'), "%5u.%5u", &x, &y) == 2 &&
+           (x > major || (x == major && y >= minor));
+}
+
+enum driver_strategy driver_view_choose(const struct driver_view *view,
+                                        const struct driver_node *node, struct buf *why)
+{
+    if (!view || !view->cdi_kind) {
+        buf_printf(why, "no CDI specification names the cards: %s",
+                   view ? view->reason : "no sample of the cards yet");
+        return DRIVER_ENVVAR;
+    }
+    if (!is_at_least(node->kubelet, "v", 1, 29)) {
+        buf_printf(why, "kubelet \"%s\" passes no CDI names before v1.29", node->kubelet);
+        return DRIVER_ENVVAR;
+    }
+    if (!is_at_least(node->runtime, "containerd://", 2, 0) &&
+        !is_at_least(node->runtime, "cri-o://", 1, 28)) {
+        buf_printf(why,
+                   "container runtime \"%s\" takes no CDI names by default before "
+                   "containerd 2.0 and CRI-O 1.28",
+                   node->runtime);
+        return DRIVER_ENVVAR;
+    }
+    buf_printf(why, "%s and kubelet %s take names of the kind %s", node->runtime,
+               node->kubelet, view->cdi_kind);
+    return DRIVER_CDI_CRI;
+}
