@@ -18,9 +18,7 @@
  * response exceeds max_message. Without a response from gRPC, the status is
  * - UNAVAILABLE: no socket, no listener, or the connection was closed;
  * - DEADLINE_EXCEEDED: timeout_ms has passed;
- * - for a plain HTTP response: 401 UNAUTHENTICATED, 403 PERMISSION_DENIED,
- *   404 UNIMPLEMENTED, 429 and 502 to 504 UNAVAILABLE, 400 INTERNAL, others UNKNOWN (as
- *   gRPC's http-grpc-status-mapping.md has it);
+ * - UNKNOWN: an HTTP response without a gRPC status;
  * - INTERNAL: the response violates the protocol.
  */
 

@@ -16,10 +16,9 @@
  * The server has one thread, which also runs the handlers; a handler must not block. It
  * gets a handle of the call and responds at once or later, from any thread.
  *
- * Only peers that run as root or as the user of this process are served. The resources
- * that a peer can use are bounded: connections, concurrent calls, headers, the size of a
- * message and of all requests together, the time to send a request, floods of resets,
- * pings and settings, and the queued output of a client that does not read.
+ * Only peers that run as root or as the user of this process are served. Beyond that a
+ * peer is trusted: a message has a largest size, and every call and every write that the
+ * client does not read has a deadline.
  *
  * The :authority of a request may be any printable text: kubelets before 1.26 send the
  * path of the socket, which HTTP/2 does not allow. Messages are never compressed;
@@ -44,27 +43,16 @@ struct grpcd_method {
     void (*on_cancel)(void *ctx, struct grpcd_call *call);
 };
 
-/* 0 selects the default in brackets. */
-struct grpcd_limits {
-    size_t max_message;  /* bytes; larger requests get RESOURCE_EXHAUSTED [4 MiB] */
-    size_t max_requests; /* bytes of all requests in memory; beyond: RESOURCE_EXHAUSTED
-                            [32 MiB] */
-    size_t max_output; /* bytes of queued responses per connection; beyond: the connection
-                          is closed [64 MiB] */
-    unsigned connections; /* beyond: closes an idle connection, else the new one [8] */
-    unsigned calls;       /* concurrent, per connection [64] */
-    int64_t request_ms;   /* from the first byte of a connection or call until its request
-                             is complete [10 s] */
-    int64_t idle_ms;      /* closes a connection without calls after this time [5 min] */
-    int64_t stall_ms;     /* closes a call whose client has read nothing for this time
-                             [30 s] */
-};
-
 struct grpcd_config {
     const char *path;                   /* of the socket, at most 107 bytes; copied */
     const struct grpcd_method *methods; /* borrowed, like ctx, until grpcd_free */
     void *ctx;                          /* for the handlers */
-    struct grpcd_limits limits;
+    /* 0 selects the default in brackets. */
+    size_t max_message; /* bytes; larger requests get RESOURCE_EXHAUSTED [4 MiB] */
+    int64_t request_ms; /* from the first byte of a call until its request is complete
+                           [10 s] */
+    int64_t stall_ms;   /* closes a connection whose client has read nothing of its output
+                           for this time [30 s] */
 };
 
 /* Creates the socket (mode 0600, renamed into place once it listens) and starts the
@@ -83,15 +71,6 @@ bool grpcd_stop(struct grpcd *d, int64_t timeout_ms);
  * stay valid until their calls are ended. NULL is accepted. */
 void grpcd_free(struct grpcd *d);
 
-struct grpcd_stats {
-    unsigned connections; /* now */
-    unsigned calls;   /* now: from the headers of a request to the end of its response */
-    uint64_t started; /* calls that reached a handler, since the start */
-    uint64_t
-        rejected; /* connections, and calls that reached no handler, since the start */
-};
-void grpcd_stats(struct grpcd *d, struct grpcd_stats *stats);
-
 /* Calls. From any thread; none of these functions blocks. */
 
 /* Sends a message of a stream. The queue holds one message: a newer one replaces it.
@@ -107,7 +86,3 @@ void grpcd_end(struct grpcd_call *call, enum grpc_status status, const char *fmt
 /* Ends the call with grpc_status_of the error's code, and its message. Invalidates the
  * handle. */
 void grpcd_fail(struct grpcd_call *call, const struct err *why);
-/* Whether the call is cancelled, see on_cancel. */
-bool grpcd_is_cancelled(struct grpcd_call *call);
-/* The client's deadline on clock_mono_ms; INT64_MAX: none. */
-int64_t grpcd_deadline_ms(const struct grpcd_call *call);

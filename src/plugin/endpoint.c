@@ -155,7 +155,7 @@ struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
         .path = socket,
         .methods = methods,
         .ctx = e,
-        .limits = {.max_message = REQUEST_MAX, .max_requests = 2 * REQUEST_MAX}};
+        .max_message = REQUEST_MAX};
     e->resource = r;
     e->handlers = *handlers;
     e->server = grpcd_start(&config, err);

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What the gRPC server and client share: status codes, the framing of messages, the texts
+ * of errors, timeouts, and the I/O between an nghttp2 session and its socket.
+ */
+
+#include <errno.h>
+
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "wire/grpc_priv.h"
@@ -66,55 +74,39 @@ enum grpc_status grpc_status_of(enum err_code code)
     return GRPC_INTERNAL;
 }
 
-size_t grpc_reader_length(const struct grpc_reader *r)
+enum grpc_read grpc_message_read(struct span in, size_t max, struct span *message)
 {
-    return (size_t)r->head[1] << 24 | (size_t)r->head[2] << 16 | (size_t)r->head[3] << 8 |
-           r->head[4];
-}
-
-bool grpc_reader_is_empty(const struct grpc_reader *r)
-{
-    return r->head_n == 0;
-}
-
-enum grpc_read grpc_reader_take(struct grpc_reader *r, struct span *in)
-{
-    while (r->head_n < sizeof r->head) {
-        if (!in->n)
-            return GRPC_READ_MORE;
-        r->head[r->head_n++] = (unsigned char)*in->p++;
-        in->n--;
-    }
-    if (r->head[0])
-        return r->head[0] == 1 ? GRPC_READ_COMPRESSED : GRPC_READ_BAD_FLAG;
-    size_t want = grpc_reader_length(r);
-    if (want > r->max)
+    const unsigned char *p = (const unsigned char *)in.p;
+    if (in.n < GRPC_HEAD)
+        return GRPC_READ_MORE;
+    *message = (struct span){in.p + GRPC_HEAD, (size_t)p[1] << 24 | (size_t)p[2] << 16 |
+                                                   (size_t)p[3] << 8 | p[4]};
+    if (p[0])
+        return p[0] == 1 ? GRPC_READ_COMPRESSED : GRPC_READ_BAD_FLAG;
+    if (message->n > max)
         return GRPC_READ_TOO_LARGE;
-    size_t n = want - r->body.n < in->n ? want - r->body.n : in->n;
-    buf_add(&r->body, in->p, n);
-    in->p += n;
-    in->n -= n;
-    return r->body.n == want ? GRPC_READ_MESSAGE : GRPC_READ_MORE;
+    return in.n - GRPC_HEAD < message->n ? GRPC_READ_MORE : GRPC_READ_MESSAGE;
 }
 
-void grpc_reader_next(struct grpc_reader *r)
+void grpc_message_error(enum grpc_read why, size_t n, size_t max, struct err *err)
 {
-    r->head_n = 0;
-    buf_clear(&r->body);
+    if (why == GRPC_READ_COMPRESSED)
+        err_set(err, ERR_INVALID, "compressed messages are not supported");
+    else if (why == GRPC_READ_BAD_FLAG)
+        err_set(err, ERR_INVALID, "invalid flag of a message");
+    else
+        err_set(err, ERR_TOO_LARGE, "message has %zu bytes, at most %zu are accepted", n,
+                max);
 }
 
-void grpc_reader_fini(struct grpc_reader *r)
+void grpc_message_add(struct buf *out, struct span message)
 {
-    buf_fini(&r->body);
-}
-
-void grpc_message_head(unsigned char head[GRPC_HEAD], size_t n)
-{
-    head[0] = 0;
-    head[1] = (unsigned char)(n >> 24);
-    head[2] = (unsigned char)(n >> 16);
-    head[3] = (unsigned char)(n >> 8);
-    head[4] = (unsigned char)n;
+    const unsigned char head[GRPC_HEAD] = {
+        0, (unsigned char)(message.n >> 24), (unsigned char)(message.n >> 16),
+        (unsigned char)(message.n >> 8), (unsigned char)message.n};
+    buf_reserve(out, sizeof head + message.n);
+    buf_add(out, head, sizeof head);
+    buf_add_span(out, message);
 }
 
 void grpc_percent_encode(struct buf *out, struct span s)
@@ -169,29 +161,14 @@ void grpc_percent_decode(struct buf *out, struct span s)
         make_printable(out->p + from, out->n - from);
 }
 
-/* Nanoseconds per unit of grpc-timeout; 0: unknown unit. */
-static int64_t unit_ns(char unit)
-{
-    switch (unit) {
-    case 'H':
-        return 3600 * INT64_C(1000000000);
-    case 'M':
-        return 60 * INT64_C(1000000000);
-    case 'S':
-        return INT64_C(1000000000);
-    case 'm':
-        return 1000000;
-    case 'u':
-        return 1000;
-    case 'n':
-        return 1;
-    default:
-        return 0;
-    }
-}
-
 bool grpc_timeout_parse(struct span s, int64_t *ms)
 {
+    static const struct {
+        char name;
+        int64_t ns;
+    } units[] = {{'H', INT64_C(3600000000000)}, {'M', INT64_C(60000000000)},
+                 {'S', 1000000000},             {'m', 1000000},
+                 {'u', 1000},                   {'n', 1}};
     enum { DIGITS = 8 };
     const int64_t ns_per_ms = 1000000;
     int64_t value = 0;
@@ -202,12 +179,15 @@ bool grpc_timeout_parse(struct span s, int64_t *ms)
             return false;
         value = value * 10 + (s.p[i] - '0');
     }
-    int64_t unit = unit_ns(s.p[s.n - 1]);
-    if (!unit)
-        return false;
-    *ms = unit >= ns_per_ms ? value * (unit / ns_per_ms)
-                            : (value * unit + ns_per_ms - 1) / ns_per_ms;
-    return true;
+    for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+        int64_t ns = units[i].ns;
+        if (units[i].name != s.p[s.n - 1])
+            continue;
+        *ms = ns >= ns_per_ms ? value * (ns / ns_per_ms)
+                              : (value * ns + ns_per_ms - 1) / ns_per_ms;
+        return true;
+    }
+    return false;
 }
 
 void grpc_timeout_format(struct buf *out, int64_t ms)
@@ -221,14 +201,6 @@ void grpc_timeout_format(struct buf *out, int64_t ms)
     }
     buf_add_i64(out, seconds < max ? seconds : max);
     buf_addc(out, 'S');
-}
-
-bool grpc_content_type_ok(struct span s)
-{
-    const struct span want = SPAN("application/grpc");
-    if (s.n < want.n || !span_eq_nocase((struct span){s.p, want.n}, want))
-        return false;
-    return s.n == want.n || s.p[want.n] == '+' || s.p[want.n] == ';';
 }
 
 bool grpc_address(const char *path, struct sockaddr_un *addr, struct err *err)
@@ -250,4 +222,64 @@ nghttp2_nv grpc_field(struct span name, struct span value)
                         .namelen = name.n,
                         .value = (uint8_t *)(uintptr_t)(value.p ? value.p : ""),
                         .valuelen = value.n};
+}
+
+/* I/O between a session and its socket. Frames are collected, so that a response (headers,
+ * message, trailers) is one write. */
+
+enum { GATHER = 64 * 1024 };
+
+/* False if the session has failed. */
+static bool gather(struct grpc_out *out, nghttp2_session *session)
+{
+    buf_clear(&out->bytes);
+    out->at = 0;
+    while (out->bytes.n < GATHER) {
+        const uint8_t *p = NULL;
+        ssize_t n = nghttp2_session_mem_send(session, &p);
+        if (n < 0)
+            return false;
+        if (n == 0)
+            break;
+        buf_add(&out->bytes, p, (size_t)n);
+    }
+    return true;
+}
+
+enum grpc_io grpc_io_write(struct grpc_out *out, nghttp2_session *session, int fd,
+                           bool *moved)
+{
+    for (;;) {
+        if (out->at == out->bytes.n && !gather(out, session))
+            return GRPC_IO_BROKEN;
+        if (out->bytes.n == 0)
+            return GRPC_IO_DONE;
+        ssize_t n = send(fd, out->bytes.p + out->at, out->bytes.n - out->at,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0) {
+            out->at += (size_t)n;
+            *moved = true;
+        } else if (errno == EAGAIN) {
+            return GRPC_IO_BLOCKED;
+        } else if (errno != EINTR) {
+            return GRPC_IO_BROKEN;
+        }
+    }
+}
+
+enum grpc_io grpc_io_read(int fd, uint8_t *p, size_t n, size_t *got)
+{
+    for (;;) {
+        ssize_t rc = recv(fd, p, n, MSG_DONTWAIT);
+        if (rc > 0) {
+            *got = (size_t)rc;
+            return GRPC_IO_DONE;
+        }
+        if (rc == 0)
+            return GRPC_IO_BROKEN;
+        if (errno == EAGAIN)
+            return GRPC_IO_BLOCKED;
+        if (errno != EINTR)
+            return GRPC_IO_BROKEN;
+    }
 }

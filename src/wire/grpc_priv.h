@@ -2,55 +2,41 @@
 #pragma once
 
 #include <nghttp2/nghttp2.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/un.h>
 
 #include "base/str.h"
 #include "wire/grpc.h"
 
+struct grpcc_request; /* wire/grpcc.h */
+struct grpcd_config;  /* wire/grpcd.h */
+
 /*
- * Common parts of server and client.
- *
- *   grpc.c            status codes, percent encoding, timeouts, message framing
- *   grpc_io.c         I/O between an nghttp2 session and a socket
- *   grpcd.c           the server: start, stop
- *   grpcd_loop.c      its thread: accepts, reads, writes, enforces deadlines
- *   grpcd_socket.c    its socket file
- *   grpcd_conn.c      a connection without its socket: bytes and time in, bytes out
- *   grpcd_headers.c   the headers of a request
- *   grpcd_stream.c    a request and its response in a connection
- *   grpcd_call.c      the handle by which a handler responds, from any thread
- *   grpcc.c           the client
- *   grpcc_response.c  the response in the client, without the socket
+ *   grpc.c        what server and client share
+ *   grpcc.c       the client
+ *   grpcd.c       the server: its socket, its thread, its connections
+ *   grpcd_call.c  a call in the server: request, handler, response
  */
 
-/* Decodes gRPC's Length-Prefixed-Message: a flag (1: compressed), the length in 4 bytes,
- * the message. */
+/* gRPC's Length-Prefixed-Message: a flag (1: compressed), the length in 4 bytes, the
+ * message. */
 enum { GRPC_HEAD = 5 };
-struct grpc_reader {
-    size_t max; /* largest message, bytes */
-    unsigned char head[GRPC_HEAD];
-    size_t head_n;
-    struct buf body;
-};
 enum grpc_read {
-    GRPC_READ_MORE,    /* the input is consumed; the message is incomplete */
-    GRPC_READ_MESSAGE, /* reader.body is complete; call grpc_reader_next before going on
-                        */
+    GRPC_READ_MORE,    /* the message is incomplete */
+    GRPC_READ_MESSAGE, /* `in` begins with the prefix and *message */
     GRPC_READ_COMPRESSED,
     GRPC_READ_BAD_FLAG,
-    GRPC_READ_TOO_LARGE,
+    GRPC_READ_TOO_LARGE, /* message->n is above `max` */
 };
-enum grpc_read grpc_reader_take(struct grpc_reader *r, struct span *in);
-size_t grpc_reader_length(const struct grpc_reader *r); /* of the current message */
-bool grpc_reader_is_empty(const struct grpc_reader *r); /* not inside a message */
-void grpc_reader_next(struct grpc_reader *r);
-void grpc_reader_fini(struct grpc_reader *r);
-
-/* The prefix of a message of n bytes. */
-void grpc_message_head(unsigned char head[GRPC_HEAD], size_t n);
+enum grpc_read grpc_message_read(struct span in, size_t max, struct span *message);
+/* The error of the last three; `n` is the message's length. */
+void grpc_message_error(enum grpc_read why, size_t n, size_t max, struct err *err);
+/* Appends prefix and message. */
+void grpc_message_add(struct buf *out, struct span message);
 
 /* grpc-message: printable ASCII; '%' and other bytes are encoded as %XX. Decoding keeps
  * invalid escapes, and replaces control characters and invalid UTF-8 by '?', so that the
@@ -61,9 +47,6 @@ void grpc_percent_decode(struct buf *out, struct span s);
 /* grpc-timeout: at most 8 digits and a unit; rounded up to milliseconds. */
 bool grpc_timeout_parse(struct span s, int64_t *ms);
 void grpc_timeout_format(struct buf *out, int64_t ms);
-
-/* application/grpc, application/grpc+proto, application/grpc;... */
-bool grpc_content_type_ok(struct span s);
 
 /* False, with ERR_INVALID, if the path is empty or too long. */
 bool grpc_address(const char *path, struct sockaddr_un *addr, struct err *err);
@@ -84,3 +67,135 @@ enum grpc_io grpc_io_write(struct grpc_out *out, nghttp2_session *session, int f
 /* Reads up to n bytes. GRPC_IO_DONE: *got bytes were read; GRPC_IO_BROKEN: end of file or
  * an error. */
 enum grpc_io grpc_io_read(int fd, uint8_t *p, size_t n, size_t *got);
+
+/* -- The client's call without its socket: bytes in, bytes out through the session -- */
+
+struct grpcc_response {
+    nghttp2_session *session;
+    int32_t id;
+    struct buf request; /* prefix and message */
+    size_t sent;
+
+    unsigned http_status;
+    bool has_status;
+    bool is_done; /* the stream has ended or failed */
+    enum grpc_status status;
+    struct buf text;    /* error message of the status */
+    enum err_code code; /* ERR_NONE: grpc_status_err of the status */
+    struct buf in;      /* messages with their prefixes */
+    size_t taken;       /* bytes of `in` that were taken */
+    size_t max_message;
+};
+
+void grpcc_response_init(struct grpcc_response *a, const struct grpcc_request *req);
+void grpcc_response_fini(struct grpcc_response *a);
+/* Processes bytes from the peer. */
+void grpcc_response_feed(struct grpcc_response *a, const uint8_t *p, size_t n);
+/* Fails the call if the session has neither input nor output left. */
+void grpcc_response_check(struct grpcc_response *a);
+/* Fails the call, unless it is done. */
+void grpcc_response_fail(struct grpcc_response *a, enum grpc_status status,
+                         const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Appends the oldest message to *message. False: there is none. */
+bool grpcc_response_take(struct grpcc_response *a, struct buf *message);
+
+/* -- The server --
+ *
+ * Connections, and the streams of calls, belong to the server's thread (or to a test
+ * without one). Handlers change calls from any thread, under grpcd.lock; grpcd_flush
+ * brings the changes to the HTTP/2 session. No handler is called with the lock held. */
+
+struct grpcd {
+    const struct grpcd_method *methods;
+    void *ctx;
+    size_t max_message;
+    int64_t request_ms, stall_ms;
+    char *path;     /* of the socket; new, NULL in a test without one */
+    int listen_fd;  /* -1: closed */
+    dev_t dev;      /* the file of the socket */
+    ino_t ino;
+    int wake_fd; /* eventfd; -1: there is no thread */
+    pthread_t thread;
+    bool has_thread;
+    struct grpcd_conn *conns; /* owned by the server's thread */
+
+    pthread_mutex_t lock; /* protects the fields below, and the shared fields of calls */
+    pthread_cond_t drained;
+    enum { GRPCD_RUNNING, GRPCD_DRAINING, GRPCD_STOPPING } state;
+    bool is_drained; /* draining, and no connection is left */
+    unsigned refs;   /* of the owner, and of each handle of a call */
+};
+/* A server without socket and thread, for tests and for grpcd_start. */
+struct grpcd *grpcd_new(const struct grpcd_config *config);
+void grpcd_unref_locked(struct grpcd *d); /* unlocks */
+void grpcd_wake(struct grpcd *d);
+/* Brings what handlers have posted to the sessions. */
+void grpcd_flush(struct grpcd *d);
+
+struct grpcd_conn {
+    struct grpcd *d;
+    struct grpcd_conn *next;
+    nghttp2_session *session;
+    struct grpcd_call *calls;
+    int64_t now_ms;    /* time of the current event */
+    bool is_waiting;   /* at the last check, output waited for the client */
+    int64_t moved_ms;  /* when output last moved, or began to wait */
+    bool is_closing;   /* GOAWAY is submitted */
+    bool is_broken;    /* to be closed at once */
+    int fd;            /* -1 in a test */
+    struct grpc_out out;
+    bool is_blocked; /* the socket takes no output */
+};
+struct grpcd_conn *grpcd_conn_new(struct grpcd *d, int64_t now_ms);
+void grpcd_conn_free(struct grpcd_conn *c);
+/* Processes input. Output is queued in the session. */
+void grpcd_conn_feed(struct grpcd_conn *c, const uint8_t *p, size_t n, int64_t now_ms);
+/* Enforces deadlines. Returns the next one. */
+int64_t grpcd_conn_tick(struct grpcd_conn *c, int64_t now_ms);
+/* Rejects new calls and ends streams; the connection is done when its calls have ended.
+ */
+void grpcd_conn_drain(struct grpcd_conn *c);
+/* Whether the connection can be closed: no output and no calls are left. */
+bool grpcd_conn_is_done(const struct grpcd_conn *c);
+
+enum { GRPCD_PATH_KEPT = 200 }; /* bytes of :path; no method is longer */
+
+struct grpcd_call {
+    struct grpcd *d;
+    const struct grpcd_method *method; /* NULL: unknown yet */
+    struct grpcd_conn *conn;
+    struct grpcd_call *next, **link; /* of conn->calls */
+    int32_t id;                      /* of the HTTP/2 stream */
+    char path[GRPCD_PATH_KEPT + 1];
+    bool has_headers, has_bad_timeout;
+    int64_t request_until_ms, until_ms; /* the latter is the client's deadline */
+    struct buf in;                      /* the request message with its prefix */
+    bool is_started;
+    bool is_open;       /* the response's headers are submitted */
+    bool is_complete;   /* all of the response is in the session */
+    struct buf sending; /* a message with its prefix */
+    size_t sent;
+
+    /* under d->lock */
+    bool has_handle, has_stream; /* both false: freed */
+    bool is_cancelled;           /* what the handler still posts is dropped */
+    struct buf posted;           /* the next message, with its prefix; empty: none */
+    bool is_ended;               /* with `status` and `why`, after the messages */
+    enum grpc_status status;
+    struct buf why;
+};
+void grpcd_call_new(struct grpcd_conn *c, int32_t id);
+void grpcd_call_header(struct grpcd_call *call, struct span name, struct span value);
+void grpcd_call_headers_end(struct grpcd_call *call);
+void grpcd_call_data(struct grpcd_call *call, struct span bytes);
+void grpcd_call_request_end(struct grpcd_call *call);
+/* The stream is closed: cancels the handler. Invalidates `call`, as a stream. */
+void grpcd_call_closed(struct grpcd_call *call);
+/* Brings what the handler has posted to the session. */
+void grpcd_call_flush(struct grpcd_call *call);
+/* Rejects a call that is late. Returns its deadline; INT64_MAX: none. */
+int64_t grpcd_call_tick(struct grpcd_call *call);
+/* Rejects the call, unless its handler has only to finish a unary call. */
+void grpcd_call_drain(struct grpcd_call *call);
+/* Whether output waits for the client. */
+bool grpcd_call_has_output(struct grpcd_call *call);

@@ -1,45 +1,427 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The gRPC server: its socket, its thread, its connections; a call is in grpcd_call.c.
+ *
+ * Each round of the thread reads input and runs handlers, brings what handlers have posted
+ * to the sessions, checks deadlines, and writes. A connection whose socket blocks is not
+ * read, so that a client that does not read cannot queue more output.
+ */
+
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
-#include "wire/grpcd_priv.h"
+#include "base/rng.h"
+#include "wire/grpc_priv.h"
+#include "wire/grpcd.h"
 
-static struct grpcd_limits with_defaults(struct grpcd_limits l)
+enum {
+    REQUEST_MS = 10 * 1000, /* from a call's first byte to the end of its request */
+    STALL_MS = 30 * 1000,
+    CALLS_MAX = 64, /* concurrent, per connection */
+    STREAM_WINDOW = 1 << 20,
+    CONN_WINDOW = 4 << 20,
+    READ_BYTES = 64 * 1024,
+    BACKLOG = 64,
+    ACCEPT_RETRY_MS = 100,
+};
+
+/* -- A connection without its socket -- */
+
+static struct grpcd_call *call_of(nghttp2_session *session, int32_t id)
 {
-    const struct grpcd_limits defaults = {
-        .max_message = GRPC_MESSAGE_MAX,
-        .max_requests = 32 << 20,
-        .max_output = 64 << 20,
-        .connections = 8,
-        .calls = 64,
-        .request_ms = 10 * 1000,
-        .idle_ms = 5 * 60 * 1000,
-        .stall_ms = 30 * 1000,
+    return nghttp2_session_get_stream_user_data(session, id);
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame,
+                            void *ctx)
+{
+    (void)session;
+    if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST)
+        grpcd_call_new(ctx, frame->hd.stream_id);
+    return 0;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
+                     const uint8_t *name, size_t name_n, const uint8_t *value,
+                     size_t value_n, uint8_t flags, void *ctx)
+{
+    struct grpcd_call *call = call_of(session, frame->hd.stream_id);
+    (void)flags, (void)ctx;
+    if (call)
+        grpcd_call_header(call, (struct span){(const char *)name, name_n},
+                          (struct span){(const char *)value, value_n});
+    return 0;
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p,
+                   size_t n, void *ctx)
+{
+    struct grpcd_call *call = call_of(session, id);
+    (void)flags, (void)ctx;
+    if (call)
+        grpcd_call_data(call, (struct span){(const char *)p, n});
+    return 0;
+}
+
+static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+{
+    struct grpcd_call *call = NULL;
+    (void)ctx;
+    if (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA)
+        call = call_of(session, frame->hd.stream_id);
+    if (call && frame->hd.type == NGHTTP2_HEADERS)
+        grpcd_call_headers_end(call);
+    if (call && frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
+        grpcd_call_request_end(call);
+    return 0;
+}
+
+static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
+{
+    struct grpcd_call *call = call_of(session, id);
+    (void)code, (void)ctx;
+    if (call)
+        grpcd_call_closed(call);
+    return 0;
+}
+
+struct grpcd_conn *grpcd_conn_new(struct grpcd *d, int64_t now_ms)
+{
+    const nghttp2_settings_entry settings[] = {
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, CALLS_MAX},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
     };
-    l.max_message = l.max_message ? l.max_message : defaults.max_message;
-    l.max_requests = l.max_requests ? l.max_requests : defaults.max_requests;
-    l.max_output = l.max_output ? l.max_output : defaults.max_output;
-    l.connections = l.connections ? l.connections : defaults.connections;
-    l.calls = l.calls ? l.calls : defaults.calls;
-    l.request_ms = l.request_ms ? l.request_ms : defaults.request_ms;
-    l.idle_ms = l.idle_ms ? l.idle_ms : defaults.idle_ms;
-    l.stall_ms = l.stall_ms ? l.stall_ms : defaults.stall_ms;
-    return l;
+    struct grpcd_conn *c = xcalloc(1, sizeof *c);
+    nghttp2_session_callbacks *cb = NULL;
+    nghttp2_option *opt = NULL;
+    c->d = d;
+    c->fd = -1;
+    c->now_ms = c->moved_ms = now_ms;
+    if (nghttp2_session_callbacks_new(&cb) || nghttp2_option_new(&opt))
+        abort(); /* out of memory */
+    nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame);
+    nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_close);
+    /* Kubelets before 1.26 send an :authority that nghttp2's own checks reject. */
+    nghttp2_option_set_no_http_messaging(opt, 1);
+    if (nghttp2_session_server_new2(&c->session, cb, c, opt))
+        abort();
+    nghttp2_option_del(opt);
+    nghttp2_session_callbacks_del(cb);
+    nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, settings, ARRAY_LEN(settings));
+    nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, 0, CONN_WINDOW);
+    return c;
+}
+
+void grpcd_conn_free(struct grpcd_conn *c)
+{
+    while (c->calls)
+        grpcd_call_closed(c->calls);
+    nghttp2_session_del(c->session);
+    buf_fini(&c->out.bytes);
+    free(c);
+}
+
+void grpcd_conn_feed(struct grpcd_conn *c, const uint8_t *p, size_t n, int64_t now_ms)
+{
+    c->now_ms = now_ms;
+    ssize_t rc = nghttp2_session_mem_recv(c->session, p, n);
+    if (rc < 0) {
+        log_warn("grpcd", "connection: HTTP/2 error; closing it",
+                 LOG_S("err", nghttp2_strerror((int)rc)));
+        c->is_broken = true;
+    }
+}
+
+int64_t grpcd_conn_tick(struct grpcd_conn *c, int64_t now_ms)
+{
+    int64_t at = INT64_MAX;
+    bool is_waiting = c->is_blocked;
+    c->now_ms = now_ms;
+    for (struct grpcd_call *call = c->calls; call; call = call->next) {
+        int64_t call_at = grpcd_call_tick(call);
+        at = call_at < at ? call_at : at;
+        is_waiting |= grpcd_call_has_output(call);
+    }
+    if (!is_waiting || !c->is_waiting)
+        c->moved_ms = now_ms;
+    c->is_waiting = is_waiting;
+    int64_t stalled_ms = c->moved_ms + c->d->stall_ms;
+    if (is_waiting && now_ms >= stalled_ms) {
+        log_warn("grpcd", "connection: the client reads nothing; closing it");
+        c->is_broken = true;
+        return now_ms + c->d->stall_ms;
+    }
+    return is_waiting && stalled_ms < at ? stalled_ms : at;
+}
+
+void grpcd_conn_drain(struct grpcd_conn *c)
+{
+    if (!c->is_closing)
+        nghttp2_submit_goaway(c->session, NGHTTP2_FLAG_NONE,
+                              nghttp2_session_get_last_proc_stream_id(c->session),
+                              NGHTTP2_NO_ERROR, NULL, 0);
+    c->is_closing = true;
+    for (struct grpcd_call *call = c->calls; call; call = call->next)
+        grpcd_call_drain(call);
+}
+
+bool grpcd_conn_is_done(const struct grpcd_conn *c)
+{
+    bool has_calls = false;
+    for (const struct grpcd_call *call = c->calls; call; call = call->next)
+        has_calls |= !call->is_complete;
+    return c->is_broken || (!nghttp2_session_want_write(c->session) &&
+                            (!nghttp2_session_want_read(c->session) ||
+                             (c->is_closing && !has_calls)));
+}
+
+/* -- The thread -- */
+
+static void close_conn(struct grpcd_conn **link)
+{
+    struct grpcd_conn *c = *link;
+    *link = c->next;
+    close(c->fd);
+    grpcd_conn_free(c);
+}
+
+static void write_conn(struct grpcd_conn *c, int64_t now)
+{
+    bool moved = false;
+    c->now_ms = now;
+    enum grpc_io rc = grpc_io_write(&c->out, c->session, c->fd, &moved);
+    if (moved)
+        c->moved_ms = now;
+    c->is_blocked = rc == GRPC_IO_BLOCKED;
+    if (rc == GRPC_IO_BROKEN)
+        c->is_broken = true;
+}
+
+static void read_conn(struct grpcd_conn *c, int64_t now)
+{
+    uint8_t bytes[READ_BYTES];
+    size_t n = 0;
+    enum grpc_io rc = grpc_io_read(c->fd, bytes, sizeof bytes, &n);
+    if (rc == GRPC_IO_BROKEN)
+        c->is_broken = true;
+    else if (rc == GRPC_IO_DONE)
+        grpcd_conn_feed(c, bytes, n, now);
+}
+
+/* False: no connection can be accepted now. */
+static bool accept_conn(struct grpcd *d, int64_t now)
+{
+    struct ucred peer = {.uid = (uid_t)-1};
+    socklen_t n = sizeof peer;
+    cleanup_close int fd = accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) != 0 ||
+        (peer.uid != 0 && peer.uid != geteuid())) {
+        log_warn("grpcd", "connection: rejected, the peer is another user",
+                 LOG_S("socket", d->path), LOG_I("uid", peer.uid));
+        return true;
+    }
+    struct grpcd_conn *c = grpcd_conn_new(d, now);
+    c->fd = fd;
+    fd = -1;
+    c->next = d->conns;
+    d->conns = c;
+    return true;
+}
+
+bool grpcd_is_reachable(const struct grpcd *d)
+{
+    struct stat st;
+    return lstat(d->path, &st) == 0 && st.st_dev == d->dev && st.st_ino == d->ino;
+}
+
+/* Removes the socket's file only if it is ours: while the socket is open, its inode
+ * number is not reused. */
+static void close_socket(struct grpcd *d)
+{
+    if (d->listen_fd < 0)
+        return;
+    if (grpcd_is_reachable(d))
+        unlink(d->path);
+    close(d->listen_fd);
+    d->listen_fd = -1;
+}
+
+void grpcd_flush(struct grpcd *d)
+{
+    for (struct grpcd_conn *c = d->conns; c; c = c->next)
+        for (struct grpcd_call *call = c->calls; call; call = call->next)
+            grpcd_call_flush(call);
+}
+
+/* Checks deadlines, writes output, and closes connections that are finished. Returns the
+ * next deadline. */
+static int64_t update_conns(struct grpcd *d, int64_t now)
+{
+    int64_t next_ms = INT64_MAX;
+    for (struct grpcd_conn **link = &d->conns; *link;) {
+        struct grpcd_conn *c = *link;
+        int64_t at = grpcd_conn_tick(c, now);
+        if (!c->is_broken && !c->is_blocked)
+            write_conn(c, now);
+        if (c->is_broken || (!c->is_blocked && grpcd_conn_is_done(c))) {
+            close_conn(link);
+            continue;
+        }
+        if (c->is_blocked && c->moved_ms + d->stall_ms < at)
+            at = c->moved_ms + d->stall_ms;
+        next_ms = at < next_ms ? at : next_ms;
+        link = &c->next;
+    }
+    return next_ms;
+}
+
+static void wait_for_events(struct grpcd *d, struct pollfd **fds, size_t *cap,
+                            int64_t until_ms, int64_t accept_ms)
+{
+    size_t n = 2, want = 2;
+    int64_t now = clock_mono_ms();
+    for (struct grpcd_conn *c = d->conns; c; c = c->next)
+        want++;
+    MEM_GROW(*fds, *cap, want);
+    (*fds)[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
+    (*fds)[1] = (struct pollfd){.fd = now < accept_ms ? -1 : d->listen_fd, .events = POLLIN};
+    for (struct grpcd_conn *c = d->conns; c; c = c->next)
+        (*fds)[n++] =
+            (struct pollfd){.fd = c->fd, .events = c->is_blocked ? POLLOUT : POLLIN};
+    if (now < accept_ms && accept_ms < until_ms)
+        until_ms = accept_ms;
+    int64_t wait = until_ms > now ? until_ms - now : 0;
+    if (poll(*fds, (nfds_t)n, wait > INT32_MAX ? -1 : (int)wait) < 0)
+        for (size_t i = 0; i < n; i++)
+            (*fds)[i].revents = 0;
+    eventfd_t wakes;
+    if ((*fds)[0].revents)
+        (void)eventfd_read(d->wake_fd, &wakes);
+}
+
+static void *run_server(void *arg)
+{
+    struct grpcd *d = arg;
+    struct pollfd *fds = NULL;
+    size_t cap = 0;
+    int64_t next_ms = INT64_MAX, accept_ms = 0; /* none before, after a failure */
+    for (;;) {
+        size_t i = 2;
+        wait_for_events(d, &fds, &cap, next_ms, accept_ms);
+        int64_t now = clock_mono_ms();
+        pthread_mutex_lock(&d->lock);
+        int state = d->state;
+        pthread_mutex_unlock(&d->lock);
+        if (state == GRPCD_STOPPING)
+            break;
+        for (struct grpcd_conn *c = d->conns; c; c = c->next, i++) {
+            if (fds[i].revents && c->is_blocked)
+                write_conn(c, now);
+            else if (fds[i].revents)
+                read_conn(c, now);
+        }
+        if (fds[1].revents && !accept_conn(d, now))
+            accept_ms = now + ACCEPT_RETRY_MS;
+        grpcd_flush(d);
+        if (state == GRPCD_DRAINING) {
+            close_socket(d);
+            for (struct grpcd_conn *c = d->conns; c; c = c->next)
+                grpcd_conn_drain(c);
+        }
+        next_ms = update_conns(d, now);
+        if (state == GRPCD_DRAINING && !d->conns) {
+            pthread_mutex_lock(&d->lock);
+            d->is_drained = true;
+            pthread_cond_broadcast(&d->drained);
+            pthread_mutex_unlock(&d->lock);
+        }
+    }
+    while (d->conns)
+        close_conn(&d->conns);
+    free(fds);
+    return NULL;
+}
+
+/* -- Start and stop -- */
+
+/* ERR_CONFLICT if the path exists and is not a socket without a listener. */
+static int check_path(const char *path, const struct sockaddr_un *addr, struct err *err)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0) {
+        if (errno == ENOENT)
+            return 0;
+        return err_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerrordesc_np(errno));
+    }
+    if (!S_ISSOCK(st.st_mode))
+        return err_set(err, ERR_CONFLICT, "%s: not a socket, will not be replaced", path);
+    cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return err_set(err, ERR_UNAVAILABLE, "%s: socket: %s", path,
+                       strerrordesc_np(errno));
+    if (connect(fd, (const struct sockaddr *)addr, sizeof *addr) == 0 || errno == EAGAIN)
+        return err_set(err, ERR_CONFLICT, "%s: another process is listening", path);
+    return 0;
+}
+
+/* The socket is created under a temporary name in the same directory, gets its mode and
+ * listens, and is then renamed. So a client that finds the path can connect, and
+ * replacing a socket is atomic. */
+static int open_socket(struct grpcd *d, const char *path, struct err *err)
+{
+    struct sockaddr_un addr;
+    struct stat st;
+    if (!grpc_address(path, &addr, err) || check_path(path, &addr, err))
+        return -1;
+    const char *slash = strrchr(path, '/');
+    cleanup_free char *temporary =
+        xasprintf("%.*s.%08x", slash ? (int)(slash + 1 - path) : 0, path,
+                  (unsigned)rng_entropy());
+    if (!grpc_address(temporary, &addr, err))
+        return -1;
+    cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof addr) != 0)
+        return err_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerrordesc_np(errno));
+    if (chmod(temporary, 0600) != 0 || listen(fd, BACKLOG) != 0 ||
+        lstat(temporary, &st) != 0 || rename(temporary, path) != 0) {
+        err_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerrordesc_np(errno));
+        unlink(temporary);
+        return -1;
+    }
+    d->path = xstrdup(path);
+    d->dev = st.st_dev;
+    d->ino = st.st_ino;
+    d->listen_fd = fd;
+    fd = -1;
+    return 0;
 }
 
 struct grpcd *grpcd_new(const struct grpcd_config *config)
 {
     struct grpcd *d = xcalloc(1, sizeof *d);
     pthread_condattr_t attr;
-    d->limits = with_defaults(config->limits);
     d->methods = config->methods;
     d->ctx = config->ctx;
-    d->socket.fd = d->wake_fd = -1;
+    d->max_message = config->max_message ? config->max_message : GRPC_MESSAGE_MAX;
+    d->request_ms = config->request_ms ? config->request_ms : REQUEST_MS;
+    d->stall_ms = config->stall_ms ? config->stall_ms : STALL_MS;
+    d->listen_fd = d->wake_fd = -1;
     d->refs = 1;
     pthread_mutex_init(&d->lock, NULL);
     pthread_condattr_init(&attr);
@@ -59,56 +441,37 @@ void grpcd_unref_locked(struct grpcd *d)
         close(d->wake_fd);
     pthread_cond_destroy(&d->drained);
     pthread_mutex_destroy(&d->lock);
-    free(d->socket.path);
+    free(d->path);
     free(d);
 }
 
-void grpcd_wake_locked(struct grpcd *d)
+void grpcd_wake(struct grpcd *d)
 {
-    if (d->is_awake || d->wake_fd < 0)
-        return;
-    d->is_awake = true;
-    ssize_t n = write(d->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
-    (void)n; /* fails only if a wake-up is already pending */
-}
-
-void grpcd_count_rejected(struct grpcd *d)
-{
-    pthread_mutex_lock(&d->lock);
-    d->stats.rejected++;
-    pthread_mutex_unlock(&d->lock);
-}
-
-static int start_thread(struct grpcd *d, struct err *err)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&d->thread, NULL, grpcd_loop, d);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc)
-        return err_set(err, ERR_UNAVAILABLE, "pthread_create: %s", strerrordesc_np(rc));
-    d->has_thread = true;
-    pthread_setname_np(d->thread, "grpcd");
-    return 0;
+    if (d->wake_fd >= 0)
+        (void)eventfd_write(d->wake_fd, 1);
 }
 
 struct grpcd *grpcd_start(const struct grpcd_config *config, struct err *err)
 {
     struct grpcd *d = grpcd_new(config);
+    sigset_t all, before;
     d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (d->wake_fd < 0)
+    if (d->wake_fd < 0) {
         err_set(err, ERR_UNAVAILABLE, "eventfd: %s", strerrordesc_np(errno));
-    else if (grpcd_socket_open(&d->socket, config->path, err) == 0 &&
-             start_thread(d, err) == 0)
-        return d;
+    } else if (open_socket(d, config->path, err) == 0) {
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        int rc = pthread_create(&d->thread, NULL, run_server, d);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        d->has_thread = rc == 0;
+        if (rc == 0) {
+            pthread_setname_np(d->thread, "grpcd");
+            return d;
+        }
+        err_set(err, ERR_UNAVAILABLE, "pthread_create: %s", strerrordesc_np(rc));
+    }
     grpcd_free(d);
     return NULL;
-}
-
-bool grpcd_is_reachable(const struct grpcd *d)
-{
-    return grpcd_socket_is_ours(&d->socket);
 }
 
 bool grpcd_stop(struct grpcd *d, int64_t timeout_ms)
@@ -122,7 +485,7 @@ bool grpcd_stop(struct grpcd *d, int64_t timeout_ms)
     pthread_mutex_lock(&d->lock);
     if (d->state == GRPCD_RUNNING)
         d->state = GRPCD_DRAINING;
-    grpcd_wake_locked(d);
+    grpcd_wake(d);
     while (!d->is_drained &&
            pthread_cond_timedwait(&d->drained, &d->lock, &until) != ETIMEDOUT)
         ;
@@ -131,36 +494,17 @@ bool grpcd_stop(struct grpcd *d, int64_t timeout_ms)
     return is_drained;
 }
 
-/* Frees what the thread has left. */
-static void close_all(struct grpcd *d)
-{
-    while (d->conns) {
-        struct grpcd_conn *c = d->conns;
-        d->conns = c->next;
-        grpcd_conn_free(c);
-    }
-    grpcd_call_flush(d, 0);
-    grpcd_socket_close(&d->socket);
-}
-
 void grpcd_free(struct grpcd *d)
 {
     if (!d)
         return;
     pthread_mutex_lock(&d->lock);
     d->state = GRPCD_STOPPING;
-    grpcd_wake_locked(d);
+    grpcd_wake(d);
     pthread_mutex_unlock(&d->lock);
     if (d->has_thread)
         pthread_join(d->thread, NULL);
-    close_all(d);
+    close_socket(d);
     pthread_mutex_lock(&d->lock);
     grpcd_unref_locked(d);
-}
-
-void grpcd_stats(struct grpcd *d, struct grpcd_stats *stats)
-{
-    pthread_mutex_lock(&d->lock);
-    *stats = d->stats;
-    pthread_mutex_unlock(&d->lock);
 }

@@ -15,7 +15,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "wire/grpcd_priv.h"
+#include "wire/grpc_priv.h"
+#include "wire/grpcd.h"
 
 enum {
     PREFACE = 1,
@@ -178,7 +179,7 @@ static void step(struct world *w, struct checker *j, struct grpcd_conn *c, unsig
 {
     if (flags & ANSWERS)
         answer_parked(w);
-    grpcd_call_flush(w->d, *now);
+    grpcd_flush(w->d);
     int64_t at = grpcd_conn_tick(c, *now);
     if (at <= *now && !c->is_closing)
         fuzz_fail("a deadline that has passed");
@@ -193,7 +194,7 @@ static unsigned run_connection(struct world *w, unsigned flags, size_t piece,
     int64_t now = 1000;
     if (nghttp2_hd_inflate_new(&j.inflater))
         abort();
-    struct grpcd_conn *c = grpcd_conn_new(w->d, now);
+    struct grpcd_conn *c = w->d->conns = grpcd_conn_new(w->d, now);
     bool is_long = false;
     while (bytes.n && !grpcd_conn_is_done(c)) {
         size_t n = piece < bytes.n ? piece : bytes.n;
@@ -201,13 +202,13 @@ static unsigned run_connection(struct world *w, unsigned flags, size_t piece,
         bytes.p += n;
         bytes.n -= n;
         if (flags & DRAINS && is_long)
-            grpcd_conn_drain(c, now);
+            grpcd_conn_drain(c);
         is_long = true;
         step(w, &j, c, flags, &now);
     }
     step(w, &j, c, flags, &now);
+    w->d->conns = NULL;
     grpcd_conn_free(c);
-    grpcd_call_flush(w->d, now);
     nghttp2_hd_inflate_del(j.inflater);
     buf_fini(&j.bytes);
     return j.n_ok;
@@ -253,9 +254,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     log_set_level(LOG_ERROR);
     w.d = grpcd_new(&(struct grpcd_config){
-        .methods = methods,
-        .ctx = &w,
-        .limits = {.max_message = 4096, .max_requests = 8192, .max_output = 16384}});
+        .methods = methods, .ctx = &w, .max_message = 4096});
     if (data[0] & PREFACE)
         add_preface(&bytes);
     buf_add(&bytes, data + 2, size - 2);
@@ -263,7 +262,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_new_connection(&w);
     if (w.n_parked || w.n_started != w.n_ended)
         fuzz_fail("a call that does not end");
-    if (w.d->stats.calls || w.d->request_bytes || w.d->refs != 1)
+    if (w.d->refs != 1)
         fuzz_fail("resources of a call remain");
     grpcd_free(w.d);
     return 0;

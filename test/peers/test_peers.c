@@ -282,7 +282,7 @@ START_TEST(a_kubelet_of_grpc_js)
     pthread_mutex_init(&p.lock, NULL);
     struct grpcd *d = grpcd_start(
         &(struct grpcd_config){
-            .path = path, .methods = methods, .ctx = &p, .limits = {.connections = 16}},
+            .path = path, .methods = methods, .ctx = &p},
         &err);
     ck_assert_msg(d != NULL, "%s", err.msg);
     node(&kubelet, dir, "kubelet.js");

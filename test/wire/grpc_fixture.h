@@ -70,10 +70,7 @@ static inline void message(struct buf *out, unsigned flags, uint32_t id,
                            struct span bytes)
 {
     cleanup_buf struct buf payload = {0};
-    unsigned char head[GRPC_HEAD];
-    grpc_message_head(head, bytes.n);
-    buf_add(&payload, head, sizeof head);
-    buf_add_span(&payload, bytes);
+    grpc_message_add(&payload, bytes);
     frame(out, NGHTTP2_DATA, flags, id, buf_span(&payload));
 }
 
