@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+
 #include "base/err.h"
 #include "domain/ids.h"
 #include "domain/pod.h"
 
 /*
  * Allocations: which container holds which device ids. They are saved in the state file
- * (node/checkpoint.h), because the kubelet shows only a part of them: never those of
+ * (--state-file), because the kubelet shows only a part of them: never those of
  * plain init containers.
  */
 
@@ -63,3 +64,13 @@ struct allocation *allocation_set_find(const struct allocation_set *set, struct 
 /* Removes and frees one, or all of a pod. Returns how many were removed. */
 size_t allocation_set_drop(struct allocation_set *set, const struct allocation *al);
 size_t allocation_set_drop_pod(struct allocation_set *set, struct span uid);
+
+/* The state file (--state-file): the allocations of one node as JSON. The name is the
+ * kubelet's for its own file of this kind. */
+
+void allocation_set_write(struct buf *out, const struct allocation_set *set,
+                      struct span node);
+/* Adds the allocations in `text` that `set` does not have. On error `set` is unchanged.
+ * ERR_INVALID: the text is damaged. ERR_CONFLICT: it belongs to another node. */
+int allocation_set_read(struct allocation_set *set, struct span text, struct span node,
+                    struct err *err);

@@ -10,7 +10,7 @@
 
 /*
  * What each container uses of each card, beside what it was promised. Pure: the caller
- * reads NVML (gpu/gpu.h), /proc (node/process_reader.h) and the kubelet, and this module
+ * reads NVML (gpu/gpu.h), /proc (node/process.h) and the kubelet, and this module
  * joins the three. The same input gives the same result, in the same order.
  *
  *     NVML       card -> processes with bytes and SM utilization
@@ -32,8 +32,7 @@ enum {
         32768, /* containers that the kubelet names; further ones are dropped */
 };
 
-/* A process. A pid alone does not identify it: the kernel reuses pids. Before a signal,
- * ask process_reader_is_alive. */
+/* A process. A pid alone does not identify it: the kernel reuses pids. */
 struct usage_pid {
     int64_t pid;      /* as seen from the host */
     uint64_t started; /* field 22 of /proc/PID/stat: clock ticks since the boot */

@@ -35,7 +35,6 @@ struct agent {
     struct metrics metrics;
     struct gpu *gpu;
     struct usage_meter *usage_meter;
-    struct process_reader *processes;
     struct overuse_actor *overuse_actor;
     struct worker *lanes[PUBLISHER_LANES];
     struct api_watch *watch;
@@ -290,7 +289,6 @@ static struct overuse_actor *new_overuse_actor(struct agent *agent,
                    .tolerance_mib = config->overuse_tolerance >> 20},
         .node = agent->node,
         .client = agent->client,
-        .processes = agent->processes,
     };
     return overuse_actor_start(&settings);
 }
@@ -330,7 +328,6 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     agent->ticker = ticker_new();
     agent->usage_meter = usage_meter_new(
         &(struct usage_meter_settings){config->host_root, pods_limit_ms(config)});
-    agent->processes = process_reader_new("/"); /* of the PID namespace for kill */
     agent->gpu = gpu_open(config->gpu_source, err);
     if (agent->gpu)
         agent->client =
@@ -384,7 +381,6 @@ bool agent_stop(struct agent *agent)
     publisher_free(agent->publisher);
     usage_meter_free(agent->usage_meter);
     overuse_actor_free(agent->overuse_actor);
-    process_reader_free(agent->processes);
     gpu_free(agent->gpu);
     kube_client_free(agent->client);
     pthread_mutex_destroy(&agent->lock);

@@ -12,7 +12,7 @@
 #include "base/worker.h"
 #include "domain/object.h"
 #include "kube/events.h"
-#include "node/process_kill.h"
+#include "node/process.h"
 
 enum {
     CALL_MS = 5000,
@@ -245,7 +245,7 @@ static void kill_processes(struct overuse_actor *a, const struct usage *u,
     size_t n = 0;
     for (size_t i = 0; i < c->n_pids; i++) {
         struct err err = {0};
-        int rc = process_kill(a->settings.processes, &c->pids[i], &err);
+        int rc = process_kill(&c->pids[i], &err);
         n += rc == 0;
         a->counts[rc == 0                     ? PROCESS_KILLED
                   : err.code == ERR_NOT_FOUND ? PROCESS_ENDED

@@ -3,7 +3,6 @@
 
 #include "kube/client.h"
 #include "node/overuse.h"
-#include "node/process_reader.h"
 
 /*
  * Carries out what node/overuse.h decides: writes Events, evicts pods through the Eviction
@@ -18,9 +17,8 @@ struct overuse_actor;
 
 struct overuse_actor_settings {
     struct overuse_settings decide;
-    const char *node;                       /* copied */
-    struct kube_client *client;             /* borrowed */
-    const struct process_reader *processes; /* borrowed */
+    const char *node;           /* copied */
+    struct kube_client *client; /* borrowed */
 };
 
 /* New; its thread runs at once. */

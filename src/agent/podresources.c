@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/stop_flag.h"
 #include "domain/scv.h"
-#include "node/checkpoint.h"
+#include "node/allocation.h"
 #include "node/podresources_client.h"
 
 enum {
@@ -178,7 +178,7 @@ int podresources_read_inits(const char *path, struct span node, struct arena *a,
     if (rc && err->code == ERR_NOT_FOUND)
         rc = 0;
     else if (rc == 0)
-        rc = checkpoint_read(&set, buf_span(&text), node, err);
+        rc = allocation_set_read(&set, buf_span(&text), node, err);
     if (rc == 0)
         add_inits(&set, a, to);
     allocation_set_fini(&set);

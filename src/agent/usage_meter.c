@@ -5,11 +5,9 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "node/container_names.h"
-#include "node/process_reader.h"
+#include "node/process.h"
 
 struct usage_meter {
-    struct process_reader *reader;
     char *host_root;
     int64_t pods_limit_ms;
     pthread_mutex_t lock; /* protects the rest */
@@ -22,7 +20,6 @@ struct usage_meter {
 struct usage_meter *usage_meter_new(const struct usage_meter_settings *settings)
 {
     struct usage_meter *m = xcalloc(1, sizeof *m);
-    m->reader = process_reader_new(settings->host_root);
     m->host_root = xstrdup(settings->host_root);
     m->pods_limit_ms = settings->pods_limit_ms;
     pthread_mutex_init(&m->lock, NULL);
@@ -33,7 +30,6 @@ void usage_meter_free(struct usage_meter *m)
 {
     if (!m)
         return;
-    process_reader_free(m->reader);
     free(m->host_root);
     arena_fini(&m->arena);
     pthread_mutex_destroy(&m->lock);
@@ -258,11 +254,11 @@ static bool any_container(const struct usage_input *in)
 static void read_host(struct usage_meter *m, struct usage_input *in, struct arena *a,
                       struct err *err)
 {
-    process_reader_places(m->reader, in->sample, a, &in->places, &in->n_places);
-    if (in->n_places && process_reader_check(m->reader, err))
+    process_places(m->host_root, in->sample, a, &in->places, &in->n_places);
+    if (in->n_places && process_check_host(m->host_root, err))
         return;
     if (any_container(in))
-        container_names_read(m->host_root, a, &in->names, &in->n_names, err);
+        process_names_read(m->host_root, a, &in->names, &in->n_names, err);
 }
 
 void usage_meter_measure(struct usage_meter *m, int64_t now_ms,

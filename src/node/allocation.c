@@ -155,3 +155,269 @@ size_t allocation_set_drop_pod(struct allocation_set *set, struct span uid)
 {
     return drop_where(set, NULL, uid);
 }
+
+/* -- the state file -- */
+
+/*
+ *     {"version": 1, "node": "n1", "grants": [
+ *     {"uid": "...", "namespace": "default", "pod": "p", "container": "c", "role": "app",
+ *      "resource": "aliyun.com/gpu-mem", "time": 1700000000000000000,
+ *      "cards": [{"uuid": "GPU-...", "index": 0, "units": "0-3,7"}]}
+ *     ]}
+ */
+
+enum { VERSION = 1 };
+
+static const char *const roles[] = {
+    [CONTAINER_APP] = "app", [CONTAINER_SIDECAR] = "sidecar", [CONTAINER_INIT] = "init"};
+
+static void add_units(struct buf *out, const struct allocation_card *c)
+{
+    for (size_t i = 0, to; i < c->n_units; i = to + 1) {
+        for (to = i; to + 1 < c->n_units && c->units[to + 1] == c->units[to] + 1;)
+            to++;
+        if (i)
+            buf_addc(out, ',');
+        buf_add_i64(out, c->units[i]);
+        if (to > i) {
+            buf_addc(out, '-');
+            buf_add_i64(out, c->units[to]);
+        }
+    }
+}
+
+static void add_text(struct buf *out, const char *key, struct span value)
+{
+    buf_adds(out, key);
+    buf_add_json(out, value);
+}
+
+static void add_grant(struct buf *out, const struct allocation *al)
+{
+    add_text(out, "{\"uid\": ", al->uid);
+    add_text(out, ", \"namespace\": ", al->ns);
+    add_text(out, ", \"pod\": ", al->name);
+    add_text(out, ", \"container\": ", al->container);
+    add_text(out, ", \"role\": ", span_of(roles[al->role]));
+    add_text(out, ", \"resource\": ", span_of(ids_resource_name(al->resource)));
+    buf_adds(out, ", \"time\": ");
+    buf_add_i64(out, al->time_ns);
+    buf_adds(out, ", \"cards\": [");
+    for (size_t i = 0; i < al->n_cards; i++) {
+        add_text(out, i ? ", {\"uuid\": " : "{\"uuid\": ", al->cards[i].uuid);
+        buf_adds(out, ", \"index\": ");
+        buf_add_i64(out, al->cards[i].index);
+        if (al->resource == IDS_MEM) {
+            buf_adds(out, ", \"units\": \"");
+            add_units(out, &al->cards[i]);
+            buf_addc(out, '"');
+        }
+        buf_addc(out, '}');
+    }
+    buf_adds(out, "]}");
+}
+
+void allocation_set_write(struct buf *out, const struct allocation_set *set, struct span node)
+{
+    buf_adds(out, "{\"version\": ");
+    buf_add_i64(out, VERSION);
+    add_text(out, ", \"node\": ", node);
+    buf_adds(out, ", \"grants\": [");
+    for (size_t i = 0; i < set->n; i++) {
+        buf_adds(out, i ? ",\n" : "\n");
+        add_grant(out, set->items[i]);
+    }
+    buf_adds(out, "\n]}\n");
+}
+
+static bool read_unit(struct span text, int64_t *unit)
+{
+    return span_i64(text, unit) && *unit >= 0 && *unit < IDS_UNITS_MAX;
+}
+
+struct reading {
+    struct allocation_set *set;
+    struct arena *a;
+    int64_t units; /* read so far, of all allocations */
+};
+
+static bool read_units(struct reading *r, struct allocation *al, struct span uuid,
+                       int32_t index, struct span text)
+{
+    while (text.p) {
+        int64_t from, to;
+        struct span range = span_cut(&text, ',');
+        struct span first = span_cut(&range, '-');
+        if (!read_unit(first, &from))
+            return false;
+        to = from;
+        if (range.p && (!read_unit(range, &to) || to < from))
+            return false;
+        for (int64_t unit = from; unit <= to; unit++)
+            if (++r->units > ALLOCATION_SET_UNITS_MAX ||
+                !allocation_add(al, uuid, index, unit))
+                return false;
+    }
+    return true;
+}
+
+static bool read_whole(struct reading *r, struct allocation *al, struct span uuid,
+                       int32_t index)
+{
+    return ++r->units <= ALLOCATION_SET_UNITS_MAX && allocation_add(al, uuid, index, -1);
+}
+
+static void read_card(struct reading *r, struct jread *j, struct allocation *al)
+{
+    struct jread_str key;
+    struct span uuid = {0}, units = {0};
+    int64_t index = -1;
+    jread_object(j, "cards");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "uuid"))
+            jread_text(j, "uuid", r->a, &uuid);
+        else if (jread_key_is(key, "index"))
+            jread_i64(j, "index", &index);
+        else if (jread_key_is(key, "units"))
+            jread_text(j, "units", r->a, &units);
+        else
+            jread_skip(j);
+    }
+    if (jread_check(j, NULL))
+        return;
+    if (!uuid.n || index < INT32_MIN || index > INT32_MAX)
+        jread_fail(j, "cards", "invalid uuid or index");
+    else if (al->resource == IDS_COUNT ? !read_whole(r, al, uuid, (int32_t)index)
+                                       : !read_units(r, al, uuid, (int32_t)index, units))
+        jread_fail(j, "cards", "invalid units, or too many");
+}
+
+/* An allocation. Its cards are decoded last, because they depend on the resource. */
+struct entry {
+    struct span uid, ns, name, container, role, resource, cards;
+    int64_t time_ns;
+};
+
+static void read_entry(struct jread *j, struct arena *a, struct entry *e)
+{
+    struct jread_str key;
+    *e = (struct entry){0};
+    const struct {
+        struct span key;
+        struct span *to;
+    } texts[] = {{SPAN("uid"), &e->uid},   {SPAN("namespace"), &e->ns},
+                 {SPAN("pod"), &e->name},  {SPAN("container"), &e->container},
+                 {SPAN("role"), &e->role}, {SPAN("resource"), &e->resource}};
+    jread_object(j, "grants");
+    while (jread_member(j, &key)) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(texts) && !jread_str_eq(key, texts[i].key))
+            i++;
+        if (i < ARRAY_LEN(texts))
+            jread_text(j, texts[i].key.p, a, texts[i].to);
+        else if (jread_key_is(key, "cards"))
+            jread_raw(j, &e->cards);
+        else if (jread_key_is(key, "time"))
+            jread_i64(j, "time", &e->time_ns);
+        else
+            jread_skip(j);
+    }
+}
+
+static struct allocation *allocation_of(struct reading *r, const struct entry *e,
+                                        struct jread *outer)
+{
+    size_t role = 0;
+    enum ids_resource resource;
+    while (role < ARRAY_LEN(roles) && !span_eq(e->role, span_of(roles[role])))
+        role++;
+    if (!e->uid.n || !e->cards.p || role == ARRAY_LEN(roles) ||
+        !ids_resource_read(e->resource, &resource)) {
+        jread_fail(outer, "grants",
+                   "uid, role, resource or cards are missing or invalid");
+        return NULL;
+    }
+    struct allocation *al = allocation_new(e->uid, e->ns, e->name, e->container,
+                                           (enum container_role)role, resource);
+    al->time_ns = e->time_ns;
+    struct jread j;
+    jread_init(&j, e->cards.p, e->cards.n);
+    jread_array(&j, "cards");
+    while (jread_item(&j))
+        read_card(r, &j, al);
+    struct err err;
+    if (jread_finish(&j, &err) == 0)
+        return al;
+    allocation_free(al);
+    jread_fail(outer, "grants", "invalid cards");
+    return NULL;
+}
+
+static void read_grants(struct reading *r, struct jread *j)
+{
+    struct entry e;
+    jread_array(j, "grants");
+    while (jread_item(j)) {
+        if (r->set->n == ALLOCATION_SET_MAX)
+            jread_fail(j, "grants", "too many allocations");
+        if (r->set->n == ALLOCATION_SET_MAX || r->units > ALLOCATION_SET_UNITS_MAX) {
+            jread_skip(j);
+            continue;
+        }
+        read_entry(j, r->a, &e);
+        if (jread_check(j, NULL))
+            continue;
+        struct allocation *al = allocation_of(r, &e, j);
+        if (al)
+            allocation_set_put(r->set, al);
+    }
+}
+
+static int read_all(struct allocation_set *set, struct span text, struct span node,
+                    struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    struct reading r = {.set = set, .a = &a};
+    struct jread j;
+    struct jread_str key;
+    struct span of = {0};
+    int64_t version = 0;
+    jread_init(&j, text.p, text.n);
+    jread_object(&j, "state");
+    while (jread_member(&j, &key)) {
+        if (jread_key_is(key, "version"))
+            jread_i64(&j, "version", &version);
+        else if (jread_key_is(key, "node"))
+            jread_text(&j, "node", &a, &of);
+        else if (jread_key_is(key, "grants"))
+            read_grants(&r, &j);
+        else
+            jread_skip(&j);
+    }
+    if (jread_finish(&j, err))
+        return -1;
+    if (version != VERSION)
+        return err_set(err, ERR_INVALID, "version: %lld is not supported; expected %d",
+                       (long long)version, VERSION);
+    if (!span_eq(of, node))
+        return err_set(err, ERR_CONFLICT,
+                       "it belongs to node \"%.*s\"; expected \"%.*s\"", SPAN_ARG(of),
+                       SPAN_ARG(node));
+    return 0;
+}
+
+int allocation_set_read(struct allocation_set *set, struct span text, struct span node,
+                    struct err *err)
+{
+    struct allocation_set found = {0};
+    int rc = read_all(&found, text, node, err);
+    for (size_t i = 0; i < found.n && rc == 0; i++) {
+        struct allocation *al = found.items[i];
+        if (allocation_set_find(set, al->uid, al->container, al->resource))
+            continue;
+        found.items[i] = NULL;
+        allocation_set_put(set, al);
+    }
+    allocation_set_fini(&found);
+    return rc;
+}

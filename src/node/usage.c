@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "node/usage_priv.h"
+#include "node/usage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,28 @@
 #include "base/mem.h"
 
 enum { MIB = 1 << 20 };
+
+/* One process on one card. */
+struct row {
+    size_t card;
+    const struct gpu_process *process;
+    const struct usage_place *place; /* NULL: it has none */
+    const struct usage_name *name;   /* NULL: its container has no known name */
+};
+
+struct builder {
+    const struct usage_input *in;
+    struct usage *u;
+    struct usage_card *cards;
+    const struct usage_name *names; /* sorted by container ID */
+    struct row *rows;         /* of processes in containers */
+    size_t n_rows;
+    bool unnamed[GPU_MAX_CARDS]; /* a container on the card has no known name */
+    struct usage_container *containers;
+    size_t n_containers, cap_containers;
+    struct usage_process *outside;
+    size_t n_outside;
+};
 
 void usage_fini(struct usage *u)
 {
@@ -34,7 +56,7 @@ static int by_container_id(const void *a, const void *b)
 
 static int by_row(const void *a, const void *b)
 {
-    const struct usage_row *x = a, *y = b;
+    const struct row *x = a, *y = b;
     int order = compare((int64_t)x->card, (int64_t)y->card);
     if (!order)
         order = span_cmp(x->place->pod_uid, y->place->pod_uid);
@@ -63,7 +85,7 @@ static void set_incomplete(struct usage_card *card, const char *why)
         snprintf(card->incomplete, sizeof card->incomplete, "%s", why);
 }
 
-static void add_cards(struct usage_builder *b)
+static void add_cards(struct builder *b)
 {
     const struct gpu_sample *s = b->in->sample;
     b->cards = arena_zalloc(&b->u->arena, (s->n_cards + 1) * sizeof *b->cards);
@@ -103,7 +125,7 @@ static const struct usage_place *place_of(const struct usage_input *in, int64_t 
     return low < in->n_places && in->places[low].pid.pid == pid ? &in->places[low] : NULL;
 }
 
-static const struct usage_name *name_of(const struct usage_builder *b, struct span id)
+static const struct usage_name *name_of(const struct builder *b, struct span id)
 {
     struct usage_name key = {.container_id = id};
     if (!id.n || !b->in->n_names)
@@ -120,7 +142,7 @@ static void copy_name(char out[USAGE_NAME], struct span name)
     out[n] = '\0';
 }
 
-static void add_outside(struct usage_builder *b, size_t card,
+static void add_outside(struct builder *b, size_t card,
                         const struct gpu_process *process,
                         const struct usage_place *place, bool unmapped)
 {
@@ -136,7 +158,7 @@ static void add_outside(struct usage_builder *b, size_t card,
         copy_name(p->name, place->name);
 }
 
-static void add_process(struct usage_builder *b, size_t card,
+static void add_process(struct builder *b, size_t card,
                         const struct gpu_process *process)
 {
     const struct usage_place *place = place_of(b->in, process->pid);
@@ -153,12 +175,12 @@ static void add_process(struct usage_builder *b, size_t card,
         add_outside(b, card, process, place, false);
     } else {
         const struct usage_name *name = name_of(b, place->container_id);
-        b->rows[b->n_rows++] = (struct usage_row){card, process, place, name};
+        b->rows[b->n_rows++] = (struct row){card, process, place, name};
         b->unnamed[card] |= !name;
     }
 }
 
-static void add_processes(struct usage_builder *b)
+static void add_processes(struct builder *b)
 {
     const struct gpu_sample *s = b->in->sample;
     size_t all = 0, card = 0;
@@ -177,15 +199,80 @@ static void add_processes(struct usage_builder *b)
     b->u->n_outside = b->n_outside;
 }
 
+/* -- promises -- */
+
+/* Whether the container has a promise on any card. Without one, its pod may have been
+ * promised a card by its labels, without a device of the kubelet. */
+static bool has_promise(const struct usage_input *in, const struct usage_name *name)
+{
+    for (size_t i = 0; name && in->promises_known && i < in->n_promises; i++)
+        if (span_eq(in->promises[i].ns, name->ns) &&
+            span_eq(in->promises[i].pod, name->pod) &&
+            span_eq(in->promises[i].container, name->container))
+            return true;
+    return false;
+}
+
+static bool is_listed(const struct usage_input *in, const struct usage_name *name)
+{
+    for (size_t i = 0; name && in->promises_known && i < in->n_listed; i++)
+        if (span_eq(in->listed[i].ns, name->ns) &&
+            span_eq(in->listed[i].pod, name->pod) &&
+            span_eq(in->listed[i].container, name->container))
+            return true;
+    return false;
+}
+
+/* What the init container was promised on the card; NULL: nothing. *known: it was
+ * promised a part of some card. A pod of the same name has another UID. */
+static const struct usage_init_promise *init_of(const struct builder *b,
+                                                const struct row *row, bool *known)
+{
+    const struct usage_name *name = row->name;
+    *known = false;
+    for (size_t i = 0; name && b->in->promises_known && i < b->in->n_inits; i++) {
+        const struct usage_init_promise *p = &b->in->inits[i];
+        if (!span_eq(p->pod_uid, row->place->pod_uid) || !span_eq(p->ns, name->ns) ||
+            !span_eq(p->pod, name->pod) || !span_eq(p->container, name->container))
+            continue;
+        *known = true;
+        if (span_eq(p->uuid, b->cards[row->card].uuid))
+            return p;
+    }
+    return NULL;
+}
+
+/* An init container, which the kubelet does not list, has a promise all the same. */
+static void begin_init(const struct builder *b, const struct row *row,
+                      struct usage_container *c)
+{
+    const struct usage_init_promise *p = init_of(b, row, &c->init);
+    if (!c->init || !b->cards[row->card].uuid.n)
+        return;
+    c->promised_mib = p ? p->mib : 0;
+    c->promise_unclear = c->promised_mib < 0;
+}
+
+/* Sets what is known of the promise of a container that uses the card: nothing, or that it
+ * is an init container. */
+static void begin_promise(const struct builder *b, const struct row *row,
+                          struct usage_container *c)
+{
+    c->promised_mib = has_promise(b->in, row->name) ? 0 : -1;
+    c->promise_unclear = !b->cards[row->card].uuid.n || !is_listed(b->in, row->name);
+    if (c->promise_unclear)
+        begin_init(b, row, c);
+}
+
 /* -- containers -- */
 
-struct usage_container *usage_add_container(struct usage_builder *b)
+static struct usage_container *add_container(struct builder *b)
 {
     MEM_GROW(b->containers, b->cap_containers, b->n_containers + 1);
     return &b->containers[b->n_containers++];
 }
 
-static bool is_same(const struct usage_row *a, const struct usage_row *b)
+static bool is_same(const struct row *a, const struct row *b)
 {
     return a->card == b->card && span_eq(a->place->pod_uid, b->place->pod_uid) &&
            span_eq(a->place->container_id, b->place->container_id);
@@ -193,7 +280,7 @@ static bool is_same(const struct usage_row *a, const struct usage_row *b)
 
 /* A sum with an unknown part is unknown. The percentages of processes that share the SMs
  * add up to more than 100 only by rounding and by different sampling times. */
-static void add_use(struct usage_container *c, const struct usage_row *rows, size_t n)
+static void add_use(struct usage_container *c, const struct row *rows, size_t n)
 {
     int64_t bytes = 0, percent = 0;
     for (size_t i = 0; i < n; i++) {
@@ -206,7 +293,7 @@ static void add_use(struct usage_container *c, const struct usage_row *rows, siz
 }
 
 /* The container of n rows. */
-static void add_rows(struct usage_builder *b, const struct usage_row *first, size_t n)
+static void add_rows(struct builder *b, const struct row *first, size_t n)
 {
     struct arena *a = &b->u->arena;
     struct usage_pid *pids = arena_alloc(a, n * sizeof *pids);
@@ -225,11 +312,11 @@ static void add_rows(struct usage_builder *b, const struct usage_row *first, siz
     for (size_t i = 0; i < n; i++)
         pids[i] = first[i].place->pid;
     add_use(&c, first, n);
-    usage_promises_begin(b, first, &c);
-    *usage_add_container(b) = c;
+    begin_promise(b, first, &c);
+    *add_container(b) = c;
 }
 
-static void add_users(struct usage_builder *b)
+static void add_users(struct builder *b)
 {
     size_t first = 0;
     if (b->n_rows)
@@ -241,9 +328,82 @@ static void add_users(struct usage_builder *b)
         }
 }
 
+/* -- the promises of all containers -- */
+
+static bool is_of(const struct usage_container *c, const struct usage_promise *p,
+                  size_t card)
+{
+    return c->card == card && c->ns.n && span_eq(c->ns, p->ns) &&
+           span_eq(c->pod, p->pod) && span_eq(c->name, p->container);
+}
+
+static void add_promise(struct usage_container *c, int64_t mib)
+{
+    c->promised_mib = c->promised_mib < 0 || mib < 0 ? -1 : c->promised_mib + mib;
+    c->promise_unclear |= mib < 0;
+}
+
+/* While a container restarts, two container IDs can have its name: both have its promise.
+ */
+static void add_promise_on(struct builder *b, const struct usage_promise *p,
+                         size_t card)
+{
+    struct arena *a = &b->u->arena;
+    bool any = false;
+    for (size_t i = 0; i < b->n_containers; i++)
+        if (is_of(&b->containers[i], p, card)) {
+            add_promise(&b->containers[i], p->mib);
+            any = true;
+        }
+    if (any)
+        return;
+    struct usage_container c = {
+        .card = card,
+        .ns = arena_copy(a, p->ns),
+        .pod = arena_copy(a, p->pod),
+        .name = arena_copy(a, p->container),
+        .promised_mib = p->mib < 0 ? -1 : p->mib,
+        .promise_unclear = p->mib < 0,
+    };
+    /* A process without a place, or a container without a name, may be of it. */
+    if (b->unnamed[card] || !b->cards[card].complete)
+        c.used_mib = c.sm_percent = -1;
+    *add_container(b) = c;
+}
+
+static void add_promises(struct builder *b)
+{
+    for (size_t i = 0; b->in->promises_known && i < b->in->n_promises; i++)
+        for (size_t k = 0; k < b->u->n_cards; k++)
+            if (b->cards[k].uuid.n && span_eq(b->cards[k].uuid, b->in->promises[i].uuid))
+                add_promise_on(b, &b->in->promises[i], k);
+}
+
+static void add_inits(struct builder *b)
+{
+    const struct usage_input *in = b->in;
+    struct arena *a = &b->u->arena;
+    struct usage_init *inits = arena_alloc(a, (in->n_inits + 1) * sizeof *inits);
+    for (size_t i = 0; in->promises_known && i < in->n_inits; i++)
+        for (size_t k = 0; k < b->u->n_cards; k++) {
+            const struct usage_init_promise *p = &in->inits[i];
+            if (!b->cards[k].uuid.n || !span_eq(b->cards[k].uuid, p->uuid))
+                continue;
+            inits[b->u->n_inits++] = (struct usage_init){k,
+                                                         arena_copy(a, p->pod_uid),
+                                                         arena_copy(a, p->ns),
+                                                         arena_copy(a, p->pod),
+                                                         arena_copy(a, p->container),
+                                                         p->mib,
+                                                         p->beside_mib};
+            break; /* cards of one UUID: the first */
+        }
+    b->u->inits = inits;
+}
+
 /* -- the whole -- */
 
-static void keep_containers(struct usage_builder *b)
+static void keep_containers(struct builder *b)
 {
     struct usage_container *kept =
         arena_alloc(&b->u->arena, (b->n_containers + 1) * sizeof *kept);
@@ -257,7 +417,7 @@ static void keep_containers(struct usage_builder *b)
 
 void usage_build(const struct usage_input *in, struct usage *u)
 {
-    struct usage_builder b = {.in = in, .u = u};
+    struct builder b = {.in = in, .u = u};
     usage_fini(u);
     u->taken_ms = in->taken_ms;
     u->promised_ms = in->promised_ms;
@@ -272,7 +432,8 @@ void usage_build(const struct usage_input *in, struct usage *u)
     add_cards(&b);
     add_processes(&b);
     add_users(&b);
-    usage_promises_take(&b);
+    add_promises(&b);
+    add_inits(&b);
     keep_containers(&b);
     u->complete = true;
     for (size_t i = 0; i < u->n_cards; i++)

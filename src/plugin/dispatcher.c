@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "node/checkpoint.h"
+#include "node/allocation.h"
 #include "plugin/endpoint.h"
 #include "plugin/registration.h"
 
@@ -214,7 +214,7 @@ static void save(struct dispatcher *d)
 {
     cleanup_buf struct buf text = {0};
     struct err err;
-    checkpoint_write(&text, &d->state->allocations, span_of(d->node));
+    allocation_set_write(&text, &d->state->allocations, span_of(d->node));
     if (file_write(d->settings.state, buf_span(&text), &err) == 0)
         return;
     log_error("state", "cannot save the allocation state; it is kept in memory",
@@ -233,7 +233,7 @@ static void load(struct dispatcher *d)
     if (rc && err.code == ERR_NOT_FOUND)
         return;
     if (rc == 0)
-        rc = checkpoint_read(&found, buf_span(&text), span_of(d->node), &err);
+        rc = allocation_set_read(&found, buf_span(&text), span_of(d->node), &err);
     if (rc == 0) {
         step(d, &(struct alloc_input){.type = ALLOC_IN_RESTORE, .set = &found});
         return;

@@ -9,7 +9,7 @@
 #include "kube/podresources.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
-#include "node/checkpoint.h"
+#include "node/allocation.h"
 #include "wire/grpcd.h"
 
 static char *dir, *path, *state;
@@ -303,7 +303,7 @@ START_TEST(init_containers_and_the_sidecars_beside_them)
     allocate("u1", "main", CONTAINER_APP, "GPU-0", 8);
     allocate("u2", "side", CONTAINER_SIDECAR, "GPU-0", 5);
     allocate("u2", "w", CONTAINER_INIT, "GPU-2", 0);
-    checkpoint_write(&text, &set, SPAN("n1"));
+    allocation_set_write(&text, &set, SPAN("n1"));
     temp_write(dir, "device-plugin.json", text.p);
     ck_assert_msg(read_file(&err) == 0, "%s", err.msg);
     ck_assert(devices.inits_known);

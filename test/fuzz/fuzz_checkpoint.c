@@ -9,7 +9,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/mem.h"
-#include "node/checkpoint.h"
+#include "node/allocation.h"
 
 static const struct span node = SPAN("n1");
 
@@ -51,15 +51,15 @@ static void check_again(const struct allocation_set *set)
     cleanup_buf struct buf text = {0}, again = {0};
     struct allocation_set back = {0};
     struct err err;
-    checkpoint_write(&text, set, node);
-    if (checkpoint_read(&back, buf_span(&text), node, &err))
+    allocation_set_write(&text, set, node);
+    if (allocation_set_read(&back, buf_span(&text), node, &err))
         fuzz_fail("what was written cannot be read");
-    checkpoint_write(&again, &back, node);
+    allocation_set_write(&again, &back, node);
     if (!span_eq(buf_span(&text), buf_span(&again)))
         fuzz_fail("written and read again it is not the same");
     /* Existing allocations are not replaced. */
     size_t n = back.n;
-    if (checkpoint_read(&back, buf_span(&text), node, &err) || back.n != n)
+    if (allocation_set_read(&back, buf_span(&text), node, &err) || back.n != n)
         fuzz_fail("read twice, it is more");
     allocation_set_fini(&back);
 }
@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct allocation_set set = {0};
     struct err err = {0};
-    if (checkpoint_read(&set, (struct span){(const char *)data, size}, node, &err)) {
+    if (allocation_set_read(&set, (struct span){(const char *)data, size}, node, &err)) {
         if (set.n)
             fuzz_fail("a rejected file has changed the set");
         if (!err.msg[0] || (err.code != ERR_INVALID && err.code != ERR_CONFLICT))

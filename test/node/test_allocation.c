@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "node/checkpoint.h"
+#include "node/allocation.h"
 
 #include "base/mem.h"
 #include "lib/unit.h"
@@ -79,7 +79,7 @@ START_TEST(the_state_file_has_a_fixed_format)
     struct allocation_set set = {0};
     cleanup_buf struct buf b = {0};
     sample(&set);
-    checkpoint_write(&b, &set, SPAN("n1"));
+    allocation_set_write(&b, &set, SPAN("n1"));
     ck_assert_str_eq(
         b.p,
         "{\"version\": 1, \"node\": \"n1\", \"grants\": [\n"
@@ -103,13 +103,13 @@ START_TEST(a_written_state_file_is_read_back)
     struct err err = {0};
     cleanup_buf struct buf b = {0}, c = {0};
     sample(&set);
-    checkpoint_write(&b, &set, SPAN("n1"));
-    ck_assert_done(checkpoint_read(&back, buf_span(&b), SPAN("n1"), &err), err);
-    checkpoint_write(&c, &back, SPAN("n1"));
+    allocation_set_write(&b, &set, SPAN("n1"));
+    ck_assert_done(allocation_set_read(&back, buf_span(&b), SPAN("n1"), &err), err);
+    allocation_set_write(&c, &back, SPAN("n1"));
     ck_assert_str_eq(b.p, c.p);
     /* Existing allocations are not replaced. */
     const struct allocation *first = back.items[0];
-    ck_assert_done(checkpoint_read(&back, buf_span(&b), SPAN("n1"), &err), err);
+    ck_assert_done(allocation_set_read(&back, buf_span(&b), SPAN("n1"), &err), err);
     ck_assert_ptr_eq(back.items[0], first);
     ck_assert_uint_eq(back.n, 2);
     allocation_set_fini(&set);
@@ -123,12 +123,12 @@ START_TEST(a_damaged_state_file_is_rejected_as_a_whole)
     cleanup_buf struct buf good = {0};
     struct err err = {0};
     sample(&set);
-    checkpoint_write(&good, &set, SPAN("n1"));
+    allocation_set_write(&good, &set, SPAN("n1"));
     /* Truncated anywhere: an error, and nothing is read. */
     for (size_t i = 0; i + 2 < good.n; i++) {
         struct allocation_set back = {0};
         ck_assert_int_eq(
-            checkpoint_read(&back, (struct span){good.p, i}, SPAN("n1"), &err), -1);
+            allocation_set_read(&back, (struct span){good.p, i}, SPAN("n1"), &err), -1);
         ck_assert_uint_eq(back.n, 0);
     }
     static const struct {
@@ -151,7 +151,7 @@ START_TEST(a_damaged_state_file_is_rejected_as_a_whole)
         buf_add(&b, good.p, (size_t)(at - good.p));
         buf_adds(&b, cases[i].to);
         buf_adds(&b, at + strlen(cases[i].from));
-        ck_assert_int_eq(checkpoint_read(&back, buf_span(&b), SPAN("n1"), &err), -1);
+        ck_assert_int_eq(allocation_set_read(&back, buf_span(&b), SPAN("n1"), &err), -1);
         ck_assert_msg(strstr(err.msg, cases[i].says) != NULL, "%s", err.msg);
         ck_assert_uint_eq(back.n, 0);
     }
@@ -174,7 +174,7 @@ START_TEST(an_oversized_state_file_is_rejected)
         buf_printf(&units, "%s{\"uuid\":\"GPU-%d\",\"index\":0,\"units\":\"0-999999\"}",
                    i ? "," : "", i);
     buf_adds(&units, "]}]}");
-    ck_assert_int_eq(checkpoint_read(&set, buf_span(&units), SPAN("n1"), &err), -1);
+    ck_assert_int_eq(allocation_set_read(&set, buf_span(&units), SPAN("n1"), &err), -1);
     ck_assert_msg(strstr(err.msg, "invalid cards") != NULL, "%s", err.msg);
     for (int i = 0; i <= ALLOCATION_SET_MAX; i++) {
         buf_printf(&many,
@@ -186,10 +186,10 @@ START_TEST(an_oversized_state_file_is_rejected)
     }
     buf_adds(&many, "]}");
     buf_adds(&enough, "]}");
-    ck_assert_int_eq(checkpoint_read(&set, buf_span(&many), SPAN("n1"), &err), -1);
+    ck_assert_int_eq(allocation_set_read(&set, buf_span(&many), SPAN("n1"), &err), -1);
     ck_assert_msg(strstr(err.msg, "too many allocations") != NULL, "%s", err.msg);
     ck_assert_uint_eq(set.n, 0);
-    ck_assert_done(checkpoint_read(&set, buf_span(&enough), SPAN("n1"), &err), err);
+    ck_assert_done(allocation_set_read(&set, buf_span(&enough), SPAN("n1"), &err), err);
     ck_assert_uint_eq(set.n, ALLOCATION_SET_MAX);
     allocation_set_fini(&set);
 }

@@ -2,7 +2,7 @@
 #include "plugin/rig.h"
 
 #include "kube/deviceplugin.h"
-#include "node/checkpoint.h"
+#include "node/allocation.h"
 #include "plugin/endpoint.h"
 
 /* How many ids of aliyun.com/gpu-core.percentage ListAndWatch sends. */
@@ -94,8 +94,8 @@ static void restart(void)
     struct allocation_set set = {0};
     struct alloc_settings s = rig_settings();
     struct err err = {0};
-    checkpoint_write(&state, &alloc_state(rig.a)->allocations, SPAN("n1"));
-    ck_assert_done(checkpoint_read(&set, buf_span(&state), SPAN("n1"), &err), err);
+    allocation_set_write(&state, &alloc_state(rig.a)->allocations, SPAN("n1"));
+    ck_assert_done(allocation_set_read(&set, buf_span(&state), SPAN("n1"), &err), err);
     alloc_free(rig.a);
     rig.a = alloc_new(&s);
     RIG_STEP(&rig, .type = ALLOC_IN_RESTORE, .set = &set);

@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "domain/objects.h"
-#include "node/checkpoint.h"
+#include "node/allocation.h"
 #include "plugin/alloc.h"
 
 enum {
@@ -617,7 +617,7 @@ static void show(struct view_copy *s)
 static void save(void)
 {
     buf_clear(&w->state);
-    checkpoint_write(&w->state, &alloc_state(w->a)->allocations, SPAN("n1"));
+    allocation_set_write(&w->state, &alloc_state(w->a)->allocations, SPAN("n1"));
 }
 
 /* Answers to calls of a kubelet that has died are dropped. */
@@ -795,7 +795,7 @@ static void start_plugin(bool lost)
     }
     STEP(.type = ALLOC_IN_CARDS, .seen = seen, .n = CARDS_N);
     if (w->state.n && !lost)
-        ck_assert_done(checkpoint_read(&set, buf_span(&w->state), SPAN("n1"), &err), err);
+        ck_assert_done(allocation_set_read(&set, buf_span(&w->state), SPAN("n1"), &err), err);
     STEP(.type = ALLOC_IN_RESTORE, .set = &set);
     /* A list has the current state. */
     w->to_plugin.from = w->to_plugin.to;

@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node/process.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
+
+/* A made-up root of a host: /proc with processes, and /var/log/containers. */
+
+#define UID    "5d0c1f6e-8a2b-4c3d-9e4f-0123456789ab"
+#define ID     "4f797c539e6c745de61a93ca3ff892358ecbcaccd8414d5db545c38428142970"
+#define IN_POD "0::/kubepods/burstable/pod" UID "/" ID "\n"
+
+static char *root;
+static struct arena a;
+
+static void folder(const char *path)
+{
+    cleanup_free char *full = xasprintf("%s/%s", root, path);
+    ck_assert_int_eq(mkdir(full, 0700), 0);
+}
+
+static void file(const char *path, const char *text)
+{
+    cleanup_free char *full = xasprintf("%s/%s", root, path);
+    struct err err = {0};
+    ck_assert_done(file_write(full, span_of(text), &err), err);
+}
+
+static void process_in_state(int pid, const char *comm, char state, int started,
+                             const char *cgroup)
+{
+    cleanup_free char *path = xasprintf("proc/%d", pid);
+    cleanup_free char *stat = xasprintf("proc/%d/stat", pid);
+    cleanup_free char *group = xasprintf("proc/%d/cgroup", pid);
+    cleanup_free char *text =
+        xasprintf("%d (%s) %c 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 "
+                  "0 1 0 %d 999 888\n",
+                  pid, comm, state, started);
+    folder(path);
+    file(stat, text);
+    file(group, cgroup);
+}
+
+static void process(int pid, const char *comm, int started, const char *cgroup)
+{
+    process_in_state(pid, comm, 'S', started, cgroup);
+}
+
+static void setup(void)
+{
+    root = temp_dir();
+    folder("proc");
+    folder("var");
+    folder("var/log");
+    folder("var/log/containers");
+    process(2, "kthreadd", 0, "0::/\n");
+}
+
+static void teardown(void)
+{
+    arena_fini(&a);
+    temp_dir_remove(root);
+    free(root);
+}
+
+static const struct usage_place *places(const struct gpu_process *list, size_t n,
+                                        size_t *found)
+{
+    struct gpu_card card = {.processes_known = true, .processes = list, .n_processes = n};
+    struct gpu_sample sample = {.cards = &card, .n_cards = 1};
+    const struct usage_place *p;
+    process_places(root, &sample, &a, &p, found);
+    return p;
+}
+
+START_TEST(where_processes_run)
+{
+    static const struct gpu_process list[] = {{10, 1, 1}, {11, 1, 1}, {12, 1, 1},
+                                              {13, 1, 1}, {14, 1, 1}, {15, 1, 1}};
+    size_t n;
+    process(10, "python", 4711, IN_POD);
+    process(11, "X) R 1 (org", 5, "0::/user.slice/session-2.scope\n");
+    process(12, "odd", 5, "nothing of a cgroup");
+    folder("proc/14"); /* no stat: it ends at this moment */
+    folder("proc/15");
+    file("proc/15/stat", "15 (bash) S 1\n");
+    const struct usage_place *p = places(list, ARRAY_LEN(list), &n);
+    ck_assert_uint_eq(n, 6);
+    ck_assert_int_eq(p[0].kind, USAGE_CONTAINER);
+    ck_assert_int_eq(p[0].pid.pid, 10);
+    ck_assert_uint_eq(p[0].pid.started, 4711);
+    ck_assert_span_eq(p[0].pod_uid, UID);
+    ck_assert_span_eq(p[0].container_id, ID);
+    ck_assert_span_eq(p[0].name, "python");
+    ck_assert_int_eq(p[1].kind, USAGE_OUTSIDE);
+    ck_assert_uint_eq(p[1].pid.started, 5);
+    ck_assert_span_eq(p[1].name, "X) R 1 (org");
+    ck_assert_int_eq(p[2].kind, USAGE_UNMAPPED);
+    ck_assert_int_eq(p[3].kind, USAGE_ENDED);
+    ck_assert_int_eq(p[4].kind, USAGE_ENDED);
+    ck_assert_int_eq(p[5].kind, USAGE_UNMAPPED);
+}
+END_TEST
+
+/* cgroup v1 moves a thread that exits to the root of each hierarchy, also the main thread of
+ * a process whose other threads run on. cgroup v2 keeps its path. */
+START_TEST(a_process_whose_main_thread_has_exited)
+{
+    static const char roots[] = "3:memory:/\n2:cpu,cpuacct:/\n1:name=systemd:/\n";
+    static const struct gpu_process list[] = {
+        {10, 1, 1}, {11, 1, 1}, {12, 1, 1}, {13, 1, 1}};
+    size_t n;
+    process_in_state(10, "python", 'Z', 5, roots);
+    process_in_state(11, "python", 'X', 5, roots);
+    process_in_state(12, "python", 'Z', 5, IN_POD);
+    process_in_state(13, "Z) S (x", 'R', 5, roots);
+    const struct usage_place *p = places(list, ARRAY_LEN(list), &n);
+    ck_assert_uint_eq(n, 4);
+    ck_assert_int_eq(p[0].kind, USAGE_UNMAPPED);
+    ck_assert_int_eq(p[1].kind, USAGE_UNMAPPED);
+    ck_assert_int_eq(p[2].kind, USAGE_CONTAINER);
+    ck_assert_int_eq(p[3].kind, USAGE_OUTSIDE);
+}
+END_TEST
+
+START_TEST(a_process_of_two_cards_is_read_once)
+{
+    static const struct gpu_process list[] = {{10, 1, 1}};
+    struct gpu_card cards[] = {{.processes = list, .n_processes = 1},
+                               {.processes = list, .n_processes = 1},
+                               {.processes = (struct gpu_process[]){{9, 1, 1}},
+                                .n_processes = 1,
+                                .state = GPU_MIG}};
+    struct gpu_sample sample = {.cards = cards, .n_cards = 3};
+    const struct usage_place *p;
+    size_t n;
+    process(10, "python", 4711, IN_POD);
+    process_places(root, &sample, &a, &p, &n);
+    ck_assert_uint_eq(n, 1);
+    ck_assert_int_eq(p[0].kind, USAGE_CONTAINER);
+}
+END_TEST
+
+/* In another PID namespace the same pid is another process. */
+START_TEST(a_proc_that_is_not_of_the_host)
+{
+    static const struct gpu_process list[] = {{10, 1, 1}};
+    struct err err = {0};
+    size_t n;
+    process(10, "python", 4711, IN_POD);
+    ck_assert_done(process_check_host(root, &err), err);
+    file("proc/2/stat", "2 (sh) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 7 9 8\n");
+    ck_assert_int_eq(process_check_host(root, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "hostPID"));
+    ck_assert_int_eq(places(list, 1, &n)[0].kind, USAGE_UNMAPPED);
+    ck_assert_uint_eq(n, 1);
+}
+END_TEST
+
+static const struct {
+    const char *link;
+    const char *pod, *ns, *container; /* NULL: no container */
+} links[] = {
+    {"serve-0_team_main-" ID ".log", "serve-0", "team", "main"},
+    {"a.b-c_kube-system_nvidia-device-plugin-ctr-" ID ".log", "a.b-c", "kube-system",
+     "nvidia-device-plugin-ctr"},
+    {".", NULL, NULL, NULL},
+    {"serve-0_team_main.log", NULL, NULL, NULL},
+    {"serve-0_team_main-" ID, NULL, NULL, NULL},
+    {"serve-0_team_main-4f797c53.log", NULL, NULL, NULL},
+    {"serve-0_team_main-" ID "x.log", NULL, NULL, NULL},
+    {"serve-0_team_-" ID ".log", NULL, NULL, NULL},
+    {"serve-0__main-" ID ".log", NULL, NULL, NULL},
+    {"_team_main-" ID ".log", NULL, NULL, NULL},
+    {"serve-0_team_a_b-" ID ".log", NULL, NULL, NULL},
+    {"serve-0_team-" ID ".log", NULL, NULL, NULL},
+    {".log", NULL, NULL, NULL},
+};
+
+START_TEST(names_of_links)
+{
+    for (size_t i = 0; i < ARRAY_LEN(links); i++) {
+        struct usage_name name;
+        bool found = process_name_parse(span_of(links[i].link), &name);
+        ck_assert_msg(found == (links[i].pod != NULL), "%s", links[i].link);
+        if (!found)
+            continue;
+        ck_assert_span_eq(name.pod, links[i].pod);
+        ck_assert_span_eq(name.ns, links[i].ns);
+        ck_assert_span_eq(name.container, links[i].container);
+        ck_assert_span_eq(name.container_id, ID);
+    }
+}
+END_TEST
+
+START_TEST(the_names_of_a_node)
+{
+    cleanup_free char *link =
+        xasprintf("%s/var/log/containers/serve-0_team_main-" ID ".log", root);
+    const struct usage_name *names;
+    struct err err = {0};
+    size_t n;
+    ck_assert_int_eq(symlink("/var/log/pods/somewhere/0.log", link), 0);
+    file("var/log/containers/other", "");
+    ck_assert_done(process_names_read(root, &a, &names, &n, &err), err);
+    ck_assert_uint_eq(n, 1);
+    ck_assert_span_eq(names[0].pod, "serve-0");
+    ck_assert_span_eq(names[0].container_id, ID);
+    ck_assert_int_eq(process_names_read("/nowhere", &a, &names, &n, &err), -1);
+    ck_assert_uint_eq(n, 0);
+}
+END_TEST
+
+/* -- the container of a cgroup -- */
+
+#define USD "5d0c1f6e_8a2b_4c3d_9e4f_0123456789ab" /* as systemd names it */
+#define ID2 "9ec39b91f3d70e1beff50a308f77067065ea6be0d91a3378375056cd4422cf3d"
+
+static const struct example {
+    const char *name, *text;
+    enum process_container_kind kind;
+    const char *uid, *id;
+} examples[] = {
+    {"v2, systemd, containerd",
+     "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" USD
+     ".slice/cri-containerd-" ID ".scope\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"v2, systemd, a guaranteed pod",
+     "0::/kubepods.slice/kubepods-pod" USD ".slice/cri-containerd-" ID ".scope\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"v2, systemd, CRI-O, with a cgroup in the container",
+     "0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" USD
+     ".slice/crio-" ID ".scope/container\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"CRI-O's monitor of a container",
+     "0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" USD
+     ".slice/crio-conmon-" ID ".scope\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"v2, systemd, cri-dockerd",
+     "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" USD
+     ".slice/docker-" ID ".scope\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"v2, cgroupfs (k3s)", "0::/kubepods/burstable/pod" UID "/" ID "\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"v2, cgroupfs, a guaranteed pod", "0::/kubepods/pod" UID "/" ID "\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"v1, cgroupfs",
+     "12:pids:/kubepods/besteffort/pod" UID "/" ID
+     "\n11:cpu,cpuacct:/kubepods/besteffort/pod" UID "/" ID
+     "\n1:name=systemd:/kubepods/besteffort/pod" UID "/" ID
+     "\n0::/system.slice/containerd.service\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"v1, systemd, with hierarchies that the runtime does not use",
+     "13:misc:/\n12:rdma:/\n11:memory:/kubepods.slice/kubepods-burstable.slice/"
+     "kubepods-burstable-pod" USD ".slice/docker-" ID ".scope\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"kubelet with systemd over containerd with cgroupfs",
+     "11:cpuset:/system.slice/containerd.service/kubepods-burstable-pod" USD
+     ".slice:cri-containerd:" ID "\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"kind, systemd",
+     "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
+     "kubelet-kubepods-burstable-pod" USD ".slice/cri-containerd-" ID ".scope\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"kind on Docker, seen from the host",
+     "0::/system.slice/docker-" ID2 ".scope/kubelet/kubepods/burstable/pod" UID "/" ID
+     "\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"systemd in a container",
+     "0::/kubepods.slice/kubepods-pod" USD ".slice/cri-containerd-" ID
+     ".scope/system.slice/app.service\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"a cluster in a container: the outer pod",
+     "0::/kubepods/burstable/pod" UID "/" ID
+     "/kubepods/burstable/pod11111111-1111-1111-1111-111111111111/" ID2 "\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"a container that makes the cgroup of another pod",
+     "0::/kubepods.slice/kubepods-pod" USD ".slice/cri-containerd-" ID
+     ".scope/kubepods-pod11111111_1111_1111_1111_111111111111.slice/"
+     "cri-containerd-" ID2 ".scope\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"namespace: a pod of another class, systemd",
+     "0::/../../../kubepods-burstable.slice/kubepods-burstable-pod" USD
+     ".slice/cri-containerd-" ID ".scope\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"namespace: a pod of the same class, systemd",
+     "0::/../../kubepods-besteffort-pod" USD ".slice/cri-containerd-" ID ".scope\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"namespace: a pod of the same class, cgroupfs", "0::/../../pod" UID "/" ID "\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"namespace: a pod of another class, cgroupfs",
+     "0::/../../../burstable/pod" UID "/" ID "\n", PROCESS_CONTAINER_FOUND, UID, ID},
+    {"namespace: a process of the host",
+     "0::/../../../../system.slice/nvidia-persistenced.service\n", PROCESS_CONTAINER_NONE,
+     "", ""},
+    {"namespace: another container of the reader's pod",
+     "0::/../cri-containerd-" ID ".scope\n", PROCESS_CONTAINER_UNCLEAR, "", ""},
+    {"namespace: the reader", "0::/\n", PROCESS_CONTAINER_NONE, "", ""},
+    {"a static pod has a hash as UID",
+     "0::/kubepods/burstable/podf3a7e1c4b2d5968700112233445566aa/" ID "\n",
+     PROCESS_CONTAINER_FOUND, "f3a7e1c4b2d5968700112233445566aa", ID},
+    {"the cgroup was removed", "0::/kubepods/burstable/pod" UID "/" ID " (deleted)\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"in the cgroup of the pod", "0::/kubepods/burstable/pod" UID "\n",
+     PROCESS_CONTAINER_FOUND, UID, ""},
+    {"a runtime that names no container",
+     "0::/kubepods/burstable/pod" UID "/kata_overhead\n", PROCESS_CONTAINER_FOUND, UID,
+     ""},
+    {"a container of Docker", "0::/system.slice/docker-" ID ".scope\n",
+     PROCESS_CONTAINER_NONE, "", ""},
+    {"a container of podman", "0::/machine.slice/libpod-" ID ".scope/container\n",
+     PROCESS_CONTAINER_NONE, "", ""},
+    {"a user's session", "0::/user.slice/user-1000.slice/session-2.scope\n",
+     PROCESS_CONTAINER_NONE, "", ""},
+    {"a service named like a pod", "0::/system.slice/pod" UID "/" ID "\n",
+     PROCESS_CONTAINER_NONE, "", ""},
+    {"a class that is not in kubepods", "0::/system.slice/burstable/pod" UID "/" ID "\n",
+     PROCESS_CONTAINER_NONE, "", ""},
+    {"a slice named like a pod", "0::/my-pod" USD ".slice/cri-containerd-" ID ".scope\n",
+     PROCESS_CONTAINER_NONE, "", ""},
+    {"a UID with other characters", "0::/kubepods/burstable/pod;rm/" ID "\n",
+     PROCESS_CONTAINER_NONE, "", ""},
+    {"two lines with different pods",
+     "2:cpu:/kubepods/burstable/pod" UID "/" ID
+     "\n1:memory:/kubepods/burstable/pod11111111-1111-1111-1111-111111111111/" ID "\n",
+     PROCESS_CONTAINER_UNCLEAR, "", ""},
+    {"two lines with different containers",
+     "2:cpu:/kubepods/burstable/pod" UID "/" ID "\n1:memory:/kubepods/burstable/pod" UID
+     "/" ID2 "\n",
+     PROCESS_CONTAINER_UNCLEAR, "", ""},
+    {"one line has the pod only",
+     "2:cpu:/kubepods/burstable/pod" UID "\n1:memory:/kubepods/burstable/pod" UID "/" ID
+     "\n",
+     PROCESS_CONTAINER_FOUND, UID, ID},
+    {"no text", "", PROCESS_CONTAINER_UNCLEAR, "", ""},
+    {"no number", "x::/kubepods/burstable/pod" UID "/" ID "\n", PROCESS_CONTAINER_UNCLEAR,
+     "", ""},
+    {"no path", "0:\n", PROCESS_CONTAINER_UNCLEAR, "", ""},
+    {"no '/'", "0::kubepods/burstable/pod" UID "/" ID "\n", PROCESS_CONTAINER_UNCLEAR, "",
+     ""},
+    {"an empty line", "0::/kubepods/burstable/pod" UID "/" ID "\n\n",
+     PROCESS_CONTAINER_UNCLEAR, "", ""},
+};
+
+START_TEST(examples_of_runtimes)
+{
+    for (size_t i = 0; i < ARRAY_LEN(examples); i++) {
+        const struct example *e = &examples[i];
+        struct process_container c = process_container_of(span_of(e->text));
+        ck_assert_msg(c.kind == e->kind, "%s: kind %d", e->name, (int)c.kind);
+        ck_assert_msg(!strcmp(c.pod_uid, e->uid), "%s: pod %s", e->name, c.pod_uid);
+        ck_assert_msg(!strcmp(c.id, e->id), "%s: container %s", e->name, c.id);
+    }
+}
+END_TEST
+
+START_TEST(long_texts)
+{
+    cleanup_buf struct buf text = {0};
+    buf_adds(&text, "0::/kubepods/burstable/pod");
+    for (int i = 0; i < PROCESS_CONTAINER_ID; i++)
+        buf_addc(&text, 'a');
+    buf_adds(&text, "/" ID "\n");
+    struct process_container c = process_container_of(buf_span(&text));
+    ck_assert_int_eq(c.kind, PROCESS_CONTAINER_NONE);
+    buf_clear(&text);
+    while (text.n <= PROCESS_CONTAINER_TEXT)
+        buf_adds(&text, "0::/kubepods/burstable/pod" UID "/" ID "\n");
+    c = process_container_of(buf_span(&text));
+    ck_assert_int_eq(c.kind, PROCESS_CONTAINER_UNCLEAR);
+    c = process_container_of(SPAN("0::/kubepods/pod" UID "/" ID "\0\n"));
+    ck_assert_int_eq(c.kind, PROCESS_CONTAINER_UNCLEAR);
+}
+END_TEST
+
+/* Whatever the text is, a found container has a valid pod, and no other kind has one. */
+START_TEST(damaged_examples)
+{
+    static const char *const pieces[] = {
+        "/",        "..", ":", "\n", "pod",       "-pod",  ".slice", ".scope",
+        "kubepods", ID,   "-", "_",  "(deleted)", "burst", "\xff",   "0"};
+    struct rng rng;
+    rng_init(&rng, 7);
+    for (int i = 0; i < 20000; i++) {
+        cleanup_buf struct buf text = {0};
+        const struct example *e = &examples[rng_below(&rng, ARRAY_LEN(examples))];
+        size_t n = strlen(e->text), at = rng_below(&rng, n + 1),
+               skip = rng_below(&rng, 9);
+        buf_add(&text, e->text, at);
+        buf_adds(&text, pieces[rng_below(&rng, ARRAY_LEN(pieces))]);
+        if (at + skip < n)
+            buf_adds(&text, e->text + at + skip);
+        struct process_container c = process_container_of(buf_span(&text));
+        bool found = c.kind == PROCESS_CONTAINER_FOUND;
+        ck_assert(strlen(c.pod_uid) < sizeof c.pod_uid && strlen(c.id) < sizeof c.id);
+        ck_assert(found == (c.pod_uid[0] != '\0'));
+        ck_assert(found || !c.id[0]);
+        ck_assert(!strpbrk(c.pod_uid, "/_.:\n\xff"));
+    }
+}
+END_TEST
+
+/* -- kill -- */
+
+/* A child process that waits for a signal. */
+static struct usage_pid start_child(void)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        for (;;)
+            pause();
+    ck_assert_int_gt(pid, 0);
+    cleanup_free char *path = xasprintf("/proc/%d/stat", (int)pid);
+    cleanup_buf struct buf text = {0};
+    struct err err;
+    ck_assert_done(file_read(path, 4096, &text, &err), err);
+    struct span rest = span_of(strrchr(text.p, ')') + 2);
+    int64_t started;
+    for (int field = 3; field < 22; field++)
+        span_cut(&rest, ' ');
+    ck_assert(span_i64(span_cut(&rest, ' '), &started));
+    return (struct usage_pid){pid, (uint64_t)started};
+}
+
+/* The signal that ended the child. */
+static int end_child(const struct usage_pid *pid)
+{
+    int status;
+    ck_assert_int_eq(waitpid((pid_t)pid->pid, &status, 0), pid->pid);
+    ck_assert(WIFSIGNALED(status));
+    return WTERMSIG(status);
+}
+
+START_TEST(the_process_that_was_measured_is_killed)
+{
+    struct usage_pid pid = start_child();
+    struct err err = {0};
+    ck_assert_done(process_kill(&pid, &err), err);
+    ck_assert_int_eq(end_child(&pid), SIGKILL);
+}
+
+START_TEST(a_process_with_a_reused_pid_is_not_hit)
+{
+    struct usage_pid pid = start_child(), before = {pid.pid, pid.started - 1};
+    struct err err = {0};
+    ck_assert_int_eq(process_kill(&before, &err), -1);
+    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
+    /* Were SIGKILL pending, it would end the process, whatever follows. */
+    ck_assert_int_eq(kill((pid_t)pid.pid, SIGUSR1), 0);
+    ck_assert_int_eq(end_child(&pid), SIGUSR1);
+}
+
+START_TEST(a_process_that_has_ended_is_not_found)
+{
+    struct usage_pid pid = start_child();
+    struct err err = {0};
+    kill((pid_t)pid.pid, SIGUSR1);
+    end_child(&pid);
+    ck_assert_int_eq(process_kill(&pid, &err), -1);
+    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
+}
+
+START_TEST(init_process_groups_and_this_process_are_never_killed)
+{
+    static const int64_t never[] = {-1, 0, 1, (int64_t)1 << 32};
+    struct usage_pid self = {getpid(), 0};
+    struct err err = {0};
+    for (size_t i = 0; i < ARRAY_LEN(never); i++) {
+        struct usage_pid pid = {never[i], 0};
+        ck_assert_int_eq(process_kill(&pid, &err), -1);
+        ck_assert_int_eq(err.code, ERR_INVALID);
+    }
+    ck_assert_int_eq(process_kill(&self, &err), -1);
+    ck_assert_int_eq(err.code, ERR_INVALID);
+}
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        where_processes_run,
+        a_process_whose_main_thread_has_exited,
+        a_process_of_two_cards_is_read_once,
+        a_proc_that_is_not_of_the_host,
+        names_of_links,
+        the_names_of_a_node,
+        examples_of_runtimes,
+        long_texts,
+        damaged_examples,
+        the_process_that_was_measured_is_killed,
+        a_process_with_a_reused_pid_is_not_hit,
+        a_process_that_has_ended_is_not_found,
+        init_process_groups_and_this_process_are_never_killed,
+    };
+    static const struct unit_fixtures around = {.begin = setup, .end = teardown};
+    return unit_run_with("process", tests, ARRAY_LEN(tests), 60, &around);
+}
