@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/resources.h"
-#include "placement/placement.h"
+#include "placement/select.h"
 
 /*
  * Defragmentation: the fewest pods to move to other nodes so that a request fits on one
@@ -40,23 +40,21 @@ struct defrag_world {
 
 /* The pod, or the shape, to make room for. */
 struct defrag_target {
-    const struct request *request; /* memory or whole cards */
+    struct select_pod pod; /* a request for memory or whole cards; uid empty: a shape */
     struct resources room;
-    int64_t priority;
-    struct span uid;  /* of the pending pod; empty: a shape */
     struct span node; /* only on this node; empty: on any */
 };
 
 struct defrag_move {
     const struct ledger_pod *pod;
     const struct ledger_node *to;
-    uint32_t picks[REQUEST_MAX_CARDS]; /* indexes into to->cards */
+    uint64_t cards; /* bit i: to->cards[i] */
 };
 
 struct defrag_plan {
     const struct ledger_node *node;
-    uint32_t picks[REQUEST_MAX_CARDS]; /* the cards of the target on `node` */
-    struct defrag_move *moves;         /* in the arena; 0: it fits already */
+    uint64_t cards;            /* bit i: node->cards[i] is for the target */
+    struct defrag_move *moves; /* in the arena; 0: it fits already */
     size_t n;
     int64_t mib;  /* that move; a whole card counts in full */
     bool bounded; /* a shorter plan may exist, or without a plan: one may exist */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "placement/placement.h"
+#include "placement/select.h"
 
 /*
  * Selects the victims on a node: the pods that have to be removed so that a request fits
@@ -30,9 +30,7 @@
 
 /* The pending pod. */
 struct preemptor {
-    const struct request *request;
-    int64_t priority;
-    struct span uid;
+    struct select_pod pod;
     const struct span *spared; /* UIDs of pods that are not eligible; may be NULL */
     size_t n_spared;
 };

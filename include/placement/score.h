@@ -3,12 +3,12 @@
 
 #include "domain/ledger.h"
 #include "domain/mix.h"
-#include "placement/frag.h"
+#include "placement/fragmentation.h"
 
 /*
  * Scores the nodes that can take a pod: points from 0 to SCORE_MAX, more is better.
- * placement_choose selects the cards of a node by the pod's annotation. Every policy
- * scores a node by the state of those cards after the placement.
+ * Every policy scores a node by
+ * the cards that select_cards gives the pod there, as they are after the placement.
  *
  *   binpack  the fullest cards: least free memory relative to their size
  *   spread   the emptiest cards
@@ -40,7 +40,7 @@ static inline struct score_node score_node_of(const struct ledger_node *node)
 
 /* The pod to place. */
 struct score_pod {
-    const struct request *request;
+    struct select_pod pod;
     int64_t cpu_milli; /* 0 if unknown */
 };
 

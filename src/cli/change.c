@@ -7,6 +7,7 @@
 #include "domain/keys.h"
 #include "domain/quantity.h"
 #include "placement/preempt.h"
+#include "placement/reason.h"
 
 struct search {
     struct buf *out;
@@ -36,23 +37,16 @@ static void trial_init(struct trial *g, const struct ledger_node *node)
     g->node = *node;
     if (node->n_cards)
         memcpy(g->cards, node->cards, node->n_cards * sizeof *g->cards);
-    g->node.cards = g->cards;
-    g->node.brief.valid = false;
 }
 
-/* Recomputes what the ledger derives from the cards. */
+/* Does the request fit on the changed cards? */
 static enum fit trial_fit(struct trial *g, const struct request *r)
 {
-    g->node.best_free_mib = 0;
-    g->node.free_cards = 0;
-    for (uint32_t i = 0; i < g->node.n_cards; i++) {
-        struct card *card = &g->cards[i];
-        card->free_mib = card_left_mib(card);
-        g->node.free_cards += card_is_free(card);
-        if (card->free_mib > g->node.best_free_mib)
-            g->node.best_free_mib = card->free_mib;
-    }
-    return placement_fit(&g->node, r);
+    struct select_view view;
+    for (uint32_t i = 0; i < g->node.n_cards; i++)
+        g->cards[i].free_mib = card_left_mib(&g->cards[i]);
+    select_view_cards(&view, &g->node, g->cards, g->node.claimed);
+    return select_cards(&view, r, SELECT_ALL_CARDS, NULL);
 }
 
 static void begin_change(struct search *s)
@@ -81,7 +75,8 @@ static void try_uncordon(struct search *s)
     for (size_t i = 0; i < s->n_nodes; i++) {
         const struct ledger_node *node = s->nodes[i];
         if (!is_skipped(s, node) ||
-            placement_fit_nominated(node, s->r, s->pod->priority, s->pod->uid) != FIT_YES)
+            select_fit_pod(node, &(struct select_pod){s->r, s->pod->priority, s->pod->uid,
+                                                      NULL}) != FIT_YES)
             continue;
         more += first != NULL;
         first = first ? first : node;
@@ -146,7 +141,7 @@ static void try_removal(struct search *s)
 {
     cleanup_arena struct arena a = {0};
     const struct preemptor ask = {
-        .request = s->r, .priority = INT64_MAX, .uid = s->pod->uid};
+        .pod = {.request = s->r, .priority = INT64_MAX, .uid = s->pod->uid}};
     struct preempt_victims best = {0}, set;
     const struct ledger_node *node = NULL;
     for (size_t i = 0; i < s->n_nodes; i++) {
@@ -177,7 +172,8 @@ static const struct ledger_node *find_fit(const struct search *s, const struct r
 {
     for (size_t i = 0; i < s->n_nodes; i++)
         if (!is_skipped(s, s->nodes[i]) &&
-            placement_fit_nominated(s->nodes[i], r, s->pod->priority, s->pod->uid) ==
+            select_fit_pod(s->nodes[i], &(struct select_pod){r, s->pod->priority,
+                                                             s->pod->uid, NULL}) ==
                 FIT_YES)
             return s->nodes[i];
     return NULL;
@@ -380,7 +376,7 @@ static void try_node(struct search *s, const struct ledger_node *node)
 
 static void report_nominated(struct search *s, const struct ledger_node *node)
 {
-    if (placement_fit(node, s->r) != FIT_YES)
+    if (select_fit(node, s->r) != FIT_YES)
         return;
     begin_change(s);
     buf_adds(s->out, "node ");

@@ -6,7 +6,8 @@
 #include "cli/explain_priv.h"
 #include "cli/heartbeat.h"
 #include "domain/quantity.h"
-#include "placement/gang_judge.h"
+#include "placement/gang.h"
+#include "placement/reason.h"
 
 void explain_plain(struct explain_page *p, struct span text)
 {
@@ -138,18 +139,21 @@ static void add_node_row(struct explain_page *p, struct table *t,
                          const struct ledger_node *node, enum fit fit)
 {
     cleanup_buf struct buf why = {0};
-    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct select_pod pod = select_pod_of(p->pod);
     const struct request *r = p->pod->request;
+    struct select_view view;
+    uint64_t chosen;
     if (fit != FIT_YES && p->tolerates)
-        reason_add(&why, node, r, placement_fit(node, r));
+        reason_add(&why, node, r, select_fit(node, r));
     else if (fit != FIT_YES)
-        reason_add_schedulable(&why, node, r, p->pod->priority, p->pod->uid);
-    else if (placement_choose(node, r, picks)) {
-        buf_adds(&why, "fits:");
-        for (uint32_t i = 0; i < r->cards; i++)
-            buf_printf(&why, " GPU%" PRId32, node->cards[picks[i]].index);
-    } else
-        buf_adds(&why, "fits");
+        reason_add_schedulable(&why, node, &pod);
+    else {
+        select_view(&view, node, NULL, SELECT_AS_IS);
+        select_cards(&view, r, SELECT_ALL_CARDS, &chosen);
+        buf_adds(&why, chosen ? "fits:" : "fits");
+        for (; chosen; chosen &= chosen - 1)
+            buf_printf(&why, " GPU%" PRId32, node->cards[__builtin_ctzll(chosen)].index);
+    }
     bool space = !explain_space(&why, node, p->pod);
     table_span(t, BOLD, node->name);
     table_cell(t, PLAIN, "%s", "");
@@ -185,11 +189,9 @@ static enum fit fit_on(const struct explain_page *p, const struct ledger_node *n
                        struct fits *fits)
 {
     const struct ledger_pod *pod = p->pod;
-    enum fit uncordoned =
-        placement_fit_nominated(node, pod->request, pod->priority, pod->uid);
-    enum fit fit = p->tolerates ? uncordoned
-                                : placement_fit_schedulable(node, pod->request,
-                                                            pod->priority, pod->uid);
+    const struct select_pod asks = select_pod_of(pod);
+    enum fit uncordoned = select_fit_pod(node, &asks);
+    enum fit fit = p->tolerates ? uncordoned : select_fit_schedulable(node, &asks);
     cleanup_buf struct buf lacks = {0};
     bool crowded = fit == FIT_YES && explain_space(&lacks, node, pod);
     fits->open += fit == FIT_YES && !crowded;
@@ -288,13 +290,11 @@ static void add_gang(struct explain_page *p, const struct ledger_node **nodes, s
     for (size_t i = 0; i < n; i++)
         if (p->tolerates || !nodes[i]->cordoned)
             open[n_open++] = nodes[i];
-    const struct gang_asker asker = {.uid = p->pod->uid,
-                                     .name = m->gang->name,
-                                     .gang = m->gang,
-                                     .minimum = minimum_of(p),
-                                     .request = p->pod->request,
-                                     .requests = ledger_pod_requests(p->pod),
-                                     .priority = p->pod->priority};
+    struct gang_asker asker = {.pod = select_pod_of(p->pod),
+                               .name = m->gang->name,
+                               .minimum = minimum_of(p),
+                               .requests = ledger_pod_requests(p->pod)};
+    asker.pod.gang = m->gang;
     gang_judge(p->l, &asker, open, n_open, p->pod->request->placement == PLACE_SPREAD, a,
                &v);
     if (v.fits)

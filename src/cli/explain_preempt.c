@@ -54,9 +54,7 @@ static bool select_on(const struct ledger_pod *pod, const struct ledger_node *no
         else if (q->mirror || q->daemon)
             spared[n_spared++] = q->uid;
     }
-    const struct preemptor who = {.request = pod->request,
-                                  .priority = priority,
-                                  .uid = pod->uid,
+    const struct preemptor who = {.pod = {pod->request, priority, pod->uid, NULL},
                                   .spared = spared,
                                   .n_spared = n_spared};
     return preempt_select(&who, node, leaving, n_leaving, a, set) && set->n > 0;

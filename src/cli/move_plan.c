@@ -99,11 +99,11 @@ int move_plan_compute(const struct cluster_state *cs, struct move_rules *rules,
     struct sources s = {rules, goal, plan->pod};
     const struct defrag_world world = {l, &s, may_move, may_run, node_room, pod_room};
     struct defrag_target target = {
-        .request = &plan->request, .room = {.pods = 1}, .node = goal->node};
+        .pod.request = &plan->request, .room = {.pods = 1}, .node = goal->node};
     if (plan->pod) {
         target.room = pod_room(NULL, plan->pod);
-        target.priority = plan->pod->priority;
-        target.uid = plan->pod->uid;
+        target.pod.priority = plan->pod->priority;
+        target.pod.uid = plan->pod->uid;
     }
     plan->found = defrag_find(&world, &target, a, &plan->plan);
     return 0;
@@ -135,11 +135,10 @@ static void add_cards_of(struct buf *out, const struct ledger_node *node,
         }
 }
 
-static void add_picks(struct buf *out, const struct ledger_node *node,
-                      const uint32_t *picks, uint32_t n)
+static void add_chosen(struct buf *out, const struct ledger_node *node, uint64_t chosen)
 {
-    for (uint32_t k = 0; k < n; k++)
-        buf_printf(out, k ? ",GPU%d" : "GPU%d", node->cards[picks[k]].index);
+    for (const char *before = "GPU"; chosen; chosen &= chosen - 1, before = ",GPU")
+        buf_printf(out, "%s%d", before, node->cards[__builtin_ctzll(chosen)].index);
 }
 
 static void add_rows(struct buf *out, const struct move_plan *plan, int64_t unit,
@@ -155,7 +154,7 @@ static void add_rows(struct buf *out, const struct move_plan *plan, int64_t unit
         cleanup_buf struct buf request = {0}, from = {0}, to = {0};
         request_write(&request, m->pod->request, unit);
         add_cards_of(&from, plan->plan.node, m->pod);
-        add_picks(&to, m->to, m->picks, m->pod->request->cards);
+        add_chosen(&to, m->to, m->cards);
         table_cell(&t, PLAIN, "%zu", i + 1);
         table_cell(&t, PLAIN, "%.*s/%.*s", SPAN_ARG(m->pod->ns), SPAN_ARG(m->pod->name));
         table_span(&t, PLAIN, buf_span(&request));
@@ -248,7 +247,7 @@ static void write_text(struct buf *out, const struct cluster_state *cs,
         add_stays(out, cs, rules, plan->node);
         return;
     }
-    add_picks(&cards, d->node, d->picks, plan->request.cards);
+    add_chosen(&cards, d->node, d->cards);
     buf_printf(out, " fits on node %.*s (%s) ", SPAN_ARG(d->node->name), cards.p);
     if (!d->n) {
         buf_adds(out, "already; no pod has to move\n");
@@ -275,12 +274,12 @@ static json_t *pod_json(const struct ledger_pod *pod)
     return o;
 }
 
-static json_t *picks_json(const struct ledger_node *node, const uint32_t *picks,
-                          uint32_t n)
+static json_t *chosen_json(const struct ledger_node *node, uint64_t chosen)
 {
     json_t *list = json_array();
-    for (uint32_t k = 0; k < n; k++)
-        json_array_append_new(list, json_integer(node->cards[picks[k]].index));
+    for (; chosen; chosen &= chosen - 1)
+        json_array_append_new(list,
+                              json_integer(node->cards[__builtin_ctzll(chosen)].index));
     return list;
 }
 
@@ -293,8 +292,7 @@ static json_t *move_json(const struct defrag_plan *d, const struct defrag_move *
     json_object_set_new(o, "fromNode", text_json(d->node->name));
     json_object_set_new(o, "fromCards", from);
     json_object_set_new(o, "toNode", text_json(m->to->name));
-    json_object_set_new(o, "toCards",
-                        picks_json(m->to, m->picks, m->pod->request->cards));
+    json_object_set_new(o, "toCards", chosen_json(m->to, m->cards));
     return o;
 }
 
@@ -314,8 +312,7 @@ static json_t *plan_json(const struct cluster_state *cs, const struct move_rules
     json_object_set_new(o, "shortest", json_boolean(!d->bounded));
     if (plan->found) {
         json_object_set_new(o, "node", text_json(d->node->name));
-        json_object_set_new(o, "cards",
-                            picks_json(d->node, d->picks, plan->request.cards));
+        json_object_set_new(o, "cards", chosen_json(d->node, d->cards));
     }
     for (size_t i = 0; i < d->n; i++)
         json_array_append_new(moves, move_json(d, &d->moves[i]));

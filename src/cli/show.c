@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 static int by_node(const void *a, const void *b)
 {
@@ -108,7 +108,7 @@ void show_state(struct buf *out, const struct ledger_node *node)
 {
     struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
-        reason_add(out, node, &any, placement_fit(node, &any));
+        reason_add(out, node, &any, select_fit(node, &any));
 }
 
 bool show_is_other_use(const struct ledger_node *node, const struct scv_process *p)

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /*
  * From the request of kube-scheduler to the Binding: reserves the cards in the ledger and
@@ -22,7 +22,7 @@ static bool reject_fit(const struct ledger_node *node, const struct request *r,
                        struct err *err)
 {
     cleanup_buf struct buf why = {0};
-    reason_add(&why, node, r, placement_fit(node, r));
+    reason_add(&why, node, r, select_fit(node, r));
     err_set(err, ERR_CONFLICT, "no card of node %.*s fits: %s", SPAN_ARG(node->name),
             why.p);
     return false;
@@ -34,9 +34,10 @@ static bool promise_devices(struct step *s, struct ledger_pod *pod, struct span 
 {
     struct ledger *l = s->core->ledger;
     const struct ledger_node *node = ledger_node_find(l, node_name);
-    enum fit fit = node ? placement_fit(node, pod->request) : FIT_YES;
+    const struct select_pod asks = select_pod_of(pod);
+    enum fit fit = node ? select_fit(node, pod->request) : FIT_YES;
     if (fit != FIT_YES && node->reserved)
-        fit = placement_fit_nominated(node, pod->request, pod->priority, pod->uid);
+        fit = select_fit_pod(node, &asks);
     if (fit != FIT_YES)
         return reject_fit(node, pod->request, err);
     if (!node && !request_fits_anywhere(pod->request)) {
@@ -58,7 +59,8 @@ static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span no
     const struct ledger_node *node = ledger_node_find(l, node_name);
     const struct request *r = pod->request;
     int64_t unit = core->settings.ledger.unit_mib;
-    uint32_t picks[REQUEST_MAX_CARDS];
+    struct select_pod asks = select_pod_of(pod);
+    uint64_t chosen;
     if (r->kind == REQUEST_DEVICES)
         return promise_devices(s, pod, node_name, err);
     if (!node) {
@@ -66,14 +68,15 @@ static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span no
                 SPAN_ARG(node_name));
         return false;
     }
-    int64_t priority = MUTANT(reservation_ignored_by_bind) ? INT64_MAX : pod->priority;
-    if (!placement_choose_seen(node, r, priority, pod->uid, picks))
+    if (MUTANT(reservation_ignored_by_bind))
+        asks.priority = INT64_MAX;
+    if (!select_bind(node, &asks, &chosen))
         return reject_fit(node, r, err);
     struct promise_share *written =
         arena_zalloc(&core->scratch, r->cards * sizeof *written);
     struct ledger_share *shares = arena_zalloc(&core->scratch, r->cards * sizeof *shares);
-    for (uint32_t i = 0; i < r->cards; i++) {
-        const struct card *card = &node->cards[picks[i]];
+    for (uint32_t i = 0; i < r->cards; i++, chosen &= chosen - 1) {
+        const struct card *card = &node->cards[__builtin_ctzll(chosen)];
         bool whole = r->kind == REQUEST_CARDS;
         shares[i].card = written[i].card = card->index;
         shares[i].uuid = written[i].uuid = card->uuid;

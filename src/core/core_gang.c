@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
-#include "placement/gang_judge.h"
+#include "placement/gang.h"
 
 /*
  * Gangs (domain/gang.h): when kube-scheduler asks about one member, either all members that
@@ -72,16 +72,16 @@ static bool serves(struct step *s, const struct ledger_reservation *r)
 {
     const struct core_input *in = s->in;
     const struct request *request = in->request;
-    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct select_pod asks = {request, in->priority, in->uid, NULL};
+    uint64_t chosen;
     bool whole = request->kind == REQUEST_CARDS;
     if (!is_candidate(in, r->node) || r->whole != whole ||
         r->n_shares != request->cards || r->priority != in->priority ||
         (!whole && r->shares[0].mib != request->mib_per_card) ||
-        r->core != request->core ||
-        !placement_choose_seen(r->node, request, in->priority, in->uid, picks))
+        r->core != request->core || !select_bind(r->node, &asks, &chosen))
         return false;
-    for (uint32_t i = 0; i < r->n_shares; i++)
-        if (r->shares[i].on != &r->node->cards[picks[i]])
+    for (uint32_t i = 0; i < r->n_shares; i++, chosen &= chosen - 1)
+        if (r->shares[i].on != &r->node->cards[__builtin_ctzll(chosen)])
             return false;
     return true;
 }
@@ -109,10 +109,6 @@ static void reserve_member(struct step *s, const struct gang_plan_member *m,
                            int64_t until_ms)
 {
     const struct core_input *in = s->in;
-    uint32_t picks[REQUEST_MAX_CARDS], n = 0;
-    for (uint32_t i = 0; i < m->node->n_cards; i++)
-        if (m->cards >> i & 1)
-            picks[n++] = i;
     const struct reserve_claim claim = {
         .uid = m->uid,
         .ns = m->pod ? m->pod->ns : in->ns,
@@ -123,7 +119,7 @@ static void reserve_member(struct step *s, const struct gang_plan_member *m,
         .until_ms = until_ms,
         .joint = true,
     };
-    reserve_on(s, &claim, m->node, picks);
+    reserve_on(s, &claim, m->node, m->cards);
 }
 
 /* Reserves for all that were placed. Cards are chosen on each node in the order of the
@@ -149,13 +145,10 @@ const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
     struct gang_verdict v;
     const struct ledger_node **nodes;
     const struct ledger_gang *gang = ledger_gang_find(l, in->ns, in->gang);
-    const struct gang_asker asker = {.uid = in->uid,
+    const struct gang_asker asker = {.pod = {in->request, in->priority, in->uid, gang},
                                      .name = in->gang->name,
-                                     .gang = gang,
                                      .minimum = in->gang->minimum,
-                                     .request = in->request,
-                                     .requests = in->requests,
-                                     .priority = in->priority};
+                                     .requests = in->requests};
     struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
     if (own && serves(s, own) &&
         (gang_judge_is_settled(l, &asker) || MUTANT(gang_of_old_members))) {

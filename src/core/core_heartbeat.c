@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /*
  * Heartbeats: scv-agent renews a Lease for its node. A node whose renewTime has not

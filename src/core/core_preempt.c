@@ -236,7 +236,7 @@ bool core_preempt_select(struct step *s, const struct ledger_pod *pod,
     for (size_t i = 0; i < p->n_spared; i++)
         if (p->spared[i].until_ms > s->now.mono_ms)
             spared[n_spared++] = p->spared[i].uid;
-    struct preemptor who = {pod->request, pod->priority, pod->uid, spared, n_spared};
+    struct preemptor who = {select_pod_of(pod), spared, n_spared};
     return preempt_select(&who, node, leaving, n_leaving, a, victims) && victims->cards;
 }
 

@@ -280,7 +280,7 @@ struct reserve_claim {
 };
 /* Reserves request->cards cards of the node; `picks` as in placement_choose. */
 void reserve_on(struct step *s, const struct reserve_claim *claim,
-                const struct ledger_node *node, const uint32_t *picks);
+                const struct ledger_node *node, uint64_t chosen);
 /* Ends the reservation of the pod, if it has one. */
 void reserve_end(struct step *s, struct span uid);
 /* The same before the pod is placed on the node. If the reservation is there too, nothing

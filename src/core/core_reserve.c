@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /*
  * Reservations: cards that are kept for a pod from filter to bind (core.h). The ledger has
@@ -61,13 +61,13 @@ void reserve_drop_all(struct step *s)
 }
 
 void reserve_on(struct step *s, const struct reserve_claim *claim,
-                const struct ledger_node *node, const uint32_t *picks)
+                const struct ledger_node *node, uint64_t chosen)
 {
     const struct request *request = claim->request;
     struct ledger_share *shares =
         arena_zalloc(&s->core->scratch, request->cards * sizeof *shares);
-    for (uint32_t i = 0; i < request->cards; i++) {
-        const struct card *card = &node->cards[picks[i]];
+    for (uint32_t i = 0; i < request->cards; i++, chosen &= chosen - 1) {
+        const struct card *card = &node->cards[__builtin_ctzll(chosen)];
         shares[i] = (struct ledger_share){
             .card = card->index, .mib = request->mib_per_card, .uuid = card->uuid};
     }
@@ -102,16 +102,15 @@ static bool has_space(const struct core_input *in, const struct ledger_node *nod
 /* The first of the nodes that fits, and the cards there; NULL: none. A node whose CPU is
  * reserved for other pods comes last, and is not refused: kube-scheduler knows nothing of
  * that, and would not retry the pod when the reservations end. */
-static const struct ledger_node *choose(struct step *s, uint32_t *picks)
+static const struct ledger_node *choose(struct step *s, uint64_t *chosen)
 {
     const struct core_input *in = s->in;
+    const struct select_pod asks = {in->request, in->priority, in->uid, NULL};
     for (size_t i = 0; i < 2 * in->n_nodes; i++) {
         const struct ledger_node *node =
             ledger_node_find(s->core->ledger, in->nodes[i % in->n_nodes]);
         if (node && has_space(in, node) == (i < in->n_nodes) &&
-            placement_fit_nominated(node, in->request, in->priority, in->uid) ==
-                FIT_YES &&
-            placement_choose_seen(node, in->request, in->priority, in->uid, picks))
+            select_fit_pod(node, &asks) == FIT_YES && select_bind(node, &asks, chosen))
             return node;
     }
     return NULL;
@@ -134,8 +133,8 @@ static const struct ledger_node *reserve_one(struct step *s, int64_t until_ms)
 {
     const struct core_input *in = s->in;
     int64_t longest_ms = s->now.mono_ms + CORE_RESERVATION_MS;
-    uint32_t picks[REQUEST_MAX_CARDS];
-    const struct ledger_node *node = choose(s, picks);
+    uint64_t chosen;
+    const struct ledger_node *node = choose(s, &chosen);
     const struct reserve_claim claim = {.uid = in->uid,
                                         .ns = in->ns,
                                         .name = in->name,
@@ -145,7 +144,7 @@ static const struct ledger_node *reserve_one(struct step *s, int64_t until_ms)
                                         .until_ms = until_ms < longest_ms ? until_ms
                                                                           : longest_ms};
     if (node)
-        reserve_on(s, &claim, node, picks);
+        reserve_on(s, &claim, node, chosen);
     return node;
 }
 

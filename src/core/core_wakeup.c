@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /*
  * kube-scheduler retries a pod that an extender rejected only after events of Pods, Nodes
@@ -62,7 +62,7 @@ struct wakeup_fits wakeup_before(struct step *s, struct span node_name)
     for (size_t i = 0; i < n; i++)
         fits.classes[i] = (struct wakeup_fit){
             .id = classes[i].id,
-            .fits = node && placement_fit(node, &classes[i].request) == FIT_YES,
+            .fits = node && select_fit(node, &classes[i].request) == FIT_YES,
         };
     return fits;
 }
@@ -125,7 +125,7 @@ void wakeup_after(struct step *s, const struct wakeup_fits *before)
         ledger_pending_members(core->ledger) > 0 && free_mib_of(node) > before->free_mib;
     for (size_t i = 0; node && i < n; i++) {
         if ((!gangs && !did_not_fit(before, i, classes[i].id)) ||
-            placement_fit(node, &classes[i].request) != FIT_YES)
+            select_fit(node, &classes[i].request) != FIT_YES)
             continue;
         wakeup_of(core, before->node)->due = true;
         return;
@@ -141,7 +141,7 @@ void wakeup_gangs(struct step *s, const struct ledger_node *node)
         return;
     const struct wakeup *known = map_get(&core->wakeups_by_node, node->name);
     for (size_t i = 0; i < n && !(known && known->due); i++) {
-        if (!classes[i].members || placement_fit(node, &classes[i].request) != FIT_YES)
+        if (!classes[i].members || select_fit(node, &classes[i].request) != FIT_YES)
             continue;
         wakeup_of(core, node->name)->due = true;
         return;
@@ -165,7 +165,7 @@ static bool may_fit_any(const struct core *core, struct span node_name)
     if (node && (node->has_reserved || n > CLASSES_AT_ONCE))
         return true;
     for (size_t i = 0; node && i < n; i++)
-        if (placement_fit(node, &classes[i].request) == FIT_YES)
+        if (select_fit(node, &classes[i].request) == FIT_YES)
             return true;
     return false;
 }
@@ -183,7 +183,7 @@ static void begin_classes(struct core *core, const struct ledger_class *classes,
         bool due = false;
         for (size_t i = from; node && i < to; i++) {
             uint8_t *n = &marked[node->cordoned][i - from];
-            if (*n == BEGIN_NODES || placement_fit(node, &classes[i].request) != FIT_YES)
+            if (*n == BEGIN_NODES || select_fit(node, &classes[i].request) != FIT_YES)
                 continue;
             ++*n;
             due = true;

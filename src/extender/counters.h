@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "base/prom.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /*
  * Event counters of the extender, for extender/view_metrics.h. Any thread may count at

@@ -3,7 +3,7 @@
 
 #include "domain/keys.h"
 #include "extender/verbs.h"
-#include "placement/closest.h"
+#include "placement/reason.h"
 
 /* -- rejected -- */
 
@@ -24,7 +24,7 @@ static bool exists(struct store *store, const struct object_meta *pod)
 /* A search for the closest node, VERBS_LOCK_NODES under one lock. In between the closest so
  * far is kept by name, because it may be deleted. */
 struct search {
-    struct closest n;
+    struct nearest_node n;
     char name[256];
 };
 
@@ -49,14 +49,15 @@ static void pause_search(struct search *s, struct store *store)
 static void find_closest(struct search *s, struct store *store,
                          const struct verb_args *args)
 {
-    closest_init(&s->n, &args->request, args->pod.priority, args->pod.meta.uid);
+    nearest_node_init(&s->n, &(struct select_pod){&args->request, args->pod.priority,
+                                                  args->pod.meta.uid, NULL});
     s->n.offered = true;
     for (size_t i = 0; i < args->n;) {
         const struct ledger *l = resume(s, store);
         for (size_t k = 0; k < VERBS_LOCK_NODES && i < args->n; k++, i++) {
             const struct ledger_node *node = ledger_node_find(l, args->nodes[i].name);
             if (node)
-                closest_visit(&s->n, node);
+                nearest_node_visit(&s->n, node);
         }
         pause_search(s, store);
     }
@@ -69,14 +70,15 @@ static void find_not_offered(struct search *s, struct store *store,
                              const struct verb_args *args)
 {
     bool more = true;
-    closest_init(&s->n, &args->request, args->pod.priority, args->pod.meta.uid);
+    nearest_node_init(&s->n, &(struct select_pod){&args->request, args->pod.priority,
+                                                  args->pod.meta.uid, NULL});
     for (uint32_t slot = 0; more;) {
         const struct ledger *l = resume(s, store);
         uint32_t slots = ledger_node_slots(l);
         for (uint32_t k = 0; k < VERBS_LOCK_NODES && slot < slots; k++, slot++) {
             const struct ledger_node *node = ledger_node_at(l, slot);
             if (node && node->state == NODE_USABLE)
-                closest_visit(&s->n, node);
+                nearest_node_visit(&s->n, node);
         }
         more = slot < slots;
         pause_search(s, store);
@@ -87,8 +89,8 @@ static void find_not_offered(struct search *s, struct store *store,
 
 static void write_closest(const struct search *s, struct buf *note)
 {
-    const struct closest *n = &s->n;
-    const struct request *r = n->request;
+    const struct nearest_node *n = &s->n;
+    const struct request *r = n->pod.request;
     if (!n->node) {
         buf_adds(note, ": their GPUs are not known yet");
         return;
@@ -96,7 +98,7 @@ static void write_closest(const struct search *s, struct buf *note)
     buf_adds(note, "; the closest is ");
     buf_add_span(note, n->node->name);
     buf_adds(note, ": ");
-    reason_add(note, n->node, r, placement_fit(n->node, r));
+    reason_add(note, n->node, r, select_fit(n->node, r));
     if (n->fit == FIT_LATER && r->kind == REQUEST_MEMORY && n->node->best_index >= 0 &&
         n->missing > 0 && n->missing < INT64_MAX)
         buf_printf(note, "; %lld MiB short", (long long)n->missing);

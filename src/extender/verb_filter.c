@@ -5,8 +5,8 @@
 #include "extender/event_pod_priv.h"
 #include "extender/forward.h"
 #include "extender/gang_minimum.h"
-#include "placement/placement.h"
 #include "placement/preempt.h"
+#include "placement/reason.h"
 
 /*
  * filter. Names of nodes that fit are copied from the body straight into the reply. Each
@@ -38,9 +38,8 @@ static void note_victims(const struct verb_filter *f, const struct verb_candidat
 {
     struct verbs_work *w = f->report;
     cleanup_arena struct arena scratch = {0};
-    struct preemptor preemptor = {.request = &w->args.request,
-                                  .priority = w->args.pod.priority,
-                                  .uid = w->args.pod.meta.uid};
+    struct preemptor preemptor = {
+        .pod = {&w->args.request, w->args.pod.priority, w->args.pod.meta.uid, NULL}};
     if (w->n_victims < CORE_PREEMPT_NODES &&
         preempt_could_help(&preemptor, node, &scratch))
         w->victims[w->n_victims++] = c->name;
@@ -59,11 +58,11 @@ static bool check(struct verb_filter *f, const struct verb_candidate *c,
                            "the GPUs of this node are not known yet");
         return false;
     }
-    enum fit alone = placement_fit(node, r),
-             fit = alone; /* alone: without nominated pods */
+    enum fit alone = select_fit(node, r), fit = alone; /* alone: without nominated pods */
     if ((alone == FIT_YES && node->has_nominated) ||
         (alone == FIT_LATER && node->has_reserved))
-        fit = placement_fit_nominated(node, r, args->pod.priority, args->pod.meta.uid);
+        fit = select_fit_pod(
+            node, &(struct select_pod){r, args->pod.priority, args->pod.meta.uid, NULL});
     if (fit == FIT_YES)
         return true;
     f->rejected[reason_class_of(node, r, alone)]++;
@@ -84,7 +83,7 @@ static void check_by_ledger(struct verb_filter *f, size_t i, size_t end)
         size_t n = verbs_find_nodes(args, i, end, f->ledger, nodes);
         /* Which node fits cannot be predicted, so no branch depends on it. */
         for (size_t k = 0; k < n; k++) {
-            fits[k] = nodes[k] && placement_fits_at_once(&f->quick, nodes[k]);
+            fits[k] = nodes[k] && select_fits_one(nodes[k], f->least_mib);
             others[n_others] = (uint8_t)k;
             n_others += !fits[k];
         }
@@ -163,7 +162,7 @@ struct verb_filter verb_filter_begin(const struct verbs *v, struct verbs_work *w
                             .never = &w->never,
                             .found = true,
                             .simulated = w->simulated};
-    f.quick = placement_quick(&w->args.request);
+    f.least_mib = select_least_mib(&w->args.request);
     reason_prepare(&f.reasons, &w->args.request);
     bool reports = v->config.preempts && !w->args.pod.never_preempts && !w->waits;
     f.report = reports ? w : NULL;

@@ -62,8 +62,9 @@ static unsigned judge(struct verbs *v, struct verbs_work *w, struct buf *reply,
 static size_t rank(struct verbs *v, struct verbs_work *w, const struct verb_filter *f,
                    size_t most, size_t *best, struct span *names)
 {
-    const struct score_pod pod = {.request = &w->args.request,
-                                  .cpu_milli = w->args.pod.requests.cpu_milli};
+    const struct score_pod pod = {
+        .pod = {&w->args.request, w->args.pod.priority, w->args.pod.meta.uid, NULL},
+        .cpu_milli = w->args.pod.requests.cpu_milli};
     struct span *all = arena_alloc(&w->arena, f->n_fitting * sizeof *all);
     struct score_run run;
     for (size_t i = 0; i < f->n_fitting; i++)

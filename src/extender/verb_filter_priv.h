@@ -3,7 +3,7 @@
 
 #include "domain/gang.h"
 #include "extender/verbs_priv.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /* Internals of filter: verb_filter.c judges the candidates, verb_filter_template.c those
  * that do not exist yet, verb_filter_best.c chooses among those that fit. */
@@ -14,7 +14,7 @@ struct verb_filter {
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
     bool has_promise;                   /* of any of the reads so far */
     bool simulated;                     /* unknown candidates are template Nodes */
-    struct placement_quick quick;       /* of the request */
+    int64_t least_mib; /* of select_least_mib */
     struct prepared_reason reasons;
     uint32_t rejected[REASON_CLASSES]; /* number of nodes, by reason */
     struct buf *passed, *failed, *never;

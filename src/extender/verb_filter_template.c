@@ -62,7 +62,7 @@ bool verb_filter_template(struct verb_filter *f, const struct verb_candidate *c)
         return false;
     }
     const struct ledger_node *node = ledger_node_at(alone, 0); /* the only one */
-    enum fit fit = placement_fit(node, r);
+    enum fit fit = select_fit(node, r);
     cleanup_buf struct buf why = {0};
     if (fit != FIT_YES) {
         reason_add_prepared(&why, &f->reasons, node, fit);

@@ -297,9 +297,8 @@ static bool choose(const struct preempt *p, const struct target *t,
 {
     const struct args *args = p->args;
     const struct ledger_node *node = ledger_node_find(p->ledger, t->name);
-    struct preemptor ask = {.request = &args->request,
-                            .priority = args->pod.priority,
-                            .uid = args->pod.meta.uid};
+    struct preemptor ask = {
+        .pod = {&args->request, args->pod.priority, args->pod.meta.uid, NULL}};
     if (!node)
         return false;
     struct span *leaving = arena_alloc(p->arena, (t->n + 1) * sizeof *leaving);

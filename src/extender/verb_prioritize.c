@@ -34,8 +34,9 @@ static void add_score_full(struct buf *reply, const struct verbs_work *w, size_t
 
 static unsigned answer(struct verbs *v, struct verbs_work *w, struct buf *reply)
 {
-    const struct score_pod pod = {.request = &w->args.request,
-                                  .cpu_milli = w->args.pod.requests.cpu_milli};
+    const struct score_pod pod = {
+        .pod = {&w->args.request, w->args.pod.priority, w->args.pod.meta.uid, NULL},
+        .cpu_milli = w->args.pod.requests.cpu_milli};
     struct score_run run;
     unsigned status = 200;
     MEM_GROW(w->points, w->points_cap, w->args.n);

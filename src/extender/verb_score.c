@@ -8,9 +8,6 @@
  * nodes. Policies need the values of all nodes before they rate the first, so the nodes are
  * visited twice, VERBS_LOCK_NODES under one lock. Pointers from the first visit are used
  * again if the ledger is unchanged.
- *
- * The node of the pod's own reservation, if it has one, is replaced by a copy without it: a
- * pod that is judged again must not count against itself.
  */
 
 struct scoring {
@@ -19,23 +16,10 @@ struct scoring {
     const struct verbs_scored *these;
     const struct score_pod *pod;
     struct score_run *run;
-    bool found;                         /* by the caller, not yet by a visit */
-    uint64_t generation;                /* of the ledger, when they were found */
-    bool changed;                       /* since then: nodes must be looked up again */
-    const struct ledger_node *reserved; /* the node of the reservation, or NULL */
-    struct ledger_node copy;
-    struct card *cards; /* of the copy; borrowed */
+    bool found;          /* by the caller, not yet by a visit */
+    uint64_t generation; /* of the ledger, when they were found */
+    bool changed;        /* since then: nodes must be looked up again */
 };
-
-static void copy_reserved(struct scoring *s, const struct ledger *l)
-{
-    const struct ledger_reservation *own =
-        ledger_reservations(l) ? ledger_reservation_find(l, s->w->args.pod.meta.uid)
-                               : NULL;
-    s->reserved = own ? own->node : NULL;
-    if (own)
-        ledger_node_without(own, s->cards, &s->copy);
-}
 
 /* Looks up the candidates from the i-th up to the end-th. */
 static void find_nodes(struct scoring *s, const struct ledger *ledger, size_t i,
@@ -63,13 +47,6 @@ static void find_nodes(struct scoring *s, const struct ledger *ledger, size_t i,
     }
 }
 
-static void replace_reserved(const struct scoring *s, size_t i, size_t end)
-{
-    for (; i < end && s->reserved; i++)
-        if (s->w->nodes[i].node == s->reserved)
-            s->w->nodes[i].node = &s->copy;
-}
-
 /* Reads the nodes' CPU. It is far from what the first visit needs. */
 static void read_cpu(struct score_node *nodes, size_t n)
 {
@@ -87,7 +64,6 @@ static void begin(struct scoring *s, const struct ledger *l)
                 s->these->n);
     s->found &= ledger_generation(l) == s->generation;
     s->generation = ledger_generation(l);
-    copy_reserved(s, l);
 }
 
 static void visit(struct scoring *s, const struct ledger *l, bool first, size_t i,
@@ -97,12 +73,8 @@ static void visit(struct scoring *s, const struct ledger *l, bool first, size_t 
     if (first && i == 0)
         begin(s, l);
     s->changed |= ledger_generation(l) != s->generation;
-    if (s->changed)
-        copy_reserved(s, l);
     if (s->changed || (first && !s->found))
         find_nodes(s, l, i, end);
-    if (s->changed || first)
-        replace_reserved(s, i, end);
     if (first) {
         score_survey(s->run, w->nodes + i, end - i);
         return;
@@ -126,15 +98,13 @@ static void visit_all(struct scoring *s, bool first)
 void verbs_score(struct verbs *v, struct verbs_work *w, const struct verbs_scored *these,
                  const struct score_pod *pod, struct score_run *run)
 {
-    struct card cards[SCV_MAX_CARDS];
     struct scoring s = {.v = v,
                         .w = w,
                         .these = these,
                         .pod = pod,
                         .run = run,
                         .found = these->found,
-                        .generation = these->generation,
-                        .cards = cards};
+                        .generation = these->generation};
     MEM_GROW(w->nodes, w->nodes_cap, these->n);
     visit_all(&s, true);
     visit_all(&s, false);

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "extender/view_gpuapi_priv.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /*
  * The bytes are those that Go writes for nvidia-gpu-scheduler's types: the order of
@@ -189,7 +189,7 @@ static void add_message(struct buf *out, const struct ledger_node *node, bool ha
 {
     if (node->state != NODE_USABLE) {
         struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
-        reason_add(out, node, &any, placement_fit(node, &any));
+        reason_add(out, node, &any, select_fit(node, &any));
     } else if (!has_lease) {
         buf_adds(out, "The cards of GpuNode are known; it has no Lease.");
     } else {

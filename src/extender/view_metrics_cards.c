@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "extender/view_metrics_priv.h"
-#include "placement/frag.h"
+#include "placement/fragmentation.h"
 
 enum { NODE_STATES = NODE_DAMAGED + 1, CARD_STATES = CARD_DUPLICATE + 1, DIGITS = 12 };
 
@@ -161,7 +161,9 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
         healthy += node->cards[i].state == CARD_AVAILABLE;
     }
     if (node->state == NODE_USABLE) {
-        frag_read_node(node, node->cpu_milli ? node->cpu_free : FRAG_CPU_UNKNOWN, &now);
+        struct select_view view;
+        select_view(&view, node, NULL, SELECT_AS_IS);
+        frag_read(&view, node->cpu_milli ? node->cpu_free : FRAG_CPU_UNKNOWN, &now);
         mib[STRANDED] = frag_measure(&c->frag, &now) >> FRAG_SHIFT;
     }
     for (int i = 0; i < AMOUNTS; i++)
@@ -292,7 +294,7 @@ void view_metrics_cards_write(struct store *store, const struct mix *mix,
                               enum view_metrics_detail detail, struct buf *out)
 {
     struct count c = {.detail = detail};
-    frag_prepare(&c.frag, mix);
+    frag_prepare(&c.frag, mix, false);
     store_each_node(store, add_node, &c);
     write_sums(&c, out);
     if (detail >= VIEW_METRICS_NODE)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/preempt_priv.h"
+#include "placement/preempt.h"
 
 #include <stdlib.h>
 
 #include "base/mutant.h"
+#include "domain/keys.h"
 
 /*
  * The first step finds the lowest priority limit: if all pods up to it are removed, the
@@ -14,6 +15,42 @@
  * every set while that is little work. Otherwise it removes all pods up to the limit and
  * restores those that can stay, as kube-scheduler does.
  */
+
+/* A pod on the node. */
+struct preempt_pod {
+    const struct ledger_pod *pod;
+    int64_t *mib;    /* on each card; -1: no promise there */
+    uint16_t *core;  /* percent of the compute of each card */
+    int64_t all_mib; /* on all cards of the node */
+    int64_t claims;  /* cards that it gets through nvidia.com/gpu, unknown which */
+    bool eligible;   /* may become a victim */
+    bool removed;    /* a victim, or leaves in any case */
+    bool victim;     /* selected by this module */
+};
+
+/* A dry run: the node as it would be without the removed pods. */
+struct preempt_state {
+    const struct preemptor *preemptor;
+    const struct ledger_node *node;
+    struct arena *arena;
+    struct preempt_pod *pods;
+    size_t n;
+    struct card *empty; /* the cards without any pod */
+    struct card *cards; /* before the nominated pods have taken their part */
+    uint64_t held; /* bit c: the podList shows card c as allocated by nvidia.com/... */
+    uint64_t nominated_claims; /* cards that nominated pods get through nvidia.com/gpu */
+    int64_t nominated_mib[SCV_MAX_CARDS];
+    uint32_t nominated_pods[SCV_MAX_CARDS];
+    int32_t nominated_core[SCV_MAX_CARDS];
+};
+
+/* Some pods of one card, and what removing them costs: their number, and the memory that
+ * they free beyond what was missing on the card. */
+struct preempt_choice {
+    size_t *indexes; /* into the state's pods; in the arena */
+    size_t n;
+    int64_t beyond_mib;
+};
 
 enum {
     TRY_ALL_MAX = 10,       /* eligible pods */
@@ -28,7 +65,8 @@ static void add_promise(struct card *card, uint32_t c, const struct preempt_pod 
     card->whole |= p->pod->request->kind == REQUEST_CARDS;
 }
 
-void preempt_recompute(struct preempt_state *state)
+/* Computes cards and nominated_* for the pods that are removed now. */
+static void recompute(struct preempt_state *state)
 {
     struct card after[SCV_MAX_CARDS];
     const struct ledger_node *node = state->node;
@@ -41,9 +79,10 @@ void preempt_recompute(struct preempt_state *state)
         card->free_mib = card_left_mib(card);
         after[c] = *card;
     }
-    if (node->nominated)
-        state->nominated_claims = placement_take_nominated(
-            node, after, state->preemptor->priority, state->preemptor->uid, NULL);
+    struct select_view view;
+    select_view_cards(&view, node, after, 0);
+    select_take_nominated(&view, &state->preemptor->pod);
+    state->nominated_claims = view.claimed;
     for (uint32_t c = 0; c < node->n_cards; c++) {
         state->nominated_mib[c] = state->cards[c].free_mib - after[c].free_mib;
         state->nominated_pods[c] = after[c].pods - state->cards[c].pods;
@@ -51,26 +90,290 @@ void preempt_recompute(struct preempt_state *state)
     }
 }
 
-/* The cards of the dry run, less what the nominated pods take. */
-static void cards_after_nominated(const struct preempt_state *state, struct card *cards)
+/* -- Cards that NVIDIA's device plugin allocated --
+ *
+ * The podList names the pod of each, so the
+ * cards that a pod frees are known. For a pod that the podList does not show, only the
+ * number of its cards is known. A node is rejected only if certainly nothing helps, so
+ * unknown cards count in favor of the request.
+ */
+
+static struct preempt_pod *find_held_pod(struct preempt_state *state,
+                                         const struct scv_held *held)
 {
-    memcpy(cards, state->cards, state->node->n_cards * sizeof *cards);
+    for (size_t i = 0; i < state->n; i++) {
+        const struct ledger_pod *pod = state->pods[i].pod;
+        if (span_eq(pod->name, held->pod) && span_eq(pod->ns, held->ns))
+            return &state->pods[i];
+    }
+    return NULL;
+}
+
+/* The cards of the container, as bits. */
+static uint64_t cards_of(const struct preempt_state *state, const struct scv_held *held)
+{
+    uint64_t bits = 0;
+    for (size_t k = 0; k < held->n_uuids; k++)
+        for (uint32_t c = 0; c < state->node->n_cards && held->uuids[k].n; c++)
+            if (span_eq(held->uuids[k], state->empty[c].uuid))
+                bits |= UINT64_C(1) << c;
+    return bits;
+}
+
+/* The pod counts as if it had these cards whole: they are not free before it leaves. */
+static void assign_cards(struct preempt_state *state, struct preempt_pod *p,
+                         const struct scv_held *held, uint64_t bits)
+{
+    if (span_eq(held->resource, SPAN(KEY_NVIDIA_GPU)))
+        p->claims -= held->units < p->claims ? held->units : p->claims;
+    for (uint32_t c = 0; c < state->node->n_cards; c++)
+        if (bits >> c & 1)
+            p->mib[c] = state->empty[c].total_mib;
+}
+
+/* Assigns the cards that the podList shows as allocated to their pods. `unknown`: a pod leaves
+ * that the ledger does not know. */
+static void read_held_cards(struct preempt_state *state, bool unknown)
+{
+    struct ledger_node_info info = ledger_node_info(state->node);
+    uint64_t unmatched = 0;
+    for (size_t i = 0; i < state->n; i++)
+        state->pods[i].claims = request_devices(state->pods[i].pod->request);
+    for (size_t i = 0; i < info.n_held; i++) {
+        const struct scv_held *held = &info.held[i];
+        if (!scv_is_nvidia_resource(held->resource))
+            continue;
+        struct preempt_pod *p = find_held_pod(state, held);
+        uint64_t bits = cards_of(state, held);
+        state->held |= bits;
+        if (p)
+            assign_cards(state, p, held, bits);
+        else
+            unmatched |= bits;
+    }
+    for (uint32_t c = 0; c < state->node->n_cards; c++)
+        if (state->empty[c].state == CARD_HELD && (unknown || !(unmatched >> c & 1)))
+            state->empty[c].state = CARD_AVAILABLE;
+}
+
+/* How many of the cards that suit the request other pods certainly get through nvidia.com/gpu.
+ * Nominated pods come first and count in full, as in filter. Pods that stay and that the podList
+ * does not show get cards that are not allocated; cards that do not fit the request count
+ * first. */
+static uint64_t claimed_cards(const struct preempt_state *state,
+                              const struct select_view *view)
+{
+    const struct request *r = state->preemptor->pod.request;
+    int64_t claims = 0;
+    if (r->kind != REQUEST_DEVICES)
+        return 0;
+    for (size_t i = 0; i < state->n; i++)
+        claims += state->pods[i].removed ? 0 : state->pods[i].claims;
+    uint64_t fit = select_mask(view, r);
+    for (uint32_t c = 0; c < state->node->n_cards; c++)
+        claims -=
+            !((state->held | fit) >> c & 1) && view->cards[c].state != CARD_UNHEALTHY;
+    return state->nominated_claims + (claims > 0 ? (uint64_t)claims : 0);
+}
+
+/* The view of the dry run, less what the nominated pods take. `cards` is the view's. */
+static void view_after_nominated(const struct preempt_state *state, struct card *cards,
+                                 struct select_view *view)
+{
+    if (state->node->n_cards)
+        memcpy(cards, state->cards, state->node->n_cards * sizeof *cards);
     for (uint32_t c = 0; c < state->node->n_cards; c++) {
         cards[c].free_mib -= state->nominated_mib[c];
         cards[c].pods += state->nominated_pods[c];
         card_add_core(&cards[c].core_promised, state->nominated_core[c]);
     }
+    select_view_cards(view, state->node, cards, 0);
+    view->claimed = claimed_cards(state, view);
 }
 
-static bool fits(struct preempt_state *state)
+/* Does the request fit when the removed pods have left? `chosen`: the cards that it gets, or
+ * NULL. */
+static bool fits_now(struct preempt_state *state, uint64_t *chosen)
 {
     struct card cards[SCV_MAX_CARDS];
-    preempt_recompute(state);
-    cards_after_nominated(state, cards);
-    return placement_fit_cards(state->node, cards,
-                               preempt_held_cards_claimed(state, cards),
-                               state->preemptor->request) == FIT_YES;
+    struct select_view view;
+    recompute(state);
+    view_after_nominated(state, cards, &view);
+    return select_cards(&view, state->preemptor->pod.request, SELECT_ALL_CARDS, chosen) ==
+           FIT_YES;
 }
+
+/* -- One card: the fewest pods whose memory on the card covers what is missing, and of
+ * those sets the one that frees the least memory overall --
+ *
+ * The largest pods give the number
+ * of victims. Which victims is a branch-and-bound search. Pods of equal size are tried
+ * once, and there are few different sizes, so the search is short; CARD_STEPS_MAX bounds it.
+ */
+
+enum { CARD_STEPS_MAX = 5000 };
+
+/* An eligible pod on the card. */
+struct item {
+    size_t index; /* into the state's pods */
+    int64_t here_mib, all_mib;
+};
+
+struct search {
+    const struct item *items; /* largest first */
+    size_t n, want;           /* number of items, and of victims */
+    int64_t missing_mib;
+    int64_t *first_mib;   /* here_mib of the first i items together */
+    size_t *taken, *best; /* the current and the best set */
+    int64_t best_mib;     /* what the best set frees overall; -1: no set yet */
+    int64_t least_mib;    /* the smallest all_mib of an item */
+    unsigned steps;
+};
+
+static void search_from(struct search *s, size_t from, size_t n, int64_t here,
+                        int64_t all)
+{
+    size_t left = s->want - n;
+    if (left == 0) {
+        if (here < s->missing_mib || (s->best_mib >= 0 && all >= s->best_mib))
+            return;
+        s->best_mib = all;
+        memcpy(s->best, s->taken, n * sizeof *s->best);
+        return;
+    }
+    for (size_t i = from; i + left <= s->n; i++) {
+        const struct item *item = &s->items[i];
+        if (here + s->first_mib[i + left] - s->first_mib[i] < s->missing_mib)
+            return; /* the following items are even smaller */
+        if (s->best_mib >= 0 && all + (int64_t)left * s->least_mib >= s->best_mib)
+            return;
+        if (i > from && item->here_mib == item[-1].here_mib &&
+            item->all_mib == item[-1].all_mib)
+            continue; /* equal to the item before, which was tried */
+        if (++s->steps > CARD_STEPS_MAX)
+            return; /* a set was found: the first one tried has the largest items */
+        s->taken[n] = i;
+        search_from(s, i + 1, n + 1, here + item->here_mib, all + item->all_mib);
+    }
+}
+
+/* How many of the largest items cover what is missing; 0: not even all of them. */
+static size_t fewest_items(const struct search *s)
+{
+    for (size_t n = 1; n <= s->n; n++)
+        if (s->first_mib[n] >= s->missing_mib)
+            return n;
+    return 0;
+}
+
+static bool search_all(struct preempt_state *state, struct search *s,
+                       struct preempt_choice *choice)
+{
+    s->first_mib = arena_alloc(state->arena, (s->n + 1) * sizeof *s->first_mib);
+    s->first_mib[0] = 0;
+    s->least_mib = s->n ? s->items[0].all_mib : 0;
+    for (size_t i = 0; i < s->n; i++) {
+        s->first_mib[i + 1] = s->first_mib[i] + s->items[i].here_mib;
+        if (s->items[i].all_mib < s->least_mib)
+            s->least_mib = s->items[i].all_mib;
+    }
+    s->want = fewest_items(s);
+    if (!s->want)
+        return false;
+    s->taken = arena_alloc(state->arena, s->want * sizeof *s->taken);
+    s->best = arena_alloc(state->arena, s->want * sizeof *s->best);
+    s->best_mib = -1;
+    search_from(s, 0, 0, 0, 0);
+    for (size_t i = 0; i < s->want; i++)
+        choice->indexes[choice->n++] = s->items[s->best[i]].index;
+    choice->beyond_mib += s->best_mib;
+    return true;
+}
+
+static int compare_items(const void *a, const void *b, void *ctx)
+{
+    const struct item *x = a, *y = b;
+    const struct preempt_state *state = ctx;
+    const struct ledger_pod *p = state->pods[x->index].pod;
+    const struct ledger_pod *q = state->pods[y->index].pod;
+    if (x->here_mib != y->here_mib)
+        return x->here_mib > y->here_mib ? -1 : 1;
+    if (x->all_mib != y->all_mib)
+        return x->all_mib < y->all_mib ? -1 : 1;
+    if (p->priority != q->priority)
+        return p->priority < q->priority ? -1 : 1;
+    return span_cmp(p->uid, q->uid);
+}
+
+/* Would the card fit the request if it were empty? */
+static bool fits_when_empty(const struct preempt_state *state, uint32_t c)
+{
+    struct card card = state->cards[c];
+    card.promised_mib = 0;
+    card.pods = 0;
+    card.whole = false;
+    card.free_mib = card_left_mib(&card);
+    struct ledger_node node = {.n_cards = 1};
+    struct select_view view;
+    select_view_cards(&view, &node, &card, 0);
+    return select_mask(&view, state->preemptor->pod.request);
+}
+
+/* Splits the pods of the card: those that must be removed in any case go into `choice`,
+ * the other eligible pods into `items`. False: a pod that must be removed is not
+ * eligible. */
+static bool split_pods(struct preempt_state *state, uint32_t c, int64_t limit,
+                       struct item *items, size_t *n, struct preempt_choice *choice)
+{
+    bool all = state->preemptor->pod.request->kind != REQUEST_MEMORY;
+    for (size_t i = 0; i < state->n; i++) {
+        const struct preempt_pod *p = &state->pods[i];
+        if (p->removed || p->mib[c] < 0)
+            continue;
+        bool eligible = p->eligible && p->pod->priority <= limit;
+        if (all || p->pod->request->kind == REQUEST_CARDS) {
+            if (!eligible)
+                return false;
+            choice->indexes[choice->n++] = i;
+            choice->beyond_mib += p->all_mib - p->mib[c];
+        } else if (eligible) {
+            items[(*n)++] = (struct item){i, p->mib[c], p->all_mib};
+        }
+    }
+    return true;
+}
+
+/* The cheapest set of pods with priorities up to `limit` whose removal frees card c for the
+ * request. False: no such set. n is 0 if the card has enough free memory already. */
+static bool select_for_card(struct preempt_state *state, uint32_t c, int64_t limit,
+                            struct preempt_choice *choice)
+{
+    const struct request *r = state->preemptor->pod.request;
+    const struct card *card = &state->cards[c];
+    struct item *items = arena_alloc(state->arena, state->n * sizeof *items);
+    size_t n = 0;
+    *choice = (struct preempt_choice){
+        .indexes = arena_alloc(state->arena, state->n * sizeof(size_t))};
+    if (!fits_when_empty(state, c) || !split_pods(state, c, limit, items, &n, choice))
+        return false;
+    if (r->kind != REQUEST_MEMORY)
+        return state->nominated_pods[c] == 0;
+    int64_t left = card->total_mib - card->withheld_mib - card->promised_mib -
+                   card->reserved_mib - state->nominated_mib[c];
+    int64_t missing = r->mib_per_card - left;
+    for (size_t i = 0; i < choice->n; i++)
+        missing -= state->pods[choice->indexes[i]].mib[c];
+    if (missing <= 0) { /* the choice frees that much more than needed */
+        choice->beyond_mib -= choice->n ? missing : 0;
+        return true;
+    }
+    qsort_r(items, n, sizeof *items, compare_items, state);
+    struct search s = {.items = items, .n = n, .missing_mib = missing};
+    choice->beyond_mib -= missing;
+    return search_all(state, &s, choice);
+}
+
+/* -- The victims of a node -- */
 
 static bool is_among(const struct ledger_pod *pod, const struct span *uids, size_t n)
 {
@@ -110,16 +413,17 @@ static void set_eligibility(const struct preempt_state *state, struct preempt_po
         p->all_mib += p->mib[c] > 0 ? p->mib[c] : 0;
     }
     bool spared = is_among(pod, state->preemptor->spared, state->preemptor->n_spared);
-    p->eligible =
-        any && !p->removed && !spared &&
-        pod->priority < state->preemptor->priority + MUTANT(eviction_of_equal_priority) &&
-        is_bound(pod) && !span_eq(pod->uid, state->preemptor->uid);
+    p->eligible = any && !p->removed && !spared &&
+                  pod->priority < state->preemptor->pod.priority +
+                                      MUTANT(eviction_of_equal_priority) &&
+                  is_bound(pod) && !span_eq(pod->uid, state->preemptor->pod.uid);
 }
 
 static void init_empty_cards(struct preempt_state *state)
 {
     const struct preemptor *preemptor = state->preemptor;
-    ledger_cards_seen(state->node, preemptor->priority, preemptor->uid, state->empty);
+    ledger_cards_seen(state->node, preemptor->pod.priority, preemptor->pod.uid,
+                      state->empty);
     for (uint32_t c = 0; c < state->node->n_cards; c++) {
         struct card *card = &state->empty[c];
         card->promised_mib = card->free_mib = 0;
@@ -145,8 +449,8 @@ static void init_state(struct preempt_state *state, const struct preemptor *pree
         add_pod(state, pod, is_among(pod, leaving, n_leaving));
     for (size_t i = 0; i < state->n; i++)
         n_known += state->pods[i].removed;
-    if (preemptor->request->kind == REQUEST_DEVICES)
-        preempt_held_cards_read(state, n_known < n_leaving);
+    if (preemptor->pod.request->kind == REQUEST_DEVICES)
+        read_held_cards(state, n_known < n_leaving);
     for (size_t i = 0; i < state->n; i++)
         set_eligibility(state, &state->pods[i]);
 }
@@ -194,7 +498,7 @@ static bool find_limit(struct preempt_state *state, int64_t *limit)
     while (next_priority(state, any, *limit, limit)) {
         any = false;
         remove_up_to(state, *limit);
-        if (fits(state))
+        if (fits_now(state, NULL))
             return true;
     }
     return false;
@@ -203,15 +507,15 @@ static bool find_limit(struct preempt_state *state, int64_t *limit)
 /* Frees card by card. False: the request does not fit after that. */
 static bool choose_by_cards(struct preempt_state *state, int64_t limit)
 {
-    const struct request *r = state->preemptor->request;
+    const struct request *r = state->preemptor->pod.request;
     bool used[SCV_MAX_CARDS] = {false};
     restore_all(state);
     for (uint32_t k = 0; k < r->cards; k++) {
         struct preempt_choice best = {0}, choice;
         uint32_t card = state->node->n_cards;
-        preempt_recompute(state);
+        recompute(state);
         for (uint32_t c = 0; c < state->node->n_cards; c++) {
-            if (used[c] || !preempt_card_select(state, c, limit, &choice))
+            if (used[c] || !select_for_card(state, c, limit, &choice))
                 continue;
             if (card < state->node->n_cards &&
                 (choice.n > best.n ||
@@ -226,7 +530,7 @@ static bool choose_by_cards(struct preempt_state *state, int64_t limit)
         for (size_t i = 0; i < best.n; i++)
             set_victim(state, best.indexes[i], true);
     }
-    return fits(state);
+    return fits_now(state, NULL);
 }
 
 static bool is_restored_first(const struct preempt_pod *a, const struct preempt_pod *b)
@@ -251,7 +555,7 @@ static void restore_unneeded(struct preempt_state *state)
         if (!state->pods[i].victim)
             continue;
         set_victim(state, i, false);
-        if (!fits(state))
+        if (!fits_now(state, NULL))
             set_victim(state, i, true);
     }
 }
@@ -260,25 +564,19 @@ static void restore_unneeded(struct preempt_state *state)
  * gets. Of the cards that fit, those with the most missing count: that gives the least. */
 static int64_t freed_beyond(struct preempt_state *state, const int64_t *missing)
 {
-    const struct request *r = state->preemptor->request;
-    bool used[SCV_MAX_CARDS] = {false};
+    struct card cards[SCV_MAX_CARDS];
+    struct select_view view;
     int64_t mib = 0;
     for (size_t i = 0; i < state->n; i++)
         mib += state->pods[i].victim ? state->pods[i].all_mib : 0;
-    for (uint32_t k = 0; k < r->cards; k++) {
-        int best = -1;
-        for (uint32_t c = 0; c < state->node->n_cards; c++) {
-            struct card card = state->cards[c];
-            card.free_mib -= state->nominated_mib[c];
-            card.pods += state->nominated_pods[c];
-            card_add_core(&card.core_promised, state->nominated_core[c]);
-            if (!used[c] && placement_card_fits(&card, r) &&
-                (best < 0 || missing[c] > missing[best]))
-                best = (int)c;
-        }
-        if (best < 0)
-            break;
-        used[best] = true;
+    view_after_nominated(state, cards, &view);
+    uint64_t fit = select_mask(&view, state->preemptor->pod.request);
+    for (uint32_t k = 0; fit && k < state->preemptor->pod.request->cards; k++) {
+        int best = __builtin_ctzll(fit);
+        for (uint64_t left = fit; left; left &= left - 1)
+            if (missing[__builtin_ctzll(left)] > missing[best])
+                best = __builtin_ctzll(left);
+        fit &= ~(UINT64_C(1) << best);
         mib -= missing[best];
     }
     return mib;
@@ -286,9 +584,9 @@ static int64_t freed_beyond(struct preempt_state *state, const int64_t *missing)
 
 static void find_missing(struct preempt_state *state, int64_t *missing)
 {
-    const struct request *r = state->preemptor->request;
+    const struct request *r = state->preemptor->pod.request;
     restore_all(state);
-    preempt_recompute(state);
+    recompute(state);
     for (uint32_t c = 0; c < state->node->n_cards; c++) {
         const struct card *card = &state->cards[c];
         int64_t left = card->total_mib - card->withheld_mib - card->promised_mib -
@@ -317,7 +615,7 @@ static void try_all(struct preempt_state *state, int64_t limit)
             continue;
         for (size_t k = 0; k < n; k++)
             set_victim(state, pods[k], set >> k & 1);
-        if (!fits(state))
+        if (!fits_now(state, NULL))
             continue;
         int64_t mib = freed_beyond(state, missing);
         if (count == best_n && mib >= best_mib)
@@ -334,7 +632,7 @@ static void try_all(struct preempt_state *state, int64_t limit)
  * memory that the request needs? */
 static bool is_simple(const struct preempt_state *state)
 {
-    if (state->node->nominated || state->preemptor->request->core)
+    if (state->node->nominated || state->preemptor->pod.request->core)
         return false;
     for (size_t i = 0; i < state->n; i++) {
         uint32_t cards = 0;
@@ -369,34 +667,18 @@ static void choose(struct preempt_state *state, int64_t limit)
         try_all(state, limit);
         return;
     }
-    bool done = !state->preemptor->request->core && choose_by_cards(state, limit);
+    bool done = !state->preemptor->pod.request->core && choose_by_cards(state, limit);
     if (!done)
         remove_up_to(state, limit);
     if (!done || !simple)
         restore_unneeded(state);
 }
 
-/* The cards that the request gets when the removed pods have left. */
-static uint64_t cards_chosen(struct preempt_state *state)
-{
-    struct card cards[SCV_MAX_CARDS];
-    uint32_t picks[REQUEST_MAX_CARDS];
-    uint64_t chosen = 0;
-    const struct request *r = state->preemptor->request;
-    preempt_recompute(state);
-    cards_after_nominated(state, cards);
-    if (!placement_choose_cards(state->node, cards, r, picks))
-        return 0;
-    for (uint32_t k = 0; k < r->cards; k++)
-        chosen |= 1ULL << picks[k];
-    return chosen;
-}
-
 /* Is any pod of lower priority certainly bound to the node? */
 static bool has_lower(const struct preemptor *preemptor, const struct ledger_node *node)
 {
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        if (pod->priority < preemptor->priority && is_bound(pod))
+        if (pod->priority < preemptor->pod.priority && is_bound(pod))
             return true;
     return false;
 }
@@ -406,11 +688,11 @@ bool preempt_could_help(const struct preemptor *preemptor, const struct ledger_n
 {
     struct preempt_state state;
     if (!has_lower(preemptor, node) ||
-        placement_fit(node, preemptor->request) == FIT_NEVER)
+        select_fit(node, preemptor->pod.request) == FIT_NEVER)
         return false;
     init_state(&state, preemptor, node, NULL, 0, a);
     remove_up_to(&state, INT64_MAX);
-    return fits(&state);
+    return fits_now(&state, NULL);
 }
 
 bool preempt_select(const struct preemptor *preemptor, const struct ledger_node *node,
@@ -420,13 +702,11 @@ bool preempt_select(const struct preemptor *preemptor, const struct ledger_node 
     struct preempt_state state;
     int64_t limit = 0;
     *victims = (struct preempt_victims){0};
-    if (placement_fit(node, preemptor->request) == FIT_NEVER)
+    if (select_fit(node, preemptor->pod.request) == FIT_NEVER)
         return false;
     init_state(&state, preemptor, node, leaving, n_leaving, a);
-    if (fits(&state)) {
-        victims->cards = cards_chosen(&state);
+    if (fits_now(&state, &victims->cards))
         return true;
-    }
     if (!find_limit(&state, &limit))
         return false;
     if (state.n)
@@ -436,6 +716,6 @@ bool preempt_select(const struct preemptor *preemptor, const struct ledger_node 
     for (size_t i = 0; i < state.n; i++)
         if (state.pods[i].victim)
             victims->pods[victims->n++] = state.pods[i].pod;
-    victims->cards = cards_chosen(&state);
+    fits_now(&state, &victims->cards);
     return true;
 }

@@ -1,12 +1,176 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/reason_priv.h"
+#include "placement/reason.h"
+
+#include <assert.h>
+#include <stdlib.h>
 
 #include "domain/keys.h"
 
 /*
- * A reason is written for every node that a filter call rejects, so reasons are
- * concatenated from pieces, without printf.
+ * Why a request does not fit on a node, in terms of cards; the class of the reason; and the node
+ * that is nearest to fitting. A reason is written for every node that a filter call rejects, so
+ * reasons are concatenated from pieces, without printf.
  */
+
+/* The most frequent reason has this text after what the request needs. */
+#define MOST_FREE "; most free: "
+
+/* Appends text that others wrote. A reason is copied into JSON strings unescaped, so
+ * characters that JSON would escape become "?". */
+static void add_plain(struct buf *out, struct span text)
+{
+    for (size_t i = 0; i < text.n; i++) {
+        unsigned char c = (unsigned char)text.p[i];
+        buf_addc(out, c < ' ' || c == '"' || c == '\\' || c == 0x7f ? '?' : (char)c);
+    }
+}
+
+void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node)
+{
+    const struct ledger_foreign_lease *foreign = ledger_node_info(node).foreign;
+    if (!foreign)
+        return;
+    buf_adds(out, "; Lease " KEY_LEASE_NAMESPACE "/");
+    buf_add_span(out, node->name);
+    buf_adds(out, " does not belong to scv-agent (holder: ");
+    add_plain(out, foreign->holder.n ? foreign->holder : SPAN("none"));
+    buf_adds(out, "; last renewed: ");
+    add_plain(out, foreign->renewed.n ? foreign->renewed : SPAN("never"));
+    buf_adds(out, "): delete it if another system left it behind");
+}
+
+/* Appends why the node is unusable for every pod. False: it is usable. */
+static bool add_state(struct buf *out, const struct ledger_node *node)
+{
+    switch (node->state) {
+    case NODE_UNKNOWN:
+        buf_adds(out, "the GPUs of this node are not known yet");
+        return true;
+    case NODE_SCV_MISSING:
+        buf_adds(out, "the node's Scv object is missing, so its cards are unknown");
+        reason_add_foreign_lease(out, node);
+        return true;
+    case NODE_SCV_DAMAGED:
+        buf_adds(out, "the node's Scv object is invalid; see the extender's log");
+        return true;
+    case NODE_SCV_EMPTY:
+        buf_adds(out, "the node's Scv object lists no cards");
+        return true;
+    case NODE_STALE:
+        buf_adds(out, REASON_NO_HEARTBEAT);
+        buf_add_i64(out, node->stale_s);
+        buf_adds(out, " s");
+        reason_add_foreign_lease(out, node);
+        return true;
+    case NODE_NO_GPU:
+        buf_adds(out, "the node has no GPU memory (no Scv object, no capacity)");
+        return true;
+    case NODE_NO_COUNT:
+        buf_adds(out, "the node's capacity has aliyun.com/gpu-mem but no "
+                      "aliyun.com/gpu-count");
+        return true;
+    case NODE_ALLOCATABLE_LOW:
+        buf_adds(out, "allocatable GPU memory is below capacity, and no ConfigMap "
+                      "unhealthy-gpu-");
+        buf_add_span(out, node->name);
+        buf_adds(out, " names the unhealthy card");
+        return true;
+    case NODE_LIST_DAMAGED:
+        buf_adds(out, "ConfigMap unhealthy-gpu-");
+        buf_add_span(out, node->name);
+        buf_adds(out, " is not a comma-separated list of card indexes");
+        return true;
+    case NODE_MISSING:
+        buf_adds(out, "no Node object of this name exists, only an Scv object");
+        return true;
+    case NODE_DAMAGED:
+        buf_adds(out, "the Node object cannot be decoded");
+        return true;
+    case NODE_USABLE:
+        break;
+    }
+    return false;
+}
+
+/* -- What a request needs: the first part of most reasons, the same for all nodes -- */
+
+static void add_mib(struct buf *out, int64_t mib)
+{
+    buf_add_i64(out, mib);
+    buf_adds(out, " MiB");
+}
+
+static void add_whole(struct buf *out, const struct request *r)
+{
+    bool ours = r->kind == REQUEST_CARDS;
+    buf_add_i64(out, r->cards);
+    buf_adds(out, ours ? " whole card" : " card");
+    buf_adds(out, r->cards == 1 ? "" : "s");
+    buf_adds(out, ours ? "" : " through " KEY_NVIDIA_GPU);
+    if (r->mib_per_card) {
+        buf_adds(out, " of at least ");
+        add_mib(out, r->mib_per_card);
+    }
+}
+
+static void add_percent(struct buf *out, uint32_t percent)
+{
+    buf_add_i64(out, percent);
+    buf_adds(out, " %");
+}
+
+static void add_shared(struct buf *out, const struct request *r)
+{
+    add_mib(out, r->mib_per_card);
+    if (r->core) {
+        buf_adds(out, " and ");
+        add_percent(out, r->core);
+        buf_adds(out, " of the compute");
+    }
+    if (r->cards == 1) {
+        buf_adds(out, " on one card");
+        return;
+    }
+    buf_adds(out, " on each of ");
+    buf_add_i64(out, r->cards);
+    buf_adds(out, " cards");
+}
+
+static void add_need(struct buf *out, const struct request *r)
+{
+    buf_adds(out, "needs ");
+    if (r->kind == REQUEST_MEMORY)
+        add_shared(out, r);
+    else
+        add_whole(out, r);
+    if (r->models.n) {
+        buf_adds(out, ", model ");
+        add_plain(out, r->models);
+    }
+    if (r->clock_mhz) {
+        buf_adds(out, ", memory clock ");
+        buf_adds(out, r->clock_exact ? "" : "at least ");
+        buf_add_i64(out, r->clock_mhz);
+        buf_adds(out, " MHz");
+    }
+}
+
+void reason_prepare(struct prepared_reason *r, const struct request *request)
+{
+    *r = (struct prepared_reason){.request = request};
+    /* A filter call allocates nothing: the longest text fits into r->need. */
+    struct buf need = {.p = r->need, .cap = sizeof r->need};
+    add_need(&need, request);
+    r->need_n = need.n;
+    if (request->kind == REQUEST_MEMORY && request->cards == 1 && !request->core &&
+        !request_is_selective(request)) {
+        buf_adds(&need, MOST_FREE);
+        r->most_free_n = need.n;
+    }
+    assert(need.p == r->need);
+}
+
+/* -- The rest of the reason, by node -- */
 
 static void add_card_name(struct buf *out, int32_t index)
 {
@@ -86,7 +250,7 @@ static void add_amounts(struct buf *out, const struct ledger_node *node, const c
         if (card->state != CARD_AVAILABLE || amount(card) == 0)
             continue;
         buf_adds(out, any ? ", " : what);
-        reason_add_mib(out, amount(card));
+        add_mib(out, amount(card));
         buf_adds(out, " on ");
         add_card_name(out, card->index);
         any = true;
@@ -125,7 +289,18 @@ static void add_most_free(struct buf *out, const struct prepared_reason *r,
 static uint32_t count_on(const struct ledger_node *node, const struct request *r,
                          bool (*test)(const struct card *, const struct request *))
 {
-    return placement_count_cards(node->cards, node->n_cards, r, test);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        n += test(&node->cards[i], r);
+    return n;
+}
+
+/* The number of cards that can take their part of the request. */
+static uint32_t count_fitting(const struct ledger_node *node, const struct request *r)
+{
+    struct select_view view;
+    select_view(&view, node, NULL, SELECT_AS_IS);
+    return (uint32_t)__builtin_popcountll(select_mask(&view, r));
 }
 
 /* Are the two cards of the same kind as far as the request is concerned? */
@@ -139,7 +314,7 @@ static bool is_same_kind(const struct card *a, const struct card *b,
 static void add_kind(struct buf *out, const struct card *card, const struct request *r)
 {
     if (card->model.n)
-        reason_add_plain(out, card->model);
+        add_plain(out, card->model);
     else
         buf_adds(out, "unknown model");
     if (!r->clock_mhz)
@@ -177,8 +352,7 @@ static int64_t largest_suitable(const struct ledger_node *node, const struct req
     if (!request_is_selective(r)) /* without reading the cards */
         return node->largest_mib;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        if (placement_card_suits(&node->cards[i], r) &&
-            node->cards[i].total_mib > largest)
+        if (select_card_suits(&node->cards[i], r) && node->cards[i].total_mib > largest)
             largest = node->cards[i].total_mib;
     return largest;
 }
@@ -192,7 +366,7 @@ static void add_never(struct buf *out, const struct ledger_node *node,
         buf_adds(out, node->n_cards == 1 ? " card" : " cards");
         return;
     }
-    if (request_is_selective(r) && count_on(node, r, placement_card_suits) < r->cards) {
+    if (request_is_selective(r) && count_on(node, r, select_card_suits) < r->cards) {
         add_kinds(out, node, r);
         return;
     }
@@ -203,7 +377,7 @@ static void add_never(struct buf *out, const struct ledger_node *node,
         buf_adds(out, "; the largest card has ");
     else
         buf_adds(out, "; too few cards of that size; the largest has ");
-    reason_add_mib(out, largest_suitable(node, r));
+    add_mib(out, largest_suitable(node, r));
 }
 
 /* The healthy card with most free memory among those that suit the request. */
@@ -220,7 +394,7 @@ static struct best best_of(const struct ledger_node *node, const struct request 
     best.index = -1;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
-        if (card->state == CARD_AVAILABLE && placement_card_suits(card, r) &&
+        if (card->state == CARD_AVAILABLE && select_card_suits(card, r) &&
             (best.index < 0 || card->free_mib > best.free_mib))
             best = (struct best){card->index, card->free_mib, card->total_mib};
     }
@@ -231,9 +405,9 @@ static void add_free(struct buf *out, const struct ledger_node *node,
                      const struct request *r)
 {
     buf_adds(out, "; free cards: ");
-    buf_add_i64(out, count_on(node, r, placement_card_fits));
+    buf_add_i64(out, count_fitting(node, r));
     buf_adds(out, " of ");
-    buf_add_i64(out, count_on(node, r, placement_card_could_fit));
+    buf_add_i64(out, count_on(node, r, select_card_could_fit));
     if (r->kind != REQUEST_DEVICES)
         return;
     add_cards(out, node, "; promised to pods: ", is_promised);
@@ -251,14 +425,14 @@ static void add_core(struct buf *out, const struct ledger_node *node,
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         if (card->state == CARD_AVAILABLE && card->free_mib >= r->mib_per_card &&
-            placement_card_suits(card, r) &&
+            select_card_suits(card, r) &&
             (!best || card_core_left(card) > card_core_left(best)))
             best = card;
     }
     if (!best)
         return;
     buf_adds(out, "; most free compute beside that memory: ");
-    reason_add_percent(out, card_core_left(best));
+    add_percent(out, card_core_left(best));
     buf_adds(out, " on ");
     add_card_name(out, best->index);
 }
@@ -277,12 +451,12 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         if (r->cards > 1) {
             buf_adds(out, r->core ? "; cards with enough free memory and compute: "
                                   : "; cards with enough free memory: ");
-            buf_add_i64(out, count_on(node, r, placement_card_fits));
+            buf_add_i64(out, count_fitting(node, r));
         }
-        buf_adds(out, REASON_MOST_FREE);
+        buf_adds(out, MOST_FREE);
         buf_add_i64(out, best.free_mib);
         buf_adds(out, " of ");
-        reason_add_mib(out, best.total_mib);
+        add_mib(out, best.total_mib);
         buf_adds(out, " on ");
         add_card_name(out, best.index);
         if (r->core)
@@ -298,14 +472,14 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
     const struct request *r = prepared->request;
     const char *why = NULL;
     if (prepared->most_free_n && alone == FIT_LATER && node->state == NODE_USABLE &&
-        placement_mode_allows(node, r) && node->all_available && node->best_index >= 0) {
+        select_mode_allows(node, r) && node->all_available && node->best_index >= 0) {
         add_most_free(out, prepared, node);
         return;
     }
     /* In this order, because node->source is not in the node's first cache lines. */
     bool unknown = (request_is_selective(r) || r->kind == REQUEST_DEVICES) &&
                    node->source != SOURCE_SCV;
-    if (!(unknown && r->kind == REQUEST_DEVICES) && reason_add_state(out, node))
+    if (!(unknown && r->kind == REQUEST_DEVICES) && add_state(out, node))
         return;
     if (node->mode == NODE_MODE_WRONG)
         why = "node label gpushare/mode is neither memory nor card";
@@ -341,4 +515,143 @@ void reason_add(struct buf *out, const struct ledger_node *node,
     struct prepared_reason prepared;
     reason_prepare(&prepared, request);
     reason_add_prepared(out, &prepared, node, alone);
+}
+
+void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
+                            const struct select_pod *pod)
+{
+    bool fits = select_fit_pod(node, pod) == FIT_YES;
+    if (node->cordoned)
+        buf_adds(out, "cordoned: kube-scheduler offers it only to pods that tolerate "
+                      "the taint");
+    if (node->cordoned && !fits)
+        buf_adds(out, "; ");
+    if (!fits)
+        reason_add(out, node, pod->request, select_fit(node, pod->request));
+}
+
+const char *reason_class_name(enum reason_class reason)
+{
+    static const char *const names[REASON_CLASSES] = {
+        [REASON_MEMORY] = "memory",
+        [REASON_COMPUTE] = "compute",
+        [REASON_NOMINATED] = "nominated",
+        [REASON_UNHEALTHY] = "unhealthy",
+        [REASON_SIZE] = "size",
+        [REASON_MODEL] = "model",
+        [REASON_MODE] = "mode",
+        [REASON_NODE] = "node",
+        [REASON_PROMISED] = "promised",
+        [REASON_GANG] = "gang",
+        [REASON_INVALID_REQUEST] = "invalid-request",
+    };
+    return names[reason];
+}
+
+/* Is it compute alone that the node has too little of, or does not offer? */
+static bool lacks_compute(const struct ledger_node *node, const struct request *r)
+{
+    if (!r->core)
+        return false;
+    if (!node->has_core)
+        return true;
+    struct request memory = *r;
+    memory.core = 0;
+    return select_fit(node, &memory) == FIT_YES;
+}
+
+/* Called for every node that filter rejects. What is not in the node's first cache lines
+ * is read last: its source only for requests that select cards, the cards only for requests
+ * with compute. */
+enum reason_class reason_class_of(const struct ledger_node *node, const struct request *r,
+                                  enum fit alone)
+{
+    if (!node || (node->state != NODE_USABLE && r->kind != REQUEST_DEVICES))
+        return REASON_NODE;
+    if (!select_mode_allows(node, r))
+        return REASON_MODE;
+    if (alone == FIT_YES)
+        return REASON_NOMINATED;
+    if (alone == FIT_NEVER)
+        return request_is_selective(r) ? REASON_MODEL : REASON_SIZE;
+    if (request_is_selective(r) && node->source != SOURCE_SCV)
+        return REASON_MODEL;
+    if (node->best_index < 0)
+        return REASON_UNHEALTHY;
+    return lacks_compute(node, r) ? REASON_COMPUTE : REASON_MEMORY;
+}
+
+/* -- The nearest node -- */
+
+static int most_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+static int64_t memory_missing(const struct ledger_node *node, const struct request *r)
+{
+    int64_t free_mib[SCV_MAX_CARDS] = {0}, missing = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        if (select_card_suits(&node->cards[i], r) &&
+            card_core_left(&node->cards[i]) >= r->core)
+            free_mib[n++] = node->cards[i].free_mib;
+    if (r->cards > 1)
+        qsort(free_mib, n, sizeof *free_mib, most_first);
+    for (uint32_t i = 1; r->cards == 1 && i < n; i++)
+        if (free_mib[i] > free_mib[0])
+            free_mib[0] = free_mib[i];
+    for (uint32_t i = 0; i < r->cards; i++) {
+        int64_t has = i < n ? free_mib[i] : 0;
+        missing += has < r->mib_per_card ? r->mib_per_card - has : 0;
+    }
+    return missing;
+}
+
+int64_t nearest_node_shortfall(const struct ledger_node *node, const struct request *r)
+{
+    if (select_fit(node, r) == FIT_YES)
+        return 0;
+    if (node->state != NODE_USABLE || !node->n_cards || !select_mode_allows(node, r) ||
+        (r->core && !node->has_core))
+        return INT64_MAX;
+    if (r->kind == REQUEST_MEMORY)
+        return memory_missing(node, r);
+    int64_t claimed = r->kind == REQUEST_DEVICES ? node->claimed : 0;
+    return r->cards + claimed - count_fitting(node, r);
+}
+
+/* Is the node closer than the closest one so far? */
+static bool is_closer(const struct nearest_node *n, const struct ledger_node *node,
+                      enum fit fit, int64_t missing)
+{
+    if (!n->node)
+        return true;
+    if (fit != n->fit)
+        return fit < n->fit;
+    if (!n->offered && node->cordoned != n->node->cordoned)
+        return n->node->cordoned;
+    if (missing != n->missing)
+        return missing < n->missing;
+    return span_cmp(node->name, n->node->name) < 0;
+}
+
+void nearest_node_init(struct nearest_node *n, const struct select_pod *pod)
+{
+    *n = (struct nearest_node){.pod = *pod};
+}
+
+void nearest_node_visit(struct nearest_node *n, const struct ledger_node *node)
+{
+    enum fit fit = n->offered ? select_fit_pod(node, &n->pod)
+                              : select_fit_schedulable(node, &n->pod);
+    n->seen++;
+    n->fits += fit == FIT_YES;
+    int64_t missing = nearest_node_shortfall(node, n->pod.request);
+    if (!is_closer(n, node, fit, missing))
+        return;
+    n->node = node;
+    n->fit = fit;
+    n->missing = missing;
 }

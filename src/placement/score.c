@@ -1,102 +1,290 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/score_priv.h"
+#include "placement/score.h"
 
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "placement/placement_priv.h"
+
+/*
+ * The policies. Each gives a node a value on a scale of its own, larger for a better node, from
+ * the cards that the pod would get there (select_cards); the last part of the file turns values
+ * into points, or into an order.
+ */
 
 __extension__ typedef __int128 wide;
 
-/* Does the brief have all that decides which cards the request gets? */
-static bool is_brief(const struct ledger_node *node, const struct request *r)
-{
-    return node->brief.valid && !request_is_selective(r) && !r->core &&
-           (r->kind == REQUEST_MEMORY ||
-            (r->kind == REQUEST_CARDS && r->mib_per_card == 0));
-}
+/* The value of a node that is unknown or cannot take the pod. */
+#define SCORE_NO_FIT INT64_MIN
+/* Of binpack and spread: values from 0 to 1 << SHARE_SHIFT. */
+enum { SHARE_SHIFT = 40 };
 
-/* As placement_choose, from the brief. A rank orders cards by free memory, then by index. */
-static bool pick_brief(const struct ledger_node *node, const struct request *r,
-                       uint32_t picks[REQUEST_MAX_CARDS])
-{
-    const struct ledger_brief *b = &node->brief;
-    const int64_t least = r->mib_per_card > 0 ? r->mib_per_card : 1;
-    const int64_t sign = r->placement == PLACE_SPREAD ? -1 : 1;
-    uint32_t taken = 0;
-    for (uint32_t k = 0; k < r->cards; k++) {
-        int64_t best = INT64_MAX;
-        for (uint32_t i = 0; i < LEDGER_BRIEF_CARDS; i++) {
-            bool fits = r->kind == REQUEST_CARDS ? b->whole[i] : b->free_mib[i] >= least;
-            int64_t rank = sign * b->free_mib[i] * LEDGER_BRIEF_CARDS + i;
-            rank = fits && !(taken >> i & 1) ? rank : INT64_MAX;
-            best = rank < best ? rank : best;
-        }
-        if (best == INT64_MAX)
-            return false;
-        taken |= UINT32_C(1) << (best & (LEDGER_BRIEF_CARDS - 1));
-    }
-    for (uint32_t k = 0; taken; taken &= taken - 1)
-        picks[k++] = (uint32_t)__builtin_ctz(taken);
-    return true;
-}
+struct score_call {
+    const struct score_pod *pod;
+    const struct score_survey *survey; /* of all nodes */
+    const struct score_node *nodes;    /* those to rate */
+    size_t n;
+    struct frag *frag; /* prepared for the mix */
+};
 
-/* Four cards at once. */
-typedef int32_t four __attribute__((vector_size(16)));
-
-static four either(four a, four b, four first)
+/* The node as filter sees it for the pod, and the cards that the pod would get there: for
+ * nvidia.com/gpu, where the kubelet chooses, the first ones that fit. False: the node is unknown,
+ * the pod does not fit, or requests no GPU. */
+static bool choose_cards(const struct score_call *call, const struct score_node *at,
+                         struct select_view *view, uint64_t *chosen)
 {
-    return (a & first) | (b & ~first);
-}
-
-/* The ranks of the cards from the i-th on, as in pick_brief. */
-static four ranks_of(const struct ledger_brief *b, int32_t i, int32_t least, bool spread)
-{
-    four free, index = {i, i + 1, i + 2, i + 3};
-    memcpy(&free, b->free_mib + i, sizeof free);
-    four rank = free * LEDGER_BRIEF_CARDS;
-    four none = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
-    return either((spread ? -rank : rank) + index, none, free >= least);
-}
-
-uint32_t score_pick_one(const struct ledger_brief *b, const struct request *r)
-{
-    const int32_t least = r->mib_per_card > 0 ? (int32_t)r->mib_per_card : 1;
-    const bool spread = r->placement == PLACE_SPREAD;
-    four low = ranks_of(b, 0, least, spread), high = ranks_of(b, 4, least, spread);
-    four rank = either(low, high, low < high);
-    int32_t best = INT32_MAX;
-    for (int k = 0; k < 4; k++)
-        best = rank[k] < best ? rank[k] : best;
-    return (uint32_t)best & (LEDGER_BRIEF_CARDS - 1);
-}
-_Static_assert(LEDGER_BRIEF_CARDS == 8, "two vectors");
-
-bool score_picks(const struct ledger_node *node, const struct request *r,
-                 uint32_t picks[REQUEST_MAX_CARDS])
-{
-    uint32_t n = 0;
-    if (is_brief(node, r))
-        return placement_fit(node, r) == FIT_YES && pick_brief(node, r, picks);
-    if (r->kind != REQUEST_DEVICES)
-        return r->kind != REQUEST_NONE && placement_choose(node, r, picks);
-    if (placement_fit(node, r) != FIT_YES)
+    const struct request *r = call->pod->pod.request;
+    if (!at->node || r->kind == REQUEST_NONE)
         return false;
-    for (uint32_t i = 0; i < node->n_cards && n < r->cards; i++)
-        if (placement_card_fits(&node->cards[i], r))
-            picks[n++] = i;
-    return n == r->cards;
+    select_view(view, at->node, &call->pod->pod, SELECT_ALL);
+    if (r->kind != REQUEST_DEVICES)
+        return select_cards(view, r, SELECT_ALL_CARDS, chosen) == FIT_YES;
+    uint64_t left = select_mask(view, r);
+    *chosen = 0;
+    for (uint32_t k = 0; k < r->cards && left; k++, left &= left - 1)
+        *chosen |= left & -left;
+    return (uint32_t)__builtin_popcountll(*chosen) == r->cards &&
+           select_fit_pod(at->node, &call->pod->pod) == FIT_YES;
 }
 
-static void binpack(const struct score_call *call, int64_t *values)
+/* -- binpack and spread: how much is free on the cards of the pod after the placement -- */
+
+/* Free memory relative to the size of the cards, or what is not free. For whole cards: the
+ * node's free cards, relative to all its cards. */
+static void rate_by_fullness(const struct score_call *call, bool emptiest,
+                             int64_t *values)
 {
-    score_pack(call, false, values);
+    const struct request *r = call->pod->pod.request;
+    struct select_view view;
+    uint64_t chosen;
+    for (size_t i = 0; i < call->n; i++) {
+        int64_t left = 0, total = 0;
+        values[i] = SCORE_NO_FIT;
+        if (!choose_cards(call, &call->nodes[i], &view, &chosen))
+            continue;
+        if (r->kind != REQUEST_MEMORY) {
+            bool changed = view.cards != view.node->cards;
+            left = changed ? 0 : view.node->free_cards;
+            for (uint32_t c = 0; changed && c < view.node->n_cards; c++)
+                left += card_is_free(&view.cards[c]);
+            left = left > r->cards ? left - r->cards : 0;
+            total = view.node->n_cards;
+        }
+        for (; r->kind == REQUEST_MEMORY && chosen; chosen &= chosen - 1) {
+            const struct card *card = &view.cards[__builtin_ctzll(chosen)];
+            left += card->free_mib - r->mib_per_card;
+            total += card->total_mib;
+        }
+        /* Rounded up: the points of a whole tenth must not be less. */
+        int64_t empty = (int64_t)((((wide)left << SHARE_SHIFT) + total - 1) / total);
+        values[i] = emptiest ? empty : (INT64_C(1) << SHARE_SHIFT) - empty;
+    }
 }
 
-static void spread(const struct score_call *call, int64_t *values)
+static void rate_binpack(const struct score_call *call, int64_t *values)
 {
-    score_pack(call, true, values);
+    rate_by_fullness(call, false, values);
 }
+
+static void rate_spread(const struct score_call *call, int64_t *values)
+{
+    rate_by_fullness(call, true, values);
+}
+
+/* -- scv: Yoda-Scheduler's score of a node, with its weights --
+ *
+ *   bandwidth 1, memory clock 1, core clock 1, power limit 1, size 1, measured free 2
+ *                       average over the cards that the pod would get
+ *   measured free 2, not promised 3
+ *                       sum over all healthy cards of the node
+ *
+ * Each term is a share from 0 to SCV_ONE. The first six are relative to the maximum over the
+ * cards of all candidate nodes that fit the pod, the last two to the node's own size.
+ * (Yoda divides the clock by the largest bandwidth, sums over all cards that fit instead
+ * of the requested ones, and counts unhealthy cards.) An unknown value counts as 0 on
+ * every node.
+ */
+
+enum { SCV_ONE = 1 << 20 };
+
+enum scv_term { BANDWIDTH, CLOCK, CORE, POWER, SIZE, FREE, TERMS };
+_Static_assert(TERMS == (int)SCORE_TERMS, "one maximum per term");
+static const int scv_weights[TERMS] = {1, 1, 1, 1, 1, 2};
+enum { NODE_FREE_WEIGHT = 2, NODE_LEFT_WEIGHT = 3 };
+
+static int64_t measured_free(const struct card *card)
+{
+    if (card->used_mib < 0)
+        return card->free_mib;
+    return card->used_mib < card->total_mib ? card->total_mib - card->used_mib : 0;
+}
+
+static void terms_of(const struct card *card, int64_t terms[TERMS])
+{
+    static const struct scv_spec unknown;
+    const struct scv_spec *spec = card->scv ? &card->scv->model->spec : &unknown;
+    terms[BANDWIDTH] = spec->bandwidth;
+    terms[CLOCK] = spec->clock_mhz;
+    terms[CORE] = spec->core_mhz;
+    terms[POWER] = spec->power_w;
+    terms[SIZE] = card->total_mib;
+    terms[FREE] = measured_free(card);
+}
+
+static int64_t scv_share(int64_t part, int64_t whole)
+{
+    return whole > 0 ? (int64_t)((wide)part * SCV_ONE / whole) : 0;
+}
+
+/* Raises the maximum of each term to that of the nodes' cards. */
+static void survey_terms(const struct score_call *call, struct score_survey *survey)
+{
+    const struct request *r = call->pod->pod.request;
+    struct select_view view;
+    int64_t terms[TERMS];
+    for (size_t i = 0; i < call->n && r->kind != REQUEST_NONE; i++) {
+        if (!call->nodes[i].node)
+            continue;
+        select_view(&view, call->nodes[i].node, &call->pod->pod, SELECT_ALL);
+        for (uint64_t fit = select_mask(&view, r); fit; fit &= fit - 1) {
+            terms_of(&view.cards[__builtin_ctzll(fit)], terms);
+            for (int t = 0; t < TERMS; t++)
+                if (terms[t] > survey->most[t])
+                    survey->most[t] = terms[t];
+        }
+    }
+}
+
+/* The value of the chosen cards, on average, and of the whole node. */
+static int64_t scv_value(const struct select_view *view, uint64_t chosen,
+                         const int64_t most[TERMS])
+{
+    int64_t sum = 0, n = __builtin_popcountll(chosen), size = 0, free = 0, left = 0;
+    for (; chosen; chosen &= chosen - 1) {
+        int64_t terms[TERMS];
+        terms_of(&view->cards[__builtin_ctzll(chosen)], terms);
+        for (int t = 0; t < TERMS; t++)
+            sum += scv_weights[t] * scv_share(terms[t], most[t]);
+    }
+    for (uint32_t i = 0; i < view->node->n_cards; i++) {
+        const struct card *card = &view->cards[i];
+        if (card->state != CARD_AVAILABLE)
+            continue;
+        int64_t unpromised = card->total_mib - card->promised_mib - card->reserved_mib;
+        size += card->total_mib;
+        free += measured_free(card);
+        left += unpromised > 0 ? unpromised : 0;
+    }
+    return sum / n + NODE_FREE_WEIGHT * scv_share(free, size) +
+           NODE_LEFT_WEIGHT * scv_share(left, size);
+}
+
+static void rate_scv(const struct score_call *call, int64_t *values)
+{
+    struct select_view view;
+    uint64_t chosen;
+    for (size_t i = 0; i < call->n; i++)
+        values[i] = choose_cards(call, &call->nodes[i], &view, &chosen)
+                        ? scv_value(&view, chosen, call->survey->most)
+                        : SCORE_NO_FIT;
+}
+
+/* -- fgd: the fragmentation gradient --
+ *
+ * How much less of the node's memory the mix could use if the
+ * pod were placed there. Alone it does not distinguish similar nodes and does not prefer
+ * a node in use. So two more terms are added, both small compared to a card:
+ *
+ *   fullness  the share of the node that is in use after the placement
+ *   balance   the difference between the free shares of CPU and memory, squared: a node
+ *             without free CPU strands its memory, and vice versa (only if CPU is known).
+ *             Pods that request no CPU do not use up that of a node, so they would be
+ *             spread over empty nodes: for them CPU counts only in the fragmentation
+ *
+ * Their weights were measured (docs/placement.md).
+ */
+
+enum {
+    FULLNESS = 20, /* a full node gains 1/20 of a card over an empty one */
+    BALANCE = 8,   /* a node with only memory or only CPU left loses 1/8 of a card */
+};
+
+/* part / whole, << FRAG_SHIFT. */
+static int64_t frag_share(int64_t part, int64_t whole)
+{
+    return whole > 0 ? (part << FRAG_SHIFT) / whole : 0;
+}
+
+static void survey_cards(const struct score_call *call, struct score_survey *survey)
+{
+    for (size_t i = 0; i < call->n; i++) {
+        const struct ledger_node *node = call->nodes[i].node;
+        if (!node || node->largest_mib <= 0)
+            continue;
+        survey->card_sum += frag_clamp(node->largest_mib);
+        survey->cards++;
+    }
+}
+
+/* The mean over the candidate nodes of the size of the largest card. */
+static int64_t mean_card(const struct score_survey *survey)
+{
+    return survey->cards ? survey->card_sum / survey->cards : 0;
+}
+
+static int64_t fgd_value(const struct score_call *call, const struct score_node *at,
+                         int64_t card)
+{
+    const struct request *r = call->pod->pod.request;
+    struct select_view view;
+    struct frag_node node;
+    uint64_t chosen = 0;
+    int64_t size = 0, free = 0, cpu_free = FRAG_CPU_UNKNOWN;
+    if (r->kind == REQUEST_NONE && at->node && at->cpu_milli)
+        select_view(&view, at->node, &call->pod->pod, SELECT_ALL);
+    else if (!choose_cards(call, at, &view, &chosen))
+        return SCORE_NO_FIT;
+    if (at->cpu_milli) { /* a pod that is judged again does not count against itself */
+        const struct ledger_reservation *own =
+            at->node->has_reserved ? ledger_reservation_on(at->node, call->pod->pod.uid)
+                                   : NULL;
+        cpu_free = at->cpu_free + (own ? own->requests.cpu_milli : 0);
+    }
+    frag_read(&view, cpu_free, &node);
+    int64_t mib = r->kind == REQUEST_MEMORY ? r->mib_per_card : INT64_MAX;
+    int64_t drop =
+        frag_take(call->frag, &node, chosen, mib, frag_clamp(call->pod->cpu_milli));
+    for (uint32_t i = 0; i < node.n; i++)
+        free += node.free_mib[i];
+    if (view.rows)
+        size = view.rows->available_mib;
+    for (uint32_t i = 0; i < node.n && !view.rows; i++)
+        size += view.cards[i].state == CARD_AVAILABLE
+                    ? frag_clamp(view.cards[i].total_mib)
+                    : 0;
+    int64_t memory = frag_share(free, size);
+    if (!at->cpu_milli || !call->pod->cpu_milli)
+        return drop - card * memory / FULLNESS;
+    int64_t cpu = frag_share(node.cpu_free, frag_clamp(at->cpu_milli));
+    int64_t apart = size > 0 ? cpu - memory : 0;
+    return drop - card * (cpu + memory) / 2 / FULLNESS -
+           card * (apart * apart >> FRAG_SHIFT) / BALANCE;
+}
+
+static void rate_fgd(const struct score_call *call, int64_t *values)
+{
+    int64_t card = mean_card(call->survey);
+    for (size_t i = 0; i < call->n; i++)
+        values[i] = fgd_value(call, &call->nodes[i], card);
+}
+
+/* Differences smaller than that between a full and an empty node are not stretched over all
+ * points: there, kube-scheduler's own plugins decide. */
+static int64_t fgd_least(const struct score_survey *survey)
+{
+    return (mean_card(survey) << FRAG_SHIFT) / FULLNESS;
+}
+
+/* -- Values become points -- */
 
 static const struct policy {
     const char *name;
@@ -108,12 +296,11 @@ static const struct policy {
     enum { STRETCHED, EMPTY, FULL } points; /* how values become points */
     bool may_spread; /* a pod that says spread is spread over nodes */
 } policies[] = {
-    [SCORE_BINPACK] = {"binpack", NULL, binpack, NULL, FULL, true},
-    [SCORE_SPREAD] = {"spread", NULL, spread, NULL, EMPTY, false},
+    [SCORE_BINPACK] = {"binpack", NULL, rate_binpack, NULL, FULL, true},
+    [SCORE_SPREAD] = {"spread", NULL, rate_spread, NULL, EMPTY, false},
     /* always stretched, as in Yoda */
-    [SCORE_SCV] = {"scv", score_survey_terms, score_scv, NULL, STRETCHED, false},
-    [SCORE_FGD] = {"fgd", score_survey_cards, score_fgd, score_fgd_least, STRETCHED,
-                   true},
+    [SCORE_SCV] = {"scv", survey_terms, rate_scv, NULL, STRETCHED, false},
+    [SCORE_FGD] = {"fgd", survey_cards, rate_fgd, fgd_least, STRETCHED, true},
 };
 _Static_assert(ARRAY_LEN(policies) == SCORE_POLICIES, "one policy per enum value");
 
@@ -176,8 +363,8 @@ static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
 /* Tenths of the free share, rounded down; full nodes get the rest. */
 static int tenths(int64_t value, bool full)
 {
-    int64_t empty = full ? (INT64_C(1) << SCORE_SHIFT) - value : value;
-    int points = (int)(empty * SCORE_MAX >> SCORE_SHIFT);
+    int64_t empty = full ? (INT64_C(1) << SHARE_SHIFT) - value : value;
+    int points = (int)(empty * SCORE_MAX >> SHARE_SHIFT);
     return full ? SCORE_MAX - points : points;
 }
 
@@ -185,12 +372,12 @@ void score_begin(struct score_run *run, enum score_policy policy,
                  const struct score_pod *pod, const struct mix *mix,
                  struct score_scratch *scratch, size_t n)
 {
-    if (policies[policy].may_spread && pod->request->placement == PLACE_SPREAD)
+    if (policies[policy].may_spread && pod->pod.request->placement == PLACE_SPREAD)
         policy = SCORE_SPREAD;
     *run = (struct score_run){.policy = policy, .pod = pod, .scratch = scratch};
     MEM_GROW(scratch->values, scratch->cap, n);
     if (policy == SCORE_FGD)
-        frag_prepare_scarce(&scratch->frag, mix);
+        frag_prepare(&scratch->frag, mix, true);
 }
 
 static struct score_call call_of(const struct score_run *run,

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "domain/quantity.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 void view_inspect_comma(struct buf *out)
 {
@@ -274,7 +274,7 @@ void view_inspect_write_node(const struct ledger *l, const struct ledger_node *n
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
         cleanup_buf struct buf why = {0};
         struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
-        reason_add(&why, node, &any, placement_fit(node, &any));
+        reason_add(&why, node, &any, select_fit(node, &any));
         view_inspect_string(out, "reason", buf_span(&why));
     }
     if (node->state == NODE_STALE)

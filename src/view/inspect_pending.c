@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "placement/closest.h"
+#include "placement/reason.h"
 #include "view/inspect_priv.h"
 
 /*
@@ -78,7 +78,7 @@ static void take_all(struct pending_pods *all, const struct view_source *source)
 /* Scans nodes from *slot on. The closest node so far is kept by name, because it may be
  * deleted between two calls. False: *slot is at the end. */
 static bool scan(const struct view_source *source, struct arena *a, uint32_t *slot,
-                 struct closest *n, struct answer *answer)
+                 struct nearest_node *n, struct answer *answer)
 {
     const struct ledger *l = core_ledger(source->read(source->ctx));
     uint32_t slots = ledger_node_slots(l), end = slots;
@@ -88,7 +88,7 @@ static bool scan(const struct view_source *source, struct arena *a, uint32_t *sl
     const struct ledger_node *before = n->node;
     for (; *slot < end; ++*slot)
         if (ledger_node_at(l, *slot))
-            closest_visit(n, ledger_node_at(l, *slot));
+            nearest_node_visit(n, ledger_node_at(l, *slot));
     if (n->node && n->node != before)
         answer->node = arena_copy(a, n->node->name);
     else if (!n->node)
@@ -96,7 +96,7 @@ static bool scan(const struct view_source *source, struct arena *a, uint32_t *sl
     bool more = *slot < slots;
     if (!more && n->node && n->fit != FIT_YES) {
         cleanup_buf struct buf why = {0};
-        reason_add_schedulable(&why, n->node, n->request, n->priority, n->uid);
+        reason_add_schedulable(&why, n->node, &n->pod);
         answer->reason = arena_copy(a, buf_span(&why));
     }
     source->read_end(source->ctx);
@@ -107,9 +107,10 @@ static void compute_answer(struct pending_pods *all, const struct view_source *s
                            struct answer *answer)
 {
     const struct pending_pod *pod = answer->pod;
-    struct closest n;
+    struct nearest_node n;
     uint32_t slot = 0;
-    closest_init(&n, &pod->request, pod->priority, pod->uid);
+    nearest_node_init(&n,
+                      &(struct select_pod){&pod->request, pod->priority, pod->uid, NULL});
     while (scan(source, &all->arena, &slot, &n, answer))
         ;
     answer->seen = n.seen;

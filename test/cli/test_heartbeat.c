@@ -6,7 +6,7 @@
 #include "cli/lib.h"
 #include "cli/show.h"
 #include "lib/program.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /* Heartbeats of a snapshot. NOW is the API server's clock; the clock of this machine must
  * not matter. */

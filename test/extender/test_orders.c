@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "extender/verb_args.h"
 #include "extender/verbs.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 #include "placement/score.h"
 
 /*
@@ -240,8 +240,9 @@ static enum fit fit_of(const struct call *c, const struct ledger_node *node)
 {
     if (request_fits_anywhere(&c->args.request))
         return FIT_YES;
-    return node ? placement_fit_nominated(node, &c->args.request, c->args.pod.priority,
-                                          c->args.pod.meta.uid)
+    return node ? select_fit_pod(node, &(struct select_pod){&c->args.request,
+                                                            c->args.pod.priority,
+                                                            c->args.pod.meta.uid, NULL})
                 : FIT_LATER;
 }
 
@@ -266,8 +267,7 @@ static void expect_filter(const struct call *c, const struct ledger *l, json_t *
         if (invalid)
             buf_adds(&why, c->args.invalid.msg);
         else if (node)
-            reason_add(&why, node, &c->args.request,
-                       placement_fit(node, &c->args.request));
+            reason_add(&why, node, &c->args.request, select_fit(node, &c->args.request));
         else
             buf_adds(&why, "the GPUs of this node are not known yet");
         ck_assert_pstr_eq(json_string_value(json_object_get(lists[fit], c->names[i])),
@@ -328,7 +328,9 @@ START_TEST(prioritize_scores_each_name)
         make_call(&w, &c);
         json_t *reply = answer(verb_prioritize, v, &c);
         const struct ledger *l = core_ledger(store_read(w.rig.store));
-        const struct score_pod pod = {&c.args.request, c.args.pod.requests.cpu_milli};
+        const struct score_pod pod = {
+            {&c.args.request, c.args.pod.priority, c.args.pod.meta.uid, NULL},
+            c.args.pod.requests.cpu_milli};
         size_t n = nodes_of(&c, l, false, nodes, names);
         score_nodes((enum score_policy)policy, &pod, ledger_mix(l), nodes, n, &scratch,
                     points);
@@ -369,7 +371,9 @@ START_TEST(the_best_node_is_the_best_of_those_that_fit)
         struct verbs *v = verbs_new(config(&w, 1, policy));
         make_call(&w, &c);
         const struct ledger *l = core_ledger(store_read(w.rig.store));
-        const struct score_pod pod = {&c.args.request, c.args.pod.requests.cpu_milli};
+        const struct score_pod pod = {
+            {&c.args.request, c.args.pod.priority, c.args.pod.meta.uid, NULL},
+            c.args.pod.requests.cpu_milli};
         size_t n = nodes_of(&c, l, true, nodes, names);
         score_begin(&run, (enum score_policy)policy, &pod, ledger_mix(l), &scratch, n);
         score_survey(&run, nodes, n);

@@ -18,7 +18,7 @@
 #include "domain/ledger.h"
 #include "domain/quantity.h"
 #include "domain/template_node.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 #include "placement/score.h"
 
 static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
@@ -69,8 +69,8 @@ static void check_points(const struct ledger *l, const struct ledger_node *node,
 {
     static struct score_scratch room;
     const struct score_node nodes[] = {{.node = node}, {.node = NULL}};
-    const struct score_pod pod = {.request = ask};
-    bool fits = placement_fit(node, ask) == FIT_YES;
+    const struct score_pod pod = {.pod.request = ask};
+    bool fits = select_fit(node, ask) == FIT_YES;
     for (int p = 0; p < SCORE_POLICIES; p++) {
         int points[2] = {-1, -1};
         score_nodes((enum score_policy)p, &pod, ledger_mix(l), nodes, 2, &room, points);
@@ -104,14 +104,16 @@ static void check_node(const struct ledger *l, struct span name)
     for (size_t i = 0; node && i < ARRAY_LEN(asks); i++) {
         cleanup_buf struct buf why = {0};
         check_points(l, node, &asks[i]);
-        enum fit fit = placement_fit(node, &asks[i]);
-        uint32_t picks[REQUEST_MAX_CARDS];
-        bool chosen = placement_choose(node, &asks[i], picks);
-        if (asks[i].kind != REQUEST_DEVICES && chosen != (fit == FIT_YES))
+        enum fit fit = select_fit(node, &asks[i]);
+        struct select_view view;
+        uint64_t chosen;
+        select_view(&view, node, NULL, SELECT_AS_IS);
+        select_cards(&view, &asks[i], SELECT_ALL_CARDS, &chosen);
+        if (asks[i].kind != REQUEST_DEVICES && (chosen != 0) != (fit == FIT_YES))
             fuzz_fail("cards are chosen on a node where the request does not fit, or the "
                       "reverse");
-        for (uint32_t k = 0; chosen && k < asks[i].cards; k++) {
-            const struct card *card = &node->cards[picks[k]];
+        for (; chosen; chosen &= chosen - 1) {
+            const struct card *card = &node->cards[__builtin_ctzll(chosen)];
             if (!request_accepts_card(&asks[i], card->model, card_clock_mhz(card)))
                 fuzz_fail("a chosen card does not match the request");
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/closest.h"
+#include "placement/reason.h"
 
 #include "domain/objects.h"
 
@@ -33,15 +33,15 @@ static void start(void)
     ADD_NODE("n3", 1, 16000);
 }
 
-static struct closest find_closest(struct request r)
+static struct nearest_node find_closest(struct request r)
 {
     static struct request kept;
-    struct closest n;
+    struct nearest_node n;
     kept = r;
-    closest_init(&n, &kept, 0, SPAN("me"));
+    nearest_node_init(&n, &(struct select_pod){&kept, 0, SPAN("me"), NULL});
     for (uint32_t i = 0; i < ledger_node_slots(ledger); i++)
         if (ledger_node_at(ledger, i))
-            closest_visit(&n, ledger_node_at(ledger, i));
+            nearest_node_visit(&n, ledger_node_at(ledger, i));
     return n;
 }
 
@@ -61,7 +61,7 @@ static struct request whole(uint32_t cards)
 static void assert_closest(struct request r, const char *node, uint32_t fits,
                            int64_t missing)
 {
-    struct closest n = find_closest(r);
+    struct nearest_node n = find_closest(r);
     ck_assert_uint_eq(n.seen, ledger_node_slots(ledger));
     ck_assert_span_eq(n.node->name, node);
     ck_assert_uint_eq(n.fits, fits);
@@ -112,10 +112,11 @@ START_TEST(unusable_node_comes_last)
     ledger_node_seen(ledger, &mode, 0);
     ledger_node_seen(ledger, &bare, 0);
     struct request r = memory(8000, 1), two = whole(2);
-    ck_assert_int_eq(closest_shortfall(ledger_node_find(ledger, SPAN("a")), &r),
+    ck_assert_int_eq(nearest_node_shortfall(ledger_node_find(ledger, SPAN("a")), &r),
                      INT64_MAX);
-    ck_assert_int_eq(closest_shortfall(ledger_node_find(ledger, SPAN("a")), &two), 0);
-    ck_assert_int_eq(closest_shortfall(ledger_node_find(ledger, SPAN("b")), &two),
+    ck_assert_int_eq(nearest_node_shortfall(ledger_node_find(ledger, SPAN("a")), &two),
+                     0);
+    ck_assert_int_eq(nearest_node_shortfall(ledger_node_find(ledger, SPAN("b")), &two),
                      INT64_MAX);
     assert_closest(r, "n1", 0, 1000);
     ledger_free(ledger);
@@ -132,9 +133,9 @@ START_TEST(memory_reserved_for_nominated_pods_is_not_free)
     ledger_pod_add(ledger, &pod, &r, NULL);
     assert_closest(memory(7000, 1), "n1", 0, 0);
     ck_assert_int_eq(find_closest(memory(7000, 1)).fit, FIT_LATER);
-    struct closest own;
-    closest_init(&own, &r, 5, SPAN("first"));
-    closest_visit(&own, ledger_node_find(ledger, SPAN("n1")));
+    struct nearest_node own;
+    nearest_node_init(&own, &(struct select_pod){&r, 5, SPAN("first"), NULL});
+    nearest_node_visit(&own, ledger_node_find(ledger, SPAN("n1")));
     ck_assert_uint_eq(own.fits, 1);
     ledger_free(ledger);
 }
@@ -151,8 +152,8 @@ static void cordon(const char *name, bool cordoned)
 static void assert_reason(const char *name, struct request r, const char *why)
 {
     cleanup_buf struct buf out = {0};
-    reason_add_schedulable(&out, ledger_node_find(ledger, span_of(name)), &r, 0,
-                           SPAN("me"));
+    reason_add_schedulable(&out, ledger_node_find(ledger, span_of(name)),
+                           &(struct select_pod){&r, 0, SPAN("me"), NULL});
     ck_assert_str_eq(out.p ? out.p : "", why);
 }
 

@@ -2,10 +2,11 @@
 #include "base/rng.h"
 #include "domain/bound.h"
 #include "domain/objects.h"
+#include "placement/choose.h"
 #include "placement/defrag.h"
-#include "placement/gang_plan.h"
-#include "placement/placement.h"
+#include "placement/gang.h"
 #include "placement/preempt.h"
+#include "placement/reason.h"
 
 /*
  * Shares of compute: each card has 100 percent, and a request needs its memory and its
@@ -75,17 +76,16 @@ static struct ledger_pod *place(const char *uid, struct request r, int first)
 static const char *reason(struct request r)
 {
     cleanup_buf struct buf b = {0};
-    reason_add(&b, n1(), &r, placement_fit(n1(), &r));
+    reason_add(&b, n1(), &r, select_fit(n1(), &r));
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
 /* The first card for the request; -1: none. */
 static int choose(struct request r)
 {
-    uint32_t picks[REQUEST_MAX_CARDS];
-    bool found = placement_choose(n1(), &r, picks);
-    ck_assert_int_eq(found, placement_fit(n1(), &r) == FIT_YES);
-    return found ? (int)picks[0] : -1;
+    uint64_t chosen = chosen_cards(n1(), &r);
+    ck_assert_int_eq(chosen != 0, select_fit(n1(), &r) == FIT_YES);
+    return chosen ? __builtin_ctzll(chosen) : -1;
 }
 
 START_TEST(a_card_has_a_hundred_percent)
@@ -105,10 +105,10 @@ START_TEST(a_card_has_a_hundred_percent)
     ck_assert_int_eq(choose(ask(10, 41, 1)), -1);
     ck_assert_int_eq(choose(ask(85, 10, 1)), -1);
     ck_assert_int_eq(choose(ask(50, 0, 1)), 1);
-    ck_assert_int_eq(placement_fit(n1(), &(struct request){.kind = REQUEST_MEMORY,
-                                                           .cards = 1,
-                                                           .mib_per_card = 10,
-                                                           .core = 100}),
+    ck_assert_int_eq(select_fit(n1(), &(struct request){.kind = REQUEST_MEMORY,
+                                                        .cards = 1,
+                                                        .mib_per_card = 10,
+                                                        .core = 100}),
                      FIT_LATER);
     ledger_pod_remove(ledger, a);
     ck_assert_uint_eq(card_core_left(card(0)), 100);
@@ -130,7 +130,7 @@ START_TEST(two_shares_on_one_card_add_up)
     ck_assert_uint_eq(card(0)->core_promised, 120);
     ck_assert_uint_eq(ledger_pod_core(a, card(0)), 120);
     struct request one = ask(10, 50, 1);
-    const struct preemptor who = {.request = &one, .priority = 9, .uid = SPAN("high")};
+    const struct preemptor who = {.pod = {&one, 9, SPAN("high"), NULL}};
     struct preempt_victims set;
     ck_assert(preempt_select(&who, n1(), NULL, 0, &arena, &set));
     ck_assert_uint_eq(set.n, 1);
@@ -161,9 +161,9 @@ START_TEST(a_rejection_names_the_compute)
     ck_assert_int_eq(reason_class_of(n1(), &r, FIT_LATER), REASON_MEMORY);
     /* Memory on one card is not enough for two. */
     r = ask(30, 10, 2);
-    ck_assert_int_eq(reason_class_of(n1(), &r, placement_fit(n1(), &r)), REASON_MEMORY);
+    ck_assert_int_eq(reason_class_of(n1(), &r, select_fit(n1(), &r)), REASON_MEMORY);
     r = ask(10, 31, 2);
-    ck_assert_int_eq(reason_class_of(n1(), &r, placement_fit(n1(), &r)), REASON_COMPUTE);
+    ck_assert_int_eq(reason_class_of(n1(), &r, select_fit(n1(), &r)), REASON_COMPUTE);
     stop();
 }
 END_TEST
@@ -180,9 +180,9 @@ START_TEST(compute_is_judged_on_cards_that_suit)
     place("b", ask(10, 80, 1), 1);
     struct request r = ask(50, 30, 1);
     r.models = SPAN("Tesla T4");
-    ck_assert_int_eq(reason_class_of(n1(), &r, placement_fit(n1(), &r)), REASON_MEMORY);
+    ck_assert_int_eq(reason_class_of(n1(), &r, select_fit(n1(), &r)), REASON_MEMORY);
     r.models = SPAN("Tesla V100");
-    ck_assert_int_eq(reason_class_of(n1(), &r, placement_fit(n1(), &r)), REASON_COMPUTE);
+    ck_assert_int_eq(reason_class_of(n1(), &r, select_fit(n1(), &r)), REASON_COMPUTE);
     stop();
 }
 END_TEST
@@ -288,16 +288,15 @@ static void reserve(const char *uid, struct request r, int64_t priority)
 START_TEST(reservations_keep_compute)
 {
     start(1, 100);
-    uint32_t picks[REQUEST_MAX_CARDS];
     reserve("r", ask(10, 70, 1), 5);
     struct request r = ask(10, 31, 1);
     ck_assert_uint_eq(card(0)->core_reserved, 70);
     ck_assert_int_eq(choose(ask(10, 30, 1)), 0);
     ck_assert_int_eq(choose(r), -1);
     /* Its own pod, and one of higher priority, see it as free. */
-    ck_assert(placement_choose_seen(n1(), &r, 5, SPAN("r"), picks));
-    ck_assert(placement_choose_seen(n1(), &r, 6, SPAN("x"), picks));
-    ck_assert(!placement_choose_seen(n1(), &r, 5, SPAN("x"), picks));
+    ck_assert_uint_ne(bind_cards(n1(), &r, 5, SPAN("r")), 0);
+    ck_assert_uint_ne(bind_cards(n1(), &r, 6, SPAN("x")), 0);
+    ck_assert_uint_eq(bind_cards(n1(), &r, 5, SPAN("x")), 0);
     ck_assert_ptr_null(ledger_reservation_lost(n1(), 100));
     reserve("other", ask(10, 0, 1), 1);
     place("taken", r, 0);
@@ -320,15 +319,14 @@ START_TEST(nominated_pods_come_first)
                                "'nominatedNodeName':'n1'}}"));
     struct request r = object_request(&arena, &pod, 1), small = ask(10, 21, 1);
     struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
-    ck_assert_int_eq(placement_fit_nominated(n1(), &small, 7, SPAN("x")), FIT_LATER);
-    ck_assert_int_eq(placement_fit_nominated(n1(), &small, 8, SPAN("x")), FIT_YES);
+    ck_assert_int_eq(fit_of_pod(n1(), &small, 7, SPAN("x")), FIT_LATER);
+    ck_assert_int_eq(fit_of_pod(n1(), &small, 8, SPAN("x")), FIT_YES);
     small.core = 20;
-    ck_assert_int_eq(placement_fit_nominated(n1(), &small, 7, SPAN("x")), FIT_YES);
+    ck_assert_int_eq(fit_of_pod(n1(), &small, 7, SPAN("x")), FIT_YES);
     small.core = 21;
-    uint32_t picks[REQUEST_MAX_CARDS];
     ledger_pod_keep(ledger, p, SPAN("n1"), 1);
-    ck_assert(!placement_choose_seen(n1(), &small, 7, SPAN("x"), picks));
-    ck_assert(placement_choose_seen(n1(), &small, 8, SPAN("x"), picks));
+    ck_assert_uint_eq(bind_cards(n1(), &small, 7, SPAN("x")), 0);
+    ck_assert_uint_ne(bind_cards(n1(), &small, 8, SPAN("x")), 0);
     stop();
 }
 END_TEST
@@ -339,7 +337,7 @@ START_TEST(a_gang_shares_the_compute)
     struct request r = ask(10, 40, 1);
     struct gang_plan_member members[6];
     const struct ledger_node *node = n1();
-    const struct gang_plan plan = {.nodes = &node, .n_nodes = 1, .uid = SPAN("m")};
+    const struct gang_plan plan = {.nodes = &node, .n_nodes = 1, .pod.uid = SPAN("m")};
     for (int i = 0; i < 6; i++)
         members[i] = (struct gang_plan_member){.request = &r, .uid = SPAN("m")};
     ck_assert_uint_eq(gang_plan_place(&plan, members, 6, &arena), 4);
@@ -393,7 +391,7 @@ START_TEST(moves_make_room_for_compute)
                                        .node_room = node_room,
                                        .pod_room = pod_room};
     struct request r = ask(10, 80, 1);
-    const struct defrag_target target = {.request = &r, .node = SPAN("n1")};
+    const struct defrag_target target = {.pod.request = &r, .node = SPAN("n1")};
     struct defrag_plan plan;
     ck_assert(defrag_find(&world, &target, &arena, &plan));
     ck_assert_uint_eq(plan.n, 1);
@@ -439,23 +437,24 @@ static bool model_fits(const struct model *m, const bool *gone, const struct req
 
 static void add_random(struct model *m, struct rng *rng, const struct request *r, int at)
 {
-    uint32_t picks[REQUEST_MAX_CARDS];
     char uid[8];
     struct request one = *r;
     struct pod pod;
     snprintf(uid, sizeof uid, "p%d", at);
     pod = object_pod_mem(&arena, uid, 1);
     pod.priority = (int)rng_below(rng, 4);
-    if (!placement_choose(n1(), &one, picks) ||
-        picks[one.cards - 1] - picks[0] != one.cards - 1)
+    uint64_t chosen = chosen_cards(n1(), &one);
+    int first = chosen ? __builtin_ctzll(chosen) : 0;
+    if (chosen >> first != (UINT64_C(1) << one.cards) - 1)
         return;
     struct ledger_share shares[CARDS];
     for (uint32_t i = 0; i < one.cards; i++)
-        shares[i] = (struct ledger_share){.card = (int)picks[i], .mib = one.mib_per_card};
+        shares[i] =
+            (struct ledger_share){.card = first + (int)i, .mib = one.mib_per_card};
     struct ledger_pod *p = ledger_pod_add(ledger, &pod, &one, NULL);
     ledger_pod_place(ledger, p, SPAN("n1"), shares, one.cards);
     p->final = true;
-    m->pods[m->n].card = (int)picks[0];
+    m->pods[m->n].card = first;
     m->pods[m->n].cards = (int)one.cards;
     m->pods[m->n].mib = (int)one.mib_per_card;
     m->pods[m->n].core = one.core;
@@ -465,7 +464,7 @@ static void add_random(struct model *m, struct rng *rng, const struct request *r
 /* Victims have a lower priority, suffice, and none of them is without need. */
 static void check_victims(const struct model *m, const struct request *r, int priority)
 {
-    struct preemptor who = {.request = r, .priority = priority, .uid = SPAN("me")};
+    struct preemptor who = {.pod = {r, priority, SPAN("me"), NULL}};
     struct preempt_victims victims;
     bool gone[PODS] = {false}, all[PODS] = {false};
     bool found = preempt_select(&who, n1(), NULL, 0, &arena, &victims);
@@ -509,7 +508,7 @@ START_TEST(fit_choice_and_victims_agree_with_a_model)
                                    rng_below(&rng, 3) ? 10 * (int)rng_below(&rng, 11) : 0,
                                    rng_below(&rng, 4) || m.cards < 2 ? 1 : 2);
             bool fits = model_fits(&m, none, &r);
-            ck_assert_int_eq(placement_fit(n1(), &r) == FIT_YES, fits);
+            ck_assert_int_eq(select_fit(n1(), &r) == FIT_YES, fits);
             rejected += !fits;
             add_random(&m, &rng, &r, i);
             ck_assert_uint_eq(ledger_overcommitted(ledger), 0);

@@ -112,7 +112,7 @@ static bool find(const struct request *r, const char *node, struct defrag_plan *
     const struct defrag_world world = {w.ledger, NULL,      may_move,
                                        may_run,  node_room, pod_room};
     const struct defrag_target target = {
-        .request = r, .room = {.cpu_milli = w.target_cpu}, .node = span_of(node)};
+        .pod.request = r, .room = {.cpu_milli = w.target_cpu}, .node = span_of(node)};
     return defrag_find(&world, &target, &w.arena, plan);
 }
 
@@ -486,8 +486,10 @@ static void check_plan(const struct request *r, const struct defrag_plan *plan)
         const struct test_pod *p = &w.pod[index_of(plan->moves[i].pod->uid)];
         int to = index_of(plan->moves[i].to->name), cards = cards_of(p);
         ck_assert(to != own && to != p->excluded);
-        for (int c = 0; c < cards; c++) {
-            uint32_t pick = plan->moves[i].picks[c];
+        uint64_t chosen = plan->moves[i].cards;
+        ck_assert_int_eq(__builtin_popcountll(chosen), cards);
+        for (; chosen; chosen &= chosen - 1) {
+            int pick = __builtin_ctzll(chosen);
             ck_assert_int_ge(o.free[to][pick],
                              p->whole ? CARD_MIB : memory_of(p) / cards);
         }

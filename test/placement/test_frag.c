@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/frag.h"
+#include "placement/fragmentation.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -75,18 +75,17 @@ START_TEST(measure_matches_its_definition)
     int64_t largest = 0;
     for (int m = 0; m < 400; m++) {
         struct mix mix = random_mix(&rng);
-        frag_prepare(&frag, &mix);
+        frag_prepare(&frag, &mix, false);
         for (int i = 0; i < 50; i++) {
             struct frag_node node = random_node(&rng);
             int64_t sum = frag_measure(&frag, &node);
             ck_assert_int_eq(sum, by_definition(&mix, &node));
             largest = sum > largest ? sum : largest;
-            uint32_t first = (uint32_t)rng_below(&rng, 4), n = 0, cards[8];
-            for (uint32_t k = first; k < node.n && n < 3; k++)
-                cards[n++] = k;
+            uint32_t first = (uint32_t)rng_below(&rng, 4);
+            uint64_t cards = UINT64_C(7) << first & ((UINT64_C(1) << node.n) - 1);
             int64_t mib = rng_below(&rng, 3) ? (int64_t)rng_below(&rng, 900) : INT64_MAX;
             int64_t drop =
-                frag_take(&frag, &node, cards, n, mib,
+                frag_take(&frag, &node, cards, mib,
                           (int64_t)rng_below(&rng, 2 * (uint64_t)node.cpu_free + 1));
             ck_assert_int_eq(drop, sum - by_definition(&mix, &node));
         }
@@ -103,16 +102,18 @@ START_TEST(a_node_with_more_requests_than_cpu_has_none_left)
     struct mix mix = {0};
     struct frag frag = {0};
     struct ledger_node full = {.n_cards = 0};
+    struct select_view view;
     struct frag_node node;
+    select_view(&view, &full, NULL, SELECT_AS_IS);
     mix_add(&mix, &(struct request){.kind = REQUEST_CARDS, .cards = 1}, 4000);
-    frag_prepare(&frag, &mix);
-    frag_read_node(&full, -3000, &node);
+    frag_prepare(&frag, &mix, false);
+    frag_read(&view, -3000, &node);
     node.n = 1;
     node.free_mib[0] = 500;
     node.whole[0] = true;
     ck_assert_int_eq(frag_measure(&frag, &node), 500 << FRAG_SHIFT);
-    ck_assert_int_eq(frag_take(&frag, &node, NULL, 0, 0, 1000), 0);
-    frag_read_node(&full, FRAG_CPU_UNKNOWN, &node);
+    ck_assert_int_eq(frag_take(&frag, &node, 0, 0, 1000), 0);
+    frag_read(&view, FRAG_CPU_UNKNOWN, &node);
     node.n = 1;
     ck_assert_int_eq(frag_measure(&frag, &node), 0);
     frag_fini(&frag);
@@ -128,17 +129,17 @@ START_TEST(measure_of_a_worked_example)
     struct request whole = {.kind = REQUEST_CARDS, .cards = 2};
     struct frag_node node = {.free_mib = {200, 500, 1000}, .n = 3};
     node.whole[2] = true;
-    frag_prepare(&frag, &mix);
+    frag_prepare(&frag, &mix, false);
     ck_assert_int_eq(frag_measure(&frag, &node), 0); /* an empty mix */
     mix_add(&mix, &small, 0);
-    frag_prepare(&frag, &mix);
+    frag_prepare(&frag, &mix, false);
     ck_assert_int_eq(frag_measure(&frag, &node), 200 << FRAG_SHIFT);
     mix_add(&mix, &large, 0);
-    frag_prepare(&frag, &mix); /* (200 + 700) / 2 */
+    frag_prepare(&frag, &mix, false); /* (200 + 700) / 2 */
     ck_assert_int_eq(frag_measure(&frag, &node), 450 << FRAG_SHIFT);
     mix_add(&mix, &whole, 0);
     mix_add(&mix, &whole, 0);
-    frag_prepare(&frag, &mix); /* (200 + 700 + 2 * 1700) / 4: no two whole cards */
+    frag_prepare(&frag, &mix, false); /* (200 + 700 + 2 * 1700) / 4: no two whole cards */
     ck_assert_int_eq(frag_measure(&frag, &node), 1075 << FRAG_SHIFT);
     frag_fini(&frag);
 }
@@ -159,19 +160,19 @@ START_TEST(cards_count_only_for_shapes_that_accept_them)
     node.kind[0] = a;
     mix_add(&mix, &any, 0);
     mix_add(&mix, &only_a, 0);
-    frag_prepare(&frag, &mix); /* (200 + 1700) / 2 */
+    frag_prepare(&frag, &mix, false); /* (200 + 1700) / 2 */
     ck_assert_uint_eq(frag.n_classes, 2);
     ck_assert_int_eq(frag_measure(&frag, &node), 950 << FRAG_SHIFT);
     mix_add(&mix, &two, 0);
     mix_add(&mix, &two, 0);
-    frag_prepare(&frag, &mix); /* (200 + 1700 + 2 * 2700) / 4: one whole card of A */
+    frag_prepare(&frag, &mix,
+                 false); /* (200 + 1700 + 2 * 2700) / 4: one whole card of A */
     ck_assert_int_eq(frag_measure(&frag, &node), 1825 << FRAG_SHIFT);
     node.kind[2] = a;
-    frag_prepare(&frag, &mix); /* (200 + 700 + 2 * 700) / 4 */
+    frag_prepare(&frag, &mix, false); /* (200 + 700 + 2 * 700) / 4 */
     ck_assert_int_eq(frag_measure(&frag, &node), 575 << FRAG_SHIFT);
-    uint32_t taken = 2;
     /* (200 + 700 + 2 * 1700) / 4: the other card of A is alone */
-    ck_assert_int_eq(frag_take(&frag, &node, &taken, 1, INT64_MAX, 0),
+    ck_assert_int_eq(frag_take(&frag, &node, UINT64_C(1) << 2, INT64_MAX, 0),
                      (575 - 1075) * (INT64_C(1) << FRAG_SHIFT));
     frag_fini(&frag);
 }
@@ -198,15 +199,15 @@ START_TEST(scarce_models_weigh_more)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         mix_add_free(&mix, a, cases[i].free_a - mix.kinds[a].free_mib);
         mix_add_free(&mix, b, cases[i].free_b - mix.kinds[b].free_mib);
-        frag_prepare_scarce(&frag, &mix);
+        frag_prepare(&frag, &mix, true);
         ck_assert_int_eq(frag_measure(&frag, &node),
                          cases[i].scarcity * 500 << FRAG_SHIFT);
-        frag_prepare(&frag, &mix); /* the share of the memory itself */
+        frag_prepare(&frag, &mix, false); /* the share of the memory itself */
         ck_assert_int_eq(frag_measure(&frag, &node), 500 << FRAG_SHIFT);
     }
     mix_add(&mix, &nowhere, 0); /* a model that no card has makes no difference */
     mix_add(&mix, &nowhere, 0);
-    frag_prepare_scarce(&frag, &mix);
+    frag_prepare(&frag, &mix, true);
     int64_t on_b = frag_measure(&frag, &node);
     node.kind[0] = a;
     ck_assert_int_eq(on_b - frag_measure(&frag, &node), 250 << FRAG_SHIFT);
@@ -228,7 +229,7 @@ START_TEST(the_largest_sum_does_not_overflow)
     mix_add(&mix, &r, 0);
     mix_add_free(&mix, rare, 1);
     mix_add_free(&mix, other, INT64_C(1) << 60);
-    frag_prepare_scarce(&frag, &mix);
+    frag_prepare(&frag, &mix, true);
     for (uint32_t i = 0; i < node.n; i++) {
         node.free_mib[i] = frag_clamp(INT64_MAX);
         node.kind[i] = other;
@@ -248,11 +249,11 @@ START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
         mix_add_card(&mix, SPAN("A"), 0, i);
     mix_add_card(&mix, SPAN("B"), 0, 1);
     mix_add(&mix, &r, 0);
-    frag_prepare(&frag, &mix);
+    frag_prepare(&frag, &mix, false);
     ck_assert_uint_eq(frag.n_classes, 1);
     r.models = SPAN("A");
     mix_add(&mix, &r, 0);
-    frag_prepare(&frag, &mix);
+    frag_prepare(&frag, &mix, false);
     ck_assert_uint_eq(frag.n_classes, 2);
     frag_fini(&frag);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/gang_plan.h"
+#include "placement/gang.h"
 
 #include "base/rng.h"
 #include "domain/objects.h"
@@ -72,7 +72,7 @@ static struct request whole(uint32_t cards)
 static size_t place(bool spread)
 {
     const struct gang_plan plan = {
-        .nodes = nodes, .n_nodes = n_nodes, .uid = SPAN("m0"), .spread = spread};
+        .nodes = nodes, .n_nodes = n_nodes, .pod.uid = SPAN("m0"), .spread = spread};
     arena_reset(&work);
     return gang_plan_place(&plan, members, n_members, &work);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 #include "domain/objects.h"
+#include "placement/choose.h"
 
 static struct arena arena;
 static struct ledger *ledger;
@@ -51,7 +52,7 @@ static struct request whole(uint32_t cards)
 static const char *reason(const struct ledger_node *node, struct request r)
 {
     cleanup_buf struct buf b = {0};
-    reason_add(&b, node, &r, placement_fit(node, &r));
+    reason_add(&b, node, &r, select_fit(node, &r));
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
@@ -62,9 +63,9 @@ START_TEST(filter_rejects_nodes_without_enough_memory_on_one_card)
     const struct ledger_node *n1 = NODE_WITH_FREE("n1", 0, 4069);
     const struct ledger_node *n2 = NODE_WITH_FREE("n2", 4069, 4069);
     const struct ledger_node *n3 = NODE_WITH_FREE("n3", 8138, 0);
-    ck_assert_int_eq(placement_fit(n1, &r), FIT_LATER);
-    ck_assert_int_eq(placement_fit(n2, &r), FIT_LATER);
-    ck_assert_int_eq(placement_fit(n3, &r), FIT_YES);
+    ck_assert_int_eq(select_fit(n1, &r), FIT_LATER);
+    ck_assert_int_eq(select_fit(n2, &r), FIT_LATER);
+    ck_assert_int_eq(select_fit(n3, &r), FIT_YES);
     ck_assert_str_eq(reason(n2, r),
                      "needs 8138 MiB on one card; most free: 4069 of 16276 MiB on GPU0");
     ledger_free(ledger);
@@ -74,14 +75,11 @@ END_TEST
 START_TEST(binpack_and_spread_choose_opposite_cards)
 {
     start();
-    uint32_t picks[REQUEST_MAX_CARDS];
     struct request r = memory(8138, 1);
     const struct ledger_node *n = NODE_WITH_FREE("n1", 12207, 8138, 4069, 16276);
-    ck_assert(placement_choose(n, &r, picks));
-    ck_assert_uint_eq(picks[0], 1);
+    ck_assert_uint_eq(chosen_cards(n, &r), CARD(1));
     r.placement = PLACE_SPREAD;
-    ck_assert(placement_choose(n, &r, picks));
-    ck_assert_uint_eq(picks[0], 3);
+    ck_assert_uint_eq(chosen_cards(n, &r), CARD(3));
     ledger_free(ledger);
 }
 END_TEST
@@ -89,14 +87,11 @@ END_TEST
 START_TEST(ties_go_to_the_lowest_index)
 {
     start();
-    uint32_t picks[REQUEST_MAX_CARDS];
     const struct ledger_node *n = NODE_WITH_FREE("n1", 16276, 8000, 8000, 16276);
     struct request r = memory(1000, 1);
-    ck_assert(placement_choose(n, &r, picks));
-    ck_assert_uint_eq(picks[0], 1);
+    ck_assert_uint_eq(chosen_cards(n, &r), CARD(1));
     r.placement = PLACE_SPREAD;
-    ck_assert(placement_choose(n, &r, picks));
-    ck_assert_uint_eq(picks[0], 0);
+    ck_assert_uint_eq(chosen_cards(n, &r), CARD(0));
     ledger_free(ledger);
 }
 END_TEST
@@ -104,19 +99,17 @@ END_TEST
 START_TEST(several_cards_are_distinct_and_sorted)
 {
     start();
-    uint32_t picks[REQUEST_MAX_CARDS];
     const struct ledger_node *n = NODE_WITH_FREE("n1", 9000, 500, 8000, 16276);
     struct request r = memory(1000, 2);
-    ck_assert(placement_choose(n, &r, picks));
-    ck_assert(picks[0] == 0 && picks[1] == 2);
+    ck_assert_uint_eq(chosen_cards(n, &r), CARDS(0, 2));
     r = memory(1000, 4);
-    ck_assert(!placement_choose(n, &r, picks));
-    ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
+    ck_assert_uint_eq(chosen_cards(n, &r), 0);
+    ck_assert_int_eq(select_fit(n, &r), FIT_LATER);
     ck_assert_str_eq(reason(n, r),
                      "needs 1000 MiB on each of 4 cards; cards with enough "
                      "free memory: 3; most free: 16276 of 16276 MiB on GPU3");
     r = memory(1000, 5);
-    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_int_eq(select_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r),
                      "needs 1000 MiB on each of 5 cards; the node has 4 cards");
     ledger_free(ledger);
@@ -126,16 +119,14 @@ END_TEST
 START_TEST(whole_cards_have_no_promises)
 {
     start();
-    uint32_t picks[REQUEST_MAX_CARDS];
     const struct ledger_node *n = NODE_WITH_FREE("n1", 16275, 16276, 16276);
     struct request r = whole(2);
-    ck_assert(placement_choose(n, &r, picks));
-    ck_assert(picks[0] == 1 && picks[1] == 2);
+    ck_assert_uint_eq(chosen_cards(n, &r), CARDS(1, 2));
     r = whole(3);
-    ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
+    ck_assert_int_eq(select_fit(n, &r), FIT_LATER);
     ck_assert_str_eq(reason(n, r), "needs 3 whole cards; free cards: 2 of 3");
     r = whole(4);
-    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_int_eq(select_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r), "needs 4 whole cards; the node has 3 cards");
     ledger_free(ledger);
 }
@@ -145,12 +136,12 @@ START_TEST(too_large_requests_never_fit)
 {
     start();
     const struct ledger_node *n = NODE_WITH_FREE("n1", 100, 100);
-    ck_assert_int_eq(placement_fit(n, &(struct request){.kind = REQUEST_MEMORY,
-                                                        .cards = 1,
-                                                        .mib_per_card = 16276}),
+    ck_assert_int_eq(select_fit(n, &(struct request){.kind = REQUEST_MEMORY,
+                                                     .cards = 1,
+                                                     .mib_per_card = 16276}),
                      FIT_LATER);
     struct request r = memory(16277, 1);
-    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_int_eq(select_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r),
                      "needs 16277 MiB on one card; the largest card has 16276 MiB");
     ledger_free(ledger);
@@ -172,14 +163,14 @@ START_TEST(mode_label_restricts_a_node)
     const struct ledger_node *n = NODE_WITH_FREE("n1", 16276);
     struct request mem = memory(1, 1), card = whole(1);
     set_mode("n1", "memory");
-    ck_assert_int_eq(placement_fit(n, &mem), FIT_YES);
-    ck_assert_int_eq(placement_fit(n, &card), FIT_NEVER);
+    ck_assert_int_eq(select_fit(n, &mem), FIT_YES);
+    ck_assert_int_eq(select_fit(n, &card), FIT_NEVER);
     ck_assert_str_eq(reason(n, card), "node label gpushare/mode=memory: no whole cards");
     set_mode("n1", "card");
-    ck_assert_int_eq(placement_fit(n, &mem), FIT_NEVER);
-    ck_assert_int_eq(placement_fit(n, &card), FIT_YES);
+    ck_assert_int_eq(select_fit(n, &mem), FIT_NEVER);
+    ck_assert_int_eq(select_fit(n, &card), FIT_YES);
     set_mode("n1", "both");
-    ck_assert_int_eq(placement_fit(n, &mem), FIT_LATER);
+    ck_assert_int_eq(select_fit(n, &mem), FIT_LATER);
     ck_assert_str_eq(reason(n, mem),
                      "node label gpushare/mode is neither memory nor card");
     ledger_free(ledger);
@@ -204,9 +195,9 @@ START_TEST(reason_names_excluded_cards)
     struct unhealthy_cards u = {.node = SPAN("n1"), .cards = &listed, .n = 1};
     ledger_unhealthy_seen(ledger, &u, 0);
     const struct ledger_node *n = ledger_node_find(ledger, SPAN("n1"));
-    ck_assert_int_eq(placement_fit(n, &(struct request){.kind = REQUEST_MEMORY,
-                                                        .cards = 1,
-                                                        .mib_per_card = 4000}),
+    ck_assert_int_eq(select_fit(n, &(struct request){.kind = REQUEST_MEMORY,
+                                                     .cards = 1,
+                                                     .mib_per_card = 4000}),
                      FIT_LATER);
     ck_assert_str_eq(reason(n, memory(4000, 1)),
                      "needs 4000 MiB on one card; most free: 3024 of 9000 MiB on GPU4; "
@@ -224,7 +215,7 @@ START_TEST(unusable_node_has_a_reason)
         .meta.name = SPAN("n1"), .holder = SPAN("n1"), .node = SPAN("n1")};
     ledger_lease_seen(ledger, &lease, 0);
     const struct ledger_node *n = ledger_node_find(ledger, SPAN("n1"));
-    ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
+    ck_assert_int_eq(select_fit(n, &r), FIT_LATER);
     ck_assert_str_eq(reason(n, r),
                      "the node's Scv object is missing, so its cards are unknown");
     lease.node = (struct span){0}; /* text of others is copied into JSON unescaped */
@@ -243,7 +234,7 @@ START_TEST(unusable_node_has_a_reason)
                      "the node's Scv object is invalid; see the extender's log");
     set_mode("n2", "memory");
     n = ledger_node_find(ledger, SPAN("n2"));
-    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_int_eq(select_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r),
                      "the node has no GPU memory (no Scv object, no capacity)");
     struct scv scv =
@@ -282,12 +273,12 @@ START_TEST(nominated_pods_of_equal_or_higher_priority_come_first)
     struct request r = memory(6000, 1);
     nominate("x", 5000, 5, "n1");
     /* binpack places it on the smaller card; the other one stays free */
-    ck_assert_int_eq(placement_fit_nominated(n, &r, 5, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(fit_of_pod(n, &r, 5, SPAN("me")), FIT_YES);
     nominate("y", 5000, 5, "n1");
-    ck_assert_int_eq(placement_fit_nominated(n, &r, 5, SPAN("me")), FIT_LATER);
-    ck_assert_int_eq(placement_fit_nominated(n, &r, 6, SPAN("me")), FIT_YES);
-    ck_assert_int_eq(placement_fit_nominated(n, &r, 5, SPAN("y")), FIT_YES);
-    ck_assert_int_eq(placement_fit(n, &r), FIT_YES);
+    ck_assert_int_eq(fit_of_pod(n, &r, 5, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(fit_of_pod(n, &r, 6, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(fit_of_pod(n, &r, 5, SPAN("y")), FIT_YES);
+    ck_assert_int_eq(select_fit(n, &r), FIT_YES);
     cleanup_buf struct buf b = {0};
     reason_add(&b, n, &r, FIT_YES);
     ck_assert_str_eq(
@@ -301,18 +292,14 @@ END_TEST
 START_TEST(the_card_of_a_nominated_pod_is_the_last_choice)
 {
     start();
-    uint32_t picks[REQUEST_MAX_CARDS];
     const struct ledger_node *n = NODE_WITH_FREE("n1", 5000, 10000);
     struct request r = memory(4000, 1);
     r.placement = PLACE_SPREAD;
     nominate("x", 8000, 5, "n1");
-    ck_assert(placement_choose_seen(n, &r, 5, SPAN("me"), picks));
-    ck_assert_uint_eq(picks[0], 0);
-    ck_assert(placement_choose_seen(n, &r, 6, SPAN("me"), picks)); /* it comes first */
-    ck_assert_uint_eq(picks[0], 1);
+    ck_assert_uint_eq(bind_cards(n, &r, 5, SPAN("me")), CARD(0));
+    ck_assert_uint_eq(bind_cards(n, &r, 6, SPAN("me")), CARD(1)); /* it comes first */
     r = memory(9000, 1); /* a bind is not refused for a nomination */
-    ck_assert(placement_choose_seen(n, &r, 5, SPAN("me"), picks));
-    ck_assert_uint_eq(picks[0], 1);
+    ck_assert_uint_eq(bind_cards(n, &r, 5, SPAN("me")), CARD(1));
     ledger_free(ledger);
 }
 END_TEST
@@ -321,7 +308,6 @@ END_TEST
  * pod. Whichever of the two comes first by UID. */
 START_TEST(kept_cards_count_once_beside_nominated_pods)
 {
-    uint32_t picks[REQUEST_MAX_CARDS];
     struct request r = memory(8000, 1);
     r.placement = PLACE_SPREAD;
     for (int i = 0; i < 4; i++) {
@@ -330,9 +316,8 @@ START_TEST(kept_cards_count_once_beside_nominated_pods)
         ledger_pod_keep(ledger, nominate("k", 6000, 5, "n1"), SPAN("n1"), 1);
         nominate_by(i & 1 ? PLACE_SPREAD : PLACE_BINPACK, i & 2 ? "a" : "z", 12000, 5,
                     "n1");
-        ck_assert(placement_choose_seen(n, &r, 5, SPAN("me"), picks));
-        ck_assert_uint_eq(picks[0], 0);
-        ck_assert_int_eq(placement_fit_nominated(n, &r, 5, SPAN("me")), FIT_YES);
+        ck_assert_uint_eq(bind_cards(n, &r, 5, SPAN("me")), CARD(0));
+        ck_assert_int_eq(fit_of_pod(n, &r, 5, SPAN("me")), FIT_YES);
         ledger_free(ledger);
     }
 }
@@ -341,7 +326,6 @@ END_TEST
 START_TEST(kept_cards_that_are_reserved_count_once)
 {
     start();
-    uint32_t picks[REQUEST_MAX_CARDS];
     const struct ledger_node *n = NODE_WITH_FREE("n1", 10000);
     struct request r = memory(4000, 1);
     ledger_pod_keep(ledger, nominate("k", 6000, 5, "n1"), SPAN("n1"), 1);
@@ -355,9 +339,9 @@ START_TEST(kept_cards_that_are_reserved_count_once)
                                                 .n_shares = 1,
                                                 .until_ms = 1},
                    SPAN("n1"));
-    ck_assert(placement_choose_seen(n, &r, 5, SPAN("me"), picks));
+    ck_assert_uint_ne(bind_cards(n, &r, 5, SPAN("me")), 0);
     r = memory(4001, 1);
-    ck_assert(!placement_choose_seen(n, &r, 5, SPAN("me"), picks));
+    ck_assert_uint_eq(bind_cards(n, &r, 5, SPAN("me")), 0);
     ledger_free(ledger);
 }
 END_TEST
@@ -398,9 +382,9 @@ START_TEST(nominated_pod_that_does_not_fit_blocks_no_pod)
     const struct ledger_node *n = NODE_WITH_FREE("n1", 5000);
     struct request r = memory(5000, 1);
     nominate("big", 9000, 9, "n1");
-    ck_assert_int_eq(placement_fit_nominated(n, &r, 0, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(fit_of_pod(n, &r, 0, SPAN("me")), FIT_YES);
     nominate("whole", 1, 9, "n1");
-    ck_assert_int_eq(placement_fit_nominated(n, &r, 0, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(fit_of_pod(n, &r, 0, SPAN("me")), FIT_LATER);
     ledger_free(ledger);
 }
 END_TEST
@@ -442,27 +426,23 @@ static struct request of_model(struct request r, const char *models)
 START_TEST(card_of_another_model_does_not_fit)
 {
     start();
-    uint32_t picks[REQUEST_MAX_CARDS];
     const struct ledger_node *n = mixed_node("");
     struct request t4 = of_model(memory(8000, 1), "tesla t4");
-    ck_assert(placement_choose(n, &t4, picks));
-    ck_assert_uint_eq(picks[0], 2); /* binpack: the smaller one */
+    ck_assert_uint_eq(chosen_cards(n, &t4), CARD(2)); /* binpack: the smaller one */
     t4 = of_model(memory(8000, 2), "tesla t4");
-    ck_assert(placement_choose(n, &t4, picks));
-    ck_assert(picks[0] == 0 && picks[1] == 2);
+    ck_assert_uint_eq(chosen_cards(n, &t4), CARDS(0, 2));
     t4 = of_model(memory(20000, 1), "tesla t4");
-    ck_assert_int_eq(placement_fit(n, &t4),
-                     FIT_NEVER); /* the V100 would be large enough */
+    ck_assert_int_eq(select_fit(n, &t4), FIT_NEVER); /* the V100 would be large enough */
     ck_assert_str_eq(reason(n, t4), "needs 20000 MiB on one card, model tesla t4; the "
                                     "largest such card has 16000 MiB");
     add_pod("a", memory(10000, 1), 0, 10000);
     add_pod("b", memory(10000, 1), 2, 10000);
     t4 = of_model(memory(8000, 1), "tesla t4");
-    ck_assert_int_eq(placement_fit(n, &t4), FIT_LATER);
+    ck_assert_int_eq(select_fit(n, &t4), FIT_LATER);
     ck_assert_str_eq(reason(n, t4), "needs 8000 MiB on one card, model tesla t4; most "
                                     "free: 6000 of 16000 MiB on GPU0");
     struct request any = of_model(memory(8000, 1), "Tesla T4, Tesla V100");
-    ck_assert_int_eq(placement_fit(n, &any), FIT_YES);
+    ck_assert_int_eq(select_fit(n, &any), FIT_YES);
     ledger_free(ledger);
 }
 END_TEST
@@ -481,7 +461,7 @@ START_TEST(missing_model_never_fits)
         "needs 2 whole cards, model Tesla V100; the node has 2 x Tesla T4, 1 x Tesla "
         "V100"};
     for (size_t i = 0; i < ARRAY_LEN(none); i++) {
-        ck_assert_int_eq(placement_fit(n, &none[i]), FIT_NEVER);
+        ck_assert_int_eq(select_fit(n, &none[i]), FIT_NEVER);
         ck_assert_str_eq(reason(n, none[i]), why[i]);
     }
     struct node node = object_node(
@@ -490,7 +470,7 @@ START_TEST(missing_model_never_fits)
     node.allocatable = node.capacity;
     ledger_node_seen(ledger, &node, 0);
     n = ledger_node_find(ledger, SPAN("n2"));
-    ck_assert_int_eq(placement_fit(n, &none[0]), FIT_LATER);
+    ck_assert_int_eq(select_fit(n, &none[0]), FIT_LATER);
     ck_assert_str_eq(
         reason(n, none[1]),
         "needs 1 whole card, model A100; card models and clocks are unknown: "
@@ -505,7 +485,7 @@ START_TEST(memory_and_clock_apply_to_the_same_card)
     const struct ledger_node *n = mixed_node("");
     struct request r = memory(20000, 1); /* the V100 has the memory ... */
     r.clock_mhz = 5001;                  /* ... and the T4 the clock */
-    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_int_eq(select_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r), "needs 20000 MiB on one card, memory clock at least "
                                    "5001 MHz; the largest such card has 16000 MiB");
     r.clock_mhz = 5002;
@@ -513,9 +493,9 @@ START_TEST(memory_and_clock_apply_to_the_same_card)
                      "needs 20000 MiB on one card, memory clock at least 5002 MHz; the "
                      "node has 2 x Tesla T4 (5001 MHz), 1 x Tesla V100 (877 MHz)");
     r.clock_mhz = 800;
-    ck_assert_int_eq(placement_fit(n, &r), FIT_YES);
+    ck_assert_int_eq(select_fit(n, &r), FIT_YES);
     r.clock_exact = true;
-    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_int_eq(select_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r),
                      "needs 20000 MiB on one card, memory clock 800 MHz; the "
                      "node has 2 x Tesla T4 (5001 MHz), 1 x Tesla V100 (877 "
@@ -527,14 +507,12 @@ END_TEST
 START_TEST(whole_cards_can_have_a_minimum_size)
 {
     start();
-    uint32_t picks[REQUEST_MAX_CARDS];
     const struct ledger_node *n = mixed_node("");
     struct request r = whole(1);
     r.mib_per_card = 16001;
-    ck_assert(placement_choose(n, &r, picks));
-    ck_assert_uint_eq(picks[0], 1);
+    ck_assert_uint_eq(chosen_cards(n, &r), CARD(1));
     r.cards = 2;
-    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_int_eq(select_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r), "needs 2 whole cards of at least 16001 MiB; too few "
                                    "cards of that size; the largest has 32000 MiB");
     ledger_free(ledger);
@@ -553,28 +531,27 @@ static struct request devices(uint32_t n)
 START_TEST(free_cards_of_nvidias_plugin_are_counted)
 {
     start();
-    uint32_t picks[REQUEST_MAX_CARDS];
     struct request any = devices(99), two = of_model(devices(2), "Tesla T4");
     const struct ledger_node *n = mixed_node("");
-    ck_assert_int_eq(placement_fit(n, &any),
+    ck_assert_int_eq(select_fit(n, &any),
                      FIT_YES); /* without a model, the kubelet decides */
-    ck_assert_int_eq(placement_fit(n, &two), FIT_YES);
-    ck_assert(!placement_choose(n, &two, picks));
+    ck_assert_int_eq(select_fit(n, &two), FIT_YES);
+    ck_assert_uint_eq(chosen_cards(n, &two), 0);
     struct request three = of_model(devices(3), "Tesla T4");
-    ck_assert_int_eq(placement_fit(n, &three), FIT_NEVER);
+    ck_assert_int_eq(select_fit(n, &three), FIT_NEVER);
     ck_assert_str_eq(reason(n, three),
                      "needs 3 cards through nvidia.com/gpu, model Tesla "
                      "T4; the node has 2 x Tesla T4, 1 x Tesla V100");
     /* A card with a promise is not free. */
     struct ledger_pod *p = add_pod("a", memory(1, 1), 0, 1);
-    ck_assert_int_eq(placement_fit(n, &two), FIT_LATER);
+    ck_assert_int_eq(select_fit(n, &two), FIT_LATER);
     ck_assert_str_eq(reason(n, two),
                      "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
                      "free cards: 1 of 2; promised to pods: GPU0");
     ledger_pod_remove(ledger, p);
     /* A card that a container has through nvidia.com/gpu is not free either. */
     mixed_node(HELD("x", "1", "'u2'"));
-    ck_assert_int_eq(placement_fit(n, &two), FIT_LATER);
+    ck_assert_int_eq(select_fit(n, &two), FIT_LATER);
     ck_assert_str_eq(reason(n, two),
                      "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
                      "free cards: 1 of 2; allocated through nvidia.com/gpu: GPU2");
@@ -591,10 +568,10 @@ START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
     const struct ledger_node *n = mixed_node("");
     add_pod("a", one, -1, 0);
     ck_assert_uint_eq(n->claimed, 1);
-    ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
+    ck_assert_int_eq(select_fit(n, &one), FIT_YES);
     struct ledger_pod *b = add_pod("b", devices(1), -1, 0); /* it may get a T4 as well */
     ck_assert_uint_eq(n->claimed, 2);
-    ck_assert_int_eq(placement_fit(n, &one), FIT_LATER);
+    ck_assert_int_eq(select_fit(n, &one), FIT_LATER);
     ck_assert_str_eq(reason(n, one),
                      "needs 1 card through nvidia.com/gpu, model Tesla T4; "
                      "free cards: 2 of 2; requested by pods whose cards are not "
@@ -602,7 +579,7 @@ START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
     /* The kubelet gave b the V100. */
     mixed_node(HELD("b", "1", "'u1'"));
     ck_assert_uint_eq(n->claimed, 1);
-    ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
+    ck_assert_int_eq(select_fit(n, &one), FIT_YES);
     /* The pod is deleted but still in the podList: the card stays allocated. */
     ledger_pod_remove(ledger, b);
     ck_assert_int_eq(n->cards[1].state, CARD_HELD);
@@ -610,7 +587,7 @@ START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
     add_pod("c", devices(1), -1, 0);
     ck_assert_uint_eq(n->claimed, 2);
     struct request mem = memory(1, 1);
-    ck_assert_int_eq(placement_fit(n, &mem), FIT_LATER);
+    ck_assert_int_eq(select_fit(n, &mem), FIT_LATER);
     ck_assert_str_eq(reason(n, mem), "needs 1 MiB on one card; no card is available; "
                                      "allocated through nvidia.com/gpu: GPU0,GPU1,GPU2");
     ledger_free(ledger);
@@ -625,11 +602,11 @@ START_TEST(nominated_pod_of_nvidias_plugin_comes_first)
     struct pod pod = {
         .meta = {.uid = SPAN("first")}, .priority = 5, .nominated_node = SPAN("n1")};
     ledger_pod_add(ledger, &pod, &one, NULL);
-    ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
-    ck_assert_int_eq(placement_fit_nominated(n, &one, 5, SPAN("me")), FIT_LATER);
-    ck_assert_int_eq(placement_fit_nominated(n, &one, 6, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(select_fit(n, &one), FIT_YES);
+    ck_assert_int_eq(fit_of_pod(n, &one, 5, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(fit_of_pod(n, &one, 6, SPAN("me")), FIT_YES);
     struct request any = devices(9);
-    ck_assert_int_eq(placement_fit_nominated(n, &any, 0, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(fit_of_pod(n, &any, 0, SPAN("me")), FIT_YES);
     ledger_free(ledger);
 }
 END_TEST
@@ -640,7 +617,7 @@ START_TEST(models_are_unknown_without_an_scv)
     set_mode("n2", "card");
     const struct ledger_node *n = ledger_node_find(ledger, SPAN("n2"));
     struct request one = of_model(devices(1), "Tesla V100");
-    ck_assert_int_eq(placement_fit(n, &one), FIT_LATER);
+    ck_assert_int_eq(select_fit(n, &one), FIT_LATER);
     ck_assert_str_eq(reason(n, one), "needs 1 card through nvidia.com/gpu, model Tesla "
                                      "V100; card models and clocks are unknown: "
                                      "the node has no Scv object");
@@ -648,7 +625,7 @@ START_TEST(models_are_unknown_without_an_scv)
     mixed_node("");
     set_mode("n1", "memory");
     n = ledger_node_find(ledger, SPAN("n1"));
-    ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
+    ck_assert_int_eq(select_fit(n, &one), FIT_YES);
     ledger_free(ledger);
 }
 END_TEST

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "domain/objects.h"
+#include "placement/choose.h"
 
 /*
  * On small nodes the selected victims are compared with every possible set. The cost of a
@@ -76,7 +77,7 @@ static struct request ask_whole(int cards)
 /* The UIDs of the victims, each followed by a space; "never" if no set helps. */
 static const char *victims_of(struct request r, int priority, const char *leaving)
 {
-    struct preemptor preemptor = {.request = &r, .priority = priority, .uid = SPAN("me")};
+    struct preemptor preemptor = {.pod = {&r, priority, SPAN("me"), NULL}};
     struct preempt_victims victims;
     struct span uid = span_of(leaving);
     cleanup_buf struct buf out = {0};
@@ -375,11 +376,8 @@ START_TEST(spared_pods_are_not_eligible)
     ADD_POD(2, 3, {8});
     struct request r = ask_memory(8, 1);
     struct span spared = SPAN("p1");
-    struct preemptor preemptor = {.request = &r,
-                                  .priority = 5,
-                                  .uid = SPAN("me"),
-                                  .spared = &spared,
-                                  .n_spared = 1};
+    struct preemptor preemptor = {
+        .pod = {&r, 5, SPAN("me"), NULL}, .spared = &spared, .n_spared = 1};
     struct preempt_victims v;
     const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
     ck_assert(preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
@@ -402,15 +400,14 @@ START_TEST(kept_cards_are_taken)
     struct ledger_pod *q = ledger_pod_add(ledger, &pod, &r, NULL);
     ledger_pod_keep(ledger, q, SPAN("n1"), 1);
     const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
-    uint32_t pick[REQUEST_MAX_CARDS];
-    ck_assert(placement_choose_seen(n1, &small, 5, SPAN("me"), pick) && pick[0] == 1);
-    ck_assert(placement_choose_seen(n1, &small, 6, SPAN("me"), pick) && pick[0] == 0);
-    ck_assert(placement_choose_seen(n1, &small, 5, SPAN("q"), pick) && pick[0] == 0);
+    ck_assert_uint_eq(bind_cards(n1, &small, 5, SPAN("me")), CARD(1));
+    ck_assert_uint_eq(bind_cards(n1, &small, 6, SPAN("me")), CARD(0));
+    ck_assert_uint_eq(bind_cards(n1, &small, 5, SPAN("q")), CARD(0));
     ADD_POD(2, 0, {0, 14});
-    ck_assert_int_eq(placement_fit_nominated(n1, &small, 5, SPAN("me")), FIT_LATER);
-    ck_assert_int_eq(placement_fit_nominated(n1, &small, 6, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(fit_of_pod(n1, &small, 5, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(fit_of_pod(n1, &small, 6, SPAN("me")), FIT_YES);
     ledger_pod_keep(ledger, q, (struct span){0}, 0);
-    ck_assert_int_eq(placement_fit_nominated(n1, &small, 5, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(fit_of_pod(n1, &small, 5, SPAN("me")), FIT_YES);
     stop();
 }
 END_TEST
@@ -609,8 +606,7 @@ static void check_cards(const struct scenario *w, unsigned removed, uint64_t car
 
 static unsigned selected_set(const struct scenario *w, bool *found)
 {
-    struct preemptor preemptor = {
-        .request = &w->request, .priority = w->priority, .uid = SPAN("me")};
+    struct preemptor preemptor = {.pod = {&w->request, w->priority, SPAN("me"), NULL}};
     struct preempt_victims victims;
     unsigned removed = 0;
     *found = preempt_select(&preemptor, ledger_node_find(ledger, SPAN("n1")), NULL, 0,

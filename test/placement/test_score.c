@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/score_priv.h"
+#include "placement/score.h"
 
 #include "base/rng.h"
 #include "domain/objects.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 static struct arena arena;
 static struct ledger *ledger;
@@ -117,7 +117,7 @@ static void score_with(enum score_policy policy, const struct mix *mix, struct r
 {
     struct score_scratch scratch = {0};
     struct score_node candidates[MOST] = {{0}};
-    struct score_pod pod = {.request = &r};
+    struct score_pod pod = {.pod.request = &r};
     for (size_t i = 0; i < n; i++)
         candidates[i] = (struct score_node){.node = nodes[i]};
     score_nodes(policy, &pod, mix, candidates, n, &scratch, points);
@@ -128,6 +128,39 @@ static void score_with(enum score_policy policy, const struct mix *mix, struct r
 #define SCORE(policy, mix, r, ...)                                                       \
     score_with(policy, mix, r, (const struct ledger_node *const[]){__VA_ARGS__},         \
                ARRAY_LEN(((const struct ledger_node *const[]){__VA_ARGS__})))
+
+/* Filter lets the pod pass, so prioritize gives the node points. */
+START_TEST(a_reservation_of_lower_priority_costs_no_points)
+{
+    begin();
+    const struct ledger_node *n = node_with_cards("n1", &t4, 1);
+    struct ledger_share share = {.card = 0, .mib = t4.total};
+    struct request r = memory(8000, 1);
+    const struct score_node node = {.node = n};
+    struct score_scratch scratch = {0};
+    ledger_reserve(ledger,
+                   &(struct ledger_reservation){.uid = SPAN("weak"),
+                                                .ns = SPAN("default"),
+                                                .name = SPAN("weak"),
+                                                .priority = 1,
+                                                .shares = &share,
+                                                .n_shares = 1,
+                                                .until_ms = 1000},
+                   SPAN("n1"));
+    for (int64_t priority = 1; priority <= 2; priority++) {
+        const struct score_pod pod = {{&r, priority, SPAN("me"), NULL}, 0};
+        bool fits = select_fit_pod(n, &pod.pod) == FIT_YES;
+        ck_assert_int_eq(fits, priority == 2);
+        for (int policy = 0; policy < SCORE_POLICIES; policy++) {
+            score_nodes((enum score_policy)policy, &pod, ledger_mix(ledger), &node, 1,
+                        &scratch, points);
+            ck_assert_int_eq(points[0] > 0, fits);
+        }
+    }
+    score_scratch_fini(&scratch);
+    end();
+}
+END_TEST
 
 START_TEST(policy_names_are_parsed_and_others_rejected)
 {
@@ -275,7 +308,7 @@ START_TEST(fgd_balances_cpu_and_memory)
     struct request r = whole(1), none = {0};
     struct score_node nodes[] = {{NODE_WITH_FREE("a", 16000, 16000), 100000, 60000},
                                  {NODE_WITH_FREE("b", 16000, 16000), 100000, 15000}};
-    struct score_pod pod = {&r, 10000}, other = {&none, 10000};
+    struct score_pod pod = {{.request = &r}, 10000}, other = {{.request = &none}, 10000};
     score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &scratch, points);
     ck_assert(points[0] == 10 && points[1] == 7);
     /* A pod without a GPU goes where it does not cut off cards from CPU. */
@@ -297,7 +330,7 @@ START_TEST(fgd_fills_nodes_with_pods_that_request_no_cpu)
     struct score_scratch scratch = {0};
     struct mix mix = {0};
     struct request r = memory(4000, 1);
-    struct score_pod pod = {&r, 0};
+    struct score_pod pod = {{.request = &r}, 0};
     struct score_node nodes[] = {{NODE_WITH_FREE("a", 16000, 8000), 100000, 100000},
                                  {NODE_WITH_FREE("b", 16000, 16000), 100000, 100000}};
     score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &scratch, points);
@@ -319,7 +352,7 @@ START_TEST(the_best_nodes_are_in_exact_order)
     struct score_node nodes[5];
     struct span spans[5];
     struct request r = memory(1000, 1);
-    const struct score_pod pod = {.request = &r};
+    const struct score_pod pod = {.pod.request = &r};
     const struct mix mix = {0};
     struct score_scratch scratch = {0};
     struct score_run run;
@@ -434,6 +467,21 @@ static void compare_values(const struct score_pod *pod, const struct mix *mix,
     score_scratch_fini(&b);
 }
 
+/* The sums of a node, its rows and its cards say the same about a request. */
+static void compare_fits(const struct ledger_node *with,
+                         const struct ledger_node *without, const struct request *r)
+{
+    struct select_view rows, cards;
+    uint64_t by_rows, by_cards;
+    select_view(&rows, with, NULL, SELECT_AS_IS);
+    select_view(&cards, without, NULL, SELECT_AS_IS);
+    enum fit fit = select_cards(&cards, r, SELECT_ALL_CARDS, &by_cards);
+    ck_assert_int_eq(select_cards(&rows, r, SELECT_ALL_CARDS, &by_rows), fit);
+    ck_assert_uint_eq(by_rows, by_cards);
+    ck_assert_int_eq(select_fit(with, r), fit);
+    ck_assert(!select_fits_one(with, select_least_mib(r)) || fit == FIT_YES);
+}
+
 /* A node's brief and its cards give the same values, after any changes of the node. */
 START_TEST(a_brief_scores_as_the_cards_do)
 {
@@ -463,8 +511,10 @@ START_TEST(a_brief_scores_as_the_cards_do)
             mix_add(&mix, &r, (int64_t)rng_below(&rng, 3) * 20000);
         }
         struct request r = random_request(&rng);
-        struct score_pod pod = {&r, (int64_t)rng_below(&rng, 3) * 8000};
+        struct score_pod pod = {{.request = &r}, (int64_t)rng_below(&rng, 3) * 8000};
         compare_values(&pod, &mix, with, without, MOST);
+        for (size_t i = 0; i < MOST; i++)
+            compare_fits(with[i].node, without[i].node, &r);
         end();
     }
     ck_assert(valid > 300 * MOST / 2 && valid < 300 * MOST && most > 0);
@@ -557,16 +607,18 @@ static int64_t yoda_points(struct request r, const struct ledger_node *const *no
                            size_t n, size_t which)
 {
     struct score_node candidates[MOST] = {{0}};
-    int64_t values[MOST];
-    struct score_pod pod = {.request = &r};
-    struct score_survey survey = {0};
-    struct score_call call = {
-        .pod = &pod, .survey = &survey, .nodes = candidates, .n = n};
+    struct score_pod pod = {.pod.request = &r};
+    struct score_scratch scratch = {0};
+    struct score_run run;
+    const struct mix none = {0};
     for (size_t i = 0; i < n; i++)
         candidates[i] = (struct score_node){.node = nodes[i]};
-    score_survey_terms(&call, &survey);
-    score_scv(&call, values);
-    return values[which] == SCORE_NO_FIT ? -1 : values[which] * 100 >> 20;
+    score_begin(&run, SCORE_SCV, &pod, &none, &scratch, n);
+    score_survey(&run, candidates, n);
+    score_rate(&run, candidates, 0, n);
+    int64_t value = scratch.values[which];
+    score_scratch_fini(&scratch);
+    return value == INT64_MIN ? -1 : value * 100 >> 20;
 }
 #define NODES(...)                                                                       \
     (const struct ledger_node *const[]){__VA_ARGS__},                                    \
@@ -709,7 +761,8 @@ START_TEST(scv_is_bounded_and_rises_with_each_term)
 }
 END_TEST
 
-UNIT_MAIN("score", policy_names_are_parsed_and_others_rejected,
+UNIT_MAIN("score", a_reservation_of_lower_priority_costs_no_points,
+          policy_names_are_parsed_and_others_rejected,
           binpack_prefers_full_nodes_and_spread_empty_ones,
           no_points_without_fit_or_request, fgd_leaves_memory_that_other_pods_can_use,
           fgd_prefers_the_used_node_of_similar_ones,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "domain/pod.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /*
  * Filters that answer with one node, as in extender/verb_filter.c: the replica that
@@ -34,8 +34,9 @@ static size_t judge(struct world *w, const struct core *core, const struct pod *
         snprintf(name, sizeof name, "n%d", i);
         const struct ledger_node *node =
             ledger_node_find(core_ledger(core), span_of(name));
-        if (!node || placement_fit_nominated(node, request, pod->priority,
-                                             pod->meta.uid) != FIT_YES)
+        if (!node ||
+            select_fit_pod(node, &(struct select_pod){request, pod->priority,
+                                                      pod->meta.uid, NULL}) != FIT_YES)
             continue;
         size_t at = rng_below(&w->rng, n + 1);
         memcpy(names[n++], names[at], sizeof name);

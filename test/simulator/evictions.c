@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "placement/placement.h"
 #include "placement/preempt.h"
+#include "placement/reason.h"
 
 /*
  * Checks layout preemption by its own arithmetic: a victim has a lower priority, is needed
@@ -112,12 +112,11 @@ void evictions_rejected(struct world *w, struct replica *r, const struct pod *po
     size_t n = 0;
     if (request_of(pod, &rules, &a, &request, NULL) || pod->never_preempts)
         return;
-    struct preemptor preemptor = {
-        .request = &request, .priority = pod->priority, .uid = pod->meta.uid};
+    struct preemptor preemptor = {.pod = {&request, pod->priority, pod->meta.uid, NULL}};
     for (int i = 0; i < NODES; i++) {
         snprintf(text[n], sizeof text[n], "n%d", i);
         const struct ledger_node *node = ledger_node_find(l, span_of(text[n]));
-        if (node && placement_fit(node, &request) != FIT_NEVER &&
+        if (node && select_fit(node, &request) != FIT_NEVER &&
             preempt_could_help(&preemptor, node, &a)) {
             names[n] = span_of(text[n]);
             n++;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /*
  * Gangs: a model of kube-scheduler's Permit plugins, and the checks of gangs. The gang of a

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /* The oracle at rest: every ledger must match the API objects, and no pending pod fits. */
 
@@ -183,7 +183,7 @@ static void explain(struct world *w, const struct oracle_pod *p, int node)
     const struct ledger_pod *pod = ledger_pod_find(l, span_of(p->uid));
     const struct ledger_node *n = ledger_node_find(l, span_of(name));
     if (pod && n)
-        reason_add(&why, n, pod->request, placement_fit(n, pod->request));
+        reason_add(&why, n, pod->request, select_fit(n, pod->request));
     char path[64];
     snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs/%s", name);
     json_t *scv = NULL;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "domain/pod.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 /*
  * A model of kube-scheduler, as an extender sees it: for a pending pod it calls filter of
@@ -100,8 +100,9 @@ static int filter(struct world *w, struct replica *r, const struct pod *pod,
         snprintf(name, sizeof name, "n%d", i);
         const struct ledger_node *node =
             ledger_node_find(core_ledger(core), span_of(name));
-        if (node && placement_fit_nominated(node, &request, pod->priority,
-                                            pod->meta.uid) == FIT_YES)
+        if (node &&
+            select_fit_pod(node, &(struct select_pod){&request, pod->priority,
+                                                      pod->meta.uid, NULL}) == FIT_YES)
             nodes[n++] = i;
     }
     return n;

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "placement/defrag.h"
-#include "placement/placement.h"
+#include "placement/reason.h"
 
 enum { PODS_OF_A_NODE = 1001 }; /* the maximum of openb's own simulator */
 
@@ -116,7 +116,7 @@ static bool node_fits(const struct replay_node *node, const struct trace_pod *po
 {
     return node->cpu >= pod->cpu_milli && node->memory >= pod->memory_mib &&
            node->pods < PODS_OF_A_NODE &&
-           (r->kind == REQUEST_NONE || placement_fit(node->ledger, r) == FIT_YES);
+           (r->kind == REQUEST_NONE || select_fit(node->ledger, r) == FIT_YES);
 }
 
 static size_t find_candidates(struct cluster *c, const struct trace_pod *pod,
@@ -160,12 +160,15 @@ static void promise(struct cluster *c, const struct replay_node *node,
                     const struct trace_pod *is, struct ledger_pod *pod)
 {
     struct ledger_share shares[REQUEST_MAX_CARDS] = {0};
-    uint32_t picks[REQUEST_MAX_CARDS], n = 0;
-    if (placement_choose(node->ledger, pod->request, picks))
-        for (; n < pod->request->cards; n++) {
-            shares[n].card = node->ledger->cards[picks[n]].index;
-            shares[n].mib = is->gpu_milli;
-        }
+    struct select_view view;
+    uint64_t chosen;
+    uint32_t n = 0;
+    select_view(&view, node->ledger, NULL, SELECT_AS_IS);
+    select_cards(&view, pod->request, SELECT_ALL_CARDS, &chosen);
+    for (; chosen; chosen &= chosen - 1) {
+        shares[n].card = node->ledger->cards[__builtin_ctzll(chosen)].index;
+        shares[n++].mib = is->gpu_milli;
+    }
     ledger_pod_place(c->ledger, pod, node->is->name, shares, n);
 }
 
@@ -208,7 +211,8 @@ bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *r
 {
     struct request r = request_of_trace(is);
     struct ledger_pod *pending = r.kind == REQUEST_NONE ? NULL : add_pending(c, is, &r);
-    struct score_pod asks = {.request = &r, .cpu_milli = requests_of(c, is).cpu_milli};
+    struct score_pod asks = {.pod.request = &r,
+                             .cpu_milli = requests_of(c, is).cpu_milli};
     size_t n = find_candidates(c, is, &r);
     if (n == 0) {
         if (pending)
@@ -366,7 +370,7 @@ bool cluster_defragment(struct cluster *c, const struct trace_pod *pod, size_t m
     const struct defrag_world world = {c->ledger,        &v,
                                        defrag_may_move,  defrag_may_run,
                                        defrag_node_room, defrag_pod_room};
-    const struct defrag_target target = {.request = &r, .room = defrag_room_of(pod)};
+    const struct defrag_target target = {.pod.request = &r, .room = defrag_room_of(pod)};
     bool found = r.kind != REQUEST_NONE && defrag_find(&world, &target, &a, &plan) &&
                  plan.n <= most;
     *moves = found ? plan.n : 0;

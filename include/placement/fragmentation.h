@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "domain/ledger.h"
 #include "domain/mix.h"
+#include "placement/select.h"
 
 /*
  * Fragmentation: how much of a node's free memory the pods of a mix cannot use. A shape
@@ -21,7 +21,7 @@ struct frag_node {
     bool whole[SCV_MAX_CARDS];
     uint8_t kind[SCV_MAX_CARDS]; /* of struct mix */
     uint32_t n;
-    int64_t cpu_free; /* of frag_cpu */
+    int64_t cpu_free;
 };
 
 /* A shape on several cards. */
@@ -60,32 +60,23 @@ struct frag {
 /* The free CPU of a node whose CPU is unknown: enough for every shape. */
 #define FRAG_CPU_UNKNOWN INT64_MAX
 
-/* Reads what is free on the node's cards, and its free CPU. Amounts are clamped. */
-void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
-                    struct frag_node *now);
+/* Reads what is free on the cards of the view, and the free CPU of the node. Amounts are
+ * clamped; a node whose pods request more CPU than it has, has none left. */
+void frag_read(const struct select_view *view, int64_t cpu_free, struct frag_node *now);
 /* Limits an amount to a value that no card has, so that sums and products of amounts do
  * not overflow. */
 int64_t frag_clamp(int64_t amount);
-/* The free CPU of a node, clamped. A node whose pods request more than it has, has none
- * left. */
-int64_t frag_cpu(int64_t cpu_free);
 
-void frag_prepare(struct frag *f, const struct mix *mix);
-/* As frag_prepare, for comparing placements: the weight of a shape is divided by the share
- * of the cluster's free memory that is on cards which it accepts. So what counts is the
- * relative loss: a GiB of a model that has little left is worth more to the pods that need
- * it than to those that can go elsewhere, and the model that few pods name but that is
- * nearly used up is spared as well. Without shapes that select cards it is frag_prepare. */
-void frag_prepare_scarce(struct frag *f, const struct mix *mix);
+/* `by_scarcity`, for comparing placements: the weight of a shape is divided by the share of
+ * the cluster's free memory that is on cards which it accepts. So what counts is the relative
+ * loss: a GiB of a model that has little left is worth more to the pods that need it than to
+ * those that can go elsewhere, and the model that few pods name but that is nearly used up is
+ * spared as well. Without shapes that select cards it makes no difference. */
+void frag_prepare(struct frag *f, const struct mix *mix, bool by_scarcity);
 void frag_fini(struct frag *f);
 /* The measure of the node, in MiB << FRAG_SHIFT. */
 int64_t frag_measure(const struct frag *f, const struct frag_node *node);
-/* As frag_take for one card of a node with a valid brief, which has `mib` free at least.
- * `cpu_free` is of frag_cpu. Copies nothing. False: frag_take has to be called, because the
- * node could run fewer shapes after it. */
-bool frag_take_one(const struct frag *f, const struct ledger_node *node, uint32_t card,
-                   int64_t mib, int64_t cpu_free, int64_t cpu, int64_t *drop);
-/* Takes `mib` from each of the `n` cards, or all that is free there if that is less, and
- * `cpu`, or all that is left of it. Returns by how much the measure drops. */
-int64_t frag_take(const struct frag *f, struct frag_node *node, const uint32_t *cards,
-                  uint32_t n, int64_t mib, int64_t cpu);
+/* Takes `mib` from each card of the set, or all that is free there if that is less, and `cpu`,
+ * or all that is left of it. Returns by how much the measure drops. */
+int64_t frag_take(const struct frag *f, struct frag_node *node, uint64_t cards,
+                  int64_t mib, int64_t cpu);

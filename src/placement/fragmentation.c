@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/frag.h"
+#include "placement/fragmentation.h"
 
 #include <stdlib.h>
 
@@ -28,33 +28,15 @@ int64_t frag_clamp(int64_t amount)
     return amount < most ? amount : most;
 }
 
-int64_t frag_cpu(int64_t cpu_free)
+void frag_read(const struct select_view *view, int64_t cpu_free, struct frag_node *now)
 {
-    return cpu_free > 0 ? frag_clamp(cpu_free) : 0;
-}
-
-/* All of it, whatever the number of cards: that needs no branch. */
-static void read_brief(const struct ledger_brief *b, struct frag_node *now)
-{
-    for (uint32_t i = 0; i < LEDGER_BRIEF_CARDS; i++)
-        now->free_mib[i] = b->free_mib[i];
-    memcpy(now->whole, b->whole, sizeof b->whole);
-    memcpy(now->kind, b->kind, sizeof b->kind);
-}
-
-void frag_read_node(const struct ledger_node *node, int64_t cpu_free,
-                    struct frag_node *now)
-{
-    now->n = node->n_cards;
-    now->cpu_free = frag_cpu(cpu_free);
-    if (node->brief.valid) {
-        read_brief(&node->brief, now);
-        return;
-    }
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        now->free_mib[i] = frag_clamp(node->cards[i].free_mib);
-        now->whole[i] = card_is_free(&node->cards[i]);
-        now->kind[i] = node->cards[i].kind;
+    const struct ledger_brief *rows = view->rows;
+    now->n = view->node->n_cards;
+    now->cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
+    for (uint32_t i = 0; i < now->n; i++) {
+        now->free_mib[i] = rows ? rows->free_mib[i] : frag_clamp(view->cards[i].free_mib);
+        now->whole[i] = rows ? rows->whole[i] : card_is_free(&view->cards[i]);
+        now->kind[i] = rows ? rows->kind[i] : view->cards[i].kind;
     }
 }
 
@@ -239,7 +221,7 @@ static int64_t scarcity_of(const struct mix *mix, const struct mix_shape *s)
                                                      : SCARCITY_MAX << SCARCITY_SHIFT;
 }
 
-static void prepare(struct frag *f, const struct mix *mix, bool by_scarcity)
+void frag_prepare(struct frag *f, const struct mix *mix, bool by_scarcity)
 {
     uint8_t firsts[MIX_KINDS];
     int64_t total = 0;
@@ -263,16 +245,6 @@ static void prepare(struct frag *f, const struct mix *mix, bool by_scarcity)
     sum_weights(f);
 }
 
-void frag_prepare(struct frag *f, const struct mix *mix)
-{
-    prepare(f, mix, false);
-}
-
-void frag_prepare_scarce(struct frag *f, const struct mix *mix)
-{
-    prepare(f, mix, true);
-}
-
 /* The free memory that a shape on several cards cannot use. */
 static int64_t unused_by(const struct frag_several *s, const struct frag_node *node,
                          int64_t free)
@@ -294,18 +266,13 @@ static uint32_t level_of(const struct frag *f, int64_t cpu)
 }
 
 /* The free memory of a card that shapes on one card cannot use, weighted. */
-static int64_t measure_free(const struct frag *f, uint32_t class, uint32_t level,
-                            int64_t mib, bool whole)
-{
-    int64_t weight = tails_of(f, class, level)[count_sizes(f, mib)];
-    return mib * (weight + (whole ? 0 : *whole_of(f, class, level)));
-}
-
 static int64_t measure_card(const struct frag *f, uint32_t level,
                             const struct frag_node *node, uint32_t i)
 {
-    return measure_free(f, f->class_of[node->kind[i]], level, node->free_mib[i],
-                        node->whole[i]);
+    uint32_t class = f->class_of[node->kind[i]];
+    int64_t weight = tails_of(f, class, level)[count_sizes(f, node->free_mib[i])];
+    return node->free_mib[i] *
+           (weight + (node->whole[i] ? 0 : *whole_of(f, class, level)));
 }
 
 /* The free memory that shapes on several cards cannot use, weighted. */
@@ -337,66 +304,25 @@ static int64_t take_from(struct frag_node *node, uint32_t i, int64_t mib)
     return taken;
 }
 
-int64_t frag_take(const struct frag *f, struct frag_node *node, const uint32_t *cards,
-                  uint32_t n, int64_t mib, int64_t cpu)
+int64_t frag_take(const struct frag *f, struct frag_node *node, uint64_t cards,
+                  int64_t mib, int64_t cpu)
 {
     uint32_t level = level_of(f, node->cpu_free);
     cpu = cpu < node->cpu_free ? cpu : node->cpu_free;
     if (level_of(f, node->cpu_free - cpu) != level) {
         int64_t before = frag_measure(f, node);
-        for (uint32_t k = 0; k < n; k++)
-            take_from(node, cards[k], mib);
+        for (; cards; cards &= cards - 1)
+            take_from(node, (uint32_t)__builtin_ctzll(cards), mib);
         node->cpu_free -= cpu;
         return before - frag_measure(f, node);
     }
     int64_t drop = measure_several(f, node);
-    for (uint32_t k = 0; k < n; k++) { /* other cards do not change */
-        drop += measure_card(f, level, node, cards[k]);
-        drop += take_from(node, cards[k], mib) * f->starved[level];
-        drop -= measure_card(f, level, node, cards[k]);
+    for (; cards; cards &= cards - 1) { /* other cards do not change */
+        uint32_t i = (uint32_t)__builtin_ctzll(cards);
+        drop += measure_card(f, level, node, i);
+        drop += take_from(node, i, mib) * f->starved[level];
+        drop -= measure_card(f, level, node, i);
     }
     node->cpu_free -= cpu;
     return drop - measure_several(f, node);
-}
-
-/* How much less memory a shape on several cards cannot use after `mib` is taken from a
- * card. */
-static int64_t drop_of(const struct frag_several *s, const struct ledger_node *node,
-                       uint32_t card, int64_t mib)
-{
-    const struct ledger_brief *b = &node->brief;
-    uint32_t usable = 0;
-    int64_t unusable = 0, free = 0;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        bool fits = (s->whole ? b->whole[i] : b->free_mib[i] >= s->mib) &
-                    (s->accepts >> b->kind[i] & 1);
-        free += b->free_mib[i];
-        usable += fits;
-        unusable += fits ? 0 : b->free_mib[i];
-    }
-    /* The card that changes is never whole afterwards. */
-    int64_t left = b->free_mib[card] - mib;
-    bool accepted = s->accepts >> b->kind[card] & 1;
-    bool fitted = accepted && (s->whole ? b->whole[card] : b->free_mib[card] >= s->mib);
-    bool fits = accepted && !s->whole && left >= s->mib;
-    int64_t before = usable < s->cards ? free : unusable;
-    usable -= fitted && !fits;
-    unusable += (fits ? 0 : left) - (fitted ? 0 : b->free_mib[card]);
-    return before - (usable < s->cards ? free - mib : unusable);
-}
-
-bool frag_take_one(const struct frag *f, const struct ledger_node *node, uint32_t card,
-                   int64_t mib, int64_t cpu_free, int64_t cpu, int64_t *drop)
-{
-    const struct ledger_brief *brief = &node->brief;
-    uint32_t level = level_of(f, cpu_free), class = f->class_of[brief->kind[card]];
-    if (level_of(f, cpu_free - (cpu < cpu_free ? cpu : cpu_free)) != level)
-        return false;
-    int64_t free = brief->free_mib[card];
-    *drop = measure_free(f, class, level, free, brief->whole[card]) +
-            mib * f->starved[level] - measure_free(f, class, level, free - mib, false);
-    for (uint32_t i = 0; i < f->n_several; i++)
-        if (f->several[i].cpu_milli <= cpu_free)
-            *drop += f->several[i].weight * drop_of(&f->several[i], node, card, mib);
-    return true;
 }

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "placement/select.h"
+
+/* Why a request does not fit on a node, and which node is nearest to fitting. */
+
+/* The reason for a node without heartbeat begins with this text; "N s" follows. */
+#define REASON_NO_HEARTBEAT "no heartbeat from scv-agent on this node for "
+
+/* Why a request does not fit, in terms of cards: what is requested, what is free on the
+ * best card, which cards are excluded and why. The text about the request is written once
+ * for all nodes. */
+struct prepared_reason {
+    const struct request *request; /* borrowed */
+    char need[512];
+    size_t need_n;
+    size_t most_free_n; /* with "; most free: ", for the most frequent reason; or 0 */
+};
+
+void reason_prepare(struct prepared_reason *r, const struct request *request);
+/* Appends the reason for a node. `alone` is the result of select_fit; FIT_YES: only
+ * nominated pods prevent the placement. */
+void reason_add_prepared(struct buf *out, const struct prepared_reason *r,
+                         const struct ledger_node *node, enum fit alone);
+/* The same for a single node. */
+void reason_add(struct buf *out, const struct ledger_node *node,
+                const struct request *request, enum fit alone);
+/* The reason that belongs to select_fit_schedulable; empty if the request fits. */
+void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
+                            const struct select_pod *pod);
+
+/* Appends the holder of the node's Lease if that is not scv-agent, and what to do; else
+ * nothing. Follows other text of the reason. */
+void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node);
+
+/* The class of a reason, for metrics. */
+enum reason_class {
+    REASON_MEMORY,          /* cards suit, but have too little free memory */
+    REASON_NOMINATED,       /* enough is free, but reserved for nominated pods */
+    REASON_UNHEALTHY,       /* every card that suits is unhealthy or excluded */
+    REASON_SIZE,            /* never: too few cards, or too small ones */
+    REASON_MODEL,           /* other models or clocks, or unknown ones */
+    REASON_MODE,            /* the label gpushare/mode excludes the request */
+    REASON_NODE,            /* the node takes no pods: see enum node_state */
+    REASON_PROMISED,        /* the pod has an unconfirmed promise on another node */
+    REASON_GANG,            /* the other members of the pod's gang find no cards */
+    REASON_INVALID_REQUEST, /* the request of the pod is invalid */
+    REASON_COMPUTE,         /* memory is free, but too little compute beside it */
+    REASON_CLASSES
+};
+const char *reason_class_name(enum reason_class reason);
+/* The class of a rejection: up to REASON_NODE, or REASON_COMPUTE. `node` NULL: the node is unknown. */
+enum reason_class reason_class_of(const struct ledger_node *node,
+                                  const struct request *request, enum fit alone);
+
+/*
+ * For a pending pod: on how many nodes its request fits, and which node is nearest to
+ * fitting. Nodes are visited one after the other, each in constant memory. On a cordoned
+ * node the request does not fit, whatever is free there, unless kube-scheduler offered
+ * the node.
+ */
+
+struct nearest_node {
+    struct select_pod pod;
+    bool
+        offered; /* kube-scheduler offered every visited node; nearest_node_init clears it */
+
+    uint32_t seen, fits;            /* numbers of nodes */
+    const struct ledger_node *node; /* the nearest. A node that fits precedes all others;
+                                       ties go to the lowest name. NULL: none visited */
+    enum fit fit;                   /* on that node */
+    int64_t missing;                /* on that node, as of nearest_node_shortfall */
+};
+
+void nearest_node_init(struct nearest_node *n, const struct select_pod *pod);
+void nearest_node_visit(struct nearest_node *n, const struct ledger_node *node);
+
+/* What the request lacks on the node: MiB, summed over the cards with most free memory,
+ * or a number of whole cards. 0: it fits. INT64_MAX: the node takes no such request,
+ * whatever is free there. */
+int64_t nearest_node_shortfall(const struct ledger_node *node,
+                               const struct request *request);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "domain/ledger.h"
+
+/*
+ * Which cards of a node a request gets, and whether it fits there at all. Filter, score, bind,
+ * reservations, gangs, preemption and defrag all ask here, so they cannot disagree. A new
+ * condition on a card belongs into select_mask.
+ *
+ * A set of cards is a uint64_t: bit i is node->cards[i]. A request gets cards that fit, in the
+ * order of the pod's policy:
+ *   binpack  least free memory first (keeps large free blocks)
+ *   spread   most free memory first
+ * Ties go to the lowest index. For nvidia.com/gpu the kubelet chooses the cards: the node fits
+ * if enough cards suit, are neither allocated nor promised, and are not claimed by pods that
+ * were bound earlier.
+ */
+
+enum fit {
+    FIT_YES,
+    FIT_LATER, /* not now: memory is taken, a card is unhealthy, an object is missing */
+    FIT_NEVER, /* not even if all pods leave: too small, too few cards, wrong mode */
+};
+
+#define SELECT_ALL_CARDS UINT64_MAX
+
+/* The pending pod. Everything is borrowed. */
+struct select_pod {
+    const struct request *request;
+    int64_t priority;
+    struct span uid;
+    const struct ledger_gang *gang; /* nominations of its members do not count; or NULL */
+};
+
+static inline struct select_pod select_pod_of(const struct ledger_pod *pod)
+{
+    return (struct select_pod){pod->request, pod->priority, pod->uid, NULL};
+}
+
+/*
+ * The rule about reservations and nominated pods. A nominated pod precedes the pending pod if
+ * its priority is equal or higher, as in kube-scheduler.
+ */
+enum select_nominated {
+    /* Filter: the cards without the pod's own reservation and those of lower priority, beside
+     * all nominated pods that precede it. */
+    SELECT_ALL,
+    /* Bind: the same, beside those nominated pods only for which layout preemption keeps cards
+     * (ledger_pod_keep). */
+    SELECT_KEPT,
+    /* The cards as they are: every reservation counts, no nominated pod does. */
+    SELECT_AS_IS,
+};
+
+/* The cards of a node as a pending pod sees them. Valid while the ledger is unchanged. */
+struct select_view {
+    const struct ledger_node *node;
+    struct card *cards; /* the node's, which do not change; or own; or given */
+    const struct ledger_brief
+        *rows;        /* of the node's cards, if they are seen as they are and
+                                        the rows are valid; or NULL */
+    uint64_t claimed; /* cards that other pods are about to get through nvidia.com/gpu */
+    struct card own[SCV_MAX_CARDS];
+};
+
+/* `pod` may be NULL for SELECT_AS_IS. */
+void select_view(struct select_view *view, const struct ledger_node *node,
+                 const struct select_pod *pod, enum select_nominated nominated);
+/* A dry run: the node with these node->n_cards cards instead of its own. The cards are
+ * borrowed, and select_take and select_take_nominated change them. */
+void select_view_cards(struct select_view *view, const struct ledger_node *node,
+                       struct card *cards, uint64_t claimed);
+
+/* The cards that can take their part of the request now, each on its own. */
+uint64_t select_mask(const struct select_view *view, const struct request *request);
+
+/* Whether the request fits on the node, on cards of `within`. `chosen`, unless NULL: the
+ * cards; 0 if it does not fit, and for nvidia.com/gpu. */
+enum fit select_cards(const struct select_view *view, const struct request *request,
+                      uint64_t within, uint64_t *chosen);
+
+/* Takes the request's part of the chosen cards. */
+void select_take(struct select_view *view, const struct request *request,
+                 uint64_t chosen);
+/* Takes what the nominated pods that precede `pod` will get. */
+void select_take_nominated(struct select_view *view, const struct select_pod *pod);
+
+/* select_cards of the view SELECT_AS_IS. Most requests are decided by the node's sums, without
+ * reading its cards. */
+enum fit select_fit(const struct ledger_node *node, const struct request *request);
+/* The same of the view SELECT_ALL. */
+enum fit select_fit_pod(const struct ledger_node *node, const struct select_pod *pod);
+/* select_fit_pod, for callers other than filter: kube-scheduler removes a cordoned node before
+ * filter, so a cordoned node is FIT_LATER at best. */
+enum fit select_fit_schedulable(const struct ledger_node *node,
+                                const struct select_pod *pod);
+/* The cards for the bind of the pod: those that are reserved for it, as long as they suit;
+ * else cards beside all nominated pods; else beside those with kept cards only. False: it does
+ * not fit, or chooses no cards (nvidia.com/gpu). */
+bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
+                 uint64_t *chosen);
+
+/* select_fit_pod for thousands of nodes. True: the request fits, and neither a nominated pod
+ * nor a reservation changes that. False: ask select_fit_pod. Reads the node's first cache line
+ * only. `least_mib` is of select_least_mib. */
+int64_t select_least_mib(const struct request *request);
+static inline bool select_fits_one(const struct ledger_node *node, int64_t least_mib)
+{
+    return node->best_free_mib >= least_mib && node->state == NODE_USABLE &&
+           (node->mode == NODE_ANY || node->mode == NODE_MEMORY) && !node->has_nominated;
+}
+
+/* Has the card the model and clock that the request names? */
+bool select_card_suits(const struct card *card, const struct request *request);
+/* Could the card take its part of the request if it were empty and healthy? */
+bool select_card_could_fit(const struct card *card, const struct request *request);
+/* Does the node's label gpushare/mode allow the request? */
+bool select_mode_allows(const struct ledger_node *node, const struct request *request);

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/gang.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "placement/reason.h"
+
+/* Places for the members of a gang, and the verdict whether it can start. */
+
+/* A node of this attempt, as the view of it, once it has a member. */
+struct seen_node {
+    struct card *cards;     /* NULL: no member yet */
+    uint64_t claimed;       /* through nvidia.com/gpu */
+    struct resources taken; /* by the members */
+    bool devices;           /* by a member: any of the free cards can be one of those */
+};
+
+/* Does a member fit on the node beside no other member? Found out once, for all attempts. */
+enum known { UNKNOWN, FITS, FITS_NOT };
+
+/* The members with equal requests. */
+struct shape {
+    const struct request *request;
+    struct resources requests; /* of each member */
+    struct gang_plan_member *members[GANG_PLAN_MEMBERS];
+    size_t n;
+    size_t alone;     /* number of nodes where one of them fits */
+    bool lacks_space; /* on a node of this attempt that has cards for one */
+    uint8_t *on_node; /* enum known, by position in plan->nodes */
+};
+
+struct search {
+    const struct gang_plan *plan;
+    struct arena *a;
+    struct shape *shapes;
+    size_t n_shapes;
+    struct seen_node *seen; /* by position in plan->nodes */
+    bool *full;             /* has no place left for the shape */
+    bool backward;
+};
+
+static bool same_shape(const struct request *a, const struct resources *x,
+                       const struct request *b, const struct resources *y)
+{
+    return x->cpu_milli == y->cpu_milli && x->memory == y->memory && request_equal(a, b);
+}
+
+static struct shape *shape_find(const struct search *s, const struct gang_plan_member *m)
+{
+    for (size_t i = 0; i < s->n_shapes; i++)
+        if (same_shape(s->shapes[i].request, &s->shapes[i].requests, m->request,
+                       &m->requests))
+            return &s->shapes[i];
+    return NULL;
+}
+
+/* False: too many members or shapes. */
+static bool group_shapes(struct search *s, struct gang_plan_member *members, size_t n)
+{
+    s->n_shapes = 0;
+    for (size_t i = 0; i < n && n <= GANG_PLAN_MEMBERS; i++) {
+        struct shape *shape = shape_find(s, &members[i]);
+        if (!shape && s->n_shapes == GANG_PLAN_SHAPES)
+            return false;
+        if (!shape) {
+            shape = &s->shapes[s->n_shapes++];
+            shape->request = members[i].request;
+            shape->requests = members[i].requests;
+            shape->n = shape->alone = 0;
+            shape->on_node = arena_zalloc(s->a, s->plan->n_nodes + 1);
+        }
+        shape->members[shape->n++] = &members[i];
+    }
+    return n <= GANG_PLAN_MEMBERS;
+}
+
+/* What one member takes of a node. */
+static struct resources one_of(const struct resources *requests)
+{
+    return (struct resources){requests->cpu_milli, requests->memory, 1};
+}
+
+/* Has the node the CPU, memory and slot for one more member? */
+static bool has_space(const struct search *s, const struct ledger_node *node,
+                      const struct seen_node *seen, const struct resources *requests)
+{
+    struct resources wanted = one_of(requests);
+    struct resources sum =
+        ledger_requests_seen(node, s->plan->pod.priority, s->plan->pod.uid);
+    resources_add(&sum, &seen->taken);
+    return ledger_requests_fit(node, &sum, &wanted);
+}
+
+/* Does a member fit on the node beside no other member? */
+static bool fits_alone(const struct search *s, size_t at, const struct shape *shape)
+{
+    uint8_t *known = &shape->on_node[at];
+    if (*known == UNKNOWN) {
+        struct select_pod pod = s->plan->pod;
+        pod.request = shape->request;
+        *known = select_fit_pod(s->plan->nodes[at], &pod) == FIT_YES ? FITS : FITS_NOT;
+    }
+    return *known == FITS;
+}
+
+static bool fits_beside(const struct search *s, size_t at, struct shape *shape)
+{
+    const struct ledger_node *node = s->plan->nodes[at];
+    const struct seen_node *seen = &s->seen[at];
+    const struct request *r = shape->request;
+    bool fit = fits_alone(s, at, shape);
+    if (fit && seen->devices && r->kind != REQUEST_DEVICES) {
+        fit = false;
+    } else if (fit && seen->cards) {
+        struct select_view view;
+        select_view_cards(&view, node, seen->cards, seen->claimed);
+        fit = select_cards(&view, r, SELECT_ALL_CARDS, NULL) == FIT_YES;
+    }
+    if (!fit || has_space(s, node, seen, &shape->requests))
+        return fit;
+    shape->lacks_space = true;
+    return false;
+}
+
+static void place_member(const struct search *s, size_t at, struct gang_plan_member *m)
+{
+    const struct ledger_node *node = s->plan->nodes[at];
+    struct seen_node *seen = &s->seen[at];
+    struct select_view view;
+    if (!seen->cards) {
+        size_t size = node->n_cards * sizeof *seen->cards;
+        select_view(&view, node, &s->plan->pod, SELECT_ALL);
+        seen->cards = arena_alloc(s->a, size + 1);
+        if (size)
+            memcpy(seen->cards, view.cards, size);
+        seen->claimed = view.claimed;
+    }
+    select_view_cards(&view, node, seen->cards, seen->claimed);
+    m->cards = 0;
+    if (m->request->kind == REQUEST_DEVICES) {
+        seen->claimed += m->request->cards;
+        seen->devices = true;
+    } else if (select_cards(&view, m->request, SELECT_ALL_CARDS, &m->cards) == FIT_YES) {
+        select_take(&view, m->request, m->cards);
+    }
+    const struct resources one = one_of(&m->requests);
+    resources_add(&seen->taken, &one);
+    m->node = node;
+    m->placed = true;
+}
+
+/* Places the members of the shape; returns how many found a place. */
+static size_t place_shape(const struct search *s, struct shape *shape)
+{
+    size_t n_nodes = s->plan->n_nodes, failed = 0, done = 0;
+    bool spread = s->plan->spread || shape->request->placement == PLACE_SPREAD;
+    memset(s->full, 0, n_nodes * sizeof *s->full);
+    shape->lacks_space = false;
+    size_t at = 0;
+    while (failed < n_nodes && done < shape->n) {
+        size_t i = s->backward ? n_nodes - 1 - at : at;
+        bool fit = !s->full[i] && fits_beside(s, i, shape);
+        if (fit)
+            place_member(s, i, shape->members[done++]);
+        failed += !fit && !s->full[i];
+        s->full[i] |= !fit;
+        if (!fit || spread)
+            at = (at + 1) % n_nodes;
+    }
+    for (size_t i = done; i < shape->n; i++)
+        shape->members[i]->lacks_space = shape->lacks_space;
+    return done;
+}
+
+static size_t place_all(struct search *s, struct gang_plan_member *members, size_t n)
+{
+    size_t placed = 0;
+    memset(s->seen, 0, s->plan->n_nodes * sizeof *s->seen);
+    for (size_t i = 0; i < n; i++) {
+        members[i].node = NULL;
+        members[i].cards = 0;
+        members[i].lacks_space = false;
+        members[i].placed = request_fits_anywhere(members[i].request);
+    }
+    for (size_t i = 0; i < s->n_shapes; i++)
+        placed += request_fits_anywhere(s->shapes[i].request)
+                      ? s->shapes[i].n
+                      : place_shape(s, &s->shapes[i]);
+    return placed;
+}
+
+/* Whole cards before parts of cards, then the larger amount. */
+static int compare_size(const void *a, const void *b)
+{
+    const struct request *x = ((const struct shape *)a)->request;
+    const struct request *y = ((const struct shape *)b)->request;
+    bool x_part = x->kind == REQUEST_MEMORY, y_part = y->kind == REQUEST_MEMORY;
+    if (x_part != y_part)
+        return x_part ? 1 : -1;
+    if (x->mib_per_card != y->mib_per_card && x_part)
+        return x->mib_per_card > y->mib_per_card ? -1 : 1;
+    if (x->cards != y->cards)
+        return x->cards > y->cards ? -1 : 1;
+    return (x->mib_per_card < y->mib_per_card) - (x->mib_per_card > y->mib_per_card);
+}
+
+static int compare_alone(const void *a, const void *b)
+{
+    const struct shape *x = a, *y = b;
+    if (x->alone != y->alone)
+        return x->alone < y->alone ? -1 : 1;
+    return compare_size(a, b);
+}
+
+static void count_alone(struct search *s)
+{
+    for (size_t k = 0; k < s->n_shapes; k++)
+        for (size_t i = 0; i < s->plan->n_nodes; i++)
+            s->shapes[k].alone += fits_alone(s, i, &s->shapes[k]);
+}
+
+static void keep_best(struct gang_plan_member *best,
+                      const struct gang_plan_member *members, size_t n, size_t *most,
+                      size_t placed)
+{
+    if (placed <= *most)
+        return;
+    *most = placed;
+    memcpy(best, members, n * sizeof *members);
+}
+
+size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *members,
+                       size_t n, struct arena *a)
+{
+    struct search s = {.plan = plan, .a = a};
+    s.shapes = arena_alloc(a, GANG_PLAN_SHAPES * sizeof *s.shapes);
+    if (!group_shapes(&s, members, n))
+        return 0;
+    s.seen = arena_alloc(a, (plan->n_nodes + 1) * sizeof *s.seen);
+    s.full = arena_alloc(a, plan->n_nodes + 1);
+    struct gang_plan_member *best = arena_alloc(a, (n + 1) * sizeof *best);
+    size_t most = 0;
+    for (int i = 0; i < 4 && most < n; i++) {
+        if (i == 2)
+            count_alone(&s);
+        if (i == 0 || i == 2)
+            qsort(s.shapes, s.n_shapes, sizeof *s.shapes,
+                  i == 0 ? compare_size : compare_alone);
+        s.backward = i & 1;
+        size_t placed = place_all(&s, members, n);
+        keep_best(best, members, n, &most, placed);
+    }
+    if (most)
+        memcpy(members, best, n * sizeof *members);
+    return most;
+}
+
+bool gang_plan_is_bounded(const struct gang_plan_member *members, size_t n)
+{
+    const struct gang_plan_member *shapes[GANG_PLAN_SHAPES];
+    size_t n_shapes = 0;
+    for (size_t i = 0; i < n && n <= GANG_PLAN_MEMBERS; i++) {
+        size_t k = 0;
+        while (k < n_shapes && !same_shape(shapes[k]->request, &shapes[k]->requests,
+                                           members[i].request, &members[i].requests))
+            k++;
+        if (k == GANG_PLAN_SHAPES)
+            return false;
+        if (k == n_shapes)
+            shapes[n_shapes++] = &members[i];
+    }
+    return n <= GANG_PLAN_MEMBERS;
+}
+
+/* -- The verdict -- */
+
+static bool has_place(const struct ledger *l, const struct ledger_pod *pod)
+{
+    return pod->node || ledger_reservation_find(l, pod->uid);
+}
+
+static uint32_t needed_of(uint32_t minimum, uint32_t total)
+{
+    return minimum && minimum < total ? minimum : total;
+}
+
+bool gang_judge_is_settled(const struct ledger *l, const struct gang_asker *asker)
+{
+    uint32_t total = 1, placed = 1, minimum = asker->minimum;
+    const struct ledger_member *m = asker->pod.gang ? asker->pod.gang->members : NULL;
+    for (; m; m = m->next) {
+        if (m->minimum > minimum)
+            minimum = m->minimum;
+        if (span_eq(m->pod->uid, asker->pod.uid))
+            continue;
+        total++;
+        placed += has_place(l, m->pod);
+    }
+    return placed >= needed_of(minimum, total);
+}
+
+static int compare_uid(const void *a, const void *b)
+{
+    const struct gang_plan_member *x = a, *y = b;
+    return span_cmp(x->uid, y->uid);
+}
+
+/* Counts the members, and lists those without a place after the asker. Their order does
+ * not depend on the order in which the pods were seen. */
+static void list_members(const struct ledger *l, const struct gang_asker *asker,
+                         struct gang_verdict *v, int64_t *priority)
+{
+    const struct ledger_member *m = asker->pod.gang ? asker->pod.gang->members : NULL;
+    for (; m; m = m->next) {
+        const struct ledger_pod *pod = m->pod;
+        if (m->minimum > v->needed)
+            v->needed = m->minimum;
+        if (span_eq(pod->uid, asker->pod.uid))
+            continue;
+        v->total++;
+        if (has_place(l, pod)) {
+            v->placed++;
+            /* Reservations below the plan's priority do not count. This one must. */
+            if (!pod->node && pod->priority < *priority)
+                *priority = pod->priority;
+        } else if (pod->invalid_reason) {
+            continue;
+        } else if (v->n_members > GANG_PLAN_MEMBERS) {
+            v->too_large = true;
+        } else {
+            v->members[v->n_members++] =
+                (struct gang_plan_member){.request = pod->request,
+                                          .requests = ledger_pod_requests(pod),
+                                          .uid = pod->uid,
+                                          .pod = pod};
+            if (pod->priority < *priority)
+                *priority = pod->priority;
+        }
+    }
+    qsort(v->members + 1, v->n_members - 1, sizeof *v->members, compare_uid);
+}
+
+void gang_judge(const struct ledger *l, const struct gang_asker *asker,
+                const struct ledger_node *const *nodes, size_t n_nodes, bool spread,
+                struct arena *a, struct gang_verdict *v)
+{
+    *v = (struct gang_verdict){.total = 1, .needed = asker->minimum};
+    v->members = arena_alloc(a, (GANG_PLAN_MEMBERS + 1) * sizeof *v->members);
+    v->members[v->n_members++] = (struct gang_plan_member){.request = asker->pod.request,
+                                                           .requests = asker->requests,
+                                                           .uid = asker->pod.uid};
+    struct gang_plan plan = {
+        .nodes = nodes, .n_nodes = n_nodes, .pod = asker->pod, .spread = spread};
+    list_members(l, asker, v, &plan.pod.priority);
+    v->needed = needed_of(v->needed, v->total);
+    v->too_large |= !gang_plan_is_bounded(v->members, v->n_members);
+    if (v->too_large)
+        return;
+    v->found = (uint32_t)gang_plan_place(&plan, v->members, v->n_members, a);
+    for (size_t i = v->n_members; i > 0; i--) {
+        if (v->members[i - 1].placed)
+            continue;
+        v->missing = v->members[i - 1].request;
+        v->lacks_space = v->members[i - 1].lacks_space;
+    }
+    v->fits = v->placed + v->found >= v->needed && v->members[0].placed;
+}
+
+void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
+                       const struct gang_verdict *v)
+{
+    buf_adds(out, "gang ");
+    buf_add_span(out, asker->name);
+    if (v->too_large) {
+        buf_printf(out,
+                   ": more than %d of its members wait, or they have more than %d "
+                   "different requests, so they are not placed together",
+                   GANG_PLAN_MEMBERS, GANG_PLAN_SHAPES);
+        return;
+    }
+    uint32_t have = v->placed + v->found;
+    if (v->placed >= v->needed)
+        buf_adds(out,
+                 ": as many members as must start have a place; this one finds none");
+    else
+        buf_printf(out, ": %u of %u members %s no place beside the others",
+                   have < v->needed ? v->needed - have : 1, v->needed,
+                   have + 1 < v->needed ? "find" : "finds");
+    if (v->missing) {
+        struct prepared_reason reason;
+        reason_prepare(&reason, v->missing);
+        buf_adds(out, "; ");
+        buf_add_span(out, (struct span){reason.need, reason.need_n});
+        if (v->lacks_space)
+            buf_adds(out, ", with the CPU, memory and pod slot that it requests");
+    }
+}

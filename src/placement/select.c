@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/select.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/mutant.h"
+
+/* The selection of cards: views of a node, the cards that fit, and the choice among them. */
+
+bool select_card_suits(const struct card *card, const struct request *r)
+{
+    return !request_is_selective(r) || MUTANT(model_ignored) ||
+           request_accepts_card(r, card->model, card_clock_mhz(card));
+}
+
+bool select_card_could_fit(const struct card *card, const struct request *r)
+{
+    return card->total_mib >= r->mib_per_card &&
+           (r->kind == REQUEST_MEMORY || card->total_mib > 0) &&
+           select_card_suits(card, r);
+}
+
+bool select_mode_allows(const struct ledger_node *node, const struct request *r)
+{
+    return r->kind == REQUEST_DEVICES || node->mode == NODE_ANY ||
+           node->mode == (r->kind == REQUEST_CARDS ? NODE_CARDS : NODE_MEMORY);
+}
+
+static bool has_capacity(const struct card *card, const struct request *r)
+{
+    if (r->kind == REQUEST_CARDS)
+        return card_is_free(card) && card->total_mib >= r->mib_per_card;
+    if (r->kind == REQUEST_DEVICES) /* memory used by other processes does not matter */
+        return card->state == CARD_AVAILABLE && card->pods == 0 && card->total_mib > 0 &&
+               card->reserved_mib == 0 && card->total_mib >= r->mib_per_card;
+    return card->free_mib >= r->mib_per_card && card->free_mib > 0 &&
+           (!r->core || card_core_left(card) >= r->core || MUTANT(compute_ignored));
+}
+
+/* Do the rows have all that decides about the request? */
+static bool rows_suffice(const struct request *r)
+{
+    return !request_is_selective(r) && !r->core &&
+           (r->kind == REQUEST_MEMORY ||
+            (r->kind == REQUEST_CARDS && r->mib_per_card == 0));
+}
+
+uint64_t select_mask(const struct select_view *view, const struct request *r)
+{
+    uint64_t mask = 0;
+    if (view->rows && rows_suffice(r)) {
+        const struct ledger_brief *rows = view->rows;
+        const int64_t least = r->mib_per_card > 0 ? r->mib_per_card : 1;
+        for (uint32_t i = 0; i < LEDGER_BRIEF_CARDS; i++) {
+            bool fits =
+                r->kind == REQUEST_CARDS ? rows->whole[i] : rows->free_mib[i] >= least;
+            mask |= (uint64_t)fits << i;
+        }
+        return mask;
+    }
+    for (uint32_t i = 0; i < view->node->n_cards; i++) {
+        const struct card *card = &view->cards[i];
+        bool fits = has_capacity(card, r) && select_card_suits(card, r);
+        mask |= (uint64_t)fits << i;
+    }
+    return mask;
+}
+
+static int64_t free_on(const struct select_view *view, uint32_t i)
+{
+    return view->rows ? view->rows->free_mib[i] : view->cards[i].free_mib;
+}
+
+/* Of the cards of the mask, those that the policy takes first. */
+static uint64_t choose_by_policy(const struct select_view *view, const struct request *r,
+                                 uint64_t mask)
+{
+    const int64_t sign = r->placement == PLACE_SPREAD ? -1 : 1;
+    uint64_t chosen = 0;
+    for (uint32_t k = 0; k < r->cards; k++) {
+        uint32_t best = UINT32_MAX;
+        int64_t rank = 0;
+        for (uint64_t left = mask & ~chosen; left; left &= left - 1) {
+            uint32_t i = (uint32_t)__builtin_ctzll(left);
+            int64_t own = sign * free_on(view, i);
+            /* Cards are visited by rising index: ties keep the first. */
+            if (best == UINT32_MAX || own < rank ||
+                (MUTANT(tie_by_address) && own == rank)) {
+                best = i;
+                rank = own;
+            }
+        }
+        chosen |= UINT64_C(1) << best;
+    }
+    return chosen;
+}
+
+/* The checks that need no cards. FIT_YES: the cards decide. */
+static enum fit node_fits(const struct ledger_node *node, const struct request *r)
+{
+    if (r->kind == REQUEST_DEVICES && node->state != NODE_USABLE)
+        return FIT_LATER;
+    if (r->kind != REQUEST_DEVICES) {
+        if (node->state == NODE_NO_GPU)
+            return FIT_NEVER;
+        if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
+            return FIT_LATER;
+        if (!select_mode_allows(node, r))
+            return FIT_NEVER;
+    }
+    bool needs_scv = r->kind == REQUEST_DEVICES || request_is_selective(r);
+    if ((needs_scv && node->source != SOURCE_SCV) || (r->core && !node->has_core))
+        return FIT_LATER;
+    return FIT_YES;
+}
+
+enum fit select_cards(const struct select_view *view, const struct request *r,
+                      uint64_t within, uint64_t *chosen)
+{
+    if (chosen)
+        *chosen = 0;
+    enum fit fit = node_fits(view->node, r);
+    if (fit != FIT_YES)
+        return fit;
+    uint64_t mask = select_mask(view, r) & within;
+    uint64_t need = r->cards + (r->kind == REQUEST_DEVICES ? view->claimed : 0);
+    if ((uint64_t)__builtin_popcountll(mask) >= need) {
+        if (chosen && r->kind != REQUEST_DEVICES)
+            *chosen = choose_by_policy(view, r, mask);
+        return FIT_YES;
+    }
+    uint32_t possible = 0;
+    for (uint32_t i = 0; i < view->node->n_cards; i++)
+        possible += (within >> i & 1) && select_card_could_fit(&view->cards[i], r);
+    return possible >= r->cards ? FIT_LATER : FIT_NEVER;
+}
+
+/* Makes the view's cards its own, so that they can change. */
+static void own_cards(struct select_view *view)
+{
+    if (view->cards != view->node->cards)
+        return;
+    if (view->node->n_cards)
+        memcpy(view->own, view->node->cards, view->node->n_cards * sizeof *view->own);
+    view->cards = view->own;
+    view->rows = NULL;
+}
+
+void select_take(struct select_view *view, const struct request *r, uint64_t chosen)
+{
+    own_cards(view);
+    for (; chosen; chosen &= chosen - 1) {
+        struct card *card = &view->cards[__builtin_ctzll(chosen)];
+        card->pods++;
+        card->whole |= r->kind == REQUEST_CARDS;
+        card->free_mib = r->kind == REQUEST_CARDS ? 0 : card->free_mib - r->mib_per_card;
+        card_add_core(&card->core_promised, r->core);
+    }
+}
+
+/* Does the nominated pod precede the pending pod? Not with a reservation on the node, which
+ * counts already, and not as a member of the same gang. */
+static bool precedes(const struct ledger_node *node, const struct ledger_pod *other,
+                     const struct select_pod *pod)
+{
+    return other->priority >= pod->priority && !span_eq(other->uid, pod->uid) &&
+           !ledger_reservation_on(node, other->uid) &&
+           !(pod->gang && other->member && other->member->gang == pod->gang);
+}
+
+/* Takes the cards that are kept for a pod, whatever they have left now: pods that leave still
+ * hold the rest. */
+static void take_kept(struct select_view *view, const struct ledger_pod *pod)
+{
+    uint64_t kept = ledger_pod_kept(pod);
+    if (view->node->n_cards < SCV_MAX_CARDS)
+        kept &= (UINT64_C(1) << view->node->n_cards) - 1;
+    select_take(view, pod->request, kept);
+    for (; kept; kept &= kept - 1) {
+        struct card *card = &view->cards[__builtin_ctzll(kept)];
+        card->free_mib = card->free_mib < 0 ? 0 : card->free_mib;
+    }
+}
+
+/* By falling priority, then those with kept cards, then by UID. */
+static int compare_nominated(const void *a, const void *b)
+{
+    const struct ledger_pod *x = *(struct ledger_pod *const *)a;
+    const struct ledger_pod *y = *(struct ledger_pod *const *)b;
+    if (x->priority != y->priority)
+        return x->priority > y->priority ? -1 : 1;
+    if (!ledger_pod_kept(x) != !ledger_pod_kept(y))
+        return ledger_pod_kept(x) ? -1 : 1;
+    return span_cmp(x->uid, y->uid);
+}
+
+void select_take_nominated(struct select_view *view, const struct select_pod *pod)
+{
+    const struct ledger_node *node = view->node;
+    cleanup_free struct ledger_pod **list = NULL;
+    size_t n = 0, cap = 0;
+    for (const struct ledger_nomination *m = node->nominated; m; m = m->next) {
+        if (!precedes(node, m->pod, pod) || m->pod->request->kind == REQUEST_NONE)
+            continue;
+        MEM_GROW(list, cap, n + 1);
+        list[n++] = m->pod;
+    }
+    if (!n)
+        return;
+    own_cards(view);
+    qsort(list, n, sizeof *list, compare_nominated);
+    for (size_t i = 0; i < n; i++) {
+        const struct request *r = list[i]->request;
+        if (r->kind == REQUEST_DEVICES) {
+            view->claimed += r->cards;
+        } else if (ledger_pod_kept(list[i])) {
+            take_kept(view, list[i]);
+        } else if (select_mode_allows(node, r)) {
+            uint64_t mask = select_mask(view, r);
+            if ((uint32_t)__builtin_popcountll(mask) >= r->cards)
+                select_take(view, r, choose_by_policy(view, r, mask));
+        }
+    }
+}
+
+void select_view_cards(struct select_view *view, const struct ledger_node *node,
+                       struct card *cards, uint64_t claimed)
+{
+    view->node = node;
+    view->cards = cards;
+    view->rows = NULL;
+    view->claimed = claimed;
+}
+
+void select_view(struct select_view *view, const struct ledger_node *node,
+                 const struct select_pod *pod, enum select_nominated nominated)
+{
+    select_view_cards(view, node, node->cards, node->claimed);
+    if (nominated == SELECT_AS_IS || (!node->reserved && !node->nominated)) {
+        view->rows = node->brief.valid ? &node->brief : NULL;
+        return;
+    }
+    ledger_cards_seen(node, pod->priority, pod->uid, view->own);
+    view->cards = view->own;
+    if (nominated == SELECT_ALL)
+        select_take_nominated(view, pod);
+    for (const struct ledger_nomination *m = node->nominated;
+         m && nominated == SELECT_KEPT && !MUTANT(kept_cards_given_away); m = m->next)
+        if (m->kept && precedes(node, m->pod, pod))
+            take_kept(view, m->pod);
+}
+
+int64_t select_least_mib(const struct request *r)
+{
+    bool one = r->kind == REQUEST_MEMORY && r->cards == 1 && rows_suffice(r);
+    int64_t least = r->mib_per_card > 0 ? r->mib_per_card : 1;
+    return one ? least : INT64_MAX;
+}
+
+/* Memory on any one card, or any whole cards: decided by the node's sums. */
+static enum fit fit_by_sums(const struct ledger_node *node, const struct request *r)
+{
+    enum fit fit = node_fits(node, r);
+    if (fit != FIT_YES)
+        return fit;
+    if (r->kind == REQUEST_MEMORY && node->best_free_mib >= select_least_mib(r))
+        return FIT_YES;
+    if (r->kind == REQUEST_MEMORY)
+        return node->largest_mib >= r->mib_per_card && node->n_cards ? FIT_LATER
+                                                                     : FIT_NEVER;
+    if (node->free_cards >= r->cards)
+        return FIT_YES;
+    uint32_t possible = 0;
+    for (uint32_t i = 0; i < node->n_cards && node->n_cards >= r->cards; i++)
+        possible += select_card_could_fit(&node->cards[i], r);
+    return possible >= r->cards ? FIT_LATER : FIT_NEVER;
+}
+
+enum fit select_fit(const struct ledger_node *node, const struct request *r)
+{
+    if (rows_suffice(r) && (r->kind == REQUEST_CARDS || r->cards == 1))
+        return fit_by_sums(node, r);
+    if (request_fits_anywhere(r))
+        return FIT_YES;
+    struct select_view view;
+    select_view(&view, node, NULL, SELECT_AS_IS);
+    return select_cards(&view, r, SELECT_ALL_CARDS, NULL);
+}
+
+enum fit select_fit_pod(const struct ledger_node *node, const struct select_pod *pod)
+{
+    enum fit fit = select_fit(node, pod->request);
+    /* Nominated pods only take, and reservations that do not count only give back. */
+    if ((!(fit == FIT_YES && node->nominated) && !(fit == FIT_LATER && node->reserved)) ||
+        request_fits_anywhere(pod->request))
+        return fit;
+    struct select_view view;
+    select_view(&view, node, pod, SELECT_ALL);
+    return select_cards(&view, pod->request, SELECT_ALL_CARDS, NULL);
+}
+
+enum fit select_fit_schedulable(const struct ledger_node *node,
+                                const struct select_pod *pod)
+{
+    enum fit fit = select_fit_pod(node, pod);
+    return node->cordoned && fit == FIT_YES ? FIT_LATER : fit;
+}
+
+/* The cards that are reserved for the pod on the node; 0 unless they are as many as it
+ * requests: cards may have left the node since. */
+static uint64_t reserved_cards(const struct ledger_node *node,
+                               const struct select_pod *pod)
+{
+    const struct ledger_reservation *own = ledger_reservation_on(node, pod->uid);
+    uint64_t cards = 0;
+    for (uint32_t i = 0; own && i < own->n_shares; i++)
+        if (own->shares[i].on)
+            cards |= UINT64_C(1) << (own->shares[i].on - node->cards);
+    return (uint32_t)__builtin_popcountll(cards) == pod->request->cards ? cards : 0;
+}
+
+bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
+                 uint64_t *chosen)
+{
+    const struct request *r = pod->request;
+    struct select_view view;
+    *chosen = 0;
+    if (r->kind != REQUEST_MEMORY && r->kind != REQUEST_CARDS)
+        return false;
+    select_view(&view, node, pod, SELECT_KEPT);
+    if (select_cards(&view, r, reserved_cards(node, pod), chosen) == FIT_YES)
+        return true;
+    if (node->nominated) {
+        struct select_view beside;
+        select_view(&beside, node, pod, SELECT_ALL);
+        if (select_cards(&beside, r, SELECT_ALL_CARDS, chosen) == FIT_YES)
+            return true;
+    }
+    return select_cards(&view, r, SELECT_ALL_CARDS, chosen) == FIT_YES;
+}
