@@ -59,10 +59,6 @@
 /* Environment variable that names a container's cards to its runtime. */
 #define KEY_VISIBLE_DEVICES "NVIDIA_VISIBLE_DEVICES"
 
-/* Annotation of a Secret: SHA-256 of the certificate that the extender has written there.
- * Without it, or with another hash, another program or a person owns the Secret. */
-#define KEY_CERTIFICATE_HASH "gpushare/certificate-hash"
-
 /* Heartbeat Leases of scv-agent, named like the node. */
 #define KEY_LEASE_NAMESPACE "nvidia-gpu-scheduler-node-lease"
 

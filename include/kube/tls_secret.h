@@ -8,36 +8,26 @@
 
 /*
  * A Secret of type kubernetes.io/tls, with the keys that cert-manager writes too (tls.crt,
- * tls.key, ca.crt) and two more for the successor of a certificate authority: from and to
- * JSON. Private keys are overwritten before their memory is freed.
+ * tls.key, ca.crt): from and to JSON. Private keys are overwritten before their memory is
+ * freed.
  */
 
 enum kube_tls_key {
-    KUBE_TLS_CERT,      /* tls.crt */
-    KUBE_TLS_KEY,       /* tls.key */
-    KUBE_TLS_CA,        /* ca.crt */
-    KUBE_TLS_NEXT_CERT, /* next.crt */
-    KUBE_TLS_NEXT_KEY,  /* next.key */
+    KUBE_TLS_CERT, /* tls.crt */
+    KUBE_TLS_KEY,  /* tls.key */
+    KUBE_TLS_CA,   /* ca.crt */
     KUBE_TLS_KEYS,
 };
 
 struct kube_tls_secret {
     bool exists;
-    bool has_controller; /* an annotation of cert-manager names its Certificate */
-    struct buf version;  /* metadata.resourceVersion */
-    /* The annotation gpushare/certificate-hash: of the certificate that the extender has
-     * written here; empty: none. */
-    struct buf mark;
     struct buf data[KUBE_TLS_KEYS]; /* decoded; empty: missing, or not base64 */
 };
 
 void kube_tls_secret_fini(struct kube_tls_secret *s);
-/* A deep copy into *to, which must be empty. */
-void kube_tls_secret_copy(struct kube_tls_secret *to, const struct kube_tls_secret *from);
 
 /* Fills *s, which must be empty, from the API server's JSON. */
 int kube_tls_secret_decode(struct span json, struct kube_tls_secret *s, struct err *err);
-/* Appends the body of a POST (`create`), or of a merge patch that the API server rejects
- * with 409 if the Secret has another version. Release it with tls_wipe. */
+/* Appends the body of a POST. Release it with tls_wipe. */
 void kube_tls_secret_encode(const struct kube_tls_secret *s, const char *ns,
-                            const char *name, bool create, struct buf *out);
+                            const char *name, struct buf *out);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "extender/cert_plan.h"
+#include "extender/cert_secrets.h"
 #include "extender/forward.h"
 
 struct access {
@@ -104,7 +104,7 @@ static bool allows_verb(const struct access *a, const struct httpd_request *req,
     bool forwarded =
         httpd_header(req, FORWARD_HEADER) || httpd_header(req, REPORT_HEADER);
     if (certs_mode(a->certs) != CERTS_SECRETS || !forwarded ||
-        (own && strcmp(own, CERT_PLAN_SERVER_NAME) == 0))
+        (own && strcmp(own, CERT_SECRETS_SERVER_NAME) == 0))
         return true;
     httpd_fail(reply, 403, "only a replica of the extender may forward a bind");
     return false;

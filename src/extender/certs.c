@@ -8,8 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/ticker.h"
-#include "extender/cert_keeper.h"
-#include "extender/cert_plan.h"
+#include "extender/cert_secrets.h"
 #include "wire/x509.h"
 
 enum { REFRESH_MS = 1000 };
@@ -18,7 +17,7 @@ struct certs {
     enum certs_mode mode;
     struct tls *verbs, *observers; /* both or none */
     bool has_front_proxy;
-    struct cert_keeper *keeper; /* CERTS_SECRETS */
+    struct cert_secrets *secrets; /* CERTS_SECRETS */
     struct ticker *ticker;
     bool stopped;
 };
@@ -28,15 +27,15 @@ static void refresh(void *ctx)
     struct certs *c = ctx;
     tls_refresh(c->verbs);
     tls_refresh(c->observers);
-    if (c->keeper)
-        cert_keeper_step(c->keeper);
+    if (c->secrets)
+        cert_secrets_step(c->secrets);
 }
 
 static int64_t next_refresh(void *ctx)
 {
     struct certs *c = ctx;
     int64_t due = clock_mono_ms() + REFRESH_MS,
-            first = c->keeper ? cert_keeper_due(c->keeper) : due;
+            first = c->secrets ? cert_secrets_due(c->secrets) : due;
     return first < due ? first : due;
 }
 
@@ -99,7 +98,7 @@ static void log_mode(const struct certs_config *config, enum certs_mode mode)
                  LOG_S("client-ca", config->client_ca_file));
     } else if (mode == CERTS_SECRETS) {
         cleanup_free char *from =
-            xasprintf("Secret %s/%s", config->ns, cert_plan_name(CERT_PLAN_SERVER));
+            xasprintf("Secret %s/%s", config->ns, CERT_SECRETS_SERVER);
         log_info("certs",
                  "verbs: client certificate required; not ready until the Secret is read",
                  LOG_S("certificates", from));
@@ -138,7 +137,8 @@ static size_t split(const struct opt_list *list, struct arena *a, const char ***
     return n;
 }
 
-static const char *const own_names[] = {CERT_PLAN_CLIENT_NAME, CERT_PLAN_SERVER_NAME};
+static const char *const own_names[] = {CERT_SECRETS_CLIENT_NAME,
+                                        CERT_SECRETS_SERVER_NAME};
 
 static int listen_with(struct certs *c, const struct certs_config *config,
                        const struct x509_pair *first, struct err *err)
@@ -179,8 +179,8 @@ static int make_temporary(struct x509_pair *pair, struct err *err)
     struct x509_spec spec = {.common_name = "gpushare-extender: no certificate yet",
                              .names = names,
                              .server = true,
-                             .begins_s = now_s - CERT_PLAN_BACKDATE_S,
-                             .expires_s = now_s + CERT_PLAN_CA_S};
+                             .begins_s = now_s - CERT_SECRETS_BACKDATE_S,
+                             .expires_s = now_s + CERT_SECRETS_LIFE_S};
     return x509_make(&spec, NULL, pair, err);
 }
 
@@ -193,8 +193,8 @@ static int set_up(struct certs *c, const struct certs_config *config, struct err
     if (rc == 0 && (c->mode == CERTS_SECRETS || config->cert_file))
         rc = listen_with(c, config, &first, err);
     if (rc == 0 && c->mode == CERTS_SECRETS)
-        c->keeper = cert_keeper_new(&(struct cert_keeper_config){
-            .ns = config->ns, .tls = {c->verbs, c->observers}});
+        c->secrets = cert_secrets_new(config->ns,
+                                      (struct tls *const[]){c->verbs, c->observers});
     x509_pair_fini(&first);
     return rc;
 }
@@ -217,8 +217,8 @@ void certs_start(struct certs *c, struct kube_client *client, struct store *stor
 {
     if (!c->verbs)
         return;
-    if (c->keeper)
-        cert_keeper_connect(c->keeper, client, store, counters);
+    if (c->secrets)
+        cert_secrets_connect(c->secrets, client, store, counters);
     c->ticker = ticker_new();
     ticker_start(c->ticker, &ticker_fns, c);
 }
@@ -227,8 +227,8 @@ void certs_stop(struct certs *c)
 {
     if (!c || !c->ticker || c->stopped)
         return;
-    if (c->keeper)
-        cert_keeper_stop(c->keeper);
+    if (c->secrets)
+        cert_secrets_stop(c->secrets);
     ticker_stop(c->ticker);
     c->stopped = true;
 }
@@ -239,7 +239,7 @@ void certs_free(struct certs *c)
         return;
     certs_stop(c);
     ticker_free(c->ticker);
-    cert_keeper_free(c->keeper);
+    cert_secrets_free(c->secrets);
     tls_free(c->verbs);
     tls_free(c->observers);
     free(c);
@@ -269,7 +269,7 @@ bool certs_has_front_proxy(const struct certs *c)
 
 int certs_ready(struct certs *c, struct err *err)
 {
-    return c && c->keeper ? cert_keeper_ready(c->keeper, err) : 0;
+    return c && c->secrets ? cert_secrets_ready(c->secrets, err) : 0;
 }
 
 void certs_report(struct certs *c, struct buf *out)
@@ -278,6 +278,6 @@ void certs_report(struct certs *c, struct buf *out)
         tls_report(c->verbs, out);
         tls_report(c->observers, out);
     }
-    if (c && c->keeper)
-        cert_keeper_report(c->keeper, out);
+    if (c && c->secrets)
+        cert_secrets_report(c->secrets, out);
 }

@@ -15,7 +15,7 @@
  *   insecure  --insecure: no client needs credentials. Plain HTTP, or HTTPS with
  *             --tls-cert. The default on a loopback address without certificate options.
  *   files     --tls-cert and --tls-key, and --client-ca for the clients of the verbs.
- *   secrets   otherwise: the certificates of extender/cert_keeper.h.
+ *   secrets   otherwise: the certificates of extender/cert_secrets.h.
  *
  * Every client completes the TLS handshake, because the kubelet's probes have no
  * certificate; extender/access.h decides what a client may do. The observers' port trusts

@@ -25,7 +25,6 @@ struct counters {
     _Alignas(LINE) count binds[CODES];
     count forwarded;
     count calls[COUNTERS_API_CALLS][CODES];
-    count newest_ca_s;
 };
 
 struct counters *counters_new(void)
@@ -101,12 +100,6 @@ void counters_api_call(struct counters *c, enum counters_api_call call,
 {
     if (c)
         add(&c->calls[call][code], 1);
-}
-
-void counters_newest_ca(struct counters *c, int64_t begins_s)
-{
-    if (c)
-        atomic_store_explicit(&c->newest_ca_s, (uint64_t)begins_s, memory_order_relaxed);
 }
 
 /* -- output -- */
@@ -196,8 +189,4 @@ void counters_write(const struct counters *c, struct buf *out)
     write_filter(c, out);
     write_binds(c, out);
     write_calls(c, out);
-    prom_one(out, "gpushare_scheduler_ca_begins_timestamp_seconds", PROM_GAUGE,
-             "When the newest CA in the ca.crt of kube-scheduler's Secret begins to be "
-             "valid; 0 without a Secret.",
-             get(&c->newest_ca_s));
 }

@@ -54,9 +54,5 @@ void counters_bind_forwarded(struct counters *c);
 void counters_api_call(struct counters *c, enum counters_api_call call,
                        enum err_code code);
 
-/* When the validity of the newest CA in kube-scheduler's ca.crt begins, in seconds since 1970;
- * 0: there is none. */
-void counters_newest_ca(struct counters *c, int64_t begins_s);
-
 /* Appends all counters in Prometheus' text format. */
 void counters_write(const struct counters *c, struct buf *out);

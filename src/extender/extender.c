@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "extender/api_io.h"
-#include "extender/cert_plan.h"
+#include "extender/cert_secrets.h"
 #include "extender/event_card_thread.h"
 #include "extender/forward.h"
 #include "extender/gang_minimum.h"
@@ -78,7 +78,7 @@ static int start_forward(struct extender *e, const struct extender_config *confi
                    : secrets          ? NULL
                                       : config->client_ca,
         .name = config->replica_name ? config->replica_name
-                : secrets            ? CERT_PLAN_HOST
+                : secrets            ? CERT_SECRETS_HOST
                                      : NULL,
     };
     if (config->replica_ca && !config->tls_cert)

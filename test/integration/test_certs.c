@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -11,8 +10,8 @@
 #include "wire/x509.h"
 
 /*
- * The certificates that the extender makes itself: from the first start, through renewals,
- * a new certificate authority, deletion and damage, to the Secrets of other programs.
+ * The certificates that the extender makes itself: from the first start and deleted Secrets to
+ * those of other programs, which it never writes.
  */
 
 #define CA      "gpushare-extender-ca"
@@ -45,7 +44,7 @@ static void get(const struct sim *s, const char *name, struct kube_tls_secret *o
 static void put(const struct sim *s, const char *name, const struct kube_tls_secret *to)
 {
     struct buf body = {0};
-    kube_tls_secret_encode(to, "kube-system", name, true, &body);
+    kube_tls_secret_encode(to, "kube-system", name, &body);
     sim_load(s, "%s", body.p);
     tls_wipe(&body);
 }
@@ -77,13 +76,6 @@ static bool differs(const struct sim *s, const char *name, enum kube_tls_key key
     return *now && strcmp(now, from) != 0;
 }
 
-static bool contains(const struct sim *s, const char *name, enum kube_tls_key key,
-                     const char *text)
-{
-    cleanup_free char *now = value(s, name, key);
-    return strstr(now, text) != NULL;
-}
-
 static bool has_three(const struct sim *s)
 {
     return has_secret(s, SECRETS "/" CA) && has_secret(s, SECRETS "/" SERVER) &&
@@ -95,11 +87,6 @@ static void set(struct kube_tls_secret *s, enum kube_tls_key key, struct span by
     buf_clear(&s->data[key]);
     buf_add_span(&s->data[key], bytes);
 }
-
-/* Certificates that the leader would have made `age_s` ago, with lives of its own. */
-struct made {
-    struct x509_pair ca, next, server, client;
-};
 
 static int64_t now_s(void)
 {
@@ -127,41 +114,15 @@ static void make(struct x509_pair *out, const struct x509_pair *issuer,
     ck_assert_msg(x509_make(&spec, issuer, out, &err) == 0, "%s", err.msg);
 }
 
-static void made_fini(struct made *m)
-{
-    x509_pair_fini(&m->ca);
-    x509_pair_fini(&m->next);
-    x509_pair_fini(&m->server);
-    x509_pair_fini(&m->client);
-}
-
-/* `ours`: with the extender's mark. */
 static void put_pair(const struct sim *s, const char *name, const struct x509_pair *pair,
-                     const struct x509_pair *ca, const struct x509_pair *next, bool ours)
+                     const struct x509_pair *ca)
 {
     struct kube_tls_secret secret = {0};
-    char hash[X509_FINGERPRINT];
-    bool is_ca = strcmp(name, CA) == 0;
     set(&secret, KUBE_TLS_CERT, buf_span(&pair->cert));
     set(&secret, KUBE_TLS_KEY, buf_span(&pair->key));
-    buf_add_span(&secret.data[KUBE_TLS_CA], buf_span(&ca->cert));
-    buf_add_span(&secret.data[KUBE_TLS_CA], buf_span(&next->cert));
-    if (is_ca && next->cert.n) {
-        set(&secret, KUBE_TLS_NEXT_CERT, buf_span(&next->cert));
-        set(&secret, KUBE_TLS_NEXT_KEY, buf_span(&next->key));
-    }
-    x509_fingerprint(buf_span(&pair->cert), hash);
-    if (ours)
-        buf_adds(&secret.mark, hash);
+    set(&secret, KUBE_TLS_CA, buf_span(&ca->cert));
     put(s, name, &secret);
     kube_tls_secret_fini(&secret);
-}
-
-static void put_made(const struct sim *s, const struct made *m)
-{
-    put_pair(s, CA, &m->ca, &m->ca, &m->next, true);
-    put_pair(s, SERVER, &m->server, &m->ca, &m->next, true);
-    put_pair(s, CLIENT, &m->client, &m->ca, &m->next, true);
 }
 
 /* -- Clients -- */
@@ -287,7 +248,7 @@ START_TEST(a_fresh_start_makes_the_certificates)
     /* Alive, and not ready: the permission is missing. */
     lib_wait(
         observers_say(&e, "/healthz", 200, "Secret kube-system/" CA ": cannot write: "));
-    ck_assert(observers_say(&e, "/readyz", 503, "no certificate: "));
+    lib_wait(observers_say(&e, "/readyz", 503, "no certificate: "));
     ck_assert_uint_eq(call(e.verbs.port, NULL, "/healthz", NULL, &said), 200);
     ck_assert_uint_eq(call(e.verbs.port, NULL, "/readyz", NULL, &said), 503);
     ck_assert_uint_eq(filter(&e, NULL, &said), 401);
@@ -392,91 +353,7 @@ START_TEST(replicas_share_the_certificates_and_a_restart_keeps_them)
 }
 END_TEST
 
-START_TEST(certificates_are_renewed_and_old_ones_stay_accepted)
-{
-    struct sim s;
-    struct extender e;
-    struct identity old, new;
-    struct made m = {0};
-    cleanup_buf struct buf said = {0};
-    begin(&s);
-    make(&m.ca, NULL, "gpushare-extender-ca 1", 70 * DAY_S, 1095 * DAY_S);
-    make(&m.server, &m.ca, "gpushare-extender", 61 * DAY_S, 90 * DAY_S);
-    make(&m.client, &m.ca, "gpushare-scheduler", 300 * DAY_S, 365 * DAY_S);
-    put_made(&s, &m);
-    take(&s, CLIENT, &old);
-    start_ready(&e, &s);
-    lib_wait(differs(&s, SERVER, KUBE_TLS_CERT, m.server.cert.p) &&
-             differs(&s, CLIENT, KUBE_TLS_CERT, m.client.cert.p));
-    ck_assert(!differs(&s, CA, KUBE_TLS_CERT, m.ca.cert.p));
-    take(&s, CLIENT, &new);
-    ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
-    ck_assert_msg(filter(&e, &new, &said) == 200, "%s", said.p);
-    lib_wait(strstr(program_output(&e.program), "reason=\"renewed the certificate\""));
-    identity_fini(&old);
-    identity_fini(&new);
-    made_fini(&m);
-    extender_stop(&e);
-    sim_stop(&s);
-}
-END_TEST
-
-/* The gauge of the newest CA that kube-scheduler can read. */
-static bool reports_newest_ca(const struct extender *e, const struct identity *id,
-                              const struct x509_pair *newest)
-{
-    cleanup_buf struct buf said = {0};
-    struct x509_info info;
-    ck_assert_int_eq(x509_read(buf_span(&newest->cert), &info, NULL), 0);
-    cleanup_free char *want = xasprintf(
-        "\ngpushare_scheduler_ca_begins_timestamp_seconds %" PRId64 "\n", info.begins_s);
-    return call(e->verbs.port, id, "/metrics", NULL, &said) == 200 &&
-           strstr(said.p, want);
-}
-
-/* A CA that is due, with a successor that was made some time ago. */
-START_TEST(a_new_authority_signs_while_the_old_one_is_trusted)
-{
-    struct sim s;
-    struct extender e;
-    struct identity old, new;
-    struct made m = {0};
-    cleanup_buf struct buf said = {0};
-    begin(&s);
-    make(&m.ca, NULL, "gpushare-extender-ca 1", 920 * DAY_S, 1095 * DAY_S);
-    make(&m.next, NULL, "gpushare-extender-ca 2", 190 * DAY_S, 1095 * DAY_S);
-    make(&m.server, &m.ca, "gpushare-extender", 61 * DAY_S, 90 * DAY_S);
-    make(&m.client, &m.ca, "gpushare-scheduler", 10 * DAY_S, 365 * DAY_S);
-    put_made(&s, &m);
-    take(&s, CLIENT, &old);
-    start_ready(&e, &s);
-    lib_wait(differs(&s, SERVER, KUBE_TLS_CERT, m.server.cert.p));
-    cleanup_free char *ca = value(&s, CA, KUBE_TLS_CERT),
-                      *server = value(&s, SERVER, KUBE_TLS_CERT);
-    ck_assert_str_eq(ca, m.next.cert.p);
-    ck_assert(x509_is_issued_by(span_of(server), buf_span(&m.next.cert)));
-    ck_assert(!x509_is_issued_by(span_of(server), buf_span(&m.ca.cert)));
-    ck_assert(contains(&s, SERVER, KUBE_TLS_CA, m.ca.cert.p));
-    /* kube-scheduler still has the files of before, which name both CAs. */
-    lib_wait(strstr(program_output(&e.program), "valid-until="));
-    ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
-    lib_wait(reports_newest_ca(&e, &old, &m.next));
-    drop(&s, CLIENT); /* the quickest way to a certificate of the new CA */
-    lib_wait(has_secret(&s, SECRETS "/" CLIENT));
-    take(&s, CLIENT, &new);
-    ck_assert(x509_is_issued_by(buf_span(&new.secret.data[KUBE_TLS_CERT]),
-                                buf_span(&m.next.cert)));
-    ck_assert_msg(filter(&e, &new, &said) == 200, "%s", said.p);
-    ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
-    identity_fini(&old);
-    identity_fini(&new);
-    made_fini(&m);
-    extender_stop(&e);
-    sim_stop(&s);
-}
-END_TEST
-
-START_TEST(deleted_and_damaged_secrets_are_repaired_without_an_outage)
+START_TEST(deleted_secrets_are_made_again_without_an_outage)
 {
     struct sim s;
     struct extender e;
@@ -485,31 +362,41 @@ START_TEST(deleted_and_damaged_secrets_are_repaired_without_an_outage)
     begin(&s);
     start_ready(&e, &s);
     take(&s, CLIENT, &old);
-    cleanup_free char *cert = value(&s, SERVER, KUBE_TLS_CERT);
-    struct kube_tls_secret server;
-    get(&s, SERVER, &server);
-    set(&server, KUBE_TLS_KEY, SPAN("half a key"));
-    put(&s, SERVER, &server);
-    kube_tls_secret_fini(&server);
-    while (!differs(&s, SERVER, KUBE_TLS_CERT, cert))
-        ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
+    cleanup_free char *cert = value(&s, SERVER, KUBE_TLS_CERT),
+                      *ca = value(&s, CA, KUBE_TLS_CERT);
+    struct x509_info info = {0}, ca_info = {0};
+    ck_assert_int_eq(x509_read(span_of(cert), &info, NULL), 0);
+    ck_assert_int_eq(x509_read(span_of(ca), &ca_info, NULL), 0);
+    ck_assert_int_gt(info.expires_s, now_s() + 3640LL * DAY_S);
+    ck_assert_int_le(info.expires_s, ca_info.expires_s);
 
-    cleanup_free char *second = value(&s, SERVER, KUBE_TLS_CERT);
-    drop(&s, CA);
+    /* Of the same CA: the clients of before go on. */
     drop(&s, SERVER);
     while (!has_secret(&s, SECRETS "/" SERVER))
         ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
+    lib_wait(differs(&s, SERVER, KUBE_TLS_CERT, cert));
+    ck_assert(!differs(&s, CA, KUBE_TLS_CERT, ca));
+    ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
+
+    /* The CA alone is missed when it has to sign: the former one stays trusted. */
+    drop(&s, CA);
+    drop(&s, CLIENT);
     lib_wait(has_three(&s));
-    ck_assert(differs(&s, SERVER, KUBE_TLS_CERT, second));
+    ck_assert(differs(&s, CA, KUBE_TLS_CERT, ca));
+    take(&s, CLIENT, &new);
+    lib_wait(filter(&e, &new, &said) == 200);
+    ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
+    identity_fini(&new);
 
     /* All of them: nothing of before is trusted any more. */
-    cleanup_free char *ca = value(&s, CA, KUBE_TLS_CERT);
+    cleanup_free char *second = value(&s, CA, KUBE_TLS_CERT);
     do { /* the first can be back before the last is deleted */
-        drop(&s, CA);
+        if (has_secret(&s, SECRETS "/" CA))
+            drop(&s, CA);
         drop(&s, SERVER);
         drop(&s, CLIENT);
         lib_wait(has_three(&s));
-    } while (!differs(&s, CA, KUBE_TLS_CERT, ca));
+    } while (!differs(&s, CA, KUBE_TLS_CERT, second));
     take(&s, CLIENT, &new);
     lib_wait(filter(&e, &new, &said) == 200);
     identity_fini(&old);
@@ -519,47 +406,59 @@ START_TEST(deleted_and_damaged_secrets_are_repaired_without_an_outage)
 }
 END_TEST
 
-START_TEST(secrets_of_others_are_served_and_never_written)
+START_TEST(a_secret_that_exists_is_served_or_reported_and_never_written)
 {
     struct sim s;
     struct extender e;
     struct identity scheduler;
-    struct made m = {0};
+    struct x509_pair ca = {{0}, {0}}, server = {{0}, {0}}, client = {{0}, {0}};
     cleanup_buf struct buf said = {0};
     begin(&s);
-    make(&m.ca, NULL, "corporate", 60, 30 * DAY_S);
-    make(&m.server, &m.ca, "gpushare-extender", 60, 30 * DAY_S);
-    make(&m.client, &m.ca, "gpushare-scheduler", 60, 30 * DAY_S);
+    make(&ca, NULL, "corporate", 60, 30 * DAY_S);
+    make(&server, &ca, "gpushare-extender", 60, 30 * DAY_S);
+    make(&client, &ca, "gpushare-scheduler", 60, 30 * DAY_S);
+    /* A certificate that is no CA cannot sign what is missing. */
+    put_pair(&s, CA, &client, &ca);
     start(&e, &s);
-    /* Before the leader makes some, or after: cert-manager overwrites them. */
-    put_pair(&s, SERVER, &m.server, &m.ca, &m.next, false);
-    put_pair(&s, CLIENT, &m.client, &m.ca, &m.next, false);
+    lib_wait(observers_say(&e, "/healthz", 200, "the certificate is of no authority"));
+    lib_wait(observers_say(&e, "/readyz", 503, "no certificate: "));
+    ck_assert(!has_secret(&s, SECRETS "/" SERVER));
+    put_pair(&s, SERVER, &server, &ca);
+    put_pair(&s, CLIENT, &client, &ca);
     take(&s, CLIENT, &scheduler);
     lib_wait(filter(&e, &scheduler, &said) == 200);
     lib_wait(is_ready(&e));
 
-    /* A certificate of theirs that nobody renews: used as long as there is no other. */
-    x509_pair_fini(&m.server);
-    make(&m.server, &m.ca, "gpushare-extender", 20 * DAY_S, 19 * DAY_S);
-    put_pair(&s, SERVER, &m.server, &m.ca, &m.next, false);
+    /* One that nobody renews, and a damaged one: what was read before is used. */
+    x509_pair_fini(&server);
+    make(&server, &ca, "gpushare-extender", 20 * DAY_S, 19 * DAY_S);
+    put_pair(&s, SERVER, &server, &ca);
     lib_wait(observers_say(&e, "/healthz", 200,
                            "Secret kube-system/" SERVER ": the certificate has expired"));
+    buf_clear(&server.key);
+    buf_adds(&server.key, "half a key");
+    put_pair(&s, SERVER, &server, &ca);
+    lib_wait(observers_say(&e, "/healthz", 200, SERVER ": private key"));
     ck_assert_msg(filter(&e, &scheduler, &said) == 200, "%s", said.p);
-    ck_assert(!differs(&s, SERVER, KUBE_TLS_CERT, m.server.cert.p));
+    ck_assert(!differs(&s, SERVER, KUBE_TLS_CERT, server.cert.p));
 
-    /* Their renewal is used without a restart. */
-    x509_pair_fini(&m.server);
-    x509_pair_fini(&m.ca);
-    make(&m.ca, NULL, "corporate 2", 60, 30 * DAY_S);
-    make(&m.server, &m.ca, "gpushare-extender", 60, 30 * DAY_S);
-    put_pair(&s, SERVER, &m.server, &m.ca, &m.next, false);
-    set(&scheduler.secret, KUBE_TLS_CA, buf_span(&m.ca.cert));
+    /* A renewal of another program, of a new CA, is used without a restart. */
+    x509_pair_fini(&server);
+    x509_pair_fini(&ca);
+    make(&ca, NULL, "corporate 2", 60, 30 * DAY_S);
+    make(&server, &ca, "gpushare-extender", 60, 30 * DAY_S);
+    put_pair(&s, SERVER, &server, &ca);
+    set(&scheduler.secret, KUBE_TLS_CA, buf_span(&ca.cert));
     lib_wait(filter(&e, &scheduler, &said) == 200);
     lib_wait(observers_say(&e, "/healthz", 200, "ok\n"));
-    ck_assert(!differs(&s, SERVER, KUBE_TLS_CERT, m.server.cert.p));
-    ck_assert(!differs(&s, CLIENT, KUBE_TLS_CERT, m.client.cert.p));
+    ck_assert(!differs(&s, SERVER, KUBE_TLS_CERT, server.cert.p));
+    ck_assert(!differs(&s, CLIENT, KUBE_TLS_CERT, client.cert.p));
+    ck_assert_int_eq(sim_count(&s, "create", "secrets", ""), 0);
+    ck_assert_int_eq(sim_count(&s, "patch", "secrets", ""), 0);
     identity_fini(&scheduler);
-    made_fini(&m);
+    x509_pair_fini(&ca);
+    x509_pair_fini(&server);
+    x509_pair_fini(&client);
     extender_stop(&e);
     sim_stop(&s);
 }
@@ -622,8 +521,6 @@ END_TEST
 
 LIB_MAIN("certs", 90, a_fresh_start_makes_the_certificates,
          replicas_share_the_certificates_and_a_restart_keeps_them,
-         certificates_are_renewed_and_old_ones_stay_accepted,
-         a_new_authority_signs_while_the_old_one_is_trusted,
-         deleted_and_damaged_secrets_are_repaired_without_an_outage,
-         secrets_of_others_are_served_and_never_written,
+         deleted_secrets_are_made_again_without_an_outage,
+         a_secret_that_exists_is_served_or_reported_and_never_written,
          conflicts_and_failures_are_retried, the_log_says_what_is_in_force)

@@ -202,62 +202,40 @@ static void review(const struct pair *p)
     program_stop(&secure);
 }
 
-/* -- Secrets: missing ones are created, damaged ones are patched -- */
+/* -- Secrets: missing ones are created -- */
 
 static bool has_made_secrets(void *ctx)
 {
     return asked(ctx, &(struct right){"create", "", "secrets", NULL, NULL}) == 3;
 }
 
-static bool has_repaired_secrets(void *ctx)
-{
-    return asked(ctx, &(struct right){"patch", "", "secrets", NULL, NULL}) == 3;
-}
-
-#define DAMAGED(name)                                                                    \
-    "- {apiVersion: v1, kind: Secret, type: kubernetes.io/tls,\n"                        \
-    "   data: {tls.crt: eA==, tls.key: eA==},\n"                                         \
-    "   metadata: {name: " name ", namespace: kube-system,\n"                            \
-    "              annotations: {gpushare/certificate-hash: x}}}\n"
-static const char damaged[] =
-    "apiVersion: v1\nkind: List\nitems:\n" DAMAGED("gpushare-extender-ca")
-        DAMAGED("gpushare-extender-tls") DAMAGED("gpushare-scheduler-tls");
-
 START_TEST(rules_grant_the_requests_of_the_extender_and_no_others)
 {
     struct rights rights;
-    struct pair usual, lost;   /* lost: the Lease was deleted */
-    struct pair fresh, broken; /* with TLS: no Secrets, and damaged ones */
+    struct pair usual, lost, fresh; /* lost: without its Lease; fresh: with TLS */
     dir = temp_dir();
-    temp_write(dir, "damaged.yaml", damaged);
-    cleanup_free char *damaged_file = temp_path(dir, "damaged.yaml");
     rights_read(&rights, ARGV("manifests/deployment.yaml", "manifests/rbac.yaml"),
                 "Deployment");
     pair_start(&lost, &rights, NULL, NULL);
     pair_start(&usual, &rights, "manifests/namespace.yaml", NULL);
     pair_start(&fresh, &rights, "manifests/namespace.yaml", "--insecure=off");
-    pair_start(&broken, &rights, damaged_file, "--insecure=off");
     ck_assert(program_until(holds, &usual));
     bind_and_mark(&usual);
     read_groups(&usual);
     review(&usual);
     ck_assert(program_until(holds, &lost)); /* creates the Lease, after five seconds */
     ck_assert(program_until(has_made_secrets, &fresh));
-    ck_assert(program_until(has_repaired_secrets, &broken));
     /* Reads the record once it no longer changes. */
     program_stop(&usual.extender);
     program_stop(&lost.extender);
     program_stop(&fresh.extender);
-    program_stop(&broken.extender);
     rights_check(usual.api, &rights);
     rights_check(lost.api, &rights);
     rights_check(fresh.api, &rights);
-    rights_check(broken.api, &rights);
     rights_used(&rights);
     program_stop(&usual.sim);
     program_stop(&lost.sim);
     program_stop(&fresh.sim);
-    program_stop(&broken.sim);
     rights_fini(&rights);
     temp_dir_remove(dir);
     free(dir);

@@ -46,7 +46,7 @@ static char *secret_of(const char *ca, const char *cert, const char *key)
         cleanup_free char *text = names[i] ? pem(names[i]) : NULL;
         buf_adds(&s.data[keys[i]], text ? text : "");
     }
-    kube_tls_secret_encode(&s, "kube-system", CLIENT_SECRET_NAME, true, &out);
+    kube_tls_secret_encode(&s, "kube-system", CLIENT_SECRET_NAME, &out);
     kube_tls_secret_fini(&s);
     return buf_take(&out);
 }
