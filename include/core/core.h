@@ -208,6 +208,25 @@ struct core_input {
 
 /* Outputs. Strings are valid until core_outputs_reset. */
 
+/* The outcome of CORE_RESERVE. */
+enum core_reserve_outcome {
+    /* Cards of `node` are reserved, and those of the other members of the gang. A member that
+     * requests nvidia.com/gpu has its node, and no cards. */
+    CORE_RESERVE_DONE,
+    CORE_RESERVE_NO_NODE,       /* the pod fits on none of the nodes any more */
+    CORE_RESERVE_GANG_REJECTED, /* the gang cannot start: `text` says why */
+    CORE_RESERVE_NOT_NOW,       /* this process may not bind now: `text` says why */
+    CORE_RESERVE_FULL,          /* CORE_RESERVATIONS_MAX are reached */
+    CORE_RESERVE_PROMISED,      /* the pod is bound to `node`, or its bind there is in flight */
+};
+
+/* The outcome of CORE_BIND. */
+enum core_bind_outcome {
+    CORE_BOUND,
+    CORE_BIND_REJECTED,   /* `code` and `text` say why */
+    CORE_BIND_NOT_LEADER, /* the same, and this process may not bind now: another may */
+};
+
 enum core_output_type {
     CORE_LIST,  /* list `kind`, consistently (no resourceVersion); ends a watch of it */
     CORE_WATCH, /* watch `kind` from `version` */
@@ -218,8 +237,8 @@ enum core_output_type {
     CORE_CALL_WAKEUP,   /* PATCH annotation gpushare/room-since of the Node to `value` */
     CORE_CALL_NOMINATE, /* PATCH status.nominatedNodeName of the pod; `node` NULL: none */
     CORE_CALL_EVICT, /* POST an Eviction of the pod, on behalf of the pod `preemptor` */
-    CORE_REPLY,      /* reply to a bind */
-    CORE_RESERVED,   /* reply to RESERVE, in the same step; `text`: why none for a gang */
+    CORE_REPLY,      /* reply to a bind: `bind` */
+    CORE_RESERVED,   /* reply to RESERVE, in the same step: `reserve` */
     CORE_LOG,        /* a log line */
 };
 
@@ -230,7 +249,7 @@ struct core_output {
     const char *version;
 
     uint64_t call; /* returned in the ANSWER; every call gets exactly one */
-    const char *ns, *name, *uid, *node; /* RESERVED: node, or NULL: none */
+    const char *ns, *name, *uid, *node; /* RESERVED: node of DONE and PROMISED */
     const char *annotations;            /* CALL_BIND: a JSON object, or NULL */
     struct clock_deadline send_by;      /* CALL_BIND: must not be sent after this time */
     const char *body;                   /* LEASE_WRITE: the Lease as JSON */
@@ -239,8 +258,10 @@ struct core_output {
     const char *preemptor; /* EVICT: UID of the pod that gets the memory */
 
     uint64_t token;
+    enum core_reserve_outcome reserve; /* RESERVED */
+    enum core_bind_outcome bind;       /* REPLY */
     enum err_code code; /* REPLY: ERR_NONE is success. LOG: ERR_NONE is no problem */
-    const char *text;   /* REPLY, LOG; NOMINATE, EVICT: for an Event of the pod */
+    const char *text;   /* REPLY, RESERVED, LOG; NOMINATE, EVICT: for an Event of the pod */
 };
 
 struct core_outputs {

@@ -138,7 +138,8 @@ static bool has_space(const struct step *s)
            CORE_RESERVATIONS_MAX;
 }
 
-const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
+enum core_reserve_outcome gang_reserve(struct step *s, const struct ledger_node **node,
+                                       struct buf *why)
 {
     const struct core_input *in = s->in;
     struct ledger *l = s->core->ledger;
@@ -154,27 +155,31 @@ const struct ledger_node *gang_reserve(struct step *s, struct buf *why)
         (gang_judge_is_settled(l, &asker) || MUTANT(gang_of_old_members))) {
         if (MUTANT(gang_reservation_leaks))
             own->until_ms = INT64_MAX;
-        return own->node;
+        *node = own->node;
+        return CORE_RESERVE_DONE;
     }
     int64_t until_ms = s->now.mono_ms + CORE_GANG_RESERVATION_MS;
     if (own)
         add_limit(s, own, &until_ms);
-    reserve_end(s, in->uid);
+    /* The caller wakes pending pods, if its cards are free after this step. */
+    if (own)
+        ledger_reservation_end(l, own);
+    if (!has_space(s))
+        return CORE_RESERVE_FULL;
     size_t n = list_nodes(s, &nodes);
     bool spread = in->request->placement == PLACE_SPREAD;
     gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
-    if (!has_space(s))
-        return NULL;
     if (!v.fits) {
         gang_judge_reason(why, &asker, &v);
         if (v.placed >= v.needed) /* they can start without this one */
-            return NULL;
+            return CORE_RESERVE_GANG_REJECTED;
         if (!MUTANT(gang_keeps_a_part))
             each_other(s, gang, in->uid, end_one, NULL);
         buf_adds(why, "; none starts before all can");
-        return NULL;
+        return CORE_RESERVE_GANG_REJECTED;
     }
     each_other(s, gang, in->uid, add_limit, &until_ms);
     reserve_all(s, &v, until_ms);
-    return v.members[0].node;
+    *node = v.members[0].node;
+    return CORE_RESERVE_DONE;
 }

@@ -57,6 +57,10 @@ void output_reply(struct step *s, uint64_t token, enum err_code code, const char
     va_end(ap);
     struct core_output *o = output_add(s, CORE_REPLY);
     o->token = token;
+    o->bind = code == ERR_NONE ? CORE_BOUND
+              : code == ERR_UNAVAILABLE && core_may_bind(s->core, s->now, NULL)
+                  ? CORE_BIND_NOT_LEADER
+                  : CORE_BIND_REJECTED;
     o->code = code;
     o->text = text;
 }

@@ -294,9 +294,10 @@ void reserve_tick(struct step *s);
 int64_t reserve_due(const struct core *core);
 
 /* core_gang.c: gangs */
-/* Reserves for all members that have no place yet, or ends all reservations of the gang and
- * appends the reason. Returns the node of the pod in the input, or NULL. */
-const struct ledger_node *gang_reserve(struct step *s, struct buf *why);
+/* Reserves for all members that have no place yet, and sets the node of the pod in the
+ * input; or ends all reservations of the gang and appends the reason. */
+enum core_reserve_outcome gang_reserve(struct step *s, const struct ledger_node **node,
+                                       struct buf *why);
 /* A pod of higher priority took the cards of this pod, whose reservation was made with those
  * of its gang: these end, too. */
 void gang_lost(struct step *s, struct span uid);

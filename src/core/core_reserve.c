@@ -116,16 +116,6 @@ static const struct ledger_node *choose(struct step *s, uint64_t *chosen)
     return NULL;
 }
 
-/* Only for a pod without a promise, and only here, where binds are decided. */
-static bool may_reserve(struct step *s)
-{
-    const struct core *core = s->core;
-    const struct ledger_pod *pod = ledger_pod_find(core->ledger, s->in->uid);
-    return core_may_bind(core, s->now, NULL) == 0 && !(pod && pod->node) &&
-           !bind_op_find(core, s->in->uid) &&
-           ledger_reservations(core->ledger) < CORE_RESERVATIONS_MAX;
-}
-
 /* For a pod that is in no gang. `until_ms`: the time limit of its earlier reservation, which
  * is not renewed: a pod whose start fails elsewhere must not keep its cards while it is
  * retried. When the limit has passed, pending pods are woken before it is its turn again. */
@@ -148,30 +138,59 @@ static const struct ledger_node *reserve_one(struct step *s, int64_t until_ms)
     return node;
 }
 
+/* The outcome without a look at the nodes: CORE_RESERVE_DONE if they are to be judged. Cards
+ * are reserved only for a pod without a promise, and only where binds are decided. */
+static enum core_reserve_outcome check_request(struct step *s, bool replaces,
+                                               const struct ledger_node **promised,
+                                               struct err *err)
+{
+    const struct core *core = s->core;
+    const struct ledger_pod *pod = ledger_pod_find(core->ledger, s->in->uid);
+    const struct bind_op *op = bind_op_find(core, s->in->uid);
+    if (!s->in->n_nodes)
+        return CORE_RESERVE_NO_NODE;
+    if ((pod && pod->node) || op) {
+        *promised = pod && pod->node ? pod->node : ledger_node_find(core->ledger, op->node);
+        return CORE_RESERVE_PROMISED;
+    }
+    if (core_may_bind(core, s->now, err))
+        return CORE_RESERVE_NOT_NOW;
+    if (ledger_reservations(core->ledger) - replaces >= CORE_RESERVATIONS_MAX)
+        return CORE_RESERVE_FULL;
+    return CORE_RESERVE_DONE;
+}
+
 /* Reservations whose time limit has passed end first: the tick of this step comes after the
  * answer, and would end what was answered. */
 void reserve_requested(struct step *s)
 {
     const struct core_input *in = s->in;
     cleanup_buf struct buf why = {0};
+    struct err err = {0};
     const struct ledger_node *node = NULL;
     reserve_tick(s);
-    bool may = in->n_nodes && may_reserve(s);
     struct ledger_reservation *old = ledger_reservation_find(s->core->ledger, in->uid);
     struct wakeup_fits before =
         wakeup_before(s, old ? old->node->name : (struct span){0});
     int64_t until_ms = old && !MUTANT(reservation_renewed) ? old->until_ms : INT64_MAX;
-    if (may && in->gang)
-        node = gang_reserve(s, &why);
-    else if (old)
+    enum core_reserve_outcome outcome = check_request(s, old != NULL, &node, &err);
+    if (outcome == CORE_RESERVE_DONE && in->gang) {
+        outcome = gang_reserve(s, &node, &why);
+    } else if (old) {
         ledger_reservation_end(s->core->ledger, old);
-    if (may && !in->gang)
+    }
+    if (outcome == CORE_RESERVE_DONE && !in->gang) {
         node = reserve_one(s, until_ms);
+        outcome = node ? CORE_RESERVE_DONE : CORE_RESERVE_NO_NODE;
+    }
     wakeup_after(s, &before);
+    if (outcome == CORE_RESERVE_NOT_NOW)
+        buf_adds(&why, err.msg);
     const char *name = node ? output_str(s, node->name) : NULL;
     const char *text = why.n ? output_str(s, buf_span(&why)) : NULL;
     struct core_output *o = output_add(s, CORE_RESERVED);
     o->token = in->token;
+    o->reserve = outcome;
     o->node = name;
     o->text = text;
 }

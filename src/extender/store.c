@@ -18,8 +18,8 @@ enum {
 struct pending {
     uint64_t token;
     bool done;
-    enum err_code code;
-    char text[sizeof((struct err *)0)->msg];
+    enum core_bind_outcome outcome;
+    struct err err;
     struct pending *next;
 };
 
@@ -143,10 +143,8 @@ static void answer_pending(struct store *store, const struct core_output *reply)
         if (p->token != reply->token)
             continue;
         p->done = true;
-        p->code = reply->code;
-        struct err text;
-        err_set(&text, reply->code, "%s", reply->text);
-        memcpy(p->text, text.msg, sizeof p->text);
+        p->outcome = reply->bind;
+        err_set(&p->err, reply->code, "%s", reply->text);
         pthread_cond_broadcast(&store->wait_cond);
         break;
     }
@@ -335,7 +333,8 @@ static void make_calls(struct store *store, struct own_outputs *own,
     }
 }
 
-int store_bind(struct store *store, const struct store_bind *bind, struct err *err)
+int store_bind(struct store *store, const struct store_bind *bind, bool *not_leader,
+               struct err *err)
 {
     struct pending p = {0};
     struct own_outputs own = {.uid = bind->uid};
@@ -350,17 +349,18 @@ int store_bind(struct store *store, const struct store_bind *bind, struct err *e
     step(store, &in, &own);
     make_calls(store, &own, until);
     pending_finish(store, &p, until);
+    *not_leader = p.done && p.outcome == CORE_BIND_NOT_LEADER;
     if (!p.done)
         return err_set(err, ERR_TIMEOUT,
                        "the outcome of the bind is unknown after %d s; the memory stays "
-                       "reserved until it is known",
+                       "promised until it is known",
                        BIND_WAIT_MS / 1000);
-    if (p.code == ERR_NONE)
-        return 0;
-    return err_set(err, p.code, "%s", p.text);
+    *err = p.err;
+    return p.outcome == CORE_BOUND ? 0 : -1;
 }
 
-size_t store_reserve(struct store *store, const struct store_reserve *reserve)
+enum core_reserve_outcome store_reserve(struct store *store,
+                                        const struct store_reserve *reserve, size_t *at)
 {
     struct own_outputs own = {0};
     struct core_input in = {.type = CORE_RESERVE,
@@ -375,13 +375,13 @@ size_t store_reserve(struct store *store, const struct store_reserve *reserve)
                             .n_nodes = reserve->n};
     step(store, &in, &own);
     cleanup_free struct core_output *reserved = own.reserved;
-    size_t i = 0;
     if (reserve->why && reserved->text)
         buf_adds(reserve->why, reserved->text);
-    while (i < reserve->n &&
-           !(reserved->node && span_eq(reserve->nodes[i], span_of(reserved->node))))
-        i++;
-    return i;
+    *at = 0;
+    while (*at < reserve->n &&
+           !(reserved->node && span_eq(reserve->nodes[*at], span_of(reserved->node))))
+        ++*at;
+    return reserved->reserve;
 }
 
 void store_begin_stop(struct store *store)

@@ -64,9 +64,10 @@ struct store_bind {
 };
 
 /* Binds a pod. Blocks until the outcome is known, for 15 s at most. -1: not bound, or not
- * known to be bound; err says why. Does not wait for the lease: ERR_UNAVAILABLE if this
- * process may not bind now. */
-int store_bind(struct store *store, const struct store_bind *bind, struct err *err);
+ * known to be bound; err says why. Does not wait for the lease: *not_leader is set if this
+ * process may not bind now, and another may. */
+int store_bind(struct store *store, const struct store_bind *bind, bool *not_leader,
+               struct err *err);
 
 struct store_reserve {
     struct span ns, name, uid;
@@ -76,12 +77,13 @@ struct store_reserve {
     const struct gang *gang;   /* of the pod, or NULL; then also for all other members */
     const struct span *nodes;  /* names, the best first; none: ends the reservation */
     size_t n;
-    struct buf *why; /* with a gang: appends why it gets no reservation */
+    struct buf *why; /* appends why a gang is rejected or this process may not bind; or NULL */
 };
 
-/* Reserves cards for a pod on the first of the nodes that fits (core/core.h), and returns
- * the index of that node. `n`: on none, or this process may not bind now. */
-size_t store_reserve(struct store *store, const struct store_reserve *reserve);
+/* Reserves cards for a pod on the first of the nodes that fits (core/core.h). *at: the index
+ * of the node of CORE_RESERVE_DONE and CORE_RESERVE_PROMISED; `n`: of none. */
+enum core_reserve_outcome store_reserve(struct store *store,
+                                        const struct store_reserve *reserve, size_t *at);
 
 /* Which process is to do a bind now. */
 struct store_route {

@@ -110,8 +110,8 @@ static unsigned fail(struct bind_call *c, unsigned status)
 static unsigned bind_here(struct bind_call *c)
 {
     const struct verbs_config *config = &c->v->config;
-    bool ready;
-    if (store_bind(config->store, &c->bind, &c->err) == 0) {
+    bool not_leader;
+    if (store_bind(config->store, &c->bind, &not_leader, &c->err) == 0) {
         log_result(c, NULL);
         counters_bind(config->counters, ERR_NONE);
         event_pod_placed(config->recorder, config->store, &c->bind);
@@ -119,10 +119,7 @@ static unsigned bind_here(struct bind_call *c)
         return 200;
     }
     c->tried = true;
-    if (c->err.code == ERR_UNAVAILABLE &&
-        store_route(config->store, c->forwarded, &ready, NULL).route != BIND_ROUTE_LOCAL)
-        return 0;
-    return fail(c, 200);
+    return not_leader ? 0 : fail(c, 200);
 }
 
 /* Sets err to the Error of the leader's answer, or to the whole answer if it is not JSON.

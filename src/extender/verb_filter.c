@@ -253,18 +253,6 @@ static void note_gang(struct verbs *v, struct verbs_work *w)
                is_in_gang(&w->args, &gang) && waits_for_others(v, &w->args, &gang);
 }
 
-/* No bind succeeds without a leader, and kube-scheduler retries the pod after a back-off.
- * Nodes for single members would start half of the gang. */
-static unsigned reject_gang(const struct gang *gang, struct buf *reply)
-{
-    struct err err;
-    err_set(&err, ERR_UNAVAILABLE,
-            "gang %.*s: only the leader reserves cards for all members, and no leader "
-            "answers",
-            SPAN_ARG(gang->name));
-    return verbs_reply_error(reply, 503, &err);
-}
-
 /* Nothing can be reserved on template Nodes, and nothing that is reserved ends. */
 static unsigned simulate(struct verbs *v, struct verbs_work *w, struct gang *gang,
                          struct buf *reply)
@@ -315,7 +303,8 @@ static unsigned answer(struct verbs *v, struct verbs_work *w, struct span body,
     bool local = route.route == BIND_ROUTE_LOCAL;
     w->waits = in_gang && waits_for_others(v, args, &gang);
     if (w->waits)
-        return local ? verb_filter_gang(v, w, &gang, reply) : reject_gang(&gang, reply);
+        return local ? verb_filter_gang(v, w, &gang, reply)
+                     : verb_filter_no_gang(&gang, VERB_FILTER_NO_LEADER, reply);
     if (args->pod.prefers)
         return answer_all(v, w, NULL, reply);
     return verb_filter_best(v, w, local && is_reservable(args), reply);

@@ -33,8 +33,9 @@ static void end_reservation(struct verbs *v, const struct verb_args *args)
     bool has = ledger_reservation_find(l, args->pod.meta.uid) != NULL;
     store_read_end(store);
     struct store_reserve none = reservation_of(args);
+    size_t at;
     if (has)
-        store_reserve(store, &none);
+        store_reserve(store, &none, &at);
 }
 
 /* Judges all candidates. f->fitting gets those that fit; if there is none, w->failed and
@@ -98,10 +99,13 @@ unsigned verb_filter_best(struct verbs *v, struct verbs_work *w, bool reserve,
             break;
         wanted.nodes = names;
         wanted.n = n;
-        first = store_reserve(v->config.store, &wanted);
+        enum core_reserve_outcome outcome =
+            store_reserve(v->config.store, &wanted, &first);
         if (first < n)
             break;
-        first = 0;
+        first = 0; /* without a reservation */
+        if (outcome == CORE_RESERVE_NOT_NOW || outcome == CORE_RESERVE_FULL)
+            break;
     }
     if (!n && reserve)
         end_reservation(v, &w->args);
@@ -126,6 +130,15 @@ static size_t order_for_gang(struct verbs *v, struct verbs_work *w,
     return n;
 }
 
+/* kube-scheduler retries the pod after a back-off. Nodes for single members would start half
+ * of the gang. */
+unsigned verb_filter_no_gang(const struct gang *gang, const char *why, struct buf *reply)
+{
+    struct err err;
+    err_set(&err, ERR_UNAVAILABLE, "gang %.*s: %s", SPAN_ARG(gang->name), why);
+    return verbs_reply_error(reply, 503, &err);
+}
+
 unsigned verb_filter_gang(struct verbs *v, struct verbs_work *w, const struct gang *gang,
                           struct buf *reply)
 {
@@ -142,9 +155,18 @@ unsigned verb_filter_gang(struct verbs *v, struct verbs_work *w, const struct ga
     wanted.why = &why;
     wanted.nodes = names;
     wanted.n = order_for_gang(v, w, &f, at, names);
-    size_t first = f.has_promise ? 0 : store_reserve(v->config.store, &wanted);
-    bool fits = f.n_fitting && (first < wanted.n || !why.n);
-    if (f.n_fitting && !fits) {
+    size_t first = 0;
+    enum core_reserve_outcome outcome =
+        f.has_promise ? CORE_RESERVE_PROMISED
+                      : store_reserve(v->config.store, &wanted, &first);
+    if (outcome == CORE_RESERVE_NOT_NOW)
+        return verb_filter_no_gang(gang, VERB_FILTER_NO_LEADER, reply);
+    if (outcome == CORE_RESERVE_FULL)
+        return verb_filter_no_gang(gang, "too many pods have reservations", reply);
+    if (outcome == CORE_RESERVE_PROMISED && first == wanted.n)
+        return verb_filter_no_gang(gang, "a bind of this pod is in flight", reply);
+    bool fits = f.n_fitting && first < wanted.n;
+    if (f.n_fitting && outcome == CORE_RESERVE_GANG_REJECTED) {
         f = verb_filter_begin(v, w, &w->failed);
         f.gang = why.p;
         status = verb_filter_check(v, w, &f);
@@ -154,7 +176,7 @@ unsigned verb_filter_gang(struct verbs *v, struct verbs_work *w, const struct ga
     verb_filter_record(v, w, &f, fits);
     verb_filter_begin_reply(w, reply);
     if (fits)
-        verb_filter_answer(&f, &w->args.nodes[at[first < wanted.n ? first : 0]]);
+        verb_filter_answer(&f, &w->args.nodes[at[first]]);
     verb_filter_end_reply(w, reply);
     return 200;
 }

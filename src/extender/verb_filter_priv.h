@@ -76,3 +76,7 @@ unsigned verb_filter_best(struct verbs *v, struct verbs_work *w, bool reserve,
  * together. */
 unsigned verb_filter_gang(struct verbs *v, struct verbs_work *w, const struct gang *gang,
                           struct buf *reply);
+/* The error reply for a member of a gang for which nothing can be reserved now. */
+unsigned verb_filter_no_gang(const struct gang *gang, const char *why, struct buf *reply);
+#define VERB_FILTER_NO_LEADER                                                             \
+    "only the leader reserves cards for all members, and no leader answers"

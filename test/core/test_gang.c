@@ -61,7 +61,10 @@ static const char *ask_as(struct pod pod, const struct gang *gang, int first, in
                                      .n_nodes = (size_t)n});
     struct core_output o = rig_take(&r, CORE_RESERVED);
     snprintf(text, sizeof text, "%s", o.text ? o.text : "");
-    return o.node ? o.node : "";
+    ck_assert(o.reserve == CORE_RESERVE_DONE || o.reserve == CORE_RESERVE_PROMISED ||
+              !o.node);
+    ck_assert_int_eq(o.reserve == CORE_RESERVE_GANG_REJECTED, o.text != NULL);
+    return o.reserve == CORE_RESERVE_DONE ? o.node : "";
 }
 
 /* filter of the pod with the first `n` nodes from n`first` on: the node where cards are

@@ -21,6 +21,8 @@ static struct request memory(int64_t mib)
         .kind = REQUEST_MEMORY, .units = mib, .mib_per_card = mib, .cards = 1};
 }
 
+static enum core_reserve_outcome outcome; /* of the last reserve_for */
+
 /* The node on which cards are reserved for the pod; "": none. */
 static const char *reserve_for(const char *uid, struct request request, int64_t priority,
                                const char *first, const char *second)
@@ -39,7 +41,8 @@ static const char *reserve_for(const char *uid, struct request request, int64_t 
                                                          : 0});
     struct core_output o = rig_take(&r, CORE_RESERVED);
     ck_assert_uint_eq(o.token, 9);
-    return o.node ? o.node : "";
+    outcome = o.reserve;
+    return o.reserve == CORE_RESERVE_DONE ? o.node : "";
 }
 
 static const char *reserve(const char *uid, int64_t mib)
@@ -92,6 +95,7 @@ START_TEST(the_second_pod_gets_the_next_node_before_the_first_is_bound)
     ck_assert_str_eq(reserve("a", 10000), "n1");
     ck_assert_str_eq(reserve("b", 10000), "n2");
     ck_assert_str_eq(reserve("c", 10000), "");
+    ck_assert_int_eq(outcome, CORE_RESERVE_NO_NODE);
     ck_assert_str_eq(reserve("d", 6000), "n1");
     ck_assert_uint_eq(reservations(), 3);
     rig_free(&r);
@@ -361,6 +365,7 @@ START_TEST(only_the_leader_reserves)
     }
     rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16000));
     ck_assert_str_eq(reserve("a", 1000), "");
+    ck_assert_int_eq(outcome, CORE_RESERVE_NOT_NOW);
     rig_free(&r);
 }
 END_TEST
@@ -383,8 +388,10 @@ START_TEST(a_pod_with_a_promise_gets_no_reservation)
     rig_pod(&r, pod_of("a", 10000, 0), false);
     rig_bind(&r, 1, "a", "n1");
     ck_assert_str_eq(reserve("a", 1000), "");
+    ck_assert_int_eq(outcome, CORE_RESERVE_PROMISED);
     rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
     ck_assert_str_eq(reserve("a", 1000), "");
+    ck_assert_int_eq(outcome, CORE_RESERVE_PROMISED);
     rig_free(&r);
 }
 END_TEST
@@ -487,9 +494,24 @@ START_TEST(the_number_of_reservations_is_limited)
             rig_scv(&r, object_scv_even(&r.arena, node, 1, 2000));
         const char *on = reserve_for(uid, memory(1), 0, node, NULL);
         ck_assert_str_eq(on, i < CORE_RESERVATIONS_MAX ? node : "");
+        ck_assert_int_eq(outcome, i < CORE_RESERVATIONS_MAX ? CORE_RESERVE_DONE
+                                                            : CORE_RESERVE_FULL);
         core_outputs_reset(&r.out);
     }
     ck_assert_uint_eq(reservations(), CORE_RESERVATIONS_MAX);
+    ck_assert_str_eq(reserve_for("u0", memory(1), 0, "m0", NULL), "m0"); /* it has one */
+    struct pod pod = object_pod_mem(&r.arena, "member", 1);
+    struct request request = object_request(&r.arena, &pod, 1);
+    const struct span node = SPAN("m1");
+    rig_step(&r, (struct core_input){.type = CORE_RESERVE,
+                                     .ns = pod.meta.ns,
+                                     .name = pod.meta.name,
+                                     .uid = pod.meta.uid,
+                                     .request = &request,
+                                     .gang = &(struct gang){.name = SPAN("g")},
+                                     .nodes = &node,
+                                     .n_nodes = 1});
+    ck_assert_int_eq(rig_take(&r, CORE_RESERVED).reserve, CORE_RESERVE_FULL);
     rig_free(&r);
 }
 END_TEST

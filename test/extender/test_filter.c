@@ -302,6 +302,7 @@ struct group_api {
     unsigned status, calls;
     char path[128];
     int64_t now_ms;
+    struct store *stops; /* the replica stops while this is answered */
 };
 static struct group_api groups;
 
@@ -318,6 +319,8 @@ static int groups_call(void *ctx, const struct kube_request *request,
     snprintf(groups.path, sizeof groups.path, "%s", request->path);
     groups.calls++;
     *reply = (struct httpc_reply){.status = groups.status};
+    if (groups.stops)
+        store_begin_stop(groups.stops);
     if (!groups.status)
         return err_set(err, ERR_TIMEOUT, "no answer");
     buf_adds(&reply->body, groups.body);
@@ -393,6 +396,20 @@ START_TEST(a_pod_group_says_how_many_members_need_a_place)
     ck_assert_uint_eq(reservations(g.rig.store), 2);
     ck_assert_uint_eq(answered(&g, "p1"), 1);
     ck_assert_uint_eq(groups.calls, 1); /* the answer is kept */
+    group_rig_stop(&g);
+}
+END_TEST
+
+/* Filter found this process to be the leader before it read the PodGroup. */
+START_TEST(a_gang_gets_an_error_when_the_leader_stops_during_its_filter)
+{
+    struct group_rig g;
+    cleanup_buf struct buf reply = {0};
+    group_rig_start(&g, "{\"spec\":{\"minMember\":2}}", 200);
+    groups.stops = g.rig.store;
+    ck_assert_uint_eq(status_of(verb_filter, g.v, gang_pod("p1", "g", 10850), &reply), 503);
+    ck_assert_ptr_nonnull(strstr(reply.p, "only the leader reserves cards"));
+    ck_assert_uint_eq(reservations(g.rig.store), 0);
     group_rig_stop(&g);
 }
 END_TEST
@@ -893,6 +910,7 @@ UNIT_MAIN("filter", a_template_node_leaves_nothing_behind, a_template_node_start
           nothing_is_evicted_for_a_pod_that_never_preempts,
           inspect_says_what_preemption_does_for_a_pending_pod,
           a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit,
+          a_gang_gets_an_error_when_the_leader_stops_during_its_filter,
           a_pod_group_says_how_many_members_need_a_place,
           without_a_pod_group_all_members_need_a_place,
           a_pod_group_that_cannot_be_read_changes_nothing,

@@ -71,7 +71,8 @@ static bool is_made(const struct core_input *in, const struct core_outputs *out,
     if (in->type != CORE_RESERVE || (!in->gang && !span_eq(in->uid, span_of(uid))))
         return false; /* gangs_check: for members of the gang only */
     for (size_t i = 0; i < out->n; i++)
-        if (out->items[i].type == CORE_RESERVED && out->items[i].node)
+        if (out->items[i].type == CORE_RESERVED &&
+            out->items[i].reserve == CORE_RESERVE_DONE)
             return true;
     return false;
 }
@@ -144,6 +145,11 @@ static void check_rejected(struct world *w, const struct replica *r,
     cleanup_free char *uid = xmemdup0(in->uid.p, in->uid.n);
     const struct ledger_pod *pod = ledger_pod_find(core_ledger(core), in->uid);
     bool binds = (pod && pod->node) || scheduler_binds(w, uid);
+    bool has = ledger_reservation_find(core_ledger(core), in->uid) != NULL;
+    if (o->type == CORE_RESERVED && in->request->kind != REQUEST_DEVICES &&
+        has != (o->reserve == CORE_RESERVE_DONE))
+        violated(w, "r%d: the outcome of the reservation of %s is %d, but it %s one",
+                 replica_id(r), uid, (int)o->reserve, has ? "has" : "lacks");
     if (o->type == CORE_RESERVED && !o->node && !binds && !in->gang &&
         core_may_bind(core, replica_time(w, r), NULL) == 0)
         for (size_t i = 0; i < in->n_nodes; i++)
@@ -209,7 +215,8 @@ static void check_ended(struct world *w, const struct replica *r,
 static void count(struct world *w, const struct witness_reserved *seen,
                   const struct core_output *o)
 {
-    w->stats.reserved += o->type == CORE_RESERVED && o->node;
+    w->stats.reserved +=
+        o->type == CORE_RESERVED && o->reserve == CORE_RESERVE_DONE;
     w->stats.yielded += o->type == CORE_LOG && strstr(o->text, "the reservation of pod");
     if (o->type == CORE_CALL_BIND)
         w->stats.reserved_bound +=
@@ -249,7 +256,7 @@ void witness_reserve(struct world *w, const struct replica *r,
         const struct core_output *o = &out->items[i];
         const struct ledger_pod *pod =
             o->type == CORE_CALL_BIND ? ledger_pod_find(l, span_of(o->uid)) : NULL;
-        if (o->type == CORE_RESERVED && o->node)
+        if (o->type == CORE_RESERVED && o->reserve == CORE_RESERVE_DONE)
             check_weaker(w, r, &now, span_of(o->node), in->priority);
         else if (pod && pod->n_shares)
             check_weaker(w, r, &now, span_of(o->node), pod->priority);
