@@ -23,3 +23,7 @@ int file_write(const char *path, struct span bytes, struct err *err);
  * symbolic link does not lead out of the directory `root`. (Before Linux 5.6 it does.)
  * Close-on-exec. Returns the descriptor, or -1 with errno. */
 int file_open_inside(int root, const char *path, int flags);
+
+/* Raises the soft limit of open descriptors to the hard one, at most to 65,536: no program
+ * needs more. To be called once, before anything depends on the limit. */
+void file_raise_limit(void);

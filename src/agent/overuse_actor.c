@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/prom.h"
-#include "base/worker.h"
+#include "base/thread.h"
 #include "domain/object.h"
 #include "kube/events.h"
 #include "node/process.h"

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/stop_flag.h"
+#include "base/thread.h"
 #include "domain/scv.h"
 #include "node/allocation.h"
 #include "node/podresources_client.h"

@@ -7,6 +7,7 @@
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -99,4 +100,17 @@ int file_open_inside(int root, const char *path, int flags)
     if (fd < 0 && errno == ENOSYS)
         fd = openat(root, path + strspn(path, "/"), flags | O_CLOEXEC);
     return (int)fd;
+}
+
+void file_raise_limit(void)
+{
+    enum { ENOUGH = 65536 };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    rlim_t wanted = limit.rlim_max < ENOUGH ? limit.rlim_max : ENOUGH;
+    if (limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = wanted;
+    setrlimit(RLIMIT_NOFILE, &limit); /* may fail only if the limit has changed since */
 }

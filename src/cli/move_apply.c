@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/signals.h"
+#include "base/thread.h"
 #include "cli/table.h"
 #include "kube/listwatch.h"
 

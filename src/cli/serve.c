@@ -6,7 +6,7 @@
 #include <sys/random.h>
 
 #include "base/mem.h"
-#include "base/signals.h"
+#include "base/thread.h"
 #include "cli/serve_priv.h"
 #include "view/inspect.h"
 #include "view/web.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/lease.h"
 
+#include "base/jwrite.h"
 #include "base/mem.h"
 
 static void read_spec(struct jread *j, struct arena *a, struct lease *lease)
@@ -46,28 +47,23 @@ bool lease_is_of_scv_agent(const struct lease *lease)
            span_eq(lease->node, lease->meta.name);
 }
 
-static void add_member(struct buf *out, const char *key, struct span value)
-{
-    if (!value.n)
-        return;
-    buf_adds(out, key);
-    buf_add_json(out, value);
-}
-
 void lease_write(struct buf *out, const struct lease *lease)
 {
-    buf_adds(out, "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
-                  "\"metadata\":{\"name\":");
-    buf_add_json(out, lease->meta.name);
-    add_member(out, ",\"namespace\":", lease->meta.ns);
-    add_member(out, ",\"resourceVersion\":", lease->meta.version);
-    buf_adds(out, "},\"spec\":{\"holderIdentity\":");
-    buf_add_json(out, lease->holder);
-    buf_adds(out, ",\"leaseDurationSeconds\":");
-    buf_add_i64(out, lease->duration_s);
-    add_member(out, ",\"acquireTime\":", lease->acquire_time);
-    add_member(out, ",\"renewTime\":", lease->renew_time);
-    buf_adds(out, ",\"leaseTransitions\":");
-    buf_add_i64(out, lease->transitions);
-    buf_adds(out, "}}");
+    struct jwrite w = {.out = out};
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "apiVersion", SPAN("coordination.k8s.io/v1"));
+    jwrite_str(&w, "kind", SPAN("Lease"));
+    jwrite_object(&w, "metadata");
+    jwrite_str(&w, "name", lease->meta.name);
+    jwrite_str_set(&w, "namespace", lease->meta.ns);
+    jwrite_str_set(&w, "resourceVersion", lease->meta.version);
+    jwrite_object_end(&w);
+    jwrite_object(&w, "spec");
+    jwrite_str(&w, "holderIdentity", lease->holder);
+    jwrite_i64(&w, "leaseDurationSeconds", lease->duration_s);
+    jwrite_str_set(&w, "acquireTime", lease->acquire_time);
+    jwrite_str_set(&w, "renewTime", lease->renew_time);
+    jwrite_i64(&w, "leaseTransitions", lease->transitions);
+    jwrite_object_end(&w);
+    jwrite_object_end(&w);
 }

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "domain/keys.h"
@@ -195,17 +196,11 @@ const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_f
                                                       const struct ledger_pod *pod,
                                                       size_t *n)
 {
-    size_t from = 0, to = f->n_assignments;
     *n = 0;
-    if (!to)
+    if (!f->n_assignments)
         return NULL;
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        if (f->assignments[middle].pod < pod->hash)
-            from = middle + 1;
-        else
-            to = middle;
-    }
+    size_t from =
+        ARRAY_LOWER_BOUND(a, f->assignments, f->n_assignments, a->pod < pod->hash);
     while (from + *n < f->n_assignments && f->assignments[from + *n].pod == pod->hash)
         ++*n;
     return f->assignments + from;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 /*
@@ -67,15 +68,8 @@ static const struct ledger_use_entry *
 entries_of(const struct ledger_node_facts *f, enum scv_user user, uint64_t pod, size_t *n)
 {
     const struct ledger_use_entry key = {.user = user, .pod = pod};
-    size_t from = 0, to = f->n_uses;
+    size_t from = ARRAY_LOWER_BOUND(u, f->uses, f->n_uses, by_user(u, &key) < 0);
     *n = 0;
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        if (by_user(&f->uses[middle], &key) < 0)
-            from = middle + 1;
-        else
-            to = middle;
-    }
     while (from + *n < f->n_uses && f->uses[from + *n].user == user &&
            f->uses[from + *n].pod == pod)
         ++*n;

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/ticker.h"
-#include "base/worker.h"
+#include "base/thread.h"
 #include "extender/event_pod_priv.h"
 #include "extender/reflector_thread.h"
 

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/ticker.h"
+#include "base/thread.h"
 #include "extender/cert_secrets.h"
 #include "wire/x509.h"
 

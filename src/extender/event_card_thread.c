@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/ticker.h"
+#include "base/thread.h"
 #include "extender/event_card.h"
 #include "extender/event_forged.h"
 

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/worker.h"
+#include "base/thread.h"
 
 enum {
     CALL_MS = 5000,

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/worker.h"
+#include "base/thread.h"
 
 struct verb_report {
     struct forward *forward;

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/stop_flag.h"
+#include "base/thread.h"
 
 enum {
     SLICE_MS = 500, /* bounds the delay until a stop or a new interval takes effect */

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/worker.h"
+#include "base/thread.h"
 #include "kube/deviceplugin.h"
 #include "node/podresources_client.h"
 #include "wire/grpcc.h"

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/worker.h"
+#include "base/thread.h"
 #include "domain/keys.h"
 #include "kube/events.h"
 #include "plugin/pod_reflector.h"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/fds.h"
-#include "base/signals.h"
+#include "base/file.h"
+#include "base/thread.h"
 #include "wire/yaml.h"
 
 #define AT(field) offsetof(struct entry_options, field)
@@ -60,7 +60,7 @@ int entry_main(const struct entry *e, void *config, int argc, char **argv)
     struct err err = {0};
     int rc = -1;
     sigset_t signals = signals_block();
-    fds_raise_limit();
+    file_raise_limit();
     enum opt_result r = opt_load(e->program, config, argc, argv, environ,
                                  yaml_read_options, stdout, &err);
     if (r == OPT_RUN)

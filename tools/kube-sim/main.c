@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fds.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -157,7 +156,7 @@ int main(int argc, char **argv)
     struct config c = {0};
     struct err err;
     sigset_t set;
-    fds_raise_limit();
+    file_raise_limit();
     enum opt_result r =
         opt_load(&program, &c, argc, argv, environ, yaml_read_options, stdout, &err);
     int rc = r == OPT_FAILED ? -1 : 0;

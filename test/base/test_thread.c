@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/worker.h"
+#include "base/thread.h"
 
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/stop_flag.h"
 #include "lib/unit.h"
 
 struct gate {
@@ -43,4 +42,38 @@ START_TEST(a_stop_returns_when_its_time_is_up)
 }
 END_TEST
 
-UNIT_MAIN("worker", a_stop_returns_when_its_time_is_up)
+struct event {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done;
+};
+
+static void *signal_event(void *arg)
+{
+    struct event *s = arg;
+    pthread_mutex_lock(&s->lock);
+    s->done = true;
+    pthread_cond_signal(&s->cond);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+START_TEST(a_condition_has_a_deadline)
+{
+    struct event s = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    pthread_t thread;
+    int64_t start = clock_mono_ms();
+    pthread_mutex_lock(&s.lock);
+    ck_assert(!thread_wait_until(&s.cond, &s.lock, start)); /* passed: does not wait */
+    while (thread_wait_until(&s.cond, &s.lock, start + 20))
+        continue;
+    ck_assert_int_ge(clock_mono_ms(), start + 20);
+    ck_assert_int_eq(pthread_create(&thread, NULL, signal_event, &s), 0);
+    while (!s.done)
+        ck_assert(thread_wait_until(&s.cond, &s.lock, start + 60000));
+    pthread_mutex_unlock(&s.lock);
+    pthread_join(thread, NULL);
+}
+END_TEST
+
+UNIT_MAIN("thread", a_stop_returns_when_its_time_is_up, a_condition_has_a_deadline)
