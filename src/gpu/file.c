@@ -1,11 +1,348 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The source of cards from a JSON file, and samples written in that format. */
+#include "gpu/gpu_priv.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/jread.h"
 #include "base/mem.h"
-#include "gpu/gpu_priv.h"
+
+/* -- reading -- */
+
+static const enum gpu_metric memory_metrics[] = {GPU_MEM_TOTAL, GPU_MEM_FREE,
+                                                 GPU_MEM_USED, GPU_MEM_RESERVED};
+
+static void read_text(struct jread *j, struct arena *a, const char *where, char *field,
+                      size_t size)
+{
+    struct span text = {0};
+    if (jread_text(j, where, a, &text))
+        gpu_set_text(field, size, text);
+}
+
+static void read_uuid(struct jread *j, struct arena *a, const char *where, char *field,
+                      size_t size)
+{
+    struct span text = {0};
+    if (!jread_text(j, where, a, &text))
+        return;
+    gpu_set_uuid(field, size, text);
+    if (text.n && !*field)
+        jread_fail(j, where, "is not a valid UUID");
+}
+
+static void read_state(struct jread *j, struct arena *a, struct gpu_card *card,
+                       bool *given)
+{
+    struct span text = {0};
+    if (!jread_text(j, "cards[].state", a, &text))
+        return;
+    for (int s = GPU_OK; s <= GPU_ECC; s++)
+        if (span_eq(text, span_of(gpu_state_name(s)))) {
+            card->state = s;
+            *given = true;
+            return;
+        }
+    jread_fail(j, "cards[].state", "is not one of ok, lost, unreadable, mig, reset, ecc");
+}
+
+static void read_process(struct jread *j, struct gpu_process *p)
+{
+    struct jread_str key;
+    int64_t sm = -1;
+    *p = (struct gpu_process){0, -1, -1};
+    jread_object(j, "cards[].processes[]");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "pid"))
+            jread_i64(j, "cards[].processes[].pid", &p->pid);
+        else if (jread_key_is(key, "bytes"))
+            jread_i64(j, "cards[].processes[].bytes", &p->bytes);
+        else if (jread_key_is(key, "sm"))
+            jread_i64(j, "cards[].processes[].sm", &sm);
+        else
+            jread_skip(j);
+    }
+    if (p->pid < 1 || p->pid > UINT32_MAX)
+        jread_fail(j, "cards[].processes[].pid", "is missing or not a process id");
+    if (p->bytes < -1 || p->bytes > INT64_C(1) << 60)
+        jread_fail(j, "cards[].processes[].bytes", "is not a valid number of bytes");
+    if (sm < -1 || sm > 100)
+        jread_fail(j, "cards[].processes[].sm", "is not a percentage");
+    else
+        p->sm_percent = (int32_t)sm;
+}
+
+static void read_processes(struct jread *j, struct arena *a, struct gpu_card *card)
+{
+    struct gpu_process *list = NULL;
+    size_t n = 0, cap = 0;
+    jread_array(j, "cards[].processes");
+    while (jread_item(j)) {
+        struct gpu_process p;
+        read_process(j, &p);
+        if (n == GPU_MAX_PROCESSES) {
+            jread_fail(j, "cards[].processes", "has too many items");
+            continue;
+        }
+        MEM_GROW(list, cap, n + 1);
+        list[n++] = p;
+    }
+    card->processes_known = true;
+    gpu_set_processes(card, list, n, a);
+    free(list);
+}
+
+static bool read_metric(struct jread *j, struct jread_str key, struct gpu_card *card)
+{
+    for (int m = 0; m < GPU_N_METRICS; m++) {
+        if (!jread_str_eq(key, span_of(gpu_metric_name(m))))
+            continue;
+        int64_t v = 0;
+        if (jread_i64(j, gpu_metric_name(m), &v)) {
+            gpu_set(card, m, (uint64_t)v);
+            if (!gpu_knows(card, m) || card->value[m] != v)
+                jread_fail(j, gpu_metric_name(m), "is negative or too large");
+        }
+        return true;
+    }
+    return false;
+}
+
+/* The rules for NVML apply. */
+static void check_memory(struct gpu_card *card)
+{
+    uint64_t used = (uint64_t)gpu_value(card, GPU_MEM_USED, 0);
+    struct gpu_memory m = {.total = (uint64_t)gpu_value(card, GPU_MEM_TOTAL, 0),
+                           .used = used,
+                           .reserved = (uint64_t)gpu_value(card, GPU_MEM_RESERVED, 0),
+                           .has_reserved = gpu_knows(card, GPU_MEM_USED)};
+    uint64_t taken = used + m.reserved;
+    m.free = gpu_knows(card, GPU_MEM_FREE) ? (uint64_t)card->value[GPU_MEM_FREE]
+             : m.total > taken             ? m.total - taken
+                                           : 0;
+    bool known = gpu_knows(card, GPU_MEM_TOTAL);
+    for (size_t i = 0; i < ARRAY_LEN(memory_metrics); i++)
+        card->known &= ~(UINT32_C(1) << memory_metrics[i]);
+    if (known)
+        gpu_set_memory(card, &m);
+}
+
+static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
+{
+    struct jread_str key;
+    char why[sizeof card->why] = "";
+    int64_t index = card->index;
+    bool state_given = false;
+    jread_object(j, "cards[]");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "index"))
+            jread_i64(j, "cards[].index", &index);
+        else if (jread_key_is(key, "uuid"))
+            read_uuid(j, a, "cards[].uuid", card->uuid, sizeof card->uuid);
+        else if (jread_key_is(key, "model"))
+            read_text(j, a, "cards[].model", card->model, sizeof card->model);
+        else if (jread_key_is(key, "busId"))
+            read_text(j, a, "cards[].busId", card->bus_id, sizeof card->bus_id);
+        else if (jread_key_is(key, "state"))
+            read_state(j, a, card, &state_given);
+        else if (jread_key_is(key, "why"))
+            read_text(j, a, "cards[].why", why, sizeof why);
+        else if (jread_key_is(key, "processes"))
+            read_processes(j, a, card);
+        else if (!read_metric(j, key, card))
+            jread_skip(j);
+    }
+    if (index < 0 || index >= GPU_MAX_CARDS)
+        jread_fail(j, "cards[].index", "is not within 0..63");
+    card->index = (int32_t)(index & (GPU_MAX_CARDS - 1));
+    card->events = true;
+    enum gpu_state given = card->state;
+    card->state = GPU_OK;
+    check_memory(card);
+    if (state_given) {
+        card->state = given;
+        card->why[0] = '\0';
+        if (given != GPU_OK)
+            gpu_set_text(card->why, sizeof card->why,
+                         *why ? span_of(why) : span_of("set by the file"));
+    } else {
+        gpu_derive_state(card);
+    }
+}
+
+static void read_cards(struct jread *j, struct gpu_sample *s)
+{
+    s->cards = arena_zalloc(&s->arena, GPU_MAX_CARDS * sizeof *s->cards);
+    s->n_cards = 0;
+    jread_array(j, "cards");
+    while (jread_item(j)) {
+        struct gpu_card card = {.index = (int32_t)s->n_cards};
+        read_card(j, &s->arena, &card);
+        if (s->n_cards == GPU_MAX_CARDS) {
+            jread_fail(j, "cards", "has more than 64 cards");
+            continue;
+        }
+        for (size_t i = 0; i < s->n_cards; i++)
+            if (s->cards[i].index == card.index)
+                jread_fail(j, "cards[].index", "is not unique");
+        s->cards[s->n_cards++] = card;
+    }
+}
+
+static void read_event(struct jread *j, struct arena *a, struct gpu_file_event *e)
+{
+    struct jread_str key;
+    *e = (struct gpu_file_event){.id = -1, .xid = -1};
+    jread_object(j, "events[]");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "id"))
+            jread_i64(j, "events[].id", &e->id);
+        else if (jread_key_is(key, "xid"))
+            jread_i64(j, "events[].xid", &e->xid);
+        else if (jread_key_is(key, "uuid"))
+            read_uuid(j, a, "events[].uuid", e->uuid, sizeof e->uuid);
+        else
+            jread_skip(j);
+    }
+    if (e->id < 0)
+        jread_fail(j, "events[].id", "is missing or negative");
+    if (e->xid < -1)
+        jread_fail(j, "events[].xid", "is negative");
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct gpu_file_event *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static void read_events(struct jread *j, struct gpu_file_data *data)
+{
+    struct arena *a = &data->sample.arena;
+    data->events = arena_zalloc(a, GPU_MAX_EVENTS * sizeof *data->events);
+    data->n_events = 0;
+    jread_array(j, "events");
+    while (jread_item(j)) {
+        struct gpu_file_event e;
+        read_event(j, a, &e);
+        if (data->n_events == GPU_MAX_EVENTS)
+            jread_fail(j, "events", "has more than 1024 events");
+        else
+            data->events[data->n_events++] = e;
+    }
+    if (data->n_events)
+        qsort(data->events, data->n_events, sizeof *data->events, by_id);
+    for (size_t i = 1; i < data->n_events; i++)
+        if (data->events[i].id == data->events[i - 1].id)
+            jread_fail(j, "events[].id", "is not unique");
+}
+
+static void read_cuda(struct jread *j, struct gpu_sample *s)
+{
+    struct span text = {0};
+    int64_t major = -1, minor = -1;
+    if (!jread_text(j, "cudaVersion", &s->arena, &text))
+        return;
+    struct span first = span_cut(&text, '.');
+    if (!span_i64(first, &major) || !span_i64(text, &minor) || major < 0 || minor < 0 ||
+        major > 999 || minor > 99)
+        jread_fail(j, "cudaVersion", "is not of the form \"12.2\"");
+    else
+        s->cuda_major = (int)major, s->cuda_minor = (int)minor;
+}
+
+int gpu_file_parse(struct span text, struct gpu_file_data *data, struct err *err)
+{
+    struct gpu_sample *s = &data->sample;
+    struct jread_str key;
+    struct jread j;
+    arena_reset(&s->arena);
+    *data = (struct gpu_file_data){.sample.arena = s->arena};
+    jread_init(&j, text.p, text.n);
+    jread_object(&j, "the file");
+    while (jread_member(&j, &key)) {
+        if (jread_key_is(key, "driverVersion"))
+            read_text(&j, &s->arena, "driverVersion", s->driver, sizeof s->driver);
+        else if (jread_key_is(key, "cudaVersion"))
+            read_cuda(&j, s);
+        else if (jread_key_is(key, "cards"))
+            read_cards(&j, s);
+        else if (jread_key_is(key, "events"))
+            read_events(&j, data);
+        else if (jread_key_is(key, "error"))
+            read_text(&j, &s->arena, "error", data->error, sizeof data->error);
+        else
+            jread_skip(&j);
+    }
+    if (jread_finish(&j, err))
+        return -1;
+    gpu_sample_settle(s);
+    return 0;
+}
+
+/* -- writing -- */
+
+static void add_text(struct buf *out, const char *key, const char *text)
+{
+    if (!*text)
+        return;
+    buf_adds(out, key);
+    buf_add_json(out, span_of(text));
+}
+
+static void write_card(struct buf *out, const struct gpu_card *c)
+{
+    buf_adds(out, "{\"index\":");
+    buf_add_i64(out, c->index);
+    add_text(out, ",\"uuid\":", c->uuid);
+    add_text(out, ",\"model\":", c->model);
+    add_text(out, ",\"busId\":", c->bus_id);
+    add_text(out, ",\"state\":", gpu_state_name(c->state));
+    add_text(out, ",\"why\":", c->why);
+    for (int m = 0; m < GPU_N_METRICS; m++) {
+        if (!gpu_knows(c, m))
+            continue;
+        buf_addc(out, ',');
+        buf_add_json(out, span_of(gpu_metric_name(m)));
+        buf_addc(out, ':');
+        buf_add_i64(out, c->value[m]);
+    }
+    if (c->processes_known) {
+        buf_adds(out, ",\"processes\":[");
+        for (size_t i = 0; i < c->n_processes; i++) {
+            buf_adds(out, i ? ",{\"pid\":" : "{\"pid\":");
+            buf_add_i64(out, c->processes[i].pid);
+            buf_adds(out, ",\"bytes\":");
+            buf_add_i64(out, c->processes[i].bytes);
+            if (c->processes[i].sm_percent >= 0) {
+                buf_adds(out, ",\"sm\":");
+                buf_add_i64(out, c->processes[i].sm_percent);
+            }
+            buf_addc(out, '}');
+        }
+        buf_addc(out, ']');
+    }
+    buf_addc(out, '}');
+}
+
+void gpu_sample_write(struct buf *out, const struct gpu_sample *s)
+{
+    buf_adds(out, "{\"driverVersion\":");
+    buf_add_json(out, span_of(s->driver));
+    buf_printf(out, ",\"cudaVersion\":\"%d.%d\",\n \"cards\":[", s->cuda_major,
+               s->cuda_minor);
+    for (size_t i = 0; i < s->n_cards; i++) {
+        buf_adds(out, i ? ",\n  " : "\n  ");
+        write_card(out, &s->cards[i]);
+    }
+    buf_adds(out, "]}\n");
+}
+
+/* -- the source -- */
 
 enum {
     FILE_MAX = 4 << 20,
@@ -19,12 +356,12 @@ struct file {
     int64_t last_id; /* of the newest event that was returned */
 };
 
-static struct file *of(struct gpu *g)
+static struct file *file_of(struct gpu *g)
 {
     return (struct file *)(void *)g;
 }
 
-static int load(struct file *f, struct gpu_file_data *data, struct err *err)
+static int load_file(struct file *f, struct gpu_file_data *data, struct err *err)
 {
     cleanup_buf struct buf text = {0};
     if (file_read(f->path, FILE_MAX, &text, err))
@@ -39,15 +376,15 @@ static int load(struct file *f, struct gpu_file_data *data, struct err *err)
     return 0;
 }
 
-static int sample(struct gpu *g, struct gpu_sample *s, struct err *err)
+static int sample_file(struct gpu *g, struct gpu_sample *s, struct err *err)
 {
     struct gpu_file_data data = {.sample.arena = s->arena};
-    int rc = load(of(g), &data, err);
+    int rc = load_file(file_of(g), &data, err);
     *s = data.sample;
     return rc;
 }
 
-static bool take_event(struct file *f, const struct gpu_file_data *data,
+static bool find_event(struct file *f, const struct gpu_file_data *data,
                        struct gpu_event *event)
 {
     for (size_t i = 0; i < data->n_events; i++) {
@@ -69,15 +406,15 @@ static bool take_event(struct file *f, const struct gpu_file_data *data,
 static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
                       struct err *err)
 {
-    struct file *f = of(g);
+    struct file *f = file_of(g);
     const struct timespec pause = {0, LOOK_MS * 1000000L};
     int64_t end = clock_mono_ms() + timeout_ms;
     if (!f->seen)
         return err_set(err, ERR_UNAVAILABLE, "%s: not read yet", f->path);
     for (;;) {
         struct gpu_file_data data = {0};
-        int rc = load(f, &data, err);
-        bool found = !rc && take_event(f, &data, event);
+        int rc = load_file(f, &data, err);
+        bool found = !rc && find_event(f, &data, event);
         gpu_sample_fini(&data.sample);
         if (rc || found || clock_mono_ms() >= end)
             return rc;
@@ -86,21 +423,21 @@ static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
 }
 
 /* Only the id of the last event is kept. */
-static void reopen(struct gpu *g)
+static void keep_open(struct gpu *g)
 {
     (void)g;
 }
 
 static void free_file(struct gpu *g)
 {
-    struct file *f = of(g);
+    struct file *f = file_of(g);
     free(f->path);
     free(f);
 }
 
 struct gpu *gpu_file_new(const char *path)
 {
-    static const struct gpu_ops ops = {sample, wait_event, reopen, free_file};
+    static const struct gpu_ops ops = {sample_file, wait_event, keep_open, free_file};
     struct file *f = xcalloc(1, sizeof *f);
     f->base.ops = &ops;
     f->path = xstrdup(path);

@@ -200,6 +200,23 @@ void gpu_derive_state(struct gpu_card *c)
                       "page retirement is pending until the driver is reloaded");
 }
 
+static int by_pid(const void *a, const void *b)
+{
+    const struct gpu_process *x = a, *y = b;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+void gpu_set_processes(struct gpu_card *c, struct gpu_process *list, size_t n,
+                       struct arena *a)
+{
+    c->n_processes = n;
+    c->processes = NULL;
+    if (!n)
+        return;
+    qsort(list, n, sizeof *list, by_pid);
+    c->processes = memcpy(arena_alloc(a, n * sizeof *list), list, n * sizeof *list);
+}
+
 static int by_index(const void *a, const void *b)
 {
     const struct gpu_card *x = a, *y = b;

@@ -33,12 +33,15 @@ struct gpu_memory {
     bool has_reserved;
 };
 void gpu_set_memory(struct gpu_card *c, const struct gpu_memory *m);
+/* Sorts the list by pid, and copies it into the arena. */
+void gpu_set_processes(struct gpu_card *c, struct gpu_process *list, size_t n,
+                       struct arena *a);
 /* Derives the state from the metrics. */
 void gpu_derive_state(struct gpu_card *c);
 /* Sorts by index. The second of two cards with the same UUID becomes unreadable. */
 void gpu_sample_settle(struct gpu_sample *s);
 
-/* file_read.c: pure. */
+/* file.c: pure. */
 enum {
     GPU_MAX_EVENTS = 1024,
 };

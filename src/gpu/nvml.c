@@ -1,10 +1,464 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The source NVML: finds and opens the driver's library, reads cards and their processes,
+ * and waits for events. */
+#include "gpu/nvml_priv.h"
+
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
-#include "gpu/nvml_priv.h"
+
+/* -- the library -- */
+
+static const struct {
+    size_t at; /* offset in struct nvml_calls */
+    const char *name, *older;
+    bool needed;
+} table[] = {
+#define ROW(member, args, name, older, needed)                                           \
+    {offsetof(struct nvml_calls, member), name, older, needed},
+    NVML_CALLS(ROW)
+#undef ROW
+};
+
+/* Opens the library and resolves its functions. *handle is for dlclose. */
+static int open_library(const char *library, void **handle, struct nvml_calls *calls,
+                        struct err *err)
+{
+    void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!lib) {
+        const char *why = dlerror();
+        return err_set(err, ERR_NOT_FOUND, "NVML: %s", why ? why : library);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        void *f = dlsym(lib, table[i].name);
+        if (!f && table[i].older)
+            f = dlsym(lib, table[i].older);
+        if (!f && table[i].needed) {
+            dlclose(lib);
+            return err_set(err, ERR_UNAVAILABLE, "NVML: %s lacks function %s", library,
+                           table[i].name);
+        }
+        /* POSIX allows function pointers in void *, ISO C does not. */
+        memcpy((char *)calls + table[i].at, &f, sizeof f);
+    }
+    *handle = lib;
+    return 0;
+}
+
+static const char *text_of_code(int rc)
+{
+    static const struct {
+        int rc;
+        const char *words;
+    } known[] = {
+        {NVML_OK, "no error"},
+        {NVML_UNINITIALIZED, "NVML is not initialized"},
+        {2, "invalid argument"},
+        {NVML_NOT_SUPPORTED, "not supported"},
+        {NVML_NO_PERMISSION, "no permission"},
+        {6, "not found"},
+        {NVML_INSUFFICIENT_SIZE, "insufficient buffer size"},
+        {NVML_INSUFFICIENT_POWER, "insufficient external power"},
+        {NVML_DRIVER_NOT_LOADED, "the NVIDIA driver is not loaded"},
+        {NVML_TIMEOUT, "timeout"},
+        {NVML_IRQ_ISSUE, "the kernel reports an interrupt issue of the card"},
+        {12, "a library of the driver is missing"},
+        {NVML_FUNCTION_NOT_FOUND, "the library lacks this function"},
+        {14, "the card's infoROM is corrupted"},
+        {NVML_GPU_IS_LOST, "the card fell off the bus"},
+        {NVML_RESET_REQUIRED, "the card requires a reset"},
+        {NVML_OPERATING_SYSTEM, "the operating system denies access to the card"},
+        {NVML_VERSION_MISMATCH, "driver and library versions differ"},
+        {19, "the card is in use"},
+        {20, "out of memory"},
+        {21, "no data"},
+        {23, "insufficient resources"},
+        {25, "unsupported argument version"},
+        {27, "the system is not ready"},
+        {28, "no card found"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (known[i].rc == rc)
+            return known[i].words;
+    return "unknown driver error";
+}
+
+/* Whether the code means that NVML must be initialized again. */
+static bool is_gone(int rc)
+{
+    return rc == NVML_UNINITIALIZED || rc == NVML_DRIVER_NOT_LOADED ||
+           rc == NVML_VERSION_MISMATCH;
+}
+
+/* Whether the code means that the card is unreachable. */
+static bool is_lost(int rc)
+{
+    return rc == NVML_GPU_IS_LOST || rc == NVML_RESET_REQUIRED;
+}
+
+#define LIBRARY "libnvidia-ml.so.1"
+
+/* The order of nvidia-container-toolkit 1.20 (pkg/lookup): RHEL and SUSE, Debian and Ubuntu,
+ * Debian's own packages of the driver. */
+const char *const gpu_library_dirs[GPU_LIBRARY_DIRS] = {
+    "/usr/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/usr/lib/aarch64-linux-gnu/nvidia/current",
+    "/usr/lib",
+    "/lib64",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/lib/x86_64-linux-gnu/nvidia/current",
+    "/lib/aarch64-linux-gnu/nvidia/current",
+    "/lib"};
+
+/* The path of an open file, new: the loader does not take a file for another one that it has
+ * loaded from the same descriptor. */
+static char *path_of(int fd)
+{
+    char self[64], path[PATH_MAX];
+    struct stat st;
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(self, path, sizeof path - 1);
+    if (n <= 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
+        return NULL;
+    path[n] = '\0';
+    return xstrdup(path);
+}
+
+/* The path of the library in a directory of the root; new, or NULL. */
+static char *find_in(int root, const char *directory)
+{
+    cleanup_free char *at = xasprintf("%s/" LIBRARY, directory);
+    cleanup_close int fd = file_open_inside(root, at, O_PATH);
+    return fd >= 0 ? path_of(fd) : NULL;
+}
+
+/* If `library` is a directory, the root of a driver: the path of libnvidia-ml.so.1 in one of
+ * its library directories, without symbolic links. Else `library` itself. New.
+ * ERR_NOT_FOUND: there is none. */
+static int find_library(const char *library, char **path, struct err *err)
+{
+    cleanup_close int root = open(library, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    *path = NULL;
+    if (root < 0) {
+        *path = xstrdup(library);
+        return 0;
+    }
+    /* The first is for drivers without a file system. */
+    *path = find_in(root, "");
+    for (size_t i = 0; i < GPU_LIBRARY_DIRS && !*path; i++)
+        *path = find_in(root, gpu_library_dirs[i]);
+    return *path ? 0
+                 : err_set(err, ERR_NOT_FOUND,
+                           "NVML: no " LIBRARY " in the library directories below %s",
+                           library);
+}
+
+/* -- the processes of a card -- */
+
+enum {
+    FIRST = 32,   /* processes in the first buffer; also its step */
+    ATTEMPTS = 5, /* with a larger buffer each: processes start in between */
+    WINDOW_US = 2 * 1000 * 1000, /* utilization is that of the last two seconds */
+};
+
+struct process_list {
+    struct gpu_process *p;
+    size_t n, cap;
+};
+
+static struct gpu_process *find_process(const struct process_list *l, unsigned pid)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (l->p[i].pid == pid)
+            return &l->p[i];
+    return NULL;
+}
+
+/* A process with compute and graphics contexts is in both lists, with the same bytes; so
+ * is a client of MPS. */
+static void add_process(struct process_list *l, unsigned pid, unsigned long long used)
+{
+    int64_t bytes = used < 1ULL << 60 ? (int64_t)used : -1;
+    struct gpu_process *known = find_process(l, pid);
+    if (known) {
+        known->bytes = known->bytes > bytes ? known->bytes : bytes;
+        return;
+    }
+    MEM_GROW(l->p, l->cap, l->n + 1);
+    l->p[l->n++] = (struct gpu_process){pid, bytes, -1};
+}
+
+/* A list of processes: one of the calls, and the size of its items. */
+struct list_call {
+    int (*call)(void *, unsigned *, void *);
+    size_t size;
+};
+
+static int list_processes(void *device, const struct list_call *list,
+                          struct process_list *out)
+{
+    unsigned cap = FIRST;
+    int rc = NVML_INSUFFICIENT_SIZE;
+    for (int i = 0; i < ATTEMPTS && rc == NVML_INSUFFICIENT_SIZE; i++) {
+        cleanup_free char *infos = xcalloc(cap, list->size);
+        unsigned n = cap;
+        rc = list->call(device, &n, infos);
+        if (rc == NVML_INSUFFICIENT_SIZE && n <= GPU_MAX_PROCESSES)
+            cap = (n > cap ? n : cap) + FIRST;
+        else if (rc == NVML_INSUFFICIENT_SIZE || (rc == NVML_OK && n > cap))
+            return NVML_UNKNOWN;
+        for (unsigned k = 0; rc == NVML_OK && k < n; k++) {
+            struct nvml_process_v1 v1; /* also the prefix of v2 */
+            memcpy(&v1, infos + k * list->size, sizeof v1);
+            add_process(out, v1.pid, v1.used);
+        }
+    }
+    return rc;
+}
+
+/* Cards without graphics or MPS do not support these two lists; compute is required. */
+static int list_all(const struct nvml_calls *c, void *device, struct process_list *out,
+                    bool *known)
+{
+    static const size_t v1 = sizeof(struct nvml_process_v1);
+    static const size_t v2 = sizeof(struct nvml_process_v2);
+    const struct list_call lists[] = {
+        {c->compute ? c->compute : c->compute_v1, c->compute ? v2 : v1},
+        {c->graphics ? c->graphics : c->graphics_v1, c->graphics ? v2 : v1},
+        {c->mps ? c->mps : c->mps_v1, c->mps ? v2 : v1},
+    };
+    *known = false;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        int rc = lists[i].call ? list_processes(device, &lists[i], out)
+                               : NVML_FUNCTION_NOT_FOUND;
+        bool none = rc == NVML_NOT_SUPPORTED || rc == NVML_FUNCTION_NOT_FOUND;
+        if (rc != NVML_OK && (i == 0 || !none))
+            return rc;
+    }
+    *known = true;
+    return NVML_OK;
+}
+
+/* Some drivers leave items of the buffer unset: these have pid 0, an old time, or
+ * percentages beyond 100. */
+static void take_utilization(const struct nvml_process_utilization *u, unsigned n,
+                             unsigned long long since, const struct process_list *list)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        unsigned long long newest = 0;
+        list->p[i].sm_percent = 0;
+        for (unsigned k = 0; k < n; k++)
+            if (u[k].pid == list->p[i].pid && u[k].sm <= 100 && u[k].at > since &&
+                u[k].at >= newest) {
+                newest = u[k].at;
+                list->p[i].sm_percent = (int32_t)u[k].sm;
+            }
+    }
+}
+
+/* A process that NVML does not list here used no SM. NVML_NOT_FOUND: no process did. */
+static int read_utilization(const struct nvml_calls *c, void *device,
+                            const struct process_list *list)
+{
+    unsigned long long since = (unsigned long long)(clock_wall_ns() / 1000 - WINDOW_US);
+    unsigned n = 0;
+    int rc = c->process_utilization(device, NULL, &n, since);
+    for (int i = 0; i < ATTEMPTS && rc == NVML_INSUFFICIENT_SIZE; i++) {
+        unsigned cap = n + FIRST;
+        if (n > GPU_MAX_PROCESSES)
+            return NVML_UNKNOWN;
+        cleanup_free struct nvml_process_utilization *u = xcalloc(cap, sizeof *u);
+        n = cap;
+        rc = c->process_utilization(device, u, &n, since);
+        if (rc == NVML_OK)
+            take_utilization(u, n < cap ? n : cap, since, list);
+    }
+    if (rc == NVML_NOT_FOUND || (rc == NVML_OK && n == 0))
+        take_utilization(NULL, 0, since, list);
+    return rc;
+}
+
+/* NVML_OK, or the code of the call that found the driver gone or the card lost. */
+static int read_processes(const struct nvml_calls *call, void *device, struct arena *a,
+                          struct gpu_card *card)
+{
+    struct process_list list = {0};
+    int rc = list_all(call, device, &list, &card->processes_known);
+    if (list.n && card->processes_known && call->process_utilization)
+        rc = read_utilization(call, device, &list);
+    gpu_set_processes(card, list.p, list.n, a);
+    free(list.p);
+    return is_gone(rc) || is_lost(rc) ? rc : NVML_OK;
+}
+
+/* -- one card -- */
+
+/* The read of one card. After a call returned that the card or the driver is gone, no
+ * further call is made. */
+struct reader {
+    const struct nvml_calls *call;
+    void *device;
+    struct gpu_card *card;
+    int gone, lost; /* the code of that call, or NVML_OK */
+};
+
+/* Whether the function exists and succeeded. */
+#define CALL(r, member, ...)                                                             \
+    ((r)->call->member && may_call(r) &&                                                 \
+     did(r, (r)->call->member((r)->device __VA_OPT__(, ) __VA_ARGS__)))
+
+static bool may_call(const struct reader *r)
+{
+    return !r->gone && !r->lost;
+}
+
+static bool did(struct reader *r, int rc)
+{
+    if (is_gone(rc))
+        r->gone = rc;
+    else if (is_lost(rc))
+        r->lost = rc;
+    return rc == NVML_OK;
+}
+
+static struct span text_of(const char *buffer, size_t size)
+{
+    return (struct span){buffer, strnlen(buffer, size)};
+}
+
+static void read_identity(struct reader *r)
+{
+    struct gpu_card *c = r->card;
+    char text[NVML_TEXT] = {0};
+    struct nvml_pci pci = {0};
+    if (CALL(r, uuid, text, sizeof text))
+        gpu_set_uuid(c->uuid, sizeof c->uuid, text_of(text, sizeof text));
+    memset(text, 0, sizeof text);
+    if (CALL(r, name, text, sizeof text))
+        gpu_set_text(c->model, sizeof c->model, text_of(text, sizeof text));
+    if (CALL(r, pci, &pci))
+        gpu_set_text(c->bus_id, sizeof c->bus_id, text_of(pci.bus_id, sizeof pci.bus_id));
+    else if (CALL(r, pci_old, &pci))
+        snprintf(c->bus_id, sizeof c->bus_id, "%08X:%02X:%02X.0", pci.domain, pci.bus,
+                 pci.device);
+}
+
+/* The metrics that are the only result of a call. */
+static void read_numbers(struct reader *r)
+{
+    const struct {
+        int (*call)(void *, unsigned *);
+        enum gpu_metric metric;
+    } plain[] = {
+        {r->call->minor, GPU_MINOR},
+        {r->call->pcie_gen, GPU_PCIE_GEN_MAX},
+        {r->call->pcie_width, GPU_PCIE_WIDTH_MAX},
+        {r->call->power_limit, GPU_POWER_LIMIT},
+        {r->call->power, GPU_POWER},
+        {r->call->pages_pending, GPU_PAGES_PENDING},
+    };
+    const struct {
+        int (*call)(void *, int, unsigned *);
+        int which;
+        enum gpu_metric metric;
+    } chosen[] = {
+        {r->call->max_clock, NVML_CLOCK_GRAPHICS, GPU_CLOCK_GRAPHICS_MAX},
+        {r->call->max_clock, NVML_CLOCK_SM, GPU_CLOCK_SM_MAX},
+        {r->call->max_clock, NVML_CLOCK_MEM, GPU_CLOCK_MEM_MAX},
+        {r->call->clock, NVML_CLOCK_GRAPHICS, GPU_CLOCK_GRAPHICS},
+        {r->call->clock, NVML_CLOCK_SM, GPU_CLOCK_SM},
+        {r->call->clock, NVML_CLOCK_MEM, GPU_CLOCK_MEM},
+        {r->call->temperature, NVML_TEMPERATURE_GPU, GPU_TEMPERATURE},
+    };
+    unsigned v = 0;
+    for (size_t i = 0; i < ARRAY_LEN(plain); i++)
+        if (plain[i].call && may_call(r) && did(r, plain[i].call(r->device, &v)))
+            gpu_set(r->card, plain[i].metric, v);
+    for (size_t i = 0; i < ARRAY_LEN(chosen); i++)
+        if (chosen[i].call && may_call(r) &&
+            did(r, chosen[i].call(r->device, chosen[i].which, &v)))
+            gpu_set(r->card, chosen[i].metric, v);
+}
+
+static void read_memory(struct reader *r)
+{
+    struct nvml_memory_v2 v2 = {.version = NVML_MEMORY_V2};
+    struct nvml_memory v1 = {0};
+    if (CALL(r, memory_v2, &v2)) {
+        gpu_set_memory(
+            r->card, &(struct gpu_memory){v2.total, v2.free, v2.used, v2.reserved, true});
+        return;
+    }
+    if (!may_call(r))
+        return;
+    int rc = r->call->memory(r->device, &v1);
+    if (did(r, rc))
+        gpu_set_memory(r->card,
+                       &(struct gpu_memory){v1.total, v1.free, v1.used, 0, false});
+    else if (may_call(r))
+        gpu_set_state(r->card, GPU_UNREADABLE, "cannot read its memory: %s (%d)",
+                      text_of_code(rc), rc);
+}
+
+static void read_health(struct reader *r)
+{
+    struct gpu_card *c = r->card;
+    struct nvml_utilization u = {0};
+    struct nvml_field recovery = {.id = NVML_FI_RECOVERY_ACTION};
+    unsigned long long errors = 0;
+    unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0, mode = 0, next = 0;
+    if (CALL(r, utilization, &u)) {
+        gpu_set(c, GPU_UTILIZATION, u.gpu);
+        gpu_set(c, GPU_UTILIZATION_MEM, u.memory);
+    }
+    if (CALL(r, ecc_errors, NVML_ERRORS_CORRECTED, NVML_VOLATILE_ECC, &errors))
+        gpu_set(c, GPU_ECC_CORRECTED, errors);
+    if (CALL(r, ecc_errors, NVML_ERRORS_UNCORRECTED, NVML_VOLATILE_ECC, &errors))
+        gpu_set(c, GPU_ECC_UNCORRECTED, errors);
+    if (CALL(r, remapped_rows, &corrected, &uncorrected, &pending, &failed)) {
+        gpu_set(c, GPU_REMAP_PENDING, pending != 0);
+        gpu_set(c, GPU_REMAP_FAILED, failed != 0);
+    }
+    if (CALL(r, fields, 1, &recovery) && did(r, recovery.rc) &&
+        (recovery.type == NVML_VALUE_UNSIGNED_INT ||
+         recovery.type == NVML_VALUE_SIGNED_INT))
+        gpu_set(c, GPU_RECOVERY, recovery.value.u);
+    if (CALL(r, mig_mode, &mode, &next)) {
+        gpu_set(c, GPU_MIG_MODE, mode);
+        gpu_set(c, GPU_MIG_PENDING, next);
+    }
+}
+
+/* NVML_OK, or a code for which is_gone is true. */
+static int read_card(const struct nvml_calls *call, void *device, struct arena *a,
+                     struct gpu_card *card)
+{
+    struct reader r = {.call = call, .device = device, .card = card};
+    read_identity(&r);
+    read_memory(&r);
+    read_health(&r);
+    read_numbers(&r);
+    if (may_call(&r))
+        did(&r, read_processes(call, device, a, card));
+    if (r.lost)
+        gpu_set_state(card, GPU_LOST, "%s (%d)", text_of_code(r.lost), r.lost);
+    gpu_derive_state(card);
+    return r.gone;
+}
+
+/* -- the source -- */
 
 /* The card at this index. */
 struct slot {
@@ -25,14 +479,14 @@ struct nvml {
     struct slot slots[GPU_MAX_CARDS];
 };
 
-static struct nvml *of(struct gpu *g)
+static struct nvml *nvml_of(struct gpu *g)
 {
     return (struct nvml *)(void *)g;
 }
 
-static int fail(struct err *err, const char *what, int rc)
+static int fail_call(struct err *err, const char *what, int rc)
 {
-    return err_set(err, ERR_UNAVAILABLE, "NVML: %s: %s (%d)", what, nvml_strerror(rc),
+    return err_set(err, ERR_UNAVAILABLE, "NVML: %s: %s (%d)", what, text_of_code(rc),
                    rc);
 }
 
@@ -47,7 +501,7 @@ static void drop_set(struct nvml *n)
 }
 
 /* Closes the library, too: a driver update replaces its file. */
-static void unload(struct nvml *n)
+static void unload_nvml(struct nvml *n)
 {
     if (!n->handle)
         return;
@@ -59,18 +513,19 @@ static void unload(struct nvml *n)
         n->slots[i].device = NULL;
 }
 
-static int load(struct nvml *n, struct err *err)
+static int load_nvml(struct nvml *n, struct err *err)
 {
     if (n->handle)
         return 0;
     cleanup_free char *path = NULL;
-    void *handle;
-    if (nvml_find(n->library, &path, err) || nvml_load(path, &handle, &n->call, err))
+    void *handle = NULL;
+    if (find_library(n->library, &path, err) ||
+        open_library(path, &handle, &n->call, err))
         return -1;
     int rc = n->call.init();
     if (rc) {
         dlclose(handle);
-        return fail(err, "initializing", rc);
+        return fail_call(err, "initializing", rc);
     }
     n->handle = handle;
     return 0;
@@ -87,7 +542,7 @@ static void create_set(struct nvml *n)
 /* Registers the events of a card, once per event set. One unsupported event type makes
  * NVML reject all of them. (After another rejection the set may be broken, says nvml.h;
  * the wait returns an error then.) */
-static void watch(struct nvml *n, struct slot *slot)
+static void watch_card(struct nvml *n, struct slot *slot)
 {
     unsigned long long want = NVML_EVENT_XID | NVML_EVENT_DOUBLE_BIT, has = 0;
     if (!n->set || slot->tried)
@@ -100,7 +555,7 @@ static void watch(struct nvml *n, struct slot *slot)
 }
 
 /* For an unreachable card: restores the constant properties. */
-static void restore(const struct slot *slot, struct gpu_card *card)
+static void restore_card(const struct slot *slot, struct gpu_card *card)
 {
     static const enum gpu_metric constant[] = {
         GPU_MINOR,         GPU_MEM_TOTAL,    GPU_CLOCK_GRAPHICS_MAX, GPU_CLOCK_SM_MAX,
@@ -119,23 +574,23 @@ static void restore(const struct slot *slot, struct gpu_card *card)
             gpu_set(card, constant[i], (uint64_t)slot->last.value[constant[i]]);
 }
 
-static int read_card(struct nvml *n, struct gpu_card *card, struct arena *a)
+static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
 {
     struct slot *slot = &n->slots[card->index];
     void *device = NULL;
     int rc = n->call.by_index((unsigned)card->index, &device);
-    if (nvml_is_gone(rc))
+    if (is_gone(rc))
         return rc;
     if (rc) {
-        gpu_set_state(card, GPU_LOST, "%s (%d)", nvml_strerror(rc), rc);
+        gpu_set_state(card, GPU_LOST, "%s (%d)", text_of_code(rc), rc);
         return NVML_OK;
     }
     slot->device = device;
-    rc = nvml_read_card(&n->call, device, a, card);
+    rc = read_card(&n->call, device, a, card);
     if (rc)
         return rc;
     if (card->state != GPU_LOST) {
-        watch(n, slot);
+        watch_card(n, slot);
         slot->last = *card;
         slot->known = true;
     }
@@ -155,7 +610,7 @@ static void restore_lost(struct nvml *n, struct gpu_sample *s)
             if (s->cards[k].state != GPU_LOST && *slot->last.uuid &&
                 !strcmp(s->cards[k].uuid, slot->last.uuid))
                 slot->known = false;
-        restore(slot, card);
+        restore_card(slot, card);
     }
 }
 
@@ -172,16 +627,16 @@ static void read_versions(struct nvml *n, struct gpu_sample *s)
     }
 }
 
-static int sample(struct gpu *g, struct gpu_sample *s, struct err *err)
+static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
 {
-    struct nvml *n = of(g);
+    struct nvml *n = nvml_of(g);
     unsigned count = 0;
-    if (load(n, err))
+    if (load_nvml(n, err))
         return -1;
     int rc = n->call.count(&count);
     if (rc) {
-        unload(n);
-        return fail(err, "counting the cards", rc);
+        unload_nvml(n);
+        return fail_call(err, "counting the cards", rc);
     }
     if (count > GPU_MAX_CARDS)
         return err_set(err, ERR_UNAVAILABLE, "NVML: %u cards, more than the limit of %d",
@@ -194,10 +649,10 @@ static int sample(struct gpu *g, struct gpu_sample *s, struct err *err)
     for (s->n_cards = 0; s->n_cards < count; s->n_cards++) {
         struct gpu_card *card = &s->cards[s->n_cards];
         card->index = (int32_t)s->n_cards;
-        rc = read_card(n, card, &s->arena);
+        rc = sample_card(n, card, &s->arena);
         if (rc) {
-            unload(n);
-            return fail(err, "reading a card", rc);
+            unload_nvml(n);
+            return fail_call(err, "reading a card", rc);
         }
     }
     restore_lost(n, s);
@@ -221,7 +676,7 @@ static void identify(const struct nvml *n, void *device, struct gpu_event *event
 static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
                       struct err *err)
 {
-    struct nvml *n = of(g);
+    struct nvml *n = nvml_of(g);
     struct nvml_event data = {0};
     if (!n->handle)
         return err_set(err, ERR_UNAVAILABLE, "NVML: not initialized");
@@ -233,11 +688,11 @@ static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
     if (rc) {
         /* An event set with a lost card returns no more events. The next sample creates
          * a set with the present cards. */
-        if (nvml_is_gone(rc))
-            unload(n);
+        if (is_gone(rc))
+            unload_nvml(n);
         else
             drop_set(n);
-        return fail(err, "waiting for events", rc);
+        return fail_call(err, "waiting for events", rc);
     }
     event->kind = data.type == NVML_EVENT_XID          ? GPU_EVENT_XID
                   : data.type == NVML_EVENT_DOUBLE_BIT ? GPU_EVENT_ECC
@@ -248,24 +703,24 @@ static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
     return 0;
 }
 
-static void reopen(struct gpu *g)
+static void reopen_nvml(struct gpu *g)
 {
-    unload(of(g));
+    unload_nvml(nvml_of(g));
 }
 
 static void free_nvml(struct gpu *g)
 {
-    struct nvml *n = of(g);
-    unload(n);
+    struct nvml *n = nvml_of(g);
+    unload_nvml(n);
     free(n->library);
     free(n);
 }
 
 struct gpu *gpu_nvml_new(const char *library)
 {
-    static const struct gpu_ops ops = {sample, wait_event, reopen, free_nvml};
+    static const struct gpu_ops ops = {sample_nvml, wait_event, reopen_nvml, free_nvml};
     struct nvml *n = xcalloc(1, sizeof *n);
     n->base.ops = &ops;
-    n->library = xstrdup(library ? library : "libnvidia-ml.so.1");
+    n->library = xstrdup(library ? library : LIBRARY);
     return &n->base;
 }

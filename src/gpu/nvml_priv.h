@@ -186,35 +186,3 @@ struct nvml_calls {
     NVML_CALLS(NVML_MEMBER)
 };
 #undef NVML_MEMBER
-
-/* nvml_find.c */
-
-/* If `library` is a directory, the root of a driver: the path of libnvidia-ml.so.1 in one of
- * its library directories, without symbolic links. Else `library` itself. New.
- * ERR_NOT_FOUND: there is none. */
-int nvml_find(const char *library, char **path, struct err *err);
-
-/* nvml_load.c */
-
-/* Opens the library and resolves its functions. *handle is for dlclose. */
-int nvml_load(const char *library, void **handle, struct nvml_calls *calls,
-              struct err *err);
-/* The text of an error code: "the NVIDIA driver is not loaded". Never NULL. */
-const char *nvml_strerror(int rc);
-/* Whether the code means that NVML must be initialized again. */
-bool nvml_is_gone(int rc);
-/* Whether the code means that the card is unreachable. */
-bool nvml_is_lost(int rc);
-
-/* nvml_process.c */
-
-/* Reads the processes of a card. NVML_OK, or the code of the call that found the driver
- * gone or the card lost. */
-int nvml_read_processes(const struct nvml_calls *call, void *device, struct arena *a,
-                        struct gpu_card *card);
-
-/* nvml_card.c */
-
-/* Reads a card. NVML_OK, or a code for which nvml_is_gone is true. */
-int nvml_read_card(const struct nvml_calls *call, void *device, struct arena *a,
-                   struct gpu_card *card);
