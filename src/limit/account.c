@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/account.h"
+#include "limit/limit.h"
 
-#include "limit/resolve.h"
+#include "limit/calls.h"
 #include "limit/sys.h"
 
 static void write_uuid(char *text, const CUuuid *uuid)
@@ -173,4 +173,10 @@ CUresult account_free_end(const struct entry *taken, CUresult rc)
     }
     sys_unlock(&p->lock);
     return rc;
+}
+
+void account_trim(struct process *p, int card)
+{
+    pool_trim(p, card);
+    graph_trim(p, card);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/elf.h"
+#include "limit/limit.h"
 
 #include "limit/sys.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/graph.h"
+#include "limit/limit.h"
 
-#include "limit/resolve.h"
+#include "limit/calls.h"
 #include "limit/sys.h"
 
 static uint64_t key_of(const void *handle)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/pool.h"
+#include "limit/limit.h"
 
-#include "limit/account.h"
-#include "limit/graph.h"
-#include "limit/resolve.h"
+#include "limit/calls.h"
 #include "limit/sys.h"
 
 /* The smallest unit of physical memory: cuMemGetAllocationGranularity on today's cards. */

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/process.h"
+#include "limit/limit.h"
 
-#include "limit/elf.h"
-#include "limit/reserve.h"
-#include "limit/slots.h"
 #include "limit/sys.h"
 
 #include <errno.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/resolve.h"
+#include "limit/calls.h"
 
-#include "limit/elf.h"
-#include "limit/process.h"
+#include "limit/limit.h"
 #include "limit/sys.h"
 
 /* `function`: of this library, or NULL if it only calls the driver's. */

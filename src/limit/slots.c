@@ -1,24 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/slots.h"
-
-#include "limit/reserve.h"
-#include "limit/sys.h"
-
 #include <errno.h>
 #include <fcntl.h>
 
-static void set(uint64_t *p, uint64_t value)
+#include "limit/limit.h"
+#include "limit/sys.h"
+
+/* -- reservations -- */
+
+enum { TRIES = 2000, SPINS = 50 };
+
+static uint64_t load(const uint64_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);
+}
+
+/* After what the thread wrote before. Only `want` must be seen by others before the thread reads
+ * on (sequential consistency, a fence): a fall of `used` may be seen later. */
+static void store(uint64_t *p, uint64_t value)
+{
+    __atomic_store_n(p, value, __ATOMIC_RELEASE);
+}
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    return a + b < a ? UINT64_MAX : a + b;
+}
+
+uint32_t reserve_high(const struct limit_state *s)
+{
+    uint32_t high = __atomic_load_n(&s->high, __ATOMIC_SEQ_CST);
+    return high < LIMIT_SLOTS ? high : LIMIT_SLOTS;
+}
+
+/* What the processes of other slots hold and want, the lower slots apart. */
+struct others {
+    uint64_t used, lower, higher;
+};
+
+static struct others read_others(const struct limit_state *s, uint32_t slot)
+{
+    struct others o = {0};
+    for (uint32_t i = 0, n = reserve_high(s); i < n; i++) {
+        if (i == slot)
+            continue;
+        uint64_t want = load(&s->slots[i].want);
+        if (i < slot)
+            o.lower = add(o.lower, want);
+        else
+            o.higher = add(o.higher, want);
+        o.used = add(o.used, load(&s->slots[i].used));
+    }
+    return o;
+}
+
+bool reserve_add(struct limit_state *s, uint32_t slot, uint64_t used, uint64_t bytes,
+                 uint64_t limit)
+{
+    struct limit_slot *own = &s->slots[slot];
+    uint64_t mine = add(used, bytes);
+    for (int tries = 0; tries < TRIES; tries++) {
+        __atomic_store_n(&own->want, bytes, __ATOMIC_SEQ_CST);
+        struct others o = read_others(s, slot);
+        uint64_t held = add(o.used, mine);
+        if (held > limit)
+            break;
+        if (add(add(held, o.lower), o.higher) <= limit) {
+            store(&own->used, mine);
+            store(&own->want, 0);
+            return true;
+        }
+        if (add(held, o.lower) > limit)
+            store(&own->want, 0);
+        if (tries > SPINS)
+            sys_yield();
+    }
+    store(&own->want, 0);
+    return false;
+}
+
+void reserve_set(struct limit_state *s, uint32_t slot, uint64_t used)
+{
+    store(&s->slots[slot].used, used);
+}
+
+uint64_t reserve_used(const struct limit_state *s)
+{
+    uint64_t used = 0;
+    for (uint32_t i = 0, n = reserve_high(s); i < n; i++)
+        used = add(used, load(&s->slots[i].used));
+    return used;
+}
+
+/* -- slots -- */
+
+static void store_now(uint64_t *p, uint64_t value)
 {
     __atomic_store_n(p, value, __ATOMIC_SEQ_CST);
 }
 
 /* The process holds the lock of the slot. `used` first: a reader that sees the new `want` of
  * a later owner must not add the old `used`. */
-static void empty(struct limit_slot *slot)
+static void empty_slot(struct limit_slot *slot)
 {
-    set(&slot->used, 0);
-    set(&slot->want, 0);
-    set(&slot->start_time, 0);
+    store_now(&slot->used, 0);
+    store_now(&slot->want, 0);
+    store_now(&slot->start_time, 0);
     __atomic_store_n(&slot->pid, 0, __ATOMIC_SEQ_CST);
 }
 
@@ -43,16 +129,16 @@ static uint64_t start_time(void)
     return value;
 }
 
-static void describe(struct limit_slot *slot)
+static void describe_slot(struct limit_slot *slot)
 {
     long ns = sys_inode("/proc/self/ns/pid");
-    set(&slot->start_time, start_time());
-    set(&slot->namespace, ns < 0 ? 0 : (uint64_t)ns);
+    store_now(&slot->start_time, start_time());
+    store_now(&slot->namespace, ns < 0 ? 0 : (uint64_t)ns);
     __atomic_store_n(&slot->version, LIMIT_VERSION, __ATOMIC_SEQ_CST);
     __atomic_store_n(&slot->pid, (uint32_t)sys_pid(), __ATOMIC_SEQ_CST);
 }
 
-static enum slots_result take(long fd, struct limit_state *s, uint32_t *slot)
+static enum slots_result take_slot(long fd, struct limit_state *s, uint32_t *slot)
 {
     for (uint32_t i = 0; i < LIMIT_SLOTS; i++) {
         long rc = sys_lock_byte(fd, i);
@@ -60,8 +146,8 @@ static enum slots_result take(long fd, struct limit_state *s, uint32_t *slot)
             continue;
         if (rc < 0)
             return SLOTS_NO_LOCKS;
-        empty(&s->slots[i]);
-        describe(&s->slots[i]);
+        empty_slot(&s->slots[i]);
+        describe_slot(&s->slots[i]);
         uint32_t high = __atomic_load_n(&s->high, __ATOMIC_SEQ_CST);
         while (high < i + 1 &&
                !__atomic_compare_exchange_n(&s->high, &high, i + 1, false,
@@ -73,7 +159,7 @@ static enum slots_result take(long fd, struct limit_state *s, uint32_t *slot)
     return SLOTS_FULL;
 }
 
-static struct limit_state *map(long fd)
+static struct limit_state *map_state(long fd)
 {
     struct limit_state *s = sys_map_file(fd, sizeof *s, true);
     if (s && sys_dont_fork(s, sizeof *s) < 0) {
@@ -90,8 +176,8 @@ enum slots_result slots_claim(const char *path, struct limit_state **s, uint32_t
         return SLOTS_NO_FILE;
     enum slots_result result = SLOTS_NO_FILE;
     if (sys_file_size(fd) >= (long)sizeof **s) {
-        *s = map(fd);
-        result = *s ? take(fd, *s, slot) : SLOTS_NO_MEMORY;
+        *s = map_state(fd);
+        result = *s ? take_slot(fd, *s, slot) : SLOTS_NO_MEMORY;
     }
     /* The mapping keeps the open file description, and so the lock. */
     sys_close(fd);
@@ -110,7 +196,7 @@ void slots_reclaim(const char *path, struct limit_state *s)
             !__atomic_load_n(&slot->want, __ATOMIC_SEQ_CST))
             continue;
         if (sys_lock_byte(fd, i) >= 0)
-            empty(slot);
+            empty_slot(slot);
     }
     sys_close(fd); /* with the locks taken here */
 }

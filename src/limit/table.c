@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/table.h"
+#include "limit/limit.h"
 
 #include "limit/sys.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/reserve.h"
+#include "limit/limit.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,8 +15,6 @@
 #include "lib/temp.h"
 #include "lib/unit.h"
 #include "limit/pod.h"
-#include "limit/slots.h"
-#include "limit/table.h"
 
 /* The parts of libgpushare-limit.so that count, linked into the test. */
 

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "limit/cuda.h"
+#include "limit/state.h"
+
+/* What the files of the library offer each other, in the order of their layers. */
+
+/* -- table.c: what this process holds -- */
+
+/*
+ * What this process holds: a hash table of allocations, contexts, pools, ... by kind and handle.
+ * The caller holds the lock of the process.
+ */
+
+enum kind {
+    KIND_NONE, /* a free place of the table */
+    KIND_CONTEXT,
+    KIND_LINEAR, /* a pointer of cuMemAlloc and its like */
+    KIND_ARRAY,  /* an array or a mipmapped array */
+    KIND_POOL, /* a pool. a: bytes that threads are reserving; b: bytes of its pointers */
+    KIND_POOLED, /* a pointer of a pool. a: the pool; b: its bytes */
+    KIND_HANDLE, /* a handle of cuMemCreate. a: its memory; b: references of the handle */
+    KIND_MEMORY, /* physical memory. The key is a number; a: handles and mappings */
+    KIND_MAPPING, /* an address of cuMemMap. a: its memory; b: its size */
+    KIND_GRAPH,   /* a graph with allocation nodes. a: its number */
+    KIND_EXEC,    /* an executable graph. a: the number of its graph */
+    KIND_NUMBER,  /* the number of a graph. a: graphs and executable graphs with it */
+    KIND_NODE     /* an address of an allocation node. a: the number of its graph */
+};
+
+struct entry {
+    uint64_t key;
+    uint64_t bytes;   /* that the limit counts for this entry */
+    uint64_t context; /* whose end frees the entry; 0: none */
+    uint64_t a, b;    /* see enum kind */
+    uint32_t kind;
+    int32_t card; /* of struct process; -1: a card without a limit, or the host */
+};
+
+struct table {
+    struct entry *at;
+    size_t n, size; /* size: a power of 2, or 0 */
+};
+
+/* NULL: there is none. The entry is valid until the next change of the table. */
+struct entry *table_find(const struct table *t, enum kind kind, uint64_t key);
+
+/* A new entry, or the one that exists. NULL: out of memory. */
+struct entry *table_add(struct table *t, enum kind kind, uint64_t key);
+
+void table_remove(struct table *t, struct entry *e);
+
+/* Every entry once, if the loop removes none: begin with NULL, ends with NULL. */
+struct entry *table_next(const struct table *t, struct entry *e);
+
+/* -- process.c: the cards -- */
+
+/*
+ * The cards of this process that have a limit, and what the process holds of them.
+ *
+ * The struct lives in memory that fork replaces by zeros (MADV_WIPEONFORK): a child begins
+ * without a slot, without allocations and with free locks. CUDA gives a child nothing of its
+ * parent's memory either.
+ */
+
+enum { PROCESS_DEVICES = 64, PROCESS_PATH_MAX = 512 };
+
+struct card {
+    const struct limit_file *file; /* NULL: no limit */
+    struct limit_state *state;
+    uint32_t slot;
+    bool full;     /* every slot is taken: nothing can be allocated */
+    uint64_t used; /* `used` of the slot; the slot itself can be overwritten by anybody */
+    char path[PROCESS_PATH_MAX];
+};
+
+struct process {
+    uint32_t phase, lock;
+    uint32_t n_cards;
+    struct card cards[LIMIT_CARDS];
+    struct table table;                /* under lock */
+    uint64_t next_number, next_memory; /* under lock. Of graphs, of cuMemCreate */
+    int32_t
+        device_card[PROCESS_DEVICES];  /* under lock. 0: unknown; else 1 + card, or -1 */
+    uint64_t primary[PROCESS_DEVICES]; /* under lock. Primary contexts */
+    uint32_t pool_lock; /* before lock, while the driver's sizes are read and counted */
+    bool pools;         /* under lock. A pool was used */
+    uint32_t contexts_ended; /* how many contexts were destroyed */
+};
+
+/* NULL: no card of this process has a limit. The first call opens the files. */
+struct process *process_get(void);
+
+/* Reserves bytes of a card for this process. Takes the lock. */
+bool process_reserve(struct process *p, int card, uint64_t bytes);
+/* process_reserve while the caller holds the lock. */
+bool process_reserve_locked(struct process *p, int card, uint64_t bytes);
+void process_release(struct process *p, int card, uint64_t bytes);
+void process_release_locked(struct process *p, int card, uint64_t bytes);
+
+/* Counts bytes that the driver took already, above the limit if need be. Locked. */
+void process_force_locked(struct process *p, int card, uint64_t bytes);
+
+/* Counts an allocation that was refused in the end. */
+void process_refused(struct process *p, int card);
+
+/* The limit of the card now. */
+uint64_t process_limit(const struct process *p, int card);
+/* What the living processes of the pod hold. Empties the slots of ended ones. */
+uint64_t process_used(const struct process *p, int card);
+
+/* The card with the UUID, as NVML writes it, or -1. With or without "GPU-" and dashes. */
+int process_card(const struct process *p, const char *uuid);
+
+/* -- slots.c: reservations -- */
+
+/*
+ * Reservations of memory between processes, without a lock.
+ *
+ * There is no shared sum that a killed process could leave wrong. Each process writes only its
+ * own slot, and the sum is that of all slots. A process that reserves
+ *
+ *     1. writes the bytes into `want` of its slot,
+ *     2. adds up `used` and `want` of all slots, reading `want` of a slot before its `used`,
+ *     3. if the sum is within the limit: raises `used`, then sets `want` to 0.
+ *
+ * Of processes that reserve at the same time, the last one at step 1 sees all others at step 2,
+ * so the sum of what they get is never above the limit. Each step is one atomic store: a process
+ * killed between two of them leaves a slot that counts too much, until the slot is emptied.
+ *
+ * If the sum is too large only because of other processes at step 1 to 3, the process with the
+ * lowest slot goes first: the others set `want` to 0 and begin again.
+ */
+
+/* Reserves bytes for the process of a slot. `used`: what it holds so far. True: reserved, and
+ * `used` of the slot is raised. False: it does not fit, or the process of a lower slot stopped
+ * while it reserved. */
+bool reserve_add(struct limit_state *s, uint32_t slot, uint64_t used, uint64_t bytes,
+                 uint64_t limit);
+
+/* The process of the slot holds `used` bytes now: less than before. */
+void reserve_set(struct limit_state *s, uint32_t slot, uint64_t used);
+
+/* Bytes that all processes hold. */
+uint64_t reserve_used(const struct limit_state *s);
+
+/* The number of slots to look at. */
+uint32_t reserve_high(const struct limit_state *s);
+
+/* -- slots.c: slots -- */
+
+/*
+ * Slots of a state file: who owns them, and when their owner has ended. See struct limit_slot.
+ */
+
+enum slots_result {
+    SLOTS_DONE,
+    SLOTS_NO_FILE,
+    SLOTS_NO_LOCKS,
+    SLOTS_NO_MEMORY,
+    SLOTS_FULL
+};
+
+/* Maps the file and takes a slot of it for this process, until the process ends or unmaps
+ * `*s`. A forked child has neither the mapping nor the slot. With SLOTS_FULL `*s` is mapped,
+ * without a slot. */
+enum slots_result slots_claim(const char *path, struct limit_state **s, uint32_t *slot);
+
+/* Empties the slots of ended processes. A file that cannot be opened now is left as it is: its
+ * slots count until a later call. */
+void slots_reclaim(const char *path, struct limit_state *s);
+
+/* -- account.c: counting -- */
+
+/*
+ * Counting one allocation: account_begin finds the card, account_reserve takes the bytes, the
+ * caller calls the driver, and account_end records the result. A free takes the record first,
+ * calls the driver, and releases the bytes after it, so that no other process takes memory that
+ * the driver still holds.
+ */
+
+struct account {
+    struct process *process;
+    int card;
+    uint64_t context;
+    uint64_t bytes; /* reserved so far */
+};
+
+/* For the current context. False: there is no limit for it, or the driver itself calls: the
+ * caller calls the driver and counts nothing. */
+bool account_begin(struct account *a);
+/* For a device. */
+bool account_begin_device(struct account *a, CUdevice device);
+
+/* CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY. Before it refuses, it calls account_trim. */
+CUresult account_reserve(struct account *a, uint64_t bytes);
+/* Gives back what the pools and graphs of this process hold without use. */
+void account_trim(struct process *p, int card);
+
+/* Ends an allocation: the driver answered `rc`. On success the reserved bytes belong to the
+ * entry (kind, key), otherwise they are released. Returns rc, or CUDA_ERROR_OUT_OF_MEMORY if the
+ * entry cannot be recorded: then the bytes count until the process ends. */
+CUresult account_end(struct account *a, CUresult rc, enum kind kind, uint64_t key);
+
+/* Takes the entry out of the table for a free: the caller calls the driver and then
+ * account_free_end. False: there is none. */
+bool account_free_begin(struct entry *taken, enum kind kind, uint64_t key);
+/* Releases its bytes if rc is CUDA_SUCCESS, otherwise records it again. Returns rc. */
+CUresult account_free_end(const struct entry *taken, CUresult rc);
+
+/* The card of the device, or -1. */
+int account_card(struct process *p, CUdevice device);
+
+/* -- pool.c: pools -- */
+
+/*
+ * Memory pools: what counts is the memory that a pool holds (its attribute RESERVED_MEM_CURRENT),
+ * which NVML shows, not the pointers that the program has. An allocation first reserves its size
+ * in whole pages of 2 MiB, and afterwards counts what the pool took. Memory that the driver
+ * returns at a synchronization stops counting there.
+ */
+
+/* Returns the unused memory of the pools of a card to the driver. */
+void pool_trim(struct process *p, int card);
+
+/* A free of a pointer of a pool with another function than cuMemFreeAsync: takes the record.
+ * False: it is none. */
+bool pool_free_begin(struct entry *taken, uint64_t pointer);
+/* The driver answered rc. */
+void pool_free_end(const struct entry *taken, int rc);
+
+/* -- graph.c: graphs -- */
+
+/*
+ * Allocation nodes of graphs. The driver takes their memory at a launch, where the library does
+ * not look: an allocation node counts from the moment it is made. It counts until its graph and
+ * all executable graphs made of it are destroyed and the driver returned the memory of graphs
+ * (cuDeviceGraphMemTrim, which the library calls before it refuses an allocation).
+ */
+
+/* Ends the allocation of a node, as account_end. */
+CUresult graph_end(struct account *a, CUresult rc, CUgraph graph,
+                   const CUdeviceptr *pointer);
+
+/* Returns the unused memory of graphs on a card. */
+void graph_trim(struct process *p, int card);
+
+/* -- elf.c: loaded objects -- */
+
+/*
+ * The objects that the dynamic linker loaded into this program, and their symbols, read from
+ * their ELF tables. dlsym cannot be asked: the library exports a dlsym itself. The objects come
+ * from dl_iterate_phdr, which glibc and musl have and which locks out dlopen meanwhile.
+ */
+
+struct elf_library {
+    uintptr_t start, end; /* addresses of its segments; 0: not loaded */
+    uintptr_t base;
+    const void *dynamic;
+};
+
+/* The object whose DT_SONAME is `soname`. False: not loaded. */
+bool elf_find(const char *soname, struct elf_library *found);
+
+/* A function that the object exports, or NULL. */
+void *elf_symbol(const struct elf_library *l, const char *name);
+
+/* The first object after the one with the address `caller`, in the order of loading, that
+ * exports the name: what RTLD_NEXT means there. NULL: none does. `from`: that object. */
+void *elf_next(const void *caller, const char *name, struct elf_library *from);
+
+/* The path of this library as the dynamic linker loaded it, copied. False: not found or too
+ * long. */
+bool elf_own_path(char *into, uint32_t max);
