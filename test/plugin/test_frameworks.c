@@ -14,7 +14,7 @@
  * any card, and not be much less.
  */
 
-#define PAGE "docs/data-science.md"
+#define PAGE "docs/user-guide.md"
 
 static struct arena arena;
 static struct cards cards;
