@@ -251,7 +251,7 @@ fuzz-jread: deps ## Compare the JSON reader with jansson on random inputs; RUNS=
 coverage: deps ## Report the lines of src/ and tools/ that the tests run
 	$(Q)scripts/coverage build/coverage
 
-bench: deps ## Measure docs/performance.md; BENCH_ARGS="--nodes 5000 --rounds 3"
+bench: deps ## Measure docs/benchmarks.md; BENCH_ARGS="--nodes 5000 --rounds 3"
 	$(Q)$(MAKE) $(BINARIES) $(B)/bench $(B)/bench-floor $(B)/bench-count.so
 	$(Q)$(B)/bench --build $(B) --out $(B)/bench.json $(BENCH_ARGS)
 bench-watchers: deps ## Measure filter with and without 2,000 watches; BENCH_ARGS="--nodes 5000"

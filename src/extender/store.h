@@ -13,7 +13,7 @@
  * by the thread of that bind, all others through `struct store_io`.
  *
  * The lock prefers writers: with many filters in a loop, a bind would otherwise wait for
- * seconds (docs/threads.md).
+ * seconds (docs/architecture.md).
  */
 
 struct store;

@@ -200,7 +200,7 @@ static void rate_scv(const struct score_call *call, int64_t *values)
  *             Pods that request no CPU do not use up that of a node, so they would be
  *             spread over empty nodes: for them CPU counts only in the fragmentation
  *
- * Their weights were measured (docs/placement.md).
+ * Their weights were measured (docs/benchmarks.md).
  */
 
 enum {

@@ -391,7 +391,7 @@ static void upgrade(void)
                    "memoryUnit=256MiB,extender.replicas=2,scvAgent.enabled=false",
                    "--wait")));
     cluster_report("helm upgrade --wait", lib_now_ms() - begun);
-    /* The upgrade of docs/operations.md: earlier values stay. */
+    /* The upgrade of docs/install.md: earlier values stay. */
     free(helm(0, "upgrade", ARGV(CHART, "--reset-then-reuse-values", "--wait")));
     ck_assert(scvs_have_temperatures());
     check_unit("256MiB");

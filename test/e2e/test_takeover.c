@@ -5,7 +5,7 @@
 #include "lib/cluster.h"
 
 /*
- * docs/operations.md, "From the Go gpushare": the commands of that section turn its
+ * docs/install.md, "From the Go gpushare": the commands of that section turn its
  * objects into ours, and none of its fields remains.
  * (Its pods: test_requests and test/e2e-node.)
  */

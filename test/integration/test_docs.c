@@ -236,6 +236,7 @@ START_TEST(commands_marked_sim_run)
         extender_wait_ready(&e);
         cleanup_free char *dir = temp_dir();
         unsigned n = doc_run(pages[i], "sh sim", NULL, dir, ARGV(env), RUN_MS);
+        ck_assert_msg(n > 0, "%s has no command", pages[i]);
         printf("measured: %s: %u blocks of commands ran\n", pages[i], n);
         temp_dir_remove(dir);
         extender_stop(&e);

@@ -16,8 +16,8 @@
 #define RULES     "manifests/monitoring/prometheus-rules.yaml"
 #define DASHBOARD "manifests/monitoring/grafana-dashboard.json"
 #define DOC       "docs/metrics.md"
-#define NODE_DOC  "docs/node.md"
-#define ALERT_DOC "docs/operations.md"
+#define NODE_DOC  "docs/device-plugin.md"
+#define ALERT_DOC "docs/alerts.md"
 
 static struct sim sim;
 static struct extender extender;

@@ -753,7 +753,7 @@ static int64_t now_us(void)
     return t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Duration of admissions while a node fills up; printed for docs/node.md. */
+/* Duration of admissions while a node fills up; printed for docs/device-plugin.md. */
 START_TEST(admissions_are_fast)
 {
     enum { N = 200 };

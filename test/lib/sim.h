@@ -48,7 +48,7 @@ void sim_add_bound_pod(const struct sim *s, const char *name, int units, const c
                        const char *annotations);
 void sim_delete_pod(const struct sim *s, const char *name); /* with grace period 0 */
 
-/* Fault rules (docs/kube-sim.md). */
+/* Fault rules (docs/testing.md). */
 void sim_fault(const struct sim *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void sim_no_faults(const struct sim *s);

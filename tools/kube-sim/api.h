@@ -17,7 +17,7 @@
  *
  * Served: namespaces, nodes, pods, events, configmaps, secrets (v1), leases (coordination.k8s.io),
  * events (events.k8s.io; a separate resource here, while a real server shows the same
- * objects in both groups), scvs (core.run-linux.com), and discovery. docs/kube-sim.md
+ * objects in both groups), scvs (core.run-linux.com), and discovery. docs/testing.md
  * lists the differences from a real server.
  */
 
@@ -99,7 +99,7 @@ bool api_freeze(struct api *api, const char *resource, bool frozen);
 int api_load(struct api *api, int64_t now_ms, struct span json, struct err *err);
 
 /* Sets who has which token and may do what, for TokenReview and SubjectAccessReview: the
- * JSON of docs/kube-sim.md. */
+ * JSON of docs/testing.md. */
 int api_set_access(struct api *api, struct span json, struct err *err);
 
 uint64_t api_version(const struct api *api); /* the newest resourceVersion */

@@ -16,7 +16,7 @@
 #include "wire/entry.h"
 #include "wire/yaml.h"
 
-/* kube-sim: a Kubernetes API server in memory (docs/kube-sim.md). */
+/* kube-sim: a Kubernetes API server in memory (docs/testing.md). */
 
 struct config {
     char *listen, *token, *cert, *key, *generate;

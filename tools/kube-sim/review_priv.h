@@ -5,7 +5,7 @@
 
 /*
  * TokenReview and SubjectAccessReview, answered by rules that a test sets
- * (docs/kube-sim.md). A review is not stored.
+ * (docs/testing.md). A review is not stored.
  */
 
 /* The resource of a path, such as "tokenreviews", and its group; NULL: not a review. */

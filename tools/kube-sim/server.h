@@ -8,7 +8,7 @@
 
 /*
  * The HTTP server of the API: one lock, a thread per connection, watches that sleep until
- * an event arrives. Requests under /kube-sim/ inject faults (docs/kube-sim.md).
+ * an event arrives. Requests under /kube-sim/ inject faults (docs/testing.md).
  */
 
 struct sim_server;
