@@ -1,10 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "setup/edit.h"
 
-#include <jansson.h>
+/* Edits of YAML files that keep every other byte: see edit.h. */
+
+#include "setup/edit.h"
 
 #include "base/mem.h"
 #include "wire/yaml.h"
+
+const json_t *edit_value(const json_t *j, const char *path)
+{
+    struct span rest = span_of(path);
+    while (j && rest.n) {
+        struct span part = span_cut(&rest, '.');
+        int64_t i;
+        if (json_is_array(j))
+            j = span_i64(part, &i) && i >= 0 ? json_array_get(j, (size_t)i) : NULL;
+        else
+            j = json_object_getn(j, part.p, part.n);
+    }
+    return j;
+}
+
+const char *edit_string(const json_t *j, const char *path)
+{
+    const char *s = json_string_value(edit_value(j, path));
+    return s ? s : "";
+}
 
 /* A text, its YAML nodes with their positions, and its values. */
 struct doc {
@@ -13,6 +34,13 @@ struct doc {
     struct yaml *yaml;
     json_t *json;
 };
+
+static void doc_fini(struct doc *d)
+{
+    yaml_close(d->yaml);
+    json_decref(d->json);
+}
+#define cleanup_doc __attribute__((cleanup(doc_fini)))
 
 static int doc_read(const char *name, struct span text, struct doc *d, struct err *err)
 {
@@ -29,19 +57,10 @@ static int doc_read(const char *name, struct span text, struct doc *d, struct er
         return err_set(err, ERR_INVALID, "%s: not a single document", name);
     yaml_json(yaml_document(d->yaml, 0), &json);
     d->json = json_loadb(json.p, json.n, JSON_DECODE_ANY, &bad);
-    if (!d->json)
-        return err_set(err, ERR_INVALID, "%s: %s", name, bad.text);
-    return 0;
+    return d->json ? 0 : err_set(err, ERR_INVALID, "%s: %s", name, bad.text);
 }
 
-static void doc_fini(struct doc *d)
-{
-    yaml_close(d->yaml);
-    json_decref(d->json);
-}
-#define cleanup_doc __attribute__((cleanup(doc_fini)))
-
-static const struct yaml_node *node_at(const struct doc *d, const char *path)
+static const struct yaml_node *doc_node(const struct doc *d, const char *path)
 {
     const struct yaml_node *node = yaml_document(d->yaml, 0);
     struct span rest = span_of(path);
@@ -51,166 +70,149 @@ static const struct yaml_node *node_at(const struct doc *d, const char *path)
         cleanup_free char *key = xmemdup0(part.p, part.n);
         if (node->type != YAML_SEQUENCE)
             node = yaml_get(node, key);
-        else if (span_i64(part, &i) && i >= 0 && (size_t)i < node->n)
-            node = node->items[i];
         else
-            node = NULL;
+            node = span_i64(part, &i) && i >= 0 && (size_t)i < node->n ? node->items[i]
+                                                                       : NULL;
     }
     return node;
 }
 
-static json_t *json_at(json_t *j, struct span rest)
+/* The value at a path, to be changed: jansson's getters return what may be modified. */
+static json_t *doc_value(const struct doc *d, const char *path)
 {
-    while (j && rest.n) {
-        struct span part = span_cut(&rest, '.');
-        int64_t i;
-        if (json_is_array(j))
-            j = span_i64(part, &i) && i >= 0 ? json_array_get(j, (size_t)i) : NULL;
-        else
-            j = json_object_getn(j, part.p, part.n);
-    }
-    return j;
+    return (json_t *)(uintptr_t)edit_value(d->json, path);
 }
 
-static const struct yaml_node *wanted(const struct doc *d, const char *path,
-                                      enum yaml_type type, struct err *err)
-{
-    static const char *const names[] = {"single value", "list", "mapping"};
-    const struct yaml_node *node = node_at(d, path);
-    if (node && node->type == type)
-        return node;
-    err_set(err, ERR_INVALID, "%s: %s is not a %s", d->name,
-            *path ? path : "the document", names[type]);
-    return NULL;
-}
-
-/* The offset of a line, counted from 1; the length of the text if there is no such line.
- */
-static size_t offset_of(struct span text, unsigned line)
+/* The offset of a line, counted from 1; the length of the text if there is no such line. */
+static size_t doc_line(const struct doc *d, unsigned line)
 {
     size_t at = 0;
-    while (--line && at < text.n) {
-        const char *end = memchr(text.p + at, '\n', text.n - at);
-        at = end ? (size_t)(end - text.p) + 1 : text.n;
+    while (--line && at < d->text.n) {
+        const char *end = memchr(d->text.p + at, '\n', d->text.n - at);
+        at = end ? (size_t)(end - d->text.p) + 1 : d->text.n;
     }
     return at;
 }
 
-/* Are there only spaces before the column, counted from 1? */
-static bool is_indent(const struct doc *d, unsigned line, unsigned column)
-{
-    size_t at = offset_of(d->text, line);
-    for (unsigned i = 0; i + 1 < column; i++)
-        if (at + i >= d->text.n || d->text.p[at + i] != ' ')
-            return false;
-    return true;
-}
-
-static void add_indented(struct buf *out, const char *lines, unsigned indent)
-{
-    struct span rest = span_of(lines);
-    while (rest.n) {
-        struct span line = span_cut(&rest, '\n');
-        if (line.n)
-            buf_printf(out, "%*s", (int)indent, "");
-        buf_add_span(out, line);
-        buf_addc(out, '\n');
-    }
-}
-
-/* The text with lines inserted after those of the node. */
-static void insert_after(const struct doc *d, const struct yaml_node *node,
-                         const char *lines, struct buf *out)
-{
-    size_t at = offset_of(d->text, node->last_line + 1);
-    buf_add(out, d->text.p, at);
-    if (at && d->text.p[at - 1] != '\n')
-        buf_addc(out, '\n');
-    add_indented(out, lines, node->column - 1);
-    buf_add(out, d->text.p + at, d->text.n - at);
-}
-
-static int unsafe(const struct doc *d, struct err *err)
+static int refuse(const struct doc *d, struct err *err)
 {
     return err_set(err, ERR_INVALID,
                    "%s: the YAML is written in a form that cannot be edited safely",
                    d->name);
 }
 
-/* Has the new text the values of d->json, to which the change has been applied? */
-static int verify(const struct doc *d, struct buf *out, size_t start, struct err *err)
+/* Replaces the bytes from `at` to `end`. d->json has the change already: if the new text
+ * has other values, the text stays. */
+static int doc_splice(const struct doc *d, struct buf *text, size_t at, size_t end,
+                      const char *now, struct err *err)
 {
     cleanup_doc struct doc after = {0};
-    struct span text = {out->p + start, out->n - start};
-    if (doc_read(d->name, text, &after, NULL) == 0 && json_equal(after.json, d->json))
-        return 0;
-    out->n = start;
-    out->p[start] = '\0';
-    return unsafe(d, err);
+    cleanup_buf struct buf out = {0};
+    buf_add(&out, text->p, at);
+    buf_adds(&out, now);
+    buf_add(&out, text->p + end, text->n - end);
+    if (doc_read(d->name, buf_span(&out), &after, NULL) ||
+        !json_equal(after.json, d->json))
+        return refuse(d, err);
+    const struct buf old = *text;
+    *text = out;
+    out = old;
+    return 0;
 }
 
-int edit_append(const char *name, struct span text, const char *path, const char *item,
-                struct buf *out, struct err *err)
+/* Inserts lines after those of the node, indented like it. */
+static int insert_after(const struct doc *d, struct buf *text,
+                        const struct yaml_node *node, const char *lines, struct err *err)
+{
+    cleanup_buf struct buf out = {0};
+    struct span rest = span_of(lines);
+    size_t at = doc_line(d, node->last_line + 1);
+    if (at && text->p[at - 1] != '\n')
+        buf_addc(&out, '\n');
+    while (rest.n) {
+        struct span line = span_cut(&rest, '\n');
+        buf_printf(&out, "%*s%.*s\n", line.n ? (int)node->column - 1 : 0, "",
+                   SPAN_ARG(line));
+    }
+    return doc_splice(d, text, at, at, out.p ? out.p : "", err);
+}
+
+/* Are there only spaces before the node? */
+static bool is_first_on_line(const struct doc *d, const struct yaml_node *node)
+{
+    size_t at = doc_line(d, node->line), n = 0;
+    while (at + n < d->text.n && d->text.p[at + n] == ' ')
+        n++;
+    return n >= node->column - 1;
+}
+
+int edit_add_key(const char *name, struct buf *text, const char *path, const char *entry,
+                 struct err *err)
 {
     cleanup_doc struct doc d = {0}, more = {0};
-    size_t start = out->n;
-    if (doc_read(name, text, &d, err) || doc_read("item", span_of(item), &more, err))
+    if (doc_read(name, buf_span(text), &d, err) ||
+        doc_read("entry", span_of(entry), &more, err))
         return -1;
-    const struct yaml_node *list = wanted(&d, path, YAML_SEQUENCE, err);
-    if (!list)
-        return -1;
-    if (list->flow || !list->n || !is_indent(&d, list->line, list->column))
-        return unsafe(&d, err);
-    insert_after(&d, list, item, out);
-    json_array_append(json_at(d.json, span_of(path)), json_array_get(more.json, 0));
-    return verify(&d, out, start, err);
+    const struct yaml_node *map = doc_node(&d, path);
+    if (!map || map->type != YAML_MAPPING || map->flow || !map->n)
+        return refuse(&d, err);
+    json_object_update_missing(doc_value(&d, path), more.json);
+    return insert_after(&d, text, map, entry, err);
 }
 
-int edit_add_key(const char *name, struct span text, const char *path, const char *entry,
-                 struct buf *out, struct err *err)
+int edit_add_item(const char *name, struct buf *text, const char *parent, const char *key,
+                  const char *item, struct err *err)
 {
     cleanup_doc struct doc d = {0}, more = {0};
-    size_t start = out->n;
-    if (doc_read(name, text, &d, err) || doc_read("entry", span_of(entry), &more, err))
+    cleanup_free char *path = xasprintf("%s%s%s", parent, *parent ? "." : "", key);
+    cleanup_free char *entry = xasprintf("%s:\n%s", key, item);
+    if (doc_read(name, buf_span(text), &d, err))
         return -1;
-    const struct yaml_node *map = wanted(&d, path, YAML_MAPPING, err);
-    if (!map)
+    if (!edit_value(d.json, path))
+        return edit_add_key(name, text, parent, entry, err);
+    const struct yaml_node *list = doc_node(&d, path);
+    if (list->type != YAML_SEQUENCE || list->flow || !list->n ||
+        !is_first_on_line(&d, list))
+        return refuse(&d, err);
+    if (doc_read("item", span_of(item), &more, err))
         return -1;
-    if (map->flow || !map->n)
-        return unsafe(&d, err);
-    insert_after(&d, map, entry, out);
-    json_object_update_missing(json_at(d.json, span_of(path)), more.json);
-    return verify(&d, out, start, err);
+    json_array_append(doc_value(&d, path), json_array_get(more.json, 0));
+    return insert_after(&d, text, list, item, err);
 }
 
-int edit_set(const char *name, struct span text, const char *path, const char *value,
-             struct buf *out, struct err *err)
+/* Cuts the last part of a path off. New. */
+static char *cut_key(const char *path, const char **key)
+{
+    const char *dot = strrchr(path, '.');
+    *key = dot ? dot + 1 : path;
+    return xmemdup0(path, dot ? (size_t)(dot - path) : 0);
+}
+
+int edit_set(const char *name, struct buf *text, const char *path, const char *value,
+             struct err *err)
 {
     cleanup_doc struct doc d = {0};
-    size_t start = out->n;
-    if (doc_read(name, text, &d, err))
+    const char *key;
+    cleanup_free char *parent = cut_key(path, &key);
+    cleanup_free char *line = xasprintf("%s: %s\n", key, value);
+    if (doc_read(name, buf_span(text), &d, err))
         return -1;
-    const struct yaml_node *node = wanted(&d, path, YAML_SCALAR, err);
-    if (!node)
-        return -1;
-    size_t at = offset_of(text, node->line) + node->column - 1;
+    const json_t *old = edit_value(d.json, path);
+    json_t *in = doc_value(&d, parent);
+    if (!old || json_is_null(old))
+        return edit_add_key(name, text, parent, line, err);
+    const struct yaml_node *node = doc_node(&d, path);
+    if (node->type != YAML_SCALAR || !json_is_object(in))
+        return refuse(&d, err);
+    size_t at = doc_line(&d, node->line) + node->column - 1;
     at += !node->plain; /* its quote */
-    if (at + node->text.n > text.n ||
-        !span_eq((struct span){text.p + at, node->text.n}, node->text))
-        return unsafe(&d, err);
-    buf_add(out, text.p, at);
-    buf_adds(out, value);
-    buf_add(out, text.p + at + node->text.n, text.n - at - node->text.n);
-    const char *dot = strrchr(path, '.');
-    json_t *parent = json_at(d.json, (struct span){path, dot ? (size_t)(dot - path) : 0});
-    if (!json_is_object(parent))
-        return unsafe(&d, err);
-    const char *key = dot ? dot + 1 : path;
-    json_object_set_new(parent, key,
-                        json_is_boolean(json_object_get(parent, key))
-                            ? json_boolean(!strcmp(value, "true"))
-                            : json_string(value));
-    return verify(&d, out, start, err);
+    if (at + node->text.n > text->n ||
+        !span_eq((struct span){text->p + at, node->text.n}, node->text))
+        return refuse(&d, err);
+    json_object_set_new(in, key,
+                        json_is_boolean(old) ? json_boolean(!strcmp(value, "true"))
+                                             : json_string(value));
+    return doc_splice(&d, text, at, at + node->text.n, value, err);
 }
 
 /* The line of `key`, whose value begins on this line or below; 0: not found. */
@@ -219,34 +221,28 @@ static unsigned line_of_key(const struct doc *d, const char *key, unsigned line)
     cleanup_free char *plain = xasprintf("%s:", key);
     cleanup_free char *quoted = xasprintf("\"%s\":", key);
     for (; line; line--) {
-        struct span rest = {d->text.p + offset_of(d->text, line), 0};
-        rest.n = d->text.n - (size_t)(rest.p - d->text.p);
+        size_t from = doc_line(d, line);
+        struct span rest = {d->text.p + from, d->text.n - from};
         struct span at = span_trim(span_cut(&rest, '\n'));
         if (span_starts(at, span_of(plain)) || span_starts(at, span_of(quoted)))
-            return line;
+            break;
     }
-    return 0;
+    return line;
 }
 
-int edit_remove(const char *name, struct span text, const char *path, struct buf *out,
-                struct err *err)
+int edit_remove(const char *name, struct buf *text, const char *path, struct err *err)
 {
     cleanup_doc struct doc d = {0};
-    size_t start = out->n;
-    if (doc_read(name, text, &d, err))
+    const char *key;
+    cleanup_free char *parent = cut_key(path, &key);
+    if (doc_read(name, buf_span(text), &d, err))
         return -1;
-    const struct yaml_node *node = node_at(&d, path);
-    const char *dot = strrchr(path, '.');
-    const char *key = dot ? dot + 1 : path;
-    json_t *parent = json_at(d.json, (struct span){path, dot ? (size_t)(dot - path) : 0});
+    const struct yaml_node *node = doc_node(&d, path);
     unsigned line = node ? line_of_key(&d, key, node->line) : 0;
-    if (!line || !json_is_object(parent))
-        return unsafe(&d, err);
-    size_t at = offset_of(text, line), end = offset_of(text, node->last_line + 1);
-    buf_add(out, text.p, at);
-    buf_add(out, text.p + end, text.n - end);
-    json_object_del(parent, key);
-    return verify(&d, out, start, err);
+    if (!line || json_object_del(doc_value(&d, parent), key))
+        return refuse(&d, err);
+    return doc_splice(&d, text, doc_line(&d, line), doc_line(&d, node->last_line + 1), "",
+                      err);
 }
 
 int edit_lines(const char *name, struct span text, const char *path, struct buf *out,
@@ -255,18 +251,13 @@ int edit_lines(const char *name, struct span text, const char *path, struct buf 
     cleanup_doc struct doc d = {0};
     if (doc_read(name, text, &d, err))
         return -1;
-    const struct yaml_node *list = wanted(&d, path, YAML_SEQUENCE, err);
-    if (!list)
-        return -1;
-    if (list->flow || !is_indent(&d, list->line, list->column))
-        return unsafe(&d, err);
+    const struct yaml_node *list = doc_node(&d, path);
+    if (!list || list->type != YAML_SEQUENCE || list->flow || !is_first_on_line(&d, list))
+        return refuse(&d, err);
     for (unsigned line = list->line; line <= list->last_line; line++) {
-        size_t at = offset_of(text, line), end = offset_of(text, line + 1);
-        size_t indent = list->column - 1;
-        while (indent && at < end && text.p[at] == ' ') {
+        size_t at = doc_line(&d, line), end = doc_line(&d, line + 1);
+        for (unsigned i = 1; i < list->column && at < end && text.p[at] == ' '; i++)
             at++;
-            indent--;
-        }
         buf_add(out, text.p + at, end - at);
     }
     return 0;

@@ -200,7 +200,6 @@ START_TEST(the_go_extender_and_a_server_that_does_not_answer)
 }
 END_TEST
 
-/* kube-sim has no Services; the checks use the objects that it has. */
 START_TEST(the_api_server_is_checked)
 {
     struct sim s;
@@ -210,20 +209,62 @@ START_TEST(the_api_server_is_checked)
     cleanup_free char *url = node_files_url(e.verbs.port);
     cleanup_free char *config = lib_kubeconfig("config", "http", s.api.port, "", "");
     node_files_make_installed(url);
-    cleanup_free char *none =
-        node_files_install(1, ARGV("--check", "--kubeconfig", config));
-    ck_assert_contains(none, "PROBLEM no-gpu-node: ");
-    sim_add_node(&s, "n1", 2, 15);
-    sim_add_pod(&s, "w", 20);
-    cleanup_free char *some =
+    cleanup_free char *fine =
         node_files_install(0, ARGV("--check", "--kubeconfig", config));
-    ck_assert_ptr_null(strstr(some, "PROBLEM"));
-    ck_assert_contains(some, "note    1 pending pod that requests GPU memory");
+    ck_assert_ptr_null(strstr(fine, "PROBLEM"));
+    sim_load(&s,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"old\","
+             "\"namespace\":\"kube-system\"},\"spec\":{\"containers\":[{\"name\":\"c\","
+             "\"image\":\"x/k8s-gpushare-schd-extender:1\"}]}}");
+    cleanup_free char *second =
+        node_files_install(1, ARGV("--check", "--kubeconfig", config));
+    ck_assert_contains(second, "PROBLEM second-extender: ");
     cleanup_free char *gone =
         node_files_install(2, ARGV("--check", "--kubeconfig", "/nowhere/admin.conf"));
     ck_assert_contains(gone, "unknown no-api: ");
     extender_stop(&e);
     sim_stop(&s);
+}
+END_TEST
+
+/* Nodes whose kube-scheduler this program does not configure. */
+START_TEST(other_distributions)
+{
+    static const struct {
+        const char *name, *folder;
+    } cases[] = {{"k3s", "root/etc/rancher/k3s"},
+                 {"RKE2", "root/var/lib/rancher/rke2"},
+                 {"OpenShift", "root/etc/kubernetes/static-pod-resources"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *name = xasprintf("node of %s", cases[i].name);
+        cleanup_free char *folder = temp_path(lib_dir, cases[i].folder);
+        cleanup_free char *root = temp_path(lib_dir, "root");
+        cleanup_free char *line = xasprintf("rm -rf '%s' && mkdir -p '%s'", root, folder);
+        struct program p;
+        program_start(&p, lib_dir, ARGV("sh", "-c", line));
+        ck_assert_int_eq(program_wait(&p), 0);
+        program_fini(&p);
+        cleanup_free char *checked = node_files_check(2);
+        ck_assert_contains(checked, "unknown other-distribution: ");
+        ck_assert_contains(checked, name);
+        ck_assert_contains(checked, "--set scheduler.enabled=true");
+        cleanup_free char *refused = node_files_install(3, ARGV("--insecure", "--yes"));
+        ck_assert_contains(refused, name);
+        ck_assert_contains(refused, "policy/README.md");
+    }
+    /* A static pod of kubeadm counts, whatever else was installed on the node once. */
+    node_files_make(0);
+    node_files_add_process(1, NULL, 0);
+    cleanup_free char *both = node_files_check(1);
+    ck_assert_contains(both, "PROBLEM no-option: ");
+    /* OpenShift's has another name. */
+    char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
+    manifest = node_files_swap(manifest, "  name: kube-scheduler\n  names",
+                               "  name: openshift-kube-scheduler\n  names");
+    temp_write(lib_dir, NODE_FILES_MANIFEST, manifest);
+    free(manifest);
+    cleanup_free char *openshift = node_files_check(2);
+    ck_assert_contains(openshift, "node of OpenShift");
 }
 END_TEST
 
@@ -664,9 +705,10 @@ END_TEST
 LIB_MAIN("install", 120, a_missing_or_unknown_command, the_extender_answers_or_refuses,
          the_extender_is_not_ready, another_program_answers,
          the_extender_answers_over_tls, the_go_extender_and_a_server_that_does_not_answer,
-         the_api_server_is_checked, problems_of_files_and_processes, hostile_files,
-         nothing_is_changed_without_confirmation, a_copy_of_the_manifest_prevents_changes,
-         install_twice_and_undo, an_unhealthy_kube_scheduler_restores_the_files,
+         the_api_server_is_checked, other_distributions, problems_of_files_and_processes,
+         hostile_files, nothing_is_changed_without_confirmation,
+         a_copy_of_the_manifest_prevents_changes, install_twice_and_undo,
+         an_unhealthy_kube_scheduler_restores_the_files,
          a_file_that_is_not_restored_keeps_its_backup, a_signal_restores_the_files,
          installed_under_another_prefix, undo_keeps_a_changed_file,
          undo_keeps_the_file_of_a_changed_manifest, concurrent_edits_are_not_lost,

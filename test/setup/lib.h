@@ -13,9 +13,7 @@
 #define KUBEADM    "test/data/kubeadm/kube-scheduler-"
 #define CONFIG     "policy/kube-scheduler-config.yaml"
 #define CONFIG_ALL "policy/kube-scheduler-config-all-pods.yaml"
-#define POLICY     "policy/scheduler-policy-config.json"
 #define CONFIG_AT  "/etc/kubernetes/kube-scheduler-config.yaml"
-#define POLICY_AT  "/etc/kubernetes/scheduler-policy-config.json"
 
 static inline char *lib_read(const char *path)
 {
@@ -41,12 +39,13 @@ static inline char *lib_swap(char *text, const char *from, const char *to)
     return buf_take(&out);
 }
 
-/* kubeadm's manifest of a version ("1.31") with the option and its mount added. */
-static inline char *lib_manifest(const char *version, const char *option, const char *at)
+/* kubeadm's manifest of a version ("1.31") with --config and its mount added. */
+static inline char *lib_manifest(const char *version)
 {
+    const char *at = CONFIG_AT;
     cleanup_free char *path = xasprintf(KUBEADM "%s.yaml", version);
     cleanup_free char *command =
-        xasprintf("    - --leader-elect=true\n    - --%s=%s\n", option, at);
+        xasprintf("    - --leader-elect=true\n    - --config=%s\n", at);
     cleanup_free char *mount =
         xasprintf("    volumeMounts:\n    - mountPath: %s\n      name: added\n", at);
     cleanup_free char *volume =
@@ -54,15 +53,6 @@ static inline char *lib_manifest(const char *version, const char *option, const 
     char *text = lib_swap(lib_read(path), "    - --leader-elect=true\n", command);
     text = lib_swap(text, "    volumeMounts:\n", mount);
     return lib_swap(text, "  volumes:\n", volume);
-}
-
-/* The Secret of kube-scheduler's certificate, as read; its texts are no certificates. */
-static inline void lib_secret(struct facts *f)
-{
-    for (int i = 0; i < CLIENT_SECRET_FILES; i++)
-        buf_printf(&f->secret.pem[i], "pem of %s\n",
-                   client_secret_member((enum client_secret_file)i));
-    f->secret_read = true;
 }
 
 /* A file with this content. Takes the text. */
@@ -73,4 +63,23 @@ static inline struct facts_file lib_file(const char *path, char *text)
     facts_file_parse(&file);
     free(text);
     return file;
+}
+
+/* A node with this manifest and configuration (NULL: no such file). Takes the texts. */
+static inline struct facts lib_node(char *manifest, char *config)
+{
+    struct facts f = {.manifests = xstrdup("/etc/kubernetes/manifests"),
+                      .n_files = 1,
+                      .files = xcalloc(1, sizeof *f.files)};
+    struct scheduler_config_pod pod;
+    cleanup_buf struct buf path = {0};
+    f.files[0] = lib_file("/etc/kubernetes/manifests/kube-scheduler.yaml", manifest);
+    if (config)
+        f.config = lib_file(CONFIG_AT, config);
+    else
+        err_set(&f.config.why, ERR_NOT_FOUND, "not there");
+    const char *option =
+        facts_manifest(&f, &pod) ? scheduler_config_option(&pod, "config") : NULL;
+    f.config_mounted = option && scheduler_config_host_path(&pod, option, &path);
+    return f;
 }

@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <time.h>
+
+#include "kube/tls_secret.h"
 #include "lib.h"
+#include "lib/temp.h"
+#include "lib/tls.h"
 #include "setup/checks.h"
+#include "setup/edit.h"
 
 /*
  * A node without problems, and then with one problem at a time: the matching finding is
  * the only one.
  */
 
-#define MANIFEST_AT "/etc/kubernetes/manifests/kube-scheduler.yaml"
-
 struct swap {
     const char *from, *to;
 };
 
-static struct findings found;
+enum { DAY_S = 24 * 3600 };
+
+static struct checks found;
+static char *dir; /* of certificates, made by openssl */
 
 static void add_manifest(struct facts *f, const char *path, char *text)
 {
@@ -24,10 +31,10 @@ static void add_manifest(struct facts *f, const char *path, char *text)
 /* Adds the process of the manifest's command, started after all files were written. */
 static void add_process(struct facts *f)
 {
-    struct scheduler_pod pod;
+    struct scheduler_config_pod pod;
     struct facts_process p = {.pid = 4711, .started_ns = 2000000000};
     ck_assert_ptr_nonnull(facts_manifest(f, &pod));
-    const json_t *words = jsonpath_at(pod.container, "command");
+    const json_t *words = edit_value(pod.container, "command");
     for (size_t i = 0; i < json_array_size(words); i++) {
         buf_adds(&p.arguments, json_string_value(json_array_get(words, i)));
         buf_addc(&p.arguments, '\0');
@@ -36,59 +43,57 @@ static void add_process(struct facts *f)
     f->processes[f->n_processes++] = p;
 }
 
+/* A node of kubeadm after an installation, with a change of one of its two files. */
 static struct facts node(const char *version, struct swap manifest, struct swap config)
 {
-    bool old = !strcmp(version, "1.22");
-    struct facts f = {.manifests = xstrdup("/etc/kubernetes/manifests")};
-    char *pod = old ? lib_manifest(version, "policy-config-file", POLICY_AT)
-                    : lib_manifest(version, "config", CONFIG_AT);
-    char *text = lib_read(old ? POLICY : CONFIG);
+    char *pod = lib_manifest(version), *text = lib_read(CONFIG);
+    if (!strcmp(version, "1.22"))
+        text = lib_swap(text, "k8s.io/v1\n", "k8s.io/v1beta2\n");
     if (manifest.from)
         pod = lib_swap(pod, manifest.from, manifest.to);
     if (config.from)
         text = lib_swap(text, config.from, config.to);
-    add_manifest(&f, MANIFEST_AT, pod);
-    f.config = lib_file(old ? POLICY_AT : CONFIG_AT, text);
-    struct scheduler_pod p;
-    cleanup_buf struct buf path = {0};
-    bool policy;
-    if (facts_manifest(&f, &p)) {
-        f.config_mounted =
-            scheduler_pod_host_path(&p, scheduler_pod_config_option(&p, &policy), &path);
+    struct facts f = lib_node(pod, text);
+    struct scheduler_config_pod p;
+    if (facts_manifest(&f, &p))
         add_process(&f);
-    }
-    extender_entry_read_url("https://127.0.0.1:32766/gpushare-scheduler", &f.reach.url,
-                            NULL);
+    scheduler_config_read_url("https://127.0.0.1:32766/gpushare-scheduler", &f.reach.url,
+                              NULL);
     f.reach.answer = FACTS_REACH_OK;
-    err_set(&f.cluster_why, ERR_UNAVAILABLE, "not asked");
     return f;
 }
 
-static void run_checks(struct facts *f)
+static struct facts plain(void)
 {
-    findings_fini(&found);
-    checks_run(f, false, &found);
+    return node("1.35", (struct swap){0}, (struct swap){0});
 }
 
-/* `id` (NULL: none) is the only problem. */
-static void expect(const char *id)
+static bool has(const char *id)
+{
+    for (size_t i = 0; i < found.n; i++)
+        if (!strcmp(found.items[i].id, id))
+            return true;
+    return false;
+}
+
+/* `id` (NULL: none) is the only problem; of another kind if `status` is not 1. Releases
+ * the facts. */
+static void expect_status(struct facts *f, const char *id, int status)
 {
     cleanup_buf struct buf text = {0};
-    findings_write(&found, &text);
-    const char *said = text.p ? text.p : "";
-    ck_assert_msg(!id || findings_has(&found, id), "no %s in: %s", id, said);
-    ck_assert_msg(findings_count(&found, FINDING_PROBLEM) == (id ? 1 : 0), "%s: %s",
-                  id ? id : "no problem", said);
-    ck_assert_uint_eq(findings_count(&found, FINDING_UNKNOWN), 0);
-    ck_assert_int_eq(findings_exit_status(&found), id ? 1 : 0);
+    checks_fini(&found);
+    checks_run(f, f->pods != NULL, &found);
+    checks_write(&found, &text);
+    ck_assert_msg(!id || has(id), "no %s in: %s", id, text.p);
+    ck_assert_msg(checks_count(&found, CHECKS_PROBLEM) == (id && status == 1), "%s: %s",
+                  id ? id : "no problem", text.p);
+    ck_assert_msg(checks_exit_status(&found) == status, "%s: %s", id, text.p);
+    facts_fini(f);
 }
 
-static void expect_of(struct facts *f, const char *id)
+static void expect(struct facts *f, const char *id)
 {
-    run_checks(f);
-    expect(id);
-    facts_fini(f);
-    findings_fini(&found);
+    expect_status(f, id, id != NULL);
 }
 
 START_TEST(a_correct_node_has_no_problems)
@@ -96,7 +101,7 @@ START_TEST(a_correct_node_has_no_problems)
     static const char *const versions[] = {"1.22", "1.25", "1.31", "1.35"};
     for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
         struct facts f = node(versions[i], (struct swap){0}, (struct swap){0});
-        expect_of(&f, NULL);
+        expect(&f, NULL);
     }
 }
 END_TEST
@@ -117,7 +122,6 @@ static const struct one {
     {"config-malformed", "1.35", {0}, {"ignorable: false", "ignorable: &a false"}},
     {"config-malformed", "1.35", {0}, {"weight: 3", "ignorable: true"}},
     {"config-kind", "1.35", {0}, {"kind: KubeSchedulerConfiguration", "kind: Policy"}},
-    {"config-kind", "1.22", {"--policy-config-file", "--config"}, {0}},
     {"api-version", "1.31", {0}, {"k8s.io/v1\n", "k8s.io/v1beta3\n"}},
     {"no-kubeconfig", "1.35", {0}, {"  kubeconfig: /etc", "  #kubeconfig: /etc"}},
     {"no-extender", "1.35", {0}, {"extenders:", "profiles:"}},
@@ -129,7 +133,7 @@ static const struct one {
     {"no-preempt", "1.25", {0}, {"preemptVerb: preempt", "#"}},
     {"ignorable", "1.35", {0}, {"ignorable: false", "ignorable: true"}},
     {"no-node-cache", "1.35", {0}, {"nodeCacheCapable: true", "nodeCacheCapable: false"}},
-    {"no-node-cache", "1.22", {0}, {"\"nodeCacheCapable\": true,", ""}},
+    {"no-node-cache", "1.22", {0}, {"nodeCacheCapable: true", "#"}},
     {"resource-missing", "1.35", {0}, {"name: aliyun.com/gpu-mem", "name: x"}},
     {"resource-missing", "1.35", {0}, {"name: aliyun.com/gpu-count", "name: x"}},
     {"ignored-by-scheduler",
@@ -137,275 +141,285 @@ static const struct one {
      {0},
      {"  - name: aliyun.com/gpu-mem\n    ignoredByScheduler: false",
       "  - name: aliyun.com/gpu-mem\n    ignoredByScheduler: true"}},
-    {"no-resources",
-     "1.35",
-     {0},
-     {"managedResources:", "managedResources: []\n  other:"}},
     {"timeout-short", "1.35", {0}, {"httpTimeout: 30s", "#"}},
-    {"timeout-short", "1.35", {0}, {"httpTimeout: 30s", "httpTimeout: 5s"}},
-    {"timeout-short", "1.35", {0}, {"httpTimeout: 30s", "httpTimeout: 30ns"}},
-    {"timeout-short", "1.22", {0}, {"30000000000", "30"}},
+    {"timeout-short", "1.35", {0}, {"httpTimeout: 30s", "httpTimeout: 21999ms"}},
     {"https", "1.35", {0}, {"https://", "http://"}},
-    {"https", "1.22", {0}, {"https://", "http://"}},
     {"no-client-certificate", "1.35", {0}, {"certFile:", "other:"}},
+    {NULL, "1.35", {0}, {"httpTimeout: 30s", "httpTimeout: 1m"}},
+    {NULL, "1.35", {0}, {"name: aliyun.com/gpu-core.percentage", "name: x"}},
+    /* kube-scheduler uses tlsConfig whatever enableHTTPS is. */
+    {NULL, "1.35", {0}, {"enableHTTPS: true", "enableHTTPS: false"}},
+    {NULL, "1.35", {0}, {"enableHTTPS: true\n", "#\n"}},
+    {NULL, "1.35", {0}, {"    caFile:", "    insecure: true\n    other:"}},
 };
-
-/* Ours answers with one node, so a later filter can only accept or reject that. */
-START_TEST(an_extender_that_filters_after_ours_is_noted)
-{
-    static const struct {
-        const char *verb;
-        bool first, noted;
-    } cases[] = {{"filterVerb: f", false, true},
-                 {"filterVerb: f", true, false},
-                 {"filterVerb: ''", false, false},
-                 {"prioritizeVerb: p", false, false}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_free char *other = xasprintf("- urlPrefix: http://127.0.0.1:1/other\n"
-                                             "  httpTimeout: 30s\n  %s\n",
-                                             cases[i].verb);
-        cleanup_free char *first = xasprintf("extenders:\n%s", other);
-        cleanup_free char *last = xasprintf("  ignorable: false\n%s", other);
-        struct swap swap = cases[i].first ? (struct swap){"extenders:", first}
-                                          : (struct swap){"  ignorable: false\n", last};
-        struct facts f = node("1.35", (struct swap){0}, swap);
-        run_checks(&f);
-        expect(NULL);
-        ck_assert_int_eq(findings_has(&found, "not-last"), cases[i].noted);
-        facts_fini(&f);
-        findings_fini(&found);
-    }
-}
-END_TEST
-
-START_TEST(a_configuration_without_compute_is_noted)
-{
-    static const char name[] = "  - name: aliyun.com/gpu-core.percentage\n"
-                               "    ignoredByScheduler: ";
-    cleanup_free char *counted = xasprintf("%sfalse", name);
-    cleanup_free char *ignored = xasprintf("%strue", name);
-    const struct {
-        struct swap swap;
-        const char *problem;
-        bool noted;
-    } cases[] = {{{0}, NULL, false},
-                 {{counted, ""}, NULL, true},
-                 {{counted, ignored}, "ignored-by-scheduler", false}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct facts f = node("1.35", (struct swap){0}, cases[i].swap);
-        run_checks(&f);
-        expect(cases[i].problem);
-        ck_assert_int_eq(findings_has(&found, "compute-unmanaged"), cases[i].noted);
-        facts_fini(&f);
-        findings_fini(&found);
-    }
-}
-END_TEST
-
-/* The configuration for all pods needs an extender that binds them, and whose pods are
- * bound while one of them is replaced. */
-START_TEST(the_configuration_for_all_pods_needs_an_extender_that_binds_them)
-{
-    static const struct {
-        const char *deployment; /* its spec, without the braces */
-        const char *args;
-        const char *id; /* the only problem */
-    } cases[] = {
-        {"\"replicas\":3,", "\"--memory-unit=GiB\",\"--bind-any\"", NULL},
-        {"\"replicas\":2,", "\"--bind-any=on\"", NULL},
-        {"\"replicas\":1,", "\"--bind-any\"", "no-resources"},
-        {"", "\"--bind-any\"", "no-resources"},
-        {"\"replicas\":3,", "\"--bind-any=off\"", "no-resources"},
-        {"\"replicas\":3,", "", "no-resources"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct facts f = node("1.35", (struct swap){0}, (struct swap){0});
-        json_error_t bad;
-        cleanup_free char *list =
-            xasprintf("{\"items\":[{\"spec\":{%s\"template\":{\"spec\":{\"containers\":"
-                      "[{\"args\":[%s]}]}}}}]}",
-                      cases[i].deployment, cases[i].args);
-        f.lists[FACTS_DEPLOYMENTS].json = json_loads(list, 0, &bad);
-        ck_assert_msg(f.lists[FACTS_DEPLOYMENTS].json != NULL, "%s: %s", bad.text, list);
-        facts_file_fini(&f.config);
-        f.config = lib_file(CONFIG_AT, lib_read(CONFIG_ALL));
-        run_checks(&f);
-        expect(cases[i].id);
-        ck_assert_int_eq(findings_has(&found, "all-pods"), cases[i].id == NULL);
-        facts_fini(&f);
-        findings_fini(&found);
-    }
-}
-END_TEST
-
-/* kube-scheduler uses tlsConfig whatever enableHTTPS is. */
-START_TEST(tls_config_without_enable_https)
-{
-    static const struct {
-        struct swap swap;
-        const char *id;
-    } cases[] = {{{"enableHTTPS: true", "enableHTTPS: false"}, NULL},
-                 {{"enableHTTPS: true\n", "#\n"}, NULL},
-                 {{"    caFile:", "    insecure: true\n    other:"}, NULL}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct facts f = node("1.35", (struct swap){0}, cases[i].swap);
-        expect_of(&f, cases[i].id);
-    }
-}
-END_TEST
 
 START_TEST(one_problem_at_a_time)
 {
     for (size_t i = 0; i < ARRAY_LEN(ones); i++) {
-        const struct one *o = &ones[i];
-        struct facts f = node(o->version, o->manifest, o->config);
-        expect_of(&f, o->id);
+        struct facts f = node(ones[i].version, ones[i].manifest, ones[i].config);
+        expect(&f, ones[i].id);
     }
+    struct facts f = lib_node(lib_manifest("1.35"), lib_read(CONFIG_ALL));
+    add_process(&f);
+    f.reach.answer = FACTS_REACH_OK;
+    expect_status(&f, "all-pods", 2);
 }
 END_TEST
 
-/* -- problems outside the two files -- */
-
-START_TEST(no_static_pod)
+START_TEST(the_folder_of_static_pods)
 {
     struct facts f = {.manifests = xstrdup("/etc/kubernetes/manifests")};
-    expect_of(&f, "no-static-pod");
+    expect(&f, "no-static-pod");
+    f.distribution = "RKE2";
+    expect_status(&f, "other-distribution", 2);
     err_set(&f.manifests_why, ERR_NOT_FOUND, "/etc/kubernetes/manifests: no such file");
-    expect_of(&f, "no-static-pods");
+    expect(&f, "no-static-pods");
     err_set(&f.manifests_why, ERR_FORBIDDEN, "/etc/kubernetes/manifests: no");
-    run_checks(&f);
-    ck_assert_int_eq(findings_exit_status(&found), 2);
-    facts_fini(&f);
-    add_manifest(&f, MANIFEST_AT, xstrdup("spec: ["));
-    expect_of(&f, "manifest-malformed");
-}
-END_TEST
-
-START_TEST(a_copy_beside_the_manifest)
-{
-    struct facts f = node("1.31", (struct swap){0}, (struct swap){0});
-    add_manifest(&f, MANIFEST_AT ".bak", lib_read(KUBEADM "1.31.yaml"));
-    expect_of(&f, "two-manifests");
-    f = node("1.31", (struct swap){0}, (struct swap){0});
-    add_manifest(&f, "/m/yoda.yaml",
-                 lib_swap(lib_read(KUBEADM "1.31.yaml"),
-                          "  name: kube-scheduler\n  names", "  name: yoda\n  names"));
-    expect_of(&f, NULL);
-}
-END_TEST
-
-/* kubeadm's pod is checked, wherever it is in the folder. */
-START_TEST(another_scheduler_in_the_folder)
-{
-    struct facts f = node("1.31", (struct swap){0}, (struct swap){0});
+    expect_status(&f, "manifests-unreadable", 2);
+    add_manifest(&f, "/m/a.yaml", xstrdup("spec: ["));
+    expect(&f, "manifest-malformed");
+    f = plain();
+    add_manifest(&f, "/m/a.yaml.bak", lib_read(KUBEADM "1.31.yaml"));
+    expect(&f, "two-manifests");
+    /* kubeadm's pod is checked, wherever it is in the folder. */
+    f = plain();
     add_manifest(&f, "/m/a.yaml",
                  lib_swap(lib_read(KUBEADM "1.31.yaml"),
                           "  name: kube-scheduler\n  names", "  name: gpu\n  names"));
     struct facts_file second = f.files[0];
     f.files[0] = f.files[1];
     f.files[1] = second;
-    expect_of(&f, NULL);
+    expect(&f, NULL);
 }
 END_TEST
 
-START_TEST(kube_scheduler_behind_a_proxy)
+START_TEST(files_and_processes)
 {
-    static const struct {
-        const char *url, *no_proxy;
-        bool found;
-    } cases[] = {
-        {"http://10.0.0.7:32766", "", true},
-        {"http://127.0.0.1:32766", "", false},
-        {"http://localhost:32766", "", false},
-        {"http://[::1]:32766", "", false},
-        {"http://10.0.0.7:32766", "localhost,10.0.0.8", true},
-        {"http://10.0.0.7:32766", "localhost, 10.0.0.7", false},
-        {"http://10.0.0.7:32766", "10.0.0.7:32766", false},
-        {"http://10.0.0.7:32766", "10.0.0.7:80", true},
-        {"http://10.0.0.7:32766", "10.0.0.0/29", false},
-        {"http://10.0.0.8:32766", "10.0.0.0/29", true},
-        {"http://10.0.0.8:32766", "0.0.0.0/0", false},
-        {"http://10.0.0.8:32766", "::/0,10.0.0.8/33,/8,a/8", true},
-        {"http://10.0.0.8:32766", "*", false},
-        {"http://[fd00::7]:32766", "fd00::/64", false},
-        {"http://[fd00::7]:32766", "fd00:0::7", false},
-        {"http://[fd00::7]:32766", "[fd00::7]:32766", false},
-        {"http://[fd00:1::7]:32766", "fd00::/64", true},
-        {"http://e.x.test:32766", "x.test", false},
-        {"http://e.x.test:32766", "*.x.test", false},
-        {"http://x.test:32766", ".x.test", true},
-        {"http://x.test:32766", "X.TEST", false},
-        {"http://ax.test:32766", "x.test", true},
-        {"http://ax.test:32766", "10.0.0.0/8,,:,[", true},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_free char *env =
-            xasprintf("    env:\n    - name: http_proxy\n      value: "
-                      "http://proxy:3128\n    - name: NO_PROXY\n      value: '%s'\n",
-                      cases[i].no_proxy);
-        cleanup_free char *url = xasprintf("%s/gpushare-scheduler", cases[i].url);
-        struct facts f =
-            node("1.35", (struct swap){"    imagePullPolicy: IfNotPresent\n", env},
-                 (struct swap){"https://127.0.0.1:32766/gpushare-scheduler", url});
-        run_checks(&f);
-        ck_assert_msg(findings_has(&found, "proxy") == cases[i].found, "%s, NO_PROXY %s",
-                      cases[i].url, cases[i].no_proxy);
-        facts_fini(&f);
-        findings_fini(&found);
+    static const enum err_code codes[] = {ERR_NOT_FOUND, ERR_UNAVAILABLE};
+    struct facts f;
+    for (size_t i = 0; i < ARRAY_LEN(codes); i++) {
+        f = plain();
+        err_set(&f.config.why, codes[i], "/x: why");
+        expect(&f, "file-absent");
     }
-}
-END_TEST
-
-START_TEST(the_configuration_file_is_missing)
-{
-    static const struct {
-        enum err_code code;
-        const char *id;
-    } kinds[] = {{ERR_NOT_FOUND, "file-absent"}, {ERR_UNAVAILABLE, "file-absent"}};
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-        struct facts f = node("1.35", (struct swap){0}, (struct swap){0});
-        err_set(&f.config.why, kinds[i].code, "/x: why");
-        expect_of(&f, kinds[i].id);
-    }
-}
-END_TEST
-
-START_TEST(the_process_does_not_match)
-{
-    struct facts f = node("1.35", (struct swap){0}, (struct swap){0});
+    f = plain();
+    err_set(&f.config.why, ERR_FORBIDDEN, "/x: why");
+    expect_status(&f, "file-unreadable", 2);
+    f = plain();
+    f.tls[0].path = xstrdup("/ca.crt");
+    err_set(&f.tls[0].why, ERR_NOT_FOUND, "/ca.crt: no such file");
+    expect(&f, "tls-file");
+    f = plain();
     f.processes[0].started_ns = 900000000;
-    expect_of(&f, "older-than-file");
-    f = node("1.35", (struct swap){0}, (struct swap){0});
+    expect(&f, "older-than-file");
+    f = plain();
     buf_add(&f.processes[0].arguments, "--v=9", 6);
-    expect_of(&f, "other-arguments");
-    f = node("1.35", (struct swap){0}, (struct swap){0});
+    expect(&f, "other-arguments");
+    f = plain();
     buf_fini(&f.processes[0].arguments);
     f.n_processes = 0;
-    expect_of(&f, "not-running");
+    expect(&f, "not-running");
     /* A younger process of another scheduler beside the pod's. */
-    f = node("1.35", (struct swap){0}, (struct swap){0});
+    f = plain();
     add_process(&f);
     f.processes[1].started_ns = 3000000000;
     buf_add(&f.processes[1].arguments, "--v=9", 6);
-    expect_of(&f, NULL);
+    expect(&f, NULL);
 }
 END_TEST
 
-START_TEST(a_tls_file_is_missing)
+START_TEST(the_extender_does_not_answer_well)
 {
-    struct facts f = node("1.35", (struct swap){0}, (struct swap){0});
-    facts_file_fini(&f.tls[0]);
-    f.tls[0] = (struct facts_file){.path = xstrdup("/ca.crt")};
-    err_set(&f.tls[0].why, ERR_NOT_FOUND, "/ca.crt: no such file");
-    expect_of(&f, "tls-file");
+    static const struct {
+        enum facts_answer answer;
+        const char *id;
+    } cases[] = {{FACTS_REACH_REFUSED, "refused"},
+                 {FACTS_REACH_TIMEOUT, "timeout"},
+                 {FACTS_REACH_NO_ROUTE, "no-route"},
+                 {FACTS_REACH_PROTOCOL_ERROR, "protocol-error"},
+                 {FACTS_REACH_OTHER_PROGRAM, "wrong-program"},
+                 {FACTS_REACH_GO_EXTENDER, "go-extender"},
+                 {FACTS_REACH_WRONG_PATH, "wrong-path"},
+                 {FACTS_REACH_NOT_READY, "not-ready"},
+                 {FACTS_REACH_WANTS_HTTPS, "plain-http"},
+                 {FACTS_REACH_WANTS_HTTP, "insecure-extender"},
+                 {FACTS_REACH_UNTRUSTED, "untrusted"},
+                 {FACTS_REACH_NO_CREDENTIALS, "no-certificate"},
+                 {FACTS_REACH_FORBIDDEN, "certificate-name"}};
+    struct facts f;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        f = plain();
+        f.reach.answer = cases[i].answer;
+        err_set(&f.reach.detail, ERR_UNAVAILABLE, "\x1b[2J\xc2\x9b");
+        expect(&f, cases[i].id);
+        cleanup_buf struct buf text = {0};
+        checks_write(&found, &text);
+        ck_assert_ptr_null(strchr(text.p, '\x1b'));
+        ck_assert_ptr_null(strchr(text.p, '\xc2'));
+        ck_assert_ptr_nonnull(strstr(text.p, "\n  fix   "));
+    }
+    f = plain();
+    f.reach.answer = FACTS_REACH_TIMEOUT;
+    f.reachable_at = xstrdup("10.0.0.5:32766");
+    expect(&f, "timeout");
+    ck_assert_ptr_nonnull(
+        strstr(found.items[found.n - 1].fix, "--address 10.0.0.5:32766"));
+    f = plain();
+    f.reach.answer = FACTS_REACH_NOT_TRIED;
+    expect_status(&f, "not-called", 2);
 }
 END_TEST
 
-UNIT_MAIN("setup/checks", a_correct_node_has_no_problems,
-          an_extender_that_filters_after_ours_is_noted,
-          a_configuration_without_compute_is_noted, one_problem_at_a_time,
-          the_configuration_for_all_pods_needs_an_extender_that_binds_them,
-          tls_config_without_enable_https, no_static_pod, a_copy_beside_the_manifest,
-          another_scheduler_in_the_folder, kube_scheduler_behind_a_proxy,
-          the_configuration_file_is_missing, the_process_does_not_match,
-          a_tls_file_is_missing)
+#define POD(name, node, more)                                                            \
+    "{\"metadata\":{\"name\":\"" name "\"},\"spec\":{\"nodeName\":\"" node               \
+    "\",\"containers\":[{" more "}]}}"
+#define SCHEDULER(option)                                                                \
+    "\"image\":\"r/kube-scheduler:v1.35.4\",\"command\":[\"kube-scheduler\"" option "]"
+
+START_TEST(the_pods_of_the_cluster)
+{
+    static const struct {
+        const char *pod, *id;
+    } cases[] = {
+        {POD("kube-scheduler-b", "b", SCHEDULER(",\"--config=" CONFIG_AT "\"")), NULL},
+        {POD("kube-scheduler-b", "b", SCHEDULER("")), "control-planes-differ"},
+        {POD("other-b", "b", SCHEDULER("")), NULL},
+        {POD("e", "b", "\"image\":\"r:5/x/k8s-gpushare-schd-extender:1\""),
+         "second-extender"},
+        {POD("e", "b", "\"image\":\"r:5/x/gpushare-extender:1\""), NULL},
+    };
+    struct facts f;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *list = xasprintf("{\"items\":[%s]}", cases[i].pod);
+        f = plain();
+        f.pods = json_loads(list, 0, NULL);
+        ck_assert_ptr_nonnull(f.pods);
+        expect(&f, cases[i].id);
+    }
+    f = plain();
+    f.pods = json_object();
+    err_set(&f.cluster_why, ERR_UNAVAILABLE, "refused");
+    expect_status(&f, "no-api", 2);
+}
+END_TEST
+
+/* -- certificates -- */
+
+static void begin(void)
+{
+    dir = temp_dir();
+    tls_make_ca(dir, "ca");
+    tls_make_ca(dir, "next");
+    tls_make_cert(dir, "ca", "client", "DNS:gpushare-scheduler");
+    tls_make_cert(dir, "ca", "newer", "DNS:gpushare-scheduler");
+    tls_make_cert(dir, "next", "other", "DNS:gpushare-scheduler");
+}
+
+static void end(void)
+{
+    temp_dir_remove(dir);
+    free(dir);
+}
+
+/* Reads a Secret of these files (NULL: without that key) into f->secret. */
+static int read_secret(struct facts *f, const char *ca, const char *cert, const char *key,
+                       struct err *err)
+{
+    struct kube_tls_secret s = {0};
+    static const enum kube_tls_key keys[] = {KUBE_TLS_CA, KUBE_TLS_CERT, KUBE_TLS_KEY};
+    const char *const names[] = {ca, cert, key};
+    cleanup_buf struct buf out = {0};
+    for (int i = 0; i < FACTS_TLS_FILES; i++) {
+        cleanup_free char *text = names[i] ? temp_read(dir, names[i]) : NULL;
+        buf_adds(&s.data[keys[i]], text ? text : "");
+    }
+    kube_tls_secret_encode(&s, "kube-system", FACTS_SECRET, &out);
+    kube_tls_secret_fini(&s);
+    return facts_read_secret(buf_span(&out), f, err);
+}
+
+START_TEST(a_secret_is_complete_and_consistent)
+{
+    static const struct {
+        const char *ca, *cert, *key, *why;
+    } cases[] = {
+        {"ca.crt", "client.crt", "client.key", NULL},
+        {NULL, "client.crt", "client.key", "has no ca.crt"},
+        {"ca.crt", NULL, "client.key", "has no tls.crt"},
+        {"ca.crt", "client.crt", NULL, "has no tls.key"},
+        {"ca.crt", "client.crt", "other.key", "gpushare-scheduler-tls: "},
+        {"next.crt", "client.crt", "client.key", "tls.crt is not signed by ca.crt"},
+    };
+    struct err err = {0};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct facts f = {0};
+        int rc = read_secret(&f, cases[i].ca, cases[i].cert, cases[i].key, &err);
+        ck_assert_msg((rc == 0) == !cases[i].why, "%zu: %s", i, err.msg);
+        ck_assert_msg(!rc || strstr(err.msg, cases[i].why), "%s", err.msg);
+        cleanup_free char *cert = temp_read(dir, "client.crt");
+        ck_assert_span_eq(buf_span(&f.secret[FACTS_CERT]), rc ? "" : cert);
+        facts_fini(&f);
+    }
+    struct facts f = {0};
+    ck_assert_int_eq(facts_read_secret(SPAN("{\"data\":{\"ca.crt\":\"!!\"}}"), &f, &err),
+                     -1);
+    ck_assert_int_eq(facts_read_secret(SPAN("[]"), &f, &err), -1);
+    ck_assert_int_eq(facts_read_secret(SPAN(""), &f, &err), -1);
+}
+END_TEST
+
+START_TEST(the_certificate_of_the_node)
+{
+    static const struct {
+        const char *id, *ca, *cert, *key, *in_secret;
+        int days; /* later */
+    } cases[] = {
+        {NULL, "ca.crt", "client.crt", "client.key", "client", 0},
+        {NULL, "ca.crt", "client.crt", "client.key", NULL, 0},
+        {"certificate-expiring", "ca.crt", "client.crt", "client.key", NULL, 40},
+        {"certificate-expired", "ca.crt", "client.crt", "client.key", NULL, 61},
+        {"certificate-key", "ca.crt", "client.crt", "newer.key", NULL, 0},
+        {"certificate-malformed", "ca.crt", "client.key", "client.key", NULL, 0},
+        {"certificate-other-ca", "ca.crt", "client.crt", "client.key", "other", 0},
+        {"ca-outdated", "next.crt", "client.crt", "client.key", "client", 0},
+        {"certificate-renewed", "ca.crt", "client.crt", "client.key", "newer", 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *const names[] = {cases[i].ca, cases[i].cert, cases[i].key};
+        const char *id = cases[i].id, *of = cases[i].in_secret;
+        struct facts f = plain();
+        f.now_s = time(NULL) + (int64_t)cases[i].days * DAY_S;
+        for (int k = 0; k < FACTS_TLS_FILES; k++) {
+            cleanup_free char *text = temp_read(dir, names[k]);
+            f.tls[k].path = xstrdup(facts_tls_path(k));
+            buf_adds(&f.tls[k].bytes, text);
+        }
+        if (of) {
+            struct err err = {0};
+            cleanup_free char *crt = xasprintf("%s.crt", of),
+                              *key = xasprintf("%s.key", of);
+            ck_assert_done(read_secret(&f, strcmp(of, "other") ? "ca.crt" : "next.crt",
+                                       crt, key, &err),
+                           err);
+        }
+        bool note = id && !strcmp(id, "certificate-renewed");
+        expect_status(&f, id, id && !note);
+        cleanup_buf struct buf text = {0};
+        checks_write(&found, &text);
+        ck_assert_msg(!id || strstr(text.p, "scripts/install --renew"), "%s", text.p);
+        ck_assert_msg(id || strstr(text.p, "client.crt is valid until 20"), "%s", text.p);
+    }
+    checks_fini(&found);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_correct_node_has_no_problems,      one_problem_at_a_time,
+        the_folder_of_static_pods,           files_and_processes,
+        the_extender_does_not_answer_well,   the_pods_of_the_cluster,
+        a_secret_is_complete_and_consistent, the_certificate_of_the_node};
+    return unit_run_with("setup/checks", tests, ARRAY_LEN(tests), 60,
+                         &(struct unit_fixtures){.begin = begin, .end = end});
+}
