@@ -43,67 +43,20 @@ const char *alloc_rejection_name(enum alloc_rejection r)
 
 /* Outputs */
 
-void alloc_outputs_reset(struct alloc_outputs *out)
-{
-    out->n = 0;
-    arena_reset(&out->arena);
-}
-
-void alloc_outputs_fini(struct alloc_outputs *out)
-{
-    free(out->items);
-    arena_fini(&out->arena);
-    *out = (struct alloc_outputs){0};
-}
-
 struct alloc_output *alloc_add(struct alloc *a, enum alloc_output_type type)
 {
-    struct alloc_outputs *out = a->out;
-    MEM_GROW(out->items, out->cap, out->n + 1);
-    struct alloc_output *o = &out->items[out->n++];
-    *o = (struct alloc_output){.type = type};
+    struct alloc_output *o = step_add(a->out, sizeof *o);
+    o->type = type;
     return o;
-}
-
-const char *alloc_text(struct alloc *a, struct span s)
-{
-    return arena_copy(&a->out->arena, s).p;
-}
-
-static const char *vprint(struct alloc *a, const char *fmt, va_list ap)
-{
-    cleanup_buf struct buf b = {0};
-    buf_vprintf(&b, fmt, ap);
-    return alloc_text(a, buf_span(&b));
-}
-
-const char *alloc_printf(struct alloc *a, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    const char *text = vprint(a, fmt, ap);
-    va_end(ap);
-    return text;
-}
-
-void alloc_log(struct alloc *a, enum log_level level, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    const char *text = vprint(a, fmt, ap);
-    va_end(ap);
-    struct alloc_output *o = alloc_add(a, ALLOC_LOG);
-    o->level = level;
-    o->text = text;
 }
 
 struct alloc_output *alloc_add_of_pod(struct alloc *a, enum alloc_output_type type,
                                       const struct pod_allocation *pod)
 {
     struct alloc_output *o = alloc_add(a, type);
-    o->ns = alloc_text(a, pod->ns);
-    o->name = alloc_text(a, pod->name);
-    o->uid = alloc_text(a, pod->uid);
+    o->ns = step_text(a->out, pod->ns);
+    o->name = step_text(a->out, pod->name);
+    o->uid = step_text(a->out, pod->uid);
     return o;
 }
 
@@ -114,7 +67,7 @@ void alloc_event(struct alloc *a, const struct pod_allocation *pod, const char *
     struct alloc_output *o = alloc_add_of_pod(a, ALLOC_EVENT, pod);
     va_start(ap, fmt);
     o->reason = reason;
-    o->text = vprint(a, fmt, ap);
+    o->text = step_vprintf(a->out, fmt, ap);
     va_end(ap);
 }
 
@@ -122,7 +75,7 @@ static void patch(struct alloc *a, const struct pod_allocation *pod,
                   const char *annotations)
 {
     alloc_add_of_pod(a, ALLOC_PATCH, pod)->annotations =
-        alloc_text(a, span_of(annotations));
+        step_text(a->out, span_of(annotations));
 }
 
 void alloc_save(struct alloc *a)
@@ -130,12 +83,6 @@ void alloc_save(struct alloc *a)
     if (a->dirty)
         alloc_add(a, ALLOC_SAVE);
     a->dirty = false;
-}
-
-void alloc_wake_at(struct alloc *a, int64_t at_ms)
-{
-    if (at_ms < a->state.due_ms)
-        a->state.due_ms = at_ms;
 }
 
 /* Cards */
@@ -242,7 +189,7 @@ static void on_cards(struct alloc *a, struct alloc_input *in)
         alloc_log(a, LOG_ERROR, "%s", err.msg);
     if (changed) {
         report_devices(a);
-        alloc_wake_at(a, a->now.mono_ms);
+        step_due(&a->state.due_ms, a->now.mono_ms);
     }
 }
 
@@ -468,7 +415,7 @@ static void on_list_ended(struct alloc *a)
     }
     alloc_save(a);
     alloc_request_retry(a, true);
-    alloc_wake_at(a, a->now.mono_ms);
+    step_due(&a->state.due_ms, a->now.mono_ms);
 }
 
 /* The step */
@@ -495,16 +442,16 @@ static void on_kubelet_started(struct alloc *a)
     alloc_podresources_forget(a);
     for (struct local_pod *p = a->local_pods; p; p = p->next)
         p->reconciled_ms = 0;
-    alloc_wake_at(a, a->now.mono_ms);
+    step_due(&a->state.due_ms, a->now.mono_ms);
 }
 
 static void on_podresources(struct alloc *a, const struct alloc_kubelet_view *view)
 {
     a->answered_ms = a->now.mono_ms;
     if (view->err && !view->unsupported)
-        failure_record(&a->state.podresources, a->now.mono_ms, view->err);
+        step_failed(&a->state.podresources, a->now.mono_ms, view->err);
     else
-        failure_clear(&a->state.podresources);
+        step_succeeded(&a->state.podresources);
     struct pending_request *req = a->requests;
     while (req && (req->query != view->query || req->state != PENDING_QUERY))
         req = req->next;
@@ -539,8 +486,8 @@ static void on_tick(struct alloc *a)
     alloc_save(a);
 }
 
-void alloc_step(struct alloc *a, struct alloc_time now, struct alloc_input *in,
-                struct alloc_outputs *out)
+void alloc_step(struct alloc *a, struct step_time now, struct alloc_input *in,
+                struct step_outputs *out)
 {
     a->now = now;
     a->out = out;

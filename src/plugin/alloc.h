@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/log.h"
+#include "base/step.h"
 #include "node/allocation.h"
 #include "plugin/cards.h"
 #include "plugin/pod_allocation.h"
@@ -75,10 +75,6 @@ struct alloc_settings {
     bool allow_unpromised, strict_env, legacy_env;
     /* Its strings are borrowed. DRIVER_AUTO is decided here. */
     struct response_settings response;
-};
-
-struct alloc_time {
-    int64_t mono_ms, wall_ns;
 };
 
 /* Inputs */
@@ -160,8 +156,8 @@ struct alloc_input {
     struct alloc_kubelet_view view;
 };
 
-/* Outputs. Strings and ids live until alloc_outputs_reset. The order is binding: an
- * allocation is saved before it is answered. */
+/* Outputs (base/step.h). The order is binding: an allocation is saved before it is
+ * answered. */
 
 enum alloc_output_type {
     ALLOC_LIST,      /* call podresources List; the answer is an ALLOC_IN_PODRESOURCES */
@@ -176,7 +172,6 @@ enum alloc_output_type {
     ALLOC_EVENT,     /* write a Warning event of the pod ns/name: `reason`, `text` */
     ALLOC_RELIST,    /* list the pods of this node instead of waiting for the watch */
     ALLOC_DEVICES,   /* send the device list to the open ListAndWatch streams */
-    ALLOC_LOG,       /* log `text` at `level` */
 };
 
 struct alloc_output {
@@ -184,7 +179,6 @@ struct alloc_output {
     uint64_t query;
     uint64_t token;
     enum alloc_rejection rejection;
-    enum log_level level;
     const char *ns, *name, *uid;
     const char *reason, *text, *annotations;
     const char **ids;
@@ -192,21 +186,13 @@ struct alloc_output {
     const struct response *response;
 };
 
-struct alloc_outputs {
-    struct alloc_output *items;
-    size_t n, cap;
-    struct arena arena;
-};
-void alloc_outputs_reset(struct alloc_outputs *out);
-void alloc_outputs_fini(struct alloc_outputs *out);
-
 struct alloc;
 struct alloc *alloc_new(const struct alloc_settings *settings); /* new */
 void alloc_free(struct alloc *a);
 
-/* Takes the input and appends to `out`. */
-void alloc_step(struct alloc *a, struct alloc_time now, struct alloc_input *in,
-                struct alloc_outputs *out);
+/* Takes the input and appends struct alloc_output to `out`. */
+void alloc_step(struct alloc *a, struct step_time now, struct alloc_input *in,
+                struct step_outputs *out);
 
 bool alloc_has_pod(const struct alloc *a, struct span uid); /* is it on this node? */
 
@@ -226,7 +212,7 @@ struct alloc_state {
     bool listed; /* the pods of this node */
     /* Of podresources. With a reconcile interval of 0 only a container's request detects a
      * failure; its end is always detected. */
-    struct failure podresources;
+    struct step_failure podresources;
     int64_t due_ms; /* mono_ms of the next required ALLOC_IN_TICK */
     struct alloc_stats stats;
 };

@@ -452,13 +452,13 @@ static void report_shared(struct alloc *a, struct local_pod *p, struct span cont
 {
     bool foreign = !span_eq(holder->ns, p->pod->ns);
     const char *name =
-        alloc_printf(a, "container %.*s of pod %.*s/%.*s", SPAN_ARG(holder->container),
+        step_printf(a->out, "container %.*s of pod %.*s/%.*s", SPAN_ARG(holder->container),
                      SPAN_ARG(holder->ns), SPAN_ARG(holder->name));
     if (foreign && !p->mismatch_reported)
         alloc_log(a, LOG_ERROR, "card %s: %s holds an id of pod %.*s/%.*s", card, name,
                   SPAN_ARG(p->pod->ns), SPAN_ARG(p->pod->name));
     report_mismatch(a, p,
-                    alloc_printf(a, "container %.*s and %s hold the same id of card %s",
+                    step_printf(a->out, "container %.*s and %s hold the same id of card %s",
                                  SPAN_ARG(container),
                                  foreign ? "a container of another namespace" : name,
                                  card));
@@ -480,7 +480,7 @@ static void compare(struct alloc *a, const struct alloc_target *t,
         if (p->pod->promise == POD_ALLOCATION_PROMISED &&
             units > alloc_request_limit(a, t, card))
             report_mismatch(a, p,
-                            alloc_printf(a,
+                            step_printf(a->out,
                                          "container %.*s holds %zu ids of card %s, more "
                                          "than the promise allows",
                                          SPAN_ARG(name), units, card->uuid));
@@ -509,7 +509,7 @@ static void reconcile_container(struct alloc *a, const struct alloc_target *t,
     const struct allocation *known = alloc_of_container(a, p->pod, c);
     if (unknown.p && !too_new)
         report_mismatch(a, p,
-                        alloc_printf(a,
+                        step_printf(a->out,
                                      "container %.*s holds %.*s, which is not a device "
                                      "id of this node",
                                      SPAN_ARG(c->name), SPAN_ARG(unknown)));
@@ -526,8 +526,8 @@ static void reconcile_container(struct alloc *a, const struct alloc_target *t,
     if (known)
         report_mismatch(
             a, p,
-            alloc_printf(
-                a, "the kubelet gave container %.*s other ids than those allocated",
+            step_printf(
+                a->out, "the kubelet gave container %.*s other ids than those allocated",
                 SPAN_ARG(c->name)));
     adopt(a, al);
     drop_held_for_name(a, al);
@@ -569,7 +569,7 @@ static struct local_pod *next_pod(const struct alloc *a)
 {
     struct local_pod *any = NULL;
     int64_t now_ms = a->now.mono_ms, interval = a->settings.reconcile_interval_ms;
-    int64_t wait = a->state.podresources.since_ms ? RETRY_MS : interval;
+    int64_t wait = a->state.podresources.failures ? RETRY_MS : interval;
     for (struct local_pod *p = a->local_pods; p; p = p->next) {
         if (p->pod->terminal)
             continue;
@@ -597,25 +597,25 @@ static void query_pod(struct alloc *a, struct local_pod *p)
         p->reconciled_ms = now_ms;
     a->reconcile_next_ms =
         now_ms + (a->no_get ? a->settings.reconcile_interval_ms : GET_INTERVAL_MS);
-    alloc_wake_at(a, a->reconcile_next_ms);
+    step_due(&a->state.due_ms, a->reconcile_next_ms);
 }
 
 void alloc_podresources_tick(struct alloc *a)
 {
-    struct failure *failure = &a->state.podresources;
+    struct step_failure *failure = &a->state.podresources;
     /* A second call cannot be sent while one is outstanding, but the failure is recorded. */
     if (a->reconcile_query && a->now.mono_ms - a->reconcile_asked_ms >= ANSWER_MS) {
         struct err err;
         err_set(&err, ERR_TIMEOUT, "podresources call neither answered nor failed");
-        failure_record(failure, a->reconcile_asked_ms, &err);
+        step_failed(failure, a->reconcile_asked_ms, &err);
     }
-    bool wanted = a->settings.reconcile_interval_ms || failure->since_ms;
+    bool wanted = a->settings.reconcile_interval_ms || failure->failures;
     /* Before the first card is known, no id is one of this node. */
     if (!wanted || !a->state.listed || !a->state.cards.n || a->requests ||
         a->reconcile_query)
         return;
     if (a->now.mono_ms < a->reconcile_next_ms) {
-        alloc_wake_at(a, a->reconcile_next_ms);
+        step_due(&a->state.due_ms, a->reconcile_next_ms);
         return;
     }
     struct local_pod *p = next_pod(a);

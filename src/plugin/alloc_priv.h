@@ -84,8 +84,8 @@ struct unknown_pod {
 
 struct alloc {
     /* Of the step that runs. */
-    struct alloc_time now;
-    struct alloc_outputs *out;
+    struct step_time now;
+    struct step_outputs *out;
 
     struct alloc_settings settings;
     char *node;
@@ -115,17 +115,13 @@ struct alloc {
 struct alloc_output *alloc_add(struct alloc *a, enum alloc_output_type type);
 struct alloc_output *alloc_add_of_pod(struct alloc *a, enum alloc_output_type type,
                                       const struct pod_allocation *pod);
-const char *alloc_text(struct alloc *a, struct span s); /* in the arena of the outputs */
-const char *alloc_printf(struct alloc *a, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-void alloc_log(struct alloc *a, enum log_level level, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+#define alloc_log(a, level, ...)                                                         \
+    step_log((a)->out, level, "allocator", ERR_NONE, __VA_ARGS__)
 /* Warning event of the pod. */
 void alloc_event(struct alloc *a, const struct pod_allocation *pod, const char *reason,
                  const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void alloc_save(struct alloc *a); /* adds ALLOC_SAVE if allocations have changed */
 
-void alloc_wake_at(struct alloc *a, int64_t at_ms); /* tick at this time at the latest */
 /* False: the id belongs to no card of this node. */
 bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
                    struct device_id *id);

@@ -103,14 +103,14 @@ static const char *user_name(struct alloc *a, const struct alloc_target *t,
 {
     if (!span_eq(ns, t->local->pod->ns))
         return "a pod of another namespace";
-    return alloc_printf(a, "pod %.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(name));
+    return step_printf(a->out, "pod %.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(name));
 }
 
 static const char *id_text(struct alloc *a, const struct device_id *unit)
 {
     cleanup_buf struct buf b = {0};
     ids_write(&b, &(struct ids_id){unit->card->tag, unit->number});
-    return alloc_text(a, buf_span(&b));
+    return step_text(a->out, buf_span(&b));
 }
 
 static enum verdict explain_held(struct alloc *a, struct pending_request *req,
@@ -181,7 +181,7 @@ static enum verdict check_promise(struct alloc *a, struct pending_request *req,
     struct pod_allocation *pod = t->local->pod;
     const struct pod_allocation_container *c = container_of(t);
     const char *name =
-        alloc_printf(a, "%.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+        step_printf(a->out, "%.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
     enum verdict v = VERDICT_YES;
     if (pod->promise == POD_ALLOCATION_INVALID || pod->promise == POD_ALLOCATION_DAMAGED)
         return alloc_request_explain(req, VERDICT_NO, REJECTED_INVALID_REQUEST,
@@ -482,7 +482,7 @@ static void reject(struct alloc *a, struct pending_request *req, struct local_po
     if (!a->settings.legacy_env || req->type == ALLOC_REQUEST_START) {
         struct alloc_output *o = answer(a, req, ALLOC_REJECTED);
         o->rejection = req->why;
-        o->text = alloc_text(a, span_of(req->text));
+        o->text = step_text(a->out, span_of(req->text));
     } else if (req->type == ALLOC_REQUEST_PREFERRED) {
         answer(a, req, ALLOC_PREFERRED);
     } else {
@@ -514,7 +514,7 @@ static void conclude(struct alloc *a, struct pending_request *req, enum verdict 
     }
     req->state = PENDING_RETRY;
     req->retry_ms = now_ms + RETRY_MS;
-    alloc_wake_at(a, req->retry_ms);
+    step_due(&a->state.due_ms, req->retry_ms);
 }
 
 static void prefer(struct alloc *a, struct pending_request *req,
@@ -701,7 +701,7 @@ void alloc_request_retry(struct alloc *a, bool all)
         if (all || a->now.mono_ms >= req->retry_ms)
             try_request(a, req);
         else
-            alloc_wake_at(a, req->retry_ms);
+            step_due(&a->state.due_ms, req->retry_ms);
     }
 }
 

@@ -122,7 +122,7 @@ bool cards_sampled(struct cards *cards, int64_t now_ms, const struct card_seen *
     err->code = ERR_NONE;
     cards->sampled_ms = now_ms;
     cards->failed = false;
-    failure_clear(&cards->failure);
+    step_succeeded(&cards->failure);
     for (size_t i = 0; i < cards->n; i++)
         cards->items[i].present = false;
     for (size_t i = 0; i < n; i++)
@@ -149,7 +149,7 @@ bool cards_sample_failed(struct cards *cards, int64_t now_ms, const char *reason
     struct err err;
     err_set(&err, ERR_UNAVAILABLE, "%s", reason);
     cards->sampled_ms = now_ms;
-    failure_record(&cards->failure, now_ms, &err);
+    step_failed(&cards->failure, now_ms, &err);
     return !card_health_tolerates(&cards->settings.health, cards->failure.since_ms,
                                   now_ms) &&
            fail_all(cards, now_ms);
@@ -181,16 +181,16 @@ bool cards_tick(struct cards *cards, int64_t now_ms, int64_t suspended_ms)
     if (!limit || now_ms - cards->sampled_ms < limit)
         return false;
     err_set(&err, ERR_TIMEOUT, "the driver does not respond");
-    failure_record(&cards->failure, cards->sampled_ms, &err);
+    step_failed(&cards->failure, cards->sampled_ms, &err);
     return fail_all(cards, now_ms);
 }
 
 int cards_check(const struct cards *cards, int64_t now_ms, struct err *err)
 {
-    const struct failure *f = &cards->failure;
+    const struct step_failure *f = &cards->failure;
     if (!cards->n)
         return err_set(err, ERR_UNAVAILABLE, "no card was sampled yet%s%s",
-                       f->since_ms ? ": " : "", f->err.msg);
+                       f->failures ? ": " : "", f->err.msg);
     if (cards->failed)
         return err_set(err, f->err.code, "no sample for %llds: %s",
                        (long long)(now_ms - f->since_ms) / 1000, f->err.msg);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/step.h"
 #include "domain/ids.h"
 #include "node/card_health.h"
-#include "plugin/failure.h"
 
 /*
  * The cards of this node as ListAndWatch lists them. Pure.
@@ -56,7 +56,7 @@ struct cards {
      * before the process started is not in `items`. */
     size_t most_in_use;
     int64_t sampled_ms;     /* when the last sample ended, successful or not */
-    struct failure failure; /* of the samples */
+    struct step_failure failure; /* of the samples */
     bool failed;            /* for so long that every card is unhealthy */
 };
 

@@ -45,7 +45,7 @@ struct dispatcher {
     char *node;
     struct alloc *alloc;
     const struct alloc_state *state; /* of `alloc` */
-    struct alloc_outputs out;
+    struct step_outputs out; /* of struct alloc_output */
     struct registration_dir *dir;
     struct endpoint *endpoints[IDS_RESOURCES];
     struct registration registration[IDS_RESOURCES];
@@ -68,7 +68,7 @@ struct dispatcher {
 
 static void step(struct dispatcher *d, struct alloc_input *in)
 {
-    struct alloc_time now = {clock_mono_ms(), clock_wall_ns()};
+    struct step_time now = {clock_mono_ms(), clock_wall_ns()};
     alloc_step(d->alloc, now, in, &d->out);
 }
 
@@ -391,18 +391,17 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
     case ALLOC_DEVICES:
         send_devices(d);
         break;
-    case ALLOC_LOG:
-        LOG_AT(o->level, "allocator", o->text);
-        break;
     }
 }
 
 /* Carries out and empties d->out. */
 static void carry_out_all(struct dispatcher *d)
 {
+    const struct alloc_output *items = d->out.items;
+    step_write_logs(&d->out);
     for (size_t i = 0; i < d->out.n; i++)
-        carry_out(d, &d->out.items[i]);
-    alloc_outputs_reset(&d->out);
+        carry_out(d, &items[i]);
+    step_outputs_reset(&d->out);
 }
 
 static bool is_known(void *ctx, const char *uid)
@@ -738,7 +737,7 @@ void dispatcher_free(struct dispatcher *d)
     for (int r = 0; r < IDS_RESOURCES; r++)
         endpoint_free(d->endpoints[r]);
     alloc_free(d->alloc);
-    alloc_outputs_fini(&d->out);
+    step_outputs_fini(&d->out);
     registration_dir_close(d->dir);
     close(d->wake);
     pthread_mutex_destroy(&d->lock);

@@ -74,7 +74,7 @@ struct dispatcher_stats {
     uint64_t limited, limit_failed; /* containers answered with, without their limits */
     struct err cards_err;           /* code ERR_NONE: no failure */
     struct err registered_err[IDS_RESOURCES]; /* code ERR_NONE: registered */
-    struct failure podresources;
+    struct step_failure podresources;
     int64_t alive_ms; /* clock_mono_ms of the thread's last iteration */
 };
 void dispatcher_stats(struct dispatcher *d, struct dispatcher_stats *stats);

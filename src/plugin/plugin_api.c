@@ -56,14 +56,14 @@ static void count(struct plugin_api *api, uint64_t *counter)
 }
 
 /* Records the failure, or clears it if `why` is NULL or of code ERR_NONE. */
-static void set_failure(struct plugin_api *api, struct failure *f,
+static void set_failure(struct plugin_api *api, struct step_failure *f,
                         const struct err *why)
 {
     pthread_mutex_lock(&api->lock);
     if (why && why->code != ERR_NONE)
-        failure_record(f, clock_mono_ms(), why);
+        step_failed(f, clock_mono_ms(), why);
     else
-        failure_clear(f);
+        step_succeeded(f);
     pthread_mutex_unlock(&api->lock);
 }
 

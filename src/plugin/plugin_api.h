@@ -30,7 +30,7 @@ void plugin_api_free(struct plugin_api *api); /* NULL is accepted */
 
 struct plugin_api_stats {
     uint64_t patched, patch_failed, events, events_failed, watch_failures;
-    struct failure watch, node; /* of the pod watch, of reading the Node */
+    struct step_failure watch, node; /* of the pod watch, of reading the Node */
     int64_t alive_ms;           /* clock_mono_ms of the watch thread's last iteration */
 };
 void plugin_api_stats(struct plugin_api *api, struct plugin_api_stats *stats);

@@ -44,11 +44,11 @@ static int check_thread(int64_t silent_ms, int64_t limit_ms, struct err *err)
                    (long long)(silent_ms / 1000));
 }
 
-static int check_failure(const struct status_facts *f, const struct failure *failure,
+static int check_failure(const struct status_facts *f, const struct step_failure *failure,
                          const char *what, struct err *err)
 {
     int64_t duration = f->now_ms - failure->since_ms;
-    if (!failure->since_ms || duration < f->late_ms)
+    if (!failure->failures || duration < f->late_ms)
         return 0;
     return err_set(err, failure->err.code, "%s for %llds: %s", what,
                    (long long)(duration / 1000), failure->err.msg);
@@ -68,7 +68,7 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
     case STATUS_PODS:
         if (!d->listed)
             return err_set(err, ERR_UNAVAILABLE, "the pods are not listed yet%s%s",
-                           f->api->watch.since_ms ? ": " : "", f->api->watch.err.msg);
+                           f->api->watch.failures ? ": " : "", f->api->watch.err.msg);
         return check_failure(f, &f->api->watch, "the pod watch fails", err);
     case STATUS_NODE:
         *required = false;

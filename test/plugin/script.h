@@ -56,8 +56,8 @@ struct kubelet_pod {
 
 static struct {
     struct alloc *a;
-    struct alloc_outputs out;
-    struct alloc_time now;
+    struct step_outputs out;
+    struct step_time now;
     struct arena arena;
     struct kubelet_pod pods[PODS];
     size_t n_pods;
@@ -273,9 +273,6 @@ static void carry_out(const struct alloc_output *o)
     case ALLOC_DEVICES:
         rig.device_lists++;
         break;
-    case ALLOC_LOG:
-        buf_printf(&rig.said, "%s\n", o->text);
-        break;
     default:
         break;
     }
@@ -284,12 +281,15 @@ static void carry_out(const struct alloc_output *o)
 /* Carries out the outputs, including those that this causes. */
 static void carry_out_all(void)
 {
-    while (rig.out.n) {
-        struct alloc_outputs out = rig.out;
-        rig.out = (struct alloc_outputs){0};
+    while (rig.out.n + rig.out.n_lines) {
+        struct step_outputs out = rig.out;
+        rig.out = (struct step_outputs){0};
+        const struct alloc_output *items = out.items;
+        for (size_t i = 0; i < out.n_lines; i++)
+            buf_printf(&rig.said, "%s\n", out.lines[i].text);
         for (size_t i = 0; i < out.n; i++)
-            carry_out(&out.items[i]);
-        alloc_outputs_fini(&out);
+            carry_out(&items[i]);
+        step_outputs_fini(&out);
     }
 }
 
@@ -499,7 +499,7 @@ static int64_t count_of(struct span name)
         {"recovered", (int64_t)s->recovered},
         {"reconciled", (int64_t)s->reconciled},
         {"core-ids", count_core_ids()},
-        {"failed", state()->podresources.since_ms != 0},
+        {"failed", state()->podresources.failures > 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         if (span_eq(name, span_of(all[i].name)))
@@ -603,7 +603,7 @@ static void begin_with(struct alloc_settings s)
     alloc_free(rig.a);
     rig.a = alloc_new(&s);
     rig.n_pods = 0;
-    rig.now = (struct alloc_time){1000000, 1700000000000000000};
+    rig.now = (struct step_time){1000000, 1700000000000000000};
 }
 
 /* Cards GPU-0 of 8 GiB and GPU-1 of 16; the pods are listed, and the Node is read. */
@@ -625,7 +625,7 @@ static void begin(void)
 static void end(void)
 {
     alloc_free(rig.a);
-    alloc_outputs_fini(&rig.out);
+    step_outputs_fini(&rig.out);
     arena_fini(&rig.arena);
     buf_fini(&rig.log);
     buf_fini(&rig.said);

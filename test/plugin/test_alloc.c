@@ -525,12 +525,12 @@ START_TEST(ids_are_not_judged_before_the_first_cards)
 END_TEST
 
 /* A call of podresources that is not answered, or later. */
-static void tick_unanswered(struct alloc_outputs *kept)
+static void tick_unanswered(struct step_outputs *kept)
 {
     struct alloc_input tick = {.type = ALLOC_IN_TICK};
     alloc_step(rig.a, rig.now, &tick, kept);
     ck_assert_uint_eq(kept->n, 1);
-    ck_assert_int_eq(kept->items[0].type, ALLOC_GET);
+    ck_assert_int_eq(((const struct alloc_output *)kept->items)->type, ALLOC_GET);
 }
 
 START_TEST(a_view_older_than_a_request_is_discarded)
@@ -548,12 +548,12 @@ END_TEST
 
 START_TEST(a_missing_answer_is_a_failure)
 {
-    struct alloc_outputs lost = {0};
+    struct step_outputs lost = {0};
     WITH(.reconcile_interval_ms = 60000);
     play("pod p Running on=1 a:mem1");
     int64_t asked = rig.now.mono_ms;
     tick_unanswered(&lost);
-    alloc_outputs_fini(&lost);
+    step_outputs_fini(&lost);
     play("pass 9000\n"
          "count failed 0\n"
          "pass 2000");

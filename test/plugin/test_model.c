@@ -84,8 +84,8 @@ struct view_copy {
 struct world {
     struct rng rng;
     struct alloc *a;
-    struct alloc_outputs out;
-    struct alloc_time now;
+    struct step_outputs out;
+    struct step_time now;
     struct arena arena;
     struct wpod pods[SLOTS];
     int numbers;
@@ -659,12 +659,13 @@ static void output(const struct alloc_output *o)
 
 static void take(void)
 {
-    while (w->out.n) {
-        struct alloc_outputs out = w->out;
-        w->out = (struct alloc_outputs){0};
+    while (w->out.n + w->out.n_lines) {
+        struct step_outputs out = w->out;
+        w->out = (struct step_outputs){0};
+        const struct alloc_output *items = out.items;
         for (size_t i = 0; i < out.n; i++)
-            output(&out.items[i]);
-        alloc_outputs_fini(&out);
+            output(&items[i]);
+        step_outputs_fini(&out);
     }
 }
 
@@ -823,7 +824,7 @@ static void restart_plugin(void)
     /* Without the state file only podresources is left: allocations of plain init
      * containers are lost. */
     alloc_free(w->a);
-    alloc_outputs_fini(&w->out);
+    step_outputs_fini(&w->out);
     drop_answers();
     if (w->admitting >= 0)
         reject(w->admitting); /* the call fails */
@@ -918,7 +919,7 @@ static void run(uint64_t seed, bool faults, int steps)
     w->seed = seed;
     w->faults = faults;
     rng_init(&w->rng, seed);
-    w->now = (struct alloc_time){1000000, 1700000000000000000};
+    w->now = (struct step_time){1000000, 1700000000000000000};
     w->admitting = -1;
     w->has_get = chance(60);
     w->list_hides_terminal = w->has_get; /* both since 1.34 */
@@ -926,7 +927,7 @@ static void run(uint64_t seed, bool faults, int steps)
     for (w->step = 0; w->step < steps; w->step++)
         event();
     alloc_free(w->a);
-    alloc_outputs_fini(&w->out);
+    step_outputs_fini(&w->out);
     drop_answers();
     arena_fini(&w->arena);
     buf_fini(&w->state);

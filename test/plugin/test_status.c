@@ -23,9 +23,9 @@ static void start(void)
     facts = (struct status_facts){&dispatcher, &api, NOW, NOW, LATE};
 }
 
-static struct failure failure(int64_t since_ms, const char *reason)
+static struct step_failure failure(int64_t since_ms, const char *reason)
 {
-    struct failure t = {.since_ms = since_ms};
+    struct step_failure t = {.failures = 1, .since_ms = since_ms};
     err_set(&t.err, ERR_UNAVAILABLE, "%s", reason);
     return t;
 }
