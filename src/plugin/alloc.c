@@ -208,13 +208,14 @@ static void on_node(struct alloc *a, const struct alloc_input *in)
 
 static void free_pod(struct local_pod *p)
 {
+    list_remove(&p->link);
     pod_allocation_free(p->pod);
     free(p);
 }
 
 struct local_pod *alloc_pod_find(const struct alloc *a, struct span uid)
 {
-    for (struct local_pod *p = a->local_pods; p; p = p->next)
+    LIST_EACH (struct local_pod, p, &a->local_pods, link)
         if (span_eq(p->pod->uid, uid))
             return p;
     return NULL;
@@ -225,7 +226,7 @@ struct local_pod *alloc_pod_by_name(const struct alloc *a, struct span ns,
                                     struct span name)
 {
     struct local_pod *found = NULL;
-    for (struct local_pod *p = a->local_pods; p; p = p->next)
+    LIST_EACH (struct local_pod, p, &a->local_pods, link)
         if (span_eq(p->pod->name, name) && span_eq(p->pod->ns, ns) &&
             (!found || !p->pod->terminal))
             found = p;
@@ -339,12 +340,10 @@ static struct local_pod *adopt_static(struct alloc *a, const struct pod_allocati
 
 static struct local_pod *new_pod(struct alloc *a)
 {
-    struct local_pod **at = &a->local_pods;
-    while (*at)
-        at = &(*at)->next;
-    *at = xcalloc(1, sizeof **at);
-    (*at)->first_seen_ms = a->now.mono_ms;
-    return *at;
+    struct local_pod *p = xcalloc(1, sizeof *p);
+    list_append(&a->local_pods, &p->link);
+    p->first_seen_ms = a->now.mono_ms;
+    return p;
 }
 
 static void on_pod(struct alloc *a, struct pod_allocation *pod)
@@ -379,10 +378,6 @@ static void on_pod(struct alloc *a, struct pod_allocation *pod)
 
 static void remove_pod(struct alloc *a, struct local_pod *p)
 {
-    struct local_pod **at = &a->local_pods;
-    while (*at != p)
-        at = &(*at)->next;
-    *at = p->next;
     mark_deleted(a, p->pod->uid);
     alloc_podresources_rule_out(a, p->pod, 0);
     free_pod(p);
@@ -402,8 +397,7 @@ static void on_pod_deleted(struct alloc *a, struct span uid)
 /* Static pods that have no mirror pod yet are in no list. */
 static void on_list_ended(struct alloc *a)
 {
-    for (struct local_pod *p = a->local_pods, *next; p; p = next) {
-        next = p->next;
+    LIST_EACH (struct local_pod, p, &a->local_pods, link) {
         if (p->list != a->list && !is_static(p->pod->uid))
             remove_pod(a, p);
     }
@@ -440,7 +434,7 @@ static void on_kubelet_started(struct alloc *a)
     a->preference.valid = false;
     a->no_get = false;
     alloc_podresources_forget(a);
-    for (struct local_pod *p = a->local_pods; p; p = p->next)
+    LIST_EACH (struct local_pod, p, &a->local_pods, link)
         p->reconciled_ms = 0;
     step_due(&a->state.due_ms, a->now.mono_ms);
 }
@@ -452,11 +446,12 @@ static void on_podresources(struct alloc *a, const struct alloc_kubelet_view *vi
         step_failed(&a->state.podresources, a->now.mono_ms, view->err);
     else
         step_succeeded(&a->state.podresources);
-    struct pending_request *req = a->requests;
-    while (req && (req->query != view->query || req->state != PENDING_QUERY))
-        req = req->next;
-    if (req)
-        alloc_request_kubelet_answered(a, req, view);
+    struct pending_request *asker = NULL;
+    LIST_EACH (struct pending_request, req, &a->requests, link)
+        if (req->query == view->query && req->state == PENDING_QUERY)
+            asker = req;
+    if (asker)
+        alloc_request_kubelet_answered(a, asker, view);
     else if (view->query == a->reconcile_query)
         alloc_podresources_answered(a, view);
     alloc_save(a);
@@ -480,7 +475,7 @@ static void on_tick(struct alloc *a)
         report_devices(a);
     a->state.due_ms = a->now.mono_ms + TICK_MS;
     alloc_request_retry(a, false);
-    for (struct local_pod *p = a->local_pods; p; p = p->next)
+    LIST_EACH (struct local_pod, p, &a->local_pods, link)
         alloc_pod_mark_assigned(a, p);
     alloc_podresources_tick(a);
     alloc_save(a);
@@ -545,6 +540,9 @@ struct alloc *alloc_new(const struct alloc_settings *settings)
     a->node = xstrdup(settings->node);
     a->settings.node = a->node;
     a->kubelet_epoch = 1;
+    list_init(&a->local_pods);
+    list_init(&a->requests);
+    list_init(&a->unknown_pods);
     a->settings.response.unit_mib = settings->unit_mib;
     a->wanted_strategy = settings->response.strategy;
     cards_init(&a->state.cards, &(struct cards_settings){.unit_mib = settings->unit_mib,
@@ -557,12 +555,10 @@ void alloc_free(struct alloc *a)
 {
     if (!a)
         return;
-    for (struct local_pod *p = a->local_pods, *next; p; p = next) {
-        next = p->next;
+    LIST_EACH (struct local_pod, p, &a->local_pods, link) {
         free_pod(p);
     }
-    for (struct pending_request *req = a->requests, *next; req; req = next) {
-        next = req->next;
+    LIST_EACH (struct pending_request, req, &a->requests, link) {
         alloc_request_free(req);
     }
     alloc_podresources_forget(a);

@@ -71,6 +71,7 @@ bool alloc_podresources_is_next(const struct alloc *a, const struct alloc_target
 
 static void free_unknown(struct unknown_pod *u)
 {
+    list_remove(&u->link);
     free(u->ns);
     free(u->name);
     free(u);
@@ -78,30 +79,25 @@ static void free_unknown(struct unknown_pod *u)
 
 void alloc_podresources_forget(struct alloc *a)
 {
-    for (struct unknown_pod *u = a->unknown_pods, *next; u; u = next) {
-        next = u->next;
+    LIST_EACH (struct unknown_pod, u, &a->unknown_pods, link) {
         free_unknown(u);
     }
-    a->unknown_pods = NULL;
 }
 
 /* Finds or adds the pod. The list is bounded: the oldest entry is dropped. */
 static struct unknown_pod *unknown_pod(struct alloc *a, struct span ns, struct span name)
 {
-    for (struct unknown_pod *u = a->unknown_pods; u; u = u->next)
+    LIST_EACH (struct unknown_pod, u, &a->unknown_pods, link)
         if (span_eq(ns, span_of(u->ns)) && span_eq(name, span_of(u->name)))
             return u;
-    struct unknown_pod *u = xcalloc(1, sizeof *u), **at = &u->next;
+    size_t n = 0;
+    struct unknown_pod *u = xcalloc(1, sizeof *u);
     u->ns = xmemdup0(ns.p, ns.n);
     u->name = xmemdup0(name.p, name.n);
-    u->next = a->unknown_pods;
-    a->unknown_pods = u;
-    for (int i = 1; *at && i < UNKNOWN_PODS_MAX; i++)
-        at = &(*at)->next;
-    if (*at) {
-        free_unknown(*at);
-        *at = NULL;
-    }
+    list_prepend(&a->unknown_pods, &u->link);
+    LIST_EACH (struct unknown_pod, old, &a->unknown_pods, link)
+        if (++n > UNKNOWN_PODS_MAX)
+            free_unknown(old);
     return u;
 }
 
@@ -116,18 +112,13 @@ void alloc_podresources_rule_out(struct alloc *a, const struct pod_allocation *p
 /* Drops pods that have left the kubelet's view. */
 static void drop_unknown(struct alloc *a, const struct alloc_kubelet_view *view)
 {
-    struct unknown_pod **at = &a->unknown_pods, *u;
-    while ((u = *at) != NULL) {
+    LIST_EACH (struct unknown_pod, u, &a->unknown_pods, link) {
         size_t i = 0;
         while (i < view->n_pods && (!span_eq(view->pods[i].name, span_of(u->name)) ||
                                     !span_eq(view->pods[i].ns, span_of(u->ns))))
             i++;
-        if (i < view->n_pods) {
-            at = &u->next;
-            continue;
-        }
-        *at = u->next;
-        free_unknown(u);
+        if (i == view->n_pods)
+            free_unknown(u);
     }
 }
 
@@ -185,8 +176,7 @@ static struct local_pod *add_static_pod(struct alloc *a,
     struct local_pod *p = xcalloc(1, sizeof *p);
     p->pod = pod;
     p->list = a->list;
-    p->next = a->local_pods;
-    a->local_pods = p;
+    list_prepend(&a->local_pods, &p->link);
     return p;
 }
 
@@ -570,7 +560,7 @@ static struct local_pod *next_pod(const struct alloc *a)
     struct local_pod *any = NULL;
     int64_t now_ms = a->now.mono_ms, interval = a->settings.reconcile_interval_ms;
     int64_t wait = a->state.podresources.failures ? RETRY_MS : interval;
-    for (struct local_pod *p = a->local_pods; p; p = p->next) {
+    LIST_EACH (struct local_pod, p, &a->local_pods, link) {
         if (p->pod->terminal)
             continue;
         if (interval && p->pod->n_containers > 0 &&
@@ -611,7 +601,7 @@ void alloc_podresources_tick(struct alloc *a)
     }
     bool wanted = a->settings.reconcile_interval_ms || failure->failures;
     /* Before the first card is known, no id is one of this node. */
-    if (!wanted || !a->state.listed || !a->state.cards.n || a->requests ||
+    if (!wanted || !a->state.listed || !a->state.cards.n || !list_is_empty(&a->requests) ||
         a->reconcile_query)
         return;
     if (a->now.mono_ms < a->reconcile_next_ms) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/list.h"
 #include "plugin/alloc.h"
 
 /*
@@ -14,6 +15,7 @@
 
 /* A pod of this node, as the API server has it. */
 struct local_pod {
+    struct list link;
     struct pod_allocation *pod;
     uint64_t list;           /* number of the newest list that contained it */
     uint64_t rejected_epoch; /* kubelet_epoch in which it was rejected; 0: it was not */
@@ -23,7 +25,6 @@ struct local_pod {
     int64_t patched_ms; /* when the ASSIGNED annotation was sent last; 0: never */
     int64_t reconciled_ms;
     int64_t first_seen_ms;
-    struct local_pod *next;
 };
 
 /* A device id of the kubelet, decoded. */
@@ -40,6 +41,7 @@ enum pending_state {
 
 /* A request of the kubelet that is not answered yet. */
 struct pending_request {
+    struct list link;
     enum alloc_request_type type;
     enum ids_resource resource;
     uint64_t token, serial;
@@ -57,7 +59,6 @@ struct pending_request {
     char text[400];  /* read by those who may see the pod */
     char names[800]; /* of two pods that they may not see; for the log */
     struct arena arena;
-    struct pending_request *next;
 };
 
 /* The container that a request is for. */
@@ -76,10 +77,10 @@ struct preference {
 
 /* A pod in the kubelet's view that is not in local_pods. */
 struct unknown_pod {
+    struct list link;
     char *ns, *name;
     uint64_t serial; /* of the first request that met it; 0: none yet */
     bool former;     /* the API server has sent this name before, and its deletion */
-    struct unknown_pod *next;
 };
 
 struct alloc {
@@ -93,15 +94,15 @@ struct alloc {
     struct driver_view *driver; /* of the newest sample; NULL: none yet */
     struct driver_node driver_node;
     struct alloc_state state;
-    struct local_pod *local_pods; /* in order of arrival */
+    struct list local_pods;       /* in order of arrival */
     uint64_t list;                /* number of pod lists */
     uint64_t kubelet_epoch;       /* number of kubelet starts */
     uint64_t serial, queries;     /* number of requests, of podresources calls */
     bool node_read;
     bool no_get;                      /* the kubelet does not implement Get */
-    struct pending_request *requests; /* oldest first */
+    struct list requests;             /* oldest first */
     struct preference preference;
-    struct unknown_pod *unknown_pods; /* newest first */
+    struct list unknown_pods;         /* newest first */
     uint64_t reconcile_query;  /* outstanding podresources call; 0: none */
     uint64_t reconcile_serial; /* `serial` when it was sent */
     bool reconcile_all;        /* it is a List */

@@ -88,7 +88,7 @@ static const struct pod_allocation *unrecorded_user(const struct alloc *a,
                                                     const struct plugin_card *card)
 {
     bool whole = container_of(t)->resource == IDS_COUNT;
-    for (const struct local_pod *p = a->local_pods; p; p = p->next) {
+    LIST_EACH (const struct local_pod, p, &a->local_pods, link) {
         const struct pod_allocation *pod = p->pod;
         if (p != t->local && !pod->terminal && pod->started &&
             (whole || pod->request.kind == REQUEST_CARDS) && has_card(a, pod, card))
@@ -128,7 +128,7 @@ static enum verdict explain_held(struct alloc *a, struct pending_request *req,
 /* No promise and no allocation is on the card. */
 static bool is_untouched(const struct alloc *a, const struct plugin_card *card)
 {
-    for (const struct local_pod *p = a->local_pods; p; p = p->next)
+    LIST_EACH (const struct local_pod, p, &a->local_pods, link)
         if (!p->pod->terminal && has_card(a, p->pod, card))
             return false;
     for (size_t i = 0; i < a->state.allocations.n; i++)
@@ -444,17 +444,9 @@ static enum verdict commit(struct alloc *a, struct pending_request *req,
 void alloc_request_free(struct pending_request *req)
 {
     struct arena arena = req->arena;
+    list_remove(&req->link);
     free(req);
     arena_fini(&arena);
-}
-
-static void finish(struct alloc *a, struct pending_request *req)
-{
-    struct pending_request **at = &a->requests;
-    while (*at != req)
-        at = &(*at)->next;
-    *at = req->next;
-    alloc_request_free(req);
 }
 
 static struct alloc_output *answer(struct alloc *a, const struct pending_request *req,
@@ -491,7 +483,7 @@ static void reject(struct alloc *a, struct pending_request *req, struct local_po
     }
     if (req->type == ALLOC_REQUEST_ALLOCATE)
         a->preference.valid = false;
-    finish(a, req);
+    alloc_request_free(req);
 }
 
 /* Waits for a change, or rejects the request when its time is up. A watch on a dead
@@ -539,7 +531,7 @@ static void prefer(struct alloc *a, struct pending_request *req,
         .valid = true, .resource = req->resource, .container = t->container};
     snprintf(a->preference.uid, sizeof a->preference.uid, "%.*s",
              SPAN_ARG(t->local->pod->uid));
-    finish(a, req);
+    alloc_request_free(req);
 }
 
 static void allocate(struct alloc *a, struct pending_request *req,
@@ -555,7 +547,7 @@ static void allocate(struct alloc *a, struct pending_request *req,
         return;
     }
     a->preference.valid = false;
-    finish(a, req);
+    alloc_request_free(req);
 }
 
 /* The container of the preceding GetPreferredAllocation. Only without one can the request
@@ -615,7 +607,7 @@ static void try_start(struct alloc *a, struct pending_request *req)
             k++;
         if (al->resource == req->resource && k == req->n_ids && !req->n_unknown) {
             answer(a, req, ALLOC_START);
-            finish(a, req);
+            alloc_request_free(req);
             return;
         }
     }
@@ -694,8 +686,7 @@ void alloc_request_kubelet_answered(struct alloc *a, struct pending_request *req
 
 void alloc_request_retry(struct alloc *a, bool all)
 {
-    for (struct pending_request *req = a->requests, *next; req; req = next) {
-        next = req->next;
+    LIST_EACH (struct pending_request, req, &a->requests, link) {
         if (req->state != PENDING_RETRY)
             continue;
         if (all || a->now.mono_ms >= req->retry_ms)
@@ -721,7 +712,8 @@ static void read_ids(struct alloc *a, struct pending_request *to, const struct s
 
 void alloc_request_take(struct alloc *a, const struct alloc_request *in)
 {
-    struct pending_request *req = xcalloc(1, sizeof *req), **at = &a->requests;
+    struct pending_request *req = xcalloc(1, sizeof *req);
+    list_append(&a->requests, &req->link);
     req->type = in->type;
     req->resource = in->resource;
     req->token = in->token;
@@ -735,9 +727,6 @@ void alloc_request_take(struct alloc *a, const struct alloc_request *in)
         req->n_unknown = 0;
     read_ids(a, req, in->must, in->n_must, &req->must, &req->n_must);
     req->size = in->type == ALLOC_REQUEST_PREFERRED ? in->size : (int64_t)in->n_ids;
-    while (*at)
-        at = &(*at)->next;
-    *at = req;
     /* A new GetPreferredAllocation means that the last one's Allocate will not come. */
     if (in->type == ALLOC_REQUEST_PREFERRED)
         a->preference.valid = false;
@@ -746,12 +735,12 @@ void alloc_request_take(struct alloc *a, const struct alloc_request *in)
 
 void alloc_request_cancel(struct alloc *a, uint64_t token)
 {
-    struct pending_request *req = a->requests;
-    while (req && req->token != token)
-        req = req->next;
-    if (!req)
+    LIST_EACH (struct pending_request, req, &a->requests, link) {
+        if (req->token != token)
+            continue;
+        req->canceled = true;
+        if (req->state == PENDING_RETRY)
+            try_request(a, req);
         return;
-    req->canceled = true;
-    if (req->state == PENDING_RETRY)
-        try_request(a, req);
+    }
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/jwrite.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "gpu/gpu.h"
@@ -239,110 +240,107 @@ bool driver_card_file(const struct driver_files *files, int64_t minor, struct ar
 
 /* Specifications */
 
-/* Appends ,"name":"value", without the comma after an opening bracket. */
-static void add_member(struct buf *out, const char *name, const char *value)
+static void add_node(struct jwrite *w, const struct driver_file *f)
 {
-    char last = out->p[out->n - 1];
-    buf_printf(out, "%s\"%s\":", last == '{' || last == '[' ? "" : ",", name);
-    buf_add_json(out, span_of(value));
+    jwrite_object(w, NULL);
+    jwrite_str(w, "path", span_of(f->container));
+    jwrite_str(w, "hostPath", span_of(f->host));
+    jwrite_object_end(w);
 }
 
-/* Opens an element of the list that ends the text. */
-static void begin_object(struct buf *out)
+static void add_mount(struct jwrite *w, const char *host, const char *container)
 {
-    buf_adds(out, out->p[out->n - 1] == '[' ? "{" : ",{");
-}
-
-static void add_node(struct buf *out, const struct driver_file *f)
-{
-    begin_object(out);
-    add_member(out, "path", f->container);
-    add_member(out, "hostPath", f->host);
-    buf_addc(out, '}');
-}
-
-static void add_mount(struct buf *out, const char *host, const char *container)
-{
-    begin_object(out);
-    add_member(out, "hostPath", host);
-    add_member(out, "containerPath", container);
-    buf_adds(out, ",\"options\":" MOUNT_OPTIONS "}");
+    jwrite_object(w, NULL);
+    jwrite_str(w, "hostPath", span_of(host));
+    jwrite_str(w, "containerPath", span_of(container));
+    jwrite_raw(w, "options", SPAN(MOUNT_OPTIONS));
+    jwrite_object_end(w);
 }
 
 /* Opens the hook's object and its arguments. */
-static void begin_hook(struct buf *out, const struct driver_files *files,
+static void begin_hook(struct jwrite *w, const struct driver_files *files,
                        const char *name)
 {
-    begin_object(out);
-    add_member(out, "hookName", "createContainer");
-    add_member(out, "path", files->hook);
-    buf_printf(out, ",\"args\":[%s,\"%s\"",
-               files->hook_is_ctk ? "\"nvidia-ctk\",\"hook\"" : "\"nvidia-cdi-hook\"",
-               name);
+    jwrite_object(w, NULL);
+    jwrite_str(w, "hookName", SPAN("createContainer"));
+    jwrite_str(w, "path", span_of(files->hook));
+    jwrite_array(w, "args");
+    jwrite_str(w, NULL, span_of(files->hook_is_ctk ? "nvidia-ctk" : "nvidia-cdi-hook"));
+    if (files->hook_is_ctk)
+        jwrite_str(w, NULL, SPAN("hook"));
+    jwrite_str(w, NULL, span_of(name));
 }
 
-static void add_arg(struct buf *out, const char *flag, const char *value)
+static void add_arg(struct jwrite *w, const char *flag, struct span value)
 {
-    buf_printf(out, ",\"%s\",", flag);
-    buf_add_json(out, span_of(value));
+    jwrite_str(w, NULL, span_of(flag));
+    jwrite_str(w, NULL, value);
+}
+
+static void end_hook(struct jwrite *w)
+{
+    jwrite_array_end(w);
+    jwrite_object_end(w);
 }
 
 /* Hooks make the links and the loader's cache. */
-static void add_hooks(struct buf *out, const struct driver_files *files)
+static void add_hooks(struct jwrite *w, const struct driver_files *files)
 {
-    cleanup_free char *last = xstrdup("");
+    struct span last = {0};
     if (!files->hook || !files->n_libraries)
         return;
-    buf_adds(out, ",\"hooks\":[");
+    jwrite_array(w, "hooks");
     if (files->n_links) {
-        begin_hook(out, files, "create-symlinks");
+        begin_hook(w, files, "create-symlinks");
         for (size_t i = 0; i < files->n_links; i++) {
             const struct driver_link *link = &files->links[i];
             cleanup_free char *value =
                 xasprintf("%s::%s/%s", link->target, link->directory, link->name);
-            add_arg(out, "--link", value);
+            add_arg(w, "--link", span_of(value));
         }
-        buf_adds(out, "]}");
+        end_hook(w);
     }
-    begin_hook(out, files, "update-ldcache");
+    begin_hook(w, files, "update-ldcache");
     /* Each directory once; libraries are sorted by path. */
     for (size_t i = 0; i < files->n_libraries; i++) {
         const char *path = files->libraries[i].container;
-        cleanup_free char *dir = xmemdup0(path, (size_t)(strrchr(path, '/') - path));
-        if (strcmp(dir, last) == 0)
-            continue;
-        add_arg(out, "--folder", dir);
-        free(last);
-        last = steal(&dir);
+        struct span dir = {path, (size_t)(strrchr(path, '/') - path)};
+        if (!span_eq(dir, last))
+            add_arg(w, "--folder", dir);
+        last = dir;
     }
-    buf_adds(out, "]}]");
+    end_hook(w);
+    jwrite_array_end(w);
 }
 
-static void add_mounts(struct buf *out, const struct driver_files *files)
+static void add_mounts(struct jwrite *w, const struct driver_files *files)
 {
-    buf_adds(out, ",\"mounts\":[");
+    jwrite_array(w, "mounts");
     for (size_t i = 0; i < files->n_libraries; i++) {
         const struct driver_file *f = &files->libraries[i];
         cleanup_free char *plain =
             xasprintf(PLAIN_LIBRARIES "%s", strrchr(f->container, '/'));
-        add_mount(out, f->host, files->hook ? f->container : plain);
+        add_mount(w, f->host, files->hook ? f->container : plain);
     }
     for (size_t i = 0; i < files->n_links && !files->hook; i++) {
         cleanup_free char *plain = xasprintf(PLAIN_LIBRARIES "/%s", files->links[i].name);
-        add_mount(out, files->links[i].library, plain);
+        add_mount(w, files->links[i].library, plain);
     }
     for (size_t i = 0; i < files->n_others; i++)
-        add_mount(out, files->others[i].host, files->others[i].container);
-    buf_addc(out, ']');
+        add_mount(w, files->others[i].host, files->others[i].container);
+    jwrite_array_end(w);
 }
 
-static void add_device(struct buf *out, const char *name, const struct driver_file *node)
+static void add_device(struct jwrite *w, const char *name, const struct driver_file *node)
 {
-    begin_object(out);
-    add_member(out, "name", name);
-    buf_adds(out, ",\"containerEdits\":{\"deviceNodes\":[");
-    add_node(out, node);
-    buf_adds(out, "]}}");
+    jwrite_object(w, NULL);
+    jwrite_str(w, "name", span_of(name));
+    jwrite_object(w, "containerEdits");
+    jwrite_array(w, "deviceNodes");
+    add_node(w, node);
+    jwrite_array_end(w);
+    jwrite_object_end(w);
+    jwrite_object_end(w);
 }
 
 /* Appends our specification: every card of the sample that has a device node, by UUID and
@@ -354,9 +352,12 @@ static size_t write_spec(const struct driver_files *files, const struct card_see
                          size_t n, struct buf *out)
 {
     cleanup_arena struct arena a = {0};
+    struct jwrite w = {.out = out};
     size_t found = 0;
-    buf_adds(out,
-             "{\"cdiVersion\":\"0.5.0\",\"kind\":\"" DRIVER_CDI_KIND "\",\"devices\":[");
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "cdiVersion", SPAN("0.5.0"));
+    jwrite_str(&w, "kind", SPAN(DRIVER_CDI_KIND));
+    jwrite_array(&w, "devices");
     for (size_t i = 0; i < n; i++) {
         struct driver_file node;
         char index[16];
@@ -364,20 +365,24 @@ static size_t write_spec(const struct driver_files *files, const struct card_see
         if (!driver_card_file(files, cards[i].minor, &a, &node))
             continue;
         found++;
-        add_device(out, index, &node);
+        add_device(&w, index, &node);
         if (cards[i].uuid[0])
-            add_device(out, cards[i].uuid, &node);
+            add_device(&w, cards[i].uuid, &node);
     }
+    jwrite_array_end(&w);
+    jwrite_object(&w, "containerEdits");
     /* NVIDIA's runtime, where it is the default one, would add the cards that the image's
      * own variable names. */
-    buf_adds(out, "],\"containerEdits\":{\"env\":[\"NVIDIA_VISIBLE_DEVICES=void\"],"
-                  "\"deviceNodes\":[");
+    jwrite_raw(&w, "env", SPAN("[\"NVIDIA_VISIBLE_DEVICES=void\"]"));
+    jwrite_array(&w, "deviceNodes");
     for (size_t i = 0; i < files->n_nodes; i++)
-        add_node(out, &files->nodes[i]);
-    buf_addc(out, ']');
-    add_mounts(out, files);
-    add_hooks(out, files);
-    buf_adds(out, "}}\n");
+        add_node(&w, &files->nodes[i]);
+    jwrite_array_end(&w);
+    add_mounts(&w, files);
+    add_hooks(&w, files);
+    jwrite_object_end(&w);
+    jwrite_object_end(&w);
+    buf_addc(out, '\n');
     return found;
 }
 
