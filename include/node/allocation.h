@@ -16,7 +16,7 @@ struct allocation_card {
     struct span uuid; /* of the card; "index-3" for a card without UUID */
     int32_t index;    /* at the time of the allocation; informational */
     uint32_t *units;  /* ascending; none for a whole card */
-    size_t n_units;
+    size_t n_units, cap_units;
 };
 
 struct allocation {

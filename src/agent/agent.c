@@ -45,20 +45,12 @@ struct agent {
     struct status_server *status_server;
 };
 
-static struct publisher_time time_now(void)
+static struct step_time time_now(void)
 {
-    return (struct publisher_time){clock_mono_ms(), clock_wall_ns() / 1000000};
+    return (struct step_time){clock_mono_ms(), clock_wall_ns()};
 }
 
 /* -- the publisher and its lock -- */
-
-static void log_line(const struct publisher_output *o)
-{
-    if (o->code == ERR_NONE)
-        log_info(o->subject, o->text);
-    else
-        log_warn(o->subject, o->text, LOG_S("code", err_code_name(o->code)));
-}
 
 /* A copy that owns its body. Calls have no other strings. */
 static struct publisher_output *copy_of(const struct publisher_output *o)
@@ -71,23 +63,21 @@ static struct publisher_output *copy_of(const struct publisher_output *o)
     return copy;
 }
 
-static void carry_out(struct agent *agent, const struct publisher_outputs *outputs)
+static void carry_out(struct agent *agent, const struct step_outputs *outputs)
 {
-    for (size_t i = 0; i < outputs->n; i++) {
-        const struct publisher_output *o = &outputs->items[i];
-        if (o->type == PUBLISHER_LOG)
-            log_line(o);
-        else if (o->type == PUBLISHER_WATCH)
+    const struct publisher_output *o = outputs->items;
+    step_write_logs(outputs);
+    for (size_t i = 0; i < outputs->n; i++, o++)
+        if (o->type == PUBLISHER_WATCH)
             api_watch_begin(agent->watch, o);
         else
             worker_add(agent->lanes[o->lane], copy_of(o));
-    }
 }
 
 static void take_input(void *ctx, const struct publisher_input *in)
 {
     struct agent *agent = ctx;
-    struct publisher_outputs outputs = {0};
+    struct step_outputs outputs = {0};
     metrics_input(&agent->metrics, in);
     pthread_mutex_lock(&agent->lock);
     int64_t before = publisher_due(agent->publisher);
@@ -95,7 +85,7 @@ static void take_input(void *ctx, const struct publisher_input *in)
     bool sooner = publisher_due(agent->publisher) < before;
     pthread_mutex_unlock(&agent->lock);
     carry_out(agent, &outputs);
-    publisher_outputs_fini(&outputs);
+    step_outputs_fini(&outputs);
     if (sooner)
         ticker_wake(agent->ticker);
 }

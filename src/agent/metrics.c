@@ -51,7 +51,7 @@ static void write_calls(const struct metrics *m, struct buf *out)
         }
 }
 
-static void write_checks(const struct publisher *p, struct publisher_time now,
+static void write_checks(const struct publisher *p, struct step_time now,
                          struct buf *out)
 {
     prom_family(out, NAME("healthcheck"), PROM_GAUGE,
@@ -194,7 +194,7 @@ static void write_usage(const struct usage *u, struct buf *out)
 }
 
 void metrics_write(const struct metrics *m, const struct publisher *p,
-                   struct publisher_time now, struct buf *out)
+                   struct step_time now, struct buf *out)
 {
     const struct card_inventory *cards = publisher_cards(p);
     prom_family(out, NAME("build_info"), PROM_GAUGE, "The version of this process.");

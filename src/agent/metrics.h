@@ -25,4 +25,4 @@ void metrics_call(struct metrics *m, enum publisher_output_type call, enum err_c
 
 /* Appends the text of /metrics. */
 void metrics_write(const struct metrics *m, const struct publisher *p,
-                   struct publisher_time now, struct buf *out);
+                   struct step_time now, struct buf *out);

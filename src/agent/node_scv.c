@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 #include "base/mem.h"
 
@@ -114,14 +115,7 @@ static bool has_card(const struct scv_held *h, struct span uuid)
 static struct scv_held *item_of(const struct scv *scv, const struct usage_container *c,
                                 struct span uuid)
 {
-    size_t from = 0, to = scv->n_held;
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        if (by_holder(&scv->held[middle], c) < 0)
-            from = middle + 1;
-        else
-            to = middle;
-    }
+    size_t from = ARRAY_LOWER_BOUND(h, scv->held, scv->n_held, by_holder(h, c) < 0);
     if (!c->ns.n || from == scv->n_held || by_holder(&scv->held[from], c))
         return NULL;
     for (size_t i = from; i < scv->n_held && !by_holder(&scv->held[i], c); i++)

@@ -15,12 +15,11 @@
 enum {
     RETRY_MS = 500,
     RETRY_MAX_MS = 15 * 1000,
-    LOG_AGAIN_MS = 60 * 1000,
     STUCK_SAMPLER_MS = 10 * 60 * 1000, /* a driver may recover before that */
 };
 
 struct publisher *publisher_new(const struct publisher_settings *settings,
-                                struct publisher_time now)
+                                struct step_time now)
 {
     struct publisher *p = xcalloc(1, sizeof *p);
     p->settings = *settings;
@@ -61,39 +60,6 @@ void publisher_free(struct publisher *p)
 
 /* -- outputs and calls -- */
 
-void publisher_outputs_fini(struct publisher_outputs *outputs)
-{
-    free(outputs->items);
-    arena_fini(&outputs->arena);
-    *outputs = (struct publisher_outputs){0};
-}
-
-void publisher_add(struct step *s, struct publisher_output output)
-{
-    struct publisher_outputs *out = s->out;
-    MEM_GROW(out->items, out->cap, out->n + 1);
-    out->items[out->n++] = output;
-}
-
-static const char *format_text(struct step *s, const char *fmt, va_list ap)
-{
-    cleanup_buf struct buf text = {0};
-    buf_vprintf(&text, fmt, ap);
-    return arena_copy(&s->out->arena, buf_span(&text)).p;
-}
-
-void publisher_log(struct step *s, const char *subject, enum err_code code,
-                   const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    publisher_add(s, (struct publisher_output){.type = PUBLISHER_LOG,
-                                               .code = code,
-                                               .subject = subject,
-                                               .text = format_text(s, fmt, ap)});
-    va_end(ap);
-}
-
 void publisher_call(struct step *s, enum publisher_output_type type,
                     enum publisher_lane i, const struct buf *body)
 {
@@ -102,12 +68,10 @@ void publisher_call(struct step *s, enum publisher_output_type type,
     lane->call = ++s->p->last_id;
     lane->type = type;
     lane->sent_ms = s->now.mono_ms;
-    publisher_add(
-        s, (struct publisher_output){
-               .type = type,
-               .lane = i,
-               .call = lane->call,
-               .body = body ? arena_copy(&s->out->arena, buf_span(body)).p : NULL});
+    struct publisher_output *o = step_add(s->out, sizeof *o);
+    *o = (struct publisher_output){.type = type, .lane = i, .call = lane->call};
+    if (body)
+        o->body = step_text(s->out, buf_span(body));
 }
 
 static const char *const lane_names[PUBLISHER_LANES] = {"scv", "lease", "node"};
@@ -119,58 +83,51 @@ enum err_code publisher_error_code(const struct publisher_input *in)
 
 int64_t publisher_backoff(struct publisher *p, unsigned failures, int64_t retry_after_ms)
 {
-    int64_t most = RETRY_MS << (failures < 8 ? failures : 8);
-    if (most > RETRY_MAX_MS)
-        most = RETRY_MAX_MS;
-    int64_t backoff = most / 2 + (int64_t)rng_below(&p->rng, (uint64_t)most / 2 + 1);
-    return retry_after_ms > backoff ? retry_after_ms : backoff;
+    return step_backoff(&p->rng, failures, RETRY_MS, RETRY_MAX_MS, retry_after_ms);
 }
 
 void publisher_call_failed(struct step *s, enum publisher_lane i, const char *fmt, ...)
 {
     struct lane *lane = &s->p->lanes[i];
-    enum err_code code = publisher_error_code(s->in);
+    struct err err;
     va_list ap;
     va_start(ap, fmt);
-    const char *text = format_text(s, fmt, ap);
+    err_set(&err, publisher_error_code(s->in), "%s", step_vprintf(s->out, fmt, ap));
     va_end(ap);
-    int64_t backoff = publisher_backoff(s->p, lane->failures++, s->in->retry_after_ms);
+    bool log = step_failed(&lane->failure, s->now.mono_ms, &err);
+    int64_t backoff = publisher_backoff(s->p, lane->failure.failures + lane->conflicts,
+                                        s->in->retry_after_ms);
     lane->failed = lane->type;
     lane->due_ms = s->now.mono_ms + backoff;
-    if (lane->last_error.code != code ||
-        s->now.mono_ms - lane->logged_ms >= LOG_AGAIN_MS) {
-        lane->logged_ms = s->now.mono_ms;
-        publisher_log(s, lane_names[i], code, "%s; retrying in %lld ms", text,
+    if (log)
+        publisher_log(s, lane_names[i], err.code, "%s; retrying in %lld ms", err.msg,
                       (long long)backoff);
-    }
-    err_set(&lane->last_error, code, "%s", text);
 }
 
 void publisher_call_succeeded(struct step *s, enum publisher_lane i, const char *call)
 {
     struct lane *lane = &s->p->lanes[i];
-    if (lane->last_error.code != ERR_NONE)
+    if (step_succeeded(&lane->failure))
         publisher_log(s, lane_names[i], ERR_NONE, "%s succeeded again", call);
-    lane->last_error = (struct err){0};
-    lane->failures = 0;
+    lane->conflicts = 0;
     lane->due_ms = s->now.mono_ms;
 }
 
 /* -- owner references -- */
 
-void publisher_add_owners(const struct publisher *p, struct buf *out,
-                          const struct buf *others)
+void publisher_write_owners(const struct publisher *p, const struct buf *others,
+                            struct jwrite *w)
 {
-    buf_adds(out, "\"ownerReferences\":[");
-    if (others && others->n) {
-        buf_add_span(out, buf_span(others));
-        buf_addc(out, ',');
-    }
-    buf_adds(out, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":");
-    buf_add_json(out, span_of(p->node));
-    buf_adds(out, ",\"uid\":");
-    buf_add_json(out, buf_span(&p->node_uid));
-    buf_adds(out, "}]");
+    jwrite_array(w, "ownerReferences");
+    if (others && others->n)
+        jwrite_raw(w, NULL, buf_span(others));
+    jwrite_object(w, NULL);
+    jwrite_str(w, "apiVersion", SPAN("v1"));
+    jwrite_str(w, "kind", SPAN("Node"));
+    jwrite_str(w, "name", span_of(p->node));
+    jwrite_str(w, "uid", buf_span(&p->node_uid));
+    jwrite_object_end(w);
+    jwrite_array_end(w);
 }
 
 bool publisher_read_owners(const struct publisher *p, const struct api_object *o,
@@ -246,7 +203,7 @@ static void observe_sample(struct step *s)
     p->sampling_works = works;
     p->silent = false;
     p->sampled_ms = s->now.mono_ms;
-    p->taken_wall_ms = s->now.wall_ms;
+    p->taken_wall_ns = s->now.wall_ns;
     publisher_scv_render(p);
 }
 
@@ -398,27 +355,28 @@ static void send_lease(struct step *s, bool create)
 {
     struct publisher *p = s->p;
     cleanup_buf struct buf body = {0}, time = {0};
-    clock_format_us(&time, s->now.wall_ms * 1000);
-    buf_addc(&body, '{');
+    struct jwrite w = {.out = &body};
+    clock_format_us(&time, s->now.wall_ns / 1000);
+    jwrite_object(&w, NULL);
     if (create) {
-        buf_adds(&body, "\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
-                        "\"metadata\":{\"name\":");
-        buf_add_json(&body, span_of(p->node));
-        buf_addc(&body, ',');
-        publisher_add_owners(p, &body, NULL);
-        buf_adds(&body, "},");
-    } else if (p->node_uid.n && !p->lease_owned) {
-        buf_adds(&body, "\"metadata\":{");
-        publisher_add_owners(p, &body, &p->lease_owners);
-        buf_adds(&body, "},");
+        jwrite_str(&w, "apiVersion", SPAN("coordination.k8s.io/v1"));
+        jwrite_str(&w, "kind", SPAN("Lease"));
     }
-    buf_adds(&body, "\"spec\":{\"holderIdentity\":");
-    buf_add_json(&body, span_of(p->node));
-    buf_printf(&body, ",\"leaseDurationSeconds\":%lld",
-               (long long)(p->settings.grace_ms + 999) / 1000);
+    if (create || (p->node_uid.n && !p->lease_owned)) {
+        jwrite_object(&w, "metadata");
+        if (create)
+            jwrite_str(&w, "name", span_of(p->node));
+        publisher_write_owners(p, create ? NULL : &p->lease_owners, &w);
+        jwrite_object_end(&w);
+    }
+    jwrite_object(&w, "spec");
+    jwrite_str(&w, "holderIdentity", span_of(p->node));
+    jwrite_i64(&w, "leaseDurationSeconds", (p->settings.grace_ms + 999) / 1000);
     if (create)
-        buf_printf(&body, ",\"acquireTime\":\"%s\"", time.p);
-    buf_printf(&body, ",\"renewTime\":\"%s\"}}", time.p);
+        jwrite_str(&w, "acquireTime", buf_span(&time));
+    jwrite_str(&w, "renewTime", buf_span(&time));
+    jwrite_object_end(&w);
+    jwrite_object_end(&w);
     publisher_call(s, create ? PUBLISHER_CREATE_LEASE : PUBLISHER_PATCH_LEASE,
                    PUBLISHER_LANE_LEASE, &body);
 }
@@ -506,8 +464,8 @@ static void observe_answer(struct step *s)
     }
 }
 
-void publisher_step(struct publisher *p, struct publisher_time now,
-                    const struct publisher_input *in, struct publisher_outputs *outputs)
+void publisher_step(struct publisher *p, struct step_time now,
+                    const struct publisher_input *in, struct step_outputs *outputs)
 {
     struct step s = {p, now, in, outputs};
     arena_reset(&p->scratch);
@@ -595,12 +553,12 @@ const char *publisher_check_name(enum publisher_check check)
 static int overdue(const struct publisher *p, enum publisher_lane lane, const char *what,
                    int64_t ms, struct err *err)
 {
-    const char *reason = p->lanes[lane].last_error.msg;
+    const char *reason = p->lanes[lane].failure.err.msg;
     return err_set(err, ERR_UNAVAILABLE, "%s for %llds%s%s", what, (long long)(ms / 1000),
                    reason[0] ? ": " : "", reason);
 }
 
-int publisher_check(const struct publisher *p, struct publisher_time now,
+int publisher_check(const struct publisher *p, struct step_time now,
                     enum publisher_check check, struct err *err)
 {
     const struct publisher_settings *set = &p->settings;
@@ -627,7 +585,7 @@ int publisher_check(const struct publisher *p, struct publisher_time now,
                                   : overdue(p, PUBLISHER_LANE_SCV,
                                             "a write of the Scv is pending", ms, err);
     case PUBLISHER_CHECK_NODE: {
-        const char *reason = p->lanes[PUBLISHER_LANE_NODE].last_error.msg;
+        const char *reason = p->lanes[PUBLISHER_LANE_NODE].failure.err.msg;
         if (p->node_unknown_ms < 0 || ms_now - p->node_unknown_ms <= set->late_ms)
             return 0;
         return err_set(err, ERR_UNAVAILABLE, "%s",
@@ -648,7 +606,7 @@ int publisher_check(const struct publisher *p, struct publisher_time now,
     }
 }
 
-int publisher_ready(const struct publisher *p, struct publisher_time now,
+int publisher_ready(const struct publisher *p, struct step_time now,
                     enum publisher_check check, bool *required, struct err *err)
 {
     bool first = !p->sampled && now.mono_ms - p->started_ms <= PUBLISHER_FIRST_MS;
@@ -660,7 +618,7 @@ int publisher_ready(const struct publisher *p, struct publisher_time now,
     return publisher_check(p, now, check, err);
 }
 
-int publisher_live(const struct publisher *p, struct publisher_time now, struct err *err)
+int publisher_live(const struct publisher *p, struct step_time now, struct err *err)
 {
     const struct {
         const char *thread;

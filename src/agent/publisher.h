@@ -4,6 +4,7 @@
 #include "agent/api_object.h"
 #include "agent/card_inventory.h"
 #include "agent/podresources.h"
+#include "base/step.h"
 #include "node/usage.h"
 
 /*
@@ -12,7 +13,7 @@
  *     publisher_step(publisher, now, input, outputs)
  *
  * No thread, lock, socket, clock or log is inside. Inputs are events (a sample, a watch
- * event, an answer, a tick). Outputs are actions (a call, a watch, a log line).
+ * event, an answer, a tick). Outputs are actions (a call, a watch) and log lines.
  *
  * Three objects
  *
@@ -52,10 +53,6 @@ struct publisher_settings {
     int64_t pods_limit_ms;      /* podList is dropped after this time without an answer */
     struct card_inventory_settings cards;
     uint64_t seed; /* for the jitter of retries */
-};
-
-struct publisher_time {
-    int64_t mono_ms, wall_ms;
 };
 
 /* Calls of different lanes run in parallel; a lane has one call at a time. */
@@ -102,10 +99,9 @@ enum publisher_output_type {
     PUBLISHER_GET_NODE, /* consistently */
     PUBLISHER_CREATE_LEASE,
     PUBLISHER_PATCH_LEASE,
-    PUBLISHER_LOG, /* a log line: `subject` and `text`; a warning unless ERR_NONE */
 };
 
-/* Strings live until publisher_outputs_reset. */
+/* Strings live until step_outputs_reset. */
 struct publisher_output {
     enum publisher_output_type type;
     uint64_t run;
@@ -113,32 +109,23 @@ struct publisher_output {
     enum publisher_lane lane;
     uint64_t call; /* returned with the answer; every call gets exactly one answer */
     const char *body;
-    enum err_code code;
-    const char *subject; /* static */
-    const char *text;
 };
 
-struct publisher_outputs {
-    struct publisher_output *items;
-    size_t n, cap;
-    struct arena arena;
-};
-void publisher_outputs_fini(struct publisher_outputs *outputs);
 static inline bool publisher_is_call(const struct publisher_output *o)
 {
-    return o->type != PUBLISHER_WATCH && o->type != PUBLISHER_LOG;
+    return o->type != PUBLISHER_WATCH;
 }
 
 struct publisher;
 
 /* New. The settings are copied. */
 struct publisher *publisher_new(const struct publisher_settings *settings,
-                                struct publisher_time now);
+                                struct step_time now);
 void publisher_free(struct publisher *p); /* NULL is accepted */
 
-/* Takes one input; appends to outputs. */
-void publisher_step(struct publisher *p, struct publisher_time now,
-                    const struct publisher_input *in, struct publisher_outputs *outputs);
+/* Takes one input; appends to outputs, whose items are struct publisher_output. */
+void publisher_step(struct publisher *p, struct step_time now,
+                    const struct publisher_input *in, struct step_outputs *outputs);
 
 /* The monotonic time of the next PUBLISHER_TICK that has an effect. */
 int64_t publisher_due(const struct publisher *p);
@@ -166,14 +153,14 @@ enum publisher_check {
 };
 const char *publisher_check_name(enum publisher_check check);
 /* For /healthz: 0, or -1 with the reason. */
-int publisher_check(const struct publisher *p, struct publisher_time now,
+int publisher_check(const struct publisher *p, struct step_time now,
                     enum publisher_check check, struct err *err);
 /* For /readyz: the same. *required: whether a rolling update must wait for the check. It
  * must not wait for a driver that hangs, and for the heartbeat that stops with it: no
  * version of scv-agent repairs those. But for PUBLISHER_FIRST_MS it waits for the first
  * sample, so that a version that fails everywhere does not replace every pod at once. */
 enum { PUBLISHER_FIRST_MS = 2 * 60 * 1000 };
-int publisher_ready(const struct publisher *p, struct publisher_time now,
+int publisher_ready(const struct publisher *p, struct step_time now,
                     enum publisher_check check, bool *required, struct err *err);
 /* For /livez: -1 when a thread hangs, which only a restart repairs. */
-int publisher_live(const struct publisher *p, struct publisher_time now, struct err *err);
+int publisher_live(const struct publisher *p, struct step_time now, struct err *err);

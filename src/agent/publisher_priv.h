@@ -3,7 +3,7 @@
 
 #include "agent/node_scv.h"
 #include "agent/publisher.h"
-#include "base/rng.h"
+#include "base/jwrite.h"
 
 /* One call at a time, and the time of the next. */
 struct lane {
@@ -13,9 +13,8 @@ struct lane {
     enum publisher_output_type failed; /* of the last call that failed */
     int64_t sent_ms;
     int64_t due_ms;        /* the next call is not made before */
-    unsigned failures;     /* in a row */
-    struct err last_error; /* code ERR_NONE: the last call succeeded */
-    int64_t logged_ms;     /* when last_error was logged last */
+    unsigned conflicts;    /* in a row */
+    struct step_failure failure;
 };
 
 /* The Scv of the last list, watch event or answer. */
@@ -65,7 +64,7 @@ struct publisher {
     bool sampled;        /* a sample succeeded or failed at least once */
     bool sampling_works; /* the last sample succeeded */
     bool silent;         /* it was logged that the driver does not respond */
-    int64_t started_ms, sampled_ms, taken_wall_ms;
+    int64_t started_ms, sampled_ms, taken_wall_ns;
 
     /* podList: the strings are in the arena */
     struct podresources pods;
@@ -110,15 +109,16 @@ struct publisher {
 
 struct step {
     struct publisher *p;
-    struct publisher_time now;
+    struct step_time now;
     const struct publisher_input *in;
-    struct publisher_outputs *out;
+    struct step_outputs *out;
 };
 
 /* publisher.c */
-void publisher_log(struct step *s, const char *subject, enum err_code code,
-                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-void publisher_add(struct step *s, struct publisher_output output);
+/* A log line; a warning unless the code is ERR_NONE. */
+#define publisher_log(s, subject, code, ...)                                             \
+    step_log((s)->out, (code) == ERR_NONE ? LOG_INFO : LOG_WARN, subject, code,          \
+             __VA_ARGS__)
 void publisher_call(struct step *s, enum publisher_output_type type,
                     enum publisher_lane lane, const struct buf *body);
 /* Notes a failed call and schedules the retry. The text is logged when the error is new,
@@ -126,12 +126,12 @@ void publisher_call(struct step *s, enum publisher_output_type type,
 void publisher_call_failed(struct step *s, enum publisher_lane lane, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void publisher_call_succeeded(struct step *s, enum publisher_lane lane, const char *call);
-/* Milliseconds to wait after the n-th failure in a row; exponential, with jitter. */
+/* Milliseconds to wait after the n-th failure in a row. */
 int64_t publisher_backoff(struct publisher *p, unsigned failures, int64_t retry_after_ms);
 enum err_code publisher_error_code(const struct publisher_input *in);
-/* Appends owner references: the other ones, if not NULL, and ours. */
-void publisher_add_owners(const struct publisher *p, struct buf *out,
-                          const struct buf *others);
+/* Writes owner references: the other ones, if not NULL, and ours. */
+void publisher_write_owners(const struct publisher *p, const struct buf *others,
+                            struct jwrite *w);
 /* Takes the other owner references out of an object; returns whether ours is there. */
 bool publisher_read_owners(const struct publisher *p, const struct api_object *o,
                            struct buf *others);

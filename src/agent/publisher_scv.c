@@ -88,11 +88,11 @@ static void start_watch(struct step *s)
     struct publisher *p = s->p;
     p->watching = true;
     p->alive_ms = p->watch_ms = s->now.mono_ms;
-    publisher_add(s, (struct publisher_output){
-                         .type = PUBLISHER_WATCH,
-                         .run = ++p->run,
-                         .version = arena_copy(&s->out->arena,
-                                               buf_span(&p->watch_version)).p});
+    struct publisher_output *o = step_add(s->out, sizeof *o);
+    *o = (struct publisher_output){.type = PUBLISHER_WATCH,
+                                   .run = ++p->run,
+                                   .version = step_text(s->out,
+                                                        buf_span(&p->watch_version))};
 }
 
 static void observe_watch_end(struct step *s)
@@ -112,7 +112,8 @@ static void observe_watch_end(struct step *s)
                       "watch failed: %s; listing again", s->in->err->msg);
     p->watch_due_ms = s->now.mono_ms;
     if (p->watch_failures)
-        p->watch_due_ms += publisher_backoff(p, p->watch_failures, s->in->retry_after_ms);
+        p->watch_due_ms +=
+            publisher_backoff(p, p->watch_failures + 1, s->in->retry_after_ms);
     p->watch_failures++;
     /* A list shows the events missed since. The watch's version may be compacted. Writes
      * do not wait for the list: the health of the cards is in them. */
@@ -157,7 +158,7 @@ void publisher_scv_observe_watch(struct step *s)
 /* The content, with or without the slow fields and the time. */
 static struct scv content(struct publisher *p, bool whole)
 {
-    struct scv scv = {.has_update_time = whole, .update_time = p->taken_wall_ms / 1000};
+    struct scv scv = {.has_update_time = whole, .update_time = p->taken_wall_ns / 1000000000};
     card_inventory_report(p->cards, &p->scratch, &scv);
     for (size_t i = 0; i < scv.n_cards && !whole; i++)
         scv.cards[i].extra->has_utilization = scv.cards[i].extra->has_temperature = false;
@@ -243,38 +244,42 @@ static void write_scv(struct step *s)
     bool create = !p->observed.exists;
     cleanup_buf struct buf body = {0}, status = {0};
     struct scv scv = content(p, true);
+    struct jwrite w = {.out = &body};
     scv_write_status(&status, &scv);
+    jwrite_object(&w, NULL);
     if (create) {
-        buf_adds(&body, "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
-                        "\"metadata\":{\"name\":");
-        buf_add_json(&body, span_of(p->node));
-    } else {
-        buf_adds(&body, "{\"metadata\":{\"resourceVersion\":");
-        buf_add_json(&body, buf_span(&p->observed.version));
+        jwrite_str(&w, "apiVersion", SPAN("core.run-linux.com/v1"));
+        jwrite_str(&w, "kind", SPAN("Scv"));
     }
+    jwrite_object(&w, "metadata");
+    if (create)
+        jwrite_str(&w, "name", span_of(p->node));
+    else
+        jwrite_str(&w, "resourceVersion", buf_span(&p->observed.version));
     if (p->want_message.n || (!create && p->observed.has_message)) {
-        buf_adds(&body, ",\"annotations\":{\"" KEY_MESSAGE "\":");
+        jwrite_object(&w, "annotations");
         if (p->want_message.n)
-            buf_add_json(&body, buf_span(&p->want_message));
+            jwrite_str(&w, KEY_MESSAGE, buf_span(&p->want_message));
         else
-            buf_adds(&body, "null");
-        buf_addc(&body, '}');
+            jwrite_raw(&w, KEY_MESSAGE, SPAN("null"));
+        jwrite_object_end(&w);
     }
     if (create || (p->node_uid.n && !p->observed.owned)) {
-        buf_addc(&body, ',');
-        publisher_add_owners(p, &body, create ? NULL : &p->observed.owners);
+        publisher_write_owners(p, create ? NULL : &p->observed.owners, &w);
         p->owner_tried_ms = create ? p->owner_tried_ms : s->now.mono_ms;
     }
-    buf_adds(&body, "},");
-    if (create)
-        buf_printf(&body, "\"spec\":{\"updateInterval\":%lld},",
-                   (long long)p->settings.interval_ms);
-    buf_adds(&body, "\"status\":");
-    if (create)
-        buf_add_span(&body, buf_span(&status));
-    else
-        api_object_status_patch(&body, buf_span(&status));
-    buf_addc(&body, '}');
+    jwrite_object_end(&w);
+    if (create) {
+        jwrite_object(&w, "spec");
+        jwrite_i64(&w, "updateInterval", p->settings.interval_ms);
+        jwrite_object_end(&w);
+        jwrite_raw(&w, "status", buf_span(&status));
+    } else {
+        cleanup_buf struct buf patch = {0};
+        api_object_status_patch(&patch, buf_span(&status));
+        jwrite_raw(&w, "status", buf_span(&patch));
+    }
+    jwrite_object_end(&w);
     record_write(p, &scv, s->now.mono_ms);
     publisher_call(s, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV,
                    &body);
@@ -349,9 +354,9 @@ static void observe_failed_write(struct step *s, enum publisher_output_type type
         p->want_list = true;
         p->list_due_ms = s->now.mono_ms;
     }
-    if (stale && lane->failures < CONFLICTS) {
+    if (stale && lane->conflicts < CONFLICTS) {
         lane->failed = type;
-        lane->failures++;
+        lane->conflicts++;
         return;
     }
     publisher_call_failed(s, PUBLISHER_LANE_SCV, "cannot %s Scv %s: %s",

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/jread.h"
+#include "base/jwrite.h"
 #include "base/mem.h"
 
 /* -- reading -- */
@@ -286,60 +287,50 @@ int gpu_file_parse(struct span text, struct gpu_file_data *data, struct err *err
 
 /* -- writing -- */
 
-static void add_text(struct buf *out, const char *key, const char *text)
+static void write_card(struct jwrite *w, const struct gpu_card *c)
 {
-    if (!*text)
-        return;
-    buf_adds(out, key);
-    buf_add_json(out, span_of(text));
-}
-
-static void write_card(struct buf *out, const struct gpu_card *c)
-{
-    buf_adds(out, "{\"index\":");
-    buf_add_i64(out, c->index);
-    add_text(out, ",\"uuid\":", c->uuid);
-    add_text(out, ",\"model\":", c->model);
-    add_text(out, ",\"busId\":", c->bus_id);
-    add_text(out, ",\"state\":", gpu_state_name(c->state));
-    add_text(out, ",\"why\":", c->why);
-    for (int m = 0; m < GPU_N_METRICS; m++) {
-        if (!gpu_knows(c, m))
-            continue;
-        buf_addc(out, ',');
-        buf_add_json(out, span_of(gpu_metric_name(m)));
-        buf_addc(out, ':');
-        buf_add_i64(out, c->value[m]);
-    }
+    jwrite_object(w, NULL);
+    jwrite_i64(w, "index", c->index);
+    jwrite_str_set(w, "uuid", span_of(c->uuid));
+    jwrite_str_set(w, "model", span_of(c->model));
+    jwrite_str_set(w, "busId", span_of(c->bus_id));
+    jwrite_str(w, "state", span_of(gpu_state_name(c->state)));
+    jwrite_str_set(w, "why", span_of(c->why));
+    for (int m = 0; m < GPU_N_METRICS; m++)
+        if (gpu_knows(c, m))
+            jwrite_i64(w, gpu_metric_name(m), c->value[m]);
     if (c->processes_known) {
-        buf_adds(out, ",\"processes\":[");
+        jwrite_array(w, "processes");
         for (size_t i = 0; i < c->n_processes; i++) {
-            buf_adds(out, i ? ",{\"pid\":" : "{\"pid\":");
-            buf_add_i64(out, c->processes[i].pid);
-            buf_adds(out, ",\"bytes\":");
-            buf_add_i64(out, c->processes[i].bytes);
-            if (c->processes[i].sm_percent >= 0) {
-                buf_adds(out, ",\"sm\":");
-                buf_add_i64(out, c->processes[i].sm_percent);
-            }
-            buf_addc(out, '}');
+            const struct gpu_process *p = &c->processes[i];
+            jwrite_object(w, NULL);
+            jwrite_i64(w, "pid", p->pid);
+            jwrite_i64(w, "bytes", p->bytes);
+            if (p->sm_percent >= 0)
+                jwrite_i64(w, "sm", p->sm_percent);
+            jwrite_object_end(w);
         }
-        buf_addc(out, ']');
+        jwrite_array_end(w);
     }
-    buf_addc(out, '}');
+    jwrite_object_end(w);
 }
 
 void gpu_sample_write(struct buf *out, const struct gpu_sample *s)
 {
-    buf_adds(out, "{\"driverVersion\":");
-    buf_add_json(out, span_of(s->driver));
-    buf_printf(out, ",\"cudaVersion\":\"%d.%d\",\n \"cards\":[", s->cuda_major,
-               s->cuda_minor);
+    struct jwrite w = {.out = out};
+    cleanup_buf struct buf cuda = {0};
+    buf_printf(&cuda, "%d.%d", s->cuda_major, s->cuda_minor);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "driverVersion", span_of(s->driver));
+    jwrite_str(&w, "cudaVersion", buf_span(&cuda));
+    jwrite_array(&w, "cards");
     for (size_t i = 0; i < s->n_cards; i++) {
-        buf_adds(out, i ? ",\n  " : "\n  ");
-        write_card(out, &s->cards[i]);
+        buf_addc(out, '\n');
+        write_card(&w, &s->cards[i]);
     }
-    buf_adds(out, "]}\n");
+    jwrite_array_end(&w);
+    jwrite_object_end(&w);
+    buf_addc(out, '\n');
 }
 
 /* -- the source -- */

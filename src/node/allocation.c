@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
+#include "base/jwrite.h"
 #include "base/mem.h"
 
 enum {
@@ -45,17 +47,9 @@ const struct allocation_card *allocation_card(const struct allocation *al,
 }
 
 /* Index of the unit, or where it would be inserted. */
-static size_t place(const struct allocation_card *c, int64_t unit)
+static size_t unit_index(const struct allocation_card *c, int64_t unit)
 {
-    size_t low = 0, high = c->n_units;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (c->units[middle] < unit)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return ARRAY_LOWER_BOUND(u, c->units, c->n_units, *u < unit);
 }
 
 bool allocation_add(struct allocation *al, struct span uuid, int32_t index, int64_t unit)
@@ -72,15 +66,10 @@ bool allocation_add(struct allocation *al, struct span uuid, int32_t index, int6
     }
     if (unit < 0)
         return true;
-    size_t at = place(c, unit);
+    size_t at = unit_index(c, unit);
     if (at < c->n_units && c->units[at] == unit)
         return false;
-    if ((c->n_units & (c->n_units - 1)) == 0)
-        c->units =
-            xreallocarray(c->units, c->n_units ? c->n_units * 2 : 1, sizeof *c->units);
-    memmove(c->units + at + 1, c->units + at, (c->n_units - at) * sizeof *c->units);
-    c->units[at] = (uint32_t)unit;
-    c->n_units++;
+    *ARRAY_INSERT(c->units, c->n_units, c->cap_units, at) = (uint32_t)unit;
     return true;
 }
 
@@ -89,7 +78,7 @@ bool allocation_holds(const struct allocation *al, struct span uuid, int64_t uni
     const struct allocation_card *c = allocation_card(al, uuid);
     if (!c || unit < 0)
         return c != NULL;
-    size_t at = place(c, unit);
+    size_t at = unit_index(c, unit);
     return at < c->n_units && c->units[at] == unit;
 }
 
@@ -176,58 +165,53 @@ static void add_units(struct buf *out, const struct allocation_card *c)
     for (size_t i = 0, to; i < c->n_units; i = to + 1) {
         for (to = i; to + 1 < c->n_units && c->units[to + 1] == c->units[to] + 1;)
             to++;
-        if (i)
-            buf_addc(out, ',');
-        buf_add_i64(out, c->units[i]);
-        if (to > i) {
-            buf_addc(out, '-');
-            buf_add_i64(out, c->units[to]);
-        }
+        buf_printf(out, i ? ",%u" : "%u", c->units[i]);
+        if (to > i)
+            buf_printf(out, "-%u", c->units[to]);
     }
 }
 
-static void add_text(struct buf *out, const char *key, struct span value)
+static void write_allocation(struct jwrite *w, const struct allocation *al)
 {
-    buf_adds(out, key);
-    buf_add_json(out, value);
-}
-
-static void add_grant(struct buf *out, const struct allocation *al)
-{
-    add_text(out, "{\"uid\": ", al->uid);
-    add_text(out, ", \"namespace\": ", al->ns);
-    add_text(out, ", \"pod\": ", al->name);
-    add_text(out, ", \"container\": ", al->container);
-    add_text(out, ", \"role\": ", span_of(roles[al->role]));
-    add_text(out, ", \"resource\": ", span_of(ids_resource_name(al->resource)));
-    buf_adds(out, ", \"time\": ");
-    buf_add_i64(out, al->time_ns);
-    buf_adds(out, ", \"cards\": [");
+    jwrite_object(w, NULL);
+    jwrite_str(w, "uid", al->uid);
+    jwrite_str(w, "namespace", al->ns);
+    jwrite_str(w, "pod", al->name);
+    jwrite_str(w, "container", al->container);
+    jwrite_str(w, "role", span_of(roles[al->role]));
+    jwrite_str(w, "resource", span_of(ids_resource_name(al->resource)));
+    jwrite_i64(w, "time", al->time_ns);
+    jwrite_array(w, "cards");
     for (size_t i = 0; i < al->n_cards; i++) {
-        add_text(out, i ? ", {\"uuid\": " : "{\"uuid\": ", al->cards[i].uuid);
-        buf_adds(out, ", \"index\": ");
-        buf_add_i64(out, al->cards[i].index);
+        jwrite_object(w, NULL);
+        jwrite_str(w, "uuid", al->cards[i].uuid);
+        jwrite_i64(w, "index", al->cards[i].index);
         if (al->resource == IDS_MEM) {
-            buf_adds(out, ", \"units\": \"");
-            add_units(out, &al->cards[i]);
-            buf_addc(out, '"');
+            cleanup_buf struct buf units = {0};
+            add_units(&units, &al->cards[i]);
+            jwrite_str(w, "units", buf_span(&units));
         }
-        buf_addc(out, '}');
+        jwrite_object_end(w);
     }
-    buf_adds(out, "]}");
+    jwrite_array_end(w);
+    jwrite_object_end(w);
 }
 
-void allocation_set_write(struct buf *out, const struct allocation_set *set, struct span node)
+void allocation_set_write(struct buf *out, const struct allocation_set *set,
+                          struct span node)
 {
-    buf_adds(out, "{\"version\": ");
-    buf_add_i64(out, VERSION);
-    add_text(out, ", \"node\": ", node);
-    buf_adds(out, ", \"grants\": [");
+    struct jwrite w = {.out = out};
+    jwrite_object(&w, NULL);
+    jwrite_i64(&w, "version", VERSION);
+    jwrite_str(&w, "node", node);
+    jwrite_array(&w, "grants");
     for (size_t i = 0; i < set->n; i++) {
-        buf_adds(out, i ? ",\n" : "\n");
-        add_grant(out, set->items[i]);
+        buf_addc(out, '\n');
+        write_allocation(&w, set->items[i]);
     }
-    buf_adds(out, "\n]}\n");
+    jwrite_array_end(&w);
+    jwrite_object_end(&w);
+    buf_addc(out, '\n');
 }
 
 static bool read_unit(struct span text, int64_t *unit)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 enum { MIB = 1 << 20 };
@@ -114,15 +115,8 @@ static void add_cards(struct builder *b)
 
 static const struct usage_place *place_of(const struct usage_input *in, int64_t pid)
 {
-    size_t low = 0, high = in->n_places;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (in->places[mid].pid.pid < pid)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < in->n_places && in->places[low].pid.pid == pid ? &in->places[low] : NULL;
+    size_t at = ARRAY_LOWER_BOUND(p, in->places, in->n_places, p->pid.pid < pid);
+    return at < in->n_places && in->places[at].pid.pid == pid ? &in->places[at] : NULL;
 }
 
 static const struct usage_name *name_of(const struct builder *b, struct span id)

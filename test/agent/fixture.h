@@ -11,7 +11,7 @@
  */
 
 static struct publisher *publisher;
-static struct publisher_outputs outputs;
+static struct step_outputs outputs;
 static struct arena arena;
 static int64_t now_ms;
 
@@ -44,25 +44,24 @@ static inline void fixture_begin(void)
         .seed = 7,
     };
     now_ms = 1000000;
-    publisher = publisher_new(&settings, (struct publisher_time){now_ms, 1795338000000});
+    publisher = publisher_new(&settings, (struct step_time){now_ms, 1795338000000000000});
 }
 
 static inline void fixture_end(void)
 {
     publisher_free(publisher);
-    publisher_outputs_fini(&outputs);
+    step_outputs_fini(&outputs);
     arena_fini(&arena);
 }
 
-static inline struct publisher_time fixture_now(void)
+static inline struct step_time fixture_now(void)
 {
-    return (struct publisher_time){now_ms, 1795338000000 + now_ms};
+    return (struct step_time){now_ms, (1795338000000 + now_ms) * 1000000};
 }
 
 static inline void step(struct publisher_input in)
 {
-    outputs.n = 0;
-    arena_reset(&outputs.arena);
+    step_outputs_reset(&outputs);
     in.retry_after_ms = -1;
     publisher_step(publisher, fixture_now(), &in, &outputs);
 }
@@ -73,7 +72,7 @@ static inline void pass(int64_t ms)
     for (; ms > 1000; ms -= 1000) {
         now_ms += 1000;
         step((struct publisher_input){.type = PUBLISHER_TICK});
-        if (outputs.n)
+        if (outputs.n + outputs.n_lines)
             return;
     }
     now_ms += ms;
@@ -92,20 +91,20 @@ static inline struct span json(const char *text)
 /* The only output of the type; NULL: there is none. */
 static inline const struct publisher_output *out(enum publisher_output_type type)
 {
-    const struct publisher_output *found = NULL;
-    for (size_t i = 0; i < outputs.n; i++) {
-        if (outputs.items[i].type != type)
+    const struct publisher_output *found = NULL, *o = outputs.items;
+    for (size_t i = 0; i < outputs.n; i++, o++) {
+        if (o->type != type)
             continue;
-        ck_assert_msg(!found || type == PUBLISHER_LOG, "twice: %d", (int)type);
-        found = &outputs.items[i];
+        ck_assert_msg(!found, "twice: %d", (int)type);
+        found = o;
     }
     return found;
 }
 
 static inline bool logged(const char *text)
 {
-    for (size_t i = 0; i < outputs.n; i++)
-        if (outputs.items[i].type == PUBLISHER_LOG && strstr(outputs.items[i].text, text))
+    for (size_t i = 0; i < outputs.n_lines; i++)
+        if (strstr(outputs.lines[i].text, text))
             return true;
     return false;
 }

@@ -24,7 +24,7 @@ enum { CALLS = 64 };
 
 struct world {
     struct publisher *publisher;
-    struct publisher_time now;
+    struct step_time now;
     struct publisher_output calls[CALLS]; /* not answered yet; strings not valid */
     size_t n;
     uint64_t run;      /* of the newest watch */
@@ -65,10 +65,10 @@ static void check_call(const struct world *w, const struct publisher_output *o)
 
 static void step(struct world *w, struct publisher_input in)
 {
-    struct publisher_outputs out = {0};
+    struct step_outputs out = {0};
     publisher_step(w->publisher, w->now, &in, &out);
     for (size_t i = 0; i < out.n; i++) {
-        struct publisher_output *o = &out.items[i];
+        const struct publisher_output *o = (struct publisher_output *)out.items + i;
         if (o->type == PUBLISHER_WATCH)
             w->run = o->run;
         if (!publisher_is_call(o))
@@ -80,7 +80,7 @@ static void step(struct world *w, struct publisher_input in)
     }
     if (publisher_due(w->publisher) <= w->now.mono_ms)
         fuzz_fail("a deadline in the past");
-    publisher_outputs_fini(&out);
+    step_outputs_fini(&out);
 }
 
 static void on_answer(struct world *w, struct span text, bool list)
@@ -187,7 +187,7 @@ static void on_line(struct world *w, struct span line)
         if (span_i64(rest, &ms) && (ms < 1 || ms > 100000000))
             ms = 1;
         w->now.mono_ms += ms;
-        w->now.wall_ms += ms;
+        w->now.wall_ns += ms * 1000000;
         step(w, (struct publisher_input){.type = PUBLISHER_TICK, .retry_after_ms = -1});
     }
 }
@@ -209,7 +209,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                              .xid_hold_ms = 60000}},
         .seed = 1,
     };
-    struct world w = {.now = {1000, 1795338000000}};
+    struct world w = {.now = {1000, 1795338000000000000}};
     struct span rest = {(const char *)data, size};
     w.publisher = publisher_new(&settings, w.now);
     api_feed_init(&w.feed, on_input, &w);

@@ -149,9 +149,9 @@ START_TEST(what_is_written_can_be_read)
     ck_assert_str_eq(once.p, twice.p);
     ck_assert_str_eq(
         once.p,
-        "{\"driverVersion\":\"1\",\"cudaVersion\":\"13.0\",\n \"cards\":[\n"
-        "  {\"index\":0,\"state\":\"lost\",\"why\":\"w\",\"minor\":3,\"processes\":[]},\n"
-        "  {\"index\":1,\"uuid\":\"GPU-1\",\"model\":\"a \\\"b\\\" \\\\ \xc3\xa4\","
+        "{\"driverVersion\":\"1\",\"cudaVersion\":\"13.0\",\"cards\":[\n"
+        "{\"index\":0,\"state\":\"lost\",\"why\":\"w\",\"minor\":3,\"processes\":[]}\n"
+        ",{\"index\":1,\"uuid\":\"GPU-1\",\"model\":\"a \\\"b\\\" \\\\ \xc3\xa4\","
         "\"busId\":\"x\",\"state\":\"ok\",\"memoryTotal\":9,\"memoryFree\":5,"
         "\"memoryUsed\":3,\"memoryReserved\":1,\"temperature\":0,"
         "\"processes\":[{\"pid\":1,\"bytes\":2,\"sm\":0},{\"pid\":3,\"bytes\":-1}]}]}\n");

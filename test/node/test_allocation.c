@@ -82,17 +82,14 @@ START_TEST(the_state_file_has_a_fixed_format)
     allocation_set_write(&b, &set, SPAN("n1"));
     ck_assert_str_eq(
         b.p,
-        "{\"version\": 1, \"node\": \"n1\", \"grants\": [\n"
-        "{\"uid\": \"u1\", \"namespace\": \"default\", \"pod\": \"p\\\"1\", "
-        "\"container\": \"init\", \"role\": \"init\", \"resource\": "
-        "\"aliyun.com/gpu-mem\", \"time\": 1700000000123456789, \"cards\": [{\"uuid\": "
-        "\"GPU-a\", \"index\": 4, \"units\": \"0-2,7,9-10\"}, {\"uuid\": \"GPU-b\", "
-        "\"index\": 5, \"units\": \"12\"}]},\n"
-        "{\"uid\": \"u2\", \"namespace\": \"default\", \"pod\": \"p\\\"1\", "
-        "\"container\": \"c\", \"role\": \"app\", \"resource\": "
-        "\"aliyun.com/gpu-count\", "
-        "\"time\": 0, \"cards\": [{\"uuid\": \"GPU-c\", \"index\": 6}]}\n"
-        "]}\n");
+        "{\"version\":1,\"node\":\"n1\",\"grants\":[\n"
+        "{\"uid\":\"u1\",\"namespace\":\"default\",\"pod\":\"p\\\"1\","
+        "\"container\":\"init\",\"role\":\"init\",\"resource\":\"aliyun.com/gpu-mem\","
+        "\"time\":1700000000123456789,\"cards\":[{\"uuid\":\"GPU-a\",\"index\":4,"
+        "\"units\":\"0-2,7,9-10\"},{\"uuid\":\"GPU-b\",\"index\":5,\"units\":\"12\"}]}\n"
+        ",{\"uid\":\"u2\",\"namespace\":\"default\",\"pod\":\"p\\\"1\","
+        "\"container\":\"c\",\"role\":\"app\",\"resource\":\"aliyun.com/gpu-count\","
+        "\"time\":0,\"cards\":[{\"uuid\":\"GPU-c\",\"index\":6}]}]}\n");
     allocation_set_fini(&set);
 }
 END_TEST
@@ -134,7 +131,7 @@ START_TEST(a_damaged_state_file_is_rejected_as_a_whole)
     static const struct {
         const char *from, *to, *says;
     } cases[] = {
-        {"\"version\": 1", "\"version\": 2", "version: 2"},
+        {"\"version\":1", "\"version\":2", "version: 2"},
         {"\"n1\"", "\"n2\"", "it belongs to node \"n2\""},
         {"0-2", "2-0", "invalid cards"},
         {"0-2", "a-2", "invalid cards"},
