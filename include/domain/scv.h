@@ -23,21 +23,15 @@ enum {
 struct scv_spec {
     int64_t power_w;   /* limit */
     int64_t clock_mhz; /* highest of the memory */
-    int64_t core_mhz;  /* highest of the SMs */
+    int64_t sm_clock_mhz;  /* highest of the SMs */
     int64_t bandwidth; /* MB/s: scv_bandwidth */
 };
 
 static inline bool scv_spec_equal(const struct scv_spec *a, const struct scv_spec *b)
 {
     return a->power_w == b->power_w && a->clock_mhz == b->clock_mhz &&
-           a->core_mhz == b->core_mhz && a->bandwidth == b->bandwidth;
+           a->sm_clock_mhz == b->sm_clock_mhz && a->bandwidth == b->bandwidth;
 }
-
-/* Values that the ledger does not use. */
-struct scv_extra {
-    int64_t utilization, temperature; /* percent, degrees Celsius */
-    bool has_utilization, has_temperature;
-};
 
 struct scv_card {
     int32_t id; /* NVML index */
@@ -50,7 +44,9 @@ struct scv_card {
     int64_t used_mib; /* NVML memory v2: without memory reserved by the driver */
     struct span health, model, uuid, bus_id;
     struct scv_spec spec;
-    struct scv_extra *extra; /* in the arena; NULL: not read, or none to write */
+    /* Not set by scv_read: percent, degrees Celsius. */
+    int64_t utilization, temperature;
+    bool has_utilization, has_temperature;
 };
 
 /* What a container uses of a card, beside what the kubelet gave it. -1: unknown. */
@@ -84,14 +80,6 @@ struct scv_process {
     int64_t used_mib, sm_percent;   /* -1: unknown */
 };
 
-/* An item of status.workloadList: what the pods of a workload used at most, on one card. */
-struct scv_workload {
-    struct span ns, kind, name, container;
-    int64_t promised_mib; /* -1: unknown */
-    int64_t p95_mib, max_mib;
-    int64_t hours, age_hours; /* with a measurement; since the first one */
-};
-
 /* Whose process it is that uses a card. */
 enum scv_user {
     SCV_USER_NAME,    /* a container of the pod with this name */
@@ -101,8 +89,8 @@ enum scv_user {
 
 /* What a container or a process uses of this card. */
 struct scv_pod_use {
-    uint64_t pod;                 /* of scv_pod_hash or scv_uid_hash; of a process 0 */
-    uint64_t card;                /* of scv_card_hash */
+    uint64_t pod;                 /* of scv_pod_hash, or scv_hash of a UID; of a process 0 */
+    uint64_t card;                /* scv_hash of its UUID */
     int64_t used_mib, sm_percent; /* -1: unknown */
     enum scv_user user;
 };
@@ -110,11 +98,10 @@ struct scv_pod_use {
 /* A card that is assigned to a pod through our resources. Hashes, because there are many
  * and they are only compared. */
 struct scv_assignment {
-    uint64_t pod, card; /* of scv_pod_hash and scv_card_hash */
+    uint64_t pod, card; /* scv_pod_hash; scv_hash of the UUID */
 };
 uint64_t scv_pod_hash(struct span ns, struct span name);
-uint64_t scv_uid_hash(struct span uid);
-uint64_t scv_card_hash(struct span uuid);
+uint64_t scv_hash(struct span uid); /* a UID of a pod, a UUID of a card */
 
 struct scv {
     struct object_meta meta;
@@ -134,8 +121,6 @@ struct scv {
     /* Not set by scv_read. */
     struct scv_process *processes;
     size_t n_processes; /* at most SCV_MAX_PROCESSES */
-    const struct scv_workload *workloads;
-    size_t n_workloads;
     int64_t update_interval_ms; /* 0: none */
     struct span driver_version, cuda_version;
     struct span owner_uid; /* for scv_write: of the Node; never read */
@@ -144,8 +129,7 @@ struct scv {
 /* Reads an Scv. Faults: more than SCV_MAX_CARDS cards, a duplicate id, a size below 0 or
  * above 2^40 MiB, an impossible spec, podList or processList. */
 void scv_read(struct jread *j, struct arena *a, struct scv *scv);
-/* Like scv_read, with all fields; each card has an extra. Their numbers must be in 0..2^40
- * too. */
+/* Like scv_read, with all fields. Their numbers must be in 0..2^40 too. */
 void scv_read_all(struct jread *j, struct arena *a, struct scv *scv);
 
 /* Memory in use by all processes, without the driver's reserve if known. */

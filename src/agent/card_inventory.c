@@ -317,7 +317,7 @@ static struct gpu_card card_of(const struct scv_card *c)
     set_metric(&g, GPU_MEM_FREE, c->free_mib << 20);
     set_metric(&g, GPU_POWER_LIMIT, c->spec.power_w * 1000);
     set_metric(&g, GPU_CLOCK_MEM_MAX, c->spec.clock_mhz);
-    set_metric(&g, GPU_CLOCK_SM_MAX, c->spec.core_mhz);
+    set_metric(&g, GPU_CLOCK_SM_MAX, c->spec.sm_clock_mhz);
     set_link(&g, c->spec.bandwidth);
     text(g.bus_id, sizeof g.bus_id, c->bus_id);
     return g;

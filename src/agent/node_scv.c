@@ -14,16 +14,8 @@ static int64_t mib_of(const struct gpu_card *c, enum gpu_metric m)
     return gpu_value(c, m, 0) >> 20;
 }
 
-static void fill_card(const struct gpu_card *c, bool healthy, struct arena *a,
-                      struct scv_card *card)
+static void fill_card(const struct gpu_card *c, bool healthy, struct scv_card *card)
 {
-    struct scv_extra *extra = arena_alloc(a, sizeof *extra);
-    *extra = (struct scv_extra){
-        .temperature = gpu_value(c, GPU_TEMPERATURE, -1),
-        .utilization = gpu_value(c, GPU_UTILIZATION, -1),
-    };
-    extra->has_temperature = extra->temperature >= 0 && extra->temperature <= 1000;
-    extra->has_utilization = extra->utilization >= 0 && extra->utilization <= 100;
     *card = (struct scv_card){
         .id = c->index,
         .healthy = healthy,
@@ -37,11 +29,14 @@ static void fill_card(const struct gpu_card *c, bool healthy, struct arena *a,
         .bus_id = span_of(c->bus_id),
         .spec = {.power_w = gpu_value(c, GPU_POWER_LIMIT, 0) / 1000,
                  .clock_mhz = gpu_value(c, GPU_CLOCK_MEM_MAX, 0),
-                 .core_mhz = gpu_value(c, GPU_CLOCK_SM_MAX, 0),
+                 .sm_clock_mhz = gpu_value(c, GPU_CLOCK_SM_MAX, 0),
                  .bandwidth = scv_bandwidth(gpu_value(c, GPU_PCIE_GEN_MAX, 0),
                                             gpu_value(c, GPU_PCIE_WIDTH_MAX, 0))},
-        .extra = extra,
+        .temperature = gpu_value(c, GPU_TEMPERATURE, -1),
+        .utilization = gpu_value(c, GPU_UTILIZATION, -1),
     };
+    card->has_temperature = card->temperature >= 0 && card->temperature <= 1000;
+    card->has_utilization = card->utilization >= 0 && card->utilization <= 100;
 }
 
 void node_scv_add_cards(const struct gpu_sample *s, const bool *healthy, struct arena *a,
@@ -52,7 +47,7 @@ void node_scv_add_cards(const struct gpu_sample *s, const bool *healthy, struct 
     for (size_t i = 0; i < s->n_cards; i++) {
         const struct gpu_card *c = &s->cards[i];
         if (c->state != GPU_MIG)
-            fill_card(c, healthy ? healthy[i] : c->state == GPU_OK, a,
+            fill_card(c, healthy ? healthy[i] : c->state == GPU_OK,
                       &scv->cards[scv->n_cards++]);
     }
     scv->driver_version = span_of(s->driver);

@@ -161,7 +161,7 @@ static struct scv content(struct publisher *p, bool whole)
     struct scv scv = {.has_update_time = whole, .update_time = p->taken_wall_ns / 1000000000};
     card_inventory_report(p->cards, &p->scratch, &scv);
     for (size_t i = 0; i < scv.n_cards && !whole; i++)
-        scv.cards[i].extra->has_utilization = scv.cards[i].extra->has_temperature = false;
+        scv.cards[i].has_utilization = scv.cards[i].has_temperature = false;
     if (p->has_pods)
         node_scv_add_pods(&p->pods, &scv, &p->scratch);
     if (whole)

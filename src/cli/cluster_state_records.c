@@ -213,11 +213,6 @@ static void copy_cards(struct record *r, struct scv *to, const struct scv *from)
         card->model = copy(r, card->model);
         card->uuid = copy(r, card->uuid);
         card->bus_id = copy(r, card->bus_id);
-        if (card->extra) {
-            struct scv_extra *extra = arena_alloc(&r->arena, sizeof *extra);
-            *extra = *card->extra;
-            card->extra = extra;
-        }
     }
 }
 

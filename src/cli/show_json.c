@@ -117,10 +117,10 @@ static json_t *card_json(const struct cluster_state *cs, const struct ledger_nod
     put_flag(o, "usageComplete", card->use_known);
     put(o, "freeMiB", node->state == NODE_USABLE ? card->free_mib : 0);
     put_flag(o, "overcommitted", card->overcommitted);
-    if (scv && scv->extra && scv->extra->has_utilization)
-        put(o, "utilizationPercent", scv->extra->utilization);
-    if (scv && scv->extra && scv->extra->has_temperature)
-        put(o, "temperatureCelsius", scv->extra->temperature);
+    if (scv && scv->has_utilization)
+        put(o, "utilizationPercent", scv->utilization);
+    if (scv && scv->has_temperature)
+        put(o, "temperatureCelsius", scv->temperature);
     for (size_t i = 0; i < n; i++) {
         int64_t mib = ledger_pod_mib(pods[i], card);
         struct ledger_use use;

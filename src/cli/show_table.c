@@ -72,13 +72,13 @@ static void add_compute(struct page *p, const struct ledger_node *node,
                    over ? "!" : "");
 }
 
-static const struct scv_extra *
-extra_of(const struct page *p, const struct ledger_node *node, const struct card *card)
+static const struct scv_card *
+scv_card_of(const struct page *p, const struct ledger_node *node, const struct card *card)
 {
     const struct cluster_state_scv *s = cluster_state_scv(p->cs, node->name);
     for (size_t i = 0; s && i < s->scv.n_cards; i++)
         if (s->scv.cards[i].id == card->index)
-            return s->scv.cards[i].extra;
+            return &s->scv.cards[i];
     return NULL;
 }
 
@@ -102,19 +102,19 @@ static const char *source_name(enum node_source source)
 static void add_wide(struct page *p, const struct ledger_node *node,
                      const struct card *card)
 {
-    const struct scv_extra *extra = extra_of(p, node, card);
+    const struct scv_card *scv = scv_card_of(p, node, card);
     const struct cluster_state_node *object = cluster_state_node(p->cs, node->name);
     struct ledger_node_info info = ledger_node_info(node);
     cleanup_buf struct buf age = {0};
     show_page_amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
     show_page_amount(p, card->overuse_mib ? RED : PLAIN,
                      card->use_known ? card->overuse_mib : -1);
-    if (extra && extra->has_utilization)
-        table_cell(&p->table, PLAIN, "%" PRId64 "%%", extra->utilization);
+    if (scv && scv->has_utilization)
+        table_cell(&p->table, PLAIN, "%" PRId64 "%%", scv->utilization);
     else
         table_cell(&p->table, PLAIN, "-");
-    if (extra && extra->has_temperature)
-        table_cell(&p->table, PLAIN, "%" PRId64 "C", extra->temperature);
+    if (scv && scv->has_temperature)
+        table_cell(&p->table, PLAIN, "%" PRId64 "C", scv->temperature);
     else
         table_cell(&p->table, PLAIN, "-");
     table_span(&p->table, PLAIN,

@@ -65,7 +65,7 @@ static bool is_promised(const struct ledger_pod *pod, const struct ledger_assign
         const struct ledger_pod_share *share = &pod->shares[i];
         char text[CARD_UUID_TEXT];
         bool known = share->on && share->on->uuid.n;
-        if (scv_card_hash(known ? share->on->uuid : card_uuid_text(&share->uuid, text)) ==
+        if (scv_hash(known ? share->on->uuid : card_uuid_text(&share->uuid, text)) ==
             a->card)
             return true;
     }

@@ -440,7 +440,7 @@ static void depart(struct ledger_node *node, const struct ledger_pod *pod)
         const struct departure departure = {.card = card->index,
                                             .mib = mib > 0 ? mib : 0,
                                             .promised = ledger_use_allowed(node, pod, i),
-                                            .pod = scv_uid_hash(pod->uid),
+                                            .pod = scv_hash(pod->uid),
                                             .uuid = card->uuid};
         if (mib > 0 || ledger_use_shows(node->facts, pod, i))
             ledger_departures_add(node->facts, &departure);

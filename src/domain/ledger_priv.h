@@ -12,7 +12,7 @@ struct departure {
     int32_t card;
     int64_t mib;      /* its promise if the sample includes the pod, else 0 */
     int64_t promised; /* its promise */
-    uint64_t pod;     /* of scv_uid_hash */
+    uint64_t pod;     /* of scv_hash */
 };
 
 /* What a container or process uses of a card of the Scv. */
@@ -33,7 +33,7 @@ struct ledger_measured {
 
 /* A card that the kubelet gave to a pod, by the podList. */
 struct ledger_assignment {
-    uint64_t pod, card; /* of scv_pod_hash and scv_card_hash */
+    uint64_t pod, card; /* of scv_pod_hash and scv_hash */
     int32_t at;         /* position in scv_cards; -1: missing */
 };
 

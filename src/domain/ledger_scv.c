@@ -182,7 +182,7 @@ static void find_assigned_cards(struct ledger_node_facts *f)
 {
     uint64_t hashes[SCV_MAX_CARDS];
     for (size_t c = 0; c < f->n_scv_cards && f->n_assignments; c++)
-        hashes[c] = scv_card_hash(f->scv_cards[c].uuid);
+        hashes[c] = scv_hash(f->scv_cards[c].uuid);
     for (size_t i = 0; i < f->n_assignments; i++) {
         struct ledger_assignment *a = &f->assignments[i];
         a->at = -1;

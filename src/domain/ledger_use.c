@@ -44,7 +44,7 @@ void ledger_use_copy(struct ledger_node_facts *f, const struct scv *scv)
         return;
     f->uses = xcalloc(scv->n_uses, sizeof *f->uses);
     for (size_t c = 0; c < f->n_scv_cards; c++)
-        cards[c] = scv_card_hash(f->scv_cards[c].uuid);
+        cards[c] = scv_hash(f->scv_cards[c].uuid);
     for (size_t i = 0; i < scv->n_uses; i++) {
         const struct scv_pod_use *from = &scv->uses[i];
         size_t c = 0;
@@ -105,7 +105,7 @@ bool ledger_pod_use(const struct ledger_node *node, const struct ledger_pod *pod
         return false;
     uint32_t at = (uint32_t)(card - node->cards);
     const struct ledger_use_entry *e =
-        entries_of(f, SCV_USER_UID, scv_uid_hash(pod->uid), &n);
+        entries_of(f, SCV_USER_UID, scv_hash(pod->uid), &n);
     bool any = add_use(use, e, n, at);
     e = entries_of(f, SCV_USER_NAME, pod->hash, &n);
     any |= add_use(use, e, n, at);
@@ -131,7 +131,7 @@ bool ledger_use_shows(const struct ledger_node_facts *f, const struct ledger_pod
 {
     size_t n = 0;
     const struct ledger_use_entry *e =
-        f->n_uses ? entries_of(f, SCV_USER_UID, scv_uid_hash(pod->uid), &n) : NULL;
+        f->n_uses ? entries_of(f, SCV_USER_UID, scv_hash(pod->uid), &n) : NULL;
     for (size_t i = 0; i < n; i++)
         if (e[i].card == card && e[i].used_mib > 0)
             return true;
@@ -189,7 +189,7 @@ static void add_pods(const struct ledger_node *node, struct split *split)
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         size_t left, n;
         const struct ledger_use_entry *e =
-            entries_of(node->facts, SCV_USER_UID, scv_uid_hash(pod->uid), &left);
+            entries_of(node->facts, SCV_USER_UID, scv_hash(pod->uid), &left);
         for (; left && has_promise(pod); e += n, left -= n) {
             n = left;
             int64_t used = used_of_card(e, &n);
@@ -201,7 +201,7 @@ static void add_pods(const struct ledger_node *node, struct split *split)
 static bool is_back(const struct ledger_node *node, const struct departure *d)
 {
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        if (scv_uid_hash(pod->uid) == d->pod)
+        if (scv_hash(pod->uid) == d->pod)
             return true;
     return false;
 }

@@ -124,7 +124,7 @@ static void terms_of(const struct card *card, int64_t terms[TERMS])
     const struct scv_spec *spec = card->scv ? &card->scv->model->spec : &unknown;
     terms[BANDWIDTH] = spec->bandwidth;
     terms[CLOCK] = spec->clock_mhz;
-    terms[CORE] = spec->core_mhz;
+    terms[CORE] = spec->sm_clock_mhz;
     terms[POWER] = spec->power_w;
     terms[SIZE] = card->total_mib;
     terms[FREE] = measured_free(card);

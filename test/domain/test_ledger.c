@@ -463,7 +463,7 @@ START_TEST(a_node_with_a_damaged_or_empty_scv_gets_no_pods)
     start(1, false);
     struct scv scv = object_scv_even(&arena, "n1", 1, 1000);
     struct ledger_pod *pod = place("a", 400, "n1", 0, "n1-u0");
-    struct scv_assignment given = {pod->hash, scv_card_hash(SPAN("n1-u0"))};
+    struct scv_assignment given = {pod->hash, scv_hash(SPAN("n1-u0"))};
     scv.assignments = &given;
     scv.n_assignments = 1;
     ledger_scv_seen(ledger, &scv, 0);

@@ -192,7 +192,7 @@ START_TEST(an_scv_is_written_like_the_scv_daemon)
                             .model = SPAN("TITAN Xp"),
                             .spec = {.power_w = 250,
                                      .clock_mhz = 5705,
-                                     .core_mhz = 1911,
+                                     .sm_clock_mhz = 1911,
                                      .bandwidth = scv_bandwidth(3, 16)}};
     struct scv s = {
         .meta = {.name = SPAN("gpu02-poweredge-t420"), .version = SPAN("22929326")},
@@ -238,20 +238,20 @@ START_TEST(an_scv_survives_a_round_trip)
     ck_assert_span_eq(s.processes[0].name, "Xorg");
     ck_assert_span_eq(s.processes[1].pod, "q");
     ck_assert_int_eq(s.processes[1].sm_percent, -1);
-    ck_assert(s.cards[0].extra->has_temperature && !s.cards[1].extra->has_temperature);
+    ck_assert(s.cards[0].has_temperature && !s.cards[1].has_temperature);
     s = object_scv(&arena, golden("full.json"));
-    ck_assert_ptr_null(s.cards[0].extra);
+    ck_assert(!s.cards[0].has_temperature);
     ck_assert_uint_eq(s.n_held, 0);
     ck_assert_uint_eq(s.n_assignments, 2);
     ck_assert_uint_eq(s.assignments[1].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
-    ck_assert_uint_eq(s.assignments[1].card, scv_card_hash(SPAN("GPU-3")));
+    ck_assert_uint_eq(s.assignments[1].card, scv_hash(SPAN("GPU-3")));
     ck_assert(s.cards[0].use_complete && !s.cards[1].use_complete);
     /* What pods and processes use, of both lists. */
     ck_assert_uint_eq(s.n_uses, 4);
     ck_assert_int_eq(s.uses[0].user, SCV_USER_UID);
     ck_assert_uint_eq(s.uses[0].pod,
-                      scv_uid_hash(SPAN("1f4c6a1e-0000-4000-8000-00000000000a")));
-    ck_assert_uint_eq(s.uses[0].card, scv_card_hash(SPAN("GPU-0")));
+                      scv_hash(SPAN("1f4c6a1e-0000-4000-8000-00000000000a")));
+    ck_assert_uint_eq(s.uses[0].card, scv_hash(SPAN("GPU-0")));
     ck_assert_int_eq(s.uses[0].used_mib, 4100);
     ck_assert_int_eq(s.uses[0].sm_percent, 7);
     ck_assert_int_eq(s.uses[1].used_mib, -1);
@@ -260,7 +260,7 @@ START_TEST(an_scv_survives_a_round_trip)
     ck_assert_int_eq(s.uses[2].user, SCV_USER_PROCESS);
     ck_assert_int_eq(s.uses[2].used_mib, 0);
     ck_assert_uint_eq(s.uses[3].pod,
-                      scv_uid_hash(SPAN("1f4c6a1e-0000-4000-8000-00000000000b")));
+                      scv_hash(SPAN("1f4c6a1e-0000-4000-8000-00000000000b")));
     ck_assert_int_eq(s.uses[3].used_mib, 64);
 }
 END_TEST
@@ -359,7 +359,7 @@ START_TEST(the_extender_reads_card_specs_and_held_cards)
                "{'cards':['GPU-2','GPU-3'],'container':'c','name':'q','namespace':'b',"
                "'resource':'nvidia.com/gpu','units':2}]}}"));
     ck_assert_int_eq(s.cards[0].spec.clock_mhz, 5001);
-    ck_assert_int_eq(s.cards[0].spec.core_mhz, 1590);
+    ck_assert_int_eq(s.cards[0].spec.sm_clock_mhz, 1590);
     ck_assert_int_eq(s.cards[0].spec.power_w, 70);
     ck_assert_int_eq(s.cards[0].spec.bandwidth, 15760);
     ck_assert_uint_eq(s.n_held, 1);

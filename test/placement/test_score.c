@@ -46,7 +46,7 @@ node_with_cards(const char *name, const struct card_facts *facts, uint32_t n)
         cards[i].has_used = true;
         cards[i].spec = (struct scv_spec){.power_w = facts[i].power,
                                           .clock_mhz = facts[i].clock,
-                                          .core_mhz = facts[i].core,
+                                          .sm_clock_mhz = facts[i].core,
                                           .bandwidth = facts[i].bandwidth};
     }
     ledger_scv_seen(ledger, &scv, 0);
