@@ -3,7 +3,7 @@
 
 #include "cli/cluster_state.h"
 #include "kube/client.h"
-#include "view/source.h"
+#include "view/inspect.h"
 
 /*
  * Lists and then watches the API server's objects into a cluster_state, in the caller's

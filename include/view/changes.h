@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "view/scope.h"
-#include "view/source.h"
+#include "view/inspect.h"
 
 /*
  * The nodes of inspect as JSON lines for one reader: first all of them, then each one
@@ -24,7 +23,4 @@ void view_changes_free(struct view_changes *c); /* NULL is accepted */
 /* Continues the scan and appends lines until it is complete or `out` has at least `chunk`
  * bytes. The lock is taken for a bounded number of nodes at a time. True: the scan is
  * complete; the next call begins another one. */
-bool view_changes_write(struct view_changes *c, const struct view_scope *scope,
-                        size_t chunk, struct buf *out);
-/* The next scan sends every node again. */
-void view_changes_restart(struct view_changes *c);
+bool view_changes_write(struct view_changes *c, size_t chunk, struct buf *out);

@@ -302,23 +302,11 @@ static bool lists_pod(const json_t *pods, const struct ledger_pod *pod)
     return false;
 }
 
-/* Are there pods whose names this reader may not see? */
-static bool hides_pods(const json_t *pods)
-{
-    size_t i;
-    const json_t *item;
-    json_array_foreach(
-        pods, i, item) if (json_is_true(json_object_get(item, "hidden"))) return true;
-    return false;
-}
-
 static void compare_pods(struct check *c, const struct card *card, const json_t *dev,
                          const struct ledger_pod **pods, size_t n)
 {
     const json_t *theirs = json_object_get(dev, "pods"), *item;
     size_t i;
-    if (hides_pods(theirs)) /* the amounts are compared */
-        return;
     for (i = 0; i < n; i++) {
         bool here = ledger_pod_mib(pods[i], card) >= 0;
         if (here && !lists_pod(theirs, pods[i]))

@@ -99,7 +99,7 @@ static void inspect(const struct serve *s, const struct httpd_request *req,
     if (watch && !strcmp(watch, "true"))
         serve_stream(&s->source, reply);
     else
-        view_inspect_all(&s->source, NULL, &reply->body);
+        view_inspect_all(&s->source, &reply->body);
     reply->header[0][0] = "Cache-Control";
     reply->header[0][1] = "no-store";
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "view/source.h"
+#include "view/inspect.h"
 #include "wire/httpd.h"
 
 /*

@@ -33,7 +33,7 @@ static void write_cluster(struct reader *r, struct buf *out)
     view_inspect_state(&r->source, &state);
     if (!span_eq(buf_span(&state), buf_span(&r->state))) {
         buf_adds(out, "{\"Cluster\":{");
-        view_inspect_write_cluster(&r->source, NULL, out);
+        view_inspect_write_cluster(&r->source, out);
         buf_adds(out, "},\"Type\":\"SYNCED\"}\n");
     }
     buf_fini(&r->state);
@@ -46,7 +46,7 @@ static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
     int64_t now_ms = clock_mono_ms();
     if (now_ms < r->next_ms)
         return HTTPD_STREAM_WAIT;
-    if (view_changes_write(r->changes, NULL, CHUNK, out)) {
+    if (view_changes_write(r->changes, CHUNK, out)) {
         r->next_ms = now_ms + ROUND_MS;
         write_cluster(r, out);
         if (!r->synced || (!out->n && now_ms - r->sent_ms >= HEARTBEAT_MS))

@@ -4,14 +4,67 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "extender/cert_secrets.h"
 #include "extender/forward.h"
 
+#define API "/apis/nvidia-gpu-scheduler/v1"
+
+/* The class of a path. */
+enum access_class {
+    ACCESS_HEALTH, /* /healthz, /readyz, /version: everyone */
+    ACCESS_VERB,   /* filter, prioritize, preempt, bind: clients of the verbs' CAs */
+    ACCESS_VIEW,   /* everything else */
+};
+
 struct access {
     struct certs *certs;
-    struct view_auth *auth;
+    struct delegated_auth *auth;
 };
+
+/* What the owner of a token must be allowed to do for a view; the first path that begins
+ * like that of the request decides. A view that names pods shows those of all namespaces.
+ * gpunodes is a resource and no path: by default, every user may get all paths below /apis
+ * (ClusterRole system:discovery). */
+#define GET(url)                                                                         \
+    {                                                                                    \
+        "get nonResourceURL " url, {.verb = "get", .path = url}                          \
+    }
+#define LIST_PODS                                                                        \
+    {                                                                                    \
+        "list pods in all namespaces",                                                   \
+        {                                                                                \
+            .verb = "list", .group = "", .version = "v1", .resource = "pods"             \
+        }                                                                                \
+    }
+static const struct {
+    const char *path;
+    struct delegated_auth_question question;
+} views[] = {
+    {"/metrics", GET("/metrics")},
+    {"/inspect", LIST_PODS},
+    {"/gpushare-scheduler/inspect", LIST_PODS},
+    {API "/gpupods", LIST_PODS},
+    {API "/gpunodes",
+     {"list gpunodes.nvidia-gpu-scheduler",
+      {.verb = "list",
+       .group = "nvidia-gpu-scheduler",
+       .version = "v1",
+       .resource = "gpunodes"}}},
+    {"/apis", GET(API)},
+    {"/", GET("/")},
+};
+
+static const struct delegated_auth_question *question_of(const char *path)
+{
+    size_t i = 0;
+    while (i < ARRAY_LEN(views) - 1 &&
+           !span_starts(span_of(path), span_of(views[i].path)))
+        i++;
+    return &views[i].question;
+}
 
 static bool is_one_of(const char *const *names, size_t n, const char *name)
 {
@@ -21,7 +74,7 @@ static bool is_one_of(const char *const *names, size_t n, const char *name)
     return false;
 }
 
-enum access_class access_class_of(const char *path)
+static enum access_class class_of(const char *path)
 {
     static const char *const health[] = {"/healthz", "/readyz", "/version"};
     static const char *const verbs[] = {"filter", "prioritize", "preempt", "bind"};
@@ -57,7 +110,9 @@ static bool is_same_origin(const char *origin, const char *host)
     return scheme && host && span_eq_nocase(at, span_of(host));
 }
 
-bool access_checks_form(const struct httpd_request *req, struct httpd_reply *reply)
+/* Rejects what a web page on another origin could send: a foreign Origin (403), and a POST
+ * whose Content-Type is not application/json (415). */
+static bool checks_form(const struct httpd_request *req, struct httpd_reply *reply)
 {
     const char *origin = httpd_header(req, "Origin");
     if (origin && !is_same_origin(origin, httpd_header(req, "Host"))) {
@@ -110,32 +165,82 @@ static bool allows_verb(const struct access *a, const struct httpd_request *req,
     return false;
 }
 
-/* What the client's certificate proves about views. The main port knows kube-scheduler and
- * replicas by it, the observers' port the front proxy and clients of --observe-client-ca.
- */
-static enum view_access_trust trust_of(bool main, const struct httpd_request *req)
+/* Only the API server's front proxy may name a user. */
+static bool checks_remote_user(const struct access *a, const struct httpd_request *req,
+                               struct httpd_reply *reply)
 {
-    if (httpd_secondary_client_name(req) || httpd_own_client_name(req))
-        return VIEW_ACCESS_ALL;
-    if (!httpd_client_name(req))
-        return VIEW_ACCESS_NONE;
-    return main ? VIEW_ACCESS_ALL : VIEW_ACCESS_FRONT;
+    static const char *const headers[] = {"X-Remote-User", "X-Remote-Group",
+                                          "X-Remote-Uid"};
+    const char *user = NULL;
+    if (!certs_has_front_proxy(a->certs) ||
+        !span_starts(span_of(req->path), SPAN(API "/gpu")))
+        return true;
+    for (size_t i = 0; i < ARRAY_LEN(headers) && !user; i++)
+        user = httpd_header(req, headers[i]);
+    if (user && !httpd_client_name(req)) {
+        httpd_fail(reply, 401,
+                   "X-Remote-User is accepted only from a client with a certificate of "
+                   "--requestheader-client-ca");
+        return false;
+    }
+    if (user)
+        log_debug("gpuapi", "request for a user", LOG_S("path", req->path),
+                  LOG_S("user", user), LOG_S("proxy", httpd_client_name(req)));
+    return true;
+}
+
+/* The token of "Authorization: Bearer TOKEN"; empty if there is none. */
+static struct span bearer(const struct httpd_request *req)
+{
+    struct span rest = span_of(httpd_header(req, "Authorization"));
+    struct span scheme = rest.n ? span_cut(&rest, ' ') : rest;
+    if (!span_eq_nocase(scheme, SPAN("Bearer")))
+        return (struct span){0};
+    return span_trim(rest);
+}
+
+static bool allows_view(const struct access *a, const struct httpd_request *req,
+                        struct httpd_reply *reply)
+{
+    struct span token = bearer(req);
+    struct err err = {0};
+    enum delegated_auth_answer answer = DELEGATED_AUTH_NO;
+    if (is_verb_client(req) || httpd_secondary_client_name(req))
+        return true; /* also the front proxy, whose name is of the observers' first CA */
+    if (token.n)
+        answer = delegated_auth_check(a->auth, token, question_of(req->path),
+                                      (void *)req, &err);
+    else
+        err_set(&err, ERR_UNAUTHORIZED,
+                "a bearer token or a client certificate is required for %s", req->path);
+    if (answer == DELEGATED_AUTH_YES || answer == DELEGATED_AUTH_PENDING)
+        return answer == DELEGATED_AUTH_YES;
+    bool no = answer == DELEGATED_AUTH_NO, unknown = err.code == ERR_UNAUTHORIZED;
+    httpd_fail(reply, !no ? 503 : unknown ? 401 : 403, "%s", err.msg);
+    if (!no) {
+        reply->header[0][0] = "Retry-After";
+        reply->header[0][1] = "1";
+    } else if (unknown) {
+        reply->header[0][0] = "WWW-Authenticate";
+        reply->header[0][1] = "Bearer realm=\"gpushare\"";
+    }
+    return false;
 }
 
 static bool allows(const struct access *a, bool main, const struct httpd_request *req,
                    struct httpd_reply *reply)
 {
-    if (!access_checks_form(req, reply))
+    if (!checks_form(req, reply) || !checks_remote_user(a, req, reply))
         return false;
     if (certs_mode(a->certs) == CERTS_INSECURE)
         return true;
-    switch (access_class_of(req->path)) {
+    switch (class_of(req->path)) {
     case ACCESS_HEALTH:
         return true;
     case ACCESS_VERB:
         return allows_verb(a, req, reply);
     default:
-        if (!view_access_allows(a->auth, trust_of(main, req), req, reply))
+        if (!allows_view(a, req, reply))
             return false;
         /* A full port closes others first. On the main port that, and the reserved
          * handlers, are for kube-scheduler and replicas: many users may have a token. */
@@ -157,10 +262,13 @@ bool access_allows_observer(void *ctx, const struct httpd_request *req,
     return allows(ctx, false, req, reply);
 }
 
-struct view_auth_grant access_grant(const struct access *a, bool main,
-                                    const struct httpd_request *req)
+int64_t access_stream_end_ms(const struct access *a, bool main,
+                             const struct httpd_request *req)
 {
-    return view_access_grant(a->auth, trust_of(main, req), req);
+    if (certs_mode(a->certs) == CERTS_INSECURE || httpd_secondary_client_name(req) ||
+        httpd_own_client_name(req) || (main && httpd_client_name(req)))
+        return INT64_MAX;
+    return clock_mono_ms() + ACCESS_STREAM_MS;
 }
 
 struct access *access_new(const struct access_config *config)

@@ -17,7 +17,6 @@
 #include "extender/forward.h"
 #include "extender/gang_minimum.h"
 #include "extender/server.h"
-#include "extender/view_namespaces.h"
 #include "kube/connect.h"
 
 enum {
@@ -33,7 +32,7 @@ struct extender {
     struct forward *forward;
     struct gang_minimum *gangs;
     struct view_gpuapi *gpuapi;
-    struct view_auth *auth; /* NULL: plain HTTP, everyone may call the views */
+    struct delegated_auth *auth; /* NULL: plain HTTP, everyone may call the views */
     struct counters *counters;
     struct event_recorder *recorder;       /* NULL: no events */
     struct event_card_thread *card_events; /* NULL: no events */
@@ -127,12 +126,16 @@ static void advertise(struct extender *e, const struct extender_config *config)
 /* To be called before any other use of the store. */
 static void start_gpuapi(struct extender *e, const struct extender_config *config)
 {
-    struct view_gpuapi_config gpuapi = {.has_front = certs_has_front_proxy(e->certs),
-                                        .grace_s = (config->node_grace_ms + 999) / 1000,
+    struct view_gpuapi_config gpuapi = {.grace_s = (config->node_grace_ms + 999) / 1000,
                                         .idle_ms = VIEW_GPUAPI_IDLE_MS,
                                         .heartbeat_ms = VIEW_GPUAPI_HEARTBEAT_MS};
     e->gpuapi = view_gpuapi_start(e->store, &gpuapi);
     store_on_change(e->store, view_gpuapi_changed, e->gpuapi);
+}
+
+static void *begin_wait(void *request)
+{
+    return httpd_wait(request);
 }
 
 static void end_wait(void *waiter)
@@ -149,14 +152,13 @@ static int call_api(void *ctx, const struct kube_request *request,
 /* Without TLS a token could be read on the way, so no client is asked for one. */
 static int start_auth(struct extender *e, struct err *err)
 {
-    struct view_auth_config auth = {.call = call_api,
-                                    .call_ctx = e->client,
-                                    .namespaces = view_namespaces_list,
-                                    .namespaces_ctx = e->store,
-                                    .wake = end_wait};
+    struct delegated_auth_config auth = {.call = call_api,
+                                         .call_ctx = e->client,
+                                         .wait = begin_wait,
+                                         .wake = end_wait};
     if (certs_mode(e->certs) == CERTS_INSECURE)
         return 0;
-    e->auth = view_auth_start(&auth, err);
+    e->auth = delegated_auth_start(&auth, err);
     return e->auth ? 0 : -1;
 }
 
@@ -283,7 +285,7 @@ void extender_stop(struct extender *e)
                      "shutdown: the lease is not released; it expires by itself");
     }
     server_stop(e->server);
-    view_auth_stop(e->auth);
+    delegated_auth_stop(e->auth);
     if (e->gpuapi)
         view_gpuapi_stop(e->gpuapi);
     certs_stop(e->certs);
@@ -297,7 +299,7 @@ void extender_stop(struct extender *e)
     event_card_thread_free(e->card_events);
     event_recorder_free(e->recorder);
     view_gpuapi_free(e->gpuapi);
-    view_auth_free(e->auth);
+    delegated_auth_free(e->auth);
     store_free(e->store);
     api_io_free(e->io);
     counters_free(e->counters);

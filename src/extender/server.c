@@ -51,7 +51,7 @@ static bool is_main(const struct server_port *port)
 static void render_inspect(void *ctx, struct buf *out)
 {
     struct server *s = ctx;
-    view_inspect_all(&s->source, NULL, out);
+    view_inspect_all(&s->source, out);
 }
 
 static void inspect_shared(struct server *s, bool main, struct httpd_reply *reply)
@@ -71,22 +71,11 @@ static void on_inspect(void *ctx, const struct httpd_request *req,
     struct server *s = server_of(ctx);
     bool main = is_main(ctx);
     const char *watch = httpd_param(req, "watch");
-    struct view_auth_grant grant = access_grant(s->access, main, req);
-    if (watch && strcmp(watch, "true") == 0) {
-        view_inspect_stream_watch(s->stream, main, &grant, reply);
-        return;
-    }
-    if (grant.scope) {
-        view_inspect_all(&s->source, grant.scope, &reply->body);
-        if (!server_charge(&s->views_budget, reply)) {
-            buf_fini(&reply->body);
-            httpd_fail(reply, 503, "too many bytes of views in memory; retry later");
-            server_add_header(reply, "Retry-After", "1");
-        }
-    } else {
+    if (watch && strcmp(watch, "true") == 0)
+        view_inspect_stream_watch(s->stream, main,
+                                  access_stream_end_ms(s->access, main, req), reply);
+    else
         inspect_shared(s, main, reply);
-    }
-    view_auth_grant_fini(&grant);
 }
 
 static void on_web(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
@@ -100,18 +89,16 @@ static void on_inspect_node(void *ctx, const struct httpd_request *req,
 {
     struct server *s = server_of(ctx);
     const char *name = strrchr(req->path, '/') + 1;
-    struct view_auth_grant grant = access_grant(s->access, is_main(ctx), req);
-    if (!view_inspect_node(&s->source, span_of(name), grant.scope, &reply->body))
+    if (!view_inspect_node(&s->source, span_of(name), &reply->body))
         reply->status = 404;
-    view_auth_grant_fini(&grant);
 }
 
 static void gpuapi(const struct server_port *port, enum view_gpuapi_kind kind,
                    const struct httpd_request *req, struct httpd_reply *reply)
 {
     struct server *s = port->server;
-    struct view_auth_grant grant = access_grant(s->access, port->main, req);
-    view_gpuapi_answer(s->gpuapi, kind, port->main, &grant, req, reply);
+    view_gpuapi_answer(s->gpuapi, kind, port->main,
+                       access_stream_end_ms(s->access, port->main, req), req, reply);
 }
 
 static void on_gpunodes(void *ctx, const struct httpd_request *req,
@@ -194,7 +181,7 @@ static void render_ledger_metrics(void *ctx, struct buf *out)
 static void write_own_metrics(struct server *s, struct buf *out)
 {
     view_metrics_write(&s->metrics, out);
-    view_auth_write(s->auth, out);
+    delegated_auth_write(s->auth, out);
     httpd_metrics(s->httpd, out);
     prom_process(out);
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "extender/certs.h"
+#include "extender/delegated_auth.h"
 #include "extender/verbs.h"
-#include "extender/view_auth.h"
 #include "extender/view_gpuapi.h"
 #include "extender/view_metrics.h"
 #include "wire/httpd.h"
@@ -20,7 +20,7 @@ struct server_config {
     size_t max_body;
     size_t max_bodies; /* sum over all requests; as much for working memory and replies */
     struct certs *certs;        /* borrowed; NULL: insecure */
-    struct view_auth *auth;     /* borrowed; NULL: everyone may call the views */
+    struct delegated_auth *auth; /* borrowed; NULL: everyone may call the views */
     struct forward *forward;    /* borrowed; NULL: binds are not forwarded */
     struct gang_minimum *gangs; /* borrowed; see extender/verbs.h */
     struct view_gpuapi *gpuapi; /* borrowed */

@@ -25,7 +25,7 @@ struct server {
     struct verbs *verbs;
     struct certs *certs;
     struct access *access;
-    struct view_auth *auth;
+    struct delegated_auth *auth;
     unsigned port;
     struct view_gpuapi *gpuapi;
     struct counters *counters;

@@ -3,7 +3,7 @@
 
 #include "apisync/api_call.h"
 #include "core/core.h"
-#include "view/source.h"
+#include "view/inspect.h"
 
 /*
  * The core behind a read-write lock.

@@ -83,12 +83,9 @@ static void publish_pods(struct view_gpuapi *v, struct shown_node *shown,
     for (size_t i = 0; i < n->n_pods; i++) {
         const struct view_gpuapi_pod *pod = &n->pods[i];
         struct shown_pod *p = get_pod(shown, pod);
-        bool new = !p->item;
         p->present = true;
         watch_cache_put(v->caches[VIEW_GPUAPI_PODS], &p->item, pod->shown_name, pod->head,
                         pod->tail);
-        if (new)
-            watch_cache_item_set_label(p->item, pod->ns);
     }
     size_t kept = 0;
     for (size_t i = 0; i < shown->n_pods; i++) {

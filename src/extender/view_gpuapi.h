@@ -2,7 +2,6 @@
 #pragma once
 
 #include "extender/store.h"
-#include "extender/view_auth.h"
 #include "wire/httpd.h"
 
 /*
@@ -19,7 +18,6 @@
 struct view_gpuapi;
 
 struct view_gpuapi_config {
-    bool has_front;       /* accept X-Remote-User from the front proxy only */
     int64_t grace_s;      /* grace period of heartbeats; 0: not checked */
     int64_t idle_ms;      /* without a reader for this time, the cache is dropped */
     int64_t heartbeat_ms; /* interval of the empty lines of an idle watch; 0: none */
@@ -38,17 +36,17 @@ void view_gpuapi_free(struct view_gpuapi *v);
 void view_gpuapi_changed(void *ctx);
 
 enum {
-    VIEW_GPUAPI_MAIN_WATCHES = 16, /* concurrent watches on the main port */
+    VIEW_GPUAPI_WATCHES = 512,     /* concurrent watches on both ports ... */
+    VIEW_GPUAPI_MAIN_WATCHES = 16, /* ... and on the main port */
     VIEW_GPUAPI_LISTS = 64,        /* concurrent lists on both ports; each holds memory */
 };
 
 enum view_gpuapi_kind { VIEW_GPUAPI_NODES, VIEW_GPUAPI_PODS, VIEW_GPUAPI_KINDS };
 
 /* HTTP handlers. `main`: the request came on the main port, where a watch occupies a
- * thread. Takes the grant: GpuPods that its scope hides are left out, and a watch ends
- * with it. */
+ * thread. A watch ends at `end_ms` (clock_mono_ms). */
 void view_gpuapi_answer(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
-                        struct view_auth_grant *grant, const struct httpd_request *req,
+                        int64_t end_ms, const struct httpd_request *req,
                         struct httpd_reply *reply);
 void view_gpuapi_discovery(struct httpd_reply *reply);
 void view_gpuapi_not_found(struct httpd_reply *reply);

@@ -3,14 +3,12 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "extender/view_gpuapi_priv.h"
 
 enum {
     CHUNK = 16 * 1024, /* bytes written at a time, and buffered per slow client */
-    /* Likewise, of the initial state: a megabyte for each of a thousand watches that begin
-     * together, when a server starts. */
+    /* Likewise, of the initial state: many watches begin together when a server starts. */
     FIRST_CHUNK = 8 * 1024,
 };
 
@@ -44,29 +42,11 @@ static void on_open(void *ctx, struct httpd_waker *waker)
     w->waker = waker;
 }
 
-static bool scope_shows(const void *ctx, struct span ns)
-{
-    return view_scope_shows(ctx, ns);
-}
-
-/* Without a filter, lists share one copy. */
-static void set_filter(struct watcher *w)
-{
-    if (w->kind == VIEW_GPUAPI_PODS)
-        w->reader.filter = (struct watch_cache_filter){
-            w->grant.scope ? scope_shows : NULL, w->grant.scope};
-}
-
-/* Takes the grant. */
-static struct watcher *watcher_new(struct view_gpuapi *v, enum view_gpuapi_kind kind,
-                                   struct view_auth_grant *grant)
+static struct watcher *watcher_new(struct view_gpuapi *v, enum view_gpuapi_kind kind)
 {
     struct watcher *w = xcalloc(1, sizeof *w);
     w->v = v;
     w->kind = kind;
-    w->grant = *grant;
-    *grant = (struct view_auth_grant){0};
-    set_filter(w);
     view_gpuapi_reader_begin(v);
     return w;
 }
@@ -78,7 +58,6 @@ static void watcher_free(struct watcher *w)
     view_gpuapi_waiters_remove(w);
     pthread_mutex_unlock(&v->lock);
     watch_cache_list_free(w->list);
-    view_auth_grant_fini(&w->grant);
     free(w);
     view_gpuapi_reader_end(v);
 }
@@ -92,7 +71,7 @@ static bool begin_list(struct watcher *w)
     pthread_mutex_lock(&v->lock);
     view_gpuapi_waiters_remove(w);
     if (atomic_load(&v->ready))
-        w->list = watch_cache_list(v->caches[w->kind], &w->reader.filter);
+        w->list = watch_cache_list(v->caches[w->kind]);
     else
         waiters_add(w);
     pthread_mutex_unlock(&v->lock);
@@ -131,7 +110,7 @@ static void add_retry_after(struct httpd_reply *reply)
 
 /* The limit exists because a client that stops reading holds its list for minutes. */
 void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
-                      struct view_auth_grant *grant, struct httpd_reply *reply)
+                      struct httpd_reply *reply)
 {
     if (atomic_fetch_add(&v->lists, 1) >= VIEW_GPUAPI_LISTS) {
         atomic_fetch_sub(&v->lists, 1);
@@ -141,25 +120,15 @@ void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
         return;
     }
     reply->stream = &list_stream;
-    reply->stream_ctx = watcher_new(v, kind, grant);
+    reply->stream_ctx = watcher_new(v, kind);
 }
 
 /* Watches */
 
-/* False: the client may watch no longer. */
-static bool renew(struct watcher *w)
-{
-    enum view_auth_grant_state state = view_auth_grant_renew(&w->grant);
-    set_filter(w); /* the old scope is gone */
-    if (state == GRANT_CHANGED && w->kind == VIEW_GPUAPI_PODS)
-        w->reader.restart = true;
-    return state != GRANT_ENDED;
-}
-
 /* When the watch has something to do without a change. */
 static int64_t next_due(const struct watcher *w)
 {
-    int64_t due = view_auth_grant_due(&w->grant);
+    int64_t due = w->end_ms;
     int64_t heartbeat_ms = w->v->conf.heartbeat_ms;
     if (heartbeat_ms && w->sent_ms + heartbeat_ms < due)
         due = w->sent_ms + heartbeat_ms;
@@ -171,7 +140,7 @@ static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
     struct watcher *w = ctx;
     struct view_gpuapi *v = w->v;
     int64_t now_ms = clock_mono_ms();
-    if (!renew(w))
+    if (now_ms >= w->end_ms)
         return HTTPD_STREAM_END;
     pthread_mutex_lock(&v->lock);
     view_gpuapi_waiters_remove(w);
@@ -204,10 +173,10 @@ static void watch_close(void *ctx)
 }
 
 static const struct httpd_stream watch_stream = {
-    .open = on_open, .fill = watch_fill, .close = watch_close, .direct = true};
+    .open = on_open, .fill = watch_fill, .close = watch_close};
 
 static void watch(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
-                  struct view_auth_grant *grant, struct httpd_reply *reply)
+                  int64_t end_ms, struct httpd_reply *reply)
 {
     if (main && atomic_fetch_add(&v->main_watches, 1) >= VIEW_GPUAPI_MAIN_WATCHES) {
         atomic_fetch_sub(&v->main_watches, 1);
@@ -217,34 +186,20 @@ static void watch(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
                    VIEW_GPUAPI_MAIN_WATCHES);
         return;
     }
-    struct watcher *w = watcher_new(v, kind, grant);
+    if (atomic_fetch_add(&v->watches, 1) >= VIEW_GPUAPI_WATCHES) {
+        atomic_fetch_sub(&v->watches, 1);
+        if (main)
+            atomic_fetch_sub(&v->main_watches, 1);
+        httpd_fail(reply, 503, "too many watches: %d are open; retry later",
+                   VIEW_GPUAPI_WATCHES);
+        add_retry_after(reply);
+        return;
+    }
+    struct watcher *w = watcher_new(v, kind);
     w->main = main;
-    atomic_fetch_add(&v->watches, 1);
+    w->end_ms = end_ms;
     reply->stream = &watch_stream;
     reply->stream_ctx = w;
-}
-
-/* Only the API server's front proxy may name a user. */
-static bool check_front_proxy(struct view_gpuapi *v, const struct httpd_request *req,
-                              struct httpd_reply *reply)
-{
-    static const char *const headers[] = {"X-Remote-User", "X-Remote-Group",
-                                          "X-Remote-Uid"};
-    const char *user = NULL;
-    if (!v->conf.has_front)
-        return true;
-    for (size_t i = 0; i < ARRAY_LEN(headers) && !user; i++)
-        user = httpd_header(req, headers[i]);
-    if (user && !httpd_client_name(req)) {
-        httpd_fail(reply, 401,
-                   "X-Remote-User is accepted only from a client with a certificate of "
-                   "--requestheader-client-ca");
-        return false;
-    }
-    if (user)
-        log_debug("gpuapi", "request for a user", LOG_S("path", req->path),
-                  LOG_S("user", user), LOG_S("proxy", httpd_client_name(req)));
-    return true;
 }
 
 /* Whether the cache is filled or is about to be. */
@@ -259,23 +214,18 @@ static bool can_answer(struct view_gpuapi *v)
 }
 
 void view_gpuapi_answer(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
-                        struct view_auth_grant *grant, const struct httpd_request *req,
+                        int64_t end_ms, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
     const char *param = httpd_param(req, "watch");
-    if (!check_front_proxy(v, req, reply)) {
-        view_auth_grant_fini(grant);
-        return;
-    }
     if (!can_answer(v)) {
         httpd_fail(reply, 503, "not every kind of object has been listed yet");
         add_retry_after(reply);
     } else if (param && strcmp(param, "true") == 0) {
-        watch(v, kind, main, grant, reply);
+        watch(v, kind, main, end_ms, reply);
     } else {
-        view_gpuapi_list(v, kind, grant, reply);
+        view_gpuapi_list(v, kind, reply);
     }
-    view_auth_grant_fini(grant);
 }
 
 void view_gpuapi_discovery(struct httpd_reply *reply)

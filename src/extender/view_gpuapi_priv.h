@@ -57,12 +57,12 @@ void view_gpuapi_node_tail(const struct view_gpuapi_node *n,
 struct watcher {
     struct view_gpuapi *v;
     enum view_gpuapi_kind kind;
-    struct view_auth_grant grant;
     struct watch_cache_reader reader;
     struct watch_cache_list *list; /* of a list, once the cache is filled */
     size_t next_item;              /* of the list */
     struct httpd_waker *waker;
     int64_t sent_ms; /* when the last bytes were sent */
+    int64_t end_ms;  /* of a watch */
     bool main;       /* counted in main_watches */
     bool waiting;    /* in `waiters` of its kind; protected by view_gpuapi.lock */
     struct watcher *next, *prev;
@@ -79,9 +79,9 @@ void view_gpuapi_reader_begin(struct view_gpuapi *v);
 void view_gpuapi_reader_end(struct view_gpuapi *v);
 
 /* view_gpuapi_http.c */
-/* Answers with a list, or with 503 if too many lists are open. May take the grant. */
+/* Answers with a list, or with 503 if too many lists are open. */
 void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
-                      struct view_auth_grant *grant, struct httpd_reply *reply);
+                      struct httpd_reply *reply);
 /* Requires view_gpuapi.lock. */
 void view_gpuapi_waiters_remove(struct watcher *w);
 

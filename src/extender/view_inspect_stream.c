@@ -11,10 +11,9 @@
 #include "view/inspect.h"
 
 enum {
-    CHUNK = 16 * 1024,     /* bytes written at a time */
-    ROUND_MS = 500,        /* minimum between two scans of a reader */
-    CLUSTER_MS = 1000,     /* minimum between two computations of the cluster line */
-    OWN_CLUSTER_MS = 5000, /* likewise, of a reader's own */
+    CHUNK = 16 * 1024, /* bytes written at a time */
+    ROUND_MS = 500,    /* minimum between two scans of a reader */
+    CLUSTER_MS = 1000, /* minimum between two computations of the cluster line */
 };
 
 struct view_inspect_stream {
@@ -31,10 +30,8 @@ struct view_inspect_stream {
 
 struct reader {
     struct view_inspect_stream *stream;
-    struct view_auth_grant grant;
-    bool main, synced;  /* synced: the initial state is complete */
-    struct buf cluster; /* the last cluster line, of a reader with a scope */
-    int64_t cluster_ms;
+    int64_t end_ms;
+    bool main, synced; /* synced: the initial state is complete */
     struct view_changes *changes;
     uint64_t cluster_no; /* of the last cluster line sent */
     int64_t next_ms, sent_ms;
@@ -71,7 +68,7 @@ static void refresh_cluster(struct view_inspect_stream *s, int64_t now_ms)
     if (!due)
         return;
     buf_adds(&text, "{\"Cluster\":{");
-    view_inspect_write_cluster(&s->source, NULL, &text);
+    view_inspect_write_cluster(&s->source, &text);
     buf_adds(&text, "},\"Type\":\"SYNCED\"}\n");
     pthread_mutex_lock(&s->lock);
     if (!span_eq(buf_span(&text), buf_span(&s->cluster))) {
@@ -83,29 +80,9 @@ static void refresh_cluster(struct view_inspect_stream *s, int64_t now_ms)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void write_own_cluster(struct reader *r, int64_t now_ms, struct buf *out)
-{
-    if (r->cluster.n && now_ms - r->cluster_ms < OWN_CLUSTER_MS)
-        return;
-    cleanup_buf struct buf text = {0};
-    r->cluster_ms = now_ms;
-    buf_adds(&text, "{\"Cluster\":{");
-    view_inspect_write_cluster(&r->stream->source, r->grant.scope, &text);
-    buf_adds(&text, "},\"Type\":\"SYNCED\"}\n");
-    if (span_eq(buf_span(&text), buf_span(&r->cluster)))
-        return;
-    buf_clear(&r->cluster);
-    buf_add_span(&r->cluster, buf_span(&text));
-    buf_add_span(out, buf_span(&text));
-}
-
 static void write_cluster(struct reader *r, int64_t now_ms, struct buf *out)
 {
     struct view_inspect_stream *s = r->stream;
-    if (r->grant.scope) {
-        write_own_cluster(r, now_ms, out);
-        return;
-    }
     refresh_cluster(s, now_ms);
     pthread_mutex_lock(&s->lock);
     if (r->cluster_no != s->cluster_no) {
@@ -120,27 +97,15 @@ static void reader_open(void *ctx, struct httpd_waker *waker)
     (void)ctx, (void)waker; /* the server's periodic poll is enough */
 }
 
-/* False: the client may watch no longer. With another scope, everything is sent again. */
-static bool renew(struct reader *r)
-{
-    enum view_auth_grant_state state = view_auth_grant_renew(&r->grant);
-    if (state == GRANT_CHANGED) {
-        view_changes_restart(r->changes);
-        r->cluster_no = 0;
-        buf_clear(&r->cluster);
-    }
-    return state != GRANT_ENDED;
-}
-
 static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
 {
     struct reader *r = ctx;
     int64_t now_ms = clock_mono_ms();
-    if (!renew(r))
+    if (now_ms >= r->end_ms)
         return HTTPD_STREAM_END;
     if (now_ms < r->next_ms)
         return HTTPD_STREAM_WAIT;
-    if (view_changes_write(r->changes, r->grant.scope, CHUNK, out)) {
+    if (view_changes_write(r->changes, CHUNK, out)) {
         r->next_ms = now_ms + ROUND_MS;
         write_cluster(r, now_ms, out);
         bool quiet = !out->n && r->stream->heartbeat_ms &&
@@ -162,8 +127,6 @@ static void reader_close(void *ctx)
     if (r->main)
         atomic_fetch_sub(&r->stream->main_watches, 1);
     view_changes_free(r->changes);
-    buf_fini(&r->cluster);
-    view_auth_grant_fini(&r->grant);
     free(r);
 }
 
@@ -190,8 +153,8 @@ static bool enter(atomic_uint *count, unsigned most)
     return false;
 }
 
-static void watch(struct view_inspect_stream *s, bool main, struct view_auth_grant *grant,
-                  struct httpd_reply *reply)
+void view_inspect_stream_watch(struct view_inspect_stream *s, bool main, int64_t end_ms,
+                               struct httpd_reply *reply)
 {
     if (!is_ready(s, reply))
         return;
@@ -208,15 +171,7 @@ static void watch(struct view_inspect_stream *s, bool main, struct view_auth_gra
     r->stream = s;
     r->main = main;
     r->changes = view_changes_new(&s->source);
-    r->grant = *grant;
-    *grant = (struct view_auth_grant){0};
+    r->end_ms = end_ms;
     reply->stream = &reader_stream;
     reply->stream_ctx = r;
-}
-
-void view_inspect_stream_watch(struct view_inspect_stream *s, bool main,
-                               struct view_auth_grant *grant, struct httpd_reply *reply)
-{
-    watch(s, main, grant, reply);
-    view_auth_grant_fini(grant);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "extender/store.h"
-#include "extender/view_auth.h"
 #include "wire/httpd.h"
 
 /*
@@ -14,8 +13,7 @@
  *     (empty line)   the initial state is complete; later: heartbeat
  *
  * The HTTP server polls each reader, which then scans the ledger (view/changes.h). The
- * cluster line is computed once for all readers that may see everything, and at
- * longer intervals for each of the others.
+ * cluster line is computed once for all readers.
  */
 
 struct view_inspect_stream;
@@ -29,7 +27,7 @@ struct view_inspect_stream *view_inspect_stream_new(struct store *store,
 /* No stream may be open. NULL is accepted. */
 void view_inspect_stream_free(struct view_inspect_stream *s);
 /* Answers with a stream, or with 503 if not every kind of object has been listed or too
- * many streams are open. `main`: the main port, where a stream occupies a thread. Takes
- * the grant, with which the stream ends. */
-void view_inspect_stream_watch(struct view_inspect_stream *s, bool main,
-                               struct view_auth_grant *grant, struct httpd_reply *reply);
+ * many streams are open. `main`: the main port, where a stream occupies a thread. The
+ * stream ends at `end_ms` (clock_mono_ms). */
+void view_inspect_stream_watch(struct view_inspect_stream *s, bool main, int64_t end_ms,
+                               struct httpd_reply *reply);

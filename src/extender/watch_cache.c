@@ -15,8 +15,7 @@ struct text {
 };
 
 struct watch_cache_item {
-    struct span name;  /* owned */
-    struct span label; /* owned */
+    struct span name; /* owned */
     struct text *text;
     uint64_t seq, born;
 };
@@ -25,7 +24,7 @@ struct watch_cache_item {
 struct entry {
     uint64_t seq;
     struct watch_cache_item *item; /* changed */
-    char *gone;                    /* deleted: name, NUL, label, NUL; owned */
+    char *gone;                    /* deleted: its name; owned */
 };
 
 struct watch_cache {
@@ -73,7 +72,6 @@ static void item_free(struct watch_cache_item *item)
 {
     text_drop(item->text);
     free((char *)item->name.p);
-    free((char *)item->label.p);
     free(item);
 }
 
@@ -89,17 +87,6 @@ void watch_cache_free(struct watch_cache *w)
     free(w->entries);
     free(w->items);
     free(w);
-}
-
-void watch_cache_item_set_label(struct watch_cache_item *item, struct span label)
-{
-    free((char *)item->label.p);
-    item->label = (struct span){xmemdup0(label.p, label.n), label.n};
-}
-
-static bool shows(const struct watch_cache_filter *f, struct span label)
-{
-    return !f || !f->shows || f->shows(f->ctx, label);
 }
 
 uint64_t watch_cache_last(const struct watch_cache *w)
@@ -270,8 +257,7 @@ void watch_cache_drop(struct watch_cache *w, struct watch_cache_item **gone)
     w->n_items--;
     memmove(w->items + i, w->items + i + 1, (w->n_items - i) * sizeof *w->items);
     entry_of(w, item)->item = NULL;
-    append(w, NULL,
-           xasprintf("%.*s%c%.*s", SPAN_ARG(item->name), '\0', SPAN_ARG(item->label)));
+    append(w, NULL, xmemdup0(item->name.p, item->name.n));
     for (; is_named(w, at, item->name); at++) {
         struct watch_cache_item *twin = w->items[at];
         entry_of(w, twin)->item = NULL;
@@ -304,27 +290,18 @@ static bool is_behind(const struct watch_cache *w, const struct watch_cache_read
     return w->forgotten > r->at && w->forgotten > r->base;
 }
 
-static bool entry_shown(const struct watch_cache_reader *r, const struct entry *e)
-{
-    if (e->item)
-        return shows(&r->filter, e->item->label);
-    return e->gone && e->seq > r->base &&
-           shows(&r->filter, span_of(e->gone + strlen(e->gone) + 1));
-}
-
 bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r,
                       size_t max, struct buf *out)
 {
-    if (!r->begun || r->restart || is_behind(w, r)) {
+    if (!r->begun || is_behind(w, r)) {
         if (r->begun)
             buf_adds(out, "{\"Type\":\"RESYNC\"}\n");
-        *r = (struct watch_cache_reader){
-            .begun = true, .base = w->seq, .filter = r->filter};
+        *r = (struct watch_cache_reader){.begun = true, .base = w->seq};
     }
     for (size_t i = entry_after(w, r->at); i < w->n && out->n < max; i++) {
         const struct entry *e = &w->entries[i];
         r->at = e->seq;
-        if (entry_shown(r, e))
+        if (e->item || (e->gone && e->seq > r->base))
             write_line(w, e, out);
     }
     bool all = entry_after(w, r->at) == w->n;
@@ -335,30 +312,17 @@ bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r,
     return all;
 }
 
-static struct watch_cache_list *list_new(const struct watch_cache *w,
-                                         const struct watch_cache_filter *filter)
+struct watch_cache_list *watch_cache_list(struct watch_cache *w)
 {
-    struct watch_cache_list *l = xmalloc(sizeof *l + w->n_items * sizeof *l->texts);
-    atomic_init(&l->refs, 1);
-    l->n = 0;
-    for (size_t i = 0; i < w->n_items; i++) {
-        if (!shows(filter, w->items[i]->label))
-            continue;
-        l->texts[l->n] = w->items[i]->text;
-        atomic_fetch_add(&l->texts[l->n++]->refs, 1);
-    }
-    return l;
-}
-
-struct watch_cache_list *watch_cache_list(struct watch_cache *w,
-                                          const struct watch_cache_filter *filter)
-{
-    if (filter && filter->shows)
-        return list_new(w, filter);
     struct watch_cache_list *l = w->list;
     if (!l) {
-        l = list_new(w, NULL);
-        w->list = l;
+        l = w->list = xmalloc(sizeof *l + w->n_items * sizeof *l->texts);
+        atomic_init(&l->refs, 1);
+        l->n = w->n_items;
+        for (size_t i = 0; i < l->n; i++) {
+            l->texts[i] = w->items[i]->text;
+            atomic_fetch_add(&l->texts[i]->refs, 1);
+        }
     }
     atomic_fetch_add(&l->refs, 1);
     return l;

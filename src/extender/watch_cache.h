@@ -46,24 +46,13 @@ bool watch_cache_item_is(const struct watch_cache_item *item, struct span head,
 /* Deletes the object, frees the item and sets it to NULL. NULL is accepted. */
 void watch_cache_drop(struct watch_cache *w, struct watch_cache_item **item);
 
-/* Sets what a filter sees of a new object; also of its deletion. */
-void watch_cache_item_set_label(struct watch_cache_item *item, struct span label);
-
-/* Which objects a reader gets. {0}: all. */
-struct watch_cache_filter {
-    bool (*shows)(const void *ctx, struct span label);
-    const void *ctx;
-};
-
 uint64_t watch_cache_last(const struct watch_cache *w); /* number of the last change */
 size_t watch_cache_count(const struct watch_cache *w);
 
 /* The position of a watch. {0} starts with the initial state. */
 struct watch_cache_reader {
     bool begun, synced; /* synced: the initial state is complete */
-    bool restart;       /* to be set when the filter changes: a RESYNC follows */
     uint64_t base, at;
-    struct watch_cache_filter filter;
 };
 
 /* Appends lines until `out` has `max` bytes or the reader is up to date. True: it is;
@@ -80,9 +69,7 @@ bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r,
 /* A snapshot of all objects, by name. Later changes do not affect it. Readers between two
  * changes share one. */
 struct watch_cache_list;
-/* A reference. `filter` may be NULL: all; a list with a filter is not shared. */
-struct watch_cache_list *watch_cache_list(struct watch_cache *w,
-                                          const struct watch_cache_filter *filter);
+struct watch_cache_list *watch_cache_list(struct watch_cache *w); /* a reference */
 /* Releases a reference; from any thread; NULL is accepted. */
 void watch_cache_list_free(struct watch_cache_list *l);
 /* Appends the objects from *next on, separated by commas, until `out` has `max` bytes, and

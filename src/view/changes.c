@@ -43,14 +43,6 @@ void view_changes_free(struct view_changes *c)
     free(c);
 }
 
-void view_changes_restart(struct view_changes *c)
-{
-    for (size_t i = 0; i < c->n_sent; i++)
-        c->sent[i].generation = UINT64_MAX;
-    c->generation = UINT64_MAX;
-    c->slot = 0; /* a scan that is running has sent nodes with the old scope */
-}
-
 static struct sent *sent_at(struct view_changes *c, uint32_t slot)
 {
     MEM_GROW(c->sent, c->sent_cap, slot + 1);
@@ -72,7 +64,7 @@ static void write_deleted(const struct ledger *l, struct sent *sent, struct buf 
 }
 
 /* Writes the change of a slot. False: there is none. */
-static bool write_slot(struct view_changes *c, const struct view_scope *scope,
+static bool write_slot(struct view_changes *c,
                        const struct ledger *l, uint32_t slot, struct buf *out)
 {
     const struct ledger_node *node = ledger_node_at(l, slot);
@@ -85,14 +77,14 @@ static bool write_slot(struct view_changes *c, const struct view_scope *scope,
             sent->name = xmemdup0(node->name.p, node->name.n);
         sent->generation = node->generation;
         buf_adds(out, "{\"Node\":");
-        view_inspect_write_node(l, node, scope, out);
+        view_inspect_write_node(l, node, out);
         buf_adds(out, ",\"Type\":\"SYNCED\"}\n");
     }
     return out->n != before;
 }
 
 /* Scans up to SLOTS_MAX nodes from c->slot on. True: the scan is complete. */
-static bool scan(struct view_changes *c, const struct view_scope *scope, size_t chunk,
+static bool scan(struct view_changes *c, size_t chunk,
                  struct buf *out)
 {
     const struct ledger *l = core_ledger(c->source.read(c->source.ctx));
@@ -104,7 +96,7 @@ static bool scan(struct view_changes *c, const struct view_scope *scope, size_t 
     else if (slots - c->slot > SLOTS_MAX)
         end = c->slot + SLOTS_MAX;
     while (c->slot < end && written < NODES_MAX && out->n < chunk)
-        written += write_slot(c, scope, l, c->slot++, out);
+        written += write_slot(c, l, c->slot++, out);
     bool all = c->slot >= slots;
     c->source.read_end(c->source.ctx);
     if (!all)
@@ -115,11 +107,11 @@ static bool scan(struct view_changes *c, const struct view_scope *scope, size_t 
     return true;
 }
 
-bool view_changes_write(struct view_changes *c, const struct view_scope *scope,
+bool view_changes_write(struct view_changes *c,
                         size_t chunk, struct buf *out)
 {
     bool all = false;
     while (!all && out->n < chunk)
-        all = scan(c, scope, chunk, out);
+        all = scan(c, chunk, out);
     return all;
 }

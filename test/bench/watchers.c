@@ -19,7 +19,7 @@
 #include "bench/server.h"
 
 /*
- * make bench-watchers: the effect of thousands of watches of gpunodes and gpupods on
+ * make bench-watchers: the effect of hundreds of watches of gpunodes and gpupods on
  * filter. The cluster changes at a steady rate; filter is measured in alternating turns
  * without watches and with all of them, and the result is the ratio within each round. The
  * watches are in a low-priority process of their own, because in a cluster they are on
@@ -41,7 +41,7 @@ struct config {
     }
 static const struct opt options[] = {
     COUNT("nodes", "1000", 20000, nodes, "Number of nodes with four cards each."),
-    COUNT("watchers", "2000", 4000, watchers,
+    COUNT("watchers", "500", 512, watchers,
           "Number of watches, half of gpunodes and half of gpupods."),
     COUNT("changes", "20", 1000, changes, "Health changes of cards per second."),
     COUNT("rounds", "11", ROUNDS_MAX, rounds, "Number of rounds."),

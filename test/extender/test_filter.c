@@ -508,7 +508,7 @@ static size_t considered(const char *body, int64_t answer, bool report,
     store_read_end(g.rig.store);
     struct view_source source = store_source(g.rig.store);
     buf_clear(inspect);
-    view_inspect_all(&source, NULL, inspect);
+    view_inspect_all(&source, inspect);
     free(text);
     json_decref(call);
     group_rig_stop(&g);

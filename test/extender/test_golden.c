@@ -153,7 +153,7 @@ static bool run_case(const struct verb *verb, const char *dir)
     if (verb->run)
         status = verb->run(v, buf_span(&request), &body);
     else
-        view_inspect_all(&source, NULL, &body);
+        view_inspect_all(&source, &body);
     bool in_time =
         strcmp(verb->name, "bind") != 0 || clock_mono_ms() - begun_ms < LEASE_USABLE_MS;
     if (in_time)

@@ -355,18 +355,16 @@ START_TEST(the_number_of_open_lists_is_limited)
         view_gpuapi_start(rig.store, &(struct view_gpuapi_config){.idle_ms = 50});
     struct httpd_reply replies[VIEW_GPUAPI_LISTS] = {0};
     for (int i = 0; i < VIEW_GPUAPI_LISTS; i++) {
-        view_gpuapi_list(o, i % VIEW_GPUAPI_KINDS, &(struct view_auth_grant){0},
-                         &replies[i]);
+        view_gpuapi_list(o, i % VIEW_GPUAPI_KINDS, &replies[i]);
         ck_assert_ptr_nonnull(replies[i].stream);
     }
     struct httpd_reply more = {0};
-    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &(struct view_auth_grant){0}, &more);
+    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &more);
     ck_assert_ptr_null(more.stream);
     ck_assert_uint_eq(more.status, 503);
     ck_assert_str_eq(more.header[0][0], "Retry-After");
     replies[5].stream->close(replies[5].stream_ctx);
-    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &(struct view_auth_grant){0},
-                     &replies[5]); /* below the limit again */
+    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &replies[5]); /* below the limit again */
     ck_assert_ptr_nonnull(replies[5].stream);
     for (int i = 0; i < VIEW_GPUAPI_LISTS; i++)
         replies[i].stream->close(replies[i].stream_ctx);
@@ -391,15 +389,14 @@ static void on_nodes(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
     const struct views *w = ctx;
-    view_gpuapi_answer(w->o, VIEW_GPUAPI_NODES, false, &(struct view_auth_grant){0}, req,
-                       reply);
+    view_gpuapi_answer(w->o, VIEW_GPUAPI_NODES, false, INT64_MAX, req, reply);
 }
 
 static void on_page(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     const struct views *w = ctx;
     (void)req;
-    view_inspect_stream_watch(w->stream, false, &(struct view_auth_grant){0}, reply);
+    view_inspect_stream_watch(w->stream, false, INT64_MAX, reply);
 }
 
 static void read_piece(struct raw *c, struct raw_reply *r)
@@ -461,115 +458,27 @@ START_TEST(an_idle_watch_sends_heartbeats)
 }
 END_TEST
 
-/* -- a user whose rights change while the first nodes were sent -- */
-
-static atomic_llong auth_now = 1000;
-
-static int64_t auth_now_ms(void)
+/* A watch that was allowed for a time ends then. */
+START_TEST(a_watch_ends_when_it_must_be_authorized_again)
 {
-    return atomic_load(&auth_now);
-}
-
-static int allow_all(void *ctx, const struct kube_request *req, struct httpc_reply *reply,
-                     struct err *err)
-{
-    (void)ctx, (void)req, (void)err;
-    reply->status = 201;
-    buf_adds(&reply->body, "{\"status\":{\"allowed\":true}}");
-    return 0;
-}
-
-static size_t no_namespaces(void *ctx, struct arena *a, struct span *out, size_t max)
-{
-    (void)ctx, (void)a, (void)out, (void)max;
-    return 0;
-}
-
-static void wake_nobody(void *waiter)
-{
-    (void)waiter;
-}
-
-static char *many_nodes(int n)
-{
-    struct buf out = {0};
-    for (int i = 0; i < n; i++)
-        buf_printf(&out,
-                   "%s{\"kind\":\"Lease\",\"metadata\":{\"name\":\"node-%03d\","
-                   "\"namespace\":\"nvidia-gpu-scheduler-node-lease\"}},"
-                   "{\"kind\":\"Scv\",\"metadata\":{\"name\":\"node-%03d\"},\"status\":{"
-                   "\"cardList\":[{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":16384,"
-                   "\"uuid\":\"GPU-%03d\"}]}}",
-                   i ? "," : "[", i, i, i);
-    buf_addc(&out, ']');
-    return buf_take(&out);
-}
-
-static unsigned occurrences(const struct buf *text, const char *what)
-{
-    unsigned n = 0;
-    for (const char *at = text->p; (at = strstr(at, what)); at++)
-        n++;
-    return n;
-}
-
-static void await_scope(struct view_auth *a, struct view_auth_user *user)
-{
-    struct view_scope *scope = NULL;
-    for (int64_t end = clock_mono_ms() + 60000;
-         view_auth_scope(a, user, NULL, &scope, NULL) != VIEW_AUTH_YES;) {
-        ck_assert_int_lt(clock_mono_ms(), end);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    view_scope_free(scope);
-}
-
-START_TEST(another_scope_during_the_first_scan_sends_all_nodes_again)
-{
-    struct err err = {0};
-    cleanup_free char *objects = many_nodes(400);
-    begin(objects);
-    struct view_auth_config config = {.call = allow_all,
-                                      .namespaces = no_namespaces,
-                                      .wake = wake_nobody,
-                                      .now_ms = auth_now_ms};
-    struct view_auth *a = view_auth_start(&config, &err);
-    struct review_user id = {(char *)"u", (char *)"\"user\":\"u\""};
-    struct view_auth_grant grant = {.auth = a,
-                                    .user = view_auth_vouched(a, &id),
-                                    .has_scope = true,
-                                    .scope = view_scope_new(NULL, 0),
-                                    .renew_ms = 2000,
-                                    .until_ms = INT64_MAX};
-    struct view_auth_user *user = grant.user; /* the stream takes it */
+    begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
+                   "\"GPU-1\"}]}}]");
     struct view_inspect_stream *s = view_inspect_stream_new(rig.store, 0);
-    struct httpd_reply reply = {0};
+    struct httpd_reply now = {0}, later = {0};
     cleanup_buf struct buf text = {0};
-    view_inspect_stream_watch(s, false, &grant, &reply);
-    ck_assert_ptr_nonnull(reply.stream);
-    ck_assert_int_eq(reply.stream->fill(reply.stream_ctx, &text), HTTPD_STREAM_MORE);
-    unsigned first = occurrences(&text, "\"node-000\"");
-    ck_assert_uint_ge(first, 1);
-    ck_assert_uint_eq(occurrences(&text, "\n\n"), 0); /* the scan is not complete */
-    /* The stream asks for its scope again when the new one is known. */
-    atomic_store(&auth_now, 2000);
-    await_scope(a, user);
-    for (int i = 0; i < 1000 && !occurrences(&text, "\n\n"); i++) {
-        cleanup_buf struct buf more = {0};
-        reply.stream->fill(reply.stream_ctx, &more);
-        buf_add_span(&text, buf_span(&more));
-    }
-    ck_assert_uint_eq(occurrences(&text, "\"node-000\""), 2 * first);
-    ck_assert_uint_ge(occurrences(&text, "\"node-399\""), 1);
-    reply.stream->close(reply.stream_ctx);
+    view_inspect_stream_watch(s, false, clock_mono_ms(), &now);
+    ck_assert_int_eq(now.stream->fill(now.stream_ctx, &text), HTTPD_STREAM_END);
+    ck_assert_uint_eq(text.n, 0);
+    view_inspect_stream_watch(s, false, clock_mono_ms() + 60000, &later);
+    ck_assert_int_eq(later.stream->fill(later.stream_ctx, &text), HTTPD_STREAM_MORE);
+    now.stream->close(now.stream_ctx);
+    later.stream->close(later.stream_ctx);
     view_inspect_stream_free(s);
-    view_auth_stop(a);
-    view_auth_free(a);
     end();
 }
 END_TEST
 
-UNIT_MAIN("view_gpuapi", another_scope_during_the_first_scan_sends_all_nodes_again,
+UNIT_MAIN("view_gpuapi", a_watch_ends_when_it_must_be_authorized_again,
           the_number_of_open_lists_is_limited,
           a_node_equals_the_golden_line_of_nvidia_gpu_scheduler,
           models_are_sorted_and_partly_used_cards_are_busy,

@@ -113,15 +113,15 @@ START_TEST(a_list_is_a_snapshot)
     cleanup_buf struct buf out = {0};
     w = watch_cache_new(&kind, 100);
     size_t next = 0;
-    struct watch_cache_list *empty = watch_cache_list(w, NULL);
+    struct watch_cache_list *empty = watch_cache_list(w);
     ck_assert(watch_cache_list_read(empty, &next, 10, &out));
     ck_assert_uint_eq(out.n, 0);
     watch_cache_list_free(empty);
     put(&b, "b", 1);
     put(&a, "a", 1);
     put(&c, "c", 1);
-    struct watch_cache_list *l = watch_cache_list(w, NULL),
-                            *unread = watch_cache_list(w, NULL);
+    struct watch_cache_list *l = watch_cache_list(w),
+                            *unread = watch_cache_list(w);
     ck_assert_ptr_eq(l, unread); /* shared until the next change */
     put(&a, "a", 2);
     watch_cache_drop(w, &b);
@@ -131,7 +131,7 @@ START_TEST(a_list_is_a_snapshot)
     ck_assert_str_eq(out.p, "{\"name\":\"a\",\"seq\":\"2\",\"value\":1},"
                             "{\"name\":\"b\",\"seq\":\"1\",\"value\":1},"
                             "{\"name\":\"c\",\"seq\":\"3\",\"value\":1}");
-    struct watch_cache_list *later = watch_cache_list(w, NULL);
+    struct watch_cache_list *later = watch_cache_list(w);
     ck_assert_ptr_ne(l, later);
     watch_cache_free(w);
     watch_cache_list_free(l);

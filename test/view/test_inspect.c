@@ -54,10 +54,10 @@ static void place(const char *uid, int card, uint8_t core)
                      1);
 }
 
-static char *shown(const struct view_scope *scope)
+static char *shown(void)
 {
     cleanup_buf struct buf out = {0};
-    view_inspect_write_node(ledger, ledger_node_find(ledger, SPAN("n1")), scope, &out);
+    view_inspect_write_node(ledger, ledger_node_find(ledger, SPAN("n1")), &out);
     return buf_take(&out);
 }
 
@@ -68,7 +68,7 @@ START_TEST(reserved_compute_is_shown_beside_reserved_memory)
     reserve("r", 0, 40);
     reserve("s", 0, 5);
     reserve("m", 1, 0);
-    cleanup_free char *text = shown(NULL);
+    cleanup_free char *text = shown();
     char *second = strstr(text, "{\"id\":1,");
     ck_assert_ptr_nonnull(second);
     ck_assert_contains(second, "\"reservedMiB\":10,\"reservations\":[{\"name\":\"m\"");
@@ -84,19 +84,4 @@ START_TEST(reserved_compute_is_shown_beside_reserved_memory)
 }
 END_TEST
 
-/* Amounts are shown to everybody, names are not. */
-START_TEST(a_hidden_reservation_keeps_its_amounts)
-{
-    start();
-    reserve("r", 0, 40);
-    struct view_scope *scope = view_scope_new(&SPAN("other"), 1);
-    cleanup_free char *text = shown(scope);
-    ck_assert_contains(
-        text, "\"reservations\":[{\"hidden\":true,\"mib\":10,\"computePercent\":40}]");
-    view_scope_free(scope);
-    stop();
-}
-END_TEST
-
-UNIT_MAIN("inspect", reserved_compute_is_shown_beside_reserved_memory,
-          a_hidden_reservation_keeps_its_amounts)
+UNIT_MAIN("inspect", reserved_compute_is_shown_beside_reserved_memory)

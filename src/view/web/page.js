@@ -56,14 +56,6 @@
     return name;
   };
 
-  // Pods of namespaces in which the reader may not list pods come without names.
-  const nameHidden = (pods) => {
-    let n = 0;
-    for (const pod of pods)
-      if (pod.hidden)
-        Object.assign(pod, { namespace: '(hidden)', name: `pod ${++n}` });
-  };
-
   // -- the data of a node --
 
   const OUT = { Unhealthy: 'unhealthy', Excluded: 'excluded', OtherPlugin: 'other plugin' };
@@ -171,7 +163,7 @@
     if (overuse)
       fact('Overuse', mib(overuse), true);
     for (const pod of dev.reservations || [])
-      fact('Reserved', pod.hidden ? shareOf(pod) : `${shareOf(pod)} for ${pod.namespace}/${pod.name}`);
+      fact('Reserved', `${shareOf(pod)} for ${pod.namespace}/${pod.name}`);
     if (dev.reservedComputePercent)
       fact('Compute reserved', `${dev.reservedComputePercent} %`);
     fact(node.schedulingDisabled ? 'Free once uncordoned' : 'Free for new pods', mib(dev.freeMiB));
@@ -706,7 +698,6 @@
       nodes.set(node.name, record);
     }
     record.node = node;
-    nameHidden([...node.devs.flatMap((dev) => dev.pods), ...(node.unplaced || [])]);
     digest(record);
     if (synced)
       dirty.add(record);
@@ -731,7 +722,6 @@
   };
   const setCluster = (members) => {
     cluster = { pendingPods: [], ...members };
-    nameHidden(cluster.pendingPods);
     clusterDirty = true;
   };
 
