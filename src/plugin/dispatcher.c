@@ -262,8 +262,8 @@ static void answer(struct dispatcher *d, uint64_t token, int rc, struct buf *mes
 static void drop_limit(struct dispatcher *d, const struct alloc_output *o,
                        struct response *r, const struct err *err)
 {
-    r->n_envs -= r->n_limit_envs;
-    r->n_mounts -= r->n_limit_mounts;
+    r->dp.n_envs -= r->n_limit_envs;
+    r->dp.n_mounts -= r->n_limit_mounts;
     log_error("limit", "cannot write the limits of a pod; it starts without them",
               LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(err));
     cleanup_free char *text =

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The kubelet's calls to one resource, decoded; answers, encoded.
+ */
+
 #include "plugin/endpoint.h"
 
 #include <stdlib.h>
@@ -18,6 +23,16 @@ struct endpoint {
     struct grpcd *server;
 };
 
+/* Ends the call with the message, or with the error if `rc` is not 0. */
+static void answer(struct grpcd_call *call, int rc, struct buf *message,
+                   const struct err *err)
+{
+    if (rc)
+        grpcd_fail(call, err);
+    else
+        grpcd_reply(call, message);
+}
+
 static void on_options(void *ctx, struct grpcd_call *call, struct span request)
 {
     const struct endpoint *e = ctx;
@@ -25,10 +40,7 @@ static void on_options(void *ctx, struct grpcd_call *call, struct span request)
     cleanup_buf struct buf out = {0};
     struct err err;
     (void)request;
-    if (dp_options_encode(&options, &out, &err))
-        grpcd_fail(call, &err);
-    else
-        grpcd_reply(call, &out);
+    answer(call, dp_options_encode(&options, &out, &err), &out, &err);
 }
 
 static void on_list_and_watch(void *ctx, struct grpcd_call *call, struct span request)
@@ -49,87 +61,76 @@ static void answer_core(struct grpcd_call *call, const struct alloc_request *req
     int rc = req->type == ALLOC_REQUEST_ALLOCATE
                  ? dp_allocations_encode(&one, &out, &err)
                  : err_set(&err, ERR_INVALID, "%s has no such call", KEY_GPU_CORE);
-    if (rc)
-        grpcd_fail(call, &err);
-    else
-        grpcd_reply(call, &out);
-}
-
-/* Takes the arena. */
-static void forward(struct endpoint *e, struct grpcd_call *call,
-                    struct alloc_request *req, struct arena *arena)
-{
-    if (e->resource == IDS_CORE) {
-        answer_core(call, req);
-        arena_fini(arena);
-        return;
-    }
-    req->resource = e->resource;
-    e->handlers.request(e->handlers.ctx, call, req, arena);
+    answer(call, rc, &out, &err);
 }
 
 /* A kubelet sends one container per request and reads only one answer. */
-static int only_one(size_t n, struct err *err)
+static int decode(struct span bytes, struct arena *a, struct alloc_request *req,
+                  struct err *err)
 {
-    return n == 1 ? 0
-                  : err_set(err, ERR_INVALID,
-                            "%zu containers in one request; expected one", n);
+    struct dp_preferences preferences = {0};
+    struct dp_groups groups = {0};
+    struct dp_ids ids = {0}, must = {0};
+    size_t n = 1;
+    int rc;
+    if (req->type == ALLOC_REQUEST_PREFERRED) {
+        rc = dp_preferences_decode(bytes, a, &preferences, err);
+        n = preferences.n;
+    } else if (req->type == ALLOC_REQUEST_ALLOCATE) {
+        rc = dp_groups_decode(bytes, a, &groups, err);
+        n = groups.n;
+    } else {
+        rc = dp_ids_decode(bytes, a, &ids, err);
+    }
+    if (rc == 0 && n != 1)
+        rc = err_set(err, ERR_INVALID, "%zu containers in one request; expected one", n);
+    if (rc)
+        return -1;
+    if (preferences.n) {
+        ids = preferences.items->available;
+        must = preferences.items->must_include;
+        req->size = preferences.items->size;
+    } else if (groups.n) {
+        ids = *groups.items;
+    }
+    req->ids = ids.items;
+    req->n_ids = ids.n;
+    req->must = must.items;
+    req->n_must = must.n;
+    return 0;
 }
 
-static void on_preferred(void *ctx, struct grpcd_call *call, struct span request)
+static void on_request(struct endpoint *e, struct grpcd_call *call, struct span bytes,
+                       enum alloc_request_type type)
 {
-    struct dp_preferences all = {0};
     struct arena a = {0};
+    struct alloc_request req = {.type = type, .resource = e->resource};
     struct err err;
-    if (dp_preferences_decode(arena_copy(&a, request), &a, &all, &err) ||
-        only_one(all.n, &err)) {
-        grpcd_fail(call, &err);
-        arena_fini(&a);
+    int rc = decode(arena_copy(&a, bytes), &a, &req, &err);
+    if (rc == 0 && e->resource != IDS_CORE) {
+        e->handlers.request(e->handlers.ctx, call, &req, &a);
         return;
     }
-    const struct dp_preference *one = all.items;
-    forward(ctx, call,
-            &(struct alloc_request){.type = ALLOC_REQUEST_PREFERRED,
-                                    .ids = one->available.items,
-                                    .n_ids = one->available.n,
-                                    .must = one->must_include.items,
-                                    .n_must = one->must_include.n,
-                                    .size = one->size},
-            &a);
+    if (rc)
+        grpcd_fail(call, &err);
+    else
+        answer_core(call, &req);
+    arena_fini(&a);
 }
 
-static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
+static void on_preferred(void *ctx, struct grpcd_call *call, struct span bytes)
 {
-    struct dp_groups all = {0};
-    struct arena a = {0};
-    struct err err;
-    if (dp_groups_decode(arena_copy(&a, request), &a, &all, &err) ||
-        only_one(all.n, &err)) {
-        grpcd_fail(call, &err);
-        arena_fini(&a);
-        return;
-    }
-    forward(ctx, call,
-            &(struct alloc_request){.type = ALLOC_REQUEST_ALLOCATE,
-                                    .ids = all.items->items,
-                                    .n_ids = all.items->n},
-            &a);
+    on_request(ctx, call, bytes, ALLOC_REQUEST_PREFERRED);
 }
 
-static void on_prestart(void *ctx, struct grpcd_call *call, struct span request)
+static void on_allocate(void *ctx, struct grpcd_call *call, struct span bytes)
 {
-    struct dp_ids ids = {0};
-    struct arena a = {0};
-    struct err err;
-    if (dp_ids_decode(arena_copy(&a, request), &a, &ids, &err)) {
-        grpcd_fail(call, &err);
-        arena_fini(&a);
-        return;
-    }
-    forward(ctx, call,
-            &(struct alloc_request){
-                .type = ALLOC_REQUEST_START, .ids = ids.items, .n_ids = ids.n},
-            &a);
+    on_request(ctx, call, bytes, ALLOC_REQUEST_ALLOCATE);
+}
+
+static void on_prestart(void *ctx, struct grpcd_call *call, struct span bytes)
+{
+    on_request(ctx, call, bytes, ALLOC_REQUEST_START);
 }
 
 static void on_call_closed(void *ctx, struct grpcd_call *call)
@@ -183,38 +184,26 @@ void endpoint_free(struct endpoint *e)
     free(e);
 }
 
-/* They name no card and stay healthy with an unhealthy one: an id that is unhealthy while a
- * container of another card has it makes the kubelet reject the container's pod when the
- * kubelet restarts. */
-static int list_core(const struct cards *cards, struct buf *out, struct err *err)
-{
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf id = {0};
-    struct dp_devices list = {.n = cards->most_in_use * REQUEST_CORE};
-    struct dp_device *devices = arena_zalloc(&a, (list.n + 1) * sizeof *devices);
-    for (size_t i = 0; i < list.n; i++) {
-        buf_clear(&id);
-        ids_write_core(&id, (int64_t)i);
-        devices[i] =
-            (struct dp_device){.id = arena_copy(&a, buf_span(&id)), .is_healthy = true};
-    }
-    list.items = devices;
-    return dp_devices_encode(&list, out, err);
-}
-
 int endpoint_list(const struct cards *cards, enum ids_resource r, struct buf *out,
                   struct err *err)
 {
-    if (r == IDS_CORE)
-        return list_core(cards, out, err);
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf id = {0};
-    size_t n = 0;
-    for (size_t i = 0; i < cards->n; i++)
+    size_t n = r == IDS_CORE ? cards->most_in_use * REQUEST_CORE : 0;
+    for (size_t i = 0; i < cards->n && r != IDS_CORE; i++)
         n += r == IDS_MEM ? (size_t)cards->items[i].most_units : 1;
     struct dp_device *devices = arena_zalloc(&a, (n + 1) * sizeof *devices);
     struct dp_devices list = {.items = devices};
-    for (size_t i = 0; i < cards->n; i++) {
+    /* Ids of compute name no card and stay healthy with an unhealthy one: an id that is
+     * unhealthy while a container of another card has it makes the kubelet reject the
+     * container's pod when the kubelet restarts. */
+    for (; r == IDS_CORE && list.n < n; list.n++) {
+        buf_clear(&id);
+        ids_write_core(&id, (int64_t)list.n);
+        devices[list.n] =
+            (struct dp_device){.id = arena_copy(&a, buf_span(&id)), .is_healthy = true};
+    }
+    for (size_t i = 0; i < cards->n && list.n < n; i++) {
         const struct plugin_card *c = &cards->items[i];
         int64_t units = r == IDS_MEM ? c->most_units : 1;
         for (int64_t u = 0; u < units; u++) {
@@ -242,37 +231,6 @@ int endpoint_preferred(const char *const *ids, size_t n, struct buf *out, struct
 
 int endpoint_allocated(const struct response *r, struct buf *out, struct err *err)
 {
-    cleanup_arena struct arena a = {0};
-    struct dp_entry *envs = arena_zalloc(&a, (r->n_envs + 1) * sizeof *envs);
-    struct dp_mount *mounts = arena_zalloc(&a, (r->n_mounts + 1) * sizeof *mounts);
-    struct span *cdi = arena_zalloc(&a, (r->n_cdi + 1) * sizeof *cdi);
-    struct dp_entry *annotations =
-        arena_zalloc(&a, (r->n_annotations + 1) * sizeof *annotations);
-    struct dp_spec *specs = arena_zalloc(&a, (r->n_nodes + 1) * sizeof *specs);
-    for (size_t i = 0; i < r->n_envs; i++)
-        envs[i] = (struct dp_entry){span_of(r->envs[i].key), span_of(r->envs[i].value)};
-    for (size_t i = 0; i < r->n_mounts; i++)
-        mounts[i] =
-            (struct dp_mount){span_of(r->mounts[i].key), span_of(r->mounts[i].value),
-                              r->mounts[i].read_only};
-    for (size_t i = 0; i < r->n_cdi; i++)
-        cdi[i] = span_of(r->cdi[i]);
-    for (size_t i = 0; i < r->n_annotations; i++)
-        annotations[i] = (struct dp_entry){span_of(r->annotations[i].key),
-                                           span_of(r->annotations[i].value)};
-    for (size_t i = 0; i < r->n_nodes; i++)
-        specs[i] = (struct dp_spec){span_of(r->nodes[i].container),
-                                    span_of(r->nodes[i].host), SPAN("rw")};
-    struct dp_allocation one = {.envs = envs,
-                                .n_envs = r->n_envs,
-                                .annotations = annotations,
-                                .n_annotations = r->n_annotations,
-                                .specs = specs,
-                                .n_specs = r->n_nodes,
-                                .mounts = mounts,
-                                .n_mounts = r->n_mounts,
-                                .cdi = cdi,
-                                .n_cdi = r->n_cdi};
-    struct dp_allocations all = {&one, 1};
+    struct dp_allocations all = {&r->dp, 1};
     return dp_allocations_encode(&all, out, err);
 }

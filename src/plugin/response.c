@@ -12,7 +12,7 @@
 
 #define VOLUME_DEVICES "/var/run/nvidia-container-devices"
 
-enum { PAIRS_MAX = 16, MOUNTS_MAX = CARDS_MAX + 2 + LIMIT_DIR_CARDS + 3 };
+enum { ENVS_MAX = 16, MOUNTS_MAX = CARDS_MAX + 2 + LIMIT_DIR_CARDS + 3 };
 
 struct work {
     const struct response_settings *settings;
@@ -44,17 +44,15 @@ static const char *printed(struct arena *a, const char *fmt, ...)
 static struct response *empty(struct arena *a)
 {
     struct response *r = arena_zalloc(a, sizeof *r);
-    r->envs = arena_zalloc(a, PAIRS_MAX * sizeof *r->envs);
-    r->mounts = arena_zalloc(a, MOUNTS_MAX * sizeof *r->mounts);
-    r->cdi = arena_zalloc(a, CARDS_MAX * sizeof *r->cdi);
-    r->annotations = arena_zalloc(a, sizeof *r->annotations);
-    r->nodes = arena_zalloc(a, (CARDS_MAX + DRIVER_NODES_MAX) * sizeof *r->nodes);
+    r->dp.envs = arena_zalloc(a, ENVS_MAX * sizeof *r->dp.envs);
+    r->dp.mounts = arena_zalloc(a, MOUNTS_MAX * sizeof *r->dp.mounts);
     return r;
 }
 
 static void add_env(struct response *r, const char *key, const char *value)
 {
-    r->envs[r->n_envs++] = (struct response_pair){.key = key, .value = value};
+    struct dp_entry *envs = (struct dp_entry *)r->dp.envs;
+    envs[r->dp.n_envs++] = (struct dp_entry){span_of(key), span_of(value)};
 }
 
 static void add_number(struct response *r, struct arena *a, const char *key, int64_t n)
@@ -65,7 +63,8 @@ static void add_number(struct response *r, struct arena *a, const char *key, int
 static void add_mount(struct response *r, const char *at, const char *from,
                       bool read_only)
 {
-    r->mounts[r->n_mounts++] = (struct response_pair){at, from, read_only};
+    struct dp_mount *mounts = (struct dp_mount *)r->dp.mounts;
+    mounts[r->dp.n_mounts++] = (struct dp_mount){span_of(at), span_of(from), read_only};
 }
 
 /* The cards */
@@ -121,6 +120,8 @@ static int check_cdi(const struct work *w, struct err *err)
 static void add_visible(const struct work *w)
 {
     struct response *r = w->r;
+    struct dp_entry *annotation;
+    struct span *names;
     const char *cdi =
         is_cdi(w) ? printed(w->a, "%s=", w->settings->view->cdi_kind) : NULL;
     switch (w->settings->strategy) {
@@ -137,14 +138,21 @@ static void add_visible(const struct work *w)
     case DRIVER_CDI_ANNOTATIONS:
         /* Runtimes read all annotations whose names begin so. A container can have an
          * allocation of each resource. */
-        r->annotations[r->n_annotations++] = (struct response_pair){
-            w->al->resource == IDS_COUNT ? "cdi.k8s.io/gpushare_gpu-count"
-                                         : "cdi.k8s.io/gpushare_gpu-mem",
-            list(w, NAMES, cdi), false};
+        annotation = arena_zalloc(w->a, sizeof *annotation);
+        *annotation =
+            (struct dp_entry){w->al->resource == IDS_COUNT
+                                  ? SPAN("cdi.k8s.io/gpushare_gpu-count")
+                                  : SPAN("cdi.k8s.io/gpushare_gpu-mem"),
+                              span_of(list(w, NAMES, cdi))};
+        r->dp.annotations = annotation;
+        r->dp.n_annotations = 1;
         break;
     case DRIVER_CDI_CRI:
+        names = arena_zalloc(w->a, (w->n + 1) * sizeof *names);
         for (size_t i = 0; i < w->n; i++)
-            r->cdi[r->n_cdi++] = printed(w->a, "%s%s", cdi, name_of(w, i));
+            names[i] = span_of(printed(w->a, "%s%s", cdi, name_of(w, i)));
+        r->dp.cdi = names;
+        r->dp.n_cdi = w->n;
         break;
     }
 }
@@ -152,16 +160,22 @@ static void add_visible(const struct work *w)
 static void add_nodes(const struct work *w)
 {
     const struct driver_view *view = w->settings->view;
-    struct response *r = w->r;
+    size_t n = 0;
     if (!view || is_cdi(w))
         return;
-    for (size_t i = 0; i < w->n; i++)
-        if (driver_card_file(&view->files, w->cards[i]->minor, w->a,
-                             &r->nodes[r->n_nodes]))
-            r->n_nodes++;
-    bool any = r->n_nodes > 0;
-    for (size_t i = 0; i < view->files.n_nodes && any; i++)
-        r->nodes[r->n_nodes++] = view->files.nodes[i];
+    const size_t most = w->n + view->files.n_nodes;
+    struct dp_spec *specs = arena_zalloc(w->a, (most + 1) * sizeof *specs);
+    for (size_t i = 0; i < most && (i < w->n || n > 0); i++) {
+        struct driver_file node;
+        if (i >= w->n)
+            node = view->files.nodes[i - w->n];
+        else if (!driver_card_file(&view->files, w->cards[i]->minor, w->a, &node))
+            continue;
+        specs[n++] = (struct dp_spec){span_of(node.container), span_of(node.host),
+                                      SPAN("rw")};
+    }
+    w->r->dp.specs = specs;
+    w->r->dp.n_specs = n;
 }
 
 static int64_t units_on(const struct work *w, size_t i)
@@ -322,7 +336,7 @@ static void add_limit(const struct response_settings *settings, const struct car
     }
     if (!plan->n)
         return;
-    size_t before = r->n_mounts;
+    size_t before = r->dp.n_mounts;
     r->limit = plan;
     add_mount(r, library, printed(a, "%s/libgpushare-limit.so", dir), true);
     /* glibc reads the file, and musl only the variable. A library is loaded once. */
@@ -337,7 +351,7 @@ static void add_limit(const struct response_settings *settings, const struct car
     for (size_t i = 0; i < plan->n; i++)
         add_mount(r, printed(a, LIMIT_DIR_CONTAINER "/state/%zu", i),
                   printed(a, "%s/pods/%s/state/%zu", dir, plan->uid, i), false);
-    r->n_limit_mounts = r->n_mounts - before;
+    r->n_limit_mounts = r->dp.n_mounts - before;
 }
 
 /* The answers */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "kube/deviceplugin.h"
 #include "node/allocation.h"
 #include "plugin/cards.h"
 #include "plugin/driver.h"
@@ -40,20 +41,10 @@ struct response_settings {
     int64_t unit_mib;
 };
 
-struct response_pair {
-    const char *key, *value; /* of a mount: path in the container, path on the host */
-    bool read_only;
-};
-
 struct response {
-    struct response_pair *envs, *mounts, *annotations;
-    size_t n_envs, n_mounts, n_annotations;
-    const char **cdi; /* CDI names */
-    size_t n_cdi;
-    struct driver_file *nodes; /* device nodes */
-    size_t n_nodes;
+    struct dp_allocation dp; /* texts end with NUL */
     /* The limits of the pod, to be written before the answer; NULL: none. The last
-     * n_limit_envs and n_limit_mounts of the arrays need them. */
+     * n_limit_envs and n_limit_mounts of dp need them. */
     struct limit_plan *limit;
     enum preload preload;
     size_t n_limit_envs, n_limit_mounts;

@@ -226,12 +226,13 @@ static void set_answer(const char *text)
 static void write_env(const struct response *r)
 {
     buf_clear(&rig.env);
-    for (size_t i = 0; i < r->n_envs; i++)
-        buf_printf(&rig.env, "%s=%s\n", r->envs[i].key, r->envs[i].value);
-    for (size_t i = 0; i < r->n_mounts; i++)
-        buf_printf(&rig.env, "mount %s=%s\n", r->mounts[i].key, r->mounts[i].value);
-    for (size_t i = 0; i < r->n_cdi; i++)
-        buf_printf(&rig.env, "cdi %s\n", r->cdi[i]);
+    for (size_t i = 0; i < r->dp.n_envs; i++)
+        buf_printf(&rig.env, "%s=%s\n", r->dp.envs[i].key.p, r->dp.envs[i].value.p);
+    for (size_t i = 0; i < r->dp.n_mounts; i++)
+        buf_printf(&rig.env, "mount %s=%s\n", r->dp.mounts[i].container_path.p,
+                   r->dp.mounts[i].host_path.p);
+    for (size_t i = 0; i < r->dp.n_cdi; i++)
+        buf_printf(&rig.env, "cdi %s\n", r->dp.cdi[i].p);
 }
 
 static void carry_out(const struct alloc_output *o)

@@ -171,9 +171,9 @@ static char *script_of(const char *sample)
                      found + sizeof at - 1);
 }
 
-static bool is_plain(const struct response_pair *env)
+static bool is_plain(const struct dp_entry *env)
 {
-    return strcmp(env->key, "LD_PRELOAD") != 0; /* there is no such library here */
+    return strcmp(env->key.p, "LD_PRELOAD") != 0; /* there is no such library here */
 }
 
 /* Runs the script in a subshell. */
@@ -181,9 +181,9 @@ static void add_shell(struct buf *out, const struct frame *f, const struct respo
 {
     buf_printf(out, is_limited(f) ? ": >%s/limit\n" : "rm -f %s/limit\n", dir);
     buf_adds(out, "(export");
-    for (size_t i = 0; i < r->n_envs; i++)
-        if (is_plain(&r->envs[i]))
-            buf_printf(out, " %s='%s'", r->envs[i].key, r->envs[i].value);
+    for (size_t i = 0; i < r->dp.n_envs; i++)
+        if (is_plain(&r->dp.envs[i]))
+            buf_printf(out, " %s='%s'", r->dp.envs[i].key.p, r->dp.envs[i].value.p);
     buf_printf(out, "; . %s/script)\necho end\n", dir);
 }
 
@@ -212,9 +212,9 @@ static void add_python(struct buf *out, const struct frame *f, const struct resp
     for (int i = 0; i < n_cards(f); i++)
         buf_printf(out, "%.0f\\n", seen_mib(f, i));
     buf_adds(out, "', {");
-    for (size_t i = 0; i < r->n_envs; i++)
-        if (is_plain(&r->envs[i]))
-            buf_printf(out, "'%s': '%s', ", r->envs[i].key, r->envs[i].value);
+    for (size_t i = 0; i < r->dp.n_envs; i++)
+        if (is_plain(&r->dp.envs[i]))
+            buf_printf(out, "'%s': '%s', ", r->dp.envs[i].key.p, r->dp.envs[i].value.p);
     buf_adds(out, "})\n");
 }
 
@@ -355,10 +355,10 @@ START_TEST(the_page_has_a_row_for_each_variable)
     size_t n = 0;
     for (size_t k = 0; k < ARRAY_LEN(frames); k++) {
         const struct response *r = respond(&frames[k]);
-        for (size_t i = 0; i < r->n_envs; i++, n++) {
-            cleanup_free char *cell = xasprintf("\n| `%s`", r->envs[i].key);
+        for (size_t i = 0; i < r->dp.n_envs; i++, n++) {
+            cleanup_free char *cell = xasprintf("\n| `%s`", r->dp.envs[i].key.p);
             ck_assert_msg(strstr(page.p, cell) != NULL, PAGE " has no row for %s",
-                          r->envs[i].key);
+                          r->dp.envs[i].key.p);
         }
     }
     ck_assert_uint_gt(n, 100);

@@ -554,8 +554,8 @@ static void on_allocated(const struct alloc_output *o)
         if (c->share[card])
             snprintf(want + strlen(want), sizeof want - strlen(want), "%sGPU-%d",
                      want[0] ? "," : "", card);
-    holds(strcmp(o->response->envs[0].value, want) == 0, "pod %d gets %s, not %s",
-          p->number, o->response->envs[0].value, want);
+    holds(strcmp(o->response->dp.envs[0].value.p, want) == 0, "pod %d gets %s, not %s",
+          p->number, o->response->dp.envs[0].value.p, want);
     c->has = true;
     memcpy(c->ids, p->picked, sizeof c->ids);
     w->allocated++;

@@ -43,9 +43,9 @@ static struct allocation *allocation_of(const char *first, const char *second)
 
 static const char *env(const struct response *r, const char *key)
 {
-    for (size_t i = 0; i < r->n_envs; i++)
-        if (strcmp(r->envs[i].key, key) == 0)
-            return r->envs[i].value;
+    for (size_t i = 0; i < r->dp.n_envs; i++)
+        if (strcmp(r->dp.envs[i].key.p, key) == 0)
+            return r->dp.envs[i].value.p;
     return "";
 }
 
@@ -168,9 +168,9 @@ END_TEST
 
 static const char *mount_at(const struct response *r, const char *at)
 {
-    for (size_t i = 0; i < r->n_mounts; i++)
-        if (strcmp(r->mounts[i].key, at) == 0)
-            return r->mounts[i].value;
+    for (size_t i = 0; i < r->dp.n_mounts; i++)
+        if (strcmp(r->dp.mounts[i].container_path.p, at) == 0)
+            return r->dp.mounts[i].host_path.p;
     return "";
 }
 
