@@ -526,7 +526,7 @@ static const struct {
     [FACTS_REACH_GO_EXTENDER] =
         {"go-extender", "another extender answers, with a ledger of its own",
          "kubectl replace -f manifests/deployment.yaml    # migration: "
-         "docs/operations.md\n"
+         "docs/install.md\n"
          "kubectl -n kube-system get deployments,pods -o wide"},
     [FACTS_REACH_WRONG_PATH] = {"wrong-path",
                                 "the extender does not serve this path, to which "
@@ -635,7 +635,7 @@ static void check_cluster(const struct facts *f, struct checks *out)
                 "overcommitted",
                 "delete its Deployment, or, if it has the same name:\n"
                 "kubectl replace -f manifests/deployment.yaml    # migration: "
-                "docs/operations.md",
+                "docs/install.md",
                 "pod kube-system/%s runs another extender: %s",
                 edit_string(pod, "metadata.name"), image);
     }
