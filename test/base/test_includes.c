@@ -124,7 +124,7 @@ static void read_all(const char *pattern, size_t skip, bool names_only)
 {
     glob_t files;
     ck_assert_int_eq(glob(pattern, 0, NULL, &files), 0);
-    ck_assert_uint_gt(files.gl_pathc, 10);
+    ck_assert_uint_gt(files.gl_pathc, 0);
     for (size_t i = 0; i < files.gl_pathc; i++)
         if (names_only)
             add_header(span_of(files.gl_pathv[i] + skip));

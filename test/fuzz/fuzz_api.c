@@ -21,7 +21,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "kube-sim/api.h"
+#include "kube-sim/sim.h"
 
 enum { LINES_MAX = 24, WATCHES_MAX = 8 };
 

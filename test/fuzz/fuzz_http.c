@@ -33,7 +33,7 @@
 #include "extender/server.h"
 #include "fuzz/replies.h"
 #include "fuzz/verbs_store.h"
-#include "kube-sim/server.h"
+#include "kube-sim/sim.h"
 
 enum {
     LIMIT_MS = 8000, /* a connection still open then never ends */

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "domain/quantity.h"
 #include "domain/template_node.h"
-#include "kube-sim/quantity_priv.h"
+#include "kube-sim/sim.h"
 
 static void expect(const struct buf *text, int64_t want)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "kube-sim/api.h"
+#include "kube-sim/sim.h"
 #include "kube-sim/cases.h"
 
 /* Runs conformance cases against the pure API, with a clock that the cases advance. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kube-sim/api.h"
+#include "kube-sim/sim.h"
 #include "lib/unit.h"
 
 /* Requests to the pure API in one line. */

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "kube-sim/cases_http.h"
 #include "kube-sim/cases_pure.h"
-#include "kube-sim/server.h"
+#include "kube-sim/sim.h"
 #include "lib/unit.h"
 
 /* The cases in test/kube-sim/conformance against the pure API, and against kube-sim over HTTP.

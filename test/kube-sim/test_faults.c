@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/faults.h"
+#include "kube-sim/sim.h"
 
 #include <jansson.h>
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/gzip_priv.h"
+#include "kube-sim/sim.h"
 
 #include <zlib.h>
 
 #include "base/mem.h"
-#include "kube-sim/server.h"
 #include "lib/raw.h"
 #include "lib/unit.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rng.h"
-#include "kube-sim/faults.h"
+#include "kube-sim/sim.h"
 #include "kube-sim/pure.h"
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/patch_priv.h"
+#include "kube-sim/sim.h"
 
 #include "base/mem.h"
 #include "lib/unit.h"
@@ -11,9 +11,9 @@ struct patch_case {
 static void run(const struct patch_case *c, bool strategic)
 {
     struct err err = {0};
-    cleanup_json json_t *target = sim_jsonx_parse(span_of(c->target), NULL);
-    cleanup_json json_t *patch = sim_jsonx_parse(span_of(c->patch), NULL);
-    cleanup_json json_t *kept = json_deep_copy(patch);
+    cleanup_json_value json_t *target = sim_jsonx_parse(span_of(c->target), NULL);
+    cleanup_json_value json_t *patch = sim_jsonx_parse(span_of(c->patch), NULL);
+    cleanup_json_value json_t *kept = json_deep_copy(patch);
     ck_assert_msg(target && patch, "%s", c->patch);
     int rc = 0;
     if (strategic)
@@ -23,7 +23,7 @@ static void run(const struct patch_case *c, bool strategic)
     ck_assert_msg(json_equal(patch, kept), "the patch was changed: %s", c->patch);
     ck_assert_msg((rc == 0) == (c->result != NULL), "%s: %s", c->patch, err.msg);
     if (rc) {
-        cleanup_json json_t *before = sim_jsonx_parse(span_of(c->target), NULL);
+        cleanup_json_value json_t *before = sim_jsonx_parse(span_of(c->target), NULL);
         ck_assert_msg(json_equal(target, before), "a refused patch: %s", c->patch);
         return;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/proto_priv.h"
+#include "kube-sim/sim.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -44,7 +44,7 @@ START_TEST(an_object_is_read_from_its_envelope)
 {
     cleanup_buf struct buf body = {0}, text = {0};
     make(&body);
-    cleanup_json json_t *j = sim_proto_parse(sim_proto_configmap, buf_span(&body), NULL);
+    cleanup_json_value json_t *j = sim_proto_parse(sim_proto_configmap, buf_span(&body), NULL);
     ck_assert_ptr_nonnull(j);
     sim_jsonx_dump(&text, j);
     ck_assert_str_eq(text.p, "{\"metadata\":{\"name\":\"c\",\"labels\":{\"a\":\"b\"},"
@@ -60,7 +60,7 @@ START_TEST(truncated_and_foreign_messages_are_rejected)
     make(&body);
     size_t rejected = 0;
     for (size_t n = 0; n < body.n; n++) {
-        cleanup_json json_t *j =
+        cleanup_json_value json_t *j =
             sim_proto_parse(sim_proto_configmap, (struct span){body.p, n}, &err);
         rejected += !j;
     }
@@ -89,12 +89,12 @@ START_TEST(mutated_bytes_do_no_harm)
         make(&body);
         for (size_t k = rng_below(&rng, 5); k; k--)
             body.p[rng_below(&rng, body.n)] = (char)rng_next(&rng);
-        cleanup_json json_t *j =
+        cleanup_json_value json_t *j =
             sim_proto_parse(sim_proto_configmap, buf_span(&body), NULL);
         if (!j)
             continue;
         sim_jsonx_dump(&text, j);
-        cleanup_json json_t *again = sim_jsonx_parse(buf_span(&text), NULL);
+        cleanup_json_value json_t *again = sim_jsonx_parse(buf_span(&text), NULL);
         ck_assert_msg(again != NULL, "%s", text.p);
     }
 }

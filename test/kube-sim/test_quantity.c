@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/quantity_priv.h"
+#include "kube-sim/sim.h"
 
 #include "base/mem.h"
 #include "lib/unit.h"

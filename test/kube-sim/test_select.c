@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/select_priv.h"
+#include "kube-sim/sim.h"
 
 #include "base/mem.h"
-#include "kube-sim/query_priv.h"
-#include "kube-sim/route_priv.h"
-#include "kube-sim/token_priv.h"
 #include "lib/unit.h"
 
 static struct object *pod(const char *labels, const char *node)
 {
-    cleanup_json json_t *l = sim_jsonx_parse(span_of(labels), NULL);
-    cleanup_json json_t *root =
+    cleanup_json_value json_t *l = sim_jsonx_parse(span_of(labels), NULL);
+    cleanup_json_value json_t *root =
         json_pack("{s:{s:s,s:s,s:O},s:{s:s}}", "metadata", "name", "p", "namespace", "ns",
                   "labels", l, "spec", "nodeName", node);
     return sim_object_new(sim_kind_by_resource(SPAN("pods")), root, 1);

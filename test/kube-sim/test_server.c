@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/server.h"
+#include "kube-sim/sim.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/store_priv.h"
+#include "kube-sim/sim.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -19,7 +19,7 @@ static struct object *make(int key, int value, uint64_t rv)
     char name[16], number[16];
     snprintf(name, sizeof name, "k%02d", key);
     snprintf(number, sizeof number, "%d", value);
-    cleanup_json json_t *root = json_pack("{s:{s:s,s:s},s:{s:s}}", "metadata", "name",
+    cleanup_json_value json_t *root = json_pack("{s:{s:s,s:s},s:{s:s}}", "metadata", "name",
                                           name, "namespace", "ns", "data", "v", number);
     return sim_object_new(sim_kind_by_resource(SPAN("configmaps")), root, rv);
 }
@@ -44,7 +44,7 @@ struct check {
 static bool check_one(void *ctx, struct object *o)
 {
     struct check *c = ctx;
-    cleanup_json json_t *root = sim_object_parse(o);
+    cleanup_json_value json_t *root = sim_object_parse(o);
     int64_t key, value;
     ck_assert(span_i64((struct span){o->name.p + 1, o->name.n - 1}, &key));
     ck_assert(span_i64(sim_jsonx_span(root, "data.v"), &value));
@@ -137,7 +137,7 @@ START_TEST(an_object_keeps_its_bytes_under_another_version)
 {
     struct object *o = make(3, 5, 9), *p = sim_object_with_rv(o, 1234567);
     cleanup_buf struct buf a = {0};
-    cleanup_json json_t *x = sim_object_parse(o), *y = sim_object_parse(p);
+    cleanup_json_value json_t *x = sim_object_parse(o), *y = sim_object_parse(p);
     ck_assert_str_eq(sim_jsonx_str(x, "metadata.resourceVersion"), "9");
     ck_assert_str_eq(sim_jsonx_str(y, "metadata.resourceVersion"), "1234567");
     json_object_del(json_object_get(x, "metadata"), "resourceVersion");

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "core/core.h"
-#include "kube-sim/api.h"
+#include "kube-sim/sim.h"
 
 /*
  * The whole system in one thread, reproducible from a seed: several cores with the code

@@ -1,11 +1,175 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/api_priv.h"
+#include "kube-sim/sim.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
-#include "kube-sim/jsonx_priv.h"
+
+/*
+ * The API server in memory: its state, requests, changes and their watchers, and what is due by
+ * the clock: pods that run or end, renewed Leases, old events.
+ */
+
+static void announce(struct api *api, const struct store *store)
+{
+    sim_watch_notify(api, sim_kind_index(store->kind),
+                     sim_store_event(store, store->next_seq - 1));
+    if (api->wake)
+        api->wake(api->wake_ctx);
+}
+
+const struct object *sim_change_put(struct api *api, const struct kind *kind,
+                                    json_t *root)
+{
+    struct store *store = sim_api_store(api, kind);
+    struct object *o = sim_object_new(kind, root, ++api->rv);
+    sim_store_put(store, o);
+    announce(api, store);
+    if (api->config.run_pods && kind->binding)
+        sim_change_schedule(api, 0, TIMER_RUN, o); /* if it has not started by then */
+    return o;
+}
+
+const struct object *sim_change_remove(struct api *api, const struct object *o)
+{
+    struct store *store = sim_api_store(api, o->kind);
+    struct object *last = sim_object_with_rv(o, ++api->rv);
+    sim_store_remove(store, last);
+    announce(api, store);
+    return last; /* the history holds a reference */
+}
+
+/* -- timers -- */
+
+void sim_change_schedule(struct api *api, int64_t at_ms, enum timer_action what,
+                         const struct object *o)
+{
+    MEM_GROW(api->timers, api->cap_timers, api->n_timers + 1);
+    api->timers[api->n_timers++] =
+        (struct timer){at_ms, what, sim_object_ref((struct object *)o)};
+}
+
+static bool waits(const json_t *pod)
+{
+    return sim_jsonx_span(pod, "spec.nodeName").n &&
+           span_eq(sim_jsonx_span(pod, "status.phase"), SPAN("Pending")) &&
+           !sim_jsonx_at(pod, "metadata.deletionTimestamp");
+}
+
+/* Sets a bound pod that has not started to Running. */
+static void sim_agents_run(struct api *api, const struct object *o, int64_t now_ms)
+{
+    cleanup_json_value json_t *pod = sim_object_parse(o);
+    if (!waits(pod))
+        return;
+    sim_pod_run(pod, now_ms);
+    sim_change_put(api, o->kind, pod);
+}
+
+static void renew(struct api *api, const struct object *o, int64_t now_ms)
+{
+    cleanup_json_value json_t *lease = sim_object_parse(o);
+    cleanup_buf struct buf now = {0};
+    const json_t *notes = sim_jsonx_at(lease, "metadata.annotations");
+    if (json_object_get(notes, "kube-sim/frozen"))
+        return; /* the agent of this node is simulated as dead */
+    clock_format_us(&now, now_ms * 1000);
+    sim_jsonx_set_str(sim_jsonx_make(lease, "spec"), "renewTime", now.p);
+    sim_change_put(api, o->kind, lease);
+}
+
+/* Spreads the renewals evenly over the period, like agents that started at different
+ * times. */
+static void sim_agents_renew(struct api *api, int64_t now_ms)
+{
+    int64_t period_ms = api->config.renew_leases_ms;
+    const struct kind *kind = sim_kind_by_resource(SPAN("leases"));
+    struct store *store = sim_api_store(api, kind);
+    size_t first = sim_store_lower(store, SPAN("nvidia-gpu-scheduler-node-lease/"));
+    size_t end = sim_store_lower(store, SPAN("nvidia-gpu-scheduler-node-lease0"));
+    int64_t n = (int64_t)(end - first);
+    if (!api->renewed_ms)
+        api->renewed_ms = now_ms;
+    if (!period_ms || !n)
+        return;
+    int64_t due = n * (now_ms - api->renewed_ms) / period_ms;
+    if (due > n)
+        api->renewed_ms =
+            now_ms; /* more than one period has passed: renew each Lease once */
+    else
+        api->renewed_ms += due * period_ms / n;
+    for (int64_t i = 0; i < due && i < n; i++)
+        renew(api, store->items[first + api->next_lease++ % (size_t)n], now_ms);
+}
+
+enum { SWEEP_MS = 60 * 1000 };
+
+/* Like the kubelet's final deletion with grace period 0. */
+static void remove_pod(struct api *api, const struct object *o)
+{
+    cleanup_json_value json_t *root = sim_object_parse(o);
+    sim_jsonx_set_int(json_object_get(root, "metadata"), "deletionGracePeriodSeconds", 0);
+    const struct object *now = sim_change_put(api, o->kind, root);
+    if (!sim_meta_has_finalizers(root))
+        sim_change_remove(api, now);
+}
+
+static void run_timer(struct api *api, const struct timer *e, int64_t now_ms)
+{
+    const struct object *o =
+        sim_store_find(sim_api_store(api, e->object->kind), e->object->key);
+    if (!o || !span_eq(o->uid, e->object->uid))
+        return;
+    if (e->what == TIMER_RUN)
+        sim_agents_run(api, o, now_ms);
+    else if (o->deleting)
+        remove_pod(api, o);
+}
+
+static void run_timers(struct api *api, int64_t now_ms)
+{
+    size_t kept = 0, n = api->n_timers; /* timers added meanwhile run at the next tick */
+    for (size_t i = 0; i < n; i++) {
+        struct timer e = api->timers[i];
+        if (e.at_ms > now_ms) {
+            api->timers[kept++] = e;
+            continue;
+        }
+        run_timer(api, &e, now_ms);
+        sim_object_unref(e.object);
+    }
+    memmove(api->timers + kept, api->timers + n,
+            (api->n_timers - n) * sizeof *api->timers);
+    api->n_timers -= n - kept;
+}
+
+/* Removes the objects that have not changed since a version. */
+static void sweep(struct api *api, struct store *store, uint64_t before)
+{
+    for (size_t i = store->n; i-- > 0;)
+        if (store->items[i]->rv <= before)
+            sim_change_remove(api, store->items[i]);
+}
+
+void api_tick(struct api *api, int64_t now_ms)
+{
+    if (api->n_timers)
+        run_timers(api, now_ms);
+    if (api->config.renew_leases_ms)
+        sim_agents_renew(api, now_ms);
+    if (now_ms < api->next_sweep_ms)
+        return;
+    /* Objects up to the version of a sweep were written before that sweep. */
+    uint64_t *at = &api->sweeps[api->n_sweeps++ % SWEEPS];
+    if (api->n_sweeps > SWEEPS)
+        for (size_t k = 0; k < KINDS_N; k++)
+            if (api->stores[k].kind->passing)
+                sweep(api, &api->stores[k], *at);
+    *at = api->rv;
+    api->next_sweep_ms = now_ms + SWEEP_MS;
+}
 
 struct store *sim_api_store(struct api *api, const struct kind *kind)
 {

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/change_priv.h"
-#include "kube-sim/pod_priv.h"
-#include "kube-sim/shape_priv.h"
-#include "kube-sim/write_priv.h"
+#include "kube-sim/sim.h"
 
 /*
  * Binds a pod to a node. Node, annotations, labels and the condition change in one write.
@@ -20,7 +17,7 @@ static json_t *read_binding(struct call *c)
             "include: application/json");
         return NULL;
     }
-    cleanup_json json_t *b = sim_jsonx_parse(c->req->body, &err);
+    cleanup_json_value json_t *b = sim_jsonx_parse(c->req->body, &err);
     if (!json_is_object(b)) {
         sim_refuse(c, 400,
                    "the object provided is unrecognized (must be of type Binding): %s",
@@ -126,7 +123,7 @@ static void bind_pod(struct call *c, json_t *pod, const json_t *b)
 void sim_binding_handle(struct call *c)
 {
     cleanup_buf struct buf key = {0};
-    cleanup_json json_t *b = read_binding(c);
+    cleanup_json_value json_t *b = read_binding(c);
     if (!b || check_binding(c, b))
         return;
     const struct object *o = sim_store_find(
@@ -135,7 +132,7 @@ void sim_binding_handle(struct call *c)
         sim_refuse_not_found(c, c->route.kind, c->route.name);
         return;
     }
-    cleanup_json json_t *pod = sim_object_parse(o);
+    cleanup_json_value json_t *pod = sim_object_parse(o);
     if (check_preconditions(c, b, o) || check_pod(c, pod))
         return;
     bind_pod(c, pod, b);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
-#include "kube-sim/change_priv.h"
-#include "kube-sim/meta_priv.h"
-#include "kube-sim/pod_priv.h"
-#include "kube-sim/write_priv.h"
+#include "kube-sim/sim.h"
+
+/* POST of an object. */
 
 enum { GENERATED = 5, GENERATED_PREFIX_MAX = 63 - GENERATED };
 
@@ -103,7 +102,7 @@ void sim_create_store(struct call *c, json_t *object)
 {
     if (c->dry_run) { /* a dry run has no resourceVersion */
         struct object *o = sim_object_new(c->route.kind, object, c->api->rv);
-        cleanup_json json_t *root = sim_object_parse(o);
+        cleanup_json_value json_t *root = sim_object_parse(o);
         json_object_del(json_object_get(root, "metadata"), "resourceVersion");
         c->reply->status = 201;
         sim_jsonx_dump(&c->reply->body, root);
@@ -134,7 +133,7 @@ static int check_no_version(struct call *c, const json_t *object)
 
 void sim_create_handle(struct call *c)
 {
-    cleanup_json json_t *object = sim_body_object(c);
+    cleanup_json_value json_t *object = sim_body_object(c);
     if (!object)
         return;
     if (check_no_version(c, object) || sim_create_prepare(c, object, false) ||

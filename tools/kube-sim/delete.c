@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kube-sim/sim.h"
+
 #include "base/clock.h"
-#include "kube-sim/change_priv.h"
-#include "kube-sim/meta_priv.h"
-#include "kube-sim/pod_priv.h"
-#include "kube-sim/shape_priv.h"
-#include "kube-sim/write_priv.h"
+
+/* DELETE of one object or a collection, and evictions. */
 
 struct options {
     int64_t grace_s; /* -1: absent */
@@ -30,7 +29,7 @@ static int read_options(struct call *c, struct options *o)
     return 0;
 }
 
-int sim_delete_check(struct call *c, const json_t *options, const struct object *o)
+static int sim_delete_check(struct call *c, const json_t *options, const struct object *o)
 {
     struct span uid = sim_jsonx_span(options, "preconditions.uid");
     struct span wanted = sim_jsonx_span(options, "preconditions.resourceVersion");
@@ -113,7 +112,7 @@ static void answer_deleted(struct call *c, const struct object *o, const char *u
 const struct object *sim_delete_pod(struct call *c, const struct object *o,
                                     int64_t grace_s)
 {
-    cleanup_json json_t *root = sim_object_parse(o);
+    cleanup_json_value json_t *root = sim_object_parse(o);
     return delete_gracefully(c, o, root, sim_pod_grace_s(root, grace_s), grace_s >= 0);
 }
 
@@ -125,7 +124,7 @@ static void delete_object(struct call *c, const struct object *o,
     if (!c->dry_run && c->route.kind->graceful) {
         o = sim_delete_pod(c, o, options->grace_s);
     } else if (!c->dry_run) {
-        cleanup_json json_t *root = sim_object_parse(o);
+        cleanup_json_value json_t *root = sim_object_parse(o);
         o = delete_now(c, o, root);
     }
     answer_deleted(c, o, uid.p);
@@ -144,4 +143,69 @@ void sim_delete_handle(struct call *c)
             delete_object(c, o, &options);
     }
     json_decref(options.body);
+}
+
+/*
+ * Evicts a pod: sets the condition DisruptionTarget and deletes it gracefully. There are no
+ * PodDisruptionBudgets here, so none refuses an eviction.
+ */
+
+static json_t *read_eviction(struct call *c)
+{
+    struct err err;
+    cleanup_json_value json_t *e = sim_jsonx_parse(c->req->body, &err);
+    if (!json_is_object(e)) {
+        sim_refuse(c, 400, "couldn't get version/kind; json parse error: %s",
+                   e ? "no JSON object" : err.msg);
+        return NULL;
+    }
+    sim_jsonx_strip_nulls(e);
+    sim_jsonx_make(e, "metadata");
+    if (sim_shape_check(sim_shape_meta, e, &err) ||
+        sim_shape_check(sim_shape_eviction, e, &err)) {
+        sim_refuse(c, 400,
+                   "Eviction in version \"v1\" cannot be handled as a Eviction: %s",
+                   err.msg);
+        return NULL;
+    }
+    if (!span_eq(sim_jsonx_span(e, "metadata.name"), c->route.name)) {
+        sim_refuse(c, 400, "name in URL does not match name in Eviction object");
+        return NULL;
+    }
+    return json_incref(e);
+}
+
+static const struct object *mark_evicted(struct call *c, const struct object *o)
+{
+    cleanup_json_value json_t *pod = sim_object_parse(o);
+    sim_pod_set_condition(pod, "DisruptionTarget", "True", c->now_ms);
+    json_t *all = sim_jsonx_at(pod, "status.conditions");
+    json_t *last = json_array_get(all, json_array_size(all) - 1);
+    sim_jsonx_set_str(last, "reason", "EvictionByEvictionAPI");
+    sim_jsonx_set_str(last, "message", "Eviction API: evicting");
+    return sim_change_put(c->api, c->route.kind, pod);
+}
+
+void sim_eviction_handle(struct call *c)
+{
+    cleanup_buf struct buf key = {0};
+    cleanup_json_value json_t *e = read_eviction(c);
+    if (!e)
+        return;
+    const json_t *options = sim_jsonx_at(e, "deleteOptions");
+    const struct object *o = sim_store_find(
+        c->store, sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
+    if (!o) {
+        sim_refuse_not_found(c, c->route.kind, c->route.name);
+        return;
+    }
+    if (sim_delete_check(c, options, o))
+        return;
+    c->dry_run |= json_array_size(sim_jsonx_at(options, "dryRun")) > 0;
+    if (!c->dry_run) {
+        o = o->deleting ? o : mark_evicted(c, o);
+        sim_delete_pod(c, o, sim_jsonx_int(options, "gracePeriodSeconds", -1));
+    }
+    c->reply->status = 201;
+    sim_status_write_success(&c->reply->body, 201, NULL);
 }

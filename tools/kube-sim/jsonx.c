@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/jsonx_priv.h"
+#include "kube-sim/sim.h"
 
 #include <string.h>
+
+/* Helpers for jansson: paths, amounts, merge and comparison. */
 
 void sim_jsonx_cleanup(json_t **j)
 {

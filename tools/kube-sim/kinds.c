@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/kinds_priv.h"
+#include "kube-sim/sim.h"
 
 #include "base/mem.h"
-#include "kube-sim/checks_priv.h"
-#include "kube-sim/columns_priv.h"
-#include "kube-sim/pod_priv.h"
-#include "kube-sim/proto_priv.h"
-#include "kube-sim/shape_priv.h"
+
+/* The resources that are served, and the routes to them. */
 
 #define NAME_FIELD                                                                       \
     {                                                                                    \
@@ -73,7 +70,6 @@ const struct kind sim_kinds[KINDS_N] = {
      .unconditional = true,
      .fields = namespace_fields,
      .shape = sim_shape_namespace,
-     .columns = sim_columns_namespace,
      .message = sim_proto_namespace,
      .fill = sim_fill_namespace,
      .check = sim_check_namespace},
@@ -87,7 +83,6 @@ const struct kind sim_kinds[KINDS_N] = {
      .unconditional = true,
      .fields = node_fields,
      .shape = sim_shape_node,
-     .columns = sim_columns_node,
      .fill = sim_fill_node,
      .check = sim_check_node},
     {.group = "",
@@ -104,7 +99,6 @@ const struct kind sim_kinds[KINDS_N] = {
      .generation = true,
      .fields = pod_fields,
      .shape = sim_shape_pod,
-     .columns = sim_columns_pod,
      .fill = sim_pod_fill,
      .check = sim_pod_check},
     {.group = "",
@@ -119,7 +113,6 @@ const struct kind sim_kinds[KINDS_N] = {
      .passing = true,
      .fields = event_fields,
      .shape = sim_shape_event,
-     .columns = sim_columns_event,
      .fill = sim_fill_event,
      .check = sim_check_event},
     {.group = "",
@@ -132,7 +125,6 @@ const struct kind sim_kinds[KINDS_N] = {
      .unconditional = true,
      .fields = namespaced,
      .shape = sim_shape_configmap,
-     .columns = sim_columns_configmap,
      .message = sim_proto_configmap,
      .check = sim_check_configmap},
     {.group = "",
@@ -145,7 +137,6 @@ const struct kind sim_kinds[KINDS_N] = {
      .unconditional = true,
      .fields = secret_fields,
      .shape = sim_shape_secret,
-     .columns = sim_columns_secret,
      .fill = sim_fill_secret,
      .check = sim_check_secret},
     {.group = "coordination.k8s.io",
@@ -158,7 +149,6 @@ const struct kind sim_kinds[KINDS_N] = {
      .create_on_put = true,
      .fields = namespaced,
      .shape = sim_shape_lease,
-     .columns = sim_columns_lease,
      .fill = sim_fill_lease,
      .check = sim_check_lease},
     {.group = "events.k8s.io",
@@ -173,7 +163,6 @@ const struct kind sim_kinds[KINDS_N] = {
      .passing = true,
      .fields = event_v1_fields,
      .shape = sim_shape_event_v1,
-     .columns = sim_columns_event_v1,
      .core_faults = true,
      .fill = sim_fill_event_v1,
      .check = sim_check_event_v1},
@@ -187,7 +176,6 @@ const struct kind sim_kinds[KINDS_N] = {
      .generation = true,
      .fields = named,
      .shape = sim_shape_scv,
-     .columns = sim_columns_scv,
      .check = sim_check_scv},
 };
 
@@ -196,8 +184,9 @@ size_t sim_kind_index(const struct kind *k)
     return (size_t)(k - sim_kinds);
 }
 
-const struct kind *sim_kind_by_plural(struct span group, struct span version,
-                                      struct span plural)
+/* NULL: not served. `group_version` is "v1" or "group/version". */
+static const struct kind *sim_kind_by_plural(struct span group, struct span version,
+                                             struct span plural)
 {
     for (size_t i = 0; i < KINDS_N; i++)
         if (span_eq(plural, span_of(sim_kinds[i].plural)) &&
@@ -276,4 +265,58 @@ struct span sim_kind_key(const struct kind *k, struct span ns, struct span name,
     }
     buf_add_span(out, name);
     return buf_span(out);
+}
+
+/* Takes the next segment of the path. */
+static struct span part(struct span *rest)
+{
+    return rest->p ? span_cut(rest, '/') : *rest;
+}
+
+/* The path after "/namespaces/": a Namespace, or resources in it. */
+static void in_namespace(struct route *r, struct span group, struct span version,
+                         struct span rest)
+{
+    struct span ns = part(&rest), plural = part(&rest);
+    if (!plural.n) {
+        r->kind = sim_kind_by_plural(group, version, SPAN("namespaces"));
+        r->name = ns;
+        return;
+    }
+    r->kind = sim_kind_by_plural(group, version, plural);
+    if (r->kind && !r->kind->namespaced)
+        r->kind = NULL;
+    r->ns = ns;
+    r->name = part(&rest);
+    r->sub = part(&rest);
+    if (rest.p)
+        r->kind = NULL;
+}
+
+struct route sim_route_parse(const char *path)
+{
+    struct route r = {0};
+    struct span rest = span_of(path), group = {"", 0};
+    if (rest.n > 1 && rest.p[rest.n - 1] == '/')
+        rest.n--;
+    if (part(&rest).n)
+        return r;
+    struct span root = part(&rest);
+    if (span_eq(root, SPAN("apis")))
+        group = part(&rest);
+    else if (!span_eq(root, SPAN("api")))
+        return r;
+    struct span version = part(&rest), plural = part(&rest);
+    if (span_eq(plural, SPAN("namespaces")) && rest.n) {
+        in_namespace(&r, group, version, rest);
+    } else {
+        r.kind = sim_kind_by_plural(group, version, plural);
+        r.name = part(&rest);
+        r.sub = part(&rest);
+        if (rest.p || (r.kind && r.kind->namespaced && r.name.n))
+            r.kind = NULL;
+    }
+    if ((r.ns.p && !r.ns.n) || (r.name.p && !r.name.n) || (r.sub.p && !r.sub.n))
+        r.kind = NULL; /* an empty segment */
+    return r;
 }

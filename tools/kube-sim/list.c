@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/list_priv.h"
+#include "kube-sim/sim.h"
 
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "kube-sim/table_priv.h"
-#include "kube-sim/token_priv.h"
+
+/* GET of a collection: selectors, pages of one consistent state. */
 
 enum { PIECE = 256 * 1024 }; /* approximate bytes per api_list_next */
 
@@ -18,8 +18,6 @@ struct api_list {
     size_t bytes; /* of the objects */
     bool more;    /* the limit was reached, and more objects follow */
     bool started;
-    const struct table *table; /* NULL: JSON */
-    struct table table_form;
     uint64_t rv;
     struct buf next;                 /* continue token */
     const struct selector *selector; /* while objects are gathered */
@@ -87,7 +85,7 @@ static int check_match(struct call *c, struct span match, struct span rv)
 /* The watch cache of a real server waits and sends Retry-After; etcd does not. */
 static int refuse_future(struct call *c, int64_t rv, bool exact)
 {
-    cleanup_json json_t *causes =
+    cleanup_json_value json_t *causes =
         json_pack("[{s:s,s:s}]", "reason", "ResourceVersionTooLarge", "message",
                   "Too large resource version");
     cleanup_buf struct buf text = {0};
@@ -246,11 +244,6 @@ static struct api_list *make(struct call *c, struct wish *w)
                            .limit = w->limit > 0 ? (size_t)w->limit : 0,
                            .rv = w->rv,
                            .selector = &w->selector};
-    if (sim_table_wanted(c->req->accept)) {
-        l->table_form = sim_table_of(c->route.kind, c->now_ms,
-                                     sim_query_get(&c->query, "includeObject"));
-        l->table = &l->table_form;
-    }
     if (w->stale && frozen->on) {
         l->rv = frozen->rv;
         walk_frozen(frozen, l);
@@ -291,14 +284,10 @@ static void start(struct api_list *l, struct buf *out)
     buf_printf(&meta, "{\"resourceVersion\":\"%llu\"", (unsigned long long)l->rv);
     if (l->next.n)
         buf_printf(&meta, ",\"continue\":\"%s\"", l->next.p);
-    else if (l->kind->custom && !l->table)
+    else if (l->kind->custom)
         buf_adds(&meta, ",\"continue\":\"\"");
     buf_addc(&meta, '}');
     l->started = true;
-    if (l->table) {
-        sim_table_begin(l->table, true, buf_span(&meta), out);
-        return;
-    }
     buf_printf(out, "{\"kind\":\"%sList\",\"apiVersion\":\"", l->kind->kind);
     sim_kind_add_group_version(l->kind, out);
     buf_printf(out, "\",\"metadata\":%s,\"items\":[", meta.p);
@@ -312,10 +301,7 @@ bool api_list_next(struct api_list *l, struct buf *out)
     for (; l->at < l->n && out->n < end; l->at++) {
         if (l->at)
             buf_addc(out, ',');
-        if (l->table)
-            sim_table_add_row(l->table, l->items[l->at], out);
-        else
-            sim_object_add_item(l->items[l->at], out);
+        sim_object_add_item(l->items[l->at], out);
     }
     if (l->at < l->n)
         return true;

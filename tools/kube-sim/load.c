@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/load_priv.h"
+#include "kube-sim/sim.h"
 
+#include "base/log.h"
 #include "base/mem.h"
-#include "kube-sim/change_priv.h"
-#include "kube-sim/write_priv.h"
+#include "wire/yaml.h"
+
+/* Loads the objects of --load files, YAML or JSON. */
 
 enum {
     HISTORY = 100000,
@@ -18,7 +20,7 @@ static void make_namespace(struct api *api, int64_t now_ms, struct span name)
     struct call c = {.api = api, .now_ms = now_ms, .req = &req, .reply = &reply};
     c.route = sim_route_parse(req.path);
     c.store = sim_api_store(api, c.route.kind);
-    cleanup_json json_t *object =
+    cleanup_json_value json_t *object =
         json_pack("{s:{s:s%}}", "metadata", "name", name.p, name.n);
     if (sim_create_prepare(&c, object, true) == 0)
         sim_create_store(&c, object);
@@ -54,7 +56,7 @@ static void keep_identity(struct call *c, json_t *object)
                                               sim_jsonx_span(meta, "name"), &key));
     if (!o)
         return;
-    cleanup_json json_t *old = sim_object_parse(o);
+    cleanup_json_value json_t *old = sim_object_parse(o);
     sim_jsonx_default_str(meta, "uid", sim_jsonx_str(old, "metadata.uid"));
     sim_jsonx_default_str(meta, "creationTimestamp",
                           sim_jsonx_str(old, "metadata.creationTimestamp"));
@@ -76,7 +78,8 @@ static int load_object(struct call *c, json_t *object, struct err *err)
     if (good)
         keep_identity(c, object);
     if (!good || sim_create_prepare(c, object, true)) {
-        cleanup_json json_t *status = sim_jsonx_parse(buf_span(&c->reply->body), NULL);
+        cleanup_json_value json_t *status =
+            sim_jsonx_parse(buf_span(&c->reply->body), NULL);
         return err_set(err, ERR_INVALID, "%s", sim_jsonx_str(status, "message"));
     }
     sim_change_put(c->api, c->route.kind, object);
@@ -106,7 +109,7 @@ int sim_load_tree(struct api *api, int64_t now_ms, json_t *object, struct err *e
 
 int api_load(struct api *api, int64_t now_ms, struct span text, struct err *err)
 {
-    cleanup_json json_t *j = sim_jsonx_parse(text, err);
+    cleanup_json_value json_t *j = sim_jsonx_parse(text, err);
     if (!j)
         return -1;
     sim_jsonx_strip_nulls(j);
@@ -115,5 +118,57 @@ int api_load(struct api *api, int64_t now_ms, struct span text, struct err *err)
     size_t i;
     json_t *item;
     json_array_foreach(j, i, item) if (sim_load_tree(api, now_ms, item, err)) return -1;
+    return 0;
+}
+
+static int load_one(struct api *api, int64_t now_ms, json_t *object, struct err *err)
+{
+    struct err why;
+    if (sim_load_tree(api, now_ms, object, &why) == 0)
+        return 0;
+    if (why.code != ERR_NOT_FOUND)
+        return err_set(err, why.code, "%s", why.msg);
+    log_warn("manifest", "object skipped", LOG_S("reason", why.msg));
+    return 0;
+}
+
+/* "kind: List", "kind: PodList", ... */
+static bool is_list(const json_t *object)
+{
+    struct span kind = sim_jsonx_span(object, "kind");
+    static const struct span end = {"List", 4};
+    return kind.n >= end.n &&
+           span_eq((struct span){kind.p + kind.n - end.n, end.n}, end) &&
+           json_is_array(json_object_get(object, "items"));
+}
+
+static int load_document(struct api *api, int64_t now_ms, const struct yaml_node *node,
+                         struct err *err)
+{
+    cleanup_buf struct buf text = {0};
+    yaml_json(node, &text);
+    cleanup_json_value json_t *object = sim_jsonx_parse(buf_span(&text), err);
+    if (!object)
+        return -1;
+    sim_jsonx_strip_nulls(object);
+    if (!is_list(object))
+        return load_one(api, now_ms, object, err);
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(object, "items"), i,
+                       item) if (load_one(api, now_ms, item, err)) return -1;
+    return 0;
+}
+
+int manifest_load(struct api *api, int64_t now_ms, const char *path, struct err *err)
+{
+    cleanup_yaml struct yaml *y = yaml_load(path, err);
+    if (!y)
+        return -1;
+    for (size_t i = 0; i < yaml_count(y); i++) {
+        const struct yaml_node *node = yaml_document(y, i);
+        if (node && load_document(api, now_ms, node, err))
+            return err_wrap(err, "%s, document %zu", path, i + 1);
+    }
     return 0;
 }

@@ -10,11 +10,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "kube-sim/generate.h"
-#include "kube-sim/manifest.h"
-#include "kube-sim/server.h"
+#include "kube-sim/sim.h"
 #include "wire/entry.h"
 #include "wire/yaml.h"
+
+/* The program: options, and the server with its clock. */
 
 /* kube-sim: a Kubernetes API server in memory (docs/testing.md). */
 

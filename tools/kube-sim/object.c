@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/object_priv.h"
+#include "kube-sim/sim.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
+
+/* Objects: metadata, names, and the bytes that are sent. */
 
 static void move_member(json_t *to, json_t *from, const char *key)
 {
@@ -20,7 +23,7 @@ static json_t *order_metadata(json_t *old)
 {
     static const char *const first[] = {
         "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"};
-    cleanup_json json_t *rest = json_copy(old);
+    cleanup_json_value json_t *rest = json_copy(old);
     json_t *meta = json_object();
     for (size_t i = 0; i < ARRAY_LEN(first); i++)
         move_member(meta, rest, first[i]);
@@ -144,7 +147,7 @@ static void set_rv(json_t *root, uint64_t rv)
 struct object *sim_object_new(const struct kind *kind, json_t *given, uint64_t rv)
 {
     set_rv(given, rv);
-    cleanup_json json_t *root = order_members(kind, given);
+    cleanup_json_value json_t *root = order_members(kind, given);
     cleanup_buf struct buf bytes = {0};
     buf_reserve(&bytes, 2048);
     sim_jsonx_dump(&bytes, root);
@@ -249,4 +252,214 @@ void sim_object_add_item(const struct object *o, struct buf *out)
     }
     buf_addc(out, '{');
     buf_add(out, o->bytes.p + o->head, o->bytes.n - o->head);
+}
+
+enum { ANNOTATIONS_MAX = 256 * 1024 };
+
+static void check_name(const struct kind *kind, const json_t *object, struct faultlist *f)
+{
+    struct span name = sim_jsonx_span(object, "metadata.name");
+    bool label = strcmp(kind->kind, "Namespace") == 0;
+    if (!name.n)
+        sim_fault_required(f, "metadata.name", "name or generateName is required");
+    else if (label && memchr(name.p, '.', name.n))
+        sim_fault_invalid(f, "metadata.name", name, "must not contain dots");
+    else if (label ? !sim_name_is_dns_label(name) : !sim_name_is_dns_subdomain(name))
+        sim_fault_invalid(f, "metadata.name", name,
+                          label ? sim_name_dns_label_rule : sim_name_dns_subdomain_rule);
+}
+
+static void check_labels(json_t *labels, struct faultlist *f)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(labels, key, value)
+    {
+        if (!sim_name_is_qualified(span_of(key)))
+            sim_fault_invalid(f, "metadata.labels", span_of(key),
+                              key[0] == '/' ? "prefix part must be non-empty"
+                                            : sim_name_qualified_rule);
+        if (!sim_name_is_label_value(sim_jsonx_text(value)))
+            sim_fault_invalid(f, "metadata.labels", sim_jsonx_text(value),
+                              sim_name_label_value_rule);
+    }
+}
+
+static void check_annotations(json_t *annotations, struct faultlist *f)
+{
+    const char *key;
+    json_t *value;
+    size_t total = 0;
+    json_object_foreach(annotations, key, value)
+    {
+        /* Annotation keys are validated in lower case. */
+        cleanup_free char *lower = xstrdup(key);
+        for (char *c = lower; *c; c++)
+            if (*c >= 'A' && *c <= 'Z')
+                *c = (char)(*c + ('a' - 'A'));
+        if (!sim_name_is_qualified(span_of(lower)))
+            sim_fault_invalid(f, "metadata.annotations", span_of(key),
+                              key[0] == '/' ? "prefix part must be non-empty"
+                                            : sim_name_qualified_rule);
+        total += strlen(key) + json_string_length(value);
+    }
+    if (total > ANNOTATIONS_MAX)
+        sim_fault_too_long(f, "metadata.annotations", ANNOTATIONS_MAX);
+}
+
+void sim_meta_check(const struct kind *kind, const json_t *object, struct faultlist *f)
+{
+    check_name(kind, object, f);
+    check_labels(sim_jsonx_at(object, "metadata.labels"), f);
+    check_annotations(sim_jsonx_at(object, "metadata.annotations"), f);
+}
+
+static void carry(json_t *meta, const json_t *old, const char *key, bool fixed,
+                  struct faultlist *f)
+{
+    json_t *before = json_object_get(old, key), *after = json_object_get(meta, key);
+    if (!after || json_is_null(after) || !fixed) {
+        if (before)
+            json_object_set(meta, key, before);
+        else
+            json_object_del(meta, key);
+        return;
+    }
+    if (before && json_equal(before, after))
+        return;
+    cleanup_buf struct buf field = {0}, value = {0};
+    buf_printf(&field, "metadata.%s", key);
+    if (json_is_string(after))
+        buf_add_span(&value, sim_jsonx_text(after));
+    else
+        sim_jsonx_dump(&value, after);
+    sim_fault_invalid(f, field.p, buf_span(&value), "field is immutable");
+}
+
+void sim_meta_carry_over(json_t *object, const json_t *old, struct faultlist *f)
+{
+    static const char *const fixed[] = {"name", "namespace", "uid", "deletionTimestamp",
+                                        "deletionGracePeriodSeconds"};
+    json_t *meta = json_object_get(object, "metadata");
+    const json_t *before = json_object_get(old, "metadata");
+    for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
+        carry(meta, before, fixed[i], true, f);
+    carry(meta, before, "creationTimestamp", false, f);
+    carry(meta, before, "generation", false, f);
+}
+
+static bool is_ignored(const char *key, bool but_status)
+{
+    return strcmp(key, "metadata") == 0 || strcmp(key, "kind") == 0 ||
+           strcmp(key, "apiVersion") == 0 || (but_status && strcmp(key, "status") == 0);
+}
+
+static bool covers(const json_t *a, const json_t *b, bool but_status)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)a, key,
+                        v) if (!is_ignored(key, but_status) &&
+                               !json_equal(v, json_object_get(b, key))) return false;
+    return true;
+}
+
+void sim_meta_count_change(json_t *object, const json_t *old, bool but_status)
+{
+    if (covers(object, old, but_status) && covers(old, object, but_status))
+        return;
+    sim_jsonx_set_int(json_object_get(object, "metadata"), "generation",
+                      sim_jsonx_int(old, "metadata.generation", 0) + 1);
+}
+
+bool sim_meta_has_finalizers(const json_t *object)
+{
+    return json_array_size(sim_jsonx_at(object, "metadata.finalizers")) > 0;
+}
+
+const char sim_name_dns_label_rule[] =
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or "
+    "'-', and must start and end with an alphanumeric character (e.g. 'my-name',  or "
+    "'123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const char sim_name_dns_subdomain_rule[] =
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
+    "'-' or '.', and must start and end with an alphanumeric character (e.g. "
+    "'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const char sim_name_qualified_rule[] =
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or "
+    "'123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const char sim_name_label_value_rule[] =
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', "
+    "'_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  "
+    "or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+enum { LABEL_MAX = 63, SUBDOMAIN_MAX = 253 };
+
+static bool is_lower_alnum(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+static bool is_alnum(char c)
+{
+    return is_lower_alnum(c) || (c >= 'A' && c <= 'Z');
+}
+
+bool sim_name_is_dns_label(struct span s)
+{
+    if (!s.n || s.n > LABEL_MAX || !is_lower_alnum(s.p[0]) ||
+        !is_lower_alnum(s.p[s.n - 1]))
+        return false;
+    for (size_t i = 0; i < s.n; i++)
+        if (!is_lower_alnum(s.p[i]) && s.p[i] != '-')
+            return false;
+    return true;
+}
+
+bool sim_name_is_dns_subdomain(struct span s)
+{
+    if (!s.n || s.n > SUBDOMAIN_MAX)
+        return false;
+    bool edge = true; /* at the start of a part */
+    for (size_t i = 0; i < s.n; i++) {
+        bool last = i + 1 == s.n || s.p[i + 1] == '.';
+        if (s.p[i] == '.') {
+            if (edge)
+                return false;
+            edge = true;
+            continue;
+        }
+        if (!is_lower_alnum(s.p[i]) && (s.p[i] != '-' || edge || last))
+            return false;
+        edge = false;
+    }
+    return !edge;
+}
+
+static bool is_plain_name(struct span s)
+{
+    if (!s.n || s.n > LABEL_MAX || !is_alnum(s.p[0]) || !is_alnum(s.p[s.n - 1]))
+        return false;
+    for (size_t i = 0; i < s.n; i++)
+        if (!is_alnum(s.p[i]) && !(s.p[i] == '-' || s.p[i] == '_' || s.p[i] == '.'))
+            return false;
+    return true;
+}
+
+bool sim_name_is_qualified(struct span s)
+{
+    struct span rest = s;
+    struct span first = span_cut(&rest, '/');
+    if (!rest.p)
+        return is_plain_name(first);
+    return sim_name_is_dns_subdomain(first) && is_plain_name(rest);
+}
+
+bool sim_name_is_label_value(struct span s)
+{
+    return s.n == 0 || is_plain_name(s);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/pod_priv.h"
+#include "kube-sim/sim.h"
 
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kube-sim/names_priv.h"
-#include "kube-sim/quantity_priv.h"
+
+/* The rules of pods that other kinds do not have: defaults, and what an update may change. */
 
 static const char *const container_lists[] = {"initContainers", "containers"};
 
@@ -150,7 +150,7 @@ static void check_container(const json_t *container, const char *path, json_t *s
 
 static void check_containers(const json_t *pod, struct faultlist *f)
 {
-    cleanup_json json_t *seen = json_object();
+    cleanup_json_value json_t *seen = json_object();
     for (size_t i = 0; i < ARRAY_LEN(container_lists); i++) {
         const char *list = container_lists[i];
         size_t k;
@@ -201,7 +201,7 @@ static void check_update(const json_t *pod, const json_t *old, struct faultlist 
     json_t *was = sim_jsonx_at(old, "spec"), *is = sim_jsonx_at(pod, "spec");
     if (json_equal(was, is))
         return;
-    cleanup_json json_t *a = json_deep_copy(was), *b = json_deep_copy(is);
+    cleanup_json_value json_t *a = json_deep_copy(was), *b = json_deep_copy(is);
     drop_mutable(a);
     drop_mutable(b);
     json_t *gates = json_object_get(is, "schedulingGates");

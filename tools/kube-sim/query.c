@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/query_priv.h"
+#include "kube-sim/sim.h"
 
 #include <stdlib.h>
 
 #include "base/mem.h"
+
+/* The query of a request: options, field and label selectors, continue tokens. */
 
 static int hex(char c)
 {
@@ -150,4 +152,264 @@ int sim_query_timeout_ns(const struct query *q, int64_t *ns, struct err *err)
                        SPAN_ARG(v));
     *ns = negative ? 0 : (int64_t)sum;
     return 0;
+}
+
+enum op { OP_EQUAL, OP_UNEQUAL, OP_EXISTS, OP_ABSENT };
+
+struct selector_term {
+    int field; /* index of a field; -1: a label */
+    struct span key;
+    enum op op;
+    struct span value;
+};
+
+static void add(struct selector *s, struct selector_term term)
+{
+    MEM_GROW(s->terms, s->cap, s->n + 1);
+    s->terms[s->n++] = term;
+}
+
+/* -- fields: a=b,c==d,e!=f -- */
+
+static int field_term(struct selector *s, const struct kind *kind, struct span text,
+                      struct err *err)
+{
+    const char *eq = memchr(text.p, '=', text.n);
+    if (!eq)
+        return err_set(err, ERR_INVALID,
+                       "invalid selector: '%.*s'; can't understand '%.*s'",
+                       SPAN_ARG(text), SPAN_ARG(text));
+    size_t at = (size_t)(eq - text.p);
+    bool unequal = at && text.p[at - 1] == '!';
+    struct span key = {text.p, at - unequal};
+    struct span value = {text.p + at + 1, text.n - at - 1};
+    if (value.n && value.p[0] == '=' && !unequal)
+        value = (struct span){value.p + 1, value.n - 1};
+    key = span_trim(key);
+    int field = sim_kind_field(kind, key);
+    if (field < 0)
+        return err_set(err, ERR_INVALID, "field label not supported: %.*s",
+                       SPAN_ARG(key));
+    add(s, (struct selector_term){field, key, unequal ? OP_UNEQUAL : OP_EQUAL, value});
+    return 0;
+}
+
+static int parse_fields(struct selector *s, const struct kind *kind, struct span text,
+                        struct err *err)
+{
+    while (text.n) {
+        struct span term = span_cut(&text, ',');
+        if (span_trim(term).n && field_term(s, kind, term, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* -- labels: a, !a, a=b, a==b, a!=b -- */
+
+static int bad(struct span text, struct err *err)
+{
+    return err_set(err, ERR_INVALID, "unable to parse requirement: \"%.*s\"",
+                   SPAN_ARG(text));
+}
+
+static bool is_symbol(char c)
+{
+    return c == '=' || c == '!' || c == '<' || c == '>' || c == '(' || c == ')' ||
+           c == ',';
+}
+
+static void skip_space(struct span *s)
+{
+    while (s->n && (s->p[0] == ' ' || s->p[0] == '\t'))
+        *s = (struct span){s->p + 1, s->n - 1};
+}
+
+/* Takes the next word: up to white space or a symbol; may be empty. */
+static struct span word(struct span *s)
+{
+    skip_space(s);
+    size_t n = 0;
+    while (n < s->n && s->p[n] != ' ' && s->p[n] != '\t' && !is_symbol(s->p[n]))
+        n++;
+    struct span w = {s->p, n};
+    *s = (struct span){s->p + n, s->n - n};
+    skip_space(s);
+    return w;
+}
+
+static bool take(struct span *s, const char *symbol)
+{
+    if (!span_starts(*s, span_of(symbol)))
+        return false;
+    size_t n = strlen(symbol);
+    *s = (struct span){s->p + n, s->n - n};
+    return true;
+}
+
+static bool compare_term(struct span *s, struct selector_term *term)
+{
+    if (!take(s, "==") && !take(s, "=")) {
+        if (!take(s, "!="))
+            return false;
+        term->op = OP_UNEQUAL;
+    }
+    term->value = word(s);
+    return sim_name_is_label_value(term->value);
+}
+
+static bool label_term(struct span *s, struct selector_term *term)
+{
+    skip_space(s);
+    bool absent = take(s, "!");
+    term->key = word(s);
+    if (!sim_name_is_qualified(term->key))
+        return false;
+    term->op = absent ? OP_ABSENT : OP_EXISTS;
+    if (!s->n || s->p[0] == ',')
+        return true;
+    term->op = OP_EQUAL;
+    return !absent && compare_term(s, term);
+}
+
+static int parse_labels(struct selector *s, struct span text, struct err *err)
+{
+    struct span rest = text;
+    skip_space(&rest);
+    while (rest.n) {
+        struct selector_term term = {.field = -1};
+        if (!label_term(&rest, &term))
+            return bad(text, err);
+        add(s, term);
+        skip_space(&rest);
+        if (rest.n && (!take(&rest, ",") || !span_trim(rest).n))
+            return bad(text, err);
+    }
+    return 0;
+}
+
+int sim_selector_init(struct selector *s, const struct kind *kind, struct span ns,
+                      struct span labels, struct span fields, struct err *err)
+{
+    *s = (struct selector){.text = xmalloc(ns.n + labels.n + fields.n + 1)};
+    char *at = s->text;
+    struct span *parts[] = {&ns, &labels, &fields};
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        if (parts[i]->n)
+            memcpy(at, parts[i]->p, parts[i]->n);
+        parts[i]->p = parts[i]->n ? at : NULL;
+        at += parts[i]->n;
+    }
+    s->ns = ns;
+    return parse_labels(s, labels, err) || parse_fields(s, kind, fields, err) ? -1 : 0;
+}
+
+void sim_selector_fini(struct selector *s)
+{
+    free(s->text);
+    free(s->terms);
+    *s = (struct selector){0};
+}
+
+static const struct object_label *find_label(const struct object *o, struct span key)
+{
+    for (size_t i = 0; i < o->n_labels; i++)
+        if (span_eq(o->labels[i].key, key))
+            return &o->labels[i];
+    return NULL;
+}
+
+static bool match_label(const struct selector_term *t, const struct object *o)
+{
+    const struct object_label *label = find_label(o, t->key);
+    switch (t->op) {
+    case OP_EXISTS:
+        return label;
+    case OP_ABSENT:
+        return !label;
+    case OP_EQUAL:
+        return label && span_eq(label->value, t->value);
+    case OP_UNEQUAL:
+        break;
+    }
+    return !label || !span_eq(label->value, t->value);
+}
+
+bool sim_selector_match(const struct selector *s, const struct object *o)
+{
+    if (s->ns.p && !span_eq(s->ns, o->ns))
+        return false;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct selector_term *t = &s->terms[i];
+        bool match = t->field < 0
+                         ? match_label(t, o)
+                         : span_eq(t->value, o->fields[t->field]) == (t->op == OP_EQUAL);
+        if (!match)
+            return false;
+    }
+    return true;
+}
+
+static const char digits[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+static void encode(struct buf *out, struct span s)
+{
+    const unsigned char *p = (const unsigned char *)s.p;
+    for (size_t i = 0; i < s.n; i += 3) {
+        size_t left = s.n - i;
+        unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) |
+                     (left > 2 ? p[i + 2] : 0);
+        buf_addc(out, digits[v >> 18]);
+        buf_addc(out, digits[v >> 12 & 63]);
+        if (left > 1)
+            buf_addc(out, digits[v >> 6 & 63]);
+        if (left > 2)
+            buf_addc(out, digits[v & 63]);
+    }
+}
+
+static bool decode_token(struct buf *out, struct span s)
+{
+    unsigned v = 0, bits = 0;
+    for (size_t i = 0; i < s.n; i++) {
+        const char *digit = s.p[i] ? strchr(digits, s.p[i]) : NULL;
+        if (!digit)
+            return false;
+        v = v << 6 | (unsigned)(digit - digits);
+        bits += 6;
+        if (bits >= 8) {
+            bits -= 8;
+            buf_addc(out, (char)(v >> bits & 0xff));
+        }
+    }
+    return true;
+}
+
+void sim_token_write(struct buf *out, int64_t rv, struct span last)
+{
+    cleanup_buf struct buf text = {0};
+    buf_printf(&text, "{\"v\":\"meta.k8s.io/v1\",\"rv\":%lld,\"start\":", (long long)rv);
+    buf_add_json(&text, last); /* a key needs no escapes */
+    text.n--;                  /* the closing quote */
+    buf_adds(&text, "\\u0000\"}");
+    encode(out, buf_span(&text));
+}
+
+bool sim_token_read(struct span text, struct token *t)
+{
+    *t = (struct token){0};
+    cleanup_buf struct buf plain = {0};
+    if (!decode_token(&plain, text))
+        return false;
+    cleanup_json_value json_t *j =
+        json_loadb(plain.p ? plain.p : "", plain.n, JSON_ALLOW_NUL, NULL);
+    json_t *rv = json_object_get(j, "rv");
+    struct span start = sim_jsonx_span(j, "start");
+    if (strcmp(sim_jsonx_str(j, "v"), "meta.k8s.io/v1") != 0 || !json_is_integer(rv) ||
+        !start.n)
+        return false;
+    t->rv = json_integer_value(rv);
+    buf_add_span(&t->start, start);
+    return t->rv == -1 || t->rv > 0;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/review_priv.h"
+#include "kube-sim/sim.h"
 
 #include "base/mem.h"
-#include "kube-sim/jsonx_priv.h"
+
+/* TokenReview and SubjectAccessReview, answered by the rules of a test. */
 
 static const struct review {
     const char *path, *group, *resource;
@@ -92,7 +93,7 @@ void sim_review_handle(struct call *c)
                    "the server does not allow this method on the requested resource");
         return;
     }
-    cleanup_json json_t *root = sim_jsonx_parse(c->req->body, &err);
+    cleanup_json_value json_t *root = sim_jsonx_parse(c->req->body, &err);
     const json_t *spec = json_object_get(root, "spec");
     bool token = strcmp(resource, "tokenreviews") == 0;
     const char *kind = sim_jsonx_str(root, "kind");

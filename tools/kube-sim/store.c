@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/store_priv.h"
+#include "kube-sim/sim.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -7,20 +7,22 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
+/* The objects of one resource with their history, by key and by resourceVersion. */
+
 void sim_store_init(struct store *s, const struct kind *kind, size_t max_events,
                     size_t max_bytes)
 {
     *s = (struct store){.kind = kind, .max_events = max_events, .max_bytes = max_bytes};
 }
 
-static struct event *slot(const struct store *s, uint64_t seq)
+static struct sim_event *slot(const struct store *s, uint64_t seq)
 {
     return &s->ring[seq & (s->ring_cap - 1)];
 }
 
 static void drop_first(struct store *s)
 {
-    struct event *e = slot(s, s->first_seq++);
+    struct sim_event *e = slot(s, s->first_seq++);
     s->floor_rv = e->rv;
     if (e->prev)
         s->bytes -= e->prev->bytes.n;
@@ -68,7 +70,7 @@ struct object *sim_store_find(const struct store *s, struct span key)
 static void grow_ring(struct store *s)
 {
     size_t cap = s->ring_cap ? s->ring_cap * 2 : 64;
-    struct event *ring = xcalloc(cap, sizeof *ring);
+    struct sim_event *ring = xcalloc(cap, sizeof *ring);
     for (uint64_t seq = s->first_seq; seq < s->next_seq; seq++)
         ring[seq & (cap - 1)] = *slot(s, seq);
     free(s->ring);
@@ -84,7 +86,8 @@ static void record(struct store *s, enum change change, struct object *now,
         drop_first(s);
     if (s->next_seq - s->first_seq == s->ring_cap)
         grow_ring(s);
-    *slot(s, s->next_seq++) = (struct event){change, now->rv, sim_object_ref(now), prev};
+    *slot(s, s->next_seq++) =
+        (struct sim_event){change, now->rv, sim_object_ref(now), prev};
     if (prev)
         s->bytes += prev->bytes.n;
     while (s->bytes > s->max_bytes && s->first_seq < s->next_seq)
@@ -118,7 +121,7 @@ void sim_store_remove(struct store *s, struct object *last)
     sim_object_unref(last);
 }
 
-const struct event *sim_store_event(const struct store *s, uint64_t seq)
+const struct sim_event *sim_store_event(const struct store *s, uint64_t seq)
 {
     assert(seq >= s->first_seq && seq < s->next_seq);
     return slot(s, seq);
@@ -147,14 +150,14 @@ void sim_store_compact(struct store *s, uint64_t rv)
 /* The changes since a version: for each key, in key order, the first event after the
  * version. The event's `prev` is the state at the version. */
 struct undo {
-    const struct event **events;
+    const struct sim_event **events;
     size_t n;
     struct map by_key;
 };
 
 static int by_key(const void *a, const void *b)
 {
-    const struct event *const *x = a, *const *y = b;
+    const struct sim_event *const *x = a, *const *y = b;
     return span_cmp((*x)->now->key, (*y)->now->key);
 }
 
@@ -167,7 +170,7 @@ static void undo_init(struct undo *u, const struct store *s, uint64_t rv,
     if (first < s->next_seq)
         u->events = xcalloc(s->next_seq - first, sizeof *u->events);
     for (uint64_t seq = first; seq < s->next_seq; seq++) {
-        struct event *e = slot(s, seq);
+        struct sim_event *e = slot(s, seq);
         if (span_cmp(e->now->key, from) < 0 || map_get(&u->by_key, e->now->key))
             continue;
         map_set(&u->by_key, e->now);

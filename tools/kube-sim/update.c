@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/change_priv.h"
-#include "kube-sim/meta_priv.h"
-#include "kube-sim/patch_priv.h"
-#include "kube-sim/write_priv.h"
+#include "kube-sim/sim.h"
+
+/* PUT and PATCH. */
 
 /* PUT and PATCH: both build a new tree from the old one, validate it and store it. */
 
@@ -154,13 +153,13 @@ static int check_put(struct call *c, const json_t *object, const struct object *
 
 static void put(struct call *c)
 {
-    cleanup_json json_t *object = sim_body_object(c);
+    cleanup_json_value json_t *object = sim_body_object(c);
     if (!object || check_names(c, object))
         return;
     struct object *o = find(c);
     if (!o ? put_absent(c, object) : check_put(c, object, o))
         return;
-    cleanup_json json_t *old = sim_object_parse(o);
+    cleanup_json_value json_t *old = sim_object_parse(o);
     replace(c, object, old, o);
 }
 
@@ -185,13 +184,13 @@ static int check_patch_type(struct call *c)
 static json_t *patched(struct call *c, const json_t *old)
 {
     struct err err;
-    cleanup_json json_t *patch = sim_jsonx_parse(c->req->body, &err);
+    cleanup_json_value json_t *patch = sim_jsonx_parse(c->req->body, &err);
     if (!json_is_object(patch)) {
         sim_refuse(c, 400, "error decoding patch: %s",
                    patch ? "no JSON object" : err.msg);
         return NULL;
     }
-    cleanup_json json_t *object = json_deep_copy(old);
+    cleanup_json_value json_t *object = json_deep_copy(old);
     if (sim_body_is(c, merge_type)) {
         sim_patch_merge(object, patch);
     } else if (sim_patch_strategic(object, patch, &err)) {
@@ -218,8 +217,8 @@ static void patch(struct call *c)
         sim_refuse_not_found(c, c->route.kind, c->route.name);
         return;
     }
-    cleanup_json json_t *old = sim_object_parse(o);
-    cleanup_json json_t *object = patched(c, old);
+    cleanup_json_value json_t *old = sim_object_parse(o);
+    cleanup_json_value json_t *object = patched(c, old);
     if (!object || check_names(c, object))
         return;
     replace(c, object, old, o);
@@ -231,4 +230,47 @@ void sim_update_handle(struct call *c)
         put(c);
     else
         patch(c);
+}
+
+void sim_patch_merge(json_t *target, const json_t *patch)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)patch, key, v)
+    {
+        if (json_is_null(v))
+            json_object_del(target, key);
+        else if (json_is_object(v))
+            sim_patch_merge(sim_jsonx_make(target, key), v);
+        else
+            json_object_set_new(target, key, json_deep_copy(v));
+    }
+}
+
+/* The first member that is a list, or a directive such as $patch; NULL: there is none. */
+static const char *unsupported(const json_t *patch)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)patch, key, v)
+    {
+        if (key[0] == '$' || json_is_array(v))
+            return key;
+        const char *inner = json_is_object(v) ? unsupported(v) : NULL;
+        if (inner)
+            return inner;
+    }
+    return NULL;
+}
+
+int sim_patch_strategic(json_t *target, const json_t *patch, struct err *err)
+{
+    const char *key = unsupported(patch);
+    if (key)
+        return err_set(err, ERR_INVALID,
+                       "%.200s: kube-sim merges no lists and knows no directives in a "
+                       "strategic merge patch; use a merge patch",
+                       key);
+    sim_patch_merge(target, patch);
+    return 0;
 }

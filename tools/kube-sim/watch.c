@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube-sim/watch_priv.h"
+#include "kube-sim/sim.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "kube-sim/list_priv.h"
-#include "kube-sim/select_priv.h"
-#include "kube-sim/table_priv.h"
+
+/* Watches: initial events, history, bookmarks, 410. */
 
 enum {
     BOOKMARK_MS = 60 * 1000,
@@ -29,8 +28,6 @@ struct api_watch {
     bool last_bookmark_sent;
     bool expired; /* the history was discarded: deliver 410, then end */
     bool over;
-    bool as_table, columns_sent;
-    struct table table;
     api_wake_fn wake;
     void *wake_ctx;
     bool woken;
@@ -104,9 +101,6 @@ void sim_watch_handle(struct call *c)
     struct api_watch *w = xcalloc(1, sizeof *w);
     w->api = c->api;
     w->kind = sim_kind_index(c->route.kind);
-    w->as_table = sim_table_wanted(c->req->accept);
-    w->table =
-        sim_table_of(c->route.kind, c->now_ms, sim_query_get(&c->query, "includeObject"));
     enlist(w);
     if (check_options(c) || read_times(c, w) || sim_list_selector(c, &w->selector) ||
         read_version(c, w)) {
@@ -140,7 +134,8 @@ const char *api_watch_resource(const struct api_watch *w)
 
 /* The change as this watch sees it; false: the watch does not deliver it. An object that
  * starts or stops matching the selectors is ADDED or DELETED. */
-static bool seen_as(const struct api_watch *w, const struct event *e, enum change *change)
+static bool seen_as(const struct api_watch *w, const struct sim_event *e,
+                    enum change *change)
 {
     bool before = e->prev && sim_selector_match(&w->selector, e->prev);
     bool after = e->change != CHANGE_DELETED && sim_selector_match(&w->selector, e->now);
@@ -156,7 +151,7 @@ void api_watch_on_ready(struct api_watch *w, api_wake_fn wake, void *ctx)
     w->wake_ctx = ctx;
 }
 
-void sim_watch_notify(struct api *api, size_t kind, const struct event *e)
+void sim_watch_notify(struct api *api, size_t kind, const struct sim_event *e)
 {
     enum change change;
     for (struct api_watch *w = api->watches[kind]; w; w = w->next) {
@@ -169,23 +164,12 @@ void sim_watch_notify(struct api *api, size_t kind, const struct event *e)
 
 /* -- delivery -- */
 
-static void add_object(struct api_watch *w, const struct object *o, uint64_t rv,
-                       struct buf *out)
-{
-    if (!w->as_table) {
-        sim_object_add_bytes(o, rv, out);
-        return;
-    }
-    sim_table_add(&w->table, !w->columns_sent, o, out);
-    w->columns_sent = true;
-}
-
-static void add_event(struct api_watch *w, enum change change, const struct object *o,
-                      uint64_t rv, struct buf *out)
+static void add_event(enum change change, const struct object *o, uint64_t rv,
+                      struct buf *out)
 {
     static const char *const names[] = {"ADDED", "MODIFIED", "DELETED"};
     buf_printf(out, "{\"type\":\"%s\",\"object\":", names[change]);
-    add_object(w, o, rv, out);
+    sim_object_add_bytes(o, rv, out);
     buf_adds(out, "}\n");
 }
 
@@ -220,7 +204,7 @@ static bool next_initial(struct api_watch *w, struct buf *out)
     if (w->at_initial == w->n_initial)
         return false;
     struct object *o = w->initial[w->at_initial++];
-    add_event(w, CHANGE_ADDED, o, o->rv, out);
+    add_event(CHANGE_ADDED, o, o->rv, out);
     sim_object_unref(o);
     return true;
 }
@@ -230,12 +214,12 @@ static bool next_change(struct api_watch *w, struct buf *out)
     const struct store *store = &w->api->stores[w->kind];
     enum change change;
     while (w->next_seq < store->next_seq) {
-        const struct event *e = sim_store_event(store, w->next_seq++);
+        const struct sim_event *e = sim_store_event(store, w->next_seq++);
         if (e->rv <= w->after || !seen_as(w, e, &change))
             continue;
         /* An object that stops matching is sent in the last state that matched. */
         bool left = change == CHANGE_DELETED && e->change != CHANGE_DELETED;
-        add_event(w, change, left ? e->prev : e->now, e->rv, out);
+        add_event(change, left ? e->prev : e->now, e->rv, out);
         return true;
     }
     return false;
@@ -255,7 +239,6 @@ static bool next_bookmark(struct api_watch *w, int64_t now_ms, struct buf *out)
 int api_watch_next(struct api_watch *w, int64_t now_ms, struct buf *out)
 {
     w->woken = false;
-    w->table.now_ms = now_ms;
     if (w->over)
         return -1;
     if (next_initial(w, out))
