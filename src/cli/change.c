@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The single changes that would let a pending pod fit. */
+
+#include "cli/change.h"
+
 #include <inttypes.h>
 
 #include "base/mem.h"
-#include "cli/change.h"
 #include "cli/show.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* --check: compares the ledger with annotations, objects and the extender. */
+
 #include "cli/check.h"
 
 #include <inttypes.h>
 
 #include "base/mem.h"
-#include "cli/heartbeat.h"
+#include "cli/session.h"
 #include "cli/show.h"
-#include "cli/unit.h"
 #include "domain/keys.h"
 
 struct check {
@@ -203,7 +205,7 @@ static void check_node(struct check *c, struct arena *a)
     const struct ledger_pod **pods;
     size_t n = show_pods_on(c->node, a, &pods);
     show_state(&why, c->node);
-    heartbeat_note(&heartbeat, c->cs, c->node);
+    cluster_state_note_heartbeat(&heartbeat, c->cs, c->node);
     if (heartbeat.n)
         note(c, "%s", heartbeat.p);
     if (why.n && c->node->state != NODE_NO_GPU && c->node->state != NODE_UNKNOWN)
@@ -383,7 +385,7 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
         differs(&c, "the extender: %s", error ? error : "the response lists no nodes");
         return c.n;
     }
-    if (unit_of_view(view, &unit) && unit != c.unit)
+    if (session_unit_of_view(view, &unit) && unit != c.unit)
         differs(&c,
                 "one unit of " KEY_GPU_MEM " is %" PRId64 " MiB, but %" PRId64
                 " MiB for the extender",

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* --classic: the Go plugin's output, byte for byte. */
+
 #include "cli/classic.h"
 
 #include <stdio.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli_priv.h"
+
+/* The commands of kubectl inspect gpushare, and their completion. */
+
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,18 +11,23 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "cli/check.h"
 #include "cli/classic.h"
-#include "cli/complete.h"
-#include "cli/rightsize_load.h"
+#include "cli/defrag_apply.h"
+#include "cli/explain.h"
 #include "cli/serve.h"
+#include "cli/usage.h"
 #include "wire/yaml.h"
 
-enum {
-    REDRAW_MS = 1000,    /* minimum interval of --watch */
-    AGES_MS = 10 * 1000, /* interval at which --watch updates ages on a terminal */
+/* The command being run. */
+struct cli_run {
+    const struct cli_config *config;
+    struct session session;
+    struct span node; /* empty: all */
+    struct buf out;
 };
 
-bool cli_has_colors(const struct cli_config *c)
+static bool cli_has_colors(const struct cli_config *c)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
     if (c->color != COLOR_AUTO)
@@ -27,7 +35,7 @@ bool cli_has_colors(const struct cli_config *c)
     return isatty(STDOUT_FILENO) && !(no && *no) && !(term && !strcmp(term, "dumb"));
 }
 
-int cli_print(struct buf *out, struct err *err)
+static int cli_print(struct buf *out, struct err *err)
 {
     size_t n = out->n ? fwrite(out->p, 1, out->n, stdout) : 0;
     bool good = n == out->n && fflush(stdout) == 0;
@@ -37,16 +45,354 @@ int cli_print(struct buf *out, struct err *err)
     return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
 }
 
-int cli_load(struct cli_run *r, struct err *err)
+static int cli_load(struct cli_run *r, struct err *err)
 {
     r->session.config = r->config;
     return session_load(&r->session, err);
 }
 
-const struct cluster_state *cli_state(const struct cli_run *r)
+static const struct cluster_state *cli_state(const struct cli_run *r)
 {
     return session_state(&r->session);
 }
+
+#define NAME "kubectl-inspect-gpushare"
+
+/* Each script runs `__complete` and drops its last line, kubectl's directive. bash splits
+ * words at colons, which no completion of this program contains. */
+static const struct script {
+    const char *shell, *text;
+} scripts[] = {
+    {"bash", "# bash completion for " NAME ": source <(" NAME " completion bash)\n"
+             "_kubectl_inspect_gpushare() {\n"
+             "    local IFS=$'\\n'\n"
+             "    COMPREPLY=($(" NAME
+             " __complete \"${COMP_WORDS[@]:1:COMP_CWORD}\" 2>/dev/null |\n"
+             "        grep -v '^:'))\n"
+             "}\n"
+             "complete -F _kubectl_inspect_gpushare " NAME "\n"},
+    {"zsh",
+     "#compdef " NAME "\n"
+     "# zsh completion for " NAME ": source <(" NAME " completion zsh)\n"
+     "_kubectl_inspect_gpushare() {\n"
+     "    local -a found\n"
+     "    found=(\"${(@f)$(" NAME " __complete \"${(@)words[2,CURRENT]}\" 2>/dev/null |\n"
+     "        grep -v '^:')}\")\n"
+     "    compadd -- \"${found[@]}\"\n"
+     "}\n"
+     "compdef _kubectl_inspect_gpushare " NAME "\n"},
+    {"fish", "# fish completion for " NAME ": " NAME " completion fish | source\n"
+             "function __kubectl_inspect_gpushare\n"
+             "    set -l words (commandline -opc) (commandline -ct)\n"
+             "    " NAME " __complete $words[2..-1] 2>/dev/null | string match -v ':*'\n"
+             "end\n"
+             "complete -c " NAME " -f -a '(__kubectl_inspect_gpushare)'\n"},
+};
+
+int cli_complete_script(const char *shell, struct buf *out, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(scripts); i++) {
+        if (strcmp(shell, scripts[i].shell) != 0)
+            continue;
+        buf_adds(out, scripts[i].text);
+        return 0;
+    }
+    return err_set(err, ERR_INVALID,
+                   "unknown shell \"%s\"; expected one of bash, zsh, fish", shell);
+}
+
+/* Copies the lines of `from` that begin with the prefix. */
+static void add_matching(struct buf *out, struct span from, struct span prefix)
+{
+    while (from.n) {
+        struct span line = span_cut(&from, '\n');
+        if (!line.n || !span_starts(line, prefix))
+            continue;
+        buf_add_span(out, line);
+        buf_addc(out, '\n');
+    }
+}
+
+static void add_options(struct buf *all)
+{
+    for (const struct opt *o = NULL; (o = opt_next(&cli_program, o));)
+        buf_printf(all, "--%s\n", o->name);
+    buf_adds(all, "--config\n--help\n--version\n");
+}
+
+/* The option that the word names, if it needs a value; else NULL. */
+static const struct opt *option_with_value(const char *word)
+{
+    const struct opt *o = NULL;
+    while ((o = opt_next(&cli_program, o))) {
+        bool letter = o->letter && word[0] == '-' && word[1] == o->letter && !word[2];
+        bool name = !strncmp(word, "--", 2) && !strcmp(word + 2, o->name);
+        if ((letter || name) && o->type != OPT_BOOL)
+            return o;
+    }
+    return NULL;
+}
+
+/* The words of "GiB|MiB|<n>MiB", without placeholders in angle brackets. */
+static void add_values(struct buf *all, const char *arg)
+{
+    struct span rest = span_of(arg);
+    if (!strchr(arg, '|'))
+        return;
+    while (rest.n) {
+        struct span word = span_cut(&rest, '|');
+        if (memchr(word.p, '<', word.n))
+            continue;
+        buf_add_span(all, word);
+        buf_addc(all, '\n');
+    }
+}
+
+/* Commands, or names of the cluster, that can follow the arguments so far. */
+static void add_arguments(struct buf *all, const struct cli_config *c, struct span prefix,
+                          cli_names_fn names, void *ctx)
+{
+    const char *first = c->args.n ? c->args.items[0] : "";
+    bool of_pod = !strcmp(first, "explain") || !strcmp(first, "defrag");
+    if (c->args.n == 0) {
+        buf_adds(all, "explain\ndefrag\nusage\ncompletion\n");
+        names(ctx, c, false, prefix, all);
+    } else if (c->args.n == 1 && of_pod) {
+        buf_adds(all, "pod\n");
+    } else if (c->args.n == 2 && of_pod) {
+        names(ctx, c, true, prefix, all);
+    } else if (c->args.n == 1 && !strcmp(first, "completion")) {
+        buf_adds(all, "bash\nzsh\nfish\n");
+    }
+}
+
+void cli_complete_words(int argc, char *const *argv, char *const *env, cli_names_fn names,
+                        void *ctx, struct buf *out)
+{
+    cleanup_buf struct buf all = {0};
+    const char *last = argc > 1 ? argv[argc - 1] : "";
+    const struct opt *previous = argc > 2 ? option_with_value(argv[argc - 2]) : NULL;
+    struct cli_config config = {0};
+    FILE *null = fopen("/dev/null", "w");
+    if (previous) {
+        add_values(&all, previous->arg);
+    } else if (*last == '-') {
+        add_options(&all);
+    } else if (null && opt_load(&cli_program, &config, argc > 1 ? argc - 1 : 1, argv, env,
+                                yaml_read_options, null, NULL) == OPT_RUN) {
+        add_arguments(&all, &config, span_of(last), names, ctx);
+    }
+    if (null)
+        fclose(null);
+    add_matching(out, buf_span(&all), span_of(last));
+    buf_adds(out, ":4\n");
+    opt_free(&cli_program, &config);
+}
+
+enum {
+    RECHECK_MS = 300, /* between two comparisons with the extender */
+    COMPARISONS = 10,
+    VIEW_MS = 5000, /* timeout of the extender's view */
+    EXIT_DIFFERENCES = 2,
+};
+
+struct comparison {
+    json_t *view;   /* NULL: the call failed, or --extender names none */
+    struct err why; /* the call failed */
+};
+
+static void fetch_view(struct cli_run *r, struct comparison *c)
+{
+    json_decref(c->view);
+    c->view = session_fetch_view(&r->session, VIEW_MS, &c->why);
+}
+
+/* The cluster may change between reading the API server and the extender: a difference
+ * counts only if it remains. */
+static size_t compare(struct cli_run *r, struct comparison *c)
+{
+    size_t found = 0;
+    for (int i = 0; i < COMPARISONS; i++) {
+        buf_clear(&r->out);
+        fetch_view(r, c);
+        if (i == 0) /* the view is newer than the lists: catch up */
+            session_wait(&r->session, RECHECK_MS);
+        found = check_cluster(&r->out, cli_state(r), r->node);
+        size_t found_in_view =
+            c->view ? check_extender(&r->out, cli_state(r), c->view, r->node) : 0;
+        found += found_in_view;
+        if (!found_in_view)
+            break;
+        session_wait(&r->session, RECHECK_MS);
+    }
+    return found;
+}
+
+static void add_verdict(struct buf *out, size_t found, const struct comparison *c)
+{
+    if (found)
+        buf_printf(out, "%zu difference%s", found, found == 1 ? "" : "s");
+    else
+        buf_adds(out, "no differences");
+    buf_adds(out, c->view ? "; compared with the extender\n"
+                          : "; not compared with the extender (see --extender)\n");
+}
+
+static int cli_check(struct cli_run *r, struct err *err)
+{
+    struct comparison c = {0};
+    if (cli_load(r, err))
+        return -1;
+    if (r->node.n && !ledger_node_find(cluster_state_ledger(cli_state(r)), r->node))
+        return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
+    size_t found = compare(r, &c);
+    if (!c.view && c.why.code != ERR_NONE) {
+        *err = c.why;
+        return err_wrap(err, "--extender %s", r->config->extender);
+    }
+    add_verdict(&r->out, found, &c);
+    json_decref(c.view);
+    return cli_print(&r->out, err) ? -1 : found ? EXIT_DIFFERENCES : 0;
+}
+
+enum { EXIT_NO_PLAN = 2 };
+
+/* explain */
+
+/* Reads "pod [NAMESPACE/]NAME" or "pod/[NAMESPACE/]NAME" after the command. False: the
+ * arguments are others. */
+static bool read_pod_name(const struct cli_run *r, struct span *ns, struct span *name)
+{
+    const struct opt_list *args = &r->config->args;
+    *name = span_of(args->n > 1 ? args->items[1] : NULL);
+    *ns = (struct span){0};
+    if (span_starts(*name, SPAN("pod/")) && args->n == 2)
+        span_cut(name, '/');
+    else if ((span_eq(*name, SPAN("pod")) || span_eq(*name, SPAN("pods"))) &&
+             args->n == 3)
+        *name = span_of(args->items[2]);
+    else
+        return false;
+    if (memchr(name->p, '/', name->n))
+        *ns = span_cut(name, '/');
+    return true;
+}
+
+static struct span default_namespace(const struct cli_run *r)
+{
+    return span_of(r->config->ns ? r->config->ns : r->session.ns);
+}
+
+/* Without its view, reservations and layout preemption are unknown. */
+static void add_extender_error(struct cli_run *r)
+{
+    if (r->session.view_error.code == ERR_NONE)
+        return;
+    buf_adds(&r->out, "! --extender ");
+    table_plain(&r->out, span_of(r->config->extender));
+    buf_adds(&r->out, ": ");
+    table_plain(&r->out, span_of(r->session.view_error.msg));
+    buf_addc(&r->out, '\n');
+}
+
+static int cli_explain(struct cli_run *r, struct err *err)
+{
+    struct span name, ns;
+    if (!read_pod_name(r, &ns, &name))
+        return err_set(err, ERR_INVALID,
+                       "invalid arguments; expected explain pod [NAMESPACE/]NAME");
+    if (cli_load(r, err))
+        return -1;
+    if (!ns.n)
+        ns = default_namespace(r);
+    struct explain_load loaded;
+    explain_load(&r->session, ns, name, &loaded);
+    loaded.facts.colors = cli_has_colors(r->config);
+    int rc = explain_pod(&r->out, cli_state(r), ns, name, &loaded.facts, err);
+    if (rc == 0 && r->session.unit_assumed)
+        show_unit_assumed(&r->out,
+                          ledger_settings(cluster_state_ledger(cli_state(r)))->unit_mib);
+    add_extender_error(r);
+    explain_load_fini(&loaded);
+    return rc ? -1 : cli_print(&r->out, err);
+}
+
+/* defrag */
+
+static bool cli_has_shape(const struct cli_config *c)
+{
+    return c->cards || c->memory || c->model;
+}
+
+static int read_goal(struct cli_run *r, struct defrag_plan_goal *goal, struct err *err)
+{
+    const struct cli_config *c = r->config;
+    bool pod = c->args.n > 1;
+    if (pod ? cli_has_shape(c) || !read_pod_name(r, &goal->ns, &goal->name)
+            : !c->cards && !c->memory)
+        return err_set(
+            err, ERR_INVALID,
+            "invalid arguments; expected defrag pod [NAMESPACE/]NAME, or defrag "
+            "with --cards, --memory or both");
+    if (c->apply && c->format > SHOW_WIDE)
+        return err_set(err, ERR_INVALID, "--apply cannot be combined with --output");
+    goal->node = span_of(c->node);
+    return 0;
+}
+
+static void complete_goal(struct cli_run *r, struct defrag_plan_goal *goal)
+{
+    const struct cli_config *c = r->config;
+    enum { MIB = 1 << 20 };
+    if (goal->name.n && !goal->ns.n)
+        goal->ns = default_namespace(r);
+    if (!goal->name.n)
+        goal->shape = defrag_plan_shape(
+            c->cards ? c->cards : 1, (c->memory + MIB - 1) / MIB, span_of(c->model),
+            ledger_settings(cluster_state_ledger(cli_state(r)))->unit_mib);
+    goal->node_is_cordoned = goal->node.n > 0;
+}
+
+static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
+                      struct defrag_plan_goal *goal, struct err *err)
+{
+    const struct cli_config *c = r->config;
+    cleanup_arena struct arena a = {0};
+    struct defrag_plan_result plan;
+    complete_goal(r, goal);
+    if (defrag_apply_load(&r->session, rules, err) ||
+        defrag_plan_compute(cli_state(r), rules, goal, &a, &plan, err))
+        return -1;
+    defrag_plan_write(&r->out, cli_state(r), rules, &plan, c->format, cli_has_colors(c));
+    if (c->format <= SHOW_WIDE && plan.plan.n && !c->apply)
+        buf_adds(&r->out, "nothing was changed; --apply evicts these pods one by one\n");
+    if (c->format <= SHOW_WIDE && r->session.unit_assumed)
+        show_unit_assumed(&r->out,
+                          ledger_settings(cluster_state_ledger(cli_state(r)))->unit_mib);
+    if (cli_print(&r->out, err))
+        return -1;
+    if (!plan.found)
+        return EXIT_NO_PLAN;
+    return c->apply && plan.plan.n
+               ? defrag_apply_run(&r->session, rules, goal, &plan, err)
+               : 0;
+}
+
+static int cli_defrag(struct cli_run *r, struct err *err)
+{
+    struct defrag_plan_goal goal = {0};
+    if (read_goal(r, &goal, err) || cli_load(r, err))
+        return -1;
+    struct defrag_rules *rules = defrag_rules_new((uint64_t)clock_wall_ns());
+    int rc = plan_moves(r, rules, &goal, err);
+    defrag_rules_free(rules);
+    return rc;
+}
+
+enum {
+    REDRAW_MS = 1000,    /* minimum interval of --watch */
+    AGES_MS = 10 * 1000, /* interval at which --watch updates ages on a terminal */
+};
 
 static void finish(struct cli_run *r)
 {
@@ -106,7 +452,7 @@ static int watch(struct cli_run *r, struct err *err)
         uint64_t seen = cluster_state_generation(cli_state(r));
         int64_t at;
         do {
-            cluster_client_wait(r->session.cluster, REDRAW_MS);
+            session_wait(&r->session, REDRAW_MS);
             at = clock_mono_ms();
         } while (at < rendered_ms + REDRAW_MS ||
                  (cluster_state_generation(cli_state(r)) == seen &&
@@ -136,14 +482,8 @@ static int usage(struct cli_run *r, struct err *err)
                        c->args.items[1]);
     if (cli_load(r, err))
         return -1;
-    struct rightsize *sizes = rightsize_new();
-    int rc = rightsize_load(&r->session, sizes, err);
-    if (rc == 0)
-        rightsize_write(sizes, c->format,
-                        ledger_settings(cluster_state_ledger(cli_state(r)))->unit_mib,
-                        cli_has_colors(c), &r->out);
-    rightsize_free(sizes);
-    return rc ? -1 : cli_print(&r->out, err);
+    usage_write(&r->out, cli_state(r), span_of(c->ns), c->format, cli_has_colors(c));
+    return cli_print(&r->out, err);
 }
 
 static int serve(struct cli_run *r, struct err *err)
@@ -155,7 +495,7 @@ static int serve(struct cli_run *r, struct err *err)
                        "node, --check, --classic, --output or --watch");
     if (cli_load(r, err))
         return -1;
-    return serve_run(r->session.cluster, err);
+    return serve_run(&r->session, err);
 }
 
 static int completion(struct cli_run *r, struct err *err)
@@ -164,12 +504,12 @@ static int completion(struct cli_run *r, struct err *err)
     if (args->n != 2)
         return err_set(err, ERR_INVALID,
                        "missing shell; expected one of bash, zsh, fish");
-    if (complete_script(args->items[1], &r->out, err))
+    if (cli_complete_script(args->items[1], &r->out, err))
         return -1;
     return cli_print(&r->out, err);
 }
 
-/* A complete_names_fn; appends nothing if the cluster does not respond within seconds. */
+/* A cli_names_fn; appends nothing if the cluster does not respond within seconds. */
 static void complete_names(void *ctx, const struct cli_config *config, bool pods,
                            struct span prefix, struct buf *out)
 {
@@ -207,7 +547,7 @@ static int complete(int argc, char **argv)
 {
     cleanup_buf struct buf out = {0};
     log_set_level(LOG_ERROR);
-    complete_words(argc - 1, argv + 1, environ, complete_names, NULL, &out);
+    cli_complete_words(argc - 1, argv + 1, environ, complete_names, NULL, &out);
     fwrite(out.p, 1, out.n, stdout);
     return EXIT_SUCCESS;
 }

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The options of kubectl inspect gpushare. */
+
 #include "cli/config.h"
 
 #include "base/log.h"

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* explain pod: loads what it needs, the page, and the text of a bound pod. Pending pods:
+ * explain_pending.c. */
+
+#include "cli/explain_priv.h"
+
 #include <inttypes.h>
 
+#include "base/clock.h"
+#include "base/jread.h"
 #include "base/mem.h"
-#include "cli/change.h"
-#include "cli/explain_priv.h"
-#include "cli/heartbeat.h"
+#include "domain/keys.h"
 #include "domain/quantity.h"
-#include "placement/gang.h"
-#include "placement/reason.h"
+#include "kube/pod_group.h"
 
 void explain_plain(struct explain_page *p, struct span text)
 {
@@ -75,8 +80,6 @@ static void add_condition(struct explain_page *p)
     }
 }
 
-/* -- pending pods -- */
-
 void explain_promises(struct buf *out, const struct ledger_node *node,
                       const struct card *card, int64_t unit, struct arena *a)
 {
@@ -94,267 +97,137 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
     }
 }
 
-static void add_card_reason(struct explain_page *p, struct buf *out,
-                            const struct ledger_node *node, const struct card *card)
+/* -- a bound pod -- */
+
+static void add_share(struct explain_page *p, const struct card *card, int64_t mib)
 {
-    const struct request *r = p->pod->request;
-    int64_t clock = card_clock_mhz(card);
-    if (request_is_selective(r) && !request_accepts_card(r, card->model, clock))
-        buf_adds(out, "model or clock does not match");
-    else if (card->total_mib < r->mib_per_card)
-        buf_adds(out, "too small");
-    else if (card->state == CARD_UNHEALTHY)
-        buf_adds(out, "unhealthy");
-    else if (card->state == CARD_LISTED)
-        buf_adds(out, "excluded by the ConfigMap");
-    else if (card->state == CARD_HELD)
-        buf_adds(out, "allocated through nvidia.com/gpu");
-    else if (card->state == CARD_DUPLICATE)
-        buf_adds(out, "has the same UUID as another card");
-    else if (card->whole)
-        buf_adds(out, "promised as a whole card");
-    else if (r->kind == REQUEST_MEMORY && card->free_mib < r->mib_per_card) {
-        buf_adds(out, "lacks ");
-        explain_amount(out, r->mib_per_card - card->free_mib, p->unit);
-    } else if (r->core > card_core_left(card)) {
-        buf_printf(out, "lacks %u %% of its compute", r->core - card_core_left(card));
-    } else if (r->kind == REQUEST_MEMORY || card_is_free(card))
-        buf_adds(out, "fits");
-    else
-        buf_adds(out, "not entirely free");
-    if (card->state == CARD_AVAILABLE && card_external_mib(card)) {
-        buf_adds(out, "; used outside Kubernetes: ");
-        explain_amount(out, card_external_mib(card), p->unit);
-    }
-    if (card->state == CARD_AVAILABLE && card->overuse_mib) {
-        buf_adds(out, "; used by pods beyond their promises: ");
-        explain_amount(out, card->overuse_mib, p->unit);
-    }
     cleanup_arena struct arena a = {0};
-    explain_promises(out, node, card, p->unit, &a);
-    explain_reserved(p, out, node, card);
+    buf_printf(p->out, "  GPU%" PRId32 "  ", card->index);
+    explain_plain(p, card->model);
+    buf_adds(p->out, card->model.n ? "  " : "");
+    explain_plain(p, card->uuid);
+    buf_adds(p->out, card->uuid.n ? "  " : "");
+    explain_amount(p->out, mib, p->unit);
+    buf_adds(p->out, " promised of ");
+    explain_amount(p->out, card->total_mib, p->unit);
+    if (p->pod->request->kind == REQUEST_CARDS)
+        buf_adds(p->out, " (the whole card)");
+    if (card->used_mib >= 0) {
+        buf_adds(p->out, "; in use by all processes: ");
+        explain_amount(p->out, card->used_mib, p->unit);
+    }
+    buf_printf(p->out, "; %s", show_health(card->state));
+    if (card->pods > 1) {
+        cleanup_buf struct buf others = {0};
+        explain_promises(&others, p->pod->node, card, p->unit, &a);
+        explain_plain(p, buf_span(&others));
+    }
+    buf_addc(p->out, '\n');
 }
 
-static void add_node_row(struct explain_page *p, struct table *t,
-                         const struct ledger_node *node, enum fit fit)
+/* The Go plugin overwrites the time when it confirms the pod; our device plugin does not.
+ */
+static void add_time(struct explain_page *p, const struct cluster_state_pod *object)
+{
+    const json_t *metadata = json_object_get(p->facts->object, "metadata");
+    const json_t *annotations = json_object_get(metadata, "annotations");
+    struct span time =
+        span_of(json_string_value(json_object_get(annotations, KEY_MEM_ASSUME_TIME)));
+    int64_t ns;
+    if (time.n && span_i64(time, &ns) && ns > 0) {
+        buf_adds(p->out, span_eq(object->assigned, SPAN("true"))
+                             ? "  cards chosen, or confirmed by the Go plugin, at "
+                             : "  cards chosen at ");
+        clock_format_s(p->out, ns / 1000000000);
+        buf_addc(p->out, '\n');
+    }
+}
+
+static void add_source(struct explain_page *p, const struct cluster_state_pod *object)
+{
+    const struct request *r = p->pod->request;
+    bool binpack = r->placement == PLACE_BINPACK;
+    if (r->kind == REQUEST_DEVICES) {
+        buf_adds(p->out, "  the kubelet chooses the card of an nvidia.com/gpu request\n");
+        return;
+    }
+    if (r->kind == REQUEST_NONE)
+        return;
+    if (!p->pod->n_shares) {
+        buf_adds(p->out,
+                 "  its card is unknown: no valid annotation " KEY_MEM_IDX
+                 "; so it counts on the cards of the podList once it runs, else on every "
+                 "card of the node\n");
+        return;
+    }
+    buf_adds(p->out, "  annotation ");
+    if (object->idx.p)
+        buf_adds(p->out, KEY_MEM_IDX " \"");
+    else
+        buf_adds(p->out, KEY_ALLOCATION " \"");
+    explain_plain(p, object->idx.p ? object->idx : object->allocation);
+    buf_adds(p->out, object->allocation.p ? "\", written by the extender at bind"
+                                          : "\", in the form of the Go extender");
+    if (r->kind == REQUEST_MEMORY && object->allocation.p)
+        buf_printf(p->out, "; policy %s: the card with the %s free memory that fits",
+                   binpack ? "binpack" : "spread", binpack ? "least" : "most");
+    buf_addc(p->out, '\n');
+    buf_adds(p->out, span_eq(object->assigned, SPAN("true"))
+                         ? "  confirmed by the device plugin\n"
+                         : "  not yet confirmed by the device plugin\n");
+}
+
+static void add_differences(struct explain_page *p)
 {
     cleanup_buf struct buf why = {0};
-    const struct select_pod pod = select_pod_of(p->pod);
-    const struct request *r = p->pod->request;
-    struct select_view view;
-    uint64_t chosen;
-    if (fit != FIT_YES && p->tolerates)
-        reason_add(&why, node, r, select_fit(node, r));
-    else if (fit != FIT_YES)
-        reason_add_schedulable(&why, node, &pod);
-    else {
-        select_view(&view, node, NULL, SELECT_AS_IS);
-        select_cards(&view, r, SELECT_ALL_CARDS, &chosen);
-        buf_adds(&why, chosen ? "fits:" : "fits");
-        for (; chosen; chosen &= chosen - 1)
-            buf_printf(&why, " GPU%" PRId32, node->cards[__builtin_ctzll(chosen)].index);
-    }
-    bool space = !explain_space(&why, node, p->pod);
-    table_span(t, BOLD, node->name);
-    table_cell(t, PLAIN, "%s", "");
-    table_cell(t, PLAIN, "%s", "");
-    table_end(t,
-              fit == FIT_YES && space ? GREEN
-              : fit == FIT_NEVER      ? RED
-                                      : YELLOW,
-              "%s", why.n ? why.p : "");
-}
-
-static void add_card_row(struct explain_page *p, struct table *t,
-                         const struct ledger_node *node, const struct card *card)
-{
-    cleanup_buf struct buf reason = {0}, free = {0};
-    add_card_reason(p, &reason, node, card);
-    show_amount(&free, card->free_mib, p->unit);
-    buf_addc(&free, '/');
-    show_amount(&free, card->total_mib, p->unit);
-    table_cell(t, PLAIN, "%s", "");
-    table_cell(t, PLAIN, "GPU%" PRId32, card->index);
-    table_span(t, PLAIN, buf_span(&free));
-    table_end(t, PLAIN, "%s", reason.n ? reason.p : "");
-}
-
-/* On how many nodes the request fits, and on how many only the cordon prevents it, or the
- * lack of CPU, memory or a pod slot. */
-struct fits {
-    size_t open, cordoned, crowded;
-};
-
-static enum fit fit_on(const struct explain_page *p, const struct ledger_node *node,
-                       struct fits *fits)
-{
-    const struct ledger_pod *pod = p->pod;
-    const struct select_pod asks = select_pod_of(pod);
-    enum fit uncordoned = select_fit_pod(node, &asks);
-    enum fit fit = p->tolerates ? uncordoned : select_fit_schedulable(node, &asks);
-    cleanup_buf struct buf lacks = {0};
-    bool crowded = fit == FIT_YES && explain_space(&lacks, node, pod);
-    fits->open += fit == FIT_YES && !crowded;
-    fits->crowded += crowded;
-    fits->cordoned += fit != FIT_YES && uncordoned == FIT_YES;
-    return fit;
-}
-
-static struct fits add_nodes(struct explain_page *p, const struct ledger_node **nodes,
-                             size_t n)
-{
-    cleanup_table struct table t = {.colors = p->facts->colors};
-    cleanup_buf struct buf unit = {0};
-    struct fits fits = {0};
-    quantity_write_unit(&unit, p->unit);
-    table_cell(&t, BOLD, "NODE");
-    table_cell(&t, BOLD, "GPU");
-    table_cell(&t, BOLD, "FREE/TOTAL(%s)", unit.p);
-    table_end(&t, BOLD, "REASON");
-    for (size_t i = 0; i < n; i++) {
-        add_node_row(p, &t, nodes[i], fit_on(p, nodes[i], &fits));
-        for (uint32_t k = 0; k < nodes[i]->n_cards; k++)
-            add_card_row(p, &t, nodes[i], &nodes[i]->cards[k]);
-    }
-    table_write(&t, p->out);
-    return fits;
-}
-
-static const char *plural(size_t n)
-{
-    return n == 1 ? "" : "s";
-}
-
-static void add_verdict(struct explain_page *p, const struct ledger_node **nodes,
-                        size_t n, struct fits fits)
-{
-    if (fits.open) {
-        buf_printf(
-            p->out,
-            "The request fits on %zu node%s. kube-scheduler decides the rest: taints, "
-            "affinity, volumes.\n",
-            fits.open, plural(fits.open));
+    bool only_cards;
+    if (!ledger_pod_is_forged(p->pod->node, p->pod, &why, &only_cards))
         return;
-    }
-    if (fits.crowded) {
-        buf_printf(
-            p->out,
-            "The request for GPUs fits on %zu node%s, but not the pod's CPU, memory "
-            "or slot.\n",
-            fits.crowded, plural(fits.crowded));
-        return;
-    }
-    cleanup_buf struct buf changes = {0};
-    size_t n_changes =
-        change_list(&changes, p->l, (const struct ledger_node *const *)nodes, n, p->pod,
-                    p->tolerates);
-    bool any_cordoned = false;
-    for (size_t i = 0; i < n && !p->tolerates; i++)
-        any_cordoned |= nodes[i]->cordoned;
-    if (fits.cordoned)
-        buf_printf(p->out, "The request fits only on %zu cordoned node%s.\n",
-                   fits.cordoned, plural(fits.cordoned));
-    if (n_changes) {
-        buf_adds(p->out, "Each of these changes alone would let the pod fit:\n");
-        buf_add_span(p->out, buf_span(&changes));
-        return;
-    }
-    buf_printf(
-        p->out,
-        "No single change would let the pod fit. The pod needs a node %swith more or "
-        "larger cards.\n",
-        any_cordoned ? "that is not cordoned, or one " : "");
+    buf_adds(p->out, "  difference: ");
+    explain_plain(p, buf_span(&why));
+    buf_addc(p->out, '\n');
 }
 
-/* The number that the pod names counts before that of the object. */
-static uint32_t minimum_of(const struct explain_page *p)
+static void explain_bound(struct explain_page *p, const struct cluster_state_pod *object)
 {
-    uint32_t own = p->pod->member ? p->pod->member->minimum : 0;
-    return own ? own : p->facts->minimum;
-}
-
-bool explain_waits_for_gang(const struct explain_page *p)
-{
-    return p->pod->member && minimum_of(p) != 1;
-}
-
-/* Whether the members of the pod's gang fit together on the nodes that the pod may use. */
-static void add_gang(struct explain_page *p, const struct ledger_node **nodes, size_t n,
-                     struct arena *a)
-{
-    const struct ledger_member *m = p->pod->member;
-    const struct ledger_node **open = arena_alloc(a, n * sizeof *open);
-    cleanup_buf struct buf text = {0};
-    struct gang_verdict v;
-    size_t n_open = 0;
-    for (size_t i = 0; i < n; i++)
-        if (p->tolerates || !nodes[i]->cordoned)
-            open[n_open++] = nodes[i];
-    struct gang_asker asker = {.pod = select_pod_of(p->pod),
-                               .name = m->gang->name,
-                               .minimum = minimum_of(p),
-                               .requests = ledger_pod_requests(p->pod)};
-    asker.pod.gang = m->gang;
-    gang_judge(p->l, &asker, open, n_open, p->pod->request->placement == PLACE_SPREAD, a,
-               &v);
-    if (v.fits)
-        buf_printf(&text,
-                   "gang %.*s: %" PRIu32 " of %" PRIu32 " members are bound; the "
-                   "others fit together",
-                   SPAN_ARG(m->gang->name), v.placed, v.total);
-    else
-        gang_judge_reason(&text, &asker, &v);
-    explain_plain(p, buf_span(&text));
-    buf_adds(p->out, ".\n");
-}
-
-/* Heartbeats that make the table unreliable. */
-static void add_heartbeats(struct explain_page *p, const struct ledger_node **nodes,
-                           size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        cleanup_buf struct buf note = {0};
-        heartbeat_note(&note, p->cs, nodes[i]);
-        if (!note.n)
-            continue;
-        buf_adds(p->out, "! ");
-        explain_plain(p, nodes[i]->name);
-        buf_printf(p->out, ": %s\n", note.p);
-    }
-}
-
-static void explain_pending(struct explain_page *p)
-{
-    cleanup_arena struct arena a = {0};
-    const struct ledger_node **nodes;
-    size_t n = show_nodes(p->l, (struct span){0}, &a, &nodes);
-    buf_adds(p->out, " is pending");
-    if (p->pod->invalid_reason) {
-        buf_adds(p->out, "; request invalid: ");
-        explain_plain(p, span_of(p->pod->invalid_reason));
-        buf_addc(p->out, '\n');
-        add_condition(p);
-        return;
-    }
+    const struct ledger_node *node = p->pod->node;
+    bool any = false;
+    buf_adds(p->out, " is bound to node ");
+    explain_plain(p, node->name);
+    buf_adds(p->out, p->pod->running ? " and running" : ", not running yet");
     buf_adds(p->out, "; requests ");
-    explain_request(p);
-    buf_printf(p->out, " (priority %" PRId32 ")\n\n", p->pod->priority);
-    if (n) {
-        p->reservations = explain_reservations(p->facts->view);
-        struct fits fits = add_nodes(p, nodes, n);
-        json_decref(p->reservations);
-        p->reservations = NULL;
-        buf_addc(p->out, '\n');
-        add_heartbeats(p, nodes, n);
-        add_verdict(p, nodes, n, fits);
-        explain_own_reservation(p);
-        explain_preempt(p, nodes, n, !fits.open && !fits.crowded);
-        if (explain_waits_for_gang(p))
-            add_gang(p, nodes, n, &a);
-    } else
-        buf_adds(p->out, "no node of the cluster has a GPU managed by gpushare\n");
-    add_condition(p);
+    if (p->pod->invalid_reason)
+        explain_plain(p, span_of(p->pod->invalid_reason));
+    else
+        explain_request(p);
+    buf_addc(p->out, '\n');
+    for (uint32_t k = 0; k < node->n_cards; k++) {
+        int64_t mib = ledger_pod_mib(p->pod, &node->cards[k]);
+        if (mib < 0)
+            continue;
+        add_share(p, &node->cards[k], mib);
+        any = true;
+    }
+    for (uint32_t i = 0; i < p->pod->n_shares; i++) {
+        const struct ledger_pod_share *share = &p->pod->shares[i];
+        if (share->on)
+            continue;
+        buf_printf(p->out, "  GPU%" PRId32 "  ", share->card);
+        char text[CARD_UUID_TEXT];
+        explain_plain(p, card_uuid_text(&share->uuid, text));
+        buf_adds(p->out, card_uuid_is_empty(&share->uuid) ? "" : "  ");
+        explain_amount(p->out, share->mib, p->unit);
+        buf_adds(p->out, " promised, but the node does not have this card\n");
+        any = true;
+    }
+    if (!any)
+        buf_adds(p->out, "  no card is recorded for this pod\n");
+    add_differences(p);
+    add_source(p, object);
+    add_time(p, object);
 }
+
+/* -- any pod -- */
 
 static const struct cluster_state_pod *
 find(const struct cluster_state *cs, struct span ns, struct span name, struct arena *a)
@@ -395,6 +268,57 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
         explain_bound(&p, found);
     } else {
         explain_pending(&p);
+        add_condition(&p);
     }
     return 0;
+}
+
+/* -- the API server -- */
+
+static int call_api(void *ctx, const struct kube_request *request,
+                    struct httpc_reply *reply, struct err *err)
+{
+    return kube_call(ctx, request, reply, err);
+}
+
+/* 0: unknown; a user need not be allowed to read these objects. */
+static uint32_t read_minimum(const struct session *s, struct span body)
+{
+    const struct pod_group_reader from = {call_api, s->client, clock_mono_ms};
+    cleanup_arena struct arena a = {0};
+    struct jread j;
+    struct pod pod;
+    struct gang gang;
+    struct err ignored;
+    uint32_t minimum = 0;
+    jread_init(&j, body.p, body.n);
+    pod_read(&j, &a, &pod);
+    if (jread_finish(&j, &ignored) || !gang_of(&pod, &gang) || gang.minimum)
+        return 0;
+    pod_group_read(&from, pod.meta.ns, &gang, s->config->timeout_ms, &minimum, &ignored);
+    return minimum;
+}
+
+void explain_load(struct session *s, struct span ns, struct span name,
+                  struct explain_load *loaded)
+{
+    cleanup_buf struct buf path = {0};
+    struct httpc_reply reply = {0};
+    *loaded = (struct explain_load){
+        .facts = {.view = session_view(s), .now_s = clock_wall_ns() / 1000000000}};
+    session_pod_path(&path, ns, name);
+    const struct kube_request request = {
+        .method = "GET", .path = path.p, .timeout_ms = s->config->timeout_ms};
+    if (kube_call(s->client, &request, &reply, NULL) == 0 && reply.status == 200 &&
+        reply.body.n) {
+        loaded->pod = json_loadb(reply.body.p, reply.body.n, 0, NULL);
+        loaded->facts.object = loaded->pod;
+        loaded->facts.minimum = read_minimum(s, buf_span(&reply.body));
+    }
+    httpc_reply_fini(&reply);
+}
+
+void explain_load_fini(struct explain_load *loaded)
+{
+    json_decref(loaded->pod);
 }

@@ -5,11 +5,8 @@
 #include "cli/show.h"
 
 /*
- *   explain.c          the pod, and why nodes reject a pending one
- *   explain_bound.c    a bound pod and its cards
- *   explain_preempt.c  what layout preemption does for a pending pod
- *   explain_reserved.c  cards that are reserved from filter to bind
- *   explain_space.c    CPU, memory and pod slots of a node
+ *   explain.c          the pod, and a bound pod's cards
+ *   explain_pending.c  why nodes reject a pending pod
  */
 
 /* The text in progress and its sources. */
@@ -19,7 +16,7 @@ struct explain_page {
     const struct ledger *l;
     const struct ledger_pod *pod;
     const struct explain_facts *facts;
-    json_t *reservations; /* of explain_reservations, for explain_reserved */
+    json_t *reservations; /* of the extender's view, by "NODE/CARD" */
     int64_t unit;
     bool tolerates; /* the pod tolerates cordoned nodes */
 };
@@ -33,27 +30,5 @@ void explain_amount(struct buf *out, int64_t mib, int64_t unit);
 /* Appends the pods that have promises on the card. */
 void explain_promises(struct buf *out, const struct ledger_node *node,
                       const struct card *card, int64_t unit, struct arena *a);
-
-/* Appends what the pod lacks on the node besides GPUs: CPU, memory, a pod slot. Amounts
- * that the Node does not state are not judged. False: nothing. */
-bool explain_space(struct buf *out, const struct ledger_node *node,
-                   const struct ledger_pod *pod);
-
-/* Is it in a gang whose members wait for each other? */
-bool explain_waits_for_gang(const struct explain_page *p);
-
-/* Appends what layout preemption does for the pod, by the extender's view, and, if no node
- * takes it now (`rejected`), what it would do on these nodes. Nothing if evictions do not
- * help, or if kube-scheduler's own preemption does it. */
-void explain_preempt(struct explain_page *p, const struct ledger_node **nodes, size_t n,
-                     bool rejected);
-
-/* The reservations of the extender's view (NULL: none) by "NODE/CARD". New. */
-json_t *explain_reservations(const json_t *view);
-/* By the extender's view, nothing without one: appends for which pods the card is reserved,
- * and the cards that are reserved for p->pod. */
-void explain_reserved(struct explain_page *p, struct buf *out,
-                      const struct ledger_node *node, const struct card *card);
-void explain_own_reservation(struct explain_page *p);
-
-void explain_bound(struct explain_page *p, const struct cluster_state_pod *object);
+/* Appends why nodes and cards reject p->pod, and what would let it fit. */
+void explain_pending(struct explain_page *p);

@@ -1,16 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* --serve: the web page on 127.0.0.1, and its stream of changes. */
+
 #include "cli/serve.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/random.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "cli/serve_priv.h"
+#include "view/changes.h"
 #include "view/inspect.h"
 #include "view/web.h"
 #include "wire/httpd.h"
+
+enum {
+    CHUNK = 16 * 1024, /* bytes written at a time */
+    ROUND_MS = 1000,   /* minimum between two scans of a reader */
+    HEARTBEAT_MS = 15 * 1000,
+};
+
+struct reader {
+    struct view_source source;
+    struct view_changes *changes;
+    struct buf state; /* of the last line about the cluster */
+    int64_t next_ms, sent_ms;
+    bool synced; /* the initial state is complete */
+};
+
+static void reader_open(void *ctx, struct httpd_waker *waker)
+{
+    (void)ctx, (void)waker; /* the server's periodic poll is enough */
+}
+
+/* The reasons of pending pods take a scan of all nodes for each request. */
+static void write_cluster(struct reader *r, struct buf *out)
+{
+    struct buf state = {0};
+    view_inspect_state(&r->source, &state);
+    if (!span_eq(buf_span(&state), buf_span(&r->state))) {
+        buf_adds(out, "{\"Cluster\":{");
+        view_inspect_write_cluster(&r->source, out);
+        buf_adds(out, "},\"Type\":\"SYNCED\"}\n");
+    }
+    buf_fini(&r->state);
+    r->state = state;
+}
+
+static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
+{
+    struct reader *r = ctx;
+    int64_t now_ms = clock_mono_ms();
+    if (now_ms < r->next_ms)
+        return HTTPD_STREAM_WAIT;
+    if (view_changes_write(r->changes, CHUNK, out)) {
+        r->next_ms = now_ms + ROUND_MS;
+        write_cluster(r, out);
+        if (!r->synced || (!out->n && now_ms - r->sent_ms >= HEARTBEAT_MS))
+            buf_addc(out, '\n');
+        r->synced = true;
+    }
+    if (!out->n)
+        return HTTPD_STREAM_WAIT;
+    r->sent_ms = now_ms;
+    return HTTPD_STREAM_MORE;
+}
+
+static void reader_close(void *ctx)
+{
+    struct reader *r = ctx;
+    view_changes_free(r->changes);
+    buf_fini(&r->state);
+    free(r);
+}
+
+static void serve_stream(const struct view_source *source, struct httpd_reply *reply)
+{
+    static const struct httpd_stream stream = {
+        .open = reader_open, .fill = reader_fill, .close = reader_close};
+    struct reader *r = xcalloc(1, sizeof *r);
+    r->source = *source;
+    r->changes = view_changes_new(source);
+    reply->stream = &stream;
+    reply->stream_ctx = r;
+}
 
 enum {
     TOKEN_BYTES = 16,
@@ -137,18 +213,18 @@ static int print_url(const struct serve *s, struct err *err)
     return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
 }
 
-static void follow(struct cluster_client *cluster, const sigset_t *signals)
+static void follow(struct session *session, const sigset_t *signals)
 {
     static const struct timespec now = {0};
     while (sigtimedwait(signals, NULL, &now) < 0)
-        cluster_client_wait(cluster, SIGNAL_MS);
+        session_wait(session, SIGNAL_MS);
 }
 
-int serve_run(struct cluster_client *cluster, struct err *err)
+int serve_run(struct session *session, struct err *err)
 {
     static const struct httpd_route routes[] = {{"GET", "/*", on_get},
                                                 {NULL, NULL, NULL}};
-    struct serve s = {.source = cluster_client_source(cluster)};
+    struct serve s = {.source = session_source(session)};
     const struct httpd_listener_config listener = {.name = "page",
                                                    .address = "127.0.0.1",
                                                    .mode = HTTPD_EVENTS,
@@ -165,7 +241,7 @@ int serve_run(struct cluster_client *cluster, struct err *err)
     if (rc == 0)
         rc = print_url(&s, err);
     if (rc == 0)
-        follow(cluster, &signals);
+        follow(session, &signals);
     httpd_free(d);
     return rc;
 }

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Text in columns, as Go's text/tabwriter lays it out. */
+
 #include "cli/table.h"
 
 #include <stdlib.h>

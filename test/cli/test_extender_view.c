@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/extender_view.h"
+#include "cli/session.h"
 
 #include "base/mem.h"
 #include "lib/program.h"
@@ -16,8 +16,8 @@ static json_t *get(const char *body, const char *address, bool by_service, char 
                                        .path_prefix = (char *)"/k8s"};
     struct kube_client *client = kube_client_new(&config, err);
     ck_assert_ptr_nonnull(client);
-    const struct extender_view from = {.address = by_service ? address : slash};
-    json_t *view = extender_view_get(client, &from, 5000, err);
+    const struct session_extender from = {.address = by_service ? address : slash};
+    json_t *view = session_call_extender(client, &from, 5000, err);
     *request = stub_requests(server) ? stub_request(server, 0) : xstrdup("");
     kube_client_free(client);
     stub_stop(server);
@@ -64,13 +64,13 @@ END_TEST
 START_TEST(a_token_is_not_sent_over_plain_http)
 {
     struct err err = {0};
-    struct extender_view from = {.address = "http://127.0.0.1:1", .token_file = "/t"};
-    ck_assert_int_eq(extender_view_check(&from, &err), -1);
+    struct session_extender from = {.address = "http://127.0.0.1:1", .token_file = "/t"};
+    ck_assert_int_eq(session_check_extender(&from, &err), -1);
     ck_assert_contains(err.msg, "a bearer token needs an address https://HOST:PORT");
     from.address = "kube-system/ext:1";
-    ck_assert_int_eq(extender_view_check(&from, &err), -1);
+    ck_assert_int_eq(session_check_extender(&from, &err), -1);
     from.address = "https://127.0.0.1:1";
-    ck_assert_int_eq(extender_view_check(&from, &err), 0);
+    ck_assert_int_eq(session_check_extender(&from, &err), 0);
 }
 END_TEST
 

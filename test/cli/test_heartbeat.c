@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/heartbeat.h"
+#include "cli/cluster_state.h"
 
 #include "cli/check.h"
 #include "cli/explain.h"
@@ -38,7 +38,8 @@ static char *note_of(const struct cluster_state *cs)
 {
     cleanup_buf struct buf out = {0};
     buf_adds(&out, "");
-    heartbeat_note(&out, cs, ledger_node_find(cluster_state_ledger(cs), SPAN("n1")));
+    cluster_state_note_heartbeat(&out, cs,
+                                 ledger_node_find(cluster_state_ledger(cs), SPAN("n1")));
     return out.n ? buf_take(&out) : xstrdup("");
 }
 
@@ -54,7 +55,7 @@ static void apply_view(struct cluster_state *cs, const char *view)
 {
     json_t *j = json_loads(view, 0, NULL);
     ck_assert_ptr_nonnull(j);
-    heartbeat_apply_view(cs, j);
+    cluster_state_apply_view(cs, j);
     json_decref(j);
 }
 
@@ -84,7 +85,9 @@ START_TEST(an_old_heartbeat_makes_the_node_unusable)
                               "heartbeat from scv-agent on this node for ");
     ck_assert_uint_eq(check_cluster(&found, cs, (struct span){0}), 1);
     ck_assert_contains(found.p, "node n1: no heartbeat from scv-agent on this node for ");
-    json_t *j = show_json(cs, &(struct show){.now_s = NOW}),
+    cleanup_buf struct buf text = {0};
+    ck_assert(show_write(&text, cs, &(struct show){.format = SHOW_JSON, .now_s = NOW}));
+    json_t *j = json_loads(text.p, 0, NULL),
            *node = json_array_get(json_object_get(j, "nodes"), 0);
     ck_assert_str_eq(json_string_value(json_object_get(node, "heartbeat")),
                      "2025-12-30T00:00:00.000000Z");
@@ -166,7 +169,7 @@ START_TEST(without_the_servers_time_nothing_is_concluded)
     ck_assert(!is_silent(cs));
     cleanup_free char *note = note_of(cs);
     ck_assert_contains(note, "sent no Date header");
-    ck_assert(heartbeat_is_unclear(cs));
+    ck_assert(cluster_state_needs_view(cs));
     cluster_state_free(cs);
 }
 END_TEST
@@ -252,7 +255,7 @@ START_TEST(the_extenders_view_overrides_the_lease)
         cluster_state_free(cs);
     }
     struct cluster_state *cs = state_of(LEASE_OF("n1", TWO_DAYS_AGO));
-    heartbeat_apply_view(cs, NULL); /* the extender is unavailable */
+    cluster_state_apply_view(cs, NULL); /* the extender is unavailable */
     cluster_state_free(cs);
 }
 END_TEST
@@ -270,13 +273,13 @@ START_TEST(only_unclear_heartbeats_need_the_extender)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct cluster_state *cs = state_of(cases[i].lease);
         cluster_state_check_heartbeats(cs, NOW, 1);
-        ck_assert_msg(heartbeat_is_unclear(cs) == cases[i].unclear, "%zu", i);
+        ck_assert_msg(cluster_state_needs_view(cs) == cases[i].unclear, "%zu", i);
         cluster_state_free(cs);
     }
     struct cluster_state *cs =
         lib_cluster_state(&(struct lists){.nodes = NODE("n1", "15", "1")});
     cluster_state_check_heartbeats(cs, NOW, 1);
-    ck_assert(!heartbeat_is_unclear(cs)); /* without an Scv there is no agent */
+    ck_assert(!cluster_state_needs_view(cs)); /* without an Scv there is no agent */
     cluster_state_free(cs);
 }
 END_TEST

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/show.h"
 
-#include "cli/complete.h"
+#include "cli/cli.h"
 #include "cli/lib.h"
+#include "cli/usage.h"
 #include "lib/program.h"
 
 #define TWO_CARDS                                                                        \
@@ -105,6 +106,17 @@ START_TEST(promised_and_used_side_by_side)
     ck_assert_int_eq(json_integer_value(json_object_get(xorg, "pid")), 812);
     ck_assert_int_eq(json_integer_value(json_object_get(xorg, "utilizationPercent")), 3);
     json_decref(j);
+    /* `usage` has the same amounts by pod. */
+    cleanup_buf struct buf used = {0}, json = {0};
+    usage_write(&used, cs, SPAN(""), SHOW_TABLE, false);
+    ck_assert_str_eq(used.p,
+                     "NAMESPACE  POD  NODE  GPU  PROMISED  USED  SM\n"
+                     "ns         a    n1    0    2         3     -\n"
+                     "in units of GiB, measured now; Prometheus has the history\n");
+    usage_write(&json, cs, SPAN("ns"), SHOW_JSON, false);
+    ck_assert_ptr_nonnull(strstr(json.p, "\"usedMiB\": 3072"));
+    ck_assert_ptr_nonnull(strstr(json.p, "\"promisedMiB\": 2048"));
+    ck_assert_ptr_null(strstr(json.p, "utilizationPercent"));
     cluster_state_free(cs);
 }
 END_TEST
@@ -312,7 +324,7 @@ static char *completed(const char *a, const char *b, const char *c, const char *
     cleanup_buf struct buf out = {0};
     const char *argv[] = {"__complete", "--context=dev", a, b, c, d};
     int argc = 3 + (b != NULL) + (c != NULL) + (d != NULL);
-    complete_words(argc, (char *const *)argv, NULL, names, NULL, &out);
+    cli_complete_words(argc, (char *const *)argv, NULL, names, NULL, &out);
     return buf_take(&out);
 }
 
@@ -342,8 +354,8 @@ START_TEST(words_are_completed)
     }
     cleanup_buf struct buf script = {0};
     struct err err = {0};
-    ck_assert_int_eq(complete_script("tcsh", &script, &err), -1);
-    ck_assert_done(complete_script("bash", &script, &err), err);
+    ck_assert_int_eq(cli_complete_script("tcsh", &script, &err), -1);
+    ck_assert_done(cli_complete_script("bash", &script, &err), err);
 }
 END_TEST
 

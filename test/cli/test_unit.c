@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/unit.h"
+#include "cli/session.h"
 
 #include "cli/check.h"
 #include "cli/lib.h"
@@ -56,7 +56,7 @@ START_TEST(the_unit_follows_from_capacity_and_cards)
         struct cluster_state *cs = lib_cluster_state(
             &(struct lists){.nodes = cases[i].nodes, .scvs = cases[i].scvs});
         int64_t mib = 0;
-        bool sure = unit_of_cluster(cs, &mib);
+        bool sure = session_unit_of_cluster(cs, &mib);
         ck_assert_msg(sure == cases[i].sure && mib == cases[i].mib, "%zu: %d, %lld MiB",
                       i, sure, (long long)mib);
         cluster_state_free(cs);
@@ -79,12 +79,12 @@ START_TEST(or_from_the_extenders_view)
         json_t *view = json_loads(cases[i].view, 0, NULL);
         int64_t mib = 0;
         ck_assert_ptr_nonnull(view);
-        ck_assert_msg(unit_of_view(view, &mib) == (cases[i].mib > 0), "%zu", i);
+        ck_assert_msg(session_unit_of_view(view, &mib) == (cases[i].mib > 0), "%zu", i);
         ck_assert_msg(!cases[i].mib || mib == cases[i].mib, "%zu", i);
         json_decref(view);
     }
     int64_t mib;
-    ck_assert(!unit_of_view(NULL, &mib));
+    ck_assert(!session_unit_of_view(NULL, &mib));
 }
 END_TEST
 

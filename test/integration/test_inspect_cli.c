@@ -87,29 +87,18 @@ START_TEST(classic_uses_nodes_and_pods_only)
 }
 END_TEST
 
-START_TEST(it_suggests_requests)
+START_TEST(it_shows_use_beside_promises)
 {
     struct sim s;
     sim_start(&s, ARGV(NULL));
     sim_add_node(&s, "n1", 1, 15);
     cleanup_free char *none = inspect(&s, 0, ARGV("usage"));
-    ck_assert_str_eq(none, "no workload has been measured\n");
-    sim_load(&s,
-             "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
-             "\"name\":\"n2\"},\"status\":{\"workloadList\":[{\"namespace\":\"a\","
-             "\"kind\":\"Deployment\",\"name\":\"web\",\"container\":\"c\","
-             "\"promisedMemory\":8192,\"p95Memory\":2048,\"maxMemory\":3072,\"hours\":9,"
-             "\"ageHours\":30}]}}");
+    ck_assert_str_eq(none, "no pod has a promise or uses a card\n");
+    sim_add_bound_pod(&s, "a", 12, "n1", idx_0);
     cleanup_free char *table = inspect(&s, 0, ARGV("usage"));
-    ck_assert_contains(table, "a          Deployment/web  c          8         2    3    "
-                              "1d6h  4\n");
+    ck_assert_contains(table, "default    a    n1    0    12        -     -\n");
     cleanup_free char *other = inspect(&s, 0, ARGV("usage", "-n", "b"));
-    ck_assert_str_eq(other, "no workload has been measured\n");
-    cleanup_free char *json = inspect(&s, 0, ARGV("usage", "-o", "json"));
-    cleanup_json json_t *all = json_loads(json, 0, NULL);
-    const json_t *row = json_array_get(lib_at(all, "workloads"), 0);
-    ck_assert_int_eq(json_integer_value(lib_at(row, "suggestedUnits")), 4);
-    ck_assert_int_eq(json_integer_value(lib_at(all, "unitMib")), 1024);
+    ck_assert_str_eq(other, none);
     cleanup_free char *wrong = inspect(&s, 1, ARGV("usage", "n1"));
     ck_assert_contains(wrong, "unexpected argument \"n1\"");
     sim_stop(&s);
@@ -480,7 +469,7 @@ START_TEST(completion_lists_names_of_the_cluster)
 END_TEST
 
 LIB_MAIN("inspect_cli", 60, it_shows_the_api_servers_objects,
-         classic_uses_nodes_and_pods_only, it_suggests_requests, it_explains_pods,
+         classic_uses_nodes_and_pods_only, it_shows_use_beside_promises, it_explains_pods,
          a_cordoned_node_is_marked, check_compares_with_the_extender,
          the_unit_is_determined, a_dead_agent_is_reported_at_once,
          the_extender_overrides_the_lease, a_watch_follows, errors_are_clear,

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/move_plan.h"
+
+/* Computes and writes the plan of defrag. */
+
+#include "cli/defrag_plan.h"
 
 #include "base/mem.h"
+#include "cli/defrag_plan.h"
 #include "cli/table.h"
 
 struct sources {
-    struct move_rules *rules;
-    const struct move_goal *goal;
+    struct defrag_rules *rules;
+    const struct defrag_plan_goal *goal;
     const struct ledger_pod *pod; /* of the target; NULL: a shape */
 };
 
 static bool may_move(void *ctx, const struct ledger_pod *pod)
 {
     const struct sources *s = ctx;
-    return !move_rules_stays(s->rules, pod->uid);
+    return !defrag_rules_stays(s->rules, pod->uid);
 }
 
 static bool may_run(void *ctx, const struct ledger_pod *pod,
@@ -23,8 +27,8 @@ static bool may_run(void *ctx, const struct ledger_pod *pod,
     bool target = !pod;
     if (target)
         pod = s->pod;
-    return move_rules_allow(s->rules, pod ? pod->uid : (struct span){0}, node->name,
-                            !(target && s->goal->node_is_cordoned));
+    return defrag_rules_allow(s->rules, pod ? pod->uid : (struct span){0}, node->name,
+                              !(target && s->goal->node_is_cordoned));
 }
 
 /* 0 of a node means unknown. */
@@ -48,8 +52,8 @@ static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
     return ledger_pod_requests(pod);
 }
 
-struct request move_plan_shape(int64_t cards, int64_t mib, struct span models,
-                               int64_t unit_mib)
+struct request defrag_plan_shape(int64_t cards, int64_t mib, struct span models,
+                                 int64_t unit_mib)
 {
     return (struct request){.kind = mib ? REQUEST_MEMORY : REQUEST_CARDS,
                             .cards = (uint32_t)cards,
@@ -59,8 +63,8 @@ struct request move_plan_shape(int64_t cards, int64_t mib, struct span models,
                             .models = models};
 }
 
-static int find_pod(const struct ledger *l, const struct move_goal *goal,
-                    struct move_plan *plan, struct err *err)
+static int find_pod(const struct ledger *l, const struct defrag_plan_goal *goal,
+                    struct defrag_plan_result *plan, struct err *err)
 {
     struct ledger_pod *p = ledger_first_pod(l);
     while (p && !(span_eq(p->ns, goal->ns) && span_eq(p->name, goal->name)))
@@ -84,12 +88,12 @@ static int find_pod(const struct ledger *l, const struct move_goal *goal,
     return 0;
 }
 
-int move_plan_compute(const struct cluster_state *cs, struct move_rules *rules,
-                      const struct move_goal *goal, struct arena *a,
-                      struct move_plan *plan, struct err *err)
+int defrag_plan_compute(const struct cluster_state *cs, struct defrag_rules *rules,
+                        const struct defrag_plan_goal *goal, struct arena *a,
+                        struct defrag_plan_result *plan, struct err *err)
 {
     const struct ledger *l = cluster_state_ledger(cs);
-    *plan = (struct move_plan){.request = goal->shape};
+    *plan = (struct defrag_plan_result){.request = goal->shape};
     if (goal->name.n && find_pod(l, goal, plan, err))
         return -1;
     plan->node = goal->node.n ? ledger_node_find(l, goal->node) : NULL;
@@ -109,8 +113,8 @@ int move_plan_compute(const struct cluster_state *cs, struct move_rules *rules,
     return 0;
 }
 
-void move_plan_subject(struct buf *out, const struct cluster_state *cs,
-                       const struct move_plan *plan)
+void defrag_plan_subject(struct buf *out, const struct cluster_state *cs,
+                         const struct defrag_plan_result *plan)
 {
     cleanup_buf struct buf text = {0};
     int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib;
@@ -141,7 +145,7 @@ static void add_chosen(struct buf *out, const struct ledger_node *node, uint64_t
         buf_printf(out, "%s%d", before, node->cards[__builtin_ctzll(chosen)].index);
 }
 
-static void add_rows(struct buf *out, const struct move_plan *plan, int64_t unit,
+static void add_rows(struct buf *out, const struct defrag_plan_result *plan, int64_t unit,
                      bool colors)
 {
     static const char *const header[] = {"MOVE", "POD", "REQUEST", "FROM"};
@@ -179,14 +183,14 @@ static bool is_before(const struct ledger_pod *a, const struct ledger_pod *b)
 }
 
 /* The reasons for which pods with cards stay: on the node, or anywhere if it is NULL. */
-static size_t list_stays(const struct cluster_state *cs, const struct move_rules *rules,
+static size_t list_stays(const struct cluster_state *cs, const struct defrag_rules *rules,
                          const struct ledger_node *node, struct stay *stays)
 {
     const struct ledger *l = cluster_state_ledger(cs);
     size_t n = 0;
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
         const char *why = p->node && (!node || p->node == node)
-                              ? move_rules_stays(rules, p->uid)
+                              ? defrag_rules_stays(rules, p->uid)
                               : NULL;
         size_t i = 0;
         if (!why)
@@ -213,7 +217,7 @@ static int compare_stays(const void *a, const void *b)
 }
 
 static void add_stays(struct buf *out, const struct cluster_state *cs,
-                      const struct move_rules *rules, const struct ledger_node *node)
+                      const struct defrag_rules *rules, const struct ledger_node *node)
 {
     struct stay stays[STAYS_MAX];
     size_t n = list_stays(cs, rules, node, stays);
@@ -231,12 +235,12 @@ static void add_stays(struct buf *out, const struct cluster_state *cs,
 }
 
 static void write_text(struct buf *out, const struct cluster_state *cs,
-                       const struct move_rules *rules, const struct move_plan *plan,
-                       bool colors)
+                       const struct defrag_rules *rules,
+                       const struct defrag_plan_result *plan, bool colors)
 {
     const struct defrag_plan *d = &plan->plan;
     cleanup_buf struct buf cards = {0};
-    move_plan_subject(out, cs, plan);
+    defrag_plan_subject(out, cs, plan);
     if (!plan->found) {
         if (plan->node)
             buf_printf(out, " does not fit on node %.*s, ", SPAN_ARG(plan->node->name));
@@ -296,8 +300,8 @@ static json_t *move_json(const struct defrag_plan *d, const struct defrag_move *
     return o;
 }
 
-static json_t *plan_json(const struct cluster_state *cs, const struct move_rules *rules,
-                         const struct move_plan *plan)
+static json_t *plan_json(const struct cluster_state *cs, const struct defrag_rules *rules,
+                         const struct defrag_plan_result *plan)
 {
     const struct defrag_plan *d = &plan->plan;
     cleanup_buf struct buf text = {0};
@@ -327,9 +331,10 @@ static json_t *plan_json(const struct cluster_state *cs, const struct move_rules
     return o;
 }
 
-void move_plan_write(struct buf *out, const struct cluster_state *cs,
-                     const struct move_rules *rules, const struct move_plan *plan,
-                     enum show_format format, bool colors)
+void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
+                       const struct defrag_rules *rules,
+                       const struct defrag_plan_result *plan, enum show_format format,
+                       bool colors)
 {
     if (format == SHOW_TABLE || format == SHOW_WIDE) {
         write_text(out, cs, rules, plan, colors);

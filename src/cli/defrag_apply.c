@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/move_apply.h"
+
+/* Executes a plan of defrag, move by move. */
+
+#include "cli/defrag_apply.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -7,6 +10,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "cli/defrag_apply.h"
 #include "cli/table.h"
 #include "kube/listwatch.h"
 
@@ -19,8 +23,8 @@ enum {
 
 struct applying {
     struct session *s;
-    struct move_rules *rules;
-    struct move_goal goal; /* node: that of the plan */
+    struct defrag_rules *rules;
+    struct defrag_plan_goal goal; /* node: that of the plan */
     sigset_t signals;
     bool cordoned_here;
 };
@@ -58,22 +62,22 @@ static int call(const struct session *s, const char *method, const char *path,
     return kube_call(s->client, &request, reply, err);
 }
 
-typedef void (*add_items_fn)(struct session *s, struct move_rules *rules,
+typedef void (*add_items_fn)(struct session *s, struct defrag_rules *rules,
                              const json_t *items);
 
-static void add_pods(struct session *s, struct move_rules *rules, const json_t *items)
+static void add_pods(struct session *s, struct defrag_rules *rules, const json_t *items)
 {
-    move_rules_add_pods(rules, cluster_state_ledger(session_state(s)), items);
+    defrag_rules_add_pods(rules, cluster_state_ledger(session_state(s)), items);
 }
 
-static void add_nodes(struct session *s, struct move_rules *rules, const json_t *items)
+static void add_nodes(struct session *s, struct defrag_rules *rules, const json_t *items)
 {
     (void)s;
-    move_rules_add_nodes(rules, items);
+    defrag_rules_add_nodes(rules, items);
 }
 
 /* Reads one page; *next is the token of the following one. */
-static int read_page(struct session *s, const char *path, struct move_rules *rules,
+static int read_page(struct session *s, const char *path, struct defrag_rules *rules,
                      add_items_fn add, struct buf *next, struct err *err)
 {
     struct httpc_reply reply = {0};
@@ -95,7 +99,7 @@ static int read_page(struct session *s, const char *path, struct move_rules *rul
     return rc;
 }
 
-static int read_list(struct session *s, const char *what, struct move_rules *rules,
+static int read_list(struct session *s, const char *what, struct defrag_rules *rules,
                      add_items_fn add, struct err *err)
 {
     cleanup_buf struct buf next = {0}, path = {0};
@@ -112,7 +116,7 @@ static int read_list(struct session *s, const char *what, struct move_rules *rul
     return 0;
 }
 
-int move_apply_load(struct session *s, struct move_rules *rules, struct err *err)
+int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err *err)
 {
     return read_list(s, "/api/v1/nodes", rules, add_nodes, err) ||
                    read_list(s, "/api/v1/pods", rules, add_pods, err)
@@ -127,7 +131,7 @@ static int read_new_pods(struct applying *w, struct err *err)
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
         cleanup_buf struct buf path = {0};
         struct httpc_reply reply = {0};
-        if (move_rules_has_pod(w->rules, p->uid))
+        if (defrag_rules_has_pod(w->rules, p->uid))
             continue;
         session_pod_path(&path, p->ns, p->name);
         int rc = call(w->s, "GET", path.p, NULL, (struct span){0}, &reply, err);
@@ -175,7 +179,7 @@ static int wait_a_moment(struct applying *w, int64_t until_ms, const char *what,
     if (clock_mono_ms() >= until_ms)
         return err_set(err, ERR_TIMEOUT, "%s: not within --move-timeout %lld s", what,
                        (long long)w->s->config->move_timeout_ms / 1000);
-    cluster_client_wait(w->s->cluster, POLL_MS);
+    session_wait(w->s, POLL_MS);
     return 0;
 }
 
@@ -201,12 +205,12 @@ static void read_evicted(struct applying *w, const struct ledger_pod *pod,
     *e = (struct evicted){.uid = arena_copy(a, pod->uid),
                           .ns = arena_copy(a, pod->ns),
                           .name = arena_copy(a, pod->name)};
-    e->controller = arena_copy(a, move_rules_controller(w->rules, pod->uid));
+    e->controller = arena_copy(a, defrag_rules_controller(w->rules, pod->uid));
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
         n++;
     e->before = arena_alloc(a, (n + 1) * sizeof *e->before);
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
-        if (span_eq(move_rules_controller(w->rules, p->uid), e->controller))
+        if (span_eq(defrag_rules_controller(w->rules, p->uid), e->controller))
             e->before[e->n_before++] = arena_copy(a, p->uid);
 }
 
@@ -272,7 +276,7 @@ static const struct ledger_pod *find_replacement(struct applying *w,
     const struct ledger *l = cluster_state_ledger(session_state(w->s));
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
         if (p->node && !was_before(e, p->uid) &&
-            span_eq(move_rules_controller(w->rules, p->uid), e->controller))
+            span_eq(defrag_rules_controller(w->rules, p->uid), e->controller))
             return p;
     return NULL;
 }
@@ -319,9 +323,9 @@ static int move_all(struct applying *w, struct err *err)
 {
     for (;;) {
         cleanup_arena struct arena a = {0};
-        struct move_plan plan;
+        struct defrag_plan_result plan;
         if (read_new_pods(w, err) ||
-            move_plan_compute(session_state(w->s), w->rules, &w->goal, &a, &plan, err))
+            defrag_plan_compute(session_state(w->s), w->rules, &w->goal, &a, &plan, err))
             return -1;
         if (!plan.found)
             return err_set(err, ERR_CONFLICT,
@@ -386,9 +390,9 @@ static int uncordon(struct applying *w, int rc, struct err *err)
     return -1;
 }
 
-int move_apply_run(struct session *s, struct move_rules *rules,
-                   const struct move_goal *goal, const struct move_plan *plan,
-                   struct err *err)
+int defrag_apply_run(struct session *s, struct defrag_rules *rules,
+                     const struct defrag_plan_goal *goal,
+                     const struct defrag_plan_result *plan, struct err *err)
 {
     cleanup_arena struct arena a = {0};
     struct applying w = {.s = s, .rules = rules, .goal = *goal};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <jansson.h>
+
 #include "apisync/apisync.h"
 #include "core/core.h"
 #include "domain/template_node.h"
@@ -9,7 +11,7 @@
  * A snapshot of the cluster that follows its lists and watches: the extender's core in
  * observer mode, and copies of what the core's ledger does not keep but users want to
  * see. It reads the clocks and opens no connection: its owner takes the requests for
- * lists and watches, and delivers the bytes to cluster_state_sink (cli/cluster_client.h).
+ * lists and watches, and delivers the bytes to cluster_state_sink (cli/session.c).
  */
 
 struct cluster_state;
@@ -109,3 +111,18 @@ size_t cluster_state_pods(const struct cluster_state *cs, struct arena *a,
 /* Why objects were ignored: distinct messages, at most 256. */
 size_t cluster_state_errors(const struct cluster_state *cs);
 struct span cluster_state_error(const struct cluster_state *cs, size_t i);
+
+/*
+ * Whether scv-agent renews the Lease of each node. The extender watches Leases and knows.
+ * A single list shows only the times in the Leases, which depend on the nodes' clocks:
+ * where they are not conclusive, the extender's view overrides them.
+ */
+/* Is there a node whose state only the extender knows? */
+bool cluster_state_needs_view(const struct cluster_state *cs);
+/* Applies the extender's view (GET /gpushare-scheduler/inspect) to those nodes. The view
+ * of the Go extender, and of an extender that is not ready, change nothing. */
+void cluster_state_apply_view(struct cluster_state *cs, const json_t *view);
+/* Appends what is unusual about the node's heartbeat, as one sentence without control
+ * characters; nothing otherwise. */
+void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *cs,
+                                  const struct ledger_node *node);

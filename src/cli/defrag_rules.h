@@ -19,23 +19,24 @@
  * CPU, memory and cards.
  */
 
-struct move_rules;
+struct defrag_rules;
 
-struct move_rules *move_rules_new(uint64_t seed); /* new */
-void move_rules_free(struct move_rules *m);
+struct defrag_rules *defrag_rules_new(uint64_t seed); /* new */
+void defrag_rules_free(struct defrag_rules *m);
 
 /* Adds the items of a PodList that the ledger has, or of a NodeList. An item replaces the
  * one with its UID or name. */
-void move_rules_add_pods(struct move_rules *m, const struct ledger *l,
-                         const json_t *items);
-void move_rules_add_nodes(struct move_rules *m, const json_t *items);
+void defrag_rules_add_pods(struct defrag_rules *m, const struct ledger *l,
+                           const json_t *items);
+void defrag_rules_add_nodes(struct defrag_rules *m, const json_t *items);
 
-bool move_rules_has_pod(const struct move_rules *m, struct span uid);
+bool defrag_rules_has_pod(const struct defrag_rules *m, struct span uid);
 /* Why the pod stays where it is, as the end of a sentence; NULL: it may be moved. */
-const char *move_rules_stays(const struct move_rules *m, struct span uid);
+const char *defrag_rules_stays(const struct defrag_rules *m, struct span uid);
 /* UID of the pod's controller; empty: it has none, or the pod is unknown. */
-struct span move_rules_controller(const struct move_rules *m, struct span uid);
+struct span defrag_rules_controller(const struct defrag_rules *m, struct span uid);
 /* May the pod run on the node? UID empty: a pod without constraints that tolerates every
- * taint. `cordoned_too`: as in node_match_taints. */
-bool move_rules_allow(struct move_rules *m, struct span uid, struct span node,
-                      bool cordoned_too);
+ * taint. `cordoned_too`: also on a cordoned node that its tolerations
+ * allow. */
+bool defrag_rules_allow(struct defrag_rules *m, struct span uid, struct span node,
+                        bool cordoned_too);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/cluster_state.h"
-#include "cli/move_rules.h"
+#include "cli/defrag_rules.h"
 #include "cli/show.h"
 #include "placement/defrag.h"
 
@@ -11,14 +11,14 @@
  * fits, as text or as JSON. Pure.
  */
 
-struct move_goal {
+struct defrag_plan_goal {
     struct span ns, name;  /* of the pending pod; name empty: the shape */
     struct request shape;  /* memory or whole cards */
     struct span node;      /* make room on this node; empty: on any */
     bool node_is_cordoned; /* for these moves: make room on `node` although it is */
 };
 
-struct move_plan {
+struct defrag_plan_result {
     bool found;
     const struct ledger_pod *pod;   /* NULL: a shape */
     const struct ledger_node *node; /* of the goal; NULL: any */
@@ -28,17 +28,18 @@ struct move_plan {
 
 /* A shape: `mib` on each of `cards` cards, or whole cards if it is 0. `models` is
  * borrowed. */
-struct request move_plan_shape(int64_t cards, int64_t mib, struct span models,
-                               int64_t unit_mib);
+struct request defrag_plan_shape(int64_t cards, int64_t mib, struct span models,
+                                 int64_t unit_mib);
 /* Pods in the plan are borrowed from the state until its next input; the rest is in the
  * arena. -1: no such pending pod, or its request is not for memory or whole cards. */
-int move_plan_compute(const struct cluster_state *cs, struct move_rules *rules,
-                      const struct move_goal *goal, struct arena *a,
-                      struct move_plan *plan, struct err *err);
+int defrag_plan_compute(const struct cluster_state *cs, struct defrag_rules *rules,
+                        const struct defrag_plan_goal *goal, struct arena *a,
+                        struct defrag_plan_result *plan, struct err *err);
 /* Appends what is to fit: "pod ns/name (8 whole cards)". */
-void move_plan_subject(struct buf *out, const struct cluster_state *cs,
-                       const struct move_plan *plan);
+void defrag_plan_subject(struct buf *out, const struct cluster_state *cs,
+                         const struct defrag_plan_result *plan);
 /* Appends the plan, or why there is none, and the pods that stay. */
-void move_plan_write(struct buf *out, const struct cluster_state *cs,
-                     const struct move_rules *rules, const struct move_plan *plan,
-                     enum show_format format, bool colors);
+void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
+                       const struct defrag_rules *rules,
+                       const struct defrag_plan_result *plan, enum show_format format,
+                       bool colors);

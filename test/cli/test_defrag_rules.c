@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/move_rules.h"
+#include "cli/defrag_rules.h"
 
 #include "domain/objects.h"
 
@@ -9,13 +9,13 @@
 
 static struct arena arena;
 static struct ledger *ledger;
-static struct move_rules *rules;
+static struct defrag_rules *rules;
 
 static void start(void)
 {
     const struct ledger_settings s = {.unit_mib = 1};
     ledger = ledger_new(&s, 1);
-    rules = move_rules_new(1);
+    rules = defrag_rules_new(1);
     struct pod pod = object_pod_mem(&arena, "p", 1);
     struct request r = object_request(&arena, &pod, 1);
     ledger_pod_add(ledger, &pod, &r, NULL);
@@ -23,7 +23,7 @@ static void start(void)
 
 static void stop(void)
 {
-    move_rules_free(rules);
+    defrag_rules_free(rules);
     ledger_free(ledger);
     arena_fini(&arena);
 }
@@ -47,12 +47,12 @@ static void add(void (*fn)(const json_t *items), const char *item)
 
 static void add_pod_items(const json_t *items)
 {
-    move_rules_add_pods(rules, ledger, items);
+    defrag_rules_add_pods(rules, ledger, items);
 }
 
 static void add_node_items(const json_t *items)
 {
-    move_rules_add_nodes(rules, items);
+    defrag_rules_add_nodes(rules, items);
 }
 
 #define OWNED(kind)                                                                      \
@@ -69,16 +69,16 @@ static const char *stays(const char *meta, const char *spec)
     buf_printf(&pod, "{'metadata':{'uid':'p'%s%s},'spec':{%s}}", *meta ? "," : "", meta,
                spec);
     add(add_pod_items, pod.p);
-    const char *why = move_rules_stays(rules, SPAN("p"));
+    const char *why = defrag_rules_stays(rules, SPAN("p"));
     return why ? why : "";
 }
 
 START_TEST(the_controller_decides)
 {
     start();
-    ck_assert_str_eq(move_rules_stays(rules, SPAN("p")), "has just been created");
+    ck_assert_str_eq(defrag_rules_stays(rules, SPAN("p")), "has just been created");
     ck_assert_str_eq(stays(OWNED("ReplicaSet"), ""), "");
-    ck_assert_span_eq(move_rules_controller(rules, SPAN("p")), "c");
+    ck_assert_span_eq(defrag_rules_controller(rules, SPAN("p")), "c");
     ck_assert_str_eq(stays(OWNED("StatefulSet"), ""), "");
     ck_assert_str_eq(stays(OWNED("ReplicationController"), ""), "");
     ck_assert_str_eq(stays(OWNED("DaemonSet") "," SAFE("true"), ""),
@@ -86,7 +86,7 @@ START_TEST(the_controller_decides)
     ck_assert_str_eq(stays("", ""), "has no controller that would replace it");
     ck_assert_str_eq(stays("'ownerReferences':[{'kind':'ReplicaSet','uid':'x'}]", ""),
                      "has no controller that would replace it");
-    ck_assert_uint_eq(move_rules_controller(rules, SPAN("p")).n, 0);
+    ck_assert_uint_eq(defrag_rules_controller(rules, SPAN("p")).n, 0);
     ck_assert_ptr_nonnull(strstr(stays(OWNED("Job"), ""), "belongs to a Job"));
     ck_assert_str_eq(stays(OWNED("Job") "," SAFE("true"), ""), "");
     ck_assert_ptr_nonnull(strstr(stays(OWNED("PyTorchJob"), ""), "of an unknown kind"));
@@ -177,7 +177,7 @@ static bool allows(const char *spec, const char *node)
                "{'metadata':{'name':'n','labels':{'zone':'a','size':'8'}},'spec':{%s}}",
                node);
     add(add_node_items, n.p);
-    return move_rules_allow(rules, SPAN("p"), SPAN("n"), true);
+    return defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true);
 }
 
 #define AFFINITY(term)                                                                   \
@@ -190,7 +190,7 @@ static bool allows(const char *spec, const char *node)
 START_TEST(node_affinity_is_that_of_kube_scheduler)
 {
     start();
-    ck_assert(!move_rules_allow(rules, SPAN("p"), SPAN("n"), true));
+    ck_assert(!defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true));
     ck_assert(allows("", ""));
     ck_assert(allows("'nodeSelector':{'zone':'a'}", ""));
     ck_assert(!allows("'nodeSelector':{'zone':'b'}", ""));
@@ -241,15 +241,15 @@ START_TEST(taints_are_those_of_kube_scheduler)
                       TAINT("k", "v", "NoSchedule")));
     ck_assert(!allows(TOLERATION("'value':'v'"), TAINT("k", "v", "NoSchedule")));
     ck_assert(!allows("", "'unschedulable':true"));
-    ck_assert(move_rules_allow(rules, SPAN("p"), SPAN("n"), false));
-    ck_assert(!move_rules_allow(rules, (struct span){0}, SPAN("n"), true));
-    ck_assert(move_rules_allow(rules, (struct span){0}, SPAN("n"), false));
+    ck_assert(defrag_rules_allow(rules, SPAN("p"), SPAN("n"), false));
+    ck_assert(!defrag_rules_allow(rules, (struct span){0}, SPAN("n"), true));
+    ck_assert(defrag_rules_allow(rules, (struct span){0}, SPAN("n"), false));
     ck_assert(allows(TOLERATION("'operator':'Exists'"), "'unschedulable':true"));
     ck_assert(allows("", "'taints':{}"));
     stop();
 }
 END_TEST
 
-UNIT_MAIN("move_rules", the_controller_decides, members_of_gangs_stay,
+UNIT_MAIN("defrag_rules", the_controller_decides, members_of_gangs_stay,
           what_is_not_checked_stays, node_affinity_is_that_of_kube_scheduler,
           taints_are_those_of_kube_scheduler)

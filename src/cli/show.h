@@ -48,8 +48,5 @@ bool show_is_other_use(const struct ledger_node *node, const struct scv_process 
 
 /* False: no such node. */
 bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show);
-bool show_table(struct buf *out, const struct cluster_state *cs, const struct show *show);
-/* New; NULL: no such node. */
-json_t *show_json(const struct cluster_state *cs, const struct show *show);
 /* The value as indented JSON or as YAML. */
 void show_dump(struct buf *out, const json_t *j, bool yaml);

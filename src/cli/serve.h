@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "cli/cluster_client.h"
+#include "cli/session.h"
 
 /*
  * --serve: the web page (view/web.h) on 127.0.0.1, with the ledger of this process, so
@@ -21,5 +21,5 @@
 const char *serve_check(const char *token, unsigned port, const char *host,
                         const char *origin, const char *path, struct err *err);
 
-/* Prints the URL and serves until SIGINT or SIGTERM. The client has loaded. */
-int serve_run(struct cluster_client *cluster, struct err *err);
+/* Prints the URL and serves until SIGINT or SIGTERM. The session is loaded. */
+int serve_run(struct session *session, struct err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "cli/move_plan.h"
+#include "cli/defrag_plan.h"
 #include "cli/session.h"
 
 /*
@@ -16,10 +16,10 @@
  */
 
 /* Lists nodes and pods of the session's cluster into the rules. */
-int move_apply_load(struct session *s, struct move_rules *rules, struct err *err);
+int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err *err);
 /* Executes a plan with at least one move, and prints each step to standard output. For a
  * pending pod, waits until it is bound. -1: an error, with everything that was done
  * printed. */
-int move_apply_run(struct session *s, struct move_rules *rules,
-                   const struct move_goal *goal, const struct move_plan *plan,
-                   struct err *err);
+int defrag_apply_run(struct session *s, struct defrag_rules *rules,
+                     const struct defrag_plan_goal *goal,
+                     const struct defrag_plan_result *plan, struct err *err);

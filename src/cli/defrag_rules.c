@@ -1,11 +1,175 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/move_rules.h"
 
+/* Which pods may be moved, and to which nodes. */
+
+#include "cli/defrag_rules.h"
+
+#include <errno.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "cli/node_match.h"
+#include "base/str.h"
+#include "cli/defrag_rules.h"
 #include "domain/keys.h"
+
+#define CORDON_KEY "node.kubernetes.io/unschedulable"
+
+static const json_t *member_at(const json_t *o, const char *a, const char *b)
+{
+    return json_object_get(json_object_get(o, a), b);
+}
+
+static struct span string_at(const json_t *o, const char *key)
+{
+    return span_of(json_string_value(json_object_get(o, key)));
+}
+
+static bool is_in(const json_t *values, const char *value)
+{
+    const json_t *item;
+    size_t i;
+    json_array_foreach(values, i, item)
+    {
+        const char *text = json_string_value(item);
+        if (text && !strcmp(text, value))
+            return true;
+    }
+    return false;
+}
+
+static bool read_int(const char *text, long long *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return *text && !*end && !errno;
+}
+
+/* Gt and Lt: one value, and both are integers. */
+static bool compares(const json_t *values, const char *value, bool greater)
+{
+    const char *limit = json_string_value(json_array_get(values, 0));
+    long long a, b;
+    if (json_array_size(values) != 1 || !limit || !value || !read_int(value, &a) ||
+        !read_int(limit, &b))
+        return false;
+    return greater ? a > b : a < b;
+}
+
+/* `value` NULL: the node has no such label. */
+static bool expression_matches(const json_t *e, const char *value)
+{
+    struct span operator= string_at(e, "operator");
+    const json_t *values = json_object_get(e, "values");
+    if (span_eq(operator, SPAN("In")))
+        return value && is_in(values, value);
+    if (span_eq(operator, SPAN("NotIn")))
+        return !value || !is_in(values, value);
+    if (span_eq(operator, SPAN("Exists")))
+        return value != NULL;
+    if (span_eq(operator, SPAN("DoesNotExist")))
+        return !value;
+    if (span_eq(operator, SPAN("Gt")))
+        return compares(values, value, true);
+    return span_eq(operator, SPAN("Lt")) && compares(values, value, false);
+}
+
+/* A term without expressions matches no node. */
+static bool term_matches(const json_t *term, const json_t *node)
+{
+    const json_t *expressions = json_object_get(term, "matchExpressions");
+    const json_t *fields = json_object_get(term, "matchFields"), *e;
+    size_t i;
+    if (!json_array_size(expressions) && !json_array_size(fields))
+        return false;
+    json_array_foreach(expressions, i, e)
+    {
+        const char *key = json_string_value(json_object_get(e, "key"));
+        const json_t *value =
+            key ? json_object_get(member_at(node, "metadata", "labels"), key) : NULL;
+        if (!key || !expression_matches(e, json_string_value(value)))
+            return false;
+    }
+    json_array_foreach(fields, i, e)
+    {
+        if (!span_eq(string_at(e, "key"), SPAN("metadata.name")) ||
+            !expression_matches(e,
+                                json_string_value(member_at(node, "metadata", "name"))))
+            return false;
+    }
+    return true;
+}
+
+static bool selector_matches(const json_t *selector, const json_t *node)
+{
+    const char *key;
+    const json_t *value;
+    json_object_foreach((json_t *)selector, key, value)
+    {
+        const char *label = json_string_value(
+            json_object_get(member_at(node, "metadata", "labels"), key));
+        if (!label || !json_is_string(value) || strcmp(label, json_string_value(value)))
+            return false;
+    }
+    return true;
+}
+
+static bool matches_affinity(const json_t *spec, const json_t *node)
+{
+    const json_t *required =
+        json_object_get(member_at(spec, "affinity", "nodeAffinity"),
+                        "requiredDuringSchedulingIgnoredDuringExecution");
+    const json_t *term;
+    size_t i;
+    if (!selector_matches(json_object_get(spec, "nodeSelector"), node))
+        return false;
+    if (!json_is_object(required))
+        return true;
+    json_array_foreach(json_object_get(required, "nodeSelectorTerms"), i, term)
+    {
+        if (term_matches(term, node))
+            return true;
+    }
+    return false;
+}
+
+/* As in kube-scheduler: an empty key with Exists matches all keys, an empty effect all
+ * effects. */
+static bool tolerates(const json_t *spec, struct span key, struct span value,
+                      struct span effect)
+{
+    const json_t *t;
+    size_t i;
+    json_array_foreach(json_object_get(spec, "tolerations"), i, t)
+    {
+        struct span of_key = string_at(t, "key"), of_effect = string_at(t, "effect");
+        struct span operator= string_at(t, "operator");
+        bool exists = span_eq(operator, SPAN("Exists"));
+        bool equal = (!operator.n || span_eq(operator, SPAN("Equal"))) && of_key.n &&
+                     span_eq(string_at(t, "value"), value);
+        if ((of_key.n ? span_eq(of_key, key) : exists) && (exists || equal) &&
+            (!of_effect.n || span_eq(of_effect, effect)))
+            return true;
+    }
+    return false;
+}
+
+static bool matches_taints(const json_t *spec, const json_t *node, bool cordoned_too)
+{
+    const json_t *taint;
+    size_t i;
+    json_array_foreach(member_at(node, "spec", "taints"), i, taint)
+    {
+        struct span key = string_at(taint, "key"), effect = string_at(taint, "effect");
+        if (span_eq(effect, SPAN("PreferNoSchedule")) ||
+            (!cordoned_too && span_eq(key, SPAN(CORDON_KEY))))
+            continue;
+        if (!tolerates(spec, key, string_at(taint, "value"), effect))
+            return false;
+    }
+    return !cordoned_too || !json_is_true(member_at(node, "spec", "unschedulable")) ||
+           tolerates(spec, SPAN(CORDON_KEY), (struct span){"", 0}, SPAN("NoSchedule"));
+}
 
 /* Pods with the same constraints share them. The verdict on a node is computed once. */
 struct constraints {
@@ -32,7 +196,7 @@ struct known_node {
     struct known_node *next;
 };
 
-struct move_rules {
+struct defrag_rules {
     struct map pods, nodes, constraints;
     struct known_pod *first_pod;
     struct known_node *first_node;
@@ -40,16 +204,16 @@ struct move_rules {
     size_t n_nodes;
 };
 
-struct move_rules *move_rules_new(uint64_t seed)
+struct defrag_rules *defrag_rules_new(uint64_t seed)
 {
-    struct move_rules *m = xcalloc(1, sizeof *m);
+    struct defrag_rules *m = xcalloc(1, sizeof *m);
     map_init(&m->pods, seed, offsetof(struct known_pod, uid));
     map_init(&m->nodes, seed, offsetof(struct known_node, name));
     map_init(&m->constraints, seed, offsetof(struct constraints, text));
     return m;
 }
 
-void move_rules_free(struct move_rules *m)
+void defrag_rules_free(struct defrag_rules *m)
 {
     if (!m)
         return;
@@ -234,7 +398,7 @@ static const char *stays(const json_t *pod)
     return why ? why : stays_for_constraints(spec);
 }
 
-static struct constraints *share_constraints(struct move_rules *m, const json_t *spec)
+static struct constraints *share_constraints(struct defrag_rules *m, const json_t *spec)
 {
     static const char *const keys[] = {"nodeSelector", "affinity", "tolerations"};
     json_t *o = json_object();
@@ -256,7 +420,7 @@ static struct constraints *share_constraints(struct move_rules *m, const json_t 
     return c;
 }
 
-static void add_pod(struct move_rules *m, const json_t *pod)
+static void add_pod(struct defrag_rules *m, const json_t *pod)
 {
     struct span uid = text_at(json_object_get(pod, "metadata"), "uid");
     struct span controller = text_at(controller_of(pod), "uid");
@@ -273,8 +437,8 @@ static void add_pod(struct move_rules *m, const json_t *pod)
     map_set(&m->pods, p);
 }
 
-void move_rules_add_pods(struct move_rules *m, const struct ledger *l,
-                         const json_t *items)
+void defrag_rules_add_pods(struct defrag_rules *m, const struct ledger *l,
+                           const json_t *items)
 {
     const json_t *pod;
     size_t i;
@@ -305,14 +469,14 @@ static json_t *pruned(const json_t *node)
 }
 
 /* The verdicts of a node that was replaced are of its former state. */
-static void forget_verdicts(struct move_rules *m, size_t index)
+static void forget_verdicts(struct defrag_rules *m, size_t index)
 {
     for (struct constraints *c = m->first_constraints; c; c = c->next)
         if (index < c->n_verdicts)
             c->verdicts[index] = 0;
 }
 
-void move_rules_add_nodes(struct move_rules *m, const json_t *items)
+void defrag_rules_add_nodes(struct defrag_rules *m, const json_t *items)
 {
     const json_t *node;
     size_t i;
@@ -338,18 +502,18 @@ void move_rules_add_nodes(struct move_rules *m, const json_t *items)
     }
 }
 
-bool move_rules_has_pod(const struct move_rules *m, struct span uid)
+bool defrag_rules_has_pod(const struct defrag_rules *m, struct span uid)
 {
     return map_get(&m->pods, uid) != NULL;
 }
 
-const char *move_rules_stays(const struct move_rules *m, struct span uid)
+const char *defrag_rules_stays(const struct defrag_rules *m, struct span uid)
 {
     const struct known_pod *p = map_get(&m->pods, uid);
     return p ? p->stays : "has just been created";
 }
 
-struct span move_rules_controller(const struct move_rules *m, struct span uid)
+struct span defrag_rules_controller(const struct defrag_rules *m, struct span uid)
 {
     const struct known_pod *p = map_get(&m->pods, uid);
     return p ? p->controller : (struct span){0};
@@ -357,16 +521,16 @@ struct span move_rules_controller(const struct move_rules *m, struct span uid)
 
 static unsigned char judge(const struct constraints *c, const struct known_node *n)
 {
-    if (!node_match_affinity(c->spec, n->object) ||
-        !node_match_taints(c->spec, n->object, false))
+    if (!matches_affinity(c->spec, n->object) ||
+        !matches_taints(c->spec, n->object, false))
         return VERDICT_KNOWN;
-    return node_match_taints(c->spec, n->object, true)
+    return matches_taints(c->spec, n->object, true)
                ? VERDICT_KNOWN | VERDICT_ALLOWED
                : VERDICT_KNOWN | VERDICT_UNLESS_CORDONED;
 }
 
-bool move_rules_allow(struct move_rules *m, struct span uid, struct span node,
-                      bool cordoned_too)
+bool defrag_rules_allow(struct defrag_rules *m, struct span uid, struct span node,
+                        bool cordoned_too)
 {
     const struct known_pod *p = map_get(&m->pods, uid);
     const struct known_node *n = map_get(&m->nodes, node);

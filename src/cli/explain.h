@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-#include "cli/cluster_state.h"
+#include "cli/session.h"
 
 /*
  * `explain pod`: for a pending pod, why each node and card cannot take it and the
@@ -15,7 +15,7 @@
 struct explain_facts {
     const json_t *object; /* the Pod as the API server returns it, for its conditions and
                              tolerations; may be NULL */
-    const json_t *view;   /* the extender's view (cli/extender_view.h); NULL: none */
+    const json_t *view;   /* the extender's view (session_view); NULL: none */
     uint32_t minimum;     /* of the pod's gang, by its PodGroup or Workload; 0: unknown */
     int64_t now_s;        /* by the wall clock */
     bool colors;
@@ -24,3 +24,17 @@ struct explain_facts {
 /* -1: no such pod, or all its containers have ended. */
 int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
                 struct span name, const struct explain_facts *facts, struct err *err);
+
+/*
+ * Reads what `explain pod` needs beside the snapshot: the Pod, the extender's view if
+ * --extender names one, and the PodGroup or Workload of the pod's gang. What cannot be read
+ * is left out.
+ */
+struct explain_load {
+    struct explain_facts facts; /* facts.colors is false */
+    json_t *pod;
+};
+
+void explain_load(struct session *s, struct span ns, struct span name,
+                  struct explain_load *loaded);
+void explain_load_fini(struct explain_load *loaded);
