@@ -4,8 +4,7 @@
 #include <stddef.h>
 
 #include "base/hash.h"
-#include "domain/card_uuid.h"
-#include "domain/configmap.h"
+#include "domain/ids.h"
 #include "domain/gang.h"
 #include "domain/lease.h"
 #include "domain/mix.h"

@@ -38,3 +38,19 @@ void node_read(struct jread *j, struct arena *a, struct node *node);
 
 /* Validates the value of --node-name: a name that can be part of a URL. */
 int node_name_check(const char *name, struct err *err);
+
+/*
+ * A ConfigMap `unhealthy-gpu-<node>` of the Go extender, with which an operator makes cards
+ * of a node unavailable: key "gpus", a comma-separated list of card indexes.
+ */
+
+struct unhealthy_cards {
+    struct object_meta meta;
+    struct span node; /* the name without the prefix; empty: another ConfigMap */
+    int32_t *cards;   /* in the arena */
+    size_t n;
+    bool damaged; /* the list cannot be parsed */
+};
+
+/* Reads a ConfigMap. */
+void unhealthy_cards_read(struct jread *j, struct arena *a, struct unhealthy_cards *u);

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
-#include "domain/bound.h"
+#include "domain/promise.h"
 
 /*
  * The state of a pod, as a list, watch or GET shows it. It may be old: the answer of a

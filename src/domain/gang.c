@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The gang of a pod, of the labels, annotations and fields that name it. */
 #include "domain/gang.h"
 
 #include "base/mem.h"

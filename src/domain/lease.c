@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads and writes Leases. */
 #include "domain/lease.h"
 
 #include "base/jwrite.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The nodes of the ledger, by name and slot, and the objects that describe them. The
+ * generation changes with every visible change. */
 #include "domain/ledger_priv.h"
 
 #include <assert.h>
@@ -8,8 +10,7 @@
 #include "base/mutant.h"
 
 enum {
-    DEPARTURES_MAX = 64, /* per node; then the oldest is dropped */
-    FOREIGN_MAX = 64,    /* bytes of each text of another program's Lease */
+    FOREIGN_MAX = 64, /* bytes of each text of another program's Lease */
 };
 
 struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
@@ -25,13 +26,6 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
              offsetof(struct ledger_reservation, uid));
     return l;
-}
-
-void ledger_departures_clear(struct ledger_node_facts *f)
-{
-    for (size_t i = 0; i < f->n_departures; i++)
-        free((char *)f->departures[i].uuid.p);
-    f->n_departures = 0;
 }
 
 struct ledger_node *ledger_node_slot(const struct ledger *l, size_t slot)
@@ -226,7 +220,7 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
         f->pod_slots = (uint32_t)node->room.pods;
         n->cpu_milli = ledger_saturated(node->room.cpu_milli);
     }
-    ledger_view(l, n);
+    ledger_derive(l, n);
 }
 
 void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
@@ -247,7 +241,7 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
         f->samples += f->has_sample;
         ledger_departures_clear(f);
     }
-    ledger_view(l, node);
+    ledger_derive(l, node);
 }
 
 /* New, in one block with its strings. */
@@ -273,7 +267,7 @@ void ledger_lease_seen(struct ledger *l, const struct lease *lease, uint64_t lis
     node->facts->foreign = lease_is_of_scv_agent(lease) ? NULL : foreign_new(lease);
     /* Renewals are frequent and change nothing derived: only its existence does. */
     if (created || node->stale_s)
-        ledger_view(l, node);
+        ledger_derive(l, node);
 }
 
 void ledger_node_set_stale(struct ledger *l, struct span name, int64_t seconds)
@@ -283,7 +277,7 @@ void ledger_node_set_stale(struct ledger *l, struct span name, int64_t seconds)
     if (!node || node->stale_s == stale_s)
         return;
     node->stale_s = stale_s;
-    ledger_view(l, node);
+    ledger_derive(l, node);
 }
 
 bool ledger_node_has(const struct ledger *l, struct span name, enum ledger_kind kind)
@@ -303,7 +297,7 @@ void ledger_unhealthy_seen(struct ledger *l, const struct unhealthy_cards *u,
         memcpy(f->listed, u->cards, u->n * sizeof *f->listed);
     f->n_listed = u->n;
     f->list_damaged = u->damaged;
-    ledger_view(l, node);
+    ledger_derive(l, node);
 }
 
 static void object_deleted(struct ledger *l, struct ledger_node *node,
@@ -323,7 +317,7 @@ static void object_deleted(struct ledger *l, struct ledger_node *node,
         free(f->foreign);
         f->foreign = NULL;
     }
-    ledger_view(l, node);
+    ledger_derive(l, node);
     ledger_node_drop_if_unused(l, node);
 }
 
@@ -362,26 +356,4 @@ void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
         if (node->facts && node->facts->has[kind] && node->facts->seen[kind] != list)
             object_deleted(l, node, kind);
     }
-}
-
-/* Departures */
-
-void ledger_departures_add(struct ledger_node_facts *f, const struct departure *d)
-{
-    for (size_t i = 0; i < f->n_departures; i++) /* it was back in between */
-        if (f->departures[i].pod == d->pod && f->departures[i].card == d->card &&
-            span_eq(f->departures[i].uuid, d->uuid))
-            return;
-    if (f->n_departures == DEPARTURES_MAX) {
-        /* Until the next sample the memory of the oldest counts as external use, which
-         * is safe. */
-        free((char *)f->departures[0].uuid.p);
-        memmove(f->departures, f->departures + 1,
-                (DEPARTURES_MAX - 1) * sizeof *f->departures);
-        f->n_departures--;
-    }
-    MEM_GROW(f->departures, f->departures_cap, f->n_departures + 1);
-    struct departure *copy = &f->departures[f->n_departures++];
-    *copy = *d;
-    copy->uuid.p = xmemdup0(d->uuid.p, d->uuid.n);
 }

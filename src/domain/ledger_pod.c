@@ -1,10 +1,305 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The pods of the ledger that request GPUs: pending or placed, nominated, in a gang, with a
+ * request that is stored once for all pods with an equal one. A pod is in exactly one list:
+ * of its node, or of pending pods. */
 #include "domain/ledger_priv.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+
+/* -- requests, each stored once -- */
+
+enum { POOL_CAP_MIN = 16 };
+
+/* In one block with its parts and texts. */
+struct shared_request {
+    struct request request; /* first: a user has a pointer to it */
+    struct resources resources;
+    uint64_t hash;
+    size_t users;
+    struct shared_request *next; /* in the bucket */
+    struct request_part parts[];
+};
+
+void request_pool_init(struct request_pool *p, uint64_t seed)
+{
+    *p = (struct request_pool){.seed = seed};
+}
+
+void request_pool_fini(struct request_pool *p)
+{
+    assert(p->n == 0);
+    free(p->buckets);
+    *p = (struct request_pool){0};
+}
+
+static uint64_t hash_of(const struct request_pool *p, const struct request *r,
+                        const struct resources *resources)
+{
+    const int64_t numbers[] = {r->kind,          r->placement,    r->cards,
+                               r->units,         r->mib_per_card, r->clock_mhz,
+                               r->core,          r->n_parts,      resources->cpu_milli,
+                               resources->memory};
+    uint64_t hash = hash_bytes(p->seed, numbers, sizeof numbers);
+    hash = hash_bytes(hash, r->models.p, r->models.n);
+    for (uint32_t i = 0; i < r->n_parts; i++) {
+        const struct request_part *part = &r->parts[i];
+        hash = hash_bytes(hash ^ (uint64_t)part->amount, part->name.p, part->name.n);
+    }
+    return hash;
+}
+
+static bool same_request(const struct request *a, const struct request *b)
+{
+    if (!request_equal(a, b) || a->devices != b->devices || a->by_label != b->by_label ||
+        a->recorded != b->recorded || a->n_parts != b->n_parts)
+        return false;
+    for (uint32_t i = 0; i < a->n_parts; i++) {
+        const struct request_part *x = &a->parts[i], *y = &b->parts[i];
+        if (x->index != y->index || x->amount != y->amount || !span_eq(x->name, y->name))
+            return false;
+    }
+    return true;
+}
+
+static struct shared_request *shared_new(const struct request *r,
+                                         const struct resources *resources, uint64_t hash)
+{
+    size_t bytes = r->models.n + r->n_parts * sizeof *r->parts;
+    for (uint32_t i = 0; i < r->n_parts; i++)
+        bytes += r->parts[i].name.n;
+    struct shared_request *s = xmalloc(sizeof *s + bytes);
+    char *at = (char *)&s->parts[r->n_parts];
+    *s = (struct shared_request){.request = *r, .resources = *resources, .hash = hash};
+    s->request.parts = s->parts;
+    s->request.models = span_put(r->models, &at);
+    for (uint32_t i = 0; i < r->n_parts; i++) {
+        s->parts[i] = r->parts[i];
+        s->parts[i].name = span_put(r->parts[i].name, &at);
+    }
+    return s;
+}
+
+static void pool_resize(struct request_pool *p, size_t cap)
+{
+    struct shared_request **buckets = xcalloc(cap, sizeof *buckets);
+    for (size_t i = 0; i < p->cap; i++) {
+        for (struct shared_request *s = p->buckets[i], *next; s; s = next) {
+            struct shared_request **bucket = &buckets[s->hash & (cap - 1)];
+            next = s->next;
+            s->next = *bucket;
+            *bucket = s;
+        }
+    }
+    free(p->buckets);
+    p->buckets = buckets;
+    p->cap = cap;
+}
+
+const struct request *request_pool_take(struct request_pool *p, const struct request *r,
+                                        const struct resources *resources)
+{
+    uint64_t hash = hash_of(p, r, resources);
+    struct shared_request *s = p->cap ? p->buckets[hash & (p->cap - 1)] : NULL;
+    while (s && (s->hash != hash || !same_request(&s->request, r) ||
+                 !resources_equal(&s->resources, resources)))
+        s = s->next;
+    if (!s) {
+        if (p->n == p->cap)
+            pool_resize(p, p->cap ? p->cap * 2 : POOL_CAP_MIN);
+        struct shared_request **bucket = &p->buckets[hash & (p->cap - 1)];
+        s = shared_new(r, resources, hash);
+        s->next = *bucket;
+        *bucket = s;
+        p->n++;
+    }
+    s->users++;
+    return &s->request;
+}
+
+const struct resources *request_pool_resources(const struct request *request)
+{
+    return &((const struct shared_request *)request)->resources;
+}
+
+void request_pool_release(struct request_pool *p, const struct request *request)
+{
+    struct shared_request *s = (struct shared_request *)request;
+    if (--s->users > 0)
+        return;
+    struct shared_request **link = &p->buckets[s->hash & (p->cap - 1)];
+    while (*link != s)
+        link = &(*link)->next;
+    *link = s->next;
+    free(s);
+    p->n--;
+    if (p->cap > POOL_CAP_MIN && p->n < p->cap / 8)
+        pool_resize(p, p->cap / 2);
+}
+
+/* -- classes of pending pods -- */
+
+static struct ledger_class *class_find(const struct ledger *l, const struct request *r)
+{
+    for (size_t i = 0; i < l->n_classes; i++)
+        if (request_equal(&l->classes[i].request, r))
+            return &l->classes[i];
+    return NULL;
+}
+
+static struct ledger_class *class_new(struct ledger *l, const struct request *r)
+{
+    MEM_GROW(l->classes, l->classes_cap, l->n_classes + 1);
+    struct ledger_class *c = &l->classes[l->n_classes++];
+    *c = (struct ledger_class){.id = ++l->last_class, .request = *r};
+    c->request.parts = NULL;
+    c->request.n_parts = 0;
+    struct span models = r->models;
+    c->request.models = (struct span){0};
+    if (models.n)
+        c->request.models = (struct span){xmemdup0(models.p, models.n), models.n};
+    return c;
+}
+
+static void class_fini(struct ledger_class *c)
+{
+    free((char *)c->request.models.p);
+}
+
+static void ledger_class_add(struct ledger *l, const struct ledger_pod *pod)
+{
+    const struct request *r = pod->request;
+    if (r->kind == REQUEST_NONE)
+        return;
+    struct ledger_class *c = class_find(l, r);
+    if (!c)
+        c = class_new(l, r);
+    c->pods++;
+    c->members += pod->member != NULL;
+}
+
+static void ledger_class_remove(struct ledger *l, const struct ledger_pod *pod)
+{
+    if (pod->request->kind == REQUEST_NONE)
+        return;
+    struct ledger_class *c = class_find(l, pod->request);
+    c->members -= pod->member != NULL;
+    if (--c->pods > 0)
+        return;
+    class_fini(c);
+    *c = l->classes[--l->n_classes];
+}
+
+static void ledger_class_joined(struct ledger *l, const struct ledger_pod *pod)
+{
+    if (pod->request->kind != REQUEST_NONE)
+        class_find(l, pod->request)->members++;
+}
+
+static void ledger_class_left(struct ledger *l, const struct ledger_pod *pod)
+{
+    if (pod->request->kind != REQUEST_NONE)
+        class_find(l, pod->request)->members--;
+}
+
+const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)
+{
+    *n = l->n_classes;
+    return l->classes;
+}
+
+void ledger_classes_free(struct ledger *l)
+{
+    for (size_t i = 0; i < l->n_classes; i++)
+        class_fini(&l->classes[i]);
+    free(l->classes);
+}
+
+/* -- gangs -- */
+
+/* New, with its key in the same block. */
+static struct ledger_gang *gang_new(struct span key, struct span ns, size_t name_n)
+{
+    struct ledger_gang *g = xcalloc(1, sizeof *g + key.n);
+    memcpy(g + 1, key.p, key.n);
+    g->key = (struct span){(char *)(g + 1), key.n};
+    g->ns = (struct span){g->key.p + 2, ns.n}; /* gang_key: kind/namespace/name/... */
+    g->name = (struct span){g->ns.p + ns.n + 1, name_n};
+    return g;
+}
+
+static void ledger_gang_leave(struct ledger *l, struct ledger_pod *p)
+{
+    struct ledger_member *m = p->member;
+    if (!m)
+        return;
+    struct ledger_gang *g = m->gang;
+    if (!p->node) {
+        l->n_pending_members--;
+        ledger_class_left(l, p);
+    }
+    *(m->prev ? &m->prev->next : &g->members) = m->next;
+    if (m->next)
+        m->next->prev = m->prev;
+    if (--g->n_members == 0) {
+        map_remove(&l->gangs, g->key);
+        free(g);
+    }
+    p->member = NULL;
+    free(m);
+}
+
+static void gang_join(struct ledger *l, struct ledger_pod *p, struct span key, size_t name_n)
+{
+    struct ledger_gang *g = map_get(&l->gangs, key);
+    if (!g) {
+        g = gang_new(key, p->ns, name_n);
+        map_set(&l->gangs, g);
+    }
+    struct ledger_member *m = xcalloc(1, sizeof *m);
+    m->gang = g;
+    m->pod = p;
+    m->next = g->members;
+    if (m->next)
+        m->next->prev = m;
+    g->members = m;
+    g->n_members++;
+    p->member = m;
+    if (!p->node) {
+        l->n_pending_members++;
+        ledger_class_joined(l, p);
+    }
+}
+
+static void ledger_gang_update(struct ledger *l, struct ledger_pod *p, const struct pod *pod)
+{
+    cleanup_buf struct buf key = {0};
+    struct gang gang;
+    if (!gang_of(pod, &gang)) {
+        ledger_gang_leave(l, p);
+        return;
+    }
+    gang_key(&key, p->ns, &gang);
+    if (!p->member || !span_eq(p->member->gang->key, buf_span(&key))) {
+        ledger_gang_leave(l, p);
+        gang_join(l, p, buf_span(&key), gang.name.n);
+    }
+    p->member->minimum = gang.minimum;
+}
+
+const struct ledger_gang *ledger_gang_find(const struct ledger *l, struct span ns,
+                                           const struct gang *gang)
+{
+    cleanup_buf struct buf key = {0};
+    gang_key(&key, ns, gang);
+    return map_get(&l->gangs, buf_span(&key));
+}
+
+/* -- pods -- */
 
 static void edit_free(struct ledger *l, struct ledger_pod_edit *edit)
 {
@@ -61,7 +356,7 @@ struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid)
 }
 
 /* Replaces *text by a copy. */
-static void own(struct span *text)
+static void own_text(struct span *text)
 {
     if (text->n)
         text->p = xmemdup0(text->p, text->n);
@@ -110,7 +405,7 @@ struct ledger_pod *ledger_next_pod(const struct ledger *l, const struct ledger_p
     return first_placed(l, pod->node ? pod->node->id + 1 : 0);
 }
 
-static void list_push(struct ledger_pod **head, struct ledger_pod *pod)
+static void list_push_pod(struct ledger_pod **head, struct ledger_pod *pod)
 {
     pod->prev = NULL;
     pod->next = *head;
@@ -119,7 +414,7 @@ static void list_push(struct ledger_pod **head, struct ledger_pod *pod)
     *head = pod;
 }
 
-static void list_remove(struct ledger_pod **head, struct ledger_pod *pod)
+static void list_remove_pod(struct ledger_pod **head, struct ledger_pod *pod)
 {
     if (pod->prev)
         pod->prev->next = pod->next;
@@ -225,7 +520,7 @@ static void edit_store(struct ledger *l, struct ledger_pod *p, const struct pod 
     p->edit = xcalloc(1, sizeof *p->edit);
     p->edit->priority = ledger_saturated(pod->priority);
     p->edit->nominated = pod->nominated_node;
-    own(&p->edit->nominated);
+    own_text(&p->edit->nominated);
     p->edit->request =
         request_pool_take(&l->requests, request, request_pool_resources(p->request));
     p->edit->invalid_reason = why_not ? xstrdup(why_not) : NULL;
@@ -250,7 +545,7 @@ static void edit_apply(struct ledger *l, struct ledger_pod *pod)
 
 static void pending_add(struct ledger *l, struct ledger_pod *pod)
 {
-    list_push(&l->pending, pod);
+    list_push_pod(&l->pending, pod);
     l->n_pending++;
     l->n_pending_members += pod->member != NULL;
     l->pending_generation++;
@@ -295,7 +590,7 @@ static void set_resources(struct ledger *l, struct ledger_pod *pod,
         return;
     share_request(l, pod, pod->request, resources);
     if (pod->node)
-        ledger_view(l, pod->node);
+        ledger_derive(l, pod->node);
 }
 
 struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
@@ -335,7 +630,7 @@ void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
                             const struct request *request, const char *why_not)
 {
     set_request(l, pod, request, why_not);
-    ledger_view(l, pod->node);
+    ledger_derive(l, pod->node);
 }
 
 void ledger_pod_set_differences(struct ledger *l, struct ledger_pod *pod,
@@ -354,7 +649,7 @@ void ledger_pod_set_differences(struct ledger *l, struct ledger_pod *pod,
 static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
-    list_remove(node ? &node->pods : &l->pending, pod);
+    list_remove_pod(node ? &node->pods : &l->pending, pod);
     if (!node) {
         l->n_pending--;
         l->n_pending_members -= pod->member != NULL;
@@ -370,7 +665,7 @@ static void refresh_after_removal(struct ledger *l, struct ledger_node *node)
 {
     if (!node)
         return;
-    ledger_view(l, node);
+    ledger_derive(l, node);
     ledger_node_drop_if_unused(l, node);
 }
 
@@ -402,11 +697,11 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
     pod->shares = copy;
     pod->n_shares = n;
     pod->node = node;
-    list_push(&node->pods, pod);
+    list_push_pod(&node->pods, pod);
     nominate(l, pod, (struct span){0});
     if (old != node)
         refresh_after_removal(l, old);
-    ledger_view(l, node);
+    ledger_derive(l, node);
 }
 
 void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, bool before)
@@ -416,7 +711,7 @@ void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, bool before)
     pod->running = true;
     pod->first_sample = before || !pod->node ? 0 : pod->node->facts->samples + 1;
     if (pod->node)
-        ledger_view(l, pod->node);
+        ledger_derive(l, pod->node);
 }
 
 void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)

@@ -2,8 +2,50 @@
 #pragma once
 
 #include "domain/ledger.h"
-#include "domain/plain_pods_priv.h"
-#include "domain/request_pool_priv.h"
+
+/*
+ * Plain pods: bound pods that request no GPU. A cluster may have many, so each takes 16
+ * bytes in a hash table, of which at least 3/16 is used. A pod is identified by a 64-bit hash
+ * of its UID, keyed with the ledger's seed, and its amounts are stored once for all pods
+ * that request the same.
+ */
+
+struct plain_pods {
+    struct plain_slot *slots;
+    size_t n, cap; /* cap is a power of two, or 0 */
+    uint64_t seed;
+    uint64_t list; /* the list that the marks belong to */
+    struct plain_amount *amounts;
+    uint32_t n_amounts;    /* ever used */
+    uint32_t free_amounts; /* first of the unused ones, + 1; 0: none */
+    size_t amounts_cap;
+    uint32_t *buckets; /* of amounts by hash; amounts_cap many */
+};
+
+void plain_pods_init(struct plain_pods *p, uint64_t seed);
+void plain_pods_fini(struct plain_pods *p);
+
+/*
+ * The requests of pods, of GPUs and of the node. Many pods make equal requests, so each
+ * different request is stored once, with the number of its users. Equal ones also have
+ * equal parts.
+ */
+
+struct request_pool {
+    struct shared_request **buckets;
+    size_t n, cap; /* cap is a power of two, or 0 */
+    uint64_t seed;
+};
+
+void request_pool_init(struct request_pool *p, uint64_t seed);
+/* All requests must have been released. */
+void request_pool_fini(struct request_pool *p);
+/* A copy, which does not change and lives until each user has released it. */
+const struct request *request_pool_take(struct request_pool *p,
+                                        const struct request *request,
+                                        const struct resources *resources);
+void request_pool_release(struct request_pool *p, const struct request *request);
+const struct resources *request_pool_resources(const struct request *request);
 
 /* Memory of a pod that left: the newest sample, which arrived before, still shows it as
  * used. */
@@ -126,13 +168,13 @@ static inline int32_t ledger_saturated(int64_t value)
     return value < INT32_MIN ? INT32_MIN : (int32_t)value;
 }
 
-/* Recomputes all derived values of the node (ledger_view.c). */
-void ledger_view(struct ledger *l, struct ledger_node *node);
+/* Recomputes all derived values of the node (ledger_derive.c). */
+void ledger_derive(struct ledger *l, struct ledger_node *node);
 
-/* Recomputes what is derived from its cards alone: sums, and the brief (ledger_sum.c). */
+/* Recomputes what is derived from its cards alone: sums, and the brief (ledger_derive.c). */
 void ledger_sum_up(struct ledger_node *node);
 
-/* Recomputes the node's free CPU (ledger_requests.c). */
+/* Recomputes the node's free CPU (nongpu_pods.c). */
 void ledger_requests_settle(struct ledger_node *node);
 
 /* Replaces the copy of the Scv, or drops it (ledger_scv.c). */
@@ -151,10 +193,6 @@ bool ledger_facts_holds(const struct ledger_node_facts *f, const struct ledger_p
 int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
                                 const struct ledger_pod *pod);
 
-/* Copies what containers and processes use, by the Scv, whose cards are copied already
- * (ledger_use.c). What was copied before is dropped already. */
-void ledger_use_copy(struct ledger_node_facts *f, const struct scv *scv);
-void ledger_use_drop(struct ledger_node_facts *f);
 /* Does the newest sample show memory of the pod, by its UID, on the card at this
  * position? */
 bool ledger_use_shows(const struct ledger_node_facts *f, const struct ledger_pod *pod,
@@ -173,16 +211,6 @@ struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
 /* Frees the node when it has no objects and no pods. */
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
 void ledger_pods_free(struct ledger *l);
-/* Makes the pod a member of the gang that the object names now (ledger_gang.c). */
-void ledger_gang_update(struct ledger *l, struct ledger_pod *p, const struct pod *pod);
-void ledger_gang_leave(struct ledger *l, struct ledger_pod *p);
-/* Counts the pending pod in its class, or not any more (ledger_class.c). A request of kind
- * REQUEST_NONE has no class. */
-void ledger_class_add(struct ledger *l, const struct ledger_pod *pod);
-void ledger_class_remove(struct ledger *l, const struct ledger_pod *pod);
-/* A pending pod that is counted has become a member of a gang, or is none any more. */
-void ledger_class_joined(struct ledger *l, const struct ledger_pod *pod);
-void ledger_class_left(struct ledger *l, const struct ledger_pod *pod);
 void ledger_classes_free(struct ledger *l);
 /* The departure is copied. */
 void ledger_departures_add(struct ledger_node_facts *facts, const struct departure *d);

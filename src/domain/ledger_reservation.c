@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reservations: memory and compute that filter keeps for a pending pod until a time limit.
+ * They are never counted as promises. */
 #include "domain/ledger_priv.h"
 
 #include <stdlib.h>
@@ -99,7 +101,7 @@ void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
         ledger_reservation_end(l, old);
     map_set(&l->reservations_by_uid, r);
     insert(l, r);
-    ledger_view(l, node);
+    ledger_derive(l, node);
 }
 
 void ledger_reservation_end(struct ledger *l, struct ledger_reservation *r)
@@ -114,7 +116,7 @@ void ledger_reservation_end(struct ledger *l, struct ledger_reservation *r)
     node->has_reserved = node->reserved != NULL;
     map_remove(&l->reservations_by_uid, r->uid);
     reservation_free(r);
-    ledger_view(l, node);
+    ledger_derive(l, node);
     ledger_node_drop_if_unused(l, node);
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The request mix: shapes and weights of requests, kinds of cards. */
 #include "domain/mix.h"
 
 #include "base/hash.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Metadata of API objects, and their names. */
 #include "domain/object.h"
 
 #include "base/clock.h"

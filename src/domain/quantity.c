@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Quantities of Kubernetes: exact parsing and rounding. */
 #include "domain/quantity.h"
 
 #include <stdbool.h>

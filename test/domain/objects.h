@@ -8,7 +8,6 @@
 #include <stdarg.h>
 
 #include "base/mem.h"
-#include "domain/configmap.h"
 #include "domain/keys.h"
 #include "domain/lease.h"
 #include "domain/ledger.h"

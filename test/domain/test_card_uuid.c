@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "domain/card_uuid.h"
+#include "domain/ids.h"
 
 #include "base/mem.h"
 #include "lib/unit.h"

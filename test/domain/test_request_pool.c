@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "domain/request_pool_priv.h"
+#include "domain/ledger_priv.h"
 
 #include "domain/objects.h"
 

@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 #include "base/mem.h"
-#include "domain/configmap.h"
+#include "domain/node.h"
 #include "domain/keys.h"
 #include "domain/lease.h"
 

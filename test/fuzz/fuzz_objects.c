@@ -12,8 +12,8 @@
 #include <jansson.h>
 
 #include "base/mem.h"
-#include "domain/bound.h"
-#include "domain/configmap.h"
+#include "domain/promise.h"
+#include "domain/node.h"
 #include "domain/lease.h"
 #include "domain/ledger.h"
 #include "domain/quantity.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rng.h"
-#include "domain/bound.h"
+#include "domain/promise.h"
 #include "domain/objects.h"
 #include "placement/choose.h"
 #include "placement/defrag.h"

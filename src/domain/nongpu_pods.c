@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "domain/plain_pods_priv.h"
+/* Pods without GPU, and what all pods of a node request: CPU, memory, slots. Reservations and
+ * pods with GPU are added up when needed; the sums of the others, which may be many, are kept. */
+#include "domain/ledger_priv.h"
 
 #include <stdlib.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
+
+struct plain_pod {
+    uint32_t node; /* id of the node, below 2^31 */
+    struct resources requests;
+};
 
 /* Open addressing with linear probing; removal shifts later entries back into the gap. */
 struct plain_slot {
@@ -37,7 +44,7 @@ void plain_pods_fini(struct plain_pods *p)
     *p = (struct plain_pods){0};
 }
 
-size_t plain_pods_bytes(const struct plain_pods *p)
+static size_t plain_pods_bytes(const struct plain_pods *p)
 {
     return p->cap * sizeof *p->slots +
            p->amounts_cap * (sizeof *p->amounts + sizeof *p->buckets);
@@ -147,7 +154,7 @@ static struct plain_pod pod_at(const struct plain_pods *p, const struct plain_sl
     return (struct plain_pod){slot->node, requests_of(&p->amounts[slot->amount])};
 }
 
-bool plain_pods_get(const struct plain_pods *p, struct span uid, struct plain_pod *pod)
+static bool plain_pods_get(const struct plain_pods *p, struct span uid, struct plain_pod *pod)
 {
     const struct plain_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
     if (!slot || !slot->uid)
@@ -164,7 +171,7 @@ static void begin_list(struct plain_pods *p, uint64_t list)
     p->list = list;
 }
 
-void plain_pods_set(struct plain_pods *p, struct span uid, const struct plain_pod *pod,
+static void plain_pods_set(struct plain_pods *p, struct span uid, const struct plain_pod *pod,
                     uint64_t list)
 {
     begin_list(p, list);
@@ -179,7 +186,7 @@ void plain_pods_set(struct plain_pods *p, struct span uid, const struct plain_po
     *slot = (struct plain_slot){hash, pod->node & INT32_MAX, 1, amount};
 }
 
-void plain_pods_mark(struct plain_pods *p, struct span uid, uint64_t list)
+static void plain_pods_mark(struct plain_pods *p, struct span uid, uint64_t list)
 {
     begin_list(p, list);
     struct plain_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
@@ -213,7 +220,7 @@ static void shrink(struct plain_pods *p)
         resize(p, cap);
 }
 
-bool plain_pods_remove(struct plain_pods *p, struct span uid, struct plain_pod *pod)
+static bool plain_pods_remove(struct plain_pods *p, struct span uid, struct plain_pod *pod)
 {
     const struct plain_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
     if (!slot || !slot->uid)
@@ -223,7 +230,7 @@ bool plain_pods_remove(struct plain_pods *p, struct span uid, struct plain_pod *
     return true;
 }
 
-bool plain_pods_sweep(struct plain_pods *p, uint64_t list, size_t *at,
+static bool plain_pods_sweep(struct plain_pods *p, uint64_t list, size_t *at,
                       struct plain_pod *pod)
 {
     begin_list(p, list);
@@ -236,4 +243,139 @@ bool plain_pods_sweep(struct plain_pods *p, uint64_t list, size_t *at,
     }
     shrink(p);
     return false;
+}
+
+/* -- what a node has left -- */
+
+/*
+ * CPU, memory and pod slots: what the pods and reservations of a node request, and what it
+ * offers. Reservations and pods with GPU are added up when needed; the sums of the plain
+ * pods, which may be many, are kept.
+ */
+
+struct resources ledger_node_allocatable(const struct ledger_node *node)
+{
+    return (struct resources){node->cpu_milli, node->facts->memory,
+                              node->facts->pod_slots};
+}
+
+struct resources ledger_pod_requests(const struct ledger_pod *pod)
+{
+    return *request_pool_resources(pod->request);
+}
+
+struct resources ledger_node_requested(const struct ledger_node *node)
+{
+    const struct ledger_node_facts *f = node->facts;
+    struct resources sum = {f->plain_cpu_milli, f->plain_memory, f->plain_pods};
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+        resources_add(&sum, request_pool_resources(pod->request));
+    return sum;
+}
+
+struct resources ledger_requests_seen(const struct ledger_node *node, int64_t priority,
+                                      struct span uid)
+{
+    struct resources sum = ledger_node_requested(node);
+    for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here)
+        if (r->priority >= priority && !span_eq(r->uid, uid))
+            resources_add(&sum, &r->requests);
+    return sum;
+}
+
+static bool amount_fits(int64_t all, int64_t requested, int64_t wanted)
+{
+    return !all || !wanted || requested + wanted <= all;
+}
+
+bool ledger_requests_fit(const struct ledger_node *node,
+                         const struct resources *requested,
+                         const struct resources *wanted)
+{
+    struct resources all = ledger_node_allocatable(node);
+    return amount_fits(all.cpu_milli, requested->cpu_milli, wanted->cpu_milli) &&
+           amount_fits(all.memory, requested->memory, wanted->memory) &&
+           amount_fits(all.pods, requested->pods, wanted->pods);
+}
+
+void ledger_requests_settle(struct ledger_node *node)
+{
+    struct resources sum = ledger_requests_seen(node, INT64_MIN, (struct span){0});
+    node->cpu_free = ledger_saturated(node->cpu_milli - sum.cpu_milli);
+}
+
+/* Nobody shows or judges a node without cards by what its plain pods request. */
+static void requests_changed(struct ledger *l, struct ledger_node *node)
+{
+    ledger_requests_settle(node);
+    if (node->n_cards)
+        node->generation = ++l->generation;
+}
+
+static void add_requests(struct ledger *l, struct ledger_node *node, const struct resources *r,
+                int sign)
+{
+    struct ledger_node_facts *f = node->facts;
+    f->plain_cpu_milli += sign * r->cpu_milli;
+    f->plain_memory += sign * r->memory;
+    f->plain_pods += (uint32_t)sign;
+    requests_changed(l, node);
+}
+
+/* Returns the node of the pod if it has cards. */
+static const struct ledger_node *pod_removed(struct ledger *l, const struct plain_pod *pod)
+{
+    struct ledger_node *node = ledger_node_slot(l, pod->node);
+    bool has_cards = node->n_cards > 0;
+    add_requests(l, node, &pod->requests, -1);
+    ledger_node_drop_if_unused(l, node);
+    return has_cards ? node : NULL;
+}
+
+void ledger_plain_seen(struct ledger *l, struct span uid, struct span name,
+                       const struct resources *requests, uint64_t list)
+{
+    struct plain_pod old;
+    if (!uid.n)
+        return;
+    bool known = plain_pods_get(&l->plain, uid, &old);
+    struct ledger_node *node = ledger_node_need(l, name);
+    if (known && old.node == node->id && resources_equal(&old.requests, requests)) {
+        plain_pods_mark(&l->plain, uid, list);
+        return;
+    }
+    plain_pods_set(&l->plain, uid, &(struct plain_pod){node->id, *requests}, list);
+    add_requests(l, node, requests, 1);
+    if (known)
+        pod_removed(l, &old);
+}
+
+void ledger_plain_exists(struct ledger *l, struct span uid, uint64_t list)
+{
+    plain_pods_mark(&l->plain, uid, list);
+}
+
+const struct ledger_node *ledger_plain_deleted(struct ledger *l, struct span uid)
+{
+    struct plain_pod pod;
+    return plain_pods_remove(&l->plain, uid, &pod) ? pod_removed(l, &pod) : NULL;
+}
+
+bool ledger_plain_sweep(struct ledger *l, uint64_t list, size_t *at,
+                        const struct ledger_node **node)
+{
+    struct plain_pod pod;
+    bool found = plain_pods_sweep(&l->plain, list, at, &pod);
+    *node = found ? pod_removed(l, &pod) : NULL;
+    return found;
+}
+
+size_t ledger_plain_bytes(const struct ledger *l)
+{
+    return plain_pods_bytes(&l->plain);
+}
+
+size_t ledger_plain_pods(const struct ledger *l)
+{
+    return l->plain.n;
 }
