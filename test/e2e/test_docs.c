@@ -11,10 +11,10 @@
 #include "lib/network.h"
 
 /*
- * Follows README.md and the user guide as a user would: each gets a control plane of its own
- * from `scripts/cluster up`, with five nodes of two cards. The blocks marked `sh` run there,
- * and the API server must accept the objects. DOC=user selects a page. After a failure,
- * `make e2e` finds the logs of the cluster in build/e2e-logs/docs.
+ * Follows README.md, the user guide and the installation as a user would: each gets a
+ * control plane of its own from `scripts/cluster up`, with five nodes of two cards. The
+ * blocks marked `sh` run there, and the API server must accept the objects. DOC=user
+ * selects a page. After a failure, the logs of the cluster are in build/e2e-logs/docs.
  *
  * The extender also listens on port 32766, where the configuration of kube-scheduler and
  * the documents expect it.
@@ -97,7 +97,8 @@ static unsigned follow(const char *page)
 
 START_TEST(the_commands_of_the_documents_run)
 {
-    static const char *const pages[] = {"README.md", "docs/user-guide.md"};
+    static const char *const pages[] = {"README.md", "docs/user-guide.md",
+                                        "docs/install.md"};
     struct err err = {0};
     unsigned blocks = 0;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the cluster ends with this process */
