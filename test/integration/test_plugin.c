@@ -28,11 +28,15 @@ static struct plugin plugin;
 /* 8 and 16 GiB, roughly: 8192048576 and 16384048576 bytes are 7 and 15 of them. */
 enum { UNITS = 7 + 15 };
 
+#define NODE(labels)                                                                     \
+    "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"," \
+    "\"labels\":{" labels "}}}"
+
+/* kube-sim with the node, the cards, the kubelet, and the plugin. */
 static void set_up_with(const char *const *more)
 {
     sim_start(&sim, ARGV(NULL));
-    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                   "\"n1\"}}");
+    sim_load(&sim, NODE(""));
     agent_cards(CARDS);
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, more);
@@ -108,12 +112,7 @@ START_TEST(compute_is_counted)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0}, c = {0};
     cleanup_json json_t *ids = json_pack("[s,s]", "core-7", "core-199");
-    sim_start(&sim, ARGV(NULL));
-    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                   "\"n1\"}}");
-    agent_cards(CARDS);
-    kubelet_start(&kubelet);
-    plugin_start(&plugin, &sim, ARGV("--isolation", "mps", NULL));
+    set_up_with(ARGV("--isolation", "mps"));
     kubelet_wait_registered(&kubelet, -1);
     ck_assert_uint_eq(kubelet_devices(&kubelet, CORE, true), 200);
     kubelet_prefer(&kubelet, CORE, 2, &a);
@@ -161,8 +160,7 @@ START_TEST(a_container_waits_for_the_first_read_of_the_node)
 {
     cleanup_answer struct kubelet_answer a = {0};
     sim_start(&sim, ARGV(NULL));
-    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                   "\"n1\",\"labels\":{\"cgpu.disable.isolation\":\"true\"}}}");
+    sim_load(&sim, NODE("\"cgpu.disable.isolation\":\"true\""));
     sim_fault(&sim, "{\"verb\":\"get\",\"resource\":\"nodes\",\"action\":\"hang\","
                     "\"hangMs\":3000}");
     agent_cards(CARDS);
@@ -173,25 +171,6 @@ START_TEST(a_container_waits_for_the_first_read_of_the_node)
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     check_card(&a, "GPU-1");
     ck_assert_str_eq(lib_str(a.env, "CGPU_DISABLE"), "true");
-    tear_down();
-}
-END_TEST
-
-START_TEST(equal_pods_get_their_own_cards)
-{
-    set_up();
-    /* Bound in one order, admitted in the reverse order. */
-    for (int i = 0; i < 6; i++) {
-        cleanup_free char *name = xasprintf("p%d", i);
-        plugin_pod(&sim, name, 1, i % 2);
-    }
-    for (int i = 5; i >= 0; i--) {
-        cleanup_answer struct kubelet_answer a = {0};
-        cleanup_free char *name = xasprintf("p%d", i);
-        kubelet_add(&kubelet, name, ARGV("c"));
-        kubelet_admit(&kubelet, name, "c", MEM, 1, &a);
-        check_card(&a, i % 2 ? "GPU-1" : "GPU-0");
-    }
     tear_down();
 }
 END_TEST
@@ -217,38 +196,6 @@ START_TEST(ids_of_another_card_are_rejected)
 }
 END_TEST
 
-START_TEST(ids_of_another_container_are_rejected)
-{
-    cleanup_answer struct kubelet_answer a = {0}, b = {0}, c = {0};
-    set_up();
-    add_pod("p", 3, 1);
-    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
-    check_card(&a, "GPU-1");
-    add_pod("q", 3, 1);
-    kubelet_prefer(&kubelet, MEM, 3, &b);
-    kubelet_allocate(&kubelet, MEM, a.ids, &c);
-    ck_assert_int_eq(c.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_contains(c.words, "is held by pod default/p");
-    tear_down();
-}
-END_TEST
-
-START_TEST(an_unpromised_pod_is_rejected_after_the_wait)
-{
-    cleanup_answer struct kubelet_answer a = {0};
-    set_up_with(ARGV("--identify-timeout", "3s"));
-    kubelet_wait_registered(&kubelet, -1);
-    sim_add_bound_pod(&sim, "n", 2, "n1", "{}");
-    kubelet_add(&kubelet, "n", ARGV("c"));
-    int64_t began = clock_mono_ms();
-    kubelet_admit(&kubelet, "n", "c", MEM, 2, &a);
-    ck_assert_int_ge(clock_mono_ms() - began, 3000);
-    ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_contains(a.words, "no-promise");
-    tear_down();
-}
-END_TEST
-
 START_TEST(an_unpromised_pod_is_admitted_and_annotated)
 {
     cleanup_answer struct kubelet_answer a = {0};
@@ -264,31 +211,6 @@ START_TEST(an_unpromised_pod_is_admitted_and_annotated)
     lib_wait(annotation_is("n", "ALIYUN_COM_GPU_MEM_IDX", "1"));
     lib_wait(annotation_is("n", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
     ck_assert(annotation_is("n", "gpushare/card-uuid", "GPU-1"));
-    tear_down();
-}
-END_TEST
-
-/* Resumes the watch once the plugin waits for it. */
-static void *release_later(void *arg)
-{
-    lib_wait(plugin_metric(&plugin, "deferred_requests_total") >= 1);
-    sim_watches(&sim, "release", "pods");
-    return arg;
-}
-
-START_TEST(late_pod_events_are_waited_for)
-{
-    cleanup_answer struct kubelet_answer a = {0};
-    set_up();
-    lib_wait(sim_watching(&sim, "pods") == 1);
-    sim_watches(&sim, "stall", "pods");
-    add_pod("p", 3, 1);
-    pthread_t thread;
-    ck_assert_int_eq(pthread_create(&thread, NULL, release_later, NULL), 0);
-    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
-    pthread_join(thread, NULL);
-    check_card(&a, "GPU-1");
-    ck_assert(plugin_metric(&plugin, "deferred_requests_total") >= 1);
     tear_down();
 }
 END_TEST
@@ -425,8 +347,7 @@ START_TEST(reading_the_node_is_retried_soon)
     plugin_start(&plugin, &sim, ARGV("--late-after", "1s", "--node-interval", "10m"));
     kubelet_wait_registered(&kubelet, -1);
     lib_wait(plugin_check_fails(&plugin, "node", "GET of the Node fails"));
-    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                   "\"n1\"}}");
+    sim_load(&sim, NODE(""));
     lib_wait(plugin_is_healthy(&plugin));
     tear_down();
 }
@@ -524,8 +445,7 @@ static bool registered_says(const char *words)
 START_TEST(registration_waits_for_the_kubelet)
 {
     sim_start(&sim, ARGV(NULL));
-    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                   "\"n1\"}}");
+    sim_load(&sim, NODE(""));
     agent_cards(CARDS);
     temp_mkdir(lib_dir, "plugins");
     plugin_start(&plugin, &sim, ARGV(NULL));
@@ -557,18 +477,6 @@ START_TEST(a_removed_endpoint_is_served_again)
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     check_card(&a, "GPU-1");
-    tear_down();
-}
-END_TEST
-
-START_TEST(a_closed_stream_is_registered_again)
-{
-    set_up();
-    int before = kubelet.registrations;
-    grpcc_close(kubelet.plugins[MEM].stream);
-    kubelet.plugins[MEM].stream = NULL;
-    lib_wait((kubelet_serve(&kubelet), kubelet.registrations > before));
-    kubelet_wait_registered(&kubelet, -1);
     tear_down();
 }
 END_TEST
@@ -666,8 +574,7 @@ START_TEST(too_small_a_unit_leaves_whole_cards)
 {
     cleanup_buf struct buf cards = {0};
     sim_start(&sim, ARGV(NULL));
-    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                   "\"n1\"}}");
+    sim_load(&sim, NODE(""));
     for (int i = 0; i < 8; i++)
         buf_printf(&cards,
                    "%s{'uuid':'GPU-%d','model':'H200','memoryTotal':150754820096}",
@@ -759,8 +666,7 @@ START_TEST(admissions_are_fast)
     enum { N = 200 };
     static int64_t prefer[N], allocate[N];
     sim_start(&sim, ARGV(NULL));
-    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                   "\"n1\"}}");
+    sim_load(&sim, NODE(""));
     agent_cards("{'uuid':'GPU-0','memoryTotal':150754820096},{'uuid':'GPU-1',"
                 "'memoryTotal':150754820096}");
     kubelet_start(&kubelet);
@@ -801,17 +707,13 @@ END_TEST
 
 LIB_MAIN("plugin", 120, both_resources_are_registered, compute_is_counted,
          a_container_gets_the_card_of_its_pod,
-         a_container_waits_for_the_first_read_of_the_node, equal_pods_get_their_own_cards,
-         ids_of_another_card_are_rejected, ids_of_another_container_are_rejected,
-         an_unpromised_pod_is_rejected_after_the_wait,
-         an_unpromised_pod_is_admitted_and_annotated, late_pod_events_are_waited_for,
-         a_dead_watch_is_replaced_by_a_list, a_lost_card_stays_listed_as_unhealthy,
+         a_container_waits_for_the_first_read_of_the_node, ids_of_another_card_are_rejected, an_unpromised_pod_is_admitted_and_annotated, a_dead_watch_is_replaced_by_a_list, a_lost_card_stays_listed_as_unhealthy,
          a_driver_that_hangs_makes_all_cards_unhealthy, a_missing_driver_is_reported,
          a_missing_api_server_is_reported, reading_the_node_is_retried_soon,
          a_missing_podresources_service_is_reported, an_xid_makes_a_card_unhealthy,
          a_hanging_patch_does_not_delay_the_stop, a_restarted_kubelet_is_registered_with,
          registration_waits_for_the_kubelet, a_removed_endpoint_is_served_again,
-         a_closed_stream_is_registered_again, allocations_survive_a_killed_plugin,
+         allocations_survive_a_killed_plugin,
          a_damaged_state_file_is_recovered, of_two_plugins_the_newer_one_serves,
          too_small_a_unit_leaves_whole_cards, a_kubelet_without_get_is_supported,
          invalid_options_are_rejected, admissions_are_fast)

@@ -29,8 +29,11 @@ enum {
 
 static const int64_t gib[CARDS_N] = {6, 9, 12};
 
-/* An id: a card's unit, or (UNITS) the whole card. */
-typedef bool ids_set[CARDS_N][UNITS + 1];
+/* Ids as bits. An id is a card's unit, or (unit UNITS) the whole card. */
+typedef uint64_t ids_set;
+#define ID(card, unit) ((ids_set)1 << ((card) * (UNITS + 1) + (unit)))
+#define OF_CARD(card)  (ID(card, UNITS + 1) - ID(card, 0))
+#define WHOLE_CARDS    (ID(0, UNITS) | ID(1, UNITS) | ID(2, UNITS))
 
 struct part {
     char name[4];
@@ -134,37 +137,40 @@ static struct span id_text(struct arena *arena, enum ids_resource res, int card,
     return arena_copy(arena, buf_span(&b));
 }
 
-static void id_put(ids_set set, struct span text)
+static ids_set id_of(struct span text)
 {
     struct ids_id id;
+    ids_set set = 0;
     ck_assert(ids_read(text.n > IDS_TAG ? IDS_MEM : IDS_COUNT, text, &id));
     for (int c = 0; c < CARDS_N; c++) {
         char uuid[8];
         snprintf(uuid, sizeof uuid, "GPU-%d", c);
         struct ids_tag tag = ids_tag_of(span_of(uuid));
         if (memcmp(tag.text, id.tag.text, IDS_TAG) == 0)
-            set[c][id.unit < 0 ? UNITS : id.unit] = true;
+            set = ID(c, id.unit < 0 ? UNITS : (int)id.unit);
     }
+    return set;
 }
 
-static size_t texts_of(const ids_set set, enum ids_resource res, struct arena *arena,
+static ids_set of_resource(enum ids_resource res)
+{
+    return res == IDS_COUNT ? WHOLE_CARDS : ~WHOLE_CARDS;
+}
+
+static size_t texts_of(ids_set set, enum ids_resource res, struct arena *arena,
                        struct span *out)
 {
     size_t n = 0;
     for (int c = 0; c < CARDS_N; c++)
         for (int u = 0; u <= UNITS; u++)
-            if (set[c][u] && (u == UNITS) == (res == IDS_COUNT))
+            if (set & of_resource(res) & ID(c, u))
                 out[n++] = id_text(arena, res, c, u);
     return n;
 }
 
-static int count(const ids_set set)
+static int count(ids_set set)
 {
-    int n = 0;
-    for (int c = 0; c < CARDS_N; c++)
-        for (int u = 0; u <= UNITS; u++)
-            n += set[c][u];
-    return n;
+    return __builtin_popcountll(set);
 }
 
 /* The ledger: units of the card promised to the live pods. */
@@ -354,13 +360,11 @@ static bool is_active(const struct wpod *p)
 
 static void rebuild_in_use(void)
 {
-    memset(w->in_use, 0, sizeof w->in_use);
+    w->in_use = 0;
     for (int i = 0; i < SLOTS; i++) {
         struct wpod *p = &w->pods[i];
-        for (int k = 0; k < p->n && p->stage != FREE; k++)
-            for (int c = 0; c < CARDS_N && is_active(p); c++)
-                for (int u = 0; u <= UNITS; u++)
-                    w->in_use[c][u] |= p->parts[k].has && p->parts[k].ids[c][u];
+        for (int k = 0; k < p->n && p->stage != FREE && is_active(p); k++)
+            w->in_use |= p->parts[k].has ? p->parts[k].ids : 0;
     }
 }
 
@@ -383,32 +387,26 @@ static void feed(struct alloc_input in)
 }
 #define STEP(...) feed((struct alloc_input){__VA_ARGS__})
 
-static bool random_ids(ids_set from, enum ids_resource res, int n, ids_set to)
+/* Adds n random ids of `from` to `to`. False: there are too few. */
+static bool random_ids(ids_set from, enum ids_resource res, int n, ids_set *to)
 {
-    while (n > 0) {
-        int left = 0, pick;
-        for (int c = 0; c < CARDS_N; c++)
-            for (int u = 0; u <= UNITS; u++)
-                left += from[c][u] && !to[c][u] && (u == UNITS) == (res == IDS_COUNT);
-        if (left == 0)
+    for (; n > 0; n--) {
+        ids_set left = from & ~*to & of_resource(res);
+        if (!left)
             return false;
-        pick = (int)rng_below(&w->rng, (uint64_t)left);
-        for (int c = 0; c < CARDS_N; c++)
-            for (int u = 0; u <= UNITS; u++)
-                if (from[c][u] && !to[c][u] && (u == UNITS) == (res == IDS_COUNT) &&
-                    pick-- == 0)
-                    to[c][u] = true;
-        n--;
+        for (int pick = (int)rng_below(&w->rng, (uint64_t)count(left)); pick > 0; pick--)
+            left &= left - 1;
+        *to |= left & -left;
     }
     return true;
 }
 
-static void available_ids(enum ids_resource res, ids_set out)
+static ids_set available_ids(enum ids_resource res)
 {
-    memset(out, 0, sizeof(ids_set));
+    ids_set all = 0;
     for (int c = 0; c < CARDS_N; c++)
-        for (int u = 0; u <= UNITS; u++)
-            out[c][u] = !w->in_use[c][u] && (res == IDS_COUNT ? u == UNITS : u < gib[c]);
+        all |= res == IDS_COUNT ? ID(c, UNITS) : ID(c, gib[c]) - ID(c, 0);
+    return all & ~w->in_use;
 }
 
 static void request_allocate(struct wpod *p)
@@ -421,9 +419,7 @@ static void request_allocate(struct wpod *p)
                                 .token = ++w->token,
                                 .ids = ids,
                                 .n_ids = texts_of(p->picked, c->res, &arena, ids)};
-    for (int card = 0; card < CARDS_N; card++)
-        for (int u = 0; u <= UNITS; u++)
-            w->in_use[card][u] |= p->picked[card][u];
+    w->in_use |= p->picked;
     w->call = ALLOCATING;
     STEP(.type = ALLOC_IN_REQUEST, .request = req);
 }
@@ -433,11 +429,7 @@ static void request_preferred(struct wpod *p)
     struct part *c = &p->parts[p->at];
     cleanup_arena struct arena arena = {0};
     struct span ids[CARDS_N * (UNITS + 1)], must[CARDS_N * (UNITS + 1)];
-    ids_set all;
-    available_ids(c->res, all);
-    for (int card = 0; card < CARDS_N; card++)
-        for (int u = 0; u <= UNITS; u++)
-            all[card][u] |= p->must[card][u];
+    ids_set all = available_ids(c->res) | p->must;
     struct alloc_request req = {.type = ALLOC_REQUEST_PREFERRED,
                                 .resource = c->res,
                                 .token = ++w->token,
@@ -456,10 +448,8 @@ static void admit_next(int slot)
     struct wpod *p = &w->pods[slot];
     while (p->at < p->n && p->parts[p->at].has) {
         struct part *c = &p->parts[p->at++];
-        for (int card = 0; card < CARDS_N; card++)
-            for (int u = 0; u <= UNITS; u++)
-                if (c->ids[card][u])
-                    p->reusable[card][u] = c->role == CONTAINER_INIT;
+        p->reusable &= ~c->ids;
+        p->reusable |= c->role == CONTAINER_INIT ? c->ids : 0;
     }
     if (p->at == p->n) {
         p->stage = RUNNING;
@@ -474,12 +464,11 @@ static void admit_next(int slot)
     if (!w->trap)
         rebuild_in_use();
     w->trap = false;
-    memset(p->must, 0, sizeof p->must);
+    p->must = 0;
     random_ids(p->reusable, c->res,
-               c->amount < count(p->reusable) ? c->amount : count(p->reusable), p->must);
-    memcpy(p->picked, p->must, sizeof p->must);
-    ids_set all;
-    available_ids(c->res, all);
+               c->amount < count(p->reusable) ? c->amount : count(p->reusable), &p->must);
+    p->picked = p->must;
+    ids_set all = available_ids(c->res);
     if (count(p->must) == c->amount)
         request_allocate(p);
     else if (count(all) < c->amount - count(p->must))
@@ -492,19 +481,15 @@ static void on_preferred(const struct alloc_output *o)
 {
     struct wpod *p = &w->pods[w->admitting];
     struct part *c = &p->parts[p->at];
-    ids_set all, want = {{0}};
-    int n = 0;
-    available_ids(c->res, all);
+    ids_set all = available_ids(c->res), want = 0;
+    int n = c->amount - count(p->must);
     for (size_t i = 0; i < o->n_ids; i++)
-        id_put(want, span_of(o->ids[i]));
-    for (int card = 0; card < CARDS_N; card++)
-        for (int u = 0; u <= UNITS; u++)
-            want[card][u] = want[card][u] && all[card][u] && !p->must[card][u];
+        want |= id_of(span_of(o->ids[i]));
+    want &= all & ~p->must;
     /* Preferred ids first, then any. */
-    n = c->amount - count(p->must);
     if (!w->faults || !chance(5))
-        random_ids(want, c->res, n < count(want) ? n : count(want), p->picked);
-    if (!random_ids(all, c->res, c->amount - count(p->picked), p->picked))
+        random_ids(want, c->res, n < count(want) ? n : count(want), &p->picked);
+    if (!random_ids(all, c->res, c->amount - count(p->picked), &p->picked))
         reject(w->admitting);
     else
         request_allocate(p);
@@ -513,12 +498,9 @@ static void on_preferred(const struct alloc_output *o)
 /* The invariants */
 static void check_allocation(const struct wpod *p, const struct part *c)
 {
-    bool any_order = p->cards;
     for (int card = 0; card < CARDS_N; card++) {
-        int n = 0;
-        for (int u = 0; u <= UNITS; u++)
-            n += p->picked[card][u];
-        holds(any_order ? n <= c->share[card] : n == c->share[card],
+        int n = count(p->picked & OF_CARD(card));
+        holds(p->cards ? n <= c->share[card] : n == c->share[card],
               "pod %d, container %s has %d of card %d and is promised %d", p->number,
               c->name, n, card, c->share[card]);
         for (int i = 0; i < SLOTS && n; i++) {
@@ -527,15 +509,12 @@ static void check_allocation(const struct wpod *p, const struct part *c)
                 const struct part *d = &o->parts[k];
                 if (!d->has || d == c || (o == p && d->role == CONTAINER_INIT))
                     continue;
-                int other = 0;
-                for (int u = 0; u <= UNITS; u++) {
-                    other += d->ids[card][u];
-                    holds(!(p->picked[card][u] && d->ids[card][u]),
-                          "pod %d, container %s has id %d of card %d, which pod %d, "
-                          "container %s has",
-                          p->number, c->name, u, card, o->number, d->name);
-                }
-                holds(other == 0 || (d->res == IDS_MEM && c->res == IDS_MEM),
+                holds(!(p->picked & d->ids & OF_CARD(card)),
+                      "pod %d, container %s has an id of card %d, which pod %d, "
+                      "container %s has",
+                      p->number, c->name, card, o->number, d->name);
+                holds(!(d->ids & OF_CARD(card)) ||
+                          (d->res == IDS_MEM && c->res == IDS_MEM),
                       "pod %d has a whole card %d beside pod %d", p->number, card,
                       o->number);
             }
@@ -557,7 +536,7 @@ static void on_allocated(const struct alloc_output *o)
     holds(strcmp(o->response->dp.envs[0].value.p, want) == 0, "pod %d gets %s, not %s",
           p->number, o->response->dp.envs[0].value.p, want);
     c->has = true;
-    memcpy(c->ids, p->picked, sizeof c->ids);
+    c->ids = p->picked;
     w->allocated++;
     admit_next(slot);
 }
@@ -710,7 +689,7 @@ static void deliver_to_kubelet(void)
     p->in_kubelet = true;
     p->stage = ADMITTING;
     p->at = 0;
-    memset(p->reusable, 0, sizeof p->reusable);
+    p->reusable = 0;
     if (w->faults && chance(10)) { /* rejected for another reason, such as CPU */
         p->stage = REJECTED;
         p->terminal = true;
