@@ -86,40 +86,35 @@ void httpd_trust(const struct httpd_request *req);
 /* A streamed body, such as a watch. `fill` returns: */
 enum httpd_stream_result {
     HTTPD_STREAM_MORE,  /* appended data; call fill again when it is sent */
-    HTTPD_STREAM_WAIT,  /* call fill again after httpd_wake, at the time of httpd_wake_at,
-                           or else after a second */
+    HTTPD_STREAM_WAIT,  /* call fill again after httpd_stream_wake, at the time of
+                           httpd_stream_wake_at, or else after a second */
     HTTPD_STREAM_END,   /* the body ends after the appended data */
     HTTPD_STREAM_ABORT, /* send the appended data, then close the connection without
                            ending the body (an HTTP/1.0 client cannot see the difference)
                          */
 };
 
-struct httpd_waker; /* wakes one waiting stream; valid from `open` until `close` */
+struct httpd_open_stream; /* one stream in the server; valid from `open` until `close` */
 
 /* The callbacks of one stream never run concurrently, and no lock is held. */
 struct httpd_stream {
-    /* Called once before the first fill. `waker` is borrowed. Not called if the body is
+    /* Called once before the first fill. `stream` is borrowed. Not called if the body is
      * not needed: a HEAD request, or the client has disconnected. */
-    void (*open)(void *ctx, struct httpd_waker *waker);
+    void (*open)(void *ctx, struct httpd_open_stream *stream);
     enum httpd_stream_result (*fill)(void *ctx, struct buf *out);
     /* Called exactly once, also if `open` was not: the body has ended, the client has
      * disconnected, closed its sending side or stopped reading, or the server drains or
      * stops. Frees ctx. */
     void (*close)(void *ctx);
-    /* HTTPD_EVENTS: one thread calls `fill` of all direct streams, one after the other, and
-     * sends what it appends without libmicrohttpd: a waiting stream has no buffer, and a
-     * wake-up costs one system call. For thousands of streams. A client of HTTP/1.0 is
-     * served as if this were not set. */
-    bool direct;
 };
 
 /* Ends the stream's wait, or its next one if it does not wait now. From any thread, but
  * not during or after `close`. Never blocks. */
-void httpd_wake(struct httpd_waker *waker);
-/* Only within a `fill` that returns HTTPD_STREAM_WAIT: without an httpd_wake the next call
- * comes at `at_ms` (clock_mono_ms; INT64_MAX: never) or up to a second later. With
+void httpd_stream_wake(struct httpd_open_stream *stream);
+/* Only within a `fill` that returns HTTPD_STREAM_WAIT: without an httpd_stream_wake the
+ * next call comes at `at_ms` (clock_mono_ms; INT64_MAX: never) or up to a second later. With
  * HTTPD_THREADS it comes after a second in any case. */
-void httpd_wake_at(struct httpd_waker *waker, int64_t at_ms);
+void httpd_stream_wake_at(struct httpd_open_stream *stream, int64_t at_ms);
 
 struct httpd_reply {
     unsigned status;                   /* initially 200 */
@@ -146,14 +141,14 @@ typedef void (*httpd_handler_fn)(void *ctx, const struct httpd_request *req,
                                  struct httpd_reply *reply);
 
 /* Lets the request wait; only in httpd_listener_config.authorize, whose reply is then
- * dropped. After httpd_waiter_done, authorize is called again. No thread of the server
+ * dropped. After httpd_resume, authorize is called again. No thread of the server
  * blocks under HTTPD_EVENTS. The request waits without a deadline, also if its client
  * disconnects, but a full listener may close its connection. */
-struct httpd_waiter;
-struct httpd_waiter *httpd_wait(const struct httpd_request *req);
+struct httpd_deferred;
+struct httpd_deferred *httpd_defer(const struct httpd_request *req);
 /* To be called exactly once for each waiter, from any thread, also after httpd_free.
  * Never blocks; frees the waiter. */
-void httpd_waiter_done(struct httpd_waiter *w);
+void httpd_resume(struct httpd_deferred *w);
 
 struct httpd_route {
     const char *method; /* NULL: any method, and no 405 */
@@ -201,7 +196,7 @@ struct httpd_listener_config {
     /* Called for each request for a known route, and once more for a request that
      * waited; with a thread per connection when the header is complete, before the body
      * is read. req->body is empty. False: the reply that it filled is sent (or, after
-     * httpd_wait, the request waits), and the handler is not called. NULL: every request
+     * httpd_defer, the request waits), and the handler is not called. NULL: every request
      * is allowed. */
     bool (*authorize)(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply);

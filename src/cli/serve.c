@@ -31,7 +31,7 @@ struct reader {
     bool synced; /* the initial state is complete */
 };
 
-static void reader_open(void *ctx, struct httpd_waker *waker)
+static void reader_open(void *ctx, struct httpd_open_stream *waker)
 {
     (void)ctx, (void)waker; /* the server's periodic poll is enough */
 }

@@ -135,12 +135,12 @@ static void start_gpuapi(struct extender *e, const struct extender_config *confi
 
 static void *begin_wait(void *request)
 {
-    return httpd_wait(request);
+    return httpd_defer(request);
 }
 
 static void end_wait(void *waiter)
 {
-    httpd_waiter_done(waiter);
+    httpd_resume(waiter);
 }
 
 static int call_api(void *ctx, const struct kube_request *request,

@@ -204,7 +204,7 @@ static void wake_all(struct view_gpuapi *v, enum view_gpuapi_kind kind)
         }
         struct watcher *w = all->first;
         view_gpuapi_waiters_remove(w);
-        httpd_wake(w->waker);
+        httpd_stream_wake(w->waker);
     }
     pthread_mutex_unlock(&v->lock);
 }

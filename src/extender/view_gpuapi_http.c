@@ -36,7 +36,7 @@ void view_gpuapi_waiters_remove(struct watcher *w)
     all->n--;
 }
 
-static void on_open(void *ctx, struct httpd_waker *waker)
+static void on_open(void *ctx, struct httpd_open_stream *waker)
 {
     struct watcher *w = ctx;
     w->waker = waker;
@@ -159,7 +159,7 @@ static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
     pthread_mutex_unlock(&v->lock);
     if (!all)
         return HTTPD_STREAM_MORE;
-    httpd_wake_at(w->waker, next_due(w));
+    httpd_stream_wake_at(w->waker, next_due(w));
     return HTTPD_STREAM_WAIT;
 }
 

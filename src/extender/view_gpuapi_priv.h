@@ -60,7 +60,7 @@ struct watcher {
     struct watch_cache_reader reader;
     struct watch_cache_list *list; /* of a list, once the cache is filled */
     size_t next_item;              /* of the list */
-    struct httpd_waker *waker;
+    struct httpd_open_stream *waker;
     int64_t sent_ms; /* when the last bytes were sent */
     int64_t end_ms;  /* of a watch */
     bool main;       /* counted in main_watches */

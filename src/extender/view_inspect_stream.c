@@ -92,7 +92,7 @@ static void write_cluster(struct reader *r, int64_t now_ms, struct buf *out)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void reader_open(void *ctx, struct httpd_waker *waker)
+static void reader_open(void *ctx, struct httpd_open_stream *waker)
 {
     (void)ctx, (void)waker; /* the server's periodic poll is enough */
 }

@@ -195,7 +195,7 @@ struct reader {
     bool main;
 };
 
-static void reader_open(void *ctx, struct httpd_waker *waker)
+static void reader_open(void *ctx, struct httpd_open_stream *waker)
 {
     (void)ctx, (void)waker;
 }

@@ -302,7 +302,6 @@ void httpd_free(struct httpd *d)
     httpd_stream_wake_all(d); /* libmicrohttpd must not stop while one is suspended */
     httpd_wait_end_all(d);
     pthread_mutex_unlock(&d->lock);
-    httpd_writer_stop(d);
     httpd_slot_stop(d);
     for (size_t i = 0; i < d->n_listeners; i++)
         MHD_stop_daemon(d->listeners[i]->mhd);

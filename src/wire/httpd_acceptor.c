@@ -192,7 +192,7 @@ static void mark_hangups(struct httpd *d)
         epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
         atomic_store(&p->hung_up, true);
         if (p->stream)
-            httpd_wake(p->stream);
+            httpd_stream_wake(p->stream);
         close_if_hung_up(p, httpd_conn_deadline_phase(atomic_load(&p->due)));
     }
     httpd_acceptor_check_soon(d);

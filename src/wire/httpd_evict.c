@@ -146,7 +146,7 @@ static bool evict(struct httpd_conn *p, uint64_t due)
     atomic_fetch_add(&p->listener->d->evicted, 1);
     shutdown(p->fd, SHUT_RDWR);
     if (p->stream)
-        httpd_wake(p->stream);
+        httpd_stream_wake(p->stream);
     httpd_wait_cancel(p);
     return true;
 }

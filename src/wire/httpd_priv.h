@@ -27,7 +27,6 @@
  *   httpd_linger.c    lingering close
  *   httpd_slot.c      how many handlers run at once
  *   httpd_stream.c    streamed replies
- *   httpd_writer.c    sends the direct streams, without libmicrohttpd
  *   httpd_wait.c      requests that wait until they may be answered
  *
  * The acceptor passes connections to libmicrohttpd, which never listens, for two reasons.
@@ -36,9 +35,8 @@
  * Its timeouts are disabled: they only measure inactivity, and a thread spins for the
  * last second of each.
  *
- * Lock order: httpd.lock, httpd_waker.lock or httpd_waiter.lock, then httpd_writer.lock or
- * the locks of libmicrohttpd. No handler and no stream callback is called with a lock
- * held.
+ * Lock order: httpd.lock, httpd_open_stream.lock or httpd_deferred.lock, then the locks of
+ * libmicrohttpd. No handler and no stream callback is called with a lock held.
  */
 
 enum {
@@ -50,7 +48,7 @@ enum {
     HTTPD_SPARE = 64, /* connections over the limit that are being closed */
     HTTPD_ROUND_MIN_MS = 20,
     HTTPD_NICE = 10,             /* of threads that yield to those of trusted clients */
-    HTTPD_STREAM_WAIT_MS = 1000, /* wait of a stream without httpd_wake_at */
+    HTTPD_STREAM_WAIT_MS = 1000, /* wait of a stream without httpd_stream_wake_at */
 };
 
 enum httpd_state { HTTPD_RUNNING, HTTPD_DRAINING, HTTPD_STOPPING };
@@ -75,9 +73,8 @@ struct httpd {
     int hup_fd; /* epoll: connections whose client has closed its sending side */
     pthread_t acceptor;
     bool has_acceptor;
-    _Atomic(struct httpd_writer *) writer; /* NULL: no direct stream yet */
-    int64_t check_ms;                      /* acceptor: next check of all connections */
-    atomic_bool check_now;                 /* the next check is due */
+    int64_t check_ms;      /* acceptor: next check of all connections */
+    atomic_bool check_now; /* the next check is due */
 
     pthread_mutex_t lock; /* protects the fields below, and httpd_conn.stream */
     pthread_cond_t gone;  /* a connection was closed, or the listeners were */
@@ -138,8 +135,8 @@ struct httpd_conn {
     int fd;
     _Atomic uint64_t due;           /* phase and deadline; see httpd_conn_enter */
     struct httpd_conn *prev, *next; /* httpd.lock */
-    struct httpd_waker *stream;     /* httpd.lock */
-    struct httpd_waiter *waiter;    /* httpd.lock; the request waits, or NULL */
+    struct httpd_open_stream *stream;     /* httpd.lock */
+    struct httpd_deferred *waiter;    /* httpd.lock; the request waits, or NULL */
     struct httpd_address address;
     /* Since when the connection waits, is idle, or serves requests without a pause between
      * them: a client that pipelines requests does not become younger with each. */
@@ -242,37 +239,25 @@ void httpd_slot_release(struct httpd_conn *p); /* the handler has returned */
 void httpd_slot_stop(struct httpd *d);         /* wakes all that wait */
 
 /* A stream; httpd_stream.c describes its states. */
-struct httpd_waker {
+struct httpd_open_stream {
     struct httpd_conn *conn;
     const struct httpd_stream *fn;
     void *ctx;
     struct buf out; /* appended by fill, for libmicrohttpd */
     size_t at;      /* bytes of it that libmicrohttpd has read */
     enum httpd_stream_result next;
-    /* Of the httpd_wake_at within the last fill; INT64_MAX: never; 0: there was none */
+    /* Of the httpd_stream_wake_at within the last fill; INT64_MAX: never; 0: there was none */
     int64_t due_ms;
     bool opened;
     bool waited; /* since the last fill */
     bool plain;  /* HTTP/1.0: no chunks */
     bool sized;  /* its length is known; it is completed during a drain, too */
-    bool direct; /* is to be passed to the writer */
-    bool broken; /* a chunk is incomplete: the connection can only be closed */
 
     pthread_mutex_t lock; /* protects the members up to wake_ms */
     pthread_cond_t cond;
-    bool woken;       /* since the start of the last fill */
-    bool asleep;      /* suspended */
-    bool with_writer; /* suspended, and the writer calls `fill` and sends */
-    int64_t wake_ms;  /* when the next fill is due, if the stream waits; or INT64_MAX */
-
-    /* Of a stream that the writer has; httpd_writer.lock protects the first two. */
-    struct httpd_waker *queue_prev, *queue_next;
-    bool queued;
-    bool blocked;    /* until the socket is writable */
-    bool polled;     /* the socket is in the writer's epoll */
-    bool flushes;    /* TLS: a record is not sent yet; it begins at rest_at */
-    struct buf rest; /* of a chunk that the socket did not take; sent from rest_at on */
-    size_t rest_at;
+    bool woken;      /* since the start of the last fill */
+    bool asleep;     /* suspended */
+    int64_t wake_ms; /* when the next fill is due, if the stream waits; or INT64_MAX */
 };
 
 /* httpd_stream.c */
@@ -282,25 +267,7 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
 /* Both require httpd.lock. httpd_stream_wake_due wakes a stream whose next fill is due,
  * and returns the time of its next wake-up, or INT64_MAX. */
 void httpd_stream_wake_all(struct httpd *d);
-int64_t httpd_stream_wake_due(struct httpd_waker *s, int64_t now_ms);
-/* Calls `fill` and sets `next` to its result. */
-void httpd_stream_fill(struct httpd_waker *s, struct buf *out);
-/* When a stream that begins to wait is to be filled again without an httpd_wake. Below
- * INT64_MAX, which httpd_waker.wake_ms has for a stream that does not wait. */
-int64_t httpd_stream_due(const struct httpd_waker *s, int64_t now_ms);
-bool httpd_stream_running(
-    const struct httpd_waker *s); /* the server neither drains nor stops */
-
-/* httpd_writer.c */
-/* Passes the stream to the writer, which suspends its connection. False: the server
- * drains or stops, or has no thread for it. The writer resumes the connection when the
- * stream has ended or cannot go on, and then on_read is called again. */
-bool httpd_writer_take(struct httpd_waker *s);
-/* Requires httpd_waker.lock and httpd_waker.with_writer. */
-void httpd_writer_wake(struct httpd_waker *s);
-/* The server stops: resumes all connections that the writer has, which were woken before,
- * and joins the thread. */
-void httpd_writer_stop(struct httpd *d);
+int64_t httpd_stream_wake_due(struct httpd_open_stream *s, int64_t now_ms);
 
 /* httpd_wait.c */
 /* Requires httpd.lock. Ends the waits of all requests, because the server stops. */

@@ -16,27 +16,22 @@
  * the connection is suspended, and libmicrohttpd calls on_read again when it is resumed.
  * on_read returns 0 only then, because libmicrohttpd would call it in a loop. Resuming a
  * connection that is not suspended is undefined; `asleep`, under the lock, prevents that.
- *
- * A direct stream is passed to the writer (httpd_writer.c) when libmicrohttpd has sent the
- * header, and comes back to on_read for its end. Meanwhile the connection is suspended.
  */
 
 enum { OUT_RETAIN_MAX = 16 * 1024, BLOCK = 1024, SIZED_BLOCK = 16 * 1024 };
 
 /* Requires s->lock. */
-static void wake(struct httpd_waker *s)
+static void wake(struct httpd_open_stream *s)
 {
     s->wake_ms = INT64_MAX;
-    if (s->with_writer) {
-        httpd_writer_wake(s);
-    } else if (s->asleep) {
+    if (s->asleep) {
         s->asleep = false;
         MHD_resume_connection(s->conn->mhd);
     }
     pthread_cond_signal(&s->cond);
 }
 
-void httpd_wake(struct httpd_waker *s)
+void httpd_stream_wake(struct httpd_open_stream *s)
 {
     pthread_mutex_lock(&s->lock);
     s->woken = true;
@@ -44,7 +39,7 @@ void httpd_wake(struct httpd_waker *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-void httpd_wake_at(struct httpd_waker *s, int64_t at_ms)
+void httpd_stream_wake_at(struct httpd_open_stream *s, int64_t at_ms)
 {
     s->due_ms = at_ms;
 }
@@ -53,10 +48,10 @@ void httpd_stream_wake_all(struct httpd *d)
 {
     for (struct httpd_conn *p = d->conns; p; p = p->next)
         if (p->stream)
-            httpd_wake(p->stream);
+            httpd_stream_wake(p->stream);
 }
 
-int64_t httpd_stream_wake_due(struct httpd_waker *s, int64_t now_ms)
+int64_t httpd_stream_wake_due(struct httpd_open_stream *s, int64_t now_ms)
 {
     pthread_mutex_lock(&s->lock);
     int64_t due = s->wake_ms;
@@ -68,42 +63,42 @@ int64_t httpd_stream_wake_due(struct httpd_waker *s, int64_t now_ms)
     return due <= now_ms ? INT64_MAX : due;
 }
 
-int64_t httpd_stream_due(const struct httpd_waker *s, int64_t now_ms)
+static int64_t wait_due(const struct httpd_open_stream *s, int64_t now_ms)
 {
     int64_t due = s->due_ms ? s->due_ms : now_ms + HTTPD_STREAM_WAIT_MS;
     return due < INT64_MAX ? due : INT64_MAX - 1;
 }
 
-bool httpd_stream_running(const struct httpd_waker *s)
+static bool is_running(const struct httpd_open_stream *s)
 {
     return atomic_load(&s->conn->listener->d->state) == HTTPD_RUNNING;
 }
 
-static bool hung_up(const struct httpd_waker *s)
+static bool hung_up(const struct httpd_open_stream *s)
 {
     struct pollfd fd = {.fd = s->conn->fd, .events = POLLRDHUP};
     return poll(&fd, 1, 0) > 0;
 }
 
-static void wait_here(struct httpd_waker *s)
+static void wait_here(struct httpd_open_stream *s)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += HTTPD_STREAM_WAIT_MS / 1000;
     pthread_mutex_lock(&s->lock);
-    while (!s->woken && httpd_stream_running(s))
+    while (!s->woken && is_running(s))
         if (pthread_cond_timedwait(&s->cond, &s->lock, &until) != 0)
             break;
     pthread_mutex_unlock(&s->lock);
 }
 
 /* Suspends the connection. False: it was woken meanwhile. */
-static bool suspend(struct httpd_waker *s)
+static bool suspend(struct httpd_open_stream *s)
 {
     pthread_mutex_lock(&s->lock);
-    if (!s->woken && httpd_stream_running(s)) {
+    if (!s->woken && is_running(s)) {
         s->asleep = true;
-        s->wake_ms = httpd_stream_due(s, clock_mono_ms());
+        s->wake_ms = wait_due(s, clock_mono_ms());
         MHD_suspend_connection(s->conn->mhd);
     }
     bool asleep = s->asleep;
@@ -111,7 +106,7 @@ static bool suspend(struct httpd_waker *s)
     return asleep;
 }
 
-void httpd_stream_fill(struct httpd_waker *s, struct buf *out)
+static void fill_out(struct httpd_open_stream *s, struct buf *out)
 {
     if (!s->opened) {
         s->opened = true;
@@ -126,14 +121,14 @@ void httpd_stream_fill(struct httpd_waker *s, struct buf *out)
         s->next = HTTPD_STREAM_WAIT;
 }
 
-static ssize_t abort_conn(struct httpd_waker *s, char *to)
+static ssize_t abort_conn(struct httpd_open_stream *s, char *to)
 {
     shutdown(s->conn->fd, SHUT_RDWR);
     to[0] = '\n'; /* never sent */
     return 1;
 }
 
-static ssize_t copy_out(struct httpd_waker *s, char *to, size_t max)
+static ssize_t copy_out(struct httpd_open_stream *s, char *to, size_t max)
 {
     size_t n = s->out.n - s->at;
     if (n > max)
@@ -150,12 +145,12 @@ static ssize_t copy_out(struct httpd_waker *s, char *to, size_t max)
 }
 
 /* The result of on_read; 0 if the connection is suspended. */
-static ssize_t next(struct httpd_waker *s, char *to, size_t max)
+static ssize_t next(struct httpd_open_stream *s, char *to, size_t max)
 {
     bool threads = s->conn->listener->conf.mode == HTTPD_THREADS;
     for (;;) {
         int state = atomic_load(&s->conn->listener->d->state);
-        if (state == HTTPD_STOPPING || s->broken)
+        if (state == HTTPD_STOPPING)
             return abort_conn(s, to);
         if (s->at < s->out.n)
             return copy_out(s, to, max);
@@ -163,14 +158,6 @@ static ssize_t next(struct httpd_waker *s, char *to, size_t max)
             return abort_conn(s, to);
         if (s->next == HTTPD_STREAM_END || (state == HTTPD_DRAINING && !s->sized))
             return s->plain ? abort_conn(s, to) : MHD_CONTENT_READER_END_OF_STREAM;
-        if (s->direct) {
-            if (s->next == HTTPD_STREAM_WAIT) /* the client has gone */
-                return abort_conn(s, to);
-            if (httpd_writer_take(s))
-                return 0;
-            s->direct = false;
-            continue;
-        }
         if (s->next == HTTPD_STREAM_WAIT && !s->waited) {
             if (atomic_load(
                     &s->conn->hung_up)) /* possibly before the stream was opened */
@@ -185,14 +172,14 @@ static ssize_t next(struct httpd_waker *s, char *to, size_t max)
         if (s->waited && hung_up(s))
             return abort_conn(s, to);
         s->waited = false;
-        httpd_stream_fill(s, &s->out);
+        fill_out(s, &s->out);
     }
 }
 
 static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
 {
     (void)pos;
-    struct httpd_waker *s = cls;
+    struct httpd_open_stream *s = cls;
     int64_t now = clock_mono_ms();
     atomic_store(&s->conn->since_ms, now);
     if (!httpd_conn_enter(s->conn, HTTPD_WORK, INT64_MAX))
@@ -205,7 +192,7 @@ static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
 
 static void on_free(void *cls)
 {
-    struct httpd_waker *s = cls;
+    struct httpd_open_stream *s = cls;
     struct httpd *d = s->conn->listener->d;
     pthread_mutex_lock(&d->lock);
     s->conn->stream = NULL;
@@ -214,13 +201,12 @@ static void on_free(void *cls)
     pthread_cond_destroy(&s->cond);
     pthread_mutex_destroy(&s->lock);
     buf_fini(&s->out);
-    buf_fini(&s->rest);
     free(s);
 }
 
 struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *reply)
 {
-    struct httpd_waker *s = xcalloc(1, sizeof *s);
+    struct httpd_open_stream *s = xcalloc(1, sizeof *s);
     s->conn = p;
     s->fn = reply->stream;
     s->ctx = reply->stream_ctx;
@@ -228,8 +214,6 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
     s->wake_ms = INT64_MAX;
     s->plain = p->http_1_0;
     s->sized = reply->stream_length > 0;
-    s->direct =
-        s->fn->direct && !s->plain && !s->sized && p->listener->conf.mode == HTTPD_EVENTS;
     uint64_t length = s->sized ? reply->body.n + reply->stream_length : MHD_SIZE_UNKNOWN;
     if (reply->body.n)
         s->out = reply->body;

@@ -13,7 +13,7 @@
  * A waiter has two references: one of the connection and one of the code that decides.
  */
 
-struct httpd_waiter {
+struct httpd_deferred {
     atomic_uint refs;
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -22,7 +22,7 @@ struct httpd_waiter {
     bool suspended; /* of the connection's thread */
 };
 
-static void release(struct httpd_waiter *w)
+static void release(struct httpd_deferred *w)
 {
     if (atomic_fetch_sub(&w->refs, 1) != 1)
         return;
@@ -37,7 +37,7 @@ static bool has_thread(const struct httpd_conn *p)
 }
 
 /* Requires w->lock. */
-static void finish(struct httpd_waiter *w)
+static void finish(struct httpd_deferred *w)
 {
     if (w->done || !w->conn)
         return;
@@ -48,11 +48,11 @@ static void finish(struct httpd_waiter *w)
         MHD_resume_connection(w->conn->mhd);
 }
 
-struct httpd_waiter *httpd_wait(const struct httpd_request *req)
+struct httpd_deferred *httpd_defer(const struct httpd_request *req)
 {
     struct httpd_conn *p = req->conn;
     struct httpd *d = p->listener->d;
-    struct httpd_waiter *w = xcalloc(1, sizeof *w);
+    struct httpd_deferred *w = xcalloc(1, sizeof *w);
     atomic_init(&w->refs, 2);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->cond, NULL);
@@ -68,7 +68,7 @@ struct httpd_waiter *httpd_wait(const struct httpd_request *req)
     return w;
 }
 
-void httpd_waiter_done(struct httpd_waiter *w)
+void httpd_resume(struct httpd_deferred *w)
 {
     pthread_mutex_lock(&w->lock);
     finish(w);
@@ -93,7 +93,7 @@ void httpd_wait_end_all(struct httpd *d)
 
 bool httpd_wait_block(struct httpd_conn *p)
 {
-    struct httpd_waiter *w = p->waiter;
+    struct httpd_deferred *w = p->waiter;
     if (!has_thread(p))
         return !w->suspended;
     uint64_t due = atomic_load(&p->due); /* of a body that is not yet read, or none */
@@ -114,7 +114,7 @@ void httpd_wait_end(struct httpd_conn *p)
     if (!p->waiter) /* only this thread sets it */
         return;
     pthread_mutex_lock(&d->lock);
-    struct httpd_waiter *w = steal(&p->waiter);
+    struct httpd_deferred *w = steal(&p->waiter);
     pthread_mutex_unlock(&d->lock);
     pthread_mutex_lock(&w->lock);
     w->conn = NULL;

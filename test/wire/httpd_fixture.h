@@ -20,16 +20,10 @@
 #define FOR_BOTH_MODES(mode)                                                             \
     for (enum httpd_mode mode = HTTPD_THREADS; mode <= HTTPD_EVENTS; mode++)
 
-/* HTTPD_EVENTS, and /stream is a direct stream. */
-enum { FIXTURE_DIRECT = HTTPD_EVENTS + 1 };
-#define FOR_ALL_STREAMS(mode)                                                            \
-    for (int mode = HTTPD_THREADS; mode <= FIXTURE_DIRECT; mode++)
-
 /* State that the handlers and streams of a test share. */
 struct fixture {
     struct httpd *d;
     unsigned port;
-    bool direct; /* /stream is a direct stream */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -44,12 +38,12 @@ struct fixture {
 struct feed {
     struct fixture *kit;
     struct feed *next;
-    struct httpd_waker *waker; /* once open */
+    struct httpd_open_stream *waker; /* once open */
     struct buf pending;
     enum httpd_stream_result then; /* when nothing is pending */
 };
 
-static void fixture_feed_open(void *ctx, struct httpd_waker *waker)
+static void fixture_feed_open(void *ctx, struct httpd_open_stream *waker)
 {
     struct feed *f = ctx;
     pthread_mutex_lock(&f->kit->lock);
@@ -90,10 +84,6 @@ static void fixture_feed_close(void *ctx)
 
 static const struct httpd_stream fixture_feed = {
     .open = fixture_feed_open, .fill = fixture_feed_fill, .close = fixture_feed_close};
-static const struct httpd_stream fixture_direct_feed = {.open = fixture_feed_open,
-                                                        .fill = fixture_feed_fill,
-                                                        .close = fixture_feed_close,
-                                                        .direct = true};
 
 static void fixture_on_stream(void *ctx, const struct httpd_request *req,
                               struct httpd_reply *reply)
@@ -111,7 +101,7 @@ static void fixture_on_stream(void *ctx, const struct httpd_request *req,
     kit->n_feeds++;
     pthread_mutex_unlock(&kit->lock);
     reply->content_type = "text/plain";
-    reply->stream = kit->direct ? &fixture_direct_feed : &fixture_feed;
+    reply->stream = &fixture_feed;
     reply->stream_ctx = f;
 }
 
@@ -125,7 +115,7 @@ static inline void fixture_say(struct fixture *kit, const char *text,
         buf_adds(&f->pending, text);
         f->then = then;
         if (f->waker && wake)
-            httpd_wake(f->waker);
+            httpd_stream_wake(f->waker);
     }
     pthread_mutex_unlock(&kit->lock);
 }
@@ -228,9 +218,6 @@ static const struct httpd_route fixture_routes[] = {
 /* The default listener; tests change fields. */
 static inline struct httpd_listener_config fixture_listener(struct fixture *kit, int mode)
 {
-    kit->direct = mode == FIXTURE_DIRECT;
-    if (kit->direct)
-        mode = HTTPD_EVENTS;
     return (struct httpd_listener_config){.name = mode == HTTPD_THREADS ? "threads"
                                                                         : "events",
                                           .address = "127.0.0.1",

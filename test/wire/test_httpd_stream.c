@@ -49,7 +49,7 @@ static void expect_counts(struct fixture *kit, int opened, int closed)
 
 START_TEST(a_waiting_stream_is_woken_by_another_thread)
 {
-    FOR_ALL_STREAMS(mode)
+    FOR_BOTH_MODES(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -85,7 +85,7 @@ END_TEST
 
 START_TEST(a_stream_is_filled_after_a_second_without_a_wakeup)
 {
-    FOR_ALL_STREAMS(mode)
+    FOR_BOTH_MODES(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -107,7 +107,7 @@ END_TEST
 
 START_TEST(the_body_precedes_the_stream_and_head_opens_none)
 {
-    FOR_ALL_STREAMS(mode)
+    FOR_BOTH_MODES(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -142,7 +142,7 @@ static bool has_one_connection(void *ctx)
 
 START_TEST(an_aborted_stream_ends_without_its_last_chunk)
 {
-    FOR_ALL_STREAMS(mode)
+    FOR_BOTH_MODES(mode)
     {
         struct fixture kit;
         fixture_init(&kit, NULL);
@@ -176,7 +176,7 @@ END_TEST
 
 START_TEST(an_http_1_0_stream_ends_with_the_connection)
 {
-    FOR_ALL_STREAMS(mode)
+    FOR_BOTH_MODES(mode)
     {
         struct fixture kit;
         fixture_init(&kit, NULL);
@@ -212,7 +212,7 @@ END_TEST
 
 START_TEST(a_disconnect_closes_the_stream)
 {
-    FOR_ALL_STREAMS(mode)
+    FOR_BOTH_MODES(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -236,7 +236,7 @@ END_TEST
 START_TEST(a_half_closed_connection_closes_its_stream)
 {
     enum { TIMES = 20 };
-    FOR_ALL_STREAMS(mode)
+    FOR_BOTH_MODES(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -270,7 +270,7 @@ static enum httpd_stream_result endless(void *ctx, struct buf *out)
     return HTTPD_STREAM_MORE;
 }
 
-static void count_open(void *ctx, struct httpd_waker *waker)
+static void count_open(void *ctx, struct httpd_open_stream *waker)
 {
     (void)waker;
     atomic_fetch_add(&((struct fixture *)ctx)->opened, 1);
@@ -281,17 +281,14 @@ static void count_close(void *ctx)
     atomic_fetch_add(&((struct fixture *)ctx)->closed, 1);
 }
 
-static const struct httpd_stream endless_streams[] = {
-    {.open = count_open, .fill = endless, .close = count_close},
-    {.open = count_open, .fill = endless, .close = count_close, .direct = true},
-};
+static const struct httpd_stream endless_stream = {
+    .open = count_open, .fill = endless, .close = count_close};
 
 static void on_endless(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
     (void)req;
-    struct fixture *kit = ctx;
-    reply->stream = &endless_streams[kit->direct];
+    reply->stream = &endless_stream;
     reply->stream_ctx = ctx;
 }
 
@@ -299,7 +296,7 @@ static const struct httpd_route endless_routes[] = {{"GET", "/endless", on_endle
 
 START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
 {
-    FOR_ALL_STREAMS(mode)
+    FOR_BOTH_MODES(mode)
     {
         struct fixture kit;
         fixture_init(&kit, &(struct httpd_limits){.idle_ms = 200});
@@ -348,7 +345,7 @@ static bool read_slowly(int mode, int64_t idle_ms)
 
 START_TEST(a_slow_reader_of_a_stream_is_not_disconnected)
 {
-    FOR_ALL_STREAMS(mode)
+    FOR_BOTH_MODES(mode)
     {
         int64_t idle_ms = 1500; /* a busy machine gets more */
         while (!read_slowly(mode, idle_ms)) {
@@ -366,51 +363,49 @@ START_TEST(five_hundred_waiting_streams_need_no_thread_and_all_wake)
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
-    for (int mode = HTTPD_EVENTS; mode <= FIXTURE_DIRECT; mode++) {
-        unsigned before = raw_count_fds();
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
-        static struct raw c[N];
-        struct raw_reply r = {0};
+    unsigned before = raw_count_fds();
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_EVENTS, NULL);
+    static struct raw c[N];
+    struct raw_reply r = {0};
+    for (int i = 0; i < N; i++)
+        open_stream(&kit, &c[i], &r);
+    expect_counts(&kit, N, 0);
+    /* Other requests are served meanwhile. */
+    struct raw other;
+    raw_open(&other, kit.port);
+    raw_call(&other, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    ck_assert_body(r, "hello\n");
+    for (int round = 0; round < 3; round++) {
+        fixture_say(&kit, "all\n", HTTPD_STREAM_WAIT, true);
         for (int i = 0; i < N; i++)
-            open_stream(&kit, &c[i], &r);
-        expect_counts(&kit, N, 0);
-        /* Other requests are served meanwhile. */
-        struct raw other;
-        raw_open(&other, kit.port);
-        raw_call(&other, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-        ck_assert_body(r, "hello\n");
-        for (int round = 0; round < 3; round++) {
-            fixture_say(&kit, "all\n", HTTPD_STREAM_WAIT, true);
-            for (int i = 0; i < N; i++)
-                expect_body(&c[i], &r, (raw_reply_fini(&r), "all\n"));
-        }
-        for (int i = 0; i < N; i++) {
-            if (i % 2)
-                raw_close(&c[i]);
-            else if (i % 4)
-                raw_reset(&c[i]);
-        }
-        expect_counts(&kit, N, N - N / 4);
-        fixture_say(&kit, "rest\n", HTTPD_STREAM_WAIT, true);
-        for (int i = 0; i < N; i += 4) {
-            raw_reply_fini(&r);
-            expect_body(&c[i], &r, "rest\n");
-            raw_close(&c[i]);
-        }
-        raw_close(&other);
-        raw_reply_fini(&r);
-        ck_assert(raw_until(kit_is_empty, &kit));
-        fixture_fini(&kit);
-        ck_assert_int_eq(atomic_load(&kit.closed), N);
-        ck_assert_uint_eq(raw_count_fds(), before);
+            expect_body(&c[i], &r, (raw_reply_fini(&r), "all\n"));
     }
+    for (int i = 0; i < N; i++) {
+        if (i % 2)
+            raw_close(&c[i]);
+        else if (i % 4)
+            raw_reset(&c[i]);
+    }
+    expect_counts(&kit, N, N - N / 4);
+    fixture_say(&kit, "rest\n", HTTPD_STREAM_WAIT, true);
+    for (int i = 0; i < N; i += 4) {
+        raw_reply_fini(&r);
+        expect_body(&c[i], &r, "rest\n");
+        raw_close(&c[i]);
+    }
+    raw_close(&other);
+    raw_reply_fini(&r);
+    ck_assert(raw_until(kit_is_empty, &kit));
+    fixture_fini(&kit);
+    ck_assert_int_eq(atomic_load(&kit.closed), N);
+    ck_assert_uint_eq(raw_count_fds(), before);
 }
 END_TEST
 
 START_TEST(stopping_closes_waiting_streams_once)
 {
-    FOR_ALL_STREAMS(mode)
+    FOR_BOTH_MODES(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -446,7 +441,7 @@ static void *wake_in_a_loop(void *arg)
 
 START_TEST(wakeups_may_race_with_connects_and_disconnects)
 {
-    FOR_ALL_STREAMS(mode)
+    FOR_BOTH_MODES(mode)
     {
         struct fixture kit;
         fixture_start(&kit, mode, NULL);
@@ -484,12 +479,12 @@ END_TEST
 /* A stream that asks for its second fill at a time, and never waits for a wake-up. */
 struct timed {
     struct fixture *kit;
-    struct httpd_waker *waker;
+    struct httpd_open_stream *waker;
     int64_t at_ms; /* 0: before the first fill */
     atomic_llong *came_ms;
 };
 
-static void timed_open(void *ctx, struct httpd_waker *waker)
+static void timed_open(void *ctx, struct httpd_open_stream *waker)
 {
     ((struct timed *)ctx)->waker = waker;
 }
@@ -504,7 +499,7 @@ static enum httpd_stream_result timed_fill(void *ctx, struct buf *out)
         return HTTPD_STREAM_END;
     }
     t->at_ms = clock_mono_ms() + LATER_MS;
-    httpd_wake_at(t->waker, t->at_ms);
+    httpd_stream_wake_at(t->waker, t->at_ms);
     return HTTPD_STREAM_WAIT;
 }
 
@@ -514,25 +509,22 @@ static void timed_close(void *ctx)
     free(ctx);
 }
 
-static atomic_llong timed_came_ms[2];
+static atomic_llong timed_came_ms;
 
 static void on_timed(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
-    static const struct httpd_stream streams[2] = {
-        {.open = timed_open, .fill = timed_fill, .close = timed_close},
-        {.open = timed_open, .fill = timed_fill, .close = timed_close, .direct = true},
-    };
-    bool direct = strcmp(req->path, "/direct") == 0;
+    static const struct httpd_stream stream = {
+        .open = timed_open, .fill = timed_fill, .close = timed_close};
+    (void)req;
     struct timed *t = xcalloc(1, sizeof *t);
     t->kit = ctx;
-    t->came_ms = &timed_came_ms[direct];
-    reply->stream = &streams[direct];
+    t->came_ms = &timed_came_ms;
+    reply->stream = &stream;
     reply->stream_ctx = t;
 }
 
-static const struct httpd_route timed_routes[] = {
-    {"GET", "/suspended", on_timed}, {"GET", "/direct", on_timed}, {0}};
+static const struct httpd_route timed_routes[] = {{"GET", "/timed", on_timed}, {0}};
 
 START_TEST(a_stream_is_filled_at_the_time_that_it_names)
 {
@@ -541,22 +533,17 @@ START_TEST(a_stream_is_filled_at_the_time_that_it_names)
     struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_EVENTS);
     listener.routes = timed_routes;
     fixture_listen(&kit, &listener);
-    struct raw c[2];
+    struct raw c;
     struct raw_reply r = {0};
-    for (int i = 0; i < 2; i++) {
-        raw_open(&c[i], kit.port);
-        raw_sendf(&c[i], "GET %s HTTP/1.1\r\nHost: x\r\n\r\n",
-                  i ? "/direct" : "/suspended");
-        ck_assert_int_eq(raw_read_head(&c[i], &r), RAW_OK);
-    }
-    for (int i = 0; i < 2; i++) {
-        expect_body(&c[i], &r, "due\n");
-        ck_assert_int_ge(atomic_load(&timed_came_ms[i]), 0); /* not after one second */
-        raw_close(&c[i]);
-    }
+    raw_open(&c, kit.port);
+    raw_sendf(&c, "GET /timed HTTP/1.1\r\nHost: x\r\n\r\n");
+    ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
+    expect_body(&c, &r, "due\n");
+    ck_assert_int_ge(atomic_load(&timed_came_ms), 0); /* not after one second */
+    raw_close(&c);
     raw_reply_fini(&r);
     fixture_fini(&kit);
-    ck_assert_int_eq(atomic_load(&kit.closed), 2);
+    ck_assert_int_eq(atomic_load(&kit.closed), 1);
 }
 END_TEST
 

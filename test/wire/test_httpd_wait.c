@@ -16,7 +16,7 @@ struct gate {
     struct fixture kit;
     struct httpd_listener_config listener;
     pthread_mutex_t lock;
-    struct httpd_waiter *waiters[MOST];
+    struct httpd_deferred *waiters[MOST];
     size_t n;
     bool open, at_once, allow;
     int calls;
@@ -34,13 +34,13 @@ static bool authorize(void *ctx, const struct httpd_request *req,
     bool open = g->open, at_once = g->at_once;
     if (!open && !at_once) {
         ck_assert_uint_lt(g->n, MOST);
-        g->waiters[g->n++] = httpd_wait(req);
+        g->waiters[g->n++] = httpd_defer(req);
     }
     g->at_once = false;
     g->open |= at_once;
     pthread_mutex_unlock(&g->lock);
     if (at_once)
-        httpd_waiter_done(httpd_wait(req)); /* decided before authorize returns */
+        httpd_resume(httpd_defer(req)); /* decided before authorize returns */
     if (!open)
         return false;
     if (!g->allow)
@@ -99,7 +99,7 @@ static void end_waits(struct gate *g)
     pthread_mutex_lock(&g->lock);
     g->open = true;
     for (size_t i = 0; i < g->n; i++)
-        httpd_waiter_done(g->waiters[i]);
+        httpd_resume(g->waiters[i]);
     g->n = 0;
     pthread_mutex_unlock(&g->lock);
 }
@@ -277,7 +277,7 @@ START_TEST(a_request_waits_without_a_deadline)
 }
 END_TEST
 
-UNIT_MAIN("httpd_wait", waiting_requests_do_not_keep_a_full_listener,
+UNIT_MAIN("httpd_defer", waiting_requests_do_not_keep_a_full_listener,
           a_request_waits_without_a_deadline, requests_wait_while_others_are_answered,
           a_request_with_a_body_waits, a_decision_may_come_before_the_wait_begins,
           a_client_may_leave_and_the_server_may_stop_while_a_request_waits)

@@ -91,7 +91,7 @@ struct stream {
     struct sim_server *server;
     struct api_watch *watch;
     struct stream *next, **link;
-    struct httpd_waker *waker;     /* NULL before open */
+    struct httpd_open_stream *waker;     /* NULL before open */
     enum httpd_stream_result fate; /* HTTPD_STREAM_MORE: the watch is open */
 };
 
@@ -105,10 +105,10 @@ static size_t stall_index(const char *resource)
 static void wake(void *ctx)
 {
     struct stream *st = ctx;
-    httpd_wake(st->waker);
+    httpd_stream_wake(st->waker);
 }
 
-static void open_watch(void *ctx, struct httpd_waker *waker)
+static void open_watch(void *ctx, struct httpd_open_stream *waker)
 {
     struct stream *st = ctx;
     pthread_mutex_lock(&st->server->lock);
@@ -183,7 +183,7 @@ size_t sim_stream_order(struct sim_server *s, const char *resource,
         if (order != STREAM_WAKE)
             st->fate = order == STREAM_CUT ? HTTPD_STREAM_ABORT : HTTPD_STREAM_END;
         if (st->waker)
-            httpd_wake(st->waker);
+            httpd_stream_wake(st->waker);
     }
     return n;
 }
@@ -196,7 +196,7 @@ struct list {
     struct buf piece;  /* before it is compressed */
 };
 
-static void open_list(void *ctx, struct httpd_waker *waker)
+static void open_list(void *ctx, struct httpd_open_stream *waker)
 {
     (void)ctx;
     (void)waker;
