@@ -18,9 +18,6 @@
  * serves HEAD, too. The server enforces the limits that protect the process: connections,
  * size of a body, bytes of all bodies together, time to complete a request, idle time.
  *
- * With HTTPS and HTTPD_THREADS a connection gets its thread when the client has sent its
- * ClientHello, and one handshake is computed at a time; client addresses take turns.
- *
  * A full listener still accepts: a new connection replaces another one. The connection
  * that is closed belongs to the client address with the most connections, if it has more
  * than an eighth of all, and is the one that has been idle, incomplete, waiting in a

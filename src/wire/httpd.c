@@ -80,7 +80,6 @@ static void listener_free(struct httpd_listener *listener)
     free((char *)listener->conf.name);
     free((char *)listener->conf.address);
     free(listener->starting);
-    httpd_door_close(listener);
     pthread_cond_destroy(&listener->handed);
     free(listener);
 }
@@ -104,7 +103,6 @@ static struct httpd_listener *listener_new(struct httpd *d,
         listener->conf.idle_ms = d->limits.idle_ms;
     pthread_cond_init(&listener->handed, NULL);
     httpd_budget_set(listener);
-    httpd_door_open(listener);
     return listener;
 }
 
@@ -246,8 +244,6 @@ int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
         err_set(err, ERR_INVALID, "expected both a certificate and its key");
     else if (config->tls && config->cert_pem)
         err_set(err, ERR_INVALID, "both cert_pem and tls are set");
-    else if (listener->door.lobby.max && listener->door.fd < 0)
-        err_set(err, ERR_UNAVAILABLE, "epoll_create1: %s", strerrordesc_np(errno));
     else if (resolve_and_open(listener, err) == 0)
         rc = start(d, listener, config, err);
     if (rc != 0) {

@@ -26,15 +26,10 @@ static void set_keepalive(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-static bool has_door(const struct httpd_listener *listener)
-{
-    return listener->door.fd >= 0;
-}
-
 /* Whether the next connection can be passed on. If the listener is full and a connection
  * is pending, others are closed in favor of it. Only the acceptor adds connections, so
  * the result cannot become false meanwhile. */
-bool httpd_accept_has_room(struct httpd_listener *listener)
+static bool has_room_for_next(struct httpd_listener *listener)
 {
     struct pollfd pending = {.fd = listener->fd, .events = POLLIN};
     unsigned limit = listener->conf.connections;
@@ -44,7 +39,7 @@ bool httpd_accept_has_room(struct httpd_listener *listener)
     pthread_mutex_unlock(&listener->d->lock);
     if (has_room || !has_spare)
         return has_spare;
-    if (!has_door(listener) && poll(&pending, 1, 0) <= 0)
+    if (poll(&pending, 1, 0) <= 0)
         return false;
     if (httpd_evict_some(listener)) {
         httpd_acceptor_check_soon(listener->d);
@@ -88,23 +83,12 @@ static bool was_reset(int fd)
     return poll(&at, 1, 0) > 0 && at.revents & POLLERR;
 }
 
-bool httpd_accept_pass(struct httpd_listener *listener, int fd,
-                       const struct sockaddr_storage *addr, socklen_t n)
-{
-    count(listener, 1);
-    if (MHD_add_connection(listener->mhd, fd, (const struct sockaddr *)addr, n) ==
-        MHD_YES)
-        return true;
-    count(listener, -1);
-    return false;
-}
-
 /* Accepts one connection. False: none is pending, or there is no room for it. */
 static bool accept_one(struct httpd_listener *listener)
 {
     struct sockaddr_storage addr;
     socklen_t n = sizeof addr;
-    if (!has_door(listener) && !httpd_accept_has_room(listener))
+    if (!has_room_for_next(listener))
         return false;
     int fd =
         accept4(listener->fd, (struct sockaddr *)&addr, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -115,10 +99,10 @@ static bool accept_one(struct httpd_listener *listener)
         return true;
     }
     set_keepalive(fd);
-    if (has_door(listener))
-        httpd_door_add(listener, fd, &addr, n);
-    else
-        httpd_accept_pass(listener, fd, &addr, n);
+    count(listener, 1);
+    if (MHD_add_connection(listener->mhd, fd, (const struct sockaddr *)&addr, n) !=
+        MHD_YES)
+        count(listener, -1); /* it has closed fd */
     return true;
 }
 

@@ -25,7 +25,6 @@ enum {
     DRAIN_GRACE_MS = 300, /* a drain closes connections idle for this long */
     HANGUPS = 64,         /* events per round */
     FIRST_LISTENER = 2,
-    FDS_PER_LISTENER = 2, /* listening socket, door */
 };
 
 void httpd_acceptor_wake(struct httpd *d)
@@ -170,7 +169,6 @@ static void close_listeners(struct httpd *d)
     struct httpd_listener *listener;
     for (size_t i = 0; (listener = listener_at(d, i)); i++) {
         httpd_accept_all(listener);
-        httpd_door_drain(listener);
         close(listener->fd);
         listener->fd = -1;
     }
@@ -204,7 +202,7 @@ struct round {
     struct pollfd *fds;
     size_t n, cap;
     size_t first_linger;
-    /* Of fds[FIRST_LISTENER..first_linger), FDS_PER_LISTENER each. */
+    /* Of fds[FIRST_LISTENER..first_linger). */
     struct httpd_listener **listeners;
     size_t cap_listeners;
 };
@@ -223,17 +221,14 @@ static int64_t sooner(int64_t wait, int64_t left)
     return left > 0 ? left : 0;
 }
 
-/* Adds FDS_PER_LISTENER descriptors; poll ignores the negative ones. Returns the time at
- * which there is something to do anyway. httpd.lock is held. */
+/* Adds its descriptor, or -1, which poll ignores, while it accepts nothing. Returns the
+ * time at which it accepts again. httpd.lock is held. */
 static int64_t add_listener(struct round *r, struct httpd_listener *listener, int64_t now)
 {
-    bool has_door = listener->door.fd >= 0;
     bool is_full = listener->open >= listener->conf.connections + HTTPD_SPARE;
     bool is_late = listener->retry_ms > now;
-    add_fd(r, is_late || (is_full && !has_door) ? -1 : listener->fd, POLLIN);
-    add_fd(r, listener->door.fd, POLLIN);
-    int64_t due = has_door ? httpd_door_due(listener, now) : INT64_MAX;
-    return is_late && listener->retry_ms < due ? listener->retry_ms : due;
+    add_fd(r, is_late || is_full ? -1 : listener->fd, POLLIN);
+    return is_late ? listener->retry_ms : INT64_MAX;
 }
 
 /* httpd.lock is held. */
@@ -272,14 +267,9 @@ static void run_round(struct httpd *d, struct round *r)
     (void)got;
     if (r->fds[1].revents)
         mark_hangups(d);
-    for (size_t i = FIRST_LISTENER; i < r->first_linger; i += FDS_PER_LISTENER) {
-        struct httpd_listener *listener =
-            r->listeners[(i - FIRST_LISTENER) / FDS_PER_LISTENER];
+    for (size_t i = FIRST_LISTENER; i < r->first_linger; i++)
         if (r->fds[i].revents)
-            httpd_accept_some(listener);
-        if (listener->door.fd >= 0)
-            httpd_door_run(listener);
-    }
+            httpd_accept_some(r->listeners[i - FIRST_LISTENER]);
     if (r->n > r->first_linger)
         httpd_linger_all(d);
 }

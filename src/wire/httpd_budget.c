@@ -34,8 +34,7 @@ void httpd_budget_set(struct httpd_listener *listener)
     unsigned wanted = conf->connections;
     if (!conf->handlers || conf->handlers > wanted)
         conf->handlers = wanted - wanted / 8;
-    uint64_t cost = (uint64_t)wanted + (threads ? conf->handlers : 0) +
-                    httpd_door_guests(conf, listener->has_tls);
+    uint64_t cost = (uint64_t)wanted + (threads ? conf->handlers : 0);
     uint64_t share = available(listener->d) / 3 * 2;
     share = share > HTTPD_SPARE ? share - HTTPD_SPARE : 0;
     if (cost > share) {
@@ -48,6 +47,6 @@ void httpd_budget_set(struct httpd_listener *listener)
                  LOG_S("listener", conf->name), LOG_I("wanted", wanted),
                  LOG_I("connections", conf->connections));
     }
-    listener->descriptors = conf->connections + (threads ? conf->handlers : 0) +
-                            HTTPD_SPARE + httpd_door_guests(conf, listener->has_tls);
+    listener->descriptors =
+        conf->connections + (threads ? conf->handlers : 0) + HTTPD_SPARE;
 }

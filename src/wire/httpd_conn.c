@@ -63,7 +63,6 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
         gnutls_session_t session =
             MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session;
         tls_client_init(&p->client, listener->conf.tls, session);
-        httpd_door_began(p, session);
     }
     const union MHD_ConnectionInfo *from =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
@@ -115,7 +114,6 @@ static void on_closed(struct httpd_conn *p)
     struct httpd_listener *listener = p->listener;
     struct httpd *d = listener->d;
     httpd_conn_end(p);
-    httpd_door_leave(p);
     bool lingers = must_linger(p);
     pthread_mutex_lock(&d->lock);
     epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);

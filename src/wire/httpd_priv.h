@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 
 #include "wire/httpd.h"
-#include "wire/httpd_lobby.h"
 #include "wire/tls_priv.h"
 
 /*
@@ -16,8 +15,6 @@
  *   httpd.c           the server and its listeners: start, drain, stop
  *   httpd_acceptor.c  the acceptor thread: enforces deadlines
  *   httpd_accept.c    accepts connections
- *   httpd_door.c      with TLS: lets them in one after the other
- *   httpd_lobby.c     ... in this order
  *   httpd_evict.c     which connections a full listener closes
  *   httpd_budget.c    connections of a listener, from the limit of descriptors
  *   httpd_conn.c      a connection: phase, deadline, buffers, accounting
@@ -87,12 +84,9 @@ struct httpd {
     size_t n_lingers;
 };
 
-/* Of a listener with HTTPD_THREADS and a struct tls; see httpd_door.c. */
-struct httpd_door {
-    int fd;                   /* epoll of the guests; -1: there is no door */
-    struct httpd_lobby lobby; /* acceptor only */
-    atomic_int setup_fd;      /* the connection whose handshake is computed, or -1 */
-    int64_t setup_until_ms;   /* acceptor only */
+/* A client's address: of IPv6 the first 64 bits, which one host or network has. */
+struct httpd_address {
+    unsigned char bytes[16];
 };
 
 struct httpd_listener {
@@ -107,7 +101,6 @@ struct httpd_listener {
     atomic_uint running;   /* handlers, without those of probes */
     atomic_uint waiting;   /* requests that wait for one of them to return */
     pthread_cond_t handed; /* a handler has returned; with httpd.lock */
-    struct httpd_door door;
     int64_t retry_ms;  /* next accept after a failure; acceptor only */
     int64_t warned_ms; /* next warning; acceptor only */
     pthread_t starter;
@@ -150,7 +143,6 @@ struct httpd_conn {
     int64_t first_due_ms;     /* deadline of the first request; 0 after it */
     atomic_bool hung_up;      /* the client has closed its sending side */
     struct tls_client client; /* if the listener has a struct tls */
-    bool in_setup;            /* may be httpd_door.setup_fd */
     bool ranked;              /* its thread has the priority of its client */
 
     bool in_request;
@@ -302,26 +294,3 @@ void httpd_acceptor_check_soon(struct httpd *d); /* acceptor only */
 /* httpd_accept.c; acceptor only */
 void httpd_accept_some(struct httpd_listener *listener);
 void httpd_accept_all(struct httpd_listener *listener);
-/* Whether a pending connection can be passed on; others may be closed in favor of it. */
-bool httpd_accept_has_room(struct httpd_listener *listener);
-/* Passes the connection to libmicrohttpd, which takes `fd`. False: it is closed. */
-bool httpd_accept_pass(struct httpd_listener *listener, int fd,
-                       const struct sockaddr_storage *addr, socklen_t n);
-
-/* httpd_door.c; the acceptor calls all but the last two */
-/* The guests of a listener; 0: it has no door. */
-unsigned httpd_door_guests(const struct httpd_listener_config *conf, bool has_tls);
-/* On failure door.fd is -1, and door.lobby.max is not 0. */
-void httpd_door_open(struct httpd_listener *listener);
-void httpd_door_close(struct httpd_listener *listener);
-/* Takes `fd`. */
-void httpd_door_add(struct httpd_listener *listener, int fd,
-                    const struct sockaddr_storage *addr, socklen_t n);
-void httpd_door_run(struct httpd_listener *listener);
-void httpd_door_drain(struct httpd_listener *listener);
-/* When to call httpd_door_run; INT64_MAX: when httpd_door.fd is readable. */
-int64_t httpd_door_due(const struct httpd_listener *listener, int64_t now);
-/* Before the handshake of a connection; and when its next message comes from the client,
- * or it is closed. */
-void httpd_door_began(struct httpd_conn *p, gnutls_session_t session);
-void httpd_door_leave(struct httpd_conn *p);

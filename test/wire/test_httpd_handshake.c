@@ -2,7 +2,6 @@
 #include <gnutls/gnutls.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "lib/temp.h"
 #include "lib/tls.h"
 #include "wire/httpd_fixture.h"
@@ -12,16 +11,16 @@
 
 enum { CLIENTS = 60, NEVER_MS = 10 * 60 * 1000 };
 
-struct door {
+struct server {
     char *dir;
     struct tls *tls;
     struct fixture kit;
 };
 
-static void begin(struct door *w, const struct httpd_limits *limits, unsigned connections)
+static void begin(struct server *w, const struct httpd_limits *limits, unsigned connections)
 {
     struct err err = {0};
-    *w = (struct door){.dir = temp_dir()};
+    *w = (struct server){.dir = temp_dir()};
     tls_make_ca(w->dir, "ca");
     tls_make_cert(w->dir, "ca", "server", "IP:127.0.0.1");
     cleanup_free char *cert = temp_path(w->dir, "server.crt"),
@@ -36,7 +35,7 @@ static void begin(struct door *w, const struct httpd_limits *limits, unsigned co
     fixture_listen(&w->kit, &listener);
 }
 
-static void end(struct door *w)
+static void end(struct server *w)
 {
     fixture_fini(&w->kit);
     tls_free(w->tls);
@@ -44,23 +43,15 @@ static void end(struct door *w)
     free(w->dir);
 }
 
-static struct httpd_stats stats_of(const struct door *w)
+static struct httpd_stats stats_of(const struct server *w)
 {
     struct httpd_stats stats;
     httpd_stats(w->kit.d, &stats);
     return stats;
 }
 
-static int64_t threads(void)
-{
-    cleanup_buf struct buf text = {0};
-    struct err err = {0};
-    ck_assert_done(file_read("/proc/self/status", 1 << 16, &text, &err), err);
-    return strtoll(strstr(text.p, "Threads:") + strlen("Threads:"), NULL, 10);
-}
-
 /* A new connection, a request, the whole reply. */
-static bool is_answered(struct door *w)
+static bool is_answered(struct server *w)
 {
     static const char get[] =
         "GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -103,31 +94,9 @@ static bool is_empty(void *ctx)
     return stats_of(ctx).connections == 0;
 }
 
-START_TEST(a_silent_client_gets_no_thread)
-{
-    struct door w;
-    struct raw silent[CLIENTS];
-    begin(&w, &(struct httpd_limits){.first_request_ms = NEVER_MS}, 0);
-    ck_assert(is_answered(&w));
-    ck_assert(raw_until(is_empty, &w));
-    int64_t before = threads();
-    for (int i = 0; i < CLIENTS; i++) {
-        raw_open(&silent[i], w.kit.port);
-        if (i % 2) /* not yet a TLS record */
-            raw_send(&silent[i], "\x16\x03\x01\x02\x00\x01\x00\x01", 8);
-    }
-    ck_assert(raw_until(all_wait, &w));
-    ck_assert_int_le(threads(), before + 1);
-    ck_assert(is_answered(&w));
-    for (int i = 0; i < CLIENTS; i++)
-        raw_close(&silent[i]);
-    end(&w);
-}
-END_TEST
-
 START_TEST(a_silent_client_is_closed_in_time)
 {
-    struct door w;
+    struct server w;
     struct raw silent[CLIENTS];
     begin(&w, &(struct httpd_limits){.first_request_ms = 500}, 0);
     for (int i = 0; i < CLIENTS; i++) {
@@ -147,7 +116,7 @@ END_TEST
 
 START_TEST(a_client_that_leaves_while_it_waits_is_forgotten)
 {
-    struct door w;
+    struct server w;
     struct raw silent[CLIENTS];
     begin(&w, NULL, 0);
     for (int i = 0; i < CLIENTS; i++)
@@ -163,7 +132,7 @@ END_TEST
 /* A record that is complete, with a part of a ClientHello: its handshake never ends. */
 START_TEST(an_incomplete_hello_does_not_hold_the_others)
 {
-    struct door w;
+    struct server w;
     struct raw half[CLIENTS];
     begin(&w, NULL, 0);
     for (int i = 0; i < CLIENTS; i++) {
@@ -181,7 +150,7 @@ END_TEST
 
 START_TEST(clients_that_come_at_once_are_all_answered)
 {
-    struct door w;
+    struct server w;
     pthread_t clients[CLIENTS];
     begin(&w, NULL, 2 * CLIENTS);
     for (int i = 0; i < CLIENTS; i++)
@@ -199,7 +168,7 @@ END_TEST
 /* Also on a listener that cannot hold them all. */
 START_TEST(bytes_that_are_no_tls_are_closed)
 {
-    struct door w;
+    struct server w;
     begin(&w, NULL, 16);
     for (int i = 0; i < CLIENTS; i++) {
         struct raw c;
@@ -215,10 +184,10 @@ START_TEST(bytes_that_are_no_tls_are_closed)
 }
 END_TEST
 
-START_TEST(a_full_door_closes_the_silent_and_answers)
+START_TEST(a_full_listener_closes_the_silent_and_answers)
 {
     enum { FULL = 16 };
-    struct door w;
+    struct server w;
     struct raw silent[CLIENTS];
     begin(&w, NULL, FULL);
     for (int i = 0; i < CLIENTS; i++)
@@ -234,7 +203,7 @@ END_TEST
 
 START_TEST(a_drain_ends_the_wait)
 {
-    struct door w;
+    struct server w;
     struct raw silent[CLIENTS];
     begin(&w, NULL, 0);
     for (int i = 0; i < CLIENTS; i++)
@@ -252,7 +221,7 @@ END_TEST
 
 START_TEST(a_stop_ends_the_wait)
 {
-    struct door w;
+    struct server w;
     struct raw silent[CLIENTS];
     begin(&w, NULL, 0);
     for (int i = 0; i < CLIENTS; i++)
@@ -264,9 +233,9 @@ START_TEST(a_stop_ends_the_wait)
 }
 END_TEST
 
-UNIT_MAIN("httpd_door", a_silent_client_gets_no_thread, a_silent_client_is_closed_in_time,
+UNIT_MAIN("httpd_handshake", a_silent_client_is_closed_in_time,
           a_client_that_leaves_while_it_waits_is_forgotten,
           an_incomplete_hello_does_not_hold_the_others,
           clients_that_come_at_once_are_all_answered, bytes_that_are_no_tls_are_closed,
-          a_full_door_closes_the_silent_and_answers, a_drain_ends_the_wait,
+          a_full_listener_closes_the_silent_and_answers, a_drain_ends_the_wait,
           a_stop_ends_the_wait)
