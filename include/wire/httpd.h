@@ -18,11 +18,9 @@
  * serves HEAD, too. The server enforces the limits that protect the process: connections,
  * size of a body, bytes of all bodies together, time to complete a request, idle time.
  *
- * A full listener still accepts: a new connection replaces another one. The connection
- * that is closed belongs to the client address with the most connections, if it has more
- * than an eighth of all, and is the one that has been idle, incomplete, waiting in a
- * stream or unread the longest. A connection whose handler runs is never closed, and one
- * of a trusted client only if no other is left. A new connection has a fraction of a
+ * A full listener still accepts: a new connection replaces the one that has been idle,
+ * incomplete, waiting in a stream or unread the longest. A connection whose handler runs
+ * is never closed, and one of a trusted client only if no other is left. A new connection has a fraction of a
  * second for its request, so that a storm of others does not close it before. Trusted is
  * a client with a verified certificate, or one for which `authorize` has called
  * httpd_trust.

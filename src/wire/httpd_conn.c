@@ -64,9 +64,6 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
             MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session;
         tls_client_init(&p->client, listener->conf.tls, session);
     }
-    const union MHD_ConnectionInfo *from =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    httpd_address_of(from ? from->client_addr : NULL, &p->address);
     int64_t now = clock_mono_ms();
     atomic_init(&p->since_ms, now);
     p->first_due_ms = now + d->limits.first_request_ms;

@@ -9,15 +9,13 @@
 #include "wire/httpd_priv.h"
 
 /*
- * An address with more than its share loses connections first, the one with the most
- * before the others, so that a client with many connections only takes them from itself.
- * Otherwise the time decides: also if all clients have the address of a node, as behind a
- * NodePort, and against many addresses with few connections each.
+ * Which connections a full listener closes in favor of new ones: those of untrusted
+ * clients before those of trusted ones, and of each the one that has been in its phase for
+ * the longest time. A connection whose handler runs is never closed.
  */
 
 enum {
     BATCH = 32, /* a full listener closes one of so many connections at once */
-    SHARE = 8,  /* of the connections: what one address may have */
     /* A new connection has a while for its request, so that a storm of others does not
      * close it before. It is as short as necessary to accept a full backlog in a second,
      * or two with TLS, whose handshake takes longer. */
@@ -30,25 +28,7 @@ struct candidate {
     uint64_t due;
     int64_t since_ms;
     unsigned rank;
-    unsigned siblings; /* connections of the same address; 0: not more than its share */
 };
-
-void httpd_address_of(const struct sockaddr *addr, struct httpd_address *out)
-{
-    enum { PREFIX = 8, V4_MAPPED = 12, V4 = 4 };
-    *out = (struct httpd_address){0};
-    if (addr && addr->sa_family == AF_INET) {
-        const struct sockaddr_in *in = (const void *)addr;
-        memcpy(out->bytes + V4_MAPPED, &in->sin_addr, V4);
-    } else if (addr && addr->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const void *)addr;
-        bool mapped = IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
-        if (mapped)
-            memcpy(out->bytes + V4_MAPPED, in6->sin6_addr.s6_addr + V4_MAPPED, V4);
-        else
-            memcpy(out->bytes, in6->sin6_addr.s6_addr, PREFIX);
-    }
-}
 
 /* Whether the connection may be closed. A stream waits in phase HTTPD_WORK, and so does a
  * request for a handler or a decision. */
@@ -62,19 +42,11 @@ static bool is_evictable(const struct httpd_conn *p, enum httpd_phase phase)
            phase == HTTPD_IDLE;
 }
 
-static int by_address(const void *a, const void *b)
-{
-    const struct candidate *x = a, *y = b;
-    return memcmp(&x->conn->address, &y->conn->address, sizeof x->conn->address);
-}
-
 static int by_order(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
     if (x->rank != y->rank)
         return x->rank < y->rank ? -1 : 1;
-    if (x->siblings != y->siblings)
-        return x->siblings > y->siblings ? -1 : 1;
     return x->since_ms < y->since_ms ? -1 : x->since_ms > y->since_ms;
 }
 
@@ -93,33 +65,6 @@ static int64_t grace_ms(const struct httpd_listener *listener)
     int64_t ms = listener->conf.connections / ACCEPTS_PER_MS;
     ms *= listener->has_tls ? 2 : 1;
     return ms < GRACE_MAX_MS ? ms : GRACE_MAX_MS;
-}
-
-/* Lists the connections of the listener, those of one address beside each other. */
-static size_t list(struct httpd_listener *listener, struct candidate *list)
-{
-    size_t n = 0;
-    for (struct httpd_conn *p = listener->d->conns; p; p = p->next)
-        if (p->listener == listener && n < listener->open)
-            list[n++] = candidate_of(p);
-    qsort(list, n, sizeof *list, by_address);
-    for (size_t from = 0, to; from < n; from = to) {
-        for (to = from; to < n && by_address(&list[from], &list[to]) == 0;)
-            to++;
-        bool many = to - from > listener->conf.connections / SHARE;
-        for (size_t i = from; i < to; i++)
-            list[i].siblings = many ? (unsigned)(to - from) : 0;
-    }
-    return n;
-}
-
-static size_t keep_evictable(struct candidate *list, size_t n)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++)
-        if (is_evictable(list[i].conn, httpd_conn_deadline_phase(list[i].due)))
-            list[kept++] = list[i];
-    return kept;
 }
 
 /* A request has arrived, which libmicrohttpd is about to read. */
@@ -166,7 +111,14 @@ bool httpd_evict_some(struct httpd_listener *listener)
     size_t most = listener->conf.connections / BATCH + 1, done = 0;
     pthread_mutex_lock(&d->lock);
     cleanup_free struct candidate *all = xcalloc(listener->open, sizeof *all);
-    size_t listed = list(listener, all), n = keep_evictable(all, listed);
+    size_t listed = 0, n = 0;
+    for (struct httpd_conn *p = d->conns; p; p = p->next) {
+        if (p->listener != listener || listed == listener->open)
+            continue;
+        listed++;
+        all[n] = candidate_of(p);
+        n += is_evictable(p, httpd_conn_deadline_phase(all[n].due));
+    }
     /* libmicrohttpd adds a connection shortly after its accept. */
     bool is_complete = listed == listener->open;
     qsort(all, n, sizeof *all, by_order);

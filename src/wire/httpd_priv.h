@@ -84,11 +84,6 @@ struct httpd {
     size_t n_lingers;
 };
 
-/* A client's address: of IPv6 the first 64 bits, which one host or network has. */
-struct httpd_address {
-    unsigned char bytes[16];
-};
-
 struct httpd_listener {
     struct httpd *d;
     struct httpd_listener_config conf; /* without the certificate */
@@ -130,7 +125,6 @@ struct httpd_conn {
     struct httpd_conn *prev, *next; /* httpd.lock */
     struct httpd_open_stream *stream;     /* httpd.lock */
     struct httpd_deferred *waiter;    /* httpd.lock; the request waits, or NULL */
-    struct httpd_address address;
     /* Since when the connection waits, is idle, or serves requests without a pause between
      * them: a client that pipelines requests does not become younger with each. */
     _Atomic int64_t since_ms;
@@ -277,7 +271,6 @@ void httpd_wait_end(struct httpd_conn *p);
 void httpd_budget_set(struct httpd_listener *listener);
 
 /* httpd_evict.c */
-void httpd_address_of(const struct sockaddr *addr, struct httpd_address *out);
 /* Closes connections of the full listener: a few at once, so that a storm of connections
  * does not cost a look at all of them each. False: none may be closed. */
 bool httpd_evict_some(struct httpd_listener *listener);

@@ -122,34 +122,6 @@ START_TEST(the_connection_idle_the_longest_gives_way)
 }
 END_TEST
 
-START_TEST(the_address_with_the_most_connections_gives_way)
-{
-    FOR_BOTH_MODES(mode)
-    {
-        struct fixture kit;
-        struct raw honest, many[FULL - 1], more[3 * FULL];
-        struct raw_reply r = {0};
-        start(&kit, mode, 0);
-        call_from(&honest, &kit, "127.0.0.9", HELLO);
-        for (int i = 0; i < FULL - 1; i++)
-            call_from(&many[i], &kit, "127.0.0.1", HELLO);
-        for (int i = 0; i < 3 * FULL; i++)
-            call_from(&more[i], &kit, i % 2 ? "127.0.0.1" : "127.0.0.2", HELLO);
-        ck_assert(is_open(&honest));
-        raw_call(&honest, &r, HELLO);
-        ck_assert_body(r, "hello\n");
-        for (int i = 0; i < FULL - 1; i++)
-            raw_close(&many[i]);
-        for (int i = 0; i < 3 * FULL; i++)
-            raw_close(&more[i]);
-        raw_close(&honest);
-        raw_reply_fini(&r);
-        ck_assert(raw_until(kit_is_empty, &kit));
-        fixture_fini(&kit);
-    }
-}
-END_TEST
-
 /* What connections may wait for. */
 static const char *const beginnings[] = {
     "",
@@ -345,7 +317,6 @@ START_TEST(a_storm_of_connections_leaks_nothing)
 END_TEST
 
 UNIT_MAIN("httpd_evict", the_connection_idle_the_longest_gives_way,
-          the_address_with_the_most_connections_gives_way,
           every_kind_of_waiting_connection_gives_way,
           blocked_handlers_do_not_keep_a_probe_out, a_stop_ends_the_wait_for_a_handler,
           a_trusted_client_keeps_its_connection_and_has_a_handler,
