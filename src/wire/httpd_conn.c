@@ -208,20 +208,18 @@ bool httpd_conn_charge(struct httpd_conn *p, uint64_t n)
     struct httpd *d = p->listener->d;
     if (n > d->limits.max_bodies)
         return false;
-    while (atomic_fetch_add(&d->body_bytes, n) > d->limits.max_bodies - n) {
+    if (atomic_fetch_add(&d->body_bytes, n) > d->limits.max_bodies - n) {
         atomic_fetch_sub(&d->body_bytes, n);
-        if (!httpd_evict_body(p, n))
-            return false;
+        return false;
     }
-    atomic_fetch_add(&p->charged, n);
+    p->charged += n;
     return true;
 }
 
 void httpd_conn_uncharge(struct httpd_conn *p)
 {
-    uint64_t charged = atomic_exchange(&p->charged, 0);
-    if (charged)
-        atomic_fetch_sub(&p->listener->d->body_bytes, charged);
+    atomic_fetch_sub(&p->listener->d->body_bytes, p->charged);
+    p->charged = 0;
 }
 
 void httpd_conn_settle(struct httpd_conn *p)

@@ -135,34 +135,3 @@ bool httpd_evict_some(struct httpd_listener *listener)
     pthread_mutex_unlock(&d->lock);
     return done > 0;
 }
-
-/* Whether `a` is to be evicted before `b`. */
-static bool goes_first(const struct httpd_conn *a, const struct httpd_conn *b)
-{
-    bool x = atomic_load(&a->trusted), y = atomic_load(&b->trusted);
-    return x != y ? y : atomic_load(&a->charged) > atomic_load(&b->charged);
-}
-
-bool httpd_evict_body(struct httpd_conn *p, uint64_t n)
-{
-    struct httpd *d = p->listener->d;
-    struct httpd_conn *most = NULL;
-    bool done = false;
-    pthread_mutex_lock(&d->lock);
-    for (struct httpd_conn *q = d->conns; q; q = q->next)
-        if (q != p && !q->leaving && atomic_load(&q->charged) &&
-            httpd_conn_deadline_phase(atomic_load(&q->due)) == HTTPD_REQUEST &&
-            (!most || goes_first(q, most)))
-            most = q;
-    bool less_trusted = most && atomic_load(&p->trusted) && !atomic_load(&most->trusted);
-    bool more_trusted = most && !atomic_load(&p->trusted) && atomic_load(&most->trusted);
-    if (most && !more_trusted &&
-        (less_trusted || atomic_load(&most->charged) > atomic_load(&p->charged) + n)) {
-        uint64_t due = atomic_load(&most->due);
-        done = httpd_conn_deadline_phase(due) == HTTPD_REQUEST && evict(most, due);
-        if (done) /* its memory is freed shortly after */
-            httpd_conn_uncharge(most);
-    }
-    pthread_mutex_unlock(&d->lock);
-    return done;
-}

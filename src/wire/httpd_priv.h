@@ -155,7 +155,7 @@ struct httpd_conn {
     unsigned error_status; /* reject the request with this status; 0: call the handler */
     const char *why;       /* error message of that reply */
     uint64_t length;       /* Content-Length, if not chunked */
-    _Atomic uint64_t charged; /* part of httpd.body_bytes */
+    uint64_t charged;      /* part of httpd.body_bytes */
     uint64_t discarded;
     struct buf body;
     struct arena params;
@@ -176,8 +176,7 @@ bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_
 void httpd_conn_begin(struct httpd_conn *p);
 void httpd_conn_end(struct httpd_conn *p);
 bool httpd_conn_is_closed(const struct httpd_conn *p); /* by the server */
-/* Charges n bytes to httpd.body_bytes; may evict a larger body. False, without effect:
- * the limit is reached. */
+/* Charges n bytes to httpd.body_bytes. False, without effect: the limit is reached. */
 bool httpd_conn_charge(struct httpd_conn *p, uint64_t n);
 void httpd_conn_uncharge(struct httpd_conn *p);
 /* Updates httpd.retained_bytes, and frees the buffers if there are too many bytes. */
@@ -274,9 +273,6 @@ void httpd_budget_set(struct httpd_listener *listener);
 /* Closes connections of the full listener: a few at once, so that a storm of connections
  * does not cost a look at all of them each. False: none may be closed. */
 bool httpd_evict_some(struct httpd_listener *listener);
-/* Closes the connection with the largest incomplete body in favor of n more bytes of p.
- * False: none is larger. */
-bool httpd_evict_body(struct httpd_conn *p, uint64_t n);
 
 /* httpd_acceptor.c */
 int httpd_acceptor_start(struct httpd *d, struct err *err);
