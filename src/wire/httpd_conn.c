@@ -15,7 +15,6 @@
 
 enum {
     PHASE_BITS = 3,
-    TARGET_RETAIN_MAX = 4096,
     PAUSE_MS = 2, /* shortest pause between two requests that are not pipelined */
 };
 
@@ -82,10 +81,8 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
 
 static void conn_free(struct httpd_conn *p)
 {
-    atomic_fetch_sub(&p->listener->d->retained_bytes, p->retained);
     buf_fini(&p->target);
     buf_fini(&p->body);
-    buf_fini(&p->spare);
     buf_fini(&p->sent);
     arena_fini(&p->params);
     tls_client_fini(&p->client);
@@ -190,11 +187,9 @@ void httpd_conn_end(struct httpd_conn *p)
     p->in_request = false;
     httpd_wait_end(p);
     httpd_conn_uncharge(p);
-    buf_clear(&p->body);
+    buf_fini(&p->body);
+    buf_fini(&p->target);
     arena_fini(&p->params);
-    if (p->target.cap > TARGET_RETAIN_MAX)
-        buf_fini(&p->target);
-    httpd_conn_settle(p);
     int64_t now = clock_mono_ms();
     p->busy_ms = atomic_exchange(&p->since_ms, now);
     httpd_conn_enter(p, HTTPD_IDLE, now + p->listener->conf.idle_ms);
@@ -220,25 +215,4 @@ void httpd_conn_uncharge(struct httpd_conn *p)
 {
     atomic_fetch_sub(&p->listener->d->body_bytes, p->charged);
     p->charged = 0;
-}
-
-void httpd_conn_settle(struct httpd_conn *p)
-{
-    if (p->body.cap > HTTPD_RETAIN_MAX)
-        buf_fini(&p->body);
-    if (p->spare.cap > HTTPD_RETAIN_MAX)
-        buf_fini(&p->spare);
-    uint64_t keep = p->body.cap + p->spare.cap;
-    if (keep == p->retained)
-        return;
-    struct httpd *d = p->listener->d;
-    uint64_t all =
-        atomic_fetch_add(&d->retained_bytes, keep - p->retained) + keep - p->retained;
-    p->retained = keep;
-    if (all <= HTTPD_RETAIN_TOTAL)
-        return;
-    buf_fini(&p->body);
-    buf_fini(&p->spare);
-    atomic_fetch_sub(&d->retained_bytes, p->retained);
-    p->retained = 0;
 }

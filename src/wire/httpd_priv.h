@@ -37,8 +37,6 @@
  */
 
 enum {
-    HTTPD_RETAIN_MAX = 1 << 20,    /* bytes; a larger buffer is freed after use */
-    HTTPD_RETAIN_TOTAL = 16 << 20, /* bytes of all idle buffers; beyond, they are freed */
     HTTPD_DISCARD_MAX = 1 << 20,   /* bytes of a rejected body that are read */
     HTTPD_GET_BODY_MAX = 4096,     /* bytes of the body of a GET */
     HTTPD_LINGERS = 64,
@@ -65,7 +63,6 @@ struct httpd {
     atomic_uint in_flight;
     _Atomic uint64_t body_bytes; /* charged by all requests */
     _Atomic uint64_t timed_out, evicted, rejected;
-    _Atomic uint64_t retained_bytes; /* idle buffers of all connections */
     int wake_fd;
     int hup_fd; /* epoll: connections whose client has closed its sending side */
     pthread_t acceptor;
@@ -144,8 +141,6 @@ struct httpd_conn {
     bool must_linger; /* input may be unread: a body was rejected */
     bool chunked;
     bool http_1_0;
-    const char *line; /* the target in libmicrohttpd's buffer, and its length */
-    size_t line_n;
     struct buf target; /* path, NUL, query */
     char *host;        /* of an absolute target; NULL: that of the header applies */
     const char *method, *query;
@@ -160,9 +155,7 @@ struct httpd_conn {
     struct buf body;
     struct arena params;
 
-    struct buf spare;      /* buffer for the next reply */
     struct buf sent;       /* the reply that libmicrohttpd is sending */
-    uint64_t retained;     /* part of httpd.retained_bytes */
     struct budget *budget; /* of the reply that is being sent; or NULL */
     uint64_t budget_bytes;
 };
@@ -179,8 +172,6 @@ bool httpd_conn_is_closed(const struct httpd_conn *p); /* by the server */
 /* Charges n bytes to httpd.body_bytes. False, without effect: the limit is reached. */
 bool httpd_conn_charge(struct httpd_conn *p, uint64_t n);
 void httpd_conn_uncharge(struct httpd_conn *p);
-/* Updates httpd.retained_bytes, and frees the buffers if there are too many bytes. */
-void httpd_conn_settle(struct httpd_conn *p);
 uint64_t httpd_conn_deadline(enum httpd_phase phase, int64_t due_ms);
 enum httpd_phase httpd_conn_deadline_phase(uint64_t due);
 int64_t httpd_conn_deadline_ms(uint64_t due);

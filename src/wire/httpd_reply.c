@@ -73,14 +73,11 @@ void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...
     buf_adds(&reply->body, "}\n");
 }
 
-/* libmicrohttpd has sent the reply: its buffer is reused for the next one. */
+/* libmicrohttpd has sent the reply, or dropped it. */
 static void on_sent(void *cls)
 {
     struct httpd_conn *p = cls;
-    p->spare = p->sent;
-    p->sent = (struct buf){0};
-    buf_clear(&p->spare);
-    httpd_conn_settle(p);
+    buf_fini(&p->sent);
     budget_give(p->budget, p->budget_bytes);
     p->budget = NULL;
 }
@@ -88,7 +85,7 @@ static void on_sent(void *cls)
 static struct MHD_Response *whole(struct httpd_conn *p, struct httpd_reply *reply)
 {
     if (reply->fixed.n) {
-        p->spare = reply->body;
+        buf_fini(&reply->body);
         return MHD_create_response_from_buffer(reply->fixed.n, (void *)reply->fixed.p,
                                                MHD_RESPMEM_PERSISTENT);
     }
@@ -119,12 +116,9 @@ static void add_headers(const struct httpd_conn *p, struct MHD_Response *r,
         MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
-static void discard(struct httpd_conn *p, struct httpd_reply *reply)
+static void discard(struct httpd_reply *reply)
 {
-    buf_fini(&p->spare);
-    p->spare = reply->body;
-    buf_clear(&p->spare);
-    httpd_conn_settle(p);
+    buf_fini(&reply->body);
     if (reply->stream)
         reply->stream->close(reply->stream_ctx);
     budget_give(reply->budget, reply->charged);
@@ -135,7 +129,7 @@ static enum MHD_Result send_reply(struct httpd_conn *p, struct httpd_reply *repl
     int64_t now = clock_mono_ms();
     int64_t due = now + (atomic_load(&p->leaving) ? LEAVE_MS : p->listener->conf.idle_ms);
     if (reply->abort || !httpd_conn_enter(p, HTTPD_SEND, due)) {
-        discard(p, reply);
+        discard(reply);
         return MHD_NO;
     }
     struct MHD_Response *r = reply->stream ? httpd_stream_new(p, reply) : whole(p, reply);
@@ -152,19 +146,13 @@ static enum MHD_Result send_reply(struct httpd_conn *p, struct httpd_reply *repl
     return queued;
 }
 
-static struct httpd_reply reply_new(struct httpd_conn *p)
-{
-    struct httpd_reply reply = {.status = MHD_HTTP_OK,
-                                .content_type = "application/json"};
-    reply.body = p->spare;
-    p->spare = (struct buf){0};
-    return reply;
-}
+static const struct httpd_reply new_reply = {.status = MHD_HTTP_OK,
+                                             .content_type = "application/json"};
 
 enum MHD_Result httpd_reject(struct httpd_conn *p)
 {
     cleanup_buf struct buf allow = {0};
-    struct httpd_reply reply = reply_new(p);
+    struct httpd_reply reply = new_reply;
     httpd_fail(&reply, p->error_status, "%s", p->why);
     if (p->error_status == MHD_HTTP_METHOD_NOT_ALLOWED) {
         allowed(p, &allow);
@@ -192,20 +180,20 @@ bool httpd_authorize(struct httpd_conn *p, enum MHD_Result *result)
     if (p->authorized || !conf->authorize)
         return true;
     struct httpd_request req = request_of(p);
-    struct httpd_reply reply = reply_new(p);
+    struct httpd_reply reply = new_reply;
     req.body = SPAN("");
     for (;;) {
         p->authorized = conf->authorize(conf->authorize_ctx, &req, &reply);
         if (!p->waiter)
             break;
         if (!httpd_wait_block(p)) {
-            discard(p, &reply);
+            discard(&reply);
             *result = MHD_YES;
             return false;
         }
         httpd_wait_end(p);
-        discard(p, &reply);
-        reply = reply_new(p);
+        discard(&reply);
+        reply = new_reply;
         if (atomic_load(&p->listener->d->state) == HTTPD_STOPPING ||
             httpd_conn_is_closed(p)) {
             reply.abort = true;
@@ -214,8 +202,7 @@ bool httpd_authorize(struct httpd_conn *p, enum MHD_Result *result)
         }
     }
     if (p->authorized) {
-        buf_clear(&reply.body);
-        p->spare = reply.body;
+        discard(&reply);
         return true;
     }
     p->must_linger = p->chunked || p->length;
@@ -237,11 +224,10 @@ enum MHD_Result httpd_handle(struct httpd_conn *p)
         return httpd_reject(p);
     }
     struct httpd_request req = request_of(p);
-    struct httpd_reply reply = reply_new(p);
+    struct httpd_reply reply = new_reply;
     p->route->handler(p->listener->conf.ctx, &req, &reply);
     httpd_slot_release(p);
     httpd_conn_uncharge(p);
-    if (p->body.cap > HTTPD_RETAIN_MAX)
-        buf_fini(&p->body);
+    buf_fini(&p->body);
     return send_reply(p, &reply);
 }

@@ -12,7 +12,7 @@
  * the body, but not in between.
  */
 
-enum { PRESIZE_MAX = 64 << 10, LINE_MAX_BYTES = 1 << 20 };
+enum { PRESIZE_MAX = 64 << 10 };
 
 /* Copies the raw target, which libmicrohttpd is about to split in place. The query is
  * hidden from libmicrohttpd: with very many parameters it would run out of its buffer and
@@ -23,10 +23,8 @@ void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
     struct httpd_conn *p =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     httpd_conn_begin(p);
-    p->line = uri;
-    p->line_n = strlen(uri);
     buf_clear(&p->target);
-    buf_add(&p->target, uri, p->line_n);
+    buf_adds(&p->target, uri);
     char *query = (char *)strchr(uri, '?');
     if (query)
         query[1] = '\0';
@@ -88,15 +86,7 @@ static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char 
     return head->wrong ? MHD_NO : MHD_YES;
 }
 
-/* Whether the target contains a NUL: libmicrohttpd ends the string there, but it has
- * found the version after the real end. */
-static bool has_nul(const struct httpd_conn *p, const char *version)
-{
-    uintptr_t gap = (uintptr_t)version - (uintptr_t)p->line;
-    return gap < LINE_MAX_BYTES && gap != p->line_n + 1;
-}
-
-static const char *read_head(struct httpd_conn *p, const char *version, struct head *head)
+static const char *read_head(struct httpd_conn *p, struct head *head)
 {
     MHD_get_connection_values_n(p->mhd, MHD_HEADER_KIND, on_header, head);
     if (head->wrong)
@@ -107,7 +97,7 @@ static const char *read_head(struct httpd_conn *p, const char *version, struct h
         return "both Content-Length and Transfer-Encoding";
     if (head->chunked && p->http_1_0)
         return "Transfer-Encoding in HTTP/1.0";
-    if (has_nul(p, version) || !httpd_uri_parse(p))
+    if (!httpd_uri_parse(p))
         return "malformed request target";
     return NULL;
 }
@@ -132,7 +122,7 @@ static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
 {
     struct head head = {0};
     p->http_1_0 = strcmp(version, "HTTP/1.0") == 0;
-    const char *wrong = read_head(p, version, &head);
+    const char *wrong = read_head(p, &head);
     if (wrong)
         return reject_now(p, MHD_HTTP_BAD_REQUEST, wrong);
     p->chunked = head.chunked;
