@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/httpd.h"
+
+/*
+ * The server and its listeners: start, drain, stop, metrics.
+ */
 
 #include <errno.h>
 #include <netdb.h>
@@ -7,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,7 +19,61 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/prom.h"
+#include "wire/httpd.h"
 #include "wire/httpd_priv.h"
+
+/* -- Connections of a listener, from the limit of descriptors -- */
+
+/*
+ * A listener gets at most two thirds of the descriptors that are left, so that one that
+ * starts later gets some. A handler may need a descriptor of its own, for a call to
+ * another server.
+ */
+
+enum {
+    PROCESS = 128, /* descriptors of everything but this server */
+    SMALLEST = 8,  /* connections of any listener */
+};
+
+static uint64_t available(struct httpd *d)
+{
+    struct rlimit limit = {.rlim_cur = 1024};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    uint64_t used = PROCESS + HTTPD_LINGERS;
+    pthread_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->n_listeners; i++)
+        used += d->listeners[i]->descriptors;
+    pthread_mutex_unlock(&d->lock);
+    return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+}
+
+/* Sets conf.connections, conf.handlers and descriptors of a listener that is about to
+ * start. */
+static void set_connections(struct httpd_listener *listener)
+{
+    struct httpd_listener_config *conf = &listener->conf;
+    bool threads = conf->mode == HTTPD_THREADS;
+    unsigned wanted = conf->connections;
+    if (!conf->handlers || conf->handlers > wanted)
+        conf->handlers = wanted - wanted / 8;
+    uint64_t cost = (uint64_t)wanted + (threads ? conf->handlers : 0);
+    uint64_t share = available(listener->d) / 3 * 2;
+    share = share > HTTPD_SPARE ? share - HTTPD_SPARE : 0;
+    if (cost > share) {
+        uint64_t fit = share * wanted / cost;
+        unsigned least = wanted < SMALLEST ? wanted : SMALLEST;
+        conf->connections = fit > least ? (unsigned)fit : least;
+        uint64_t handlers = (uint64_t)conf->handlers * conf->connections / wanted;
+        conf->handlers = handlers ? (unsigned)handlers : 1;
+        log_warn("httpd", "connections: reduced, too few descriptors (RLIMIT_NOFILE)",
+                 LOG_S("listener", conf->name), LOG_I("wanted", wanted),
+                 LOG_I("connections", conf->connections));
+    }
+    listener->descriptors =
+        conf->connections + (threads ? conf->handlers : 0) + HTTPD_SPARE;
+}
+
+/* -- The server -- */
 
 enum {
     /* libmicrohttpd's buffer per connection. It limits the size of the headers; a body
@@ -102,7 +160,7 @@ static struct httpd_listener *listener_new(struct httpd *d,
     if (listener->conf.idle_ms <= 0)
         listener->conf.idle_ms = d->limits.idle_ms;
     pthread_cond_init(&listener->handed, NULL);
-    httpd_budget_set(listener);
+    set_connections(listener);
     return listener;
 }
 
@@ -295,10 +353,11 @@ void httpd_free(struct httpd *d)
         pthread_join(d->acceptor, NULL);
     }
     pthread_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->n_listeners; i++) /* wakes requests that wait for a handler */
+        pthread_cond_broadcast(&d->listeners[i]->handed);
     httpd_stream_wake_all(d); /* libmicrohttpd must not stop while one is suspended */
-    httpd_wait_end_all(d);
+    httpd_deferred_cancel_all(d);
     pthread_mutex_unlock(&d->lock);
-    httpd_slot_stop(d);
     for (size_t i = 0; i < d->n_listeners; i++)
         MHD_stop_daemon(d->listeners[i]->mhd);
     for (size_t i = 0; i < d->n_listeners; i++)

@@ -12,19 +12,11 @@
 /*
  * Internals of the server.
  *
- *   httpd.c           the server and its listeners: start, drain, stop
- *   httpd_acceptor.c  the acceptor thread: enforces deadlines
- *   httpd_accept.c    accepts connections
- *   httpd_evict.c     which connections a full listener closes
- *   httpd_budget.c    connections of a listener, from the limit of descriptors
- *   httpd_conn.c      a connection: phase, deadline, buffers, accounting
- *   httpd_request.c   callbacks of libmicrohttpd for an incoming request
- *   httpd_uri.c       target, parameters, headers
- *   httpd_reply.c     routes and replies
- *   httpd_linger.c    lingering close
- *   httpd_slot.c      how many handlers run at once
- *   httpd_stream.c    streamed replies
- *   httpd_wait.c      requests that wait until they may be answered
+ *   httpd.c             the server and its listeners: start, drain, stop
+ *   httpd_connection.c  connections: accept, deadlines, eviction, lingering
+ *   httpd_request.c     requests: parsing, routes, handlers
+ *   httpd_reply.c       replies
+ *   httpd_stream.c      streamed replies; deferred requests
  *
  * The acceptor passes connections to libmicrohttpd, which never listens, for two reasons.
  * Stopping a busy pool from accepting can abort the process (version 0.9.75 panics on a
@@ -121,7 +113,7 @@ struct httpd_conn {
     _Atomic uint64_t due;           /* phase and deadline; see httpd_conn_enter */
     struct httpd_conn *prev, *next; /* httpd.lock */
     struct httpd_open_stream *stream;     /* httpd.lock */
-    struct httpd_deferred *waiter;    /* httpd.lock; the request waits, or NULL */
+    struct httpd_deferred *deferred;    /* httpd.lock; the request waits, or NULL */
     /* Since when the connection waits, is idle, or serves requests without a pause between
      * them: a client that pipelines requests does not become younger with each. */
     _Atomic int64_t since_ms;
@@ -160,7 +152,7 @@ struct httpd_conn {
     uint64_t budget_bytes;
 };
 
-/* httpd_conn.c */
+/* httpd_connection.c */
 void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
                          enum MHD_ConnectionNotificationCode code);
 /* Enters a phase. `due_ms` is its deadline, INT64_MAX: none. False: the acceptor has
@@ -172,7 +164,6 @@ bool httpd_conn_is_closed(const struct httpd_conn *p); /* by the server */
 /* Charges n bytes to httpd.body_bytes. False, without effect: the limit is reached. */
 bool httpd_conn_charge(struct httpd_conn *p, uint64_t n);
 void httpd_conn_uncharge(struct httpd_conn *p);
-uint64_t httpd_conn_deadline(enum httpd_phase phase, int64_t due_ms);
 enum httpd_phase httpd_conn_deadline_phase(uint64_t due);
 int64_t httpd_conn_deadline_ms(uint64_t due);
 
@@ -185,34 +176,12 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
 void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
                         enum MHD_RequestTerminationCode why);
 
-/* httpd_uri.c */
-/* Splits p->target and decodes the path. The host of an absolute target moves to p->host.
- * False: the target is malformed. */
-bool httpd_uri_parse(struct httpd_conn *p);
-/* Whether the header is well-formed, so that all servers parse it in the same way. */
-bool httpd_header_sane(struct span name, struct span value);
-
 /* httpd_reply.c */
-/* Sets p->route, or p->error_status to 404 or 405. */
-void httpd_route(struct httpd_conn *p);
-/* Queue a reply, or return MHD_NO to close the connection. */
-enum MHD_Result httpd_handle(struct httpd_conn *p);
-enum MHD_Result httpd_reject(struct httpd_conn *p);
-/* Calls `authorize`, unless it has allowed the request. False: *result is that of its
- * reply, or the request waits and its connection is suspended. */
-bool httpd_authorize(struct httpd_conn *p, enum MHD_Result *result);
-
-/* httpd_linger.c; httpd.lock is held in the first one */
-/* Keeps a copy of the descriptor, because libmicrohttpd closes its own. If there are too
- * many, the oldest ends. */
-void httpd_linger_begin(struct httpd *d, int fd);
-void httpd_linger_all(struct httpd *d); /* reads and discards; closes finished ones */
-
-/* httpd_slot.c */
-/* Waits until the handler may run. False: the request is rejected. */
-bool httpd_slot_take(struct httpd_conn *p);
-void httpd_slot_release(struct httpd_conn *p); /* the handler has returned */
-void httpd_slot_stop(struct httpd *d);         /* wakes all that wait */
+extern const struct httpd_reply httpd_reply_new;
+/* Queues the reply, or returns MHD_NO to close the connection. Takes the body and the
+ * stream. */
+enum MHD_Result httpd_reply_send(struct httpd_conn *p, struct httpd_reply *reply);
+void httpd_reply_drop(struct httpd_reply *reply); /* instead */
 
 /* A stream; httpd_stream.c describes its states. */
 struct httpd_open_stream {
@@ -245,32 +214,17 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
 void httpd_stream_wake_all(struct httpd *d);
 int64_t httpd_stream_wake_due(struct httpd_open_stream *s, int64_t now_ms);
 
-/* httpd_wait.c */
-/* Requires httpd.lock. Ends the waits of all requests, because the server stops. */
-void httpd_wait_end_all(struct httpd *d);
-/* Requires httpd.lock. Ends the wait of the request, if it waits. */
-void httpd_wait_cancel(struct httpd_conn *p);
-/* Waits for the end of p->waiter, if the connection has a thread. False: the connection
- * is suspended, and the request goes on later. The deadline does not pass meanwhile. */
-bool httpd_wait_block(struct httpd_conn *p);
-/* Releases p->waiter; NULL is accepted. */
-void httpd_wait_end(struct httpd_conn *p);
-/* httpd_budget.c */
-/* Sets conf.connections, conf.handlers and descriptors of a listener that is about to
- * start. */
-void httpd_budget_set(struct httpd_listener *listener);
+/* Requires httpd.lock. Ends the deferral of all requests, because the server stops. */
+void httpd_deferred_cancel_all(struct httpd *d);
+/* Requires httpd.lock. Ends the deferral of the request, if it is deferred. */
+void httpd_deferred_cancel(struct httpd_conn *p);
+/* Waits for httpd_resume, if the connection has a thread. False: the connection is
+ * suspended, and the request goes on later. The deadline does not pass meanwhile. */
+bool httpd_deferred_wait(struct httpd_conn *p);
+/* Releases p->deferred; NULL is accepted. */
+void httpd_deferred_release(struct httpd_conn *p);
 
-/* httpd_evict.c */
-/* Closes connections of the full listener: a few at once, so that a storm of connections
- * does not cost a look at all of them each. False: none may be closed. */
-bool httpd_evict_some(struct httpd_listener *listener);
-
-/* httpd_acceptor.c */
+/* The acceptor's thread */
 int httpd_acceptor_start(struct httpd *d, struct err *err);
 void httpd_acceptor_wake(struct httpd *d);
-void httpd_acceptor_check(struct httpd *d);      /* wakes it to check all connections */
-void httpd_acceptor_check_soon(struct httpd *d); /* acceptor only */
-
-/* httpd_accept.c; acceptor only */
-void httpd_accept_some(struct httpd_listener *listener);
-void httpd_accept_all(struct httpd_listener *listener);
+void httpd_acceptor_check(struct httpd *d); /* wakes it to check all connections */

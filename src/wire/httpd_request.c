@@ -1,7 +1,433 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A request: libmicrohttpd's callbacks, target, parameters and headers, routes,
+ * authorization, how many handlers run at once, and the call of the handler.
+ */
+
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "wire/httpd_priv.h"
+
+/* -- Target, parameters, headers -- */
+
+/* The value of a hexadecimal digit, or -1. */
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The byte encoded by the escape at s, or -1; %00 is invalid. */
+static int escape(struct span s)
+{
+    if (s.n < 3 || hex(s.p[1]) < 0 || hex(s.p[2]) < 0)
+        return -1;
+    int byte = hex(s.p[1]) << 4 | hex(s.p[2]);
+    return byte ? byte : -1;
+}
+
+static bool escapes_valid(struct span s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] == '%' && escape((struct span){s.p + i, s.n - i}) < 0)
+            return false;
+    return true;
+}
+
+/* Decodes s, whose escapes are valid, into `to`; may decode in place. */
+static void decode(struct span s, bool plus_is_space, char *to)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] == '%') {
+            *to++ = (char)escape((struct span){s.p + i, s.n - i});
+            i += 2;
+        } else {
+            *to++ = plus_is_space && s.p[i] == '+' ? ' ' : s.p[i];
+        }
+    }
+    *to = '\0';
+}
+
+/* The bytes of a host and port by RFC 3986, section 3.2, without user information, which
+ * RFC 9110, section 4.2.4, calls suspicious. */
+static bool is_authority(struct span s)
+{
+    static const char marks[] = "-._~!$&'()*+,;=:[]";
+    for (size_t i = 0; i < s.n; i++) {
+        char low = (char)(s.p[i] | 0x20);
+        bool plain = (low >= 'a' && low <= 'z') || (s.p[i] >= '0' && s.p[i] <= '9');
+        if (!plain && (s.p[i] == '\0' || !strchr(marks, s.p[i])))
+            return false;
+    }
+    return s.n > 0 && s.p[0] != ':';
+}
+
+static bool has_scheme(struct span target, struct span scheme)
+{
+    return target.n >= scheme.n &&
+           span_eq_nocase((struct span){target.p, scheme.n}, scheme);
+}
+
+/* Reduces an absolute target (RFC 9112, section 3.2.2) to its path and query. */
+static bool cut_authority(struct httpd_conn *p)
+{
+    struct span all = buf_span(&p->target), scheme = {0};
+    if (has_scheme(all, SPAN("http://")))
+        scheme = SPAN("http://");
+    else if (has_scheme(all, SPAN("https://")))
+        scheme = SPAN("https://");
+    else
+        return false;
+    struct span rest = {all.p + scheme.n, all.n - scheme.n};
+    size_t n = 0;
+    while (n < rest.n && rest.p[n] != '/' && rest.p[n] != '?')
+        n++;
+    if (!is_authority((struct span){rest.p, n}))
+        return false;
+    p->host = xmemdup0(rest.p, n);
+    cleanup_buf struct buf path = {0};
+    if (n == rest.n || rest.p[n] != '/') /* RFC 9110, section 4.2.3 */
+        buf_addc(&path, '/');
+    buf_add(&path, rest.p + n, rest.n - n);
+    buf_clear(&p->target);
+    buf_add_span(&p->target, buf_span(&path));
+    return true;
+}
+
+static bool parse_target(struct httpd_conn *p)
+{
+    if (!p->target.n || (p->target.p[0] != '/' && !cut_authority(p)))
+        return false;
+    char *s = p->target.p;
+    size_t n = p->target.n;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] <= ' ' || s[i] == 0x7f)
+            return false;
+    if (memchr(s, '%', n) && !escapes_valid((struct span){s, n}))
+        return false;
+    char *mark = memchr(s, '?', n);
+    struct span path = {s, mark ? (size_t)(mark - s) : n};
+    if (mark)
+        *mark = '\0';
+    p->query = mark ? mark + 1 : "";
+    if (memchr(path.p, '%', path.n))
+        decode(path, false, s);
+    return true;
+}
+
+/* A token by RFC 9110, section 5.6.2: the syntax of a header name. */
+static bool is_token(struct span s)
+{
+    static const char marks[] = "!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i], low = (char)(c | 0x20);
+        bool plain = (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9') || c == '-';
+        if (!plain && (c == '\0' || !strchr(marks, c)))
+            return false;
+    }
+    return s.n > 0;
+}
+
+static bool is_header_sane(struct span name, struct span value)
+{
+    for (size_t i = 0; i < value.n; i++)
+        if (((unsigned char)value.p[i] < ' ' && value.p[i] != '\t') || value.p[i] == 0x7f)
+            return false;
+    return is_token(name);
+}
+
+static struct span decoded(struct arena *arena, struct span s)
+{
+    if (!s.n)
+        return SPAN("");
+    char *p = arena_alloc(arena, s.n + 1);
+    decode(s, true, p);
+    return span_of(p);
+}
+
+const char *httpd_param(const struct httpd_request *req, const char *name)
+{
+    struct arena *arena = &req->conn->params;
+    struct span want = span_of(name), rest = span_of(req->query);
+    while (rest.n) {
+        struct span value = span_cut(&rest, '&');
+        struct span key = span_cut(&value, '=');
+        if (memchr(key.p, '%', key.n) || memchr(key.p, '+', key.n))
+            key = decoded(arena, key);
+        if (key.n && span_eq(key, want))
+            return decoded(arena, value).p;
+    }
+    return NULL;
+}
+
+const char *httpd_header(const struct httpd_request *req, const char *name)
+{
+    const char *value = NULL;
+    if (req->conn->host && span_eq_nocase(span_of(name), SPAN("Host")))
+        return req->conn->host; /* RFC 9112, section 3.2.2: the header is ignored */
+    if (MHD_lookup_connection_value_n(req->conn->mhd, MHD_HEADER_KIND, name, strlen(name),
+                                      &value, NULL) != MHD_YES)
+        return NULL;
+    return value ? value : "";
+}
+
+struct values {
+    const char *name, **values;
+    size_t n, max;
+};
+
+static enum MHD_Result add_value(void *cls, enum MHD_ValueKind kind, const char *name,
+                                 const char *value)
+{
+    (void)kind;
+    struct values *v = cls;
+    if (v->n < v->max && span_eq_nocase(span_of(name), span_of(v->name)))
+        v->values[v->n++] = value ? value : "";
+    return MHD_YES;
+}
+
+size_t httpd_headers(const struct httpd_request *req, const char *name,
+                     const char **values, size_t max)
+{
+    struct values v = {name, values, 0, max};
+    MHD_get_connection_values(req->conn->mhd, MHD_HEADER_KIND, add_value, &v);
+    return v.n;
+}
+
+static const char *name_in(const struct httpd_request *req, int group)
+{
+    const struct tls_client *client = &req->conn->client;
+    return client->trusted[group] ? client->name : NULL;
+}
+
+const char *httpd_client_name(const struct httpd_request *req)
+{
+    return name_in(req, TLS_FIRST);
+}
+
+const char *httpd_secondary_client_name(const struct httpd_request *req)
+{
+    return name_in(req, TLS_SECOND);
+}
+
+const char *httpd_own_client_name(const struct httpd_request *req)
+{
+    return name_in(req, TLS_OWN);
+}
+
+const char *httpd_any_client_name(const struct httpd_request *req)
+{
+    return req->conn->client.name;
+}
+
+void httpd_trust(const struct httpd_request *req)
+{
+    atomic_store(&req->conn->trusted, true);
+}
+
+/* -- Handlers that run at once -- */
+
+/*
+ * Handlers that may block, and the requests that wait until fewer of them run. A waiting
+ * request is counted in `waiting` before it looks at `running`, and a handler that
+ * returns looks at `waiting` after it has left `running`: one of them sees the other.
+ */
+
+static bool is_limited(const struct httpd_conn *p)
+{
+    return p->listener->conf.mode == HTTPD_THREADS && !p->is_probe;
+}
+
+static bool try_take_handler(struct httpd_conn *p)
+{
+    struct httpd_listener *listener = p->listener;
+    unsigned limit = listener->conf.handlers, running = atomic_load(&listener->running);
+    if (!atomic_load(&p->trusted))
+        limit -= limit / 4;
+    while (running < limit)
+        if (atomic_compare_exchange_weak(&listener->running, &running, running + 1))
+            return true;
+    return false;
+}
+
+static bool wait_for_handler(struct httpd_conn *p)
+{
+    struct httpd_listener *listener = p->listener;
+    struct httpd *d = listener->d;
+    bool taken;
+    pthread_mutex_lock(&d->lock);
+    p->queued = true;
+    atomic_fetch_add(&listener->waiting, 1);
+    while (!(taken = try_take_handler(p)) && !p->rejected &&
+           atomic_load(&d->state) != HTTPD_STOPPING)
+        pthread_cond_wait(&listener->handed, &d->lock);
+    atomic_fetch_sub(&listener->waiting, 1);
+    p->queued = false;
+    pthread_mutex_unlock(&d->lock);
+    return taken;
+}
+
+static bool take_handler(struct httpd_conn *p)
+{
+    return !is_limited(p) || try_take_handler(p) || wait_for_handler(p);
+}
+
+static void release_handler(struct httpd_conn *p)
+{
+    struct httpd_listener *listener = p->listener;
+    if (!is_limited(p))
+        return;
+    atomic_fetch_sub(&listener->running, 1);
+    if (atomic_load(&listener->waiting) == 0)
+        return;
+    pthread_mutex_lock(&listener->d->lock);
+    pthread_cond_broadcast(&listener->handed);
+    pthread_mutex_unlock(&listener->d->lock);
+}
+
+/* -- Routes and handlers -- */
+
+static bool path_matches(const struct httpd_route *route, const char *path)
+{
+    size_t n = strlen(route->path);
+    if (n && route->path[n - 1] == '*')
+        return strncmp(route->path, path, n - 1) == 0;
+    return strcmp(route->path, path) == 0;
+}
+
+static bool method_matches(const struct httpd_route *route, const char *method)
+{
+    return !route->method || strcmp(route->method, method) == 0 ||
+           (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
+}
+
+/* Sets p->route, or p->error_status to 404 or 405. */
+static void find_route(struct httpd_conn *p)
+{
+    bool known = false;
+    for (const struct httpd_route *r = p->listener->conf.routes; r->handler; r++) {
+        if (!path_matches(r, p->target.p))
+            continue;
+        known = true;
+        if (!method_matches(r, p->method))
+            continue;
+        p->route = r;
+        const char *const *probe = p->listener->conf.probes;
+        for (; probe && *probe && !p->is_probe; probe++)
+            p->is_probe = strcmp(*probe, r->path) == 0;
+        return;
+    }
+    p->error_status = known ? MHD_HTTP_METHOD_NOT_ALLOWED : MHD_HTTP_NOT_FOUND;
+    p->why = known ? "method not allowed" : "path not found";
+}
+
+/* The methods of all routes for the path, each once. */
+static void allowed(const struct httpd_conn *p, struct buf *out)
+{
+    const struct httpd_route *routes = p->listener->conf.routes;
+    for (const struct httpd_route *r = routes; r->handler; r++) {
+        if (!path_matches(r, p->target.p))
+            continue;
+        bool seen = false;
+        for (const struct httpd_route *q = routes; q < r && !seen; q++)
+            seen = path_matches(q, p->target.p) && strcmp(q->method, r->method) == 0;
+        if (seen)
+            continue;
+        buf_adds(out, out->n ? ", " : "");
+        buf_adds(out, strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
+    }
+}
+
+static enum MHD_Result reject(struct httpd_conn *p)
+{
+    cleanup_buf struct buf allow = {0};
+    struct httpd_reply reply = httpd_reply_new;
+    httpd_fail(&reply, p->error_status, "%s", p->why);
+    if (p->error_status == MHD_HTTP_METHOD_NOT_ALLOWED) {
+        allowed(p, &allow);
+        reply.header[0][0] = MHD_HTTP_HEADER_ALLOW;
+        reply.header[0][1] = allow.p;
+    } else if (p->error_status == MHD_HTTP_SERVICE_UNAVAILABLE) {
+        reply.header[0][0] = MHD_HTTP_HEADER_RETRY_AFTER;
+        reply.header[0][1] = "1";
+    }
+    return httpd_reply_send(p, &reply);
+}
+
+static struct httpd_request request_of(struct httpd_conn *p)
+{
+    return (struct httpd_request){.method = p->method,
+                                  .path = p->target.p,
+                                  .query = p->query,
+                                  .body = p->body.n ? buf_span(&p->body) : SPAN(""),
+                                  .conn = p};
+}
+
+/* Calls `authorize`, unless it has allowed the request. False: *result is that of its
+ * reply, or the request is deferred and its connection suspended. */
+static bool authorize(struct httpd_conn *p, enum MHD_Result *result)
+{
+    const struct httpd_listener_config *conf = &p->listener->conf;
+    if (p->authorized || !conf->authorize)
+        return true;
+    struct httpd_request req = request_of(p);
+    struct httpd_reply reply = httpd_reply_new;
+    req.body = SPAN("");
+    for (;;) {
+        p->authorized = conf->authorize(conf->authorize_ctx, &req, &reply);
+        if (!p->deferred)
+            break;
+        if (!httpd_deferred_wait(p)) {
+            httpd_reply_drop(&reply);
+            *result = MHD_YES;
+            return false;
+        }
+        httpd_deferred_release(p);
+        httpd_reply_drop(&reply);
+        reply = httpd_reply_new;
+        if (atomic_load(&p->listener->d->state) == HTTPD_STOPPING ||
+            httpd_conn_is_closed(p)) {
+            reply.abort = true;
+            p->authorized = false;
+            break;
+        }
+    }
+    if (p->authorized) {
+        httpd_reply_drop(&reply);
+        return true;
+    }
+    p->must_linger = p->chunked || p->length;
+    *result = httpd_reply_send(p, &reply);
+    return false;
+}
+
+static enum MHD_Result handle_request(struct httpd_conn *p)
+{
+    enum MHD_Result rejected;
+    httpd_deferred_release(p); /* resumed */
+    if (!httpd_conn_enter(p, HTTPD_WORK, INT64_MAX))
+        return MHD_NO;
+    if (!authorize(p, &rejected))
+        return rejected;
+    if (!take_handler(p)) {
+        p->error_status = MHD_HTTP_SERVICE_UNAVAILABLE;
+        p->why = "too many requests are being handled";
+        return reject(p);
+    }
+    struct httpd_request req = request_of(p);
+    struct httpd_reply reply = httpd_reply_new;
+    p->route->handler(p->listener->conf.ctx, &req, &reply);
+    release_handler(p);
+    httpd_conn_uncharge(p);
+    buf_fini(&p->body);
+    return httpd_reply_send(p, &reply);
+}
+
+/* -- Callbacks of libmicrohttpd -- */
 
 /*
  * libmicrohttpd calls on_line after the request line; then on_request once with the
@@ -69,7 +495,7 @@ static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char 
     (void)kind;
     struct head *head = cls;
     struct span k = {name, name_n}, v = {value ? value : "", value ? value_n : 0};
-    if (!httpd_header_sane(k, v))
+    if (!is_header_sane(k, v))
         head->wrong = "malformed header";
     if (span_eq_nocase(k, SPAN("Content-Length"))) {
         read_length(head, v);
@@ -97,7 +523,7 @@ static const char *read_head(struct httpd_conn *p, struct head *head)
         return "both Content-Length and Transfer-Encoding";
     if (head->chunked && p->http_1_0)
         return "Transfer-Encoding in HTTP/1.0";
-    if (!httpd_uri_parse(p))
+    if (!parse_target(p))
         return "malformed request target";
     return NULL;
 }
@@ -107,7 +533,7 @@ static enum MHD_Result reject_now(struct httpd_conn *p, unsigned status, const c
     p->error_status = status;
     p->why = why;
     p->must_linger = true;
-    return httpd_reject(p);
+    return reject(p);
 }
 
 /* A GET has no use for a large body. */
@@ -127,7 +553,7 @@ static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
         return reject_now(p, MHD_HTTP_BAD_REQUEST, wrong);
     p->chunked = head.chunked;
     p->length = head.length;
-    httpd_route(p);
+    find_route(p);
     if (!p->chunked && !p->length)
         return MHD_YES;
     if (p->error_status)
@@ -135,7 +561,7 @@ static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
     enum MHD_Result rejected;
     /* Without a thread the request may have to wait, which is possible only at the end of
      * the body: libmicrohttpd calls again for a header when the connection is resumed. */
-    if (p->listener->conf.mode == HTTPD_THREADS && !httpd_authorize(p, &rejected))
+    if (p->listener->conf.mode == HTTPD_THREADS && !authorize(p, &rejected))
         return rejected;
     if (p->length > max_body(p))
         return reject_now(p, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large");
@@ -145,7 +571,7 @@ static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
 
 /* Discards the body without closing the connection, because a reply can only be queued at
  * the end of the body. */
-static enum MHD_Result discard(struct httpd_conn *p, size_t n)
+static enum MHD_Result discard_body(struct httpd_conn *p, size_t n)
 {
     buf_fini(&p->body);
     httpd_conn_uncharge(p);
@@ -158,16 +584,16 @@ static enum MHD_Result on_body(struct httpd_conn *p, const char *data, size_t n)
     if (httpd_conn_is_closed(p))
         return MHD_NO;
     if (p->error_status)
-        return discard(p, n);
+        return discard_body(p, n);
     if (n > max_body(p) - p->body.n) {
         p->error_status = MHD_HTTP_CONTENT_TOO_LARGE;
         p->why = "request body is too large";
-        return discard(p, n);
+        return discard_body(p, n);
     }
     if (!httpd_conn_charge(p, n)) {
         p->error_status = MHD_HTTP_SERVICE_UNAVAILABLE;
         p->why = "too many bytes of request bodies in memory";
-        return discard(p, n);
+        return discard_body(p, n);
     }
     /* Doubles the buffer, but not beyond Content-Length. */
     if (!p->chunked && p->body.cap - p->body.n <= n) {
@@ -194,7 +620,7 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
         *data_n = 0;
         return on_body(p, data, n);
     }
-    return p->error_status ? httpd_reject(p) : httpd_handle(p);
+    return p->error_status ? reject(p) : handle_request(p);
 }
 
 void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,

@@ -1,0 +1,817 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Connections and the acceptor, one thread for all listeners: it accepts, passes
+ * connections to libmicrohttpd, closes those whose deadline has passed, closes others of a
+ * full listener in favor of new ones, and lingers. Phase and deadline of a connection are
+ * one atomic word, which the acceptor and the connection's thread change at the same time.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/httpd_priv.h"
+
+/* -- Lingering close -- */
+
+enum { LINGER_MS = 1000 };
+
+static void begin_linger(struct httpd *d, int fd)
+{
+    if (atomic_load(&d->state) == HTTPD_STOPPING)
+        return;
+    if (d->n_lingers == HTTPD_LINGERS) {
+        close(d->linger[0].fd);
+        memmove(d->linger, d->linger + 1, --d->n_lingers * sizeof *d->linger);
+    }
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return;
+    shutdown(copy, SHUT_WR);
+    d->linger[d->n_lingers++] = (struct httpd_linger){
+        .fd = copy, .until_ms = clock_mono_ms() + LINGER_MS, .left = HTTPD_DISCARD_MAX};
+}
+
+/* Reads and discards. False: close the connection now. */
+static bool linger_on(struct httpd_linger *l, int64_t now)
+{
+    if (now >= l->until_ms)
+        return false;
+    ssize_t n = recv(l->fd, NULL, l->left, MSG_TRUNC | MSG_DONTWAIT);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR;
+    l->left -= (size_t)n;
+    return n > 0 && l->left > 0;
+}
+
+static void go_on_lingering(struct httpd *d)
+{
+    int64_t now = clock_mono_ms();
+    pthread_mutex_lock(&d->lock);
+    size_t n = 0;
+    for (size_t i = 0; i < d->n_lingers; i++) {
+        if (linger_on(&d->linger[i], now))
+            d->linger[n++] = d->linger[i];
+        else
+            close(d->linger[i].fd);
+    }
+    d->n_lingers = n;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* -- A connection: phase, deadline, accounting -- */
+
+enum {
+    PHASE_BITS = 3,
+    PAUSE_MS = 2, /* shortest pause between two requests that are not pipelined */
+};
+
+static uint64_t deadline_of(enum httpd_phase phase, int64_t due_ms)
+{
+    const int64_t never = INT64_MAX >> PHASE_BITS;
+    return (uint64_t)(due_ms < never ? due_ms : never) << PHASE_BITS | phase;
+}
+
+enum httpd_phase httpd_conn_deadline_phase(uint64_t due)
+{
+    return (enum httpd_phase)(due & ((1 << PHASE_BITS) - 1));
+}
+
+int64_t httpd_conn_deadline_ms(uint64_t due)
+{
+    return (int64_t)(due >> PHASE_BITS);
+}
+
+bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_ms)
+{
+    uint64_t before = atomic_exchange(&p->due, deadline_of(phase, due_ms));
+    enum httpd_phase was = httpd_conn_deadline_phase(before);
+    if (was != HTTPD_TIMED_OUT && was != HTTPD_EVICTED)
+        return true;
+    atomic_store(&p->due, before);
+    return false;
+}
+
+bool httpd_conn_is_closed(const struct httpd_conn *p)
+{
+    enum httpd_phase phase = httpd_conn_deadline_phase(atomic_load(&p->due));
+    return phase == HTTPD_TIMED_OUT || phase == HTTPD_EVICTED;
+}
+
+static void on_started(struct httpd_listener *listener, struct MHD_Connection *mhd,
+                       void **ctx)
+{
+    struct httpd *d = listener->d;
+    struct httpd_conn *p = xcalloc(1, sizeof *p);
+    p->listener = listener;
+    p->mhd = mhd;
+    p->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    if (listener->conf.tls) { /* before the handshake */
+        gnutls_session_t session =
+            MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session;
+        tls_client_init(&p->client, listener->conf.tls, session);
+    }
+    int64_t now = clock_mono_ms();
+    atomic_init(&p->since_ms, now);
+    p->first_due_ms = now + d->limits.first_request_ms;
+    atomic_init(&p->due, deadline_of(HTTPD_NEW, p->first_due_ms));
+    pthread_mutex_lock(&d->lock);
+    p->next = d->conns;
+    if (p->next)
+        p->next->prev = p;
+    d->conns = p;
+    pthread_mutex_unlock(&d->lock);
+    struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = p};
+    if (epoll_ctl(d->hup_fd, EPOLL_CTL_ADD, p->fd, &event) != 0)
+        log_debug("httpd", "epoll_ctl", LOG_S("err", strerrordesc_np(errno)));
+    *ctx = p;
+}
+
+static void conn_free(struct httpd_conn *p)
+{
+    buf_fini(&p->target);
+    buf_fini(&p->body);
+    buf_fini(&p->sent);
+    arena_fini(&p->params);
+    tls_client_fini(&p->client);
+    free(p->host);
+    free(p);
+}
+
+/* Whether the client may still send. Closing a connection with unread input resets it,
+ * which can discard the part of the reply that the client has not read. */
+static bool must_linger(const struct httpd_conn *p)
+{
+    struct pollfd at = {.fd = p->fd, .events = POLLRDHUP};
+    int unread = 0;
+    if (httpd_conn_is_closed(p))
+        return false;
+    if (p->must_linger || (ioctl(p->fd, FIONREAD, &unread) == 0 && unread > 0))
+        return true;
+    return poll(&at, 1, 0) == 0;
+}
+
+static void on_closed(struct httpd_conn *p)
+{
+    struct httpd_listener *listener = p->listener;
+    struct httpd *d = listener->d;
+    httpd_conn_end(p);
+    bool lingers = must_linger(p);
+    pthread_mutex_lock(&d->lock);
+    epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
+    if (p->next)
+        p->next->prev = p->prev;
+    if (p->prev)
+        p->prev->next = p->next;
+    else
+        d->conns = p->next;
+    if (lingers)
+        begin_linger(d, p->fd);
+    bool was_full = listener->open >= listener->conf.connections;
+    listener->open--;
+    listener->leaving -= atomic_load(&p->leaving);
+    d->connections--;
+    pthread_cond_signal(&d->gone);
+    pthread_mutex_unlock(&d->lock);
+    if (was_full || lingers)
+        httpd_acceptor_wake(d);
+    conn_free(p);
+}
+
+void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
+                         enum MHD_ConnectionNotificationCode code)
+{
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        on_started(cls, mhd, ctx);
+    else if (*ctx)
+        on_closed(*ctx);
+}
+
+/* At the first request, the client has shown its certificate, or it has none. */
+static void rank_thread(struct httpd_conn *p)
+{
+    const struct httpd_listener_config *conf = &p->listener->conf;
+    if (p->ranked || conf->mode != HTTPD_THREADS || !conf->yields)
+        return;
+    p->ranked = true;
+    if (atomic_load(&p->trusted))
+        pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
+    else /* of this thread, on Linux */
+        setpriority(PRIO_PROCESS, 0, HTTPD_NICE);
+}
+
+void httpd_conn_begin(struct httpd_conn *p)
+{
+    struct httpd *d = p->listener->d;
+    if (!p->in_request)
+        atomic_fetch_add(&d->in_flight, 1);
+    p->in_request = true;
+    p->seen_head = p->must_linger = p->chunked = p->authorized = p->is_probe = false;
+    free(steal(&p->host));
+    for (int i = 0; i < TLS_GROUPS; i++)
+        if (p->client.trusted[i])
+            atomic_store(&p->trusted, true);
+    rank_thread(p);
+    p->route = NULL;
+    p->error_status = 0;
+    p->why = NULL;
+    p->length = p->discarded = 0;
+    int64_t due = p->first_due_ms;
+    if (!due) {
+        int64_t now = clock_mono_ms();
+        bool was_idle = now - atomic_load(&p->since_ms) >= PAUSE_MS;
+        due = now + d->limits.first_request_ms;
+        atomic_store(&p->since_ms, was_idle ? now : p->busy_ms);
+    }
+    p->first_due_ms = 0;
+    httpd_conn_enter(p, HTTPD_REQUEST, due);
+}
+
+void httpd_conn_end(struct httpd_conn *p)
+{
+    if (!p->in_request)
+        return;
+    struct httpd *d = p->listener->d;
+    p->in_request = false;
+    httpd_deferred_release(p);
+    httpd_conn_uncharge(p);
+    buf_fini(&p->body);
+    buf_fini(&p->target);
+    arena_fini(&p->params);
+    int64_t now = clock_mono_ms();
+    p->busy_ms = atomic_exchange(&p->since_ms, now);
+    httpd_conn_enter(p, HTTPD_IDLE, now + p->listener->conf.idle_ms);
+    if (atomic_load(&p->hung_up))
+        httpd_acceptor_check(d); /* to close the connection */
+    atomic_fetch_sub(&d->in_flight, 1);
+}
+
+bool httpd_conn_charge(struct httpd_conn *p, uint64_t n)
+{
+    struct httpd *d = p->listener->d;
+    if (n > d->limits.max_bodies)
+        return false;
+    if (atomic_fetch_add(&d->body_bytes, n) > d->limits.max_bodies - n) {
+        atomic_fetch_sub(&d->body_bytes, n);
+        return false;
+    }
+    p->charged += n;
+    return true;
+}
+
+void httpd_conn_uncharge(struct httpd_conn *p)
+{
+    atomic_fetch_sub(&p->listener->d->body_bytes, p->charged);
+    p->charged = 0;
+}
+
+/* -- Which connections a full listener closes -- */
+
+/*
+ * Which connections a full listener closes in favor of new ones: those of untrusted
+ * clients before those of trusted ones, and of each the one that has been in its phase for
+ * the longest time. A connection whose handler runs is never closed.
+ */
+
+enum {
+    BATCH = 32, /* a full listener closes one of so many connections at once */
+    /* A new connection has a while for its request, so that a storm of others does not
+     * close it before. It is as short as necessary to accept a full backlog in a second,
+     * or two with TLS, whose handshake takes longer. */
+    ACCEPTS_PER_MS = 5,
+    GRACE_MAX_MS = 500,
+};
+
+struct candidate {
+    struct httpd_conn *conn;
+    uint64_t due;
+    int64_t since_ms;
+    unsigned rank;
+};
+
+/* Whether the connection may be closed. A stream waits in phase HTTPD_WORK, and so does a
+ * request for a handler or a decision. */
+static bool is_evictable(const struct httpd_conn *p, enum httpd_phase phase)
+{
+    if (p->leaving)
+        return false;
+    if (phase == HTTPD_WORK)
+        return p->stream || p->queued || p->deferred;
+    return phase == HTTPD_NEW || phase == HTTPD_REQUEST || phase == HTTPD_SEND ||
+           phase == HTTPD_IDLE;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return x->since_ms < y->since_ms ? -1 : x->since_ms > y->since_ms;
+}
+
+static struct candidate candidate_of(struct httpd_conn *p)
+{
+    uint64_t due = atomic_load(&p->due);
+    return (struct candidate){.conn = p,
+                              .due = due,
+                              .since_ms = atomic_load(&p->since_ms),
+                              .rank = (p->queued ? 2u : 0u) +
+                                      (atomic_load(&p->trusted) ? 1u : 0u)};
+}
+
+static int64_t grace_ms(const struct httpd_listener *listener)
+{
+    int64_t ms = listener->conf.connections / ACCEPTS_PER_MS;
+    ms *= listener->has_tls ? 2 : 1;
+    return ms < GRACE_MAX_MS ? ms : GRACE_MAX_MS;
+}
+
+/* A request has arrived, which libmicrohttpd is about to read. */
+static bool is_about_to_begin(const struct candidate *c)
+{
+    int unread = 0;
+    return httpd_conn_deadline_phase(c->due) == HTTPD_IDLE &&
+           ioctl(c->conn->fd, FIONREAD, &unread) == 0 && unread > 0;
+}
+
+static void mark_leaving(struct httpd_conn *p)
+{
+    atomic_store(&p->leaving, true);
+    p->listener->leaving++;
+}
+
+/* False: the connection has entered another phase meanwhile. */
+static bool evict(struct httpd_conn *p, uint64_t due)
+{
+    if (!atomic_compare_exchange_strong(&p->due, &due,
+                                        deadline_of(HTTPD_EVICTED, INT64_MAX)))
+        return false;
+    mark_leaving(p);
+    atomic_fetch_add(&p->listener->d->evicted, 1);
+    shutdown(p->fd, SHUT_RDWR);
+    if (p->stream)
+        httpd_stream_wake(p->stream);
+    httpd_deferred_cancel(p);
+    return true;
+}
+
+static bool reject_queued(struct httpd_conn *p)
+{
+    p->rejected = true;
+    mark_leaving(p);
+    atomic_fetch_add(&p->listener->d->rejected, 1);
+    pthread_cond_broadcast(&p->listener->handed);
+    return true;
+}
+
+static bool evict_some(struct httpd_listener *listener)
+{
+    struct httpd *d = listener->d;
+    size_t most = listener->conf.connections / BATCH + 1, done = 0;
+    pthread_mutex_lock(&d->lock);
+    cleanup_free struct candidate *all = xcalloc(listener->open, sizeof *all);
+    size_t listed = 0, n = 0;
+    for (struct httpd_conn *p = d->conns; p; p = p->next) {
+        if (p->listener != listener || listed == listener->open)
+            continue;
+        listed++;
+        all[n] = candidate_of(p);
+        n += is_evictable(p, httpd_conn_deadline_phase(all[n].due));
+    }
+    /* libmicrohttpd adds a connection shortly after its accept. */
+    bool is_complete = listed == listener->open;
+    qsort(all, n, sizeof *all, by_order);
+    int64_t latest_ms = clock_mono_ms() - grace_ms(listener);
+    for (size_t i = 0; i < n && done < most; i++) {
+        struct httpd_conn *p = all[i].conn;
+        if (all[i].since_ms > latest_ms) /* the next ones do not go before it */
+            break;
+        if (all[i].rank > 0 && (done || !is_complete)) /* no more of these than needed */
+            break;
+        if (!is_about_to_begin(&all[i]))
+            done += p->queued ? reject_queued(p) : evict(p, all[i].due);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return done > 0;
+}
+
+/* -- Accept -- */
+
+enum {
+    ACCEPT_BURST = 64, /* connections per listener and round, for fairness */
+    ACCEPT_RETRY_MS = 100,
+    ACCEPT_WARN_MS = 60 * 1000,
+};
+
+/* Detects a dead client after 90 s, also on a stream without data. */
+static void set_keepalive(int fd)
+{
+    const int on = 1, idle_s = 60, interval_s = 10, probes = 3;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+/* The acceptor checks all connections in the next round. */
+static void check_soon(struct httpd *d)
+{
+    int64_t at = clock_mono_ms() + HTTPD_ROUND_MIN_MS;
+    if (d->check_ms > at)
+        d->check_ms = at;
+}
+
+/* Whether the next connection can be passed on. If the listener is full and a connection
+ * is pending, others are closed in favor of it. Only the acceptor adds connections, so
+ * the result cannot become false meanwhile. */
+static bool has_room_for_next(struct httpd_listener *listener)
+{
+    struct pollfd pending = {.fd = listener->fd, .events = POLLIN};
+    unsigned limit = listener->conf.connections;
+    pthread_mutex_lock(&listener->d->lock);
+    bool has_room = listener->open - listener->leaving < limit,
+         has_spare = listener->open < limit + HTTPD_SPARE;
+    pthread_mutex_unlock(&listener->d->lock);
+    if (has_room || !has_spare)
+        return has_spare;
+    if (poll(&pending, 1, 0) <= 0)
+        return false;
+    if (evict_some(listener)) {
+        check_soon(listener->d);
+        return true;
+    }
+    listener->retry_ms = clock_mono_ms() + HTTPD_ROUND_MIN_MS;
+    return false;
+}
+
+static void count_open(struct httpd_listener *listener, int n)
+{
+    pthread_mutex_lock(&listener->d->lock);
+    listener->open += (unsigned)n;
+    listener->d->connections += (unsigned)n;
+    pthread_mutex_unlock(&listener->d->lock);
+}
+
+/* Whether to call accept again at once after it has failed. */
+static bool accept_again(struct httpd_listener *listener, int error)
+{
+    if (error == EAGAIN)
+        return false;
+    if (error == ECONNABORTED || error == EPROTO || error == EINTR || error == EPERM)
+        return true; /* that connection was reset */
+    int64_t now = clock_mono_ms();
+    listener->retry_ms = now + ACCEPT_RETRY_MS;
+    if (now >= listener->warned_ms) {
+        log_warn(
+            "httpd", "accept: failed; retrying", LOG_S("listener", listener->conf.name),
+            LOG_S("err", strerrordesc_np(error)), LOG_I("retry_ms", ACCEPT_RETRY_MS));
+        listener->warned_ms = now + ACCEPT_WARN_MS;
+    }
+    return false;
+}
+
+/* Whether the client has reset the connection in the backlog. In a storm of these, other
+ * clients would wait for each to begin and end. */
+static bool was_reset(int fd)
+{
+    struct pollfd at = {.fd = fd};
+    return poll(&at, 1, 0) > 0 && at.revents & POLLERR;
+}
+
+/* Accepts one connection. False: none is pending, or there is no room for it. */
+static bool accept_one(struct httpd_listener *listener)
+{
+    struct sockaddr_storage addr;
+    socklen_t n = sizeof addr;
+    if (!has_room_for_next(listener))
+        return false;
+    int fd =
+        accept4(listener->fd, (struct sockaddr *)&addr, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return accept_again(listener, errno);
+    if (was_reset(fd)) {
+        close(fd);
+        return true;
+    }
+    set_keepalive(fd);
+    count_open(listener, 1);
+    if (MHD_add_connection(listener->mhd, fd, (const struct sockaddr *)&addr, n) !=
+        MHD_YES)
+        count_open(listener, -1); /* it has closed fd */
+    return true;
+}
+
+static void accept_some(struct httpd_listener *listener)
+{
+    for (int i = 0; i < ACCEPT_BURST && accept_one(listener); i++)
+        ;
+}
+
+static void accept_all(struct httpd_listener *listener)
+{
+    while (accept_one(listener))
+        ;
+}
+
+/* -- The acceptor -- */
+
+/*
+ * The acceptor sleeps until the next deadline, at most for the shortest limit: a deadline
+ * that a connection sets meanwhile is never earlier. So an accept needs no look at the
+ * other connections, unless the listener is full.
+ */
+
+enum {
+    DRAIN_GRACE_MS = 300, /* a drain closes connections idle for this long */
+    HANGUPS = 64,         /* events per round */
+    FIRST_LISTENER = 2,
+};
+
+void httpd_acceptor_wake(struct httpd *d)
+{
+    ssize_t n = write(d->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
+    (void)n; /* fails only if a wake-up is already pending */
+}
+
+void httpd_acceptor_check(struct httpd *d)
+{
+    atomic_store(&d->check_now, true);
+    httpd_acceptor_wake(d);
+}
+
+static uint64_t bytes_acked(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t n = sizeof info;
+    getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n);
+    return info.tcpi_bytes_acked;
+}
+
+/* The deadline `due` has passed: closes the connection, unless its deadline was changed
+ * meanwhile or the client has read some of the reply. */
+static void expire(struct httpd_conn *p, uint64_t due, int64_t now)
+{
+    if (httpd_conn_deadline_phase(due) == HTTPD_SEND) {
+        uint64_t acked = bytes_acked(p->fd);
+        if (acked != p->acked) {
+            p->acked = acked;
+            int64_t later = now + p->listener->conf.idle_ms;
+            atomic_compare_exchange_strong(&p->due, &due,
+                                           deadline_of(HTTPD_SEND, later));
+            return;
+        }
+    }
+    if (!atomic_compare_exchange_strong(&p->due, &due,
+                                        deadline_of(HTTPD_TIMED_OUT, INT64_MAX)))
+        return;
+    atomic_fetch_add(&p->listener->d->timed_out, 1);
+    shutdown(p->fd, SHUT_RDWR);
+}
+
+/* A drain closes connections that were idle for a while; one in use is closed with its
+ * next reply. Shutting down the receiving side only lets a request that has arrived be
+ * served. */
+static void close_if_idle(struct httpd_conn *p, uint64_t due, int64_t now)
+{
+    enum httpd_phase phase = httpd_conn_deadline_phase(due);
+    if (phase != HTTPD_IDLE && phase != HTTPD_NEW)
+        return;
+    int unread = 0;
+    if (now - atomic_load(&p->since_ms) < DRAIN_GRACE_MS ||
+        ioctl(p->fd, FIONREAD, &unread) != 0 || unread)
+        return;
+    if (atomic_compare_exchange_strong(&p->due, &due,
+                                       deadline_of(HTTPD_CLOSING, INT64_MAX)))
+        shutdown(p->fd, SHUT_RD);
+}
+
+/* The client has closed its sending side: wakes libmicrohttpd, which reads the rest and
+ * the end of file. This is repeated every round, because with epoll libmicrohttpd takes a
+ * short read for the end of the available data and may miss the event. A request in work
+ * is finished first. */
+static bool close_if_hung_up(struct httpd_conn *p, enum httpd_phase phase)
+{
+    bool reading = phase == HTTPD_NEW || phase == HTTPD_REQUEST || phase == HTTPD_IDLE;
+    if (phase != HTTPD_CLOSING && !(reading && atomic_load(&p->hung_up)))
+        return false;
+    shutdown(p->fd, SHUT_RD);
+    return true;
+}
+
+/* Checks one connection. Returns the time of the next check. */
+static int64_t check_conn(struct httpd_conn *p, int64_t now, bool draining)
+{
+    uint64_t due = atomic_load(&p->due);
+    if (httpd_conn_is_closed(p)) { /* repeated, as in close_if_hung_up */
+        shutdown(p->fd, SHUT_RDWR);
+        return now;
+    }
+    if (httpd_conn_deadline_ms(due) <= now)
+        expire(p, due, now);
+    else if (close_if_hung_up(p, httpd_conn_deadline_phase(due)))
+        return now;
+    else if (draining)
+        close_if_idle(p, due, now);
+    int64_t at = httpd_conn_deadline_ms(atomic_load(&p->due));
+    if (!p->stream || p->listener->conf.mode == HTTPD_THREADS)
+        return at;
+    int64_t wake = httpd_stream_wake_due(p->stream, now);
+    return wake < at ? wake : at;
+}
+
+/* Checks all connections. Returns how long to sleep in milliseconds, or -1: forever.
+ * httpd.lock is held. */
+static int64_t check_conns(struct httpd *d, int64_t now)
+{
+    bool draining = atomic_load(&d->state) != HTTPD_RUNNING;
+    int64_t wait = d->limits.first_request_ms;
+    for (size_t i = 0; i < d->n_listeners; i++) {
+        const struct httpd_listener_config *conf = &d->listeners[i]->conf;
+        int64_t limit = conf->mode == HTTPD_EVENTS && conf->idle_ms > HTTPD_STREAM_WAIT_MS
+                            ? HTTPD_STREAM_WAIT_MS
+                            : conf->idle_ms;
+        if (wait > limit)
+            wait = limit;
+        if (d->listeners[i]->leaving)
+            wait = HTTPD_ROUND_MIN_MS;
+    }
+    for (struct httpd_conn *p = d->conns; p; p = p->next) {
+        int64_t due = check_conn(p, now, draining);
+        if (due - now < wait)
+            wait = due - now;
+    }
+    if (!d->connections)
+        return -1;
+    if (draining || wait < HTTPD_ROUND_MIN_MS)
+        return HTTPD_ROUND_MIN_MS;
+    return wait;
+}
+
+static struct httpd_listener *listener_at(struct httpd *d, size_t i)
+{
+    pthread_mutex_lock(&d->lock);
+    struct httpd_listener *listener = i < d->n_listeners ? d->listeners[i] : NULL;
+    pthread_mutex_unlock(&d->lock);
+    return listener;
+}
+
+/* Accepts the connections in the backlog, so that they are not reset, and closes the
+ * listening sockets. */
+static void close_listeners(struct httpd *d)
+{
+    struct httpd_listener *listener;
+    for (size_t i = 0; (listener = listener_at(d, i)); i++) {
+        accept_all(listener);
+        close(listener->fd);
+        listener->fd = -1;
+    }
+    pthread_mutex_lock(&d->lock);
+    d->closed = true;
+    httpd_stream_wake_all(d);
+    pthread_cond_broadcast(&d->gone);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Handles the connections whose client has closed its sending side. */
+static void mark_hangups(struct httpd *d)
+{
+    struct epoll_event events[HANGUPS];
+    pthread_mutex_lock(&d->lock); /* keeps the connections alive */
+    int n = epoll_wait(d->hup_fd, events, HANGUPS, 0);
+    for (int i = 0; i < n; i++) {
+        struct httpd_conn *p = events[i].data.ptr;
+        epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
+        atomic_store(&p->hung_up, true);
+        if (p->stream)
+            httpd_stream_wake(p->stream);
+        close_if_hung_up(p, httpd_conn_deadline_phase(atomic_load(&p->due)));
+    }
+    check_soon(d);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* What the acceptor polls: wake_fd, hup_fd, listeners, lingering connections. */
+struct round {
+    struct pollfd *fds;
+    size_t n, cap;
+    size_t first_linger;
+    /* Of fds[FIRST_LISTENER..first_linger). */
+    struct httpd_listener **listeners;
+    size_t cap_listeners;
+};
+
+static void add_fd(struct round *r, int fd, short events)
+{
+    MEM_GROW(r->fds, r->cap, r->n + 1);
+    r->fds[r->n++] = (struct pollfd){.fd = fd, .events = events};
+}
+
+/* The shorter wait; -1: forever. */
+static int64_t sooner(int64_t wait, int64_t left)
+{
+    if (wait >= 0 && wait <= left)
+        return wait;
+    return left > 0 ? left : 0;
+}
+
+/* Adds its descriptor, or -1, which poll ignores, while it accepts nothing. Returns the
+ * time at which it accepts again. httpd.lock is held. */
+static int64_t add_listener(struct round *r, struct httpd_listener *listener, int64_t now)
+{
+    bool is_full = listener->open >= listener->conf.connections + HTTPD_SPARE;
+    bool is_late = listener->retry_ms > now;
+    add_fd(r, is_late || is_full ? -1 : listener->fd, POLLIN);
+    return is_late ? listener->retry_ms : INT64_MAX;
+}
+
+/* httpd.lock is held. */
+static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
+{
+    int64_t wait = d->check_ms - now;
+    if (atomic_exchange(&d->check_now, false) || wait <= 0 ||
+        atomic_load(&d->state) != HTTPD_RUNNING) {
+        wait = check_conns(d, now);
+        d->check_ms = wait < 0 ? now : now + wait;
+    }
+    r->n = 0;
+    add_fd(r, d->wake_fd, POLLIN);
+    add_fd(r, d->hup_fd, POLLIN);
+    MEM_GROW(r->listeners, r->cap_listeners, d->n_listeners);
+    for (size_t i = 0; i < d->n_listeners; i++) {
+        r->listeners[i] = d->listeners[i];
+        wait = sooner(wait, add_listener(r, d->listeners[i], now) - now);
+    }
+    r->first_linger = r->n;
+    for (size_t i = 0; i < d->n_lingers; i++) {
+        wait = sooner(wait, d->linger[i].until_ms - now);
+        add_fd(r, d->linger[i].fd, POLLIN);
+    }
+    return wait;
+}
+
+static void run_round(struct httpd *d, struct round *r)
+{
+    pthread_mutex_lock(&d->lock);
+    int64_t wait = prepare(d, r, clock_mono_ms());
+    pthread_mutex_unlock(&d->lock);
+    poll(r->fds, (nfds_t)r->n, wait > INT32_MAX ? INT32_MAX : (int)wait);
+    uint64_t wakes;
+    ssize_t got = read(d->wake_fd, &wakes, sizeof wakes);
+    (void)got;
+    if (r->fds[1].revents)
+        mark_hangups(d);
+    for (size_t i = FIRST_LISTENER; i < r->first_linger; i++)
+        if (r->fds[i].revents)
+            accept_some(r->listeners[i - FIRST_LISTENER]);
+    if (r->n > r->first_linger)
+        go_on_lingering(d);
+}
+
+static void *acceptor_run(void *arg)
+{
+    struct httpd *d = arg;
+    struct round r = {0};
+    for (;;) {
+        int state = atomic_load(&d->state);
+        if (state == HTTPD_STOPPING)
+            break;
+        if (state == HTTPD_DRAINING && !d->closed)
+            close_listeners(d);
+        run_round(d, &r);
+    }
+    free(r.fds);
+    free(r.listeners);
+    return NULL;
+}
+
+int httpd_acceptor_start(struct httpd *d, struct err *err)
+{
+    if (d->has_acceptor)
+        return 0;
+    if (d->wake_fd < 0)
+        d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (d->hup_fd < 0)
+        d->hup_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (d->wake_fd < 0 || d->hup_fd < 0)
+        return err_set(err, ERR_UNAVAILABLE, "%s", strerrordesc_np(errno));
+    int rc = pthread_create(&d->acceptor, NULL, acceptor_run, d);
+    if (rc)
+        return err_set(err, ERR_UNAVAILABLE, "pthread_create: %s", strerrordesc_np(rc));
+    pthread_setname_np(d->acceptor, "httpd");
+    d->has_acceptor = true;
+    return 0;
+}
