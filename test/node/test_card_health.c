@@ -1,205 +1,189 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/card_health.h"
 
-#include <limits.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "lib/unit.h"
 
-/* One input of a card, and its health after that. */
-enum input {
-    END,
-    GOOD,
-    UNREADABLE,
-    FAILED,
-    XID_CARD, /* 79: the card fell off the bus */
-    XID_APP,  /* 31: a page fault that the application causes */
-    ECC,
-};
-
-struct step {
-    int64_t at_ms;
-    enum input input;
-    bool healthy;
-    const char *reason;
-};
-
-enum { STEPS = 10 };
-
+/* Each line: the time, an input, and what the card is after it: healthy, or the reason. */
 static const struct transition {
     const char *name;
     struct card_health_settings settings;
-    struct step steps[STEPS];
+    const char *steps;
 } transitions[] = {
 #define USUAL                                                                            \
     {                                                                                    \
         3000, 30000, 600000                                                              \
     }
-    {"a card that is good at first is healthy at once", USUAL, {{5, GOOD, true, ""}}},
+    {"a card that is good at first is healthy at once",
+     USUAL,
+     "5 good: healthy"},
     {"a card that is failed at first must recover",
      USUAL,
-     {{0, FAILED, false, "failed"},
-      {1000, GOOD, false, "failed"},
-      {30999, GOOD, false, "failed"},
-      {31000, GOOD, true, ""}}},
+     "0 failed: failed\n"
+     "1000 good: failed\n"
+     "30999 good: failed\n"
+     "31000 good: healthy"},
     {"a card that is unreadable at first is not tolerated",
      USUAL,
-     {{0, UNREADABLE, false, "unreadable"}, {30000, GOOD, false, "unreadable"}}},
+     "0 unreadable: unreadable\n"
+     "30000 good: unreadable"},
     {"a failed sample counts at once, recovery takes healthy_after_ms",
      USUAL,
-     {{0, GOOD, true, ""},
-      {1000, FAILED, false, "failed"},
-      {2000, GOOD, false, "failed"},
-      {31999, GOOD, false, "failed"},
-      {32000, GOOD, true, ""}}},
+     "0 good: healthy\n"
+     "1000 failed: failed\n"
+     "2000 good: failed\n"
+     "31999 good: failed\n"
+     "32000 good: healthy"},
     {"a failed sample restarts the recovery",
      USUAL,
-     {{0, GOOD, true, ""},
-      {1000, FAILED, false, "failed"},
-      {2000, GOOD, false, "failed"},
-      {31000, FAILED, false, "failed"},
-      {32000, GOOD, false, "failed"},
-      {61999, GOOD, false, "failed"},
-      {62000, GOOD, true, ""}}},
+     "0 good: healthy\n"
+     "1000 failed: failed\n"
+     "2000 good: failed\n"
+     "31000 failed: failed\n"
+     "32000 good: failed\n"
+     "61999 good: failed\n"
+     "62000 good: healthy"},
     {"unreadable samples are tolerated for unhealthy_after_ms",
      USUAL,
-     {{0, GOOD, true, ""},
-      {1000, UNREADABLE, true, ""},
-      {3999, UNREADABLE, true, ""},
-      {4000, UNREADABLE, false, "unreadable"},
-      {5000, GOOD, false, "unreadable"},
-      {35000, GOOD, true, ""}}},
+     "0 good: healthy\n"
+     "1000 unreadable: healthy\n"
+     "3999 unreadable: healthy\n"
+     "4000 unreadable: unreadable\n"
+     "5000 good: unreadable\n"
+     "35000 good: healthy"},
     {"a good sample ends the tolerated time",
      USUAL,
-     {{0, GOOD, true, ""},
-      {1000, UNREADABLE, true, ""},
-      {3000, GOOD, true, ""},
-      {5000, UNREADABLE, true, ""},
-      {7999, UNREADABLE, true, ""},
-      {8000, UNREADABLE, false, "unreadable"}}},
+     "0 good: healthy\n"
+     "1000 unreadable: healthy\n"
+     "3000 good: healthy\n"
+     "5000 unreadable: healthy\n"
+     "7999 unreadable: healthy\n"
+     "8000 unreadable: unreadable"},
     {"a tolerated sample does not interrupt a recovery",
      USUAL,
-     {{0, FAILED, false, "failed"},
-      {1000, GOOD, false, "failed"},
-      {15000, UNREADABLE, false, "failed"},
-      {16000, GOOD, false, "failed"},
-      {31000, GOOD, true, ""}}},
+     "0 failed: failed\n"
+     "1000 good: failed\n"
+     "15000 unreadable: failed\n"
+     "16000 good: failed\n"
+     "31000 good: healthy"},
     {"without tolerance an unreadable sample counts at once",
      {0, 30000, 600000},
-     {{0, GOOD, true, ""}, {1, UNREADABLE, false, "unreadable"}}},
+     "0 good: healthy\n"
+     "1 unreadable: unreadable"},
     {"the newest reason counts",
      USUAL,
-     {{0, GOOD, true, ""},
-      {1, XID_CARD, false, "XID 79"},
-      {2, GOOD, false, "XID 79"},
-      {3, FAILED, false, "failed"},
-      {4, ECC, false, "uncorrectable ECC error"},
-      {5, UNREADABLE, false, "unreadable"}}},
+     "0 good: healthy\n"
+     "1 xid79: XID 79\n"
+     "2 good: XID 79\n"
+     "3 failed: failed\n"
+     "4 ecc: uncorrectable ECC error\n"
+     "5 unreadable: unreadable"},
     {"an event holds the card for xid_hold_ms",
      USUAL,
-     {{0, GOOD, true, ""},
-      {1000, XID_CARD, false, "XID 79"},
-      {2000, GOOD, false, "XID 79"},
-      {600999, GOOD, false, "XID 79"},
-      {601000, GOOD, true, ""}}},
+     "0 good: healthy\n"
+     "1000 xid79: XID 79\n"
+     "2000 good: XID 79\n"
+     "600999 good: XID 79\n"
+     "601000 good: healthy"},
     {"every event restarts the hold",
      USUAL,
-     {{0, GOOD, true, ""},
-      {1000, XID_CARD, false, "XID 79"},
-      {2000, GOOD, false, "XID 79"},
-      {400000, ECC, false, "uncorrectable ECC error"},
-      {401000, GOOD, false, "uncorrectable ECC error"},
-      {999999, GOOD, false, "uncorrectable ECC error"},
-      {1000000, GOOD, true, ""}}},
+     "0 good: healthy\n"
+     "1000 xid79: XID 79\n"
+     "2000 good: XID 79\n"
+     "400000 ecc: uncorrectable ECC error\n"
+     "401000 good: uncorrectable ECC error\n"
+     "999999 good: uncorrectable ECC error\n"
+     "1000000 good: healthy"},
     {"an event counts as a failed sample where the hold is 0",
      {3000, 30000, 0},
-     {{0, GOOD, true, ""},
-      {1000, XID_CARD, false, "XID 79"},
-      {2000, GOOD, false, "XID 79"},
-      {31999, GOOD, false, "XID 79"},
-      {32000, GOOD, true, ""}}},
+     "0 good: healthy\n"
+     "1000 xid79: XID 79\n"
+     "2000 good: XID 79\n"
+     "31999 good: XID 79\n"
+     "32000 good: healthy"},
     {"an event restarts a recovery",
      {3000, 30000, 0},
-     {{0, FAILED, false, "failed"},
-      {1000, GOOD, false, "failed"},
-      {20000, ECC, false, "uncorrectable ECC error"},
-      {21000, GOOD, false, "uncorrectable ECC error"},
-      {50999, GOOD, false, "uncorrectable ECC error"},
-      {51000, GOOD, true, ""}}},
+     "0 failed: failed\n"
+     "1000 good: failed\n"
+     "20000 ecc: uncorrectable ECC error\n"
+     "21000 good: uncorrectable ECC error\n"
+     "50999 good: uncorrectable ECC error\n"
+     "51000 good: healthy"},
     {"the hold does not replace the recovery",
      {3000, 30000, 10000},
-     {{0, GOOD, true, ""},
-      {1000, XID_CARD, false, "XID 79"},
-      {9000, FAILED, false, "failed"},
-      {12000, GOOD, false, "failed"},
-      {41999, GOOD, false, "failed"},
-      {42000, GOOD, true, ""}}},
+     "0 good: healthy\n"
+     "1000 xid79: XID 79\n"
+     "9000 failed: failed\n"
+     "12000 good: failed\n"
+     "41999 good: failed\n"
+     "42000 good: healthy"},
     {"after an event an unreadable sample is not tolerated",
      {3000, 1000, 0},
-     {{0, GOOD, true, ""},
-      {1, ECC, false, "uncorrectable ECC error"},
-      {2, UNREADABLE, false, "unreadable"},
-      {3, GOOD, false, "unreadable"},
-      {1003, GOOD, true, ""}}},
+     "0 good: healthy\n"
+     "1 ecc: uncorrectable ECC error\n"
+     "2 unreadable: unreadable\n"
+     "3 good: unreadable\n"
+     "1003 good: healthy"},
     {"an XID of an application changes nothing",
      USUAL,
-     {{0, GOOD, true, ""},
-      {1, XID_APP, true, ""},
-      {2, FAILED, false, "failed"},
-      {3, GOOD, false, "failed"},
-      {4, XID_APP, false, "failed"},
-      {30003, GOOD, true, ""}}},
+     "0 good: healthy\n"
+     "1 xid31: healthy\n"
+     "2 failed: failed\n"
+     "3 good: failed\n"
+     "4 xid31: failed\n"
+     "30003 good: healthy"},
     {"INT64_MAX holds as long as the process lives",
      {3000, 0, INT64_MAX},
-     {{-5, GOOD, true, ""},
-      {-3, XID_CARD, false, "XID 79"},
-      {INT64_MAX / 2, GOOD, false, "XID 79"}}},
+     "-5 good: healthy\n"
+     "-3 xid79: XID 79\n"
+     "4611686018427387903 good: XID 79"},
     {"without recovery time the first good sample is enough",
      {3000, 0, 0},
-     {{0, GOOD, true, ""},
-      {1, FAILED, false, "failed"},
-      {1, GOOD, true, ""},
-      {2, ECC, false, "uncorrectable ECC error"},
-      {2, GOOD, true, ""}}},
+     "0 good: healthy\n"
+     "1 failed: failed\n"
+     "1 good: healthy\n"
+     "2 ecc: uncorrectable ECC error\n"
+     "2 good: healthy"},
 };
 
-static struct gpu_event event_of(enum input input)
-{
-    struct gpu_event e = {.kind = input == ECC ? GPU_EVENT_ECC : GPU_EVENT_XID,
-                          .xid = input == XID_CARD  ? 79
-                                 : input == XID_APP ? 31
-                                                    : 0,
-                          .uuid = "GPU-a",
-                          .index = -1};
-    return e;
-}
-
-static void take(struct card_health *h, const struct transition *t, const struct step *s)
+static void check_step(const struct transition *t, struct card_health *h,
+                       struct span line)
 {
     struct card_health_target target = {h, "GPU-a", 0, true};
-    struct gpu_event e = event_of(s->input);
-    if (s->input == GOOD)
-        card_health_sample(h, &t->settings, s->at_ms, CARD_HEALTH_GOOD, NULL);
-    else if (s->input == UNREADABLE)
-        card_health_sample(h, &t->settings, s->at_ms, CARD_HEALTH_UNREADABLE,
-                           "unreadable");
-    else if (s->input == FAILED)
-        card_health_sample(h, &t->settings, s->at_ms, CARD_HEALTH_FAILED, "failed");
+    struct span input, rest = line;
+    int64_t at_ms;
+    ck_assert(span_i64(span_cut(&rest, ' '), &at_ms));
+    input = span_cut(&rest, ':');
+    struct gpu_event e = {.kind = GPU_EVENT_XID, .uuid = "GPU-a", .index = -1};
+    if (span_eq(input, SPAN("ecc")))
+        e.kind = GPU_EVENT_ECC;
+    else if (span_starts(input, SPAN("xid")))
+        e.xid = atoi(input.p + 3);
     else
-        ck_assert(card_health_event(&target, 1, s->at_ms, &e) == (s->input != XID_APP));
+        e.kind = GPU_EVENT_NONE;
+    if (e.kind != GPU_EVENT_NONE)
+        ck_assert(card_health_event(&target, 1, at_ms, &e) == (e.xid != 31));
+    else if (span_eq(input, SPAN("good")))
+        card_health_sample(h, &t->settings, at_ms, CARD_HEALTH_GOOD, NULL);
+    else if (span_eq(input, SPAN("failed")))
+        card_health_sample(h, &t->settings, at_ms, CARD_HEALTH_FAILED, "failed");
+    else
+        card_health_sample(h, &t->settings, at_ms, CARD_HEALTH_UNREADABLE, "unreadable");
+    span_cut(&rest, ' ');
+    ck_assert_msg(span_eq(rest, span_of(h->healthy ? "healthy" : h->reason)),
+                  "%s: %.*s, got %s", t->name, SPAN_ARG(line),
+                  h->healthy ? "healthy" : h->reason);
 }
 
 START_TEST(every_transition_of_one_card)
 {
     for (size_t i = 0; i < ARRAY_LEN(transitions); i++) {
-        const struct transition *t = &transitions[i];
         struct card_health h = {0};
-        for (const struct step *s = t->steps; s < t->steps + STEPS && s->input; s++) {
-            take(&h, t, s);
-            ck_assert_msg(h.healthy == s->healthy && strcmp(h.reason, s->reason) == 0,
-                          "%s: at %lld ms %s, \"%s\"", t->name, (long long)s->at_ms,
-                          h.healthy ? "healthy" : "unhealthy", h.reason);
-        }
+        struct span rest = span_of(transitions[i].steps);
+        while (rest.n)
+            check_step(&transitions[i], &h, span_cut(&rest, '\n'));
     }
 }
 END_TEST

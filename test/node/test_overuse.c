@@ -4,6 +4,8 @@
 #include "base/mem.h"
 #include "lib/unit.h"
 
+/* Examples of what test_overuse_random.c has not: names, boundaries, Retry-After. */
+
 /* One container on card 0, as measured. An init container has the name "i". */
 struct row {
     const char *pod, *uid, *name, *id; /* uid and id "": it has no process */
@@ -95,44 +97,23 @@ static const struct who {
     {"beyond the promise and the tolerance",
      {{"a", "u", "c", "i", 4101, 4000}},
      "report a/c, evict a"},
-    {"within the tolerance", {{"a", "u", "c", "i", 4100, 4000}}, ""},
-    {"it was promised other cards only",
-     {{"a", "u", "c", "i", 4101, 0}},
-     "report a/c, evict a"},
-    {"the pod was promised nothing", {{"a", "u", "c", "i", 4101, -1}}, ""},
     {"a container without a promise in a pod that has one",
      {{"a", "u", "c", "i", 0, 4000}, {"a", "u", "d", "j", 5000, -1}},
      "report a/d, evict a"},
-    {"one that takes no more than its siblings leave",
-     {{"a", "u", "c", "i", 0, 4000}, {"a", "u", "d", "j", 4000, -1}},
-     ""},
-    {"a sibling was promised the whole card",
-     {{"a", "u", "c", "i", 0, TOTAL}, {"a", "u", "d", "j", 4000, -1}},
-     ""},
     {"an init container, which the kubelet does not list",
      {{"a", "u", "c", "i", 8000, UNCLEAR}, {"a", "", "d", "", 0, 2000}},
      ""},
     {"a sibling whose promise is not clear",
      {{"a", "u", "c", "i", 8000, 2000}, {"a", "u", "d", "j", 100, UNCLEAR}},
      ""},
-    {"promised an unknown amount beside other cards",
-     {{"a", "u", "c", "i", 8000, UNCLEAR}, {"a", "u", "d", "j", 100, 2000}},
-     ""},
     {"the use is unknown", {{"a", "u", "c", "i", -1, 4000}}, ""},
-    {"the whole card was promised", {{"a", "u", "c", "i", 16500, TOTAL}}, ""},
     {"the name is unknown", {{"a", "u", "", "i", 5000, 4000}}, ""},
-    {"the pod as a whole is inside its promise",
-     {{"a", "u", "c", "i", 5000, 4000}, {"a", "u", "d", "j", 2000, 4000}},
-     ""},
     {"a container without a process belongs to the pod, too",
      {{"a", "u", "c", "i", 5000, 4000}, {"a", "", "d", "", 0, 4000}},
      ""},
     {"the use of a sibling is unknown",
      {{"a", "u", "c", "i", 9000, 4000}, {"a", "u", "d", "j", -1, 4000}},
      ""},
-    {"the pod as a whole is over",
-     {{"a", "u", "c", "i", 5000, 4000}, {"a", "u", "d", "j", 3950, 4000}},
-     "report a/c, evict a"},
     {"both containers are over, and the pod is evicted once",
      {{"a", "u", "c", "i", 5000, 4000}, {"a", "u", "d", "j", 5000, 4000}},
      "report a/c, report a/d, evict a"},
@@ -228,53 +209,12 @@ START_TEST(who_is_over_with_init_containers)
     overuse_free(overuse);
 }
 
-/* What a pod keeps for its init container hurts it as well when it is not free. */
-START_TEST(the_promise_of_an_init_container_can_lack)
-{
-    static const struct row rows[] = {
-        {"a", "u", "c", "i", 6000, 4000}, {"b", "v", "c", "j", 1000, 1000}, {0}};
-    static const struct usage_init init = {0,        {"v", 1}, {"ns", 2}, {"b", 1},
-                                           {"i", 1}, 5000,     0};
-    begin(OVERUSE_EVICT, false);
-    for (int64_t at_ms = 0; at_ms <= GRACE; at_ms += 2000)
-        ck_step(rows, at_ms, 3999, ""); /* b lacks nothing */
-    for (int64_t at_ms = GRACE; at_ms <= GRACE + 2000; at_ms += 2000) {
-        struct usage u = usage_of(rows, at_ms, 3999); /* b lacks one of 4000 MiB */
-        u.inits = &init;
-        u.n_inits = 1;
-        cleanup_free char *got = step(&u, at_ms);
-        ck_assert_str_eq(got, at_ms == GRACE ? "report a/c, evict a" : "");
-    }
-    overuse_free(overuse);
-}
-
 /* -- measurements -- */
 
 static const struct row over[] = {
     {"a", "u", "c", "i", 6000, 4000}, {"b", "v", "c", "j", 1000, 8000}, {0}};
 static const struct row inside[] = {
     {"a", "u", "c", "i", 4000, 4000}, {"b", "v", "c", "j", 1000, 8000}, {0}};
-static const struct row restarted[] = {
-    {"a", "u", "c", "k", 6000, 4000}, {"b", "v", "c", "j", 1000, 8000}, {0}};
-
-START_TEST(a_measurement_inside_the_promise_begins_the_grace_again)
-{
-    begin(OVERUSE_EVICT, false);
-    wait_out(over, 0, 500);
-    ck_step(inside, GRACE, 500, "");
-    wait_out(over, GRACE + 1000, 500);
-    ck_step(over, 2 * GRACE + 1000, 500, "report a/c, evict a");
-    overuse_free(overuse);
-}
-
-START_TEST(a_restarted_container_begins_the_grace_again)
-{
-    begin(OVERUSE_KILL, false);
-    wait_out(over, 0, 500);
-    wait_out(restarted, GRACE, 500);
-    ck_step(restarted, 2 * GRACE, 500, "report a/c, kill a/c");
-    overuse_free(overuse);
-}
 
 START_TEST(a_measurement_that_does_not_count_neither_accuses_nor_acquits)
 {
@@ -297,17 +237,6 @@ START_TEST(a_measurement_that_does_not_count_neither_accuses_nor_acquits)
     overuse_free(overuse);
 }
 
-START_TEST(a_gap_or_a_clock_that_jumps_never_fills_the_grace_alone)
-{
-    begin(OVERUSE_EVICT, false);
-    ck_step(over, 0, 500, "");
-    ck_step(over, 3600 * 1000, 500, "");             /* counts 5 s */
-    ck_step(over, 3600 * 1000 - 60 * 1000, 500, ""); /* counts nothing */
-    ck_step(over, 3600 * 1000 - 56 * 1000, 500, ""); /* 4 s */
-    ck_step(over, 3600 * 1000 - 55 * 1000, 500, "report a/c, evict a");
-    overuse_free(overuse);
-}
-
 START_TEST(promises_older_than_the_overuse_accuse_nobody)
 {
     begin(OVERUSE_EVICT, false);
@@ -321,24 +250,6 @@ START_TEST(promises_older_than_the_overuse_accuse_nobody)
 }
 
 /* -- where it hurts -- */
-
-static const struct row three[] = {{"a", "u", "c", "i", 5000, 2000}, /* 3000 beyond */
-                                   {"b", "v", "c", "j", 6000, 1000}, /* 5000 beyond */
-                                   {"d", "w", "c", "k", 2500, 2000}, /* 500 beyond */
-                                   {"e", "x", "c", "l", 1000, 9000}, /* 8000 unused */
-                                   {0}};
-
-START_TEST(only_as_many_as_it_takes)
-{
-    begin(OVERUSE_EVICT, false);
-    wait_out(three, 0, 9000);
-    ck_step(three, GRACE, 8000, "");
-    /* 5000 MiB are lacking: evicting b frees 6000. */
-    ck_step(three, GRACE + 1, 3000, "report a/c, report b/c, report d/c, evict b");
-    ck_step(three, GRACE + 2, 3000, "");
-    ck_step(three, GRACE + 3, 1500, "evict a");
-    overuse_free(overuse);
-}
 
 START_TEST(an_unknown_number_of_the_card_never_hurts)
 {
@@ -365,28 +276,6 @@ START_TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
     overuse_free(overuse);
 }
 
-START_TEST(a_container_without_a_promise_does_not_hide_that_it_hurts)
-{
-    static const struct row plain[] = {{"a", "u", "c", "i", 6000, 4000},
-                                       {"b", "v", "c", "j", 1000, 8000},
-                                       {"x", "y", "c", "k", 3000, -1},
-                                       {0}};
-    begin(OVERUSE_EVICT, false);
-    wait_out(plain, 0, 7000);
-    ck_step(plain, GRACE, 6999, "report a/c, evict a");
-    overuse_free(overuse);
-}
-
-START_TEST(reports_alone_are_the_weakest_action)
-{
-    begin(OVERUSE_REPORT, false);
-    wait_out(over, 0, 500);
-    ck_step(over, GRACE, 500, "report a/c");
-    ck_step(over, GRACE + OVERUSE_REPORT_AGAIN_MS - 1, 500, "");
-    ck_step(over, GRACE + OVERUSE_REPORT_AGAIN_MS, 500, "report a/c");
-    overuse_free(overuse);
-}
-
 /* -- limits -- */
 
 START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
@@ -407,65 +296,16 @@ START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
     overuse_free(overuse);
 }
 
-START_TEST(a_pod_whose_eviction_is_rejected_does_not_save_the_next_one)
-{
-    begin(OVERUSE_EVICT, false);
-    wait_out(three, 0, 9000);
-    ck_step(three, GRACE, 3000, "report a/c, report b/c, report d/c, evict b");
-    overuse_evicted(overuse, GRACE, SPAN("v"), false, -1);
-    ck_step(three, GRACE + 1, 3000, "evict a");
-    overuse_evicted(overuse, GRACE + 1, SPAN("u"), true, -1);
-    ck_step(three, GRACE + 2, 3000, "");
-    ck_step(three, GRACE + 1 + OVERUSE_EVICT_AGAIN_MS, 3000, "evict b");
-    overuse_free(overuse);
-}
-
-START_TEST(an_accepted_eviction_is_not_repeated_while_the_pod_terminates)
-{
-    begin(OVERUSE_EVICT, true);
-    wait_out(over, 0, 500);
-    ck_step(over, GRACE, 500, "report a/c, evict a");
-    overuse_evicted(overuse, GRACE + 50, SPAN("u"), true, -1);
-    ck_step(over, GRACE + 49 + OVERUSE_EVICT_AGAIN_MS, 500, "");
-    ck_step(over, GRACE + 50 + OVERUSE_EVICT_AGAIN_MS, 500, "evict a");
-    overuse_free(overuse);
-}
-
-START_TEST(a_container_that_cannot_be_killed_does_not_save_the_next_one)
-{
-    begin(OVERUSE_KILL, false);
-    wait_out(three, 0, 9000);
-    struct usage u = usage_of(three, GRACE, 3000);
-    cleanup_free char *first = step(&u, GRACE);
-    ck_assert_str_eq(first, "report a/c, report b/c, report d/c, kill b/c");
-    overuse_kill_failed(overuse, &u, 1);
-    ck_step(three, GRACE + 1, 3000, "kill a/c");
-    ck_step(three, GRACE + 2, 3000, "");
-    ck_step(three, GRACE + OVERUSE_KILL_AGAIN_MS, 3000, "");
-    ck_step(three, GRACE + 1 + OVERUSE_KILL_AGAIN_MS, 3000, "kill b/c");
-    overuse_free(overuse);
-}
-
 int main(void)
 {
     const struct unit_loop tests[] = {
         {who_is_over, (int)ARRAY_LEN(whos)},
         {who_is_over_with_init_containers, (int)ARRAY_LEN(init_whos)},
-        {the_promise_of_an_init_container_can_lack, 1},
-        {a_measurement_inside_the_promise_begins_the_grace_again, 1},
-        {a_restarted_container_begins_the_grace_again, 1},
         {a_measurement_that_does_not_count_neither_accuses_nor_acquits, 1},
-        {a_gap_or_a_clock_that_jumps_never_fills_the_grace_alone, 1},
         {promises_older_than_the_overuse_accuse_nobody, 1},
-        {only_as_many_as_it_takes, 1},
         {an_unknown_number_of_the_card_never_hurts, 1},
         {a_container_without_a_name_may_be_the_one_of_an_idle_promise, 1},
-        {a_container_without_a_promise_does_not_hide_that_it_hurts, 1},
-        {reports_alone_are_the_weakest_action, 1},
         {a_rejected_eviction_is_repeated_with_back_off_while_it_is_due, 1},
-        {a_pod_whose_eviction_is_rejected_does_not_save_the_next_one, 1},
-        {an_accepted_eviction_is_not_repeated_while_the_pod_terminates, 1},
-        {a_container_that_cannot_be_killed_does_not_save_the_next_one, 1},
     };
     return unit_run_loops("overuse", tests, ARRAY_LEN(tests), 60);
 }
