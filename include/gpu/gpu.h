@@ -46,27 +46,17 @@ enum gpu_state {
     X(GPU_MEM_FREE, "memoryFree")                                                        \
     X(GPU_MEM_USED, "memoryUsed")                 /* without the driver's reserve */     \
     X(GPU_MEM_RESERVED, "memoryReserved")         /* by driver and firmware */           \
-    X(GPU_CLOCK_GRAPHICS_MAX, "clockGraphicsMax") /* MHz, as the next five */            \
-    X(GPU_CLOCK_SM_MAX, "clockSmMax")                                                    \
+    X(GPU_CLOCK_SM_MAX, "clockSmMax")             /* MHz, as the next one */             \
     X(GPU_CLOCK_MEM_MAX, "clockMemoryMax")                                               \
-    X(GPU_CLOCK_GRAPHICS, "clockGraphics")                                               \
-    X(GPU_CLOCK_SM, "clockSm")                                                           \
-    X(GPU_CLOCK_MEM, "clockMemory")                                                      \
     X(GPU_PCIE_GEN_MAX, "pcieGenerationMax")    /* of card and slot together */          \
     X(GPU_PCIE_WIDTH_MAX, "pcieWidthMax")       /* lanes */                              \
     X(GPU_POWER_LIMIT, "powerLimit")            /* milliwatts */                         \
-    X(GPU_POWER, "power")                       /* milliwatts drawn */                   \
     X(GPU_UTILIZATION, "utilization")           /* percent of time with a kernel */      \
-    X(GPU_UTILIZATION_MEM, "utilizationMemory") /* percent of time */                    \
     X(GPU_TEMPERATURE, "temperature")           /* degrees Celsius */                    \
-    X(GPU_ECC_CORRECTED, "eccCorrected")        /* since the driver was loaded */        \
-    X(GPU_ECC_UNCORRECTED, "eccUncorrected")    /* since the driver was loaded */        \
     X(GPU_PAGES_PENDING, "retiredPagesPending") /* 0 or 1 */                             \
-    X(GPU_REMAP_PENDING, "remapPending")        /* 0 or 1; harmless until a reset */     \
     X(GPU_REMAP_FAILED, "remapFailed")          /* 0 or 1 */                             \
     X(GPU_RECOVERY, "recoveryAction")           /* recovery action; 0: none */           \
-    X(GPU_MIG_MODE, "migMode")                  /* 0 or 1 */                             \
-    X(GPU_MIG_PENDING, "migModePending")        /* 0 or 1: after the next reset */
+    X(GPU_MIG_MODE, "migMode")                  /* 0 or 1 */
 
 #define GPU_METRIC_ID(id, word) id,
 enum gpu_metric { GPU_METRICS(GPU_METRIC_ID) GPU_N_METRICS };

@@ -366,7 +366,6 @@ static void read_numbers(struct reader *r)
         {r->call->pcie_gen, GPU_PCIE_GEN_MAX},
         {r->call->pcie_width, GPU_PCIE_WIDTH_MAX},
         {r->call->power_limit, GPU_POWER_LIMIT},
-        {r->call->power, GPU_POWER},
         {r->call->pages_pending, GPU_PAGES_PENDING},
     };
     const struct {
@@ -374,12 +373,8 @@ static void read_numbers(struct reader *r)
         int which;
         enum gpu_metric metric;
     } chosen[] = {
-        {r->call->max_clock, NVML_CLOCK_GRAPHICS, GPU_CLOCK_GRAPHICS_MAX},
         {r->call->max_clock, NVML_CLOCK_SM, GPU_CLOCK_SM_MAX},
         {r->call->max_clock, NVML_CLOCK_MEM, GPU_CLOCK_MEM_MAX},
-        {r->call->clock, NVML_CLOCK_GRAPHICS, GPU_CLOCK_GRAPHICS},
-        {r->call->clock, NVML_CLOCK_SM, GPU_CLOCK_SM},
-        {r->call->clock, NVML_CLOCK_MEM, GPU_CLOCK_MEM},
         {r->call->temperature, NVML_TEMPERATURE_GPU, GPU_TEMPERATURE},
     };
     unsigned v = 0;
@@ -417,28 +412,17 @@ static void read_health(struct reader *r)
     struct gpu_card *c = r->card;
     struct nvml_utilization u = {0};
     struct nvml_field recovery = {.id = NVML_FI_RECOVERY_ACTION};
-    unsigned long long errors = 0;
     unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0, mode = 0, next = 0;
-    if (CALL(r, utilization, &u)) {
+    if (CALL(r, utilization, &u))
         gpu_set(c, GPU_UTILIZATION, u.gpu);
-        gpu_set(c, GPU_UTILIZATION_MEM, u.memory);
-    }
-    if (CALL(r, ecc_errors, NVML_ERRORS_CORRECTED, NVML_VOLATILE_ECC, &errors))
-        gpu_set(c, GPU_ECC_CORRECTED, errors);
-    if (CALL(r, ecc_errors, NVML_ERRORS_UNCORRECTED, NVML_VOLATILE_ECC, &errors))
-        gpu_set(c, GPU_ECC_UNCORRECTED, errors);
-    if (CALL(r, remapped_rows, &corrected, &uncorrected, &pending, &failed)) {
-        gpu_set(c, GPU_REMAP_PENDING, pending != 0);
+    if (CALL(r, remapped_rows, &corrected, &uncorrected, &pending, &failed))
         gpu_set(c, GPU_REMAP_FAILED, failed != 0);
-    }
     if (CALL(r, fields, 1, &recovery) && did(r, recovery.rc) &&
         (recovery.type == NVML_VALUE_UNSIGNED_INT ||
          recovery.type == NVML_VALUE_SIGNED_INT))
         gpu_set(c, GPU_RECOVERY, recovery.value.u);
-    if (CALL(r, mig_mode, &mode, &next)) {
+    if (CALL(r, mig_mode, &mode, &next))
         gpu_set(c, GPU_MIG_MODE, mode);
-        gpu_set(c, GPU_MIG_PENDING, next);
-    }
 }
 
 /* NVML_OK, or a code for which is_gone is true. */
@@ -558,8 +542,8 @@ static void watch_card(struct nvml *n, struct slot *slot)
 static void restore_card(const struct slot *slot, struct gpu_card *card)
 {
     static const enum gpu_metric constant[] = {
-        GPU_MINOR,         GPU_MEM_TOTAL,    GPU_CLOCK_GRAPHICS_MAX, GPU_CLOCK_SM_MAX,
-        GPU_CLOCK_MEM_MAX, GPU_PCIE_GEN_MAX, GPU_PCIE_WIDTH_MAX,     GPU_POWER_LIMIT,
+        GPU_MINOR,        GPU_MEM_TOTAL,      GPU_CLOCK_SM_MAX, GPU_CLOCK_MEM_MAX,
+        GPU_PCIE_GEN_MAX, GPU_PCIE_WIDTH_MAX, GPU_POWER_LIMIT,
     };
     struct gpu_card lost = {.index = card->index, .state = card->state};
     memcpy(lost.why, card->why, sizeof lost.why);

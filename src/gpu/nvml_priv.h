@@ -40,10 +40,8 @@ enum {
  * NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE (80). */
 enum { NVML_TEXT = 96, NVML_VERSION_TEXT = 80 };
 
-enum { NVML_CLOCK_GRAPHICS = 0, NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2 };
+enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2 };
 enum { NVML_TEMPERATURE_GPU = 0 };
-enum { NVML_ERRORS_CORRECTED = 0, NVML_ERRORS_UNCORRECTED = 1 };
-enum { NVML_VOLATILE_ECC = 0 };
 enum { NVML_EVENT_DOUBLE_BIT = 0x2, NVML_EVENT_XID = 0x8 };
 enum { NVML_FI_RECOVERY_ACTION = 230 }; /* NVML_FI_DEV_GET_GPU_RECOVERY_ACTION */
 enum { NVML_VALUE_UNSIGNED_INT = 1, NVML_VALUE_SIGNED_INT = 5 };
@@ -138,17 +136,13 @@ _Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
     X(memory_v2, (void *, struct nvml_memory_v2 *), "nvmlDeviceGetMemoryInfo_v2", NULL,  \
       false)                                                                             \
     X(max_clock, (void *, int, unsigned *), "nvmlDeviceGetMaxClockInfo", NULL, false)    \
-    X(clock, (void *, int, unsigned *), "nvmlDeviceGetClockInfo", NULL, false)           \
     X(pcie_gen, (void *, unsigned *), "nvmlDeviceGetMaxPcieLinkGeneration", NULL, false) \
     X(pcie_width, (void *, unsigned *), "nvmlDeviceGetMaxPcieLinkWidth", NULL, false)    \
     X(power_limit, (void *, unsigned *), "nvmlDeviceGetPowerManagementLimit", NULL,      \
       false)                                                                             \
-    X(power, (void *, unsigned *), "nvmlDeviceGetPowerUsage", NULL, false)               \
     X(utilization, (void *, struct nvml_utilization *), "nvmlDeviceGetUtilizationRates", \
       NULL, false)                                                                       \
     X(temperature, (void *, int, unsigned *), "nvmlDeviceGetTemperature", NULL, false)   \
-    X(ecc_errors, (void *, int, int, unsigned long long *),                              \
-      "nvmlDeviceGetTotalEccErrors", NULL, false)                                        \
     X(pages_pending, (void *, unsigned *), "nvmlDeviceGetRetiredPagesPendingStatus",     \
       NULL, false)                                                                       \
     X(remapped_rows, (void *, unsigned *, unsigned *, unsigned *, unsigned *),           \

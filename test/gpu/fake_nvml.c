@@ -15,9 +15,8 @@
  *     event 7 GPU-0 8 79          number 7: type 8 (XID), data 79; `?` is no card
  *
  * The cards are in the order of their index. A number that a card does not have is not
- * supported by it: minor, clock0 to clock2 and maxclock0 to maxclock2 (graphics, SM,
- * memory), gen, width, powerlimit, power, util, utilmem, temp, ecc0, ecc1 (corrected,
- * uncorrected), pages, remap (0 none, 1 pending, 2 failed), recovery, mig, events (mask),
+ * supported by it: minor, maxclock1 and maxclock2 (SM, memory), gen, width, powerlimit, util,
+ * utilmem, temp, pages, remap (0 none, 1 pending, 2 failed), recovery, mig, events (mask),
  * processes=PID:BYTES,PID:BYTES, graphics=... and mps=... of the same form, sm=PID:PERCENT,...
  * with smage=MICROSECONDS since it was measured.
  *
@@ -411,23 +410,12 @@ NVML(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *out)
     return rc;
 }
 
-/* clock0, maxclock2: the number behind the name says which. */
-static int get_numbered(const char *function, nvmlDevice_t device, const char *name,
-                        int which, unsigned int *out)
-{
-    char key[32];
-    snprintf(key, sizeof key, "%s%d", name, which);
-    return get_unsigned(function, device, key, out);
-}
-
+/* maxclock2: the number behind the name says which. */
 NVML(nvmlDeviceGetMaxClockInfo, nvmlDevice_t device, int type, unsigned int *out)
 {
-    return get_numbered(__func__, device, "maxclock", type, out);
-}
-
-NVML(nvmlDeviceGetClockInfo, nvmlDevice_t device, int type, unsigned int *out)
-{
-    return get_numbered(__func__, device, "clock", type, out);
+    char key[32];
+    snprintf(key, sizeof key, "maxclock%d", type);
+    return get_unsigned(__func__, device, key, out);
 }
 
 NVML(nvmlDeviceGetMaxPcieLinkGeneration, nvmlDevice_t device, unsigned int *out)
@@ -445,11 +433,6 @@ NVML(nvmlDeviceGetPowerManagementLimit, nvmlDevice_t device, unsigned int *out)
     return get_unsigned(__func__, device, "powerlimit", out);
 }
 
-NVML(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned int *out)
-{
-    return get_unsigned(__func__, device, "power", out);
-}
-
 NVML(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t *out)
 {
     int rc = get_unsigned(__func__, device, "util", &out->gpu);
@@ -459,17 +442,6 @@ NVML(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t *out)
 NVML(nvmlDeviceGetTemperature, nvmlDevice_t device, int sensor, unsigned int *out)
 {
     return sensor ? INVALID_ARGUMENT : get_unsigned(__func__, device, "temp", out);
-}
-
-NVML(nvmlDeviceGetTotalEccErrors, nvmlDevice_t device, int type, int counter,
-     unsigned long long *out)
-{
-    unsigned int v = 0;
-    if (counter != 0)
-        return INVALID_ARGUMENT;
-    int rc = get_numbered(__func__, device, "ecc", type, &v);
-    *out = v;
-    return rc;
 }
 
 NVML(nvmlDeviceGetRetiredPagesPendingStatus, nvmlDevice_t device, unsigned int *out)

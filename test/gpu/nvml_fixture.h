@@ -6,9 +6,8 @@
 
 #define T4                                                                               \
     "card uuid=GPU-t4;name=Tesla T4;bus=3b;minor=1;total=16106127360;free=15569256448;"  \
-    "used=3145728;reserved=533725184;maxclock0=1590;maxclock1=1590;maxclock2=5001;"      \
-    "clock0=300;clock1=300;clock2=405;gen=3;width=16;powerlimit=70000;power=9000;"       \
-    "util=7;utilmem=1;temp=31;ecc0=3;ecc1=0;pages=0;events=11;"                          \
+    "used=3145728;reserved=533725184;maxclock1=1590;maxclock2=5001;gen=3;"           \
+    "width=16;powerlimit=70000;util=7;utilmem=1;temp=31;pages=0;events=11;"              \
     "processes=812:1048576,7:2097152\n"
 #define H200                                                                             \
     "card uuid=GPU-h200;name=NVIDIA H200;bus=5d;minor=0;total=150754820096;"             \

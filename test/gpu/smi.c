@@ -87,7 +87,6 @@ static const struct {
     {"fb_memory_usage/reserved", NULL, GPU_MEM_RESERVED, 1048576, 1},
     {"fb_memory_usage/used", NULL, GPU_MEM_USED, 1048576, 64},
     {"fb_memory_usage/free", NULL, GPU_MEM_FREE, 1048576, 64},
-    {"max_clocks/graphics_clock", NULL, GPU_CLOCK_GRAPHICS_MAX, 1, 0},
     {"max_clocks/sm_clock", NULL, GPU_CLOCK_SM_MAX, 1, 0},
     {"max_clocks/mem_clock", NULL, GPU_CLOCK_MEM_MAX, 1, 0},
     {"pci/pci_gpu_link_info/pcie_gen/max_link_gen", NULL, GPU_PCIE_GEN_MAX, 1, 0},

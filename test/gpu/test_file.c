@@ -109,7 +109,7 @@ START_TEST(a_bad_file_is_refused_and_the_error_says_where)
     refused("{'cards':[{'memoryTotal':-1}]}", "memoryTotal: is negative or too large");
     refused("{'cards':[{'temperature':2305843009213693952}]}",
             "temperature: is negative or too large");
-    refused("{'cards':[{'clockSm':1.5}]}", "clockSm");
+    refused("{'cards':[{'clockSmMax':1.5}]}", "clockSmMax");
     refused("{'cards':[{'processes':[{'bytes':1}]}]}", "cards[].processes[].pid");
     refused("{'cards':[{'processes':[{'pid':1,'bytes':-2}]}]}",
             "cards[].processes[].bytes");
