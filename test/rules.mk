@@ -27,7 +27,7 @@ COUNTED := malloc calloc realloc reallocarray aligned_alloc strdup
 WRAPS   := $(COUNTED) free
 $(B)/test/kube/test_wipe: LDFLAGS += -Wl,--wrap=malloc,--wrap=free,--wrap=realloc,--wrap=reallocarray
 $(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
-$(B)/test/extender/test_verb_score: LDFLAGS += -Wl,--wrap=store_read_end
+$(B)/test/extender/test_prioritize: LDFLAGS += -Wl,--wrap=store_read_end
 
 # The part of make bench-openb that needs no cluster.
 $(B)/test/replay/test_openb: $(B)/test/bench/openb_trace.o

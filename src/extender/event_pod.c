@@ -2,7 +2,7 @@
 #include "extender/event_pod_priv.h"
 
 #include "domain/keys.h"
-#include "extender/verbs.h"
+#include "extender/verb.h"
 #include "placement/reason.h"
 
 /* -- rejected -- */
@@ -21,7 +21,7 @@ static bool exists(struct store *store, const struct object_meta *pod)
     return listed;
 }
 
-/* A search for the closest node, VERBS_LOCK_NODES under one lock. In between the closest so
+/* A search for the closest node, VERB_LOCK_NODES under one lock. In between the closest so
  * far is kept by name, because it may be deleted. */
 struct search {
     struct nearest_node n;
@@ -54,7 +54,7 @@ static void find_closest(struct search *s, struct store *store,
     s->n.offered = true;
     for (size_t i = 0; i < args->n;) {
         const struct ledger *l = resume(s, store);
-        for (size_t k = 0; k < VERBS_LOCK_NODES && i < args->n; k++, i++) {
+        for (size_t k = 0; k < VERB_LOCK_NODES && i < args->n; k++, i++) {
             const struct ledger_node *node = ledger_node_find(l, args->nodes[i].name);
             if (node)
                 nearest_node_visit(&s->n, node);
@@ -75,7 +75,7 @@ static void find_not_offered(struct search *s, struct store *store,
     for (uint32_t slot = 0; more;) {
         const struct ledger *l = resume(s, store);
         uint32_t slots = ledger_node_slots(l);
-        for (uint32_t k = 0; k < VERBS_LOCK_NODES && slot < slots; k++, slot++) {
+        for (uint32_t k = 0; k < VERB_LOCK_NODES && slot < slots; k++, slot++) {
             const struct ledger_node *node = ledger_node_at(l, slot);
             if (node && node->state == NODE_USABLE)
                 nearest_node_visit(&s->n, node);

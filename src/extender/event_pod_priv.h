@@ -3,7 +3,7 @@
 
 #include "extender/event_recorder.h"
 #include "extender/store.h"
-#include "extender/verb_args.h"
+#include "extender/verb.h"
 
 /*
  * Events of pods. kube-scheduler's own events say whether a pod was scheduled; these say

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/opt.h"
-#include "extender/verbs.h"
+#include "extender/verb.h"
 #include "extender/view_metrics.h"
 #include "placement/score.h"
 #include "wire/entry.h"

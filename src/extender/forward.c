@@ -3,10 +3,12 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "wire/httpc.h"
 
 enum {
@@ -194,4 +196,96 @@ unsigned forward_verb(struct forward *f, const char *verb, const char *header,
     httpc_reply_fini(&answer);
     httpc_free(http);
     return status;
+}
+
+/* -- reports -- */
+
+struct forward_reports {
+    struct forward *forward;
+    struct budget *budget;
+    int64_t timeout_ms;
+    struct worker *worker;
+    pthread_mutex_t lock; /* protects the members below */
+    size_t n;
+    uint64_t bytes;
+};
+
+/* The address and the body are stored after the struct. */
+struct job {
+    const char *address;
+    struct span body;
+};
+
+static void release_room(struct forward_reports *r, uint64_t bytes)
+{
+    pthread_mutex_lock(&r->lock);
+    r->n--;
+    r->bytes -= bytes;
+    pthread_mutex_unlock(&r->lock);
+    budget_give(r->budget, bytes);
+}
+
+static void send_report(void *ctx, void *work)
+{
+    struct forward_reports *r = ctx;
+    const struct job *job = work;
+    cleanup_buf struct buf dropped = {0};
+    bool sent;
+    struct err err = {0};
+    if (forward_verb(r->forward, "filter", REPORT_HEADER, job->address, job->body,
+                     r->timeout_ms, &dropped, &sent, &err) == 0)
+        log_debug("filter", "cannot report a rejected pod to the leader; not retried",
+                  LOG_ERR(&err));
+    release_room(r, job->body.n);
+}
+
+struct forward_reports *forward_reports_start(struct forward *forward, struct budget *budget,
+                                      int64_t timeout_ms)
+{
+    struct forward_reports *r = xcalloc(1, sizeof *r);
+    r->forward = forward;
+    r->budget = budget;
+    r->timeout_ms = timeout_ms;
+    pthread_mutex_init(&r->lock, NULL);
+    r->worker = worker_start("reports", send_report, r);
+    return r;
+}
+
+static bool take_room(struct forward_reports *r, uint64_t bytes)
+{
+    pthread_mutex_lock(&r->lock);
+    bool fits = r->n < FORWARD_REPORTS && bytes <= FORWARD_REPORTS_BYTES - r->bytes;
+    fits = fits && budget_take(r->budget, bytes);
+    if (fits) {
+        r->n++;
+        r->bytes += bytes;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return fits;
+}
+
+bool forward_reports_add(struct forward_reports *r, const char *address, struct span body)
+{
+    size_t n = strlen(address) + 1;
+    if (!take_room(r, body.n))
+        return false;
+    struct job *job = xmalloc(sizeof *job + n + body.n);
+    char *at = (char *)(job + 1);
+    memcpy(at, address, n);
+    if (body.n)
+        memcpy(at + n, body.p, body.n);
+    *job = (struct job){.address = at, .body = {at + n, body.n}};
+    worker_add(r->worker, job);
+    return true;
+}
+
+void forward_reports_free(struct forward_reports *r)
+{
+    if (!r)
+        return;
+    worker_stop(r->worker);
+    worker_free(r->worker);
+    budget_give(r->budget, r->bytes);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
 }

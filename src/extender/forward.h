@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 
+#include "base/budget.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "wire/tls.h"
@@ -18,7 +19,7 @@
  */
 
 #define FORWARD_HEADER "X-Gpushare-Forwarded"
-#define REPORT_HEADER  "X-Gpushare-Report" /* instead, on reports (verb_report.h) */
+#define REPORT_HEADER  "X-Gpushare-Report" /* instead, on reports (below) */
 enum { FORWARD_MISDIRECTED = 421 }; /* the answer of a replica that is not the leader */
 
 struct forward_config {
@@ -38,9 +39,35 @@ void forward_free(struct forward *f); /* no call may be running; NULL is accepte
 /* Closes connections that have been idle for some seconds. To be called once a second. */
 void forward_trim(struct forward *f);
 
-/* Sends the body of a verb ("bind") to the leader at `address`, with one of the headers. Returns the HTTP status
- * and appends the body of the answer to `reply`. 0 (with err): no answer. *sent: whether
+/* Sends the body of a verb ("bind") to the leader at `address`, with one of the headers.
+ * Returns the HTTP status and appends the body of the answer to `reply`. 0 (with err): no answer. *sent: whether
  * the request may have reached the leader. */
 unsigned forward_verb(struct forward *f, const char *verb, const char *header,
                       const char *address, struct span body, int64_t timeout_ms,
                       struct buf *reply, bool *sent, struct err *err);
+
+/*
+ * Reports of pods that filter has rejected, for layout preemption (core/core.h). A thread sends
+ * them, so the answer of filter does not wait for the leader. The leader gets the same call
+ * with the header REPORT_HEADER, and reserves nothing: a report may arrive after a later filter
+ * of the pod. A report that is lost is repeated by kube-scheduler's next attempt, so the queue
+ * is short and nothing is retried.
+ */
+
+enum {
+    FORWARD_REPORTS = 16,            /* at a time, with the one that is being sent */
+    FORWARD_REPORTS_BYTES = 8 << 20, /* of their bodies */
+};
+
+struct forward_reports;
+
+/* New. Both are borrowed; `budget` is charged for queued bodies, NULL: none. A report waits
+ * up to `timeout_ms` for the leader's answer. */
+struct forward_reports *forward_reports_start(struct forward *forward,
+                                              struct budget *budget, int64_t timeout_ms);
+/* Copies the call. False: the queue has no room for it, and the call is dropped. Never
+ * blocks. */
+bool forward_reports_add(struct forward_reports *r, const char *address,
+                         struct span body);
+/* Waits for the report that is being sent. NULL is accepted. */
+void forward_reports_free(struct forward_reports *r);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/server_priv.h"
+#include "extender/server.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "extender/access.h"
+#include "extender/view_inspect_stream.h"
+#include "extender/view_snapshot.h"
 #include "view/inspect.h"
 #include "view/web.h"
 
@@ -20,16 +24,33 @@ enum {
     VIEWS_BYTES = 64 << 20, /* the texts that large replies share */
 };
 
-bool server_charge(struct budget *budget, struct httpd_reply *reply)
-{
-    if (!budget_take(budget, reply->body.cap))
-        return false;
-    reply->budget = budget;
-    reply->charged = reply->body.cap;
-    return true;
-}
+/* A port: the context of its handlers. */
+struct server_port {
+    struct server *server;
+    bool main; /* the port of the verbs */
+};
 
-void server_add_header(struct httpd_reply *reply, const char *name, const char *value)
+struct server {
+    struct httpd *httpd;
+    struct store *store;
+    struct view_source source; /* the store */
+    struct verbs *verbs;
+    struct certs *certs;
+    struct access *access;
+    struct delegated_auth *auth;
+    unsigned port;
+    struct view_gpuapi *gpuapi;
+    struct counters *counters;
+    struct view_metrics_source metrics;
+    struct view_inspect_stream *stream;
+    struct view_snapshots *snapshots;
+    struct budget verbs_budget, views_budget;
+    _Atomic bool draining;
+    struct server_port main, observers;
+};
+
+/* `name` and `value` are static. */
+static void add_header(struct httpd_reply *reply, const char *name, const char *value)
 {
     size_t i = 0;
     while (reply->header[i][0])
@@ -37,6 +58,71 @@ void server_add_header(struct httpd_reply *reply, const char *name, const char *
     reply->header[i][0] = name;
     reply->header[i][1] = value;
 }
+
+/* -- the verbs -- */
+
+static void answer_verb(void *ctx, const struct httpd_request *req,
+                        struct httpd_reply *reply, enum counters_verb name,
+                        unsigned (*verb)(struct verb_call *call))
+{
+    struct server *s = ((struct server_port *)ctx)->server;
+    struct budget *budget = &s->verbs_budget;
+    int64_t began_us = clock_mono_us();
+    struct verb_call call = {.verbs = s->verbs,
+                             .body = req->body,
+                             .source = httpd_header(req, REPORT_HEADER) ? VERB_REPORT
+                                       : httpd_header(req, FORWARD_HEADER)
+                                           ? VERB_REPLICA
+                                           : VERB_SCHEDULER,
+                             .reply = &reply->body};
+    reply->status = verb(&call);
+    if (budget_take(budget, reply->body.cap)) { /* until it is sent */
+        reply->budget = budget;
+        reply->charged = reply->body.cap;
+    } else {
+        buf_fini(&reply->body);
+        buf_adds(&reply->body,
+                 "{\"Error\":\"too many bytes of requests and replies in memory\"}");
+        reply->status = 503;
+    }
+    counters_verb(s->counters, name, reply->status, (clock_mono_us() - began_us) * 1000);
+    if (reply->status == 503)
+        add_header(reply, "Retry-After", "1");
+    if (atomic_load(&s->draining)) /* so that the next call reaches another replica */
+        add_header(reply, "Connection", "close");
+}
+
+static void on_filter(void *ctx, const struct httpd_request *req,
+                      struct httpd_reply *reply)
+{
+    answer_verb(ctx, req, reply, COUNTERS_FILTER, filter_answer);
+}
+
+static void on_prioritize(void *ctx, const struct httpd_request *req,
+                          struct httpd_reply *reply)
+{
+    answer_verb(ctx, req, reply, COUNTERS_PRIORITIZE, prioritize_answer);
+}
+
+static void on_preempt(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    answer_verb(ctx, req, reply, COUNTERS_PREEMPT, preempt_answer);
+}
+
+static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    answer_verb(ctx, req, reply, COUNTERS_BIND, bind_answer);
+}
+
+static void on_not_post(void *ctx, const struct httpd_request *req,
+                        struct httpd_reply *reply)
+{
+    (void)ctx, (void)req;
+    view_gpuapi_not_allowed(reply, "POST");
+}
+
+/* -- views -- */
 
 static struct server *server_of(const struct server_port *port)
 {
@@ -116,32 +202,28 @@ static void on_gpupods(void *ctx, const struct httpd_request *req,
 static void on_discovery(void *ctx, const struct httpd_request *req,
                          struct httpd_reply *reply)
 {
-    (void)ctx;
-    (void)req;
+    (void)ctx, (void)req;
     view_gpuapi_discovery(reply);
 }
 
 static void on_api_not_found(void *ctx, const struct httpd_request *req,
                              struct httpd_reply *reply)
 {
-    (void)ctx;
-    (void)req;
+    (void)ctx, (void)req;
     view_gpuapi_not_found(reply);
 }
 
 static void on_not_get(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    (void)ctx;
-    (void)req;
+    (void)ctx, (void)req;
     view_gpuapi_not_allowed(reply, "GET, HEAD");
 }
 
 static void on_version(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    (void)ctx;
-    (void)req;
+    (void)ctx, (void)req;
     buf_adds(&reply->body, "{\"version\":\"" GPUSHARE_VERSION "\"}");
 }
 
@@ -224,20 +306,20 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     }
 
 static const struct httpd_route verb_routes[] = {
-    {"POST", PREFIX "/filter", server_verbs_filter},
-    {"POST", PREFIX "/prioritize", server_verbs_prioritize},
-    {"POST", PREFIX "/preempt", server_verbs_preempt},
-    {"POST", PREFIX "/bind", server_verbs_bind},
-    {"POST", "/filter", server_verbs_filter},
-    {"POST", "/prioritize", server_verbs_prioritize},
-    {"POST", "/preempt", server_verbs_preempt},
-    {"POST", "/bind", server_verbs_bind},
-    {"POST", NGS "/filter", server_verbs_filter},
-    {"POST", NGS "/prioritize", server_verbs_prioritize},
-    {"POST", NGS "/preempt", server_verbs_preempt},
-    {NULL, NGS "/filter", server_verbs_not_post},
-    {NULL, NGS "/prioritize", server_verbs_not_post},
-    {NULL, NGS "/preempt", server_verbs_not_post},
+    {"POST", PREFIX "/filter", on_filter},
+    {"POST", PREFIX "/prioritize", on_prioritize},
+    {"POST", PREFIX "/preempt", on_preempt},
+    {"POST", PREFIX "/bind", on_bind},
+    {"POST", "/filter", on_filter},
+    {"POST", "/prioritize", on_prioritize},
+    {"POST", "/preempt", on_preempt},
+    {"POST", "/bind", on_bind},
+    {"POST", NGS "/filter", on_filter},
+    {"POST", NGS "/prioritize", on_prioritize},
+    {"POST", NGS "/preempt", on_preempt},
+    {NULL, NGS "/filter", on_not_post},
+    {NULL, NGS "/prioritize", on_not_post},
+    {NULL, NGS "/preempt", on_not_post},
     VIEW_ROUTES,
     {0},
 };

@@ -3,7 +3,7 @@
 
 #include "extender/certs.h"
 #include "extender/delegated_auth.h"
-#include "extender/verbs.h"
+#include "extender/verb.h"
 #include "extender/view_gpuapi.h"
 #include "extender/view_metrics.h"
 #include "wire/httpd.h"
@@ -22,7 +22,7 @@ struct server_config {
     struct certs *certs;        /* borrowed; NULL: insecure */
     struct delegated_auth *auth; /* borrowed; NULL: everyone may call the views */
     struct forward *forward;    /* borrowed; NULL: binds are not forwarded */
-    struct gang_minimum *gangs; /* borrowed; see extender/verbs.h */
+    struct gang_minimum *gangs; /* borrowed; see extender/verb.h */
     struct view_gpuapi *gpuapi; /* borrowed */
     enum score_policy node_score;
     bool preempts;                   /* layout preemption is on */

@@ -10,6 +10,7 @@
 
 #include "apisync/apisync.h"
 #include "extender/store.h"
+#include "extender/verb.h"
 #include "lib/unit.h"
 
 struct store_rig {
@@ -194,12 +195,17 @@ static inline void rig_stop(struct store_rig *rig)
     buf_fini(&rig->binding);
 }
 
-struct verbs;
+typedef unsigned (*rig_verb)(struct verb_call *call);
+
+static inline unsigned rig_call(rig_verb verb, struct verbs *v, struct span body,
+                                struct buf *reply)
+{
+    return verb(&(struct verb_call){.verbs = v, .body = body, .reply = reply});
+}
 
 /* The reply of the verb about these nodes and a pod of `units` of aliyun.com/gpu-mem. New. */
-static inline json_t *rig_ask(struct verbs *v,
-                              unsigned (*verb)(struct verbs *, struct span, struct buf *),
-                              const char *units, json_t *names)
+static inline json_t *rig_ask(struct verbs *v, rig_verb verb, const char *units,
+                              json_t *names)
 {
     cleanup_buf struct buf reply = {0};
     json_t *body =
@@ -207,7 +213,7 @@ static inline json_t *rig_ask(struct verbs *v,
                   "name", "p", "namespace", "default", "uid", "u", "spec", "containers",
                   "resources", "limits", "aliyun.com/gpu-mem", units, "NodeNames", names);
     char *text = json_dumps(body, JSON_COMPACT);
-    ck_assert_uint_eq(verb(v, span_of(text), &reply), 200);
+    ck_assert_uint_eq(rig_call(verb, v, span_of(text), &reply), 200);
     free(text);
     json_decref(body);
     json_t *j = json_loadb(reply.p, reply.n, 0, NULL);

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "extender/event_recorder.h"
-#include "extender/verbs.h"
+#include "extender/verb.h"
 #include "lib/raw.h"
 #include "wire/httpd.h"
 
@@ -93,7 +93,7 @@ static void on_filter(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply)
 {
     struct world *w = ctx;
-    reply->status = verb_filter(w->verbs, req->body, &reply->body);
+    reply->status = rig_call(filter_answer, w->verbs, req->body, &reply->body);
     counters_verb(w->counters, COUNTERS_FILTER, reply->status, 1);
 }
 
@@ -101,7 +101,7 @@ static void on_prioritize(void *ctx, const struct httpd_request *req,
                           struct httpd_reply *reply)
 {
     struct world *w = ctx;
-    reply->status = verb_prioritize(w->verbs, req->body, &reply->body);
+    reply->status = rig_call(prioritize_answer, w->verbs, req->body, &reply->body);
 }
 
 static const struct httpd_route routes[] = {

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "extender/event_card.h"
 #include "extender/store_rig.h"
-#include "extender/verbs.h"
+#include "extender/verb.h"
 
 /*
  * Events of pods and of cards: filter and bind with a recorder that posts to the test,
@@ -161,7 +161,7 @@ static void filter_invented(const char *pod, const char *nodes)
 {
     cleanup_buf struct buf reply = {0};
     cleanup_free char *body = xasprintf("{\"Pod\":%s,\"NodeNames\":[%s]}", pod, nodes);
-    ck_assert_uint_eq(verb_filter(verbs, span_of(body), &reply), 200);
+    ck_assert_uint_eq(rig_call(filter_answer, verbs, span_of(body), &reply), 200);
 }
 
 static void filter(const char *pod, const char *nodes)
@@ -351,7 +351,7 @@ static void bind(const char *uid)
                   "\"Node\":\"n2\"}",
                   uid);
     rig_renew(&rig);
-    ck_assert_uint_eq(verb_bind(verbs, span_of(body), &reply), 200);
+    ck_assert_uint_eq(rig_call(bind_answer, verbs, span_of(body), &reply), 200);
     ck_assert_str_eq(reply.p, "{\"Error\":\"\"}");
 }
 

@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "domain/keys.h"
 #include "extender/gang_minimum.h"
-#include "extender/verbs.h"
+#include "extender/verb.h"
 #include "view/inspect.h"
 
 /* Filter over many nodes in random order with all kinds of names: the result for each
@@ -70,7 +70,7 @@ START_TEST(the_result_for_a_node_does_not_depend_on_the_others)
     struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store});
     for (size_t i = 0; i < ARRAY_LEN(alone); i++) {
         json_t *one = json_pack("[O]", json_array_get(names, i)),
-               *reply = rig_ask(v, verb_filter, "1500", one);
+               *reply = rig_ask(v, filter_answer, "1500", one);
         alone[i] = verdict(reply, json_string_value(json_array_get(names, i)));
         kinds[(unsigned char)alone[i][0]]++;
         json_decref(reply);
@@ -90,7 +90,7 @@ START_TEST(the_result_for_a_node_does_not_depend_on_the_others)
             order[i] = pick;
             json_array_append(some, json_array_get(names, pick));
         }
-        json_t *reply = rig_ask(v, verb_filter, "1500", some);
+        json_t *reply = rig_ask(v, filter_answer, "1500", some);
         for (size_t i = 0; i < n; i++) {
             cleanup_free char *got =
                 verdict(reply, json_string_value(json_array_get(some, i)));
@@ -133,7 +133,7 @@ static json_t *filter_pod(struct verbs *v, json_t *pod)
     json_t *body =
         json_pack("{s:o,s:[sss]}", "Pod", pod, "NodeNames", "n1", "n2", "small");
     char *text = json_dumps(body, JSON_COMPACT);
-    ck_assert_uint_eq(verb_filter(v, span_of(text), &reply), 200);
+    ck_assert_uint_eq(rig_call(filter_answer, v, span_of(text), &reply), 200);
     free(text);
     json_decref(body);
     json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
@@ -225,12 +225,13 @@ START_TEST(the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)
 }
 END_TEST
 
-static unsigned status_of(unsigned (*verb)(struct verbs *, struct span, struct buf *),
-                          struct verbs *v, json_t *pod, struct buf *reply)
+static unsigned status_of(struct verbs *v, enum verb_source source, json_t *pod,
+                          struct buf *reply)
 {
     json_t *body = json_pack("{s:o,s:[ss]}", "Pod", pod, "NodeNames", "n1", "n2");
     char *text = json_dumps(body, JSON_COMPACT);
-    unsigned status = verb(v, span_of(text), reply);
+    unsigned status = filter_answer(&(struct verb_call){
+        .verbs = v, .body = span_of(text), .source = source, .reply = reply});
     free(text);
     json_decref(body);
     buf_addc(reply, '\0');
@@ -250,13 +251,13 @@ START_TEST(without_a_leader_a_gang_gets_an_error)
     rig_start_as(&rig, &settings, false, true);
     rig_deliver(&rig, objects);
     struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
-    ck_assert_uint_eq(status_of(verb_filter, v, gang_pod("p1", "g", 10850), &member),
+    ck_assert_uint_eq(status_of(v, VERB_SCHEDULER, gang_pod("p1", "g", 10850), &member),
                       503);
     ck_assert_str_eq(member.p, "{\"Error\":\"gang g: only the leader reserves cards for "
                                "all members, and no leader answers\"}");
     ck_assert_uint_eq(
-        status_of(verb_filter_forwarded, v, gang_pod("p1", "g", 10850), &forwarded), 503);
-    ck_assert_uint_eq(status_of(verb_filter, v, gang_pod("x", "", 10850), &single), 200);
+        status_of(v, VERB_REPLICA, gang_pod("p1", "g", 10850), &forwarded), 503);
+    ck_assert_uint_eq(status_of(v, VERB_SCHEDULER, gang_pod("x", "", 10850), &single), 200);
     verbs_free(v);
     rig_stop(&rig);
     json_decref(objects);
@@ -282,12 +283,12 @@ START_TEST(a_report_reserves_nothing)
     rig_start(&rig, &settings, false);
     rig_deliver(&rig, objects);
     struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
-    ck_assert_uint_eq(status_of(verb_filter_report, v, gang_pod("x", "", 100), &report),
+    ck_assert_uint_eq(status_of(v, VERB_REPORT, gang_pod("x", "", 100), &report),
                       200);
     ck_assert_uint_eq(reservations(rig.store), 0);
-    ck_assert_uint_eq(status_of(verb_filter, v, gang_pod("x", "", 16276), &filter), 200);
+    ck_assert_uint_eq(status_of(v, VERB_SCHEDULER, gang_pod("x", "", 16276), &filter), 200);
     ck_assert_uint_eq(reservations(rig.store), 1);
-    ck_assert_uint_eq(status_of(verb_filter_report, v, gang_pod("y", "", 16276), &late),
+    ck_assert_uint_eq(status_of(v, VERB_REPORT, gang_pod("y", "", 16276), &late),
                       200);
     ck_assert_uint_eq(reservations(rig.store), 1);
     verbs_free(v);
@@ -407,7 +408,7 @@ START_TEST(a_gang_gets_an_error_when_the_leader_stops_during_its_filter)
     cleanup_buf struct buf reply = {0};
     group_rig_start(&g, "{\"spec\":{\"minMember\":2}}", 200);
     groups.stops = g.rig.store;
-    ck_assert_uint_eq(status_of(verb_filter, g.v, gang_pod("p1", "g", 10850), &reply), 503);
+    ck_assert_uint_eq(status_of(g.v, VERB_SCHEDULER, gang_pod("p1", "g", 10850), &reply), 503);
     ck_assert_ptr_nonnull(strstr(reply.p, "only the leader reserves cards"));
     ck_assert_uint_eq(reservations(g.rig.store), 0);
     group_rig_stop(&g);
@@ -500,8 +501,11 @@ static size_t considered(const char *body, int64_t answer, bool report,
     json_t *call = json_pack("{s:o,s:[s,s]}", "Pod", gang_pod("p1", "g", 10850),
                              "NodeNames", "n1", "n2");
     char *text = json_dumps(call, JSON_COMPACT);
-    unsigned status = report ? verb_filter_report(g.v, span_of(text), &reply)
-                             : verb_filter(g.v, span_of(text), &reply);
+    unsigned status = filter_answer(&(struct verb_call){
+        .verbs = g.v,
+        .body = span_of(text),
+        .source = report ? VERB_REPORT : VERB_SCHEDULER,
+        .reply = &reply});
     ck_assert_uint_eq(status, 200);
     ck_assert_ptr_nonnull(strstr(reply.p, "\"NodeNames\":[],"));
     size_t n = core_preemptions(store_read(g.rig.store)).waiting;
@@ -700,7 +704,7 @@ static json_t *filter_full(struct verbs *v, json_t *pod, json_t *nodes)
     cleanup_buf struct buf reply = {0};
     json_t *body = json_pack("{s:o,s:{s:o}}", "Pod", pod, "Nodes", "items", nodes);
     char *text = json_dumps(body, JSON_COMPACT);
-    ck_assert_uint_eq(verb_filter(v, span_of(text), &reply), 200);
+    ck_assert_uint_eq(rig_call(filter_answer, v, span_of(text), &reply), 200);
     free(text);
     json_decref(body);
     json_t *j = json_loadb(reply.p, reply.n, 0, NULL);

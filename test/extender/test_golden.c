@@ -24,17 +24,17 @@
 #include "base/mem.h"
 #include "domain/quantity.h"
 #include "extender/store_rig.h"
-#include "extender/verbs.h"
+#include "extender/verb.h"
 #include "view/inspect.h"
 
 struct verb {
     const char *name;
-    unsigned (*run)(struct verbs *v, struct span body, struct buf *reply);
+    rig_verb run;
 };
 
 static const struct verb verbs[] = {
-    {"filter", verb_filter},   {"prioritize", verb_prioritize},
-    {"preempt", verb_preempt}, {"bind", verb_bind},
+    {"filter", filter_answer},   {"prioritize", prioritize_answer},
+    {"preempt", preempt_answer}, {"bind", bind_answer},
     {"inspect", NULL},
 };
 
@@ -151,7 +151,7 @@ static bool run_case(const struct verb *verb, const char *dir)
     unsigned status = 200;
     ck_assert_int_eq(file_read(path, 1 << 24, &request, &err), 0);
     if (verb->run)
-        status = verb->run(v, buf_span(&request), &body);
+        status = rig_call(verb->run, v, buf_span(&request), &body);
     else
         view_inspect_all(&source, &body);
     bool in_time =

@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "extender/verb_args.h"
-#include "extender/verbs.h"
+#include "extender/verb.h"
+#include "extender/verb.h"
 #include "placement/reason.h"
 #include "placement/score.h"
 
@@ -117,8 +117,7 @@ struct call {
     const char *names[NAMES_MAX]; /* as decoded */
     size_t n;
     struct buf body;
-    struct verb_args args; /* of the body: for the request */
-    struct arena arena;
+    struct verb_work work; /* of the body: for the request */
 };
 
 static void shuffle(struct world *w, struct call *c)
@@ -179,7 +178,6 @@ static void make_call(struct world *w, struct call *c)
         ",\"labels\":{\"scv/memory\":\"1500\",\"scv/clock\":\"5001\"}",
         ",\"labels\":{\"scv/number\":\"2\"}"};
     struct err err = {0};
-    uint64_t charged = 0;
     *c = (struct call){0};
     choose_names(w, c);
     buf_printf(&c->body,
@@ -194,28 +192,27 @@ static void make_call(struct world *w, struct call *c)
         add_name(w, &c->body, c->names[i], plainly);
     }
     buf_adds(&c->body, "]}");
-    const struct request_rules rules = ledger_rules(&settings);
-    const struct verb_args_limits limit = {.nodes = NAMES_MAX};
-    ck_assert_done(verb_args_read(&c->args, buf_span(&c->body), &rules, &limit, &c->arena,
-                                  &charged, &err),
-                   err);
+    struct verbs reader = {.rules = ledger_rules(&settings)};
+    struct verb_call call = {
+        .verbs = &reader, .body = buf_span(&c->body), .work = &c->work};
+    ck_assert_done(
+        verb_read_body(&call, &(struct verb_limits){.nodes = NAMES_MAX}, &err), err);
 }
 
 static void call_fini(struct call *c)
 {
-    verb_args_fini(&c->args);
-    arena_fini(&c->arena);
+    free(c->work.args.nodes);
+    arena_fini(&c->work.arena);
     buf_fini(&c->body);
 }
 
-static json_t *answer(unsigned (*verb)(struct verbs *, struct span, struct buf *),
-                      struct verbs *v, const struct call *c)
+static json_t *answer(rig_verb verb, struct verbs *v, const struct call *c)
 {
     cleanup_buf struct buf reply = {0};
     /* Exactly as long as the body, so that a sanitizer sees a read beyond it. */
     cleanup_free char *body = xmalloc(c->body.n);
     memcpy(body, c->body.p, c->body.n);
-    ck_assert_uint_eq(verb(v, (struct span){body, c->body.n}, &reply), 200);
+    ck_assert_uint_eq(rig_call(verb, v, (struct span){body, c->body.n}, &reply), 200);
     json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
     ck_assert_ptr_nonnull(j);
     return j;
@@ -238,11 +235,11 @@ static void end(struct world *w)
 
 static enum fit fit_of(const struct call *c, const struct ledger_node *node)
 {
-    if (request_fits_anywhere(&c->args.request))
+    if (request_fits_anywhere(&c->work.args.request))
         return FIT_YES;
-    return node ? select_fit_pod(node, &(struct select_pod){&c->args.request,
-                                                            c->args.pod.priority,
-                                                            c->args.pod.meta.uid, NULL})
+    return node ? select_fit_pod(node, &(struct select_pod){&c->work.args.request,
+                                                            c->work.args.pod.priority,
+                                                            c->work.args.pod.meta.uid, NULL})
                 : FIT_LATER;
 }
 
@@ -254,7 +251,7 @@ static void expect_filter(const struct call *c, const struct ledger *l, json_t *
                              json_object_get(reply, "FailedAndUnresolvableNodes")};
     json_t *passed = json_object_get(reply, "NodeNames");
     size_t n = 0;
-    bool invalid = c->args.invalid.code != ERR_NONE;
+    bool invalid = c->work.args.invalid.code != ERR_NONE;
     for (size_t i = 0; i < c->n; i++) {
         const struct ledger_node *node = ledger_node_find(l, span_of(c->names[i]));
         enum fit fit = invalid ? FIT_NEVER : fit_of(c, node);
@@ -265,9 +262,9 @@ static void expect_filter(const struct call *c, const struct ledger *l, json_t *
             continue;
         }
         if (invalid)
-            buf_adds(&why, c->args.invalid.msg);
+            buf_adds(&why, c->work.args.invalid.msg);
         else if (node)
-            reason_add(&why, node, &c->args.request, select_fit(node, &c->args.request));
+            reason_add(&why, node, &c->work.args.request, select_fit(node, &c->work.args.request));
         else
             buf_adds(&why, "the GPUs of this node are not known yet");
         ck_assert_pstr_eq(json_string_value(json_object_get(lists[fit], c->names[i])),
@@ -285,7 +282,7 @@ START_TEST(filter_judges_each_name_as_if_it_were_the_only_one)
     for (int round = 0; round < ROUNDS; round++) {
         struct call c;
         make_call(&w, &c);
-        json_t *reply = answer(verb_filter, v, &c);
+        json_t *reply = answer(filter_answer, v, &c);
         expect_filter(&c, core_ledger(store_read(w.rig.store)), reply, counts);
         store_read_end(w.rig.store);
         json_decref(reply);
@@ -326,11 +323,11 @@ START_TEST(prioritize_scores_each_name)
         struct call c;
         struct verbs *v = verbs_new(config(&w, VERBS_ALL, policy));
         make_call(&w, &c);
-        json_t *reply = answer(verb_prioritize, v, &c);
+        json_t *reply = answer(prioritize_answer, v, &c);
         const struct ledger *l = core_ledger(store_read(w.rig.store));
         const struct score_pod pod = {
-            {&c.args.request, c.args.pod.priority, c.args.pod.meta.uid, NULL},
-            c.args.pod.requests.cpu_milli};
+            {&c.work.args.request, c.work.args.pod.priority, c.work.args.pod.meta.uid, NULL},
+            c.work.args.pod.requests.cpu_milli};
         size_t n = nodes_of(&c, l, false, nodes, names);
         score_nodes((enum score_policy)policy, &pod, ledger_mix(l), nodes, n, &scratch,
                     points);
@@ -372,20 +369,20 @@ START_TEST(the_best_node_is_the_best_of_those_that_fit)
         make_call(&w, &c);
         const struct ledger *l = core_ledger(store_read(w.rig.store));
         const struct score_pod pod = {
-            {&c.args.request, c.args.pod.priority, c.args.pod.meta.uid, NULL},
-            c.args.pod.requests.cpu_milli};
+            {&c.work.args.request, c.work.args.pod.priority, c.work.args.pod.meta.uid, NULL},
+            c.work.args.pod.requests.cpu_milli};
         size_t n = nodes_of(&c, l, true, nodes, names);
         score_begin(&run, (enum score_policy)policy, &pod, ledger_mix(l), &scratch, n);
         score_survey(&run, nodes, n);
         score_rate(&run, nodes, 0, n);
         bool chosen = score_best(&run, n, names, &best, 1) == 1;
         store_read_end(w.rig.store);
-        json_t *reply = answer(verb_filter, v, &c);
+        json_t *reply = answer(filter_answer, v, &c);
         json_t *answered = json_object_get(reply, "NodeNames");
         if (!chosen) {
             ck_assert_uint_eq(json_array_size(answered), 0);
             none++;
-        } else if (c.args.request.kind != REQUEST_NONE) {
+        } else if (c.work.args.request.kind != REQUEST_NONE) {
             ck_assert_uint_eq(json_array_size(answered), 1);
             const char *name = json_string_value(json_array_get(answered, 0));
             ck_assert_str_eq(name, names[best].p);
@@ -420,7 +417,7 @@ START_TEST(a_body_with_an_invalid_name_is_rejected)
             else if (n)
                 buf_printf(&body, "%0*d", 253 + n, 0);
             buf_adds(&body, "\",\"a-name-that-follows\",\"and-another-one\"]}");
-            ck_assert_uint_eq(verb_filter(v, buf_span(&body), &reply), 400);
+            ck_assert_uint_eq(rig_call(filter_answer, v, buf_span(&body), &reply), 400);
             ck_assert_ptr_nonnull(strstr(reply.p, "is not a valid node name"));
         }
     }

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "extender/store_rig.h"
-#include "extender/verbs.h"
+#include "extender/verb.h"
 
 enum {
     THREADS = 32,
@@ -138,7 +138,7 @@ static void *filter_for_ever(void *arg)
     cleanup_buf struct buf reply = {0};
     while (!atomic_load(&done)) {
         buf_clear(&reply);
-        ck_assert_uint_eq(verb_filter(v, (struct span){body, sizeof body - 1}, &reply),
+        ck_assert_uint_eq(rig_call(filter_answer, v, (struct span){body, sizeof body - 1}, &reply),
                           200);
     }
     return NULL;
@@ -177,7 +177,7 @@ START_TEST(a_stop_waits_until_the_lease_is_released)
 }
 END_TEST
 
-/* Only verb_bind waits for the lease, so that no bind waits twice. */
+/* Only bind_answer waits for the lease, so that no bind waits twice. */
 START_TEST(a_bind_at_a_follower_fails_at_once)
 {
     struct ledger_settings ledger = {.unit_mib = 1};

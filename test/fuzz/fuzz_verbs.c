@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "extender/verbs.h"
+#include "extender/verb.h"
 #include "fuzz/verbs_store.h"
 
 static void check(unsigned status, const struct buf *reply)
@@ -40,12 +40,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     struct span body = {(const char *)data, size};
     cleanup_buf struct buf reply = {0};
-    check(verb_filter(v, body, &reply), &reply);
+    struct verb_call call = {.verbs = v, .body = body, .reply = &reply};
+    check(filter_answer(&call), &reply);
     buf_clear(&reply);
-    check(verb_prioritize(v, body, &reply), &reply);
+    check(prioritize_answer(&call), &reply);
     buf_clear(&reply);
-    check(verb_preempt(v, body, &reply), &reply);
+    check(preempt_answer(&call), &reply);
     buf_clear(&reply);
-    check(verb_bind(v, body, &reply), &reply);
+    check(bind_answer(&call), &reply);
     return 0;
 }

@@ -8,7 +8,7 @@
 #include "placement/reason.h"
 
 /*
- * Filters that answer with one node, as in extender/verb_filter.c: the replica that
+ * Filters that answer with one node, as in extender/filter.c: the replica that
  * kube-scheduler calls forwards the call to the leader that it knows. There, the nodes are
  * judged, and cards are reserved on one of them. The answer may get lost, and a replica
  * without a leader answers by itself.

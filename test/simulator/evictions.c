@@ -100,7 +100,7 @@ static struct preemption *preemption_of(struct world *w, const struct replica *r
     return p;
 }
 
-/* As extender/verb_filter.c does; every leader gets what a follower would forward. */
+/* As extender/filter.c does; every leader gets what a follower would forward. */
 void evictions_rejected(struct world *w, struct replica *r, const struct pod *pod)
 {
     const struct ledger *l = core_ledger(replica_core(r));

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "extender/verbs_priv.h"
+#include "extender/verb.h"
 
 /*
  * preempt. kube-scheduler proposes candidate nodes, each with victims, from what it
@@ -46,7 +46,7 @@ struct args {
 
     struct span body;
     struct arena scratch; /* of one victim */
-    struct verb_args_limits limits;
+    struct verb_limits limits;
     size_t victims_left;
     uint64_t charged, charged_reply; /* to the budget */
     struct err *err;
@@ -118,7 +118,7 @@ static void read_victim(struct jread *j, struct arena *a, struct args *args,
     struct pod pod = {0};
     if (full) {
         uint64_t charged = 0;
-        args->failed |= verb_args_read_pod(j, &args->scratch, args->limits.budget, &pod,
+        args->failed |= verb_read_pod(j, &args->scratch, args->limits.budget, &pod,
                                            &charged, args->err) != 0;
         budget_give(args->limits.budget, charged);
         if (!is_inside(pod.meta.uid, args->body))
@@ -174,7 +174,7 @@ static void read_targets(struct jread *j, struct arena *a, bool full, struct arg
             jread_fail(j, where, "has a key that is not a valid node name");
         if (args->n == args->limits.nodes) {
             args->failed = true;
-            verb_args_too_many_nodes(&args->limits, args->err);
+            verb_too_many_nodes(&args->limits, args->err);
             return;
         }
         MEM_GROW(args->targets, args->cap, args->n + 1);
@@ -221,7 +221,7 @@ static int read_args(struct args *args, struct span body,
         if (jread_peek(&j) == JREAD_NULL) {
             jread_skip(&j);
         } else if (jread_str_eq_nocase(key, SPAN("Pod"))) {
-            args->failed |= verb_args_read_pod(&j, a, args->limits.budget, &args->pod,
+            args->failed |= verb_read_pod(&j, a, args->limits.budget, &args->pod,
                                                &args->charged, err) != 0;
             has_pod = true;
         } else if (full || jread_str_eq_nocase(key, SPAN("NodeNameToMetaVictims"))) {
@@ -357,28 +357,22 @@ static int answer_all(struct store *store, struct preempt *p, uint64_t *charged,
     return rc;
 }
 
-static unsigned run(struct verbs *v, struct span body, struct arena *a, struct args *args,
-                    struct buf *reply)
+unsigned preempt_answer(struct verb_call *call)
 {
-    cleanup_arena struct arena scratch = {0};
-    struct err err, not_ready;
-    bool ready = verbs_limits(v, &args->limits, &not_ready) == 0;
-    bool read = read_args(args, body, &v->rules, a, &err) == 0;
-    if (!read && (ready || err.code == ERR_INVALID))
-        return verbs_reply_error(reply, 0, &err);
-    if (!ready)
-        return verbs_reply_error(reply, 503, &not_ready);
-    struct preempt p = {.args = args, .arena = &scratch, .reply = reply};
-    if (answer_all(v->config.store, &p, &args->charged_reply, &err))
-        return verbs_reply_error(reply, 503, &err);
-    return 200;
-}
-
-unsigned verb_preempt(struct verbs *v, struct span body, struct buf *reply)
-{
-    cleanup_arena struct arena a = {0};
+    cleanup_arena struct arena a = {0}, scratch = {0};
     cleanup_args struct args args = {0};
-    unsigned status = run(v, body, &a, &args, reply);
+    struct verbs *v = call->verbs;
+    struct err err, not_ready;
+    unsigned status = 200;
+    bool ready = verb_limits_now(v, &args.limits, &not_ready) == 0;
+    bool read = read_args(&args, call->body, &v->rules, &a, &err) == 0;
+    struct preempt p = {.args = &args, .arena = &scratch, .reply = call->reply};
+    if (!read && (ready || err.code == ERR_INVALID))
+        status = verb_error(call->reply, 0, &err);
+    else if (!ready)
+        status = verb_error(call->reply, 503, &not_ready);
+    else if (answer_all(v->config.store, &p, &args.charged_reply, &err))
+        status = verb_error(call->reply, 503, &err);
     budget_give(v->config.budget, args.charged + args.charged_reply);
     return status;
 }

@@ -2,7 +2,7 @@
 #include "extender/store_rig.h"
 
 #include "base/mem.h"
-#include "extender/verbs.h"
+#include "extender/verb.h"
 
 /*
  * filter and prioritize read the ledger in parts and keep the nodes that they have looked
@@ -12,7 +12,7 @@
  * The program is linked with --wrap=store_read_end (test/rules.mk).
  */
 
-enum { UNKNOWN = VERBS_LOCK_NODES }; /* candidates beside n1 and n2: two parts */
+enum { UNKNOWN = VERB_LOCK_NODES }; /* candidates beside n1 and n2: two parts */
 
 static struct store_rig rig;
 static struct verbs *verbs;
@@ -62,7 +62,7 @@ static uint32_t slot_of(const char *name)
     return slot;
 }
 
-static json_t *ask(unsigned (*verb)(struct verbs *, struct span, struct buf *))
+static json_t *ask(rig_verb verb)
 {
     json_t *names = json_pack("[ss]", "n1", "n2");
     for (int i = 0; i < UNKNOWN; i++)
@@ -93,8 +93,7 @@ static void end(void)
 
 /* Repeats the call, each time with the change after a later read, until it has fewer reads. */
 static void check_after_each_read(int64_t answer,
-                                  unsigned (*verb)(struct verbs *, struct span,
-                                                   struct buf *),
+                                  rig_verb verb,
                                   void (*check)(const json_t *))
 {
     bool changed = true;
@@ -124,7 +123,7 @@ static void answers_n1(const json_t *reply)
 
 START_TEST(the_best_node_is_answered_whatever_changes_meanwhile)
 {
-    check_after_each_read(1, verb_filter, answers_n1);
+    check_after_each_read(1, filter_answer, answers_n1);
 }
 END_TEST
 
@@ -141,9 +140,9 @@ static void scores_n1(const json_t *reply)
 
 START_TEST(the_scores_are_those_of_the_names_whatever_changes_meanwhile)
 {
-    check_after_each_read(VERBS_ALL, verb_prioritize, scores_n1);
+    check_after_each_read(VERBS_ALL, prioritize_answer, scores_n1);
 }
 END_TEST
 
-UNIT_MAIN("verb_score", the_best_node_is_answered_whatever_changes_meanwhile,
+UNIT_MAIN("prioritize", the_best_node_is_answered_whatever_changes_meanwhile,
           the_scores_are_those_of_the_names_whatever_changes_meanwhile)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/verbs_priv.h"
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "extender/event_pod_priv.h"
 #include "extender/forward.h"
+#include "extender/verb.h"
 
 /*
  * bind. kube-scheduler sends names and a UID, not the pod; the pod's request is known
@@ -16,7 +15,7 @@
  * Only the leader binds. A follower forwards the bind to the leader, and again if the
  * leader does not answer: to the same process, where the bind joins the first one, or to
  * the next leader, which lists all pods before it binds. While no replica is the leader,
- * the bind waits in attempt_until_done(), the only place that waits for the lease.
+ * the bind waits in bind_answer, the only place that waits for the lease.
  */
 
 enum {
@@ -103,7 +102,7 @@ static unsigned fail(struct bind_call *c, unsigned status)
 {
     counters_bind(c->v->config.counters, c->err.code);
     log_result(c, &c->err);
-    return verbs_reply_error(c->reply, status, &c->err);
+    return verb_error(c->reply, status, &c->err);
 }
 
 /* 0: not bound, and this process is not the leader any more. */
@@ -209,37 +208,22 @@ static unsigned attempt(struct bind_call *c, bool *stopping)
     return 0;
 }
 
-static unsigned attempt_until_done(struct bind_call *c)
-{
-    bool stopping;
-    unsigned status;
-    while ((status = attempt(c, &stopping)) == 0) {
-        if (is_late(c, stopping))
-            return fail(c, 200);
-        store_wait_may_bind(c->v->config.store, RETRY_MS);
-    }
-    return status;
-}
-
-static unsigned run(struct verbs *v, struct span body, bool forwarded, struct buf *reply)
+unsigned bind_answer(struct verb_call *call)
 {
     cleanup_arena struct arena a = {0};
-    struct bind_call c = {.v = v,
-                          .body = body,
-                          .forwarded = forwarded,
+    struct bind_call c = {.v = call->verbs,
+                          .body = call->body,
+                          .forwarded = call->source != VERB_SCHEDULER,
                           .since_ms = clock_mono_ms(),
-                          .reply = reply};
-    if (read_args(body, &a, &c.bind, &c.err) || check_args(&c.bind, &c.err))
-        return verbs_reply_error(reply, 400, &c.err);
-    return attempt_until_done(&c);
-}
-
-unsigned verb_bind(struct verbs *v, struct span body, struct buf *reply)
-{
-    return run(v, body, false, reply);
-}
-
-unsigned verb_bind_forwarded(struct verbs *v, struct span body, struct buf *reply)
-{
-    return run(v, body, true, reply);
+                          .reply = call->reply};
+    bool stopping;
+    unsigned status;
+    if (read_args(call->body, &a, &c.bind, &c.err) || check_args(&c.bind, &c.err))
+        return verb_error(call->reply, 400, &c.err);
+    while ((status = attempt(&c, &stopping)) == 0) {
+        if (is_late(&c, stopping))
+            return fail(&c, 200);
+        store_wait_may_bind(call->verbs->config.store, RETRY_MS);
+    }
+    return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/verb_report.h"
+#include "extender/forward.h"
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
@@ -68,18 +68,18 @@ START_TEST(a_leader_that_hangs_delays_nobody)
 {
     struct budget budget = {.max = 1 << 20};
     start_leader();
-    struct verb_report *r = verb_report_start(fwd, &budget, WAIT_MS);
-    ck_assert(verb_report_add(r, address, SPAN("{\"report\":0}")));
+    struct forward_reports *r = forward_reports_start(fwd, &budget, WAIT_MS);
+    ck_assert(forward_reports_add(r, address, SPAN("{\"report\":0}")));
     int s = receive("{\"report\":0}");
-    for (int i = 1; i < VERB_REPORT_QUEUE; i++)
-        ck_assert(verb_report_add(r, address, SPAN("{\"report\":1}")));
-    ck_assert(!verb_report_add(r, address, SPAN("{\"report\":2}")));
-    ck_assert_uint_eq(budget.used, 12 * VERB_REPORT_QUEUE);
+    for (int i = 1; i < FORWARD_REPORTS; i++)
+        ck_assert(forward_reports_add(r, address, SPAN("{\"report\":1}")));
+    ck_assert(!forward_reports_add(r, address, SPAN("{\"report\":2}")));
+    ck_assert_uint_eq(budget.used, 12 * FORWARD_REPORTS);
     answer(s);
     answer(receive("{\"report\":1}")); /* the next one is sent */
-    for (int i = 2; i < VERB_REPORT_QUEUE; i++)
+    for (int i = 2; i < FORWARD_REPORTS; i++)
         answer(receive("{\"report\":1}"));
-    verb_report_free(r);
+    forward_reports_free(r);
     ck_assert_uint_eq(budget.used, 0);
     stop_leader();
 }
@@ -87,22 +87,22 @@ END_TEST
 
 START_TEST(queued_bodies_are_limited)
 {
-    struct budget budget = {.max = 2 * VERB_REPORT_BYTES};
-    cleanup_free char *half = xcalloc(2, VERB_REPORT_BYTES);
-    struct span body = {half, VERB_REPORT_BYTES / 2};
+    struct budget budget = {.max = 2 * FORWARD_REPORTS_BYTES};
+    cleanup_free char *half = xcalloc(2, FORWARD_REPORTS_BYTES);
+    struct span body = {half, FORWARD_REPORTS_BYTES / 2};
     start_leader();
-    struct verb_report *r = verb_report_start(fwd, &budget, WAIT_MS);
-    ck_assert(!verb_report_add(r, address, (struct span){half, VERB_REPORT_BYTES + 1}));
-    ck_assert(verb_report_add(r, address, SPAN("{\"report\":0}")));
+    struct forward_reports *r = forward_reports_start(fwd, &budget, WAIT_MS);
+    ck_assert(!forward_reports_add(r, address, (struct span){half, FORWARD_REPORTS_BYTES + 1}));
+    ck_assert(forward_reports_add(r, address, SPAN("{\"report\":0}")));
     int s = receive("{\"report\":0}");
-    ck_assert(verb_report_add(r, address, body));
-    ck_assert(!verb_report_add(r, address, body)); /* above VERB_REPORT_BYTES */
+    ck_assert(forward_reports_add(r, address, body));
+    ck_assert(!forward_reports_add(r, address, body)); /* above FORWARD_REPORTS_BYTES */
     close(leader);                                 /* the queued report fails */
     answer(s);
-    verb_report_free(r);
+    forward_reports_free(r);
     ck_assert_uint_eq(budget.used, 0);
     forward_free(fwd);
 }
 END_TEST
 
-UNIT_MAIN("verb_report", a_leader_that_hangs_delays_nobody, queued_bodies_are_limited)
+UNIT_MAIN("forward", a_leader_that_hangs_delays_nobody, queued_bodies_are_limited)

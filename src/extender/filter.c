@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+#include "base/mem.h"
+#include "domain/gang.h"
+#include "domain/keys.h"
+#include "domain/template_node.h"
+#include "extender/event_pod_priv.h"
+#include "extender/gang_minimum.h"
+#include "extender/verb.h"
+#include "placement/preempt.h"
+#include "placement/reason.h"
+
+/*
+ * filter: filter_mode_of decides how a call is answered, from its route and the pod; then
+ * judge finds the nodes that fit, and reserve_pod or reserve_gang has cards reserved. Between
+ * the judgment, which reads the ledger in parts, and a reservation, which is one step of the
+ * core, other pods can take the cards. So the core gets several nodes in the order of their
+ * scores, and if none of them fits any more, the nodes are judged again.
+ */
+
+enum {
+    UID_MAX = 253,
+    FORWARD_MS = 2000, /* for the leader's answer; the call is then answered here */
+    OFFERED = 8,       /* nodes that the core tries, the best first */
+    ATTEMPTS = 3,      /* to judge and reserve; then the best is answered as it is */
+};
+
+struct filter_mode {
+    enum { FILTER_ALL, FILTER_BEST } answer;
+    size_t most; /* BEST: nodes answered */
+    enum { FILTER_RESERVE_NONE, FILTER_RESERVE_POD, FILTER_RESERVE_GANG } reserve;
+    struct gang gang;       /* RESERVE_GANG: other members need places, too */
+    const char *reject_all; /* why the pod's gang cannot start, on nodes that fit; or NULL */
+    bool template_nodes;    /* a simulation: unknown candidates are template Nodes */
+    bool find_victims;      /* for layout preemption, if no node fits */
+};
+
+/* What the judgment has found. w->failed and w->never have the rejected nodes, each with its
+ * reason and a comma; with FILTER_BEST only if no node fits. */
+struct filter_result {
+    const struct ledger *ledger;
+    const struct ledger_node *promised; /* node of the pod's promise, or NULL */
+    bool has_promise;                   /* of any of the reads so far */
+    int64_t least_mib;                  /* select_least_mib */
+    struct prepared_reason reasons;
+    uint32_t rejected[REASON_CLASSES]; /* number of nodes, by reason */
+    uint32_t *fitting;                 /* indexes of the candidates that fit */
+    size_t n_fitting;
+    const char *gang;                  /* mode->reject_all */
+    struct span victims[CORE_PREEMPT_NODES]; /* nodes where evictions could help */
+    size_t n_victims;
+};
+
+/* -- the judgment -- */
+
+static void begin_reason(const struct verb_args *args, struct buf *out,
+                         const struct verb_candidate *c)
+{
+    if (args->full)
+        buf_add_json(out, c->name);
+    else
+        buf_add_span(out, c->raw);
+    buf_addc(out, ':');
+}
+
+/* Are the reasons of rejected nodes answered, as far as is known? */
+static bool gives_reasons(const struct filter_mode *mode, const struct filter_result *r)
+{
+    return mode->answer == FILTER_ALL || !r->n_fitting;
+}
+
+static void reject(const struct verb_call *call, const struct filter_mode *mode,
+                   struct filter_result *r, const struct verb_candidate *c, bool never,
+                   enum reason_class class, const char *text)
+{
+    struct verb_work *w = call->work;
+    struct buf *out = never ? &w->never : &w->failed;
+    r->rejected[class]++;
+    if (!gives_reasons(mode, r))
+        return;
+    begin_reason(&w->args, out, c);
+    buf_add_json(out, span_of(text));
+    buf_addc(out, ',');
+}
+
+/* Judges a candidate of a simulation by its Node object (domain/template_node.h). */
+static bool judge_template(const struct verb_call *call, const struct filter_mode *mode,
+                           struct filter_result *r, const struct verb_candidate *c)
+{
+    const struct request *request = &call->work->args.request;
+    struct template_node_cards cards = {0};
+    struct err err;
+    struct ledger *alone =
+        template_node_ledger(c->raw, ledger_settings(r->ledger), &cards, &err);
+    if (!alone) {
+        reject(call, mode, r, c, false, REASON_NODE, err.msg);
+        return false;
+    }
+    const struct ledger_node *node = ledger_node_at(alone, 0); /* the only one */
+    enum fit fit = select_fit(node, request);
+    cleanup_buf struct buf why = {0};
+    if (fit != FIT_YES) {
+        reason_add_prepared(&why, &r->reasons, node, fit);
+        buf_printf(&why, "; judged as a template Node by " KEY_CARDS "=%lldx%lldMiB",
+                   (long long)cards.n, (long long)cards.mib);
+        reject(call, mode, r, c, fit == FIT_NEVER, reason_class_of(node, request, fit),
+               why.p);
+    }
+    ledger_free(alone);
+    return fit == FIT_YES;
+}
+
+/* Does the pod fit on the node (NULL: unknown)? If not, the node is rejected. */
+static bool judge_node(const struct verb_call *call, const struct filter_mode *mode,
+                       struct filter_result *r, const struct verb_candidate *c,
+                       const struct ledger_node *node)
+{
+    struct verb_work *w = call->work;
+    const struct verb_args *args = &w->args;
+    const struct select_pod pod = {&args->request, args->pod.priority, args->pod.meta.uid,
+                                   NULL};
+    if (!node && mode->template_nodes)
+        return judge_template(call, mode, r, c);
+    if (!node) {
+        reject(call, mode, r, c, false, REASON_NODE,
+               "the GPUs of this node are not known yet");
+        return false;
+    }
+    if (select_fits_one(node, r->least_mib))
+        return true;
+    enum fit alone = select_fit(node, &args->request), fit = alone; /* no nominated pods */
+    if ((alone == FIT_YES && node->has_nominated) ||
+        (alone == FIT_LATER && node->has_reserved))
+        fit = select_fit_pod(node, &pod);
+    if (fit == FIT_YES)
+        return true;
+    r->rejected[reason_class_of(node, &args->request, alone)]++;
+    if (!gives_reasons(mode, r))
+        return false;
+    if (fit == FIT_LATER && mode->find_victims && r->n_victims < CORE_PREEMPT_NODES) {
+        cleanup_arena struct arena scratch = {0};
+        if (preempt_could_help(&(struct preemptor){.pod = pod}, node, &scratch))
+            r->victims[r->n_victims++] = c->name;
+    }
+    struct buf *out = fit == FIT_NEVER ? &w->never : &w->failed;
+    begin_reason(args, out, c);
+    buf_addc(out, '"');
+    reason_add_prepared(out, &r->reasons, node, alone);
+    buf_adds(out, "\",");
+    return false;
+}
+
+/* A pod for which its node in the ledger does not count: with a promise it fits only there,
+ * because its Binding may have taken effect. */
+static bool judge_pod(const struct verb_call *call, const struct filter_mode *mode,
+                      struct filter_result *r, const struct verb_candidate *c)
+{
+    const struct verb_args *args = &call->work->args;
+    if (args->invalid.code != ERR_NONE) {
+        reject(call, mode, r, c, true, REASON_INVALID_REQUEST, args->invalid.msg);
+        return false;
+    }
+    if (!r->promised || args->request.kind == REQUEST_NONE ||
+        span_eq(r->promised->name, c->name))
+        return true;
+    cleanup_buf struct buf why = {0};
+    buf_printf(&why,
+               "the pod has a promise on node %.*s whose Binding is not confirmed yet",
+               SPAN_ARG(r->promised->name));
+    reject(call, mode, r, c, false, REASON_PROMISED, why.p);
+    return false;
+}
+
+/* The candidates from i up to the end-th, under the lock. */
+static void judge_some(const struct verb_call *call, const struct filter_mode *mode,
+                       struct filter_result *r, size_t i, size_t end)
+{
+    const struct verb_args *args = &call->work->args;
+    bool by_ledger = !r->promised && !request_fits_anywhere(&args->request);
+    while (i < end) {
+        const struct ledger_node *nodes[MAP_BATCH] = {NULL};
+        size_t n = 1;
+        if (by_ledger)
+            n = verb_find_nodes(args, i, end, r->ledger, nodes);
+        for (size_t k = 0; k < n; k++, i++) {
+            const struct verb_candidate *c = &args->nodes[i];
+            bool fits = by_ledger ? judge_node(call, mode, r, c, nodes[k])
+                                  : judge_pod(call, mode, r, c);
+            if (fits && mode->reject_all)
+                reject(call, mode, r, c, false, REASON_GANG, mode->reject_all);
+            else if (fits)
+                r->fitting[r->n_fitting++] = (uint32_t)i;
+        }
+    }
+}
+
+/* The end of the part from i on that is judged under one lock. Whole Node objects may be
+ * read there. */
+static size_t part_end(const struct verb_args *args, size_t i)
+{
+    enum { BYTES = 256 << 10 };
+    size_t end = i, bytes = 0;
+    for (; end < args->n && end - i < VERB_LOCK_NODES && bytes < BYTES; end++)
+        bytes += args->full ? args->nodes[end].raw.n : 0;
+    return end;
+}
+
+/* Judges all candidates. Returns 200, or the status of the error reply. */
+static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
+                      struct filter_result *r)
+{
+    struct verb_work *w = call->work;
+    struct store *store = call->verbs->config.store;
+    const struct verb_args *args = &w->args;
+    unsigned status = 200;
+    MEM_GROW(w->fitting, w->fitting_cap, args->n);
+    buf_clear(&w->failed);
+    buf_clear(&w->never);
+    *r = (struct filter_result){.fitting = w->fitting,
+                                .gang = mode->reject_all,
+                                .least_mib = select_least_mib(&args->request)};
+    reason_prepare(&r->reasons, &args->request);
+    for (size_t i = 0, end; i < args->n && status == 200; i = end) {
+        end = part_end(args, i);
+        r->ledger = core_ledger(store_read(store));
+        const struct ledger_pod *known = ledger_pod_find(r->ledger, args->pod.meta.uid);
+        r->promised = known ? known->node : NULL;
+        r->has_promise |= r->promised != NULL;
+        judge_some(call, mode, r, i, end);
+        store_read_end(store);
+        status = verb_charge(call, 0);
+    }
+    if (!gives_reasons(mode, r)) { /* of the nodes before the first that fits */
+        buf_clear(&w->failed);
+        buf_clear(&w->never);
+    }
+    return status;
+}
+
+/* -- reservations -- */
+
+static struct store_reserve reservation_of(const struct verb_args *args)
+{
+    return (struct store_reserve){.ns = args->pod.meta.ns,
+                                  .name = args->pod.meta.name,
+                                  .uid = args->pod.meta.uid,
+                                  .request = &args->request,
+                                  .requests = args->pod.requests,
+                                  .priority = args->pod.priority};
+}
+
+/* The pod fits nowhere, not even where an earlier filter has reserved cards for it. */
+static void end_reservation(struct verbs *v, const struct verb_args *args)
+{
+    struct store *store = v->config.store;
+    size_t at;
+    const struct ledger *l = core_ledger(store_read(store));
+    bool has = ledger_reservation_find(l, args->pod.meta.uid) != NULL;
+    store_read_end(store);
+    struct store_reserve none = reservation_of(args);
+    if (has)
+        store_reserve(store, &none, &at);
+}
+
+/* Judges, and fills best[0..*n) with the indexes of the nodes to answer: with a reservation
+ * only the one that has it. Returns 200, or the status of the error reply. */
+static unsigned choose_best(struct verb_call *call, const struct filter_mode *mode,
+                            struct filter_result *r, size_t best[VERBS_BEST_MAX],
+                            size_t *n)
+{
+    struct verbs *v = call->verbs;
+    const struct verb_args *args = &call->work->args;
+    bool reserve = mode->reserve == FILTER_RESERVE_POD;
+    struct span names[OFFERED];
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        unsigned status = judge(call, mode, r);
+        if (status != 200)
+            return status;
+        *n = r->n_fitting ? prioritize_best(call, r->fitting, r->n_fitting,
+                                            reserve ? OFFERED : mode->most, best)
+                          : 0;
+        if (!*n || !reserve || r->has_promise)
+            break;
+        for (size_t i = 0; i < *n; i++)
+            names[i] = args->nodes[best[i]].name;
+        struct store_reserve wanted = reservation_of(args);
+        wanted.nodes = names;
+        wanted.n = *n;
+        size_t at = 0;
+        enum core_reserve_outcome outcome = store_reserve(v->config.store, &wanted, &at);
+        if (at < *n)
+            best[0] = best[at];
+        if (at < *n || outcome == CORE_RESERVE_NOT_NOW || outcome == CORE_RESERVE_FULL)
+            break; /* else another pod was faster; at last without a reservation */
+    }
+    if (!*n && reserve)
+        end_reservation(v, args);
+    *n = *n < mode->most ? *n : mode->most;
+    return 200;
+}
+
+/* kube-scheduler retries the pod after a back-off. Nodes for single members would start half
+ * of the gang. */
+static unsigned fail_gang(const struct verb_call *call, const struct gang *gang,
+                          const char *why)
+{
+    struct err err;
+    err_set(&err, ERR_UNAVAILABLE, "gang %.*s: %s", SPAN_ARG(gang->name), why);
+    return verb_error(call->reply, 503, &err);
+}
+
+static const char no_leader[] =
+    "only the leader reserves cards for all members, and no leader answers";
+
+/* Judges, and has cards reserved for all members of the gang. *n: 1 if the pod gets a node,
+ * best[0]; `why` gets the reason why the gang cannot start. Returns 200, or the status of the
+ * error reply. */
+static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode *mode,
+                                struct filter_result *r, struct buf *why, size_t *best,
+                                size_t *n)
+{
+    struct verb_work *w = call->work;
+    unsigned status = judge(call, mode, r);
+    if (status != 200)
+        return status;
+    /* All candidates, the best for the pod first; some are there twice. Nodes where the pod
+     * does not fit can take another member of its gang. */
+    size_t most = w->args.n + VERBS_BEST_MAX, first = 0, count = 0;
+    size_t *at = arena_alloc(&w->arena, most * sizeof *at);
+    struct span *names = arena_alloc(&w->arena, most * sizeof *names);
+    if (r->n_fitting)
+        count = prioritize_best(call, r->fitting, r->n_fitting, VERBS_BEST_MAX, at);
+    for (size_t i = 0; i < w->args.n; i++)
+        at[count++] = i;
+    for (size_t i = 0; i < count; i++)
+        names[i] = w->args.nodes[at[i]].name;
+    struct store_reserve wanted = reservation_of(&w->args);
+    wanted.gang = &mode->gang;
+    wanted.why = why;
+    wanted.nodes = names;
+    wanted.n = count;
+    enum core_reserve_outcome outcome =
+        r->has_promise ? CORE_RESERVE_PROMISED
+                       : store_reserve(call->verbs->config.store, &wanted, &first);
+    if (outcome == CORE_RESERVE_NOT_NOW)
+        return fail_gang(call, &mode->gang, no_leader);
+    if (outcome == CORE_RESERVE_FULL)
+        return fail_gang(call, &mode->gang, "too many pods have reservations");
+    if (outcome == CORE_RESERVE_PROMISED && first == count)
+        return fail_gang(call, &mode->gang, "a bind of this pod is in flight");
+    *n = r->n_fitting && first < count;
+    if (*n)
+        best[0] = at[first];
+    if (r->n_fitting && outcome == CORE_RESERVE_GANG_REJECTED) {
+        struct filter_mode none = *mode;
+        none.answer = FILTER_ALL;
+        none.reject_all = why->p;
+        status = judge(call, &none, r);
+    }
+    return status;
+}
+
+/* -- the reply -- */
+
+/* The fitting candidates are `chosen`, or r->fitting if that is NULL. Returns 200, or the
+ * status of the error reply. */
+static unsigned write_reply(struct verb_call *call, const struct filter_result *r,
+                            const size_t *chosen, size_t n)
+{
+    const struct verb_work *w = call->work;
+    const struct verb_args *args = &w->args;
+    struct buf *out = call->reply;
+    size_t bytes = w->failed.n + w->never.n + 256;
+    for (size_t i = 0; i < n; i++)
+        bytes += args->nodes[chosen ? chosen[i] : r->fitting[i]].raw.n + 1;
+    unsigned status = verb_charge(call, bytes);
+    if (status != 200)
+        return status;
+    buf_reserve(out, bytes);
+    buf_adds(out, args->full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
+                             : "{\"Nodes\":null,\"NodeNames\":[");
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            buf_addc(out, ',');
+        buf_add_span(out, args->nodes[chosen ? chosen[i] : r->fitting[i]].raw);
+    }
+    buf_adds(out, args->full ? "]},\"NodeNames\":null" : "]");
+    buf_adds(out, ",\"FailedNodes\":{"); /* the lists without their last comma */
+    buf_add(out, w->failed.p, w->failed.n - (w->failed.n > 0));
+    buf_adds(out, "},\"FailedAndUnresolvableNodes\":{");
+    buf_add(out, w->never.p, w->never.n - (w->never.n > 0));
+    buf_adds(out, "},\"Error\":\"\"}");
+    return 200;
+}
+
+/* The leader remembers the pod (core/core.h, "Layout preemption"). If kube-scheduler has
+ * called a follower, the leader gets the same call after the answer. */
+static void report_rejected(const struct verb_call *call, const struct filter_result *r)
+{
+    struct verbs *v = call->verbs;
+    const struct object_meta *pod = &call->work->args.pod.meta;
+    bool ready;
+    struct store_route route =
+        store_route(v->config.store, call->source != VERB_SCHEDULER, &ready, NULL);
+    if (route.route == BIND_ROUTE_LOCAL)
+        store_input(v->config.store, &(struct core_input){.type = CORE_REJECTED,
+                                                          .uid = pod->uid,
+                                                          .nodes = r->victims,
+                                                          .n_nodes = r->n_victims});
+    else if (route.route == BIND_ROUTE_FORWARD && v->reports &&
+             !forward_reports_add(v->reports, route.address, call->body))
+        log_debug("filter", "a rejected pod is not reported: the leader is slow",
+                  LOG_SPAN("pod", pod->name));
+}
+
+static unsigned answer_here(struct verb_call *call, const struct filter_mode *mode,
+                            struct buf *why)
+{
+    struct verbs_config *config = &call->verbs->config;
+    struct filter_result r;
+    size_t best[VERBS_BEST_MAX], *chosen = best, n = 0;
+    unsigned status;
+    if (mode->reserve == FILTER_RESERVE_GANG) {
+        status = choose_for_gang(call, mode, &r, why, best, &n);
+    } else if (mode->answer == FILTER_BEST) {
+        status = choose_best(call, mode, &r, best, &n);
+    } else {
+        status = judge(call, mode, &r);
+        chosen = NULL;
+        n = r.n_fitting;
+    }
+    if (status != 200)
+        return status;
+    if (!mode->template_nodes) { /* a simulation leaves nothing behind */
+        counters_filter(config->counters, r.rejected, n > 0);
+        if (!n && !r.has_promise)
+            event_pod_rejected(config->recorder, config->store, &call->work->args,
+                               call->work->failed.n > 0, r.gang);
+    }
+    status = write_reply(call, &r, chosen, n);
+    if (status == 200 && !n && r.n_victims && !r.has_promise)
+        report_rejected(call, &r);
+    return status;
+}
+
+/* -- the mode -- */
+
+/* Is the call a simulation of an autoscaler: does the ledger know no candidate, and is one a
+ * Node object that names its cards? A call that names a known node, too, is one of a scheduler:
+ * a Node that has just joined may not be watched yet, and has the key if its node group has it.
+ */
+static bool is_simulation(struct verbs *v, const struct verb_args *args)
+{
+    bool known = false, templates = false;
+    for (size_t i = 0; i < args->n && args->full && !known;) {
+        const struct ledger *ledger = core_ledger(store_read(v->config.store));
+        size_t end = args->n - i < VERB_LOCK_NODES ? args->n : i + VERB_LOCK_NODES;
+        while (i < end && !known) {
+            const struct ledger_node *nodes[MAP_BATCH];
+            size_t found = verb_find_nodes(args, i, end, ledger, nodes);
+            for (size_t k = 0; k < found; k++)
+                known |= nodes[k] != NULL;
+            i += found;
+        }
+        store_read_end(v->config.store);
+    }
+    for (size_t i = 0; i < args->n && args->full && !known && !templates; i++)
+        templates = template_node_is(args->nodes[i].raw);
+    return templates;
+}
+
+/* Can cards be reserved for the pod? The kubelet chooses those of nvidia.com/gpu. The UID is
+ * kept, so a caller cannot make it of any length. */
+static bool is_reservable(const struct verb_args *args)
+{
+    enum request_kind kind = args->request.kind;
+    size_t n = args->pod.meta.uid.n;
+    return (kind == REQUEST_MEMORY || kind == REQUEST_CARDS) && n > 0 && n <= UID_MAX;
+}
+
+/* Does the policy know a best node for the pod? For one without GPU only fgd, by the CPU
+ * that it takes. */
+static bool is_scored(const struct verbs *v, const struct verb_args *args)
+{
+    if (args->invalid.code != ERR_NONE)
+        return false;
+    return args->request.kind != REQUEST_NONE ||
+           (v->config.policy == SCORE_FGD && args->pod.requests.cpu_milli > 0);
+}
+
+/* The gang of a pod for which cards of ours count, or of nvidia.com/gpu. */
+static bool is_in_gang(const struct verb_args *args, struct gang *gang)
+{
+    size_t n = args->pod.meta.uid.n;
+    return n > 0 && n <= UID_MAX && args->invalid.code == ERR_NONE &&
+           !request_fits_anywhere(&args->request) && gang_of(&args->pod, gang);
+}
+
+/* Must other members of its gang have a place, too? Reads what the pod does not say. */
+static bool waits_for_others(struct verbs *v, const struct verb_args *args,
+                             struct gang *gang)
+{
+    if (v->config.gangs && !gang->minimum)
+        gang->minimum = gang_minimum_of(v->config.gangs, args->pod.meta.ns, gang);
+    return gang->minimum != 1;
+}
+
+/* Has the leader answer the call. 0: it does not. */
+static unsigned forward(struct verb_call *call, const char *address)
+{
+    struct verbs_config *config = &call->verbs->config;
+    struct err err;
+    bool sent;
+    unsigned status = forward_verb(config->forward, "filter", FORWARD_HEADER, address,
+                                   call->body, FORWARD_MS, call->reply, &sent, &err);
+    if (status == 200)
+        return status;
+    log_debug("filter",
+              "the leader did not answer; this replica answers without a "
+              "reservation, and a gang gets an error",
+              LOG_S("to", address), LOG_I("status", status));
+    buf_clear(call->reply);
+    store_refresh_lease(config->store);
+    return 0;
+}
+
+/* How the call is answered here. 0: *mode says it; `why` gets the text of mode->reject_all.
+ * Else the status: the leader has answered, or nobody can. No mode evicts pods for a member of
+ * a gang that waits for others: they need places, too. */
+static unsigned filter_mode_of(struct verb_call *call, struct filter_mode *mode,
+                               struct buf *why)
+{
+    struct verbs *v = call->verbs;
+    const struct verb_args *args = &call->work->args;
+    struct gang gang;
+    bool ready, one = v->config.answer == 1 && call->source != VERB_REPORT,
+                in_gang = one && is_in_gang(args, &gang),
+                wants = v->config.preempts && !args->pod.never_preempts;
+    *mode = (struct filter_mode){.answer = FILTER_ALL, .find_victims = wants};
+    if (call->source != VERB_REPORT && is_simulation(v, args)) {
+        mode->template_nodes = true;
+        mode->find_victims = false;
+        if (in_gang && waits_for_others(v, args, &gang)) {
+            buf_printf(why, "gang %.*s: its members need places on nodes that exist",
+                       SPAN_ARG(gang.name));
+            mode->reject_all = why->p;
+        }
+        return 0;
+    }
+    /* Preferences of a pod are kept by answering with all nodes, except for a member of a
+     * gang: its gang would start half. */
+    bool all = v->config.answer == VERBS_ALL || call->source == VERB_REPORT ||
+               !is_scored(v, args) || (args->pod.prefers && !in_gang);
+    if (all || !(in_gang || (one && is_reservable(args)))) {
+        if (wants && is_in_gang(args, &gang) && waits_for_others(v, args, &gang))
+            mode->find_victims = false;
+        mode->answer = all ? FILTER_ALL : FILTER_BEST;
+        mode->most = (size_t)v->config.answer;
+        return 0;
+    }
+    struct store_route route =
+        store_route(v->config.store, call->source == VERB_REPLICA, &ready, NULL);
+    if (route.route == BIND_ROUTE_FORWARD && v->config.forward) {
+        unsigned status = forward(call, route.address);
+        if (status)
+            return status;
+    }
+    bool local = route.route == BIND_ROUTE_LOCAL;
+    mode->answer = FILTER_BEST;
+    mode->most = 1;
+    if (in_gang && waits_for_others(v, args, &gang)) {
+        if (!local)
+            return fail_gang(call, &gang, no_leader);
+        mode->reserve = FILTER_RESERVE_GANG;
+        mode->gang = gang;
+        mode->find_victims = false;
+    } else if (args->pod.prefers) {
+        mode->answer = FILTER_ALL;
+    } else if (local && is_reservable(args)) {
+        mode->reserve = FILTER_RESERVE_POD;
+    }
+    return 0;
+}
+
+unsigned filter_answer(struct verb_call *call)
+{
+    cleanup_buf struct buf why = {0};
+    struct filter_mode mode;
+    unsigned status = verb_read(call);
+    if (status == 200) {
+        status = filter_mode_of(call, &mode, &why);
+        if (!status)
+            status = answer_here(call, &mode, &why);
+    }
+    verb_end(call);
+    return status;
+}
