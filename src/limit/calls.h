@@ -133,6 +133,21 @@ void *resolve_real(enum call call);
 /* The same with the type of the function. */
 #define DRIVER(symbol) ((__typeof__(&symbol))resolve_real(CALL_##symbol))
 
+/* Declares `real`, the driver's function; without it the caller returns. */
+#define LIMIT_REAL(symbol)                                                               \
+    __typeof__(&symbol) real = DRIVER(symbol);                                           \
+    if (!real)                                                                           \
+    return CUDA_ERROR_NOT_INITIALIZED
+
+/* The result of a call of the driver. What the driver calls itself is not counted again. */
+#define LIMIT_CALL(call)                                                                 \
+    __extension__({                                                                      \
+        resolve_enter();                                                                 \
+        CUresult call_rc_ = (call);                                                      \
+        resolve_leave();                                                                 \
+        call_rc_;                                                                        \
+    })
+
 /* Is this thread inside a function of the driver that the library called? Then what the driver
  * calls itself is not counted again. */
 bool resolve_nested(void);

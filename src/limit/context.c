@@ -16,17 +16,12 @@ static uint64_t context_bytes(const struct account *a)
 
 #define CREATE(symbol, ...)                                                              \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        LIMIT_REAL(symbol);                                                              \
         struct account a;                                                                \
-        if (!real)                                                                       \
-            return CUDA_ERROR_NOT_INITIALIZED;                                           \
         if (!account_begin_device(&a, device))                                           \
             return real(__VA_ARGS__);                                                    \
-        if (account_reserve(&a, context_bytes(&a)) != CUDA_SUCCESS)                      \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                             \
-        resolve_enter();                                                                 \
-        CUresult rc = real(__VA_ARGS__);                                                 \
-        resolve_leave();                                                                 \
+        LIMIT_RESERVE(&a, context_bytes(&a));                                            \
+        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
         uint64_t key = rc == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*context : 0;           \
         a.context = key;                                                                 \
         return account_end(&a, rc, KIND_CONTEXT, key);                                   \
@@ -94,11 +89,9 @@ static int card_of(struct process *p, uint64_t context)
 
 #define DESTROY_CONTEXT(symbol)                                                          \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        LIMIT_REAL(symbol);                                                              \
         struct process *p = resolve_nested() ? NULL : process_get();                     \
         CUresult rc;                                                                     \
-        if (!real)                                                                       \
-            return CUDA_ERROR_NOT_INITIALIZED;                                           \
         if (!p)                                                                          \
             return real(context);                                                        \
         DESTROY(p, (uint64_t)(uintptr_t)context, context);                               \
@@ -131,19 +124,15 @@ static bool add_user(struct account *a, uint64_t context)
 
 LIMIT_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-    __typeof__(&cuDevicePrimaryCtxRetain) real = DRIVER(cuDevicePrimaryCtxRetain);
+    LIMIT_REAL(cuDevicePrimaryCtxRetain);
     struct account a;
-    if (!real)
-        return CUDA_ERROR_NOT_INITIALIZED;
     if (device < 0 || device >= PROCESS_DEVICES || !account_begin_device(&a, device))
         return real(context, device);
     uint64_t *primary = &a.process->primary[device];
     bool counts = card_of(a.process, __atomic_load_n(primary, __ATOMIC_RELAXED)) >= 0;
     if (!counts && account_reserve(&a, context_bytes(&a)) != CUDA_SUCCESS)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    resolve_enter();
-    CUresult rc = real(context, device);
-    resolve_leave();
+    CUresult rc = LIMIT_CALL(real(context, device));
     if (rc != CUDA_SUCCESS)
         return account_end(&a, rc, KIND_CONTEXT, 0);
     uint64_t key = (uint64_t)(uintptr_t)*context;
@@ -170,11 +159,9 @@ static bool drop_user(struct process *p, uint64_t context)
 
 #define END_PRIMARY(symbol, ends)                                                        \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        LIMIT_REAL(symbol);                                                              \
         struct process *p = resolve_nested() ? NULL : process_get();                     \
         CUresult rc;                                                                     \
-        if (!real)                                                                       \
-            return CUDA_ERROR_NOT_INITIALIZED;                                           \
         if (!p || device < 0 || device >= PROCESS_DEVICES)                               \
             return real(device);                                                         \
         uint64_t context = __atomic_load_n(&p->primary[device], __ATOMIC_RELAXED);       \

@@ -114,9 +114,9 @@ void graph_trim(struct process *p, int card)
 
 LIMIT_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
-    __typeof__(&cuDeviceGraphMemTrim) real = DRIVER(cuDeviceGraphMemTrim);
+    LIMIT_REAL(cuDeviceGraphMemTrim);
     struct account a;
-    CUresult rc = real ? real(device) : CUDA_ERROR_NOT_INITIALIZED;
+    CUresult rc = real(device);
     if (rc == CUDA_SUCCESS && account_begin_device(&a, device))
         settle(a.process, device, a.card);
     return rc;
@@ -132,18 +132,13 @@ static bool begin_node(struct account *a, const CUpoolProps *pool)
 
 #define ADD_NODE(symbol, params, ...)                                                    \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        LIMIT_REAL(symbol);                                                              \
         CUallocNode *alloc = (params);                                                   \
         struct account a;                                                                \
-        if (!real)                                                                       \
-            return CUDA_ERROR_NOT_INITIALIZED;                                           \
         if (!alloc || !begin_node(&a, &alloc->pool))                                     \
             return real(__VA_ARGS__);                                                    \
-        if (account_reserve(&a, alloc->bytes) != CUDA_SUCCESS)                           \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                             \
-        resolve_enter();                                                                 \
-        CUresult rc = real(__VA_ARGS__);                                                 \
-        resolve_leave();                                                                 \
+        LIMIT_RESERVE(&a, alloc->bytes);                                                 \
+        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
         return graph_end(&a, rc, graph, &alloc->pointer);                                \
     } while (0)
 
@@ -213,9 +208,7 @@ static CUresult destroy_end(CUresult rc, enum kind kind, const void *handle,
 
 #define DESTROY(symbol, kind, handle)                                                    \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
-        if (!real)                                                                       \
-            return CUDA_ERROR_NOT_INITIALIZED;                                           \
+        LIMIT_REAL(symbol);                                                              \
         uint64_t number = destroy_begin(kind, handle);                                   \
         return destroy_end(real(handle), kind, handle, number);                          \
     } while (0)
@@ -249,9 +242,8 @@ static CUresult instantiated(CUresult rc, const CUgraphExec *exec, CUgraph graph
 
 #define INSTANTIATE(symbol, ...)                                                         \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
-        return real ? instantiated(real(__VA_ARGS__), exec, graph)                       \
-                    : CUDA_ERROR_NOT_INITIALIZED;                                        \
+        LIMIT_REAL(symbol);                                                              \
+        return instantiated(real(__VA_ARGS__), exec, graph);                             \
     } while (0)
 
 LIMIT_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph,

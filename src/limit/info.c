@@ -24,9 +24,9 @@ static void shrink(const struct account *a, uint64_t *available, uint64_t *total
 
 #define GET_INFO(symbol, type)                                                           \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        LIMIT_REAL(symbol);                                                              \
         struct account a;                                                                \
-        CUresult rc = real ? real(available, total) : CUDA_ERROR_NOT_INITIALIZED;        \
+        CUresult rc = real(available, total);                                            \
         if (rc != CUDA_SUCCESS || !available || !total || !account_begin(&a))            \
             return rc;                                                                   \
         uint64_t f = *available, t = *total;                                             \
@@ -48,9 +48,9 @@ LIMIT_EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 
 #define TOTAL(symbol, type)                                                              \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        LIMIT_REAL(symbol);                                                              \
         struct account a;                                                                \
-        CUresult rc = real ? real(total, device) : CUDA_ERROR_NOT_INITIALIZED;           \
+        CUresult rc = real(total, device);                                               \
         if (rc == CUDA_SUCCESS && total && account_begin_device(&a, device))             \
             *total = (type)smaller(*total, process_limit(a.process, a.card));            \
         return rc;                                                                       \
@@ -92,7 +92,7 @@ static bool find_card(nvmlDevice_t device, struct process **p, int *card)
     struct process *p;                                                                   \
     int card;                                                                            \
     nvmlReturn_t rc = real ? real(device, memory) : NVML_UNINITIALIZED;                  \
-    if (rc != NVML_SUCCESS || !memory || !find_card(device, &p, &card))                       \
+    if (rc != NVML_SUCCESS || !memory || !find_card(device, &p, &card))                  \
         return rc;                                                                       \
     uint64_t limit = process_limit(p, card), used = process_used(p, card);               \
     memory->total = memory->total < limit ? memory->total : limit;                       \
@@ -150,10 +150,10 @@ static nvmlReturn_t list_processes(const struct process *p, int card, unsigned *
         int card;                                                                        \
         if (!real)                                                                       \
             return NVML_UNINITIALIZED;                                                   \
-        if (!count || !find_card(device, &p, &card))                                          \
+        if (!count || !find_card(device, &p, &card))                                     \
             return real(device, count, into);                                            \
         if (compute)                                                                     \
-            return list_processes(p, card, count, into, sizeof *into);                             \
+            return list_processes(p, card, count, into, sizeof *into);                   \
         *count = 0;                                                                      \
         return NVML_SUCCESS;                                                             \
     }

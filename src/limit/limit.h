@@ -199,6 +199,12 @@ bool account_begin_device(struct account *a, CUdevice device);
 
 /* CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY. Before it refuses, it calls account_trim. */
 CUresult account_reserve(struct account *a, uint64_t bytes);
+/* The caller returns if the bytes do not fit. */
+#define LIMIT_RESERVE(a, bytes)                                                          \
+    do {                                                                                 \
+        if (account_reserve(a, bytes) != CUDA_SUCCESS)                                   \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                             \
+    } while (0)
 /* Gives back what the pools and graphs of this process hold without use. */
 void account_trim(struct process *p, int card);
 

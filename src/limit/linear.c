@@ -8,17 +8,12 @@
  * arguments. `key`: what the driver answered. */
 #define ALLOCATE(symbol, kind, key, counted, bytes, ...)                                 \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        LIMIT_REAL(symbol);                                                              \
         struct account a;                                                                \
-        if (!real)                                                                       \
-            return CUDA_ERROR_NOT_INITIALIZED;                                           \
         if (!(counted) || !account_begin(&a))                                            \
             return real(__VA_ARGS__);                                                    \
-        if (account_reserve(&a, bytes) != CUDA_SUCCESS)                                  \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                             \
-        resolve_enter();                                                                 \
-        CUresult rc = real(__VA_ARGS__);                                                 \
-        resolve_leave();                                                                 \
+        LIMIT_RESERVE(&a, bytes);                                                        \
+        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
         return account_end(&a, rc, kind, rc == CUDA_SUCCESS ? (key) : 0);                \
     } while (0)
 
@@ -71,8 +66,7 @@ LIMIT_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *p, size_t *pitch, size_t w
         return CUDA_ERROR_NOT_INITIALIZED;
     if (!account_begin(&a))
         return real(p, pitch, width, height, element);
-    if (account_reserve(&a, pitch_bytes(width, height)) != CUDA_SUCCESS)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    LIMIT_RESERVE(&a, pitch_bytes(width, height));
     resolve_enter();
     CUresult rc = real(p, pitch, width, height, element);
     if (rc == CUDA_SUCCESS && !reserve_rest(&a, *pitch, height)) {
@@ -92,10 +86,8 @@ LIMIT_EXPORT CUresult cuMemAllocPitch(uint32_t *p, unsigned *pitch, unsigned wid
 
 LIMIT_EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
 {
-    __typeof__(&cuMemFree_v2) real = DRIVER(cuMemFree_v2);
+    LIMIT_REAL(cuMemFree_v2);
     struct entry taken;
-    if (!real)
-        return CUDA_ERROR_NOT_INITIALIZED;
     if (account_free_begin(&taken, KIND_LINEAR, p))
         return account_free_end(&taken, real(p));
     bool pooled = pool_free_begin(&taken, p);
@@ -107,10 +99,8 @@ LIMIT_EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
 
 LIMIT_EXPORT CUresult cuMemFree(uint32_t p)
 {
-    __typeof__(&cuMemFree) real = DRIVER(cuMemFree);
+    LIMIT_REAL(cuMemFree);
     struct entry taken;
-    if (!real)
-        return CUDA_ERROR_NOT_INITIALIZED;
     if (account_free_begin(&taken, KIND_LINEAR, p))
         return account_free_end(&taken, real(p));
     return real(p);
@@ -222,10 +212,8 @@ LIMIT_EXPORT CUresult cuMipmappedArrayCreate(CUarray *array, const CUarray3dDesc
 
 #define DESTROY(symbol, array)                                                           \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        LIMIT_REAL(symbol);                                                              \
         struct entry taken;                                                              \
-        if (!real)                                                                       \
-            return CUDA_ERROR_NOT_INITIALIZED;                                           \
         if (!account_free_begin(&taken, KIND_ARRAY, (uint64_t)(uintptr_t)(array)))       \
             return real(array);                                                          \
         return account_free_end(&taken, real(array));                                    \

@@ -216,11 +216,9 @@ static bool is_captured(__typeof__(&cuStreamGetCaptureInfo_v2) info, CUstream st
 
 #define ALLOCATE(symbol, pool_of, suffix, pointer, n, stream, ...)                       \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        LIMIT_REAL(symbol);                                                              \
         struct request r = {.bytes = n};                                                 \
         CUgraph graph;                                                                   \
-        if (!real)                                                                       \
-            return CUDA_ERROR_NOT_INITIALIZED;                                           \
         if (!account_begin(&r.a))                                                        \
             return real(__VA_ARGS__);                                                    \
         if (is_captured(DRIVER(cuStreamGetCaptureInfo_v2##suffix), stream, &graph)) {    \
@@ -235,9 +233,7 @@ static bool is_captured(__typeof__(&cuStreamGetCaptureInfo_v2) info, CUstream st
             return real(__VA_ARGS__);                                                    \
         if (request_begin(&r) != CUDA_SUCCESS)                                           \
             return CUDA_ERROR_OUT_OF_MEMORY;                                             \
-        resolve_enter();                                                                 \
-        CUresult rc = real(__VA_ARGS__);                                                 \
-        resolve_leave();                                                                 \
+        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
         return request_end(&r, rc, pointer, stream, DRIVER(cuMemFreeAsync##suffix));     \
     } while (0)
 
@@ -300,10 +296,8 @@ void pool_free_end(const struct entry *taken, int rc)
 /* A pointer of cuMemAlloc can be freed in stream order too. */
 #define FREE(symbol, pointer, stream)                                                    \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
+        LIMIT_REAL(symbol);                                                              \
         struct entry taken;                                                              \
-        if (!real)                                                                       \
-            return CUDA_ERROR_NOT_INITIALIZED;                                           \
         if (account_free_begin(&taken, KIND_LINEAR, pointer))                            \
             return account_free_end(&taken, real(pointer, stream));                      \
         bool pooled = pool_free_begin(&taken, pointer);                                  \
@@ -327,8 +321,8 @@ LIMIT_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s)
 
 LIMIT_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUpoolProps *props)
 {
-    __typeof__(&cuMemPoolCreate) real = DRIVER(cuMemPoolCreate);
-    CUresult rc = real ? real(pool, props) : CUDA_ERROR_NOT_INITIALIZED;
+    LIMIT_REAL(cuMemPoolCreate);
+    CUresult rc = real(pool, props);
     struct process *p = rc == CUDA_SUCCESS ? process_get() : NULL;
     if (!p || resolve_nested())
         return rc;
@@ -366,8 +360,8 @@ static void part(struct process *p, uint64_t pool)
 
 LIMIT_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
-    __typeof__(&cuMemPoolDestroy) real = DRIVER(cuMemPoolDestroy);
-    CUresult rc = real ? real(pool) : CUDA_ERROR_NOT_INITIALIZED;
+    LIMIT_REAL(cuMemPoolDestroy);
+    CUresult rc = real(pool);
     struct process *p = rc == CUDA_SUCCESS ? process_get() : NULL;
     if (p && !resolve_nested())
         part(p, (uint64_t)(uintptr_t)pool);
@@ -376,8 +370,8 @@ LIMIT_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 
 LIMIT_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
-    __typeof__(&cuMemPoolTrimTo) real = DRIVER(cuMemPoolTrimTo);
-    CUresult rc = real ? real(pool, keep) : CUDA_ERROR_NOT_INITIALIZED;
+    LIMIT_REAL(cuMemPoolTrimTo);
+    CUresult rc = real(pool, keep);
     struct process *p = rc == CUDA_SUCCESS ? process_get() : NULL;
     if (p && !resolve_nested())
         settle(p, (uint64_t)(uintptr_t)pool, 0, true);
@@ -395,8 +389,8 @@ static CUresult synchronized(CUresult rc)
 
 #define SYNCHRONIZE(symbol, ...)                                                         \
     do {                                                                                 \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
-        return real ? synchronized(real(__VA_ARGS__)) : CUDA_ERROR_NOT_INITIALIZED;      \
+        LIMIT_REAL(symbol);                                                              \
+        return synchronized(real(__VA_ARGS__));                                          \
     } while (0)
 
 LIMIT_EXPORT CUresult cuStreamSynchronize(CUstream s)

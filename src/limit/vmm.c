@@ -36,18 +36,13 @@ static void drop(struct process *p, uint64_t memory)
 LIMIT_EXPORT CUresult cuMemCreate(CUallocation *handle, size_t bytes,
                                   const CUmemProp *prop, unsigned long long flags)
 {
-    __typeof__(&cuMemCreate) real = DRIVER(cuMemCreate);
+    LIMIT_REAL(cuMemCreate);
     struct account a;
-    if (!real)
-        return CUDA_ERROR_NOT_INITIALIZED;
     if (!prop || prop->location.type != CU_LOCATION_DEVICE ||
         !account_begin_device(&a, prop->location.id))
         return real(handle, bytes, prop, flags);
-    if (account_reserve(&a, bytes) != CUDA_SUCCESS)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    resolve_enter();
-    CUresult rc = real(handle, bytes, prop, flags);
-    resolve_leave();
+    LIMIT_RESERVE(&a, bytes);
+    CUresult rc = LIMIT_CALL(real(handle, bytes, prop, flags));
     sys_lock(&a.process->lock);
     uint64_t memory = ++a.process->next_memory;
     sys_unlock(&a.process->lock);
@@ -74,17 +69,13 @@ static void released(struct process *p, CUallocation handle)
 
 LIMIT_EXPORT CUresult cuMemRelease(CUallocation handle)
 {
-    __typeof__(&cuMemRelease) real = DRIVER(cuMemRelease);
+    LIMIT_REAL(cuMemRelease);
     struct process *p = resolve_nested() ? NULL : process_get();
-    if (!real)
-        return CUDA_ERROR_NOT_INITIALIZED;
     if (!p)
         return real(handle);
     /* Locked: another thread can get the same handle as soon as the driver freed this one. */
     sys_lock(&p->lock);
-    resolve_enter();
-    CUresult rc = real(handle);
-    resolve_leave();
+    CUresult rc = LIMIT_CALL(real(handle));
     if (rc == CUDA_SUCCESS)
         released(p, handle);
     sys_unlock(&p->lock);
@@ -94,10 +85,9 @@ LIMIT_EXPORT CUresult cuMemRelease(CUallocation handle)
 LIMIT_EXPORT CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
                                CUallocation handle, unsigned long long flags)
 {
-    __typeof__(&cuMemMap) real = DRIVER(cuMemMap);
+    LIMIT_REAL(cuMemMap);
     struct process *p = resolve_nested() ? NULL : process_get();
-    CUresult rc =
-        real ? real(at, bytes, offset, handle, flags) : CUDA_ERROR_NOT_INITIALIZED;
+    CUresult rc = real(at, bytes, offset, handle, flags);
     if (rc != CUDA_SUCCESS || !p)
         return rc;
     sys_lock(&p->lock);
@@ -123,16 +113,12 @@ static void unmapped(struct process *p, CUdeviceptr at, size_t bytes)
 
 LIMIT_EXPORT CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
 {
-    __typeof__(&cuMemUnmap) real = DRIVER(cuMemUnmap);
+    LIMIT_REAL(cuMemUnmap);
     struct process *p = resolve_nested() ? NULL : process_get();
-    if (!real)
-        return CUDA_ERROR_NOT_INITIALIZED;
     if (!p)
         return real(at, bytes);
     sys_lock(&p->lock); /* see cuMemRelease */
-    resolve_enter();
-    CUresult rc = real(at, bytes);
-    resolve_leave();
+    CUresult rc = LIMIT_CALL(real(at, bytes));
     if (rc == CUDA_SUCCESS)
         unmapped(p, at, bytes);
     sys_unlock(&p->lock);
@@ -150,9 +136,9 @@ static uint64_t memory_at(const struct process *p, uint64_t at)
 
 LIMIT_EXPORT CUresult cuMemRetainAllocationHandle(CUallocation *handle, void *at)
 {
-    __typeof__(&cuMemRetainAllocationHandle) real = DRIVER(cuMemRetainAllocationHandle);
+    LIMIT_REAL(cuMemRetainAllocationHandle);
     struct process *p = resolve_nested() ? NULL : process_get();
-    CUresult rc = real ? real(handle, at) : CUDA_ERROR_NOT_INITIALIZED;
+    CUresult rc = real(handle, at);
     if (rc != CUDA_SUCCESS || !p)
         return rc;
     sys_lock(&p->lock);
