@@ -188,6 +188,35 @@ static inline void event(bool gone, const char *object)
         .type = PUBLISHER_OBJECT, .run = watch_run, .gone = gone, .object = &o});
 }
 
+static uint64_t node_call, list_call;
+
+/* The first step asks for the Node and the list. */
+static inline void begin_calls(void)
+{
+    step((struct publisher_input){.type = PUBLISHER_TICK});
+    called(PUBLISHER_GET_NODE);
+    node_call = call_id;
+    called(PUBLISHER_LIST);
+    list_call = call_id;
+}
+
+/* Everything is there: the Scv that was created with one card, its watch, the Lease. */
+static inline void set_up(void)
+{
+    begin_calls();
+    answer_list(list_call, "10", NULL);
+    watching();
+    alive();
+    answer(node_call, NODE);
+    sampled(CARD(0));
+    called(PUBLISHER_CREATE);
+    answer(call_id, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+    called(PUBLISHER_PATCH_LEASE);
+    answer(call_id, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
+    event(false, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+    ck_assert_uint_eq(outputs.n + outputs.n_lines, 0);
+}
+
 static inline bool is_well(enum publisher_check part)
 {
     return publisher_check(publisher, fixture_now(), part, NULL) == 0;

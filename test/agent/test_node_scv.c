@@ -198,23 +198,6 @@ END_TEST
 
 /* What containers use, in the Scv that the publisher writes. */
 
-static void set_up(void)
-{
-    step((struct publisher_input){.type = PUBLISHER_TICK});
-    called(PUBLISHER_GET_NODE);
-    uint64_t node_call = call_id;
-    called(PUBLISHER_LIST);
-    answer_list(call_id, "10", NULL);
-    watching();
-    alive();
-    answer(node_call, NODE);
-    sampled(CARD(0));
-    called(PUBLISHER_CREATE);
-    answer(call_id, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
-    called(PUBLISHER_PATCH_LEASE);
-    answer(call_id, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
-}
-
 static int64_t promised = 1024;
 
 /* Pod ns/p with its container c on card GPU-0, and a process outside Kubernetes. The arrays

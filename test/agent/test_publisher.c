@@ -1,36 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/fixture.h"
 
-static uint64_t node_call, list_call, lease_call;
-
-/* The first step asks for the Node and the list. */
-static void begin_calls(void)
-{
-    step((struct publisher_input){.type = PUBLISHER_TICK});
-    called(PUBLISHER_GET_NODE);
-    node_call = call_id;
-    called(PUBLISHER_LIST);
-    list_call = call_id;
-}
-
-/* Everything is there: the Scv that was created with one card, its watch, the Lease. */
-static void set_up(void)
-{
-    begin_calls();
-    answer_list(list_call, "10", NULL);
-    watching();
-    alive();
-    answer(node_call, NODE);
-    sampled(CARD(0));
-    called(PUBLISHER_CREATE);
-    answer(call_id, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
-    called(PUBLISHER_PATCH_LEASE);
-    lease_call = call_id;
-    answer(lease_call, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
-    event(false, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
-    ck_assert_uint_eq(outputs.n + outputs.n_lines, 0);
-}
-
 static bool blocks_readiness(enum publisher_check check, struct err *err)
 {
     bool required = false;
@@ -152,47 +122,6 @@ START_TEST(the_slow_fields_alone_wait_for_a_minute)
 }
 END_TEST
 
-START_TEST(a_deleted_scv_is_made_again_after_a_look_at_the_node)
-{
-    set_up();
-    now_ms += 5;
-    event(true, SCV("12", ""));
-    ck_assert(logged("deleted"));
-    ck_assert_ptr_null(out(PUBLISHER_CREATE));
-    called(PUBLISHER_GET_NODE);
-    answer(call_id, NODE);
-    called(PUBLISHER_CREATE);
-    answer(call_id, SCV("13", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
-    ck_assert_ptr_null(out(PUBLISHER_PATCH));
-    event(false, SCV("13", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
-    ck_assert_uint_eq(outputs.n + outputs.n_lines, 0);
-}
-END_TEST
-
-START_TEST(a_removed_node_leaves_nothing_behind)
-{
-    set_up();
-    now_ms++;
-    event(true, SCV("12", ""));
-    called(PUBLISHER_GET_NODE);
-    refuse(call_id, ERR_NOT_FOUND, "no");
-    for (int i = 0; i < 100; i++) {
-        pass(1000);
-        ck_assert_ptr_null(out(PUBLISHER_CREATE));
-        ck_assert_ptr_null(out(PUBLISHER_CREATE_LEASE));
-        if (out(PUBLISHER_GET_NODE))
-            refuse(out(PUBLISHER_GET_NODE)->call, ERR_NOT_FOUND, "no");
-        if (out(PUBLISHER_PATCH_LEASE))
-            refuse(out(PUBLISHER_PATCH_LEASE)->call, ERR_NOT_FOUND, "no");
-    }
-    pass(20000);
-    called(PUBLISHER_GET_NODE);
-    answer(call_id, "{'metadata':{'name':'n1','uid':'another'}}");
-    called(PUBLISHER_CREATE);
-    ck_assert_body("'uid':'another'");
-}
-END_TEST
-
 START_TEST(an_older_deletion_is_not_believed)
 {
     set_up();
@@ -305,18 +234,6 @@ START_TEST(the_interval_belongs_to_the_user)
     sampled(USED(0));
     called(PUBLISHER_PATCH);
     ck_assert_no_body("updateInterval");
-}
-END_TEST
-
-START_TEST(foreign_changes_are_reverted_once_per_interval)
-{
-    set_up();
-    event(false, SCV("12", ",'spec':{'updateInterval':1000},'status':{'a':9}"));
-    ck_assert_uint_eq(outputs.n + outputs.n_lines, 0);
-    now_ms += 1000;
-    sampled(CARD(0));
-    called(PUBLISHER_PATCH);
-    ck_assert_body("'resourceVersion':'12'");
 }
 END_TEST
 
@@ -559,29 +476,6 @@ START_TEST(a_broken_watch_delays_no_write)
 }
 END_TEST
 
-START_TEST(without_nvml_the_object_says_so)
-{
-    begin_calls();
-    answer(node_call, NODE);
-    answer_list(list_call, "10", NULL);
-    sample_failed("libnvidia-ml.so.1: cannot open shared object file");
-    ck_assert(logged("cannot sample: libnvidia-ml.so.1"));
-    called(PUBLISHER_CREATE);
-    ck_assert_body("'gpushare/message':'libnvidia-ml.so.1: cannot open shared object "
-                   "file'");
-    ck_assert_no_body("cardList");
-    ck_assert_int_eq(publisher_interval(publisher), PUBLISHER_MISSING_MS);
-    ck_assert(publisher_any_lost(publisher));
-    answer(call_id, SCV("11", ""));
-    ck_assert(is_well(PUBLISHER_CHECK_CARDS));
-    called(PUBLISHER_PATCH_LEASE);
-    sampled(CARD(0));
-    called(PUBLISHER_PATCH);
-    ck_assert_body("'cardList':[");
-    ck_assert_no_body("gpushare/message");
-}
-END_TEST
-
 START_TEST(pods_are_published_and_forgotten)
 {
     const struct span ids[] = {SPAN("GPU-0"), SPAN("GPU-0::1"), SPAN("GPU-00"),
@@ -638,15 +532,12 @@ int main(void)
         nothing_is_written_while_nothing_changes,
         a_change_during_a_write_is_written_afterwards,
         the_slow_fields_alone_wait_for_a_minute,
-        a_deleted_scv_is_made_again_after_a_look_at_the_node,
-        a_removed_node_leaves_nothing_behind,
         an_older_deletion_is_not_believed,
         a_conflict_is_redone_on_the_newer_object,
         a_list_is_believed_although_its_version_is_lower,
         a_list_without_the_scv_is_believed_although_its_version_is_lower,
         one_that_is_there_already_is_taken_over,
         the_interval_belongs_to_the_user,
-        foreign_changes_are_reverted_once_per_interval,
         the_kind_that_is_not_installed_is_waited_for,
         a_rejected_write_is_logged_and_retried,
         the_heartbeat_is_made_where_it_is_missing,
@@ -657,7 +548,6 @@ int main(void)
         a_watch_ends_and_goes_on,
         a_watch_that_always_gets_410_lists_at_growing_intervals,
         a_broken_watch_delays_no_write,
-        without_nvml_the_object_says_so,
         pods_are_published_and_forgotten,
         it_is_never_due_in_the_past,
     };
