@@ -363,7 +363,7 @@ bool agent_stop(struct agent *agent)
     /* All threads have ended. */
     for (int i = 0; i < PUBLISHER_LANES; i++)
         worker_free(agent->lanes[i]);
-    api_watch_free(agent->watch);
+    api_watch_end(agent->watch);
     podresources_poller_free(agent->poller);
     card_sampler_free(agent->card_sampler);
     ticker_free(agent->ticker);

@@ -331,7 +331,7 @@ void api_watch_stop(struct api_watch *w)
     pthread_join(w->thread, NULL);
 }
 
-void api_watch_free(struct api_watch *w)
+void api_watch_end(struct api_watch *w)
 {
     if (!w)
         return;

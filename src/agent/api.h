@@ -71,4 +71,4 @@ struct api_watch *api_watch_start(struct kube_client *client,
 /* PUBLISHER_WATCH. From any thread; never blocks for long. */
 void api_watch_begin(struct api_watch *w, const struct publisher_output *output);
 void api_watch_stop(struct api_watch *w); /* joins the thread; NULL is accepted */
-void api_watch_free(struct api_watch *w); /* NULL is accepted */
+void api_watch_end(struct api_watch *w); /* NULL is accepted */

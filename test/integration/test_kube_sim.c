@@ -242,10 +242,12 @@ START_TEST(kubectl_creates_changes_and_deletes)
     ck_assert_contains(said.p, "scv.core.run-linux.com/n1 created");
     ck_assert_int_eq(KUBECTL(&s, &said, "apply", "--validate=false", "-f", path), 0);
     ck_assert_contains(said.p, "pod/p unchanged");
-    ck_assert_int_eq(KUBECTL(&s, &said, "create", "namespace", "team"), 0);
-    ck_assert_int_eq(KUBECTL(&s, &said, "create", "configmap", "m", "-n", "team",
-                             "--from-literal=a=b"),
-                     0);
+    temp_write(dir, "team.yaml",
+               "apiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n---\n"
+               "apiVersion: v1\nkind: ConfigMap\n"
+               "metadata: {name: m, namespace: team}\ndata: {a: b}\n");
+    cleanup_free char *team = temp_path(dir, "team.yaml");
+    ck_assert_int_eq(KUBECTL(&s, &said, "create", "--validate=false", "-f", team), 0);
     ck_assert_int_eq(KUBECTL(&s, &said, "get", "configmap", "m", "-n", "team", "-o",
                              "jsonpath={.data.a}"),
                      0);

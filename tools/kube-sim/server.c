@@ -91,8 +91,8 @@ struct stream {
     struct sim_server *server;
     struct api_watch *watch;
     struct stream *next, **link;
-    struct httpd_open_stream *waker;     /* NULL before open */
-    enum httpd_stream_result fate; /* HTTPD_STREAM_MORE: the watch is open */
+    struct httpd_open_stream *waker; /* NULL before open */
+    enum httpd_stream_result fate;   /* HTTPD_STREAM_MORE: the watch is open */
 };
 
 static size_t stall_index(const char *resource)

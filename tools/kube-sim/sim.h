@@ -291,7 +291,6 @@ const char *sim_jsonx_type(const json_t *j);
  */
 
 struct faultlist;
-struct proto_field;
 struct shape;
 
 enum { KINDS_N = 9 };
@@ -317,7 +316,6 @@ struct kind {
     bool passing;               /* removed an hour after the last change (events) */
     const struct field *fields; /* for field selectors; ends with a NULL name */
     const struct shape *shape;  /* types of known members */
-    const struct proto_field *message; /* NULL: bodies are JSON only */
 
     /* Sets the defaults of the API server at creation. May be NULL. */
     void (*fill)(json_t *object);
@@ -800,32 +798,6 @@ void sim_pod_set_condition(json_t *pod, const char *type, const char *status,
 
 /* Sets the status that the kubelet writes when all containers have started. */
 void sim_pod_run(json_t *pod, int64_t now_ms);
-
-/*
- * Bodies in Kubernetes' Protobuf encoding, for the kinds that `kubectl create` builds
- * itself: recent kubectl versions send Protobuf and do not fall back to JSON.
- */
-
-enum proto_type {
-    PROTO_STRING,
-    PROTO_STRINGS, /* repeated */
-    PROTO_TEXTS,   /* map from string to string */
-    PROTO_BOOL,
-    PROTO_MESSAGE,
-};
-
-struct proto_field {
-    unsigned number; /* 0 ends the list; fields that are not listed are skipped */
-    const char *name;
-    enum proto_type type;
-    const struct proto_field *fields; /* PROTO_MESSAGE */
-};
-
-extern const struct proto_field sim_proto_namespace[], sim_proto_configmap[];
-
-/* Decodes the object in its envelope. New; NULL on error. */
-json_t *sim_proto_parse(const struct proto_field *fields, struct span body,
-                        struct err *err);
 
 /*
  * Resource quantities ("8", "500m", "2Gi", "1e3").
