@@ -53,48 +53,44 @@ static enum fit trial_fit(struct trial *g, const struct request *r)
     return select_cards(&view, r, SELECT_ALL_CARDS, NULL);
 }
 
-static void begin_change(struct search *s)
+/* Appends a change as one line. */
+__attribute__((format(printf, 2, 3))) static void add_change(struct search *s,
+                                                             const char *fmt, ...)
 {
+    va_list ap;
+    va_start(ap, fmt);
     buf_adds(s->out, "  - ");
+    table_vtext(s->out, fmt, ap);
+    buf_addc(s->out, '\n');
+    va_end(ap);
     s->n_changes++;
 }
 
-static void add_name(struct search *s, struct span name)
+/* The pod with another request. */
+static struct select_pod pod_with(const struct search *s, const struct request *r)
 {
-    table_plain(s->out, name);
-}
-
-static void add_amount(struct search *s, int64_t mib)
-{
-    show_amount(s->out, mib, s->unit);
-    buf_addc(s->out, ' ');
-    quantity_write_unit(s->out, s->unit);
+    return (struct select_pod){r, s->pod->priority, s->pod->uid, NULL};
 }
 
 /* Names the first cordoned node with enough memory, and the number of others. */
 static void try_uncordon(struct search *s)
 {
     const struct ledger_node *first = NULL;
+    const struct select_pod pod = pod_with(s, s->r);
     size_t more = 0;
     for (size_t i = 0; i < s->n_nodes; i++) {
-        const struct ledger_node *node = s->nodes[i];
-        if (!is_skipped(s, node) ||
-            select_fit_pod(node, &(struct select_pod){s->r, s->pod->priority, s->pod->uid,
-                                                      NULL}) != FIT_YES)
+        if (!is_skipped(s, s->nodes[i]) || select_fit_pod(s->nodes[i], &pod) != FIT_YES)
             continue;
         more += first != NULL;
-        first = first ? first : node;
+        first = first ? first : s->nodes[i];
     }
-    if (!first)
-        return;
-    begin_change(s);
-    buf_adds(s->out, "kubectl uncordon ");
-    add_name(s, first->name);
-    buf_adds(s->out, ": the pod fits there");
     if (more)
-        buf_printf(s->out, " and on %zu more cordoned node%s", more,
-                   more == 1 ? "" : "s");
-    buf_addc(s->out, '\n');
+        add_change(s,
+                   "kubectl uncordon %.*s: the pod fits there and on %zu more cordoned "
+                   "node%s",
+                   SPAN_ARG(first->name), more, more == 1 ? "" : "s");
+    else if (first)
+        add_change(s, "kubectl uncordon %.*s: the pod fits there", SPAN_ARG(first->name));
 }
 
 /* -- pods to remove -- */
@@ -122,23 +118,18 @@ static bool is_smaller(const struct preempt_victims *a, const struct preempt_vic
     return total_of(a) < total_of(b);
 }
 
-static void add_victim(struct search *s, const struct ledger_pod *pod)
+static void add_victim(struct search *s, struct buf *out, const struct ledger_pod *pod)
 {
-    buf_adds(s->out, "pod ");
-    add_name(s, pod->ns);
-    buf_addc(s->out, '/');
-    add_name(s, pod->name);
-    buf_adds(s->out, " (");
+    buf_printf(out, "pod %.*s/%.*s (", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
     if (pod->request->kind == REQUEST_DEVICES)
-        buf_printf(s->out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
+        buf_printf(out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
     for (uint32_t k = 0; k < pod->n_shares; k++) {
         const struct ledger_pod_share *share = &pod->shares[k];
-        buf_adds(s->out, k ? ", " : "");
         int64_t mib = share->on ? ledger_pod_mib(pod, share->on) : share->mib;
-        add_amount(s, mib);
-        buf_printf(s->out, " on GPU%" PRId32, share->on ? share->on->index : share->card);
+        buf_printf(out, "%s%s on GPU%" PRId32, k ? ", " : "", show_units(mib, s->unit).s,
+                   share->on ? share->on->index : share->card);
     }
-    buf_addc(s->out, ')');
+    buf_addc(out, ')');
 }
 
 static void try_removal(struct search *s)
@@ -159,26 +150,22 @@ static void try_removal(struct search *s)
     }
     if (!node)
         return;
-    begin_change(s);
-    buf_adds(s->out, "the pod fits on node ");
-    add_name(s, node->name);
-    buf_adds(s->out, " without ");
+    cleanup_buf struct buf victims = {0};
     for (size_t i = 0; i < best.n; i++) {
-        buf_adds(s->out, i == 0 ? "" : i + 1 == best.n ? " and " : ", ");
-        add_victim(s, best.pods[i]);
+        buf_adds(&victims, i == 0 ? "" : i + 1 == best.n ? " and " : ", ");
+        add_victim(s, &victims, best.pods[i]);
     }
-    buf_addc(s->out, '\n');
+    add_change(s, "the pod fits on node %.*s without %s", SPAN_ARG(node->name),
+               victims.p);
 }
 
 /* -- smaller or other requests -- */
 
 static const struct ledger_node *find_fit(const struct search *s, const struct request *r)
 {
+    const struct select_pod pod = pod_with(s, r);
     for (size_t i = 0; i < s->n_nodes; i++)
-        if (!is_skipped(s, s->nodes[i]) &&
-            select_fit_pod(s->nodes[i], &(struct select_pod){r, s->pod->priority,
-                                                             s->pod->uid, NULL}) ==
-                FIT_YES)
+        if (!is_skipped(s, s->nodes[i]) && select_fit_pod(s->nodes[i], &pod) == FIT_YES)
             return s->nodes[i];
     return NULL;
 }
@@ -203,16 +190,11 @@ static void try_less_memory(struct search *s)
             high = middle - 1;
         }
     }
-    if (!node)
-        return;
-    begin_change(s);
-    buf_adds(s->out, "request ");
-    add_amount(s, low * s->unit);
-    buf_adds(s->out, s->r->cards > 1 ? " per card instead of " : " instead of ");
-    add_amount(s, s->r->mib_per_card);
-    buf_adds(s->out, ": the pod fits on node ");
-    add_name(s, node->name);
-    buf_addc(s->out, '\n');
+    if (node)
+        add_change(s, "request %s%s instead of %s: the pod fits on node %.*s",
+                   show_units(low * s->unit, s->unit).s,
+                   s->r->cards > 1 ? " per card" : "",
+                   show_units(s->r->mib_per_card, s->unit).s, SPAN_ARG(node->name));
 }
 
 static void try_without_compute(struct search *s)
@@ -220,12 +202,9 @@ static void try_without_compute(struct search *s)
     struct request less = *s->r;
     less.core = 0;
     const struct ledger_node *node = s->r->core ? find_fit(s, &less) : NULL;
-    if (!node)
-        return;
-    begin_change(s);
-    buf_adds(s->out, "without limit " KEY_GPU_CORE ", the pod fits on node ");
-    add_name(s, node->name);
-    buf_addc(s->out, '\n');
+    if (node)
+        add_change(s, "without limit " KEY_GPU_CORE ", the pod fits on node %.*s",
+                   SPAN_ARG(node->name));
 }
 
 static void try_fewer_cards(struct search *s)
@@ -235,14 +214,12 @@ static void try_fewer_cards(struct search *s)
         const struct ledger_node *node = find_fit(s, &less);
         if (!node)
             continue;
-        begin_change(s);
-        buf_printf(s->out, "request %" PRIu32 " card%s instead of %" PRIu32 "%s",
+        add_change(s,
+                   "request %" PRIu32 " card%s instead of %" PRIu32
+                   "%s: the pod fits on node %.*s",
                    less.cards, less.cards == 1 ? "" : "s", s->r->cards,
-                   s->r->kind == REQUEST_MEMORY ? " (with the same memory per card)"
-                                                : "");
-        buf_adds(s->out, ": the pod fits on node ");
-        add_name(s, node->name);
-        buf_addc(s->out, '\n');
+                   s->r->kind == REQUEST_MEMORY ? " (with the same memory per card)" : "",
+                   SPAN_ARG(node->name));
         return;
     }
 }
@@ -268,18 +245,15 @@ static bool is_first_of_model(const struct search *s, size_t node, uint32_t card
     return model.n > 0;
 }
 
-static void add_models(struct search *s)
+static void add_models(const struct search *s, struct buf *out)
 {
-    bool any = false;
+    size_t before = out->n;
     for (size_t i = 0; i < s->n_nodes; i++)
-        for (uint32_t k = 0; k < s->nodes[i]->n_cards; k++) {
-            if (!is_first_of_model(s, i, k))
-                continue;
-            buf_adds(s->out, any ? ", " : "");
-            add_name(s, s->nodes[i]->cards[k].model);
-            any = true;
-        }
-    buf_adds(s->out, any ? "" : "none known");
+        for (uint32_t k = 0; k < s->nodes[i]->n_cards; k++)
+            if (is_first_of_model(s, i, k))
+                buf_printf(out, "%s%.*s", out->n > before ? ", " : "",
+                           SPAN_ARG(s->nodes[i]->cards[k].model));
+    buf_adds(out, out->n > before ? "" : "none known");
 }
 
 static void try_any_model(struct search *s)
@@ -293,39 +267,21 @@ static void try_any_model(struct search *s)
     bool matches = any_matches(s);
     if (matches && !node)
         return;
-    begin_change(s);
+    cleanup_buf struct buf text = {0};
     if (!matches) {
-        buf_adds(s->out, s->r->models.n ? "no node has model "
-                                        : "no node has cards with this clock");
-        add_name(s, s->r->models);
-        buf_adds(s->out, "; models in the cluster: ");
-        add_models(s);
+        buf_printf(&text, "%s%.*s; models in the cluster: ",
+                   s->r->models.n ? "no node has model "
+                                  : "no node has cards with this clock",
+                   SPAN_ARG(s->r->models));
+        add_models(s, &text);
     }
-    if (node) {
-        buf_adds(s->out, matches ? "" : "; ");
-        buf_adds(s->out, "with any model or clock, the pod fits on node ");
-        add_name(s, node->name);
-    }
-    buf_addc(s->out, '\n');
+    if (node)
+        buf_printf(&text, "%swith any model or clock, the pod fits on node %.*s",
+                   matches ? "" : "; ", SPAN_ARG(node->name));
+    add_change(s, "%s", text.p);
 }
 
 /* -- nodes and cards back in service -- */
-
-static void add_freed(struct search *s, const struct card *card)
-{
-    if (card_external_mib(card)) {
-        buf_adds(s->out, " if processes outside Kubernetes free ");
-        add_amount(s, card_external_mib(card));
-        buf_printf(s->out, " of GPU%" PRId32, card->index);
-    }
-    if (card->overuse_mib) {
-        buf_adds(s->out, card_external_mib(card) ? " and" : " if");
-        buf_adds(s->out, " pods that use more than their promises free ");
-        add_amount(s, card->overuse_mib);
-        buf_printf(s->out, " of GPU%" PRId32, card->index);
-    }
-    buf_addc(s->out, '\n');
-}
 
 static void try_card(struct search *s, const struct ledger_node *node, uint32_t i)
 {
@@ -344,14 +300,20 @@ static void try_card(struct search *s, const struct ledger_node *node, uint32_t 
     g.cards[i].withheld_mib = card->state == CARD_AVAILABLE ? 0 : card->withheld_mib;
     if (trial_fit(&g, s->r) != FIT_YES)
         return;
-    begin_change(s);
-    buf_adds(s->out, "the pod fits on node ");
-    add_name(s, node->name);
-    if (card->state != CARD_AVAILABLE) {
-        buf_printf(s->out, " if GPU%" PRId32 "%s\n", card->index, words[card->state]);
-        return;
-    }
-    add_freed(s, card);
+    cleanup_buf struct buf how = {0};
+    int64_t external = card_external_mib(card);
+    if (card->state != CARD_AVAILABLE)
+        buf_printf(&how, " if GPU%" PRId32 "%s", card->index, words[card->state]);
+    if (card->state == CARD_AVAILABLE && external)
+        buf_printf(&how, " if processes outside Kubernetes free %s of GPU%" PRId32,
+                   show_units(external, s->unit).s, card->index);
+    if (card->state == CARD_AVAILABLE && card->overuse_mib)
+        buf_printf(&how,
+                   " %s pods that use more than their promises free %s of GPU%" PRId32,
+                   external ? "and" : "if", show_units(card->overuse_mib, s->unit).s,
+                   card->index);
+    add_change(s, "the pod fits on node %.*s%s", SPAN_ARG(node->name),
+               how.n ? how.p : "");
 }
 
 static void try_node(struct search *s, const struct ledger_node *node)
@@ -364,40 +326,30 @@ static void try_node(struct search *s, const struct ledger_node *node)
     if ((node->state == NODE_USABLE && node->mode == NODE_ANY) ||
         trial_fit(&g, s->r) != FIT_YES)
         return;
-    begin_change(s);
-    buf_adds(s->out, "the pod fits on node ");
-    add_name(s, node->name);
-    if (node->state == NODE_USABLE) {
-        buf_adds(s->out, " without the label gpushare/mode\n");
-        return;
-    }
-    buf_adds(s->out, " once this is resolved: ");
     cleanup_buf struct buf why = {0};
-    reason_add(&why, node, s->r, FIT_LATER);
-    table_plain(s->out, buf_span(&why));
-    buf_addc(s->out, '\n');
+    if (node->state == NODE_USABLE)
+        buf_adds(&why, " without the label gpushare/mode");
+    else
+        buf_adds(&why, " once this is resolved: ");
+    if (node->state != NODE_USABLE)
+        reason_add(&why, node, s->r, FIT_LATER);
+    add_change(s, "the pod fits on node %.*s%s", SPAN_ARG(node->name), why.p);
 }
 
 static void report_nominated(struct search *s, const struct ledger_node *node)
 {
     if (select_fit(node, s->r) != FIT_YES)
         return;
-    begin_change(s);
-    buf_adds(s->out, "node ");
-    add_name(s, node->name);
-    buf_adds(s->out, s->r->core
-                         ? " has enough free memory and compute, but reserves it for"
-                         : " has enough free memory, but reserves it for");
-    for (const struct ledger_nomination *m = node->nominated; m; m = m->next) {
-        const struct ledger_pod *p = m->pod;
-        if (p->priority < s->pod->priority || span_eq(p->uid, s->pod->uid))
-            continue;
-        buf_adds(s->out, " pod ");
-        add_name(s, p->ns);
-        buf_addc(s->out, '/');
-        add_name(s, p->name);
-    }
-    buf_adds(s->out, ", nominated to this node\n");
+    cleanup_buf struct buf pods = {0};
+    for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
+        if (m->pod->priority >= s->pod->priority && !span_eq(m->pod->uid, s->pod->uid))
+            buf_printf(&pods, " pod %.*s/%.*s", SPAN_ARG(m->pod->ns),
+                       SPAN_ARG(m->pod->name));
+    add_change(s,
+               "node %.*s has enough free memory%s, but reserves it for%s, nominated to "
+               "this node",
+               SPAN_ARG(node->name), s->r->core ? " and compute" : "",
+               pods.n ? pods.p : "");
 }
 
 size_t change_list(struct buf *out, const struct ledger *l,

@@ -5,6 +5,7 @@
 #include "cli/show.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -107,6 +108,17 @@ void show_amount(struct buf *out, int64_t mib, int64_t unit)
         return;
     buf_addc(out, '.');
     buf_add_i64(out, tenths % 10);
+}
+
+struct show_units show_units(int64_t mib, int64_t unit)
+{
+    cleanup_buf struct buf text = {0};
+    struct show_units units;
+    show_amount(&text, mib, unit);
+    buf_addc(&text, ' ');
+    quantity_write_unit(&text, unit);
+    snprintf(units.s, sizeof units.s, "%s", text.p);
+    return units;
 }
 
 void show_unit_assumed(struct buf *out, int64_t unit_mib)
@@ -512,11 +524,8 @@ static void add_sums(struct page *p, struct buf *out, const struct sums *s)
     size_t pending = ledger_pending(cluster_state_ledger(p->cs));
     int64_t percent = s->total ? s->promised * 100 / s->total : 0;
     show_amount(out, s->promised, p->unit);
-    buf_adds(out, " of ");
-    show_amount(out, s->total, p->unit);
-    buf_addc(out, ' ');
-    quantity_write_unit(out, p->unit);
-    buf_printf(out, " promised (%" PRId64 "%%), ", percent);
+    buf_printf(out, " of %s promised (%" PRId64 "%%), ", show_units(s->total, p->unit).s,
+               percent);
     show_amount(out, s->free, p->unit);
     buf_adds(out, " free");
     if (s->cordoned) {
@@ -543,25 +552,16 @@ static void add_notes(struct buf *out, const struct cluster_state *cs,
     cleanup_buf struct buf why = {0}, note = {0};
     show_state(&why, node);
     cluster_state_note_heartbeat(&note, cs, node);
-    if (why.n) {
-        buf_adds(out, "! ");
-        table_plain(out, node->name);
-        buf_adds(out, node->cordoned ? " (" SHOW_CORDONED "): " : ": ");
-        table_plain(out, buf_span(&why));
-        buf_addc(out, '\n');
-    }
-    if (note.n) {
-        buf_adds(out, "! ");
-        table_plain(out, node->name);
-        buf_printf(out, ": %s\n", note.p);
-    }
-    if (node->unknown_listed_card >= 0) {
-        buf_adds(out, "! ");
-        table_plain(out, node->name);
-        buf_printf(out,
-                   ": its ConfigMap lists GPU%" PRId32 ", which the node does not have\n",
-                   node->unknown_listed_card);
-    }
+    if (why.n)
+        table_line(out, "! %.*s%s: %s", SPAN_ARG(node->name),
+                   node->cordoned ? " (" SHOW_CORDONED ")" : "", why.p);
+    if (note.n)
+        table_line(out, "! %.*s: %s", SPAN_ARG(node->name), note.p);
+    if (node->unknown_listed_card >= 0)
+        table_line(out,
+                   "! %.*s: its ConfigMap lists GPU%" PRId32
+                   ", which the node does not have",
+                   SPAN_ARG(node->name), node->unknown_listed_card);
 }
 
 static bool show_table(struct buf *out, const struct cluster_state *cs,

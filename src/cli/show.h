@@ -37,6 +37,11 @@ size_t show_pending(const struct ledger *l, struct arena *a,
 const char *show_health(enum card_state out); /* "Healthy", "Unhealthy", ... */
 /* MiB in units, with one decimal unless it is a whole number of units: "2", "1.8". */
 void show_amount(struct buf *out, int64_t mib, int64_t unit_mib);
+/* The same with the unit, "1.8 GiB", as the argument of one printf. */
+struct show_units {
+    char s[64];
+};
+struct show_units show_units(int64_t mib, int64_t unit_mib);
 /* Appends the line which says that the unit is an assumption. */
 void show_unit_assumed(struct buf *out, int64_t unit_mib);
 /* Appends why the node is unusable for every pod; nothing if it is usable. */

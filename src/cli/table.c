@@ -144,3 +144,27 @@ void table_write(const struct table *t, struct buf *out)
             buf_addc(out, ' ');
     }
 }
+
+void table_vtext(struct buf *out, const char *fmt, va_list ap)
+{
+    cleanup_buf struct buf text = {0};
+    buf_vprintf(&text, fmt, ap);
+    table_plain(out, buf_span(&text));
+}
+
+void table_text(struct buf *out, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    table_vtext(out, fmt, ap);
+    va_end(ap);
+}
+
+void table_line(struct buf *out, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    table_vtext(out, fmt, ap);
+    va_end(ap);
+    buf_addc(out, '\n');
+}

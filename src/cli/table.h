@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdarg.h>
 #include <stdbool.h>
 
 #include "base/str.h"
@@ -38,5 +39,11 @@ void table_end(struct table *t, enum color color, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void table_write(const struct table *t, struct buf *out);
 
-/* Appends text with its control characters replaced by '?'. */
+/* Each appends text with its control characters replaced by '?'. A line ends with a newline
+ * of its own. */
 void table_plain(struct buf *out, struct span text);
+void table_text(struct buf *out, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void table_line(struct buf *out, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void table_vtext(struct buf *out, const char *fmt, va_list ap);
