@@ -515,12 +515,7 @@ static bool check_config(const struct facts *f, struct checks *out)
 static const struct {
     const char *id, *what, *fix;
 } answers[] = {
-    [FACTS_REACH_REFUSED] = {"refused", "connection refused", NULL},
-    [FACTS_REACH_TIMEOUT] = {"timeout", "no answer in time", NULL},
-    [FACTS_REACH_NO_ROUTE] = {"no-route", "unreachable", NULL},
-    [FACTS_REACH_PROTOCOL_ERROR] = {"protocol-error",
-                                    "the server does not speak the protocol of urlPrefix",
-                                    NULL},
+    [FACTS_REACH_NO_ANSWER] = {"no-answer", "the extender does not answer", NULL},
     [FACTS_REACH_OTHER_PROGRAM] = {"wrong-program", "the server is not an extender",
                                    NULL},
     [FACTS_REACH_GO_EXTENDER] =
@@ -574,9 +569,6 @@ void checks_reach(const struct facts *f, struct checks *out)
     }
     if (answers[r->answer].fix)
         buf_adds(&fix, answers[r->answer].fix);
-    else if (f->reachable_at)
-        buf_printf(&fix, INSTALL " --address %s    # the extender answers there",
-                   f->reachable_at);
     else
         buf_printf(&fix,
                    "kubectl get pods,services,endpointslices -A -l "

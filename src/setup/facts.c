@@ -5,14 +5,9 @@
 
 #include "setup/facts.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <netdb.h>
-#include <poll.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,8 +37,7 @@ enum {
     CONNECT_MS = 3000,
     ANSWER_MS = 5000,
     HEALTH_MS = 2000,
-    BODY_MAX = 64 * 1024,
-    ADDRESSES = 4
+    BODY_MAX = 64 * 1024
 };
 
 static const struct {
@@ -88,7 +82,6 @@ void facts_fini(struct facts *f)
     }
     json_decref(f->version);
     json_decref(f->pods);
-    free(f->reachable_at);
     *f = (struct facts){0};
 }
 
@@ -394,14 +387,18 @@ static int get(struct kube_client *client, const char *path, struct httpc_reply 
     return kube_reply_check(reply->status, buf_span(&reply->body), err);
 }
 
+/* The body as JSON; NULL: it is none. New. */
+static json_t *json_of(const struct httpc_reply *reply)
+{
+    return json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
+}
+
 static json_t *get_json(struct kube_client *client, const char *path, struct err *err)
 {
     struct httpc_reply reply = {0};
     json_t *j = NULL;
-    json_error_t bad;
-    if (get(client, path, &reply, err) == 0 &&
-        !(j = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, &bad)))
-        err_set(err, ERR_INVALID, "%s: the response is not JSON: %s", path, bad.text);
+    if (get(client, path, &reply, err) == 0 && !(j = json_of(&reply)))
+        err_set(err, ERR_INVALID, "%s: the response is not JSON", path);
     httpc_reply_fini(&reply);
     return j;
 }
@@ -467,134 +464,6 @@ static const char filter_body[] =
     "\"uid\":\"gpushare-setup\"},\"spec\":{\"containers\":[]}},\"Nodes\":null,"
     "\"NodeNames\":[]}";
 
-/* One connection attempt. Returns 0 or an errno. */
-static int try_connect(const struct addrinfo *a)
-{
-    cleanup_close int fd =
-        socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    int error = 0;
-    socklen_t n = sizeof error;
-    if (fd < 0)
-        return errno;
-    if (connect(fd, a->ai_addr, a->ai_addrlen) == 0)
-        return 0;
-    if (errno != EINPROGRESS)
-        return errno;
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    if (poll(&p, 1, CONNECT_MS) != 1)
-        return ETIMEDOUT;
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) ? errno : error;
-}
-
-/* Can a connection be opened? libcurl's error does not distinguish a refusal from a
- * timeout. */
-static bool can_connect(struct facts_reach *r)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *all;
-    char port[8];
-    int error = 0;
-    snprintf(port, sizeof port, "%u", r->url.port);
-    int rc = getaddrinfo(r->url.host, port, &hints, &all);
-    if (rc) {
-        r->answer = FACTS_REACH_NO_ROUTE;
-        err_set(&r->detail, ERR_NOT_FOUND, "%s: %s", r->url.host, gai_strerror(rc));
-        return false;
-    }
-    for (const struct addrinfo *a = all; a; a = a->ai_next)
-        if (!(error = try_connect(a)))
-            break;
-    freeaddrinfo(all);
-    if (!error)
-        return true;
-    r->answer = error == ECONNREFUSED ? FACTS_REACH_REFUSED
-                : error == ETIMEDOUT  ? FACTS_REACH_TIMEOUT
-                                      : FACTS_REACH_NO_ROUTE;
-    if (r->answer == FACTS_REACH_NO_ROUTE)
-        err_set(&r->detail, ERR_UNAVAILABLE, "%s", strerror(error));
-    return false;
-}
-
-static int send_request(struct httpc *http, const char *method, const char *path,
-                        struct span text, struct httpc_reply *reply, struct err *err)
-{
-    const struct httpc_request request = {.method = method,
-                                          .path = path,
-                                          .body = text,
-                                          .content_type =
-                                              text.n ? "application/json" : NULL,
-                                          .timeout_ms = ANSWER_MS};
-    return httpc_call(http, &request, BODY_MAX, reply, err);
-}
-
-/* Only this project's extender returns its version as JSON. */
-static bool is_ours(struct httpc *http)
-{
-    struct httpc_reply reply = {0};
-    bool ours = false;
-    if (send_request(http, "GET", "/version", SPAN(""), &reply, NULL) == 0 &&
-        reply.body.n) {
-        json_t *j = json_loadb(reply.body.p, reply.body.n, 0, NULL);
-        ours = reply.status == 200 && json_is_string(edit_value(j, "version"));
-        json_decref(j);
-    }
-    httpc_reply_fini(&reply);
-    return ours;
-}
-
-/* The result of filter, of any extender. */
-static bool is_filter_result(const struct httpc_reply *reply)
-{
-    json_t *j = json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
-    bool is = json_object_get(j, "NodeNames") && json_object_get(j, "FailedNodes");
-    json_decref(j);
-    return reply->status == 200 && is;
-}
-
-static void store_error(struct facts_reach *r, const struct httpc_reply *reply)
-{
-    cleanup_buf struct buf text = {0};
-    json_t *j = json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
-    const char *error = edit_string(j, "Error");
-    error = *error ? error : edit_string(j, "error");
-    if (*error)
-        buf_adds(&text, error);
-    else if (reply->body.n)
-        buf_add(&text, reply->body.p, reply->body.n < 120 ? reply->body.n : 120);
-    err_set(&r->detail, ERR_UNAVAILABLE, "HTTP status %u%s%s", r->status,
-            text.n ? ": " : "", text.n ? text.p : "");
-    json_decref(j);
-}
-
-static enum facts_answer answer_of(unsigned status)
-{
-    switch (status) {
-    case 503:
-        return FACTS_REACH_NOT_READY;
-    case 401:
-        return FACTS_REACH_NO_CREDENTIALS;
-    case 403:
-        return FACTS_REACH_FORBIDDEN;
-    default:
-        return FACTS_REACH_WRONG_PATH;
-    }
-}
-
-static void classify(struct facts_reach *r, struct httpc *http,
-                     const struct httpc_reply *reply)
-{
-    bool ours = is_ours(http), result = is_filter_result(reply);
-    r->status = reply->status;
-    if (result && ours)
-        r->answer = FACTS_REACH_OK;
-    else if (ours)
-        r->answer = answer_of(r->status);
-    else
-        r->answer = result ? FACTS_REACH_GO_EXTENDER : FACTS_REACH_OTHER_PROGRAM;
-    if (r->answer != FACTS_REACH_OK && r->answer != FACTS_REACH_GO_EXTENDER)
-        store_error(r, reply);
-}
-
 /* A TLS client's files; empty or NULL: none. Without `ca` the server's certificate is not
  * verified, as by kube-scheduler. */
 struct tls_client {
@@ -618,6 +487,31 @@ static struct httpc *connect_to(const struct scheduler_config_url *url,
     return httpc_new(&config, err);
 }
 
+static int send_request(struct httpc *http, const char *method, const char *path,
+                        struct span text, struct httpc_reply *reply, struct err *err)
+{
+    const struct httpc_request request = {.method = method,
+                                          .path = path,
+                                          .body = text,
+                                          .content_type =
+                                              text.n ? "application/json" : NULL,
+                                          .timeout_ms = ANSWER_MS};
+    return httpc_call(http, &request, BODY_MAX, reply, err);
+}
+
+/* Only this project's extender returns its version as JSON. */
+static bool is_ours(struct httpc *http)
+{
+    struct httpc_reply reply = {0};
+    if (send_request(http, "GET", "/version", SPAN(""), &reply, NULL))
+        return false;
+    json_t *j = json_of(&reply);
+    bool ours = reply.status == 200 && json_is_string(edit_value(j, "version"));
+    json_decref(j);
+    httpc_reply_fini(&reply);
+    return ours;
+}
+
 /* Is our extender there, with `tls` or without, if its certificate is not verified? */
 static bool is_ours_at(const struct scheduler_config_url *url, bool tls,
                        const struct tls_client *credentials)
@@ -632,72 +526,49 @@ static bool is_ours_at(const struct scheduler_config_url *url, bool tls,
     return ours;
 }
 
-static enum facts_answer explain_protocol(const struct scheduler_config_url *url,
-                                          const struct tls_client *tls)
+/* An answer of HTTP: who gives it, and what it says. */
+static void classify_reply(struct facts_reach *r, struct httpc *http,
+                           const struct httpc_reply *reply)
 {
-    if (url->tls && is_ours_at(url, true, tls))
-        return FACTS_REACH_UNTRUSTED;
-    if (is_ours_at(url, !url->tls, tls))
-        return url->tls ? FACTS_REACH_WANTS_HTTP : FACTS_REACH_WANTS_HTTPS;
-    return FACTS_REACH_PROTOCOL_ERROR;
-}
-
-static void try_url(struct facts_reach *r, const char *verb, const struct tls_client *tls)
-{
-    struct httpc_reply reply = {0};
-    if (!can_connect(r))
-        return;
-    struct httpc *http = connect_to(&r->url, tls, &r->detail);
-    cleanup_free char *path = xasprintf("%s/%s", r->url.path, verb);
-    r->answer = FACTS_REACH_PROTOCOL_ERROR;
-    if (!http)
-        return;
-    if (send_request(http, "POST", path, span_of(filter_body), &reply, &r->detail) == 0)
-        classify(r, http, &reply);
-    else if (r->detail.code == ERR_TIMEOUT)
-        r->answer = FACTS_REACH_TIMEOUT;
+    json_t *j = json_of(reply);
+    bool result = reply->status == 200 && json_object_get(j, "NodeNames") &&
+                  json_object_get(j, "FailedNodes");
+    const char *error = edit_string(j, "Error");
+    error = *error ? error : edit_string(j, "error");
+    if (!is_ours(http))
+        r->answer = result ? FACTS_REACH_GO_EXTENDER : FACTS_REACH_OTHER_PROGRAM;
     else
-        r->answer = explain_protocol(&r->url, tls);
-    httpc_reply_fini(&reply);
-    httpc_free(http);
-}
-
-/* The IPv4 addresses of this machine except the loopback's. Returns their number. */
-static size_t find_addresses(char (*out)[64], size_t max)
-{
-    struct ifaddrs *all;
-    size_t n = 0;
-    if (getifaddrs(&all))
-        return 0;
-    for (const struct ifaddrs *a = all; a && n < max; a = a->ifa_next) {
-        const struct sockaddr_in *in =
-            (const struct sockaddr_in *)(const void *)a->ifa_addr;
-        if (!in || in->sin_family != AF_INET || ntohl(in->sin_addr.s_addr) >> 24 == 127)
-            continue;
-        n += inet_ntop(AF_INET, &in->sin_addr, out[n], sizeof out[n]) != NULL;
-    }
-    freeifaddrs(all);
-    return n;
+        r->answer = result                 ? FACTS_REACH_OK
+                    : reply->status == 503 ? FACTS_REACH_NOT_READY
+                    : reply->status == 401 ? FACTS_REACH_NO_CREDENTIALS
+                    : reply->status == 403 ? FACTS_REACH_FORBIDDEN
+                                           : FACTS_REACH_WRONG_PATH;
+    if (!result)
+        err_set(&r->detail, ERR_UNAVAILABLE, "HTTP status %u%s%s", reply->status,
+                *error ? ": " : "", error);
+    json_decref(j);
 }
 
 /* Calls the extender at f->reach.url. */
 static void call_extender(struct facts *f, const json_t *ours,
                           const struct tls_client *tls)
 {
-    char addresses[ADDRESSES][64];
+    struct facts_reach *r = &f->reach;
     const char *verb = edit_string(ours, "filterVerb");
-    verb = *verb ? verb : "filter";
-    try_url(&f->reach, verb, tls);
-    if (f->reach.answer != FACTS_REACH_REFUSED && f->reach.answer != FACTS_REACH_TIMEOUT)
+    cleanup_free char *path = xasprintf("%s/%s", r->url.path, *verb ? verb : "filter");
+    struct httpc_reply reply = {0};
+    struct httpc *http = connect_to(&r->url, tls, &r->detail);
+    r->answer = FACTS_REACH_NO_ANSWER;
+    if (!http)
         return;
-    size_t n = find_addresses(addresses, ADDRESSES);
-    for (size_t i = 0; i < n && !f->reachable_at; i++) {
-        struct facts_reach r = {.url = f->reach.url};
-        snprintf(r.url.host, sizeof r.url.host, "%s", addresses[i]);
-        try_url(&r, verb, tls);
-        if (r.answer == FACTS_REACH_OK || r.answer == FACTS_REACH_NOT_READY)
-            f->reachable_at = xasprintf("%s:%u", addresses[i], r.url.port);
-    }
+    if (send_request(http, "POST", path, span_of(filter_body), &reply, &r->detail) == 0)
+        classify_reply(r, http, &reply);
+    else if (r->url.tls && is_ours_at(&r->url, true, tls))
+        r->answer = FACTS_REACH_UNTRUSTED;
+    else if (is_ours_at(&r->url, !r->url.tls, tls))
+        r->answer = r->url.tls ? FACTS_REACH_WANTS_HTTP : FACTS_REACH_WANTS_HTTPS;
+    httpc_reply_fini(&reply);
+    httpc_free(http);
 }
 
 /* The entry's own files and its name. */

@@ -44,10 +44,7 @@ struct facts_process {
 /* The result of calling the extender. */
 enum facts_answer {
     FACTS_REACH_NOT_TRIED,
-    FACTS_REACH_REFUSED,
-    FACTS_REACH_TIMEOUT,        /* no connection, or no response, in time */
-    FACTS_REACH_NO_ROUTE,       /* unknown host, or no route to it */
-    FACTS_REACH_PROTOCOL_ERROR, /* not the HTTP or TLS of urlPrefix */
+    FACTS_REACH_NO_ANSWER,      /* no connection, no answer in time, or no HTTP */
     FACTS_REACH_OTHER_PROGRAM,  /* not an extender */
     FACTS_REACH_GO_EXTENDER,    /* an extender, but not ours */
     FACTS_REACH_WRONG_PATH,     /* ours, but not under this path */
@@ -63,7 +60,6 @@ enum facts_answer {
 struct facts_reach {
     struct scheduler_config_url url;
     enum facts_answer answer;
-    unsigned status;   /* of HTTP */
     struct err detail; /* the error, or the text of the answer */
 };
 
@@ -85,8 +81,6 @@ struct facts {
     int64_t now_s;                          /* wall clock; 0: unknown */
     /* the extender */
     struct facts_reach reach;
-    char *reachable_at; /* HOST:PORT of this node where the extender answers although the
-                           configured address does not; or NULL */
     /* the API server */
     struct err cluster_why;             /* ERR_NONE: it answered */
     json_t *version, *pods;             /* /version; the pods of kube-system */
@@ -120,8 +114,7 @@ int facts_read_secret(struct span json, struct facts *f, struct err *err);
 
 /*
  * Calls the extender as kube-scheduler does: POST to the filter verb, with a pod that
- * requests nothing and without nodes, which changes nothing. If nothing answers, the same
- * port of this machine's other addresses is tried, which may set f->reachable_at.
+ * requests nothing and without nodes, which changes nothing.
  *
  * As configured: with URL and TLS files of our entry in f->config.
  * As planned: the call that kube-scheduler makes after the changes of change.h, at

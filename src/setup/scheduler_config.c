@@ -4,6 +4,8 @@
 
 #include "setup/scheduler_config.h"
 
+#include <stdio.h>
+
 #include "base/mem.h"
 #include "setup/edit.h"
 
@@ -184,70 +186,56 @@ const char *scheduler_config_newest_api(int minor)
     return GROUP "v1";
 }
 
-static int copy(struct span from, char *to, size_t size, const char *what,
-                struct err *err)
+static bool is_graphic(const char *text)
 {
-    if (from.n >= size)
-        return err_set(err, ERR_INVALID, "the %s is too long", what);
-    for (size_t i = 0; i < from.n; i++)
-        if ((unsigned char)from.p[i] <= ' ' || (unsigned char)from.p[i] >= 127)
-            return err_set(err, ERR_INVALID, "a URL cannot contain this character");
-    if (from.n)
-        memcpy(to, from.p, from.n);
-    to[from.n] = '\0';
-    return 0;
+    while ((unsigned char)*text > ' ' && (unsigned char)*text < 127)
+        text++;
+    return !*text;
 }
 
 /* HOST, HOST:PORT or [HOST]:PORT. out->port 0: no port. */
 static int read_authority(struct span s, struct scheduler_config_url *out,
                           struct err *err)
 {
-    struct span host = s, port = {NULL, 0};
-    const char *end = s.n && *s.p == '[' ? memchr(s.p, ']', s.n) : NULL;
-    if (end) {
-        host = (struct span){s.p + 1, (size_t)(end - s.p) - 1};
-        port = (struct span){end + 1, s.n - host.n - 2};
-        if (port.n && *port.p++ != ':')
-            return err_set(err, ERR_INVALID, "\"]\" must be followed by \":PORT\"");
-        port.n -= port.n > 0;
-    } else {
-        struct span rest = s;
-        host = span_cut(&rest, ':');
-        port = rest;
-        if (memchr(port.p ? port.p : "", ':', port.n))
-            return err_set(err, ERR_INVALID, "an IPv6 address needs brackets");
-    }
+    bool six = s.n && *s.p == '[';
+    const char *end = six ? memchr(s.p, ']', s.n) : NULL;
+    struct span rest = six ? (struct span){s.p + 1, s.n - 1} : s;
+    struct span host = span_cut(&rest, six ? ']' : ':'), port = rest;
     int64_t number = 0;
-    if (!host.n)
-        return err_set(err, ERR_INVALID, "the host is missing");
-    if (port.p && (!span_i64(port, &number) || number < 1 || number > 65535))
+    if (six && port.n && *port.p == ':')
+        port = (struct span){port.p + 1, port.n - 1};
+    else if (six)
+        number = end && !port.n ? 0 : -1;
+    if (!host.n || host.n >= sizeof out->host || number < 0)
+        return err_set(err, ERR_INVALID, "the host is missing, too long or malformed");
+    if (!six && memchr(port.p ? port.p : "", ':', port.n))
+        return err_set(err, ERR_INVALID, "an IPv6 address needs brackets");
+    if ((port.n || (port.p && !six)) &&
+        (!span_i64(port, &number) || number < 1 || number > 65535))
         return err_set(err, ERR_INVALID, "\"%.*s\" is not a port number", SPAN_ARG(port));
     out->port = (unsigned)number;
-    return copy(host, out->host, sizeof out->host, "host", err);
+    snprintf(out->host, sizeof out->host, "%.*s", SPAN_ARG(host));
+    return 0;
 }
 
 int scheduler_config_read_url(const char *text, struct scheduler_config_url *out,
                               struct err *err)
 {
-    struct span rest = span_of(text), authority;
-    *out = (struct scheduler_config_url){0};
-    if (span_starts(rest, SPAN("https://")))
-        out->tls = true;
-    else if (!span_starts(rest, SPAN("http://")))
+    *out = (struct scheduler_config_url){.tls = !strncmp(text, "https://", 8)};
+    if (!out->tls && strncmp(text, "http://", 7) != 0)
         return err_set(err, ERR_INVALID, "expected http:// or https://");
-    rest.p += out->tls ? 8 : 7;
-    rest.n -= out->tls ? 8 : 7;
-    authority = rest;
-    const char *slash = memchr(rest.p, '/', rest.n);
-    if (slash)
-        authority.n = (size_t)(slash - rest.p);
-    rest.p += authority.n;
-    rest.n -= authority.n;
-    while (rest.n && rest.p[rest.n - 1] == '/')
-        rest.n--;
-    if (read_authority(authority, out, err) ||
-        copy(rest, out->path, sizeof out->path, "path", err))
+    if (!is_graphic(text))
+        return err_set(err, ERR_INVALID, "a URL cannot contain this character");
+    text += out->tls ? 8 : 7;
+    size_t n = strcspn(text, "/");
+    struct span path = span_of(text + n);
+    while (path.n && path.p[path.n - 1] == '/')
+        path.n--;
+    if (path.n >= sizeof out->path)
+        return err_set(err, ERR_INVALID, "the path is too long");
+    if (read_authority((struct span){text, n}, out, err))
         return -1;
+    snprintf(out->path, sizeof out->path, "%.*s", SPAN_ARG(path));
     if (!out->port)
         out->port = out->tls ? 443 : 80;
     return 0;
@@ -263,7 +251,8 @@ void scheduler_config_url_base(const struct scheduler_config_url *u, struct buf 
 int scheduler_config_check_address(const char *address, struct err *err)
 {
     struct scheduler_config_url u = {0};
-    if (strpbrk(address, "/?#@ ") || read_authority(span_of(address), &u, err) || !u.port)
+    if (!is_graphic(address) || strpbrk(address, "/?#@") ||
+        read_authority(span_of(address), &u, err) || !u.port)
         return err_set(err, ERR_INVALID, "invalid address \"%s\"; expected HOST:PORT",
                        address);
     return 0;

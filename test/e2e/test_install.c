@@ -193,7 +193,7 @@ static void break_the_extender(void)
     cluster_create_pod("w", 2, "", "");
     cluster_wait_refused("w", "connection refused");
     cleanup_free char *refused = expect_found("pod-error");
-    ck_assert_contains(refused, "PROBLEM refused: ");
+    ck_assert_contains(refused, "PROBLEM no-answer: ");
     ck_assert_contains(refused,
                        "pod default/w is pending; kube-scheduler reported at 20");
     ck_assert_contains(refused,

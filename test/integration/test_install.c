@@ -40,7 +40,7 @@ START_TEST(the_extender_answers_or_refuses)
     ck_assert_ptr_null(strstr(good, "PROBLEM"));
     extender_stop(&e);
     cleanup_free char *refused = node_files_check(1);
-    ck_assert_contains(refused, "PROBLEM refused: http://127.0.0.1:");
+    ck_assert_contains(refused, "PROBLEM no-answer: http://127.0.0.1:");
     sim_stop(&s);
 }
 END_TEST
@@ -195,7 +195,7 @@ START_TEST(the_go_extender_and_a_server_that_does_not_answer)
     cleanup_free char *other = node_files_url(stub_port(mute));
     node_files_make_installed(other);
     cleanup_free char *silent = node_files_check(1);
-    ck_assert_contains(silent, "PROBLEM timeout: ");
+    ck_assert_contains(silent, "PROBLEM no-answer: ");
     stub_stop(mute);
 }
 END_TEST
