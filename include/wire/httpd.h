@@ -59,9 +59,6 @@ struct httpd_request {
  * NULL if absent, "" if it has no value. Header names are case-insensitive. */
 const char *httpd_param(const struct httpd_request *req, const char *name);
 const char *httpd_header(const struct httpd_request *req, const char *name);
-/* The values of a header that occurs several times, at most `max`; borrowed likewise. */
-size_t httpd_headers(const struct httpd_request *req, const char *name,
-                     const char **values, size_t max);
 /* The name in the client's certificate, if tls_config.client_ca_file verifies it and
  * client_names allows it; else NULL. Borrowed until the handler returns. */
 const char *httpd_client_name(const struct httpd_request *req);

@@ -44,9 +44,6 @@ int x509_read(struct span cert_pem, struct x509_info *info, struct err *err);
 /* As x509_read, and checks that the key belongs to the certificate. `info` may be NULL. */
 int x509_read_pair(struct span cert_pem, struct span key_pem, struct x509_info *info,
                    struct err *err);
-/* Whether the first certificate is valid for a DNS name or IP address, as a client checks
- * it. */
-bool x509_has_name(struct span cert_pem, const char *name);
 /* Whether a certificate of `ca_pem` has issued the first certificate of `cert_pem`, chain
  * included; no time is checked. */
 bool x509_is_issued_by(struct span cert_pem, struct span ca_pem);
@@ -54,10 +51,3 @@ bool x509_is_issued_by(struct span cert_pem, struct span ca_pem);
 /* Appends the CA certificates of `pem` that `out` does not contain, while `out` has fewer
  * than `max`. Skips other certificates; unreadable text adds nothing. */
 void x509_add_cas(struct buf *out, struct span pem, size_t max);
-
-/* When the validity of the newest CA certificate of `pem` begins; 0: there is none. */
-int64_t x509_newest_ca_s(struct span pem);
-
-enum { X509_FINGERPRINT = 65 };
-/* SHA-256 of the bytes, as hexadecimal text with a NUL. */
-void x509_fingerprint(struct span bytes, char out[X509_FINGERPRINT]);

@@ -1,17 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/httpc.h"
 
+/*
+ * The HTTP client: its configuration, one request with the headers of its response,
+ * blocking calls, and streams.
+ */
+
+#include <curl/curl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
-#include "wire/httpc_priv.h"
+#include "wire/httpc.h"
 
-enum { /* defaults */
-       IDLE_MAX = 64,
-       IDLE_MS = 120 * 1000,
-};
+static void must(CURLcode rc, const char *option)
+{
+    if (rc == CURLE_OK)
+        return;
+    fprintf(stderr, "libcurl: %s: %s\n", option, curl_easy_strerror(rc));
+    abort();
+}
+
+/* Aborts on failure: an option fails only without memory, or if libcurl lacks it. */
+#define HTTPC_SET(easy, option, value)                                                   \
+    must(curl_easy_setopt((easy), (option), (value)), #option)
 
 static void global_init(void)
 {
@@ -23,11 +44,807 @@ static void global_init(void)
         signal(SIGPIPE, SIG_IGN);
 }
 
-void httpc_global_init(void)
+static void init_once(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT; /* libcurl's own state is global */
     pthread_once(&once, global_init);
 }
+
+/* -- One request -- */
+
+/* One request on one easy handle. The first member of struct call and of struct
+ * httpc_stream; libcurl's callbacks get its address. */
+struct httpc_exchange {
+    struct httpc *c; /* borrowed */
+    CURL *easy;      /* owned */
+    struct curl_slist *headers;
+    struct clock_deadline send_by;
+    int64_t tcp_user_timeout_ms;
+    int64_t last_byte_ms; /* time of the last byte, or of the start of the request */
+    unsigned attempts;    /* how often libcurl began to write the request */
+    unsigned max_attempts;
+    enum { STOP_NOT, STOP_REPEAT, STOP_LATE, STOP_SINK } stopped; /* why we stopped it */
+    unsigned status; /* of the final response, once its headers are complete */
+    int64_t retry_after_s;
+    int64_t date_s;
+    bool (*begin)(struct httpc_exchange *x); /* called after the headers; may be NULL */
+    char why[CURL_ERROR_SIZE];
+};
+
+struct httpc {
+    atomic_uint users;
+    char *url;    /* as configured, for messages */
+    char *origin; /* prefix of all URLs: scheme, server name, port */
+    char *host;   /* Host header line if the server name is not the host, else NULL */
+    struct curl_slist *connect_to; /* the real host and port, in that case */
+    char *proxy, *user_agent;
+    struct curl_blob ca, cert, key;
+    bool insecure;
+    int64_t connect_ms;
+    size_t idle_max;
+    int64_t idle_ms;
+    pthread_mutex_t lock; /* protects the fields below */
+    struct call **idle;   /* the pool; the most recently used handle is the last */
+    size_t n_idle, idle_cap;
+};
+
+/*
+ * One request and the headers of its response, for calls and streams.
+ *
+ * Two callbacks control retries. libcurl calls PREREQ after the TLS handshake, each time
+ * before it writes the request: there attempts are counted, so that `sent` is exact. It
+ * calls OPENSOCKET before it opens a connection, so that an unwanted retry does not even
+ * connect.
+ *
+ * TCP_USER_TIMEOUT and SO_LINGER are set when a socket is created, so a handle is reused
+ * only for requests with the same tcp_user_timeout_ms: in the callbacks libcurl does not
+ * tell which socket a reused connection has, and it closes some sockets without a
+ * callback. SO_LINGER also applies if the process is killed: the kernel then resets the
+ * connection, too.
+ */
+
+static bool may_attempt(struct httpc_exchange *x)
+{
+    if (x->attempts < x->max_attempts)
+        return true;
+    x->stopped = STOP_REPEAT;
+    return false;
+}
+
+static int on_prereq(void *ctx, char *remote, char *local, int remote_port,
+                     int local_port)
+{
+    (void)remote;
+    (void)local;
+    (void)remote_port;
+    (void)local_port;
+    struct httpc_exchange *x = ctx;
+    int64_t now = clock_mono_ms();
+    if (!may_attempt(x))
+        return CURL_PREREQFUNC_ABORT;
+    if (clock_deadline_passed(&x->send_by, now, clock_wall_ns())) {
+        x->stopped = STOP_LATE;
+        return CURL_PREREQFUNC_ABORT;
+    }
+    x->attempts++;
+    x->last_byte_ms = now;
+    return CURL_PREREQFUNC_OK;
+}
+
+static int set_delivery(int fd, int64_t tcp_user_timeout_ms)
+{
+    unsigned ms =
+        tcp_user_timeout_ms < INT32_MAX ? (unsigned)tcp_user_timeout_ms : INT32_MAX;
+    struct linger reset = {.l_onoff = 1, .l_linger = 0};
+    if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms))
+        return -1;
+    return setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+}
+
+static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *a)
+{
+    (void)purpose;
+    struct httpc_exchange *x = ctx;
+    if (!may_attempt(x))
+        return CURL_SOCKET_BAD;
+    cleanup_close int fd = socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+    if (fd < 0 ||
+        (x->tcp_user_timeout_ms > 0 && set_delivery(fd, x->tcp_user_timeout_ms)))
+        return CURL_SOCKET_BAD;
+    int opened = fd;
+    fd = -1;
+    return opened;
+}
+
+static void reset_headers(struct httpc_exchange *x)
+{
+    x->retry_after_s = -1;
+    x->date_s = 0;
+}
+
+static void read_field(struct httpc_exchange *x, struct span line)
+{
+    struct span name = span_cut(&line, ':');
+    int64_t seconds;
+    if (span_eq_nocase(name, SPAN("Retry-After")) &&
+        span_i64(span_trim(line), &seconds) && seconds >= 0)
+        x->retry_after_s = seconds;
+    if (span_eq_nocase(name, SPAN("Date"))) {
+        cleanup_free char *text = xmemdup0(line.p, line.n);
+        time_t date = curl_getdate(text, NULL);
+        x->date_s = date > 0 ? date : 0;
+    }
+}
+
+/* A header line, also of 1xx responses, or a trailer of a chunked body. */
+static size_t on_header(char *p, size_t size, size_t n, void *ctx)
+{
+    struct httpc_exchange *x = ctx;
+    struct span line = span_trim((struct span){p, size * n});
+    x->last_byte_ms = clock_mono_ms();
+    if (x->status)
+        return size * n;
+    if (span_starts(line, SPAN("HTTP/")))
+        reset_headers(x);
+    if (line.n) {
+        read_field(x, line);
+        return size * n;
+    }
+    long status = 0;
+    curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (status < 200)
+        return size * n;
+    x->status = (unsigned)status;
+    if (x->begin && !x->begin(x)) {
+        x->stopped = STOP_SINK;
+        return 0;
+    }
+    return size * n;
+}
+
+static void set_tls(CURL *easy, struct httpc *c)
+{
+    HTTPC_SET(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    HTTPC_SET(easy, CURLOPT_SSL_VERIFYPEER, c->insecure ? 0L : 1L);
+    HTTPC_SET(easy, CURLOPT_SSL_VERIFYHOST, c->insecure ? 0L : 2L);
+    /* Otherwise OpenSSL prompts on the terminal for the passphrase of an encrypted key.
+     */
+    HTTPC_SET(easy, CURLOPT_KEYPASSWD, "");
+    if (c->ca.len) {
+        /* Without these two lines, the CAs of the system would be trusted, too. */
+        HTTPC_SET(easy, CURLOPT_CAPATH, NULL);
+        HTTPC_SET(easy, CURLOPT_CAINFO, NULL);
+        HTTPC_SET(easy, CURLOPT_CAINFO_BLOB, &c->ca);
+    }
+    if (c->cert.len) {
+        HTTPC_SET(easy, CURLOPT_SSLCERT_BLOB, &c->cert);
+        HTTPC_SET(easy, CURLOPT_SSLKEY_BLOB, &c->key);
+    }
+}
+
+static void set_connection(CURL *easy, struct httpc *c)
+{
+    enum { IDLE_MAX_S = 60 }; /* API servers close idle connections after 90 s */
+    HTTPC_SET(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    HTTPC_SET(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    HTTPC_SET(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    HTTPC_SET(easy, CURLOPT_NOSIGNAL, 1L);
+    HTTPC_SET(easy, CURLOPT_QUICK_EXIT,
+              1L); /* a timeout does not wait for the resolver thread */
+    HTTPC_SET(easy, CURLOPT_PATH_AS_IS, 1L);
+    HTTPC_SET(easy, CURLOPT_PROXY, c->proxy);
+    HTTPC_SET(easy, CURLOPT_NOPROXY, ""); /* ignore the environment */
+    HTTPC_SET(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    HTTPC_SET(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)c->connect_ms);
+    HTTPC_SET(easy, CURLOPT_MAXAGE_CONN, (long)IDLE_MAX_S);
+    HTTPC_SET(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    HTTPC_SET(easy, CURLOPT_TCP_KEEPIDLE, 30L);
+    HTTPC_SET(easy, CURLOPT_TCP_KEEPINTVL, 10L);
+    HTTPC_SET(easy, CURLOPT_USERAGENT, c->user_agent);
+    if (c->connect_to)
+        HTTPC_SET(easy, CURLOPT_CONNECT_TO, c->connect_to);
+}
+
+static void exchange_init(struct httpc_exchange *x, struct httpc *c)
+{
+    CURL *easy = curl_easy_init();
+    if (!easy)
+        abort();
+    x->c = c;
+    x->easy = easy;
+    set_connection(easy, c);
+    set_tls(easy, c);
+    HTTPC_SET(easy, CURLOPT_ERRORBUFFER, x->why);
+    HTTPC_SET(easy, CURLOPT_PREREQFUNCTION, on_prereq);
+    HTTPC_SET(easy, CURLOPT_PREREQDATA, x);
+    HTTPC_SET(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
+    HTTPC_SET(easy, CURLOPT_OPENSOCKETDATA, x);
+    HTTPC_SET(easy, CURLOPT_HEADERFUNCTION, on_header);
+    HTTPC_SET(easy, CURLOPT_HEADERDATA, x);
+}
+
+static void free_headers(struct httpc_exchange *x)
+{
+    for (struct curl_slist *l = x->headers; l; l = l->next)
+        explicit_bzero(l->data, strlen(l->data));
+    curl_slist_free_all(x->headers);
+    x->headers = NULL;
+}
+
+static void exchange_fini(struct httpc_exchange *x)
+{
+    curl_easy_cleanup(x->easy);
+    free_headers(x);
+    x->easy = NULL;
+}
+
+/* A header value may contain anything except control characters. */
+static bool value_is_clean(const char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < ' ' || *s == 0x7f)
+            return false;
+    return true;
+}
+
+static bool path_is_clean(const char *s)
+{
+    if (*s != '/')
+        return false;
+    for (; *s; s++)
+        if ((unsigned char)*s <= ' ' || (unsigned char)*s >= 0x7f || *s == '#')
+            return false;
+    return true;
+}
+
+static bool method_is_clean(const char *s)
+{
+    return *s && !s[strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")];
+}
+
+#define HEADER_NAME "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
+
+static int check(const struct httpc_request *req, struct err *err)
+{
+    if (!method_is_clean(req->method))
+        return err_set(err, ERR_INVALID, "invalid HTTP method");
+    if (!path_is_clean(req->path))
+        return err_set(err, ERR_INVALID, "invalid path: not escaped");
+    if (req->authorization && !value_is_clean(req->authorization))
+        return err_set(err, ERR_INVALID, "invalid credentials: control characters");
+    if ((req->accept && !value_is_clean(req->accept)) ||
+        (req->content_type && !value_is_clean(req->content_type)))
+        return err_set(err, ERR_INVALID, "invalid media type: control characters");
+    if (req->flag_header &&
+        (!*req->flag_header || req->flag_header[strspn(req->flag_header, HEADER_NAME)]))
+        return err_set(err, ERR_INVALID, "invalid header name");
+    return 0;
+}
+
+static void add_line(struct httpc_exchange *x, const char *line)
+{
+    struct curl_slist *longer = curl_slist_append(x->headers, line);
+    if (!longer)
+        abort();
+    x->headers = longer;
+}
+
+static void add_header(struct httpc_exchange *x, const char *name, const char *value)
+{
+    cleanup_wipe char *line = xasprintf("%s: %s", name, value); /* may be a token */
+    add_line(x, line);
+}
+
+static void set_headers(struct httpc_exchange *x, const struct httpc_request *req)
+{
+    free_headers(x);
+    add_header(x, "Accept", req->accept ? req->accept : "application/json");
+    if (req->authorization)
+        add_header(x, "Authorization", req->authorization);
+    if (req->content_type)
+        add_header(x, "Content-Type", req->content_type);
+    else
+        add_line(x, "Content-Type:"); /* removes libcurl's default */
+    if (req->flag_header)
+        add_header(x, req->flag_header, "1");
+    add_line(x, "Expect:"); /* no "100-continue" */
+    if (x->c->host)
+        add_line(x, x->c->host);
+    HTTPC_SET(x->easy, CURLOPT_HTTPHEADER, x->headers);
+}
+
+static void set_method(struct httpc_exchange *x, const struct httpc_request *req)
+{
+    bool get = !strcmp(req->method, "GET"), head = !strcmp(req->method, "HEAD");
+    bool bodyless = !req->body.n && strcmp(req->method, "POST") &&
+                    strcmp(req->method, "PUT") && strcmp(req->method, "PATCH");
+    HTTPC_SET(x->easy, CURLOPT_HTTPGET, 1L); /* resets the previous method */
+    HTTPC_SET(x->easy, CURLOPT_CUSTOMREQUEST, get || head ? NULL : req->method);
+    if (head)
+        HTTPC_SET(x->easy, CURLOPT_NOBODY, 1L);
+    if (!bodyless) {
+        HTTPC_SET(x->easy, CURLOPT_POST, 1L);
+        HTTPC_SET(x->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)req->body.n);
+        HTTPC_SET(x->easy, CURLOPT_POSTFIELDS, req->body.n ? req->body.p : "");
+    }
+    x->max_attempts = bodyless && (get || head) ? 2 : 1;
+}
+
+static int exchange_prepare(struct httpc_exchange *x, const struct httpc_request *req,
+                           struct err *err)
+{
+    x->status = 0;
+    reset_headers(x);
+    x->attempts = 0;
+    x->stopped = STOP_NOT;
+    x->why[0] = '\0';
+    x->send_by = req->send_by;
+    x->tcp_user_timeout_ms = req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0;
+    if (check(req, err))
+        return -1;
+    cleanup_free char *url = xasprintf("%s%s", x->c->origin, req->path);
+    HTTPC_SET(x->easy, CURLOPT_URL, url);
+    HTTPC_SET(x->easy, CURLOPT_ACCEPT_ENCODING, req->gzip ? "gzip" : NULL);
+    HTTPC_SET(x->easy, CURLOPT_TIMEOUT_MS,
+              (long)(req->timeout_ms > 0 ? req->timeout_ms : 0));
+    set_headers(x, req);
+    set_method(x, req);
+    x->last_byte_ms = clock_mono_ms();
+    return 0;
+}
+
+static int exchange_result(const struct httpc_exchange *x, CURLcode rc, struct err *err)
+{
+    if (rc == CURLE_OK && x->status)
+        return 0;
+    switch (x->stopped) {
+    case STOP_REPEAT:
+        return err_set(err, ERR_UNAVAILABLE,
+                       "connection closed before a response; not retried");
+    case STOP_LATE:
+        return err_set(err, ERR_UNAVAILABLE, "not sent: deadline passed");
+    case STOP_SINK:
+        return err_set(err, ERR_INVALID, "stopped by the caller");
+    case STOP_NOT:
+        break;
+    }
+    enum err_code code = ERR_UNAVAILABLE;
+    if (rc == CURLE_OPERATION_TIMEDOUT && x->attempts)
+        code = ERR_TIMEOUT;
+    if (rc == CURLE_OK)
+        return err_set(err, code, "response without a status");
+    return err_set(err, code, "%s", x->why[0] ? x->why : curl_easy_strerror(rc));
+}
+
+static int exchange_wrap(const struct httpc_exchange *x, const struct httpc_request *req,
+                        struct err *err)
+{
+    struct span rest = span_of(req->path), path = span_cut(&rest, '?');
+    if (path.n > 200)
+        path.n = 200;
+    return err_wrap(err, "%.20s %.200s%.*s", req->method, x->c->url, SPAN_ARG(path));
+}
+
+/* -- Blocking calls -- */
+
+/*
+ * Blocking calls. A call takes a handle from the pool and puts it back only if there is a
+ * response; otherwise it frees the handle, which closes its connection. The pool is a
+ * stack, so that unused handles sink to the bottom and expire there.
+ *
+ * Before a connection is reused, poll checks it: if there is anything to read (end of
+ * file, an error, unexpected bytes), the handle is freed. libcurl checks, too, but takes
+ * the close_notify of a TLS server for data, writes the request, and would send it again.
+ * As that is disabled, the first request on each connection after a server restart would
+ * fail.
+ */
+
+struct call {
+    struct httpc_exchange x; /* first */
+    struct buf *body;        /* of the reply; borrowed during a call */
+    size_t max_body;
+    bool is_too_large;
+    int64_t idle_since_ms;
+};
+
+static void call_free(struct call *call)
+{
+    if (!call)
+        return;
+    exchange_fini(&call->x);
+    free(call);
+}
+
+static size_t on_body(char *p, size_t size, size_t n, void *ctx)
+{
+    struct call *call = ctx;
+    size_t room = call->max_body - call->body->n, got = size * n;
+    call->x.last_byte_ms = clock_mono_ms();
+    if (got > room) {
+        call->is_too_large = true;
+        buf_add(call->body, p, room);
+        return 0;
+    }
+    buf_add(call->body, p, got);
+    return got;
+}
+
+static struct call *call_new(struct httpc *c)
+{
+    struct call *call = xcalloc(1, sizeof *call);
+    exchange_init(&call->x, c);
+    HTTPC_SET(call->x.easy, CURLOPT_MAXCONNECTS, 1L);
+    HTTPC_SET(call->x.easy, CURLOPT_WRITEFUNCTION, on_body);
+    HTTPC_SET(call->x.easy, CURLOPT_WRITEDATA, call);
+    return call;
+}
+
+/* Removes the i-th idle handle. The lock is held. */
+static struct call *idle_remove(struct httpc *c, size_t i)
+{
+    struct call *call = c->idle[i];
+    c->n_idle--;
+    memmove(c->idle + i, c->idle + i + 1, (c->n_idle - i) * sizeof *c->idle);
+    return call;
+}
+
+/* The most recently used idle handle with the same TCP_USER_TIMEOUT. NULL: none. */
+static struct call *idle_take(struct httpc *c, int64_t tcp_user_timeout_ms)
+{
+    struct call *call = NULL;
+    pthread_mutex_lock(&c->lock);
+    for (size_t i = c->n_idle; i-- > 0 && !call;)
+        if (c->idle[i]->x.tcp_user_timeout_ms == tcp_user_timeout_ms)
+            call = idle_remove(c, i);
+    pthread_mutex_unlock(&c->lock);
+    return call;
+}
+
+/* Whether the handle's connection, if any, has nothing to read. */
+static bool is_quiet(const struct call *call)
+{
+    curl_socket_t fd = CURL_SOCKET_BAD;
+    curl_easy_getinfo(call->x.easy, CURLINFO_ACTIVESOCKET, &fd);
+    struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};
+    return fd == CURL_SOCKET_BAD || poll(&p, 1, 0) == 0;
+}
+
+static struct call *pool_take(struct httpc *c, int64_t tcp_user_timeout_ms)
+{
+    struct call *call = idle_take(c, tcp_user_timeout_ms);
+    while (call && !is_quiet(call)) {
+        call_free(call);
+        call = idle_take(c, tcp_user_timeout_ms);
+    }
+    return call ? call : call_new(c);
+}
+
+/* Frees the least recently used idle handles, if there are too many or they expired. */
+void httpc_close_idle(struct httpc *c)
+{
+    int64_t now_ms = clock_mono_ms();
+    for (struct call *old = NULL;; old = NULL) {
+        pthread_mutex_lock(&c->lock);
+        if (c->n_idle > c->idle_max ||
+            (c->n_idle && now_ms - c->idle[0]->idle_since_ms > c->idle_ms))
+            old = idle_remove(c, 0);
+        pthread_mutex_unlock(&c->lock);
+        if (!old)
+            return;
+        call_free(old);
+    }
+}
+
+static void pool_put(struct httpc *c, struct call *call)
+{
+    call->body = NULL;
+    call->idle_since_ms = clock_mono_ms();
+    pthread_mutex_lock(&c->lock);
+    MEM_GROW(c->idle, c->idle_cap, c->n_idle + 1);
+    c->idle[c->n_idle++] = call;
+    pthread_mutex_unlock(&c->lock);
+    httpc_close_idle(c);
+}
+
+int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body,
+               struct httpc_reply *reply, struct err *err)
+{
+    *reply = (struct httpc_reply){.retry_after_s = -1};
+    struct call *call =
+        pool_take(c, req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0);
+    call->body = &reply->body;
+    call->max_body = max_body;
+    call->is_too_large = false;
+    if (exchange_prepare(&call->x, req, err)) {
+        pool_put(c, call);
+        return exchange_wrap(&call->x, req, err);
+    }
+    CURLcode rc = curl_easy_perform(call->x.easy);
+    bool failed = call->is_too_large || exchange_result(&call->x, rc, err);
+    reply->sent = call->x.attempts > 0;
+    reply->retry_after_s = call->x.retry_after_s;
+    if (call->is_too_large)
+        err_set(err, ERR_TOO_LARGE, "response is larger than %zu bytes", max_body);
+    else if (failed)
+        buf_fini(&reply->body);
+    if (call->is_too_large || !failed)
+        reply->status = call->x.status;
+    if (failed) {
+        exchange_wrap(&call->x, req, err);
+        call_free(call);
+        return -1;
+    }
+    pool_put(c, call);
+    return 0;
+}
+
+void httpc_reply_fini(struct httpc_reply *r)
+{
+    buf_fini(&r->body);
+}
+
+/* -- Streams -- */
+
+/*
+ * Streams on a curl multi handle. A new stream is added to the multi handle by the next
+ * run of the loop, so that callbacks of libcurl may start streams. It is removed before
+ * its `end` is called, so that `end` may start and cancel streams.
+ *
+ * libcurl's own stall detection uses averages and is late by seconds. Here the time of
+ * the last byte is checked after all received bytes are read, so that a delay of this
+ * loop does not count as a stall of the peer.
+ */
+
+struct httpc_stream {
+    struct httpc_exchange x; /* first */
+    struct httpc_loop *loop;
+    const struct httpc_sink *sink; /* borrowed */
+    void *ctx;                     /* borrowed */
+    struct httpc_request req;      /* strings owned; without the credentials */
+    char *method, *path;
+    struct buf body;
+    bool is_added; /* to the multi handle */
+    bool is_bad;   /* the request is invalid: `bad` */
+    struct err bad;
+    struct httpc_stream *prev, *next;
+};
+
+struct httpc_loop {
+    CURLM *multi;
+    struct httpc_stream *first;
+    unsigned sink_calls;
+};
+
+static void must_multi(CURLMcode rc)
+{
+    if (rc == CURLM_OK)
+        return;
+    fprintf(stderr, "libcurl: %s\n", curl_multi_strerror(rc));
+    abort();
+}
+
+struct httpc_loop *httpc_loop_new(void)
+{
+    init_once();
+    struct httpc_loop *loop = xcalloc(1, sizeof *loop);
+    loop->multi = curl_multi_init();
+    if (!loop->multi)
+        abort();
+    return loop;
+}
+
+static void link_in(struct httpc_loop *loop, struct httpc_stream *s)
+{
+    s->next = loop->first;
+    if (s->next)
+        s->next->prev = s;
+    loop->first = s;
+}
+
+/* Removes the stream from the multi handle and the list; the caller frees it. */
+static void detach(struct httpc_stream *s)
+{
+    if (s->is_added)
+        must_multi(curl_multi_remove_handle(s->loop->multi, s->x.easy));
+    s->is_added = false;
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        s->loop->first = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+}
+
+static void stream_free(struct httpc_stream *s)
+{
+    struct httpc *c = s->x.c;
+    exchange_fini(&s->x);
+    httpc_free(c);
+    free(s->method);
+    free(s->path);
+    buf_fini(&s->body);
+    free(s);
+}
+
+static bool on_begin(struct httpc_exchange *x)
+{
+    struct httpc_stream *s = (struct httpc_stream *)x;
+    s->loop->sink_calls++;
+    return s->sink->begin(s->ctx, x->status, x->retry_after_s);
+}
+
+static size_t on_data(char *p, size_t size, size_t n, void *ctx)
+{
+    struct httpc_stream *s = ctx;
+    s->x.last_byte_ms = clock_mono_ms();
+    s->loop->sink_calls++;
+    if (s->sink->data(s->ctx, p, size * n))
+        return size * n;
+    s->x.stopped = STOP_SINK;
+    return 0;
+}
+
+struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c,
+                                        const struct httpc_request *req,
+                                        const struct httpc_sink *sink, void *ctx)
+{
+    enum { PIECE = 512 * 1024 };
+    struct httpc_stream *s = xcalloc(1, sizeof *s);
+    s->loop = loop;
+    s->sink = sink;
+    s->ctx = ctx;
+    exchange_init(&s->x, httpc_ref(c));
+    s->x.begin = on_begin;
+    HTTPC_SET(s->x.easy, CURLOPT_BUFFERSIZE, (long)PIECE);
+    HTTPC_SET(s->x.easy, CURLOPT_WRITEFUNCTION, on_data);
+    HTTPC_SET(s->x.easy, CURLOPT_WRITEDATA, s);
+    HTTPC_SET(s->x.easy, CURLOPT_PRIVATE, s);
+    if (req->tcp_user_timeout_ms > 0) { /* no other stream may reuse its socket */
+        HTTPC_SET(s->x.easy, CURLOPT_FRESH_CONNECT, 1L);
+        HTTPC_SET(s->x.easy, CURLOPT_FORBID_REUSE, 1L);
+    }
+
+    buf_add_span(&s->body, req->body);
+    s->req = *req;
+    s->req.body = buf_span(&s->body);
+    s->is_bad = exchange_prepare(&s->x, &s->req, &s->bad);
+    s->req.method = s->method = xstrdup(req->method);
+    s->req.path = s->path = xstrdup(req->path);
+    s->req.authorization = s->req.accept = s->req.content_type = NULL;
+    link_in(loop, s);
+    return s;
+}
+
+int64_t httpc_stream_date_s(const struct httpc_stream *s)
+{
+    return s->x.date_s;
+}
+
+static void finish(struct httpc_stream *s, struct err *why)
+{
+    detach(s);
+    if (why)
+        exchange_wrap(&s->x, &s->req, why);
+    s->loop->sink_calls++;
+    s->sink->end(s->ctx, why);
+    stream_free(s);
+}
+
+static void start_new(struct httpc_loop *loop)
+{
+    struct httpc_stream *s = loop->first;
+    while (s) {
+        if (s->is_bad) {
+            finish(s, &s->bad);
+            s = loop->first; /* `end` may have changed the list */
+            continue;
+        }
+        if (!s->is_added) {
+            s->x.last_byte_ms = clock_mono_ms();
+            must_multi(curl_multi_add_handle(loop->multi, s->x.easy));
+            s->is_added = true;
+        }
+        s = s->next;
+    }
+}
+
+static void reap(struct httpc_loop *loop)
+{
+    int left;
+    CURLMsg *msg = curl_multi_info_read(loop->multi, &left);
+    for (; msg; msg = curl_multi_info_read(loop->multi, &left)) {
+        struct httpc_stream *s = NULL;
+        struct err why = {0};
+        curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, (char **)&s);
+        bool failed = exchange_result(&s->x, msg->data.result, &why);
+        finish(s, failed ? &why : NULL);
+    }
+}
+
+/* Milliseconds until the stream counts as stalled. Before its request is written, the
+ * limit is connect_ms. */
+static int64_t stall_left(const struct httpc_stream *s, int64_t now)
+{
+    if (s->req.stall_ms <= 0 || !s->x.attempts)
+        return INT64_MAX;
+    return s->x.last_byte_ms + s->req.stall_ms - now;
+}
+
+static void end_stalled(struct httpc_loop *loop)
+{
+    struct httpc_stream *s = loop->first;
+    while (s) {
+        if (stall_left(s, clock_mono_ms()) > 0) {
+            s = s->next;
+            continue;
+        }
+        struct err why = {0};
+        err_set(&why, ERR_TIMEOUT, "no data for %lld ms", (long long)s->req.stall_ms);
+        finish(s, &why);
+        s = loop->first;
+    }
+}
+
+/* Processes all pending I/O without waiting. Returns whether a sink was called. */
+static bool advance(struct httpc_loop *loop)
+{
+    unsigned before = loop->sink_calls;
+    int running;
+    start_new(loop);
+    must_multi(curl_multi_perform(loop->multi, &running));
+    reap(loop);
+    end_stalled(loop);
+    return loop->sink_calls != before;
+}
+
+static int wait_limit(const struct httpc_loop *loop, int64_t wait_ms)
+{
+    int64_t limit = wait_ms < INT_MAX ? wait_ms : INT_MAX, now = clock_mono_ms();
+    for (const struct httpc_stream *s = loop->first; s; s = s->next) {
+        int64_t left = stall_left(s, now);
+        if (left < limit)
+            limit = left;
+    }
+    return limit > 0 ? (int)limit : 0;
+}
+
+void httpc_loop_run(struct httpc_loop *loop, int64_t wait_ms)
+{
+    if (advance(loop))
+        return;
+    must_multi(curl_multi_poll(loop->multi, NULL, 0, wait_limit(loop, wait_ms), NULL));
+    advance(loop);
+}
+
+void httpc_loop_wake(struct httpc_loop *loop)
+{
+    must_multi(curl_multi_wakeup(loop->multi));
+}
+
+void httpc_stream_cancel(struct httpc_stream *s)
+{
+    if (!s)
+        return;
+    detach(s);
+    stream_free(s);
+}
+
+void httpc_loop_free(struct httpc_loop *loop)
+{
+    if (!loop)
+        return;
+    while (loop->first)
+        httpc_stream_cancel(loop->first);
+    must_multi(curl_multi_cleanup(loop->multi));
+    free(loop);
+}
+
+/* -- Configuration -- */
+
+enum { /* defaults */
+       IDLE_MAX = 64,
+       IDLE_MS = 120 * 1000,
+};
 
 static void blob_set(struct curl_blob *blob, struct span s)
 {
@@ -136,7 +953,7 @@ static int configure(struct httpc *c, const struct httpc_config *config, struct 
 
 struct httpc *httpc_new(const struct httpc_config *config, struct err *err)
 {
-    httpc_global_init();
+    init_once();
     struct httpc *c = xcalloc(1, sizeof *c);
     atomic_init(&c->users, 1);
     pthread_mutex_init(&c->lock, NULL);
@@ -157,7 +974,9 @@ void httpc_free(struct httpc *c)
 {
     if (!c || atomic_fetch_sub(&c->users, 1) > 1)
         return;
-    httpc_pool_drain(c);
+    while (c->n_idle)
+        call_free(c->idle[--c->n_idle]);
+    free(c->idle);
     pthread_mutex_destroy(&c->lock);
     curl_slist_free_all(c->connect_to);
     free(c->url);
@@ -171,12 +990,4 @@ void httpc_free(struct httpc *c)
         explicit_bzero(c->key.data, c->key.len);
     free(c->key.data);
     free(c);
-}
-
-void httpc_must(CURLcode rc, const char *option)
-{
-    if (rc == CURLE_OK)
-        return;
-    fprintf(stderr, "libcurl: %s: %s\n", option, curl_easy_strerror(rc));
-    abort();
 }

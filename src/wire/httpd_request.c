@@ -175,29 +175,6 @@ const char *httpd_header(const struct httpd_request *req, const char *name)
     return value ? value : "";
 }
 
-struct values {
-    const char *name, **values;
-    size_t n, max;
-};
-
-static enum MHD_Result add_value(void *cls, enum MHD_ValueKind kind, const char *name,
-                                 const char *value)
-{
-    (void)kind;
-    struct values *v = cls;
-    if (v->n < v->max && span_eq_nocase(span_of(name), span_of(v->name)))
-        v->values[v->n++] = value ? value : "";
-    return MHD_YES;
-}
-
-size_t httpd_headers(const struct httpd_request *req, const char *name,
-                     const char **values, size_t max)
-{
-    struct values v = {name, values, 0, max};
-    MHD_get_connection_values(req->conn->mhd, MHD_HEADER_KIND, add_value, &v);
-    return v.n;
-}
-
 static const char *name_in(const struct httpd_request *req, int group)
 {
     const struct tls_client *client = &req->conn->client;

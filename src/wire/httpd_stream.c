@@ -65,7 +65,7 @@ int64_t httpd_stream_wake_due(struct httpd_open_stream *s, int64_t now_ms)
     int64_t due = s->wake_ms;
     if (due <= now_ms)
         wake(s);
-    else if (due != INT64_MAX) /* a stream that waits does not age, see httpd_evict.c */
+    else if (due != INT64_MAX) /* a stream that waits does not age, see httpd_connection.c */
         atomic_store(&s->conn->since_ms, now_ms);
     pthread_mutex_unlock(&s->lock);
     return due <= now_ms ? INT64_MAX : due;

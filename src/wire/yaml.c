@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/yaml.h"
+
+/*
+ * YAML files: parsed to a tree, read by key, converted to JSON.
+ */
 
 #include <stdlib.h>
 #include <yaml.h>
@@ -8,7 +11,23 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "wire/yaml_priv.h"
+#include "wire/yaml.h"
+
+/* -- Parse -- */
+
+enum {
+    YAML_MAX_DEPTH = 64,
+    YAML_MAX_BYTES = 10 << 20,
+    YAML_MAX_NODES =
+        1 << 20, /* a node takes about 100 bytes, in a file it may take two */
+};
+
+struct yaml {
+    char *name;
+    struct arena arena; /* nodes and texts */
+    struct yaml_node **documents;
+    size_t n, cap;
+};
 
 /*
  * Builds a tree from libyaml's events. Open sequences and mappings are frames on a stack
@@ -319,4 +338,263 @@ void yaml_cleanup(struct yaml **y)
 {
     yaml_close(*y);
     *y = NULL;
+}
+
+/* -- Read by key -- */
+
+size_t yaml_count(const struct yaml *y)
+{
+    return y->n;
+}
+
+const struct yaml_node *yaml_document(const struct yaml *y, size_t i)
+{
+    return i < y->n ? y->documents[i] : NULL;
+}
+
+const struct yaml_node *yaml_get(const struct yaml_node *node, const char *key)
+{
+    if (!node || node->type != YAML_MAPPING)
+        return NULL;
+    for (size_t i = 0; i < node->n; i++)
+        if (span_eq(node->keys[i], span_of(key)))
+            return node->items[i];
+    return NULL;
+}
+
+bool yaml_is_null(const struct yaml_node *node)
+{
+    static const char *const words[] = {"", "~", "null", "Null", "NULL"};
+    if (!node)
+        return true;
+    if (node->type != YAML_SCALAR || !node->plain)
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (span_eq(node->text, span_of(words[i])))
+            return true;
+    return false;
+}
+
+int yaml_text(const struct yaml_node *node, const char *key, struct span *out,
+              struct err *err)
+{
+    *out = (struct span){NULL, 0};
+    if (!yaml_is_null(node) && node->type != YAML_MAPPING)
+        return err_set(err, ERR_INVALID, "%s:%u: expected a mapping with key \"%s\"",
+                       node->file, node->line, key);
+    const struct yaml_node *value = yaml_get(node, key);
+    if (yaml_is_null(value))
+        return 0;
+    if (value->type != YAML_SCALAR)
+        return err_set(err, ERR_INVALID, "%s:%u: \"%s\": expected a scalar", value->file,
+                       value->line, key);
+    *out = value->text;
+    return 0;
+}
+
+int yaml_string(const struct yaml_node *node, const char *key, char **out,
+                struct err *err)
+{
+    struct span text;
+    if (yaml_text(node, key, &text, err))
+        return -1;
+    if (text.n && memchr(text.p, '\0', text.n)) {
+        const struct yaml_node *value = yaml_get(node, key);
+        return err_set(err, ERR_INVALID, "%s:%u: \"%s\" contains a NUL", value->file,
+                       value->line, key);
+    }
+    *out = text.p ? xmemdup0(text.p, text.n) : NULL;
+    return 0;
+}
+
+static int read_value(const struct yaml_node *value, struct span key, opt_pair_fn pair,
+                      void *ctx, struct err *err)
+{
+    if (yaml_is_null(value))
+        return 0;
+    if (value->type != YAML_SCALAR)
+        return err_set(err, ERR_INVALID,
+                       "%s:%u: \"%.*s\": expected a value or a list of values",
+                       value->file, value->line, SPAN_ARG(key));
+    if (memchr(key.p, '\0', key.n) || memchr(value->text.p, '\0', value->text.n))
+        return err_set(err, ERR_INVALID, "%s:%u: key or value contains a NUL",
+                       value->file, value->line);
+    /* Both are NUL-terminated by arena_copy. */
+    return pair(ctx, key.p, value->text.p, value->line, err);
+}
+
+static int read_entry(const struct yaml_node *value, struct span key, opt_pair_fn pair,
+                      void *ctx, struct err *err)
+{
+    if (value->type != YAML_SEQUENCE)
+        return read_value(value, key, pair, ctx, err);
+    for (size_t i = 0; i < value->n; i++)
+        if (read_value(value->items[i], key, pair, ctx, err))
+            return -1;
+    return 0;
+}
+
+int yaml_read_options(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
+{
+    cleanup_yaml struct yaml *y = yaml_load(path, err);
+    if (!y)
+        return -1;
+    if (yaml_count(y) > 1)
+        return err_set(err, ERR_INVALID, "%s: expected one YAML document", path);
+    const struct yaml_node *root = yaml_document(y, 0);
+    if (!root)
+        return 0;
+    if (root->type != YAML_MAPPING)
+        return err_set(err, ERR_INVALID, "%s:%u: expected `name: value`", path,
+                       root->line);
+    for (size_t i = 0; i < root->n; i++)
+        if (read_entry(root->items[i], root->keys[i], pair, ctx, err))
+            return -1;
+    return 0;
+}
+
+/* -- Convert to JSON -- */
+
+/*
+ * Converts a tree to JSON. The type of a plain scalar follows from its form, as in
+ * sigs.k8s.io/yaml. yaml_parse has bounded the depth of the recursion.
+ */
+
+static size_t digits(struct span s, size_t at)
+{
+    size_t n = 0;
+    while (at + n < s.n && s.p[at + n] >= '0' && s.p[at + n] <= '9')
+        n++;
+    return n;
+}
+
+static int digit_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return 99;
+}
+
+/* Parses s, without sign and prefix, in base 8 or 16. */
+static bool based(struct span s, unsigned base, uint64_t *v)
+{
+    *v = 0;
+    for (size_t i = 0; i < s.n; i++) {
+        int d = digit_value(s.p[i]);
+        if (d >= (int)base || *v > (INT64_MAX - 15) / 16)
+            return false;
+        *v = *v * base + (unsigned)d;
+    }
+    return s.n > 0;
+}
+
+static bool add_based(struct buf *out, bool negative, struct span s)
+{
+    unsigned base = 8;
+    size_t prefix = 1;
+    uint64_t v;
+    if (s.n < 2 || s.p[0] != '0')
+        return false;
+    if (s.p[1] == 'x' || s.p[1] == 'o') {
+        base = s.p[1] == 'x' ? 16 : 8;
+        prefix = 2;
+    }
+    if (!based((struct span){s.p + prefix, s.n - prefix}, base, &v))
+        return false;
+    buf_add_i64(out, negative ? -(int64_t)v : (int64_t)v);
+    return true;
+}
+
+/* Decimal, with an optional fraction and exponent. JSON requires a digit on both sides of
+ * the point, YAML does not. */
+static bool add_decimal(struct buf *out, bool negative, struct span s)
+{
+    size_t whole = digits(s, 0), at = whole, fraction = 0;
+    if (at < s.n && s.p[at] == '.') {
+        fraction = digits(s, at + 1);
+        at += 1 + fraction;
+    }
+    if (!whole && !fraction)
+        return false;
+    if (whole > 1 && s.p[0] == '0')
+        return false;
+    size_t exponent = at;
+    if (at < s.n && (s.p[at] == 'e' || s.p[at] == 'E')) {
+        at++;
+        if (at < s.n && (s.p[at] == '+' || s.p[at] == '-'))
+            at++;
+        size_t n = digits(s, at);
+        if (!n)
+            return false;
+        at += n;
+    }
+    if (at != s.n)
+        return false;
+    if (negative)
+        buf_addc(out, '-');
+    buf_add_span(out, whole ? (struct span){s.p, whole} : SPAN("0"));
+    if (fraction)
+        buf_add(out, s.p + whole, fraction + 1);
+    buf_add(out, s.p + exponent, s.n - exponent);
+    return true;
+}
+
+static bool add_number(struct buf *out, struct span s)
+{
+    bool negative = s.n && s.p[0] == '-';
+    if (negative || (s.n && s.p[0] == '+')) {
+        s.p++;
+        s.n--;
+    }
+    return add_decimal(out, negative, s) || add_based(out, negative, s);
+}
+
+static bool add_bool(struct buf *out, struct span s)
+{
+    static const char *const words[][2] = {
+        {"true", "false"}, {"True", "False"}, {"TRUE", "FALSE"}};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        for (int no = 0; no < 2; no++) {
+            if (span_eq(s, span_of(words[i][no]))) {
+                buf_adds(out, words[0][no]);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void add_scalar(struct buf *out, const struct yaml_node *node)
+{
+    if (node->plain && (add_bool(out, node->text) || add_number(out, node->text)))
+        return;
+    buf_add_json(out, node->text);
+}
+
+void yaml_json(const struct yaml_node *node, struct buf *out)
+{
+    if (yaml_is_null(node)) {
+        buf_adds(out, "null");
+        return;
+    }
+    if (node->type == YAML_SCALAR) {
+        add_scalar(out, node);
+        return;
+    }
+    bool mapping = node->type == YAML_MAPPING;
+    buf_addc(out, mapping ? '{' : '[');
+    for (size_t i = 0; i < node->n; i++) {
+        if (i)
+            buf_addc(out, ',');
+        if (mapping) {
+            buf_add_json(out, node->keys[i]);
+            buf_addc(out, ':');
+        }
+        yaml_json(node->items[i], out);
+    }
+    buf_addc(out, mapping ? '}' : ']');
 }
