@@ -1,57 +1,98 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/registration.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
 #include "lib/unit.h"
+
+/*
+ * Scripts: commands separated by commas, each at the last time "@MS".
+ *
+ *     kubelet ID                 its registration socket; 0: there is none
+ *     serves, unreachable        the endpoint is served; its socket does not lead to it
+ *     accepted, rejected         the kubelet's answer to Register
+ *     opened, closed, taken      a stream; taken: closed for a newer plugin
+ *     newer, alone               what a check for a newer plugin finds
+ *     serve, register, nothing   the expected next action
+ *     checks, no-check           whether a check for a newer plugin is due
+ *     up                         the expected state
+ */
 
 static struct registration reg;
 
-/* Registers, up to the open stream. */
-static void up(void)
+static void play(const char *script)
+{
+    static const char *const actions[] = {"nothing", "serve", "register"};
+    struct span rest = span_of(script);
+    int64_t now = 0, id;
+    while (rest.p) {
+        struct span line = span_trim(span_cut(&rest, ',')), number = line;
+        struct span verb = span_cut(&number, ' ');
+#define IS(text) span_eq(verb, SPAN(text))
+        if (verb.p[0] == '@')
+            ck_assert(span_i64((struct span){verb.p + 1, verb.n - 1}, &now));
+        else if (IS("kubelet")) {
+            ck_assert(span_i64(number, &id));
+            registration_kubelet_socket(&reg, now, (uint64_t)id);
+        } else if (IS("serves") || IS("unreachable"))
+            registration_serving(&reg, now, IS("serves"));
+        else if (IS("accepted") || IS("rejected"))
+            registration_answered(&reg, now, IS("accepted"));
+        else if (IS("opened") || IS("closed") || IS("taken"))
+            registration_stream(&reg, now, IS("opened"), IS("taken"));
+        else if (IS("newer") || IS("alone"))
+            registration_newer_plugin(&reg, now, IS("newer"));
+        else if (IS("checks") || IS("no-check"))
+            ck_assert(registration_checks_newer_plugin(&reg, now) == IS("checks"));
+        else if (IS("up"))
+            ck_assert_int_eq(reg.state, REGISTRATION_REGISTERED);
+        else {
+            const char *is = actions[registration_next(&reg, now)];
+            ck_assert_msg(span_eq(verb, span_of(is)), "at %lld: %s, not %.*s",
+                          (long long)now, is, SPAN_ARG(verb));
+        }
+#undef IS
+    }
+}
+
+/* Wanted, and nothing known yet. */
+static void begin(void)
 {
     registration_init(&reg);
-    ck_assert_int_eq(registration_next(&reg, 0), REGISTRATION_NOTHING);
     reg.wanted = true;
-    ck_assert_int_eq(registration_next(&reg, 0), REGISTRATION_NOTHING); /* no kubelet */
-    ck_assert(registration_due(&reg) == INT64_MAX);
-    registration_kubelet_socket(&reg, 0, 7);
-    ck_assert_int_eq(registration_next(&reg, 0), REGISTRATION_SERVE);
-    registration_serving(&reg, 0, true);
-    ck_assert_int_eq(registration_next(&reg, 0), REGISTRATION_REGISTER);
-    ck_assert_int_eq(registration_next(&reg, 0), REGISTRATION_NOTHING);
-    registration_answered(&reg, 10, true);
-    registration_stream(&reg, 20, true, false);
-    ck_assert_int_eq(reg.state, REGISTRATION_REGISTERED);
-    ck_assert_int_eq(registration_next(&reg, 100000), REGISTRATION_NOTHING);
 }
+
+#define SERVED "kubelet 7, serve, serves"
+#define UP     SERVED ", register, nothing, @10, accepted, @20, opened, up"
+
+#define SCRIPT(name, script)                                                             \
+    START_TEST(name)                                                                     \
+    {                                                                                    \
+        play(script);                                                                    \
+    }                                                                                    \
+    END_TEST
 
 START_TEST(the_endpoint_is_served_before_register)
 {
-    up();
+    reg.wanted = false;
+    play("nothing, kubelet 7, nothing");
+    begin();
+    play("nothing");
+    ck_assert(registration_due(&reg) == INT64_MAX);
+    play(UP ", @100000, nothing");
     ck_assert_uint_eq(reg.registered, 1);
 }
 END_TEST
 
-START_TEST(the_stream_can_open_before_the_answer)
-{
-    registration_init(&reg);
-    reg.wanted = true;
-    registration_kubelet_socket(&reg, 0, 7);
-    registration_next(&reg, 0);
-    registration_serving(&reg, 0, true);
-    registration_next(&reg, 0);
-    registration_stream(&reg, 5, true, false);
-    registration_answered(&reg, 10, true);
-    ck_assert_int_eq(reg.state, REGISTRATION_REGISTERED);
-}
-END_TEST
+SCRIPT(the_stream_can_open_before_the_answer,
+       SERVED ", register, @5, opened, @10, accepted, up")
 
 START_TEST(a_rejected_registration_is_retried_with_backoff)
 {
-    registration_init(&reg);
-    reg.wanted = true;
-    registration_kubelet_socket(&reg, 0, 7);
-    registration_serving(&reg, 0, true);
     int64_t now = 0, wait = REGISTRATION_FIRST_RETRY_MS;
+    play(SERVED);
     for (int i = 0; i < 12; i++) {
         ck_assert_int_eq(registration_next(&reg, now), REGISTRATION_REGISTER);
         registration_answered(&reg, now, false);
@@ -68,129 +109,72 @@ END_TEST
 
 START_TEST(a_registration_without_a_stream_is_retried)
 {
-    registration_init(&reg);
-    reg.wanted = true;
-    registration_kubelet_socket(&reg, 0, 7);
-    registration_serving(&reg, 0, true);
-    registration_next(&reg, 0);
-    registration_answered(&reg, 0, true);
+    play(SERVED ", register, accepted");
     ck_assert_int_eq(registration_due(&reg), REGISTRATION_STREAM_MS);
-    ck_assert_int_eq(registration_next(&reg, REGISTRATION_STREAM_MS),
-                     REGISTRATION_NOTHING);
-    ck_assert_int_eq(
-        registration_next(&reg, REGISTRATION_STREAM_MS + REGISTRATION_FIRST_RETRY_MS),
-        REGISTRATION_REGISTER);
+    play("@10000, nothing, @10050, register");
 }
 END_TEST
 
 START_TEST(a_closed_stream_is_followed_by_a_delayed_registration)
 {
-    up();
-    registration_stream(&reg, 1000, false, false);
-    ck_assert_int_eq(registration_next(&reg, 1000 + REGISTRATION_SETTLE_MS - 1),
-                     REGISTRATION_NOTHING);
-    ck_assert_int_eq(registration_next(&reg, 1000 + REGISTRATION_SETTLE_MS),
-                     REGISTRATION_REGISTER);
+    play(UP ", @1000, closed, @1999, nothing, @2000, register");
     ck_assert_uint_eq(reg.lost, 1);
 }
 END_TEST
 
-START_TEST(a_second_stream_keeps_it_up)
-{
-    up();
-    registration_stream(&reg, 1000, true, false);
-    registration_stream(&reg, 1001, false, false);
-    ck_assert_int_eq(reg.state, REGISTRATION_REGISTERED);
-}
-END_TEST
+SCRIPT(a_second_stream_keeps_it_up, UP ", @1000, opened, @1001, closed, up")
 
-START_TEST(a_new_kubelet_gets_a_new_endpoint)
-{
-    up();
-    registration_kubelet_socket(&reg, 1000, 0); /* it stops */
-    registration_stream(&reg, 1001, false, false);
-    registration_serving(&reg, 1002,
-                         false); /* a starting kubelet removes the endpoints */
-    ck_assert_int_eq(registration_next(&reg, 60000), REGISTRATION_NOTHING);
-    registration_kubelet_socket(&reg, 60000, 8);
-    ck_assert_int_eq(registration_next(&reg, 60000), REGISTRATION_SERVE);
-    registration_serving(&reg, 60000, true);
-    ck_assert_int_eq(registration_next(&reg, 60000), REGISTRATION_REGISTER);
-}
-END_TEST
+/* It stops; a starting kubelet removes the endpoints. */
+SCRIPT(a_new_kubelet_gets_a_new_endpoint,
+       UP ", @1000, kubelet 0, @1001, closed, @1002, unreachable, @60000, nothing, "
+          "kubelet 8, serve, serves, register")
 
-START_TEST(a_removed_endpoint_is_served_again)
-{
-    up();
-    registration_serving(&reg, 1000, false);
-    ck_assert_int_eq(registration_next(&reg, 1000), REGISTRATION_SERVE);
-    registration_serving(&reg, 1000, false); /* serving fails */
-    ck_assert_int_eq(registration_next(&reg, 1000), REGISTRATION_NOTHING);
-    ck_assert_int_eq(registration_next(&reg, 1000 + REGISTRATION_FIRST_RETRY_MS),
-                     REGISTRATION_SERVE);
-}
-END_TEST
+/* Serving fails once. */
+SCRIPT(a_removed_endpoint_is_served_again,
+       UP ", @1000, unreachable, serve, unreachable, nothing, @1050, serve")
 
-START_TEST(an_older_plugin_yields_to_a_newer_one)
-{
-    up();
-    registration_stream(&reg, 1000, false, true);
-    ck_assert_int_eq(registration_next(&reg, 100000), REGISTRATION_NOTHING);
-    ck_assert(!registration_checks_newer_plugin(&reg, 1999));
-    ck_assert(registration_checks_newer_plugin(&reg, 2000));
-    registration_newer_plugin(&reg, 2000, true);
-    ck_assert(!registration_checks_newer_plugin(&reg, 2001));
-    ck_assert(registration_checks_newer_plugin(&reg, 3000));
-    registration_newer_plugin(&reg, 3000, false);
-    ck_assert_int_eq(registration_next(&reg, 3000), REGISTRATION_REGISTER);
-    /* A new kubelet ends the yielding. */
-    up();
-    registration_stream(&reg, 1000, false, true);
-    registration_kubelet_socket(&reg, 1500, 9);
-    ck_assert_int_eq(registration_next(&reg, 1500), REGISTRATION_REGISTER);
-}
-END_TEST
+SCRIPT(an_older_plugin_yields_to_a_newer_one,
+       UP ", @1000, taken, @100000, nothing, @1999, no-check, @2000, checks, newer, "
+          "@2001, no-check, @3000, checks, alone, register")
 
-START_TEST(a_kubelet_restart_during_register_is_retried)
-{
-    registration_init(&reg);
-    reg.wanted = true;
-    registration_kubelet_socket(&reg, 0, 7);
-    registration_serving(&reg, 0, true);
-    registration_next(&reg, 0);
-    registration_kubelet_socket(&reg, 5, 8);
-    registration_answered(&reg, 6, false);
-    ck_assert_int_eq(registration_next(&reg, 6 + REGISTRATION_FIRST_RETRY_MS),
-                     REGISTRATION_REGISTER);
-}
-END_TEST
+SCRIPT(a_new_kubelet_ends_the_yielding,
+       UP ", @1000, taken, @1500, kubelet 9, register")
+
+SCRIPT(a_kubelet_restart_during_register_is_retried,
+       SERVED ", register, @5, kubelet 8, @6, rejected, @56, register")
 
 START_TEST(the_missing_step_is_named)
 {
-    registration_init(&reg);
-    reg.wanted = true;
-    ck_assert_str_eq(registration_missing(&reg), "waiting for the kubelet");
-    registration_kubelet_socket(&reg, 0, 7);
-    ck_assert_str_eq(registration_missing(&reg), "retrying");
-    registration_serving(&reg, 0, true);
-    registration_next(&reg, 0);
-    ck_assert_str_eq(registration_missing(&reg),
-                     "waiting for the kubelet to answer Register");
-    registration_answered(&reg, 10, true);
-    ck_assert_str_eq(registration_missing(&reg),
-                     "waiting for the kubelet to open ListAndWatch");
-    registration_stream(&reg, 20, true, false);
-    ck_assert_ptr_null(registration_missing(&reg));
-    registration_stream(&reg, 1000, false, true);
-    ck_assert_str_eq(registration_missing(&reg), "a newer plugin of this node serves it");
+    static const char *const steps[][2] = {
+        {"nothing", "waiting for the kubelet"},
+        {"kubelet 7", "retrying"},
+        {"serves, register", "waiting for the kubelet to answer Register"},
+        {"@10, accepted", "waiting for the kubelet to open ListAndWatch"},
+        {"@20, opened", NULL},
+        {"@1000, taken", "a newer plugin of this node serves it"},
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        play(steps[i][0]);
+        ck_assert_pstr_eq(registration_missing(&reg), steps[i][1]);
+    }
 }
 END_TEST
 
-UNIT_MAIN("registration", the_endpoint_is_served_before_register,
-          the_stream_can_open_before_the_answer,
-          a_rejected_registration_is_retried_with_backoff,
-          a_registration_without_a_stream_is_retried,
-          a_closed_stream_is_followed_by_a_delayed_registration,
-          a_second_stream_keeps_it_up, a_new_kubelet_gets_a_new_endpoint,
-          a_removed_endpoint_is_served_again, an_older_plugin_yields_to_a_newer_one,
-          a_kubelet_restart_during_register_is_retried, the_missing_step_is_named)
+int main(void)
+{
+    static const struct unit_fixtures around = {.begin = begin};
+    const TTest *const tests[] = {the_endpoint_is_served_before_register,
+                                  the_stream_can_open_before_the_answer,
+                                  a_rejected_registration_is_retried_with_backoff,
+                                  a_registration_without_a_stream_is_retried,
+                                  a_closed_stream_is_followed_by_a_delayed_registration,
+                                  a_second_stream_keeps_it_up,
+                                  a_new_kubelet_gets_a_new_endpoint,
+                                  a_removed_endpoint_is_served_again,
+                                  an_older_plugin_yields_to_a_newer_one,
+                                  a_new_kubelet_ends_the_yielding,
+                                  a_kubelet_restart_during_register_is_retried,
+                                  the_missing_step_is_named};
+    return unit_run_with("registration", tests, sizeof tests / sizeof *tests, 60,
+                         &around);
+}
