@@ -442,7 +442,7 @@ static void scan(struct dispatcher *d)
     d->scanned_ms = now;
     if (kubelet && kubelet != d->registration[0].kubelet) {
         log_info("kubelet", "found its registration socket",
-                 LOG_S("socket", registration_dir_kubelet(d->dir)));
+                 LOG_S("socket", d->dir->kubelet));
         step(d, &(struct alloc_input){.type = ALLOC_IN_KUBELET_STARTED});
     }
     for (int r = 0; r < IDS_RESOURCES; r++) {
@@ -458,7 +458,7 @@ static void serve(struct dispatcher *d, enum ids_resource r)
     const struct endpoint_handlers handlers = {on_stream_opened, on_request,
                                                on_call_closed, d};
     endpoint_free(d->endpoints[r]);
-    d->endpoints[r] = endpoint_start(registration_dir_socket(d->dir, r), r, &handlers,
+    d->endpoints[r] = endpoint_start(d->dir->sockets[r], r, &handlers,
                                      &d->register_err[r]);
     if (!d->endpoints[r])
         log_error("endpoint", "cannot serve the device plugin socket; retrying",
@@ -484,7 +484,7 @@ static void step_registrations(struct dispatcher *d)
                 serve(d, r);
             else
                 callbacks->register_resource(callbacks->ctx, r,
-                                             registration_dir_endpoint(d->dir, r));
+                                             d->dir->endpoints[r]);
         }
     }
 }
@@ -504,7 +504,7 @@ static int check_registration(const struct dispatcher *d, enum ids_resource r,
         return 0;
     if (!reg->kubelet)
         return err_set(err, ERR_UNAVAILABLE, "not registered: %s: no socket %s", missing,
-                       registration_dir_kubelet(d->dir));
+                       d->dir->kubelet);
     return err_set(err, ERR_UNAVAILABLE, "not registered: %s%s%s", missing,
                    last->code ? ": " : "", last->code ? last->msg : "");
 }
@@ -635,7 +635,7 @@ void dispatcher_stats(struct dispatcher *d, struct dispatcher_stats *stats)
 static void wait_for_event(struct dispatcher *d)
 {
     struct pollfd fds[] = {{d->wake, POLLIN, 0},
-                           {registration_dir_fd(d->dir), POLLIN, 0}};
+                           {d->dir->fd, POLLIN, 0}};
     int64_t due = d->state->due_ms;
     if (d->scanned_ms + SCAN_MS < due)
         due = d->scanned_ms + SCAN_MS;

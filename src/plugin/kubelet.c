@@ -6,6 +6,7 @@
 
 #include "plugin/kubelet.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -30,12 +31,12 @@ struct kubelet {
 struct query {
     uint64_t query;
     bool get;
-    char names[]; /* namespace and name, each with its NUL */
+    char ns[64], name[256]; /* as long as Kubernetes allows */
 };
 
 struct endpoint_name {
     enum ids_resource resource;
-    char endpoint[];
+    char endpoint[64];
 };
 
 /* Collects the ids of our resources; a resource can have several entries. */
@@ -90,8 +91,8 @@ static void on_query(void *ctx, void *job)
         dispatcher_post(k->dispatcher, m);
         return;
     }
-    struct span ns = span_of(query->names), name = span_of(query->names + ns.n + 1);
-    switch (podresources_client_get(socket, ns, name, &m->arena, &pod, &m->err)) {
+    switch (podresources_client_get(socket, span_of(query->ns), span_of(query->name),
+                                    &m->arena, &pod, &m->err)) {
     case PODRESOURCES_FOUND:
         add_pods(&pod, 1, m);
         break;
@@ -149,24 +150,19 @@ struct kubelet *kubelet_start(const struct kubelet_settings *settings,
 
 void kubelet_query(struct kubelet *k, const struct alloc_output *o)
 {
-    bool get = o->type == ALLOC_GET;
-    size_t n = get ? strlen(o->ns) + 1 : 0, m = get ? strlen(o->name) + 1 : 0;
-    struct query *job = xmalloc(sizeof *job + n + m);
+    struct query *job = xcalloc(1, sizeof *job);
     job->query = o->query;
-    job->get = get;
-    if (get) {
-        memcpy(job->names, o->ns, n);
-        memcpy(job->names + n, o->name, m);
-    }
+    job->get = o->type == ALLOC_GET;
+    snprintf(job->ns, sizeof job->ns, "%s", o->ns ? o->ns : "");
+    snprintf(job->name, sizeof job->name, "%s", o->name ? o->name : "");
     worker_add(k->queries, job);
 }
 
 void kubelet_register(struct kubelet *k, enum ids_resource r, const char *endpoint)
 {
-    size_t n = strlen(endpoint) + 1;
-    struct endpoint_name *e = xmalloc(sizeof *e + n);
+    struct endpoint_name *e = xcalloc(1, sizeof *e);
     e->resource = r;
-    memcpy(e->endpoint, endpoint, n);
+    snprintf(e->endpoint, sizeof e->endpoint, "%s", endpoint);
     worker_add(k->registrations, e);
 }
 

@@ -25,12 +25,6 @@ enum {
               IN_MOVE_SELF | IN_ONLYDIR,
 };
 
-struct registration_dir {
-    char *path, *kubelet;
-    char *endpoints[IDS_RESOURCES], *sockets[IDS_RESOURCES];
-    int fd, watch;
-};
-
 static const char *const prefixes[IDS_RESOURCES] = {"gpushare-mem-", "gpushare-count-",
                                                     "gpushare-core-"};
 
@@ -117,21 +111,6 @@ void registration_dir_close(struct registration_dir *d)
     free(d);
 }
 
-const char *registration_dir_endpoint(const struct registration_dir *d, enum ids_resource r)
-{
-    return d->endpoints[r];
-}
-
-const char *registration_dir_socket(const struct registration_dir *d, enum ids_resource r)
-{
-    return d->sockets[r];
-}
-
-const char *registration_dir_kubelet(const struct registration_dir *d)
-{
-    return d->kubelet;
-}
-
 uint64_t registration_dir_kubelet_id(const struct registration_dir *d)
 {
     struct stat st;
@@ -140,11 +119,6 @@ uint64_t registration_dir_kubelet_id(const struct registration_dir *d)
     /* A file system can reuse an inode number, so the change time is mixed in. */
     return (uint64_t)st.st_ino ^ (uint64_t)st.st_ctim.tv_nsec << 32 ^
            (uint64_t)st.st_ctim.tv_sec << 20;
-}
-
-int registration_dir_fd(const struct registration_dir *d)
-{
-    return d->fd;
 }
 
 void registration_dir_drain(struct registration_dir *d)

@@ -85,23 +85,22 @@ bool registration_checks_newer_plugin(const struct registration *reg, int64_t no
  * different sockets, and each can tell which one is newer.
  */
 
-struct registration_dir;
+struct registration_dir { /* read-only for the caller */
+    char *path, *kubelet;           /* kubelet: of its registration socket */
+    char *endpoints[IDS_RESOURCES]; /* our file names ... */
+    char *sockets[IDS_RESOURCES];   /* ... and their paths */
+    int fd; /* readable when the directory has changed; -1: no inotify, poll it */
+    int watch;
+};
 
 /* New. Removes sockets of plugins that have died. */
 struct registration_dir *registration_dir_open(const char *path, struct err *err);
 void registration_dir_close(struct registration_dir *d); /* NULL is accepted */
-/* The endpoint's file name, and its path. */
-const char *registration_dir_endpoint(const struct registration_dir *d, enum ids_resource r);
-const char *registration_dir_socket(const struct registration_dir *d, enum ids_resource r);
-/* Path of the kubelet's registration socket. */
-const char *registration_dir_kubelet(const struct registration_dir *d);
 
 /* Identifies the kubelet's socket: changes when a kubelet creates a new one. 0: there is
  * no socket. */
 uint64_t registration_dir_kubelet_id(const struct registration_dir *d);
 /* Does a newer gpushare plugin serve this resource? */
 bool registration_dir_has_newer(const struct registration_dir *d, enum ids_resource r);
-/* Readable when the directory has changed. -1: no inotify; poll the directory. */
-int registration_dir_fd(const struct registration_dir *d);
 /* Reads the pending events; watches the directory again if it was replaced. */
 void registration_dir_drain(struct registration_dir *d);
