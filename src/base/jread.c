@@ -1,5 +1,352 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/jread_priv.h"
+/* The JSON reader: scalars, then arrays and objects, then long lists of strings. */
+#include "base/jread.h"
+
+#include <endian.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+/* Whether c is the next byte. */
+static inline bool is_at(const struct jread *j, char c)
+{
+    return j->pos < j->n && j->data[j->pos] == c;
+}
+
+/* Is the innermost level an object? Not for depth 0. */
+static inline bool in_object(const struct jread *j)
+{
+    unsigned d = (unsigned)j->depth - 1;
+    return j->objects[d / 64] >> (d % 64) & 1;
+}
+
+/* Strings are scanned eight bytes at a time: most of a Kubernetes object is strings. */
+
+static void set_bad(struct jread *j, const char *why)
+{
+    if (j->state == JREAD_OK) {
+        j->state = JREAD_BAD;
+        j->why = why;
+    }
+}
+
+static void set_truncated(struct jread *j)
+{
+    if (j->state != JREAD_OK)
+        return;
+    j->pos = j->n;
+    if (j->part)
+        j->state = JREAD_TRUNCATED;
+    else
+        set_bad(j, "unexpected end of input");
+}
+
+/* Index of the first of the eight bytes at p that is '"', '\\', below 0x20, or at least
+ * 0x80; 8 if there is none. The borrow of a subtraction can only cause false hits after
+ * the first true one. */
+static unsigned first_special(const char *p)
+{
+    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    v = le64toh(v);
+    uint64_t quote = v ^ (ones * '"'), slash = v ^ (ones * '\\');
+    uint64_t hit = ((v - ones * 0x20) & ~v) | ((quote - ones) & ~quote) |
+                   ((slash - ones) & ~slash) | v;
+    hit &= tops;
+    return hit ? (unsigned)__builtin_ctzll(hit) / 8 : 8;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+/* The four hex digits at p as a number, or -1. */
+static int hex4(const char *p)
+{
+    int v = 0;
+    for (int i = 0; i < 4; i++) {
+        int d = hex_digit(p[i]);
+        if (d < 0)
+            return -1;
+        v = v << 4 | d;
+    }
+    return v;
+}
+
+static bool is_high(int u)
+{
+    return u >= 0xd800 && u <= 0xdbff;
+}
+
+static bool is_low(int u)
+{
+    return u >= 0xdc00 && u <= 0xdfff;
+}
+
+static bool is_escape(char c)
+{
+    switch (c) {
+    case '"':
+    case '\\':
+    case '/':
+    case 'b':
+    case 'f':
+    case 'n':
+    case 'r':
+    case 't':
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* pos is at a backslash. Consumes the escape; false if it set the state. */
+static bool pass_escape(struct jread *j)
+{
+    const char *p = j->data + j->pos;
+    size_t left = j->n - j->pos;
+    if (left < 2) {
+        set_truncated(j);
+        return false;
+    }
+    if (p[1] != 'u') {
+        if (!is_escape(p[1])) {
+            set_bad(j, "unknown escape in a string");
+            return false;
+        }
+        j->pos += 2;
+        return true;
+    }
+    for (size_t i = 2; i < 6 && i < left; i++) {
+        if (hex_digit(p[i]) < 0) {
+            set_bad(j, "\\u without four hexadecimal digits");
+            return false;
+        }
+    }
+    if (left < 6) {
+        set_truncated(j);
+        return false;
+    }
+    int u = hex4(p + 2);
+    if (!is_high(u) && !is_low(u)) {
+        j->pos += 6;
+        return true;
+    }
+    if (left < 12 && is_high(u) && j->part) {
+        set_truncated(j);
+        return false;
+    }
+    if (is_low(u) || left < 12 || p[6] != '\\' || p[7] != 'u' || !is_low(hex4(p + 8))) {
+        set_bad(j, "unpaired surrogate");
+        return false;
+    }
+    j->pos += 12;
+    return true;
+}
+
+/* pos is at a byte of 0x80 or above. */
+static bool pass_utf8(struct jread *j)
+{
+    size_t left = j->n - j->pos;
+    size_t n = utf8_len((const unsigned char *)j->data + j->pos, left);
+    if (n) {
+        j->pos += n;
+        return true;
+    }
+    if (left < 4 && j->part)
+        set_truncated(j);
+    else
+        set_bad(j, "invalid UTF-8 in a string");
+    return false;
+}
+
+/* pos is at the opening quote. */
+static bool pass_string(struct jread *j, struct jread_str *out)
+{
+    size_t start = ++j->pos;
+    bool escaped = false;
+    for (;;) {
+        while (j->n - j->pos >= 8) {
+            unsigned plain = first_special(j->data + j->pos);
+            j->pos += plain;
+            if (plain < 8)
+                break;
+        }
+        if (j->pos == j->n) {
+            set_truncated(j);
+            return false;
+        }
+        unsigned char c = (unsigned char)j->data[j->pos];
+        if (c == '"') {
+            *out = (struct jread_str){
+                .p = j->data + start, .n = j->pos - start, .escaped = escaped};
+            j->pos++;
+            return true;
+        }
+        if (c == '\\') {
+            escaped = true;
+            if (!pass_escape(j))
+                return false;
+        } else if (c >= 0x80) {
+            if (!pass_utf8(j))
+                return false;
+        } else if (c < 0x20) {
+            set_bad(j, "control character in a string");
+            return false;
+        } else {
+            j->pos++; /* one of the last seven bytes */
+        }
+    }
+}
+
+static bool pass_digits(struct jread *j)
+{
+    size_t start = j->pos;
+    while (j->pos < j->n && j->data[j->pos] >= '0' && j->data[j->pos] <= '9')
+        j->pos++;
+    if (j->pos > start)
+        return true;
+    if (j->pos == j->n)
+        set_truncated(j);
+    else
+        set_bad(j, "not a number");
+    return false;
+}
+
+/* pos is at '-' or a digit. */
+static bool pass_number(struct jread *j, struct span *out)
+{
+    size_t start = j->pos;
+    if (is_at(j, '-'))
+        j->pos++;
+    if (is_at(j, '0')) {
+        j->pos++;
+        if (j->pos < j->n && j->data[j->pos] >= '0' && j->data[j->pos] <= '9') {
+            set_bad(j, "number with a leading zero");
+            return false;
+        }
+    } else if (!pass_digits(j)) {
+        return false;
+    }
+    if (is_at(j, '.')) {
+        j->pos++;
+        if (!pass_digits(j))
+            return false;
+    }
+    if (is_at(j, 'e') || is_at(j, 'E')) {
+        j->pos++;
+        if (is_at(j, '+') || is_at(j, '-'))
+            j->pos++;
+        if (!pass_digits(j))
+            return false;
+    }
+    if (j->pos == j->n && j->part) { /* more digits may follow */
+        set_truncated(j);
+        return false;
+    }
+    *out = (struct span){j->data + start, j->pos - start};
+    return true;
+}
+
+static bool pass_word(struct jread *j, struct span word)
+{
+    size_t left = j->n - j->pos;
+    size_t n = left < word.n ? left : word.n;
+    if (memcmp(j->data + j->pos, word.p, n)) {
+        set_bad(j, "not a JSON value");
+        return false;
+    }
+    if (n < word.n) {
+        set_truncated(j);
+        return false;
+    }
+    j->pos += n;
+    return true;
+}
+
+/* Decodes the escape at s[0] == '\\' into out; *used is its length in the input. */
+static size_t decode_escape(const char *s, size_t *used, char out[4])
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    if (s[1] != 'u') {
+        *used = 2;
+        out[0] = to[strchr(from, s[1]) - from];
+        return 1;
+    }
+    unsigned u = (unsigned)hex4(s + 2);
+    *used = 6;
+    if (is_high((int)u)) {
+        u = 0x10000 + ((u - 0xd800) << 10) + ((unsigned)hex4(s + 8) - 0xdc00);
+        *used = 12;
+    }
+    return utf8_put(u, out);
+}
+
+size_t jread_decode(struct jread_str s, char *out)
+{
+    size_t n = 0, i = 0;
+    while (i < s.n) {
+        if (s.p[i] != '\\') {
+            out[n++] = s.p[i++];
+            continue;
+        }
+        char utf8[4];
+        size_t used, len = decode_escape(s.p + i, &used, utf8);
+        memcpy(out + n, utf8, len);
+        n += len;
+        i += used;
+    }
+    return n;
+}
+
+struct span jread_span_decoded(struct jread_str s, struct arena *a)
+{
+    char *out = arena_alloc(a, s.n);
+    return (struct span){out, jread_decode(s, out)};
+}
+
+static bool str_eq(struct jread_str s, struct span lit,
+                   bool (*eq)(struct span, struct span))
+{
+    if (!s.escaped)
+        return eq((struct span){s.p, s.n}, lit);
+    if (s.n > 12 * lit.n) /* 12 bytes is the longest escape */
+        return false;
+    size_t i = 0, done = 0;
+    while (i < s.n) {
+        char utf8[4];
+        size_t used = 1, len = 1;
+        utf8[0] = s.p[i];
+        if (s.p[i] == '\\')
+            len = decode_escape(s.p + i, &used, utf8);
+        if (lit.n - done < len ||
+            !eq((struct span){utf8, len}, (struct span){lit.p + done, len}))
+            return false;
+        done += len;
+        i += used;
+    }
+    return done == lit.n;
+}
+
+bool jread_str_eq(struct jread_str s, struct span literal)
+{
+    return str_eq(s, literal, span_eq);
+}
+
+bool jread_str_eq_nocase(struct jread_str s, struct span literal)
+{
+    return str_eq(s, literal, span_eq_nocase);
+}
+
+/* -- arrays and objects -- */
 
 /*
  * The state of the parser is a position in the input and one bit per nesting level:
@@ -52,14 +399,14 @@ static int next(struct jread *j)
     skip_space(j);
     if (j->pos < j->n)
         return (unsigned char)j->data[j->pos];
-    jread_set_truncated(j);
+    set_truncated(j);
     return -1;
 }
 
 static bool push(struct jread *j, bool object)
 {
     if (j->depth == JREAD_MAX_DEPTH) {
-        jread_set_bad(j, "nested too deeply");
+        set_bad(j, "nested too deeply");
         return false;
     }
     uint64_t bit = (uint64_t)1 << (j->depth % 64), *word = &j->objects[j->depth / 64];
@@ -97,7 +444,7 @@ enum jread_type jread_peek(struct jread *j)
     case '0' ... '9':
         return JREAD_NUMBER;
     default:
-        jread_set_bad(j, "not a JSON value");
+        set_bad(j, "not a JSON value");
         return JREAD_NONE;
     }
 }
@@ -125,7 +472,7 @@ static bool want(struct jread *j, enum jread_type type, const char *where)
     if (got == type)
         return true;
     if (got == JREAD_NULL) {
-        jread_pass_word(j, SPAN("null"));
+        pass_word(j, SPAN("null"));
     } else if (got != JREAD_NONE) {
         jread_fail(j, where, expected(type));
         jread_skip(j);
@@ -157,7 +504,7 @@ static bool advance(struct jread *j, bool object)
         return false;
     }
     int c = next(j);
-    if (c < 0 || j->depth == 0 || jread_in_object(j) != object)
+    if (c < 0 || j->depth == 0 || in_object(j) != object)
         return false;
     if (c == (object ? '}' : ']')) {
         pop(j);
@@ -168,7 +515,7 @@ static bool advance(struct jread *j, bool object)
         return true;
     }
     if (c != ',') {
-        jread_set_bad(j, object ? "expected ',' or '}'" : "expected ',' or ']'");
+        set_bad(j, object ? "expected ',' or '}'" : "expected ',' or ']'");
         return false;
     }
     j->pos++;
@@ -182,16 +529,16 @@ static bool pass_key(struct jread *j, struct jread_str *key)
     if (c < 0)
         return false;
     if (c != '"') {
-        jread_set_bad(j, "expected a key in quotes");
+        set_bad(j, "expected a key in quotes");
         return false;
     }
-    if (!jread_pass_string(j, key))
+    if (!pass_string(j, key))
         return false;
     c = next(j);
     if (c < 0)
         return false;
     if (c != ':') {
-        jread_set_bad(j, "expected ':'");
+        set_bad(j, "expected ':'");
         return false;
     }
     j->pos++;
@@ -210,17 +557,17 @@ bool jread_item(struct jread *j)
 
 bool jread_string(struct jread *j, const char *where, struct jread_str *out)
 {
-    if (j->state == JREAD_OK && jread_at(j, '"'))
-        return jread_pass_string(j, out);
-    return want(j, JREAD_STRING, where) && jread_pass_string(j, out);
+    if (j->state == JREAD_OK && is_at(j, '"'))
+        return pass_string(j, out);
+    return want(j, JREAD_STRING, where) && pass_string(j, out);
 }
 
 bool jread_bool(struct jread *j, const char *where, bool *out)
 {
     if (!want(j, JREAD_BOOL, where))
         return false;
-    bool value = jread_at(j, 't');
-    if (!jread_pass_word(j, value ? SPAN("true") : SPAN("false")))
+    bool value = is_at(j, 't');
+    if (!pass_word(j, value ? SPAN("true") : SPAN("false")))
         return false;
     *out = value;
     return true;
@@ -229,7 +576,7 @@ bool jread_bool(struct jread *j, const char *where, bool *out)
 bool jread_i64(struct jread *j, const char *where, int64_t *out)
 {
     struct span digits;
-    if (!want(j, JREAD_NUMBER, where) || !jread_pass_number(j, &digits))
+    if (!want(j, JREAD_NUMBER, where) || !pass_number(j, &digits))
         return false;
     if (span_i64(digits, out))
         return true;
@@ -253,18 +600,18 @@ static bool pass_scalar(struct jread *j, int c)
     struct span digits;
     switch (c) {
     case '"':
-        return jread_pass_string(j, &s);
+        return pass_string(j, &s);
     case 't':
-        return jread_pass_word(j, SPAN("true"));
+        return pass_word(j, SPAN("true"));
     case 'f':
-        return jread_pass_word(j, SPAN("false"));
+        return pass_word(j, SPAN("false"));
     case 'n':
-        return jread_pass_word(j, SPAN("null"));
+        return pass_word(j, SPAN("null"));
     case '-':
     case '0' ... '9':
-        return jread_pass_number(j, &digits);
+        return pass_number(j, &digits);
     default:
-        jread_set_bad(j, "not a JSON value");
+        set_bad(j, "not a JSON value");
         return false;
     }
 }
@@ -288,7 +635,7 @@ bool jread_skip(struct jread *j)
         for (;;) {
             if (j->depth == base)
                 return true;
-            if (jread_in_object(j) ? jread_member(j, &key) : jread_item(j))
+            if (in_object(j) ? jread_member(j, &key) : jread_item(j))
                 break;
             if (j->state != JREAD_OK)
                 return false;
@@ -327,11 +674,70 @@ int jread_fault(struct jread *j, struct err *err)
 int jread_finish(struct jread *j, struct err *err)
 {
     if (j->state == JREAD_OK && j->depth) {
-        jread_set_bad(j, "unclosed array or object");
+        set_bad(j, "unclosed array or object");
     } else if (j->state == JREAD_OK) {
         skip_space(j);
         if (j->pos < j->n)
-            jread_set_bad(j, "unexpected data after the value");
+            set_bad(j, "unexpected data after the value");
     }
     return jread_check(j, err) || jread_fault(j, err) ? -1 : 0;
+}
+
+/* -- lists of strings -- */
+
+/* kube-scheduler sends thousands of names of nodes per call, so they are scanned sixteen
+ * bytes at a time. */
+
+typedef unsigned char bytes16 __attribute__((vector_size(16)));
+typedef uint64_t words2 __attribute__((vector_size(16)));
+
+/* Index of the first of sixteen bytes that is not 0; 16 if there is none. */
+static inline unsigned first_of(words2 v)
+{
+    uint64_t low = le64toh(v[0]), high = le64toh(v[1]);
+    if (low)
+        return (unsigned)__builtin_ctzll(low) / 8;
+    return high ? 8 + (unsigned)__builtin_ctzll(high) / 8 : 16;
+}
+
+/* The length of the plain string at p, or `left` if it is not plain, or too close to the end
+ * of the input to be read in blocks. The next string begins where this one ends, so the
+ * search for its end is what takes the time; the other bytes are compared meanwhile. */
+static inline size_t plain_length(const char *p, size_t left)
+{
+    for (size_t i = 0; left - i >= 16; i += 16) {
+        bytes16 v;
+        memcpy(&v, p + i, sizeof v);
+        unsigned quote = first_of((words2)(v == '"'));
+        if (first_of((words2)((v <= ' ') | (v > '~') | (v == '/') | (v == '\\'))) < quote)
+            return left;
+        if (quote < 16)
+            return i + quote;
+    }
+    return left;
+}
+
+size_t jread_strings(struct jread *j, struct jread_str *out, size_t max)
+{
+    size_t n = 0;
+    if (j->state != JREAD_OK || j->is_null || j->depth == 0 || in_object(j))
+        return 0;
+    while (n < max) {
+        size_t quote = j->pos + !j->at_first;
+        if (quote >= j->n || j->data[quote] != '"' || (!j->at_first && !is_at(j, ',')))
+            break;
+        const char *p = j->data + quote + 1;
+        size_t left = j->n - quote - 1, plain = plain_length(p, left);
+        j->at_first = false;
+        if (plain < left) {
+            out[n++] = (struct jread_str){.p = p, .n = plain, .plain = true};
+            j->pos = quote + 1 + plain + 1;
+            continue;
+        }
+        j->pos = quote;
+        if (!pass_string(j, &out[n]))
+            break;
+        n++;
+    }
+    return n;
 }

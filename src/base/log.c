@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Log lines in logfmt, and the queue that a thread writes to standard error. A thread that
+ * logs never waits for the reader. Other processes can share the open file description, so it
+ * is not set to O_NONBLOCK. */
 #include "base/log.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log_queue_priv.h"
+#include "base/mem.h"
 
-enum { QUEUE_BYTES = 256 * 1024, STOP_MS = 1000 };
+enum {
+    QUEUE_BYTES = 256 * 1024,
+    STOP_MS = 1000,
+    TICK_NS = 2000000,
+    AGAIN_MS = 1000,
+};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
@@ -27,7 +39,7 @@ bool log_enabled(enum log_level level)
     return (int)level <= atomic_load_explicit(&current_level, memory_order_relaxed);
 }
 
-static bool plain(struct span s)
+static bool is_plain(struct span s)
 {
     for (size_t i = 0; i < s.n; i++) {
         unsigned char c = (unsigned char)s.p[i];
@@ -39,7 +51,7 @@ static bool plain(struct span s)
 
 static void add_value(struct buf *out, struct span s)
 {
-    if (plain(s))
+    if (is_plain(s))
         buf_add_span(out, s);
     else
         buf_add_json(out, s);
@@ -63,20 +75,17 @@ void log_format(struct buf *out, int64_t time_ms, enum log_level level,
     }
 }
 
-void log_write(enum log_level level, const char *module, const char *msg,
-               const struct log_field *fields)
-{
-    cleanup_buf struct buf line = {0};
-    log_format(&line, clock_wall_ns() / 1000000, level, module, msg, fields);
-    buf_addc(&line, '\n');
-    struct log_queue *q = atomic_load(&queue);
-    if (q) {
-        log_queue_add(q, buf_span(&line));
-        return;
-    }
-    ssize_t n = write(STDERR_FILENO, line.p, line.n);
-    (void)n; /* there is nowhere left to complain */
-}
+/* -- the queue -- */
+
+struct log_queue {
+    pthread_t thread;
+    pthread_mutex_t lock; /* protects the members below */
+    pthread_cond_t added;
+    struct buf waiting; /* lines that the thread has not taken yet */
+    uint64_t dropped;   /* since the last report */
+    bool writing;       /* the thread still writes lines that it took */
+    bool stop, stopped;
+};
 
 static void report_dropped(struct buf *out, uint64_t dropped)
 {
@@ -88,21 +97,151 @@ static void report_dropped(struct buf *out, uint64_t dropped)
     buf_addc(out, '\n');
 }
 
+/* False: the descriptor is closed or broken. */
+static bool write_line(struct span line)
+{
+    while (line.n) {
+        ssize_t n = write(STDERR_FILENO, line.p, line.n);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) { /* another process set O_NONBLOCK */
+            struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+            poll(&p, 1, AGAIN_MS);
+            continue;
+        }
+        if (n <= 0)
+            return false;
+        line.p += n;
+        line.n -= (size_t)n;
+    }
+    return true;
+}
+
+/* One write per line, so that the lines of several processes do not interleave. */
+static void write_lines(struct span lines)
+{
+    while (lines.n) {
+        const char *end = memchr(lines.p, '\n', lines.n);
+        size_t n = end ? (size_t)(end - lines.p) + 1 : lines.n;
+        if (!write_line((struct span){lines.p, n}))
+            return;
+        lines.p += n;
+        lines.n -= n;
+    }
+}
+
+/* Waits for lines or for a report of dropped lines, and takes them. False: stop. */
+static bool take_lines(struct log_queue *q, struct buf *lines)
+{
+    pthread_mutex_lock(&q->lock);
+    q->writing = false;
+    while (!q->waiting.n && !q->dropped && !q->stop)
+        pthread_cond_wait(&q->added, &q->lock);
+    struct buf taken = q->waiting;
+    q->waiting = *lines;
+    *lines = taken;
+    if (!lines->n && q->dropped) {
+        report_dropped(lines, q->dropped);
+        q->dropped = 0;
+    }
+    q->writing = lines->n > 0;
+    q->stopped = !q->writing;
+    pthread_mutex_unlock(&q->lock);
+    return lines->n > 0;
+}
+
+static void *log_queue_main(void *arg)
+{
+    struct log_queue *q = arg;
+    cleanup_buf struct buf lines = {0};
+    while (take_lines(q, &lines)) {
+        write_lines(buf_span(&lines));
+        buf_clear(&lines);
+    }
+    return NULL;
+}
+
 void log_start(void)
 {
-    atomic_store(&queue, log_queue_start(STDERR_FILENO, QUEUE_BYTES, report_dropped));
+    struct log_queue *q = xcalloc(1, sizeof *q);
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->added, NULL);
+    if (pthread_create(&q->thread, NULL, log_queue_main, q))
+        abort();
+    pthread_setname_np(q->thread, "log");
+    atomic_store(&queue, q);
+}
+
+static void queue_add(struct log_queue *q, struct span line)
+{
+    pthread_mutex_lock(&q->lock);
+    if (q->waiting.n + line.n > QUEUE_BYTES)
+        q->dropped++;
+    else
+        buf_add_span(&q->waiting, line);
+    pthread_cond_signal(&q->added);
+    pthread_mutex_unlock(&q->lock);
+}
+
+static bool is_done(struct log_queue *q, bool stopped)
+{
+    pthread_mutex_lock(&q->lock);
+    bool done = stopped ? q->stopped : !q->waiting.n && !q->dropped && !q->writing;
+    pthread_mutex_unlock(&q->lock);
+    return done;
+}
+
+/* Polls, so that adding a line wakes nobody but the thread. */
+static bool wait_for_queue(struct log_queue *q, bool stopped)
+{
+    const struct timespec tick = {.tv_nsec = TICK_NS};
+    int64_t end = clock_mono_ms() + STOP_MS;
+    bool done;
+    while (!(done = is_done(q, stopped)) && clock_mono_ms() < end)
+        nanosleep(&tick, NULL);
+    return done;
 }
 
 void log_flush(void)
 {
     struct log_queue *q = atomic_load(&queue);
     if (q)
-        log_queue_flush(q, STOP_MS);
+        wait_for_queue(q, false);
 }
 
+/* If the reader of standard error still blocks the thread after STOP_MS, the thread and its
+ * memory are leaked. */
 void log_stop(void)
 {
     struct log_queue *q = atomic_exchange(&queue, NULL);
-    if (q)
-        log_queue_stop(q, STOP_MS);
+    if (!q)
+        return;
+    pthread_mutex_lock(&q->lock);
+    q->stop = true;
+    pthread_cond_signal(&q->added);
+    pthread_mutex_unlock(&q->lock);
+    if (!wait_for_queue(q, true)) {
+        pthread_detach(q->thread);
+        return;
+    }
+    pthread_join(q->thread, NULL);
+    buf_fini(&q->waiting);
+    pthread_mutex_destroy(&q->lock);
+    pthread_cond_destroy(&q->added);
+    free(q);
+}
+
+void log_write(enum log_level level, const char *module, const char *msg,
+               const struct log_field *fields)
+{
+    cleanup_buf struct buf line = {0};
+    log_format(&line, clock_wall_ns() / 1000000, level, module, msg, fields);
+    buf_addc(&line, '\n');
+    struct log_queue *q = atomic_load(&queue);
+    if (q) {
+        queue_add(q, buf_span(&line));
+        return;
+    }
+    ssize_t n = write(STDERR_FILENO, line.p, line.n);
+    (void)n; /* there is nowhere left to complain */
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/log_queue_priv.h"
+#include "base/log.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "lib/unit.h"
 
 START_TEST(a_line_is_logfmt_with_quotes_where_needed)
@@ -45,25 +44,26 @@ START_TEST(errors_are_wrapped_and_truncated)
 }
 END_TEST
 
-enum { PIPE_BYTES = 4096, QUEUE_BYTES = 65536, LINES = 10000 };
+enum { PIPE_BYTES = 4096, QUEUE_BYTES = 256 * 1024, LINES = 20000 };
 
-static void add_line(struct log_queue *q, int i)
+/* Standard error is the pipe until restore_stderr. */
+static int redirect_stderr(int *read_end)
 {
-    char line[32];
-    int n = snprintf(line, sizeof line, "line %06d of many\n", i);
-    log_queue_add(q, (struct span){line, (size_t)n});
-}
-
-static void report(struct buf *out, uint64_t dropped)
-{
-    buf_printf(out, "msg=\"%llu log lines dropped\"\n", (unsigned long long)dropped);
-}
-
-static struct log_queue *start_queue(int fds[2])
-{
+    int fds[2], saved = dup(STDERR_FILENO);
     ck_assert_int_eq(pipe(fds), 0);
     ck_assert_int_eq(fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES), PIPE_BYTES);
-    return log_queue_start(fds[1], QUEUE_BYTES, report);
+    ck_assert_int_eq(dup2(fds[1], STDERR_FILENO), STDERR_FILENO);
+    close(fds[1]);
+    *read_end = fds[0];
+    log_set_level(LOG_INFO);
+    log_start();
+    return saved;
+}
+
+static void restore_stderr(int saved)
+{
+    dup2(saved, STDERR_FILENO);
+    close(saved);
 }
 
 /* What can be read until the writer has closed the pipe. */
@@ -86,69 +86,73 @@ static void *read_late(void *arg)
     return NULL;
 }
 
-/* Every line of the text is an added line, in order, or a report. Returns the number of
- * added lines, and in `dropped` the sum of the reports. */
+/* Every line of the text is a logged line, in order, or a report. Returns the number of
+ * logged lines, and in `dropped` the sum of the reports. */
 static int count_lines(const char *text, int *dropped)
 {
-    int lines = 0, next = 0, i, n;
-    for (const char *at = text; *at; at = strchr(at, '\n') + 1)
-        if (sscanf(at, "line %6d of many", &i) == 1) {
+    int lines = 0, next = 0, i;
+    for (const char *at = text; *at; at = strchr(at, '\n') + 1) {
+        const char *end = strchr(at, '\n'), *number = strstr(at, " i=");
+        const char *report = strstr(at, "msg=\"");
+        if (number && number < end && sscanf(number, " i=%d", &i) == 1) {
             ck_assert_int_ge(i, next);
             next = i + 1;
             lines++;
         } else {
-            ck_assert_msg(sscanf(at, "msg=\"%d log lines dropped\"", &n) == 1, "%.40s",
-                          at);
-            *dropped += n;
+            ck_assert_msg(report && sscanf(report, "msg=\"%d log lines dropped\"", &i) == 1,
+                          "%.80s", at);
+            *dropped += i;
         }
+    }
     return lines;
 }
 
 START_TEST(an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted)
 {
-    int fds[2], dropped = 0;
-    struct log_queue *q = start_queue(fds);
+    int fd, dropped = 0, saved = redirect_stderr(&fd);
     int64_t from = clock_mono_ms();
     for (int i = 0; i < LINES; i++)
-        add_line(q, i);
-    ck_assert(!log_queue_flush(q, 50));
-    ck_assert_int_lt(clock_mono_ms() - from, 10000 * LIB_SLOWER);
-    struct late_reader reader = {.fd = fds[0]};
+        log_info("test", "line", LOG_I("i", i));
+    log_flush(); /* gives up: nothing reads */
+    int64_t took = clock_mono_ms() - from;
+    struct late_reader reader = {.fd = fd};
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, read_late, &reader), 0);
-    ck_assert(log_queue_flush(q, 10 * 1000));
-    add_line(q, LINES); /* after the report */
-    log_queue_stop(q, 10 * 1000);
-    close(fds[1]);
+    log_flush();
+    log_info("test", "line", LOG_I("i", LINES)); /* after the report */
+    log_stop();
+    restore_stderr(saved);
     pthread_join(thread, NULL);
+    ck_assert_int_lt(took, 10000 * LIB_SLOWER);
     buf_addc(&reader.text, '\0');
     int kept = count_lines(reader.text.p, &dropped);
-    ck_assert_int_gt(kept, QUEUE_BYTES / 32);
+    ck_assert_int_gt(kept, QUEUE_BYTES / 100);
     ck_assert_int_gt(dropped, 0);
     ck_assert_int_eq(kept + dropped, LINES + 1);
     buf_fini(&reader.text);
-    close(fds[0]);
+    close(fd);
 }
 END_TEST
 
-START_TEST(queued_lines_are_written_at_exit_which_does_not_wait_for_a_reader)
+START_TEST(a_stop_writes_the_queue_but_does_not_wait_for_a_reader)
 {
-    int fds[2];
+    int fd, dropped = 0, saved = redirect_stderr(&fd);
     cleanup_buf struct buf text = {0};
-    struct log_queue *q = start_queue(fds);
-    for (int i = 0; i < 100; i++)
-        add_line(q, i);
-    log_queue_stop(q, 10 * 1000);
-    close(fds[1]);
-    read_all(fds[0], &text);
-    ck_assert_uint_eq(text.n, 100 * strlen("line 000000 of many\n"));
-    close(fds[0]);
+    for (int i = 0; i < 20; i++)
+        log_info("test", "line", LOG_I("i", i));
+    log_stop();
+    restore_stderr(saved);
+    read_all(fd, &text);
+    ck_assert_int_eq(count_lines(text.p, &dropped), 20);
+    ck_assert_int_eq(dropped, 0);
+    close(fd);
 
-    q = start_queue(fds);
+    saved = redirect_stderr(&fd);
     for (int i = 0; i < 1000; i++)
-        add_line(q, i);
+        log_info("test", "line", LOG_I("i", i));
     int64_t from = clock_mono_ms();
-    log_queue_stop(q, 100);
+    log_stop();
+    restore_stderr(saved);
     ck_assert_int_lt(clock_mono_ms() - from, 10000 * LIB_SLOWER);
 }
 END_TEST
@@ -156,4 +160,4 @@ END_TEST
 UNIT_MAIN("log", a_line_is_logfmt_with_quotes_where_needed, levels_are_filtered,
           errors_are_wrapped_and_truncated,
           an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted,
-          queued_lines_are_written_at_exit_which_does_not_wait_for_a_reader)
+          a_stop_writes_the_queue_but_does_not_wait_for_a_reader)
