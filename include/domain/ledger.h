@@ -7,7 +7,7 @@
 #include "domain/ids.h"
 #include "domain/gang.h"
 #include "domain/lease.h"
-#include "domain/mix.h"
+#include "domain/request_mix.h"
 #include "domain/node.h"
 #include "domain/promise.h"
 #include "domain/request.h"
@@ -19,7 +19,7 @@
  * without one claim no compute.
  *
  * It is a function of the current objects, whatever their order of arrival; only the
- * request mix (domain/mix.h) also remembers deleted pods. Derived values (a card's free
+ * request mix (domain/request_mix.h) also remembers deleted pods. Derived values (a card's free
  * memory, a node's best card) are updated on every write, so reads are cheap. Calls,
  * timeouts and leader election belong to core. The ledger is not locked.
  *
@@ -106,7 +106,7 @@ struct card {
     bool whole;             /* one promise is for the whole card */
     bool overcommitted;     /* more memory or compute is promised than it has */
     bool use_known;         /* whose memory is used is measured, not estimated */
-    uint8_t kind;           /* of struct mix */
+    uint8_t kind;           /* of struct request_mix */
     uint16_t core_promised; /* percent of its compute; saturated */
     uint16_t core_reserved;
     int32_t overuse_mib;     /* of withheld_mib; 0 unless use_known; saturated */
@@ -507,7 +507,7 @@ struct ledger_pod *ledger_first_pending(const struct ledger *l);
 /* The different requests of pending pods; `n` gets their number. */
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
 /* The request mix of all pods so far. */
-const struct mix *ledger_mix(const struct ledger *l);
+const struct request_mix *ledger_mix(const struct ledger *l);
 /* All pods, pending ones first. A pod may be removed after its next one is known. */
 struct ledger_pod *ledger_first_pod(const struct ledger *l);
 struct ledger_pod *ledger_next_pod(const struct ledger *l, const struct ledger_pod *pod);
@@ -557,3 +557,16 @@ static inline int64_t card_left_mib(const struct card *card)
         card->total_mib - card->promised_mib - card->withheld_mib - card->reserved_mib;
     return card->state == CARD_AVAILABLE && !card->whole && left > 0 ? left : 0;
 }
+
+/* Does the Node object have the key? If it cannot be decoded: no. */
+bool ledger_is_template(struct span object);
+
+/* New: a ledger that has the template Node alone, with the unit of `settings`. `cards`:
+ * what the key names. NULL: the key is absent (ERR_NOT_FOUND) or malformed, or the object
+ * cannot be decoded (ERR_INVALID). */
+struct ledger *ledger_of_template(struct span object,
+                                    const struct ledger_settings *settings,
+                                    struct node_cards *cards, struct err *err);
+/* Does the node have just these cards? */
+bool ledger_matches_template(const struct node_cards *cards,
+                           const struct ledger_node *node);

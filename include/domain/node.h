@@ -29,7 +29,7 @@ struct node {
     struct node_resources capacity, allocatable;
     struct resources room; /* allocatable of cpu, memory and pods; 0: not stated */
     struct span address;   /* the first InternalIP; empty: none */
-    struct span cards_label, cards_note; /* gpushare.io/cards (domain/template_node.h) */
+    struct span cards_label, cards_note; /* gpushare.io/cards (see below) */
     bool cordoned;                       /* spec.unschedulable */
     bool damaged;                        /* it had a fault: ignore all but its name */
 };
@@ -54,3 +54,33 @@ struct unhealthy_cards {
 
 /* Reads a ConfigMap. */
 void unhealthy_cards_read(struct jread *j, struct arena *a, struct unhealthy_cards *u);
+
+/*
+ * A template Node: a node that an autoscaler could create. Its object is in the body of a
+ * call and not in the API, so no Scv lists its cards. A label or annotation does:
+ *
+ *     gpushare.io/cards: 4x16384MiB     four cards of 16384 MiB each
+ *
+ * They are healthy and empty, because no pod can be there, and their model is unknown.
+ * Without the key the object says nothing about single cards. Its capacity of
+ * aliyun.com/gpu-mem is not used: a real Node that this process has not seen yet has one,
+ * too.
+ */
+
+enum {
+    NODE_CARD_MIB_MAX =
+        1 << 24, /* of a card: 16 TiB. (At most SCV_MAX_CARDS cards) */
+};
+
+struct node_cards {
+    uint32_t n;  /* 0: the key is absent */
+    int64_t mib; /* of each */
+};
+
+/* Parses "4x16384MiB". */
+int node_cards_parse(struct span text, struct node_cards *cards,
+                        struct err *err);
+/* The cards that label and annotation name; `n` is 0 if neither is there. -1: malformed, or
+ * they differ. */
+int node_cards_named(const struct node *node, struct node_cards *cards,
+                        struct err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "domain/mix.h"
+#include "domain/request_mix.h"
 #include "placement/select.h"
 
 /*
@@ -19,14 +19,14 @@ enum { FRAG_SHIFT = 16 }; /* the measure is in MiB << FRAG_SHIFT */
 struct frag_node {
     int64_t free_mib[SCV_MAX_CARDS];
     bool whole[SCV_MAX_CARDS];
-    uint8_t kind[SCV_MAX_CARDS]; /* of struct mix */
+    uint8_t kind[SCV_MAX_CARDS]; /* of struct request_mix */
     uint32_t n;
     int64_t cpu_free;
 };
 
 /* A shape on several cards. */
 struct frag_several {
-    uint64_t accepts; /* of struct mix_shape */
+    uint64_t accepts; /* of struct request_mix_shape */
     bool whole;       /* whole cards; else `mib` on each */
     uint32_t cards;
     int64_t mib, cpu_milli, weight;
@@ -72,7 +72,7 @@ int64_t frag_clamp(int64_t amount);
  * loss: a GiB of a model that has little left is worth more to the pods that need it than to
  * those that can go elsewhere, and the model that few pods name but that is nearly used up is
  * spared as well. Without shapes that select cards it makes no difference. */
-void frag_prepare(struct frag *f, const struct mix *mix, bool by_scarcity);
+void frag_prepare(struct frag *f, const struct request_mix *mix, bool by_scarcity);
 void frag_fini(struct frag *f);
 /* The measure of the node, in MiB << FRAG_SHIFT. */
 int64_t frag_measure(const struct frag *f, const struct frag_node *node);

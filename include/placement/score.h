@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/ledger.h"
-#include "domain/mix.h"
+#include "domain/request_mix.h"
 #include "placement/fragmentation.h"
 
 /*
@@ -71,7 +71,7 @@ struct score_run {
 };
 /* `n`: number of all nodes. `mix` is read during the call only. */
 void score_begin(struct score_run *run, enum score_policy policy,
-                 const struct score_pod *pod, const struct mix *mix,
+                 const struct score_pod *pod, const struct request_mix *mix,
                  struct score_scratch *scratch, size_t n);
 void score_survey(struct score_run *run, const struct score_node *nodes, size_t n);
 /* Rates nodes[0..n), which are the nodes from `at` on. */
@@ -91,5 +91,5 @@ size_t score_best(const struct score_run *run, size_t n, const struct span *name
  * gets 0. All nodes get 0 if the pod requests no GPU (under fgd: and CPU is unknown).
  * Under scv and fgd, exactly the best nodes get SCORE_MAX. */
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
-                 const struct mix *mix, const struct score_node *nodes, size_t n,
+                 const struct request_mix *mix, const struct score_node *nodes, size_t n,
                  struct score_scratch *scratch, int *points);

@@ -112,7 +112,7 @@ static void check_named_cards(struct check *c)
         differs(c, KEY_CARDS " is not of the form 4x16384MiB, or label and annotation "
                              "differ");
     if (!object || !object->named.n || c->node->source != SOURCE_SCV ||
-        !c->node->n_cards || template_node_matches(&object->named, c->node))
+        !c->node->n_cards || ledger_matches_template(&object->named, c->node))
         return;
     differs(c,
             KEY_CARDS " is %" PRIu32 "x%" PRId64 "MiB, but its Scv lists %" PRIu32

@@ -129,7 +129,7 @@ static void store_node(struct cluster_state *cs, const struct core_input *in)
                                           .address = n->address,
                                           .capacity = n->capacity,
                                           .allocatable = n->allocatable};
-    r->node.named_invalid = template_node_named(n, &r->node.named, NULL) != 0;
+    r->node.named_invalid = node_cards_named(n, &r->node.named, NULL) != 0;
     own_strings(r, (struct span *const[]){&r->node.address}, 1);
 }
 

@@ -5,7 +5,7 @@
 
 #include "apisync/apisync.h"
 #include "core/core.h"
-#include "domain/template_node.h"
+#include "domain/ledger.h"
 
 /*
  * A snapshot of the cluster that follows its lists and watches: the extender's core in
@@ -19,7 +19,7 @@ struct cluster_state;
 struct cluster_state_node {
     struct span name, address;                   /* first InternalIP; may be empty */
     struct node_resources capacity, allocatable; /* -1: not stated */
-    struct template_node_cards named;            /* by gpushare.io/cards */
+    struct node_cards named;            /* by gpushare.io/cards */
     bool named_invalid;                          /* ... which cannot be parsed */
 };
 

@@ -357,3 +357,73 @@ void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
             object_deleted(l, node, kind);
     }
 }
+
+/* -- template Nodes -- */
+
+static int read_node(struct span object, struct arena *a, struct node *node,
+                       struct err *err)
+{
+    struct jread j;
+    jread_init(&j, object.p, object.n);
+    node_read(&j, a, node);
+    return jread_finish(&j, err);
+}
+
+static bool names_cards(const struct node *node)
+{
+    return node->cards_label.p || node->cards_note.p;
+}
+
+bool ledger_is_template(struct span object)
+{
+    cleanup_arena struct arena a = {0};
+    struct node node;
+    return read_node(object, &a, &node, NULL) == 0 && names_cards(&node);
+}
+
+static void template_add_scv(struct ledger *l, const struct node *node,
+                    const struct node_cards *named)
+{
+    struct scv_card cards[SCV_MAX_CARDS] = {0};
+    const struct scv scv = {
+        .meta = {.name = node->meta.name}, .cards = cards, .n_cards = named->n};
+    for (uint32_t i = 0; i < named->n; i++)
+        cards[i] = (struct scv_card){.id = (int32_t)i,
+                                     .healthy = true,
+                                     .total_mib = named->mib,
+                                     .free_mib = named->mib};
+    ledger_scv_seen(l, &scv, 0);
+}
+
+struct ledger *ledger_of_template(struct span object,
+                                    const struct ledger_settings *settings,
+                                    struct node_cards *cards, struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    struct ledger_settings alone = *settings;
+    struct node node;
+    if (read_node(object, &a, &node, err)) {
+        err_wrap(err, "the Node object of the call cannot be decoded");
+        return NULL;
+    }
+    if (!names_cards(&node)) {
+        err_set(err, ERR_NOT_FOUND, "the GPUs of this node are not known yet");
+        return NULL;
+    }
+    if (node_cards_named(&node, cards, err))
+        return NULL;
+    alone.require_scv = alone.require_node = false;
+    struct ledger *l = ledger_new(&alone, 0);
+    ledger_node_seen(l, &node, 0);
+    template_add_scv(l, &node, cards);
+    return l;
+}
+
+bool ledger_matches_template(const struct node_cards *cards,
+                           const struct ledger_node *node)
+{
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        if (node->cards[i].total_mib != cards->mib)
+            return false;
+    return node->n_cards == cards->n;
+}

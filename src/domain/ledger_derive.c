@@ -425,7 +425,7 @@ static void count_free(struct ledger *l, const struct ledger_node *node, bool co
 {
     for (uint32_t i = 0; i < node->n_cards && node->state == NODE_USABLE; i++) {
         int64_t mib = at_most(node->cards[i].free_mib, INT64_C(1) << FREE_BITS);
-        mix_add_free(&l->mix, node->cards[i].kind, counts ? mib : -mib);
+        request_mix_add_free(&l->mix, node->cards[i].kind, counts ? mib : -mib);
     }
 }
 
@@ -433,7 +433,7 @@ static void remove_kinds(struct ledger *l, const struct ledger_node *node)
 {
     count_free(l, node, false);
     for (uint32_t i = 0; i < node->n_cards; i++)
-        mix_remove_card(&l->mix, node->cards[i].kind);
+        request_mix_remove_card(&l->mix, node->cards[i].kind);
 }
 
 static void add_kinds(struct ledger *l, struct ledger_node *node)
@@ -441,7 +441,7 @@ static void add_kinds(struct ledger *l, struct ledger_node *node)
     for (uint32_t i = 0; i < node->n_cards; i++) {
         struct card *card = &node->cards[i];
         card->kind =
-            mix_add_card(&l->mix, card->model, card_clock_mhz(card), card->total_mib);
+            request_mix_add_card(&l->mix, card->model, card_clock_mhz(card), card->total_mib);
     }
 }
 

@@ -364,7 +364,7 @@ static void own_text(struct span *text)
         *text = (struct span){0};
 }
 
-const struct mix *ledger_mix(const struct ledger *l)
+const struct request_mix *ledger_mix(const struct ledger *l)
 {
     return &l->mix;
 }
@@ -616,7 +616,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     p->priority = priority;
     if (!known || !request_equal(p->request, request) || p->invalid_reason || why_not) {
         if (p->request->kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
-            mix_add(&l->mix, request, pod->requests.cpu_milli);
+            request_mix_add(&l->mix, request, pod->requests.cpu_milli);
         l->pending_generation++;
         ledger_class_remove(l, p);
         set_request(l, p, request, why_not);

@@ -153,7 +153,7 @@ struct ledger {
     struct ledger_class *classes;        /* of pending pods */
     uint64_t last_class;                 /* id */
     size_t n_classes, classes_cap;
-    struct mix mix;
+    struct request_mix mix;
     uint64_t generation;
     uint64_t pending_generation; /* changes with every pending pod */
     size_t n_overcommitted;      /* overcommitted cards */

@@ -2,9 +2,13 @@
 /* Reads a Node, and the ConfigMap that makes cards of a node unavailable. */
 #include "domain/node.h"
 
+#include <inttypes.h>
+#include <string.h>
+
 #include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
+#include "domain/scv.h"
 
 static const int64_t amount_max = (int64_t)1 << 40;
 
@@ -218,4 +222,52 @@ void unhealthy_cards_read(struct jread *j, struct arena *a, struct unhealthy_car
         return;
     u->node = (struct span){u->meta.name.p + prefix.n, u->meta.name.n - prefix.n};
     read_list(a, gpus, u);
+}
+
+/* -- gpushare.io/cards: the cards of a template Node -- */
+
+enum { SHOWN = 64 }; /* bytes of a malformed value: a label has at most 63 */
+
+/* A decimal number of 1..most, written as it is: one spelling only. */
+static bool read_number(struct span text, int64_t most, int64_t *n)
+{
+    return text.n && text.p[0] != '0' && span_i64(text, n) && *n > 0 && *n <= most;
+}
+
+int node_cards_parse(struct span text, struct node_cards *cards,
+                        struct err *err)
+{
+    const size_t unit = sizeof "MiB" - 1;
+    struct span mib_text = text, number = span_cut(&mib_text, 'x');
+    int64_t n, mib;
+    bool good =
+        mib_text.n > unit && memcmp(mib_text.p + mib_text.n - unit, "MiB", unit) == 0;
+    mib_text.n -= good ? unit : 0;
+    good = good && read_number(number, SCV_MAX_CARDS, &n) &&
+           read_number(mib_text, NODE_CARD_MIB_MAX, &mib);
+    if (!good)
+        return err_set(err, ERR_INVALID,
+                       KEY_CARDS ": \"%.*s\" is not a number of cards (1..%d) and their "
+                                 "size (1..%d MiB), such as 4x16384MiB",
+                       (int)(text.n < SHOWN ? text.n : SHOWN), text.n ? text.p : "",
+                       SCV_MAX_CARDS, NODE_CARD_MIB_MAX);
+    *cards = (struct node_cards){(uint32_t)n, mib};
+    return 0;
+}
+
+int node_cards_named(const struct node *node, struct node_cards *cards,
+                        struct err *err)
+{
+    struct node_cards label = {0}, note = {0};
+    if (node->cards_label.p && node_cards_parse(node->cards_label, &label, err))
+        return -1;
+    if (node->cards_note.p && node_cards_parse(node->cards_note, &note, err))
+        return -1;
+    if (label.n && note.n && (label.n != note.n || label.mib != note.mib))
+        return err_set(err, ERR_INVALID,
+                       "label " KEY_CARDS " is %" PRIu32 "x%" PRId64
+                       "MiB, but the annotation is %" PRIu32 "x%" PRId64 "MiB",
+                       label.n, label.mib, note.n, note.mib);
+    *cards = label.n ? label : note;
+    return 0;
 }

@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "domain/gang.h"
 #include "domain/keys.h"
-#include "domain/template_node.h"
+#include "domain/ledger.h"
 #include "extender/event_pod_priv.h"
 #include "extender/gang_minimum.h"
 #include "extender/verb.h"
@@ -88,10 +88,10 @@ static bool judge_template(const struct verb_call *call, const struct filter_mod
                            struct filter_result *r, const struct verb_candidate *c)
 {
     const struct request *request = &call->work->args.request;
-    struct template_node_cards cards = {0};
+    struct node_cards cards = {0};
     struct err err;
     struct ledger *alone =
-        template_node_ledger(c->raw, ledger_settings(r->ledger), &cards, &err);
+        ledger_of_template(c->raw, ledger_settings(r->ledger), &cards, &err);
     if (!alone) {
         reject(call, mode, r, c, false, REASON_NODE, err.msg);
         return false;
@@ -465,7 +465,7 @@ static bool is_simulation(struct verbs *v, const struct verb_args *args)
         store_read_end(v->config.store);
     }
     for (size_t i = 0; i < args->n && args->full && !known && !templates; i++)
-        templates = template_node_is(args->nodes[i].raw);
+        templates = ledger_is_template(args->nodes[i].raw);
     return templates;
 }
 

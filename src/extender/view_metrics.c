@@ -122,7 +122,7 @@ void view_metrics_write(const struct view_metrics_source *source, struct buf *ou
 
 void view_metrics_write_ledger(const struct view_metrics_source *source, struct buf *out)
 {
-    struct mix mix = *ledger_mix(core_ledger(store_read(source->store)));
+    struct request_mix mix = *ledger_mix(core_ledger(store_read(source->store)));
     store_read_end(source->store);
     view_metrics_cards_write(source->store, &mix, source->detail, out);
 }

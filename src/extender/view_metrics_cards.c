@@ -290,7 +290,7 @@ static void write_per_card(const struct table *t, struct buf *out)
     }
 }
 
-void view_metrics_cards_write(struct store *store, const struct mix *mix,
+void view_metrics_cards_write(struct store *store, const struct request_mix *mix,
                               enum view_metrics_detail detail, struct buf *out)
 {
     struct count c = {.detail = detail};

@@ -70,12 +70,12 @@ static void insert(int64_t *values, uint32_t *n, int64_t x)
     (*n)++;
 }
 
-static void find_levels_and_sizes(struct frag *f, const struct mix *mix)
+static void find_levels_and_sizes(struct frag *f, const struct request_mix *mix)
 {
     f->n_levels = f->n_sizes = f->n_several = 0;
     insert(f->levels, &f->n_levels, 0);
     for (uint32_t i = 0; i < mix->n; i++) {
-        const struct mix_shape *s = &mix->shapes[i];
+        const struct request_mix_shape *s = &mix->shapes[i];
         if (s->kind == REQUEST_NONE)
             continue;
         insert(f->levels, &f->n_levels, s->cpu_milli);
@@ -117,7 +117,7 @@ struct acceptors {
     uint64_t bits[(MIX_SHAPES + 63) / 64];
 };
 
-static struct acceptors acceptors_of(const struct mix *mix, uint32_t kind)
+static struct acceptors acceptors_of(const struct request_mix *mix, uint32_t kind)
 {
     struct acceptors a = {0};
     for (uint32_t i = 0; i < mix->n; i++)
@@ -126,7 +126,7 @@ static struct acceptors acceptors_of(const struct mix *mix, uint32_t kind)
 }
 
 /* `firsts`: a kind of each class. Kinds without cards may be of any class. */
-static void find_classes(struct frag *f, const struct mix *mix, uint8_t firsts[MIX_KINDS])
+static void find_classes(struct frag *f, const struct request_mix *mix, uint8_t firsts[MIX_KINDS])
 {
     struct acceptors classes[MIX_KINDS];
     f->n_classes = 0;
@@ -155,7 +155,7 @@ static int64_t *whole_of(const struct frag *f, uint32_t class, uint32_t level)
 }
 
 /* Stores the weight at the shape's own level and size; sum_weights adds them up. */
-static void add_shape(struct frag *f, const struct mix_shape *s, int64_t weight,
+static void add_shape(struct frag *f, const struct request_mix_shape *s, int64_t weight,
                       const uint8_t *firsts)
 {
     uint32_t level = count_up_to(f->levels, f->n_levels, s->cpu_milli) - 1, at = 0;
@@ -207,7 +207,7 @@ static void sum_weights(struct frag *f)
 
 /* How much scarcer the cards that a shape accepts are than cards in general, <<
  * SCARCITY_SHIFT. */
-static int64_t scarcity_of(const struct mix *mix, const struct mix_shape *s)
+static int64_t scarcity_of(const struct request_mix *mix, const struct request_mix_shape *s)
 {
     int64_t all = 0, own = 0;
     for (uint32_t i = 0; i < mix->n_kinds && s->accepts != UINT64_MAX; i++) {
@@ -221,7 +221,7 @@ static int64_t scarcity_of(const struct mix *mix, const struct mix_shape *s)
                                                      : SCARCITY_MAX << SCARCITY_SHIFT;
 }
 
-void frag_prepare(struct frag *f, const struct mix *mix, bool by_scarcity)
+void frag_prepare(struct frag *f, const struct request_mix *mix, bool by_scarcity)
 {
     uint8_t firsts[MIX_KINDS];
     int64_t total = 0;
@@ -235,7 +235,7 @@ void frag_prepare(struct frag *f, const struct mix *mix, bool by_scarcity)
     for (uint32_t i = 0; i < mix->n; i++)
         total += mix->shapes[i].weight;
     for (uint32_t i = 0; i < mix->n; i++) {
-        const struct mix_shape *s = &mix->shapes[i];
+        const struct request_mix_shape *s = &mix->shapes[i];
         int64_t weight = (s->weight << FRAG_SHIFT) / total;
         if (by_scarcity)
             weight = weight * scarcity_of(mix, s) >> SCARCITY_SHIFT;

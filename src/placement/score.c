@@ -369,7 +369,7 @@ static int tenths(int64_t value, bool full)
 }
 
 void score_begin(struct score_run *run, enum score_policy policy,
-                 const struct score_pod *pod, const struct mix *mix,
+                 const struct score_pod *pod, const struct request_mix *mix,
                  struct score_scratch *scratch, size_t n)
 {
     if (policies[policy].may_spread && pod->pod.request->placement == PLACE_SPREAD)
@@ -432,7 +432,7 @@ size_t score_best(const struct score_run *run, size_t n, const struct span *name
 }
 
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
-                 const struct mix *mix, const struct score_node *nodes, size_t n,
+                 const struct request_mix *mix, const struct score_node *nodes, size_t n,
                  struct score_scratch *scratch, int *points)
 {
     struct score_run run;

@@ -17,7 +17,6 @@
 #include "domain/lease.h"
 #include "domain/ledger.h"
 #include "domain/quantity.h"
-#include "domain/template_node.h"
 #include "placement/reason.h"
 #include "placement/score.h"
 
@@ -169,13 +168,13 @@ static void check_scv(struct span text, const struct scv *plain, bool ok, struct
 /* The same Node as an autoscaler would send it. */
 static void check_template(const struct ledger *l, struct span text)
 {
-    struct template_node_cards cards = {0};
-    struct ledger *alone = template_node_ledger(text, ledger_settings(l), &cards, NULL);
+    struct node_cards cards = {0};
+    struct ledger *alone = ledger_of_template(text, ledger_settings(l), &cards, NULL);
     const struct ledger_node *node = alone ? ledger_node_at(alone, 0) : NULL;
     if (alone &&
-        (!template_node_is(text) || !node || node->n_cards != cards.n || cards.n < 1 ||
+        (!ledger_is_template(text) || !node || node->n_cards != cards.n || cards.n < 1 ||
          cards.n > SCV_MAX_CARDS || node->best_free_mib != cards.mib || cards.mib < 1 ||
-         cards.mib > TEMPLATE_NODE_MIB_MAX))
+         cards.mib > NODE_CARD_MIB_MAX))
         fuzz_fail("the cards of a template Node are not those that it names");
     if (alone)
         check_node(alone, node->name);

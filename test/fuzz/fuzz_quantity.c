@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "domain/quantity.h"
-#include "domain/template_node.h"
+#include "domain/ledger.h"
 #include "kube-sim/sim.h"
 
 static void expect(const struct buf *text, int64_t want)
@@ -93,8 +93,8 @@ static void check_unit(struct span text)
 static void check_cards(struct span text)
 {
     cleanup_buf struct buf out = {0};
-    struct template_node_cards cards;
-    if (template_node_parse(text, &cards, NULL))
+    struct node_cards cards;
+    if (node_cards_parse(text, &cards, NULL))
         return;
     buf_printf(&out, "%ux%lldMiB", cards.n, (long long)cards.mib);
     if (!span_eq(buf_span(&out), text))

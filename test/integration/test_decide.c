@@ -342,7 +342,7 @@ static bool is_rejected(const struct extender *e, const char *pod, int units,
     return why && !strcmp(why, expected);
 }
 
-START_TEST(a_template_node_is_judged_by_its_object_until_it_exists)
+START_TEST(a_ledger_is_template_judged_by_its_object_until_it_exists)
 {
     struct fixture f;
     cleanup_json json_t *fits = NULL, *small = NULL;
@@ -373,7 +373,7 @@ START_TEST(a_template_node_is_judged_by_its_object_until_it_exists)
 }
 END_TEST
 
-LIB_MAIN("decide", 150, a_template_node_is_judged_by_its_object_until_it_exists,
+LIB_MAIN("decide", 150, a_ledger_is_template_judged_by_its_object_until_it_exists,
          pods_without_gpu_go_where_they_strand_least,
          the_second_pod_gets_the_other_card_before_the_first_is_bound,
          pods_fill_the_fuller_card_first,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 #include "domain/keys.h"
-#include "domain/template_node.h"
+#include "domain/ledger.h"
 #include "lib/manifest.h"
 
 /*
@@ -212,14 +212,14 @@ START_TEST(the_overlay_has_the_capacity_of_its_cards)
     static const char path[] = "manifests/samples/autoscaling/karpenter.yaml.example";
     cleanup_json json_t *one = read_one(path);
     cleanup_buf struct buf file = {0};
-    struct template_node_cards cards;
+    struct node_cards cards;
     struct err err;
     ck_assert_done(file_read(path, 1 << 16, &file, &err), err);
     const char *label = strstr(file.p, KEY_CARDS ": ");
     ck_assert_ptr_nonnull(label);
     label += strlen(KEY_CARDS ": ");
     struct span value = {label, strcspn(label, ", \n")};
-    ck_assert_done(template_node_parse(value, &cards, &err), err);
+    ck_assert_done(node_cards_parse(value, &cards, &err), err);
     json_t *capacity = at(one, "spec/capacity");
     ck_assert_int_eq(
         strtoll(json_string_value(json_object_get(capacity, KEY_GPU_MEM)), NULL, 10),

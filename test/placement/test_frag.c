@@ -6,7 +6,7 @@
 #include "lib/unit.h"
 
 /* The measure by its definition, shape by shape. */
-static int64_t unused_by(const struct mix_shape *s, const struct frag_node *node)
+static int64_t unused_by(const struct request_mix_shape *s, const struct frag_node *node)
 {
     int64_t free = 0, too_small = 0;
     uint32_t usable = 0;
@@ -21,7 +21,7 @@ static int64_t unused_by(const struct mix_shape *s, const struct frag_node *node
     return s->cpu_milli > node->cpu_free || usable < s->cards ? free : too_small;
 }
 
-static int64_t by_definition(const struct mix *mix, const struct frag_node *node)
+static int64_t by_definition(const struct request_mix *mix, const struct frag_node *node)
 {
     int64_t total = 0, sum = 0;
     for (uint32_t i = 0; i < mix->n; i++)
@@ -33,13 +33,13 @@ static int64_t by_definition(const struct mix *mix, const struct frag_node *node
     return sum;
 }
 
-static struct mix random_mix(struct rng *rng)
+static struct request_mix random_mix(struct rng *rng)
 {
     static const char *const models[] = {"A", "B", "C", "D", "A,B", "C,B,D", "X"};
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     uint64_t selective = rng_below(rng, 3);
     for (const char *model = "ABCDAE"; *model; model++)
-        mix_add_card(&mix, (struct span){model, 1}, 0, 1000);
+        request_mix_add_card(&mix, (struct span){model, 1}, 0, 1000);
     uint64_t pods = rng_below(rng, 60), cpus = 1 + rng_below(rng, 6);
     for (uint64_t i = 0; i < pods; i++) {
         struct request r = {.kind = (enum request_kind)rng_below(rng, 3)};
@@ -49,7 +49,7 @@ static struct mix random_mix(struct rng *rng)
             r.models = span_of(models[rng_below(rng, ARRAY_LEN(models))]);
         if (rng_below(rng, 40) == 0) /* far beyond the others, or close to them */
             r.mib_per_card = INT64_C(1) << rng_below(rng, 60);
-        mix_add(&mix, &r, (int64_t)rng_below(rng, cpus) * 1000);
+        request_mix_add(&mix, &r, (int64_t)rng_below(rng, cpus) * 1000);
     }
     return mix;
 }
@@ -74,7 +74,7 @@ START_TEST(measure_matches_its_definition)
     rng_init(&rng, 7);
     int64_t largest = 0;
     for (int m = 0; m < 400; m++) {
-        struct mix mix = random_mix(&rng);
+        struct request_mix mix = random_mix(&rng);
         frag_prepare(&frag, &mix, false);
         for (int i = 0; i < 50; i++) {
             struct frag_node node = random_node(&rng);
@@ -99,13 +99,13 @@ END_TEST
  * bound, or of a node that shrank. */
 START_TEST(a_node_with_more_requests_than_cpu_has_none_left)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct frag frag = {0};
     struct ledger_node full = {.n_cards = 0};
     struct select_view view;
     struct frag_node node;
     select_view(&view, &full, NULL, SELECT_AS_IS);
-    mix_add(&mix, &(struct request){.kind = REQUEST_CARDS, .cards = 1}, 4000);
+    request_mix_add(&mix, &(struct request){.kind = REQUEST_CARDS, .cards = 1}, 4000);
     frag_prepare(&frag, &mix, false);
     frag_read(&view, -3000, &node);
     node.n = 1;
@@ -122,7 +122,7 @@ END_TEST
 
 START_TEST(measure_of_a_worked_example)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct frag frag = {0};
     struct request small = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 300};
     struct request large = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 800};
@@ -131,14 +131,14 @@ START_TEST(measure_of_a_worked_example)
     node.whole[2] = true;
     frag_prepare(&frag, &mix, false);
     ck_assert_int_eq(frag_measure(&frag, &node), 0); /* an empty mix */
-    mix_add(&mix, &small, 0);
+    request_mix_add(&mix, &small, 0);
     frag_prepare(&frag, &mix, false);
     ck_assert_int_eq(frag_measure(&frag, &node), 200 << FRAG_SHIFT);
-    mix_add(&mix, &large, 0);
+    request_mix_add(&mix, &large, 0);
     frag_prepare(&frag, &mix, false); /* (200 + 700) / 2 */
     ck_assert_int_eq(frag_measure(&frag, &node), 450 << FRAG_SHIFT);
-    mix_add(&mix, &whole, 0);
-    mix_add(&mix, &whole, 0);
+    request_mix_add(&mix, &whole, 0);
+    request_mix_add(&mix, &whole, 0);
     frag_prepare(&frag, &mix, false); /* (200 + 700 + 2 * 1700) / 4: no two whole cards */
     ck_assert_int_eq(frag_measure(&frag, &node), 1075 << FRAG_SHIFT);
     frag_fini(&frag);
@@ -147,10 +147,10 @@ END_TEST
 
 START_TEST(cards_count_only_for_shapes_that_accept_them)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct frag frag = {0};
-    uint8_t a = mix_add_card(&mix, SPAN("A"), 0, 1000);
-    uint8_t b = mix_add_card(&mix, SPAN("B"), 0, 1000);
+    uint8_t a = request_mix_add_card(&mix, SPAN("A"), 0, 1000);
+    uint8_t b = request_mix_add_card(&mix, SPAN("B"), 0, 1000);
     struct request any = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 300};
     struct request only_a = any, two = {.kind = REQUEST_CARDS, .cards = 2};
     only_a.models = two.models = SPAN("A");
@@ -158,13 +158,13 @@ START_TEST(cards_count_only_for_shapes_that_accept_them)
     node.whole[2] = true;
     memset(node.kind, b, sizeof node.kind);
     node.kind[0] = a;
-    mix_add(&mix, &any, 0);
-    mix_add(&mix, &only_a, 0);
+    request_mix_add(&mix, &any, 0);
+    request_mix_add(&mix, &only_a, 0);
     frag_prepare(&frag, &mix, false); /* (200 + 1700) / 2 */
     ck_assert_uint_eq(frag.n_classes, 2);
     ck_assert_int_eq(frag_measure(&frag, &node), 950 << FRAG_SHIFT);
-    mix_add(&mix, &two, 0);
-    mix_add(&mix, &two, 0);
+    request_mix_add(&mix, &two, 0);
+    request_mix_add(&mix, &two, 0);
     frag_prepare(&frag, &mix,
                  false); /* (200 + 1700 + 2 * 2700) / 4: one whole card of A */
     ck_assert_int_eq(frag_measure(&frag, &node), 1825 << FRAG_SHIFT);
@@ -182,31 +182,31 @@ END_TEST
  * the more a GiB there is worth to the pods that need it. */
 START_TEST(scarce_models_weigh_more)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct frag frag = {0};
-    uint8_t a = mix_add_card(&mix, SPAN("A"), 0, 1000);
-    uint8_t b = mix_add_card(&mix, SPAN("B"), 0, 1000);
+    uint8_t a = request_mix_add_card(&mix, SPAN("A"), 0, 1000);
+    uint8_t b = request_mix_add_card(&mix, SPAN("B"), 0, 1000);
     struct request any = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 100};
     struct request only_a = any, nowhere = any;
     struct frag_node node = {.free_mib = {1000}, .n = 1, .kind = {b}};
     only_a.models = SPAN("A");
     nowhere.models = SPAN("X");
-    mix_add(&mix, &any, 0);
-    mix_add(&mix, &only_a, 0);
+    request_mix_add(&mix, &any, 0);
+    request_mix_add(&mix, &only_a, 0);
     static const struct {
         int64_t free_a, free_b, scarcity;
     } cases[] = {{100, 0, 1}, {100, 100, 2}, {100, 300, 4}, {1, 9999, 64}, {0, 100, 1}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        mix_add_free(&mix, a, cases[i].free_a - mix.kinds[a].free_mib);
-        mix_add_free(&mix, b, cases[i].free_b - mix.kinds[b].free_mib);
+        request_mix_add_free(&mix, a, cases[i].free_a - mix.kinds[a].free_mib);
+        request_mix_add_free(&mix, b, cases[i].free_b - mix.kinds[b].free_mib);
         frag_prepare(&frag, &mix, true);
         ck_assert_int_eq(frag_measure(&frag, &node),
                          cases[i].scarcity * 500 << FRAG_SHIFT);
         frag_prepare(&frag, &mix, false); /* the share of the memory itself */
         ck_assert_int_eq(frag_measure(&frag, &node), 500 << FRAG_SHIFT);
     }
-    mix_add(&mix, &nowhere, 0); /* a model that no card has makes no difference */
-    mix_add(&mix, &nowhere, 0);
+    request_mix_add(&mix, &nowhere, 0); /* a model that no card has makes no difference */
+    request_mix_add(&mix, &nowhere, 0);
     frag_prepare(&frag, &mix, true);
     int64_t on_b = frag_measure(&frag, &node);
     node.kind[0] = a;
@@ -218,17 +218,17 @@ END_TEST
 /* A node of the largest cards, and shapes with the largest weights: the sanitizers check. */
 START_TEST(the_largest_sum_does_not_overflow)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct frag frag = {0};
-    uint8_t rare = mix_add_card(&mix, SPAN("A"), 0, 1);
-    uint8_t other = mix_add_card(&mix, SPAN("B"), 0, INT64_MAX);
+    uint8_t rare = request_mix_add_card(&mix, SPAN("A"), 0, 1);
+    uint8_t other = request_mix_add_card(&mix, SPAN("B"), 0, INT64_MAX);
     struct request r = {.kind = REQUEST_CARDS, .cards = 2, .models = SPAN("A")};
     struct frag_node node = {.n = SCV_MAX_CARDS};
-    mix_add(&mix, &r, 0);
+    request_mix_add(&mix, &r, 0);
     r.cards = 1;
-    mix_add(&mix, &r, 0);
-    mix_add_free(&mix, rare, 1);
-    mix_add_free(&mix, other, INT64_C(1) << 60);
+    request_mix_add(&mix, &r, 0);
+    request_mix_add_free(&mix, rare, 1);
+    request_mix_add_free(&mix, other, INT64_C(1) << 60);
     frag_prepare(&frag, &mix, true);
     for (uint32_t i = 0; i < node.n; i++) {
         node.free_mib[i] = frag_clamp(INT64_MAX);
@@ -242,17 +242,17 @@ END_TEST
 /* Tables for each model cost nothing while no pod names one. */
 START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct frag frag = {0};
     struct request r = {.kind = REQUEST_CARDS, .cards = 1};
     for (int64_t i = 1; i <= 20; i++)
-        mix_add_card(&mix, SPAN("A"), 0, i);
-    mix_add_card(&mix, SPAN("B"), 0, 1);
-    mix_add(&mix, &r, 0);
+        request_mix_add_card(&mix, SPAN("A"), 0, i);
+    request_mix_add_card(&mix, SPAN("B"), 0, 1);
+    request_mix_add(&mix, &r, 0);
     frag_prepare(&frag, &mix, false);
     ck_assert_uint_eq(frag.n_classes, 1);
     r.models = SPAN("A");
-    mix_add(&mix, &r, 0);
+    request_mix_add(&mix, &r, 0);
     frag_prepare(&frag, &mix, false);
     ck_assert_uint_eq(frag.n_classes, 2);
     frag_fini(&frag);

@@ -112,7 +112,7 @@ enum { MOST = 32 };
 static int points[MOST];
 
 /* Scores these nodes into `points`; NULL is an unknown node. */
-static void score_with(enum score_policy policy, const struct mix *mix, struct request r,
+static void score_with(enum score_policy policy, const struct request_mix *mix, struct request r,
                        const struct ledger_node *const *nodes, size_t n)
 {
     struct score_scratch scratch = {0};
@@ -203,7 +203,7 @@ END_TEST
 START_TEST(no_points_without_fit_or_request)
 {
     begin();
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     const struct ledger_node *small = NODE_WITH_FREE("n1", 1000, 2000);
     const struct ledger_node *large = NODE_WITH_FREE("n2", 9000);
     for (int p = 0; p < SCORE_POLICIES; p++) {
@@ -220,12 +220,12 @@ END_TEST
 
 /* -- fgd -- */
 
-static struct mix mix_of(const int64_t *mib, size_t n)
+static struct request_mix mix_of(const int64_t *mib, size_t n)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     for (size_t i = 0; i < n; i++) {
         struct request r = memory(mib[i], 1);
-        mix_add(&mix, &r, 0);
+        request_mix_add(&mix, &r, 0);
     }
     return mix;
 }
@@ -235,7 +235,7 @@ static struct mix mix_of(const int64_t *mib, size_t n)
 START_TEST(fgd_leaves_memory_that_other_pods_can_use)
 {
     begin();
-    struct mix mix = MIX(8000, 8000, 8000, 3000);
+    struct request_mix mix = MIX(8000, 8000, 8000, 3000);
     const struct ledger_node *a = NODE_WITH_FREE("a", 11000); /* 8000 stay free */
     const struct ledger_node *b = NODE_WITH_FREE("b", 8000); /* 5000, which few request */
     SCORE(SCORE_BINPACK, &mix, memory(3000, 1), a, b);
@@ -243,7 +243,7 @@ START_TEST(fgd_leaves_memory_that_other_pods_can_use)
     SCORE(SCORE_FGD, &mix, memory(3000, 1), a, b);
     ck_assert(points[0] == 10 && points[1] == 0);
     /* If all requests are small, nothing is stranded: the fuller node is better. */
-    struct mix little = MIX(1000, 1000);
+    struct request_mix little = MIX(1000, 1000);
     SCORE(SCORE_FGD, &little, memory(3000, 1), a, b);
     ck_assert(points[0] == 8 && points[1] == 10);
     end();
@@ -253,7 +253,7 @@ END_TEST
 START_TEST(fgd_prefers_the_used_node_of_similar_ones)
 {
     begin();
-    struct mix mix = MIX(4000);
+    struct request_mix mix = MIX(4000);
     const struct ledger_node *used = NODE_WITH_FREE("a", 16000, 16000, 8000);
     const struct ledger_node *empty = NODE_WITH_FREE("b", 16000, 16000, 16000);
     SCORE(SCORE_FGD, &mix, whole(1), empty, used, empty);
@@ -268,7 +268,7 @@ END_TEST
 START_TEST(fgd_does_not_stretch_small_differences)
 {
     begin();
-    struct mix mix = MIX(4000);
+    struct request_mix mix = MIX(4000);
     const struct ledger_node *used = NODE_WITH_FREE("a", 16000, 15999);
     const struct ledger_node *empty = NODE_WITH_FREE("b", 16000, 16000);
     const struct ledger_node *full = NODE_WITH_FREE("c", 16000, 0);
@@ -286,10 +286,10 @@ END_TEST
 START_TEST(fgd_keeps_free_cards_for_whole_card_requests)
 {
     begin();
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct request two = whole(2);
     for (int i = 0; i < 9; i++)
-        mix_add(&mix, &two, 0);
+        request_mix_add(&mix, &two, 0);
     const struct ledger_node *pair = NODE_WITH_FREE("a", 16000, 16000);
     const struct ledger_node *odd = NODE_WITH_FREE("b", 16000, 0);
     SCORE(SCORE_FGD, &mix, memory(16000, 1), pair, odd);
@@ -304,7 +304,7 @@ START_TEST(fgd_balances_cpu_and_memory)
 {
     begin();
     struct score_scratch scratch = {0};
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct request r = whole(1), none = {0};
     struct score_node nodes[] = {{NODE_WITH_FREE("a", 16000, 16000), 100000, 60000},
                                  {NODE_WITH_FREE("b", 16000, 16000), 100000, 15000}};
@@ -312,7 +312,7 @@ START_TEST(fgd_balances_cpu_and_memory)
     score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &scratch, points);
     ck_assert(points[0] == 10 && points[1] == 7);
     /* A pod without a GPU goes where it does not cut off cards from CPU. */
-    mix_add(&mix, &r, 40000);
+    request_mix_add(&mix, &r, 40000);
     nodes[0].cpu_free = 45000;
     nodes[1].cpu_free = 55000;
     score_nodes(SCORE_FGD, &other, &mix, nodes, 2, &scratch, points);
@@ -328,14 +328,14 @@ START_TEST(fgd_fills_nodes_with_pods_that_request_no_cpu)
 {
     begin();
     struct score_scratch scratch = {0};
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct request r = memory(4000, 1);
     struct score_pod pod = {{.request = &r}, 0};
     struct score_node nodes[] = {{NODE_WITH_FREE("a", 16000, 8000), 100000, 100000},
                                  {NODE_WITH_FREE("b", 16000, 16000), 100000, 100000}};
     score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &scratch, points);
     ck_assert(points[0] == 10 && points[1] < 10);
-    mix_add(&mix, &r, 10000);
+    request_mix_add(&mix, &r, 10000);
     nodes[1].cpu_free = 0;
     score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &scratch, points);
     ck_assert(points[0] < 10 && points[1] == 10);
@@ -353,7 +353,7 @@ START_TEST(the_best_nodes_are_in_exact_order)
     struct span spans[5];
     struct request r = memory(1000, 1);
     const struct score_pod pod = {.pod.request = &r};
-    const struct mix mix = {0};
+    const struct request_mix mix = {0};
     struct score_scratch scratch = {0};
     struct score_run run;
     size_t best[6];
@@ -383,7 +383,7 @@ START_TEST(points_do_not_depend_on_the_order)
 {
     begin();
     struct rng rng;
-    struct mix mix = MIX(8000, 3000, 3000, 1000, 500);
+    struct request_mix mix = MIX(8000, 3000, 3000, 1000, 500);
     const struct ledger_node *nodes[MOST];
     char name[16];
     rng_init(&rng, 3);
@@ -447,7 +447,7 @@ static struct request random_request(struct rng *rng)
 }
 
 /* Values of nodes with and without their briefs. */
-static void compare_values(const struct score_pod *pod, const struct mix *mix,
+static void compare_values(const struct score_pod *pod, const struct request_mix *mix,
                            const struct score_node *with,
                            const struct score_node *without, size_t n)
 {
@@ -505,10 +505,10 @@ START_TEST(a_brief_scores_as_the_cards_do)
             valid += node->brief.valid;
             most += node->brief.valid && node->n_cards == LEDGER_BRIEF_CARDS;
         }
-        struct mix mix = *ledger_mix(ledger);
+        struct request_mix mix = *ledger_mix(ledger);
         for (int i = 0; i < 5; i++) {
             struct request r = random_request(&rng);
-            mix_add(&mix, &r, (int64_t)rng_below(&rng, 3) * 20000);
+            request_mix_add(&mix, &r, (int64_t)rng_below(&rng, 3) * 20000);
         }
         struct request r = random_request(&rng);
         struct score_pod pod = {{.request = &r}, (int64_t)rng_below(&rng, 3) * 8000};
@@ -544,19 +544,19 @@ START_TEST(fgd_spares_the_models_that_other_pods_need)
     const struct ledger_node *b[] = {
         node_of_model("b0", "B", 8), node_of_model("b1", "B", 8),
         node_of_model("b2", "B", 8), node_of_model("b3", "B", 8)};
-    struct mix mix = *ledger_mix(ledger);
+    struct request_mix mix = *ledger_mix(ledger);
     struct request only_a = memory(8000, 1), only_b = only_a;
     only_a.models = SPAN("A");
     only_b.models = SPAN("A,B");
-    mix_add(&mix, &only_a, 0);
+    request_mix_add(&mix, &only_a, 0);
     for (int i = 0; i < 3; i++)
-        mix_add(&mix, &only_b, 0);
+        request_mix_add(&mix, &only_b, 0);
     SCORE(SCORE_FGD, &mix, memory(8000, 1), a, b[0], b[1]);
     ck_assert_int_eq(points[0], 0);
     ck_assert_int_eq(points[1], SCORE_MAX);
     only_b.models = SPAN("B");
     for (int i = 0; i < 3; i++)
-        mix_add(&mix, &only_b, 0);
+        request_mix_add(&mix, &only_b, 0);
     SCORE(SCORE_FGD, &mix, memory(8000, 1), a, b[0], b[1]);
     ck_assert_int_eq(points[0], 0);
     ck_assert_int_eq(points[1], SCORE_MAX);
@@ -565,7 +565,7 @@ START_TEST(fgd_spares_the_models_that_other_pods_need)
             promise(b[i]->name.p, card, i ? 15900 : 7000);
     memcpy(mix.kinds, ledger_mix(ledger)->kinds, sizeof mix.kinds);
     for (int i = 0; i < 40; i++)
-        mix_add(&mix, &only_b, 0);
+        request_mix_add(&mix, &only_b, 0);
     SCORE(SCORE_FGD, &mix, memory(8000, 1), a, b[0]);
     ck_assert_int_eq(points[0], SCORE_MAX);
     end();
@@ -576,7 +576,7 @@ END_TEST
 START_TEST(largest_sizes_do_not_overflow)
 {
     begin();
-    struct mix mix = MIX(INT64_C(1) << 40, 1);
+    struct request_mix mix = MIX(INT64_C(1) << 40, 1);
     struct card_facts huge[16];
     for (int i = 0; i < 16; i++)
         huge[i] = (struct card_facts){INT64_C(1) << 40,
@@ -610,7 +610,7 @@ static int64_t yoda_points(struct request r, const struct ledger_node *const *no
     struct score_pod pod = {.pod.request = &r};
     struct score_scratch scratch = {0};
     struct score_run run;
-    const struct mix none = {0};
+    const struct request_mix none = {0};
     for (size_t i = 0; i < n; i++)
         candidates[i] = (struct score_node){.node = nodes[i]};
     score_begin(&run, SCORE_SCV, &pod, &none, &scratch, n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "domain/mix.h"
+#include "domain/request_mix.h"
 
 #include "domain/objects.h"
 
@@ -9,7 +9,7 @@ static struct request memory(int64_t mib, uint32_t cards)
         .kind = REQUEST_MEMORY, .cards = cards, .mib_per_card = mib, .units = mib};
 }
 
-static int64_t weight_of(const struct mix *mix, int64_t mib)
+static int64_t weight_of(const struct request_mix *mix, int64_t mib)
 {
     for (uint32_t i = 0; i < mix->n; i++)
         if (mix->shapes[i].kind == REQUEST_MEMORY && mix->shapes[i].mib_per_card == mib)
@@ -19,21 +19,21 @@ static int64_t weight_of(const struct mix *mix, int64_t mib)
 
 START_TEST(equal_requests_are_one_shape)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct request a = memory(100, 1), b = memory(100, 2), none = {.cards = 7};
     struct request whole = {.kind = REQUEST_CARDS, .cards = 2, .units = 2};
     struct request devices = {.kind = REQUEST_DEVICES, .cards = 2};
     for (int i = 0; i < 3; i++)
-        mix_add(&mix, &a, 0);
+        request_mix_add(&mix, &a, 0);
     a.placement = PLACE_SPREAD; /* the placement does not matter */
-    mix_add(&mix, &a, 0);
+    request_mix_add(&mix, &a, 0);
     ck_assert_uint_eq(mix.n, 1);
-    mix_add(&mix, &b, 0);
-    mix_add(&mix, &a, 500);
-    mix_add(&mix, &none, 0);
+    request_mix_add(&mix, &b, 0);
+    request_mix_add(&mix, &a, 500);
+    request_mix_add(&mix, &none, 0);
     ck_assert_uint_eq(mix.n, 4);
-    mix_add(&mix, &whole, 0);
-    mix_add(&mix, &devices, 0); /* whole cards, whichever device plugin allocates them */
+    request_mix_add(&mix, &whole, 0);
+    request_mix_add(&mix, &devices, 0); /* whole cards, whichever device plugin allocates them */
     ck_assert_uint_eq(mix.n, 5);
     ck_assert_int_eq(mix.shapes[0].weight, 4 * mix.shapes[1].weight);
     ck_assert_int_eq(mix.shapes[4].weight, 2 * mix.shapes[1].weight);
@@ -42,15 +42,15 @@ END_TEST
 
 START_TEST(old_requests_fade)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct request old = memory(100, 1), new = memory(200, 1);
     for (int i = 0; i < MIX_HALF_LIFE; i++)
-        mix_add(&mix, &old, 0);
+        request_mix_add(&mix, &old, 0);
     for (int i = 0; i < MIX_HALF_LIFE; i++)
-        mix_add(&mix, &new, 0);
+        request_mix_add(&mix, &new, 0);
     ck_assert_int_eq(weight_of(&mix, 200), 2 * weight_of(&mix, 100));
     for (int i = 0; i < 40 * MIX_HALF_LIFE; i++)
-        mix_add(&mix, &new, 0);
+        request_mix_add(&mix, &new, 0);
     ck_assert_uint_eq(mix.n, 1); /* and vanishes */
     ck_assert_int_gt(weight_of(&mix, 200), 0);
     /* The weight is bounded: it cannot overflow. */
@@ -60,20 +60,20 @@ END_TEST
 
 START_TEST(a_full_mix_replaces_the_lightest)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     for (int i = 0; i < MIX_SHAPES; i++) {
         struct request r = memory(i + 1, 1);
         for (int k = 0; k < (i == 70 ? 1 : 2); k++)
-            mix_add(&mix, &r, 0);
+            request_mix_add(&mix, &r, 0);
     }
     struct request one_more = memory(9999, 1);
-    mix_add(&mix, &one_more, 0);
+    request_mix_add(&mix, &one_more, 0);
     ck_assert_uint_eq(mix.n, MIX_SHAPES);
     ck_assert_int_gt(weight_of(&mix, 9999), 0);
     ck_assert_int_eq(weight_of(&mix, 71), 0);
-    mix_add(&mix, &one_more, 0);
+    request_mix_add(&mix, &one_more, 0);
     one_more.mib_per_card = 8888; /* the oldest of equals: 1 MiB */
-    mix_add(&mix, &one_more, 0);
+    request_mix_add(&mix, &one_more, 0);
     ck_assert_int_eq(weight_of(&mix, 1), 0);
     ck_assert_int_gt(weight_of(&mix, 2), 0);
 }
@@ -88,15 +88,15 @@ static struct request of_models(const char *models)
     return r;
 }
 
-static void add_models(struct mix *mix, const char *models)
+static void add_models(struct request_mix *mix, const char *models)
 {
     struct request r = of_models(models);
-    mix_add(mix, &r, 0);
+    request_mix_add(mix, &r, 0);
 }
 
 START_TEST(models_are_part_of_a_shape)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     add_models(&mix, "T4,A10");
     add_models(&mix, "a10, t4 ,T4,"); /* the same set */
     ck_assert_uint_eq(mix.n, 1);
@@ -106,24 +106,24 @@ START_TEST(models_are_part_of_a_shape)
     ck_assert_uint_eq(mix.n, 3);
     struct request r = of_models("T4");
     r.clock_mhz = 5001;
-    mix_add(&mix, &r, 0);
+    request_mix_add(&mix, &r, 0);
     r.clock_exact = true;
-    mix_add(&mix, &r, 0);
+    request_mix_add(&mix, &r, 0);
     ck_assert_uint_eq(mix.n, 5);
     r = (struct request){.kind = REQUEST_CARDS, .cards = 1};
-    mix_add(&mix, &r, 0);
+    request_mix_add(&mix, &r, 0);
     r.mib_per_card = 40000; /* a whole card of at least that size */
-    mix_add(&mix, &r, 0);
+    request_mix_add(&mix, &r, 0);
     ck_assert_uint_eq(mix.n, 7);
 }
 END_TEST
 
 /* Does the shape of that request accept a card of that kind? */
-static bool is_accepted(struct mix *mix, const struct request *r, uint8_t kind)
+static bool is_accepted(struct request_mix *mix, const struct request *r, uint8_t kind)
 {
-    struct mix_shape before[MIX_SHAPES];
+    struct request_mix_shape before[MIX_SHAPES];
     memcpy(before, mix->shapes, sizeof before);
-    mix_add(mix, r, 0);
+    request_mix_add(mix, r, 0);
     for (uint32_t i = 0; i < mix->n; i++)
         if (mix->shapes[i].weight != before[i].weight)
             return mix->shapes[i].accepts >> kind & 1;
@@ -132,16 +132,16 @@ static bool is_accepted(struct mix *mix, const struct request *r, uint8_t kind)
 
 START_TEST(a_shape_accepts_kinds_of_cards)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct request any = of_models(""), t4 = of_models("T4"), both = of_models("t4,A10");
-    mix_add(&mix, &any, 0);
-    mix_add(&mix, &t4, 0);
-    mix_add(&mix, &both, 0);
+    request_mix_add(&mix, &any, 0);
+    request_mix_add(&mix, &t4, 0);
+    request_mix_add(&mix, &both, 0);
     /* Cards that come after the pods. */
-    uint8_t a = mix_add_card(&mix, SPAN("A10"), 6251, 23028);
-    uint8_t b = mix_add_card(&mix, SPAN(" t4 "), 5001, 15109);
-    uint8_t unknown = mix_add_card(&mix, (struct span){0}, 0, 15109);
-    ck_assert_uint_eq(mix_add_card(&mix, SPAN("a10"), 6251, 23028), a);
+    uint8_t a = request_mix_add_card(&mix, SPAN("A10"), 6251, 23028);
+    uint8_t b = request_mix_add_card(&mix, SPAN(" t4 "), 5001, 15109);
+    uint8_t unknown = request_mix_add_card(&mix, (struct span){0}, 0, 15109);
+    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("a10"), 6251, 23028), a);
     ck_assert(a != b && a != unknown && b != unknown);
     ck_assert(is_accepted(&mix, &any, a) && is_accepted(&mix, &any, b));
     ck_assert(is_accepted(&mix, &any, unknown) && is_accepted(&mix, &any, 0));
@@ -162,25 +162,25 @@ END_TEST
 
 START_TEST(a_kind_without_cards_is_replaced)
 {
-    struct mix mix = {0};
+    struct request_mix mix = {0};
     struct request t4 = of_models("T4"), any = of_models("");
-    uint8_t kind = mix_add_card(&mix, SPAN("T4"), 0, 1000);
+    uint8_t kind = request_mix_add_card(&mix, SPAN("T4"), 0, 1000);
     ck_assert(is_accepted(&mix, &t4, kind));
     for (int64_t i = 1; i < MIX_KINDS - 1; i++)
-        ck_assert_uint_ne(mix_add_card(&mix, SPAN("other"), 0, i), 0);
+        ck_assert_uint_ne(request_mix_add_card(&mix, SPAN("other"), 0, i), 0);
     /* No place is left: the card is of kind 0, which nothing selective accepts. */
-    ck_assert_uint_eq(mix_add_card(&mix, SPAN("T4"), 0, 2000), 0);
+    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("T4"), 0, 2000), 0);
     ck_assert(!is_accepted(&mix, &t4, 0) && is_accepted(&mix, &any, 0));
-    mix_remove_card(&mix, 0);
-    mix_remove_card(&mix, kind);
-    ck_assert_uint_eq(mix_add_card(&mix, SPAN("T4"), 0, 1000), kind); /* it came back */
-    mix_remove_card(&mix, kind);
-    ck_assert_uint_eq(mix_add_card(&mix, SPAN("V100"), 0, 1000), kind);
+    request_mix_remove_card(&mix, 0);
+    request_mix_remove_card(&mix, kind);
+    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("T4"), 0, 1000), kind); /* it came back */
+    request_mix_remove_card(&mix, kind);
+    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("V100"), 0, 1000), kind);
     ck_assert(!is_accepted(&mix, &t4, kind) && is_accepted(&mix, &any, kind));
 }
 END_TEST
 
-static bool equal_shapes(const struct mix *a, const struct mix *b)
+static bool equal_shapes(const struct request_mix *a, const struct request_mix *b)
 {
     bool equal = a->n == b->n;
     for (uint32_t i = 0; equal && i < a->n; i++)
@@ -194,7 +194,7 @@ static bool equal_shapes(const struct mix *a, const struct mix *b)
 /* A tenant writes lists as long as a request may have. */
 START_TEST(hostile_lists_of_models_are_bounded)
 {
-    struct mix mix = {0}, again = {0};
+    struct request_mix mix = {0}, again = {0};
     char list[REQUEST_MAX_MODELS + 1] = {0};
     for (int pod = 0; pod < 3000; pod++) {
         for (int i = 0; i < REQUEST_MAX_MODELS; i++)
@@ -209,7 +209,7 @@ START_TEST(hostile_lists_of_models_are_bounded)
     }
     ck_assert_uint_le(mix.n, MIX_SHAPES);
     ck_assert(equal_shapes(&mix, &again)); /* the same pods in the same order */
-    struct mix one = {0};
+    struct request_mix one = {0};
     add_models(&one, "m01,m02,m03,m04,m05,m06,m07,m08,m09,m10,m11,m12,m13,m14,m15,m16");
     ck_assert_uint_eq(one.shapes[0].n_models, MIX_MODELS);
     add_models(&one, ""); /* a longer list is any model */
@@ -225,7 +225,7 @@ static struct arena arena;
 static void check_kind(const struct ledger *l, int64_t total_mib, uint32_t cards,
                        int64_t free_mib)
 {
-    const struct mix *mix = ledger_mix(l);
+    const struct request_mix *mix = ledger_mix(l);
     uint32_t i = 1;
     while (i < mix->n_kinds && mix->kinds[i].total_mib != total_mib)
         i++;
@@ -296,7 +296,7 @@ START_TEST(the_ledger_counts_each_pod_once)
 }
 END_TEST
 
-UNIT_MAIN("mix", equal_requests_are_one_shape, old_requests_fade,
+UNIT_MAIN("request_mix", equal_requests_are_one_shape, old_requests_fade,
           a_full_mix_replaces_the_lightest, models_are_part_of_a_shape,
           a_shape_accepts_kinds_of_cards, a_kind_without_cards_is_replaced,
           hostile_lists_of_models_are_bounded, the_ledger_counts_the_cards_of_each_kind,

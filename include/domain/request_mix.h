@@ -26,7 +26,7 @@ enum {
     MIX_MODELS = 16, /* in a shape; a longer list counts as any model */
 };
 
-struct mix_shape {
+struct request_mix_shape {
     enum request_kind kind; /* NONE: no GPU; CARDS: also DEVICES */
     uint32_t cards;
     int64_t mib_per_card; /* MEMORY; CARDS: minimum size of a card, or 0 */
@@ -39,29 +39,29 @@ struct mix_shape {
     int64_t weight;              /* more than 0 */
 };
 
-struct mix_kind {
+struct request_mix_kind {
     uint32_t model; /* hash; 0: unknown */
     int64_t clock_mhz, total_mib;
     int64_t free_mib; /* on all its cards */
     uint32_t cards;   /* in the cluster. 0: another kind may replace it */
 };
 
-struct mix {
-    struct mix_shape shapes[MIX_SHAPES]; /* unordered */
+struct request_mix {
+    struct request_mix_shape shapes[MIX_SHAPES]; /* unordered */
     uint32_t n;
     uint32_t since; /* pods since the weights were last halved */
-    struct mix_kind kinds[MIX_KINDS];
+    struct request_mix_kind kinds[MIX_KINDS];
     uint32_t n_kinds; /* 0: no card yet */
 };
 
 /* Counts a new pod. `cpu_milli`: its CPU request, or 0. */
-void mix_add(struct mix *mix, const struct request *request, int64_t cpu_milli);
+void request_mix_add(struct request_mix *mix, const struct request *request, int64_t cpu_milli);
 
 /* Counts a new card and returns its kind, an index into mix->kinds. `clock_mhz` 0 and an
  * empty model: unknown. */
-uint8_t mix_add_card(struct mix *mix, struct span model, int64_t clock_mhz,
+uint8_t request_mix_add_card(struct request_mix *mix, struct span model, int64_t clock_mhz,
                      int64_t total_mib);
 /* A card of that kind is gone. */
-void mix_remove_card(struct mix *mix, uint8_t kind);
+void request_mix_remove_card(struct request_mix *mix, uint8_t kind);
 /* The free memory of a card of that kind changes by `mib`. */
-void mix_add_free(struct mix *mix, uint8_t kind, int64_t mib);
+void request_mix_add_free(struct request_mix *mix, uint8_t kind, int64_t mib);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The request mix: shapes and weights of requests, kinds of cards. */
-#include "domain/mix.h"
+#include "domain/request_mix.h"
 
 #include "base/hash.h"
 
@@ -24,7 +24,7 @@ static uint32_t model_hash(struct span model)
 }
 
 /* Inserts a hash into the rising ones, unless it is present. False: there is no place. */
-static bool insert_model(struct mix_shape *shape, uint32_t hash)
+static bool insert_model(struct request_mix_shape *shape, uint32_t hash)
 {
     uint8_t at = 0;
     while (at < shape->n_models && shape->models[at] < hash)
@@ -40,7 +40,7 @@ static bool insert_model(struct mix_shape *shape, uint32_t hash)
     return true;
 }
 
-static void read_models(struct mix_shape *shape, struct span list)
+static void read_models(struct request_mix_shape *shape, struct span list)
 {
     bool complete = true;
     while (list.n && complete) {
@@ -53,7 +53,7 @@ static void read_models(struct mix_shape *shape, struct span list)
     shape->n_models = 0;
 }
 
-static bool accepts_model(const struct mix_shape *shape, uint32_t hash)
+static bool accepts_model(const struct request_mix_shape *shape, uint32_t hash)
 {
     for (uint8_t i = 0; i < shape->n_models; i++)
         if (shape->models[i] == hash)
@@ -61,7 +61,7 @@ static bool accepts_model(const struct mix_shape *shape, uint32_t hash)
     return shape->n_models == 0;
 }
 
-static bool accepts(const struct mix_shape *shape, const struct mix_kind *kind)
+static bool accepts(const struct request_mix_shape *shape, const struct request_mix_kind *kind)
 {
     bool clock =
         !shape->clock_mhz || (shape->clock_exact ? kind->clock_mhz == shape->clock_mhz
@@ -70,13 +70,13 @@ static bool accepts(const struct mix_shape *shape, const struct mix_kind *kind)
     return clock && size && accepts_model(shape, kind->model);
 }
 
-static bool is_selective(const struct mix_shape *shape)
+static bool is_selective(const struct request_mix_shape *shape)
 {
     return shape->n_models || shape->clock_mhz ||
            (shape->kind == REQUEST_CARDS && shape->mib_per_card);
 }
 
-static void resolve(const struct mix *mix, struct mix_shape *shape)
+static void resolve(const struct request_mix *mix, struct request_mix_shape *shape)
 {
     shape->accepts = is_selective(shape) ? 0 : UINT64_MAX;
     for (uint32_t i = 1; i < mix->n_kinds; i++)
@@ -84,7 +84,7 @@ static void resolve(const struct mix *mix, struct mix_shape *shape)
             shape->accepts |= UINT64_C(1) << i;
 }
 
-static bool same_shape(const struct mix_shape *a, const struct mix_shape *b)
+static bool same_shape(const struct request_mix_shape *a, const struct request_mix_shape *b)
 {
     return a->kind == b->kind && a->cards == b->cards &&
            a->mib_per_card == b->mib_per_card && a->cpu_milli == b->cpu_milli &&
@@ -93,7 +93,7 @@ static bool same_shape(const struct mix_shape *a, const struct mix_shape *b)
            memcmp(a->models, b->models, sizeof a->models) == 0;
 }
 
-static void fade(struct mix *mix)
+static void fade(struct request_mix *mix)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < mix->n; i++) {
@@ -105,9 +105,9 @@ static void fade(struct mix *mix)
     mix->since = 0;
 }
 
-static struct mix_shape *place_for(struct mix *mix, const struct mix_shape *shape)
+static struct request_mix_shape *place_for(struct request_mix *mix, const struct request_mix_shape *shape)
 {
-    struct mix_shape *lightest = mix->shapes;
+    struct request_mix_shape *lightest = mix->shapes;
     for (uint32_t i = 0; i < mix->n; i++) {
         if (same_shape(&mix->shapes[i], shape))
             return &mix->shapes[i];
@@ -121,9 +121,9 @@ static struct mix_shape *place_for(struct mix *mix, const struct mix_shape *shap
     return lightest;
 }
 
-void mix_add(struct mix *mix, const struct request *request, int64_t cpu_milli)
+void request_mix_add(struct request_mix *mix, const struct request *request, int64_t cpu_milli)
 {
-    struct mix_shape shape = {.kind = request->kind, .cpu_milli = cpu_milli};
+    struct request_mix_shape shape = {.kind = request->kind, .cpu_milli = cpu_milli};
     if (shape.kind ==
         REQUEST_DEVICES) /* whole cards, whichever device plugin allocates them */
         shape.kind = REQUEST_CARDS;
@@ -141,12 +141,12 @@ void mix_add(struct mix *mix, const struct request *request, int64_t cpu_milli)
 }
 
 /* Kind 0 has the cards that are of no other kind. */
-static struct mix_kind *place_for_kind(struct mix *mix, const struct mix_kind *kind)
+static struct request_mix_kind *place_for_kind(struct request_mix *mix, const struct request_mix_kind *kind)
 {
-    struct mix_kind *unused = NULL;
+    struct request_mix_kind *unused = NULL;
     mix->n_kinds = mix->n_kinds ? mix->n_kinds : 1;
     for (uint32_t i = 1; i < mix->n_kinds; i++) {
-        struct mix_kind *k = &mix->kinds[i];
+        struct request_mix_kind *k = &mix->kinds[i];
         if (k->model == kind->model && k->clock_mhz == kind->clock_mhz &&
             k->total_mib == kind->total_mib)
             return k;
@@ -165,22 +165,22 @@ static struct mix_kind *place_for_kind(struct mix *mix, const struct mix_kind *k
     return unused;
 }
 
-uint8_t mix_add_card(struct mix *mix, struct span model, int64_t clock_mhz,
+uint8_t request_mix_add_card(struct request_mix *mix, struct span model, int64_t clock_mhz,
                      int64_t total_mib)
 {
-    const struct mix_kind kind = {
+    const struct request_mix_kind kind = {
         .clock_mhz = clock_mhz, .total_mib = total_mib, .model = model_hash(model)};
-    struct mix_kind *at = place_for_kind(mix, &kind);
+    struct request_mix_kind *at = place_for_kind(mix, &kind);
     at->cards++;
     return (uint8_t)(at - mix->kinds);
 }
 
-void mix_remove_card(struct mix *mix, uint8_t kind)
+void request_mix_remove_card(struct request_mix *mix, uint8_t kind)
 {
     mix->kinds[kind].cards--;
 }
 
-void mix_add_free(struct mix *mix, uint8_t kind, int64_t mib)
+void request_mix_add_free(struct request_mix *mix, uint8_t kind, int64_t mib)
 {
     mix->kinds[kind].free_mib += mib;
 }
