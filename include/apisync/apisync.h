@@ -2,12 +2,14 @@
 #pragma once
 
 #include "core/core.h"
-#include "kube/client.h"
-#include "kube/listwatch.h"
+#include "kube/list_watch.h"
 
 /*
- * Parses lists and watches of the API server into inputs of the core. Pure: it builds the
- * requests and reads the bytes of the answers; apisync/reflector.h does the I/O.
+ * Translates between the core and the API server: objects of lists and watches become
+ * inputs, outputs become API calls, and their answers inputs. Pure: it builds requests and
+ * reads the bytes of answers; kube/list_watch.h and kube/client.h do the I/O.
+ *
+ * Lists and watches
  *
  *     apisync_start ... { apisync_request, apisync_begin, apisync_data ..., apisync_end }
  *     per page
@@ -31,7 +33,7 @@ struct apisync {
     uint64_t run;
     const struct apisync_sink *sink; /* borrowed */
     void *ctx;
-    struct listwatch in; /* the parser; its version is where a watch starts */
+    struct list_watch in; /* the parser; its version is where a watch starts */
     size_t objects;      /* of this run */
 };
 
@@ -52,3 +54,57 @@ bool apisync_data(struct apisync *s, const char *p, size_t n);
 /* The answer is complete (`why` NULL), or ended with an error. True: the list has another
  * page. False: the run has ended, and the sink has got its end. */
 bool apisync_end(struct apisync *s, const struct err *why);
+
+/*
+ * The lists and watches of all kinds on a loop (kube/list_watch.h): new with CORE_KINDS
+ * slots, apisync_streams_fns and the apisync_streams as ctx.
+ */
+struct apisync_streams {
+    const struct apisync_sink *sink; /* these three are set by the owner, and borrowed */
+    void *ctx;
+    bool gzip; /* request compressed lists */
+
+    struct apisync_stream { /* private */
+        struct apisync sync;
+        bool active; /* sync is in use */
+        int64_t since_ms;
+    } kinds[CORE_KINDS];
+};
+extern const struct list_watch_fns apisync_streams_fns;
+/* Starts a CORE_LIST or CORE_WATCH. From any thread; never blocks. */
+void apisync_streams_start(struct list_watch_loop *loop, const struct core_output *output);
+/* After the loop has stopped. */
+void apisync_streams_fini(struct apisync_streams *streams);
+
+/*
+ * Calls
+ */
+
+/* Whether the output is an API call, to be answered with CORE_ANSWER. */
+bool apisync_is_call(const struct core_output *output);
+
+/* Sets the request of a call. Strings are in the arena. */
+void apisync_call(const struct core_output *call, struct arena *a,
+                  struct kube_request *request);
+
+/* The result of a call. `status` 0: no answer; `why` is the error, and `sent` tells
+ * whether the request may have reached the server. */
+struct apisync_result {
+    unsigned status;
+    struct span body;
+    const struct err *why;
+    bool sent;
+    int64_t retry_after_s; /* from Retry-After; 0 or less: absent */
+};
+
+/* An input and the objects that it points to. */
+struct apisync_answer {
+    struct core_input input;
+    struct err err;
+    struct pod pod;
+    struct lease lease;
+};
+
+/* Decodes the result of a call. The answer borrows from the body and the arena. */
+void apisync_answer(const struct core_output *call, const struct apisync_result *result,
+                     struct arena *a, struct apisync_answer *answer);

@@ -48,6 +48,10 @@ void kube_client_free(struct kube_client *c); /* no call may run; streams may */
 int kube_call(struct kube_client *c, const struct kube_request *req,
               struct httpc_reply *reply, struct err *err);
 
+/* kube_call and kube_reply_check, for calls whose answer has nothing to read. `client` is a
+ * kube_client. */
+int kube_send(void *client, const struct kube_request *request, struct err *err);
+
 /* 0 for 2xx. Otherwise -1 with the message of the Status object in the body, or with the
  * first bytes of another body. Codes: 400 and 422 ERR_INVALID, 401 ERR_UNAUTHORIZED, 403
  * ERR_FORBIDDEN, 404 ERR_NOT_FOUND, 409 ERR_CONFLICT, 410 ERR_GONE, 413 ERR_TOO_LARGE,

@@ -40,9 +40,9 @@ static const char *watch_path(const char *node, const struct publisher_output *o
 {
     cleanup_buf struct buf b = {0};
     buf_adds(&b, SCVS "?fieldSelector=metadata.name%3D");
-    listwatch_escape(&b, span_of(node));
+    list_watch_escape(&b, span_of(node));
     buf_addc(&b, '&');
-    listwatch_watch_query(&b, span_of(o->version),
+    list_watch_watch_query(&b, span_of(o->version),
                           WATCH_MIN_S + (int64_t)(o->run % WATCH_MORE_S));
     return arena_copy(a, buf_span(&b)).p;
 }
@@ -141,7 +141,7 @@ static void on_object(void *ctx, struct jread *j, bool gone)
     if (!jread_raw(j, &raw))
         return; /* truncated: the next watch sends it again */
     if (api_object_read(raw, &f->in.arena, &object, &err))
-        listwatch_fail(&f->in, &err);
+        list_watch_fail(&f->in, &err);
     else
         pass_input(f, (struct publisher_input){
                     .type = PUBLISHER_OBJECT, .gone = gone, .object = &object});
@@ -156,33 +156,33 @@ static void on_bookmark(void *ctx, struct span version)
 static void on_fault(void *ctx, const struct err *err)
 {
     struct api_feed *f = ctx;
-    listwatch_fail(&f->in, err);
+    list_watch_fail(&f->in, err);
 }
 
-static const struct listwatch_handler reader = {on_object, on_bookmark, on_fault};
+static const struct list_watch_handler reader = {on_object, on_bookmark, on_fault};
 
 void api_feed_init(struct api_feed *f,
                    void (*input)(void *ctx, const struct publisher_input *in),
                    void *ctx)
 {
     *f = (struct api_feed){.input = input, .ctx = ctx};
-    listwatch_init(&f->in, &reader, f);
+    list_watch_init(&f->in, &reader, f);
 }
 
 void api_feed_fini(struct api_feed *f)
 {
-    listwatch_fini(&f->in);
+    list_watch_fini(&f->in);
 }
 
 void api_feed_start(struct api_feed *f, uint64_t run)
 {
     f->run = run;
-    listwatch_start(&f->in, true);
+    list_watch_start(&f->in, true);
 }
 
 bool api_feed_begin(struct api_feed *f, unsigned status, int64_t retry_after_s)
 {
-    listwatch_begin(&f->in, status, retry_after_s);
+    list_watch_begin(&f->in, status, retry_after_s);
     if (status == 200)
         pass_input(f, (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE});
     return true;
@@ -190,12 +190,12 @@ bool api_feed_begin(struct api_feed *f, unsigned status, int64_t retry_after_s)
 
 bool api_feed_data(struct api_feed *f, const char *p, size_t n)
 {
-    return listwatch_data(&f->in, p, n);
+    return list_watch_data(&f->in, p, n);
 }
 
 void api_feed_end(struct api_feed *f, const struct err *why)
 {
-    listwatch_end(&f->in, why);
+    list_watch_end(&f->in, why);
     pass_input(f, (struct publisher_input){.type = PUBLISHER_WATCH_ENDED, .err = &f->in.err});
 }
 

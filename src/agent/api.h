@@ -3,7 +3,7 @@
 
 #include "agent/publisher.h"
 #include "kube/client.h"
-#include "kube/listwatch.h"
+#include "kube/list_watch.h"
 
 /*
  * Between the publisher and the API server: from its outputs to HTTP requests, from answers
@@ -37,7 +37,7 @@ void api_answer(const struct publisher_output *o, const struct httpc_reply *repl
  */
 
 struct api_feed {
-    struct listwatch in;
+    struct list_watch in;
     uint64_t run; /* number of the watch, in every input */
     void (*input)(void *ctx, const struct publisher_input *in);
     void *ctx;

@@ -9,9 +9,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/prom.h"
+#include "base/rng.h"
 #include "base/thread.h"
 #include "domain/object.h"
-#include "kube/events.h"
+#include "kube/body.h"
+#include "kube/event_recorder.h"
 #include "node/process.h"
 
 enum {
@@ -20,12 +22,9 @@ enum {
      * own default. */
     EVICTION_GRACE_S = 30,
     RETRY_AFTER_MAX_S = 300,
-    JOBS_MAX = 512, /* further events are dropped and counted */
 };
 
 enum count {
-    EVENT_WRITTEN,
-    EVENT_FAILED,
     EVENT_DROPPED,
     EVICTION_ACCEPTED,
     EVICTION_DELAYED, /* by a PodDisruptionBudget */
@@ -40,24 +39,21 @@ struct overuse_actor {
     struct overuse_actor_settings settings;
     char *node;
     struct worker *worker;
+    struct event_recorder *events;
     pthread_mutex_t lock; /* protects overuse */
     struct overuse *overuse;
     _Atomic uint64_t counts[COUNTS];
-    _Atomic size_t jobs;      /* in the queue */
     _Atomic size_t overusing; /* containers */
 };
 
-/* A call of the thread. The strings are stored after the struct. */
+/* An eviction. The strings are stored after the struct. */
 struct job {
-    bool evicts;
-    const char *reason, *action; /* static; of an event */
     char *ns, *pod, *uid, *note;
 };
 
 /* -- calls -- */
 
-static struct job *job_new(const struct usage_container *c, bool evicts,
-                           const struct buf *note)
+static struct job *job_new(const struct usage_container *c, const struct buf *note)
 {
     struct span strings[] = {c->ns, c->pod, c->pod_uid, buf_span(note)};
     size_t n = 0;
@@ -71,7 +67,6 @@ static struct job *job_new(const struct usage_container *c, bool evicts,
         memcpy(at, strings[i].p, strings[i].n);
         at += strings[i].n + 1;
     }
-    job->evicts = evicts;
     return job;
 }
 
@@ -90,48 +85,10 @@ static int call(struct overuse_actor *a, const struct kube_request *request,
     return rc;
 }
 
-static void write_event(struct overuse_actor *a, const struct job *job,
-                        const char *reason, const char *action)
+static void add_event(struct overuse_actor *a, const struct event *event)
 {
-    cleanup_buf struct buf path = {0}, body = {0};
-    const struct event_source source = {"scv-agent", a->node};
-    const struct event event = {.kind = EVENT_POD,
-                                .ns = span_of(job->ns),
-                                .name = span_of(job->pod),
-                                .uid = span_of(job->uid),
-                                .warning = true,
-                                .reason = reason,
-                                .action = action,
-                                .note = span_of(job->note)};
-    int64_t retry_after_ms;
-    struct err err = {0};
-    int rc = -1;
-    if (event_write(&source, &event, clock_wall_ns(), 1, &path, &body)) {
-        const struct kube_request request = {.method = "POST",
-                                             .path = path.p,
-                                             .body = buf_span(&body),
-                                             .timeout_ms = CALL_MS};
-        rc = call(a, &request, &retry_after_ms, &err);
-    }
-    a->counts[rc ? EVENT_FAILED : EVENT_WRITTEN]++;
-    if (rc)
-        log_warn("overuse", "cannot write an event; not retried",
-                 LOG_S("namespace", job->ns), LOG_S("pod", job->pod), LOG_ERR(&err));
-}
-
-static void eviction_body(const struct job *job, struct buf *body)
-{
-    buf_adds(body, "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{"
-                   "\"name\":");
-    buf_add_json(body, span_of(job->pod));
-    buf_adds(body, ",\"namespace\":");
-    buf_add_json(body, span_of(job->ns));
-    buf_printf(body,
-               "},\"deleteOptions\":{\"gracePeriodSeconds\":%d,\"preconditions\":{"
-               "\"uid\":",
-               EVICTION_GRACE_S);
-    buf_add_json(body, span_of(job->uid));
-    buf_adds(body, "}}}");
+    if (!event_recorder_add(a->events, event))
+        a->counts[EVENT_DROPPED]++;
 }
 
 static void answered(struct overuse_actor *a, const struct job *job, bool accepted,
@@ -151,7 +108,8 @@ static void evict(struct overuse_actor *a, const struct job *job)
     struct err err = {0};
     int64_t retry_after_ms = -1;
     buf_printf(&path, "/api/v1/namespaces/%s/pods/%s/eviction", job->ns, job->pod);
-    eviction_body(job, &body);
+    body_eviction(&body, span_of(job->ns), span_of(job->pod), span_of(job->uid),
+                  EVICTION_GRACE_S);
     const struct kube_request request = {
         .method = "POST", .path = path.p, .body = buf_span(&body), .timeout_ms = CALL_MS};
     int rc = object_is_name(span_of(job->ns)) && object_is_name(span_of(job->pod))
@@ -163,7 +121,15 @@ static void evict(struct overuse_actor *a, const struct job *job)
               : err.code == ERR_UNAVAILABLE ? EVICTION_DELAYED
                                             : EVICTION_FAILED]++;
     if (rc == 0)
-        write_event(a, job, "GPUOveruseEvicted", "Evicting");
+        add_event(a, &(struct event){.kind = EVENT_POD,
+                                     .ns = span_of(job->ns),
+                                     .name = span_of(job->pod),
+                                     .uid = span_of(job->uid),
+                                     .warning = true,
+                                     .unique = true,
+                                     .reason = "GPUOveruseEvicted",
+                                     .action = "Evicting",
+                                     .note = span_of(job->note)});
     if (rc && !is_gone)
         log_warn("overuse", "cannot evict the pod; retrying while it overuses the card",
                  LOG_S("namespace", job->ns), LOG_S("pod", job->pod), LOG_ERR(&err));
@@ -174,13 +140,7 @@ static void evict(struct overuse_actor *a, const struct job *job)
 
 static void perform(void *ctx, void *work)
 {
-    struct overuse_actor *a = ctx;
-    const struct job *job = work;
-    a->jobs--;
-    if (job->evicts)
-        evict(a, job);
-    else
-        write_event(a, job, job->reason, job->action);
+    evict(ctx, work);
 }
 
 /* -- actions -- */
@@ -202,18 +162,18 @@ static void describe(const struct usage *u, const struct overuse_action *action,
                    (long long)action->lacking_mib);
 }
 
-static void add_event(struct overuse_actor *a, const struct usage_container *c,
-                      const char *reason, const char *action, const struct buf *note)
+static void add_event_of(struct overuse_actor *a, const struct usage_container *c,
+                         const char *reason, const char *action, const struct buf *note)
 {
-    if (a->jobs >= JOBS_MAX) {
-        a->counts[EVENT_DROPPED]++;
-        return;
-    }
-    struct job *job = job_new(c, false, note);
-    job->reason = reason;
-    job->action = action;
-    a->jobs++;
-    worker_add(a->worker, job);
+    add_event(a, &(struct event){.kind = EVENT_POD,
+                                 .ns = c->ns,
+                                 .name = c->pod,
+                                 .uid = c->pod_uid,
+                                 .warning = true,
+                                 .unique = true,
+                                 .reason = reason,
+                                 .action = action,
+                                 .note = buf_span(note)});
 }
 
 static void report(struct overuse_actor *a, const struct usage *u,
@@ -225,7 +185,7 @@ static void report(struct overuse_actor *a, const struct usage *u,
     cleanup_free char *ns = xmemdup0(c->ns.p, c->ns.n);
     cleanup_free char *pod = xmemdup0(c->pod.p, c->pod.n);
     log_warn("overuse", note.p, LOG_S("namespace", ns), LOG_S("pod", pod));
-    add_event(a, c, "GPUOveruse", "Measuring", &note);
+    add_event_of(a, c, "GPUOveruse", "Measuring", &note);
 }
 
 static void add_eviction(struct overuse_actor *a, const struct usage *u,
@@ -233,8 +193,7 @@ static void add_eviction(struct overuse_actor *a, const struct usage *u,
 {
     cleanup_buf struct buf note = {0};
     describe(u, action, "evicted: ", &note);
-    a->jobs++;
-    worker_add(a->worker, job_new(&u->containers[action->container], true, &note));
+    worker_add(a->worker, job_new(&u->containers[action->container], &note));
 }
 
 static void kill_processes(struct overuse_actor *a, const struct usage *u,
@@ -262,7 +221,7 @@ static void kill_processes(struct overuse_actor *a, const struct usage *u,
     buf_printf(&what, "killed %zu process(es): ", n);
     describe(u, action, what.p, &note);
     log_warn("overuse", note.p);
-    add_event(a, c, "GPUOveruseKilled", "Killing", &note);
+    add_event_of(a, c, "GPUOveruseKilled", "Killing", &note);
 }
 
 void overuse_actor_take(struct overuse_actor *a, const struct usage *u)
@@ -293,12 +252,19 @@ struct overuse_actor *overuse_actor_start(const struct overuse_actor_settings *s
     a->overuse = overuse_new(&settings->decide);
     pthread_mutex_init(&a->lock, NULL);
     a->worker = worker_start("overuse", perform, a);
+    a->events = event_recorder_start(
+        &(struct event_recorder_settings){.post = kube_send,
+                                          .ctx = a->settings.client,
+                                          .controller = "scv-agent",
+                                          .instance = a->node,
+                                          .seed = rng_entropy()});
     return a;
 }
 
 bool overuse_actor_stop(struct overuse_actor *a, int64_t until_ms)
 {
-    return !a || worker_stop_until(a->worker, until_ms);
+    return !a || (worker_stop_until(a->worker, until_ms) &&
+                  event_recorder_stop_until(a->events, until_ms));
 }
 
 void overuse_actor_free(struct overuse_actor *a)
@@ -306,6 +272,7 @@ void overuse_actor_free(struct overuse_actor *a)
     if (!a)
         return;
     worker_free(a->worker);
+    event_recorder_free(a->events);
     overuse_free(a->overuse);
     pthread_mutex_destroy(&a->lock);
     free(a->node);
@@ -314,14 +281,13 @@ void overuse_actor_free(struct overuse_actor *a)
 
 /* -- metrics -- */
 
-static void write_counts(const struct overuse_actor *a, const char *name,
-                         const char *help, const char *const *results, enum count first,
-                         enum count last, struct buf *out)
+static void write_counts(const char *name, const char *help, const char *const *results,
+                         const uint64_t *counts, size_t n, struct buf *out)
 {
     prom_family(out, name, PROM_COUNTER, help);
-    for (int i = first; i <= (int)last; i++) {
-        struct prom_label l = {"result", span_of(results[i - (int)first])};
-        prom_sample(out, name, &l, 1, (int64_t)atomic_load(&a->counts[i]));
+    for (size_t i = 0; i < n; i++) {
+        struct prom_label l = {"result", span_of(results[i])};
+        prom_sample(out, name, &l, 1, (int64_t)counts[i]);
     }
 }
 
@@ -333,12 +299,17 @@ void overuse_actor_metrics(struct overuse_actor *a, struct buf *out)
     prom_one(out, "scv_agent_overusing_containers", PROM_GAUGE,
              "Containers that use more of a card than their promise and the tolerance.",
              (int64_t)atomic_load(&a->overusing));
-    write_counts(a, "scv_agent_overuse_events_total", "Events about overuse, by result.",
-                 events, EVENT_WRITTEN, EVENT_DROPPED, out);
-    write_counts(a, "scv_agent_overuse_evictions_total",
+    const struct event_recorder_stats stats = event_recorder_stats(a->events);
+    uint64_t counts[COUNTS], written[] = {stats.written, stats.failed,
+                                          a->counts[EVENT_DROPPED]};
+    for (int i = 0; i < COUNTS; i++)
+        counts[i] = a->counts[i];
+    write_counts("scv_agent_overuse_events_total", "Events about overuse, by result.",
+                 events, written, ARRAY_LEN(written), out);
+    write_counts("scv_agent_overuse_evictions_total",
                  "Evictions of pods that overuse a card, by result.", evictions,
-                 EVICTION_ACCEPTED, EVICTION_FAILED, out);
-    write_counts(a, "scv_agent_overuse_processes_total",
+                 &counts[EVICTION_ACCEPTED], ARRAY_LEN(evictions), out);
+    write_counts("scv_agent_overuse_processes_total",
                  "Processes of containers that overuse a card, by result of the kill.",
-                 processes, PROCESS_KILLED, PROCESS_FAILED, out);
+                 processes, &counts[PROCESS_KILLED], ARRAY_LEN(processes), out);
 }

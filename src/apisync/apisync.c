@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "apisync/apisync.h"
 
+#include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "domain/keys.h"
+#include "kube/body.h"
+
+/* Translates between the core and the API server. */
+
+/* -- lists and watches -- */
 
 enum {
     /* timeoutSeconds of a watch: 50 to 75 s. Bookmarks do not prove that a watch works:
@@ -33,10 +40,10 @@ void apisync_request(const struct apisync *s, bool gzip, struct arena *a,
     buf_adds(&path, paths[s->kind]);
     if (s->watch) {
         uint64_t spread = hash_bytes(0, &s->run, sizeof s->run) % WATCH_MORE_S;
-        listwatch_watch_query(&path, buf_span(&s->in.version),
+        list_watch_watch_query(&path, buf_span(&s->in.version),
                               WATCH_MIN_S + (int64_t)spread);
     } else {
-        listwatch_list_query(&path, &s->in);
+        list_watch_list_query(&path, &s->in);
     }
     *request = (struct kube_request){
         .method = "GET",
@@ -50,21 +57,21 @@ static void read_object(void *ctx, struct jread *j, bool gone);
 static void on_bookmark(void *ctx, struct span version);
 static void on_fault(void *ctx, const struct err *err);
 
-static const struct listwatch_handler reader = {read_object, on_bookmark, on_fault};
+static const struct list_watch_handler reader = {read_object, on_bookmark, on_fault};
 
 void apisync_start(struct apisync *s, enum core_kind kind, bool watch, uint64_t run,
                    struct span version, const struct apisync_sink *sink, void *ctx)
 {
     *s = (struct apisync){
         .kind = kind, .watch = watch, .run = run, .sink = sink, .ctx = ctx};
-    listwatch_init(&s->in, &reader, s);
-    listwatch_set_version(&s->in, version);
-    listwatch_start(&s->in, watch);
+    list_watch_init(&s->in, &reader, s);
+    list_watch_set_version(&s->in, version);
+    list_watch_start(&s->in, watch);
 }
 
 void apisync_fini(struct apisync *s)
 {
-    listwatch_fini(&s->in);
+    list_watch_fini(&s->in);
 }
 
 static void emit(struct apisync *s, struct core_input in)
@@ -77,7 +84,7 @@ static void emit(struct apisync *s, struct core_input in)
 
 bool apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s)
 {
-    listwatch_begin(&s->in, status, retry_after_s);
+    list_watch_begin(&s->in, status, retry_after_s);
     if (status == 200 && s->watch)
         emit(s, (struct core_input){.type = CORE_WATCH_PROGRESS});
     return true;
@@ -85,12 +92,12 @@ bool apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s)
 
 bool apisync_data(struct apisync *s, const char *p, size_t n)
 {
-    return listwatch_data(&s->in, p, n);
+    return list_watch_data(&s->in, p, n);
 }
 
 bool apisync_end(struct apisync *s, const struct err *why)
 {
-    const struct err *failed = listwatch_end(&s->in, why) ? &s->in.err : NULL;
+    const struct err *failed = list_watch_end(&s->in, why) ? &s->in.err : NULL;
     if (s->watch)
         emit(s, (struct core_input){.type = CORE_WATCH_ENDED, .err = failed});
     else if (failed)
@@ -214,4 +221,266 @@ static void read_object(void *ctx, struct jread *j, bool gone)
     };
     struct apisync *s = ctx;
     readers[s->kind](s, j, gone);
+}
+
+/* -- their streams on a loop -- */
+
+static void stream_start(void *ctx, size_t kind, const struct list_watch_run *run)
+{
+    struct apisync_streams *streams = ctx;
+    struct apisync_stream *s = &streams->kinds[kind];
+    if (s->active)
+        apisync_fini(&s->sync);
+    s->active = true;
+    s->since_ms = clock_mono_ms();
+    apisync_start(&s->sync, (enum core_kind)kind, run->watch, run->run,
+                  span_of(run->version), streams->sink, streams->ctx);
+}
+
+static void stream_request(void *ctx, size_t kind, struct arena *a,
+                           struct kube_request *request)
+{
+    struct apisync_streams *streams = ctx;
+    apisync_request(&streams->kinds[kind].sync, streams->gzip, a, request);
+}
+
+static void stream_begin(void *ctx, size_t kind, unsigned status, int64_t retry_after_s)
+{
+    struct apisync_streams *streams = ctx;
+    apisync_begin(&streams->kinds[kind].sync, status, retry_after_s);
+}
+
+static bool stream_data(void *ctx, size_t kind, const char *p, size_t n)
+{
+    struct apisync_streams *streams = ctx;
+    return apisync_data(&streams->kinds[kind].sync, p, n);
+}
+
+static bool stream_end(void *ctx, size_t kind, const struct err *why)
+{
+    struct apisync_streams *streams = ctx;
+    struct apisync_stream *stream = &streams->kinds[kind];
+    const struct apisync *s = &stream->sync;
+    if (apisync_end(&stream->sync, why))
+        return true;
+    if (s->in.err.code == ERR_NONE && !s->watch)
+        log_info("reflector", "list complete", LOG_S("kind", core_kind_name(s->kind)),
+                 LOG_I("objects", s->objects),
+                 LOG_I("ms", clock_mono_ms() - stream->since_ms));
+    else
+        log_debug("reflector", s->watch ? "watch ended" : "list failed",
+                  LOG_S("kind", core_kind_name(s->kind)), LOG_ERR(&s->in.err));
+    return false;
+}
+
+const struct list_watch_fns apisync_streams_fns = {.start = stream_start,
+                                                   .request = stream_request,
+                                                   .begin = stream_begin,
+                                                   .data = stream_data,
+                                                   .end = stream_end};
+
+void apisync_streams_start(struct list_watch_loop *loop, const struct core_output *output)
+{
+    list_watch_loop_start(loop, output->kind,
+                          &(struct list_watch_run){.run = output->run,
+                                                   .watch = output->type == CORE_WATCH,
+                                                   .version = output->version});
+}
+
+void apisync_streams_fini(struct apisync_streams *streams)
+{
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        if (streams->kinds[kind].active)
+            apisync_fini(&streams->kinds[kind].sync);
+}
+
+/* -- calls -- */
+
+enum {
+    CALL_MS = 5000,
+    LEASE_MS = 2000, /* less than half the time that a lease has left at a renewal */
+    /* A Binding: 1 s to connect, its own time limit, and a margin. */
+    BIND_MS = 1000 + CORE_BIND_LIMIT_MS + 500,
+};
+
+#define PODS   "/api/v1/namespaces/"
+#define LEASES "/apis/coordination.k8s.io/v1/namespaces/"
+
+bool apisync_is_call(const struct core_output *output)
+{
+    switch (output->type) {
+    case CORE_CALL_BIND:
+    case CORE_CALL_GET_POD:
+    case CORE_CALL_LEASE_GET:
+    case CORE_CALL_LEASE_WRITE:
+    case CORE_CALL_WAKEUP:
+    case CORE_CALL_NOMINATE:
+    case CORE_CALL_EVICT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static const char *path(struct arena *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static const char *path(struct arena *a, const char *fmt, ...)
+{
+    cleanup_buf struct buf b = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    return arena_copy(a, buf_span(&b)).p;
+}
+
+/* Sets the method, path and body of a write. */
+static void write_request(struct kube_request *r, const char *method, const char *path,
+                          const struct buf *body, struct arena *a)
+{
+    r->method = method;
+    if (!strcmp(method, "PATCH"))
+        r->content_type = "application/merge-patch+json";
+    r->path = path;
+    r->body = arena_copy(a, buf_span(body));
+}
+
+void apisync_call(const struct core_output *call, struct arena *a, struct kube_request *r)
+{
+    cleanup_buf struct buf body = {0};
+    const char *ns = call->ns, *name = call->name;
+    *r = (struct kube_request){.method = "GET", .timeout_ms = CALL_MS};
+    switch (call->type) {
+    case CORE_CALL_BIND:
+        body_binding(&body, &(struct body_binding){.ns = span_of(ns),
+                                                   .name = span_of(name),
+                                                   .uid = span_of(call->uid),
+                                                   .node = span_of(call->node),
+                                                   .annotations = call->annotations});
+        write_request(r, "POST",
+                      path(a, PODS "%s/pods/%s/binding?timeout=%ds", ns, name,
+                           CORE_SERVER_MS / 1000),
+                      &body, a);
+        r->timeout_ms = BIND_MS;
+        r->tcp_user_timeout_ms = CORE_DELIVERY_MS;
+        r->send_by = call->send_by;
+        break;
+    case CORE_CALL_GET_POD:
+        r->path = path(a, PODS "%s/pods/%s", ns, name);
+        break;
+    case CORE_CALL_LEASE_GET:
+        r->path = path(a, LEASES "%s/leases/%s", ns, name);
+        r->timeout_ms = LEASE_MS;
+        break;
+    case CORE_CALL_LEASE_WRITE:
+        buf_adds(&body, call->body);
+        write_request(r, call->create ? "POST" : "PATCH",
+                      call->create ? path(a, LEASES "%s/leases", ns)
+                                   : path(a, LEASES "%s/leases/%s", ns, name),
+                      &body, a);
+        r->timeout_ms = LEASE_MS;
+        break;
+    case CORE_CALL_NOMINATE:
+        body_nomination(&body, span_of(call->uid), span_of(call->node));
+        write_request(r, "PATCH", path(a, PODS "%s/pods/%s/status", ns, name), &body, a);
+        r->send_by = call->send_by;
+        break;
+    case CORE_CALL_EVICT:
+        body_eviction(&body, span_of(ns), span_of(name), span_of(call->uid), -1);
+        write_request(r, "POST", path(a, PODS "%s/pods/%s/eviction", ns, name), &body, a);
+        r->send_by = call->send_by;
+        break;
+    default:
+        body_annotation(&body, (struct span){0}, KEY_ROOM_SINCE, span_of(call->value));
+        write_request(r, "PATCH", path(a, "/api/v1/nodes/%s", call->node), &body, a);
+        break;
+    }
+}
+
+static void read_body(const struct core_output *call, struct span body, struct arena *a,
+                      struct apisync_answer *answer)
+{
+    struct jread j;
+    struct err err;
+    bool pod = call->type == CORE_CALL_GET_POD;
+    bool lease = call->type == CORE_CALL_LEASE_GET || call->type == CORE_CALL_LEASE_WRITE;
+    if (!pod && !lease)
+        return;
+    jread_init(&j, body.p, body.n);
+    if (pod)
+        pod_read(&j, a, &answer->pod);
+    else
+        lease_read(&j, a, &answer->lease);
+    if (jread_finish(&j, &err)) {
+        err_set(&answer->err, ERR_INTERNAL, "invalid answer of the API server: %s",
+                err.msg);
+        answer->input.err = &answer->err;
+    } else if (pod) {
+        answer->input.pod = &answer->pod;
+    } else {
+        answer->input.lease = &answer->lease;
+    }
+}
+
+static bool has_cause(struct jread *j)
+{
+    struct jread_str key, reason;
+    bool found = false;
+    jread_array(j, "details.causes");
+    while (jread_item(j)) {
+        jread_object(j, "details.causes[]");
+        while (jread_member(j, &key))
+            if (!jread_key_is(key, "reason"))
+                jread_skip(j);
+            else if (jread_string(j, "details.causes[].reason", &reason))
+                found |= jread_key_is(reason, "DisruptionBudget");
+    }
+    return found;
+}
+
+/* The API server answers an eviction with 429 if a PodDisruptionBudget does not allow it,
+ * and also if it is overloaded: only the former has this cause (k8s.io/api/policy/v1,
+ * DisruptionBudgetCause). */
+static bool is_disruption_budget(struct span body)
+{
+    struct jread j;
+    struct jread_str key;
+    struct err err;
+    bool found = false;
+    jread_init(&j, body.p, body.n);
+    jread_object(&j, "status");
+    while (jread_member(&j, &key)) {
+        if (!jread_key_is(key, "details")) {
+            jread_skip(&j);
+            continue;
+        }
+        jread_object(&j, "details");
+        while (jread_member(&j, &key))
+            if (jread_key_is(key, "causes"))
+                found |= has_cause(&j);
+            else
+                jread_skip(&j);
+    }
+    return jread_finish(&j, &err) == 0 && found;
+}
+
+void apisync_answer(const struct core_output *call, const struct apisync_result *result,
+                     struct arena *a, struct apisync_answer *answer)
+{
+    *answer = (struct apisync_answer){
+        .input = {.type = CORE_ANSWER, .call = call->call, .retry_after_ms = -1}};
+    if (result->status == 0) {
+        answer->err = *result->why;
+        answer->input.err = &answer->err;
+        answer->input.not_sent = !result->sent;
+    } else if (kube_reply_check(result->status, result->body, &answer->err)) {
+        answer->input.err = &answer->err;
+        if (result->retry_after_s > 0)
+            answer->input.retry_after_ms = result->retry_after_s * 1000;
+        answer->input.disruption_budget = call->type == CORE_CALL_EVICT &&
+                                          result->status == 429 &&
+                                          is_disruption_budget(result->body);
+    } else {
+        read_body(call, result->body, a, answer);
+    }
 }

@@ -12,7 +12,7 @@
 #include "base/thread.h"
 #include "cli/defrag_apply.h"
 #include "cli/table.h"
-#include "kube/listwatch.h"
+#include "kube/list_watch.h"
 
 enum {
     PAGE = 500,    /* objects per list call */
@@ -108,7 +108,7 @@ static int read_list(struct session *s, const char *what, struct defrag_rules *r
         buf_printf(&path, "%s?limit=%d", what, PAGE);
         if (next.n) {
             buf_adds(&path, "&continue=");
-            listwatch_escape(&path, buf_span(&next));
+            list_watch_escape(&path, buf_span(&next));
         }
         if (read_page(s, path.p, rules, add, &next, err))
             return -1;
@@ -156,7 +156,7 @@ static int set_cordon(struct applying *w, bool cordoned, struct err *err)
     struct span body = cordoned ? SPAN("{\"spec\":{\"unschedulable\":true}}")
                                 : SPAN("{\"spec\":{\"unschedulable\":null}}");
     buf_adds(&path, "/api/v1/nodes/");
-    listwatch_escape(&path, w->goal.node);
+    list_watch_escape(&path, w->goal.node);
     int rc =
         call(w->s, "PATCH", path.p, "application/merge-patch+json", body, &reply, err);
     if (rc == 0)

@@ -8,19 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "apisync/reflector.h"
+#include "apisync/apisync.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/table.h"
 #include "domain/quantity.h"
 #include "kube/connect.h"
-#include "kube/listwatch.h"
+#include "kube/list_watch.h"
 
 struct session_cluster {
     struct cluster_state *state;
-    struct httpc_loop *loop;
-    struct reflector streams[CORE_KINDS];
+    struct apisync_streams streams;
+    struct list_watch_loop *loop;
     pthread_mutex_t lock; /* held while the state changes; only this thread changes it */
 };
 
@@ -52,16 +52,9 @@ static struct session_cluster *cluster_new(const struct cluster_state_config *co
 {
     struct session_cluster *c = xcalloc(1, sizeof *c);
     c->state = cluster_state_new(config);
-    c->loop = httpc_loop_new();
     pthread_mutex_init(&c->lock, NULL);
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        c->streams[kind] = (struct reflector){
-            .client = client,
-            .loop = c->loop,
-            .gzip = true,
-            .sink = &sink,
-            .ctx = c,
-        };
+    c->streams = (struct apisync_streams){.sink = &sink, .ctx = c, .gzip = true};
+    c->loop = list_watch_loop_new(client, CORE_KINDS, &apisync_streams_fns, &c->streams);
     return c;
 }
 
@@ -69,9 +62,8 @@ static void cluster_free(struct session_cluster *c)
 {
     if (!c)
         return;
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        reflector_cancel(&c->streams[kind]);
-    httpc_loop_free(c->loop);
+    list_watch_loop_free(c->loop);
+    apisync_streams_fini(&c->streams);
     cluster_state_free(c->state);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -81,7 +73,7 @@ static void start_requests(struct session_cluster *c)
 {
     cleanup_free struct core_output *request = NULL;
     while (free(request), (request = cluster_state_take_request(c->state)))
-        reflector_start(&c->streams[request->kind], request);
+        apisync_streams_start(c->loop, request);
 }
 
 /* Runs until the next timer or I/O, at most until `until_ms`. */
@@ -94,7 +86,7 @@ static void run_loop(struct session_cluster *c, int64_t until_ms)
     int64_t due = cluster_state_due(c->state), now = clock_mono_ms();
     if (due > until_ms)
         due = until_ms;
-    httpc_loop_run(c->loop, due > now ? due - now : 0);
+    list_watch_loop_run(c->loop, due > now ? due - now : 0);
 }
 
 static int cluster_load(struct session_cluster *c, int64_t timeout_ms, struct err *err)
@@ -112,7 +104,7 @@ static int cluster_load(struct session_cluster *c, int64_t timeout_ms, struct er
                            (long long)(timeout_ms / 1000));
         run_loop(c, until_ms);
     }
-    cluster_state_check_heartbeats(c->state, c->streams[CORE_LEASES].date_s,
+    cluster_state_check_heartbeats(c->state, list_watch_loop_date_s(c->loop, CORE_LEASES),
                                    (clock_mono_ms() - from_ms + 999) / 1000);
     return 0;
 }
@@ -243,9 +235,9 @@ static int call_service(struct kube_client *client, const char *address,
     if (!parse_service(address, &ns, &service))
         return check_address(address, err);
     buf_adds(&path, "/api/v1/namespaces/");
-    listwatch_escape(&path, ns);
+    list_watch_escape(&path, ns);
     buf_adds(&path, "/services/");
-    listwatch_escape(&path, service);
+    list_watch_escape(&path, service);
     buf_adds(&path, "/proxy" INSPECT);
     const struct kube_request request = {
         .method = "GET", .path = path.p, .gzip = true, .timeout_ms = timeout_ms};
@@ -487,7 +479,7 @@ const struct cluster_state *session_state(const struct session *s)
 void session_pod_path(struct buf *path, struct span ns, struct span name)
 {
     buf_adds(path, "/api/v1/namespaces/");
-    listwatch_escape(path, ns);
+    list_watch_escape(path, ns);
     buf_adds(path, "/pods/");
-    listwatch_escape(path, name);
+    list_watch_escape(path, name);
 }

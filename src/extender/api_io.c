@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "extender/event_pod_priv.h"
-#include "extender/reflector_thread.h"
 
 struct api_io {
     struct kube_client *client;
@@ -14,7 +14,8 @@ struct api_io {
     struct store *store;
     struct forward *forward;
     struct event_recorder *recorder; /* or NULL */
-    struct reflector_thread *reflectors;
+    struct apisync_streams streams;
+    struct list_watch_loop *watches;
     struct worker *leases, *pods, *nodes;
     struct ticker *timer;
 };
@@ -40,21 +41,21 @@ static enum counters_api_call kind_of(enum core_output_type type)
 }
 
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct api_call_answer *answer)
+                    struct apisync_answer *answer)
 {
     struct api_io *io = ctx;
     struct kube_request request;
     struct httpc_reply reply;
     struct err err = {0};
-    api_call_request(call, arena, &request);
+    apisync_call(call, arena, &request);
     int rc = kube_call(io->client, &request, &reply, &err);
-    struct api_call_result result = {.status = rc ? 0 : reply.status,
+    struct apisync_result result = {.status = rc ? 0 : reply.status,
                                      .body = arena_copy(arena, buf_span(&reply.body)),
                                      .why = &err,
                                      .sent = reply.sent,
                                      .retry_after_s = rc ? 0 : reply.retry_after_s};
     httpc_reply_fini(&reply);
-    api_call_answer(call, &result, arena, answer);
+    apisync_answer(call, &result, arena, answer);
     counters_api_call(io->counters, kind_of(call->type),
                       answer->input.err ? answer->input.err->code : ERR_NONE);
 }
@@ -64,7 +65,7 @@ static void perform_deferred(void *ctx, void *call)
 {
     struct api_io *io = ctx;
     cleanup_arena struct arena arena = {0};
-    struct api_call_answer answer;
+    struct apisync_answer answer;
     perform(io, call, &arena, &answer);
     const struct core_output *made = call;
     bool preempts = made->type == CORE_CALL_NOMINATE || made->type == CORE_CALL_EVICT;
@@ -97,8 +98,28 @@ static void defer(void *ctx, const struct core_output *call)
 static void stream(void *ctx, const struct core_output *output)
 {
     struct api_io *io = ctx;
-    reflector_thread_add(io->reflectors, output);
+    apisync_streams_start(io->watches, output);
 }
+
+static void on_input(void *ctx, const struct core_input *in)
+{
+    struct api_io *io = ctx;
+    if (in->type == CORE_LIST_ENDED || in->type == CORE_LIST_FAILED ||
+        in->type == CORE_WATCH_ENDED)
+        counters_api_call(io->counters,
+                          in->type == CORE_WATCH_ENDED ? COUNTERS_API_WATCH
+                                                       : COUNTERS_API_LIST,
+                          in->err ? in->err->code : ERR_NONE);
+    store_input(io->store, in);
+}
+
+static void on_fault(void *ctx, const struct err *err)
+{
+    (void)ctx;
+    log_warn("reflector", "invalid object", LOG_ERR(err));
+}
+
+static const struct apisync_sink sink = {.input = on_input, .fault = on_fault};
 
 static void hurry(void *ctx)
 {
@@ -141,7 +162,10 @@ void api_io_start(struct api_io *io, struct store *store, struct event_recorder 
     io->leases = worker_start("lease", perform_deferred, io);
     io->pods = worker_start("checks", perform_deferred, io);
     io->nodes = worker_start("wakeups", perform_deferred, io);
-    io->reflectors = reflector_thread_start(store, io->client, io->counters, gzip);
+    io->streams = (struct apisync_streams){.sink = &sink, .ctx = io, .gzip = gzip};
+    io->watches = list_watch_loop_new(io->client, CORE_KINDS, &apisync_streams_fns,
+                                      &io->streams);
+    list_watch_loop_thread(io->watches, "watch");
 }
 
 void api_io_start_timer(struct api_io *io, struct forward *forward)
@@ -154,11 +178,8 @@ void api_io_start_timer(struct api_io *io, struct forward *forward)
 int api_io_post_event(void *ctx, const struct kube_request *request, struct err *err)
 {
     struct api_io *io = ctx;
-    struct httpc_reply reply;
-    int rc = kube_call(io->client, request, &reply, err);
-    if (rc == 0)
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
-    httpc_reply_fini(&reply);
+    int rc = kube_send(io->client, request, err);
+    counters_api_call(io->counters, COUNTERS_API_EVENT, rc ? err->code : ERR_NONE);
     return rc;
 }
 
@@ -167,7 +188,7 @@ void api_io_stop(struct api_io *io)
     if (!io)
         return;
     ticker_stop(io->timer);
-    reflector_thread_stop(io->reflectors);
+    list_watch_loop_stop(io->watches);
     worker_stop(io->leases);
     worker_stop(io->pods);
     worker_stop(io->nodes);
@@ -180,7 +201,8 @@ void api_io_free(struct api_io *io)
     worker_free(io->leases);
     worker_free(io->pods);
     worker_free(io->nodes);
-    reflector_thread_free(io->reflectors);
+    list_watch_loop_free(io->watches);
+    apisync_streams_fini(&io->streams);
     ticker_free(io->timer);
     free(io);
 }

@@ -311,6 +311,7 @@ static void report_topic(const struct event_card *w, struct known_node *node,
     buf_add_span(&note, buf_span(&cards));
     buf_adds(&note, words[topic].after);
     struct event event = {.kind = EVENT_NODE,
+                          .unique = true,
                           .name = node->name,
                           .uid = node->name,
                           .warning = topic != BACK,

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/ledger.h"
-#include "extender/event_recorder.h"
+#include "kube/event_recorder.h"
 
 /*
  * Events of Nodes about their cards: a card was lost or is back, or has more promised

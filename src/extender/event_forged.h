@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/ledger.h"
-#include "extender/event_recorder.h"
+#include "kube/event_recorder.h"
 
 /*
  * Events of bound pods whose annotations differ from their request, or from the cards that

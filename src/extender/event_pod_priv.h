@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "extender/event_recorder.h"
+#include "kube/event_recorder.h"
 #include "extender/store.h"
 #include "extender/verb.h"
 

@@ -167,7 +167,6 @@ static void start_events(struct extender *e, const char *identity)
     struct event_recorder_settings recorder = {.post = api_io_post_event,
                                                .ctx = e->io,
                                                .instance = identity,
-                                               .counters = e->counters,
                                                .seed = rng_entropy()};
     e->recorder = event_recorder_start(&recorder);
     e->card_events = event_card_thread_start(e->store, e->recorder, rng_entropy());

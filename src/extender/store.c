@@ -187,7 +187,7 @@ static void execute(struct store *store, const struct core_outputs *outputs,
             log_note(o);
         else if (o->type == CORE_RESERVED)
             own->reserved = core_output_dup(o);
-        else if (!api_call_is(o))
+        else if (!apisync_is_call(o))
             store->io.stream(store->io.ctx, o);
         else if (!take_own(own, o))
             store->io.defer(store->io.ctx, o);
@@ -322,7 +322,7 @@ static void make_calls(struct store *store, struct own_outputs *own,
     cleanup_arena struct arena arena = {0};
     while (own->n) {
         cleanup_free struct core_output *call = own->calls[--own->n];
-        struct api_call_answer answer;
+        struct apisync_answer answer;
         if (passed(until)) {
             store->io.defer(store->io.ctx, call);
             continue;

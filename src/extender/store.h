@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "apisync/api_call.h"
+#include "apisync/apisync.h"
 #include "core/core.h"
 #include "view/inspect.h"
 
@@ -25,7 +25,7 @@ struct store_io {
     void (*defer)(void *ctx, const struct core_output *call);
     /* Makes an API call and waits for its answer. */
     void (*perform)(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct api_call_answer *answer);
+                    struct apisync_answer *answer);
     /* store_due now returns an earlier time. */
     void (*hurry)(void *ctx);
     void *ctx;

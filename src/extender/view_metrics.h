@@ -2,7 +2,7 @@
 #pragma once
 
 #include "extender/counters.h"
-#include "extender/event_recorder.h"
+#include "kube/event_recorder.h"
 #include "extender/store.h"
 
 /*

@@ -168,6 +168,16 @@ int kube_call(struct kube_client *c, const struct kube_request *req,
     return call_once(c, &again, reply, err);
 }
 
+int kube_send(void *client, const struct kube_request *request, struct err *err)
+{
+    struct httpc_reply reply;
+    int rc = kube_call(client, request, &reply, err);
+    if (rc == 0)
+        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+    httpc_reply_fini(&reply);
+    return rc;
+}
+
 struct httpc_stream *kube_stream_start(struct kube_client *c, struct httpc_loop *loop,
                                        const struct kube_request *req,
                                        const struct httpc_sink *sink, void *ctx,

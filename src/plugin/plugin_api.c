@@ -15,9 +15,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/thread.h"
 #include "domain/keys.h"
-#include "kube/events.h"
+#include "kube/body.h"
+#include "kube/event_recorder.h"
 #include "plugin/pod_reflector.h"
 
 enum {
@@ -31,7 +33,8 @@ struct plugin_api {
     struct kube_client *client;
     struct plugin_api_settings settings;
     struct dispatcher *dispatcher;
-    struct worker *patches, *events;
+    struct worker *patches, *reads;
+    struct event_recorder *events;
     struct httpc_loop *loop;
     struct pod_reflector reflector;
     pthread_t thread;
@@ -69,21 +72,20 @@ static void set_failure(struct plugin_api *api, struct step_failure *f,
 
 /* Jobs of the workers, which carry them out one at a time. */
 
-enum job_kind { JOB_PATCH, JOB_EVENT, JOB_NODE };
+enum job_kind { JOB_PATCH, JOB_NODE };
 struct job {
     enum job_kind kind;
-    char *ns, *name, *uid, *reason, *text; /* stored behind the struct */
+    char *ns, *name, *uid, *annotations; /* stored behind the struct */
 };
 
 static struct job *job_new(enum job_kind kind, const struct alloc_output *o)
 {
-    const char *from[] = {o->ns, o->name, o->uid, o->reason,
-                          o->annotations ? o->annotations : o->text};
+    const char *from[] = {o->ns, o->name, o->uid, o->annotations};
     size_t n = 0, sizes[ARRAY_LEN(from)];
     for (size_t i = 0; i < ARRAY_LEN(from); i++)
         n += sizes[i] = from[i] ? strlen(from[i]) + 1 : 0;
     struct job *job = xcalloc(1, sizeof *job + n);
-    char **to[] = {&job->ns, &job->name, &job->uid, &job->reason, &job->text};
+    char **to[] = {&job->ns, &job->name, &job->uid, &job->annotations};
     char *at = (char *)(job + 1);
     job->kind = kind;
     for (size_t i = 0; i < ARRAY_LEN(from); i++) {
@@ -118,9 +120,7 @@ static void patch(struct plugin_api *api, const struct job *job)
     struct err err = {0};
     bool again = true;
     int rc = -1;
-    buf_adds(&body, "{\"metadata\":{\"uid\":");
-    buf_add_json(&body, span_of(job->uid));
-    buf_printf(&body, ",\"annotations\":%s}}", job->text);
+    body_annotations(&body, span_of(job->uid), job->annotations);
     buf_printf(&path, "/api/v1/namespaces/%s/pods/%s", job->ns, job->name);
     struct kube_request request = {.method = "PATCH",
                                    .path = path.p,
@@ -139,32 +139,6 @@ static void patch(struct plugin_api *api, const struct job *job)
     else if (rc)
         log_warn("api", "cannot annotate pod; retrying later",
                  LOG_S("namespace", job->ns), LOG_S("pod", job->name), LOG_ERR(&err));
-}
-
-static void event(struct plugin_api *api, const struct job *job)
-{
-    cleanup_buf struct buf body = {0}, path = {0};
-    struct event_source source = {"gpushare-device-plugin", api->settings.node};
-    struct event what = {.kind = EVENT_POD,
-                         .ns = span_of(job->ns),
-                         .name = span_of(job->name),
-                         .uid = span_of(job->uid),
-                         .warning = true,
-                         .reason = job->reason,
-                         .action = "Allocating",
-                         .note = span_of(job->text)};
-    struct err err = {0};
-    bool again;
-    if (!event_write(&source, &what, clock_wall_ns(), 1, &path, &body)) {
-        count(api, &api->stats.events_failed);
-        return;
-    }
-    struct kube_request request = {
-        .method = "POST", .path = path.p, .body = buf_span(&body), .timeout_ms = CALL_MS};
-    int rc = call(api, &request, NULL, &again, &err);
-    count(api, rc ? &api->stats.events_failed : &api->stats.events);
-    if (rc)
-        log_warn("api", "cannot write event", LOG_S("pod", job->name), LOG_ERR(&err));
 }
 
 static void copy(struct jread *j, struct arena *a, char *to, size_t n)
@@ -249,8 +223,6 @@ static void on_job(void *ctx, void *job)
     const struct job *j = job;
     if (j->kind == JOB_PATCH)
         patch(ctx, j);
-    else if (j->kind == JOB_EVENT)
-        event(ctx, j);
     else
         read_node(ctx);
 }
@@ -340,7 +312,15 @@ void plugin_api_carry_out(struct plugin_api *api, const struct alloc_output *o)
         return;
     }
     if (o->type == ALLOC_EVENT) {
-        worker_add(api->events, job_new(JOB_EVENT, o));
+        event_recorder_add(api->events, &(struct event){.kind = EVENT_POD,
+                                                        .ns = span_of(o->ns),
+                                                        .name = span_of(o->name),
+                                                        .uid = span_of(o->uid),
+                                                        .warning = true,
+                                                        .unique = true,
+                                                        .reason = o->reason,
+                                                        .action = "Allocating",
+                                                        .note = span_of(o->text)});
         return;
     }
     pthread_mutex_lock(&api->lock);
@@ -378,7 +358,7 @@ static void *run(void *arg)
             api->node_due_ms > now + NODE_RETRY_MS)
             api->node_due_ms = now + NODE_RETRY_MS;
         if (now >= api->node_due_ms) {
-            worker_add(api->events, job_new(JOB_NODE, &(struct alloc_output){0}));
+            worker_add(api->reads, job_new(JOB_NODE, &(struct alloc_output){0}));
             api->node_due_ms = now + api->settings.node_ms;
         }
         int64_t wait = api->stream ? 1000 : api->due_ms - now;
@@ -403,7 +383,13 @@ struct plugin_api *plugin_api_start(struct kube_client *client,
                        api);
     api->loop = httpc_loop_new();
     api->patches = worker_start("patches", on_job, api);
-    api->events = worker_start("events", on_job, api);
+    api->reads = worker_start("node", on_job, api);
+    api->events = event_recorder_start(
+        &(struct event_recorder_settings){.post = kube_send,
+                                          .ctx = client,
+                                          .controller = "gpushare-device-plugin",
+                                          .instance = settings->node,
+                                          .seed = rng_entropy()});
     if (pthread_create(&api->thread, NULL, run, api))
         abort();
     pthread_setname_np(api->thread, "pods");
@@ -420,7 +406,8 @@ bool plugin_api_stop(struct plugin_api *api, int64_t until_ms)
     httpc_loop_wake(api->loop);
     pthread_join(api->thread, NULL);
     return worker_stop_until(api->patches, until_ms) &&
-           worker_stop_until(api->events, until_ms);
+           worker_stop_until(api->reads, until_ms) &&
+           event_recorder_stop_until(api->events, until_ms);
 }
 
 void plugin_api_free(struct plugin_api *api)
@@ -428,7 +415,8 @@ void plugin_api_free(struct plugin_api *api)
     if (!api)
         return;
     worker_free(api->patches);
-    worker_free(api->events);
+    worker_free(api->reads);
+    event_recorder_free(api->events);
     httpc_loop_free(api->loop);
     pod_reflector_fini(&api->reflector);
     pthread_mutex_destroy(&api->lock);
@@ -440,4 +428,7 @@ void plugin_api_stats(struct plugin_api *api, struct plugin_api_stats *stats)
     pthread_mutex_lock(&api->lock);
     *stats = api->stats;
     pthread_mutex_unlock(&api->lock);
+    struct event_recorder_stats events = event_recorder_stats(api->events);
+    stats->events = events.written;
+    stats->events_failed = events.failed;
 }

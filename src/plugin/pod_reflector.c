@@ -18,19 +18,19 @@ static void on_object(void *ctx, struct jread *j, bool deleted);
 static void on_bookmark(void *ctx, struct span version);
 static void on_invalid(void *ctx, const struct err *err);
 
-static const struct listwatch_handler reader = {on_object, on_bookmark, on_invalid};
+static const struct list_watch_handler reader = {on_object, on_bookmark, on_invalid};
 
 void pod_reflector_init(struct pod_reflector *f, const char *node, int64_t unit_mib,
                         const struct pod_reflector_sink *sink, void *ctx)
 {
     *f = (struct pod_reflector){
         .node = node, .unit_mib = unit_mib, .sink = sink, .ctx = ctx};
-    listwatch_init(&f->in, &reader, f);
+    list_watch_init(&f->in, &reader, f);
 }
 
 void pod_reflector_fini(struct pod_reflector *f)
 {
-    listwatch_fini(&f->in);
+    list_watch_fini(&f->in);
 }
 
 void pod_reflector_relist(struct pod_reflector *f)
@@ -42,17 +42,17 @@ static void add_watch(struct pod_reflector *f, struct buf *path)
 {
     f->runs++;
     uint64_t spread = hash_bytes(0, &f->runs, sizeof f->runs) % WATCH_MORE_S;
-    listwatch_start(&f->in, true);
-    listwatch_watch_query(path, buf_span(&f->in.version), WATCH_MIN_S + (int64_t)spread);
+    list_watch_start(&f->in, true);
+    list_watch_watch_query(path, buf_span(&f->in.version), WATCH_MIN_S + (int64_t)spread);
 }
 
 static void add_list(struct pod_reflector *f, struct buf *path)
 {
     if (!f->paging) {
-        listwatch_start(&f->in, false);
+        list_watch_start(&f->in, false);
         f->sink->list(f->ctx, false);
     }
-    listwatch_list_query(path, &f->in);
+    list_watch_list_query(path, &f->in);
 }
 
 void pod_reflector_request(struct pod_reflector *f, struct arena *a,
@@ -60,7 +60,7 @@ void pod_reflector_request(struct pod_reflector *f, struct arena *a,
 {
     cleanup_buf struct buf path = {0};
     buf_adds(&path, "/api/v1/pods?fieldSelector=spec.nodeName%3D");
-    listwatch_escape(&path, span_of(f->node));
+    list_watch_escape(&path, span_of(f->node));
     buf_addc(&path, '&');
     if (f->watching)
         add_watch(f, &path);
@@ -86,7 +86,7 @@ static void on_object(void *ctx, struct jread *j, bool deleted)
         pod = (struct pod){.meta = pod.meta};
     }
     if (f->watching && pod.meta.version.n) {
-        listwatch_set_version(&f->in, pod.meta.version);
+        list_watch_set_version(&f->in, pod.meta.version);
         f->failures = 0;
     }
     if (!pod.meta.uid.n || !pod.meta.name.n)
@@ -102,7 +102,7 @@ static void on_bookmark(void *ctx, struct span version)
     struct pod_reflector *f = ctx;
     if (!version.n)
         return;
-    listwatch_set_version(&f->in, version);
+    list_watch_set_version(&f->in, version);
     f->failures = 0;
 }
 
@@ -114,13 +114,13 @@ static void on_invalid(void *ctx, const struct err *err)
 
 bool pod_reflector_begin(struct pod_reflector *f, unsigned status, int64_t retry_after_s)
 {
-    listwatch_begin(&f->in, status, retry_after_s);
+    list_watch_begin(&f->in, status, retry_after_s);
     return true;
 }
 
 bool pod_reflector_data(struct pod_reflector *f, const char *p, size_t n)
 {
-    return listwatch_data(&f->in, p, n);
+    return list_watch_data(&f->in, p, n);
 }
 
 /* Half to the whole of the back-off, which doubles. Nodes differ in the random part. */
@@ -139,7 +139,7 @@ static int64_t retry(struct pod_reflector *f)
 
 int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why, struct err *err)
 {
-    int rc = listwatch_end(&f->in, why);
+    int rc = list_watch_end(&f->in, why);
     *err = f->in.err;
     if (rc) {
         /* A watch whose connection broke resumes at its version. After any other error

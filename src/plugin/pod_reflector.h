@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kube/client.h"
-#include "kube/listwatch.h"
+#include "kube/list_watch.h"
 #include "plugin/pod_allocation.h"
 
 /*
@@ -26,7 +26,7 @@ struct pod_reflector {
     void *ctx;
     int64_t unit_mib;
     bool watching, paging;
-    struct listwatch in; /* its version: how far the watch has got */
+    struct list_watch in; /* its version: how far the watch has got */
     int64_t failures;
     uint64_t runs; /* number of watches; spreads their timeouts */
 };

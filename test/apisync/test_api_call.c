@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "apisync/api_call.h"
+#include "apisync/apisync.h"
 
 #include "base/mem.h"
 #include "lib/unit.h"
@@ -17,7 +17,7 @@ START_TEST(a_binding_has_uid_annotations_and_a_time_limit)
                                .annotations = "{\"k\":\"v\"}",
                                .send_by = {99, 7}};
     struct kube_request r;
-    api_call_request(&call, &a, &r);
+    apisync_call(&call, &a, &r);
     ck_assert_str_eq(r.method, "POST");
     ck_assert_str_eq(r.path, "/api/v1/namespaces/default/pods/p1/binding?timeout=3s");
     ck_assert_span_eq(
@@ -37,27 +37,27 @@ START_TEST(requests_of_the_other_calls)
 {
     struct kube_request r;
     struct core_output get = {.type = CORE_CALL_GET_POD, .ns = "ns", .name = "p"};
-    api_call_request(&get, &a, &r);
+    apisync_call(&get, &a, &r);
     ck_assert_str_eq(
         r.path, "/api/v1/namespaces/ns/pods/p"); /* consistent read: no resourceVersion */
     struct core_output lease = {
         .type = CORE_CALL_LEASE_GET, .ns = "kube-system", .name = "l"};
-    api_call_request(&lease, &a, &r);
+    apisync_call(&lease, &a, &r);
     ck_assert_str_eq(r.path,
                      "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l");
     lease.type = CORE_CALL_LEASE_WRITE;
     lease.body = "{}";
-    api_call_request(&lease, &a, &r);
+    apisync_call(&lease, &a, &r);
     ck_assert_str_eq(r.method, "PATCH"); /* keeps members of other writers */
     ck_assert_str_eq(r.content_type, "application/merge-patch+json");
     ck_assert_span_eq(r.body, "{}");
     lease.create = true;
-    api_call_request(&lease, &a, &r);
+    apisync_call(&lease, &a, &r);
     ck_assert_str_eq(r.method, "POST");
     ck_assert_str_eq(r.path,
                      "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases");
     struct core_output mark = {.type = CORE_CALL_WAKEUP, .node = "n1", .value = "t"};
-    api_call_request(&mark, &a, &r);
+    apisync_call(&mark, &a, &r);
     ck_assert_str_eq(r.method, "PATCH");
     ck_assert_str_eq(r.content_type, "application/merge-patch+json");
     ck_assert_span_eq(r.body, "{\"metadata\":{\"annotations\":{\"gpushare/room-since\":"
@@ -74,7 +74,7 @@ START_TEST(a_nomination_and_an_eviction_name_the_uid)
                                .uid = "u-1",
                                .node = "n1",
                                .send_by = {99, 7}};
-    api_call_request(&call, &a, &r);
+    apisync_call(&call, &a, &r);
     ck_assert_str_eq(r.method, "PATCH");
     ck_assert_str_eq(r.path, "/api/v1/namespaces/ns/pods/p/status");
     ck_assert_str_eq(r.content_type, "application/merge-patch+json");
@@ -82,12 +82,12 @@ START_TEST(a_nomination_and_an_eviction_name_the_uid)
                               "\"nominatedNodeName\":\"n1\"}}");
     ck_assert_int_eq(r.send_by.mono_ms, 99);
     call.node = NULL;
-    api_call_request(&call, &a, &r);
+    apisync_call(&call, &a, &r);
     ck_assert_span_eq(r.body, "{\"metadata\":{\"uid\":\"u-1\"},\"status\":{"
                               "\"nominatedNodeName\":null}}");
     call.type = CORE_CALL_EVICT;
-    ck_assert(api_call_is(&call));
-    api_call_request(&call, &a, &r);
+    ck_assert(apisync_is_call(&call));
+    apisync_call(&call, &a, &r);
     ck_assert_str_eq(r.method, "POST");
     ck_assert_str_eq(r.path, "/api/v1/namespaces/ns/pods/p/eviction");
     ck_assert_span_eq(r.body,
@@ -102,8 +102,8 @@ END_TEST
 START_TEST(a_disruption_budget_is_not_an_overload)
 {
     struct core_output call = {.type = CORE_CALL_EVICT, .call = 5};
-    struct api_call_answer answer;
-    struct api_call_result budget = {
+    struct apisync_answer answer;
+    struct apisync_result budget = {
         .status = 429,
         .body = SPAN(
             "{\"kind\":\"Status\",\"status\":\"Failure\",\"message\":\"Cannot evict pod "
@@ -112,15 +112,15 @@ START_TEST(a_disruption_budget_is_not_an_overload)
             "\"TooManyRequests\",\"details\":{\"causes\":[{\"reason\":"
             "\"DisruptionBudget\",\"message\":\"The disruption budget b needs 1 healthy "
             "pods and has 1 currently\"}]},\"code\":429}")};
-    api_call_answer(&call, &budget, &a, &answer);
+    apisync_answer(&call, &budget, &a, &answer);
     ck_assert(answer.input.disruption_budget);
     ck_assert_int_eq(answer.input.retry_after_ms, -1);
 
-    struct api_call_result overload = {.status = 429,
+    struct apisync_result overload = {.status = 429,
                                        .retry_after_s = 2,
                                        .body = SPAN("{\"kind\":\"Status\",\"details\":{"
                                                     "\"retryAfterSeconds\":2}}")};
-    api_call_answer(&call, &overload, &a, &answer);
+    apisync_answer(&call, &overload, &a, &answer);
     ck_assert(!answer.input.disruption_budget);
     ck_assert_int_eq(answer.input.retry_after_ms, 2000);
 
@@ -128,8 +128,8 @@ START_TEST(a_disruption_budget_is_not_an_overload)
                                       "{\"details\":{\"causes\":[3]}}",
                                       "{\"details\":{\"causes\":[{\"reason\":7}]}}"};
     for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
-        struct api_call_result other = {.status = 429, .body = span_of(odd[i])};
-        api_call_answer(&call, &other, &a, &answer);
+        struct apisync_result other = {.status = 429, .body = span_of(odd[i])};
+        apisync_answer(&call, &other, &a, &answer);
         ck_assert(!answer.input.disruption_budget);
         ck_assert_int_eq(answer.input.err->code, ERR_UNAVAILABLE);
     }
@@ -139,35 +139,35 @@ END_TEST
 START_TEST(answers_become_inputs)
 {
     struct core_output call = {.type = CORE_CALL_GET_POD, .call = 5};
-    struct api_call_answer answer;
-    struct api_call_result ok = {.status = 200,
+    struct apisync_answer answer;
+    struct apisync_result ok = {.status = 200,
                                  .body = SPAN("{\"metadata\":{\"name\":\"p\","
                                               "\"uid\":\"u\"}}")};
-    api_call_answer(&call, &ok, &a, &answer);
+    apisync_answer(&call, &ok, &a, &answer);
     ck_assert_int_eq(answer.input.type, CORE_ANSWER);
     ck_assert_uint_eq(answer.input.call, 5);
     ck_assert_ptr_null(answer.input.err);
     ck_assert_span_eq(answer.input.pod->meta.uid, "u");
 
-    struct api_call_result broken = {.status = 200, .body = SPAN("{\"metadata\":")};
-    api_call_answer(&call, &broken, &a, &answer);
+    struct apisync_result broken = {.status = 200, .body = SPAN("{\"metadata\":")};
+    apisync_answer(&call, &broken, &a, &answer);
     ck_assert_int_eq(answer.input.err->code, ERR_INTERNAL);
     ck_assert_ptr_null(answer.input.pod);
 
-    struct api_call_result absent = {.status = 404,
+    struct apisync_result absent = {.status = 404,
                                      .body = SPAN("{\"kind\":\"Status\","
                                                   "\"message\":\"gone\"}")};
-    api_call_answer(&call, &absent, &a, &answer);
+    apisync_answer(&call, &absent, &a, &answer);
     ck_assert_int_eq(answer.input.err->code, ERR_NOT_FOUND);
     ck_assert(!answer.input.not_sent);
 
     struct err why = {.code = ERR_UNAVAILABLE, .msg = "connection refused"};
-    struct api_call_result none = {.status = 0, .why = &why};
-    api_call_answer(&call, &none, &a, &answer);
+    struct apisync_result none = {.status = 0, .why = &why};
+    apisync_answer(&call, &none, &a, &answer);
     ck_assert(answer.input.not_sent);
     ck_assert_str_eq(answer.input.err->msg, "connection refused");
     none.sent = true;
-    api_call_answer(&call, &none, &a, &answer);
+    apisync_answer(&call, &none, &a, &answer);
     ck_assert(!answer.input.not_sent);
 }
 END_TEST

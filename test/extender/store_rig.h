@@ -24,7 +24,7 @@ struct store_rig {
     bool follower; /* the lease is held by another replica */
     /* Replaces rig_api if set. */
     void (*perform)(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct api_call_answer *answer);
+                    struct apisync_answer *answer);
 };
 
 static inline void rig_stream(void *ctx, const struct core_output *o)
@@ -35,11 +35,11 @@ static inline void rig_stream(void *ctx, const struct core_output *o)
 
 /* A minimal API server. */
 static inline void rig_api(struct store_rig *rig, const struct core_output *call,
-                           struct arena *arena, struct api_call_answer *answer)
+                           struct arena *arena, struct apisync_answer *answer)
 {
     struct kube_request request;
-    struct api_call_result result = {.status = 200, .body = SPAN("{}"), .sent = true};
-    api_call_request(call, arena, &request);
+    struct apisync_result result = {.status = 200, .body = SPAN("{}"), .sent = true};
+    apisync_call(call, arena, &request);
     if (call->type == CORE_CALL_LEASE_GET)
         result.body =
             SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
@@ -63,11 +63,11 @@ static inline void rig_api(struct store_rig *rig, const struct core_output *call
         result.body =
             SPAN("{\"kind\":\"Status\",\"message\":\"the API server says no\"}");
     }
-    api_call_answer(call, &result, arena, answer);
+    apisync_answer(call, &result, arena, answer);
 }
 
 static inline void rig_perform(void *ctx, const struct core_output *call,
-                               struct arena *arena, struct api_call_answer *answer)
+                               struct arena *arena, struct apisync_answer *answer)
 {
     struct store_rig *rig = ctx;
     if (rig->perform)
@@ -81,7 +81,7 @@ static inline void rig_defer(void *ctx, const struct core_output *o)
     struct store_rig *rig = ctx;
     if (rig->perform && o->type == CORE_CALL_LEASE_WRITE) {
         /* With many threads, renewals are answered at once instead of by rig_settle. */
-        struct api_call_answer answer;
+        struct apisync_answer answer;
         cleanup_arena struct arena a = {0};
         rig_api(rig, o, &a, &answer);
         store_input(rig->store, &answer.input);
@@ -100,7 +100,7 @@ static inline void rig_hurry(void *ctx)
 static inline void rig_settle(struct store_rig *rig)
 {
     for (size_t i = 0; i < rig->n_deferred; i++) {
-        struct api_call_answer answer;
+        struct apisync_answer answer;
         cleanup_arena struct arena a = {0};
         rig_perform(rig, rig->deferred[i], &a, &answer);
         store_input(rig->store, &answer.input);

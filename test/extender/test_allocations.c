@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 
 #include "base/mem.h"
-#include "extender/event_recorder.h"
 #include "extender/verb.h"
+#include "kube/event_recorder.h"
 #include "lib/raw.h"
 #include "wire/httpd.h"
 

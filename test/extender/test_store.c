@@ -21,14 +21,14 @@ static pthread_barrier_t together;
 
 /* An API server for many threads, which only counts Bindings. */
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct api_call_answer *answer)
+                    struct apisync_answer *answer)
 {
     (void)ctx;
-    struct api_call_result ok = {.status = 201, .body = SPAN("{}"), .sent = true};
+    struct apisync_result ok = {.status = 201, .body = SPAN("{}"), .sent = true};
     ck_assert_int_eq(call->type, CORE_CALL_BIND);
     atomic_fetch_add(&bindings, 1);
     sched_yield();
-    api_call_answer(call, &ok, arena, answer);
+    apisync_answer(call, &ok, arena, answer);
 }
 
 /* Creates pods p0, p1, ... of `mib` MiB each, and node n1 with `cards` cards of 16000. */

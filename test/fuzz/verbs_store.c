@@ -34,16 +34,16 @@ static void stream(void *ctx, const struct core_output *o)
 }
 
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct api_call_answer *answer)
+                    struct apisync_answer *answer)
 {
     (void)ctx;
-    struct api_call_result result = {.status = 404, .body = SPAN("{}"), .sent = true};
+    struct apisync_result result = {.status = 404, .body = SPAN("{}"), .sent = true};
     if (call->type == CORE_CALL_LEASE_GET || call->type == CORE_CALL_LEASE_WRITE) {
         bool get = call->type == CORE_CALL_LEASE_GET;
         result.status = 200;
         result.body = span_of(get ? free_lease : own_lease);
     }
-    api_call_answer(call, &result, arena, answer);
+    apisync_answer(call, &result, arena, answer);
 }
 
 /* Later outputs are not executed. */
@@ -77,7 +77,7 @@ static void settle(struct store *store)
     memcpy(calls, setup.calls, sizeof calls);
     setup.n = 0; /* an answer may cause the next call */
     for (size_t i = 0; i < n; i++) {
-        struct api_call_answer answer;
+        struct apisync_answer answer;
         cleanup_arena struct arena a = {0};
         perform(NULL, calls[i], &a, &answer);
         store_input(store, &answer.input);

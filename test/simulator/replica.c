@@ -552,12 +552,12 @@ static struct letter *wire_letter(struct wire *wire,
 }
 
 static void answer_core(struct world *w, struct wire *wire,
-                        const struct api_call_result *result)
+                        const struct apisync_result *result)
 {
-    struct api_call_answer answer;
+    struct apisync_answer answer;
     cleanup_arena struct arena a = {0};
     wire->answered = true;
-    api_call_answer(wire->call, result, &a, &answer);
+    apisync_answer(wire->call, result, &a, &answer);
     bool bind = wire->call->type == CORE_CALL_BIND;
     if (bind && answer.input.err)
         trace(w, "r%d: Binding of %s: %s", wire->r->id, wire->call->uid,
@@ -576,7 +576,7 @@ static void on_reply(struct world *w, struct replica *r, struct letter *l)
         return;
     }
     if (!wire->answered) {
-        struct api_call_result result = {
+        struct apisync_result result = {
             .status = l->status, .body = buf_span(&l->body), .sent = true};
         answer_core(w, wire, &result);
     }
@@ -590,7 +590,7 @@ static void on_timeout(struct world *w, struct replica *r, struct letter *l)
     if (!wire->answered) {
         struct err why = {.code = ERR_TIMEOUT, .msg = "no answer in time"};
         w->stats.lost++;
-        answer_core(w, wire, &(struct api_call_result){.why = &why, .sent = true});
+        answer_core(w, wire, &(struct apisync_result){.why = &why, .sent = true});
     }
     letter_free(l);
 }
@@ -603,7 +603,7 @@ static void on_cut(struct world *w, struct replica *r, struct letter *l)
     if (!wire->answered) {
         struct err why = {.code = ERR_UNAVAILABLE, .msg = "connection reset"};
         w->stats.lost++;
-        answer_core(w, wire, &(struct api_call_result){.why = &why, .sent = true});
+        answer_core(w, wire, &(struct apisync_result){.why = &why, .sent = true});
     }
     letter_free(l);
 }
@@ -756,7 +756,7 @@ static void on_send(struct world *w, struct replica *r, struct letter *l)
     bool alone = is_cut(w, r) && rng_below(&w->rng, 2); /* the connect fails */
     if (late || alone || chance(w, w->weather.not_sent)) {
         struct err why = {.code = ERR_UNAVAILABLE, .msg = "not sent"};
-        answer_core(w, wire, &(struct api_call_result){.why = &why});
+        answer_core(w, wire, &(struct apisync_result){.why = &why});
         letter_free(l);
         return;
     }
@@ -782,7 +782,7 @@ static void start_call(struct world *w, struct replica *r, const struct core_out
     wire->r = r;
     wire->epoch = r->epoch;
     wire->call = core_output_dup(o);
-    api_call_request(wire->call, &wire->arena, &wire->request);
+    apisync_call(wire->call, &wire->arena, &wire->request);
     w->stats.wakeups += o->type == CORE_CALL_WAKEUP;
     if (o->type == CORE_CALL_BIND && replica_up(w, r) && chance(w, w->weather.stall))
         /* between decision and write */
@@ -802,7 +802,7 @@ static void carry_out(struct world *w, struct replica *r, const struct core_outp
             trace(w, "r%d logs: %s", r->id, o->text);
         else if (o->type == CORE_RESERVED)
             decide_reserved(w, o->node);
-        else if (api_call_is(o))
+        else if (apisync_is_call(o))
             start_call(w, r, o);
         else
             start_stream(w, r, o);

@@ -3,7 +3,6 @@
 
 #include <jansson.h>
 
-#include "apisync/api_call.h"
 #include "apisync/apisync.h"
 #include "base/mem.h"
 #include "base/rng.h"

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/listwatch.h"
+#include "kube/list_watch.h"
+
+#include <stdatomic.h>
 
 #include "base/mem.h"
 #include "domain/object.h"
+#include "kube/config.h"
+#include "lib/stub.h"
 #include "lib/unit.h"
 
-static struct listwatch feed;
+static struct list_watch feed;
 static struct buf heard;
 
 static void on_object(void *ctx, struct jread *j, bool gone)
@@ -28,7 +32,7 @@ static void on_object(void *ctx, struct jread *j, bool gone)
                fault ? " with a fault" : "");
     if (span_eq(meta.name, SPAN("enough"))) {
         err_set(&err, ERR_INVALID, "enough");
-        listwatch_fail(&feed, &err);
+        list_watch_fail(&feed, &err);
     }
 }
 
@@ -44,34 +48,34 @@ static void on_fault(void *ctx, const struct err *err)
     buf_printf(&heard, "fault: %s\n", err->msg);
 }
 
-static const struct listwatch_handler reader = {on_object, on_bookmark, on_fault};
+static const struct list_watch_handler reader = {on_object, on_bookmark, on_fault};
 
 static void begin(bool watch)
 {
     buf_clear(&heard);
     buf_adds(&heard, "");
-    listwatch_init(&feed, &reader, &feed);
-    listwatch_start(&feed, watch);
+    list_watch_init(&feed, &reader, &feed);
+    list_watch_start(&feed, watch);
 }
 
-/* Feeds one response in pieces of this size. Returns the result of listwatch_end. */
+/* Feeds one response in pieces of this size. Returns the result of list_watch_end. */
 static int answer(unsigned status, const char *body, size_t piece, const struct err *why)
 {
     size_t n = strlen(body);
     bool go_on = true;
-    listwatch_begin(&feed, status, -1);
+    list_watch_begin(&feed, status, -1);
     for (size_t i = 0; i < n && go_on; i += piece)
-        go_on = listwatch_data(&feed, body + i, n - i < piece ? n - i : piece);
-    return listwatch_end(&feed, why);
+        go_on = list_watch_data(&feed, body + i, n - i < piece ? n - i : piece);
+    return list_watch_end(&feed, why);
 }
 
 static void path_is(const char *want)
 {
     cleanup_buf struct buf path = {0};
     if (feed.watch)
-        listwatch_watch_query(&path, buf_span(&feed.version), 60);
+        list_watch_watch_query(&path, buf_span(&feed.version), 60);
     else
-        listwatch_list_query(&path, &feed);
+        list_watch_list_query(&path, &feed);
     ck_assert_str_eq(path.p, want);
 }
 
@@ -97,7 +101,7 @@ START_TEST(a_list_and_then_a_watch)
             0);
         ck_assert_uint_eq(feed.next.n, 0);
         ck_assert_span_eq(buf_span(&feed.version), "6&");
-        listwatch_start(&feed, true);
+        list_watch_start(&feed, true);
         path_is(
             "watch=1&allowWatchBookmarks=true&timeoutSeconds=60&resourceVersion=6%26");
         ck_assert_int_eq(
@@ -119,7 +123,7 @@ START_TEST(a_list_and_then_a_watch)
             0);
         ck_assert_str_eq(heard.p, "seen a\nseen b\nseen c\nseen d\nseen e\nbookmark 9\n"
                                   "gone  with a fault\n");
-        listwatch_fini(&feed);
+        list_watch_fini(&feed);
     }
 }
 END_TEST
@@ -137,10 +141,10 @@ START_TEST(the_first_error_wins)
     ck_assert_ptr_nonnull(strstr(feed.err.msg, "too old"));
     ck_assert_str_eq(heard.p, "");
     /* The next start resets it, even without a response. */
-    listwatch_start(&feed, true);
-    ck_assert_int_eq(listwatch_end(&feed, NULL), -1);
+    list_watch_start(&feed, true);
+    ck_assert_int_eq(list_watch_end(&feed, NULL), -1);
     ck_assert_int_eq(feed.err.code, ERR_UNAVAILABLE);
-    listwatch_start(&feed, true);
+    list_watch_start(&feed, true);
     ck_assert_int_eq(
         answer(200,
                "{\"type\":\"ADDED\",\"object\":" POD(
@@ -150,7 +154,7 @@ START_TEST(the_first_error_wins)
         -1);
     ck_assert_str_eq(feed.err.msg, "enough");
     ck_assert_str_eq(heard.p, "seen enough\n");
-    listwatch_fini(&feed);
+    list_watch_fini(&feed);
 }
 END_TEST
 
@@ -181,7 +185,7 @@ START_TEST(an_incomplete_response_is_an_error)
         int rc = answer(cases[i].status, cases[i].body, 3, cases[i].lost ? &lost : NULL);
         ck_assert_msg(feed.err.code == cases[i].code, "case %zu: %s", i, feed.err.msg);
         ck_assert_int_eq(rc, cases[i].code == ERR_NONE ? 0 : -1);
-        listwatch_fini(&feed);
+        list_watch_fini(&feed);
     }
 }
 END_TEST
@@ -191,11 +195,11 @@ START_TEST(a_page_without_a_response_fails_the_list)
     begin(false);
     ck_assert_int_eq(
         answer(200, "{\"metadata\":{\"continue\":\"more\"},\"items\":[]}", 99, NULL), 0);
-    ck_assert_int_eq(listwatch_end(&feed, NULL), -1);
+    ck_assert_int_eq(list_watch_end(&feed, NULL), -1);
     ck_assert_int_eq(feed.err.code, ERR_UNAVAILABLE);
-    listwatch_start(&feed, false);
+    list_watch_start(&feed, false);
     path_is("limit=500"); /* restarts at the first page */
-    listwatch_fini(&feed);
+    list_watch_fini(&feed);
 }
 END_TEST
 
@@ -203,11 +207,11 @@ START_TEST(retry_after_is_at_most_a_minute)
 {
     begin(false);
     ck_assert_int_eq(feed.retry_after_ms, -1);
-    listwatch_begin(&feed, 429, 3);
+    list_watch_begin(&feed, 429, 3);
     ck_assert_int_eq(feed.retry_after_ms, 3000);
-    listwatch_begin(&feed, 429, 100000);
+    list_watch_begin(&feed, 429, 100000);
     ck_assert_int_eq(feed.retry_after_ms, 60000);
-    listwatch_fini(&feed);
+    list_watch_fini(&feed);
 }
 END_TEST
 
@@ -223,10 +227,83 @@ START_TEST(a_malformed_event_is_reported)
     ck_assert_ptr_nonnull(strstr(heard.p, "fault: event.type"));
     ck_assert_ptr_nonnull(strstr(heard.p, "fault: event: expected an object"));
     ck_assert_ptr_nonnull(strstr(heard.p, "seen b\n"));
-    listwatch_fini(&feed);
+    list_watch_fini(&feed);
 }
 END_TEST
 
-UNIT_MAIN("listwatch", a_list_and_then_a_watch, the_first_error_wins,
+/* -- the loop: requests come from many threads, possibly out of order -- */
+
+/* Does not answer until the gate opens. */
+static void hold(struct stub_conn *conn, void *gate)
+{
+    if (stub_read(conn))
+        gate_wait(gate);
+}
+
+static void loop_request(void *ctx, size_t slot, struct arena *a,
+                         struct kube_request *request)
+{
+    (void)ctx, (void)a;
+    *request =
+        (struct kube_request){.method = "GET", .path = slot ? "/nodes" : "/pods"};
+}
+
+static void loop_begin(void *ctx, size_t slot, unsigned status, int64_t retry_after_s)
+{
+    (void)ctx, (void)slot, (void)status, (void)retry_after_s;
+}
+
+static bool loop_data(void *ctx, size_t slot, const char *p, size_t n)
+{
+    (void)ctx, (void)slot, (void)p, (void)n;
+    return true;
+}
+
+static bool loop_end(void *ctx, size_t slot, const struct err *why)
+{
+    (void)slot, (void)why;
+    ++*(atomic_int *)ctx;
+    return false;
+}
+
+START_TEST(an_older_run_does_not_cancel_a_newer_one)
+{
+    static const struct list_watch_fns fns = {
+        .request = loop_request, .begin = loop_begin, .data = loop_data, .end = loop_end};
+    struct gate *gate = gate_new();
+    struct err err = {0};
+    atomic_int ended = 0;
+    struct stub *server = stub_start(hold, gate);
+    struct kube_config config = {.server = (char *)stub_url(server),
+                                 .path_prefix = (char *)""};
+    struct kube_client *client = kube_client_new(&config, &err);
+    ck_assert_msg(client != NULL, "%s", err.msg);
+    struct list_watch_loop *loop = list_watch_loop_new(client, 2, &fns, &ended);
+    list_watch_loop_thread(loop, "watch");
+    list_watch_loop_start(loop, 0, &(struct list_watch_run){.run = 11});
+    wait_for(stub_requests(server) == 1);
+    list_watch_loop_start(
+        loop, 0, &(struct list_watch_run){.run = 10, .watch = true, .version = "5"});
+    /* Requested after the older run was handled. */
+    list_watch_loop_start(loop, 1, &(struct list_watch_run){.run = 12});
+    wait_for(stub_requests(server) == 2);
+    cleanup_free char *first = stub_request(server, 0), *second = stub_request(server, 1);
+    ck_assert_ptr_nonnull(strstr(first, "/pods"));
+    ck_assert_ptr_nonnull(strstr(second, "/nodes"));
+    ck_assert_uint_eq(stub_connections(server), 2);
+    list_watch_loop_start(loop, 0, &(struct list_watch_run){.run = 13});
+    wait_for(stub_requests(server) == 3); /* a newer run cancels it */
+    list_watch_loop_stop(loop);
+    gate_open(gate);
+    list_watch_loop_free(loop);
+    stub_stop(server);
+    gate_free(gate);
+    kube_client_free(client);
+    ck_assert_int_eq(ended, 0); /* a canceled run does not end */
+}
+END_TEST
+
+UNIT_MAIN("list_watch", a_list_and_then_a_watch, the_first_error_wins,
           an_incomplete_response_is_an_error, a_page_without_a_response_fails_the_list,
-          retry_after_is_at_most_a_minute, a_malformed_event_is_reported)
+          retry_after_is_at_most_a_minute, a_malformed_event_is_reported,
+          an_older_run_does_not_cancel_a_newer_one)

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/body.h"
+
+/* The bodies of writes that more than one program sends to the API server. */
+
+/* `text` and the value as a JSON string. */
+static void member(struct buf *out, const char *text, struct span value)
+{
+    buf_adds(out, text);
+    buf_add_json(out, value);
+}
+
+void body_binding(struct buf *out, const struct body_binding *b)
+{
+    member(out, "{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{\"name\":",
+           b->name);
+    member(out, ",\"namespace\":", b->ns);
+    member(out, ",\"uid\":", b->uid);
+    if (b->annotations) {
+        buf_adds(out, ",\"annotations\":");
+        buf_adds(out, b->annotations);
+    }
+    member(out, "},\"target\":{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":",
+           b->node);
+    buf_adds(out, "}}");
+}
+
+void body_eviction(struct buf *out, struct span ns, struct span name, struct span uid,
+                   int grace_s)
+{
+    member(
+        out,
+        "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":",
+        name);
+    member(out, ",\"namespace\":", ns);
+    buf_adds(out, "},\"deleteOptions\":{");
+    if (grace_s >= 0)
+        buf_printf(out, "\"gracePeriodSeconds\":%d,", grace_s);
+    member(out, "\"preconditions\":{\"uid\":", uid);
+    buf_adds(out, "}}}");
+}
+
+void body_nomination(struct buf *out, struct span uid, struct span node)
+{
+    member(out, "{\"metadata\":{\"uid\":", uid);
+    buf_adds(out, "},\"status\":{\"nominatedNodeName\":");
+    if (node.n)
+        buf_add_json(out, node);
+    else
+        buf_adds(out, "null");
+    buf_adds(out, "}}");
+}
+
+static void begin_annotations(struct buf *out, struct span uid)
+{
+    buf_adds(out, "{\"metadata\":{");
+    if (uid.n) {
+        member(out, "\"uid\":", uid);
+        buf_addc(out, ',');
+    }
+    buf_adds(out, "\"annotations\":");
+}
+
+void body_annotation(struct buf *out, struct span uid, const char *key, struct span value)
+{
+    begin_annotations(out, uid);
+    buf_addc(out, '{');
+    buf_add_json(out, span_of(key));
+    member(out, ":", value);
+    buf_adds(out, "}}}");
+}
+
+void body_annotations(struct buf *out, struct span uid, const char *annotations)
+{
+    begin_annotations(out, uid);
+    buf_adds(out, annotations);
+    buf_adds(out, "}}");
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/event_recorder.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/prom.h"
+#include "base/thread.h"
+
+/* Writes Events: what is written, how it is encoded, and the thread that posts it. */
+
+enum {
+    CALL_MS = 5000,
+    LOG_MS = 10 * 60 * 1000, /* between two log lines about the same error */
+    /* The table of recent events is a set-associative cache. */
+    SETS = 2048,
+    WAYS = 4,
+    NAME_MAX_BYTES = 200,
+    INSTANCE_MAX = 128,
+    TOKEN_MS = 1000 / EVENTS_PER_S,
+    FULL_MS = EVENTS_BURST * TOKEN_MS,
+};
+
+/* The last event of an object and reason. */
+struct recent {
+    uint64_t key; /* hash of uid and reason; 0: the entry is free */
+    int64_t written_ms;
+    uint32_t repeated; /* occurrences since then */
+};
+
+struct event_recorder {
+    struct event_recorder_settings settings;
+    const char *controller;
+    char *instance;
+    struct worker *worker;
+    enum err_code logged; /* the last error in the log; of the worker's thread */
+    int64_t logged_ms;
+    pthread_mutex_t lock; /* protects the members below */
+    struct recent recent[SETS][WAYS];
+    int64_t tokens_ms; /* token bucket; an event costs TOKEN_MS */
+    int64_t refilled_ms;
+    struct event_recorder_stats stats;
+    int64_t last_wall_ns; /* unique per event, because it is part of the name */
+};
+
+/* -- encoding -- */
+
+/* Lower case letters, digits, '-' and '.': the name becomes part of a path. */
+static bool is_plain_name(struct span s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.'))
+            return false;
+    }
+    return s.n > 0 && s.n <= 253 && s.p[0] != '.';
+}
+
+/* Truncates to `max` bytes at a character boundary. */
+static struct span cut(struct span s, size_t max)
+{
+    if (s.n > max) {
+        s.n = max;
+        while (s.n && ((unsigned char)s.p[s.n] & 0xc0) == 0x80)
+            s.n--;
+    }
+    return s;
+}
+
+/* The object's name and the time, as client-go names events. Two events of an object can
+ * have the same name only if the clock is set back; then the API server responds with
+ * 409. */
+static void add_name(struct buf *out, struct span object, int64_t wall_ns)
+{
+    struct span name = cut(object, NAME_MAX_BYTES);
+    while (name.n && (name.p[name.n - 1] == '-' || name.p[name.n - 1] == '.'))
+        name.n--;
+    buf_add_span(out, name);
+    buf_printf(out, ".%llx", (unsigned long long)wall_ns);
+}
+
+static void member(struct buf *out, const char *key, struct span value)
+{
+    buf_adds(out, key);
+    buf_add_json(out, value);
+}
+
+static void add_regarding(struct buf *out, const struct event *e)
+{
+    bool pod = e->kind == EVENT_POD;
+    member(out, "},\"regarding\":{\"apiVersion\":\"v1\",\"kind\":",
+           pod ? SPAN("Pod") : SPAN("Node"));
+    if (pod)
+        member(out, ",\"namespace\":", e->ns);
+    member(out, ",\"name\":", e->name);
+    member(out, ",\"uid\":", e->uid);
+}
+
+static void add_series(struct buf *out, uint32_t count, struct span now)
+{
+    if (count < 2)
+        return;
+    buf_printf(out, ",\"series\":{\"count\":%u", count);
+    member(out, ",\"lastObservedTime\":", now);
+    buf_addc(out, '}');
+}
+
+/* Appends the path and the body of the POST request. `count` is the number of occurrences;
+ * more than 1 adds a series. `wall_ns` is the event's time and part of its name. False, and
+ * nothing is appended, if a name or namespace is invalid: names become part of a path. */
+static bool encode(const struct event_recorder *r, const struct event *e, int64_t wall_ns,
+                   uint32_t count, struct buf *path, struct buf *body)
+{
+    cleanup_buf struct buf name = {0}, now = {0};
+    struct span ns = e->kind == EVENT_POD ? e->ns : SPAN("default");
+    if (!is_plain_name(ns) || !is_plain_name(e->name))
+        return false;
+    add_name(&name, e->name, wall_ns);
+    clock_format_us(&now, wall_ns / 1000);
+    buf_adds(path, "/apis/events.k8s.io/v1/namespaces/");
+    buf_add_span(path, ns);
+    buf_adds(path, "/events");
+    member(body,
+           "{\"apiVersion\":\"events.k8s.io/v1\",\"kind\":\"Event\",\"metadata\":{"
+           "\"name\":",
+           buf_span(&name));
+    member(body, ",\"namespace\":", ns);
+    add_regarding(body, e);
+    member(body, "},\"eventTime\":", buf_span(&now));
+    member(body, ",\"reportingController\":", span_of(r->controller));
+    member(body, ",\"reportingInstance\":", cut(span_of(r->instance), INSTANCE_MAX));
+    member(body, ",\"type\":", e->warning ? SPAN("Warning") : SPAN("Normal"));
+    member(body, ",\"reason\":", span_of(e->reason));
+    member(body, ",\"action\":", span_of(e->action));
+    member(body, ",\"note\":", cut(e->note, EVENTS_NOTE_MAX));
+    add_series(body, count, buf_span(&now));
+    buf_addc(body, '}');
+    return true;
+}
+
+/* -- limits; under the lock -- */
+
+static uint64_t key_of(const struct event_recorder *r, struct span uid, const char *reason)
+{
+    uint64_t key = hash_bytes(hash_bytes(r->settings.seed, uid.p, uid.n), reason, strlen(reason));
+    return key ? key : 1;
+}
+
+static struct recent *recent_find(struct event_recorder *r, uint64_t key)
+{
+    for (int i = 0; i < WAYS; i++)
+        if (r->recent[key % SETS][i].key == key)
+            return &r->recent[key % SETS][i];
+    return NULL;
+}
+
+/* Replaces a free entry of the set, or the oldest one. */
+static struct recent *recent_insert(struct event_recorder *r, uint64_t key)
+{
+    struct recent *set = r->recent[key % SETS], *entry = set;
+    for (int i = 0; i < WAYS && entry->key; i++)
+        if (!set[i].key || set[i].written_ms < entry->written_ms)
+            entry = &set[i];
+    *entry = (struct recent){.key = key};
+    return entry;
+}
+
+/* If not, this occurrence is counted. */
+static bool is_due(struct event_recorder *r, int64_t now_ms, struct span uid,
+                   const char *reason)
+{
+    struct recent *recent = recent_find(r, key_of(r, uid, reason));
+    if (!recent || now_ms - recent->written_ms >= EVENTS_AGAIN_MS)
+        return true;
+    recent->repeated += recent->repeated < UINT32_MAX;
+    r->stats.repeated++;
+    return false;
+}
+
+static void refill(struct event_recorder *r, int64_t now_ms)
+{
+    if (r->refilled_ms != INT64_MIN && now_ms > r->refilled_ms)
+        r->tokens_ms += now_ms - r->refilled_ms;
+    r->refilled_ms = now_ms;
+    if (r->tokens_ms > FULL_MS)
+        r->tokens_ms = FULL_MS;
+}
+
+static bool take_token(struct event_recorder *r, int64_t now_ms)
+{
+    refill(r, now_ms);
+    if (r->tokens_ms < TOKEN_MS)
+        return false;
+    r->tokens_ms -= TOKEN_MS;
+    return true;
+}
+
+static bool enqueue(struct event_recorder *r, int64_t now_ms)
+{
+    if (r->stats.queued >= EVENTS_QUEUE || !take_token(r, now_ms))
+        return false;
+    r->stats.queued++;
+    return true;
+}
+
+/* Thousands of unique events may be pending; a quarter of the burst is reserved for the
+ * others. */
+static bool admit_unique(struct event_recorder *r, int64_t now_ms)
+{
+    refill(r, now_ms);
+    return r->tokens_ms >= FULL_MS / 4 && enqueue(r, now_ms);
+}
+
+/* The number of occurrences that the event stands for; 0: not to be written. */
+static uint32_t admit(struct event_recorder *r, int64_t now_ms, struct span uid,
+                      const char *reason)
+{
+    uint64_t key = key_of(r, uid, reason);
+    if (!is_due(r, now_ms, uid, reason))
+        return 0;
+    if (!enqueue(r, now_ms)) {
+        r->stats.dropped++;
+        return 0;
+    }
+    struct recent *recent = recent_find(r, key);
+    if (!recent)
+        recent = recent_insert(r, key);
+    uint32_t count = recent->repeated + (recent->repeated < UINT32_MAX);
+    recent->written_ms = now_ms;
+    recent->repeated = 0;
+    return count;
+}
+
+/* -- the thread -- */
+
+/* A queued request. Path and body are stored after the struct. */
+struct job {
+    char *path;
+    struct span body;
+};
+
+static struct job *job_new(const struct buf *path, const struct buf *body)
+{
+    struct job *job = xmalloc(sizeof *job + path->n + 1 + body->n);
+    job->path = (char *)(job + 1);
+    memcpy(job->path, path->p, path->n + 1);
+    memcpy(job->path + path->n + 1, body->p, body->n);
+    job->body = (struct span){job->path + path->n + 1, body->n};
+    return job;
+}
+
+/* A missing permission fails every event, so the same error is logged once per LOG_MS. */
+static void log_failure(struct event_recorder *r, const struct job *job,
+                        const struct err *err)
+{
+    int64_t now_ms = clock_mono_ms();
+    if (err->code == r->logged && now_ms - r->logged_ms < LOG_MS)
+        return;
+    r->logged = err->code;
+    r->logged_ms = now_ms;
+    log_warn("event", "cannot write an event; not retried", LOG_S("path", job->path),
+             LOG_ERR(err));
+}
+
+/* The event is not queued any more. */
+static void ended(struct event_recorder *r, bool written)
+{
+    pthread_mutex_lock(&r->lock);
+    r->stats.queued--;
+    r->stats.written += written;
+    r->stats.failed += !written;
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void post(void *ctx, void *work)
+{
+    struct event_recorder *r = ctx;
+    const struct job *job = work;
+    struct err err = {0};
+    struct kube_request request = {
+        .method = "POST", .path = job->path, .body = job->body, .timeout_ms = CALL_MS};
+    int rc = r->settings.post(r->settings.ctx, &request, &err);
+    ended(r, rc == 0);
+    if (rc)
+        log_failure(r, job, &err);
+}
+
+struct event_recorder *
+event_recorder_start(const struct event_recorder_settings *settings)
+{
+    struct event_recorder *r = xcalloc(1, sizeof *r);
+    r->settings = *settings;
+    if (!settings->now_ms)
+        r->settings.now_ms = clock_mono_ms;
+    r->controller = settings->controller ? settings->controller : "gpushare-extender";
+    r->instance = xstrdup(settings->instance);
+    r->tokens_ms = FULL_MS;
+    r->refilled_ms = INT64_MIN;
+    pthread_mutex_init(&r->lock, NULL);
+    r->worker = worker_start("events", post, r);
+    return r;
+}
+
+void event_recorder_stop(struct event_recorder *r)
+{
+    if (r)
+        worker_stop(r->worker);
+}
+
+bool event_recorder_stop_until(struct event_recorder *r, int64_t until_ms)
+{
+    return !r || worker_stop_until(r->worker, until_ms);
+}
+
+void event_recorder_free(struct event_recorder *r)
+{
+    if (!r)
+        return;
+    worker_free(r->worker);
+    pthread_mutex_destroy(&r->lock);
+    free(r->instance);
+    free(r);
+}
+
+bool event_recorder_wants(struct event_recorder *r, struct span uid, const char *reason)
+{
+    if (!r)
+        return false;
+    pthread_mutex_lock(&r->lock);
+    bool wanted = is_due(r, r->settings.now_ms(), uid, reason);
+    pthread_mutex_unlock(&r->lock);
+    return wanted;
+}
+
+bool event_recorder_add(struct event_recorder *r, const struct event *event)
+{
+    cleanup_buf struct buf path = {0}, body = {0};
+    if (!r)
+        return false;
+    pthread_mutex_lock(&r->lock);
+    int64_t now_ms = r->settings.now_ms();
+    uint32_t count = event->unique ? admit_unique(r, now_ms)
+                                   : admit(r, now_ms, event->uid, event->reason);
+    int64_t wall_ns = clock_wall_ns();
+    if (wall_ns <= r->last_wall_ns)
+        wall_ns = r->last_wall_ns + 1;
+    r->last_wall_ns = wall_ns;
+    pthread_mutex_unlock(&r->lock);
+    if (!count)
+        return false;
+    if (encode(r, event, wall_ns, count, &path, &body))
+        worker_add(r->worker, job_new(&path, &body));
+    else
+        ended(r, false); /* a retry would fail too */
+    return true;
+}
+
+struct event_recorder_stats event_recorder_stats(struct event_recorder *r)
+{
+    pthread_mutex_lock(&r->lock);
+    struct event_recorder_stats stats = r->stats;
+    pthread_mutex_unlock(&r->lock);
+    return stats;
+}
+
+void event_recorder_write(struct event_recorder *r, struct buf *out)
+{
+    static const char name[] = "gpushare_events_total";
+    struct event_recorder_stats stats = event_recorder_stats(r);
+    struct {
+        const char *result;
+        uint64_t n;
+    } all[] = {{"written", stats.written},
+               {"failed", stats.failed},
+               {"deduplicated", stats.repeated},
+               {"rate-limited", stats.dropped}};
+    prom_family(out, name, PROM_COUNTER, "Events, by result.");
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        prom_sample(out, name, &(struct prom_label){"result", span_of(all[i].result)}, 1,
+                    (int64_t)all[i].n);
+    prom_one(out, "gpushare_events_queued", PROM_GAUGE, "Events in the queue.",
+             stats.queued);
+}
