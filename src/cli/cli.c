@@ -16,7 +16,6 @@
 #include "cli/defrag_apply.h"
 #include "cli/explain.h"
 #include "cli/serve.h"
-#include "cli/usage.h"
 #include "wire/yaml.h"
 
 /* The command being run. */
@@ -24,6 +23,7 @@ struct cli_run {
     const struct cli_config *config;
     struct session session;
     struct span node; /* empty: all */
+    bool usage;       /* the command */
     struct buf out;
 };
 
@@ -409,6 +409,8 @@ static int render(struct cli_run *r, bool *missing, struct err *err)
                         .details = c->details,
                         .colors = cli_has_colors(c),
                         .node = r->node,
+                        .usage = r->usage,
+                        .ns = span_of(r->usage ? c->ns : NULL),
                         .unit_assumed = r->session.unit_assumed,
                         .now_s = clock_wall_ns() / 1000000000};
     *missing = false;
@@ -470,20 +472,6 @@ static int show(struct cli_run *r, struct err *err)
     if (render(r, &missing, err) || cli_print(&r->out, err))
         return -1;
     return missing;
-}
-
-/* usage */
-
-static int usage(struct cli_run *r, struct err *err)
-{
-    const struct cli_config *c = r->config;
-    if (c->args.n > 1)
-        return err_set(err, ERR_INVALID, "unexpected argument \"%s\" after usage",
-                       c->args.items[1]);
-    if (cli_load(r, err))
-        return -1;
-    usage_write(&r->out, cli_state(r), span_of(c->ns), c->format, cli_has_colors(c));
-    return cli_print(&r->out, err);
 }
 
 static int serve(struct cli_run *r, struct err *err)
@@ -562,8 +550,13 @@ static int command(struct cli_run *r, struct err *err)
         return cli_explain(r, err);
     if (!strcmp(first, "defrag"))
         return cli_defrag(r, err);
-    if (!strcmp(first, "usage"))
-        return usage(r, err);
+    if (!strcmp(first, "usage")) {
+        if (c->args.n > 1)
+            return err_set(err, ERR_INVALID, "unexpected argument \"%s\" after usage",
+                           c->args.items[1]);
+        r->usage = true;
+        return show(r, err);
+    }
     if (cli_has_shape(c) || c->node || c->apply)
         return err_set(err, ERR_INVALID,
                        "--cards, --memory, --model, --node and --apply need the command "

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/jread.h"
 #include "base/mem.h"
 #include "cli/table.h"
 #include "domain/promise.h"
@@ -243,74 +244,20 @@ static void store_object(struct cluster_state *cs, const struct core_input *in)
 
 /* -- Scvs: the core keeps only a part of them -- */
 
-static struct span copy(struct record *r, struct span text)
-{
-    return text.p ? arena_copy(&r->arena, text) : text;
-}
-
-static void copy_cards(struct record *r, struct scv *to, const struct scv *from)
-{
-    to->cards = arena_zalloc(&r->arena, from->n_cards * sizeof *to->cards);
-    for (size_t i = 0; i < from->n_cards; i++) {
-        struct scv_card *card = &to->cards[i];
-        *card = from->cards[i];
-        card->health = copy(r, card->health);
-        card->model = copy(r, card->model);
-        card->uuid = copy(r, card->uuid);
-        card->bus_id = copy(r, card->bus_id);
-    }
-}
-
-static void copy_held(struct record *r, struct scv *to, const struct scv *from)
-{
-    to->held = arena_zalloc(&r->arena, from->n_held * sizeof *to->held);
-    for (size_t i = 0; i < from->n_held; i++) {
-        struct scv_held *held = &to->held[i];
-        *held = from->held[i];
-        held->ns = copy(r, held->ns);
-        held->pod = copy(r, held->pod);
-        held->container = copy(r, held->container);
-        held->resource = copy(r, held->resource);
-        held->uuids = arena_zalloc(&r->arena, held->n_uuids * sizeof *held->uuids);
-        for (size_t k = 0; k < held->n_uuids; k++)
-            held->uuids[k] = copy(r, from->held[i].uuids[k]);
-        held->uses = NULL; /* the ledger has them */
-        held->n_uses = 0;
-    }
-}
-
-static void copy_processes(struct record *r, struct scv *to, const struct scv *from)
-{
-    to->processes = arena_zalloc(&r->arena, from->n_processes * sizeof *to->processes);
-    for (size_t i = 0; i < from->n_processes; i++) {
-        struct scv_process *p = &to->processes[i];
-        *p = from->processes[i];
-        p->uuid = copy(r, p->uuid);
-        p->ns = copy(r, p->ns);
-        p->pod = copy(r, p->pod);
-        p->container = copy(r, p->container);
-        p->name = copy(r, p->name);
-    }
-}
-
+/* The copy is what scv_write makes of it, read again. */
 static void store_scv(void *ctx, const struct scv *scv, uint64_t run, bool gone)
 {
     struct record *r = replace(ctx, CORE_SCVS, scv->meta.name, run, gone);
+    cleanup_buf struct buf text = {0};
+    struct jread j;
     if (!r)
         return;
-    struct scv *to = &r->scv.scv;
-    *to = *scv;
+    scv_write(&text, scv);
+    struct span own = arena_copy(&r->arena, buf_span(&text));
+    jread_init(&j, own.p, own.n);
+    scv_read_all(&j, &r->arena, &r->scv.scv);
+    r->scv.scv.damaged |= scv->damaged || jread_finish(&j, NULL);
     r->scv.name = r->key;
-    to->meta = (struct object_meta){.name = r->key, .created_s = scv->meta.created_s};
-    to->driver_version = copy(r, scv->driver_version);
-    to->cuda_version = copy(r, scv->cuda_version);
-    to->owner_uid = (struct span){0};
-    copy_cards(r, to, scv);
-    copy_held(r, to, scv);
-    copy_processes(r, to, scv);
-    to->assignments = NULL; /* the ledger has these two */
-    to->uses = NULL;
-    to->n_assignments = to->n_uses = 0;
 }
 
 static const struct record *find(const struct cluster_state *cs, enum core_kind kind,

@@ -103,11 +103,7 @@ static void add_reserved(struct explain_page *p, struct buf *out,
     {
         struct span ns = explain_text_at(item, "namespace");
         struct span name = explain_text_at(item, "name");
-        buf_adds(out, before);
-        if (name.n)
-            buf_printf(out, "%.*s/%.*s ", SPAN_ARG(ns), SPAN_ARG(name));
-        else
-            buf_adds(out, "a pod of another namespace ");
+        buf_printf(out, "%s%.*s/%.*s ", before, SPAN_ARG(ns), SPAN_ARG(name));
         explain_amount(out, json_integer_value(json_object_get(item, "mib")), p->unit);
         before = ", ";
     }

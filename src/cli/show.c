@@ -225,11 +225,22 @@ static void add_pod_row(struct page *p, const struct ledger_node *node,
                            : "bound");
 }
 
+/* The pods of the node, of show->ns if that is set. */
+static size_t list_pods(const struct show *show, const struct ledger_node *node,
+                        struct arena *a, const struct ledger_pod ***pods)
+{
+    size_t n = show_pods_on(node, a, pods), kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!show->ns.n || span_eq((*pods)[i]->ns, show->ns))
+            (*pods)[kept++] = (*pods)[i];
+    return kept;
+}
+
 static void add_pod_rows(struct page *p, const struct ledger_node *node)
 {
     static const struct ledger_use unknown = {-1, -1};
     const struct ledger_pod **pods;
-    size_t n = show_pods_on(node, &p->arena, &pods);
+    size_t n = list_pods(p->show, node, &p->arena, &pods);
     for (size_t i = 0; i < n; i++) {
         bool any = false;
         for (uint32_t k = 0; k < node->n_cards; k++) {
@@ -337,20 +348,27 @@ static void add_other_uses(struct page *p, struct buf *out,
     write_page(p, out);
 }
 
-static void add_details(struct page *p, struct buf *out, const struct ledger_node **nodes,
-                        size_t n)
+/* What each pod was promised of each card, and uses of it now. */
+static void add_pods(struct page *p, struct buf *out, const struct ledger_node **nodes,
+                     size_t n)
 {
     static const char *const names[] = {"NODE",     "GPU",  "NAMESPACE", "POD",
                                         "PROMISED", "USED", "SM",        "STATE"};
+    add_names(p, names, ARRAY_LEN(names));
+    for (size_t i = 0; i < n; i++)
+        add_pod_rows(p, nodes[i]);
+    write_page(p, out);
+}
+
+static void add_details(struct page *p, struct buf *out, const struct ledger_node **nodes,
+                        size_t n)
+{
     bool any = false;
     for (size_t i = 0; i < n; i++)
         any |= nodes[i]->pods != NULL;
     if (any) {
         buf_addc(out, '\n');
-        add_names(p, names, ARRAY_LEN(names));
-        for (size_t i = 0; i < n; i++)
-            add_pod_rows(p, nodes[i]);
-        write_page(p, out);
+        add_pods(p, out, nodes, n);
     }
     add_other_uses(p, out, nodes, n);
     add_pending(p, out);
@@ -573,6 +591,16 @@ static bool show_table(struct buf *out, const struct cluster_state *cs,
     const struct ledger_node **nodes;
     struct sums sums = {0};
     size_t n = show_nodes(cluster_state_ledger(cs), show->node, &p.arena, &nodes);
+    if (show->usage) {
+        add_pods(&p, out, nodes, n);
+        buf_adds(out, "in units of ");
+        quantity_write_unit(out, p.unit);
+        buf_addc(out, '\n');
+        if (show->unit_assumed)
+            show_unit_assumed(out, p.unit);
+        arena_fini(&p.arena);
+        return true;
+    }
     add_header(&p);
     for (size_t i = 0; i < n; i++) {
         sums.nodes++;
@@ -742,8 +770,8 @@ static void put_unplaced(const struct cluster_state *cs, json_t *o,
     json_decref(list);
 }
 
-static json_t *node_json(const struct cluster_state *cs, const struct ledger_node *node,
-                         struct arena *a)
+static json_t *node_json(const struct cluster_state *cs, const struct show *show,
+                         const struct ledger_node *node, struct arena *a)
 {
     static const char *const sources[] = {
         [SOURCE_NONE] = "none", [SOURCE_SCV] = "scv", [SOURCE_CAPACITY] = "capacity"};
@@ -754,7 +782,7 @@ static json_t *node_json(const struct cluster_state *cs, const struct ledger_nod
     struct ledger_node_info info = ledger_node_info(node);
     cleanup_buf struct buf why = {0}, time = {0}, note = {0};
     const struct ledger_pod **pods;
-    size_t n = show_pods_on(node, a, &pods);
+    size_t n = list_pods(show, node, a, &pods);
     json_t *o = json_object(), *cards = json_array();
     put_text(o, "name", node->name);
     put_text(o, "address", object ? object->address : (struct span){0});
@@ -820,11 +848,12 @@ static json_t *show_json(const struct cluster_state *cs, const struct show *show
     put(o, "unitMiB", ledger_settings(l)->unit_mib);
     put_flag(o, "unitAssumed", show->unit_assumed);
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, node_json(cs, nodes[i], &a));
+        json_array_append_new(list, node_json(cs, show, nodes[i], &a));
     json_object_set_new(o, "nodes", list);
     n = show->node.n ? 0 : show_pending(l, &a, &pods);
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(pending, pending_json(l, pods[i]));
+        if (!show->ns.n || span_eq(pods[i]->ns, show->ns))
+            json_array_append_new(pending, pending_json(l, pods[i]));
     if (show->node.n)
         json_decref(pending);
     else

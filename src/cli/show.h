@@ -17,6 +17,8 @@ struct show {
     enum show_format format;
     bool details; /* tables: also show pods */
     bool colors;
+    bool usage;        /* tables: show only pods, with promises and use */
+    struct span ns;    /* only pods of this namespace; empty: all */
     struct span node;  /* only this node; empty: all nodes with GPUs or promises */
     bool unit_assumed; /* say that the memory unit is an assumption */
     int64_t now_s;     /* since 1970, for ages */

@@ -482,7 +482,7 @@ START_TEST(cards_that_are_reserved_until_bind)
 {
     static const char view[] =
         RESERVED("{\"name\":\"v\\u001b[2J\",\"namespace\":\"ns\",\"uid\":\"u-v\",\"mib\":"
-                 "4096},{\"hidden\":true,\"mib\":2048}");
+                 "4096},{\"name\":\"u\",\"namespace\":\"ns\",\"mib\":2048}");
     static const char own[] =
         RESERVED("{\"name\":\"w\",\"namespace\":\"ns\",\"uid\":\"u-w\",\"mib\":8192}");
     const struct lists items = {.nodes = NODE("n1", "30", "2"),
@@ -494,8 +494,8 @@ START_TEST(cards_that_are_reserved_until_bind)
         explained_by(&items, "w", (struct explain_facts){.view = j});
     ck_assert_contains(others, "GPU0  15/15            fits\n");
     ck_assert_contains(others,
-                       "GPU1  15/15            fits; reserved: ns/v?[2J 4 GiB, a pod "
-                       "of another namespace 2 GiB\n");
+                       "GPU1  15/15            fits; reserved: ns/v?[2J 4 GiB, ns/u "
+                       "2 GiB\n");
     ck_assert_ptr_null(strstr(others, "Reserved for this pod"));
     cleanup_free char *mine =
         explained_by(&items, "w", (struct explain_facts){.view = k});

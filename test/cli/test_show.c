@@ -3,7 +3,6 @@
 
 #include "cli/cli.h"
 #include "cli/lib.h"
-#include "cli/usage.h"
 #include "lib/program.h"
 
 #define TWO_CARDS                                                                        \
@@ -106,17 +105,18 @@ START_TEST(promised_and_used_side_by_side)
     ck_assert_int_eq(json_integer_value(json_object_get(xorg, "pid")), 812);
     ck_assert_int_eq(json_integer_value(json_object_get(xorg, "utilizationPercent")), 3);
     json_decref(j);
-    /* `usage` has the same amounts by pod. */
-    cleanup_buf struct buf used = {0}, json = {0};
-    usage_write(&used, cs, SPAN(""), SHOW_TABLE, false);
-    ck_assert_str_eq(used.p,
-                     "NAMESPACE  POD  NODE  GPU  PROMISED  USED  SM\n"
-                     "ns         a    n1    0    2         3     -\n"
-                     "in units of GiB, measured now; Prometheus has the history\n");
-    usage_write(&json, cs, SPAN("ns"), SHOW_JSON, false);
-    ck_assert_ptr_nonnull(strstr(json.p, "\"usedMiB\": 3072"));
-    ck_assert_ptr_nonnull(strstr(json.p, "\"promisedMiB\": 2048"));
-    ck_assert_ptr_null(strstr(json.p, "utilizationPercent"));
+    /* `usage` has the pods alone, of one namespace if asked. */
+    cleanup_free char *used = table_of(cs, (struct show){.usage = true});
+    ck_assert_str_eq(used, "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  STATE\n"
+                           "n1    0    ns         a    2         3     -   bound\n"
+                           "in units of GiB\n");
+    struct show other = {.usage = true, .ns = SPAN("other")};
+    cleanup_free char *none = table_of(cs, other);
+    ck_assert_str_eq(none, "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  STATE\n"
+                           "in units of GiB\n");
+    other.format = SHOW_JSON;
+    cleanup_free char *json = table_of(cs, other);
+    ck_assert_ptr_null(strstr(json, "\"u-a\""));
     cluster_state_free(cs);
 }
 END_TEST

@@ -92,13 +92,11 @@ START_TEST(it_shows_use_beside_promises)
     struct sim s;
     sim_start(&s, ARGV(NULL));
     sim_add_node(&s, "n1", 1, 15);
-    cleanup_free char *none = inspect(&s, 0, ARGV("usage"));
-    ck_assert_str_eq(none, "no pod has a promise or uses a card\n");
     sim_add_bound_pod(&s, "a", 12, "n1", idx_0);
     cleanup_free char *table = inspect(&s, 0, ARGV("usage"));
-    ck_assert_contains(table, "default    a    n1    0    12        -     -\n");
+    ck_assert_contains(table, "n1    0    default    a    12        -     -   ");
     cleanup_free char *other = inspect(&s, 0, ARGV("usage", "-n", "b"));
-    ck_assert_str_eq(other, none);
+    ck_assert_ptr_null(strstr(other, "n1"));
     cleanup_free char *wrong = inspect(&s, 1, ARGV("usage", "n1"));
     ck_assert_contains(wrong, "unexpected argument \"n1\"");
     sim_stop(&s);
