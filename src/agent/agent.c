@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Starts and stops the threads of scv-agent, carries the publisher's outputs out, and
+ * answers probes. */
 #include "agent/agent.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Requests and answers of the publisher's calls, and the watch of the Scv. */
 #include "agent/api.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the Scv, the Lease and the Node as the publisher needs them. */
 #include "agent/api_object.h"
 
 #include "base/mem.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Matches the cards of each sample with those that the Scv has. */
 #include "agent/card_inventory.h"
 
 #include <stdio.h>
@@ -59,8 +60,8 @@ static bool same_index(const struct gpu_card *a, const struct gpu_card *b)
 }
 
 /* An item that no card of the sample was matched with yet. */
-static struct item *find(struct card_inventory *inv, const struct gpu_card *g,
-                         same_fn same)
+static struct item *find_item(struct card_inventory *inv, const struct gpu_card *g,
+                              same_fn same)
 {
     for (size_t i = 0; i < inv->n; i++)
         if (!inv->items[i].present && same(&inv->items[i].card, g))
@@ -68,7 +69,7 @@ static struct item *find(struct card_inventory *inv, const struct gpu_card *g,
     return NULL;
 }
 
-static void drop(struct card_inventory *inv, struct item *item)
+static void drop_item(struct card_inventory *inv, struct item *item)
 {
     size_t i = (size_t)(item - inv->items);
     memmove(item, item + 1, (inv->n - i - 1) * sizeof *item);
@@ -76,7 +77,7 @@ static void drop(struct card_inventory *inv, struct item *item)
 }
 
 /* In a full list, the card that is missing for longest is replaced. */
-static struct item *add(struct card_inventory *inv, const struct gpu_card *g)
+static struct item *add_item(struct card_inventory *inv, const struct gpu_card *g)
 {
     struct item *oldest = NULL;
     for (size_t i = 0; i < inv->n; i++)
@@ -84,7 +85,7 @@ static struct item *add(struct card_inventory *inv, const struct gpu_card *g)
             (!oldest || inv->items[i].missing_since_ms < oldest->missing_since_ms))
             oldest = &inv->items[i];
     if (inv->n == GPU_MAX_CARDS && oldest)
-        drop(inv, oldest);
+        drop_item(inv, oldest);
     if (inv->n == GPU_MAX_CARDS)
         return NULL;
     struct item *item = &inv->items[inv->n++];
@@ -94,11 +95,6 @@ static struct item *add(struct card_inventory *inv, const struct gpu_card *g)
 
 /* -- one card -- */
 
-static void forget(struct gpu_card *c, enum gpu_metric m)
-{
-    c->known &= ~(1u << m);
-}
-
 static void mark_lost(struct card_inventory *inv, struct item *item, int64_t now_ms,
                       const char *reason)
 {
@@ -106,10 +102,8 @@ static void mark_lost(struct card_inventory *inv, struct item *item, int64_t now
     snprintf(item->card.why, sizeof item->card.why, "%s", reason);
     card_health_sample(&item->health, &inv->settings.health, now_ms, CARD_HEALTH_FAILED,
                        reason);
-    forget(&item->card, GPU_MEM_FREE);
-    forget(&item->card, GPU_MEM_USED);
-    forget(&item->card, GPU_UTILIZATION);
-    forget(&item->card, GPU_TEMPERATURE);
+    item->card.known &= ~(1u << GPU_MEM_FREE | 1u << GPU_MEM_USED |
+                          1u << GPU_UTILIZATION | 1u << GPU_TEMPERATURE);
 }
 
 /* Keeps constant properties that a failed card does not report. */
@@ -154,8 +148,8 @@ static void update(const struct card_inventory *inv, struct item *item, int64_t 
 
 /* -- all of them -- */
 
-static bool taken(const struct card_inventory *inv, const struct item *by_other,
-                  int32_t index)
+static bool has_index(const struct card_inventory *inv, const struct item *by_other,
+                      int32_t index)
 {
     for (size_t i = 0; i < inv->n; i++)
         if (&inv->items[i] != by_other && inv->items[i].card.index == index)
@@ -173,9 +167,9 @@ static void settle_indexes(struct card_inventory *inv)
 {
     for (size_t i = 0; i < inv->n; i++) {
         struct item *item = &inv->items[i];
-        if (item->present || !taken(inv, item, item->card.index))
+        if (item->present || !has_index(inv, item, item->card.index))
             continue;
-        for (item->card.index = 0; taken(inv, item, item->card.index);)
+        for (item->card.index = 0; has_index(inv, item, item->card.index);)
             item->card.index++;
     }
     qsort(inv->items, inv->n, sizeof *inv->items, by_index);
@@ -189,25 +183,19 @@ static void publish(struct card_inventory *inv)
     inv->sample.n_cards = inv->n;
 }
 
-static void leave_out(struct card_inventory *inv, struct item *item,
-                      const struct gpu_card *g)
-{
-    if (item)
-        drop(inv, item);
-    if (g->index >= 0 && g->index < 64)
-        inv->mig |= 1ull << g->index;
-}
-
-static void take(struct card_inventory *inv, int64_t now_ms, const struct gpu_card *g,
+static void match_card(struct card_inventory *inv, int64_t now_ms, const struct gpu_card *g,
                  same_fn same, bool last_chance)
 {
-    struct item *item = find(inv, g, same);
+    struct item *item = find_item(inv, g, same);
     if (g->state == GPU_MIG) {
-        leave_out(inv, item, g);
+        if (item)
+            drop_item(inv, item);
+        if (g->index >= 0 && g->index < 64)
+            inv->mig |= 1ull << g->index;
         return;
     }
     if (!item && last_chance)
-        item = add(inv, g);
+        item = add_item(inv, g);
     if (item)
         update(inv, item, now_ms, g);
 }
@@ -229,7 +217,7 @@ static void mark_missing(struct card_inventory *inv, int64_t now_ms)
         if (item->missing_since_ms < 0)
             item->missing_since_ms = now_ms;
         if (now_ms - item->missing_since_ms >= inv->settings.keep_lost_ms)
-            drop(inv, item);
+            drop_item(inv, item);
         else
             mark_lost(inv, item, now_ms, NOT_LISTED);
     }
@@ -248,10 +236,10 @@ void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
     for (size_t i = 0; i < inv->n; i++)
         inv->items[i].present = false;
     for (size_t i = 0; i < s->n_cards; i++)
-        take(inv, now_ms, &s->cards[i], same_uuid, false);
+        match_card(inv, now_ms, &s->cards[i], same_uuid, false);
     for (size_t i = 0; i < s->n_cards; i++)
         if (!is_known(inv, &s->cards[i]))
-            take(inv, now_ms, &s->cards[i], same_index, true);
+            match_card(inv, now_ms, &s->cards[i], same_index, true);
     mark_missing(inv, now_ms);
     publish(inv);
 }
@@ -331,22 +319,6 @@ static struct item *find_published(struct card_inventory *inv, const struct gpu_
     return NULL;
 }
 
-static bool is_mig(const struct card_inventory *inv, const struct gpu_card *g)
-{
-    return g->index < 64 && (inv->mig >> g->index & 1);
-}
-
-static struct item *adopt(struct card_inventory *inv, int64_t now_ms,
-                          const struct gpu_card *g)
-{
-    struct item *item = is_mig(inv, g) ? NULL : add(inv, g);
-    if (item && inv->sampled) {
-        item->missing_since_ms = now_ms;
-        mark_lost(inv, item, now_ms, NOT_LISTED);
-    }
-    return item;
-}
-
 void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
                           const struct scv *scv)
 {
@@ -355,8 +327,13 @@ void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
         if (g.index >= GPU_MAX_CARDS)
             continue;
         struct item *item = find_published(inv, &g);
-        if (!item)
-            item = adopt(inv, now_ms, &g);
+        if (!item && !(inv->mig >> g.index & 1)) {
+            item = add_item(inv, &g);
+            if (item && inv->sampled) {
+                item->missing_since_ms = now_ms;
+                mark_lost(inv, item, now_ms, NOT_LISTED);
+            }
+        }
         if (item && !inv->sampled && !item->health.sampled)
             card_health_sample(&item->health, &inv->settings.health, now_ms,
                                CARD_HEALTH_GOOD, NULL);
@@ -404,12 +381,6 @@ const char *card_inventory_driver(const struct card_inventory *inv)
     return inv->sample.driver;
 }
 
-static void clause(struct buf *out)
-{
-    if (out->n)
-        buf_adds(out, "; ");
-}
-
 void card_inventory_message(const struct card_inventory *inv, struct buf *out)
 {
     if (inv->failure[0])
@@ -420,13 +391,10 @@ void card_inventory_message(const struct card_inventory *inv, struct buf *out)
         const struct gpu_card *g = card_inventory_card(inv, i, &healthy, &reason);
         if (healthy || (inv->failure[0] && strcmp(reason, inv->failure) == 0))
             continue;
-        clause(out);
-        buf_printf(out, "GPU%d is Unhealthy: %s", (int)g->index, reason);
+        buf_printf(out, "%sGPU%d is Unhealthy: %s", out->n ? "; " : "", (int)g->index,
+                   reason);
     }
-    for (int i = 0; i < 64; i++) {
-        if (!(inv->mig >> i & 1))
-            continue;
-        clause(out);
-        buf_printf(out, "GPU%d is in MIG mode and left out", i);
-    }
+    for (int i = 0; i < 64; i++)
+        if (inv->mig >> i & 1)
+            buf_printf(out, "%sGPU%d is in MIG mode and left out", out->n ? "; " : "", i);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The options of scv-agent. */
 #include <stddef.h>
 
 #include "agent/agent.h"

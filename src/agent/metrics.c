@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The metrics of scv-agent as text. */
 #include "agent/metrics.h"
 
 #include <stdio.h>
@@ -63,22 +64,40 @@ static void write_checks(const struct publisher *p, struct step_time now,
     }
 }
 
-/* A family with one sample per card that has the metric; `metric` < 0: its health. */
-static void write_per_card(const struct card_inventory *cards, const char *name,
-                           const char *help, int metric, struct buf *out)
+static void write_card_sample(struct buf *out, const char *name, int index,
+                              struct span uuid, int64_t value)
 {
-    prom_family(out, name, PROM_GAUGE, help);
-    for (size_t i = 0; i < card_inventory_count(cards); i++) {
-        bool healthy;
-        const char *reason;
-        const struct gpu_card *card = card_inventory_card(cards, i, &healthy, &reason);
-        char index[DIGITS];
-        snprintf(index, sizeof index, "%d", card->index);
-        struct prom_label l[] = {{"card", span_of(index)}, {"uuid", span_of(card->uuid)}};
-        if (metric < 0)
-            prom_sample(out, name, l, 2, healthy);
-        else if (gpu_knows(card, (enum gpu_metric)metric))
-            prom_sample(out, name, l, 2, card->value[metric]);
+    char text[DIGITS];
+    snprintf(text, sizeof text, "%d", index);
+    const struct prom_label l[] = {{"card", span_of(text)}, {"uuid", uuid}};
+    prom_sample(out, name, l, ARRAY_LEN(l), value);
+}
+
+static void write_cards(const struct card_inventory *cards, struct buf *out)
+{
+    enum { HEALTH = -1 };
+    static const struct {
+        const char *name, *help;
+        int metric;
+    } families[] = {
+        {NAME("card_healthy"), "Whether a card is Healthy in the Scv.", HEALTH},
+        {NAME("card_memory_capacity_bytes"), "Memory size of a card.", GPU_MEM_TOTAL},
+        {NAME("card_memory_free_bytes"), "Measured free memory of a card.", GPU_MEM_FREE},
+        {NAME("card_temperature_celsius"), "Temperature of a card.", GPU_TEMPERATURE},
+    };
+    prom_one(out, NAME("cards"), PROM_GAUGE, "Cards in the Scv.",
+             (int64_t)card_inventory_count(cards));
+    for (size_t f = 0; f < ARRAY_LEN(families); f++) {
+        prom_family(out, families[f].name, PROM_GAUGE, families[f].help);
+        for (size_t i = 0; i < card_inventory_count(cards); i++) {
+            bool healthy;
+            const char *reason;
+            const struct gpu_card *c = card_inventory_card(cards, i, &healthy, &reason);
+            int m = families[f].metric;
+            if (m == HEALTH || gpu_knows(c, (enum gpu_metric)m))
+                write_card_sample(out, families[f].name, c->index, span_of(c->uuid),
+                                  m == HEALTH ? healthy : c->value[m]);
+        }
     }
 }
 
@@ -163,54 +182,39 @@ static int64_t outside_mib(const struct usage *u, size_t card)
     return sum;
 }
 
-static void write_usage_of_cards(const struct usage *u, bool outside, const char *name,
-                                 const char *help, struct buf *out)
-{
-    prom_family(out, name, PROM_GAUGE, help);
-    for (size_t i = 0; i < u->n_cards; i++) {
-        int64_t mib = outside_mib(u, i);
-        char index[DIGITS];
-        snprintf(index, sizeof index, "%d", u->cards[i].index);
-        struct prom_label l[] = {{"card", span_of(index)}, {"uuid", u->cards[i].uuid}};
-        if (!outside)
-            prom_sample(out, name, l, 2, u->cards[i].complete);
-        else if (mib >= 0)
-            prom_sample(out, name, l, 2, mib << 20);
-    }
-}
-
 static void write_usage(const struct usage *u, struct buf *out)
 {
+    static const char outside[] = NAME("card_memory_outside_bytes");
+    static const char complete[] = NAME("card_usage_complete");
     write_containers(u, PROMISED, "gpushare_container_gpu_memory_promised_bytes",
                      "Memory of a card that was promised to a container.", out);
     write_containers(u, USED, "gpushare_container_gpu_memory_used_bytes",
                      "Memory of a card that a container uses.", out);
     write_containers(u, SM, "gpushare_container_gpu_sm_utilization_ratio",
                      "Share of a card's SM time that a container uses.", out);
-    write_usage_of_cards(u, true, NAME("card_memory_outside_bytes"),
-                         "Memory that processes outside Kubernetes use.", out);
-    write_usage_of_cards(u, false, NAME("card_usage_complete"),
-                         "Whether every process of a card was measured and mapped.", out);
+    prom_family(out, outside, PROM_GAUGE,
+                "Memory that processes outside Kubernetes use.");
+    for (size_t i = 0; i < u->n_cards; i++) {
+        int64_t mib = outside_mib(u, i);
+        if (mib >= 0)
+            write_card_sample(out, outside, u->cards[i].index, u->cards[i].uuid,
+                              mib << 20);
+    }
+    prom_family(out, complete, PROM_GAUGE,
+                "Whether every process of a card was measured and mapped.");
+    for (size_t i = 0; i < u->n_cards; i++)
+        write_card_sample(out, complete, u->cards[i].index, u->cards[i].uuid,
+                          u->cards[i].complete);
 }
 
 void metrics_write(const struct metrics *m, const struct publisher *p,
                    struct step_time now, struct buf *out)
 {
-    const struct card_inventory *cards = publisher_cards(p);
     prom_family(out, NAME("build_info"), PROM_GAUGE, "The version of this process.");
     prom_sample(out, NAME("build_info"),
                 &(struct prom_label){"version", SPAN(GPUSHARE_VERSION)}, 1, 1);
     write_checks(p, now, out);
-    prom_one(out, NAME("cards"), PROM_GAUGE, "Cards in the Scv.",
-             (int64_t)card_inventory_count(cards));
-    write_per_card(cards, NAME("card_healthy"), "Whether a card is Healthy in the Scv.",
-                   -1, out);
-    write_per_card(cards, NAME("card_memory_capacity_bytes"), "Memory size of a card.",
-                   GPU_MEM_TOTAL, out);
-    write_per_card(cards, NAME("card_memory_free_bytes"),
-                   "Measured free memory of a card.", GPU_MEM_FREE, out);
-    write_per_card(cards, NAME("card_temperature_celsius"), "Temperature of a card.",
-                   GPU_TEMPERATURE, out);
+    write_cards(publisher_cards(p), out);
     write_usage(publisher_usage(p), out);
     prom_one(out, NAME("samples_total"), PROM_COUNTER, "Successful samples of the cards.",
              (int64_t)atomic_load(&m->samples));

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The Scv's status from samples, devices and use, and whether its numbers have changed. */
 #include "agent/node_scv.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reports, evicts and kills what overuses a card. */
 #include "agent/overuse_actor.h"
 
 #include <pthread.h>

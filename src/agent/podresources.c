@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Polls the kubelet and the device plugin's state file for the devices of containers. */
 #include "agent/podresources.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* From the kubelet's devices to promises, and from a sample to the use of containers. */
 #include "agent/usage_meter.h"
 
 #include <pthread.h>
@@ -243,22 +244,17 @@ void usage_meter_pods(struct usage_meter *m, int64_t now_ms,
     pthread_mutex_unlock(&m->lock);
 }
 
-static bool any_container(const struct usage_input *in)
-{
-    for (size_t i = 0; i < in->n_places; i++)
-        if (in->places[i].kind == USAGE_CONTAINER)
-            return true;
-    return false;
-}
-
 static void read_host(struct usage_meter *m, struct usage_input *in, struct arena *a,
                       struct err *err)
 {
     process_places(m->host_root, in->sample, a, &in->places, &in->n_places);
     if (in->n_places && process_check_host(m->host_root, err))
         return;
-    if (any_container(in))
-        process_names_read(m->host_root, a, &in->names, &in->n_names, err);
+    for (size_t i = 0; i < in->n_places; i++)
+        if (in->places[i].kind == USAGE_CONTAINER) {
+            process_names_read(m->host_root, a, &in->names, &in->n_names, err);
+            return;
+        }
 }
 
 void usage_meter_measure(struct usage_meter *m, int64_t now_ms,

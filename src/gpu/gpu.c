@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What the sources share: names, plausibility and state of a card. */
 #include "gpu/gpu_priv.h"
 
 #include <inttypes.h>

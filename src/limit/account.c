@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Counts one allocation, and finds the card of a device or context. */
 #include "limit/limit.h"
 
 #include "limit/calls.h"

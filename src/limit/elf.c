@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the symbol tables of loaded objects. */
 #include "limit/limit.h"
 
 #include "limit/sys.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Allocation nodes of graphs. */
 #include "limit/limit.h"
 
 #include "limit/calls.h"

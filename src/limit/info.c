@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What the program sees of a card: its size is the limit, in CUDA and NVML. */
 #include <stdbool.h>
 
 #include "limit/limit.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* cuMemAlloc and its like, and arrays. */
 #include "limit/limit.h"
 #include "limit/calls.h"
 

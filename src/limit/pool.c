@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory pools and stream-ordered allocations. */
 #include "limit/limit.h"
 
 #include "limit/calls.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The limited cards of this process, and what it holds of them. */
 #include "limit/limit.h"
 
 #include "limit/sys.h"

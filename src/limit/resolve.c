@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* From symbols to functions: dlsym, cuGetProcAddress, the driver's functions. */
 #include "limit/calls.h"
 
 #include "limit/limit.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* State files: who owns a slot, and reservations of memory between processes. */
 #include <errno.h>
 #include <fcntl.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* System calls, locks and strings without a C library. */
 #include "limit/sys.h"
 
 #include <errno.h>

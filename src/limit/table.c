@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The hash table of what this process holds. */
 #include "limit/limit.h"
 
 #include "limit/sys.h"

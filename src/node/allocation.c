@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Allocations and the state file that keeps them. */
 #include "node/allocation.h"
 
 #include <stdlib.h>

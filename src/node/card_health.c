@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The state machine of a card's health. */
 #include "node/card_health.h"
 
 #include <inttypes.h>

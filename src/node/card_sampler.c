@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that samples the cards and waits for their events. */
 #include "node/card_sampler.h"
 
 #include <pthread.h>

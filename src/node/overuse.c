@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Who uses more than promised, for how long, whom it hurts, and what is done. */
 #include "node/overuse.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of the kubelet's podresources API. */
 #include "node/podresources_client.h"
 
 #include <time.h>

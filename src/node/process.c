@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads /proc and the kubelet's links, and kills one process. */
 #include "node/process.h"
 
 #include <dirent.h>

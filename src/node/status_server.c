@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Probes and metrics over HTTP. */
 #include "node/status_server.h"
 
 #include <stdio.h>

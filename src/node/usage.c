@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Joins NVML, /proc and the kubelet into the use and promise of each container. */
 #include "node/usage.h"
 
 #include <stdio.h>
