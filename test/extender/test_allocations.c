@@ -12,11 +12,12 @@
 
 /*
  * On a warm connection, filter and prioritize allocate nothing for a node: the server takes
- * buffers for a body and its reply, and the verbs reuse theirs. (The program is linked with --wrap for malloc and the like; allocations inside
- * libmicrohttpd are measured by `make bench`.)
+ * buffers for a body and its reply, and the verbs reuse theirs. (The program is linked with
+ * --wrap for malloc and the like; allocations inside libmicrohttpd are measured by `make
+ * bench`.)
  */
 
-enum { NODES = 200, WARM_UP = 4, CALLS = 30, OF_THE_SERVER = 20 /* of a call */ };
+enum { NODES = 200, WARM_UP = 4, CALLS = 30, OF_THE_SERVER = 30 /* of a call */ };
 
 /* -- counting -- */
 

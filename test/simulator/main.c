@@ -180,5 +180,6 @@ int main(int argc, char **argv)
         printf("no gang was ever bound, or none was rejected\n");
     printf("counted: %d simulator seeds\n", passed + failed);
     printf("%d passed, %d failed\n", !failed, !!failed);
+    opt_free(&program, &c);
     return failed != 0;
 }

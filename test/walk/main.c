@@ -332,5 +332,6 @@ int main(int argc, char **argv)
         failed += !ok;
     }
     printf("%d passed, %d failed\n", passed, failed);
+    opt_free(&program, &c);
     return failed != 0 || passed == 0;
 }
