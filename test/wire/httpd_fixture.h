@@ -20,6 +20,17 @@
 #define FOR_BOTH_MODES(mode)                                                             \
     for (enum httpd_mode mode = HTTPD_THREADS; mode <= HTTPD_EVENTS; mode++)
 
+/* The body runs in each mode, with a server `kit` and a reply `r`, which are freed. */
+#define FOR_BOTH_SERVERS(limits)                                                         \
+    FOR_BOTH_MODES(mode)                                                                 \
+    for (struct fixture kit, *kit_ = (fixture_start(&kit, mode, (limits)), &kit); kit_;  \
+         fixture_fini(&kit), kit_ = NULL)                                                \
+        for (struct raw_reply r = {0}, *r_ = &r; r_; raw_reply_fini(&r), r_ = NULL)
+/* ... and with a connection `c` to it. */
+#define FOR_BOTH_CLIENTS(limits)                                                         \
+    FOR_BOTH_SERVERS(limits)                                                             \
+    for (struct raw c, *c_ = (raw_open(&c, kit.port), &c); c_; raw_close(&c), c_ = NULL)
+
 /* State that the handlers and streams of a test share. */
 struct fixture {
     struct httpd *d;

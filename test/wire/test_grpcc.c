@@ -126,24 +126,6 @@ START_TEST(resets_have_a_status)
 }
 END_TEST
 
-START_TEST(other_protocols_than_http2_are_rejected)
-{
-    struct buf b = {0};
-    struct grpcc_response a;
-    begin(&a, 100);
-    headers(&b, END, 1, "grpc-status: 0\n"); /* no :status */
-    grpcc_response_feed(&a, (const uint8_t *)b.p, b.n);
-    ck_assert(!a.is_done); /* nghttp2 sends RST_STREAM first */
-    const uint8_t *p;
-    while (nghttp2_session_mem_send(a.session, &p) > 0)
-        ;
-    ck_assert(a.is_done);
-    ck_assert_int_eq(a.status, GRPC_INTERNAL);
-    grpcc_response_fini(&a);
-    buf_fini(&b);
-}
-END_TEST
-
 START_TEST(messages_arrive_in_order)
 {
     struct buf b = {0};
@@ -375,8 +357,7 @@ END_TEST
 
 UNIT_MAIN("grpcc", a_status_in_the_headers_is_enough,
           an_invalid_status_is_unknown, a_response_without_a_status_is_an_error,
-          bad_messages_are_rejected, resets_have_a_status,
-          other_protocols_than_http2_are_rejected, messages_arrive_in_order,
+          bad_messages_are_rejected, resets_have_a_status, messages_arrive_in_order,
           a_missing_socket_or_listener_is_unavailable, a_peer_that_closes_is_unavailable,
           a_response_before_the_close_counts, a_unary_response_has_exactly_one_message,
           other_protocols_than_http2_end_the_call,

@@ -110,17 +110,6 @@ static void request(struct peer *p, uint32_t id, const char *head, struct span b
 static const char ok[] = "HEADERS 1 :status=200 content-type=application/grpc\n"
                          "DATA 1 7\nHEADERS 1 grpc-status=0 end\n";
 
-START_TEST(a_call_in_frames)
-{
-    struct peer p;
-    peer_begin(&p, (struct grpcd_config){0});
-    request(&p, 1, call_head, SPAN("hi"));
-    ck_assert_str_eq(exchange(&p), ok);
-    ck_assert_uint_eq(p.n_started, 1);
-    peer_end(&p);
-}
-END_TEST
-
 START_TEST(a_call_in_single_bytes)
 {
     struct peer p;
@@ -392,7 +381,7 @@ START_TEST(trailers_of_a_client_end_its_request)
 }
 END_TEST
 
-UNIT_MAIN("grpcd_conn", a_call_in_frames, a_call_in_single_bytes,
+UNIT_MAIN("grpcd_conn", a_call_in_single_bytes,
           any_printable_authority_is_accepted, a_bad_request_gets_its_status,
           a_large_message_is_rejected_before_its_end, an_incomplete_request_times_out,
           the_deadline_counts_from_the_headers, a_reset_cancels_the_call,

@@ -276,26 +276,6 @@ END_TEST
 
 enum { BIG = 24 << 20 };
 
-static void send_big(struct stub_conn *conn, void *ctx)
-{
-    stub_read(conn);
-    stub_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", BIG);
-    stub_send(conn, ctx, BIG);
-}
-
-START_TEST(a_big_list_arrives_byte_for_byte)
-{
-    cleanup_free char *big = xmalloc(BIG);
-    for (size_t i = 0; i < BIG; i++)
-        big[i] = (char)(i * 2654435761u >> 13);
-    struct story story = {0};
-    tell(send_big, big, watch_of("/"), &story);
-    ck_assert_uint_eq(story.body.n, BIG);
-    ck_assert_int_eq(memcmp(story.body.p, big, BIG), 0);
-    buf_fini(&story.body);
-}
-END_TEST
-
 START_TEST(an_invalid_request_is_reported_to_end)
 {
     struct story story = {0};
@@ -452,39 +432,12 @@ START_TEST(another_thread_can_wake_the_loop)
 }
 END_TEST
 
-START_TEST(many_streams_run_concurrently)
-{
-    enum { N = 20 };
-    struct stub *s = stub_start(send_once, (void *)CHUNKED "3\r\nabc\r\n0\r\n\r\n");
-    struct httpc *c = client_of(stub_url(s));
-    struct httpc_loop *loop = httpc_loop_new();
-    struct story stories[N] = {0};
-    struct httpc_request req = watch_of("/");
-    req.authorization = "Bearer abc";
-    req.gzip = true;
-    for (int i = 0; i < N; i++)
-        httpc_stream_start(loop, c, &req, &sink, &stories[i]);
-    for (int i = 0; i < N; i++) {
-        run_until(loop, &stories[i].ends, 1);
-        ck_assert_msg(stories[i].why.code == ERR_NONE, "%s", stories[i].why.msg);
-        ck_assert_span_eq(buf_span(&stories[i].body), "abc");
-        buf_fini(&stories[i].body);
-    }
-    cleanup_free char *got = stub_request(s, 0);
-    ck_assert(strstr(got, "\r\nAuthorization: Bearer abc\r\n") != NULL);
-    ck_assert(strstr(got, "\r\nAccept-Encoding: gzip\r\n") != NULL);
-    httpc_loop_free(loop);
-    httpc_free(c);
-    stub_stop(s);
-}
-END_TEST
-
 UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once,
           the_date_of_the_server_is_returned, an_error_status_is_passed_on_with_its_body,
           a_truncated_stream_ends_with_an_error, the_sink_can_stop_a_stream,
           a_stalled_stream_ends_after_stall_ms, a_slow_stream_is_not_a_stalled_one,
-          timeout_ms_limits_a_stream_as_a_whole, a_big_list_arrives_byte_for_byte,
+          timeout_ms_limits_a_stream_as_a_whole,
           an_invalid_request_is_reported_to_end,
           a_stream_can_be_started_from_the_end_of_another,
           a_cancelled_stream_makes_no_more_calls, a_loop_can_be_freed_while_streams_run,
-          another_thread_can_wake_the_loop, many_streams_run_concurrently)
+          another_thread_can_wake_the_loop)

@@ -12,13 +12,8 @@
 
 START_TEST(a_route_gets_its_request_and_the_connection_is_reused)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_CLIENTS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
-        struct raw c;
-        struct raw_reply r = {0};
-        raw_open(&c, kit.port);
         for (int i = 0; i < 3; i++) {
             raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
             ck_assert_uint_eq(r.status, 200);
@@ -31,22 +26,14 @@ START_TEST(a_route_gets_its_request_and_the_connection_is_reused)
         }
         raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         ck_assert(raw_ended(&c));
-        raw_reply_fini(&r);
-        raw_close(&c);
-        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(pipelined_requests_get_replies_in_order)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_CLIENTS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
-        struct raw c;
-        struct raw_reply r = {0};
-        raw_open(&c, kit.port);
         raw_sendf(&c,
                   "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab"
                   "GET /show?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -60,9 +47,6 @@ START_TEST(pipelined_requests_get_replies_in_order)
             ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
             ck_assert_body(r, bodies[i]);
         }
-        raw_reply_fini(&r);
-        raw_close(&c);
-        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -99,13 +83,8 @@ END_TEST
 
 START_TEST(head_is_get_without_the_body)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_CLIENTS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
-        struct raw c;
-        struct raw_reply r = {0};
-        raw_open(&c, kit.port);
         raw_sendf(&c, "HEAD /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         ck_assert_uint_eq(r.status, 200);
@@ -116,9 +95,6 @@ START_TEST(head_is_get_without_the_body)
         /* The next reply starts at once: no byte of a body came. */
         raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_body(r, "hello\n");
-        raw_reply_fini(&r);
-        raw_close(&c);
-        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -177,33 +153,22 @@ START_TEST(an_absolute_target_is_its_path_and_replaces_the_host)
         {"http://a.test?a=1", "{\"error\":\"path not found\"}\n"},
         {"/host", "x"},
     };
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_CLIENTS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
-        struct raw c;
-        struct raw_reply r = {0};
-        raw_open(&c, kit.port);
         for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
             raw_sendf(&c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", cases[i].target);
             ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
             ck_assert_body(r, cases[i].seen);
         }
-        raw_reply_fini(&r);
-        raw_close(&c);
-        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(a_query_of_very_many_parameters_is_served)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
         struct raw c;
-        struct raw_reply r = {0};
         cleanup_buf struct buf req = {0};
         buf_adds(&req, "GET /show?");
         for (int i = 0; i < 2000; i++)
@@ -213,9 +178,7 @@ START_TEST(a_query_of_very_many_parameters_is_served)
         raw_call(&c, &r, req.p);
         ck_assert_uint_eq(r.status, 200);
         ck_assert_ptr_nonnull(strstr(r.body.p, "[last]"));
-        raw_reply_fini(&r);
         raw_close(&c);
-        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -279,26 +242,18 @@ START_TEST(ambiguous_requests_are_rejected)
         "GET /hello HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n" SMUGGLED,
         "GET /hello HTTP/1.0\r\nHost: x\r\nHost: y\r\n\r\n" SMUGGLED,
     };
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
         for (size_t i = 0; i < ARRAY_LEN(requests); i++)
             expect_refusal(kit.port, requests[i], strlen(requests[i]));
-        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(a_reply_can_fail_have_headers_and_be_aborted)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_CLIENTS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
-        struct raw c;
-        struct raw_reply r = {0};
-        raw_open(&c, kit.port);
         raw_call(&c, &r, "GET /teapot HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_uint_eq(r.status, 418);
         ck_assert_body(r, "{\"error\":\"short and \\\"stout\\\"\"}\n");
@@ -306,9 +261,6 @@ START_TEST(a_reply_can_fail_have_headers_and_be_aborted)
         ck_assert_span_eq(raw_header(&r, "X-Two"), "2");
         raw_sendf(&c, "GET /cut HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert(raw_ended(&c));
-        raw_reply_fini(&r);
-        raw_close(&c);
-        fixture_fini(&kit);
     }
 }
 END_TEST

@@ -28,22 +28,13 @@ static void post_size(struct raw *c, struct raw_reply *r, size_t n, size_t chunk
 START_TEST(bodies_of_every_size_arrive_whole)
 {
     static const size_t sizes[] = {0, 1, 87 * 1024, 100 * 1000, 5 << 20, 3, 1 << 20};
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_CLIENTS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
-        struct raw c;
-        struct raw_reply r = {0};
-        raw_open(&c, kit.port);
         for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
             post_size(&c, &r, sizes[i], 0);
             post_size(&c, &r, sizes[i], 50 * 1000);
         }
         post_size(&c, &r, 2000, 1);
-        raw_reply_fini(&r);
-        raw_close(&c);
-        ck_assert(raw_until(kit_is_empty, &kit));
-        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -168,12 +159,9 @@ static void post(struct raw *c, struct raw_reply *r, int n)
 
 START_TEST(bodies_are_counted_as_they_are_received)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(&(struct httpd_limits){.max_bodies = 1000})
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
         struct raw slow[4], b;
-        struct raw_reply r = {0};
         for (unsigned i = 0; i < ARRAY_LEN(slow); i++)
             begin(&slow[i], &kit, 1, i + 1);
         raw_open(&b, kit.port);
@@ -182,25 +170,20 @@ START_TEST(bodies_are_counted_as_they_are_received)
         for (unsigned i = 0; i < ARRAY_LEN(slow); i++)
             raw_reset(&slow[i]);
         raw_close(&b);
-        raw_reply_fini(&r);
         ck_assert(raw_until(kit_is_empty, &kit));
-        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(a_request_beyond_the_limit_of_all_bodies_gets_503)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(&(struct httpd_limits){.max_bodies = 1000})
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
         struct httpd_listener_config other = fixture_listener(&kit, HTTPD_EVENTS);
         unsigned port;
         struct err err = {0};
         ck_assert_done(httpd_listen(kit.d, &other, &port, &err), err);
         struct raw large, b;
-        struct raw_reply r = {0};
         begin(&large, &kit, 700, 700);
         /* The other listener shares the limit. */
         raw_open(&b, port);
@@ -221,21 +204,14 @@ START_TEST(a_request_beyond_the_limit_of_all_bodies_gets_503)
         post(&b, &r, 1000);
         ck_assert_body(r, "1000");
         raw_close(&b);
-        raw_reply_fini(&r);
-        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(a_get_has_a_small_body_only)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_CLIENTS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
-        struct raw c;
-        struct raw_reply r = {0};
-        raw_open(&c, kit.port);
         raw_sendf(&c,
                   "GET /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n%04096d",
                   0);
@@ -251,9 +227,6 @@ START_TEST(a_get_has_a_small_body_only)
                  "GET /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 4097\r\n\r\n");
         ck_assert_uint_eq(r.status, 413);
         ck_assert(raw_ended(&c));
-        raw_reply_fini(&r);
-        raw_close(&c);
-        fixture_fini(&kit);
     }
 }
 END_TEST

@@ -79,13 +79,10 @@ END_TEST
 
 START_TEST(a_partly_received_request_is_served)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
         struct drain drain;
-        fixture_start(&kit, mode, NULL);
         struct raw head, body;
-        struct raw_reply r = {0};
         raw_open(&head, kit.port);
         raw_sendf(&head, "GET /hello HTTP/1.1\r\nHo");
         raw_open(&body, kit.port);
@@ -106,23 +103,18 @@ START_TEST(a_partly_received_request_is_served)
         ck_assert_body(r, "abcdef");
         ck_assert_span_eq(raw_header(&r, "Connection"), "close");
         ck_assert(drain_end(&drain));
-        raw_reply_fini(&r);
         raw_close(&head);
         raw_close(&body);
-        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(a_connection_in_the_backlog_is_served)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
         struct rlimit limit;
-        fixture_start(&kit, mode, NULL);
         struct raw used, late;
-        struct raw_reply r = {0};
         raw_open(&used, kit.port);
         raw_call(&used, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         /* No descriptor is left to accept with. */
@@ -137,24 +129,17 @@ START_TEST(a_connection_in_the_backlog_is_served)
         ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
         ck_assert_int_eq(raw_read(&late, &r), RAW_OK);
         ck_assert_body(r, "hello\n");
-        raw_reply_fini(&r);
         raw_close(&used);
         raw_close(&late);
-        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(a_big_reply_is_delivered_whole)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_CLIENTS(NULL)
     {
-        struct fixture kit;
         struct drain drain;
-        fixture_start(&kit, mode, NULL);
-        struct raw c;
-        struct raw_reply r = {0};
-        raw_open(&c, kit.port);
         raw_sendf(&c, "GET /big?a=32 HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         drain_begin(&drain, &kit, RAW_WAIT_MS);
@@ -162,22 +147,16 @@ START_TEST(a_big_reply_is_delivered_whole)
         ck_assert_int_eq(raw_read_all(&c, &rest), RAW_OK);
         ck_assert_uint_eq(rest.n, (size_t)32 << 20);
         ck_assert(drain_end(&drain));
-        raw_reply_fini(&r);
-        raw_close(&c);
-        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(waiting_streams_end_cleanly)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
         struct drain drain;
-        fixture_start(&kit, mode, NULL);
         struct raw c[30];
-        struct raw_reply r = {0};
         for (int i = 0; i < 30; i++) {
             raw_open(&c[i], kit.port);
             raw_sendf(&c[i], "GET /stream?first=a HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -195,8 +174,6 @@ START_TEST(waiting_streams_end_cleanly)
         }
         ck_assert(drain_end(&drain));
         ck_assert_int_eq(atomic_load(&kit.closed), 30);
-        raw_reply_fini(&r);
-        fixture_fini(&kit);
     }
 }
 END_TEST

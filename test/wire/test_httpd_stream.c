@@ -49,12 +49,9 @@ static void expect_counts(struct fixture *kit, int opened, int closed)
 
 START_TEST(a_waiting_stream_is_woken_by_another_thread)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
         struct raw c;
-        struct raw_reply r = {0};
         open_stream(&kit, &c, &r);
         expect_counts(&kit, 1, 0);
         /* Without a wake-up, each would take a second. */
@@ -76,9 +73,7 @@ START_TEST(a_waiting_stream_is_woken_by_another_thread)
         /* The connection stays open. */
         raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_body(r, "hello\n");
-        raw_reply_fini(&r);
         raw_close(&c);
-        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -107,12 +102,9 @@ END_TEST
 
 START_TEST(the_body_precedes_the_stream_and_head_opens_none)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
         struct raw c;
-        struct raw_reply r = {0};
         raw_open(&c, kit.port);
         raw_sendf(&c, "HEAD /stream HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
@@ -126,9 +118,7 @@ START_TEST(the_body_precedes_the_stream_and_head_opens_none)
         expect_body(&c, &r, "first\n");
         fixture_say(&kit, "second\n", HTTPD_STREAM_WAIT, true);
         expect_body(&c, &r, "second\n");
-        raw_reply_fini(&r);
         raw_close(&c);
-        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -212,12 +202,9 @@ END_TEST
 
 START_TEST(a_disconnect_closes_the_stream)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
         struct raw a, b;
-        struct raw_reply r = {0};
         open_stream(&kit, &a, &r);
         open_stream(&kit, &b, &r);
         expect_counts(&kit, 2, 0);
@@ -225,8 +212,6 @@ START_TEST(a_disconnect_closes_the_stream)
         raw_reset(&b);
         expect_counts(&kit, 2, 2);
         ck_assert(raw_until(kit_is_empty, &kit));
-        raw_reply_fini(&r);
-        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -236,10 +221,8 @@ END_TEST
 START_TEST(a_half_closed_connection_closes_its_stream)
 {
     enum { TIMES = 20 };
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
         int64_t best = INT64_MAX;
         for (int i = 1; i <= TIMES; i++) {
             struct raw c;
@@ -256,7 +239,6 @@ START_TEST(a_half_closed_connection_closes_its_stream)
         }
         /* If it waited first, each would take a second. */
         ck_assert_int_lt(best, 500);
-        fixture_fini(&kit);
     }
 }
 END_TEST

@@ -142,38 +142,6 @@ START_TEST(https_reuses_the_connection)
 }
 END_TEST
 
-static CURLcode try_version(struct fixture *kit, struct pair *pair, long version)
-{
-    cleanup_buf struct buf out = {0};
-    CURL *curl = client(kit, pair, "/hello", &out);
-    curl_easy_setopt(curl, CURLOPT_SSLVERSION, version);
-    curl_easy_setopt(curl, CURLOPT_SSL_CIPHER_LIST, "ALL:@SECLEVEL=0");
-    CURLcode rc = curl_easy_perform(curl);
-    ck_assert(rc != CURLE_OK || span_eq(buf_span(&out), SPAN("hello\n")));
-    curl_easy_cleanup(curl);
-    return rc;
-}
-
-START_TEST(only_tls_1_2_and_1_3_are_supported)
-{
-    struct pair pair;
-    struct fixture kit;
-    pair_init(&pair);
-    tls_start(&kit, &pair, HTTPD_THREADS, NULL);
-    ck_assert_int_eq(
-        try_version(&kit, &pair, CURL_SSLVERSION_TLSv1_3 | CURL_SSLVERSION_MAX_TLSv1_3),
-        CURLE_OK);
-    ck_assert_int_eq(
-        try_version(&kit, &pair, CURL_SSLVERSION_TLSv1_2 | CURL_SSLVERSION_MAX_TLSv1_2),
-        CURLE_OK);
-    ck_assert_int_eq(
-        try_version(&kit, &pair, CURL_SSLVERSION_TLSv1_1 | CURL_SSLVERSION_MAX_TLSv1_1),
-        CURLE_SSL_CONNECT_ERROR);
-    pair_fini(&pair);
-    fixture_fini(&kit);
-}
-END_TEST
-
 static void *get_stream(void *arg)
 {
     CURL *curl = arg;
@@ -360,6 +328,6 @@ START_TEST(a_bad_certificate_is_an_error)
 }
 END_TEST
 
-UNIT_MAIN("httpd_tls", https_reuses_the_connection, only_tls_1_2_and_1_3_are_supported,
+UNIT_MAIN("httpd_tls", https_reuses_the_connection,
           streams_and_drain_work_over_tls, a_slow_reader_gets_every_byte_of_a_stream,
           a_client_without_tls_is_disconnected, a_bad_certificate_is_an_error)
