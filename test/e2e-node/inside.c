@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -13,7 +15,10 @@
 
 #define LISTS "/sys/fs/cgroup/devices"
 
-enum { GUEST_CARDS = 8 }; /* that it tries to open */
+enum {
+    GUEST_CARDS = 8, /* that it tries to open */
+    NVIDIA_MAJOR = 195,
+};
 
 /* What runc allows every container (libcontainer/specconv), also without a line in its
  * specification. */
@@ -144,7 +149,7 @@ static void put(const char *group, const char *file, const char *rule)
 void inside_allow(const char *pod, int minor)
 {
     cleanup_free char *id = id_of(pod), *group = group_of(id);
-    cleanup_free char *rule = xasprintf("c 195:%d rw", minor);
+    cleanup_free char *rule = xasprintf("c %d:%d rw", NVIDIA_MAJOR, minor);
     put(group, "devices.allow", rule);
 }
 
@@ -180,4 +185,52 @@ void inside_restore(const char *pod)
         buf_printf(&rule, " %s", lib_str(r, "access"));
         put(group, "devices.allow", rule.p);
     }
+}
+
+/* -- the driver -- */
+
+static void add_device(const char *driver, const char *name, unsigned minor)
+{
+    cleanup_free char *path = xasprintf("%s/dev/%s", driver, name);
+    ck_assert_msg(mknod(path, S_IFCHR | 0666, makedev(NVIDIA_MAJOR, minor)) == 0,
+                  "mknod %s: %m", path);
+}
+
+/* A library of the driver, which is the fake NVML, and its link. */
+static void add_library(const char *driver, const char *name)
+{
+    cleanup_free char *path =
+        xasprintf("%s" DRIVER_LIBRARIES "/%s.so." DRIVER_VERSION, driver, name);
+    cleanup_free char *link = xasprintf("%s" DRIVER_LIBRARIES "/%s.so.1", driver, name);
+    cleanup_free char *target = xasprintf("%s.so." DRIVER_VERSION, name),
+                      *nvml = node_nvml();
+    cleanup_buf struct buf library = {0};
+    struct err err;
+    ck_assert_done(file_read(nvml, 1 << 24, &library, &err), err);
+    ck_assert_done(file_write(path, buf_span(&library), &err), err);
+    ck_assert_int_eq(symlink(target, link), 0);
+}
+
+char *inside_make_driver(void)
+{
+    char *driver = temp_path(cell_dir(), "driver");
+    if (access(driver, F_OK) == 0)
+        return driver;
+    static const char *const dirs[] = {"",         "/dev",     "/usr",
+                                       "/usr/bin", "/usr/lib", DRIVER_LIBRARIES};
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+        cleanup_free char *path = xasprintf("%s%s", driver, dirs[i]);
+        ck_assert_msg(mkdir(path, 0755) == 0, "mkdir %s: %m", path);
+    }
+    for (unsigned i = 0; i < NODE_CARDS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "nvidia%u", i);
+        add_device(driver, name, i);
+    }
+    add_device(driver, "nvidia-uvm", 254);
+    add_device(driver, "nvidiactl", 255);
+    add_library(driver, "libcuda");
+    add_library(driver, "libnvidia-ml");
+    temp_write(driver, "usr/bin/nvidia-smi", "");
+    return driver;
 }

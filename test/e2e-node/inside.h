@@ -26,3 +26,14 @@ void inside_allow(const char *pod, int minor);
 void inside_restore(const char *pod);
 /* Is it cgroup v1? */
 bool inside_has_lists(void);
+
+/*
+ * The root of a driver container in the folder of the cell: device nodes with NVIDIA's
+ * numbers, behind which there is no driver, and libraries, each of which is the fake NVML.
+ */
+
+#define DRIVER_VERSION   "535.129.03" /* that of node_write_cards */
+#define DRIVER_LIBRARIES "/usr/lib/x86_64-linux-gnu"
+
+/* Makes it unless an earlier test of the suite has. Returns its path, new. */
+char *inside_make_driver(void);

@@ -1,14 +1,273 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What the sides report of the containers on the node, compared: podresources, the meaning of
+ * tags, everything at rest, podresources under constant calls, and refused pods.
+ */
+
+#include "e2e-node/look.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
-#include "e2e-node/look_priv.h"
-#include "e2e-node/refusals.h"
+#include "kube/podresources.h"
+#include "wire/grpcc.h"
 
-/* Compares all sides while nothing changes. */
+enum {
+    CALL_MS = 5000,
+    REST_MS = 30 * 1000,
+    EVERY_MS = 20, /* the kubelet accepts 100 calls per second in total */
+};
 
-enum { REST_MS = 30 * 1000 };
+/* Shared by all threads. */
+static struct {
+    pthread_mutex_t lock;
+    json_t *cards; /* {tag: uuid} */
+    json_t *seen;  /* {uid/container: true}: already compared */
+    atomic_size_t wrong;
+} known = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void note_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void note_wrong(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "WRONG CARD: ");
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\n");
+    va_end(ap);
+    atomic_fetch_add(&known.wrong, 1);
+}
+
+static size_t count_wrong(void)
+{
+    return atomic_load(&known.wrong);
+}
+
+/* -- podresources -- */
+
+static json_t *ids_of(const struct podres_container *c)
+{
+    json_t *ids = json_array();
+    for (size_t i = 0; i < c->n_devices; i++)
+        for (size_t k = 0; k < c->devices[i].n_ids; k++)
+            if (span_starts(c->devices[i].resource, SPAN("aliyun.com/")))
+                json_array_append_new(
+                    ids, json_stringn(c->devices[i].ids[k].p, c->devices[i].ids[k].n));
+    return ids;
+}
+
+static void add_pod(json_t *all, json_t *holders, const struct podres_pod *p)
+{
+    for (size_t i = 0; i < p->n_containers; i++) {
+        json_t *ids = ids_of(&p->containers[i]), *id;
+        cleanup_free char *name =
+            xasprintf("%.*s/%.*s", SPAN_ARG(p->name), SPAN_ARG(p->containers[i].name));
+        size_t k;
+        json_array_foreach(ids, k, id)
+        {
+            const char *text = json_string_value(id);
+            json_t *other = json_object_get(holders, text);
+            ck_assert_msg(!other, "%s is held by %s and by %s", text,
+                          json_string_value(other), name);
+            json_object_set_new(holders, text, json_string(name));
+        }
+        if (json_array_size(ids))
+            json_object_set(all, name, ids);
+        json_decref(ids);
+    }
+}
+
+/* False: no reply. Retries if the kubelet limits the rate. */
+static bool call(const char *method, struct span message, struct buf *reply,
+                 struct err *err)
+{
+    struct grpcc_request req = {.socket = node_podresources(),
+                                .method = method,
+                                .message = message,
+                                .timeout_ms = CALL_MS,
+                                .max_message = PODRES_MESSAGE_MAX};
+    enum grpc_status status;
+    for (;;) {
+        buf_clear(reply);
+        if (grpcc_call(&req, reply, &status, err) == 0)
+            return true;
+        if (status != GRPC_RESOURCE_EXHAUSTED)
+            return false;
+        lib_pause();
+    }
+}
+
+json_t *look_held(void)
+{
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf reply = {0};
+    cleanup_json json_t *holders = json_object();
+    struct podres_list list;
+    struct err err = {0};
+    if (!call(PODRES_LIST, (struct span){0}, &reply, &err))
+        return NULL;
+    ck_assert_done(podres_list_decode(buf_span(&reply), &a, &list, &err), err);
+    json_t *all = json_object();
+    for (size_t i = 0; i < list.n; i++)
+        if (span_eq(list.pods[i].ns, SPAN("default")))
+            add_pod(all, holders, &list.pods[i]);
+    return all;
+}
+
+static json_t *held_by(const char *pod)
+{
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf message = {0}, reply = {0};
+    cleanup_json json_t *holders = json_object();
+    struct podres_pod shown;
+    struct err err = {0};
+    ck_assert_done(
+        podres_get_request_encode(SPAN("default"), span_of(pod), &message, &err), err);
+    json_t *all = json_object();
+    if (!call(PODRES_GET, buf_span(&message), &reply, &err))
+        return all;
+    ck_assert_done(podres_get_decode(buf_span(&reply), &a, &shown, &err), err);
+    add_pod(all, holders, &shown);
+    return all;
+}
+
+/* -- cards -- */
+
+char *look_variable(const char *log, const char *name)
+{
+    struct span rest = span_of(log), line;
+    size_t n = strlen(name);
+    while (rest.n) {
+        line = span_cut(&rest, '\n');
+        if (line.n > n && memcmp(line.p, name, n) == 0 && line.p[n] == '=')
+            return xmemdup0(line.p + n + 1, line.n - n - 1);
+    }
+    return xstrdup("");
+}
+
+static json_t *set_of(const char *list)
+{
+    json_t *set = json_object();
+    struct span rest = span_of(list);
+    while (rest.n) {
+        struct span one = span_cut(&rest, ',');
+        json_object_setn_new(set, one.p, one.n, json_true());
+    }
+    return set;
+}
+
+static json_t *tags_of(const json_t *ids)
+{
+    json_t *tags = json_object(), *id;
+    size_t i;
+    json_array_foreach(ids, i, id)
+    {
+        struct span rest = span_of(json_string_value(id));
+        struct span tag = span_cut(&rest, '-');
+        json_int_t n = json_integer_value(json_object_getn(tags, tag.p, tag.n));
+        json_object_setn_new(tags, tag.p, tag.n, json_integer(n + 1));
+    }
+    return tags;
+}
+
+static const char *first(const json_t *object)
+{
+    return json_object_iter_key(json_object_iter((json_t *)object));
+}
+
+/* Records the card of a tag; a contradiction fails the test. */
+static void learn(const char *name, const char *tag, const char *uuid)
+{
+    const char *other;
+    json_t *card;
+    json_object_foreach(known.cards, other, card)
+    {
+        const char *is = json_string_value(card);
+        if ((strcmp(other, tag) == 0) == (strcmp(is, uuid) == 0))
+            continue;
+        note_wrong("container %s holds ids %s-* and sees %s; ids %s-* are of %s",
+                        name, tag, uuid, other, is);
+        return;
+    }
+    json_object_set_new(known.cards, tag, json_string(uuid));
+}
+
+static void compare_container(const char *name, const json_t *ids, const char *log)
+{
+    cleanup_free char *visible = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
+    cleanup_json json_t *cards = set_of(visible), *tags = tags_of(ids);
+    const char *tag;
+    json_t *n;
+    ck_assert_msg(json_object_size(cards) == json_object_size(tags),
+                  "container %s sees %s and holds ids of %zu cards", name, visible,
+                  json_object_size(tags));
+    pthread_mutex_lock(&known.lock);
+    if (!known.cards)
+        known.cards = json_object();
+    if (json_object_size(tags) == 1)
+        learn(name, first(tags), first(cards));
+    json_object_foreach(tags, tag, n)
+    {
+        const char *uuid = json_string_value(json_object_get(known.cards, tag));
+        if (uuid && !json_object_get(cards, uuid))
+            note_wrong("container %s holds ids of card %s and sees %s", name, uuid,
+                            visible);
+    }
+    pthread_mutex_unlock(&known.lock);
+}
+
+static bool is_of_go(const json_t *ids)
+{
+    const char *id = json_string_value(json_array_get(ids, 0));
+    return id && strstr(id, "-_-");
+}
+
+static void note_compared(const char *uid, const char *container)
+{
+    cleanup_free char *key = xasprintf("%s/%s", uid, container);
+    pthread_mutex_lock(&known.lock);
+    if (!known.seen)
+        known.seen = json_object();
+    json_object_set_new(known.seen, key, json_true());
+    pthread_mutex_unlock(&known.lock);
+}
+
+static size_t count_compared(void)
+{
+    pthread_mutex_lock(&known.lock);
+    size_t n = json_object_size(known.seen);
+    pthread_mutex_unlock(&known.lock);
+    return n;
+}
+
+static const char *card_of_tag(const char *tag)
+{
+    pthread_mutex_lock(&known.lock);
+    const char *uuid = json_string_value(json_object_get(known.cards, tag));
+    for (int i = 0; uuid && i < NODE_CARDS; i++)
+        if (strcmp(node_cards[i].uuid, uuid) == 0)
+            uuid = node_cards[i].uuid; /* constant */
+    pthread_mutex_unlock(&known.lock);
+    return uuid;
+}
+
+void look_tell(void)
+{
+    printf(
+        "measured: containers that were compared: %zu; on another card than the ledger "
+        "has: %zu\n",
+        count_compared(), count_wrong());
+    fflush(stdout);
+    ck_assert_uint_eq(count_wrong(), 0);
+}
+
+/* -- all sides, while nothing changes -- */
 
 #define ANNOTATION(pod, key)                                                             \
     json_string_value(json_object_get(lib_at(pod, "metadata.annotations"), key))
@@ -79,17 +338,17 @@ static void variable_is(const char *who, const char *log, const char *name,
 /* Fails unless the ids match the promised cards and amounts. */
 static void check_ids(const char *who, const json_t *ids, json_t *cards, bool whole)
 {
-    cleanup_json json_t *tags = look_tags(ids);
+    cleanup_json json_t *tags = tags_of(ids);
     const char *tag;
     json_t *n;
     json_object_foreach(tags, tag, n)
     {
-        const char *uuid = look_card(tag);
+        const char *uuid = card_of_tag(tag);
         if (!uuid)
             continue; /* no container has held ids of only this card yet */
         json_t *units = json_object_get(cards, uuid);
         if (!units || !(whole || json_equal(units, n)))
-            look_note_wrong("container %s holds %d of %s, promised are %d", who,
+            note_wrong("container %s holds %d of %s, promised are %d", who,
                             (int)json_integer_value(n), uuid,
                             (int)json_integer_value(units));
     }
@@ -97,14 +356,14 @@ static void check_ids(const char *who, const json_t *ids, json_t *cards, bool wh
 
 static void check_seen(const char *who, const char *visible, const json_t *cards)
 {
-    cleanup_json json_t *seen = look_set(visible);
+    cleanup_json json_t *seen = set_of(visible);
     bool same = json_object_size(seen) == json_object_size(cards);
     const char *uuid;
     json_t *v;
     json_object_foreach(seen, uuid, v) same &= json_object_get(cards, uuid) != NULL;
     if (!same) {
         cleanup_free char *text = json_dumps(cards, 0);
-        look_note_wrong("container %s sees %s, promised are %s", who, visible, text);
+        note_wrong("container %s sees %s, promised are %s", who, visible, text);
     }
 }
 
@@ -130,19 +389,19 @@ static void check_container(const json_t *pod, size_t i, const json_t *container
     ck_assert_msg(log != NULL, "container %s has printed nothing", who);
     ck_assert_msg((int)json_array_size(ids) == n, "container %s holds %zu ids of %d", who,
                   json_array_size(ids), n);
-    if (look_is_of_go(ids)) {
+    if (is_of_go(ids)) {
         variable_is(who, log, "NVIDIA_VISIBLE_DEVICES",
                     ANNOTATION(pod, "ALIYUN_COM_GPU_MEM_IDX"));
-        look_note(uid, lib_str(container, "name"));
+        note_compared(uid, lib_str(container, "name"));
         return;
     }
-    look_at_container(who, ids, log);
+    compare_container(who, ids, log);
     check_ids(who, ids, cards, strcmp(resource, "gpu-count") == 0);
     cleanup_free char *visible = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
     check_seen(who, visible, cards);
     variable_is(who, log, "ALIYUN_COM_GPU_MEM_POD",
                 ANNOTATION(pod, "ALIYUN_COM_GPU_MEM_POD"));
-    look_note(uid, lib_str(container, "name"));
+    note_compared(uid, lib_str(container, "name"));
 }
 
 /* An init container has no entry in podresources and in the allocation. */
@@ -155,18 +414,18 @@ static void check_init(const json_t *pod, const json_t *container)
     cleanup_free char *log = node_log(name, uid, lib_str(container, "name"));
     ck_assert_msg(log != NULL, "an init container of %s has printed nothing", name);
     cleanup_free char *visible = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
-    cleanup_json json_t *seen = look_set(visible);
-    cleanup_json json_t *cards = look_set(ANNOTATION(pod, "gpushare/card-uuid"));
+    cleanup_json json_t *seen = set_of(visible);
+    cleanup_json json_t *cards = set_of(ANNOTATION(pod, "gpushare/card-uuid"));
     json_t *v;
     ck_assert_uint_gt(json_object_size(seen), 0);
     json_object_foreach(seen, uuid, v)
     {
         if (!json_object_get(cards, uuid))
-            look_note_wrong(
+            note_wrong(
                 "an init container of %s sees %s, which was not promised to it", name,
                 uuid);
     }
-    look_note(uid, lib_str(container, "name"));
+    note_compared(uid, lib_str(container, "name"));
 }
 
 static size_t check_pod(const json_t *pod, const json_t *held, const json_t *books)
@@ -175,7 +434,7 @@ static size_t check_pod(const json_t *pod, const json_t *held, const json_t *boo
     const char *notes = ANNOTATION(pod, "gpushare/card-uuid");
     if (!notes)
         return 0;
-    cleanup_json json_t *cards = look_set(notes);
+    cleanup_json json_t *cards = set_of(notes);
     const json_t *entry = json_object_get(books, lib_str(pod, "metadata.uid"));
     json_t *v, *c;
     size_t i, n = json_array_size(lib_at(pod, "spec.containers"));
@@ -287,13 +546,172 @@ size_t look_check(void)
     size_t i, n = 0;
     json_array_foreach(pods, i, pod) n += is_over(pod) ? 0 : check_pod(pod, held, books);
     ck_assert(node_metric("mismatches_total") == 0); /* the plugin's audit */
-    ck_assert_msg(look_wrong() == 0, "%zu containers are on another card", look_wrong());
+    ck_assert_msg(count_wrong() == 0, "%zu containers are on another card", count_wrong());
     return n;
+}
+
+
+/* -- podresources, called continuously -- */
+
+static struct {
+    pthread_t thread;
+    atomic_bool stopped;
+    size_t lists, gets, unanswered, most;
+    json_t *uids; /* {pod: uid} */
+} watch;
+
+/* podresources has no UIDs; the tests do not reuse names. */
+static void learn_uids(void)
+{
+    cleanup_buf struct buf reply = {0};
+    if (peer_call(&cluster.api, "GET", CLUSTER_PODS, NULL, &reply) != 200)
+        return;
+    cleanup_json json_t *pods = json_loadb(reply.p, reply.n, 0, NULL);
+    size_t i;
+    json_t *pod;
+    json_array_foreach(lib_at(pods, "items"), i, pod) json_object_set(
+        watch.uids, lib_str(pod, "metadata.name"), lib_at(pod, "metadata.uid"));
+}
+
+static void compare_held(const json_t *held)
+{
+    const char *who;
+    json_t *ids;
+    bool strange = false;
+    json_object_foreach((json_t *)held, who, ids)
+    {
+        cleanup_free char *pod = xmemdup0(who, strcspn(who, "/"));
+        const char *uid = json_string_value(json_object_get(watch.uids, pod));
+        strange |= !uid;
+        cleanup_free char *log = uid ? node_log(pod, uid, strchr(who, '/') + 1) : NULL;
+        if (log)
+            compare_container(who, ids, log);
+    }
+    if (strange)
+        learn_uids();
+    if (json_object_size(held) > watch.most)
+        watch.most = json_object_size(held);
+}
+
+static void *ask_always(void *arg)
+{
+    for (size_t turn = 0; !watch.stopped; turn++) {
+        cleanup_json json_t *held = look_held();
+        if (!held) {
+            watch.unanswered++;
+        } else {
+            watch.lists++;
+            if (turn % 8 == 0)
+                compare_held(held);
+        }
+        const char *who = held ? json_object_iter_key(json_object_iter(held)) : NULL;
+        if (who) {
+            cleanup_free char *pod = xmemdup0(who, strcspn(who, "/"));
+            cleanup_json json_t *one = held_by(pod);
+            watch.gets++;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = EVERY_MS * 1000000L}, NULL);
+    }
+    return arg;
+}
+
+void look_watch(void)
+{
+    watch.uids = json_object();
+    watch.stopped = false;
+    ck_assert_int_eq(pthread_create(&watch.thread, NULL, ask_always, NULL), 0);
+}
+
+void look_watch_end(void)
+{
+    watch.stopped = true;
+    pthread_join(watch.thread, NULL);
+    json_decref(watch.uids);
+    printf(
+        "measured: podresources was asked %zu times for all, %zu times for one pod (%zu "
+        "without an answer); %zu containers at most\n",
+        watch.lists, watch.gets, watch.unanswered, watch.most);
+    fflush(stdout);
+    ck_assert_uint_gt(watch.lists, 0);
+}
+
+/* -- pods that the kubelet refused -- */
+
+static struct {
+    json_t *seen;    /* {uid: true} */
+    json_t *reasons; /* {reason: count} */
+} refusals;
+
+/* The REASON of "Allocate failed due to rpc error: code = X desc = REASON: ..." (from the
+ * plugin) and of "Allocate failed due to REASON; ..." (from the kubelet). */
+static char *reason_in(const char *message)
+{
+    static const char *const marks[] = {" desc = ", " due to "};
+    for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
+        const char *at = strstr(message, marks[i]);
+        if (at)
+            return xmemdup0(at + strlen(marks[i]), strcspn(at + strlen(marks[i]), ":;,"));
+    }
+    return xstrdup("");
+}
+
+static void count_refusal(const json_t *pod)
+{
+    const char *message = lib_str(pod, "status.message");
+    cleanup_free char *words = reason_in(message);
+    cleanup_free char *reason =
+        xasprintf("%s%s%s", lib_str(pod, "status.reason"), *words ? ", " : "", words);
+    json_int_t n = json_integer_value(json_object_get(refusals.reasons, reason));
+    json_object_set_new(refusals.reasons, reason, json_integer(n + 1));
+    if (n == 0)
+        fprintf(stderr, "refused: %s: %s: %s\n", lib_str(pod, "metadata.name"), reason,
+                message);
+}
+
+size_t look_refusals(void (*again)(const char *name))
+{
+    cleanup_json json_t *pods = cluster_items(CLUSTER_PODS);
+    json_t *pod;
+    size_t i, fresh = 0;
+    if (!refusals.seen) {
+        refusals.seen = json_object();
+        refusals.reasons = json_object();
+    }
+    json_array_foreach(pods, i, pod)
+    {
+        const char *uid = lib_str(pod, "metadata.uid");
+        if (strcmp(lib_str(pod, "status.phase"), "Failed") != 0 ||
+            json_object_get(refusals.seen, uid))
+            continue;
+        json_object_set_new(refusals.seen, uid, json_true());
+        count_refusal(pod);
+        fresh++;
+        if (again && !lib_at(pod, "metadata.ownerReferences")) {
+            cleanup_free char *path =
+                xasprintf(CLUSTER_PODS "/%s", lib_str(pod, "metadata.name"));
+            cluster_delete(path);
+            again(lib_str(pod, "metadata.name"));
+        }
+    }
+    return fresh;
+}
+
+size_t look_tell_refusals(void)
+{
+    const char *reason;
+    json_t *n;
+    look_refusals(NULL);
+    printf("measured: pods that the kubelet refused: %zu", json_object_size(refusals.seen));
+    json_object_foreach(refusals.reasons, reason, n)
+        printf("; %s: %d", reason, (int)json_integer_value(n));
+    printf("\n");
+    fflush(stdout);
+    return json_object_size(refusals.seen);
 }
 
 void look_finish(void)
 {
-    refusals_tell();
+    look_tell_refusals();
     look_tell();
     node_down();
     cluster_agrees();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "e2e-node/node.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -320,4 +321,157 @@ void node_kill(const char *program)
     if (strcmp(program, PLUGIN) == 0)
         hear();
     cluster_start(program);
+}
+
+/* -- pods -- */
+
+enum role { APP, INIT, SIDECAR };
+
+static const struct kind {
+    const char *name, *labels;
+    struct part {
+        const char *resource;
+        int n;
+        enum role role;
+    } parts[3];
+} kinds[] = {
+    {"none", "", {{"", 0, APP}}},
+    {"equal", "", {{"gpu-mem", 2, APP}}},
+    {"one", "", {{"gpu-mem", 4, APP}}},
+    {"two", "", {{"gpu-mem", 2, APP}, {"gpu-mem", 4, APP}}},
+    {"init", "", {{"gpu-mem", 3, INIT}, {"gpu-mem", 3, APP}}},
+    {"side", "", {{"gpu-mem", 1, SIDECAR}, {"gpu-mem", 2, APP}}},
+    {"split", "\"aliyun.com/gpu-count\":\"2\"", {{"gpu-mem", 4, APP}}},
+    {"whole", "", {{"gpu-count", 1, APP}}},
+};
+
+static const struct kind *find_kind(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        if (strcmp(kinds[i].name, name) == 0)
+            return &kinds[i];
+    ck_abort_msg("there are no pods of kind %s", name);
+    return NULL;
+}
+
+static void add_part(struct buf *out, size_t i, const struct part *p)
+{
+    static const char *const more[] = {
+        [APP] = "",
+        [INIT] = ",\"args\":[\"once\"]",
+        [SIDECAR] = ",\"restartPolicy\":\"Always\"",
+    };
+    buf_printf(out,
+               "%s{\"name\":\"%c\",\"image\":\"" NODE_GUEST
+               "\",\"imagePullPolicy\":\"Never\"%s",
+               out->n ? "," : "", (int)('c' + i), more[p->role]);
+    if (p->n)
+        buf_printf(out, ",\"resources\":{\"limits\":{\"aliyun.com/%s\":\"%d\"}}",
+                   p->resource, p->n);
+    buf_addc(out, '}');
+}
+
+char *node_spec_of(const char *name)
+{
+    const struct kind *kind = find_kind(name);
+    cleanup_buf struct buf apps = {0}, inits = {0};
+    buf_adds(&inits, "");
+    for (size_t i = 0; i < ARRAY_LEN(kind->parts) && kind->parts[i].resource; i++)
+        add_part(kind->parts[i].role == APP ? &apps : &inits, i, &kind->parts[i]);
+    return xasprintf("\"containers\":[%s],\"initContainers\":[%s],"
+                     "\"automountServiceAccountToken\":false,"
+                     "\"enableServiceLinks\":false,\"terminationGracePeriodSeconds\":5",
+                     apps.p, inits.p);
+}
+
+void node_create(const char *kind, const char *name)
+{
+    cleanup_free char *spec = node_spec_of(kind);
+    cluster_create(CLUSTER_PODS,
+                   "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
+                   "\"%s\",\"labels\":{%s}},\"spec\":{%s}}",
+                   name, find_kind(kind)->labels, spec);
+}
+
+/* The kubelet reads every file, also a partial one, unless its name begins with a dot. */
+void node_create_static(const char *kind, const char *name)
+{
+    cleanup_free char *spec = node_spec_of(kind);
+    cleanup_free char *dir = temp_path(cell_dir(), CELL_STATIC);
+    cleanup_free char *hidden = xasprintf(".%s", name);
+    cleanup_free char *from = temp_path(dir, hidden);
+    cleanup_free char *file = xasprintf("%s.json", name);
+    cleanup_free char *to = temp_path(dir, file);
+    cleanup_free char *text =
+        xasprintf("{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
+                  "\"%s\",\"namespace\":\"default\",\"labels\":{%s}},\"spec\":{%s}}",
+                  name, find_kind(kind)->labels, spec);
+    temp_write(dir, hidden, text);
+    ck_assert_int_eq(rename(from, to), 0);
+}
+
+void node_remove_static(const char *name)
+{
+    cleanup_free char *dir = temp_path(cell_dir(), CELL_STATIC);
+    cleanup_free char *file = xasprintf("%s.json", name);
+    temp_remove(dir, file);
+}
+
+/* -- controllers -- */
+
+#define APPS "/apis/apps/v1/namespaces/default/"
+
+/* "Deployment" is in the collection "deployments". New. */
+static char *collection_of(const char *controller)
+{
+    char *path = xasprintf(APPS "%ss", controller);
+    for (char *c = path + strlen(APPS); *c; c++)
+        *c = *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
+    return path;
+}
+
+void node_create_many(const char *controller, const char *name, const char *kind, int n)
+{
+    cleanup_free char *path = collection_of(controller), *spec = node_spec_of(kind);
+    cluster_create(
+        path,
+        "{\"apiVersion\":\"apps/v1\",\"kind\":\"%s\",\"metadata\":{\"name\":\"%s\"},"
+        "\"spec\":{\"replicas\":%d,\"selector\":{\"matchLabels\":{\"app\":\"%s\"}},"
+        "\"template\":{\"metadata\":{\"labels\":{\"app\":\"%s\"}},\"spec\":{%s}}}}",
+        controller, name, n, name, name, spec);
+}
+
+void node_scale(const char *controller, const char *name, int n)
+{
+    cleanup_free char *all = collection_of(controller);
+    cleanup_free char *path = xasprintf("%s/%s", all, name);
+    cleanup_free char *patch = xasprintf("{\"spec\":{\"replicas\":%d}}", n);
+    json_decref(peer_json(&cluster.api, "PATCH", path, patch));
+}
+
+static bool all_run(int n)
+{
+    cleanup_json json_t *pods = cluster_items(CLUSTER_PODS);
+    size_t i;
+    int alive = 0;
+    json_t *pod;
+    json_array_foreach(pods, i, pod)
+    {
+        const char *phase = lib_str(pod, "status.phase");
+        if (strcmp(phase, "Failed") == 0)
+            continue;
+        alive++;
+        if (strcmp(phase, "Running") != 0 || *lib_str(pod, "metadata.deletionTimestamp"))
+            return false;
+    }
+    return alive == n;
+}
+
+void node_wait_running(int n)
+{
+    int64_t end = lib_now_ms() + 2 * PROGRAM_WAIT_MS;
+    while (!all_run(n)) {
+        ck_assert_msg(lib_now_ms() < end, "there are not %d pods that run", n);
+        lib_pause();
+    }
 }

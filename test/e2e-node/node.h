@@ -77,6 +77,14 @@ void node_remove_static(const char *name);
 /* The members of the spec of such a pod, new. ("split" also needs a label.) */
 char *node_spec_of(const char *kind);
 
+/* Controllers with many pods, which replace pods that the kubelet refuses: `controller` is
+ * Deployment or ReplicaSet. */
+void node_create_many(const char *controller, const char *name, const char *kind, int n);
+void node_scale(const char *controller, const char *name, int n);
+/* Waits until n pods run in namespace default and none is being deleted. Ignores pods that
+ * the kubelet has refused. */
+void node_wait_running(int n);
+
 /* The main function of a node suite; `name`: of its log folder. */
 #define NODE_MAIN(name, ...)                                                             \
     static int node_suite(void)                                                          \

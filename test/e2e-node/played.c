@@ -25,7 +25,6 @@ static struct {
     pthread_mutex_t
         lock; /* protects all members except the kubelet, which has its own lock */
     bool stopped;
-    between_fn fn;
     json_t *had;  /* {uid: name}: admitted or refused pods */
     json_t *envs; /* {uid/container: text} */
     int64_t leased_ms;
@@ -180,20 +179,11 @@ static void admit_container(const char *pod, const char *uid, const json_t *cont
         kubelet_allocate(k, r, *reuse, a);
         if (a->status == GRPC_OK && !init)
             kubelet_give(k, pod, name, r, *reuse);
-    } else if (init) {
-        kubelet_prefer(k, r, n, a);
-        if (a->status == GRPC_OK)
-            kubelet_allocate(k, r, a->ids, a);
     } else {
         kubelet_prefer(k, r, n, a);
-        if (a->status == GRPC_OK && played.fn) {
-            json_t *other = played.fn(k, a->ids);
-            json_decref(a->ids);
-            a->ids = other;
-        }
         if (a->status == GRPC_OK)
             kubelet_allocate(k, r, a->ids, a);
-        if (a->status == GRPC_OK)
+        if (a->status == GRPC_OK && !init)
             kubelet_give(k, pod, name, r, a->ids);
     }
     if (a->status != GRPC_OK)
@@ -340,13 +330,6 @@ void played_stop(void)
     free(played.plugins);
     free(played.podresources);
     pthread_mutex_destroy(&played.lock);
-}
-
-void played_meddle(between_fn fn)
-{
-    pthread_mutex_lock(&played.lock);
-    played.fn = fn;
-    pthread_mutex_unlock(&played.lock);
 }
 
 void played_restart(void)

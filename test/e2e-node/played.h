@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "e2e-node/between.h"
-
 /*
  * A simulated kubelet without containers: a thread that drives the fake kubelet
  * (lib/kubelet.h) like a real kubelet handles the pods of its node. It admits pods one
@@ -16,7 +14,5 @@ void played_stop(void);
 void played_restart(void); /* keeps pods and ids, like a kubelet's checkpoint */
 const char *played_plugin_dir(void);
 const char *played_podresources(void);
-/* See node/between.h. */
-void played_meddle(between_fn fn);
 /* The environment of the container, new; NULL: none yet. */
 char *played_log(const char *uid, const char *container);

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "e2e-node/real_priv.h"
 
+/*
+ * containerd, a real kubelet and kube-proxy in the cell.
+ */
+
+#include "e2e-node/real.h"
+
+#include <arpa/inet.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,7 +62,7 @@ static char *path_of_tools(void)
                      getenv("PATH"));
 }
 
-char *real_last_words(const char *program)
+static char *last_words(const char *program)
 {
     cleanup_free char *path = xasprintf("%s/log/%s.log", cluster.dir, program);
     cleanup_buf struct buf log = {0};
@@ -67,7 +74,7 @@ char *real_last_words(const char *program)
     return xasprintf("%.300s", line ? line + 1 : log.p);
 }
 
-bool real_soon(bool (*is_true)(void), const char *program)
+static bool happens_soon(bool (*is_true)(void), const char *program)
 {
     for (int64_t end = lib_now_ms() + STEP_MS; lib_now_ms() < end; lib_pause()) {
         if (is_true())
@@ -145,14 +152,9 @@ int real_ctr(const char *const *args, struct buf *out, struct err *err)
     return status ? -1 : 0;
 }
 
-static int ctr(const char *const *args, struct err *err)
-{
-    return real_ctr(args, NULL, err);
-}
-
 static bool containerd_answers(void)
 {
-    return access(CONTAINERD, F_OK) == 0 && ctr(ARGV("version"), NULL) == 0;
+    return access(CONTAINERD, F_OK) == 0 && real_ctr(ARGV("version"), NULL, NULL) == 0;
 }
 
 static int start_containerd(struct err *err)
@@ -170,8 +172,8 @@ static int start_containerd(struct err *err)
     write_containerd(usr);
     cluster_add_program("containerd", ARGV("env", path, program, "--config", config,
                                            "--log-level", "warn"));
-    if (!real_soon(containerd_answers, "containerd")) {
-        cleanup_free char *why = real_last_words("containerd");
+    if (!happens_soon(containerd_answers, "containerd")) {
+        cleanup_free char *why = last_words("containerd");
         return err_set(err, ERR_UNAVAILABLE, "containerd does not answer: %s", why);
     }
     return real_import(images, err);
@@ -181,9 +183,11 @@ int real_import(const char *archive, struct err *err)
 {
     /* The transfer service of containerd 2 is configured for another snapshotter. */
     if (real_has_cdi())
-        return ctr(
-            ARGV("images", "import", "--local", "--snapshotter", "native", archive), err);
-    return ctr(ARGV("images", "import", "--snapshotter", "native", archive), err);
+        return real_ctr(
+            ARGV("images", "import", "--local", "--snapshotter", "native", archive), NULL,
+            err);
+    return real_ctr(ARGV("images", "import", "--snapshotter", "native", archive), NULL,
+                    err);
 }
 
 int real_update(const char *id, struct err *err)
@@ -203,8 +207,8 @@ int real_update(const char *id, struct err *err)
 int real_kill(const char *container, struct err *err)
 {
     const char *id = strstr(container, "://");
-    return ctr(ARGV("tasks", "kill", "--signal", "SIGKILL", id ? id + 3 : container),
-               err);
+    return real_ctr(
+        ARGV("tasks", "kill", "--signal", "SIGKILL", id ? id + 3 : container), NULL, err);
 }
 
 /* -- the kubelet -- */
@@ -282,9 +286,67 @@ static int start_kubelet(const char *labels, struct err *err)
                              kubeconfig, "--root-dir", "/var/lib/kubelet", "--cert-dir",
                              keys, "--hostname-override", NODE, "--node-ip", CELL_ADDRESS,
                              "--node-labels", labels));
-    if (!real_soon(node_is_ready, "kubelet")) {
-        cleanup_free char *why = real_last_words("kubelet");
+    if (!happens_soon(node_is_ready, "kubelet")) {
+        cleanup_free char *why = last_words("kubelet");
         return err_set(err, ERR_UNAVAILABLE, "kubelet: its Node is not Ready: %s", why);
+    }
+    return 0;
+}
+
+/* -- kube-proxy -- */
+
+/* Service kubernetes, of scripts/cluster. */
+#define SERVICE_IP "10.96.0.1"
+enum { SERVICE_PORT = 443 };
+
+/* Settings of the whole machine, such as the size of the conntrack table, stay
+ * unchanged. */
+static void write_proxy(void)
+{
+    cleanup_free char *kubeconfig = temp_path(cluster.dir, "kube-proxy.kubeconfig");
+    cleanup_free char *text = xasprintf(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n"
+        "kind: KubeProxyConfiguration\n"
+        "mode: iptables\n" /* in mode nftables there are no node ports on 127.0.0.1 */
+        "clientConnection: {kubeconfig: \"%s\"}\n"
+        "hostnameOverride: " NODE "\n"
+        "clusterCIDR: 10.78.0.0/16\n"
+        "healthzBindAddress: 127.0.0.1:10256\n"
+        "metricsBindAddress: 127.0.0.1:10249\n"
+        "iptables: {localhostNodePorts: true}\n"
+        "conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, "
+        "tcpCloseWaitTimeout: 0s}\n",
+        kubeconfig);
+    temp_write(cell_dir(), "proxy.yaml", text);
+}
+
+static bool service_is_reached(void)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(SERVICE_PORT)};
+    const struct timeval limit = {.tv_sec = 1};
+    cleanup_close int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    inet_pton(AF_INET, SERVICE_IP, &to.sin_addr);
+    return connect(fd, (struct sockaddr *)&to, sizeof to) == 0;
+}
+
+int real_start_proxy(struct err *err)
+{
+    cleanup_free char *program = cluster_program("kube-proxy");
+    cleanup_free char *config = xasprintf("%s/proxy.yaml", cell_dir());
+    cleanup_free char *path = xasprintf("PATH=%s:/usr/sbin:/sbin", getenv("PATH"));
+    if (access(program, X_OK))
+        return err_set(err, ERR_UNAVAILABLE,
+                       "kube-proxy: there is no %s; scripts/e2e-programs kube-proxy "
+                       "builds it",
+                       program);
+    cluster_add_user("kube-proxy", "/CN=system:kube-proxy");
+    write_proxy();
+    cluster_add_program("kube-proxy", ARGV("env", path, program, "--config", config));
+    if (!happens_soon(service_is_reached, "kube-proxy")) {
+        cleanup_free char *why = last_words("kube-proxy");
+        return err_set(err, ERR_UNAVAILABLE,
+                       "kube-proxy: Service kubernetes is not reached: %s", why);
     }
     return 0;
 }

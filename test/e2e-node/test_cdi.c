@@ -6,12 +6,10 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "e2e-node/driver.h"
 #include "e2e-node/inside.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
 #include "e2e-node/real.h"
-#include "e2e-node/refusals.h"
 
 /*
  * Containers have the device files of their cards and no others: with the CDI specification
@@ -51,7 +49,7 @@ static bool begin(void)
         return false;
     }
     clean_up();
-    driver = driver_make();
+    driver = inside_make_driver();
     return true;
 }
 
@@ -65,7 +63,7 @@ static void start_plugin(void)
 static void finish(void)
 {
     free(driver);
-    refusals_tell();
+    look_tell_refusals();
     node_down();
     cluster_agrees();
 }

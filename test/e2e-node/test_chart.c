@@ -4,13 +4,10 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "e2e-node/chart.h"
-#include "e2e-node/driver.h"
 #include "e2e-node/inside.h"
 #include "e2e-node/look.h"
-#include "e2e-node/many.h"
 #include "e2e-node/node.h"
 #include "e2e-node/real.h"
-#include "e2e-node/refusals.h"
 
 /*
  * The chart, installed as a user would on a cluster of one real node: extender, scv-agent
@@ -148,9 +145,9 @@ enum { BEFORE = 10, PAIRS = 2, MORE = 14, STEP_MS = 400 };
 
 static void create_controllers(void)
 {
-    many_create("Deployment", "web", "equal", BEFORE);
-    many_create("ReplicaSet", "pair", "two", PAIRS);
-    many_wait_running(BEFORE + PAIRS);
+    node_create_many("Deployment", "web", "equal", BEFORE);
+    node_create_many("ReplicaSet", "pair", "two", PAIRS);
+    node_wait_running(BEFORE + PAIRS);
     ck_assert_uint_eq(look_check(), BEFORE + 2 * PAIRS);
 }
 
@@ -162,7 +159,7 @@ static int add_pods_during(struct program *p)
     while (program_runs(p)) {
         oracle_check(&cluster.api);
         if (n < BEFORE + MORE && lib_now_ms() >= next) {
-            many_scale("Deployment", "web", ++n);
+            node_scale("Deployment", "web", ++n);
             next = lib_now_ms() + STEP_MS;
         }
         lib_pause();
@@ -209,7 +206,7 @@ START_TEST(an_upgrade_leaves_alone_what_runs)
         lib_wait(peer_status(&cluster.api, path) == 404);
     }
     ck_assert_int_gt(n, BEFORE);
-    many_wait_running(n + PAIRS);
+    node_wait_running(n + PAIRS);
     printf("measured: pods that came meanwhile: %d\n", n - BEFORE);
     ck_assert_uint_eq(look_check(), (size_t)n + 2 * PAIRS);
     chart_check_kept(before);
@@ -292,7 +289,7 @@ START_TEST(the_driver_root_is_enough)
 {
     if (!chart_begin())
         return;
-    cleanup_free char *driver = driver_make();
+    cleanup_free char *driver = inside_make_driver();
     free(chart_helm("upgrade", "--install", "gpushare", CHART, "--values",
                     chart_host_values()));
     chart_label_node();
@@ -306,7 +303,7 @@ START_TEST(the_driver_root_is_enough)
     ck_assert_int_eq(__builtin_popcount(split), 2);
     inside_check_opens("one-p", one, one);
     inside_check_opens("split-p", split, split);
-    refusals_tell();
+    look_tell_refusals();
     node_down();
 }
 END_TEST

@@ -4,9 +4,7 @@
 
 #include "base/mem.h"
 #include "e2e-node/look.h"
-#include "e2e-node/many.h"
 #include "e2e-node/node.h"
-#include "e2e-node/refusals.h"
 
 /*
  * The whole way of a pod to its card: kube-scheduler, the extender, the kubelet, the
@@ -92,7 +90,7 @@ static void settle(size_t containers)
     size_t n;
     do
         n = look_check();
-    while (refusals_look(create_again));
+    while (look_refusals(create_again));
     ck_assert_uint_eq(n, containers);
 }
 
@@ -183,8 +181,8 @@ enum { WEB = 24, PAIRS = 4, WEB_UNITS = 2, PAIR_UNITS = 2 + 4 };
 
 static void create_controllers(void)
 {
-    many_create("Deployment", "web", "equal", WEB);
-    many_create("ReplicaSet", "pair", "two", PAIRS);
+    node_create_many("Deployment", "web", "equal", WEB);
+    node_create_many("ReplicaSet", "pair", "two", PAIRS);
 }
 
 /* A third of the pods that run. */
@@ -234,11 +232,11 @@ START_TEST(killed_programs_recover)
         await_some();
         node_kill(victims[i]);
         node_wait_well();
-        many_wait_running(WEB + PAIRS);
+        node_wait_running(WEB + PAIRS);
         ck_assert_uint_eq(look_check(), WEB + PAIRS * 2);
         cleanup_free char *done =
             xasprintf("%s killed among %s; all as before (%zu refused)", victims[i],
-                      i ? "10 pods that come" : "28 pods that come", refusals_look(NULL));
+                      i ? "10 pods that come" : "28 pods that come", look_refusals(NULL));
         cluster_report(done, lib_now_ms() - begun);
     }
     look_watch_end();

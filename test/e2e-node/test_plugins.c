@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e-node/between.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
-#include "e2e-node/standin.h"
+#include "kube/deviceplugin.h"
 #include "lib/attempt.h"
+#include "wire/grpcc.h"
+#include "wire/grpcd.h"
 
 /*
  * The device plugin where somebody else has been at the kubelet: a pod that no scheduler
- * has seen, another plugin before it, and somebody who hands out ids as he likes.
+ * has seen, and another plugin before it. (test/plugin and test/integration/test_plugin have
+ * requests for ids that were not promised.)
  */
 
 #define CHECKPOINT "/var/lib/kubelet/device-plugins"
@@ -66,130 +69,149 @@ START_TEST(a_static_pod_gets_a_card_of_its_own)
 }
 END_TEST
 
-/* -- ids that nobody preferred -- */
-
-static json_t *others; /* ids of another container */
-
-static json_t *of_another_card(struct kubelet *k, json_t *right)
-{
-    return kubelet_pick(k, MEM, (int)json_array_size(right), right, false);
-}
-
-static json_t *of_another_container(struct kubelet *k, json_t *right)
-{
-    (void)k;
-    (void)right;
-    return json_incref(others);
-}
-
-static void is_refused(const char *pod, const char *words)
-{
-    cleanup_json json_t *j = NULL;
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
-    node_create("one", pod);
-    for (;;) {
-        json_decref(j);
-        j = cluster_pod(pod);
-        if (strcmp(lib_str(j, "status.phase"), "Failed") == 0)
-            break;
-        ck_assert_msg(lib_now_ms() < end, "pod %s is not refused but %s", pod,
-                      lib_str(j, "status.phase"));
-        lib_pause();
-    }
-    ck_assert_str_eq(lib_str(j, "status.reason"), "UnexpectedAdmissionError");
-    ck_assert_contains(lib_str(j, "status.message"), words);
-    cleanup_free char *log = node_log(pod, lib_str(j, "metadata.uid"), "c");
-    ck_assert_ptr_null(log); /* it never ran */
-}
-
-START_TEST(ids_that_were_not_promised_are_refused)
-{
-    node_up();
-    between_start();
-    node_create("one", "one-a");
-    ck_assert_uint_eq(look_check(), 1);
-    between_meddle(of_another_card);
-    is_refused("one-b", "wrong-card");
-    cleanup_json json_t *held = look_held();
-    others = json_object_get(held, "one-a/c");
-    ck_assert_uint_eq(json_array_size(others), 4);
-    between_meddle(of_another_container);
-    is_refused("one-c", "held by pod default/one-a");
-    between_meddle(NULL);
-    node_create("one", "one-d");
-    ck_assert_uint_eq(look_check(), 2); /* and the memory of those refused is back */
-    ck_assert(node_metric("rejected_requests_total{reason=\"wrong-card\"}") == 1);
-    lib_wait(cluster_events("reason=GPUAllocationFailed", "") >= 2);
-    between_end();
-    node_down();
-}
-END_TEST
-
 /* -- the Go plugin -- */
 
-enum { BEFORE = 8, AFTER = 20 };
+enum { BEFORE = 8, AFTER = 20, REGISTER_MS = 20 * 1000 };
 
-/* <UUID>-_-<n>, those of the last card first. */
-static json_t *go_ids(void)
+/* A stand-in for it, registered with the kubelet of the node. It takes each call as one for
+ * `pod`, which is set before the pod is created. */
+static struct {
+    struct grpcd *server;
+    json_t *ids; /* <UUID>-_-<n>, those of the last card first */
+    const char *pod;
+    atomic_bool allocated;
+} go;
+
+static void on_options(void *ctx, struct grpcd_call *call, struct span request)
 {
-    json_t *ids = json_array();
-    for (int i = NODE_CARDS - 1; i >= 0; i--) {
-        for (int n = 0; n < node_cards[i].units; n++) {
-            cleanup_free char *id = xasprintf("%s-_-%d", node_cards[i].uuid, n);
-            json_array_append_new(ids, json_string(id));
-        }
-    }
-    return ids;
+    struct dp_options options = {.preferred_allocation = true};
+    cleanup_buf struct buf out = {0};
+    (void)ctx;
+    (void)request;
+    ck_assert_int_eq(dp_options_encode(&options, &out, NULL), 0);
+    grpcd_reply(call, &out);
 }
 
-static json_t *first_of(const json_t *from, const json_t *among, int n)
+static void on_watch(void *ctx, struct grpcd_call *call, struct span request)
 {
-    json_t *ids = json_array(), *id, *other;
-    size_t i, k;
-    json_array_foreach(from, i, id)
+    size_t n = json_array_size(go.ids), i;
+    cleanup_free struct dp_device *items = xcalloc(n, sizeof *items);
+    cleanup_buf struct buf out = {0};
+    json_t *id;
+    (void)ctx;
+    (void)request;
+    json_array_foreach(go.ids, i, id)
     {
-        json_array_foreach(among, k, other)
-        {
-            if (json_equal(id, other) && (int)json_array_size(ids) < n)
-                json_array_append(ids, id);
-        }
+        items[i] =
+            (struct dp_device){.id = span_of(json_string_value(id)), .is_healthy = true};
     }
-    return ids;
+    ck_assert_int_eq(dp_devices_encode(&(struct dp_devices){items, n}, &out, NULL), 0);
+    grpcd_send(call, &out);
 }
 
-/* What the Go plugin does for a pod that it takes for this one. */
-static void allocate_as_go(struct standin_call *c, const char *pod)
+/* The stream ends with the kubelet or with us. */
+static void on_watch_ended(void *ctx, struct grpcd_call *call)
 {
-    cleanup_json json_t *j = cluster_pod(pod);
-    cleanup_json json_t *env = json_pack(
-        "{s:s,s:s,s:s}", "NVIDIA_VISIBLE_DEVICES", note(j, "ALIYUN_COM_GPU_MEM_IDX"),
-        "ALIYUN_COM_GPU_MEM_IDX", note(j, "ALIYUN_COM_GPU_MEM_IDX"),
-        "ALIYUN_COM_GPU_MEM_POD", note(j, "ALIYUN_COM_GPU_MEM_POD"));
-    cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", pod);
+    (void)ctx;
+    grpcd_end(call, GRPC_UNAVAILABLE, "ended");
+}
+
+/* Prefers the first ids that are available. */
+static void on_prefer(void *ctx, struct grpcd_call *call, struct span request)
+{
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf out = {0};
+    struct dp_preferences all;
+    struct dp_ids one = {0};
+    size_t i;
+    json_t *id;
+    (void)ctx;
+    ck_assert_int_eq(dp_preferences_decode(request, &a, &all, NULL), 0);
+    ck_assert_uint_eq(all.n, 1);
+    const struct dp_ids *available = &all.items->available;
+    struct span *ids = arena_zalloc(&a, (size_t)all.items->size * sizeof *ids);
+    json_array_foreach(go.ids, i, id)
+    {
+        struct span text = span_of(json_string_value(id));
+        for (size_t k = 0; k < available->n && one.n < (size_t)all.items->size; k++)
+            if (span_eq(available->items[k], text))
+                ids[one.n++] = text;
+    }
+    one.items = ids;
+    ck_assert_int_eq(dp_groups_encode(&(struct dp_groups){&one, 1}, &out, NULL), 0);
+    grpcd_reply(call, &out);
+}
+
+static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
+{
+    static const char *const keys[] = {"ALIYUN_COM_GPU_MEM_IDX", "ALIYUN_COM_GPU_MEM_POD"};
+    cleanup_json json_t *pod = cluster_pod(go.pod);
+    cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", go.pod);
+    cleanup_buf struct buf out = {0};
+    const struct dp_entry envs[] = {
+        {SPAN("NVIDIA_VISIBLE_DEVICES"), span_of(note(pod, keys[0]))},
+        {span_of(keys[0]), span_of(note(pod, keys[0]))},
+        {span_of(keys[1]), span_of(note(pod, keys[1]))}};
+    const struct dp_allocation one = {.envs = envs, .n_envs = ARRAY_LEN(envs)};
+    (void)ctx;
+    (void)request;
     json_decref(peer_json(&cluster.api, "PATCH", path,
                           "{\"metadata\":{\"annotations\":{"
                           "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}}}"));
-    standin_allocate(c, env);
+    ck_assert_int_eq(dp_allocations_encode(&(struct dp_allocations){&one, 1}, &out, NULL),
+                     0);
+    go.allocated = true;
+    grpcd_reply(call, &out);
 }
 
-static void run_as_go(const char *kind, const char *pod, const json_t *ids)
+static const struct grpcd_method methods[] = {
+    {DP_OPTIONS, false, on_options, NULL},
+    {DP_WATCH, true, on_watch, on_watch_ended},
+    {DP_PREFERRED, false, on_prefer, NULL},
+    {DP_ALLOCATE, false, on_allocate, NULL},
+    {0},
+};
+
+static void start_go(void)
 {
-    struct standin_call c;
-    bool given = false;
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    struct dp_register r = {.version = SPAN(DP_VERSION),
+                            .endpoint = SPAN("go.sock"),
+                            .resource = SPAN("aliyun.com/gpu-mem"),
+                            .options = {.preferred_allocation = true}};
+    cleanup_free char *path = xasprintf("%s/go.sock", node_plugin_dir());
+    cleanup_free char *socket = xasprintf("%s/" DP_KUBELET_SOCK, node_plugin_dir());
+    cleanup_buf struct buf message = {0}, reply = {0};
+    struct grpcd_config config = {.path = path, .methods = methods};
+    struct err err = {0};
+    go.ids = json_array();
+    for (int i = NODE_CARDS - 1; i >= 0; i--)
+        for (int n = 0; n < node_cards[i].units; n++)
+            json_array_append_new(go.ids,
+                                  json_sprintf("%s-_-%d", node_cards[i].uuid, n));
+    go.server = grpcd_start(&config, &err);
+    ck_assert_msg(go.server != NULL, "%s", err.msg);
+    ck_assert_done(dp_register_encode(&r, &message, &err), err);
+    struct grpcc_request request = {.socket = socket,
+                                    .method = DP_REGISTER,
+                                    .message = buf_span(&message),
+                                    .timeout_ms = REGISTER_MS};
+    ck_assert_done(grpcc_call(&request, &reply, NULL, &err), err);
+    lib_wait(node_allocatable() == NODE_UNITS);
+}
+
+static void stop_go(void)
+{
+    grpcd_stop(go.server, 1000);
+    grpcd_free(go.server);
+    json_decref(go.ids);
+}
+
+static void run_as_go(const char *kind, const char *pod)
+{
+    go.pod = pod;
+    go.allocated = false;
     node_create(kind, pod);
-    while (!given) {
-        ck_assert_msg(lib_now_ms() < end, "the kubelet asks nothing for pod %s", pod);
-        if (!standin_next(&c))
-            continue;
-        given = c.what == STANDIN_ALLOCATE;
-        if (given) {
-            allocate_as_go(&c, pod);
-        } else {
-            cleanup_json json_t *first = first_of(ids, c.ids, c.size);
-            standin_prefer(&c, first);
-        }
-    }
+    lib_wait(go.allocated);
     cluster_wait_running(pod);
 }
 
@@ -209,17 +231,15 @@ static void check_not_restarted(void)
 
 START_TEST(allocations_of_the_go_plugin_stay)
 {
-    cleanup_json json_t *ids = go_ids();
     node_up();
     attempt_without_policies(); /* this process writes what the Go plugin writes */
     node_stop_plugin();
-    standin_start(ids);
-    lib_wait(node_allocatable() == NODE_UNITS);
+    start_go();
     for (int i = 0; i < BEFORE; i++) {
         cleanup_free char *pod = xasprintf("go-%d", i);
-        run_as_go(i % 2 ? "one" : "equal", pod, ids);
+        run_as_go(i % 2 ? "one" : "equal", pod);
     }
-    standin_stop();
+    stop_go();
     if (node_is_real()) {
         cleanup_free char *file = temp_read(CHECKPOINT, "kubelet_internal_checkpoint");
         ck_assert_contains(file, "-_-");
@@ -246,4 +266,4 @@ START_TEST(allocations_of_the_go_plugin_stay)
 END_TEST
 
 NODE_MAIN("node-plugins", a_static_pod_gets_a_card_of_its_own,
-          ids_that_were_not_promised_are_refused, allocations_of_the_go_plugin_stay)
+          allocations_of_the_go_plugin_stay)
