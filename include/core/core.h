@@ -186,7 +186,7 @@ struct core_input {
     int64_t priority;
     struct resources requests; /* CPU and memory of the pod; 0: unknown */
     /* The pod's gang, if its members wait for each other; else NULL. All of them get
-     * reservations, on any of the nodes, or none does (placement/gang_judge.h). */
+     * reservations, on any of the nodes, or none does (placement/gang.h). */
     const struct gang *gang;
 
     /* REJECTED, with `uid`: candidate nodes where the eviction of pods of lower priority

@@ -90,7 +90,7 @@ struct verb_call {
  * forwards the call. If that fails, it answers by itself, without a reservation.
  *
  * A member of a gang, then, gets a node only if all other members find cards, too
- * (placement/gang_judge.h), and cards are reserved for all of them. If no leader answers,
+ * (placement/gang.h), and cards are reserved for all of them. If no leader answers,
  * the reply is an error with status 503.
  *
  * A call with template Nodes (domain/template_node.h) and no known node is a simulation. It

@@ -630,7 +630,7 @@ START_TEST(models_are_unknown_without_an_scv)
 }
 END_TEST
 
-UNIT_MAIN("placement", card_of_another_model_does_not_fit, missing_model_never_fits,
+UNIT_MAIN("select", card_of_another_model_does_not_fit, missing_model_never_fits,
           memory_and_clock_apply_to_the_same_card, whole_cards_can_have_a_minimum_size,
           free_cards_of_nvidias_plugin_are_counted,
           claims_of_nvidias_plugin_count_before_the_pod_list_shows_them,

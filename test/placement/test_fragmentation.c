@@ -259,7 +259,7 @@ START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
 }
 END_TEST
 
-UNIT_MAIN("frag", measure_matches_its_definition,
+UNIT_MAIN("fragmentation", measure_matches_its_definition,
           a_node_with_more_requests_than_cpu_has_none_left, measure_of_a_worked_example,
           cards_count_only_for_shapes_that_accept_them, scarce_models_weigh_more,
           the_largest_sum_does_not_overflow,

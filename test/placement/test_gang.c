@@ -298,7 +298,7 @@ START_TEST(every_placement_of_a_mixed_gang_is_valid)
 }
 END_TEST
 
-UNIT_MAIN("gang_plan", three_members_need_three_places,
+UNIT_MAIN("gang", three_members_need_three_places,
           members_fill_the_first_node_unless_they_are_spread, large_members_choose_first,
           a_second_attempt_finds_what_the_first_missed,
           members_share_the_cpu_memory_and_slots_of_a_node,
