@@ -38,7 +38,8 @@ struct agent {
     struct usage_meter *usage_meter;
     struct overuse_actor *overuse_actor;
     struct worker *lanes[PUBLISHER_LANES];
-    struct api_watch *watch;
+    struct api_feed *feed; /* of the watch */
+    struct list_watch_loop *watch;
     struct card_sampler *card_sampler;
     char *podresources; /* or NULL */
     char *plugin_state;
@@ -71,7 +72,9 @@ static void carry_out(struct agent *agent, const struct step_outputs *outputs)
     step_write_logs(outputs);
     for (size_t i = 0; i < outputs->n; i++, o++)
         if (o->type == PUBLISHER_WATCH)
-            api_watch_begin(agent->watch, o);
+            list_watch_loop_start(
+                agent->watch, 0,
+                &(struct list_watch_run){o->run, true, o->version});
         else
             worker_add(agent->lanes[o->lane], copy_of(o));
 }
@@ -296,7 +299,9 @@ static void start_threads(struct agent *agent, int64_t pods_ms)
                                                   .ctx = agent};
     for (int i = 0; i < PUBLISHER_LANES; i++)
         agent->lanes[i] = worker_start(names[i], perform, agent);
-    agent->watch = api_watch_start(agent->client, &agent->names, take_input, agent);
+    agent->feed = api_feed_new(&agent->names, take_input, agent);
+    agent->watch = list_watch_loop_new(agent->client, 1, &api_feed_fns, agent->feed);
+    list_watch_loop_thread(agent->watch, "watch");
     ticker_start(agent->ticker, &ticker_fns, agent);
     agent->card_sampler = card_sampler_start(agent->gpu, &fns);
     if (agent->podresources)
@@ -355,7 +360,7 @@ bool agent_stop(struct agent *agent)
         return false;
     }
     ticker_stop(agent->ticker);
-    api_watch_stop(agent->watch);
+    list_watch_loop_stop(agent->watch);
     podresources_poller_stop(agent->poller);
     if (!stop_lanes(agent, until_ms)) {
         log_warn("main", "a call does not return; exiting without waiting for it",
@@ -365,7 +370,8 @@ bool agent_stop(struct agent *agent)
     /* All threads have ended. */
     for (int i = 0; i < PUBLISHER_LANES; i++)
         worker_free(agent->lanes[i]);
-    api_watch_end(agent->watch);
+    list_watch_loop_free(agent->watch);
+    api_feed_free(agent->feed);
     podresources_poller_free(agent->poller);
     card_sampler_free(agent->card_sampler);
     ticker_free(agent->ticker);

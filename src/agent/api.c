@@ -2,7 +2,6 @@
 /* Requests and answers of the publisher's calls, and the watch of the Scv. */
 #include "agent/api.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -124,221 +123,119 @@ void api_answer(const struct publisher_output *o, const struct httpc_reply *repl
     answer->input.err = &answer->err;
 }
 
-/* -- the watch, decoded -- */
+/* -- the watch -- */
 
-static void pass_input(struct api_feed *f, struct publisher_input in)
+struct api_feed {
+    const struct api_names *names;
+    void (*input)(void *ctx, const struct publisher_input *in);
+    void *ctx;
+    struct list_watch decoder;
+    uint64_t run;
+};
+
+static void pass_input(struct api_feed *w, struct publisher_input in)
 {
-    in.run = f->run;
-    in.retry_after_ms = f->in.retry_after_ms;
-    f->input(f->ctx, &in);
+    in.run = w->run;
+    in.retry_after_ms = w->decoder.retry_after_ms;
+    w->input(w->ctx, &in);
 }
 
 static void on_object(void *ctx, struct jread *j, bool gone)
 {
-    struct api_feed *f = ctx;
+    struct api_feed *w = ctx;
     struct api_object object;
     struct span raw;
     struct err err;
     if (!jread_raw(j, &raw))
         return; /* truncated: the next watch sends it again */
-    if (api_object_read(raw, &f->in.arena, &object, &err))
-        list_watch_fail(&f->in, &err);
+    if (api_object_read(raw, &w->decoder.arena, &object, &err))
+        list_watch_fail(&w->decoder, &err);
     else
-        pass_input(f, (struct publisher_input){
-                    .type = PUBLISHER_OBJECT, .gone = gone, .object = &object});
+        pass_input(w, (struct publisher_input){
+                          .type = PUBLISHER_OBJECT, .gone = gone, .object = &object});
 }
 
 static void on_bookmark(void *ctx, struct span version)
 {
-    pass_input(ctx,
-         (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE, .version = version});
+    pass_input(ctx, (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE,
+                                             .version = version});
 }
 
 static void on_fault(void *ctx, const struct err *err)
 {
-    struct api_feed *f = ctx;
-    list_watch_fail(&f->in, err);
+    struct api_feed *w = ctx;
+    list_watch_fail(&w->decoder, err);
 }
 
-static const struct list_watch_handler reader = {on_object, on_bookmark, on_fault};
-
-void api_feed_init(struct api_feed *f,
-                   void (*input)(void *ctx, const struct publisher_input *in),
-                   void *ctx)
+struct api_feed *api_feed_new(const struct api_names *names,
+                                void (*input)(void *ctx,
+                                              const struct publisher_input *in),
+                                void *ctx)
 {
-    *f = (struct api_feed){.input = input, .ctx = ctx};
-    list_watch_init(&f->in, &reader, f);
-}
-
-void api_feed_fini(struct api_feed *f)
-{
-    list_watch_fini(&f->in);
-}
-
-void api_feed_start(struct api_feed *f, uint64_t run)
-{
-    f->run = run;
-    list_watch_start(&f->in, true);
-}
-
-bool api_feed_begin(struct api_feed *f, unsigned status, int64_t retry_after_s)
-{
-    list_watch_begin(&f->in, status, retry_after_s);
-    if (status == 200)
-        pass_input(f, (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE});
-    return true;
-}
-
-bool api_feed_data(struct api_feed *f, const char *p, size_t n)
-{
-    return list_watch_data(&f->in, p, n);
-}
-
-void api_feed_end(struct api_feed *f, const struct err *why)
-{
-    list_watch_end(&f->in, why);
-    pass_input(f, (struct publisher_input){.type = PUBLISHER_WATCH_ENDED, .err = &f->in.err});
-}
-
-/* -- the thread of the watch -- */
-
-struct next_watch {
-    uint64_t run;
-    char *version;
-};
-
-struct api_watch {
-    struct kube_client *client;
-    const struct api_names *names;
-    struct httpc_loop *loop;
-    pthread_t thread;
-
-    /* used only by the thread */
-    struct httpc_stream *stream;
-    struct api_feed feed;
-
-    pthread_mutex_t lock;   /* protects the members below */
-    struct next_watch next; /* version NULL: none */
-    bool stop;
-};
-
-static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
-{
-    struct api_watch *w = ctx;
-    if (status == 401)
-        kube_client_unauthorized(w->client);
-    return api_feed_begin(&w->feed, status, retry_after_s);
-}
-
-static bool on_data(void *ctx, const char *p, size_t n)
-{
-    struct api_watch *w = ctx;
-    return api_feed_data(&w->feed, p, n);
-}
-
-static void on_end(void *ctx, const struct err *why)
-{
-    struct api_watch *w = ctx;
-    w->stream = NULL;
-    api_feed_end(&w->feed, why);
-    log_debug("scv", "watch ended", LOG_ERR(&w->feed.in.err));
-}
-
-static const struct httpc_sink sink = {on_begin, on_data, on_end};
-
-static void cancel_watch(struct api_watch *w)
-{
-    if (w->stream)
-        httpc_stream_cancel(w->stream);
-    w->stream = NULL;
-}
-
-static void begin_watch(struct api_watch *w, const struct next_watch *next)
-{
-    struct publisher_output output = {
-        .type = PUBLISHER_WATCH, .run = next->run, .version = next->version};
-    struct kube_request request;
-    struct err err;
-    cleanup_arena struct arena a = {0};
-    cancel_watch(w);
-    api_feed_start(&w->feed, next->run);
-    api_request(w->names, &output, &a, &request);
-    w->stream = kube_stream_start(w->client, w->loop, &request, &sink, w, &err);
-    if (!w->stream)
-        on_end(w, &err); /* without credentials there is no answer */
-}
-
-/* Starts the requested watch. False: the thread must stop. */
-static bool start_next(struct api_watch *w)
-{
-    pthread_mutex_lock(&w->lock);
-    struct next_watch next = w->next;
-    bool stop = w->stop;
-    w->next.version = NULL;
-    pthread_mutex_unlock(&w->lock);
-    if (next.version && !stop)
-        begin_watch(w, &next);
-    free(next.version);
-    return !stop;
-}
-
-static void *run_watch(void *arg)
-{
-    struct api_watch *w = arg;
-    while (start_next(w))
-        httpc_loop_run(w->loop, 1000);
-    cancel_watch(w);
-    return NULL;
-}
-
-struct api_watch *api_watch_start(struct kube_client *client,
-                                  const struct api_names *names,
-                                  void (*input)(void *ctx,
-                                                const struct publisher_input *in),
-                                  void *ctx)
-{
-    struct api_watch *w = xcalloc(1, sizeof *w);
-    w->client = client;
+    static const struct list_watch_handler handler = {on_object, on_bookmark, on_fault};
+    struct api_feed *w = xcalloc(1, sizeof *w);
     w->names = names;
-    api_feed_init(&w->feed, input, ctx);
-    w->loop = httpc_loop_new();
-    pthread_mutex_init(&w->lock, NULL);
-    if (pthread_create(&w->thread, NULL, run_watch, w))
-        abort();
-    pthread_setname_np(w->thread, "watch");
+    w->input = input;
+    w->ctx = ctx;
+    list_watch_init(&w->decoder, &handler, w);
     return w;
 }
 
-void api_watch_begin(struct api_watch *w, const struct publisher_output *output)
+void api_feed_free(struct api_feed *w)
 {
-    pthread_mutex_lock(&w->lock);
-    /* Threads may overtake each other: the highest run wins. */
-    if (output->run > w->next.run) {
-        free(w->next.version);
-        w->next = (struct next_watch){output->run, xstrdup(output->version)};
-    }
-    pthread_mutex_unlock(&w->lock);
-    httpc_loop_wake(w->loop);
-}
-
-void api_watch_stop(struct api_watch *w)
-{
-    if (!w)
-        return;
-    pthread_mutex_lock(&w->lock);
-    w->stop = true;
-    pthread_mutex_unlock(&w->lock);
-    httpc_loop_wake(w->loop);
-    pthread_join(w->thread, NULL);
-}
-
-void api_watch_end(struct api_watch *w)
-{
-    if (!w)
-        return;
-    httpc_loop_free(w->loop);
-    free(w->next.version);
-    api_feed_fini(&w->feed);
-    pthread_mutex_destroy(&w->lock);
+    if (w)
+        list_watch_fini(&w->decoder);
     free(w);
 }
+
+static void start_run(void *ctx, size_t slot, const struct list_watch_run *run)
+{
+    struct api_feed *w = ctx;
+    (void)slot;
+    w->run = run->run;
+    list_watch_start(&w->decoder, true);
+    list_watch_set_version(&w->decoder, span_of(run->version));
+}
+
+static void request_watch(void *ctx, size_t slot, struct arena *a,
+                          struct kube_request *request)
+{
+    struct api_feed *w = ctx;
+    const struct publisher_output output = {
+        .type = PUBLISHER_WATCH, .run = w->run, .version = w->decoder.version.p};
+    (void)slot;
+    api_request(w->names, &output, a, request);
+}
+
+static void begin_response(void *ctx, size_t slot, unsigned status, int64_t retry_after_s)
+{
+    struct api_feed *w = ctx;
+    (void)slot;
+    list_watch_begin(&w->decoder, status, retry_after_s);
+    if (status == 200)
+        pass_input(w, (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE});
+}
+
+static bool read_response(void *ctx, size_t slot, const char *p, size_t n)
+{
+    struct api_feed *w = ctx;
+    (void)slot;
+    return list_watch_data(&w->decoder, p, n);
+}
+
+static bool end_response(void *ctx, size_t slot, const struct err *why)
+{
+    struct api_feed *w = ctx;
+    (void)slot;
+    list_watch_end(&w->decoder, why);
+    log_debug("scv", "watch ended", LOG_ERR(&w->decoder.err));
+    pass_input(w, (struct publisher_input){.type = PUBLISHER_WATCH_ENDED,
+                                           .err = &w->decoder.err});
+    return false;
+}
+
+const struct list_watch_fns api_feed_fns = {.start = start_run,
+                                             .request = request_watch,
+                                             .begin = begin_response,
+                                             .data = read_response,
+                                             .end = end_response};

@@ -6,8 +6,8 @@
 #include "kube/list_watch.h"
 
 /*
- * Between the publisher and the API server: from its outputs to HTTP requests, from answers
- * and watch events to its inputs, and the thread of the watch.
+ * Between the publisher and the API server: from its outputs to HTTP requests, and from
+ * answers and watch events to its inputs. Without a thread.
  */
 
 struct api_names {
@@ -30,45 +30,20 @@ void api_answer(const struct publisher_output *o, const struct httpc_reply *repl
                 const struct err *why, struct arena *a, struct api_answer *answer);
 
 /*
- * Decodes the watch of the Scv into inputs of the publisher. Pure.
+ * The watch of the Scv: its responses become inputs of the publisher. The ctx of
+ * api_feed_fns, for a list_watch_loop with one slot, whose runs are those of
+ * PUBLISHER_WATCH.
  *
  * An event that cannot be decoded ends the watch, because it may be a change. The list
  * that follows returns the object.
  */
 
-struct api_feed {
-    struct list_watch in;
-    uint64_t run; /* number of the watch, in every input */
-    void (*input)(void *ctx, const struct publisher_input *in);
-    void *ctx;
-};
+struct api_feed;
 
-void api_feed_init(struct api_feed *f,
-                   void (*input)(void *ctx, const struct publisher_input *in),
-                   void *ctx);
-void api_feed_fini(struct api_feed *f);
-
-void api_feed_start(struct api_feed *f, uint64_t run);
-/* The headers of the response, then pieces of its body. False: cancel the stream. */
-bool api_feed_begin(struct api_feed *f, unsigned status, int64_t retry_after_s);
-bool api_feed_data(struct api_feed *f, const char *p, size_t n);
-/* The response ended, or there was none: passes PUBLISHER_WATCH_ENDED on. `why` is NULL
- * when the server ended the watch regularly. */
-void api_feed_end(struct api_feed *f, const struct err *why);
-
-/*
- * The thread that watches the Scv: one watch at a time, the last one requested.
- */
-
-struct api_watch;
-
-/* New; the thread runs at once. `client` and `names` are borrowed. */
-struct api_watch *api_watch_start(struct kube_client *client,
-                                  const struct api_names *names,
-                                  void (*input)(void *ctx,
-                                                const struct publisher_input *in),
-                                  void *ctx);
-/* PUBLISHER_WATCH. From any thread; never blocks for long. */
-void api_watch_begin(struct api_watch *w, const struct publisher_output *output);
-void api_watch_stop(struct api_watch *w); /* joins the thread; NULL is accepted */
-void api_watch_end(struct api_watch *w); /* NULL is accepted */
+/* New. `names` is borrowed. */
+struct api_feed *api_feed_new(const struct api_names *names,
+                                void (*input)(void *ctx,
+                                              const struct publisher_input *in),
+                                void *ctx);
+void api_feed_free(struct api_feed *w); /* NULL is accepted */
+extern const struct list_watch_fns api_feed_fns;

@@ -122,7 +122,6 @@ END_TEST
 
 /* -- the watch -- */
 
-static struct api_feed feed;
 static struct buf heard;
 
 static void on_input(void *ctx, const struct publisher_input *in)
@@ -147,14 +146,15 @@ static void heard_is(unsigned status, const char *body, const struct err *why,
         size_t n = strlen(body);
         bool go_on = true;
         buf_clear(&heard);
-        api_feed_init(&feed, on_input, NULL);
-        api_feed_start(&feed, 7);
+        struct api_feed *w = api_feed_new(&names, on_input, NULL);
+        const struct list_watch_fns *fns = &api_feed_fns;
+        fns->start(w, 0, &(struct list_watch_run){7, true, "1"});
         if (status)
-            api_feed_begin(&feed, status, status == 429 ? 100 : -1);
+            fns->begin(w, 0, status, status == 429 ? 100 : -1);
         for (size_t i = 0; i < n && status && go_on; i += piece)
-            go_on = api_feed_data(&feed, body + i, n - i < piece ? n - i : piece);
-        api_feed_end(&feed, why);
-        api_feed_fini(&feed);
+            go_on = fns->data(w, 0, body + i, n - i < piece ? n - i : piece);
+        fns->end(w, 0, why);
+        api_feed_free(w);
         ck_assert_str_eq(heard.p, want);
     }
 }

@@ -29,7 +29,7 @@ struct world {
     size_t n;
     uint64_t run;      /* of the newest watch */
     uint64_t watching; /* the watch that `feed` reads; 0: none */
-    struct api_feed feed;
+    struct api_feed *feed;
     bool node_seen;
 };
 
@@ -119,12 +119,12 @@ static void on_input(void *ctx, const struct publisher_input *in)
 static void on_event(struct world *w, struct span text)
 {
     if (w->watching != w->run) {
-        api_feed_start(&w->feed, w->run);
-        api_feed_begin(&w->feed, 200, -1);
+        api_feed_fns.start(w->feed, 0, &(struct list_watch_run){w->run, true, "1"});
+        api_feed_fns.begin(w->feed, 0, 200, -1);
         w->watching = w->run;
     }
-    if (!api_feed_data(&w->feed, text.p, text.n)) {
-        api_feed_end(&w->feed, NULL);
+    if (!api_feed_fns.data(w->feed, 0, text.p, text.n)) {
+        api_feed_fns.end(w->feed, 0, NULL);
         w->watching = 0;
     }
 }
@@ -132,7 +132,7 @@ static void on_event(struct world *w, struct span text)
 static void on_watch_end(struct world *w)
 {
     if (w->watching == w->run && w->run)
-        api_feed_end(&w->feed, NULL);
+        api_feed_fns.end(w->feed, 0, NULL);
     w->watching = 0;
 }
 
@@ -209,16 +209,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                              .xid_hold_ms = 60000}},
         .seed = 1,
     };
+    static const struct api_names names = {"n1", "leases"};
     struct world w = {.now = {1000, 1795338000000000000}};
     struct span rest = {(const char *)data, size};
     w.publisher = publisher_new(&settings, w.now);
-    api_feed_init(&w.feed, on_input, &w);
+    w.feed = api_feed_new(&names, on_input, &w);
     while (rest.n) {
         struct span line = span_cut(&rest, '\n');
         if (line.n)
             on_line(&w, line);
     }
-    api_feed_fini(&w.feed);
+    api_feed_free(w.feed);
     publisher_free(w.publisher);
     return 0;
 }
