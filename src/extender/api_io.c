@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "extender/event_pod_priv.h"
+#include "extender/event_pod.h"
 
 struct api_io {
     struct kube_client *client;

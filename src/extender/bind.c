@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/log.h"
-#include "extender/event_pod_priv.h"
+#include "extender/event_pod.h"
 #include "extender/forward.h"
 #include "extender/verb.h"
 

@@ -6,7 +6,7 @@
 #include "placement/reason.h"
 
 /*
- * Event counters of the extender, for extender/view_metrics.h. Any thread may count at
+ * Event counters of the extender, for extender/metrics.h. Any thread may count at
  * any time: an increment takes no lock and allocates nothing. Every function but
  * counters_new accepts NULL and then does nothing.
  */

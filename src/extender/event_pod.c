@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/event_pod_priv.h"
+#include "extender/event_pod.h"
 
 #include "domain/keys.h"
 #include "extender/verb.h"

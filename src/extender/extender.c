@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "extender/api_io.h"
 #include "extender/cert_secrets.h"
-#include "extender/event_card_thread.h"
+#include "extender/event_scan.h"
 #include "extender/forward.h"
 #include "extender/gang_minimum.h"
 #include "extender/server.h"
@@ -31,11 +31,11 @@ struct extender {
     struct certs *certs;
     struct forward *forward;
     struct gang_minimum *gangs;
-    struct view_gpuapi *gpuapi;
+    struct gpuapi *gpuapi;
     struct delegated_auth *auth; /* NULL: plain HTTP, everyone may call the views */
     struct counters *counters;
     struct event_recorder *recorder;       /* NULL: no events */
-    struct event_card_thread *card_events; /* NULL: no events */
+    struct event_scan_thread *scan;        /* NULL: no events */
     struct server *server;
     int64_t drain_delay_ms, drain_ms;
 };
@@ -126,11 +126,11 @@ static void advertise(struct extender *e, const struct extender_config *config)
 /* To be called before any other use of the store. */
 static void start_gpuapi(struct extender *e, const struct extender_config *config)
 {
-    struct view_gpuapi_config gpuapi = {.grace_s = (config->node_grace_ms + 999) / 1000,
-                                        .idle_ms = VIEW_GPUAPI_IDLE_MS,
-                                        .heartbeat_ms = VIEW_GPUAPI_HEARTBEAT_MS};
-    e->gpuapi = view_gpuapi_start(e->store, &gpuapi);
-    store_on_change(e->store, view_gpuapi_changed, e->gpuapi);
+    struct gpuapi_config gpuapi = {.grace_s = (config->node_grace_ms + 999) / 1000,
+                                        .idle_ms = GPUAPI_IDLE_MS,
+                                        .heartbeat_ms = GPUAPI_HEARTBEAT_MS};
+    e->gpuapi = gpuapi_start(e->store, &gpuapi);
+    store_on_change(e->store, gpuapi_changed, e->gpuapi);
 }
 
 static void *begin_wait(void *request)
@@ -169,7 +169,7 @@ static void start_events(struct extender *e, const char *identity)
                                                .instance = identity,
                                                .seed = rng_entropy()};
     e->recorder = event_recorder_start(&recorder);
-    e->card_events = event_card_thread_start(e->store, e->recorder, rng_entropy());
+    e->scan = event_scan_start(e->store, e->recorder, rng_entropy());
 }
 
 static struct core_settings core_settings_of(const struct extender_config *config,
@@ -286,18 +286,18 @@ void extender_stop(struct extender *e)
     server_stop(e->server);
     delegated_auth_stop(e->auth);
     if (e->gpuapi)
-        view_gpuapi_stop(e->gpuapi);
+        gpuapi_stop(e->gpuapi);
     certs_stop(e->certs);
-    event_card_thread_stop(e->card_events);
+    event_scan_stop(e->scan);
     event_recorder_stop(e->recorder);
     api_io_stop(e->io);
     /* No thread is left. */
     forward_free(e->forward);
     gang_minimum_free(e->gangs);
     certs_free(e->certs);
-    event_card_thread_free(e->card_events);
+    event_scan_thread_free(e->scan);
     event_recorder_free(e->recorder);
-    view_gpuapi_free(e->gpuapi);
+    gpuapi_free(e->gpuapi);
     delegated_auth_free(e->auth);
     store_free(e->store);
     api_io_free(e->io);

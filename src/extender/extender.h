@@ -3,7 +3,7 @@
 
 #include "base/opt.h"
 #include "extender/verb.h"
-#include "extender/view_metrics.h"
+#include "extender/metrics.h"
 #include "placement/score.h"
 #include "wire/entry.h"
 
@@ -26,7 +26,7 @@ struct extender_config {
     struct opt_list client_names, front_names;
     enum score_policy node_score;
     int64_t filter_answer; /* of struct verbs_config */
-    enum view_metrics_detail metrics_detail;
+    enum metrics_detail metrics_detail;
     bool events;
     char *advertise, *replica_name, *replica_ca;
     int64_t drain_delay_ms, drain_ms;

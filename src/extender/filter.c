@@ -4,7 +4,7 @@
 #include "domain/gang.h"
 #include "domain/keys.h"
 #include "domain/ledger.h"
-#include "extender/event_pod_priv.h"
+#include "extender/event_pod.h"
 #include "extender/gang_minimum.h"
 #include "extender/verb.h"
 #include "placement/preempt.h"

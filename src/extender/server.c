@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "extender/access.h"
-#include "extender/view_inspect_stream.h"
-#include "extender/view_snapshot.h"
+#include "extender/inspect_stream.h"
+#include "extender/shared_reply.h"
 #include "view/inspect.h"
 #include "view/web.h"
 
@@ -39,11 +39,11 @@ struct server {
     struct access *access;
     struct delegated_auth *auth;
     unsigned port;
-    struct view_gpuapi *gpuapi;
+    struct gpuapi *gpuapi;
     struct counters *counters;
-    struct view_metrics_source metrics;
-    struct view_inspect_stream *stream;
-    struct view_snapshots *snapshots;
+    struct metrics_source metrics;
+    struct inspect_stream *stream;
+    struct shared_replies *snapshots;
     struct budget verbs_budget, views_budget;
     _Atomic bool draining;
     struct server_port main, observers;
@@ -119,7 +119,7 @@ static void on_not_post(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
     (void)ctx, (void)req;
-    view_gpuapi_not_allowed(reply, "POST");
+    gpuapi_not_allowed(reply, "POST");
 }
 
 /* -- views -- */
@@ -144,11 +144,11 @@ static void inspect_shared(struct server *s, bool main, struct httpd_reply *repl
 {
     cleanup_buf struct buf state = {0};
     view_inspect_state(&s->source, &state);
-    struct view_snapshot_source source = {.kind = VIEW_SNAPSHOT_INSPECT,
+    struct shared_reply_source source = {.kind = SHARED_REPLY_INSPECT,
                                           .state = buf_span(&state),
                                           .render = render_inspect,
                                           .ctx = s};
-    view_snapshot_reply(s->snapshots, &source, main, reply);
+    shared_reply_send(s->snapshots, &source, main, reply);
 }
 
 static void on_inspect(void *ctx, const struct httpd_request *req,
@@ -158,7 +158,7 @@ static void on_inspect(void *ctx, const struct httpd_request *req,
     bool main = is_main(ctx);
     const char *watch = httpd_param(req, "watch");
     if (watch && strcmp(watch, "true") == 0)
-        view_inspect_stream_watch(s->stream, main,
+        inspect_stream_watch(s->stream, main,
                                   access_stream_end_ms(s->access, main, req), reply);
     else
         inspect_shared(s, main, reply);
@@ -179,45 +179,45 @@ static void on_inspect_node(void *ctx, const struct httpd_request *req,
         reply->status = 404;
 }
 
-static void gpuapi(const struct server_port *port, enum view_gpuapi_kind kind,
+static void gpuapi(const struct server_port *port, enum gpuapi_kind kind,
                    const struct httpd_request *req, struct httpd_reply *reply)
 {
     struct server *s = port->server;
-    view_gpuapi_answer(s->gpuapi, kind, port->main,
+    gpuapi_answer(s->gpuapi, kind, port->main,
                        access_stream_end_ms(s->access, port->main, req), req, reply);
 }
 
 static void on_gpunodes(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
-    gpuapi(ctx, VIEW_GPUAPI_NODES, req, reply);
+    gpuapi(ctx, GPUAPI_NODES, req, reply);
 }
 
 static void on_gpupods(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    gpuapi(ctx, VIEW_GPUAPI_PODS, req, reply);
+    gpuapi(ctx, GPUAPI_PODS, req, reply);
 }
 
 static void on_discovery(void *ctx, const struct httpd_request *req,
                          struct httpd_reply *reply)
 {
     (void)ctx, (void)req;
-    view_gpuapi_discovery(reply);
+    gpuapi_discovery(reply);
 }
 
 static void on_api_not_found(void *ctx, const struct httpd_request *req,
                              struct httpd_reply *reply)
 {
     (void)ctx, (void)req;
-    view_gpuapi_not_found(reply);
+    gpuapi_not_found(reply);
 }
 
 static void on_not_get(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
     (void)ctx, (void)req;
-    view_gpuapi_not_allowed(reply, "GET, HEAD");
+    gpuapi_not_allowed(reply, "GET, HEAD");
 }
 
 static void on_version(void *ctx, const struct httpd_request *req,
@@ -257,12 +257,12 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
 static void render_ledger_metrics(void *ctx, struct buf *out)
 {
     struct server *s = ctx;
-    view_metrics_write_ledger(&s->metrics, out);
+    metrics_write_ledger(&s->metrics, out);
 }
 
 static void write_own_metrics(struct server *s, struct buf *out)
 {
-    view_metrics_write(&s->metrics, out);
+    metrics_write(&s->metrics, out);
     delegated_auth_write(s->auth, out);
     httpd_metrics(s->httpd, out);
     prom_process(out);
@@ -274,14 +274,14 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     struct server *s = server_of(ctx);
     (void)req;
     cleanup_buf struct buf state = {0};
-    view_metrics_ledger_state(&s->metrics, &state);
-    struct view_snapshot_source source = {.kind = VIEW_SNAPSHOT_METRICS,
+    metrics_ledger_state(&s->metrics, &state);
+    struct shared_reply_source source = {.kind = SHARED_REPLY_METRICS,
                                           .state = buf_span(&state),
                                           .render = render_ledger_metrics,
                                           .ctx = s};
     reply->content_type = PROM_CONTENT_TYPE;
     write_own_metrics(s, &reply->body);
-    view_snapshot_reply(s->snapshots, &source, is_main(ctx), reply);
+    shared_reply_send(s->snapshots, &source, is_main(ctx), reply);
 }
 
 #define PREFIX "/gpushare-scheduler"
@@ -392,10 +392,10 @@ struct server *server_start(const struct server_config *config, struct store *st
         access_new(&(struct access_config){.certs = config->certs, .auth = config->auth});
     s->auth = config->auth;
     s->gpuapi = config->gpuapi;
-    s->stream = view_inspect_stream_new(store, VIEW_GPUAPI_HEARTBEAT_MS);
+    s->stream = inspect_stream_new(store, GPUAPI_HEARTBEAT_MS);
     s->verbs_budget.max = config->max_bodies;
     s->views_budget.max = VIEWS_BYTES;
-    s->snapshots = view_snapshots_new(&s->views_budget);
+    s->snapshots = shared_replies_new(&s->views_budget);
     s->verbs = verbs_new(&(struct verbs_config){.store = store,
                                                 .policy = config->node_score,
                                                 .preempts = config->preempts,
@@ -406,7 +406,7 @@ struct server *server_start(const struct server_config *config, struct store *st
                                                 .recorder = config->recorder,
                                                 .budget = &s->verbs_budget});
     s->counters = config->counters;
-    s->metrics = (struct view_metrics_source){store, config->counters, config->recorder,
+    s->metrics = (struct metrics_source){store, config->counters, config->recorder,
                                               config->metrics_detail};
     s->httpd = httpd_new(&limits);
     if (listen_both(s, config, err)) {
@@ -437,8 +437,8 @@ void server_stop(struct server *s)
     if (!s)
         return;
     httpd_free(s->httpd);
-    view_inspect_stream_free(s->stream);
-    view_snapshots_free(s->snapshots);
+    inspect_stream_free(s->stream);
+    shared_replies_free(s->snapshots);
     verbs_free(s->verbs);
     access_free(s->access);
     free(s);

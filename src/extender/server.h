@@ -4,8 +4,8 @@
 #include "extender/certs.h"
 #include "extender/delegated_auth.h"
 #include "extender/verb.h"
-#include "extender/view_gpuapi.h"
-#include "extender/view_metrics.h"
+#include "extender/gpuapi.h"
+#include "extender/metrics.h"
 #include "wire/httpd.h"
 
 /*
@@ -23,13 +23,13 @@ struct server_config {
     struct delegated_auth *auth; /* borrowed; NULL: everyone may call the views */
     struct forward *forward;    /* borrowed; NULL: binds are not forwarded */
     struct gang_minimum *gangs; /* borrowed; see extender/verb.h */
-    struct view_gpuapi *gpuapi; /* borrowed */
+    struct gpuapi *gpuapi; /* borrowed */
     enum score_policy node_score;
     bool preempts;                   /* layout preemption is on */
     int64_t filter_answer;           /* of struct verbs_config */
     struct counters *counters;       /* borrowed */
     struct event_recorder *recorder; /* borrowed; NULL: no events */
-    enum view_metrics_detail metrics_detail;
+    enum metrics_detail metrics_detail;
 };
 
 struct server;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/event_forged.h"
+#include "extender/event_scan.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -10,7 +10,7 @@
 /* Events of pods whose annotations differ from their request or cards, scan by scan. */
 
 static struct rig r;
-static struct event_forged *pods;
+static struct event_scan *pods;
 static struct event_recorder *recorder;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -34,7 +34,7 @@ static void start(void)
     rig_new(&r, (struct core_settings){.ledger = {.unit_mib = 1024}});
     rig_lead(&r);
     rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16384));
-    pods = event_forged_new(1);
+    pods = event_scan_new(1);
     recorder = event_recorder_start(
         &(struct event_recorder_settings){.post = post, .instance = "me"});
 }
@@ -55,10 +55,10 @@ static void see_pod(const char *uid, const char *index, const char *units)
 /* Scans at that time; `leads`: this process writes events. True: something is left. */
 static bool scan(int64_t now_ms, bool leads, int64_t led_ms)
 {
-    event_forged_begin(
-        pods, &(struct event_forged_scan){now_ms, leads ? recorder : NULL, led_ms});
-    event_forged_node(pods, ledger_node_find(core_ledger(r.core), SPAN("n1")));
-    return event_forged_end(pods);
+    event_scan_begin(
+        pods, &(struct event_scan_settings){now_ms, leads ? recorder : NULL, led_ms});
+    event_scan_node(pods, ledger_node_find(core_ledger(r.core), SPAN("n1")));
+    return event_scan_end(pods);
 }
 
 /* Waits until `n` events have been posted. */
@@ -75,7 +75,7 @@ static void end(int n)
     event_recorder_stop(recorder);
     ck_assert_int_eq(posted, n);
     event_recorder_free(recorder);
-    event_forged_free(pods);
+    event_scan_free(pods);
     rig_free(&r);
 }
 
@@ -121,8 +121,8 @@ START_TEST(other_cards_are_reported_when_they_last)
                                   "'resource':'" KEY_GPU_MEM
                                   "','units':2,'cards':['U1']}]}}")));
     ck_assert(scan(1000, true, 0));
-    ck_assert(scan(1000 + EVENT_FORGED_CARDS_MS - 1, true, 0));
-    ck_assert(!scan(1000 + EVENT_FORGED_CARDS_MS, true, 0));
+    ck_assert(scan(1000 + EVENT_SCAN_CARDS_MS - 1, true, 0));
+    ck_assert(!scan(1000 + EVENT_SCAN_CARDS_MS, true, 0));
     end(1);
 }
 END_TEST

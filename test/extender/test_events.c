@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "extender/event_card.h"
+#include "extender/event_scan.h"
 #include "extender/store_rig.h"
 #include "extender/verb.h"
 
@@ -418,20 +418,20 @@ END_TEST
 static const int64_t start_ms = 1000 * 1000;
 
 /* True: an event is left to write. */
-static bool look_at(struct event_card *w, int64_t now_ms, bool tell, int64_t led_ms)
+static bool look_at(struct event_scan *w, int64_t now_ms, bool tell, int64_t led_ms)
 {
     const struct ledger *l = core_ledger(store_read(rig.store));
-    struct event_card_scan look = {now_ms, tell ? recorder : NULL, led_ms};
-    event_card_begin(w, &look);
+    struct event_scan_settings look = {now_ms, tell ? recorder : NULL, led_ms};
+    event_scan_begin(w, &look);
     for (uint32_t i = 0; i < ledger_node_slots(l); i++)
         if (ledger_node_at(l, i))
-            event_card_node(w, ledger_node_at(l, i));
-    bool left = event_card_end(w);
+            event_scan_node(w, ledger_node_at(l, i));
+    bool left = event_scan_end(w);
     store_read_end(rig.store);
     return left;
 }
 
-static void look(struct event_card *w)
+static void look(struct event_scan *w)
 {
     ck_assert(!look_at(w, start_ms, true, 0));
 }
@@ -471,7 +471,7 @@ START_TEST(a_lost_card_and_its_return_are_reported)
 {
     begin(json_pack("[o]", scv("n1", CARD(0, "Healthy", 4096) "," //
                                CARD(1, "Unhealthy", 4096) "," CARD(2, "Healthy", 4096))));
-    struct event_card *w = event_card_new(1);
+    struct event_scan *w = event_scan_new(1);
     look(w); /* GPU1 was unhealthy before: not reported */
     look(w);
     show(CARD(0, "Unhealthy", 4096) "," CARD(1, "Unhealthy", 4096));
@@ -493,7 +493,7 @@ START_TEST(a_lost_card_and_its_return_are_reported)
     ck_assert_str_eq(said(1, "reason"), "GPUBack");
     ck_assert_str_eq(said(1, "note"), "new pods are placed again on GPU0, GPU1, GPU2");
     look(w);
-    event_card_free(w);
+    event_scan_free(w);
     end();
     ck_assert_uint_eq(n_posted, 2);
 }
@@ -505,7 +505,7 @@ START_TEST(an_overcommitted_card_is_reported)
                               ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}"));
     json_object_set_new(json_object_get(pod, "spec"), "nodeName", json_string("n1"));
     begin(json_pack("[oo]", scv("n1", CARD(0, "Healthy", 4096)), pod));
-    struct event_card *w = event_card_new(1);
+    struct event_scan *w = event_scan_new(1);
     look(w);
     show(CARD(0, "Healthy", 3000));
     look(w);
@@ -516,7 +516,7 @@ START_TEST(an_overcommitted_card_is_reported)
         said(0, "note"),
         "GPU0 has 3000 MiB, but 4096 MiB are promised; no new pods are placed "
         "there, and no pod is evicted");
-    event_card_free(w);
+    event_scan_free(w);
     end();
     ck_assert_uint_eq(n_posted, 1);
 }
@@ -528,7 +528,7 @@ END_TEST
 START_TEST(each_card_is_reported_independently)
 {
     begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
-    struct event_card *w = event_card_new(1);
+    struct event_scan *w = event_scan_new(1);
     look(w);
     show(ILL(0) "," WELL(1));
     look(w);
@@ -543,7 +543,7 @@ START_TEST(each_card_is_reported_independently)
     ck_said(1, "GPULost", "no new pods are placed on GPU1 (unhealthy)" PROMISED);
     ck_said(2, "GPUBack", "new pods are placed again on GPU0");
     ck_said(3, "GPULost", "no new pods are placed on GPU0 (unhealthy)" PROMISED);
-    event_card_free(w);
+    event_scan_free(w);
     end();
 }
 END_TEST
@@ -556,7 +556,7 @@ END_TEST
 START_TEST(a_replaced_card_is_reported)
 {
     begin(json_pack("[o]", scv("n1", OTHER(0, "A") "," OTHER(1, "B"))));
-    struct event_card *w = event_card_new(1);
+    struct event_scan *w = event_scan_new(1);
     look(w);
     show(OTHER(0, "B") "," OTHER(1, "A"));
     look(w); /* not reported */
@@ -572,7 +572,7 @@ START_TEST(a_replaced_card_is_reported)
     ck_said(2, "GPULost",
             "no new pods are placed on GPU0 (C was replaced by another card)" PROMISED);
     ck_said(3, "GPUBack", "new pods are placed again on GPU0 (now B)");
-    event_card_free(w);
+    event_scan_free(w);
     end();
 }
 END_TEST
@@ -581,7 +581,7 @@ END_TEST
 START_TEST(a_lost_card_replaced_by_another_is_reported)
 {
     begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
-    struct event_card *w = event_card_new(1);
+    struct event_scan *w = event_scan_new(1);
     look(w);
     show(ILL(0) "," WELL(1));
     look(w);
@@ -592,7 +592,7 @@ START_TEST(a_lost_card_replaced_by_another_is_reported)
     wait_for(2);
     ck_said(0, "GPULost", "no new pods are placed on GPU0 (unhealthy)" PROMISED);
     ck_said(1, "GPUBack", "new pods are placed again on GPU0 (now C)");
-    event_card_free(w);
+    event_scan_free(w);
     end();
     ck_assert_uint_eq(n_posted, 2);
 }
@@ -601,7 +601,7 @@ END_TEST
 START_TEST(the_next_leader_reports_changes_without_a_leader)
 {
     begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
-    struct event_card *w = event_card_new(1);
+    struct event_scan *w = event_scan_new(1);
     ck_assert(!look_at(w, start_ms, false, 0));
     show(ILL(0) "," ILL(1));
     ck_assert(look_at(w, start_ms + 1000, false, 0));
@@ -610,7 +610,7 @@ START_TEST(the_next_leader_reports_changes_without_a_leader)
     ck_assert(!look_at(w, start_ms + 61 * 1000, true, 0));
     wait_for(1);
     ck_said(0, "GPULost", "no new pods are placed on GPU0 (unhealthy)" PROMISED);
-    event_card_free(w);
+    event_scan_free(w);
     end();
     ck_assert_uint_eq(n_posted, 1);
 }
@@ -621,22 +621,22 @@ START_TEST(changes_reported_by_another_leader_are_not_repeated)
 {
     int64_t lost_ms = start_ms + 1000;
     begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
-    struct event_card *w = event_card_new(1);
+    struct event_scan *w = event_scan_new(1);
     ck_assert(!look_at(w, start_ms, false, start_ms));
     show(ILL(0) "," WELL(1));
     ck_assert(look_at(w, lost_ms, false, lost_ms - 100));
-    ck_assert(look_at(w, lost_ms + EVENT_CARD_OTHER_MS, false,
-                      lost_ms + EVENT_CARD_OTHER_MS - 1));
-    ck_assert(!look_at(w, lost_ms + EVENT_CARD_OTHER_MS + 1000, false,
-                       lost_ms + EVENT_CARD_OTHER_MS));
-    lost_ms += 2LL * EVENT_CARD_OTHER_MS;
+    ck_assert(look_at(w, lost_ms + EVENT_SCAN_OTHER_MS, false,
+                      lost_ms + EVENT_SCAN_OTHER_MS - 1));
+    ck_assert(!look_at(w, lost_ms + EVENT_SCAN_OTHER_MS + 1000, false,
+                       lost_ms + EVENT_SCAN_OTHER_MS));
+    lost_ms += 2LL * EVENT_SCAN_OTHER_MS;
     show(ILL(0) "," ILL(1));
     ck_assert(look_at(w, lost_ms, false, lost_ms - 100));
     ck_assert(look_at(w, lost_ms + 60 * 1000, false, lost_ms - 100));
     ck_assert(!look_at(w, lost_ms + 61 * 1000, true, 0));
     wait_for(1);
     ck_said(0, "GPULost", "no new pods are placed on GPU1 (unhealthy)" PROMISED);
-    event_card_free(w);
+    event_scan_free(w);
     end();
     ck_assert_uint_eq(n_posted, 1);
 }
@@ -648,22 +648,22 @@ START_TEST(a_flapping_card_is_rate_limited)
     int64_t now_ms = start_ms;
     bool left = false;
     begin(json_pack("[o]", scv("n1", WELL(0))));
-    struct event_card *w = event_card_new(1);
+    struct event_scan *w = event_scan_new(1);
     look_at(w, now_ms, true, 0);
     for (int i = 0; i < 99; i++, now_ms += 100) {
         show(i % 2 ? WELL(0) : ILL(0));
         left = look_at(w, now_ms, true, 0);
     }
     ck_assert(left); /* unhealthy, but the last event says healthy */
-    wait_for(EVENT_CARD_BURST);
-    ck_assert_str_eq(said(EVENT_CARD_BURST - 1, "reason"), "GPUBack");
-    ck_assert(!look_at(w, now_ms + EVENT_CARD_EVERY_MS, true, 0));
-    wait_for(EVENT_CARD_BURST + 1);
-    ck_said(EVENT_CARD_BURST, "GPULost",
+    wait_for(EVENT_SCAN_BURST);
+    ck_assert_str_eq(said(EVENT_SCAN_BURST - 1, "reason"), "GPUBack");
+    ck_assert(!look_at(w, now_ms + EVENT_SCAN_EVERY_MS, true, 0));
+    wait_for(EVENT_SCAN_BURST + 1);
+    ck_said(EVENT_SCAN_BURST, "GPULost",
             "no new pods are placed on GPU0 (unhealthy)" PROMISED);
-    event_card_free(w);
+    event_scan_free(w);
     end();
-    ck_assert_uint_eq(n_posted, EVENT_CARD_BURST + 1);
+    ck_assert_uint_eq(n_posted, EVENT_SCAN_BURST + 1);
 }
 END_TEST
 
@@ -678,7 +678,7 @@ START_TEST(rate_limited_events_are_written_later)
         json_array_append_new(objects, scv(name, WELL(0)));
     }
     begin(objects);
-    struct event_card *w = event_card_new(1);
+    struct event_scan *w = event_scan_new(1);
     look(w);
     for (int i = 0; i < NODES; i++) {
         snprintf(name, sizeof name, "n%d", i);
@@ -695,7 +695,7 @@ START_TEST(rate_limited_events_are_written_later)
     }
     ck_assert_int_eq(figure("{result=\"written\"} "), NODES);
     ck_assert_int_eq(figure("{result=\"rate-limited\"} "), 0);
-    event_card_free(w);
+    event_scan_free(w);
     end();
 }
 END_TEST
@@ -717,7 +717,7 @@ START_TEST(many_cards_of_one_node_are_all_reported)
     bool reported[SCV_MAX_CARDS] = {0};
     cleanup_free char *well = cards_of("Healthy", 0), *ill = cards_of("Unhealthy", 0);
     begin(json_pack("[o]", scv("n1", well)));
-    struct event_card *w = event_card_new(1);
+    struct event_scan *w = event_scan_new(1);
     look(w);
     show(ill);
     while (look_at(w, start_ms, true, 0))
@@ -728,7 +728,7 @@ START_TEST(many_cards_of_one_node_are_all_reported)
             reported[atoi(at + 3)] = true;
     for (int i = 0; i < SCV_MAX_CARDS; i++)
         ck_assert_msg(reported[i], "GPU%d", i);
-    event_card_free(w);
+    event_scan_free(w);
     end();
     ck_assert_uint_eq(n_posted, 2);
 }
@@ -738,7 +738,7 @@ END_TEST
 START_TEST(invented_uuids_do_not_grow_the_state)
 {
     begin(json_pack("[o]", scv("n1", WELL(0))));
-    struct event_card *w = event_card_new(1);
+    struct event_scan *w = event_scan_new(1);
     for (int round = 0; round < 20; round++) {
         cleanup_free char *cards = cards_of("Healthy", round);
         show(cards);
@@ -746,14 +746,14 @@ START_TEST(invented_uuids_do_not_grow_the_state)
     }
     cleanup_free char *last = cards_of("Healthy", 18);
     show(last); /* the previous cards are still known */
-    look_at(w, start_ms + 1, false, start_ms + 2LL * EVENT_CARD_OTHER_MS);
+    look_at(w, start_ms + 1, false, start_ms + 2LL * EVENT_SCAN_OTHER_MS);
     ck_assert(!look_at(w, start_ms + 2, true, 0));
     show(WELL(0));
     look_at(w, start_ms + 3, true, 0);
     wait_for(2);
     ck_assert_str_eq(said(0, "reason"), "GPULost");
     ck_assert_str_eq(said(1, "note"), "new pods are placed again on GPU0 (now GPU-0)");
-    event_card_free(w);
+    event_scan_free(w);
     end();
 }
 END_TEST

@@ -71,7 +71,7 @@ static unsigned logged_port(const char *text, const char *words)
 }
 
 /* The extender's server reports its addresses only in its log on standard error. */
-static struct server *start_extender(struct store *store, struct view_gpuapi *observe,
+static struct server *start_extender(struct store *store, struct gpuapi *observe,
                                      unsigned *ports)
 {
     char said[512] = "";
@@ -99,7 +99,7 @@ struct fixture {
     struct api *api;
     struct sim_server *sim;
     struct store *store;
-    struct view_gpuapi *observe;
+    struct gpuapi *observe;
     struct server *extender;
     unsigned ports[PORT_KINDS];
     struct buf first_reply[PORT_KINDS]; /* the reply to valid_requests[] */
@@ -121,8 +121,8 @@ static void stop_servers(void)
     api_free(w->api);
     server_stop(w->extender);
     if (w->observe)
-        view_gpuapi_stop(w->observe);
-    view_gpuapi_free(w->observe);
+        gpuapi_stop(w->observe);
+    gpuapi_free(w->observe);
     store_free(w->store);
     for (size_t i = 0; i < PORT_KINDS; i++)
         buf_fini(&w->first_reply[i]);
@@ -142,7 +142,7 @@ static void start_servers(void)
         !(w->sim = sim_server_start(w->api, &sc, &w->ports[SIM], &err)))
         fuzz_fail(err.msg);
     w->store = verbs_store_new();
-    w->observe = view_gpuapi_start(w->store, &(struct view_gpuapi_config){0});
+    w->observe = gpuapi_start(w->store, &(struct gpuapi_config){0});
     w->extender = start_extender(w->store, w->observe, &w->ports[VERBS]);
     w->until_ms = clock_mono_ms() + VERBS_STORE_MS;
 }

@@ -11,7 +11,7 @@
 
 /*
  * gpunodes and gpupods of the running extender: lists, watches, unknown paths, and which
- * clients may act for a user. test/extender/test_view_gpuapi.c tests the bytes of an object.
+ * clients may act for a user. test/extender/test_gpuapi.c tests the bytes of an object.
  */
 
 #define API         "/apis/nvidia-gpu-scheduler/v1"

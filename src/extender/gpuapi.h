@@ -15,39 +15,39 @@
  * How a watch behaves: docs/api.md.
  */
 
-struct view_gpuapi;
+struct gpuapi;
 
-struct view_gpuapi_config {
+struct gpuapi_config {
     int64_t grace_s;      /* grace period of heartbeats; 0: not checked */
     int64_t idle_ms;      /* without a reader for this time, the cache is dropped */
     int64_t heartbeat_ms; /* interval of the empty lines of an idle watch; 0: none */
 };
-enum { VIEW_GPUAPI_IDLE_MS = 5 * 60 * 1000, VIEW_GPUAPI_HEARTBEAT_MS = 15 * 1000 };
+enum { GPUAPI_IDLE_MS = 5 * 60 * 1000, GPUAPI_HEARTBEAT_MS = 15 * 1000 };
 
 /* New; starts the thread. `store` is borrowed. */
-struct view_gpuapi *view_gpuapi_start(struct store *store,
-                                      const struct view_gpuapi_config *config);
+struct gpuapi *gpuapi_start(struct store *store,
+                                      const struct gpuapi_config *config);
 /* Joins the thread. */
-void view_gpuapi_stop(struct view_gpuapi *v);
+void gpuapi_stop(struct gpuapi *v);
 /* No stream may be open. NULL is accepted. */
-void view_gpuapi_free(struct view_gpuapi *v);
+void gpuapi_free(struct gpuapi *v);
 /* The ledger has changed (a callback for store_on_change). From any thread; never blocks
- * for long. `ctx` is the view_gpuapi. */
-void view_gpuapi_changed(void *ctx);
+ * for long. `ctx` is the gpuapi. */
+void gpuapi_changed(void *ctx);
 
 enum {
-    VIEW_GPUAPI_WATCHES = 512,     /* concurrent watches on both ports ... */
-    VIEW_GPUAPI_MAIN_WATCHES = 16, /* ... and on the main port */
-    VIEW_GPUAPI_LISTS = 64,        /* concurrent lists on both ports; each holds memory */
+    GPUAPI_WATCHES = 512,     /* concurrent watches on both ports ... */
+    GPUAPI_MAIN_WATCHES = 16, /* ... and on the main port */
+    GPUAPI_LISTS = 64,        /* concurrent lists on both ports; each holds memory */
 };
 
-enum view_gpuapi_kind { VIEW_GPUAPI_NODES, VIEW_GPUAPI_PODS, VIEW_GPUAPI_KINDS };
+enum gpuapi_kind { GPUAPI_NODES, GPUAPI_PODS, GPUAPI_KINDS };
 
 /* HTTP handlers. `main`: the request came on the main port, where a watch occupies a
  * thread. A watch ends at `end_ms` (clock_mono_ms). */
-void view_gpuapi_answer(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
+void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind, bool main,
                         int64_t end_ms, const struct httpd_request *req,
                         struct httpd_reply *reply);
-void view_gpuapi_discovery(struct httpd_reply *reply);
-void view_gpuapi_not_found(struct httpd_reply *reply);
-void view_gpuapi_not_allowed(struct httpd_reply *reply, const char *allow);
+void gpuapi_discovery(struct httpd_reply *reply);
+void gpuapi_not_found(struct httpd_reply *reply);
+void gpuapi_not_allowed(struct httpd_reply *reply, const char *allow);

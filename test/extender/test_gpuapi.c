@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "extender/store_rig.h"
-#include "extender/view_gpuapi_priv.h"
-#include "extender/view_inspect_stream.h"
+#include "extender/gpuapi_priv.h"
+#include "extender/inspect_stream.h"
 #include "lib/raw.h"
 
 /*
@@ -36,29 +36,29 @@ static void end(void)
     arena_fini(&arena);
 }
 
-static struct view_gpuapi_node render(const char *name, int64_t grace_s)
+static struct gpuapi_node render(const char *name, int64_t grace_s)
 {
-    struct view_gpuapi_node n;
+    struct gpuapi_node n;
     const struct ledger *l = core_ledger(store_read(rig.store));
     const struct ledger_node *node = ledger_node_find(l, span_of(name));
     ck_assert_ptr_nonnull(node);
-    view_gpuapi_render_node(node, grace_s, &arena, &n);
+    gpuapi_render_node(node, grace_s, &arena, &n);
     store_read_end(rig.store);
     return n;
 }
 
 /* Compares the whole object, with 123 as its resourceVersion. */
-static void assert_node(const struct view_gpuapi_node *n,
-                        const struct view_gpuapi_times *t, const char *want)
+static void assert_node(const struct gpuapi_node *n,
+                        const struct gpuapi_times *t, const char *want)
 {
     cleanup_buf struct buf out = {0};
     buf_add_span(&out, n->head);
     buf_adds(&out, "123");
-    view_gpuapi_node_tail(n, t, &out);
+    gpuapi_node_tail(n, t, &out);
     ck_assert_str_eq(out.p, want);
 }
 
-static void assert_pod(const struct view_gpuapi_node *n, const char *ns, const char *name,
+static void assert_pod(const struct gpuapi_node *n, const char *ns, const char *name,
                        const char *want)
 {
     for (size_t i = 0; i < n->n_pods; i++) {
@@ -91,7 +91,7 @@ static void assert_pod(const struct view_gpuapi_node *n, const char *ns, const c
 #define TIME "\"2024-01-02T03:04:05Z\""
 enum { TIME_S = 1704164645 };
 
-static const struct view_gpuapi_times times = {true, true, TIME_S, TIME_S, TIME_S};
+static const struct gpuapi_times times = {true, true, TIME_S, TIME_S, TIME_S};
 
 START_TEST(a_node_equals_the_golden_line_of_nvidia_gpu_scheduler)
 {
@@ -102,7 +102,7 @@ START_TEST(a_node_equals_the_golden_line_of_nvidia_gpu_scheduler)
                    "\"podList\":[{\"namespace\":\"default\",\"name\":\"p1\","
                    "\"container\":\"c1\",\"resource\":\"nvidia.com/gpu\",\"units\":1,"
                    "\"cards\":[\"GPU-1\"]}]}}]");
-    struct view_gpuapi_node n = render("node-a", 4);
+    struct gpuapi_node n = render("node-a", 4);
     ck_assert(n.healthy && n.has_sample);
     ck_assert_int_eq(n.sample_s, TIME_S);
     /* All but device_brand, which an Scv does not have. */
@@ -153,8 +153,8 @@ START_TEST(models_are_sorted_and_partly_used_cards_are_busy)
         "\"spec\":{\"nodeName\":\"node-a\",\"containers\":[{\"name\":\"side\"},"
         "{\"name\":\"main\",\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"2\"}}}]}}"
         "]");
-    struct view_gpuapi_node n = render("node-a", 0);
-    struct view_gpuapi_times never = {.transition_s = TIME_S};
+    struct gpuapi_node n = render("node-a", 0);
+    struct gpuapi_times never = {.transition_s = TIME_S};
     assert_node(&n, &never,
                 META("GpuNode", "node-a") TIME
                 "},\"spec\":{\"device_infos\":{"
@@ -215,7 +215,7 @@ START_TEST(containers_have_the_cards_of_the_promise)
                                                       "2")) "," POD("bare", "", "",
                                                                     WANTS("x", "gpu-mem",
                                                                           "1")) "]");
-    struct view_gpuapi_node n = render("node-a", 0);
+    struct gpuapi_node n = render("node-a", 0);
     ck_assert_uint_eq(n.n_pods, 3);
     assert_pod(&n, "d", "shared",
                SPEC("shared") ",\"containers_device\":[{\"container_name\":\"x\","
@@ -244,8 +244,8 @@ START_TEST(an_unusable_node_has_health_false_and_the_reason)
         "{\"kind\":\"Node\",\"metadata\":{\"name\":\"old\"},\"status\":{\"capacity\":{"
         "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"},\"allocatable\":{"
         "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}}}]");
-    struct view_gpuapi_times unknown = {.transition_s = TIME_S};
-    struct view_gpuapi_node n = render("n1", 40);
+    struct gpuapi_times unknown = {.transition_s = TIME_S};
+    struct gpuapi_node n = render("n1", 40);
     ck_assert(!n.healthy && !n.gone);
     assert_node(&n, &unknown,
                 META("GpuNode",
@@ -269,7 +269,7 @@ END_TEST
 
 START_TEST(a_deleted_object_equals_the_golden_line)
 {
-    static const char *const want[VIEW_GPUAPI_KINDS] = {
+    static const char *const want[GPUAPI_KINDS] = {
         "{\"GpuNode\":{\"metadata\":{\"name\":\"node-a\",\"namespace\":\"kube-system\","
         "\"creationTimestamp\":null},\"spec\":{\"device_busy\":null,\"report_time\":null}"
         ","
@@ -278,8 +278,8 @@ START_TEST(a_deleted_object_equals_the_golden_line)
         "{\"GpuPod\":{\"metadata\":{\"name\":\"default-p1\",\"namespace\":\"kube-"
         "system\","
         "\"creationTimestamp\":null},\"spec\":{},\"status\":{}},\"Type\":\"DELETED\"}\n"};
-    for (int k = 0; k < VIEW_GPUAPI_KINDS; k++) {
-        struct watch_cache *w = watch_cache_new(&view_gpuapi_kinds[k], 10);
+    for (int k = 0; k < GPUAPI_KINDS; k++) {
+        struct watch_cache *w = watch_cache_new(&gpuapi_kinds[k], 10);
         struct watch_cache_item *item = NULL;
         struct watch_cache_reader r = {0};
         cleanup_buf struct buf out = {0};
@@ -299,16 +299,16 @@ END_TEST
 
 /* -- only while there are readers -- */
 
-static size_t cached_nodes(struct view_gpuapi *o)
+static size_t cached_nodes(struct gpuapi *o)
 {
     pthread_mutex_lock(&o->lock);
-    size_t n = watch_cache_count(o->caches[VIEW_GPUAPI_NODES]);
+    size_t n = watch_cache_count(o->caches[GPUAPI_NODES]);
     pthread_mutex_unlock(&o->lock);
     return n;
 }
 
 /* Waits until the cache has `n` nodes. */
-static void await_cached_nodes(struct view_gpuapi *o, size_t n)
+static void await_cached_nodes(struct gpuapi *o, size_t n)
 {
     for (int i = 0; i < 6000; i++) {
         if (cached_nodes(o) == n && atomic_load(&o->ready) == (n > 0))
@@ -323,26 +323,26 @@ START_TEST(the_cache_is_filled_while_there_are_readers)
 {
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct view_gpuapi *o =
-        view_gpuapi_start(rig.store, &(struct view_gpuapi_config){.idle_ms = 50});
+    struct gpuapi *o =
+        gpuapi_start(rig.store, &(struct gpuapi_config){.idle_ms = 50});
     ck_assert(!atomic_load(&o->wanted)); /* no reader yet */
-    view_gpuapi_changed(o);
+    gpuapi_changed(o);
     ck_assert_uint_eq(cached_nodes(o), 0);
-    view_gpuapi_reader_begin(o);
-    view_gpuapi_reader_begin(o);
+    gpuapi_reader_begin(o);
+    gpuapi_reader_begin(o);
     await_cached_nodes(o, 1);
-    uint64_t last = watch_cache_last(o->caches[VIEW_GPUAPI_NODES]);
-    view_gpuapi_reader_end(o);
+    uint64_t last = watch_cache_last(o->caches[GPUAPI_NODES]);
+    gpuapi_reader_end(o);
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     ck_assert_uint_eq(cached_nodes(o), 1); /* one reader is left */
-    view_gpuapi_reader_end(o);
+    gpuapi_reader_end(o);
     await_cached_nodes(o, 0);
-    view_gpuapi_reader_begin(o); /* another one comes later */
+    gpuapi_reader_begin(o); /* another one comes later */
     await_cached_nodes(o, 1);
-    ck_assert_uint_gt(watch_cache_last(o->caches[VIEW_GPUAPI_NODES]), last);
-    view_gpuapi_reader_end(o);
-    view_gpuapi_stop(o);
-    view_gpuapi_free(o);
+    ck_assert_uint_gt(watch_cache_last(o->caches[GPUAPI_NODES]), last);
+    gpuapi_reader_end(o);
+    gpuapi_stop(o);
+    gpuapi_free(o);
     end();
 }
 END_TEST
@@ -351,27 +351,27 @@ START_TEST(the_number_of_open_lists_is_limited)
 {
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct view_gpuapi *o =
-        view_gpuapi_start(rig.store, &(struct view_gpuapi_config){.idle_ms = 50});
-    struct httpd_reply replies[VIEW_GPUAPI_LISTS] = {0};
-    for (int i = 0; i < VIEW_GPUAPI_LISTS; i++) {
-        view_gpuapi_list(o, i % VIEW_GPUAPI_KINDS, &replies[i]);
+    struct gpuapi *o =
+        gpuapi_start(rig.store, &(struct gpuapi_config){.idle_ms = 50});
+    struct httpd_reply replies[GPUAPI_LISTS] = {0};
+    for (int i = 0; i < GPUAPI_LISTS; i++) {
+        gpuapi_list(o, i % GPUAPI_KINDS, &replies[i]);
         ck_assert_ptr_nonnull(replies[i].stream);
     }
     struct httpd_reply more = {0};
-    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &more);
+    gpuapi_list(o, GPUAPI_PODS, &more);
     ck_assert_ptr_null(more.stream);
     ck_assert_uint_eq(more.status, 503);
     ck_assert_str_eq(more.header[0][0], "Retry-After");
     replies[5].stream->close(replies[5].stream_ctx);
-    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &replies[5]); /* below the limit again */
+    gpuapi_list(o, GPUAPI_PODS, &replies[5]); /* below the limit again */
     ck_assert_ptr_nonnull(replies[5].stream);
-    for (int i = 0; i < VIEW_GPUAPI_LISTS; i++)
+    for (int i = 0; i < GPUAPI_LISTS; i++)
         replies[i].stream->close(replies[i].stream_ctx);
     ck_assert_uint_eq(atomic_load(&o->lists), 0);
     buf_fini(&more.body);
-    view_gpuapi_stop(o);
-    view_gpuapi_free(o);
+    gpuapi_stop(o);
+    gpuapi_free(o);
     end();
 }
 END_TEST
@@ -381,22 +381,22 @@ END_TEST
 enum { HEARTBEAT_MS = 600 };
 
 struct views {
-    struct view_gpuapi *o;
-    struct view_inspect_stream *stream;
+    struct gpuapi *o;
+    struct inspect_stream *stream;
 };
 
 static void on_nodes(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
     const struct views *w = ctx;
-    view_gpuapi_answer(w->o, VIEW_GPUAPI_NODES, false, INT64_MAX, req, reply);
+    gpuapi_answer(w->o, GPUAPI_NODES, false, INT64_MAX, req, reply);
 }
 
 static void on_page(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     const struct views *w = ctx;
     (void)req;
-    view_inspect_stream_watch(w->stream, false, INT64_MAX, reply);
+    inspect_stream_watch(w->stream, false, INT64_MAX, reply);
 }
 
 static void read_piece(struct raw *c, struct raw_reply *r)
@@ -433,12 +433,12 @@ START_TEST(an_idle_watch_sends_heartbeats)
 {
     static const struct httpd_route routes[] = {
         {"GET", "/nodes", on_nodes}, {"GET", "/page", on_page}, {NULL, NULL, NULL}};
-    const struct view_gpuapi_config config = {.idle_ms = 50,
+    const struct gpuapi_config config = {.idle_ms = 50,
                                               .heartbeat_ms = HEARTBEAT_MS};
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct views w = {view_gpuapi_start(rig.store, &config),
-                      view_inspect_stream_new(rig.store, HEARTBEAT_MS)};
+    struct views w = {gpuapi_start(rig.store, &config),
+                      inspect_stream_new(rig.store, HEARTBEAT_MS)};
     struct httpd *d = httpd_new(NULL);
     struct httpd_listener_config listener = {.name = "observers",
                                              .address = "127.0.0.1",
@@ -450,10 +450,10 @@ START_TEST(an_idle_watch_sends_heartbeats)
     ck_assert_done(httpd_listen(d, &listener, &port, &err), err);
     check_heartbeats(port, "/nodes?watch=true");
     check_heartbeats(port, "/page");
-    view_gpuapi_stop(w.o);
+    gpuapi_stop(w.o);
     httpd_free(d);
-    view_gpuapi_free(w.o);
-    view_inspect_stream_free(w.stream);
+    gpuapi_free(w.o);
+    inspect_stream_free(w.stream);
     end();
 }
 END_TEST
@@ -463,22 +463,22 @@ START_TEST(a_watch_ends_when_it_must_be_authorized_again)
 {
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct view_inspect_stream *s = view_inspect_stream_new(rig.store, 0);
+    struct inspect_stream *s = inspect_stream_new(rig.store, 0);
     struct httpd_reply now = {0}, later = {0};
     cleanup_buf struct buf text = {0};
-    view_inspect_stream_watch(s, false, clock_mono_ms(), &now);
+    inspect_stream_watch(s, false, clock_mono_ms(), &now);
     ck_assert_int_eq(now.stream->fill(now.stream_ctx, &text), HTTPD_STREAM_END);
     ck_assert_uint_eq(text.n, 0);
-    view_inspect_stream_watch(s, false, clock_mono_ms() + 60000, &later);
+    inspect_stream_watch(s, false, clock_mono_ms() + 60000, &later);
     ck_assert_int_eq(later.stream->fill(later.stream_ctx, &text), HTTPD_STREAM_MORE);
     now.stream->close(now.stream_ctx);
     later.stream->close(later.stream_ctx);
-    view_inspect_stream_free(s);
+    inspect_stream_free(s);
     end();
 }
 END_TEST
 
-UNIT_MAIN("view_gpuapi", a_watch_ends_when_it_must_be_authorized_again,
+UNIT_MAIN("gpuapi", a_watch_ends_when_it_must_be_authorized_again,
           the_number_of_open_lists_is_limited,
           a_node_equals_the_golden_line_of_nvidia_gpu_scheduler,
           models_are_sorted_and_partly_used_cards_are_busy,

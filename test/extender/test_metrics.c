@@ -5,7 +5,7 @@
  * API server, <detail>.txt the expected metrics. Times are not compared.
  */
 
-#include "extender/view_metrics.h"
+#include "extender/metrics.h"
 
 #include "base/file.h"
 #include "base/log.h"
@@ -101,14 +101,14 @@ static void same_lines(const char *path, const char *got, const char *want)
     }
 }
 
-static void compare(enum view_metrics_detail detail, const char *path)
+static void compare(enum metrics_detail detail, const char *path)
 {
     cleanup_buf struct buf want = {0}, got = {0};
     struct err err;
     begin();
-    struct view_metrics_source source = {rig.store, counters, recorder, detail};
-    view_metrics_write(&source, &got);
-    view_metrics_write_ledger(&source, &got);
+    struct metrics_source source = {rig.store, counters, recorder, detail};
+    metrics_write(&source, &got);
+    metrics_write_ledger(&source, &got);
     promtool_check_metrics(buf_span(&got));
     hide_times(&got);
     ck_assert_done(file_read(path, 1 << 20, &want, &err), err);
@@ -118,19 +118,19 @@ static void compare(enum view_metrics_detail detail, const char *path)
 
 START_TEST(sums_over_the_cluster)
 {
-    compare(VIEW_METRICS_CLUSTER, "test/golden/metrics/cluster.txt");
+    compare(METRICS_CLUSTER, "test/golden/metrics/cluster.txt");
 }
 END_TEST
 
 START_TEST(sums_per_node)
 {
-    compare(VIEW_METRICS_NODE, "test/golden/metrics/node.txt");
+    compare(METRICS_NODE, "test/golden/metrics/node.txt");
 }
 END_TEST
 
 START_TEST(values_per_card)
 {
-    compare(VIEW_METRICS_CARD, "test/golden/metrics/card.txt");
+    compare(METRICS_CARD, "test/golden/metrics/card.txt");
 }
 END_TEST
 
@@ -138,7 +138,7 @@ END_TEST
 START_TEST(absurd_sizes_do_not_overflow)
 {
     struct ledger_settings ledger = {.unit_mib = 1};
-    struct view_metrics_source source = {0};
+    struct metrics_source source = {0};
     cleanup_buf struct buf got = {0};
     log_set_level(LOG_ERROR);
     rig_start(&rig, &ledger, false);
@@ -156,9 +156,9 @@ START_TEST(absurd_sizes_do_not_overflow)
     rig_deliver(&rig, objects);
     json_decref(objects);
     source.store = rig.store;
-    source.detail = VIEW_METRICS_CARD;
-    view_metrics_write(&source, &got);
-    view_metrics_write_ledger(&source, &got);
+    source.detail = METRICS_CARD;
+    metrics_write(&source, &got);
+    metrics_write_ledger(&source, &got);
     ck_assert_ptr_null(strstr(got.p, "} -"));
     promtool_check_metrics(buf_span(&got));
     rig_stop(&rig);
@@ -168,12 +168,12 @@ END_TEST
 START_TEST(metrics_before_the_first_list)
 {
     struct ledger_settings ledger = {.unit_mib = 1};
-    struct view_metrics_source source = {.detail = VIEW_METRICS_CARD};
+    struct metrics_source source = {.detail = METRICS_CARD};
     cleanup_buf struct buf got = {0};
     rig_start(&rig, &ledger, false);
     source.store = rig.store;
-    view_metrics_write(&source, &got);
-    view_metrics_write_ledger(&source, &got);
+    metrics_write(&source, &got);
+    metrics_write_ledger(&source, &got);
     promtool_check_metrics(buf_span(&got));
     ck_assert_ptr_nonnull(strstr(got.p, "\ngpushare_ready 0\n"));
     ck_assert_ptr_nonnull(
@@ -183,5 +183,5 @@ START_TEST(metrics_before_the_first_list)
 }
 END_TEST
 
-UNIT_MAIN("view_metrics", sums_over_the_cluster, sums_per_node, values_per_card,
+UNIT_MAIN("metrics", sums_over_the_cluster, sums_per_node, values_per_card,
           absurd_sizes_do_not_overflow, metrics_before_the_first_list)

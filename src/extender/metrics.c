@@ -1,9 +1,132 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/metrics.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "extender/view_metrics_priv.h"
+#include "base/mem.h"
 #include "placement/fragmentation.h"
+
+/* -- the state of this process -- */
+
+static void gauge(struct buf *out, const char *name, const char *help, int64_t value)
+{
+    prom_one(out, name, PROM_GAUGE, help, value);
+}
+
+static void write_build(struct buf *out)
+{
+    struct prom_label l = {"version", SPAN(GPUSHARE_VERSION)};
+    prom_family(out, "gpushare_build_info", PROM_GAUGE, "Version of this program.");
+    prom_sample(out, "gpushare_build_info", &l, 1, 1);
+}
+
+/* The state of the core, copied under the lock. */
+struct state {
+    bool ready, leader, may_bind;
+    size_t pending, reservations, over, in_flight, unknown;
+    uint64_t overcommits;
+    struct core_preemptions preemptions;
+    int64_t age_ms[CORE_KINDS]; /* of the last list or watch event; -1: never listed */
+};
+
+static void copy_state(struct store *store, struct state *s)
+{
+    const struct core *core = store_read(store);
+    const struct ledger *l = core_ledger(core);
+    struct core_time now = store_now();
+    *s = (struct state){.ready = core_ready(core, now, NULL) == 0,
+                        .leader = core_is_leader(core),
+                        .may_bind = core_may_bind(core, now, NULL) == 0,
+                        .pending = ledger_pending(l),
+                        .reservations = ledger_reservations(l),
+                        .over = ledger_overcommitted(l),
+                        .in_flight = core_binds_in_flight(core),
+                        .unknown = core_binds_unknown(core),
+                        .overcommits = core_overcommits(core),
+                        .preemptions = core_preemptions(core)};
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        s->age_ms[kind] = core_watch_age_ms(core, now, (enum core_kind)kind);
+    store_read_end(store);
+}
+
+static void write_watches(const struct state *s, struct buf *out)
+{
+    static const char synced[] = "gpushare_watch_synced";
+    static const char age[] = "gpushare_watch_age_seconds";
+    prom_family(out, synced, PROM_GAUGE, "Whether the resource has been listed.");
+    for (int kind = 0; kind < CORE_KINDS; kind++) {
+        struct prom_label l = {"resource", span_of(core_kind_name((enum core_kind)kind))};
+        prom_sample(out, synced, &l, 1, s->age_ms[kind] >= 0);
+    }
+    prom_family(out, age, PROM_GAUGE,
+                "Time since the last event or bookmark of a listed resource.");
+    for (int kind = 0; kind < CORE_KINDS; kind++) {
+        struct prom_label l = {"resource", span_of(core_kind_name((enum core_kind)kind))};
+        if (s->age_ms[kind] >= 0)
+            prom_seconds(out, age, &l, 1, s->age_ms[kind] * 1000000);
+    }
+}
+
+static void write_state(const struct state *s, struct buf *out)
+{
+    gauge(out, "gpushare_ready", "Whether this replica answers the verbs.", s->ready);
+    gauge(out, "gpushare_leader", "Whether this replica is the leader.", s->leader);
+    gauge(out, "gpushare_may_bind", "Whether this replica may start a bind now.",
+          s->may_bind);
+    write_watches(s, out);
+    gauge(out, "gpushare_pending_pods", "Pods that request GPUs and are not bound.",
+          (int64_t)s->pending);
+    gauge(out, "gpushare_reservations",
+          "Pods for which the leader reserves cards from filter to bind.",
+          (int64_t)s->reservations);
+    gauge(out, "gpushare_binds_in_flight",
+          "Binds whose promise is not yet confirmed or released.", (int64_t)s->in_flight);
+    gauge(out, "gpushare_binds_unknown", "Binds in flight whose outcome is unknown.",
+          (int64_t)s->unknown);
+    gauge(out, "gpushare_cards_overcommitted",
+          "Cards with more memory promised than they have.", (int64_t)s->over);
+    prom_one(out, "gpushare_overcommits_total", PROM_COUNTER,
+             "Times that a card became overcommitted.", (int64_t)s->overcommits);
+}
+
+static void counter(struct buf *out, const char *name, const char *help, uint64_t value)
+{
+    prom_one(out, name, PROM_COUNTER, help, (int64_t)value);
+}
+
+static void write_preemptions(const struct core_preemptions *p, struct buf *out)
+{
+    static const char pods[] = "gpushare_preemption_pods";
+    const struct prom_label waiting = {"state", SPAN("waiting")},
+                            kept = {"state", SPAN("kept")};
+    prom_family(out, pods, PROM_GAUGE,
+                "Pending pods that evictions could help, or for which cards are kept.");
+    prom_sample(out, pods, &waiting, 1, (int64_t)p->waiting);
+    prom_sample(out, pods, &kept, 1, (int64_t)p->kept);
+    counter(out, "gpushare_preemption_started_total",
+            "Layout preemptions that were started.", p->started);
+    counter(out, "gpushare_preemption_abandoned_total",
+            "Layout preemptions that ended without all evictions.", p->abandoned);
+    counter(out, "gpushare_preemption_evicted_pods_total",
+            "Pods that layout preemption evicted.", p->evicted);
+    counter(out, "gpushare_preemption_refused_evictions_total",
+            "Evictions that a PodDisruptionBudget did not allow.", p->refused);
+}
+
+void metrics_write(const struct metrics_source *source, struct buf *out)
+{
+    struct state state;
+    write_build(out);
+    copy_state(source->store, &state);
+    write_state(&state, out);
+    write_preemptions(&state.preemptions, out);
+    counters_write(source->counters, out);
+    if (source->recorder)
+        event_recorder_write(source->recorder, out);
+}
+
+/* -- the ledger -- */
 
 enum { NODE_STATES = NODE_DAMAGED + 1, CARD_STATES = CARD_DUPLICATE + 1, DIGITS = 12 };
 
@@ -94,7 +217,7 @@ struct table {
 };
 
 struct count {
-    enum view_metrics_detail detail;
+    enum metrics_detail detail;
     struct frag frag;
     struct arena arena;
     int64_t mib[AMOUNTS];
@@ -110,7 +233,7 @@ static struct row *row_add(struct table *t)
     return &t->rows[t->n++];
 }
 
-static void add_card(struct count *c, const struct ledger_node *node,
+static void count_card(struct count *c, const struct ledger_node *node,
                      const struct card *card, int64_t mib[AMOUNTS])
 {
     int64_t amount[AMOUNTS] = {
@@ -129,7 +252,7 @@ static void add_card(struct count *c, const struct ledger_node *node,
     c->promises += card->pods;
     c->measured += card->used_mib >= 0;
     c->complete += card->use_known;
-    if (c->detail < VIEW_METRICS_CARD)
+    if (c->detail < METRICS_CARD)
         return;
     struct row *row = row_add(&c->cards);
     row->node = arena_copy(&c->arena, node->name);
@@ -144,20 +267,20 @@ static void add_card(struct count *c, const struct ledger_node *node,
 
 /* Counts pods that were bound without the extender. (DRIFT_CARDLESS leaves out
  * those on nodes with one card.) */
-static void add_pods(struct count *c, const struct ledger_node *node)
+static void count_pods(struct count *c, const struct ledger_node *node)
 {
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
         c->without_card += pod->n_shares == 0 && pod->request->kind != REQUEST_DEVICES &&
                            pod->request->kind != REQUEST_NONE;
 }
 
-static void add_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
+static void count_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
 {
     struct count *c = ctx;
     struct frag_node now;
     int64_t mib[AMOUNTS] = {0}, healthy = 0;
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        add_card(c, node, &node->cards[i], mib);
+        count_card(c, node, &node->cards[i], mib);
         healthy += node->cards[i].state == CARD_AVAILABLE;
     }
     if (node->state == NODE_USABLE) {
@@ -170,9 +293,9 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
         c->mib[i] += mib[i];
     c->node_states[node->state]++;
     c->cordoned += node->cordoned && node->state == NODE_USABLE;
-    add_pods(c, node);
+    count_pods(c, node);
     ledger_node_drift(l, node, c->drifts);
-    if (c->detail < VIEW_METRICS_NODE)
+    if (c->detail < METRICS_NODE)
         return;
     struct row *row = row_add(&c->nodes);
     row->node = arena_copy(&c->arena, node->name);
@@ -290,19 +413,28 @@ static void write_per_card(const struct table *t, struct buf *out)
     }
 }
 
-void view_metrics_cards_write(struct store *store, const struct request_mix *mix,
-                              enum view_metrics_detail detail, struct buf *out)
+void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
 {
-    struct count c = {.detail = detail};
-    frag_prepare(&c.frag, mix, false);
-    store_each_node(store, add_node, &c);
+    struct request_mix mix = *ledger_mix(core_ledger(store_read(source->store)));
+    store_read_end(source->store);
+    struct count c = {.detail = source->detail};
+    frag_prepare(&c.frag, &mix, false);
+    store_each_node(source->store, count_node, &c);
     write_sums(&c, out);
-    if (detail >= VIEW_METRICS_NODE)
+    if (c.detail >= METRICS_NODE)
         write_per_node(&c.nodes, out);
-    if (detail >= VIEW_METRICS_CARD)
+    if (c.detail >= METRICS_CARD)
         write_per_card(&c.cards, out);
     free(c.nodes.rows);
     free(c.cards.rows);
     arena_fini(&c.arena);
     frag_fini(&c.frag);
+}
+
+void metrics_ledger_state(const struct metrics_source *source, struct buf *out)
+{
+    const struct ledger *l = core_ledger(store_read(source->store));
+    buf_printf(out, "%llu %llu", (unsigned long long)ledger_generation(l),
+               (unsigned long long)ledger_pending_generation(l));
+    store_read_end(source->store);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/view_inspect_stream.h"
+#include "extender/inspect_stream.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,7 +16,7 @@ enum {
     CLUSTER_MS = 1000, /* minimum between two computations of the cluster line */
 };
 
-struct view_inspect_stream {
+struct inspect_stream {
     struct store *store;
     struct view_source source; /* the store */
     int64_t heartbeat_ms;
@@ -29,7 +29,7 @@ struct view_inspect_stream {
 };
 
 struct reader {
-    struct view_inspect_stream *stream;
+    struct inspect_stream *stream;
     int64_t end_ms;
     bool main, synced; /* synced: the initial state is complete */
     struct view_changes *changes;
@@ -37,10 +37,10 @@ struct reader {
     int64_t next_ms, sent_ms;
 };
 
-struct view_inspect_stream *view_inspect_stream_new(struct store *store,
+struct inspect_stream *inspect_stream_new(struct store *store,
                                                     int64_t heartbeat_ms)
 {
-    struct view_inspect_stream *s = xcalloc(1, sizeof *s);
+    struct inspect_stream *s = xcalloc(1, sizeof *s);
     s->store = store;
     s->source = store_source(store);
     s->heartbeat_ms = heartbeat_ms;
@@ -48,7 +48,7 @@ struct view_inspect_stream *view_inspect_stream_new(struct store *store,
     return s;
 }
 
-void view_inspect_stream_free(struct view_inspect_stream *s)
+void inspect_stream_free(struct inspect_stream *s)
 {
     if (!s)
         return;
@@ -58,7 +58,7 @@ void view_inspect_stream_free(struct view_inspect_stream *s)
 }
 
 /* Computes the cluster line, unless that was done less than CLUSTER_MS ago. */
-static void refresh_cluster(struct view_inspect_stream *s, int64_t now_ms)
+static void refresh_cluster(struct inspect_stream *s, int64_t now_ms)
 {
     cleanup_buf struct buf text = {0};
     pthread_mutex_lock(&s->lock);
@@ -82,7 +82,7 @@ static void refresh_cluster(struct view_inspect_stream *s, int64_t now_ms)
 
 static void write_cluster(struct reader *r, int64_t now_ms, struct buf *out)
 {
-    struct view_inspect_stream *s = r->stream;
+    struct inspect_stream *s = r->stream;
     refresh_cluster(s, now_ms);
     pthread_mutex_lock(&s->lock);
     if (r->cluster_no != s->cluster_no) {
@@ -133,7 +133,7 @@ static void reader_close(void *ctx)
 static const struct httpd_stream reader_stream = {
     .open = reader_open, .fill = reader_fill, .close = reader_close};
 
-static bool is_ready(struct view_inspect_stream *s, struct httpd_reply *reply)
+static bool is_ready(struct inspect_stream *s, struct httpd_reply *reply)
 {
     struct err err = {0};
     int rc = core_ready(store_read(s->store), store_now(), &err);
@@ -153,17 +153,17 @@ static bool enter(atomic_uint *count, unsigned most)
     return false;
 }
 
-void view_inspect_stream_watch(struct view_inspect_stream *s, bool main, int64_t end_ms,
+void inspect_stream_watch(struct inspect_stream *s, bool main, int64_t end_ms,
                                struct httpd_reply *reply)
 {
     if (!is_ready(s, reply))
         return;
-    bool here = !main || enter(&s->main_watches, VIEW_INSPECT_STREAM_MAIN_WATCHES);
-    if (!here || !enter(&s->watches, VIEW_INSPECT_STREAM_WATCHES)) {
+    bool here = !main || enter(&s->main_watches, INSPECT_STREAM_MAIN_WATCHES);
+    if (!here || !enter(&s->watches, INSPECT_STREAM_WATCHES)) {
         if (main && here)
             atomic_fetch_sub(&s->main_watches, 1);
         httpd_fail(reply, 503, "too many watches: %d are open%s",
-                   here ? VIEW_INSPECT_STREAM_WATCHES : VIEW_INSPECT_STREAM_MAIN_WATCHES,
+                   here ? INSPECT_STREAM_WATCHES : INSPECT_STREAM_MAIN_WATCHES,
                    here ? "" : " on this port; use --observe-port");
         return;
     }

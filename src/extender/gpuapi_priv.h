@@ -4,13 +4,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "extender/view_gpuapi.h"
+#include "extender/gpuapi.h"
 #include "extender/watch_cache.h"
 
 /*
- * view_gpuapi.c       the thread that follows the ledger and fills the watch caches
- * view_gpuapi_json.c  the JSON of a node and its pods
- * view_gpuapi_http.c  lists, watches, discovery
+ * gpuapi.c       the thread that follows the ledger and fills the watch caches; lists, watches
+ * gpuapi_json.c  the JSON of a node and its pods
  *
  * The thread finds the nodes whose generation has changed. It renders a few at a time
  * under the store's lock, then publishes them under its own lock. The two locks are never
@@ -18,15 +17,15 @@
  */
 
 /* A rendered GpuPod; in an arena. */
-struct view_gpuapi_pod {
+struct gpuapi_pod {
     struct span ns, name, uid;
     struct span shown_name; /* of the GpuPod */
     struct span head, tail; /* JSON before and after the resourceVersion */
 };
 
 /* A rendered node, in an arena. The rest of its JSON has times that depend on earlier
- * scans: view_gpuapi_node_tail. */
-struct view_gpuapi_node {
+ * scans: gpuapi_node_tail. */
+struct gpuapi_node {
     struct span name;
     uint32_t slot;
     uint64_t generation;
@@ -35,28 +34,28 @@ struct view_gpuapi_node {
     bool has_sample;
     int64_t sample_s;
     struct span head, spec, message; /* spec: up to the value of report_time */
-    struct view_gpuapi_pod *pods;
+    struct gpuapi_pod *pods;
     size_t n_pods;
 };
 
-struct view_gpuapi_times {
+struct gpuapi_times {
     bool has_report, was_healthy;
     int64_t report_s, health_s, transition_s;
 };
 
-/* view_gpuapi_json.c */
-extern const struct watch_cache_kind view_gpuapi_kinds[VIEW_GPUAPI_KINDS];
+/* gpuapi_json.c */
+extern const struct watch_cache_kind gpuapi_kinds[GPUAPI_KINDS];
 /* Renders a node, or sets `gone`. */
-void view_gpuapi_render_node(const struct ledger_node *node, int64_t grace_s,
-                             struct arena *a, struct view_gpuapi_node *out);
+void gpuapi_render_node(const struct ledger_node *node, int64_t grace_s,
+                             struct arena *a, struct gpuapi_node *out);
 /* Appends the JSON after the resourceVersion of a node. */
-void view_gpuapi_node_tail(const struct view_gpuapi_node *n,
-                           const struct view_gpuapi_times *t, struct buf *out);
+void gpuapi_node_tail(const struct gpuapi_node *n,
+                           const struct gpuapi_times *t, struct buf *out);
 
 /* An open list or watch. */
 struct watcher {
-    struct view_gpuapi *v;
-    enum view_gpuapi_kind kind;
+    struct gpuapi *v;
+    enum gpuapi_kind kind;
     struct watch_cache_reader reader;
     struct watch_cache_list *list; /* of a list, once the cache is filled */
     size_t next_item;              /* of the list */
@@ -64,7 +63,7 @@ struct watcher {
     int64_t sent_ms; /* when the last bytes were sent */
     int64_t end_ms;  /* of a watch */
     bool main;       /* counted in main_watches */
-    bool waiting;    /* in `waiters` of its kind; protected by view_gpuapi.lock */
+    bool waiting;    /* in `waiters` of its kind; protected by gpuapi.lock */
     struct watcher *next, *prev;
 };
 
@@ -75,21 +74,18 @@ struct waiters {
 };
 
 /* A reader comes or goes. The first one makes the thread fill the caches. */
-void view_gpuapi_reader_begin(struct view_gpuapi *v);
-void view_gpuapi_reader_end(struct view_gpuapi *v);
+void gpuapi_reader_begin(struct gpuapi *v);
+void gpuapi_reader_end(struct gpuapi *v);
 
-/* view_gpuapi_http.c */
 /* Answers with a list, or with 503 if too many lists are open. */
-void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
+void gpuapi_list(struct gpuapi *v, enum gpuapi_kind kind,
                       struct httpd_reply *reply);
-/* Requires view_gpuapi.lock. */
-void view_gpuapi_waiters_remove(struct watcher *w);
 
 struct shown_node;
 
-struct view_gpuapi {
+struct gpuapi {
     struct store *store;
-    struct view_gpuapi_config conf;
+    struct gpuapi_config conf;
     atomic_bool wanted; /* there is a reader, or was recently; changed under lock */
     atomic_bool ready;  /* the caches are filled; changed under lock */
     atomic_uint watches, main_watches, lists;
@@ -97,8 +93,8 @@ struct view_gpuapi {
     pthread_mutex_t lock; /* protects the members up to waiters */
     unsigned readers;
     int64_t read_ms; /* when a reader last came or went */
-    struct watch_cache *caches[VIEW_GPUAPI_KINDS];
-    struct waiters waiters[VIEW_GPUAPI_KINDS];
+    struct watch_cache *caches[GPUAPI_KINDS];
+    struct waiters waiters[GPUAPI_KINDS];
 
     pthread_mutex_t wait_lock; /* protects dirty, stop */
     pthread_cond_t cond;       /* CLOCK_MONOTONIC */

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/event_card.h"
+#include "extender/event_scan.h"
 
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 /*
- * Keeps for each card its state and the state that the last Event reported. While the two
- * differ, an Event is due. So no Event is lost while there is no leader or while a rate
- * limit is in force, and a state that returns to the reported one needs none.
+ * Keeps for each card, and for each pod whose annotations are forged, its state and what the
+ * last Event reported. While the two differ, an Event is due. So no Event is lost while there
+ * is no leader or while a rate limit is in force, and a state that returns to the reported one
+ * needs none.
  */
 
 enum { CARDS_MAX = 2 * SCV_MAX_CARDS, NOTE_BYTES = 768 };
@@ -37,18 +41,35 @@ struct known_node {
     struct known_node *next;
 };
 
-struct event_card {
-    struct map by_name;
-    struct known_node *nodes;
-    uint64_t scan; /* number of the current one */
-    struct event_card_scan now;
+/* A pod with a difference. Pods without one are forgotten at the end of a scan. */
+struct known_pod {
+    struct span uid, ns, name; /* in `strings` */
+    char *strings;             /* owned */
+    struct buf text;           /* what differs */
+    int64_t since_ms;          /* last change of the text */
+    int64_t wait_ms;           /* the text is reported this long after `since_ms` */
+    int64_t again_ms;          /* earliest next attempt */
+    uint64_t scan;
+    bool reported;
+    struct known_pod *next;
 };
 
-struct event_card *event_card_new(uint64_t seed)
+struct event_scan {
+    struct map nodes_by_name;
+    struct known_node *nodes;
+    struct map pods_by_uid;
+    struct known_pod *pods;
+    struct buf text; /* of the pod being scanned */
+    uint64_t scan;   /* number of the current one */
+    struct event_scan_settings now;
+};
+
+struct event_scan *event_scan_new(uint64_t seed)
 {
-    struct event_card *w = xcalloc(1, sizeof *w);
-    map_init(&w->by_name, seed, offsetof(struct known_node, name));
-    return w;
+    struct event_scan *s = xcalloc(1, sizeof *s);
+    map_init(&s->nodes_by_name, seed, offsetof(struct known_node, name));
+    map_init(&s->pods_by_uid, seed, offsetof(struct known_pod, uid));
+    return s;
 }
 
 static void node_free(struct known_node *node)
@@ -60,37 +81,44 @@ static void node_free(struct known_node *node)
     free(node);
 }
 
-void event_card_free(struct event_card *w)
+static void pod_free(struct known_pod *pod)
 {
-    if (!w)
+    free(pod->strings);
+    buf_fini(&pod->text);
+    free(pod);
+}
+
+void event_scan_free(struct event_scan *s)
+{
+    if (!s)
         return;
-    for (struct known_node *node = w->nodes, *next; node; node = next) {
+    for (struct known_node *node = s->nodes, *next; node; node = next) {
         next = node->next;
         node_free(node);
     }
-    map_fini(&w->by_name);
-    free(w);
+    for (struct known_pod *pod = s->pods, *next; pod; pod = next) {
+        next = pod->next;
+        pod_free(pod);
+    }
+    map_fini(&s->nodes_by_name);
+    map_fini(&s->pods_by_uid);
+    buf_fini(&s->text);
+    free(s);
 }
 
-void event_card_begin(struct event_card *w, const struct event_card_scan *scan)
-{
-    w->scan++;
-    w->now = *scan;
-}
+/* -- cards -- */
 
-/* -- state -- */
-
-static struct known_node *node_of(struct event_card *w, struct span name)
+static struct known_node *node_of(struct event_scan *s, struct span name)
 {
-    struct known_node *node = map_get(&w->by_name, name);
+    struct known_node *node = map_get(&s->nodes_by_name, name);
     if (node)
         return node;
     node = xcalloc(1, sizeof *node);
     node->name = (struct span){xmemdup0(name.p, name.n), name.n};
     node->budget_ms = INT64_MIN;
-    node->next = w->nodes;
-    w->nodes = node;
-    map_set(&w->by_name, node);
+    node->next = s->nodes;
+    s->nodes = node;
+    map_set(&s->nodes_by_name, node);
     return node;
 }
 
@@ -136,12 +164,12 @@ static uint32_t capped(int64_t mib)
     return mib < 0 ? 0 : mib > UINT32_MAX ? UINT32_MAX : (uint32_t)mib;
 }
 
-static void take_card(struct event_card *w, struct known_node *node,
+static void take_card(struct event_scan *s, struct known_node *node,
                       const struct card *card)
 {
     struct known_card *known = card_of(node, card);
     if (!known)
-        known = card_add(node, w->now.now_ms);
+        known = card_add(node, s->now.now_ms);
     if (card_uuid_is_empty(&known->uuid))
         known->uuid = card_uuid_of(card->uuid);
     known->seen = true;
@@ -151,7 +179,7 @@ static void take_card(struct event_card *w, struct known_node *node,
     known->promised_mib = capped(card->promised_mib);
     known->core_promised = card->core_promised;
     set_state(known, card->state == CARD_UNHEALTHY || card->state == CARD_LISTED,
-              card->overcommitted, w->now.now_ms);
+              card->overcommitted, s->now.now_ms);
 }
 
 /* The other card with the same index, in this scan or not; NULL: none. */
@@ -189,22 +217,63 @@ static void forget_cards(struct known_node *node)
     }
 }
 
-void event_card_node(struct event_card *w, const struct ledger_node *node)
+static void take_cards(struct event_scan *s, const struct ledger_node *node)
 {
-    struct known_node *known = node_of(w, node->name);
-    known->scan = w->scan;
+    struct known_node *known = node_of(s, node->name);
+    known->scan = s->scan;
     for (size_t i = 0; i < known->n; i++)
         known->cards[i].seen = known->cards[i].fresh = false;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        take_card(w, known, &node->cards[i]);
+        take_card(s, known, &node->cards[i]);
     for (size_t i = 0; i < known->n; i++) {
         struct known_card *card = &known->cards[i];
         if (card->fresh)
             init_reported(known, card);
         if (!card->seen)
-            set_state(card, true, false, w->now.now_ms);
+            set_state(card, true, false, s->now.now_ms);
     }
     forget_cards(known);
+}
+
+/* -- pods -- */
+
+static struct known_pod *pod_of(struct event_scan *s, const struct ledger_pod *pod)
+{
+    struct known_pod *known = map_get(&s->pods_by_uid, pod->uid);
+    cleanup_buf struct buf strings = {0};
+    if (known)
+        return known;
+    buf_add_span(&strings, pod->uid);
+    buf_add_span(&strings, pod->ns);
+    buf_add_span(&strings, pod->name);
+    known = xcalloc(1, sizeof *known);
+    known->strings = xmemdup0(strings.p, strings.n);
+    known->uid = (struct span){known->strings, pod->uid.n};
+    known->ns = (struct span){known->uid.p + pod->uid.n, pod->ns.n};
+    known->name = (struct span){known->ns.p + pod->ns.n, pod->name.n};
+    known->next = s->pods;
+    s->pods = known;
+    map_set(&s->pods_by_uid, known);
+    return known;
+}
+
+static void take_pod(struct event_scan *s, const struct ledger_node *node,
+                     const struct ledger_pod *pod)
+{
+    bool only_cards;
+    buf_clear(&s->text);
+    if (!ledger_pod_is_forged(node, pod, &s->text, &only_cards))
+        return;
+    struct known_pod *known = pod_of(s, pod);
+    known->scan = s->scan;
+    if (span_eq(buf_span(&known->text), buf_span(&s->text)))
+        return;
+    buf_clear(&known->text);
+    buf_add_span(&known->text, buf_span(&s->text));
+    known->since_ms = s->now.now_ms;
+    known->wait_ms = only_cards ? EVENT_SCAN_CARDS_MS : 0;
+    known->again_ms = INT64_MIN;
+    known->reported = false;
 }
 
 /* -- events -- */
@@ -282,17 +351,17 @@ static void mark_reported(struct known_node *node, enum topic topic)
     }
 }
 
-/* Rate limit per node: EVENT_CARD_BURST events at once, then one per
- * EVENT_CARD_EVERY_MS. */
+/* Rate limit per node: EVENT_SCAN_BURST events at once, then one per
+ * EVENT_SCAN_EVERY_MS. */
 static bool within_limit(struct known_node *node, int64_t now_ms)
 {
-    int64_t from = now_ms - (int64_t)EVENT_CARD_BURST * EVENT_CARD_EVERY_MS;
+    int64_t from = now_ms - (int64_t)EVENT_SCAN_BURST * EVENT_SCAN_EVERY_MS;
     if (node->budget_ms < from)
         node->budget_ms = from;
-    return node->budget_ms + EVENT_CARD_EVERY_MS <= now_ms;
+    return node->budget_ms + EVENT_SCAN_EVERY_MS <= now_ms;
 }
 
-static void report_topic(const struct event_card *w, struct known_node *node,
+static void report_topic(const struct event_scan *s, struct known_node *node,
                          enum topic topic)
 {
     static const struct {
@@ -305,7 +374,7 @@ static void report_topic(const struct event_card *w, struct known_node *node,
     };
     cleanup_buf struct buf cards = {0}, note = {0};
     write_cards(node, topic, &cards);
-    if (!cards.n || !within_limit(node, w->now.now_ms))
+    if (!cards.n || !within_limit(node, s->now.now_ms))
         return;
     buf_adds(&note, words[topic].before);
     buf_add_span(&note, buf_span(&cards));
@@ -318,18 +387,18 @@ static void report_topic(const struct event_card *w, struct known_node *node,
                           .reason = words[topic].reason,
                           .action = "WatchingCards",
                           .note = buf_span(&note)};
-    if (!event_recorder_add(w->now.recorder, &event))
+    if (!event_recorder_add(s->now.recorder, &event))
         return;
-    node->budget_ms += EVENT_CARD_EVERY_MS;
+    node->budget_ms += EVENT_SCAN_EVERY_MS;
     mark_reported(node, topic);
 }
 
 /* Takes changes as reported that another leader has had time to report. */
-static void assume_reported(const struct event_card *w, struct known_node *node)
+static void assume_reported(const struct event_scan *s, struct known_node *node)
 {
     for (size_t i = 0; i < node->n; i++) {
         struct known_card *card = &node->cards[i];
-        if (w->now.led_ms - EVENT_CARD_OTHER_MS < card->since_ms)
+        if (s->now.led_ms - EVENT_SCAN_OTHER_MS < card->since_ms)
             continue;
         card->reported_lost = card->lost;
         card->reported_overcommitted = card->overcommitted;
@@ -337,15 +406,15 @@ static void assume_reported(const struct event_card *w, struct known_node *node)
 }
 
 /* True: an event of the node is left to write. */
-static bool report_node(const struct event_card *w, struct known_node *node)
+static bool report_node(const struct event_scan *s, struct known_node *node)
 {
     bool left = false;
-    if (w->now.recorder) {
-        report_topic(w, node, LOST);
-        report_topic(w, node, BACK);
-        report_topic(w, node, OVER);
-    } else if (w->now.led_ms > 0) {
-        assume_reported(w, node);
+    if (s->now.recorder) {
+        report_topic(s, node, LOST);
+        report_topic(s, node, BACK);
+        report_topic(s, node, OVER);
+    } else if (s->now.led_ms > 0) {
+        assume_reported(s, node);
     }
     for (size_t i = 0; i < node->n; i++)
         left |= is_due(&node->cards[i], LOST) || is_due(&node->cards[i], BACK) ||
@@ -353,19 +422,149 @@ static bool report_node(const struct event_card *w, struct known_node *node)
     return left;
 }
 
-bool event_card_end(struct event_card *w)
+static void report_pod(const struct event_scan *s, struct known_pod *pod)
+{
+    struct event event = {.kind = EVENT_POD,
+                          .ns = pod->ns,
+                          .name = pod->name,
+                          .uid = pod->uid,
+                          .warning = true,
+                          .reason = "GPUPromiseDiffers",
+                          .action = "WatchingPromises",
+                          .note = buf_span(&pod->text)};
+    if (pod->reported)
+        return;
+    if (!s->now.recorder) {
+        pod->reported = s->now.led_ms > 0 && pod->since_ms + pod->wait_ms <=
+                                                 s->now.led_ms - EVENT_SCAN_OTHER_MS;
+        return;
+    }
+    if (s->now.now_ms < pod->since_ms + pod->wait_ms || s->now.now_ms < pod->again_ms)
+        return;
+    pod->reported = event_recorder_add(s->now.recorder, &event);
+    pod->again_ms = s->now.now_ms + EVENT_SCAN_AGAIN_MS;
+}
+
+/* -- a scan -- */
+
+void event_scan_begin(struct event_scan *s, const struct event_scan_settings *settings)
+{
+    s->scan++;
+    s->now = *settings;
+}
+
+void event_scan_node(struct event_scan *s, const struct ledger_node *node)
+{
+    take_cards(s, node);
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+        take_pod(s, node, pod);
+}
+
+bool event_scan_end(struct event_scan *s)
 {
     bool left = false;
-    for (struct known_node **at = &w->nodes; *at;) {
+    for (struct known_node **at = &s->nodes; *at;) {
         struct known_node *node = *at;
-        if (node->scan == w->scan) {
-            left |= report_node(w, node);
+        if (node->scan == s->scan) {
+            left |= report_node(s, node);
             at = &node->next;
             continue;
         }
         *at = node->next;
-        map_remove(&w->by_name, node->name);
+        map_remove(&s->nodes_by_name, node->name);
         node_free(node);
     }
+    for (struct known_pod **at = &s->pods; *at;) {
+        struct known_pod *pod = *at;
+        if (pod->scan == s->scan) {
+            report_pod(s, pod);
+            left |= !pod->reported;
+            at = &pod->next;
+            continue;
+        }
+        *at = pod->next;
+        map_remove(&s->pods_by_uid, pod->uid);
+        pod_free(pod);
+    }
     return left;
+}
+
+/* -- the thread -- */
+
+enum { SCAN_MS = 1000, FIRST_MS = 50 };
+
+struct event_scan_thread {
+    struct store *store;
+    struct event_recorder *recorder;
+    struct event_scan *scan;
+    struct ticker *ticker;
+    bool scanned, left;  /* left: an event is left to write */
+    uint64_t generation; /* of the ledger at the last scan */
+};
+
+static void scan_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
+{
+    (void)l;
+    event_scan_node(ctx, node);
+}
+
+/* Not before every kind of object has been listed: cards would seem to be lost. */
+static void scan_ledger(void *ctx)
+{
+    struct event_scan_thread *t = ctx;
+    const struct core *core = store_read(t->store);
+    uint64_t generation = ledger_generation(core_ledger(core));
+    struct core_time now = store_now();
+    bool ready = core_ready(core, now, NULL) == 0;
+    struct event_scan_settings settings = {.now_ms = now.mono_ms,
+                                           .recorder =
+                                               core_is_leader(core) ? t->recorder : NULL,
+                                           .led_ms = core_other_leader_ms(core)};
+    store_read_end(t->store);
+    if (!ready || (t->scanned && !t->left && generation == t->generation))
+        return;
+    event_scan_begin(t->scan, &settings);
+    store_each_node(t->store, scan_node, t->scan);
+    t->left = event_scan_end(t->scan);
+    if (!t->scanned)
+        log_info("events",
+                 "first scan of all cards complete; later changes are reported as "
+                 "events");
+    t->scanned = true;
+    t->generation = generation;
+}
+
+static int64_t next_scan(void *ctx)
+{
+    const struct event_scan_thread *t = ctx;
+    return clock_mono_ms() + (t->scanned ? SCAN_MS : FIRST_MS);
+}
+
+static const struct ticker_fns ticker_fns = {scan_ledger, next_scan};
+
+struct event_scan_thread *event_scan_start(struct store *store,
+                                           struct event_recorder *recorder, uint64_t seed)
+{
+    struct event_scan_thread *t = xcalloc(1, sizeof *t);
+    t->store = store;
+    t->recorder = recorder;
+    t->scan = event_scan_new(seed);
+    t->ticker = ticker_new();
+    ticker_start(t->ticker, &ticker_fns, t);
+    return t;
+}
+
+void event_scan_stop(struct event_scan_thread *t)
+{
+    if (t)
+        ticker_stop(t->ticker);
+}
+
+void event_scan_thread_free(struct event_scan_thread *t)
+{
+    if (!t)
+        return;
+    ticker_free(t->ticker);
+    event_scan_free(t->scan);
+    free(t);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/view_snapshot.h"
+#include "extender/shared_reply.h"
 
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 enum { BYTES = 100 * 1000 };
 
 static struct budget budget;
-static struct view_snapshots *all;
+static struct shared_replies *all;
 static int rendered;
 
 static void render(void *ctx, struct buf *out)
@@ -25,9 +25,9 @@ static void render(void *ctx, struct buf *out)
 static struct httpd_reply ask(const char *state, bool main)
 {
     struct httpd_reply reply = {.status = 200};
-    struct view_snapshot_source source = {
-        .kind = VIEW_SNAPSHOT_INSPECT, .state = span_of(state), .render = render};
-    view_snapshot_reply(all, &source, main, &reply);
+    struct shared_reply_source source = {
+        .kind = SHARED_REPLY_INSPECT, .state = span_of(state), .render = render};
+    shared_reply_send(all, &source, main, &reply);
     return reply;
 }
 
@@ -58,12 +58,12 @@ static void begin(uint64_t max)
 {
     budget = (struct budget){.max = max};
     rendered = 0;
-    all = view_snapshots_new(&budget);
+    all = shared_replies_new(&budget);
 }
 
 static void end(void)
 {
-    view_snapshots_free(all);
+    shared_replies_free(all);
     ck_assert_uint_eq(budget.used, 0);
 }
 
@@ -112,7 +112,7 @@ START_TEST(a_text_that_is_read_for_too_long_is_given_up)
     ck_assert(!read_all(&slow, 'b'));
     ck_assert(read_all(&second, 'c') && read_all(&shares, 'c'));
     ck_assert(read_all(&third, 'd') && read_all(&fourth, 'e'));
-    ck_assert_uint_lt(budget.used, (VIEW_SNAPSHOT_TEXTS + 1) * (uint64_t)BYTES);
+    ck_assert_uint_lt(budget.used, (SHARED_REPLY_TEXTS + 1) * (uint64_t)BYTES);
     leave(&slow);
     leave(&second);
     leave(&shares);
@@ -132,18 +132,18 @@ static void ck_refused(struct httpd_reply *reply)
 
 START_TEST(concurrent_readers_are_limited)
 {
-    static struct httpd_reply open[VIEW_SNAPSHOT_READERS];
+    static struct httpd_reply open[SHARED_REPLY_READERS];
     begin(10 * BYTES);
-    for (int i = 0; i < VIEW_SNAPSHOT_READERS; i++)
-        open[i] = ask("1", i < VIEW_SNAPSHOT_MAIN_READERS);
+    for (int i = 0; i < SHARED_REPLY_READERS; i++)
+        open[i] = ask("1", i < SHARED_REPLY_MAIN_READERS);
     struct httpd_reply more = ask("1", false);
     ck_refused(&more);
-    leave(&open[VIEW_SNAPSHOT_READERS - 1]);
+    leave(&open[SHARED_REPLY_READERS - 1]);
     more = ask("1", true); /* those of the main port are used up */
     ck_refused(&more);
-    open[VIEW_SNAPSHOT_READERS - 1] = ask("1", false);
+    open[SHARED_REPLY_READERS - 1] = ask("1", false);
     ck_assert_int_eq(rendered, 1);
-    for (int i = 0; i < VIEW_SNAPSHOT_READERS; i++) {
+    for (int i = 0; i < SHARED_REPLY_READERS; i++) {
         ck_assert_uint_eq(open[i].status, 200);
         leave(&open[i]);
     }
@@ -166,6 +166,6 @@ START_TEST(texts_beyond_the_budget_are_not_kept)
 }
 END_TEST
 
-UNIT_MAIN("view_snapshot", a_state_is_rendered_once,
+UNIT_MAIN("shared_reply", a_state_is_rendered_once,
           a_text_that_is_read_for_too_long_is_given_up, concurrent_readers_are_limited,
           texts_beyond_the_budget_are_not_kept)

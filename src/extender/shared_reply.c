@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/view_snapshot.h"
+#include "extender/shared_reply.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,28 +24,28 @@ struct snapshot {
 struct shelf {
     pthread_mutex_t render_lock;                 /* held while a text is rendered */
     _Atomic uint64_t renderings;                 /* begun */
-    struct snapshot *texts[VIEW_SNAPSHOT_TEXTS]; /* the newest first; NULL: none */
+    struct snapshot *texts[SHARED_REPLY_TEXTS]; /* the newest first; NULL: none */
 };
 
 /* Lock order: a render_lock, then `lock`. */
-struct view_snapshots {
+struct shared_replies {
     struct budget *budget;
     atomic_uint readers, main_readers;
     pthread_mutex_t lock; /* protects the texts of all shelves, and all snapshots */
-    struct shelf shelves[VIEW_SNAPSHOT_KINDS];
+    struct shelf shelves[SHARED_REPLY_KINDS];
 };
 
-struct view_snapshots *view_snapshots_new(struct budget *budget)
+struct shared_replies *shared_replies_new(struct budget *budget)
 {
-    struct view_snapshots *s = xcalloc(1, sizeof *s);
+    struct shared_replies *s = xcalloc(1, sizeof *s);
     s->budget = budget;
     pthread_mutex_init(&s->lock, NULL);
-    for (int kind = 0; kind < VIEW_SNAPSHOT_KINDS; kind++)
+    for (int kind = 0; kind < SHARED_REPLY_KINDS; kind++)
         pthread_mutex_init(&s->shelves[kind].render_lock, NULL);
     return s;
 }
 
-static void drop_text(struct view_snapshots *s, struct snapshot *at)
+static void drop_text(struct shared_replies *s, struct snapshot *at)
 {
     buf_fini(&at->text);
     budget_give(s->budget, at->charged);
@@ -53,7 +53,7 @@ static void drop_text(struct view_snapshots *s, struct snapshot *at)
     at->given_up = true;
 }
 
-static void unref(struct view_snapshots *s, struct snapshot *at)
+static void unref(struct shared_replies *s, struct snapshot *at)
 {
     if (--at->refs)
         return;
@@ -62,13 +62,13 @@ static void unref(struct view_snapshots *s, struct snapshot *at)
     free(at);
 }
 
-void view_snapshots_free(struct view_snapshots *s)
+void shared_replies_free(struct shared_replies *s)
 {
     if (!s)
         return;
-    for (int kind = 0; kind < VIEW_SNAPSHOT_KINDS; kind++) {
+    for (int kind = 0; kind < SHARED_REPLY_KINDS; kind++) {
         struct shelf *shelf = &s->shelves[kind];
-        for (size_t i = 0; i < VIEW_SNAPSHOT_TEXTS && shelf->texts[i]; i++)
+        for (size_t i = 0; i < SHARED_REPLY_TEXTS && shelf->texts[i]; i++)
             unref(s, shelf->texts[i]);
         pthread_mutex_destroy(&shelf->render_lock);
     }
@@ -84,10 +84,10 @@ static bool is_read(const struct snapshot *at)
 }
 
 /* Removes the texts that nobody reads, but for the newest. Returns how many are left. */
-static size_t tidy(struct view_snapshots *s, struct shelf *shelf)
+static size_t tidy(struct shared_replies *s, struct shelf *shelf)
 {
     size_t n = 0;
-    for (size_t i = 0; i < VIEW_SNAPSHOT_TEXTS; i++) {
+    for (size_t i = 0; i < SHARED_REPLY_TEXTS; i++) {
         struct snapshot *at = shelf->texts[i];
         shelf->texts[i] = NULL;
         if (at && (n == 0 || is_read(at)))
@@ -99,7 +99,7 @@ static size_t tidy(struct view_snapshots *s, struct shelf *shelf)
 }
 
 /* The text to share; NULL: a new one must be rendered. */
-static struct snapshot *find(struct view_snapshots *s, struct shelf *shelf,
+static struct snapshot *find(struct shared_replies *s, struct shelf *shelf,
                              struct span state, uint64_t arrived, int64_t now_ms)
 {
     size_t n = tidy(s, shelf);
@@ -107,12 +107,12 @@ static struct snapshot *find(struct view_snapshots *s, struct shelf *shelf,
     if (!n)
         return NULL;
     bool current = newest->number > arrived || span_eq(buf_span(&newest->state), state);
-    bool pressed = n > 1 && now_ms - newest->began_ms < VIEW_SNAPSHOT_FRESH_MS;
+    bool pressed = n > 1 && now_ms - newest->began_ms < SHARED_REPLY_FRESH_MS;
     return current || pressed ? newest : NULL;
 }
 
 /* Makes room for one more text. False: all are being read, and none long enough. */
-static bool make_room(struct view_snapshots *s, struct shelf *shelf, int64_t now_ms)
+static bool make_room(struct shared_replies *s, struct shelf *shelf, int64_t now_ms)
 {
     size_t n = tidy(s, shelf);
     if (n == 1 && !is_read(shelf->texts[0])) {
@@ -120,10 +120,10 @@ static bool make_room(struct view_snapshots *s, struct shelf *shelf, int64_t now
         shelf->texts[0] = NULL;
         n = 0;
     }
-    if (n < VIEW_SNAPSHOT_TEXTS)
+    if (n < SHARED_REPLY_TEXTS)
         return true;
     struct snapshot *oldest = shelf->texts[n - 1];
-    if (now_ms - oldest->began_ms < VIEW_SNAPSHOT_READ_MS)
+    if (now_ms - oldest->began_ms < SHARED_REPLY_READ_MS)
         return false;
     drop_text(s, oldest);
     unref(s, oldest);
@@ -132,7 +132,7 @@ static bool make_room(struct view_snapshots *s, struct shelf *shelf, int64_t now
 }
 
 /* False: the budget is used up. */
-static bool put(struct view_snapshots *s, struct shelf *shelf, struct snapshot *at)
+static bool put(struct shared_replies *s, struct shelf *shelf, struct snapshot *at)
 {
     at->text.p = xreallocarray(at->text.p, at->text.n + 1, 1);
     at->text.cap = at->text.n + 1;
@@ -142,13 +142,13 @@ static bool put(struct view_snapshots *s, struct shelf *shelf, struct snapshot *
     }
     at->charged = at->text.cap;
     memmove(&shelf->texts[1], &shelf->texts[0],
-            (VIEW_SNAPSHOT_TEXTS - 1) * sizeof *shelf->texts);
+            (SHARED_REPLY_TEXTS - 1) * sizeof *shelf->texts);
     shelf->texts[0] = at;
     return true;
 }
 
 static struct snapshot *render(struct shelf *shelf,
-                               const struct view_snapshot_source *source)
+                               const struct shared_reply_source *source)
 {
     struct snapshot *at = xcalloc(1, sizeof *at);
     at->refs = 1;
@@ -160,8 +160,8 @@ static struct snapshot *render(struct shelf *shelf,
 }
 
 /* A reference, and the size of the text; NULL: no text can be kept now. */
-static struct snapshot *get(struct view_snapshots *s,
-                            const struct view_snapshot_source *source, size_t *bytes)
+static struct snapshot *get(struct shared_replies *s,
+                            const struct shared_reply_source *source, size_t *bytes)
 {
     struct shelf *shelf = &s->shelves[source->kind];
     uint64_t arrived = atomic_load(&shelf->renderings);
@@ -189,7 +189,7 @@ static struct snapshot *get(struct view_snapshots *s,
 /* -- readers -- */
 
 struct reader {
-    struct view_snapshots *all;
+    struct shared_replies *all;
     struct snapshot *of;
     size_t at;
     bool main;
@@ -216,7 +216,7 @@ static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
     return result;
 }
 
-static void leave(struct view_snapshots *s, bool main)
+static void leave(struct shared_replies *s, bool main)
 {
     atomic_fetch_sub(&s->readers, 1);
     if (main)
@@ -236,11 +236,11 @@ static void reader_close(void *ctx)
 static const struct httpd_stream reader_stream = {
     .open = reader_open, .fill = reader_fill, .close = reader_close};
 
-static bool enter(struct view_snapshots *s, bool main)
+static bool enter(struct shared_replies *s, bool main)
 {
     unsigned all = atomic_fetch_add(&s->readers, 1);
     unsigned on_main = main ? atomic_fetch_add(&s->main_readers, 1) : 0;
-    if (all < VIEW_SNAPSHOT_READERS && on_main < VIEW_SNAPSHOT_MAIN_READERS)
+    if (all < SHARED_REPLY_READERS && on_main < SHARED_REPLY_MAIN_READERS)
         return true;
     leave(s, main);
     return false;
@@ -253,8 +253,8 @@ static void refuse(struct httpd_reply *reply)
     reply->header[0][1] = "1";
 }
 
-void view_snapshot_reply(struct view_snapshots *s,
-                         const struct view_snapshot_source *source, bool main,
+void shared_reply_send(struct shared_replies *s,
+                         const struct shared_reply_source *source, bool main,
                          struct httpd_reply *reply)
 {
     struct snapshot *of = NULL;

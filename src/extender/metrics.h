@@ -14,18 +14,18 @@
 
 /* How much is written. Sums over the cluster always are. At 5,000 nodes of 8 cards,
  * `node` adds 35,000 lines and `card` another 240,000. */
-enum view_metrics_detail { VIEW_METRICS_CLUSTER, VIEW_METRICS_NODE, VIEW_METRICS_CARD };
+enum metrics_detail { METRICS_CLUSTER, METRICS_NODE, METRICS_CARD };
 
-struct view_metrics_source {
+struct metrics_source {
     struct store *store;
     const struct counters *counters; /* or NULL */
     struct event_recorder *recorder; /* NULL: no events */
-    enum view_metrics_detail detail;
+    enum metrics_detail detail;
 };
 
 /* What this process did and its state: small, and different for each call. */
-void view_metrics_write(const struct view_metrics_source *source, struct buf *out);
+void metrics_write(const struct metrics_source *source, struct buf *out);
 /* The nodes and cards of the ledger. */
-void view_metrics_write_ledger(const struct view_metrics_source *source, struct buf *out);
-/* Writes a text that changes whenever the result of view_metrics_write_ledger does. */
-void view_metrics_ledger_state(const struct view_metrics_source *source, struct buf *out);
+void metrics_write_ledger(const struct metrics_source *source, struct buf *out);
+/* Writes a text that changes whenever the result of metrics_write_ledger does. */
+void metrics_ledger_state(const struct metrics_source *source, struct buf *out);

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "extender/view_gpuapi_priv.h"
+#include "extender/gpuapi_priv.h"
 #include "placement/reason.h"
 
 /*
@@ -15,12 +15,12 @@
 #define NAMESPACE   "\"namespace\":\"kube-system\""
 #define NODE_LABEL  "nvidia-gpu-scheduler.node"
 
-const struct watch_cache_kind view_gpuapi_kinds[VIEW_GPUAPI_KINDS] = {
-    [VIEW_GPUAPI_NODES] = {"GpuNode", "{\"metadata\":{\"name\":",
+const struct watch_cache_kind gpuapi_kinds[GPUAPI_KINDS] = {
+    [GPUAPI_NODES] = {"GpuNode", "{\"metadata\":{\"name\":",
                            "," NAMESPACE ",\"creationTimestamp\":null},\"spec\":"
                            "{\"device_busy\":null,\"report_time\":null},\"status\":"
                            "{\"last_health_time\":null,\"last_transition_time\":null}}"},
-    [VIEW_GPUAPI_PODS] = {"GpuPod", "{\"metadata\":{\"name\":",
+    [GPUAPI_PODS] = {"GpuPod", "{\"metadata\":{\"name\":",
                           "," NAMESPACE ",\"creationTimestamp\":null},\"spec\":{},"
                           "\"status\":{}}"},
 };
@@ -200,8 +200,8 @@ static void add_message(struct buf *out, const struct ledger_node *node, bool ha
     }
 }
 
-void view_gpuapi_node_tail(const struct view_gpuapi_node *n,
-                           const struct view_gpuapi_times *t, struct buf *out)
+void gpuapi_node_tail(const struct gpuapi_node *n,
+                           const struct gpuapi_times *t, struct buf *out)
 {
     buf_add_span(out, n->spec);
     add_time(out, t->has_report, t->report_s);
@@ -295,7 +295,7 @@ static struct span keep(struct arena *a, struct buf *text)
 /* `pod` NULL: the pod has cards only from another device plugin. */
 static void write_pod(const struct ledger_node *node, const struct ledger_node_info *info,
                       const struct ledger_pod *pod, struct arena *a,
-                      struct view_gpuapi_pod *out)
+                      struct gpuapi_pod *out)
 {
     cleanup_buf struct buf text = {0};
     bool any = false;
@@ -319,7 +319,7 @@ static void write_pod(const struct ledger_node *node, const struct ledger_node_i
     out->tail = keep(a, &text);
 }
 
-static bool is_there(const struct view_gpuapi_node *n, const struct scv_held *h)
+static bool is_there(const struct gpuapi_node *n, const struct scv_held *h)
 {
     for (size_t i = 0; i < n->n_pods; i++)
         if (is_of(h, n->pods[i].ns, n->pods[i].name))
@@ -329,14 +329,14 @@ static bool is_there(const struct view_gpuapi_node *n, const struct scv_held *h)
 
 static void look_at_pods(const struct ledger_node *node,
                          const struct ledger_node_info *info, struct arena *a,
-                         struct view_gpuapi_node *n)
+                         struct gpuapi_node *n)
 {
     size_t most = info->n_held;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
         most++;
     n->pods = arena_zalloc(a, most * sizeof *n->pods);
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        struct view_gpuapi_pod *p = &n->pods[n->n_pods++];
+        struct gpuapi_pod *p = &n->pods[n->n_pods++];
         p->ns = arena_copy(a, pod->ns);
         p->name = arena_copy(a, pod->name);
         p->uid = arena_copy(a, pod->uid);
@@ -346,19 +346,19 @@ static void look_at_pods(const struct ledger_node *node,
         const struct scv_held *h = &info->held[i];
         if (!h->pod.n || is_there(n, h))
             continue;
-        struct view_gpuapi_pod *p = &n->pods[n->n_pods++];
+        struct gpuapi_pod *p = &n->pods[n->n_pods++];
         p->ns = arena_copy(a, h->ns);
         p->name = arena_copy(a, h->pod);
         write_pod(node, info, NULL, a, p);
     }
 }
 
-void view_gpuapi_render_node(const struct ledger_node *node, int64_t grace_s,
-                             struct arena *a, struct view_gpuapi_node *out)
+void gpuapi_render_node(const struct ledger_node *node, int64_t grace_s,
+                             struct arena *a, struct gpuapi_node *out)
 {
     cleanup_buf struct buf text = {0};
     struct ledger_node_info info = ledger_node_info(node);
-    *out = (struct view_gpuapi_node){.slot = node->id, .generation = node->generation};
+    *out = (struct gpuapi_node){.slot = node->id, .generation = node->generation};
     out->name = arena_copy(a, node->name);
     out->gone = !node->n_cards && !info.has_scv && !info.has_lease && !node->pods;
     if (out->gone)

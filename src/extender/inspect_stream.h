@@ -16,18 +16,18 @@
  * cluster line is computed once for all readers.
  */
 
-struct view_inspect_stream;
+struct inspect_stream;
 
-enum { VIEW_INSPECT_STREAM_WATCHES = 64, VIEW_INSPECT_STREAM_MAIN_WATCHES = 16 };
+enum { INSPECT_STREAM_WATCHES = 64, INSPECT_STREAM_MAIN_WATCHES = 16 };
 
 /* New. `store` is borrowed. An idle stream sends an empty line every `heartbeat_ms`; 0:
  * never. */
-struct view_inspect_stream *view_inspect_stream_new(struct store *store,
+struct inspect_stream *inspect_stream_new(struct store *store,
                                                     int64_t heartbeat_ms);
 /* No stream may be open. NULL is accepted. */
-void view_inspect_stream_free(struct view_inspect_stream *s);
+void inspect_stream_free(struct inspect_stream *s);
 /* Answers with a stream, or with 503 if not every kind of object has been listed or too
  * many streams are open. `main`: the main port, where a stream occupies a thread. The
  * stream ends at `end_ms` (clock_mono_ms). */
-void view_inspect_stream_watch(struct view_inspect_stream *s, bool main, int64_t end_ms,
+void inspect_stream_watch(struct inspect_stream *s, bool main, int64_t end_ms,
                                struct httpd_reply *reply);
