@@ -33,10 +33,6 @@ void review_user_fini(struct review_user *u);
 /* 1: authenticated, and *user is set. 0: the token is not valid. -1: not a TokenReview.
  * `user` is to be released in any case. */
 int review_token_read(struct span answer, struct review_user *user, struct err *err);
-/* A user with these groups, for whom another program vouches. */
-void review_user_of(const char *name, const char *const *groups, size_t n_groups,
-                    struct review_user *user);
-
 /* What a user wants to do: a verb on a path, or on a resource if `path` is NULL. */
 struct review_access {
     const char *verb;

@@ -207,8 +207,8 @@ struct row {
     struct span node, uuid, model; /* copied */
     char index[DIGITS];
     int64_t mib[AMOUNTS];
-    int64_t cards, healthy, core;
-    bool measured, cordoned;
+    int64_t cards, healthy, cordoned, core;
+    bool measured;
 };
 
 struct table {
@@ -348,69 +348,67 @@ static void write_sums(const struct count *c, struct buf *out)
                    "kind", drifts, c->drifts, DRIFTS);
 }
 
-static void write_per_node(const struct table *t, struct buf *out)
+/* A family with one value per row, an int64_t at `offset`. The first `labels` of node and card
+ * name the row. */
+static void write_column(const struct table *t, size_t labels, const char *name,
+                         const char *help, size_t offset, struct buf *out)
+{
+    bool is_mib = offset >= offsetof(struct row, mib) &&
+                  offset < offsetof(struct row, mib) + sizeof t->rows->mib;
+    prom_family(out, name, PROM_GAUGE, help);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct row *row = &t->rows[i];
+        const struct prom_label l[] = {{"node", row->node}, {"card", span_of(row->index)}};
+        int64_t value = *(const int64_t *)(const void *)((const char *)row + offset);
+        if (row->measured || offset != offsetof(struct row, mib[USED]))
+            prom_sample(out, name, l, labels, is_mib ? bytes(value) : value);
+    }
+}
+
+static void write_amounts(const struct table *t, size_t labels, struct buf *out)
 {
     for (int k = 0; k < AMOUNTS; k++) {
-        if (!amounts[k].node)
-            continue;
-        prom_family(out, amounts[k].node, PROM_GAUGE, amounts[k].help);
-        for (size_t i = 0; i < t->n; i++)
-            prom_sample(out, amounts[k].node,
-                        &(struct prom_label){"node", t->rows[i].node}, 1,
-                        bytes(t->rows[i].mib[k]));
+        const char *name = labels == 1 ? amounts[k].node : amounts[k].card;
+        if (name)
+            write_column(t, labels, name, amounts[k].help,
+                         offsetof(struct row, mib) + (size_t)k * sizeof t->rows->mib[0],
+                         out);
     }
-    prom_family(out, "gpushare_node_cards", PROM_GAUGE, "Cards of the node.");
-    for (size_t i = 0; i < t->n; i++)
-        prom_sample(out, "gpushare_node_cards",
-                    &(struct prom_label){"node", t->rows[i].node}, 1, t->rows[i].cards);
-    prom_family(out, "gpushare_node_cards_healthy", PROM_GAUGE,
-                "Healthy cards of the node.");
-    for (size_t i = 0; i < t->n; i++)
-        prom_sample(out, "gpushare_node_cards_healthy",
-                    &(struct prom_label){"node", t->rows[i].node}, 1, t->rows[i].healthy);
-    prom_family(out, "gpushare_node_cordoned", PROM_GAUGE,
-                "Whether the node is cordoned.");
-    for (size_t i = 0; i < t->n; i++)
-        prom_sample(out, "gpushare_node_cordoned",
-                    &(struct prom_label){"node", t->rows[i].node}, 1,
-                    t->rows[i].cordoned);
+}
+
+static void write_per_node(const struct table *t, struct buf *out)
+{
+    write_amounts(t, 1, out);
+    write_column(t, 1, "gpushare_node_cards", "Cards of the node.",
+                 offsetof(struct row, cards), out);
+    write_column(t, 1, "gpushare_node_cards_healthy", "Healthy cards of the node.",
+                 offsetof(struct row, healthy), out);
+    write_column(t, 1, "gpushare_node_cordoned", "Whether the node is cordoned.",
+                 offsetof(struct row, cordoned), out);
 }
 
 static void write_per_card(const struct table *t, struct buf *out)
 {
-    for (int k = 0; k < AMOUNTS; k++) {
-        if (!amounts[k].card)
-            continue;
-        prom_family(out, amounts[k].card, PROM_GAUGE, amounts[k].help);
-        for (size_t i = 0; i < t->n; i++) {
-            struct prom_label l[] = {{"node", t->rows[i].node},
-                                     {"card", span_of(t->rows[i].index)}};
-            if (k != USED || t->rows[i].measured)
-                prom_sample(out, amounts[k].card, l, 2, bytes(t->rows[i].mib[k]));
-        }
-    }
-    prom_family(out, "gpushare_card_compute_promised_ratio", PROM_GAUGE,
+    static const char compute[] = "gpushare_card_compute_promised_ratio",
+                      info[] = "gpushare_card_info";
+    write_amounts(t, 2, out);
+    prom_family(out, compute, PROM_GAUGE,
                 "Share of the card's compute that is promised to pods.");
-    for (size_t i = 0; i < t->n; i++) {
-        struct prom_label l[] = {{"node", t->rows[i].node},
-                                 {"card", span_of(t->rows[i].index)}};
-        prom_ratio(out, "gpushare_card_compute_promised_ratio", l, 2, t->rows[i].core);
-    }
-    prom_family(out, "gpushare_card_healthy", PROM_GAUGE,
-                "Whether the card gets new pods.");
-    for (size_t i = 0; i < t->n; i++) {
-        struct prom_label l[] = {{"node", t->rows[i].node},
-                                 {"card", span_of(t->rows[i].index)}};
-        prom_sample(out, "gpushare_card_healthy", l, 2, t->rows[i].healthy);
-    }
-    prom_family(out, "gpushare_card_info", PROM_GAUGE, "UUID and model of the card.");
-    for (size_t i = 0; i < t->n; i++) {
-        struct prom_label l[] = {{"node", t->rows[i].node},
-                                 {"card", span_of(t->rows[i].index)},
-                                 {"uuid", t->rows[i].uuid},
-                                 {"model", t->rows[i].model}};
-        prom_sample(out, "gpushare_card_info", l, 4, 1);
-    }
+    for (size_t i = 0; i < t->n; i++)
+        prom_ratio(out, compute,
+                   (struct prom_label[]){{"node", t->rows[i].node},
+                                         {"card", span_of(t->rows[i].index)}},
+                   2, t->rows[i].core);
+    write_column(t, 2, "gpushare_card_healthy", "Whether the card gets new pods.",
+                 offsetof(struct row, healthy), out);
+    prom_family(out, info, PROM_GAUGE, "UUID and model of the card.");
+    for (size_t i = 0; i < t->n; i++)
+        prom_sample(out, info,
+                    (struct prom_label[]){{"node", t->rows[i].node},
+                                          {"card", span_of(t->rows[i].index)},
+                                          {"uuid", t->rows[i].uuid},
+                                          {"model", t->rows[i].model}},
+                    4, 1);
 }
 
 void metrics_write_ledger(const struct metrics_source *source, struct buf *out)

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 /* One state of an object; immutable and shared with lists that are being sent. */
@@ -128,15 +129,7 @@ static struct span text_tail(const struct text *t)
 /* Index of the first entry with a higher number. */
 static size_t entry_after(const struct watch_cache *w, uint64_t seq)
 {
-    size_t low = 0, high = w->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (w->entries[middle].seq > seq)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    return ARRAY_LOWER_BOUND(e, w->entries, w->n, e->seq <= seq);
 }
 
 static struct entry *entry_of(const struct watch_cache *w,
@@ -184,15 +177,7 @@ static void append(struct watch_cache *w, struct watch_cache_item *item, char *g
 /* Index of the first item of that name, or where it would be. */
 static size_t name_at(const struct watch_cache *w, struct span name)
 {
-    size_t low = 0, high = w->n_items;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (span_cmp(w->items[middle]->name, name) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return ARRAY_LOWER_BOUND(i, w->items, w->n_items, span_cmp((*i)->name, name) < 0);
 }
 
 static bool is_named(const struct watch_cache *w, size_t i, struct span name)
@@ -207,10 +192,7 @@ static struct watch_cache_item *item_new(struct watch_cache *w, struct span name
     size_t at = name_at(w, name);
     while (is_named(w, at, name))
         at++;
-    MEM_GROW(w->items, w->items_cap, w->n_items + 1);
-    memmove(w->items + at + 1, w->items + at, (w->n_items - at) * sizeof *w->items);
-    w->items[at] = item;
-    w->n_items++;
+    *ARRAY_INSERT(w->items, w->n_items, w->items_cap, at) = item;
     return item;
 }
 
@@ -254,8 +236,7 @@ void watch_cache_drop(struct watch_cache *w, struct watch_cache_item **gone)
     size_t i = at;
     while (w->items[i] != item)
         i++;
-    w->n_items--;
-    memmove(w->items + i, w->items + i + 1, (w->n_items - i) * sizeof *w->items);
+    ARRAY_REMOVE(w->items, w->n_items, i);
     entry_of(w, item)->item = NULL;
     append(w, NULL, xmemdup0(item->name.p, item->name.n));
     for (; is_named(w, at, item->name); at++) {

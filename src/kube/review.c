@@ -79,20 +79,6 @@ int review_token_read(struct span answer, struct review_user *user, struct err *
     return rc;
 }
 
-void review_user_of(const char *name, const char *const *groups, size_t n_groups,
-                    struct review_user *user)
-{
-    cleanup_buf struct buf spec = {0};
-    buf_adds(&spec, "\"groups\":[");
-    for (size_t i = 0; i < n_groups; i++) {
-        buf_adds(&spec, i ? "," : "");
-        buf_add_json(&spec, span_of(groups[i]));
-    }
-    buf_adds(&spec, "],\"user\":");
-    buf_add_json(&spec, span_of(name));
-    *user = (struct review_user){xstrdup(name), buf_take(&spec)};
-}
-
 static void add_member(struct buf *out, const char *key, struct span value)
 {
     buf_adds(out, out->p[out->n - 1] == '{' ? "\"" : ",\"");

@@ -4,50 +4,13 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/jwrite.h"
 #include "base/mem.h"
 #include "domain/quantity.h"
 #include "placement/reason.h"
 
 /* The ledger as JSON: nodes and cards, pending pods with the reason of each, and the state of
  * this process. */
-
-/* Writers of members. Each writes the comma before its member, if one is needed. */
-
-static void add_comma(struct buf *out)
-{
-    char last = out->n ? out->p[out->n - 1] : '{';
-    if (last != '{' && last != '[')
-        buf_addc(out, ',');
-}
-
-static void add_key(struct buf *out, const char *name)
-{
-    add_comma(out);
-    buf_addc(out, '"');
-    buf_adds(out, name);
-    buf_adds(out, "\":");
-}
-
-static void add_number(struct buf *out, const char *name, int64_t value)
-{
-    add_key(out, name);
-    buf_add_i64(out, value);
-}
-
-/* Omits an empty value. */
-static void add_string(struct buf *out, const char *name, struct span value)
-{
-    if (!value.n)
-        return;
-    add_key(out, name);
-    buf_add_json(out, value);
-}
-
-static void add_bool(struct buf *out, const char *name, bool value)
-{
-    add_key(out, name);
-    buf_adds(out, value ? "true" : "false");
-}
 
 static int compare_ledger_pods(const void *a, const void *b)
 {
@@ -76,111 +39,106 @@ static void pods_sort(struct pods *pods)
 }
 
 /* `use`: what it uses of the card; NULL: unknown. `core`: percent of the compute. */
-static void write_pod(struct buf *out, const struct ledger_pod *pod, int64_t mib,
+static void write_pod(struct jwrite *w, const struct ledger_pod *pod, int64_t mib,
                       int64_t unit, const struct ledger_use *use, uint32_t core)
 {
-    add_comma(out);
-    buf_addc(out, '{');
-    add_string(out, "name", pod->name);
-    add_string(out, "namespace", pod->ns);
-    add_number(out, "usedGPU", mib / unit);
-    add_string(out, "uid", pod->uid);
-    add_number(out, "mib", mib);
+    jwrite_object(w, NULL);
+    jwrite_str_set(w, "name", pod->name);
+    jwrite_str_set(w, "namespace", pod->ns);
+    jwrite_i64(w, "usedGPU", mib / unit);
+    jwrite_str_set(w, "uid", pod->uid);
+    jwrite_i64(w, "mib", mib);
     if (pod->request->kind == REQUEST_CARDS)
-        add_bool(out, "wholeCard", true);
+        jwrite_bool(w, "wholeCard", true);
     if (core)
-        add_number(out, "computePercent", core);
+        jwrite_i64(w, "computePercent", core);
     if (use && use->used_mib >= 0)
-        add_number(out, "usedMiB", use->used_mib);
+        jwrite_i64(w, "usedMiB", use->used_mib);
     if (use && use->sm_percent >= 0)
-        add_number(out, "utilizationPercent", use->sm_percent);
-    buf_addc(out, '}');
+        jwrite_i64(w, "utilizationPercent", use->sm_percent);
+    jwrite_object_end(w);
 }
 
-static const char *health(enum card_state out)
+static const char *health(enum card_state state)
 {
     static const char *const names[] = {[CARD_AVAILABLE] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
                                         [CARD_LISTED] = "Excluded",
                                         [CARD_HELD] = "OtherPlugin",
                                         [CARD_DUPLICATE] = "DuplicateUUID"};
-    return names[out];
+    return names[state];
 }
 
 /* What of the node's reservations is on the card. */
-static void write_reservations(struct buf *out, const struct ledger_node *node,
+static void write_reservations(struct jwrite *w, const struct ledger_node *node,
                                const struct card *card)
 {
-    add_number(out, "reservedMiB", card->reserved_mib);
+    jwrite_i64(w, "reservedMiB", card->reserved_mib);
     if (card->core_reserved)
-        add_number(out, "reservedComputePercent", card->core_reserved);
-    add_key(out, "reservations");
-    buf_addc(out, '[');
+        jwrite_i64(w, "reservedComputePercent", card->core_reserved);
+    jwrite_array(w, "reservations");
     for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here) {
         uint32_t i = 0;
         while (i < r->n_shares && r->shares[i].on != card)
             i++;
         if (i == r->n_shares)
             continue;
-        add_comma(out);
-        buf_addc(out, '{');
-        add_string(out, "name", r->name);
-        add_string(out, "namespace", r->ns);
-        add_string(out, "uid", r->uid);
-        add_number(out, "mib", r->whole ? card->total_mib : r->shares[i].mib);
+        jwrite_object(w, NULL);
+        jwrite_str_set(w, "name", r->name);
+        jwrite_str_set(w, "namespace", r->ns);
+        jwrite_str_set(w, "uid", r->uid);
+        jwrite_i64(w, "mib", r->whole ? card->total_mib : r->shares[i].mib);
         if (r->whole)
-            add_bool(out, "wholeCard", true);
+            jwrite_bool(w, "wholeCard", true);
         if (r->core)
-            add_number(out, "computePercent", r->core);
-        buf_addc(out, '}');
+            jwrite_i64(w, "computePercent", r->core);
+        jwrite_object_end(w);
     }
-    buf_addc(out, ']');
+    jwrite_array_end(w);
 }
 
-static void write_card(struct buf *out, const struct ledger_node *node,
+static void write_card(struct jwrite *w, const struct ledger_node *node,
                        const struct card *card, const struct pods *pods, int64_t unit)
 {
-    add_comma(out);
-    buf_addc(out, '{');
-    add_number(out, "id", card->index);
-    add_number(out, "totalGPU", card->total_mib / unit);
-    add_number(out, "usedGPU", card->promised_mib / unit);
-    add_key(out, "pods");
-    buf_addc(out, '[');
+    jwrite_object(w, NULL);
+    jwrite_i64(w, "id", card->index);
+    jwrite_i64(w, "totalGPU", card->total_mib / unit);
+    jwrite_i64(w, "usedGPU", card->promised_mib / unit);
+    jwrite_array(w, "pods");
     for (size_t i = 0; i < pods->n; i++) {
         int64_t mib = ledger_pod_mib(pods->items[i], card);
         struct ledger_use use;
         bool used = ledger_pod_use(node, pods->items[i], card, &use);
         if (mib >= 0)
-            write_pod(out, pods->items[i], mib, unit, used ? &use : NULL,
+            write_pod(w, pods->items[i], mib, unit, used ? &use : NULL,
                       ledger_pod_core(pods->items[i], card));
     }
-    buf_addc(out, ']');
-    add_string(out, "uuid", card->uuid);
-    add_string(out, "model", card->model);
-    add_string(out, "health", span_of(health(card->state)));
-    add_number(out, "totalMiB", card->total_mib);
-    add_number(out, "promisedMiB", card->promised_mib);
+    jwrite_array_end(w);
+    jwrite_str_set(w, "uuid", card->uuid);
+    jwrite_str_set(w, "model", card->model);
+    jwrite_str_set(w, "health", span_of(health(card->state)));
+    jwrite_i64(w, "totalMiB", card->total_mib);
+    jwrite_i64(w, "promisedMiB", card->promised_mib);
     if (card->core_promised)
-        add_number(out, "promisedComputePercent", card->core_promised);
+        jwrite_i64(w, "promisedComputePercent", card->core_promised);
     if (card->used_mib >= 0)
-        add_number(out, "usedMiB", card->used_mib);
+        jwrite_i64(w, "usedMiB", card->used_mib);
     if (card->withheld_mib)
-        add_number(out, "withheldMiB", card->withheld_mib);
+        jwrite_i64(w, "withheldMiB", card->withheld_mib);
     if (card->overuse_mib)
-        add_number(out, "overuseMiB", card->overuse_mib);
+        jwrite_i64(w, "overuseMiB", card->overuse_mib);
     if (card->use_known)
-        add_bool(out, "usageComplete", true);
+        jwrite_bool(w, "usageComplete", true);
     if (card->reserved_mib)
-        write_reservations(out, node, card);
-    add_number(out, "freeMiB", card->free_mib);
+        write_reservations(w, node, card);
+    jwrite_i64(w, "freeMiB", card->free_mib);
     if (card->overcommitted)
-        add_bool(out, "overcommitted", true);
-    buf_addc(out, '}');
+        jwrite_bool(w, "overcommitted", true);
+    jwrite_object_end(w);
 }
 
 /* Promises on cards that the node does not have, and pods whose card is unknown. */
-static void write_unplaced(struct buf *out, const struct pods *pods, int64_t unit)
+static void write_unplaced(struct jwrite *w, const struct pods *pods, int64_t unit)
 {
     bool any = false;
     for (size_t i = 0; i < pods->n; i++) {
@@ -195,14 +153,13 @@ static void write_unplaced(struct buf *out, const struct pods *pods, int64_t uni
         if (mib < 0)
             continue;
         if (!any) {
-            add_key(out, "unplaced");
-            buf_addc(out, '[');
+            jwrite_array(w, "unplaced");
         }
         any = true;
-        write_pod(out, pod, mib, unit, NULL, 0);
+        write_pod(w, pod, mib, unit, NULL, 0);
     }
     if (any)
-        buf_addc(out, ']');
+        jwrite_array_end(w);
 }
 
 static const char *source(enum node_source source)
@@ -211,26 +168,26 @@ static const char *source(enum node_source source)
 }
 
 /* CPU, memory and pod slots; nothing for a node that does not state them. */
-static void write_space(struct buf *out, const struct ledger_node *node)
+static void write_space(struct jwrite *w, const struct ledger_node *node)
 {
     struct resources has = ledger_node_allocatable(node);
     struct resources used = ledger_node_requested(node);
     if (has.cpu_milli) {
-        add_number(out, "cpuMilli", has.cpu_milli);
-        add_number(out, "cpuRequestedMilli", used.cpu_milli);
+        jwrite_i64(w, "cpuMilli", has.cpu_milli);
+        jwrite_i64(w, "cpuRequestedMilli", used.cpu_milli);
     }
     if (has.memory) {
-        add_number(out, "memoryBytes", has.memory);
-        add_number(out, "memoryRequestedBytes", used.memory);
+        jwrite_i64(w, "memoryBytes", has.memory);
+        jwrite_i64(w, "memoryRequestedBytes", used.memory);
     }
     if (has.pods) {
-        add_number(out, "podSlots", has.pods);
-        add_number(out, "podSlotsTaken", used.pods);
+        jwrite_i64(w, "podSlots", has.pods);
+        jwrite_i64(w, "podSlotsTaken", used.pods);
     }
 }
 
-void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
-                             struct buf *out)
+static void write_inspected(const struct ledger *l, const struct ledger_node *node,
+                            struct jwrite *w)
 {
     int64_t unit = ledger_settings(l)->unit_mib, total = 0, used = 0;
     cleanup_free const struct ledger_pod **items = NULL;
@@ -243,84 +200,90 @@ void view_inspect_write_node(const struct ledger *l, const struct ledger_node *n
         total += node->cards[i].total_mib / unit;
         used += node->cards[i].promised_mib / unit;
     }
-    buf_addc(out, '{');
-    add_string(out, "name", node->name);
-    add_number(out, "totalGPU", total);
-    add_number(out, "usedGPU", used);
-    add_key(out, "devs");
-    buf_addc(out, '[');
+    jwrite_object(w, NULL);
+    jwrite_str_set(w, "name", node->name);
+    jwrite_i64(w, "totalGPU", total);
+    jwrite_i64(w, "usedGPU", used);
+    jwrite_array(w, "devs");
     for (uint32_t i = 0; i < node->n_cards; i++)
-        write_card(out, node, &node->cards[i], &pods, unit);
-    buf_addc(out, ']');
-    add_string(out, "source", span_of(source(node->source)));
-    write_unplaced(out, &pods, unit);
+        write_card(w, node, &node->cards[i], &pods, unit);
+    jwrite_array_end(w);
+    jwrite_str_set(w, "source", span_of(source(node->source)));
+    write_unplaced(w, &pods, unit);
     if (node->n_cards)
-        write_space(out, node);
+        write_space(w, node);
     if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
-        add_string(out, "mode",
+        jwrite_str_set(w, "mode",
                             node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
     if (node->cordoned)
-        add_bool(out, "schedulingDisabled", true);
+        jwrite_bool(w, "schedulingDisabled", true);
     if (node->unknown_listed_card >= 0)
-        add_number(out, "unknownCard", node->unknown_listed_card);
+        jwrite_i64(w, "unknownCard", node->unknown_listed_card);
     if (node->claimed)
-        add_number(out, "claimedCards", node->claimed);
+        jwrite_i64(w, "claimedCards", node->claimed);
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
         cleanup_buf struct buf why = {0};
         struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
         reason_add(&why, node, &any, select_fit(node, &any));
-        add_string(out, "reason", buf_span(&why));
+        jwrite_str_set(w, "reason", buf_span(&why));
     }
     if (node->state == NODE_STALE)
-        add_number(out, "heartbeatAgeSeconds", node->stale_s);
+        jwrite_i64(w, "heartbeatAgeSeconds", node->stale_s);
     if (node->state == NODE_NO_GPU)
-        add_bool(out, "noGPU", true);
-    buf_addc(out, '}');
+        jwrite_bool(w, "noGPU", true);
+    jwrite_object_end(w);
 }
 
 static void write_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
 {
-    add_comma(ctx);
-    view_inspect_write_node(l, node, ctx);
+    write_inspected(l, node, ctx);
+}
+
+void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
+                             struct buf *out)
+{
+    write_inspected(l, node, &(struct jwrite){.out = out});
 }
 
 bool view_inspect_node(const struct view_source *source, struct span name,
                        struct buf *out)
 {
+    struct jwrite w = {.out = out};
     const struct ledger *l = core_ledger(source->read(source->ctx));
     const struct ledger_node *node = ledger_node_find(l, name);
-    buf_adds(out, "{\"nodes\":[");
+    jwrite_object(&w, NULL);
+    jwrite_array(&w, "nodes");
     if (node)
-        view_inspect_write_node(l, node, out);
-    buf_addc(out, ']');
+        write_inspected(l, node, &w);
+    jwrite_array_end(&w);
     if (!node)
-        add_string(out, "error", SPAN("unknown node"));
+        jwrite_str(&w, "error", SPAN("unknown node"));
     source->read_end(source->ctx);
-    buf_addc(out, '}');
+    jwrite_object_end(&w);
     return node != NULL;
 }
 
 /* The members of the cluster but for pendingPods. */
-static void write_core(const struct core *core, bool observer, struct buf *out)
+static void write_core(const struct core *core, bool observer, struct jwrite *w)
 {
     struct err err = {0};
     struct core_time now = {clock_mono_ms(), clock_wall_ns()};
     const struct ledger *l = core_ledger(core);
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
-    add_string(out, "unit", buf_span(&unit));
+    jwrite_str_set(w, "unit", buf_span(&unit));
     if (observer) {
-        add_bool(out, "observer", true);
+        jwrite_bool(w, "observer", true);
     } else {
-        add_bool(out, "leader", core_is_leader(core));
-        add_string(out, "holder", core_lease_holder(core));
-        add_number(out, "overcommits", (int64_t)core_overcommits(core));
-        add_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
-        add_number(out, "preemptAfterSeconds",
+        jwrite_bool(w, "leader", core_is_leader(core));
+        jwrite_str_set(w, "holder", core_lease_holder(core));
+        jwrite_i64(w, "overcommits", (int64_t)core_overcommits(core));
+        jwrite_i64(w, "bindsInFlight", (int64_t)core_binds_in_flight(core));
+        jwrite_i64(w, "preemptAfterSeconds",
                             (core_preempt_after_ms(core) + 999) / 1000);
     }
     if (core_ready(core, now, &err))
-        add_string(out, "error", span_of(err.msg));
+        jwrite_str_set(w, "error", span_of(err.msg));
 }
 
 /* -- pending pods --
@@ -454,16 +417,16 @@ static const struct answer *answer_for(struct pending_pods *all,
     return answer;
 }
 
-static void write_why(struct buf *out, const struct answer *answer)
+static void write_why(struct jwrite *w, const struct answer *answer)
 {
-    add_number(out, "fittingNodes", answer->fits);
+    jwrite_i64(w, "fittingNodes", answer->fits);
     if (answer->never)
-        add_bool(out, "neverFits", true);
-    add_string(out, "closestNode", answer->node);
+        jwrite_bool(w, "neverFits", true);
+    jwrite_str_set(w, "closestNode", answer->node);
     if (!answer->seen)
-        add_string(out, "reason", SPAN("no nodes are known"));
+        jwrite_str_set(w, "reason", SPAN("no nodes are known"));
     else
-        add_string(out, "reason", answer->reason);
+        jwrite_str_set(w, "reason", answer->reason);
 }
 
 static int compare_uid(const void *uid, const void *status)
@@ -472,15 +435,15 @@ static int compare_uid(const void *uid, const void *status)
     return span_cmp(*(const struct span *)uid, s->uid);
 }
 
-static void write_time(struct buf *out, const char *name, int64_t ns)
+static void write_time(struct jwrite *w, const char *name, int64_t ns)
 {
     cleanup_buf struct buf text = {0};
     clock_format_s(&text, ns / 1000000000);
-    add_string(out, name, buf_span(&text));
+    jwrite_str_set(w, name, buf_span(&text));
 }
 
 /* What layout preemption does for the pod. */
-static void write_preemption(struct buf *out, const struct core_preempt_status *s)
+static void write_preemption(struct jwrite *w, const struct core_preempt_status *s)
 {
     static const char *const states[] = {[CORE_PREEMPT_WAITING] = "waiting",
                                          [CORE_PREEMPT_NOMINATING] = "nominating",
@@ -490,66 +453,63 @@ static void write_preemption(struct buf *out, const struct core_preempt_status *
                                         [CORE_PREEMPT_NO_VICTIMS] = "no-victims",
                                         [CORE_PREEMPT_NOT_NEEDED] = "not-needed",
                                         [CORE_PREEMPT_VICTIMS] = "victims"};
-    add_key(out, "preemption");
-    buf_addc(out, '{');
-    add_string(out, "state", span_of(states[s->state]));
-    write_time(out, "since", s->since_ns);
+    jwrite_object(w, "preemption");
+    jwrite_str_set(w, "state", span_of(states[s->state]));
+    write_time(w, "since", s->since_ns);
     if (s->state == CORE_PREEMPT_WAITING)
-        write_time(out, "searchAfter", s->search_ns);
-    add_string(out, "lastSearch", span_of(found[s->found]));
-    add_number(out, "candidateNodes", (int64_t)s->candidates);
-    add_string(out, "node", s->node);
+        write_time(w, "searchAfter", s->search_ns);
+    jwrite_str_set(w, "lastSearch", span_of(found[s->found]));
+    jwrite_i64(w, "candidateNodes", (int64_t)s->candidates);
+    jwrite_str_set(w, "node", s->node);
     if (s->node.n) {
-        add_number(out, "victims", (int64_t)s->victims);
-        add_number(out, "victimsLeft", (int64_t)s->left);
+        jwrite_i64(w, "victims", (int64_t)s->victims);
+        jwrite_i64(w, "victimsLeft", (int64_t)s->left);
     }
     if (s->refused) {
-        add_number(out, "refusedEvictions", s->refused);
-        add_bool(out, "refusedByBudget", s->by_budget);
+        jwrite_i64(w, "refusedEvictions", s->refused);
+        jwrite_bool(w, "refusedByBudget", s->by_budget);
     }
     if (s->state == CORE_PREEMPT_DONE)
-        write_time(out, "noEvictionBefore", s->until_ns);
-    buf_addc(out, '}');
+        write_time(w, "noEvictionBefore", s->until_ns);
+    jwrite_object_end(w);
 }
 
 static void write_pending_pod(struct pending_pods *all, const struct view_source *source,
-                      const struct pending_pod *pod, struct buf *out)
+                      const struct pending_pod *pod, struct jwrite *w)
 {
-    add_comma(out);
-    buf_addc(out, '{');
-    add_string(out, "name", pod->name);
-    add_string(out, "namespace", pod->ns);
-    add_string(out, "uid", pod->uid);
+    jwrite_object(w, NULL);
+    jwrite_str_set(w, "name", pod->name);
+    jwrite_str_set(w, "namespace", pod->ns);
+    jwrite_str_set(w, "uid", pod->uid);
     if (pod->invalid_reason.n) {
-        add_string(out, "error", pod->invalid_reason);
+        jwrite_str_set(w, "error", pod->invalid_reason);
     } else {
         cleanup_buf struct buf request = {0};
         request_write(&request, &pod->request, all->unit_mib);
-        add_string(out, "request", buf_span(&request));
+        jwrite_str_set(w, "request", buf_span(&request));
         const struct answer *answer = answer_for(all, source, pod);
         if (answer)
-            write_why(out, answer);
+            write_why(w, answer);
     }
     const struct core_preempt_status *preemption =
         all->n_preemptions ? bsearch(&pod->uid, all->preemptions, all->n_preemptions,
                                      sizeof *all->preemptions, compare_uid)
                            : NULL;
     if (preemption)
-        write_preemption(out, preemption);
-    buf_addc(out, '}');
+        write_preemption(w, preemption);
+    jwrite_object_end(w);
 }
 
 /* The member `pendingPods`. Takes the lock several times, each for a bounded number of
  * nodes. */
-static void write_pending(const struct view_source *source, struct buf *out)
+static void write_pending(const struct view_source *source, struct jwrite *w)
 {
     struct pending_pods all = {0};
     copy_pending(&all, source);
-    add_key(out, "pendingPods");
-    buf_addc(out, '[');
+    jwrite_array(w, "pendingPods");
     for (size_t i = 0; i < all.n; i++)
-        write_pending_pod(&all, source, &all.pods[i], out);
-    buf_addc(out, ']');
+        write_pending_pod(&all, source, &all.pods[i], w);
+    jwrite_array_end(w);
     arena_fini(&all.arena);
 }
 
@@ -592,11 +552,16 @@ void view_source_each_node(const struct view_source *source, view_source_node_fn
     }
 }
 
+static void write_cluster(const struct view_source *source, struct jwrite *w)
+{
+    write_core(source->read(source->ctx), source->observer, w);
+    source->read_end(source->ctx);
+    write_pending(source, w);
+}
+
 void view_inspect_write_cluster(const struct view_source *source, struct buf *out)
 {
-    write_core(source->read(source->ctx), source->observer, out);
-    source->read_end(source->ctx);
-    write_pending(source, out);
+    write_cluster(source, &(struct jwrite){.out = out});
 }
 
 void view_inspect_state(const struct view_source *source, struct buf *out)
@@ -606,16 +571,17 @@ void view_inspect_state(const struct view_source *source, struct buf *out)
     buf_printf(out, "%llu %llu %llu ", (unsigned long long)ledger_generation(l),
                (unsigned long long)ledger_pending_generation(l),
                (unsigned long long)core_preempt_generation(core));
-    write_core(core, source->observer, out);
+    write_core(core, source->observer, &(struct jwrite){.out = out});
     source->read_end(source->ctx);
 }
 
 void view_inspect_all(const struct view_source *source, struct buf *out)
 {
-    buf_adds(out, "{\"nodes\":[");
-    view_source_each_node(source, write_node, out);
-    buf_addc(out, ']');
-    view_inspect_write_cluster(source, out);
-    buf_addc(out, '}');
+    struct jwrite w = {.out = out};
+    jwrite_object(&w, NULL);
+    jwrite_array(&w, "nodes");
+    view_source_each_node(source, write_node, &w);
+    jwrite_array_end(&w);
+    write_cluster(source, &w);
+    jwrite_object_end(&w);
 }
-
