@@ -83,7 +83,7 @@ static void reject(const struct verb_call *call, const struct filter_mode *mode,
     buf_addc(out, ',');
 }
 
-/* Judges a candidate of a simulation by its Node object (domain/template_node.h). */
+/* Judges a candidate of a simulation by its Node object (domain/ledger.h). */
 static bool judge_template(const struct verb_call *call, const struct filter_mode *mode,
                            struct filter_result *r, const struct verb_candidate *c)
 {

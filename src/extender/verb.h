@@ -93,7 +93,7 @@ struct verb_call {
  * (placement/gang.h), and cards are reserved for all of them. If no leader answers,
  * the reply is an error with status 503.
  *
- * A call with template Nodes (domain/template_node.h) and no known node is a simulation. It
+ * A call with template Nodes (domain/ledger.h) and no known node is a simulation. It
  * reserves nothing, ends no reservation, and is neither counted nor forwarded.
  *
  * A report is judged for layout preemption, as by --filter-answer=all, and nothing is
