@@ -86,9 +86,15 @@ static unsigned write_scores(struct verb_call *call)
 {
     const struct verb_work *w = call->work;
     struct buf *out = call->reply;
-    unsigned status = 200;
+    size_t bytes = 2;
+    for (size_t i = 0; i < w->args.n; i++)
+        bytes += w->args.nodes[i].name.n + sizeof ",{\"Host\":\"\",\"Score\":10}";
+    unsigned status = verb_charge(call, bytes);
+    if (status != 200)
+        return status;
+    buf_reserve(out, bytes);
     buf_addc(out, '[');
-    for (size_t i = 0; i < w->args.n && status == 200; i++) {
+    for (size_t i = 0; i < w->args.n; i++) {
         buf_adds(out, i ? ",{\"Host\":" : "{\"Host\":");
         if (w->args.full)
             buf_add_json(out, w->args.nodes[i].name);
@@ -97,12 +103,9 @@ static unsigned write_scores(struct verb_call *call)
         buf_adds(out, ",\"Score\":");
         buf_add_i64(out, w->points[i]);
         buf_addc(out, '}');
-        if (i % VERB_LOCK_NODES == VERB_LOCK_NODES - 1)
-            status = verb_charge(call, 0);
     }
-    if (status == 200)
-        buf_addc(out, ']');
-    return status;
+    buf_addc(out, ']');
+    return verb_charge(call, 0); /* what escapes in names take */
 }
 
 unsigned prioritize_answer(struct verb_call *call)
