@@ -50,7 +50,7 @@ int limit_dir_install(const char *dir, const char *library, struct err *err)
     return publish(dir, "ld.so.preload", span_of(preload), 0644, err);
 }
 
-bool limit_dir_is_uid(struct span uid)
+static bool is_uid(struct span uid)
 {
     for (size_t i = 0; i < uid.n; i++)
         if (!strchr("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-",
@@ -99,7 +99,7 @@ static int make_state(const char *path, struct err *err)
 int limit_dir_write(const char *dir, const struct limit_plan *plan, struct err *err)
 {
     static const char *const folders[] = {"", "/limit", "/state"};
-    if (!limit_dir_is_uid(span_of(plan->uid)))
+    if (!is_uid(span_of(plan->uid)))
         return err_set(err, ERR_INVALID, "\"%s\" is not the UID of a pod", plan->uid);
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
         cleanup_free char *path = xasprintf("%s/pods/%s%s", dir, plan->uid, folders[i]);
@@ -118,7 +118,7 @@ int limit_dir_write(const char *dir, const struct limit_plan *plan, struct err *
 bool limit_dir_has(const char *dir, const char *uid)
 {
     cleanup_free char *path = xasprintf("%s/pods/%s/limit", dir, uid);
-    return limit_dir_is_uid(span_of(uid)) && access(path, F_OK) == 0;
+    return is_uid(span_of(uid)) && access(path, F_OK) == 0;
 }
 
 static void remove_folder(const char *path)
@@ -165,7 +165,7 @@ void limit_dir_check(const char *dir, const struct limit_dir_sink *sink)
     cleanup_free char *pods = xasprintf("%s/pods", dir);
     DIR *d = opendir(pods);
     for (const struct dirent *e; d && (e = readdir(d));) {
-        if (!limit_dir_is_uid(span_of(e->d_name)))
+        if (!is_uid(span_of(e->d_name)))
             continue;
         cleanup_free char *path = xasprintf("%s/%s", pods, e->d_name);
         uint32_t bits = 0;

@@ -47,9 +47,6 @@ int limit_dir_write(const char *dir, const struct limit_plan *plan, struct err *
 
 bool limit_dir_has(const char *dir, const char *uid); /* does the pod have files? */
 
-/* Is the text a UID that limit_dir_write accepts? */
-bool limit_dir_is_uid(struct span uid);
-
 struct limit_dir_sink {
     bool (*is_known)(void *ctx, const char *uid); /* the pod is on this node */
     /* Processes of the pod ran without the limit; `bits`: of limit/state.h. */

@@ -108,36 +108,31 @@ static void share_in_turn(struct pod_allocation *alloc,
         *next += (size_t)c->amount;
 }
 
-/* Takes the container's shares from the allocation annotation. False: it does not match
- * the limit. */
+/* Takes the shares of app containers and sidecars from the allocation annotation. False: it
+ * does not match the limit of each of them. It is used only if it covers every container:
+ * mixing it with the index annotation could assign a card twice. */
 static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *pod,
-                               uint32_t index, struct pod_allocation_container *c)
+                               const uint32_t *indexes)
 {
-    cleanup_arena struct arena a = {0};
-    struct promise part;
-    int64_t sum = 0;
-    if (c->role == CONTAINER_INIT || !promise_of_container(pod, index, &a, &part))
-        return false;
-    for (size_t i = 0; i < part.n; i++)
-        sum += c->resource == IDS_COUNT ? 1 : part.shares[i].units;
-    if (sum != c->amount)
-        return false;
-    c->shares = copy_shares(alloc, part.shares, part.n);
-    c->n_shares = part.n;
-    for (size_t i = 0; i < part.n; i++)
-        c->shares[i].units = c->resource == IDS_COUNT ? 1 : part.shares[i].units;
-    return true;
-}
-
-/* The allocation annotation is used only if it covers every container: mixing it with the
- * index annotation could assign a card twice. */
-static bool all_as_annotated(struct pod_allocation *alloc, const struct pod *pod,
-                             const uint32_t *indexes)
-{
-    for (size_t i = 0; i < alloc->n_containers; i++)
-        if (alloc->containers[i].role != CONTAINER_INIT &&
-            !share_as_annotated(alloc, pod, indexes[i], &alloc->containers[i]))
+    for (size_t i = 0; i < alloc->n_containers; i++) {
+        struct pod_allocation_container *c = &alloc->containers[i];
+        cleanup_arena struct arena a = {0};
+        struct promise part;
+        int64_t sum = 0;
+        if (c->role == CONTAINER_INIT)
+            continue;
+        if (!promise_of_container(pod, indexes[i], &a, &part))
             return false;
+        c->shares = copy_shares(alloc, part.shares, part.n);
+        c->n_shares = part.n;
+        for (size_t k = 0; k < part.n; k++) {
+            if (c->resource == IDS_COUNT)
+                c->shares[k].units = 1;
+            sum += c->shares[k].units;
+        }
+        if (sum != c->amount)
+            return false;
+    }
     return true;
 }
 
@@ -160,18 +155,6 @@ static void share_out(struct pod_allocation *alloc, bool annotated)
         alloc->containers[i].n_shares = 0;
 }
 
-/* Is the allocation what the limits request, on exactly these cards? The label with the
- * number of cards may have changed since the bind. A plain init container has no part of
- * its own in the allocation. */
-static bool is_exact(const struct pod_allocation *alloc, const struct promise *promise,
-                     bool annotated)
-{
-    for (size_t i = 0; i < alloc->n_containers; i++)
-        annotated &= alloc->containers[i].role != CONTAINER_INIT;
-    return annotated && alloc->request.kind == REQUEST_MEMORY && promise->allocated &&
-           promise->n == promise->n_indexes;
-}
-
 /* Annotations can be forged, and limits cannot change: a promise of more cards or units
  * than the limits request is rejected, and so are parts of no container, unless the even
  * part is what the ledger counts on each card. */
@@ -179,28 +162,27 @@ static void check_covered(struct pod_allocation *alloc, const struct promise *pr
                           bool annotated)
 {
     const struct request *r = &alloc->request;
-    bool exact = is_exact(alloc, promise, annotated);
+    bool memory = r->kind == REQUEST_MEMORY;
     int64_t units = promise_allocated_units(promise);
+    /* Is the allocation what the limits request, on exactly these cards? The label with the
+     * number of cards may have changed since the bind. A plain init container has no part
+     * of its own in the allocation. */
+    bool exact = annotated && memory && promise->allocated &&
+                 promise->n == promise->n_indexes;
+    for (size_t i = 0; i < alloc->n_containers; i++)
+        exact &= alloc->containers[i].role != CONTAINER_INIT;
     if (promise->n > r->cards && !exact)
         damaged(alloc, "the annotations promise %zu cards, and the pod requests %u",
                 promise->n, r->cards);
-    else if (r->kind == REQUEST_MEMORY && units > r->units)
+    else if (memory && units > r->units)
         damaged(alloc,
                 "the annotation " KEY_ALLOCATION " promises %lld units, and the limits "
                 "request %lld",
                 (long long)units, (long long)r->units);
-    else if (r->kind == REQUEST_MEMORY && promise->allocated && !exact &&
-             promise->n > 1 && promise->n != r->cards)
+    else if (memory && promise->allocated && !exact && promise->n > 1 &&
+             promise->n != r->cards)
         damaged(alloc, "the annotation " KEY_ALLOCATION
                        " does not match the limits of the containers");
-}
-
-/* A pod without limits gets no device, whatever its annotations claim. Labels can request
- * cards without limits. */
-static bool requests_cards(const struct pod_allocation *alloc)
-{
-    return alloc->n_containers || (alloc->promise != POD_ALLOCATION_INVALID &&
-                                   alloc->request.kind != REQUEST_NONE);
 }
 
 static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
@@ -208,34 +190,29 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
 {
     cleanup_arena struct arena a = {0};
     struct promise promise;
-    if (!requests_cards(alloc) || !promise_of(pod, &a, &promise))
+    bool invalid = alloc->promise == POD_ALLOCATION_INVALID;
+    /* A pod without limits gets no device, whatever its annotations claim. Labels can
+     * request cards without limits. */
+    if (!alloc->n_containers && (invalid || alloc->request.kind == REQUEST_NONE))
+        return;
+    if (!promise_of(pod, &a, &promise))
         return;
     alloc->cards = copy_shares(alloc, promise.shares, promise.n);
     alloc->n_cards = promise.n;
-    if (alloc->promise == POD_ALLOCATION_INVALID)
+    if (invalid)
         return; /* a pod whose labels became invalid after its bind still uses its cards */
     alloc->promise = POD_ALLOCATION_PROMISED;
-    bool annotated = all_as_annotated(alloc, pod, indexes);
+    bool annotated = share_as_annotated(alloc, pod, indexes);
     check_covered(alloc, &promise, annotated);
     share_out(alloc, annotated);
-}
-
-static void read_request(struct pod_allocation *alloc, const struct pod *pod,
-                         int64_t unit_mib)
-{
-    struct err err;
-    const struct request_rules rules = {.unit_mib = unit_mib};
-    alloc->promise = POD_ALLOCATION_UNPROMISED;
-    if (request_of(pod, &rules, &alloc->arena, &alloc->request, &err) == 0)
-        return;
-    alloc->promise = POD_ALLOCATION_INVALID;
-    alloc->why_not = arena_copy(&alloc->arena, span_of(err.msg));
 }
 
 struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib)
 {
     struct pod_allocation *alloc = xcalloc(1, sizeof *alloc);
     struct arena *a = &alloc->arena;
+    const struct request_rules rules = {.unit_mib = unit_mib};
+    struct err err;
     size_t most = pod->n_containers * 2;
     cleanup_free uint32_t *indexes = xcalloc(most + 1, sizeof *indexes);
     alloc->uid = arena_copy(a, pod->meta.uid);
@@ -249,7 +226,11 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
     alloc->containers = arena_zalloc(a, most * sizeof *alloc->containers);
     add_containers(alloc, pod, false, indexes);
     add_containers(alloc, pod, true, indexes);
-    read_request(alloc, pod, unit_mib);
+    alloc->promise = POD_ALLOCATION_UNPROMISED;
+    if (request_of(pod, &rules, a, &alloc->request, &err)) {
+        alloc->promise = POD_ALLOCATION_INVALID;
+        alloc->why_not = arena_copy(a, span_of(err.msg));
+    }
     read_promise(alloc, pod, indexes);
     return alloc;
 }
