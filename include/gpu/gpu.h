@@ -111,10 +111,6 @@ struct gpu_sample {
 void gpu_sample_fini(struct gpu_sample *s);
 #define cleanup_gpu_sample __attribute__((cleanup(gpu_sample_fini)))
 
-/* Appends the sample as JSON in the format of the file source, so that a sample recorded
- * on one machine can be replayed on another. One card per line. */
-void gpu_sample_write(struct buf *out, const struct gpu_sample *s);
-
 enum gpu_event_kind {
     GPU_EVENT_NONE, /* the timeout expired */
     GPU_EVENT_XID,

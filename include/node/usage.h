@@ -172,8 +172,3 @@ struct usage_input {
  * a place that is not USAGE_UNMAPPED. A process that has no place counts as unmapped. The
  * names do not matter for that: the pod UID identifies the pod. */
 void usage_build(const struct usage_input *in, struct usage *u);
-
-/* -- reading -- */
-
-/* What a container uses beyond its promise, in MiB, 0 when nothing; -1: unknown. */
-int64_t usage_beyond_mib(const struct usage_container *c);

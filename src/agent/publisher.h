@@ -111,11 +111,6 @@ struct publisher_output {
     const char *body;
 };
 
-static inline bool publisher_is_call(const struct publisher_output *o)
-{
-    return o->type != PUBLISHER_WATCH;
-}
-
 struct publisher;
 
 /* New. The settings are copied. */

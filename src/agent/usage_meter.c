@@ -137,9 +137,10 @@ size_t usage_meter_promises(const struct podresources *devices,
     return n;
 }
 
-size_t usage_meter_inits(const struct podresources *devices,
-                         const struct gpu_sample *sample, struct arena *a,
-                         const struct usage_init_promise **inits)
+/* The same for the plain init containers. */
+static size_t init_promises(const struct podresources *devices,
+                            const struct gpu_sample *sample, struct arena *a,
+                            const struct usage_init_promise **inits)
 {
     size_t n = 0;
     struct usage_init_promise *list =
@@ -271,7 +272,7 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
     in.promises_known = m->has_devices && now_ms - m->devices_ms <= m->pods_limit_ms;
     if (sample && in.promises_known) {
         in.n_promises = usage_meter_promises(&m->devices, sample, &a, &in.promises);
-        in.n_inits = usage_meter_inits(&m->devices, sample, &a, &in.inits);
+        in.n_inits = init_promises(&m->devices, sample, &a, &in.inits);
     }
     in.listed = m->devices.listed;
     in.n_listed = m->devices.n_listed;

@@ -43,7 +43,3 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
 size_t usage_meter_promises(const struct podresources *devices,
                             const struct gpu_sample *sample, struct arena *a,
                             const struct usage_promise **promises);
-/* The same for the plain init containers. */
-size_t usage_meter_inits(const struct podresources *devices,
-                         const struct gpu_sample *sample, struct arena *a,
-                         const struct usage_init_promise **inits);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The source of cards from a JSON file, and samples written in that format. */
+/* The source of cards from a JSON file. */
 #include "gpu/gpu_priv.h"
 
 #include <stdio.h>
@@ -9,10 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/jread.h"
-#include "base/jwrite.h"
 #include "base/mem.h"
-
-/* -- reading -- */
 
 static const enum gpu_metric memory_metrics[] = {GPU_MEM_TOTAL, GPU_MEM_FREE,
                                                  GPU_MEM_USED, GPU_MEM_RESERVED};
@@ -283,54 +280,6 @@ int gpu_file_parse(struct span text, struct gpu_file_data *data, struct err *err
         return -1;
     gpu_sample_settle(s);
     return 0;
-}
-
-/* -- writing -- */
-
-static void write_card(struct jwrite *w, const struct gpu_card *c)
-{
-    jwrite_object(w, NULL);
-    jwrite_i64(w, "index", c->index);
-    jwrite_str_set(w, "uuid", span_of(c->uuid));
-    jwrite_str_set(w, "model", span_of(c->model));
-    jwrite_str_set(w, "busId", span_of(c->bus_id));
-    jwrite_str(w, "state", span_of(gpu_state_name(c->state)));
-    jwrite_str_set(w, "why", span_of(c->why));
-    for (int m = 0; m < GPU_N_METRICS; m++)
-        if (gpu_knows(c, m))
-            jwrite_i64(w, gpu_metric_name(m), c->value[m]);
-    if (c->processes_known) {
-        jwrite_array(w, "processes");
-        for (size_t i = 0; i < c->n_processes; i++) {
-            const struct gpu_process *p = &c->processes[i];
-            jwrite_object(w, NULL);
-            jwrite_i64(w, "pid", p->pid);
-            jwrite_i64(w, "bytes", p->bytes);
-            if (p->sm_percent >= 0)
-                jwrite_i64(w, "sm", p->sm_percent);
-            jwrite_object_end(w);
-        }
-        jwrite_array_end(w);
-    }
-    jwrite_object_end(w);
-}
-
-void gpu_sample_write(struct buf *out, const struct gpu_sample *s)
-{
-    struct jwrite w = {.out = out};
-    cleanup_buf struct buf cuda = {0};
-    buf_printf(&cuda, "%d.%d", s->cuda_major, s->cuda_minor);
-    jwrite_object(&w, NULL);
-    jwrite_str(&w, "driverVersion", span_of(s->driver));
-    jwrite_str(&w, "cudaVersion", buf_span(&cuda));
-    jwrite_array(&w, "cards");
-    for (size_t i = 0; i < s->n_cards; i++) {
-        buf_addc(out, '\n');
-        write_card(&w, &s->cards[i]);
-    }
-    jwrite_array_end(&w);
-    jwrite_object_end(&w);
-    buf_addc(out, '\n');
 }
 
 /* -- the source -- */

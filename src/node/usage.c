@@ -436,10 +436,3 @@ void usage_build(const struct usage_input *in, struct usage *u)
     free(b.rows);
     free(b.containers);
 }
-
-int64_t usage_beyond_mib(const struct usage_container *c)
-{
-    if (c->used_mib < 0 || c->promised_mib < 0)
-        return -1;
-    return c->used_mib > c->promised_mib ? c->used_mib - c->promised_mib : 0;
-}

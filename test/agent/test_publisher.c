@@ -516,7 +516,7 @@ START_TEST(it_is_never_due_in_the_past)
         step((struct publisher_input){.type = PUBLISHER_TICK});
         const struct publisher_output *o = outputs.items;
         for (size_t k = 0; k < outputs.n; k++)
-            if (publisher_is_call(&o[k])) {
+            if (o[k].type != PUBLISHER_WATCH) {
                 refuse(o[k].call, ERR_UNAVAILABLE, "no connection");
                 break;
             }

@@ -183,7 +183,6 @@ START_TEST(from_the_process_to_the_promise)
     ck_assert_span_eq(c->pod_uid, UID);
     ck_assert_int_eq(c->used_mib, 5120);
     ck_assert_int_eq(c->promised_mib, 4096);
-    ck_assert_int_eq(usage_beyond_mib(c), 1024);
     ck_assert_uint_eq(c->pids[0].started, 100);
     ck_assert_uint_eq(u.n_outside, 1);
     ck_assert_str_eq(u.outside[0].name, "Xorg");

@@ -71,7 +71,7 @@ static void step(struct world *w, struct publisher_input in)
         const struct publisher_output *o = (struct publisher_output *)out.items + i;
         if (o->type == PUBLISHER_WATCH)
             w->run = o->run;
-        if (!publisher_is_call(o))
+        if (o->type == PUBLISHER_WATCH)
             continue;
         check_call(w, o);
         if (w->n == CALLS)

@@ -73,7 +73,6 @@ static int compare(const struct gpu_sample *s, const char *smi)
 int main(int argc, char **argv)
 {
     cleanup_gpu_sample struct gpu_sample s = {0};
-    cleanup_buf struct buf text = {0};
     struct err err = {0};
     struct gpu *g = gpu_nvml_new(argc > 1 ? argv[1] : NULL);
     int64_t start = clock_mono_ms(), first;
@@ -90,8 +89,6 @@ int main(int argc, char **argv)
     }
     printf("the first sample took %lld ms, ten more %lld ms\n\n", (long long)first,
            (long long)(clock_mono_ms() - start));
-    gpu_sample_write(&text, &s);
-    printf("%s\n", text.p);
     bool published = show_scv(argv[0], argc > 1 ? argv[1] : NULL);
     show_reserve(&s);
     rc = compare(&s, argc > 2 ? argv[2] : "nvidia-smi") || !published;
