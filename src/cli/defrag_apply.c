@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "cli/defrag_apply.h"
 #include "cli/table.h"
 #include "kube/list_watch.h"
 

@@ -5,7 +5,6 @@
 #include "cli/defrag_plan.h"
 
 #include "base/mem.h"
-#include "cli/defrag_plan.h"
 #include "cli/table.h"
 
 struct sources {

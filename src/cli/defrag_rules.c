@@ -8,18 +8,16 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/str.h"
-#include "cli/defrag_rules.h"
 #include "domain/keys.h"
 
 #define CORDON_KEY "node.kubernetes.io/unschedulable"
 
-static const json_t *member_at(const json_t *o, const char *a, const char *b)
+static const json_t *at(const json_t *o, const char *a, const char *b)
 {
     return json_object_get(json_object_get(o, a), b);
 }
 
-static struct span string_at(const json_t *o, const char *key)
+static struct span text_at(const json_t *o, const char *key)
 {
     return span_of(json_string_value(json_object_get(o, key)));
 }
@@ -59,7 +57,7 @@ static bool compares(const json_t *values, const char *value, bool greater)
 /* `value` NULL: the node has no such label. */
 static bool expression_matches(const json_t *e, const char *value)
 {
-    struct span operator= string_at(e, "operator");
+    struct span operator= text_at(e, "operator");
     const json_t *values = json_object_get(e, "values");
     if (span_eq(operator, SPAN("In")))
         return value && is_in(values, value);
@@ -86,15 +84,14 @@ static bool term_matches(const json_t *term, const json_t *node)
     {
         const char *key = json_string_value(json_object_get(e, "key"));
         const json_t *value =
-            key ? json_object_get(member_at(node, "metadata", "labels"), key) : NULL;
+            key ? json_object_get(at(node, "metadata", "labels"), key) : NULL;
         if (!key || !expression_matches(e, json_string_value(value)))
             return false;
     }
     json_array_foreach(fields, i, e)
     {
-        if (!span_eq(string_at(e, "key"), SPAN("metadata.name")) ||
-            !expression_matches(e,
-                                json_string_value(member_at(node, "metadata", "name"))))
+        if (!span_eq(text_at(e, "key"), SPAN("metadata.name")) ||
+            !expression_matches(e, json_string_value(at(node, "metadata", "name"))))
             return false;
     }
     return true;
@@ -106,8 +103,8 @@ static bool selector_matches(const json_t *selector, const json_t *node)
     const json_t *value;
     json_object_foreach((json_t *)selector, key, value)
     {
-        const char *label = json_string_value(
-            json_object_get(member_at(node, "metadata", "labels"), key));
+        const char *label =
+            json_string_value(json_object_get(at(node, "metadata", "labels"), key));
         if (!label || !json_is_string(value) || strcmp(label, json_string_value(value)))
             return false;
     }
@@ -117,7 +114,7 @@ static bool selector_matches(const json_t *selector, const json_t *node)
 static bool matches_affinity(const json_t *spec, const json_t *node)
 {
     const json_t *required =
-        json_object_get(member_at(spec, "affinity", "nodeAffinity"),
+        json_object_get(at(spec, "affinity", "nodeAffinity"),
                         "requiredDuringSchedulingIgnoredDuringExecution");
     const json_t *term;
     size_t i;
@@ -142,11 +139,11 @@ static bool tolerates(const json_t *spec, struct span key, struct span value,
     size_t i;
     json_array_foreach(json_object_get(spec, "tolerations"), i, t)
     {
-        struct span of_key = string_at(t, "key"), of_effect = string_at(t, "effect");
-        struct span operator= string_at(t, "operator");
+        struct span of_key = text_at(t, "key"), of_effect = text_at(t, "effect");
+        struct span operator= text_at(t, "operator");
         bool exists = span_eq(operator, SPAN("Exists"));
         bool equal = (!operator.n || span_eq(operator, SPAN("Equal"))) && of_key.n &&
-                     span_eq(string_at(t, "value"), value);
+                     span_eq(text_at(t, "value"), value);
         if ((of_key.n ? span_eq(of_key, key) : exists) && (exists || equal) &&
             (!of_effect.n || span_eq(of_effect, effect)))
             return true;
@@ -158,16 +155,16 @@ static bool matches_taints(const json_t *spec, const json_t *node, bool cordoned
 {
     const json_t *taint;
     size_t i;
-    json_array_foreach(member_at(node, "spec", "taints"), i, taint)
+    json_array_foreach(at(node, "spec", "taints"), i, taint)
     {
-        struct span key = string_at(taint, "key"), effect = string_at(taint, "effect");
+        struct span key = text_at(taint, "key"), effect = text_at(taint, "effect");
         if (span_eq(effect, SPAN("PreferNoSchedule")) ||
             (!cordoned_too && span_eq(key, SPAN(CORDON_KEY))))
             continue;
-        if (!tolerates(spec, key, string_at(taint, "value"), effect))
+        if (!tolerates(spec, key, text_at(taint, "value"), effect))
             return false;
     }
-    return !cordoned_too || !json_is_true(member_at(node, "spec", "unschedulable")) ||
+    return !cordoned_too || !json_is_true(at(node, "spec", "unschedulable")) ||
            tolerates(spec, SPAN(CORDON_KEY), (struct span){"", 0}, SPAN("NoSchedule"));
 }
 
@@ -237,16 +234,6 @@ void defrag_rules_free(struct defrag_rules *m)
     map_fini(&m->nodes);
     map_fini(&m->constraints);
     free(m);
-}
-
-static const json_t *at(const json_t *o, const char *a, const char *b)
-{
-    return json_object_get(json_object_get(o, a), b);
-}
-
-static struct span text_at(const json_t *o, const char *key)
-{
-    return span_of(json_string_value(json_object_get(o, key)));
 }
 
 static struct span annotation(const json_t *pod, const char *key)
