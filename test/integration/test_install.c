@@ -91,75 +91,6 @@ START_TEST(another_program_answers)
 }
 END_TEST
 
-/* With the CA and the server name of tlsConfig, as kube-scheduler. */
-START_TEST(the_extender_answers_over_tls)
-{
-    struct sim s;
-    struct extender e;
-    sim_start(&s, ARGV(NULL));
-    tls_make_ca(lib_dir, "ca");
-    tls_make_ca(lib_dir, "other");
-    tls_make_cert(lib_dir, "ca", "server", "DNS:extender.test");
-    tls_make_cert(lib_dir, "ca", "client", "DNS:gpushare-scheduler");
-    cleanup_free char *config = lib_kubeconfig("config", "http", s.api.port, "", "");
-    cleanup_free char *cert = temp_path(lib_dir, "server.crt"),
-                      *key = temp_path(lib_dir, "server.key"),
-                      *ca = temp_read(lib_dir, "ca.crt"),
-                      *other = temp_read(lib_dir, "other.crt"),
-                      *client = temp_read(lib_dir, "client.crt"),
-                      *client_key = temp_read(lib_dir, "client.key"),
-                      *ca_file = temp_path(lib_dir, "ca.crt");
-    extender_start_at(&e, config,
-                      ARGV("--tls-cert", cert, "--tls-key", key, "--client-ca", ca_file));
-    cleanup_free char *url =
-        xasprintf("https://127.0.0.1:%u/gpushare-scheduler", e.verbs.port);
-    node_files_make_installed(url);
-    cleanup_free char *text = temp_read(lib_dir, NODE_FILES_CONFIG);
-    text = node_files_swap(text, "/etc/kubernetes/gpushare/ca.crt",
-                           "/etc/kubernetes/ca.crt");
-    text = node_files_swap(text, "certFile: /etc/kubernetes/gpushare/client.crt",
-                           "certFile: /etc/kubernetes/client.crt");
-    text = node_files_swap(text, "keyFile: /etc/kubernetes/gpushare/client.key",
-                           "keyFile: /etc/kubernetes/client.key");
-    text = node_files_swap(text, "serverName: gpushare-schd-extender.kube-system.svc",
-                           "serverName: extender.test");
-    temp_write(lib_dir, NODE_FILES_CONFIG, text);
-    cleanup_free char *unmounted = node_files_check(1);
-    ck_assert_contains(unmounted, "PROBLEM tls-file: ");
-    cleanup_free char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
-    manifest =
-        node_files_swap(manifest, "mountPath: /etc/kubernetes/kube-scheduler-config.yaml",
-                        "mountPath: /etc/kubernetes");
-    manifest =
-        node_files_swap(manifest, "path: /etc/kubernetes/kube-scheduler-config.yaml",
-                        "path: /etc/kubernetes");
-    temp_write(lib_dir, NODE_FILES_MANIFEST, manifest);
-    cleanup_free char *absent = node_files_check(1);
-    ck_assert_contains(absent, "PROBLEM tls-file: ");
-    temp_write(lib_dir, "root/etc/kubernetes/client.crt", client);
-    temp_write(lib_dir, "root/etc/kubernetes/client.key", client_key);
-    temp_write(lib_dir, "root/etc/kubernetes/ca.crt", other);
-    cleanup_free char *wrong_ca = node_files_check(1);
-    ck_assert_contains(wrong_ca, "PROBLEM untrusted: ");
-    temp_write(lib_dir, "root/etc/kubernetes/ca.crt", ca);
-    node_files_add_process(60, NODE_FILES_OPTION, 0);
-    char *good = NULL; /* the extender may not be ready yet */
-    do {
-        free(good);
-        good = node_files_install(-1, ARGV("--check", "--no-cluster"));
-    } while (strstr(good, "not-ready"));
-    ck_assert_contains(good, "ok      the extender answers at https://127.0.0.1:");
-    ck_assert_ptr_null(strstr(good, "PROBLEM"));
-    free(good);
-    /* Installing with another address uses the same TLS files. */
-    cleanup_free char *address = xasprintf("localhost:%u", e.verbs.port);
-    cleanup_free char *asked = node_files_install(1, ARGV("--address", address));
-    ck_assert_contains(asked, "nothing was changed");
-    extender_stop(&e);
-    sim_stop(&s);
-}
-END_TEST
-
 /* The Go extender: returns a filter result, and a version that is not JSON. */
 static void play_go(struct stub_conn *conn, void *ctx)
 {
@@ -704,11 +635,10 @@ END_TEST
 
 LIB_MAIN("install", 120, a_missing_or_unknown_command, the_extender_answers_or_refuses,
          the_extender_is_not_ready, another_program_answers,
-         the_extender_answers_over_tls, the_go_extender_and_a_server_that_does_not_answer,
-         the_api_server_is_checked, other_distributions, problems_of_files_and_processes,
-         hostile_files, nothing_is_changed_without_confirmation,
-         a_copy_of_the_manifest_prevents_changes, install_twice_and_undo,
-         an_unhealthy_kube_scheduler_restores_the_files,
+         the_go_extender_and_a_server_that_does_not_answer, the_api_server_is_checked,
+         other_distributions, problems_of_files_and_processes, hostile_files,
+         nothing_is_changed_without_confirmation, a_copy_of_the_manifest_prevents_changes,
+         install_twice_and_undo, an_unhealthy_kube_scheduler_restores_the_files,
          a_file_that_is_not_restored_keeps_its_backup, a_signal_restores_the_files,
          installed_under_another_prefix, undo_keeps_a_changed_file,
          undo_keeps_the_file_of_a_changed_manifest, concurrent_edits_are_not_lost,

@@ -257,25 +257,6 @@ START_TEST(without_a_certificate_nothing_is_changed)
 }
 END_TEST
 
-/* A key and a certificate that do not belong to the Secret's CA. */
-START_TEST(a_foreign_certificate_is_found)
-{
-    struct rig r;
-    rig_start(&r);
-    free(run(&r, 0, "--yes", "--address"));
-    cleanup_free char *cert = temp_read(lib_dir, "scheduler.crt"),
-                      *key = temp_read(lib_dir, "scheduler.key");
-    temp_write(lib_dir, FOLDER "/client.crt", cert);
-    temp_write(lib_dir, FOLDER "/client.key", key);
-    cleanup_free char *found = run(&r, 1, "--check", NULL);
-    ck_assert_contains(found, "PROBLEM certificate-other-ca: ");
-    ck_assert_contains(found, "PROBLEM no-certificate: ");
-    free(run(&r, 0, "--renew", NULL));
-    free(run(&r, 0, "--check", NULL));
-    rig_stop(&r);
-}
-END_TEST
-
 /* The release is in another namespace: so are the Secret and the extender's name. */
 START_TEST(an_extender_in_another_namespace)
 {
@@ -320,5 +301,4 @@ END_TEST
 LIB_MAIN("install_tls", 120, the_certificate_comes_from_the_secret,
          a_renewed_certificate_is_reported_and_copied,
          a_renewed_ca_restarts_kube_scheduler, plain_http_is_upgraded,
-         without_a_certificate_nothing_is_changed, a_foreign_certificate_is_found,
-         an_extender_in_another_namespace)
+         without_a_certificate_nothing_is_changed, an_extender_in_another_namespace)
