@@ -11,8 +11,9 @@
 #include "lib/sim.h"
 
 /*
- * The documents: links lead to a file and a heading, options exist, docs/reasons.md has
- * each reason and event of the sources, and the commands marked `sh sim` run.
+ * The documents: links lead to a file and a heading; files, functions and options exist;
+ * docs/reasons.md has each reason and event of the sources; the commands marked `sh sim`
+ * run.
  */
 
 enum { RUN_MS = 60 * 1000, FILE_MAX = 1 << 20 };
@@ -76,6 +77,40 @@ static void check_link(const struct doc_part *part, void *ctx)
 START_TEST(each_link_has_a_target)
 {
     doc_each(check_link, NULL);
+    report();
+}
+END_TEST
+
+/* -- paths -- */
+
+/* `src/core/core.c:core_step`: the file has the function. `src/domain/ledger*.c`: files. */
+static void check_path(const struct doc_part *part, void *ctx)
+{
+    static const char *const folders[] = {"src/",     "include/",   "test/",  "tools/",
+                                          "scripts/", "manifests/", "policy/"};
+    struct span name = part->text, path = span_cut(&name, ':');
+    bool ours = false;
+    (void)ctx;
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        ours |= span_starts(path, span_of(folders[i]));
+    if (part->kind != DOC_CODE || !ours || memchr(path.p, ' ', path.n) ||
+        memchr(path.p, '<', path.n) || strcmp(part->path, "CHANGELOG.md") == 0)
+        return;
+    cleanup_free char *pattern = xmemdup0(path.p, path.n);
+    glob_t files;
+    int rc = glob(pattern, 0, NULL, &files);
+    cleanup_buf struct buf text = {0};
+    if (rc == 0 && name.n)
+        add_file(files.gl_pathv[0], &text);
+    cleanup_free char *call = xasprintf("%.*s(", SPAN_ARG(name));
+    if (rc != 0 || (name.n && !strstr(text.p, call)))
+        FAULT(part, "there is no %.*s", SPAN_ARG(part->text));
+    globfree(&files);
+}
+
+START_TEST(each_path_exists)
+{
+    doc_each(check_path, NULL);
     report();
 }
 END_TEST
@@ -245,5 +280,5 @@ START_TEST(commands_marked_sim_run)
 }
 END_TEST
 
-LIB_MAIN("docs", 120, each_link_has_a_target, each_option_exists,
+LIB_MAIN("docs", 120, each_link_has_a_target, each_path_exists, each_option_exists,
          each_reason_and_event_is_explained, commands_marked_sim_run)
