@@ -35,18 +35,16 @@ struct plugin_api {
     struct dispatcher *dispatcher;
     struct worker *patches, *reads;
     struct event_recorder *events;
-    struct httpc_loop *loop;
-    struct pod_reflector reflector;
-    pthread_t thread;
-    int64_t node_due_ms;
+    struct list_watch_loop *loop;
     atomic_bool node_failed; /* read it again soon */
 
     /* used by the watch thread only */
-    struct httpc_stream *stream;
-    int64_t due_ms;
+    struct pod_reflector reflector;
+    uint64_t runs;
+    int64_t due_ms, node_due_ms;
 
     pthread_mutex_t lock; /* protects the members below */
-    bool stop, relist;
+    bool relist;
     struct plugin_api_stats stats;
 };
 
@@ -72,29 +70,24 @@ static void set_failure(struct plugin_api *api, struct step_failure *f,
 
 /* Jobs of the workers, which carry them out one at a time. */
 
-enum job_kind { JOB_PATCH, JOB_NODE };
-struct job {
-    enum job_kind kind;
+struct patch {
     char *ns, *name, *uid, *annotations; /* stored behind the struct */
 };
 
-static struct job *job_new(enum job_kind kind, const struct alloc_output *o)
+static struct patch *patch_new(const struct alloc_output *o)
 {
     const char *from[] = {o->ns, o->name, o->uid, o->annotations};
-    size_t n = 0, sizes[ARRAY_LEN(from)];
+    size_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(from); i++)
-        n += sizes[i] = from[i] ? strlen(from[i]) + 1 : 0;
-    struct job *job = xcalloc(1, sizeof *job + n);
-    char **to[] = {&job->ns, &job->name, &job->uid, &job->annotations};
-    char *at = (char *)(job + 1);
-    job->kind = kind;
+        n += strlen(from[i]) + 1;
+    struct patch *patch = xcalloc(1, sizeof *patch + n);
+    char **to[] = {&patch->ns, &patch->name, &patch->uid, &patch->annotations};
+    char *at = (char *)(patch + 1);
     for (size_t i = 0; i < ARRAY_LEN(from); i++) {
-        if (!from[i])
-            continue;
-        *to[i] = memcpy(at, from[i], sizes[i]);
-        at += sizes[i];
+        *to[i] = at;
+        at = stpcpy(at, from[i]) + 1;
     }
-    return job;
+    return patch;
 }
 
 /* *again: the error is temporary. */
@@ -114,8 +107,10 @@ static int call(struct plugin_api *api, const struct kube_request *request,
 }
 
 /* The UID is a precondition: a recreated pod of the same name must not be patched. */
-static void patch(struct plugin_api *api, const struct job *job)
+static void patch_pod(void *ctx, void *arg)
 {
+    struct plugin_api *api = ctx;
+    const struct patch *job = arg;
     cleanup_buf struct buf body = {0}, path = {0};
     struct err err = {0};
     bool again = true;
@@ -141,37 +136,26 @@ static void patch(struct plugin_api *api, const struct job *job)
                  LOG_S("namespace", job->ns), LOG_S("pod", job->name), LOG_ERR(&err));
 }
 
-static void copy(struct jread *j, struct arena *a, char *to, size_t n)
-{
-    struct span text;
-    if (jread_text(j, "status.nodeInfo", a, &text))
-        snprintf(to, n, "%.*s", SPAN_ARG(text));
-}
-
-/* The versions of the node's programs. */
-static void read_node_info(struct jread *j, struct arena *a, struct driver_node *node)
-{
-    struct jread_str key;
-    jread_object(j, "status.nodeInfo");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "containerRuntimeVersion"))
-            copy(j, a, node->runtime, sizeof node->runtime);
-        else if (jread_key_is(key, "kubeletVersion"))
-            copy(j, a, node->kubelet, sizeof node->kubelet);
-        else
-            jread_skip(j);
-    }
-}
-
+/* status.nodeInfo: the versions of the node's programs. */
 static void read_status(struct jread *j, struct arena *a, struct driver_node *node)
 {
     struct jread_str key;
+    struct span text;
     jread_object(j, "status");
     while (jread_member(j, &key)) {
-        if (jread_key_is(key, "nodeInfo"))
-            read_node_info(j, a, node);
-        else
+        if (!jread_key_is(key, "nodeInfo")) {
             jread_skip(j);
+            continue;
+        }
+        jread_object(j, "status.nodeInfo");
+        while (jread_member(j, &key)) {
+            bool runtime = jread_key_is(key, "containerRuntimeVersion");
+            if (!runtime && !jread_key_is(key, "kubeletVersion"))
+                jread_skip(j);
+            else if (jread_text(j, "status.nodeInfo", a, &text))
+                snprintf(runtime ? node->runtime : node->kubelet, sizeof node->runtime,
+                         "%.*s", SPAN_ARG(text));
+        }
     }
 }
 
@@ -197,11 +181,13 @@ static bool decode_node(struct span body, struct driver_node *node)
     return jread_finish(&j, NULL) == 0 && span_eq(value, SPAN("true"));
 }
 
-static void read_node(struct plugin_api *api)
+static void read_node(void *ctx, void *job)
 {
+    struct plugin_api *api = ctx;
     cleanup_buf struct buf path = {0}, body = {0};
     struct err err = {0};
     bool again;
+    (void)job;
     buf_printf(&path, "/api/v1/nodes/%s", api->settings.node);
     struct kube_request request = {
         .method = "GET", .path = path.p, .timeout_ms = CALL_MS};
@@ -218,38 +204,14 @@ static void read_node(struct plugin_api *api)
     dispatcher_post(api->dispatcher, m);
 }
 
-static void on_job(void *ctx, void *job)
-{
-    const struct job *j = job;
-    if (j->kind == JOB_PATCH)
-        patch(ctx, j);
-    else
-        read_node(ctx);
-}
-
 /* The watch */
 
-static void on_seen(void *ctx, struct pod_allocation *pod)
+static void on_input(void *ctx, const struct alloc_input *in)
 {
     struct plugin_api *api = ctx;
-    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_POD);
-    m->in.pod = pod;
-    dispatcher_post(api->dispatcher, m);
-}
-
-static void on_deleted(void *ctx, struct span uid)
-{
-    struct plugin_api *api = ctx;
-    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_POD_DELETED);
-    m->in.uid = arena_copy(&m->arena, uid);
-    dispatcher_post(api->dispatcher, m);
-}
-
-static void on_list(void *ctx, bool ended)
-{
-    struct plugin_api *api = ctx;
-    struct dispatcher_msg *m = dispatcher_input_new(
-        ended ? ALLOC_IN_LIST_ENDED : ALLOC_IN_LIST_STARTED);
+    struct dispatcher_msg *m = dispatcher_input_new(in->type);
+    m->in.pod = in->pod;
+    m->in.uid = arena_copy(&m->arena, in->uid);
     dispatcher_post(api->dispatcher, m);
 }
 
@@ -259,56 +221,83 @@ static void on_invalid(void *ctx, const struct err *err)
     log_warn("api", "ignoring the spec of an invalid pod", LOG_ERR(err));
 }
 
-static const struct pod_reflector_sink pod_sink = {on_seen, on_deleted, on_list,
-                                                   on_invalid};
+static const struct pod_reflector_sink pod_sink = {on_input, on_invalid};
 
-static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
+static void on_request(void *ctx, size_t slot, struct arena *a,
+                       struct kube_request *request)
 {
     struct plugin_api *api = ctx;
-    if (status == 401)
-        kube_client_unauthorized(api->client);
+    (void)slot;
+    pod_reflector_request(&api->reflector, a, request);
+}
+
+static void on_begin(void *ctx, size_t slot, unsigned status, int64_t retry_after_s)
+{
+    struct plugin_api *api = ctx;
+    (void)slot;
     if (status == 200 && api->reflector.watching)
         set_failure(api, &api->stats.watch, NULL);
-    return pod_reflector_begin(&api->reflector, status, retry_after_s);
+    list_watch_begin(&api->reflector.in, status, retry_after_s);
 }
 
-static bool on_data(void *ctx, const char *p, size_t n)
+static bool on_data(void *ctx, size_t slot, const char *p, size_t n)
 {
     struct plugin_api *api = ctx;
-    return pod_reflector_data(&api->reflector, p, n);
+    (void)slot;
+    return list_watch_data(&api->reflector.in, p, n);
 }
 
-static void on_end(void *ctx, const struct err *why)
+static bool on_end(void *ctx, size_t slot, const struct err *why)
 {
     struct plugin_api *api = ctx;
     struct err err;
-    api->stream = NULL;
-    api->due_ms = clock_mono_ms() + pod_reflector_end(&api->reflector, why, &err);
+    (void)slot;
+    int64_t wait = pod_reflector_end(&api->reflector, why, &err);
+    api->due_ms = clock_mono_ms() + wait;
     set_failure(api, &api->stats.watch, &err);
     if (err.code == ERR_NONE)
-        return;
+        return wait == 0; /* the next page, or the watch after a list */
     count(api, &api->stats.watch_failures);
     log_warn("api", "pod watch failed; retrying", LOG_ERR(&err));
+    return false;
 }
 
-static const struct httpc_sink http_sink = {on_begin, on_data, on_end};
-
-static void begin(struct plugin_api *api)
+static int64_t on_tick(void *ctx)
 {
-    struct kube_request request;
-    struct err err;
-    cleanup_arena struct arena a = {0};
-    pod_reflector_request(&api->reflector, &a, &request);
-    api->stream =
-        kube_stream_start(api->client, api->loop, &request, &http_sink, api, &err);
-    if (!api->stream)
-        on_end(api, &err); /* no credentials: handled like a lost connection */
+    struct plugin_api *api = ctx;
+    int64_t now = clock_mono_ms();
+    pthread_mutex_lock(&api->lock);
+    bool relist = api->relist;
+    api->relist = false;
+    api->stats.alive_ms = now;
+    pthread_mutex_unlock(&api->lock);
+    if (relist && api->reflector.watching) {
+        list_watch_loop_cancel(api->loop, 0);
+        pod_reflector_relist(&api->reflector);
+        api->due_ms = now;
+    }
+    if (!list_watch_loop_is_active(api->loop, 0) && now >= api->due_ms)
+        list_watch_loop_start(api->loop, 0, &(struct list_watch_run){.run = ++api->runs});
+    if (atomic_exchange(&api->node_failed, false) &&
+        api->node_due_ms > now + NODE_RETRY_MS)
+        api->node_due_ms = now + NODE_RETRY_MS;
+    if (now >= api->node_due_ms) {
+        worker_add(api->reads, xcalloc(1, 1));
+        api->node_due_ms = now + api->settings.node_ms;
+    }
+    return api->due_ms > now ? api->due_ms - now : 1000;
 }
+
+static const struct list_watch_fns watch_fns = {.request = on_request,
+                                                .begin = on_begin,
+                                                .data = on_data,
+                                                .end = on_end,
+                                                .tick = on_tick};
 
 void plugin_api_carry_out(struct plugin_api *api, const struct alloc_output *o)
 {
     if (o->type == ALLOC_PATCH) {
-        worker_add(api->patches, job_new(JOB_PATCH, o));
+        worker_add(api->patches, patch_new(o));
         return;
     }
     if (o->type == ALLOC_EVENT) {
@@ -326,47 +315,7 @@ void plugin_api_carry_out(struct plugin_api *api, const struct alloc_output *o)
     pthread_mutex_lock(&api->lock);
     api->relist = true;
     pthread_mutex_unlock(&api->lock);
-    httpc_loop_wake(api->loop);
-}
-
-/* Handles requests of other threads. True: the thread shall stop. */
-static bool is_stopped(struct plugin_api *api)
-{
-    pthread_mutex_lock(&api->lock);
-    bool stop = api->stop, relist = api->relist;
-    api->relist = false;
-    api->stats.alive_ms = clock_mono_ms();
-    pthread_mutex_unlock(&api->lock);
-    if (relist && api->reflector.watching) {
-        if (api->stream)
-            httpc_stream_cancel(api->stream);
-        api->stream = NULL;
-        pod_reflector_relist(&api->reflector);
-        api->due_ms = 0;
-    }
-    return stop;
-}
-
-static void *run(void *arg)
-{
-    struct plugin_api *api = arg;
-    while (!is_stopped(api)) {
-        int64_t now = clock_mono_ms();
-        if (!api->stream && now >= api->due_ms)
-            begin(api);
-        if (atomic_exchange(&api->node_failed, false) &&
-            api->node_due_ms > now + NODE_RETRY_MS)
-            api->node_due_ms = now + NODE_RETRY_MS;
-        if (now >= api->node_due_ms) {
-            worker_add(api->reads, job_new(JOB_NODE, &(struct alloc_output){0}));
-            api->node_due_ms = now + api->settings.node_ms;
-        }
-        int64_t wait = api->stream ? 1000 : api->due_ms - now;
-        httpc_loop_run(api->loop, wait < 0 ? 0 : wait < 1000 ? wait : 1000);
-    }
-    if (api->stream)
-        httpc_stream_cancel(api->stream);
-    return NULL;
+    list_watch_loop_wake(api->loop);
 }
 
 struct plugin_api *plugin_api_start(struct kube_client *client,
@@ -381,18 +330,16 @@ struct plugin_api *plugin_api_start(struct kube_client *client,
     pthread_mutex_init(&api->lock, NULL);
     pod_reflector_init(&api->reflector, settings->node, settings->unit_mib, &pod_sink,
                        api);
-    api->loop = httpc_loop_new();
-    api->patches = worker_start("patches", on_job, api);
-    api->reads = worker_start("node", on_job, api);
+    api->loop = list_watch_loop_new(client, 1, &watch_fns, api);
+    api->patches = worker_start("patches", patch_pod, api);
+    api->reads = worker_start("node", read_node, api);
     api->events = event_recorder_start(
         &(struct event_recorder_settings){.post = kube_send,
                                           .ctx = client,
                                           .controller = "gpushare-device-plugin",
                                           .instance = settings->node,
                                           .seed = rng_entropy()});
-    if (pthread_create(&api->thread, NULL, run, api))
-        abort();
-    pthread_setname_np(api->thread, "pods");
+    list_watch_loop_thread(api->loop, "pods");
     return api;
 }
 
@@ -400,11 +347,7 @@ bool plugin_api_stop(struct plugin_api *api, int64_t until_ms)
 {
     if (!api)
         return true;
-    pthread_mutex_lock(&api->lock);
-    api->stop = true;
-    pthread_mutex_unlock(&api->lock);
-    httpc_loop_wake(api->loop);
-    pthread_join(api->thread, NULL);
+    list_watch_loop_stop(api->loop);
     return worker_stop_until(api->patches, until_ms) &&
            worker_stop_until(api->reads, until_ms) &&
            event_recorder_stop_until(api->events, until_ms);
@@ -417,7 +360,7 @@ void plugin_api_free(struct plugin_api *api)
     worker_free(api->patches);
     worker_free(api->reads);
     event_recorder_free(api->events);
-    httpc_loop_free(api->loop);
+    list_watch_loop_free(api->loop);
     pod_reflector_fini(&api->reflector);
     pthread_mutex_destroy(&api->lock);
     free(api);

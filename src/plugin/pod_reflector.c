@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * When to list and to watch the pods of the node, and what they mean for the allocator.
+ */
+
 #include "plugin/pod_reflector.h"
 
 #include "base/hash.h"
@@ -38,34 +43,30 @@ void pod_reflector_relist(struct pod_reflector *f)
     f->watching = f->paging = false;
 }
 
-static void add_watch(struct pod_reflector *f, struct buf *path)
+static void report(struct pod_reflector *f, struct alloc_input in)
 {
-    f->runs++;
-    uint64_t spread = hash_bytes(0, &f->runs, sizeof f->runs) % WATCH_MORE_S;
-    list_watch_start(&f->in, true);
-    list_watch_watch_query(path, buf_span(&f->in.version), WATCH_MIN_S + (int64_t)spread);
-}
-
-static void add_list(struct pod_reflector *f, struct buf *path)
-{
-    if (!f->paging) {
-        list_watch_start(&f->in, false);
-        f->sink->list(f->ctx, false);
-    }
-    list_watch_list_query(path, &f->in);
+    f->sink->input(f->ctx, &in);
 }
 
 void pod_reflector_request(struct pod_reflector *f, struct arena *a,
                            struct kube_request *request)
 {
     cleanup_buf struct buf path = {0};
+    if (!f->paging)
+        list_watch_start(&f->in, f->watching);
     buf_adds(&path, "/api/v1/pods?fieldSelector=spec.nodeName%3D");
     list_watch_escape(&path, span_of(f->node));
     buf_addc(&path, '&');
-    if (f->watching)
-        add_watch(f, &path);
-    else
-        add_list(f, &path);
+    if (f->watching) {
+        f->runs++;
+        uint64_t spread = hash_bytes(0, &f->runs, sizeof f->runs) % WATCH_MORE_S;
+        list_watch_watch_query(&path, buf_span(&f->in.version),
+                               WATCH_MIN_S + (int64_t)spread);
+    } else {
+        if (!f->paging)
+            report(f, (struct alloc_input){.type = ALLOC_IN_LIST_STARTED});
+        list_watch_list_query(&path, &f->in);
+    }
     *request = (struct kube_request){.method = "GET",
                                      .path = arena_copy(a, buf_span(&path)).p,
                                      .gzip = !f->watching,
@@ -92,9 +93,11 @@ static void on_object(void *ctx, struct jread *j, bool deleted)
     if (!pod.meta.uid.n || !pod.meta.name.n)
         return;
     if (deleted)
-        f->sink->deleted(f->ctx, pod.meta.uid);
+        report(f, (struct alloc_input){.type = ALLOC_IN_POD_DELETED,
+                                       .uid = pod.meta.uid});
     else
-        f->sink->seen(f->ctx, pod_allocation_new(&pod, f->unit_mib));
+        report(f, (struct alloc_input){.type = ALLOC_IN_POD,
+                                       .pod = pod_allocation_new(&pod, f->unit_mib)});
 }
 
 static void on_bookmark(void *ctx, struct span version)
@@ -110,17 +113,6 @@ static void on_invalid(void *ctx, const struct err *err)
 {
     struct pod_reflector *f = ctx;
     f->sink->invalid(f->ctx, err);
-}
-
-bool pod_reflector_begin(struct pod_reflector *f, unsigned status, int64_t retry_after_s)
-{
-    list_watch_begin(&f->in, status, retry_after_s);
-    return true;
-}
-
-bool pod_reflector_data(struct pod_reflector *f, const char *p, size_t n)
-{
-    return list_watch_data(&f->in, p, n);
 }
 
 /* Half to the whole of the back-off, which doubles. Nodes differ in the random part. */
@@ -157,7 +149,7 @@ int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why, struct
     }
     f->paging = f->in.next.n > 0;
     if (!f->paging) {
-        f->sink->list(f->ctx, true);
+        report(f, (struct alloc_input){.type = ALLOC_IN_LIST_ENDED});
         f->watching = true;
     }
     return 0;

@@ -3,7 +3,7 @@
 
 #include "kube/client.h"
 #include "kube/list_watch.h"
-#include "plugin/pod_allocation.h"
+#include "plugin/alloc.h"
 
 /*
  * Reflector of the pods of one node: a list, then consecutive watches. Pure: it builds
@@ -14,9 +14,8 @@
  */
 
 struct pod_reflector_sink {
-    void (*seen)(void *ctx, struct pod_allocation *pod); /* takes `pod` */
-    void (*deleted)(void *ctx, struct span uid);
-    void (*list)(void *ctx, bool ended); /* a list has started or ended */
+    /* ALLOC_IN_POD, POD_DELETED, LIST_STARTED or LIST_ENDED; takes the pod. */
+    void (*input)(void *ctx, const struct alloc_input *in);
     void (*invalid)(void *ctx, const struct err *err);
 };
 
@@ -40,9 +39,8 @@ void pod_reflector_relist(struct pod_reflector *f);
 /* The next request. Strings are in the arena. */
 void pod_reflector_request(struct pod_reflector *f, struct arena *a,
                            struct kube_request *request);
-/* The answer's header has arrived; a piece of its body. False: ignore the rest. */
-bool pod_reflector_begin(struct pod_reflector *f, unsigned status, int64_t retry_after_s);
-bool pod_reflector_data(struct pod_reflector *f, const char *p, size_t n);
+/* Pass the answer to list_watch_begin and list_watch_data of `in`. */
+
 /* The answer has ended; `why`: the connection's error, or NULL. Returns the milliseconds
  * until the next request is due. *err: the failure, or code ERR_NONE. */
 int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why,

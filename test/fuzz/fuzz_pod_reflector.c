@@ -30,9 +30,8 @@ struct world {
     size_t before_end; /* how much of it came before the end of the last answer */
 };
 
-static void on_seen(void *ctx, struct pod_allocation *pod)
+static void on_pod(struct world *w, struct pod_allocation *pod)
 {
-    struct world *w = ctx;
     if (!pod->uid.n || !pod->name.n)
         fuzz_fail("a pod without name or UID");
     if (!w->listing && !w->listed)
@@ -42,22 +41,23 @@ static void on_seen(void *ctx, struct pod_allocation *pod)
     pod_allocation_free(pod);
 }
 
-static void on_deleted(void *ctx, struct span uid)
+static void on_input(void *ctx, const struct alloc_input *in)
 {
     struct world *w = ctx;
-    if (!w->listed || w->listing)
-        fuzz_fail("a list reports a deleted pod");
-    buf_printf(&w->output, "deleted %.*s\n", SPAN_ARG(uid));
-}
-
-static void on_list(void *ctx, bool ended)
-{
-    struct world *w = ctx;
-    if (ended && !w->listing)
-        fuzz_fail("a list ends that has not started");
-    w->listing = !ended;
-    w->listed |= ended;
-    buf_adds(&w->output, ended ? "listed\n" : "list\n");
+    bool ended = in->type == ALLOC_IN_LIST_ENDED;
+    if (in->type == ALLOC_IN_POD) {
+        on_pod(w, in->pod);
+    } else if (in->type == ALLOC_IN_POD_DELETED) {
+        if (!w->listed || w->listing)
+            fuzz_fail("a list reports a deleted pod");
+        buf_printf(&w->output, "deleted %.*s\n", SPAN_ARG(in->uid));
+    } else {
+        if (ended && !w->listing)
+            fuzz_fail("a list ends that has not started");
+        w->listing = !ended;
+        w->listed |= ended;
+        buf_adds(&w->output, ended ? "listed\n" : "list\n");
+    }
 }
 
 static void on_invalid(void *ctx, const struct err *err)
@@ -68,7 +68,7 @@ static void on_invalid(void *ctx, const struct err *err)
     buf_adds(&w->output, "invalid\n");
 }
 
-static const struct pod_reflector_sink sink = {on_seen, on_deleted, on_list, on_invalid};
+static const struct pod_reflector_sink sink = {on_input, on_invalid};
 
 static void check_path(const struct world *w, const char *path)
 {
@@ -95,9 +95,9 @@ static void turn(struct world *w, unsigned status, const struct err *why,
     check_path(w, request.path);
     buf_printf(&w->output, "%s\n", request.path);
     if (status)
-        pod_reflector_begin(&w->feed, status, -1);
+        list_watch_begin(&w->feed.in, status, -1);
     for (size_t at = 0; at < body.n && go_on; at += piece)
-        go_on = pod_reflector_data(&w->feed, body.p + at,
+        go_on = list_watch_data(&w->feed.in, body.p + at,
                                    body.n - at < piece ? body.n - at : piece);
     w->before_end = w->output.n;
     int64_t wait = pod_reflector_end(&w->feed, why, &err);

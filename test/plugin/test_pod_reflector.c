@@ -6,24 +6,22 @@
 static struct pod_reflector reflector;
 static struct buf received;
 
-static void on_seen(void *ctx, struct pod_allocation *pod)
+static void on_input(void *ctx, const struct alloc_input *in)
 {
     (void)ctx;
-    buf_printf(&received, "seen %.*s %zu%s\n", SPAN_ARG(pod->uid), pod->n_containers,
-               pod->terminal ? " terminal" : "");
-    pod_allocation_free(pod);
-}
-
-static void on_deleted(void *ctx, struct span uid)
-{
-    (void)ctx;
-    buf_printf(&received, "deleted %.*s\n", SPAN_ARG(uid));
-}
-
-static void on_list(void *ctx, bool ended)
-{
-    (void)ctx;
-    buf_adds(&received, ended ? "listed\n" : "list\n");
+    switch (in->type) {
+    case ALLOC_IN_POD:
+        buf_printf(&received, "seen %.*s %zu%s\n", SPAN_ARG(in->pod->uid),
+                   in->pod->n_containers, in->pod->terminal ? " terminal" : "");
+        pod_allocation_free(in->pod);
+        break;
+    case ALLOC_IN_POD_DELETED:
+        buf_printf(&received, "deleted %.*s\n", SPAN_ARG(in->uid));
+        break;
+    default:
+        buf_adds(&received, in->type == ALLOC_IN_LIST_ENDED ? "listed\n" : "list\n");
+        break;
+    }
 }
 
 static void on_invalid(void *ctx, const struct err *err)
@@ -32,7 +30,7 @@ static void on_invalid(void *ctx, const struct err *err)
     buf_printf(&received, "fault %s\n", err->msg);
 }
 
-static const struct pod_reflector_sink sink = {on_seen, on_deleted, on_list, on_invalid};
+static const struct pod_reflector_sink sink = {on_input, on_invalid};
 
 static void start(void)
 {
@@ -53,9 +51,9 @@ static int64_t turn(const char *path_has, unsigned status, const char *json, siz
     ck_assert_msg(strstr(request.path, path_has) != NULL, "%s", request.path);
     ck_assert_ptr_nonnull(strstr(request.path, "fieldSelector=spec.nodeName%3Dn%201"));
     if (status)
-        pod_reflector_begin(&reflector, status, -1);
+        list_watch_begin(&reflector.in, status, -1);
     for (size_t i = 0; i < body.n && status; i += piece)
-        if (!pod_reflector_data(&reflector, body.p + i,
+        if (!list_watch_data(&reflector.in, body.p + i,
                                 body.n - i < piece ? body.n - i : piece))
             break;
     return pod_reflector_end(&reflector, why, err);
