@@ -30,6 +30,7 @@ void pod_reflector_init(struct pod_reflector *f, const char *node, int64_t unit_
 {
     *f = (struct pod_reflector){
         .node = node, .unit_mib = unit_mib, .sink = sink, .ctx = ctx};
+    rng_init(&f->rng, hash_bytes(0, node, strlen(node))); /* nodes differ */
     list_watch_init(&f->in, &reader, f);
 }
 
@@ -115,20 +116,6 @@ static void on_invalid(void *ctx, const struct err *err)
     f->sink->invalid(f->ctx, err);
 }
 
-/* Half to the whole of the back-off, which doubles. Nodes differ in the random part. */
-static int64_t retry(struct pod_reflector *f)
-{
-    int64_t most = (int64_t)RETRY_MS << (f->failures < 7 ? f->failures : 7);
-    if (most > RETRY_MAX_MS)
-        most = RETRY_MAX_MS;
-    f->failures++;
-    uint64_t seed = hash_bytes((uint64_t)f->failures, f->node, strlen(f->node));
-    int64_t wait = most / 2 + (int64_t)(seed % (uint64_t)(most / 2 + 1));
-    if (wait < f->in.retry_after_ms)
-        wait = f->in.retry_after_ms;
-    return wait < RETRY_MAX_MS ? wait : RETRY_MAX_MS;
-}
-
 int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why, struct err *err)
 {
     int rc = list_watch_end(&f->in, why);
@@ -139,7 +126,10 @@ int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why, struct
         if (f->watching && err->code != ERR_UNAVAILABLE && err->code != ERR_TIMEOUT)
             f->watching = false;
         f->paging = false;
-        return retry(f);
+        f->failures++;
+        int64_t wait = step_backoff(&f->rng, f->failures, RETRY_MS, RETRY_MAX_MS,
+                                    f->in.retry_after_ms);
+        return wait < RETRY_MAX_MS ? wait : RETRY_MAX_MS;
     }
     /* A list that succeeds does not reset the back-off: the watch after it may be
      * answered 410 each time. */

@@ -26,7 +26,8 @@ struct pod_reflector {
     int64_t unit_mib;
     bool watching, paging;
     struct list_watch in; /* its version: how far the watch has got */
-    int64_t failures;
+    unsigned failures; /* in a row */
+    struct rng rng;
     uint64_t runs; /* number of watches; spreads their timeouts */
 };
 
