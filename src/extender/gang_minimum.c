@@ -60,80 +60,44 @@ static struct answer *oldest(struct gang_minimum *g)
     return a;
 }
 
-/* *minimum gets the last answer, or stays. False: the object is to be read. */
-static bool recall(struct gang_minimum *g, enum gang_kind kind, struct span key,
-                   uint32_t *minimum)
+uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang)
 {
+    cleanup_buf struct buf key = {0};
+    struct err err = {0};
+    gang_key(&key, ns, gang);
     pthread_mutex_lock(&g->lock);
     int64_t now_ms = g->from.now_ms();
-    const struct answer *a = find(g, key);
-    bool enough = now_ms < g->read_ms[kind] || (a && a->until_ms > now_ms);
-    if (a)
-        *minimum = a->minimum;
+    struct answer *a = find(g, buf_span(&key));
+    uint32_t minimum = a ? a->minimum : 0;
+    bool enough = now_ms < g->read_ms[gang->kind] || (a && a->until_ms > now_ms);
     pthread_mutex_unlock(&g->lock);
-    return enough;
-}
-
-static void keep(struct gang_minimum *g, struct span key, uint32_t minimum)
-{
+    if (enough)
+        return minimum;
+    /* An object that cannot be read leaves `minimum` as it is. */
+    int rc = pod_group_read(&g->from, ns, gang, GANG_MINIMUM_CALL_MS, &minimum, &err);
     pthread_mutex_lock(&g->lock);
-    struct answer *a = find(g, key);
-    if (!a) {
-        a = oldest(g);
-        free((char *)a->key.p);
-        a->key = (struct span){xmemdup0(key.p, key.n), key.n};
-    }
-    a->minimum = minimum;
-    a->until_ms = g->from.now_ms() + GANG_MINIMUM_KEEP_MS;
-    pthread_mutex_unlock(&g->lock);
-}
-
-static void pause_reads(struct gang_minimum *g, enum gang_kind kind)
-{
-    pthread_mutex_lock(&g->lock);
-    g->read_ms[kind] = g->from.now_ms() + GANG_MINIMUM_PAUSE_MS;
-    pthread_mutex_unlock(&g->lock);
-}
-
-/* A missing permission fails every call. */
-static bool may_log(struct gang_minimum *g)
-{
-    pthread_mutex_lock(&g->lock);
-    int64_t now_ms = g->from.now_ms();
-    bool may = now_ms >= g->log_ms;
-    if (may)
+    now_ms = g->from.now_ms();
+    bool logs = rc && now_ms >= g->log_ms; /* a missing permission fails every call */
+    if (logs)
         g->log_ms = now_ms + LOG_MS;
+    if (rc && (err.code == ERR_TIMEOUT || err.code == ERR_UNAVAILABLE)) {
+        g->read_ms[gang->kind] = now_ms + GANG_MINIMUM_PAUSE_MS;
+    } else {
+        a = find(g, buf_span(&key));
+        if (!a) {
+            a = oldest(g);
+            free((char *)a->key.p);
+            a->key = (struct span){xmemdup0(key.p, key.n), key.n};
+        }
+        a->minimum = minimum;
+        a->until_ms = now_ms + GANG_MINIMUM_KEEP_MS;
+    }
     pthread_mutex_unlock(&g->lock);
-    return may;
-}
-
-/* An object that cannot be read leaves *minimum as it is. -1: the API server is not
- * available. */
-static int read_object(struct gang_minimum *g, struct span ns, const struct gang *gang,
-                       uint32_t *minimum)
-{
-    struct err err;
-    if (pod_group_read(&g->from, ns, gang, GANG_MINIMUM_CALL_MS, minimum, &err) == 0)
-        return 0;
-    if (may_log(g))
+    if (logs)
         log_warn(
             "gang",
             "cannot read the minimum of a gang; all members need a place, or as many "
             "as before",
             LOG_ERR(&err));
-    return err.code == ERR_TIMEOUT || err.code == ERR_UNAVAILABLE ? -1 : 0;
-}
-
-uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang)
-{
-    cleanup_buf struct buf key = {0};
-    uint32_t minimum = 0;
-    gang_key(&key, ns, gang);
-    if (recall(g, gang->kind, buf_span(&key), &minimum))
-        return minimum;
-    if (read_object(g, ns, gang, &minimum) == 0)
-        keep(g, buf_span(&key), minimum);
-    else
-        pause_reads(g, gang->kind);
     return minimum;
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 enum {
     GONE_MAX = 16384, /* deletions that each cache remembers */
@@ -15,36 +16,11 @@ enum {
     SLOTS_MAX = 1024, /* ... and slots skipped */
     LONGEST_MS = 1000,
     LISTING_MS = 20, /* poll interval until every kind of object has been listed */
-    WAKES_MAX = 32,  /* watchers woken under one lock */
-    /* Changes are batched, so that a thousand watchers wake once instead of twenty times
+    /* Changes are batched, so that many watchers wake once instead of twenty times
      * a second. */
-    PAUSE_US = 50 * 1000,
-    PAUSE_US_PER_WATCH = 200,
+    PAUSE_MS = 50,
+    PAUSE_WATCHES_PER_MS = 5, /* for each so many watches, a millisecond more */
 };
-
-/* The watchers that wait for a change, or for the cache to be filled. */
-
-static void waiters_add(struct watcher *w)
-{
-    struct waiters *all = &w->v->waiters[w->kind];
-    w->waiting = true;
-    w->next = NULL;
-    w->prev = all->last;
-    *(w->prev ? &w->prev->next : &all->first) = w;
-    all->last = w;
-    all->n++;
-}
-
-static void waiters_remove(struct watcher *w)
-{
-    struct waiters *all = &w->v->waiters[w->kind];
-    if (!w->waiting)
-        return;
-    w->waiting = false;
-    *(w->prev ? &w->prev->next : &all->first) = w->next;
-    *(w->next ? &w->next->prev : &all->last) = w->prev;
-    all->n--;
-}
 
 /* A pod in the cache. */
 struct shown_pod {
@@ -218,17 +194,10 @@ static bool round_is_due(struct gpuapi *v)
  * before it is freed, so its waker is valid. */
 static void wake_all(struct gpuapi *v, enum gpuapi_kind kind)
 {
-    struct waiters *all = &v->waiters[kind];
     pthread_mutex_lock(&v->lock);
-    for (size_t left = all->n, n = 0; left && all->first; left--, n++) {
-        if (n % WAKES_MAX == WAKES_MAX - 1) { /* lets other threads take the lock */
-            pthread_mutex_unlock(&v->lock);
-            pthread_mutex_lock(&v->lock);
-            if (!all->first)
-                break;
-        }
-        struct watcher *w = all->first;
-        waiters_remove(w);
+    while (!list_is_empty(&v->waiters[kind])) {
+        struct watcher *w = LIST_FIRST(&v->waiters[kind], struct watcher, waiting);
+        list_remove(&w->waiting);
         httpd_stream_wake(w->waker);
     }
     pthread_mutex_unlock(&v->lock);
@@ -309,29 +278,18 @@ static void rest_when_idle(struct gpuapi *v)
     pthread_mutex_unlock(&v->lock);
 }
 
-static struct timespec in_us(int64_t us)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += us % 1000000 * 1000;
-    t.tv_sec += us / 1000000 + t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    return t;
-}
-
 /* Sleeps for the pause, then until the ledger changes. False: stop. */
-static bool wait_for_change(struct gpuapi *v, int64_t pause_us)
+static bool wait_for_change(struct gpuapi *v, int64_t pause_ms)
 {
     bool listing = atomic_load(&v->wanted) && !atomic_load(&v->ready);
-    int64_t longest_ms = listing ? LISTING_MS : LONGEST_MS;
-    struct timespec pause = in_us(pause_us), longest = in_us(longest_ms * 1000);
-    int timed_out = 0;
+    int64_t now_ms = clock_mono_ms();
+    int64_t longest_ms = now_ms + (listing ? LISTING_MS : LONGEST_MS);
     pthread_mutex_lock(&v->wait_lock);
-    while (!v->stop && !timed_out)
-        timed_out = pthread_cond_timedwait(&v->cond, &v->wait_lock, &pause);
-    timed_out = 0;
-    while (!v->stop && !v->dirty && !timed_out)
-        timed_out = pthread_cond_timedwait(&v->cond, &v->wait_lock, &longest);
+    while (!v->stop && thread_wait_until(&v->cond, &v->wait_lock, now_ms + pause_ms))
+        ;
+    while (!v->stop && !v->dirty &&
+           thread_wait_until(&v->cond, &v->wait_lock, longest_ms))
+        ;
     v->dirty = false;
     bool go_on = !v->stop;
     pthread_mutex_unlock(&v->wait_lock);
@@ -341,14 +299,14 @@ static bool wait_for_change(struct gpuapi *v, int64_t pause_us)
 static void *run(void *arg)
 {
     struct gpuapi *v = arg;
-    int64_t pause_us;
+    int64_t pause_ms;
     pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
     do {
         if (atomic_load(&v->wanted) && round_is_due(v))
             run_round(v);
         rest_when_idle(v);
-        pause_us = PAUSE_US + (int64_t)atomic_load(&v->watches) * PAUSE_US_PER_WATCH;
-    } while (wait_for_change(v, pause_us));
+        pause_ms = PAUSE_MS + (int64_t)atomic_load(&v->watches) / PAUSE_WATCHES_PER_MS;
+    } while (wait_for_change(v, pause_ms));
     return NULL;
 }
 
@@ -364,21 +322,18 @@ void gpuapi_changed(void *ctx)
     pthread_mutex_unlock(&v->wait_lock);
 }
 
-struct gpuapi *gpuapi_start(struct store *store,
-                                      const struct gpuapi_config *config)
+struct gpuapi *gpuapi_start(struct store *store, const struct gpuapi_config *config)
 {
     struct gpuapi *v = xcalloc(1, sizeof *v);
-    pthread_condattr_t attr;
     v->store = store;
     v->conf = *config;
-    for (int i = 0; i < GPUAPI_KINDS; i++)
+    for (int i = 0; i < GPUAPI_KINDS; i++) {
         v->caches[i] = watch_cache_new(&gpuapi_kinds[i], GONE_MAX);
+        list_init(&v->waiters[i]);
+    }
     pthread_mutex_init(&v->lock, NULL);
     pthread_mutex_init(&v->wait_lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&v->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&v->cond, NULL);
     if (pthread_create(&v->thread, NULL, run, v))
         abort();
     pthread_setname_np(v->thread, "gpuapi");
@@ -427,6 +382,7 @@ static struct watcher *watcher_new(struct gpuapi *v, enum gpuapi_kind kind)
     struct watcher *w = xcalloc(1, sizeof *w);
     w->v = v;
     w->kind = kind;
+    list_init(&w->waiting);
     gpuapi_reader_begin(v);
     return w;
 }
@@ -435,7 +391,7 @@ static void watcher_free(struct watcher *w)
 {
     struct gpuapi *v = w->v;
     pthread_mutex_lock(&v->lock);
-    waiters_remove(w);
+    list_remove(&w->waiting);
     pthread_mutex_unlock(&v->lock);
     watch_cache_list_free(w->list);
     free(w);
@@ -449,11 +405,11 @@ static bool begin_list(struct watcher *w)
 {
     struct gpuapi *v = w->v;
     pthread_mutex_lock(&v->lock);
-    waiters_remove(w);
+    list_remove(&w->waiting);
     if (atomic_load(&v->ready))
         w->list = watch_cache_list(v->caches[w->kind]);
     else
-        waiters_add(w);
+        list_append(&v->waiters[w->kind], &w->waiting);
     pthread_mutex_unlock(&v->lock);
     return w->list;
 }
@@ -523,7 +479,7 @@ static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
     if (now_ms >= w->end_ms)
         return HTTPD_STREAM_END;
     pthread_mutex_lock(&v->lock);
-    waiters_remove(w);
+    list_remove(&w->waiting);
     /* Until the cache is filled, an empty line would mean that there are no objects. */
     bool ready = atomic_load(&v->ready), all = true;
     if (ready)
@@ -535,7 +491,7 @@ static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
     if (out->n || !w->sent_ms)
         w->sent_ms = now_ms;
     if (all)
-        waiters_add(w); /* the next change wakes it */
+        list_append(&v->waiters[w->kind], &w->waiting); /* the next change wakes it */
     pthread_mutex_unlock(&v->lock);
     if (!all)
         return HTTPD_STREAM_MORE;

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/list.h"
 #include "extender/gpuapi.h"
 #include "extender/watch_cache.h"
 
@@ -63,14 +64,7 @@ struct watcher {
     int64_t sent_ms; /* when the last bytes were sent */
     int64_t end_ms;  /* of a watch */
     bool main;       /* counted in main_watches */
-    bool waiting;    /* in `waiters` of its kind; protected by gpuapi.lock */
-    struct watcher *next, *prev;
-};
-
-/* The watchers of a kind that wait for a change, those that have waited longest first. */
-struct waiters {
-    struct watcher *first, *last;
-    size_t n;
+    struct list waiting; /* in `waiters` of its kind, or alone; protected by gpuapi.lock */
 };
 
 /* A reader comes or goes. The first one makes the thread fill the caches. */
@@ -94,10 +88,10 @@ struct gpuapi {
     unsigned readers;
     int64_t read_ms; /* when a reader last came or went */
     struct watch_cache *caches[GPUAPI_KINDS];
-    struct waiters waiters[GPUAPI_KINDS];
+    struct list waiters[GPUAPI_KINDS]; /* watchers that wait, for the longest first */
 
     pthread_mutex_t wait_lock; /* protects dirty, stop */
-    pthread_cond_t cond;       /* CLOCK_MONOTONIC */
+    pthread_cond_t cond;
     bool dirty, stop;
     pthread_t thread;
 
