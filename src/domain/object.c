@@ -95,43 +95,16 @@ void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta
     }
 }
 
-static bool may_stand_in_name(unsigned char c)
-{
-    return c > ' ' && c != 0x7f && c != '"' && c != '/' && c != '\\';
-}
-
-/* Like is_name_byte, for sixteen bytes at once. */
-typedef unsigned char bytes16 __attribute__((vector_size(16)));
-typedef uint64_t words2 __attribute__((vector_size(16)));
-
-static bool all_may_stand_in_name(const char *first8, const char *last8)
-{
-    uint64_t first, last;
-    memcpy(&first, first8, 8);
-    memcpy(&last, last8, 8);
-    bytes16 v = (bytes16)(words2){first, last};
-    words2 wrong =
-        (words2)((v <= ' ') | (v == 0x7f) | (v == '"') | (v == '/') | (v == '\\'));
-    return !(wrong[0] | wrong[1]);
-}
-
 bool object_is_name(struct span name)
 {
     if (name.n == 0 || name.n > OBJECT_NAME_MAX)
         return false;
-    if (name.n < 8) {
-        for (size_t i = 0; i < name.n; i++)
-            if (!may_stand_in_name((unsigned char)name.p[i]))
-                return false;
-        return true;
-    }
-    size_t i = 0;
-    for (; name.n - i > 16; i += 16)
-        if (!all_may_stand_in_name(name.p + i, name.p + i + 8))
+    for (size_t i = 0; i < name.n; i++) {
+        unsigned char c = (unsigned char)name.p[i];
+        if (c <= ' ' || c == 0x7f || c == '"' || c == '/' || c == '\\')
             return false;
-    /* What is left, from its beginning and from its end; they may overlap. */
-    return all_may_stand_in_name(name.n - i < 8 ? name.p + name.n - 8 : name.p + i,
-                                 name.p + name.n - 8);
+    }
+    return true;
 }
 
 void object_meta_check(struct jread *j, const struct object_meta *meta)

@@ -2,6 +2,7 @@
 /* The annotations of a promise, read and written, and what a bound pod counts for. */
 #include "domain/promise.h"
 
+#include "base/jwrite.h"
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "domain/keys.h"
@@ -203,94 +204,87 @@ int64_t promise_share_mib(const struct promise *p, size_t i,
     return is_exact(p, request) ? mib : all;
 }
 
-static void add_list(struct buf *out, const char *key, const struct promise *p, bool dev)
-{
-    buf_addc(out, '"');
-    buf_adds(out, key);
-    buf_adds(out, "\":\"");
-    for (size_t i = 0; i < p->n; i++) {
-        if (i)
-            buf_addc(out, ',');
-        buf_add_i64(out, dev ? p->shares[i].card_units : p->shares[i].card);
-    }
-    buf_adds(out, "\",");
-}
+/* A list with commas: of what `item` selects of each share. */
+enum share_item { SHARE_CARD, SHARE_CARD_UNITS, SHARE_UUID };
 
-/* A member of the allocation. Its quotes are escaped: it is inside a string. */
-static void add_card(struct buf *out, int64_t card, int64_t units, bool first)
-{
-    buf_adds(out, first ? "\\\"" : ",\\\"");
-    buf_add_i64(out, card);
-    buf_adds(out, "\\\":");
-    buf_add_i64(out, units);
-}
-
-/* Memory: each container gets an even part of each card. Whole cards: containers get the
- * cards in order. */
-static void add_allocation(struct buf *out, const struct promise *p,
-                           const struct request *r)
-{
-    size_t next = 0;
-    buf_adds(out, "\"" KEY_ALLOCATION "\":\"{");
-    for (size_t c = 0; c < r->n_parts; c++) {
-        const struct request_part *part = &r->parts[c];
-        buf_adds(out, c ? ",\\\"" : "\\\"");
-        buf_add_i64(out, part->index);
-        buf_adds(out, "\\\":{");
-        if (r->kind == REQUEST_MEMORY) {
-            for (size_t i = 0; i < p->n; i++)
-                add_card(out, p->shares[i].card, part->amount / (int64_t)p->n, i == 0);
-        } else {
-            for (int64_t k = 0; k < part->amount && next < p->n; k++, next++)
-                add_card(out, p->shares[next].card, p->shares[next].card_units, k == 0);
-        }
-        buf_addc(out, '}');
-    }
-    buf_adds(out, "}\"");
-}
-
-/* Written even if no UUID is known: it replaces a UUID that was copied from another pod's
- * manifest. */
-static void add_uuids(struct buf *out, const struct promise *p)
+static void write_list(struct jwrite *w, const char *key, const struct promise *p,
+                       enum share_item item)
 {
     cleanup_buf struct buf list = {0};
-    bool known = false;
+    bool known = item != SHARE_UUID;
     for (size_t i = 0; i < p->n; i++) {
-        if (i)
-            buf_addc(&list, ',');
-        buf_add_span(&list, p->shares[i].uuid);
-        known |= p->shares[i].uuid.n > 0;
+        const struct promise_share *share = &p->shares[i];
+        buf_adds(&list, i ? "," : "");
+        if (item == SHARE_UUID)
+            buf_add_span(&list, share->uuid);
+        else
+            buf_add_i64(&list, item == SHARE_CARD ? share->card : share->card_units);
+        known |= share->uuid.n > 0;
     }
-    buf_adds(out, "\"" KEY_CARD_UUID "\":");
-    buf_add_json(out, known ? buf_span(&list) : SPAN(""));
+    jwrite_str(w, key, known ? buf_span(&list) : SPAN(""));
+}
+
+static void write_number(struct jwrite *w, const char *key, int64_t number)
+{
+    cleanup_buf struct buf text = {0};
+    buf_add_i64(&text, number);
+    jwrite_str(w, key, buf_span(&text));
+}
+
+static void allocate_card(struct jwrite *w, int64_t card, int64_t units)
+{
+    char key[STR_U64 + 1];
+    *str_put_u64(key, (uint64_t)card) = '\0';
+    jwrite_i64(w, key, units);
+}
+
+/* JSON inside a string. Memory: each container gets an even part of each card. Whole cards:
+ * containers get the cards in order. */
+static void write_allocation(struct jwrite *w, const struct promise *p,
+                             const struct request *r)
+{
+    size_t next = 0;
+    cleanup_buf struct buf text = {0};
+    struct jwrite inner = {.out = &text};
+    jwrite_object(&inner, NULL);
+    for (size_t c = 0; c < r->n_parts; c++) {
+        const struct request_part *part = &r->parts[c];
+        char key[STR_U64 + 1];
+        *str_put_u64(key, part->index) = '\0';
+        jwrite_object(&inner, key);
+        for (size_t i = 0; r->kind == REQUEST_MEMORY && i < p->n; i++)
+            allocate_card(&inner, p->shares[i].card, part->amount / (int64_t)p->n);
+        for (int64_t k = 0;
+             r->kind != REQUEST_MEMORY && k < part->amount && next < p->n; k++, next++)
+            allocate_card(&inner, p->shares[next].card, p->shares[next].card_units);
+        jwrite_object_end(&inner);
+    }
+    jwrite_object_end(&inner);
+    jwrite_str(w, KEY_ALLOCATION, buf_span(&text));
 }
 
 void promise_write(struct buf *out, const struct promise *p,
                    const struct request *request, int64_t time_ns)
 {
+    struct jwrite w = {.out = out};
     int64_t units = request->units;
     for (size_t i = 0; i < p->n; i++)
         units += request->kind == REQUEST_CARDS ? p->shares[i].card_units : 0;
-    buf_addc(out, '{');
-    add_list(out, KEY_MEM_IDX, p, false);
-    add_list(out, KEY_MEM_DEV, p, true);
-    buf_adds(out, "\"" KEY_MEM_POD "\":\"");
-    buf_add_i64(out, units);
-    buf_adds(out, "\",\"" KEY_MEM_ASSIGNED "\":\"false\",\"" KEY_MEM_ASSUME_TIME "\":\"");
-    buf_add_i64(out, time_ns);
-    buf_adds(out, "\",");
-    add_allocation(out, p, request);
-    if (request->by_label) {
-        buf_adds(out, ",\"" KEY_CARD_MEMORY "\":\"");
-        if (request->kind == REQUEST_CARDS)
-            buf_adds(out, "whole");
-        else
-            buf_add_i64(out, request->mib_per_card);
-        buf_addc(out, '"');
-    }
-    buf_addc(out, ',');
-    add_uuids(out, p);
-    buf_addc(out, '}');
+    jwrite_object(&w, NULL);
+    write_list(&w, KEY_MEM_IDX, p, SHARE_CARD);
+    write_list(&w, KEY_MEM_DEV, p, SHARE_CARD_UNITS);
+    write_number(&w, KEY_MEM_POD, units);
+    jwrite_str(&w, KEY_MEM_ASSIGNED, SPAN("false"));
+    write_number(&w, KEY_MEM_ASSUME_TIME, time_ns);
+    write_allocation(&w, p, request);
+    if (request->by_label && request->kind == REQUEST_CARDS)
+        jwrite_str(&w, KEY_CARD_MEMORY, SPAN("whole"));
+    else if (request->by_label)
+        write_number(&w, KEY_CARD_MEMORY, request->mib_per_card);
+    /* Written even if no UUID is known: it replaces a UUID that was copied from another
+     * pod's manifest. */
+    write_list(&w, KEY_CARD_UUID, p, SHARE_UUID);
+    jwrite_object_end(&w);
 }
 
 /* -- what a bound pod counts for -- */

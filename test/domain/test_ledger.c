@@ -71,31 +71,6 @@ static struct ledger_pod *place(const char *uid, int units, const char *on, int 
     return pod;
 }
 
-START_TEST(promises_reduce_free_memory)
-{
-    start(1, false);
-    struct scv scv = object_scv_even(&arena, "n1", 2, 16276);
-    ledger_scv_seen(ledger, &scv, 0);
-    ck_assert_int_eq(node("n1")->best_free_mib, 16276);
-    ck_assert_uint_eq(node("n1")->free_cards, 2);
-
-    struct ledger_pod *a = place("a", 8138, "n1", 0, "n1-u0");
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 8138);
-    ck_assert_int_eq(node("n1")->best_free_mib, 16276);
-    ck_assert_uint_eq(node("n1")->free_cards, 1);
-    place("b", 16276, "n1", 1, "n1-u1");
-    ck_assert_int_eq(node("n1")->best_free_mib, 8138);
-    ck_assert_uint_eq(node("n1")->free_cards, 0);
-
-    uint64_t generation = node("n1")->generation;
-    ledger_pod_remove(ledger, a);
-    ck_assert_uint_ne(node("n1")->generation, generation);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 16276);
-    ck_assert_ptr_null(ledger_pod_find(ledger, SPAN("a")));
-    ledger_free(ledger);
-}
-END_TEST
-
 /* Cards of 100 MiB with these UUIDs; "": none. */
 static void see_uuids(const char *first, const char *second, const char *third)
 {
@@ -249,34 +224,6 @@ START_TEST(cards_of_one_model_share_it)
 }
 END_TEST
 
-START_TEST(the_order_of_objects_does_not_matter)
-{
-    for (int order = 0; order < 6; order++) {
-        static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
-                                         {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-        start(1024, false);
-        for (int i = 0; i < 3; i++) {
-            struct scv scv;
-            switch (orders[order][i]) {
-            case 0:
-                see_capacity("n1", 30, 2, 30);
-                break;
-            case 1:
-                scv = object_scv_even(&arena, "n1", 2, 16276);
-                ledger_scv_seen(ledger, &scv, 0);
-                break;
-            default:
-                place("a", 8, "n1", 1, "n1-u1");
-            }
-        }
-        ck_assert_int_eq(node("n1")->source, SOURCE_SCV);
-        ck_assert_int_eq(node("n1")->cards[0].free_mib, 16276);
-        ck_assert_int_eq(node("n1")->cards[1].free_mib, 16276 - 8192);
-        ledger_free(ledger);
-    }
-}
-END_TEST
-
 START_TEST(a_cordoned_node_keeps_its_cards)
 {
     start(1024, false);
@@ -332,23 +279,6 @@ START_TEST(the_holder_of_a_foreign_lease_is_known)
     ledger_lease_deleted(ledger, SPAN("n1"));
     ck_assert_ptr_null(ledger_node_info(n1).foreign);
     ledger_lease_seen(ledger, &theirs, 0); /* freed with the ledger */
-    ledger_free(ledger);
-}
-END_TEST
-
-START_TEST(without_its_scv_a_node_gets_no_pods_and_keeps_promises)
-{
-    start(1024, false);
-    ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
-    ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
-    struct scv scv = object_scv_even(&arena, "n1", 1, 16276);
-    ledger_scv_seen(ledger, &scv, 0);
-    place("a", 8, "n1", 0, "n1-u0");
-    ledger_scv_deleted(ledger, SPAN("n1"));
-    ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
-    ck_assert_int_eq(node("n1")->best_free_mib, 0);
-    ledger_scv_seen(ledger, &scv, 0);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 16276 - 8192);
     ledger_free(ledger);
 }
 END_TEST
@@ -417,25 +347,6 @@ START_TEST(unusable_capacity_has_a_reason)
     ck_assert_int_eq(node("low")->state, NODE_LIST_DAMAGED);
     ledger_unhealthy_deleted(ledger, SPAN("low"));
     ck_assert_int_eq(node("low")->state, NODE_ALLOCATABLE_LOW);
-    ledger_free(ledger);
-}
-END_TEST
-
-START_TEST(an_unhealthy_card_keeps_its_promises)
-{
-    start(1, false);
-    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
-            "{'id':0,'health':'Unhealthy','totalMemory':1000},"
-            "{'id':1,'health':'Healthy','totalMemory':1000}]}}");
-    place("a", 400, "n1", 0, NULL);
-    ck_assert_int_eq(node("n1")->cards[0].state, CARD_UNHEALTHY);
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 400);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 0);
-    ck_assert_uint_eq(node("n1")->healthy_cards, 1);
-    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
-            "{'id':0,'health':'Healthy','totalMemory':1000},"
-            "{'id':1,'health':'Healthy','totalMemory':1000}]}}");
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 600);
     ledger_free(ledger);
 }
 END_TEST
@@ -509,56 +420,6 @@ START_TEST(a_promise_follows_the_uuid_of_its_card)
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'health':'Healthy','totalMemory':1000}]}}");
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 500);
-    ledger_free(ledger);
-}
-END_TEST
-
-START_TEST(a_card_promised_whole_has_no_free_memory)
-{
-    start(1, false);
-    struct scv scv = object_scv_even(&arena, "n1", 2, 1000);
-    ledger_scv_seen(ledger, &scv, 0);
-    struct pod pod = object_pod(
-        &arena,
-        quoted(&arena, "{'metadata':{'name':'w','uid':'w'},'spec':{'containers':[{"
-                       "'resources':{'limits':{'" KEY_GPU_COUNT "':'1'}}}]}}"));
-    struct request r = object_request(&arena, &pod, 1);
-    struct ledger_pod *w = ledger_pod_add(ledger, &pod, &r, NULL);
-    struct ledger_share share = {.card = 0, .mib = 15};
-    ledger_pod_place(ledger, w, SPAN("n1"), &share, 1);
-    ck_assert(node("n1")->cards[0].whole);
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 1000);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 0);
-    ck_assert_uint_eq(node("n1")->free_cards, 1);
-    ledger_free(ledger);
-}
-END_TEST
-
-START_TEST(free_memory_of_an_overcommitted_card_is_not_negative)
-{
-    start(1, false);
-    struct scv scv = object_scv_even(&arena, "n1", 1, 1000);
-    ledger_scv_seen(ledger, &scv, 0);
-    place("a", 800, "n1", 0, NULL);
-    place("b", 800, "n1", 0, NULL);
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 1600);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 0);
-    ledger_free(ledger);
-}
-END_TEST
-
-START_TEST(a_pod_bound_without_a_card_counts_on_every_card)
-{
-    start(1, false);
-    struct scv one = object_scv_even(&arena, "one", 1, 1000);
-    struct scv two = object_scv_even(&arena, "two", 2, 1000);
-    ledger_scv_seen(ledger, &one, 0);
-    ledger_scv_seen(ledger, &two, 0);
-    ledger_pod_place(ledger, add("a", 300), SPAN("one"), NULL, 0);
-    ledger_pod_place(ledger, add("b", 300), SPAN("two"), NULL, 0);
-    ck_assert_int_eq(node("one")->cards[0].promised_mib, 300);
-    ck_assert_int_eq(node("two")->cards[0].promised_mib, 300);
-    ck_assert_int_eq(node("two")->cards[1].promised_mib, 300);
     ledger_free(ledger);
 }
 END_TEST
@@ -818,23 +679,6 @@ START_TEST(objects_that_a_list_lacks_are_removed)
 }
 END_TEST
 
-START_TEST(slots_of_removed_nodes_are_reused)
-{
-    start(1024, false);
-    for (int i = 0; i < 1000; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "node-%d", i);
-        see_capacity(name, 16, 1, 16);
-        if (i >= 10) {
-            snprintf(name, sizeof name, "node-%d", i - 10);
-            ledger_node_deleted(ledger, span_of(name));
-        }
-    }
-    ck_assert_uint_le(ledger_node_slots(ledger), 11);
-    ledger_free(ledger);
-}
-END_TEST
-
 START_TEST(a_reused_slot_is_clean_and_names_may_be_long)
 {
     char names[3][160];
@@ -976,21 +820,16 @@ START_TEST(derived_values_depend_only_on_the_current_state)
 END_TEST
 
 UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
-          many_cards_without_a_uuid_are_no_duplicates, promises_reduce_free_memory,
+          many_cards_without_a_uuid_are_no_duplicates,
           cards_of_other_device_plugins_are_unavailable,
           display_values_of_the_scv_are_kept, cards_of_one_model_share_it,
-          the_order_of_objects_does_not_matter, a_cordoned_node_keeps_its_cards,
+          a_cordoned_node_keeps_its_cards,
           the_holder_of_a_foreign_lease_is_known,
-          without_its_scv_a_node_gets_no_pods_and_keeps_promises,
           an_scv_without_a_node_gets_no_pods_with_require_node,
           a_node_without_scv_and_lease_has_its_capacity, unusable_capacity_has_a_reason,
-          an_unhealthy_card_keeps_its_promises,
           a_node_object_that_cannot_be_decoded_is_not_missing,
           a_node_with_a_damaged_or_empty_scv_gets_no_pods,
           a_promise_follows_the_uuid_of_its_card,
-          a_card_promised_whole_has_no_free_memory,
-          free_memory_of_an_overcommitted_card_is_not_negative,
-          a_pod_bound_without_a_card_counts_on_every_card,
           memory_used_from_outside_is_withheld_above_the_tolerance,
           memory_used_through_another_resource_is_no_drift,
           a_capacity_may_omit_unhealthy_cards,
@@ -998,7 +837,7 @@ UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
           clocks_of_nodes_are_not_compared_with_ours,
           a_departure_hides_only_the_card_of_the_pod_list, what_a_pod_uses_of_a_card,
           all_pods_can_be_visited_and_removed, many_departures_are_bounded,
-          objects_that_a_list_lacks_are_removed, slots_of_removed_nodes_are_reused,
+          objects_that_a_list_lacks_are_removed,
           a_reused_slot_is_clean_and_names_may_be_long,
           a_pending_pod_changes_and_a_bound_one_keeps_its_request,
           a_pod_nominated_to_the_node_it_is_placed_on,
