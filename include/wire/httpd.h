@@ -20,10 +20,10 @@
  *
  * A full listener still accepts: a new connection replaces the one that has been idle,
  * incomplete, waiting in a stream or unread the longest. A connection whose handler runs
- * is never closed, and one of a trusted client only if no other is left. A new connection has a fraction of a
- * second for its request, so that a storm of others does not close it before. Trusted is
- * a client with a verified certificate, or one for which `authorize` has called
- * httpd_trust.
+ * is never closed, and one of a trusted client only if no other is left. A new connection
+ * has a fraction of a second for its request, so that a storm of others does not close it
+ * before. Trusted is a client with a verified certificate, or one for which `authorize` has
+ * called httpd_trust.
  *
  * With HTTPD_THREADS, requests beyond `handlers` wait for a free one. A listener that is
  * full of them answers the longest-waiting with 503, so that a probe always gets in.
@@ -138,8 +138,8 @@ typedef void (*httpd_handler_fn)(void *ctx, const struct httpd_request *req,
  * disconnects, but a full listener may close its connection. */
 struct httpd_deferred;
 struct httpd_deferred *httpd_defer(const struct httpd_request *req);
-/* To be called exactly once for each waiter, from any thread, also after httpd_free.
- * Never blocks; frees the waiter. */
+/* To be called exactly once for each httpd_defer, from any thread, also after httpd_free.
+ * Never blocks; frees `w`. */
 void httpd_resume(struct httpd_deferred *w);
 
 struct httpd_route {

@@ -153,10 +153,7 @@ struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
 {
     struct endpoint *e = xcalloc(1, sizeof *e);
     struct grpcd_config config = {
-        .path = socket,
-        .methods = methods,
-        .ctx = e,
-        .max_message = REQUEST_MAX};
+        .path = socket, .methods = methods, .ctx = e, .max_message = REQUEST_MAX};
     e->resource = r;
     e->handlers = *handlers;
     e->server = grpcd_start(&config, err);

@@ -227,7 +227,8 @@ static bool accept_conn(struct grpcd *d, int64_t now)
 {
     struct ucred peer = {.uid = (uid_t)-1};
     socklen_t n = sizeof peer;
-    cleanup_close int fd = accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    cleanup_close int fd =
+        accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) != 0 ||
@@ -300,7 +301,8 @@ static void wait_for_events(struct grpcd *d, struct pollfd **fds, size_t *cap,
         want++;
     MEM_GROW(*fds, *cap, want);
     (*fds)[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
-    (*fds)[1] = (struct pollfd){.fd = now < accept_ms ? -1 : d->listen_fd, .events = POLLIN};
+    (*fds)[1] =
+        (struct pollfd){.fd = now < accept_ms ? -1 : d->listen_fd, .events = POLLIN};
     for (struct grpcd_conn *c = d->conns; c; c = c->next)
         (*fds)[n++] =
             (struct pollfd){.fd = c->fd, .events = c->is_blocked ? POLLOUT : POLLIN};

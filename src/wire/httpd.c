@@ -353,7 +353,7 @@ void httpd_free(struct httpd *d)
         pthread_join(d->acceptor, NULL);
     }
     pthread_mutex_lock(&d->lock);
-    for (size_t i = 0; i < d->n_listeners; i++) /* wakes requests that wait for a handler */
+    for (size_t i = 0; i < d->n_listeners; i++) /* requests that wait for a handler */
         pthread_cond_broadcast(&d->listeners[i]->handed);
     httpd_stream_wake_all(d); /* libmicrohttpd must not stop while one is suspended */
     httpd_deferred_cancel_all(d);

@@ -141,17 +141,6 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
     *ctx = p;
 }
 
-static void conn_free(struct httpd_conn *p)
-{
-    buf_fini(&p->target);
-    buf_fini(&p->body);
-    buf_fini(&p->sent);
-    arena_fini(&p->params);
-    tls_client_fini(&p->client);
-    free(p->host);
-    free(p);
-}
-
 /* Whether the client may still send. Closing a connection with unread input resets it,
  * which can discard the part of the reply that the client has not read. */
 static bool must_linger(const struct httpd_conn *p)
@@ -189,7 +178,13 @@ static void on_closed(struct httpd_conn *p)
     pthread_mutex_unlock(&d->lock);
     if (was_full || lingers)
         httpd_acceptor_wake(d);
-    conn_free(p);
+    buf_fini(&p->target);
+    buf_fini(&p->body);
+    buf_fini(&p->sent);
+    arena_fini(&p->params);
+    tls_client_fini(&p->client);
+    free(p->host);
+    free(p);
 }
 
 void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
@@ -279,10 +274,10 @@ void httpd_conn_uncharge(struct httpd_conn *p)
     p->charged = 0;
 }
 
-/* -- Which connections a full listener closes -- */
+/* -- Eviction -- */
 
 /*
- * Which connections a full listener closes in favor of new ones: those of untrusted
+ * A full listener closes connections in favor of new ones: those of untrusted
  * clients before those of trusted ones, and of each the one that has been in its phase for
  * the longest time. A connection whose handler runs is never closed.
  */
@@ -321,23 +316,6 @@ static int by_order(const void *a, const void *b)
     if (x->rank != y->rank)
         return x->rank < y->rank ? -1 : 1;
     return x->since_ms < y->since_ms ? -1 : x->since_ms > y->since_ms;
-}
-
-static struct candidate candidate_of(struct httpd_conn *p)
-{
-    uint64_t due = atomic_load(&p->due);
-    return (struct candidate){.conn = p,
-                              .due = due,
-                              .since_ms = atomic_load(&p->since_ms),
-                              .rank = (p->queued ? 2u : 0u) +
-                                      (atomic_load(&p->trusted) ? 1u : 0u)};
-}
-
-static int64_t grace_ms(const struct httpd_listener *listener)
-{
-    int64_t ms = listener->conf.connections / ACCEPTS_PER_MS;
-    ms *= listener->has_tls ? 2 : 1;
-    return ms < GRACE_MAX_MS ? ms : GRACE_MAX_MS;
 }
 
 /* A request has arrived, which libmicrohttpd is about to read. */
@@ -389,13 +367,20 @@ static bool evict_some(struct httpd_listener *listener)
         if (p->listener != listener || listed == listener->open)
             continue;
         listed++;
-        all[n] = candidate_of(p);
+        all[n] = (struct candidate){
+            .conn = p,
+            .due = atomic_load(&p->due),
+            .since_ms = atomic_load(&p->since_ms),
+            .rank = (p->queued ? 2u : 0u) + (atomic_load(&p->trusted) ? 1u : 0u)};
         n += is_evictable(p, httpd_conn_deadline_phase(all[n].due));
     }
     /* libmicrohttpd adds a connection shortly after its accept. */
     bool is_complete = listed == listener->open;
     qsort(all, n, sizeof *all, by_order);
-    int64_t latest_ms = clock_mono_ms() - grace_ms(listener);
+    int64_t grace_ms =
+        listener->conf.connections / ACCEPTS_PER_MS * (listener->has_tls ? 2 : 1);
+    int64_t latest_ms =
+        clock_mono_ms() - (grace_ms < GRACE_MAX_MS ? grace_ms : GRACE_MAX_MS);
     for (size_t i = 0; i < n && done < most; i++) {
         struct httpd_conn *p = all[i].conn;
         if (all[i].since_ms > latest_ms) /* the next ones do not go before it */
@@ -513,18 +498,6 @@ static bool accept_one(struct httpd_listener *listener)
         MHD_YES)
         count_open(listener, -1); /* it has closed fd */
     return true;
-}
-
-static void accept_some(struct httpd_listener *listener)
-{
-    for (int i = 0; i < ACCEPT_BURST && accept_one(listener); i++)
-        ;
-}
-
-static void accept_all(struct httpd_listener *listener)
-{
-    while (accept_one(listener))
-        ;
 }
 
 /* -- The acceptor -- */
@@ -675,7 +648,8 @@ static void close_listeners(struct httpd *d)
 {
     struct httpd_listener *listener;
     for (size_t i = 0; (listener = listener_at(d, i)); i++) {
-        accept_all(listener);
+        while (accept_one(listener))
+            ;
         close(listener->fd);
         listener->fd = -1;
     }
@@ -728,16 +702,6 @@ static int64_t sooner(int64_t wait, int64_t left)
     return left > 0 ? left : 0;
 }
 
-/* Adds its descriptor, or -1, which poll ignores, while it accepts nothing. Returns the
- * time at which it accepts again. httpd.lock is held. */
-static int64_t add_listener(struct round *r, struct httpd_listener *listener, int64_t now)
-{
-    bool is_full = listener->open >= listener->conf.connections + HTTPD_SPARE;
-    bool is_late = listener->retry_ms > now;
-    add_fd(r, is_late || is_full ? -1 : listener->fd, POLLIN);
-    return is_late ? listener->retry_ms : INT64_MAX;
-}
-
 /* httpd.lock is held. */
 static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
 {
@@ -752,8 +716,12 @@ static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
     add_fd(r, d->hup_fd, POLLIN);
     MEM_GROW(r->listeners, r->cap_listeners, d->n_listeners);
     for (size_t i = 0; i < d->n_listeners; i++) {
-        r->listeners[i] = d->listeners[i];
-        wait = sooner(wait, add_listener(r, d->listeners[i], now) - now);
+        struct httpd_listener *listener = r->listeners[i] = d->listeners[i];
+        bool is_full = listener->open >= listener->conf.connections + HTTPD_SPARE;
+        bool is_late = listener->retry_ms > now;
+        if (is_late)
+            wait = sooner(wait, listener->retry_ms - now);
+        add_fd(r, is_late || is_full ? -1 : listener->fd, POLLIN); /* poll ignores -1 */
     }
     r->first_linger = r->n;
     for (size_t i = 0; i < d->n_lingers; i++) {
@@ -776,12 +744,14 @@ static void run_round(struct httpd *d, struct round *r)
         mark_hangups(d);
     for (size_t i = FIRST_LISTENER; i < r->first_linger; i++)
         if (r->fds[i].revents)
-            accept_some(r->listeners[i - FIRST_LISTENER]);
+            for (int left = ACCEPT_BURST;
+                 left && accept_one(r->listeners[i - FIRST_LISTENER]);)
+                left--;
     if (r->n > r->first_linger)
         go_on_lingering(d);
 }
 
-static void *acceptor_run(void *arg)
+static void *run_acceptor(void *arg)
 {
     struct httpd *d = arg;
     struct round r = {0};
@@ -808,7 +778,7 @@ int httpd_acceptor_start(struct httpd *d, struct err *err)
         d->hup_fd = epoll_create1(EPOLL_CLOEXEC);
     if (d->wake_fd < 0 || d->hup_fd < 0)
         return err_set(err, ERR_UNAVAILABLE, "%s", strerrordesc_np(errno));
-    int rc = pthread_create(&d->acceptor, NULL, acceptor_run, d);
+    int rc = pthread_create(&d->acceptor, NULL, run_acceptor, d);
     if (rc)
         return err_set(err, ERR_UNAVAILABLE, "pthread_create: %s", strerrordesc_np(rc));
     pthread_setname_np(d->acceptor, "httpd");

@@ -37,7 +37,7 @@ static void on_sent(void *cls)
     p->budget = NULL;
 }
 
-static struct MHD_Response *whole(struct httpd_conn *p, struct httpd_reply *reply)
+static struct MHD_Response *make_whole(struct httpd_conn *p, struct httpd_reply *reply)
 {
     if (reply->fixed.n) {
         buf_fini(&reply->body);
@@ -87,7 +87,8 @@ enum MHD_Result httpd_reply_send(struct httpd_conn *p, struct httpd_reply *reply
         httpd_reply_drop(reply);
         return MHD_NO;
     }
-    struct MHD_Response *r = reply->stream ? httpd_stream_new(p, reply) : whole(p, reply);
+    struct MHD_Response *r =
+        reply->stream ? httpd_stream_new(p, reply) : make_whole(p, reply);
     if (!r)
         return MHD_NO;
     add_headers(p, r, reply);

@@ -303,7 +303,7 @@ static void find_route(struct httpd_conn *p)
 }
 
 /* The methods of all routes for the path, each once. */
-static void allowed(const struct httpd_conn *p, struct buf *out)
+static void list_allowed_methods(const struct httpd_conn *p, struct buf *out)
 {
     const struct httpd_route *routes = p->listener->conf.routes;
     for (const struct httpd_route *r = routes; r->handler; r++) {
@@ -325,7 +325,7 @@ static enum MHD_Result reject(struct httpd_conn *p)
     struct httpd_reply reply = httpd_reply_new;
     httpd_fail(&reply, p->error_status, "%s", p->why);
     if (p->error_status == MHD_HTTP_METHOD_NOT_ALLOWED) {
-        allowed(p, &allow);
+        list_allowed_methods(p, &allow);
         reply.header[0][0] = MHD_HTTP_HEADER_ALLOW;
         reply.header[0][1] = allow.p;
     } else if (p->error_status == MHD_HTTP_SERVICE_UNAVAILABLE) {
@@ -434,7 +434,7 @@ void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
     return p;
 }
 
-/* Disables libmicrohttpd's decoding: httpd_uri.c decodes paths and parameters. */
+/* Disables libmicrohttpd's decoding: parse_target and httpd_param decode. */
 size_t httpd_on_unescape(void *cls, struct MHD_Connection *mhd, char *s)
 {
     (void)cls, (void)mhd;

@@ -65,7 +65,7 @@ int64_t httpd_stream_wake_due(struct httpd_open_stream *s, int64_t now_ms)
     int64_t due = s->wake_ms;
     if (due <= now_ms)
         wake(s);
-    else if (due != INT64_MAX) /* a stream that waits does not age, see httpd_connection.c */
+    else if (due != INT64_MAX) /* a stream that waits does not age, see evict_some */
         atomic_store(&s->conn->since_ms, now_ms);
     pthread_mutex_unlock(&s->lock);
     return due <= now_ms ? INT64_MAX : due;
@@ -248,11 +248,10 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
 /* -- Deferred requests -- */
 
 /*
- * Requests that wait for a decision. With a thread per connection the thread blocks;
- * otherwise the connection is suspended, and libmicrohttpd calls httpd_on_request again
- * when it is resumed.
+ * With a thread per connection the thread blocks; otherwise the connection is suspended,
+ * and libmicrohttpd calls httpd_on_request again when it is resumed.
  *
- * A deferred has two references: one of the connection and one of the code that decides.
+ * A deferral has two references: one of the connection and one of the code that decides.
  */
 
 struct httpd_deferred {

@@ -49,16 +49,16 @@ struct fixture {
 struct feed {
     struct fixture *kit;
     struct feed *next;
-    struct httpd_open_stream *waker; /* once open */
+    struct httpd_open_stream *stream; /* once open */
     struct buf pending;
     enum httpd_stream_result then; /* when nothing is pending */
 };
 
-static void fixture_feed_open(void *ctx, struct httpd_open_stream *waker)
+static void fixture_feed_open(void *ctx, struct httpd_open_stream *stream)
 {
     struct feed *f = ctx;
     pthread_mutex_lock(&f->kit->lock);
-    f->waker = waker;
+    f->stream = stream;
     pthread_mutex_unlock(&f->kit->lock);
     atomic_fetch_add(&f->kit->opened, 1);
 }
@@ -125,8 +125,8 @@ static inline void fixture_say(struct fixture *kit, const char *text,
     for (struct feed *f = kit->feeds; f; f = f->next) {
         buf_adds(&f->pending, text);
         f->then = then;
-        if (f->waker && wake)
-            httpd_stream_wake(f->waker);
+        if (f->stream && wake)
+            httpd_stream_wake(f->stream);
     }
     pthread_mutex_unlock(&kit->lock);
 }

@@ -231,15 +231,15 @@ START_TEST(a_get_has_a_small_body_only)
 }
 END_TEST
 
-struct door {
+struct asker {
     atomic_int asked;
 };
 
-static bool door_opens(void *ctx, const struct httpd_request *req,
+static bool asks_for_key(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct door *door = ctx;
-    atomic_fetch_add(&door->asked, 1);
+    struct asker *asker = ctx;
+    atomic_fetch_add(&asker->asked, 1);
     ck_assert_uint_eq(req->body.n, 0);
     if (httpd_header(req, "X-Key"))
         return true;
@@ -252,11 +252,11 @@ START_TEST(a_client_is_rejected_before_it_sends_its_body)
     FOR_BOTH_MODES(mode)
     {
         struct fixture kit;
-        struct door door = {0};
+        struct asker asker = {0};
         fixture_init(&kit, NULL);
         struct httpd_listener_config listener = fixture_listener(&kit, mode);
-        listener.authorize = door_opens;
-        listener.authorize_ctx = &door;
+        listener.authorize = asks_for_key;
+        listener.authorize_ctx = &asker;
         fixture_listen(&kit, &listener);
         struct raw c;
         struct raw_reply r = {0};
@@ -267,7 +267,7 @@ START_TEST(a_client_is_rejected_before_it_sends_its_body)
                  "POST /size HTTP/1.1\r\nHost: x\r\nX-Key: k\r\n"
                  "Content-Length: 2\r\n\r\nhi");
         ck_assert_body(r, "2");
-        ck_assert_int_eq(atomic_load(&door.asked), 2); /* once per request */
+        ck_assert_int_eq(atomic_load(&asker.asked), 2); /* once per request */
         raw_call(&c, &r, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
         ck_assert_uint_eq(r.status, 401);
         raw_close(&c);

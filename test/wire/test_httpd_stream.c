@@ -252,9 +252,9 @@ static enum httpd_stream_result endless(void *ctx, struct buf *out)
     return HTTPD_STREAM_MORE;
 }
 
-static void count_open(void *ctx, struct httpd_open_stream *waker)
+static void count_open(void *ctx, struct httpd_open_stream *stream)
 {
-    (void)waker;
+    (void)stream;
     atomic_fetch_add(&((struct fixture *)ctx)->opened, 1);
 }
 
@@ -461,14 +461,14 @@ END_TEST
 /* A stream that asks for its second fill at a time, and never waits for a wake-up. */
 struct timed {
     struct fixture *kit;
-    struct httpd_open_stream *waker;
+    struct httpd_open_stream *stream;
     int64_t at_ms; /* 0: before the first fill */
     atomic_llong *came_ms;
 };
 
-static void timed_open(void *ctx, struct httpd_open_stream *waker)
+static void timed_open(void *ctx, struct httpd_open_stream *stream)
 {
-    ((struct timed *)ctx)->waker = waker;
+    ((struct timed *)ctx)->stream = stream;
 }
 
 static enum httpd_stream_result timed_fill(void *ctx, struct buf *out)
@@ -481,7 +481,7 @@ static enum httpd_stream_result timed_fill(void *ctx, struct buf *out)
         return HTTPD_STREAM_END;
     }
     t->at_ms = clock_mono_ms() + LATER_MS;
-    httpd_stream_wake_at(t->waker, t->at_ms);
+    httpd_stream_wake_at(t->stream, t->at_ms);
     return HTTPD_STREAM_WAIT;
 }
 

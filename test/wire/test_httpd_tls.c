@@ -202,9 +202,9 @@ static enum httpd_stream_result long_fill(void *ctx, struct buf *out)
     return *at < LONG_BYTES ? HTTPD_STREAM_MORE : HTTPD_STREAM_END;
 }
 
-static void long_open(void *ctx, struct httpd_open_stream *waker)
+static void long_open(void *ctx, struct httpd_open_stream *stream)
 {
-    (void)ctx, (void)waker;
+    (void)ctx, (void)stream;
 }
 
 static void on_long(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)

@@ -27,15 +27,15 @@ static void on_client_name(void *ctx, const struct httpd_request *req,
                            struct httpd_reply *reply)
 {
     (void)ctx;
-    const char *who = httpd_client_name(req), *guest = httpd_secondary_client_name(req),
+    const char *who = httpd_client_name(req), *secondary = httpd_secondary_client_name(req),
                *own = httpd_own_client_name(req), *any = httpd_any_client_name(req);
     reply->content_type = "text/plain";
     buf_adds(&reply->body, who ? who : "(unknown)");
-    if (guest)
-        buf_printf(&reply->body, ", guest %s", guest);
+    if (secondary)
+        buf_printf(&reply->body, ", secondary %s", secondary);
     if (own)
         buf_printf(&reply->body, ", own %s", own);
-    if (!who && !guest && !own && any)
+    if (!who && !secondary && !own && any)
         buf_printf(&reply->body, ", not allowed %s", any);
 }
 
@@ -325,7 +325,7 @@ START_TEST(clients_of_the_secondary_ca_are_distinguished)
     ck_client_name(&w, NULL, "(unknown)");
     ck_client_name(&w, "friend", "friend");
     ck_client_name(&w, "server", "(unknown), not allowed server");
-    ck_client_name(&w, "foreign", "(unknown), guest foreign");
+    ck_client_name(&w, "foreign", "(unknown), secondary foreign");
     ck_client_name(&w, "nobody", "(unknown)");
     ck_client_name(&w, "no-client", "(unknown)");
     ck_client_name(&w, "late", "(unknown)");
@@ -333,24 +333,24 @@ START_TEST(clients_of_the_secondary_ca_are_distinguished)
     publish(&w, "server.crt", "server.key", "third.crt");
     tls_refresh(w.tls);
     ck_client_name(&w, "foreign", "(unknown)");
-    ck_client_name(&w, "nobody", "(unknown), guest nobody");
+    ck_client_name(&w, "nobody", "(unknown), secondary nobody");
     publish(&w, "server.crt", "server.key", NULL);
     tls_refresh(w.tls);
     tls_refresh(w.tls);
     assert_reports(&w, "ca.crt: No such file");
-    ck_client_name(&w, "nobody", "(unknown), guest nobody");
+    ck_client_name(&w, "nobody", "(unknown), secondary nobody");
 
     /* Both CA files may contain the same CA. */
     publish(&w, "server.crt", "server.key", "ca.crt");
     tls_refresh(w.tls);
     assert_reports(&w, NULL);
-    ck_client_name(&w, "friend", "friend, guest friend");
-    ck_client_name(&w, "server", "(unknown), guest server");
+    ck_client_name(&w, "friend", "friend, secondary friend");
+    ck_client_name(&w, "server", "(unknown), secondary server");
     tls_fixture_close(&w);
 
     config.client_ca_file = NULL; /* only a secondary CA */
     tls_fixture_serve_on(&w, &config, HTTPD_EVENTS);
-    ck_client_name(&w, "friend", "(unknown), guest friend");
+    ck_client_name(&w, "friend", "(unknown), secondary friend");
     ck_client_name(&w, "foreign", "(unknown)");
     tls_fixture_close(&w);
     tls_fixture_end(&w);

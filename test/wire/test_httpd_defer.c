@@ -16,7 +16,7 @@ struct gate {
     struct fixture kit;
     struct httpd_listener_config listener;
     pthread_mutex_t lock;
-    struct httpd_deferred *waiters[MOST];
+    struct httpd_deferred *deferred[MOST];
     size_t n;
     bool open, at_once, allow;
     int calls;
@@ -34,7 +34,7 @@ static bool authorize(void *ctx, const struct httpd_request *req,
     bool open = g->open, at_once = g->at_once;
     if (!open && !at_once) {
         ck_assert_uint_lt(g->n, MOST);
-        g->waiters[g->n++] = httpd_defer(req);
+        g->deferred[g->n++] = httpd_defer(req);
     }
     g->at_once = false;
     g->open |= at_once;
@@ -99,7 +99,7 @@ static void end_waits(struct gate *g)
     pthread_mutex_lock(&g->lock);
     g->open = true;
     for (size_t i = 0; i < g->n; i++)
-        httpd_resume(g->waiters[i]);
+        httpd_resume(g->deferred[i]);
     g->n = 0;
     pthread_mutex_unlock(&g->lock);
 }
