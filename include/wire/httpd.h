@@ -44,7 +44,7 @@ struct tls; /* wire/tls.h */
 
 enum httpd_mode {
     HTTPD_THREADS, /* a thread per connection; a handler may block */
-    HTTPD_EVENTS,  /* few threads on epoll; handlers must not block; for many streams */
+    HTTPD_EVENTS,  /* one thread on epoll; handlers must not block; for many streams */
 };
 
 struct httpd_request {
@@ -164,7 +164,6 @@ struct httpd_listener_config {
     const char *address; /* IPv4 or IPv6 address */
     unsigned port;       /* 0: a free port */
     enum httpd_mode mode;
-    unsigned threads; /* HTTPD_EVENTS: size of the thread pool; 0: 1 */
     /* Its threads yield to others: they run under SCHED_BATCH, so that their wakeups do not
      * preempt. HTTPD_THREADS: from its first request on, the thread of a trusted client is
      * scheduled like any other, and that of another client has a higher nice value. */

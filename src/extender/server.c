@@ -19,7 +19,6 @@ enum {
     CONNECTIONS_PER_HANDLER = 4, /* the others are idle, or wait for a handler */
     OBSERVER_IDLE_MS = 60 * 1000,
     OBSERVERS = 4096,
-    OBSERVER_THREADS = 1, /* so that a thousand watches use one CPU at most */
     OBSERVER_BODY = 4096,
     VIEWS_BYTES = 64 << 20, /* the texts that large replies share */
 };
@@ -353,7 +352,6 @@ static int listen_both(struct server *s, const struct server_config *config,
         .address = config->address,
         .port = config->observe_port,
         .mode = HTTPD_EVENTS,
-        .threads = OBSERVER_THREADS,
         .yields = true, /* to the verbs */
         .connections = OBSERVERS,
         .idle_ms = OBSERVER_IDLE_MS,

@@ -155,8 +155,6 @@ static struct httpd_listener *listener_new(struct httpd *d,
     listener->has_tls = config->tls || config->cert_pem;
     if (!listener->conf.connections)
         listener->conf.connections = CONNECTIONS;
-    if (!listener->conf.threads)
-        listener->conf.threads = 1;
     if (listener->conf.idle_ms <= 0)
         listener->conf.idle_ms = d->limits.idle_ms;
     pthread_cond_init(&listener->handed, NULL);
@@ -209,16 +207,13 @@ static int start_mhd(struct httpd_listener *listener,
                      const char *key_pem, struct err *err)
 {
     bool threads = config->mode == HTTPD_THREADS, tls = cert_pem;
-    unsigned pool = threads ? 0 : listener->conf.threads;
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_NO_LISTEN_SOCKET |
                      MHD_USE_ITC | MHD_USE_ERROR_LOG;
     flags |= threads ? (unsigned)(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_AUTO)
                      : (unsigned)(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME);
     flags |= tls ? (unsigned)MHD_USE_TLS : 0;
-    /* libmicrohttpd divides its limit by the size of the pool; the acceptor enforces the
-     * real one. */
-    intptr_t limit = ((intptr_t)listener->conf.connections + SPARE_CONNECTIONS) *
-                     (pool > 1 ? (intptr_t)pool : 1);
+    /* The acceptor enforces the real limit. */
+    intptr_t limit = (intptr_t)listener->conf.connections + SPARE_CONNECTIONS;
     const struct MHD_OptionItem end = {MHD_OPTION_END, 0, NULL};
     const struct MHD_OptionItem options[] = {
         {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)on_log, listener},
@@ -234,15 +229,10 @@ static int start_mhd(struct httpd_listener *listener,
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)tls_priorities},
         end,
     };
-    const struct MHD_OptionItem pool_options[] = {
-        pool > 1 ? (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, pool, NULL} : end,
-        end,
-    };
     listener->starter = pthread_self();
     listener->starting = xstrdup("libmicrohttpd: cannot start");
     listener->mhd = MHD_start_daemon(flags, 0, NULL, NULL, httpd_on_request, listener,
-                                     MHD_OPTION_ARRAY, options, MHD_OPTION_ARRAY,
-                                     pool_options, MHD_OPTION_END);
+                                     MHD_OPTION_ARRAY, options, MHD_OPTION_END);
     int rc = listener->mhd ? 0 : err_set(err, ERR_INVALID, "%s", listener->starting);
     free(steal(&listener->starting));
     return rc;

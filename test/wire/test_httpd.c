@@ -273,7 +273,6 @@ START_TEST(two_listeners_have_their_own_routes_and_context)
     fixture_start(&kit, HTTPD_THREADS, NULL);
     struct httpd_listener_config second = fixture_listener(&kit, HTTPD_EVENTS);
     second.routes = only_hello;
-    second.threads = 1;
     unsigned port;
     struct err err = {0};
     ck_assert_done(httpd_listen(kit.d, &second, &port, &err), err);

@@ -137,7 +137,6 @@ START_TEST(an_aborted_stream_ends_without_its_last_chunk)
         struct fixture kit;
         fixture_init(&kit, NULL);
         struct httpd_listener_config listener = fixture_listener(&kit, mode);
-        listener.threads = 1;
         fixture_listen(&kit, &listener);
         struct raw older, c;
         struct raw_reply r = {0};
@@ -171,7 +170,6 @@ START_TEST(an_http_1_0_stream_ends_with_the_connection)
         struct fixture kit;
         fixture_init(&kit, NULL);
         struct httpd_listener_config listener = fixture_listener(&kit, mode);
-        listener.threads = 1;
         fixture_listen(&kit, &listener);
         struct raw older, c;
         struct raw_reply r = {0};
