@@ -95,12 +95,18 @@ static void take_input(void *ctx, const struct publisher_input *in)
         ticker_wake(agent->ticker);
 }
 
+/* An input that is not an answer. */
+static void take_event(struct agent *agent, struct publisher_input in)
+{
+    in.retry_after_ms = -1;
+    take_input(agent, &in);
+}
+
 /* -- time and samples -- */
 
 static void tick(void *ctx)
 {
-    take_input(ctx,
-               &(struct publisher_input){.type = PUBLISHER_TICK, .retry_after_ms = -1});
+    take_event(ctx, (struct publisher_input){.type = PUBLISHER_TICK});
 }
 
 static int64_t due(void *ctx)
@@ -114,33 +120,24 @@ static int64_t due(void *ctx)
 
 static const struct ticker_fns ticker_fns = {tick, due};
 
-/* Before the sample, so that a write which the sample causes has it. */
-static void measure_usage(struct agent *agent, const struct gpu_sample *sample)
-{
-    struct usage usage = {0};
-    struct err err = {0};
-    usage_meter_measure(agent->usage_meter, clock_mono_ms(), sample, &usage, &err);
-    overuse_actor_take(agent->overuse_actor, &usage);
-    take_input(agent, &(struct publisher_input){.type = PUBLISHER_USAGE,
-                                                .usage = &usage,
-                                                .err = &err,
-                                                .retry_after_ms = -1});
-    usage_fini(&usage);
-}
-
+/* The use goes before the sample, so that a write which the sample causes has it. */
 static void on_sample(void *ctx, const struct gpu_sample *sample, const struct err *err)
 {
-    measure_usage(ctx, sample);
-    take_input(ctx, &(struct publisher_input){.type = PUBLISHER_SAMPLED,
-                                              .sample = sample,
-                                              .err = err,
-                                              .retry_after_ms = -1});
+    struct agent *agent = ctx;
+    struct usage usage = {0};
+    struct err unknown = {0};
+    usage_meter_measure(agent->usage_meter, clock_mono_ms(), sample, &usage, &unknown);
+    overuse_actor_take(agent->overuse_actor, &usage);
+    take_event(agent, (struct publisher_input){
+                          .type = PUBLISHER_USAGE, .usage = &usage, .err = &unknown});
+    usage_fini(&usage);
+    take_event(agent, (struct publisher_input){
+                          .type = PUBLISHER_SAMPLED, .sample = sample, .err = err});
 }
 
 static void on_event(void *ctx, const struct gpu_event *event)
 {
-    take_input(ctx, &(struct publisher_input){
-                        .type = PUBLISHER_EVENT, .event = event, .retry_after_ms = -1});
+    take_event(ctx, (struct publisher_input){.type = PUBLISHER_EVENT, .event = event});
 }
 
 static int64_t interval(void *ctx, bool *reopen)
@@ -158,10 +155,8 @@ static void on_pods(void *ctx, const struct podresources *pods, const struct err
     struct agent *agent = ctx;
     if (!err)
         usage_meter_pods(agent->usage_meter, clock_mono_ms(), pods);
-    take_input(agent, &(struct publisher_input){.type = PUBLISHER_PODS,
-                                                .pods = pods,
-                                                .err = err,
-                                                .retry_after_ms = -1});
+    take_event(agent,
+               (struct publisher_input){.type = PUBLISHER_PODS, .pods = pods, .err = err});
 }
 
 /* -- probes and metrics -- */

@@ -52,7 +52,22 @@ struct job {
     char *ns, *pod, *uid, *note;
 };
 
-/* -- calls -- */
+/* -- events and evictions -- */
+
+static void add_event(struct overuse_actor *a, const struct usage_container *c,
+                      const char *reason, const char *action, struct span note)
+{
+    if (!event_recorder_add(a->events, &(struct event){.kind = EVENT_POD,
+                                                       .ns = c->ns,
+                                                       .name = c->pod,
+                                                       .uid = c->pod_uid,
+                                                       .warning = true,
+                                                       .unique = true,
+                                                       .reason = reason,
+                                                       .action = action,
+                                                       .note = note}))
+        a->counts[EVENT_DROPPED]++;
+}
 
 static struct job *job_new(const struct usage_container *c, const struct buf *note)
 {
@@ -71,11 +86,19 @@ static struct job *job_new(const struct usage_container *c, const struct buf *no
     return job;
 }
 
-static int call(struct overuse_actor *a, const struct kube_request *request,
-                int64_t *retry_after_ms, struct err *err)
+static int post_eviction(struct overuse_actor *a, const struct job *job,
+                         int64_t *retry_after_ms, struct err *err)
 {
+    cleanup_buf struct buf path = {0}, body = {0};
     struct httpc_reply reply;
-    int rc = kube_call(a->settings.client, request, &reply, err);
+    if (!object_is_name(span_of(job->ns)) || !object_is_name(span_of(job->pod)))
+        return err_set(err, ERR_INVALID, "the name of the pod is not a valid name");
+    buf_printf(&path, "/api/v1/namespaces/%s/pods/%s/eviction", job->ns, job->pod);
+    body_eviction(&body, span_of(job->ns), span_of(job->pod), span_of(job->uid),
+                  EVICTION_GRACE_S);
+    const struct kube_request request = {
+        .method = "POST", .path = path.p, .body = buf_span(&body), .timeout_ms = CALL_MS};
+    int rc = kube_call(a->settings.client, &request, &reply, err);
     if (rc == 0) {
         int64_t s = reply.retry_after_s;
         *retry_after_ms =
@@ -86,62 +109,35 @@ static int call(struct overuse_actor *a, const struct kube_request *request,
     return rc;
 }
 
-static void add_event(struct overuse_actor *a, const struct event *event)
+/* A pod that was deleted counts as evicted. A conflict (409) does not: the UID in the cgroup
+ * of a static pod is never that of the API. */
+static void evict(void *ctx, void *work)
 {
-    if (!event_recorder_add(a->events, event))
-        a->counts[EVENT_DROPPED]++;
-}
-
-static void answered(struct overuse_actor *a, const struct job *job, bool accepted,
-                     int64_t retry_after_ms)
-{
+    struct overuse_actor *a = ctx;
+    const struct job *job = work;
+    struct err err = {0};
+    int64_t retry_after_ms = -1;
+    int rc = post_eviction(a, job, &retry_after_ms, &err);
+    bool is_gone = rc && err.code == ERR_NOT_FOUND, accepted = rc == 0 || is_gone;
     pthread_mutex_lock(&a->lock);
     overuse_evicted(a->overuse, clock_mono_ms(), span_of(job->uid), accepted,
                     retry_after_ms);
     pthread_mutex_unlock(&a->lock);
-}
-
-/* A pod that was deleted counts as evicted. A conflict (409) does not: the UID in the cgroup
- * of a static pod is never that of the API. */
-static void evict(struct overuse_actor *a, const struct job *job)
-{
-    cleanup_buf struct buf path = {0}, body = {0};
-    struct err err = {0};
-    int64_t retry_after_ms = -1;
-    buf_printf(&path, "/api/v1/namespaces/%s/pods/%s/eviction", job->ns, job->pod);
-    body_eviction(&body, span_of(job->ns), span_of(job->pod), span_of(job->uid),
-                  EVICTION_GRACE_S);
-    const struct kube_request request = {
-        .method = "POST", .path = path.p, .body = buf_span(&body), .timeout_ms = CALL_MS};
-    int rc = object_is_name(span_of(job->ns)) && object_is_name(span_of(job->pod))
-                 ? call(a, &request, &retry_after_ms, &err)
-                 : err_set(&err, ERR_INVALID, "the name of the pod is not a valid name");
-    bool is_gone = rc && err.code == ERR_NOT_FOUND;
-    answered(a, job, rc == 0 || is_gone, retry_after_ms);
-    a->counts[rc == 0 || is_gone            ? EVICTION_ACCEPTED
+    a->counts[accepted                      ? EVICTION_ACCEPTED
               : err.code == ERR_UNAVAILABLE ? EVICTION_DELAYED
                                             : EVICTION_FAILED]++;
     if (rc == 0)
-        add_event(a, &(struct event){.kind = EVENT_POD,
-                                     .ns = span_of(job->ns),
-                                     .name = span_of(job->pod),
-                                     .uid = span_of(job->uid),
-                                     .warning = true,
-                                     .unique = true,
-                                     .reason = "GPUOveruseEvicted",
-                                     .action = "Evicting",
-                                     .note = span_of(job->note)});
-    if (rc && !is_gone)
+        add_event(a,
+                  &(struct usage_container){.ns = span_of(job->ns),
+                                            .pod = span_of(job->pod),
+                                            .pod_uid = span_of(job->uid)},
+                  "GPUOveruseEvicted", "Evicting", span_of(job->note));
+    if (!accepted)
         log_warn("overuse", "cannot evict the pod; retrying while it overuses the card",
                  LOG_S("namespace", job->ns), LOG_S("pod", job->pod), LOG_ERR(&err));
     else
         log_warn("overuse", is_gone ? "the pod to evict no longer exists" : job->note,
                  LOG_S("namespace", job->ns), LOG_S("pod", job->pod));
-}
-
-static void perform(void *ctx, void *work)
-{
-    evict(ctx, work);
 }
 
 /* -- actions -- */
@@ -163,20 +159,6 @@ static void describe(const struct usage *u, const struct overuse_action *action,
                    (long long)action->lacking_mib);
 }
 
-static void add_event_of(struct overuse_actor *a, const struct usage_container *c,
-                         const char *reason, const char *action, const struct buf *note)
-{
-    add_event(a, &(struct event){.kind = EVENT_POD,
-                                 .ns = c->ns,
-                                 .name = c->pod,
-                                 .uid = c->pod_uid,
-                                 .warning = true,
-                                 .unique = true,
-                                 .reason = reason,
-                                 .action = action,
-                                 .note = buf_span(note)});
-}
-
 static void report(struct overuse_actor *a, const struct usage *u,
                    const struct overuse_action *action)
 {
@@ -186,7 +168,7 @@ static void report(struct overuse_actor *a, const struct usage *u,
     cleanup_free char *ns = xmemdup0(c->ns.p, c->ns.n);
     cleanup_free char *pod = xmemdup0(c->pod.p, c->pod.n);
     log_warn("overuse", note.p, LOG_S("namespace", ns), LOG_S("pod", pod));
-    add_event_of(a, c, "GPUOveruse", "Measuring", &note);
+    add_event(a, c, "GPUOveruse", "Measuring", buf_span(&note));
 }
 
 static void add_eviction(struct overuse_actor *a, const struct usage *u,
@@ -222,7 +204,7 @@ static void kill_processes(struct overuse_actor *a, const struct usage *u,
     buf_printf(&what, "killed %zu process(es): ", n);
     describe(u, action, what.p, &note);
     log_warn("overuse", note.p);
-    add_event_of(a, c, "GPUOveruseKilled", "Killing", &note);
+    add_event(a, c, "GPUOveruseKilled", "Killing", buf_span(&note));
 }
 
 void overuse_actor_take(struct overuse_actor *a, const struct usage *u)
@@ -252,7 +234,7 @@ struct overuse_actor *overuse_actor_start(const struct overuse_actor_settings *s
     a->node = xstrdup(settings->node);
     a->overuse = overuse_new(&settings->decide);
     pthread_mutex_init(&a->lock, NULL);
-    a->worker = worker_start("overuse", perform, a);
+    a->worker = worker_start("overuse", evict, a);
     a->events = event_recorder_start(
         &(struct event_recorder_settings){.post = kube_send,
                                           .ctx = a->settings.client,
