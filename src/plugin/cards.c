@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The cards of the node: samples and events become the device list's size and health. */
+
 #include "plugin/cards.h"
 
 #include <stdio.h>

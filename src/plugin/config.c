@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The options of gpushare-device-plugin. */
+
 #include <stddef.h>
 
 #include "domain/quantity.h"

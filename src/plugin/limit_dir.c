@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The files of libgpushare-limit.so on the host. */
+
 #include "plugin/limit_dir.h"
 
 #include <dirent.h>

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* From a pod's limits and annotations to the shares of each of its containers. */
+
 #include "plugin/pod_allocation.h"
 
 #include <stdlib.h>

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The chart on the node: helm, images and values. */
+
 #include "e2e-node/chart.h"
 
 #include <string.h>

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* What containers of the real kubelet can open, and the driver's folder. */
+
 #include "e2e-node/inside.h"
 
 #include <errno.h>

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The node of the suites: which kubelet, the two daemons, pods and controllers. */
+
 #include "e2e-node/node.h"
 
 #include <stdio.h>

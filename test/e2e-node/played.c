@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The simulated kubelet. */
+
 #include "e2e-node/played.h"
 
 #include <pthread.h>
