@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "lib/unit.h"
 
+/* Health over time: test/node/test_card_health.c. */
+
 enum {
     TOLERATED_MS = 3000,
     RECOVERY_MS = 30 * 1000,
@@ -64,25 +66,6 @@ START_TEST(cards_are_listed_in_units_rounded_down)
     ck_assert_ptr_eq(cards_by_index(&cards, 1), &cards.items[1]);
     ck_assert_ptr_null(cards_by_index(&cards, 2));
     ck_assert_ptr_null(cards_by_uuid(&cards, SPAN("GPU-c")));
-}
-END_TEST
-
-START_TEST(a_card_fails_at_once_and_recovers_slowly)
-{
-    begin(1024);
-    struct card_seen good = seen("GPU-a", 0, 4096, "");
-    ck_assert(sample(0, good));
-    ck_assert(sample(1000, seen("GPU-a", 0, 4096, "row remapping failed")));
-    ck_assert(!cards.items[0].health.healthy);
-    ck_assert_str_eq(cards.items[0].health.reason, "row remapping failed");
-    ck_assert(!sample(2000, good));
-    ck_assert(!sample(2000 + RECOVERY_MS - 1, good));
-    /* A failure restarts the recovery. */
-    ck_assert(!sample(2000 + RECOVERY_MS, seen("GPU-a", 0, 4096, "again")));
-    ck_assert(!sample(3000 + RECOVERY_MS, good));
-    ck_assert(sample(3000 + 2 * RECOVERY_MS, good));
-    ck_assert(cards.items[0].health.healthy);
-    ck_assert_str_eq(cards.items[0].health.reason, "");
 }
 END_TEST
 
@@ -201,21 +184,6 @@ START_TEST(events_concern_one_card_or_all)
 }
 END_TEST
 
-START_TEST(an_event_holds_the_card)
-{
-    struct card_seen good = seen("GPU-a", 0, 4096, "");
-    begin(1024);
-    sample(0, good);
-    xid(1000, "GPU-a", -1, 79);
-    ck_assert(!sample(2000, good));
-    ck_assert(!sample(HOLD_MS + 999, good));
-    xid(HOLD_MS + 999, "GPU-a", -1, 48); /* again */
-    ck_assert(!sample(HOLD_MS + 2000, good));
-    ck_assert_str_eq(cards.items[0].health.reason, "XID 48");
-    ck_assert(sample(2 * HOLD_MS + 999, good));
-}
-END_TEST
-
 START_TEST(the_index_identifies_a_card_without_uuid)
 {
     begin(1024);
@@ -280,10 +248,10 @@ START_TEST(a_unit_that_is_too_small_is_reported)
 END_TEST
 
 UNIT_MAIN("cards", cards_are_listed_in_units_rounded_down,
-          a_card_fails_at_once_and_recovers_slowly, a_lost_card_stays_on_the_list,
+          a_lost_card_stays_on_the_list,
           one_failed_sample_is_tolerated, a_driver_that_hangs_makes_all_cards_unhealthy,
           the_check_gives_the_reason, an_error_is_a_response_of_the_driver,
           a_suspended_process_has_not_waited, events_concern_one_card_or_all,
-          an_event_holds_the_card, the_index_identifies_a_card_without_uuid,
+          the_index_identifies_a_card_without_uuid,
           a_card_that_cannot_be_opened_is_the_one_at_its_index,
           the_number_of_cards_is_limited, a_unit_that_is_too_small_is_reported)
