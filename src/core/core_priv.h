@@ -35,7 +35,7 @@ enum bind_op_state {
     BIND_OP_CHECKING, /* a list did not show this bound pod: a GET is in flight */
 };
 
-/* A bind in flight. Its reservation, if any, is in the ledger under the pod's UID. */
+/* A bind in flight. Its promise, if any, is in the ledger under the pod's UID. */
 struct bind_op {
     enum bind_op_state state;
     struct span uid, ns, name, node; /* owned, NUL-terminated */
@@ -44,7 +44,7 @@ struct bind_op {
     int64_t get_ms;   /* when the GET in flight was sent */
     int64_t check_ms; /* UNKNOWN, CHECKING without a call: when to send the next GET */
     int64_t backoff_ms;
-    bool plain;        /* no reservation and no annotations: the pod requests nothing */
+    bool plain;        /* no promise and no annotations: the pod requests nothing */
     bool deleted;      /* SENT: the pod was seen deleted or terminal */
     bool checked_late; /* a GET sent after proof_ms was answered */
     bool overtaken; /* a list that ended after the GET in flight was sent lacks the pod */
@@ -197,7 +197,7 @@ struct step {
     struct core_outputs *out;
 };
 
-/* core_output.c */
+/* core.c: outputs */
 struct core_output *output_add(struct step *s, enum core_output_type type);
 const char *output_str(struct step *s, struct span text);
 const char *output_text_of(struct step *s, const char *fmt, ...)
@@ -228,7 +228,7 @@ void sync_relist(struct step *s, enum core_kind kind);
 void sync_retry_soon(struct step *s);
 int64_t sync_due(const struct core *core);
 
-/* core_pod.c: the state of a pod, as a list, watch or GET shows it */
+/* The state of a pod, as a list, watch or GET shows it. */
 enum core_pod_source {
     CORE_POD_FROM_WATCH,
     CORE_POD_FROM_GET
@@ -237,72 +237,11 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
                        enum core_pod_source from);
 /* The pod of that UID no longer exists. */
 void core_pod_deleted(struct step *s, struct span uid);
-/* A list or watch shows a pod that could not be decoded. */
-void core_pod_exists(struct step *s, struct span uid);
-void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms);
 
-/* core_bind_op.c: the bind operation of each pod */
+/* core_bind.c: from the request to the outcome of the Binding */
 struct bind_op *bind_op_find(const struct core *core, struct span uid);
-/* New, in the core, in state FETCHING. Copies the strings. */
-struct bind_op *bind_op_new(struct core *core, struct span uid, struct span ns,
-                            struct span name, struct span node);
 void bind_op_free(struct bind_op *op);
-/* Removes it from the core and frees it. */
-void bind_op_end(struct step *s, struct bind_op *op);
-/* Adds a caller that waits for the outcome. */
-void bind_op_join(struct bind_op *op, uint64_t token, struct span node);
-/* Replies to a caller that wants the pod on `wanted`; it is bound to `node`. */
-void bind_op_reply_bound(struct step *s, uint64_t token, struct span wanted,
-                         struct span node);
-/* Replies to all waiting callers: the pod is bound to `node`, or the error. */
-void bind_op_answer_bound(struct step *s, struct bind_op *op, struct span node);
-void bind_op_answer_error(struct step *s, struct bind_op *op, enum err_code code,
-                          const char *text);
-/* Sends a GET of the pod. */
-void bind_op_get(struct step *s, struct bind_op *op);
-
-/* core_bind.c: from the request to the Binding */
 void bind_requested(struct step *s);
-/* Binds a pending pod, or replies with the reason why not. `op`: NULL: a new one, from the
- * input. `pod`: NULL: it requests nothing. `zero`: it says so by a limit of 0;
- * kube-scheduler lets the extender bind such pods. */
-void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *pod, bool zero);
-
-/* core_reserve.c: reservations from filter to bind */
-void reserve_requested(struct step *s);
-struct reserve_claim {
-    struct span uid, ns, name;
-    int64_t priority;
-    const struct request *request;
-    struct resources requests; /* of the node; its slot is added */
-    int64_t until_ms;
-    bool joint; /* with those of its gang */
-};
-/* Reserves request->cards cards of the node; `picks` as in placement_choose. */
-void reserve_on(struct step *s, const struct reserve_claim *claim,
-                const struct ledger_node *node, uint64_t chosen);
-/* Ends the reservation of the pod, if it has one. */
-void reserve_end(struct step *s, struct span uid);
-/* The same before the pod is placed on the node. If the reservation is there too, nothing
- * becomes free. */
-void reserve_end_at(struct step *s, struct span uid, struct span node);
-/* A pod of that priority was given cards of the node: the weaker reservations that lost
- * theirs end. */
-void reserve_yield(struct step *s, struct span node, int64_t priority);
-void reserve_drop_all(struct step *s); /* this process stops leading */
-void reserve_tick(struct step *s);
-int64_t reserve_due(const struct core *core);
-
-/* core_gang.c: gangs */
-/* Reserves for all members that have no place yet, and sets the node of the pod in the
- * input; or ends all reservations of the gang and appends the reason. */
-enum core_reserve_outcome gang_reserve(struct step *s, const struct ledger_node **node,
-                                       struct buf *why);
-/* A pod of higher priority took the cards of this pod, whose reservation was made with those
- * of its gang: these end, too. */
-void gang_lost(struct step *s, struct span uid);
-
-/* core_bind_outcome.c: from the Binding to its outcome */
 bool bind_answered(struct step *s); /* false: not a call of a bind */
 void bind_tick(struct step *s);
 int64_t bind_due(const struct core *core);
@@ -315,15 +254,25 @@ void bind_listed(struct step *s, uint64_t list);
 void bind_bound(struct step *s, struct bind_op *op, struct span node);
 void bind_deleted(struct step *s, struct bind_op *op);
 
+/* core_reserve.c: reservations from filter to bind */
+void reserve_requested(struct step *s);
+/* Ends the reservation of the pod, if it has one. */
+void reserve_end(struct step *s, struct span uid);
+/* The same before the pod is placed on the node. If the reservation is there too, nothing
+ * becomes free. */
+void reserve_end_at(struct step *s, struct span uid, struct span node);
+/* A pod of that priority was given cards of the node: the weaker reservations that lost
+ * theirs end. */
+void reserve_yield(struct step *s, struct span node, int64_t priority);
+void reserve_drop_all(struct step *s); /* this process stops leading */
+void reserve_tick(struct step *s);
+int64_t reserve_due(const struct core *core);
+
 /* core_leader.c: leader election */
 void leader_start(struct step *s);
 void leader_check_expiry(struct step *s); /* first in every step */
 void leader_tick(struct step *s);
 void leader_refresh(struct step *s);
-/* Does the Lease name this process as its holder? */
-bool leader_is_holder(const struct core *core);
-/* When the lease, as last seen, expires; INT64_MIN: it is free. */
-int64_t leader_lease_end(const struct core *core);
 bool leader_answered(struct step *s);
 int64_t leader_due(const struct core *core);
 /* Until when a Binding may start; mono_ms INT64_MIN: this process does not lead. */

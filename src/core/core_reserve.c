@@ -3,7 +3,12 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "placement/gang.h"
 #include "placement/reason.h"
+
+static void gang_lost(struct step *s, struct span uid);
+static enum core_reserve_outcome gang_reserve(struct step *s, const struct ledger_node **node,
+                                              struct buf *why);
 
 /*
  * Reservations: cards that are kept for a pod from filter to bind (core.h). The ledger has
@@ -14,7 +19,16 @@
  * binds fail.
  */
 
-static void end(struct step *s, struct ledger_reservation *r)
+struct reserve_claim {
+    struct span uid, ns, name;
+    int64_t priority;
+    const struct request *request;
+    struct resources requests; /* of the node; its slot is added */
+    int64_t until_ms;
+    bool joint; /* with those of its gang */
+};
+
+static void end_reservation(struct step *s, struct ledger_reservation *r)
 {
     struct wakeup_fits before = wakeup_before(s, r->node->name);
     ledger_reservation_end(s->core->ledger, r);
@@ -25,7 +39,7 @@ void reserve_end(struct step *s, struct span uid)
 {
     struct ledger_reservation *r = ledger_reservation_find(s->core->ledger, uid);
     if (r)
-        end(s, r);
+        end_reservation(s, r);
 }
 
 void reserve_end_at(struct step *s, struct span uid, struct span node)
@@ -34,7 +48,7 @@ void reserve_end_at(struct step *s, struct span uid, struct span node)
     if (r && span_eq(r->node->name, node))
         ledger_reservation_end(s->core->ledger, r);
     else if (r)
-        end(s, r);
+        end_reservation(s, r);
 }
 
 void reserve_yield(struct step *s, struct span node_name, int64_t priority)
@@ -49,7 +63,7 @@ void reserve_yield(struct step *s, struct span node_name, int64_t priority)
                    SPAN_ARG(node->name), SPAN_ARG(lost->ns), SPAN_ARG(lost->name));
         if (lost->joint || MUTANT(basic_members_end_together))
             gang_lost(s, lost->uid);
-        end(s, lost);
+        end_reservation(s, lost);
     }
 }
 
@@ -60,8 +74,9 @@ void reserve_drop_all(struct step *s)
         ledger_reservation_end(s->core->ledger, r);
 }
 
-void reserve_on(struct step *s, const struct reserve_claim *claim,
-                const struct ledger_node *node, uint64_t chosen)
+/* Reserves request->cards cards of the node; `picks` as in placement_choose. */
+static void reserve_on(struct step *s, const struct reserve_claim *claim,
+                       const struct ledger_node *node, uint64_t chosen)
 {
     const struct request *request = claim->request;
     struct ledger_share *shares =
@@ -90,7 +105,7 @@ void reserve_on(struct step *s, const struct reserve_claim *claim,
 
 /* Do reservations leave the pod its CPU, memory and slot? What pods take is known better to
  * kube-scheduler, which offers the node. */
-static bool has_space(const struct core_input *in, const struct ledger_node *node)
+static bool node_has_space(const struct core_input *in, const struct ledger_node *node)
 {
     const struct resources wanted = {in->requests.cpu_milli, in->requests.memory, 1};
     if (!node->has_reserved)
@@ -102,14 +117,14 @@ static bool has_space(const struct core_input *in, const struct ledger_node *nod
 /* The first of the nodes that fits, and the cards there; NULL: none. A node whose CPU is
  * reserved for other pods comes last, and is not refused: kube-scheduler knows nothing of
  * that, and would not retry the pod when the reservations end. */
-static const struct ledger_node *choose(struct step *s, uint64_t *chosen)
+static const struct ledger_node *choose_node(struct step *s, uint64_t *chosen)
 {
     const struct core_input *in = s->in;
     const struct select_pod asks = {in->request, in->priority, in->uid, NULL};
     for (size_t i = 0; i < 2 * in->n_nodes; i++) {
         const struct ledger_node *node =
             ledger_node_find(s->core->ledger, in->nodes[i % in->n_nodes]);
-        if (node && has_space(in, node) == (i < in->n_nodes) &&
+        if (node && node_has_space(in, node) == (i < in->n_nodes) &&
             select_fit_pod(node, &asks) == FIT_YES && select_bind(node, &asks, chosen))
             return node;
     }
@@ -124,7 +139,7 @@ static const struct ledger_node *reserve_one(struct step *s, int64_t until_ms)
     const struct core_input *in = s->in;
     int64_t longest_ms = s->now.mono_ms + CORE_RESERVATION_MS;
     uint64_t chosen;
-    const struct ledger_node *node = choose(s, &chosen);
+    const struct ledger_node *node = choose_node(s, &chosen);
     const struct reserve_claim claim = {.uid = in->uid,
                                         .ns = in->ns,
                                         .name = in->name,
@@ -200,11 +215,196 @@ void reserve_tick(struct step *s)
     struct ledger_reservation *r;
     while ((r = ledger_first_reservation(s->core->ledger)) &&
            r->until_ms <= s->now.mono_ms)
-        end(s, r);
+        end_reservation(s, r);
 }
 
 int64_t reserve_due(const struct core *core)
 {
     const struct ledger_reservation *r = ledger_first_reservation(core->ledger);
     return r ? r->until_ms : INT64_MAX;
+}
+
+/* -- gangs -- */
+
+/*
+ * Gangs (domain/gang.h): when kube-scheduler asks about one member, either all members that
+ * have no place yet get reservations in this step, or none does and those of the gang end
+ * (unless as many as must start have a place without this member). So no gang holds a part
+ * of its cards while it waits for the rest, and two gangs cannot block each other. Members
+ * that are bound keep their promises.
+ *
+ * The reservations of a gang have one time limit. It is longer than that of a single pod,
+ * because the first members wait at kube-scheduler's Permit for the last: the coscheduling
+ * plugin lets them wait for 60 s by default (PermitWaitingTimeSeconds).
+ *
+ * Members that do not wait for each other (policy basic of their PodGroup, which filter has
+ * read) are reserved for as single pods, and lose their reservations alone.
+ *
+ * A reservation that a gang has is not renewed by a later filter. Otherwise a gang could
+ * keep its cards forever although one member cannot start for another reason.
+ */
+
+/* The reservations of the other members of the pod's gang. `visit` may end them. */
+static void each_other(struct step *s, const struct ledger_gang *gang, struct span uid,
+                       void (*visit)(struct step *, struct ledger_reservation *, void *),
+                       void *ctx)
+{
+    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next) {
+        struct ledger_reservation *r =
+            span_eq(m->pod->uid, uid)
+                ? NULL
+                : ledger_reservation_find(s->core->ledger, m->pod->uid);
+        if (r)
+            visit(s, r, ctx);
+    }
+}
+
+static void end_member(struct step *s, struct ledger_reservation *r, void *ctx)
+{
+    (void)ctx;
+    reserve_end(s, r->uid);
+}
+
+static void add_member_limit(struct step *s, struct ledger_reservation *r, void *ctx)
+{
+    int64_t *until_ms = ctx;
+    (void)s;
+    if (r->until_ms < *until_ms)
+        *until_ms = r->until_ms;
+}
+
+/* A pod of higher priority took the cards of this pod, whose reservation was made with those
+ * of its gang: these end, too. */
+static void gang_lost(struct step *s, struct span uid)
+{
+    const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
+    if (pod && pod->member)
+        each_other(s, pod->member->gang, uid, end_member, NULL);
+}
+
+static bool is_candidate(const struct core_input *in, const struct ledger_node *node)
+{
+    for (size_t i = 0; i < in->n_nodes; i++)
+        if (span_eq(in->nodes[i], node->name))
+            return true;
+    return false;
+}
+
+/* Does the reservation still serve the pod: the node is offered, and the cards suit? */
+static bool serves(struct step *s, const struct ledger_reservation *r)
+{
+    const struct core_input *in = s->in;
+    const struct request *request = in->request;
+    const struct select_pod asks = {request, in->priority, in->uid, NULL};
+    uint64_t chosen;
+    bool whole = request->kind == REQUEST_CARDS;
+    if (!is_candidate(in, r->node) || r->whole != whole ||
+        r->n_shares != request->cards || r->priority != in->priority ||
+        (!whole && r->shares[0].mib != request->mib_per_card) ||
+        r->core != request->core || !select_bind(r->node, &asks, &chosen))
+        return false;
+    for (uint32_t i = 0; i < r->n_shares; i++, chosen &= chosen - 1)
+        if (r->shares[i].on != &r->node->cards[__builtin_ctzll(chosen)])
+            return false;
+    return true;
+}
+
+/* The nodes of the input, each once. */
+static size_t list_nodes(struct step *s, const struct ledger_node ***list)
+{
+    const struct core_input *in = s->in;
+    const struct ledger *l = s->core->ledger;
+    struct arena *a = &s->core->scratch;
+    uint8_t *seen = arena_zalloc(a, ledger_node_slots(l) + 1);
+    size_t n = 0;
+    *list = arena_alloc(a, (in->n_nodes + 1) * sizeof **list);
+    for (size_t i = 0; i < in->n_nodes; i++) {
+        const struct ledger_node *node = ledger_node_find(l, in->nodes[i]);
+        if (!node || seen[node->id])
+            continue;
+        seen[node->id] = 1;
+        (*list)[n++] = node;
+    }
+    return n;
+}
+
+static void reserve_member(struct step *s, const struct gang_plan_member *m,
+                           int64_t until_ms)
+{
+    const struct core_input *in = s->in;
+    const struct reserve_claim claim = {
+        .uid = m->uid,
+        .ns = m->pod ? m->pod->ns : in->ns,
+        .name = m->pod ? m->pod->name : in->name,
+        .priority = m->pod ? m->pod->priority : in->priority,
+        .request = m->request,
+        .requests = m->requests,
+        .until_ms = until_ms,
+        .joint = true,
+    };
+    reserve_on(s, &claim, m->node, m->cards);
+}
+
+/* Reserves for all that were placed. Cards are chosen on each node in the order of the
+ * plan, so what a member takes was free when the plan was made. */
+static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t until_ms)
+{
+    size_t n = MUTANT(gang_in_part) ? 1 : v->n_members;
+    for (size_t i = 0; i < n; i++)
+        if (v->members[i].placed && v->members[i].cards)
+            reserve_member(s, &v->members[i], until_ms);
+}
+
+static bool has_space_for_gang(const struct step *s)
+{
+    return ledger_reservations(s->core->ledger) + GANG_PLAN_MEMBERS <
+           CORE_RESERVATIONS_MAX;
+}
+
+/* Reserves for all members that have no place yet, and sets the node of the pod in the
+ * input; or ends all reservations of the gang and appends the reason. */
+static enum core_reserve_outcome gang_reserve(struct step *s, const struct ledger_node **node,
+                                              struct buf *why)
+{
+    const struct core_input *in = s->in;
+    struct ledger *l = s->core->ledger;
+    struct gang_verdict v;
+    const struct ledger_node **nodes;
+    const struct ledger_gang *gang = ledger_gang_find(l, in->ns, in->gang);
+    const struct gang_asker asker = {.pod = {in->request, in->priority, in->uid, gang},
+                                     .name = in->gang->name,
+                                     .minimum = in->gang->minimum,
+                                     .requests = in->requests};
+    struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
+    if (own && serves(s, own) &&
+        (gang_judge_is_settled(l, &asker) || MUTANT(gang_of_old_members))) {
+        if (MUTANT(gang_reservation_leaks))
+            own->until_ms = INT64_MAX;
+        *node = own->node;
+        return CORE_RESERVE_DONE;
+    }
+    int64_t until_ms = s->now.mono_ms + CORE_GANG_RESERVATION_MS;
+    if (own)
+        add_member_limit(s, own, &until_ms);
+    /* The caller wakes pending pods, if its cards are free after this step. */
+    if (own)
+        ledger_reservation_end(l, own);
+    if (!has_space_for_gang(s))
+        return CORE_RESERVE_FULL;
+    size_t n = list_nodes(s, &nodes);
+    bool spread = in->request->placement == PLACE_SPREAD;
+    gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
+    if (!v.fits) {
+        gang_judge_reason(why, &asker, &v);
+        if (v.placed >= v.needed) /* they can start without this one */
+            return CORE_RESERVE_GANG_REJECTED;
+        if (!MUTANT(gang_keeps_a_part))
+            each_other(s, gang, in->uid, end_member, NULL);
+        buf_adds(why, "; none starts before all can");
+        return CORE_RESERVE_GANG_REJECTED;
+    }
+    each_other(s, gang, in->uid, add_member_limit, &until_ms);
+    reserve_all(s, &v, until_ms);
+    *node = v.members[0].node;
+    return CORE_RESERVE_DONE;
 }

@@ -25,7 +25,7 @@
  * Cordoned nodes are included: a pending pod may tolerate the taint, which is not known
  * here. Uncordoning is an event by itself.
  *
- * A gang (core_gang.c) was rejected because its members do not fit together. So while
+ * A gang (core_reserve.c) was rejected because its members do not fit together. So while
  * members of gangs are pending, every node that gains memory for a pending pod counts. So
  * does every node that a pod without GPU has left and whose cards suffice for a member,
  * because members need CPU, too. (A single pod is never rejected for CPU here.)
