@@ -88,33 +88,13 @@ END_TEST
 
 /* -- podList -- */
 
-/* "ns/p/c aliyun.com/gpu-mem id id", one a line. */
-static void read_entries(const char *text, struct podresources *pods)
-{
-    struct span rest = span_of(text);
-    struct podresources_entry *entries = arena_zalloc(&arena, 64 * sizeof *entries);
-    *pods = (struct podresources){.entries = entries};
-    while (rest.n) {
-        struct span line = span_cut(&rest, '\n');
-        struct podresources_entry *e = &entries[pods->n++];
-        struct span *ids = arena_alloc(&arena, 64 * sizeof *ids);
-        e->ns = span_cut(&line, '/');
-        e->pod = span_cut(&line, '/');
-        e->container = span_cut(&line, ' ');
-        e->resource = span_cut(&line, ' ');
-        e->ids = ids;
-        while (line.n)
-            ids[e->n_ids++] = span_cut(&line, ' ');
-    }
-}
-
 static void held_is(const char *entries, const char *want)
 {
     cleanup_buf struct buf got = {0};
     struct scv_card cards[] = {{.uuid = SPAN("GPU-0")}, {0}, {.uuid = SPAN("GPU-1")}};
     struct scv scv = {.cards = cards, .n_cards = ARRAY_LEN(cards)};
     struct podresources pods, kept;
-    read_entries(entries, &pods);
+    read_entries(entries, &arena, &pods);
     podresources_normalize(&pods, &arena, &kept);
     node_scv_add_pods(&kept, &scv, &arena);
     for (size_t i = 0; i < scv.n_held; i++) {
@@ -128,47 +108,19 @@ static void held_is(const char *entries, const char *want)
     ck_assert_str_eq(got.p, want);
 }
 
-/* An entry for a container with ids of our plugin. */
-static const char *ours(const char *pod, const char *const *cards, size_t n,
-                        enum ids_resource r)
+/* test_ids.c has all forms of ids. */
+START_TEST(device_ids_name_the_cards)
 {
-    cleanup_buf struct buf b = {0};
-    buf_printf(&b, "ns/%s/c %s", pod, ids_resource_name(r));
-    for (size_t i = 0; i < n; i++) {
-        struct ids_id id = {ids_tag_of(span_of(cards[i])),
-                            r == IDS_MEM ? (int64_t)i : -1};
-        buf_addc(&b, ' ');
-        ids_write(&b, &id);
-    }
-    return arena_copy(&arena, buf_span(&b)).p;
-}
-
-START_TEST(ids_of_our_plugin_name_the_card)
-{
-    static const char *const mixed[] = {"GPU-1", "GPU-1", "GPU-0"}, *const one[] = {
-                                                                        "GPU-1"};
-    static const char *const unknown[] = {"GPU-7", "index-1"};
-    held_is(ours("p", one, 1, IDS_MEM), "p aliyun.com/gpu-mem 1: GPU-1\n");
-    held_is(ours("p", mixed, 3, IDS_MEM), "p aliyun.com/gpu-mem 3: GPU-0 GPU-1\n");
-    held_is(ours("p", mixed + 1, 2, IDS_COUNT),
-            "p aliyun.com/gpu-count 2: GPU-0 GPU-1\n");
-    held_is(ours("p", unknown, 2, IDS_MEM), "p aliyun.com/gpu-mem 2:\n");
-}
-END_TEST
-
-START_TEST(ids_of_other_plugins)
-{
-    held_is("ns/p/c nvidia.com/gpu GPU-1\n"
+    struct ids_id of_1 = {ids_tag_of(SPAN("GPU-1")), 5};
+    cleanup_buf struct buf ours = {0};
+    buf_adds(&ours, "ns/o/c aliyun.com/gpu-mem ");
+    ids_write(&ours, &of_1);
+    held_is(ours.p, "o aliyun.com/gpu-mem 1: GPU-1\n");
+    held_is("ns/p/c nvidia.com/gpu GPU-1 GPU-0\n"
             "ns/q/c nvidia.com/gpu GPU-0::1 GPU-0::0\n"
-            "ns/r/c nvidia.com/gpu MIG-GPU-1/3/0 MIG-8d7c2a\n"
-            "ns/s/c nvidia.com/gpu MIG-8d7c2a\n"
-            "ns/t/c aliyun.com/gpu-mem GPU-1-_-0 GPU-1-_-1\n"
             "ns/u/c nvidia.com/gpu GPU-11 GPU-\n",
-            "p nvidia.com/gpu 1: GPU-1\n"
+            "p nvidia.com/gpu 2: GPU-0 GPU-1\n"
             "q nvidia.com/gpu 2: GPU-0\n"
-            "r nvidia.com/gpu 2: GPU-1\n"
-            "s nvidia.com/gpu 1:\n"
-            "t aliyun.com/gpu-mem 2:\n"
             "u nvidia.com/gpu 2:\n");
 }
 END_TEST
@@ -519,8 +471,7 @@ int main(void)
         unknown_values_are_left_out,
         failed_cards,
         the_given_health_is_published,
-        ids_of_our_plugin_name_the_card,
-        ids_of_other_plugins,
+        device_ids_name_the_cards,
         the_number_of_entries_is_limited,
         a_write_has_the_use_of_containers_and_processes,
         noise_is_not_written,

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "agent/samples.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kube/podresources.h"
@@ -189,26 +190,6 @@ END_TEST
 
 /* -- sorted entries -- */
 
-/* "ns/p/c aliyun.com/gpu-mem id id", one a line. */
-static void read_entries(const char *text, struct podresources *pods)
-{
-    struct span rest = span_of(text);
-    struct podresources_entry *entries = arena_zalloc(&arena, 64 * sizeof *entries);
-    *pods = (struct podresources){.entries = entries};
-    while (rest.n) {
-        struct span line = span_cut(&rest, '\n');
-        struct podresources_entry *e = &entries[pods->n++];
-        struct span *ids = arena_alloc(&arena, 64 * sizeof *ids);
-        e->ns = span_cut(&line, '/');
-        e->pod = span_cut(&line, '/');
-        e->container = span_cut(&line, ' ');
-        e->resource = span_cut(&line, ' ');
-        e->ids = ids;
-        while (line.n)
-            ids[e->n_ids++] = span_cut(&line, ' ');
-    }
-}
-
 static void write_entries(const struct podresources *pods, struct buf *out)
 {
     for (size_t i = 0; i < pods->n; i++) {
@@ -247,8 +228,7 @@ START_TEST(equal_states_have_equal_entries)
                  "ns/n/c nvidia.com/gpu GPU-1\n"
                  "ns/n/c nvidia.com/gpu GPU-1\n"
                  "ns/n/c nvidia.com/gpu GPU-0\n"
-                 "a/z/c nvidia.com/mig-1g.5gb MIG-7\n",
-                 &pods);
+                 "a/z/c nvidia.com/mig-1g.5gb MIG-7\n", &arena, &pods);
     struct podresources_entry *e = (struct podresources_entry *)pods.entries;
     for (int round = 0; round < 50; round++) {
         for (size_t i = pods.n; i > 1; i--) {
@@ -264,7 +244,7 @@ START_TEST(equal_states_have_equal_entries)
                        "ns/p/d aliyun.com/gpu-mem aaaaaaa-2\n");
     }
     kept_is(&(struct podresources){0}, "");
-    read_entries("ns/p/c aliyun.com/gpu-mem\nns/p/c cpu 1\n", &pods);
+    read_entries("ns/p/c aliyun.com/gpu-mem\nns/p/c cpu 1\n", &arena, &pods);
     kept_is(&pods, "");
 }
 END_TEST
