@@ -11,7 +11,6 @@
 #include "base/jread.h"
 #include "base/mem.h"
 #include "domain/keys.h"
-#include "domain/quantity.h"
 #include "kube/pod_group.h"
 
 void explain_plain(struct explain_page *p, struct span text)
@@ -24,13 +23,6 @@ void explain_request(struct explain_page *p)
     cleanup_buf struct buf text = {0};
     request_write(&text, p->pod->request, p->unit);
     explain_plain(p, buf_span(&text));
-}
-
-void explain_amount(struct buf *out, int64_t mib, int64_t unit)
-{
-    show_amount(out, mib, unit);
-    buf_addc(out, ' ');
-    quantity_write_unit(out, unit);
 }
 
 struct span explain_text_at(const json_t *o, const char *key)
@@ -74,9 +66,7 @@ static void add_condition(struct explain_page *p)
         if (!span_eq(explain_text_at(item, "type"), SPAN("PodScheduled")) ||
             !span_eq(explain_text_at(item, "status"), SPAN("False")) || !message.n)
             continue;
-        buf_adds(p->out, "kube-scheduler: ");
-        explain_plain(p, message);
-        buf_addc(p->out, '\n');
+        table_line(p->out, "kube-scheduler: %.*s", SPAN_ARG(message));
     }
 }
 
@@ -90,9 +80,8 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
         int64_t mib = ledger_pod_mib(pods[i], card);
         if (mib < 0)
             continue;
-        buf_printf(out, "%s%.*s/%.*s ", before, SPAN_ARG(pods[i]->ns),
-                   SPAN_ARG(pods[i]->name));
-        explain_amount(out, mib, unit);
+        buf_printf(out, "%s%.*s/%.*s %s", before, SPAN_ARG(pods[i]->ns),
+                   SPAN_ARG(pods[i]->name), show_units(mib, unit).s);
         before = ", ";
     }
 }
@@ -102,20 +91,15 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
 static void add_share(struct explain_page *p, const struct card *card, int64_t mib)
 {
     cleanup_arena struct arena a = {0};
-    buf_printf(p->out, "  GPU%" PRId32 "  ", card->index);
-    explain_plain(p, card->model);
-    buf_adds(p->out, card->model.n ? "  " : "");
-    explain_plain(p, card->uuid);
-    buf_adds(p->out, card->uuid.n ? "  " : "");
-    explain_amount(p->out, mib, p->unit);
-    buf_adds(p->out, " promised of ");
-    explain_amount(p->out, card->total_mib, p->unit);
+    table_text(p->out, "  GPU%" PRId32 "  %.*s%s%.*s%s%s promised of ", card->index,
+               SPAN_ARG(card->model), card->model.n ? "  " : "", SPAN_ARG(card->uuid),
+               card->uuid.n ? "  " : "", show_units(mib, p->unit).s);
+    buf_adds(p->out, show_units(card->total_mib, p->unit).s);
     if (p->pod->request->kind == REQUEST_CARDS)
         buf_adds(p->out, " (the whole card)");
-    if (card->used_mib >= 0) {
-        buf_adds(p->out, "; in use by all processes: ");
-        explain_amount(p->out, card->used_mib, p->unit);
-    }
+    if (card->used_mib >= 0)
+        buf_printf(p->out, "; in use by all processes: %s",
+                   show_units(card->used_mib, p->unit).s);
     buf_printf(p->out, "; %s", show_health(card->state));
     if (card->pods > 1) {
         cleanup_buf struct buf others = {0};
@@ -183,9 +167,7 @@ static void add_differences(struct explain_page *p)
     bool only_cards;
     if (!ledger_pod_is_forged(p->pod->node, p->pod, &why, &only_cards))
         return;
-    buf_adds(p->out, "  difference: ");
-    explain_plain(p, buf_span(&why));
-    buf_addc(p->out, '\n');
+    table_line(p->out, "  difference: %s", why.p);
 }
 
 static void explain_bound(struct explain_page *p, const struct cluster_state_pod *object)
@@ -212,12 +194,13 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
         const struct ledger_pod_share *share = &p->pod->shares[i];
         if (share->on)
             continue;
-        buf_printf(p->out, "  GPU%" PRId32 "  ", share->card);
         char text[CARD_UUID_TEXT];
-        explain_plain(p, card_uuid_text(&share->uuid, text));
-        buf_adds(p->out, card_uuid_is_empty(&share->uuid) ? "" : "  ");
-        explain_amount(p->out, share->mib, p->unit);
-        buf_adds(p->out, " promised, but the node does not have this card\n");
+        table_line(p->out,
+                   "  GPU%" PRId32 "  %.*s%s%s promised, but the node does not have this "
+                   "card",
+                   share->card, SPAN_ARG(card_uuid_text(&share->uuid, text)),
+                   card_uuid_is_empty(&share->uuid) ? "" : "  ",
+                   show_units(share->mib, p->unit).s);
         any = true;
     }
     if (!any)

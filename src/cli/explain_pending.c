@@ -103,8 +103,9 @@ static void add_reserved(struct explain_page *p, struct buf *out,
     {
         struct span ns = explain_text_at(item, "namespace");
         struct span name = explain_text_at(item, "name");
-        buf_printf(out, "%s%.*s/%.*s ", before, SPAN_ARG(ns), SPAN_ARG(name));
-        explain_amount(out, json_integer_value(json_object_get(item, "mib")), p->unit);
+        int64_t mib = json_integer_value(json_object_get(item, "mib"));
+        buf_printf(out, "%s%.*s/%.*s %s", before, SPAN_ARG(ns), SPAN_ARG(name),
+                   show_units(mib, p->unit).s);
         before = ", ";
     }
 }
@@ -138,9 +139,7 @@ static void add_own_reservation(struct explain_page *p)
         }
         if (*before != ',')
             continue;
-        buf_adds(p->out, " of node ");
-        explain_plain(p, explain_text_at(node, "name"));
-        buf_adds(p->out, ".\n");
+        table_line(p->out, " of node %.*s.", SPAN_ARG(explain_text_at(node, "name")));
     }
 }
 
@@ -245,19 +244,20 @@ static bool add_evictions(struct explain_page *p, const struct ledger_node **nod
     struct evictions any = now.node ? now : cheapest(p, nodes, n, HIGHEST_PRIORITY, &a);
     if (!any.node)
         return false;
-    buf_adds(p->out, "Node ");
-    explain_plain(p, any.node->name);
-    buf_adds(p->out, " has enough free memory in total, so kube-scheduler evicts no pods "
-                     "there. With --preempt-after, the extender would ");
+    cleanup_buf struct buf what = {0};
     if (now.node)
-        buf_printf(p->out,
+        buf_printf(&what,
                    "evict %zu pod%s of priority %" PRId64
-                   "%s, if kube-scheduler offers this node.\n",
+                   "%s, if kube-scheduler offers this node.",
                    now.n, now.n == 1 ? "" : "s", now.priority,
                    now.n == 1 ? "" : " or lower");
     else
-        buf_printf(p->out, "do so for a pod of priority %" PRId64 " or higher.\n",
+        buf_printf(&what, "do so for a pod of priority %" PRId64 " or higher.",
                    any.priority + 1);
+    table_line(p->out,
+               "Node %.*s has enough free memory in total, so kube-scheduler evicts no "
+               "pods there. With --preempt-after, the extender would %s",
+               SPAN_ARG(any.node->name), what.p);
     return true;
 }
 
@@ -310,24 +310,20 @@ static void add_search(struct explain_page *p, const json_t *entry)
     else if (span_eq(last, SPAN("not-needed")))
         buf_adds(p->out, "  the last search found that the pod fits when terminating "
                          "pods have left\n");
-    if (p->pod->nomination) {
-        buf_adds(p->out, "  nothing is evicted while status.nominatedNodeName is ");
-        explain_plain(p, p->pod->nomination->node->name);
-        buf_addc(p->out, '\n');
-    }
+    if (p->pod->nomination)
+        table_line(p->out, "  nothing is evicted while status.nominatedNodeName is %.*s",
+                   SPAN_ARG(p->pod->nomination->node->name));
 }
 
 static void add_progress(struct explain_page *p, const json_t *entry)
 {
     struct span node = explain_text_at(entry, "node");
-    if (node.n) {
-        buf_adds(p->out, "  the cards on node ");
-        explain_plain(p, node);
-        buf_printf(p->out,
-                   " are kept for the pod; victims: %" PRId64
-                   ", not evicted yet: %" PRId64 "\n",
-                   number_at(entry, "victims"), number_at(entry, "victimsLeft"));
-    }
+    if (node.n)
+        table_line(p->out,
+                   "  the cards on node %.*s are kept for the pod; victims: %" PRId64
+                   ", not evicted yet: %" PRId64,
+                   SPAN_ARG(node), number_at(entry, "victims"),
+                   number_at(entry, "victimsLeft"));
     if (explain_text_at(entry, "noEvictionBefore").n) {
         buf_adds(p->out, "  no further pod is evicted for it before ");
         add_time(p, entry, "noEvictionBefore");
@@ -375,9 +371,9 @@ static void add_state(struct explain_page *p, const json_t *pending, const json_
         buf_adds(p->out, ":\n");
         add_entry(p, entry);
     } else if (!json_is_true(json_object_get(view, "leader"))) {
-        buf_adds(p->out, "; the replica that answered does not lead. The leader is ");
-        explain_plain(p, explain_text_at(view, "holder"));
-        buf_adds(p->out, ".\n");
+        table_line(p->out,
+                   "; the replica that answered does not lead. The leader is %.*s.",
+                   SPAN_ARG(explain_text_at(view, "holder")));
     } else if (!pending) {
         buf_adds(p->out, "; the extender does not show what it does for this pod.\n");
     } else {
@@ -426,23 +422,21 @@ static void add_card_reason(struct explain_page *p, struct buf *out,
         buf_adds(out, "has the same UUID as another card");
     else if (card->whole)
         buf_adds(out, "promised as a whole card");
-    else if (r->kind == REQUEST_MEMORY && card->free_mib < r->mib_per_card) {
-        buf_adds(out, "lacks ");
-        explain_amount(out, r->mib_per_card - card->free_mib, p->unit);
-    } else if (r->core > card_core_left(card)) {
+    else if (r->kind == REQUEST_MEMORY && card->free_mib < r->mib_per_card)
+        buf_printf(out, "lacks %s",
+                   show_units(r->mib_per_card - card->free_mib, p->unit).s);
+    else if (r->core > card_core_left(card))
         buf_printf(out, "lacks %u %% of its compute", r->core - card_core_left(card));
-    } else if (r->kind == REQUEST_MEMORY || card_is_free(card))
+    else if (r->kind == REQUEST_MEMORY || card_is_free(card))
         buf_adds(out, "fits");
     else
         buf_adds(out, "not entirely free");
-    if (card->state == CARD_AVAILABLE && card_external_mib(card)) {
-        buf_adds(out, "; used outside Kubernetes: ");
-        explain_amount(out, card_external_mib(card), p->unit);
-    }
-    if (card->state == CARD_AVAILABLE && card->overuse_mib) {
-        buf_adds(out, "; used by pods beyond their promises: ");
-        explain_amount(out, card->overuse_mib, p->unit);
-    }
+    if (card->state == CARD_AVAILABLE && card_external_mib(card))
+        buf_printf(out, "; used outside Kubernetes: %s",
+                   show_units(card_external_mib(card), p->unit).s);
+    if (card->state == CARD_AVAILABLE && card->overuse_mib)
+        buf_printf(out, "; used by pods beyond their promises: %s",
+                   show_units(card->overuse_mib, p->unit).s);
     cleanup_arena struct arena a = {0};
     explain_promises(out, node, card, p->unit, &a);
     add_reserved(p, out, node, card);
@@ -605,8 +599,7 @@ static void add_gang(struct explain_page *p, const struct ledger_node **nodes, s
                    SPAN_ARG(m->gang->name), v.placed, v.total);
     else
         gang_judge_reason(&text, &asker, &v);
-    explain_plain(p, buf_span(&text));
-    buf_adds(p->out, ".\n");
+    table_line(p->out, "%s.", text.p);
 }
 
 /* Heartbeats that make the table unreliable. */
@@ -616,11 +609,8 @@ static void add_heartbeats(struct explain_page *p, const struct ledger_node **no
     for (size_t i = 0; i < n; i++) {
         cleanup_buf struct buf note = {0};
         cluster_state_note_heartbeat(&note, p->cs, nodes[i]);
-        if (!note.n)
-            continue;
-        buf_adds(p->out, "! ");
-        explain_plain(p, nodes[i]->name);
-        buf_printf(p->out, ": %s\n", note.p);
+        if (note.n)
+            table_line(p->out, "! %.*s: %s", SPAN_ARG(nodes[i]->name), note.p);
     }
 }
 
@@ -629,14 +619,11 @@ void explain_pending(struct explain_page *p)
     cleanup_arena struct arena a = {0};
     const struct ledger_node **nodes;
     size_t n = show_nodes(p->l, (struct span){0}, &a, &nodes);
-    buf_adds(p->out, " is pending");
     if (p->pod->invalid_reason) {
-        buf_adds(p->out, "; request invalid: ");
-        explain_plain(p, span_of(p->pod->invalid_reason));
-        buf_addc(p->out, '\n');
+        table_line(p->out, " is pending; request invalid: %s", p->pod->invalid_reason);
         return;
     }
-    buf_adds(p->out, "; requests ");
+    buf_adds(p->out, " is pending; requests ");
     explain_request(p);
     buf_printf(p->out, " (priority %" PRId32 ")\n\n", p->pod->priority);
     if (n) {

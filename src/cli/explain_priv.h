@@ -26,7 +26,6 @@ struct span explain_text_at(const json_t *o, const char *key);
 /* Appends text of the cluster's objects without control characters. */
 void explain_plain(struct explain_page *p, struct span text);
 void explain_request(struct explain_page *p); /* of p->pod */
-void explain_amount(struct buf *out, int64_t mib, int64_t unit);
 /* Appends the pods that have promises on the card. */
 void explain_promises(struct buf *out, const struct ledger_node *node,
                       const struct card *card, int64_t unit, struct arena *a);
