@@ -53,7 +53,7 @@ struct unhealthy_cards {
 };
 
 /* Reads a ConfigMap. */
-void unhealthy_cards_read(struct jread *j, struct arena *a, struct unhealthy_cards *u);
+void node_unhealthy_read(struct jread *j, struct arena *a, struct unhealthy_cards *u);
 
 /*
  * A template Node: a node that an autoscaler could create. Its object is in the body of a

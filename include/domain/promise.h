@@ -81,13 +81,13 @@ void promise_write(struct buf *out, const struct promise *promise,
 /* Computes the amount of a bound pod, given the promise in its annotations (n == 0:
  * none). -1 with `err` when the pod's own request is invalid; `request` is valid anyway
  * (kind NONE: nothing). */
-int bound_request(const struct pod *pod, const struct promise *promise,
+int promise_of_bound(const struct pod *pod, const struct promise *promise,
                   const struct request_rules *rules, struct arena *a,
                   struct request *request, struct err *err);
 
 /* Appends how the annotations of a bound pod and its request differ; nothing if they
- * agree. `request` and `invalid` are from bound_request. The first number is that of the
+ * agree. `request` and `invalid` are from promise_of_bound. The first number is that of the
  * annotations, the second that of the request. */
-void bound_differences(struct buf *out, const struct pod *pod,
+void promise_differences(struct buf *out, const struct pod *pod,
                        const struct promise *promise, const struct request *request,
                        bool invalid, int64_t unit_mib);

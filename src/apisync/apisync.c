@@ -197,7 +197,7 @@ static void read_configmap(struct apisync *s, struct jread *j, bool gone)
 {
     struct unhealthy_cards u;
     struct err err;
-    unhealthy_cards_read(j, &s->in.arena, &u);
+    node_unhealthy_read(j, &s->in.arena, &u);
     if (jread_check(j, NULL) || report_invalid(s, j, &u.meta))
         return;
     if (u.damaged && !gone) {

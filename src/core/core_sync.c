@@ -82,7 +82,7 @@ static void note_differences(struct step *s, struct ledger_pod *entry,
 {
     struct core *core = s->core;
     cleanup_buf struct buf text = {0};
-    bound_differences(&text, pod, promise, request, invalid,
+    promise_differences(&text, pod, promise, request, invalid,
                       core->settings.ledger.unit_mib);
     if (entry->final && asks_for_cards(entry->request) && is_edited(entry, promise)) {
         buf_adds(&text, text.n ? "; " : "");
@@ -135,7 +135,7 @@ static void read_request(struct step *s, const struct pod *pod, struct observed 
     *o = (struct observed){0};
     if (bound) {
         promise_of(pod, &core->scratch, &o->promise);
-        o->invalid = bound_request(pod, &o->promise, &rules, &core->scratch, &o->request,
+        o->invalid = promise_of_bound(pod, &o->promise, &rules, &core->scratch, &o->request,
                                    &o->why) != 0;
     } else {
         o->invalid = request_of(pod, &rules, &core->scratch, &o->request, &o->why) != 0;

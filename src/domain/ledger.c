@@ -20,7 +20,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     l->settings = *settings;
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
-    plain_pods_init(&l->plain, seed ^ 0x1b873593);
+    nongpu_pods_init(&l->plain, seed ^ 0x1b873593);
     request_pool_init(&l->requests, seed ^ 0x2127599b);
     map_init(&l->gangs, seed ^ 0x3c6ef372, offsetof(struct ledger_gang, key));
     map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
@@ -62,7 +62,7 @@ void ledger_free(struct ledger *l)
         free(l->chunks[i]);
     map_fini(&l->nodes_by_name);
     map_fini(&l->pods_by_uid);
-    plain_pods_fini(&l->plain);
+    nongpu_pods_fini(&l->plain);
     request_pool_fini(&l->requests);
     map_fini(&l->reservations_by_uid);
     free(l->chunks);

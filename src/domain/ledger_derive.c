@@ -441,7 +441,8 @@ static void add_kinds(struct ledger *l, struct ledger_node *node)
     for (uint32_t i = 0; i < node->n_cards; i++) {
         struct card *card = &node->cards[i];
         card->kind =
-            request_mix_add_card(&l->mix, card->model, card_clock_mhz(card), card->total_mib);
+            request_mix_add_card(&l->mix, card->model, card_clock_mhz(card),
+                                 card->total_mib);
     }
 }
 

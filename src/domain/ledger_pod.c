@@ -253,7 +253,8 @@ static void ledger_gang_leave(struct ledger *l, struct ledger_pod *p)
     free(m);
 }
 
-static void gang_join(struct ledger *l, struct ledger_pod *p, struct span key, size_t name_n)
+static void gang_join(struct ledger *l, struct ledger_pod *p, struct span key,
+                      size_t name_n)
 {
     struct ledger_gang *g = map_get(&l->gangs, key);
     if (!g) {
@@ -275,7 +276,8 @@ static void gang_join(struct ledger *l, struct ledger_pod *p, struct span key, s
     }
 }
 
-static void ledger_gang_update(struct ledger *l, struct ledger_pod *p, const struct pod *pod)
+static void ledger_gang_update(struct ledger *l, struct ledger_pod *p,
+                               const struct pod *pod)
 {
     cleanup_buf struct buf key = {0};
     struct gang gang;

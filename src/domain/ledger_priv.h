@@ -10,20 +10,20 @@
  * that request the same.
  */
 
-struct plain_pods {
-    struct plain_slot *slots;
+struct nongpu_pods {
+    struct nongpu_slot *slots;
     size_t n, cap; /* cap is a power of two, or 0 */
     uint64_t seed;
     uint64_t list; /* the list that the marks belong to */
-    struct plain_amount *amounts;
+    struct nongpu_amount *amounts;
     uint32_t n_amounts;    /* ever used */
     uint32_t free_amounts; /* first of the unused ones, + 1; 0: none */
     size_t amounts_cap;
     uint32_t *buckets; /* of amounts by hash; amounts_cap many */
 };
 
-void plain_pods_init(struct plain_pods *p, uint64_t seed);
-void plain_pods_fini(struct plain_pods *p);
+void nongpu_pods_init(struct nongpu_pods *p, uint64_t seed);
+void nongpu_pods_fini(struct nongpu_pods *p);
 
 /*
  * The requests of pods, of GPUs and of the node. Many pods make equal requests, so each
@@ -140,7 +140,7 @@ enum { LEDGER_CHUNK = 64 };
 struct ledger {
     struct ledger_settings settings;
     struct map nodes_by_name, pods_by_uid, reservations_by_uid;
-    struct plain_pods plain;
+    struct nongpu_pods plain;
     struct map gangs;            /* by gang_key */
     struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;

@@ -203,7 +203,7 @@ static void read_data(struct jread *j, struct arena *a, struct span *gpus)
     }
 }
 
-void unhealthy_cards_read(struct jread *j, struct arena *a, struct unhealthy_cards *u)
+void node_unhealthy_read(struct jread *j, struct arena *a, struct unhealthy_cards *u)
 {
     struct jread_str key;
     struct span gpus = {0}, prefix = SPAN(KEY_UNHEALTHY_PREFIX);

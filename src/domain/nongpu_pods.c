@@ -8,22 +8,22 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-struct plain_pod {
+struct nongpu_pod {
     uint32_t node; /* id of the node, below 2^31 */
     struct resources requests;
 };
 
 /* Open addressing with linear probing; removal shifts later entries back into the gap. */
-struct plain_slot {
+struct nongpu_slot {
     uint64_t uid; /* hash of the UID; 0: free */
     uint32_t node : 31;
     uint32_t marked : 1; /* seen in the current list */
     uint32_t amount;
 };
-_Static_assert(sizeof(struct plain_slot) == 16, "16 bytes per pod");
+_Static_assert(sizeof(struct nongpu_slot) == 16, "16 bytes per pod");
 
 /* Amounts that at least one pod requests, in a chain of equal hashes. */
-struct plain_amount {
+struct nongpu_amount {
     int64_t cpu_milli, memory;
     uint32_t pods; /* that request it; 0: unused */
     uint32_t next; /* in the chain, or of the unused ones: index + 1; 0: the last */
@@ -31,20 +31,20 @@ struct plain_amount {
 
 enum { CAP_MIN = 16 };
 
-void plain_pods_init(struct plain_pods *p, uint64_t seed)
+void nongpu_pods_init(struct nongpu_pods *p, uint64_t seed)
 {
-    *p = (struct plain_pods){.seed = seed};
+    *p = (struct nongpu_pods){.seed = seed};
 }
 
-void plain_pods_fini(struct plain_pods *p)
+void nongpu_pods_fini(struct nongpu_pods *p)
 {
     free(p->slots);
     free(p->amounts);
     free(p->buckets);
-    *p = (struct plain_pods){0};
+    *p = (struct nongpu_pods){0};
 }
 
-static size_t plain_pods_bytes(const struct plain_pods *p)
+static size_t nongpu_pods_bytes(const struct nongpu_pods *p)
 {
     return p->cap * sizeof *p->slots +
            p->amounts_cap * (sizeof *p->amounts + sizeof *p->buckets);
@@ -52,19 +52,19 @@ static size_t plain_pods_bytes(const struct plain_pods *p)
 
 /* -- amounts -- */
 
-static uint32_t *bucket_of(const struct plain_pods *p, const struct resources *r)
+static uint32_t *bucket_of(const struct nongpu_pods *p, const struct resources *r)
 {
     const int64_t amounts[] = {r->cpu_milli, r->memory};
     uint64_t hash = hash_bytes(p->seed, amounts, sizeof amounts);
     return &p->buckets[hash & (p->amounts_cap - 1)];
 }
 
-static struct resources requests_of(const struct plain_amount *a)
+static struct resources requests_of(const struct nongpu_amount *a)
 {
     return (struct resources){a->cpu_milli, a->memory, 1};
 }
 
-static void grow_amounts(struct plain_pods *p)
+static void grow_amounts(struct nongpu_pods *p)
 {
     p->amounts_cap = p->amounts_cap ? p->amounts_cap * 2 : CAP_MIN;
     p->amounts = xreallocarray(p->amounts, p->amounts_cap, sizeof *p->amounts);
@@ -78,7 +78,7 @@ static void grow_amounts(struct plain_pods *p)
     }
 }
 
-static uint32_t unused_amount(struct plain_pods *p)
+static uint32_t unused_amount(struct nongpu_pods *p)
 {
     uint32_t i = p->free_amounts;
     if (i) {
@@ -90,25 +90,25 @@ static uint32_t unused_amount(struct plain_pods *p)
     return p->n_amounts++;
 }
 
-static uint32_t take_amount(struct plain_pods *p, const struct resources *r)
+static uint32_t take_amount(struct nongpu_pods *p, const struct resources *r)
 {
     for (uint32_t i = p->amounts_cap ? *bucket_of(p, r) : 0; i;
          i = p->amounts[i - 1].next) {
-        struct plain_amount *a = &p->amounts[i - 1];
+        struct nongpu_amount *a = &p->amounts[i - 1];
         if (a->cpu_milli == r->cpu_milli && a->memory == r->memory) {
             a->pods++;
             return i - 1;
         }
     }
     uint32_t i = unused_amount(p), *bucket = bucket_of(p, r);
-    p->amounts[i] = (struct plain_amount){r->cpu_milli, r->memory, 1, *bucket};
+    p->amounts[i] = (struct nongpu_amount){r->cpu_milli, r->memory, 1, *bucket};
     *bucket = i + 1;
     return i;
 }
 
-static void release_amount(struct plain_pods *p, uint32_t i)
+static void release_amount(struct nongpu_pods *p, uint32_t i)
 {
-    struct plain_amount *a = &p->amounts[i];
+    struct nongpu_amount *a = &p->amounts[i];
     if (--a->pods)
         return;
     const struct resources r = requests_of(a);
@@ -122,14 +122,14 @@ static void release_amount(struct plain_pods *p, uint32_t i)
 
 /* -- pods -- */
 
-static uint64_t hash_uid(const struct plain_pods *p, struct span uid)
+static uint64_t hash_uid(const struct nongpu_pods *p, struct span uid)
 {
     uint64_t hash = hash_bytes(p->seed, uid.p, uid.n);
     return hash ? hash : 1;
 }
 
 /* The slot of the pod, or the free slot for it. cap must not be 0. */
-static struct plain_slot *find(const struct plain_pods *p, uint64_t uid)
+static struct nongpu_slot *find(const struct nongpu_pods *p, uint64_t uid)
 {
     size_t i = uid & (p->cap - 1);
     while (p->slots[i].uid && p->slots[i].uid != uid)
@@ -137,9 +137,9 @@ static struct plain_slot *find(const struct plain_pods *p, uint64_t uid)
     return &p->slots[i];
 }
 
-static void resize(struct plain_pods *p, size_t cap)
+static void resize(struct nongpu_pods *p, size_t cap)
 {
-    struct plain_slot *old = p->slots;
+    struct nongpu_slot *old = p->slots;
     size_t old_cap = p->cap;
     p->cap = cap;
     p->slots = xcalloc(cap, sizeof *p->slots);
@@ -149,14 +149,14 @@ static void resize(struct plain_pods *p, size_t cap)
     free(old);
 }
 
-static struct plain_pod pod_at(const struct plain_pods *p, const struct plain_slot *slot)
+static struct nongpu_pod pod_at(const struct nongpu_pods *p, const struct nongpu_slot *slot)
 {
-    return (struct plain_pod){slot->node, requests_of(&p->amounts[slot->amount])};
+    return (struct nongpu_pod){slot->node, requests_of(&p->amounts[slot->amount])};
 }
 
-static bool plain_pods_get(const struct plain_pods *p, struct span uid, struct plain_pod *pod)
+static bool nongpu_pods_get(const struct nongpu_pods *p, struct span uid, struct nongpu_pod *pod)
 {
-    const struct plain_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
+    const struct nongpu_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
     if (!slot || !slot->uid)
         return false;
     *pod = pod_at(p, slot);
@@ -164,40 +164,40 @@ static bool plain_pods_get(const struct plain_pods *p, struct span uid, struct p
 }
 
 /* The marks of another list mean nothing. */
-static void begin_list(struct plain_pods *p, uint64_t list)
+static void begin_list(struct nongpu_pods *p, uint64_t list)
 {
     for (size_t i = 0; i < p->cap && p->list != list; i++)
         p->slots[i].marked = 0;
     p->list = list;
 }
 
-static void plain_pods_set(struct plain_pods *p, struct span uid, const struct plain_pod *pod,
+static void nongpu_pods_set(struct nongpu_pods *p, struct span uid, const struct nongpu_pod *pod,
                     uint64_t list)
 {
     begin_list(p, list);
     if (p->n + 1 > p->cap / 4 * 3)
         resize(p, p->cap ? p->cap * 2 : CAP_MIN);
     uint64_t hash = hash_uid(p, uid);
-    struct plain_slot *slot = find(p, hash);
+    struct nongpu_slot *slot = find(p, hash);
     uint32_t amount = take_amount(p, &pod->requests);
     if (slot->uid)
         release_amount(p, slot->amount);
     p->n += !slot->uid;
-    *slot = (struct plain_slot){hash, pod->node & INT32_MAX, 1, amount};
+    *slot = (struct nongpu_slot){hash, pod->node & INT32_MAX, 1, amount};
 }
 
-static void plain_pods_mark(struct plain_pods *p, struct span uid, uint64_t list)
+static void nongpu_pods_mark(struct nongpu_pods *p, struct span uid, uint64_t list)
 {
     begin_list(p, list);
-    struct plain_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
+    struct nongpu_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
     if (slot && slot->uid)
         slot->marked = 1;
 }
 
-static struct plain_pod remove_at(struct plain_pods *p, size_t hole)
+static struct nongpu_pod remove_at(struct nongpu_pods *p, size_t hole)
 {
     size_t mask = p->cap - 1;
-    struct plain_pod removed = pod_at(p, &p->slots[hole]);
+    struct nongpu_pod removed = pod_at(p, &p->slots[hole]);
     release_amount(p, p->slots[hole].amount);
     for (size_t i = (hole + 1) & mask; p->slots[i].uid; i = (i + 1) & mask) {
         size_t home = p->slots[i].uid & mask;
@@ -206,12 +206,12 @@ static struct plain_pod remove_at(struct plain_pods *p, size_t hole)
             hole = i;
         }
     }
-    p->slots[hole] = (struct plain_slot){0};
+    p->slots[hole] = (struct nongpu_slot){0};
     p->n--;
     return removed;
 }
 
-static void shrink(struct plain_pods *p)
+static void shrink(struct nongpu_pods *p)
 {
     size_t cap = p->cap;
     while (cap > CAP_MIN && p->n < cap / 16 * 3)
@@ -220,9 +220,9 @@ static void shrink(struct plain_pods *p)
         resize(p, cap);
 }
 
-static bool plain_pods_remove(struct plain_pods *p, struct span uid, struct plain_pod *pod)
+static bool nongpu_pods_remove(struct nongpu_pods *p, struct span uid, struct nongpu_pod *pod)
 {
-    const struct plain_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
+    const struct nongpu_slot *slot = p->n ? find(p, hash_uid(p, uid)) : NULL;
     if (!slot || !slot->uid)
         return false;
     *pod = remove_at(p, (size_t)(slot - p->slots));
@@ -230,12 +230,12 @@ static bool plain_pods_remove(struct plain_pods *p, struct span uid, struct plai
     return true;
 }
 
-static bool plain_pods_sweep(struct plain_pods *p, uint64_t list, size_t *at,
-                      struct plain_pod *pod)
+static bool nongpu_pods_sweep(struct nongpu_pods *p, uint64_t list, size_t *at,
+                      struct nongpu_pod *pod)
 {
     begin_list(p, list);
     for (; *at < p->cap; ++*at) {
-        const struct plain_slot *slot = &p->slots[*at];
+        const struct nongpu_slot *slot = &p->slots[*at];
         if (!slot->uid || slot->marked)
             continue;
         *pod = remove_at(p, *at); /* another pod may be here now */
@@ -323,7 +323,7 @@ static void add_requests(struct ledger *l, struct ledger_node *node, const struc
 }
 
 /* Returns the node of the pod if it has cards. */
-static const struct ledger_node *pod_removed(struct ledger *l, const struct plain_pod *pod)
+static const struct ledger_node *pod_removed(struct ledger *l, const struct nongpu_pod *pod)
 {
     struct ledger_node *node = ledger_node_slot(l, pod->node);
     bool has_cards = node->n_cards > 0;
@@ -335,16 +335,16 @@ static const struct ledger_node *pod_removed(struct ledger *l, const struct plai
 void ledger_plain_seen(struct ledger *l, struct span uid, struct span name,
                        const struct resources *requests, uint64_t list)
 {
-    struct plain_pod old;
+    struct nongpu_pod old;
     if (!uid.n)
         return;
-    bool known = plain_pods_get(&l->plain, uid, &old);
+    bool known = nongpu_pods_get(&l->plain, uid, &old);
     struct ledger_node *node = ledger_node_need(l, name);
     if (known && old.node == node->id && resources_equal(&old.requests, requests)) {
-        plain_pods_mark(&l->plain, uid, list);
+        nongpu_pods_mark(&l->plain, uid, list);
         return;
     }
-    plain_pods_set(&l->plain, uid, &(struct plain_pod){node->id, *requests}, list);
+    nongpu_pods_set(&l->plain, uid, &(struct nongpu_pod){node->id, *requests}, list);
     add_requests(l, node, requests, 1);
     if (known)
         pod_removed(l, &old);
@@ -352,27 +352,27 @@ void ledger_plain_seen(struct ledger *l, struct span uid, struct span name,
 
 void ledger_plain_exists(struct ledger *l, struct span uid, uint64_t list)
 {
-    plain_pods_mark(&l->plain, uid, list);
+    nongpu_pods_mark(&l->plain, uid, list);
 }
 
 const struct ledger_node *ledger_plain_deleted(struct ledger *l, struct span uid)
 {
-    struct plain_pod pod;
-    return plain_pods_remove(&l->plain, uid, &pod) ? pod_removed(l, &pod) : NULL;
+    struct nongpu_pod pod;
+    return nongpu_pods_remove(&l->plain, uid, &pod) ? pod_removed(l, &pod) : NULL;
 }
 
 bool ledger_plain_sweep(struct ledger *l, uint64_t list, size_t *at,
                         const struct ledger_node **node)
 {
-    struct plain_pod pod;
-    bool found = plain_pods_sweep(&l->plain, list, at, &pod);
+    struct nongpu_pod pod;
+    bool found = nongpu_pods_sweep(&l->plain, list, at, &pod);
     *node = found ? pod_removed(l, &pod) : NULL;
     return found;
 }
 
 size_t ledger_plain_bytes(const struct ledger *l)
 {
-    return plain_pods_bytes(&l->plain);
+    return nongpu_pods_bytes(&l->plain);
 }
 
 size_t ledger_plain_pods(const struct ledger *l)

@@ -325,7 +325,7 @@ static struct pod without_core(const struct pod *pod, struct arena *a)
     return copy;
 }
 
-int bound_request(const struct pod *pod, const struct promise *promise,
+int promise_of_bound(const struct pod *pod, const struct promise *promise,
                   const struct request_rules *rules, struct arena *a,
                   struct request *request, struct err *err)
 {
@@ -396,7 +396,7 @@ static bool agrees(const struct promise *p, const struct request *r, bool invali
     return (units == r->units || units == running) && (p->n == r->cards || invalid);
 }
 
-void bound_differences(struct buf *out, const struct pod *pod, const struct promise *p,
+void promise_differences(struct buf *out, const struct pod *pod, const struct promise *p,
                        const struct request *r, bool invalid, int64_t unit_mib)
 {
     if ((!pod->idx.p && !pod->allocation.p) || r->kind == REQUEST_DEVICES)

@@ -99,8 +99,9 @@ static int count_lines(const char *text, int *dropped)
             next = i + 1;
             lines++;
         } else {
-            ck_assert_msg(report && sscanf(report, "msg=\"%d log lines dropped\"", &i) == 1,
-                          "%.80s", at);
+            bool is_report =
+                report && sscanf(report, "msg=\"%d log lines dropped\"", &i) == 1;
+            ck_assert_msg(is_report, "%.80s", at);
             *dropped += i;
         }
     }

@@ -49,7 +49,7 @@ READ_OBJECT(node, node, node_read)
 READ_OBJECT(scv, scv, scv_read)
 READ_OBJECT(scv_all, scv, scv_read_all)
 READ_OBJECT(lease, lease, lease_read)
-READ_OBJECT(unhealthy_cards, unhealthy_cards, unhealthy_cards_read)
+READ_OBJECT(unhealthy_cards, unhealthy_cards, node_unhealthy_read)
 #undef READ_OBJECT
 
 /* The error of the reader for an invalid object. */

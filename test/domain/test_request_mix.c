@@ -33,7 +33,8 @@ START_TEST(equal_requests_are_one_shape)
     request_mix_add(&mix, &none, 0);
     ck_assert_uint_eq(mix.n, 4);
     request_mix_add(&mix, &whole, 0);
-    request_mix_add(&mix, &devices, 0); /* whole cards, whichever device plugin allocates them */
+    /* Whole cards, whichever device plugin allocates them. */
+    request_mix_add(&mix, &devices, 0);
     ck_assert_uint_eq(mix.n, 5);
     ck_assert_int_eq(mix.shapes[0].weight, 4 * mix.shapes[1].weight);
     ck_assert_int_eq(mix.shapes[4].weight, 2 * mix.shapes[1].weight);
@@ -173,7 +174,8 @@ START_TEST(a_kind_without_cards_is_replaced)
     ck_assert(!is_accepted(&mix, &t4, 0) && is_accepted(&mix, &any, 0));
     request_mix_remove_card(&mix, 0);
     request_mix_remove_card(&mix, kind);
-    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("T4"), 0, 1000), kind); /* it came back */
+    /* It comes back. */
+    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("T4"), 0, 1000), kind);
     request_mix_remove_card(&mix, kind);
     ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("V100"), 0, 1000), kind);
     ck_assert(!is_accepted(&mix, &t4, kind) && is_accepted(&mix, &any, kind));

@@ -53,7 +53,7 @@ static void check_cards(const struct unhealthy_cards *u, struct arena *a)
     buf_add_json(&text, u->meta.name);
     buf_adds(&text, "}}");
     jread_init(&j, text.p, text.n);
-    unhealthy_cards_read(&j, a, &again);
+    node_unhealthy_read(&j, a, &again);
     if (jread_finish(&j, NULL) || again.damaged)
         fuzz_fail("a written list of cards cannot be read");
     if (!span_eq(u->node, again.node) || u->n != again.n ||
@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_lease(&lease, &a);
     }
     jread_init(&j, (const char *)data, size);
-    unhealthy_cards_read(&j, &a, &u);
+    node_unhealthy_read(&j, &a, &u);
     if (jread_finish(&j, NULL))
         return 0;
     for (size_t i = 0; i < u.n; i++)

@@ -41,7 +41,7 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
         return;
     if (pod->node.n) {
         promise_of(pod, a, &promise);
-        bad = bound_request(pod, &promise, &rules, a, &request, &err);
+        bad = promise_of_bound(pod, &promise, &rules, a, &request, &err);
     }
     struct ledger_pod *p = ledger_pod_add(l, pod, &request, bad ? err.msg : NULL);
     if (promise.n) {
@@ -212,7 +212,7 @@ static struct span read_one(struct ledger *l, char kind, struct jread *j, struct
         ledger_lease_seen(l, &lease, 1);
         return lease.meta.name;
     case 'c':
-        unhealthy_cards_read(j, a, &u);
+        node_unhealthy_read(j, a, &u);
         if (jread_finish(j, NULL) || !u.node.n)
             break;
         ledger_unhealthy_seen(l, &u, 1);

@@ -266,7 +266,7 @@ START_TEST(a_bound_pod_counts_for_its_limits)
         struct promise none = {0};
         struct request r;
         struct err err = {0};
-        bound_request(&pod, &none, &rules, &arena, &r, &err);
+        promise_of_bound(&pod, &none, &rules, &arena, &r, &err);
         ck_assert_int_eq(r.kind, cases[i].kind);
         ck_assert_msg(r.core == cases[i].core, "case %zu: %u", i, r.core);
     }
