@@ -379,21 +379,16 @@ static bool is_over(const struct step *s, size_t i)
 
 /* -- how long -- */
 
-static struct over *find_over(const struct overuse *o, struct span key)
-{
-    for (size_t i = 0; i < o->n_overs; i++)
-        if (span_eq(buf_span(&o->overs[i].key), key))
-            return &o->overs[i];
-    return NULL;
-}
-
 /* How long it has been so; -1: with promises that may be older than the container. */
 static int64_t note_over(struct step *s, size_t i)
 {
     struct overuse *o = s->o;
     cleanup_buf struct buf key = {0};
     over_key(s->u, &s->u->containers[i], &key);
-    struct over *over = find_over(o, buf_span(&key));
+    struct over *over = NULL;
+    for (size_t k = 0; k < o->n_overs && !over; k++)
+        if (span_eq(buf_span(&o->overs[k].key), buf_span(&key)))
+            over = &o->overs[k];
     if (!over) {
         MEM_GROW(o->overs, o->cap_overs, o->n_overs + 1);
         over = &o->overs[o->n_overs++];
@@ -430,19 +425,6 @@ static void forget_others(struct step *s, size_t card)
 }
 
 /* -- one card -- */
-
-static void suspect(struct step *s, size_t i, int64_t over_ms)
-{
-    const struct usage_container *c = &s->u->containers[i];
-    s->suspects[s->n_suspects++] = (struct suspect){
-        .container = i,
-        .over_ms = over_ms,
-        .beyond_mib = c->used_mib - promise_of(c),
-        .frees_mib = s->o->settings.most == OVERUSE_EVICT ? pod_uses(s->u, c)
-                                                          : c->used_mib,
-        .pending = is_pending(s, c),
-    };
-}
 
 /* Those that were acted on first, then the most beyond its promise. */
 static int by_order(const void *a, const void *b)
@@ -487,15 +469,23 @@ static void act_on_card(struct step *s, size_t card)
     }
 }
 
-static void take_card(struct step *s, size_t card)
+static void judge_card(struct step *s, size_t card)
 {
     s->n_suspects = 0;
     for (size_t i = 0; i < s->u->n_containers; i++) {
         if (s->u->containers[i].card != card || !is_over(s, i))
             continue;
+        const struct usage_container *c = &s->u->containers[i];
         int64_t over_ms = note_over(s, i);
         if (over_ms >= s->o->settings.grace_ms)
-            suspect(s, i, over_ms);
+            s->suspects[s->n_suspects++] = (struct suspect){
+                .container = i,
+                .over_ms = over_ms,
+                .beyond_mib = c->used_mib - promise_of(c),
+                .frees_mib = s->o->settings.most == OVERUSE_EVICT ? pod_uses(s->u, c)
+                                                                  : c->used_mib,
+                .pending = is_pending(s, c),
+            };
     }
     forget_others(s, card);
     if (s->n_suspects)
@@ -512,6 +502,6 @@ void overuse_step(struct overuse *o, int64_t now_ms, const struct usage *u,
     s.suspects = xcalloc(u->n_containers + 1, sizeof *s.suspects);
     for (size_t card = 0; card < u->n_cards; card++)
         if (u->cards[card].complete)
-            take_card(&s, card);
+            judge_card(&s, card);
     free(s.suspects);
 }

@@ -12,12 +12,6 @@ enum {
     BUSY_MS = 25,
 };
 
-static void pause_ms(int64_t ms)
-{
-    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
-}
-
 static int call(const char *socket, const char *method, struct span message,
                 struct buf *reply, enum grpc_status *status, struct err *err)
 {
@@ -32,7 +26,7 @@ static int call(const char *socket, const char *method, struct span message,
         if (rc == 0 || *status != GRPC_RESOURCE_EXHAUSTED || i == BUSY_TRIES ||
             err->code == ERR_TOO_LARGE)
             return rc;
-        pause_ms(BUSY_MS);
+        nanosleep(&(struct timespec){.tv_nsec = BUSY_MS * 1000000}, NULL);
     }
 }
 

@@ -38,33 +38,17 @@ void status_report_add(struct status_report *report, const char *name, int rc,
         report->reply->status = 503;
 }
 
-static void answer(struct status_server *s, enum status_probe probe,
-                   struct httpd_reply *reply)
-{
-    struct status_report report = {reply};
-    reply->content_type = "text/plain";
-    s->fns.checks(s->fns.ctx, probe, &report);
-}
-
-static void on_livez(void *ctx, const struct httpd_request *req,
+/* /livez, /readyz and /healthz. */
+static void on_probe(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
-    (void)req;
-    answer(ctx, STATUS_LIVEZ, reply);
-}
-
-static void on_readyz(void *ctx, const struct httpd_request *req,
-                      struct httpd_reply *reply)
-{
-    (void)req;
-    answer(ctx, STATUS_READYZ, reply);
-}
-
-static void on_healthz(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
-{
-    (void)req;
-    answer(ctx, STATUS_HEALTHZ, reply);
+    struct status_server *s = ctx;
+    struct status_report report = {reply};
+    enum status_probe probe = req->path[1] == 'l'   ? STATUS_LIVEZ
+                              : req->path[1] == 'r' ? STATUS_READYZ
+                                                    : STATUS_HEALTHZ;
+    reply->content_type = "text/plain";
+    s->fns.checks(s->fns.ctx, probe, &report);
 }
 
 /* Writing the metrics takes at most a twentieth of the time, so that a client that asks
@@ -95,8 +79,8 @@ static void on_version(void *ctx, const struct httpd_request *req,
 }
 
 static const struct httpd_route routes[] = {
-    {"GET", "/healthz", on_healthz}, {"GET", "/readyz", on_readyz},
-    {"GET", "/livez", on_livez},     {"GET", "/metrics", on_metrics},
+    {"GET", "/healthz", on_probe}, {"GET", "/readyz", on_probe},
+    {"GET", "/livez", on_probe},     {"GET", "/metrics", on_metrics},
     {"GET", "/version", on_version}, {0},
 };
 
