@@ -33,10 +33,15 @@ void frag_read(const struct select_view *view, int64_t cpu_free, struct frag_nod
     const struct ledger_brief *rows = view->rows;
     now->n = view->node->n_cards;
     now->cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
-    for (uint32_t i = 0; i < now->n; i++) {
-        now->free_mib[i] = rows ? rows->free_mib[i] : frag_clamp(view->cards[i].free_mib);
-        now->whole[i] = rows ? rows->whole[i] : card_is_free(&view->cards[i]);
-        now->kind[i] = rows ? rows->kind[i] : view->cards[i].kind;
+    for (uint32_t i = 0; rows && i < LEDGER_BRIEF_CARDS; i++) {
+        now->free_mib[i] = rows->free_mib[i];
+        now->whole[i] = rows->whole[i];
+        now->kind[i] = rows->kind[i];
+    }
+    for (uint32_t i = 0; !rows && i < now->n; i++) {
+        now->free_mib[i] = frag_clamp(view->cards[i].free_mib);
+        now->whole[i] = card_is_free(&view->cards[i]);
+        now->kind[i] = view->cards[i].kind;
     }
 }
 
@@ -126,7 +131,8 @@ static struct acceptors acceptors_of(const struct request_mix *mix, uint32_t kin
 }
 
 /* `firsts`: a kind of each class. Kinds without cards may be of any class. */
-static void find_classes(struct frag *f, const struct request_mix *mix, uint8_t firsts[MIX_KINDS])
+static void find_classes(struct frag *f, const struct request_mix *mix,
+                         uint8_t firsts[MIX_KINDS])
 {
     struct acceptors classes[MIX_KINDS];
     f->n_classes = 0;
@@ -207,7 +213,8 @@ static void sum_weights(struct frag *f)
 
 /* How much scarcer the cards that a shape accepts are than cards in general, <<
  * SCARCITY_SHIFT. */
-static int64_t scarcity_of(const struct request_mix *mix, const struct request_mix_shape *s)
+static int64_t scarcity_of(const struct request_mix *mix,
+                           const struct request_mix_shape *s)
 {
     int64_t all = 0, own = 0;
     for (uint32_t i = 0; i < mix->n_kinds && s->accepts != UINT64_MAX; i++) {

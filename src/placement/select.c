@@ -67,31 +67,27 @@ uint64_t select_mask(const struct select_view *view, const struct request *r)
     return mask;
 }
 
-static int64_t free_on(const struct select_view *view, uint32_t i)
-{
-    return view->rows ? view->rows->free_mib[i] : view->cards[i].free_mib;
-}
-
-/* Of the cards of the mask, those that the policy takes first. */
+/* Of the cards of the mask, those that the policy takes first. Which card that is cannot be
+ * predicted, so there is no branch on it: a rank has the free memory above the index, and the
+ * lowest rank wins. */
 static uint64_t choose_by_policy(const struct select_view *view, const struct request *r,
                                  uint64_t mask)
 {
+    enum { INDEXES = SCV_MAX_CARDS };
+    static const int64_t most = INT64_MAX / 2 / INDEXES;
     const int64_t sign = r->placement == PLACE_SPREAD ? -1 : 1;
     uint64_t chosen = 0;
-    for (uint32_t k = 0; k < r->cards; k++) {
-        uint32_t best = UINT32_MAX;
-        int64_t rank = 0;
-        for (uint64_t left = mask & ~chosen; left; left &= left - 1) {
-            uint32_t i = (uint32_t)__builtin_ctzll(left);
-            int64_t own = sign * free_on(view, i);
-            /* Cards are visited by rising index: ties keep the first. */
-            if (best == UINT32_MAX || own < rank ||
-                (MUTANT(tie_by_address) && own == rank)) {
-                best = i;
-                rank = own;
-            }
+    for (uint32_t k = 0; k < r->cards; k++, mask &= ~chosen) {
+        int64_t best = INT64_MAX;
+        for (uint32_t i = 0; i < view->node->n_cards; i++) {
+            int64_t free = view->rows ? view->rows->free_mib[i] : view->cards[i].free_mib;
+            int64_t rank = sign * (free < most ? free : most) * INDEXES +
+                           (MUTANT(tie_by_address) ? INDEXES - 1 - i : i);
+            rank = mask >> i & 1 ? rank : INT64_MAX;
+            best = rank < best ? rank : best;
         }
-        chosen |= UINT64_C(1) << best;
+        uint32_t index = (uint32_t)best & (INDEXES - 1);
+        chosen |= UINT64_C(1) << (MUTANT(tie_by_address) ? INDEXES - 1 - index : index);
     }
     return chosen;
 }
