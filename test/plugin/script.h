@@ -288,8 +288,13 @@ static void carry_out_all(void)
         const struct alloc_output *items = out.items;
         for (size_t i = 0; i < out.n_lines; i++)
             buf_printf(&rig.said, "%s\n", out.lines[i].text);
-        for (size_t i = 0; i < out.n; i++)
+        bool saved = state()->allocations.n == 0; /* --legacy-no-gpu-env */
+        for (size_t i = 0; i < out.n; i++) {
+            saved |= items[i].type == ALLOC_SAVE;
+            ck_assert_msg(saved || items[i].type != ALLOC_ALLOCATED,
+                          "answered before it was saved");
             carry_out(&items[i]);
+        }
         step_outputs_fini(&out);
     }
 }

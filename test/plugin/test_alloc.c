@@ -350,6 +350,8 @@ START_TEST(a_static_pod_gets_an_untouched_card)
          "answer => GPU-0/0 GPU-0/1\n"
          "allocate mem GPU-0/0-1 => allocated\n"
          "log => \n"
+         "list\n" /* it is in no list */
+         "listed\n"
          "api s-n1 mirror=1 a:mem2\n"
          "log ~> patch s-n1 uid-s-n1 {\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"\n"
          "count allocations 1");

@@ -8,7 +8,8 @@
  * without their state file.
  *
  * Invariants: a container gets ids of its promised cards only; no id, and no whole card,
- * is held by two containers at a time; without faults no request is rejected.
+ * is held by two containers at a time; an allocation is saved before it is answered; without
+ * faults no request is rejected.
  */
 
 #include <stdio.h>
@@ -642,8 +643,12 @@ static void take(void)
         struct step_outputs out = w->out;
         w->out = (struct step_outputs){0};
         const struct alloc_output *items = out.items;
-        for (size_t i = 0; i < out.n; i++)
+        bool saved = false;
+        for (size_t i = 0; i < out.n; i++) {
+            saved |= items[i].type == ALLOC_SAVE;
+            holds(saved || items[i].type != ALLOC_ALLOCATED, "answered before saved");
             output(&items[i]);
+        }
         step_outputs_fini(&out);
     }
 }
