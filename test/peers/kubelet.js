@@ -133,11 +133,10 @@ const steps = {
     await fails(allocate(open(api.DevicePlugin,
       { 'grpc.default_compression_algorithm': 2 }), ['card-0']), 12, /compressed/);
   },
-  async 'large headers are rejected'() {
+  async 'large headers do no harm'() {
     const metadata = new grpc.Metadata();
     metadata.set('x-large', 'y'.repeat(40000));
-    await assert.rejects(ask(open(api.DevicePlugin), 'PreStartContainer',
-      { devices_ids: ['a'] }, {}, metadata));
+    await ask(open(api.DevicePlugin), 'PreStartContainer', { devices_ids: ['a'] }, {}, metadata);
     await allocate(plugin, ['card-0']);
   },
   async 'frequent pings'() {
