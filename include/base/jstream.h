@@ -49,5 +49,5 @@ int jstream_feed(struct jstream *l, const char *data, size_t n, struct err *err)
 /* Ends the input. -1 if the list is incomplete, or the watch ends inside a value. */
 int jstream_end(struct jstream *l, struct err *err);
 /* Ends the input of a stream that may stop anywhere, such as a watch: a truncated value
- * is no error, but buffered bytes that cannot begin a value are. */
+ * is not an error, but buffered bytes that cannot begin a value are. */
 int jstream_end_truncated(struct jstream *l, struct err *err);

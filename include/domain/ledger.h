@@ -100,7 +100,7 @@ struct card {
     int64_t promised_mib;
     int64_t used_mib;       /* measured; -1: unknown */
     int64_t withheld_mib;   /* external use and overuse, above the tolerance */
-    int64_t reserved_mib;   /* by reservations, which are no promises */
+    int64_t reserved_mib;   /* by reservations; not promised */
     int64_t free_mib;       /* for new pods: 0 if unavailable or promised whole */
     uint32_t pods;          /* promises on it */
     bool whole;             /* one promise is for the whole card */
@@ -261,7 +261,7 @@ struct ledger_pod {
     bool running : 1;      /* it has left Pending and may use its memory */
     bool terminating : 1;  /* it has a deletionTimestamp */
     bool mirror : 1, daemon : 1, never_preempts : 1; /* as in struct pod */
-    bool unconfirmed : 1; /* for core: a list lacked it, which is no proof of deletion */
+    bool unconfirmed : 1; /* for core: a list lacked it, which does not prove a deletion */
     bool final : 1;       /* for core: bound, and the shares are its promise */
     /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
@@ -284,7 +284,7 @@ static inline uint64_t ledger_pod_kept(const struct ledger_pod *pod)
 /* Cards that are kept for a pending pod from filter to bind, with the CPU, memory and slot
  * that the pod requests of the node. It counts as memory that is not free, but only for
  * other pods of the same or a lower priority (ledger_cards_seen, ledger_requests_seen), and
- * it is no promise: nothing is written anywhere, and its end harms nobody. It is kept
+ * it is not a promise: nothing is written anywhere, and its end harms nobody. It is kept
  * beside the pods, because filter can see a pod before the watch does. */
 struct ledger_reservation {
     struct span uid, ns, name; /* of the pod; the ledger owns the strings */

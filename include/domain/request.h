@@ -34,7 +34,7 @@ struct limits {
 
 struct limits limits_of(const struct pod *pod);
 
-/* Compute alone is no limit: it is a share of the cards that the others give. */
+/* Compute alone is not a limit: it is a share of the cards that the others give. */
 static inline bool limits_any(const struct limits *l)
 {
     return l->mem || l->cards || l->devices;

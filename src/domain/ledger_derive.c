@@ -165,7 +165,8 @@ static int64_t share_mib(const struct ledger_pod *pod,
     return pod->request->recorded ? at_most(share->mib, card->total_mib) : share->mib;
 }
 
-/* The pod's whole amount: on a card that no share names it may be all there. */
+/* What a pod counts for on a card that its shares do not name: its whole amount, because all
+ * of it may be there. */
 static int64_t full_mib(const struct ledger_pod *pod, const struct card *card)
 {
     const struct request *r = pod->request;

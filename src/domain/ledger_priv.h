@@ -197,7 +197,7 @@ int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
  * position? */
 bool ledger_use_shows(const struct ledger_node_facts *f, const struct ledger_pod *pod,
                       uint32_t card);
-/* What of the pod's use on the card is no overuse: its promise there, or the card that it
+/* What of the pod's use on the card is not overuse: its promise there, or the card that it
  * holds through nvidia.com/... */
 int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_pod *pod,
                            uint32_t card);

@@ -44,7 +44,8 @@ static int64_t read_milli(struct jread *j, struct arena *a, const char *where)
     return text.p ? quantity_milli(text, RESOURCES_MAX * 1000) : 0;
 }
 
-/* `room`: also reads CPU, memory and pods; or NULL. */
+/* Reads the amounts of our resources to `out`, and CPU, memory and pods to `room` unless it
+ * is NULL. */
 static void read_resources(struct jread *j, struct arena *a, const char *where,
                            struct node_resources *out, struct resources *room)
 {
