@@ -271,11 +271,11 @@ int64_t access_stream_end_ms(const struct access *a, bool main,
     return clock_mono_ms() + ACCESS_STREAM_MS;
 }
 
-struct access *access_new(const struct access_config *config)
+struct access *access_new(struct certs *certs, struct delegated_auth *auth)
 {
     struct access *a = xcalloc(1, sizeof *a);
-    a->certs = config->certs;
-    a->auth = config->auth;
+    a->certs = certs;
+    a->auth = auth;
     return a;
 }
 

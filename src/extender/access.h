@@ -25,15 +25,11 @@
  * after this time; the client connects again. */
 enum { ACCESS_STREAM_MS = 5 * 60 * 1000 };
 
-struct access_config {
-    struct certs *certs;         /* borrowed; NULL: insecure */
-    struct delegated_auth *auth; /* borrowed; NULL: everyone may call the views */
-};
-
 struct access;
 
-struct access *access_new(const struct access_config *config); /* New. */
-void access_free(struct access *a);                            /* NULL is accepted */
+/* New. Both are borrowed. `certs` NULL: insecure; else there is an `auth`. */
+struct access *access_new(struct certs *certs, struct delegated_auth *auth);
+void access_free(struct access *a); /* NULL is accepted */
 
 /* For httpd_listener_config.authorize of each port; ctx is a struct access. False: `reply`
  * holds the rejection, or the request waits. */

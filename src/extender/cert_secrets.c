@@ -150,6 +150,16 @@ static int create_secret(struct cert_secrets *c, enum secret secret,
 
 /* -- the leader: what is missing -- */
 
+/* The ca.crt of a new Secret: its CA, and every CA that is found, so that those of lost Secrets
+ * stay trusted. */
+static void add_bundle(const struct cert_secrets *c, const struct x509_pair *ca,
+                       struct buf *out)
+{
+    x509_add_cas(out, buf_span(&ca->cert), CAS_MAX);
+    for (int i = 0; i < SECRETS; i++)
+        x509_add_cas(out, buf_span(&c->seen[i].data[KUBE_TLS_CA]), CAS_MAX);
+}
+
 /* The CA of its Secret, or a new one, which it writes there. */
 static int get_ca(struct cert_secrets *c, int64_t now_s, struct x509_pair *ca,
                   struct x509_info *info, struct err *err)
@@ -185,9 +195,7 @@ static int get_ca(struct cert_secrets *c, int64_t now_s, struct x509_pair *ca,
     if (x509_make(&spec, NULL, ca, err) ||
         x509_read(buf_span(&ca->cert), info, err))
         return -1;
-    x509_add_cas(&all, buf_span(&ca->cert), CAS_MAX);
-    for (int i = SERVER; i < SECRETS; i++) /* the former CA is still in these */
-        x509_add_cas(&all, buf_span(&c->seen[i].data[KUBE_TLS_CA]), CAS_MAX);
+    add_bundle(c, ca, &all);
     return create_secret(c, CA, ca, buf_span(&all), err);
 }
 
@@ -213,9 +221,7 @@ static int sign(struct cert_secrets *c, enum secret secret, int64_t now_s,
     cleanup_buf struct buf all = {0};
     if (spec.expires_s > ca_info->expires_s)
         spec.expires_s = ca_info->expires_s;
-    x509_add_cas(&all, buf_span(&ca->cert), CAS_MAX);
-    for (int i = 0; i < SECRETS; i++)
-        x509_add_cas(&all, buf_span(&c->seen[i].data[KUBE_TLS_CA]), CAS_MAX);
+    add_bundle(c, ca, &all);
     int rc = x509_make(&spec, ca, &made, err);
     if (rc == 0)
         rc = create_secret(c, secret, &made, buf_span(&all), err);

@@ -386,8 +386,7 @@ struct server *server_start(const struct server_config *config, struct store *st
     s->store = store;
     s->source = store_source(store);
     s->certs = config->certs;
-    s->access =
-        access_new(&(struct access_config){.certs = config->certs, .auth = config->auth});
+    s->access = access_new(config->certs, config->auth);
     s->auth = config->auth;
     s->gpuapi = config->gpuapi;
     s->stream = inspect_stream_new(store, GPUAPI_HEARTBEAT_MS);
