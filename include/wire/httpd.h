@@ -28,8 +28,9 @@
  * With HTTPD_THREADS, requests beyond `handlers` wait for a free one. A listener that is
  * full of them answers the longest-waiting with 503, so that a probe always gets in.
  *
- * The bytes of bodies are counted as they are received. A request beyond their limit gets
- * 503.
+ * The bytes of bodies are counted as they are received. If they reach their limit, the
+ * connection with the largest incomplete body is closed in favor of a smaller one; without
+ * a larger one, a request gets 503.
  *
  * Requests that could be smuggled past a proxy are rejected with 400 before any handler
  * runs, and their connection is closed: two lengths, a length with chunks, an unknown

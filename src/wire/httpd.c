@@ -390,7 +390,8 @@ void httpd_metrics(struct httpd *d, struct buf *out)
              "Connections closed because the client was too slow.",
              (int64_t)stats.timed_out);
     prom_one(out, "gpushare_http_connections_evicted_total", PROM_COUNTER,
-             "Connections closed in favor of others, because a port was full.",
+             "Connections closed in favor of others, because a port or the memory for "
+             "request bodies was full.",
              (int64_t)stats.evicted);
     prom_one(out, "gpushare_http_requests_rejected_total", PROM_COUNTER,
              "Requests answered with 503 because too many others waited for a handler.",

@@ -255,25 +255,6 @@ void httpd_conn_end(struct httpd_conn *p)
     atomic_fetch_sub(&d->in_flight, 1);
 }
 
-bool httpd_conn_charge(struct httpd_conn *p, uint64_t n)
-{
-    struct httpd *d = p->listener->d;
-    if (n > d->limits.max_bodies)
-        return false;
-    if (atomic_fetch_add(&d->body_bytes, n) > d->limits.max_bodies - n) {
-        atomic_fetch_sub(&d->body_bytes, n);
-        return false;
-    }
-    p->charged += n;
-    return true;
-}
-
-void httpd_conn_uncharge(struct httpd_conn *p)
-{
-    atomic_fetch_sub(&p->listener->d->body_bytes, p->charged);
-    p->charged = 0;
-}
-
 /* -- Eviction -- */
 
 /*
@@ -392,6 +373,59 @@ static bool evict_some(struct httpd_listener *listener)
     }
     pthread_mutex_unlock(&d->lock);
     return done > 0;
+}
+
+/* Whether the body of `a` is to be evicted before that of `b`. */
+static bool goes_first(const struct httpd_conn *a, const struct httpd_conn *b)
+{
+    bool x = atomic_load(&a->trusted), y = atomic_load(&b->trusted);
+    return x != y ? y : atomic_load(&a->charged) > atomic_load(&b->charged);
+}
+
+/* Closes the connection with the largest incomplete body in favor of n more bytes of p.
+ * False: none is larger. Without this, clients that never complete their bodies keep
+ * kube-scheduler's out. */
+static bool evict_body(struct httpd_conn *p, uint64_t n)
+{
+    struct httpd *d = p->listener->d;
+    struct httpd_conn *most = NULL;
+    bool done = false;
+    pthread_mutex_lock(&d->lock);
+    for (struct httpd_conn *q = d->conns; q; q = q->next)
+        if (q != p && !q->leaving && atomic_load(&q->charged) &&
+            httpd_conn_deadline_phase(atomic_load(&q->due)) == HTTPD_REQUEST &&
+            (!most || goes_first(q, most)))
+            most = q;
+    bool less_trusted = most && atomic_load(&p->trusted) && !atomic_load(&most->trusted);
+    bool more_trusted = most && !atomic_load(&p->trusted) && atomic_load(&most->trusted);
+    if (most && !more_trusted &&
+        (less_trusted || atomic_load(&most->charged) > atomic_load(&p->charged) + n)) {
+        uint64_t due = atomic_load(&most->due);
+        done = httpd_conn_deadline_phase(due) == HTTPD_REQUEST && evict(most, due);
+        if (done) /* its memory is freed shortly after */
+            httpd_conn_uncharge(most);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return done;
+}
+
+bool httpd_conn_charge(struct httpd_conn *p, uint64_t n)
+{
+    struct httpd *d = p->listener->d;
+    if (n > d->limits.max_bodies)
+        return false;
+    while (atomic_fetch_add(&d->body_bytes, n) > d->limits.max_bodies - n) {
+        atomic_fetch_sub(&d->body_bytes, n);
+        if (!evict_body(p, n))
+            return false;
+    }
+    atomic_fetch_add(&p->charged, n);
+    return true;
+}
+
+void httpd_conn_uncharge(struct httpd_conn *p)
+{
+    atomic_fetch_sub(&p->listener->d->body_bytes, atomic_exchange(&p->charged, 0));
 }
 
 /* -- Accept -- */

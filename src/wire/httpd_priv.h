@@ -142,7 +142,7 @@ struct httpd_conn {
     unsigned error_status; /* reject the request with this status; 0: call the handler */
     const char *why;       /* error message of that reply */
     uint64_t length;       /* Content-Length, if not chunked */
-    uint64_t charged;      /* part of httpd.body_bytes */
+    _Atomic uint64_t charged; /* part of httpd.body_bytes */
     uint64_t discarded;
     struct buf body;
     struct arena params;
@@ -161,7 +161,8 @@ bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_
 void httpd_conn_begin(struct httpd_conn *p);
 void httpd_conn_end(struct httpd_conn *p);
 bool httpd_conn_is_closed(const struct httpd_conn *p); /* by the server */
-/* Charges n bytes to httpd.body_bytes. False, without effect: the limit is reached. */
+/* Charges n bytes to httpd.body_bytes; may evict a larger body. False, without effect:
+ * the limit is reached. */
 bool httpd_conn_charge(struct httpd_conn *p, uint64_t n);
 void httpd_conn_uncharge(struct httpd_conn *p);
 enum httpd_phase httpd_conn_deadline_phase(uint64_t due);

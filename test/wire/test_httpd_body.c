@@ -175,35 +175,50 @@ START_TEST(bodies_are_counted_as_they_are_received)
 }
 END_TEST
 
-START_TEST(a_request_beyond_the_limit_of_all_bodies_gets_503)
+START_TEST(the_largest_incomplete_body_makes_room_for_smaller_ones)
 {
-    FOR_BOTH_SERVERS(&(struct httpd_limits){.max_bodies = 1000})
+    FOR_BOTH_MODES(mode)
     {
+        struct fixture kit;
+        fixture_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
         struct httpd_listener_config other = fixture_listener(&kit, HTTPD_EVENTS);
         unsigned port;
         struct err err = {0};
         ck_assert_done(httpd_listen(kit.d, &other, &port, &err), err);
-        struct raw large, b;
-        begin(&large, &kit, 700, 700);
+        struct raw small, large, b;
+        struct raw_reply r = {0};
+        begin(&small, &kit, 200, 200);
+        begin(&large, &kit, 700, 900);
         /* The other listener shares the limit. */
         raw_open(&b, port);
-        post(&b, &r, 301);
+        post(&b, &r, 101);
+        ck_assert_body(r, "101");
+        ck_assert(raw_ended(&large));
+        ck_assert(raw_until(holds, &(struct holds){kit.d, 200}));
+        /* Nothing is larger than these. */
+        post(&b, &r, 900);
         ck_assert_uint_eq(r.status, 503);
         ck_assert_span_eq(raw_header(&r, "Retry-After"), "1");
         raw_sendf(&b,
                   "POST /size HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-                  "12d\r\n%0301d\r\n0\r\n\r\n",
+                  "385\r\n%0901d\r\n0\r\n\r\n",
                   0);
         ck_assert_int_eq(raw_read(&b, &r), RAW_OK);
         ck_assert_uint_eq(r.status, 503);
         post(&b, &r, 2);
         ck_assert_body(r, "2");
         /* A disconnect releases the bytes of an incomplete body. */
-        raw_reset(&large);
+        raw_reset(&small);
+        raw_close(&large);
         ck_assert(raw_until(holds, &(struct holds){kit.d, 0}));
         post(&b, &r, 1000);
         ck_assert_body(r, "1000");
+        struct httpd_stats stats;
+        httpd_stats(kit.d, &stats);
+        ck_assert_uint_eq(stats.evicted, 1);
         raw_close(&b);
+        raw_reply_fini(&r);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -301,5 +316,5 @@ UNIT_MAIN("httpd_body", bodies_of_every_size_arrive_whole,
           a_body_over_the_limit_is_413_before_it_is_read,
           chunks_over_the_limit_are_413_and_then_disconnected,
           bodies_are_counted_as_they_are_received,
-          a_request_beyond_the_limit_of_all_bodies_gets_503,
+          the_largest_incomplete_body_makes_room_for_smaller_ones,
           a_get_has_a_small_body_only, a_client_is_rejected_before_it_sends_its_body)
