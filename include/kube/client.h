@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/str.h"
-#include "kube/config.h"
 #include "wire/httpc.h"
 
 /*
@@ -23,6 +22,7 @@
  */
 
 struct kube_client;
+struct kube_config;
 
 struct kube_request {
     const char *method;
@@ -67,3 +67,15 @@ struct httpc_stream *kube_stream_start(struct kube_client *c, struct httpc_loop 
                                        struct err *err);
 /* Reports a 401 of a stream: the next call refreshes the credentials. */
 void kube_client_unauthorized(struct kube_client *c);
+
+/* The API client of a program, configured from its options --kubeconfig and --context
+ * (NULL or "": not given) and its environment. Logs the server and the source of its
+ * configuration. New. Errors as for kube_config_load. */
+struct kube_client *kube_connect(const char *kubeconfig, const char *context,
+                                 struct err *err);
+/* Like kube_connect; *ns is set to the namespace of the context, a new string. */
+struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,
+                                    char **ns, struct err *err);
+
+/* Is it a valid name of a namespace, a DNS label? */
+bool kube_namespace_ok(const char *name);

@@ -19,7 +19,7 @@
 #include "base/rng.h"
 #include "base/thread.h"
 #include "domain/node.h"
-#include "kube/connect.h"
+#include "kube/client.h"
 #include "node/card_sampler.h"
 #include "node/status_server.h"
 

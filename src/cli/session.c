@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "cli/table.h"
 #include "domain/quantity.h"
-#include "kube/connect.h"
+#include "kube/client.h"
 #include "kube/list_watch.h"
 
 struct session_cluster {

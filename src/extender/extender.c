@@ -17,7 +17,7 @@
 #include "extender/forward.h"
 #include "extender/gang_minimum.h"
 #include "extender/server.h"
-#include "kube/connect.h"
+#include "kube/client.h"
 
 enum {
     BODIES_MIN = 48 << 20,

@@ -4,7 +4,7 @@
 #include <pthread.h>
 
 #include "kube/client.h"
-#include "kube/credential.h"
+#include "kube/credential_priv.h"
 
 struct kube_client {
     struct kube_config config;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/credential.h"
+#include "kube/credential_priv.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "kube/config_priv.h"
+#include "kube/kubeconfig_priv.h"
 
 /*
  * The latest identity is an immutable, reference-counted object; a change creates a new

@@ -2,7 +2,7 @@
 #include "kube/tls_secret.h"
 
 #include "base/jread.h"
-#include "kube/base64_priv.h"
+#include "base/base64.h"
 #include "wire/tls.h"
 
 static const char *const keys[KUBE_TLS_KEYS] = {"tls.crt", "tls.key", "ca.crt"};

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "domain/node.h"
-#include "kube/connect.h"
+#include "kube/client.h"
 #include "kube/deviceplugin.h"
 #include "node/card_sampler.h"
 #include "plugin/dispatcher.h"

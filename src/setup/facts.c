@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "kube/connect.h"
+#include "kube/client.h"
 #include "kube/tls_secret.h"
 #include "setup/edit.h"
 #include "wire/httpc.h"

@@ -57,7 +57,7 @@ static size_t find(struct span name)
     return i;
 }
 
-/* "src/kube/config_file.c" belongs to "kube/config" if kube/config.h exists. */
+/* "src/kube/name_more.c" belongs to "kube/name" if kube/name.h exists. */
 static size_t module_of(struct span path)
 {
     struct span name = path;

@@ -5,6 +5,7 @@
 #include "cli/check.h"
 #include "cli/lib.h"
 #include "cli/show.h"
+#include "kube/kubeconfig_priv.h"
 #include "lib/program.h"
 #include "lib/stub.h"
 

@@ -14,7 +14,7 @@
 #include "base/jread.h"
 #include "base/mem.h"
 #include "kube/client.h"
-#include "kube/config_priv.h"
+#include "kube/kubeconfig_priv.h"
 #include "kube/credential_priv.h"
 #include "kube/pod_group.h"
 

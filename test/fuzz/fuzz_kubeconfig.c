@@ -10,7 +10,8 @@
 
 #include "base/mem.h"
 #include "fuzz/fuzz_file.h"
-#include "kube/config_priv.h"
+#include "kube/client.h"
+#include "kube/kubeconfig_priv.h"
 
 static bool same(const char *a, const char *b)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/client.h"
+#include "kube/kubeconfig_priv.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/config.h"
+#include "kube/kubeconfig_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "kube/base64_priv.h"
-#include "kube/config_priv.h"
-#include "kube/credential.h"
+#include "base/base64.h"
+#include "kube/credential_priv.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
 

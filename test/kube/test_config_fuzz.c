@@ -3,9 +3,10 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kube/base64_priv.h"
-#include "kube/config_priv.h"
-#include "kube/credential.h"
+#include "base/base64.h"
+#include "kube/client.h"
+#include "kube/kubeconfig_priv.h"
+#include "kube/credential_priv.h"
 #include "lib/mutate.h"
 #include "lib/temp.h"
 #include "lib/unit.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/credential.h"
+#include "kube/credential_priv.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "domain/object.h"
-#include "kube/config.h"
+#include "kube/kubeconfig_priv.h"
 #include "lib/stub.h"
 #include "lib/unit.h"
 

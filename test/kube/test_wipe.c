@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "kube/client.h"
+#include "kube/kubeconfig_priv.h"
 #include "kube/credential_fixture.h"
 #include "kube/tls_secret.h"
 #include "wire/tls.h"

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "wire/yaml.h"
 
 /*
  * The address of the API server and the credentials for it.
@@ -66,5 +67,41 @@ void kube_config_fini(struct kube_config *config);
 /* Deep copy into *to, which is overwritten. */
 void kube_config_copy(struct kube_config *to, const struct kube_config *from);
 
-/* Is it a valid name of a namespace, a DNS label? */
-bool kube_namespace_ok(const char *name);
+enum { KUBE_FILE_MAX = 1 << 20 }; /* bytes of a certificate, key or token file */
+
+/* The kubeconfig files of a list, in order. */
+struct kubeconfig {
+    struct kubeconfig_file {
+        char *path;
+        struct yaml *yaml;
+    } * files;
+    size_t n, cap;
+    const char *list; /* as configured; borrowed */
+};
+
+/* A named entry. `what` is its type: "cluster" for an item of the list "clusters", whose
+ * body is the value of the key "cluster". */
+struct kube_entry {
+    const char *what, *name;
+    const struct yaml_node *body; /* NULL: empty */
+    const char *path;             /* of its file */
+};
+
+/* Reads the files. Missing files are skipped; if all are missing: ERR_NOT_FOUND. */
+int kubeconfig_load(struct kubeconfig *k, const char *list, struct err *err);
+void kubeconfig_fini(struct kubeconfig *k);
+/* Fills the config from the context of this name (NULL: the current one). */
+int kubeconfig_apply(const struct kubeconfig *k, const char *context,
+                     struct kube_config *config, struct err *err);
+
+
+/* Splits the URL of a server into config->server and config->path_prefix. */
+int kube_config_server(struct kube_config *config, struct span url, struct err *err);
+/* Whether it is a valid bearer token: printable ASCII without spaces, not empty. */
+bool kube_token_ok(struct span token);
+
+/* Whether the text contains a PEM header; it is not decoded. */
+bool kube_is_pem(struct span s);
+/* A new copy; release with kube_span_free, which overwrites it. */
+struct span kube_span_copy(struct span s);
+void kube_span_free(struct span *s);

@@ -1,13 +1,198 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/credential_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kube/config_priv.h"
-#include "kube/credential_priv.h"
+#include "kube/kubeconfig_priv.h"
+
+/* Credential plugins: runs the program of a kubeconfig and reads what it prints. */
+
+/*
+ * A run is finished when the process has exited, even if its pipes are still open: a
+ * background process that it started may hold them open forever. So the loop polls the
+ * pipes and calls waitpid.
+ */
+
+enum {
+    ERRORS_MAX = 4096, /* bytes of standard error that are kept; the rest is discarded */
+    WAITPID_MS = 50,   /* interval of waitpid while the pipes are open */
+};
+
+struct running {
+    pid_t pid;
+    int out, errors; /* our ends of the pipes; -1: closed */
+    bool has_exited;
+    size_t max_out;
+    struct kube_run *r;
+};
+
+static int spawn(char *const *argv, char *const *env, int out, int errors, pid_t *pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
+    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                        POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setpgroup(&attr, 0);
+    posix_spawnattr_setsigmask(&attr, &none); /* our threads may block signals */
+    posix_spawnattr_setsigdefault(&attr, &all);
+    int rc = posix_spawnp(pid, argv[0], &actions, &attr, argv, env);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&actions);
+    return rc;
+}
+
+/* A pipe with descriptors above 2: a daemon may have closed the standard descriptors. */
+static int high_pipe(int fds[2])
+{
+    int low[2];
+    if (pipe2(low, O_CLOEXEC))
+        return -1;
+    for (int i = 0; i < 2; i++) {
+        fds[i] = fcntl(low[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        close(low[i]);
+    }
+    return fds[0] < 0 || fds[1] < 0 ? -1 : 0;
+}
+
+/* Reads once; closes the pipe at end of file. False: standard output exceeds max_out. */
+static bool read_pipe(struct running *p, int *fd)
+{
+    char piece[4096];
+    ssize_t n = read(*fd, piece, sizeof piece);
+    if (n < 0 && errno == EINTR)
+        return true;
+    if (n <= 0) {
+        mem_cleanup_close(fd);
+        return true;
+    }
+    if (fd == &p->out) {
+        buf_reserve_secret(&p->r->out, (size_t)n);
+        buf_add(&p->r->out, piece, (size_t)n);
+        explicit_bzero(piece, (size_t)n);
+        return p->r->out.n <= p->max_out;
+    }
+    size_t room = ERRORS_MAX - p->r->errors.n;
+    buf_add(&p->r->errors, piece, (size_t)n < room ? (size_t)n : room);
+    return true;
+}
+
+static void reap(struct running *p, int flags)
+{
+    int rc;
+    do
+        rc = waitpid(p->pid, &p->r->status, flags);
+    while (rc < 0 && errno == EINTR);
+    if (rc == p->pid || rc < 0) /* < 0: SIGCHLD is ignored, so there is no zombie */
+        p->has_exited = true;
+}
+
+/* Waits for output, at most wait_ms, and reads it. Returns as read_pipe does. */
+static bool poll_pipes(struct running *p, int64_t wait_ms, bool *quiet)
+{
+    struct pollfd fds[2] = {{.fd = p->out, .events = POLLIN},
+                            {.fd = p->errors, .events = POLLIN}};
+    int n = poll(fds, 2, wait_ms > 0 ? (int)wait_ms : 0);
+    *quiet = n <= 0;
+    bool ok = true;
+    if (n > 0 && fds[0].revents)
+        ok = read_pipe(p, &p->out);
+    if (n > 0 && fds[1].revents)
+        ok = read_pipe(p, &p->errors) && ok;
+    return ok;
+}
+
+/* Waits until the process has exited and its pipes are empty. */
+static int wait_for_exit(struct running *p, int64_t limit_ms, struct err *err)
+{
+    int64_t limit = clock_mono_ms() + limit_ms;
+    for (;;) {
+        int64_t left = limit - clock_mono_ms();
+        bool quiet, exited = p->has_exited;
+        if (left <= 0)
+            return err_set(err, ERR_TIMEOUT, "still running after %lld ms",
+                           (long long)limit_ms);
+        if (!exited && p->out < 0 && p->errors < 0 && left > 1)
+            left = 1; /* both pipes are closed: it is about to exit */
+        else if (left > WAITPID_MS)
+            left = WAITPID_MS;
+        if (!poll_pipes(p, exited ? 0 : left, &quiet))
+            return err_set(err, ERR_TOO_LARGE, "output is larger than %zu bytes",
+                           p->max_out);
+        if (quiet && exited)
+            return 0;
+        if (!exited)
+            reap(p, WNOHANG);
+    }
+}
+
+static int make_pipes(struct running *p, int *out, int *errors)
+{
+    int a[2] = {-1, -1}, b[2] = {-1, -1};
+    if (high_pipe(a) || high_pipe(b)) {
+        for (int i = 0; i < 2; i++) {
+            mem_cleanup_close(&a[i]);
+            mem_cleanup_close(&b[i]);
+        }
+        return -1;
+    }
+    p->out = a[0];
+    *out = a[1];
+    p->errors = b[0];
+    *errors = b[1];
+    return 0;
+}
+
+int kube_run_program(char *const *argv, char *const *env, size_t max_out,
+                     int64_t limit_ms, struct kube_run *r, struct err *err)
+{
+    struct running p = {.out = -1, .errors = -1, .max_out = max_out, .r = r};
+    int out = -1, errors = -1;
+    *r = (struct kube_run){0};
+    if (make_pipes(&p, &out, &errors))
+        return err_set(err, ERR_UNAVAILABLE, "pipe: %m");
+    int rc = spawn(argv, env, out, errors, &p.pid);
+    close(out);
+    close(errors);
+    if (rc) {
+        errno = rc;
+        err_set(err, rc == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE,
+                "cannot run %.200s: %m", argv[0]);
+    } else {
+        rc = wait_for_exit(&p, limit_ms, err);
+        if (!p.has_exited) {
+            kill(-p.pid, SIGKILL);
+            reap(&p, 0);
+        }
+    }
+    mem_cleanup_close(&p.out);
+    mem_cleanup_close(&p.errors);
+    return rc ? -1 : 0;
+}
+
+void kube_run_fini(struct kube_run *r)
+{
+    buf_wipe(&r->out);
+    buf_fini(&r->errors);
+}
 
 enum {
     OUTPUT_MAX = 1 << 20,

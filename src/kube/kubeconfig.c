@@ -1,0 +1,822 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/kubeconfig_priv.h"
+
+#include <stdlib.h>
+
+#include "base/base64.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "kube/client.h"
+
+/* The address of the API server and the credentials for it, from kubeconfig files or the
+ * service account. */
+
+/* -- clusters and users -- */
+
+/* Sets an error about the value of `key`, with file and line. Returns -1. */
+static int kube_entry_fail(const struct kube_entry *e, const char *key, const char *why,
+                    struct err *err)
+{
+    const struct yaml_node *value = yaml_get(e->body, key);
+    unsigned line = value ? value->line : e->body ? e->body->line : 0;
+    if (!line)
+        return err_set(err, ERR_INVALID, "%s: %s \"%s\": %s: %s", e->path, e->what,
+                       e->name, key, why);
+    return err_set(err, ERR_INVALID, "%s:%u: %s \"%s\": %s: %s", e->path, line, e->what,
+                   e->name, key, why);
+}
+
+/* Prepends the entry to a message that already has file and line. Returns -1. */
+static int kube_entry_wrap(const struct kube_entry *e, struct err *err)
+{
+    return err_wrap(err, "%s \"%s\"", e->what, e->name);
+}
+
+/* The boolean of a key; *out is unchanged if the key is absent. */
+static int kube_entry_bool(const struct kube_entry *e, const char *key, bool *out,
+                    struct err *err)
+{
+    struct span text;
+    if (yaml_text(e->body, key, &text, err))
+        return kube_entry_wrap(e, err);
+    if (!text.p)
+        return 0;
+    if (!span_eq(text, SPAN("true")) && !span_eq(text, SPAN("false")))
+        return kube_entry_fail(e, key, "expected true or false", err);
+    *out = text.n == strlen("true");
+    return 0;
+}
+
+/* The path, relative to the entry's file; new. */
+static char *kube_entry_path(const struct kube_entry *e, const char *path)
+{
+    const char *slash = strrchr(e->path, '/');
+    if (*path == '/' || !slash)
+        return xstrdup(path);
+    return xasprintf("%.*s/%s", (int)(slash - e->path), e->path, path);
+}
+
+/* The string of a key, new; NULL if absent or empty. */
+static int get(const struct kube_entry *e, const char *key, char **out, struct err *err)
+{
+    cleanup_wipe char *s = NULL;
+    if (yaml_string(e->body, key, &s, err))
+        return kube_entry_wrap(e, err);
+    *out = s && *s ? steal(&s) : NULL;
+    return 0;
+}
+
+static int read_pem_file(const struct kube_entry *e, const char *key, const char *path,
+                         struct span *pem, struct err *err)
+{
+    cleanup_buf_wipe struct buf bytes = {0};
+    struct err why = {0};
+    if (file_read(path, KUBE_FILE_MAX, &bytes, &why)) {
+        kube_entry_fail(e, key, why.msg, err);
+        if (err)
+            err->code = why.code;
+        return -1;
+    }
+    if (!kube_is_pem(buf_span(&bytes)))
+        return kube_entry_fail(e, key, "expected a PEM file", err);
+    *pem = kube_span_copy(buf_span(&bytes));
+    return 0;
+}
+
+/* The PEM text of "KEY-data", or of the file named by KEY. */
+static int get_pem(const struct kube_entry *e, const char *key, struct span *pem,
+                   char **file, struct err *err)
+{
+    cleanup_free char *data_key = xasprintf("%s-data", key), *name = NULL;
+    cleanup_wipe char *data = NULL;
+    if (get(e, data_key, &data, err) || get(e, key, &name, err))
+        return -1;
+    if (!data && name) {
+        *file = kube_entry_path(e, name);
+        return read_pem_file(e, key, *file, pem, err);
+    }
+    if (!data)
+        return 0;
+    cleanup_buf_wipe struct buf bytes = {0};
+    if (!base64_decode(span_of(data), &bytes))
+        return kube_entry_fail(e, data_key, "invalid base64", err);
+    if (!kube_is_pem(buf_span(&bytes)))
+        return kube_entry_fail(e, data_key, "expected base64 of a PEM text", err);
+    *pem = kube_span_copy(buf_span(&bytes));
+    return 0;
+}
+
+static int read_server(const struct kube_entry *e, struct kube_config *config,
+                       struct err *err)
+{
+    cleanup_free char *url = NULL;
+    struct err why = {0};
+    if (get(e, "server", &url, err))
+        return -1;
+    if (!url)
+        return kube_entry_fail(e, "server", "missing", err);
+    if (kube_config_server(config, span_of(url), &why))
+        return kube_entry_fail(e, "server", why.msg, err);
+    return 0;
+}
+
+static bool proxy_is_known(const char *url)
+{
+    static const char *const schemes[] = {"http://", "https://", "socks5://",
+                                          "socks5h://"};
+    for (size_t i = 0; i < ARRAY_LEN(schemes); i++)
+        if (span_starts(span_of(url), span_of(schemes[i])))
+            return true;
+    return false;
+}
+
+/* Fill the config from the body of a cluster or user entry. */
+static int kube_config_cluster(const struct kube_entry *e, struct kube_config *config,
+                        struct err *err)
+{
+    if (read_server(e, config, err) ||
+        get_pem(e, "certificate-authority", &config->ca_pem, &config->ca_file, err) ||
+        get(e, "tls-server-name", &config->server_name, err) ||
+        get(e, "proxy-url", &config->proxy, err) ||
+        kube_entry_bool(e, "insecure-skip-tls-verify", &config->insecure, err))
+        return -1;
+    if (config->insecure && config->ca_pem.n)
+        return kube_entry_fail(e, "insecure-skip-tls-verify",
+                               "conflicts with certificate-authority", err);
+    if (config->proxy && !proxy_is_known(config->proxy))
+        return kube_entry_fail(e, "proxy-url",
+                               "expected an http, https, socks5 or socks5h URL", err);
+    return 0;
+}
+
+static int reject_unsupported(const struct kube_entry *e, struct err *err)
+{
+    static const char *const keys[] = {"auth-provider", "username",  "password",     "as",
+                                       "as-uid",        "as-groups", "as-user-extra"};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        const struct yaml_node *value = yaml_get(e->body, keys[i]);
+        bool empty = yaml_is_null(value) ||
+                     (value->type == YAML_SCALAR ? !value->text.n : !value->n);
+        if (!empty)
+            return kube_entry_fail(e, keys[i], "not supported", err);
+    }
+    return 0;
+}
+
+/* A token becomes part of a header: no white space, no control characters. */
+static int check_token(const struct kube_entry *e, char **token, struct err *err)
+{
+    if (!*token)
+        return 0;
+    struct span s = span_trim(span_of(*token));
+    if (!kube_token_ok(s))
+        return kube_entry_fail(e, "token", "expected printable ASCII without spaces",
+                               err);
+    char *trimmed = xmemdup0(s.p, s.n);
+    mem_wipe(*token);
+    *token = trimmed;
+    return 0;
+}
+
+static int kube_config_user(const struct kube_entry *e, struct kube_config *config,
+                     struct err *err)
+{
+    cleanup_free char *token_file = NULL;
+    if (reject_unsupported(e, err) ||
+        get_pem(e, "client-certificate", &config->cert_pem, &config->cert_file, err) ||
+        get_pem(e, "client-key", &config->key_pem, &config->key_file, err) ||
+        get(e, "token", &config->token, err) || check_token(e, &config->token, err) ||
+        get(e, "tokenFile", &token_file, err))
+        return -1;
+    if (config->cert_pem.n && !config->key_pem.n)
+        return kube_entry_fail(e, "client-key", "missing", err);
+    if (config->key_pem.n && !config->cert_pem.n)
+        return kube_entry_fail(e, "client-certificate", "missing", err);
+    if (token_file)
+        config->token_file = kube_entry_path(e, token_file);
+    return 0;
+}
+
+/* The field `exec` of a kubeconfig user. */
+
+#define EXEC_GROUP "client.authentication.k8s.io/"
+
+/* The scalar as a new C string; NULL if the node is not a scalar. */
+static char *word_of(const struct yaml_node *node)
+{
+    if (!node || node->type != YAML_SCALAR || memchr(node->text.p, '\0', node->text.n))
+        return NULL;
+    return xmemdup0(node->text.p, node->text.n);
+}
+
+static char **words_new(size_t n)
+{
+    return xcalloc(n + 1, sizeof(char *));
+}
+
+/* A command with a slash is relative to the kubeconfig file; one without is searched in
+ * PATH. */
+static int read_argv(const struct kube_entry *e, struct kube_exec *exec, struct err *err)
+{
+    const struct yaml_node *args = yaml_get(e->body, "args");
+    cleanup_free char *command = NULL;
+    if (yaml_string(e->body, "command", &command, err))
+        return kube_entry_wrap(e, err);
+    if (!command || !*command)
+        return kube_entry_fail(e, "command", "missing", err);
+    if (!yaml_is_null(args) && args->type != YAML_SEQUENCE)
+        return kube_entry_fail(e, "args", "expected a list of strings", err);
+    size_t n = yaml_is_null(args) ? 0 : args->n;
+    exec->argv = words_new(n + 1);
+    exec->argv[0] = strchr(command, '/') ? kube_entry_path(e, command) : xstrdup(command);
+    for (size_t i = 0; i < n; i++) {
+        exec->argv[i + 1] = word_of(args->items[i]);
+        if (!exec->argv[i + 1])
+            return kube_entry_fail(e, "args", "expected a list of strings", err);
+    }
+    return 0;
+}
+
+static int read_env(const struct kube_entry *e, struct kube_exec *exec, struct err *err)
+{
+    const struct yaml_node *env = yaml_get(e->body, "env");
+    if (!yaml_is_null(env) && env->type != YAML_SEQUENCE)
+        return kube_entry_fail(e, "env", "expected a list of name and value", err);
+    size_t n = yaml_is_null(env) ? 0 : env->n;
+    exec->env = words_new(n);
+    for (size_t i = 0; i < n; i++) {
+        cleanup_free char *name = word_of(yaml_get(env->items[i], "name"));
+        cleanup_free char *value = word_of(yaml_get(env->items[i], "value"));
+        if (!name || !*name || strchr(name, '=') || !value)
+            return kube_entry_fail(e, "env", "expected a list of name and value", err);
+        exec->env[i] = xasprintf("%s=%s", name, value);
+    }
+    return 0;
+}
+
+static int read_version(const struct kube_entry *e, struct kube_exec *exec,
+                        struct err *err)
+{
+    if (yaml_string(e->body, "apiVersion", &exec->api_version, err))
+        return kube_entry_wrap(e, err);
+    if (!exec->api_version || (strcmp(exec->api_version, EXEC_GROUP "v1") &&
+                               strcmp(exec->api_version, EXEC_GROUP "v1beta1")))
+        return kube_entry_fail(e, "apiVersion",
+                               "expected " EXEC_GROUP "v1 or " EXEC_GROUP "v1beta1", err);
+    return 0;
+}
+
+/* A plugin has no terminal: its standard input is /dev/null. */
+static int check_mode(const struct kube_entry *e, struct err *err)
+{
+    struct span mode;
+    if (yaml_text(e->body, "interactiveMode", &mode, err))
+        return kube_entry_wrap(e, err);
+    if (span_eq(mode, SPAN("Always")))
+        return kube_entry_fail(e, "interactiveMode",
+                               "Always is not supported: there is no terminal", err);
+    if (mode.n && !span_eq(mode, SPAN("Never")) && !span_eq(mode, SPAN("IfAvailable")))
+        return kube_entry_fail(e, "interactiveMode",
+                               "expected Never, IfAvailable or Always", err);
+    return 0;
+}
+
+static void add_member(struct buf *out, const char *key, struct span text)
+{
+    if (!text.n)
+        return;
+    buf_printf(out, ",\"%s\":", key);
+    buf_add_json(out, text);
+}
+
+/* The cluster's extension for exec plugins: any value, as JSON. */
+static void add_extension(struct buf *out, const struct kube_entry *cluster)
+{
+    const struct yaml_node *list = yaml_get(cluster->body, "extensions");
+    for (size_t i = 0; list && list->type == YAML_SEQUENCE && i < list->n; i++) {
+        const struct yaml_node *name = yaml_get(list->items[i], "name");
+        if (!name || !span_eq(name->text, SPAN(EXEC_GROUP "exec")))
+            continue;
+        buf_adds(out, ",\"config\":");
+        yaml_json(yaml_get(list->items[i], "extension"), out);
+        return;
+    }
+}
+
+static char *info_of(const struct kube_exec *exec, const struct kube_config *config,
+                     const struct kube_entry *cluster)
+{
+    struct buf out = {0};
+    cleanup_buf struct buf ca = {0};
+    buf_printf(&out, "{\"kind\":\"ExecCredential\",\"apiVersion\":\"%s\",",
+               exec->api_version);
+    buf_adds(&out, "\"spec\":{\"interactive\":false");
+    if (cluster) {
+        cleanup_free char *url = xasprintf("%s%s", config->server, config->path_prefix);
+        base64_encode(config->ca_pem, &ca);
+        buf_adds(&out, ",\"cluster\":{\"server\":");
+        buf_add_json(&out, span_of(url));
+        add_member(&out, "tls-server-name", span_of(config->server_name));
+        add_member(&out, "proxy-url", span_of(config->proxy));
+        add_member(&out, "certificate-authority-data", buf_span(&ca));
+        if (config->insecure)
+            buf_adds(&out, ",\"insecure-skip-tls-verify\":true");
+        add_extension(&out, cluster);
+        buf_addc(&out, '}');
+    }
+    buf_adds(&out, "}}");
+    return buf_take(&out);
+}
+
+/* Reads the exec plugin of the user e; kube_config_cluster must have filled the config.
+ */
+static int kube_config_exec(const struct kube_entry *user, const struct kube_entry *cluster,
+                     struct kube_config *config, struct err *err)
+{
+    const struct yaml_node *body = yaml_get(user->body, "exec");
+    if (yaml_is_null(body))
+        return 0;
+    if (body->type != YAML_MAPPING)
+        return kube_entry_fail(user, "exec", "expected a mapping", err);
+    struct kube_entry e = {"exec plugin of user", user->name, body, user->path};
+    struct kube_exec *exec = config->exec = xcalloc(1, sizeof *exec);
+    bool with_cluster = false;
+    exec->user = xstrdup(user->name);
+    if (read_version(&e, exec, err) || read_argv(&e, exec, err) ||
+        read_env(&e, exec, err) || check_mode(&e, err) ||
+        kube_entry_bool(&e, "provideClusterInfo", &with_cluster, err))
+        return -1;
+    if (yaml_string(body, "installHint", &exec->install_hint, err))
+        return kube_entry_wrap(&e, err);
+    exec->info = info_of(exec, config, with_cluster ? cluster : NULL);
+    return 0;
+}
+
+static void words_free(char **words)
+{
+    for (size_t i = 0; words && words[i]; i++)
+        free(words[i]);
+    free(words);
+}
+
+static char **words_copy(char *const *words)
+{
+    size_t n = 0;
+    while (words && words[n])
+        n++;
+    char **copy = xcalloc(n + 1, sizeof *copy);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = xstrdup(words[i]);
+    return copy;
+}
+
+static char *copy_of(const char *s)
+{
+    return s ? xstrdup(s) : NULL;
+}
+
+struct kube_exec *kube_exec_copy(const struct kube_exec *e)
+{
+    if (!e)
+        return NULL;
+    struct kube_exec *copy = xcalloc(1, sizeof *copy);
+    *copy = (struct kube_exec){
+        .user = copy_of(e->user),
+        .api_version = copy_of(e->api_version),
+        .argv = words_copy(e->argv),
+        .env = words_copy(e->env),
+        .install_hint = copy_of(e->install_hint),
+        .info = copy_of(e->info),
+    };
+    return copy;
+}
+
+void kube_exec_free(struct kube_exec *e)
+{
+    if (!e)
+        return;
+    free(e->user);
+    free(e->api_version);
+    words_free(e->argv);
+    words_free(e->env);
+    free(e->install_hint);
+    free(e->info);
+    free(e);
+}
+
+/*
+ * Lookup in several kubeconfig files. They are not merged into one tree: a lookup
+ * searches the files in order, so that the first entry of a name wins.
+ */
+
+void kubeconfig_fini(struct kubeconfig *k)
+{
+    for (size_t i = 0; i < k->n; i++) {
+        free(k->files[i].path);
+        yaml_close(k->files[i].yaml);
+    }
+    free(k->files);
+    *k = (struct kubeconfig){0};
+}
+
+static int load_file(struct kubeconfig *k, const char *path, struct err *err)
+{
+    struct err why = {0};
+    cleanup_yaml struct yaml *y = yaml_load(path, &why);
+    if (!y && why.code == ERR_NOT_FOUND)
+        return 0;
+    if (!y)
+        return err_set(err, why.code, "%s", why.msg);
+    if (yaml_count(y) > 1)
+        return err_set(err, ERR_INVALID, "%s: expected one YAML document", path);
+    const struct yaml_node *root = yaml_document(y, 0);
+    if (root && root->type != YAML_MAPPING)
+        return err_set(err, ERR_INVALID, "%s:%u: not a kubeconfig: expected a mapping",
+                       path, root->line);
+    MEM_GROW(k->files, k->cap, k->n + 1);
+    k->files[k->n++] = (struct kubeconfig_file){xstrdup(path), steal(&y)};
+    return 0;
+}
+
+int kubeconfig_load(struct kubeconfig *k, const char *list, struct err *err)
+{
+    struct span rest = span_of(list);
+    *k = (struct kubeconfig){.list = list};
+    while (rest.p) {
+        struct span one = span_cut(&rest, ':');
+        cleanup_free char *path = xmemdup0(one.p, one.n);
+        if (one.n && load_file(k, path, err))
+            return -1;
+    }
+    if (!k->n)
+        return err_set(err, ERR_NOT_FOUND, "kubeconfig %s does not exist", list);
+    return 0;
+}
+
+static const struct yaml_node *root_of(const struct kubeconfig *k, size_t i)
+{
+    return yaml_document(k->files[i].yaml, 0);
+}
+
+/* The list "contexts", "clusters" or "users" of a file; NULL if absent. */
+static int section(const struct kubeconfig *k, size_t i, const char *what,
+                   const struct yaml_node **out, struct err *err)
+{
+    cleanup_free char *key = xasprintf("%ss", what);
+    const struct yaml_node *list = yaml_get(root_of(k, i), key);
+    *out = NULL;
+    if (yaml_is_null(list))
+        return 0;
+    if (list->type != YAML_SEQUENCE)
+        return err_set(err, ERR_INVALID, "%s:%u: %s: expected a list", list->file,
+                       list->line, key);
+    for (size_t n = 0; n < list->n; n++)
+        if (list->items[n]->type != YAML_MAPPING)
+            return err_set(err, ERR_INVALID, "%s:%u: %s: expected a mapping", list->file,
+                           list->items[n]->line, what);
+    *out = list;
+    return 0;
+}
+
+/* The item with this name, or NULL; two items are an error. */
+static int find_in(const struct yaml_node *list, const char *what, const char *name,
+                   const struct yaml_node **out, struct err *err)
+{
+    *out = NULL;
+    for (size_t i = 0; list && i < list->n; i++) {
+        struct span text;
+        if (yaml_text(list->items[i], "name", &text, err))
+            return -1;
+        if (!span_eq(text, span_of(name)))
+            continue;
+        if (*out)
+            return err_set(err, ERR_INVALID, "%s:%u: duplicate %s \"%s\"", list->file,
+                           list->items[i]->line, what, name);
+        *out = list->items[i];
+    }
+    return 0;
+}
+
+static bool is_named_before(const struct kubeconfig *k, size_t file, size_t item,
+                            const char *what, struct span name)
+{
+    for (size_t i = 0; i <= file; i++) {
+        const struct yaml_node *list;
+        struct span other;
+        if (section(k, i, what, &list, NULL) || !list)
+            continue;
+        for (size_t n = 0; n < list->n && (i < file || n < item); n++)
+            if (!yaml_text(list->items[n], "name", &other, NULL) && span_eq(other, name))
+                return true;
+    }
+    return false;
+}
+
+/* The names of all entries, "a, b, c", for an error message. */
+static char *names_of(const struct kubeconfig *k, const char *what)
+{
+    enum { ENOUGH = 300 };
+    struct buf out = {0};
+    for (size_t i = 0; i < k->n; i++) {
+        const struct yaml_node *list;
+        struct span name;
+        if (section(k, i, what, &list, NULL) || !list)
+            continue;
+        for (size_t n = 0; n < list->n && out.n < ENOUGH; n++) {
+            if (yaml_text(list->items[n], "name", &name, NULL) || !name.n ||
+                is_named_before(k, i, n, what, name))
+                continue;
+            buf_adds(&out, out.n ? ", " : "");
+            buf_add_span(&out, name);
+        }
+    }
+    if (out.n >= ENOUGH)
+        buf_adds(&out, ", ...");
+    return buf_take(&out);
+}
+
+/* Finds the entry in the first file that has it. */
+static int kubeconfig_find(const struct kubeconfig *k, const char *what, const char *name,
+                    struct kube_entry *e, struct err *err)
+{
+    for (size_t i = 0; i < k->n; i++) {
+        const struct yaml_node *list, *item;
+        if (section(k, i, what, &list, err) || find_in(list, what, name, &item, err))
+            return -1;
+        if (!item)
+            continue;
+        const struct yaml_node *body = yaml_get(item, what);
+        *e = (struct kube_entry){what, name, yaml_is_null(body) ? NULL : body,
+                                 k->files[i].path};
+        if (e->body && e->body->type != YAML_MAPPING)
+            return err_set(err, ERR_INVALID, "%s:%u: %s \"%s\": expected a mapping",
+                           e->path, body->line, what, name);
+        return 0;
+    }
+    cleanup_free char *names = names_of(k, what);
+    return err_set(err, ERR_NOT_FOUND, "%s \"%s\" not found in %s; expected one of: %s",
+                   what, name, k->list, *names ? names : "(none)");
+}
+
+/* The first file that sets it. */
+static int current_context(const struct kubeconfig *k, char **out, struct err *err)
+{
+    for (size_t i = 0; i < k->n; i++) {
+        cleanup_free char *name = NULL;
+        if (yaml_string(root_of(k, i), "current-context", &name, err))
+            return -1;
+        if (name && *name) {
+            *out = steal(&name);
+            return 0;
+        }
+    }
+    cleanup_free char *names = names_of(k, "context");
+    return err_set(err, ERR_INVALID, "no current-context in %s; contexts: %s", k->list,
+                   *names ? names : "(none)");
+}
+
+/* Resolves the reference of a context to a cluster or user. */
+static int follow(const struct kubeconfig *k, const struct kube_entry *context,
+                  const char *what, char **name, struct kube_entry *e, struct err *err)
+{
+    if (yaml_string(context->body, what, name, err))
+        return kube_entry_wrap(context, err);
+    if (!*name || !**name)
+        return err_set(err, ERR_INVALID, "%s: context \"%s\" has no %s", context->path,
+                       context->name, what);
+    if (kubeconfig_find(k, what, *name, e, err))
+        return kube_entry_wrap(context, err);
+    return 0;
+}
+
+static int apply_namespace(const struct kube_entry *context, struct kube_config *config,
+                           struct err *err)
+{
+    if (yaml_string(context->body, "namespace", &config->ns, err))
+        return kube_entry_wrap(context, err);
+    if (!config->ns || !*config->ns) {
+        free(config->ns);
+        config->ns = xstrdup("default");
+    }
+    if (!kube_namespace_ok(config->ns))
+        return kube_entry_fail(context, "namespace", "invalid namespace name", err);
+    return 0;
+}
+
+int kubeconfig_apply(const struct kubeconfig *k, const char *wanted,
+                     struct kube_config *config, struct err *err)
+{
+    cleanup_free char *name = wanted ? xstrdup(wanted) : NULL, *cluster_name = NULL,
+                      *user_name = NULL;
+    struct kube_entry context, cluster, user;
+    if (!name && current_context(k, &name, err))
+        return -1;
+    if (kubeconfig_find(k, "context", name, &context, err) ||
+        follow(k, &context, "cluster", &cluster_name, &cluster, err) ||
+        follow(k, &context, "user", &user_name, &user, err) ||
+        apply_namespace(&context, config, err))
+        return -1;
+    if (kube_config_cluster(&cluster, config, err) ||
+        kube_config_user(&user, config, err) ||
+        kube_config_exec(&user, &cluster, config, err))
+        return -1;
+    config->source = xasprintf("context %s of %s", name, context.path);
+    return 0;
+}
+
+#define ACCOUNT_DIR "/var/run/secrets/kubernetes.io/serviceaccount"
+
+struct span kube_span_copy(struct span s)
+{
+    return s.n ? (struct span){xmemdup0(s.p, s.n), s.n} : (struct span){NULL, 0};
+}
+
+void kube_span_free(struct span *s)
+{
+    if (s->p)
+        explicit_bzero((char *)s->p, s->n);
+    free((char *)s->p);
+    *s = (struct span){NULL, 0};
+}
+
+bool kube_is_pem(struct span s)
+{
+    static const struct span mark = SPAN("-----BEGIN ");
+    return s.n && memmem(s.p, s.n, mark.p, mark.n);
+}
+
+bool kube_namespace_ok(const char *name)
+{
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-");
+    return n > 0 && n <= 63 && !name[n] && name[0] != '-' && name[n - 1] != '-';
+}
+
+static bool is_one_word(struct span s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if ((unsigned char)s.p[i] <= ' ' || (unsigned char)s.p[i] >= 0x7f)
+            return false;
+    return true;
+}
+
+bool kube_token_ok(struct span token)
+{
+    return token.n && is_one_word(token);
+}
+
+int kube_config_server(struct kube_config *config, struct span url, struct err *err)
+{
+    struct span rest = url, scheme = span_cut(&rest, ':');
+    bool tls = span_eq_nocase(scheme, SPAN("https"));
+    if ((!tls && !span_eq_nocase(scheme, SPAN("http"))) || !span_starts(rest, SPAN("//")))
+        return err_set(err, ERR_INVALID, "expected a URL with https:// or http://");
+    rest.p += 2;
+    rest.n -= 2;
+    if (!is_one_word(url) || memchr(rest.p, '?', rest.n) || memchr(rest.p, '#', rest.n))
+        return err_set(err, ERR_INVALID, "expected the form https://host:port/path");
+    struct span path = rest, host = span_cut(&path, '/');
+    if (!host.n || memchr(host.p, '@', host.n))
+        return err_set(err, ERR_INVALID, "expected the form https://host:port/path");
+    while (path.n && path.p[path.n - 1] == '/')
+        path.n--;
+    config->server = xasprintf("%s://%.*s", tls ? "https" : "http", SPAN_ARG(host));
+    config->path_prefix = path.n ? xasprintf("/%.*s", SPAN_ARG(path)) : xstrdup("");
+    return 0;
+}
+
+static const char *account_dir(const struct kube_config_sources *sources)
+{
+    return sources->account_dir ? sources->account_dir : ACCOUNT_DIR;
+}
+
+static bool is_in_cluster(const struct kube_config_sources *sources)
+{
+    return sources->host && *sources->host && sources->port && *sources->port;
+}
+
+static int load_namespace(const char *dir, struct kube_config *config, struct err *err)
+{
+    cleanup_free char *path = xasprintf("%s/namespace", dir);
+    cleanup_buf struct buf text = {0};
+    struct err why = {0};
+    if (file_read(path, KUBE_FILE_MAX, &text, &why)) {
+        if (why.code != ERR_NOT_FOUND)
+            return err_set(err, why.code, "%s", why.msg);
+        config->ns = xstrdup("default");
+        return 0;
+    }
+    struct span name = span_trim(buf_span(&text));
+    config->ns = xmemdup0(name.p, name.n);
+    if (!kube_namespace_ok(config->ns))
+        return err_set(err, ERR_INVALID, "%s: invalid namespace name", path);
+    return 0;
+}
+
+/* kube_credential reads the token file. */
+static int load_account(const struct kube_config_sources *sources,
+                        struct kube_config *config, struct err *err)
+{
+    const char *dir = account_dir(sources);
+    bool is_v6 = strchr(sources->host, ':') && sources->host[0] != '[';
+    cleanup_free char *url = xasprintf("https://%s%s%s:%s", is_v6 ? "[" : "",
+                                       sources->host, is_v6 ? "]" : "", sources->port);
+    if (kube_config_server(config, span_of(url), err))
+        return err_wrap(err, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT");
+    config->token_file = xasprintf("%s/token", dir);
+    config->ca_file = xasprintf("%s/ca.crt", dir);
+    config->source = xasprintf("service account in %s", dir);
+    cleanup_buf struct buf ca = {0};
+    if (file_read(config->ca_file, KUBE_FILE_MAX, &ca, err))
+        return -1;
+    if (!kube_is_pem(buf_span(&ca)))
+        return err_set(err, ERR_INVALID, "%s: expected a PEM certificate",
+                       config->ca_file);
+    config->ca_pem = kube_span_copy(buf_span(&ca));
+    return load_namespace(dir, config, err);
+}
+
+static int load_files(const char *list, const char *context, struct kube_config *config,
+                      struct err *err)
+{
+    struct kubeconfig k = {0};
+    int rc = kubeconfig_load(&k, list, err);
+    if (!rc)
+        rc = kubeconfig_apply(&k, context, config, err);
+    kubeconfig_fini(&k);
+    return rc;
+}
+
+static bool exists(const char *path)
+{
+    cleanup_buf struct buf bytes = {0};
+    struct err why = {0};
+    return !file_read(path, KUBE_FILE_MAX, &bytes, &why) || why.code != ERR_NOT_FOUND;
+}
+
+int kube_config_load(const struct kube_config_sources *sources,
+                     struct kube_config *config, struct err *err)
+{
+    if (sources->kubeconfig && *sources->kubeconfig)
+        return load_files(sources->kubeconfig, sources->context, config, err);
+    cleanup_free char *token = xasprintf("%s/token", account_dir(sources));
+    if (is_in_cluster(sources) && exists(token))
+        return load_account(sources, config, err);
+    cleanup_free char *file =
+        xasprintf("%s/.kube/config", sources->home ? sources->home : "");
+    if (sources->home && *sources->home && exists(file))
+        return load_files(file, sources->context, config, err);
+    return err_set(err, ERR_NOT_FOUND,
+                   "no API server configured: --kubeconfig and KUBECONFIG are not set, "
+                   "%s%s, and %s%s",
+                   is_in_cluster(sources) ? token : "not running in a pod",
+                   is_in_cluster(sources) ? " does not exist" : "",
+                   sources->home && *sources->home ? file : "HOME is not set",
+                   sources->home && *sources->home ? " does not exist" : "");
+}
+
+void kube_config_fini(struct kube_config *config)
+{
+    free(config->server);
+    free(config->path_prefix);
+    free(config->server_name);
+    free(config->proxy);
+    kube_span_free(&config->ca_pem);
+    free(config->ca_file);
+    kube_span_free(&config->cert_pem);
+    kube_span_free(&config->key_pem);
+    free(config->cert_file);
+    free(config->key_file);
+    mem_wipe(config->token);
+    free(config->token_file);
+    kube_exec_free(config->exec);
+    free(config->ns);
+    free(config->source);
+    *config = (struct kube_config){0};
+}
+
+static char *copy(const char *s)
+{
+    return s ? xstrdup(s) : NULL;
+}
+
+void kube_config_copy(struct kube_config *to, const struct kube_config *from)
+{
+    *to = (struct kube_config){
+        .server = copy(from->server),
+        .path_prefix = copy(from->path_prefix),
+        .server_name = copy(from->server_name),
+        .proxy = copy(from->proxy),
+        .insecure = from->insecure,
+        .ca_pem = kube_span_copy(from->ca_pem),
+        .ca_file = copy(from->ca_file),
+        .cert_pem = kube_span_copy(from->cert_pem),
+        .key_pem = kube_span_copy(from->key_pem),
+        .cert_file = copy(from->cert_file),
+        .key_file = copy(from->key_file),
+        .token = copy(from->token),
+        .token_file = copy(from->token_file),
+        .exec = kube_exec_copy(from->exec),
+        .ns = copy(from->ns),
+        .source = copy(from->source),
+    };
+}
