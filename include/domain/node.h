@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/object.h"
-#include "domain/resources.h"
+#include "domain/pod.h"
 
 /*
  * A Node: the fields about GPU memory, and what it offers to pods otherwise.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "domain/resources.h"
+#include "domain/pod.h"
 #include "placement/select.h"
 
 /*

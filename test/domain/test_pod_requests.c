@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "domain/resources.h"
+#include "domain/pod.h"
 
 #include "domain/objects.h"
 
