@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "cli/table.h"
+#include "kube/body.h"
 #include "kube/list_watch.h"
 
 enum {
@@ -219,15 +220,9 @@ static int post_eviction(struct applying *w, const struct evicted *e,
     cleanup_buf struct buf path = {0};
     session_pod_path(&path, e->ns, e->name);
     buf_adds(&path, "/eviction");
-    json_t *eviction = json_pack(
-        "{s:s,s:s,s:{s:s%,s:s%},s:{s:{s:s%}}}", "apiVersion", "policy/v1", "kind",
-        "Eviction", "metadata", "namespace", e->ns.p, e->ns.n, "name", e->name.p,
-        e->name.n, "deleteOptions", "preconditions", "uid", e->uid.p, e->uid.n);
-    char *body = json_dumps(eviction, JSON_COMPACT);
-    json_decref(eviction);
-    int rc = call(w->s, "POST", path.p, NULL, span_of(body), reply, err);
-    free(body);
-    return rc;
+    cleanup_buf struct buf body = {0};
+    body_eviction(&body, e->ns, e->name, e->uid, -1);
+    return call(w->s, "POST", path.p, NULL, buf_span(&body), reply, err);
 }
 
 /* 429: a PodDisruptionBudget does not allow the eviction now. */
