@@ -72,7 +72,8 @@ struct apisync_streams {
 };
 extern const struct list_watch_fns apisync_streams_fns;
 /* Starts a CORE_LIST or CORE_WATCH. From any thread; never blocks. */
-void apisync_streams_start(struct list_watch_loop *loop, const struct core_output *output);
+void apisync_streams_start(struct list_watch_loop *loop,
+                           const struct core_output *output);
 /* After the loop has stopped. */
 void apisync_streams_fini(struct apisync_streams *streams);
 

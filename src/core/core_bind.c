@@ -250,7 +250,8 @@ static void send(struct step *s, struct bind_op *op, const struct buf *annotatio
 /* Binds a pending pod, or replies with the reason why not. `op`: NULL: a new one, from the
  * input. `pod`: NULL: it requests nothing. `zero`: it says so by a limit of 0;
  * kube-scheduler lets the extender bind such pods. */
-static void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *pod, bool zero)
+static void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *pod,
+                       bool zero)
 {
     const struct core_input *in = s->in;
     cleanup_buf struct buf annotations = {0};

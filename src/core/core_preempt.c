@@ -114,7 +114,8 @@ static void abandon(struct step *s, struct core_preempt_pod *e, int64_t retry_ms
 }
 
 /* Nominates the pod to the node and keeps the cards, if that still helps. */
-static void core_preempt_begin(struct step *s, struct core_preempt_pod *e, struct span node_name)
+static void core_preempt_begin(struct step *s, struct core_preempt_pod *e,
+                               struct span node_name)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
     const struct ledger_node *node = ledger_node_find(s->core->ledger, node_name);
@@ -331,7 +332,8 @@ enum {
 };
 
 /* The entry of the pod; NULL: none. */
-static struct core_preempt_pod *core_preempt_find(const struct core *core, struct span uid)
+static struct core_preempt_pod *core_preempt_find(const struct core *core,
+                                                  struct span uid)
 {
     const struct core_preempt *p = &core->preempt;
     for (size_t i = 0; i < p->n; i++)

@@ -7,7 +7,8 @@
 #include "placement/reason.h"
 
 static void gang_lost(struct step *s, struct span uid);
-static enum core_reserve_outcome gang_reserve(struct step *s, const struct ledger_node **node,
+static enum core_reserve_outcome gang_reserve(struct step *s,
+                                              const struct ledger_node **node,
                                               struct buf *why);
 
 /*
@@ -165,7 +166,8 @@ static enum core_reserve_outcome check_request(struct step *s, bool replaces,
     if (!s->in->n_nodes)
         return CORE_RESERVE_NO_NODE;
     if ((pod && pod->node) || op) {
-        *promised = pod && pod->node ? pod->node : ledger_node_find(core->ledger, op->node);
+        *promised =
+            pod && pod->node ? pod->node : ledger_node_find(core->ledger, op->node);
         return CORE_RESERVE_PROMISED;
     }
     if (core_may_bind(core, s->now, err))
@@ -363,7 +365,8 @@ static bool has_space_for_gang(const struct step *s)
 
 /* Reserves for all members that have no place yet, and sets the node of the pod in the
  * input; or ends all reservations of the gang and appends the reason. */
-static enum core_reserve_outcome gang_reserve(struct step *s, const struct ledger_node **node,
+static enum core_reserve_outcome gang_reserve(struct step *s,
+                                              const struct ledger_node **node,
                                               struct buf *why)
 {
     const struct core_input *in = s->in;

@@ -144,9 +144,11 @@ static bool encode(const struct event_recorder *r, const struct event *e, int64_
 
 /* -- limits; under the lock -- */
 
-static uint64_t key_of(const struct event_recorder *r, struct span uid, const char *reason)
+static uint64_t key_of(const struct event_recorder *r, struct span uid,
+                       const char *reason)
 {
-    uint64_t key = hash_bytes(hash_bytes(r->settings.seed, uid.p, uid.n), reason, strlen(reason));
+    uint64_t key = hash_bytes(hash_bytes(r->settings.seed, uid.p, uid.n), reason,
+                              strlen(reason));
     return key ? key : 1;
 }
 
