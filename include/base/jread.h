@@ -130,9 +130,6 @@ bool jread_text(struct jread *j, const char *where, struct arena *a, struct span
 bool jread_skip(struct jread *j);
 bool jread_raw(struct jread *j, struct span *raw);
 
-/* Decodes s into out, a buffer of at least s.n bytes (the decoded form is never longer).
- * Returns the decoded length. s must come from the parser, which has validated it. */
-size_t jread_decode(struct jread_str s, char *out);
 /* s decoded: the span itself if it has no escapes, else a copy in the arena. */
 struct span jread_span_decoded(struct jread_str s, struct arena *a);
 static inline struct span jread_span(struct jread_str s, struct arena *a)

@@ -107,4 +107,3 @@ void opt_help(const struct opt_program *program, FILE *out);
 
 /* The parsers behind OPT_DURATION and OPT_SIZE. */
 int opt_parse_duration(struct span text, int64_t *ms, struct err *err);
-int opt_parse_size(struct span text, int64_t *bytes, struct err *err);

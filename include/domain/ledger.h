@@ -4,13 +4,13 @@
 #include <stddef.h>
 
 #include "base/hash.h"
-#include "domain/ids.h"
 #include "domain/gang.h"
+#include "domain/ids.h"
 #include "domain/lease.h"
-#include "domain/request_mix.h"
 #include "domain/node.h"
 #include "domain/promise.h"
 #include "domain/request.h"
+#include "domain/request_mix.h"
 #include "domain/scv.h"
 
 /*
@@ -261,8 +261,9 @@ struct ledger_pod {
     bool running : 1;      /* it has left Pending and may use its memory */
     bool terminating : 1;  /* it has a deletionTimestamp */
     bool mirror : 1, daemon : 1, never_preempts : 1; /* as in struct pod */
-    bool unconfirmed : 1; /* for core: a list lacked it, which does not prove a deletion */
-    bool final : 1;       /* for core: bound, and the shares are its promise */
+    bool
+        unconfirmed : 1; /* for core: a list lacked it, which does not prove a deletion */
+    bool final : 1;      /* for core: bound, and the shares are its promise */
     /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
     uint64_t hash; /* of namespace and name: scv_pod_hash */
@@ -476,10 +477,6 @@ struct ledger_reservation *ledger_reservation_lost(const struct ledger_node *nod
 /* The reservation of the pod on this node, or NULL. */
 const struct ledger_reservation *ledger_reservation_on(const struct ledger_node *node,
                                                        struct span uid);
-/* Copies the reservation's node as if the reservation had ended. `cards` has n_cards members
- * of the node; the copy has them as its cards, and is read while the ledger is unchanged. */
-void ledger_node_without(const struct ledger_reservation *r, struct card *cards,
-                         struct ledger_node *copy);
 /* Copies the node's cards as the pod `uid` sees them: without its own reservation and
  * those of lower priority. `cards` has node->n_cards members. */
 void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct span uid,
@@ -565,8 +562,8 @@ bool ledger_is_template(struct span object);
  * what the key names. NULL: the key is absent (ERR_NOT_FOUND) or malformed, or the object
  * cannot be decoded (ERR_INVALID). */
 struct ledger *ledger_of_template(struct span object,
-                                    const struct ledger_settings *settings,
-                                    struct node_cards *cards, struct err *err);
+                                  const struct ledger_settings *settings,
+                                  struct node_cards *cards, struct err *err);
 /* Does the node have just these cards? */
 bool ledger_matches_template(const struct node_cards *cards,
-                           const struct ledger_node *node);
+                             const struct ledger_node *node);

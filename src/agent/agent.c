@@ -72,9 +72,8 @@ static void carry_out(struct agent *agent, const struct step_outputs *outputs)
     step_write_logs(outputs);
     for (size_t i = 0; i < outputs->n; i++, o++)
         if (o->type == PUBLISHER_WATCH)
-            list_watch_loop_start(
-                agent->watch, 0,
-                &(struct list_watch_run){o->run, true, o->version});
+            list_watch_loop_start(agent->watch, 0,
+                                  &(struct list_watch_run){o->run, true, o->version});
         else
             worker_add(agent->lanes[o->lane], copy_of(o));
 }
@@ -155,8 +154,8 @@ static void on_pods(void *ctx, const struct podresources *pods, const struct err
     struct agent *agent = ctx;
     if (!err)
         usage_meter_pods(agent->usage_meter, clock_mono_ms(), pods);
-    take_event(agent,
-               (struct publisher_input){.type = PUBLISHER_PODS, .pods = pods, .err = err});
+    take_event(agent, (struct publisher_input){
+                          .type = PUBLISHER_PODS, .pods = pods, .err = err});
 }
 
 /* -- probes and metrics -- */
@@ -188,7 +187,7 @@ static void metrics(void *ctx, struct buf *out)
 {
     struct agent *agent = ctx;
     pthread_mutex_lock(&agent->lock);
-    metrics_write(&agent->metrics, agent->publisher, time_now(), out);
+    metrics_write_agent(&agent->metrics, agent->publisher, time_now(), out);
     pthread_mutex_unlock(&agent->lock);
     overuse_actor_metrics(agent->overuse_actor, out);
 }

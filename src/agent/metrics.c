@@ -52,8 +52,7 @@ static void write_calls(const struct metrics *m, struct buf *out)
         }
 }
 
-static void write_checks(const struct publisher *p, struct step_time now,
-                         struct buf *out)
+static void write_checks(const struct publisher *p, struct step_time now, struct buf *out)
 {
     prom_family(out, NAME("healthcheck"), PROM_GAUGE,
                 "Whether a check of /healthz passes, by name.");
@@ -207,8 +206,8 @@ static void write_usage(const struct usage *u, struct buf *out)
                           u->cards[i].complete);
 }
 
-void metrics_write(const struct metrics *m, const struct publisher *p,
-                   struct step_time now, struct buf *out)
+void metrics_write_agent(const struct metrics *m, const struct publisher *p,
+                         struct step_time now, struct buf *out)
 {
     prom_family(out, NAME("build_info"), PROM_GAUGE, "The version of this process.");
     prom_sample(out, NAME("build_info"),

@@ -24,5 +24,5 @@ void metrics_input(struct metrics *m, const struct publisher_input *in);
 void metrics_call(struct metrics *m, enum publisher_output_type call, enum err_code code);
 
 /* Appends the text of /metrics. */
-void metrics_write(const struct metrics *m, const struct publisher *p,
-                   struct step_time now, struct buf *out);
+void metrics_write_agent(const struct metrics *m, const struct publisher *p,
+                         struct step_time now, struct buf *out);

@@ -290,7 +290,9 @@ static size_t decode_escape(const char *s, size_t *used, char out[4])
     return utf8_put(u, out);
 }
 
-size_t jread_decode(struct jread_str s, char *out)
+/* Decodes s into out, a buffer of at least s.n bytes (the decoded form is never longer).
+ * Returns the decoded length. s must come from the parser, which has validated it. */
+static size_t jread_decode(struct jread_str s, char *out)
 {
     size_t n = 0, i = 0;
     while (i < s.n) {

@@ -36,7 +36,7 @@ int opt_parse_duration(struct span text, int64_t *ms, struct err *err)
     return parse_scaled(text, suffixes, "500ms, 10s, 2m or 1h", ms, err);
 }
 
-int opt_parse_size(struct span text, int64_t *bytes, struct err *err)
+static int opt_parse_size(struct span text, int64_t *bytes, struct err *err)
 {
     static const struct suffix suffixes[] = {
         {"", 1}, {"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30}, {NULL, 0}};

@@ -508,8 +508,10 @@ void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
         check_heartbeat(cs, &r->heartbeat, server_s, since_s);
 }
 
-void cluster_state_set_silence(struct cluster_state *cs, struct span node,
-                               int64_t stale_s)
+/* Overrides the Lease of a node with what the extender, which watches Leases, has seen:
+ * no renewal for `stale_s` seconds; 0: the heartbeat is not missing. */
+static void cluster_state_set_silence(struct cluster_state *cs, struct span node,
+                                      int64_t stale_s)
 {
     struct record *r = map_get(&cs->tables[CORE_LEASES].by_key, node);
     if (r)

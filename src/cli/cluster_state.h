@@ -19,7 +19,7 @@ struct cluster_state;
 struct cluster_state_node {
     struct span name, address;                   /* first InternalIP; may be empty */
     struct node_resources capacity, allocatable; /* -1: not stated */
-    struct node_cards named;            /* by gpushare.io/cards */
+    struct node_cards named;                     /* by gpushare.io/cards */
     bool named_invalid;                          /* ... which cannot be parsed */
 };
 
@@ -82,10 +82,6 @@ int cluster_state_check_ready(const struct cluster_state *cs, struct err *err);
  * period gets no new pods until its Lease is renewed. */
 void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
                                     int64_t since_s);
-/* Overrides the Lease of a node with what the extender, which watches Leases, has seen:
- * no renewal for `stale_s` seconds; 0: the heartbeat is not missing. */
-void cluster_state_set_silence(struct cluster_state *cs, struct span node,
-                               int64_t stale_s);
 /* 0: up to date. -1: a list or watch fails; err says which and why. */
 int cluster_state_check_fresh(const struct cluster_state *cs, struct err *err);
 

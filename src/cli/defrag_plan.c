@@ -112,8 +112,9 @@ int defrag_plan_compute(const struct cluster_state *cs, struct defrag_rules *rul
     return 0;
 }
 
-void defrag_plan_subject(struct buf *out, const struct cluster_state *cs,
-                         const struct defrag_plan_result *plan)
+/* Appends what is to fit: "pod ns/name (8 whole cards)". */
+static void defrag_plan_subject(struct buf *out, const struct cluster_state *cs,
+                                const struct defrag_plan_result *plan)
 {
     cleanup_buf struct buf text = {0};
     int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib;

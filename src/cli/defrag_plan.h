@@ -35,9 +35,6 @@ struct request defrag_plan_shape(int64_t cards, int64_t mib, struct span models,
 int defrag_plan_compute(const struct cluster_state *cs, struct defrag_rules *rules,
                         const struct defrag_plan_goal *goal, struct arena *a,
                         struct defrag_plan_result *plan, struct err *err);
-/* Appends what is to fit: "pod ns/name (8 whole cards)". */
-void defrag_plan_subject(struct buf *out, const struct cluster_state *cs,
-                         const struct defrag_plan_result *plan);
 /* Appends the plan, or why there is none, and the pods that stay. */
 void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
                        const struct defrag_rules *rules,

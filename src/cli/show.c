@@ -84,8 +84,8 @@ size_t show_pods_on(const struct ledger_node *node, struct arena *a,
     return sorted(node->pods, a, out);
 }
 
-size_t show_pending(const struct ledger *l, struct arena *a,
-                    const struct ledger_pod ***out)
+static size_t show_pending(const struct ledger *l, struct arena *a,
+                           const struct ledger_pod ***out)
 {
     return sorted(ledger_first_pending(l), a, out);
 }
@@ -137,7 +137,9 @@ void show_state(struct buf *out, const struct ledger_node *node)
         reason_add(out, node, &any, select_fit(node, &any));
 }
 
-bool show_is_other_use(const struct ledger_node *node, const struct scv_process *p)
+/* Whether the item of the node's processList is shown for itself: not if it is a container
+ * of a pod that the ledger has on the node, because the pod's row has its use. */
+static bool show_is_other_use(const struct ledger_node *node, const struct scv_process *p)
 {
     for (const struct ledger_pod *pod = node->pods; pod && !p->pid; pod = pod->next)
         if (span_eq(pod->name, p->pod) && span_eq(pod->ns, p->ns))

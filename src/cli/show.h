@@ -30,8 +30,6 @@ size_t show_nodes(const struct ledger *l, struct span only, struct arena *a,
                   const struct ledger_node ***out);
 size_t show_pods_on(const struct ledger_node *node, struct arena *a,
                     const struct ledger_pod ***out);
-size_t show_pending(const struct ledger *l, struct arena *a,
-                    const struct ledger_pod ***out);
 
 /* Words and amounts that all formats share. */
 /* Follows the health of a cordoned node's cards; kubectl's own word. */
@@ -48,10 +46,6 @@ struct show_units show_units(int64_t mib, int64_t unit_mib);
 void show_unit_assumed(struct buf *out, int64_t unit_mib);
 /* Appends why the node is unusable for every pod; nothing if it is usable. */
 void show_state(struct buf *out, const struct ledger_node *node);
-
-/* Whether the item of the node's processList is shown for itself: not if it is a container
- * of a pod that the ledger has on the node, because the pod's row has its use. */
-bool show_is_other_use(const struct ledger_node *node, const struct scv_process *p);
 
 /* False: no such node. */
 bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show);

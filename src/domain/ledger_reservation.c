@@ -175,19 +175,6 @@ static void release(const struct ledger_node *node, const struct ledger_reservat
     }
 }
 
-void ledger_node_without(const struct ledger_reservation *r, struct card *cards,
-                         struct ledger_node *copy)
-{
-    const struct ledger_node *node = r->node;
-    *copy = *node;
-    copy->cards = cards;
-    if (node->n_cards)
-        memcpy(cards, node->cards, node->n_cards * sizeof *cards);
-    release(node, r, cards);
-    copy->cpu_free = ledger_saturated(node->cpu_free + r->requests.cpu_milli);
-    ledger_sum_up(copy);
-}
-
 void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct span uid,
                        struct card *cards)
 {

@@ -70,7 +70,7 @@ void *proto_unpack(const ProtobufCMessageDescriptor *type, struct span bytes,
     return NULL;
 }
 
-void proto_free(void *message)
+static void proto_free(void *message)
 {
     struct budget unused = {0};
     ProtobufCAllocator allocator = {budget_alloc, budget_free, &unused};
@@ -96,7 +96,8 @@ int proto_pack(const ProtobufCMessage *message, size_t max, struct buf *out,
     return 0;
 }
 
-int proto_text_check(struct span s, const char *what, size_t i, struct err *err)
+/* Strings. ERR_INVALID: invalid UTF-8 or a NUL; the error names the field `what`[i]. */
+static int proto_text_check(struct span s, const char *what, size_t i, struct err *err)
 {
     for (size_t at = 0, len; at < s.n; at += len) {
         len = utf8_len((const unsigned char *)s.p + at, s.n - at);

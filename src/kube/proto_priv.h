@@ -20,7 +20,6 @@
  * memory. */
 void *proto_unpack(const ProtobufCMessageDescriptor *type, struct span bytes,
                    struct err *err);
-void proto_free(void *message);
 void proto_cleanup_free(void *message_p);
 #define cleanup_proto __attribute__((cleanup(proto_cleanup_free)))
 
@@ -28,8 +27,6 @@ void proto_cleanup_free(void *message_p);
 int proto_pack(const ProtobufCMessage *message, size_t max, struct buf *out,
                struct err *err);
 
-/* Strings. ERR_INVALID: invalid UTF-8 or a NUL; the error names the field `what`[i]. */
-int proto_text_check(struct span s, const char *what, size_t i, struct err *err);
 /* Copies the bytes to the arena, as a string. */
 int proto_text(const ProtobufCBinaryData *b, struct arena *a, const char *what, size_t i,
                struct span *out, struct err *err);

@@ -10,7 +10,7 @@ static struct buf text;
 static void write_text(void)
 {
     buf_clear(&text);
-    metrics_write(&metrics, publisher, fixture_now(), &text);
+    metrics_write_agent(&metrics, publisher, fixture_now(), &text);
     promtool_check_metrics(buf_span(&text));
 }
 
