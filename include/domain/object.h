@@ -36,7 +36,9 @@ void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta
  * URL or log line.) */
 enum { OBJECT_NAME_MAX = 253 };
 bool object_is_name(struct span name);
-/* The same for a string that is `plain` (base/jread.h). */
+/* Is it a valid name of a namespace, a DNS label? */
+bool object_is_namespace(const char *name);
+/* object_is_name for a string that is `plain` (base/jread.h). */
 static inline bool object_is_plain_name(struct span name)
 {
     return name.n > 0 && name.n <= OBJECT_NAME_MAX;

@@ -76,6 +76,3 @@ struct kube_client *kube_connect(const char *kubeconfig, const char *context,
 /* Like kube_connect; *ns is set to the namespace of the context, a new string. */
 struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,
                                     char **ns, struct err *err);
-
-/* Is it a valid name of a namespace, a DNS label? */
-bool kube_namespace_ok(const char *name);

@@ -112,3 +112,9 @@ void object_meta_check(struct jread *j, const struct object_meta *meta)
     if (!object_is_name(meta->name))
         jread_fail(j, "metadata.name", "is missing or cannot be a name");
 }
+
+bool object_is_namespace(const char *name)
+{
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-");
+    return n > 0 && n <= 63 && !name[n] && name[0] != '-' && name[n - 1] != '-';
+}

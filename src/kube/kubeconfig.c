@@ -6,7 +6,7 @@
 #include "base/base64.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "kube/client.h"
+#include "domain/object.h"
 
 /* The address of the API server and the credentials for it, from kubeconfig files or the
  * service account. */
@@ -598,7 +598,7 @@ static int apply_namespace(const struct kube_entry *context, struct kube_config 
         free(config->ns);
         config->ns = xstrdup("default");
     }
-    if (!kube_namespace_ok(config->ns))
+    if (!object_is_namespace(config->ns))
         return kube_entry_fail(context, "namespace", "invalid namespace name", err);
     return 0;
 }
@@ -643,12 +643,6 @@ bool kube_is_pem(struct span s)
 {
     static const struct span mark = SPAN("-----BEGIN ");
     return s.n && memmem(s.p, s.n, mark.p, mark.n);
-}
-
-bool kube_namespace_ok(const char *name)
-{
-    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-");
-    return n > 0 && n <= 63 && !name[n] && name[0] != '-' && name[n - 1] != '-';
 }
 
 static bool is_one_word(struct span s)
@@ -707,7 +701,7 @@ static int load_namespace(const char *dir, struct kube_config *config, struct er
     }
     struct span name = span_trim(buf_span(&text));
     config->ns = xmemdup0(name.p, name.n);
-    if (!kube_namespace_ok(config->ns))
+    if (!object_is_namespace(config->ns))
         return err_set(err, ERR_INVALID, "%s: invalid namespace name", path);
     return 0;
 }

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "domain/object.h"
 #include "kube/client.h"
 #include "setup/change.h"
 #include "setup/checks.h"
@@ -259,7 +260,7 @@ static int command(struct run *r, struct err *err)
     const struct opt_list *args = &r->options->args;
     const char *namespace = r->options->namespace, *address = r->options->address;
     /* It becomes a part of a path and of a name. */
-    if (namespace && !kube_namespace_ok(namespace))
+    if (namespace && !object_is_namespace(namespace))
         return err_set(err, ERR_INVALID, "--namespace: invalid name \"%s\"", namespace);
     if (address && scheduler_config_check_address(address, err))
         return err_wrap(err, "--address");

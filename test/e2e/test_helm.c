@@ -179,10 +179,10 @@ START_TEST(the_notes_name_the_next_command)
     } cases[] = {
         {"platform=kubeadm", "     scripts/install\n\n", "systemctl"},
         {"platform=kubeadm", "     ctr -n k8s.io images import", "k3s"},
-        {"platform=k3s", "     scripts/install\n     systemctl restart k3s\n", "rollout"},
+        {"platform=k3s", "--reset-then-reuse-values --set scheduler.enabled=true\n",
+         "scripts/install"},
         {"platform=k3s", "     k3s ctr -n k8s.io images import", "rke2"},
-        {"platform=rke2", "     scripts/install\n     systemctl restart rke2-server\n",
-         "rollout"},
+        {"platform=rke2", "Or configure that of rke2 by hand: policy/README.md", "rollout"},
         {"platform=managed",
          "     kubectl -n kube-system rollout status deployment gpushare-scheduler\n",
          "scripts/install"},

@@ -9,6 +9,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/mem.h"
+#include "domain/object.h"
 #include "fuzz/fuzz_file.h"
 #include "kube/client.h"
 #include "kube/kubeconfig_priv.h"
@@ -49,7 +50,7 @@ static void check(const struct kube_config *c)
     if (!is_one_word(c->server) || !is_one_word(c->path_prefix) ||
         (*c->path_prefix && *c->path_prefix != '/'))
         fuzz_fail("an invalid URL");
-    if (!kube_namespace_ok(c->ns) || !c->source)
+    if (!object_is_namespace(c->ns) || !c->source)
         fuzz_fail("no valid namespace, or no source");
     if (c->token && !kube_token_ok(span_of(c->token)))
         fuzz_fail("a token that is not valid in a header");

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/base64.h"
+#include "domain/object.h"
 #include "kube/client.h"
 #include "kube/kubeconfig_priv.h"
 #include "kube/credential_priv.h"
@@ -40,7 +41,7 @@ static void check_config(const struct kube_config *c)
     ck_assert(strstr(c->server, "https://") == c->server ||
               strstr(c->server, "http://") == c->server);
     ck_assert(!*c->path_prefix || *c->path_prefix == '/');
-    ck_assert(kube_namespace_ok(c->ns));
+    ck_assert(object_is_namespace(c->ns));
     ck_assert_ptr_nonnull(c->source);
     ck_assert(!c->token || kube_token_ok(span_of(c->token)));
     ck_assert(!c->cert_pem.n == !c->key_pem.n);
