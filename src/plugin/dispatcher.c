@@ -34,8 +34,8 @@ enum {
 struct pending_call {
     struct grpcd_call *call;
     uint64_t token;
-    bool stream; /* ListAndWatch */
-    enum alloc_request_type type;
+    bool stream; /* ListAndWatch, and the thread knows it */
+    enum alloc_request_type type; /* ALLOC_REQUEST_TYPES: ListAndWatch */
     enum ids_resource resource;
     int64_t began_us;
 };
@@ -121,7 +121,7 @@ void dispatcher_post(struct dispatcher *d, struct dispatcher_msg *m)
 
 /* The kubelet's open calls. The handlers run in the endpoints' threads. */
 
-/* Returns the call's token. `type` does not matter for a stream. */
+/* Returns the call's token. `type` is ALLOC_REQUEST_TYPES for a stream. */
 static uint64_t add_pending(struct dispatcher *d, struct grpcd_call *call,
                             enum alloc_request_type type)
 {
@@ -181,7 +181,7 @@ static struct grpcd_call *take_pending(struct dispatcher *d, uint64_t token)
             continue;
         call = p->call;
         int64_t us = clock_mono_us() - p->began_us;
-        if (!p->stream && us >= 0) {
+        if (p->type < ALLOC_REQUEST_TYPES && us >= 0) {
             struct dispatcher_call_stats *calls = &d->stats.calls[p->type];
             calls->n++;
             calls->sum_us += (uint64_t)us;
