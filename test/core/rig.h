@@ -2,124 +2,231 @@
 #pragma once
 
 /*
- * A core under test: the test advances the clock and answers the calls.
+ * The core under test: the test advances the clock and answers the calls. RIG_MAIN is the main
+ * function of a program whose tests all use it.
  */
 
 #include "core/core.h"
 #include "domain/objects.h"
 
-struct rig {
+static struct rig {
     struct core *core;
     struct core_time now;
     struct core_outputs out;
     struct arena arena;
     uint64_t runs[CORE_KINDS]; /* of the last list or watch */
-};
+} r;
 
-static inline void rig_step(struct rig *r, struct core_input in)
+static inline void rig_step(struct core_input in)
 {
-    size_t before = r->out.n;
-    core_step(r->core, r->now, &in, &r->out);
-    for (size_t i = before; i < r->out.n; i++)
-        if (r->out.items[i].type == CORE_LIST || r->out.items[i].type == CORE_WATCH)
-            r->runs[r->out.items[i].kind] = r->out.items[i].run;
+    size_t before = r.out.n;
+    core_step(r.core, r.now, &in, &r.out);
+    for (size_t i = before; i < r.out.n; i++)
+        if (r.out.items[i].type == CORE_LIST || r.out.items[i].type == CORE_WATCH)
+            r.runs[r.out.items[i].kind] = r.out.items[i].run;
 }
 
-static inline void rig_tick(struct rig *r, int64_t ms)
+static inline void rig_tick(int64_t ms)
 {
-    r->now.mono_ms += ms;
-    r->now.wall_ns += ms * 1000000;
-    rig_step(r, (struct core_input){.type = CORE_TICK});
+    r.now.mono_ms += ms;
+    r.now.wall_ns += ms * 1000000;
+    rig_step((struct core_input){.type = CORE_TICK});
 }
 
 /* Removes and returns the first output of that type; fails the test if there is none. */
-static inline struct core_output rig_take(struct rig *r, enum core_output_type type)
+static inline struct core_output rig_take(enum core_output_type type)
 {
-    for (size_t i = 0; i < r->out.n; i++) {
-        if (r->out.items[i].type != type)
+    for (size_t i = 0; i < r.out.n; i++) {
+        if (r.out.items[i].type != type)
             continue;
-        struct core_output o = r->out.items[i];
-        memmove(&r->out.items[i], &r->out.items[i + 1],
-                (r->out.n - i - 1) * sizeof *r->out.items);
-        r->out.n--;
+        struct core_output o = r.out.items[i];
+        memmove(&r.out.items[i], &r.out.items[i + 1],
+                (r.out.n - i - 1) * sizeof *r.out.items);
+        r.out.n--;
         return o;
     }
     ck_abort_msg("no output of type %d", (int)type);
 }
 
-static inline size_t rig_count(const struct rig *r, enum core_output_type type)
+static inline size_t rig_count(enum core_output_type type)
 {
     size_t n = 0;
-    for (size_t i = 0; i < r->out.n; i++)
-        n += r->out.items[i].type == type;
+    for (size_t i = 0; i < r.out.n; i++)
+        n += r.out.items[i].type == type;
     return n;
 }
 
-static inline void rig_answer(struct rig *r, uint64_t call, enum err_code code)
+static inline void rig_answer(uint64_t call, enum err_code code)
 {
     struct err err = {.code = code};
     snprintf(err.msg, sizeof err.msg, "%s", err_code_name(code));
-    rig_step(r, (struct core_input){.type = CORE_ANSWER,
-                                    .call = call,
-                                    .err = code == ERR_NONE ? NULL : &err});
+    rig_step((struct core_input){
+        .type = CORE_ANSWER, .call = call, .err = code == ERR_NONE ? NULL : &err});
 }
 
-static inline void rig_answer_pod(struct rig *r, uint64_t call, struct pod pod)
+/* Answers the first call of that type. */
+static inline void rig_end(enum core_output_type type, enum err_code code)
 {
-    rig_step(r, (struct core_input){.type = CORE_ANSWER, .call = call, .pod = &pod});
+    rig_answer(rig_take(type).call, code);
 }
 
-static inline void rig_answer_lease_of(struct rig *r, uint64_t call, const char *holder,
+/* The call never reached the API server. */
+static inline void rig_not_sent(uint64_t call)
+{
+    struct err err = {.code = ERR_UNAVAILABLE, .msg = "connection refused"};
+    rig_step((struct core_input){
+        .type = CORE_ANSWER, .call = call, .err = &err, .not_sent = true});
+}
+
+static inline void rig_answer_pod(uint64_t call, struct pod pod)
+{
+    rig_step((struct core_input){.type = CORE_ANSWER, .call = call, .pod = &pod});
+}
+
+/* Answers the first GET of a pod. */
+static inline void rig_show_pod(struct pod pod)
+{
+    rig_answer_pod(rig_take(CORE_CALL_GET_POD).call, pod);
+}
+
+static inline void rig_answer_lease_of(uint64_t call, const char *holder,
                                        const char *version, const char *uid)
 {
     struct lease lease = {.holder = span_of(holder),
                           .duration_s = 5,
                           .meta = {.version = span_of(version), .uid = span_of(uid)}};
-    rig_step(r, (struct core_input){.type = CORE_ANSWER, .call = call, .lease = &lease});
+    rig_step((struct core_input){.type = CORE_ANSWER, .call = call, .lease = &lease});
 }
 
-static inline void rig_answer_lease(struct rig *r, uint64_t call, const char *holder,
+static inline void rig_answer_lease(uint64_t call, const char *holder,
                                     const char *version)
 {
-    rig_answer_lease_of(r, call, holder, version, "");
+    rig_answer_lease_of(call, holder, version, "");
 }
 
-static inline void rig_pod(struct rig *r, struct pod pod, bool gone)
+static inline void rig_lease_read(const char *holder, const char *version)
 {
-    rig_step(r, (struct core_input){.type = CORE_OBJECT,
-                                    .kind = CORE_PODS,
-                                    .run = r->runs[CORE_PODS],
-                                    .pod = &pod,
-                                    .deleted = gone});
+    rig_answer_lease(rig_take(CORE_CALL_LEASE_GET).call, holder, version);
 }
 
-static inline void rig_scv(struct rig *r, struct scv scv)
+static inline void rig_lease_written(const char *holder, const char *version)
 {
-    rig_step(r, (struct core_input){.type = CORE_OBJECT,
-                                    .kind = CORE_SCVS,
-                                    .run = r->runs[CORE_SCVS],
-                                    .scv = &scv});
+    rig_answer_lease(rig_take(CORE_CALL_LEASE_WRITE).call, holder, version);
 }
 
-static inline void rig_node(struct rig *r, struct node node)
+static inline void rig_pod(struct pod pod, bool gone)
 {
-    rig_step(r, (struct core_input){.type = CORE_OBJECT,
-                                    .kind = CORE_NODES,
-                                    .run = r->runs[CORE_NODES],
-                                    .node = &node});
+    rig_step((struct core_input){.type = CORE_OBJECT,
+                                 .kind = CORE_PODS,
+                                 .run = r.runs[CORE_PODS],
+                                 .pod = &pod,
+                                 .deleted = gone});
 }
 
-static inline void rig_list_end(struct rig *r, enum core_kind kind)
+static inline void rig_see(struct pod pod)
 {
-    rig_step(r, (struct core_input){.type = CORE_LIST_ENDED,
-                                    .kind = kind,
-                                    .run = r->runs[kind],
-                                    .version = SPAN("100")});
+    rig_pod(pod, false);
 }
 
-static inline void rig_new(struct rig *r, struct core_settings settings)
+static inline void rig_delete(struct pod pod)
 {
-    *r = (struct rig){.now = {1000000, 1700000000000000000}};
+    rig_pod(pod, true);
+}
+
+static inline struct pod rig_mem(const char *uid, int mib)
+{
+    return object_pod_mem(&r.arena, uid, mib);
+}
+
+/* A pod that waits for a card. */
+static inline void rig_pending(const char *uid, int mib)
+{
+    rig_see(rig_mem(uid, mib));
+}
+
+#define rig_text(...) quoted(&r.arena, __VA_ARGS__)
+/* The pod with that JSON, printf-like, with ' for ". */
+#define rig_json(...) object_pod(&r.arena, rig_text(__VA_ARGS__))
+
+static inline void rig_scv(struct scv scv)
+{
+    rig_step((struct core_input){
+        .type = CORE_OBJECT, .kind = CORE_SCVS, .run = r.runs[CORE_SCVS], .scv = &scv});
+}
+
+/* The Scv of a node with healthy cards. */
+static inline void rig_cards(const char *node, int cards, int mib)
+{
+    rig_scv(object_scv_even(&r.arena, node, cards, mib));
+}
+
+static inline void rig_node(struct node node)
+{
+    rig_step((struct core_input){.type = CORE_OBJECT,
+                                 .kind = CORE_NODES,
+                                 .run = r.runs[CORE_NODES],
+                                 .node = &node});
+}
+
+static inline void rig_progress(enum core_kind kind)
+{
+    rig_step((struct core_input){
+        .type = CORE_WATCH_PROGRESS, .kind = kind, .run = r.runs[kind]});
+}
+
+/* ERR_NONE: the API server closed the watch. */
+static inline void rig_watch_ended(enum core_kind kind, enum err_code code)
+{
+    struct err err = {.code = code, .msg = "why"};
+    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
+                                 .kind = kind,
+                                 .run = r.runs[kind],
+                                 .err = code == ERR_NONE ? NULL : &err,
+                                 .retry_after_ms = -1});
+}
+
+static inline void rig_list_failed(enum core_kind kind, enum err_code code,
+                                   int64_t retry_after_ms)
+{
+    struct err err = {.code = code, .msg = "why"};
+    rig_step((struct core_input){.type = CORE_LIST_FAILED,
+                                 .kind = kind,
+                                 .run = r.runs[kind],
+                                 .err = &err,
+                                 .retry_after_ms = retry_after_ms});
+}
+
+static inline void rig_stop(void)
+{
+    rig_step((struct core_input){.type = CORE_STOP});
+}
+
+static inline void rig_list_end(enum core_kind kind)
+{
+    rig_step((struct core_input){.type = CORE_LIST_ENDED,
+                                 .kind = kind,
+                                 .run = r.runs[kind],
+                                 .version = SPAN("100")});
+}
+
+static inline void rig_lists_end(void)
+{
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        rig_list_end((enum core_kind)kind);
+}
+
+static inline void rig_free(void)
+{
+    core_free(r.core);
+    core_outputs_fini(&r.out);
+    arena_fini(&r.arena);
+}
+
+/* Begins anew with these settings. */
+static inline void rig_new(struct core_settings settings)
+{
+    rig_free();
+    r = (struct rig){.now = {1000000, 1700000000000000000}};
     if (!settings.identity)
         settings.identity = "me";
     if (!settings.ledger.unit_mib)
@@ -127,69 +234,83 @@ static inline void rig_new(struct rig *r, struct core_settings settings)
     settings.ledger.external_tolerance_mib = 1024;
     settings.lease_namespace = "kube-system";
     settings.lease_name = "gpushare-extender";
-    r->core = core_new(&settings);
-    rig_tick(r, 0);
+    r.core = core_new(&settings);
+    rig_tick(0);
 }
 
 /* Steps until it may bind: the lease was free, all lists are empty. */
-static inline void rig_lead(struct rig *r)
+static inline void rig_lead(void)
 {
-    rig_answer_lease(r, rig_take(r, CORE_CALL_LEASE_GET).call, "", "1");
-    rig_answer_lease(r, rig_take(r, CORE_CALL_LEASE_WRITE).call, "me", "2");
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        rig_list_end(r, (enum core_kind)kind);
-    core_outputs_reset(&r->out);
+    rig_lease_read("", "1");
+    rig_lease_written("me", "2");
+    rig_lists_end();
+    core_outputs_reset(&r.out);
 }
 
-static inline void rig_free(struct rig *r)
-{
-    core_free(r->core);
-    core_outputs_fini(&r->out);
-    arena_fini(&r->arena);
-}
-
-static inline void rig_bind(struct rig *r, uint64_t token, const char *uid,
-                            const char *node)
+static inline void rig_bind(uint64_t token, const char *uid, const char *node)
 {
     char name[64];
     snprintf(name, sizeof name, "pod-%s", uid);
-    rig_step(r, (struct core_input){.type = CORE_BIND,
-                                    .token = token,
-                                    .ns = SPAN("default"),
-                                    .name = span_of(name),
-                                    .uid = span_of(uid),
-                                    .node_name = span_of(node)});
+    rig_step((struct core_input){.type = CORE_BIND,
+                                 .token = token,
+                                 .ns = SPAN("default"),
+                                 .name = span_of(name),
+                                 .uid = span_of(uid),
+                                 .node_name = span_of(node)});
 }
 
 /* Advances the clock and answers renewals of the lease. */
-static inline void rig_pass(struct rig *r, int64_t ms)
+static inline void rig_pass(int64_t ms)
 {
     for (int64_t t = 0; t < ms; t += 100) {
-        rig_tick(r, ms - t < 100 ? ms - t : 100);
-        if (rig_count(r, CORE_CALL_LEASE_WRITE)) {
+        rig_tick(ms - t < 100 ? ms - t : 100);
+        if (rig_count(CORE_CALL_LEASE_WRITE)) {
             char version[32];
-            snprintf(version, sizeof version, "l%lld", (long long)r->now.mono_ms);
-            rig_answer_lease(r, rig_take(r, CORE_CALL_LEASE_WRITE).call, "me", version);
+            snprintf(version, sizeof version, "l%lld", (long long)r.now.mono_ms);
+            rig_lease_written("me", version);
         }
     }
 }
 
-static inline int64_t rig_free_mib(const struct rig *r, const char *node, uint32_t card)
+static inline const struct ledger_node *rig_ledger_node(const char *name)
 {
-    const struct ledger_node *n = ledger_node_find(core_ledger(r->core), span_of(node));
+    return ledger_node_find(core_ledger(r.core), span_of(name));
+}
+
+static inline const struct ledger_pod *rig_ledger_pod(const char *uid)
+{
+    return ledger_pod_find(core_ledger(r.core), span_of(uid));
+}
+
+static inline int64_t rig_free_mib(const char *node, uint32_t card)
+{
+    const struct ledger_node *n = rig_ledger_node(node);
     ck_assert(n && card < n->n_cards);
     return n->cards[card].free_mib;
 }
 
 /* The pod in the API after a Binding with these annotations. */
-static inline struct pod rig_bound_pod(struct rig *r, const char *uid, int units,
-                                       const char *node, const char *annotations)
+static inline struct pod rig_bound_pod(const char *uid, int units, const char *node,
+                                       const char *annotations)
 {
-    struct span json =
-        quoted(&r->arena,
-               "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s',"
-               "'annotations':%s},'spec':{'nodeName':'%s','containers':[{'resources':{"
-               "'limits':{'" KEY_GPU_MEM "':'%d'}}}]}}",
-               uid, uid, annotations, node, units);
-    return object_pod(&r->arena, json);
+    return rig_json(
+        "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s',"
+        "'annotations':%s},'spec':{'nodeName':'%s','containers':[{'resources':{"
+        "'limits':{'" KEY_GPU_MEM "':'%d'}}}]}}",
+        uid, uid, annotations, node, units);
 }
+
+/* So many outputs of that type wait. */
+#define ck_count(type, n) ck_assert_uint_eq(rig_count(type), n)
+
+/* The Binding has the annotation. */
+#define ck_noted(bind, key, value)                                                       \
+    ck_assert_ptr_nonnull(strstr((bind).annotations, "\"" key "\":\"" value "\""))
+
+#define RIG_MAIN(name, ...)                                                              \
+    int main(void)                                                                       \
+    {                                                                                    \
+        const TTest *const tests[] = {__VA_ARGS__};                                      \
+        return unit_run_with(name, tests, ARRAY_LEN(tests), 60,                          \
+                             &(struct unit_fixtures){.end = rig_free});                  \
+    }

@@ -1,28 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rig.h"
 
-static struct rig r;
-
 /* A leader that knows node n1 with two cards of 16000 MiB and pending pods a, b, c. */
 static void start(void)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16000));
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
-    rig_pod(&r, object_pod_mem(&r.arena, "b", 8000), false);
-    rig_pod(&r, object_pod_mem(&r.arena, "c", 16000), false);
+    rig_new((struct core_settings){0});
+    rig_lead();
+    rig_cards("n1", 2, 16000);
+    rig_pending("a", 8000);
+    rig_pending("b", 8000);
+    rig_pending("c", 16000);
     core_outputs_reset(&r.out);
 }
 
 static int64_t free_mib(uint32_t card)
 {
-    return rig_free_mib(&r, "n1", card);
+    return rig_free_mib("n1", card);
 }
 
 static void expect_reply(uint64_t token, enum err_code code, const char *part)
 {
-    struct core_output o = rig_take(&r, CORE_REPLY);
+    struct core_output o = rig_take(CORE_REPLY);
     ck_assert_uint_eq(o.token, token);
     ck_assert_msg(o.code == code, "%s: %s", err_code_name(o.code), o.text);
     ck_assert_msg(strstr(o.text, part) != NULL, "\"%s\" has no \"%s\"", o.text, part);
@@ -31,124 +29,111 @@ static void expect_reply(uint64_t token, enum err_code code, const char *part)
 START_TEST(a_bind_reserves_sends_one_binding_and_answers)
 {
     start();
-    rig_bind(&r, 7, "a", "n1");
+    rig_bind(7, "a", "n1");
     ck_assert_int_eq(free_mib(0), 8000);
-    struct core_output o = rig_take(&r, CORE_CALL_BIND);
+    struct core_output o = rig_take(CORE_CALL_BIND);
     ck_assert_str_eq(o.ns, "default");
     ck_assert_str_eq(o.name, "pod-a");
     ck_assert_str_eq(o.uid, "a");
     ck_assert_str_eq(o.node, "n1");
-    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_MEM_IDX "\":\"0\""));
-    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_CARD_UUID "\":\"n1-u0\""));
-    ck_assert_ptr_nonnull(
-        strstr(o.annotations, "\"" KEY_MEM_ASSUME_TIME "\":\"1700000000000000000\""));
-    ck_assert_uint_eq(rig_count(&r, CORE_REPLY), 0);
-    rig_answer(&r, o.call, ERR_NONE);
+    ck_noted(o, KEY_MEM_IDX, "0");
+    ck_noted(o, KEY_CARD_UUID, "n1-u0");
+    ck_noted(o, KEY_MEM_ASSUME_TIME, "1700000000000000000");
+    ck_count(CORE_REPLY, 0);
+    rig_answer(o.call, ERR_NONE);
     expect_reply(7, ERR_NONE, "");
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
     ck_assert_int_eq(free_mib(0), 8000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(two_concurrent_binds_never_share_one_reservation)
 {
     start();
-    rig_bind(&r, 1, "c", "n1");
-    rig_bind(&r, 2, "a", "n1");
-    rig_bind(&r, 3, "b", "n1");
+    rig_bind(1, "c", "n1");
+    rig_bind(2, "a", "n1");
+    rig_bind(3, "b", "n1");
     ck_assert_int_eq(free_mib(0), 0);
     ck_assert_int_eq(free_mib(1), 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 3);
-    rig_pod(&r, object_pod_mem(&r.arena, "d", 1), false);
-    rig_bind(&r, 4, "d", "n1");
+    ck_count(CORE_CALL_BIND, 3);
+    rig_pending("d", 1);
+    rig_bind(4, "d", "n1");
     expect_reply(4, ERR_CONFLICT,
                  "no card of node n1 fits: needs 1 MiB on one card; most "
                  "free: 0 of 16000 MiB on GPU0");
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 3);
-    rig_free(&r);
+    ck_count(CORE_CALL_BIND, 3);
 }
 END_TEST
 
 START_TEST(assume_times_of_one_process_differ)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    rig_bind(&r, 2, "b", "n1");
+    rig_bind(1, "a", "n1");
+    rig_bind(2, "b", "n1");
     ck_assert_ptr_nonnull(
-        strstr(rig_take(&r, CORE_CALL_BIND).annotations, "\"1700000000000000000\""));
+        strstr(rig_take(CORE_CALL_BIND).annotations, "\"1700000000000000000\""));
     ck_assert_ptr_nonnull(
-        strstr(rig_take(&r, CORE_CALL_BIND).annotations, "\"1700000000000000001\""));
-    rig_free(&r);
+        strstr(rig_take(CORE_CALL_BIND).annotations, "\"1700000000000000001\""));
 }
 END_TEST
 
 START_TEST(a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    rig_answer(&r, bind.call, ERR_TIMEOUT);
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
+    rig_answer(bind.call, ERR_TIMEOUT);
 
     /* An early GET that shows the pod unbound proves nothing: the Binding may be late. */
-    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
-    rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "a", 8000));
+    rig_show_pod(rig_mem("a", 8000));
     ck_assert_int_eq(free_mib(0), 8000);
-    ck_assert_uint_eq(rig_count(&r, CORE_REPLY), 0);
+    ck_count(CORE_REPLY, 0);
 
     /* Nor does an event or a timeout. */
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
+    rig_pending("a", 8000);
     int64_t limit = bind.send_by.mono_ms + CORE_BIND_LIMIT_MS + CORE_CHECK_AFTER_MS;
-    rig_pass(&r, limit - r.now.mono_ms);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_GET_POD), 0);
+    rig_pass(limit - r.now.mono_ms);
+    ck_count(CORE_CALL_GET_POD, 0);
     ck_assert_int_eq(free_mib(0), 8000);
 
     /* A late GET may have overtaken it in a stalled database: the one that
      * is sent when that has been answered cannot. One that failed does not count. */
-    rig_pass(&r, 1);
-    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_UNAVAILABLE);
-    rig_pass(&r, 5000);
-    get = rig_take(&r, CORE_CALL_GET_POD);
-    rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "a", 8000));
-    ck_assert_uint_eq(rig_count(&r, CORE_REPLY), 0);
+    rig_pass(1);
+    rig_end(CORE_CALL_GET_POD, ERR_UNAVAILABLE);
+    rig_pass(5000);
+    rig_show_pod(rig_mem("a", 8000));
+    ck_count(CORE_REPLY, 0);
     ck_assert_int_eq(free_mib(0), 8000);
-    get = rig_take(&r, CORE_CALL_GET_POD);
-    rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "a", 8000));
+    rig_show_pod(rig_mem("a", 8000));
     expect_reply(1, ERR_TIMEOUT, "has not taken effect");
     ck_assert_int_eq(free_mib(0), 16000);
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_binding_that_overtakes_the_first_late_get_counts)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    rig_pass(&r, 10000);
-    rig_answer(&r, bind.call, ERR_TIMEOUT);
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
-                   object_pod_mem(&r.arena, "a", 8000));
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
-                   rig_bound_pod(&r, "a", 8000, "n1", bind.annotations));
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
+    rig_pass(10000);
+    rig_answer(bind.call, ERR_TIMEOUT);
+    rig_show_pod(rig_mem("a", 8000));
+    rig_show_pod(rig_bound_pod("a", 8000, "n1", bind.annotations));
     expect_reply(1, ERR_NONE, "");
     ck_assert_int_eq(free_mib(0), 8000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_lost_answer_of_a_binding_that_took_effect_is_success)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    rig_answer(&r, bind.call, ERR_UNAVAILABLE);
-    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
-    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n1", bind.annotations));
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
+    rig_answer(bind.call, ERR_UNAVAILABLE);
+    rig_show_pod(rig_bound_pod("a", 8000, "n1", bind.annotations));
     expect_reply(1, ERR_NONE, "");
     ck_assert_int_eq(free_mib(0), 8000);
-    rig_free(&r);
 }
 END_TEST
 
@@ -156,294 +141,267 @@ END_TEST
 START_TEST(a_get_that_ends_a_bind_keeps_the_others)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    rig_bind(&r, 2, "b", "n1");
-    struct core_output a = rig_take(&r, CORE_CALL_BIND);
-    struct core_output b = rig_take(&r, CORE_CALL_BIND);
-    rig_answer(&r, a.call, ERR_TIMEOUT);
-    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
-    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n1", a.annotations));
+    rig_bind(1, "a", "n1");
+    rig_bind(2, "b", "n1");
+    struct core_output a = rig_take(CORE_CALL_BIND);
+    struct core_output b = rig_take(CORE_CALL_BIND);
+    rig_answer(a.call, ERR_TIMEOUT);
+    rig_show_pod(rig_bound_pod("a", 8000, "n1", a.annotations));
     expect_reply(1, ERR_NONE, "");
     ck_assert_uint_eq(core_binds_in_flight(r.core), 1);
-    rig_answer(&r, b.call, ERR_NONE);
+    rig_answer(b.call, ERR_NONE);
     expect_reply(2, ERR_NONE, "");
 
     /* The same for an unknown pod that is fetched. */
-    rig_bind(&r, 3, "x", "n1");
-    rig_bind(&r, 4, "y", "n1");
-    struct core_output x = rig_take(&r, CORE_CALL_GET_POD);
-    rig_answer_pod(&r, x.call, rig_bound_pod(&r, "x", 8000, "n1", "{}"));
+    rig_bind(3, "x", "n1");
+    rig_bind(4, "y", "n1");
+    struct core_output x = rig_take(CORE_CALL_GET_POD);
+    rig_answer_pod(x.call, rig_bound_pod("x", 8000, "n1", "{}"));
     expect_reply(3, ERR_NONE, "");
     ck_assert_uint_eq(core_binds_in_flight(r.core), 1);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(an_event_can_confirm_before_the_lost_answer)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    rig_pod(&r, rig_bound_pod(&r, "a", 8000, "n1", bind.annotations), false);
-    ck_assert_uint_eq(rig_count(&r, CORE_REPLY), 0);
-    rig_answer(&r, bind.call, ERR_TIMEOUT);
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
+    rig_see(rig_bound_pod("a", 8000, "n1", bind.annotations));
+    ck_count(CORE_REPLY, 0);
+    rig_answer(bind.call, ERR_TIMEOUT);
     expect_reply(1, ERR_NONE, "");
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_GET_POD), 0);
+    ck_count(CORE_CALL_GET_POD, 0);
     ck_assert_int_eq(free_mib(0), 8000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_conflict_is_checked_by_get_before_the_reply)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    rig_answer(&r, bind.call, ERR_CONFLICT);
-    ck_assert_uint_eq(rig_count(&r, CORE_REPLY), 0);
-    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
-    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n2", "{}"));
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
+    rig_answer(bind.call, ERR_CONFLICT);
+    ck_count(CORE_REPLY, 0);
+    rig_show_pod(rig_bound_pod("a", 8000, "n2", "{}"));
     expect_reply(1, ERR_CONFLICT, "already bound to node n2");
     ck_assert_int_eq(free_mib(0), 16000); /* a pod is never bound twice */
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_rejection_is_replied_at_once_and_frees_memory_after_proof)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    rig_answer(&r, bind.call, ERR_FORBIDDEN);
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
+    rig_answer(bind.call, ERR_FORBIDDEN);
     expect_reply(1, ERR_FORBIDDEN, "forbidden");
     ck_assert_int_eq(free_mib(0), 8000);
-    rig_pass(&r, 10000);
+    rig_pass(10000);
     for (int i = 0; i < 2; i++)
-        rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
-                       object_pod_mem(&r.arena, "a", 8000));
+        rig_show_pod(rig_mem("a", 8000));
     ck_assert_int_eq(free_mib(0), 16000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_binding_that_was_not_sent_is_freed_at_once)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    struct err err = {.code = ERR_UNAVAILABLE, .msg = "connection refused"};
-    rig_step(&r,
-             (struct core_input){
-                 .type = CORE_ANSWER, .call = bind.call, .err = &err, .not_sent = true});
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
+    rig_not_sent(bind.call);
     expect_reply(1, ERR_UNAVAILABLE, "connection refused");
     ck_assert_int_eq(free_mib(0), 16000);
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(the_get_is_retried_until_it_succeeds)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_TIMEOUT);
+    rig_bind(1, "a", "n1");
+    rig_end(CORE_CALL_BIND, ERR_TIMEOUT);
     for (int i = 0; i < 20; i++) {
-        rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_UNAVAILABLE);
-        ck_assert_uint_eq(rig_count(&r, CORE_CALL_GET_POD), 0);
-        rig_pass(&r, 5000);
+        rig_end(CORE_CALL_GET_POD, ERR_UNAVAILABLE);
+        ck_count(CORE_CALL_GET_POD, 0);
+        rig_pass(5000);
         ck_assert_int_eq(free_mib(0), 8000);
     }
-    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
     expect_reply(1, ERR_NOT_FOUND, "deleted");
     ck_assert_int_eq(free_mib(0), 16000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_second_bind_joins_the_first)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    rig_bind(&r, 2, "a", "n1");
-    rig_bind(&r, 3, "a", "n2");
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 1);
+    rig_bind(1, "a", "n1");
+    rig_bind(2, "a", "n1");
+    rig_bind(3, "a", "n2");
+    ck_count(CORE_CALL_BIND, 1);
     ck_assert_int_eq(free_mib(0), 8000);
-    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
+    rig_end(CORE_CALL_BIND, ERR_NONE);
     expect_reply(1, ERR_NONE, "");
     expect_reply(2, ERR_NONE, "");
     expect_reply(3, ERR_CONFLICT, "already bound to node n1");
-    rig_bind(&r, 4, "a", "n1");
+    rig_bind(4, "a", "n1");
     expect_reply(4, ERR_NONE, "");
-    rig_bind(&r, 5, "a", "n2");
+    rig_bind(5, "a", "n2");
     expect_reply(5, ERR_CONFLICT, "already bound to node n1");
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 0);
-    rig_free(&r);
+    ck_count(CORE_CALL_BIND, 0);
 }
 END_TEST
 
 START_TEST(a_bound_pod_is_freed_only_when_it_ends)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
+    rig_bind(1, "a", "n1");
+    rig_end(CORE_CALL_BIND, ERR_NONE);
 
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false); /* an old event */
+    rig_pending("a", 8000); /* an old event */
     ck_assert_int_eq(free_mib(0), 8000);
-    struct pod bound = rig_bound_pod(&r, "a", 8000, "n1", "{'" KEY_MEM_IDX "':'0'}");
+    struct pod bound = rig_bound_pod("a", 8000, "n1", "{'" KEY_MEM_IDX "':'0'}");
     bound.meta.deleting = true; /* the containers still run */
-    rig_pod(&r, bound, false);
+    rig_see(bound);
     ck_assert_int_eq(free_mib(0), 8000);
-    rig_pod(&r, object_pod_mem(&r.arena, "other", 8000), true);
+    rig_delete(rig_mem("other", 8000));
     ck_assert_int_eq(free_mib(0), 8000);
     bound.phase = POD_SUCCEEDED;
-    rig_pod(&r, bound, false);
+    rig_see(bound);
     ck_assert_int_eq(free_mib(0), 16000);
-    rig_free(&r);
 }
 END_TEST
 
 static void list_of_pods_ends_with(struct pod *pod)
 {
     struct err gone = {.code = ERR_GONE};
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
-                                     .kind = CORE_PODS,
-                                     .run = r.runs[CORE_PODS],
-                                     .err = &gone});
-    while (!rig_count(&r, CORE_LIST)) /* a second list in a row backs off */
-        rig_pass(&r, 100);
-    rig_take(&r, CORE_LIST);
+    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
+                                 .kind = CORE_PODS,
+                                 .run = r.runs[CORE_PODS],
+                                 .err = &gone});
+    while (!rig_count(CORE_LIST)) /* a second list in a row backs off */
+        rig_pass(100);
+    rig_take(CORE_LIST);
     if (pod)
-        rig_pod(&r, *pod, false);
+        rig_see(*pod);
 }
 
 START_TEST(absence_is_proof_only_in_a_list_requested_after_the_answer)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
     list_of_pods_ends_with(NULL); /* requested while the Binding is in flight */
-    rig_tick(&r, 10);
-    rig_answer(&r, bind.call, ERR_NONE);
-    rig_list_end(&r, CORE_PODS);
+    rig_tick(10);
+    rig_answer(bind.call, ERR_NONE);
+    rig_list_end(CORE_PODS);
     ck_assert_int_eq(free_mib(0), 8000);
-    struct core_output get = rig_take(&r, CORE_CALL_GET_POD); /* this decides */
-    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n1", bind.annotations));
+    rig_show_pod(/* this decides */ rig_bound_pod("a", 8000, "n1", bind.annotations));
     ck_assert_int_eq(free_mib(0), 8000);
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
 
-    rig_tick(&r, 10);
+    rig_tick(10);
     list_of_pods_ends_with(NULL); /* requested after the answer */
-    rig_list_end(&r, CORE_PODS);
+    rig_list_end(CORE_PODS);
     ck_assert_int_eq(free_mib(0), 16000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_pod_that_ended_before_an_older_list_is_detected)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
     list_of_pods_ends_with(NULL);
-    rig_tick(&r, 10);
-    rig_answer(&r, bind.call, ERR_NONE);
-    rig_list_end(&r, CORE_PODS); /* the watch never shows the pod again */
-    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_TIMEOUT);
-    rig_pass(&r, 1000);
+    rig_tick(10);
+    rig_answer(bind.call, ERR_NONE);
+    rig_list_end(CORE_PODS); /* the watch never shows the pod again */
+    rig_end(CORE_CALL_GET_POD, ERR_TIMEOUT);
+    rig_pass(1000);
     ck_assert_int_eq(free_mib(0), 8000);
-    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
     ck_assert_int_eq(free_mib(0), 16000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_list_that_ends_before_the_answer_triggers_a_get_too)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
     list_of_pods_ends_with(NULL);
-    rig_list_end(&r, CORE_PODS);
+    rig_list_end(CORE_PODS);
     ck_assert_int_eq(free_mib(0), 8000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_GET_POD), 0);
-    rig_answer(&r, bind.call, ERR_NONE);
+    ck_count(CORE_CALL_GET_POD, 0);
+    rig_answer(bind.call, ERR_NONE);
     expect_reply(1, ERR_NONE, "");
-    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
     ck_assert_int_eq(free_mib(0), 16000);
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_get_that_shows_a_bound_pod_unbound_is_old)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
     list_of_pods_ends_with(NULL);
-    rig_list_end(&r, CORE_PODS);
-    rig_answer(&r, bind.call, ERR_NONE); /* bound, but no list has shown it */
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
-                   object_pod_mem(&r.arena, "a", 8000));
+    rig_list_end(CORE_PODS);
+    rig_answer(bind.call, ERR_NONE); /* bound, but no list has shown it */
+    rig_show_pod(rig_mem("a", 8000));
     ck_assert_int_eq(free_mib(0), 8000);
-    rig_pass(&r, 1000);
-    struct core_output get = rig_take(&r, CORE_CALL_GET_POD); /* retried */
-    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n1", bind.annotations));
+    rig_pass(1000);
+    rig_show_pod(/* retried */ rig_bound_pod("a", 8000, "n1", bind.annotations));
     ck_assert_int_eq(free_mib(0), 8000);
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
     list_of_pods_ends_with(NULL);
-    rig_list_end(&r, CORE_PODS); /* the pod is deleted, or newer than the list */
-    struct err err = {.code = ERR_UNAVAILABLE, .msg = "connection refused"};
-    rig_step(&r,
-             (struct core_input){
-                 .type = CORE_ANSWER, .call = bind.call, .err = &err, .not_sent = true});
+    rig_list_end(CORE_PODS); /* the pod is deleted, or newer than the list */
+    rig_not_sent(bind.call);
     expect_reply(1, ERR_UNAVAILABLE, "connection refused");
     ck_assert_int_eq(free_mib(0), 16000);
-    ck_assert_ptr_null(ledger_pod_find(core_ledger(r.core), SPAN("a")));
-    rig_free(&r);
+    ck_assert_ptr_null(rig_ledger_pod("a"));
 }
 END_TEST
 
 START_TEST(a_list_that_shows_the_pod_unbound_frees_nothing)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
-    rig_tick(&r, 10);
-    struct pod old = object_pod_mem(&r.arena, "a", 8000);
+    rig_bind(1, "a", "n1");
+    rig_end(CORE_CALL_BIND, ERR_NONE);
+    rig_tick(10);
+    struct pod old = rig_mem("a", 8000);
     list_of_pods_ends_with(&old);
-    rig_list_end(&r, CORE_PODS);
+    rig_list_end(CORE_PODS);
     ck_assert_int_eq(free_mib(0), 8000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(deletion_during_a_binding_frees_and_replies)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), true);
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
+    rig_delete(rig_mem("a", 8000));
     ck_assert_int_eq(free_mib(0), 16000);
-    rig_answer(&r, bind.call, ERR_NOT_FOUND);
+    rig_answer(bind.call, ERR_NOT_FOUND);
     expect_reply(1, ERR_NOT_FOUND, "deleted");
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
-    rig_free(&r);
 }
 END_TEST
 
 static struct pod plain_pod(void)
 {
-    struct pod pod = object_pod_mem(&r.arena, "plain", 0);
+    struct pod pod = rig_mem("plain", 0);
     pod.n_containers = 0; /* none of its containers has a limit of ours */
     return pod;
 }
@@ -451,91 +409,85 @@ static struct pod plain_pod(void)
 START_TEST(an_unknown_pod_is_fetched_first)
 {
     start();
-    rig_bind(&r, 1, "new", "n1");
-    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
+    rig_bind(1, "new", "n1");
+    struct core_output get = rig_take(CORE_CALL_GET_POD);
     ck_assert_str_eq(get.name, "pod-new");
-    rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "new", 100));
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    rig_answer(&r, bind.call, ERR_NONE);
+    rig_answer_pod(get.call, rig_mem("new", 100));
+    struct core_output bind = rig_take(CORE_CALL_BIND);
+    rig_answer(bind.call, ERR_NONE);
     expect_reply(1, ERR_NONE, "");
     ck_assert_int_eq(free_mib(0), 15900);
 
-    rig_bind(&r, 2, "none", "n1");
-    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    rig_bind(2, "none", "n1");
+    rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
     expect_reply(2, ERR_NOT_FOUND, "pod not found");
 
-    rig_bind(&r, 3, "replaced", "n1");
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
-                   object_pod_mem(&r.arena, "successor", 100));
+    rig_bind(3, "replaced", "n1");
+    rig_show_pod(rig_mem("successor", 100));
     expect_reply(3, ERR_NOT_FOUND, "another UID");
 
-    rig_bind(&r, 4, "plain", "n1");
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call, plain_pod());
+    rig_bind(4, "plain", "n1");
+    rig_show_pod(plain_pod());
     expect_reply(4, ERR_INVALID, "--bind-any");
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_get_that_a_list_overtook_is_repeated)
 {
     start();
-    rig_bind(&r, 1, "new", "n1");
-    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
+    rig_bind(1, "new", "n1");
+    struct core_output get = rig_take(CORE_CALL_GET_POD);
     list_of_pods_ends_with(NULL);
-    rig_list_end(&r, CORE_PODS); /* the next watch never shows the pod */
-    rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "new", 8000));
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 0);
-    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    rig_list_end(CORE_PODS); /* the next watch never shows the pod */
+    rig_answer_pod(get.call, rig_mem("new", 8000));
+    ck_count(CORE_CALL_BIND, 0);
+    rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
     expect_reply(1, ERR_NOT_FOUND, "pod not found");
     ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
 
-    rig_bind(&r, 2, "lost", "n1");
+    rig_bind(2, "lost", "n1");
     struct core_output bind;
-    get = rig_take(&r, CORE_CALL_GET_POD);
-    rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "lost", 8000));
-    bind = rig_take(&r, CORE_CALL_BIND);
-    rig_answer(&r, bind.call, ERR_TIMEOUT);
-    get = rig_take(&r, CORE_CALL_GET_POD);
+    rig_show_pod(rig_mem("lost", 8000));
+    bind = rig_take(CORE_CALL_BIND);
+    rig_answer(bind.call, ERR_TIMEOUT);
+    get = rig_take(CORE_CALL_GET_POD);
     list_of_pods_ends_with(NULL);
-    rig_list_end(&r, CORE_PODS);
-    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "lost", 8000, "n1", bind.annotations));
-    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    rig_list_end(CORE_PODS);
+    rig_answer_pod(get.call, rig_bound_pod("lost", 8000, "n1", bind.annotations));
+    rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
     expect_reply(2, ERR_NOT_FOUND, "deleted");
     ck_assert_int_eq(free_mib(0), 16000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_failed_fetch_removes_a_pod_that_a_list_lacks)
 {
     start();
-    rig_bind(&r, 1, "new", "n1");
-    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
-    rig_pod(&r, object_pod_mem(&r.arena, "new", 100), false);
+    rig_bind(1, "new", "n1");
+    struct core_output get = rig_take(CORE_CALL_GET_POD);
+    rig_pending("new", 100);
     list_of_pods_ends_with(NULL);
-    rig_list_end(&r, CORE_PODS);
+    rig_list_end(CORE_PODS);
     ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 1);
-    rig_answer(&r, get.call, ERR_UNAVAILABLE);
+    rig_answer(get.call, ERR_UNAVAILABLE);
     expect_reply(1, ERR_UNAVAILABLE, "");
     ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(bind_any_binds_without_annotations)
 {
-    rig_new(&r, (struct core_settings){.bind_any = true});
-    rig_lead(&r);
-    rig_bind(&r, 1, "plain", "n1");
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call, plain_pod());
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_new((struct core_settings){.bind_any = true});
+    rig_lead();
+    rig_bind(1, "plain", "n1");
+    rig_show_pod(plain_pod());
+    struct core_output bind = rig_take(CORE_CALL_BIND);
     ck_assert_ptr_null(bind.annotations);
-    rig_answer(&r, bind.call, ERR_TIMEOUT);
-    struct pod there = rig_bound_pod(&r, "plain", 0, "n1", "{}");
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call, there);
+    rig_answer(bind.call, ERR_TIMEOUT);
+    struct pod there = rig_bound_pod("plain", 0, "n1", "{}");
+    rig_show_pod(there);
     expect_reply(1, ERR_NONE, "");
-    rig_free(&r);
 }
 END_TEST
 
@@ -544,89 +496,82 @@ END_TEST
 START_TEST(a_limit_of_zero_is_bound_without_a_card)
 {
     start();
-    rig_bind(&r, 1, "zero", "n1");
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
-                   object_pod_mem(&r.arena, "zero", 0));
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_bind(1, "zero", "n1");
+    rig_show_pod(rig_mem("zero", 0));
+    struct core_output bind = rig_take(CORE_CALL_BIND);
     ck_assert_ptr_null(bind.annotations);
-    rig_answer(&r, bind.call, ERR_NONE);
+    rig_answer(bind.call, ERR_NONE);
     expect_reply(1, ERR_NONE, "");
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(invalid_requests_are_rejected)
 {
     start();
-    struct pod pod = object_pod_mem(&r.arena, "odd", 5);
+    struct pod pod = rig_mem("odd", 5);
     pod.count_label = SPAN("2");
-    rig_pod(&r, pod, false);
-    rig_bind(&r, 1, "odd", "n1");
+    rig_see(pod);
+    rig_bind(1, "odd", "n1");
     expect_reply(1, ERR_INVALID, "cannot be split evenly over 2 cards");
-    rig_bind(&r, 2, "a", "nowhere");
+    rig_bind(2, "a", "nowhere");
     expect_reply(2, ERR_CONFLICT, "node nowhere is unknown to the extender");
-    rig_step(&r, (struct core_input){.type = CORE_BIND,
-                                     .token = 3,
-                                     .ns = SPAN("x"),
-                                     .name = SPAN("pod-a"),
-                                     .uid = SPAN("a"),
-                                     .node_name = SPAN("n1")});
+    rig_step((struct core_input){.type = CORE_BIND,
+                                 .token = 3,
+                                 .ns = SPAN("x"),
+                                 .name = SPAN("pod-a"),
+                                 .uid = SPAN("a"),
+                                 .node_name = SPAN("n1")});
     expect_reply(3, ERR_INVALID, "UID a belongs to pod default/pod-a");
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(health_and_size_count_at_bind)
 {
     start();
-    rig_scv(&r,
-            object_scv(&r.arena,
-                       quoted(&r.arena, "{'metadata':{'name':'n1'},'status':{'cardList':"
-                                        "[{'id':0,'health':'Unhealthy','totalMemory':"
-                                        "16000},{'id':1,'health':'Healthy',"
-                                        "'totalMemory':7999}]}}")));
-    rig_bind(&r, 1, "a", "n1");
+    rig_scv(
+        object_scv(&r.arena, rig_text("{'metadata':{'name':'n1'},'status':{'cardList':"
+                                      "[{'id':0,'health':'Unhealthy','totalMemory':"
+                                      "16000},{'id':1,'health':'Healthy',"
+                                      "'totalMemory':7999}]}}")));
+    rig_bind(1, "a", "n1");
     expect_reply(1, ERR_CONFLICT, "unhealthy: GPU0");
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(freed_memory_wakes_up_the_scheduler)
 {
     start();
-    rig_scv(&r,
-            object_scv(&r.arena,
-                       quoted(&r.arena, "{'metadata':{'name':'n2'},'status':{'cardList':"
-                                        "[{'id':0,'health':'Unhealthy','totalMemory':"
-                                        "16000}]}}")));
-    rig_tick(&r, 1);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
-    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
-    rig_tick(&r, 1);
-    struct core_output mark = rig_take(&r, CORE_CALL_WAKEUP);
+    rig_scv(
+        object_scv(&r.arena, rig_text("{'metadata':{'name':'n2'},'status':{'cardList':"
+                                      "[{'id':0,'health':'Unhealthy','totalMemory':"
+                                      "16000}]}}")));
+    rig_tick(1);
+    ck_count(CORE_CALL_WAKEUP, 0);
+    rig_cards("n2", 1, 16000);
+    rig_tick(1);
+    struct core_output mark = rig_take(CORE_CALL_WAKEUP);
     ck_assert_str_eq(mark.node, "n2");
     ck_assert_str_eq(mark.value, "2023-11-14T22:13:20.002000Z");
-    rig_answer(&r, mark.call, ERR_NONE);
+    rig_answer(mark.call, ERR_NONE);
 
     /* At most once a second, but delayed, not dropped. */
     struct scv sick = object_scv_even(&r.arena, "n2", 1, 16000);
     sick.cards[0].healthy = false;
-    rig_scv(&r, sick);
-    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
-    rig_tick(&r, 500);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
-    rig_pass(&r, 600);
-    mark = rig_take(&r, CORE_CALL_WAKEUP);
-    rig_answer(&r, mark.call, ERR_UNAVAILABLE);
-    rig_pass(&r, 2100);
-    rig_take(&r, CORE_CALL_WAKEUP); /* retried after a failure */
+    rig_scv(sick);
+    rig_cards("n2", 1, 16000);
+    rig_tick(500);
+    ck_count(CORE_CALL_WAKEUP, 0);
+    rig_pass(600);
+    mark = rig_take(CORE_CALL_WAKEUP);
+    rig_answer(mark.call, ERR_UNAVAILABLE);
+    rig_pass(2100);
+    rig_take(CORE_CALL_WAKEUP); /* retried after a failure */
 
     /* Memory that fits no pending pod wakes nobody. */
-    rig_scv(&r, object_scv_even(&r.arena, "n3", 1, 100));
-    rig_pass(&r, 2000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
-    rig_free(&r);
+    rig_cards("n3", 1, 100);
+    rig_pass(2000);
+    ck_count(CORE_CALL_WAKEUP, 0);
 }
 END_TEST
 
@@ -636,27 +581,27 @@ enum { NODES = 40, CORDONED = 20, LARGE = 29 };
 static void list_nodes_after_pods(void)
 {
     static char names[NODES][4];
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
-    rig_pod(&r, object_pod_mem(&r.arena, "b", 8000), false);
-    rig_pod(&r, object_pod_mem(&r.arena, "c", 20000), false);
-    rig_pod(&r, object_pod_mem(&r.arena, "d", 64000), false); /* fits nowhere */
+    rig_pending("a", 8000);
+    rig_pending("b", 8000);
+    rig_pending("c", 20000);
+    rig_pending("d", 64000); /* fits nowhere */
     for (int i = 0; i < NODES; i++) {
         snprintf(names[i], sizeof names[i], "n%02d", i);
         struct node node = {.meta.name = span_of(names[i]), .cordoned = i < CORDONED};
-        rig_node(&r, node);
-        rig_scv(&r, object_scv_even(&r.arena, names[i], 1, i == LARGE ? 32000 : 16000));
+        rig_node(node);
+        rig_cards(names[i], 1, i == LARGE ? 32000 : 16000);
     }
 }
 
 /* The number of wakeups, all answered; *large: one is for the large node. */
 static size_t take_wakeups(bool *large)
 {
-    size_t n = rig_count(&r, CORE_CALL_WAKEUP);
+    size_t n = rig_count(CORE_CALL_WAKEUP);
     *large = false;
     for (size_t i = 0; i < n; i++) {
-        struct core_output o = rig_take(&r, CORE_CALL_WAKEUP);
+        struct core_output o = rig_take(CORE_CALL_WAKEUP);
         *large |= !strcmp(o.node, "n29");
-        rig_answer(&r, o.call, ERR_NONE);
+        rig_answer(o.call, ERR_NONE);
     }
     return n;
 }
@@ -664,21 +609,19 @@ static size_t take_wakeups(bool *large)
 START_TEST(a_start_wakes_up_a_few_nodes_for_each_request)
 {
     bool large;
-    rig_new(&r, (struct core_settings){0});
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "1");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
+    rig_new((struct core_settings){0});
+    rig_lease_read("", "1");
+    rig_lease_written("me", "2");
     list_nodes_after_pods();
-    rig_pass(&r, 3000);
+    rig_pass(3000);
     ck_assert_uint_eq(take_wakeups(&large), 0); /* not ready: filter says so */
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        rig_list_end(&r, (enum core_kind)kind);
-    rig_pass(&r, 3000);
+    rig_lists_end();
+    rig_pass(3000);
     size_t n = take_wakeups(&large);
     ck_assert_msg(n == 16 || n == 17, "%zu", n); /* eight of each kind, and for c */
     ck_assert(large);                            /* only there is room for c */
-    rig_pass(&r, 3000);
+    rig_pass(3000);
     ck_assert_uint_eq(take_wakeups(&large), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -688,92 +631,79 @@ START_TEST(a_start_wakes_up_for_the_last_of_many_requests)
     enum { MANY = 1000 };
     static char uids[MANY][8];
     bool large;
-    rig_new(&r, (struct core_settings){0});
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "1");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
+    rig_new((struct core_settings){0});
+    rig_lease_read("", "1");
+    rig_lease_written("me", "2");
     for (int at = 0; at < MANY; at++) {
         snprintf(uids[at], sizeof uids[at], "x%d", at);
-        rig_pod(&r, object_pod_mem(&r.arena, uids[at], 100000 + at), false);
+        rig_pending(uids[at], 100000 + at);
         if (at == MANY / 2)
-            rig_pod(&r, object_pod_mem(&r.arena, "c", 20000), false);
+            rig_pending("c", 20000);
     }
-    rig_scv(&r, object_scv_even(&r.arena, "n29", 1, 32000));
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        rig_list_end(&r, (enum core_kind)kind);
-    rig_pass(&r, 3000);
+    rig_cards("n29", 1, 32000);
+    rig_lists_end();
+    rig_pass(3000);
     ck_assert_uint_eq(take_wakeups(&large), 1);
     ck_assert(large);
-    rig_free(&r);
 }
 END_TEST
 
 /* What the previous leader saw last, and woke nobody for, is not lost. */
 START_TEST(a_new_leader_wakes_up_a_few_nodes_for_each_request)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        rig_list_end(&r, (enum core_kind)kind);
+    rig_new((struct core_settings){0});
+    rig_lease_read("other", "1");
+    rig_lists_end();
     list_nodes_after_pods();
-    rig_pass(&r, 3000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* another process leads */
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "2");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "3");
-    rig_pass(&r, 500);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* the pods are listed again */
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
-    rig_list_end(&r, CORE_PODS);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 16);
-    rig_free(&r);
+    rig_pass(3000);
+    ck_count(CORE_CALL_WAKEUP, 0); /* another process leads */
+    rig_lease_read("", "2");
+    rig_lease_written("me", "3");
+    rig_pass(500);
+    ck_count(CORE_CALL_WAKEUP, 0); /* the pods are listed again */
+    rig_pending("a", 8000);
+    rig_list_end(CORE_PODS);
+    ck_count(CORE_CALL_WAKEUP, 16);
 }
 END_TEST
 
 START_TEST(a_wakeup_that_no_pod_needs_any_more_is_not_sent)
 {
     start();
-    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
-    rig_tick(&r, 1);
-    rig_answer(&r, rig_take(&r, CORE_CALL_WAKEUP).call, ERR_NONE);
+    rig_cards("n2", 1, 16000);
+    rig_tick(1);
+    rig_end(CORE_CALL_WAKEUP, ERR_NONE);
     struct scv sick = object_scv_even(&r.arena, "n2", 1, 16000);
     sick.cards[0].healthy = false;
-    rig_scv(&r, sick);
-    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
+    rig_scv(sick);
+    rig_cards("n2", 1, 16000);
     for (int i = 0; i < 3; i++)
-        rig_pod(&r,
-                object_pod_mem(&r.arena, (const char *const[]){"a", "b", "c"}[i], 8000),
-                true);
-    rig_pass(&r, 3000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
-    rig_free(&r);
+        rig_delete(rig_mem((const char *const[]){"a", "b", "c"}[i], 8000));
+    rig_pass(3000);
+    ck_count(CORE_CALL_WAKEUP, 0);
 }
 END_TEST
 
 START_TEST(a_failed_bind_wakes_up_the_scheduler)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output first = rig_take(&r, CORE_CALL_BIND);
-    rig_bind(&r, 2, "b", "n1");
-    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
-    rig_pod(&r, object_pod_mem(&r.arena, "d", 16000), false);
-    rig_bind(&r, 3, "d", "n1");
-    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
-    struct err err = {.code = ERR_UNAVAILABLE, .msg = "refused"};
-    rig_step(&r,
-             (struct core_input){
-                 .type = CORE_ANSWER, .call = first.call, .err = &err, .not_sent = true});
-    rig_tick(&r, 1);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* no pending pod fits */
+    rig_bind(1, "a", "n1");
+    struct core_output first = rig_take(CORE_CALL_BIND);
+    rig_bind(2, "b", "n1");
+    rig_end(CORE_CALL_BIND, ERR_NONE);
+    rig_pending("d", 16000);
+    rig_bind(3, "d", "n1");
+    rig_end(CORE_CALL_BIND, ERR_NONE);
+    rig_not_sent(first.call);
+    rig_tick(1);
+    ck_count(CORE_CALL_WAKEUP, 0); /* no pending pod fits */
 
-    rig_bind(&r, 4, "a", "n1");
-    first = rig_take(&r, CORE_CALL_BIND);
-    rig_pod(&r, object_pod_mem(&r.arena, "e", 7000), false);
-    rig_step(&r,
-             (struct core_input){
-                 .type = CORE_ANSWER, .call = first.call, .err = &err, .not_sent = true});
-    rig_tick(&r, 1);
-    ck_assert_str_eq(rig_take(&r, CORE_CALL_WAKEUP).node, "n1");
-    rig_free(&r);
+    rig_bind(4, "a", "n1");
+    first = rig_take(CORE_CALL_BIND);
+    rig_pending("e", 7000);
+    rig_not_sent(first.call);
+    rig_tick(1);
+    ck_assert_str_eq(rig_take(CORE_CALL_WAKEUP).node, "n1");
 }
 END_TEST
 
@@ -781,84 +711,80 @@ END_TEST
  * the ledger's array, and is compared with itself. */
 START_TEST(a_class_that_moves_in_the_array_wakes_nobody_up)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16000));
-    rig_pod(&r, object_pod_mem(&r.arena, "big", 20000), false); /* fits nowhere */
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
+    rig_new((struct core_settings){0});
+    rig_lead();
+    rig_cards("n1", 2, 16000);
+    rig_pending("big", 20000); /* fits nowhere */
+    rig_pending("a", 8000);
     core_outputs_reset(&r.out);
-    struct pod bound = object_pod_mem(&r.arena, "big", 20000);
+    struct pod bound = rig_mem("big", 20000);
     bound.node = SPAN("n1");
     bound.idx = SPAN("0");
-    rig_pod(&r, bound, false);
-    rig_pass(&r, 2000);
+    rig_see(bound);
+    rig_pass(2000);
     ck_assert_int_eq(free_mib(1), 16000); /* "a" fits there, as before */
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+    ck_count(CORE_CALL_WAKEUP, 0);
 
     /* The class at the new position still wakes up when its pods fit at last. */
     struct scv sick = object_scv_even(&r.arena, "n1", 2, 16000);
     sick.cards[1].healthy = false;
-    rig_scv(&r, sick);
-    rig_pass(&r, 2000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16000));
-    rig_pass(&r, 2000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
-    rig_free(&r);
+    rig_scv(sick);
+    rig_pass(2000);
+    ck_count(CORE_CALL_WAKEUP, 0);
+    rig_cards("n1", 2, 16000);
+    rig_pass(2000);
+    ck_count(CORE_CALL_WAKEUP, 1);
 }
 END_TEST
 
 START_TEST(edited_annotations_do_not_change_a_promise)
 {
     start();
-    rig_bind(&r, 1, "c", "n1");
-    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
+    rig_bind(1, "c", "n1");
+    rig_end(CORE_CALL_BIND, ERR_NONE);
     ck_assert_int_eq(free_mib(0), 0);
     static const char *const edits[] = {"{'" KEY_MEM_IDX "':'9'}",
                                         "{'" KEY_MEM_IDX "':'1'}", "{}"};
     for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
-        rig_pod(&r, rig_bound_pod(&r, "c", 16000, "n1", edits[i]), false);
+        rig_see(rig_bound_pod("c", 16000, "n1", edits[i]));
         ck_assert_int_eq(free_mib(0), 0);
         ck_assert_int_eq(free_mib(1), 16000);
     }
     /* A pod bound by another program counts as first seen. */
-    rig_pod(&r, rig_bound_pod(&r, "x", 8000, "n1", "{'" KEY_MEM_IDX "':'1'}"), false);
-    rig_pod(&r, rig_bound_pod(&r, "x", 8000, "n1", "{'" KEY_MEM_IDX "':'0'}"), false);
+    rig_see(rig_bound_pod("x", 8000, "n1", "{'" KEY_MEM_IDX "':'1'}"));
+    rig_see(rig_bound_pod("x", 8000, "n1", "{'" KEY_MEM_IDX "':'0'}"));
     ck_assert_int_eq(free_mib(1), 8000);
-    rig_pod(&r, rig_bound_pod(&r, "c", 16000, "n1", "{}"), true);
+    rig_delete(rig_bound_pod("c", 16000, "n1", "{}"));
     ck_assert_int_eq(free_mib(0), 16000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_bind_by_another_program_replaces_our_reservation)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    uint64_t call = rig_take(&r, CORE_CALL_BIND).call;
+    rig_bind(1, "a", "n1");
+    uint64_t call = rig_take(CORE_CALL_BIND).call;
     ck_assert_int_eq(free_mib(0), 8000);
-    rig_pod(&r, rig_bound_pod(&r, "a", 8000, "n1", "{'" KEY_MEM_IDX "':'1'}"), false);
+    rig_see(rig_bound_pod("a", 8000, "n1", "{'" KEY_MEM_IDX "':'1'}"));
     ck_assert_int_eq(free_mib(0), 16000);
     ck_assert_int_eq(free_mib(1), 8000);
-    rig_answer(&r, call, ERR_CONFLICT);
+    rig_answer(call, ERR_CONFLICT);
     expect_reply(1, ERR_NONE, "");
     ck_assert_int_eq(free_mib(1), 8000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_bind_with_another_name_does_not_join)
 {
     start();
-    rig_bind(&r, 1, "a", "n1");
-    rig_step(&r, (struct core_input){.type = CORE_BIND,
-                                     .token = 2,
-                                     .uid = SPAN("a"),
-                                     .ns = SPAN("other"),
-                                     .name = SPAN("else"),
-                                     .node_name = SPAN("n1")});
+    rig_bind(1, "a", "n1");
+    rig_step((struct core_input){.type = CORE_BIND,
+                                 .token = 2,
+                                 .uid = SPAN("a"),
+                                 .ns = SPAN("other"),
+                                 .name = SPAN("else"),
+                                 .node_name = SPAN("n1")});
     expect_reply(2, ERR_INVALID, "UID a belongs to pod default/pod-a");
-    rig_free(&r);
 }
 END_TEST
 
@@ -871,33 +797,32 @@ START_TEST(an_overcommitted_card_is_reported_but_not_during_a_list)
 {
     static const char gpu0[] = "{'ALIYUN_COM_GPU_MEM_IDX':'0'}";
     start();
-    rig_scv(&r, object_scv_even(&r.arena, "n9", 2, 16000));
-    rig_pod(&r, rig_bound_pod(&r, "x", 9000, "n9", gpu0), false);
+    rig_cards("n9", 2, 16000);
+    rig_see(rig_bound_pod("x", 9000, "n9", gpu0));
     ck_assert_uint_eq(overcommits(), 0);
     core_outputs_reset(&r.out);
-    rig_pod(&r, rig_bound_pod(&r, "y", 9000, "n9", gpu0), false);
+    rig_see(rig_bound_pod("y", 9000, "n9", gpu0));
     ck_assert_uint_eq(overcommits(), 1);
-    ck_assert_str_eq(rig_take(&r, CORE_LOG).text,
+    ck_assert_str_eq(rig_take(CORE_LOG).text,
                      "node n9: GPU0 is overcommitted: 18000 MiB promised of 16000 MiB");
-    rig_pod(&r, rig_bound_pod(&r, "y", 9000, "n9", gpu0), true);
-    rig_pod(&r, rig_bound_pod(&r, "z", 9000, "n9", gpu0), false);
+    rig_delete(rig_bound_pod("y", 9000, "n9", gpu0));
+    rig_see(rig_bound_pod("z", 9000, "n9", gpu0));
     ck_assert_uint_eq(overcommits(), 2);
-    rig_pod(&r, rig_bound_pod(&r, "z", 9000, "n9", gpu0), true);
+    rig_delete(rig_bound_pod("z", 9000, "n9", gpu0));
     /* u replaced x: the list shows u before it is known that x is deleted. */
     struct err err = {.code = ERR_GONE, .msg = "too old"};
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
-                                     .kind = CORE_PODS,
-                                     .run = r.runs[CORE_PODS],
-                                     .err = &err});
-    rig_pod(&r, rig_bound_pod(&r, "u", 9000, "n9", gpu0), false);
-    rig_tick(&r, 1);
-    rig_list_end(&r, CORE_PODS);
+    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
+                                 .kind = CORE_PODS,
+                                 .run = r.runs[CORE_PODS],
+                                 .err = &err});
+    rig_see(rig_bound_pod("u", 9000, "n9", gpu0));
+    rig_tick(1);
+    rig_list_end(CORE_PODS);
     ck_assert_uint_eq(overcommits(), 2);
-    rig_free(&r);
 }
 END_TEST
 
-UNIT_MAIN(
+RIG_MAIN(
     "bind", an_overcommitted_card_is_reported_but_not_during_a_list,
     edited_annotations_do_not_change_a_promise,
     a_bind_by_another_program_replaces_our_reservation,

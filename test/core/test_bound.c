@@ -9,28 +9,25 @@
 
 enum { CARD = 16276 };
 
-static struct rig r;
-
 static void start(int cards)
 {
-    rig_new(&r, (struct core_settings){.ledger = {.unit_mib = 1024}});
-    rig_lead(&r);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", cards, CARD));
+    rig_new((struct core_settings){.ledger = {.unit_mib = 1024}});
+    rig_lead();
+    rig_cards("n1", cards, CARD);
     core_outputs_reset(&r.out);
 }
 
 /* `meta`, `spec`: additional members of metadata and spec. */
 static struct pod pod_of(const char *uid, const char *meta, const char *spec)
 {
-    return object_pod(&r.arena, quoted(&r.arena,
-                                       "{'metadata':{'namespace':'default','name':"
-                                       "'pod-%s','uid':'%s'%s},'spec':{%s}}",
-                                       uid, uid, meta, spec));
+    return rig_json("{'metadata':{'namespace':'default','name':"
+                    "'pod-%s','uid':'%s'%s},'spec':{%s}}",
+                    uid, uid, meta, spec);
 }
 
 static const struct card *card(int i)
 {
-    return &ledger_node_find(core_ledger(r.core), SPAN("n1"))->cards[i];
+    return &rig_ledger_node("n1")->cards[i];
 }
 
 #define ON_NODE      "'nodeName':'n1',"
@@ -86,17 +83,16 @@ START_TEST(a_bound_pod_counts_for_its_raw_limits)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         start(1);
         cleanup_free char *spec = xasprintf(ON_NODE "%s", cases[i].spec);
-        rig_pod(&r, pod_of("a", cases[i].meta, spec), false);
+        rig_see(pod_of("a", cases[i].meta, spec));
         ck_assert_msg(card(0)->promised_mib == cases[i].promised_mib, "%s: %lld MiB",
                       cases[i].what, (long long)card(0)->promised_mib);
         /* The next pod requests one unit more than is free. */
         int64_t left = (CARD - cases[i].promised_mib) / 1024;
         cleanup_free char *next =
             xasprintf(LIMITS("'aliyun.com/gpu-mem':'%lld'"), (long long)left + 1);
-        rig_pod(&r, pod_of("b", "", next), false);
-        rig_bind(&r, 1, "b", "n1");
-        ck_assert_msg(rig_count(&r, CORE_CALL_BIND) == 0, "%s: bound", cases[i].what);
-        rig_free(&r);
+        rig_see(pod_of("b", "", next));
+        rig_bind(1, "b", "n1");
+        ck_assert_msg(rig_count(CORE_CALL_BIND) == 0, "%s: bound", cases[i].what);
     }
 }
 END_TEST
@@ -111,12 +107,11 @@ START_TEST(raw_limits_saturate)
                 "%s") "}}},"
                       "{'resources':{'limits':{" MEM("8E") "}}}]" INITS(INIT("8E")),
             huge[i]);
-        rig_pod(&r, pod_of("a", GO("8", ""), spec), false);
+        rig_see(pod_of("a", GO("8", ""), spec));
         ck_assert_int_eq(card(0)->free_mib, 0);
         ck_assert_int_gt(card(0)->promised_mib, CARD);
         ck_assert(card(0)->overcommitted);
         ck_assert_int_eq(card(1)->free_mib, CARD);
-        rig_free(&r);
     }
 }
 END_TEST
@@ -124,31 +119,24 @@ END_TEST
 START_TEST(an_invalid_pod_without_a_card_counts_where_there_is_one_card)
 {
     start(1);
-    rig_pod(&r, pod_of("a", BAD_LABEL, ON_NODE LIMITS(MEM("8"))), false);
+    rig_see(pod_of("a", BAD_LABEL, ON_NODE LIMITS(MEM("8"))));
     ck_assert_int_eq(card(0)->promised_mib, 8192);
-    rig_pod(&r,
-            pod_of("b", BAD_LABEL ",'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'x'}",
-                   ON_NODE LIMITS(MEM("2"))),
-            false);
+    rig_see(pod_of("b", BAD_LABEL ",'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'x'}",
+                   ON_NODE LIMITS(MEM("2"))));
     ck_assert_int_eq(card(0)->promised_mib, 10240);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(an_invalid_pod_of_nvidia_com_gpu_claims_its_devices)
 {
     start(2);
-    rig_pod(&r, pod_of("a", BAD_LABEL, ON_NODE LIMITS("'nvidia.com/gpu':'2'")), false);
+    rig_see(pod_of("a", BAD_LABEL, ON_NODE LIMITS("'nvidia.com/gpu':'2'")));
     ck_assert_int_eq(card(0)->state, CARD_HELD);
     ck_assert_int_eq(card(1)->state, CARD_HELD);
-    rig_free(&r);
     start(2);
-    rig_pod(&r,
-            pod_of("a", GO("8", ""), ON_NODE LIMITS(MEM("8") ",'nvidia.com/gpu':'2'")),
-            false);
+    rig_see(pod_of("a", GO("8", ""), ON_NODE LIMITS(MEM("8") ",'nvidia.com/gpu':'2'")));
     ck_assert_int_eq(card(0)->promised_mib, 8192);
     ck_assert_int_eq(card(1)->state, CARD_HELD);
-    rig_free(&r);
 }
 END_TEST
 
@@ -157,20 +145,18 @@ END_TEST
 static int64_t after_an_edit(const char *labels, const char *then, bool no_record)
 {
     start(1);
-    rig_pod(&r, pod_of("a", labels, LIMITS("")), false);
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output o = rig_take(&r, CORE_CALL_BIND);
+    rig_see(pod_of("a", labels, LIMITS("")));
+    rig_bind(1, "a", "n1");
+    struct core_output o = rig_take(CORE_CALL_BIND);
     cleanup_free char *notes = xstrdup(o.annotations);
     char *key = strstr(notes, "gpushare/card-memory");
     ck_assert_ptr_nonnull(key);
     if (no_record)
         memcpy(key, "x", 1);
     cleanup_free char *meta = xasprintf("%s,'annotations':%s", then, notes);
-    rig_free(&r);
     start(1);
-    rig_pod(&r, pod_of("a", meta, ON_NODE LIMITS("")), false);
+    rig_see(pod_of("a", meta, ON_NODE LIMITS("")));
     int64_t promised = card(0)->promised_mib;
-    rig_free(&r);
     return promised;
 }
 
@@ -199,88 +185,79 @@ END_TEST
 START_TEST(a_copied_card_memory_means_nothing_beside_limits)
 {
     start(1);
-    rig_pod(
-        &r,
-        pod_of("a", GO("2", ",'gpushare/card-memory':'whole'"), ON_NODE LIMITS(MEM("2"))),
-        false);
+    rig_see(pod_of("a", GO("2", ",'gpushare/card-memory':'whole'"),
+                   ON_NODE LIMITS(MEM("2"))));
     ck_assert_int_eq(card(0)->promised_mib, 2048);
-    rig_free(&r);
 }
 END_TEST
 
 static void not_sent(uint64_t call)
 {
-    struct err err = {.code = ERR_UNAVAILABLE, .msg = "no connection"};
-    rig_step(&r, (struct core_input){
-                     .type = CORE_ANSWER, .call = call, .err = &err, .not_sent = true});
+    rig_not_sent(call);
     core_outputs_reset(&r.out);
 }
 
 START_TEST(an_edit_during_a_failed_bind_is_applied)
 {
     start(1);
-    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output o = rig_take(&r, CORE_CALL_BIND);
-    rig_pod(&r, pod_of("a", MEMORY("9000"), LIMITS("")), false);
+    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
+    rig_bind(1, "a", "n1");
+    struct core_output o = rig_take(CORE_CALL_BIND);
+    rig_see(pod_of("a", MEMORY("9000"), LIMITS("")));
     ck_assert_int_eq(card(0)->promised_mib, 1000); /* the Binding may still arrive */
     not_sent(o.call);
     ck_assert_int_eq(card(0)->promised_mib, 0);
-    rig_bind(&r, 2, "a", "n1");
-    o = rig_take(&r, CORE_CALL_BIND);
+    rig_bind(2, "a", "n1");
+    o = rig_take(CORE_CALL_BIND);
     ck_assert_int_eq(card(0)->promised_mib, 9000);
 
-    rig_pod(&r, pod_of("a", MEMORY("8Gi"), LIMITS("")), false);
+    rig_see(pod_of("a", MEMORY("8Gi"), LIMITS("")));
     not_sent(o.call);
-    rig_bind(&r, 3, "a", "n1");
-    o = rig_take(&r, CORE_REPLY);
+    rig_bind(3, "a", "n1");
+    o = rig_take(CORE_REPLY);
     ck_assert_ptr_nonnull(strstr(o.text, "scv/memory"));
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(an_edit_that_is_reverted_during_a_bind_changes_nothing)
 {
     start(1);
-    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output o = rig_take(&r, CORE_CALL_BIND);
-    rig_pod(&r, pod_of("a", MEMORY("9000"), LIMITS("")), false);
-    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
+    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
+    rig_bind(1, "a", "n1");
+    struct core_output o = rig_take(CORE_CALL_BIND);
+    rig_see(pod_of("a", MEMORY("9000"), LIMITS("")));
+    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
     not_sent(o.call);
-    rig_bind(&r, 2, "a", "n1");
-    rig_take(&r, CORE_CALL_BIND);
+    rig_bind(2, "a", "n1");
+    rig_take(CORE_CALL_BIND);
     ck_assert_int_eq(card(0)->promised_mib, 1000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(labels_removed_during_a_failed_bind_leave_no_request)
 {
     start(1);
-    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output o = rig_take(&r, CORE_CALL_BIND);
-    rig_pod(&r, pod_of("a", "", LIMITS("")), false);
+    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
+    rig_bind(1, "a", "n1");
+    struct core_output o = rig_take(CORE_CALL_BIND);
+    rig_see(pod_of("a", "", LIMITS("")));
     not_sent(o.call);
     ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
     ck_assert_ptr_null(ledger_first_pod(core_ledger(r.core)));
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_nomination_during_a_failed_bind_is_applied)
 {
     start(1);
-    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output o = rig_take(&r, CORE_CALL_BIND);
+    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
+    rig_bind(1, "a", "n1");
+    struct core_output o = rig_take(CORE_CALL_BIND);
     struct pod pod = pod_of("a", MEMORY("1000"), LIMITS(""));
     pod.nominated_node = SPAN("n1");
-    rig_pod(&r, pod, false);
+    rig_see(pod);
     not_sent(o.call);
-    ck_assert(ledger_node_find(core_ledger(r.core), SPAN("n1"))->has_nominated);
-    rig_free(&r);
+    ck_assert(rig_ledger_node("n1")->has_nominated);
 }
 END_TEST
 
@@ -289,9 +266,9 @@ END_TEST
 static void bound_by_another_replica(const char *meta)
 {
     start(1);
-    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
-    rig_bind(&r, 1, "a", "n1");
-    rig_pod(&r, pod_of("a", meta, ON_NODE LIMITS("")), false);
+    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
+    rig_bind(1, "a", "n1");
+    rig_see(pod_of("a", meta, ON_NODE LIMITS("")));
 }
 
 #define IDX(units, memory)                                                               \
@@ -305,24 +282,21 @@ START_TEST(the_promise_of_another_replica_replaces_the_reservation)
 {
     bound_by_another_replica(MEMORY("1020") "," IDX("1", "1020"));
     ck_assert_int_eq(card(0)->promised_mib, 1020);
-    rig_free(&r);
     bound_by_another_replica(NUMBER "," IDX("15", "whole"));
     ck_assert_int_eq(card(0)->promised_mib, CARD);
     ck_assert(card(0)->whole);
-    rig_free(&r);
     bound_by_another_replica("," IDX("15", "whole"));
     ck_assert_int_eq(card(0)->promised_mib, CARD);
-    rig_free(&r);
 }
 END_TEST
 
-UNIT_MAIN("bound", a_bound_pod_counts_for_its_raw_limits, raw_limits_saturate,
-          an_invalid_pod_without_a_card_counts_where_there_is_one_card,
-          an_invalid_pod_of_nvidia_com_gpu_claims_its_devices,
-          a_promise_by_labels_outlives_the_labels,
-          a_copied_card_memory_means_nothing_beside_limits,
-          the_promise_of_another_replica_replaces_the_reservation,
-          an_edit_during_a_failed_bind_is_applied,
-          an_edit_that_is_reverted_during_a_bind_changes_nothing,
-          labels_removed_during_a_failed_bind_leave_no_request,
-          a_nomination_during_a_failed_bind_is_applied)
+RIG_MAIN("bound", a_bound_pod_counts_for_its_raw_limits, raw_limits_saturate,
+         an_invalid_pod_without_a_card_counts_where_there_is_one_card,
+         an_invalid_pod_of_nvidia_com_gpu_claims_its_devices,
+         a_promise_by_labels_outlives_the_labels,
+         a_copied_card_memory_means_nothing_beside_limits,
+         the_promise_of_another_replica_replaces_the_reservation,
+         an_edit_during_a_failed_bind_is_applied,
+         an_edit_that_is_reverted_during_a_bind_changes_nothing,
+         labels_removed_during_a_failed_bind_leave_no_request,
+         a_nomination_during_a_failed_bind_is_applied)

@@ -10,12 +10,10 @@
 
 enum { CARDS = 4, CARD = 16384, UNIT = 1024, ROUNDS = 20000 };
 
-static struct rig r;
-
 static void start(void)
 {
-    rig_new(&r, (struct core_settings){.ledger = {.unit_mib = UNIT}});
-    rig_lead(&r);
+    rig_new((struct core_settings){.ledger = {.unit_mib = UNIT}});
+    rig_lead();
 }
 
 /* The Scv of n1; `pod_list`: NULL: none. */
@@ -27,10 +25,8 @@ static void see_scv(const char *pod_list)
                    "%s{'id':%d,'health':'Healthy','totalMemory':%d,'freeMemory':%d,"
                    "'uuid':'U%d'}",
                    i ? "," : "", i, CARD, CARD, i);
-    rig_scv(&r, object_scv(
-                    &r.arena,
-                    quoted(&r.arena,
-                           "{'metadata':{'name':'n1'},'status':{'cardList':[%s]%s%s%s}}",
+    rig_scv(object_scv(
+        &r.arena, rig_text("{'metadata':{'name':'n1'},'status':{'cardList':[%s]%s%s%s}}",
                            cards.p, pod_list ? ",'podList':[" : "",
                            pod_list ? pod_list : "", pod_list ? "]" : "")));
 }
@@ -42,19 +38,15 @@ static void see_scv(const char *pod_list)
 static void see_pod(const char *uid, const char *phase, const char *annotations,
                     const char *spec)
 {
-    rig_pod(&r,
-            object_pod(&r.arena,
-                       quoted(&r.arena,
-                              "{'metadata':{'namespace':'default','name':'p','uid':'%s',"
-                              "'annotations':{%s}},'spec':{'nodeName':'n1',%s},'status':{"
-                              "'phase':'%s'}}",
-                              uid, annotations, spec, phase)),
-            false);
+    rig_see(rig_json("{'metadata':{'namespace':'default','name':'p','uid':'%s',"
+                     "'annotations':{%s}},'spec':{'nodeName':'n1',%s},'status':{"
+                     "'phase':'%s'}}",
+                     uid, annotations, spec, phase));
 }
 
 static const struct ledger_node *node(void)
 {
-    return ledger_node_find(core_ledger(r.core), SPAN("n1"));
+    return rig_ledger_node("n1");
 }
 
 static int64_t mib(int card)
@@ -97,7 +89,6 @@ START_TEST(the_pod_list_and_the_annotations_both_count_until_they_agree)
         see_scv(HELD("p", KEY_GPU_MEM, "'U1'"));
         ck_promised(0, 8192, 0, 0);
         ck_assert_int_eq(forged(), 0);
-        rig_free(&r);
     }
 }
 END_TEST
@@ -119,7 +110,6 @@ START_TEST(a_pod_that_holds_fewer_cards_than_promised_has_all_of_it_there)
     see_scv(HELD("p", KEY_GPU_MEM, "'U0','U1'"));
     ck_promised(4096, 4096, 0, 0);
     ck_assert_int_eq(forged(), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -135,17 +125,15 @@ START_TEST(an_unknown_card_is_any_card_until_the_pod_list_shows_the_running_pod)
     ck_promised(0, 0, 8192, 0);
     see_scv(HELD("p", KEY_GPU_MEM, "")); /* ids of the Go plugin name no card */
     ck_promised(0, 0, 8192, 0);
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8), true);
+    rig_delete(rig_mem("a", 8));
     ck_promised(0, 0, 0, 0);
     see_pod("b", "Running", "", LIMIT("8"));
     ck_promised(8192, 8192, 8192, 8192);
-    rig_free(&r);
     start();
     see_scv(NULL);
     see_pod("a", "Running", "", WHOLE("1"));
     ck_assert_uint_eq(node()->free_cards, 0);
     ck_assert_int_eq(node()->best_free_mib, 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -162,10 +150,9 @@ START_TEST(the_last_pod_list_stays_while_the_agent_has_none)
     see_scv(HELD("p", KEY_GPU_MEM, "'U2'"));
     see_scv(NULL);
     /* A pod of the same name, after the podList was lost. */
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8), true);
+    rig_delete(rig_mem("a", 8));
     see_pod("b", "Running", ON("3"), LIMIT("8"));
     ck_promised(0, 0, 0, 8192);
-    rig_free(&r);
 }
 END_TEST
 
@@ -178,12 +165,10 @@ START_TEST(a_missing_card_with_a_uuid_stays_missing)
     ck_promised(0, 0, 0, 0);
     see_scv(HELD("p", KEY_GPU_MEM, "'U3'")); /* the podList knows better */
     ck_promised(0, 0, 0, 8192);
-    rig_free(&r);
     start();
     see_scv(NULL);
     see_pod("a", "Running", ON("7"), LIMIT("8")); /* an index alone */
     ck_promised(8192, 8192, 8192, 8192);
-    rig_free(&r);
 }
 END_TEST
 
@@ -193,19 +178,17 @@ START_TEST(the_sample_of_a_listed_card_belongs_to_the_pod)
     start();
     see_scv(NULL);
     see_pod("a", "Running", ON("0"), LIMIT("8"));
-    rig_scv(&r, object_scv(&r.arena,
-                           quoted(&r.arena,
-                                  "{'metadata':{'name':'n1'},'status':{'updateTime':"
-                                  "'2026-11-21T09:00:00Z','cardList':["
-                                  "{'id':0,'health':'Healthy','totalMemory':16384,"
-                                  "'usedMemory':8000,'uuid':'U0'},"
-                                  "{'id':1,'health':'Healthy','totalMemory':16384,"
-                                  "'usedMemory':8000,'uuid':'U1'}],'podList':[" HELD(
-                                      "p", KEY_GPU_MEM, "'U1'") "]}}")));
+    rig_scv(
+        object_scv(&r.arena, rig_text("{'metadata':{'name':'n1'},'status':{'updateTime':"
+                                      "'2026-11-21T09:00:00Z','cardList':["
+                                      "{'id':0,'health':'Healthy','totalMemory':16384,"
+                                      "'usedMemory':8000,'uuid':'U0'},"
+                                      "{'id':1,'health':'Healthy','totalMemory':16384,"
+                                      "'usedMemory':8000,'uuid':'U1'}],'podList':[" HELD(
+                                          "p", KEY_GPU_MEM, "'U1'") "]}}")));
     ck_assert_int_eq(node()->cards[1].withheld_mib, 0);
     /* Another process uses the card that only the annotation names. */
     ck_assert_int_eq(node()->cards[0].withheld_mib, 8000 - 1024);
-    rig_free(&r);
 }
 END_TEST
 
@@ -225,7 +208,6 @@ START_TEST(a_record_of_a_bind_never_counts_for_more_than_a_card)
     ck_promised(CARD, 0, 0, 0);
     ck_assert(!node()->cards[0].overcommitted);
     ck_assert_int_eq(forged(), 1);
-    rig_free(&r);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) { /* without one of the annotations */
         cleanup_free char *less = xstrdup(record);
         memset(strstr(less, keys[i]), 'x', 3);
@@ -234,7 +216,6 @@ START_TEST(a_record_of_a_bind_never_counts_for_more_than_a_card)
         see_pod("a", "Running", less, NOTHING);
         ck_promised(0, 0, 0, 0);
         ck_assert_int_eq(forged(), 1);
-        rig_free(&r);
     }
 }
 END_TEST
@@ -269,11 +250,9 @@ static const struct {
 
 static struct pod honest_pod(size_t i, const char *annotations, const char *node_name)
 {
-    return object_pod(&r.arena,
-                      quoted(&r.arena,
-                             "{'metadata':{'namespace':'default','name':'pod-a','uid':'a'"
-                             "%s,'annotations':%s},'spec':{%s%s}}",
-                             honest[i].meta, annotations, node_name, honest[i].spec));
+    return rig_json("{'metadata':{'namespace':'default','name':'pod-a','uid':'a'"
+                    "%s,'annotations':%s},'spec':{%s%s}}",
+                    honest[i].meta, annotations, node_name, honest[i].spec);
 }
 
 START_TEST(honest_pods_have_no_difference)
@@ -286,20 +265,18 @@ START_TEST(honest_pods_have_no_difference)
         if (honest[i].go) {
             annotations = xasprintf("{%s}", honest[i].go);
         } else {
-            rig_pod(&r, honest_pod(i, "{}", ""), false);
-            rig_bind(&r, 1, "a", "n1");
-            annotations = xstrdup(rig_take(&r, CORE_CALL_BIND).annotations);
+            rig_see(honest_pod(i, "{}", ""));
+            rig_bind(1, "a", "n1");
+            annotations = xstrdup(rig_take(CORE_CALL_BIND).annotations);
         }
         for (int card = 0; card < CARDS; card++)
             before[card] = honest[i].go ? (card == 1 ? 8192 : 0) : mib(card);
-        rig_free(&r);
         start();
         see_scv(NULL);
-        rig_pod(&r, honest_pod(i, annotations, "'nodeName':'n1',"), false);
+        rig_see(honest_pod(i, annotations, "'nodeName':'n1',"));
         ck_promised(before[0], before[1], before[2], before[3]);
         ck_assert_msg(forged() == 0, "%s: %s: %s", honest[i].spec, annotations,
                       node()->pods->differences);
-        rig_free(&r);
     }
 }
 END_TEST
@@ -419,21 +396,20 @@ START_TEST(any_annotations_count_for_what_a_plugin_can_have_given)
         snprintf(uid, sizeof uid, "u%d", round);
         see_pod(uid, "Running", o.text.p, spec);
         ck_odd(&o, units, k);
-        rig_pod(&r, object_pod_mem(&r.arena, uid, 1), true);
+        rig_delete(rig_mem(uid, 1));
         core_outputs_reset(&r.out);
         arena_reset(&r.arena);
     }
     buf_fini(&o.text);
-    rig_free(&r);
 }
 END_TEST
 
-UNIT_MAIN("forged", the_pod_list_and_the_annotations_both_count_until_they_agree,
-          a_pod_that_holds_fewer_cards_than_promised_has_all_of_it_there,
-          an_unknown_card_is_any_card_until_the_pod_list_shows_the_running_pod,
-          the_last_pod_list_stays_while_the_agent_has_none,
-          a_missing_card_with_a_uuid_stays_missing,
-          the_sample_of_a_listed_card_belongs_to_the_pod,
-          a_record_of_a_bind_never_counts_for_more_than_a_card,
-          honest_pods_have_no_difference,
-          any_annotations_count_for_what_a_plugin_can_have_given)
+RIG_MAIN("forged", the_pod_list_and_the_annotations_both_count_until_they_agree,
+         a_pod_that_holds_fewer_cards_than_promised_has_all_of_it_there,
+         an_unknown_card_is_any_card_until_the_pod_list_shows_the_running_pod,
+         the_last_pod_list_stays_while_the_agent_has_none,
+         a_missing_card_with_a_uuid_stays_missing,
+         the_sample_of_a_listed_card_belongs_to_the_pod,
+         a_record_of_a_bind_never_counts_for_more_than_a_card,
+         honest_pods_have_no_difference,
+         any_annotations_count_for_what_a_plugin_can_have_given)

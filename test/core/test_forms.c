@@ -6,13 +6,11 @@
  * models.
  */
 
-static struct rig r;
-
 static void start(int cards)
 {
-    rig_new(&r, (struct core_settings){.ledger = {.unit_mib = 1024}});
-    rig_lead(&r);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", cards, 16000));
+    rig_new((struct core_settings){.ledger = {.unit_mib = 1024}});
+    rig_lead();
+    rig_cards("n1", cards, 16000);
     core_outputs_reset(&r.out);
 }
 
@@ -20,12 +18,10 @@ static void start(int cards)
 static struct pod pod_of(const char *uid, const char *meta, const char *resources,
                          const char *node)
 {
-    return object_pod(&r.arena,
-                      quoted(&r.arena,
-                             "{'metadata':{'namespace':'default','name':'pod-%s','uid':"
-                             "'%s'%s},'spec':{'nodeName':'%s','containers':[{"
-                             "'resources':{'limits':{%s}}}]}}",
-                             uid, uid, meta, node, resources));
+    return rig_json("{'metadata':{'namespace':'default','name':'pod-%s','uid':"
+                    "'%s'%s},'spec':{'nodeName':'%s','containers':[{"
+                    "'resources':{'limits':{%s}}}]}}",
+                    uid, uid, meta, node, resources);
 }
 
 #define LABELS(text) ",'labels':{" text "}"
@@ -34,27 +30,27 @@ static struct pod pod_of(const char *uid, const char *meta, const char *resource
 
 static const struct ledger_node *node(void)
 {
-    return ledger_node_find(core_ledger(r.core), SPAN("n1"));
+    return rig_ledger_node("n1");
 }
 
 static void see(const char *uid, const char *meta, const char *resources)
 {
-    rig_pod(&r, pod_of(uid, meta, resources, ""), false);
+    rig_see(pod_of(uid, meta, resources, ""));
 }
 
 static struct core_output bind(const char *uid)
 {
-    rig_bind(&r, 1, uid, "n1");
-    return rig_take(&r, CORE_CALL_BIND);
+    rig_bind(1, uid, "n1");
+    return rig_take(CORE_CALL_BIND);
 }
 
 static void refused(const char *uid, const char *part)
 {
-    rig_bind(&r, 1, uid, "n1");
-    struct core_output o = rig_take(&r, CORE_REPLY);
+    rig_bind(1, uid, "n1");
+    struct core_output o = rig_take(CORE_REPLY);
     ck_assert_int_ne(o.code, ERR_NONE);
     ck_assert_msg(strstr(o.text, part) != NULL, "\"%s\" has no \"%s\"", o.text, part);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 0);
+    ck_count(CORE_CALL_BIND, 0);
 }
 
 START_TEST(a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted)
@@ -66,13 +62,12 @@ START_TEST(a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted)
     struct core_output o = bind("a");
     ck_assert_ptr_null(o.annotations);
     ck_assert_uint_eq(node()->claimed, 1);
-    rig_answer(&r, o.call, ERR_NONE);
-    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_NONE);
+    rig_answer(o.call, ERR_NONE);
+    ck_assert_int_eq(rig_take(CORE_REPLY).code, ERR_NONE);
     ck_assert_ptr_null(bind("b").annotations); /* no model: no annotations */
     ck_assert_uint_eq(node()->claimed, 2);
     refused("c", "no card of node n1 fits: needs 1 card through nvidia.com/gpu, model "
                  "Tesla T4; no card is available");
-    rig_free(&r);
 }
 END_TEST
 
@@ -82,33 +77,26 @@ START_TEST(an_unsent_binding_for_nvidias_plugin_claims_nothing)
     see("a", MODEL("Tesla T4"), GPU("2"));
     struct core_output o = bind("a");
     ck_assert_uint_eq(node()->claimed, 2);
-    struct err err = {.code = ERR_UNAVAILABLE};
-    rig_step(&r, (struct core_input){
-                     .type = CORE_ANSWER, .call = o.call, .err = &err, .not_sent = true});
+    rig_not_sent(o.call);
     ck_assert_uint_eq(node()->claimed, 0);
     o = bind("a");
-    rig_answer(&r, o.call, ERR_TIMEOUT);
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
-                   pod_of("a", MODEL("Tesla T4"), GPU("2"), ""));
+    rig_answer(o.call, ERR_TIMEOUT);
+    rig_show_pod(pod_of("a", MODEL("Tesla T4"), GPU("2"), ""));
     ck_assert_uint_eq(node()->claimed, 2); /* it may still take effect */
-    rig_pod(&r, pod_of("a", "", GPU("2"), ""), true);
+    rig_delete(pod_of("a", "", GPU("2"), ""));
     ck_assert_uint_eq(node()->claimed, 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(annotations_of_a_pod_of_nvidias_plugin_are_no_promise)
 {
     start(2);
-    rig_pod(&r,
-            pod_of("a", ",'annotations':{'" KEY_MEM_IDX "':'0','" KEY_MEM_POD "':'8'}",
-                   GPU("1"), "n1"),
-            false);
+    rig_see(pod_of("a", ",'annotations':{'" KEY_MEM_IDX "':'0','" KEY_MEM_POD "':'8'}",
+                   GPU("1"), "n1"));
     ck_assert_int_eq(node()->cards[0].promised_mib, 0);
     ck_assert_uint_eq(node()->claimed, 1);
     see("b", MODEL("Tesla T4"), GPU("1"));
     ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 1);
-    rig_free(&r);
 }
 END_TEST
 
@@ -116,13 +104,12 @@ START_TEST(a_pod_that_fits_any_node_binds_to_an_unknown_node)
 {
     start(1);
     see("a", "", GPU("1"));
-    rig_bind(&r, 1, "a", "unheard-of");
-    ck_assert_ptr_null(rig_take(&r, CORE_CALL_BIND).annotations);
+    rig_bind(1, "a", "unheard-of");
+    ck_assert_ptr_null(rig_take(CORE_CALL_BIND).annotations);
     see("b", MODEL("Tesla T4"), GPU("1"));
-    rig_bind(&r, 2, "b", "elsewhere");
-    struct core_output o = rig_take(&r, CORE_REPLY);
+    rig_bind(2, "b", "elsewhere");
+    struct core_output o = rig_take(CORE_REPLY);
     ck_assert_str_eq(o.text, "node elsewhere is unknown to the extender");
-    rig_free(&r);
 }
 END_TEST
 
@@ -132,28 +119,25 @@ START_TEST(labels_reserve_mib_and_a_restart_keeps_them)
     see("a", LABELS("'scv/memory':'15999'"), "");
     struct core_output o = bind("a");
     ck_assert_int_eq(node()->cards[0].free_mib, 1);
-    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_MEM_POD "\":\"16\""));
+    ck_noted(o, KEY_MEM_POD, "16");
     ck_assert_ptr_nonnull(strstr(o.annotations, "{\\\"0\\\":{\\\"0\\\":16}}"));
-    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_CARD_UUID "\":\"n1-u0\""));
+    ck_noted(o, KEY_CARD_UUID, "n1-u0");
     cleanup_free char *notes = xstrdup(o.annotations);
     cleanup_free char *meta =
         xasprintf(LABELS("'scv/memory':'15999'") ",'annotations':%s", notes);
-    rig_free(&r);
 
     start(2);
-    rig_pod(&r, pod_of("a", meta, "", "n1"), false);
+    rig_see(pod_of("a", meta, "", "n1"));
     ck_assert_int_eq(node()->cards[0].free_mib, 1);
     /* The label was lowered later: the annotations of the Binding count. */
     cleanup_free char *less =
         xasprintf(LABELS("'scv/memory':'10'") ",'annotations':%s", notes);
-    rig_pod(&r, pod_of("a", less, "", "n1"), false);
+    rig_see(pod_of("a", less, "", "n1"));
     ck_assert_int_eq(node()->cards[0].free_mib, 1);
-    rig_free(&r);
 
     start(2);
-    rig_pod(&r, pod_of("a", less, "", "n1"), false);
+    rig_see(pod_of("a", less, "", "n1"));
     ck_assert_int_eq(node()->cards[0].free_mib, 1);
-    rig_free(&r);
 }
 END_TEST
 
@@ -163,66 +147,62 @@ START_TEST(number_alone_takes_whole_cards)
     see("a", LABELS("'scv/number':'2'"), "");
     struct core_output o = bind("a");
     ck_assert(node()->cards[0].whole && node()->cards[1].whole);
-    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_MEM_IDX "\":\"0,1\""));
+    ck_noted(o, KEY_MEM_IDX, "0,1");
     cleanup_free char *meta =
         xasprintf(LABELS("'scv/number':'2'") ",'annotations':%s", o.annotations);
-    rig_free(&r);
     start(3);
-    rig_pod(&r, pod_of("a", meta, "", "n1"), false);
+    rig_see(pod_of("a", meta, "", "n1"));
     ck_assert(node()->cards[0].whole && node()->cards[1].whole);
     ck_assert_uint_eq(node()->free_cards, 1);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(number_alone_reserves_nothing_with_number_shares)
 {
-    rig_new(&r, (struct core_settings){.ledger = {.number_shares = true}});
-    rig_lead(&r);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16000));
+    rig_new((struct core_settings){.ledger = {.number_shares = true}});
+    rig_lead();
+    rig_cards("n1", 1, 16000);
     see("a", LABELS("'scv/number':'1'"), "");
     struct core_output o = bind("a");
-    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_CARD_UUID "\":\"n1-u0\""));
+    ck_noted(o, KEY_CARD_UUID, "n1-u0");
     ck_assert_int_eq(node()->cards[0].free_mib, 16000);
     ck_assert_uint_eq(node()->cards[0].pods, 1);
-    rig_free(&r);
 }
 END_TEST
 
 static void relist(void)
 {
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
-                                     .kind = CORE_PODS,
-                                     .run = r.runs[CORE_PODS],
-                                     .err = &(struct err){.code = ERR_GONE}});
-    rig_tick(&r, 0);
+    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
+                                 .kind = CORE_PODS,
+                                 .run = r.runs[CORE_PODS],
+                                 .err = &(struct err){.code = ERR_GONE}});
+    rig_tick(0);
 }
 
 START_TEST(removed_labels_free_only_a_pending_pod)
 {
     start(2);
-    rig_tick(&r, 0); /* the watch */
+    rig_tick(0); /* the watch */
     see("a", LABELS("'scv/memory':'1000'"), "");
     see("b", LABELS("'scv/memory':'1000'"), "");
     struct core_output o = bind("a");
     cleanup_free char *meta = xasprintf(",'annotations':%s", o.annotations);
-    rig_answer(&r, o.call, ERR_NONE);
-    rig_take(&r, CORE_REPLY);
-    rig_pod(&r, pod_of("a", meta, "", "n1"), false);
+    rig_answer(o.call, ERR_NONE);
+    rig_take(CORE_REPLY);
+    rig_see(pod_of("a", meta, "", "n1"));
     see("b", "", "");
     ck_assert_int_eq(node()->cards[0].free_mib, 15000);
     ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
-    rig_pass(&r, 1000);
+    rig_pass(1000);
     relist();
-    rig_pod(&r, pod_of("a", meta, "", "n1"), false);
+    rig_see(pod_of("a", meta, "", "n1"));
     see("b", "", "");
-    rig_list_end(&r, CORE_PODS);
+    rig_list_end(CORE_PODS);
     ck_assert_int_eq(node()->cards[0].free_mib, 15000);
     /* b requests nothing now; it is fetched like any other such pod. */
-    rig_bind(&r, 2, "b", "n1");
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call, pod_of("b", "", "", ""));
-    ck_assert_ptr_nonnull(strstr(rig_take(&r, CORE_REPLY).text, "--bind-any"));
-    rig_free(&r);
+    rig_bind(2, "b", "n1");
+    rig_show_pod(pod_of("b", "", "", ""));
+    ck_assert_ptr_nonnull(strstr(rig_take(CORE_REPLY).text, "--bind-any"));
 }
 END_TEST
 
@@ -231,12 +211,11 @@ START_TEST(a_pod_bound_by_yoda_counts_nowhere)
 {
     for (int cards = 1; cards <= 2; cards++) {
         start(cards);
-        rig_pod(&r, pod_of("a", LABELS("'scv/memory':'5000'"), "", "n1"), false);
-        rig_pod(&r, pod_of("b", LABELS("'scv/memory':'8Gi'"), "", "n1"), false);
-        rig_pod(&r, pod_of("c", LABELS("'scv/number':'1'"), "", "n1"), false);
+        rig_see(pod_of("a", LABELS("'scv/memory':'5000'"), "", "n1"));
+        rig_see(pod_of("b", LABELS("'scv/memory':'8Gi'"), "", "n1"));
+        rig_see(pod_of("c", LABELS("'scv/number':'1'"), "", "n1"));
         for (int i = 0; i < cards; i++)
             ck_assert_int_eq(node()->cards[i].free_mib, 16000);
-        rig_free(&r);
     }
 }
 END_TEST
@@ -251,7 +230,6 @@ START_TEST(models_and_clocks_count_at_bind)
     refused("b", "the node has 1 x Tesla T4 (0 MHz)");
     see("c", LABELS("'scv/memory':'8Gi'"), "");
     refused("c", "label scv/memory: \"8Gi\" is not a number of MiB");
-    rig_free(&r);
 }
 END_TEST
 
@@ -264,27 +242,26 @@ START_TEST(a_freed_card_of_the_model_wakes_up_the_scheduler)
         "'totalMemory':16000,'freeMemory':16000,'uuid':'u','model':'%s'}],'podList':["
         "{'namespace':'x','name':'y','resource':'nvidia.com/gpu','units':1,'cards':["
         "'%s']}]}}";
-    rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "u")));
+    rig_scv(object_scv(&r.arena, rig_text(held, "Tesla T4", "u")));
     see("a", MODEL("Tesla V100"), "'" KEY_GPU_MEM "':'4'");
     core_outputs_reset(&r.out);
-    rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "")));
-    rig_tick(&r, 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
-    rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "u")));
+    rig_scv(object_scv(&r.arena, rig_text(held, "Tesla T4", "")));
+    rig_tick(0);
+    ck_count(CORE_CALL_WAKEUP, 0);
+    rig_scv(object_scv(&r.arena, rig_text(held, "Tesla T4", "u")));
     see("b", MODEL("Tesla T4"), "'" KEY_GPU_MEM "':'4'");
-    rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "")));
-    rig_tick(&r, 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
-    rig_free(&r);
+    rig_scv(object_scv(&r.arena, rig_text(held, "Tesla T4", "")));
+    rig_tick(0);
+    ck_count(CORE_CALL_WAKEUP, 1);
 }
 END_TEST
 
-UNIT_MAIN("forms", a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted,
-          an_unsent_binding_for_nvidias_plugin_claims_nothing,
-          annotations_of_a_pod_of_nvidias_plugin_are_no_promise,
-          a_pod_that_fits_any_node_binds_to_an_unknown_node,
-          labels_reserve_mib_and_a_restart_keeps_them, number_alone_takes_whole_cards,
-          number_alone_reserves_nothing_with_number_shares,
-          removed_labels_free_only_a_pending_pod, a_pod_bound_by_yoda_counts_nowhere,
-          models_and_clocks_count_at_bind,
-          a_freed_card_of_the_model_wakes_up_the_scheduler)
+RIG_MAIN("forms", a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted,
+         an_unsent_binding_for_nvidias_plugin_claims_nothing,
+         annotations_of_a_pod_of_nvidias_plugin_are_no_promise,
+         a_pod_that_fits_any_node_binds_to_an_unknown_node,
+         labels_reserve_mib_and_a_restart_keeps_them, number_alone_takes_whole_cards,
+         number_alone_reserves_nothing_with_number_shares,
+         removed_labels_free_only_a_pending_pod, a_pod_bound_by_yoda_counts_nowhere,
+         models_and_clocks_count_at_bind,
+         a_freed_card_of_the_model_wakes_up_the_scheduler)

@@ -5,27 +5,22 @@
 
 enum { CARD_MIB = 16276 };
 
-static struct rig r;
-
 /* A leader that knows nodes n1, n2, ... with one card each. */
 static void start(int nodes)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
+    rig_new((struct core_settings){0});
+    rig_lead();
     for (int i = 1; i <= nodes; i++)
-        rig_scv(&r, object_scv_even(&r.arena, quoted(&r.arena, "n%d", i).p, 1, CARD_MIB));
+        rig_cards(rig_text("n%d", i).p, 1, CARD_MIB);
     core_outputs_reset(&r.out);
 }
 
 static struct pod member_in(const char *ns, const char *uid, const char *gang, int mib)
 {
-    return object_pod(
-        &r.arena,
-        quoted(&r.arena,
-               "{'metadata':{'namespace':'%s','name':'pod-%s','uid':'%s','labels':{"
-               "'" KEY_COSCHEDULING "':'%s'}},'spec':{'containers':[{'resources':{"
-               "'limits':{'" KEY_GPU_MEM "':'%d'}}}]}}",
-               ns, uid, uid, gang, mib));
+    return rig_json("{'metadata':{'namespace':'%s','name':'pod-%s','uid':'%s','labels':{"
+                    "'" KEY_COSCHEDULING "':'%s'}},'spec':{'containers':[{'resources':{"
+                    "'limits':{'" KEY_GPU_MEM "':'%d'}}}]}}",
+                    ns, uid, uid, gang, mib);
 }
 
 static struct pod member(const char *uid, const char *gang, int mib)
@@ -37,7 +32,7 @@ static struct pod member(const char *uid, const char *gang, int mib)
 static void show(int n, int mib)
 {
     for (int i = 1; i <= n; i++)
-        rig_pod(&r, member(quoted(&r.arena, "p%d", i).p, "g", mib), false);
+        rig_see(member(rig_text("p%d", i).p, "g", mib));
     core_outputs_reset(&r.out);
 }
 
@@ -48,18 +43,18 @@ static const char *ask_as(struct pod pod, const struct gang *gang, int first, in
     struct span nodes[8];
     struct request request = object_request(&r.arena, &pod, 1);
     for (int i = 0; i < n; i++)
-        nodes[i] = quoted(&r.arena, "n%d", first + i);
-    rig_step(&r, (struct core_input){.type = CORE_RESERVE,
-                                     .ns = pod.meta.ns,
-                                     .name = pod.meta.name,
-                                     .uid = pod.meta.uid,
-                                     .request = &request,
-                                     .priority = pod.priority,
-                                     .requests = pod.requests,
-                                     .gang = gang,
-                                     .nodes = nodes,
-                                     .n_nodes = (size_t)n});
-    struct core_output o = rig_take(&r, CORE_RESERVED);
+        nodes[i] = rig_text("n%d", first + i);
+    rig_step((struct core_input){.type = CORE_RESERVE,
+                                 .ns = pod.meta.ns,
+                                 .name = pod.meta.name,
+                                 .uid = pod.meta.uid,
+                                 .request = &request,
+                                 .priority = pod.priority,
+                                 .requests = pod.requests,
+                                 .gang = gang,
+                                 .nodes = nodes,
+                                 .n_nodes = (size_t)n});
+    struct core_output o = rig_take(CORE_RESERVED);
     snprintf(text, sizeof text, "%s", o.text ? o.text : "");
     ck_assert(o.reserve == CORE_RESERVE_DONE || o.reserve == CORE_RESERVE_PROMISED ||
               !o.node);
@@ -99,12 +94,11 @@ START_TEST(a_gang_that_does_not_fit_gets_nothing)
     start(2);
     show(3, 10850);
     for (int i = 1; i <= 3; i++) {
-        ck_assert_str_eq(ask(member(quoted(&r.arena, "p%d", i).p, "g", 10850), 1, 2), "");
+        ck_assert_str_eq(ask(member(rig_text("p%d", i).p, "g", 10850), 1, 2), "");
         ck_assert_str_eq(text, "gang g: 1 of 3 members finds no place beside the others; "
                                "needs 10850 MiB on one card; none starts before all can");
         ck_assert_uint_eq(reservations(), 0);
     }
-    rig_free(&r);
 }
 END_TEST
 
@@ -116,16 +110,15 @@ START_TEST(the_first_member_reserves_for_all)
     ck_assert_str_eq(text, "");
     ck_assert_uint_eq(reservations(), 2);
     ck_assert_str_eq(node_of("p1"), "n2");
-    rig_pass(&r, 1000);
+    rig_pass(1000);
     ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n2");
     ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), "n1");
     ck_assert_str_eq(ask(member("x", "", 10850), 1, 2), "");
     ck_assert_uint_eq(reservations(), 2);
-    rig_bind(&r, 1, "p1", "n2");
-    rig_bind(&r, 2, "p2", "n1");
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 2);
+    rig_bind(1, "p1", "n2");
+    rig_bind(2, "p2", "n1");
+    ck_count(CORE_CALL_BIND, 2);
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -136,7 +129,6 @@ START_TEST(a_pod_that_no_watch_has_shown_yet_is_a_member)
     ck_assert_str_eq(ask(member("p3", "g", 10850), 1, 2), "");
     ck_assert_str_eq(ask(member("p3", "g", 1000), 1, 2), "n1");
     ck_assert_uint_eq(reservations(), 3);
-    rig_free(&r);
 }
 END_TEST
 
@@ -144,11 +136,10 @@ START_TEST(pods_of_other_namespaces_and_gangs_are_no_members)
 {
     start(2);
     show(1, 10850);
-    rig_pod(&r, member_in("other", "q1", "g", 10850), false);
-    rig_pod(&r, member("q2", "h", 10850), false);
+    rig_see(member_in("other", "q1", "g", 10850));
+    rig_see(member("q2", "h", 10850));
     ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
     ck_assert_uint_eq(reservations(), 1);
-    rig_free(&r);
 }
 END_TEST
 
@@ -157,20 +148,19 @@ START_TEST(of_two_gangs_one_gets_all_cards_and_the_other_none)
 {
     start(2);
     show(2, 10850);
-    rig_pod(&r, member("q1", "h", 10850), false);
-    rig_pod(&r, member("q2", "h", 10850), false);
+    rig_see(member("q1", "h", 10850));
+    rig_see(member("q2", "h", 10850));
     ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
     ck_assert_str_eq(ask(member("q1", "h", 10850), 1, 2), "");
     ck_assert_str_eq(node_of("q2"), "");
     ck_assert_uint_eq(reservations(), 2);
-    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1000);
+    rig_pass(CORE_GANG_RESERVATION_MS - 1000);
     ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), "n2"); /* not renewed */
     ck_assert_uint_eq(reservations(), 2);
-    rig_pass(&r, 1000);
+    rig_pass(1000);
     ck_assert_uint_eq(reservations(), 0);
     ck_assert_str_eq(ask(member("q2", "h", 10850), 1, 2), "n1");
     ck_assert_str_eq(node_of("q1"), "n2");
-    rig_free(&r);
 }
 END_TEST
 
@@ -180,13 +170,12 @@ START_TEST(a_new_member_does_not_extend_the_time_limit)
     start(2);
     show(1, 10850);
     ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
-    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1000);
+    rig_pass(CORE_GANG_RESERVATION_MS - 1000);
     show(2, 10850);
     ck_assert_str_ne(ask(member("p1", "g", 10850), 1, 2), "");
     ck_assert_uint_eq(reservations(), 2);
-    rig_pass(&r, 1000);
+    rig_pass(1000);
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -196,15 +185,14 @@ static void reserve_again(const char *uid, int mib, size_t members)
     start(2);
     show(2, 10850);
     ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
-    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1);
+    rig_pass(CORE_GANG_RESERVATION_MS - 1);
     r.now.mono_ms += 1;
     ck_assert_str_eq(ask(member(uid, "g", mib), 1, 2), "n1");
     ck_assert_uint_eq(reservations(), members);
-    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1);
+    rig_pass(CORE_GANG_RESERVATION_MS - 1);
     ck_assert_uint_eq(reservations(), members);
-    rig_pass(&r, 1);
+    rig_pass(1);
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 
 START_TEST(a_filter_just_after_the_time_limit_reserves_again)
@@ -219,15 +207,14 @@ START_TEST(bound_members_have_their_place)
     start(3);
     show(3, 10850);
     ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 3), "n1");
-    rig_bind(&r, 1, "p1", "n1");
-    rig_pass(&r, CORE_GANG_RESERVATION_MS);
+    rig_bind(1, "p1", "n1");
+    rig_pass(CORE_GANG_RESERVATION_MS);
     ck_assert_uint_eq(reservations(), 0);
     ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), ""); /* p3 has no place */
     ck_assert_str_eq(text, "gang g: 1 of 3 members finds no place beside the others; "
                            "needs 10850 MiB on one card; none starts before all can");
     ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 3), "n2");
     ck_assert_str_eq(node_of("p3"), "n3");
-    rig_free(&r);
 }
 END_TEST
 
@@ -236,14 +223,13 @@ START_TEST(the_other_members_keep_their_cards_when_one_is_deleted)
     start(3);
     show(3, 10850);
     ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 3), "n1");
-    rig_pass(&r, 1000);
-    rig_pod(&r, member("p1", "g", 10850), true);
+    rig_pass(1000);
+    rig_delete(member("p1", "g", 10850));
     ck_assert_uint_eq(reservations(), 2);
     ck_assert_str_eq(ask(member("p4", "g", 10850), 1, 3), "n1"); /* its replacement */
     ck_assert_uint_eq(reservations(), 3);
-    rig_pass(&r, CORE_GANG_RESERVATION_MS - 1000); /* one limit for all */
+    rig_pass(CORE_GANG_RESERVATION_MS - 1000); /* one limit for all */
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -254,7 +240,6 @@ START_TEST(a_new_member_without_a_place_ends_all_reservations)
     ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
     ck_assert_str_eq(ask(member("p3", "g", 10850), 1, 2), "");
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -271,7 +256,6 @@ START_TEST(an_old_member_is_judged_together_with_new_ones)
     show(4, 10850);
     ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 3), "");
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -285,7 +269,6 @@ START_TEST(a_member_whose_node_is_not_offered_gets_another)
     ck_assert_str_eq(node_of("p1"), "n1");
     ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 1), ""); /* only that of p1 */
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -299,7 +282,6 @@ START_TEST(a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang)
     ck_assert_str_eq(ask(urgent, 1, 1), "n1");
     ck_assert_uint_eq(reservations(), 1);
     ck_assert_str_eq(node_of("p2"), "");
-    rig_free(&r);
 }
 END_TEST
 
@@ -310,13 +292,12 @@ START_TEST(members_that_do_not_wait_lose_their_reservations_alone)
     show(2, 10850);
     ck_assert_str_eq(ask_alone(member("p1", "g", 10850), 1, 1), "n1");
     ck_assert_str_eq(ask_alone(member("p2", "g", 10850), 2, 1), "n2");
-    struct pod urgent = object_pod_mem(&r.arena, "urgent", 10850);
+    struct pod urgent = rig_mem("urgent", 10850);
     urgent.priority = 10;
-    rig_pod(&r, urgent, false);
+    rig_see(urgent);
     ck_assert_str_eq(ask(urgent, 1, 1), "n1");
     ck_assert_str_eq(node_of("p1"), "");
     ck_assert_str_eq(node_of("p2"), "n2");
-    rig_free(&r);
 }
 END_TEST
 
@@ -329,16 +310,15 @@ START_TEST(a_node_that_is_offered_twice_has_its_cards_once)
     struct request request = object_request(&r.arena, &pod, 1);
     struct gang gang;
     ck_assert(gang_of(&pod, &gang));
-    rig_step(&r, (struct core_input){.type = CORE_RESERVE,
-                                     .ns = pod.meta.ns,
-                                     .name = pod.meta.name,
-                                     .uid = pod.meta.uid,
-                                     .request = &request,
-                                     .gang = &gang,
-                                     .nodes = nodes,
-                                     .n_nodes = 2});
-    ck_assert_ptr_null(rig_take(&r, CORE_RESERVED).node);
-    rig_free(&r);
+    rig_step((struct core_input){.type = CORE_RESERVE,
+                                 .ns = pod.meta.ns,
+                                 .name = pod.meta.name,
+                                 .uid = pod.meta.uid,
+                                 .request = &request,
+                                 .gang = &gang,
+                                 .nodes = nodes,
+                                 .n_nodes = 2});
+    ck_assert_ptr_null(rig_take(CORE_RESERVED).node);
 }
 END_TEST
 
@@ -346,15 +326,14 @@ START_TEST(a_minimum_lets_the_gang_start_with_fewer)
 {
     start(2);
     for (int i = 1; i <= 3; i++) {
-        struct pod pod = member(quoted(&r.arena, "p%d", i).p, "g", 10850);
+        struct pod pod = member(rig_text("p%d", i).p, "g", 10850);
         pod.gang.minimum = SPAN("2");
-        rig_pod(&r, pod, false);
+        rig_see(pod);
     }
     struct pod last = member("p3", "g", 10850);
     ck_assert_str_eq(ask(last, 1, 2), "n1"); /* the pod that is asked about comes first */
     ck_assert_uint_eq(reservations(), 2);
     ck_assert_str_eq(node_of("p1"), "n2");
-    rig_free(&r);
 }
 END_TEST
 
@@ -364,9 +343,9 @@ START_TEST(a_member_beyond_the_minimum_does_not_end_the_others)
 {
     start(2);
     for (int i = 1; i <= 3; i++) {
-        struct pod pod = member(quoted(&r.arena, "p%d", i).p, "g", 10850);
+        struct pod pod = member(rig_text("p%d", i).p, "g", 10850);
         pod.gang.minimum = SPAN("2");
-        rig_pod(&r, pod, false);
+        rig_see(pod);
     }
     struct pod first = member("p1", "g", 10850), third = member("p3", "g", 10850);
     first.gang.minimum = third.gang.minimum = SPAN("2");
@@ -380,7 +359,6 @@ START_TEST(a_member_beyond_the_minimum_does_not_end_the_others)
     struct pod second = member("p2", "g", 10850);
     second.gang.minimum = SPAN("2");
     ck_assert_str_eq(ask(second, 2, 1), "n2");
-    rig_free(&r);
 }
 END_TEST
 
@@ -388,16 +366,15 @@ START_TEST(a_gang_that_is_too_large_is_rejected)
 {
     start(1);
     for (int i = 0; i < 257; i++)
-        rig_pod(&r, member(quoted(&r.arena, "p%d", i).p, "g", 1), false);
+        rig_see(member(rig_text("p%d", i).p, "g", 1));
     ck_assert_str_eq(ask(member("p0", "g", 1), 1, 1), "");
     ck_assert_str_eq(text,
                      "gang g: more than 256 of its members wait, or they have more than "
                      "16 different requests, so they are not placed together; none "
                      "starts before all can");
-    rig_pod(&r, member("p256", "g", 1), true);
+    rig_delete(member("p256", "g", 1));
     ck_assert_str_eq(ask(member("p0", "g", 1), 1, 1), "n1");
     ck_assert_uint_eq(reservations(), 256);
-    rig_free(&r);
 }
 END_TEST
 
@@ -407,17 +384,16 @@ START_TEST(a_waiting_gang_is_retried_when_a_node_gains_memory)
     start(1);
     struct pod big = member("x", "", 8000), plain = member("y", "", 8000);
     ck_assert_str_eq(ask(big, 1, 1), "n1");
-    rig_pod(&r, plain, false);
-    rig_pass(&r, CORE_RESERVATION_MS);
+    rig_see(plain);
+    rig_pass(CORE_RESERVATION_MS);
     ck_assert_uint_eq(reservations(), 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* it fitted before */
+    ck_count(CORE_CALL_WAKEUP, 0); /* it fitted before */
     show(2, 8000);
     ck_assert_str_eq(ask(big, 1, 1), "n1");
     ck_assert_str_eq(ask(member("p1", "g", 8000), 1, 1), "");
-    rig_pass(&r, CORE_RESERVATION_MS);
+    rig_pass(CORE_RESERVATION_MS);
     ck_assert_uint_eq(reservations(), 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
-    rig_free(&r);
+    ck_count(CORE_CALL_WAKEUP, 1);
 }
 END_TEST
 
@@ -425,12 +401,12 @@ END_TEST
 static void add_cpu_node(const char *name, int cards, int milli)
 {
     struct node node = object_node(
-        &r.arena, quoted(&r.arena,
-                         "{'metadata':{'name':'%s'},'status':{'allocatable':{'cpu':'%dm',"
-                         "'memory':'8Gi','pods':'10'}}}",
-                         name, milli));
-    rig_node(&r, node);
-    rig_scv(&r, object_scv_even(&r.arena, name, cards, CARD_MIB));
+        &r.arena,
+        rig_text("{'metadata':{'name':'%s'},'status':{'allocatable':{'cpu':'%dm',"
+                 "'memory':'8Gi','pods':'10'}}}",
+                 name, milli));
+    rig_node(node);
+    rig_cards(name, cards, CARD_MIB);
     core_outputs_reset(&r.out);
 }
 
@@ -445,13 +421,12 @@ static struct pod worker(const char *uid, const char *gang, int milli)
 /* A pod without GPU that is bound to n1, or its deletion. */
 static void plain_pod(const char *uid, int milli, bool deleted)
 {
-    struct pod pod = object_pod(&r.arena, quoted(&r.arena,
-                                                 "{'metadata':{'namespace':'default',"
-                                                 "'name':'%s','uid':'%s'},'spec':{"
-                                                 "'nodeName':'n1'}}",
-                                                 uid, uid));
+    struct pod pod = rig_json("{'metadata':{'namespace':'default',"
+                              "'name':'%s','uid':'%s'},'spec':{"
+                              "'nodeName':'n1'}}",
+                              uid, uid);
     pod.requests = (struct resources){milli, 0, 1};
-    rig_pod(&r, pod, deleted);
+    rig_pod(pod, deleted);
 }
 
 /* It takes the CPU that a gang needs. kube-scheduler can have retried the gang before this
@@ -461,21 +436,20 @@ START_TEST(a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves)
     start(0);
     add_cpu_node("n1", 4, 4000);
     plain_pod("a", 1000, false);
-    rig_pod(&r, object_pod_mem(&r.arena, "single", 100), false);
+    rig_pending("single", 100);
     core_outputs_reset(&r.out);
     plain_pod("b", 1000, false);
     plain_pod("b", 1000, true);
-    rig_pass(&r, 10);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0); /* CPU rejects no single pod */
+    rig_pass(10);
+    ck_count(CORE_CALL_WAKEUP, 0); /* CPU rejects no single pod */
     for (int i = 1; i <= 2; i++)
-        rig_pod(&r, worker(quoted(&r.arena, "p%d", i).p, "g", 2000), false);
+        rig_see(worker(rig_text("p%d", i).p, "g", 2000));
     ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "");
     core_outputs_reset(&r.out);
     plain_pod("a", 1000, true);
-    rig_pass(&r, 10);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    rig_pass(10);
+    ck_count(CORE_CALL_WAKEUP, 1);
     ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "n1");
-    rig_free(&r);
 }
 END_TEST
 
@@ -484,31 +458,30 @@ START_TEST(a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node)
 {
     start(0);
     add_cpu_node("n1", 1, 4000);
-    rig_pod(&r, object_pod_mem(&r.arena, "single", 100), false);
+    rig_pending("single", 100);
     struct pod grows = member("p1", "g", CARD_MIB + 1);
-    rig_pod(&r, grows, false);
+    rig_see(grows);
     plain_pod("a", 1000, false);
     core_outputs_reset(&r.out);
     plain_pod("a", 1000, true);
-    rig_pass(&r, 10);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+    rig_pass(10);
+    ck_count(CORE_CALL_WAKEUP, 0);
     /* The single pod joins the gang. */
-    struct pod joins = object_pod_mem(&r.arena, "single", 100);
+    struct pod joins = rig_mem("single", 100);
     joins.gang = grows.gang;
     plain_pod("b", 1000, false);
-    rig_pod(&r, joins, false);
+    rig_see(joins);
     plain_pod("b", 1000, true);
-    rig_pass(&r, 10);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    rig_pass(10);
+    ck_count(CORE_CALL_WAKEUP, 1);
     /* ... and leaves it. */
-    rig_answer(&r, rig_take(&r, CORE_CALL_WAKEUP).call, ERR_NONE);
-    rig_pass(&r, CORE_WAKEUP_INTERVAL_MS);
+    rig_end(CORE_CALL_WAKEUP, ERR_NONE);
+    rig_pass(CORE_WAKEUP_INTERVAL_MS);
     plain_pod("c", 1000, false);
-    rig_pod(&r, object_pod_mem(&r.arena, "single", 100), false);
+    rig_pending("single", 100);
     plain_pod("c", 1000, true);
-    rig_pass(&r, 10);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
-    rig_free(&r);
+    rig_pass(10);
+    ck_count(CORE_CALL_WAKEUP, 0);
 }
 END_TEST
 
@@ -518,17 +491,16 @@ START_TEST(a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu)
     start(0);
     add_cpu_node("n1", 4, 4000);
     plain_pod("a", 1000, false);
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
-                                     .kind = CORE_PODS,
-                                     .run = r.runs[CORE_PODS],
-                                     .err = &gone});
-    rig_pass(&r, 2000);
-    rig_pod(&r, worker("p1", "g", 2000), false);
+    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
+                                 .kind = CORE_PODS,
+                                 .run = r.runs[CORE_PODS],
+                                 .err = &gone});
+    rig_pass(2000);
+    rig_see(worker("p1", "g", 2000));
     core_outputs_reset(&r.out);
-    rig_list_end(&r, CORE_PODS);
-    rig_pass(&r, 10);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
-    rig_free(&r);
+    rig_list_end(CORE_PODS);
+    rig_pass(10);
+    ck_count(CORE_CALL_WAKEUP, 1);
 }
 END_TEST
 
@@ -538,10 +510,10 @@ START_TEST(a_reservation_holds_cpu_too)
     start(0);
     add_cpu_node("n1", 4, 4000);
     for (int i = 1; i <= 2; i++) {
-        rig_pod(&r, worker(quoted(&r.arena, "p%d", i).p, "g", 2000), false);
-        rig_pod(&r, worker(quoted(&r.arena, "q%d", i).p, "h", 500), false);
+        rig_see(worker(rig_text("p%d", i).p, "g", 2000));
+        rig_see(worker(rig_text("q%d", i).p, "h", 500));
     }
-    const struct ledger_node *node = ledger_node_find(core_ledger(r.core), SPAN("n1"));
+    const struct ledger_node *node = rig_ledger_node("n1");
     ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "n1");
     ck_assert_uint_eq(reservations(), 2);
     ck_assert_int_eq(node->cpu_free, 0);
@@ -552,12 +524,11 @@ START_TEST(a_reservation_holds_cpu_too)
     ck_assert_uint_eq(reservations(), 2);
     ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1),
                      "n1"); /* its own is no obstacle */
-    rig_pass(&r, CORE_GANG_RESERVATION_MS);
+    rig_pass(CORE_GANG_RESERVATION_MS);
     ck_assert_int_eq(node->cpu_free, 4000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
+    ck_count(CORE_CALL_WAKEUP, 1);
     ck_assert_str_eq(ask(worker("q1", "h", 500), 1, 1), "n1");
     ck_assert_int_eq(node->cpu_free, 3000);
-    rig_free(&r);
 }
 END_TEST
 
@@ -566,10 +537,10 @@ START_TEST(a_pod_of_higher_priority_sees_the_cpu_as_free)
     start(0);
     add_cpu_node("n1", 4, 4000);
     for (int i = 1; i <= 2; i++) {
-        struct pod urgent = worker(quoted(&r.arena, "q%d", i).p, "h", 2000);
+        struct pod urgent = worker(rig_text("q%d", i).p, "h", 2000);
         urgent.priority = 10;
-        rig_pod(&r, worker(quoted(&r.arena, "p%d", i).p, "g", 2000), false);
-        rig_pod(&r, urgent, false);
+        rig_see(worker(rig_text("p%d", i).p, "g", 2000));
+        rig_see(urgent);
     }
     ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "n1");
     struct pod urgent = worker("q1", "h", 2000);
@@ -578,7 +549,6 @@ START_TEST(a_pod_of_higher_priority_sees_the_cpu_as_free)
     ck_assert_uint_eq(reservations(), 4);
     ck_assert_str_eq(ask(worker("p3", "g", 2000), 1, 1),
                      ""); /* not the other way round */
-    rig_free(&r);
 }
 END_TEST
 
@@ -589,12 +559,11 @@ START_TEST(a_single_pod_avoids_the_cpu_that_a_gang_has_reserved)
     add_cpu_node("n1", 4, 4000);
     add_cpu_node("n2", 4, 4000);
     for (int i = 1; i <= 2; i++)
-        rig_pod(&r, worker(quoted(&r.arena, "p%d", i).p, "g", 2000), false);
+        rig_see(worker(rig_text("p%d", i).p, "g", 2000));
     ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 2), "n1");
     ck_assert_str_eq(node_of("p2"), "n1");
     ck_assert_str_eq(ask(worker("x", "", 500), 1, 2), "n2");
     ck_assert_str_eq(ask(worker("y", "", 500), 1, 1), "n1"); /* it has no other node */
-    rig_free(&r);
 }
 END_TEST
 
@@ -603,46 +572,44 @@ START_TEST(a_reservation_holds_memory_and_slots_of_the_node)
     start(0);
     add_cpu_node("n1", 12, 64000);
     for (int i = 1; i <= 6; i++)
-        rig_pod(&r, worker(quoted(&r.arena, "p%d", i).p, "g", 100), false);
+        rig_see(worker(rig_text("p%d", i).p, "g", 100));
     for (int i = 1; i <= 3; i++)
-        rig_pod(&r, worker(quoted(&r.arena, "q%d", i).p, "h", 100), false);
+        rig_see(worker(rig_text("q%d", i).p, "h", 100));
     for (int i = 1; i <= 5; i++) { /* requests nothing; there are ten slots */
-        struct pod small = member(quoted(&r.arena, "s%d", i).p, "s", 1000);
-        rig_pod(&r, small, false);
+        struct pod small = member(rig_text("s%d", i).p, "s", 1000);
+        rig_see(small);
     }
     ck_assert_str_eq(ask(worker("p1", "g", 100), 1, 1), "n1");
     ck_assert_uint_eq(reservations(), 6);
     ck_assert_str_eq(ask(worker("q1", "h", 100), 1, 1), "");  /* 9 of 8 GiB */
     ck_assert_str_eq(ask(member("s1", "s", 1000), 1, 1), ""); /* 11 of 10 slots */
-    rig_pod(&r, member("s5", "s", 1000), true);
+    rig_delete(member("s5", "s", 1000));
     ck_assert_str_eq(ask(member("s1", "s", 1000), 1, 1), "n1");
     ck_assert_uint_eq(reservations(), 10);
-    rig_free(&r);
 }
 END_TEST
 
-UNIT_MAIN("gang", a_gang_that_does_not_fit_gets_nothing,
-          the_first_member_reserves_for_all,
-          a_pod_that_no_watch_has_shown_yet_is_a_member,
-          pods_of_other_namespaces_and_gangs_are_no_members,
-          of_two_gangs_one_gets_all_cards_and_the_other_none,
-          a_new_member_does_not_extend_the_time_limit,
-          a_filter_just_after_the_time_limit_reserves_again,
-          bound_members_have_their_place,
-          the_other_members_keep_their_cards_when_one_is_deleted,
-          a_new_member_without_a_place_ends_all_reservations,
-          an_old_member_is_judged_together_with_new_ones,
-          a_member_whose_node_is_not_offered_gets_another,
-          a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang,
-          members_that_do_not_wait_lose_their_reservations_alone,
-          a_node_that_is_offered_twice_has_its_cards_once,
-          a_minimum_lets_the_gang_start_with_fewer,
-          a_member_beyond_the_minimum_does_not_end_the_others,
-          a_gang_that_is_too_large_is_rejected,
-          a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves,
-          a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node,
-          a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu,
-          a_waiting_gang_is_retried_when_a_node_gains_memory, a_reservation_holds_cpu_too,
-          a_pod_of_higher_priority_sees_the_cpu_as_free,
-          a_single_pod_avoids_the_cpu_that_a_gang_has_reserved,
-          a_reservation_holds_memory_and_slots_of_the_node)
+RIG_MAIN("gang", a_gang_that_does_not_fit_gets_nothing, the_first_member_reserves_for_all,
+         a_pod_that_no_watch_has_shown_yet_is_a_member,
+         pods_of_other_namespaces_and_gangs_are_no_members,
+         of_two_gangs_one_gets_all_cards_and_the_other_none,
+         a_new_member_does_not_extend_the_time_limit,
+         a_filter_just_after_the_time_limit_reserves_again,
+         bound_members_have_their_place,
+         the_other_members_keep_their_cards_when_one_is_deleted,
+         a_new_member_without_a_place_ends_all_reservations,
+         an_old_member_is_judged_together_with_new_ones,
+         a_member_whose_node_is_not_offered_gets_another,
+         a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang,
+         members_that_do_not_wait_lose_their_reservations_alone,
+         a_node_that_is_offered_twice_has_its_cards_once,
+         a_minimum_lets_the_gang_start_with_fewer,
+         a_member_beyond_the_minimum_does_not_end_the_others,
+         a_gang_that_is_too_large_is_rejected,
+         a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves,
+         a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node,
+         a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu,
+         a_waiting_gang_is_retried_when_a_node_gains_memory, a_reservation_holds_cpu_too,
+         a_pod_of_higher_priority_sees_the_cpu_as_free,
+         a_single_pod_avoids_the_cpu_that_a_gang_has_reserved,
+         a_reservation_holds_memory_and_slots_of_the_node)

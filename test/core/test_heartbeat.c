@@ -7,20 +7,18 @@
 
 enum { GRACE = 40000 };
 
-static struct rig r;
-
 static void beat_of(const char *node, const char *renewed, bool gone)
 {
     struct lease lease = {.meta = {.name = span_of(node), .version = SPAN("7")},
                           .holder = span_of(node),
                           .node = span_of(node),
                           .renew_time = span_of(renewed)};
-    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
-                                     .kind = CORE_LEASES,
-                                     .run = r.runs[CORE_LEASES],
-                                     .version = SPAN("7"),
-                                     .lease = &lease,
-                                     .deleted = gone});
+    rig_step((struct core_input){.type = CORE_OBJECT,
+                                 .kind = CORE_LEASES,
+                                 .run = r.runs[CORE_LEASES],
+                                 .version = SPAN("7"),
+                                 .lease = &lease,
+                                 .deleted = gone});
 }
 
 /* As left behind by another system. */
@@ -29,11 +27,11 @@ static void foreign(const char *node, const char *renewed)
     struct lease lease = {.meta = {.name = span_of(node), .version = SPAN("7")},
                           .holder = span_of(node),
                           .renew_time = span_of(renewed)};
-    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
-                                     .kind = CORE_LEASES,
-                                     .run = r.runs[CORE_LEASES],
-                                     .version = SPAN("7"),
-                                     .lease = &lease});
+    rig_step((struct core_input){.type = CORE_OBJECT,
+                                 .kind = CORE_LEASES,
+                                 .run = r.runs[CORE_LEASES],
+                                 .version = SPAN("7"),
+                                 .lease = &lease});
 }
 
 static void renew(const char *node, const char *renewed)
@@ -43,69 +41,67 @@ static void renew(const char *node, const char *renewed)
 
 static void bookmark(void)
 {
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
-                                     .kind = CORE_LEASES,
-                                     .run = r.runs[CORE_LEASES],
-                                     .version = SPAN("9")});
+    rig_step((struct core_input){.type = CORE_WATCH_PROGRESS,
+                                 .kind = CORE_LEASES,
+                                 .run = r.runs[CORE_LEASES],
+                                 .version = SPAN("9")});
 }
 
 /* The watch was opened: progress without a version. */
 static void opened(void)
 {
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
-                                     .kind = CORE_LEASES,
-                                     .run = r.runs[CORE_LEASES]});
+    rig_progress(CORE_LEASES);
 }
 
 static void ended(enum err_code code)
 {
     struct err err = {.code = code, .msg = "why"};
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
-                                     .kind = CORE_LEASES,
-                                     .run = r.runs[CORE_LEASES],
-                                     .retry_after_ms = -1,
-                                     .err = code == ERR_NONE ? NULL : &err});
+    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
+                                 .kind = CORE_LEASES,
+                                 .run = r.runs[CORE_LEASES],
+                                 .retry_after_ms = -1,
+                                 .err = code == ERR_NONE ? NULL : &err});
 }
 
 static void list_failed(void)
 {
     struct err err = {.code = ERR_UNAVAILABLE, .msg = "why"};
-    rig_step(&r, (struct core_input){.type = CORE_LIST_FAILED,
-                                     .kind = CORE_LEASES,
-                                     .run = r.runs[CORE_LEASES],
-                                     .retry_after_ms = -1,
-                                     .err = &err});
+    rig_step((struct core_input){.type = CORE_LIST_FAILED,
+                                 .kind = CORE_LEASES,
+                                 .run = r.runs[CORE_LEASES],
+                                 .retry_after_ms = -1,
+                                 .err = &err});
 }
 
 static bool is_stale(const char *node)
 {
-    const struct ledger_node *n = ledger_node_find(core_ledger(r.core), span_of(node));
+    const struct ledger_node *n = rig_ledger_node(node);
     return n && n->state == NODE_STALE;
 }
 
 static void scv_gone(const char *node)
 {
     struct scv scv = object_scv_even(&r.arena, node, 1, 16);
-    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
-                                     .kind = CORE_SCVS,
-                                     .run = r.runs[CORE_SCVS],
-                                     .scv = &scv,
-                                     .deleted = true});
+    rig_step((struct core_input){.type = CORE_OBJECT,
+                                 .kind = CORE_SCVS,
+                                 .run = r.runs[CORE_SCVS],
+                                 .scv = &scv,
+                                 .deleted = true});
 }
 
 /* n1 and n2 have an scv-agent, n3 has the Scv of another daemon. */
 static void begin(void)
 {
-    rig_new(&r, (struct core_settings){.node_grace_ms = GRACE});
-    rig_lead(&r);
+    rig_new((struct core_settings){.node_grace_ms = GRACE});
+    rig_lead();
     opened();
     for (int i = 1; i <= 3; i++) {
         char name[4] = {'n', (char)('0' + i)};
-        rig_scv(&r, object_scv_even(&r.arena, name, 1, 16));
+        rig_cards(name, 1, 16);
     }
     renew("n1", "t1");
     renew("n2", "t1");
-    rig_pass(&r, 3000);
+    rig_pass(3000);
     core_outputs_reset(&r.out);
 }
 
@@ -114,10 +110,10 @@ static void pass(int64_t ms)
 {
     for (int64_t t = 0; t < ms; t += 1000) {
         char renewed[32];
-        rig_pass(&r, ms - t < 1000 ? ms - t : 1000);
+        rig_pass(ms - t < 1000 ? ms - t : 1000);
         snprintf(renewed, sizeof renewed, "%lld", (long long)r.now.mono_ms);
         renew("other", renewed);
-        rig_tick(&r, 0);
+        rig_tick(0);
     }
 }
 
@@ -128,10 +124,10 @@ START_TEST(a_node_without_renewal_is_stale_after_the_grace)
     renew("n2", "t2");
     pass(GRACE - 23000 - 1);
     ck_assert(!is_stale("n1"));
-    rig_tick(&r, 1);
+    rig_tick(1);
     ck_assert(!is_stale("n1")); /* a renewal may still arrive */
     renew("n2", "t3");          /* this proves it */
-    rig_tick(&r, 0);
+    rig_tick(0);
     ck_assert(is_stale("n1") && !is_stale("n2") && !is_stale("n3"));
     const struct core_output *o = NULL;
     for (size_t i = 0; i < r.out.n; i++)
@@ -139,20 +135,19 @@ START_TEST(a_node_without_renewal_is_stale_after_the_grace)
             o = &r.out.items[i];
     ck_assert_str_eq(o->text, "node n1: no heartbeat from scv-agent for 40 s; the "
                               "node gets no new pods");
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8), false);
-    rig_bind(&r, 1, "a", "n1");
-    ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
+    rig_pending("a", 8);
+    rig_bind(1, "a", "n1");
+    ck_assert_str_eq(rig_take(CORE_REPLY).text,
                      "no card of node n1 fits: no heartbeat from scv-agent on this node "
                      "for 40 s");
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
+    ck_count(CORE_CALL_WAKEUP, 0);
     renew("n1", "t1"); /* not a renewal */
     ck_assert(is_stale("n1"));
     renew("n1", "t2");
     ck_assert(!is_stale("n1"));
     /* A pending pod fits now. */
-    rig_tick(&r, 0);
-    ck_assert_str_eq(rig_take(&r, CORE_CALL_WAKEUP).node, "n1");
-    rig_free(&r);
+    rig_tick(0);
+    ck_assert_str_eq(rig_take(CORE_CALL_WAKEUP).node, "n1");
 }
 END_TEST
 
@@ -177,20 +172,19 @@ START_TEST(a_lease_that_another_system_left_behind_is_named)
     foreign("n3", "2026-11-20T09:00:00Z");
     pass(GRACE + 2000);
     ck_assert(is_stale("n3"));
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 8), false);
-    rig_bind(&r, 1, "a", "n3");
-    ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
+    rig_pending("a", 8);
+    rig_bind(1, "a", "n3");
+    ck_assert_str_eq(rig_take(CORE_REPLY).text,
                      "no card of node n3 fits: no heartbeat from scv-agent on this node "
                      "for 40 s" LEFT_BEHIND);
     /* scv-agent takes over: the heartbeat is back. */
     renew("n3", "2026-11-22T09:00:00Z");
     ck_assert(!is_stale("n3"));
     pass(GRACE + 2000);
-    rig_bind(&r, 2, "a", "n3");
-    ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
+    rig_bind(2, "a", "n3");
+    ck_assert_str_eq(rig_take(CORE_REPLY).text,
                      "no card of node n3 fits: no heartbeat from scv-agent on this node "
                      "for 40 s");
-    rig_free(&r);
 }
 END_TEST
 
@@ -212,7 +206,6 @@ START_TEST(the_log_line_names_the_owner_of_a_foreign_lease)
     ck_assert(is_stale("n3") && !is_stale("n1") && !is_stale("n2"));
     ck_assert_str_eq(last_log(), "node n3: no heartbeat from scv-agent for 40 s; "
                                  "the node gets no new pods" LEFT_BEHIND);
-    rig_free(&r);
 }
 END_TEST
 
@@ -224,22 +217,20 @@ START_TEST(renew_time_is_compared_only_with_its_previous_value)
     renew("n2", "t2");
     pass(10000);
     renew("n2", "t3");
-    rig_tick(&r, 0);
+    rig_tick(0);
     ck_assert(!is_stale("n1"));
     pass(GRACE - 10000);
     ck_assert(is_stale("n1") && !is_stale("n2"));
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(promises_of_a_stale_node_stay)
 {
     begin();
-    rig_pod(&r, rig_bound_pod(&r, "a", 5, "n1", "{'ALIYUN_COM_GPU_MEM_IDX':'0'}"), false);
+    rig_see(rig_bound_pod("a", 5, "n1", "{'ALIYUN_COM_GPU_MEM_IDX':'0'}"));
     pass(GRACE);
     ck_assert(is_stale("n1") && is_stale("n2"));
-    ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 11);
-    rig_free(&r);
+    ck_assert_int_eq(rig_free_mib("n1", 0), 11);
 }
 END_TEST
 
@@ -256,19 +247,18 @@ START_TEST(a_lease_that_is_deleted_is_not_renewed)
     ck_assert(!is_stale("n1"));
     /* The same when a list lacks it. */
     ended(ERR_GONE);
-    rig_tick(&r, 2000);
+    rig_tick(2000);
     renew("n2", "t3");
-    rig_list_end(&r, CORE_LEASES);
+    rig_list_end(CORE_LEASES);
     ck_assert(!is_stale("n1"));
     pass(GRACE + 3000);
     ck_assert(is_stale("n1"));
     /* Its Scv is deleted too: later objects start from scratch. */
     scv_gone("n1");
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16));
+    rig_cards("n1", 1, 16);
     ck_assert(!is_stale("n1"));
     pass(3 * GRACE);
     ck_assert(!is_stale("n1"));
-    rig_free(&r);
 }
 END_TEST
 
@@ -276,7 +266,7 @@ static void scv_written(const char *node, int64_t update_time)
 {
     struct scv scv = object_scv_even(&r.arena, node, 1, 16);
     scv.update_time = update_time;
-    rig_scv(&r, scv);
+    rig_scv(scv);
 }
 
 /* Another daemon replaces scv-agent: it writes the Scv, and the Lease is deleted. */
@@ -309,23 +299,21 @@ START_TEST(another_daemon_may_take_over)
     ck_assert(is_stale("n1"));
     scv_written("n1", 9);
     ck_assert(!is_stale("n1"));
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_recreated_node_is_not_stale)
 {
     begin();
-    struct node node = object_node(&r.arena, quoted(&r.arena, "{'metadata':{'name':"
-                                                              "'n1'},'status':{}}"));
-    rig_node(&r, node);
+    struct node node = object_node(&r.arena, rig_text("{'metadata':{'name':"
+                                                      "'n1'},'status':{}}"));
+    rig_node(node);
     pass(GRACE);
     ck_assert(is_stale("n1"));
     beat_of("n1", "t1", true);
     scv_gone("n1"); /* the Node stays */
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16));
+    rig_cards("n1", 1, 16);
     ck_assert(!is_stale("n1"));
-    rig_free(&r);
 }
 END_TEST
 
@@ -333,21 +321,20 @@ END_TEST
 START_TEST(without_any_event_a_list_decides)
 {
     begin();
-    rig_pass(&r, GRACE - 3000);
+    rig_pass(GRACE - 3000);
     ck_assert(!is_stale("n1") && !is_stale("n2"));
     core_outputs_reset(&r.out);
-    rig_pass(&r, 2000);
-    ck_assert_uint_eq(rig_count(&r, CORE_LIST), 1);
-    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_LEASES);
+    rig_pass(2000);
+    ck_count(CORE_LIST, 1);
+    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_LEASES);
     renew("n1", "t1");
-    rig_tick(&r, 100); /* n2 may still arrive */
+    rig_tick(100); /* n2 may still arrive */
     ck_assert(!is_stale("n1") && !is_stale("n2"));
     renew("n2", "t2");
-    rig_list_end(&r, CORE_LEASES);
+    rig_list_end(CORE_LEASES);
     ck_assert(is_stale("n1") && !is_stale("n2"));
-    rig_pass(&r, 10000);
-    ck_assert_uint_eq(rig_count(&r, CORE_LIST), 0);
-    rig_free(&r);
+    rig_pass(10000);
+    ck_count(CORE_LIST, 0);
 }
 END_TEST
 
@@ -355,39 +342,37 @@ END_TEST
 START_TEST(the_first_list_after_a_silence_may_end_an_outage)
 {
     begin();
-    rig_pass(&r, GRACE);
-    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_LEASES);
+    rig_pass(GRACE);
+    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_LEASES);
     core_outputs_reset(&r.out);
     renew("n1", "t1");
     renew("n2", "t1");
-    rig_list_end(&r, CORE_LEASES);
+    rig_list_end(CORE_LEASES);
     ck_assert(!is_stale("n1") && !is_stale("n2"));
     opened();
-    rig_tick(&r, 1000);
-    ck_assert_uint_eq(rig_count(&r, CORE_LIST), 0);
+    rig_tick(1000);
+    ck_count(CORE_LIST, 0);
     renew("n1", "t2");
-    rig_pass(&r, 2000);
+    rig_pass(2000);
     ck_assert(!is_stale("n1") && !is_stale("n2"));
-    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_LEASES);
+    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_LEASES);
     renew("n1", "t2");
     renew("n2", "t1");
-    rig_list_end(&r, CORE_LEASES); /* decides */
+    rig_list_end(CORE_LEASES); /* decides */
     ck_assert(!is_stale("n1") && is_stale("n2"));
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(an_open_watch_proves_nothing)
 {
     begin();
-    rig_pass(&r, GRACE - 4000);
+    rig_pass(GRACE - 4000);
     ended(ERR_NONE);
     opened();
-    rig_pass(&r, 2000);
+    rig_pass(2000);
     opened();
-    rig_tick(&r, 0);
+    rig_tick(0);
     ck_assert(!is_stale("n1"));
-    rig_free(&r);
 }
 END_TEST
 
@@ -396,9 +381,9 @@ START_TEST(a_broken_watch_makes_no_node_stale)
     begin();
     for (int i = 0; i < 20; i++) {
         ended(ERR_UNAVAILABLE);
-        rig_pass(&r, GRACE);
+        rig_pass(GRACE);
         opened();
-        rig_pass(&r, 1000);
+        rig_pass(1000);
     }
     ck_assert(!is_stale("n1") && !is_stale("n2"));
     /* It works again: both have the whole grace period. */
@@ -407,23 +392,21 @@ START_TEST(a_broken_watch_makes_no_node_stale)
     ck_assert(!is_stale("n1"));
     pass(1000);
     ck_assert(is_stale("n1") && is_stale("n2"));
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_failed_list_makes_no_node_stale)
 {
     begin();
-    rig_pass(&r, GRACE + 2000);
+    rig_pass(GRACE + 2000);
     for (int i = 0; i < 20; i++) {
         list_failed();
         ck_assert(!is_stale("n1"));
-        rig_pass(&r, 60000);
+        rig_pass(60000);
     }
     core_outputs_reset(&r.out);
-    rig_list_end(&r, CORE_LEASES);
+    rig_list_end(CORE_LEASES);
     ck_assert(!is_stale("n1"));
-    rig_free(&r);
 }
 END_TEST
 
@@ -431,45 +414,43 @@ END_TEST
 START_TEST(a_backlog_is_read_first)
 {
     begin();
-    rig_pass(&r, 10000);
+    rig_pass(10000);
     renew("n1", "t2");
     renew("n2", "t2");
     r.now.mono_ms += 60000;
     r.now.wall_ns += 60000000000;
     renew("n1", "t3");
-    rig_tick(&r, 10); /* the first event proves nothing about the others */
+    rig_tick(10); /* the first event proves nothing about the others */
     ck_assert(!is_stale("n2"));
-    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_LEASES);
+    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_LEASES);
     renew("n1", "t3");
-    rig_tick(&r, 10);
+    rig_tick(10);
     renew("n2", "t3");
-    rig_list_end(&r, CORE_LEASES);
-    rig_pass(&r, 5000);
+    rig_list_end(CORE_LEASES);
+    rig_pass(5000);
     ck_assert(!is_stale("n1") && !is_stale("n2"));
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(without_a_grace_no_node_is_stale)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
+    rig_new((struct core_settings){0});
+    rig_lead();
     opened();
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16));
+    rig_cards("n1", 1, 16);
     renew("n1", "t1");
-    rig_pass(&r, 10 * GRACE);
+    rig_pass(10 * GRACE);
     bookmark();
-    rig_pass(&r, 5000);
+    rig_pass(5000);
     ck_assert(!is_stale("n1"));
-    rig_free(&r);
 }
 END_TEST
 
 /* The time of the processor for a renewal and a tick, in microseconds. */
 static double many(int nodes, int renewals)
 {
-    rig_new(&r, (struct core_settings){.node_grace_ms = GRACE});
-    rig_lead(&r);
+    rig_new((struct core_settings){.node_grace_ms = GRACE});
+    rig_lead();
     opened();
     char name[16], renewed[16];
     for (int i = 0; i < nodes; i++) {
@@ -482,10 +463,9 @@ static double many(int nodes, int renewals)
         snprintf(name, sizeof name, "node-%d", i % nodes);
         snprintf(renewed, sizeof renewed, "t%d", i);
         renew(name, renewed);
-        rig_tick(&r, 0);
+        rig_tick(0);
     }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-    rig_free(&r);
     double us = (double)(end.tv_sec - start.tv_sec) * 1e6 +
                 (double)(end.tv_nsec - start.tv_nsec) / 1e3;
     return us / renewals;
@@ -493,9 +473,8 @@ static double many(int nodes, int renewals)
 
 static void set_age(const char *node, int64_t stale_s)
 {
-    rig_step(&r, (struct core_input){.type = CORE_HEARTBEAT_STALE,
-                                     .node_name = span_of(node),
-                                     .stale_s = stale_s});
+    rig_step((struct core_input){
+        .type = CORE_HEARTBEAT_STALE, .node_name = span_of(node), .stale_s = stale_s});
 }
 
 /* n3 has no Lease; `nobody` is no node. */
@@ -506,8 +485,8 @@ START_TEST(a_driver_can_set_the_age_of_a_heartbeat)
     set_age("n3", 41);
     set_age("nobody", 41);
     ck_assert(is_stale("n1") && !is_stale("n2") && is_stale("n3"));
-    ck_assert_int_eq(ledger_node_find(core_ledger(r.core), SPAN("n1"))->stale_s, 172800);
-    ck_assert_ptr_null(ledger_node_find(core_ledger(r.core), SPAN("nobody")));
+    ck_assert_int_eq(rig_ledger_node("n1")->stale_s, 172800);
+    ck_assert_ptr_null(rig_ledger_node("nobody"));
     renew("n1", "t1"); /* not a renewal */
     ck_assert(is_stale("n1"));
     renew("n1", "t2");
@@ -523,7 +502,6 @@ START_TEST(a_driver_can_set_the_age_of_a_heartbeat)
     ck_assert(!is_stale("n1") && !is_stale("n2"));
     pass(GRACE);
     ck_assert(is_stale("n1") && is_stale("n2") && is_stale("n3"));
-    rig_free(&r);
 }
 END_TEST
 
@@ -537,15 +515,15 @@ START_TEST(the_cost_of_a_renewal_does_not_depend_on_the_number_of_nodes)
 }
 END_TEST
 
-UNIT_MAIN("heartbeat", a_node_without_renewal_is_stale_after_the_grace,
-          a_lease_that_another_system_left_behind_is_named,
-          the_log_line_names_the_owner_of_a_foreign_lease,
-          renew_time_is_compared_only_with_its_previous_value,
-          promises_of_a_stale_node_stay, a_lease_that_is_deleted_is_not_renewed,
-          another_daemon_may_take_over, a_recreated_node_is_not_stale,
-          without_any_event_a_list_decides,
-          the_first_list_after_a_silence_may_end_an_outage, an_open_watch_proves_nothing,
-          a_broken_watch_makes_no_node_stale, a_failed_list_makes_no_node_stale,
-          a_backlog_is_read_first, without_a_grace_no_node_is_stale,
-          a_driver_can_set_the_age_of_a_heartbeat,
-          the_cost_of_a_renewal_does_not_depend_on_the_number_of_nodes)
+RIG_MAIN("heartbeat", a_node_without_renewal_is_stale_after_the_grace,
+         a_lease_that_another_system_left_behind_is_named,
+         the_log_line_names_the_owner_of_a_foreign_lease,
+         renew_time_is_compared_only_with_its_previous_value,
+         promises_of_a_stale_node_stay, a_lease_that_is_deleted_is_not_renewed,
+         another_daemon_may_take_over, a_recreated_node_is_not_stale,
+         without_any_event_a_list_decides,
+         the_first_list_after_a_silence_may_end_an_outage, an_open_watch_proves_nothing,
+         a_broken_watch_makes_no_node_stale, a_failed_list_makes_no_node_stale,
+         a_backlog_is_read_first, without_a_grace_no_node_is_stale,
+         a_driver_can_set_the_age_of_a_heartbeat,
+         the_cost_of_a_renewal_does_not_depend_on_the_number_of_nodes)

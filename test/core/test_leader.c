@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rig.h"
 
-static struct rig r;
-
 static void start(void)
 {
-    rig_new(&r, (struct core_settings){0});
+    rig_new((struct core_settings){0});
 }
 
 static void lists_end(void)
 {
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        rig_list_end(&r, (enum core_kind)kind);
+    rig_lists_end();
 }
 
 static bool may_bind(void)
@@ -22,33 +19,32 @@ static bool may_bind(void)
 START_TEST(a_free_lease_is_acquired_before_the_pods_are_listed)
 {
     start();
-    ck_assert_uint_eq(rig_count(&r, CORE_LIST), CORE_KINDS - 1);
-    struct core_output get = rig_take(&r, CORE_CALL_LEASE_GET);
+    ck_count(CORE_LIST, CORE_KINDS - 1);
+    struct core_output get = rig_take(CORE_CALL_LEASE_GET);
     ck_assert_str_eq(get.ns, "kube-system");
     ck_assert_str_eq(get.name, "gpushare-extender");
-    rig_answer_lease(&r, get.call, "", "1");
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
+    rig_answer_lease(get.call, "", "1");
+    struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
     ck_assert(!put.create);
     struct lease written = object_lease(&r.arena, span_of(put.body));
     ck_assert_span_eq(written.holder, "me");
     ck_assert_span_eq(written.meta.version, "1");
     ck_assert_int_eq(written.duration_s, 5);
-    ck_assert_uint_eq(rig_count(&r, CORE_LIST), CORE_KINDS - 1);
-    rig_answer_lease(&r, put.call, "me", "2");
-    ck_assert_uint_eq(rig_count(&r, CORE_LIST), CORE_KINDS); /* once */
+    ck_count(CORE_LIST, CORE_KINDS - 1);
+    rig_answer_lease(put.call, "me", "2");
+    ck_count(CORE_LIST, CORE_KINDS); /* once */
     ck_assert(core_is_leader(r.core));
     ck_assert(!may_bind());
     lists_end();
     ck_assert(may_bind());
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(after_a_wait_for_the_lease_the_pods_are_listed_again)
 {
     start();
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
-    ck_assert_uint_eq(rig_count(&r, CORE_LIST), CORE_KINDS);
+    rig_lease_read("other", "1");
+    ck_count(CORE_LIST, CORE_KINDS);
     lists_end();
     struct err err = {0};
     ck_assert_int_eq(core_ready(r.core, r.now, &err), 0); /* filters at once */
@@ -59,20 +55,19 @@ START_TEST(after_a_wait_for_the_lease_the_pods_are_listed_again)
     /* GET twice a second; not acquired before it expires. */
     int64_t seen = r.now.mono_ms;
     while (r.now.mono_ms < seen + CORE_LEASE_MS - 100) {
-        rig_tick(&r, 100);
-        if (rig_count(&r, CORE_CALL_LEASE_GET))
-            rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
-        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
+        rig_tick(100);
+        if (rig_count(CORE_CALL_LEASE_GET))
+            rig_lease_read("other", "1");
+        ck_count(CORE_CALL_LEASE_WRITE, 0);
     }
-    rig_tick(&r, 100);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
+    rig_tick(100);
+    rig_lease_read("other", "1");
+    rig_lease_written("me", "2");
     ck_assert(core_is_leader(r.core));
     ck_assert(!may_bind());
-    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_PODS);
-    rig_list_end(&r, CORE_PODS);
+    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_PODS);
+    rig_list_end(CORE_PODS);
     ck_assert(may_bind());
-    rig_free(&r);
 }
 END_TEST
 
@@ -80,38 +75,36 @@ START_TEST(the_time_of_the_last_other_leader_is_known)
 {
     start();
     ck_assert_int_eq(core_other_leader_ms(r.core), 0);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    rig_lease_read("other", "1");
     int64_t seen = r.now.mono_ms;
     ck_assert_int_eq(core_other_leader_ms(r.core), seen);
-    rig_tick(&r, 500);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    rig_tick(500);
+    rig_lease_read("other", "1");
     ck_assert_int_eq(core_other_leader_ms(r.core), seen); /* not renewed */
-    rig_tick(&r, 500);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "2");
+    rig_tick(500);
+    rig_lease_read("other", "2");
     ck_assert_int_eq(core_other_leader_ms(r.core), seen + 1000);
-    rig_tick(&r, 500);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "3"); /* released */
+    rig_tick(500);
+    rig_lease_read("", "3"); /* released */
     ck_assert_int_eq(core_other_leader_ms(r.core), 0);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "4");
+    rig_lease_written("me", "4");
     ck_assert_int_eq(core_other_leader_ms(r.core), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_persistent_failure_is_logged_once_a_minute)
 {
     start();
-    size_t logged = rig_count(&r, CORE_LOG), failed = 0;
+    size_t logged = rig_count(CORE_LOG), failed = 0;
     for (int64_t ms = 0; ms < 125 * 1000; ms += 100) {
-        if (rig_count(&r, CORE_CALL_LEASE_GET)) {
-            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAVAILABLE);
+        if (rig_count(CORE_CALL_LEASE_GET)) {
+            rig_end(CORE_CALL_LEASE_GET, ERR_UNAVAILABLE);
             failed++;
         }
-        rig_tick(&r, 100);
+        rig_tick(100);
     }
     ck_assert_uint_ge(failed, 200);
-    ck_assert_uint_eq(rig_count(&r, CORE_LOG) - logged, 3);
-    rig_free(&r);
+    ck_assert_uint_eq(rig_count(CORE_LOG) - logged, 3);
 }
 END_TEST
 
@@ -120,11 +113,11 @@ static void cannot_write(const char *holder, size_t notes)
 {
     struct err err = {0};
     start();
-    for (int i = 0; i < 200; i++, rig_tick(&r, 100)) {
-        if (rig_count(&r, CORE_CALL_LEASE_GET))
-            rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, holder, "1");
-        if (rig_count(&r, CORE_CALL_LEASE_WRITE))
-            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_FORBIDDEN);
+    for (int i = 0; i < 200; i++, rig_tick(100)) {
+        if (rig_count(CORE_CALL_LEASE_GET))
+            rig_lease_read(holder, "1");
+        if (rig_count(CORE_CALL_LEASE_WRITE))
+            rig_end(CORE_CALL_LEASE_WRITE, ERR_FORBIDDEN);
         if (i == 60)
             lists_end();
         if (i < 60)
@@ -133,8 +126,7 @@ static void cannot_write(const char *holder, size_t notes)
         ck_assert_str_eq(err.msg,
                          "cannot acquire lease kube-system/gpushare-extender: forbidden");
     }
-    ck_assert_uint_eq(rig_count(&r, CORE_LOG), notes);
-    rig_free(&r);
+    ck_count(CORE_LOG, notes);
 }
 
 START_TEST(a_process_that_cannot_write_the_lease_gives_the_reason)
@@ -148,12 +140,12 @@ START_TEST(a_leader_that_cannot_renew_gives_the_reason)
 {
     struct err err = {0};
     start();
-    rig_lead(&r);
-    for (int i = 0; i < 60; i++, rig_tick(&r, 100)) {
-        if (rig_count(&r, CORE_CALL_LEASE_GET))
-            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAUTHORIZED);
-        if (rig_count(&r, CORE_CALL_LEASE_WRITE))
-            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_UNAUTHORIZED);
+    rig_lead();
+    for (int i = 0; i < 60; i++, rig_tick(100)) {
+        if (rig_count(CORE_CALL_LEASE_GET))
+            rig_end(CORE_CALL_LEASE_GET, ERR_UNAUTHORIZED);
+        if (rig_count(CORE_CALL_LEASE_WRITE))
+            rig_end(CORE_CALL_LEASE_WRITE, ERR_UNAUTHORIZED);
         if (i == 30) {
             core_may_bind(r.core, r.now, &err);
             ck_assert_str_eq(err.msg,
@@ -164,10 +156,9 @@ START_TEST(a_leader_that_cannot_renew_gives_the_reason)
     core_may_bind(r.core, r.now, &err);
     ck_assert_str_eq(err.msg,
                      "cannot acquire lease kube-system/gpushare-extender: unauthorized");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "7");
+    rig_lease_read("other", "7");
     core_may_bind(r.core, r.now, &err);
     ck_assert_ptr_nonnull(strstr(err.msg, "is held by \"other\""));
-    rig_free(&r);
 }
 END_TEST
 
@@ -176,14 +167,12 @@ START_TEST(a_renewed_lease_is_held_longer)
     start();
     char version[16] = "0";
     for (int i = 0; i < 200; i++) { /* the other process renews every second */
-        rig_tick(&r, 100);
+        rig_tick(100);
         snprintf(version, sizeof version, "%d", i / 10);
-        if (rig_count(&r, CORE_CALL_LEASE_GET))
-            rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other",
-                             version);
-        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
+        if (rig_count(CORE_CALL_LEASE_GET))
+            rig_lease_read("other", version);
+        ck_count(CORE_CALL_LEASE_WRITE, 0);
     }
-    rig_free(&r);
 }
 END_TEST
 
@@ -191,24 +180,23 @@ END_TEST
 static void hold(int64_t ms, const char *uid)
 {
     static int version = 100;
-    for (int64_t end = r.now.mono_ms + ms; r.now.mono_ms < end; rig_tick(&r, 1)) {
+    for (int64_t end = r.now.mono_ms + ms; r.now.mono_ms < end; rig_tick(1)) {
         char text[16];
         snprintf(text, sizeof text, "%d", ++version);
-        if (rig_count(&r, CORE_CALL_LEASE_WRITE))
-            rig_answer_lease_of(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", text,
-                                uid);
+        if (rig_count(CORE_CALL_LEASE_WRITE))
+            rig_answer_lease_of(rig_take(CORE_CALL_LEASE_WRITE).call, "me", text, uid);
     }
 }
 
 START_TEST(a_created_lease_leads_only_after_one_lease_duration)
 {
     start();
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
+    rig_end(CORE_CALL_LEASE_GET, ERR_NOT_FOUND);
+    struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
     ck_assert(put.create);
     ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "");
-    rig_answer_lease_of(&r, put.call, "me", "1", "uid-1");
-    ck_assert_uint_eq(rig_count(&r, CORE_LIST), CORE_KINDS); /* filters soon */
+    rig_answer_lease_of(put.call, "me", "1", "uid-1");
+    ck_count(CORE_LIST, CORE_KINDS); /* filters soon */
     lists_end();
     hold(CORE_LEASE_MS - 1, "uid-1");
     struct err err = {0};
@@ -216,47 +204,44 @@ START_TEST(a_created_lease_leads_only_after_one_lease_duration)
     ck_assert_ptr_nonnull(strstr(err.msg, "was recreated"));
     hold(2, "uid-1");
     ck_assert(core_is_leader(r.core));
-    rig_list_end(&r, CORE_PODS);
+    rig_list_end(CORE_PODS);
     ck_assert(may_bind());
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_lease_recreated_between_two_gets_leads_only_after_one_duration)
 {
     start();
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
-    rig_answer_lease_of(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "1", "uid-1");
+    rig_end(CORE_CALL_LEASE_GET, ERR_NOT_FOUND);
+    rig_answer_lease_of(rig_take(CORE_CALL_LEASE_WRITE).call, "me", "1", "uid-1");
     hold(CORE_LEASE_MS - 100, "uid-1");
-    rig_tick(&r, CORE_RENEW_MS);
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_CONFLICT);
+    rig_tick(CORE_RENEW_MS);
+    rig_end(CORE_CALL_LEASE_WRITE, ERR_CONFLICT);
     /* An administrator created an empty one. */
-    rig_answer_lease_of(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "7", "uid-2");
-    rig_answer_lease_of(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "8", "uid-2");
+    rig_answer_lease_of(rig_take(CORE_CALL_LEASE_GET).call, "", "7", "uid-2");
+    rig_answer_lease_of(rig_take(CORE_CALL_LEASE_WRITE).call, "me", "8", "uid-2");
     hold(CORE_LEASE_MS - 1, "uid-2");
     ck_assert(!core_is_leader(r.core));
     hold(2, "uid-2");
     ck_assert(core_is_leader(r.core));
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(binds_stop_before_the_lease_can_expire)
 {
     start();
-    rig_lead(&r);
+    rig_lead();
     int64_t renewed = r.now.mono_ms;
     int64_t last = renewed + CORE_LEASE_MS - CORE_BIND_LIMIT_MS - CORE_SLACK_MS;
     while (r.now.mono_ms <= last) {
         ck_assert(may_bind());
-        rig_tick(&r, 50);
+        rig_tick(50);
         core_outputs_reset(&r.out); /* renewals get no answer */
     }
     /* A Binding sent now can end in the moment when another process acquires the lease. */
     struct err err = {0};
     ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.msg, "was not renewed in time"));
-    rig_free(&r);
 }
 END_TEST
 
@@ -265,17 +250,16 @@ START_TEST(a_clock_jump_stops_binds_until_the_lease_is_renewed)
     static const int64_t apart_ms[] = {6000, -3600 * 1000, CLOCK_SKEW_MAX_MS + 1};
     for (size_t i = 0; i < ARRAY_LEN(apart_ms); i++) {
         start();
-        rig_lead(&r);
+        rig_lead();
         r.now.wall_ns += CLOCK_SKEW_MAX_MS * 1000000;
         ck_assert(may_bind()); /* within rounding */
         r.now.wall_ns += (apart_ms[i] - CLOCK_SKEW_MAX_MS) * 1000000;
         struct err err = {0};
         ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
         ck_assert_ptr_nonnull(strstr(err.msg, "was suspended"));
-        rig_tick(&r, CORE_RENEW_MS);
-        rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "3");
+        rig_tick(CORE_RENEW_MS);
+        rig_lease_written("me", "3");
         ck_assert(may_bind());
-        rig_free(&r);
     }
 }
 END_TEST
@@ -283,153 +267,143 @@ END_TEST
 START_TEST(a_binding_must_be_sent_while_the_lease_allows_it)
 {
     start();
-    rig_lead(&r);
+    rig_lead();
     int64_t renewed = r.now.mono_ms;
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16000));
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 100), false);
-    rig_tick(&r, 1300);
-    rig_bind(&r, 1, "a", "n1");
-    ck_assert_int_eq(rig_take(&r, CORE_CALL_BIND).send_by.mono_ms,
+    rig_cards("n1", 1, 16000);
+    rig_pending("a", 100);
+    rig_tick(1300);
+    rig_bind(1, "a", "n1");
+    ck_assert_int_eq(rig_take(CORE_CALL_BIND).send_by.mono_ms,
                      renewed + CORE_LEASE_MS - CORE_BIND_LIMIT_MS - CORE_SLACK_MS);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(the_lease_is_renewed_with_its_version)
 {
     start();
-    rig_lead(&r);
-    rig_tick(&r, CORE_RENEW_MS);
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
+    rig_lead();
+    rig_tick(CORE_RENEW_MS);
+    struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
     struct lease lease = object_lease(&r.arena, span_of(put.body));
     ck_assert_span_eq(lease.meta.version, "2");
     ck_assert_span_eq(lease.holder, "me");
-    rig_answer_lease(&r, put.call, "me", "3");
-    rig_tick(&r, CORE_RENEW_MS);
-    put = rig_take(&r, CORE_CALL_LEASE_WRITE);
+    rig_answer_lease(put.call, "me", "3");
+    rig_tick(CORE_RENEW_MS);
+    put = rig_take(CORE_CALL_LEASE_WRITE);
     ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "3");
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_lost_renewal_is_checked_and_retried)
 {
     start();
-    rig_lead(&r);
-    rig_tick(&r, CORE_RENEW_MS);
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_TIMEOUT);
-    rig_tick(&r, 500);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "me", "9");
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
+    rig_lead();
+    rig_tick(CORE_RENEW_MS);
+    rig_end(CORE_CALL_LEASE_WRITE, ERR_TIMEOUT);
+    rig_tick(500);
+    rig_lease_read("me", "9");
+    struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
     ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "9");
-    rig_answer_lease(&r, put.call, "me", "10");
+    rig_answer_lease(put.call, "me", "10");
     ck_assert(may_bind());
-    ck_assert_uint_eq(rig_count(&r, CORE_LIST),
-                      0); /* this process held it all the time */
-    rig_free(&r);
+    ck_count(CORE_LIST, 0); /* this process held it all the time */
 }
 END_TEST
 
 START_TEST(a_former_leader_does_not_bind)
 {
     start();
-    rig_lead(&r);
-    rig_tick(&r, CORE_RENEW_MS);
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_CONFLICT);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "9");
+    rig_lead();
+    rig_tick(CORE_RENEW_MS);
+    rig_end(CORE_CALL_LEASE_WRITE, ERR_CONFLICT);
+    rig_lease_read("other", "9");
     ck_assert(!core_is_leader(r.core));
     ck_assert(!may_bind());
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_deleted_lease_is_recreated_by_its_holder)
 {
     start();
-    rig_lead(&r);
-    rig_tick(&r, CORE_RENEW_MS);
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_NOT_FOUND);
-    rig_tick(&r, 500);
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
+    rig_lead();
+    rig_tick(CORE_RENEW_MS);
+    rig_end(CORE_CALL_LEASE_WRITE, ERR_NOT_FOUND);
+    rig_tick(500);
+    rig_end(CORE_CALL_LEASE_GET, ERR_NOT_FOUND);
+    struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
     ck_assert(put.create);
-    rig_answer_lease(&r, put.call, "me", "1");
+    rig_answer_lease(put.call, "me", "1");
     ck_assert(may_bind());
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_late_leader_that_recreates_the_lease_does_not_lead)
 {
     start();
-    rig_lead(&r);
-    rig_tick(&r, CORE_RENEW_MS);
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
-    rig_tick(&r,
-             CORE_LEASE_MS); /* suspended; another process held it and it was deleted */
-    rig_answer(&r, put.call, ERR_TIMEOUT);
+    rig_lead();
+    rig_tick(CORE_RENEW_MS);
+    struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
+    rig_tick(CORE_LEASE_MS); /* suspended; another process held it and it was deleted */
+    rig_answer(put.call, ERR_TIMEOUT);
     ck_assert(!core_is_leader(r.core));
-    rig_tick(&r, 500);
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "1");
+    rig_tick(500);
+    rig_end(CORE_CALL_LEASE_GET, ERR_NOT_FOUND);
+    rig_lease_written("me", "1");
     ck_assert(!core_is_leader(r.core));
     hold(CORE_LEASE_MS - 1, "");
     ck_assert(!core_is_leader(r.core));
     hold(2, "");
     ck_assert(core_is_leader(r.core));
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_clean_stop_releases_the_lease_when_no_bind_is_in_flight)
 {
     start();
-    rig_lead(&r);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16000));
-    rig_pod(&r, object_pod_mem(&r.arena, "a", 100), false);
-    rig_bind(&r, 1, "a", "n1");
-    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
-    rig_step(&r, (struct core_input){.type = CORE_STOP});
+    rig_lead();
+    rig_cards("n1", 1, 16000);
+    rig_pending("a", 100);
+    rig_bind(1, "a", "n1");
+    struct core_output bind = rig_take(CORE_CALL_BIND);
+    rig_stop();
     ck_assert(!core_stopped(r.core));
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
-    rig_bind(&r, 2, "b", "n1");
-    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_UNAVAILABLE);
-    rig_answer(&r, bind.call, ERR_NONE);
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
+    ck_count(CORE_CALL_LEASE_WRITE, 0);
+    rig_bind(2, "b", "n1");
+    ck_assert_int_eq(rig_take(CORE_REPLY).code, ERR_UNAVAILABLE);
+    rig_answer(bind.call, ERR_NONE);
+    struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
     ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).holder, "");
     ck_assert(!core_stopped(r.core));
-    rig_answer_lease(&r, put.call, "", "9");
+    rig_answer_lease(put.call, "", "9");
     ck_assert(core_stopped(r.core));
     /* It follows the next holder, and does not acquire it again. */
     for (int i = 0; i < 20; i++) {
-        rig_tick(&r, 500);
-        rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "9");
-        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
+        rig_tick(500);
+        rig_lease_read("", "9");
+        ck_count(CORE_CALL_LEASE_WRITE, 0);
         ck_assert(core_stopped(r.core));
     }
-    rig_tick(&r, 500);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "o@10.0.0.2:1", "10");
+    rig_tick(500);
+    rig_lease_read("o@10.0.0.2:1", "10");
     struct bind_route way = core_bind_route(r.core, r.now, false, NULL);
     ck_assert_int_eq(way.route, BIND_ROUTE_FORWARD);
     ck_assert_span_eq(way.address, "10.0.0.2:1");
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_failed_release_is_retried)
 {
     start();
-    rig_lead(&r);
-    rig_step(&r, (struct core_input){.type = CORE_STOP});
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_UNAVAILABLE);
+    rig_lead();
+    rig_stop();
+    rig_end(CORE_CALL_LEASE_WRITE, ERR_UNAVAILABLE);
     ck_assert(!core_stopped(r.core));
-    rig_tick(&r, 500);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "me", "2");
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
+    rig_tick(500);
+    rig_lease_read("me", "2");
+    struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
     ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).holder, "");
-    rig_answer_lease(&r, put.call, "", "3");
+    rig_answer_lease(put.call, "", "3");
     ck_assert(core_stopped(r.core));
-    rig_free(&r);
 }
 END_TEST
 
@@ -443,11 +417,10 @@ START_TEST(a_bind_is_forwarded_while_the_holders_lease_is_valid)
     start();
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (kind != CORE_PODS)
-            rig_list_end(&r, (enum core_kind)kind);
+            rig_list_end((enum core_kind)kind);
     ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:12345",
-                     "1");
-    rig_list_end(&r, CORE_PODS);
+    rig_lease_read("h_1@10.0.0.9:12345", "1");
+    rig_list_end(CORE_PODS);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
     struct bind_route way = core_bind_route(r.core, r.now, false, NULL);
     ck_assert_int_eq(way.route, BIND_ROUTE_FORWARD);
@@ -458,41 +431,37 @@ START_TEST(a_bind_is_forwarded_while_the_holders_lease_is_valid)
     ck_assert_int_eq(route(false), BIND_ROUTE_FORWARD);
     r.now.mono_ms++;
     ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
-    rig_tick(&r, 0);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:12345",
-                     "1");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
+    rig_tick(0);
+    rig_lease_read("h_1@10.0.0.9:12345", "1");
+    rig_lease_written("me", "2");
     ck_assert(core_is_leader(r.core));
     ck_assert_int_eq(route(false), BIND_ROUTE_WAIT); /* the pods are listed first */
     ck_assert_int_eq(route(true), BIND_ROUTE_WAIT);
-    rig_list_end(&r, CORE_PODS);
+    rig_list_end(CORE_PODS);
     ck_assert_int_eq(route(false), BIND_ROUTE_LOCAL);
     ck_assert_int_eq(route(true), BIND_ROUTE_LOCAL);
-    rig_step(&r, (struct core_input){.type = CORE_STOP});
+    rig_stop();
     ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
     ck_assert_int_eq(route(true), BIND_ROUTE_REJECT);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(without_api_server_binds_go_to_the_last_holder)
 {
     start();
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:1", "1");
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        rig_list_end(&r, (enum core_kind)kind);
+    rig_lease_read("h_1@10.0.0.9:1", "1");
+    rig_lists_end();
     for (int i = 0; i < 20; i++) {
-        rig_tick(&r, 500);
-        rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAVAILABLE);
+        rig_tick(500);
+        rig_end(CORE_CALL_LEASE_GET, ERR_UNAVAILABLE);
         ck_assert_int_eq(route(false), BIND_ROUTE_FORWARD);
         ck_assert_int_eq(route(true), BIND_ROUTE_REJECT);
     }
     /* It works again, and the lease was not renewed: acquired soon. */
-    rig_tick(&r, 500);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:1", "1");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
+    rig_tick(500);
+    rig_lease_read("h_1@10.0.0.9:1", "1");
+    rig_lease_written("me", "2");
     ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
-    rig_free(&r);
 }
 END_TEST
 
@@ -504,11 +473,9 @@ START_TEST(an_invalid_address_is_not_used)
     };
     for (size_t i = 0; i < ARRAY_LEN(holders); i++) {
         start();
-        rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, holders[i], "1");
-        for (int kind = 0; kind < CORE_KINDS; kind++)
-            rig_list_end(&r, (enum core_kind)kind);
+        rig_lease_read(holders[i], "1");
+        rig_lists_end();
         ck_assert_msg(route(false) == BIND_ROUTE_WAIT, "%s", holders[i]);
-        rig_free(&r);
     }
 }
 END_TEST
@@ -516,20 +483,19 @@ END_TEST
 START_TEST(a_refresh_sends_a_get_soon)
 {
     start();
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    rig_lease_read("other", "1");
     for (int i = 0; i < 10; i++) {
-        rig_tick(&r, 1);
-        rig_step(&r, (struct core_input){.type = CORE_REFRESH_LEASE});
+        rig_tick(1);
+        rig_step((struct core_input){.type = CORE_REFRESH_LEASE});
     }
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_GET), 0);
-    rig_tick(&r, 40);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "2");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "3");
+    ck_count(CORE_CALL_LEASE_GET, 0);
+    rig_tick(40);
+    rig_lease_read("", "2");
+    rig_lease_written("me", "3");
     ck_assert(core_is_leader(r.core));
-    rig_step(&r, (struct core_input){.type = CORE_REFRESH_LEASE});
-    rig_tick(&r, 100);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_GET), 0);
-    rig_free(&r);
+    rig_step((struct core_input){.type = CORE_REFRESH_LEASE});
+    rig_tick(100);
+    ck_count(CORE_CALL_LEASE_GET, 0);
 }
 END_TEST
 
@@ -563,51 +529,44 @@ START_TEST(no_process_forwards_binds_to_itself)
 {
     start();
     core_advertise(r.core, "10.0.0.9:1");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "before@10.0.0.9:1",
-                     "1");
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        rig_list_end(&r, (enum core_kind)kind);
+    rig_lease_read("before@10.0.0.9:1", "1");
+    rig_lists_end();
     ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
-    rig_free(&r);
     start();
     core_advertise(r.core, "10.0.0.9:1");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other@10.0.0.9:12",
-                     "1");
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        rig_list_end(&r, (enum core_kind)kind);
+    rig_lease_read("other@10.0.0.9:12", "1");
+    rig_lists_end();
     ck_assert_int_eq(route(false), BIND_ROUTE_FORWARD);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_process_that_never_led_releases_nothing)
 {
     start();
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
-    rig_step(&r, (struct core_input){.type = CORE_STOP});
+    rig_lease_read("other", "1");
+    rig_stop();
     ck_assert(core_stopped(r.core));
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
-    rig_free(&r);
+    ck_count(CORE_CALL_LEASE_WRITE, 0);
 }
 END_TEST
 
-UNIT_MAIN("leader", a_free_lease_is_acquired_before_the_pods_are_listed,
-          after_a_wait_for_the_lease_the_pods_are_listed_again,
-          the_time_of_the_last_other_leader_is_known,
-          a_persistent_failure_is_logged_once_a_minute,
-          a_process_that_cannot_write_the_lease_gives_the_reason,
-          a_leader_that_cannot_renew_gives_the_reason, a_renewed_lease_is_held_longer,
-          a_created_lease_leads_only_after_one_lease_duration,
-          a_lease_recreated_between_two_gets_leads_only_after_one_duration,
-          binds_stop_before_the_lease_can_expire,
-          a_clock_jump_stops_binds_until_the_lease_is_renewed,
-          a_binding_must_be_sent_while_the_lease_allows_it,
-          the_lease_is_renewed_with_its_version, a_lost_renewal_is_checked_and_retried,
-          a_former_leader_does_not_bind, a_deleted_lease_is_recreated_by_its_holder,
-          a_late_leader_that_recreates_the_lease_does_not_lead,
-          a_clean_stop_releases_the_lease_when_no_bind_is_in_flight,
-          a_failed_release_is_retried,
-          a_bind_is_forwarded_while_the_holders_lease_is_valid,
-          without_api_server_binds_go_to_the_last_holder, an_invalid_address_is_not_used,
-          a_refresh_sends_a_get_soon, the_address_is_part_of_the_identity,
-          no_process_forwards_binds_to_itself, a_process_that_never_led_releases_nothing)
+RIG_MAIN("leader", a_free_lease_is_acquired_before_the_pods_are_listed,
+         after_a_wait_for_the_lease_the_pods_are_listed_again,
+         the_time_of_the_last_other_leader_is_known,
+         a_persistent_failure_is_logged_once_a_minute,
+         a_process_that_cannot_write_the_lease_gives_the_reason,
+         a_leader_that_cannot_renew_gives_the_reason, a_renewed_lease_is_held_longer,
+         a_created_lease_leads_only_after_one_lease_duration,
+         a_lease_recreated_between_two_gets_leads_only_after_one_duration,
+         binds_stop_before_the_lease_can_expire,
+         a_clock_jump_stops_binds_until_the_lease_is_renewed,
+         a_binding_must_be_sent_while_the_lease_allows_it,
+         the_lease_is_renewed_with_its_version, a_lost_renewal_is_checked_and_retried,
+         a_former_leader_does_not_bind, a_deleted_lease_is_recreated_by_its_holder,
+         a_late_leader_that_recreates_the_lease_does_not_lead,
+         a_clean_stop_releases_the_lease_when_no_bind_is_in_flight,
+         a_failed_release_is_retried,
+         a_bind_is_forwarded_while_the_holders_lease_is_valid,
+         without_api_server_binds_go_to_the_last_holder, an_invalid_address_is_not_used,
+         a_refresh_sends_a_get_soon, the_address_is_part_of_the_identity,
+         no_process_forwards_binds_to_itself, a_process_that_never_led_releases_nothing)

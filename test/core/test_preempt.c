@@ -9,22 +9,18 @@
 
 enum { AFTER_MS = 10 * 1000, WAIT_MS = AFTER_MS + 2000 };
 
-static struct rig r;
-
 static struct pod make(const char *uid, int mib, int priority, const char *meta,
                        const char *spec)
 {
-    return object_pod(
-        &r.arena, quoted(&r.arena,
-                         "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s'"
-                         "%s},'spec':{'priority':%d%s,'containers':[{'resources':{"
-                         "'limits':{'" KEY_GPU_MEM "':'%d'}}}]}}",
-                         uid, uid, meta, priority, spec, mib));
+    return rig_json("{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s'"
+                    "%s},'spec':{'priority':%d%s,'containers':[{'resources':{"
+                    "'limits':{'" KEY_GPU_MEM "':'%d'}}}]}}",
+                    uid, uid, meta, priority, spec, mib);
 }
 
 static void see(struct pod pod)
 {
-    rig_pod(&r, pod, false);
+    rig_see(pod);
 }
 
 /* A pod that is bound to the card. */
@@ -43,11 +39,10 @@ static struct pod on_card(const char *uid, int mib, int priority, const char *no
 
 static void start_with(int64_t after_ms, const char *identity)
 {
-    rig_new(&r, (struct core_settings){.preempt_after_ms = after_ms,
-                                       .identity = identity,
-                                       .ledger = {.unit_mib = 1}});
-    rig_lead(&r);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16));
+    rig_new((struct core_settings){
+        .preempt_after_ms = after_ms, .identity = identity, .ledger = {.unit_mib = 1}});
+    rig_lead();
+    rig_cards("n1", 2, 16);
     see(on_card("a0", 10, 0, "n1", 0, ""));
     see(on_card("a1", 10, 5, "n1", 1, ""));
     see(make("p", 12, 10, "", ""));
@@ -64,10 +59,8 @@ static void pass(int64_t ms)
 {
     for (int64_t t = 0; t < ms; t += 10 * 1000) {
         for (int kind = 0; kind < CORE_KINDS; kind++)
-            rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
-                                             .kind = (enum core_kind)kind,
-                                             .run = r.runs[kind]});
-        rig_pass(&r, ms - t < 10 * 1000 ? ms - t : 10 * 1000);
+            rig_progress((enum core_kind)kind);
+        rig_pass(ms - t < 10 * 1000 ? ms - t : 10 * 1000);
     }
 }
 
@@ -76,10 +69,8 @@ static void rejected(const char *uid, const char *const *nodes, size_t n)
     struct span names[100];
     for (size_t i = 0; i < n; i++)
         names[i] = span_of(nodes[i]);
-    rig_step(&r, (struct core_input){.type = CORE_REJECTED,
-                                     .uid = span_of(uid),
-                                     .nodes = names,
-                                     .n_nodes = n});
+    rig_step((struct core_input){
+        .type = CORE_REJECTED, .uid = span_of(uid), .nodes = names, .n_nodes = n});
 }
 
 static void rejected_on_n1(const char *uid)
@@ -90,14 +81,14 @@ static void rejected_on_n1(const char *uid)
 static void nothing_happens(int64_t ms)
 {
     pass(ms);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_NOMINATE), 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_EVICT), 0);
+    ck_count(CORE_CALL_NOMINATE, 0);
+    ck_count(CORE_CALL_EVICT, 0);
 }
 
 static struct core_output nomination(const char *uid, const char *node)
 {
     pass(WAIT_MS);
-    struct core_output o = rig_take(&r, CORE_CALL_NOMINATE);
+    struct core_output o = rig_take(CORE_CALL_NOMINATE);
     ck_assert_str_eq(o.uid, uid);
     ck_assert_str_eq(o.node, node);
     return o;
@@ -105,9 +96,9 @@ static struct core_output nomination(const char *uid, const char *node)
 
 static struct core_output eviction(const char *uid)
 {
-    struct core_output o = rig_take(&r, CORE_CALL_EVICT);
+    struct core_output o = rig_take(CORE_CALL_EVICT);
     ck_assert_str_eq(o.uid, uid);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_EVICT), 0);
+    ck_count(CORE_CALL_EVICT, 0);
     return o;
 }
 
@@ -115,7 +106,7 @@ static struct core_output eviction(const char *uid)
 static struct core_output first_eviction(void)
 {
     rejected_on_n1("p");
-    rig_answer(&r, nomination("p", "n1").call, ERR_NONE);
+    rig_answer(nomination("p", "n1").call, ERR_NONE);
     struct core_output o = eviction("a0");
     ck_assert_str_eq(o.preemptor, "p");
     ck_assert_str_eq(o.ns, "default");
@@ -126,11 +117,11 @@ static struct core_output first_eviction(void)
 static void refuse(uint64_t call)
 {
     struct err err = {.code = ERR_UNAVAILABLE, .msg = "HTTP 429: budget"};
-    rig_step(&r, (struct core_input){.type = CORE_ANSWER,
-                                     .call = call,
-                                     .err = &err,
-                                     .retry_after_ms = -1,
-                                     .disruption_budget = true});
+    rig_step((struct core_input){.type = CORE_ANSWER,
+                                 .call = call,
+                                 .err = &err,
+                                 .retry_after_ms = -1,
+                                 .disruption_budget = true});
 }
 
 static struct core_preemptions counts(void)
@@ -143,16 +134,16 @@ static uint64_t ck_binds(uint64_t token, const char *uid, const char *card)
 {
     char index[64];
     snprintf(index, sizeof index, "\"" KEY_MEM_IDX "\":\"%s\"", card);
-    rig_bind(&r, token, uid, "n1");
-    struct core_output o = rig_take(&r, CORE_CALL_BIND);
+    rig_bind(token, uid, "n1");
+    struct core_output o = rig_take(CORE_CALL_BIND);
     ck_assert_msg(strstr(o.annotations, index) != NULL, "%s", o.annotations);
     return o.call;
 }
 
 static void ck_conflict(uint64_t token, const char *uid)
 {
-    rig_bind(&r, token, uid, "n1");
-    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_CONFLICT);
+    rig_bind(token, uid, "n1");
+    ck_assert_int_eq(rig_take(CORE_REPLY).code, ERR_CONFLICT);
 }
 
 START_TEST(a_pod_of_lower_priority_leaves_for_a_pod_that_waits)
@@ -161,16 +152,15 @@ START_TEST(a_pod_of_lower_priority_leaves_for_a_pod_that_waits)
     rejected_on_n1("p");
     ck_assert_uint_eq(counts().waiting, 1);
     nothing_happens(AFTER_MS - 1000);
-    rig_answer(&r, nomination("p", "n1").call, ERR_NONE);
-    rig_answer(&r, eviction("a0").call, ERR_NONE);
+    rig_answer(nomination("p", "n1").call, ERR_NONE);
+    rig_answer(eviction("a0").call, ERR_NONE);
     nothing_happens(1000);
     ck_assert_uint_eq(counts().evicted, 1);
     ck_assert_uint_eq(counts().kept, 1);
-    rig_pod(&r, on_card("a0", 10, 0, "n1", 0, ""), true);
-    rig_answer(&r, ck_binds(1, "p", "0"), ERR_NONE);
+    rig_delete(on_card("a0", 10, 0, "n1", 0, ""));
+    rig_answer(ck_binds(1, "p", "0"), ERR_NONE);
     pass(2000);
     ck_assert_uint_eq(counts().kept, 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -207,15 +197,14 @@ START_TEST(the_status_of_a_pod_follows_its_preemption)
     ck_assert_int_eq(now.found, CORE_PREEMPT_VICTIMS);
     ck_assert(span_eq(now.node, SPAN("n1")));
     ck_assert(now.victims == 1 && now.left == 1);
-    rig_answer(&r, o.call, ERR_NONE);
+    rig_answer(o.call, ERR_NONE);
     ck_assert_int_eq(status_of("p").state, CORE_PREEMPT_EVICTING);
     int64_t before_ns = r.now.wall_ns;
-    rig_answer(&r, eviction("a0").call, ERR_NONE);
+    rig_answer(eviction("a0").call, ERR_NONE);
     now = status_of("p");
     ck_assert_int_eq(now.state, CORE_PREEMPT_DONE);
     ck_assert_uint_eq(now.left, 0);
     ck_assert_int_eq(now.until_ns - before_ns, CORE_PREEMPT_LIMIT_MS * 1000000LL);
-    rig_free(&r);
 }
 END_TEST
 
@@ -224,11 +213,10 @@ START_TEST(the_status_says_that_no_node_has_victims_and_what_was_refused)
     start();
     rejected_on_n1("p");
     for (int i = 0; i < 2; i++) { /* budgets protect both pods */
-        struct core_output o =
-            i ? rig_take(&r, CORE_CALL_NOMINATE) : nomination("p", "n1");
-        rig_answer(&r, o.call, ERR_NONE);
-        refuse(rig_take(&r, CORE_CALL_EVICT).call);
-        rig_take(&r, CORE_CALL_NOMINATE); /* retracted */
+        struct core_output o = i ? rig_take(CORE_CALL_NOMINATE) : nomination("p", "n1");
+        rig_answer(o.call, ERR_NONE);
+        refuse(rig_take(CORE_CALL_EVICT).call);
+        rig_take(CORE_CALL_NOMINATE); /* retracted */
         pass(12 * 1000);
     }
     struct core_preempt_status now = status_of("p");
@@ -237,7 +225,6 @@ START_TEST(the_status_says_that_no_node_has_victims_and_what_was_refused)
     ck_assert_uint_eq(now.refused, 2);
     ck_assert(now.by_budget);
     ck_assert_int_gt(now.search_ns, r.now.wall_ns); /* a later search */
-    rig_free(&r);
 }
 END_TEST
 
@@ -248,7 +235,6 @@ START_TEST(the_status_says_that_a_leaving_pod_makes_room)
     rejected_on_n1("p");
     nothing_happens(WAIT_MS);
     ck_assert_int_eq(status_of("p").found, CORE_PREEMPT_NOT_NEEDED);
-    rig_free(&r);
 }
 END_TEST
 
@@ -262,13 +248,12 @@ START_TEST(the_generation_changes_with_the_status)
     ck_assert_uint_eq(core_preempt_generation(r.core), seen[1]);
     struct core_output o = nomination("p", "n1");
     seen[2] = core_preempt_generation(r.core);
-    rig_answer(&r, o.call, ERR_NONE);
-    rig_answer(&r, eviction("a0").call, ERR_NONE);
+    rig_answer(o.call, ERR_NONE);
+    rig_answer(eviction("a0").call, ERR_NONE);
     seen[3] = core_preempt_generation(r.core);
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < i; k++)
             ck_assert_uint_ne(seen[i], seen[k]);
-    rig_free(&r);
 }
 END_TEST
 
@@ -283,7 +268,6 @@ START_TEST(the_generation_ignores_the_order_of_nodes)
     ck_assert_uint_eq(core_preempt_generation(r.core), first);
     rejected("p", nodes, 2);
     ck_assert_uint_ne(core_preempt_generation(r.core), first);
-    rig_free(&r);
 }
 END_TEST
 
@@ -292,7 +276,6 @@ START_TEST(nothing_is_evicted_unless_it_is_enabled)
     start_with(0, NULL);
     rejected_on_n1("p");
     nothing_happens(CORE_PREEMPT_LIMIT_MS);
-    rig_free(&r);
 }
 END_TEST
 
@@ -302,7 +285,6 @@ START_TEST(equal_priority_is_never_evicted)
     see(make("q", 12, 0, "", ""));
     rejected_on_n1("q");
     nothing_happens(60 * 1000);
-    rig_free(&r);
 }
 END_TEST
 
@@ -312,7 +294,6 @@ START_TEST(a_pod_that_never_preempts_evicts_nobody)
     see(make("q", 12, 10, "", ",'preemptionPolicy':'Never'"));
     rejected_on_n1("q");
     nothing_happens(60 * 1000);
-    rig_free(&r);
 }
 END_TEST
 
@@ -324,7 +305,6 @@ START_TEST(a_pod_that_is_nominated_already_evicts_nobody)
     p.nominated_node = SPAN("n1");
     see(p);
     nothing_happens(60 * 1000);
-    rig_free(&r);
 }
 END_TEST
 
@@ -339,7 +319,6 @@ START_TEST(mirror_pods_and_daemons_stay)
              ",'nodeName':'n1'"));
     rejected_on_n1("p");
     nothing_happens(60 * 1000);
-    rig_free(&r);
 }
 END_TEST
 
@@ -349,22 +328,20 @@ START_TEST(a_terminating_pod_is_waited_for)
     see(on_card("a1", 10, 5, "n1", 1, ",'deletionTimestamp':'2026-01-01T00:00:00Z'"));
     rejected_on_n1("p");
     nothing_happens(60 * 1000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(the_cheapest_node_is_chosen)
 {
     start();
-    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16));
-    rig_scv(&r, object_scv_even(&r.arena, "n3", 1, 16));
+    rig_cards("n2", 1, 16);
+    rig_cards("n3", 1, 16);
     see(on_card("b", 10, -5, "n2", 0, ""));
     see(on_card("c0", 5, -5, "n3", 0, ""));
     see(on_card("c1", 5, -5, "n3", 0, ""));
     rejected("p", (const char *const[]){"n1", "n3", "n2", "unknown"}, 4);
-    rig_answer(&r, nomination("p", "n2").call, ERR_NONE);
+    rig_answer(nomination("p", "n2").call, ERR_NONE);
     eviction("b");
-    rig_free(&r);
 }
 END_TEST
 
@@ -372,49 +349,46 @@ END_TEST
 static void start_two_victims(void)
 {
     start();
-    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16));
+    rig_cards("n2", 1, 16);
     see(on_card("c0", 7, 0, "n2", 0, ""));
     see(on_card("c1", 7, 0, "n2", 0, ""));
     see(make("q", 16, 10, "", ""));
     rejected("q", (const char *const[]){"n2"}, 1);
-    rig_answer(&r, nomination("q", "n2").call, ERR_NONE);
+    rig_answer(nomination("q", "n2").call, ERR_NONE);
 }
 
 START_TEST(one_victim_after_the_other)
 {
     start_two_victims();
-    struct core_output first = rig_take(&r, CORE_CALL_EVICT);
+    struct core_output first = rig_take(CORE_CALL_EVICT);
     nothing_happens(20 * 1000);
-    rig_answer(&r, first.call, ERR_NONE);
-    struct core_output second = rig_take(&r, CORE_CALL_EVICT);
+    rig_answer(first.call, ERR_NONE);
+    struct core_output second = rig_take(CORE_CALL_EVICT);
     ck_assert_str_ne(first.uid, second.uid);
-    rig_answer(&r, second.call, ERR_NONE);
+    rig_answer(second.call, ERR_NONE);
     nothing_happens(20 * 1000);
     ck_assert_uint_eq(counts().evicted, 2);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_victim_that_left_by_itself_is_not_evicted)
 {
     start_two_victims();
-    struct core_output first = rig_take(&r, CORE_CALL_EVICT);
+    struct core_output first = rig_take(CORE_CALL_EVICT);
     const char *other = strcmp(first.uid, "c0") == 0 ? "c1" : "c0";
-    rig_pod(&r, on_card(other, 7, 0, "n2", 0, ""), true);
-    rig_answer(&r, first.call, ERR_NONE);
+    rig_delete(on_card(other, 7, 0, "n2", 0, ""));
+    rig_answer(first.call, ERR_NONE);
     nothing_happens(20 * 1000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(an_eviction_of_a_missing_pod_counts_as_done)
 {
     start_two_victims();
-    rig_answer(&r, rig_take(&r, CORE_CALL_EVICT).call, ERR_NOT_FOUND);
-    rig_answer(&r, rig_take(&r, CORE_CALL_EVICT).call, ERR_CONFLICT);
+    rig_end(CORE_CALL_EVICT, ERR_NOT_FOUND);
+    rig_end(CORE_CALL_EVICT, ERR_CONFLICT);
     nothing_happens(20 * 1000);
     ck_assert_uint_eq(counts().evicted, 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -422,24 +396,22 @@ START_TEST(a_budget_ends_the_preemption_and_others_are_chosen)
 {
     start();
     refuse(first_eviction().call);
-    ck_assert_ptr_null(rig_take(&r, CORE_CALL_NOMINATE).node); /* it is retracted */
+    ck_assert_ptr_null(rig_take(CORE_CALL_NOMINATE).node); /* it is retracted */
     nothing_happens(9 * 1000);
     pass(3000);
-    rig_answer(&r, rig_take(&r, CORE_CALL_NOMINATE).call, ERR_NONE);
+    rig_end(CORE_CALL_NOMINATE, ERR_NONE);
     eviction("a1");
     ck_assert_uint_eq(counts().refused, 1);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_budget_after_an_eviction_means_waiting_for_the_limit)
 {
     start_two_victims();
-    rig_answer(&r, rig_take(&r, CORE_CALL_EVICT).call, ERR_NONE);
-    refuse(rig_take(&r, CORE_CALL_EVICT).call);
+    rig_end(CORE_CALL_EVICT, ERR_NONE);
+    refuse(rig_take(CORE_CALL_EVICT).call);
     nothing_happens(CORE_PREEMPT_LIMIT_MS - 1000);
     ck_assert_uint_eq(counts().abandoned, 1);
-    rig_free(&r);
 }
 END_TEST
 
@@ -448,14 +420,13 @@ START_TEST(an_unknown_outcome_is_retried_and_then_counts)
     start();
     struct core_output o = first_eviction();
     for (int i = 1; i < 5; i++) {
-        rig_answer(&r, o.call, i % 2 ? ERR_TIMEOUT : ERR_INTERNAL);
-        ck_assert_uint_eq(rig_count(&r, CORE_CALL_EVICT), 0);
+        rig_answer(o.call, i % 2 ? ERR_TIMEOUT : ERR_INTERNAL);
+        ck_count(CORE_CALL_EVICT, 0);
         pass(2000);
         o = eviction("a0");
     }
-    rig_answer(&r, o.call, ERR_TIMEOUT);
+    rig_answer(o.call, ERR_TIMEOUT);
     nothing_happens(CORE_PREEMPT_LIMIT_MS - 1000);
-    rig_free(&r);
 }
 END_TEST
 
@@ -463,25 +434,23 @@ START_TEST(retry_after_is_respected)
 {
     start();
     struct err err = {.code = ERR_UNAVAILABLE, .msg = "HTTP 429"};
-    rig_step(&r, (struct core_input){.type = CORE_ANSWER,
-                                     .call = first_eviction().call,
-                                     .err = &err,
-                                     .retry_after_ms = 7000});
+    rig_step((struct core_input){.type = CORE_ANSWER,
+                                 .call = first_eviction().call,
+                                 .err = &err,
+                                 .retry_after_ms = 7000});
     nothing_happens(6000);
     pass(3000);
     eviction("a0");
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_victim_whose_eviction_was_lost_but_applied_is_not_evicted_again)
 {
     start();
-    rig_answer(&r, first_eviction().call, ERR_TIMEOUT);
+    rig_answer(first_eviction().call, ERR_TIMEOUT);
     see(on_card("a0", 10, 0, "n1", 0, ",'deletionTimestamp':'2026-01-01T00:00:00Z'"));
     nothing_happens(60 * 1000);
     ck_assert_uint_eq(counts().kept, 1);
-    rig_free(&r);
 }
 END_TEST
 
@@ -489,18 +458,17 @@ START_TEST(a_failed_nomination_evicts_nobody)
 {
     start();
     rejected_on_n1("p");
-    rig_answer(&r, nomination("p", "n1").call, ERR_FORBIDDEN);
-    rig_take(&r, CORE_CALL_NOMINATE);
+    rig_answer(nomination("p", "n1").call, ERR_FORBIDDEN);
+    rig_take(CORE_CALL_NOMINATE);
     nothing_happens(50 * 1000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(never_twice_within_the_limit)
 {
     start();
-    rig_answer(&r, first_eviction().call, ERR_NONE);
-    rig_pod(&r, on_card("a0", 10, 0, "n1", 0, ""), true);
+    rig_answer(first_eviction().call, ERR_NONE);
+    rig_delete(on_card("a0", 10, 0, "n1", 0, ""));
     see(on_card("b", 10, 0, "n1", 0, "")); /* another program binds a pod there */
     for (int i = 0; i < 9; i++) {
         rejected_on_n1("p");
@@ -508,23 +476,21 @@ START_TEST(never_twice_within_the_limit)
     }
     pass(31 * 1000); /* the limit is over */
     rejected_on_n1("p");
-    rig_answer(&r, nomination("p", "n1").call, ERR_NONE);
+    rig_answer(nomination("p", "n1").call, ERR_NONE);
     eviction("b");
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(freed_cards_are_kept_from_equal_and_lower_priority)
 {
     start();
-    rig_answer(&r, first_eviction().call, ERR_NONE);
+    rig_answer(first_eviction().call, ERR_NONE);
     see(make("low", 5, 0, "", ""));
     see(make("equal", 5, 10, "", ""));
     see(make("high", 5, 11, "", ""));
     ck_binds(1, "low", "1"); /* card 0 has 6 MiB free, card 1 too */
     ck_conflict(2, "equal");
     ck_binds(3, "high", "0");
-    rig_free(&r);
 }
 END_TEST
 
@@ -532,94 +498,84 @@ END_TEST
 START_TEST(a_whole_card_is_freed_and_kept)
 {
     start();
-    see(object_pod(
-        &r.arena,
-        quoted(&r.arena,
-               "{'metadata':{'namespace':'default','name':'pod-w','uid':'w'},"
-               "'spec':{'priority':10,'containers':[{'resources':{'limits':{'%s'"
-               ":'1'}}}]}}",
-               KEY_GPU_COUNT)));
+    see(rig_json("{'metadata':{'namespace':'default','name':'pod-w','uid':'w'},"
+                 "'spec':{'priority':10,'containers':[{'resources':{'limits':{'%s'"
+                 ":'1'}}}]}}",
+                 KEY_GPU_COUNT));
     rejected_on_n1("w");
-    rig_answer(&r, nomination("w", "n1").call, ERR_NONE);
-    rig_answer(&r, eviction("a0").call, ERR_NONE);
-    rig_pod(&r, on_card("a0", 10, 0, "n1", 0, ""), true);
+    rig_answer(nomination("w", "n1").call, ERR_NONE);
+    rig_answer(eviction("a0").call, ERR_NONE);
+    rig_delete(on_card("a0", 10, 0, "n1", 0, ""));
     see(make("low", 8, 0, "", "")); /* card 1 has 6 MiB free */
     ck_conflict(1, "low");
     ck_binds(2, "w", "0");
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(cards_stay_kept_when_kube_scheduler_clears_the_nomination)
 {
     start();
-    rig_answer(&r, first_eviction().call, ERR_NONE);
+    rig_answer(first_eviction().call, ERR_NONE);
     struct pod p = make("p", 12, 10, "", "");
     p.nominated_node = SPAN("n1");
     see(p);
     p.nominated_node = (struct span){0};
     see(p);
-    const struct ledger_pod *pod = ledger_pod_find(core_ledger(r.core), SPAN("p"));
+    const struct ledger_pod *pod = rig_ledger_pod("p");
     ck_assert_uint_eq(ledger_pod_kept(pod), 1);
     p.nominated_node = SPAN("n2"); /* kube-scheduler's own preemption */
     see(p);
     ck_assert_uint_eq(ledger_pod_kept(pod), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(cards_are_released_at_the_limit)
 {
     start();
-    rig_answer(&r, first_eviction().call, ERR_NONE);
+    rig_answer(first_eviction().call, ERR_NONE);
     see(make("low", 5, 0, "", ""));
     pass(CORE_PREEMPT_LIMIT_MS - 2000);
-    const struct ledger_pod *p = ledger_pod_find(core_ledger(r.core), SPAN("p"));
+    const struct ledger_pod *p = rig_ledger_pod("p");
     ck_assert_uint_eq(ledger_pod_kept(p), 1);
     core_outputs_reset(&r.out);
     pass(4000);
     ck_assert_uint_eq(ledger_pod_kept(p), 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 1);
-    rig_free(&r);
+    ck_count(CORE_CALL_WAKEUP, 1);
 }
 END_TEST
 
 START_TEST(cards_are_released_when_the_pod_is_deleted)
 {
     start();
-    rig_answer(&r, first_eviction().call, ERR_NONE);
-    rig_pod(&r, make("p", 12, 10, "", ""), true);
+    rig_answer(first_eviction().call, ERR_NONE);
+    rig_delete(make("p", 12, 10, "", ""));
     pass(2000);
     ck_assert_uint_eq(counts().kept, 0);
-    const struct ledger_node *n1 = ledger_node_find(core_ledger(r.core), SPAN("n1"));
+    const struct ledger_node *n1 = rig_ledger_node("n1");
     ck_assert(!n1->has_nominated);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_follower_remembers_nothing)
 {
-    rig_new(&r, (struct core_settings){.preempt_after_ms = AFTER_MS});
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        rig_list_end(&r, (enum core_kind)kind);
+    rig_new((struct core_settings){.preempt_after_ms = AFTER_MS});
+    rig_lease_read("other", "1");
+    rig_lists_end();
     see(make("p", 12, 10, "", ""));
     rejected_on_n1("p");
     ck_assert_uint_eq(counts().waiting, 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_stopping_leader_evicts_no_further_pod)
 {
     start_two_victims();
-    struct core_output first = rig_take(&r, CORE_CALL_EVICT);
-    rig_step(&r, (struct core_input){.type = CORE_STOP});
-    rig_answer(&r, first.call, ERR_NONE);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_EVICT), 0);
-    rig_tick(&r, 2000);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_EVICT), 0);
-    rig_free(&r);
+    struct core_output first = rig_take(CORE_CALL_EVICT);
+    rig_stop();
+    rig_answer(first.call, ERR_NONE);
+    ck_count(CORE_CALL_EVICT, 0);
+    rig_tick(2000);
+    ck_count(CORE_CALL_EVICT, 0);
 }
 END_TEST
 
@@ -634,7 +590,6 @@ START_TEST(the_number_of_remembered_pods_is_limited)
     }
     ck_assert_uint_eq(counts().waiting, CORE_PREEMPT_PODS);
     nomination("w261", "n1"); /* the one of high priority is among them */
-    rig_free(&r);
 }
 END_TEST
 
@@ -645,29 +600,28 @@ START_TEST(an_unknown_pod_is_not_remembered)
     rejected_on_n1("a0"); /* bound */
     rejected("p", NULL, 0);
     ck_assert_uint_eq(counts().waiting, 0);
-    rig_free(&r);
 }
 END_TEST
 
-UNIT_MAIN("preempt", a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
-          nothing_is_evicted_unless_it_is_enabled, equal_priority_is_never_evicted,
-          a_pod_that_never_preempts_evicts_nobody, a_whole_card_is_freed_and_kept,
-          the_status_of_a_pod_follows_its_preemption,
-          the_status_says_that_no_node_has_victims_and_what_was_refused,
-          the_status_says_that_a_leaving_pod_makes_room,
-          the_generation_changes_with_the_status,
-          the_generation_ignores_the_order_of_nodes,
-          a_pod_that_is_nominated_already_evicts_nobody, mirror_pods_and_daemons_stay,
-          a_terminating_pod_is_waited_for, the_cheapest_node_is_chosen,
-          one_victim_after_the_other, a_victim_that_left_by_itself_is_not_evicted,
-          an_eviction_of_a_missing_pod_counts_as_done,
-          a_budget_ends_the_preemption_and_others_are_chosen,
-          a_budget_after_an_eviction_means_waiting_for_the_limit,
-          an_unknown_outcome_is_retried_and_then_counts, retry_after_is_respected,
-          a_victim_whose_eviction_was_lost_but_applied_is_not_evicted_again,
-          a_failed_nomination_evicts_nobody, never_twice_within_the_limit,
-          freed_cards_are_kept_from_equal_and_lower_priority,
-          cards_stay_kept_when_kube_scheduler_clears_the_nomination,
-          cards_are_released_at_the_limit, cards_are_released_when_the_pod_is_deleted,
-          a_follower_remembers_nothing, a_stopping_leader_evicts_no_further_pod,
-          the_number_of_remembered_pods_is_limited, an_unknown_pod_is_not_remembered)
+RIG_MAIN("preempt", a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
+         nothing_is_evicted_unless_it_is_enabled, equal_priority_is_never_evicted,
+         a_pod_that_never_preempts_evicts_nobody, a_whole_card_is_freed_and_kept,
+         the_status_of_a_pod_follows_its_preemption,
+         the_status_says_that_no_node_has_victims_and_what_was_refused,
+         the_status_says_that_a_leaving_pod_makes_room,
+         the_generation_changes_with_the_status,
+         the_generation_ignores_the_order_of_nodes,
+         a_pod_that_is_nominated_already_evicts_nobody, mirror_pods_and_daemons_stay,
+         a_terminating_pod_is_waited_for, the_cheapest_node_is_chosen,
+         one_victim_after_the_other, a_victim_that_left_by_itself_is_not_evicted,
+         an_eviction_of_a_missing_pod_counts_as_done,
+         a_budget_ends_the_preemption_and_others_are_chosen,
+         a_budget_after_an_eviction_means_waiting_for_the_limit,
+         an_unknown_outcome_is_retried_and_then_counts, retry_after_is_respected,
+         a_victim_whose_eviction_was_lost_but_applied_is_not_evicted_again,
+         a_failed_nomination_evicts_nobody, never_twice_within_the_limit,
+         freed_cards_are_kept_from_equal_and_lower_priority,
+         cards_stay_kept_when_kube_scheduler_clears_the_nomination,
+         cards_are_released_at_the_limit, cards_are_released_when_the_pod_is_deleted,
+         a_follower_remembers_nothing, a_stopping_leader_evicts_no_further_pod,
+         the_number_of_remembered_pods_is_limited, an_unknown_pod_is_not_remembered)

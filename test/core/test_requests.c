@@ -28,7 +28,6 @@ struct model {
     bool has_node[NODES];
 };
 
-static struct rig r;
 static struct model m;
 static struct rng rng;
 
@@ -38,8 +37,7 @@ static struct pod pod_of(int i)
     cleanup_buf struct buf node = {0};
     if (c->node >= 0)
         buf_printf(&node, "'nodeName':'n%d',", c->node);
-    struct span json = quoted(
-        &r.arena,
+    struct span json = rig_text(
         "{'metadata':{'namespace':'default','name':'p%d','uid':'u%d-%d',%s},'spec':{%s"
         "'containers':[{'resources':{'requests':{'cpu':'%dm','memory':'%d'}%s}}]},"
         "'status':{'phase':'%s'}}",
@@ -89,7 +87,7 @@ static void compare(void)
 
 static void give(int i, bool deleted)
 {
-    rig_pod(&r, pod_of(i), deleted);
+    rig_pod(pod_of(i), deleted);
     m.given[i] = m.api[i];
     if (deleted)
         m.given[i].exists = false;
@@ -140,15 +138,14 @@ static void change_node(void)
                                    (int64_t)rng_below(&rng, 3) << 30, 110};
     struct node node = object_node(
         &r.arena,
-        quoted(&r.arena,
-               "{'metadata':{'name':'n%zu'},'status':{'allocatable':{'cpu':'%lldm',"
-               "'memory':'%lld','pods':'110'}}}",
-               n, (long long)m.room[n].cpu_milli, (long long)m.room[n].memory));
-    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
-                                     .kind = CORE_NODES,
-                                     .run = r.runs[CORE_NODES],
-                                     .node = &node,
-                                     .deleted = !m.has_node[n]});
+        rig_text("{'metadata':{'name':'n%zu'},'status':{'allocatable':{'cpu':'%lldm',"
+                 "'memory':'%lld','pods':'110'}}}",
+                 n, (long long)m.room[n].cpu_milli, (long long)m.room[n].memory));
+    rig_step((struct core_input){.type = CORE_OBJECT,
+                                 .kind = CORE_NODES,
+                                 .run = r.runs[CORE_NODES],
+                                 .node = &node,
+                                 .deleted = !m.has_node[n]});
     compare();
 }
 
@@ -156,11 +153,11 @@ static void change_node(void)
 static void give_invalid(int i)
 {
     struct pod pod = pod_of(i);
-    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
-                                     .kind = CORE_PODS,
-                                     .run = r.runs[CORE_PODS],
-                                     .pod = &pod,
-                                     .invalid = true});
+    rig_step((struct core_input){.type = CORE_OBJECT,
+                                 .kind = CORE_PODS,
+                                 .run = r.runs[CORE_PODS],
+                                 .pod = &pod,
+                                 .invalid = true});
     compare();
 }
 
@@ -170,9 +167,9 @@ static void next_run(struct core_input in)
     uint64_t run = r.runs[CORE_PODS];
     in.kind = CORE_PODS;
     in.run = run;
-    rig_step(&r, in);
+    rig_step(in);
     for (int s = 0; s < 100 && r.runs[CORE_PODS] == run; s++)
-        rig_tick(&r, 1000);
+        rig_tick(1000);
     ck_assert_uint_ne(r.runs[CORE_PODS], run);
 }
 
@@ -214,9 +211,9 @@ static void run(uint64_t seed)
 {
     rng_init(&rng, seed);
     m = (struct model){0};
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
-    rig_tick(&r, 1000);
+    rig_new((struct core_settings){0});
+    rig_lead();
+    rig_tick(1000);
     for (int step = 0; step < 400; step++) {
         int i = (int)rng_below(&rng, PODS);
         switch (rng_below(&rng, 12)) {
@@ -238,7 +235,6 @@ static void run(uint64_t seed)
         }
         core_outputs_reset(&r.out);
     }
-    rig_free(&r);
 }
 
 START_TEST(sums_are_a_function_of_the_objects)
@@ -300,5 +296,5 @@ START_TEST(former_amounts_are_forgotten)
 }
 END_TEST
 
-UNIT_MAIN("requests", former_amounts_are_forgotten, sums_are_a_function_of_the_objects,
-          a_plain_pod_needs_few_bytes)
+RIG_MAIN("requests", former_amounts_are_forgotten, sums_are_a_function_of_the_objects,
+         a_plain_pod_needs_few_bytes)

@@ -3,15 +3,13 @@
 
 #include "base/mem.h"
 
-static struct rig r;
-
 /* A leader that knows nodes n1 and n2, each with a card of 16000 MiB. */
 static void start(void)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16000));
-    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
+    rig_new((struct core_settings){0});
+    rig_lead();
+    rig_cards("n1", 1, 16000);
+    rig_cards("n2", 1, 16000);
     core_outputs_reset(&r.out);
 }
 
@@ -28,18 +26,18 @@ static const char *reserve_for(const char *uid, struct request request, int64_t 
                                const char *first, const char *second)
 {
     const struct span nodes[] = {span_of(first), span_of(second ? second : "")};
-    rig_step(&r, (struct core_input){.type = CORE_RESERVE,
-                                     .token = 9,
-                                     .ns = SPAN("default"),
-                                     .name = span_of(uid),
-                                     .uid = span_of(uid),
-                                     .request = &request,
-                                     .priority = priority,
-                                     .nodes = nodes,
-                                     .n_nodes = second   ? 2
-                                                : *first ? 1
-                                                         : 0});
-    struct core_output o = rig_take(&r, CORE_RESERVED);
+    rig_step((struct core_input){.type = CORE_RESERVE,
+                                 .token = 9,
+                                 .ns = SPAN("default"),
+                                 .name = span_of(uid),
+                                 .uid = span_of(uid),
+                                 .request = &request,
+                                 .priority = priority,
+                                 .nodes = nodes,
+                                 .n_nodes = second   ? 2
+                                            : *first ? 1
+                                                     : 0});
+    struct core_output o = rig_take(CORE_RESERVED);
     ck_assert_uint_eq(o.token, 9);
     outcome = o.reserve;
     return o.reserve == CORE_RESERVE_DONE ? o.node : "";
@@ -52,14 +50,14 @@ static const char *reserve(const char *uid, int64_t mib)
 
 static struct pod pod_of(const char *uid, int mib, int64_t priority)
 {
-    struct pod pod = object_pod_mem(&r.arena, uid, mib);
+    struct pod pod = rig_mem(uid, mib);
     pod.priority = priority;
     return pod;
 }
 
 static int64_t free_on(const char *node)
 {
-    return rig_free_mib(&r, node, 0);
+    return rig_free_mib(node, 0);
 }
 
 static size_t reservations(void)
@@ -69,7 +67,7 @@ static size_t reservations(void)
 
 static void expect_bound_to(const char *uid, const char *node)
 {
-    const struct ledger_pod *pod = ledger_pod_find(core_ledger(r.core), span_of(uid));
+    const struct ledger_pod *pod = rig_ledger_pod(uid);
     ck_assert(pod && pod->node);
     ck_assert(span_eq(pod->node->name, span_of(node)));
 }
@@ -78,14 +76,12 @@ START_TEST(a_reservation_takes_free_memory_and_is_no_promise)
 {
     start();
     ck_assert_str_eq(reserve("a", 10000), "n1");
-    const struct card *card =
-        &ledger_node_find(core_ledger(r.core), SPAN("n1"))->cards[0];
+    const struct card *card = &rig_ledger_node("n1")->cards[0];
     ck_assert_int_eq(card->free_mib, 6000);
     ck_assert_int_eq(card->reserved_mib, 10000);
     ck_assert_int_eq(card->promised_mib, 0);
     ck_assert_uint_eq(card->pods, 0);
     ck_assert(!card_is_free(card));
-    rig_free(&r);
 }
 END_TEST
 
@@ -98,29 +94,27 @@ START_TEST(the_second_pod_gets_the_next_node_before_the_first_is_bound)
     ck_assert_int_eq(outcome, CORE_RESERVE_NO_NODE);
     ck_assert_str_eq(reserve("d", 6000), "n1");
     ck_assert_uint_eq(reservations(), 3);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_bind_turns_the_reservation_into_the_promise_on_the_same_card)
 {
     start();
-    rig_scv(&r, object_scv_even(&r.arena, "n3", 2, 16000));
-    rig_pod(&r, pod_of("a", 4000, 0), false);
-    rig_pod(&r, pod_of("b", 14000, 0), false);
+    rig_cards("n3", 2, 16000);
+    rig_see(pod_of("a", 4000, 0));
+    rig_see(pod_of("b", 14000, 0));
     ck_assert_str_eq(reserve_for("a", memory(4000), 0, "n3", NULL), "n3");
     ck_assert_str_eq(reserve_for("b", memory(14000), 0, "n3", NULL), "n3");
-    rig_bind(&r, 1, "b", "n3");
-    ck_assert_int_eq(rig_free_mib(&r, "n3", 0), 12000);
-    ck_assert_int_eq(rig_free_mib(&r, "n3", 1), 2000);
+    rig_bind(1, "b", "n3");
+    ck_assert_int_eq(rig_free_mib("n3", 0), 12000);
+    ck_assert_int_eq(rig_free_mib("n3", 1), 2000);
     ck_assert_uint_eq(reservations(), 1);
-    rig_bind(&r, 2, "a", "n3");
-    ck_assert_int_eq(rig_free_mib(&r, "n3", 0), 12000);
+    rig_bind(2, "a", "n3");
+    ck_assert_int_eq(rig_free_mib("n3", 0), 12000);
     ck_assert_uint_eq(reservations(), 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 2);
+    ck_count(CORE_CALL_BIND, 2);
     ck_assert_ptr_nonnull(
-        strstr(rig_take(&r, CORE_CALL_BIND).annotations, "\"" KEY_MEM_IDX "\":\"1\""));
-    rig_free(&r);
+        strstr(rig_take(CORE_CALL_BIND).annotations, "\"" KEY_MEM_IDX "\":\"1\""));
 }
 END_TEST
 
@@ -129,15 +123,14 @@ START_TEST(the_reserved_card_is_kept_when_the_policy_would_choose_another)
     start();
     struct request spread = memory(9000);
     spread.placement = PLACE_SPREAD;
-    rig_scv(&r, object_scv_even(&r.arena, "n3", 2, 16000));
-    rig_pod(&r, pod_of("a", 4000, 0), false);
+    rig_cards("n3", 2, 16000);
+    rig_see(pod_of("a", 4000, 0));
     ck_assert_str_eq(reserve_for("a", memory(4000), 0, "n3", NULL), "n3"); /* GPU0 */
     ck_assert_str_eq(reserve_for("y", spread, 0, "n3", NULL), "n3");       /* GPU1 */
     /* Without its reservation, a would join y on the fuller card. */
-    rig_bind(&r, 1, "a", "n3");
-    ck_assert_int_eq(rig_free_mib(&r, "n3", 0), 12000);
-    ck_assert_int_eq(rig_free_mib(&r, "n3", 1), 7000);
-    rig_free(&r);
+    rig_bind(1, "a", "n3");
+    ck_assert_int_eq(rig_free_mib("n3", 0), 12000);
+    ck_assert_int_eq(rig_free_mib("n3", 1), 7000);
 }
 END_TEST
 
@@ -147,27 +140,25 @@ START_TEST(a_pending_pod_that_loses_its_labels_ends_its_reservation)
     struct pod pod = pod_of("a", 10000, 0);
     pod.n_containers = 0;
     pod.scv_memory = SPAN("10000");
-    rig_pod(&r, pod, false);
-    ck_assert_ptr_nonnull(ledger_pod_find(core_ledger(r.core), SPAN("a")));
+    rig_see(pod);
+    ck_assert_ptr_nonnull(rig_ledger_pod("a"));
     ck_assert_str_eq(reserve("a", 10000), "n1");
     pod.scv_memory = (struct span){0};
-    rig_pod(&r, pod, false);
+    rig_see(pod);
     ck_assert_uint_eq(reservations(), 0);
     ck_assert_int_eq(free_on("n1"), 16000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_bind_elsewhere_ends_the_reservation)
 {
     start();
-    rig_pod(&r, pod_of("a", 10000, 0), false);
+    rig_see(pod_of("a", 10000, 0));
     reserve("a", 10000);
-    rig_bind(&r, 1, "a", "n2");
+    rig_bind(1, "a", "n2");
     ck_assert_int_eq(free_on("n1"), 16000);
     ck_assert_int_eq(free_on("n2"), 6000);
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -175,44 +166,41 @@ START_TEST(a_bind_by_another_scheduler_ends_the_reservation)
 {
     start();
     reserve("a", 10000);
-    rig_pod(&r, rig_bound_pod(&r, "a", 10000, "n2", "{'" KEY_MEM_IDX "':'0'}"), false);
+    rig_see(rig_bound_pod("a", 10000, "n2", "{'" KEY_MEM_IDX "':'0'}"));
     ck_assert_int_eq(free_on("n1"), 16000);
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_pod_of_equal_priority_gets_no_reserved_memory)
 {
     start();
-    rig_pod(&r, pod_of("b", 10000, 0), false);
+    rig_see(pod_of("b", 10000, 0));
     reserve("a", 10000);
-    rig_bind(&r, 1, "b", "n1");
-    struct core_output o = rig_take(&r, CORE_REPLY);
+    rig_bind(1, "b", "n1");
+    struct core_output o = rig_take(CORE_REPLY);
     ck_assert_int_eq(o.code, ERR_CONFLICT);
     ck_assert_ptr_nonnull(
         strstr(o.text, "reserved for pods that are being bound: 10000 MiB on GPU0"));
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 0);
-    rig_free(&r);
+    ck_count(CORE_CALL_BIND, 0);
 }
 END_TEST
 
 START_TEST(a_bind_of_higher_priority_takes_reserved_memory)
 {
     start();
-    rig_pod(&r, pod_of("a", 10000, 0), false);
-    rig_pod(&r, pod_of("b", 10000, 1), false);
+    rig_see(pod_of("a", 10000, 0));
+    rig_see(pod_of("b", 10000, 1));
     reserve("a", 10000);
     core_outputs_reset(&r.out);
-    rig_bind(&r, 1, "b", "n1");
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 1);
+    rig_bind(1, "b", "n1");
+    ck_count(CORE_CALL_BIND, 1);
     expect_bound_to("b", "n1");
     ck_assert_uint_eq(reservations(), 0);
-    ck_assert_ptr_nonnull(strstr(rig_take(&r, CORE_LOG).text,
-                                 "the reservation of pod default/a has ended"));
-    rig_bind(&r, 2, "a", "n1");
-    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_CONFLICT);
-    rig_free(&r);
+    ck_assert_ptr_nonnull(
+        strstr(rig_take(CORE_LOG).text, "the reservation of pod default/a has ended"));
+    rig_bind(2, "a", "n1");
+    ck_assert_int_eq(rig_take(CORE_REPLY).code, ERR_CONFLICT);
 }
 END_TEST
 
@@ -230,7 +218,6 @@ START_TEST(a_reservation_of_higher_priority_ends_only_the_weakest_that_it_needs)
     ck_assert_ptr_null(ledger_reservation_find(l, SPAN("c"))); /* the later of the two */
     ck_assert_ptr_nonnull(ledger_reservation_find(l, SPAN("d")));
     ck_assert_int_eq(free_on("n1"), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -249,7 +236,6 @@ START_TEST(whole_cards_are_reserved_and_taken_whole)
     ck_assert_str_eq(reserve_for("c", card, 2, "n1", NULL), "n1");
     ck_assert_uint_eq(reservations(), 1);
     ck_assert_int_eq(free_on("n1"), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -264,58 +250,54 @@ START_TEST(a_second_filter_of_the_pod_replaces_its_reservation)
     ck_assert_str_eq(reserve_for("a", memory(16001), 0, "n1", "n2"), "");
     ck_assert_uint_eq(reservations(), 0);
     ck_assert_int_eq(free_on("n2"), 16000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_deleted_pod_reserves_nothing)
 {
     start();
-    rig_pod(&r, pod_of("a", 10000, 0), false);
+    rig_see(pod_of("a", 10000, 0));
     reserve("a", 10000);
-    rig_pod(&r, pod_of("a", 10000, 0), true);
+    rig_delete(pod_of("a", 10000, 0));
     ck_assert_uint_eq(reservations(), 0);
     ck_assert_int_eq(free_on("n1"), 16000);
     /* also one that the watch has not shown before its deletion */
     reserve("b", 10000);
-    rig_pod(&r, pod_of("b", 10000, 0), true);
+    rig_delete(pod_of("b", 10000, 0));
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_list_without_the_pod_ends_its_reservation)
 {
     start();
-    rig_pod(&r, pod_of("a", 10000, 0), false);
+    rig_see(pod_of("a", 10000, 0));
     reserve("a", 10000);
     struct err gone = {.code = ERR_GONE};
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
-                                     .kind = CORE_PODS,
-                                     .run = r.runs[CORE_PODS],
-                                     .err = &gone});
-    rig_pass(&r, 2000);
-    rig_list_end(&r, CORE_PODS);
+    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
+                                 .kind = CORE_PODS,
+                                 .run = r.runs[CORE_PODS],
+                                 .err = &gone});
+    rig_pass(2000);
+    rig_list_end(CORE_PODS);
     ck_assert_uint_eq(reservations(), 0);
     ck_assert_int_eq(free_on("n1"), 16000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_reservation_ends_after_its_time_limit_and_wakes_the_scheduler)
 {
     start();
-    rig_pod(&r, pod_of("waits", 16000, 0), false);
+    rig_see(pod_of("waits", 16000, 0));
     ck_assert_str_eq(reserve_for("b", memory(1), 0, "n2", NULL), "n2");
     reserve("a", 10000);
-    rig_pass(&r, CORE_RESERVATION_MS - 1);
+    rig_pass(CORE_RESERVATION_MS - 1);
     ck_assert_uint_eq(reservations(), 2);
     ck_assert_int_le(core_due(r.core), r.now.mono_ms + 1);
     core_outputs_reset(&r.out);
-    rig_pass(&r, 1);
+    rig_pass(1);
     ck_assert_uint_eq(reservations(), 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 2);
-    rig_free(&r);
+    ck_count(CORE_CALL_WAKEUP, 2);
 }
 END_TEST
 
@@ -323,50 +305,47 @@ END_TEST
 START_TEST(a_node_whose_room_is_reserved_meanwhile_wakes_the_scheduler)
 {
     start();
-    rig_pod(&r, pod_of("waits", 16000, 10), false);
+    rig_see(pod_of("waits", 16000, 10));
     for (int i = 0; i < 2; i++) {
         struct scv sick = object_scv_even(&r.arena, "n2", 1, 16000);
         sick.cards[0].healthy = false;
-        rig_scv(&r, sick);
-        rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
+        rig_scv(sick);
+        rig_cards("n2", 1, 16000);
         if (i == 1) /* before the second since the first wakeup has passed */
             ck_assert_str_eq(reserve_for("a", memory(10000), 0, "n2", NULL), "n2");
-        rig_pass(&r, i ? CORE_WAKEUP_INTERVAL_MS : 1);
-        struct core_output o = rig_take(&r, CORE_CALL_WAKEUP);
+        rig_pass(i ? CORE_WAKEUP_INTERVAL_MS : 1);
+        struct core_output o = rig_take(CORE_CALL_WAKEUP);
         ck_assert_str_eq(o.node, "n2");
-        rig_answer(&r, o.call, ERR_NONE);
+        rig_answer(o.call, ERR_NONE);
     }
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_bind_wakes_nobody)
 {
     start();
-    rig_pod(&r, pod_of("waits", 6000, 0), false);
-    rig_pod(&r, pod_of("a", 10000, 0), false);
+    rig_see(pod_of("waits", 6000, 0));
+    rig_see(pod_of("a", 10000, 0));
     reserve("a", 10000);
     core_outputs_reset(&r.out);
-    rig_bind(&r, 1, "a", "n1");
-    rig_pod(&r, rig_bound_pod(&r, "a", 10000, "n1", "{'" KEY_MEM_IDX "':'0'}"), false);
-    rig_pass(&r, 100);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
-    rig_free(&r);
+    rig_bind(1, "a", "n1");
+    rig_see(rig_bound_pod("a", 10000, "n1", "{'" KEY_MEM_IDX "':'0'}"));
+    rig_pass(100);
+    ck_count(CORE_CALL_WAKEUP, 0);
 }
 END_TEST
 
 START_TEST(only_the_leader_reserves)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    rig_new((struct core_settings){0});
+    rig_lease_read("other", "1");
     for (int kind = 0; kind < CORE_KINDS; kind++) {
-        rig_tick(&r, 0);
-        rig_list_end(&r, (enum core_kind)kind);
+        rig_tick(0);
+        rig_list_end((enum core_kind)kind);
     }
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16000));
+    rig_cards("n1", 1, 16000);
     ck_assert_str_eq(reserve("a", 1000), "");
     ck_assert_int_eq(outcome, CORE_RESERVE_NOT_NOW);
-    rig_free(&r);
 }
 END_TEST
 
@@ -374,41 +353,38 @@ START_TEST(reservations_end_with_the_leadership)
 {
     start();
     reserve("a", 10000);
-    rig_tick(&r, CORE_LEASE_MS);
+    rig_tick(CORE_LEASE_MS);
     ck_assert(!core_is_leader(r.core));
     ck_assert_uint_eq(reservations(), 0);
     ck_assert_int_eq(free_on("n1"), 16000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_pod_with_a_promise_gets_no_reservation)
 {
     start();
-    rig_pod(&r, pod_of("a", 10000, 0), false);
-    rig_bind(&r, 1, "a", "n1");
+    rig_see(pod_of("a", 10000, 0));
+    rig_bind(1, "a", "n1");
     ck_assert_str_eq(reserve("a", 1000), "");
     ck_assert_int_eq(outcome, CORE_RESERVE_PROMISED);
-    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
+    rig_end(CORE_CALL_BIND, ERR_NONE);
     ck_assert_str_eq(reserve("a", 1000), "");
     ck_assert_int_eq(outcome, CORE_RESERVE_PROMISED);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind)
 {
     start();
-    rig_scv(&r, object_scv_even(&r.arena, "n3", 2, 16000));
-    rig_pod(&r, pod_of("a", 4000, 0), false);
+    rig_cards("n3", 2, 16000);
+    rig_see(pod_of("a", 4000, 0));
     reserve_for("a", memory(4000), 0, "n3", NULL);
     struct scv scv = object_scv_even(&r.arena, "n3", 2, 16000);
     scv.cards[0].healthy = false;
-    rig_scv(&r, scv);
-    rig_bind(&r, 1, "a", "n3");
-    ck_assert_int_eq(rig_free_mib(&r, "n3", 1), 12000);
+    rig_scv(scv);
+    rig_bind(1, "a", "n3");
+    ck_assert_int_eq(rig_free_mib("n3", 1), 12000);
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 END_TEST
 
@@ -417,15 +393,14 @@ START_TEST(the_reservation_of_a_deleted_node_harms_nobody)
     start();
     reserve("a", 10000);
     struct scv scv = object_scv_even(&r.arena, "n1", 1, 16000);
-    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
-                                     .kind = CORE_SCVS,
-                                     .run = r.runs[CORE_SCVS],
-                                     .scv = &scv,
-                                     .deleted = true});
+    rig_step((struct core_input){.type = CORE_OBJECT,
+                                 .kind = CORE_SCVS,
+                                 .run = r.runs[CORE_SCVS],
+                                 .scv = &scv,
+                                 .deleted = true});
     ck_assert_uint_eq(reservations(), 1);
     ck_assert_str_eq(reserve("a", 10000), "n2");
-    ck_assert_ptr_null(ledger_node_find(core_ledger(r.core), SPAN("n1")));
-    rig_free(&r);
+    ck_assert_ptr_null(rig_ledger_node("n1"));
 }
 END_TEST
 
@@ -434,19 +409,18 @@ START_TEST(a_later_filter_does_not_renew_the_time_limit)
 {
     start();
     reserve("a", 10000);
-    rig_pass(&r, CORE_RESERVATION_MS - 1000);
+    rig_pass(CORE_RESERVATION_MS - 1000);
     ck_assert_str_eq(reserve("a", 10000), "n1");
     ck_assert_str_eq(reserve_for("a", memory(12000), 0, "n2", NULL), "n2");
     ck_assert_uint_eq(reservations(), 1);
-    rig_pass(&r, 999);
+    rig_pass(999);
     ck_assert_uint_eq(reservations(), 1);
-    rig_pass(&r, 1);
+    rig_pass(1);
     ck_assert_uint_eq(reservations(), 0);
     /* Pods that wait were woken; the next filter of any pod has a new limit. */
     ck_assert_str_eq(reserve("a", 10000), "n1");
-    rig_pass(&r, CORE_RESERVATION_MS - 1);
+    rig_pass(CORE_RESERVATION_MS - 1);
     ck_assert_uint_eq(reservations(), 1);
-    rig_free(&r);
 }
 END_TEST
 
@@ -455,29 +429,27 @@ START_TEST(a_filter_just_after_the_time_limit_gets_a_new_one)
 {
     start();
     reserve("a", 10000);
-    rig_pass(&r, CORE_RESERVATION_MS - 1);
+    rig_pass(CORE_RESERVATION_MS - 1);
     r.now.mono_ms += 1;
     ck_assert_str_eq(reserve("a", 10000), "n1");
     ck_assert_uint_eq(reservations(), 1);
-    rig_pass(&r, CORE_RESERVATION_MS - 1);
+    rig_pass(CORE_RESERVATION_MS - 1);
     ck_assert_uint_eq(reservations(), 1);
-    rig_pass(&r, 1);
+    rig_pass(1);
     ck_assert_uint_eq(reservations(), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_filter_that_keeps_the_place_wakes_nobody)
 {
     start();
-    rig_pod(&r, pod_of("waits", 10000, 0), false);
+    rig_see(pod_of("waits", 10000, 0));
     reserve_for("b", memory(16000), 0, "n2", NULL);
     reserve("a", 10000);
     core_outputs_reset(&r.out);
     ck_assert_str_eq(reserve("a", 10000), "n1");
-    rig_pass(&r, 100);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_WAKEUP), 0);
-    rig_free(&r);
+    rig_pass(100);
+    ck_count(CORE_CALL_WAKEUP, 0);
 }
 END_TEST
 
@@ -491,7 +463,7 @@ START_TEST(the_number_of_reservations_is_limited)
         snprintf(uid, sizeof uid, "u%d", i);
         snprintf(node, sizeof node, "m%d", i % NODES);
         if (i < NODES)
-            rig_scv(&r, object_scv_even(&r.arena, node, 1, 2000));
+            rig_cards(node, 1, 2000);
         const char *on = reserve_for(uid, memory(1), 0, node, NULL);
         ck_assert_str_eq(on, i < CORE_RESERVATIONS_MAX ? node : "");
         ck_assert_int_eq(outcome, i < CORE_RESERVATIONS_MAX ? CORE_RESERVE_DONE
@@ -500,19 +472,18 @@ START_TEST(the_number_of_reservations_is_limited)
     }
     ck_assert_uint_eq(reservations(), CORE_RESERVATIONS_MAX);
     ck_assert_str_eq(reserve_for("u0", memory(1), 0, "m0", NULL), "m0"); /* it has one */
-    struct pod pod = object_pod_mem(&r.arena, "member", 1);
+    struct pod pod = rig_mem("member", 1);
     struct request request = object_request(&r.arena, &pod, 1);
     const struct span node = SPAN("m1");
-    rig_step(&r, (struct core_input){.type = CORE_RESERVE,
-                                     .ns = pod.meta.ns,
-                                     .name = pod.meta.name,
-                                     .uid = pod.meta.uid,
-                                     .request = &request,
-                                     .gang = &(struct gang){.name = SPAN("g")},
-                                     .nodes = &node,
-                                     .n_nodes = 1});
-    ck_assert_int_eq(rig_take(&r, CORE_RESERVED).reserve, CORE_RESERVE_FULL);
-    rig_free(&r);
+    rig_step((struct core_input){.type = CORE_RESERVE,
+                                 .ns = pod.meta.ns,
+                                 .name = pod.meta.name,
+                                 .uid = pod.meta.uid,
+                                 .request = &request,
+                                 .gang = &(struct gang){.name = SPAN("g")},
+                                 .nodes = &node,
+                                 .n_nodes = 1});
+    ck_assert_int_eq(rig_take(CORE_RESERVED).reserve, CORE_RESERVE_FULL);
 }
 END_TEST
 
@@ -521,35 +492,34 @@ START_TEST(a_nominated_pod_with_a_reservation_counts_once)
     start();
     struct pod nominated = pod_of("n", 8000, 1);
     nominated.nominated_node = SPAN("n1");
-    rig_pod(&r, nominated, false);
+    rig_see(nominated);
     ck_assert_str_eq(reserve_for("a", memory(9000), 0, "n1", NULL), "");
     ck_assert_str_eq(reserve_for("n", memory(8000), 1, "n1", NULL), "n1");
     ck_assert_str_eq(reserve_for("a", memory(8000), 0, "n1", NULL), "n1");
-    rig_free(&r);
 }
 END_TEST
 
-UNIT_MAIN("core/reserve", a_reservation_takes_free_memory_and_is_no_promise,
-          the_second_pod_gets_the_next_node_before_the_first_is_bound,
-          a_bind_turns_the_reservation_into_the_promise_on_the_same_card,
-          the_reserved_card_is_kept_when_the_policy_would_choose_another,
-          a_pending_pod_that_loses_its_labels_ends_its_reservation,
-          a_bind_elsewhere_ends_the_reservation,
-          a_bind_by_another_scheduler_ends_the_reservation,
-          a_pod_of_equal_priority_gets_no_reserved_memory,
-          a_bind_of_higher_priority_takes_reserved_memory,
-          a_reservation_of_higher_priority_ends_only_the_weakest_that_it_needs,
-          whole_cards_are_reserved_and_taken_whole,
-          a_second_filter_of_the_pod_replaces_its_reservation,
-          a_deleted_pod_reserves_nothing, a_list_without_the_pod_ends_its_reservation,
-          a_reservation_ends_after_its_time_limit_and_wakes_the_scheduler,
-          a_node_whose_room_is_reserved_meanwhile_wakes_the_scheduler,
-          a_bind_wakes_nobody, only_the_leader_reserves,
-          reservations_end_with_the_leadership, a_pod_with_a_promise_gets_no_reservation,
-          a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind,
-          the_reservation_of_a_deleted_node_harms_nobody,
-          a_later_filter_does_not_renew_the_time_limit,
-          a_filter_just_after_the_time_limit_gets_a_new_one,
-          a_filter_that_keeps_the_place_wakes_nobody,
-          the_number_of_reservations_is_limited,
-          a_nominated_pod_with_a_reservation_counts_once)
+RIG_MAIN("core/reserve", a_reservation_takes_free_memory_and_is_no_promise,
+         the_second_pod_gets_the_next_node_before_the_first_is_bound,
+         a_bind_turns_the_reservation_into_the_promise_on_the_same_card,
+         the_reserved_card_is_kept_when_the_policy_would_choose_another,
+         a_pending_pod_that_loses_its_labels_ends_its_reservation,
+         a_bind_elsewhere_ends_the_reservation,
+         a_bind_by_another_scheduler_ends_the_reservation,
+         a_pod_of_equal_priority_gets_no_reserved_memory,
+         a_bind_of_higher_priority_takes_reserved_memory,
+         a_reservation_of_higher_priority_ends_only_the_weakest_that_it_needs,
+         whole_cards_are_reserved_and_taken_whole,
+         a_second_filter_of_the_pod_replaces_its_reservation,
+         a_deleted_pod_reserves_nothing, a_list_without_the_pod_ends_its_reservation,
+         a_reservation_ends_after_its_time_limit_and_wakes_the_scheduler,
+         a_node_whose_room_is_reserved_meanwhile_wakes_the_scheduler, a_bind_wakes_nobody,
+         only_the_leader_reserves, reservations_end_with_the_leadership,
+         a_pod_with_a_promise_gets_no_reservation,
+         a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind,
+         the_reservation_of_a_deleted_node_harms_nobody,
+         a_later_filter_does_not_renew_the_time_limit,
+         a_filter_just_after_the_time_limit_gets_a_new_one,
+         a_filter_that_keeps_the_place_wakes_nobody,
+         the_number_of_reservations_is_limited,
+         a_nominated_pod_with_a_reservation_counts_once)

@@ -1,144 +1,133 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rig.h"
 
-static struct rig r;
-
 static void ended(enum core_kind kind, enum err_code code, int64_t retry_after_ms)
 {
     struct err err = {.code = code, .msg = "why"};
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
-                                     .kind = kind,
-                                     .run = r.runs[kind],
-                                     .err = code == ERR_NONE ? NULL : &err,
-                                     .retry_after_ms = retry_after_ms});
+    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
+                                 .kind = kind,
+                                 .run = r.runs[kind],
+                                 .err = code == ERR_NONE ? NULL : &err,
+                                 .retry_after_ms = retry_after_ms});
 }
 
 static void list_failed(enum core_kind kind, enum err_code code, int64_t retry_after_ms)
 {
     struct err err = {.code = code, .msg = "why"};
-    rig_step(&r, (struct core_input){.type = CORE_LIST_FAILED,
-                                     .kind = kind,
-                                     .run = r.runs[kind],
-                                     .err = &err,
-                                     .retry_after_ms = retry_after_ms});
+    rig_step((struct core_input){.type = CORE_LIST_FAILED,
+                                 .kind = kind,
+                                 .run = r.runs[kind],
+                                 .err = &err,
+                                 .retry_after_ms = retry_after_ms});
 }
 
 START_TEST(nothing_is_answered_before_the_first_full_list)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    rig_new((struct core_settings){0});
+    rig_lease_read("other", "1");
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         struct err err = {0};
         ck_assert_int_eq(core_ready(r.core, r.now, &err), -1);
         ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
         ck_assert_ptr_nonnull(strstr(err.msg, core_kind_name((enum core_kind)kind)));
-        rig_list_end(&r, (enum core_kind)kind);
+        rig_list_end((enum core_kind)kind);
     }
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(not_ready_gives_the_reason)
 {
     struct err err = {0};
-    rig_new(&r, (struct core_settings){0});
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    rig_new((struct core_settings){0});
+    rig_lease_read("other", "1");
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (kind != CORE_SCVS)
-            rig_list_end(&r, (enum core_kind)kind);
+            rig_list_end((enum core_kind)kind);
     list_failed(CORE_SCVS, ERR_FORBIDDEN, -1);
     core_ready(r.core, r.now, &err);
     ck_assert_str_eq(err.msg, "not ready: the first list of scvs has not finished: why");
-    rig_tick(&r, 60000);
-    rig_list_end(&r, CORE_SCVS);
+    rig_tick(60000);
+    rig_list_end(CORE_SCVS);
     ended(CORE_SCVS, ERR_UNAVAILABLE, -1);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
     r.now.mono_ms += CORE_STALE_MS + 1;
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (kind != CORE_SCVS)
-            rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
-                                             .kind = (enum core_kind)kind,
-                                             .run = r.runs[kind]});
+            rig_progress((enum core_kind)kind);
     core_ready(r.core, r.now, &err);
     ck_assert_str_eq(err.msg,
                      "not ready: the watch of scvs has delivered nothing for 150 s: why");
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_watch_continues_from_the_last_version)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_list_end(&r, CORE_SCVS);
-    struct core_output watch = rig_take(&r, CORE_WATCH);
+    rig_new((struct core_settings){0});
+    rig_list_end(CORE_SCVS);
+    struct core_output watch = rig_take(CORE_WATCH);
     ck_assert_int_eq(watch.kind, CORE_SCVS);
     ck_assert_str_eq(watch.version, "100");
-    rig_tick(&r, 1000);
+    rig_tick(1000);
     struct scv scv = object_scv_even(&r.arena, "n1", 1, 100);
-    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
-                                     .kind = CORE_SCVS,
-                                     .run = watch.run,
-                                     .scv = &scv,
-                                     .version = SPAN("105")});
+    rig_step((struct core_input){.type = CORE_OBJECT,
+                                 .kind = CORE_SCVS,
+                                 .run = watch.run,
+                                 .scv = &scv,
+                                 .version = SPAN("105")});
     ended(CORE_SCVS, ERR_NONE, -1);
-    watch = rig_take(&r, CORE_WATCH);
+    watch = rig_take(CORE_WATCH);
     ck_assert_str_eq(watch.version, "105");
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
-                                     .kind = CORE_SCVS,
-                                     .run = watch.run,
-                                     .version = SPAN("110")});
-    rig_tick(&r, 1000);
+    rig_step((struct core_input){.type = CORE_WATCH_PROGRESS,
+                                 .kind = CORE_SCVS,
+                                 .run = watch.run,
+                                 .version = SPAN("110")});
+    rig_tick(1000);
     ended(CORE_SCVS, ERR_NONE, -1);
-    ck_assert_str_eq(rig_take(&r, CORE_WATCH).version, "110");
-    rig_free(&r);
+    ck_assert_str_eq(rig_take(CORE_WATCH).version, "110");
 }
 END_TEST
 
 START_TEST(watches_that_end_at_once_restart_once_a_second)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_list_end(&r, CORE_SCVS);
+    rig_new((struct core_settings){0});
+    rig_list_end(CORE_SCVS);
     for (int i = 0; i < 3; i++) {
-        ck_assert_int_eq(rig_take(&r, CORE_WATCH).kind, CORE_SCVS);
-        rig_tick(&r, 10);
+        ck_assert_int_eq(rig_take(CORE_WATCH).kind, CORE_SCVS);
+        rig_tick(10);
         ended(CORE_SCVS, ERR_NONE, -1);
-        rig_tick(&r, 989);
-        ck_assert_uint_eq(rig_count(&r, CORE_WATCH), 0);
-        rig_tick(&r, 1);
+        rig_tick(989);
+        ck_count(CORE_WATCH, 0);
+        rig_tick(1);
     }
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(an_expired_version_causes_a_new_list)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_list_end(&r, CORE_NODES);
+    rig_new((struct core_settings){0});
+    rig_list_end(CORE_NODES);
     core_outputs_reset(&r.out);
     ended(CORE_NODES, ERR_GONE, -1);
-    struct core_output list = rig_take(&r, CORE_LIST);
+    struct core_output list = rig_take(CORE_LIST);
     ck_assert_int_eq(list.kind, CORE_NODES);
-    rig_free(&r);
 }
 END_TEST
 
 /* Each list succeeds, which proves nothing about the watch. */
 START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
+    rig_new((struct core_settings){0});
+    rig_lead();
     int64_t from = r.now.mono_ms, last = from, longest = 0;
     for (int lists = 0; lists < 14; lists++) {
         uint64_t old = r.runs[CORE_NODES];
         if (lists % 2) /* the 410 may also be an event of an open watch */
-            rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
-                                             .kind = CORE_NODES,
-                                             .run = old});
+            rig_progress(CORE_NODES);
         ended(CORE_NODES, ERR_GONE, -1);
         while (r.runs[CORE_NODES] == old)
-            rig_tick(&r, 100);
-        rig_list_end(&r, CORE_NODES);
+            rig_tick(100);
+        rig_list_end(CORE_NODES);
         if (lists > 0 && r.now.mono_ms - last > longest)
             longest = r.now.mono_ms - last;
         last = r.now.mono_ms;
@@ -147,29 +136,27 @@ START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
     ck_assert_int_ge(longest, 15 * 1000);
     ck_assert_int_le(longest, 45 * 1000 + 100);
     /* A long watch resets the backoff: the next list is immediate. */
-    rig_tick(&r, 30 * 1000);
+    rig_tick(30 * 1000);
     core_outputs_reset(&r.out);
     ended(CORE_NODES, ERR_GONE, -1);
-    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_NODES);
-    rig_free(&r);
+    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_NODES);
 }
 END_TEST
 
 START_TEST(failures_back_off_and_honor_retry_after)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    rig_new((struct core_settings){0});
+    rig_lease_read("other", "1");
     core_outputs_reset(&r.out);
     int64_t longest = 0;
     for (int i = 0; i < 12; i++) {
         int64_t from = r.now.mono_ms;
         list_failed(CORE_NODES, ERR_FORBIDDEN, -1);
-        ck_assert_ptr_nonnull(
-            strstr(rig_take(&r, CORE_LOG).text, "list of nodes failed"));
-        while (!rig_count(&r, CORE_LIST))
-            rig_tick(&r, 100);
-        while (rig_count(&r, CORE_LIST))
-            rig_take(&r, CORE_LIST);
+        ck_assert_ptr_nonnull(strstr(rig_take(CORE_LOG).text, "list of nodes failed"));
+        while (!rig_count(CORE_LIST))
+            rig_tick(100);
+        while (rig_count(CORE_LIST))
+            rig_take(CORE_LIST);
         int64_t waited = r.now.mono_ms - from;
         ck_assert_int_ge(waited, 400);
         longest = waited > longest ? waited : longest;
@@ -178,87 +165,81 @@ START_TEST(failures_back_off_and_honor_retry_after)
     ck_assert_int_le(longest, 45100);
     int64_t from = r.now.mono_ms;
     list_failed(CORE_NODES, ERR_UNAVAILABLE, 60000);
-    while (!rig_count(&r, CORE_LIST))
-        rig_tick(&r, 100);
+    while (!rig_count(CORE_LIST))
+        rig_tick(100);
     ck_assert_int_ge(r.now.mono_ms - from, 60000);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_kind_that_is_not_served_is_an_empty_list)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    rig_new((struct core_settings){0});
+    rig_lease_read("other", "1");
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (kind != CORE_SCVS)
-            rig_list_end(&r, (enum core_kind)kind);
+            rig_list_end((enum core_kind)kind);
     core_outputs_reset(&r.out);
     list_failed(CORE_SCVS, ERR_NOT_FOUND, -1);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
-    ck_assert_uint_eq(rig_count(&r, CORE_LIST), 0);
-    rig_tick(&r, 30000); /* the CRD may have been installed */
-    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_SCVS);
+    ck_count(CORE_LIST, 0);
+    rig_tick(30000); /* the CRD may have been installed */
+    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_SCVS);
 
     list_failed(CORE_NODES, ERR_NOT_FOUND, -1); /* every cluster serves Nodes */
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(a_404_for_nodes_is_an_error)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    rig_new((struct core_settings){0});
+    rig_lease_read("other", "1");
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (kind != CORE_NODES)
-            rig_list_end(&r, (enum core_kind)kind);
+            rig_list_end((enum core_kind)kind);
     list_failed(CORE_NODES, ERR_NOT_FOUND, -1);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), -1);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(inputs_of_an_old_run_are_ignored)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_list_end(&r, CORE_SCVS);
+    rig_new((struct core_settings){0});
+    rig_list_end(CORE_SCVS);
     uint64_t old = r.runs[CORE_SCVS];
     ended(CORE_SCVS, ERR_GONE, -1);
     struct scv scv = object_scv_even(&r.arena, "n1", 1, 100);
-    rig_step(&r, (struct core_input){
-                     .type = CORE_OBJECT, .kind = CORE_SCVS, .run = old, .scv = &scv});
-    ck_assert_ptr_null(ledger_node_find(core_ledger(r.core), SPAN("n1")));
-    rig_step(&r,
-             (struct core_input){.type = CORE_LIST_ENDED, .kind = CORE_SCVS, .run = old});
+    rig_step((struct core_input){
+        .type = CORE_OBJECT, .kind = CORE_SCVS, .run = old, .scv = &scv});
+    ck_assert_ptr_null(rig_ledger_node("n1"));
+    rig_step((struct core_input){.type = CORE_LIST_ENDED, .kind = CORE_SCVS, .run = old});
     ended(CORE_SCVS, ERR_NONE, -1); /* the run of the list: no watch is running */
     ck_assert_uint_eq(r.runs[CORE_SCVS] > old, true);
-    rig_free(&r);
 }
 END_TEST
 
 START_TEST(an_invalid_pod_keeps_its_promise)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16000));
-    rig_pod(&r, rig_bound_pod(&r, "a", 9000, "n1", "{'" KEY_MEM_IDX "':'0'}"), false);
-    rig_pod(&r, rig_bound_pod(&r, "b", 4000, "n1", "{'" KEY_MEM_IDX "':'0'}"), false);
-    ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 3000);
+    rig_new((struct core_settings){0});
+    rig_lead();
+    rig_cards("n1", 1, 16000);
+    rig_see(rig_bound_pod("a", 9000, "n1", "{'" KEY_MEM_IDX "':'0'}"));
+    rig_see(rig_bound_pod("b", 4000, "n1", "{'" KEY_MEM_IDX "':'0'}"));
+    ck_assert_int_eq(rig_free_mib("n1", 0), 3000);
     ended(CORE_PODS, ERR_GONE, -1);
-    rig_tick(&r, 60000); /* a new list has an invalid a, and no b */
+    rig_tick(60000); /* a new list has an invalid a, and no b */
     struct pod a = {.meta = {.uid = SPAN("a"), .name = SPAN("pod-a")}};
     struct core_input in = {.type = CORE_OBJECT,
                             .kind = CORE_PODS,
                             .run = r.runs[CORE_PODS],
                             .pod = &a,
                             .invalid = true};
-    rig_step(&r, in);
-    rig_list_end(&r, CORE_PODS);
-    ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 7000);
+    rig_step(in);
+    rig_list_end(CORE_PODS);
+    ck_assert_int_eq(rig_free_mib("n1", 0), 7000);
     in.run = r.runs[CORE_PODS];
     in.deleted = true; /* a deletion needs only the UID */
-    rig_step(&r, in);
-    ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 16000);
-    rig_free(&r);
+    rig_step(in);
+    ck_assert_int_eq(rig_free_mib("n1", 0), 16000);
 }
 END_TEST
 
@@ -267,93 +248,85 @@ static void without_label(const char *uid, const char *node, const char *phase,
                           const char *annotations)
 {
     struct span json =
-        quoted(&r.arena,
-               "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s',"
-               "'annotations':%s},'spec':{'nodeName':'%s','containers':[{}]},"
-               "'status':{'phase':'%s'}}",
-               uid, uid, annotations, node, phase);
-    rig_pod(&r, object_pod(&r.arena, json), false);
+        rig_text("{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s',"
+                 "'annotations':%s},'spec':{'nodeName':'%s','containers':[{}]},"
+                 "'status':{'phase':'%s'}}",
+                 uid, uid, annotations, node, phase);
+    rig_see(object_pod(&r.arena, json));
 }
 
 /* This process first sees the pod after its label was removed. */
 START_TEST(a_promise_outlives_the_label_it_was_made_for)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16000));
+    rig_new((struct core_settings){0});
+    rig_lead();
+    rig_cards("n1", 2, 16000);
     without_label("a", "n1", "Running",
                   "{'" KEY_MEM_IDX "':'0','" KEY_MEM_DEV "':'16000','" KEY_MEM_POD
                   "':'9000','" KEY_MEM_ASSIGNED "':'true','" KEY_MEM_ASSUME_TIME
                   "':'1','" KEY_CARD_UUID "':'','" KEY_CARD_MEMORY
                   "':'9000','" KEY_ALLOCATION "':'{\\\"0\\\":{\\\"0\\\":9000}}'}");
-    ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 7000);
+    ck_assert_int_eq(rig_free_mib("n1", 0), 7000);
     /* Without a node, terminal or without annotations: no promise. */
     const char *allocation = "{'" KEY_ALLOCATION "':'{\\\"0\\\":{\\\"1\\\":9000}}'}";
     without_label("b", "", "Pending", allocation);
     without_label("c", "n1", "Succeeded", allocation);
     without_label("e", "n1", "Running", "{}");
-    ck_assert_int_eq(rig_free_mib(&r, "n1", 1), 16000);
+    ck_assert_int_eq(rig_free_mib("n1", 1), 16000);
     const char *others[] = {"b", "c", "e"};
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
-        ck_assert_ptr_null(ledger_pod_find(core_ledger(r.core), span_of(others[i])));
+        ck_assert_ptr_null(rig_ledger_pod(others[i]));
     without_label("a", "n1", "Succeeded", "{}");
-    ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 16000);
-    rig_free(&r);
+    ck_assert_int_eq(rig_free_mib("n1", 0), 16000);
 }
 END_TEST
 
 START_TEST(no_events_make_it_unready_and_progress_ready)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
+    rig_new((struct core_settings){0});
+    rig_lead();
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
     for (int i = 0; i <= CORE_STALE_MS / 1000; i++) {
         for (int kind = 0; kind < CORE_KINDS; kind++)
             if (kind != CORE_PODS)
-                rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
-                                                 .kind = (enum core_kind)kind,
-                                                 .run = r.runs[kind]});
+                rig_progress((enum core_kind)kind);
         r.now.mono_ms += 1000;
     }
     struct err err = {0};
     ck_assert_int_eq(core_ready(r.core, r.now, &err), -1);
     ck_assert_str_eq(err.msg,
                      "not ready: the watch of pods has delivered nothing for 151 s");
-    rig_step(&r, (struct core_input){.type = CORE_WATCH_PROGRESS,
-                                     .kind = CORE_PODS,
-                                     .run = r.runs[CORE_PODS]});
+    rig_progress(CORE_PODS);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
-    rig_free(&r);
 }
 END_TEST
 
 /* An outage: renewals and watches fail, and backoffs grow. */
 static void outage(int64_t ms)
 {
-    for (int64_t end = r.now.mono_ms + ms; r.now.mono_ms < end; rig_tick(&r, 100)) {
-        if (rig_count(&r, CORE_CALL_LEASE_WRITE))
-            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_UNAVAILABLE);
-        if (rig_count(&r, CORE_CALL_LEASE_GET))
-            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAVAILABLE);
-        if (rig_count(&r, CORE_WATCH) && rig_take(&r, CORE_WATCH).kind == CORE_SCVS)
+    for (int64_t end = r.now.mono_ms + ms; r.now.mono_ms < end; rig_tick(100)) {
+        if (rig_count(CORE_CALL_LEASE_WRITE))
+            rig_end(CORE_CALL_LEASE_WRITE, ERR_UNAVAILABLE);
+        if (rig_count(CORE_CALL_LEASE_GET))
+            rig_end(CORE_CALL_LEASE_GET, ERR_UNAVAILABLE);
+        if (rig_count(CORE_WATCH) && rig_take(CORE_WATCH).kind == CORE_SCVS)
             ended(CORE_SCVS, ERR_UNAVAILABLE, -1);
     }
 }
 
 START_TEST(a_successful_lease_write_shortens_backoffs)
 {
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
+    rig_new((struct core_settings){0});
+    rig_lead();
     ended(CORE_SCVS, ERR_UNAVAILABLE, -1);
     outage(100 * 1000);
-    while (!rig_count(&r, CORE_CALL_LEASE_GET))
-        rig_tick(&r, 100);
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "me", "9");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "10");
-    for (int i = 0; i < 10 && !rig_count(&r, CORE_WATCH); i++)
-        rig_tick(&r, 100);
-    ck_assert_int_eq(rig_take(&r, CORE_WATCH).kind, CORE_SCVS);
-    rig_free(&r);
+    while (!rig_count(CORE_CALL_LEASE_GET))
+        rig_tick(100);
+    rig_lease_read("me", "9");
+    rig_lease_written("me", "10");
+    for (int i = 0; i < 10 && !rig_count(CORE_WATCH); i++)
+        rig_tick(100);
+    ck_assert_int_eq(rig_take(CORE_WATCH).kind, CORE_SCVS);
 }
 END_TEST
 
@@ -361,31 +334,30 @@ START_TEST(the_due_time_is_never_missed)
 {
     /* Whenever core_due is in the past, a tick must make it future or change something.
      */
-    rig_new(&r, (struct core_settings){0});
-    rig_lead(&r);
+    rig_new((struct core_settings){0});
+    rig_lead();
     for (int i = 0; i < 1000; i++) {
         int64_t due = core_due(r.core);
         if (due > r.now.mono_ms)
             r.now.mono_ms = due == INT64_MAX ? r.now.mono_ms + 1000 : due;
-        rig_tick(&r, 0);
+        rig_tick(0);
         for (size_t k = 0; k < r.out.n; k++)
             if (r.out.items[k].type == CORE_CALL_LEASE_WRITE)
-                rig_answer_lease(&r, r.out.items[k].call, "me", "5");
+                rig_answer_lease(r.out.items[k].call, "me", "5");
         core_outputs_reset(&r.out);
         ck_assert_int_gt(core_due(r.core), r.now.mono_ms);
     }
-    rig_free(&r);
 }
 END_TEST
 
-UNIT_MAIN("sync", a_promise_outlives_the_label_it_was_made_for,
-          nothing_is_answered_before_the_first_full_list, not_ready_gives_the_reason,
-          a_watch_continues_from_the_last_version,
-          watches_that_end_at_once_restart_once_a_second,
-          an_expired_version_causes_a_new_list,
-          a_watch_that_always_gets_410_lists_at_growing_intervals,
-          failures_back_off_and_honor_retry_after,
-          a_kind_that_is_not_served_is_an_empty_list, a_404_for_nodes_is_an_error,
-          inputs_of_an_old_run_are_ignored, an_invalid_pod_keeps_its_promise,
-          no_events_make_it_unready_and_progress_ready,
-          a_successful_lease_write_shortens_backoffs, the_due_time_is_never_missed)
+RIG_MAIN("sync", a_promise_outlives_the_label_it_was_made_for,
+         nothing_is_answered_before_the_first_full_list, not_ready_gives_the_reason,
+         a_watch_continues_from_the_last_version,
+         watches_that_end_at_once_restart_once_a_second,
+         an_expired_version_causes_a_new_list,
+         a_watch_that_always_gets_410_lists_at_growing_intervals,
+         failures_back_off_and_honor_retry_after,
+         a_kind_that_is_not_served_is_an_empty_list, a_404_for_nodes_is_an_error,
+         inputs_of_an_old_run_are_ignored, an_invalid_pod_keeps_its_promise,
+         no_events_make_it_unready_and_progress_ready,
+         a_successful_lease_write_shortens_backoffs, the_due_time_is_never_missed)

@@ -9,7 +9,6 @@
 
 /* Events of pods whose annotations differ from their request or cards, scan by scan. */
 
-static struct rig r;
 static struct event_scan *pods;
 static struct event_recorder *recorder;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -31,9 +30,9 @@ static int post(void *ctx, const struct kube_request *request, struct err *err)
 static void start(void)
 {
     log_set_level(LOG_ERROR);
-    rig_new(&r, (struct core_settings){.ledger = {.unit_mib = 1024}});
-    rig_lead(&r);
-    rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16384));
+    rig_new((struct core_settings){.ledger = {.unit_mib = 1024}});
+    rig_lead();
+    rig_scv(object_scv_even(&r.arena, "n1", 2, 16384));
     pods = event_scan_new(1);
     recorder = event_recorder_start(
         &(struct event_recorder_settings){.post = post, .instance = "me"});
@@ -41,8 +40,7 @@ static void start(void)
 
 static void see_pod(const char *uid, const char *index, const char *units)
 {
-    rig_pod(&r,
-            object_pod(&r.arena,
+    rig_pod(object_pod(&r.arena,
                        quoted(&r.arena,
                               "{'metadata':{'namespace':'default','name':'p','uid':'%s',"
                               "'annotations':{'" KEY_MEM_IDX "':'%s','" KEY_MEM_POD
@@ -76,7 +74,7 @@ static void end(int n)
     ck_assert_int_eq(posted, n);
     event_recorder_free(recorder);
     event_scan_free(pods);
-    rig_free(&r);
+    rig_free();
 }
 
 START_TEST(each_difference_is_reported_once)
@@ -111,15 +109,14 @@ START_TEST(other_cards_are_reported_when_they_last)
 {
     start();
     see_pod("a", "0", "2");
-    rig_scv(&r, object_scv(&r.arena,
-                           quoted(&r.arena,
-                                  "{'metadata':{'name':'n1'},'status':{'cardList':["
-                                  "{'id':0,'health':'Healthy','totalMemory':16384,"
-                                  "'uuid':'U0'},{'id':1,'health':'Healthy',"
-                                  "'totalMemory':16384,'uuid':'U1'}],'podList':[{"
-                                  "'namespace':'default','name':'p','container':'c',"
-                                  "'resource':'" KEY_GPU_MEM
-                                  "','units':2,'cards':['U1']}]}}")));
+    rig_scv(object_scv(
+        &r.arena,
+        quoted(&r.arena, "{'metadata':{'name':'n1'},'status':{'cardList':["
+                         "{'id':0,'health':'Healthy','totalMemory':16384,"
+                         "'uuid':'U0'},{'id':1,'health':'Healthy',"
+                         "'totalMemory':16384,'uuid':'U1'}],'podList':[{"
+                         "'namespace':'default','name':'p','container':'c',"
+                         "'resource':'" KEY_GPU_MEM "','units':2,'cards':['U1']}]}}")));
     ck_assert(scan(1000, true, 0));
     ck_assert(scan(1000 + EVENT_SCAN_CARDS_MS - 1, true, 0));
     ck_assert(!scan(1000 + EVENT_SCAN_CARDS_MS, true, 0));

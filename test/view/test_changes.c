@@ -7,7 +7,6 @@
 
 /* What one reader is sent: every node once, then changes, in chunks of any size. */
 
-static struct rig rig;
 static unsigned reads; /* how often the lock is held now */
 
 static const struct core *read_core(void *ctx)
@@ -22,25 +21,25 @@ static void end_read(void *ctx)
     reads--;
 }
 
-static const struct view_source source = {read_core, end_read, &rig, true};
+static const struct view_source source = {read_core, end_read, &r, true};
 
 static void set_node(const char *name, bool cordoned, bool deleted)
 {
     struct node node = {.meta = {.name = span_of(name)}, .cordoned = cordoned};
-    rig_step(&rig, (struct core_input){.type = CORE_OBJECT,
-                                       .kind = CORE_NODES,
-                                       .run = rig.runs[CORE_NODES],
-                                       .node = &node,
-                                       .deleted = deleted});
+    rig_step((struct core_input){.type = CORE_OBJECT,
+                                 .kind = CORE_NODES,
+                                 .run = r.runs[CORE_NODES],
+                                 .node = &node,
+                                 .deleted = deleted});
 }
 
 static void begin(void)
 {
-    rig_new(&rig, (struct core_settings){.observer = true});
+    rig_new((struct core_settings){.observer = true});
     set_node("n1", false, false);
     set_node("n2", false, false);
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        rig_list_end(&rig, (enum core_kind)kind);
+        rig_list_end((enum core_kind)kind);
 }
 
 /* One scan in chunks; returns the lines. */
@@ -88,7 +87,7 @@ START_TEST(every_node_once_then_its_changes)
     ck_assert_uint_eq(lines(scan(small, 1, &b)), 2); /* each reader has its own */
     view_changes_free(all);
     view_changes_free(small);
-    rig_free(&rig);
+    rig_free();
 }
 END_TEST
 
@@ -107,7 +106,7 @@ START_TEST(a_deleted_node_is_named_once)
     ck_assert_uint_eq(lines(out.p), 2);
     ck_assert_str_eq(scan(c, 1, &out), "");
     view_changes_free(c);
-    rig_free(&rig);
+    rig_free();
 }
 END_TEST
 
