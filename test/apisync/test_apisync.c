@@ -8,6 +8,7 @@
 /* The inputs that the core would get, one line each. */
 static struct buf seen;
 static unsigned faults;
+static struct arena a;
 
 static void add_err(const struct core_input *in)
 {
@@ -81,7 +82,6 @@ static bool answer(struct apisync *f, unsigned status, const char *body,
 
 static const char *path_of(const struct apisync *f)
 {
-    static struct arena a;
     struct kube_request r;
     apisync_request(f, true, &a, &r);
     ck_assert_str_eq(r.method, "GET");
@@ -279,7 +279,179 @@ START_TEST(the_end_of_a_watch_reports_the_error)
 }
 END_TEST
 
-UNIT_MAIN("apisync", a_list_is_read_page_by_page, a_list_without_paging_is_one_page,
+/* -- calls -- */
+
+#define PODS_NS "/api/v1/namespaces/ns/pods/"
+#define LEASES  "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+#define MERGE   "application/merge-patch+json"
+
+/* A GET of a pod has no resourceVersion, so it is a consistent read. A PATCH of the Lease keeps
+ * members of other writers. */
+static const struct {
+    struct core_output call;
+    const char *method, *path, *type, *body;
+} requests[] = {
+    {{.type = CORE_CALL_BIND, .annotations = "{\"k\":\"v\"}"},
+     "POST",
+     PODS_NS "p/binding?timeout=3s",
+     NULL,
+     "{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{\"name\":\"p\","
+     "\"namespace\":\"ns\",\"uid\":\"u-1\",\"annotations\":{\"k\":\"v\"}},\"target\":{"
+     "\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":\"n1\"}}"},
+    {{.type = CORE_CALL_GET_POD}, "GET", PODS_NS "p", NULL, ""},
+    {{.type = CORE_CALL_LEASE_GET}, "GET", LEASES "/p", NULL, ""},
+    {{.type = CORE_CALL_LEASE_WRITE, .body = "{}"}, "PATCH", LEASES "/p", MERGE, "{}"},
+    {{.type = CORE_CALL_LEASE_WRITE, .body = "{}", .create = true},
+     "POST",
+     LEASES,
+     NULL,
+     "{}"},
+    {{.type = CORE_CALL_WAKEUP, .value = "t"},
+     "PATCH",
+     NULL,
+     MERGE,
+     "{\"metadata\":{\"annotations\":{\"gpushare/room-since\":\"t\"}}}"},
+    {{.type = CORE_CALL_NOMINATE},
+     "PATCH",
+     PODS_NS "p/status",
+     MERGE,
+     "{\"metadata\":{\"uid\":\"u-1\"},\"status\":{\"nominatedNodeName\":\"n1\"}}"},
+    {{.type = CORE_CALL_NOMINATE, .node = ""},
+     "PATCH",
+     PODS_NS "p/status",
+     MERGE,
+     "{\"metadata\":{\"uid\":\"u-1\"},\"status\":{\"nominatedNodeName\":null}}"},
+    {{.type = CORE_CALL_EVICT},
+     "POST",
+     PODS_NS "p/eviction",
+     NULL,
+     "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"p\","
+     "\"namespace\":\"ns\"},\"deleteOptions\":{\"preconditions\":{\"uid\":\"u-1\"}}}"},
+};
+
+START_TEST(each_call_is_one_request)
+{
+    for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+        struct kube_request r;
+        struct core_output call = requests[i].call;
+        call.ns = "ns";
+        call.name = "p";
+        call.uid = "u-1";
+        call.node = call.node ? NULL : "n1";
+        call.send_by = (struct clock_deadline){99, 7};
+        ck_assert(apisync_is_call(&call));
+        apisync_call(&call, &a, &r);
+        ck_assert_str_eq(r.method, requests[i].method);
+        if (requests[i].path)
+            ck_assert_str_eq(r.path, requests[i].path);
+        if (requests[i].type)
+            ck_assert_str_eq(r.content_type, requests[i].type);
+        ck_assert_span_eq(r.body, requests[i].body);
+        if (call.type != CORE_CALL_BIND && call.type != CORE_CALL_NOMINATE &&
+            call.type != CORE_CALL_EVICT)
+            continue;
+        ck_assert_int_eq(r.send_by.mono_ms, 99);
+        ck_assert_int_eq(r.send_by.offset_ms, 7);
+        if (call.type != CORE_CALL_BIND)
+            continue;
+        ck_assert_int_eq(r.tcp_user_timeout_ms, CORE_DELIVERY_MS);
+        /* The client timeout must exceed the server's time limit. */
+        ck_assert_int_ge(r.timeout_ms, CORE_BIND_LIMIT_MS);
+    }
+}
+END_TEST
+
+static struct apisync_answer got;
+
+static void answer_call(enum core_output_type type, struct apisync_result result)
+{
+    struct core_output call = {.type = type, .call = 5};
+    apisync_answer(&call, &result, &a, &got);
+    ck_assert_int_eq(got.input.type, CORE_ANSWER);
+    ck_assert_uint_eq(got.input.call, 5);
+}
+
+/* The answers of kube-apiserver 1.37 to an eviction. */
+START_TEST(a_disruption_budget_is_not_an_overload)
+{
+    answer_call(
+        CORE_CALL_EVICT,
+        (struct apisync_result){
+            .status = 429,
+            .body =
+                SPAN("{\"kind\":\"Status\",\"status\":\"Failure\",\"message\":\"Cannot "
+                     "evict pod as it would violate the pod's disruption budget.\","
+                     "\"reason\":\"TooManyRequests\",\"details\":{\"causes\":[{"
+                     "\"reason\":\"DisruptionBudget\",\"message\":\"The disruption "
+                     "budget b needs 1 healthy pods and has 1 currently\"}]},"
+                     "\"code\":429}")});
+    ck_assert(got.input.disruption_budget);
+    ck_assert_int_eq(got.input.retry_after_ms, -1);
+    answer_call(CORE_CALL_EVICT,
+                (struct apisync_result){.status = 429,
+                                        .retry_after_s = 2,
+                                        .body = SPAN("{\"kind\":\"Status\",\"details\":{"
+                                                     "\"retryAfterSeconds\":2}}")});
+    ck_assert(!got.input.disruption_budget);
+    ck_assert_int_eq(got.input.retry_after_ms, 2000);
+
+    static const char *const odd[] = {"", "Too many requests", "{\"details\":null}",
+                                      "{\"details\":{\"causes\":[3]}}",
+                                      "{\"details\":{\"causes\":[{\"reason\":7}]}}"};
+    for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
+        answer_call(CORE_CALL_EVICT,
+                    (struct apisync_result){.status = 429, .body = span_of(odd[i])});
+        ck_assert(!got.input.disruption_budget);
+        ck_assert_int_eq(got.input.err->code, ERR_UNAVAILABLE);
+    }
+}
+END_TEST
+
+static void answer_get(unsigned status, const char *body)
+{
+    answer_call(CORE_CALL_GET_POD,
+                (struct apisync_result){.status = status, .body = span_of(body)});
+}
+
+START_TEST(answers_become_inputs)
+{
+    answer_get(200, "{\"metadata\":{\"name\":\"p\",\"uid\":\"u\"}}");
+    ck_assert_ptr_null(got.input.err);
+    ck_assert_span_eq(got.input.pod->meta.uid, "u");
+    answer_get(200, "{\"metadata\":");
+    ck_assert_int_eq(got.input.err->code, ERR_INTERNAL);
+    ck_assert_ptr_null(got.input.pod);
+    answer_get(404, "{\"kind\":\"Status\",\"message\":\"gone\"}");
+    ck_assert_int_eq(got.input.err->code, ERR_NOT_FOUND);
+    ck_assert(!got.input.not_sent);
+
+    struct err why = {.code = ERR_UNAVAILABLE, .msg = "connection refused"};
+    for (int sent = 0; sent < 2; sent++) {
+        answer_call(CORE_CALL_GET_POD,
+                    (struct apisync_result){.why = &why, .sent = sent});
+        ck_assert_int_eq(got.input.not_sent, !sent);
+        ck_assert_str_eq(got.input.err->msg, "connection refused");
+    }
+}
+END_TEST
+
+START_TEST(a_copied_output_owns_its_strings)
+{
+    char ns[] = "default", text[] = "why";
+    struct core_output o = {.type = CORE_REPLY, .token = 9, .ns = ns, .text = text};
+    cleanup_free struct core_output *copy = core_output_dup(&o);
+    memset(ns, 'x', sizeof ns - 1);
+    memset(text, 'x', sizeof text - 1);
+    ck_assert_str_eq(copy->ns, "default");
+    ck_assert_str_eq(copy->text, "why");
+    ck_assert_ptr_null(copy->uid);
+    ck_assert_uint_eq(copy->token, 9);
+}
+END_TEST
+
+UNIT_MAIN("apisync", each_call_is_one_request, a_disruption_budget_is_not_an_overload,
+          answers_become_inputs, a_copied_output_owns_its_strings,
+          a_list_is_read_page_by_page, a_list_without_paging_is_one_page,
           a_failed_list_reports_the_error,
           the_error_of_a_forbidden_list_names_the_permission,
           an_invalid_object_does_not_stop_the_list,
