@@ -80,7 +80,13 @@ static const struct opt table[] = {
      .offset = AT(insecure),
      .help = "Plain HTTP, for plan and reach with an extender that has --insecure; "
              "default: HTTPS."},
-    ENTRY_KUBECONFIG(AT(kubeconfig)),
+    {.name = "kubeconfig",
+     .env = "KUBECONFIG",
+     .arg = "FILE",
+     .type = OPT_STRING,
+     .offset = AT(kubeconfig),
+     .help = "Kubeconfig of the API server; default: /etc/kubernetes/admin.conf in "
+             "the folder of --root."},
     ENTRY_CONTEXT(AT(context)),
     ENTRY_LOG_LEVEL(AT(log_level), "error"),
     {0},

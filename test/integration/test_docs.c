@@ -131,7 +131,8 @@ static void add_text(const char *path, void *ctx)
 }
 
 /* Of other programs. */
-#define FOREIGN " --dry-run --policy-config-file --take-ownership --config --force "
+#define FOREIGN                                                                          \
+    " --dry-run --policy-config-file --take-ownership --config --force --validate "
 
 static void check_option(const struct doc_part *part, void *ctx)
 {
