@@ -245,12 +245,12 @@ struct ledger_pod {
     struct span uid, ns, name;
     int64_t created_s; /* since 1970; 0: unknown */
     /* Of GPUs; shared by the pods that make an equal request. Bound: what the pod counts
-     * for, see domain/bound.h. */
+     * for, see domain/promise.h. */
     const struct request *request;
     /* Why the request is invalid; NULL: it is valid. A pending pod then has kind NONE. */
     const char *invalid_reason;
     struct ledger_pod_edit *edit; /* of a pod whose Binding is in flight; or NULL */
-    /* How annotations and request differ (domain/bound.h); NULL: they agree. */
+    /* How annotations and request differ (domain/promise.h); NULL: they agree. */
     const char *differences;
 
     struct ledger_node *node; /* where it is bound or reserved; NULL: pending */

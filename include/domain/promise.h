@@ -67,7 +67,7 @@ void promise_write(struct buf *out, const struct promise *promise,
  * label or annotation must not free memory.
  *
  * - Valid request: the request.
- * - Invalid request with limits: the raw limits (domain/limits.h).
+ * - Invalid request with limits: the raw limits (domain/request.h).
  * - No limits: the request came from labels, which users can edit later. The record of the
  *   bind (gpushare/card-memory) counts if the current labels ask for less or nothing. It
  *   counts only beside all other annotations of our Bindings, and never for more than a

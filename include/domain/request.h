@@ -54,7 +54,7 @@ static inline bool limits_any(const struct limits *l)
  * The annotation gpu.model and the label scv/clock restrict any of these to matching
  * cards. Labels beside a limit must not request more than the limit.
  *
- * Limits of several containers add up as in Kubernetes (domain/limits.h).
+ * Limits of several containers add up as in Kubernetes (limits_of).
  */
 
 enum request_kind {

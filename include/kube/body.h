@@ -5,8 +5,8 @@
 
 /*
  * The bodies of writes that more than one program sends to the API server, as JSON. All
- * functions append to `out`. (Events: kube/event_recorder.h. Secrets: kube/secret.h. The Lease
- * and the Scv: domain.)
+ * functions append to `out`. (Events: kube/event_recorder.h. Secrets: kube/tls_secret.h. The
+ * Lease and the Scv: domain.)
  */
 
 /* One write with node, annotations and UID: the API server rejects it for another pod of the

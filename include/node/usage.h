@@ -66,7 +66,7 @@ struct usage_container {
 
 /* What a plain init container was promised on one card. The pod keeps it while it exists:
  * it is promised what its other containers are promised together, or what an init container
- * and the sidecars beside it are, whichever is more (domain/limits.h). */
+ * and the sidecars beside it are, whichever is more (domain/request.h). */
 struct usage_init {
     size_t card; /* index in usage.cards */
     struct span pod_uid, ns, pod, name;

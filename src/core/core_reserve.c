@@ -13,7 +13,7 @@ static enum core_reserve_outcome gang_reserve(struct step *s,
 
 /*
  * Reservations: cards that are kept for a pod from filter to bind (core.h). The ledger has
- * them beside the promises; a bind finds them there (placement_choose_seen).
+ * them beside the promises; a bind finds them there (select_bind).
  *
  * kube-scheduler judges one pod after the other, but binds them later and in parallel. So
  * without reservations several pods are sent to the same cards, and all but one of their
@@ -75,7 +75,7 @@ void reserve_drop_all(struct step *s)
         ledger_reservation_end(s->core->ledger, r);
 }
 
-/* Reserves request->cards cards of the node; `picks` as in placement_choose. */
+/* Reserves request->cards cards of the node; `chosen` is of select_cards. */
 static void reserve_on(struct step *s, const struct reserve_claim *claim,
                        const struct ledger_node *node, uint64_t chosen)
 {

@@ -12,10 +12,10 @@
 
 /*
  * filter: filter_mode_of decides how a call is answered, from its route and the pod; then
- * judge finds the nodes that fit, and reserve_pod or reserve_gang has cards reserved. Between
- * the judgment, which reads the ledger in parts, and a reservation, which is one step of the
- * core, other pods can take the cards. So the core gets several nodes in the order of their
- * scores, and if none of them fits any more, the nodes are judged again.
+ * judge finds the nodes that fit, and choose_best or choose_for_gang has cards reserved.
+ * Between the judgment, which reads the ledger in parts, and a reservation, which is one step
+ * of the core, other pods can take the cards. So the core gets several nodes in the order of
+ * their scores, and if none of them fits any more, the nodes are judged again.
  */
 
 enum {

@@ -4,9 +4,7 @@
 #include "kube/deviceplugin.pb-c.h"
 #include "kube/proto_priv.h"
 
-/*
- * All messages except AllocateResponse, which is in deviceplugin_allocation.c.
- */
+/* The messages between the kubelet and a device plugin. */
 
 static int check_ids(const struct span *ids, size_t n, const char *what, struct err *err)
 {

@@ -407,9 +407,9 @@ static enum MHD_Result handle_request(struct httpd_conn *p)
 /* -- Callbacks of libmicrohttpd -- */
 
 /*
- * libmicrohttpd calls on_line after the request line; then on_request once with the
- * headers, once per piece of the body and once at its end, unless a reply was queued
- * before; then on_completed, in any case.
+ * libmicrohttpd calls httpd_on_line after the request line; then httpd_on_request once with
+ * the headers, once per piece of the body and once at its end, unless a reply was queued
+ * before; then httpd_on_completed, in any case.
  *
  * A reply can be queued with the headers, which closes the connection, or at the end of
  * the body, but not in between.

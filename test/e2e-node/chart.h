@@ -19,7 +19,7 @@ void chart_helm_start(struct program *p, const char *const *args);
 #define chart_helm(...) tools_run("helm", 0, ARGV("-n", "kube-system", __VA_ARGS__))
 #define CHART_RELEASE   "gpushare", CHART, "--values", chart_values()
 const char *chart_values(void); /* a file */
-/* A file with other values: NVML is in the driver's root (e2e-node/driver.h), and no
+/* A file with other values: NVML is in the driver's root, and no
  * runtime adds it. */
 const char *chart_host_values(void);
 /* What the notes of the chart have people do: the label of a node with GPUs, and, since

@@ -8,7 +8,7 @@
  * The node of the suite: cards of the fake NVML, scv-agent and gpushare-device-plugin with
  * the RBAC rights of their manifests, and a kubelet. The kubelet is a real one with
  * containerd. If this machine cannot run containers, it is the simulated one of
- * node/played.h, where a container's environment is the plugin's reply.
+ * e2e-node/played.h, where a container's environment is the plugin's reply.
  */
 
 #define NODE       "gpu-node"

@@ -8,7 +8,7 @@
 
 /*
  * A real kubelet with containerd, runc and the CNI plugins, in the cell of this process
- * (node/cell.h), as programs of the cluster.
+ * (e2e-node/cell.h), as programs of the cluster.
  */
 
 /* Does containerd know CDI? Version 2 does; it is used unless E2E_K8S is a release whose

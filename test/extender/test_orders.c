@@ -11,7 +11,7 @@
 /*
  * filter and prioritize look up, judge and score thousands of nodes at once. Whatever names
  * a body has, in whatever order and notation, the answer is that of the plain way: one node
- * after the other, with placement_fit_nominated, reason_add and score_nodes.
+ * after the other, with select_fit_pod, reason_add and score_nodes.
  */
 
 enum { NODES = 90, NAMES_MAX = 300, ROUNDS = 120 };

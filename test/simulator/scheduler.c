@@ -108,7 +108,7 @@ static int filter(struct world *w, struct replica *r, const struct pod *pod,
     return n;
 }
 
-/* A bind on its route to the leader, as in extender/verb_bind.c, with a network between the
+/* A bind on its route to the leader, as in extender/bind.c, with a network between the
  * replicas. */
 struct bind_letter {
     uint64_t token;

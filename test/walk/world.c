@@ -22,7 +22,7 @@ enum {
     CARD_UNITS = 8,
     POD_UNITS = 5, /* of a card that takes only one such pod */
     POD_CORE = 60, /* percent of its compute */
-    /* Time limits of the calls, as in apisync/api_call.c. */
+    /* Time limits of the calls, as in apisync/apisync.c. */
     BIND_GIVE_UP_MS = 1000 + CORE_BIND_LIMIT_MS + 500,
     GET_GIVE_UP_MS = 5000,
     LIST_GIVE_UP_MS = 5000,
