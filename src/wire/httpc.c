@@ -556,8 +556,9 @@ int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body
     call->max_body = max_body;
     call->is_too_large = false;
     if (exchange_prepare(&call->x, req, err)) {
-        pool_put(c, call);
-        return exchange_wrap(&call->x, req, err);
+        exchange_wrap(&call->x, req, err);
+        pool_put(c, call); /* from now on another thread may free it */
+        return -1;
     }
     CURLcode rc = curl_easy_perform(call->x.easy);
     bool failed = call->is_too_large || exchange_result(&call->x, rc, err);
