@@ -199,14 +199,23 @@ static struct span bearer(const struct httpd_request *req)
     return span_trim(rest);
 }
 
-static bool allows_view(const struct access *a, const struct httpd_request *req,
-                        struct httpd_reply *reply)
+/* Does the certificate show everything? The observers' first CA is that of the front proxy,
+ * to which the API server passes only what is below /apis. */
+static bool is_reader(bool main, const struct httpd_request *req)
+{
+    return httpd_own_client_name(req) || httpd_secondary_client_name(req) ||
+           (httpd_client_name(req) &&
+            (main || span_starts(span_of(req->path), SPAN("/apis"))));
+}
+
+static bool allows_view(const struct access *a, bool main,
+                        const struct httpd_request *req, struct httpd_reply *reply)
 {
     struct span token = bearer(req);
     struct err err = {0};
     enum delegated_auth_answer answer = DELEGATED_AUTH_NO;
-    if (is_verb_client(req) || httpd_secondary_client_name(req))
-        return true; /* also the front proxy, whose name is of the observers' first CA */
+    if (is_reader(main, req))
+        return true;
     if (token.n)
         answer = delegated_auth_check(a->auth, token, question_of(req->path),
                                       (void *)req, &err);
@@ -240,7 +249,7 @@ static bool allows(const struct access *a, bool main, const struct httpd_request
     case ACCESS_VERB:
         return allows_verb(a, req, reply);
     default:
-        if (!allows_view(a, req, reply))
+        if (!allows_view(a, main, req, reply))
             return false;
         /* A full port closes others first. On the main port that, and the reserved
          * handlers, are for kube-scheduler and replicas: many users may have a token. */

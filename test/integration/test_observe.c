@@ -448,6 +448,8 @@ START_TEST(cluster_data_is_shown_only_to_authorized_clients)
             ck_assert_contains(said.p, "a bearer token or a client certificate is");
         }
         lib_wait(get_at(port, closed[i], ca, "dashboard", NULL, &said) == 200);
+        ck_assert_uint_eq(get_at(port, closed[i], ca, "front-proxy-client", NULL, &said),
+                          strstr(closed[i], "/apis") == closed[i] ? 200 : 401);
     }
     for (size_t i = 0; i < ARRAY_LEN(open); i++)
         ck_assert_uint_eq(get_at(port, open[i], ca, NULL, NULL, &said), 200);
