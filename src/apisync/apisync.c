@@ -301,6 +301,7 @@ enum {
     LEASE_MS = 2000, /* less than half the time that a lease has left at a renewal */
     /* A Binding: 1 s to connect, its own time limit, and a margin. */
     BIND_MS = 1000 + CORE_BIND_LIMIT_MS + 500,
+    RETRY_AFTER_MAX_S = 60,
 };
 
 #define PODS   "/api/v1/namespaces/"
@@ -475,8 +476,10 @@ void apisync_answer(const struct core_output *call, const struct apisync_result 
         answer->input.not_sent = !result->sent;
     } else if (kube_reply_check(result->status, result->body, &answer->err)) {
         answer->input.err = &answer->err;
-        if (result->retry_after_s > 0)
-            answer->input.retry_after_ms = result->retry_after_s * 1000;
+        int64_t s = result->retry_after_s;
+        if (s > 0)
+            answer->input.retry_after_ms =
+                1000 * (s < RETRY_AFTER_MAX_S ? s : RETRY_AFTER_MAX_S);
         answer->input.disruption_budget = call->type == CORE_CALL_EVICT &&
                                           result->status == 429 &&
                                           is_disruption_budget(result->body);

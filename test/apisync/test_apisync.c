@@ -394,6 +394,10 @@ START_TEST(a_disruption_budget_is_not_an_overload)
                                                      "\"retryAfterSeconds\":2}}")});
     ck_assert(!got.input.disruption_budget);
     ck_assert_int_eq(got.input.retry_after_ms, 2000);
+    answer_call(CORE_CALL_EVICT, (struct apisync_result){.status = 429,
+                                                         .retry_after_s = INT64_MAX,
+                                                         .body = SPAN("{}")});
+    ck_assert_int_eq(got.input.retry_after_ms, 60000);
 
     static const char *const odd[] = {"", "Too many requests", "{\"details\":null}",
                                       "{\"details\":{\"causes\":[3]}}",
