@@ -307,10 +307,4 @@ static inline struct pod rig_bound_pod(const char *uid, int units, const char *n
 #define ck_noted(bind, key, value)                                                       \
     ck_assert_ptr_nonnull(strstr((bind).annotations, "\"" key "\":\"" value "\""))
 
-#define RIG_MAIN(name, ...)                                                              \
-    int main(void)                                                                       \
-    {                                                                                    \
-        const TTest *const tests[] = {__VA_ARGS__};                                      \
-        return unit_run_with(name, tests, ARRAY_LEN(tests), 60,                          \
-                             &(struct unit_fixtures){.end = rig_free});                  \
-    }
+#define RIG_MAIN(name, ...) UNIT_MAIN_AROUND(name, NULL, rig_free, __VA_ARGS__)

@@ -9,62 +9,50 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kube/client_priv.h"
+#include "kube/fixture.h"
 #include "lib/stub.h"
-#include "lib/temp.h"
 #include "lib/tls.h"
 
 enum { TIMEOUT_MS = 60000 };
 
-struct fixture {
-    char *dir;
-    struct stub *server;
-    struct kube_config config;
-    struct kube_client *c;
-    struct err err;
-};
+static struct stub *server;
+static struct kube_client *client;
 
-static struct fixture *fixture_new(stub_fn serve, void *ctx)
+static void serve(stub_fn answer, const char *ctx)
 {
-    struct fixture *w = xcalloc(1, sizeof *w);
-    w->dir = temp_dir();
-    w->server = stub_start(serve, ctx);
-    w->config.server = xstrdup(stub_url(w->server));
-    w->config.source = xstrdup("context x of y");
-    return w;
+    server = stub_start(answer, (void *)ctx);
+    w.config.server = xstrdup(stub_url(server));
+    w.config.source = xstrdup("context x of y");
 }
 
-static void fixture_free(struct fixture *w)
+static void end(void)
 {
-    kube_client_free(w->c);
-    kube_config_fini(&w->config);
-    if (w->server)
-        stub_stop(w->server);
-    temp_dir_remove(w->dir);
-    free(w->dir);
-    free(w);
+    kube_client_free(client);
+    if (server)
+        stub_stop(server);
+    fixture_end();
 }
 
-static void start(struct fixture *w)
+static void connect_client(void)
 {
-    w->c = kube_client_new(&w->config, &w->err);
-    ck_assert_msg(w->c != NULL, "%s", w->err.msg);
+    client = kube_client_new(&w.config, &w.err);
+    ck_assert_msg(client != NULL, "%s", w.err.msg);
 }
 
-static void use_token_file(struct fixture *w, const char *token)
+static void use_token_file(const char *token)
 {
-    temp_write(w->dir, "token", token);
-    w->config.token_file = temp_path(w->dir, "token");
+    put("token", token);
+    w.config.token_file = path_of("token");
 }
 
 /* The status of the response; 0 if there is none. */
-static unsigned call(struct fixture *w, const char *method, const char *path,
-                     const char *body)
+static unsigned call(const char *method, const char *path, const char *body)
 {
     struct kube_request req = {
         .method = method, .path = path, .body = span_of(body), .timeout_ms = TIMEOUT_MS};
     struct httpc_reply reply;
-    w->err = (struct err){0};
-    int rc = kube_call(w->c, &req, &reply, &w->err);
+    w.err = (struct err){0};
+    int rc = kube_call(client, &req, &reply, &w.err);
     unsigned status = reply.status;
     ck_assert((rc == 0) == (status != 0));
     httpc_reply_fini(&reply);
@@ -85,14 +73,14 @@ static void get_token(struct stub_conn *conn, void *ctx)
 
 START_TEST(a_call_has_prefix_credentials_and_user_agent)
 {
-    struct fixture *w = fixture_new(get_token, (void *)"abc");
-    w->config.path_prefix = xstrdup("/k8s/c1");
-    w->config.token = xstrdup("abc");
-    start(w);
-    ck_assert_uint_eq(call(w, "GET", "/api/v1/pods?limit=1", NULL), 200);
-    ck_assert_uint_eq(call(w, "POST", "/x", "{\"a\":1}"), 200);
-    cleanup_free char *get = stub_request(w->server, 0);
-    cleanup_free char *post = stub_request(w->server, 1);
+    serve(get_token, "abc");
+    w.config.path_prefix = xstrdup("/k8s/c1");
+    w.config.token = xstrdup("abc");
+    connect_client();
+    ck_assert_uint_eq(call("GET", "/api/v1/pods?limit=1", NULL), 200);
+    ck_assert_uint_eq(call("POST", "/x", "{\"a\":1}"), 200);
+    cleanup_free char *get = stub_request(server, 0);
+    cleanup_free char *post = stub_request(server, 1);
     ck_assert(strstr(get, "GET /k8s/c1/api/v1/pods?limit=1 HTTP/1.1\r\n") == get);
     ck_assert(strstr(get, "\r\nUser-Agent: gpushare/" GPUSHARE_VERSION "\r\n") != NULL);
     ck_assert(strstr(get, "\r\nContent-Type:") == NULL);
@@ -104,69 +92,64 @@ START_TEST(a_call_has_prefix_credentials_and_user_agent)
                                .body = SPAN("{}"),
                                .timeout_ms = TIMEOUT_MS};
     struct httpc_reply reply;
-    ck_assert_done(kube_call(w->c, &req, &reply, &w->err), w->err);
+    ck_assert_done(kube_call(client, &req, &reply, &w.err), w.err);
     httpc_reply_fini(&reply);
-    cleanup_free char *patch = stub_request(w->server, 2);
+    cleanup_free char *patch = stub_request(server, 2);
     ck_assert(strstr(patch, "\r\nContent-Type: application/merge-patch+json\r\n") !=
               NULL);
-    fixture_free(w);
 }
 END_TEST
 
 START_TEST(after_a_401_the_call_is_retried_with_the_new_token)
 {
-    struct fixture *w = fixture_new(get_token, (void *)"new");
-    use_token_file(w, "old");
-    start(w);
-    ck_assert_uint_eq(call(w, "POST", "/", "{}"), 401); /* there is no new token yet */
-    ck_assert_uint_eq(stub_requests(w->server), 2);
-    temp_write(w->dir, "token", "new");
-    ck_assert_uint_eq(call(w, "POST", "/", "{}"), 200);
-    temp_write(w->dir, "token", "worse"); /* not reloaded yet */
-    ck_assert_uint_eq(call(w, "POST", "/", "{}"), 200);
-    fixture_free(w);
+    serve(get_token, "new");
+    use_token_file("old");
+    connect_client();
+    ck_assert_uint_eq(call("POST", "/", "{}"), 401); /* there is no new token yet */
+    ck_assert_uint_eq(stub_requests(server), 2);
+    put("token", "new");
+    ck_assert_uint_eq(call("POST", "/", "{}"), 200);
+    put("token", "worse"); /* not reloaded yet */
+    ck_assert_uint_eq(call("POST", "/", "{}"), 200);
 }
 END_TEST
 
 START_TEST(after_a_401_of_a_static_token_nothing_is_retried)
 {
-    struct fixture *w = fixture_new(get_token, (void *)"new");
-    w->config.token = xstrdup("old");
-    start(w);
-    ck_assert_uint_eq(call(w, "POST", "/", "{}"), 401);
-    ck_assert_uint_eq(stub_requests(w->server), 1);
-    fixture_free(w);
+    serve(get_token, "new");
+    w.config.token = xstrdup("old");
+    connect_client();
+    ck_assert_uint_eq(call("POST", "/", "{}"), 401);
+    ck_assert_uint_eq(stub_requests(server), 1);
 }
 END_TEST
 
 START_TEST(no_credentials_means_not_sent)
 {
-    struct fixture *w = fixture_new(get_token, (void *)"new");
-    w->config.token_file = temp_path(w->dir, "none");
-    start(w);
+    serve(get_token, "new");
+    w.config.token_file = path_of("none");
+    connect_client();
     struct kube_request req = {.method = "POST", .path = "/", .timeout_ms = TIMEOUT_MS};
     struct httpc_reply reply;
-    ck_assert_int_eq(kube_call(w->c, &req, &reply, &w->err), -1);
+    ck_assert_int_eq(kube_call(client, &req, &reply, &w.err), -1);
     ck_assert(!reply.sent);
     httpc_reply_fini(&reply);
-    ck_assert_msg(strstr(w->err.msg, "context x of y: no token: ") == w->err.msg, "%s",
-                  w->err.msg);
-    ck_assert_ptr_null(kube_stream_start(w->c, NULL, &req, NULL, NULL, &w->err));
-    ck_assert_uint_eq(stub_connections(w->server), 0);
-    fixture_free(w);
+    ck_assert_msg(strstr(w.err.msg, "context x of y: no token: ") == w.err.msg, "%s",
+                  w.err.msg);
+    ck_assert_ptr_null(kube_stream_start(client, NULL, &req, NULL, NULL, &w.err));
+    ck_assert_uint_eq(stub_connections(server), 0);
 }
 END_TEST
 
 START_TEST(an_invalid_config_is_rejected)
 {
-    struct fixture *w = fixture_new(get_token, (void *)"new");
-    free(w->config.server);
-    w->config.server = xstrdup("https://h:99999");
-    ck_assert_ptr_null(kube_client_new(&w->config, &w->err));
-    ck_assert_msg(strstr(w->err.msg, "context x of y: ") == w->err.msg, "%s", w->err.msg);
-    ck_assert_int_eq(w->err.code, ERR_INVALID);
+    serve(get_token, "new");
+    free(w.config.server);
+    w.config.server = xstrdup("https://h:99999");
+    ck_assert_ptr_null(kube_client_new(&w.config, &w.err));
+    ck_assert_msg(strstr(w.err.msg, "context x of y: ") == w.err.msg, "%s", w.err.msg);
+    ck_assert_int_eq(w.err.code, ERR_INVALID);
     kube_client_free(NULL);
-    fixture_free(w);
 }
 END_TEST
 
@@ -194,13 +177,13 @@ static void on_end(void *ctx, const struct err *why)
     ((struct story *)ctx)->ends++;
 }
 
-static unsigned watch(struct fixture *w, struct httpc_loop *loop)
+static unsigned watch(struct httpc_loop *loop)
 {
     static const struct httpc_sink sink = {on_begin, on_data, on_end};
     struct kube_request req = {
         .method = "GET", .path = "/w?watch=1", .stall_ms = TIMEOUT_MS};
     struct story story = {0};
-    ck_assert_ptr_nonnull(kube_stream_start(w->c, loop, &req, &sink, &story, &w->err));
+    ck_assert_ptr_nonnull(kube_stream_start(client, loop, &req, &sink, &story, &w.err));
     while (!story.ends)
         httpc_loop_run(loop, 1000);
     ck_assert_span_eq(buf_span(&story.body), "{}");
@@ -210,32 +193,31 @@ static unsigned watch(struct fixture *w, struct httpc_loop *loop)
 
 START_TEST(a_stream_sends_credentials_and_unauthorized_refreshes_them)
 {
-    struct fixture *w = fixture_new(get_token, (void *)"new");
+    serve(get_token, "new");
     struct httpc_loop *loop = httpc_loop_new();
-    w->config.path_prefix = xstrdup("/p");
-    use_token_file(w, "old");
-    start(w);
-    ck_assert_uint_eq(watch(w, loop), 401);
-    temp_write(w->dir, "token", "new");
-    ck_assert_uint_eq(watch(w, loop), 401); /* no 401 was reported for the first one */
-    kube_client_unauthorized(w->c);
-    ck_assert_uint_eq(watch(w, loop), 200);
-    cleanup_free char *got = stub_request(w->server, 0);
+    w.config.path_prefix = xstrdup("/p");
+    use_token_file("old");
+    connect_client();
+    ck_assert_uint_eq(watch(loop), 401);
+    put("token", "new");
+    ck_assert_uint_eq(watch(loop), 401); /* no 401 was reported for the first one */
+    kube_client_unauthorized(client);
+    ck_assert_uint_eq(watch(loop), 200);
+    cleanup_free char *got = stub_request(server, 0);
     ck_assert(strstr(got, "GET /p/w?watch=1 HTTP/1.1\r\n") == got);
     httpc_loop_free(loop);
-    fixture_free(w);
 }
 END_TEST
 
 static void *call_often(void *arg)
 {
-    struct fixture *w = arg;
+    (void)arg;
     uintptr_t good = 0;
     for (int i = 0; i < 40; i++) {
         struct kube_request req = {
             .method = "GET", .path = "/", .timeout_ms = TIMEOUT_MS};
         struct httpc_reply reply;
-        good += !kube_call(w->c, &req, &reply, NULL) && reply.status == 200;
+        good += !kube_call(client, &req, &reply, NULL) && reply.status == 200;
         httpc_reply_fini(&reply);
     }
     return (void *)good;
@@ -251,20 +233,20 @@ static int64_t hasty_clock(void)
 
 START_TEST(threads_call_while_credentials_change)
 {
-    struct fixture *w = fixture_new(stub_echo, (void *)"{}");
+    serve(stub_echo, "{}");
     pthread_t threads[4];
-    use_token_file(w, "t0");
-    temp_write(w->dir, "ca", "-----BEGIN CERTIFICATE----- 0");
-    w->config.ca_file = temp_path(w->dir, "ca");
-    start(w);
-    w->c->now_ms = hasty_clock;
+    use_token_file("t0");
+    put("ca", "-----BEGIN CERTIFICATE----- 0");
+    w.config.ca_file = path_of("ca");
+    connect_client();
+    client->now_ms = hasty_clock;
     for (size_t i = 0; i < ARRAY_LEN(threads); i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, call_often, w), 0);
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, call_often, NULL), 0);
     for (int i = 1; i < 30; i++) {
         cleanup_free char *token = xasprintf("t%d", i);
         cleanup_free char *ca = xasprintf("-----BEGIN CERTIFICATE----- %d", i);
-        temp_write(w->dir, "token", token);
-        temp_write(w->dir, "ca", ca);
+        put("token", token);
+        put("ca", ca);
         stub_pause();
     }
     for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
@@ -272,7 +254,6 @@ START_TEST(threads_call_while_credentials_change)
         pthread_join(threads[i], &good);
         ck_assert_uint_eq((uintptr_t)good, 40);
     }
-    fixture_free(w);
 }
 END_TEST
 
@@ -294,36 +275,36 @@ static int64_t later_clock(void)
 
 START_TEST(a_new_ca_is_loaded)
 {
-    struct fixture *w = fixture_new(stub_echo, (void *)"");
-    tls_make_ca(w->dir, "ca1");
-    tls_make_ca(w->dir, "ca2");
-    tls_make_cert(w->dir, "ca1", "server1", "IP:127.0.0.1");
-    tls_make_cert(w->dir, "ca2", "server2", "IP:127.0.0.1");
-    cleanup_free char *ca1 = temp_read(w->dir, "ca1.crt");
-    cleanup_free char *ca2 = temp_read(w->dir, "ca2.crt");
-    struct tls_server *s = tls_server_start(w->dir, 0, SERVE("server1"));
+    serve(stub_echo, "");
+    tls_make_ca(w.dir, "ca1");
+    tls_make_ca(w.dir, "ca2");
+    tls_make_cert(w.dir, "ca1", "server1", "IP:127.0.0.1");
+    tls_make_cert(w.dir, "ca2", "server2", "IP:127.0.0.1");
+    cleanup_free char *ca1 = temp_read(w.dir, "ca1.crt");
+    cleanup_free char *ca2 = temp_read(w.dir, "ca2.crt");
+    struct tls_server *s = tls_server_start(w.dir, 0, SERVE("server1"));
     unsigned port = tls_server_port(s);
-    free(w->config.server);
-    w->config.server = xasprintf("https://127.0.0.1:%u", port);
-    w->config.ca_file = temp_path(w->dir, "ca");
-    w->config.ca_pem = (struct span){xstrdup(ca1), strlen(ca1)};
-    temp_write(w->dir, "ca", ca1);
-    start(w);
-    ck_assert_uint_eq(call(w, "GET", "/", NULL), 200);
+    free(w.config.server);
+    w.config.server = xasprintf("https://127.0.0.1:%u", port);
+    w.config.ca_file = path_of("ca");
+    w.config.ca_pem = (struct span){xstrdup(ca1), strlen(ca1)};
+    put("ca", ca1);
+    connect_client();
+    ck_assert_uint_eq(call("GET", "/", NULL), 200);
     tls_server_stop(s);
 
-    s = tls_server_start(w->dir, port, SERVE("server2"));
-    ck_assert_uint_eq(call(w, "GET", "/", NULL), 0); /* not trusted: not sent */
-    temp_write(w->dir, "ca", ca2);
-    w->c->now_ms = late_clock; /* two seconds later: a failed connection reloads the files
+    s = tls_server_start(w.dir, port, SERVE("server2"));
+    ck_assert_uint_eq(call("GET", "/", NULL), 0); /* not trusted: not sent */
+    put("ca", ca2);
+    client->now_ms =
+        late_clock; /* two seconds later: a failed connection reloads the files
                                   after one */
-    ck_assert_uint_eq(call(w, "GET", "/", NULL), 200);
-    temp_write(w->dir, "ca", ca1);
-    ck_assert_uint_eq(call(w, "GET", "/", NULL), 200); /* without a failure, after 50 s */
-    w->c->now_ms = later_clock;
-    ck_assert_uint_eq(call(w, "GET", "/", NULL), 0);
+    ck_assert_uint_eq(call("GET", "/", NULL), 200);
+    put("ca", ca1);
+    ck_assert_uint_eq(call("GET", "/", NULL), 200); /* without a failure, after 50 s */
+    client->now_ms = later_clock;
+    ck_assert_uint_eq(call("GET", "/", NULL), 0);
     tls_server_stop(s);
-    fixture_free(w);
 }
 END_TEST
 
@@ -401,10 +382,11 @@ START_TEST(the_message_of_a_status_is_kept)
 }
 END_TEST
 
-UNIT_MAIN("client", a_call_has_prefix_credentials_and_user_agent,
-          after_a_401_the_call_is_retried_with_the_new_token,
-          after_a_401_of_a_static_token_nothing_is_retried, no_credentials_means_not_sent,
-          an_invalid_config_is_rejected,
-          a_stream_sends_credentials_and_unauthorized_refreshes_them,
-          threads_call_while_credentials_change, a_new_ca_is_loaded,
-          a_status_becomes_an_error_code, the_message_of_a_status_is_kept)
+UNIT_MAIN_AROUND("client", fixture_begin, end,
+                 a_call_has_prefix_credentials_and_user_agent,
+                 after_a_401_the_call_is_retried_with_the_new_token,
+                 after_a_401_of_a_static_token_nothing_is_retried,
+                 no_credentials_means_not_sent, an_invalid_config_is_rejected,
+                 a_stream_sends_credentials_and_unauthorized_refreshes_them,
+                 threads_call_while_credentials_change, a_new_ca_is_loaded,
+                 a_status_becomes_an_error_code, the_message_of_a_status_is_kept)

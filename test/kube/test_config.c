@@ -4,71 +4,54 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/mem.h"
 #include "base/base64.h"
+#include "base/mem.h"
 #include "kube/credential_priv.h"
-#include "lib/temp.h"
-#include "lib/unit.h"
+#include "kube/fixture.h"
 
-#define PEM "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+#define CERT PEM("CERTIFICATE")
 #define PEM_B64                                                                          \
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
 
-/* A directory with files, and the config that was loaded from it. */
-struct fixture {
-    char *dir;
-    struct kube_config_sources sources;
-    struct kube_config config;
-    struct err err;
-    char *list;
-};
+static struct kube_config_sources sources;
+static char *list;
 
-static struct fixture *fixture_new(void)
+static void end(void)
 {
-    struct fixture *w = xcalloc(1, sizeof *w);
-    w->dir = temp_dir();
-    return w;
+    free(list);
+    fixture_end();
 }
 
-static void fixture_free(struct fixture *w)
+static int load(void)
 {
-    kube_config_fini(&w->config);
-    temp_dir_remove(w->dir);
-    free(w->dir);
-    free(w->list);
-    free(w);
-}
-
-static int load(struct fixture *w)
-{
-    kube_config_fini(&w->config);
-    w->err = (struct err){0};
-    return kube_config_load(&w->sources, &w->config, &w->err);
+    kube_config_fini(&w.config);
+    w.err = (struct err){0};
+    return kube_config_load(&sources, &w.config, &w.err);
 }
 
 /* Loads the file "k" with this text. */
-static int load_text(struct fixture *w, const char *text)
+static int load_text(const char *text)
 {
-    temp_write(w->dir, "k", text);
-    free(w->list);
-    w->list = temp_path(w->dir, "k");
-    w->sources.kubeconfig = w->list;
-    return load(w);
+    put("k", text);
+    free(list);
+    list = path_of("k");
+    sources.kubeconfig = list;
+    return load();
 }
 
 /* Expects the error message `want`; %s in it is the directory. */
-static void check_error(const struct fixture *w, const char *want)
+static void check_error(const char *want)
 {
     cleanup_buf struct buf full = {0};
     for (; *want; want++) {
         if (want[0] == '%' && want[1] == 's') {
-            buf_adds(&full, w->dir);
+            buf_adds(&full, w.dir);
             want++;
         } else {
             buf_addc(&full, *want);
         }
     }
-    ck_assert_str_eq(w->err.msg, full.p);
+    ck_assert_str_eq(w.err.msg, full.p);
 }
 
 /* A kubeconfig with one cluster, one user and one context. */
@@ -135,42 +118,40 @@ END_TEST
 
 START_TEST(a_kubeconfig_with_everything_is_read)
 {
-    struct fixture *w = fixture_new();
-    temp_write(w->dir, "ca.pem", PEM);
+    put("ca.pem", CERT);
     cleanup_free char *text = config_of(
         "{server: \"https://h:6443/k8s/clusters/c1/\", certificate-authority: ca.pem,\n"
         "    tls-server-name: api, proxy-url: \"http://p:1\", disable-compression: true}",
         "{client-certificate-data: " PEM_B64 ", client-key-data: " PEM_B64 ",\n"
         "    token: \" abc \", tokenFile: sub/token, username: '', as-groups: []}");
-    ck_assert_done(load_text(w, text), w->err);
-    const struct kube_config *c = &w->config;
+    ck_assert_done(load_text(text), w.err);
+    const struct kube_config *c = &w.config;
     ck_assert_str_eq(c->server, "https://h:6443");
     ck_assert_str_eq(c->path_prefix, "/k8s/clusters/c1");
     ck_assert_str_eq(c->server_name, "api");
     ck_assert_str_eq(c->proxy, "http://p:1");
     ck_assert(!c->insecure);
-    ck_assert_span_eq(c->ca_pem, PEM);
-    cleanup_free char *ca = temp_path(w->dir, "ca.pem");
-    cleanup_free char *token = temp_path(w->dir, "sub/token");
+    ck_assert_span_eq(c->ca_pem, CERT);
+    cleanup_free char *ca = path_of("ca.pem");
+    cleanup_free char *token = path_of("sub/token");
     ck_assert_str_eq(c->ca_file, ca);
-    ck_assert_span_eq(c->cert_pem, PEM);
-    ck_assert_span_eq(c->key_pem, PEM);
+    ck_assert_span_eq(c->cert_pem, CERT);
+    ck_assert_span_eq(c->key_pem, CERT);
     ck_assert_ptr_null(c->cert_file);
     ck_assert_str_eq(c->token, "abc");
     ck_assert_str_eq(c->token_file, token);
     ck_assert_ptr_null(c->exec);
     ck_assert_str_eq(c->ns, "default");
-    cleanup_free char *source = xasprintf("context c of %s/k", w->dir);
+    cleanup_free char *source = xasprintf("context c of %s/k", w.dir);
     ck_assert_str_eq(c->source, source);
 
     struct kube_config copy;
     kube_config_copy(&copy, c);
-    kube_config_fini(&w->config);
+    kube_config_fini(&w.config);
     ck_assert_str_eq(copy.server_name, "api");
-    ck_assert_span_eq(copy.ca_pem, PEM);
+    ck_assert_span_eq(copy.ca_pem, CERT);
     ck_assert_str_eq(copy.token, "abc");
     kube_config_fini(&copy);
-    fixture_free(w);
 }
 END_TEST
 
@@ -255,17 +236,15 @@ START_TEST(unsupported_fields_are_errors_that_name_them)
          "%s/k:9: cluster \"a\": insecure-skip-tls-verify: conflicts with "
          "certificate-authority"},
     };
-    struct fixture *w = fixture_new();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_free char *text = config_of(cases[i].cluster, cases[i].user);
-        ck_assert_msg(load_text(w, text) == -1, "%s", text);
-        check_error(w, cases[i].want);
+        ck_assert_msg(load_text(text) == -1, "%s", text);
+        check_error(cases[i].want);
     }
     cleanup_free char *text =
         config_of("{server: \"https://h\", insecure-skip-tls-verify: true}", "");
-    ck_assert_done(load_text(w, text), w->err);
-    ck_assert(w->config.insecure);
-    fixture_free(w);
+    ck_assert_done(load_text(text), w.err);
+    ck_assert(w.config.insecure);
 }
 END_TEST
 
@@ -310,134 +289,120 @@ START_TEST(a_wrong_reference_lists_the_existing_names)
         {"a: [\n", NULL,
          "%s/k:2: while parsing a flow node: did not find expected node content"},
     };
-    struct fixture *w = fixture_new();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        w->sources.context = cases[i].context;
-        ck_assert_msg(load_text(w, cases[i].text) == -1, "%s", cases[i].text);
-        check_error(w, cases[i].want);
+        sources.context = cases[i].context;
+        ck_assert_msg(load_text(cases[i].text) == -1, "%s", cases[i].text);
+        check_error(cases[i].want);
     }
-    fixture_free(w);
 }
 END_TEST
 
 START_TEST(the_first_of_several_files_wins)
 {
-    struct fixture *w = fixture_new();
-    temp_mkdir(w->dir, "sub");
-    temp_write(w->dir, "one",
-               "current-context: \"\"\n"
+    temp_mkdir(w.dir, "sub");
+    put("one", "current-context: \"\"\n"
                "contexts: [{name: x, context: {cluster: a, user: b, namespace: n1}}]\n"
                "users: [{name: b, user: {tokenFile: t1}}]\n");
-    temp_write(
-        w->dir, "sub/two",
+    put("sub/two",
         "current-context: x\n"
         "contexts: [{name: x, context: {cluster: gone, user: gone}},\n"
         "           {name: y, context: {cluster: a, user: c}}]\n"
         "clusters: [{name: a, cluster: {server: \"http://two\"}}]\n"
         "users: [{name: b, user: {token: two}}, {name: c, user: {tokenFile: t2}}]\n");
-    temp_write(w->dir, "three",
-               "current-context: y\n"
-               "clusters: [{name: a, cluster: {server: \"http://three\"}}]\n");
-    w->list =
-        xasprintf("%s/none::%s/one:%s/sub/two:%s/three:", w->dir, w->dir, w->dir, w->dir);
-    w->sources.kubeconfig = w->list;
-    ck_assert_done(load(w), w->err);
-    ck_assert_str_eq(w->config.server, "http://two");
-    ck_assert_str_eq(w->config.ns, "n1");
-    cleanup_free char *t1 = temp_path(w->dir, "t1"), *t2 = temp_path(w->dir, "sub/t2");
-    ck_assert_str_eq(w->config.token_file, t1);
-    ck_assert_ptr_null(w->config.token);
+    put("three", "current-context: y\n"
+                 "clusters: [{name: a, cluster: {server: \"http://three\"}}]\n");
+    list = xasprintf("%s/none::%s/one:%s/sub/two:%s/three:", w.dir, w.dir, w.dir, w.dir);
+    sources.kubeconfig = list;
+    ck_assert_done(load(), w.err);
+    ck_assert_str_eq(w.config.server, "http://two");
+    ck_assert_str_eq(w.config.ns, "n1");
+    cleanup_free char *t1 = path_of("t1"), *t2 = path_of("sub/t2");
+    ck_assert_str_eq(w.config.token_file, t1);
+    ck_assert_ptr_null(w.config.token);
 
-    w->sources.context = "y";
-    ck_assert_done(load(w), w->err);
-    ck_assert_str_eq(w->config.token_file, t2);
+    sources.context = "y";
+    ck_assert_done(load(), w.err);
+    ck_assert_str_eq(w.config.token_file, t2);
 
-    w->sources.context = "z";
-    ck_assert_int_eq(load(w), -1);
+    sources.context = "z";
+    ck_assert_int_eq(load(), -1);
     cleanup_free char *want =
-        xasprintf("context \"z\" not found in %s; expected one of: x, y", w->list);
-    ck_assert_str_eq(w->err.msg, want);
-    ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
-    fixture_free(w);
+        xasprintf("context \"z\" not found in %s; expected one of: x, y", list);
+    ck_assert_str_eq(w.err.msg, want);
+    ck_assert_int_eq(w.err.code, ERR_NOT_FOUND);
 }
 END_TEST
 
 START_TEST(a_list_of_missing_files_is_an_error)
 {
-    struct fixture *w = fixture_new();
-    w->list = xasprintf("%s/none:%s/neither", w->dir, w->dir);
-    w->sources.kubeconfig = w->list;
-    w->sources.home = w->dir; /* is no fallback */
-    ck_assert_int_eq(load(w), -1);
-    ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
-    check_error(w, "kubeconfig %s/none:%s/neither does not exist");
-    fixture_free(w);
+    list = xasprintf("%s/none:%s/neither", w.dir, w.dir);
+    sources.kubeconfig = list;
+    sources.home = w.dir; /* is no fallback */
+    ck_assert_int_eq(load(), -1);
+    ck_assert_int_eq(w.err.code, ERR_NOT_FOUND);
+    check_error("kubeconfig %s/none:%s/neither does not exist");
 }
 END_TEST
 
 START_TEST(in_a_pod_the_service_account_is_used)
 {
-    struct fixture *w = fixture_new();
-    temp_write(w->dir, "token", "t\n");
-    temp_write(w->dir, "ca.crt", PEM);
-    temp_write(w->dir, "namespace", "kube-system\n");
-    w->sources = (struct kube_config_sources){
-        .host = "fd00::1", .port = "443", .account_dir = w->dir, .kubeconfig = ""};
-    ck_assert_done(load(w), w->err);
-    ck_assert_str_eq(w->config.server, "https://[fd00::1]:443");
-    ck_assert_str_eq(w->config.path_prefix, "");
-    ck_assert_str_eq(w->config.ns, "kube-system");
-    ck_assert_span_eq(w->config.ca_pem, PEM);
-    cleanup_free char *token = temp_path(w->dir, "token"),
-                      *ca = temp_path(w->dir, "ca.crt");
-    ck_assert_str_eq(w->config.token_file, token);
-    ck_assert_str_eq(w->config.ca_file, ca);
-    ck_assert_ptr_null(w->config.token);
-    w->sources.host = "10.0.0.1";
-    ck_assert_done(load(w), w->err);
-    ck_assert_str_eq(w->config.server, "https://10.0.0.1:443");
+    put("token", "t\n");
+    put("ca.crt", CERT);
+    put("namespace", "kube-system\n");
+    sources = (struct kube_config_sources){
+        .host = "fd00::1", .port = "443", .account_dir = w.dir, .kubeconfig = ""};
+    ck_assert_done(load(), w.err);
+    ck_assert_str_eq(w.config.server, "https://[fd00::1]:443");
+    ck_assert_str_eq(w.config.path_prefix, "");
+    ck_assert_str_eq(w.config.ns, "kube-system");
+    ck_assert_span_eq(w.config.ca_pem, CERT);
+    cleanup_free char *token = path_of("token"), *ca = path_of("ca.crt");
+    ck_assert_str_eq(w.config.token_file, token);
+    ck_assert_str_eq(w.config.ca_file, ca);
+    ck_assert_ptr_null(w.config.token);
+    sources.host = "10.0.0.1";
+    ck_assert_done(load(), w.err);
+    ck_assert_str_eq(w.config.server, "https://10.0.0.1:443");
 
-    temp_write(w->dir, "namespace", "../x");
-    ck_assert_int_eq(load(w), -1);
-    check_error(w, "%s/namespace: invalid namespace name");
-    temp_remove(w->dir, "namespace");
-    ck_assert_done(load(w), w->err);
-    ck_assert_str_eq(w->config.ns, "default");
-    temp_write(w->dir, "ca.crt", "nothing");
-    ck_assert_int_eq(load(w), -1);
-    check_error(w, "%s/ca.crt: expected a PEM certificate");
-    temp_remove(w->dir, "ca.crt");
-    ck_assert_int_eq(load(w), -1);
-    check_error(w, "%s/ca.crt: No such file or directory");
-    fixture_free(w);
+    put("namespace", "../x");
+    ck_assert_int_eq(load(), -1);
+    check_error("%s/namespace: invalid namespace name");
+    drop("namespace");
+    ck_assert_done(load(), w.err);
+    ck_assert_str_eq(w.config.ns, "default");
+    put("ca.crt", "nothing");
+    ck_assert_int_eq(load(), -1);
+    check_error("%s/ca.crt: expected a PEM certificate");
+    drop("ca.crt");
+    ck_assert_int_eq(load(), -1);
+    check_error("%s/ca.crt: No such file or directory");
 }
 END_TEST
 
 START_TEST(the_home_directory_is_the_last_source)
 {
-    struct fixture *w = fixture_new();
-    w->sources = (struct kube_config_sources){
-        .host = "h", .port = "1", .home = w->dir, .account_dir = w->dir};
-    ck_assert_int_eq(load(w), -1);
-    check_error(w, "no API server configured: --kubeconfig and KUBECONFIG are not set, "
-                   "%s/token does not exist, and %s/.kube/config does not exist");
-    temp_mkdir(w->dir, ".kube");
+    sources = (struct kube_config_sources){
+        .host = "h", .port = "1", .home = w.dir, .account_dir = w.dir};
+    ck_assert_int_eq(load(), -1);
+    check_error("no API server configured: --kubeconfig and KUBECONFIG are not set, "
+                "%s/token does not exist, and %s/.kube/config does not exist");
+    temp_mkdir(w.dir, ".kube");
     cleanup_free char *text = config_of("{server: \"http://home\"}", "{}");
-    temp_write(w->dir, ".kube/config", text);
-    ck_assert_done(load(w), w->err);
-    ck_assert_str_eq(w->config.server, "http://home");
-    w->sources = (struct kube_config_sources){.host = "", .port = "1"};
-    ck_assert_int_eq(load(w), -1);
-    ck_assert_str_eq(w->err.msg,
-                     "no API server configured: --kubeconfig and KUBECONFIG "
-                     "are not set, not running in a pod, and HOME is not set");
-    fixture_free(w);
+    put(".kube/config", text);
+    ck_assert_done(load(), w.err);
+    ck_assert_str_eq(w.config.server, "http://home");
+    sources = (struct kube_config_sources){.host = "", .port = "1"};
+    ck_assert_int_eq(load(), -1);
+    ck_assert_str_eq(w.err.msg, "no API server configured: --kubeconfig and KUBECONFIG "
+                                "are not set, not running in a pod, and HOME is not set");
 }
 END_TEST
 
-UNIT_MAIN("config", base64_is_decoded_strictly, base64_round_trips,
-          a_kubeconfig_with_everything_is_read, the_url_of_a_server_is_split,
-          unsupported_fields_are_errors_that_name_them,
-          a_wrong_reference_lists_the_existing_names, the_first_of_several_files_wins,
-          a_list_of_missing_files_is_an_error, in_a_pod_the_service_account_is_used,
-          the_home_directory_is_the_last_source)
+UNIT_MAIN_AROUND("config", fixture_begin, end, base64_is_decoded_strictly,
+                 base64_round_trips, a_kubeconfig_with_everything_is_read,
+                 the_url_of_a_server_is_split,
+                 unsupported_fields_are_errors_that_name_them,
+                 a_wrong_reference_lists_the_existing_names,
+                 the_first_of_several_files_wins, a_list_of_missing_files_is_an_error,
+                 in_a_pod_the_service_account_is_used,
+                 the_home_directory_is_the_last_source)

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 
 #include "kube/client.h"
+#include "kube/fixture.h"
 #include "kube/kubeconfig_priv.h"
-#include "kube/credential_fixture.h"
 #include "kube/tls_secret.h"
 #include "wire/tls.h"
 #include "wire/x509.h"
@@ -173,11 +173,11 @@ END_TEST
 
 START_TEST(credential_plugins_leave_no_key)
 {
-    struct fixture *w = fixture_new();
-    cleanup_free char *plugin = temp_path(w->dir, "plugin");
+    fixture_begin();
+    cleanup_free char *plugin = temp_path(w.dir, "plugin");
     /* Several pieces of output: the buffer grows. */
     temp_write(
-        w->dir, "plugin",
+        w.dir, "plugin",
         "#!/bin/sh\nprintf '" ANSWER(
             "{\"clientCertificateData\":\"-----BEGIN CERTIFICATE-----\\\\nAAAA\\\\n"
             "-----END CERTIFICATE-----\\\\n\",\"clientKeyData\":\"-----BEGIN "
@@ -188,22 +188,22 @@ START_TEST(credential_plugins_leave_no_key)
     char version[] = "client.authentication.k8s.io/v1", user[] = "u", info[] = "{}";
     struct kube_exec exec = {
         .user = user, .api_version = version, .argv = argv, .env = env, .info = info};
-    w->config.exec = &exec;
+    w.config.exec = &exec;
     /* Makes jansson overwrite what it releases. */
     struct kube_config any = {.server = (char *)"https://127.0.0.1:1",
                               .path_prefix = (char *)""};
     kube_client_free(kube_client_new(&any, NULL));
     watch(BODY, TOKEN);
-    start(w);
-    struct kube_identity *id = kube_credential_get(w->c, T, &w->err);
-    ck_assert_msg(id, "%s", w->err.msg);
+    start();
+    struct kube_identity *id = kube_credential_get(w.c, T, &w.err);
+    ck_assert_msg(id, "%s", w.err.msg);
     ck_assert_str_eq(id->authorization, "Bearer " TOKEN);
     ck_assert_span_eq(id->key_pem, KEY);
     kube_identity_free(id);
-    kube_credential_free(steal(&w->c));
+    kube_credential_free(steal(&w.c));
     check_nothing_left();
-    w->config.exec = NULL;
-    fixture_free(w);
+    w.config.exec = NULL;
+    fixture_end();
 }
 END_TEST
 

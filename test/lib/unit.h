@@ -44,6 +44,15 @@ int unit_run_loops(const char *name, const struct unit_loop *tests, size_t n,
         return unit_run(name, tests, sizeof tests / sizeof *tests, seconds);             \
     }
 #define UNIT_MAIN(name, ...) UNIT_MAIN_SECONDS(name, 60, __VA_ARGS__)
+/* The two functions run around each test, in its process. */
+#define UNIT_MAIN_AROUND(name, begin_test, end_test, ...)                                \
+    int main(void)                                                                       \
+    {                                                                                    \
+        const TTest *const tests[] = {__VA_ARGS__};                                      \
+        return unit_run_with(                                                            \
+            name, tests, sizeof tests / sizeof *tests, 60,                               \
+            &(struct unit_fixtures){.begin = begin_test, .end = end_test});              \
+    }
 
 /* Is the span equal to the C string? */
 #define ck_assert_span_eq(s, str)                                                        \

@@ -11,7 +11,7 @@
 #include "lib/temp.h"
 #include "lib/unit.h"
 
-/* Helpers of the credential tests. Time is an argument: `T` is some time after the start.
+/* A directory with files, and what is loaded from it. Time is an argument: `T` is some time after the start.
  */
 
 enum { T = 1000000 };
@@ -21,67 +21,79 @@ enum { T = 1000000 };
     "{\"kind\":\"ExecCredential\","                                                      \
     "\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":" status "}"
 
-struct fixture {
+static struct fixture {
     char *dir;
     struct kube_config config;
     struct kube_credential *c;
     struct err err;
-};
+} w;
 
-static inline struct fixture *fixture_new(void)
+static inline void fixture_begin(void)
 {
-    struct fixture *w = xcalloc(1, sizeof *w);
-    w->dir = temp_dir();
-    return w;
+    w.dir = temp_dir();
 }
 
-static inline void fixture_free(struct fixture *w)
+static inline void fixture_end(void)
 {
-    kube_credential_free(w->c);
-    kube_config_fini(&w->config);
-    temp_dir_remove(w->dir);
-    free(w->dir);
-    free(w);
+    kube_credential_free(w.c);
+    kube_config_fini(&w.config);
+    temp_dir_remove(w.dir);
+    free(w.dir);
 }
 
-static inline void start(struct fixture *w)
+static inline void put(const char *name, const char *text)
 {
-    w->c = kube_credential_new(&w->config);
+    temp_write(w.dir, name, text);
+}
+
+static inline void drop(const char *name)
+{
+    temp_remove(w.dir, name);
+}
+
+static inline char *path_of(const char *name)
+{
+    return temp_path(w.dir, name);
+}
+
+static inline void start(void)
+{
+    w.c = kube_credential_new(&w.config);
 }
 
 /* The authorization at this time, or the error message; new. */
-static inline char *get(struct fixture *w, int64_t now_ms)
+static inline char *get(int64_t now_ms)
 {
-    w->err = (struct err){0};
-    struct kube_identity *id = kube_credential_get(w->c, now_ms, &w->err);
+    w.err = (struct err){0};
+    struct kube_identity *id = kube_credential_get(w.c, now_ms, &w.err);
     if (!id)
-        return xstrdup(w->err.msg);
+        return xstrdup(w.err.msg);
     char *shown = xstrdup(id->authorization ? id->authorization : "(none)");
     kube_identity_free(id);
     return shown;
 }
 
-#define check_get(w, now_ms, want)                                                       \
+#define check_get(now_ms, want)                                                          \
     do {                                                                                 \
-        cleanup_free char *shown_ = get((w), (now_ms));                                  \
+        cleanup_free char *shown_ = get(now_ms);                                         \
         ck_assert_str_eq(shown_, want);                                                  \
     } while (0)
 
 /* Captures standard error until log_caught. */
-static inline int catch_log(const struct fixture *w)
+static inline int catch_log(void)
 {
-    cleanup_free char *path = temp_path(w->dir, "log");
+    cleanup_free char *path = path_of("log");
     int old = dup(STDERR_FILENO), fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     dup2(fd, STDERR_FILENO);
     close(fd);
     return old;
 }
 
-static inline char *log_caught(const struct fixture *w, int old)
+static inline char *log_caught(int old)
 {
     dup2(old, STDERR_FILENO);
     close(old);
-    return temp_read(w->dir, "log");
+    return temp_read(w.dir, "log");
 }
 
 static inline unsigned count(const char *text, const char *word)
