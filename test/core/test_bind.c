@@ -26,6 +26,13 @@ static void expect_reply(uint64_t token, enum err_code code, const char *part)
     ck_assert_msg(strstr(o.text, part) != NULL, "\"%s\" has no \"%s\"", o.text, part);
 }
 
+/* A bind to n1 whose Binding has no outcome yet. */
+static struct core_output bound(const char *uid)
+{
+    rig_bind(1, uid, "n1");
+    return rig_take(CORE_CALL_BIND);
+}
+
 START_TEST(a_bind_reserves_sends_one_binding_and_answers)
 {
     start();
@@ -80,8 +87,7 @@ END_TEST
 START_TEST(a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
+    struct core_output bind = bound("a");
     rig_answer(bind.call, ERR_TIMEOUT);
 
     /* An early GET that shows the pod unbound proves nothing: the Binding may be late. */
@@ -114,8 +120,7 @@ END_TEST
 START_TEST(a_binding_that_overtakes_the_first_late_get_counts)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
+    struct core_output bind = bound("a");
     rig_pass(10000);
     rig_answer(bind.call, ERR_TIMEOUT);
     rig_show_pod(rig_mem("a", 8000));
@@ -128,8 +133,7 @@ END_TEST
 START_TEST(a_lost_answer_of_a_binding_that_took_effect_is_success)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
+    struct core_output bind = bound("a");
     rig_answer(bind.call, ERR_UNAVAILABLE);
     rig_show_pod(rig_bound_pod("a", 8000, "n1", bind.annotations));
     expect_reply(1, ERR_NONE, "");
@@ -165,8 +169,7 @@ END_TEST
 START_TEST(an_event_can_confirm_before_the_lost_answer)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
+    struct core_output bind = bound("a");
     rig_see(rig_bound_pod("a", 8000, "n1", bind.annotations));
     ck_count(CORE_REPLY, 0);
     rig_answer(bind.call, ERR_TIMEOUT);
@@ -179,8 +182,7 @@ END_TEST
 START_TEST(a_conflict_is_checked_by_get_before_the_reply)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
+    struct core_output bind = bound("a");
     rig_answer(bind.call, ERR_CONFLICT);
     ck_count(CORE_REPLY, 0);
     rig_show_pod(rig_bound_pod("a", 8000, "n2", "{}"));
@@ -192,8 +194,7 @@ END_TEST
 START_TEST(a_rejection_is_replied_at_once_and_frees_memory_after_proof)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
+    struct core_output bind = bound("a");
     rig_answer(bind.call, ERR_FORBIDDEN);
     expect_reply(1, ERR_FORBIDDEN, "forbidden");
     ck_assert_int_eq(free_mib(0), 8000);
@@ -207,8 +208,7 @@ END_TEST
 START_TEST(a_binding_that_was_not_sent_is_freed_at_once)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
+    struct core_output bind = bound("a");
     rig_not_sent(bind.call);
     expect_reply(1, ERR_UNAVAILABLE, "connection refused");
     ck_assert_int_eq(free_mib(0), 16000);
@@ -273,26 +273,19 @@ START_TEST(a_bound_pod_is_freed_only_when_it_ends)
 }
 END_TEST
 
-static void list_of_pods_ends_with(struct pod *pod)
+static void list_pods_again(void)
 {
-    struct err gone = {.code = ERR_GONE};
-    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
-                                 .kind = CORE_PODS,
-                                 .run = r.runs[CORE_PODS],
-                                 .err = &gone});
+    rig_watch_ended(CORE_PODS, ERR_GONE);
     while (!rig_count(CORE_LIST)) /* a second list in a row backs off */
         rig_pass(100);
     rig_take(CORE_LIST);
-    if (pod)
-        rig_see(*pod);
 }
 
 START_TEST(absence_is_proof_only_in_a_list_requested_after_the_answer)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
-    list_of_pods_ends_with(NULL); /* requested while the Binding is in flight */
+    struct core_output bind = bound("a");
+    list_pods_again(); /* requested while the Binding is in flight */
     rig_tick(10);
     rig_answer(bind.call, ERR_NONE);
     rig_list_end(CORE_PODS);
@@ -302,7 +295,7 @@ START_TEST(absence_is_proof_only_in_a_list_requested_after_the_answer)
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
 
     rig_tick(10);
-    list_of_pods_ends_with(NULL); /* requested after the answer */
+    list_pods_again(); /* requested after the answer */
     rig_list_end(CORE_PODS);
     ck_assert_int_eq(free_mib(0), 16000);
 }
@@ -311,9 +304,8 @@ END_TEST
 START_TEST(a_pod_that_ended_before_an_older_list_is_detected)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
-    list_of_pods_ends_with(NULL);
+    struct core_output bind = bound("a");
+    list_pods_again();
     rig_tick(10);
     rig_answer(bind.call, ERR_NONE);
     rig_list_end(CORE_PODS); /* the watch never shows the pod again */
@@ -328,9 +320,8 @@ END_TEST
 START_TEST(a_list_that_ends_before_the_answer_triggers_a_get_too)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
-    list_of_pods_ends_with(NULL);
+    struct core_output bind = bound("a");
+    list_pods_again();
     rig_list_end(CORE_PODS);
     ck_assert_int_eq(free_mib(0), 8000);
     ck_count(CORE_CALL_GET_POD, 0);
@@ -345,9 +336,8 @@ END_TEST
 START_TEST(a_get_that_shows_a_bound_pod_unbound_is_old)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
-    list_of_pods_ends_with(NULL);
+    struct core_output bind = bound("a");
+    list_pods_again();
     rig_list_end(CORE_PODS);
     rig_answer(bind.call, ERR_NONE); /* bound, but no list has shown it */
     rig_show_pod(rig_mem("a", 8000));
@@ -362,9 +352,8 @@ END_TEST
 START_TEST(an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
-    list_of_pods_ends_with(NULL);
+    struct core_output bind = bound("a");
+    list_pods_again();
     rig_list_end(CORE_PODS); /* the pod is deleted, or newer than the list */
     rig_not_sent(bind.call);
     expect_reply(1, ERR_UNAVAILABLE, "connection refused");
@@ -379,8 +368,8 @@ START_TEST(a_list_that_shows_the_pod_unbound_frees_nothing)
     rig_bind(1, "a", "n1");
     rig_end(CORE_CALL_BIND, ERR_NONE);
     rig_tick(10);
-    struct pod old = rig_mem("a", 8000);
-    list_of_pods_ends_with(&old);
+    list_pods_again();
+    rig_pending("a", 8000);
     rig_list_end(CORE_PODS);
     ck_assert_int_eq(free_mib(0), 8000);
 }
@@ -389,8 +378,7 @@ END_TEST
 START_TEST(deletion_during_a_binding_frees_and_replies)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output bind = rig_take(CORE_CALL_BIND);
+    struct core_output bind = bound("a");
     rig_delete(rig_mem("a", 8000));
     ck_assert_int_eq(free_mib(0), 16000);
     rig_answer(bind.call, ERR_NOT_FOUND);
@@ -438,7 +426,7 @@ START_TEST(a_get_that_a_list_overtook_is_repeated)
     start();
     rig_bind(1, "new", "n1");
     struct core_output get = rig_take(CORE_CALL_GET_POD);
-    list_of_pods_ends_with(NULL);
+    list_pods_again();
     rig_list_end(CORE_PODS); /* the next watch never shows the pod */
     rig_answer_pod(get.call, rig_mem("new", 8000));
     ck_count(CORE_CALL_BIND, 0);
@@ -452,7 +440,7 @@ START_TEST(a_get_that_a_list_overtook_is_repeated)
     bind = rig_take(CORE_CALL_BIND);
     rig_answer(bind.call, ERR_TIMEOUT);
     get = rig_take(CORE_CALL_GET_POD);
-    list_of_pods_ends_with(NULL);
+    list_pods_again();
     rig_list_end(CORE_PODS);
     rig_answer_pod(get.call, rig_bound_pod("lost", 8000, "n1", bind.annotations));
     rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
@@ -467,7 +455,7 @@ START_TEST(a_failed_fetch_removes_a_pod_that_a_list_lacks)
     rig_bind(1, "new", "n1");
     struct core_output get = rig_take(CORE_CALL_GET_POD);
     rig_pending("new", 100);
-    list_of_pods_ends_with(NULL);
+    list_pods_again();
     rig_list_end(CORE_PODS);
     ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 1);
     rig_answer(get.call, ERR_UNAVAILABLE);

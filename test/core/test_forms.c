@@ -172,10 +172,7 @@ END_TEST
 
 static void relist(void)
 {
-    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
-                                 .kind = CORE_PODS,
-                                 .run = r.runs[CORE_PODS],
-                                 .err = &(struct err){.code = ERR_GONE}});
+    rig_watch_ended(CORE_PODS, ERR_GONE);
     rig_tick(0);
 }
 

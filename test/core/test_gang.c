@@ -487,14 +487,10 @@ END_TEST
 
 START_TEST(a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu)
 {
-    struct err gone = {.code = ERR_GONE};
     start(0);
     add_cpu_node("n1", 4, 4000);
     plain_pod("a", 1000, false);
-    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
-                                 .kind = CORE_PODS,
-                                 .run = r.runs[CORE_PODS],
-                                 .err = &gone});
+    rig_watch_ended(CORE_PODS, ERR_GONE);
     rig_pass(2000);
     rig_see(worker("p1", "g", 2000));
     core_outputs_reset(&r.out);

@@ -7,11 +7,13 @@
 
 enum { GRACE = 40000 };
 
-static void beat_of(const char *node, const char *renewed, bool gone)
+/* `owner`: the node whose heartbeat it is; "": none, as left behind by another system. */
+static void lease_seen(const char *name, const char *owner, const char *renewed,
+                       bool gone)
 {
-    struct lease lease = {.meta = {.name = span_of(node), .version = SPAN("7")},
-                          .holder = span_of(node),
-                          .node = span_of(node),
+    struct lease lease = {.meta = {.name = span_of(name), .version = SPAN("7")},
+                          .holder = span_of(name),
+                          .node = span_of(owner),
                           .renew_time = span_of(renewed)};
     rig_step((struct core_input){.type = CORE_OBJECT,
                                  .kind = CORE_LEASES,
@@ -21,22 +23,9 @@ static void beat_of(const char *node, const char *renewed, bool gone)
                                  .deleted = gone});
 }
 
-/* As left behind by another system. */
-static void foreign(const char *node, const char *renewed)
-{
-    struct lease lease = {.meta = {.name = span_of(node), .version = SPAN("7")},
-                          .holder = span_of(node),
-                          .renew_time = span_of(renewed)};
-    rig_step((struct core_input){.type = CORE_OBJECT,
-                                 .kind = CORE_LEASES,
-                                 .run = r.runs[CORE_LEASES],
-                                 .version = SPAN("7"),
-                                 .lease = &lease});
-}
-
 static void renew(const char *node, const char *renewed)
 {
-    beat_of(node, renewed, false);
+    lease_seen(node, node, renewed, false);
 }
 
 static void bookmark(void)
@@ -45,32 +34,6 @@ static void bookmark(void)
                                  .kind = CORE_LEASES,
                                  .run = r.runs[CORE_LEASES],
                                  .version = SPAN("9")});
-}
-
-/* The watch was opened: progress without a version. */
-static void opened(void)
-{
-    rig_progress(CORE_LEASES);
-}
-
-static void ended(enum err_code code)
-{
-    struct err err = {.code = code, .msg = "why"};
-    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
-                                 .kind = CORE_LEASES,
-                                 .run = r.runs[CORE_LEASES],
-                                 .retry_after_ms = -1,
-                                 .err = code == ERR_NONE ? NULL : &err});
-}
-
-static void list_failed(void)
-{
-    struct err err = {.code = ERR_UNAVAILABLE, .msg = "why"};
-    rig_step((struct core_input){.type = CORE_LIST_FAILED,
-                                 .kind = CORE_LEASES,
-                                 .run = r.runs[CORE_LEASES],
-                                 .retry_after_ms = -1,
-                                 .err = &err});
 }
 
 static bool is_stale(const char *node)
@@ -94,7 +57,7 @@ static void begin(void)
 {
     rig_new((struct core_settings){.node_grace_ms = GRACE});
     rig_lead();
-    opened();
+    rig_progress(CORE_LEASES);
     for (int i = 1; i <= 3; i++) {
         char name[4] = {'n', (char)('0' + i)};
         rig_cards(name, 1, 16);
@@ -117,6 +80,15 @@ static void pass(int64_t ms)
     }
 }
 
+static const char *last_log(void)
+{
+    const char *text = "";
+    for (size_t i = 0; i < r.out.n; i++)
+        if (r.out.items[i].type == CORE_LOG)
+            text = r.out.items[i].text;
+    return text;
+}
+
 START_TEST(a_node_without_renewal_is_stale_after_the_grace)
 {
     begin();
@@ -129,12 +101,8 @@ START_TEST(a_node_without_renewal_is_stale_after_the_grace)
     renew("n2", "t3");          /* this proves it */
     rig_tick(0);
     ck_assert(is_stale("n1") && !is_stale("n2") && !is_stale("n3"));
-    const struct core_output *o = NULL;
-    for (size_t i = 0; i < r.out.n; i++)
-        if (r.out.items[i].type == CORE_LOG)
-            o = &r.out.items[i];
-    ck_assert_str_eq(o->text, "node n1: no heartbeat from scv-agent for 40 s; the "
-                              "node gets no new pods");
+    ck_assert_str_eq(last_log(), "node n1: no heartbeat from scv-agent for 40 s; the "
+                                 "node gets no new pods");
     rig_pending("a", 8);
     rig_bind(1, "a", "n1");
     ck_assert_str_eq(rig_take(CORE_REPLY).text,
@@ -151,15 +119,6 @@ START_TEST(a_node_without_renewal_is_stale_after_the_grace)
 }
 END_TEST
 
-static const char *last_log(void)
-{
-    const char *text = "";
-    for (size_t i = 0; i < r.out.n; i++)
-        if (r.out.items[i].type == CORE_LOG)
-            text = r.out.items[i].text;
-    return text;
-}
-
 #define LEFT_BEHIND                                                                      \
     "; Lease nvidia-gpu-scheduler-node-lease/n3 does not belong to scv-agent (holder: "  \
     "n3; last renewed: 2026-11-20T09:00:00Z): delete it if another system left it "      \
@@ -169,7 +128,7 @@ static const char *last_log(void)
 START_TEST(a_lease_that_another_system_left_behind_is_named)
 {
     begin();
-    foreign("n3", "2026-11-20T09:00:00Z");
+    lease_seen("n3", "", "2026-11-20T09:00:00Z", false);
     pass(GRACE + 2000);
     ck_assert(is_stale("n3"));
     rig_pending("a", 8);
@@ -195,7 +154,7 @@ START_TEST(the_log_line_names_the_owner_of_a_foreign_lease)
     pass(GRACE - 10000);
     renew("n1", "t2");
     renew("n2", "t2");
-    foreign("n3", "2026-11-20T09:00:00Z");
+    lease_seen("n3", "", "2026-11-20T09:00:00Z", false);
     for (int i = 0; i < 30 && !is_stale("n3"); i++) {
         pass(2000);
         if (!is_stale("n3")) {
@@ -237,7 +196,7 @@ END_TEST
 START_TEST(a_lease_that_is_deleted_is_not_renewed)
 {
     begin();
-    beat_of("n1", "t1", true);
+    lease_seen("n1", "n1", "t1", true);
     ck_assert(!is_stale("n1"));
     pass(20000);
     renew("n2", "t2");
@@ -246,7 +205,7 @@ START_TEST(a_lease_that_is_deleted_is_not_renewed)
     renew("n1", "t2");
     ck_assert(!is_stale("n1"));
     /* The same when a list lacks it. */
-    ended(ERR_GONE);
+    rig_watch_ended(CORE_LEASES, ERR_GONE);
     rig_tick(2000);
     renew("n2", "t3");
     rig_list_end(CORE_LEASES);
@@ -277,7 +236,7 @@ START_TEST(another_daemon_may_take_over)
     for (int t = 1; t < 5; t++)
         scv_written("n1", t);
     ck_assert(is_stale("n1")); /* the Lease exists */
-    beat_of("n1", "t1", true);
+    lease_seen("n1", "n1", "t1", true);
     scv_written("n1", 5);
     scv_written("n1", 5);
     ck_assert(is_stale("n1") && is_stale("n2"));
@@ -290,10 +249,10 @@ START_TEST(another_daemon_may_take_over)
     pass(GRACE + 3000);
     ck_assert(is_stale("n1"));
     /* An updateTime from before a renewal does not count. */
-    beat_of("n1", "t2", true);
+    lease_seen("n1", "n1", "t2", true);
     scv_written("n1", 7);
     renew("n1", "t3");
-    beat_of("n1", "t3", true);
+    lease_seen("n1", "n1", "t3", true);
     pass(GRACE + 3000);
     scv_written("n1", 8);
     ck_assert(is_stale("n1"));
@@ -310,7 +269,7 @@ START_TEST(a_recreated_node_is_not_stale)
     rig_node(node);
     pass(GRACE);
     ck_assert(is_stale("n1"));
-    beat_of("n1", "t1", true);
+    lease_seen("n1", "n1", "t1", true);
     scv_gone("n1"); /* the Node stays */
     rig_cards("n1", 1, 16);
     ck_assert(!is_stale("n1"));
@@ -349,7 +308,7 @@ START_TEST(the_first_list_after_a_silence_may_end_an_outage)
     renew("n2", "t1");
     rig_list_end(CORE_LEASES);
     ck_assert(!is_stale("n1") && !is_stale("n2"));
-    opened();
+    rig_progress(CORE_LEASES);
     rig_tick(1000);
     ck_count(CORE_LIST, 0);
     renew("n1", "t2");
@@ -367,10 +326,10 @@ START_TEST(an_open_watch_proves_nothing)
 {
     begin();
     rig_pass(GRACE - 4000);
-    ended(ERR_NONE);
-    opened();
+    rig_watch_ended(CORE_LEASES, ERR_NONE);
+    rig_progress(CORE_LEASES);
     rig_pass(2000);
-    opened();
+    rig_progress(CORE_LEASES);
     rig_tick(0);
     ck_assert(!is_stale("n1"));
 }
@@ -380,9 +339,9 @@ START_TEST(a_broken_watch_makes_no_node_stale)
 {
     begin();
     for (int i = 0; i < 20; i++) {
-        ended(ERR_UNAVAILABLE);
+        rig_watch_ended(CORE_LEASES, ERR_UNAVAILABLE);
         rig_pass(GRACE);
-        opened();
+        rig_progress(CORE_LEASES);
         rig_pass(1000);
     }
     ck_assert(!is_stale("n1") && !is_stale("n2"));
@@ -400,7 +359,7 @@ START_TEST(a_failed_list_makes_no_node_stale)
     begin();
     rig_pass(GRACE + 2000);
     for (int i = 0; i < 20; i++) {
-        list_failed();
+        rig_list_failed(CORE_LEASES, ERR_UNAVAILABLE, -1);
         ck_assert(!is_stale("n1"));
         rig_pass(60000);
     }
@@ -436,7 +395,7 @@ START_TEST(without_a_grace_no_node_is_stale)
 {
     rig_new((struct core_settings){0});
     rig_lead();
-    opened();
+    rig_progress(CORE_LEASES);
     rig_cards("n1", 1, 16);
     renew("n1", "t1");
     rig_pass(10 * GRACE);
@@ -451,7 +410,7 @@ static double many(int nodes, int renewals)
 {
     rig_new((struct core_settings){.node_grace_ms = GRACE});
     rig_lead();
-    opened();
+    rig_progress(CORE_LEASES);
     char name[16], renewed[16];
     for (int i = 0; i < nodes; i++) {
         snprintf(name, sizeof name, "node-%d", i);

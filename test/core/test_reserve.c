@@ -273,11 +273,7 @@ START_TEST(a_list_without_the_pod_ends_its_reservation)
     start();
     rig_see(pod_of("a", 10000, 0));
     reserve("a", 10000);
-    struct err gone = {.code = ERR_GONE};
-    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
-                                 .kind = CORE_PODS,
-                                 .run = r.runs[CORE_PODS],
-                                 .err = &gone});
+    rig_watch_ended(CORE_PODS, ERR_GONE);
     rig_pass(2000);
     rig_list_end(CORE_PODS);
     ck_assert_uint_eq(reservations(), 0);

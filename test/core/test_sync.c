@@ -1,26 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rig.h"
 
-static void ended(enum core_kind kind, enum err_code code, int64_t retry_after_ms)
-{
-    struct err err = {.code = code, .msg = "why"};
-    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
-                                 .kind = kind,
-                                 .run = r.runs[kind],
-                                 .err = code == ERR_NONE ? NULL : &err,
-                                 .retry_after_ms = retry_after_ms});
-}
-
-static void list_failed(enum core_kind kind, enum err_code code, int64_t retry_after_ms)
-{
-    struct err err = {.code = code, .msg = "why"};
-    rig_step((struct core_input){.type = CORE_LIST_FAILED,
-                                 .kind = kind,
-                                 .run = r.runs[kind],
-                                 .err = &err,
-                                 .retry_after_ms = retry_after_ms});
-}
-
 START_TEST(nothing_is_answered_before_the_first_full_list)
 {
     rig_new((struct core_settings){0});
@@ -44,12 +24,12 @@ START_TEST(not_ready_gives_the_reason)
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (kind != CORE_SCVS)
             rig_list_end((enum core_kind)kind);
-    list_failed(CORE_SCVS, ERR_FORBIDDEN, -1);
+    rig_list_failed(CORE_SCVS, ERR_FORBIDDEN, -1);
     core_ready(r.core, r.now, &err);
     ck_assert_str_eq(err.msg, "not ready: the first list of scvs has not finished: why");
     rig_tick(60000);
     rig_list_end(CORE_SCVS);
-    ended(CORE_SCVS, ERR_UNAVAILABLE, -1);
+    rig_watch_ended(CORE_SCVS, ERR_UNAVAILABLE);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
     r.now.mono_ms += CORE_STALE_MS + 1;
     for (int kind = 0; kind < CORE_KINDS; kind++)
@@ -75,7 +55,7 @@ START_TEST(a_watch_continues_from_the_last_version)
                                  .run = watch.run,
                                  .scv = &scv,
                                  .version = SPAN("105")});
-    ended(CORE_SCVS, ERR_NONE, -1);
+    rig_watch_ended(CORE_SCVS, ERR_NONE);
     watch = rig_take(CORE_WATCH);
     ck_assert_str_eq(watch.version, "105");
     rig_step((struct core_input){.type = CORE_WATCH_PROGRESS,
@@ -83,7 +63,7 @@ START_TEST(a_watch_continues_from_the_last_version)
                                  .run = watch.run,
                                  .version = SPAN("110")});
     rig_tick(1000);
-    ended(CORE_SCVS, ERR_NONE, -1);
+    rig_watch_ended(CORE_SCVS, ERR_NONE);
     ck_assert_str_eq(rig_take(CORE_WATCH).version, "110");
 }
 END_TEST
@@ -95,7 +75,7 @@ START_TEST(watches_that_end_at_once_restart_once_a_second)
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(rig_take(CORE_WATCH).kind, CORE_SCVS);
         rig_tick(10);
-        ended(CORE_SCVS, ERR_NONE, -1);
+        rig_watch_ended(CORE_SCVS, ERR_NONE);
         rig_tick(989);
         ck_count(CORE_WATCH, 0);
         rig_tick(1);
@@ -108,7 +88,7 @@ START_TEST(an_expired_version_causes_a_new_list)
     rig_new((struct core_settings){0});
     rig_list_end(CORE_NODES);
     core_outputs_reset(&r.out);
-    ended(CORE_NODES, ERR_GONE, -1);
+    rig_watch_ended(CORE_NODES, ERR_GONE);
     struct core_output list = rig_take(CORE_LIST);
     ck_assert_int_eq(list.kind, CORE_NODES);
 }
@@ -124,7 +104,7 @@ START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
         uint64_t old = r.runs[CORE_NODES];
         if (lists % 2) /* the 410 may also be an event of an open watch */
             rig_progress(CORE_NODES);
-        ended(CORE_NODES, ERR_GONE, -1);
+        rig_watch_ended(CORE_NODES, ERR_GONE);
         while (r.runs[CORE_NODES] == old)
             rig_tick(100);
         rig_list_end(CORE_NODES);
@@ -138,7 +118,7 @@ START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
     /* A long watch resets the backoff: the next list is immediate. */
     rig_tick(30 * 1000);
     core_outputs_reset(&r.out);
-    ended(CORE_NODES, ERR_GONE, -1);
+    rig_watch_ended(CORE_NODES, ERR_GONE);
     ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_NODES);
 }
 END_TEST
@@ -151,7 +131,7 @@ START_TEST(failures_back_off_and_honor_retry_after)
     int64_t longest = 0;
     for (int i = 0; i < 12; i++) {
         int64_t from = r.now.mono_ms;
-        list_failed(CORE_NODES, ERR_FORBIDDEN, -1);
+        rig_list_failed(CORE_NODES, ERR_FORBIDDEN, -1);
         ck_assert_ptr_nonnull(strstr(rig_take(CORE_LOG).text, "list of nodes failed"));
         while (!rig_count(CORE_LIST))
             rig_tick(100);
@@ -164,7 +144,7 @@ START_TEST(failures_back_off_and_honor_retry_after)
     ck_assert_int_ge(longest, 15000);
     ck_assert_int_le(longest, 45100);
     int64_t from = r.now.mono_ms;
-    list_failed(CORE_NODES, ERR_UNAVAILABLE, 60000);
+    rig_list_failed(CORE_NODES, ERR_UNAVAILABLE, 60000);
     while (!rig_count(CORE_LIST))
         rig_tick(100);
     ck_assert_int_ge(r.now.mono_ms - from, 60000);
@@ -179,13 +159,11 @@ START_TEST(a_kind_that_is_not_served_is_an_empty_list)
         if (kind != CORE_SCVS)
             rig_list_end((enum core_kind)kind);
     core_outputs_reset(&r.out);
-    list_failed(CORE_SCVS, ERR_NOT_FOUND, -1);
+    rig_list_failed(CORE_SCVS, ERR_NOT_FOUND, -1);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
     ck_count(CORE_LIST, 0);
     rig_tick(30000); /* the CRD may have been installed */
     ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_SCVS);
-
-    list_failed(CORE_NODES, ERR_NOT_FOUND, -1); /* every cluster serves Nodes */
 }
 END_TEST
 
@@ -196,7 +174,7 @@ START_TEST(a_404_for_nodes_is_an_error)
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (kind != CORE_NODES)
             rig_list_end((enum core_kind)kind);
-    list_failed(CORE_NODES, ERR_NOT_FOUND, -1);
+    rig_list_failed(CORE_NODES, ERR_NOT_FOUND, -1);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), -1);
 }
 END_TEST
@@ -206,13 +184,13 @@ START_TEST(inputs_of_an_old_run_are_ignored)
     rig_new((struct core_settings){0});
     rig_list_end(CORE_SCVS);
     uint64_t old = r.runs[CORE_SCVS];
-    ended(CORE_SCVS, ERR_GONE, -1);
+    rig_watch_ended(CORE_SCVS, ERR_GONE);
     struct scv scv = object_scv_even(&r.arena, "n1", 1, 100);
     rig_step((struct core_input){
         .type = CORE_OBJECT, .kind = CORE_SCVS, .run = old, .scv = &scv});
     ck_assert_ptr_null(rig_ledger_node("n1"));
     rig_step((struct core_input){.type = CORE_LIST_ENDED, .kind = CORE_SCVS, .run = old});
-    ended(CORE_SCVS, ERR_NONE, -1); /* the run of the list: no watch is running */
+    rig_watch_ended(CORE_SCVS, ERR_NONE); /* the run of the list: no watch is running */
     ck_assert_uint_eq(r.runs[CORE_SCVS] > old, true);
 }
 END_TEST
@@ -225,7 +203,7 @@ START_TEST(an_invalid_pod_keeps_its_promise)
     rig_see(rig_bound_pod("a", 9000, "n1", "{'" KEY_MEM_IDX "':'0'}"));
     rig_see(rig_bound_pod("b", 4000, "n1", "{'" KEY_MEM_IDX "':'0'}"));
     ck_assert_int_eq(rig_free_mib("n1", 0), 3000);
-    ended(CORE_PODS, ERR_GONE, -1);
+    rig_watch_ended(CORE_PODS, ERR_GONE);
     rig_tick(60000); /* a new list has an invalid a, and no b */
     struct pod a = {.meta = {.uid = SPAN("a"), .name = SPAN("pod-a")}};
     struct core_input in = {.type = CORE_OBJECT,
@@ -310,7 +288,7 @@ static void outage(int64_t ms)
         if (rig_count(CORE_CALL_LEASE_GET))
             rig_end(CORE_CALL_LEASE_GET, ERR_UNAVAILABLE);
         if (rig_count(CORE_WATCH) && rig_take(CORE_WATCH).kind == CORE_SCVS)
-            ended(CORE_SCVS, ERR_UNAVAILABLE, -1);
+            rig_watch_ended(CORE_SCVS, ERR_UNAVAILABLE);
     }
 }
 
@@ -318,7 +296,7 @@ START_TEST(a_successful_lease_write_shortens_backoffs)
 {
     rig_new((struct core_settings){0});
     rig_lead();
-    ended(CORE_SCVS, ERR_UNAVAILABLE, -1);
+    rig_watch_ended(CORE_SCVS, ERR_UNAVAILABLE);
     outage(100 * 1000);
     while (!rig_count(CORE_CALL_LEASE_GET))
         rig_tick(100);
@@ -350,7 +328,46 @@ START_TEST(the_due_time_is_never_missed)
 }
 END_TEST
 
-RIG_MAIN("sync", a_promise_outlives_the_label_it_was_made_for,
+/* An observer lists and watches, and makes no call. */
+static void ck_only_reads(void)
+{
+    for (size_t i = 0; i < r.out.n; i++)
+        ck_assert_msg(r.out.items[i].type == CORE_LIST ||
+                          r.out.items[i].type == CORE_WATCH,
+                      "output %d", (int)r.out.items[i].type);
+    core_outputs_reset(&r.out);
+}
+
+START_TEST(an_observer_lists_at_once_and_makes_no_call)
+{
+    struct err err;
+    rig_new((struct core_settings){.node_grace_ms = 40000, .observer = true});
+    ck_count(CORE_LIST, CORE_KINDS);
+    rig_lists_end();
+    ck_assert_int_eq(core_ready(r.core, r.now, &err), 0);
+    ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
+    ck_assert_str_eq(err.msg, "observer mode: binding is disabled");
+    /* Neither time nor a refresh makes it touch the Lease. */
+    for (int i = 0; i < 20; i++) {
+        rig_step((struct core_input){.type = CORE_REFRESH_LEASE});
+        rig_tick(1000);
+        ck_assert_int_gt(core_due(r.core), r.now.mono_ms);
+    }
+    ck_only_reads();
+    /* A pod that a later list lacks is removed without a GET. */
+    rig_see(rig_bound_pod("u", 2, "n1", "{'" KEY_MEM_IDX "':'0'}"));
+    ck_assert_ptr_nonnull(rig_ledger_pod("u"));
+    rig_watch_ended(CORE_PODS, ERR_GONE);
+    ck_assert_int_eq(rig_take(CORE_LOG).type, CORE_LOG); /* of the list */
+    rig_tick(1000);
+    rig_list_end(CORE_PODS);
+    ck_assert_ptr_null(rig_ledger_pod("u"));
+    ck_only_reads();
+}
+END_TEST
+
+RIG_MAIN("sync", an_observer_lists_at_once_and_makes_no_call,
+         a_promise_outlives_the_label_it_was_made_for,
          nothing_is_answered_before_the_first_full_list, not_ready_gives_the_reason,
          a_watch_continues_from_the_last_version,
          watches_that_end_at_once_restart_once_a_second,
