@@ -209,10 +209,22 @@ static inline void rig_list_end(enum core_kind kind)
                                  .version = SPAN("100")});
 }
 
+/* CORE_KINDS: all lists end. */
+static inline void rig_lists_end_but(enum core_kind open)
+{
+    for (enum core_kind kind = 0; kind < CORE_KINDS; kind++)
+        if (kind != open)
+            rig_list_end(kind);
+}
+
 static inline void rig_lists_end(void)
 {
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        rig_list_end((enum core_kind)kind);
+    rig_lists_end_but(CORE_KINDS);
+}
+
+static inline void rig_reset(void)
+{
+    core_outputs_reset(&r.out);
 }
 
 static inline void rig_free(void)
@@ -238,13 +250,19 @@ static inline void rig_new(struct core_settings settings)
     rig_tick(0);
 }
 
+/* With the defaults. */
+static inline void rig_start(void)
+{
+    rig_new((struct core_settings){0});
+}
+
 /* Steps until it may bind: the lease was free, all lists are empty. */
 static inline void rig_lead(void)
 {
     rig_lease_read("", "1");
     rig_lease_written("me", "2");
     rig_lists_end();
-    core_outputs_reset(&r.out);
+    rig_reset();
 }
 
 static inline void rig_bind(uint64_t token, const char *uid, const char *node)
@@ -299,6 +317,9 @@ static inline struct pod rig_bound_pod(const char *uid, int units, const char *n
         "'limits':{'" KEY_GPU_MEM "':'%d'}}}]}}",
         uid, uid, annotations, node, units);
 }
+
+/* So many reservations exist. */
+#define ck_reserved(n) ck_assert_uint_eq(ledger_reservations(core_ledger(r.core)), n)
 
 /* So many outputs of that type wait. */
 #define ck_count(type, n) ck_assert_uint_eq(rig_count(type), n)

@@ -14,7 +14,7 @@ static void start(int cards)
     rig_new((struct core_settings){.ledger = {.unit_mib = 1024}});
     rig_lead();
     rig_cards("n1", cards, CARD);
-    core_outputs_reset(&r.out);
+    rig_reset();
 }
 
 /* `meta`, `spec`: additional members of metadata and spec. */
@@ -194,7 +194,7 @@ END_TEST
 static void not_sent(uint64_t call)
 {
     rig_not_sent(call);
-    core_outputs_reset(&r.out);
+    rig_reset();
 }
 
 START_TEST(an_edit_during_a_failed_bind_is_applied)

@@ -397,7 +397,7 @@ START_TEST(any_annotations_count_for_what_a_plugin_can_have_given)
         see_pod(uid, "Running", o.text.p, spec);
         ck_odd(&o, units, k);
         rig_delete(rig_mem(uid, 1));
-        core_outputs_reset(&r.out);
+        rig_reset();
         arena_reset(&r.arena);
     }
     buf_fini(&o.text);

@@ -11,7 +11,7 @@ static void start(int cards)
     rig_new((struct core_settings){.ledger = {.unit_mib = 1024}});
     rig_lead();
     rig_cards("n1", cards, 16000);
-    core_outputs_reset(&r.out);
+    rig_reset();
 }
 
 /* `meta`: additional members of metadata; `resources`: of its container; `node`: "": none. */
@@ -241,7 +241,7 @@ START_TEST(a_freed_card_of_the_model_wakes_up_the_scheduler)
         "'%s']}]}}";
     rig_scv(object_scv(&r.arena, rig_text(held, "Tesla T4", "u")));
     see("a", MODEL("Tesla V100"), "'" KEY_GPU_MEM "':'4'");
-    core_outputs_reset(&r.out);
+    rig_reset();
     rig_scv(object_scv(&r.arena, rig_text(held, "Tesla T4", "")));
     rig_tick(0);
     ck_count(CORE_CALL_WAKEUP, 0);

@@ -8,11 +8,11 @@ enum { CARD_MIB = 16276 };
 /* A leader that knows nodes n1, n2, ... with one card each. */
 static void start(int nodes)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lead();
     for (int i = 1; i <= nodes; i++)
         rig_cards(rig_text("n%d", i).p, 1, CARD_MIB);
-    core_outputs_reset(&r.out);
+    rig_reset();
 }
 
 static struct pod member_in(const char *ns, const char *uid, const char *gang, int mib)
@@ -33,7 +33,7 @@ static void show(int n, int mib)
 {
     for (int i = 1; i <= n; i++)
         rig_see(member(rig_text("p%d", i).p, "g", mib));
-    core_outputs_reset(&r.out);
+    rig_reset();
 }
 
 static char text[512];
@@ -77,17 +77,15 @@ static const char *ask_alone(struct pod pod, int first, int n)
     return ask_as(pod, NULL, first, n);
 }
 
-static size_t reservations(void)
-{
-    return ledger_reservations(core_ledger(r.core));
-}
-
 static const char *node_of(const char *uid)
 {
     const struct ledger_reservation *own =
         ledger_reservation_find(core_ledger(r.core), span_of(uid));
     return own ? own->node->name.p : "";
 }
+
+/* filter of a member of g with the first `n` nodes. */
+#define ck_ask(uid, mib, n, node) ck_assert_str_eq(ask(member(uid, "g", mib), 1, n), node)
 
 START_TEST(a_gang_that_does_not_fit_gets_nothing)
 {
@@ -97,7 +95,7 @@ START_TEST(a_gang_that_does_not_fit_gets_nothing)
         ck_assert_str_eq(ask(member(rig_text("p%d", i).p, "g", 10850), 1, 2), "");
         ck_assert_str_eq(text, "gang g: 1 of 3 members finds no place beside the others; "
                                "needs 10850 MiB on one card; none starts before all can");
-        ck_assert_uint_eq(reservations(), 0);
+        ck_reserved(0);
     }
 }
 END_TEST
@@ -106,19 +104,19 @@ START_TEST(the_first_member_reserves_for_all)
 {
     start(2);
     show(2, 10850);
-    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), "n1");
+    ck_ask("p2", 10850, 2, "n1");
     ck_assert_str_eq(text, "");
-    ck_assert_uint_eq(reservations(), 2);
+    ck_reserved(2);
     ck_assert_str_eq(node_of("p1"), "n2");
     rig_pass(1000);
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n2");
-    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), "n1");
+    ck_ask("p1", 10850, 2, "n2");
+    ck_ask("p2", 10850, 2, "n1");
     ck_assert_str_eq(ask(member("x", "", 10850), 1, 2), "");
-    ck_assert_uint_eq(reservations(), 2);
+    ck_reserved(2);
     rig_bind(1, "p1", "n2");
     rig_bind(2, "p2", "n1");
     ck_count(CORE_CALL_BIND, 2);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
 }
 END_TEST
 
@@ -126,9 +124,9 @@ START_TEST(a_pod_that_no_watch_has_shown_yet_is_a_member)
 {
     start(2);
     show(2, 10850);
-    ck_assert_str_eq(ask(member("p3", "g", 10850), 1, 2), "");
-    ck_assert_str_eq(ask(member("p3", "g", 1000), 1, 2), "n1");
-    ck_assert_uint_eq(reservations(), 3);
+    ck_ask("p3", 10850, 2, "");
+    ck_ask("p3", 1000, 2, "n1");
+    ck_reserved(3);
 }
 END_TEST
 
@@ -138,8 +136,8 @@ START_TEST(pods_of_other_namespaces_and_gangs_are_no_members)
     show(1, 10850);
     rig_see(member_in("other", "q1", "g", 10850));
     rig_see(member("q2", "h", 10850));
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
-    ck_assert_uint_eq(reservations(), 1);
+    ck_ask("p1", 10850, 2, "n1");
+    ck_reserved(1);
 }
 END_TEST
 
@@ -150,15 +148,15 @@ START_TEST(of_two_gangs_one_gets_all_cards_and_the_other_none)
     show(2, 10850);
     rig_see(member("q1", "h", 10850));
     rig_see(member("q2", "h", 10850));
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    ck_ask("p1", 10850, 2, "n1");
     ck_assert_str_eq(ask(member("q1", "h", 10850), 1, 2), "");
     ck_assert_str_eq(node_of("q2"), "");
-    ck_assert_uint_eq(reservations(), 2);
+    ck_reserved(2);
     rig_pass(CORE_GANG_RESERVATION_MS - 1000);
-    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), "n2"); /* not renewed */
-    ck_assert_uint_eq(reservations(), 2);
+    ck_ask("p2", 10850, 2, "n2"); /* not renewed */
+    ck_reserved(2);
     rig_pass(1000);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     ck_assert_str_eq(ask(member("q2", "h", 10850), 1, 2), "n1");
     ck_assert_str_eq(node_of("q1"), "n2");
 }
@@ -169,13 +167,13 @@ START_TEST(a_new_member_does_not_extend_the_time_limit)
 {
     start(2);
     show(1, 10850);
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    ck_ask("p1", 10850, 2, "n1");
     rig_pass(CORE_GANG_RESERVATION_MS - 1000);
     show(2, 10850);
     ck_assert_str_ne(ask(member("p1", "g", 10850), 1, 2), "");
-    ck_assert_uint_eq(reservations(), 2);
+    ck_reserved(2);
     rig_pass(1000);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
 }
 END_TEST
 
@@ -184,15 +182,15 @@ static void reserve_again(const char *uid, int mib, size_t members)
 {
     start(2);
     show(2, 10850);
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    ck_ask("p1", 10850, 2, "n1");
     rig_pass(CORE_GANG_RESERVATION_MS - 1);
     r.now.mono_ms += 1;
     ck_assert_str_eq(ask(member(uid, "g", mib), 1, 2), "n1");
-    ck_assert_uint_eq(reservations(), members);
+    ck_reserved(members);
     rig_pass(CORE_GANG_RESERVATION_MS - 1);
-    ck_assert_uint_eq(reservations(), members);
+    ck_reserved(members);
     rig_pass(1);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
 }
 
 START_TEST(a_filter_just_after_the_time_limit_reserves_again)
@@ -206,14 +204,14 @@ START_TEST(bound_members_have_their_place)
 {
     start(3);
     show(3, 10850);
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 3), "n1");
+    ck_ask("p1", 10850, 3, "n1");
     rig_bind(1, "p1", "n1");
     rig_pass(CORE_GANG_RESERVATION_MS);
-    ck_assert_uint_eq(reservations(), 0);
-    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 2), ""); /* p3 has no place */
+    ck_reserved(0);
+    ck_ask("p2", 10850, 2, ""); /* p3 has no place */
     ck_assert_str_eq(text, "gang g: 1 of 3 members finds no place beside the others; "
                            "needs 10850 MiB on one card; none starts before all can");
-    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 3), "n2");
+    ck_ask("p2", 10850, 3, "n2");
     ck_assert_str_eq(node_of("p3"), "n3");
 }
 END_TEST
@@ -222,24 +220,14 @@ START_TEST(the_other_members_keep_their_cards_when_one_is_deleted)
 {
     start(3);
     show(3, 10850);
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 3), "n1");
+    ck_ask("p1", 10850, 3, "n1");
     rig_pass(1000);
     rig_delete(member("p1", "g", 10850));
-    ck_assert_uint_eq(reservations(), 2);
-    ck_assert_str_eq(ask(member("p4", "g", 10850), 1, 3), "n1"); /* its replacement */
-    ck_assert_uint_eq(reservations(), 3);
+    ck_reserved(2);
+    ck_ask("p4", 10850, 3, "n1"); /* its replacement */
+    ck_reserved(3);
     rig_pass(CORE_GANG_RESERVATION_MS - 1000); /* one limit for all */
-    ck_assert_uint_eq(reservations(), 0);
-}
-END_TEST
-
-START_TEST(a_new_member_without_a_place_ends_all_reservations)
-{
-    start(2);
-    show(2, 10850);
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
-    ck_assert_str_eq(ask(member("p3", "g", 10850), 1, 2), "");
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
 }
 END_TEST
 
@@ -248,14 +236,14 @@ START_TEST(an_old_member_is_judged_together_with_new_ones)
 {
     start(3);
     show(2, 10850);
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 3), "n1");
-    ck_assert_uint_eq(reservations(), 2);
+    ck_ask("p1", 10850, 3, "n1");
+    ck_reserved(2);
     show(3, 10850);
     ck_assert_str_ne(ask(member("p1", "g", 10850), 1, 3), "");
-    ck_assert_uint_eq(reservations(), 3);
+    ck_reserved(3);
     show(4, 10850);
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 3), "");
-    ck_assert_uint_eq(reservations(), 0);
+    ck_ask("p1", 10850, 3, "");
+    ck_reserved(0);
 }
 END_TEST
 
@@ -263,12 +251,12 @@ START_TEST(a_member_whose_node_is_not_offered_gets_another)
 {
     start(3);
     show(2, 10850);
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    ck_ask("p1", 10850, 2, "n1");
     ck_assert_str_eq(node_of("p2"), "n2");
     ck_assert_str_eq(ask(member("p2", "g", 10850), 3, 1), "n3");
     ck_assert_str_eq(node_of("p1"), "n1");
-    ck_assert_str_eq(ask(member("p2", "g", 10850), 1, 1), ""); /* only that of p1 */
-    ck_assert_uint_eq(reservations(), 0);
+    ck_ask("p2", 10850, 1, ""); /* only that of p1 */
+    ck_reserved(0);
 }
 END_TEST
 
@@ -276,11 +264,11 @@ START_TEST(a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang)
 {
     start(2);
     show(2, 10850);
-    ck_assert_str_eq(ask(member("p1", "g", 10850), 1, 2), "n1");
+    ck_ask("p1", 10850, 2, "n1");
     struct pod urgent = member("x", "", 10850);
     urgent.priority = 10;
     ck_assert_str_eq(ask(urgent, 1, 1), "n1");
-    ck_assert_uint_eq(reservations(), 1);
+    ck_reserved(1);
     ck_assert_str_eq(node_of("p2"), "");
 }
 END_TEST
@@ -332,7 +320,7 @@ START_TEST(a_minimum_lets_the_gang_start_with_fewer)
     }
     struct pod last = member("p3", "g", 10850);
     ck_assert_str_eq(ask(last, 1, 2), "n1"); /* the pod that is asked about comes first */
-    ck_assert_uint_eq(reservations(), 2);
+    ck_reserved(2);
     ck_assert_str_eq(node_of("p1"), "n2");
 }
 END_TEST
@@ -350,12 +338,12 @@ START_TEST(a_member_beyond_the_minimum_does_not_end_the_others)
     struct pod first = member("p1", "g", 10850), third = member("p3", "g", 10850);
     first.gang.minimum = third.gang.minimum = SPAN("2");
     ck_assert_str_eq(ask(first, 1, 2), "n1");
-    ck_assert_uint_eq(reservations(), 2);
+    ck_reserved(2);
     ck_assert_str_eq(node_of("p2"), "n2");
     ck_assert_str_eq(ask(third, 2, 1), "");
     ck_assert_str_eq(text, "gang g: as many members as must start have a place; this one "
                            "finds none; needs 10850 MiB on one card");
-    ck_assert_uint_eq(reservations(), 2);
+    ck_reserved(2);
     struct pod second = member("p2", "g", 10850);
     second.gang.minimum = SPAN("2");
     ck_assert_str_eq(ask(second, 2, 1), "n2");
@@ -367,14 +355,14 @@ START_TEST(a_gang_that_is_too_large_is_rejected)
     start(1);
     for (int i = 0; i < 257; i++)
         rig_see(member(rig_text("p%d", i).p, "g", 1));
-    ck_assert_str_eq(ask(member("p0", "g", 1), 1, 1), "");
+    ck_ask("p0", 1, 1, "");
     ck_assert_str_eq(text,
                      "gang g: more than 256 of its members wait, or they have more than "
                      "16 different requests, so they are not placed together; none "
                      "starts before all can");
     rig_delete(member("p256", "g", 1));
-    ck_assert_str_eq(ask(member("p0", "g", 1), 1, 1), "n1");
-    ck_assert_uint_eq(reservations(), 256);
+    ck_ask("p0", 1, 1, "n1");
+    ck_reserved(256);
 }
 END_TEST
 
@@ -386,13 +374,13 @@ START_TEST(a_waiting_gang_is_retried_when_a_node_gains_memory)
     ck_assert_str_eq(ask(big, 1, 1), "n1");
     rig_see(plain);
     rig_pass(CORE_RESERVATION_MS);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     ck_count(CORE_CALL_WAKEUP, 0); /* it fitted before */
     show(2, 8000);
     ck_assert_str_eq(ask(big, 1, 1), "n1");
-    ck_assert_str_eq(ask(member("p1", "g", 8000), 1, 1), "");
+    ck_ask("p1", 8000, 1, "");
     rig_pass(CORE_RESERVATION_MS);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     ck_count(CORE_CALL_WAKEUP, 1);
 }
 END_TEST
@@ -407,7 +395,7 @@ static void add_cpu_node(const char *name, int cards, int milli)
                  name, milli));
     rig_node(node);
     rig_cards(name, cards, CARD_MIB);
-    core_outputs_reset(&r.out);
+    rig_reset();
 }
 
 /* A member of the gang that requests CPU, memory of its node, and memory of a card. */
@@ -437,7 +425,7 @@ START_TEST(a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves)
     add_cpu_node("n1", 4, 4000);
     plain_pod("a", 1000, false);
     rig_pending("single", 100);
-    core_outputs_reset(&r.out);
+    rig_reset();
     plain_pod("b", 1000, false);
     plain_pod("b", 1000, true);
     rig_pass(10);
@@ -445,7 +433,7 @@ START_TEST(a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves)
     for (int i = 1; i <= 2; i++)
         rig_see(worker(rig_text("p%d", i).p, "g", 2000));
     ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "");
-    core_outputs_reset(&r.out);
+    rig_reset();
     plain_pod("a", 1000, true);
     rig_pass(10);
     ck_count(CORE_CALL_WAKEUP, 1);
@@ -462,7 +450,7 @@ START_TEST(a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node)
     struct pod grows = member("p1", "g", CARD_MIB + 1);
     rig_see(grows);
     plain_pod("a", 1000, false);
-    core_outputs_reset(&r.out);
+    rig_reset();
     plain_pod("a", 1000, true);
     rig_pass(10);
     ck_count(CORE_CALL_WAKEUP, 0);
@@ -493,7 +481,7 @@ START_TEST(a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu)
     rig_watch_ended(CORE_PODS, ERR_GONE);
     rig_pass(2000);
     rig_see(worker("p1", "g", 2000));
-    core_outputs_reset(&r.out);
+    rig_reset();
     rig_list_end(CORE_PODS);
     rig_pass(10);
     ck_count(CORE_CALL_WAKEUP, 1);
@@ -511,13 +499,13 @@ START_TEST(a_reservation_holds_cpu_too)
     }
     const struct ledger_node *node = rig_ledger_node("n1");
     ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "n1");
-    ck_assert_uint_eq(reservations(), 2);
+    ck_reserved(2);
     ck_assert_int_eq(node->cpu_free, 0);
     ck_assert_str_eq(ask(worker("q1", "h", 500), 1, 1), "");
     ck_assert_str_eq(text, "gang h: 2 of 2 members find no place beside the others; "
                            "needs 4000 MiB on one card, with the CPU, memory and pod "
                            "slot that it requests; none starts before all can");
-    ck_assert_uint_eq(reservations(), 2);
+    ck_reserved(2);
     ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1),
                      "n1"); /* its own is no obstacle */
     rig_pass(CORE_GANG_RESERVATION_MS);
@@ -542,7 +530,7 @@ START_TEST(a_pod_of_higher_priority_sees_the_cpu_as_free)
     struct pod urgent = worker("q1", "h", 2000);
     urgent.priority = 10;
     ck_assert_str_eq(ask(urgent, 1, 1), "n1");
-    ck_assert_uint_eq(reservations(), 4);
+    ck_reserved(4);
     ck_assert_str_eq(ask(worker("p3", "g", 2000), 1, 1),
                      ""); /* not the other way round */
 }
@@ -576,12 +564,12 @@ START_TEST(a_reservation_holds_memory_and_slots_of_the_node)
         rig_see(small);
     }
     ck_assert_str_eq(ask(worker("p1", "g", 100), 1, 1), "n1");
-    ck_assert_uint_eq(reservations(), 6);
+    ck_reserved(6);
     ck_assert_str_eq(ask(worker("q1", "h", 100), 1, 1), "");  /* 9 of 8 GiB */
     ck_assert_str_eq(ask(member("s1", "s", 1000), 1, 1), ""); /* 11 of 10 slots */
     rig_delete(member("s5", "s", 1000));
     ck_assert_str_eq(ask(member("s1", "s", 1000), 1, 1), "n1");
-    ck_assert_uint_eq(reservations(), 10);
+    ck_reserved(10);
 }
 END_TEST
 
@@ -593,7 +581,6 @@ RIG_MAIN("gang", a_gang_that_does_not_fit_gets_nothing, the_first_member_reserve
          a_filter_just_after_the_time_limit_reserves_again,
          bound_members_have_their_place,
          the_other_members_keep_their_cards_when_one_is_deleted,
-         a_new_member_without_a_place_ends_all_reservations,
          an_old_member_is_judged_together_with_new_ones,
          a_member_whose_node_is_not_offered_gets_another,
          a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang,

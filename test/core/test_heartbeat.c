@@ -65,7 +65,7 @@ static void begin(void)
     renew("n1", "t1");
     renew("n2", "t1");
     rig_pass(3000);
-    core_outputs_reset(&r.out);
+    rig_reset();
 }
 
 /* Lets time pass while the watch delivers renewals of another node. */
@@ -282,7 +282,7 @@ START_TEST(without_any_event_a_list_decides)
     begin();
     rig_pass(GRACE - 3000);
     ck_assert(!is_stale("n1") && !is_stale("n2"));
-    core_outputs_reset(&r.out);
+    rig_reset();
     rig_pass(2000);
     ck_count(CORE_LIST, 1);
     ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_LEASES);
@@ -303,7 +303,7 @@ START_TEST(the_first_list_after_a_silence_may_end_an_outage)
     begin();
     rig_pass(GRACE);
     ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_LEASES);
-    core_outputs_reset(&r.out);
+    rig_reset();
     renew("n1", "t1");
     renew("n2", "t1");
     rig_list_end(CORE_LEASES);
@@ -363,7 +363,7 @@ START_TEST(a_failed_list_makes_no_node_stale)
         ck_assert(!is_stale("n1"));
         rig_pass(60000);
     }
-    core_outputs_reset(&r.out);
+    rig_reset();
     rig_list_end(CORE_LEASES);
     ck_assert(!is_stale("n1"));
 }
@@ -393,7 +393,7 @@ END_TEST
 
 START_TEST(without_a_grace_no_node_is_stale)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lead();
     rig_progress(CORE_LEASES);
     rig_cards("n1", 1, 16);

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rig.h"
 
-static void start(void)
+/* The Lease that the call writes. */
+static struct lease lease_of(struct core_output put)
 {
-    rig_new((struct core_settings){0});
-}
-
-static void lists_end(void)
-{
-    rig_lists_end();
+    return object_lease(&r.arena, span_of(put.body));
 }
 
 static bool may_bind(void)
@@ -18,7 +14,7 @@ static bool may_bind(void)
 
 START_TEST(a_free_lease_is_acquired_before_the_pods_are_listed)
 {
-    start();
+    rig_start();
     ck_count(CORE_LIST, CORE_KINDS - 1);
     struct core_output get = rig_take(CORE_CALL_LEASE_GET);
     ck_assert_str_eq(get.ns, "kube-system");
@@ -26,7 +22,7 @@ START_TEST(a_free_lease_is_acquired_before_the_pods_are_listed)
     rig_answer_lease(get.call, "", "1");
     struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
     ck_assert(!put.create);
-    struct lease written = object_lease(&r.arena, span_of(put.body));
+    struct lease written = lease_of(put);
     ck_assert_span_eq(written.holder, "me");
     ck_assert_span_eq(written.meta.version, "1");
     ck_assert_int_eq(written.duration_s, 5);
@@ -35,22 +31,22 @@ START_TEST(a_free_lease_is_acquired_before_the_pods_are_listed)
     ck_count(CORE_LIST, CORE_KINDS); /* once */
     ck_assert(core_is_leader(r.core));
     ck_assert(!may_bind());
-    lists_end();
+    rig_lists_end();
     ck_assert(may_bind());
 }
 END_TEST
 
 START_TEST(after_a_wait_for_the_lease_the_pods_are_listed_again)
 {
-    start();
+    rig_start();
     rig_lease_read("other", "1");
     ck_count(CORE_LIST, CORE_KINDS);
-    lists_end();
+    rig_lists_end();
     struct err err = {0};
     ck_assert_int_eq(core_ready(r.core, r.now, &err), 0); /* filters at once */
     ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.msg, "held by \"other\""));
-    core_outputs_reset(&r.out);
+    rig_reset();
 
     /* GET twice a second; not acquired before it expires. */
     int64_t seen = r.now.mono_ms;
@@ -73,7 +69,7 @@ END_TEST
 
 START_TEST(the_time_of_the_last_other_leader_is_known)
 {
-    start();
+    rig_start();
     ck_assert_int_eq(core_other_leader_ms(r.core), 0);
     rig_lease_read("other", "1");
     int64_t seen = r.now.mono_ms;
@@ -94,7 +90,7 @@ END_TEST
 
 START_TEST(a_persistent_failure_is_logged_once_a_minute)
 {
-    start();
+    rig_start();
     size_t logged = rig_count(CORE_LOG), failed = 0;
     for (int64_t ms = 0; ms < 125 * 1000; ms += 100) {
         if (rig_count(CORE_CALL_LEASE_GET)) {
@@ -112,14 +108,14 @@ END_TEST
 static void cannot_write(const char *holder, size_t notes)
 {
     struct err err = {0};
-    start();
+    rig_start();
     for (int i = 0; i < 200; i++, rig_tick(100)) {
         if (rig_count(CORE_CALL_LEASE_GET))
             rig_lease_read(holder, "1");
         if (rig_count(CORE_CALL_LEASE_WRITE))
             rig_end(CORE_CALL_LEASE_WRITE, ERR_FORBIDDEN);
         if (i == 60)
-            lists_end();
+            rig_lists_end();
         if (i < 60)
             continue;
         ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
@@ -139,7 +135,7 @@ END_TEST
 START_TEST(a_leader_that_cannot_renew_gives_the_reason)
 {
     struct err err = {0};
-    start();
+    rig_start();
     rig_lead();
     for (int i = 0; i < 60; i++, rig_tick(100)) {
         if (rig_count(CORE_CALL_LEASE_GET))
@@ -164,7 +160,7 @@ END_TEST
 
 START_TEST(a_renewed_lease_is_held_longer)
 {
-    start();
+    rig_start();
     char version[16] = "0";
     for (int i = 0; i < 200; i++) { /* the other process renews every second */
         rig_tick(100);
@@ -190,14 +186,14 @@ static void hold(int64_t ms, const char *uid)
 
 START_TEST(a_created_lease_leads_only_after_one_lease_duration)
 {
-    start();
+    rig_start();
     rig_end(CORE_CALL_LEASE_GET, ERR_NOT_FOUND);
     struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
     ck_assert(put.create);
-    ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "");
+    ck_assert_span_eq(lease_of(put).meta.version, "");
     rig_answer_lease_of(put.call, "me", "1", "uid-1");
     ck_count(CORE_LIST, CORE_KINDS); /* filters soon */
-    lists_end();
+    rig_lists_end();
     hold(CORE_LEASE_MS - 1, "uid-1");
     struct err err = {0};
     ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
@@ -211,7 +207,7 @@ END_TEST
 
 START_TEST(a_lease_recreated_between_two_gets_leads_only_after_one_duration)
 {
-    start();
+    rig_start();
     rig_end(CORE_CALL_LEASE_GET, ERR_NOT_FOUND);
     rig_answer_lease_of(rig_take(CORE_CALL_LEASE_WRITE).call, "me", "1", "uid-1");
     hold(CORE_LEASE_MS - 100, "uid-1");
@@ -229,14 +225,14 @@ END_TEST
 
 START_TEST(binds_stop_before_the_lease_can_expire)
 {
-    start();
+    rig_start();
     rig_lead();
     int64_t renewed = r.now.mono_ms;
     int64_t last = renewed + CORE_LEASE_MS - CORE_BIND_LIMIT_MS - CORE_SLACK_MS;
     while (r.now.mono_ms <= last) {
         ck_assert(may_bind());
         rig_tick(50);
-        core_outputs_reset(&r.out); /* renewals get no answer */
+        rig_reset(); /* renewals get no answer */
     }
     /* A Binding sent now can end in the moment when another process acquires the lease. */
     struct err err = {0};
@@ -249,7 +245,7 @@ START_TEST(a_clock_jump_stops_binds_until_the_lease_is_renewed)
 {
     static const int64_t apart_ms[] = {6000, -3600 * 1000, CLOCK_SKEW_MAX_MS + 1};
     for (size_t i = 0; i < ARRAY_LEN(apart_ms); i++) {
-        start();
+        rig_start();
         rig_lead();
         r.now.wall_ns += CLOCK_SKEW_MAX_MS * 1000000;
         ck_assert(may_bind()); /* within rounding */
@@ -266,7 +262,7 @@ END_TEST
 
 START_TEST(a_binding_must_be_sent_while_the_lease_allows_it)
 {
-    start();
+    rig_start();
     rig_lead();
     int64_t renewed = r.now.mono_ms;
     rig_cards("n1", 1, 16000);
@@ -280,30 +276,30 @@ END_TEST
 
 START_TEST(the_lease_is_renewed_with_its_version)
 {
-    start();
+    rig_start();
     rig_lead();
     rig_tick(CORE_RENEW_MS);
     struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
-    struct lease lease = object_lease(&r.arena, span_of(put.body));
+    struct lease lease = lease_of(put);
     ck_assert_span_eq(lease.meta.version, "2");
     ck_assert_span_eq(lease.holder, "me");
     rig_answer_lease(put.call, "me", "3");
     rig_tick(CORE_RENEW_MS);
     put = rig_take(CORE_CALL_LEASE_WRITE);
-    ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "3");
+    ck_assert_span_eq(lease_of(put).meta.version, "3");
 }
 END_TEST
 
 START_TEST(a_lost_renewal_is_checked_and_retried)
 {
-    start();
+    rig_start();
     rig_lead();
     rig_tick(CORE_RENEW_MS);
     rig_end(CORE_CALL_LEASE_WRITE, ERR_TIMEOUT);
     rig_tick(500);
     rig_lease_read("me", "9");
     struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
-    ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "9");
+    ck_assert_span_eq(lease_of(put).meta.version, "9");
     rig_answer_lease(put.call, "me", "10");
     ck_assert(may_bind());
     ck_count(CORE_LIST, 0); /* this process held it all the time */
@@ -312,7 +308,7 @@ END_TEST
 
 START_TEST(a_former_leader_does_not_bind)
 {
-    start();
+    rig_start();
     rig_lead();
     rig_tick(CORE_RENEW_MS);
     rig_end(CORE_CALL_LEASE_WRITE, ERR_CONFLICT);
@@ -324,7 +320,7 @@ END_TEST
 
 START_TEST(a_deleted_lease_is_recreated_by_its_holder)
 {
-    start();
+    rig_start();
     rig_lead();
     rig_tick(CORE_RENEW_MS);
     rig_end(CORE_CALL_LEASE_WRITE, ERR_NOT_FOUND);
@@ -339,7 +335,7 @@ END_TEST
 
 START_TEST(a_late_leader_that_recreates_the_lease_does_not_lead)
 {
-    start();
+    rig_start();
     rig_lead();
     rig_tick(CORE_RENEW_MS);
     struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
@@ -359,7 +355,7 @@ END_TEST
 
 START_TEST(a_clean_stop_releases_the_lease_when_no_bind_is_in_flight)
 {
-    start();
+    rig_start();
     rig_lead();
     rig_cards("n1", 1, 16000);
     rig_pending("a", 100);
@@ -372,7 +368,7 @@ START_TEST(a_clean_stop_releases_the_lease_when_no_bind_is_in_flight)
     ck_assert_int_eq(rig_take(CORE_REPLY).code, ERR_UNAVAILABLE);
     rig_answer(bind.call, ERR_NONE);
     struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
-    ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).holder, "");
+    ck_assert_span_eq(lease_of(put).holder, "");
     ck_assert(!core_stopped(r.core));
     rig_answer_lease(put.call, "", "9");
     ck_assert(core_stopped(r.core));
@@ -393,7 +389,7 @@ END_TEST
 
 START_TEST(a_failed_release_is_retried)
 {
-    start();
+    rig_start();
     rig_lead();
     rig_stop();
     rig_end(CORE_CALL_LEASE_WRITE, ERR_UNAVAILABLE);
@@ -401,7 +397,7 @@ START_TEST(a_failed_release_is_retried)
     rig_tick(500);
     rig_lease_read("me", "2");
     struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
-    ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).holder, "");
+    ck_assert_span_eq(lease_of(put).holder, "");
     rig_answer_lease(put.call, "", "3");
     ck_assert(core_stopped(r.core));
 }
@@ -414,10 +410,8 @@ static enum bind_route_kind route(bool forwarded)
 
 START_TEST(a_bind_is_forwarded_while_the_holders_lease_is_valid)
 {
-    start();
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        if (kind != CORE_PODS)
-            rig_list_end((enum core_kind)kind);
+    rig_start();
+    rig_lists_end_but(CORE_PODS);
     ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
     rig_lease_read("h_1@10.0.0.9:12345", "1");
     rig_list_end(CORE_PODS);
@@ -448,7 +442,7 @@ END_TEST
 
 START_TEST(without_api_server_binds_go_to_the_last_holder)
 {
-    start();
+    rig_start();
     rig_lease_read("h_1@10.0.0.9:1", "1");
     rig_lists_end();
     for (int i = 0; i < 20; i++) {
@@ -472,7 +466,7 @@ START_TEST(an_invalid_address_is_not_used)
         "nobody", "x@", "x@a b", "x@10.0.0.1:1/../x", "x@u%40h:1", "x@h:1?a", "x@h:1#",
     };
     for (size_t i = 0; i < ARRAY_LEN(holders); i++) {
-        start();
+        rig_start();
         rig_lease_read(holders[i], "1");
         rig_lists_end();
         ck_assert_msg(route(false) == BIND_ROUTE_WAIT, "%s", holders[i]);
@@ -482,7 +476,7 @@ END_TEST
 
 START_TEST(a_refresh_sends_a_get_soon)
 {
-    start();
+    rig_start();
     rig_lease_read("other", "1");
     for (int i = 0; i < 10; i++) {
         rig_tick(1);
@@ -527,12 +521,12 @@ END_TEST
 /* A restarted process on the same machine has the address of its predecessor. */
 START_TEST(no_process_forwards_binds_to_itself)
 {
-    start();
+    rig_start();
     core_advertise(r.core, "10.0.0.9:1");
     rig_lease_read("before@10.0.0.9:1", "1");
     rig_lists_end();
     ck_assert_int_eq(route(false), BIND_ROUTE_WAIT);
-    start();
+    rig_start();
     core_advertise(r.core, "10.0.0.9:1");
     rig_lease_read("other@10.0.0.9:12", "1");
     rig_lists_end();
@@ -542,7 +536,7 @@ END_TEST
 
 START_TEST(a_process_that_never_led_releases_nothing)
 {
-    start();
+    rig_start();
     rig_lease_read("other", "1");
     rig_stop();
     ck_assert(core_stopped(r.core));

@@ -7,6 +7,8 @@
  * 12 MiB free, but no card has.
  */
 
+#define LEAVING ",'deletionTimestamp':'2026-01-01T00:00:00Z'"
+
 enum { AFTER_MS = 10 * 1000, WAIT_MS = AFTER_MS + 2000 };
 
 static struct pod make(const char *uid, int mib, int priority, const char *meta,
@@ -46,7 +48,7 @@ static void start_with(int64_t after_ms, const char *identity)
     see(on_card("a0", 10, 0, "n1", 0, ""));
     see(on_card("a1", 10, 5, "n1", 1, ""));
     see(make("p", 12, 10, "", ""));
-    core_outputs_reset(&r.out);
+    rig_reset();
 }
 
 static void start(void)
@@ -228,16 +230,6 @@ START_TEST(the_status_says_that_no_node_has_victims_and_what_was_refused)
 }
 END_TEST
 
-START_TEST(the_status_says_that_a_leaving_pod_makes_room)
-{
-    start();
-    see(on_card("a1", 10, 5, "n1", 1, ",'deletionTimestamp':'2026-01-01T00:00:00Z'"));
-    rejected_on_n1("p");
-    nothing_happens(WAIT_MS);
-    ck_assert_int_eq(status_of("p").found, CORE_PREEMPT_NOT_NEEDED);
-}
-END_TEST
-
 START_TEST(the_generation_changes_with_the_status)
 {
     start();
@@ -271,34 +263,23 @@ START_TEST(the_generation_ignores_the_order_of_nodes)
 }
 END_TEST
 
-START_TEST(nothing_is_evicted_unless_it_is_enabled)
+static void evicts_nobody(const char *uid)
 {
-    start_with(0, NULL);
+    rejected_on_n1(uid);
+    nothing_happens(60 * 1000);
+}
+
+START_TEST(some_pods_evict_nobody)
+{
+    start_with(0, NULL); /* disabled */
     rejected_on_n1("p");
     nothing_happens(CORE_PREEMPT_LIMIT_MS);
-}
-END_TEST
-
-START_TEST(equal_priority_is_never_evicted)
-{
     start();
-    see(make("q", 12, 0, "", ""));
-    rejected_on_n1("q");
-    nothing_happens(60 * 1000);
-}
-END_TEST
-
-START_TEST(a_pod_that_never_preempts_evicts_nobody)
-{
+    see(make("equal", 12, 0, "", ""));
+    evicts_nobody("equal");
     start();
-    see(make("q", 12, 10, "", ",'preemptionPolicy':'Never'"));
-    rejected_on_n1("q");
-    nothing_happens(60 * 1000);
-}
-END_TEST
-
-START_TEST(a_pod_that_is_nominated_already_evicts_nobody)
-{
+    see(make("never", 12, 10, "", ",'preemptionPolicy':'Never'"));
+    evicts_nobody("never");
     start();
     rejected_on_n1("p");
     struct pod p = make("p", 12, 10, "", "");
@@ -308,7 +289,7 @@ START_TEST(a_pod_that_is_nominated_already_evicts_nobody)
 }
 END_TEST
 
-START_TEST(mirror_pods_and_daemons_stay)
+START_TEST(some_pods_are_not_evicted)
 {
     start();
     see(on_card("a0", 10, 0, "n1", 0,
@@ -317,17 +298,11 @@ START_TEST(mirror_pods_and_daemons_stay)
              ",'annotations':{'" KEY_MIRROR "':'x','" KEY_MEM_IDX "':'1','" KEY_MEM_POD
              "':'10','" KEY_MEM_DEV "':'16'}",
              ",'nodeName':'n1'"));
-    rejected_on_n1("p");
-    nothing_happens(60 * 1000);
-}
-END_TEST
-
-START_TEST(a_terminating_pod_is_waited_for)
-{
+    evicts_nobody("p");
     start();
-    see(on_card("a1", 10, 5, "n1", 1, ",'deletionTimestamp':'2026-01-01T00:00:00Z'"));
-    rejected_on_n1("p");
-    nothing_happens(60 * 1000);
+    see(on_card("a1", 10, 5, "n1", 1, LEAVING)); /* is waited for */
+    evicts_nobody("p");
+    ck_assert_int_eq(status_of("p").found, CORE_PREEMPT_NOT_NEEDED);
 }
 END_TEST
 
@@ -448,7 +423,7 @@ START_TEST(a_victim_whose_eviction_was_lost_but_applied_is_not_evicted_again)
 {
     start();
     rig_answer(first_eviction().call, ERR_TIMEOUT);
-    see(on_card("a0", 10, 0, "n1", 0, ",'deletionTimestamp':'2026-01-01T00:00:00Z'"));
+    see(on_card("a0", 10, 0, "n1", 0, LEAVING));
     nothing_happens(60 * 1000);
     ck_assert_uint_eq(counts().kept, 1);
 }
@@ -537,7 +512,7 @@ START_TEST(cards_are_released_at_the_limit)
     pass(CORE_PREEMPT_LIMIT_MS - 2000);
     const struct ledger_pod *p = rig_ledger_pod("p");
     ck_assert_uint_eq(ledger_pod_kept(p), 1);
-    core_outputs_reset(&r.out);
+    rig_reset();
     pass(4000);
     ck_assert_uint_eq(ledger_pod_kept(p), 0);
     ck_count(CORE_CALL_WAKEUP, 1);
@@ -603,16 +578,12 @@ START_TEST(an_unknown_pod_is_not_remembered)
 }
 END_TEST
 
-RIG_MAIN("preempt", a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
-         nothing_is_evicted_unless_it_is_enabled, equal_priority_is_never_evicted,
-         a_pod_that_never_preempts_evicts_nobody, a_whole_card_is_freed_and_kept,
-         the_status_of_a_pod_follows_its_preemption,
+RIG_MAIN("preempt", some_pods_evict_nobody, some_pods_are_not_evicted,
+         a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
+         a_whole_card_is_freed_and_kept, the_status_of_a_pod_follows_its_preemption,
          the_status_says_that_no_node_has_victims_and_what_was_refused,
-         the_status_says_that_a_leaving_pod_makes_room,
          the_generation_changes_with_the_status,
-         the_generation_ignores_the_order_of_nodes,
-         a_pod_that_is_nominated_already_evicts_nobody, mirror_pods_and_daemons_stay,
-         a_terminating_pod_is_waited_for, the_cheapest_node_is_chosen,
+         the_generation_ignores_the_order_of_nodes, the_cheapest_node_is_chosen,
          one_victim_after_the_other, a_victim_that_left_by_itself_is_not_evicted,
          an_eviction_of_a_missing_pod_counts_as_done,
          a_budget_ends_the_preemption_and_others_are_chosen,

@@ -211,7 +211,7 @@ static void run(uint64_t seed)
 {
     rng_init(&rng, seed);
     m = (struct model){0};
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lead();
     rig_tick(1000);
     for (int step = 0; step < 400; step++) {
@@ -233,7 +233,7 @@ static void run(uint64_t seed)
                 give(i, deleted || m.api[i].failed);
         }
         }
-        core_outputs_reset(&r.out);
+        rig_reset();
     }
 }
 

@@ -6,11 +6,11 @@
 /* A leader that knows nodes n1 and n2, each with a card of 16000 MiB. */
 static void start(void)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lead();
     rig_cards("n1", 1, 16000);
     rig_cards("n2", 1, 16000);
-    core_outputs_reset(&r.out);
+    rig_reset();
 }
 
 static struct request memory(int64_t mib)
@@ -60,11 +60,6 @@ static int64_t free_on(const char *node)
     return rig_free_mib(node, 0);
 }
 
-static size_t reservations(void)
-{
-    return ledger_reservations(core_ledger(r.core));
-}
-
 static void expect_bound_to(const char *uid, const char *node)
 {
     const struct ledger_pod *pod = rig_ledger_pod(uid);
@@ -93,7 +88,7 @@ START_TEST(the_second_pod_gets_the_next_node_before_the_first_is_bound)
     ck_assert_str_eq(reserve("c", 10000), "");
     ck_assert_int_eq(outcome, CORE_RESERVE_NO_NODE);
     ck_assert_str_eq(reserve("d", 6000), "n1");
-    ck_assert_uint_eq(reservations(), 3);
+    ck_reserved(3);
 }
 END_TEST
 
@@ -108,10 +103,10 @@ START_TEST(a_bind_turns_the_reservation_into_the_promise_on_the_same_card)
     rig_bind(1, "b", "n3");
     ck_assert_int_eq(rig_free_mib("n3", 0), 12000);
     ck_assert_int_eq(rig_free_mib("n3", 1), 2000);
-    ck_assert_uint_eq(reservations(), 1);
+    ck_reserved(1);
     rig_bind(2, "a", "n3");
     ck_assert_int_eq(rig_free_mib("n3", 0), 12000);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     ck_count(CORE_CALL_BIND, 2);
     ck_assert_ptr_nonnull(
         strstr(rig_take(CORE_CALL_BIND).annotations, "\"" KEY_MEM_IDX "\":\"1\""));
@@ -145,7 +140,7 @@ START_TEST(a_pending_pod_that_loses_its_labels_ends_its_reservation)
     ck_assert_str_eq(reserve("a", 10000), "n1");
     pod.scv_memory = (struct span){0};
     rig_see(pod);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     ck_assert_int_eq(free_on("n1"), 16000);
 }
 END_TEST
@@ -158,7 +153,7 @@ START_TEST(a_bind_elsewhere_ends_the_reservation)
     rig_bind(1, "a", "n2");
     ck_assert_int_eq(free_on("n1"), 16000);
     ck_assert_int_eq(free_on("n2"), 6000);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
 }
 END_TEST
 
@@ -168,7 +163,7 @@ START_TEST(a_bind_by_another_scheduler_ends_the_reservation)
     reserve("a", 10000);
     rig_see(rig_bound_pod("a", 10000, "n2", "{'" KEY_MEM_IDX "':'0'}"));
     ck_assert_int_eq(free_on("n1"), 16000);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
 }
 END_TEST
 
@@ -192,11 +187,11 @@ START_TEST(a_bind_of_higher_priority_takes_reserved_memory)
     rig_see(pod_of("a", 10000, 0));
     rig_see(pod_of("b", 10000, 1));
     reserve("a", 10000);
-    core_outputs_reset(&r.out);
+    rig_reset();
     rig_bind(1, "b", "n1");
     ck_count(CORE_CALL_BIND, 1);
     expect_bound_to("b", "n1");
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     ck_assert_ptr_nonnull(
         strstr(rig_take(CORE_LOG).text, "the reservation of pod default/a has ended"));
     rig_bind(2, "a", "n1");
@@ -229,12 +224,12 @@ START_TEST(whole_cards_are_reserved_and_taken_whole)
     ck_assert_int_eq(free_on("n1"), 0);
     ck_assert_str_eq(reserve_for("b", memory(1), 0, "n1", NULL), "");
     ck_assert_str_eq(reserve_for("b", memory(1), 1, "n1", NULL), "n1");
-    ck_assert_uint_eq(reservations(), 1);
+    ck_reserved(1);
     ck_assert_int_eq(free_on("n1"), 15999);
     /* and the other way round */
     ck_assert_str_eq(reserve_for("c", card, 1, "n1", NULL), "");
     ck_assert_str_eq(reserve_for("c", card, 2, "n1", NULL), "n1");
-    ck_assert_uint_eq(reservations(), 1);
+    ck_reserved(1);
     ck_assert_int_eq(free_on("n1"), 0);
 }
 END_TEST
@@ -248,7 +243,7 @@ START_TEST(a_second_filter_of_the_pod_replaces_its_reservation)
     ck_assert_str_eq(reserve_for("a", memory(12000), 0, "n2", NULL), "n2");
     ck_assert_int_eq(free_on("n1"), 16000);
     ck_assert_str_eq(reserve_for("a", memory(16001), 0, "n1", "n2"), "");
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     ck_assert_int_eq(free_on("n2"), 16000);
 }
 END_TEST
@@ -259,12 +254,12 @@ START_TEST(a_deleted_pod_reserves_nothing)
     rig_see(pod_of("a", 10000, 0));
     reserve("a", 10000);
     rig_delete(pod_of("a", 10000, 0));
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     ck_assert_int_eq(free_on("n1"), 16000);
     /* also one that the watch has not shown before its deletion */
     reserve("b", 10000);
     rig_delete(pod_of("b", 10000, 0));
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
 }
 END_TEST
 
@@ -276,7 +271,7 @@ START_TEST(a_list_without_the_pod_ends_its_reservation)
     rig_watch_ended(CORE_PODS, ERR_GONE);
     rig_pass(2000);
     rig_list_end(CORE_PODS);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     ck_assert_int_eq(free_on("n1"), 16000);
 }
 END_TEST
@@ -288,11 +283,11 @@ START_TEST(a_reservation_ends_after_its_time_limit_and_wakes_the_scheduler)
     ck_assert_str_eq(reserve_for("b", memory(1), 0, "n2", NULL), "n2");
     reserve("a", 10000);
     rig_pass(CORE_RESERVATION_MS - 1);
-    ck_assert_uint_eq(reservations(), 2);
+    ck_reserved(2);
     ck_assert_int_le(core_due(r.core), r.now.mono_ms + 1);
-    core_outputs_reset(&r.out);
+    rig_reset();
     rig_pass(1);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     ck_count(CORE_CALL_WAKEUP, 2);
 }
 END_TEST
@@ -323,7 +318,7 @@ START_TEST(a_bind_wakes_nobody)
     rig_see(pod_of("waits", 6000, 0));
     rig_see(pod_of("a", 10000, 0));
     reserve("a", 10000);
-    core_outputs_reset(&r.out);
+    rig_reset();
     rig_bind(1, "a", "n1");
     rig_see(rig_bound_pod("a", 10000, "n1", "{'" KEY_MEM_IDX "':'0'}"));
     rig_pass(100);
@@ -333,7 +328,7 @@ END_TEST
 
 START_TEST(only_the_leader_reserves)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lease_read("other", "1");
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         rig_tick(0);
@@ -351,7 +346,7 @@ START_TEST(reservations_end_with_the_leadership)
     reserve("a", 10000);
     rig_tick(CORE_LEASE_MS);
     ck_assert(!core_is_leader(r.core));
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     ck_assert_int_eq(free_on("n1"), 16000);
 }
 END_TEST
@@ -380,7 +375,7 @@ START_TEST(a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind)
     rig_scv(scv);
     rig_bind(1, "a", "n3");
     ck_assert_int_eq(rig_free_mib("n3", 1), 12000);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
 }
 END_TEST
 
@@ -394,7 +389,7 @@ START_TEST(the_reservation_of_a_deleted_node_harms_nobody)
                                  .run = r.runs[CORE_SCVS],
                                  .scv = &scv,
                                  .deleted = true});
-    ck_assert_uint_eq(reservations(), 1);
+    ck_reserved(1);
     ck_assert_str_eq(reserve("a", 10000), "n2");
     ck_assert_ptr_null(rig_ledger_node("n1"));
 }
@@ -408,15 +403,15 @@ START_TEST(a_later_filter_does_not_renew_the_time_limit)
     rig_pass(CORE_RESERVATION_MS - 1000);
     ck_assert_str_eq(reserve("a", 10000), "n1");
     ck_assert_str_eq(reserve_for("a", memory(12000), 0, "n2", NULL), "n2");
-    ck_assert_uint_eq(reservations(), 1);
+    ck_reserved(1);
     rig_pass(999);
-    ck_assert_uint_eq(reservations(), 1);
+    ck_reserved(1);
     rig_pass(1);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
     /* Pods that wait were woken; the next filter of any pod has a new limit. */
     ck_assert_str_eq(reserve("a", 10000), "n1");
     rig_pass(CORE_RESERVATION_MS - 1);
-    ck_assert_uint_eq(reservations(), 1);
+    ck_reserved(1);
 }
 END_TEST
 
@@ -428,11 +423,11 @@ START_TEST(a_filter_just_after_the_time_limit_gets_a_new_one)
     rig_pass(CORE_RESERVATION_MS - 1);
     r.now.mono_ms += 1;
     ck_assert_str_eq(reserve("a", 10000), "n1");
-    ck_assert_uint_eq(reservations(), 1);
+    ck_reserved(1);
     rig_pass(CORE_RESERVATION_MS - 1);
-    ck_assert_uint_eq(reservations(), 1);
+    ck_reserved(1);
     rig_pass(1);
-    ck_assert_uint_eq(reservations(), 0);
+    ck_reserved(0);
 }
 END_TEST
 
@@ -442,7 +437,7 @@ START_TEST(a_filter_that_keeps_the_place_wakes_nobody)
     rig_see(pod_of("waits", 10000, 0));
     reserve_for("b", memory(16000), 0, "n2", NULL);
     reserve("a", 10000);
-    core_outputs_reset(&r.out);
+    rig_reset();
     ck_assert_str_eq(reserve("a", 10000), "n1");
     rig_pass(100);
     ck_count(CORE_CALL_WAKEUP, 0);
@@ -464,9 +459,9 @@ START_TEST(the_number_of_reservations_is_limited)
         ck_assert_str_eq(on, i < CORE_RESERVATIONS_MAX ? node : "");
         ck_assert_int_eq(outcome, i < CORE_RESERVATIONS_MAX ? CORE_RESERVE_DONE
                                                             : CORE_RESERVE_FULL);
-        core_outputs_reset(&r.out);
+        rig_reset();
     }
-    ck_assert_uint_eq(reservations(), CORE_RESERVATIONS_MAX);
+    ck_reserved(CORE_RESERVATIONS_MAX);
     ck_assert_str_eq(reserve_for("u0", memory(1), 0, "m0", NULL), "m0"); /* it has one */
     struct pod pod = rig_mem("member", 1);
     struct request request = object_request(&r.arena, &pod, 1);

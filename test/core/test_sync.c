@@ -3,7 +3,7 @@
 
 START_TEST(nothing_is_answered_before_the_first_full_list)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lease_read("other", "1");
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         struct err err = {0};
@@ -19,11 +19,9 @@ END_TEST
 START_TEST(not_ready_gives_the_reason)
 {
     struct err err = {0};
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lease_read("other", "1");
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        if (kind != CORE_SCVS)
-            rig_list_end((enum core_kind)kind);
+    rig_lists_end_but(CORE_SCVS);
     rig_list_failed(CORE_SCVS, ERR_FORBIDDEN, -1);
     core_ready(r.core, r.now, &err);
     ck_assert_str_eq(err.msg, "not ready: the first list of scvs has not finished: why");
@@ -43,7 +41,7 @@ END_TEST
 
 START_TEST(a_watch_continues_from_the_last_version)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_list_end(CORE_SCVS);
     struct core_output watch = rig_take(CORE_WATCH);
     ck_assert_int_eq(watch.kind, CORE_SCVS);
@@ -70,7 +68,7 @@ END_TEST
 
 START_TEST(watches_that_end_at_once_restart_once_a_second)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_list_end(CORE_SCVS);
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(rig_take(CORE_WATCH).kind, CORE_SCVS);
@@ -83,21 +81,10 @@ START_TEST(watches_that_end_at_once_restart_once_a_second)
 }
 END_TEST
 
-START_TEST(an_expired_version_causes_a_new_list)
-{
-    rig_new((struct core_settings){0});
-    rig_list_end(CORE_NODES);
-    core_outputs_reset(&r.out);
-    rig_watch_ended(CORE_NODES, ERR_GONE);
-    struct core_output list = rig_take(CORE_LIST);
-    ck_assert_int_eq(list.kind, CORE_NODES);
-}
-END_TEST
-
 /* Each list succeeds, which proves nothing about the watch. */
 START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lead();
     int64_t from = r.now.mono_ms, last = from, longest = 0;
     for (int lists = 0; lists < 14; lists++) {
@@ -117,7 +104,7 @@ START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
     ck_assert_int_le(longest, 45 * 1000 + 100);
     /* A long watch resets the backoff: the next list is immediate. */
     rig_tick(30 * 1000);
-    core_outputs_reset(&r.out);
+    rig_reset();
     rig_watch_ended(CORE_NODES, ERR_GONE);
     ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_NODES);
 }
@@ -125,9 +112,9 @@ END_TEST
 
 START_TEST(failures_back_off_and_honor_retry_after)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lease_read("other", "1");
-    core_outputs_reset(&r.out);
+    rig_reset();
     int64_t longest = 0;
     for (int i = 0; i < 12; i++) {
         int64_t from = r.now.mono_ms;
@@ -153,12 +140,10 @@ END_TEST
 
 START_TEST(a_kind_that_is_not_served_is_an_empty_list)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lease_read("other", "1");
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        if (kind != CORE_SCVS)
-            rig_list_end((enum core_kind)kind);
-    core_outputs_reset(&r.out);
+    rig_lists_end_but(CORE_SCVS);
+    rig_reset();
     rig_list_failed(CORE_SCVS, ERR_NOT_FOUND, -1);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
     ck_count(CORE_LIST, 0);
@@ -169,11 +154,9 @@ END_TEST
 
 START_TEST(a_404_for_nodes_is_an_error)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lease_read("other", "1");
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        if (kind != CORE_NODES)
-            rig_list_end((enum core_kind)kind);
+    rig_lists_end_but(CORE_NODES);
     rig_list_failed(CORE_NODES, ERR_NOT_FOUND, -1);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), -1);
 }
@@ -181,7 +164,7 @@ END_TEST
 
 START_TEST(inputs_of_an_old_run_are_ignored)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_list_end(CORE_SCVS);
     uint64_t old = r.runs[CORE_SCVS];
     rig_watch_ended(CORE_SCVS, ERR_GONE);
@@ -197,7 +180,7 @@ END_TEST
 
 START_TEST(an_invalid_pod_keeps_its_promise)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lead();
     rig_cards("n1", 1, 16000);
     rig_see(rig_bound_pod("a", 9000, "n1", "{'" KEY_MEM_IDX "':'0'}"));
@@ -236,7 +219,7 @@ static void without_label(const char *uid, const char *node, const char *phase,
 /* This process first sees the pod after its label was removed. */
 START_TEST(a_promise_outlives_the_label_it_was_made_for)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lead();
     rig_cards("n1", 2, 16000);
     without_label("a", "n1", "Running",
@@ -261,7 +244,7 @@ END_TEST
 
 START_TEST(no_events_make_it_unready_and_progress_ready)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lead();
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
     for (int i = 0; i <= CORE_STALE_MS / 1000; i++) {
@@ -294,7 +277,7 @@ static void outage(int64_t ms)
 
 START_TEST(a_successful_lease_write_shortens_backoffs)
 {
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lead();
     rig_watch_ended(CORE_SCVS, ERR_UNAVAILABLE);
     outage(100 * 1000);
@@ -312,7 +295,7 @@ START_TEST(the_due_time_is_never_missed)
 {
     /* Whenever core_due is in the past, a tick must make it future or change something.
      */
-    rig_new((struct core_settings){0});
+    rig_start();
     rig_lead();
     for (int i = 0; i < 1000; i++) {
         int64_t due = core_due(r.core);
@@ -322,7 +305,7 @@ START_TEST(the_due_time_is_never_missed)
         for (size_t k = 0; k < r.out.n; k++)
             if (r.out.items[k].type == CORE_CALL_LEASE_WRITE)
                 rig_answer_lease(r.out.items[k].call, "me", "5");
-        core_outputs_reset(&r.out);
+        rig_reset();
         ck_assert_int_gt(core_due(r.core), r.now.mono_ms);
     }
 }
@@ -335,7 +318,7 @@ static void ck_only_reads(void)
         ck_assert_msg(r.out.items[i].type == CORE_LIST ||
                           r.out.items[i].type == CORE_WATCH,
                       "output %d", (int)r.out.items[i].type);
-    core_outputs_reset(&r.out);
+    rig_reset();
 }
 
 START_TEST(an_observer_lists_at_once_and_makes_no_call)
@@ -371,7 +354,6 @@ RIG_MAIN("sync", an_observer_lists_at_once_and_makes_no_call,
          nothing_is_answered_before_the_first_full_list, not_ready_gives_the_reason,
          a_watch_continues_from_the_last_version,
          watches_that_end_at_once_restart_once_a_second,
-         an_expired_version_causes_a_new_list,
          a_watch_that_always_gets_410_lists_at_growing_intervals,
          failures_back_off_and_honor_retry_after,
          a_kind_that_is_not_served_is_an_empty_list, a_404_for_nodes_is_an_error,
