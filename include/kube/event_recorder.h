@@ -64,7 +64,7 @@ void event_recorder_free(struct event_recorder *r); /* NULL is accepted */
 bool event_recorder_wants(struct event_recorder *r, struct span uid, const char *reason);
 /* Queues a copy. False: dropped as a repetition or by a limit. True, and counted as failed,
  * for an event that cannot be encoded. Unique events leave a quarter of EVENTS_BURST to the
- * others; the caller retries them later. */
+ * others; a refused one is not counted, and the caller retries it or reports the loss. */
 bool event_recorder_add(struct event_recorder *r, const struct event *event);
 
 struct event_recorder_stats {

@@ -80,7 +80,8 @@ static struct job *job_new(const struct usage_container *c, const struct buf *no
     char *at = (char *)(job + 1);
     for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
         *to[i] = at;
-        memcpy(at, strings[i].p, strings[i].n);
+        if (strings[i].n)
+            memcpy(at, strings[i].p, strings[i].n);
         at += strings[i].n + 1;
     }
     return job;
@@ -235,12 +236,12 @@ struct overuse_actor *overuse_actor_start(const struct overuse_actor_settings *s
     a->overuse = overuse_new(&settings->decide);
     pthread_mutex_init(&a->lock, NULL);
     a->worker = worker_start("overuse", evict, a);
-    a->events = event_recorder_start(
-        &(struct event_recorder_settings){.post = kube_send,
-                                          .ctx = a->settings.client,
-                                          .controller = "scv-agent",
-                                          .instance = a->node,
-                                          .seed = rng_entropy()});
+    a->events =
+        event_recorder_start(&(struct event_recorder_settings){.post = kube_send,
+                                                               .ctx = a->settings.client,
+                                                               .controller = "scv-agent",
+                                                               .instance = a->node,
+                                                               .seed = rng_entropy()});
     return a;
 }
 
@@ -283,8 +284,8 @@ void overuse_actor_metrics(struct overuse_actor *a, struct buf *out)
              "Containers that use more of a card than their promise and the tolerance.",
              (int64_t)atomic_load(&a->overusing));
     const struct event_recorder_stats stats = event_recorder_stats(a->events);
-    uint64_t counts[COUNTS], written[] = {stats.written, stats.failed,
-                                          a->counts[EVENT_DROPPED]};
+    uint64_t counts[COUNTS],
+        written[] = {stats.written, stats.failed, a->counts[EVENT_DROPPED]};
     for (int i = 0; i < COUNTS; i++)
         counts[i] = a->counts[i];
     write_counts("scv_agent_overuse_events_total", "Events about overuse, by result.",

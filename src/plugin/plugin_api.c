@@ -301,15 +301,19 @@ void plugin_api_carry_out(struct plugin_api *api, const struct alloc_output *o)
         return;
     }
     if (o->type == ALLOC_EVENT) {
-        event_recorder_add(api->events, &(struct event){.kind = EVENT_POD,
-                                                        .ns = span_of(o->ns),
-                                                        .name = span_of(o->name),
-                                                        .uid = span_of(o->uid),
-                                                        .warning = true,
-                                                        .unique = true,
-                                                        .reason = o->reason,
-                                                        .action = "Allocating",
-                                                        .note = span_of(o->text)});
+        const struct event event = {.kind = EVENT_POD,
+                                    .ns = span_of(o->ns),
+                                    .name = span_of(o->name),
+                                    .uid = span_of(o->uid),
+                                    .warning = true,
+                                    .unique = true,
+                                    .reason = o->reason,
+                                    .action = "Allocating",
+                                    .note = span_of(o->text)};
+        if (!event_recorder_add(api->events, &event))
+            log_warn("api", "event not written: too many events",
+                     LOG_S("reason", o->reason), LOG_S("namespace", o->ns),
+                     LOG_S("pod", o->name));
         return;
     }
     pthread_mutex_lock(&api->lock);
