@@ -232,6 +232,7 @@ static inline void rig_free(void)
     core_free(r.core);
     core_outputs_fini(&r.out);
     arena_fini(&r.arena);
+    r.core = NULL;
 }
 
 /* Begins anew with these settings. */

@@ -30,7 +30,7 @@ static struct fixture {
 
 static inline void fixture_begin(void)
 {
-    w.dir = temp_dir();
+    w = (struct fixture){.dir = temp_dir()};
 }
 
 static inline void fixture_end(void)

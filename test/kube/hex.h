@@ -6,26 +6,43 @@
 #include "base/mem.h"
 #include "lib/unit.h"
 
-/* Bytes of messages as text, for tests. */
+/* Bytes of messages as text, for tests. A test has one error, arena, input and output. */
 
-static inline void hex_read(struct buf *out, const char *hex)
+static struct err err;
+static struct arena a;
+static struct buf in, out;
+
+/* The bytes; valid until the next call. */
+static inline struct span hex_in(const char *hex)
 {
     unsigned byte;
+    buf_clear(&in);
     for (; sscanf(hex, "%2x", &byte) == 1; hex += 2)
-        buf_addc(out, (char)byte);
+        buf_addc(&in, (char)byte);
     ck_assert_int_eq(*hex, '\0');
+    return buf_span(&in);
 }
 
-static inline char *hex_write(struct span s)
+/* `out` has these bytes. */
+static inline void hex_expect(const char *want)
 {
-    struct buf out = {0};
-    for (size_t i = 0; i < s.n; i++)
-        buf_printf(&out, "%02x", (unsigned char)s.p[i]);
-    return buf_take(&out);
+    cleanup_buf struct buf got = {0};
+    for (size_t i = 0; i < out.n; i++)
+        buf_printf(&got, "%02x", (unsigned char)out.p[i]);
+    ck_assert_str_eq(got.p, want);
 }
 
-static inline void hex_expect(struct span s, const char *want)
+/* The call writes these bytes to `out`. */
+#define ck_encodes(call, hex)                                                            \
+    do {                                                                                 \
+        buf_clear(&out);                                                                 \
+        ck_assert_done(call, err);                                                       \
+        hex_expect(hex);                                                                 \
+    } while (0)
+
+static inline void hex_end(void)
 {
-    cleanup_free char *got = hex_write(s);
-    ck_assert_str_eq(got, want);
+    arena_fini(&a);
+    buf_fini(&in);
+    buf_fini(&out);
 }

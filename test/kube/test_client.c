@@ -27,9 +27,9 @@ static void serve(stub_fn answer, const char *ctx)
 
 static void end(void)
 {
-    kube_client_free(client);
+    kube_client_free(steal(&client));
     if (server)
-        stub_stop(server);
+        stub_stop(steal(&server));
     fixture_end();
 }
 

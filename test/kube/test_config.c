@@ -18,7 +18,8 @@ static char *list;
 
 static void end(void)
 {
-    free(list);
+    free(steal(&list));
+    sources = (struct kube_config_sources){0};
     fixture_end();
 }
 

@@ -29,11 +29,7 @@ START_TEST(register_request)
     const struct dp_register m = {
         S("v1beta1"), S("gpushare.sock"), S("aliyun.com/gpu-mem"), {true, true}};
     struct dp_register got;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf out = {0};
-    ck_assert_done(dp_register_encode(&m, &out, &err), err);
-    hex_expect(buf_span(&out), register_hex);
+    ck_encodes(dp_register_encode(&m, &out, &err), register_hex);
     ck_assert_done(dp_register_decode(buf_span(&out), &a, &got, &err), err);
     ck_assert_span_eq(got.version, "v1beta1");
     ck_assert_span_eq(got.endpoint, "gpushare.sock");
@@ -47,11 +43,10 @@ END_TEST
 
 START_TEST(options)
 {
-    struct err err = {0};
     for (int i = 0; i < 4; i++) {
         const struct dp_options m = {i & 1, i & 2};
         struct dp_options got = {0};
-        cleanup_buf struct buf out = {0};
+        buf_clear(&out);
         ck_assert_done(dp_options_encode(&m, &out, &err), err);
         ck_assert_done(dp_options_decode(buf_span(&out), &got, &err), err);
         ck_assert_int_eq(got.pre_start_required, m.pre_start_required);
@@ -66,11 +61,8 @@ START_TEST(devices)
     const struct dp_device items[] = {{S("a1-0"), true, numa, 2},
                                       {S("a1-1"), false, NULL, 0}};
     struct dp_devices got;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf out = {0};
-    ck_assert_done(dp_devices_encode(&(struct dp_devices){items, 2}, &out, &err), err);
-    hex_expect(buf_span(&out), devices_hex);
+    ck_encodes(dp_devices_encode(&(struct dp_devices){items, 2}, &out, &err),
+               devices_hex);
     ck_assert_done(dp_devices_decode(buf_span(&out), &a, &got, &err), err);
     ck_assert_uint_eq(got.n, 2);
     ck_assert_span_eq(got.items[0].id, "a1-0");
@@ -86,9 +78,6 @@ START_TEST(a_device_list_must_fit_into_a_message)
     enum { N = 140000 };
     struct dp_device *items = xcalloc(N, sizeof *items);
     char *ids = xcalloc(N, 16);
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf out = {0};
     for (size_t i = 0; i < N; i++) {
         size_t n = (size_t)snprintf(ids + i * 16, 16, "7fa3-%05zx", i);
         items[i] = (struct dp_device){{ids + i * 16, n}, true, NULL, 0};
@@ -119,19 +108,14 @@ START_TEST(ids_and_groups)
     const struct dp_ids groups[] = {{ab, 2}, {c, 1}};
     struct dp_groups got;
     struct dp_ids ids;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf out = {0}, one = {0};
-    ck_assert_done(dp_groups_encode(&(struct dp_groups){groups, 2}, &out, &err), err);
-    hex_expect(buf_span(&out), groups_hex);
+    ck_encodes(dp_groups_encode(&(struct dp_groups){groups, 2}, &out, &err), groups_hex);
     ck_assert_done(dp_groups_decode(buf_span(&out), &a, &got, &err), err);
     ck_assert_uint_eq(got.n, 2);
     ck_assert_uint_eq(got.items[0].n, 2);
     ck_assert_span_eq(got.items[0].items[1], "b");
     ck_assert_span_eq(got.items[1].items[0], "c");
-    ck_assert_done(dp_ids_encode(&groups[0], &one, &err), err);
-    hex_expect(buf_span(&one), "0a01610a0162");
-    ck_assert_done(dp_ids_decode(buf_span(&one), &a, &ids, &err), err);
+    ck_encodes(dp_ids_encode(&groups[0], &out, &err), "0a01610a0162");
+    ck_assert_done(dp_ids_decode(buf_span(&out), &a, &ids, &err), err);
     ck_assert_uint_eq(ids.n, 2);
     ck_assert_span_eq(ids.items[0], "a");
 }
@@ -142,20 +126,16 @@ START_TEST(preferences)
     const struct span ab[] = {S("a"), S("b")};
     const struct dp_preference item = {{ab, 2}, {ab + 1, 1}, 300};
     struct dp_preferences got;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf out = {0}, negative = {0};
-    ck_assert_done(dp_preferences_encode(&(struct dp_preferences){&item, 1}, &out, &err),
-                   err);
-    hex_expect(buf_span(&out), preferences_hex);
+    ck_encodes(dp_preferences_encode(&(struct dp_preferences){&item, 1}, &out, &err),
+               preferences_hex);
     ck_assert_done(dp_preferences_decode(buf_span(&out), &a, &got, &err), err);
     ck_assert_uint_eq(got.n, 1);
     ck_assert_int_eq(got.items[0].size, 300);
     ck_assert_uint_eq(got.items[0].available.n, 2);
     ck_assert_span_eq(got.items[0].must_include.items[0], "b");
 
-    hex_read(&negative, "0a0b18ffffffffffffffffff01");
-    ck_assert_int_eq(dp_preferences_decode(buf_span(&negative), &a, &got, &err), -1);
+    ck_assert_int_eq(
+        dp_preferences_decode(hex_in("0a0b18ffffffffffffffffff01"), &a, &got, &err), -1);
     ck_assert_str_eq(err.msg,
                      "PreferredAllocationRequest: container 0: negative size -1");
 }
@@ -180,12 +160,8 @@ START_TEST(allocations)
                                            .n_cdi = 1},
                                           {0}};
     struct dp_allocations got;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf out = {0};
-    ck_assert_done(dp_allocations_encode(&(struct dp_allocations){items, 2}, &out, &err),
-                   err);
-    hex_expect(buf_span(&out), allocations_hex);
+    ck_encodes(dp_allocations_encode(&(struct dp_allocations){items, 2}, &out, &err),
+               allocations_hex);
     ck_assert_done(dp_allocations_decode(buf_span(&out), &a, &got, &err), err);
     ck_assert_uint_eq(got.n, 2);
     const struct dp_allocation *first = &got.items[0];
@@ -203,8 +179,7 @@ END_TEST
 static void expect_rejected_device(struct span id, const char *words)
 {
     const struct dp_device item = {id, true, NULL, 0};
-    struct err err = {0};
-    cleanup_buf struct buf out = {0};
+    buf_clear(&out);
     ck_assert_int_eq(dp_devices_encode(&(struct dp_devices){&item, 1}, &out, &err), -1);
     ck_assert_int_eq(err.code, ERR_INVALID);
     ck_assert_str_eq(err.msg, words);
@@ -230,8 +205,6 @@ START_TEST(messages_that_the_kubelet_would_misread_are_rejected)
         {S(""), S("x")}, {S("A=B"), S("x")}, {S("A"), S("\0")}};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         const struct dp_allocation item = {.envs = &bad[i], .n_envs = 1};
-        struct err err = {0};
-        cleanup_buf struct buf out = {0};
         ck_assert_int_eq(
             dp_allocations_encode(&(struct dp_allocations){&item, 1}, &out, &err), -1);
         ck_assert_int_eq(err.code, ERR_INVALID);
@@ -243,11 +216,7 @@ END_TEST
 static void expect_rejected_groups(const char *hex, enum err_code code, const char *words)
 {
     struct dp_groups got;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf in = {0};
-    hex_read(&in, hex);
-    ck_assert_int_eq(dp_groups_decode(buf_span(&in), &a, &got, &err), -1);
+    ck_assert_int_eq(dp_groups_decode(hex_in(hex), &a, &got, &err), -1);
     ck_assert_int_eq(err.code, code);
     ck_assert_str_eq(err.msg, words);
 }
@@ -274,15 +243,15 @@ END_TEST
 START_TEST(unknown_fields_are_skipped)
 {
     struct dp_groups got;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf in = {0};
-    hex_read(&in, "5205ffffffff000a060a016192010178580122010b"); /* 10, 11, 4, 18 */
-    ck_assert_int_eq(dp_groups_decode(buf_span(&in), &a, &got, &err), -1);
-    buf_clear(&in);
-    hex_read(&in, "5205ffffffff000a070a01619201017858012201"
-                  "0b");
-    ck_assert_done(dp_groups_decode(buf_span(&in), &a, &got, &err), err);
+    /* 10, 11, 4, 18 */
+    ck_assert_int_eq(
+        dp_groups_decode(hex_in("5205ffffffff000a060a016192010178580122010b"), &a, &got,
+                         &err),
+        -1);
+    ck_assert_done(dp_groups_decode(hex_in("5205ffffffff000a070a01619201017858012201"
+                                           "0b"),
+                                    &a, &got, &err),
+                   err);
     ck_assert_uint_eq(got.n, 1);
     ck_assert_span_eq(got.items[0].items[0], "a");
 }
@@ -292,9 +261,6 @@ START_TEST(small_messages_must_not_take_much_memory)
 {
     enum { N = 1 << 20 };
     struct dp_groups got;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf in = {0};
     for (int i = 0; i < N; i++)
         buf_add(&in, "\x0a\x00", 2); /* a million containers without ids */
     ck_assert_int_eq(dp_groups_decode(buf_span(&in), &a, &got, &err), -1);
@@ -302,8 +268,8 @@ START_TEST(small_messages_must_not_take_much_memory)
 }
 END_TEST
 
-UNIT_MAIN("deviceplugin", register_request, options, devices,
-          a_device_list_must_fit_into_a_message, ids_and_groups, preferences, allocations,
-          messages_that_the_kubelet_would_misread_are_rejected,
-          hostile_bytes_are_rejected, unknown_fields_are_skipped,
-          small_messages_must_not_take_much_memory)
+UNIT_MAIN_AROUND("deviceplugin", NULL, hex_end, register_request, options, devices,
+                 a_device_list_must_fit_into_a_message, ids_and_groups, preferences,
+                 allocations, messages_that_the_kubelet_would_misread_are_rejected,
+                 hostile_bytes_are_rejected, unknown_fields_are_skipped,
+                 small_messages_must_not_take_much_memory)

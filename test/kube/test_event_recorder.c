@@ -14,6 +14,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the members
 static char path[512];
 static json_t *body; /* of the last post */
 static bool fails;
+static struct gate *gate; /* a post waits for it; NULL: none */
 
 static int64_t read_now(void)
 {
@@ -22,7 +23,7 @@ static int64_t read_now(void)
 
 static int post(void *ctx, const struct kube_request *request, struct err *err)
 {
-    struct gate *gate = ctx;
+    (void)ctx;
     if (gate)
         gate_wait(gate);
     pthread_mutex_lock(&lock);
@@ -35,19 +36,20 @@ static int post(void *ctx, const struct kube_request *request, struct err *err)
     return rc;
 }
 
-static void start_with(struct gate *gate)
+static void start(void)
 {
     now_ms = 0;
     recorder = event_recorder_start(&(struct event_recorder_settings){
-        .post = post, .ctx = gate, .instance = "host_1", .now_ms = read_now, .seed = 7});
+        .post = post, .instance = "host_1", .now_ms = read_now, .seed = 7});
 }
 
 static void stop(void)
 {
     event_recorder_stop(recorder);
     event_recorder_free(recorder);
-    json_decref(body);
-    body = NULL;
+    json_decref(steal(&body));
+    if (gate)
+        gate_free(steal(&gate));
 }
 
 static struct event pod_event(const char *ns, const char *name, const char *note)
@@ -111,14 +113,12 @@ START_TEST(an_event_of_a_pod_has_all_required_fields)
         {"reportingInstance", "host_1"},
         {"series/lastObservedTime", NULL},
     };
-    start_with(NULL);
     struct event e = pod_event("ns-1", "p.1", "say \"no\"\n\xff");
     add(&e, "/apis/events.k8s.io/v1/namespaces/ns-1/events");
     expect(members, ARRAY_LEN(members));
     const char *name = text_at("metadata/name"), *time = text_at("eventTime");
     ck_assert(!strncmp(name, "p.1.", 4) && strlen(name) == 20);
     ck_assert_uint_eq(strlen(time), strlen("2026-11-22T09:00:00.123456Z"));
-    stop();
 }
 END_TEST
 
@@ -128,7 +128,6 @@ START_TEST(an_event_of_a_node_is_in_default)
                                              {"regarding/kind", "Node"},
                                              {"regarding/namespace", NULL},
                                              {"type", "Normal"}};
-    start_with(NULL);
     const struct event e = {.kind = EVENT_NODE,
                             .name = SPAN("n1"),
                             .uid = SPAN("n1"),
@@ -137,7 +136,6 @@ START_TEST(an_event_of_a_node_is_in_default)
                             .note = SPAN("x")};
     add(&e, "/apis/events.k8s.io/v1/namespaces/default/events");
     expect(members, ARRAY_LEN(members));
-    stop();
 }
 END_TEST
 
@@ -146,7 +144,6 @@ START_TEST(hostile_names_are_not_written)
 {
     static const char *const bad[] = {"",    "a/b",  "a?x=1", "a%2fb", "..", "A",
                                       "a b", "a\nb", "a#",    "a\"b",  ".a"};
-    start_with(NULL);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct event name = pod_event("ns", bad[i], "n"),
                      ns = pod_event(bad[i], "p", "n");
@@ -158,7 +155,6 @@ START_TEST(hostile_names_are_not_written)
     ck_assert_uint_eq(stats.failed, 2 * ARRAY_LEN(bad));
     ck_assert_uint_eq(stats.written + stats.queued, 0);
     ck_assert_ptr_null(body);
-    stop();
 }
 END_TEST
 
@@ -171,27 +167,23 @@ START_TEST(long_notes_are_truncated_between_characters)
     memmove(note + 1, note + 2, sizeof note - 2);
     memset(name, 'x', sizeof name - 1);
     memset(name + 190, '-', 20);
-    start_with(NULL);
     struct event e = pod_event("ns", name, note);
     add(&e, "/apis/events.k8s.io/v1/namespaces/ns/events");
     ck_assert_uint_eq(strlen(text_at("note")), EVENTS_NOTE_MAX - 1);
     ck_assert_uint_le(strlen(text_at("metadata/name")), 253);
     ck_assert_ptr_nonnull(strstr(text_at("metadata/name"), "xxx."));
     ck_assert_str_eq(text_at("regarding/name"), name);
-    stop();
 }
 END_TEST
 
 START_TEST(a_failed_post_is_counted_and_not_retried)
 {
-    start_with(NULL);
     fails = true;
     struct event e = pod_event("ns", "p", "n");
     add(&e, "/apis/events.k8s.io/v1/namespaces/ns/events");
     fails = false;
     ck_assert_uint_eq(event_recorder_stats(recorder).failed, 1);
     ck_assert_uint_eq(event_recorder_stats(recorder).written, 0);
-    stop();
 }
 END_TEST
 
@@ -216,7 +208,6 @@ static bool take(int64_t ms, const char *uid, const char *reason)
 
 START_TEST(repetitions_are_counted_for_the_next_event)
 {
-    start_with(NULL);
     ck_assert(take(0, "u1", "A"));
     for (int i = 0; i < 5; i++)
         ck_assert(!take(i, "u1", "A"));
@@ -233,7 +224,6 @@ START_TEST(repetitions_are_counted_for_the_next_event)
     ck_assert(!take(EVENTS_AGAIN_MS + 1, "u1", "A"));
     ck_assert_uint_eq(event_recorder_stats(recorder).repeated, 7);
     ck_assert_uint_eq(event_recorder_stats(recorder).dropped, 0);
-    stop();
 }
 END_TEST
 
@@ -249,7 +239,6 @@ static int burst_at(int64_t ms, int from, int n)
 
 START_TEST(bursts_and_rate_are_limited)
 {
-    start_with(NULL);
     ck_assert_int_eq(burst_at(0, 0, 1000), EVENTS_BURST);
     ck_assert_uint_eq(event_recorder_stats(recorder).dropped, 1000 - EVENTS_BURST);
     ck_assert_int_eq(burst_at(1000, 1000, 1000), EVENTS_PER_S);
@@ -259,14 +248,12 @@ START_TEST(bursts_and_rate_are_limited)
     ck_assert_int_eq(burst_at(1000 * 1000, 3000, 1000), EVENTS_BURST);
     /* A clock that is set back adds no tokens. */
     ck_assert_int_eq(burst_at(0, 5000, 10), 0);
-    stop();
 }
 END_TEST
 
 START_TEST(the_queue_is_bounded)
 {
-    struct gate *gate = gate_new();
-    start_with(gate);
+    gate = gate_new();
     for (int i = 0; i < EVENTS_QUEUE; i++) {
         cleanup_free char *uid = xasprintf("uid-%d", i);
         ck_assert(add_at((int64_t)i * 1000, uid, "A"));
@@ -277,8 +264,6 @@ START_TEST(the_queue_is_bounded)
     gate_open(gate);
     wait_for(event_recorder_stats(recorder).written > 0);
     ck_assert(add_at(EVENTS_QUEUE * 1000, "one more", "A"));
-    stop();
-    gate_free(gate);
 }
 END_TEST
 
@@ -288,7 +273,6 @@ START_TEST(unique_events_are_limited_but_not_deduplicated)
     struct event e = pod_event("ns", "p", "n");
     e.unique = true;
     int n = 0;
-    start_with(NULL);
     for (; event_recorder_add(recorder, &e); n++)
         ;
     ck_assert_int_eq(n, EVENTS_BURST * 3 / 4 + 1);
@@ -300,7 +284,6 @@ START_TEST(unique_events_are_limited_but_not_deduplicated)
     ck_assert(event_recorder_add(recorder, &e));
     ck_assert_uint_eq(event_recorder_stats(recorder).dropped, 0);
     ck_assert_uint_eq(event_recorder_stats(recorder).repeated, 0);
-    stop();
 }
 END_TEST
 
@@ -309,21 +292,19 @@ START_TEST(a_full_table_evicts_old_objects)
 {
     enum { MANY = 20000, LAST = 500 };
     int written = 0, remembered = 0;
-    start_with(NULL);
     for (int i = 0; i < MANY; i++)
         written += burst_at((int64_t)i * 50, i, 1);
     ck_assert_int_eq(written, MANY);
     for (int i = MANY - LAST; i < MANY; i++)
         remembered += !burst_at((int64_t)MANY * 50, i, 1);
     ck_assert_int_ge(remembered, LAST * 9 / 10);
-    stop();
 }
 END_TEST
 
-UNIT_MAIN("event_recorder", an_event_of_a_pod_has_all_required_fields,
-          an_event_of_a_node_is_in_default, hostile_names_are_not_written,
-          long_notes_are_truncated_between_characters,
-          a_failed_post_is_counted_and_not_retried,
-          repetitions_are_counted_for_the_next_event, bursts_and_rate_are_limited,
-          the_queue_is_bounded, unique_events_are_limited_but_not_deduplicated,
-          a_full_table_evicts_old_objects)
+UNIT_MAIN_AROUND("event_recorder", start, stop, an_event_of_a_pod_has_all_required_fields,
+                 an_event_of_a_node_is_in_default, hostile_names_are_not_written,
+                 long_notes_are_truncated_between_characters,
+                 a_failed_post_is_counted_and_not_retried,
+                 repetitions_are_counted_for_the_next_event, bursts_and_rate_are_limited,
+                 the_queue_is_bounded, unique_events_are_limited_but_not_deduplicated,
+                 a_full_table_evicts_old_objects)

@@ -20,11 +20,7 @@ static const char list_hex[] =
 START_TEST(a_list)
 {
     struct podres_list got;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf in = {0}, out = {0};
-    hex_read(&in, list_hex);
-    ck_assert_done(podres_list_decode(buf_span(&in), &a, &got, &err), err);
+    ck_assert_done(podres_list_decode(hex_in(list_hex), &a, &got, &err), err);
     ck_assert_uint_eq(got.n, 2);
     const struct podres_pod *pod = &got.pods[0];
     ck_assert_span_eq(pod->name, "p1");
@@ -42,9 +38,8 @@ START_TEST(a_list)
     ck_assert_uint_eq(got.pods[1].n_containers, 0);
 
     /* Encoded again, without the skipped fields. */
-    ck_assert_done(podres_list_encode(&got, &out, &err), err);
-    hex_expect(
-        buf_span(&out),
+    ck_encodes(
+        podres_list_encode(&got, &out, &err),
         "0a320a02703112026e731a280a046d61696e12200a12616c6979756e2e636f6d2f6770752d6d"
         "656d1201611201621a040a0208010a080a02703212026e73");
 }
@@ -54,20 +49,14 @@ START_TEST(get)
 {
     struct podres_pod pod;
     struct span ns, name;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf request = {0}, in = {0}, out = {0};
-    ck_assert_done(podres_get_request_encode(S("n"), S("p"), &request, &err), err);
-    hex_expect(buf_span(&request), "0a017012016e");
-    ck_assert_done(podres_get_request_decode(buf_span(&request), &a, &ns, &name, &err),
-                   err);
+    ck_encodes(podres_get_request_encode(S("n"), S("p"), &out, &err), "0a017012016e");
+    ck_assert_done(podres_get_request_decode(buf_span(&out), &a, &ns, &name, &err), err);
     ck_assert_span_eq(ns, "n");
     ck_assert_span_eq(name, "p");
-    hex_read(&in, "0a0b0a017012016e1a030a0163");
-    ck_assert_done(podres_get_decode(buf_span(&in), &a, &pod, &err), err);
+    ck_assert_done(
+        podres_get_decode(hex_in("0a0b0a017012016e1a030a0163"), &a, &pod, &err), err);
     ck_assert_span_eq(pod.containers[0].name, "c");
-    ck_assert_done(podres_get_encode(&pod, &out, &err), err);
-    hex_expect(buf_span(&out), "0a0b0a017012016e1a030a0163");
+    ck_encodes(podres_get_encode(&pod, &out, &err), "0a0b0a017012016e1a030a0163");
     ck_assert_int_eq(podres_get_decode(S(""), &a, &pod, &err), -1);
     ck_assert_int_eq(err.code, ERR_INVALID);
     ck_assert_str_eq(err.msg, "GetPodResourcesResponse: no pod");
@@ -77,26 +66,19 @@ END_TEST
 START_TEST(allocatable)
 {
     struct podres_allocatable got;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf in = {0}, out = {0};
-    hex_read(&in, "0a060a0172120178120103");
-    ck_assert_done(podres_allocatable_decode(buf_span(&in), &a, &got, &err), err);
+    ck_assert_done(
+        podres_allocatable_decode(hex_in("0a060a0172120178120103"), &a, &got, &err), err);
     ck_assert_uint_eq(got.n, 1);
     ck_assert_span_eq(got.devices[0].ids[0], "x");
-    ck_assert_done(podres_allocatable_encode(&got, &out, &err), err);
-    hex_expect(buf_span(&out), "0a060a0172120178");
+    ck_encodes(podres_allocatable_encode(&got, &out, &err), "0a060a0172120178");
 }
 END_TEST
 
 START_TEST(hostile_bytes_are_rejected)
 {
     struct podres_list got;
-    struct err err = {0};
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf bad = {0};
-    hex_read(&bad, "0a080a0170120101"); /* truncated */
-    ck_assert_int_eq(podres_list_decode(buf_span(&bad), &a, &got, &err), -1);
+    /* Truncated. */
+    ck_assert_int_eq(podres_list_decode(hex_in("0a080a0170120101"), &a, &got, &err), -1);
     ck_assert_int_eq(err.code, ERR_INVALID);
     ck_assert_str_eq(err.msg,
                      "ListPodResourcesResponse: malformed message of type List, 8 bytes");
@@ -104,36 +86,36 @@ START_TEST(hostile_bytes_are_rejected)
     const struct podres_devices devices = {.resource = S("r"), .ids = ids, .n_ids = 2};
     const struct podres_container container = {S("c"), &devices, 1};
     const struct podres_pod pod = {S("p"), S("n"), &container, 1};
-    buf_clear(&bad);
-    ck_assert_done(podres_list_encode(&(struct podres_list){&pod, 1}, &bad, &err), err);
-    *(char *)memchr(bad.p, 'Q', bad.n) = (char)0xff;
-    ck_assert_int_eq(podres_list_decode(buf_span(&bad), &a, &got, &err), -1);
+    buf_clear(&out);
+    ck_assert_done(podres_list_encode(&(struct podres_list){&pod, 1}, &out, &err), err);
+    *(char *)memchr(out.p, 'Q', out.n) = (char)0xff;
+    ck_assert_int_eq(podres_list_decode(buf_span(&out), &a, &got, &err), -1);
     ck_assert_str_eq(err.msg,
                      "ListPodResourcesResponse: pod 0: n/p: container 0: devices "
                      "0: device_ids[1]: invalid UTF-8 at byte 0");
 }
 END_TEST
 
-static void make_list(struct arena *a, size_t pods, size_t ids, struct podres_list *out)
+static struct podres_list make_list(size_t pods, size_t ids)
 {
-    struct podres_pod *p = arena_zalloc(a, pods * sizeof *p);
-    struct podres_container *c = arena_zalloc(a, pods * sizeof *c);
-    struct podres_devices *d = arena_zalloc(a, pods * sizeof *d);
-    struct span *id = arena_alloc(a, pods * ids * sizeof *id);
+    struct podres_pod *p = arena_zalloc(&a, pods * sizeof *p);
+    struct podres_container *c = arena_zalloc(&a, pods * sizeof *c);
+    struct podres_devices *d = arena_zalloc(&a, pods * sizeof *d);
+    struct span *id = arena_alloc(&a, pods * ids * sizeof *id);
     char text[32];
     for (size_t i = 0; i < pods * ids; i++) {
         size_t n = (size_t)snprintf(text, sizeof text, "7fa3-%zx", i);
-        id[i] = arena_copy(a, (struct span){text, n});
+        id[i] = arena_copy(&a, (struct span){text, n});
     }
     for (size_t i = 0; i < pods; i++) {
         size_t n = (size_t)snprintf(text, sizeof text, "pod-%zu", i);
         d[i] = (struct podres_devices){
             .resource = S("aliyun.com/gpu-mem"), .ids = id + i * ids, .n_ids = ids};
         c[i] = (struct podres_container){S("main"), &d[i], 1};
-        p[i] = (struct podres_pod){arena_copy(a, (struct span){text, n}), S("default"),
+        p[i] = (struct podres_pod){arena_copy(&a, (struct span){text, n}), S("default"),
                                    &c[i], 1};
     }
-    *out = (struct podres_list){p, pods};
+    return (struct podres_list){p, pods};
 }
 
 START_TEST(large_lists_are_read)
@@ -143,10 +125,8 @@ START_TEST(large_lists_are_read)
     } cases[] = {{15000, 8}, {100, 10000}, {100000, 0}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct podres_list m, got;
-        struct err err = {0};
-        cleanup_arena struct arena a = {0};
-        cleanup_buf struct buf out = {0};
-        make_list(&a, cases[i].pods, cases[i].ids, &m);
+        buf_clear(&out);
+        m = make_list(cases[i].pods, cases[i].ids);
         ck_assert_done(podres_list_encode(&m, &out, &err), err);
         ck_assert_done(podres_list_decode(buf_span(&out), &a, &got, &err), err);
         ck_assert_uint_eq(got.n, cases[i].pods);
@@ -156,5 +136,5 @@ START_TEST(large_lists_are_read)
 }
 END_TEST
 
-UNIT_MAIN("podresources", a_list, get, allocatable, hostile_bytes_are_rejected,
-          large_lists_are_read)
+UNIT_MAIN_AROUND("podresources", NULL, hex_end, a_list, get, allocatable,
+                 hostile_bytes_are_rejected, large_lists_are_read)
