@@ -160,6 +160,16 @@ static inline void rig_cards(const char *node, int cards, int mib)
     rig_scv(object_scv_even(&r.arena, node, cards, mib));
 }
 
+static inline void rig_scv_gone(const char *node)
+{
+    struct scv scv = object_scv_even(&r.arena, node, 1, 16);
+    rig_step((struct core_input){.type = CORE_OBJECT,
+                                 .kind = CORE_SCVS,
+                                 .run = r.runs[CORE_SCVS],
+                                 .scv = &scv,
+                                 .deleted = true});
+}
+
 static inline void rig_node(struct node node)
 {
     rig_step((struct core_input){.type = CORE_OBJECT,

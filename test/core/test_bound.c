@@ -191,6 +191,18 @@ START_TEST(a_copied_card_memory_means_nothing_beside_limits)
 }
 END_TEST
 
+/* The pod asks by its label. */
+#define ask_for(memory) rig_see(pod_of("a", MEMORY(memory), LIMITS("")))
+
+/* A Binding of 1000 MiB without outcome. */
+static struct core_output binding(void)
+{
+    start(1);
+    ask_for("1000");
+    rig_bind(1, "a", "n1");
+    return rig_take(CORE_CALL_BIND);
+}
+
 static void not_sent(uint64_t call)
 {
     rig_not_sent(call);
@@ -199,11 +211,8 @@ static void not_sent(uint64_t call)
 
 START_TEST(an_edit_during_a_failed_bind_is_applied)
 {
-    start(1);
-    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
-    rig_bind(1, "a", "n1");
-    struct core_output o = rig_take(CORE_CALL_BIND);
-    rig_see(pod_of("a", MEMORY("9000"), LIMITS("")));
+    struct core_output o = binding();
+    ask_for("9000");
     ck_assert_int_eq(card(0)->promised_mib, 1000); /* the Binding may still arrive */
     not_sent(o.call);
     ck_assert_int_eq(card(0)->promised_mib, 0);
@@ -211,7 +220,7 @@ START_TEST(an_edit_during_a_failed_bind_is_applied)
     o = rig_take(CORE_CALL_BIND);
     ck_assert_int_eq(card(0)->promised_mib, 9000);
 
-    rig_see(pod_of("a", MEMORY("8Gi"), LIMITS("")));
+    ask_for("8Gi");
     not_sent(o.call);
     rig_bind(3, "a", "n1");
     o = rig_take(CORE_REPLY);
@@ -221,12 +230,9 @@ END_TEST
 
 START_TEST(an_edit_that_is_reverted_during_a_bind_changes_nothing)
 {
-    start(1);
-    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
-    rig_bind(1, "a", "n1");
-    struct core_output o = rig_take(CORE_CALL_BIND);
-    rig_see(pod_of("a", MEMORY("9000"), LIMITS("")));
-    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
+    struct core_output o = binding();
+    ask_for("9000");
+    ask_for("1000");
     not_sent(o.call);
     rig_bind(2, "a", "n1");
     rig_take(CORE_CALL_BIND);
@@ -236,10 +242,7 @@ END_TEST
 
 START_TEST(labels_removed_during_a_failed_bind_leave_no_request)
 {
-    start(1);
-    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
-    rig_bind(1, "a", "n1");
-    struct core_output o = rig_take(CORE_CALL_BIND);
+    struct core_output o = binding();
     rig_see(pod_of("a", "", LIMITS("")));
     not_sent(o.call);
     ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
@@ -249,10 +252,7 @@ END_TEST
 
 START_TEST(a_nomination_during_a_failed_bind_is_applied)
 {
-    start(1);
-    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
-    rig_bind(1, "a", "n1");
-    struct core_output o = rig_take(CORE_CALL_BIND);
+    struct core_output o = binding();
     struct pod pod = pod_of("a", MEMORY("1000"), LIMITS(""));
     pod.nominated_node = SPAN("n1");
     rig_see(pod);
@@ -265,9 +265,7 @@ END_TEST
  * annotations and the labels at that time are the promise. */
 static void bound_by_another_replica(const char *meta)
 {
-    start(1);
-    rig_see(pod_of("a", MEMORY("1000"), LIMITS("")));
-    rig_bind(1, "a", "n1");
+    binding();
     rig_see(pod_of("a", meta, ON_NODE LIMITS("")));
 }
 

@@ -42,16 +42,6 @@ static bool is_stale(const char *node)
     return n && n->state == NODE_STALE;
 }
 
-static void scv_gone(const char *node)
-{
-    struct scv scv = object_scv_even(&r.arena, node, 1, 16);
-    rig_step((struct core_input){.type = CORE_OBJECT,
-                                 .kind = CORE_SCVS,
-                                 .run = r.runs[CORE_SCVS],
-                                 .scv = &scv,
-                                 .deleted = true});
-}
-
 /* n1 and n2 have an scv-agent, n3 has the Scv of another daemon. */
 static void begin(void)
 {
@@ -213,7 +203,7 @@ START_TEST(a_lease_that_is_deleted_is_not_renewed)
     pass(GRACE + 3000);
     ck_assert(is_stale("n1"));
     /* Its Scv is deleted too: later objects start from scratch. */
-    scv_gone("n1");
+    rig_scv_gone("n1");
     rig_cards("n1", 1, 16);
     ck_assert(!is_stale("n1"));
     pass(3 * GRACE);
@@ -270,7 +260,7 @@ START_TEST(a_recreated_node_is_not_stale)
     pass(GRACE);
     ck_assert(is_stale("n1"));
     lease_seen("n1", "n1", "t1", true);
-    scv_gone("n1"); /* the Node stays */
+    rig_scv_gone("n1"); /* the Node stays */
     rig_cards("n1", 1, 16);
     ck_assert(!is_stale("n1"));
 }

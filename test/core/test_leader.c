@@ -12,6 +12,14 @@ static bool may_bind(void)
     return core_may_bind(r.core, r.now, NULL) == 0;
 }
 
+/* Why no pod can be bound. */
+static const char *no_bind(void)
+{
+    static struct err err;
+    ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
+    return err.msg;
+}
+
 START_TEST(a_free_lease_is_acquired_before_the_pods_are_listed)
 {
     rig_start();
@@ -44,8 +52,7 @@ START_TEST(after_a_wait_for_the_lease_the_pods_are_listed_again)
     rig_lists_end();
     struct err err = {0};
     ck_assert_int_eq(core_ready(r.core, r.now, &err), 0); /* filters at once */
-    ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "held by \"other\""));
+    ck_assert_ptr_nonnull(strstr(no_bind(), "held by \"other\""));
     rig_reset();
 
     /* GET twice a second; not acquired before it expires. */
@@ -107,7 +114,6 @@ END_TEST
 /* The Lease can be read but not written: binds get the reason, and it is logged once. */
 static void cannot_write(const char *holder, size_t notes)
 {
-    struct err err = {0};
     rig_start();
     for (int i = 0; i < 200; i++, rig_tick(100)) {
         if (rig_count(CORE_CALL_LEASE_GET))
@@ -118,8 +124,7 @@ static void cannot_write(const char *holder, size_t notes)
             rig_lists_end();
         if (i < 60)
             continue;
-        ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
-        ck_assert_str_eq(err.msg,
+        ck_assert_str_eq(no_bind(),
                          "cannot acquire lease kube-system/gpushare-extender: forbidden");
     }
     ck_count(CORE_LOG, notes);
@@ -134,7 +139,6 @@ END_TEST
 
 START_TEST(a_leader_that_cannot_renew_gives_the_reason)
 {
-    struct err err = {0};
     rig_start();
     rig_lead();
     for (int i = 0; i < 60; i++, rig_tick(100)) {
@@ -143,18 +147,15 @@ START_TEST(a_leader_that_cannot_renew_gives_the_reason)
         if (rig_count(CORE_CALL_LEASE_WRITE))
             rig_end(CORE_CALL_LEASE_WRITE, ERR_UNAUTHORIZED);
         if (i == 30) {
-            core_may_bind(r.core, r.now, &err);
-            ck_assert_str_eq(err.msg,
+            ck_assert_str_eq(no_bind(),
                              "lease kube-system/gpushare-extender was not renewed "
                              "in time: unauthorized");
         }
     }
-    core_may_bind(r.core, r.now, &err);
-    ck_assert_str_eq(err.msg,
+    ck_assert_str_eq(no_bind(),
                      "cannot acquire lease kube-system/gpushare-extender: unauthorized");
     rig_lease_read("other", "7");
-    core_may_bind(r.core, r.now, &err);
-    ck_assert_ptr_nonnull(strstr(err.msg, "is held by \"other\""));
+    ck_assert_ptr_nonnull(strstr(no_bind(), "is held by \"other\""));
 }
 END_TEST
 
@@ -195,9 +196,7 @@ START_TEST(a_created_lease_leads_only_after_one_lease_duration)
     ck_count(CORE_LIST, CORE_KINDS); /* filters soon */
     rig_lists_end();
     hold(CORE_LEASE_MS - 1, "uid-1");
-    struct err err = {0};
-    ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "was recreated"));
+    ck_assert_ptr_nonnull(strstr(no_bind(), "was recreated"));
     hold(2, "uid-1");
     ck_assert(core_is_leader(r.core));
     rig_list_end(CORE_PODS);
@@ -235,9 +234,7 @@ START_TEST(binds_stop_before_the_lease_can_expire)
         rig_reset(); /* renewals get no answer */
     }
     /* A Binding sent now can end in the moment when another process acquires the lease. */
-    struct err err = {0};
-    ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "was not renewed in time"));
+    ck_assert_ptr_nonnull(strstr(no_bind(), "was not renewed in time"));
 }
 END_TEST
 
@@ -250,9 +247,7 @@ START_TEST(a_clock_jump_stops_binds_until_the_lease_is_renewed)
         r.now.wall_ns += CLOCK_SKEW_MAX_MS * 1000000;
         ck_assert(may_bind()); /* within rounding */
         r.now.wall_ns += (apart_ms[i] - CLOCK_SKEW_MAX_MS) * 1000000;
-        struct err err = {0};
-        ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
-        ck_assert_ptr_nonnull(strstr(err.msg, "was suspended"));
+        ck_assert_ptr_nonnull(strstr(no_bind(), "was suspended"));
         rig_tick(CORE_RENEW_MS);
         rig_lease_written("me", "3");
         ck_assert(may_bind());

@@ -39,10 +39,10 @@ static struct pod on_card(const char *uid, int mib, int priority, const char *no
     return make(uid, mib, priority, more, spec);
 }
 
-static void start_with(int64_t after_ms, const char *identity)
+static void start_with(int64_t after_ms)
 {
-    rig_new((struct core_settings){
-        .preempt_after_ms = after_ms, .identity = identity, .ledger = {.unit_mib = 1}});
+    rig_new(
+        (struct core_settings){.preempt_after_ms = after_ms, .ledger = {.unit_mib = 1}});
     rig_lead();
     rig_cards("n1", 2, 16);
     see(on_card("a0", 10, 0, "n1", 0, ""));
@@ -53,7 +53,7 @@ static void start_with(int64_t after_ms, const char *identity)
 
 static void start(void)
 {
-    start_with(AFTER_MS, NULL);
+    start_with(AFTER_MS);
 }
 
 /* Watches stay alive. */
@@ -96,6 +96,11 @@ static struct core_output nomination(const char *uid, const char *node)
     return o;
 }
 
+static void nominated(const char *uid, const char *node)
+{
+    rig_answer(nomination(uid, node).call, ERR_NONE);
+}
+
 static struct core_output eviction(const char *uid)
 {
     struct core_output o = rig_take(CORE_CALL_EVICT);
@@ -108,7 +113,7 @@ static struct core_output eviction(const char *uid)
 static struct core_output first_eviction(void)
 {
     rejected_on_n1("p");
-    rig_answer(nomination("p", "n1").call, ERR_NONE);
+    nominated("p", "n1");
     struct core_output o = eviction("a0");
     ck_assert_str_eq(o.preemptor, "p");
     ck_assert_str_eq(o.ns, "default");
@@ -154,7 +159,7 @@ START_TEST(a_pod_of_lower_priority_leaves_for_a_pod_that_waits)
     rejected_on_n1("p");
     ck_assert_uint_eq(counts().waiting, 1);
     nothing_happens(AFTER_MS - 1000);
-    rig_answer(nomination("p", "n1").call, ERR_NONE);
+    nominated("p", "n1");
     rig_answer(eviction("a0").call, ERR_NONE);
     nothing_happens(1000);
     ck_assert_uint_eq(counts().evicted, 1);
@@ -271,7 +276,7 @@ static void evicts_nobody(const char *uid)
 
 START_TEST(some_pods_evict_nobody)
 {
-    start_with(0, NULL); /* disabled */
+    start_with(0); /* disabled */
     rejected_on_n1("p");
     nothing_happens(CORE_PREEMPT_LIMIT_MS);
     start();
@@ -315,7 +320,7 @@ START_TEST(the_cheapest_node_is_chosen)
     see(on_card("c0", 5, -5, "n3", 0, ""));
     see(on_card("c1", 5, -5, "n3", 0, ""));
     rejected("p", (const char *const[]){"n1", "n3", "n2", "unknown"}, 4);
-    rig_answer(nomination("p", "n2").call, ERR_NONE);
+    nominated("p", "n2");
     eviction("b");
 }
 END_TEST
@@ -329,7 +334,7 @@ static void start_two_victims(void)
     see(on_card("c1", 7, 0, "n2", 0, ""));
     see(make("q", 16, 10, "", ""));
     rejected("q", (const char *const[]){"n2"}, 1);
-    rig_answer(nomination("q", "n2").call, ERR_NONE);
+    nominated("q", "n2");
 }
 
 START_TEST(one_victim_after_the_other)
@@ -451,7 +456,7 @@ START_TEST(never_twice_within_the_limit)
     }
     pass(31 * 1000); /* the limit is over */
     rejected_on_n1("p");
-    rig_answer(nomination("p", "n1").call, ERR_NONE);
+    nominated("p", "n1");
     eviction("b");
 }
 END_TEST
@@ -478,7 +483,7 @@ START_TEST(a_whole_card_is_freed_and_kept)
                  ":'1'}}}]}}",
                  KEY_GPU_COUNT));
     rejected_on_n1("w");
-    rig_answer(nomination("w", "n1").call, ERR_NONE);
+    nominated("w", "n1");
     rig_answer(eviction("a0").call, ERR_NONE);
     rig_delete(on_card("a0", 10, 0, "n1", 0, ""));
     see(make("low", 8, 0, "", "")); /* card 1 has 6 MiB free */

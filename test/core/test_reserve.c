@@ -48,6 +48,10 @@ static const char *reserve(const char *uid, int64_t mib)
     return reserve_for(uid, memory(mib), 0, "n1", "n2");
 }
 
+/* Reserves on this node alone; `on`: the node or "". */
+#define ck_reserves(uid, mib, priority, node, on)                                        \
+    ck_assert_str_eq(reserve_for(uid, memory(mib), priority, node, NULL), on)
+
 static struct pod pod_of(const char *uid, int mib, int64_t priority)
 {
     struct pod pod = rig_mem(uid, mib);
@@ -96,10 +100,10 @@ START_TEST(a_bind_turns_the_reservation_into_the_promise_on_the_same_card)
 {
     start();
     rig_cards("n3", 2, 16000);
-    rig_see(pod_of("a", 4000, 0));
-    rig_see(pod_of("b", 14000, 0));
-    ck_assert_str_eq(reserve_for("a", memory(4000), 0, "n3", NULL), "n3");
-    ck_assert_str_eq(reserve_for("b", memory(14000), 0, "n3", NULL), "n3");
+    rig_pending("a", 4000);
+    rig_pending("b", 14000);
+    ck_reserves("a", 4000, 0, "n3", "n3");
+    ck_reserves("b", 14000, 0, "n3", "n3");
     rig_bind(1, "b", "n3");
     ck_assert_int_eq(rig_free_mib("n3", 0), 12000);
     ck_assert_int_eq(rig_free_mib("n3", 1), 2000);
@@ -119,9 +123,9 @@ START_TEST(the_reserved_card_is_kept_when_the_policy_would_choose_another)
     struct request spread = memory(9000);
     spread.placement = PLACE_SPREAD;
     rig_cards("n3", 2, 16000);
-    rig_see(pod_of("a", 4000, 0));
-    ck_assert_str_eq(reserve_for("a", memory(4000), 0, "n3", NULL), "n3"); /* GPU0 */
-    ck_assert_str_eq(reserve_for("y", spread, 0, "n3", NULL), "n3");       /* GPU1 */
+    rig_pending("a", 4000);
+    ck_reserves("a", 4000, 0, "n3", "n3");                           /* GPU0 */
+    ck_assert_str_eq(reserve_for("y", spread, 0, "n3", NULL), "n3"); /* GPU1 */
     /* Without its reservation, a would join y on the fuller card. */
     rig_bind(1, "a", "n3");
     ck_assert_int_eq(rig_free_mib("n3", 0), 12000);
@@ -148,7 +152,7 @@ END_TEST
 START_TEST(a_bind_elsewhere_ends_the_reservation)
 {
     start();
-    rig_see(pod_of("a", 10000, 0));
+    rig_pending("a", 10000);
     reserve("a", 10000);
     rig_bind(1, "a", "n2");
     ck_assert_int_eq(free_on("n1"), 16000);
@@ -170,7 +174,7 @@ END_TEST
 START_TEST(a_pod_of_equal_priority_gets_no_reserved_memory)
 {
     start();
-    rig_see(pod_of("b", 10000, 0));
+    rig_pending("b", 10000);
     reserve("a", 10000);
     rig_bind(1, "b", "n1");
     struct core_output o = rig_take(CORE_REPLY);
@@ -184,7 +188,7 @@ END_TEST
 START_TEST(a_bind_of_higher_priority_takes_reserved_memory)
 {
     start();
-    rig_see(pod_of("a", 10000, 0));
+    rig_pending("a", 10000);
     rig_see(pod_of("b", 10000, 1));
     reserve("a", 10000);
     rig_reset();
@@ -202,11 +206,11 @@ END_TEST
 START_TEST(a_reservation_of_higher_priority_ends_only_the_weakest_that_it_needs)
 {
     start();
-    ck_assert_str_eq(reserve_for("a", memory(6000), 2, "n1", NULL), "n1");
-    ck_assert_str_eq(reserve_for("b", memory(6000), 1, "n1", NULL), "n1");
-    ck_assert_str_eq(reserve_for("c", memory(3000), 1, "n1", NULL), "n1");
-    ck_assert_str_eq(reserve_for("d", memory(5000), 1, "n1", NULL), "");
-    ck_assert_str_eq(reserve_for("d", memory(4000), 2, "n1", NULL), "n1");
+    ck_reserves("a", 6000, 2, "n1", "n1");
+    ck_reserves("b", 6000, 1, "n1", "n1");
+    ck_reserves("c", 3000, 1, "n1", "n1");
+    ck_reserves("d", 5000, 1, "n1", "");
+    ck_reserves("d", 4000, 2, "n1", "n1");
     const struct ledger *l = core_ledger(r.core);
     ck_assert_ptr_nonnull(ledger_reservation_find(l, SPAN("a")));
     ck_assert_ptr_nonnull(ledger_reservation_find(l, SPAN("b")));
@@ -222,8 +226,8 @@ START_TEST(whole_cards_are_reserved_and_taken_whole)
     struct request card = {.kind = REQUEST_CARDS, .cards = 1};
     ck_assert_str_eq(reserve_for("a", card, 0, "n1", "n2"), "n1");
     ck_assert_int_eq(free_on("n1"), 0);
-    ck_assert_str_eq(reserve_for("b", memory(1), 0, "n1", NULL), "");
-    ck_assert_str_eq(reserve_for("b", memory(1), 1, "n1", NULL), "n1");
+    ck_reserves("b", 1, 0, "n1", "");
+    ck_reserves("b", 1, 1, "n1", "n1");
     ck_reserved(1);
     ck_assert_int_eq(free_on("n1"), 15999);
     /* and the other way round */
@@ -238,9 +242,9 @@ START_TEST(a_second_filter_of_the_pod_replaces_its_reservation)
 {
     start();
     reserve("a", 10000);
-    ck_assert_str_eq(reserve_for("a", memory(12000), 0, "n1", NULL), "n1");
+    ck_reserves("a", 12000, 0, "n1", "n1");
     ck_assert_int_eq(free_on("n1"), 4000);
-    ck_assert_str_eq(reserve_for("a", memory(12000), 0, "n2", NULL), "n2");
+    ck_reserves("a", 12000, 0, "n2", "n2");
     ck_assert_int_eq(free_on("n1"), 16000);
     ck_assert_str_eq(reserve_for("a", memory(16001), 0, "n1", "n2"), "");
     ck_reserved(0);
@@ -251,7 +255,7 @@ END_TEST
 START_TEST(a_deleted_pod_reserves_nothing)
 {
     start();
-    rig_see(pod_of("a", 10000, 0));
+    rig_pending("a", 10000);
     reserve("a", 10000);
     rig_delete(pod_of("a", 10000, 0));
     ck_reserved(0);
@@ -266,7 +270,7 @@ END_TEST
 START_TEST(a_list_without_the_pod_ends_its_reservation)
 {
     start();
-    rig_see(pod_of("a", 10000, 0));
+    rig_pending("a", 10000);
     reserve("a", 10000);
     rig_watch_ended(CORE_PODS, ERR_GONE);
     rig_pass(2000);
@@ -279,8 +283,8 @@ END_TEST
 START_TEST(a_reservation_ends_after_its_time_limit_and_wakes_the_scheduler)
 {
     start();
-    rig_see(pod_of("waits", 16000, 0));
-    ck_assert_str_eq(reserve_for("b", memory(1), 0, "n2", NULL), "n2");
+    rig_pending("waits", 16000);
+    ck_reserves("b", 1, 0, "n2", "n2");
     reserve("a", 10000);
     rig_pass(CORE_RESERVATION_MS - 1);
     ck_reserved(2);
@@ -303,7 +307,7 @@ START_TEST(a_node_whose_room_is_reserved_meanwhile_wakes_the_scheduler)
         rig_scv(sick);
         rig_cards("n2", 1, 16000);
         if (i == 1) /* before the second since the first wakeup has passed */
-            ck_assert_str_eq(reserve_for("a", memory(10000), 0, "n2", NULL), "n2");
+            ck_reserves("a", 10000, 0, "n2", "n2");
         rig_pass(i ? CORE_WAKEUP_INTERVAL_MS : 1);
         struct core_output o = rig_take(CORE_CALL_WAKEUP);
         ck_assert_str_eq(o.node, "n2");
@@ -315,8 +319,8 @@ END_TEST
 START_TEST(a_bind_wakes_nobody)
 {
     start();
-    rig_see(pod_of("waits", 6000, 0));
-    rig_see(pod_of("a", 10000, 0));
+    rig_pending("waits", 6000);
+    rig_pending("a", 10000);
     reserve("a", 10000);
     rig_reset();
     rig_bind(1, "a", "n1");
@@ -354,7 +358,7 @@ END_TEST
 START_TEST(a_pod_with_a_promise_gets_no_reservation)
 {
     start();
-    rig_see(pod_of("a", 10000, 0));
+    rig_pending("a", 10000);
     rig_bind(1, "a", "n1");
     ck_assert_str_eq(reserve("a", 1000), "");
     ck_assert_int_eq(outcome, CORE_RESERVE_PROMISED);
@@ -368,7 +372,7 @@ START_TEST(a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind)
 {
     start();
     rig_cards("n3", 2, 16000);
-    rig_see(pod_of("a", 4000, 0));
+    rig_pending("a", 4000);
     reserve_for("a", memory(4000), 0, "n3", NULL);
     struct scv scv = object_scv_even(&r.arena, "n3", 2, 16000);
     scv.cards[0].healthy = false;
@@ -383,12 +387,7 @@ START_TEST(the_reservation_of_a_deleted_node_harms_nobody)
 {
     start();
     reserve("a", 10000);
-    struct scv scv = object_scv_even(&r.arena, "n1", 1, 16000);
-    rig_step((struct core_input){.type = CORE_OBJECT,
-                                 .kind = CORE_SCVS,
-                                 .run = r.runs[CORE_SCVS],
-                                 .scv = &scv,
-                                 .deleted = true});
+    rig_scv_gone("n1");
     ck_reserved(1);
     ck_assert_str_eq(reserve("a", 10000), "n2");
     ck_assert_ptr_null(rig_ledger_node("n1"));
@@ -402,7 +401,7 @@ START_TEST(a_later_filter_does_not_renew_the_time_limit)
     reserve("a", 10000);
     rig_pass(CORE_RESERVATION_MS - 1000);
     ck_assert_str_eq(reserve("a", 10000), "n1");
-    ck_assert_str_eq(reserve_for("a", memory(12000), 0, "n2", NULL), "n2");
+    ck_reserves("a", 12000, 0, "n2", "n2");
     ck_reserved(1);
     rig_pass(999);
     ck_reserved(1);
@@ -434,7 +433,7 @@ END_TEST
 START_TEST(a_filter_that_keeps_the_place_wakes_nobody)
 {
     start();
-    rig_see(pod_of("waits", 10000, 0));
+    rig_pending("waits", 10000);
     reserve_for("b", memory(16000), 0, "n2", NULL);
     reserve("a", 10000);
     rig_reset();
@@ -462,7 +461,7 @@ START_TEST(the_number_of_reservations_is_limited)
         rig_reset();
     }
     ck_reserved(CORE_RESERVATIONS_MAX);
-    ck_assert_str_eq(reserve_for("u0", memory(1), 0, "m0", NULL), "m0"); /* it has one */
+    ck_reserves("u0", 1, 0, "m0", "m0"); /* it has one */
     struct pod pod = rig_mem("member", 1);
     struct request request = object_request(&r.arena, &pod, 1);
     const struct span node = SPAN("m1");
@@ -484,9 +483,9 @@ START_TEST(a_nominated_pod_with_a_reservation_counts_once)
     struct pod nominated = pod_of("n", 8000, 1);
     nominated.nominated_node = SPAN("n1");
     rig_see(nominated);
-    ck_assert_str_eq(reserve_for("a", memory(9000), 0, "n1", NULL), "");
-    ck_assert_str_eq(reserve_for("n", memory(8000), 1, "n1", NULL), "n1");
-    ck_assert_str_eq(reserve_for("a", memory(8000), 0, "n1", NULL), "n1");
+    ck_reserves("a", 9000, 0, "n1", "");
+    ck_reserves("n", 8000, 1, "n1", "n1");
+    ck_reserves("a", 8000, 0, "n1", "n1");
 }
 END_TEST
 
