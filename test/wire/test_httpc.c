@@ -1,23 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/httpc.h"
-
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "base/clock.h"
-#include "base/mem.h"
-#include "lib/stub.h"
-
-enum { MAX_BODY = 1 << 20, TIMEOUT_MS = 60000 };
-
-static struct httpc *client_of(const char *url)
-{
-    struct httpc_config config = {.url = url, .user_agent = "test/1", .connect_ms = 5000};
-    struct err err = {0};
-    struct httpc *c = httpc_new(&config, &err);
-    ck_assert_msg(c != NULL, "%s", err.msg);
-    return c;
-}
+#include "wire/httpc_fixture.h"
 
 static struct httpc_request request(const char *method, const char *path,
                                     const char *body)
@@ -64,24 +49,23 @@ static bool has_line(const char *request, const char *line)
 
 START_TEST(a_call_sends_the_request_and_returns_the_response)
 {
-    struct stub *s = stub_start(stub_echo, (void *)"{\"a\":1}");
-    struct httpc *c = client_of(stub_url(s));
-    struct httpc_request req = request("POST", "/a/../b?c=%20d", "{\"x\":[]}");
-    req.authorization = "Bearer abc";
-    call_ok(c, &req, "{\"a\":1}");
-    cleanup_free char *got = stub_request(s, 0);
-    cleanup_free char *host = xasprintf("Host: 127.0.0.1:%u", stub_port(s));
-    ck_assert(strstr(got, "POST /a/../b?c=%20d HTTP/1.1\r\n") == got);
-    ck_assert(has_line(got, host));
-    ck_assert(has_line(got, "User-Agent: test/1"));
-    ck_assert(has_line(got, "Accept: application/json"));
-    ck_assert(has_line(got, "Authorization: Bearer abc"));
-    ck_assert(has_line(got, "Content-Type: application/json"));
-    ck_assert(has_line(got, "Content-Length: 8"));
-    ck_assert(strstr(got, "\r\n\r\n{\"x\":[]}") != NULL);
-    ck_assert(strcasestr(got, "Expect") == NULL);
-    httpc_free(c);
-    stub_stop(s);
+    FOR_CLIENT(stub_echo, (void *)"{\"a\":1}")
+    {
+        struct httpc_request req = request("POST", "/a/../b?c=%20d", "{\"x\":[]}");
+        req.authorization = "Bearer abc";
+        call_ok(c, &req, "{\"a\":1}");
+        cleanup_free char *got = stub_request(s, 0);
+        cleanup_free char *host = xasprintf("Host: 127.0.0.1:%u", stub_port(s));
+        ck_assert(strstr(got, "POST /a/../b?c=%20d HTTP/1.1\r\n") == got);
+        ck_assert(has_line(got, host));
+        ck_assert(has_line(got, "User-Agent: test/1"));
+        ck_assert(has_line(got, "Accept: application/json"));
+        ck_assert(has_line(got, "Authorization: Bearer abc"));
+        ck_assert(has_line(got, "Content-Type: application/json"));
+        ck_assert(has_line(got, "Content-Length: 8"));
+        ck_assert(strstr(got, "\r\n\r\n{\"x\":[]}") != NULL);
+        ck_assert(strcasestr(got, "Expect") == NULL);
+    }
 }
 END_TEST
 
@@ -100,24 +84,23 @@ START_TEST(every_method_has_the_right_headers_and_body)
         {"PUT", NULL, "Content-Length: 0"},
         {"GET", NULL, NULL},
     };
-    struct stub *s = stub_start(stub_echo, (void *)"ok");
-    struct httpc *c = client_of(stub_url(s));
-    for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
-        struct httpc_request req = request(cases[i].method, "/p", cases[i].body);
-        call_ok(c, &req, "ok");
-        cleanup_free char *got = stub_request(s, i);
-        cleanup_free char *line = xasprintf("%s /p HTTP/1.1\r\n", cases[i].method);
-        ck_assert_msg(strstr(got, line) == got, "%s", got);
-        if (cases[i].length)
-            ck_assert_msg(has_line(got, cases[i].length), "%s", got);
-        else
-            ck_assert_msg(!strstr(got, "Content-Length"), "%s", got);
-        ck_assert(!strstr(got, "urlencoded"));
-        ck_assert(!cases[i].body == !strstr(got, "Content-Type"));
+    FOR_CLIENT(stub_echo, (void *)"ok")
+    {
+        for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
+            struct httpc_request req = request(cases[i].method, "/p", cases[i].body);
+            call_ok(c, &req, "ok");
+            cleanup_free char *got = stub_request(s, i);
+            cleanup_free char *line = xasprintf("%s /p HTTP/1.1\r\n", cases[i].method);
+            ck_assert_msg(strstr(got, line) == got, "%s", got);
+            if (cases[i].length)
+                ck_assert_msg(has_line(got, cases[i].length), "%s", got);
+            else
+                ck_assert_msg(!strstr(got, "Content-Length"), "%s", got);
+            ck_assert(!strstr(got, "urlencoded"));
+            ck_assert(!cases[i].body == !strstr(got, "Content-Type"));
+        }
+        ck_assert_uint_eq(stub_connections(s), 1);
     }
-    ck_assert_uint_eq(stub_connections(s), 1);
-    httpc_free(c);
-    stub_stop(s);
 }
 END_TEST
 
@@ -131,34 +114,32 @@ static void respond_to_head(struct stub_conn *conn, void *ctx)
 
 START_TEST(head_has_a_response_without_a_body)
 {
-    struct stub *s = stub_start(respond_to_head, NULL);
-    struct httpc *c = client_of(stub_url(s));
-    struct httpc_request req = request("HEAD", "/", NULL);
-    call_ok(c, &req, "");
-    req = request("POST", "/", "x");
-    call_ok(c, &req, "ok");
-    ck_assert_uint_eq(stub_connections(s), 1);
-    httpc_free(c);
-    stub_stop(s);
+    FOR_CLIENT(respond_to_head, NULL)
+    {
+        struct httpc_request req = request("HEAD", "/", NULL);
+        call_ok(c, &req, "");
+        req = request("POST", "/", "x");
+        call_ok(c, &req, "ok");
+        ck_assert_uint_eq(stub_connections(s), 1);
+    }
 }
 END_TEST
 
 START_TEST(a_large_body_arrives_whole_and_without_expect)
 {
     enum { SIZE = 3 << 20 };
-    struct stub *s = stub_start(stub_echo, (void *)"ok");
-    struct httpc *c = client_of(stub_url(s));
-    cleanup_free char *body = xmalloc(SIZE + 1);
-    for (size_t i = 0; i < SIZE; i++)
-        body[i] = (char)('a' + i * 7919 % 26);
-    body[SIZE] = '\0';
-    struct httpc_request req = request("POST", "/", body);
-    call_ok(c, &req, "ok");
-    cleanup_free char *got = stub_request(s, 0);
-    ck_assert(strcasestr(got, "\r\nExpect") == NULL);
-    ck_assert_str_eq(strstr(got, "\r\n\r\n") + 4, body);
-    httpc_free(c);
-    stub_stop(s);
+    FOR_CLIENT(stub_echo, (void *)"ok")
+    {
+        cleanup_free char *body = xmalloc(SIZE + 1);
+        for (size_t i = 0; i < SIZE; i++)
+            body[i] = (char)('a' + i * 7919 % 26);
+        body[SIZE] = '\0';
+        struct httpc_request req = request("POST", "/", body);
+        call_ok(c, &req, "ok");
+        cleanup_free char *got = stub_request(s, 0);
+        ck_assert(strcasestr(got, "\r\nExpect") == NULL);
+        ck_assert_str_eq(strstr(got, "\r\n\r\n") + 4, body);
+    }
 }
 END_TEST
 
@@ -184,21 +165,21 @@ static void *work(void *arg)
 
 START_TEST(threads_share_a_client_and_connections_are_reused)
 {
-    struct stub *s = stub_start(stub_echo, (void *)"ok");
-    struct httpc *c = client_of(stub_url(s));
-    struct worker workers[6] = {0};
-    for (size_t i = 0; i < ARRAY_LEN(workers); i++) {
-        workers[i].c = c;
-        ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    FOR_CLIENT(stub_echo, (void *)"ok")
+    {
+        struct worker workers[6] = {0};
+        for (size_t i = 0; i < ARRAY_LEN(workers); i++) {
+            workers[i].c = c;
+            ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, work, &workers[i]),
+                             0);
+        }
+        for (size_t i = 0; i < ARRAY_LEN(workers); i++) {
+            pthread_join(workers[i].thread, NULL);
+            ck_assert_uint_eq(workers[i].good, 50);
+        }
+        ck_assert_uint_eq(stub_requests(s), 300);
+        ck_assert_uint_le(stub_connections(s), ARRAY_LEN(workers));
     }
-    for (size_t i = 0; i < ARRAY_LEN(workers); i++) {
-        pthread_join(workers[i].thread, NULL);
-        ck_assert_uint_eq(workers[i].good, 50);
-    }
-    ck_assert_uint_eq(stub_requests(s), 300);
-    ck_assert_uint_le(stub_connections(s), ARRAY_LEN(workers));
-    httpc_free(c);
-    stub_stop(s);
 }
 END_TEST
 
@@ -226,54 +207,52 @@ START_TEST(any_status_is_a_response)
         const char *body;
     } want[] = {
         {404, -1, "no!"}, {302, -1, ""}, {429, 7, ""}, {503, -1, ""}, {201, -1, "hi"}};
-    struct stub *s = stub_start(respond_status, NULL);
-    struct httpc *c = client_of(stub_url(s));
-    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
-        struct httpc_request req = request("POST", "/", "{}");
-        struct httpc_reply reply;
-        struct err err = {0};
-        ck_assert_done(httpc_call(c, &req, MAX_BODY, &reply, &err), err);
-        ck_assert_uint_eq(reply.status, want[i].status);
-        ck_assert_int_eq(reply.retry_after_s, want[i].retry_after_s);
-        ck_assert_span_eq(buf_span(&reply.body), want[i].body);
-        httpc_reply_fini(&reply);
+    FOR_CLIENT(respond_status, NULL)
+    {
+        for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+            struct httpc_request req = request("POST", "/", "{}");
+            struct httpc_reply reply;
+            struct err err = {0};
+            ck_assert_done(httpc_call(c, &req, MAX_BODY, &reply, &err), err);
+            ck_assert_uint_eq(reply.status, want[i].status);
+            ck_assert_int_eq(reply.retry_after_s, want[i].retry_after_s);
+            ck_assert_span_eq(buf_span(&reply.body), want[i].body);
+            httpc_reply_fini(&reply);
+        }
+        ck_assert_uint_eq(stub_requests(s), ARRAY_LEN(want));
     }
-    ck_assert_uint_eq(stub_requests(s), ARRAY_LEN(want));
-    httpc_free(c);
-    stub_stop(s);
 }
 END_TEST
 
 START_TEST(a_malformed_request_is_rejected_and_not_sent)
 {
-    struct stub *s = stub_start(stub_echo, (void *)"ok");
-    struct httpc *c = client_of(stub_url(s));
-    static const char *const paths[] = {
-        "",         "x",    "http://other/", "/a b",     "/a\n",
-        "/a\r\nX:", "/a#b", "/\x7f",         "/\xc3\xa4"};
-    bool sent;
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-        struct httpc_request req = request("GET", paths[i], NULL);
-        ck_assert_msg(call_fails(c, &req, &sent) == ERR_INVALID, "\"%s\"", paths[i]);
-        ck_assert(!sent);
+    FOR_CLIENT(stub_echo, (void *)"ok")
+    {
+        static const char *const paths[] = {
+            "",         "x",    "http://other/", "/a b",     "/a\n",
+            "/a\r\nX:", "/a#b", "/\x7f",         "/\xc3\xa4"};
+        bool sent;
+        for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+            struct httpc_request req = request("GET", paths[i], NULL);
+            ck_assert_msg(call_fails(c, &req, &sent) == ERR_INVALID, "\"%s\"", paths[i]);
+            ck_assert(!sent);
+        }
+        static const struct httpc_request bad[] = {
+            {.method = "GET", .path = "/", .authorization = "Bearer a\r\nX: y"},
+            {.method = "GET", .path = "/", .accept = "a\n"},
+            {.method = "PUT", .path = "/", .content_type = "a\x01"},
+            {.method = "get", .path = "/"},
+            {.method = "GET /x", .path = "/"},
+            {.method = "", .path = "/"},
+        };
+        for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+            ck_assert_msg(call_fails(c, &bad[i], &sent) == ERR_INVALID, "case %zu", i);
+            ck_assert(!sent);
+        }
+        struct httpc_request req = request("GET", "/", NULL);
+        call_ok(c, &req, "ok");
+        ck_assert_uint_eq(stub_requests(s), 1);
     }
-    static const struct httpc_request bad[] = {
-        {.method = "GET", .path = "/", .authorization = "Bearer a\r\nX: y"},
-        {.method = "GET", .path = "/", .accept = "a\n"},
-        {.method = "PUT", .path = "/", .content_type = "a\x01"},
-        {.method = "get", .path = "/"},
-        {.method = "GET /x", .path = "/"},
-        {.method = "", .path = "/"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        ck_assert_msg(call_fails(c, &bad[i], &sent) == ERR_INVALID, "case %zu", i);
-        ck_assert(!sent);
-    }
-    struct httpc_request req = request("GET", "/", NULL);
-    call_ok(c, &req, "ok");
-    ck_assert_uint_eq(stub_requests(s), 1);
-    httpc_free(c);
-    stub_stop(s);
 }
 END_TEST
 
@@ -308,22 +287,19 @@ START_TEST(a_proxy_is_used_only_if_configured)
     setenv("http_proxy", "http://127.0.0.1:1", 1);
     setenv("all_proxy", "http://127.0.0.1:1", 1);
     setenv("no_proxy", "*", 1);
-    struct stub *s = stub_start(stub_echo, (void *)"ok");
-    struct httpc *c = client_of(stub_url(s));
-    struct httpc_request req = request("GET", "/direct", NULL);
-    call_ok(c, &req, "ok");
-    httpc_free(c);
+    FOR_CLIENT(stub_echo, (void *)"ok")
+    {
+        struct httpc_request req = request("GET", "/direct", NULL);
+        call_ok(c, &req, "ok");
+        httpc_free(c);
 
-    struct httpc_config config = {.url = "http://api.invalid:81", .proxy = stub_url(s)};
-    struct err err = {0};
-    c = httpc_new(&config, &err);
-    ck_assert_msg(c != NULL, "%s", err.msg);
-    req.path = "/through";
-    call_ok(c, &req, "ok");
-    cleanup_free char *got = stub_request(s, 1);
-    ck_assert(strstr(got, "GET http://api.invalid:81/through HTTP/1.1\r\n") == got);
-    httpc_free(c);
-    stub_stop(s);
+        c = client_with(
+            &(struct httpc_config){.url = "http://api.invalid:81", .proxy = stub_url(s)});
+        req.path = "/through";
+        call_ok(c, &req, "ok");
+        cleanup_free char *got = stub_request(s, 1);
+        ck_assert(strstr(got, "GET http://api.invalid:81/through HTTP/1.1\r\n") == got);
+    }
 }
 END_TEST
 
@@ -375,11 +351,8 @@ START_TEST(idle_connections_are_limited_in_number_and_time)
 {
     struct crowd crowd = {.all = gate_new()};
     struct stub *s = stub_start(serve_many, &crowd);
-    struct httpc_config config = {
-        .url = stub_url(s), .connect_ms = 5000, .idle_max = 2, .idle_ms = 300};
-    struct err err = {0};
-    struct httpc *c = httpc_new(&config, &err);
-    ck_assert_msg(c != NULL, "%s", err.msg);
+    struct httpc *c = client_with(&(struct httpc_config){
+        .url = stub_url(s), .connect_ms = 5000, .idle_max = 2, .idle_ms = 300});
     pthread_t threads[CROWD];
     for (size_t i = 0; i < CROWD; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, call_once, c), 0);

@@ -1,14 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/httpc.h"
-
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "base/mem.h"
-#include "lib/stub.h"
-#include "wire/httpc_calls.h"
+#include "wire/httpc_fixture.h"
 
-/* Calls whose connection is lost or fails. */
+/*
+ * Calls that fail: the connection is lost, the peer neither responds nor reads, the response is
+ * truncated or too large.
+ */
+
+static struct httpc_request request(const char *method, const char *body)
+{
+    return (struct httpc_request){
+        .method = method, .path = "/", .body = span_of(body), .timeout_ms = TIMEOUT_MS};
+}
+
+/* The result of a call. */
+struct outcome {
+    int rc;
+    enum err_code code;
+    unsigned status;
+    bool sent;
+    size_t n;
+    int64_t took_ms;
+    struct err err;
+};
+
+static struct outcome call(struct httpc *c, const struct httpc_request *req)
+{
+    struct outcome o = {0};
+    struct httpc_reply reply;
+    int64_t start = clock_mono_ms();
+    o.rc = httpc_call(c, req, MAX_BODY, &reply, &o.err);
+    o.took_ms = clock_mono_ms() - start;
+    o.code = o.err.code;
+    o.status = reply.status;
+    o.sent = reply.sent;
+    o.n = reply.body.n;
+    httpc_reply_fini(&reply);
+    return o;
+}
 
 /* The first connection sends one response, reads a second request and closes. All others
  * answer. */
@@ -34,20 +66,19 @@ START_TEST(a_write_is_never_retried_on_another_connection)
         {"POST", "{\"x\":1}"}, {"POST", NULL}, {"DELETE", NULL}, {"PATCH", "{}"}};
     for (size_t i = 0; i < ARRAY_LEN(cases) * 2; i++) {
         bool with_reset = i % 2;
-        struct stub *s = stub_start(close_on_the_second, &with_reset);
-        struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
-        struct httpc_request req = request(cases[i / 2].method, cases[i / 2].body);
-        ck_assert_uint_eq(call(c, &req).status, 200);
-        struct outcome o = call(c, &req);
-        ck_assert_int_eq(o.rc, -1);
-        ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
-        ck_assert(o.sent);
-        ck_assert_uint_eq(stub_requests(s), 2);
-        ck_assert_uint_eq(stub_connections(s), 1);
-        ck_assert_uint_eq(call(c, &req).status, 200); /* the client remains usable */
-        ck_assert_uint_eq(stub_requests(s), 3);
-        httpc_free(c);
-        stub_stop(s);
+        FOR_CLIENT(close_on_the_second, &with_reset)
+        {
+            struct httpc_request req = request(cases[i / 2].method, cases[i / 2].body);
+            ck_assert_uint_eq(call(c, &req).status, 200);
+            struct outcome o = call(c, &req);
+            ck_assert_int_eq(o.rc, -1);
+            ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
+            ck_assert(o.sent);
+            ck_assert_uint_eq(stub_requests(s), 2);
+            ck_assert_uint_eq(stub_connections(s), 1);
+            ck_assert_uint_eq(call(c, &req).status, 200); /* the client remains usable */
+            ck_assert_uint_eq(stub_requests(s), 3);
+        }
     }
 }
 END_TEST
@@ -55,17 +86,16 @@ END_TEST
 START_TEST(a_get_is_retried_once_when_a_reused_connection_closes)
 {
     bool with_reset = false;
-    struct stub *s = stub_start(close_on_the_second, &with_reset);
-    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
-    struct httpc_request req = request("GET", NULL);
-    ck_assert_uint_eq(call(c, &req).status, 200);
-    struct outcome o = call(c, &req);
-    ck_assert_msg(o.rc == 0, "%s", o.err.msg);
-    ck_assert(o.sent);
-    ck_assert_uint_eq(stub_requests(s), 3);
-    ck_assert_uint_eq(stub_connections(s), 2);
-    httpc_free(c);
-    stub_stop(s);
+    FOR_CLIENT(close_on_the_second, &with_reset)
+    {
+        struct httpc_request req = request("GET", NULL);
+        ck_assert_uint_eq(call(c, &req).status, 200);
+        struct outcome o = call(c, &req);
+        ck_assert_msg(o.rc == 0, "%s", o.err.msg);
+        ck_assert(o.sent);
+        ck_assert_uint_eq(stub_requests(s), 3);
+        ck_assert_uint_eq(stub_connections(s), 2);
+    }
 }
 END_TEST
 
@@ -81,16 +111,15 @@ static void respond_once_per_connection(struct stub_conn *conn, void *ctx)
 
 START_TEST(a_get_is_not_retried_more_than_once)
 {
-    struct stub *s = stub_start(respond_once_per_connection, NULL);
-    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
-    struct httpc_request req = request("GET", NULL);
-    ck_assert_uint_eq(call(c, &req).status, 200);
-    struct outcome o = call(c, &req);
-    ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
-    ck_assert(o.sent);
-    ck_assert_uint_eq(stub_requests(s), 3);
-    httpc_free(c);
-    stub_stop(s);
+    FOR_CLIENT(respond_once_per_connection, NULL)
+    {
+        struct httpc_request req = request("GET", NULL);
+        ck_assert_uint_eq(call(c, &req).status, 200);
+        struct outcome o = call(c, &req);
+        ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
+        ck_assert(o.sent);
+        ck_assert_uint_eq(stub_requests(s), 3);
+    }
 }
 END_TEST
 
@@ -110,20 +139,19 @@ START_TEST(a_partly_sent_body_is_not_sent_again)
 {
     enum { SIZE = 8 << 20 };
     struct gate *seen = gate_new();
-    struct stub *s = stub_start_narrow(close_in_the_body, seen);
-    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
-    cleanup_free char *body = xcalloc(1, SIZE + 1);
-    memset(body, 'b', SIZE);
-    struct httpc_request req = request("POST", "small");
-    ck_assert_uint_eq(call(c, &req).status, 200);
-    req.body = (struct span){body, SIZE};
-    struct outcome o = call(c, &req);
-    gate_wait(seen);
-    ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
-    ck_assert(o.sent);
-    ck_assert_uint_eq(stub_connections(s), 1);
-    httpc_free(c);
-    stub_stop(s);
+    FOR_NARROW(close_in_the_body, seen)
+    {
+        cleanup_free char *body = xcalloc(1, SIZE + 1);
+        memset(body, 'b', SIZE);
+        struct httpc_request req = request("POST", "small");
+        ck_assert_uint_eq(call(c, &req).status, 200);
+        req.body = (struct span){body, SIZE};
+        struct outcome o = call(c, &req);
+        gate_wait(seen);
+        ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
+        ck_assert(o.sent);
+        ck_assert_uint_eq(stub_connections(s), 1);
+    }
     gate_free(seen);
 }
 END_TEST
@@ -133,7 +161,7 @@ START_TEST(a_refused_connection_is_known_not_to_have_sent)
     struct stub *s = stub_start(stub_echo, (void *)"ok");
     cleanup_free char *url = xstrdup(stub_url(s));
     stub_stop(s);
-    struct httpc *c = client_of(url, TIMEOUT_MS);
+    struct httpc *c = client_of(url);
     struct httpc_request req = request("POST", "{}");
     struct outcome o = call(c, &req);
     ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
@@ -152,25 +180,24 @@ static struct clock_deadline in_ms(int64_t ms)
 
 START_TEST(a_request_after_its_deadline_is_not_sent)
 {
-    struct stub *s = stub_start(stub_echo, (void *)"ok");
-    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
-    struct httpc_request req = request("POST", "{}");
-    req.send_by = in_ms(-1);
-    struct outcome o = call(c, &req);
-    ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
-    ck_assert(!o.sent);
-    wait_for(stub_connections(s) == 1); /* it is checked after connect */
-    ck_assert_uint_eq(stub_requests(s), 0);
-    req.send_by = in_ms(10000);
-    ck_assert_uint_eq(call(c, &req).status, 200);
-    req.send_by = in_ms(-1); /* on a reused connection, too */
-    ck_assert(!call(c, &req).sent);
-    req.send_by = in_ms(10000);
-    req.send_by.offset_ms -= 5000; /* one clock was stopped for five seconds */
-    ck_assert(!call(c, &req).sent);
-    ck_assert_uint_eq(stub_requests(s), 1);
-    httpc_free(c);
-    stub_stop(s);
+    FOR_CLIENT(stub_echo, (void *)"ok")
+    {
+        struct httpc_request req = request("POST", "{}");
+        req.send_by = in_ms(-1);
+        struct outcome o = call(c, &req);
+        ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
+        ck_assert(!o.sent);
+        wait_for(stub_connections(s) == 1); /* it is checked after connect */
+        ck_assert_uint_eq(stub_requests(s), 0);
+        req.send_by = in_ms(10000);
+        ck_assert_uint_eq(call(c, &req).status, 200);
+        req.send_by = in_ms(-1); /* on a reused connection, too */
+        ck_assert(!call(c, &req).sent);
+        req.send_by = in_ms(10000);
+        req.send_by.offset_ms -= 5000; /* one clock was stopped for five seconds */
+        ck_assert(!call(c, &req).sent);
+        ck_assert_uint_eq(stub_requests(s), 1);
+    }
 }
 END_TEST
 
@@ -198,20 +225,332 @@ static void respond_and_close(struct stub_conn *conn, void *ctx)
 START_TEST(a_connection_with_unexpected_input_is_not_reused)
 {
     struct gate *left[2] = {gate_new(), gate_new()};
-    struct stub *s = stub_start(respond_and_close, left);
-    struct httpc *c = client_of(stub_url(s), TIMEOUT_MS);
-    struct httpc_request req = request("POST", "{}");
-    for (unsigned i = 0; i < 3; i++) {
-        ck_assert_uint_eq(call(c, &req).status, 200);
-        ck_assert_uint_eq(stub_requests(s), i + 1);
-        ck_assert_uint_eq(stub_connections(s), i + 1);
-        if (i < 2)
-            gate_wait(left[i]);
+    FOR_CLIENT(respond_and_close, left)
+    {
+        struct httpc_request req = request("POST", "{}");
+        for (unsigned i = 0; i < 3; i++) {
+            ck_assert_uint_eq(call(c, &req).status, 200);
+            ck_assert_uint_eq(stub_requests(s), i + 1);
+            ck_assert_uint_eq(stub_connections(s), i + 1);
+            if (i < 2)
+                gate_wait(left[i]);
+        }
     }
-    httpc_free(c);
-    stub_stop(s);
     gate_free(left[0]);
     gate_free(left[1]);
+}
+END_TEST
+
+struct silence {
+    struct gate *gate, *drained;
+    size_t got;
+    bool was_reset;
+};
+
+static void silent_server_init(struct silence *silence)
+{
+    *silence = (struct silence){.gate = gate_new(), .drained = gate_new()};
+}
+
+/* Lets the server read until end of file. */
+static void silent_server_end(struct silence *silence)
+{
+    gate_open(silence->gate);
+    gate_wait(silence->drained);
+}
+
+static void silent_server_fini(struct silence *silence)
+{
+    gate_free(silence->gate);
+    gate_free(silence->drained);
+}
+
+/* The first connection sends nothing until the gate opens, and then reads its input.
+ */
+static void send_nothing(struct stub_conn *conn, void *ctx)
+{
+    struct silence *silence = ctx;
+    if (conn->index) {
+        stub_echo(conn, (void *)"ok");
+        return;
+    }
+    gate_wait(silence->gate);
+    silence->got = stub_drain(conn, &silence->was_reset);
+    gate_open(silence->drained);
+}
+
+/* False: the machine was too busy to send the request within the limit. */
+static bool times_out_without_response(int64_t timeout_ms)
+{
+    struct silence silence;
+    struct outcome o = {0};
+    silent_server_init(&silence);
+    FOR_CLIENT(send_nothing, &silence)
+    {
+        struct httpc_request req = request("POST", "{}");
+        req.timeout_ms = timeout_ms;
+        o = call(c, &req);
+        ck_assert_int_ge(o.took_ms, timeout_ms - 10);
+        if (o.sent) {
+            ck_assert_int_eq(o.code, ERR_TIMEOUT);
+            req.timeout_ms = TIMEOUT_MS;
+            ck_assert_uint_eq(call(c, &req).status, 200);
+            ck_assert_uint_eq(stub_connections(s), 2);
+            silent_server_end(&silence);
+            ck_assert(!silence.was_reset);
+        }
+        gate_open(silence.gate);
+    }
+    silent_server_fini(&silence);
+    return o.sent;
+}
+
+START_TEST(no_response_is_a_timeout_and_closes_the_connection)
+{
+    int64_t timeout_ms = 200;
+    while (!times_out_without_response(timeout_ms)) {
+        timeout_ms *= 2;
+        ck_assert_int_lt(timeout_ms, TIMEOUT_MS);
+    }
+}
+END_TEST
+
+START_TEST(connect_ms_covers_tls_and_nothing_was_sent)
+{
+    struct silence silence;
+    silent_server_init(&silence);
+    struct stub *s = stub_start(send_nothing, &silence);
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", stub_port(s));
+    struct httpc *c = client_with(&(struct httpc_config){.url = url, .connect_ms = 200});
+    struct httpc_request req = request("POST", "{}");
+    struct outcome o = call(c, &req);
+    ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
+    ck_assert(!o.sent);
+    ck_assert_int_ge(o.took_ms, 190);
+    silent_server_end(&silence);
+    httpc_free(c);
+    stub_stop(s);
+    silent_server_fini(&silence);
+}
+END_TEST
+
+enum { STUCK = 16 << 20 };
+
+/* Sends far more than the peer reads. Returns how the call and the connection ended. A
+ * request that was not sent leaves *silence empty. */
+static struct outcome get_unacknowledged(int64_t timeout_ms, int64_t tcp_user_timeout_ms,
+                                         struct silence *silence)
+{
+    struct outcome o = {0};
+    silent_server_init(silence);
+    FOR_NARROW(send_nothing, silence)
+    {
+        cleanup_free char *body = xcalloc(1, STUCK);
+        struct httpc_request req = request("POST", NULL);
+        req.body = (struct span){body, STUCK};
+        req.timeout_ms = timeout_ms;
+        req.tcp_user_timeout_ms = tcp_user_timeout_ms;
+        o = call(c, &req);
+        gate_open(silence->gate);
+        if (o.sent)
+            gate_wait(silence->drained);
+    }
+    silent_server_fini(silence);
+    ck_assert_int_eq(o.rc, -1);
+    ck_assert_uint_lt(silence->got, STUCK);
+    return o;
+}
+
+START_TEST(unacknowledged_bytes_reset_the_connection_after_tcp_user_timeout)
+{
+    struct silence silence;
+    struct outcome o = get_unacknowledged(TIMEOUT_MS, 300, &silence);
+    ck_assert(o.sent);
+    ck_assert_int_ne(o.code, ERR_TIMEOUT);
+    ck_assert(silence.was_reset);
+}
+END_TEST
+
+START_TEST(with_tcp_user_timeout_a_timeout_discards_undelivered_bytes)
+{
+    struct silence given_up = {0}, closed = {0};
+    /* A busy machine needs more time to fill the buffers of both sockets. */
+    for (int64_t timeout_ms = 300; closed.got <= given_up.got; timeout_ms *= 2) {
+        ck_assert_int_lt(timeout_ms, TIMEOUT_MS);
+        struct outcome o = get_unacknowledged(timeout_ms, TIMEOUT_MS, &given_up);
+        ck_assert(!o.sent || o.code == ERR_TIMEOUT);
+        ck_assert(!o.sent || given_up.was_reset);
+        /* Without tcp_user_timeout_ms, the kernel still delivers the buffered bytes. */
+        o = get_unacknowledged(timeout_ms, 0, &closed);
+        ck_assert(!o.sent || o.code == ERR_TIMEOUT);
+        ck_assert(!closed.was_reset);
+    }
+}
+END_TEST
+
+static void get_unacknowledged_on_reuse(struct stub_conn *conn, void *ctx)
+{
+    stub_read(conn);
+    stub_reply(conn, 200, "", "first");
+    send_nothing(conn, ctx);
+}
+
+START_TEST(tcp_user_timeout_applies_to_a_reused_connection)
+{
+    struct silence silence;
+    silent_server_init(&silence);
+    FOR_NARROW(get_unacknowledged_on_reuse, &silence)
+    {
+        cleanup_free char *body = xcalloc(1, STUCK);
+        struct httpc_request req = request("POST", "{}");
+        req.tcp_user_timeout_ms = 300;
+        ck_assert_uint_eq(call(c, &req).status, 200);
+        req.body = (struct span){body, STUCK};
+        struct outcome o = call(c, &req);
+        ck_assert_int_eq(o.rc, -1);
+        ck_assert(o.sent);
+        ck_assert_int_ne(o.code, ERR_TIMEOUT);
+        ck_assert_uint_eq(stub_connections(s), 1);
+        silent_server_end(&silence);
+        ck_assert(silence.was_reset);
+    }
+    silent_server_fini(&silence);
+}
+END_TEST
+
+START_TEST(calls_with_tcp_user_timeout_have_connections_of_their_own)
+{
+    FOR_CLIENT(stub_echo, (void *)"ok")
+    {
+        struct httpc_request plain = request("POST", "{}"), safe = plain, safer = plain;
+        safe.tcp_user_timeout_ms = 5000;
+        safer.tcp_user_timeout_ms = 3000;
+        for (int i = 0; i < 5; i++) {
+            ck_assert_uint_eq(call(c, &plain).status, 200);
+            ck_assert_uint_eq(call(c, &safe).status, 200);
+            ck_assert_uint_eq(call(c, &safer).status, 200);
+        }
+        ck_assert_uint_eq(stub_connections(s), 3);
+    }
+}
+END_TEST
+
+static void send_all_lines(struct stub_conn *conn, void *ctx)
+{
+    stub_read(conn);
+    stub_printf(conn, "%s", (const char *)ctx);
+}
+
+START_TEST(a_truncated_response_is_an_error)
+{
+    static const char *const answers[] = {
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Le",
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "not HTTP at all\r\n\r\n",
+        "",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+        FOR_CLIENT(send_all_lines, (void *)answers[i])
+        {
+            struct httpc_request req = request("POST", "{}");
+            struct outcome o = call(c, &req);
+            ck_assert_msg(o.code == ERR_UNAVAILABLE, "case %zu: %s", i, o.err.msg);
+            ck_assert(o.sent);
+            ck_assert_uint_eq(o.status, 0);
+            ck_assert_uint_eq(o.n, 0);
+        }
+    }
+}
+END_TEST
+
+/* Sends data until the client disconnects. */
+static void send_until_closed(struct stub_conn *conn, void *ctx)
+{
+    cleanup_free char *piece = xcalloc(1, 65536);
+    stub_read(conn);
+    stub_printf(conn, "HTTP/1.1 200 OK\r\n%s\r\n", (const char *)ctx);
+    for (int i = 0; i < 1000; i++) {
+        stub_printf(conn, "10000\r\n");
+        stub_send(conn, piece, 65536);
+        stub_printf(conn, "\r\n");
+    }
+}
+
+START_TEST(a_body_is_truncated_at_its_limit)
+{
+    FOR_CLIENT(send_until_closed, (void *)"Transfer-Encoding: chunked\r\n")
+    {
+        struct httpc_request req = request("GET", NULL);
+        struct outcome o = call(c, &req);
+        ck_assert_int_eq(o.code, ERR_TOO_LARGE);
+        ck_assert_uint_eq(o.status, 200);
+        ck_assert_uint_eq(o.n, MAX_BODY);
+        ck_assert_uint_eq(stub_requests(s), 1);
+    }
+}
+END_TEST
+
+/* n zeros, compressed with gzip. */
+static struct buf zip_zeros(size_t n)
+{
+    cleanup_free char *command = xasprintf("head -c %zu /dev/zero | gzip -9", n);
+    struct buf out = {0};
+    char piece[4096];
+    FILE *f = popen(command, "r");
+    ck_assert(f != NULL);
+    size_t got = fread(piece, 1, sizeof piece, f);
+    for (; got; got = fread(piece, 1, sizeof piece, f))
+        buf_add(&out, piece, got);
+    ck_assert_int_eq(pclose(f), 0);
+    return out;
+}
+
+static void send_zipped(struct stub_conn *conn, void *ctx)
+{
+    struct buf *zipped = ctx;
+    while (stub_read(conn)) {
+        stub_printf(
+            conn,
+            "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %zu\r\n\r\n",
+            zipped->n);
+        stub_send(conn, zipped->p, zipped->n);
+    }
+}
+
+START_TEST(a_decompression_bomb_is_truncated)
+{
+    cleanup_buf struct buf zipped = zip_zeros(64 << 20);
+    ck_assert_uint_lt(zipped.n, 1 << 18);
+    FOR_CLIENT(send_zipped, &zipped)
+    {
+        struct httpc_request req = request("GET", NULL);
+        req.gzip = true;
+        struct outcome o = call(c, &req);
+        ck_assert_int_eq(o.code, ERR_TOO_LARGE);
+        ck_assert_uint_eq(o.n, MAX_BODY);
+    }
+}
+END_TEST
+
+START_TEST(a_compressed_response_of_exactly_the_limit_is_accepted)
+{
+    cleanup_buf struct buf zipped = zip_zeros(MAX_BODY);
+    FOR_CLIENT(send_zipped, &zipped)
+    {
+        struct httpc_request req = request("GET", NULL);
+        req.gzip = true;
+        struct outcome o = call(c, &req);
+        ck_assert_msg(o.rc == 0, "%s", o.err.msg);
+        ck_assert_uint_eq(o.n, MAX_BODY);
+        cleanup_free char *got = stub_request(s, 0);
+        ck_assert(strstr(got, "\r\nAccept-Encoding: gzip\r\n") != NULL);
+        req.gzip = false;
+        ck_assert_uint_eq(call(c, &req).n, zipped.n);
+        cleanup_free char *plain = stub_request(s, 1);
+        ck_assert(strstr(plain, "Accept-Encoding") == NULL);
+    }
 }
 END_TEST
 
@@ -220,4 +559,13 @@ UNIT_MAIN("httpc_lost", a_connection_with_unexpected_input_is_not_reused,
           a_get_is_retried_once_when_a_reused_connection_closes,
           a_get_is_not_retried_more_than_once, a_partly_sent_body_is_not_sent_again,
           a_refused_connection_is_known_not_to_have_sent,
-          a_request_after_its_deadline_is_not_sent)
+          a_request_after_its_deadline_is_not_sent,
+          no_response_is_a_timeout_and_closes_the_connection,
+          connect_ms_covers_tls_and_nothing_was_sent,
+          unacknowledged_bytes_reset_the_connection_after_tcp_user_timeout,
+          with_tcp_user_timeout_a_timeout_discards_undelivered_bytes,
+          tcp_user_timeout_applies_to_a_reused_connection,
+          calls_with_tcp_user_timeout_have_connections_of_their_own,
+          a_truncated_response_is_an_error, a_body_is_truncated_at_its_limit,
+          a_decompression_bomb_is_truncated,
+          a_compressed_response_of_exactly_the_limit_is_accepted)

@@ -2,10 +2,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
-#include "base/mem.h"
-#include "lib/stub.h"
-#include "wire/httpc.h"
+#include "wire/httpc_fixture.h"
 
 /* The calls to the sink of a stream. */
 struct story {
@@ -53,15 +50,6 @@ static void on_end(void *ctx, const struct err *why)
 
 static const struct httpc_sink sink = {on_begin, on_data, on_end};
 
-static struct httpc *client_of(const char *url)
-{
-    struct httpc_config config = {.url = url, .connect_ms = 5000};
-    struct err err = {0};
-    struct httpc *c = httpc_new(&config, &err);
-    ck_assert_msg(c != NULL, "%s", err.msg);
-    return c;
-}
-
 static struct httpc_request watch_of(const char *path)
 {
     return (struct httpc_request){.method = "GET", .path = path, .stall_ms = 20000};
@@ -79,17 +67,16 @@ static void run_until(struct httpc_loop *loop, const unsigned *count, unsigned w
 /* A server, a client and a loop, with one stream run to its end. */
 static void tell(stub_fn serve, void *ctx, struct httpc_request req, struct story *story)
 {
-    struct stub *s = stub_start(serve, ctx);
-    struct httpc *c = client_of(stub_url(s));
-    struct httpc_loop *loop = httpc_loop_new();
-    story->stream = httpc_stream_start(loop, c, &req, &sink, story);
-    ck_assert_ptr_nonnull(story->stream);
-    run_until(loop, &story->ends, 1);
-    ck_assert_uint_eq(story->ends, 1);
-    httpc_loop_free(loop);
-    ck_assert_uint_eq(story->ends, 1);
-    httpc_free(c);
-    stub_stop(s);
+    FOR_CLIENT(serve, ctx)
+    {
+        struct httpc_loop *loop = httpc_loop_new();
+        story->stream = httpc_stream_start(loop, c, &req, &sink, story);
+        ck_assert_ptr_nonnull(story->stream);
+        run_until(loop, &story->ends, 1);
+        ck_assert_uint_eq(story->ends, 1);
+        httpc_loop_free(loop);
+        ck_assert_uint_eq(story->ends, 1);
+    }
 }
 
 static void send_all_lines(struct stub_conn *conn, void *ctx)
@@ -274,8 +261,6 @@ START_TEST(timeout_ms_limits_a_stream_as_a_whole)
 }
 END_TEST
 
-enum { BIG = 24 << 20 };
-
 START_TEST(an_invalid_request_is_reported_to_end)
 {
     struct story story = {0};
@@ -436,8 +421,7 @@ UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once,
           the_date_of_the_server_is_returned, an_error_status_is_passed_on_with_its_body,
           a_truncated_stream_ends_with_an_error, the_sink_can_stop_a_stream,
           a_stalled_stream_ends_after_stall_ms, a_slow_stream_is_not_a_stalled_one,
-          timeout_ms_limits_a_stream_as_a_whole,
-          an_invalid_request_is_reported_to_end,
+          timeout_ms_limits_a_stream_as_a_whole, an_invalid_request_is_reported_to_end,
           a_stream_can_be_started_from_the_end_of_another,
           a_cancelled_stream_makes_no_more_calls, a_loop_can_be_freed_while_streams_run,
           another_thread_can_wake_the_loop)
