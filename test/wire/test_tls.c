@@ -17,9 +17,10 @@
 
 struct tls_fixture {
     char *dir;
-    struct tls *tls;
+    struct tls *tls; /* of kit; NULL: nothing is served */
     struct fixture kit;
     char *cert, *key, *ca; /* paths below live */
+    struct tls_config config;
     int64_t first_request_ms;
 };
 
@@ -27,7 +28,8 @@ static void on_client_name(void *ctx, const struct httpd_request *req,
                            struct httpd_reply *reply)
 {
     (void)ctx;
-    const char *who = httpd_client_name(req), *secondary = httpd_secondary_client_name(req),
+    const char *who = httpd_client_name(req),
+               *secondary = httpd_secondary_client_name(req),
                *own = httpd_own_client_name(req), *any = httpd_any_client_name(req);
     reply->content_type = "text/plain";
     buf_adds(&reply->body, who ? who : "(unknown)");
@@ -68,22 +70,34 @@ static void tls_fixture_begin(struct tls_fixture *w)
     tls_make_ca(w->dir, "other");
     tls_make_cert(w->dir, "ca", "server", "IP:127.0.0.1");
     tls_make_cert(w->dir, "ca", "friend", "DNS:friend.test,IP:192.0.2.7");
+    tls_make_cert(w->dir, "other", "foreign", "DNS:friend");
+    tls_make_expired_cert(w->dir, "ca", "late", "IP:127.0.0.1");
     publish(w, "server.crt", "server.key", "ca.crt");
     w->cert = temp_path(w->dir, "..data/tls.crt");
     w->key = temp_path(w->dir, "..data/tls.key");
     w->ca = temp_path(w->dir, "..data/ca.crt");
+    w->config = (struct tls_config){.name = "test",
+                                    .cert_file = w->cert,
+                                    .key_file = w->key,
+                                    .client_ca_file = w->ca};
 }
 
-static struct tls_config tls_fixture_config(struct tls_fixture *w)
+static void tls_fixture_close(struct tls_fixture *w)
 {
-    return (struct tls_config){.name = "test", .cert_file = w->cert, .key_file = w->key};
+    if (!w->tls)
+        return;
+    ck_assert(raw_until(kit_is_empty, &w->kit));
+    fixture_fini(&w->kit);
+    tls_free(w->tls);
+    w->tls = NULL;
 }
 
-static void tls_fixture_serve_on(struct tls_fixture *w, const struct tls_config *config,
-                                 enum httpd_mode mode)
+/* Serves in place of the server before. */
+static void tls_fixture_serve(struct tls_fixture *w, enum httpd_mode mode)
 {
     struct err err = {0};
-    w->tls = tls_new(config, &err);
+    tls_fixture_close(w);
+    w->tls = tls_new(&w->config, &err);
     ck_assert_msg(w->tls, "%s", err.msg);
     fixture_init(&w->kit,
                  &(struct httpd_limits){.first_request_ms = w->first_request_ms});
@@ -93,19 +107,9 @@ static void tls_fixture_serve_on(struct tls_fixture *w, const struct tls_config 
     fixture_listen(&w->kit, &listener);
 }
 
-static void tls_fixture_serve(struct tls_fixture *w, const struct tls_config *config)
-{
-    tls_fixture_serve_on(w, config, HTTPD_THREADS);
-}
-
-static void tls_fixture_close(struct tls_fixture *w)
-{
-    fixture_fini(&w->kit);
-    tls_free(w->tls);
-}
-
 static void tls_fixture_end(struct tls_fixture *w)
 {
+    tls_fixture_close(w);
     temp_dir_remove(w->dir);
     free(w->dir);
     free(w->cert);
@@ -159,31 +163,59 @@ static unsigned get_as(struct tls_fixture *w, const char *name, const char *ca,
     return status;
 }
 
+/* The server calls the client NAME of `ca` so; NULL: the client gets no response. */
+static void ck_client_name(struct tls_fixture *w, const char *name, const char *ca,
+                           const char *want)
+{
+    cleanup_buf struct buf said = {0};
+    ck_assert_uint_eq(get_as(w, name, ca, &said), want ? 200 : 0);
+    if (want)
+        ck_assert_span_eq(buf_span(&said), want);
+}
+
+static void assert_reports(struct tls_fixture *w, const char *text)
+{
+    cleanup_buf struct buf out = {0};
+    tls_report(w->tls, &out);
+    if (text)
+        ck_assert_msg(out.p && strstr(out.p, text), "no \"%s\" in: %s", text, out.p);
+    else
+        ck_assert_msg(out.n == 0, "%s", out.p);
+}
+
+/* Publishes the files, and reads them. */
+static void reload(struct tls_fixture *w, const char *cert, const char *key,
+                   const char *ca)
+{
+    publish(w, cert, key, ca);
+    tls_refresh(w->tls);
+}
+
+/* The server has the certificate of this file. */
+static void ck_server_cert(struct tls_fixture *w, const char *file)
+{
+    cleanup_buf struct buf cert = {0};
+    struct buf key = {0};
+    cleanup_free char *want = temp_read(w->dir, file);
+    tls_copy_pair(w->tls, &cert, &key);
+    ck_assert_str_eq(cert.p, want);
+    tls_wipe(&key);
+}
+
 /* Clients without a valid certificate complete the handshake, and are unauthenticated. */
 START_TEST(only_a_client_of_the_ca_is_authenticated)
 {
     struct tls_fixture w;
     tls_fixture_begin(&w);
-    tls_make_cert(w.dir, "other", "foreign", "DNS:foreign.test");
-    tls_make_expired_cert(w.dir, "ca", "late", "DNS:late.test");
     tls_make_server_cert(w.dir, "ca", "serving", "DNS:serving.test");
     FOR_BOTH_MODES(mode)
     {
-        struct tls_config config = tls_fixture_config(&w);
-        config.client_ca_file = w.ca;
-        tls_fixture_serve_on(&w, &config, mode);
-        cleanup_buf struct buf said = {0};
-        ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
-        ck_assert_span_eq(buf_span(&said), "friend");
+        tls_fixture_serve(&w, mode);
+        ck_client_name(&w, "friend", "ca", "friend");
         const char *unknown[] = {NULL, "foreign", "late", "serving"};
-        for (size_t i = 0; i < ARRAY_LEN(unknown); i++) {
-            ck_assert_uint_eq(get_as(&w, unknown[i], "ca", &said), 200);
-            ck_assert_span_eq(buf_span(&said), "(unknown)");
-        }
-        ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
-        ck_assert_span_eq(buf_span(&said), "friend");
-        ck_assert(raw_until(kit_is_empty, &w.kit));
-        tls_fixture_close(&w);
+        for (size_t i = 0; i < ARRAY_LEN(unknown); i++)
+            ck_client_name(&w, unknown[i], "ca", "(unknown)");
+        ck_client_name(&w, "friend", "ca", "friend");
     }
     tls_fixture_end(&w);
 }
@@ -230,23 +262,16 @@ START_TEST(tls_1_2_and_1_3_request_the_certificate)
     struct tls_fixture w;
     cleanup_buf struct buf said = {0};
     tls_fixture_begin(&w);
-    tls_make_cert(w.dir, "other", "foreign", "DNS:foreign.test");
-    struct tls_config config = tls_fixture_config(&w);
-    config.client_ca_file = w.ca;
-    tls_fixture_serve(&w, &config);
+    tls_fixture_serve(&w, HTTPD_THREADS);
     ck_assert_int_eq(CURL_SSLVERSION_MAX_TLSv1_2, CURL_SSLVERSION_TLSv1_2 << 16);
-    static const long versions[] = {CURL_SSLVERSION_TLSv1_2, CURL_SSLVERSION_TLSv1_3};
-    for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
-        ck_assert_int_eq(get_with_version(&w, "friend", versions[i], &said), 200);
-        ck_assert_span_eq(buf_span(&said), "friend");
-        ck_assert_int_eq(get_with_version(&w, "", versions[i], &said), 200);
-        ck_assert_span_eq(buf_span(&said), "(unknown)");
-        ck_assert_int_eq(get_with_version(&w, "foreign", versions[i], &said), 200);
-        ck_assert_span_eq(buf_span(&said), "(unknown)");
+    static const char *const names[] = {"friend", "", "foreign"};
+    for (size_t i = 0; i < 2 * ARRAY_LEN(names); i++) {
+        long version = i % 2 ? CURL_SSLVERSION_TLSv1_2 : CURL_SSLVERSION_TLSv1_3;
+        ck_assert_int_eq(get_with_version(&w, names[i / 2], version, &said), 200);
+        ck_assert_span_eq(buf_span(&said), i < 2 ? "friend" : "(unknown)");
     }
     ck_assert_int_eq(get_with_version(&w, "friend", CURL_SSLVERSION_TLSv1_1, &said), 0);
     ck_assert_int_eq(get_with_version(&w, "friend", CURL_SSLVERSION_TLSv1_0, &said), 0);
-    tls_fixture_close(&w);
     tls_fixture_end(&w);
 }
 END_TEST
@@ -266,42 +291,17 @@ START_TEST(only_listed_names_are_allowed)
     struct tls_fixture w;
     tls_fixture_begin(&w);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_buf struct buf said = {0};
         const char *names[] = {"somebody", cases[i].name};
-        struct tls_config config = tls_fixture_config(&w);
-        config.client_ca_file = w.ca;
-        config.client_names = names;
-        config.n_client_names = 2;
-        config.common_name_only = cases[i].common_only;
-        tls_fixture_serve(&w, &config);
-        ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
-        ck_assert_msg(
-            span_eq(
-                buf_span(&said),
-                span_of(cases[i].allowed ? "friend" : "(unknown), not allowed friend")),
-            "%s: %s", cases[i].name, said.p);
-        tls_fixture_close(&w);
+        w.config.client_names = names;
+        w.config.n_client_names = 2;
+        w.config.common_name_only = cases[i].common_only;
+        tls_fixture_serve(&w, HTTPD_THREADS);
+        ck_client_name(&w, "friend", "ca",
+                       cases[i].allowed ? "friend" : "(unknown), not allowed friend");
     }
     tls_fixture_end(&w);
 }
 END_TEST
-
-static void assert_reports(struct tls_fixture *w, const char *text)
-{
-    cleanup_buf struct buf out = {0};
-    tls_report(w->tls, &out);
-    if (text)
-        ck_assert_msg(out.p && strstr(out.p, text), "no \"%s\" in: %s", text, out.p);
-    else
-        ck_assert_msg(out.n == 0, "%s", out.p);
-}
-
-static void ck_client_name(struct tls_fixture *w, const char *name, const char *want)
-{
-    cleanup_buf struct buf said = {0};
-    ck_assert_uint_eq(get_as(w, name, "ca", &said), 200);
-    ck_assert_span_eq(buf_span(&said), want);
-}
 
 /* A client of the secondary CA is none of client_ca_file, whatever its name is. */
 START_TEST(clients_of_the_secondary_ca_are_distinguished)
@@ -309,50 +309,43 @@ START_TEST(clients_of_the_secondary_ca_are_distinguished)
     struct tls_fixture w;
     const char *names[] = {"friend"};
     tls_fixture_begin(&w);
-    tls_make_cert(w.dir, "other", "foreign", "DNS:friend");
     tls_make_ca(w.dir, "third");
     tls_make_cert(w.dir, "third", "nobody", "DNS:friend");
     tls_make_server_cert(w.dir, "other", "no-client", "DNS:friend");
-    tls_make_expired_cert(w.dir, "other", "late", "DNS:friend");
+    tls_make_expired_cert(w.dir, "other", "lately", "DNS:friend");
     cleanup_free char *ca = temp_path(w.dir, "ca.crt");
     publish(&w, "server.crt", "server.key", "other.crt");
-    struct tls_config config = tls_fixture_config(&w);
-    config.client_ca_file = ca;
-    config.client_names = names;
-    config.n_client_names = 1;
-    config.secondary_ca_file = w.ca;
-    tls_fixture_serve_on(&w, &config, HTTPD_EVENTS);
-    ck_client_name(&w, NULL, "(unknown)");
-    ck_client_name(&w, "friend", "friend");
-    ck_client_name(&w, "server", "(unknown), not allowed server");
-    ck_client_name(&w, "foreign", "(unknown), secondary foreign");
-    ck_client_name(&w, "nobody", "(unknown)");
-    ck_client_name(&w, "no-client", "(unknown)");
-    ck_client_name(&w, "late", "(unknown)");
+    w.config.client_ca_file = ca;
+    w.config.client_names = names;
+    w.config.n_client_names = 1;
+    w.config.secondary_ca_file = w.ca;
+    tls_fixture_serve(&w, HTTPD_EVENTS);
+    ck_client_name(&w, NULL, "ca", "(unknown)");
+    ck_client_name(&w, "friend", "ca", "friend");
+    ck_client_name(&w, "server", "ca", "(unknown), not allowed server");
+    ck_client_name(&w, "foreign", "ca", "(unknown), secondary foreign");
+    ck_client_name(&w, "nobody", "ca", "(unknown)");
+    ck_client_name(&w, "no-client", "ca", "(unknown)");
+    ck_client_name(&w, "lately", "ca", "(unknown)");
 
-    publish(&w, "server.crt", "server.key", "third.crt");
-    tls_refresh(w.tls);
-    ck_client_name(&w, "foreign", "(unknown)");
-    ck_client_name(&w, "nobody", "(unknown), secondary nobody");
-    publish(&w, "server.crt", "server.key", NULL);
-    tls_refresh(w.tls);
+    reload(&w, "server.crt", "server.key", "third.crt");
+    ck_client_name(&w, "foreign", "ca", "(unknown)");
+    ck_client_name(&w, "nobody", "ca", "(unknown), secondary nobody");
+    reload(&w, "server.crt", "server.key", NULL);
     tls_refresh(w.tls);
     assert_reports(&w, "ca.crt: No such file");
-    ck_client_name(&w, "nobody", "(unknown), secondary nobody");
+    ck_client_name(&w, "nobody", "ca", "(unknown), secondary nobody");
 
     /* Both CA files may contain the same CA. */
-    publish(&w, "server.crt", "server.key", "ca.crt");
-    tls_refresh(w.tls);
+    reload(&w, "server.crt", "server.key", "ca.crt");
     assert_reports(&w, NULL);
-    ck_client_name(&w, "friend", "friend, secondary friend");
-    ck_client_name(&w, "server", "(unknown), secondary server");
-    tls_fixture_close(&w);
+    ck_client_name(&w, "friend", "ca", "friend, secondary friend");
+    ck_client_name(&w, "server", "ca", "(unknown), secondary server");
 
-    config.client_ca_file = NULL; /* only a secondary CA */
-    tls_fixture_serve_on(&w, &config, HTTPD_EVENTS);
-    ck_client_name(&w, "friend", "(unknown), secondary friend");
-    ck_client_name(&w, "foreign", "(unknown)");
-    tls_fixture_close(&w);
+    w.config.client_ca_file = NULL; /* only a secondary CA */
+    tls_fixture_serve(&w, HTTPD_EVENTS);
+    ck_client_name(&w, "friend", "ca", "(unknown), secondary friend");
+    ck_client_name(&w, "foreign", "ca", "(unknown)");
     tls_fixture_end(&w);
 }
 END_TEST
@@ -363,30 +356,21 @@ START_TEST(a_reload_applies_to_later_connections)
     tls_fixture_begin(&w);
     tls_make_cert(w.dir, "other", "server2", "IP:127.0.0.1");
     tls_make_cert(w.dir, "other", "friend2", "DNS:friend.test");
-    struct tls_config config = tls_fixture_config(&w);
-    config.client_ca_file = w.ca;
-    tls_fixture_serve(&w, &config);
-    cleanup_buf struct buf said = {0}, cert = {0};
-    struct buf key = {0};
+    tls_fixture_serve(&w, HTTPD_THREADS);
+    cleanup_buf struct buf said = {0};
     struct httpc *old = client(&w, "friend", "ca");
     ck_assert_uint_eq(ask(old, &said), 200);
     tls_refresh(w.tls); /* no change */
-    ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
+    ck_client_name(&w, "friend", "ca", "friend");
 
-    publish(&w, "server2.crt", "server2.key", "ca.crt");
-    tls_refresh(w.tls);
-    ck_assert_uint_eq(get_as(&w, "friend", "other", &said), 200);
-    ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 0); /* another server now */
-    tls_copy_pair(w.tls, &cert, &key);
-    cleanup_free char *want = temp_read(w.dir, "server2.crt");
-    ck_assert_str_eq(cert.p, want);
-    tls_wipe(&key);
+    reload(&w, "server2.crt", "server2.key", "ca.crt");
+    ck_client_name(&w, "friend", "other", "friend");
+    ck_client_name(&w, "friend", "ca", NULL); /* another server now */
+    ck_server_cert(&w, "server2.crt");
 
-    publish(&w, "server2.crt", "server2.key", "other.crt");
-    tls_refresh(w.tls);
-    ck_assert_uint_eq(get_as(&w, "friend2", "other", &said), 200);
-    ck_assert_uint_eq(get_as(&w, "friend", "other", &said), 200);
-    ck_assert_span_eq(buf_span(&said), "(unknown)");
+    reload(&w, "server2.crt", "server2.key", "other.crt");
+    ck_client_name(&w, "friend2", "other", "friend2");
+    ck_client_name(&w, "friend", "other", "(unknown)");
 
     struct httpd_stats stats;
     httpd_stats(w.kit.d, &stats);
@@ -394,7 +378,6 @@ START_TEST(a_reload_applies_to_later_connections)
     ck_assert_uint_eq(ask(old, &said), 200); /* on its old connection */
     httpc_free(old);
     assert_reports(&w, NULL);
-    tls_fixture_close(&w);
     tls_fixture_end(&w);
 }
 END_TEST
@@ -415,24 +398,22 @@ START_TEST(certificates_in_memory_are_replaced)
     const char *names[] = {"friend", "server"};
     tls_fixture_begin(&w);
     tls_make_cert(w.dir, "other", "server2", "IP:127.0.0.1");
-    tls_make_cert(w.dir, "other", "foreign", "DNS:friend");
     cleanup_free char *cert = temp_read(w.dir, "server.crt"),
                       *key = temp_read(w.dir, "server.key"),
                       *ca = temp_path(w.dir, "ca.crt");
-    struct tls_config config = {.name = "test",
-                                .cert_pem = span_of(cert),
-                                .key_pem = span_of(key),
-                                .own_names = names,
-                                .n_own_names = 2};
+    w.config = (struct tls_config){.name = "test",
+                                   .cert_pem = span_of(cert),
+                                   .key_pem = span_of(key),
+                                   .own_names = names,
+                                   .n_own_names = 2};
     FOR_BOTH_MODES(mode)
     {
-        cleanup_buf struct buf said = {0};
-        tls_fixture_serve_on(&w, &config, mode);
-        ck_client_name(&w, "friend", "(unknown)"); /* no authority yet */
+        tls_fixture_serve(&w, mode);
+        ck_client_name(&w, "friend", "ca", "(unknown)"); /* no authority yet */
         ck_assert_int_eq(set_from(&w, "server.crt", "server.key", "ca.crt", &err), 0);
-        ck_client_name(&w, "friend", "(unknown), own friend");
-        ck_client_name(&w, "server", "(unknown), own server");
-        ck_client_name(&w, "foreign", "(unknown)");
+        ck_client_name(&w, "friend", "ca", "(unknown), own friend");
+        ck_client_name(&w, "server", "ca", "(unknown), own server");
+        ck_client_name(&w, "foreign", "ca", "(unknown)");
         tls_refresh(w.tls); /* there is no file to read */
         assert_reports(&w, NULL);
 
@@ -441,27 +422,23 @@ START_TEST(certificates_in_memory_are_replaced)
             strstr(err.msg, "certificate in memory with key in memory"));
         ck_assert_int_eq(set_from(&w, "server.key", "server.key", "ca.crt", &err), -1);
         ck_assert_int_eq(set_from(&w, "server2.crt", "server2.key", "ca.key", &err), -1);
-        ck_client_name(&w, "friend", "(unknown), own friend"); /* as before */
+        ck_client_name(&w, "friend", "ca", "(unknown), own friend"); /* as before */
 
         ck_assert_int_eq(set_from(&w, "server2.crt", "server2.key", "other.crt", &err),
                          0);
-        ck_assert_uint_eq(get_as(&w, "foreign", "other", &said), 200);
         /* Only the common name counts, which is "foreign". */
-        ck_assert_span_eq(buf_span(&said), "(unknown), not allowed foreign");
-        ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 0);
-        ck_assert(raw_until(kit_is_empty, &w.kit));
-        tls_fixture_close(&w);
+        ck_client_name(&w, "foreign", "other", "(unknown), not allowed foreign");
+        ck_client_name(&w, "friend", "ca", NULL);
     }
     /* Beside the authorities of a file: each group has its own names. */
-    config.client_ca_file = ca;
-    config.client_names = names;
-    config.n_client_names = 1;
-    tls_fixture_serve(&w, &config);
+    w.config.client_ca_file = ca;
+    w.config.client_names = names;
+    w.config.n_client_names = 1;
+    tls_fixture_serve(&w, HTTPD_THREADS);
     ck_assert_int_eq(set_from(&w, "server.crt", "server.key", "other.crt", &err), 0);
-    ck_client_name(&w, "friend", "friend");
-    ck_client_name(&w, "server", "(unknown), not allowed server");
-    ck_client_name(&w, "foreign", "(unknown), not allowed foreign");
-    tls_fixture_close(&w);
+    ck_client_name(&w, "friend", "ca", "friend");
+    ck_client_name(&w, "server", "ca", "(unknown), not allowed server");
+    ck_client_name(&w, "foreign", "ca", "(unknown), not allowed foreign");
     tls_fixture_end(&w);
 }
 END_TEST
@@ -472,7 +449,6 @@ START_TEST(bad_files_are_rejected_and_reported)
     tls_fixture_begin(&w);
     temp_write(w.dir, "nonsense.crt", "-----BEGIN CERTIFICATE-----\nno\n");
     temp_write(w.dir, "empty.crt", "");
-    tls_make_expired_cert(w.dir, "ca", "late", "IP:127.0.0.1");
     tls_make_cert(w.dir, "ca", "server2", "IP:127.0.0.1");
     static const struct {
         const char *cert, *key, *ca, *says;
@@ -487,34 +463,22 @@ START_TEST(bad_files_are_rejected_and_reported)
         {"server.crt", "server.key", "empty.crt", "CA file "},
         {"server.crt", "server.key", NULL, "ca.crt"},
     };
-    struct tls_config config = tls_fixture_config(&w);
-    config.client_ca_file = w.ca;
-    tls_fixture_serve(&w, &config);
+    tls_fixture_serve(&w, HTTPD_THREADS);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_buf struct buf said = {0};
-        publish(&w, cases[i].cert, cases[i].key, cases[i].ca);
-        tls_refresh(w.tls);
+        reload(&w, cases[i].cert, cases[i].key, cases[i].ca);
         assert_reports(&w, NULL); /* the other file may follow */
         tls_refresh(w.tls);
         assert_reports(&w, cases[i].says);
         assert_reports(&w, "tls of test: ");
-        ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
-        publish(&w, "server.crt", "server.key", "ca.crt");
-        tls_refresh(w.tls);
+        ck_client_name(&w, "friend", "ca", "friend");
+        reload(&w, "server.crt", "server.key", "ca.crt");
         assert_reports(&w, NULL);
     }
     /* A valid certificate is loaded although the CA file is invalid. */
-    cleanup_buf struct buf cert = {0};
-    struct buf key = {0};
-    publish(&w, "server2.crt", "server2.key", "nonsense.crt");
-    tls_refresh(w.tls);
+    reload(&w, "server2.crt", "server2.key", "nonsense.crt");
     tls_refresh(w.tls);
     assert_reports(&w, "CA file ");
-    tls_copy_pair(w.tls, &cert, &key);
-    cleanup_free char *want = temp_read(w.dir, "server2.crt");
-    ck_assert_str_eq(cert.p, want);
-    tls_wipe(&key);
-    tls_fixture_close(&w);
+    ck_server_cert(&w, "server2.crt");
     tls_fixture_end(&w);
 }
 END_TEST
@@ -524,28 +488,26 @@ START_TEST(bad_files_at_the_start_are_an_error)
     struct tls_fixture w;
     struct err err = {0};
     tls_fixture_begin(&w);
-    tls_make_expired_cert(w.dir, "ca", "late", "IP:127.0.0.1");
-    struct tls_config config = tls_fixture_config(&w);
-    config.client_ca_file = "/no/such/ca.crt";
-    ck_assert_ptr_null(tls_new(&config, &err));
+    w.config.client_ca_file = "/no/such/ca.crt";
+    ck_assert_ptr_null(tls_new(&w.config, &err));
     ck_assert_ptr_nonnull(strstr(err.msg, "/no/such/ca.crt"));
-    config.client_ca_file = w.key;
-    ck_assert_ptr_null(tls_new(&config, &err));
+    w.config.client_ca_file = w.key;
+    ck_assert_ptr_null(tls_new(&w.config, &err));
     ck_assert_int_eq(strncmp(err.msg, "CA file ", 8), 0);
-    config.client_ca_file = NULL;
-    config.cert_file = w.ca;
-    ck_assert_ptr_null(tls_new(&config, &err));
+    w.config.client_ca_file = NULL;
+    w.config.cert_file = w.ca;
+    ck_assert_ptr_null(tls_new(&w.config, &err));
     ck_assert_ptr_nonnull(strstr(err.msg, w.key));
     /* An expired certificate is accepted at the start. */
     publish(&w, "late.crt", "late.key", NULL);
-    config.cert_file = w.cert;
-    w.tls = tls_new(&config, &err);
+    w.config.cert_file = w.cert;
+    w.tls = tls_new(&w.config, &err);
     ck_assert_msg(w.tls, "%s", err.msg);
     assert_reports(&w, "the certificate has expired at ");
-    publish(&w, "server.crt", "server.key", NULL);
-    tls_refresh(w.tls);
+    reload(&w, "server.crt", "server.key", NULL);
     assert_reports(&w, NULL);
     tls_free(w.tls);
+    w.tls = NULL;
     tls_fixture_end(&w);
 }
 END_TEST
@@ -584,18 +546,15 @@ START_TEST(no_call_fails_during_reloads)
     tls_make_cert(w.dir, "ca", "server2", "IP:127.0.0.1");
     FOR_BOTH_MODES(mode)
     {
-        struct tls_config config = tls_fixture_config(&w);
-        config.client_ca_file = w.ca;
-        tls_fixture_serve_on(&w, &config, mode);
+        tls_fixture_serve(&w, mode);
         struct load load = {.w = &w};
         pthread_t callers[CALLERS];
         for (int i = 0; i < CALLERS; i++)
             pthread_create(&callers[i], NULL, call_on, &load);
         for (int i = 0; i < ROUNDS; i++) {
             bool second = i % 2 == 0;
-            publish(&w, second ? "server2.crt" : "server.crt",
-                    second ? "server2.key" : "server.key", "ca.crt");
-            tls_refresh(w.tls);
+            reload(&w, second ? "server2.crt" : "server.crt",
+                   second ? "server2.key" : "server.key", "ca.crt");
             atomic_store(&load.calls, 0);
             ck_assert(raw_until(is_busy, &load));
         }
@@ -603,8 +562,6 @@ START_TEST(no_call_fails_during_reloads)
         for (int i = 0; i < CALLERS; i++)
             pthread_join(callers[i], NULL);
         ck_assert_int_eq(atomic_load(&load.failed), 0);
-        ck_assert(raw_until(kit_is_empty, &w.kit));
-        tls_fixture_close(&w);
     }
     tls_fixture_end(&w);
 }
@@ -615,9 +572,7 @@ static bool serves_beside_idlers(struct tls_fixture *w, enum httpd_mode mode)
 {
     enum { IDLERS = 40 };
     static const char half[] = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
-    struct tls_config config = tls_fixture_config(w);
-    config.client_ca_file = w->ca;
-    tls_fixture_serve_on(w, &config, mode);
+    tls_fixture_serve(w, mode);
     struct raw idlers[IDLERS];
     for (int i = 0; i < IDLERS; i++) {
         raw_open(&idlers[i], w->kit.port);
@@ -639,8 +594,6 @@ static bool serves_beside_idlers(struct tls_fixture *w, enum httpd_mode mode)
         ck_assert(!said.n || said.p[0] != 'H');
         raw_close(&idlers[i]);
     }
-    ck_assert(raw_until(kit_is_empty, &w->kit));
-    tls_fixture_close(w);
     return in_time;
 }
 
