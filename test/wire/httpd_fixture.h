@@ -20,15 +20,18 @@
 #define FOR_BOTH_MODES(mode)                                                             \
     for (enum httpd_mode mode = HTTPD_THREADS; mode <= HTTPD_EVENTS; mode++)
 
-/* The body runs in each mode, with a server `kit` and a reply `r`, which are freed. */
-#define FOR_BOTH_SERVERS(limits)                                                         \
+/* The body runs in each mode, with a server `kit` and a reply `r`, which are freed. Further
+ * arguments replace fields of the listener: .max_body = 1000. */
+#define FOR_BOTH_SERVERS(limits, ...)                                                    \
     FOR_BOTH_MODES(mode)                                                                 \
-    for (struct fixture kit, *kit_ = (fixture_start(&kit, mode, (limits)), &kit); kit_;  \
-         fixture_fini(&kit), kit_ = NULL)                                                \
+    for (struct fixture kit,                                                             \
+         *kit_ = fixture_start_with(&kit, mode, limits,                                  \
+                                    &(struct httpd_listener_config){__VA_ARGS__});       \
+         kit_; fixture_fini(&kit), kit_ = NULL)                                          \
         for (struct raw_reply r = {0}, *r_ = &r; r_; raw_reply_fini(&r), r_ = NULL)
 /* ... and with a connection `c` to it. */
-#define FOR_BOTH_CLIENTS(limits)                                                         \
-    FOR_BOTH_SERVERS(limits)                                                             \
+#define FOR_BOTH_CLIENTS(limits, ...)                                                    \
+    FOR_BOTH_SERVERS(limits, __VA_ARGS__)                                                \
     for (struct raw c, *c_ = (raw_open(&c, kit.port), &c); c_; raw_close(&c), c_ = NULL)
 
 /* State that the handlers and streams of a test share. */
@@ -254,12 +257,28 @@ static inline void fixture_listen(struct fixture *kit,
     ck_assert_uint_ne(kit->port, 0);
 }
 
-static inline void fixture_start(struct fixture *kit, int mode,
-                                 const struct httpd_limits *limits)
+/* `own`: what differs from the default listener. Returns `kit`. */
+static inline struct fixture *fixture_start_with(struct fixture *kit, int mode,
+                                                 const struct httpd_limits *limits,
+                                                 const struct httpd_listener_config *own)
 {
     fixture_init(kit, limits);
     struct httpd_listener_config listener = fixture_listener(kit, mode);
+    listener.connections = own->connections ? own->connections : listener.connections;
+    listener.max_body = own->max_body ? own->max_body : listener.max_body;
+    listener.routes = own->routes ? own->routes : listener.routes;
+    listener.handlers = own->handlers;
+    listener.probes = own->probes;
+    listener.authorize = own->authorize;
+    listener.authorize_ctx = own->authorize_ctx;
     fixture_listen(kit, &listener);
+    return kit;
+}
+
+static inline void fixture_start(struct fixture *kit, int mode,
+                                 const struct httpd_limits *limits)
+{
+    fixture_start_with(kit, mode, limits, &(struct httpd_listener_config){0});
 }
 
 /* Releases the handlers of /block. */

@@ -53,31 +53,27 @@ END_TEST
 
 START_TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
 {
-    struct fixture kit;
-    fixture_start(&kit, HTTPD_THREADS, NULL);
-    struct raw c;
-    struct raw_reply r = {0};
-    raw_open(&c, kit.port);
-    raw_call(&c, &r, "GET /hell HTTP/1.1\r\nHost: x\r\n\r\n");
-    ck_assert_uint_eq(r.status, 404);
-    ck_assert_body(r, "{\"error\":\"path not found\"}\n");
-    ck_assert_span_eq(raw_header(&r, "Content-Type"), "application/json");
-    raw_call(&c, &r, "DELETE /show HTTP/1.1\r\nHost: x\r\n\r\n");
-    ck_assert_uint_eq(r.status, 405);
-    ck_assert_body(r, "{\"error\":\"method not allowed\"}\n");
-    ck_assert_span_eq(raw_header(&r, "Allow"), "GET, HEAD, PUT");
-    raw_call(&c, &r, "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
-    ck_assert_uint_eq(r.status, 405);
-    ck_assert_span_eq(raw_header(&r, "Allow"), "POST");
-    raw_call(&c, &r, "BREW /any?x HTTP/1.1\r\nHost: x\r\n\r\n");
-    ck_assert_body(r, "BREW [/any] [x] [(none)] [(none)]");
-    /* A body without a handler is not read: the connection is closed. */
-    raw_call(&c, &r, "POST /hell HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
-    ck_assert_uint_eq(r.status, 404);
-    ck_assert(raw_ended(&c));
-    raw_reply_fini(&r);
-    raw_close(&c);
-    fixture_fini(&kit);
+    FOR_BOTH_CLIENTS(NULL)
+    {
+        raw_call(&c, &r, "GET /hell HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_uint_eq(r.status, 404);
+        ck_assert_body(r, "{\"error\":\"path not found\"}\n");
+        ck_assert_span_eq(raw_header(&r, "Content-Type"), "application/json");
+        raw_call(&c, &r, "DELETE /show HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_uint_eq(r.status, 405);
+        ck_assert_body(r, "{\"error\":\"method not allowed\"}\n");
+        ck_assert_span_eq(raw_header(&r, "Allow"), "GET, HEAD, PUT");
+        raw_call(&c, &r, "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_uint_eq(r.status, 405);
+        ck_assert_span_eq(raw_header(&r, "Allow"), "POST");
+        raw_call(&c, &r, "BREW /any?x HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_body(r, "BREW [/any] [x] [(none)] [(none)]");
+        /* A body without a handler is not read: the connection is closed. */
+        raw_call(&c, &r,
+                 "POST /hell HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
+        ck_assert_uint_eq(r.status, 404);
+        ck_assert(raw_ended(&c));
+    }
 }
 END_TEST
 
@@ -116,23 +112,18 @@ START_TEST(paths_and_parameters_are_decoded)
         {"/show?aa=1&b=a", "GET [/show] [aa=1&b=a] [(none)] [(none)]"},
         {"/show?a=1?a=2", "GET [/show] [a=1?a=2] [1?a=2] [(none)]"},
     };
-    struct fixture kit;
-    fixture_start(&kit, HTTPD_THREADS, NULL);
-    struct raw c;
-    struct raw_reply r = {0};
-    raw_open(&c, kit.port);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        raw_sendf(&c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", cases[i].target);
-        ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
-        ck_assert_body(r, cases[i].seen);
+    FOR_BOTH_CLIENTS(NULL)
+    {
+        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+            raw_sendf(&c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", cases[i].target);
+            ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+            ck_assert_body(r, cases[i].seen);
+        }
+        raw_call(&c, &r, "GET /show HTTP/1.1\r\nHost: x\r\nX-TEST:  some thing\r\n\r\n");
+        ck_assert_body(r, "GET [/show] [] [(none)] [some thing]");
+        raw_call(&c, &r, "GET /show HTTP/1.1\r\nHost: x\r\nX-Test:\r\n\r\n");
+        ck_assert_body(r, "GET [/show] [] [(none)] []");
     }
-    raw_call(&c, &r, "GET /show HTTP/1.1\r\nHost: x\r\nX-TEST:  some thing\r\n\r\n");
-    ck_assert_body(r, "GET [/show] [] [(none)] [some thing]");
-    raw_call(&c, &r, "GET /show HTTP/1.1\r\nHost: x\r\nX-Test:\r\n\r\n");
-    ck_assert_body(r, "GET [/show] [] [(none)] []");
-    raw_reply_fini(&r);
-    raw_close(&c);
-    fixture_fini(&kit);
 }
 END_TEST
 

@@ -180,14 +180,11 @@ END_TEST
 
 START_TEST(idle_connections_are_closed_before_their_limit)
 {
-    FOR_BOTH_MODES(mode)
+    const struct httpd_limits limits = {.first_request_ms = 10 * RAW_WAIT_MS,
+                                        .idle_ms = 10 * RAW_WAIT_MS};
+    FOR_BOTH_SERVERS(&limits)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode,
-                      &(struct httpd_limits){.first_request_ms = 10 * RAW_WAIT_MS,
-                                             .idle_ms = 10 * RAW_WAIT_MS});
         struct raw used[20], unused;
-        struct raw_reply r = {0};
         for (int i = 0; i < 20; i++) {
             raw_open(&used[i], kit.port);
             raw_call(&used[i], &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -201,8 +198,6 @@ START_TEST(idle_connections_are_closed_before_their_limit)
         ck_assert(raw_ended(&unused));
         raw_close(&unused);
         ck_assert(kit_is_empty(&kit));
-        raw_reply_fini(&r);
-        fixture_fini(&kit);
     }
 }
 END_TEST

@@ -26,16 +26,14 @@ static bool trusts_header(void *ctx, const struct httpd_request *req,
     return true;
 }
 
+static const struct httpd_limits never = {.first_request_ms = NEVER_MS,
+                                          .idle_ms = NEVER_MS};
+#define LISTENER .connections = FULL, .probes = probes, .authorize = trusts_header
+
 static void start(struct fixture *kit, enum httpd_mode mode, unsigned handlers)
 {
-    fixture_init(
-        kit, &(struct httpd_limits){.first_request_ms = NEVER_MS, .idle_ms = NEVER_MS});
-    struct httpd_listener_config listener = fixture_listener(kit, mode);
-    listener.connections = FULL;
-    listener.handlers = handlers;
-    listener.probes = probes;
-    listener.authorize = trusts_header;
-    fixture_listen(kit, &listener);
+    fixture_start_with(kit, mode, &never,
+                       &(struct httpd_listener_config){LISTENER, .handlers = handlers});
 }
 
 static struct httpd_stats stats_of(const struct fixture *kit)
@@ -94,12 +92,9 @@ static void settle(struct fixture *kit)
 
 START_TEST(the_connection_idle_the_longest_gives_way)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(&never, LISTENER)
     {
-        struct fixture kit;
         struct raw c[FULL], next;
-        struct raw_reply r = {0};
-        start(&kit, mode, 0);
         for (int i = 0; i < FULL; i++) {
             call_from(&c[i], &kit, "127.0.0.1", HELLO);
             settle(&kit);
@@ -115,9 +110,7 @@ START_TEST(the_connection_idle_the_longest_gives_way)
         for (int i = 0; i < FULL; i++)
             raw_close(&c[i]);
         raw_close(&next);
-        raw_reply_fini(&r);
         ck_assert(raw_until(kit_is_empty, &kit));
-        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -268,18 +261,15 @@ END_TEST
 /* If all clients are trusted, they give way to each other. */
 START_TEST(trusted_clients_do_not_keep_a_probe_out)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(&never, LISTENER)
     {
-        struct fixture kit;
         struct raw c[FULL];
-        start(&kit, mode, 0);
         for (int i = 0; i < FULL; i++)
             call_from(&c[i], &kit, "127.0.0.1", TRUSTED("/hello"));
         probe(&kit);
         for (int i = 0; i < FULL; i++)
             raw_close(&c[i]);
         ck_assert(raw_until(kit_is_empty, &kit));
-        fixture_fini(&kit);
     }
 }
 END_TEST

@@ -132,14 +132,9 @@ static bool has_one_connection(void *ctx)
 
 START_TEST(an_aborted_stream_ends_without_its_last_chunk)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
-        fixture_init(&kit, NULL);
-        struct httpd_listener_config listener = fixture_listener(&kit, mode);
-        fixture_listen(&kit, &listener);
         struct raw older, c;
-        struct raw_reply r = {0};
         raw_open(&older, kit.port);
         raw_call(&older, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         open_stream(&kit, &c, &r);
@@ -155,24 +150,17 @@ START_TEST(an_aborted_stream_ends_without_its_last_chunk)
         expect_counts(&kit, atomic_load(&kit.opened), 1);
         /* Released, while an older stream is open and this client is connected. */
         ck_assert(raw_until(has_one_connection, &kit));
-        raw_reply_fini(&r);
         raw_close(&c);
         raw_close(&older);
-        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(an_http_1_0_stream_ends_with_the_connection)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
-        fixture_init(&kit, NULL);
-        struct httpd_listener_config listener = fixture_listener(&kit, mode);
-        fixture_listen(&kit, &listener);
         struct raw older, c;
-        struct raw_reply r = {0};
         raw_open(&older, kit.port);
         raw_call(&older, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         raw_open(&c, kit.port);
@@ -190,10 +178,8 @@ START_TEST(an_http_1_0_stream_ends_with_the_connection)
         ck_assert_int_eq(raw_read_all(&c, &all), RAW_OK);
         ck_assert_span_eq(buf_span(&all), "ab");
         ck_assert(raw_until(has_one_connection, &kit));
-        raw_reply_fini(&r);
         raw_close(&c);
         raw_close(&older);
-        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -276,20 +262,14 @@ static const struct httpd_route endless_routes[] = {{"GET", "/endless", on_endle
 
 START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(&(struct httpd_limits){.idle_ms = 200}, .routes = endless_routes)
     {
-        struct fixture kit;
-        fixture_init(&kit, &(struct httpd_limits){.idle_ms = 200});
-        struct httpd_listener_config listener = fixture_listener(&kit, mode);
-        listener.routes = endless_routes;
-        fixture_listen(&kit, &listener);
         struct raw c;
         raw_open(&c, kit.port);
         raw_sendf(&c, "GET /endless HTTP/1.1\r\nHost: x\r\n\r\n");
         expect_counts(&kit, 1, 1);
         ck_assert(raw_until(kit_is_empty, &kit));
         raw_close(&c);
-        fixture_fini(&kit);
     }
 }
 END_TEST
