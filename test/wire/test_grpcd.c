@@ -27,6 +27,10 @@ struct fixture {
     pthread_mutex_t lock;
     struct grpcd_call *waiting[64]; /* set by `park` and `watch` */
     unsigned n_waiting, n_over;
+    /* What the last call of the test itself returned. */
+    struct buf reply;
+    enum grpc_status status;
+    struct err err;
 };
 
 static void echo(void *ctx, struct grpcd_call *call, struct span request)
@@ -70,24 +74,29 @@ static const struct grpcd_method methods[] = {
     {0},
 };
 
-static struct fixture *fixture_new(struct grpcd_config config)
+static struct fixture *fixture_new_with(struct grpcd_config config)
 {
     struct fixture *w = xcalloc(1, sizeof *w);
-    struct err err = {0};
     pthread_mutex_init(&w->lock, NULL);
     w->dir = temp_dir();
     w->path = temp_path(w->dir, "s.sock");
     config.path = w->path;
     config.methods = methods;
     config.ctx = w;
-    w->d = grpcd_start(&config, &err);
-    ck_assert_msg(w->d != NULL, "%s", err.msg);
+    w->d = grpcd_start(&config, &w->err);
+    ck_assert_msg(w->d != NULL, "%s", w->err.msg);
     return w;
+}
+
+static struct fixture *fixture_new(void)
+{
+    return fixture_new_with((struct grpcd_config){0});
 }
 
 static void fixture_free(struct fixture *w)
 {
     grpcd_free(w->d);
+    buf_fini(&w->reply);
     temp_dir_remove(w->dir);
     pthread_mutex_destroy(&w->lock);
     free(w->dir);
@@ -120,67 +129,56 @@ static struct grpcc_request request(const struct fixture *w, const char *method,
                                   .timeout_ms = 20000};
 }
 
-static int call(const struct fixture *w, const char *method, const char *message,
-                struct buf *reply, enum grpc_status *status, struct err *err)
+static int call(struct fixture *w, const char *method, const char *message)
 {
     struct grpcc_request req = request(w, method, message);
-    return grpcc_call(&req, reply, status, err);
+    return grpcc_call(&req, &w->reply, &w->status, &w->err);
 }
 
 START_TEST(a_unary_call_gets_its_response)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){0});
-    struct err err = {0};
-    enum grpc_status status = GRPC_UNKNOWN;
+    struct fixture *w = fixture_new();
+    buf_adds(&w->reply, "before");
     for (int i = 0; i < 3; i++) {
-        cleanup_buf struct buf reply = {0};
-        buf_adds(&reply, "before ");
-        ck_assert_done(call(w, "/t.T/Echo", "hello", &reply, &status, &err), err);
-        ck_assert_span_eq(buf_span(&reply), "before hello");
-        ck_assert_int_eq(status, GRPC_OK);
+        w->status = GRPC_UNKNOWN;
+        ck_assert_done(call(w, "/t.T/Echo", " hello"), w->err);
+        ck_assert_int_eq(w->status, GRPC_OK);
     }
-    cleanup_buf struct buf empty = {0};
-    ck_assert_done(call(w, "/t.T/Echo", "", &empty, NULL, &err), err);
-    ck_assert_uint_eq(empty.n, 0);
+    ck_assert_done(call(w, "/t.T/Echo", ""), w->err);
+    ck_assert_span_eq(buf_span(&w->reply), "before hello hello hello");
     fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_handler_fails_a_call_with_a_message)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){0});
-    struct err err = {0};
-    enum grpc_status status = GRPC_OK;
-    cleanup_buf struct buf reply = {0};
-    ck_assert_int_eq(call(w, "/t.T/Refuse", "", &reply, &status, &err), -1);
-    ck_assert_int_eq(status, GRPC_NOT_FOUND);
-    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
+    struct fixture *w = fixture_new();
+    ck_assert_int_eq(call(w, "/t.T/Refuse", ""), -1);
+    ck_assert_int_eq(w->status, GRPC_NOT_FOUND);
+    ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
     cleanup_free char *want = xasprintf(
         "/t.T/Refuse at %s: NOT_FOUND: no pod with 100%% of card \xc3\xa4", w->path);
-    ck_assert_str_eq(err.msg, want);
+    ck_assert_str_eq(w->err.msg, want);
     fixture_free(w);
 }
 END_TEST
 
 START_TEST(messages_have_a_largest_size_on_both_sides)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){0});
-    struct err err = {0};
-    enum grpc_status status = GRPC_OK;
+    struct fixture *w = fixture_new();
     struct grpcc_request req = request(w, "/t.T/Echo", "");
     cleanup_free char *bytes = xcalloc(1, GRPC_MESSAGE_MAX + 1);
-    cleanup_buf struct buf reply = {0};
     req.message = (struct span){bytes, GRPC_MESSAGE_MAX + 1};
-    ck_assert_int_eq(grpcc_call(&req, &reply, &status, &err), -1);
-    ck_assert_int_eq(status, GRPC_RESOURCE_EXHAUSTED);
-    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    ck_assert_int_eq(grpcc_call(&req, &w->reply, &w->status, &w->err), -1);
+    ck_assert_int_eq(w->status, GRPC_RESOURCE_EXHAUSTED);
+    ck_assert_int_eq(w->err.code, ERR_UNAVAILABLE);
     req.message.n = GRPC_MESSAGE_MAX;
-    ck_assert_done(grpcc_call(&req, &reply, &status, &err), err);
-    ck_assert_uint_eq(reply.n, GRPC_MESSAGE_MAX);
+    ck_assert_done(grpcc_call(&req, &w->reply, &w->status, &w->err), w->err);
+    ck_assert_uint_eq(w->reply.n, GRPC_MESSAGE_MAX);
     req.max_message = GRPC_MESSAGE_MAX - 1;
-    ck_assert_int_eq(grpcc_call(&req, &reply, &status, &err), -1);
-    ck_assert_int_eq(status, GRPC_RESOURCE_EXHAUSTED);
-    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
+    ck_assert_int_eq(grpcc_call(&req, &w->reply, &w->status, &w->err), -1);
+    ck_assert_int_eq(w->status, GRPC_RESOURCE_EXHAUSTED);
+    ck_assert_int_eq(w->err.code, ERR_TOO_LARGE);
     fixture_free(w);
 }
 END_TEST
@@ -195,13 +193,14 @@ struct asker {
 static void *ask(void *arg)
 {
     struct asker *a = arg;
-    a->rc = call(a->w, "/t.T/Park", "", &a->reply, NULL, &a->err);
+    struct grpcc_request req = request(a->w, "/t.T/Park", "");
+    a->rc = grpcc_call(&req, &a->reply, NULL, &a->err);
     return NULL;
 }
 
 START_TEST(a_call_may_be_ended_later_by_another_thread)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){0});
+    struct fixture *w = fixture_new();
     struct asker askers[4];
     pthread_t threads[4];
     for (unsigned i = 0; i < 4; i++) {
@@ -244,31 +243,30 @@ static void say(struct grpcd_call *call, const char *text)
 
 START_TEST(a_stream_has_any_number_of_messages)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){0});
-    struct err err = {0};
+    struct fixture *w = fixture_new();
     struct grpcc_stream *s = watch(w);
-    enum grpc_status status = GRPC_UNKNOWN;
     wait_for(waiting(w) == 1);
     for (int i = 0; i < 5; i++) {
-        cleanup_buf struct buf got = {0};
         cleanup_free char *text = xasprintf("list %d", i);
-        ck_assert_int_eq(grpcc_next(s, 1, &got, &status, &err), GRPCC_TIMEOUT);
+        buf_clear(&w->reply);
+        ck_assert_int_eq(grpcc_next(s, 1, &w->reply, &w->status, &w->err), GRPCC_TIMEOUT);
         say(w->waiting[0], text);
-        ck_assert_int_eq(grpcc_next(s, 20000, &got, &status, &err), GRPCC_MESSAGE);
-        ck_assert_span_eq(buf_span(&got), text);
+        ck_assert_int_eq(grpcc_next(s, 20000, &w->reply, &w->status, &w->err),
+                         GRPCC_MESSAGE);
+        ck_assert_span_eq(buf_span(&w->reply), text);
     }
-    cleanup_buf struct buf last = {0};
+    buf_clear(&w->reply);
     say(w->waiting[0], "last");
     grpcd_end(w->waiting[0], GRPC_ABORTED, "card %d is gone", 3);
-    enum grpcc_next next = grpcc_next(s, 20000, &last, &status, &err);
+    enum grpcc_next next = grpcc_next(s, 20000, &w->reply, &w->status, &w->err);
     if (next == GRPCC_MESSAGE) {
-        ck_assert_span_eq(buf_span(&last), "last");
-        next = grpcc_next(s, 20000, &last, &status, &err);
+        ck_assert_span_eq(buf_span(&w->reply), "last");
+        next = grpcc_next(s, 20000, &w->reply, &w->status, &w->err);
     }
     ck_assert_int_eq(next, GRPCC_FAILED);
-    ck_assert_int_eq(status, GRPC_ABORTED);
-    ck_assert_msg(strstr(err.msg, "card 3 is gone") != NULL, "%s", err.msg);
-    ck_assert_int_eq(grpcc_next(s, 0, &last, &status, &err), GRPCC_FAILED);
+    ck_assert_int_eq(w->status, GRPC_ABORTED);
+    ck_assert_msg(strstr(w->err.msg, "card 3 is gone") != NULL, "%s", w->err.msg);
+    ck_assert_int_eq(grpcc_next(s, 0, &w->reply, &w->status, &w->err), GRPCC_FAILED);
     ck_assert_uint_eq(on_stream_cancel(w), 0);
     grpcc_close(s);
     fixture_free(w);
@@ -277,7 +275,7 @@ END_TEST
 
 START_TEST(a_disconnect_or_reset_cancels_the_call)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){0});
+    struct fixture *w = fixture_new();
     struct grpcc_stream *a = watch(w);
     wait_for(waiting(w) == 1);
     struct grpcc_stream *b = watch(w);
@@ -295,11 +293,8 @@ END_TEST
 
 START_TEST(a_stop_ends_streams_waits_for_calls_and_removes_the_socket)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){0});
+    struct fixture *w = fixture_new();
     struct asker asker = {.w = w};
-    struct err err = {0};
-    enum grpc_status status = GRPC_OK;
-    cleanup_buf struct buf none = {0};
     pthread_t thread;
     pthread_create(&thread, NULL, ask, &asker);
     wait_for(waiting(w) == 1);
@@ -309,14 +304,14 @@ START_TEST(a_stop_ends_streams_waits_for_calls_and_removes_the_socket)
     ck_assert(!grpcd_stop(w->d, 20)); /* the call has not ended */
     ck_assert(!grpcd_is_reachable(w->d));
     ck_assert_int_eq(access(w->path, F_OK), -1);
-    ck_assert_int_eq(grpcc_next(s, 20000, &none, &status, &err), GRPCC_FAILED);
-    ck_assert_int_eq(status, GRPC_UNAVAILABLE);
-    ck_assert_msg(strstr(err.msg, "server is stopping") != NULL, "%s", err.msg);
+    ck_assert_int_eq(grpcc_next(s, 20000, &w->reply, &w->status, &w->err), GRPCC_FAILED);
+    ck_assert_int_eq(w->status, GRPC_UNAVAILABLE);
+    ck_assert_msg(strstr(w->err.msg, "server is stopping") != NULL, "%s", w->err.msg);
     ck_assert_uint_eq(on_stream_cancel(w), 1);
 
-    ck_assert_int_eq(call(w, "/t.T/Echo", "", &none, &status, &err), -1);
-    ck_assert_int_eq(status, GRPC_UNAVAILABLE);
-    ck_assert_msg(strstr(err.msg, "connect: No such file") != NULL, "%s", err.msg);
+    ck_assert_int_eq(call(w, "/t.T/Echo", ""), -1);
+    ck_assert_int_eq(w->status, GRPC_UNAVAILABLE);
+    ck_assert_msg(strstr(w->err.msg, "connect: No such file") != NULL, "%s", w->err.msg);
     struct buf reply = {0};
     grpcd_reply(w->waiting[0], &reply);
     ck_assert(grpcd_stop(w->d, 20000));
@@ -331,7 +326,7 @@ END_TEST
 
 START_TEST(a_handle_outlives_its_server)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){0});
+    struct fixture *w = fixture_new();
     struct asker asker = {.w = w};
     pthread_t thread;
     struct buf reply = {0};
@@ -348,33 +343,23 @@ START_TEST(a_handle_outlives_its_server)
 }
 END_TEST
 
-/* A connection that sends nothing. */
+/* A connection that sends nothing; -1: there is none. */
 static int connect_plain(const struct fixture *w)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     strcpy(addr.sun_path, w->path);
-    ck_assert_int_eq(connect(fd, (struct sockaddr *)&addr, sizeof addr), 0);
-    return fd;
-}
-
-/* Reads until end of file. */
-static size_t read_to_end(int fd)
-{
-    char bytes[4096];
-    size_t sum = 0;
-    ssize_t n;
-    while ((n = read(fd, bytes, sizeof bytes)) > 0)
-        sum += (size_t)n;
-    return sum;
+    return connect(fd, (struct sockaddr *)&addr, sizeof addr) == 0 ? fd : -1;
 }
 
 START_TEST(a_connection_that_does_not_speak_http2_is_closed)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){0});
+    struct fixture *w = fixture_new();
     cleanup_close int fd = connect_plain(w);
+    char bytes[4096];
     ck_assert_int_eq(write(fd, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27), 27);
-    read_to_end(fd);
+    while (read(fd, bytes, sizeof bytes) > 0)
+        ;
     fixture_free(w);
 }
 END_TEST
@@ -382,12 +367,9 @@ END_TEST
 /* Connects as an unprivileged user; exit status 0: closed without a byte. */
 static void connect_unprivileged(const struct fixture *w)
 {
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
     char byte;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    strcpy(addr.sun_path, w->path);
-    if (setgid(65534) || setuid(65534) ||
-        connect(fd, (struct sockaddr *)&addr, sizeof addr) != 0)
+    int fd = setgid(65534) || setuid(65534) ? -1 : connect_plain(w);
+    if (fd < 0)
         _exit(2);
     _exit(read(fd, &byte, 1) <= 0 ? 0 : 1);
 }
@@ -396,10 +378,8 @@ START_TEST(other_users_are_not_served)
 {
     if (geteuid() != 0)
         return; /* not root: cannot change the user */
-    struct fixture *w = fixture_new((struct grpcd_config){0});
-    struct err err = {0};
+    struct fixture *w = fixture_new();
     int status = -1;
-    cleanup_buf struct buf reply = {0};
     ck_assert_int_eq(chmod(w->dir, 0711) | chmod(w->path, 0666), 0);
     pid_t pid = fork();
     if (pid == 0)
@@ -407,17 +387,15 @@ START_TEST(other_users_are_not_served)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), 0);
-    ck_assert_done(call(w, "/t.T/Echo", "", &reply, NULL, &err), err);
+    ck_assert_done(call(w, "/t.T/Echo", ""), w->err);
     fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_client_that_does_not_read_is_disconnected)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){.stall_ms = 50});
-    struct err err = {0};
+    struct fixture *w = fixture_new_with((struct grpcd_config){.stall_ms = 50});
     struct grpcc_stream *s = watch(w);
-    cleanup_buf struct buf got = {0};
     wait_for(waiting(w) == 1);
     struct buf list = {0};
     buf_reserve(&list, 8 << 20);
@@ -426,7 +404,7 @@ START_TEST(a_client_that_does_not_read_is_disconnected)
     grpcd_send(w->waiting[0], &list);
     wait_for(on_stream_cancel(w) == 1);
     grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
-    ck_assert_int_eq(grpcc_next(s, 20000, &got, NULL, &err), GRPCC_FAILED);
+    ck_assert_int_eq(grpcc_next(s, 20000, &w->reply, NULL, &w->err), GRPCC_FAILED);
     grpcc_close(s);
     fixture_free(w);
 }
@@ -434,14 +412,13 @@ END_TEST
 
 START_TEST(a_dead_socket_is_replaced_and_nothing_else)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){0});
-    struct err err = {0};
+    struct fixture *w = fixture_new();
     struct stat st;
     struct grpcd_config config = {.path = w->path, .methods = methods, .ctx = w};
     ck_assert_int_eq(lstat(w->path, &st), 0);
     ck_assert_uint_eq(st.st_mode & 07777, 0600);
-    ck_assert_ptr_null(grpcd_start(&config, &err)); /* another process is listening */
-    ck_assert_int_eq(err.code, ERR_CONFLICT);
+    ck_assert_ptr_null(grpcd_start(&config, &w->err)); /* another process is listening */
+    ck_assert_int_eq(w->err.code, ERR_CONFLICT);
     ck_assert(grpcd_is_reachable(w->d));
 
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -451,42 +428,40 @@ START_TEST(a_dead_socket_is_replaced_and_nothing_else)
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&addr, sizeof addr), 0);
     close(fd);
     config.path = dead;
-    struct grpcd *d = grpcd_start(&config, &err);
-    ck_assert_msg(d != NULL, "%s", err.msg);
+    struct grpcd *d = grpcd_start(&config, &w->err);
+    ck_assert_msg(d != NULL, "%s", w->err.msg);
     grpcd_free(d);
     ck_assert_int_eq(access(dead, F_OK), -1);
 
     temp_write(w->dir, "file", "precious");
     cleanup_free char *file = temp_path(w->dir, "file");
     config.path = file;
-    ck_assert_ptr_null(grpcd_start(&config, &err));
-    ck_assert_int_eq(err.code, ERR_CONFLICT);
+    ck_assert_ptr_null(grpcd_start(&config, &w->err));
+    ck_assert_int_eq(w->err.code, ERR_CONFLICT);
     cleanup_free char *text = temp_read(w->dir, "file");
     ck_assert_str_eq(text, "precious");
 
     cleanup_free char *nowhere = temp_path(w->dir, "no/such.sock");
     config.path = nowhere;
-    ck_assert_ptr_null(grpcd_start(&config, &err));
-    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    ck_assert_ptr_null(grpcd_start(&config, &w->err));
+    ck_assert_int_eq(w->err.code, ERR_UNAVAILABLE);
     fixture_free(w);
 }
 END_TEST
 
 START_TEST(the_socket_of_another_server_is_not_removed)
 {
-    struct fixture *w = fixture_new((struct grpcd_config){0});
-    struct err err = {0};
-    cleanup_buf struct buf reply = {0};
+    struct fixture *w = fixture_new();
     ck_assert_int_eq(unlink(w->path), 0); /* as a kubelet does when it starts */
     ck_assert(!grpcd_is_reachable(w->d));
     struct grpcd *second = grpcd_start(
-        &(struct grpcd_config){.path = w->path, .methods = methods, .ctx = w}, &err);
-    ck_assert_msg(second != NULL, "%s", err.msg);
+        &(struct grpcd_config){.path = w->path, .methods = methods, .ctx = w}, &w->err);
+    ck_assert_msg(second != NULL, "%s", w->err.msg);
     ck_assert(grpcd_stop(w->d, 20000));
     grpcd_free(w->d);
     w->d = NULL;
     ck_assert(grpcd_is_reachable(second));
-    ck_assert_done(call(w, "/t.T/Echo", "x", &reply, NULL, &err), err);
+    ck_assert_done(call(w, "/t.T/Echo", "x"), w->err);
     grpcd_free(second);
     fixture_free(w);
 }
@@ -495,8 +470,7 @@ END_TEST
 UNIT_MAIN("grpcd", a_unary_call_gets_its_response, a_handler_fails_a_call_with_a_message,
           messages_have_a_largest_size_on_both_sides,
           a_call_may_be_ended_later_by_another_thread,
-          a_stream_has_any_number_of_messages,
-          a_disconnect_or_reset_cancels_the_call,
+          a_stream_has_any_number_of_messages, a_disconnect_or_reset_cancels_the_call,
           a_stop_ends_streams_waits_for_calls_and_removes_the_socket,
           a_handle_outlives_its_server, a_connection_that_does_not_speak_http2_is_closed,
           other_users_are_not_served, a_client_that_does_not_read_is_disconnected,

@@ -80,6 +80,11 @@ static void peer_end(struct peer *p)
     buf_fini(&p->out);
 }
 
+/* The body runs with a peer `p`; arguments: limits of the server. */
+#define FOR_PEER(...)                                                                    \
+    for (struct peer p, *p_ = (peer_begin(&p, (struct grpcd_config){__VA_ARGS__}), &p);  \
+         p_; peer_end(&p), p_ = NULL)
+
 /* The server's output as text. */
 static const char *output_of(struct peer *p)
 {
@@ -112,19 +117,19 @@ static const char ok[] = "HEADERS 1 :status=200 content-type=application/grpc\n"
 
 START_TEST(a_call_in_single_bytes)
 {
-    struct peer p;
-    peer_begin(&p, (struct grpcd_config){0});
-    headers(&p.out, 0, 1, call_head);
-    frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("\0\0"));
-    frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("\0\0\2h"));
-    frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("i"));
-    frame(&p.out, NGHTTP2_DATA, END, 1, SPAN(""));
-    for (size_t i = 0; i + 1 < p.out.n; i++)
-        grpcd_conn_feed(p.c, (const uint8_t *)p.out.p + i, 1, p.now_ms);
-    ck_assert_str_eq(output_of(&p), "");
-    grpcd_conn_feed(p.c, (const uint8_t *)p.out.p + p.out.n - 1, 1, p.now_ms);
-    ck_assert_str_eq(output_of(&p), ok);
-    peer_end(&p);
+    FOR_PEER()
+    {
+        headers(&p.out, 0, 1, call_head);
+        frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("\0\0"));
+        frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("\0\0\2h"));
+        frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("i"));
+        frame(&p.out, NGHTTP2_DATA, END, 1, SPAN(""));
+        for (size_t i = 0; i + 1 < p.out.n; i++)
+            grpcd_conn_feed(p.c, (const uint8_t *)p.out.p + i, 1, p.now_ms);
+        ck_assert_str_eq(output_of(&p), "");
+        grpcd_conn_feed(p.c, (const uint8_t *)p.out.p + p.out.n - 1, 1, p.now_ms);
+        ck_assert_str_eq(output_of(&p), ok);
+    }
 }
 END_TEST
 
@@ -180,74 +185,76 @@ START_TEST(a_bad_request_gets_its_status)
         {ECHO, SPAN("\0\0\0\0\2hi\0"),
          "grpc-status=13 grpc-message=unexpected data after the request message"},
         {ECHO, SPAN("\0\1\0\0\0"),
-         "grpc-status=8 grpc-message=message has 16777216 bytes, at most 100 are accepted"},
+         "grpc-status=8 grpc-message=message has 16777216 bytes, at most 100 are "
+         "accepted"},
         {ECHO "grpc-timeout: soon\n", SPAN("\0\0\0\0\2hi"),
          "grpc-status=13 grpc-message=malformed grpc-timeout"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct peer p;
-        peer_begin(&p, (struct grpcd_config){.max_message = 100});
-        headers(&p.out, 0, 1, cases[i].head);
-        frame(&p.out, NGHTTP2_DATA, END, 1, cases[i].data);
-        cleanup_free char *want = xasprintf(ANSWER("%s"), cases[i].status);
-        ck_assert_str_eq(exchange(&p), want);
-        ck_assert_uint_eq(p.n_started, 0);
-        request(&p, 3, call_head, SPAN("hi")); /* the connection stays open */
-        ck_assert_msg(strstr(exchange(&p), "HEADERS 3 grpc-status=0 end\n") != NULL, "%s",
-                      p.words.text.p);
-        peer_end(&p);
+        FOR_PEER(.max_message = 100)
+        {
+            headers(&p.out, 0, 1, cases[i].head);
+            frame(&p.out, NGHTTP2_DATA, END, 1, cases[i].data);
+            cleanup_free char *want = xasprintf(ANSWER("%s"), cases[i].status);
+            ck_assert_str_eq(exchange(&p), want);
+            ck_assert_uint_eq(p.n_started, 0);
+            request(&p, 3, call_head, SPAN("hi")); /* the connection stays open */
+            ck_assert_msg(strstr(exchange(&p), "HEADERS 3 grpc-status=0 end\n") != NULL,
+                          "%s", p.words.text.p);
+        }
     }
 }
 END_TEST
 
 START_TEST(a_large_message_is_rejected_before_its_end)
 {
-    struct peer p;
-    peer_begin(&p, (struct grpcd_config){.max_message = 100});
-    headers(&p.out, 0, 1, call_head);
-    frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\145"));
-    ck_assert_str_eq(exchange(&p), ANSWER("grpc-status=8 grpc-message=message has 101 "
-                                          "bytes, at most 100 are accepted"));
-    frame(&p.out, NGHTTP2_DATA, END, 1, SPAN("late"));
-    ck_assert_str_eq(exchange(&p), "");
-    peer_end(&p);
+    FOR_PEER(.max_message = 100)
+    {
+        headers(&p.out, 0, 1, call_head);
+        frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\145"));
+        ck_assert_str_eq(exchange(&p),
+                         ANSWER("grpc-status=8 grpc-message=message has 101 "
+                                "bytes, at most 100 are accepted"));
+        frame(&p.out, NGHTTP2_DATA, END, 1, SPAN("late"));
+        ck_assert_str_eq(exchange(&p), "");
+    }
 }
 END_TEST
 
 START_TEST(an_incomplete_request_times_out)
 {
-    struct peer p;
-    peer_begin(&p, (struct grpcd_config){.request_ms = 500});
-    headers(&p.out, 0, 1, call_head);
-    ck_assert_str_eq(exchange(&p), "");
-    ck_assert_int_eq(grpcd_conn_tick(p.c, p.now_ms), p.now_ms + 500);
-    p.now_ms += 499;
-    ck_assert_str_eq(output_of(&p), "");
-    p.now_ms++;
-    ck_assert_str_eq(output_of(&p),
-                     ANSWER("grpc-status=4 grpc-message=request not complete "
-                            "in time"));
-    peer_end(&p);
+    FOR_PEER(.request_ms = 500)
+    {
+        headers(&p.out, 0, 1, call_head);
+        ck_assert_str_eq(exchange(&p), "");
+        ck_assert_int_eq(grpcd_conn_tick(p.c, p.now_ms), p.now_ms + 500);
+        p.now_ms += 499;
+        ck_assert_str_eq(output_of(&p), "");
+        p.now_ms++;
+        ck_assert_str_eq(output_of(&p),
+                         ANSWER("grpc-status=4 grpc-message=request not complete "
+                                "in time"));
+    }
 }
 END_TEST
 
 START_TEST(the_deadline_counts_from_the_headers)
 {
-    struct peer p;
-    peer_begin(&p, (struct grpcd_config){.request_ms = 500});
-    headers(&p.out, 0, 1, POST "/t.T/Park" GRPC_TYPE "grpc-timeout: 2S\n");
-    exchange(&p);
-    p.now_ms += 400;
-    message(&p.out, END, 1, SPAN(""));
-    ck_assert_str_eq(exchange(&p), "");
-    ck_assert_ptr_nonnull(p.parked);
-    p.now_ms += 1599;
-    ck_assert_str_eq(output_of(&p), "");
-    p.now_ms++;
-    ck_assert_str_eq(output_of(&p),
-                     ANSWER("grpc-status=4 grpc-message=client deadline exceeded"));
-    ck_assert_uint_eq(p.n_cancelled, 1);
-    peer_end(&p);
+    FOR_PEER(.request_ms = 500)
+    {
+        headers(&p.out, 0, 1, POST "/t.T/Park" GRPC_TYPE "grpc-timeout: 2S\n");
+        exchange(&p);
+        p.now_ms += 400;
+        message(&p.out, END, 1, SPAN(""));
+        ck_assert_str_eq(exchange(&p), "");
+        ck_assert_ptr_nonnull(p.parked);
+        p.now_ms += 1599;
+        ck_assert_str_eq(output_of(&p), "");
+        p.now_ms++;
+        ck_assert_str_eq(output_of(&p),
+                         ANSWER("grpc-status=4 grpc-message=client deadline exceeded"));
+        ck_assert_uint_eq(p.n_cancelled, 1);
+    }
 }
 END_TEST
 
@@ -298,93 +305,96 @@ END_TEST
 
 START_TEST(an_idle_stream_stays_open)
 {
-    struct peer p;
-    peer_begin(&p, (struct grpcd_config){.stall_ms = 500});
-    request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
-    ck_assert_str_eq(exchange(&p), "");
-    for (int i = 0; i < 3; i++) {
-        struct buf list = {0};
-        p.now_ms += 100000;
-        buf_adds(&list, "x");
-        grpcd_send(p.parked, &list);
-        ck_assert_str_eq(output_of(&p), i ? "DATA 1 6\n"
-                                          : "HEADERS 1 :status=200 "
-                                            "content-type=application/grpc\nDATA 1 6\n");
+    FOR_PEER(.stall_ms = 500)
+    {
+        request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
+        ck_assert_str_eq(exchange(&p), "");
+        for (int i = 0; i < 3; i++) {
+            struct buf list = {0};
+            p.now_ms += 100000;
+            buf_adds(&list, "x");
+            grpcd_send(p.parked, &list);
+            ck_assert_str_eq(output_of(&p),
+                             i ? "DATA 1 6\n"
+                               : "HEADERS 1 :status=200 "
+                                 "content-type=application/grpc\nDATA 1 6\n");
+        }
     }
-    peer_end(&p);
 }
 END_TEST
 
 START_TEST(a_newer_message_replaces_the_queued_one)
 {
-    struct peer p;
-    peer_begin(&p, (struct grpcd_config){0});
-    frame(&p.out, NGHTTP2_SETTINGS, 0, 0, SPAN("\0\4\0\0\0\0")); /* no window */
-    request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
-    exchange(&p);
-    for (int i = 1; i <= 3; i++) {
-        struct buf list = {0};
-        for (int j = 0; j < i; j++)
-            buf_addc(&list, 'x');
-        grpcd_send(p.parked, &list);
-        ck_assert_str_eq(output_of(&p), i > 1 ? ""
-                                              : "HEADERS 1 :status=200 "
-                                                "content-type=application/grpc\n");
+    FOR_PEER()
+    {
+        frame(&p.out, NGHTTP2_SETTINGS, 0, 0, SPAN("\0\4\0\0\0\0")); /* no window */
+        request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
+        exchange(&p);
+        for (int i = 1; i <= 3; i++) {
+            struct buf list = {0};
+            for (int j = 0; j < i; j++)
+                buf_addc(&list, 'x');
+            grpcd_send(p.parked, &list);
+            ck_assert_str_eq(output_of(&p), i > 1 ? ""
+                                                  : "HEADERS 1 :status=200 "
+                                                    "content-type=application/grpc\n");
         }
-    frame(&p.out, NGHTTP2_WINDOW_UPDATE, 0, 1, SPAN("\0\0\0\144"));
-    ck_assert_str_eq(exchange(&p), "DATA 1 8\n"); /* the third alone */
-    peer_end(&p);
+        frame(&p.out, NGHTTP2_WINDOW_UPDATE, 0, 1, SPAN("\0\0\0\144"));
+        ck_assert_str_eq(exchange(&p), "DATA 1 8\n"); /* the third alone */
+    }
 }
 END_TEST
 
 START_TEST(a_drain_ends_streams_and_waits_for_calls)
 {
-    struct peer p;
-    peer_begin(&p, (struct grpcd_config){0});
-    request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
-    request(&p, 3, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
-    headers(&p.out, 0, 5, call_head);
-    exchange(&p);
-    struct grpcd_call *call = p.parked;
-    grpcd_conn_drain(p.c);
-    grpcd_conn_drain(p.c);
-    const char *output = output_of(&p);
-    ck_assert_msg(strstr(output, "GOAWAY NO_ERROR\n") != NULL, "%s", output);
-    ck_assert_msg(strstr(output, "HEADERS 1 :status=200 content-type=application/grpc "
-                                 "grpc-status=14 grpc-message=server is stopping end\n"),
-                  "%s", output);
-    ck_assert_msg(strstr(output, "HEADERS 5 :status=200 content-type=application/grpc "
-                                 "grpc-status=14 grpc-message=server is stopping end\n"),
-                  "%s", output);
-    ck_assert_uint_eq(p.n_cancelled, 1);
-    ck_assert(!grpcd_conn_is_done(p.c));
-    request(&p, 7, call_head, SPAN("hi")); /* too late */
-    ck_assert_str_eq(exchange(&p), "");
-    struct buf reply = {0};
-    grpcd_reply(call, &reply);
-    output = output_of(&p);
-    ck_assert_msg(strstr(output, "HEADERS 3 grpc-status=0 end\n") != NULL, "%s", output);
-    ck_assert(grpcd_conn_is_done(p.c));
-    peer_end(&p);
+    FOR_PEER()
+    {
+        request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
+        request(&p, 3, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
+        headers(&p.out, 0, 5, call_head);
+        exchange(&p);
+        struct grpcd_call *call = p.parked;
+        grpcd_conn_drain(p.c);
+        grpcd_conn_drain(p.c);
+        const char *output = output_of(&p);
+        ck_assert_msg(strstr(output, "GOAWAY NO_ERROR\n") != NULL, "%s", output);
+        ck_assert_msg(strstr(output,
+                             "HEADERS 1 :status=200 content-type=application/grpc "
+                             "grpc-status=14 grpc-message=server is stopping end\n"),
+                      "%s", output);
+        ck_assert_msg(strstr(output,
+                             "HEADERS 5 :status=200 content-type=application/grpc "
+                             "grpc-status=14 grpc-message=server is stopping end\n"),
+                      "%s", output);
+        ck_assert_uint_eq(p.n_cancelled, 1);
+        ck_assert(!grpcd_conn_is_done(p.c));
+        request(&p, 7, call_head, SPAN("hi")); /* too late */
+        ck_assert_str_eq(exchange(&p), "");
+        struct buf reply = {0};
+        grpcd_reply(call, &reply);
+        output = output_of(&p);
+        ck_assert_msg(strstr(output, "HEADERS 3 grpc-status=0 end\n") != NULL, "%s",
+                      output);
+        ck_assert(grpcd_conn_is_done(p.c));
+    }
 }
 END_TEST
 
 START_TEST(trailers_of_a_client_end_its_request)
 {
-    struct peer p;
-    peer_begin(&p, (struct grpcd_config){0});
-    headers(&p.out, 0, 1, call_head);
-    message(&p.out, 0, 1, SPAN("hi"));
-    headers(&p.out, END, 1, "x-trailer: 1\n");
-    ck_assert_str_eq(exchange(&p), ok);
-    peer_end(&p);
+    FOR_PEER()
+    {
+        headers(&p.out, 0, 1, call_head);
+        message(&p.out, 0, 1, SPAN("hi"));
+        headers(&p.out, END, 1, "x-trailer: 1\n");
+        ck_assert_str_eq(exchange(&p), ok);
+    }
 }
 END_TEST
 
-UNIT_MAIN("grpcd_conn", a_call_in_single_bytes,
-          any_printable_authority_is_accepted, a_bad_request_gets_its_status,
-          a_large_message_is_rejected_before_its_end, an_incomplete_request_times_out,
-          the_deadline_counts_from_the_headers, a_reset_cancels_the_call,
-          a_client_that_does_not_read_is_disconnected, an_idle_stream_stays_open,
-          a_newer_message_replaces_the_queued_one,
+UNIT_MAIN("grpcd_conn", a_call_in_single_bytes, any_printable_authority_is_accepted,
+          a_bad_request_gets_its_status, a_large_message_is_rejected_before_its_end,
+          an_incomplete_request_times_out, the_deadline_counts_from_the_headers,
+          a_reset_cancels_the_call, a_client_that_does_not_read_is_disconnected,
+          an_idle_stream_stays_open, a_newer_message_replaces_the_queued_one,
           a_drain_ends_streams_and_waits_for_calls, trailers_of_a_client_end_its_request)
