@@ -202,18 +202,13 @@ ARCH_TESTS := $(filter-out $(OUTSIDE) %/test_clock %/test_credential_exec %/test
 
 # -- Benchmarks --
 
+# bench-cluster and bench-openb are suites of a real cluster: they are linked with Check and test/lib,
+# which the others do without.
+
 bench_objects = $(patsubst %,$(B)/test/bench/%.o,$(1))
-BENCH_LIBS    = $$(pkg-config --libs libcurl jansson) -pthread
-$(B)/bench: $(call bench_objects,main result load server bodies ask counts) $(B)/lib/base.a
+$(B)/bench: $(call bench_objects,bench load testbed bodies serve watchers hostile attackers soak) $(B)/lib/base.a
 	$(link)
-$(B)/soak: $(call bench_objects,soak series churn testbed vitals ask load server) $(B)/lib/base.a
-	$(link)
-$(B)/bench-hostile: $(call bench_objects,siege attackers series hostile testbed vitals ask load server) $(B)/lib/base.a
-	$(link)
-$(B)/bench-hostile: private LIBS = $(BENCH_LIBS) $$(pkg-config --libs gnutls)
-$(B)/bench-watchers: $(call bench_objects,watchers load server bodies ask) $(B)/lib/base.a
-	$(link)
-$(B)/bench $(B)/soak $(B)/bench-watchers: private LIBS = $(BENCH_LIBS)
+$(B)/bench: private LIBS = $$(pkg-config --libs libcurl jansson gnutls) -pthread
 $(B)/bench-floor: $(call bench_objects,floor)
 	$(link)
 $(B)/bench-echo: $(call bench_objects,echo)
@@ -226,7 +221,7 @@ $(B)/bench-openb: $(call bench_objects,openb openb_churn openb_cluster openb_log
                   $(LIB) $(B)/lib/replay.a $(call archives,kube) $(call archives,placement)
 	$(link)
 $(B)/bench-openb: private LIBS = $(call libs,replay) $(call libs,kube) $(CHECK_LIBS)
-$(B)/bench-count.so: test/bench/count.c test/bench/count.h test/bench/load.h
+$(B)/bench-count.so: test/bench/count.c test/bench/count.h
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -shared -o $@ $<

@@ -1,36 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/bodies.h"
-
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "bench/ask.h"
-#include "bench/load.h"
+#include "bench/bench.h"
 
 #define UNITS "2" /* of aliyun.com/gpu-mem, the request of each pod */
-
-static void need(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "bench: %s\n", what);
-    exit(1);
-}
 
 /* `body`: NULL for a GET. */
 static json_t *call(unsigned port, const char *path, const char *body)
 {
-    struct ask *ask = ask_new();
     json_t *json;
-    long status = ask_call(ask, body ? "POST" : "GET", port, path, body, &json);
-    ask_free(ask);
-    cleanup_free char *what = xasprintf("%s: %ld, or no JSON", path, status);
-    need(json != NULL, what);
+    long status = ask(body ? "POST" : "GET", port, path, body, &json);
     const char *error = json_string_value(json_object_get(json, "Error"));
-    need(!error || !*error, error);
+    if (!json || (error && *error))
+        bench_die("%s: %ld, %s", path, status, json ? error : "no JSON");
     return json;
 }
 
@@ -66,15 +52,6 @@ static json_t *waiting_pod(const json_t *model, size_t i)
     return pod;
 }
 
-static void shuffle(struct rng *rng, size_t *order, size_t n)
-{
-    for (size_t i = n; i > 1; i--) {
-        size_t k = rng_below(rng, i), other = order[k];
-        order[k] = order[i - 1];
-        order[i - 1] = other;
-    }
-}
-
 static size_t chunk_of(size_t n, size_t workers)
 {
     size_t chunk = 1;
@@ -84,7 +61,7 @@ static size_t chunk_of(size_t n, size_t workers)
 }
 
 /* Each turn a worker is done with one node, or is interrupted. */
-static void schedule(struct rng *rng, size_t *order, size_t n)
+static void order_schedule(struct rng *rng, size_t *order, size_t n)
 {
     enum { WORKERS = 16, INTERRUPTED = 8 };
     size_t at[WORKERS] = {0}, end[WORKERS] = {0};
@@ -102,43 +79,34 @@ static void schedule(struct rng *rng, size_t *order, size_t n)
     }
 }
 
-void bodies_order(struct rng *rng, enum bodies_order kind, size_t n, size_t *order)
-{
-    for (size_t i = 0; i < n; i++)
-        order[i] = i;
-    if (kind == BODIES_SHUFFLED)
-        shuffle(rng, order, n);
-    else
-        schedule(rng, order, n);
-}
-
-static json_t *names_in_order(const size_t *order, size_t n)
-{
-    json_t *all = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(all, json_sprintf("node-%05zu", order[i]));
-    return all;
-}
-
 static void make_names(struct bodies *b, enum bodies_order kind, const json_t *pod,
                        unsigned port)
 {
     struct rng rng;
     rng_init(&rng, 1);
-    size_t *order = xcalloc(b->n_nodes, sizeof *order);
+    cleanup_free size_t *order = xcalloc(b->n_nodes, sizeof *order);
     for (size_t i = 0; i < BODIES_ORDERS; i++) {
-        bodies_order(&rng, kind, b->n_nodes, order);
-        json_t *body = json_pack("{s:O,s:n,s:o}", "Pod", pod, "Nodes", "NodeNames",
-                                 names_in_order(order, b->n_nodes));
+        json_t *names = json_array();
+        for (size_t k = 0; k < b->n_nodes; k++)
+            order[k] = k;
+        if (kind == BODIES_SCHEDULER)
+            order_schedule(&rng, order, b->n_nodes);
+        for (size_t k = b->n_nodes; kind == BODIES_SHUFFLED && k > 1; k--) {
+            size_t other = rng_below(&rng, k), last = order[k - 1];
+            order[k - 1] = order[other];
+            order[other] = last;
+        }
+        for (size_t k = 0; k < b->n_nodes; k++)
+            json_array_append_new(names, json_sprintf("node-%05zu", order[k]));
+        json_t *body =
+            json_pack("{s:O,s:n,s:o}", "Pod", pod, "Nodes", "NodeNames", names);
         b->filter[kind][i] = post("/gpushare-scheduler/filter", json_incref(body));
-        char *text = json_dumps(body, JSON_COMPACT);
+        cleanup_free char *text = json_dumps(body, JSON_COMPACT);
         json_t *reply = call(port, "/filter", text);
         json_object_set(body, "NodeNames", json_object_get(reply, "NodeNames"));
         b->prioritize[kind][i] = post("/gpushare-scheduler/prioritize", body);
         json_decref(reply);
-        free(text);
     }
-    free(order);
 }
 
 static void make_full(struct bodies *b, const json_t *pod, unsigned sim_port)
@@ -148,7 +116,6 @@ static void make_full(struct bodies *b, const json_t *pod, unsigned sim_port)
     for (size_t i = 0; i < ARRAY_LEN(b->full); i++) {
         json_t *list = call(sim_port, path, NULL);
         json_t *items = json_object_get(list, "items");
-        b->n_full = json_array_size(items);
         b->full[i] = post("/gpushare-scheduler/filter",
                           json_pack("{s:O,s:{s:{},s:O},s:n}", "Pod", pod, "Nodes",
                                     "metadata", "items", items, "NodeNames"));
@@ -204,21 +171,23 @@ static void make_binds(struct bodies *b, const json_t *model, unsigned sim_port,
     free(text);
 }
 
-void bodies_make(struct bodies *b, unsigned sim_port, unsigned extender_port,
-                 size_t n_nodes, size_t n_pods)
+void bodies_make(struct bodies *b, const struct testbed *w, size_t n_nodes, size_t n_pods)
 {
+    unsigned sim_port = w->sim.port;
     *b = (struct bodies){.n_nodes = n_nodes, .n_pods = n_pods};
     json_t *list = call(sim_port, "/api/v1/pods?limit=1", NULL);
     json_t *model = json_array_get(json_object_get(list, "items"), 0);
-    need(model != NULL, "the cluster has no pods");
+    if (!model)
+        bench_die("the cluster has no pods");
     json_t *pod = waiting_pod(model, 99999);
-    make_names(b, BODIES_SCHEDULER, pod, extender_port);
-    make_names(b, BODIES_SHUFFLED, pod, extender_port);
+    make_names(b, BODIES_SCHEDULER, pod, w->extender.port);
+    make_names(b, BODIES_SHUFFLED, pod, w->extender.port);
     make_full(b, pod, sim_port);
 
     json_t *passed = json_loads(strstr(b->prioritize[0][0].p, "\r\n\r\n") + 4, 0, NULL);
     json_t *nodes = json_object_get(passed, "NodeNames");
-    need(json_array_size(nodes) > 1, "no two nodes have room");
+    if (json_array_size(nodes) < 2)
+        bench_die("no two nodes have room");
     make_binds(b, model, sim_port, nodes);
     json_decref(passed);
     json_decref(pod);
@@ -241,4 +210,17 @@ void bodies_fini(struct bodies *b)
     free(b->bind);
     free(b->binding);
     *b = (struct bodies){0};
+}
+
+char *bodies_filter(size_t n_nodes)
+{
+    struct buf body = {0};
+    buf_adds(&body,
+             "{\"Pod\":{\"metadata\":{\"name\":\"f\",\"namespace\":\"default\","
+             "\"uid\":\"f\"},\"spec\":{\"containers\":[{\"resources\":{\"limits\":{"
+             "\"aliyun.com/gpu-mem\":\"2\"}}}]}},\"NodeNames\":[");
+    for (size_t i = 0; i < n_nodes; i++)
+        buf_printf(&body, "%s\"node-%05zu\"", i ? "," : "", i);
+    buf_adds(&body, "]}");
+    return buf_take(&body);
 }

@@ -1,433 +1,388 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/hostile.h"
-
-#include <errno.h>
-#include <gnutls/gnutls.h>
+#include <curl/curl.h>
 #include <netinet/in.h>
-#include <poll.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
-#include "base/rng.h"
-#include "base/str.h"
+#include "bench/attackers.h"
+#include "bench/bench.h"
+
+/*
+ * make bench-hostile: one honest kube-scheduler calls filter, a kubelet probes, and the
+ * leader renews its Lease, first alone and then while hostile clients do their worst. Fails
+ * if a call of the honest clients fails, a probe takes longer than a second, the Lease is
+ * not renewed in time, the memory limit is exceeded, or descriptors stay open afterwards.
+ */
 
 enum {
-    STACK = 128 * 1024,
-    HOLD_MS = 5000, /* how long a client keeps a connection that does nothing */
-    STEP_MS = 100,
-    SMALL_BUFFER = 4096,
-    RECORD = 16384,
+    FILTER_PAUSE_MS = 20,
+    PROBE_PAUSE_MS = 250,
+    PROBE_LIMIT_MS = 1000,
+    LEASE_LIMIT_MS = 5000, /* leaseDurationSeconds of the extender's Lease */
+    SETTLE_MS = 30000,     /* for the last hostile connections to close */
+    CALL_LIMIT_MS = 30000,
 };
 
-struct count {
-    _Atomic uint64_t connects, refused, replies, ok;
+struct config {
+    int64_t quiet_ms, siege_ms, nodes, clients, pause_ms, slower, mib;
+    char *build, *only;
+    bool tls, apart;
 };
 
-struct hostile {
-    struct hostile_config config;
-    gnutls_certificate_credentials_t credentials;
-    struct buf large, tiny, model; /* bodies of filter */
-    atomic_bool stop;
-    struct client *clients;
-    size_t n;
-    struct count *counts; /* of each kind */
+/* -- the honest clients, a thread each -- */
+
+struct latencies {
+    struct series ms;
+    size_t failed;
 };
 
-struct client {
-    struct hostile *h;
-    size_t kind;
-    pthread_t thread;
-    struct rng rng;
-    int fd;
-    gnutls_session_t tls; /* NULL: plain, or the handshake has not begun */
+struct siege {
+    const struct config *config;
+    struct testbed testbed;
+    unsigned observe_port;
+    struct bench_child attackers;
+    char *cert, *key; /* files of kube-scheduler's client certificate, or NULL */
+    char *filter;     /* body */
+    atomic_bool end;
+    atomic_int phase; /* 0: quiet, 1: siege, 2: afterwards, which is not reported */
+    struct latencies filters[3], probes[3];
+    int64_t lease_gap_ms[3]; /* longest time between two renewals of the Lease */
+    struct vitals peak[3], start, after;
 };
 
-/* -- one connection -- */
-
-static bool stopped(const struct client *c)
+static size_t discard(char *p, size_t size, size_t n, void *ctx)
 {
-    return atomic_load(&c->h->stop);
+    (void)p;
+    (void)ctx;
+    return size * n;
 }
 
-/* False: stopped. */
-static bool pause_for(const struct client *c, int64_t ms)
+/* Segments as on a network of 1500-byte packets. With those of the loopback interface, of
+ * 64 KiB, a request that is larger than the window can wait for TCP's persist timer. */
+static int on_socket(void *ctx, curl_socket_t fd, curlsocktype purpose)
 {
-    for (; ms > 0 && !stopped(c); ms -= STEP_MS)
-        nanosleep(&(struct timespec){.tv_nsec = (ms < STEP_MS ? ms : STEP_MS) * 1000000},
-                  NULL);
-    return !stopped(c);
+    const int mss = 1448;
+    (void)ctx, (void)purpose;
+    setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, sizeof mss);
+    return CURL_SOCKOPT_OK;
 }
 
-static bool dial(struct client *c, unsigned port)
+static CURL *client(const struct siege *s, unsigned port, const char *path)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct timeval limit = {.tv_sec = 1};
-    const int small = SMALL_BUFFER;
-    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (c->fd < 0)
-        return false;
-    setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-    atomic_fetch_add(&c->h->counts[c->kind].connects, 1);
-    if (connect(c->fd, (struct sockaddr *)&to, sizeof to) == 0)
-        return true;
-    atomic_fetch_add(&c->h->counts[c->kind].refused, 1);
-    return false;
+    cleanup_free char *url =
+        xasprintf("%s://127.0.0.1:%u%s", s->config->tls ? "https" : "http", port, path);
+    CURL *curl = curl_easy_init();
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, discard);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_SOCKOPTFUNCTION, on_socket);
+    curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);
+    curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
+    return curl;
 }
 
-static void hang_up(struct client *c)
+static void call(CURL *curl, struct latencies *l)
 {
-    if (c->tls)
-        gnutls_deinit(c->tls);
-    c->tls = NULL;
-    if (c->fd >= 0)
-        close(c->fd);
-    c->fd = -1;
-}
-
-/* Connects, with a complete handshake. */
-static bool open_conn(struct client *c, unsigned port)
-{
-    if (!dial(c, port))
-        return false;
-    if (!c->h->config.tls)
-        return true;
-    gnutls_init(&c->tls, GNUTLS_CLIENT);
-    gnutls_set_default_priority(c->tls);
-    gnutls_credentials_set(c->tls, GNUTLS_CRD_CERTIFICATE, c->h->credentials);
-    gnutls_transport_set_int(c->tls, c->fd);
-    int rc;
-    do
-        rc = gnutls_handshake(c->tls);
-    while (rc == GNUTLS_E_INTERRUPTED && !stopped(c));
-    if (rc != GNUTLS_E_SUCCESS)
-        atomic_fetch_add(&c->h->counts[c->kind].refused, 1);
-    return rc == GNUTLS_E_SUCCESS;
-}
-
-static ssize_t put_some(struct client *c, const char *p, size_t n)
-{
-    if (!c->tls)
-        return send(c->fd, p, n, MSG_NOSIGNAL);
-    return gnutls_record_send(c->tls, p, n < RECORD ? n : RECORD);
-}
-
-static bool put(struct client *c, struct span text)
-{
-    while (text.n && !stopped(c)) {
-        ssize_t n = put_some(c, text.p, text.n);
-        if (n <= 0)
-            return false;
-        text.p += n;
-        text.n -= (size_t)n;
+    double seconds = 0;
+    long status = 0;
+    bool ok = curl_easy_perform(curl) == CURLE_OK;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(curl, CURLINFO_TOTAL_TIME, &seconds);
+    if (!ok || status != 200) {
+        if (l->failed++ < 5)
+            fprintf(stderr, "bench: status %ld after %.0f ms\n", status, seconds * 1e3);
     }
-    return !text.n;
+    series_note(&l->ms, seconds * 1e3);
 }
 
-static ssize_t get(struct client *c, char *p, size_t n)
+/* kube-scheduler: one connection that stays open. */
+static void *call_filter(void *arg)
 {
-    return c->tls ? gnutls_record_recv(c->tls, p, n) : recv(c->fd, p, n, 0);
-}
-
-/* Reads a reply until the server is silent or closes; counts its status. */
-static void get_reply(struct client *c)
-{
-    char piece[4096];
-    ssize_t n = get(c, piece, sizeof piece - 1);
-    if (n <= 0)
-        return;
-    piece[n] = '\0';
-    atomic_fetch_add(&c->h->counts[c->kind].replies, 1);
-    if (strncmp(piece, "HTTP/1.1 200", 12) == 0)
-        atomic_fetch_add(&c->h->counts[c->kind].ok, 1);
-    while (n == (ssize_t)sizeof piece - 1 && !stopped(c))
-        n = get(c, piece, sizeof piece - 1);
-}
-
-/* Waits until the server closes the connection, for at most HOLD_MS. */
-static void hold(struct client *c)
-{
-    for (int ms = 0; ms < HOLD_MS && !stopped(c); ms += STEP_MS) {
-        struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
-        if (poll(&p, 1, STEP_MS) > 0)
-            return;
+    struct siege *s = arg;
+    CURL *curl = client(s, s->testbed.extender.port, "/filter");
+    struct curl_slist *headers =
+        curl_slist_append(NULL, "Content-Type: application/json");
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, s->filter);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)CALL_LIMIT_MS);
+    if (s->cert) {
+        curl_easy_setopt(curl, CURLOPT_SSLCERT, s->cert);
+        curl_easy_setopt(curl, CURLOPT_SSLKEY, s->key);
     }
-}
-
-/* -- kinds: each makes one attempt on a new connection -- */
-
-static unsigned any_port(struct client *c)
-{
-    return rng_next(&c->rng) & 1 ? c->h->config.main_port : c->h->config.observe_port;
-}
-
-static void silent(struct client *c)
-{
-    if (dial(c, any_port(c)))
-        hold(c);
-}
-
-/* The first bytes of a ClientHello, or of a request line. */
-static void half_handshake(struct client *c)
-{
-    static const char hello[] = {0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01};
-    if (!dial(c, any_port(c)))
-        return;
-    ssize_t n = send(c->fd, c->h->config.tls ? hello : "POST /fi", 8, MSG_NOSIGNAL);
-    if (n > 0)
-        hold(c);
-}
-
-static void slow_header(struct client *c)
-{
-    if (!open_conn(c, any_port(c)) ||
-        !put(c, SPAN("GET /version HTTP/1.1\r\nHost: x\r\nX-Slow: ")))
-        return;
-    for (int i = 0; i < HOLD_MS / 200 && put(c, SPAN("a")); i++)
-        if (!pause_for(c, 200))
-            return;
-}
-
-static bool post_filter(struct client *c, unsigned long length)
-{
-    cleanup_buf struct buf head = {0};
-    buf_printf(&head,
-               "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-               "Content-Length: %lu\r\n\r\n",
-               length);
-    return open_conn(c, c->h->config.main_port) && put(c, buf_span(&head));
-}
-
-static void announced_body(struct client *c)
-{
-    if (post_filter(c, 67108863) && put(c, SPAN("{")))
-        hold(c);
-}
-
-static void body(struct client *c, const struct buf *text)
-{
-    if (post_filter(c, text->n)) {
-        put(c, buf_span(text));
-        get_reply(c);
+    while (!atomic_load(&s->end)) {
+        call(curl, &s->filters[atomic_load(&s->phase)]);
+        clock_sleep_ms(FILTER_PAUSE_MS);
     }
+    curl_slist_free_all(headers);
+    curl_easy_cleanup(curl);
+    return NULL;
 }
 
-static void large_filter(struct client *c)
+/* A kubelet: a new connection for each probe. */
+static void *probe(void *arg)
 {
-    body(c, &c->h->large);
-}
-
-static void tiny_names(struct client *c)
-{
-    body(c, &c->h->tiny);
-}
-
-static void many_models(struct client *c)
-{
-    body(c, &c->h->model);
-}
-
-static void malformed(struct client *c)
-{
-    char noise[256];
-    static const char *const texts[] = {
-        "GET  HTTP/1.1\r\n\r\n", "POST /bind HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{\"Pod\":[[",
-        "PUT / HTTP/9.9\r\n\r\n"};
-    if (!open_conn(c, any_port(c)))
-        return;
-    uint64_t pick = rng_next(&c->rng) % (ARRAY_LEN(texts) + 1);
-    if (pick < ARRAY_LEN(texts)) {
-        put(c, span_of(texts[pick]));
-    } else {
-        for (size_t i = 0; i < sizeof noise; i++)
-            noise[i] = (char)rng_next(&c->rng);
-        put(c, (struct span){noise, sizeof noise});
+    struct siege *s = arg;
+    CURL *probes[] = {client(s, s->testbed.extender.port, "/readyz"),
+                      client(s, s->observe_port, "/healthz")};
+    for (size_t i = 0; i < ARRAY_LEN(probes); i++) {
+        curl_easy_setopt(probes[i], CURLOPT_FRESH_CONNECT, 1L);
+        curl_easy_setopt(probes[i], CURLOPT_FORBID_REUSE, 1L);
+        curl_easy_setopt(probes[i], CURLOPT_TIMEOUT_MS, (long)PROBE_LIMIT_MS);
     }
-    get_reply(c);
-}
-
-static void idle_keep_alive(struct client *c)
-{
-    if (open_conn(c, any_port(c)) &&
-        put(c, SPAN("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))) {
-        get_reply(c);
-        hold(c);
+    while (!atomic_load(&s->end)) {
+        for (size_t i = 0; i < ARRAY_LEN(probes); i++)
+            call(probes[i], &s->probes[atomic_load(&s->phase)]);
+        clock_sleep_ms(PROBE_PAUSE_MS);
     }
+    for (size_t i = 0; i < ARRAY_LEN(probes); i++)
+        curl_easy_cleanup(probes[i]);
+    return NULL;
 }
 
-static void unread_view(struct client *c)
+/* The time between two changes of the Lease, and the process. */
+static void *watch_process(void *arg)
 {
-    static const char *const paths[] = {"/inspect", "/metrics", "/inspect?watch=true",
-                                        "/apis/nvidia-gpu-scheduler/v1/gpupods"};
-    cleanup_buf struct buf request = {0};
-    buf_printf(&request, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n",
-               paths[rng_next(&c->rng) % ARRAY_LEN(paths)]);
-    if (open_conn(c, any_port(c)) && put(c, buf_span(&request)))
-        hold(c);
-}
-
-static void forged_token(struct client *c)
-{
-    cleanup_buf struct buf request = {0};
-    buf_printf(
-        &request,
-        "GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %llx%llx\r\n\r\n",
-        (unsigned long long)rng_next(&c->rng), (unsigned long long)rng_next(&c->rng));
-    if (open_conn(c, any_port(c)) && put(c, buf_span(&request)))
-        get_reply(c);
-}
-
-static void reset_at_once(struct client *c)
-{
-    struct linger now = {.l_onoff = 1};
-    if (dial(c, any_port(c)))
-        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-}
-
-static void pipelined(struct client *c)
-{
-    cleanup_buf struct buf request = {0};
-    for (int i = 0; i < 100; i++)
-        buf_adds(&request, "GET /version HTTP/1.1\r\nHost: x\r\n\r\n");
-    if (open_conn(c, any_port(c)) && put(c, buf_span(&request)))
-        get_reply(c);
-}
-
-static void endless_chunks(struct client *c)
-{
-    if (!open_conn(c, c->h->config.main_port) ||
-        !put(c, SPAN("POST /bind HTTP/1.1\r\nHost: x\r\nContent-Type: application/json"
-                     "\r\nTransfer-Encoding: chunked\r\n\r\n")))
-        return;
-    for (int i = 0; i < HOLD_MS / 100 && put(c, SPAN("1\r\n \r\n")); i++)
-        if (!pause_for(c, 100))
-            return;
-}
-
-static const struct kind {
-    const char *name;
-    void (*attempt)(struct client *c);
-} kinds[] = {
-    {"silent", silent},
-    {"half-handshake", half_handshake},
-    {"slow-header", slow_header},
-    {"announced-body", announced_body},
-    {"large-filter", large_filter},
-    {"tiny-names", tiny_names},
-    {"many-models", many_models},
-    {"malformed", malformed},
-    {"idle-keep-alive", idle_keep_alive},
-    {"unread-view", unread_view},
-    {"forged-token", forged_token},
-    {"reset", reset_at_once},
-    {"pipelined", pipelined},
-    {"endless-chunks", endless_chunks},
-};
-
-/* -- all clients -- */
-
-static void *run(void *arg)
-{
-    struct client *c = arg;
-    setpriority(PRIO_PROCESS, 0, 19); /* of this thread, on Linux */
-    while (!stopped(c)) {
-        c->fd = -1;
-        kinds[c->kind].attempt(c);
-        hang_up(c);
-        pause_for(c, c->h->config.pause_ms);
+    struct siege *s = arg;
+    cleanup_free char *last = xstrdup("");
+    int64_t renewed_ms = clock_mono_ms();
+    while (!atomic_load(&s->end)) {
+        json_t *lease = NULL;
+        int phase = atomic_load(&s->phase);
+        ask("GET", s->testbed.sim.port,
+            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"
+            "gpushare-extender",
+            NULL, &lease);
+        const char *renew = json_string_value(
+            json_object_get(json_object_get(lease, "spec"), "renewTime"));
+        int64_t now = clock_mono_ms();
+        if (now - renewed_ms > s->lease_gap_ms[phase])
+            s->lease_gap_ms[phase] = now - renewed_ms;
+        if (renew && strcmp(renew, last) != 0) {
+            free(last);
+            last = xstrdup(renew);
+            renewed_ms = now;
+        }
+        json_decref(lease);
+        struct vitals both[] = {s->peak[phase], vitals_now(&s->testbed.extender)};
+        s->peak[phase] = vitals_peak(both, 2);
+        clock_sleep_ms(50);
     }
     return NULL;
 }
 
-#define POD(annotations)                                                                 \
-    "{\"Pod\":{\"metadata\":{\"name\":\"h\",\"namespace\":\"default\",\"uid\":\"h\","    \
-    "\"annotations\":{" annotations "}},\"spec\":{\"containers\":[{\"resources\":{"      \
-    "\"limits\":{\"aliyun.com/gpu-mem\":\"2\"}}}]}},\"NodeNames\":["
+/* -- set-up -- */
 
-static void make_bodies(struct hostile *h)
+static void decode_to(const struct siege *s, json_t *data, const char *name,
+                      const char *file)
 {
-    enum { LARGE = 7 << 20, TINY = 16 << 20, MODEL = 250 };
-    buf_adds(&h->large, POD(""));
-    for (size_t i = 0; h->large.n < LARGE; i++)
-        buf_printf(&h->large, "%s\"node-%05zu\"", i ? "," : "", i % h->config.names);
-    buf_adds(&h->large, "]}");
-    buf_adds(&h->tiny, POD(""));
-    while (h->tiny.n < TINY)
-        buf_adds(&h->tiny, "\"a\",");
-    buf_adds(&h->tiny, "\"a\"]}");
-    buf_adds(&h->model,
-             POD("\"nvidia-gpu-scheduler/gpu.model\":\"a,b,c,d,e,f,g,h,i,j,k,l,m,"
-                 "n,o,p,q,r,s,t,u,v,w,x,y,z,a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,r\""));
-    for (size_t i = 0; h->model.n < LARGE; i++)
-        buf_printf(&h->model, "%s\"node-%05zu\"", i ? "," : "", i % h->config.names);
-    buf_adds(&h->model, "]}");
-}
-
-static bool selected(const struct hostile_config *config, size_t kind)
-{
-    return !config->only || strcmp(config->only, kinds[kind].name) == 0;
-}
-
-struct hostile *hostile_start(const struct hostile_config *config)
-{
-    size_t pick[ARRAY_LEN(kinds)], n = 0;
-    pthread_attr_t attr;
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-        if (selected(config, i))
-            pick[n++] = i;
-    if (!n)
-        return NULL;
-    struct hostile *h = xcalloc(1, sizeof *h);
-    h->config = *config;
-    h->counts = xcalloc(ARRAY_LEN(kinds), sizeof *h->counts);
-    h->clients = xcalloc(config->clients, sizeof *h->clients);
-    gnutls_certificate_allocate_credentials(&h->credentials);
-    make_bodies(h);
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK);
-    for (h->n = 0; h->n < config->clients; h->n++) {
-        struct client *c = &h->clients[h->n];
-        *c = (struct client){.h = h, .kind = pick[h->n % n], .fd = -1};
-        rng_init(&c->rng, h->n + 1);
-        if (pthread_create(&c->thread, &attr, run, c))
-            break;
+    cleanup_free char *path = testbed_path(&s->testbed, file);
+    cleanup_free char *command = xasprintf("umask 077; base64 -d >%s 2>/dev/null", path);
+    const char *text = json_string_value(json_object_get(data, name));
+    FILE *f = text ? popen(command, "w") : NULL;
+    if (f) {
+        fputs(text, f);
+        pclose(f);
     }
-    pthread_attr_destroy(&attr);
-    return h;
 }
 
-size_t hostile_stats(struct hostile *h, struct hostile_stats *stats, size_t max)
+/* kube-scheduler's certificate, from the Secret that the extender made. */
+static void take_certificate(struct siege *s)
 {
-    for (size_t i = 0; i < ARRAY_LEN(kinds) && i < max; i++)
-        stats[i] = (struct hostile_stats){
-            kinds[i].name, atomic_load(&h->counts[i].connects),
-            atomic_load(&h->counts[i].refused), atomic_load(&h->counts[i].replies),
-            atomic_load(&h->counts[i].ok)};
-    return ARRAY_LEN(kinds);
+    json_t *secret = NULL;
+    for (int i = 0; i < 600 && !secret; i++) {
+        ask("GET", s->testbed.sim.port,
+            "/api/v1/namespaces/kube-system/secrets/gpushare-scheduler-tls", NULL,
+            &secret);
+        clock_sleep_ms(secret ? 0 : 100);
+    }
+    if (!secret) {
+        bench_die("the extender makes no client certificate");
+    }
+    json_t *data = json_object_get(secret, "data");
+    decode_to(s, data, "tls.crt", "client.crt");
+    decode_to(s, data, "tls.key", "client.key");
+    s->cert = testbed_path(&s->testbed, "client.crt");
+    s->key = testbed_path(&s->testbed, "client.key");
+    json_decref(secret);
 }
 
-void hostile_stop(struct hostile *h)
+/* Hostile clients are other machines: they take no processor from the extender. */
+static void part_processors(cpu_set_t *hostile)
 {
-    atomic_store(&h->stop, true);
-    for (size_t i = 0; i < h->n; i++)
-        pthread_join(h->clients[i].thread, NULL);
-    gnutls_certificate_free_credentials(h->credentials);
-    buf_fini(&h->large);
-    buf_fini(&h->tiny);
-    buf_fini(&h->model);
-    free(h->clients);
-    free(h->counts);
-    free(h);
+    cpu_set_t all, ours;
+    CPU_ZERO(&ours);
+    sched_getaffinity(0, sizeof all, &all);
+    int left = CPU_COUNT(&all) - CPU_COUNT(&all) / 2;
+    if (CPU_COUNT(&all) < 2)
+        return;
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, left-- > 0 ? &ours : hostile);
+    sched_setaffinity(0, sizeof ours, &ours); /* also for the programs that it starts */
 }
+
+static void set_up(struct siege *s)
+{
+    cleanup_free char *what =
+        xasprintf("nodes=%lld,cards=8,mib=16384", (long long)s->config->nodes);
+    testbed_start(&s->testbed, s->config->build, what, true);
+    testbed_extender(&s->testbed, (const char *const[]){
+                                      "--log-level", "error",
+                                      s->config->tls ? "--insecure=off" : NULL, NULL});
+    s->observe_port = server_observe_port(&s->testbed.extender);
+    if (s->config->tls)
+        take_certificate(s);
+    s->filter = bodies_filter((size_t)s->config->nodes);
+    CURL *ready = client(s, s->testbed.extender.port, "/readyz");
+    long status = 0;
+    for (int i = 0; i < 600 && status != 200; i++) {
+        curl_easy_perform(ready);
+        curl_easy_getinfo(ready, CURLINFO_RESPONSE_CODE, &status);
+        clock_sleep_ms(status == 200 ? 0 : 100);
+    }
+    curl_easy_cleanup(ready);
+    if (status != 200) {
+        bench_die("the extender does not become ready");
+    }
+}
+
+/* -- the phases -- */
+
+/* Waits until the descriptors of hostile connections are closed. */
+static struct vitals settled(const struct siege *s)
+{
+    struct vitals v = vitals_now(&s->testbed.extender);
+    for (int64_t end = clock_mono_ms() + SETTLE_MS;
+         clock_mono_ms() < end && v.fds > s->start.fds;) {
+        clock_sleep_ms(100);
+        v = vitals_now(&s->testbed.extender);
+    }
+    return v;
+}
+
+static void run_phases(struct siege *s)
+{
+    pthread_t threads[3];
+    struct hostile_config hostile = {.main_port = s->testbed.extender.port,
+                                     .observe_port = s->observe_port,
+                                     .tls = s->config->tls,
+                                     .clients = (size_t)s->config->clients,
+                                     .names = (size_t)s->config->nodes,
+                                     .pause_ms = s->config->pause_ms,
+                                     .only = s->config->only};
+    s->start = vitals_now(&s->testbed.extender);
+    pthread_create(&threads[0], NULL, call_filter, s);
+    pthread_create(&threads[1], NULL, probe, s);
+    pthread_create(&threads[2], NULL, watch_process, s);
+    clock_sleep_ms(s->config->quiet_ms);
+    s->start.fds = vitals_now(&s->testbed.extender).fds; /* with the honest connection */
+    atomic_store(&s->phase, 1);
+    if (!attackers_start(&s->attackers, &hostile)) {
+        bench_die("--only: no such kind \"%s\"", s->config->only);
+    }
+    clock_sleep_ms(s->config->siege_ms);
+    atomic_store(&s->phase, 2);
+    attackers_stop(&s->attackers);
+    s->after = settled(s);
+    atomic_store(&s->end, true);
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+        pthread_join(threads[i], NULL);
+}
+
+static bool verdict(const char *what, bool ok)
+{
+    printf("  %-8s %s\n", ok ? "ok" : "MISSED", what);
+    return ok;
+}
+
+static bool report(struct siege *s)
+{
+    bool ok = true;
+    double p99[2], worst[2];
+    static const char *const names[] = {"quiet", "siege"};
+    printf("%-8s %8s %10s %10s %8s %10s %8s %8s %8s %10s\n", "phase", "filters", "p50 ms",
+           "p99 ms", "failed", "probe max", "failed", "MiB", "fds", "lease gap");
+    for (int i = 0; i < 2; i++) {
+        p99[i] = series_quantile(&s->filters[i].ms, 0.99);
+        worst[i] = series_quantile(&s->probes[i].ms, 1);
+        printf("%-8s %8zu %10.2f %10.2f %8zu %10.1f %8zu %8.0f %8u %10lld\n", names[i],
+               s->filters[i].ms.n, series_quantile(&s->filters[i].ms, 0.5), p99[i],
+               s->filters[i].failed, worst[i], s->probes[i].failed, s->peak[i].mib,
+               s->peak[i].fds, (long long)s->lease_gap_ms[i]);
+    }
+    printf("afterwards: %u descriptors (%u before), %.0f MiB\n", s->after.fds,
+           s->start.fds, s->after.mib);
+    ok &= verdict("every filter call of kube-scheduler succeeds",
+                  s->filters[1].ms.n && !s->filters[0].failed && !s->filters[1].failed);
+    ok &= verdict("p99 of filter within --slower times the quiet phase",
+                  p99[1] <= p99[0] * (double)s->config->slower);
+    ok &=
+        verdict("every probe is answered within a second",
+                s->probes[1].ms.n && !s->probes[1].failed && worst[1] <= PROBE_LIMIT_MS);
+    ok &= verdict("the Lease is renewed in time", s->lease_gap_ms[1] < LEASE_LIMIT_MS);
+    ok &=
+        verdict("resident memory within --mib", s->peak[1].mib <= (double)s->config->mib);
+    ok &= verdict("all descriptors are back", s->after.fds <= s->start.fds);
+    return ok;
+}
+
+static int run(void *config)
+{
+    static struct siege s;
+    cpu_set_t hostile;
+    CPU_ZERO(&hostile);
+    /* GnuTLS and libcurl write to connections that the server closed. */
+    signal(SIGPIPE, SIG_IGN);
+    s.config = config;
+    if (s.config->apart)
+        part_processors(&hostile);
+    attackers_fork(&s.attackers, &hostile);
+    set_up(&s);
+    run_phases(&s);
+    bool ok = report(&s);
+    testbed_stop(&s.testbed);
+    free(s.filter);
+    free(s.cert);
+    free(s.key);
+    return ok ? 0 : 1;
+}
+
+static const struct opt options[] = {
+    BENCH_OPT("quiet", "TIME", DURATION, "10s", 1000, 600 * 1000, quiet_ms,
+              "Duration of the phase without hostile clients."),
+    BENCH_OPT("time", "TIME", DURATION, "60s", 1000, 3600 * 1000, siege_ms,
+              "Duration of the phase with hostile clients."),
+    BENCH_OPT("nodes", "N", INT, "5000", 1, 20000, nodes,
+              "Nodes of the cluster, with 8 cards each."),
+    BENCH_OPT("clients", "N", INT, "1000", 1, 4000, clients,
+              "Hostile clients, spread evenly over all kinds."),
+    BENCH_OPT("pause", "TIME", DURATION, "100ms", 0, 60 * 1000, pause_ms,
+              "Pause of a hostile client between two connections."),
+    BENCH_OPT("only", "KIND", STRING, NULL, 0, 0, only,
+              "Runs hostile clients of this kind only; default: all kinds."),
+    BENCH_OPT("slower", "N", INT, "5", 1, 1000, slower,
+              "Allowed ratio of the p99 of filter to that of the quiet phase."),
+    BENCH_OPT("mib", "MIB", INT, "256", 1, 1 << 20, mib,
+              "Allowed resident memory of the extender, in MiB."),
+    BENCH_OPT(
+        "tls", NULL, BOOL, "on", 0, 0, tls,
+        "Serve HTTPS with client certificates; off: plain HTTP without credentials."),
+    BENCH_OPT(
+        "apart", NULL, BOOL, "on", 0, 0, apart,
+        "Run the hostile clients on half of the processors, all else on the others; "
+        "off: mixed."),
+    BENCH_BUILD,
+    {0},
+};
+const struct bench_command bench_hostile = {
+    "hostile", "serve kube-scheduler while hostile clients do their worst", options,
+    sizeof(struct config), run};

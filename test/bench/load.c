@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/load.h"
+#include "bench/bench.h"
 
 #include <arpa/inet.h>
+#include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -27,28 +27,21 @@ struct conn {
     int64_t sent_ns;
 };
 
-static void give_up(const char *what)
-{
-    fprintf(stderr, "bench: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-static void conn_open(struct conn *c, unsigned port)
+int load_connect(unsigned port)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)port),
                              .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to))
+        bench_die("connect: %s", strerror(errno));
+    return fd;
+}
+
+static void conn_open(struct conn *c, unsigned port)
+{
     int on = 1;
-    *c = (struct conn){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&to, sizeof to))
-        give_up("connect");
+    *c = (struct conn){.fd = load_connect(port)};
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
 }
@@ -67,7 +60,7 @@ static void conn_push(struct conn *c)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n < 0)
-            give_up("send");
+            bench_die("send: %s", strerror(errno));
         c->out.p += n;
         c->out.n -= (size_t)n;
     }
@@ -78,7 +71,7 @@ static void conn_send(struct conn *c, struct span request)
     buf_clear(&c->in);
     c->head = c->body = c->scanned = 0;
     c->out = request;
-    c->sent_ns = now_ns();
+    c->sent_ns = bench_now_ns();
     conn_push(c);
 }
 
@@ -107,7 +100,7 @@ static bool conn_pull(struct conn *c)
         if (n < 0 && errno == EAGAIN)
             return false;
         if (n <= 0)
-            give_up("the server closed the connection");
+            bench_die("the server closed the connection: %s", strerror(errno));
         c->in.n += (size_t)n;
         c->in.p[c->in.n] = '\0';
         if (!c->head)
@@ -115,25 +108,6 @@ static bool conn_pull(struct conn *c)
         if (c->head && c->in.n >= c->head + c->body)
             return true;
     }
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-struct run {
-    const struct load *load;
-    struct load_result *result;
-    size_t started;
-    int epoll;
-};
-
-static void begin(struct run *run, struct conn *c)
-{
-    const struct load *load = run->load;
-    conn_send(c, load->requests[(load->first + run->started++) % load->n_requests]);
 }
 
 /* Verbs report an error with status 200, in the first member. */
@@ -144,63 +118,44 @@ static bool is_failure(const struct conn *c)
                                     !span_starts(body, SPAN("{\"Error\":\"\"")));
 }
 
-static void finish(struct run *run, struct conn *c)
-{
-    struct load_result *r = run->result;
-    r->ms[r->calls++] = (double)(now_ns() - c->sent_ns) / 1e6;
-    r->failed += is_failure(c);
-    r->bytes += c->body;
-}
-
 void load_run(const struct load *load, struct load_result *result)
 {
-    struct run run = {
-        .load = load, .result = result, .epoll = epoll_create1(EPOLL_CLOEXEC)};
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
     unsigned n = load->connections;
+    size_t next = load->first, end = load->first + load->calls;
     struct conn *conns = xcalloc(n, sizeof *conns);
-    *result = (struct load_result){.ms = xcalloc(load->calls, sizeof *result->ms)};
+    *result = (struct load_result){0};
+    MEM_GROW(result->ms.of, result->ms.cap, load->calls);
     for (unsigned i = 0; i < n; i++) {
         conn_open(&conns[i], load->port);
         struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET,
                                     .data.ptr = &conns[i]};
-        epoll_ctl(run.epoll, EPOLL_CTL_ADD, conns[i].fd, &event);
+        epoll_ctl(epoll, EPOLL_CTL_ADD, conns[i].fd, &event);
     }
-    int64_t start = now_ns();
-    for (unsigned i = 0; i < n && run.started < load->calls; i++)
-        begin(&run, &conns[i]);
-    while (result->calls < load->calls) {
+    int64_t start = bench_now_ns();
+    for (unsigned i = 0; i < n && next < end; i++)
+        conn_send(&conns[i], load->requests[next++ % load->n_requests]);
+    while (result->ms.n < load->calls) {
         struct epoll_event events[64];
-        int got = epoll_wait(run.epoll, events, ARRAY_LEN(events), SILENCE_MS);
+        int got = epoll_wait(epoll, events, ARRAY_LEN(events), SILENCE_MS);
         if (got <= 0 && errno != EINTR)
-            give_up("no answer for a minute");
+            bench_die("no answer for a minute");
         for (int i = 0; i < got; i++) {
             struct conn *c = events[i].data.ptr;
             conn_push(c);
             if (!conn_pull(c))
                 continue;
-            finish(&run, c);
-            if (run.started < load->calls)
-                begin(&run, c);
+            series_note(&result->ms, (double)(bench_now_ns() - c->sent_ns) / 1e6);
+            result->failed += is_failure(c);
+            if (next < end)
+                conn_send(c, load->requests[next++ % load->n_requests]);
         }
     }
-    result->seconds = (double)(now_ns() - start) / 1e9;
+    result->seconds = (double)(bench_now_ns() - start) / 1e9;
     for (unsigned i = 0; i < n; i++)
         conn_close(&conns[i]);
     free(conns);
-    close(run.epoll);
-    qsort(result->ms, result->calls, sizeof *result->ms, compare);
-}
-
-void load_result_fini(struct load_result *r)
-{
-    free(r->ms);
-    *r = (struct load_result){0};
-}
-
-double load_quantile(const struct load_result *r, double share)
-{
-    size_t i = (size_t)(share * (double)r->calls);
-    return r->ms[i < r->calls ? i : r->calls - 1];
+    close(epoll);
 }
 
 unsigned load_once(unsigned port, struct span request)
@@ -211,7 +166,7 @@ unsigned load_once(unsigned port, struct span request)
     for (bool done = false; !done;) {
         struct pollfd fd = {.fd = c.fd, .events = POLLIN | (c.out.n ? POLLOUT : 0)};
         if (poll(&fd, 1, SILENCE_MS) <= 0)
-            give_up("no answer for a minute");
+            bench_die("no answer for a minute: %s", strerror(errno));
         conn_push(&c);
         done = fd.revents & POLLIN && conn_pull(&c);
     }
@@ -229,4 +184,52 @@ struct span load_request(const char *method, const char *path, struct span body)
     buf_add_span(&b, body);
     size_t n = b.n;
     return (struct span){buf_take(&b), n};
+}
+
+/* -- sequential calls -- */
+
+static size_t take(char *p, size_t size, size_t n, void *reply)
+{
+    buf_add(reply, p, size * n);
+    return size * n;
+}
+
+long ask(const char *method, unsigned port, const char *path, const char *body,
+         json_t **answer)
+{
+    static _Thread_local CURL *curl; /* lives as long as the program */
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *url = xasprintf("http://127.0.0.1:%u%s", port, path);
+    bool patch = strcmp(method, "PATCH") == 0;
+    struct curl_slist *headers =
+        curl_slist_append(NULL, patch ? "Content-Type: application/merge-patch+json"
+                                      : "Content-Type: application/json");
+    long status = 0;
+    if (!curl && !(curl = curl_easy_init()))
+        abort();
+    curl_easy_reset(curl);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
+    if (body)
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reply);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, 40L);
+    if (curl_easy_perform(curl) == CURLE_OK)
+        curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_slist_free_all(headers);
+    if (answer)
+        *answer = status / 100 == 2 ? json_loadb(reply.p, reply.n, 0, NULL) : NULL;
+    return status;
+}
+
+long ask_send(const char *method, unsigned port, const char *path, json_t *body)
+{
+    char *text = json_dumps(body, JSON_COMPACT);
+    long status = ask(method, port, path, text, NULL);
+    free(text);
+    json_decref(body);
+    return status;
 }
