@@ -365,18 +365,6 @@ START_TEST(agent_recovers_after_an_api_server_outage)
     tear_down();
 }
 
-START_TEST(a_hanging_patch_is_reported)
-{
-    set_up(ARGV(QUICK));
-    sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"scvs\",\"action\":\"hang\"}");
-    set_used(5);
-    lib_wait(agent_part_is(&agent, "scv", "a write of the Scv is pending"));
-    sim_no_faults(&sim);
-    lib_wait(agent_number(&sim, "status.freeMemorySum") == 30715);
-    lib_wait(agent_part_is(&agent, "scv", "ok"));
-    tear_down();
-}
-
 START_TEST(a_hanging_driver_is_reported)
 {
     cleanup_free char *fifo = temp_path(lib_dir, "cards.json");
@@ -448,5 +436,5 @@ LIB_MAIN("agent", 120, scv_and_lease_are_created, only_changed_values_are_patche
          a_fatal_xid_makes_a_card_unhealthy_temporarily,
          missing_nvml_is_reported_in_the_scv, missing_crd_is_reported,
          missing_lease_namespace_is_reported, agent_recovers_from_every_api_failure,
-         agent_recovers_after_an_api_server_outage, a_hanging_patch_is_reported,
-         a_hanging_driver_is_reported, once_prints_the_scv, invalid_options_are_rejected)
+         agent_recovers_after_an_api_server_outage, a_hanging_driver_is_reported,
+         once_prints_the_scv, invalid_options_are_rejected)

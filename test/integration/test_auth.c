@@ -107,16 +107,6 @@ static void tear_down(struct fixture *f)
 
 #define CA ", certificate-authority: ca.crt"
 
-START_TEST(token_in_the_kubeconfig_works)
-{
-    struct fixture f;
-    set_up(&f, &security);
-    start_extender(&f, "https", CA, "token: " TOKEN);
-    check_works(&f);
-    check_works(&f);
-    tear_down(&f);
-}
-
 START_TEST(wrong_token_is_corrected_by_a_restart)
 {
     struct fixture f;
@@ -172,20 +162,6 @@ START_TEST(rotated_token_and_ca_are_reread)
     tear_down(&f);
 }
 
-START_TEST(corrected_ca_file_is_reread)
-{
-    struct fixture f;
-    set_up(&f, &security);
-    cleanup_free char *right = temp_read(lib_dir, "ca.crt");
-    cleanup_free char *wrong = temp_read(lib_dir, "other-ca.crt");
-    temp_write(lib_dir, "bundle.crt", wrong);
-    start_extender(&f, "https", ", certificate-authority: bundle.crt", "token: " TOKEN);
-    check_not_ready(&f, "certificate");
-    temp_write(lib_dir, "bundle.crt", right);
-    check_works(&f);
-    tear_down(&f);
-}
-
 START_TEST(server_name_of_the_certificate_is_checked)
 {
     struct fixture f = {0};
@@ -223,8 +199,7 @@ START_TEST(mismatch_of_http_and_https_is_reported)
     tear_down(&f);
 }
 
-LIB_MAIN("auth", 150, token_in_the_kubeconfig_works,
-         wrong_token_is_corrected_by_a_restart, corrected_token_file_is_reread,
-         rotated_token_and_ca_are_reread, corrected_ca_file_is_reread,
+LIB_MAIN("auth", 150, wrong_token_is_corrected_by_a_restart,
+         corrected_token_file_is_reread, rotated_token_and_ca_are_reread,
          server_name_of_the_certificate_is_checked,
          mismatch_of_http_and_https_is_reported)

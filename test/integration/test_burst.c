@@ -141,56 +141,6 @@ START_TEST(no_more_pods_are_bound_than_fit)
     burst_end(&b);
 }
 
-static void bind_without_filter(void *ctx, size_t i)
-{
-    struct burst *b = ctx;
-    char name[16];
-    pod_name(b, name, i);
-    pthread_barrier_wait(&b->start);
-    b->outcome[i] =
-        extender_bind(&b->extender, name, b->nodes[0], &b->why[i]) ? BOUND : PENDING;
-}
-
-START_TEST(binds_without_filter_are_checked_too)
-{
-    struct burst b;
-    burst_begin(&b, ARGV("n1"), 1, 16, 1);
-    lib_threads(CLIENTS, bind_without_filter, &b);
-    ck_assert_int_eq(check_outcomes(&b), 16);
-    oracle_agrees(&b.sim.api, &b.extender);
-    burst_end(&b);
-}
-
-static void bind_same_pod(void *ctx, size_t i)
-{
-    struct burst *b = ctx;
-    pthread_barrier_wait(&b->start);
-    b->outcome[i] = extender_bind(&b->extender, "p00", b->nodes[i % 2], &b->why[i])
-                        ? BOUND
-                        : BIND_FAILED;
-}
-
-START_TEST(concurrent_binds_of_one_pod_bind_it_once)
-{
-    struct burst b;
-    burst_begin(&b, ARGV("n1", "n2"), 1, 16, 1);
-    lib_threads(CLIENTS, bind_same_pod, &b);
-    cleanup_json json_t *pod =
-        peer_json(&b.sim.api, "GET", "/api/v1/namespaces/default/pods/p00", NULL);
-    const char *node = lib_str(pod, "spec.nodeName");
-    ck_assert(*node);
-    for (size_t i = 0; i < CLIENTS; i++) {
-        bool there = strcmp(b.nodes[i % 2], node) == 0;
-        ck_assert_msg((b.outcome[i] == BOUND) == there, "asked for %s, is on %s: %s",
-                      b.nodes[i % 2], node, b.why[i].p);
-        if (!there)
-            ck_assert_contains(b.why[i].p, "already bound to node");
-    }
-    ck_assert_int_eq(sim_count(&b.sim, "create", "pods", "binding"), 1);
-    oracle_agrees(&b.sim.api, &b.extender);
-    burst_end(&b);
-}
-
 /* Memory of deleted pods is available to the pods that were rejected. */
 START_TEST(freed_memory_is_used_again)
 {
@@ -213,6 +163,4 @@ START_TEST(freed_memory_is_used_again)
     burst_end(&b);
 }
 
-LIB_MAIN("burst", 150, no_more_pods_are_bound_than_fit,
-         binds_without_filter_are_checked_too, concurrent_binds_of_one_pod_bind_it_once,
-         freed_memory_is_used_again)
+LIB_MAIN("burst", 150, no_more_pods_are_bound_than_fit, freed_memory_is_used_again)

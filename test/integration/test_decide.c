@@ -107,61 +107,6 @@ START_TEST(the_second_pod_gets_the_other_card_before_the_first_is_bound)
 }
 END_TEST
 
-START_TEST(pods_fill_the_fuller_card_first)
-{
-    struct fixture f;
-    set_up(&f, "best");
-    expect_reserved(&f.extender, "a", 4, "n1", 4);
-    expect_reserved(&f.extender, "b", 4, "n1", 8);
-    expect_reserved(&f.extender, "c", 4, "n1", 12);
-    expect_reserved(&f.extender, "d", 4, "n1", 16);
-    expect_reserved(&f.extender, "e", 4, "n2", 4);
-    expect_reserved(&f.extender, "b", 4, "n1",
-                    16); /* filtered again: the same place is free */
-    ck_assert_int_eq(reserved(&f.extender, "n2"), 4 << 10);
-    tear_down(&f);
-}
-END_TEST
-
-START_TEST(a_bind_without_a_reservation_gets_no_reserved_memory)
-{
-    struct fixture f;
-    cleanup_buf struct buf why = {0};
-    set_up(&f, "best");
-    sim_add_pod(&f.sim, "a", 10);
-    sim_add_pod(&f.sim, "b", 10);
-    expect_reserved(&f.extender, "a", 10, "n1", 10);
-    ck_assert(!extender_bind(&f.extender, "b", "n1", &why));
-    ck_assert_contains(why.p, "reserved for pods that are being bound");
-    ck_assert(extender_bind(&f.extender, "a", "n1", NULL));
-    tear_down(&f);
-}
-END_TEST
-
-START_TEST(a_deleted_pod_reserves_nothing)
-{
-    struct fixture f;
-    set_up(&f, "best");
-    sim_add_pod(&f.sim, "a", 16);
-    expect_reserved(&f.extender, "a", 16, "n1", 16);
-    sim_delete_pod(&f.sim, "a");
-    lib_wait(reserved(&f.extender, "n1") == 0);
-    tear_down(&f);
-}
-END_TEST
-
-START_TEST(a_reservation_ends_after_its_time_limit)
-{
-    struct fixture f;
-    set_up(&f, "best");
-    expect_reserved(&f.extender, "a", 16, "n1", 16);
-    expect_reserved(&f.extender, "b", 16, "n2", 16);
-    lib_wait(reserved(&f.extender, "n1") == 0); /* the limit is 30 s */
-    expect_answer(&f.extender, "c", 16, "n1");
-    tear_down(&f);
-}
-END_TEST
-
 START_TEST(a_restart_loses_reservations_without_harm)
 {
     struct fixture f;
@@ -376,9 +321,6 @@ END_TEST
 LIB_MAIN("decide", 150, a_ledger_is_template_judged_by_its_object_until_it_exists,
          pods_without_gpu_go_where_they_strand_least,
          the_second_pod_gets_the_other_card_before_the_first_is_bound,
-         pods_fill_the_fuller_card_first,
-         a_bind_without_a_reservation_gets_no_reserved_memory,
-         a_deleted_pod_reserves_nothing, a_reservation_ends_after_its_time_limit,
          a_restart_loses_reservations_without_harm,
          a_follower_forwards_filter_to_the_leader,
          n_best_nodes_are_answered_without_a_reservation,

@@ -161,28 +161,6 @@ START_TEST(invalid_arguments_are_rejected)
 }
 END_TEST
 
-/* Taints, selectors and the like decide where pods may go. */
-START_TEST(constraints_of_pods_and_nodes_hold)
-{
-    struct sim s;
-    start(&s);
-    add_pod(&s, "a", "gpu-mem", 8, "n1", 0, "ReplicaSet", "set-a",
-            "\"nodeSelector\":{\"zone\":\"x\"},");
-    cleanup_free char *none = defrag(&s, 2, ARGV("defrag", "pod", "default/big"));
-    ck_assert_contains(none, "fits on no node, whatever pods move\n");
-    json_decref(peer_json(&s.api, "PATCH", "/api/v1/nodes/n2",
-                          "{\"metadata\":{\"labels\":{\"zone\":\"x\"}}}"));
-    cleanup_free char *plan = defrag(&s, 0, ARGV("defrag", "pod", "default/big"));
-    ck_assert_contains(plan, "1     default/a  8 GiB    n1 GPU0  n2 GPU0\n");
-    json_decref(peer_json(&s.api, "PATCH", "/api/v1/nodes/n2",
-                          "{\"spec\":{\"taints\":[{\"key\":\"k\",\"effect\":"
-                          "\"NoSchedule\"}]}}"));
-    cleanup_free char *tainted = defrag(&s, 2, ARGV("defrag", "pod", "default/big"));
-    ck_assert_contains(tainted, "fits on no node");
-    sim_stop(&s);
-}
-END_TEST
-
 static void set_allocatable_cpu(const struct sim *s, const char *node, int cores)
 {
     cleanup_free char *path = xasprintf("/api/v1/nodes/%s/status", node);
@@ -360,8 +338,7 @@ START_TEST(a_cordoned_node_stays_cordoned)
 END_TEST
 
 LIB_MAIN("defrag", 120, a_plan_changes_nothing, programs_read_a_plan,
-         invalid_arguments_are_rejected, constraints_of_pods_and_nodes_hold,
-         cpu_of_all_pods_counts,
+         invalid_arguments_are_rejected, cpu_of_all_pods_counts,
          each_pod_leaves_after_the_replacement_of_the_former_is_bound,
          a_delayed_eviction_is_retried, an_eviction_that_stays_delayed_ends_the_plan,
          without_a_replacement_no_further_pod_leaves,

@@ -258,26 +258,7 @@ START_TEST(pod_without_request_needs_bind_any)
     }
 }
 
-/* kube-scheduler calls the extender for it, because the resource is named in the
- * limits. */
-START_TEST(pod_with_a_limit_of_zero_is_bound)
-{
-    struct fixture f;
-    cleanup_buf struct buf why = {0};
-    set_up(&f, ARGV(ALL));
-    add_pod(&f.sim, "zero", "\"x\":\"\"", "\"aliyun.com/gpu-mem\":\"0\"");
-    cleanup_json json_t *j = filter(&f, "\"x\":\"\"", "\"aliyun.com/gpu-mem\":\"0\"");
-    ck_assert_uint_eq(json_array_size(lib_at(j, "NodeNames")), 2);
-    ck_assert_msg(extender_bind(&f.extender, "zero", "v100", &why), "%s", why.p);
-    cleanup_json json_t *annotations = annotations_of(&f, "zero");
-    ck_assert_uint_eq(json_object_size(annotations), 0);
-    ck_assert_int_eq(sim_bound(&f.sim), 1);
-    tear_down(&f);
-}
-END_TEST
-
 LIB_MAIN("forms", 60, model_is_checked_for_every_form_of_request,
          concurrent_nvidia_gpu_pods_get_no_more_cards_than_exist,
          pods_with_yoda_labels_keep_their_promises_over_a_restart,
-         yoda_semantics_can_be_enabled_by_options, pod_without_request_needs_bind_any,
-         pod_with_a_limit_of_zero_is_bound)
+         yoda_semantics_can_be_enabled_by_options, pod_without_request_needs_bind_any)

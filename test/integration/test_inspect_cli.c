@@ -55,6 +55,8 @@ START_TEST(it_shows_the_api_servers_objects)
     cleanup_free char *mib = inspect(&s, 0, ARGV("--memory-unit=MiB"));
     ck_assert_contains(mib, "PROMISED/TOTAL(MiB)");
     ck_assert_contains(mib, "2/15360");
+    cleanup_free char *usage = inspect(&s, 0, ARGV("usage"));
+    ck_assert_contains(usage, "n1    0    default    a    2 ");
     sim_stop(&s);
 }
 END_TEST
@@ -83,22 +85,6 @@ START_TEST(classic_uses_nodes_and_pods_only)
     ck_assert_int_eq(sim_count(&s, "list", "configmaps", ""), 0);
     cleanup_free char *none = inspect(&s, 1, ARGV("--classic", "nope"));
     ck_assert_str_eq(none, "Failed due to nodes \"nope\" not found");
-    sim_stop(&s);
-}
-END_TEST
-
-START_TEST(it_shows_use_beside_promises)
-{
-    struct sim s;
-    sim_start(&s, ARGV(NULL));
-    sim_add_node(&s, "n1", 1, 15);
-    sim_add_bound_pod(&s, "a", 12, "n1", idx_0);
-    cleanup_free char *table = inspect(&s, 0, ARGV("usage"));
-    ck_assert_contains(table, "n1    0    default    a    12        -     -   ");
-    cleanup_free char *other = inspect(&s, 0, ARGV("usage", "-n", "b"));
-    ck_assert_ptr_null(strstr(other, "n1"));
-    cleanup_free char *wrong = inspect(&s, 1, ARGV("usage", "n1"));
-    ck_assert_contains(wrong, "unexpected argument \"n1\"");
     sim_stop(&s);
 }
 END_TEST
@@ -230,58 +216,6 @@ START_TEST(check_compares_with_the_extender)
 }
 END_TEST
 
-static void add_node_in_units(const struct sim *s, const char *name, int units)
-{
-    sim_load(s,
-             "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\"},"
-             "\"status\":{\"capacity\":{\"aliyun.com/gpu-mem\":\"%d\","
-             "\"aliyun.com/gpu-count\":\"1\"},\"allocatable\":{\"aliyun.com/"
-             "gpu-mem\":\"%d\",\"aliyun.com/gpu-count\":\"1\"}}}",
-             name, units, units);
-}
-
-/* The cluster's unit is MiB, and no option of the plugin says so. */
-START_TEST(the_unit_is_determined)
-{
-    struct sim s;
-    struct extender e;
-    sim_start(&s, ARGV(NULL));
-    add_node_in_units(&s, "n1", 15360);
-    sim_add_scv(&s, "n1", 1, 15, -1);
-    extender_start(&e, &s, ARGV("--memory-unit=MiB"));
-    extender_wait_ready(&e);
-    sim_add_pod(&s, "a", 4096);
-    lib_wait(extender_bind(&e, "a", "n1", NULL));
-    sim_add_pod(&s, "w", 12288);
-    cleanup_free char *url =
-        xasprintf("--extender=http://127.0.0.1:%u", e.observers.port);
-    cleanup_free char *table = inspect(&s, 0, ARGV("--extender=none"));
-    ck_assert_contains(table, "PROMISED/TOTAL(MiB)");
-    ck_assert_contains(table, "4096/15360");
-    ck_assert_contains(table, "4096 of 15360 MiB promised (26%), 11264 free");
-    cleanup_free char *good = inspect(&s, 0, ARGV("--check", url));
-    ck_assert_str_eq(good, "no differences; compared with the extender\n");
-    cleanup_free char *other = inspect(&s, 2, ARGV("--check", url, "--memory-unit=GiB"));
-    ck_assert_contains(
-        other,
-        "one unit of aliyun.com/gpu-mem is 1024 MiB, but 1 MiB for the extender\n");
-    /* A capacity that matches no unit: the extender's unit is used, or a line says that
-     * the unit is assumed. */
-    json_decref(peer_json(&s.api, "DELETE", "/api/v1/nodes/n1", NULL));
-    add_node_in_units(&s, "n1", 15000);
-    cleanup_free char *asked = inspect(&s, 0, ARGV(url));
-    ck_assert_contains(asked, "PROMISED/TOTAL(MiB)");
-    ck_assert_ptr_null(strstr(asked, "! cannot derive"));
-    cleanup_free char *assumed = inspect(&s, 0, ARGV("--extender=none"));
-    ck_assert_contains(assumed, "! cannot derive the unit of aliyun.com/gpu-mem");
-    cleanup_free char *configured =
-        inspect(&s, 0, ARGV("--extender=none", "--memory-unit=MiB"));
-    ck_assert_ptr_null(strstr(configured, "! cannot derive"));
-    extender_stop(&e);
-    sim_stop(&s);
-}
-END_TEST
-
 /* Adds scv-agent's Lease for the node. */
 static void add_heartbeat(const struct sim *s, const char *node, const char *renewed)
 {
@@ -328,42 +262,6 @@ START_TEST(a_dead_agent_is_reported_at_once)
     cleanup_free char *without = inspect(&s, 0, ARGV("--node-grace=0s"));
     ck_assert_contains(without, ", 19 free, ");
     ck_assert_ptr_null(strstr(without, "! n"));
-    sim_stop(&s);
-}
-END_TEST
-
-/* One extender is still within its grace period for n1, the other is not. */
-START_TEST(the_extender_overrides_the_lease)
-{
-    struct sim s;
-    struct extender lenient, strict;
-    start_with_a_dead_agent(&s);
-    extender_start(&lenient, &s, ARGV("--node-grace=1h"));
-    extender_start(&strict, &s, ARGV("--node-grace=1s"));
-    extender_wait_ready(&lenient);
-    cleanup_free char *lenient_url =
-        xasprintf("--extender=http://127.0.0.1:%u", lenient.observers.port);
-    cleanup_free char *strict_url =
-        xasprintf("--extender=http://127.0.0.1:%u", strict.observers.port);
-    cleanup_free char *table = inspect(&s, 0, ARGV("--node-grace=10m", lenient_url));
-    ck_assert_contains(table,
-                       "; the extender receives renewals: check the node's clock\n");
-    ck_assert_contains(table, ", 19 free, ");
-    ck_assert_ptr_null(strstr(table, NO_HEARTBEAT));
-    cleanup_free char *good =
-        inspect(&s, 0, ARGV("--check", "--node-grace=10m", lenient_url));
-    ck_assert_contains(good, "\nno differences; compared with the extender\n");
-    lib_wait(extender_filter(&strict, 8, "n1", NULL) != FITS);
-    cleanup_json json_t *view = extender_inspect(&strict, "n1");
-    ck_assert_int_ge(json_integer_value(lib_at(view, "heartbeatAgeSeconds")), 1);
-    cleanup_free char *dead = inspect(&s, 0, ARGV("--node-grace=10m", strict_url));
-    ck_assert_contains(dead, "! n1: " NO_HEARTBEAT);
-    ck_assert_contains(
-        dead, ", 4 free, "); /* n2's Lease is fresh: the extender does not matter */
-    extender_stop(&strict);
-    extender_stop(&lenient);
-    cleanup_free char *alone = inspect(&s, 0, ARGV("--node-grace=10m", lenient_url));
-    ck_assert_contains(alone, "! n1: " NO_HEARTBEAT); /* the extender is unavailable */
     sim_stop(&s);
 }
 END_TEST
@@ -445,8 +343,6 @@ START_TEST(completion_lists_names_of_the_cluster)
 END_TEST
 
 LIB_MAIN("inspect_cli", 60, it_shows_the_api_servers_objects,
-         classic_uses_nodes_and_pods_only, it_shows_use_beside_promises, it_explains_pods,
-         a_cordoned_node_is_marked, check_compares_with_the_extender,
-         the_unit_is_determined, a_dead_agent_is_reported_at_once,
-         the_extender_overrides_the_lease, a_watch_follows, errors_are_clear,
-         completion_lists_names_of_the_cluster)
+         classic_uses_nodes_and_pods_only, it_explains_pods, a_cordoned_node_is_marked,
+         check_compares_with_the_extender, a_dead_agent_is_reported_at_once,
+         a_watch_follows, errors_are_clear, completion_lists_names_of_the_cluster)

@@ -264,57 +264,10 @@ START_TEST(kubectl_creates_changes_and_deletes)
     sim_stop(&s);
 }
 
-START_TEST(kubectl_watches)
-{
-    struct sim s;
-    struct program watch;
-    struct buf said = {0};
-    char server[64];
-    if (!have_kubectl())
-        return;
-    sim_start(&s, ARGV("--port", "0", "--generate", "nodes=2,cards=1,pods=1"));
-    snprintf(server, sizeof server, "http://127.0.0.1:%u", s.port);
-    program_start(
-        &watch, dir,
-        ARGV("kubectl", "--server", server, "get", "nodes", "-w", "-o", "yaml"));
-    ck_assert(program_wait_output(&watch, "node-00001"));
-    ck_assert_int_eq(KUBECTL(&s, &said, "cordon", "node-00001"), 0);
-    ck_assert(program_wait_output(&watch, "unschedulable: true"));
-    program_kill(&watch);
-    buf_fini(&said);
-    sim_stop(&s);
-}
-
 struct wait_running {
     const struct sim *s;
     struct raw_reply reply;
 };
-
-static bool is_running(void *ctx)
-{
-    struct wait_running *w = ctx;
-    ask(w->s, GET("/api/v1/namespaces/default/pods/p"), &w->reply);
-    return strstr(w->reply.body.p, "\"phase\":\"Running\"");
-}
-
-START_TEST(with_run_pods_a_bound_pod_runs)
-{
-    static const char pod[] =
-        "{\"metadata\":{\"name\":\"p\"},\"spec\":{\"nodeName\":\"n\","
-        "\"containers\":[{\"name\":\"c\",\"image\":\"i\"}]}}";
-    struct sim s;
-    struct wait_running w = {&s, {0}};
-    cleanup_buf struct buf post = {0};
-    sim_start(&s, ARGV("--port", "0", "--run-pods", "--tick", "10ms"));
-    buf_printf(&post,
-               "POST /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: x\r\n"
-               "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-               strlen(pod), pod);
-    ck_assert_uint_eq(ask(&s, post.p, &w.reply), 201);
-    ck_assert(raw_until(is_running, &w));
-    raw_reply_fini(&w.reply);
-    sim_stop(&s);
-}
 
 START_TEST(it_requires_the_token_and_serves_tls)
 {
@@ -347,8 +300,6 @@ int main(void)
                                   manifests_are_loaded_and_unserved_kinds_are_logged,
                                   kubectl_shows_the_objects,
                                   kubectl_creates_changes_and_deletes,
-                                  kubectl_watches,
-                                  with_run_pods_a_bound_pod_runs,
                                   it_requires_the_token_and_serves_tls};
     return unit_run_with("kube-sim", tests, ARRAY_LEN(tests), 180,
                          &(struct unit_fixtures){.begin = begin, .end = end});

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "lib/sim.h"
@@ -234,91 +232,6 @@ START_TEST(the_main_port_serves_sixteen_watches)
 }
 END_TEST
 
-/* Applies the lines of the watch to `seen`, the card infos by node, until node "last" has these
- * ones. */
-static void read_node_watch(struct watch *w, json_t *seen, const json_t *last)
-{
-    for (;;) {
-        cleanup_free char *line = watch_line(w);
-        ck_assert_ptr_nonnull(line);
-        if (!*line)
-            continue;
-        cleanup_json json_t *j = json_loads(line, 0, NULL);
-        ck_assert_msg(j, "%s", line);
-        const char *name = lib_str(j, "GpuNode.metadata.name");
-        ck_assert(*name);
-        if (!strcmp(lib_str(j, "Type"), "DELETED"))
-            json_object_del(seen, name);
-        else
-            json_object_set(seen, name, lib_at(j, "GpuNode.spec.device_infos"));
-        if (!strcmp(name, "last") && json_equal(json_object_get(seen, name), last))
-            return;
-    }
-}
-
-/* The card infos of each node in the extender's list. New. */
-static json_t *listed_nodes(struct peer *observers)
-{
-    cleanup_json json_t *list = peer_json(observers, "GET", API "/gpunodes", NULL);
-    json_t *nodes = json_object(), *item;
-    size_t i;
-    json_array_foreach(json_object_get(list, "items"), i, item) json_object_set(
-        nodes, lib_str(item, "metadata.name"), lib_at(item, "spec.device_infos"));
-    return nodes;
-}
-
-static bool has_cards(struct peer *observers, const char *node, int n)
-{
-    cleanup_json json_t *nodes = listed_nodes(observers);
-    json_t *cards = json_object_get(nodes, node);
-    return (json_is_object(cards) ? json_object_size(cards) : json_array_size(cards)) ==
-           (size_t)n;
-}
-
-START_TEST(a_slow_reader_receives_the_final_state)
-{
-    enum { NODES = 30, ROUNDS = 40 };
-    struct sim s;
-    struct extender e;
-    struct watch slow = {0};
-    sim_start(&s, ARGV(NULL));
-    for (int i = 0; i < NODES; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "n%d", i);
-        sim_add_node(&s, name, 8, 16);
-    }
-    start(&e, &s);
-    /* The client has a small receive window and reads nothing yet. */
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = 4096;
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-    ck_assert(raw_connect(&slow.c, fd, e.observers.port));
-    raw_sendf(&slow.c, "GET " API "/gpunodes?watch=true HTTP/1.1\r\nHost: x\r\n\r\n");
-    for (int r = 0; r < ROUNDS; r++)
-        for (int i = r % 2; i < NODES; i += 2) {
-            char name[16];
-            snprintf(name, sizeof name, "n%d", i);
-            sim_add_scv(&s, name, 1 + (r + i) % 8, 16, -1);
-        }
-    /* Nodes and Scvs come through watches of their own: "last" comes when all the others are
-     * final. */
-    for (int i = 0; i < NODES; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "n%d", i);
-        lib_wait(has_cards(&e.observers, name, 1 + (ROUNDS - 2 + i % 2 + i) % 8));
-    }
-    sim_add_node(&s, "last", 1, 16);
-    lib_wait(has_cards(&e.observers, "last", 1));
-    cleanup_json json_t *seen = json_object(), *list = listed_nodes(&e.observers);
-    ck_assert_uint_eq(json_object_size(list), NODES + 1);
-    ck_assert_int_eq(raw_read_head(&slow.c, &slow.r), RAW_OK);
-    read_node_watch(&slow, seen, json_object_get(list, "last"));
-    ck_assert_msg(json_equal(seen, list), "the watch and the list differ");
-    watch_close(&slow);
-    extender_stop(&e);
-    sim_stop(&s);
-}
-END_TEST
-
 static unsigned get_at(unsigned port, const char *path, const char *ca, const char *cert,
                        const char *user, struct buf *said)
 {
@@ -466,6 +379,5 @@ END_TEST
 
 LIB_MAIN("observe", 120, discovery_lists_and_unknown_paths, a_watch_delivers_every_change,
          lists_and_watches_are_rejected_before_the_initial_sync,
-         the_main_port_serves_sixteen_watches, a_slow_reader_receives_the_final_state,
-         only_the_front_proxy_may_act_for_users,
+         the_main_port_serves_sixteen_watches, only_the_front_proxy_may_act_for_users,
          cluster_data_is_shown_only_to_authorized_clients)

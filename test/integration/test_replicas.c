@@ -339,19 +339,6 @@ static void stop_one(struct fixture *f, size_t i)
     mark_ended(f, i);
 }
 
-START_TEST(leader_is_stopped)
-{
-    struct fixture f;
-    set_up(&f);
-    reset_counters(&f);
-    stop_one(&f, leader(&f));
-    wait_for_binds(&f, 100);
-    report(&f, "the leader is stopped");
-    ck_assert_int_eq(atomic_load(&f.failed), 0);
-    tear_down(&f);
-}
-END_TEST
-
 START_TEST(no_call_fails_in_a_rolling_update)
 {
     struct fixture f;
@@ -465,5 +452,4 @@ END_TEST
 
 LIB_MAIN("replicas", 150, forwarded_binds_leave_connections_to_others,
          a_forwarded_bind_is_not_forwarded_again, leader_is_killed,
-         leader_is_paused_and_continues, leader_is_stopped,
-         no_call_fails_in_a_rolling_update)
+         leader_is_paused_and_continues, no_call_fails_in_a_rolling_update)

@@ -152,29 +152,6 @@ START_TEST(kill_during_binds_loses_no_promise)
     lib_threads(ARRAY_LEN(rounds), run_round, NULL);
 }
 
-START_TEST(repeated_kills_lose_no_promise)
-{
-    struct fixture f;
-    set_up(&f);
-    for (int k = 0; k < 2; k++) {
-        extender_start(&f.extender, &f.sim, ARGV(NULL));
-        oracle_agrees(&f.sim.api, &f.extender);
-        start_clients(&f);
-        lib_wait(sim_bound(&f.sim) > k * 15);
-        program_signal(&f.extender.program, SIGKILL);
-        atomic_store(&f.give_up, true);
-        join_clients(&f);
-        extender_kill(&f.extender);
-        oracle_check(&f.sim.api);
-    }
-    extender_start(&f.extender, &f.sim, ARGV(NULL));
-    start_clients(&f);
-    join_clients(&f);
-    ck_assert_int_eq(sim_bound(&f.sim), PODS);
-    oracle_agrees(&f.sim.api, &f.extender);
-    tear_down(&f);
-}
-
 /* -- SIGTERM -- */
 
 START_TEST(a_stop_completes_binds_in_flight)
@@ -242,12 +219,6 @@ static void check_lease_is_free(const struct sim *s)
     ck_assert_str_eq(lib_str(lease, "spec.holderIdentity"), "");
 }
 
-static void bind(const struct extender *e, const char *pod, const char *node)
-{
-    cleanup_buf struct buf why = {0};
-    ck_assert_msg(extender_bind(e, pod, node, &why), "%s", why.p);
-}
-
 /* The extender tries for some seconds to find out the outcome of a Binding without an
  * answer, longer than releasing the lease may take. The stop waits that long. */
 START_TEST(a_stop_waits_for_an_unknown_outcome)
@@ -280,72 +251,7 @@ START_TEST(a_stop_waits_for_an_unknown_outcome)
     sim_stop(&f.sim);
 }
 
-START_TEST(a_stop_releases_the_lease)
-{
-    struct fixture f;
-    set_up(&f);
-    extender_start(&f.extender, &f.sim, ARGV(NULL));
-    bind(&f.extender, "p00", "n1");
-    extender_stop(&f.extender);
-    check_lease_is_free(&f.sim);
-    extender_start(&f.extender, &f.sim, ARGV(NULL));
-    bind(&f.extender, "p01", "n1");
-    oracle_agrees(&f.sim.api, &f.extender);
-    tear_down(&f);
-}
-
-START_TEST(a_standby_binds_after_a_stop)
-{
-    struct fixture f;
-    struct extender second;
-    set_up(&f);
-    extender_start(&f.extender, &f.sim, ARGV(NULL));
-    bind(&f.extender, "p00", "n1");
-    extender_start(&second, &f.sim, ARGV(NULL));
-    program_signal(&f.extender.program, SIGTERM);
-    ck_assert_int_eq(program_wait(&f.extender.program), 0);
-    /* Otherwise the standby waits until the lease expires. */
-    ck_assert_ptr_null(
-        strstr(program_output(&f.extender.program), "the lease is not released"));
-    extender_kill(&f.extender);
-    bind(&second, "p01", "n1");
-    oracle_agrees(&f.sim.api, &second);
-    extender_stop(&second);
-    sim_stop(&f.sim);
-}
-
 /* -- two extenders at once -- */
-
-START_TEST(only_the_leader_binds)
-{
-    struct fixture f;
-    struct extender second;
-    cleanup_buf struct buf why = {0};
-    set_up(&f);
-    extender_start(&f.extender, &f.sim, ARGV(NULL));
-    lib_wait(extender_leads(&f.extender));
-    extender_start(&second, &f.sim, ARGV(NULL));
-    ck_assert(!extender_leads(&second));
-    ck_assert(extender_ready(&second));
-    ck_assert_int_eq(extender_filter(&second, 2, "n1", &why), FITS);
-    bind(&f.extender, "p00", "n1");
-    oracle_agrees(&f.sim.api, &second); /* it watches what the first one does */
-    /* A bind at the second extender is forwarded to the first. */
-    ck_assert_msg(extender_bind(&second, "p01", "n2", &why), "%s", why.p);
-    ck_assert(program_wait_output(&f.extender.program, "pod=p01"));
-    ck_assert_ptr_null(strstr(program_output(&second.program), "pod=p01"));
-    ck_assert_int_eq(sim_count(&f.sim, "create", "pods", "binding"), 2);
-    ck_assert(extender_leads(&f.extender) && !extender_leads(&second));
-
-    extender_kill(&f.extender);
-    f.extender = second;
-    start_clients(&f);
-    join_clients(&f);
-    lib_wait(extender_leads(&f.extender));
-    ck_assert_int_eq(sim_bound(&f.sim), PODS);
-    oracle_agrees(&f.sim.api, &f.extender);
-    tear_down(&f);
-}
 
 struct pair {
     struct sim sim;
@@ -353,41 +259,5 @@ struct pair {
     _Atomic int bound;
 };
 
-/* Binds every pod through both extenders in turn, as if two schedulers did not agree on
- * which of them serves it. */
-static void bind_through_both(void *ctx, size_t i)
-{
-    struct pair *p = ctx;
-    char name[16];
-    snprintf(name, sizeof name, "p%02zu", i % PODS);
-    for (int k = 0; k < 100; k++) {
-        if (extender_bind(&p->e[(i + (size_t)k) % 2], name, node_of(i % PODS), NULL)) {
-            atomic_fetch_add(&p->bound, 1);
-            return;
-        }
-        lib_pause();
-    }
-}
-
-START_TEST(two_extenders_promise_nothing_twice)
-{
-    struct pair p = {0};
-    sim_start(&p.sim, ARGV(NULL));
-    add_objects(&p.sim);
-    extender_start(&p.e[0], &p.sim, ARGV(NULL));
-    extender_start(&p.e[1], &p.sim, ARGV(NULL));
-    lib_threads(2 * PODS, bind_through_both, &p);
-    ck_assert_int_eq(atomic_load(&p.bound), 2 * PODS);
-    ck_assert_int_eq(sim_bound(&p.sim), PODS);
-    oracle_agrees(&p.sim.api, &p.e[0]);
-    oracle_agrees(&p.sim.api, &p.e[1]);
-    extender_stop(&p.e[0]);
-    extender_stop(&p.e[1]);
-    sim_stop(&p.sim);
-}
-
 LIB_MAIN("restart", 150, kill_during_binds_loses_no_promise,
-         repeated_kills_lose_no_promise, a_stop_completes_binds_in_flight,
-         a_stop_waits_for_an_unknown_outcome, a_stop_releases_the_lease,
-         a_standby_binds_after_a_stop, only_the_leader_binds,
-         two_extenders_promise_nothing_twice)
+         a_stop_completes_binds_in_flight, a_stop_waits_for_an_unknown_outcome)

@@ -120,31 +120,6 @@ START_TEST(bind_is_served_under_every_path)
     tear_down(&f);
 }
 
-START_TEST(failed_binds_report_the_reason)
-{
-    struct fixture f;
-    cleanup_buf struct buf why = {0};
-    set_up(&f);
-    sim_add_pod(&f.sim, "large", 20);
-    sim_load(
-        &f.sim, "%s",
-        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"plain\","
-        "\"uid\":\"uid-plain\","
-        "\"namespace\":\"default\"},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":"
-        "\"i\"}]}}");
-    ck_assert(!extender_bind(&f.extender, "large", "big", &why));
-    ck_assert_contains(why.p, "no card of node big fits");
-    ck_assert(!extender_bind(&f.extender, "large", "nowhere", &why));
-    ck_assert_contains(why.p, "nowhere");
-    ck_assert(!extender_bind(&f.extender, "absent", "big", &why));
-    ck_assert_contains(why.p, "pod not found");
-    ck_assert(!extender_bind(&f.extender, "plain", "big", &why));
-    ck_assert_contains(why.p, "no GPU memory");
-    ck_assert_int_eq(sim_count(&f.sim, "create", "pods", "binding"), 0);
-    oracle_agrees(&f.sim.api, &f.extender);
-    tear_down(&f);
-}
-
 START_TEST(read_only_endpoints_are_served_on_both_ports)
 {
     static const char *const inspects[] = {"/inspect", "/gpushare-scheduler/inspect"};
@@ -178,34 +153,6 @@ START_TEST(read_only_endpoints_are_served_on_both_ports)
     ck_assert_uint_eq(peer_call(&f.extender.observers, "POST", "/filter", body.p, &reply),
                       404);
     oracle_agrees(&f.sim.api, &f.extender);
-    tear_down(&f);
-}
-
-START_TEST(connections_are_kept_alive)
-{
-    struct fixture f;
-    struct raw c;
-    struct raw_reply r = {0};
-    cleanup_buf struct buf body = {0}, request = {0};
-    set_up(&f);
-    lib_filter_body(&body, "p", 4, ARGV("big", "full"));
-    buf_printf(&request,
-               "POST /gpushare-scheduler/filter HTTP/1.1\r\nHost: x\r\n"
-               "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-               body.n, body.p);
-    raw_open(&c, f.extender.verbs.port);
-    for (int i = 0; i < 50; i++) {
-        raw_call(&c, &r, i % 2 ? "GET /inspect HTTP/1.1\r\nHost: x\r\n\r\n" : request.p);
-        ck_assert_uint_eq(r.status, 200);
-    }
-    /* Two pipelined requests are answered in order. */
-    ck_assert(raw_sendf(&c, "%sGET /version HTTP/1.1\r\nHost: x\r\n\r\n", request.p));
-    ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
-    ck_assert_contains(r.body.p, "NodeNames");
-    ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
-    ck_assert_contains(r.body.p, "version");
-    raw_reply_fini(&r);
-    raw_close(&c);
     tear_down(&f);
 }
 
@@ -411,6 +358,6 @@ START_TEST(recorded_binds_succeed)
 
 LIB_MAIN("verbs", 150, filter_is_served_under_every_path,
          prioritize_is_served_under_every_path, bind_is_served_under_every_path,
-         failed_binds_report_the_reason, read_only_endpoints_are_served_on_both_ports,
-         connections_are_kept_alive, a_recorded_request_with_names_gets_names,
+         read_only_endpoints_are_served_on_both_ports,
+         a_recorded_request_with_names_gets_names,
          a_recorded_request_with_nodes_gets_nodes, recorded_binds_succeed)

@@ -365,5 +365,35 @@ START_TEST(watches_answered_410_back_off)
     sim_stop(&sim);
 }
 
+/* -- compressed lists -- */
+
+static int compressed(const struct sim *s)
+{
+    cleanup_json json_t *j = peer_json(&s->api, "GET", "/kube-sim/state", NULL);
+    ck_assert(json_is_integer(lib_at(j, "compressed")));
+    return (int)json_integer_value(lib_at(j, "compressed"));
+}
+
+/* The lists of nodes and pods have some hundred KiB; the other lists stay below 128 KiB,
+ * the size from which the API server compresses. */
+START_TEST(compressed_lists_give_the_same_ledger)
+{
+    struct sim sim;
+    struct extender gzipped, plain;
+    sim_start(&sim, ARGV("--generate", "nodes=40,cards=4,pods=5,uuid=1,scvs=1"));
+    extender_start(&gzipped, &sim, ARGV(NULL));
+    ck_assert_int_eq(compressed(&sim), 2);
+    extender_start(&plain, &sim, ARGV("--api-compression=off"));
+    ck_assert_int_eq(compressed(&sim), 2);
+    cleanup_json json_t *a = peer_json(&gzipped.observers, "GET", "/inspect", NULL);
+    cleanup_json json_t *b = peer_json(&plain.observers, "GET", "/inspect", NULL);
+    ck_assert_uint_eq(json_array_size(lib_at(a, "nodes")), 40);
+    ck_assert(json_equal(lib_at(a, "nodes"), lib_at(b, "nodes")));
+    oracle_agrees(&sim.api, &gzipped);
+    extender_stop(&plain);
+    extender_stop(&gzipped);
+    sim_stop(&sim);
+}
+
 LIB_MAIN("watches", 150, missed_changes_are_recovered, binds_succeed_while_watches_break,
-         watches_answered_410_back_off)
+         watches_answered_410_back_off, compressed_lists_give_the_same_ledger)

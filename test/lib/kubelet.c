@@ -110,11 +110,8 @@ static void on_get(void *ctx, struct grpcd_call *call, struct span request)
         show(p, false, &a, &pod);
         rc = podres_get_encode(&pod, &out, &err);
     }
-    bool no_get = k->no_get;
     pthread_mutex_unlock(&k->lock);
-    if (no_get)
-        grpcd_end(call, GRPC_UNKNOWN, "PodResources API Get method disabled");
-    else if (rc)
+    if (rc)
         grpcd_fail(call, &err);
     else if (!there)
         grpcd_end(call, GRPC_UNKNOWN, "pod %.*s in namespace %.*s not found",

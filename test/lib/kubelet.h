@@ -36,7 +36,6 @@ struct kubelet_endpoint {
 
 struct kubelet {
     struct grpcd *registration, *podresources;
-    bool no_get;          /* no Get, as before Kubernetes 1.34 */
     int refuse;           /* number of further registrations to refuse */
     pthread_mutex_t lock; /* protects the members below */
     struct kubelet_pod pods[KUBELET_PODS];
