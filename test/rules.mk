@@ -27,7 +27,7 @@ COUNTED := malloc calloc realloc reallocarray aligned_alloc strdup
 WRAPS   := $(COUNTED) free
 $(B)/test/kube/test_wipe: LDFLAGS += -Wl,--wrap=malloc,--wrap=free,--wrap=realloc,--wrap=reallocarray
 $(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
-$(B)/test/extender/test_prioritize: LDFLAGS += -Wl,--wrap=store_read_end
+$(B)/test/extender/test_prioritize: LDFLAGS += -Wl,--wrap=core_driver_read_end
 
 # The part of make bench-openb that needs no cluster.
 $(B)/test/replay/test_openb: $(B)/test/bench/openb_trace.o
@@ -172,7 +172,7 @@ $(B)/test/fuzz/%: $(B)/test/fuzz/%.o $(B)/test/fuzz/$(FUZZ_DRIVER).o \
 $(B)/test/fuzz/%: private LIBS = $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) \
                                  $(call libs,extender) $(call libs,kube-sim)
 $(B)/test/fuzz/fuzz_jread: $(B)/test/fuzz/jsongen.o
-$(B)/test/fuzz/fuzz_verbs $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/verbs_store.o
+$(B)/test/fuzz/fuzz_verbs $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/verbs_driver.o
 $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/replies.o
 $(B)/test/fuzz/fuzz_http: LDFLAGS += -Wl,--wrap=accept4
 

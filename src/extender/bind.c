@@ -27,7 +27,7 @@ enum {
     UNRENEWED_MS = 2000, /* an attempt when the last seen lease has expired */
 };
 
-static int read_args(struct span body, struct arena *a, struct store_bind *bind,
+static int read_args(struct span body, struct arena *a, struct core_driver_bind *bind,
                      struct err *err)
 {
     struct jread j;
@@ -61,7 +61,7 @@ static bool is_name(struct span s)
     return s.n > 0 && s.n <= 253 && s.p[0] != '.';
 }
 
-static int check_args(const struct store_bind *bind, struct err *err)
+static int check_args(const struct core_driver_bind *bind, struct err *err)
 {
     if (!is_name(bind->name))
         return err_set(err, ERR_INVALID, "PodName is missing or not a valid name");
@@ -77,7 +77,7 @@ static int check_args(const struct store_bind *bind, struct err *err)
 /* One call of the verb. */
 struct bind_call {
     struct verbs *v;
-    struct store_bind bind;
+    struct core_driver_bind bind;
     struct span body;
     bool forwarded; /* by another replica */
     bool sent;      /* to a leader, which may have received it */
@@ -89,7 +89,7 @@ struct bind_call {
 
 static void log_result(const struct bind_call *c, const struct err *err)
 {
-    const struct store_bind *b = &c->bind;
+    const struct core_driver_bind *b = &c->bind;
     if (err)
         log_info("bind", "bind failed", LOG_SPAN("namespace", b->ns),
                  LOG_SPAN("pod", b->name), LOG_SPAN("node", b->node), LOG_ERR(err));
@@ -110,10 +110,10 @@ static unsigned bind_here(struct bind_call *c)
 {
     const struct verbs_config *config = &c->v->config;
     bool not_leader;
-    if (store_bind(config->store, &c->bind, &not_leader, &c->err) == 0) {
+    if (core_driver_bind(config->driver, &c->bind, &not_leader, &c->err) == 0) {
         log_result(c, NULL);
         counters_bind(config->counters, ERR_NONE);
-        event_pod_placed(config->recorder, config->store, &c->bind);
+        event_pod_placed(config->recorder, config->driver, &c->bind);
         buf_adds(c->reply, "{\"Error\":\"\"}");
         return 200;
     }
@@ -148,7 +148,7 @@ static void take_error(struct bind_call *c, const char *address, unsigned status
  * the leader stopped renewing or this process cannot read the Lease; the leader, if it
  * runs, is then asked again. */
 static int64_t answer_timeout_ms(const struct bind_call *c,
-                                 const struct store_route *route)
+                                 const struct core_driver_route *route)
 {
     int64_t now_ms = clock_mono_ms(), left = c->since_ms + SENT_MS - now_ms;
     int64_t wait = route->until_ms + RETRY_MS - now_ms;
@@ -158,7 +158,7 @@ static int64_t answer_timeout_ms(const struct bind_call *c,
 }
 
 /* 0: no answer, or one that does not settle the bind. */
-static unsigned forward(struct bind_call *c, const struct store_route *route)
+static unsigned forward(struct bind_call *c, const struct core_driver_route *route)
 {
     const struct verbs_config *config = &c->v->config;
     cleanup_buf struct buf answer = {0};
@@ -176,7 +176,7 @@ static unsigned forward(struct bind_call *c, const struct store_route *route)
     }
     if (status)
         take_error(c, route->address, status, &answer);
-    store_refresh_lease(config->store);
+    core_driver_refresh_lease(config->driver);
     return 0;
 }
 
@@ -192,7 +192,8 @@ static unsigned attempt(struct bind_call *c, bool *stopping)
     const struct verbs_config *config = &c->v->config;
     bool ready;
     struct err why = {0};
-    struct store_route route = store_route(config->store, c->forwarded, &ready, &why);
+    struct core_driver_route route =
+        core_driver_route(config->driver, c->forwarded, &ready, &why);
     *stopping = route.stopping;
     if (route.route == BIND_ROUTE_FORWARD && config->forward)
         return forward(c, &route);
@@ -204,7 +205,7 @@ static unsigned attempt(struct bind_call *c, bool *stopping)
         return bind_here(c);
     if (route.route == BIND_ROUTE_REJECT)
         return fail(c, FORWARD_MISDIRECTED);
-    store_refresh_lease(config->store);
+    core_driver_refresh_lease(config->driver);
     return 0;
 }
 
@@ -223,7 +224,7 @@ unsigned bind_answer(struct verb_call *call)
     while ((status = attempt(&c, &stopping)) == 0) {
         if (is_late(&c, stopping))
             return fail(&c, 200);
-        store_wait_may_bind(call->verbs->config.store, RETRY_MS);
+        core_driver_wait_may_bind(call->verbs->config.driver, RETRY_MS);
     }
     return status;
 }

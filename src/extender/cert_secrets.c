@@ -27,7 +27,7 @@ struct cert_secrets {
     char *ns;
     struct tls *tls[2];
     struct kube_client *client;
-    struct store *store;
+    struct core_driver *driver;
     struct counters *counters;
     atomic_bool stopping;
     int64_t due_ms;
@@ -50,10 +50,10 @@ struct cert_secrets *cert_secrets_new(const char *ns, struct tls *const tls[2])
 }
 
 void cert_secrets_connect(struct cert_secrets *c, struct kube_client *client,
-                          struct store *store, struct counters *counters)
+                          struct core_driver *driver, struct counters *counters)
 {
     c->client = client;
-    c->store = store;
+    c->driver = driver;
     c->counters = counters;
 }
 
@@ -102,8 +102,7 @@ static void wipe_reply(struct httpc_reply *reply)
 static int read_secret(struct cert_secrets *c, enum secret secret, struct err *err)
 {
     const char *name = secret_names[secret];
-    cleanup_free char *path =
-        xasprintf("/api/v1/namespaces/%s/secrets/%s", c->ns, name);
+    cleanup_free char *path = xasprintf("/api/v1/namespaces/%s/secrets/%s", c->ns, name);
     struct kube_request request = {.method = "GET", .path = path, .timeout_ms = CALL_MS};
     struct kube_tls_secret now = {0};
     struct httpc_reply reply;
@@ -126,18 +125,16 @@ static int create_secret(struct cert_secrets *c, enum secret secret,
 {
     const char *name = secret_names[secret];
     cleanup_free char *path = xasprintf("/api/v1/namespaces/%s/secrets", c->ns);
-    struct kube_tls_secret made = {.data = {[KUBE_TLS_CERT] = pair->cert,
-                                            [KUBE_TLS_KEY] = pair->key}};
+    struct kube_tls_secret made = {
+        .data = {[KUBE_TLS_CERT] = pair->cert, [KUBE_TLS_KEY] = pair->key}};
     struct buf body = {0};
     struct httpc_reply reply;
     struct err wrong = {0};
     buf_add_span(&made.data[KUBE_TLS_CA], ca);
     kube_tls_secret_encode(&made, c->ns, name, &body);
     buf_fini(&made.data[KUBE_TLS_CA]); /* the others belong to the pair */
-    struct kube_request request = {.method = "POST",
-                                   .path = path,
-                                   .body = buf_span(&body),
-                                   .timeout_ms = CALL_MS};
+    struct kube_request request = {
+        .method = "POST", .path = path, .body = buf_span(&body), .timeout_ms = CALL_MS};
     int rc = call_api(c, &request, &reply, &wrong);
     tls_wipe(&body);
     wipe_reply(&reply);
@@ -192,8 +189,7 @@ static int get_ca(struct cert_secrets *c, int64_t now_s, struct x509_pair *ca,
                              .ca = true,
                              .begins_s = now_s - CERT_SECRETS_BACKDATE_S,
                              .expires_s = now_s + CERT_SECRETS_LIFE_S};
-    if (x509_make(&spec, NULL, ca, err) ||
-        x509_read(buf_span(&ca->cert), info, err))
+    if (x509_make(&spec, NULL, ca, err) || x509_read(buf_span(&ca->cert), info, err))
         return -1;
     add_bundle(c, ca, &all);
     return create_secret(c, CA, ca, buf_span(&all), err);
@@ -210,13 +206,13 @@ static int sign(struct cert_secrets *c, enum secret secret, int64_t now_s,
     const char *const hosts[] = {CERT_SECRETS_HOST, in_ns,       service, observe,
                                  "localhost",       "127.0.0.1", NULL};
     const bool server = secret == SERVER;
-    struct x509_spec spec = {
-        .common_name = server ? CERT_SECRETS_SERVER_NAME : CERT_SECRETS_CLIENT_NAME,
-        .names = server ? hosts : NULL,
-        .server = server,
-        .client = true,
-        .begins_s = now_s - CERT_SECRETS_BACKDATE_S,
-        .expires_s = now_s + CERT_SECRETS_LIFE_S};
+    struct x509_spec spec = {.common_name = server ? CERT_SECRETS_SERVER_NAME
+                                                   : CERT_SECRETS_CLIENT_NAME,
+                             .names = server ? hosts : NULL,
+                             .server = server,
+                             .client = true,
+                             .begins_s = now_s - CERT_SECRETS_BACKDATE_S,
+                             .expires_s = now_s + CERT_SECRETS_LIFE_S};
     struct x509_pair made = {{0}, {0}};
     cleanup_buf struct buf all = {0};
     if (spec.expires_s > ca_info->expires_s)
@@ -295,8 +291,8 @@ static int serve(struct cert_secrets *c, struct err *err)
 
 static bool leads(struct cert_secrets *c)
 {
-    bool leader = core_is_leader(store_read(c->store));
-    store_read_end(c->store);
+    bool leader = core_is_leader(core_driver_read(c->driver));
+    core_driver_read_end(c->driver);
     return leader;
 }
 

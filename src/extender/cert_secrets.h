@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "extender/core_driver.h"
 #include "extender/counters.h"
-#include "extender/store.h"
 #include "kube/client.h"
 #include "wire/tls.h"
 
@@ -38,7 +38,7 @@ struct cert_secrets *cert_secrets_new(const char *ns, struct tls *const tls[2]);
 /* Connects it to the API server and the core, before the first step. All are borrowed;
  * `counters` may be NULL. */
 void cert_secrets_connect(struct cert_secrets *c, struct kube_client *client,
-                          struct store *store, struct counters *counters);
+                          struct core_driver *driver, struct counters *counters);
 void cert_secrets_free(struct cert_secrets *c); /* NULL is accepted */
 
 /* Reads the Secrets if that is due, and makes missing ones if this process leads. Blocks

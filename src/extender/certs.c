@@ -193,8 +193,8 @@ static int set_up(struct certs *c, const struct certs_config *config, struct err
     if (rc == 0 && (c->mode == CERTS_SECRETS || config->cert_file))
         rc = listen_with(c, config, &first, err);
     if (rc == 0 && c->mode == CERTS_SECRETS)
-        c->secrets = cert_secrets_new(config->ns,
-                                      (struct tls *const[]){c->verbs, c->observers});
+        c->secrets =
+            cert_secrets_new(config->ns, (struct tls *const[]){c->verbs, c->observers});
     x509_pair_fini(&first);
     return rc;
 }
@@ -212,13 +212,13 @@ struct certs *certs_new(const struct certs_config *config, struct err *err)
     return c;
 }
 
-void certs_start(struct certs *c, struct kube_client *client, struct store *store,
+void certs_start(struct certs *c, struct kube_client *client, struct core_driver *driver,
                  struct counters *counters)
 {
     if (!c->verbs)
         return;
     if (c->secrets)
-        cert_secrets_connect(c->secrets, client, store, counters);
+        cert_secrets_connect(c->secrets, client, driver, counters);
     c->ticker = ticker_new();
     ticker_start(c->ticker, &ticker_fns, c);
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/opt.h"
+#include "extender/core_driver.h"
 #include "extender/counters.h"
-#include "extender/store.h"
 #include "kube/client.h"
 #include "wire/tls.h"
 
@@ -42,7 +42,7 @@ struct certs;
  */
 struct certs *certs_new(const struct certs_config *config, struct err *err);
 /* Starts the thread that follows the files and Secrets. All are borrowed. */
-void certs_start(struct certs *c, struct kube_client *client, struct store *store,
+void certs_start(struct certs *c, struct kube_client *client, struct core_driver *driver,
                  struct counters *counters);
 /* The listeners must have stopped. All functions below accept NULL: insecure, plain HTTP.
  */

@@ -14,10 +14,10 @@ static bool is_listed(const struct ledger *l, const struct object_meta *pod)
     return known && span_eq(known->ns, pod->ns) && span_eq(known->name, pod->name);
 }
 
-static bool exists(struct store *store, const struct object_meta *pod)
+static bool exists(struct core_driver *driver, const struct object_meta *pod)
 {
-    bool listed = is_listed(core_ledger(store_read(store)), pod);
-    store_read_end(store);
+    bool listed = is_listed(core_ledger(core_driver_read(driver)), pod);
+    core_driver_read_end(driver);
     return listed;
 }
 
@@ -28,52 +28,52 @@ struct search {
     char name[256];
 };
 
-static const struct ledger *resume(struct search *s, struct store *store)
+static const struct ledger *resume(struct search *s, struct core_driver *driver)
 {
-    const struct ledger *l = core_ledger(store_read(store));
+    const struct ledger *l = core_ledger(core_driver_read(driver));
     s->n.node = s->name[0] ? ledger_node_find(l, span_of(s->name)) : NULL;
     return l;
 }
 
-static void pause_search(struct search *s, struct store *store)
+static void pause_search(struct search *s, struct core_driver *driver)
 {
     const struct ledger_node *node = s->n.node;
     size_t n = node && node->name.n < sizeof s->name ? node->name.n : 0;
     if (n)
         memcpy(s->name, node->name.p, n);
     s->name[n] = '\0';
-    store_read_end(store);
+    core_driver_read_end(driver);
 }
 
 /* Finds the candidate that comes closest; none if the ledger knows no candidate. */
-static void find_closest(struct search *s, struct store *store,
+static void find_closest(struct search *s, struct core_driver *driver,
                          const struct verb_args *args)
 {
     nearest_node_init(&s->n, &(struct select_pod){&args->request, args->pod.priority,
                                                   args->pod.meta.uid, NULL});
     s->n.offered = true;
     for (size_t i = 0; i < args->n;) {
-        const struct ledger *l = resume(s, store);
+        const struct ledger *l = resume(s, driver);
         for (size_t k = 0; k < VERB_LOCK_NODES && i < args->n; k++, i++) {
             const struct ledger_node *node = ledger_node_find(l, args->nodes[i].name);
             if (node)
                 nearest_node_visit(&s->n, node);
         }
-        pause_search(s, store);
+        pause_search(s, driver);
     }
 }
 
 /* The closest of all nodes whose cards could take the pod; no name: none. kube-scheduler
  * does not offer a node whose sum of memory is too small or that another plugin rejects.
  */
-static void find_not_offered(struct search *s, struct store *store,
+static void find_not_offered(struct search *s, struct core_driver *driver,
                              const struct verb_args *args)
 {
     bool more = true;
     nearest_node_init(&s->n, &(struct select_pod){&args->request, args->pod.priority,
                                                   args->pod.meta.uid, NULL});
     for (uint32_t slot = 0; more;) {
-        const struct ledger *l = resume(s, store);
+        const struct ledger *l = resume(s, driver);
         uint32_t slots = ledger_node_slots(l);
         for (uint32_t k = 0; k < VERB_LOCK_NODES && slot < slots; k++, slot++) {
             const struct ledger_node *node = ledger_node_at(l, slot);
@@ -81,7 +81,7 @@ static void find_not_offered(struct search *s, struct store *store,
                 nearest_node_visit(&s->n, node);
         }
         more = slot < slots;
-        pause_search(s, store);
+        pause_search(s, driver);
     }
     if (s->n.fit == FIT_NEVER)
         s->name[0] = '\0';
@@ -105,11 +105,11 @@ static void write_closest(const struct search *s, struct buf *note)
 }
 
 /* Writes nothing if the pod fits by now. `other`: the result of find_not_offered(). */
-static void write_rejection(const struct verb_args *args, struct store *store,
+static void write_rejection(const struct verb_args *args, struct core_driver *driver,
                             const char *other, struct buf *note)
 {
     struct search s = {0};
-    find_closest(&s, store, args);
+    find_closest(&s, driver, args);
     if (s.n.fits)
         return;
     if (args->n == 1)
@@ -119,15 +119,15 @@ static void write_rejection(const struct verb_args *args, struct store *store,
         buf_printf(note,
                    "the pod fits on none of the %zu nodes that kube-scheduler offered",
                    args->n);
-    resume(&s, store);
+    resume(&s, driver);
     write_closest(&s, note);
-    store_read_end(store);
+    core_driver_read_end(driver);
     if (*other)
         buf_printf(note, "; %s, which was not offered, has cards that could take the pod",
                    other);
 }
 
-void event_pod_rejected(struct event_recorder *r, struct store *store,
+void event_pod_rejected(struct event_recorder *r, struct core_driver *driver,
                         const struct verb_args *args, bool later, const char *gang)
 {
     const struct object_meta *pod = &args->pod.meta;
@@ -142,7 +142,7 @@ void event_pod_rejected(struct event_recorder *r, struct store *store,
                                     : later ? "GPUNoRoom"
                                             : "GPUNeverFits",
                           .action = "Filtering"};
-    if (!r || !args->n || !pod->uid.n || !exists(store, pod) ||
+    if (!r || !args->n || !pod->uid.n || !exists(driver, pod) ||
         !event_recorder_wants(r, pod->uid, event.reason))
         return;
     /* The full search for a node that was not offered is rate-limited, too. */
@@ -155,10 +155,10 @@ void event_pod_rejected(struct event_recorder *r, struct store *store,
     } else {
         struct search other = {0};
         if (!later)
-            find_not_offered(&other, store, args);
+            find_not_offered(&other, driver, args);
         if (other.name[0])
             event.reason = "GPUNoRoom";
-        write_rejection(args, store, other.name, &note);
+        write_rejection(args, driver, other.name, &note);
     }
     event.note = buf_span(&note);
     if (note.n)
@@ -208,18 +208,18 @@ static void write_placed(const struct ledger_pod *pod, struct buf *note)
     }
 }
 
-void event_pod_placed(struct event_recorder *r, struct store *store,
-                      const struct store_bind *bind)
+void event_pod_placed(struct event_recorder *r, struct core_driver *driver,
+                      const struct core_driver_bind *bind)
 {
     static const char reason[] = "GPUPlaced";
     cleanup_buf struct buf note = {0};
     if (!event_recorder_wants(r, bind->uid, reason))
         return;
-    const struct ledger *l = core_ledger(store_read(store));
+    const struct ledger *l = core_ledger(core_driver_read(driver));
     const struct ledger_pod *pod = ledger_pod_find(l, bind->uid);
     if (pod && pod->node && span_eq(pod->ns, bind->ns) && span_eq(pod->name, bind->name))
         write_placed(pod, &note);
-    store_read_end(store);
+    core_driver_read_end(driver);
     struct event event = {.kind = EVENT_POD,
                           .ns = bind->ns,
                           .name = bind->name,

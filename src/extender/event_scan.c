@@ -494,7 +494,7 @@ bool event_scan_end(struct event_scan *s)
 enum { SCAN_MS = 1000, FIRST_MS = 50 };
 
 struct event_scan_thread {
-    struct store *store;
+    struct core_driver *driver;
     struct event_recorder *recorder;
     struct event_scan *scan;
     struct ticker *ticker;
@@ -512,19 +512,19 @@ static void scan_node(void *ctx, const struct ledger *l, const struct ledger_nod
 static void scan_ledger(void *ctx)
 {
     struct event_scan_thread *t = ctx;
-    const struct core *core = store_read(t->store);
+    const struct core *core = core_driver_read(t->driver);
     uint64_t generation = ledger_generation(core_ledger(core));
-    struct core_time now = store_now();
+    struct core_time now = core_driver_now();
     bool ready = core_ready(core, now, NULL) == 0;
     struct event_scan_settings settings = {.now_ms = now.mono_ms,
                                            .recorder =
                                                core_is_leader(core) ? t->recorder : NULL,
                                            .led_ms = core_other_leader_ms(core)};
-    store_read_end(t->store);
+    core_driver_read_end(t->driver);
     if (!ready || (t->scanned && !t->left && generation == t->generation))
         return;
     event_scan_begin(t->scan, &settings);
-    store_each_node(t->store, scan_node, t->scan);
+    core_driver_each_node(t->driver, scan_node, t->scan);
     t->left = event_scan_end(t->scan);
     if (!t->scanned)
         log_info("events",
@@ -542,11 +542,11 @@ static int64_t next_scan(void *ctx)
 
 static const struct ticker_fns ticker_fns = {scan_ledger, next_scan};
 
-struct event_scan_thread *event_scan_start(struct store *store,
+struct event_scan_thread *event_scan_start(struct core_driver *driver,
                                            struct event_recorder *recorder, uint64_t seed)
 {
     struct event_scan_thread *t = xcalloc(1, sizeof *t);
-    t->store = store;
+    t->driver = driver;
     t->recorder = recorder;
     t->scan = event_scan_new(seed);
     t->ticker = ticker_new();

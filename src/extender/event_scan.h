@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/ledger.h"
-#include "extender/store.h"
+#include "extender/core_driver.h"
 #include "kube/event_recorder.h"
 
 /*
@@ -19,8 +19,8 @@
 struct event_scan_thread;
 
 /* New; the thread runs at once, and scans once a second if the ledger has changed or an event
- * is left to write. `store` and `recorder` are borrowed. */
-struct event_scan_thread *event_scan_start(struct store *store,
+ * is left to write. `driver` and `recorder` are borrowed. */
+struct event_scan_thread *event_scan_start(struct core_driver *driver,
                                            struct event_recorder *recorder,
                                            uint64_t seed);
 void event_scan_stop(struct event_scan_thread *t);        /* joins; NULL is accepted */

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "extender/api_io.h"
+#include "extender/api_workers.h"
 #include "extender/cert_secrets.h"
 #include "extender/event_scan.h"
 #include "extender/forward.h"
@@ -26,16 +26,16 @@ enum {
 
 struct extender {
     struct kube_client *client;
-    struct api_io *io;
-    struct store *store;
+    struct api_workers *workers;
+    struct core_driver *driver;
     struct certs *certs;
     struct forward *forward;
     struct gang_minimum *gangs;
     struct gpuapi *gpuapi;
     struct delegated_auth *auth; /* NULL: plain HTTP, everyone may call the views */
     struct counters *counters;
-    struct event_recorder *recorder;       /* NULL: no events */
-    struct event_scan_thread *scan;        /* NULL: no events */
+    struct event_recorder *recorder; /* NULL: no events */
+    struct event_scan_thread *scan;  /* NULL: no events */
     struct server *server;
     int64_t drain_delay_ms, drain_ms;
 };
@@ -116,21 +116,21 @@ static void advertise(struct extender *e, const struct extender_config *config)
     }
     cleanup_free char *address =
         xasprintf(is_v6 ? "[%s]:%u" : "%s:%u", host, server_port(e->server));
-    store_advertise(e->store, address);
+    core_driver_advertise(e->driver, address);
     if (config->tls_cert && !config->replica_ca && !config->client_ca)
         log_warn("extender", "neither --replica-ca nor --client-ca is set: binds are "
                              "forwarded only to replicas whose certificate is of the "
                              "system's certificate authorities");
 }
 
-/* To be called before any other use of the store. */
+/* To be called before any other use of the driver. */
 static void start_gpuapi(struct extender *e, const struct extender_config *config)
 {
     struct gpuapi_config gpuapi = {.grace_s = (config->node_grace_ms + 999) / 1000,
-                                        .idle_ms = GPUAPI_IDLE_MS,
-                                        .heartbeat_ms = GPUAPI_HEARTBEAT_MS};
-    e->gpuapi = gpuapi_start(e->store, &gpuapi);
-    store_on_change(e->store, gpuapi_changed, e->gpuapi);
+                                   .idle_ms = GPUAPI_IDLE_MS,
+                                   .heartbeat_ms = GPUAPI_HEARTBEAT_MS};
+    e->gpuapi = gpuapi_start(e->driver, &gpuapi);
+    core_driver_on_change(e->driver, gpuapi_changed, e->gpuapi);
 }
 
 static void *begin_wait(void *request)
@@ -152,10 +152,8 @@ static int call_api(void *ctx, const struct kube_request *request,
 /* Without TLS a token could be read on the way, so no client is asked for one. */
 static int start_auth(struct extender *e, struct err *err)
 {
-    struct delegated_auth_config auth = {.call = call_api,
-                                         .call_ctx = e->client,
-                                         .wait = begin_wait,
-                                         .wake = end_wait};
+    struct delegated_auth_config auth = {
+        .call = call_api, .call_ctx = e->client, .wait = begin_wait, .wake = end_wait};
     if (certs_mode(e->certs) == CERTS_INSECURE)
         return 0;
     e->auth = delegated_auth_start(&auth, err);
@@ -164,12 +162,12 @@ static int start_auth(struct extender *e, struct err *err)
 
 static void start_events(struct extender *e, const char *identity)
 {
-    struct event_recorder_settings recorder = {.post = api_io_post_event,
-                                               .ctx = e->io,
+    struct event_recorder_settings recorder = {.post = api_workers_post_event,
+                                               .ctx = e->workers,
                                                .instance = identity,
                                                .seed = rng_entropy()};
     e->recorder = event_recorder_start(&recorder);
-    e->scan = event_scan_start(e->store, e->recorder, rng_entropy());
+    e->scan = event_scan_start(e->driver, e->recorder, rng_entropy());
 }
 
 static struct core_settings core_settings_of(const struct extender_config *config,
@@ -222,7 +220,7 @@ static struct server *start_server(struct extender *e,
         .recorder = e->recorder,
         .metrics_detail = config->metrics_detail,
     };
-    return server_start(&server, e->store, err);
+    return server_start(&server, e->driver, err);
 }
 
 struct extender *extender_start(const struct extender_config *config, struct err *err)
@@ -239,15 +237,15 @@ struct extender *extender_start(const struct extender_config *config, struct err
         extender_stop(e);
         return NULL;
     }
-    e->io = api_io_new(e->client, e->counters);
-    struct store_io io = api_io_functions(e->io);
-    e->store = store_new(&settings, &io);
+    e->workers = api_workers_new(e->client, e->counters);
+    struct core_driver_io io = api_workers_io(e->workers);
+    e->driver = core_driver_new(&settings, &io);
     start_gpuapi(e, config);
     e->gangs =
         gang_minimum_new(&(struct pod_group_reader){call_api, e->client, clock_mono_ms});
     if (config->events)
         start_events(e, identity);
-    api_io_start(e->io, e->store, e->recorder, config->api_compression);
+    api_workers_start(e->workers, e->driver, e->recorder, config->api_compression);
     if (start_auth(e, err) == 0)
         e->server = start_server(e, config, err);
     if (!e->server) {
@@ -255,8 +253,8 @@ struct extender *extender_start(const struct extender_config *config, struct err
         return NULL;
     }
     advertise(e, config);
-    api_io_start_timer(e->io, e->forward);
-    certs_start(e->certs, e->client, e->store, e->counters);
+    api_workers_start_timer(e->workers, e->forward);
+    certs_start(e->certs, e->client, e->driver, e->counters);
     return e;
 }
 
@@ -267,7 +265,7 @@ static void hand_over(struct extender *e)
     struct timespec delay = {e->drain_delay_ms / 1000,
                              e->drain_delay_ms % 1000 * 1000000};
     server_unready(e->server);
-    store_begin_stop(e->store);
+    core_driver_begin_stop(e->driver);
     while (nanosleep(&delay, &delay) && errno == EINTR)
         ;
 }
@@ -279,7 +277,7 @@ void extender_stop(struct extender *e)
         if (!server_drain(e->server, e->drain_ms))
             log_warn("extender", "shutdown: requests are still in flight after "
                                  "--drain-timeout; closing their connections");
-        if (!store_stop(e->store, RELEASE_MS))
+        if (!core_driver_stop(e->driver, RELEASE_MS))
             log_warn("extender",
                      "shutdown: the lease is not released; it expires by itself");
     }
@@ -290,7 +288,7 @@ void extender_stop(struct extender *e)
     certs_stop(e->certs);
     event_scan_stop(e->scan);
     event_recorder_stop(e->recorder);
-    api_io_stop(e->io);
+    api_workers_stop(e->workers);
     /* No thread is left. */
     forward_free(e->forward);
     gang_minimum_free(e->gangs);
@@ -299,8 +297,8 @@ void extender_stop(struct extender *e)
     event_recorder_free(e->recorder);
     gpuapi_free(e->gpuapi);
     delegated_auth_free(e->auth);
-    store_free(e->store);
-    api_io_free(e->io);
+    core_driver_free(e->driver);
+    api_workers_free(e->workers);
     counters_free(e->counters);
     kube_client_free(e->client);
     free(e);

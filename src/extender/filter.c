@@ -29,10 +29,11 @@ struct filter_mode {
     enum { FILTER_ALL, FILTER_BEST } answer;
     size_t most; /* BEST: nodes answered */
     enum { FILTER_RESERVE_NONE, FILTER_RESERVE_POD, FILTER_RESERVE_GANG } reserve;
-    struct gang gang;       /* RESERVE_GANG: other members need places, too */
-    const char *reject_all; /* why the pod's gang cannot start, on nodes that fit; or NULL */
-    bool template_nodes;    /* a simulation: unknown candidates are template Nodes */
-    bool find_victims;      /* for layout preemption, if no node fits */
+    struct gang gang; /* RESERVE_GANG: other members need places, too */
+    const char
+        *reject_all;     /* why the pod's gang cannot start, on nodes that fit; or NULL */
+    bool template_nodes; /* a simulation: unknown candidates are template Nodes */
+    bool find_victims;   /* for layout preemption, if no node fits */
 };
 
 /* What the judgment has found. w->failed and w->never have the rejected nodes, each with its
@@ -46,7 +47,7 @@ struct filter_result {
     uint32_t rejected[REASON_CLASSES]; /* number of nodes, by reason */
     uint32_t *fitting;                 /* indexes of the candidates that fit */
     size_t n_fitting;
-    const char *gang;                  /* mode->reject_all */
+    const char *gang;                        /* mode->reject_all */
     struct span victims[CORE_PREEMPT_NODES]; /* nodes where evictions could help */
     size_t n_victims;
 };
@@ -128,7 +129,8 @@ static bool judge_node(const struct verb_call *call, const struct filter_mode *m
     }
     if (select_fits_one(node, r->least_mib))
         return true;
-    enum fit alone = select_fit(node, &args->request), fit = alone; /* no nominated pods */
+    enum fit alone = select_fit(node, &args->request),
+             fit = alone; /* no nominated pods */
     if ((alone == FIT_YES && node->has_nominated) ||
         (alone == FIT_LATER && node->has_reserved))
         fit = select_fit_pod(node, &pod);
@@ -210,7 +212,7 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
                       struct filter_result *r)
 {
     struct verb_work *w = call->work;
-    struct store *store = call->verbs->config.store;
+    struct core_driver *driver = call->verbs->config.driver;
     const struct verb_args *args = &w->args;
     unsigned status = 200;
     MEM_GROW(w->fitting, w->fitting_cap, args->n);
@@ -222,12 +224,12 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
     reason_prepare(&r->reasons, &args->request);
     for (size_t i = 0, end; i < args->n && status == 200; i = end) {
         end = part_end(args, i);
-        r->ledger = core_ledger(store_read(store));
+        r->ledger = core_ledger(core_driver_read(driver));
         const struct ledger_pod *known = ledger_pod_find(r->ledger, args->pod.meta.uid);
         r->promised = known ? known->node : NULL;
         r->has_promise |= r->promised != NULL;
         judge_some(call, mode, r, i, end);
-        store_read_end(store);
+        core_driver_read_end(driver);
         status = verb_charge(call, 0);
     }
     if (!gives_reasons(mode, r)) { /* of the nodes before the first that fits */
@@ -239,27 +241,27 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
 
 /* -- reservations -- */
 
-static struct store_reserve reservation_of(const struct verb_args *args)
+static struct core_driver_reserve reservation_of(const struct verb_args *args)
 {
-    return (struct store_reserve){.ns = args->pod.meta.ns,
-                                  .name = args->pod.meta.name,
-                                  .uid = args->pod.meta.uid,
-                                  .request = &args->request,
-                                  .requests = args->pod.requests,
-                                  .priority = args->pod.priority};
+    return (struct core_driver_reserve){.ns = args->pod.meta.ns,
+                                        .name = args->pod.meta.name,
+                                        .uid = args->pod.meta.uid,
+                                        .request = &args->request,
+                                        .requests = args->pod.requests,
+                                        .priority = args->pod.priority};
 }
 
 /* The pod fits nowhere, not even where an earlier filter has reserved cards for it. */
 static void end_reservation(struct verbs *v, const struct verb_args *args)
 {
-    struct store *store = v->config.store;
+    struct core_driver *driver = v->config.driver;
     size_t at;
-    const struct ledger *l = core_ledger(store_read(store));
+    const struct ledger *l = core_ledger(core_driver_read(driver));
     bool has = ledger_reservation_find(l, args->pod.meta.uid) != NULL;
-    store_read_end(store);
-    struct store_reserve none = reservation_of(args);
+    core_driver_read_end(driver);
+    struct core_driver_reserve none = reservation_of(args);
     if (has)
-        store_reserve(store, &none, &at);
+        core_driver_reserve(driver, &none, &at);
 }
 
 /* Judges, and fills best[0..*n) with the indexes of the nodes to answer: with a reservation
@@ -283,11 +285,12 @@ static unsigned choose_best(struct verb_call *call, const struct filter_mode *mo
             break;
         for (size_t i = 0; i < *n; i++)
             names[i] = args->nodes[best[i]].name;
-        struct store_reserve wanted = reservation_of(args);
+        struct core_driver_reserve wanted = reservation_of(args);
         wanted.nodes = names;
         wanted.n = *n;
         size_t at = 0;
-        enum core_reserve_outcome outcome = store_reserve(v->config.store, &wanted, &at);
+        enum core_reserve_outcome outcome =
+            core_driver_reserve(v->config.driver, &wanted, &at);
         if (at < *n)
             best[0] = best[at];
         if (at < *n || outcome == CORE_RESERVE_NOT_NOW || outcome == CORE_RESERVE_FULL)
@@ -334,14 +337,14 @@ static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode
         at[count++] = i;
     for (size_t i = 0; i < count; i++)
         names[i] = w->args.nodes[at[i]].name;
-    struct store_reserve wanted = reservation_of(&w->args);
+    struct core_driver_reserve wanted = reservation_of(&w->args);
     wanted.gang = &mode->gang;
     wanted.why = why;
     wanted.nodes = names;
     wanted.n = count;
     enum core_reserve_outcome outcome =
         r->has_promise ? CORE_RESERVE_PROMISED
-                       : store_reserve(call->verbs->config.store, &wanted, &first);
+                       : core_driver_reserve(call->verbs->config.driver, &wanted, &first);
     if (outcome == CORE_RESERVE_NOT_NOW)
         return fail_gang(call, &mode->gang, no_leader);
     if (outcome == CORE_RESERVE_FULL)
@@ -400,13 +403,14 @@ static void report_rejected(const struct verb_call *call, const struct filter_re
     struct verbs *v = call->verbs;
     const struct object_meta *pod = &call->work->args.pod.meta;
     bool ready;
-    struct store_route route =
-        store_route(v->config.store, call->source != VERB_SCHEDULER, &ready, NULL);
+    struct core_driver_route route =
+        core_driver_route(v->config.driver, call->source != VERB_SCHEDULER, &ready, NULL);
     if (route.route == BIND_ROUTE_LOCAL)
-        store_input(v->config.store, &(struct core_input){.type = CORE_REJECTED,
-                                                          .uid = pod->uid,
-                                                          .nodes = r->victims,
-                                                          .n_nodes = r->n_victims});
+        core_driver_input(v->config.driver,
+                          &(struct core_input){.type = CORE_REJECTED,
+                                               .uid = pod->uid,
+                                               .nodes = r->victims,
+                                               .n_nodes = r->n_victims});
     else if (route.route == BIND_ROUTE_FORWARD && v->reports &&
              !forward_reports_add(v->reports, route.address, call->body))
         log_debug("filter", "a rejected pod is not reported: the leader is slow",
@@ -434,7 +438,7 @@ static unsigned answer_here(struct verb_call *call, const struct filter_mode *mo
     if (!mode->template_nodes) { /* a simulation leaves nothing behind */
         counters_filter(config->counters, r.rejected, n > 0);
         if (!n && !r.has_promise)
-            event_pod_rejected(config->recorder, config->store, &call->work->args,
+            event_pod_rejected(config->recorder, config->driver, &call->work->args,
                                call->work->failed.n > 0, r.gang);
     }
     status = write_reply(call, &r, chosen, n);
@@ -453,7 +457,7 @@ static bool is_simulation(struct verbs *v, const struct verb_args *args)
 {
     bool known = false, templates = false;
     for (size_t i = 0; i < args->n && args->full && !known;) {
-        const struct ledger *ledger = core_ledger(store_read(v->config.store));
+        const struct ledger *ledger = core_ledger(core_driver_read(v->config.driver));
         size_t end = args->n - i < VERB_LOCK_NODES ? args->n : i + VERB_LOCK_NODES;
         while (i < end && !known) {
             const struct ledger_node *nodes[MAP_BATCH];
@@ -462,7 +466,7 @@ static bool is_simulation(struct verbs *v, const struct verb_args *args)
                 known |= nodes[k] != NULL;
             i += found;
         }
-        store_read_end(v->config.store);
+        core_driver_read_end(v->config.driver);
     }
     for (size_t i = 0; i < args->n && args->full && !known && !templates; i++)
         templates = ledger_is_template(args->nodes[i].raw);
@@ -520,7 +524,7 @@ static unsigned forward(struct verb_call *call, const char *address)
               "reservation, and a gang gets an error",
               LOG_S("to", address), LOG_I("status", status));
     buf_clear(call->reply);
-    store_refresh_lease(config->store);
+    core_driver_refresh_lease(config->driver);
     return 0;
 }
 
@@ -558,8 +562,8 @@ static unsigned filter_mode_of(struct verb_call *call, struct filter_mode *mode,
         mode->most = (size_t)v->config.answer;
         return 0;
     }
-    struct store_route route =
-        store_route(v->config.store, call->source == VERB_REPLICA, &ready, NULL);
+    struct core_driver_route route =
+        core_driver_route(v->config.driver, call->source == VERB_REPLICA, &ready, NULL);
     if (route.route == BIND_ROUTE_FORWARD && v->config.forward) {
         unsigned status = forward(call, route.address);
         if (status)

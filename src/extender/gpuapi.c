@@ -64,8 +64,7 @@ static bool is_pod(const struct shown_pod *shown, const struct gpuapi_pod *pod)
            span_eq(span_of(shown->ns), pod->ns) && span_eq(span_of(shown->uid), pod->uid);
 }
 
-static struct shown_pod *get_pod(struct shown_node *shown,
-                                 const struct gpuapi_pod *pod)
+static struct shown_pod *get_pod(struct shown_node *shown, const struct gpuapi_pod *pod)
 {
     for (size_t i = 0; i < shown->n_pods; i++)
         if (is_pod(&shown->pods[i], pod))
@@ -152,10 +151,9 @@ static struct shown_node *shown_at(struct gpuapi *v, size_t slot)
 }
 
 /* Renders up to NODES_MAX changed nodes, from *slot on. False: *slot is at the end. */
-static bool scan(struct gpuapi *v, uint32_t *slot, struct gpuapi_node *nodes,
-                 size_t *n)
+static bool scan(struct gpuapi *v, uint32_t *slot, struct gpuapi_node *nodes, size_t *n)
 {
-    const struct ledger *l = core_ledger(store_read(v->store));
+    const struct ledger *l = core_ledger(core_driver_read(v->driver));
     uint32_t slots = ledger_node_slots(l), end = slots;
     if (slots - *slot > SLOTS_MAX)
         end = *slot + SLOTS_MAX;
@@ -170,7 +168,7 @@ static bool scan(struct gpuapi *v, uint32_t *slot, struct gpuapi_node *nodes,
             nodes[(*n)++] = (struct gpuapi_node){.slot = *slot, .gone = true};
     }
     bool more = *slot < slots;
-    store_read_end(v->store);
+    core_driver_read_end(v->driver);
     return more;
 }
 
@@ -178,10 +176,10 @@ static bool scan(struct gpuapi *v, uint32_t *slot, struct gpuapi_node *nodes,
  * incomplete. */
 static bool round_is_due(struct gpuapi *v)
 {
-    const struct core *core = store_read(v->store);
+    const struct core *core = core_driver_read(v->driver);
     uint64_t generation = ledger_generation(core_ledger(core));
-    bool ready = core_ready(core, store_now(), NULL) == 0;
-    store_read_end(v->store);
+    bool ready = core_ready(core, core_driver_now(), NULL) == 0;
+    core_driver_read_end(v->driver);
     bool changed = generation != v->generation || !atomic_load(&v->ready);
     if (!(ready || atomic_load(&v->ready)) || !changed)
         return false;
@@ -322,10 +320,11 @@ void gpuapi_changed(void *ctx)
     pthread_mutex_unlock(&v->wait_lock);
 }
 
-struct gpuapi *gpuapi_start(struct store *store, const struct gpuapi_config *config)
+struct gpuapi *gpuapi_start(struct core_driver *driver,
+                            const struct gpuapi_config *config)
 {
     struct gpuapi *v = xcalloc(1, sizeof *v);
-    v->store = store;
+    v->driver = driver;
     v->conf = *config;
     for (int i = 0; i < GPUAPI_KINDS; i++) {
         v->caches[i] = watch_cache_new(&gpuapi_kinds[i], GONE_MAX);
@@ -445,13 +444,11 @@ static void add_retry_after(struct httpd_reply *reply)
 }
 
 /* The limit exists because a client that stops reading holds its list for minutes. */
-void gpuapi_list(struct gpuapi *v, enum gpuapi_kind kind,
-                      struct httpd_reply *reply)
+void gpuapi_list(struct gpuapi *v, enum gpuapi_kind kind, struct httpd_reply *reply)
 {
     if (atomic_fetch_add(&v->lists, 1) >= GPUAPI_LISTS) {
         atomic_fetch_sub(&v->lists, 1);
-        httpd_fail(reply, 503, "too many lists: %d are open; retry later",
-                   GPUAPI_LISTS);
+        httpd_fail(reply, 503, "too many lists: %d are open; retry later", GPUAPI_LISTS);
         add_retry_after(reply);
         return;
     }
@@ -511,8 +508,8 @@ static void watch_close(void *ctx)
 static const struct httpd_stream watch_stream = {
     .open = on_open, .fill = watch_fill, .close = watch_close};
 
-static void watch(struct gpuapi *v, enum gpuapi_kind kind, bool main,
-                  int64_t end_ms, struct httpd_reply *reply)
+static void watch(struct gpuapi *v, enum gpuapi_kind kind, bool main, int64_t end_ms,
+                  struct httpd_reply *reply)
 {
     if (main && atomic_fetch_add(&v->main_watches, 1) >= GPUAPI_MAIN_WATCHES) {
         atomic_fetch_sub(&v->main_watches, 1);
@@ -543,15 +540,14 @@ static bool can_answer(struct gpuapi *v)
 {
     bool ready = atomic_load(&v->ready);
     if (!ready) {
-        ready = core_ready(store_read(v->store), store_now(), NULL) == 0;
-        store_read_end(v->store);
+        ready = core_ready(core_driver_read(v->driver), core_driver_now(), NULL) == 0;
+        core_driver_read_end(v->driver);
     }
     return ready;
 }
 
-void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind, bool main,
-                        int64_t end_ms, const struct httpd_request *req,
-                        struct httpd_reply *reply)
+void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind, bool main, int64_t end_ms,
+                   const struct httpd_request *req, struct httpd_reply *reply)
 {
     const char *param = httpd_param(req, "watch");
     if (!can_answer(v)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "extender/store.h"
+#include "extender/core_driver.h"
 #include "wire/httpd.h"
 
 /*
@@ -24,14 +24,14 @@ struct gpuapi_config {
 };
 enum { GPUAPI_IDLE_MS = 5 * 60 * 1000, GPUAPI_HEARTBEAT_MS = 15 * 1000 };
 
-/* New; starts the thread. `store` is borrowed. */
-struct gpuapi *gpuapi_start(struct store *store,
-                                      const struct gpuapi_config *config);
+/* New; starts the thread. `driver` is borrowed. */
+struct gpuapi *gpuapi_start(struct core_driver *driver,
+                            const struct gpuapi_config *config);
 /* Joins the thread. */
 void gpuapi_stop(struct gpuapi *v);
 /* No stream may be open. NULL is accepted. */
 void gpuapi_free(struct gpuapi *v);
-/* The ledger has changed (a callback for store_on_change). From any thread; never blocks
+/* The ledger has changed (a callback for core_driver_on_change). From any thread; never blocks
  * for long. `ctx` is the gpuapi. */
 void gpuapi_changed(void *ctx);
 
@@ -45,9 +45,8 @@ enum gpuapi_kind { GPUAPI_NODES, GPUAPI_PODS, GPUAPI_KINDS };
 
 /* HTTP handlers. `main`: the request came on the main port, where a watch occupies a
  * thread. A watch ends at `end_ms` (clock_mono_ms). */
-void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind, bool main,
-                        int64_t end_ms, const struct httpd_request *req,
-                        struct httpd_reply *reply);
+void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind, bool main, int64_t end_ms,
+                   const struct httpd_request *req, struct httpd_reply *reply);
 void gpuapi_discovery(struct httpd_reply *reply);
 void gpuapi_not_found(struct httpd_reply *reply);
 void gpuapi_not_allowed(struct httpd_reply *reply, const char *allow);

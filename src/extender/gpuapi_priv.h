@@ -13,7 +13,7 @@
  * gpuapi_json.c  the JSON of a node and its pods
  *
  * The thread finds the nodes whose generation has changed. It renders a few at a time
- * under the store's lock, then publishes them under its own lock. The two locks are never
+ * under the driver's lock, then publishes them under its own lock. The two locks are never
  * held together.
  */
 
@@ -47,11 +47,11 @@ struct gpuapi_times {
 /* gpuapi_json.c */
 extern const struct watch_cache_kind gpuapi_kinds[GPUAPI_KINDS];
 /* Renders a node, or sets `gone`. */
-void gpuapi_render_node(const struct ledger_node *node, int64_t grace_s,
-                             struct arena *a, struct gpuapi_node *out);
+void gpuapi_render_node(const struct ledger_node *node, int64_t grace_s, struct arena *a,
+                        struct gpuapi_node *out);
 /* Appends the JSON after the resourceVersion of a node. */
-void gpuapi_node_tail(const struct gpuapi_node *n,
-                           const struct gpuapi_times *t, struct buf *out);
+void gpuapi_node_tail(const struct gpuapi_node *n, const struct gpuapi_times *t,
+                      struct buf *out);
 
 /* An open list or watch. */
 struct watcher {
@@ -64,7 +64,8 @@ struct watcher {
     int64_t sent_ms; /* when the last bytes were sent */
     int64_t end_ms;  /* of a watch */
     bool main;       /* counted in main_watches */
-    struct list waiting; /* in `waiters` of its kind, or alone; protected by gpuapi.lock */
+    struct list
+        waiting; /* in `waiters` of its kind, or alone; protected by gpuapi.lock */
 };
 
 /* A reader comes or goes. The first one makes the thread fill the caches. */
@@ -72,13 +73,12 @@ void gpuapi_reader_begin(struct gpuapi *v);
 void gpuapi_reader_end(struct gpuapi *v);
 
 /* Answers with a list, or with 503 if too many lists are open. */
-void gpuapi_list(struct gpuapi *v, enum gpuapi_kind kind,
-                      struct httpd_reply *reply);
+void gpuapi_list(struct gpuapi *v, enum gpuapi_kind kind, struct httpd_reply *reply);
 
 struct shown_node;
 
 struct gpuapi {
-    struct store *store;
+    struct core_driver *driver;
     struct gpuapi_config conf;
     atomic_bool wanted; /* there is a reader, or was recently; changed under lock */
     atomic_bool ready;  /* the caches are filled; changed under lock */

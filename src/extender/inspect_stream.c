@@ -17,8 +17,8 @@ enum {
 };
 
 struct inspect_stream {
-    struct store *store;
-    struct view_source source; /* the store */
+    struct core_driver *driver;
+    struct view_source source; /* the driver */
     int64_t heartbeat_ms;
     atomic_uint watches, main_watches;
 
@@ -37,12 +37,12 @@ struct reader {
     int64_t next_ms, sent_ms;
 };
 
-struct inspect_stream *inspect_stream_new(struct store *store,
-                                                    int64_t heartbeat_ms)
+struct inspect_stream *inspect_stream_new(struct core_driver *driver,
+                                          int64_t heartbeat_ms)
 {
     struct inspect_stream *s = xcalloc(1, sizeof *s);
-    s->store = store;
-    s->source = store_source(store);
+    s->driver = driver;
+    s->source = core_driver_source(driver);
     s->heartbeat_ms = heartbeat_ms;
     pthread_mutex_init(&s->lock, NULL);
     return s;
@@ -136,8 +136,8 @@ static const struct httpd_stream reader_stream = {
 static bool is_ready(struct inspect_stream *s, struct httpd_reply *reply)
 {
     struct err err = {0};
-    int rc = core_ready(store_read(s->store), store_now(), &err);
-    store_read_end(s->store);
+    int rc = core_ready(core_driver_read(s->driver), core_driver_now(), &err);
+    core_driver_read_end(s->driver);
     if (rc == 0)
         return true;
     httpd_fail(reply, 503, "%s", err.msg);
@@ -154,7 +154,7 @@ static bool enter(atomic_uint *count, unsigned most)
 }
 
 void inspect_stream_watch(struct inspect_stream *s, bool main, int64_t end_ms,
-                               struct httpd_reply *reply)
+                          struct httpd_reply *reply)
 {
     if (!is_ready(s, reply))
         return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "extender/store.h"
+#include "extender/core_driver.h"
 #include "wire/httpd.h"
 
 /*
@@ -20,14 +20,14 @@ struct inspect_stream;
 
 enum { INSPECT_STREAM_WATCHES = 64, INSPECT_STREAM_MAIN_WATCHES = 16 };
 
-/* New. `store` is borrowed. An idle stream sends an empty line every `heartbeat_ms`; 0:
+/* New. `driver` is borrowed. An idle stream sends an empty line every `heartbeat_ms`; 0:
  * never. */
-struct inspect_stream *inspect_stream_new(struct store *store,
-                                                    int64_t heartbeat_ms);
+struct inspect_stream *inspect_stream_new(struct core_driver *driver,
+                                          int64_t heartbeat_ms);
 /* No stream may be open. NULL is accepted. */
 void inspect_stream_free(struct inspect_stream *s);
 /* Answers with a stream, or with 503 if not every kind of object has been listed or too
  * many streams are open. `main`: the main port, where a stream occupies a thread. The
  * stream ends at `end_ms` (clock_mono_ms). */
 void inspect_stream_watch(struct inspect_stream *s, bool main, int64_t end_ms,
-                               struct httpd_reply *reply);
+                          struct httpd_reply *reply);

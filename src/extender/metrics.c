@@ -30,11 +30,11 @@ struct state {
     int64_t age_ms[CORE_KINDS]; /* of the last list or watch event; -1: never listed */
 };
 
-static void copy_state(struct store *store, struct state *s)
+static void copy_state(struct core_driver *driver, struct state *s)
 {
-    const struct core *core = store_read(store);
+    const struct core *core = core_driver_read(driver);
     const struct ledger *l = core_ledger(core);
-    struct core_time now = store_now();
+    struct core_time now = core_driver_now();
     *s = (struct state){.ready = core_ready(core, now, NULL) == 0,
                         .leader = core_is_leader(core),
                         .may_bind = core_may_bind(core, now, NULL) == 0,
@@ -47,7 +47,7 @@ static void copy_state(struct store *store, struct state *s)
                         .preemptions = core_preemptions(core)};
     for (int kind = 0; kind < CORE_KINDS; kind++)
         s->age_ms[kind] = core_watch_age_ms(core, now, (enum core_kind)kind);
-    store_read_end(store);
+    core_driver_read_end(driver);
 }
 
 static void write_watches(const struct state *s, struct buf *out)
@@ -118,7 +118,7 @@ void metrics_write(const struct metrics_source *source, struct buf *out)
 {
     struct state state;
     write_build(out);
-    copy_state(source->store, &state);
+    copy_state(source->driver, &state);
     write_state(&state, out);
     write_preemptions(&state.preemptions, out);
     counters_write(source->counters, out);
@@ -234,7 +234,7 @@ static struct row *row_add(struct table *t)
 }
 
 static void count_card(struct count *c, const struct ledger_node *node,
-                     const struct card *card, int64_t mib[AMOUNTS])
+                       const struct card *card, int64_t mib[AMOUNTS])
 {
     int64_t amount[AMOUNTS] = {
         [CAPACITY] = card->total_mib,
@@ -358,7 +358,8 @@ static void write_column(const struct table *t, size_t labels, const char *name,
     prom_family(out, name, PROM_GAUGE, help);
     for (size_t i = 0; i < t->n; i++) {
         const struct row *row = &t->rows[i];
-        const struct prom_label l[] = {{"node", row->node}, {"card", span_of(row->index)}};
+        const struct prom_label l[] = {{"node", row->node},
+                                       {"card", span_of(row->index)}};
         int64_t value = *(const int64_t *)(const void *)((const char *)row + offset);
         if (row->measured || offset != offsetof(struct row, mib[USED]))
             prom_sample(out, name, l, labels, is_mib ? bytes(value) : value);
@@ -413,11 +414,11 @@ static void write_per_card(const struct table *t, struct buf *out)
 
 void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
 {
-    struct request_mix mix = *ledger_mix(core_ledger(store_read(source->store)));
-    store_read_end(source->store);
+    struct request_mix mix = *ledger_mix(core_ledger(core_driver_read(source->driver)));
+    core_driver_read_end(source->driver);
     struct count c = {.detail = source->detail};
     frag_prepare(&c.frag, &mix, false);
-    store_each_node(source->store, count_node, &c);
+    core_driver_each_node(source->driver, count_node, &c);
     write_sums(&c, out);
     if (c.detail >= METRICS_NODE)
         write_per_node(&c.nodes, out);
@@ -431,8 +432,8 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
 
 void metrics_ledger_state(const struct metrics_source *source, struct buf *out)
 {
-    const struct ledger *l = core_ledger(store_read(source->store));
+    const struct ledger *l = core_ledger(core_driver_read(source->driver));
     buf_printf(out, "%llu %llu", (unsigned long long)ledger_generation(l),
                (unsigned long long)ledger_pending_generation(l));
-    store_read_end(source->store);
+    core_driver_read_end(source->driver);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "extender/core_driver.h"
 #include "extender/counters.h"
 #include "kube/event_recorder.h"
-#include "extender/store.h"
 
 /*
  * /metrics: the state of the ledger and the counters, in Prometheus' text format. What
  * each metric means to an operator: docs/metrics.md.
  *
- * Nodes are read one by one (store_each_node) and summed outside the lock.
+ * Nodes are read one by one (core_driver_each_node) and summed outside the lock.
  */
 
 /* How much is written. Sums over the cluster always are. At 5,000 nodes of 8 cards,
@@ -17,7 +17,7 @@
 enum metrics_detail { METRICS_CLUSTER, METRICS_NODE, METRICS_CARD };
 
 struct metrics_source {
-    struct store *store;
+    struct core_driver *driver;
     const struct counters *counters; /* or NULL */
     struct event_recorder *recorder; /* NULL: no events */
     enum metrics_detail detail;

@@ -119,7 +119,7 @@ static void read_victim(struct jread *j, struct arena *a, struct args *args,
     if (full) {
         uint64_t charged = 0;
         args->failed |= verb_read_pod(j, &args->scratch, args->limits.budget, &pod,
-                                           &charged, args->err) != 0;
+                                      &charged, args->err) != 0;
         budget_give(args->limits.budget, charged);
         if (!is_inside(pod.meta.uid, args->body))
             pod.meta.uid = arena_copy(a, pod.meta.uid);
@@ -222,7 +222,7 @@ static int read_args(struct args *args, struct span body,
             jread_skip(&j);
         } else if (jread_str_eq_nocase(key, SPAN("Pod"))) {
             args->failed |= verb_read_pod(&j, a, args->limits.budget, &args->pod,
-                                               &args->charged, err) != 0;
+                                          &args->charged, err) != 0;
             has_pod = true;
         } else if (full || jread_str_eq_nocase(key, SPAN("NodeNameToMetaVictims"))) {
             read_targets(&j, a, full, args);
@@ -334,7 +334,7 @@ static void answer(const struct preempt *p, const struct target *t)
 
 /* Takes the read lock once per node: with thousands of expensive nodes, one lock for all
  * would delay watch events and the renewal of the lease. -1: not ready. */
-static int answer_all(struct store *store, struct preempt *p, uint64_t *charged,
+static int answer_all(struct core_driver *driver, struct preempt *p, uint64_t *charged,
                       struct err *err)
 {
     struct budget *budget = p->args->limits.budget;
@@ -342,12 +342,12 @@ static int answer_all(struct store *store, struct preempt *p, uint64_t *charged,
     int rc;
     buf_adds(p->reply, "{\"NodeNameToMetaVictims\":{");
     do {
-        const struct core *core = store_read(store);
-        rc = core_ready(core, store_now(), err);
+        const struct core *core = core_driver_read(driver);
+        rc = core_ready(core, core_driver_now(), err);
         p->ledger = core_ledger(core);
         if (!rc && i < p->args->n)
             answer(p, &p->args->targets[i]);
-        store_read_end(store);
+        core_driver_read_end(driver);
         arena_reset(p->arena);
         if (!rc && !budget_change(budget, charged, p->reply->cap))
             rc = err_set(err, ERR_UNAVAILABLE,
@@ -371,7 +371,7 @@ unsigned preempt_answer(struct verb_call *call)
         status = verb_error(call->reply, 0, &err);
     else if (!ready)
         status = verb_error(call->reply, 503, &not_ready);
-    else if (answer_all(v->config.store, &p, &args.charged_reply, &err))
+    else if (answer_all(v->config.driver, &p, &args.charged_reply, &err))
         status = verb_error(call->reply, 503, &err);
     budget_give(v->config.budget, args.charged + args.charged_reply);
     return status;

@@ -32,7 +32,7 @@ static void score(struct verb_call *call, const uint32_t *at, size_t n,
                   const struct score_pod *pod, struct score_run *run)
 {
     struct verb_work *w = call->work;
-    struct store *store = call->verbs->config.store;
+    struct core_driver *driver = call->verbs->config.driver;
     uint64_t generation = 0; /* of the ledger, when the nodes were found */
     bool changed = false;    /* since then: they must be looked up again */
     MEM_GROW(w->nodes, w->nodes_cap, n);
@@ -40,7 +40,7 @@ static void score(struct verb_call *call, const uint32_t *at, size_t n,
         size_t i = 0;
         do {
             size_t end = n - i < VERB_LOCK_NODES ? n : i + VERB_LOCK_NODES;
-            const struct ledger *l = core_ledger(store_read(store));
+            const struct ledger *l = core_ledger(core_driver_read(driver));
             if (visit == 0 && i == 0) {
                 score_begin(run, call->verbs->config.policy, pod, ledger_mix(l),
                             &w->scratch, n);
@@ -53,7 +53,7 @@ static void score(struct verb_call *call, const uint32_t *at, size_t n,
                 score_survey(run, w->nodes + i, end - i);
             else
                 score_rate(run, w->nodes + i, i, end - i);
-            store_read_end(store);
+            core_driver_read_end(driver);
             i = end;
         } while (i < n);
     }

@@ -31,8 +31,8 @@ struct server_port {
 
 struct server {
     struct httpd *httpd;
-    struct store *store;
-    struct view_source source; /* the store */
+    struct core_driver *driver;
+    struct view_source source; /* the driver */
     struct verbs *verbs;
     struct certs *certs;
     struct access *access;
@@ -144,9 +144,9 @@ static void inspect_shared(struct server *s, bool main, struct httpd_reply *repl
     cleanup_buf struct buf state = {0};
     view_inspect_state(&s->source, &state);
     struct shared_reply_source source = {.kind = SHARED_REPLY_INSPECT,
-                                          .state = buf_span(&state),
-                                          .render = render_inspect,
-                                          .ctx = s};
+                                         .state = buf_span(&state),
+                                         .render = render_inspect,
+                                         .ctx = s};
     shared_reply_send(s->snapshots, &source, main, reply);
 }
 
@@ -157,8 +157,8 @@ static void on_inspect(void *ctx, const struct httpd_request *req,
     bool main = is_main(ctx);
     const char *watch = httpd_param(req, "watch");
     if (watch && strcmp(watch, "true") == 0)
-        inspect_stream_watch(s->stream, main,
-                                  access_stream_end_ms(s->access, main, req), reply);
+        inspect_stream_watch(s->stream, main, access_stream_end_ms(s->access, main, req),
+                             reply);
     else
         inspect_shared(s, main, reply);
 }
@@ -183,7 +183,7 @@ static void gpuapi(const struct server_port *port, enum gpuapi_kind kind,
 {
     struct server *s = port->server;
     gpuapi_answer(s->gpuapi, kind, port->main,
-                       access_stream_end_ms(s->access, port->main, req), req, reply);
+                  access_stream_end_ms(s->access, port->main, req), req, reply);
 }
 
 static void on_gpunodes(void *ctx, const struct httpd_request *req,
@@ -242,8 +242,8 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
     struct server *s = server_of(ctx);
     struct err err = {0};
     (void)req;
-    int rc = core_ready(store_read(s->store), store_now(), &err);
-    store_read_end(s->store);
+    int rc = core_ready(core_driver_read(s->driver), core_driver_now(), &err);
+    core_driver_read_end(s->driver);
     if (rc == 0)
         rc = certs_ready(s->certs, &err);
     if (rc == 0 && atomic_load(&s->draining))
@@ -275,9 +275,9 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     cleanup_buf struct buf state = {0};
     metrics_ledger_state(&s->metrics, &state);
     struct shared_reply_source source = {.kind = SHARED_REPLY_METRICS,
-                                          .state = buf_span(&state),
-                                          .render = render_ledger_metrics,
-                                          .ctx = s};
+                                         .state = buf_span(&state),
+                                         .render = render_ledger_metrics,
+                                         .ctx = s};
     reply->content_type = PROM_CONTENT_TYPE;
     write_own_metrics(s, &reply->body);
     shared_reply_send(s->snapshots, &source, is_main(ctx), reply);
@@ -372,8 +372,8 @@ static int listen_both(struct server *s, const struct server_config *config,
     return 0;
 }
 
-struct server *server_start(const struct server_config *config, struct store *store,
-                            struct err *err)
+struct server *server_start(const struct server_config *config,
+                            struct core_driver *driver, struct err *err)
 {
     struct server *s = xcalloc(1, sizeof *s);
     struct httpd_limits limits = {
@@ -383,17 +383,17 @@ struct server *server_start(const struct server_config *config, struct store *st
     };
     s->main = (struct server_port){s, .main = true};
     s->observers = (struct server_port){s, .main = false};
-    s->store = store;
-    s->source = store_source(store);
+    s->driver = driver;
+    s->source = core_driver_source(driver);
     s->certs = config->certs;
     s->access = access_new(config->certs, config->auth);
     s->auth = config->auth;
     s->gpuapi = config->gpuapi;
-    s->stream = inspect_stream_new(store, GPUAPI_HEARTBEAT_MS);
+    s->stream = inspect_stream_new(driver, GPUAPI_HEARTBEAT_MS);
     s->verbs_budget.max = config->max_bodies;
     s->views_budget.max = VIEWS_BYTES;
     s->snapshots = shared_replies_new(&s->views_budget);
-    s->verbs = verbs_new(&(struct verbs_config){.store = store,
+    s->verbs = verbs_new(&(struct verbs_config){.driver = driver,
                                                 .policy = config->node_score,
                                                 .preempts = config->preempts,
                                                 .answer = config->filter_answer,
@@ -403,8 +403,8 @@ struct server *server_start(const struct server_config *config, struct store *st
                                                 .recorder = config->recorder,
                                                 .budget = &s->verbs_budget});
     s->counters = config->counters;
-    s->metrics = (struct metrics_source){store, config->counters, config->recorder,
-                                              config->metrics_detail};
+    s->metrics = (struct metrics_source){driver, config->counters, config->recorder,
+                                         config->metrics_detail};
     s->httpd = httpd_new(&limits);
     if (listen_both(s, config, err)) {
         server_stop(s);

@@ -3,9 +3,9 @@
 
 #include "extender/certs.h"
 #include "extender/delegated_auth.h"
-#include "extender/verb.h"
 #include "extender/gpuapi.h"
 #include "extender/metrics.h"
+#include "extender/verb.h"
 #include "wire/httpd.h"
 
 /*
@@ -19,11 +19,11 @@ struct server_config {
     unsigned connections; /* limit of the verbs' port */
     size_t max_body;
     size_t max_bodies; /* sum over all requests; as much for working memory and replies */
-    struct certs *certs;        /* borrowed; NULL: insecure */
+    struct certs *certs;         /* borrowed; NULL: insecure */
     struct delegated_auth *auth; /* borrowed; NULL: everyone may call the views */
-    struct forward *forward;    /* borrowed; NULL: binds are not forwarded */
-    struct gang_minimum *gangs; /* borrowed; see extender/verb.h */
-    struct gpuapi *gpuapi; /* borrowed */
+    struct forward *forward;     /* borrowed; NULL: binds are not forwarded */
+    struct gang_minimum *gangs;  /* borrowed; see extender/verb.h */
+    struct gpuapi *gpuapi;       /* borrowed */
     enum score_policy node_score;
     bool preempts;                   /* layout preemption is on */
     int64_t filter_answer;           /* of struct verbs_config */
@@ -34,9 +34,9 @@ struct server_config {
 
 struct server;
 
-/* New; answers at once. Prints the addresses of both ports. `store` is borrowed. */
-struct server *server_start(const struct server_config *config, struct store *store,
-                            struct err *err);
+/* New; answers at once. Prints the addresses of both ports. `driver` is borrowed. */
+struct server *server_start(const struct server_config *config,
+                            struct core_driver *driver, struct err *err);
 unsigned server_port(const struct server *s); /* of the verbs */
 /* /readyz fails from now on, and each connection of a verb closes after its reply, so
  * that the next call reaches another replica. */

@@ -25,8 +25,9 @@ struct verbs *verbs_new(const struct verbs_config *config)
 {
     struct verbs *v = xcalloc(1, sizeof *v);
     v->config = *config;
-    v->rules = ledger_rules(ledger_settings(core_ledger(store_read(config->store))));
-    store_read_end(config->store);
+    v->rules =
+        ledger_rules(ledger_settings(core_ledger(core_driver_read(config->driver))));
+    core_driver_read_end(config->driver);
     pthread_mutex_init(&v->lock, NULL);
     if (config->preempts && config->forward)
         v->reports = forward_reports_start(config->forward, config->budget, REPORT_MS);
@@ -117,10 +118,10 @@ unsigned verb_charge(struct verb_call *call, size_t more)
 
 int verb_limits_now(struct verbs *v, struct verb_limits *limits, struct err *err)
 {
-    const struct core *core = store_read(v->config.store);
-    int rc = core_ready(core, store_now(), err);
+    const struct core *core = core_driver_read(v->config.driver);
+    int rc = core_ready(core, core_driver_now(), err);
     size_t known = ledger_node_count(core_ledger(core));
-    store_read_end(v->config.store);
+    core_driver_read_end(v->config.driver);
     *limits = (struct verb_limits){2 * known + NODES_MORE, known, v->config.budget};
     return rc;
 }
@@ -134,7 +135,7 @@ int verb_too_many_nodes(const struct verb_limits *limits, struct err *err)
 }
 
 int verb_read_pod(struct jread *j, struct arena *a, struct budget *budget,
-                       struct pod *pod, uint64_t *charged, struct err *err)
+                  struct pod *pod, uint64_t *charged, struct err *err)
 {
     size_t n = j->n, left = n - j->pos;
     if (left > VERB_POD_MAX)
@@ -346,8 +347,7 @@ unsigned verb_read(struct verb_call *call)
 }
 
 size_t verb_find_nodes(const struct verb_args *args, size_t i, size_t end,
-                        const struct ledger *l,
-                        const struct ledger_node *nodes[MAP_BATCH])
+                       const struct ledger *l, const struct ledger_node *nodes[MAP_BATCH])
 {
     struct span names[MAP_BATCH];
     size_t n = end - i < MAP_BATCH ? end - i : MAP_BATCH;

@@ -6,9 +6,9 @@
 #include "base/budget.h"
 #include "domain/pod.h"
 #include "domain/request.h"
+#include "extender/core_driver.h"
 #include "extender/counters.h"
 #include "extender/forward.h"
-#include "extender/store.h"
 #include "placement/score.h"
 
 /*
@@ -35,7 +35,7 @@ struct event_recorder;
 
 /* Everything is borrowed and must outlive the verbs. */
 struct verbs_config {
-    struct store *store;
+    struct core_driver *driver;
     enum score_policy policy; /* how prioritize scores nodes (placement/score.h) */
     /* How many of the nodes that fit filter answers with, the best ones by that policy;
      * VERBS_ALL: all. With one, filter also reserves cards there. */

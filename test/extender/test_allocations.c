@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/store_rig.h"
+#include "extender/core_driver_rig.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -82,7 +82,7 @@ char *__wrap_strdup(const char *s)
 /* -- a server with the verbs -- */
 
 struct world {
-    struct store_rig rig;
+    struct core_driver_rig rig;
     struct verbs *verbs;
     struct counters *counters;
     struct event_recorder *recorder;
@@ -115,7 +115,7 @@ static void add_name(struct buf *out, int i)
 }
 
 /* Nodes that fit and nodes that do not. */
-static void deliver_nodes(struct store_rig *rig)
+static void deliver_nodes(struct core_driver_rig *rig)
 {
     json_t *objects = json_array();
     for (int i = 0; i < NODES; i++) {
@@ -153,7 +153,7 @@ static void begin(struct world *w)
     deliver_nodes(&w->rig);
     w->counters = counters_new();
     w->recorder = event_recorder_start(&recording);
-    w->verbs = verbs_new(&(struct verbs_config){.store = w->rig.store,
+    w->verbs = verbs_new(&(struct verbs_config){.driver = w->rig.driver,
                                                 .policy = SCORE_FGD,
                                                 .counters = w->counters,
                                                 .recorder = w->recorder});

@@ -5,8 +5,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "extender/core_driver_rig.h"
 #include "extender/event_scan.h"
-#include "extender/store_rig.h"
 #include "extender/verb.h"
 
 /*
@@ -14,7 +14,7 @@
  * and scans of nodes whose cards change.
  */
 
-static struct store_rig rig;
+static struct core_driver_rig rig;
 static struct verbs *verbs;
 static struct event_recorder *recorder;
 
@@ -118,7 +118,7 @@ static void begin(json_t *objects)
     json_decref(objects);
     recorder = event_recorder_start(&settings);
     verbs = verbs_new(&(struct verbs_config){
-        .store = rig.store, .policy = SCORE_FGD, .recorder = recorder});
+        .driver = rig.driver, .policy = SCORE_FGD, .recorder = recorder});
 }
 
 static void end(void)
@@ -154,7 +154,7 @@ static void list_pod(const char *text)
                               .version = SPAN("10"),
                               .pod = &pod};
     if (pod.meta.uid.n)
-        store_input(rig.store, &seen);
+        core_driver_input(rig.driver, &seen);
 }
 
 static void filter_invented(const char *pod, const char *nodes)
@@ -420,14 +420,14 @@ static const int64_t start_ms = 1000 * 1000;
 /* True: an event is left to write. */
 static bool look_at(struct event_scan *w, int64_t now_ms, bool tell, int64_t led_ms)
 {
-    const struct ledger *l = core_ledger(store_read(rig.store));
+    const struct ledger *l = core_ledger(core_driver_read(rig.driver));
     struct event_scan_settings look = {now_ms, tell ? recorder : NULL, led_ms};
     event_scan_begin(w, &look);
     for (uint32_t i = 0; i < ledger_node_slots(l); i++)
         if (ledger_node_at(l, i))
             event_scan_node(w, ledger_node_at(l, i));
     bool left = event_scan_end(w);
-    store_read_end(rig.store);
+    core_driver_read_end(rig.driver);
     return left;
 }
 
@@ -455,8 +455,8 @@ static void show_on(const char *node, const char *cards)
     jread_init(&in, text, strlen(text));
     scv_read(&in, &a, &seen);
     ck_assert_done(jread_finish(&in, &err), err);
-    ledger_scv_seen((struct ledger *)core_ledger(store_read(rig.store)), &seen, 1);
-    store_read_end(rig.store);
+    ledger_scv_seen((struct ledger *)core_ledger(core_driver_read(rig.driver)), &seen, 1);
+    core_driver_read_end(rig.driver);
     free(text);
     json_decref(j);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/store_rig.h"
+#include "extender/core_driver_rig.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -52,7 +52,7 @@ static char *verdict(json_t *reply, const char *name)
 
 START_TEST(the_result_for_a_node_does_not_depend_on_the_others)
 {
-    struct store_rig rig;
+    struct core_driver_rig rig;
     struct ledger_settings settings = {.unit_mib = 1};
     json_t *objects = json_array(), *names = json_array();
     char *alone[NODES + 2];
@@ -67,7 +67,7 @@ START_TEST(the_result_for_a_node_does_not_depend_on_the_others)
     json_array_append_new(names, json_string("not-known-either"));
     rig_start(&rig, &settings, false);
     rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store});
+    struct verbs *v = verbs_new(&(struct verbs_config){.driver = rig.driver});
     for (size_t i = 0; i < ARRAY_LEN(alone); i++) {
         json_t *one = json_pack("[O]", json_array_get(names, i)),
                *reply = rig_ask(v, filter_answer, "1500", one);
@@ -170,7 +170,7 @@ START_TEST(a_gang_is_answered_together)
         "needs 10850 MiB on one card; none starts before all can";
     static const char size[] =
         "u needs 10850 MiB on one card; the largest card has 100 MiB";
-    struct store_rig rig;
+    struct core_driver_rig rig;
     struct ledger_settings settings = {.unit_mib = 1};
     json_t *objects = json_array(), *small = card_of("small");
     json_t *card =
@@ -185,7 +185,8 @@ START_TEST(a_gang_is_answered_together)
     }
     rig_start(&rig, &settings, false);
     rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
+    struct verbs *v =
+        verbs_new(&(struct verbs_config){.driver = rig.driver, .answer = 1});
     expect(v, gang_pod("p1", "g", 10850), gang, gang, size);
     expect(v, gang_pod("p3", "g", 10850), gang, gang, size);
     expect(v, gang_pod("x", "", 10850), NULL, NULL, NULL); /* nothing was reserved */
@@ -198,7 +199,7 @@ END_TEST
 /* The 100 MiB card takes a member for which kube-scheduler has not asked yet. */
 START_TEST(the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)
 {
-    struct store_rig rig;
+    struct core_driver_rig rig;
     struct ledger_settings settings = {.unit_mib = 1};
     json_t *objects = json_array(), *small = card_of("small");
     json_object_set_new(
@@ -212,7 +213,8 @@ START_TEST(the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)
     json_array_append_new(objects, gang_pod("p3", "g", 100));
     rig_start(&rig, &settings, false);
     rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
+    struct verbs *v =
+        verbs_new(&(struct verbs_config){.driver = rig.driver, .answer = 1});
     expect(v, gang_pod("p1", "g", 16276), NULL, NULL, NULL);
     expect(v, gang_pod("p2", "g", 16276), NULL, NULL, NULL);
     json_t *reply = filter_pod(v, gang_pod("p3", "g", 100));
@@ -241,7 +243,7 @@ static unsigned status_of(struct verbs *v, enum verb_source source, json_t *pod,
 /* A node for one member would start half of the gang. */
 START_TEST(without_a_leader_a_gang_gets_an_error)
 {
-    struct store_rig rig;
+    struct core_driver_rig rig;
     struct ledger_settings settings = {.unit_mib = 1};
     cleanup_buf struct buf member = {0}, forwarded = {0}, single = {0};
     json_t *objects = json_array();
@@ -250,31 +252,33 @@ START_TEST(without_a_leader_a_gang_gets_an_error)
     json_array_append_new(objects, gang_pod("p1", "g", 10850));
     rig_start_as(&rig, &settings, false, true);
     rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
+    struct verbs *v =
+        verbs_new(&(struct verbs_config){.driver = rig.driver, .answer = 1});
     ck_assert_uint_eq(status_of(v, VERB_SCHEDULER, gang_pod("p1", "g", 10850), &member),
                       503);
     ck_assert_str_eq(member.p, "{\"Error\":\"gang g: only the leader reserves cards for "
                                "all members, and no leader answers\"}");
-    ck_assert_uint_eq(
-        status_of(v, VERB_REPLICA, gang_pod("p1", "g", 10850), &forwarded), 503);
-    ck_assert_uint_eq(status_of(v, VERB_SCHEDULER, gang_pod("x", "", 10850), &single), 200);
+    ck_assert_uint_eq(status_of(v, VERB_REPLICA, gang_pod("p1", "g", 10850), &forwarded),
+                      503);
+    ck_assert_uint_eq(status_of(v, VERB_SCHEDULER, gang_pod("x", "", 10850), &single),
+                      200);
     verbs_free(v);
     rig_stop(&rig);
     json_decref(objects);
 }
 END_TEST
 
-static size_t reservations(struct store *store)
+static size_t reservations(struct core_driver *driver)
 {
-    size_t n = ledger_reservations(core_ledger(store_read(store)));
-    store_read_end(store);
+    size_t n = ledger_reservations(core_ledger(core_driver_read(driver)));
+    core_driver_read_end(driver);
     return n;
 }
 
 /* It may arrive after a later filter of the same pod. */
 START_TEST(a_report_reserves_nothing)
 {
-    struct store_rig rig;
+    struct core_driver_rig rig;
     struct ledger_settings settings = {.unit_mib = 1};
     cleanup_buf struct buf report = {0}, filter = {0}, late = {0};
     json_t *objects = json_array();
@@ -282,15 +286,15 @@ START_TEST(a_report_reserves_nothing)
     json_array_append_new(objects, card_of("n2"));
     rig_start(&rig, &settings, false);
     rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store, .answer = 1});
-    ck_assert_uint_eq(status_of(v, VERB_REPORT, gang_pod("x", "", 100), &report),
+    struct verbs *v =
+        verbs_new(&(struct verbs_config){.driver = rig.driver, .answer = 1});
+    ck_assert_uint_eq(status_of(v, VERB_REPORT, gang_pod("x", "", 100), &report), 200);
+    ck_assert_uint_eq(reservations(rig.driver), 0);
+    ck_assert_uint_eq(status_of(v, VERB_SCHEDULER, gang_pod("x", "", 16276), &filter),
                       200);
-    ck_assert_uint_eq(reservations(rig.store), 0);
-    ck_assert_uint_eq(status_of(v, VERB_SCHEDULER, gang_pod("x", "", 16276), &filter), 200);
-    ck_assert_uint_eq(reservations(rig.store), 1);
-    ck_assert_uint_eq(status_of(v, VERB_REPORT, gang_pod("y", "", 16276), &late),
-                      200);
-    ck_assert_uint_eq(reservations(rig.store), 1);
+    ck_assert_uint_eq(reservations(rig.driver), 1);
+    ck_assert_uint_eq(status_of(v, VERB_REPORT, gang_pod("y", "", 16276), &late), 200);
+    ck_assert_uint_eq(reservations(rig.driver), 1);
     verbs_free(v);
     rig_stop(&rig);
     json_decref(objects);
@@ -303,7 +307,7 @@ struct group_api {
     unsigned status, calls;
     char path[128];
     int64_t now_ms;
-    struct store *stops; /* the replica stops while this is answered */
+    struct core_driver *stops; /* the replica stops while this is answered */
 };
 static struct group_api groups;
 
@@ -321,7 +325,7 @@ static int groups_call(void *ctx, const struct kube_request *request,
     groups.calls++;
     *reply = (struct httpc_reply){.status = groups.status};
     if (groups.stops)
-        store_begin_stop(groups.stops);
+        core_driver_begin_stop(groups.stops);
     if (!groups.status)
         return err_set(err, ERR_TIMEOUT, "no answer");
     buf_adds(&reply->body, groups.body);
@@ -329,7 +333,7 @@ static int groups_call(void *ctx, const struct kube_request *request,
 }
 
 struct group_rig {
-    struct store_rig rig;
+    struct core_driver_rig rig;
     struct gang_minimum *gangs;
     struct verbs *v;
 };
@@ -357,7 +361,7 @@ static void group_rig_start_with(struct group_rig *g, const char *body, unsigned
     g->gangs = gang_minimum_new(
         &(struct pod_group_reader){.call = groups_call, .now_ms = groups_now});
     g->v = verbs_new(&(struct verbs_config){
-        .store = g->rig.store, .answer = answer, .gangs = g->gangs, .preempts = true});
+        .driver = g->rig.driver, .answer = answer, .gangs = g->gangs, .preempts = true});
 }
 
 static void group_rig_start_as(struct group_rig *g, const char *body, unsigned status,
@@ -394,7 +398,7 @@ START_TEST(a_pod_group_says_how_many_members_need_a_place)
     ck_assert_uint_eq(answered(&g, "p1"), 1);
     ck_assert_str_eq(groups.path,
                      "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups/g");
-    ck_assert_uint_eq(reservations(g.rig.store), 2);
+    ck_assert_uint_eq(reservations(g.rig.driver), 2);
     ck_assert_uint_eq(answered(&g, "p1"), 1);
     ck_assert_uint_eq(groups.calls, 1); /* the answer is kept */
     group_rig_stop(&g);
@@ -407,10 +411,11 @@ START_TEST(a_gang_gets_an_error_when_the_leader_stops_during_its_filter)
     struct group_rig g;
     cleanup_buf struct buf reply = {0};
     group_rig_start(&g, "{\"spec\":{\"minMember\":2}}", 200);
-    groups.stops = g.rig.store;
-    ck_assert_uint_eq(status_of(g.v, VERB_SCHEDULER, gang_pod("p1", "g", 10850), &reply), 503);
+    groups.stops = g.rig.driver;
+    ck_assert_uint_eq(status_of(g.v, VERB_SCHEDULER, gang_pod("p1", "g", 10850), &reply),
+                      503);
     ck_assert_ptr_nonnull(strstr(reply.p, "only the leader reserves cards"));
-    ck_assert_uint_eq(reservations(g.rig.store), 0);
+    ck_assert_uint_eq(reservations(g.rig.driver), 0);
     group_rig_stop(&g);
 }
 END_TEST
@@ -430,7 +435,7 @@ START_TEST(without_a_pod_group_all_members_need_a_place)
     groups.status = 0;
     ck_assert_uint_eq(answered(&g, "p2"), 1);
     ck_assert_uint_eq(groups.calls, 3);
-    ck_assert_uint_eq(reservations(g.rig.store), 2);
+    ck_assert_uint_eq(reservations(g.rig.driver), 2);
     group_rig_stop(&g);
 }
 END_TEST
@@ -456,11 +461,11 @@ START_TEST(members_that_do_not_wait_are_single_pods)
     struct group_rig g;
     group_rig_start(&g, "{\"spec\":{\"minMember\":1}}", 200);
     ck_assert_uint_eq(answered(&g, "p1"), 1);
-    ck_assert_uint_eq(reservations(g.rig.store), 1);
+    ck_assert_uint_eq(reservations(g.rig.driver), 1);
     ck_assert_uint_eq(answered(&g, "p2"), 1);
-    ck_assert_uint_eq(reservations(g.rig.store), 2);
+    ck_assert_uint_eq(reservations(g.rig.driver), 2);
     ck_assert_uint_eq(answered(&g, "p3"), 0);
-    ck_assert_uint_eq(reservations(g.rig.store), 2);
+    ck_assert_uint_eq(reservations(g.rig.driver), 2);
     group_rig_stop(&g);
 }
 END_TEST
@@ -470,7 +475,7 @@ START_TEST(members_that_do_not_wait_need_no_leader)
     struct group_rig g;
     group_rig_start_as(&g, "{\"spec\":{\"minMember\":1}}", 200, true);
     ck_assert_uint_eq(answered(&g, "p1"), 1);
-    ck_assert_uint_eq(reservations(g.rig.store), 0);
+    ck_assert_uint_eq(reservations(g.rig.driver), 0);
     group_rig_stop(&g);
 }
 END_TEST
@@ -501,16 +506,16 @@ static size_t considered(const char *body, int64_t answer, bool report,
     json_t *call = json_pack("{s:o,s:[s,s]}", "Pod", gang_pod("p1", "g", 10850),
                              "NodeNames", "n1", "n2");
     char *text = json_dumps(call, JSON_COMPACT);
-    unsigned status = filter_answer(&(struct verb_call){
-        .verbs = g.v,
-        .body = span_of(text),
-        .source = report ? VERB_REPORT : VERB_SCHEDULER,
-        .reply = &reply});
+    unsigned status =
+        filter_answer(&(struct verb_call){.verbs = g.v,
+                                          .body = span_of(text),
+                                          .source = report ? VERB_REPORT : VERB_SCHEDULER,
+                                          .reply = &reply});
     ck_assert_uint_eq(status, 200);
     ck_assert_ptr_nonnull(strstr(reply.p, "\"NodeNames\":[],"));
-    size_t n = core_preemptions(store_read(g.rig.store)).waiting;
-    store_read_end(g.rig.store);
-    struct view_source source = store_source(g.rig.store);
+    size_t n = core_preemptions(core_driver_read(g.rig.driver)).waiting;
+    core_driver_read_end(g.rig.driver);
+    struct view_source source = core_driver_source(g.rig.driver);
     buf_clear(inspect);
     view_inspect_all(&source, inspect);
     free(text);
@@ -549,8 +554,8 @@ START_TEST(nothing_is_evicted_for_a_pod_that_never_preempts)
                             json_string("Never"));
         json_decref(filter_pod(g.v, pod));
         ck_assert_uint_eq(groups.calls, 0);
-        ck_assert_uint_eq(core_preemptions(store_read(g.rig.store)).waiting, 0);
-        store_read_end(g.rig.store);
+        ck_assert_uint_eq(core_preemptions(core_driver_read(g.rig.driver)).waiting, 0);
+        core_driver_read_end(g.rig.driver);
         group_rig_stop(&g);
     }
 }
@@ -740,7 +745,7 @@ static size_t passing(json_t *reply)
 
 START_TEST(a_template_node_leaves_nothing_behind)
 {
-    struct store_rig rig;
+    struct core_driver_rig rig;
     struct ledger_settings settings = {.unit_mib = 1};
     cleanup_buf struct buf before = {0}, after = {0};
     json_t *objects = json_array(), *reply;
@@ -749,7 +754,7 @@ START_TEST(a_template_node_leaves_nothing_behind)
     rig_deliver(&rig, objects);
     struct counters *counters = counters_new();
     struct verbs *v = verbs_new(
-        &(struct verbs_config){.store = rig.store, .answer = 1, .counters = counters});
+        &(struct verbs_config){.driver = rig.driver, .answer = 1, .counters = counters});
     counters_write(counters, &before);
     reply = filter_template(v, gang_pod("x", "", 100), "1x100MiB");
     ck_assert_uint_eq(passing(reply), 2); /* not the best one alone */
@@ -757,7 +762,7 @@ START_TEST(a_template_node_leaves_nothing_behind)
     reply = filter_template(v, gang_pod("x", "", 20000), "1x100MiB");
     ck_assert_uint_eq(passing(reply), 0);
     json_decref(reply);
-    ck_assert_uint_eq(reservations(rig.store), 0);
+    ck_assert_uint_eq(reservations(rig.driver), 0);
     counters_write(counters, &after);
     ck_assert_str_eq(after.p, before.p);
     verbs_free(v);
@@ -770,7 +775,7 @@ END_TEST
 /* It carries the key as its whole node group does. The extender will watch it in a moment. */
 START_TEST(a_node_that_is_not_watched_yet_makes_no_simulation)
 {
-    struct store_rig rig;
+    struct core_driver_rig rig;
     struct ledger_settings settings = {.unit_mib = 1};
     cleanup_buf struct buf before = {0}, after = {0};
     json_t *objects = json_array();
@@ -779,10 +784,10 @@ START_TEST(a_node_that_is_not_watched_yet_makes_no_simulation)
     rig_deliver(&rig, objects);
     struct counters *counters = counters_new();
     struct verbs *v = verbs_new(
-        &(struct verbs_config){.store = rig.store, .answer = 1, .counters = counters});
+        &(struct verbs_config){.driver = rig.driver, .answer = 1, .counters = counters});
     json_t *reply = filter_mixed(v, gang_pod("x", "", 100), "4x16384MiB");
     ck_assert_uint_eq(passing(reply), 1);
-    ck_assert_uint_eq(reservations(rig.store), 1);
+    ck_assert_uint_eq(reservations(rig.driver), 1);
     json_decref(reply);
     counters_write(counters, &before);
     reply = filter_mixed(v, gang_pod("y", "", 16276), "4x16384MiB");
@@ -800,14 +805,14 @@ START_TEST(a_node_that_is_not_watched_yet_makes_no_simulation)
 END_TEST
 
 /* The node of the pod's reservation, and its time limit; "": none. */
-static void reserved_for(struct store *store, struct span uid, char node[8],
+static void reserved_for(struct core_driver *driver, struct span uid, char node[8],
                          int64_t *until_ms)
 {
     const struct ledger_reservation *r =
-        ledger_reservation_find(core_ledger(store_read(store)), uid);
+        ledger_reservation_find(core_ledger(core_driver_read(driver)), uid);
     snprintf(node, 8, "%s", r ? r->node->name.p : "");
     *until_ms = r ? r->until_ms : 0;
-    store_read_end(store);
+    core_driver_read_end(driver);
 }
 
 static void expect_simulated(struct group_rig *g, bool reserved)
@@ -816,18 +821,18 @@ static void expect_simulated(struct group_rig *g, bool reserved)
     int64_t until_ms, still_ms;
     for (int i = 1; i <= 2; i++) {
         char uid[] = {'p', (char)('0' + i), 0};
-        reserved_for(g->rig.store, span_of(uid), before, &until_ms);
+        reserved_for(g->rig.driver, span_of(uid), before, &until_ms);
         ck_assert_int_eq(before[0] != 0, reserved);
         json_t *reply = filter_template(g->v, gang_pod(uid, "g", 10850), "2x16384MiB");
         ck_assert_uint_eq(passing(reply), 0);
         ck_assert_str_eq(failed(reply, "new-1"),
                          "gang g: its members need places on nodes that exist");
         json_decref(reply);
-        reserved_for(g->rig.store, span_of(uid), after, &still_ms);
+        reserved_for(g->rig.driver, span_of(uid), after, &still_ms);
         ck_assert_str_eq(after, before);
         ck_assert_int_eq(still_ms, until_ms);
     }
-    ck_assert_uint_eq(reservations(g->rig.store), reserved ? 2 : 0);
+    ck_assert_uint_eq(reservations(g->rig.driver), reserved ? 2 : 0);
 }
 
 /* Both members fit there, but nothing can be reserved on a node that does not exist. */
@@ -857,24 +862,24 @@ START_TEST(members_that_do_not_wait_are_simulated_as_single_pods)
     json_t *reply = filter_template(g.v, gang_pod("p1", "g", 10850), "2x16384MiB");
     ck_assert_uint_eq(passing(reply), 2);
     json_decref(reply);
-    ck_assert_uint_eq(reservations(g.rig.store), 0);
+    ck_assert_uint_eq(reservations(g.rig.driver), 0);
     group_rig_stop(&g);
 }
 END_TEST
 
-static void expect_reserved(struct store_rig *rig, struct verbs *v, const char *on,
+static void expect_reserved(struct core_driver_rig *rig, struct verbs *v, const char *on,
                             int mib, int64_t *until_ms)
 {
     char node[8];
     json_decref(filter_pod(v, gang_pod("x", "", mib)));
-    reserved_for(rig->store, SPAN("x"), node, until_ms);
+    reserved_for(rig->driver, SPAN("x"), node, until_ms);
     ck_assert_str_eq(node, on);
 }
 
 /* Its own reservation, which fills a card, does not make a node worse or full. */
 START_TEST(a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit)
 {
-    struct store_rig rig;
+    struct core_driver_rig rig;
     struct ledger_settings settings = {.unit_mib = 1};
     json_t *objects = json_array();
     int64_t first, again;
@@ -884,10 +889,10 @@ START_TEST(a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit)
     rig_deliver(&rig, objects);
     for (int policy = 0; policy < SCORE_POLICIES; policy++) {
         struct verbs *v = verbs_new(&(struct verbs_config){
-            .store = rig.store, .answer = 1, .policy = (enum score_policy)policy});
+            .driver = rig.driver, .answer = 1, .policy = (enum score_policy)policy});
         expect_reserved(&rig, v, "n1", 10000, &first);
-        int64_t now_ms = store_now().mono_ms;
-        while (store_now().mono_ms <= now_ms + 1)
+        int64_t now_ms = core_driver_now().mono_ms;
+        while (core_driver_now().mono_ms <= now_ms + 1)
             ;
         expect_reserved(&rig, v, "n1", 10000, &again);
         ck_assert_int_eq(again, first);

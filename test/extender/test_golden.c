@@ -23,7 +23,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "domain/quantity.h"
-#include "extender/store_rig.h"
+#include "extender/core_driver_rig.h"
 #include "extender/verb.h"
 #include "view/inspect.h"
 
@@ -102,7 +102,7 @@ static enum err_code code_of(json_int_t status)
 /* The rig does not renew its lease: a bind must begin so long after the start. */
 enum { LEASE_USABLE_MS = CORE_LEASE_MS - CORE_BIND_LIMIT_MS - CORE_SLACK_MS };
 
-static void check(const char *dir, json_t *reply, const struct store_rig *rig,
+static void check(const char *dir, json_t *reply, const struct core_driver_rig *rig,
                   unsigned status, const struct buf *body)
 {
     ck_assert_msg(status == json_integer_value(json_object_get(reply, "status")),
@@ -127,7 +127,7 @@ static bool run_case(const struct verb *verb, const char *dir)
         .require_scv = json_is_true(json_object_get(settings, "requireScv")),
         .clock_exact = !strcmp(text_of(settings, "scvClock", "min"), "exact"),
         .number_shares = !strcmp(text_of(settings, "scvNumber", "whole"), "share")};
-    struct store_rig rig;
+    struct core_driver_rig rig;
     enum score_policy policy;
     struct err err;
     cleanup_buf struct buf request = {0}, body = {0};
@@ -146,8 +146,8 @@ static bool run_case(const struct verb *verb, const char *dir)
     if (!json_is_true(json_object_get(settings, "notReady")))
         rig_deliver(&rig, objects);
     struct verbs *v =
-        verbs_new(&(struct verbs_config){.store = rig.store, .policy = policy});
-    struct view_source source = store_source(rig.store);
+        verbs_new(&(struct verbs_config){.driver = rig.driver, .policy = policy});
+    struct view_source source = core_driver_source(rig.driver);
     unsigned status = 200;
     ck_assert_int_eq(file_read(path, 1 << 24, &request, &err), 0);
     if (verb->run)

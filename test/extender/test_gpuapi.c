@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "extender/store_rig.h"
+#include "extender/core_driver_rig.h"
 #include "extender/gpuapi_priv.h"
 #include "extender/inspect_stream.h"
 #include "lib/raw.h"
@@ -15,7 +15,7 @@
  * test/integration/test_observe.c.)
  */
 
-static struct store_rig rig;
+static struct core_driver_rig rig;
 static struct arena arena;
 
 static void begin(const char *objects)
@@ -39,17 +39,17 @@ static void end(void)
 static struct gpuapi_node render(const char *name, int64_t grace_s)
 {
     struct gpuapi_node n;
-    const struct ledger *l = core_ledger(store_read(rig.store));
+    const struct ledger *l = core_ledger(core_driver_read(rig.driver));
     const struct ledger_node *node = ledger_node_find(l, span_of(name));
     ck_assert_ptr_nonnull(node);
     gpuapi_render_node(node, grace_s, &arena, &n);
-    store_read_end(rig.store);
+    core_driver_read_end(rig.driver);
     return n;
 }
 
 /* Compares the whole object, with 123 as its resourceVersion. */
-static void assert_node(const struct gpuapi_node *n,
-                        const struct gpuapi_times *t, const char *want)
+static void assert_node(const struct gpuapi_node *n, const struct gpuapi_times *t,
+                        const char *want)
 {
     cleanup_buf struct buf out = {0};
     buf_add_span(&out, n->head);
@@ -323,8 +323,7 @@ START_TEST(the_cache_is_filled_while_there_are_readers)
 {
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct gpuapi *o =
-        gpuapi_start(rig.store, &(struct gpuapi_config){.idle_ms = 50});
+    struct gpuapi *o = gpuapi_start(rig.driver, &(struct gpuapi_config){.idle_ms = 50});
     ck_assert(!atomic_load(&o->wanted)); /* no reader yet */
     gpuapi_changed(o);
     ck_assert_uint_eq(cached_nodes(o), 0);
@@ -351,8 +350,7 @@ START_TEST(the_number_of_open_lists_is_limited)
 {
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct gpuapi *o =
-        gpuapi_start(rig.store, &(struct gpuapi_config){.idle_ms = 50});
+    struct gpuapi *o = gpuapi_start(rig.driver, &(struct gpuapi_config){.idle_ms = 50});
     struct httpd_reply replies[GPUAPI_LISTS] = {0};
     for (int i = 0; i < GPUAPI_LISTS; i++) {
         gpuapi_list(o, i % GPUAPI_KINDS, &replies[i]);
@@ -433,12 +431,11 @@ START_TEST(an_idle_watch_sends_heartbeats)
 {
     static const struct httpd_route routes[] = {
         {"GET", "/nodes", on_nodes}, {"GET", "/page", on_page}, {NULL, NULL, NULL}};
-    const struct gpuapi_config config = {.idle_ms = 50,
-                                              .heartbeat_ms = HEARTBEAT_MS};
+    const struct gpuapi_config config = {.idle_ms = 50, .heartbeat_ms = HEARTBEAT_MS};
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct views w = {gpuapi_start(rig.store, &config),
-                      inspect_stream_new(rig.store, HEARTBEAT_MS)};
+    struct views w = {gpuapi_start(rig.driver, &config),
+                      inspect_stream_new(rig.driver, HEARTBEAT_MS)};
     struct httpd *d = httpd_new(NULL);
     struct httpd_listener_config listener = {.name = "observers",
                                              .address = "127.0.0.1",
@@ -463,7 +460,7 @@ START_TEST(a_watch_ends_when_it_must_be_authorized_again)
 {
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct inspect_stream *s = inspect_stream_new(rig.store, 0);
+    struct inspect_stream *s = inspect_stream_new(rig.driver, 0);
     struct httpd_reply now = {0}, later = {0};
     cleanup_buf struct buf text = {0};
     inspect_stream_watch(s, false, clock_mono_ms(), &now);

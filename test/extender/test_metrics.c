@@ -10,10 +10,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "extender/store_rig.h"
+#include "extender/core_driver_rig.h"
 #include "lib/promtool.h"
 
-static struct store_rig rig;
+static struct core_driver_rig rig;
 static struct counters *counters;
 static struct event_recorder *recorder;
 
@@ -106,7 +106,7 @@ static void compare(enum metrics_detail detail, const char *path)
     cleanup_buf struct buf want = {0}, got = {0};
     struct err err;
     begin();
-    struct metrics_source source = {rig.store, counters, recorder, detail};
+    struct metrics_source source = {rig.driver, counters, recorder, detail};
     metrics_write(&source, &got);
     metrics_write_ledger(&source, &got);
     promtool_check_metrics(buf_span(&got));
@@ -155,7 +155,7 @@ START_TEST(absurd_sizes_do_not_overflow)
     }
     rig_deliver(&rig, objects);
     json_decref(objects);
-    source.store = rig.store;
+    source.driver = rig.driver;
     source.detail = METRICS_CARD;
     metrics_write(&source, &got);
     metrics_write_ledger(&source, &got);
@@ -171,7 +171,7 @@ START_TEST(metrics_before_the_first_list)
     struct metrics_source source = {.detail = METRICS_CARD};
     cleanup_buf struct buf got = {0};
     rig_start(&rig, &ledger, false);
-    source.store = rig.store;
+    source.driver = rig.driver;
     metrics_write(&source, &got);
     metrics_write_ledger(&source, &got);
     promtool_check_metrics(buf_span(&got));

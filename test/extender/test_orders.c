@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/store_rig.h"
+#include "extender/core_driver_rig.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "extender/verb.h"
 #include "extender/verb.h"
 #include "placement/reason.h"
 #include "placement/score.h"
@@ -19,7 +18,7 @@ enum { NODES = 90, NAMES_MAX = 300, ROUNDS = 120 };
 static const struct ledger_settings settings = {.unit_mib = 1};
 
 struct world {
-    struct store_rig rig;
+    struct core_driver_rig rig;
     char names[NODES][128];
     struct rng rng;
     uint64_t uids;
@@ -195,8 +194,8 @@ static void make_call(struct world *w, struct call *c)
     struct verbs reader = {.rules = ledger_rules(&settings)};
     struct verb_call call = {
         .verbs = &reader, .body = buf_span(&c->body), .work = &c->work};
-    ck_assert_done(
-        verb_read_body(&call, &(struct verb_limits){.nodes = NAMES_MAX}, &err), err);
+    ck_assert_done(verb_read_body(&call, &(struct verb_limits){.nodes = NAMES_MAX}, &err),
+                   err);
 }
 
 static void call_fini(struct call *c)
@@ -222,7 +221,7 @@ static const struct verbs_config *config(const struct world *w, int answer, int 
 {
     static struct verbs_config c;
     c = (struct verbs_config){
-        .store = w->rig.store, .answer = answer, .policy = (enum score_policy)policy};
+        .driver = w->rig.driver, .answer = answer, .policy = (enum score_policy)policy};
     return &c;
 }
 
@@ -237,9 +236,10 @@ static enum fit fit_of(const struct call *c, const struct ledger_node *node)
 {
     if (request_fits_anywhere(&c->work.args.request))
         return FIT_YES;
-    return node ? select_fit_pod(node, &(struct select_pod){&c->work.args.request,
-                                                            c->work.args.pod.priority,
-                                                            c->work.args.pod.meta.uid, NULL})
+    return node ? select_fit_pod(node,
+                                 &(struct select_pod){&c->work.args.request,
+                                                      c->work.args.pod.priority,
+                                                      c->work.args.pod.meta.uid, NULL})
                 : FIT_LATER;
 }
 
@@ -264,7 +264,8 @@ static void expect_filter(const struct call *c, const struct ledger *l, json_t *
         if (invalid)
             buf_adds(&why, c->work.args.invalid.msg);
         else if (node)
-            reason_add(&why, node, &c->work.args.request, select_fit(node, &c->work.args.request));
+            reason_add(&why, node, &c->work.args.request,
+                       select_fit(node, &c->work.args.request));
         else
             buf_adds(&why, "the GPUs of this node are not known yet");
         ck_assert_pstr_eq(json_string_value(json_object_get(lists[fit], c->names[i])),
@@ -283,8 +284,8 @@ START_TEST(filter_judges_each_name_as_if_it_were_the_only_one)
         struct call c;
         make_call(&w, &c);
         json_t *reply = answer(filter_answer, v, &c);
-        expect_filter(&c, core_ledger(store_read(w.rig.store)), reply, counts);
-        store_read_end(w.rig.store);
+        expect_filter(&c, core_ledger(core_driver_read(w.rig.driver)), reply, counts);
+        core_driver_read_end(w.rig.driver);
         json_decref(reply);
         call_fini(&c);
     }
@@ -324,14 +325,14 @@ START_TEST(prioritize_scores_each_name)
         struct verbs *v = verbs_new(config(&w, VERBS_ALL, policy));
         make_call(&w, &c);
         json_t *reply = answer(prioritize_answer, v, &c);
-        const struct ledger *l = core_ledger(store_read(w.rig.store));
-        const struct score_pod pod = {
-            {&c.work.args.request, c.work.args.pod.priority, c.work.args.pod.meta.uid, NULL},
-            c.work.args.pod.requests.cpu_milli};
+        const struct ledger *l = core_ledger(core_driver_read(w.rig.driver));
+        const struct score_pod pod = {{&c.work.args.request, c.work.args.pod.priority,
+                                       c.work.args.pod.meta.uid, NULL},
+                                      c.work.args.pod.requests.cpu_milli};
         size_t n = nodes_of(&c, l, false, nodes, names);
         score_nodes((enum score_policy)policy, &pod, ledger_mix(l), nodes, n, &scratch,
                     points);
-        store_read_end(w.rig.store);
+        core_driver_read_end(w.rig.driver);
         ck_assert_uint_eq(json_array_size(reply), n);
         for (size_t i = 0; i < n; i++) {
             const json_t *host = json_array_get(reply, i);
@@ -367,16 +368,16 @@ START_TEST(the_best_node_is_the_best_of_those_that_fit)
         struct call c;
         struct verbs *v = verbs_new(config(&w, 1, policy));
         make_call(&w, &c);
-        const struct ledger *l = core_ledger(store_read(w.rig.store));
-        const struct score_pod pod = {
-            {&c.work.args.request, c.work.args.pod.priority, c.work.args.pod.meta.uid, NULL},
-            c.work.args.pod.requests.cpu_milli};
+        const struct ledger *l = core_ledger(core_driver_read(w.rig.driver));
+        const struct score_pod pod = {{&c.work.args.request, c.work.args.pod.priority,
+                                       c.work.args.pod.meta.uid, NULL},
+                                      c.work.args.pod.requests.cpu_milli};
         size_t n = nodes_of(&c, l, true, nodes, names);
         score_begin(&run, (enum score_policy)policy, &pod, ledger_mix(l), &scratch, n);
         score_survey(&run, nodes, n);
         score_rate(&run, nodes, 0, n);
         bool chosen = score_best(&run, n, names, &best, 1) == 1;
-        store_read_end(w.rig.store);
+        core_driver_read_end(w.rig.driver);
         json_t *reply = answer(filter_answer, v, &c);
         json_t *answered = json_object_get(reply, "NodeNames");
         if (!chosen) {

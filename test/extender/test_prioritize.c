@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/store_rig.h"
+#include "extender/core_driver_rig.h"
 
 #include "base/mem.h"
 #include "extender/verb.h"
@@ -9,12 +9,12 @@
  * up. Between two parts the ledger can change; here it does after every possible read. The
  * node of a name then has another place in the ledger, and the place another node.
  *
- * The program is linked with --wrap=store_read_end (test/rules.mk).
+ * The program is linked with --wrap=core_driver_read_end (test/rules.mk).
  */
 
 enum { UNKNOWN = VERB_LOCK_NODES }; /* candidates beside n1 and n2: two parts */
 
-static struct store_rig rig;
+static struct core_driver_rig rig;
 static struct verbs *verbs;
 static unsigned reads, changes_after; /* the number of a read; 0: never */
 
@@ -43,22 +43,22 @@ static void exchange_slots(void)
     watched("ADDED", "n2", 16000);
 }
 
-void __real_store_read_end(struct store *s);
-void __wrap_store_read_end(struct store *s);
-void __wrap_store_read_end(struct store *s)
+void __real_core_driver_read_end(struct core_driver *s);
+void __wrap_core_driver_read_end(struct core_driver *s);
+void __wrap_core_driver_read_end(struct core_driver *s)
 {
-    __real_store_read_end(s);
+    __real_core_driver_read_end(s);
     if (++reads == changes_after)
         exchange_slots();
 }
 
 static uint32_t slot_of(const char *name)
 {
-    const struct ledger *l = core_ledger(store_read(rig.store));
+    const struct ledger *l = core_ledger(core_driver_read(rig.driver));
     const struct ledger_node *node = ledger_node_find(l, span_of(name));
     ck_assert_ptr_nonnull(node);
     uint32_t slot = node->id;
-    __real_store_read_end(rig.store);
+    __real_core_driver_read_end(rig.driver);
     return slot;
 }
 
@@ -81,7 +81,7 @@ static void begin(int64_t answer)
     watched("ADDED", "n1", 8000);
     watched("ADDED", "n2", 16000);
     verbs = verbs_new(&(struct verbs_config){
-        .store = rig.store, .answer = answer, .policy = SCORE_BINPACK});
+        .driver = rig.driver, .answer = answer, .policy = SCORE_BINPACK});
     reads = changes_after = 0;
 }
 
@@ -92,8 +92,7 @@ static void end(void)
 }
 
 /* Repeats the call, each time with the change after a later read, until it has fewer reads. */
-static void check_after_each_read(int64_t answer,
-                                  rig_verb verb,
+static void check_after_each_read(int64_t answer, rig_verb verb,
                                   void (*check)(const json_t *))
 {
     bool changed = true;

@@ -32,7 +32,7 @@
 #include "base/mem.h"
 #include "extender/server.h"
 #include "fuzz/replies.h"
-#include "fuzz/verbs_store.h"
+#include "fuzz/verbs_driver.h"
 #include "kube-sim/sim.h"
 
 enum {
@@ -71,7 +71,7 @@ static unsigned logged_port(const char *text, const char *words)
 }
 
 /* The extender's server reports its addresses only in its log on standard error. */
-static struct server *start_extender(struct store *store, struct gpuapi *observe,
+static struct server *start_extender(struct core_driver *driver, struct gpuapi *observe,
                                      unsigned *ports)
 {
     char said[512] = "";
@@ -83,7 +83,7 @@ static struct server *start_extender(struct store *store, struct gpuapi *observe
                                    .gpuapi = observe};
     int before = dup(STDERR_FILENO), file = memfd_create("said", MFD_CLOEXEC);
     dup2(file, STDERR_FILENO);
-    struct server *s = server_start(&config, store, &err);
+    struct server *s = server_start(&config, driver, &err);
     dup2(before, STDERR_FILENO);
     if (!s || pread(file, said, sizeof said - 1, 0) <= 0)
         fuzz_fail(err.msg);
@@ -98,7 +98,7 @@ static struct server *start_extender(struct store *store, struct gpuapi *observe
 struct fixture {
     struct api *api;
     struct sim_server *sim;
-    struct store *store;
+    struct core_driver *driver;
     struct gpuapi *observe;
     struct server *extender;
     unsigned ports[PORT_KINDS];
@@ -123,7 +123,7 @@ static void stop_servers(void)
     if (w->observe)
         gpuapi_stop(w->observe);
     gpuapi_free(w->observe);
-    store_free(w->store);
+    core_driver_free(w->driver);
     for (size_t i = 0; i < PORT_KINDS; i++)
         buf_fini(&w->first_reply[i]);
     *w = (struct fixture){0};
@@ -141,10 +141,10 @@ static void start_servers(void)
     if (api_load(w->api, 0, buf_span(&objects), &err) ||
         !(w->sim = sim_server_start(w->api, &sc, &w->ports[SIM], &err)))
         fuzz_fail(err.msg);
-    w->store = verbs_store_new();
-    w->observe = gpuapi_start(w->store, &(struct gpuapi_config){0});
-    w->extender = start_extender(w->store, w->observe, &w->ports[VERBS]);
-    w->until_ms = clock_mono_ms() + VERBS_STORE_MS;
+    w->driver = verbs_driver_new();
+    w->observe = gpuapi_start(w->driver, &(struct gpuapi_config){0});
+    w->extender = start_extender(w->driver, w->observe, &w->ports[VERBS]);
+    w->until_ms = clock_mono_ms() + VERBS_DRIVER_MS;
 }
 
 /* -- the client -- */

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "extender/verb.h"
-#include "fuzz/verbs_store.h"
+#include "fuzz/verbs_driver.h"
 
 static void check(unsigned status, const struct buf *reply)
 {
@@ -26,17 +26,17 @@ static void check(unsigned status, const struct buf *reply)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    /* One store and one set of buffers for many inputs, so that an input that corrupts
+    /* One driver and one set of buffers for many inputs, so that an input that corrupts
      * them affects the next ones. */
-    static struct store *store;
+    static struct core_driver *driver;
     static struct verbs *v;
     static int64_t until_ms;
     if (clock_mono_ms() >= until_ms) {
         verbs_free(v);
-        store_free(store);
-        store = verbs_store_new();
-        v = verbs_new(&(struct verbs_config){.store = store, .policy = SCORE_FGD});
-        until_ms = clock_mono_ms() + VERBS_STORE_MS;
+        core_driver_free(driver);
+        driver = verbs_driver_new();
+        v = verbs_new(&(struct verbs_config){.driver = driver, .policy = SCORE_FGD});
+        until_ms = clock_mono_ms() + VERBS_DRIVER_MS;
     }
     struct span body = {(const char *)data, size};
     cleanup_buf struct buf reply = {0};

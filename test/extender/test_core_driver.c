@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/store.h"
+#include "extender/core_driver.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -8,14 +8,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "extender/store_rig.h"
+#include "extender/core_driver_rig.h"
 #include "extender/verb.h"
 
 enum {
     THREADS = 32,
 };
 
-static struct store_rig rig;
+static struct core_driver_rig rig;
 static _Atomic unsigned bindings;
 static pthread_barrier_t together;
 
@@ -70,15 +70,16 @@ static void *bind_one(void *arg)
     struct err err = {0};
     snprintf(name, sizeof name, "p%d", i);
     snprintf(uid, sizeof uid, "u%d", i);
-    struct store_bind bind = {SPAN("default"), span_of(name), span_of(uid), SPAN("n1")};
+    struct core_driver_bind bind = {SPAN("default"), span_of(name), span_of(uid),
+                                    SPAN("n1")};
     pthread_barrier_wait(&together);
     bool not_leader;
-    int rc = store_bind(rig.store, &bind, &not_leader, &err);
+    int rc = core_driver_bind(rig.driver, &bind, &not_leader, &err);
     /* On a busy machine more time than the lease allows can pass since its renewal. */
     for (int64_t end = clock_mono_ms() + 60000;
          rc && err.code == ERR_UNAVAILABLE && clock_mono_ms() < end;) {
-        store_input(rig.store, &(struct core_input){.type = CORE_TICK});
-        rc = store_bind(rig.store, &bind, &not_leader, &err);
+        core_driver_input(rig.driver, &(struct core_input){.type = CORE_TICK});
+        rc = core_driver_bind(rig.driver, &bind, &not_leader, &err);
     }
     if (rc && !strstr(err.msg, "no card of node n1 fits"))
         ck_abort_msg("%s", err.msg);
@@ -107,11 +108,11 @@ START_TEST(as_many_concurrent_binds_succeed_as_fit)
     start(THREADS, 5000, 4); /* three on each card */
     ck_assert_int_eq(bind_all(pods), 12);
     ck_assert_uint_eq(atomic_load(&bindings), 12);
-    const struct ledger *l = core_ledger(store_read(rig.store));
+    const struct ledger *l = core_ledger(core_driver_read(rig.driver));
     const struct ledger_node *n = ledger_node_find(l, SPAN("n1"));
     for (uint32_t i = 0; i < 4; i++)
         ck_assert_int_eq(n->cards[i].promised_mib, 15000);
-    store_read_end(rig.store);
+    core_driver_read_end(rig.driver);
     rig_stop(&rig);
 }
 END_TEST
@@ -138,8 +139,9 @@ static void *filter_for_ever(void *arg)
     cleanup_buf struct buf reply = {0};
     while (!atomic_load(&done)) {
         buf_clear(&reply);
-        ck_assert_uint_eq(rig_call(filter_answer, v, (struct span){body, sizeof body - 1}, &reply),
-                          200);
+        ck_assert_uint_eq(
+            rig_call(filter_answer, v, (struct span){body, sizeof body - 1}, &reply),
+            200);
     }
     return NULL;
 }
@@ -149,7 +151,7 @@ START_TEST(a_bind_succeeds_under_constant_filter_load)
     enum { READERS = 8, PODS = 50 };
     pthread_t readers[READERS];
     start(PODS, 100, 1);
-    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store});
+    struct verbs *v = verbs_new(&(struct verbs_config){.driver = rig.driver});
     atomic_store(&done, false);
     for (int i = 0; i < READERS; i++)
         pthread_create(&readers[i], NULL, filter_for_ever, v);
@@ -169,7 +171,7 @@ START_TEST(a_stop_waits_until_the_lease_is_released)
 {
     start(0, 0, 1);
     rig.perform = NULL;
-    ck_assert(!store_stop(rig.store, 50)); /* the deferred call is not made */
+    ck_assert(!core_driver_stop(rig.driver, 50)); /* the deferred call is not made */
     ck_assert_uint_eq(rig.n_deferred, 1);
     ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_LEASE_WRITE);
     ck_assert_ptr_nonnull(strstr(rig.deferred[0]->body, "\"holderIdentity\":\"\""));
@@ -182,17 +184,18 @@ START_TEST(a_bind_at_a_follower_fails_at_once)
 {
     struct ledger_settings ledger = {.unit_mib = 1};
     struct err err = {0};
-    struct store_bind bind = {SPAN("default"), SPAN("p"), SPAN("u"), SPAN("n")};
+    struct core_driver_bind bind = {SPAN("default"), SPAN("p"), SPAN("u"), SPAN("n")};
     bool ready, not_leader;
     log_set_level(LOG_ERROR);
     rig_start_as(&rig, &ledger, false, true);
     json_t *none = json_array();
     rig_deliver(&rig, none);
     json_decref(none);
-    ck_assert_int_eq(store_route(rig.store, false, &ready, NULL).route, BIND_ROUTE_WAIT);
+    ck_assert_int_eq(core_driver_route(rig.driver, false, &ready, NULL).route,
+                     BIND_ROUTE_WAIT);
     ck_assert(ready);
     int64_t began_ms = clock_mono_ms();
-    ck_assert_int_eq(store_bind(rig.store, &bind, &not_leader, &err), -1);
+    ck_assert_int_eq(core_driver_bind(rig.driver, &bind, &not_leader, &err), -1);
     ck_assert(not_leader && err.code == ERR_UNAVAILABLE);
     ck_assert_int_lt(clock_mono_ms() - began_ms, 10000 * LIB_SLOWER);
     ck_assert_uint_eq(rig.bindings, 0);
@@ -200,7 +203,7 @@ START_TEST(a_bind_at_a_follower_fails_at_once)
 }
 END_TEST
 
-UNIT_MAIN("store", as_many_concurrent_binds_succeed_as_fit,
+UNIT_MAIN("core_driver", as_many_concurrent_binds_succeed_as_fit,
           many_binds_of_one_pod_are_one_binding,
           a_bind_succeeds_under_constant_filter_load,
           a_stop_waits_until_the_lease_is_released, a_bind_at_a_follower_fails_at_once)

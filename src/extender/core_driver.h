@@ -10,15 +10,15 @@
  *
  * Threads feed inputs to the core and read its state. Nothing under the lock blocks, logs
  * or does I/O. Outputs are executed after the lock is released: the API calls of a bind
- * by the thread of that bind, all others through `struct store_io`.
+ * by the thread of that bind, all others through `struct core_driver_io`.
  *
  * The lock prefers writers: with many filters in a loop, a bind would otherwise wait for
  * seconds (docs/architecture.md).
  */
 
-struct store;
+struct core_driver;
 
-struct store_io {
+struct core_driver_io {
     /* Starts a list or watch: CORE_LIST, CORE_WATCH. Must not block. */
     void (*stream)(void *ctx, const struct core_output *output);
     /* Queues an API call that no thread of a bind makes itself. Must not block. */
@@ -26,50 +26,51 @@ struct store_io {
     /* Makes an API call and waits for its answer. */
     void (*perform)(void *ctx, const struct core_output *call, struct arena *arena,
                     struct apisync_answer *answer);
-    /* store_due now returns an earlier time. */
+    /* core_driver_due now returns an earlier time. */
     void (*hurry)(void *ctx);
     void *ctx;
 };
 
 /* New. `io` is copied. */
-struct store *store_new(const struct core_settings *settings, const struct store_io *io);
+struct core_driver *core_driver_new(const struct core_settings *settings,
+                                    const struct core_driver_io *io);
 /* Calls `fn` from any thread, with no lock held, after each change of the ledger. `fn`
- * must not block. To be called before any other use of the store. */
-void store_on_change(struct store *store, void (*fn)(void *ctx), void *ctx);
-/* No thread may be inside a function of the store. NULL is accepted. */
-void store_free(struct store *store);
+ * must not block. To be called before any other use of the driver. */
+void core_driver_on_change(struct core_driver *driver, void (*fn)(void *ctx), void *ctx);
+/* No thread may be inside a function of the driver. NULL is accepted. */
+void core_driver_free(struct core_driver *driver);
 
 /* As core_advertise. To be called before the first input. */
-void store_advertise(struct store *store, const char *address);
+void core_driver_advertise(struct core_driver *driver, const char *address);
 
-/* Takes the read lock and borrows the core until store_read_end. */
-const struct core *store_read(struct store *store);
-void store_read_end(struct store *store);
+/* Takes the read lock and borrows the core until core_driver_read_end. */
+const struct core *core_driver_read(struct core_driver *driver);
+void core_driver_read_end(struct core_driver *driver);
 
-/* The store as the views read it. */
-struct view_source store_source(struct store *store);
+/* The driver as the views read it. */
+struct view_source core_driver_source(struct core_driver *driver);
 /* As view_source_each_node. */
-void store_each_node(struct store *store, view_source_node_fn fn, void *ctx);
+void core_driver_each_node(struct core_driver *driver, view_source_node_fn fn, void *ctx);
 
 /* The current time, as the core takes it. */
-struct core_time store_now(void);
+struct core_time core_driver_now(void);
 
 /* Steps the core with one input and executes the outputs. */
-void store_input(struct store *store, const struct core_input *in);
+void core_driver_input(struct core_driver *driver, const struct core_input *in);
 /* Monotonic time (ms) of the next CORE_TICK. */
-int64_t store_due(struct store *store);
+int64_t core_driver_due(struct core_driver *driver);
 
-struct store_bind {
+struct core_driver_bind {
     struct span ns, name, uid, node;
 };
 
 /* Binds a pod. Blocks until the outcome is known, for 15 s at most. -1: not bound, or not
  * known to be bound; err says why. Does not wait for the lease: *not_leader is set if this
  * process may not bind now, and another may. */
-int store_bind(struct store *store, const struct store_bind *bind, bool *not_leader,
-               struct err *err);
+int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *bind,
+                     bool *not_leader, struct err *err);
 
-struct store_reserve {
+struct core_driver_reserve {
     struct span ns, name, uid;
     const struct request *request;
     int64_t priority;
@@ -77,16 +78,18 @@ struct store_reserve {
     const struct gang *gang;   /* of the pod, or NULL; then also for all other members */
     const struct span *nodes;  /* names, the best first; none: ends the reservation */
     size_t n;
-    struct buf *why; /* appends why a gang is rejected or this process may not bind; or NULL */
+    /* Or NULL; appends why a gang is rejected or this process may not bind. */
+    struct buf *why;
 };
 
 /* Reserves cards for a pod on the first of the nodes that fits (core/core.h). *at: the index
  * of the node of CORE_RESERVE_DONE and CORE_RESERVE_PROMISED; `n`: of none. */
-enum core_reserve_outcome store_reserve(struct store *store,
-                                        const struct store_reserve *reserve, size_t *at);
+enum core_reserve_outcome core_driver_reserve(struct core_driver *driver,
+                                              const struct core_driver_reserve *reserve,
+                                              size_t *at);
 
 /* Which process is to do a bind now. */
-struct store_route {
+struct core_driver_route {
     enum bind_route_kind route;
     char address[300]; /* FORWARD: HOST:PORT of the leader */
     int64_t until_ms;  /* FORWARD: when the lease expires; see core/core.h */
@@ -94,15 +97,15 @@ struct store_route {
 };
 /* `forwarded`: another replica sent the bind. *ready: whether every kind of object has
  * been listed. err (may be NULL) says why not here. */
-struct store_route store_route(struct store *store, bool forwarded, bool *ready,
-                               struct err *err);
+struct core_driver_route core_driver_route(struct core_driver *driver, bool forwarded,
+                                           bool *ready, struct err *err);
 /* Has the Lease read soon: another replica may hold it now. */
-void store_refresh_lease(struct store *store);
+void core_driver_refresh_lease(struct core_driver *driver);
 /* Waits until this process may bind, for `ms` at most. */
-void store_wait_may_bind(struct store *store, int64_t ms);
+void core_driver_wait_may_bind(struct core_driver *driver, int64_t ms);
 
 /* Accepts no more binds. The lease is released as soon as no bind is in flight. */
-void store_begin_stop(struct store *store);
-/* As store_begin_stop, and waits for the release. False: not released within
+void core_driver_begin_stop(struct core_driver *driver);
+/* As core_driver_begin_stop, and waits for the release. False: not released within
  * `timeout_ms`; the lease then expires. */
-bool store_stop(struct store *store, int64_t timeout_ms);
+bool core_driver_stop(struct core_driver *driver, int64_t timeout_ms);

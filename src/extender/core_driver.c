@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/store.h"
+#include "extender/core_driver.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -23,8 +23,8 @@ struct pending {
     struct pending *next;
 };
 
-struct store {
-    struct store_io io;
+struct core_driver {
+    struct core_driver_io io;
     void (*changed)(void *ctx); /* or NULL */
     void *changed_ctx;
     pthread_rwlock_t lock; /* protects core */
@@ -38,7 +38,7 @@ struct store {
     bool stopped;
 };
 
-struct core_time store_now(void)
+struct core_time core_driver_now(void)
 {
     return (struct core_time){clock_mono_ms(), clock_wall_ns()};
 }
@@ -61,94 +61,95 @@ static void cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
-struct store *store_new(const struct core_settings *settings, const struct store_io *io)
+struct core_driver *core_driver_new(const struct core_settings *settings,
+                                    const struct core_driver_io *io)
 {
-    struct store *store = xcalloc(1, sizeof *store);
-    store->io = *io;
-    store->core = core_new(settings);
-    lock_init(&store->lock);
-    pthread_mutex_init(&store->wait_lock, NULL);
-    cond_init(&store->wait_cond);
-    return store;
+    struct core_driver *driver = xcalloc(1, sizeof *driver);
+    driver->io = *io;
+    driver->core = core_new(settings);
+    lock_init(&driver->lock);
+    pthread_mutex_init(&driver->wait_lock, NULL);
+    cond_init(&driver->wait_cond);
+    return driver;
 }
 
-void store_on_change(struct store *store, void (*fn)(void *ctx), void *ctx)
+void core_driver_on_change(struct core_driver *driver, void (*fn)(void *ctx), void *ctx)
 {
-    store->changed = fn;
-    store->changed_ctx = ctx;
+    driver->changed = fn;
+    driver->changed_ctx = ctx;
 }
 
-void store_free(struct store *store)
+void core_driver_free(struct core_driver *driver)
 {
-    if (!store)
+    if (!driver)
         return;
-    assert(!store->pending);
-    core_free(store->core);
-    pthread_rwlock_destroy(&store->lock);
-    pthread_mutex_destroy(&store->wait_lock);
-    pthread_cond_destroy(&store->wait_cond);
-    free(store);
+    assert(!driver->pending);
+    core_free(driver->core);
+    pthread_rwlock_destroy(&driver->lock);
+    pthread_mutex_destroy(&driver->wait_lock);
+    pthread_cond_destroy(&driver->wait_cond);
+    free(driver);
 }
 
-void store_advertise(struct store *store, const char *address)
+void core_driver_advertise(struct core_driver *driver, const char *address)
 {
-    pthread_rwlock_wrlock(&store->lock);
-    core_advertise(store->core, address);
-    pthread_rwlock_unlock(&store->lock);
+    pthread_rwlock_wrlock(&driver->lock);
+    core_advertise(driver->core, address);
+    pthread_rwlock_unlock(&driver->lock);
 }
 
-const struct core *store_read(struct store *store)
+const struct core *core_driver_read(struct core_driver *driver)
 {
-    pthread_rwlock_rdlock(&store->lock);
-    return store->core;
+    pthread_rwlock_rdlock(&driver->lock);
+    return driver->core;
 }
 
-void store_read_end(struct store *store)
+void core_driver_read_end(struct core_driver *driver)
 {
-    pthread_rwlock_unlock(&store->lock);
+    pthread_rwlock_unlock(&driver->lock);
 }
 
 static const struct core *read_core(void *ctx)
 {
-    return store_read(ctx);
+    return core_driver_read(ctx);
 }
 
 static void end_read(void *ctx)
 {
-    store_read_end(ctx);
+    core_driver_read_end(ctx);
 }
 
-struct view_source store_source(struct store *store)
+struct view_source core_driver_source(struct core_driver *driver)
 {
-    return (struct view_source){.read = read_core, .read_end = end_read, .ctx = store};
+    return (struct view_source){.read = read_core, .read_end = end_read, .ctx = driver};
 }
 
-void store_each_node(struct store *store, view_source_node_fn fn, void *ctx)
+void core_driver_each_node(struct core_driver *driver, view_source_node_fn fn, void *ctx)
 {
-    struct view_source source = store_source(store);
+    struct view_source source = core_driver_source(driver);
     view_source_each_node(&source, fn, ctx);
 }
 
-int64_t store_due(struct store *store)
+int64_t core_driver_due(struct core_driver *driver)
 {
-    int64_t due = core_due(store_read(store));
-    store_read_end(store);
+    int64_t due = core_due(core_driver_read(driver));
+    core_driver_read_end(driver);
     return due;
 }
 
-static void answer_pending(struct store *store, const struct core_output *reply)
+static void answer_pending(struct core_driver *driver, const struct core_output *reply)
 {
-    pthread_mutex_lock(&store->wait_lock);
-    for (struct pending *p = store->pending; p; p = p->next) {
+    pthread_mutex_lock(&driver->wait_lock);
+    for (struct pending *p = driver->pending; p; p = p->next) {
         if (p->token != reply->token)
             continue;
         p->done = true;
         p->outcome = reply->bind;
         err_set(&p->err, reply->code, "%s", reply->text);
-        pthread_cond_broadcast(&store->wait_cond);
+        pthread_cond_broadcast(&driver->wait_cond);
         break;
     }
-    pthread_mutex_unlock(&store->wait_lock);
+    pthread_mutex_unlock(&driver->wait_lock);
 }
 
 static void log_note(const struct core_output *o)
@@ -176,63 +177,63 @@ static bool take_own(struct own_outputs *own, const struct core_output *o)
     return true;
 }
 
-static void execute(struct store *store, const struct core_outputs *outputs,
+static void execute(struct core_driver *driver, const struct core_outputs *outputs,
                     struct own_outputs *own)
 {
     for (size_t i = 0; i < outputs->n; i++) {
         const struct core_output *o = &outputs->items[i];
         if (o->type == CORE_REPLY)
-            answer_pending(store, o);
+            answer_pending(driver, o);
         else if (o->type == CORE_LOG)
             log_note(o);
         else if (o->type == CORE_RESERVED)
             own->reserved = core_output_dup(o);
         else if (!apisync_is_call(o))
-            store->io.stream(store->io.ctx, o);
+            driver->io.stream(driver->io.ctx, o);
         else if (!take_own(own, o))
-            store->io.defer(store->io.ctx, o);
+            driver->io.defer(driver->io.ctx, o);
     }
 }
 
-/* Wakes store_wait_may_bind and store_stop. */
-static void wake(struct store *store, bool may_bind, bool stopped)
+/* Wakes core_driver_wait_may_bind and core_driver_stop. */
+static void wake(struct core_driver *driver, bool may_bind, bool stopped)
 {
-    pthread_mutex_lock(&store->wait_lock);
-    store->stopped |= stopped;
-    if (stopped || (store->may_bind_waiters && may_bind))
-        pthread_cond_broadcast(&store->wait_cond);
-    pthread_mutex_unlock(&store->wait_lock);
+    pthread_mutex_lock(&driver->wait_lock);
+    driver->stopped |= stopped;
+    if (stopped || (driver->may_bind_waiters && may_bind))
+        pthread_cond_broadcast(&driver->wait_cond);
+    pthread_mutex_unlock(&driver->wait_lock);
 }
 
-static void step(struct store *store, const struct core_input *in,
+static void step(struct core_driver *driver, const struct core_input *in,
                  struct own_outputs *own)
 {
     struct core_outputs outputs = {0};
-    struct core_time now = store_now();
-    pthread_rwlock_wrlock(&store->lock);
-    int64_t due_before = core_due(store->core);
-    uint64_t generation = ledger_generation(core_ledger(store->core));
-    core_step(store->core, now, in, &outputs);
-    bool sooner = core_due(store->core) < due_before;
+    struct core_time now = core_driver_now();
+    pthread_rwlock_wrlock(&driver->lock);
+    int64_t due_before = core_due(driver->core);
+    uint64_t generation = ledger_generation(core_ledger(driver->core));
+    core_step(driver->core, now, in, &outputs);
+    bool sooner = core_due(driver->core) < due_before;
     bool timers = in->type != CORE_OBJECT; /* an object alone changes neither flag */
-    bool may_bind = timers && core_may_bind(store->core, now, NULL) == 0;
-    bool stopped = timers && core_stopped(store->core);
-    bool changed = ledger_generation(core_ledger(store->core)) != generation;
-    pthread_rwlock_unlock(&store->lock);
+    bool may_bind = timers && core_may_bind(driver->core, now, NULL) == 0;
+    bool stopped = timers && core_stopped(driver->core);
+    bool changed = ledger_generation(core_ledger(driver->core)) != generation;
+    pthread_rwlock_unlock(&driver->lock);
 
-    execute(store, &outputs, own);
+    execute(driver, &outputs, own);
     core_outputs_fini(&outputs);
-    if (changed && store->changed)
-        store->changed(store->changed_ctx);
+    if (changed && driver->changed)
+        driver->changed(driver->changed_ctx);
     if (may_bind || stopped)
-        wake(store, may_bind, stopped);
+        wake(driver, may_bind, stopped);
     if (sooner)
-        store->io.hurry(store->io.ctx);
+        driver->io.hurry(driver->io.ctx);
 }
 
-void store_input(struct store *store, const struct core_input *in)
+void core_driver_input(struct core_driver *driver, const struct core_input *in)
 {
-    step(store, in, NULL);
+    step(driver, in, NULL);
 }
 
 static struct timespec deadline_in(int64_t ms)
@@ -248,13 +249,13 @@ static struct timespec deadline_in(int64_t ms)
     return t;
 }
 
-struct store_route store_route(struct store *store, bool forwarded, bool *ready,
-                               struct err *err)
+struct core_driver_route core_driver_route(struct core_driver *driver, bool forwarded,
+                                           bool *ready, struct err *err)
 {
-    const struct core *core = store_read(store);
-    struct core_time now = store_now();
-    struct store_route out = {.route = BIND_ROUTE_REJECT,
-                              .stopping = core_is_stopping(core)};
+    const struct core *core = core_driver_read(driver);
+    struct core_time now = core_driver_now();
+    struct core_driver_route out = {.route = BIND_ROUTE_REJECT,
+                                    .stopping = core_is_stopping(core)};
     *ready = core_ready(core, now, err) == 0;
     if (*ready) {
         struct bind_route found = core_bind_route(core, now, forwarded, err);
@@ -265,46 +266,48 @@ struct store_route store_route(struct store *store, bool forwarded, bool *ready,
         else if (found.address.n)
             memcpy(out.address, found.address.p, found.address.n);
     }
-    store_read_end(store);
+    core_driver_read_end(driver);
     return out;
 }
 
-void store_refresh_lease(struct store *store)
+void core_driver_refresh_lease(struct core_driver *driver)
 {
-    step(store, &(struct core_input){.type = CORE_REFRESH_LEASE}, NULL);
+    step(driver, &(struct core_input){.type = CORE_REFRESH_LEASE}, NULL);
 }
 
-void store_wait_may_bind(struct store *store, int64_t ms)
+void core_driver_wait_may_bind(struct core_driver *driver, int64_t ms)
 {
     struct timespec until = deadline_in(ms);
-    pthread_mutex_lock(&store->wait_lock);
-    store->may_bind_waiters++;
-    pthread_cond_timedwait(&store->wait_cond, &store->wait_lock, &until);
-    store->may_bind_waiters--;
-    pthread_mutex_unlock(&store->wait_lock);
+    pthread_mutex_lock(&driver->wait_lock);
+    driver->may_bind_waiters++;
+    pthread_cond_timedwait(&driver->wait_cond, &driver->wait_lock, &until);
+    driver->may_bind_waiters--;
+    pthread_mutex_unlock(&driver->wait_lock);
 }
 
-static void pending_add(struct store *store, struct pending *p)
+static void pending_add(struct core_driver *driver, struct pending *p)
 {
-    pthread_mutex_lock(&store->wait_lock);
-    p->token = ++store->last_token;
-    p->next = store->pending;
-    store->pending = p;
-    pthread_mutex_unlock(&store->wait_lock);
+    pthread_mutex_lock(&driver->wait_lock);
+    p->token = ++driver->last_token;
+    p->next = driver->pending;
+    driver->pending = p;
+    pthread_mutex_unlock(&driver->wait_lock);
 }
 
 /* Waits for the outcome, then removes the bind from the list. */
-static void pending_finish(struct store *store, struct pending *p, struct timespec until)
+static void pending_finish(struct core_driver *driver, struct pending *p,
+                           struct timespec until)
 {
     int timed_out = 0;
-    pthread_mutex_lock(&store->wait_lock);
+    pthread_mutex_lock(&driver->wait_lock);
     while (!p->done && !timed_out)
-        timed_out = pthread_cond_timedwait(&store->wait_cond, &store->wait_lock, &until);
-    struct pending **at = &store->pending;
+        timed_out =
+            pthread_cond_timedwait(&driver->wait_cond, &driver->wait_lock, &until);
+    struct pending **at = &driver->pending;
     while (*at != p)
         at = &(*at)->next;
     *at = p->next;
-    pthread_mutex_unlock(&store->wait_lock);
+    pthread_mutex_unlock(&driver->wait_lock);
 }
 
 static bool passed(struct timespec until)
@@ -316,7 +319,7 @@ static bool passed(struct timespec until)
 
 /* Makes the API calls of a bind, and those that follow from their answers. Calls left at
  * the deadline are deferred. */
-static void make_calls(struct store *store, struct own_outputs *own,
+static void make_calls(struct core_driver *driver, struct own_outputs *own,
                        struct timespec until)
 {
     cleanup_arena struct arena arena = {0};
@@ -324,17 +327,17 @@ static void make_calls(struct store *store, struct own_outputs *own,
         cleanup_free struct core_output *call = own->calls[--own->n];
         struct apisync_answer answer;
         if (passed(until)) {
-            store->io.defer(store->io.ctx, call);
+            driver->io.defer(driver->io.ctx, call);
             continue;
         }
         arena_reset(&arena);
-        store->io.perform(store->io.ctx, call, &arena, &answer);
-        step(store, &answer.input, own);
+        driver->io.perform(driver->io.ctx, call, &arena, &answer);
+        step(driver, &answer.input, own);
     }
 }
 
-int store_bind(struct store *store, const struct store_bind *bind, bool *not_leader,
-               struct err *err)
+int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *bind,
+                     bool *not_leader, struct err *err)
 {
     struct pending p = {0};
     struct own_outputs own = {.uid = bind->uid};
@@ -344,11 +347,11 @@ int store_bind(struct store *store, const struct store_bind *bind, bool *not_lea
                             .uid = bind->uid,
                             .node_name = bind->node};
     struct timespec until = deadline_in(BIND_WAIT_MS);
-    pending_add(store, &p);
+    pending_add(driver, &p);
     in.token = p.token;
-    step(store, &in, &own);
-    make_calls(store, &own, until);
-    pending_finish(store, &p, until);
+    step(driver, &in, &own);
+    make_calls(driver, &own, until);
+    pending_finish(driver, &p, until);
     *not_leader = p.done && p.outcome == CORE_BIND_NOT_LEADER;
     if (!p.done)
         return err_set(err, ERR_TIMEOUT,
@@ -359,8 +362,9 @@ int store_bind(struct store *store, const struct store_bind *bind, bool *not_lea
     return p.outcome == CORE_BOUND ? 0 : -1;
 }
 
-enum core_reserve_outcome store_reserve(struct store *store,
-                                        const struct store_reserve *reserve, size_t *at)
+enum core_reserve_outcome core_driver_reserve(struct core_driver *driver,
+                                              const struct core_driver_reserve *reserve,
+                                              size_t *at)
 {
     struct own_outputs own = {0};
     struct core_input in = {.type = CORE_RESERVE,
@@ -373,7 +377,7 @@ enum core_reserve_outcome store_reserve(struct store *store,
                             .gang = reserve->gang,
                             .nodes = reserve->nodes,
                             .n_nodes = reserve->n};
-    step(store, &in, &own);
+    step(driver, &in, &own);
     cleanup_free struct core_output *reserved = own.reserved;
     if (reserve->why && reserved->text)
         buf_adds(reserve->why, reserved->text);
@@ -384,20 +388,21 @@ enum core_reserve_outcome store_reserve(struct store *store,
     return reserved->reserve;
 }
 
-void store_begin_stop(struct store *store)
+void core_driver_begin_stop(struct core_driver *driver)
 {
-    step(store, &(struct core_input){.type = CORE_STOP}, NULL);
+    step(driver, &(struct core_input){.type = CORE_STOP}, NULL);
 }
 
-bool store_stop(struct store *store, int64_t timeout_ms)
+bool core_driver_stop(struct core_driver *driver, int64_t timeout_ms)
 {
     struct timespec until = deadline_in(timeout_ms);
     int timed_out = 0;
-    store_begin_stop(store);
-    pthread_mutex_lock(&store->wait_lock);
-    while (!store->stopped && !timed_out)
-        timed_out = pthread_cond_timedwait(&store->wait_cond, &store->wait_lock, &until);
-    bool stopped = store->stopped;
-    pthread_mutex_unlock(&store->wait_lock);
+    core_driver_begin_stop(driver);
+    pthread_mutex_lock(&driver->wait_lock);
+    while (!driver->stopped && !timed_out)
+        timed_out =
+            pthread_cond_timedwait(&driver->wait_cond, &driver->wait_lock, &until);
+    bool stopped = driver->stopped;
+    pthread_mutex_unlock(&driver->wait_lock);
     return stopped;
 }

@@ -2,19 +2,19 @@
 #pragma once
 
 /*
- * A store for tests: the test answers its API calls at once, and its lists come from a
+ * A driver for tests: the test answers its API calls at once, and its lists come from a
  * JSON array of objects.
  */
 
 #include <jansson.h>
 
 #include "apisync/apisync.h"
-#include "extender/store.h"
+#include "extender/core_driver.h"
 #include "extender/verb.h"
 #include "lib/unit.h"
 
-struct store_rig {
-    struct store *store;
+struct core_driver_rig {
+    struct core_driver *driver;
     uint64_t runs[CORE_KINDS];
     struct core_output *deferred[64];
     size_t n_deferred;
@@ -29,12 +29,12 @@ struct store_rig {
 
 static inline void rig_stream(void *ctx, const struct core_output *o)
 {
-    struct store_rig *rig = ctx;
+    struct core_driver_rig *rig = ctx;
     rig->runs[o->kind] = o->run;
 }
 
 /* A minimal API server. */
-static inline void rig_api(struct store_rig *rig, const struct core_output *call,
+static inline void rig_api(struct core_driver_rig *rig, const struct core_output *call,
                            struct arena *arena, struct apisync_answer *answer)
 {
     struct kube_request request;
@@ -69,7 +69,7 @@ static inline void rig_api(struct store_rig *rig, const struct core_output *call
 static inline void rig_perform(void *ctx, const struct core_output *call,
                                struct arena *arena, struct apisync_answer *answer)
 {
-    struct store_rig *rig = ctx;
+    struct core_driver_rig *rig = ctx;
     if (rig->perform)
         rig->perform(ctx, call, arena, answer);
     else
@@ -78,13 +78,13 @@ static inline void rig_perform(void *ctx, const struct core_output *call,
 
 static inline void rig_defer(void *ctx, const struct core_output *o)
 {
-    struct store_rig *rig = ctx;
+    struct core_driver_rig *rig = ctx;
     if (rig->perform && o->type == CORE_CALL_LEASE_WRITE) {
         /* With many threads, renewals are answered at once instead of by rig_settle. */
         struct apisync_answer answer;
         cleanup_arena struct arena a = {0};
         rig_api(rig, o, &a, &answer);
-        store_input(rig->store, &answer.input);
+        core_driver_input(rig->driver, &answer.input);
         return;
     }
     ck_assert_uint_lt(rig->n_deferred, 64);
@@ -97,29 +97,29 @@ static inline void rig_hurry(void *ctx)
 }
 
 /* Answers the deferred calls, and those that follow from the answers. */
-static inline void rig_settle(struct store_rig *rig)
+static inline void rig_settle(struct core_driver_rig *rig)
 {
     for (size_t i = 0; i < rig->n_deferred; i++) {
         struct apisync_answer answer;
         cleanup_arena struct arena a = {0};
         rig_perform(rig, rig->deferred[i], &a, &answer);
-        store_input(rig->store, &answer.input);
+        core_driver_input(rig->driver, &answer.input);
         free(rig->deferred[i]);
     }
     rig->n_deferred = 0;
 }
 
 /* Renews the lease, which allows a bind only for a second or two. */
-static inline void rig_renew(struct store_rig *rig)
+static inline void rig_renew(struct core_driver_rig *rig)
 {
-    store_input(rig->store, &(struct core_input){.type = CORE_TICK});
+    core_driver_input(rig->driver, &(struct core_input){.type = CORE_TICK});
     rig_settle(rig);
 }
 
 static inline void rig_input(void *ctx, const struct core_input *in)
 {
-    struct store_rig *rig = ctx;
-    store_input(rig->store, in);
+    struct core_driver_rig *rig = ctx;
+    core_driver_input(rig->driver, in);
 }
 
 static inline void rig_fault(void *ctx, const struct err *err)
@@ -129,7 +129,7 @@ static inline void rig_fault(void *ctx, const struct err *err)
 }
 
 /* Delivers a list of each kind, from the objects of that kind. */
-static inline void rig_deliver(struct store_rig *rig, json_t *objects)
+static inline void rig_deliver(struct core_driver_rig *rig, json_t *objects)
 {
     static const char *const kinds[CORE_KINDS] = {"Node", "Pod", "Scv", "Lease",
                                                   "ConfigMap"};
@@ -158,22 +158,22 @@ static inline void rig_deliver(struct store_rig *rig, json_t *objects)
 }
 
 /* Starts a replica: the leader, or a follower. The settings lack the Lease and the seed. */
-static inline void rig_start_core(struct store_rig *rig, struct core_settings settings,
-                                  bool follower)
+static inline void rig_start_core(struct core_driver_rig *rig,
+                                  struct core_settings settings, bool follower)
 {
-    *rig = (struct store_rig){.follower = follower};
+    *rig = (struct core_driver_rig){.follower = follower};
     settings.identity = "me";
     settings.lease_namespace = "kube-system";
     settings.lease_name = "gpushare-extender";
     settings.seed = 1;
-    struct store_io io = {rig_stream, rig_defer, rig_perform, rig_hurry, rig};
-    rig->store = store_new(&settings, &io);
+    struct core_driver_io io = {rig_stream, rig_defer, rig_perform, rig_hurry, rig};
+    rig->driver = core_driver_new(&settings, &io);
     rig_renew(rig);  /* the GET of the Lease */
     rig_settle(rig); /* the PUT, after which the pods are listed */
     rig_settle(rig);
 }
 
-static inline void rig_start_as(struct store_rig *rig,
+static inline void rig_start_as(struct core_driver_rig *rig,
                                 const struct ledger_settings *ledger, bool bind_any,
                                 bool follower)
 {
@@ -181,17 +181,17 @@ static inline void rig_start_as(struct store_rig *rig,
                    follower);
 }
 
-static inline void rig_start(struct store_rig *rig, const struct ledger_settings *ledger,
-                             bool bind_any)
+static inline void rig_start(struct core_driver_rig *rig,
+                             const struct ledger_settings *ledger, bool bind_any)
 {
     rig_start_as(rig, ledger, bind_any, false);
 }
 
-static inline void rig_stop(struct store_rig *rig)
+static inline void rig_stop(struct core_driver_rig *rig)
 {
     for (size_t i = 0; i < rig->n_deferred; i++)
         free(rig->deferred[i]);
-    store_free(rig->store);
+    core_driver_free(rig->driver);
     buf_fini(&rig->binding);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fuzz/verbs_store.h"
+#include "fuzz/verbs_driver.h"
 
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ static const char scvs[] =
     "{\"metadata\":{\"name\":\"n2\"},\"status\":{\"cardList\":[{\"id\":0,"
     "\"health\":\"Unhealthy\",\"totalMemory\":16276}]}}";
 
-/* Records the outputs of the store while verbs_store_new sets it up. */
+/* Records the outputs of the driver while verbs_driver_new sets it up. */
 static struct {
     bool on;
     uint64_t runs[CORE_KINDS];
@@ -61,7 +61,7 @@ static void hurry(void *ctx)
 
 static void on_input(void *ctx, const struct core_input *in)
 {
-    store_input(ctx, in);
+    core_driver_input(ctx, in);
 }
 
 static void on_fault(void *ctx, const struct err *err)
@@ -70,7 +70,7 @@ static void on_fault(void *ctx, const struct err *err)
     fuzz_fail(err->msg);
 }
 
-static void settle(struct store *store)
+static void settle(struct core_driver *driver)
 {
     size_t n = setup.n;
     struct core_output *calls[ARRAY_LEN(setup.calls)];
@@ -80,41 +80,41 @@ static void settle(struct store *store)
         struct apisync_answer answer;
         cleanup_arena struct arena a = {0};
         perform(NULL, calls[i], &a, &answer);
-        store_input(store, &answer.input);
+        core_driver_input(driver, &answer.input);
         free(calls[i]);
     }
 }
 
-static void list(struct store *store, enum core_kind kind)
+static void list(struct core_driver *driver, enum core_kind kind)
 {
     static const struct apisync_sink sink = {.input = on_input, .fault = on_fault};
     struct apisync f;
     cleanup_buf struct buf text = {0};
     buf_printf(&text, "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}",
                kind == CORE_SCVS ? scvs : "");
-    apisync_start(&f, kind, false, setup.runs[kind], (struct span){0}, &sink, store);
+    apisync_start(&f, kind, false, setup.runs[kind], (struct span){0}, &sink, driver);
     apisync_begin(&f, 200, -1);
     apisync_data(&f, text.p, text.n);
     apisync_end(&f, NULL);
     apisync_fini(&f);
 }
 
-struct store *verbs_store_new(void)
+struct core_driver *verbs_driver_new(void)
 {
     struct core_settings settings = {
         .ledger = {.unit_mib = 1, .external_tolerance_mib = 1024},
         .identity = "me",
         .lease_namespace = "kube-system",
         .lease_name = "l"};
-    struct store_io io = {stream, defer, perform, hurry, NULL};
-    struct store *store = store_new(&settings, &io);
+    struct core_driver_io io = {stream, defer, perform, hurry, NULL};
+    struct core_driver *driver = core_driver_new(&settings, &io);
     log_set_level(LOG_ERROR);
     setup.on = true;
-    store_input(store, &(struct core_input){.type = CORE_TICK});
-    settle(store); /* the GET of the lease */
-    settle(store); /* the renewal, after which the pods are listed */
+    core_driver_input(driver, &(struct core_input){.type = CORE_TICK});
+    settle(driver); /* the GET of the lease */
+    settle(driver); /* the renewal, after which the pods are listed */
     setup.on = false;
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        list(store, (enum core_kind)kind);
-    return store;
+        list(driver, (enum core_kind)kind);
+    return driver;
 }
