@@ -27,12 +27,9 @@ void prom_family(struct buf *out, const char *name, enum prom_type type,
                  const char *help);
 void prom_sample(struct buf *out, const char *name, const struct prom_label *labels,
                  size_t n, int64_t value);
-/* A sample in seconds; `ns` is in nanoseconds. */
-void prom_seconds(struct buf *out, const char *name, const struct prom_label *labels,
-                  size_t n, int64_t ns);
-/* A sample between 0 and 1. */
-void prom_ratio(struct buf *out, const char *name, const struct prom_label *labels,
-                size_t n, int64_t percent);
+/* A sample in billionths: nanoseconds of a time in seconds. Negative ones count as 0. */
+void prom_nano(struct buf *out, const char *name, const struct prom_label *labels,
+               size_t n, int64_t value);
 /* A family with one sample without labels. */
 void prom_one(struct buf *out, const char *name, enum prom_type type, const char *help,
               int64_t value);

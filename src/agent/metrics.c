@@ -151,7 +151,7 @@ static void write_container(const struct usage *u, const struct usage_container 
                              {"card", span_of(index)},
                              {"uuid", card->uuid}};
     if (v >= 0 && family == SM)
-        prom_ratio(out, name, l, ARRAY_LEN(l), v);
+        prom_nano(out, name, l, ARRAY_LEN(l), v * 10000000); /* percent */
     else if (v >= 0)
         prom_sample(out, name, l, ARRAY_LEN(l), v << 20);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 
+#include <string.h>
 #include <time.h>
 
 #include "base/mutant.h"
@@ -77,71 +78,51 @@ void clock_format_us(struct buf *out, int64_t us)
     buf_printf(out, ".%06dZ", (int)(us % 1000000));
 }
 
-/* The next `digits` digits of *s as a number between lo and hi. */
-static bool number(struct span *s, size_t digits, int lo, int hi, int *out)
+/* Whether s begins with text of this form, in which 0 stands for any digit. Cuts it off. */
+static bool cut_form(struct span *s, const char *form)
 {
-    int64_t v;
-    if (s->n < digits || s->p[0] == '-' || !span_i64((struct span){s->p, digits}, &v) ||
-        v < lo || v > hi)
+    size_t n = strlen(form);
+    if (s->n < n)
         return false;
-    s->p += digits;
-    s->n -= digits;
-    *out = (int)v;
+    for (size_t i = 0; i < n; i++)
+        if (form[i] == '0' ? s->p[i] < '0' || s->p[i] > '9' : s->p[i] != form[i])
+            return false;
+    s->p += n;
+    s->n -= n;
     return true;
 }
 
-static bool one_of(struct span *s, const char *set, char *got)
+static int two_digits(const char *p)
 {
-    if (!s->n || !s->p[0] || !strchr(set, s->p[0]))
-        return false;
-    *got = s->p[0];
-    s->p++;
-    s->n--;
-    return true;
-}
-
-static bool fraction(struct span *s)
-{
-    char c;
-    if (!one_of(s, ".", &c))
-        return true;
-    size_t digits = 0;
-    while (one_of(s, "0123456789", &c))
-        digits++;
-    return digits > 0;
-}
-
-/* "Z" or "+hh:mm": seconds east of UTC. */
-static bool offset(struct span *s, int *east)
-{
-    char c;
-    int h, m;
-    if (!one_of(s, "Zz+-", &c))
-        return false;
-    *east = 0;
-    if (c == 'Z' || c == 'z')
-        return true;
-    char colon;
-    if (!number(s, 2, 0, 23, &h) || !one_of(s, ":", &colon) || !number(s, 2, 0, 59, &m))
-        return false;
-    *east = (c == '-' ? -1 : 1) * (h * 3600 + m * 60);
-    return true;
+    return (p[0] - '0') * 10 + p[1] - '0';
 }
 
 bool clock_parse(struct span s, int64_t *seconds)
 {
-    struct tm tm = {0};
-    int east;
-    char c;
-    if (!number(&s, 4, 0, 9999, &tm.tm_year) || !one_of(&s, "-", &c) ||
-        !number(&s, 2, 1, 12, &tm.tm_mon) || !one_of(&s, "-", &c) ||
-        !number(&s, 2, 1, 31, &tm.tm_mday) || !one_of(&s, "Tt ", &c) ||
-        !number(&s, 2, 0, 23, &tm.tm_hour) || !one_of(&s, ":", &c) ||
-        !number(&s, 2, 0, 59, &tm.tm_min) || !one_of(&s, ":", &c) ||
-        !number(&s, 2, 0, 60, &tm.tm_sec) || !fraction(&s) || !offset(&s, &east) || s.n)
+    const char *at = s.p;
+    int hours = 0, minutes = 0;
+    if (!cut_form(&s, "0000-00-00T00:00:00"))
         return false;
-    tm.tm_year -= 1900;
-    tm.tm_mon -= 1;
-    *seconds = (int64_t)timegm(&tm) - east;
+    struct tm tm = {.tm_year = two_digits(at) * 100 + two_digits(at + 2) - 1900,
+                    .tm_mon = two_digits(at + 5) - 1,
+                    .tm_mday = two_digits(at + 8),
+                    .tm_hour = two_digits(at + 11),
+                    .tm_min = two_digits(at + 14),
+                    .tm_sec = two_digits(at + 17)};
+    if (cut_form(&s, ".0"))
+        while (cut_form(&s, "0"))
+            continue;
+    at = s.p;
+    if (cut_form(&s, "+00:00") || cut_form(&s, "-00:00")) {
+        hours = two_digits(at + 1);
+        minutes = two_digits(at + 4);
+    } else if (!cut_form(&s, "Z")) {
+        return false;
+    }
+    if (s.n || tm.tm_mon < 0 || tm.tm_mon > 11 || tm.tm_mday < 1 || tm.tm_mday > 31 ||
+        tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60 || hours > 23 || minutes > 59)
+        return false;
+    int east = hours * 3600 + minutes * 60;
+    *seconds = (int64_t)timegm(&tm) - (*at == '-' ? -east : east);
     return true;
 }

@@ -22,23 +22,25 @@ static inline bool in_object(const struct jread *j)
 
 /* Strings are scanned eight bytes at a time: most of a Kubernetes object is strings. */
 
-static void set_bad(struct jread *j, const char *why)
+/* Always false, so that a caller fails in one statement. */
+static bool set_bad(struct jread *j, const char *why)
 {
     if (j->state == JREAD_OK) {
         j->state = JREAD_BAD;
         j->why = why;
     }
+    return false;
 }
 
-static void set_truncated(struct jread *j)
+static bool set_truncated(struct jread *j)
 {
     if (j->state != JREAD_OK)
-        return;
+        return false;
     j->pos = j->n;
-    if (j->part)
-        j->state = JREAD_TRUNCATED;
-    else
-        set_bad(j, "unexpected end of input");
+    if (!j->part)
+        return set_bad(j, "unexpected end of input");
+    j->state = JREAD_TRUNCATED;
+    return false;
 }
 
 /* Index of the first of the eight bytes at p that is '"', '\\', below 0x20, or at least
@@ -91,63 +93,37 @@ static bool is_low(int u)
     return u >= 0xdc00 && u <= 0xdfff;
 }
 
-static bool is_escape(char c)
-{
-    switch (c) {
-    case '"':
-    case '\\':
-    case '/':
-    case 'b':
-    case 'f':
-    case 'n':
-    case 'r':
-    case 't':
-        return true;
-    default:
-        return false;
-    }
-}
+/* The escapes of one letter, and what each stands for. */
+static const char escapes[] = "\"\\/bfnrt", escaped_bytes[] = "\"\\/\b\f\n\r\t";
 
 /* pos is at a backslash. Consumes the escape; false if it set the state. */
 static bool pass_escape(struct jread *j)
 {
     const char *p = j->data + j->pos;
     size_t left = j->n - j->pos;
-    if (left < 2) {
-        set_truncated(j);
-        return false;
-    }
+    if (left < 2)
+        return set_truncated(j);
     if (p[1] != 'u') {
-        if (!is_escape(p[1])) {
-            set_bad(j, "unknown escape in a string");
-            return false;
-        }
+        if (!p[1] || !strchr(escapes, p[1]))
+            return set_bad(j, "unknown escape in a string");
         j->pos += 2;
         return true;
     }
     for (size_t i = 2; i < 6 && i < left; i++) {
-        if (hex_digit(p[i]) < 0) {
-            set_bad(j, "\\u without four hexadecimal digits");
-            return false;
-        }
+        if (hex_digit(p[i]) < 0)
+            return set_bad(j, "\\u without four hexadecimal digits");
     }
-    if (left < 6) {
-        set_truncated(j);
-        return false;
-    }
+    if (left < 6)
+        return set_truncated(j);
     int u = hex4(p + 2);
     if (!is_high(u) && !is_low(u)) {
         j->pos += 6;
         return true;
     }
-    if (left < 12 && is_high(u) && j->part) {
-        set_truncated(j);
-        return false;
-    }
-    if (is_low(u) || left < 12 || p[6] != '\\' || p[7] != 'u' || !is_low(hex4(p + 8))) {
-        set_bad(j, "unpaired surrogate");
-        return false;
-    }
+    if (left < 12 && is_high(u) && j->part)
+        return set_truncated(j);
+    if (is_low(u) || left < 12 || p[6] != '\\' || p[7] != 'u' || !is_low(hex4(p + 8)))
+        return set_bad(j, "unpaired surrogate");
     j->pos += 12;
     return true;
 }
@@ -161,11 +137,8 @@ static bool pass_utf8(struct jread *j)
         j->pos += n;
         return true;
     }
-    if (left < 4 && j->part)
-        set_truncated(j);
-    else
-        set_bad(j, "invalid UTF-8 in a string");
-    return false;
+    return left < 4 && j->part ? set_truncated(j)
+                               : set_bad(j, "invalid UTF-8 in a string");
 }
 
 /* pos is at the opening quote. */
@@ -180,10 +153,8 @@ static bool pass_string(struct jread *j, struct jread_str *out)
             if (plain < 8)
                 break;
         }
-        if (j->pos == j->n) {
-            set_truncated(j);
-            return false;
-        }
+        if (j->pos == j->n)
+            return set_truncated(j);
         unsigned char c = (unsigned char)j->data[j->pos];
         if (c == '"') {
             *out = (struct jread_str){
@@ -199,8 +170,7 @@ static bool pass_string(struct jread *j, struct jread_str *out)
             if (!pass_utf8(j))
                 return false;
         } else if (c < 0x20) {
-            set_bad(j, "control character in a string");
-            return false;
+            return set_bad(j, "control character in a string");
         } else {
             j->pos++; /* one of the last seven bytes */
         }
@@ -214,11 +184,7 @@ static bool pass_digits(struct jread *j)
         j->pos++;
     if (j->pos > start)
         return true;
-    if (j->pos == j->n)
-        set_truncated(j);
-    else
-        set_bad(j, "not a number");
-    return false;
+    return j->pos == j->n ? set_truncated(j) : set_bad(j, "not a number");
 }
 
 /* pos is at '-' or a digit. */
@@ -229,10 +195,8 @@ static bool pass_number(struct jread *j, struct span *out)
         j->pos++;
     if (is_at(j, '0')) {
         j->pos++;
-        if (j->pos < j->n && j->data[j->pos] >= '0' && j->data[j->pos] <= '9') {
-            set_bad(j, "number with a leading zero");
-            return false;
-        }
+        if (j->pos < j->n && j->data[j->pos] >= '0' && j->data[j->pos] <= '9')
+            return set_bad(j, "number with a leading zero");
     } else if (!pass_digits(j)) {
         return false;
     }
@@ -248,10 +212,8 @@ static bool pass_number(struct jread *j, struct span *out)
         if (!pass_digits(j))
             return false;
     }
-    if (j->pos == j->n && j->part) { /* more digits may follow */
-        set_truncated(j);
-        return false;
-    }
+    if (j->pos == j->n && j->part) /* more digits may follow */
+        return set_truncated(j);
     *out = (struct span){j->data + start, j->pos - start};
     return true;
 }
@@ -260,25 +222,24 @@ static bool pass_word(struct jread *j, struct span word)
 {
     size_t left = j->n - j->pos;
     size_t n = left < word.n ? left : word.n;
-    if (memcmp(j->data + j->pos, word.p, n)) {
-        set_bad(j, "not a JSON value");
-        return false;
-    }
-    if (n < word.n) {
-        set_truncated(j);
-        return false;
-    }
+    if (memcmp(j->data + j->pos, word.p, n))
+        return set_bad(j, "not a JSON value");
+    if (n < word.n)
+        return set_truncated(j);
     j->pos += n;
     return true;
 }
 
-/* Decodes the escape at s[0] == '\\' into out; *used is its length in the input. */
-static size_t decode_escape(const char *s, size_t *used, char out[4])
+/* Decodes the byte or the escape at s into out; *used is its length in the input. */
+static size_t decode(const char *s, size_t *used, char out[4])
 {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    *used = 1;
+    out[0] = s[0];
+    if (s[0] != '\\')
+        return 1;
     if (s[1] != 'u') {
         *used = 2;
-        out[0] = to[strchr(from, s[1]) - from];
+        out[0] = escaped_bytes[strchr(escapes, s[1]) - escapes];
         return 1;
     }
     unsigned u = (unsigned)hex4(s + 2);
@@ -290,29 +251,16 @@ static size_t decode_escape(const char *s, size_t *used, char out[4])
     return utf8_put(u, out);
 }
 
-/* Decodes s into out, a buffer of at least s.n bytes (the decoded form is never longer).
- * Returns the decoded length. s must come from the parser, which has validated it. */
-static size_t jread_decode(struct jread_str s, char *out)
-{
-    size_t n = 0, i = 0;
-    while (i < s.n) {
-        if (s.p[i] != '\\') {
-            out[n++] = s.p[i++];
-            continue;
-        }
-        char utf8[4];
-        size_t used, len = decode_escape(s.p + i, &used, utf8);
-        memcpy(out + n, utf8, len);
-        n += len;
-        i += used;
-    }
-    return n;
-}
-
+/* The decoded form is never longer. The parser has validated s. */
 struct span jread_span_decoded(struct jread_str s, struct arena *a)
 {
-    char *out = arena_alloc(a, s.n);
-    return (struct span){out, jread_decode(s, out)};
+    char *out = arena_alloc(a, s.n), *end = out;
+    for (size_t i = 0, used; i < s.n; i += used) {
+        char utf8[4];
+        size_t len = decode(s.p + i, &used, utf8);
+        span_put((struct span){utf8, len}, &end);
+    }
+    return (struct span){out, (size_t)(end - out)};
 }
 
 static bool str_eq(struct jread_str s, struct span lit,
@@ -322,18 +270,14 @@ static bool str_eq(struct jread_str s, struct span lit,
         return eq((struct span){s.p, s.n}, lit);
     if (s.n > 12 * lit.n) /* 12 bytes is the longest escape */
         return false;
-    size_t i = 0, done = 0;
-    while (i < s.n) {
+    size_t done = 0;
+    for (size_t i = 0, used; i < s.n; i += used) {
         char utf8[4];
-        size_t used = 1, len = 1;
-        utf8[0] = s.p[i];
-        if (s.p[i] == '\\')
-            len = decode_escape(s.p + i, &used, utf8);
+        size_t len = decode(s.p + i, &used, utf8);
         if (lit.n - done < len ||
             !eq((struct span){utf8, len}, (struct span){lit.p + done, len}))
             return false;
         done += len;
-        i += used;
     }
     return done == lit.n;
 }
@@ -407,23 +351,14 @@ static int next(struct jread *j)
 
 static bool push(struct jread *j, bool object)
 {
-    if (j->depth == JREAD_MAX_DEPTH) {
-        set_bad(j, "nested too deeply");
-        return false;
-    }
+    if (j->depth == JREAD_MAX_DEPTH)
+        return set_bad(j, "nested too deeply");
     uint64_t bit = (uint64_t)1 << (j->depth % 64), *word = &j->objects[j->depth / 64];
     *word = object ? *word | bit : *word & ~bit;
     j->depth++;
     j->pos++;
     j->at_first = true;
     return true;
-}
-
-static void pop(struct jread *j)
-{
-    j->depth--;
-    j->pos++;
-    j->at_first = false;
 }
 
 enum jread_type jread_peek(struct jread *j)
@@ -451,32 +386,21 @@ enum jread_type jread_peek(struct jread *j)
     }
 }
 
-static const char *expected(enum jread_type type)
-{
-    switch (type) {
-    case JREAD_BOOL:
-        return "expected true or false";
-    case JREAD_NUMBER:
-        return "expected a number";
-    case JREAD_STRING:
-        return "expected a string";
-    case JREAD_ARRAY:
-        return "expected an array";
-    default:
-        return "expected an object";
-    }
-}
-
 /* Whether the next value has this type. Consumes null and values of other types. */
 static bool want(struct jread *j, enum jread_type type, const char *where)
 {
+    static const char *const expected[] = {[JREAD_BOOL] = "expected true or false",
+                                           [JREAD_NUMBER] = "expected a number",
+                                           [JREAD_STRING] = "expected a string",
+                                           [JREAD_ARRAY] = "expected an array",
+                                           [JREAD_OBJECT] = "expected an object"};
     enum jread_type got = jread_peek(j);
     if (got == type)
         return true;
     if (got == JREAD_NULL) {
         pass_word(j, SPAN("null"));
     } else if (got != JREAD_NONE) {
-        jread_fail(j, where, expected(type));
+        jread_fail(j, where, expected[type]);
         jread_skip(j);
     }
     return false;
@@ -484,18 +408,16 @@ static bool want(struct jread *j, enum jread_type type, const char *where)
 
 void jread_object(struct jread *j, const char *where)
 {
-    if (want(j, JREAD_OBJECT, where))
+    j->is_null = !want(j, JREAD_OBJECT, where);
+    if (!j->is_null)
         push(j, true);
-    else
-        j->is_null = true;
 }
 
 void jread_array(struct jread *j, const char *where)
 {
-    if (want(j, JREAD_ARRAY, where))
+    j->is_null = !want(j, JREAD_ARRAY, where);
+    if (!j->is_null)
         push(j, false);
-    else
-        j->is_null = true;
 }
 
 /* Whether another member or item follows. Consumes the comma or the closing bracket. */
@@ -509,47 +431,34 @@ static bool advance(struct jread *j, bool object)
     if (c < 0 || j->depth == 0 || in_object(j) != object)
         return false;
     if (c == (object ? '}' : ']')) {
-        pop(j);
+        j->depth--;
+        j->pos++;
+        j->at_first = false;
         return false;
     }
     if (j->at_first) {
         j->at_first = false;
         return true;
     }
-    if (c != ',') {
-        set_bad(j, object ? "expected ',' or '}'" : "expected ',' or ']'");
-        return false;
-    }
+    if (c != ',')
+        return set_bad(j, object ? "expected ',' or '}'" : "expected ',' or ']'");
     j->pos++;
-    c = next(j);
-    return c >= 0;
-}
-
-static bool pass_key(struct jread *j, struct jread_str *key)
-{
-    int c = next(j);
-    if (c < 0)
-        return false;
-    if (c != '"') {
-        set_bad(j, "expected a key in quotes");
-        return false;
-    }
-    if (!pass_string(j, key))
-        return false;
-    c = next(j);
-    if (c < 0)
-        return false;
-    if (c != ':') {
-        set_bad(j, "expected ':'");
-        return false;
-    }
-    j->pos++;
-    return true;
+    return next(j) >= 0;
 }
 
 bool jread_member(struct jread *j, struct jread_str *key)
 {
-    return advance(j, true) && pass_key(j, key);
+    int c = advance(j, true) ? next(j) : -1;
+    if (c < 0)
+        return false;
+    if (c != '"')
+        return set_bad(j, "expected a key in quotes");
+    if (!pass_string(j, key) || (c = next(j)) < 0)
+        return false;
+    if (c != ':')
+        return set_bad(j, "expected ':'");
+    j->pos++;
+    return true;
 }
 
 bool jread_item(struct jread *j)
@@ -613,8 +522,7 @@ static bool pass_scalar(struct jread *j, int c)
     case '0' ... '9':
         return pass_number(j, &digits);
     default:
-        set_bad(j, "not a JSON value");
-        return false;
+        return set_bad(j, "not a JSON value");
     }
 }
 

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -17,8 +16,8 @@
 
 enum {
     QUEUE_BYTES = 256 * 1024,
-    STOP_MS = 1000,
-    TICK_NS = 2000000,
+    FLUSH_MS = 1000,
+    TICK_MS = 2,
     AGAIN_MS = 1000,
 };
 
@@ -78,13 +77,11 @@ void log_format(struct buf *out, int64_t time_ms, enum log_level level,
 /* -- the queue -- */
 
 struct log_queue {
-    pthread_t thread;
     pthread_mutex_t lock; /* protects the members below */
     pthread_cond_t added;
     struct buf waiting; /* lines that the thread has not taken yet */
     uint64_t dropped;   /* since the last report */
     bool writing;       /* the thread still writes lines that it took */
-    bool stop, stopped;
 };
 
 static void report_dropped(struct buf *out, uint64_t dropped)
@@ -130,12 +127,12 @@ static void write_lines(struct span lines)
     }
 }
 
-/* Waits for lines or for a report of dropped lines, and takes them. False: stop. */
-static bool take_lines(struct log_queue *q, struct buf *lines)
+/* Waits for lines or for a report of dropped lines, and takes them. */
+static void take_lines(struct log_queue *q, struct buf *lines)
 {
     pthread_mutex_lock(&q->lock);
     q->writing = false;
-    while (!q->waiting.n && !q->dropped && !q->stop)
+    while (!q->waiting.n && !q->dropped)
         pthread_cond_wait(&q->added, &q->lock);
     struct buf taken = q->waiting;
     q->waiting = *lines;
@@ -144,17 +141,16 @@ static bool take_lines(struct log_queue *q, struct buf *lines)
         report_dropped(lines, q->dropped);
         q->dropped = 0;
     }
-    q->writing = lines->n > 0;
-    q->stopped = !q->writing;
+    q->writing = true;
     pthread_mutex_unlock(&q->lock);
-    return lines->n > 0;
 }
 
 static void *log_queue_main(void *arg)
 {
     struct log_queue *q = arg;
-    cleanup_buf struct buf lines = {0};
-    while (take_lines(q, &lines)) {
+    struct buf lines = {0};
+    for (;;) {
+        take_lines(q, &lines);
         write_lines(buf_span(&lines));
         buf_clear(&lines);
     }
@@ -164,11 +160,13 @@ static void *log_queue_main(void *arg)
 void log_start(void)
 {
     struct log_queue *q = xcalloc(1, sizeof *q);
+    pthread_t thread;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->added, NULL);
-    if (pthread_create(&q->thread, NULL, log_queue_main, q))
+    if (pthread_create(&thread, NULL, log_queue_main, q))
         abort();
-    pthread_setname_np(q->thread, "log");
+    pthread_setname_np(thread, "log");
+    pthread_detach(thread); /* a reader of standard error may block it for ever */
     atomic_store(&queue, q);
 }
 
@@ -183,52 +181,18 @@ static void queue_add(struct log_queue *q, struct span line)
     pthread_mutex_unlock(&q->lock);
 }
 
-static bool is_done(struct log_queue *q, bool stopped)
-{
-    pthread_mutex_lock(&q->lock);
-    bool done = stopped ? q->stopped : !q->waiting.n && !q->dropped && !q->writing;
-    pthread_mutex_unlock(&q->lock);
-    return done;
-}
-
 /* Polls, so that adding a line wakes nobody but the thread. */
-static bool wait_for_queue(struct log_queue *q, bool stopped)
-{
-    const struct timespec tick = {.tv_nsec = TICK_NS};
-    int64_t end = clock_mono_ms() + STOP_MS;
-    bool done;
-    while (!(done = is_done(q, stopped)) && clock_mono_ms() < end)
-        nanosleep(&tick, NULL);
-    return done;
-}
-
 void log_flush(void)
 {
     struct log_queue *q = atomic_load(&queue);
-    if (q)
-        wait_for_queue(q, false);
-}
-
-/* If the reader of standard error still blocks the thread after STOP_MS, the thread and its
- * memory are leaked. */
-void log_stop(void)
-{
-    struct log_queue *q = atomic_exchange(&queue, NULL);
-    if (!q)
-        return;
-    pthread_mutex_lock(&q->lock);
-    q->stop = true;
-    pthread_cond_signal(&q->added);
-    pthread_mutex_unlock(&q->lock);
-    if (!wait_for_queue(q, true)) {
-        pthread_detach(q->thread);
-        return;
+    int64_t end = clock_mono_ms() + FLUSH_MS;
+    for (bool done = !q; !done && clock_mono_ms() < end;) {
+        pthread_mutex_lock(&q->lock);
+        done = !q->waiting.n && !q->dropped && !q->writing;
+        pthread_mutex_unlock(&q->lock);
+        if (!done)
+            clock_sleep_ms(TICK_MS);
     }
-    pthread_join(q->thread, NULL);
-    buf_fini(&q->waiting);
-    pthread_mutex_destroy(&q->lock);
-    pthread_cond_destroy(&q->added);
-    free(q);
 }
 
 void log_write(enum log_level level, const char *module, const char *msg,

@@ -6,41 +6,37 @@
 
 #include "base/mem.h"
 
-struct suffix {
-    const char *name;
-    int64_t factor;
-};
-
-static int parse_scaled(struct span text, const struct suffix *suffixes,
-                        const char *forms, int64_t *out, struct err *err)
+/* Parses a duration or a size, which opt.h describes. */
+static int parse_scaled(enum opt_type type, struct span text, int64_t *out,
+                        struct err *err)
 {
+    static const struct {
+        enum opt_type type;
+        const char *name;
+        int64_t factor;
+    } units[] = {
+        {OPT_DURATION, "ms", 1},         {OPT_DURATION, "s", 1000},
+        {OPT_DURATION, "m", 60 * 1000},  {OPT_DURATION, "h", 3600 * 1000},
+        {OPT_SIZE, "", 1},               {OPT_SIZE, "Ki", 1 << 10},
+        {OPT_SIZE, "Mi", 1 << 20},       {OPT_SIZE, "Gi", 1 << 30},
+    };
     size_t digits = 0;
     while (digits < text.n && text.p[digits] >= '0' && text.p[digits] <= '9')
         digits++;
     struct span unit = {text.p + digits, text.n - digits};
     int64_t v;
-    for (const struct suffix *s = suffixes; s->name; s++) {
-        if (span_eq(unit, span_of(s->name)) &&
+    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+        if (units[i].type == type && span_eq(unit, span_of(units[i].name)) &&
             span_i64((struct span){text.p, digits}, &v) &&
-            !__builtin_mul_overflow(v, s->factor, out))
+            !__builtin_mul_overflow(v, units[i].factor, out))
             return 0;
-    }
     return err_set(err, ERR_INVALID, "\"%.*s\" is not of the form %s", SPAN_ARG(text),
-                   forms);
+                   type == OPT_SIZE ? "4096, 64Ki, 64Mi or 1Gi" : "500ms, 10s, 2m or 1h");
 }
 
 int opt_parse_duration(struct span text, int64_t *ms, struct err *err)
 {
-    static const struct suffix suffixes[] = {
-        {"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"h", 3600 * 1000}, {NULL, 0}};
-    return parse_scaled(text, suffixes, "500ms, 10s, 2m or 1h", ms, err);
-}
-
-static int opt_parse_size(struct span text, int64_t *bytes, struct err *err)
-{
-    static const struct suffix suffixes[] = {
-        {"", 1}, {"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30}, {NULL, 0}};
-    return parse_scaled(text, suffixes, "4096, 64Ki, 64Mi or 1Gi", bytes, err);
+    return parse_scaled(OPT_DURATION, text, ms, err);
 }
 
 static int parse_bool(struct span text, bool *out, struct err *err)
@@ -76,15 +72,12 @@ static int parse_number(const struct opt *o, struct span text, int64_t *out,
                         struct err *err)
 {
     int64_t v = 0, min = o->min, max = o->max ? o->max : INT64_MAX;
-    int rc = 0;
-    if (o->type == OPT_DURATION)
-        rc = opt_parse_duration(text, &v, err);
-    else if (o->type == OPT_SIZE)
-        rc = opt_parse_size(text, &v, err);
-    else if (!span_i64(text, &v))
-        rc = err_set(err, ERR_INVALID, "\"%.*s\" is not an integer", SPAN_ARG(text));
-    if (rc)
-        return -1;
+    if (o->type != OPT_INT) {
+        if (parse_scaled(o->type, text, &v, err))
+            return -1;
+    } else if (!span_i64(text, &v)) {
+        return err_set(err, ERR_INVALID, "\"%.*s\" is not an integer", SPAN_ARG(text));
+    }
     if (v < min || v > max)
         return err_set(err, ERR_INVALID, "\"%.*s\" is not within %lld..%lld%s",
                        SPAN_ARG(text), (long long)min, (long long)max,
@@ -214,175 +207,137 @@ static int file_pair(void *ctx, const char *key, const char *value, unsigned lin
     return 0;
 }
 
-/* One parsed option of the command line. */
-struct flag {
-    struct span text; /* as given, without its value: "--port" */
-    struct span value;
-    bool has_value;
-    const struct opt *o; /* NULL: --config */
+/* -- the command line -- */
+
+/* The options that every program has. */
+enum { CONFIG, HELP, VERSION };
+static const struct opt builtin[] = {
+    [CONFIG] = {.name = "config", .type = OPT_STRING},
+    [HELP] = {.name = "help", .letter = 'h', .type = OPT_BOOL},
+    [VERSION] = {.name = "version", .type = OPT_BOOL},
 };
 
-/* Position of an iteration over the arguments. */
+/* Position of an iteration over the arguments, and what it has read. */
 struct args {
     const struct opt_program *program;
     int argc, i;
     char *const *argv;
     struct span letters; /* unread short options of "-dw" */
     bool only_rest;      /* after "--" */
+    const struct opt *o; /* NULL: an operand */
+    struct span value;   /* of the option, or the operand */
 };
 
-enum arg { ARG_END, ARG_FLAG, ARG_REST, ARG_BAD = -1 };
-
-static const struct opt *find_letter(const struct opt_program *p, char letter)
+/* The option of the letter, or of the name if there is none. */
+static const struct opt *find_flag(const struct opt_program *p, char letter,
+                                   struct span name)
 {
-    const struct opt *o = NULL;
-    while ((o = opt_next(p, o)) && o->letter != letter)
-        ;
+    const struct opt *o = letter ? NULL : find(p, name);
+    if (letter)
+        while ((o = opt_next(p, o)) && o->letter != letter)
+            ;
+    for (size_t i = 0; !o && i < ARRAY_LEN(builtin); i++)
+        if (letter ? builtin[i].letter == letter
+                   : span_eq(name, span_of(builtin[i].name)))
+            o = &builtin[i];
     return o;
 }
 
-static bool has_letters(const struct opt_program *p)
+/* Reads the option at the start of `text`, which has no dashes any more. */
+static int read_flag(struct args *a, bool letter, struct span text, struct err *err)
 {
-    const struct opt *o = NULL;
-    while ((o = opt_next(p, o)) && !o->letter)
-        ;
-    return o != NULL;
-}
-
-/* Takes the next argument as the value if the option needs one and has none yet. */
-static int take_value(struct args *a, struct flag *f, struct err *err)
-{
-    bool wants = !f->o || !opt_is_flag(f->o);
-    if (!f->has_value && wants && a->i < a->argc) {
-        f->value = span_of(a->argv[a->i++]);
-        f->has_value = true;
+    struct span name = {text.p, 1}, rest = {text.p + 1, text.n - 1};
+    bool joined = rest.n && rest.p[0] == '=';
+    if (!letter) {
+        rest = text;
+        joined = memchr(text.p, '=', text.n) != NULL;
+        name = span_cut(&rest, '=');
     }
-    if (!f->has_value && wants)
-        return err_set(err, ERR_INVALID, "%.*s needs a value", SPAN_ARG(f->text));
-    return 0;
-}
-
-static int read_letter(struct args *a, struct flag *f, struct err *err)
-{
-    f->text = (struct span){a->letters.p, 1};
-    f->o = find_letter(a->program, a->letters.p[0]);
-    if (!f->o)
-        return err_set(err, ERR_INVALID, "unknown option -%c (try --help)",
-                       a->letters.p[0]);
-    a->letters.p++;
-    a->letters.n--;
-    bool joined = a->letters.n && a->letters.p[0] == '=';
-    if (a->letters.n && (joined || !opt_is_flag(f->o))) {
-        f->value = (struct span){a->letters.p + joined, a->letters.n - joined};
-        f->has_value = true;
-        a->letters.n = 0;
-    }
-    if (take_value(a, f, err))
-        return err_set(err, ERR_INVALID, "-%c needs a value", f->o->letter);
-    return 0;
-}
-
-static int read_name(struct args *a, struct span rest, struct flag *f, struct err *err)
-{
-    rest.p += 2;
-    rest.n -= 2;
-    bool joined = memchr(rest.p, '=', rest.n) != NULL;
-    struct span name = span_cut(&rest, '=');
-    f->text = (struct span){name.p - 2, name.n + 2};
-    f->o = find(a->program, name);
-    if (joined) {
-        f->value = rest;
-        f->has_value = true;
-    }
-    if (!f->o && !span_eq(name, SPAN("config")))
-        return err_set(err, ERR_INVALID, "unknown option --%.*s (try --help)",
+    a->o = find_flag(a->program, letter ? name.p[0] : 0, name);
+    const char *dashes = letter ? "-" : "--";
+    if (!a->o)
+        return err_set(err, ERR_INVALID, "unknown option %s%.*s (try --help)", dashes,
                        SPAN_ARG(name));
-    return take_value(a, f, err);
+    a->value = SPAN("true");
+    if (letter && joined)
+        rest = (struct span){rest.p + 1, rest.n - 1};
+    if (joined || (rest.n && !opt_is_flag(a->o)))
+        a->value = rest;
+    else if (rest.n)
+        a->letters = rest;
+    else if (!opt_is_flag(a->o) && a->i < a->argc)
+        a->value = span_of(a->argv[a->i++]);
+    else if (!opt_is_flag(a->o))
+        return err_set(err, ERR_INVALID, "%s%.*s needs a value", dashes, SPAN_ARG(name));
+    return 0;
 }
 
-/* Reads the next option, or the next operand into f->value. */
-static enum arg next_arg(struct args *a, struct flag *f, struct err *err)
+enum arg { ARG_BAD = -1, ARG_END, ARG_READ };
+
+/* Reads the next option or operand. */
+static enum arg next_arg(struct args *a, struct err *err)
 {
-    *f = (struct flag){0};
-    if (a->letters.n)
-        return read_letter(a, f, err) ? ARG_BAD : ARG_FLAG;
+    struct span letters = a->letters;
+    a->letters = (struct span){0};
+    if (letters.n)
+        return read_flag(a, true, letters, err) ? ARG_BAD : ARG_READ;
     if (a->i >= a->argc)
         return ARG_END;
     struct span text = span_of(a->argv[a->i++]);
     if (!a->only_rest && a->program->rest && span_eq(text, SPAN("--"))) {
         a->only_rest = true;
-        return next_arg(a, f, err);
+        return next_arg(a, err);
     }
-    if (!a->only_rest && span_starts(text, SPAN("--")) && text.n > 2)
-        return read_name(a, text, f, err) ? ARG_BAD : ARG_FLAG;
-    if (!a->only_rest && has_letters(a->program) && text.n > 1 && text.p[0] == '-' &&
-        text.p[1] != '-') {
-        a->letters = (struct span){text.p + 1, text.n - 1};
-        return next_arg(a, f, err);
+    size_t dashes = text.n > 2 && span_starts(text, SPAN("--")) ? 2 : 1;
+    if (!a->only_rest && text.n > dashes && text.p[0] == '-' &&
+        (dashes == 2 || text.p[1] != '-')) {
+        text = (struct span){text.p + dashes, text.n - dashes};
+        return read_flag(a, dashes == 1, text, err) ? ARG_BAD : ARG_READ;
     }
-    f->value = text;
+    a->o = NULL;
+    a->value = text;
     if (a->program->rest)
-        return ARG_REST;
+        return ARG_READ;
     err_set(err, ERR_INVALID, "unexpected argument \"%.*s\" (options are --name=value)",
             SPAN_ARG(text));
     return ARG_BAD;
 }
 
-static struct args args_of(const struct opt_program *p, int argc, char *const *argv)
+static int load_flags(struct args args, void *config, struct err *err)
 {
-    return (struct args){.program = p, .argc = argc, .i = 1, .argv = argv};
-}
-
-static int load_flags(const struct opt_program *p, void *config, int argc,
-                      char *const *argv, struct err *err)
-{
-    struct args args = args_of(p, argc, argv);
-    struct flag f;
     enum arg arg;
-    while ((arg = next_arg(&args, &f, err)) != ARG_END) {
-        if (arg == ARG_BAD)
-            return -1;
-        if (arg == ARG_REST)
-            list_add((struct opt_list *)(void *)((char *)config + p->rest_at), f.value);
-        else if (f.o &&
-                 set_value(p, f.o, config, f.has_value ? f.value : SPAN("true"), err))
-            return err_wrap(err, "--%s", f.o->name);
+    while ((arg = next_arg(&args, err)) == ARG_READ) {
+        const struct opt *o = args.o;
+        if (!o)
+            list_add((struct opt_list *)(void *)((char *)config + args.program->rest_at),
+                     args.value);
+        else if (o != &builtin[CONFIG] &&
+                 set_value(args.program, o, config, args.value, err))
+            return err_wrap(err, "--%s", o->name);
     }
-    return 0;
-}
-
-static bool is_arg(const struct args *a, const char *text)
-{
-    return !a->letters.n && !a->only_rest && a->i < a->argc &&
-           !strcmp(a->argv[a->i], text);
+    return arg;
 }
 
 /* Finds --config, --help and --version among the flags. */
-static enum opt_result look_ahead(const struct opt_program *program, int argc,
-                                  char *const *argv, char **config_path, FILE *out,
+static enum opt_result look_ahead(struct args args, char **config_path, FILE *out,
                                   struct err *err)
 {
-    struct args args = args_of(program, argc, argv);
-    struct flag f;
-    for (;;) {
-        if (is_arg(&args, "--help") || (program->rest && is_arg(&args, "-h"))) {
-            opt_help(program, out);
+    enum arg arg;
+    while ((arg = next_arg(&args, err)) == ARG_READ) {
+        if (args.o == &builtin[HELP]) {
+            opt_help(args.program, out);
             return OPT_DONE;
         }
-        if (is_arg(&args, "--version")) {
-            fprintf(out, "%s %s\n", program->name, program->version);
+        if (args.o == &builtin[VERSION]) {
+            fprintf(out, "%s %s\n", args.program->name, args.program->version);
             return OPT_DONE;
         }
-        enum arg arg = next_arg(&args, &f, err);
-        if (arg == ARG_END)
-            return OPT_RUN;
-        if (arg == ARG_BAD)
-            return OPT_FAILED;
-        if (arg == ARG_FLAG && !f.o) {
+        if (args.o == &builtin[CONFIG]) {
             free(*config_path);
-            *config_path = xmemdup0(f.value.p, f.value.n);
+            *config_path = xmemdup0(args.value.p, args.value.n);
         }
     }
+    return arg == ARG_BAD ? OPT_FAILED : OPT_RUN;
 }
 
 enum opt_result opt_load(const struct opt_program *program, void *config, int argc,
@@ -390,7 +345,8 @@ enum opt_result opt_load(const struct opt_program *program, void *config, int ar
                          FILE *out, struct err *err)
 {
     cleanup_free char *path = NULL;
-    enum opt_result r = look_ahead(program, argc, argv, &path, out, err);
+    const struct args args = {.program = program, .argc = argc, .i = 1, .argv = argv};
+    enum opt_result r = look_ahead(args, &path, out, err);
     if (r != OPT_RUN)
         return r;
     if (load_defaults(program, config, err))
@@ -400,9 +356,7 @@ enum opt_result opt_load(const struct opt_program *program, void *config, int ar
         if (read_file(path, file_pair, &load, err))
             return OPT_FAILED;
     }
-    if (load_env(program, config, env, err))
-        return OPT_FAILED;
-    if (load_flags(program, config, argc, argv, err))
+    if (load_env(program, config, env, err) || load_flags(args, config, err))
         return OPT_FAILED;
     return OPT_RUN;
 }
@@ -430,15 +384,6 @@ void opt_free(const struct opt_program *program, void *config)
         list_free((struct opt_list *)(void *)((char *)config + program->rest_at));
 }
 
-static void help_text(const char *text, FILE *out)
-{
-    struct span rest = span_of(text);
-    while (rest.n) {
-        struct span line = span_cut(&rest, '\n');
-        fprintf(out, "        %.*s\n", SPAN_ARG(line));
-    }
-}
-
 void opt_help(const struct opt_program *program, FILE *out)
 {
     fprintf(out, "%s: %s\n\nUsage: %s [OPTION]...%s%s\n\n", program->name,
@@ -454,7 +399,11 @@ void opt_help(const struct opt_program *program, FILE *out)
         if (o->init || o->type == OPT_BOOL)
             fprintf(out, "  [default: %s]", o->init ? o->init : "off");
         fputc('\n', out);
-        help_text(o->help, out);
+        struct span rest = span_of(o->help);
+        while (rest.n) {
+            struct span line = span_cut(&rest, '\n');
+            fprintf(out, "        %.*s\n", SPAN_ARG(line));
+        }
     }
     fputs("  --config FILE\n"
           "        YAML file that sets options, one `name: value` per line.\n"

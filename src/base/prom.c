@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -85,9 +84,10 @@ static void end(struct buf *out, int64_t value)
 }
 
 /* Without trailing zeros: 0.00025, 2.5, 15. */
-static void add_seconds(struct buf *out, int64_t ns)
+static void add_nano(struct buf *out, int64_t value)
 {
-    buf_printf(out, "%lld.%09lld", (long long)(ns / NS), (long long)(ns % NS));
+    buf_printf(out, "%lld.%09lld", (long long)(value / NS),
+               (long long)(value % NS));
     while (out->p[out->n - 1] == '0')
         out->p[--out->n] = '\0';
     if (out->p[out->n - 1] == '.')
@@ -101,19 +101,11 @@ void prom_sample(struct buf *out, const char *name, const struct prom_label *lab
     end(out, value);
 }
 
-void prom_seconds(struct buf *out, const char *name, const struct prom_label *labels,
-                  size_t n, int64_t ns)
+void prom_nano(struct buf *out, const char *name, const struct prom_label *labels,
+               size_t n, int64_t value)
 {
     begin(out, name, "", labels, n, NULL);
-    add_seconds(out, ns < 0 ? 0 : ns);
-    buf_addc(out, '\n');
-}
-
-void prom_ratio(struct buf *out, const char *name, const struct prom_label *labels,
-                size_t n, int64_t percent)
-{
-    begin(out, name, "", labels, n, NULL);
-    add_seconds(out, percent * (NS / 100));
+    add_nano(out, value < 0 ? 0 : value);
     buf_addc(out, '\n');
 }
 
@@ -143,13 +135,13 @@ void prom_histogram(struct buf *out, const char *name, const struct prom_label *
     for (size_t i = 0; i <= PROM_BOUNDS; i++) {
         cleanup_buf struct buf le = {0};
         if (i < PROM_BOUNDS)
-            add_seconds(&le, bounds[i]);
+            add_nano(&le, bounds[i]);
         count += (int64_t)atomic_load_explicit(&h->buckets[i], memory_order_relaxed);
         begin(out, name, "_bucket", labels, n, i < PROM_BOUNDS ? le.p : "+Inf");
         end(out, count);
     }
     begin(out, name, "_sum", labels, n, NULL);
-    add_seconds(out, (int64_t)atomic_load_explicit(&h->sum_ns, memory_order_relaxed));
+    add_nano(out, (int64_t)atomic_load_explicit(&h->sum_ns, memory_order_relaxed));
     buf_addc(out, '\n');
     begin(out, name, "_count", labels, n, NULL);
     end(out, count);
@@ -157,22 +149,7 @@ void prom_histogram(struct buf *out, const char *name, const struct prom_label *
 
 /* -- the process_* metrics -- */
 
-enum { STAT_MAX = 1 << 20, NS_PER_US = 1000 };
-
-static int64_t ns_of(struct timeval t)
-{
-    return ((int64_t)t.tv_sec * 1000000 + t.tv_usec) * NS_PER_US;
-}
-
-static void cpu(struct buf *out)
-{
-    struct rusage usage = {0};
-    getrusage(RUSAGE_SELF, &usage);
-    prom_family(out, "process_cpu_seconds_total", PROM_COUNTER,
-                "Total user and system CPU time spent in seconds.");
-    prom_seconds(out, "process_cpu_seconds_total", NULL, 0,
-                 ns_of(usage.ru_utime) + ns_of(usage.ru_stime));
-}
+enum { STAT_MAX = 1 << 20 };
 
 /* Field number `wanted` of /proc/self/stat, counted after the name, which is in
  * parentheses and may contain any character. 0: the file cannot be read. */
@@ -209,28 +186,16 @@ static void memory_and_start(struct buf *out)
              boot_s() + field(&stat, START) / sysconf(_SC_CLK_TCK));
 }
 
-/* The number of open descriptors, or -1. */
-static int64_t count_descriptors(void)
+static void descriptors(struct buf *out)
 {
-    struct stat st;
-    if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0) /* since Linux 6.2 */
-        return st.st_size;
     DIR *dir = opendir("/proc/self/fd");
     int64_t n = -1; /* the descriptor of opendir */
+    struct rlimit limit = {0};
     if (!dir)
-        return -1;
+        return;
     for (const struct dirent *e; (e = readdir(dir));)
         n += e->d_name[0] != '.';
     closedir(dir);
-    return n;
-}
-
-static void descriptors(struct buf *out)
-{
-    struct rlimit limit = {0};
-    int64_t n = count_descriptors();
-    if (n < 0)
-        return;
     getrlimit(RLIMIT_NOFILE, &limit);
     prom_one(out, "process_open_fds", PROM_GAUGE, "Number of open file descriptors.", n);
     prom_one(out, "process_max_fds", PROM_GAUGE,
@@ -239,7 +204,12 @@ static void descriptors(struct buf *out)
 
 void prom_process(struct buf *out)
 {
-    cpu(out);
+    struct timespec cpu = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    prom_family(out, "process_cpu_seconds_total", PROM_COUNTER,
+                "Total user and system CPU time spent in seconds.");
+    prom_nano(out, "process_cpu_seconds_total", NULL, 0,
+              (int64_t)cpu.tv_sec * NS + cpu.tv_nsec);
     memory_and_start(out);
     descriptors(out);
 }

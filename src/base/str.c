@@ -125,33 +125,14 @@ void buf_wipe(struct buf *b)
     buf_fini(b);
 }
 
-static unsigned digits_of(uint64_t u)
+char *str_put_u64(char *to, uint64_t value)
 {
-    for (unsigned n = 1;; n += 4, u /= 10000) {
-        if (u < 100)
-            return n + (u >= 10);
-        if (u < 10000)
-            return n + 2 + (u >= 1000);
-    }
-}
-
-char *str_put_u64(char *to, uint64_t u)
-{
-    static const char pairs[] = "0001020304050607080910111213141516171819"
-                                "2021222324252627282930313233343536373839"
-                                "4041424344454647484950515253545556575859"
-                                "6061626364656667686970717273747576777879"
-                                "8081828384858687888990919293949596979899";
-    char *end = to + digits_of(u), *p = end;
-    for (; u >= 100; u /= 100) {
-        p -= 2;
-        memcpy(p, pairs + u % 100 * 2, 2);
-    }
-    if (u >= 10)
-        memcpy(to, pairs + u * 2, 2);
-    else
-        *to = (char)('0' + u);
-    return end;
+    char digits[STR_U64], *p = digits + sizeof digits;
+    do
+        *--p = (char)('0' + value % 10);
+    while (value /= 10);
+    size_t n = (size_t)(digits + sizeof digits - p);
+    return (char *)memcpy(to, p, n) + n;
 }
 
 void buf_add_i64(struct buf *b, int64_t v)

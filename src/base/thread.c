@@ -81,11 +81,10 @@ struct worker {
     void (*work)(void *ctx, void *job);
     void *ctx;
     pthread_t thread;
-    pthread_mutex_t lock; /* protects the queue and stop */
+    pthread_mutex_t lock; /* protects the members below */
     pthread_cond_t cond;
     struct list queue; /* of struct entry */
-    bool stop;
-    struct stop_flag ended;
+    bool stop, ended;
 };
 
 static void *worker_next_job(struct worker *w)
@@ -112,7 +111,10 @@ static void *worker_main(void *arg)
         w->work(w->ctx, job);
         free(job);
     }
-    stop_flag_set(&w->ended);
+    pthread_mutex_lock(&w->lock);
+    w->ended = true;
+    pthread_cond_broadcast(&w->cond);
+    pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
@@ -125,7 +127,6 @@ struct worker *worker_start(const char *name, void (*work)(void *ctx, void *job)
     list_init(&w->queue);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->cond, NULL);
-    stop_flag_init(&w->ended);
     if (pthread_create(&w->thread, NULL, worker_main, w))
         abort();
     pthread_setname_np(w->thread, name);
@@ -142,32 +143,25 @@ void worker_add(struct worker *w, void *job)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void worker_request_stop(struct worker *w)
+bool worker_stop_until(struct worker *w, int64_t until_ms)
 {
+    if (!w)
+        return true;
     pthread_mutex_lock(&w->lock);
     w->stop = true;
-    pthread_cond_signal(&w->cond);
+    pthread_cond_broadcast(&w->cond);
+    while (!w->ended && thread_wait_until(&w->cond, &w->lock, until_ms))
+        continue;
+    bool ended = w->ended;
     pthread_mutex_unlock(&w->lock);
+    if (ended)
+        pthread_join(w->thread, NULL);
+    return ended;
 }
 
 void worker_stop(struct worker *w)
 {
-    if (!w)
-        return;
-    worker_request_stop(w);
-    pthread_join(w->thread, NULL);
-}
-
-bool worker_stop_until(struct worker *w, int64_t until_ms)
-{
-    int64_t left = until_ms - clock_mono_ms();
-    if (!w)
-        return true;
-    worker_request_stop(w);
-    if (!stop_flag_wait(&w->ended, left > 0 ? left : 0))
-        return false;
-    pthread_join(w->thread, NULL);
-    return true;
+    worker_stop_until(w, INT64_MAX);
 }
 
 void worker_free(struct worker *w)
@@ -180,7 +174,6 @@ void worker_free(struct worker *w)
     }
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->cond);
-    stop_flag_fini(&w->ended);
     free(w);
 }
 

@@ -64,7 +64,7 @@ static void write_watches(const struct state *s, struct buf *out)
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         struct prom_label l = {"resource", span_of(core_kind_name((enum core_kind)kind))};
         if (s->age_ms[kind] >= 0)
-            prom_seconds(out, age, &l, 1, s->age_ms[kind] * 1000000);
+            prom_nano(out, age, &l, 1, s->age_ms[kind] * 1000000);
     }
 }
 
@@ -396,10 +396,10 @@ static void write_per_card(const struct table *t, struct buf *out)
     prom_family(out, compute, PROM_GAUGE,
                 "Share of the card's compute that is promised to pods.");
     for (size_t i = 0; i < t->n; i++)
-        prom_ratio(out, compute,
+        prom_nano(out, compute,
                    (struct prom_label[]){{"node", t->rows[i].node},
                                          {"card", span_of(t->rows[i].index)}},
-                   2, t->rows[i].core);
+                   2, t->rows[i].core * 10000000); /* percent */
     write_column(t, 2, "gpushare_card_healthy", "Whether the card gets new pods.",
                  offsetof(struct row, healthy), out);
     prom_family(out, info, PROM_GAUGE, "UUID and model of the card.");

@@ -112,7 +112,7 @@ static void write_durations(struct buf *out, const struct dispatcher_stats *stat
             const struct dispatcher_call_stats *calls = &stats->calls[i];
             struct prom_label l = {
                 "method", span_of(alloc_request_name((enum alloc_request_type)i))};
-            prom_seconds(out,
+            prom_nano(out,
                          max ? NAME("request_duration_max_seconds")
                              : NAME("request_duration_seconds_sum"),
                          &l, 1, (max ? calls->max_us : calls->sum_us) * 1000);

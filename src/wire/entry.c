@@ -51,7 +51,7 @@ static int run(const struct entry *e, const void *config, const sigset_t *signal
         return rc;
     log_start();
     rc = serve(e, config, signals, err);
-    log_stop();
+    log_flush();
     return rc;
 }
 

@@ -121,7 +121,7 @@ START_TEST(an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted)
     ck_assert_int_eq(pthread_create(&thread, NULL, read_late, &reader), 0);
     log_flush();
     log_info("test", "line", LOG_I("i", LINES)); /* after the report */
-    log_stop();
+    log_flush();
     restore_stderr(saved);
     pthread_join(thread, NULL);
     ck_assert_int_lt(took, 10000 * LIB_SLOWER);
@@ -135,13 +135,13 @@ START_TEST(an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted)
 }
 END_TEST
 
-START_TEST(a_stop_writes_the_queue_but_does_not_wait_for_a_reader)
+START_TEST(a_flush_writes_the_queue_but_does_not_wait_for_a_reader)
 {
     int fd, dropped = 0, saved = redirect_stderr(&fd);
     cleanup_buf struct buf text = {0};
     for (int i = 0; i < 20; i++)
         log_info("test", "line", LOG_I("i", i));
-    log_stop();
+    log_flush();
     restore_stderr(saved);
     read_all(fd, &text);
     ck_assert_int_eq(count_lines(text.p, &dropped), 20);
@@ -152,7 +152,7 @@ START_TEST(a_stop_writes_the_queue_but_does_not_wait_for_a_reader)
     for (int i = 0; i < 1000; i++)
         log_info("test", "line", LOG_I("i", i));
     int64_t from = clock_mono_ms();
-    log_stop();
+    log_flush();
     restore_stderr(saved);
     ck_assert_int_lt(clock_mono_ms() - from, 10000 * LIB_SLOWER);
 }
@@ -161,4 +161,4 @@ END_TEST
 UNIT_MAIN("log", a_line_is_logfmt_with_quotes_where_needed, levels_are_filtered,
           errors_are_wrapped_and_truncated,
           an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted,
-          a_stop_writes_the_queue_but_does_not_wait_for_a_reader)
+          a_flush_writes_the_queue_but_does_not_wait_for_a_reader)

@@ -31,10 +31,10 @@ END_TEST
 
 START_TEST(nanoseconds_become_seconds)
 {
-    prom_seconds(&out, "a", NULL, 0, 0);
-    prom_seconds(&out, "a", NULL, 0, 1);
-    prom_seconds(&out, "a", NULL, 0, 1500000000);
-    prom_seconds(&out, "a", NULL, 0, INT64_C(100000000000));
+    prom_nano(&out, "a", NULL, 0, 0);
+    prom_nano(&out, "a", NULL, 0, 1);
+    prom_nano(&out, "a", NULL, 0, 1500000000);
+    prom_nano(&out, "a", NULL, 0, INT64_C(100000000000));
     ck_text("a 0\na 0.000000001\na 1.5\na 100\n");
 }
 END_TEST
