@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/access.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "extender/cert_secrets.h"
 #include "extender/forward.h"
+#include "extender/seats.h"
 
 #define API "/apis/nvidia-gpu-scheduler/v1"
 
@@ -17,11 +16,6 @@ enum access_class {
     ACCESS_HEALTH, /* /healthz, /readyz, /version: everyone */
     ACCESS_VERB,   /* filter, prioritize, preempt, bind: clients of the verbs' CAs */
     ACCESS_VIEW,   /* everything else */
-};
-
-struct access {
-    struct certs *certs;
-    struct delegated_auth *auth;
 };
 
 /* What the owner of a token must be allowed to do for a view; the first path that begins
@@ -159,7 +153,7 @@ static bool allows_verb(const struct access *a, const struct httpd_request *req,
     bool forwarded =
         httpd_header(req, FORWARD_HEADER) || httpd_header(req, REPORT_HEADER);
     if (certs_mode(a->certs) != CERTS_SECRETS || !forwarded ||
-        (own && strcmp(own, CERT_SECRETS_SERVER_NAME) == 0))
+        (own && strcmp(own, CERTS_SERVER_NAME) == 0))
         return true;
     httpd_fail(reply, 403, "only a replica of the extender may forward a bind");
     return false;
@@ -227,8 +221,7 @@ static bool allows_view(const struct access *a, bool main,
     bool no = answer == DELEGATED_AUTH_NO, unknown = err.code == ERR_UNAUTHORIZED;
     httpd_fail(reply, !no ? 503 : unknown ? 401 : 403, "%s", err.msg);
     if (!no) {
-        reply->header[0][0] = "Retry-After";
-        reply->header[0][1] = "1";
+        seats_retry_after(reply);
     } else if (unknown) {
         reply->header[0][0] = "WWW-Authenticate";
         reply->header[0][1] = "Bearer realm=\"gpushare\"";
@@ -278,17 +271,4 @@ int64_t access_stream_end_ms(const struct access *a, bool main,
         httpd_own_client_name(req) || (main && httpd_client_name(req)))
         return INT64_MAX;
     return clock_mono_ms() + ACCESS_STREAM_MS;
-}
-
-struct access *access_new(struct certs *certs, struct delegated_auth *auth)
-{
-    struct access *a = xcalloc(1, sizeof *a);
-    a->certs = certs;
-    a->auth = auth;
-    return a;
-}
-
-void access_free(struct access *a)
-{
-    free(a);
 }

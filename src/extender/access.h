@@ -25,11 +25,11 @@
  * after this time; the client connects again. */
 enum { ACCESS_STREAM_MS = 5 * 60 * 1000 };
 
-struct access;
-
-/* New. Both are borrowed. `certs` NULL: insecure; else there is an `auth`. */
-struct access *access_new(struct certs *certs, struct delegated_auth *auth);
-void access_free(struct access *a); /* NULL is accepted */
+/* Both are borrowed. */
+struct access {
+    struct certs *certs;         /* NULL: insecure; else there is an `auth` */
+    struct delegated_auth *auth;
+};
 
 /* For httpd_listener_config.authorize of each port; ctx is a struct access. False: `reply`
  * holds the rejection, or the request waits. */

@@ -15,32 +15,48 @@
  *   insecure  --insecure: no client needs credentials. Plain HTTP, or HTTPS with
  *             --tls-cert. The default on a loopback address without certificate options.
  *   files     --tls-cert and --tls-key, and --client-ca for the clients of the verbs.
- *   secrets   otherwise: the certificates of extender/cert_secrets.h.
+ *   secrets   otherwise: the certificates in three Secrets of type kubernetes.io/tls.
  *
  * Every client completes the TLS handshake, because the kubelet's probes have no
  * certificate; extender/access.h decides what a client may do. The observers' port trusts
  * X-Remote-User only from the API server's front proxy.
+ *
+ * The Secrets:
+ *
+ *   gpushare-extender-ca    a certificate authority (CA)
+ *   gpushare-extender-tls   the server's certificate; replicas call each other with it
+ *   gpushare-scheduler-tls  kube-scheduler's client certificate
+ *
+ * Every replica reads the last two and serves what they contain; clients are verified with
+ * the ca.crt of both. The leader makes what is missing, once, for ten years: certificates
+ * of the CA of the first Secret, which it also makes if it is missing. A Secret that exists
+ * is never written, whoever made it: renewing it is the task of cert-manager or of an
+ * administrator, who deletes it.
  */
 
 struct certs_config {
-    const char *listen;                  /* address of both ports */
-    enum opt_switch insecure;            /* --insecure */
-    const char *ns;                      /* of the Secrets */
-    const char *cert_file, *key_file;    /* or NULL */
-    const char *client_ca_file;          /* CA of clients of the verbs, or NULL */
-    const struct opt_list *client_names; /* each item a comma list */
-    const char *front_ca_file;           /* CA of the front proxy; NULL: there is none */
-    const struct opt_list *front_names;  /* common names of the front proxy */
-    const char *observe_ca_file;         /* CA of observers, or NULL */
+    enum opt_switch insecure;               /* --insecure */
+    char *cert_file, *key_file;             /* or NULL */
+    char *client_ca_file;                   /* CA of clients of the verbs, or NULL */
+    struct opt_list client_names;           /* each item a comma list */
+    char *front_ca_file;                    /* CA of the front proxy; NULL: there is none */
+    struct opt_list front_names;            /* common names of the front proxy */
+    char *observe_ca_file;                  /* CA of observers, or NULL */
 };
+
+#define CERTS_SERVER_NAME "gpushare-extender"      /* common name of the server */
+#define CERTS_CLIENT_NAME "gpushare-scheduler"     /* ... of kube-scheduler */
+#define CERTS_HOST        "gpushare-schd-extender" /* the Service */
 
 enum certs_mode { CERTS_INSECURE, CERTS_FILES, CERTS_SECRETS };
 
 struct certs;
 
 /* New; chooses the mode, logs it and reads the files. The error names the option or file.
- */
-struct certs *certs_new(const struct certs_config *config, struct err *err);
+ * `listen` is the address of both ports, `ns` the namespace of the Secrets and of the
+ * Service. */
+struct certs *certs_new(const struct certs_config *config, const char *listen,
+                        const char *ns, struct err *err);
 /* Starts the thread that follows the files and Secrets. All are borrowed. */
 void certs_start(struct certs *c, struct kube_client *client, struct core_driver *driver,
                  struct counters *counters);

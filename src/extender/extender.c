@@ -12,7 +12,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "extender/api_workers.h"
-#include "extender/cert_secrets.h"
 #include "extender/event_scan.h"
 #include "extender/forward.h"
 #include "extender/gang_minimum.h"
@@ -48,25 +47,6 @@ static char *make_identity(void)
     return xasprintf("%s_%016llx", host, (unsigned long long)rng_entropy());
 }
 
-static int make_certs(struct extender *e, const struct extender_config *config,
-                      struct err *err)
-{
-    struct certs_config certs = {
-        .listen = config->entry.listen,
-        .insecure = config->insecure,
-        .ns = config->lease_namespace,
-        .cert_file = config->tls_cert,
-        .key_file = config->tls_key,
-        .client_ca_file = config->client_ca,
-        .client_names = &config->client_names,
-        .front_ca_file = config->front_ca,
-        .front_names = &config->front_names,
-        .observe_ca_file = config->observe_ca,
-    };
-    e->certs = certs_new(&certs, err);
-    return e->certs ? 0 : -1;
-}
-
 static int start_forward(struct extender *e, const struct extender_config *config,
                          struct err *err)
 {
@@ -75,12 +55,12 @@ static int start_forward(struct extender *e, const struct extender_config *confi
         .tls = certs_verbs(e->certs),
         .ca_file = config->replica_ca ? config->replica_ca
                    : secrets          ? NULL
-                                      : config->client_ca,
+                                      : config->certs.client_ca_file,
         .name = config->replica_name ? config->replica_name
-                : secrets            ? CERT_SECRETS_HOST
+                : secrets            ? CERTS_HOST
                                      : NULL,
     };
-    if (config->replica_ca && !config->tls_cert)
+    if (config->replica_ca && !config->certs.cert_file)
         return err_set(err, ERR_INVALID, "--replica-ca needs --tls-cert and --tls-key");
     e->forward = forward_new(&forward, err);
     return e->forward ? 0 : -1;
@@ -117,7 +97,7 @@ static void advertise(struct extender *e, const struct extender_config *config)
     cleanup_free char *address =
         xasprintf(is_v6 ? "[%s]:%u" : "%s:%u", host, server_port(e->server));
     core_driver_advertise(e->driver, address);
-    if (config->tls_cert && !config->replica_ca && !config->client_ca)
+    if (config->certs.cert_file && !config->replica_ca && !config->certs.client_ca_file)
         log_warn("extender", "neither --replica-ca nor --client-ca is set: binds are "
                              "forwarded only to replicas whose certificate is of the "
                              "system's certificate authorities");
@@ -209,18 +189,19 @@ static struct server *start_server(struct extender *e,
         .max_body = (size_t)config->max_body,
         .max_bodies = bodies_max(config),
         .certs = e->certs,
-        .forward = e->forward,
-        .gangs = e->gangs,
-        .gpuapi = e->gpuapi,
         .auth = e->auth,
-        .node_score = config->node_score,
-        .preempts = config->preempt_after_ms > 0,
-        .filter_answer = config->filter_answer,
-        .counters = e->counters,
-        .recorder = e->recorder,
+        .gpuapi = e->gpuapi,
+        .verbs = {.driver = e->driver,
+                  .policy = config->node_score,
+                  .answer = config->filter_answer,
+                  .preempts = config->preempt_after_ms > 0,
+                  .forward = e->forward,
+                  .gangs = e->gangs,
+                  .counters = e->counters,
+                  .recorder = e->recorder},
         .metrics_detail = config->metrics_detail,
     };
-    return server_start(&server, e->driver, err);
+    return server_start(&server, err);
 }
 
 struct extender *extender_start(const struct extender_config *config, struct err *err)
@@ -233,7 +214,10 @@ struct extender *extender_start(const struct extender_config *config, struct err
     e->counters = counters_new();
     if (check_advertise(config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
-    if (!e->client || make_certs(e, config, err) || start_forward(e, config, err)) {
+    if (e->client)
+        e->certs = certs_new(&config->certs, config->entry.listen,
+                             config->lease_namespace, err);
+    if (!e->certs || start_forward(e, config, err)) {
         extender_stop(e);
         return NULL;
     }

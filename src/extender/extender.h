@@ -2,8 +2,9 @@
 #pragma once
 
 #include "base/opt.h"
-#include "extender/verb.h"
+#include "extender/certs.h"
 #include "extender/metrics.h"
+#include "extender/verb.h"
 #include "placement/score.h"
 #include "wire/entry.h"
 
@@ -21,9 +22,7 @@ struct extender_config {
     bool require_scv, bind_any, api_compression;
     int clock_exact, number_shares; /* 0 or 1; of struct request_rules */
     char *lease_namespace;
-    char *tls_cert, *tls_key, *client_ca, *front_ca, *observe_ca;
-    enum opt_switch insecure;
-    struct opt_list client_names, front_names;
+    struct certs_config certs;
     enum score_policy node_score;
     int64_t filter_answer; /* of struct verbs_config */
     enum metrics_detail metrics_detail;

@@ -303,7 +303,7 @@ static void *run(void *arg)
         if (atomic_load(&v->wanted) && round_is_due(v))
             run_round(v);
         rest_when_idle(v);
-        pause_ms = PAUSE_MS + (int64_t)atomic_load(&v->watches) / PAUSE_WATCHES_PER_MS;
+        pause_ms = PAUSE_MS + (int64_t)atomic_load(&v->watches.taken) / PAUSE_WATCHES_PER_MS;
     } while (wait_for_change(v, pause_ms));
     return NULL;
 }
@@ -326,6 +326,8 @@ struct gpuapi *gpuapi_start(struct core_driver *driver,
     struct gpuapi *v = xcalloc(1, sizeof *v);
     v->driver = driver;
     v->conf = *config;
+    v->lists = (struct seats){.what = "lists", .most = GPUAPI_LISTS, .main_most = GPUAPI_LISTS};
+    v->watches = (struct seats){.what = "watches", .most = GPUAPI_WATCHES, .main_most = GPUAPI_MAIN_WATCHES};
     for (int i = 0; i < GPUAPI_KINDS; i++) {
         v->caches[i] = watch_cache_new(&gpuapi_kinds[i], GONE_MAX);
         list_init(&v->waiters[i]);
@@ -430,28 +432,18 @@ static enum httpd_stream_result list_fill(void *ctx, struct buf *out)
 static void list_close(void *ctx)
 {
     struct watcher *w = ctx;
-    atomic_fetch_sub(&w->v->lists, 1);
+    seats_give(&w->v->lists, false);
     watcher_free(w);
 }
 
 static const struct httpd_stream list_stream = {
     .open = on_open, .fill = list_fill, .close = list_close};
 
-static void add_retry_after(struct httpd_reply *reply)
-{
-    reply->header[0][0] = "Retry-After";
-    reply->header[0][1] = "1";
-}
-
 /* The limit exists because a client that stops reading holds its list for minutes. */
 void gpuapi_list(struct gpuapi *v, enum gpuapi_kind kind, struct httpd_reply *reply)
 {
-    if (atomic_fetch_add(&v->lists, 1) >= GPUAPI_LISTS) {
-        atomic_fetch_sub(&v->lists, 1);
-        httpd_fail(reply, 503, "too many lists: %d are open; retry later", GPUAPI_LISTS);
-        add_retry_after(reply);
+    if (!seats_take(&v->lists, false, reply))
         return;
-    }
     reply->stream = &list_stream;
     reply->stream_ctx = watcher_new(v, kind);
 }
@@ -499,9 +491,7 @@ static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
 static void watch_close(void *ctx)
 {
     struct watcher *w = ctx;
-    atomic_fetch_sub(&w->v->watches, 1);
-    if (w->main)
-        atomic_fetch_sub(&w->v->main_watches, 1);
+    seats_give(&w->v->watches, w->main);
     watcher_free(w);
 }
 
@@ -511,23 +501,8 @@ static const struct httpd_stream watch_stream = {
 static void watch(struct gpuapi *v, enum gpuapi_kind kind, bool main, int64_t end_ms,
                   struct httpd_reply *reply)
 {
-    if (main && atomic_fetch_add(&v->main_watches, 1) >= GPUAPI_MAIN_WATCHES) {
-        atomic_fetch_sub(&v->main_watches, 1);
-        httpd_fail(reply, 503,
-                   "this port is for kube-scheduler and serves at most %d watches; "
-                   "use --observe-port",
-                   GPUAPI_MAIN_WATCHES);
+    if (!seats_take(&v->watches, main, reply))
         return;
-    }
-    if (atomic_fetch_add(&v->watches, 1) >= GPUAPI_WATCHES) {
-        atomic_fetch_sub(&v->watches, 1);
-        if (main)
-            atomic_fetch_sub(&v->main_watches, 1);
-        httpd_fail(reply, 503, "too many watches: %d are open; retry later",
-                   GPUAPI_WATCHES);
-        add_retry_after(reply);
-        return;
-    }
     struct watcher *w = watcher_new(v, kind);
     w->main = main;
     w->end_ms = end_ms;
@@ -552,7 +527,7 @@ void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind, bool main, int64_t e
     const char *param = httpd_param(req, "watch");
     if (!can_answer(v)) {
         httpd_fail(reply, 503, "not every kind of object has been listed yet");
-        add_retry_after(reply);
+        seats_retry_after(reply);
     } else if (param && strcmp(param, "true") == 0) {
         watch(v, kind, main, end_ms, reply);
     } else {

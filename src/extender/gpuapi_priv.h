@@ -6,6 +6,7 @@
 
 #include "base/list.h"
 #include "extender/gpuapi.h"
+#include "extender/seats.h"
 #include "extender/watch_cache.h"
 
 /*
@@ -63,9 +64,8 @@ struct watcher {
     struct httpd_open_stream *waker;
     int64_t sent_ms; /* when the last bytes were sent */
     int64_t end_ms;  /* of a watch */
-    bool main;       /* counted in main_watches */
-    struct list
-        waiting; /* in `waiters` of its kind, or alone; protected by gpuapi.lock */
+    bool main;       /* on the main port */
+    struct list waiting; /* in `waiters` of its kind, or alone; protected by gpuapi.lock */
 };
 
 /* A reader comes or goes. The first one makes the thread fill the caches. */
@@ -82,7 +82,7 @@ struct gpuapi {
     struct gpuapi_config conf;
     atomic_bool wanted; /* there is a reader, or was recently; changed under lock */
     atomic_bool ready;  /* the caches are filled; changed under lock */
-    atomic_uint watches, main_watches, lists;
+    struct seats watches, lists;
 
     pthread_mutex_t lock; /* protects the members up to waiters */
     unsigned readers;

@@ -2,11 +2,11 @@
 #include "extender/inspect_stream.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "extender/seats.h"
 #include "view/changes.h"
 #include "view/inspect.h"
 
@@ -20,7 +20,7 @@ struct inspect_stream {
     struct core_driver *driver;
     struct view_source source; /* the driver */
     int64_t heartbeat_ms;
-    atomic_uint watches, main_watches;
+    struct seats watches;
 
     pthread_mutex_t lock; /* protects the members below */
     struct buf cluster;   /* the current cluster line */
@@ -44,6 +44,7 @@ struct inspect_stream *inspect_stream_new(struct core_driver *driver,
     s->driver = driver;
     s->source = core_driver_source(driver);
     s->heartbeat_ms = heartbeat_ms;
+    s->watches = (struct seats){.what = "watches", .most = INSPECT_STREAM_WATCHES, .main_most = INSPECT_STREAM_MAIN_WATCHES};
     pthread_mutex_init(&s->lock, NULL);
     return s;
 }
@@ -123,9 +124,7 @@ static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
 static void reader_close(void *ctx)
 {
     struct reader *r = ctx;
-    atomic_fetch_sub(&r->stream->watches, 1);
-    if (r->main)
-        atomic_fetch_sub(&r->stream->main_watches, 1);
+    seats_give(&r->stream->watches, r->main);
     view_changes_free(r->changes);
     free(r);
 }
@@ -133,45 +132,21 @@ static void reader_close(void *ctx)
 static const struct httpd_stream reader_stream = {
     .open = reader_open, .fill = reader_fill, .close = reader_close};
 
-static bool is_ready(struct inspect_stream *s, struct httpd_reply *reply)
+void inspect_stream_watch(struct inspect_stream *s, bool main, int64_t end_ms,
+                               struct httpd_reply *reply)
 {
     struct err err = {0};
     int rc = core_ready(core_driver_read(s->driver), core_driver_now(), &err);
     core_driver_read_end(s->driver);
-    if (rc == 0)
-        return true;
-    httpd_fail(reply, 503, "%s", err.msg);
-    return false;
-}
-
-/* Counts one more, up to the limit. */
-static bool enter(atomic_uint *count, unsigned most)
-{
-    if (atomic_fetch_add(count, 1) < most)
-        return true;
-    atomic_fetch_sub(count, 1);
-    return false;
-}
-
-void inspect_stream_watch(struct inspect_stream *s, bool main, int64_t end_ms,
-                          struct httpd_reply *reply)
-{
-    if (!is_ready(s, reply))
+    if (rc)
+        httpd_fail(reply, 503, "%s", err.msg);
+    if (rc || !seats_take(&s->watches, main, reply))
         return;
-    bool here = !main || enter(&s->main_watches, INSPECT_STREAM_MAIN_WATCHES);
-    if (!here || !enter(&s->watches, INSPECT_STREAM_WATCHES)) {
-        if (main && here)
-            atomic_fetch_sub(&s->main_watches, 1);
-        httpd_fail(reply, 503, "too many watches: %d are open%s",
-                   here ? INSPECT_STREAM_WATCHES : INSPECT_STREAM_MAIN_WATCHES,
-                   here ? "" : " on this port; use --observe-port");
-        return;
-    }
     struct reader *r = xcalloc(1, sizeof *r);
-    r->stream = s;
-    r->main = main;
-    r->changes = view_changes_new(&s->source);
-    r->end_ms = end_ms;
+    *r = (struct reader){.stream = s,
+                         .end_ms = end_ms,
+                         .main = main,
+                         .changes = view_changes_new(&s->source)};
     reply->stream = &reader_stream;
     reply->stream_ctx = r;
 }

@@ -30,17 +30,14 @@ struct server_port {
 };
 
 struct server {
+    struct server_config conf;
     struct httpd *httpd;
     struct core_driver *driver;
     struct view_source source; /* the driver */
     struct verbs *verbs;
-    struct certs *certs;
-    struct access *access;
-    struct delegated_auth *auth;
-    unsigned port;
-    struct gpuapi *gpuapi;
-    struct counters *counters;
+    struct access access;
     struct metrics_source metrics;
+    unsigned port;
     struct inspect_stream *stream;
     struct shared_replies *snapshots;
     struct budget verbs_budget, views_budget;
@@ -48,24 +45,22 @@ struct server {
     struct server_port main, observers;
 };
 
-/* `name` and `value` are static. */
-static void add_header(struct httpd_reply *reply, const char *name, const char *value)
-{
-    size_t i = 0;
-    while (reply->header[i][0])
-        i++;
-    reply->header[i][0] = name;
-    reply->header[i][1] = value;
-}
-
 /* -- the verbs -- */
 
-static void answer_verb(void *ctx, const struct httpd_request *req,
-                        struct httpd_reply *reply, enum counters_verb name,
-                        unsigned (*verb)(struct verb_call *call))
+static void on_verb(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
+    static const struct {
+        struct span name;
+        unsigned (*answer)(struct verb_call *call);
+    } verbs[COUNTERS_VERBS] = {
+        [COUNTERS_FILTER] = {SPAN("filter"), filter_answer},
+        [COUNTERS_PRIORITIZE] = {SPAN("prioritize"), prioritize_answer},
+        [COUNTERS_PREEMPT] = {SPAN("preempt"), preempt_answer},
+        [COUNTERS_BIND] = {SPAN("bind"), bind_answer},
+    };
     struct server *s = ((struct server_port *)ctx)->server;
     struct budget *budget = &s->verbs_budget;
+    const struct span name = span_of(strrchr(req->path, '/') + 1);
     int64_t began_us = clock_mono_us();
     struct verb_call call = {.verbs = s->verbs,
                              .body = req->body,
@@ -74,7 +69,10 @@ static void answer_verb(void *ctx, const struct httpd_request *req,
                                            ? VERB_REPLICA
                                            : VERB_SCHEDULER,
                              .reply = &reply->body};
-    reply->status = verb(&call);
+    enum counters_verb verb = COUNTERS_FILTER;
+    while (!span_eq(verbs[verb].name, name))
+        verb++;
+    reply->status = verbs[verb].answer(&call);
     if (budget_take(budget, reply->body.cap)) { /* until it is sent */
         reply->budget = budget;
         reply->charged = reply->body.cap;
@@ -84,34 +82,15 @@ static void answer_verb(void *ctx, const struct httpd_request *req,
                  "{\"Error\":\"too many bytes of requests and replies in memory\"}");
         reply->status = 503;
     }
-    counters_verb(s->counters, name, reply->status, (clock_mono_us() - began_us) * 1000);
+    counters_verb(s->conf.verbs.counters, verb, reply->status,
+                  (clock_mono_us() - began_us) * 1000);
     if (reply->status == 503)
-        add_header(reply, "Retry-After", "1");
-    if (atomic_load(&s->draining)) /* so that the next call reaches another replica */
-        add_header(reply, "Connection", "close");
-}
-
-static void on_filter(void *ctx, const struct httpd_request *req,
-                      struct httpd_reply *reply)
-{
-    answer_verb(ctx, req, reply, COUNTERS_FILTER, filter_answer);
-}
-
-static void on_prioritize(void *ctx, const struct httpd_request *req,
-                          struct httpd_reply *reply)
-{
-    answer_verb(ctx, req, reply, COUNTERS_PRIORITIZE, prioritize_answer);
-}
-
-static void on_preempt(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
-{
-    answer_verb(ctx, req, reply, COUNTERS_PREEMPT, preempt_answer);
-}
-
-static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
-{
-    answer_verb(ctx, req, reply, COUNTERS_BIND, bind_answer);
+        seats_retry_after(reply);
+    if (atomic_load(&s->draining)) { /* so that the next call reaches another replica */
+        const size_t next = reply->header[0][0] != NULL;
+        reply->header[next][0] = "Connection";
+        reply->header[next][1] = "close";
+    }
 }
 
 static void on_not_post(void *ctx, const struct httpd_request *req,
@@ -123,44 +102,30 @@ static void on_not_post(void *ctx, const struct httpd_request *req,
 
 /* -- views -- */
 
-static struct server *server_of(const struct server_port *port)
-{
-    return port->server;
-}
-
-static bool is_main(const struct server_port *port)
-{
-    return port->main;
-}
-
 static void render_inspect(void *ctx, struct buf *out)
 {
     struct server *s = ctx;
     view_inspect_all(&s->source, out);
 }
 
-static void inspect_shared(struct server *s, bool main, struct httpd_reply *reply)
+static void on_inspect(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
 {
+    const struct server_port *port = ctx;
+    struct server *s = port->server;
     cleanup_buf struct buf state = {0};
+    const char *watch = httpd_param(req, "watch");
+    if (watch && strcmp(watch, "true") == 0) {
+        inspect_stream_watch(s->stream, port->main,
+                             access_stream_end_ms(&s->access, port->main, req), reply);
+        return;
+    }
     view_inspect_state(&s->source, &state);
     struct shared_reply_source source = {.kind = SHARED_REPLY_INSPECT,
                                          .state = buf_span(&state),
                                          .render = render_inspect,
                                          .ctx = s};
-    shared_reply_send(s->snapshots, &source, main, reply);
-}
-
-static void on_inspect(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
-{
-    struct server *s = server_of(ctx);
-    bool main = is_main(ctx);
-    const char *watch = httpd_param(req, "watch");
-    if (watch && strcmp(watch, "true") == 0)
-        inspect_stream_watch(s->stream, main, access_stream_end_ms(s->access, main, req),
-                             reply);
-    else
-        inspect_shared(s, main, reply);
+    shared_reply_send(s->snapshots, &source, port->main, reply);
 }
 
 static void on_web(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
@@ -172,30 +137,23 @@ static void on_web(void *ctx, const struct httpd_request *req, struct httpd_repl
 static void on_inspect_node(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
-    struct server *s = server_of(ctx);
+    const struct server_port *port = ctx;
     const char *name = strrchr(req->path, '/') + 1;
-    if (!view_inspect_node(&s->source, span_of(name), &reply->body))
+    if (!view_inspect_node(&port->server->source, span_of(name), &reply->body))
         reply->status = 404;
 }
 
-static void gpuapi(const struct server_port *port, enum gpuapi_kind kind,
-                   const struct httpd_request *req, struct httpd_reply *reply)
+/* gpunodes and gpupods. */
+static void on_gpuapi(void *ctx, const struct httpd_request *req,
+                      struct httpd_reply *reply)
 {
+    const struct server_port *port = ctx;
     struct server *s = port->server;
-    gpuapi_answer(s->gpuapi, kind, port->main,
-                  access_stream_end_ms(s->access, port->main, req), req, reply);
-}
-
-static void on_gpunodes(void *ctx, const struct httpd_request *req,
-                        struct httpd_reply *reply)
-{
-    gpuapi(ctx, GPUAPI_NODES, req, reply);
-}
-
-static void on_gpupods(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
-{
-    gpuapi(ctx, GPUAPI_PODS, req, reply);
+    enum gpuapi_kind kind = strcmp(strrchr(req->path, '/'), "/gpunodes") == 0
+                                ? GPUAPI_NODES
+                                : GPUAPI_PODS;
+    gpuapi_answer(s->conf.gpuapi, kind, port->main,
+                  access_stream_end_ms(&s->access, port->main, req), req, reply);
 }
 
 static void on_discovery(void *ctx, const struct httpd_request *req,
@@ -229,23 +187,23 @@ static void on_version(void *ctx, const struct httpd_request *req,
 static void on_healthz(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct server *s = server_of(ctx);
+    struct server *s = ((struct server_port *)ctx)->server;
     (void)req;
     reply->content_type = "text/plain";
     buf_adds(&reply->body, "ok\n");
-    certs_report(s->certs, &reply->body); /* problems that a restart does not solve */
+    certs_report(s->conf.certs, &reply->body); /* problems that a restart does not solve */
 }
 
 static void on_readyz(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply)
 {
-    struct server *s = server_of(ctx);
+    struct server *s = ((struct server_port *)ctx)->server;
     struct err err = {0};
     (void)req;
     int rc = core_ready(core_driver_read(s->driver), core_driver_now(), &err);
     core_driver_read_end(s->driver);
     if (rc == 0)
-        rc = certs_ready(s->certs, &err);
+        rc = certs_ready(s->conf.certs, &err);
     if (rc == 0 && atomic_load(&s->draining))
         rc = err_set(&err, ERR_UNAVAILABLE, "stopping");
     reply->content_type = "text/plain";
@@ -259,18 +217,11 @@ static void render_ledger_metrics(void *ctx, struct buf *out)
     metrics_write_ledger(&s->metrics, out);
 }
 
-static void write_own_metrics(struct server *s, struct buf *out)
-{
-    metrics_write(&s->metrics, out);
-    delegated_auth_write(s->auth, out);
-    httpd_metrics(s->httpd, out);
-    prom_process(out);
-}
-
 static void on_metrics(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct server *s = server_of(ctx);
+    const struct server_port *port = ctx;
+    struct server *s = port->server;
     (void)req;
     cleanup_buf struct buf state = {0};
     metrics_ledger_state(&s->metrics, &state);
@@ -279,8 +230,11 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
                                          .render = render_ledger_metrics,
                                          .ctx = s};
     reply->content_type = PROM_CONTENT_TYPE;
-    write_own_metrics(s, &reply->body);
-    shared_reply_send(s->snapshots, &source, is_main(ctx), reply);
+    metrics_write(&s->metrics, &reply->body);
+    delegated_auth_write(s->conf.auth, &reply->body);
+    httpd_metrics(s->httpd, &reply->body);
+    prom_process(&reply->body);
+    shared_reply_send(s->snapshots, &source, port->main, reply);
 }
 
 #define PREFIX "/gpushare-scheduler"
@@ -296,8 +250,8 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
         {"GET", PREFIX "/inspect", on_inspect},                                          \
         {"GET", PREFIX "/inspect/*", on_inspect_node}, {"GET", "/", on_web},             \
         {"GET", "/page.css", on_web}, {"GET", "/page.js", on_web},                       \
-        {"GET", API, on_discovery}, {"GET", API "/gpunodes", on_gpunodes},               \
-        {"GET", API "/gpupods", on_gpupods}, {NULL, API, on_not_get},                    \
+        {"GET", API, on_discovery}, {"GET", API "/gpunodes", on_gpuapi},               \
+        {"GET", API "/gpupods", on_gpuapi}, {NULL, API, on_not_get},                    \
         {NULL, API "/gpunodes", on_not_get}, {NULL, API "/gpupods", on_not_get},         \
         {NULL, "/apis", on_api_not_found},                                               \
     {                                                                                    \
@@ -305,17 +259,17 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     }
 
 static const struct httpd_route verb_routes[] = {
-    {"POST", PREFIX "/filter", on_filter},
-    {"POST", PREFIX "/prioritize", on_prioritize},
-    {"POST", PREFIX "/preempt", on_preempt},
-    {"POST", PREFIX "/bind", on_bind},
-    {"POST", "/filter", on_filter},
-    {"POST", "/prioritize", on_prioritize},
-    {"POST", "/preempt", on_preempt},
-    {"POST", "/bind", on_bind},
-    {"POST", NGS "/filter", on_filter},
-    {"POST", NGS "/prioritize", on_prioritize},
-    {"POST", NGS "/preempt", on_preempt},
+    {"POST", PREFIX "/filter", on_verb},
+    {"POST", PREFIX "/prioritize", on_verb},
+    {"POST", PREFIX "/preempt", on_verb},
+    {"POST", PREFIX "/bind", on_verb},
+    {"POST", "/filter", on_verb},
+    {"POST", "/prioritize", on_verb},
+    {"POST", "/preempt", on_verb},
+    {"POST", "/bind", on_verb},
+    {"POST", NGS "/filter", on_verb},
+    {"POST", NGS "/prioritize", on_verb},
+    {"POST", NGS "/preempt", on_verb},
     {NULL, NGS "/filter", on_not_post},
     {NULL, NGS "/prioritize", on_not_post},
     {NULL, NGS "/preempt", on_not_post},
@@ -328,9 +282,9 @@ static const struct httpd_route observer_routes[] = {VIEW_ROUTES, {0}};
 /* Their handlers do not block, and they must be answered whatever else happens. */
 static const char *const probes[] = {"/healthz", "/readyz", "/version", NULL};
 
-static int listen_both(struct server *s, const struct server_config *config,
-                       struct err *err)
+static int listen_both(struct server *s, struct err *err)
 {
+    const struct server_config *config = &s->conf;
     struct httpd_listener_config verbs = {
         .name = "verbs",
         .address = config->address,
@@ -343,7 +297,7 @@ static int listen_both(struct server *s, const struct server_config *config,
         .max_body = config->max_body,
         .tls = certs_verbs(config->certs),
         .authorize = access_allows_main,
-        .authorize_ctx = s->access,
+        .authorize_ctx = &s->access,
         .routes = verb_routes,
         .ctx = &s->main,
     };
@@ -358,7 +312,7 @@ static int listen_both(struct server *s, const struct server_config *config,
         .max_body = OBSERVER_BODY,
         .tls = certs_observers(config->certs),
         .authorize = access_allows_observer,
-        .authorize_ctx = s->access,
+        .authorize_ctx = &s->access,
         .routes = observer_routes,
         .ctx = &s->observers,
     };
@@ -372,8 +326,7 @@ static int listen_both(struct server *s, const struct server_config *config,
     return 0;
 }
 
-struct server *server_start(const struct server_config *config,
-                            struct core_driver *driver, struct err *err)
+struct server *server_start(const struct server_config *config, struct err *err)
 {
     struct server *s = xcalloc(1, sizeof *s);
     struct httpd_limits limits = {
@@ -381,32 +334,22 @@ struct server *server_start(const struct server_config *config,
         .first_request_ms = FIRST_REQUEST_MS,
         .idle_ms = IDLE_MS,
     };
+    s->conf = *config;
+    s->driver = config->verbs.driver;
+    s->source = core_driver_source(s->driver);
     s->main = (struct server_port){s, .main = true};
     s->observers = (struct server_port){s, .main = false};
-    s->driver = driver;
-    s->source = core_driver_source(driver);
-    s->certs = config->certs;
-    s->access = access_new(config->certs, config->auth);
-    s->auth = config->auth;
-    s->gpuapi = config->gpuapi;
-    s->stream = inspect_stream_new(driver, GPUAPI_HEARTBEAT_MS);
+    s->access = (struct access){config->certs, config->auth};
+    s->stream = inspect_stream_new(s->driver, GPUAPI_HEARTBEAT_MS);
     s->verbs_budget.max = config->max_bodies;
     s->views_budget.max = VIEWS_BYTES;
     s->snapshots = shared_replies_new(&s->views_budget);
-    s->verbs = verbs_new(&(struct verbs_config){.driver = driver,
-                                                .policy = config->node_score,
-                                                .preempts = config->preempts,
-                                                .answer = config->filter_answer,
-                                                .forward = config->forward,
-                                                .gangs = config->gangs,
-                                                .counters = config->counters,
-                                                .recorder = config->recorder,
-                                                .budget = &s->verbs_budget});
-    s->counters = config->counters;
-    s->metrics = (struct metrics_source){driver, config->counters, config->recorder,
-                                         config->metrics_detail};
+    s->conf.verbs.budget = &s->verbs_budget;
+    s->verbs = verbs_new(&s->conf.verbs);
+    s->metrics = (struct metrics_source){s->driver, config->verbs.counters,
+                                         config->verbs.recorder, config->metrics_detail};
     s->httpd = httpd_new(&limits);
-    if (listen_both(s, config, err)) {
+    if (listen_both(s, err)) {
         server_stop(s);
         return NULL;
     }
@@ -437,6 +380,5 @@ void server_stop(struct server *s)
     inspect_stream_free(s->stream);
     shared_replies_free(s->snapshots);
     verbs_free(s->verbs);
-    access_free(s->access);
     free(s);
 }

@@ -14,29 +14,22 @@
  */
 
 struct server_config {
-    const char *address;
+    const char *address; /* borrowed, like all other pointers */
     unsigned port, observe_port;
     unsigned connections; /* limit of the verbs' port */
     size_t max_body;
     size_t max_bodies; /* sum over all requests; as much for working memory and replies */
-    struct certs *certs;         /* borrowed; NULL: insecure */
-    struct delegated_auth *auth; /* borrowed; NULL: everyone may call the views */
-    struct forward *forward;     /* borrowed; NULL: binds are not forwarded */
-    struct gang_minimum *gangs;  /* borrowed; see extender/verb.h */
-    struct gpuapi *gpuapi;       /* borrowed */
-    enum score_policy node_score;
-    bool preempts;                   /* layout preemption is on */
-    int64_t filter_answer;           /* of struct verbs_config */
-    struct counters *counters;       /* borrowed */
-    struct event_recorder *recorder; /* borrowed; NULL: no events */
+    struct certs *certs;         /* NULL: insecure */
+    struct delegated_auth *auth; /* NULL: everyone may call the views */
+    struct gpuapi *gpuapi;
+    struct verbs_config verbs; /* without budget */
     enum metrics_detail metrics_detail;
 };
 
 struct server;
 
-/* New; answers at once. Prints the addresses of both ports. `driver` is borrowed. */
-struct server *server_start(const struct server_config *config,
-                            struct core_driver *driver, struct err *err);
+/* New; answers at once. Prints the addresses of both ports. */
+struct server *server_start(const struct server_config *config, struct err *err);
 unsigned server_port(const struct server *s); /* of the verbs */
 /* /readyz fails from now on, and each connection of a verb closes after its reply, so
  * that the next call reaches another replica. */

@@ -30,7 +30,7 @@ struct shelf {
 /* Lock order: a render_lock, then `lock`. */
 struct shared_replies {
     struct budget *budget;
-    atomic_uint readers, main_readers;
+    struct seats readers;
     pthread_mutex_t lock; /* protects the texts of all shelves, and all snapshots */
     struct shelf shelves[SHARED_REPLY_KINDS];
 };
@@ -39,6 +39,7 @@ struct shared_replies *shared_replies_new(struct budget *budget)
 {
     struct shared_replies *s = xcalloc(1, sizeof *s);
     s->budget = budget;
+    s->readers = (struct seats){.what = "large replies", .most = SHARED_REPLY_READERS, .main_most = SHARED_REPLY_MAIN_READERS};
     pthread_mutex_init(&s->lock, NULL);
     for (int kind = 0; kind < SHARED_REPLY_KINDS; kind++)
         pthread_mutex_init(&s->shelves[kind].render_lock, NULL);
@@ -216,56 +217,31 @@ static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
     return result;
 }
 
-static void leave(struct shared_replies *s, bool main)
-{
-    atomic_fetch_sub(&s->readers, 1);
-    if (main)
-        atomic_fetch_sub(&s->main_readers, 1);
-}
-
 static void reader_close(void *ctx)
 {
     struct reader *r = ctx;
     pthread_mutex_lock(&r->all->lock);
     unref(r->all, r->of);
     pthread_mutex_unlock(&r->all->lock);
-    leave(r->all, r->main);
+    seats_give(&r->all->readers, r->main);
     free(r);
 }
 
 static const struct httpd_stream reader_stream = {
     .open = reader_open, .fill = reader_fill, .close = reader_close};
 
-static bool enter(struct shared_replies *s, bool main)
-{
-    unsigned all = atomic_fetch_add(&s->readers, 1);
-    unsigned on_main = main ? atomic_fetch_add(&s->main_readers, 1) : 0;
-    if (all < SHARED_REPLY_READERS && on_main < SHARED_REPLY_MAIN_READERS)
-        return true;
-    leave(s, main);
-    return false;
-}
-
-static void refuse(struct httpd_reply *reply)
-{
-    httpd_fail(reply, 503, "too many large replies are being read; retry later");
-    reply->header[0][0] = "Retry-After";
-    reply->header[0][1] = "1";
-}
-
 void shared_reply_send(struct shared_replies *s,
                          const struct shared_reply_source *source, bool main,
                          struct httpd_reply *reply)
 {
-    struct snapshot *of = NULL;
     size_t bytes = 0;
-    if (enter(s, main)) {
-        of = get(s, source, &bytes);
-        if (!of)
-            leave(s, main);
-    }
+    if (!seats_take(&s->readers, main, reply))
+        return;
+    struct snapshot *of = get(s, source, &bytes);
     if (!of) {
-        refuse(reply);
+        seats_give(&s->readers, main);
+        httpd_fail(reply, 503, "too many large replies are being read; retry later");
+        seats_retry_after(reply);
         return;
     }
     struct reader *r = xcalloc(1, sizeof *r);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/budget.h"
+#include "extender/seats.h"
 #include "wire/httpd.h"
 
 /*

@@ -366,7 +366,7 @@ START_TEST(the_number_of_open_lists_is_limited)
     ck_assert_ptr_nonnull(replies[5].stream);
     for (int i = 0; i < GPUAPI_LISTS; i++)
         replies[i].stream->close(replies[i].stream_ctx);
-    ck_assert_uint_eq(atomic_load(&o->lists), 0);
+    ck_assert_uint_eq(atomic_load(&o->lists.taken), 0);
     buf_fini(&more.body);
     gpuapi_stop(o);
     gpuapi_free(o);

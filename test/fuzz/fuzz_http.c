@@ -80,10 +80,11 @@ static struct server *start_extender(struct core_driver *driver, struct gpuapi *
                                    .connections = 16,
                                    .max_body = 1 << 20,
                                    .max_bodies = 8 << 20,
-                                   .gpuapi = observe};
+                                   .gpuapi = observe,
+                                   .verbs = {.driver = driver}};
     int before = dup(STDERR_FILENO), file = memfd_create("said", MFD_CLOEXEC);
     dup2(file, STDERR_FILENO);
-    struct server *s = server_start(&config, driver, &err);
+    struct server *s = server_start(&config, &err);
     dup2(before, STDERR_FILENO);
     if (!s || pread(file, said, sizeof said - 1, 0) <= 0)
         fuzz_fail(err.msg);
