@@ -36,7 +36,6 @@ const char *alloc_rejection_name(enum alloc_rejection r)
         [REJECTED_NOT_PREFERRED] = "not-preferred",
         [REJECTED_ENV_OVERRIDE] = "env-override",
         [REJECTED_PODRESOURCES] = "podresources",
-        [REJECTED_CANCELED] = "canceled",
     };
     return r < REJECTIONS ? names[r] : "unknown";
 }
@@ -95,14 +94,6 @@ bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
         return false;
     *unit = (struct device_id){cards_by_tag(&a->state.cards, &id.tag), id.unit};
     return unit->card && id.unit < unit->card->most_units;
-}
-
-/* A card is identified by its UUID, and by its index only if it has none. */
-const struct plugin_card *alloc_card_of(const struct alloc *a,
-                                        const struct pod_allocation_share *s)
-{
-    return s->uuid.n ? cards_by_uuid(&a->state.cards, s->uuid)
-                     : cards_by_index(&a->state.cards, s->index);
 }
 
 static bool is_allocated(const struct alloc *a, const struct plugin_card *card)
@@ -299,7 +290,8 @@ void alloc_pod_annotate_assigned(struct alloc *a, struct local_pod *p)
     if (!p->assigned_here || p->annotated || is_static(pod->uid))
         return;
     for (size_t i = 0; i < pod->n_cards; i++) {
-        const struct plugin_card *card = alloc_card_of(a, &pod->cards[i]);
+        const struct plugin_card *card = 
+            pod_allocation_card(&a->state.cards, &pod->cards[i]);
         shares[i] = (struct promise_share){
             .card = pod->cards[i].index,
             .card_units = card ? card->units : 0,

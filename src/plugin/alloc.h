@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/step.h"
+#include "kube/podresources.h"
 #include "node/allocation.h"
 #include "plugin/cards.h"
 #include "plugin/pod_allocation.h"
@@ -60,7 +61,6 @@ enum alloc_rejection {
     REJECTED_NOT_PREFERRED,    /* Allocate without a GetPreferredAllocation before */
     REJECTED_ENV_OVERRIDE,     /* --strict-env */
     REJECTED_PODRESOURCES,     /* podresources does not answer */
-    REJECTED_CANCELED,         /* the kubelet canceled the call */
     REJECTIONS,
 };
 const char *alloc_rejection_name(enum alloc_rejection r); /* "not-synced", ... */
@@ -104,7 +104,6 @@ enum alloc_input_type {
 enum alloc_request_type {
     ALLOC_REQUEST_PREFERRED,
     ALLOC_REQUEST_ALLOCATE,
-    ALLOC_REQUEST_START,
     ALLOC_REQUEST_TYPES
 };
 const char *alloc_request_name(enum alloc_request_type type); /* "Allocate", ... */
@@ -120,19 +119,9 @@ struct alloc_request {
 };
 
 /* The kubelet's view: an answer of its podresources service. */
-struct alloc_kubelet_container {
-    struct span name;
-    const struct span *ids[IDS_CARD_RESOURCES];
-    size_t n_ids[IDS_CARD_RESOURCES];
-};
-struct alloc_kubelet_pod {
-    struct span ns, name;
-    const struct alloc_kubelet_container *containers;
-    size_t n_containers;
-};
 struct alloc_kubelet_view {
     uint64_t query;
-    const struct alloc_kubelet_pod *pods; /* GET: one, or none if there is no such pod */
+    const struct podres_pod *pods; /* GET: one, or none if there is no such pod */
     size_t n_pods;
     const struct err *err; /* NULL: as above; else the call failed */
     bool unsupported;      /* GET: the kubelet does not implement it */
@@ -165,7 +154,6 @@ enum alloc_output_type {
     ALLOC_PREFERRED, /* answer request `token` with ids */
     ALLOC_ALLOCATED, /* answer request `token` of the pod ns/name with `response` */
     ALLOC_LIMIT,     /* the limits of the pod may have changed: `response` has them */
-    ALLOC_START,     /* answer request `token`: the container may start */
     ALLOC_REJECTED,  /* answer request `token` with an error, `text` */
     ALLOC_SAVE,      /* write the allocations to the state file */
     ALLOC_PATCH,     /* patch `annotations` (JSON) of the pod ns/name with this uid */

@@ -24,13 +24,21 @@ enum {
 
 /* Which container a request is for */
 
-static bool shows_all_ids(const struct alloc_kubelet_pod *pod,
+/* The kubelet sends an entry for each resource and NUMA node. */
+static bool is_of(const struct podres_devices *d, enum ids_resource resource)
+{
+    return span_eq(d->resource, span_of(ids_resource_name(resource)));
+}
+
+static bool shows_all_ids(const struct podres_pod *pod,
                           const struct pod_allocation_container *c)
 {
     size_t n = 0;
-    for (size_t i = 0; i < pod->n_containers; i++)
-        if (span_eq(pod->containers[i].name, c->name))
-            n += pod->containers[i].n_ids[c->resource];
+    for (size_t i = 0; i < pod->n_containers; i++) {
+        const struct podres_container *s = &pod->containers[i];
+        for (size_t k = 0; k < s->n_devices && span_eq(s->name, c->name); k++)
+            n += is_of(&s->devices[k], c->resource) ? s->devices[k].n_ids : 0;
+    }
     return c->role != CONTAINER_INIT && n >= (size_t)c->amount;
 }
 
@@ -41,7 +49,7 @@ static bool shows_all_ids(const struct alloc_kubelet_pod *pod,
  * show but does not means that its checkpoint is lost: it starts again with the first
  * container. */
 static size_t next_container(const struct alloc *a, const struct pod_allocation *pod,
-                             const struct alloc_kubelet_pod *view)
+                             const struct podres_pod *view)
 {
     bool checkpoint_lost = false;
     size_t last_shown = 0, i;
@@ -64,7 +72,7 @@ static size_t next_container(const struct alloc *a, const struct pod_allocation 
 }
 
 bool alloc_podresources_is_next(const struct alloc *a, const struct alloc_target *t,
-                                const struct alloc_kubelet_pod *view)
+                                const struct podres_pod *view)
 {
     return next_container(a, t->local->pod, view) == t->container;
 }
@@ -128,12 +136,15 @@ static void drop_unknown(struct alloc *a, const struct alloc_kubelet_view *view)
  * shows terminal pods too, and cannot drop them while it waits for this answer; there
  * such a pod is ruled out after FORMER_POD_MS. */
 static bool may_be_requester(struct alloc *a, const struct pending_request *req,
-                             const struct alloc_kubelet_pod *pod, bool former)
+                             const struct podres_pod *pod, bool former)
 {
-    for (size_t i = 0; i < pod->n_containers; i++)
-        for (int r = 0; r < IDS_CARD_RESOURCES; r++)
-            if (pod->containers[i].n_ids[r])
+    for (size_t i = 0; i < pod->n_containers; i++) {
+        const struct podres_container *c = &pod->containers[i];
+        for (size_t k = 0; k < c->n_devices; k++)
+            if (c->devices[k].n_ids && (is_of(&c->devices[k], IDS_MEM) ||
+                                        is_of(&c->devices[k], IDS_COUNT)))
                 return false;
+    }
     struct unknown_pod *u = unknown_pod(a, pod->ns, pod->name);
     if (u->serial == 0)
         u->serial = req->serial;
@@ -148,7 +159,7 @@ static bool may_be_requester(struct alloc *a, const struct pending_request *req,
  * NULL: it is none. */
 static struct local_pod *add_static_pod(struct alloc *a,
                                         const struct pending_request *req,
-                                        const struct alloc_kubelet_pod *view)
+                                        const struct podres_pod *view)
 {
     cleanup_free char *suffix = xasprintf("-%s", a->node);
     size_t n = strlen(suffix);
@@ -184,14 +195,14 @@ static struct local_pod *add_static_pod(struct alloc *a,
 struct survey {
     struct alloc_target match;
     size_t matches, unknown_pods;
-    const struct alloc_kubelet_pod *unknown_pod;
+    const struct podres_pod *unknown_pod;
     const struct pod_allocation *other; /* a second match */
     struct span ns;                     /* of the last of all these */
     bool several_ns;                    /* they are of several namespaces */
 };
 
 static void survey_pod(struct alloc *a, const struct pending_request *req,
-                       const struct alloc_kubelet_pod *view, struct survey *s)
+                       const struct podres_pod *view, struct survey *s)
 {
     struct local_pod *p = alloc_pod_by_name(a, view->ns, view->name);
     bool former = p && (p->pod->terminal || p->rejected_epoch == a->kubelet_epoch);
@@ -315,25 +326,28 @@ bool alloc_podresources_identify_reuse(const struct alloc *a,
 static struct allocation *shown_allocation(const struct alloc *a,
                                            const struct pod_allocation *pod,
                                            const struct pod_allocation_container *c,
-                                           const struct alloc_kubelet_pod *view,
+                                           const struct podres_pod *view,
                                            struct span *unknown)
 {
     struct allocation *al = NULL;
     for (size_t i = 0; i < view->n_containers; i++) {
-        const struct alloc_kubelet_container *s = &view->containers[i];
-        for (size_t k = 0; k < s->n_ids[c->resource] && span_eq(s->name, c->name); k++) {
-            struct span id = s->ids[c->resource][k];
-            struct device_id unit;
-            if (ids_is_of_go_plugin(id))
-                continue;
-            if (!alloc_read_id(a, c->resource, id, &unit)) {
-                *unknown = id;
-                continue;
+        const struct podres_container *s = &view->containers[i];
+        for (size_t d = 0; d < s->n_devices && span_eq(s->name, c->name); d++) {
+            const struct podres_devices *shown = &s->devices[d];
+            for (size_t k = 0; k < shown->n_ids && is_of(shown, c->resource); k++) {
+                struct device_id unit;
+                if (ids_is_of_go_plugin(shown->ids[k]))
+                    continue;
+                if (!alloc_read_id(a, c->resource, shown->ids[k], &unit)) {
+                    *unknown = shown->ids[k];
+                    continue;
+                }
+                if (!al)
+                    al = allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role,
+                                        c->resource);
+                allocation_add(al, span_of(unit.card->uuid), unit.card->index,
+                               unit.number);
             }
-            if (!al)
-                al = allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role,
-                                    c->resource);
-            allocation_add(al, span_of(unit.card->uuid), unit.card->index, unit.number);
         }
     }
     return al;
@@ -389,7 +403,7 @@ static void adopt(struct alloc *a, struct allocation *al)
 
 /* A pod that the API server does not have (yet, or any more) holds its ids for as long as
  * the kubelet shows them. */
-static void hold_shown(struct alloc *a, const struct alloc_kubelet_pod *view)
+static void hold_shown(struct alloc *a, const struct podres_pod *view)
 {
     cleanup_free char *uid = uid_of_shown(view->ns, view->name);
     const struct pod_allocation pod = {
@@ -488,7 +502,7 @@ static void compare(struct alloc *a, const struct alloc_target *t,
  * hold. podresources shows names, not UIDs: shortly after a pod is created the kubelet can
  * still show its predecessor of the same name. Its ids are held, but prove no mismatch. */
 static void reconcile_container(struct alloc *a, const struct alloc_target *t,
-                                const struct alloc_kubelet_pod *view)
+                                const struct podres_pod *view)
 {
     struct local_pod *p = t->local;
     const struct pod_allocation_container *c = &p->pod->containers[t->container];

@@ -126,9 +126,6 @@ void alloc_save(struct alloc *a); /* adds ALLOC_SAVE if allocations have changed
 /* False: the id belongs to no card of this node. */
 bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
                    struct device_id *id);
-/* The card of a share; NULL: it is not on this node. */
-const struct plugin_card *alloc_card_of(const struct alloc *a,
-                                        const struct pod_allocation_share *s);
 /* The allocation of a container; NULL: none. */
 struct allocation *alloc_of_container(const struct alloc *a,
                                       const struct pod_allocation *pod,
@@ -181,7 +178,7 @@ bool alloc_podresources_identify_reuse(const struct alloc *a,
                                        struct alloc_target *target);
 /* Is the container the next one without ids in the kubelet's view of its pod? */
 bool alloc_podresources_is_next(const struct alloc *a, const struct alloc_target *t,
-                                const struct alloc_kubelet_pod *view);
+                                const struct podres_pod *view);
 /* The pod has left local_pods, or its request was answered: requests after the one with
  * this serial are not for it. */
 void alloc_podresources_rule_out(struct alloc *a, const struct pod_allocation *pod,

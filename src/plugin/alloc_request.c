@@ -20,7 +20,7 @@ enum {
 const char *alloc_request_name(enum alloc_request_type type)
 {
     static const char *const names[ALLOC_REQUEST_TYPES] = {
-        "GetPreferredAllocation", "Allocate", "PreStartContainer"};
+        "GetPreferredAllocation", "Allocate"};
     return names[type];
 }
 
@@ -47,7 +47,7 @@ static bool has_card(const struct alloc *a, const struct pod_allocation *pod,
                      const struct plugin_card *card)
 {
     for (size_t i = 0; i < pod->n_cards; i++)
-        if (alloc_card_of(a, &pod->cards[i]) == card)
+        if (pod_allocation_card(&a->state.cards, &pod->cards[i]) == card)
             return true;
     return false;
 }
@@ -202,7 +202,7 @@ static enum verdict check_promise(struct alloc *a, struct pending_request *req,
     if (pod->promise == POD_ALLOCATION_UNPROMISED)
         v = assign_untouched(a, req, pod, &t->local->assigned_here);
     for (size_t i = 0; i < c->n_shares && v == VERDICT_YES; i++) {
-        const struct plugin_card *card = alloc_card_of(a, &c->shares[i]);
+        const struct plugin_card *card = pod_allocation_card(&a->state.cards, &c->shares[i]);
         if (!card)
             return alloc_request_explain(
                 req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
@@ -242,7 +242,7 @@ size_t alloc_request_limit(const struct alloc *a, const struct alloc_target *t,
     if (any_order(t) && has_card(a, t->local->pod, card))
         return 1;
     for (size_t k = 0; k < c->n_shares; k++)
-        if (alloc_card_of(a, &c->shares[k]) == card)
+        if (pod_allocation_card(&a->state.cards, &c->shares[k]) == card)
             return (size_t)c->shares[k].units;
     return 0;
 }
@@ -329,7 +329,7 @@ static enum verdict select_ids(struct alloc *a, struct pending_request *req,
     if (req->n_must)
         memcpy(picked, req->must, req->n_must * sizeof *picked);
     for (size_t i = 0; i < c->n_shares && *n < amount; i++) {
-        const struct plugin_card *card = alloc_card_of(a, &c->shares[i]);
+        const struct plugin_card *card = pod_allocation_card(&a->state.cards, &c->shares[i]);
         size_t want = (size_t)c->shares[i].units;
         for (size_t k = 0; k < req->n_must; k++)
             want -= want > 0 && req->must[k].card == card;
@@ -375,7 +375,7 @@ static struct allocation *new_allocation(const struct alloc *a,
     al->time_ns = a->now.wall_ns;
     for (size_t k = 0; k <= c->n_shares; k++) {
         const struct plugin_card *card =
-            k < c->n_shares ? alloc_card_of(a, &c->shares[k]) : NULL;
+            k < c->n_shares ? pod_allocation_card(&a->state.cards, &c->shares[k]) : NULL;
         for (size_t i = 0; i < req->n_ids; i++) {
             const struct device_id *u = &req->ids[i];
             if (!card || u->card == card)
@@ -471,7 +471,7 @@ static void reject(struct alloc *a, struct pending_request *req, struct local_po
         alloc_podresources_rule_out(a, p->pod, req->serial);
         alloc_event(a, p->pod, "GPUAllocationFailed", "%s", req->text);
     }
-    if (!a->settings.legacy_env || req->type == ALLOC_REQUEST_START) {
+    if (!a->settings.legacy_env) {
         struct alloc_output *o = answer(a, req, ALLOC_REJECTED);
         o->rejection = req->why;
         o->text = step_text(a->out, span_of(req->text));
@@ -596,31 +596,9 @@ static void try_allocate(struct alloc *a, struct pending_request *req)
     }
 }
 
-/* A container may start if one container holds all of its ids. */
-static void try_start(struct alloc *a, struct pending_request *req)
-{
-    for (size_t i = 0; i < a->state.allocations.n; i++) {
-        const struct allocation *al = a->state.allocations.items[i];
-        size_t k = 0;
-        while (k < req->n_ids &&
-               allocation_holds(al, span_of(req->ids[k].card->uuid), req->ids[k].number))
-            k++;
-        if (al->resource == req->resource && k == req->n_ids && !req->n_unknown) {
-            answer(a, req, ALLOC_START);
-            alloc_request_free(req);
-            return;
-        }
-    }
-    alloc_request_explain(req, VERDICT_NO, REJECTED_NOT_PREFERRED,
-                          "no container holds these ids");
-    conclude(a, req, VERDICT_NO, NULL);
-}
-
 static void try_request(struct alloc *a, struct pending_request *req)
 {
-    if (req->type == ALLOC_REQUEST_START) {
-        try_start(a, req);
-    } else if (req->n_unknown) {
+    if (req->n_unknown) {
         alloc_request_explain(req, VERDICT_NO, REJECTED_UNKNOWN_ID,
                               "%s is not a device id of this node", req->unknown);
         conclude(a, req, VERDICT_NO, NULL);

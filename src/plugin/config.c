@@ -21,14 +21,14 @@ static const struct opt table[] = {
      .env = "NODE_NAME",
      .arg = "NAME",
      .type = OPT_STRING,
-     .offset = AT(node_name),
+     .offset = AT(alloc.node),
      .help = "Name of the Node that this plugin runs on; required."},
     {.name = "memory-unit",
      .arg = "GiB|MiB|<n>MiB",
      .init = "GiB",
      .type = OPT_CUSTOM,
      .parse = parse_unit,
-     .offset = AT(unit_mib),
+     .offset = AT(alloc.unit_mib),
      .help = "One unit of aliyun.com/gpu-mem; must be the same in the extender and the "
              "kubectl plugin."},
     {.name = "gpu-source",
@@ -52,7 +52,7 @@ static const struct opt table[] = {
      .init = "3s",
      .type = OPT_DURATION,
      .max = DAY_MS,
-     .offset = AT(unhealthy_after_ms),
+     .offset = AT(alloc.health.unhealthy_after_ms),
      .help =
          "Time that unreadable cards stay healthy; lost cards are unhealthy at once."},
     {.name = "healthy-after",
@@ -60,7 +60,7 @@ static const struct opt table[] = {
      .init = "30s",
      .type = OPT_DURATION,
      .max = DAY_MS,
-     .offset = AT(healthy_after_ms),
+     .offset = AT(alloc.health.healthy_after_ms),
      .help = "Time that an unhealthy card must look healthy before it is listed as "
              "healthy again."},
     {.name = "xid-hold",
@@ -68,7 +68,7 @@ static const struct opt table[] = {
      .init = "10m",
      .type = OPT_DURATION,
      .max = 366 * DAY_MS,
-     .offset = AT(xid_hold_ms),
+     .offset = AT(alloc.health.xid_hold_ms),
      .help = "Minimum time that a card stays unhealthy after an XID or an uncorrectable "
              "ECC error."},
     {.name = "sampler-limit",
@@ -100,7 +100,7 @@ static const struct opt table[] = {
      .arg = "auto|envvar|volume-mounts|cdi-annotations|cdi-cri",
      .init = "auto",
      .type = OPT_CHOICE,
-     .offset = AT(strategy),
+     .offset = AT(driver.strategy),
      .help =
          "How the container runtime learns the cards; auto: cdi-cri where the node has "
          "it, else envvar."},
@@ -108,7 +108,7 @@ static const struct opt table[] = {
      .arg = "DIR",
      .init = "",
      .type = OPT_STRING,
-     .offset = AT(host_root),
+     .offset = AT(driver.host_root),
      .help =
          "Directory with the host's /dev, /usr, /etc/cdi and driver root; empty: do not "
          "look there."},
@@ -116,34 +116,34 @@ static const struct opt table[] = {
      .arg = "DIR",
      .init = "/",
      .type = OPT_STRING,
-     .offset = AT(driver_root),
+     .offset = AT(driver.driver_root),
      .help = "Root of NVIDIA's driver on the host; /run/nvidia/driver for a driver "
              "container."},
     {.name = "cdi-dir",
      .arg = "DIR",
      .init = "/var/run/cdi",
      .type = OPT_STRING,
-     .offset = AT(cdi_dir),
+     .offset = AT(driver.cdi_dir),
      .help = "Directory of CDI specifications, where the plugin writes its own."},
     {.name = "cdi-kind",
      .arg = "VENDOR/CLASS",
      .init = "",
      .type = OPT_STRING,
-     .offset = AT(cdi_kind),
+     .offset = AT(driver.cdi_kind),
      .help = "Kind of the CDI names; empty: nvidia.com/gpu if it has all cards, else own "
              "names."},
     {.name = "strict-env",
      .type = OPT_BOOL,
-     .offset = AT(strict_env),
+     .offset = AT(alloc.strict_env),
      .help = "Reject containers that set NVIDIA_VISIBLE_DEVICES themselves."},
     {.name = "allow-unpromised",
      .type = OPT_BOOL,
-     .offset = AT(allow_unpromised),
+     .offset = AT(alloc.allow_unpromised),
      .help = "Give a pod without a promise a card that has no promises, and annotate the "
              "pod."},
     {.name = "legacy-no-gpu-env",
      .type = OPT_BOOL,
-     .offset = AT(legacy_env),
+     .offset = AT(alloc.legacy_env),
      .help =
          "Reject as the Go plugin does: a success that names no card; the kubelet never "
          "retries it."},
@@ -151,12 +151,12 @@ static const struct opt table[] = {
      .arg = "none|mps|limit",
      .init = "none",
      .type = OPT_CHOICE,
-     .offset = AT(isolation),
+     .offset = AT(alloc.response.isolation),
      .help = "Memory limit in containers: NVIDIA's MPS, whose daemon must run, or a "
              "preloaded library."},
     {.name = "allow-less-isolation",
      .type = OPT_BOOL,
-     .offset = AT(less_isolation),
+     .offset = AT(alloc.response.less_isolation),
      .help =
          "Let pods have less than --isolation, by annotation gpushare/isolation: none, "
          "limit-env, limit-file."},
@@ -164,7 +164,7 @@ static const struct opt table[] = {
      .arg = "DIR",
      .init = "/var/lib/gpushare/limit",
      .type = OPT_STRING,
-     .offset = AT(limit_dir),
+     .offset = AT(alloc.response.limit_dir),
      .help = "Directory of the limits of pods; it needs the same path on the host and "
              "here."},
     {.name = "limit-library",
@@ -177,7 +177,7 @@ static const struct opt table[] = {
      .arg = "DIR",
      .init = "/run/nvidia-mps",
      .type = OPT_STRING,
-     .offset = AT(mps_dir),
+     .offset = AT(alloc.response.mps_dir),
      .help =
          "Directory on the host where the MPS daemon has its directories pipe and shm."},
     {.name = "identify-timeout",
@@ -185,7 +185,7 @@ static const struct opt table[] = {
      .init = "5s",
      .type = OPT_DURATION,
      .max = 60 * 1000,
-     .offset = AT(wait_ms),
+     .offset = AT(alloc.wait_ms),
      .help = "Time to identify a container's pod; the kubelet admits no other pod "
              "meanwhile."},
     {.name = "reconcile-interval",
@@ -193,7 +193,7 @@ static const struct opt table[] = {
      .init = "60s",
      .type = OPT_DURATION,
      .max = DAY_MS,
-     .offset = AT(reconcile_interval_ms),
+     .offset = AT(alloc.reconcile_interval_ms),
      .help = "Time between two comparisons of a pod's allocation with its promise; 0s "
              "disables them."},
     {.name = "node-interval",

@@ -375,9 +375,6 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
     case ALLOC_LIMIT:
         change_limit(d, o);
         break;
-    case ALLOC_START:
-        answer(d, o->token, 0, &message, NULL);
-        break;
     case ALLOC_REJECTED: {
         struct grpcd_call *call = take_pending(d, o->token);
         if (call)
@@ -477,11 +474,11 @@ static void step_registrations(struct dispatcher *d)
         enum registration_action action;
         struct registration *reg = &d->registration[r];
         int64_t now = clock_mono_ms();
-        if (registration_checks_newer_plugin(reg, now))
-            registration_newer_plugin(reg, now, registration_dir_has_newer(d->dir, r));
         while ((action = registration_next(reg, now)) != REGISTRATION_NOTHING) {
             if (action == REGISTRATION_SERVE)
                 serve(d, r);
+            else if (action == REGISTRATION_CHECK)
+                registration_newer_plugin(reg, now, registration_dir_has_newer(d->dir, r));
             else
                 callbacks->register_resource(callbacks->ctx, r,
                                              d->dir->endpoints[r]);

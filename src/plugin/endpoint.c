@@ -54,12 +54,11 @@ static void on_list_and_watch(void *ctx, struct grpcd_call *call, struct span re
  * and its variables. */
 static void answer_core(struct grpcd_call *call, const struct alloc_request *req)
 {
-    struct dp_allocation none = {0};
-    struct dp_allocations one = {&none, 1};
+    const struct response none = {0};
     cleanup_buf struct buf out = {0};
     struct err err = {0};
     int rc = req->type == ALLOC_REQUEST_ALLOCATE
-                 ? dp_allocations_encode(&one, &out, &err)
+                 ? endpoint_allocated(&none, &out, &err)
                  : err_set(&err, ERR_INVALID, "%s has no such call", KEY_GPU_CORE);
     answer(call, rc, &out, &err);
 }
@@ -70,33 +69,24 @@ static int decode(struct span bytes, struct arena *a, struct alloc_request *req,
 {
     struct dp_preferences preferences = {0};
     struct dp_groups groups = {0};
-    struct dp_ids ids = {0}, must = {0};
-    size_t n = 1;
-    int rc;
-    if (req->type == ALLOC_REQUEST_PREFERRED) {
-        rc = dp_preferences_decode(bytes, a, &preferences, err);
-        n = preferences.n;
-    } else if (req->type == ALLOC_REQUEST_ALLOCATE) {
-        rc = dp_groups_decode(bytes, a, &groups, err);
-        n = groups.n;
-    } else {
-        rc = dp_ids_decode(bytes, a, &ids, err);
-    }
-    if (rc == 0 && n != 1)
-        rc = err_set(err, ERR_INVALID, "%zu containers in one request; expected one", n);
+    int rc = req->type == ALLOC_REQUEST_PREFERRED
+                 ? dp_preferences_decode(bytes, a, &preferences, err)
+                 : dp_groups_decode(bytes, a, &groups, err);
+    size_t n = preferences.n + groups.n;
     if (rc)
         return -1;
+    if (n != 1)
+        return err_set(err, ERR_INVALID, "%zu containers in one request; expected one",
+                       n);
+    const struct dp_ids *ids =
+        preferences.n ? &preferences.items->available : groups.items;
+    req->ids = ids->items;
+    req->n_ids = ids->n;
     if (preferences.n) {
-        ids = preferences.items->available;
-        must = preferences.items->must_include;
+        req->must = preferences.items->must_include.items;
+        req->n_must = preferences.items->must_include.n;
         req->size = preferences.items->size;
-    } else if (groups.n) {
-        ids = *groups.items;
     }
-    req->ids = ids.items;
-    req->n_ids = ids.n;
-    req->must = must.items;
-    req->n_must = must.n;
     return 0;
 }
 
@@ -128,9 +118,13 @@ static void on_allocate(void *ctx, struct grpcd_call *call, struct span bytes)
     on_request(ctx, call, bytes, ALLOC_REQUEST_ALLOCATE);
 }
 
+/* A kubelet calls it only for a plugin that asks for it (DevicePluginOptions). */
 static void on_prestart(void *ctx, struct grpcd_call *call, struct span bytes)
 {
-    on_request(ctx, call, bytes, ALLOC_REQUEST_START);
+    cleanup_buf struct buf empty = {0};
+    (void)ctx;
+    (void)bytes;
+    grpcd_reply(call, &empty);
 }
 
 static void on_call_closed(void *ctx, struct grpcd_call *call)
@@ -144,7 +138,7 @@ static const struct grpcd_method methods[] = {
     {DP_WATCH, true, on_list_and_watch, on_call_closed},
     {DP_PREFERRED, false, on_preferred, on_call_closed},
     {DP_ALLOCATE, false, on_allocate, on_call_closed},
-    {DP_PRESTART, false, on_prestart, on_call_closed},
+    {DP_PRESTART, false, on_prestart, NULL},
     {0},
 };
 

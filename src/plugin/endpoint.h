@@ -17,7 +17,7 @@ struct endpoint;
 struct endpoint_handlers {
     /* ListAndWatch: `call` is to be sent device lists. */
     void (*stream_opened)(void *ctx, enum ids_resource r, struct grpcd_call *call);
-    /* GetPreferredAllocation, Allocate or PreStartContainer. `req` points into the arena;
+    /* GetPreferredAllocation or Allocate. `req` points into the arena;
      * the handler takes ownership of the arena. The token of `req` is not set. */
     void (*request)(void *ctx, struct grpcd_call *call, const struct alloc_request *req,
                     struct arena *arena);

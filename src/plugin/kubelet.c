@@ -39,73 +39,29 @@ struct endpoint_name {
     char endpoint[64];
 };
 
-/* Collects the ids of our resources; a resource can have several entries. */
-static void add_container(const struct podres_container *from, struct arena *a,
-                          struct alloc_kubelet_container *to)
-{
-    to->name = from->name;
-    for (int r = 0; r < IDS_CARD_RESOURCES; r++) {
-        struct span name = span_of(ids_resource_name((enum ids_resource)r));
-        size_t n = 0;
-        for (size_t i = 0; i < from->n_devices; i++)
-            if (span_eq(from->devices[i].resource, name))
-                n += from->devices[i].n_ids;
-        struct span *ids = arena_alloc(a, n * sizeof *ids);
-        to->ids[r] = ids;
-        for (size_t i = 0; i < from->n_devices; i++)
-            for (size_t k = 0; k < from->devices[i].n_ids; k++)
-                if (span_eq(from->devices[i].resource, name))
-                    ids[to->n_ids[r]++] = from->devices[i].ids[k];
-    }
-}
-
-static void add_pods(const struct podres_pod *pods, size_t n, struct dispatcher_msg *m)
-{
-    struct alloc_kubelet_pod *view = arena_zalloc(&m->arena, (n + 1) * sizeof *view);
-    for (size_t i = 0; i < n; i++) {
-        struct alloc_kubelet_container *cs =
-            arena_zalloc(&m->arena, (pods[i].n_containers + 1) * sizeof *cs);
-        for (size_t k = 0; k < pods[i].n_containers; k++)
-            add_container(&pods[i].containers[k], &m->arena, &cs[k]);
-        view[i] = (struct alloc_kubelet_pod){pods[i].ns, pods[i].name, cs,
-                                             pods[i].n_containers};
-    }
-    m->in.view.pods = view;
-    m->in.view.n_pods = n;
-}
-
 static void on_query(void *ctx, void *job)
 {
     struct kubelet *k = ctx;
     const struct query *query = job;
     const char *socket = k->settings.podresources;
     struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_PODRESOURCES);
-    struct podres_list all;
-    struct podres_pod pod;
-    m->in.view.query = query->query;
-    if (!query->get) {
-        if (podresources_client_list(socket, &m->arena, &all, &m->err))
-            m->in.view.err = &m->err;
-        else
-            add_pods(all.pods, all.n, m);
-        dispatcher_post(k->dispatcher, m);
-        return;
+    struct podres_list all = {0};
+    struct podres_pod *pod = arena_alloc(&m->arena, sizeof *pod);
+    enum podresources_result result = PODRESOURCES_FOUND;
+    if (query->get) {
+        result = podresources_client_get(socket, span_of(query->ns), span_of(query->name),
+                                         &m->arena, pod, &m->err);
+        all = (struct podres_list){pod, result == PODRESOURCES_FOUND};
+    } else if (podresources_client_list(socket, &m->arena, &all, &m->err)) {
+        result = PODRESOURCES_FAILED;
     }
-    switch (podresources_client_get(socket, span_of(query->ns), span_of(query->name),
-                                    &m->arena, &pod, &m->err)) {
-    case PODRESOURCES_FOUND:
-        add_pods(&pod, 1, m);
-        break;
-    case PODRESOURCES_ABSENT:
-        break;
-    case PODRESOURCES_UNSUPPORTED:
-        m->in.view.unsupported = true;
-        m->in.view.err = &m->err;
-        break;
-    case PODRESOURCES_FAILED:
-        m->in.view.err = &m->err;
-        break;
-    }
+    bool failed = result == PODRESOURCES_FAILED || result == PODRESOURCES_UNSUPPORTED;
+    m->in.view = (struct alloc_kubelet_view){
+        .query = query->query,
+        .pods = all.pods,
+        .n_pods = failed ? 0 : all.n,
+        .err = failed ? &m->err : NULL,
+        .unsupported = result == PODRESOURCES_UNSUPPORTED};
     dispatcher_post(k->dispatcher, m);
 }
 

@@ -31,7 +31,6 @@ struct plugin {
     struct plugin_config config; /* strings borrowed */
     struct kube_client *client;
     struct gpu *gpu;
-    bool has_limit;     /* libgpushare-limit.so is installed */
     char *registration; /* path of the kubelet's registration socket */
     struct kubelet *kubelet;
     struct dispatcher *dispatcher;
@@ -40,7 +39,6 @@ struct plugin {
     struct status *status;
 
     struct { /* of the sampler's thread */
-        struct driver_view_settings driver;
         struct buf seen; /* driver and cards that the last view was made of */
         int64_t viewed_ms;
         size_t most; /* cards in any sample */
@@ -105,7 +103,7 @@ static void post_sample(struct plugin *p, const struct gpu_sample *sample)
     }
     if (is_view_due(p, sample))
         m->in.driver =
-            driver_view_new(&p->cards.driver, sample->driver, seen, m->in.n);
+            driver_view_new(&p->config.driver, sample->driver, seen, m->in.n);
     dispatcher_post(p->dispatcher, m);
 }
 
@@ -160,48 +158,36 @@ static void carry_out(void *ctx, const struct alloc_output *o)
 
 static int check(const struct plugin_config *c, struct err *err)
 {
-    if (node_name_check(c->node_name, err))
+    const char *kind = c->driver.cdi_kind;
+    if (node_name_check(c->alloc.node, err))
         return -1;
-    if (c->cdi_kind[0] && (!strchr(c->cdi_kind, '/') || strpbrk(c->cdi_kind, "= ")))
-        return err_set(err, ERR_INVALID, "--cdi-kind: \"%s\" is not VENDOR/CLASS",
-                       c->cdi_kind);
+    if (kind[0] && (!strchr(kind, '/') || strpbrk(kind, "= ")))
+        return err_set(err, ERR_INVALID, "--cdi-kind: \"%s\" is not VENDOR/CLASS", kind);
     return 0;
 }
 
 /* Pods can ask for the library on a node whose default it is not. */
 static int install_limit(struct plugin *p, struct err *err)
 {
-    const struct plugin_config *c = &p->config;
+    struct response_settings *r = &p->config.alloc.response;
     struct err why;
-    p->has_limit = limit_dir_install(c->limit_dir, c->limit_library, &why) == 0;
-    if (!p->has_limit && c->isolation == ISOLATION_LIMIT)
+    if (limit_dir_install(r->limit_dir, p->config.limit_library, &why) == 0)
+        return 0;
+    if (r->isolation == ISOLATION_LIMIT)
         return err_set(err, why.code, "--isolation=limit: %s", why.msg);
-    if (!p->has_limit)
-        log_info("limit", "pods that ask for the limit start without it", LOG_ERR(&why));
+    log_info("limit", "pods that ask for the limit start without it", LOG_ERR(&why));
+    r->limit_dir = NULL;
     return 0;
 }
 
 static int make_dispatcher(struct plugin *p, struct err *err)
 {
-    const struct plugin_config *c = &p->config;
-    struct dispatcher_settings settings = {
-        .alloc = {.node = c->node_name,
-                  .unit_mib = c->unit_mib,
-                  .wait_ms = c->wait_ms,
-                  .reconcile_interval_ms = c->reconcile_interval_ms,
-                  .silent_ms = c->interval_ms + c->sampler_limit_ms,
-                  .health = {.unhealthy_after_ms = c->unhealthy_after_ms,
-                             .healthy_after_ms = c->healthy_after_ms,
-                             .xid_hold_ms = c->xid_hold_ms},
-                  .allow_unpromised = c->allow_unpromised,
-                  .strict_env = c->strict_env,
-                  .legacy_env = c->legacy_env,
-                  .response = {.strategy = (enum driver_strategy)c->strategy,
-                               .by_index = c->by_index,
-                               .isolation = (enum isolation)c->isolation,
-                               .less_isolation = c->less_isolation,
-                               .mps_dir = c->mps_dir,
-                               .limit_dir = p->has_limit ? c->limit_dir : NULL}},
+    struct plugin_config *c = &p->config;
+    c->alloc.silent_ms = c->interval_ms + c->sampler_limit_ms;
+    c->alloc.response.strategy = c->driver.strategy;
+    c->alloc.response.by_index = c->driver.by_index = c->by_index != 0;
+    const struct dispatcher_settings settings = {
+        .alloc = c->alloc,
         .dir = c->plugin_dir,
         .state = c->state,
         .callbacks = {register_resource, carry_out, p},
@@ -214,17 +200,9 @@ static int make_dispatcher(struct plugin *p, struct err *err)
 static void start_threads(struct plugin *p)
 {
     struct kubelet_settings kubelet = {p->config.podresources, p->registration};
-    struct plugin_api_settings api = {p->config.node_name, p->config.unit_mib,
+    struct plugin_api_settings api = {p->config.alloc.node, p->config.alloc.unit_mib,
                                       p->config.node_ms};
     const struct card_sampler_fns sampler = {on_sample, on_event, interval, p};
-    const struct plugin_config *c = &p->config;
-    p->cards.driver =
-        (struct driver_view_settings){.strategy = (enum driver_strategy)c->strategy,
-                                      .host_root = c->host_root,
-                                      .driver_root = c->driver_root,
-                                      .cdi_dir = c->cdi_dir,
-                                      .cdi_kind = c->cdi_kind,
-                                      .by_index = c->by_index};
     p->kubelet = kubelet_start(&kubelet, p->dispatcher);
     p->api = plugin_api_start(p->client, &api, p->dispatcher);
     p->sampler = card_sampler_start(p->gpu, &sampler);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "plugin/response.h"
+#include "plugin/alloc.h"
 #include "wire/entry.h"
 
 /*
@@ -11,21 +11,13 @@
 
 struct plugin_config {
     struct entry_options entry;
-    char *node_name;
     char *gpu_source;
-    int64_t interval_ms, unhealthy_after_ms, healthy_after_ms, xid_hold_ms,
-        sampler_limit_ms, late_ms;
-    int64_t unit_mib;
-    char *plugin_dir, *podresources, *state;
-    bool allow_unpromised, strict_env, legacy_env;
-    int strategy; /* enum driver_strategy */
+    int64_t interval_ms, sampler_limit_ms, late_ms, node_ms, port;
+    char *plugin_dir, *podresources, *state, *limit_library;
     int by_index;
-    char *host_root, *driver_root, *cdi_dir, *cdi_kind;
-    int isolation; /* enum isolation */
-    bool less_isolation;
-    char *mps_dir, *limit_dir, *limit_library;
-    int64_t wait_ms, reconcile_interval_ms, node_ms;
-    int64_t port;
+    /* Without by_index and silent_ms, and response without strategy. */
+    struct alloc_settings alloc;
+    struct driver_view_settings driver; /* without by_index */
 };
 
 extern const struct opt_program plugin_program;

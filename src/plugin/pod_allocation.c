@@ -259,3 +259,10 @@ void pod_allocation_assign(struct pod_allocation *alloc,
     }
     share_out(alloc, false);
 }
+
+const struct plugin_card *pod_allocation_card(const struct cards *cards,
+                                              const struct pod_allocation_share *share)
+{
+    return share->uuid.n ? cards_by_uuid(cards, share->uuid)
+                         : cards_by_index(cards, share->index);
+}

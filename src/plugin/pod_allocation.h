@@ -4,6 +4,7 @@
 #include "domain/ids.h"
 #include "domain/pod.h"
 #include "domain/request.h"
+#include "plugin/cards.h"
 
 /*
  * What a pod of this node is entitled to: its containers that request our resources, in
@@ -65,3 +66,7 @@ void pod_allocation_free(struct pod_allocation *alloc); /* NULL is accepted */
  * card holds an equal part. */
 void pod_allocation_assign(struct pod_allocation *alloc,
                            const struct pod_allocation_share *cards, size_t n);
+/* The card of a share; NULL: it is not on this node. A card is identified by its UUID, and by
+ * its index only if it has none. */
+const struct plugin_card *pod_allocation_card(const struct cards *cards,
+                                              const struct pod_allocation_share *share);

@@ -184,7 +184,6 @@ void registration_answered(struct registration *reg, int64_t now_ms, bool accept
     if (reg->state != REGISTRATION_REGISTERING)
         return;
     if (!accepted) {
-        reg->failed++;
         back_off(reg, now_ms);
         return;
     }
@@ -207,7 +206,6 @@ void registration_stream(struct registration *reg, int64_t now_ms, bool opened,
     reg->streams--;
     if (reg->streams || reg->state != REGISTRATION_REGISTERED)
         return;
-    reg->lost++;
     again(reg, now_ms + REGISTRATION_SETTLE_MS);
     if (newer) {
         reg->state = REGISTRATION_YIELDING;
@@ -225,20 +223,15 @@ void registration_newer_plugin(struct registration *reg, int64_t now_ms, bool pr
         again(reg, now_ms);
 }
 
-bool registration_checks_newer_plugin(const struct registration *reg, int64_t now_ms)
-{
-    return reg->state == REGISTRATION_YIELDING && now_ms >= reg->at_ms;
-}
-
 enum registration_action registration_next(struct registration *reg, int64_t now_ms)
 {
     if (!reg->wanted || !reg->kubelet)
         return REGISTRATION_NOTHING;
-    if (reg->state == REGISTRATION_AWAITING_STREAM && now_ms >= reg->at_ms) {
-        reg->failed++;
+    if (now_ms >= reg->at_ms && reg->state == REGISTRATION_YIELDING)
+        return REGISTRATION_CHECK;
+    if (now_ms >= reg->at_ms && reg->state == REGISTRATION_AWAITING_STREAM)
         back_off(reg, now_ms);
-    }
-    if (reg->state != REGISTRATION_WAITING || now_ms < reg->at_ms)
+    if (now_ms < reg->at_ms || reg->state != REGISTRATION_WAITING)
         return REGISTRATION_NOTHING;
     if (!reg->reachable)
         return REGISTRATION_SERVE;

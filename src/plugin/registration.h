@@ -47,13 +47,14 @@ struct registration {
     bool reachable;   /* our socket's path leads to our server */
     unsigned streams; /* number of open ListAndWatch streams */
     int64_t at_ms, retry_ms;
-    uint64_t registered, failed, lost; /* counters */
+    uint64_t registered; /* counter */
 };
 
 enum registration_action {
     REGISTRATION_NOTHING,
     REGISTRATION_SERVE,    /* create the endpoint, then call registration_serving */
     REGISTRATION_REGISTER, /* call the kubelet, then registration_answered */
+    REGISTRATION_CHECK, /* look for a newer plugin, then registration_newer_plugin */
 };
 
 void registration_init(struct registration *reg);
@@ -72,8 +73,6 @@ enum registration_action registration_next(struct registration *reg, int64_t now
 int64_t registration_due(const struct registration *reg); /* INT64_MAX: no timer */
 /* Why the resource is not registered; NULL: it is. */
 const char *registration_missing(const struct registration *reg);
-/* Is a check for a newer plugin due? */
-bool registration_checks_newer_plugin(const struct registration *reg, int64_t now_ms);
 
 /*
  * The kubelet's device plugin directory: the kubelet's registration socket and the

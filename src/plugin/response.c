@@ -185,20 +185,12 @@ static int64_t units_on(const struct work *w, size_t i)
     return (int64_t)w->al->cards[i].n_units;
 }
 
-static const struct plugin_card *card_of(const struct cards *cards,
-                                         const struct pod_allocation_share *s)
-{
-    return s->uuid.n ? cards_by_uuid(cards, s->uuid) : cards_by_index(cards, s->index);
-}
-
 /* The units of the whole pod. */
 static int64_t pod_units(const struct cards *cards, const struct pod_allocation *pod)
 {
     int64_t sum = pod->request.units;
     for (size_t i = 0; i < pod->n_cards && pod->request.kind == REQUEST_CARDS; i++) {
-        const struct plugin_card *card = cards_by_uuid(cards, pod->cards[i].uuid);
-        if (!card)
-            card = cards_by_index(cards, pod->cards[i].index);
+        const struct plugin_card *card = pod_allocation_card(cards, &pod->cards[i]);
         sum += card ? card->units : 0;
     }
     return sum;
@@ -300,7 +292,7 @@ static int64_t most_units(const struct cards *cards, const struct pod_allocation
         const struct pod_allocation_container *c = &pod->containers[i];
         for (size_t k = 0; k < c->n_shares && c->resource == IDS_MEM; k++) {
             const struct pod_allocation_share *s = &c->shares[k];
-            if (card_of(cards, s) != card)
+            if (pod_allocation_card(cards, s) != card)
                 continue;
             if (c->role != CONTAINER_INIT)
                 sum += s->units;

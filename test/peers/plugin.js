@@ -268,8 +268,6 @@ const steps = {
     const { client } = clients[MEM];
     assert.deepStrictEqual(
       await ask(client, 'PreStartContainer', { devices_ids: pods.get('on-1')[MEM] }), {});
-    await fails(ask(client, 'PreStartContainer', { devices_ids: ['GPU-1-_-0'] }), REFUSED,
-      /^gpushare \(not-preferred\): no container holds these ids/);
   },
   async 'two containers in a request'() {
     const two = [{ devices_ids: ['a'] }, { devices_ids: ['b'] }];

@@ -13,7 +13,6 @@
  *     prefer mem3 [ID...] [+ ID...]   GetPreferredAllocation of 3 ids, from these (default:
  *                                all), which must include those behind the "+"
  *     allocate mem ID...         Allocate
- *     start mem ID...            PreStartContainer
  *     admit NAME CONTAINER mem3 [ID...]   prefer, allocate what is preferred, and show it
  *     pass MS                    time passes
  *     away, back, no-get         podresources fails; answers again; does not implement Get
@@ -184,8 +183,9 @@ static const char *ns_of(const char *name)
 
 static void answer_query(const struct alloc_output *o)
 {
-    static struct alloc_kubelet_container containers[PODS][CONTAINERS];
-    static struct alloc_kubelet_pod pods[PODS];
+    static struct podres_devices devices[PODS][CONTAINERS][IDS_CARD_RESOURCES];
+    static struct podres_container containers[PODS][CONTAINERS];
+    static struct podres_pod pods[PODS];
     struct alloc_kubelet_view view = {.query = o->query, .pods = pods};
     struct err err = {.code = ERR_UNAVAILABLE, .msg = "away"};
     bool get = o->type == ALLOC_GET;
@@ -196,14 +196,16 @@ static void answer_query(const struct alloc_output *o)
         if (get && strcmp(p->name, o->name) != 0)
             continue;
         for (size_t k = 0; k < p->n; k++) {
-            containers[i][k].name = span_of(p->containers[k].name);
-            for (int r = 0; r < IDS_CARD_RESOURCES; r++) {
-                containers[i][k].ids[r] = p->containers[k].ids[r];
-                containers[i][k].n_ids[r] = p->containers[k].n_ids[r];
-            }
+            for (int r = 0; r < IDS_CARD_RESOURCES; r++)
+                devices[i][k][r] = (struct podres_devices){
+                    .resource = span_of(ids_resource_name((enum ids_resource)r)),
+                    .ids = p->containers[k].ids[r],
+                    .n_ids = p->containers[k].n_ids[r]};
+            containers[i][k] = (struct podres_container){
+                span_of(p->containers[k].name), devices[i][k], IDS_CARD_RESOURCES};
         }
-        pods[view.n_pods++] = (struct alloc_kubelet_pod){
-            span_of(ns_of(p->name)), span_of(p->name), containers[i], p->n};
+        pods[view.n_pods++] = (struct podres_pod){
+            span_of(p->name), span_of(ns_of(p->name)), containers[i], p->n};
     }
     view.unsupported = get && rig.no_get && !rig.away;
     if (rig.away || view.unsupported) {
@@ -254,9 +256,6 @@ static void carry_out(const struct alloc_output *o)
     case ALLOC_ALLOCATED:
         write_env(o->response);
         set_answer("allocated");
-        break;
-    case ALLOC_START:
-        set_answer("started");
         break;
     case ALLOC_REJECTED:
         buf_printf(&b, "%s: %s", alloc_rejection_name(o->rejection), o->text);
@@ -540,8 +539,8 @@ static const char *run(struct span line)
         show_ids(first, container, ids, read_ids(&rest, "", ids));
     } else if (IS("prefer"))
         return prefer(first, rest);
-    else if (IS("allocate") || IS("start"))
-        return request(IS("start") ? ALLOC_REQUEST_START : ALLOC_REQUEST_ALLOCATE,
+    else if (IS("allocate"))
+        return request(ALLOC_REQUEST_ALLOCATE,
                        span_eq(first, SPAN("mem")) ? IDS_MEM : IDS_COUNT, 0, rest);
     else if (IS("admit"))
         return admit(words);

@@ -541,7 +541,7 @@ START_TEST(a_view_older_than_a_request_is_discarded)
     play("pod p Running on=1 a:mem1\n"
          "shows p a GPU-1/0");
     tick_unanswered(&rig.out);
-    play("start mem GPU-1/5\n" /* then Get is answered */
+    play("allocate mem GPU-1/5\n" /* then Get is answered */
          "count allocations 0\n"
          "pass 1000\n"
          "count allocations 1");
@@ -651,9 +651,7 @@ START_TEST(allocations_of_the_state_file_are_held)
          "node\n"
          "pod q on=1 a:mem2\n"
          "prefer mem2 => GPU-1/1 GPU-1/2\n"
-         "count allocations 1\n"
-         "start mem GPU-1/0 => started\n"
-         "start mem GPU-1/5 => not-preferred: no container holds these ids");
+         "count allocations 1");
 }
 END_TEST
 

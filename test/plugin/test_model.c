@@ -559,7 +559,7 @@ static void query(const struct alloc_output *o)
 
 static void show(struct view_copy *s)
 {
-    struct alloc_kubelet_pod *pods = arena_zalloc(&s->arena, SLOTS * sizeof *pods);
+    struct podres_pod *pods = arena_zalloc(&s->arena, SLOTS * sizeof *pods);
     size_t n = 0;
     for (int i = 0; i < SLOTS; i++) {
         struct wpod *p = &w->pods[i];
@@ -567,7 +567,7 @@ static void show(struct view_copy *s)
             (s->get ? strcmp(p->name, s->name) != 0
                     : p->terminal && w->list_hides_terminal))
             continue;
-        struct alloc_kubelet_container *cs = arena_zalloc(&s->arena, PARTS * sizeof *cs);
+        struct podres_container *cs = arena_zalloc(&s->arena, PARTS * sizeof *cs);
         size_t k = 0;
         for (int c = 0; c < p->n; c++) {
             struct part *from = &p->parts[c];
@@ -576,13 +576,19 @@ static void show(struct view_copy *s)
             cs[k].name = arena_copy(&s->arena, span_of(from->name));
             if (from->has && is_active(p)) {
                 struct span *ids = arena_zalloc(&s->arena, 64 * sizeof *ids);
-                cs[k].n_ids[from->res] = texts_of(from->ids, from->res, &s->arena, ids);
-                cs[k].ids[from->res] = ids;
+                struct podres_devices *devices =
+                    arena_zalloc(&s->arena, sizeof *devices);
+                *devices = (struct podres_devices){
+                    .resource = span_of(ids_resource_name(from->res)),
+                    .ids = ids,
+                    .n_ids = texts_of(from->ids, from->res, &s->arena, ids)};
+                cs[k].devices = devices;
+                cs[k].n_devices = 1;
             }
             k++;
         }
-        pods[n++] = (struct alloc_kubelet_pod){
-            SPAN("default"), arena_copy(&s->arena, span_of(p->name)), cs, k};
+        pods[n++] = (struct podres_pod){arena_copy(&s->arena, span_of(p->name)),
+                                        SPAN("default"), cs, k};
     }
     s->view = (struct alloc_kubelet_view){.query = s->query, .pods = pods, .n_pods = n};
     if (s->get && !w->has_get) {
