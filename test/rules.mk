@@ -44,8 +44,8 @@ $(B)/fake-nvml/%: test/gpu/fake_nvml.c
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden \
 		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
 $(call programs,gpu): | $(FAKE_NVML)
-$(B)/test/gpu/test_smi: $(B)/test/gpu/smi.o | $(B)/test-gpu $(B)/scv-agent
-$(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,gpu)
+$(B)/test/gpu/test_smi: | $(B)/test-gpu $(B)/scv-agent
+$(B)/test-gpu: $(B)/test/gpu/real.o $(call archives,gpu)
 	$(link)
 $(B)/test-gpu: private LIBS = $(call libs,gpu)
 $(B)/test-gpu-limit: $(B)/test/gpu/real_limit.o $(call archives,gpu)
