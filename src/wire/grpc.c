@@ -8,7 +8,6 @@
 #include <errno.h>
 
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "wire/grpc_priv.h"
 
 enum { STATUSES = GRPC_UNAUTHENTICATED + 1 };
@@ -74,29 +73,31 @@ enum grpc_status grpc_status_of(enum err_code code)
     return GRPC_INTERNAL;
 }
 
-enum grpc_read grpc_message_read(struct span in, size_t max, struct span *message)
+enum grpc_read grpc_message_read(struct span in, size_t max, struct span *message,
+                                 enum grpc_status *status, struct err *err)
 {
     const unsigned char *p = (const unsigned char *)in.p;
+    enum grpc_status why;
     if (in.n < GRPC_HEAD)
         return GRPC_READ_MORE;
     *message = (struct span){in.p + GRPC_HEAD, (size_t)p[1] << 24 | (size_t)p[2] << 16 |
                                                    (size_t)p[3] << 8 | p[4]};
-    if (p[0])
-        return p[0] == 1 ? GRPC_READ_COMPRESSED : GRPC_READ_BAD_FLAG;
-    if (message->n > max)
-        return GRPC_READ_TOO_LARGE;
-    return in.n - GRPC_HEAD < message->n ? GRPC_READ_MORE : GRPC_READ_MESSAGE;
-}
-
-void grpc_message_error(enum grpc_read why, size_t n, size_t max, struct err *err)
-{
-    if (why == GRPC_READ_COMPRESSED)
+    if (p[0] == 1) {
+        why = GRPC_UNIMPLEMENTED;
         err_set(err, ERR_INVALID, "compressed messages are not supported");
-    else if (why == GRPC_READ_BAD_FLAG)
+    } else if (p[0]) {
+        why = GRPC_INTERNAL;
         err_set(err, ERR_INVALID, "invalid flag of a message");
-    else
-        err_set(err, ERR_TOO_LARGE, "message has %zu bytes, at most %zu are accepted", n,
-                max);
+    } else if (message->n > max) {
+        why = GRPC_RESOURCE_EXHAUSTED;
+        err_set(err, ERR_TOO_LARGE, "message has %zu bytes, at most %zu are accepted",
+                message->n, max);
+    } else {
+        return in.n - GRPC_HEAD < message->n ? GRPC_READ_MORE : GRPC_READ_MESSAGE;
+    }
+    if (status)
+        *status = why;
+    return GRPC_READ_INVALID;
 }
 
 void grpc_message_add(struct buf *out, struct span message)
@@ -132,21 +133,8 @@ static int hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Replaces control characters and invalid UTF-8 by '?', in place. */
-static void make_printable(char *p, size_t n)
-{
-    for (size_t i = 0, len; i < n; i += len) {
-        len = utf8_len((unsigned char *)p + i, n - i);
-        if (!len || (unsigned char)p[i] < ' ' || p[i] == 0x7f) {
-            p[i] = '?';
-            len = 1;
-        }
-    }
-}
-
 void grpc_percent_decode(struct buf *out, struct span s)
 {
-    size_t from = out->n;
     for (size_t i = 0; i < s.n; i++) {
         int high = s.p[i] == '%' && s.n - i > 2 ? hex_value(s.p[i + 1]) : -1;
         int low = high >= 0 ? hex_value(s.p[i + 2]) : -1;
@@ -157,50 +145,26 @@ void grpc_percent_decode(struct buf *out, struct span s)
         buf_addc(out, (char)(high << 4 | low));
         i += 2;
     }
-    if (out->n > from)
-        make_printable(out->p + from, out->n - from);
 }
 
 bool grpc_timeout_parse(struct span s, int64_t *ms)
 {
     static const struct {
         char name;
-        int64_t ns;
-    } units[] = {{'H', INT64_C(3600000000000)}, {'M', INT64_C(60000000000)},
-                 {'S', 1000000000},             {'m', 1000000},
-                 {'u', 1000},                   {'n', 1}};
+        int64_t ms, parts; /* the unit is ms / parts milliseconds */
+    } units[] = {{'H', 3600000, 1}, {'M', 60000, 1}, {'S', 1000, 1},
+                 {'m', 1, 1},       {'u', 1, 1000},  {'n', 1, 1000000}};
     enum { DIGITS = 8 };
-    const int64_t ns_per_ms = 1000000;
-    int64_t value = 0;
-    if (s.n < 2 || s.n > DIGITS + 1)
+    int64_t value;
+    if (s.n < 2 || s.n > DIGITS + 1 || s.p[0] == '-' ||
+        !span_i64((struct span){s.p, s.n - 1}, &value))
         return false;
-    for (size_t i = 0; i < s.n - 1; i++) {
-        if (s.p[i] < '0' || s.p[i] > '9')
-            return false;
-        value = value * 10 + (s.p[i] - '0');
-    }
-    for (size_t i = 0; i < ARRAY_LEN(units); i++) {
-        int64_t ns = units[i].ns;
-        if (units[i].name != s.p[s.n - 1])
-            continue;
-        *ms = ns >= ns_per_ms ? value * (ns / ns_per_ms)
-                              : (value * ns + ns_per_ms - 1) / ns_per_ms;
-        return true;
-    }
+    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+        if (units[i].name == s.p[s.n - 1]) {
+            *ms = (value * units[i].ms + units[i].parts - 1) / units[i].parts;
+            return true;
+        }
     return false;
-}
-
-void grpc_timeout_format(struct buf *out, int64_t ms)
-{
-    const int64_t max = 99999999;
-    int64_t seconds = (ms + 999) / 1000;
-    if (ms <= max) {
-        buf_add_i64(out, ms);
-        buf_addc(out, 'm');
-        return;
-    }
-    buf_add_i64(out, seconds < max ? seconds : max);
-    buf_addc(out, 'S');
 }
 
 bool grpc_address(const char *path, struct sockaddr_un *addr, struct err *err)

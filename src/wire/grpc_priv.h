@@ -9,6 +9,7 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
+#include "base/list.h"
 #include "base/str.h"
 #include "wire/grpc.h"
 
@@ -16,10 +17,9 @@ struct grpcc_request; /* wire/grpcc.h */
 struct grpcd_config;  /* wire/grpcd.h */
 
 /*
- *   grpc.c        what server and client share
- *   grpcc.c       the client
- *   grpcd.c       the server: its socket, its thread, its connections
- *   grpcd_call.c  a call in the server: request, handler, response
+ *   grpc.c   what server and client share
+ *   grpcc.c  the client
+ *   grpcd.c  the server: calls, connections, thread, socket
  */
 
 /* gRPC's Length-Prefixed-Message: a flag (1: compressed), the length in 4 bytes, the
@@ -28,25 +28,21 @@ enum { GRPC_HEAD = 5 };
 enum grpc_read {
     GRPC_READ_MORE,    /* the message is incomplete */
     GRPC_READ_MESSAGE, /* `in` begins with the prefix and *message */
-    GRPC_READ_COMPRESSED,
-    GRPC_READ_BAD_FLAG,
-    GRPC_READ_TOO_LARGE, /* message->n is above `max` */
+    GRPC_READ_INVALID, /* compressed, larger than `max`, or with an unknown flag: *status
+                          and *err say which; they may be NULL */
 };
-enum grpc_read grpc_message_read(struct span in, size_t max, struct span *message);
-/* The error of the last three; `n` is the message's length. */
-void grpc_message_error(enum grpc_read why, size_t n, size_t max, struct err *err);
+enum grpc_read grpc_message_read(struct span in, size_t max, struct span *message,
+                                 enum grpc_status *status, struct err *err);
 /* Appends prefix and message. */
 void grpc_message_add(struct buf *out, struct span message);
 
 /* grpc-message: printable ASCII; '%' and other bytes are encoded as %XX. Decoding keeps
- * invalid escapes, and replaces control characters and invalid UTF-8 by '?', so that the
- * text can be logged. */
+ * invalid escapes. */
 void grpc_percent_encode(struct buf *out, struct span s);
 void grpc_percent_decode(struct buf *out, struct span s);
 
 /* grpc-timeout: at most 8 digits and a unit; rounded up to milliseconds. */
 bool grpc_timeout_parse(struct span s, int64_t *ms);
-void grpc_timeout_format(struct buf *out, int64_t ms);
 
 /* False, with ERR_INVALID, if the path is empty or too long. */
 bool grpc_address(const char *path, struct sockaddr_un *addr, struct err *err);
@@ -127,8 +123,6 @@ struct grpcd {
 };
 /* A server without socket and thread, for tests and for grpcd_start. */
 struct grpcd *grpcd_new(const struct grpcd_config *config);
-void grpcd_unref_locked(struct grpcd *d); /* unlocks */
-void grpcd_wake(struct grpcd *d);
 /* Brings what handlers have posted to the sessions. */
 void grpcd_flush(struct grpcd *d);
 
@@ -136,7 +130,7 @@ struct grpcd_conn {
     struct grpcd *d;
     struct grpcd_conn *next;
     nghttp2_session *session;
-    struct grpcd_call *calls;
+    struct list calls;
     int64_t now_ms;    /* time of the current event */
     bool is_waiting;   /* at the last check, output waited for the client */
     int64_t moved_ms;  /* when output last moved, or began to wait */
@@ -164,7 +158,7 @@ struct grpcd_call {
     struct grpcd *d;
     const struct grpcd_method *method; /* NULL: unknown yet */
     struct grpcd_conn *conn;
-    struct grpcd_call *next, **link; /* of conn->calls */
+    struct list link; /* of conn->calls */
     int32_t id;                      /* of the HTTP/2 stream */
     char path[GRPCD_PATH_KEPT + 1];
     bool has_headers, has_bad_timeout;
@@ -184,18 +178,3 @@ struct grpcd_call {
     enum grpc_status status;
     struct buf why;
 };
-void grpcd_call_new(struct grpcd_conn *c, int32_t id);
-void grpcd_call_header(struct grpcd_call *call, struct span name, struct span value);
-void grpcd_call_headers_end(struct grpcd_call *call);
-void grpcd_call_data(struct grpcd_call *call, struct span bytes);
-void grpcd_call_request_end(struct grpcd_call *call);
-/* The stream is closed: cancels the handler. Invalidates `call`, as a stream. */
-void grpcd_call_closed(struct grpcd_call *call);
-/* Brings what the handler has posted to the session. */
-void grpcd_call_flush(struct grpcd_call *call);
-/* Rejects a call that is late. Returns its deadline; INT64_MAX: none. */
-int64_t grpcd_call_tick(struct grpcd_call *call);
-/* Rejects the call, unless its handler has only to finish a unary call. */
-void grpcd_call_drain(struct grpcd_call *call);
-/* Whether output waits for the client. */
-bool grpcd_call_has_output(struct grpcd_call *call);

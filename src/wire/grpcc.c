@@ -20,6 +20,7 @@ enum {
     TEXT_MAX = 4096, /* bytes of grpc-message that are decoded */
     READ_BYTES = 64 * 1024,
     CONNECT_RETRY_MS = 5, /* while the peer's backlog is full */
+    TIMEOUT_MAX_MS = 99999999, /* a grpc-timeout has at most 8 digits */
 };
 
 void grpcc_response_fail(struct grpcc_response *a, enum grpc_status status,
@@ -66,14 +67,13 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
 static bool find_message(struct grpcc_response *a, struct span *message)
 {
     const struct span left = {a->in.p ? a->in.p + a->taken : NULL, a->in.n - a->taken};
-    enum grpc_read got = grpc_message_read(left, a->max_message, message);
+    enum grpc_status status;
     struct err err;
-    if (got > GRPC_READ_MESSAGE) {
-        grpc_message_error(got, message->n, a->max_message, &err);
+    enum grpc_read got = grpc_message_read(left, a->max_message, message, &status, &err);
+    if (got == GRPC_READ_INVALID) {
         bool is_large = err.code == ERR_TOO_LARGE;
         a->code = is_large ? ERR_TOO_LARGE : ERR_NONE;
-        grpcc_response_fail(a, is_large ? GRPC_RESOURCE_EXHAUSTED : GRPC_INTERNAL, "%s",
-                            err.msg);
+        grpcc_response_fail(a, is_large ? status : GRPC_INTERNAL, "%s", err.msg);
     } else if (got == GRPC_READ_MORE && left.n && a->is_done && a->status == GRPC_OK) {
         a->is_done = false;
         grpcc_response_fail(a, GRPC_INTERNAL, "truncated message");
@@ -171,7 +171,9 @@ void grpcc_response_init(struct grpcc_response *a, const struct grpcc_request *r
     nghttp2_submit_settings(a->session, NGHTTP2_FLAG_NONE, settings, ARRAY_LEN(settings));
     nghttp2_session_set_local_window_size(a->session, NGHTTP2_FLAG_NONE, 0, WINDOW);
     if (req->timeout_ms > 0) {
-        grpc_timeout_format(&timeout, req->timeout_ms);
+        buf_add_i64(&timeout, req->timeout_ms < TIMEOUT_MAX_MS ? req->timeout_ms
+                                                               : TIMEOUT_MAX_MS);
+        buf_addc(&timeout, 'm');
         nva[n++] = grpc_field(SPAN("grpc-timeout"), buf_span(&timeout));
     }
     nghttp2_data_provider provider = {.source.ptr = a, .read_callback = on_read};
@@ -219,7 +221,7 @@ bool grpcc_response_take(struct grpcc_response *a, struct buf *message)
 
 struct grpcc_stream {
     struct grpcc_response response;
-    int fd; /* -1: closed */
+    int fd;
     struct grpc_out out;
     int64_t deadline_ms;
     char *what; /* method and socket, for error messages */

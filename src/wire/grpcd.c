@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The gRPC server: its socket, its thread, its connections; a call is in grpcd_call.c.
+ * The gRPC server: its calls, its connections, its thread, its socket.
  *
  * Each round of the thread reads input and runs handlers, brings what handlers have posted
  * to the sessions, checks deadlines, and writes. A connection whose socket blocks is not
  * read, so that a client that does not read cannot queue more output.
  */
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "wire/grpc_priv.h"
 #include "wire/grpcd.h"
 
@@ -34,7 +36,235 @@ enum {
     READ_BYTES = 64 * 1024,
     BACKLOG = 64,
     ACCEPT_RETRY_MS = 100,
+    WHY_MAX = 512, /* bytes of grpc-message */
 };
+
+/* -- A call: the request, the handle by which a handler responds from any thread, and the
+ * response. It has two owners: its HTTP/2 stream, on the server's thread, and the handler's
+ * handle. The last one frees it. -- */
+
+static void unref_locked(struct grpcd *d)
+{
+    bool is_last = --d->refs == 0;
+    pthread_mutex_unlock(&d->lock);
+    if (!is_last)
+        return;
+    if (d->wake_fd >= 0)
+        close(d->wake_fd);
+    pthread_cond_destroy(&d->drained);
+    pthread_mutex_destroy(&d->lock);
+    free(d->path);
+    free(d);
+}
+
+static void wake(struct grpcd *d)
+{
+    if (d->wake_fd >= 0)
+        (void)eventfd_write(d->wake_fd, 1);
+}
+
+static void free_call(struct grpcd_call *call)
+{
+    buf_fini(&call->in);
+    buf_fini(&call->sending);
+    buf_fini(&call->posted);
+    buf_fini(&call->why);
+    free(call);
+}
+
+/* -- The handler's side, from any thread -- */
+
+static void post_locked(struct grpcd_call *call, struct buf *message)
+{
+    buf_clear(&call->posted);
+    if (!call->is_cancelled)
+        grpc_message_add(&call->posted, buf_span(message));
+    buf_fini(message);
+}
+
+void grpcd_send(struct grpcd_call *call, struct buf *message)
+{
+    assert(call->method->stream);
+    pthread_mutex_lock(&call->d->lock);
+    post_locked(call, message);
+    wake(call->d);
+    pthread_mutex_unlock(&call->d->lock);
+}
+
+/* Ends the call, unless it is cancelled, and gives the handle back. Takes *why and
+ * releases the lock. */
+static void end_locked(struct grpcd_call *call, enum grpc_status status, struct buf *why)
+{
+    struct grpcd *d = call->d;
+    if (!call->is_cancelled) {
+        call->is_ended = true;
+        call->status = status;
+        call->why = *why;
+        *why = (struct buf){0};
+    }
+    buf_fini(why);
+    call->has_handle = false;
+    if (call->has_stream)
+        wake(d);
+    else
+        free_call(call);
+    unref_locked(d);
+}
+
+void grpcd_reply(struct grpcd_call *call, struct buf *message)
+{
+    struct buf why = {0};
+    pthread_mutex_lock(&call->d->lock);
+    post_locked(call, message);
+    end_locked(call, GRPC_OK, &why);
+}
+
+void grpcd_end(struct grpcd_call *call, enum grpc_status status, const char *fmt, ...)
+{
+    struct buf why = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&why, fmt, ap);
+    va_end(ap);
+    pthread_mutex_lock(&call->d->lock);
+    end_locked(call, status, &why);
+}
+
+void grpcd_fail(struct grpcd_call *call, const struct err *why)
+{
+    grpcd_end(call, grpc_status_of(why->code), "%s", why->msg);
+}
+
+/* -- The response, on the server's thread -- */
+
+/* From now on the handler's output is dropped; tells the handler. */
+static void cancel_handler(struct grpcd_call *call)
+{
+    pthread_mutex_lock(&call->d->lock);
+    bool tell = call->has_handle && !call->is_cancelled && call->method->on_cancel;
+    call->is_cancelled = true;
+    pthread_mutex_unlock(&call->d->lock);
+    if (tell)
+        call->method->on_cancel(call->d->ctx, call);
+}
+
+/* Submits grpc-status and grpc-message, after `n` fields in `nva`: as the trailers, or in
+ * one frame with the headers. */
+static void submit_status(struct grpcd_call *call, nghttp2_nv *nva, size_t n)
+{
+    char number[12];
+    cleanup_buf struct buf text = {0};
+    struct span why = buf_span(&call->why);
+    nghttp2_session *session = call->conn->session;
+    size_t first = n;
+    snprintf(number, sizeof number, "%u", (unsigned)call->status);
+    nva[n++] = grpc_field(SPAN("grpc-status"), span_of(number));
+    if (why.n && call->status != GRPC_OK) {
+        why.n = why.n < WHY_MAX ? why.n : WHY_MAX;
+        grpc_percent_encode(&text, why);
+        nva[n++] = grpc_field(SPAN("grpc-message"), buf_span(&text));
+    }
+    call->is_complete = true;
+    if (first)
+        nghttp2_submit_response(session, call->id, nva, n, NULL);
+    else
+        nghttp2_submit_trailer(session, call->id, nva, n);
+}
+
+/* Gives the session bytes of the message, and the trailers after the last one. */
+static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *to, size_t room,
+                       uint32_t *flags, nghttp2_data_source *source, void *ctx)
+{
+    struct grpcd_call *call = source->ptr;
+    (void)session, (void)id, (void)ctx;
+    pthread_mutex_lock(&call->d->lock);
+    if (call->sent == call->sending.n) {
+        buf_fini(&call->sending);
+        call->sending = call->posted;
+        call->posted = (struct buf){0};
+        call->sent = 0;
+    }
+    bool is_last = call->is_ended && !call->posted.n;
+    pthread_mutex_unlock(&call->d->lock);
+
+    size_t n = call->sending.n - call->sent;
+    n = n < room ? n : room;
+    if (n) {
+        memcpy(to, call->sending.p + call->sent, n);
+        call->conn->moved_ms = call->conn->now_ms;
+    }
+    call->sent += n;
+    if (is_last && call->sent == call->sending.n) {
+        nghttp2_nv nva[2];
+        *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+        submit_status(call, nva, 0);
+    } else if (!n) {
+        return NGHTTP2_ERR_DEFERRED;
+    }
+    return (ssize_t)n;
+}
+
+static void call_flush(struct grpcd_call *call)
+{
+    nghttp2_session *session = call->conn->session;
+    nghttp2_nv nva[4] = {
+        grpc_field(SPAN(":status"), SPAN("200")),
+        grpc_field(SPAN("content-type"), SPAN("application/grpc")),
+    };
+    pthread_mutex_lock(&call->d->lock);
+    bool has_message = call->posted.n, is_ended = call->is_ended;
+    pthread_mutex_unlock(&call->d->lock);
+    if (call->is_complete || (!has_message && !is_ended))
+        return;
+    if (call->is_open) {
+        nghttp2_session_resume_data(session, call->id);
+        return;
+    }
+    call->is_open = true;
+    nghttp2_data_provider provider = {.source.ptr = call, .read_callback = on_read};
+    if (has_message)
+        nghttp2_submit_response(session, call->id, nva, 2, &provider);
+    else
+        submit_status(call, nva, 2);
+}
+
+/* Cancels the handler, and ends the call with a status instead of what it has posted. */
+static void reject(struct grpcd_call *call, enum grpc_status status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void reject(struct grpcd_call *call, enum grpc_status status, const char *fmt, ...)
+{
+    cleanup_buf struct buf why = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&why, fmt, ap);
+    va_end(ap);
+    cancel_handler(call);
+    buf_fini(&call->in);
+    pthread_mutex_lock(&call->d->lock);
+    buf_clear(&call->posted);
+    buf_fini(&call->why);
+    call->is_ended = true;
+    call->status = status;
+    call->why = why;
+    why = (struct buf){0};
+    pthread_mutex_unlock(&call->d->lock);
+    if (call->sent == call->sending.n) {
+        call_flush(call);
+        return;
+    }
+    call->is_complete = true; /* no status can be sent inside a message */
+    nghttp2_submit_rst_stream(call->conn->session, NGHTTP2_FLAG_NONE, call->id,
+                              NGHTTP2_CANCEL);
+}
+
+/* Whether the response is decided: further input is discarded. */
+static bool is_answered(struct grpcd_call *call)
+{
+    pthread_mutex_lock(&call->d->lock);
+    bool is_ended = call->is_ended;
+    pthread_mutex_unlock(&call->d->lock);
+    return is_ended;
+}
 
 /* -- A connection without its socket -- */
 
@@ -46,21 +276,40 @@ static struct grpcd_call *call_of(nghttp2_session *session, int32_t id)
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame,
                             void *ctx)
 {
-    (void)session;
-    if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST)
-        grpcd_call_new(ctx, frame->hd.stream_id);
+    struct grpcd_conn *c = ctx;
+    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
+        return 0;
+    struct grpcd_call *call = xcalloc(1, sizeof *call);
+    call->d = c->d;
+    call->conn = c;
+    call->id = frame->hd.stream_id;
+    call->request_until_ms = c->now_ms + c->d->request_ms;
+    call->until_ms = INT64_MAX;
+    call->has_stream = true;
+    list_append(&c->calls, &call->link);
+    nghttp2_session_set_stream_user_data(session, call->id, call);
     return 0;
 }
 
+/* nghttp2 checks no headers here (see grpcd_conn_new), so any :authority is accepted. */
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
-                     const uint8_t *name, size_t name_n, const uint8_t *value,
+                     const uint8_t *name_p, size_t name_n, const uint8_t *value_p,
                      size_t value_n, uint8_t flags, void *ctx)
 {
     struct grpcd_call *call = call_of(session, frame->hd.stream_id);
+    struct span name = {(const char *)name_p, name_n},
+                value = {(const char *)value_p, value_n};
+    int64_t ms;
     (void)flags, (void)ctx;
-    if (call)
-        grpcd_call_header(call, (struct span){(const char *)name, name_n},
-                          (struct span){(const char *)value, value_n});
+    if (!call || call->has_headers) /* the latter: a trailer */
+        return 0;
+    if (span_eq(name, SPAN(":path"))) {
+        snprintf(call->path, sizeof call->path, "%.*s", SPAN_ARG(value));
+    } else if (span_eq(name, SPAN("grpc-timeout"))) {
+        call->has_bad_timeout = !grpc_timeout_parse(value, &ms);
+        if (!call->has_bad_timeout)
+            call->until_ms = call->conn->now_ms + ms;
+    }
     return 0;
 }
 
@@ -68,23 +317,81 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
                    size_t n, void *ctx)
 {
     struct grpcd_call *call = call_of(session, id);
+    struct span message;
+    struct err err;
+    enum grpc_status status;
     (void)flags, (void)ctx;
-    if (call)
-        grpcd_call_data(call, (struct span){(const char *)p, n});
+    if (!call || !call->has_headers || is_answered(call))
+        return 0;
+    buf_add(&call->in, p, n);
+    enum grpc_read got = grpc_message_read(buf_span(&call->in), call->d->max_message,
+                                           &message, &status, &err);
+    if (got == GRPC_READ_INVALID)
+        reject(call, status, "%s", err.msg);
+    else if (got == GRPC_READ_MESSAGE && call->in.n > GRPC_HEAD + message.n)
+        reject(call, GRPC_INTERNAL, "unexpected data after the request message");
     return 0;
+}
+
+static void find_method(struct grpcd_call *call)
+{
+    const struct grpcd_method *m = call->d->methods;
+    call->has_headers = true;
+    while (m->path && strcmp(m->path, call->path) != 0)
+        m++;
+    call->method = m;
+    if (!m->path)
+        reject(call, GRPC_UNIMPLEMENTED, "unknown method %s", call->path);
+    else if (call->has_bad_timeout)
+        reject(call, GRPC_INTERNAL, "malformed grpc-timeout");
+}
+
+/* The request is complete: calls the handler. */
+static void start_call(struct grpcd_call *call)
+{
+    struct span message;
+    if (!call->has_headers || call->is_started || is_answered(call))
+        return;
+    if (grpc_message_read(buf_span(&call->in), call->d->max_message, &message, NULL,
+                          NULL) != GRPC_READ_MESSAGE) {
+        reject(call, GRPC_INTERNAL,
+               call->in.n ? "truncated request message" : "request without a message");
+        return;
+    }
+    call->is_started = true;
+    pthread_mutex_lock(&call->d->lock);
+    call->d->refs++;
+    call->has_handle = true;
+    pthread_mutex_unlock(&call->d->lock);
+    call->method->start(call->d->ctx, call, message);
+    buf_fini(&call->in);
 }
 
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
 {
-    struct grpcd_call *call = NULL;
+    bool is_headers = frame->hd.type == NGHTTP2_HEADERS;
+    struct grpcd_call *call = is_headers || frame->hd.type == NGHTTP2_DATA
+                                  ? call_of(session, frame->hd.stream_id)
+                                  : NULL;
     (void)ctx;
-    if (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA)
-        call = call_of(session, frame->hd.stream_id);
-    if (call && frame->hd.type == NGHTTP2_HEADERS)
-        grpcd_call_headers_end(call);
+    if (call && is_headers && !call->has_headers)
+        find_method(call);
     if (call && frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
-        grpcd_call_request_end(call);
+        start_call(call);
     return 0;
+}
+
+/* The stream is closed: cancels the handler, and frees the call if it has no handle. */
+static void close_call(struct grpcd_call *call)
+{
+    cancel_handler(call);
+    list_remove(&call->link);
+    pthread_mutex_lock(&call->d->lock);
+    call->has_stream = false;
+    bool is_last = !call->has_handle;
+    pthread_mutex_unlock(&call->d->lock);
+    if (is_last)
+        free_call(call);
 }
 
 static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
@@ -92,7 +399,7 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *c
     struct grpcd_call *call = call_of(session, id);
     (void)code, (void)ctx;
     if (call)
-        grpcd_call_closed(call);
+        close_call(call);
     return 0;
 }
 
@@ -106,6 +413,7 @@ struct grpcd_conn *grpcd_conn_new(struct grpcd *d, int64_t now_ms)
     nghttp2_session_callbacks *cb = NULL;
     nghttp2_option *opt = NULL;
     c->d = d;
+    list_init(&c->calls);
     c->fd = -1;
     c->now_ms = c->moved_ms = now_ms;
     if (nghttp2_session_callbacks_new(&cb) || nghttp2_option_new(&opt))
@@ -128,8 +436,8 @@ struct grpcd_conn *grpcd_conn_new(struct grpcd *d, int64_t now_ms)
 
 void grpcd_conn_free(struct grpcd_conn *c)
 {
-    while (c->calls)
-        grpcd_call_closed(c->calls);
+    LIST_EACH (struct grpcd_call, call, &c->calls, link)
+        close_call(call);
     nghttp2_session_del(c->session);
     buf_fini(&c->out.bytes);
     free(c);
@@ -151,10 +459,20 @@ int64_t grpcd_conn_tick(struct grpcd_conn *c, int64_t now_ms)
     int64_t at = INT64_MAX;
     bool is_waiting = c->is_blocked;
     c->now_ms = now_ms;
-    for (struct grpcd_call *call = c->calls; call; call = call->next) {
-        int64_t call_at = grpcd_call_tick(call);
-        at = call_at < at ? call_at : at;
-        is_waiting |= grpcd_call_has_output(call);
+    LIST_EACH (struct grpcd_call, call, &c->calls, link) {
+        int64_t until = call->until_ms;
+        if (!call->is_started && call->request_until_ms < until)
+            until = call->request_until_ms;
+        if (!is_answered(call) && now_ms >= until)
+            reject(call, GRPC_DEADLINE_EXCEEDED,
+                   call->is_started ? "client deadline exceeded"
+                                    : "request not complete in time");
+        pthread_mutex_lock(&c->d->lock);
+        if (!call->is_ended && until < at)
+            at = until;
+        is_waiting |= !call->is_complete && (call->sent < call->sending.n ||
+                                             call->posted.n || call->is_ended);
+        pthread_mutex_unlock(&c->d->lock);
     }
     if (!is_waiting || !c->is_waiting)
         c->moved_ms = now_ms;
@@ -175,14 +493,15 @@ void grpcd_conn_drain(struct grpcd_conn *c)
                               nghttp2_session_get_last_proc_stream_id(c->session),
                               NGHTTP2_NO_ERROR, NULL, 0);
     c->is_closing = true;
-    for (struct grpcd_call *call = c->calls; call; call = call->next)
-        grpcd_call_drain(call);
+    LIST_EACH (struct grpcd_call, call, &c->calls, link)
+        if (!is_answered(call) && (!call->is_started || call->method->stream))
+            reject(call, GRPC_UNAVAILABLE, "server is stopping");
 }
 
 bool grpcd_conn_is_done(const struct grpcd_conn *c)
 {
     bool has_calls = false;
-    for (const struct grpcd_call *call = c->calls; call; call = call->next)
+    LIST_EACH (struct grpcd_call, call, &c->calls, link)
         has_calls |= !call->is_complete;
     return c->is_broken || (!nghttp2_session_want_write(c->session) &&
                             (!nghttp2_session_want_read(c->session) ||
@@ -266,8 +585,8 @@ static void close_socket(struct grpcd *d)
 void grpcd_flush(struct grpcd *d)
 {
     for (struct grpcd_conn *c = d->conns; c; c = c->next)
-        for (struct grpcd_call *call = c->calls; call; call = call->next)
-            grpcd_call_flush(call);
+        LIST_EACH (struct grpcd_call, call, &c->calls, link)
+            call_flush(call);
 }
 
 /* Checks deadlines, writes output, and closes connections that are finished. Returns the
@@ -417,7 +736,6 @@ static int open_socket(struct grpcd *d, const char *path, struct err *err)
 struct grpcd *grpcd_new(const struct grpcd_config *config)
 {
     struct grpcd *d = xcalloc(1, sizeof *d);
-    pthread_condattr_t attr;
     d->methods = config->methods;
     d->ctx = config->ctx;
     d->max_message = config->max_message ? config->max_message : GRPC_MESSAGE_MAX;
@@ -426,31 +744,8 @@ struct grpcd *grpcd_new(const struct grpcd_config *config)
     d->listen_fd = d->wake_fd = -1;
     d->refs = 1;
     pthread_mutex_init(&d->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&d->drained, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&d->drained, NULL);
     return d;
-}
-
-void grpcd_unref_locked(struct grpcd *d)
-{
-    bool is_last = --d->refs == 0;
-    pthread_mutex_unlock(&d->lock);
-    if (!is_last)
-        return;
-    if (d->wake_fd >= 0)
-        close(d->wake_fd);
-    pthread_cond_destroy(&d->drained);
-    pthread_mutex_destroy(&d->lock);
-    free(d->path);
-    free(d);
-}
-
-void grpcd_wake(struct grpcd *d)
-{
-    if (d->wake_fd >= 0)
-        (void)eventfd_write(d->wake_fd, 1);
 }
 
 struct grpcd *grpcd_start(const struct grpcd_config *config, struct err *err)
@@ -478,18 +773,12 @@ struct grpcd *grpcd_start(const struct grpcd_config *config, struct err *err)
 
 bool grpcd_stop(struct grpcd *d, int64_t timeout_ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ns = until.tv_nsec + timeout_ms % 1000 * 1000000;
-    until.tv_sec += timeout_ms / 1000 + ns / 1000000000;
-    until.tv_nsec = ns % 1000000000;
-
+    int64_t until_ms = clock_mono_ms() + timeout_ms;
     pthread_mutex_lock(&d->lock);
     if (d->state == GRPCD_RUNNING)
         d->state = GRPCD_DRAINING;
-    grpcd_wake(d);
-    while (!d->is_drained &&
-           pthread_cond_timedwait(&d->drained, &d->lock, &until) != ETIMEDOUT)
+    wake(d);
+    while (!d->is_drained && thread_wait_until(&d->drained, &d->lock, until_ms))
         ;
     bool is_drained = d->is_drained;
     pthread_mutex_unlock(&d->lock);
@@ -502,11 +791,11 @@ void grpcd_free(struct grpcd *d)
         return;
     pthread_mutex_lock(&d->lock);
     d->state = GRPCD_STOPPING;
-    grpcd_wake(d);
+    wake(d);
     pthread_mutex_unlock(&d->lock);
     if (d->has_thread)
         pthread_join(d->thread, NULL);
     close_socket(d);
     pthread_mutex_lock(&d->lock);
-    grpcd_unref_locked(d);
+    unref_locked(d);
 }

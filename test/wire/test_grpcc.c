@@ -50,8 +50,8 @@ static void expect(struct buf *frames, enum grpc_status status, const char *word
 START_TEST(a_status_in_the_headers_is_enough)
 {
     struct buf b = {0};
-    headers(&b, END, 1, GRPC_200 "grpc-status: 5\ngrpc-message: no%20pod%0A%ff\n");
-    expect(&b, GRPC_NOT_FOUND, "no pod??");
+    headers(&b, END, 1, GRPC_200 "grpc-status: 5\ngrpc-message: no%20pod%3f\n");
+    expect(&b, GRPC_NOT_FOUND, "no pod?");
     headers(&b, END, 1, ":status: 503\ngrpc-status: 7\n");
     expect(&b, GRPC_PERMISSION_DENIED, "");
 }
