@@ -138,12 +138,12 @@ struct ledger_reservation;
 /* The cards of a node as scoring reads them: a cache line instead of those of all cards. It
  * follows the cards of the ledger only; a caller that gives a copy of a node other cards
  * makes the copy's `valid` false. */
-enum { LEDGER_BRIEF_CARDS = 8 };
-struct ledger_brief {
+enum { LEDGER_ROWS = 8 };
+struct ledger_rows {
     /* Of each card; 0 beyond n_cards. `whole`: card_is_free. */
-    int32_t free_mib[LEDGER_BRIEF_CARDS];
-    uint8_t kind[LEDGER_BRIEF_CARDS];
-    bool whole[LEDGER_BRIEF_CARDS];
+    int32_t free_mib[LEDGER_ROWS];
+    uint8_t kind[LEDGER_ROWS];
+    bool whole[LEDGER_ROWS];
     int32_t available_mib; /* size of the cards that are CARD_AVAILABLE, in total */
     bool valid;            /* no more cards and no larger sizes than this can hold */
 };
@@ -189,7 +189,7 @@ struct ledger_node {
     /* Saturated at the limits of the type, which no machine reaches. */
     int32_t cpu_milli; /* allocatable; 0: unknown */
     int32_t cpu_free;  /* less what pods and reservations here request; may be below 0 */
-    struct ledger_brief brief;
+    struct ledger_rows rows;
 };
 enum { LEDGER_LINE = 64 };
 _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
@@ -202,16 +202,8 @@ _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
 struct ledger_share {
     int32_t card;
     int64_t mib;
-    struct span uuid;      /* owned; empty: unknown */
+    struct span uuid;      /* empty: unknown */
     const struct card *on; /* the card where it counts; NULL: missing */
-};
-
-/* A share of a pod. */
-struct ledger_pod_share {
-    int64_t mib;
-    const struct card *on; /* the card where it counts; NULL: missing */
-    int32_t card;
-    struct card_uuid uuid;
 };
 
 /* The gang of pods in the ledger, which are those that request GPUs. */
@@ -254,7 +246,7 @@ struct ledger_pod {
     const char *differences;
 
     struct ledger_node *node; /* where it is bound or reserved; NULL: pending */
-    struct ledger_pod_share *shares;
+    struct ledger_share *shares;
     uint32_t n_shares;     /* 0 with a node: its annotations name no card */
     uint32_t first_sample; /* of its node, from 1: the first sample that may show it */
     int32_t priority;      /* saturated; the API has no larger one */
@@ -319,19 +311,17 @@ const struct ledger_settings *ledger_settings(const struct ledger *l);
 
 /* Objects. Each call replaces the object of that name. `list` is stored for ledger_sweep. */
 void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list);
-void ledger_node_deleted(struct ledger *l, struct span name);
 void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list);
-void ledger_scv_deleted(struct ledger *l, struct span name);
 void ledger_lease_seen(struct ledger *l, const struct lease *lease, uint64_t list);
-void ledger_lease_deleted(struct ledger *l, struct span name);
 /* Sets the age of the heartbeat; 0: fresh. It is kept until the node is removed; an unknown
  * node is ignored. */
 void ledger_node_set_stale(struct ledger *l, struct span name, int64_t seconds);
 void ledger_unhealthy_seen(struct ledger *l, const struct unhealthy_cards *u,
                            uint64_t list);
-void ledger_unhealthy_deleted(struct ledger *l, struct span node);
 
 enum ledger_kind { LEDGER_NODE, LEDGER_SCV, LEDGER_LEASE, LEDGER_UNHEALTHY };
+/* The object of the node with this name. */
+void ledger_object_deleted(struct ledger *l, enum ledger_kind kind, struct span node);
 /* Removes the objects of a kind that the list lacked. */
 void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list);
 
@@ -423,21 +413,21 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod);
 /* The pod has ended or was deleted. Frees it. */
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod);
 
-/* Plain pods: bound pods that request no GPU. Only their CPU, memory and slot count. A pod
+/* Bound pods that request no GPU. Only their CPU, memory and slot count. A pod
  * that becomes known as one with GPU must be removed here. `list` is stored for
- * ledger_plain_sweep. */
-void ledger_plain_seen(struct ledger *l, struct span uid, struct span node,
+ * ledger_nongpu_sweep. */
+void ledger_nongpu_seen(struct ledger *l, struct span uid, struct span node,
                        const struct resources *requests, uint64_t list);
 /* The pod, if it is known, is in the list, but could not be decoded. */
-void ledger_plain_exists(struct ledger *l, struct span uid, uint64_t list);
+void ledger_nongpu_exists(struct ledger *l, struct span uid, uint64_t list);
 /* Returns the node that the pod has left, if that has cards; or NULL. */
-const struct ledger_node *ledger_plain_deleted(struct ledger *l, struct span uid);
-/* Removes one of the plain pods that the list lacked, from position *at on, which begins
+const struct ledger_node *ledger_nongpu_deleted(struct ledger *l, struct span uid);
+/* Removes one of the pods that the list lacked, from position *at on, which begins
  * with 0; *node gets the node as above. False: there is none left. */
-bool ledger_plain_sweep(struct ledger *l, uint64_t list, size_t *at,
+bool ledger_nongpu_sweep(struct ledger *l, uint64_t list, size_t *at,
                         const struct ledger_node **node);
-size_t ledger_plain_pods(const struct ledger *l);
-size_t ledger_plain_bytes(const struct ledger *l); /* of their tables */
+size_t ledger_nongpu_pods(const struct ledger *l);
+size_t ledger_nongpu_bytes(const struct ledger *l); /* of their tables */
 
 /* What the pod requests of its node, with its slot. */
 struct resources ledger_pod_requests(const struct ledger_pod *pod);
@@ -493,7 +483,7 @@ void ledger_nodes_find(const struct ledger *l, const struct span *names, size_t 
                        const struct ledger_node **nodes);
 uint32_t ledger_node_slots(const struct ledger *l);
 size_t ledger_node_count(const struct ledger *l);
-/* By slot; NULL: the slot is free, or only plain pods name the node. */
+/* By slot; NULL: the slot is free, or only pods without GPU name the node. */
 const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot);
 /* Number of overcommitted cards (also: promised whole and to another pod). While pods are
  * being listed, deleted pods may still count. */

@@ -61,7 +61,7 @@ enum select_nominated {
 struct select_view {
     const struct ledger_node *node;
     struct card *cards; /* the node's, which do not change; or own; or given */
-    const struct ledger_brief
+    const struct ledger_rows
         *rows;        /* of the node's cards, if they are seen as they are and
                                         the rows are valid; or NULL */
     uint64_t claimed; /* cards that other pods are about to get through nvidia.com/gpu */

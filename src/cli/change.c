@@ -124,7 +124,7 @@ static void add_victim(struct search *s, struct buf *out, const struct ledger_po
     if (pod->request->kind == REQUEST_DEVICES)
         buf_printf(out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
     for (uint32_t k = 0; k < pod->n_shares; k++) {
-        const struct ledger_pod_share *share = &pod->shares[k];
+        const struct ledger_share *share = &pod->shares[k];
         int64_t mib = share->on ? ledger_pod_mib(pod, share->on) : share->mib;
         buf_printf(out, "%s%s on GPU%" PRId32, k ? ", " : "", show_units(mib, s->unit).s,
                    share->on ? share->on->index : share->card);

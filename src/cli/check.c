@@ -140,15 +140,13 @@ static void check_pod(struct check *c, const struct ledger_pod *pod)
         differs(c, "pod %.*s/%.*s is bound here without a card", SPAN_ARG(pod->ns),
                 SPAN_ARG(pod->name));
     for (uint32_t i = 0; i < pod->n_shares; i++) {
-        const struct ledger_pod_share *s = &pod->shares[i];
-        char text[CARD_UUID_TEXT];
-        struct span uuid = card_uuid_text(&s->uuid, text);
+        const struct ledger_share *s = &pod->shares[i];
         if (!s->on)
             differs(c,
                     "pod %.*s/%.*s has a promise of %" PRId64 " MiB on GPU%" PRId32
                     "%s%.*s, which the node does not have",
                     SPAN_ARG(pod->ns), SPAN_ARG(pod->name), s->mib, s->card,
-                    uuid.n ? " " : "", SPAN_ARG(uuid));
+                    s->uuid.n ? " " : "", SPAN_ARG(s->uuid));
     }
 }
 
@@ -166,9 +164,8 @@ static void check_allocated_card(struct check *c, const struct ledger_pod *pod,
                                  const struct scv_held *held, struct span uuid)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++) {
-        const struct ledger_pod_share *s = &pod->shares[i];
-        char text[CARD_UUID_TEXT];
-        if (span_eq(s->on ? s->on->uuid : card_uuid_text(&s->uuid, text), uuid))
+        const struct ledger_share *s = &pod->shares[i];
+        if (span_eq(s->on ? s->on->uuid : s->uuid, uuid))
             return;
     }
     differs(

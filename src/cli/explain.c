@@ -191,15 +191,14 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
         any = true;
     }
     for (uint32_t i = 0; i < p->pod->n_shares; i++) {
-        const struct ledger_pod_share *share = &p->pod->shares[i];
+        const struct ledger_share *share = &p->pod->shares[i];
         if (share->on)
             continue;
-        char text[CARD_UUID_TEXT];
         table_line(p->out,
                    "  GPU%" PRId32 "  %.*s%s%s promised, but the node does not have this "
                    "card",
-                   share->card, SPAN_ARG(card_uuid_text(&share->uuid, text)),
-                   card_uuid_is_empty(&share->uuid) ? "" : "  ",
+                   share->card, SPAN_ARG(share->uuid),
+                   share->uuid.n ? "  " : "",
                    show_units(share->mib, p->unit).s);
         any = true;
     }

@@ -30,7 +30,7 @@ void core_pod_deleted(struct step *s, struct span uid)
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
     if (pod)
         forget_pod(s, pod);
-    wakeup_gangs(s, ledger_plain_deleted(s->core->ledger, uid));
+    wakeup_gangs(s, ledger_nongpu_deleted(s->core->ledger, uid));
     if (!MUTANT(reservation_outlives_pod))
         reserve_end(s, uid);
     if (op)
@@ -63,8 +63,7 @@ static bool is_edited(const struct ledger_pod *entry, const struct promise *prom
         const struct promise_share *share = &promise->shares[i];
         bool found = false;
         for (uint32_t k = 0; k < entry->n_shares; k++) {
-            char text[CARD_UUID_TEXT];
-            struct span uuid = card_uuid_text(&entry->shares[k].uuid, text);
+            struct span uuid = entry->shares[k].uuid;
             found |= entry->shares[k].card == share->card &&
                      (!share->uuid.n || !uuid.n || span_eq(share->uuid, uuid));
         }
@@ -150,7 +149,7 @@ static void observe_pod(struct step *s, const struct pod *pod, const struct obse
 {
     struct ledger *l = s->core->ledger;
     const char *why = o->invalid ? o->why.msg : NULL;
-    ledger_plain_deleted(l, pod->meta.uid);
+    ledger_nongpu_deleted(l, pod->meta.uid);
     struct ledger_pod *entry = ledger_pod_add(l, pod, &o->request, why);
     if (is_promised_otherwise(entry, &o->promise))
         ledger_pod_set_request(l, entry, &o->request, why);
@@ -204,7 +203,7 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
         observe_pod(s, pod, &o, from);
     else if (bound && from == CORE_POD_FROM_WATCH)
         /* Only what the watch shows: it also shows the end of the pod. */
-        ledger_plain_seen(l, uid, pod->node, &pod->requests, s->in->run);
+        ledger_nongpu_seen(l, uid, pod->node, &pod->requests, s->in->run);
     if (op && bound)
         bind_bound(s, op, pod->node);
 }
@@ -213,7 +212,7 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
 static void core_pod_exists(struct step *s, struct span uid)
 {
     struct ledger_pod *entry = ledger_pod_find(s->core->ledger, uid);
-    ledger_plain_exists(s->core->ledger, uid, s->in->run);
+    ledger_nongpu_exists(s->core->ledger, uid, s->in->run);
     if (!entry)
         return;
     entry->seen = s->in->run;
@@ -226,7 +225,7 @@ static void sweep_plain(struct step *s, uint64_t list)
     struct ledger *l = s->core->ledger;
     uint8_t *seen = arena_zalloc(&s->core->scratch, ledger_node_slots(l) + 1);
     const struct ledger_node *left;
-    for (size_t at = 0; ledger_plain_sweep(l, list, &at, &left);) {
+    for (size_t at = 0; ledger_nongpu_sweep(l, list, &at, &left);) {
         if (!left || seen[left->id])
             continue;
         seen[left->id] = 1;
@@ -438,19 +437,19 @@ static void apply_object(struct step *s, const struct core_input *in)
     switch (in->kind) {
     case CORE_NODES:
         if (in->deleted)
-            ledger_node_deleted(l, name);
+            ledger_object_deleted(l, LEDGER_NODE, name);
         else
             ledger_node_seen(l, in->node, in->run);
         break;
     case CORE_SCVS:
         if (in->deleted)
-            ledger_scv_deleted(l, name);
+            ledger_object_deleted(l, LEDGER_SCV, name);
         else
             scv_seen(s, in);
         break;
     case CORE_LEASES:
         if (in->deleted)
-            ledger_lease_deleted(l, name);
+            ledger_object_deleted(l, LEDGER_LEASE, name);
         else
             ledger_lease_seen(l, in->lease, in->run);
         if (!in->deleted)
@@ -458,7 +457,7 @@ static void apply_object(struct step *s, const struct core_input *in)
         break;
     default:
         if (in->deleted)
-            ledger_unhealthy_deleted(l, name);
+            ledger_object_deleted(l, LEDGER_UNHEALTHY, name);
         else
             ledger_unhealthy_seen(l, in->unhealthy, in->run);
         break;

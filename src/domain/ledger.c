@@ -20,7 +20,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     l->settings = *settings;
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
-    nongpu_pods_init(&l->plain, seed ^ 0x1b873593);
+    l->nongpu.seed = seed ^ 0x1b873593;
     request_pool_init(&l->requests, seed ^ 0x2127599b);
     map_init(&l->gangs, seed ^ 0x3c6ef372, offsetof(struct ledger_gang, key));
     map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
@@ -62,8 +62,9 @@ void ledger_free(struct ledger *l)
         free(l->chunks[i]);
     map_fini(&l->nodes_by_name);
     map_fini(&l->pods_by_uid);
-    nongpu_pods_fini(&l->plain);
-    request_pool_fini(&l->requests);
+    free(l->nongpu.slots);
+    assert(l->requests.n == 0);
+    map_fini(&l->requests);
     map_fini(&l->reservations_by_uid);
     free(l->chunks);
     free(l->free_slots);
@@ -86,7 +87,7 @@ static bool has_object(const struct ledger_node *node)
     return false;
 }
 
-/* A node that only plain pods name: its Node was deleted, or is not listed yet. */
+/* A node that only pods without GPU name: its Node was deleted, or is not listed yet. */
 static bool is_hidden(const struct ledger_node *node)
 {
     return !has_object(node) && !node->pods && !node->nominated && !node->reserved;
@@ -183,7 +184,7 @@ struct ledger_node *ledger_node_need(struct ledger *l, struct span name)
 
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node)
 {
-    if (!is_hidden(node) || node->facts->plain_pods)
+    if (!is_hidden(node) || node->facts->nongpu_pods)
         return;
     map_remove(&l->nodes_by_name, node->name);
     MEM_GROW(l->free_slots, l->free_slots_cap, l->n_free_slots + 1);
@@ -201,11 +202,6 @@ static struct ledger_node *object_seen(struct ledger *l, struct span name,
     return node;
 }
 
-static bool is_below(const struct node_resources *a, const struct node_resources *b)
-{
-    return a->mem < b->mem || a->cards < b->cards;
-}
-
 void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
 {
     struct ledger_node *n = object_seen(l, node->meta.name, LEDGER_NODE, list);
@@ -215,7 +211,8 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
         f->mode = node->mode;
         f->cordoned = node->cordoned;
         f->capacity = node->capacity;
-        f->allocatable_low = is_below(&node->allocatable, &node->capacity);
+        f->allocatable_low = node->allocatable.mem < node->capacity.mem ||
+                             node->allocatable.cards < node->capacity.cards;
         f->memory = node->room.memory;
         f->pod_slots = (uint32_t)node->room.pods;
         n->cpu_milli = ledger_saturated(node->room.cpu_milli);
@@ -244,16 +241,21 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     ledger_derive(l, node);
 }
 
+static size_t at_most(size_t n, size_t most)
+{
+    return n < most ? n : most;
+}
+
 /* New, in one block with its strings. */
 static struct ledger_foreign_lease *foreign_new(const struct lease *lease)
 {
-    size_t holder_n = lease->holder.n, renewed_n = lease->renew_time.n;
-    holder_n = holder_n < FOREIGN_MAX ? holder_n : FOREIGN_MAX;
-    renewed_n = renewed_n < FOREIGN_MAX ? renewed_n : FOREIGN_MAX;
-    struct ledger_foreign_lease *f = xcalloc(1, sizeof *f + holder_n + renewed_n);
+    const struct span holder = {lease->holder.p, at_most(lease->holder.n, FOREIGN_MAX)};
+    const struct span renewed = {lease->renew_time.p,
+                                 at_most(lease->renew_time.n, FOREIGN_MAX)};
+    struct ledger_foreign_lease *f = xcalloc(1, sizeof *f + holder.n + renewed.n);
     char *at = (char *)(f + 1);
-    f->holder = span_put((struct span){lease->holder.p, holder_n}, &at);
-    f->renewed = span_put((struct span){lease->renew_time.p, renewed_n}, &at);
+    f->holder = span_put(holder, &at);
+    f->renewed = span_put(renewed, &at);
     return f;
 }
 
@@ -321,32 +323,11 @@ static void object_deleted(struct ledger *l, struct ledger_node *node,
     ledger_node_drop_if_unused(l, node);
 }
 
-static void object_deleted_by_name(struct ledger *l, struct span name,
-                                   enum ledger_kind kind)
+void ledger_object_deleted(struct ledger *l, enum ledger_kind kind, struct span name)
 {
     struct ledger_node *node = map_get(&l->nodes_by_name, name);
     if (node && node->facts->has[kind])
         object_deleted(l, node, kind);
-}
-
-void ledger_node_deleted(struct ledger *l, struct span name)
-{
-    object_deleted_by_name(l, name, LEDGER_NODE);
-}
-
-void ledger_scv_deleted(struct ledger *l, struct span name)
-{
-    object_deleted_by_name(l, name, LEDGER_SCV);
-}
-
-void ledger_lease_deleted(struct ledger *l, struct span name)
-{
-    object_deleted_by_name(l, name, LEDGER_LEASE);
-}
-
-void ledger_unhealthy_deleted(struct ledger *l, struct span node)
-{
-    object_deleted_by_name(l, node, LEDGER_UNHEALTHY);
 }
 
 void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)

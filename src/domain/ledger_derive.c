@@ -138,6 +138,11 @@ bool ledger_pod_in_sample(const struct ledger_node_facts *f, const struct ledger
     return pod->running && f->has_sample && pod->first_sample <= f->samples;
 }
 
+static uint64_t bit(const struct ledger_node *node, const struct card *card)
+{
+    return UINT64_C(1) << (card - node->cards);
+}
+
 /* Annotations of other programs can claim anything; the sum must not overflow. */
 static void add_mib(int64_t *sum, int64_t mib)
 {
@@ -158,7 +163,7 @@ static int64_t at_most(int64_t mib, int64_t limit)
 }
 
 static int64_t share_mib(const struct ledger_pod *pod,
-                         const struct ledger_pod_share *share, const struct card *card)
+                         const struct ledger_share *share, const struct card *card)
 {
     if (pod->request->kind == REQUEST_CARDS)
         return card->total_mib;
@@ -180,7 +185,7 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
 {
     const struct ledger_node *node = pod->node;
     int64_t mib = -1;
-    if (node && pod->other_cards >> (card - node->cards) & 1)
+    if (node && pod->other_cards & bit(node, card))
         return full_mib(pod, card);
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         if (pod->shares[i].on != card)
@@ -189,11 +194,6 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
         add_mib(&mib, share_mib(pod, &pod->shares[i], card));
     }
     return mib;
-}
-
-static uint64_t bit(const struct ledger_node *node, const struct card *card)
-{
-    return UINT64_C(1) << (card - node->cards);
 }
 
 /* The compute of each share: the request's, unless the annotations name another number of
@@ -220,10 +220,8 @@ static uint64_t find_shares(struct ledger_node *node, struct ledger_pod *pod)
 {
     uint64_t named = 0;
     for (uint32_t i = 0; i < pod->n_shares; i++) {
-        struct ledger_pod_share *share = &pod->shares[i];
-        char text[CARD_UUID_TEXT];
-        struct card *card =
-            find_card(node, share->card, card_uuid_text(&share->uuid, text));
+        struct ledger_share *share = &pod->shares[i];
+        struct card *card = find_card(node, share->card, share->uuid);
         share->on = card;
         named |= card ? bit(node, card) : 0;
     }
@@ -247,7 +245,7 @@ static uint64_t listed_cards(const struct ledger_node *node, const struct ledger
 static bool names_missing_card(const struct ledger_pod *pod)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++)
-        if (!card_uuid_is_empty(&pod->shares[i].uuid))
+        if (pod->shares[i].uuid.n)
             return true;
     return false;
 }
@@ -362,26 +360,21 @@ static void charge_reservations(struct ledger_node *node)
         }
 }
 
-/* The devices of nvidia.com/gpu that the kubelet can allocate. The kubelet ignores limits
- * of a resource that no device plugin of its node has, and the pod runs without a card. */
-static int64_t device_capacity(const struct ledger_node_facts *f)
-{
-    int64_t devices = f->has[LEDGER_NODE] ? f->capacity.devices : UINT32_MAX;
-    return devices > 0 ? devices : 0;
-}
-
 /* Cards that pods request through nvidia.com/gpu and the podList does not show yet. Which
  * cards the kubelet allocates is unknown, unless it needs all that are left. */
 static void claim_cards(struct ledger_node *node)
 {
-    int64_t claimed = 0, capacity = device_capacity(node->facts);
+    const struct ledger_node_facts *f = node->facts;
+    /* The kubelet ignores limits of a resource that no device plugin of its node has, and the
+     * pod runs without a card. */
+    int64_t claimed = 0, capacity = f->has[LEDGER_NODE] ? f->capacity.devices : UINT32_MAX;
     uint32_t left = 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         int64_t asked = request_devices(pod->request);
-        int64_t more = asked - (asked ? ledger_facts_devices_of(node->facts, pod) : 0);
+        int64_t more = asked - (asked ? ledger_facts_devices_of(f, pod) : 0);
         claimed += more > 0 && !MUTANT(claims_forgotten) ? more : 0;
     }
-    claimed = at_most(claimed, at_most(capacity, UINT32_MAX));
+    claimed = at_most(claimed, at_most(capacity > 0 ? capacity : 0, UINT32_MAX));
     node->claimed = (uint32_t)claimed;
     for (uint32_t i = 0; i < node->n_cards; i++)
         left += node->cards[i].state == CARD_AVAILABLE;
@@ -430,23 +423,6 @@ static void count_free(struct ledger *l, const struct ledger_node *node, bool co
     }
 }
 
-static void remove_kinds(struct ledger *l, const struct ledger_node *node)
-{
-    count_free(l, node, false);
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        request_mix_remove_card(&l->mix, node->cards[i].kind);
-}
-
-static void add_kinds(struct ledger *l, struct ledger_node *node)
-{
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        struct card *card = &node->cards[i];
-        card->kind =
-            request_mix_add_card(&l->mix, card->model, card_clock_mhz(card),
-                                 card->total_mib);
-    }
-}
-
 static size_t count_overcommitted(const struct ledger_node *node)
 {
     size_t n = 0;
@@ -463,7 +439,9 @@ size_t ledger_overcommitted(const struct ledger *l)
 void ledger_derive(struct ledger *l, struct ledger_node *node)
 {
     l->n_overcommitted -= count_overcommitted(node);
-    remove_kinds(l, node);
+    count_free(l, node, false);
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        request_mix_remove_card(&l->mix, node->cards[i].kind);
     int64_t own[SCV_MAX_CARDS] = {0};
     struct ledger_measured measured[SCV_MAX_CARDS] = {0};
     const struct ledger_node_facts *f = node->facts;
@@ -482,11 +460,13 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
         node->source = SOURCE_NONE;
         resize_cards(node, 0);
     }
-    add_kinds(l, node);
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        if (is_listed(f, node->cards[i].index))
-            node->cards[i].state =
-                MUTANT(listed_cards_available) ? CARD_AVAILABLE : CARD_LISTED;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        struct card *card = &node->cards[i];
+        card->kind = request_mix_add_card(&l->mix, card->model, card_clock_mhz(card),
+                                          card->total_mib);
+        if (is_listed(f, card->index))
+            card->state = MUTANT(listed_cards_available) ? CARD_AVAILABLE : CARD_LISTED;
+    }
     node->unknown_listed_card = unknown_listed_card(node);
     charge_pods(node, own);
     charge_reservations(node);
@@ -503,52 +483,39 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
 
 /* -- sums and compact rows -- */
 
-static bool is_restricted(const struct card *card)
-{
-    return card->state != CARD_AVAILABLE || card->whole || card->withheld_mib > 0 ||
-           card->reserved_mib > 0;
-}
-
-static void write_brief(struct ledger_node *node)
-{
-    struct ledger_brief *b = &node->brief;
-    int64_t available = 0, most = 0;
-    *b = (struct ledger_brief){0};
-    if (node->n_cards > LEDGER_BRIEF_CARDS)
-        return;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        most = card->total_mib > most ? card->total_mib : most;
-        available +=
-            card->state == CARD_AVAILABLE ? ledger_saturated(card->total_mib) : 0;
-        b->free_mib[i] = ledger_saturated(card->free_mib);
-        b->kind[i] = card->kind;
-        b->whole[i] = card_is_free(card);
-    }
-    b->available_mib = ledger_saturated(available);
-    b->valid = most <= INT32_MAX / LEDGER_BRIEF_CARDS;
-}
-
 void ledger_sum_up(struct ledger_node *node)
 {
+    struct ledger_rows *rows = &node->rows;
+    const struct card *best = NULL;
+    int64_t available_mib = 0;
     node->free_cards = node->healthy_cards = 0;
     node->largest_mib = 0;
     node->all_available = true;
-    const struct card *best = NULL;
+    *rows = (struct ledger_rows){0};
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
-        node->free_cards += card_is_free(card);
-        node->healthy_cards += card->state == CARD_AVAILABLE;
-        node->all_available &= !is_restricted(card);
-        if (card->state == CARD_AVAILABLE && (!best || card->free_mib > best->free_mib))
+        bool available = card->state == CARD_AVAILABLE, free = card_is_free(card);
+        node->free_cards += free;
+        node->healthy_cards += available;
+        node->all_available &= available && !card->whole && card->withheld_mib <= 0 &&
+                               card->reserved_mib <= 0;
+        if (available && (!best || card->free_mib > best->free_mib))
             best = card;
         if (card->total_mib > node->largest_mib)
             node->largest_mib = card->total_mib;
+        available_mib += available ? ledger_saturated(card->total_mib) : 0;
+        if (i < LEDGER_ROWS) {
+            rows->free_mib[i] = ledger_saturated(card->free_mib);
+            rows->kind[i] = card->kind;
+            rows->whole[i] = free;
+        }
     }
     node->best_free_mib = best ? best->free_mib : 0;
     node->best_total_mib = best ? best->total_mib : 0;
     node->best_index = best ? best->index : -1;
-    write_brief(node);
+    rows->available_mib = ledger_saturated(available_mib);
+    rows->valid =
+        node->n_cards <= LEDGER_ROWS && node->largest_mib <= INT32_MAX / LEDGER_ROWS;
 }
 
 /* -- disagreements between the objects of a node -- */
@@ -582,38 +549,13 @@ bool ledger_count_matches(const struct ledger_node *node, int64_t cards)
     return cards <= 0 || (cards >= node->n_cards - unhealthy && cards <= node->n_cards);
 }
 
-static void count_cards(const struct ledger_node *node, int64_t counts[DRIFTS])
-{
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        counts[DRIFT_OVERCOMMITTED] += card->overcommitted;
-        counts[DRIFT_OUTSIDE] += card_has_external_use(card);
-        counts[DRIFT_OVERUSE] += card->overuse_mib > 0;
-        counts[DRIFT_DUPLICATE] += card_is_duplicate(node, i);
-    }
-}
-
-/* kube-scheduler trusts the capacity. */
-static void count_capacity(const struct ledger *l, const struct ledger_node *node,
-                           int64_t counts[DRIFTS])
-{
-    const struct ledger_node_facts *f = node->facts;
-    if (!f->has[LEDGER_NODE] || node->source != SOURCE_SCV || f->scv_damaged)
-        return;
-    counts[DRIFT_CAPACITY] +=
-        !ledger_mem_matches(node, l->settings.unit_mib, f->capacity.mem);
-    counts[DRIFT_CAPACITY] += !ledger_count_matches(node, f->capacity.cards);
-}
-
 /* Does a share name the card, even if the node no longer has it? */
 static bool is_promised(const struct ledger_pod *pod, const struct ledger_assignment *a)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++) {
-        const struct ledger_pod_share *share = &pod->shares[i];
-        char text[CARD_UUID_TEXT];
+        const struct ledger_share *share = &pod->shares[i];
         bool known = share->on && share->on->uuid.n;
-        if (scv_hash(known ? share->on->uuid : card_uuid_text(&share->uuid, text)) ==
-            a->card)
+        if (scv_hash(known ? share->on->uuid : share->uuid) == a->card)
             return true;
     }
     return false;
@@ -640,36 +582,13 @@ static void write_card(struct buf *out, uint32_t number, int32_t index)
         buf_adds(out, ",...");
 }
 
-static void write_cards(struct buf *out, const struct ledger_node *node, uint64_t cards)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        if (cards >> i & 1)
-            write_card(out, n++, node->cards[i].index);
-}
-
-static void write_shares(struct buf *out, const struct ledger_pod *pod)
-{
-    for (uint32_t i = 0; i < pod->n_shares; i++)
-        write_card(out, i, pod->shares[i].card);
-}
-
-/* Does it count in full on a card that a share names for a part? */
-static bool has_fewer_cards(const struct ledger_node *node, const struct ledger_pod *pod)
-{
-    bool fewer = false;
-    for (uint32_t i = 0; i < pod->n_shares; i++) {
-        const struct card *on = pod->shares[i].on;
-        fewer |= on && pod->other_cards >> (on - node->cards) & 1;
-    }
-    return fewer;
-}
-
 /* The podList shows cards that the annotations do not name, or only some of theirs. */
 static bool has_other_cards(const struct ledger_node *node, const struct ledger_pod *pod)
 {
-    return pod->n_shares && pod->other_cards &&
-           (wrong_cards(node, pod) > 0 || has_fewer_cards(node, pod));
+    bool other = pod->n_shares && pod->other_cards && wrong_cards(node, pod) > 0;
+    for (uint32_t i = 0; i < pod->n_shares; i++) /* in full where a share names a part */
+        other |= pod->shares[i].on && pod->other_cards & bit(node, pod->shares[i].on);
+    return other;
 }
 
 bool ledger_pod_is_forged(const struct ledger_node *node, const struct ledger_pod *pod,
@@ -682,9 +601,12 @@ bool ledger_pod_is_forged(const struct ledger_node *node, const struct ledger_po
     if (!cards)
         return pod->differences != NULL;
     buf_adds(why, pod->differences ? "; the promise names " : "the promise names ");
-    write_shares(why, pod);
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        write_card(why, i, pod->shares[i].card);
     buf_adds(why, ", but the kubelet gave ");
-    write_cards(why, node, pod->other_cards);
+    uint32_t n = 0;
+    for (uint64_t left = pod->other_cards; left; left &= left - 1)
+        write_card(why, n++, node->cards[__builtin_ctzll(left)].index);
     buf_adds(why, "; it counts on both");
     return true;
 }
@@ -692,8 +614,19 @@ bool ledger_pod_is_forged(const struct ledger_node *node, const struct ledger_po
 void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
                        int64_t counts[DRIFTS])
 {
-    count_cards(node, counts);
-    count_capacity(l, node, counts);
+    const struct ledger_node_facts *f = node->facts;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        counts[DRIFT_OVERCOMMITTED] += card->overcommitted;
+        counts[DRIFT_OUTSIDE] += card_has_external_use(card);
+        counts[DRIFT_OVERUSE] += card->overuse_mib > 0;
+        counts[DRIFT_DUPLICATE] += card_is_duplicate(node, i);
+    }
+    /* kube-scheduler trusts the capacity. */
+    if (f->has[LEDGER_NODE] && node->source == SOURCE_SCV && !f->scv_damaged)
+        counts[DRIFT_CAPACITY] +=
+            !ledger_mem_matches(node, l->settings.unit_mib, f->capacity.mem) +
+            !ledger_count_matches(node, f->capacity.cards);
     counts[DRIFT_LISTED] += node->unknown_listed_card >= 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         counts[DRIFT_FORGED] += pod->differences || has_other_cards(node, pod);

@@ -4,7 +4,6 @@
  * of its node, or of pending pods. */
 #include "domain/ledger_priv.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 #include "base/hash.h"
@@ -13,68 +12,50 @@
 
 /* -- requests, each stored once -- */
 
-enum { POOL_CAP_MIN = 16 };
-
 /* In one block with its parts and texts. */
 struct shared_request {
     struct request request; /* first: a user has a pointer to it */
     struct resources resources;
-    uint64_t hash;
+    struct span key; /* owned */
     size_t users;
-    struct shared_request *next; /* in the bucket */
     struct request_part parts[];
 };
 
-void request_pool_init(struct request_pool *p, uint64_t seed)
+void request_pool_init(struct map *pool, uint64_t seed)
 {
-    *p = (struct request_pool){.seed = seed};
+    map_init(pool, seed, offsetof(struct shared_request, key));
 }
 
-void request_pool_fini(struct request_pool *p)
+/* The same bytes for equal requests only. */
+static void write_key(struct buf *key, const struct request *r,
+                      const struct resources *resources)
 {
-    assert(p->n == 0);
-    free(p->buckets);
-    *p = (struct request_pool){0};
-}
-
-static uint64_t hash_of(const struct request_pool *p, const struct request *r,
-                        const struct resources *resources)
-{
-    const int64_t numbers[] = {r->kind,          r->placement,    r->cards,
-                               r->units,         r->mib_per_card, r->clock_mhz,
-                               r->core,          r->n_parts,      resources->cpu_milli,
-                               resources->memory};
-    uint64_t hash = hash_bytes(p->seed, numbers, sizeof numbers);
-    hash = hash_bytes(hash, r->models.p, r->models.n);
+    const int64_t numbers[] = {
+        r->kind,      r->placement,         r->cards,          r->devices,
+        r->units,     r->mib_per_card,      r->by_label,       r->recorded,
+        r->core,      r->clock_exact,       r->clock_mhz,      r->n_parts,
+        r->models.n,  resources->cpu_milli, resources->memory, resources->pods};
+    buf_add(key, numbers, sizeof numbers);
+    buf_add_span(key, r->models);
     for (uint32_t i = 0; i < r->n_parts; i++) {
         const struct request_part *part = &r->parts[i];
-        hash = hash_bytes(hash ^ (uint64_t)part->amount, part->name.p, part->name.n);
+        const int64_t of_part[] = {part->index, part->amount, (int64_t)part->name.n};
+        buf_add(key, of_part, sizeof of_part);
+        buf_add_span(key, part->name);
     }
-    return hash;
-}
-
-static bool same_request(const struct request *a, const struct request *b)
-{
-    if (!request_equal(a, b) || a->devices != b->devices || a->by_label != b->by_label ||
-        a->recorded != b->recorded || a->n_parts != b->n_parts)
-        return false;
-    for (uint32_t i = 0; i < a->n_parts; i++) {
-        const struct request_part *x = &a->parts[i], *y = &b->parts[i];
-        if (x->index != y->index || x->amount != y->amount || !span_eq(x->name, y->name))
-            return false;
-    }
-    return true;
 }
 
 static struct shared_request *shared_new(const struct request *r,
-                                         const struct resources *resources, uint64_t hash)
+                                         const struct resources *resources,
+                                         struct span key)
 {
-    size_t bytes = r->models.n + r->n_parts * sizeof *r->parts;
+    size_t bytes = key.n + r->models.n + r->n_parts * sizeof *r->parts;
     for (uint32_t i = 0; i < r->n_parts; i++)
         bytes += r->parts[i].name.n;
     struct shared_request *s = xmalloc(sizeof *s + bytes);
     char *at = (char *)&s->parts[r->n_parts];
-    *s = (struct shared_request){.request = *r, .resources = *resources, .hash = hash};
+    *s = (struct shared_request){
+        .request = *r, .resources = *resources, .key = span_put(key, &at)};
     s->request.parts = s->parts;
     s->request.models = span_put(r->models, &at);
     for (uint32_t i = 0; i < r->n_parts; i++) {
@@ -84,38 +65,15 @@ static struct shared_request *shared_new(const struct request *r,
     return s;
 }
 
-static void pool_resize(struct request_pool *p, size_t cap)
-{
-    struct shared_request **buckets = xcalloc(cap, sizeof *buckets);
-    for (size_t i = 0; i < p->cap; i++) {
-        for (struct shared_request *s = p->buckets[i], *next; s; s = next) {
-            struct shared_request **bucket = &buckets[s->hash & (cap - 1)];
-            next = s->next;
-            s->next = *bucket;
-            *bucket = s;
-        }
-    }
-    free(p->buckets);
-    p->buckets = buckets;
-    p->cap = cap;
-}
-
-const struct request *request_pool_take(struct request_pool *p, const struct request *r,
+const struct request *request_pool_take(struct map *pool, const struct request *r,
                                         const struct resources *resources)
 {
-    uint64_t hash = hash_of(p, r, resources);
-    struct shared_request *s = p->cap ? p->buckets[hash & (p->cap - 1)] : NULL;
-    while (s && (s->hash != hash || !same_request(&s->request, r) ||
-                 !resources_equal(&s->resources, resources)))
-        s = s->next;
+    cleanup_buf struct buf key = {0};
+    write_key(&key, r, resources);
+    struct shared_request *s = map_get(pool, buf_span(&key));
     if (!s) {
-        if (p->n == p->cap)
-            pool_resize(p, p->cap ? p->cap * 2 : POOL_CAP_MIN);
-        struct shared_request **bucket = &p->buckets[hash & (p->cap - 1)];
-        s = shared_new(r, resources, hash);
-        s->next = *bucket;
-        *bucket = s;
-        p->n++;
+        s = shared_new(r, resources, buf_span(&key));
+        map_set(pool, s);
     }
     s->users++;
     return &s->request;
@@ -126,84 +84,52 @@ const struct resources *request_pool_resources(const struct request *request)
     return &((const struct shared_request *)request)->resources;
 }
 
-void request_pool_release(struct request_pool *p, const struct request *request)
+void request_pool_release(struct map *pool, const struct request *request)
 {
     struct shared_request *s = (struct shared_request *)request;
     if (--s->users > 0)
         return;
-    struct shared_request **link = &p->buckets[s->hash & (p->cap - 1)];
-    while (*link != s)
-        link = &(*link)->next;
-    *link = s->next;
+    map_remove(pool, s->key);
     free(s);
-    p->n--;
-    if (p->cap > POOL_CAP_MIN && p->n < p->cap / 8)
-        pool_resize(p, p->cap / 2);
 }
 
 /* -- classes of pending pods -- */
 
-static struct ledger_class *class_find(const struct ledger *l, const struct request *r)
-{
-    for (size_t i = 0; i < l->n_classes; i++)
-        if (request_equal(&l->classes[i].request, r))
-            return &l->classes[i];
-    return NULL;
-}
-
-static struct ledger_class *class_new(struct ledger *l, const struct request *r)
-{
-    MEM_GROW(l->classes, l->classes_cap, l->n_classes + 1);
-    struct ledger_class *c = &l->classes[l->n_classes++];
-    *c = (struct ledger_class){.id = ++l->last_class, .request = *r};
-    c->request.parts = NULL;
-    c->request.n_parts = 0;
-    struct span models = r->models;
-    c->request.models = (struct span){0};
-    if (models.n)
-        c->request.models = (struct span){xmemdup0(models.p, models.n), models.n};
-    return c;
-}
-
-static void class_fini(struct ledger_class *c)
-{
-    free((char *)c->request.models.p);
-}
-
-static void ledger_class_add(struct ledger *l, const struct ledger_pod *pod)
+/* So many more pods, and members of gangs, have the pod's request. */
+static void class_count(struct ledger *l, const struct ledger_pod *pod, int pods,
+                        int members)
 {
     const struct request *r = pod->request;
+    size_t i = 0;
     if (r->kind == REQUEST_NONE)
         return;
-    struct ledger_class *c = class_find(l, r);
-    if (!c)
-        c = class_new(l, r);
-    c->pods++;
-    c->members += pod->member != NULL;
-}
-
-static void ledger_class_remove(struct ledger *l, const struct ledger_pod *pod)
-{
-    if (pod->request->kind == REQUEST_NONE)
+    while (i < l->n_classes && !request_equal(&l->classes[i].request, r))
+        i++;
+    MEM_GROW(l->classes, l->classes_cap, i + 1);
+    struct ledger_class *c = &l->classes[i];
+    if (i == l->n_classes) {
+        l->n_classes++;
+        *c = (struct ledger_class){.id = ++l->last_class, .request = *r};
+        c->request.parts = NULL;
+        c->request.n_parts = 0;
+        c->request.models.p = xmemdup0(r->models.p, r->models.n);
+    }
+    c->pods += (size_t)pods;
+    c->members += (size_t)members;
+    if (c->pods)
         return;
-    struct ledger_class *c = class_find(l, pod->request);
-    c->members -= pod->member != NULL;
-    if (--c->pods > 0)
-        return;
-    class_fini(c);
+    free((char *)c->request.models.p);
     *c = l->classes[--l->n_classes];
 }
 
-static void ledger_class_joined(struct ledger *l, const struct ledger_pod *pod)
+static void class_add(struct ledger *l, const struct ledger_pod *pod)
 {
-    if (pod->request->kind != REQUEST_NONE)
-        class_find(l, pod->request)->members++;
+    class_count(l, pod, 1, pod->member != NULL);
 }
 
-static void ledger_class_left(struct ledger *l, const struct ledger_pod *pod)
+static void class_remove(struct ledger *l, const struct ledger_pod *pod)
 {
-    if (pod->request->kind != REQUEST_NONE)
-        class_find(l, pod->request)->members--;
+    class_count(l, pod, -1, -(pod->member != NULL));
 }
 
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)
@@ -215,7 +141,7 @@ const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)
 void ledger_classes_free(struct ledger *l)
 {
     for (size_t i = 0; i < l->n_classes; i++)
-        class_fini(&l->classes[i]);
+        free((char *)l->classes[i].request.models.p);
     free(l->classes);
 }
 
@@ -232,7 +158,7 @@ static struct ledger_gang *gang_new(struct span key, struct span ns, size_t name
     return g;
 }
 
-static void ledger_gang_leave(struct ledger *l, struct ledger_pod *p)
+static void gang_leave(struct ledger *l, struct ledger_pod *p)
 {
     struct ledger_member *m = p->member;
     if (!m)
@@ -240,7 +166,7 @@ static void ledger_gang_leave(struct ledger *l, struct ledger_pod *p)
     struct ledger_gang *g = m->gang;
     if (!p->node) {
         l->n_pending_members--;
-        ledger_class_left(l, p);
+        class_count(l, p, 0, -1);
     }
     *(m->prev ? &m->prev->next : &g->members) = m->next;
     if (m->next)
@@ -272,22 +198,22 @@ static void gang_join(struct ledger *l, struct ledger_pod *p, struct span key,
     p->member = m;
     if (!p->node) {
         l->n_pending_members++;
-        ledger_class_joined(l, p);
+        class_count(l, p, 0, 1);
     }
 }
 
-static void ledger_gang_update(struct ledger *l, struct ledger_pod *p,
+static void gang_update(struct ledger *l, struct ledger_pod *p,
                                const struct pod *pod)
 {
     cleanup_buf struct buf key = {0};
     struct gang gang;
     if (!gang_of(pod, &gang)) {
-        ledger_gang_leave(l, p);
+        gang_leave(l, p);
         return;
     }
     gang_key(&key, p->ns, &gang);
     if (!p->member || !span_eq(p->member->gang->key, buf_span(&key))) {
-        ledger_gang_leave(l, p);
+        gang_leave(l, p);
         gang_join(l, p, buf_span(&key), gang.name.n);
     }
     p->member->minimum = gang.minimum;
@@ -313,25 +239,6 @@ static void edit_free(struct ledger *l, struct ledger_pod_edit *edit)
     free(edit);
 }
 
-static void drop_shares(struct ledger_pod *pod)
-{
-    for (uint32_t i = 0; i < pod->n_shares; i++)
-        card_uuid_fini(&pod->shares[i].uuid);
-    free(pod->shares);
-    pod->shares = NULL;
-    pod->n_shares = 0;
-}
-
-static struct ledger_pod_share *shares_copy(const struct ledger_share *shares, uint32_t n)
-{
-    struct ledger_pod_share *copy = n ? xcalloc(n, sizeof *copy) : NULL;
-    for (uint32_t i = 0; i < n; i++)
-        copy[i] = (struct ledger_pod_share){.mib = shares[i].mib,
-                                            .card = shares[i].card,
-                                            .uuid = card_uuid_of(shares[i].uuid)};
-    return copy;
-}
-
 static void pod_free(struct ledger *l, struct ledger_pod *pod)
 {
     edit_free(l, pod->edit);
@@ -339,7 +246,7 @@ static void pod_free(struct ledger *l, struct ledger_pod *pod)
     free((char *)pod->invalid_reason);
     free((char *)pod->differences);
     free(pod->nomination);
-    drop_shares(pod);
+    free(pod->shares);
     free(pod);
 }
 
@@ -347,7 +254,7 @@ void ledger_pods_free(struct ledger *l)
 {
     for (struct ledger_pod *pod = ledger_first_pod(l), *next; pod; pod = next) {
         next = ledger_next_pod(l, pod);
-        ledger_gang_leave(l, pod);
+        gang_leave(l, pod);
         pod_free(l, pod);
     }
 }
@@ -551,7 +458,7 @@ static void pending_add(struct ledger *l, struct ledger_pod *pod)
     l->n_pending++;
     l->n_pending_members += pod->member != NULL;
     l->pending_generation++;
-    ledger_class_add(l, pod);
+    class_add(l, pod);
 }
 
 /* As span_put, with a NUL. */
@@ -608,7 +515,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     p->never_preempts = pod->never_preempts;
     const struct resources resources = resources_of(pod);
     set_resources(l, p, &resources);
-    ledger_gang_update(l, p, pod);
+    gang_update(l, p, pod);
     if (p->node && !pod->node.n)
         edit_store(l, p, pod, request, why_not);
     if (p->node)
@@ -620,9 +527,9 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
         if (p->request->kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
             request_mix_add(&l->mix, request, pod->requests.cpu_milli);
         l->pending_generation++;
-        ledger_class_remove(l, p);
+        class_remove(l, p);
         set_request(l, p, request, why_not);
-        ledger_class_add(l, p);
+        class_add(l, p);
     }
     nominate_as_shown(l, p, pod->nominated_node);
     return p;
@@ -656,7 +563,7 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
         l->n_pending--;
         l->n_pending_members -= pod->member != NULL;
         l->pending_generation++;
-        ledger_class_remove(l, pod);
+        class_remove(l, pod);
     }
     pod->node = NULL;
     pod->other_cards = 0;
@@ -677,11 +584,8 @@ static bool same_shares(const struct ledger_pod *pod, const struct ledger_share 
     if (pod->n_shares != n)
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        const struct ledger_pod_share *a = &pod->shares[i];
-        const struct ledger_share *b = &shares[i];
-        char text[CARD_UUID_TEXT];
-        if (a->card != b->card || a->mib != b->mib ||
-            !span_eq(card_uuid_text(&a->uuid, text), b->uuid))
+        const struct ledger_share *a = &pod->shares[i], *b = &shares[i];
+        if (a->card != b->card || a->mib != b->mib || !span_eq(a->uuid, b->uuid))
             return false;
     }
     return true;
@@ -692,10 +596,10 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
 {
     if (pod->node && span_eq(pod->node->name, name) && same_shares(pod, shares, n))
         return;
-    struct ledger_pod_share *copy = shares_copy(shares, n);
+    struct ledger_share *copy = ledger_shares_copy(shares, n);
     struct ledger_node *node = ledger_node_need(l, name);
     struct ledger_node *old = unlist(l, pod);
-    drop_shares(pod);
+    free(pod->shares);
     pod->shares = copy;
     pod->n_shares = n;
     pod->node = node;
@@ -721,7 +625,9 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
     if (!pod->node)
         return;
     struct ledger_node *node = unlist(l, pod);
-    drop_shares(pod);
+    free(pod->shares);
+    pod->shares = NULL;
+    pod->n_shares = 0;
     edit_apply(l, pod);
     pending_add(l, pod);
     refresh_after_removal(l, node);
@@ -752,7 +658,7 @@ void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
         ledger_facts_forget(node->facts, pod);
     }
     nominate(l, pod, (struct span){0});
-    ledger_gang_leave(l, pod);
+    gang_leave(l, pod);
     unlist(l, pod);
     map_remove(&l->pods_by_uid, pod->uid);
     refresh_after_removal(l, node);

@@ -3,27 +3,15 @@
 
 #include "domain/ledger.h"
 
-/*
- * Plain pods: bound pods that request no GPU. A cluster may have many, so each takes 16
- * bytes in a hash table, of which at least 3/16 is used. A pod is identified by a 64-bit hash
- * of its UID, keyed with the ledger's seed, and its amounts are stored once for all pods
- * that request the same.
- */
-
+/* Bound pods that request no GPU. A cluster may have many, so each takes 24 bytes in a hash
+ * table, of which at least 3/16 is used. A pod is identified by a 64-bit hash of its UID,
+ * keyed with the ledger's seed. */
 struct nongpu_pods {
     struct nongpu_slot *slots;
     size_t n, cap; /* cap is a power of two, or 0 */
     uint64_t seed;
     uint64_t list; /* the list that the marks belong to */
-    struct nongpu_amount *amounts;
-    uint32_t n_amounts;    /* ever used */
-    uint32_t free_amounts; /* first of the unused ones, + 1; 0: none */
-    size_t amounts_cap;
-    uint32_t *buckets; /* of amounts by hash; amounts_cap many */
 };
-
-void nongpu_pods_init(struct nongpu_pods *p, uint64_t seed);
-void nongpu_pods_fini(struct nongpu_pods *p);
 
 /*
  * The requests of pods, of GPUs and of the node. Many pods make equal requests, so each
@@ -31,20 +19,11 @@ void nongpu_pods_fini(struct nongpu_pods *p);
  * equal parts.
  */
 
-struct request_pool {
-    struct shared_request **buckets;
-    size_t n, cap; /* cap is a power of two, or 0 */
-    uint64_t seed;
-};
-
-void request_pool_init(struct request_pool *p, uint64_t seed);
-/* All requests must have been released. */
-void request_pool_fini(struct request_pool *p);
+void request_pool_init(struct map *pool, uint64_t seed);
 /* A copy, which does not change and lives until each user has released it. */
-const struct request *request_pool_take(struct request_pool *p,
-                                        const struct request *request,
+const struct request *request_pool_take(struct map *pool, const struct request *request,
                                         const struct resources *resources);
-void request_pool_release(struct request_pool *p, const struct request *request);
+void request_pool_release(struct map *pool, const struct request *request);
 const struct resources *request_pool_resources(const struct request *request);
 
 /* Memory of a pod that left: the newest sample, which arrived before, still shows it as
@@ -86,9 +65,9 @@ struct ledger_node_facts {
 
     struct node_resources capacity;
     int64_t memory; /* allocatable, bytes; 0: unknown */
-    /* What the plain pods of the node request. */
-    int64_t plain_cpu_milli, plain_memory;
-    uint32_t plain_pods;
+    /* What the pods of the node request that request no GPU. */
+    int64_t nongpu_cpu_milli, nongpu_memory;
+    uint32_t nongpu_pods;
     uint32_t pod_slots; /* allocatable; 0: unknown */
     enum node_mode mode;
     bool allocatable_low; /* of gpu-mem or gpu-count, below capacity */
@@ -140,14 +119,14 @@ enum { LEDGER_CHUNK = 64 };
 struct ledger {
     struct ledger_settings settings;
     struct map nodes_by_name, pods_by_uid, reservations_by_uid;
-    struct nongpu_pods plain;
+    struct nongpu_pods nongpu;
     struct map gangs;            /* by gang_key */
     struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;
     size_t n_nodes; /* slots ever used */
     uint32_t *free_slots;
     size_t n_free_slots, free_slots_cap;
-    struct request_pool requests;        /* of the pods */
+    struct map requests;                 /* of the pods */
     struct ledger_pod *pending;          /* newest first */
     size_t n_pending, n_pending_members; /* members of gangs */
     struct ledger_class *classes;        /* of pending pods */
@@ -171,7 +150,7 @@ static inline int32_t ledger_saturated(int64_t value)
 /* Recomputes all derived values of the node (ledger_derive.c). */
 void ledger_derive(struct ledger *l, struct ledger_node *node);
 
-/* Recomputes what is derived from its cards alone: sums, and the brief (ledger_derive.c). */
+/* Recomputes what is derived from its cards alone: sums, and the rows (ledger_derive.c). */
 void ledger_sum_up(struct ledger_node *node);
 
 /* Recomputes the node's free CPU (nongpu_pods.c). */
@@ -216,6 +195,8 @@ void ledger_classes_free(struct ledger *l);
 void ledger_departures_add(struct ledger_node_facts *facts, const struct departure *d);
 void ledger_departures_clear(struct ledger_node_facts *facts);
 void ledger_reservations_free(struct ledger *l);
+/* New, in one block with the UUIDs; of no card. */
+struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n);
 /* What it reserves on the card of its i-th share, which is not missing. */
 int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i);
 /* Does the newest sample of its node include the pod's memory? */

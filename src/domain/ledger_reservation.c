@@ -66,7 +66,7 @@ static void insert(struct ledger *l, struct ledger_reservation *r)
     l->n_reservations++;
 }
 
-static struct ledger_share *shares_copy(const struct ledger_share *shares, uint32_t n)
+struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n)
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -88,7 +88,7 @@ void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
     struct ledger_reservation *r = xmalloc(sizeof *r);
     *r = *from;
     copy_names(r);
-    r->shares = shares_copy(from->shares, from->n_shares);
+    r->shares = ledger_shares_copy(from->shares, from->n_shares);
     r->node = node;
     r->prev_here = NULL;
     r->next_here = node->reserved;

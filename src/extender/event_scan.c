@@ -22,7 +22,7 @@ enum { CARDS_MAX = 2 * SCV_MAX_CARDS, NOTE_BYTES = 768 };
 struct known_card {
     int64_t since_ms; /* last change of `lost` or `overcommitted` */
     int32_t index;
-    struct card_uuid uuid;            /* empty: not known */
+    char *uuid;                       /* owned; NULL: not known */
     uint32_t total_mib, promised_mib; /* capped, to save memory per card */
     uint16_t core_promised;
     bool seen : 1;  /* in this scan */
@@ -75,7 +75,7 @@ struct event_scan *event_scan_new(uint64_t seed)
 static void node_free(struct known_node *node)
 {
     for (size_t i = 0; i < node->n; i++)
-        card_uuid_fini(&node->cards[i].uuid);
+        free(node->cards[i].uuid);
     free((char *)node->name.p);
     free(node->cards);
     free(node);
@@ -131,8 +131,7 @@ static struct known_card *card_of(struct known_node *node, const struct card *ca
         struct known_card *before = &node->cards[i];
         if (before->seen)
             continue;
-        char text[CARD_UUID_TEXT];
-        struct span uuid = card_uuid_text(&before->uuid, text);
+        struct span uuid = span_of(before->uuid);
         if (card->uuid.n && span_eq(uuid, card->uuid))
             return before;
         if (before->index == card->index && !(uuid.n && card->uuid.n))
@@ -170,8 +169,8 @@ static void take_card(struct event_scan *s, struct known_node *node,
     struct known_card *known = card_of(node, card);
     if (!known)
         known = card_add(node, s->now.now_ms);
-    if (card_uuid_is_empty(&known->uuid))
-        known->uuid = card_uuid_of(card->uuid);
+    if (!known->uuid && card->uuid.n)
+        known->uuid = xmemdup0(card->uuid.p, card->uuid.n);
     known->seen = true;
     known->index = card->index;
     known->listed = card->state == CARD_LISTED;
@@ -211,7 +210,7 @@ static void forget_cards(struct known_node *node)
             i++;
             continue;
         }
-        card_uuid_fini(&node->cards[i].uuid);
+        free(node->cards[i].uuid);
         memmove(&node->cards[i], &node->cards[i + 1],
                 (--node->n - i) * sizeof *node->cards);
     }
@@ -290,8 +289,7 @@ static bool is_due(const struct known_card *card, enum topic topic)
 static void write_lost(const struct known_node *node, const struct known_card *card,
                        struct buf *out)
 {
-    char text[CARD_UUID_TEXT];
-    struct span uuid = card_uuid_text(&card->uuid, text);
+    struct span uuid = span_of(card->uuid);
     buf_printf(out, "GPU%d", card->index);
     if (card->seen)
         buf_adds(out, card->listed ? " (excluded by ConfigMap)" : " (unhealthy)");
@@ -304,8 +302,7 @@ static void write_lost(const struct known_node *node, const struct known_card *c
 static void write_back(const struct known_node *node, const struct known_card *card,
                        struct buf *out)
 {
-    char text[CARD_UUID_TEXT];
-    struct span uuid = card_uuid_text(&card->uuid, text);
+    struct span uuid = span_of(card->uuid);
     buf_printf(out, "GPU%d", card->index);
     if (uuid.n && other_at(node, card, false))
         buf_printf(out, " (now %.*s)", SPAN_ARG(uuid));

@@ -233,12 +233,11 @@ static void begin_container(struct buf *out, bool *any, struct span name)
     buf_adds(out, name.n ? ",\"device_info\":[" : "\"device_info\":[");
 }
 
-static void add_share(struct buf *out, const struct ledger_pod_share *share,
+static void add_share(struct buf *out, const struct ledger_share *share,
                       const struct ledger_node *node, bool first)
 {
-    char text[CARD_UUID_TEXT];
     buf_adds(out, first ? "" : ",");
-    add_card(out, share->on, card_uuid_text(&share->uuid, text), node->name);
+    add_card(out, share->on, share->uuid, node->name);
 }
 
 /* Writes which container has which cards of the promise, as the allocation annotation

@@ -30,10 +30,10 @@ int64_t frag_clamp(int64_t amount)
 
 void frag_read(const struct select_view *view, int64_t cpu_free, struct frag_node *now)
 {
-    const struct ledger_brief *rows = view->rows;
+    const struct ledger_rows *rows = view->rows;
     now->n = view->node->n_cards;
     now->cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
-    for (uint32_t i = 0; rows && i < LEDGER_BRIEF_CARDS; i++) {
+    for (uint32_t i = 0; rows && i < LEDGER_ROWS; i++) {
         now->free_mib[i] = rows->free_mib[i];
         now->whole[i] = rows->whole[i];
         now->kind[i] = rows->kind[i];

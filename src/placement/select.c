@@ -50,9 +50,9 @@ uint64_t select_mask(const struct select_view *view, const struct request *r)
 {
     uint64_t mask = 0;
     if (view->rows && rows_suffice(r)) {
-        const struct ledger_brief *rows = view->rows;
+        const struct ledger_rows *rows = view->rows;
         const int64_t least = r->mib_per_card > 0 ? r->mib_per_card : 1;
-        for (uint32_t i = 0; i < LEDGER_BRIEF_CARDS; i++) {
+        for (uint32_t i = 0; i < LEDGER_ROWS; i++) {
             bool fits =
                 r->kind == REQUEST_CARDS ? rows->whole[i] : rows->free_mib[i] >= least;
             mask |= (uint64_t)fits << i;
@@ -234,7 +234,7 @@ void select_view(struct select_view *view, const struct ledger_node *node,
 {
     select_view_cards(view, node, node->cards, node->claimed);
     if (nominated == SELECT_AS_IS || (!node->reserved && !node->nominated)) {
-        view->rows = node->brief.valid ? &node->brief : NULL;
+        view->rows = node->rows.valid ? &node->rows : NULL;
         return;
     }
     ledger_cards_seen(node, pod->priority, pod->uid, view->own);

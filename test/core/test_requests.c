@@ -244,7 +244,7 @@ START_TEST(sums_are_a_function_of_the_objects)
 }
 END_TEST
 
-/* Pods that the first watch event shows, at 16 bytes each plus slack. */
+/* Pods that the first watch event shows, at 24 bytes each plus slack. */
 START_TEST(a_plain_pod_needs_few_bytes)
 {
     struct ledger *l = ledger_new(&(struct ledger_settings){.unit_mib = 1}, 1);
@@ -253,10 +253,10 @@ START_TEST(a_plain_pod_needs_few_bytes)
         char uid[48], node[16];
         snprintf(uid, sizeof uid, "0b0dd2b4-b0a7-4a5c-8e30-%012d", i);
         snprintf(node, sizeof node, "n%d", i % 500);
-        ledger_plain_seen(l, span_of(uid), span_of(node), &small, 1);
+        ledger_nongpu_seen(l, span_of(uid), span_of(node), &small, 1);
     }
-    ck_assert_uint_eq(ledger_plain_pods(l), 40000);
-    ck_assert_uint_le(ledger_plain_bytes(l), 40000 * 16 * 8 / 3);
+    ck_assert_uint_eq(ledger_nongpu_pods(l), 40000);
+    ck_assert_uint_le(ledger_nongpu_bytes(l), 40000 * 24 * 8 / 3);
     /* A node that only these pods name is not shown, and counts them once it exists. */
     ck_assert_ptr_null(ledger_node_find(l, SPAN("n7")));
     for (uint32_t i = 0; i < ledger_node_slots(l); i++)
@@ -264,14 +264,14 @@ START_TEST(a_plain_pod_needs_few_bytes)
     ledger_node_seen(l, &(struct node){.meta.name = SPAN("n7")}, 1);
     ck_assert_int_eq(ledger_node_requested(ledger_node_find(l, SPAN("n7"))).cpu_milli,
                      80 * 250);
-    ledger_node_deleted(l, SPAN("n7"));
+    ledger_object_deleted(l, LEDGER_NODE, SPAN("n7"));
     ck_assert_ptr_null(ledger_node_find(l, SPAN("n7")));
     const struct ledger_node *left;
-    for (size_t at = 0; ledger_plain_sweep(l, 2, &at, &left);)
+    for (size_t at = 0; ledger_nongpu_sweep(l, 2, &at, &left);)
         ck_assert_ptr_null(left);
-    ck_assert_uint_eq(ledger_plain_pods(l), 0);
+    ck_assert_uint_eq(ledger_nongpu_pods(l), 0);
     ck_assert_uint_eq(ledger_node_count(l), 0);
-    ck_assert_uint_le(ledger_plain_bytes(l), 4096);
+    ck_assert_uint_le(ledger_nongpu_bytes(l), 4096);
     ledger_free(l);
 }
 END_TEST
@@ -285,13 +285,13 @@ START_TEST(former_amounts_are_forgotten)
         char uid[32], former[32];
         snprintf(uid, sizeof uid, "u%d", i);
         snprintf(former, sizeof former, "u%d", i - 10);
-        ledger_plain_seen(l, span_of(uid), SPAN("n"), &(struct resources){i, i, 1}, 1);
-        ledger_plain_deleted(l, span_of(former));
-        ck_assert_int_eq(ledger_plain_pods(l), i < 10 ? i + 1 : 10);
+        ledger_nongpu_seen(l, span_of(uid), SPAN("n"), &(struct resources){i, i, 1}, 1);
+        ledger_nongpu_deleted(l, span_of(former));
+        ck_assert_int_eq(ledger_nongpu_pods(l), i < 10 ? i + 1 : 10);
     }
     ck_assert_int_eq(ledger_node_requested(ledger_node_find(l, SPAN("n"))).cpu_milli,
                      10 * 99990 + 45);
-    ck_assert_uint_le(ledger_plain_bytes(l), 4096);
+    ck_assert_uint_le(ledger_nongpu_bytes(l), 4096);
     ledger_free(l);
 }
 END_TEST

@@ -244,7 +244,7 @@ START_TEST(a_cordoned_node_keeps_its_cards)
     ck_assert(!n1->cordoned);
     node.cordoned = true;
     ledger_node_seen(ledger, &node, 0);
-    ledger_node_deleted(ledger, SPAN("n1")); /* the Scv still exists */
+    ledger_object_deleted(ledger, LEDGER_NODE, SPAN("n1")); /* the Scv still exists */
     ck_assert(!n1->cordoned);
     ledger_free(ledger);
 }
@@ -276,7 +276,7 @@ START_TEST(the_holder_of_a_foreign_lease_is_known)
     ledger_lease_seen(ledger, &ours, 0);
     ck_assert_ptr_null(ledger_node_info(n1).foreign);
     ledger_lease_seen(ledger, &theirs, 0);
-    ledger_lease_deleted(ledger, SPAN("n1"));
+    ledger_object_deleted(ledger, LEDGER_LEASE, SPAN("n1"));
     ck_assert_ptr_null(ledger_node_info(n1).foreign);
     ledger_lease_seen(ledger, &theirs, 0); /* freed with the ledger */
     ledger_free(ledger);
@@ -293,7 +293,7 @@ START_TEST(an_scv_without_a_node_gets_no_pods_with_require_node)
     see_capacity("n1", 100, 1, 100);
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
     place("a", 60, "n1", 0, NULL);
-    ledger_node_deleted(ledger, SPAN("n1"));
+    ledger_object_deleted(ledger, LEDGER_NODE, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_MISSING);
     ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
     ledger_free(ledger);
@@ -310,7 +310,7 @@ START_TEST(a_node_without_scv_and_lease_has_its_capacity)
     ck_assert_int_eq(node("n1")->cards[1].total_mib, 15 * 1024);
     ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
-    ledger_lease_deleted(ledger, SPAN("n1"));
+    ledger_object_deleted(ledger, LEDGER_LEASE, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
     ledger_free(ledger);
 
@@ -345,7 +345,7 @@ START_TEST(unusable_capacity_has_a_reason)
     u.damaged = true;
     ledger_unhealthy_seen(ledger, &u, 0);
     ck_assert_int_eq(node("low")->state, NODE_LIST_DAMAGED);
-    ledger_unhealthy_deleted(ledger, SPAN("low"));
+    ledger_object_deleted(ledger, LEDGER_UNHEALTHY, SPAN("low"));
     ck_assert_int_eq(node("low")->state, NODE_ALLOCATABLE_LOW);
     ledger_free(ledger);
 }
@@ -702,7 +702,7 @@ START_TEST(a_reused_slot_is_clean_and_names_may_be_long)
             ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("p")));
         }
         for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-            ledger_node_deleted(ledger, span_of(names[i]));
+            ledger_object_deleted(ledger, LEDGER_NODE, span_of(names[i]));
             ck_assert_ptr_null(ledger_node_find(ledger, span_of(names[i])));
         }
     }
@@ -775,7 +775,7 @@ START_TEST(derived_values_depend_only_on_the_current_state)
             if (sizes[n])
                 ledger_scv_seen(ledger, &scv, 0);
             else
-                ledger_scv_deleted(ledger, span_of(name));
+                ledger_object_deleted(ledger, LEDGER_SCV, span_of(name));
         } else if (where[i] >= 0) {
             ledger_pod_remove(ledger, ledger_pod_find(ledger, span_of(uid)));
             where[i] = -1;

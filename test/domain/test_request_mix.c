@@ -262,7 +262,7 @@ START_TEST(the_ledger_counts_the_cards_of_each_kind)
     check_kind(l, 40000, 3, 0);
     ledger_node_set_stale(l, SPAN("b"), 0);
     check_kind(l, 40000, 3, 120000);
-    ledger_scv_deleted(l, SPAN("a"));
+    ledger_object_deleted(l, LEDGER_SCV, SPAN("a"));
     check_kind(l, 16276, 0, 0);
     ledger_free(l);
     arena_fini(&arena);

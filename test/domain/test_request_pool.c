@@ -3,7 +3,7 @@
 
 #include "domain/objects.h"
 
-static struct request_pool pool;
+static struct map pool;
 
 static void start(void)
 {
@@ -45,7 +45,7 @@ START_TEST(equal_requests_are_stored_once)
     ck_assert_int_eq(first->units, 8); /* it has a user */
     request_pool_release(&pool, first);
     ck_assert_uint_eq(pool.n, 0);
-    request_pool_fini(&pool);
+    map_fini(&pool);
 }
 END_TEST
 
@@ -86,7 +86,7 @@ START_TEST(every_member_makes_a_difference)
         expect_other(&r, &other, "resources", i);
     }
     request_pool_release(&pool, first);
-    request_pool_fini(&pool);
+    map_fini(&pool);
 }
 END_TEST
 
@@ -111,36 +111,9 @@ START_TEST(texts_and_parts_make_a_difference)
         expect_other(&r, &amounts, "request_part: member", i);
     }
     request_pool_release(&pool, first);
-    request_pool_fini(&pool);
-}
-END_TEST
-
-/* Tenants can make every request a different one. */
-START_TEST(the_table_grows_and_shrinks)
-{
-    enum { MANY = 5000 };
-    static const struct request *taken[MANY];
-    struct request_part part = {.name = SPAN("main")};
-    start();
-    for (int i = 0; i < MANY; i++) {
-        struct request r = memory(i + 1, &part);
-        taken[i] = take(&r);
-    }
-    ck_assert_uint_eq(pool.n, MANY);
-    ck_assert_uint_ge(pool.cap, MANY);
-    for (int i = 0; i < MANY; i++) {
-        struct request r = memory(i + 1, &part);
-        ck_assert_ptr_eq(take(&r), taken[i]);
-        request_pool_release(&pool, taken[i]);
-    }
-    for (int i = 1; i < MANY; i++)
-        request_pool_release(&pool, taken[i]);
-    ck_assert_uint_le(pool.cap, 64);
-    ck_assert_int_eq(taken[0]->units, 1);
-    request_pool_release(&pool, taken[0]);
-    request_pool_fini(&pool);
+    map_fini(&pool);
 }
 END_TEST
 
 UNIT_MAIN("request_pool", equal_requests_are_stored_once, every_member_makes_a_difference,
-          texts_and_parts_make_a_difference, the_table_grows_and_shrinks)
+          texts_and_parts_make_a_difference)

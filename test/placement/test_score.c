@@ -501,9 +501,9 @@ START_TEST(a_brief_scores_as_the_cards_do)
             without[i] = with[i];
             without[i].node = &copies[i];
             copies[i] = *node;
-            copies[i].brief.valid = false;
-            valid += node->brief.valid;
-            most += node->brief.valid && node->n_cards == LEDGER_BRIEF_CARDS;
+            copies[i].rows.valid = false;
+            valid += node->rows.valid;
+            most += node->rows.valid && node->n_cards == LEDGER_ROWS;
         }
         struct request_mix mix = *ledger_mix(ledger);
         for (int i = 0; i < 5; i++) {

@@ -203,7 +203,7 @@ static void add_plain(struct cluster *c, const struct trace_pod *is, uint32_t at
 {
     char uid[32];
     struct resources requests = requests_of(c, is);
-    ledger_plain_seen(c->ledger, write_uid(uid, ++c->last_uid), c->nodes[at].is->name,
+    ledger_nongpu_seen(c->ledger, write_uid(uid, ++c->last_uid), c->nodes[at].is->name,
                       &requests, 1);
 }
 
@@ -245,7 +245,7 @@ void cluster_leave(struct cluster *c, struct rng *rng)
     if (pod)
         ledger_pod_remove(c->ledger, pod);
     else
-        ledger_plain_deleted(c->ledger, uid);
+        ledger_nongpu_deleted(c->ledger, uid);
     *t = c->running[--c->n_running];
 }
 
