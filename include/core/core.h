@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/step.h"
 #include "domain/gang.h"
 #include "domain/lease.h"
 #include "domain/ledger.h"
@@ -93,11 +94,6 @@ enum {
     /* So long after the last eviction for a pod, the cards are kept for it, and no further
      * pod is evicted for it. */
     CORE_PREEMPT_LIMIT_MS = 5 * 60 * 1000,
-};
-
-struct core_time {
-    int64_t mono_ms; /* monotonic, for intervals */
-    int64_t wall_ns; /* since 1970; may jump */
 };
 
 enum core_kind {
@@ -206,7 +202,7 @@ struct core_input {
     /* ... with `pod` (GET_POD) or `lease` (LEASE_GET, LEASE_WRITE) when there is one */
 };
 
-/* Outputs. Strings are valid until core_outputs_reset. */
+/* Outputs: the items of step_outputs (base/step.h), beside its log lines. */
 
 /* The outcome of CORE_RESERVE. */
 enum core_reserve_outcome {
@@ -217,7 +213,7 @@ enum core_reserve_outcome {
     CORE_RESERVE_GANG_REJECTED, /* the gang cannot start: `text` says why */
     CORE_RESERVE_NOT_NOW,       /* this process may not bind now: `text` says why */
     CORE_RESERVE_FULL,          /* CORE_RESERVATIONS_MAX are reached */
-    CORE_RESERVE_PROMISED,      /* the pod is bound to `node`, or its bind there is in flight */
+    CORE_RESERVE_PROMISED, /* the pod is bound to `node`, or its bind there is in flight */
 };
 
 /* The outcome of CORE_BIND. */
@@ -239,7 +235,6 @@ enum core_output_type {
     CORE_CALL_EVICT, /* POST an Eviction of the pod, on behalf of the pod `preemptor` */
     CORE_REPLY,      /* reply to a bind: `bind` */
     CORE_RESERVED,   /* reply to RESERVE, in the same step: `reserve` */
-    CORE_LOG,        /* a log line */
 };
 
 struct core_output {
@@ -260,23 +255,16 @@ struct core_output {
     uint64_t token;
     enum core_reserve_outcome reserve; /* RESERVED */
     enum core_bind_outcome bind;       /* REPLY */
-    enum err_code code; /* REPLY: ERR_NONE is success. LOG: ERR_NONE is no problem */
-    const char *text;   /* REPLY, RESERVED, LOG; NOMINATE, EVICT: for an Event of the pod */
+    enum err_code code;                /* REPLY: ERR_NONE is success */
+    const char *text; /* REPLY, RESERVED; NOMINATE, EVICT: for an Event of the pod */
 };
 
-struct core_outputs {
-    struct core_output *items;
-    size_t n, cap;
-    struct arena arena;
-};
-void core_outputs_reset(struct core_outputs *outputs);
-void core_outputs_fini(struct core_outputs *outputs);
 /* New: a deep copy in one block; release it with free. */
 struct core_output *core_output_dup(const struct core_output *output);
 
 /* Processes one input; appends to outputs. */
-void core_step(struct core *core, struct core_time now, const struct core_input *input,
-               struct core_outputs *outputs);
+void core_step(struct core *core, struct step_time now, const struct core_input *input,
+               struct step_outputs *outputs);
 
 /* The monotonic time at which the next CORE_TICK has something to do. */
 int64_t core_due(const struct core *core);
@@ -286,9 +274,9 @@ int64_t core_due(const struct core *core);
 const struct ledger *core_ledger(const struct core *core);
 /* May the verbs answer? -1 with the reason: a kind has not been listed yet, or its watch
  * has delivered nothing for too long. */
-int core_ready(const struct core *core, struct core_time now, struct err *err);
+int core_ready(const struct core *core, struct step_time now, struct err *err);
 /* May a bind start now? -1 with the reason. */
-int core_may_bind(const struct core *core, struct core_time now, struct err *err);
+int core_may_bind(const struct core *core, struct step_time now, struct err *err);
 bool core_is_leader(const struct core *core);
 bool core_is_stopping(const struct core *core);
 /* The lease's holder, as last seen; empty: none, or unknown. Borrowed. */
@@ -312,7 +300,7 @@ struct bind_route {
 };
 /* `forwarded`: another replica sent this bind. `err` (may be NULL) says why the route is
  * not local. */
-struct bind_route core_bind_route(const struct core *core, struct core_time now,
+struct bind_route core_bind_route(const struct core *core, struct step_time now,
                                   bool forwarded, struct err *err);
 /* After CORE_STOP: nothing is in flight and the lease is released (or not ours). */
 bool core_stopped(const struct core *core);
@@ -367,5 +355,5 @@ size_t core_preempt_list(const struct core *core, struct arena *a,
 uint64_t core_preempt_generation(const struct core *core);
 int64_t core_preempt_after_ms(const struct core *core); /* as in the settings */
 /* Time since a list or watch of the kind last delivered anything; -1: never listed. */
-int64_t core_watch_age_ms(const struct core *core, struct core_time now,
+int64_t core_watch_age_ms(const struct core *core, struct step_time now,
                           enum core_kind kind);

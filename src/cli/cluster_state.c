@@ -42,7 +42,7 @@ struct record_table {
 struct cluster_state {
     struct cluster_state_config config;
     struct core *core;
-    struct core_outputs outputs;
+    struct step_outputs outputs;
     struct core_output *requests[CORE_KINDS];
     struct record_table tables[RECORD_TABLES];
     uint64_t changes;
@@ -353,9 +353,9 @@ enum {
     CLOCK_SKEW_S = 10, /* more than synchronized clocks differ by */
 };
 
-static struct core_time now(void)
+static struct step_time now(void)
 {
-    return (struct core_time){clock_mono_ms(), clock_wall_ns()};
+    return (struct step_time){clock_mono_ms(), clock_wall_ns()};
 }
 
 /* Kinds that are not listed count as empty. */
@@ -367,11 +367,10 @@ static bool is_listed(const struct cluster_state *cs, enum core_kind kind)
 static void step(struct cluster_state *cs, const struct core_input *in)
 {
     struct core_input ended = {.type = CORE_LIST_ENDED};
-    core_outputs_reset(&cs->outputs);
+    step_outputs_reset(&cs->outputs);
     core_step(cs->core, now(), in, &cs->outputs);
     uint64_t runs[CORE_KINDS] = {0};
-    for (size_t i = 0; i < cs->outputs.n; i++) {
-        const struct core_output *o = &cs->outputs.items[i];
+    STEP_EACH (struct core_output, o, &cs->outputs) {
         if (o->type != CORE_LIST && o->type != CORE_WATCH)
             continue; /* in observer mode nothing else has an effect */
         if (is_listed(cs, o->kind)) {
@@ -444,7 +443,7 @@ void cluster_state_free(struct cluster_state *cs)
     clear_objects(cs);
     for (int kind = 0; kind < CORE_KINDS; kind++)
         free(cs->requests[kind]);
-    core_outputs_fini(&cs->outputs);
+    step_outputs_fini(&cs->outputs);
     core_free(cs->core);
     buf_fini(&cs->errors);
     arena_fini(&cs->scratch);

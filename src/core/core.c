@@ -6,9 +6,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/mutant.h"
 
-/* The core: new, a step, due, queries; and the outputs of a step. */
+/* The core: new, a step, due, queries; and what its parts share. */
 
 /* -- outputs -- */
 
@@ -17,71 +16,15 @@ uint64_t core_next_id(struct core *core)
     return ++core->last_id;
 }
 
-struct core_output *output_add(struct step *s, enum core_output_type type)
+struct core_output *core_output_add(struct step *s, enum core_output_type type)
 {
-    struct core_outputs *out = s->out;
-    MEM_GROW(out->items, out->cap, out->n + 1);
-    out->items[out->n] = (struct core_output){.type = type};
-    return &out->items[out->n++];
+    struct core_output *o = step_add(s->out, sizeof *o);
+    o->type = type;
+    return o;
 }
 
-const char *output_str(struct step *s, struct span text)
-{
-    return arena_copy(&s->out->arena, text).p;
-}
-
-static const char *output_text(struct step *s, const char *fmt, va_list ap)
-{
-    struct err err = {0};
-    vsnprintf(err.msg, sizeof err.msg, fmt, ap);
-    return output_str(s, span_of(err.msg));
-}
-
-const char *output_text_of(struct step *s, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    const char *text = output_text(s, fmt, ap);
-    va_end(ap);
-    return text;
-}
-
-void core_set_last_error(struct buf *last_error, const struct err *err)
-{
-    buf_clear(last_error);
-    if (err)
-        buf_adds(last_error, err->msg);
-}
-
-void output_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt,
-                  ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    const char *text = output_text(s, fmt, ap);
-    va_end(ap);
-    struct core_output *o = output_add(s, CORE_REPLY);
-    o->token = token;
-    o->bind = code == ERR_NONE ? CORE_BOUND
-              : code == ERR_UNAVAILABLE && core_may_bind(s->core, s->now, NULL)
-                  ? CORE_BIND_NOT_LEADER
-                  : CORE_BIND_REJECTED;
-    o->code = code;
-    o->text = text;
-}
-
-void output_log(struct step *s, enum err_code code, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    const char *text = output_text(s, fmt, ap);
-    va_end(ap);
-    struct core_output *o = output_add(s, CORE_LOG);
-    o->code = code;
-    o->text = text;
-}
-
-int core_unavailable(struct err *err, const struct buf *last_error, const char *fmt, ...)
+int core_unavailable(struct err *err, const struct step_failure *failure, const char *fmt,
+                     ...)
 {
     char what[sizeof err->msg];
     va_list ap;
@@ -90,21 +33,8 @@ int core_unavailable(struct err *err, const struct buf *last_error, const char *
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    return err_set(err, ERR_UNAVAILABLE, "%s%s%.*s", what, last_error->n ? ": " : "",
-                   (int)last_error->n, last_error->n ? last_error->p : "");
-}
-
-void core_outputs_reset(struct core_outputs *outputs)
-{
-    outputs->n = 0;
-    arena_reset(&outputs->arena);
-}
-
-void core_outputs_fini(struct core_outputs *outputs)
-{
-    free(outputs->items);
-    arena_fini(&outputs->arena);
-    *outputs = (struct core_outputs){0};
+    return err_set(err, ERR_UNAVAILABLE, "%s%s%s", what, failure->failures ? ": " : "",
+                   failure->err.msg);
 }
 
 struct core_output *core_output_dup(const struct core_output *from)
@@ -151,6 +81,23 @@ const char *core_kind_name(enum core_kind kind)
     return kind_names[kind];
 }
 
+struct span core_own(struct span s)
+{
+    return (struct span){xmemdup0(s.p, s.n), s.n};
+}
+
+void core_disown(struct span *s)
+{
+    free((char *)s->p);
+    *s = (struct span){0};
+}
+
+void core_set(struct buf *b, struct span text)
+{
+    buf_clear(b);
+    buf_add_span(b, text);
+}
+
 /* NULL in an observer. */
 static char *name_copy(const char *name)
 {
@@ -166,41 +113,30 @@ struct core *core_new(const struct core_settings *settings)
     core->lease_name = name_copy(settings->lease_name);
     core->ledger = ledger_new(&settings->ledger, settings->seed);
     rng_init(&core->rng, settings->seed);
-    heartbeat_init(core);
-    wakeup_init(core);
+    core_heartbeat_init(core);
+    core_wakeup_init(core);
+    list_init(&core->bind_ops);
     map_init(&core->bind_ops_by_uid, settings->seed, offsetof(struct bind_op, uid));
     return core;
-}
-
-static void cursor_fini(struct cursor *c)
-{
-    buf_fini(&c->version);
-    buf_fini(&c->last_error);
 }
 
 void core_free(struct core *core)
 {
     if (!core)
         return;
-    for (struct bind_op *op = core->bind_ops, *next; op; op = next) {
-        next = op->next;
-        bind_op_free(op);
-    }
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        cursor_fini(&core->cursors[kind]);
+        buf_fini(&core->cursors[kind].version);
     struct leader *leader = &core->leader;
     buf_fini(&leader->uid);
     buf_fini(&leader->version);
     buf_fini(&leader->logged_holder);
     buf_fini(&leader->holder);
-    buf_fini(&leader->renew_time);
     buf_fini(&leader->acquire_time);
     buf_fini(&leader->written);
-    buf_fini(&leader->last_error);
-    heartbeat_fini(core);
+    core_bind_fini(core);
+    core_heartbeat_fini(core);
     core_preempt_fini(core);
-    wakeup_fini(core);
-    map_fini(&core->bind_ops_by_uid);
+    core_wakeup_fini(core);
     ledger_free(core->ledger);
     arena_fini(&core->scratch);
     free(core->identity);
@@ -209,23 +145,27 @@ void core_free(struct core *core)
     free(core);
 }
 
-static void tick(struct step *s)
-{
-    leader_tick(s);
-    heartbeat_tick(s);
-    sync_tick(s);
-    bind_tick(s);
-    core_preempt_tick(s);
-    if (!MUTANT(reservation_without_limit))
-        reserve_tick(s); /* before the wakeups that it causes */
-    wakeup_tick(s);
-}
+/* In the order of a tick: reservations end before the wakeups that this causes. */
+static const struct part {
+    void (*tick)(struct step *s);
+    int64_t (*due)(const struct core *core);
+    bool (*answered)(struct step *s); /* false: not a call of this part */
+} parts[] = {
+    {core_leader_tick, core_leader_due, core_leader_answered},
+    {core_heartbeat_tick, core_heartbeat_due, NULL},
+    {core_sync_tick, core_sync_due, NULL},
+    {core_bind_tick, core_bind_due, core_bind_answered},
+    {core_preempt_tick, core_preempt_due, core_preempt_answered},
+    {core_reserve_tick, core_reserve_due, NULL},
+    {core_wakeup_tick, core_wakeup_due, core_wakeup_answered},
+};
 
+/* The owner of the call may have ended since: then nobody takes the answer. */
 static void answered(struct step *s)
 {
-    /* The owner of the call may have ended since: then nobody takes the answer. */
-    (void)(bind_answered(s) || leader_answered(s) || wakeup_answered(s) ||
-           core_preempt_answered(s));
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        if (parts[i].answered && parts[i].answered(s))
+            return;
 }
 
 static void dispatch(struct step *s)
@@ -235,52 +175,53 @@ static void dispatch(struct step *s)
     arena_reset(&core->scratch);
     if (!core->started) {
         core->started = true;
-        leader_start(s);
-        sync_start(s);
+        core_leader_start(s);
+        core_sync_start(s);
     }
-    leader_check_expiry(s);
+    core_leader_check_expiry(s);
     switch (in->type) {
     case CORE_TICK:
         break;
     case CORE_OBJECT:
-        sync_object(s);
+        core_sync_object(s);
         return; /* there are thousands in a row: timers can wait for the next tick */
     case CORE_LIST_ENDED:
-        sync_list_ended(s);
+        core_sync_list_ended(s);
         break;
     case CORE_LIST_FAILED:
-        sync_list_failed(s);
+        core_sync_list_failed(s);
         break;
     case CORE_WATCH_PROGRESS:
-        sync_watch_progress(s);
+        core_sync_watch_progress(s);
         return;
     case CORE_WATCH_ENDED:
-        sync_watch_ended(s);
+        core_sync_watch_ended(s);
         break;
     case CORE_BIND:
-        bind_requested(s);
+        core_bind_requested(s);
         break;
     case CORE_RESERVE:
-        reserve_requested(s);
+        core_reserve_requested(s);
         break;
     case CORE_ANSWER:
         answered(s);
         break;
     case CORE_REFRESH_LEASE:
-        leader_refresh(s);
+        core_leader_refresh(s);
         break;
     case CORE_REJECTED:
         core_preempt_rejected(s);
         break;
     case CORE_HEARTBEAT_STALE:
-        heartbeat_set_stale(s);
+        core_heartbeat_set_stale(s);
         break;
     case CORE_STOP:
         core->stopping = true;
         core->leader.due_ms = s->now.mono_ms; /* release the lease now */
         break;
     }
-    tick(s);
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        parts[i].tick(s);
 }
 
 static void log_overcommitted(struct step *s, const struct ledger_node *node,
@@ -289,10 +230,10 @@ static void log_overcommitted(struct step *s, const struct ledger_node *node,
     cleanup_buf struct buf compute = {0};
     if (card->core_promised)
         buf_printf(&compute, ", and %u %% of its compute", card->core_promised);
-    output_log(s, ERR_CONFLICT,
-               "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld MiB%.*s",
-               SPAN_ARG(node->name), card->index, (long long)card->promised_mib,
-               (long long)card->total_mib, SPAN_ARG(buf_span(&compute)));
+    core_log(s, ERR_CONFLICT,
+             "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld MiB%.*s",
+             SPAN_ARG(node->name), card->index, (long long)card->promised_mib,
+             (long long)card->total_mib, SPAN_ARG(buf_span(&compute)));
 }
 
 /* Overcommitment by other programs cannot be prevented, so it is reported. While pods are
@@ -315,26 +256,20 @@ static void log_overcommits(struct step *s)
     core->n_overcommitted = n;
 }
 
-void core_step(struct core *core, struct core_time now, const struct core_input *in,
-               struct core_outputs *outputs)
+void core_step(struct core *core, struct step_time now, const struct core_input *in,
+               struct step_outputs *outputs)
 {
     struct step s = {core, now, in, outputs};
     dispatch(&s);
     log_overcommits(&s);
 }
 
-static int64_t earliest(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 int64_t core_due(const struct core *core)
 {
-    int64_t due = earliest(leader_due(core), sync_due(core));
-    due = earliest(due, earliest(bind_due(core), wakeup_due(core)));
-    due = earliest(due, core_preempt_due(core));
-    due = earliest(due, reserve_due(core));
-    return earliest(due, heartbeat_due(core));
+    int64_t due = INT64_MAX;
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        step_due(&due, parts[i].due(core));
+    return due;
 }
 
 const struct ledger *core_ledger(const struct core *core)
@@ -342,18 +277,18 @@ const struct ledger *core_ledger(const struct core *core)
     return core->ledger;
 }
 
-int core_ready(const struct core *core, struct core_time now, struct err *err)
+int core_ready(const struct core *core, struct step_time now, struct err *err)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         const struct cursor *c = &core->cursors[kind];
         if (!c->synced)
-            return core_unavailable(err, &c->last_error,
+            return core_unavailable(err, &c->failure,
                                     "not ready: the first list of %s has not finished",
                                     kind_names[kind]);
         int64_t age_ms = now.mono_ms - c->last_event_ms;
         if (age_ms > CORE_STALE_MS)
             return core_unavailable(
-                err, &c->last_error,
+                err, &c->failure,
                 "not ready: the watch of %s has delivered nothing for %lld s",
                 kind_names[kind], (long long)(age_ms / 1000));
     }
@@ -390,12 +325,12 @@ size_t core_binds_in_flight(const struct core *core)
 size_t core_binds_unknown(const struct core *core)
 {
     size_t n = 0;
-    for (const struct bind_op *op = core->bind_ops; op; op = op->next)
-        n += op->state == BIND_OP_UNKNOWN;
+    LIST_EACH(struct bind_op, op, &core->bind_ops, link)
+    n += op->state == BIND_OP_UNKNOWN;
     return n;
 }
 
-int64_t core_watch_age_ms(const struct core *core, struct core_time now,
+int64_t core_watch_age_ms(const struct core *core, struct step_time now,
                           enum core_kind kind)
 {
     const struct cursor *c = &core->cursors[kind];

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/core_priv.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -22,39 +21,16 @@ enum {
 
 /* -- operations, with the callers that wait for the outcome -- */
 
-struct bind_op *bind_op_find(const struct core *core, struct span uid)
+struct bind_op *core_bind_find(const struct core *core, struct span uid)
 {
     return map_get(&core->bind_ops_by_uid, uid);
-}
-
-static struct span own(struct span s)
-{
-    return (struct span){xmemdup0(s.p, s.n), s.n};
-}
-
-static void disown(struct span *s)
-{
-    free((char *)s->p);
-    *s = (struct span){0};
 }
 
 static void waiters_clear(struct bind_op *op)
 {
     for (size_t i = 0; i < op->n_waiters; i++)
-        disown(&op->waiters[i].node);
+        core_disown(&op->waiters[i].node);
     op->n_waiters = 0;
-}
-
-void bind_op_free(struct bind_op *op)
-{
-    waiters_clear(op);
-    free(op->waiters);
-    disown(&op->uid);
-    disown(&op->ns);
-    disown(&op->name);
-    disown(&op->node);
-    disown(&op->seen);
-    free(op);
 }
 
 /* New, in the core, in state FETCHING. Copies the strings. */
@@ -62,92 +38,125 @@ static struct bind_op *bind_op_new(struct core *core, struct span uid, struct sp
                                    struct span name, struct span node)
 {
     struct bind_op *op = xcalloc(1, sizeof *op);
-    op->uid = own(uid);
-    op->ns = own(ns);
-    op->name = own(name);
-    op->node = own(node);
-    op->next = core->bind_ops;
-    if (core->bind_ops)
-        core->bind_ops->prev = op;
-    core->bind_ops = op;
+    op->uid = core_own(uid);
+    op->ns = core_own(ns);
+    op->name = core_own(name);
+    op->node = core_own(node);
+    list_prepend(&core->bind_ops, &op->link);
     core->n_bind_ops++;
     map_set(&core->bind_ops_by_uid, op);
     return op;
 }
 
 /* Removes it from the core and frees it. */
-static void bind_op_end(struct step *s, struct bind_op *op)
+static void bind_op_end(struct core *core, struct bind_op *op)
 {
-    struct core *core = s->core;
-    if (op->prev)
-        op->prev->next = op->next;
-    else
-        core->bind_ops = op->next;
-    if (op->next)
-        op->next->prev = op->prev;
+    list_remove(&op->link);
     core->n_bind_ops--;
     map_remove(&core->bind_ops_by_uid, op->uid);
-    bind_op_free(op);
+    waiters_clear(op);
+    free(op->waiters);
+    core_disown(&op->uid);
+    core_disown(&op->ns);
+    core_disown(&op->name);
+    core_disown(&op->node);
+    core_disown(&op->seen);
+    free(op);
+}
+
+void core_bind_fini(struct core *core)
+{
+    LIST_EACH(struct bind_op, op, &core->bind_ops, link)
+    bind_op_end(core, op);
+    map_fini(&core->bind_ops_by_uid);
 }
 
 /* Adds a caller that waits for the outcome. */
 static void bind_op_join(struct bind_op *op, uint64_t token, struct span node)
 {
     MEM_GROW(op->waiters, op->waiters_cap, op->n_waiters + 1);
-    op->waiters[op->n_waiters++] = (struct waiter){token, own(node)};
+    op->waiters[op->n_waiters++] = (struct waiter){token, core_own(node)};
+}
+
+/* Replies to a caller: the error, or that the pod is bound if there is none. */
+static void reply(struct step *s, uint64_t token, const struct err *err)
+{
+    struct core_output *o = core_output_add(s, CORE_REPLY);
+    o->token = token;
+    o->bind = err->code == ERR_NONE ? CORE_BOUND
+              : err->code == ERR_UNAVAILABLE && core_may_bind(s->core, s->now, NULL)
+                  ? CORE_BIND_NOT_LEADER
+                  : CORE_BIND_REJECTED;
+    o->code = err->code;
+    o->text = step_text(s->out, span_of(err->msg));
 }
 
 /* Replies to a caller that wants the pod on `wanted`; it is bound to `node`. */
-static void bind_op_reply_bound(struct step *s, uint64_t token, struct span wanted,
-                                struct span node)
+static void reply_bound(struct step *s, uint64_t token, struct span wanted,
+                        struct span node)
 {
-    if (span_eq(wanted, node))
-        output_reply(s, token, ERR_NONE, "%s", "");
-    else
-        output_reply(s, token, ERR_CONFLICT, "the pod is already bound to node %.*s",
-                     SPAN_ARG(node));
+    struct err err = {0};
+    if (!span_eq(wanted, node))
+        err_set(&err, ERR_CONFLICT, "the pod is already bound to node %.*s",
+                SPAN_ARG(node));
+    reply(s, token, &err);
 }
 
-/* Replies to all waiting callers: the pod is bound to `node`, or the error. */
-static void bind_op_answer_bound(struct step *s, struct bind_op *op, struct span node)
+/* Replies to all waiting callers: the error, or that the pod is bound to `node`. */
+static void reply_all(struct step *s, struct bind_op *op, const struct err *err,
+                      struct span node)
 {
-    for (size_t i = 0; i < op->n_waiters; i++)
-        bind_op_reply_bound(s, op->waiters[i].token, op->waiters[i].node, node);
+    for (size_t i = 0; i < op->n_waiters; i++) {
+        const struct waiter *w = &op->waiters[i];
+        if (err)
+            reply(s, w->token, err);
+        else
+            reply_bound(s, w->token, w->node, node);
+    }
     waiters_clear(op);
 }
 
-static void bind_op_answer_error(struct step *s, struct bind_op *op, enum err_code code,
-                                 const char *text)
+/* Ends the op; its callers get the error. */
+static void fail(struct step *s, struct bind_op *op, const struct err *err)
 {
-    for (size_t i = 0; i < op->n_waiters; i++)
-        output_reply(s, op->waiters[i].token, code, "%s", text);
-    waiters_clear(op);
+    reply_all(s, op, err, (struct span){0});
+    bind_op_end(s->core, op);
+}
+
+static struct core_output *bind_call(struct step *s, struct bind_op *op,
+                                     enum core_output_type type)
+{
+    struct core_output *o = core_output_add(s, type);
+    o->call = op->call = core_next_id(s->core);
+    o->ns = step_text(s->out, op->ns);
+    o->name = step_text(s->out, op->name);
+    o->uid = step_text(s->out, op->uid);
+    return o;
 }
 
 /* Sends a GET of the pod. */
 static void bind_op_get(struct step *s, struct bind_op *op)
 {
-    op->call = core_next_id(s->core);
     op->get_ms = s->now.mono_ms;
     op->overtaken = false;
-    const char *ns = output_str(s, op->ns), *name = output_str(s, op->name);
-    const char *uid = output_str(s, op->uid);
-    struct core_output *o = output_add(s, CORE_CALL_GET_POD);
-    o->call = op->call;
-    o->uid = uid;
-    o->ns = ns;
-    o->name = name;
+    bind_call(s, op, CORE_CALL_GET_POD);
 }
 
 /* -- from the request to the Binding -- */
 
-static bool reject_fit(const struct ledger_node *node, const struct request *r,
-                       struct err *err)
+/* False with the reason. `node` may be NULL. */
+static bool reject_node(const struct ledger_node *node, struct span name,
+                        const struct request *r, struct err *err)
 {
     cleanup_buf struct buf why = {0};
-    reason_add(&why, node, r, select_fit(node, r));
-    err_set(err, ERR_CONFLICT, "no card of node %.*s fits: %s", SPAN_ARG(node->name),
-            why.p);
+    if (node)
+        reason_add(&why, node, r, select_fit(node, r));
+    if (node)
+        err_set(err, ERR_CONFLICT, "no card of node %.*s fits: %s", SPAN_ARG(name),
+                why.p);
+    else
+        err_set(err, ERR_CONFLICT, "node %.*s is unknown to the extender",
+                SPAN_ARG(name));
     return false;
 }
 
@@ -161,13 +170,8 @@ static bool promise_devices(struct step *s, struct ledger_pod *pod, struct span 
     enum fit fit = node ? select_fit(node, pod->request) : FIT_YES;
     if (fit != FIT_YES && node->reserved)
         fit = select_fit_pod(node, &asks);
-    if (fit != FIT_YES)
-        return reject_fit(node, pod->request, err);
-    if (!node && !request_fits_anywhere(pod->request)) {
-        err_set(err, ERR_CONFLICT, "node %.*s is unknown to the extender",
-                SPAN_ARG(node_name));
-        return false;
-    }
+    if (fit != FIT_YES || (!node && !request_fits_anywhere(pod->request)))
+        return reject_node(node, node_name, pod->request, err);
     ledger_pod_place(l, pod, node_name, NULL, 0);
     return true;
 }
@@ -186,15 +190,10 @@ static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span no
     uint64_t chosen;
     if (r->kind == REQUEST_DEVICES)
         return promise_devices(s, pod, node_name, err);
-    if (!node) {
-        err_set(err, ERR_CONFLICT, "node %.*s is unknown to the extender",
-                SPAN_ARG(node_name));
-        return false;
-    }
     if (MUTANT(reservation_ignored_by_bind))
         asks.priority = INT64_MAX;
-    if (!select_bind(node, &asks, &chosen))
-        return reject_fit(node, r, err);
+    if (!node || !select_bind(node, &asks, &chosen))
+        return reject_node(node, node_name, r, err);
     struct promise_share *written =
         arena_zalloc(&core->scratch, r->cards * sizeof *written);
     struct ledger_share *shares = arena_zalloc(&core->scratch, r->cards * sizeof *shares);
@@ -215,9 +214,9 @@ static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span no
     promise_write(annotations, &(struct promise){.shares = written, .n = r->cards}, r,
                   core->last_assume_ns);
     if (!MUTANT(reservation_leaks))
-        reserve_end_at(s, pod->uid, node_name);
+        core_reserve_end_at(s, pod->uid, node_name);
     ledger_pod_place(l, pod, node_name, shares, r->cards);
-    reserve_yield(s, node_name, pod->priority);
+    core_reserve_yield(s, node_name, pod->priority);
     return true;
 }
 
@@ -225,25 +224,16 @@ static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span no
 static void send(struct step *s, struct bind_op *op, const struct buf *annotations)
 {
     op->state = BIND_OP_SENT;
-    op->call = core_next_id(s->core);
-    struct clock_deadline until = leader_bind_deadline(s->core);
+    struct clock_deadline until = core_leader_bind_deadline(s->core);
     if (MUTANT(lease_ignored))
         until = (struct clock_deadline){INT64_MAX,
                                         clock_offset_ms(s->now.mono_ms, s->now.wall_ns)};
-    if (until.mono_ms > s->now.mono_ms + SEND_WITHIN_MS)
-        until.mono_ms = s->now.mono_ms + SEND_WITHIN_MS;
+    step_due(&until.mono_ms, s->now.mono_ms + SEND_WITHIN_MS);
     /* The Binding leaves before `until` and takes effect within CORE_BIND_LIMIT_MS. */
     op->proof_ms = until.mono_ms + CORE_BIND_LIMIT_MS + CORE_CHECK_AFTER_MS;
-    const char *ns = output_str(s, op->ns), *name = output_str(s, op->name);
-    const char *uid = output_str(s, op->uid), *node = output_str(s, op->node);
-    const char *notes = annotations->n ? output_str(s, buf_span(annotations)) : NULL;
-    struct core_output *o = output_add(s, CORE_CALL_BIND);
-    o->call = op->call;
-    o->ns = ns;
-    o->name = name;
-    o->uid = uid;
-    o->node = node;
-    o->annotations = notes;
+    struct core_output *o = bind_call(s, op, CORE_CALL_BIND);
+    o->node = step_text(s->out, op->node);
+    o->annotations = annotations->n ? step_text(s->out, buf_span(annotations)) : NULL;
     o->send_by = MUTANT(send_by_ignored) ? (struct clock_deadline){0} : until;
 }
 
@@ -256,59 +246,53 @@ static void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *po
     const struct core_input *in = s->in;
     cleanup_buf struct buf annotations = {0};
     struct err err = {0};
-    struct span node = op ? op->node : in->node_name;
-    if (core_may_bind(s->core, s->now, &err))
-        goto reject;
-    if (pod && pod->invalid_reason) {
-        err_set(&err, ERR_INVALID, "%s", pod->invalid_reason);
-        goto reject;
+    if (core_may_bind(s->core, s->now, &err) == 0) {
+        if (pod && pod->invalid_reason)
+            err_set(&err, ERR_INVALID, "%s", pod->invalid_reason);
+        else if (!pod && !zero && !s->core->settings.bind_any)
+            err_set(&err, ERR_INVALID,
+                    "the pod requests no GPU memory and no cards; the extender "
+                    "binds such pods only with --bind-any");
+        else if (pod)
+            promise_cards(s, pod, op ? op->node : in->node_name, &annotations, &err);
     }
-    if (!pod && !zero && !s->core->settings.bind_any) {
-        err_set(&err, ERR_INVALID,
-                "the pod requests no GPU memory and no cards; the extender "
-                "binds such pods only with --bind-any");
-        goto reject;
-    }
-    if (pod && !promise_cards(s, pod, node, &annotations, &err))
-        goto reject;
+    if (err.code != ERR_NONE && op)
+        fail(s, op, &err);
+    else if (err.code != ERR_NONE)
+        reply(s, in->token, &err);
+    if (err.code != ERR_NONE)
+        return;
     if (!op) {
         op = bind_op_new(s->core, in->uid, in->ns, in->name, in->node_name);
         bind_op_join(op, in->token, in->node_name);
     }
     op->plain = !pod;
     send(s, op, &annotations);
-    return;
-reject:
-    if (!op) {
-        output_reply(s, in->token, err.code, "%s", err.msg);
-        return;
-    }
-    bind_op_answer_error(s, op, err.code, err.msg);
-    bind_op_end(s, op);
 }
 
-void bind_requested(struct step *s)
+void core_bind_requested(struct step *s)
 {
     const struct core_input *in = s->in;
     struct core *core = s->core;
     struct err err = {0};
-    struct bind_op *op = bind_op_find(core, in->uid);
+    struct bind_op *op = core_bind_find(core, in->uid);
     struct ledger_pod *pod = ledger_pod_find(core->ledger, in->uid);
     struct span ns = pod ? pod->ns : op ? op->ns : in->ns;
     struct span name = pod ? pod->name : op ? op->name : in->name;
     if (!span_eq(ns, in->ns) || !span_eq(name, in->name)) {
-        output_reply(s, in->token, ERR_INVALID, "UID %.*s belongs to pod %.*s/%.*s",
-                     SPAN_ARG(in->uid), SPAN_ARG(ns), SPAN_ARG(name));
+        err_set(&err, ERR_INVALID, "UID %.*s belongs to pod %.*s/%.*s", SPAN_ARG(in->uid),
+                SPAN_ARG(ns), SPAN_ARG(name));
+        reply(s, in->token, &err);
     } else if (MUTANT(double_reserve) && op && pod && pod->node) {
         bind_start(s, NULL, pod, false);
     } else if (op) {
         bind_op_join(op, in->token, in->node_name);
     } else if (pod && pod->node) {
-        bind_op_reply_bound(s, in->token, in->node_name, pod->node->name);
+        reply_bound(s, in->token, in->node_name, pod->node->name);
     } else if (pod) {
         bind_start(s, NULL, pod, false);
     } else if (core_may_bind(core, s->now, &err)) {
-        output_reply(s, in->token, err.code, "%s", err.msg);
+        reply(s, in->token, &err);
     } else {
         op = bind_op_new(core, in->uid, in->ns, in->name, in->node_name);
         bind_op_join(op, in->token, in->node_name);
@@ -321,51 +305,44 @@ void bind_requested(struct step *s)
 
 /* A list did not show the pod while the op was in flight. If the pod exists, the watch
  * shows it again. */
-static void forget_unconfirmed(struct step *s, const struct bind_op *op)
+static void forget_unconfirmed(struct step *s, struct ledger_pod *pod)
 {
-    struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
     if (pod && pod->unconfirmed && !pod->node)
         ledger_pod_remove(s->core->ledger, pod);
 }
 
-/* The labels that made the request were removed while the Binding was in flight. */
-static void forget_without_request(struct step *s, const struct bind_op *op)
-{
-    struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
-    if (pod && !pod->node && pod->request->kind == REQUEST_NONE && !pod->invalid_reason)
-        ledger_pod_remove(s->core->ledger, pod);
-}
-
 /* The outcome is known: the pod is pending again, and no copy of the Binding is left. */
-static void not_bound(struct step *s, struct bind_op *op, enum err_code code,
-                      const char *text)
+static void not_bound(struct step *s, struct bind_op *op, const struct err *why)
 {
-    struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
+    struct ledger *l = s->core->ledger;
+    struct ledger_pod *pod = ledger_pod_find(l, op->uid);
     if (pod && pod->node && !op->plain) {
-        struct wakeup_fits before = wakeup_before(s, op->node);
-        ledger_pod_unplace(s->core->ledger, pod);
-        wakeup_after(s, &before);
-        forget_unconfirmed(s, op);
-        forget_without_request(s, op);
+        struct wakeup_fits before = core_wakeup_before(s, op->node);
+        ledger_pod_unplace(l, pod);
+        core_wakeup_after(s, &before);
+        /* The labels that made the request were removed while the Binding was in flight. */
+        if (pod->request->kind == REQUEST_NONE && !pod->invalid_reason)
+            ledger_pod_remove(l, pod);
+        else
+            forget_unconfirmed(s, pod);
     }
-    bind_op_answer_error(s, op, code, text);
-    bind_op_end(s, op);
+    fail(s, op, why);
 }
 
 static void bound(struct step *s, struct bind_op *op, struct span node)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
-    bind_op_answer_bound(s, op, node);
-    bind_op_end(s, op);
+    reply_all(s, op, NULL, node);
+    bind_op_end(s->core, op);
     if (!pod)
         return;
     pod->confirmed_ms = s->now.mono_ms;
     pod->final = pod->n_shares > 0;
     if (pod->unconfirmed)
-        bind_check(s, pod);
+        core_bind_check(s, pod);
 }
 
-void bind_check(struct step *s, struct ledger_pod *pod)
+void core_bind_check(struct step *s, struct ledger_pod *pod)
 {
     struct bind_op *op =
         bind_op_new(s->core, pod->uid, pod->ns, pod->name, pod->node->name);
@@ -374,7 +351,7 @@ void bind_check(struct step *s, struct ledger_pod *pod)
     bind_op_get(s, op);
 }
 
-void bind_bound(struct step *s, struct bind_op *op, struct span node)
+void core_bind_bound(struct step *s, struct bind_op *op, struct span node)
 {
     if (op->state != BIND_OP_SENT) {
         bound(s, op, node);
@@ -382,17 +359,16 @@ void bind_bound(struct step *s, struct bind_op *op, struct span node)
     }
     /* Remembered for the case that the answer of the Binding is lost. */
     if (!op->seen.p)
-        op->seen = (struct span){xmemdup0(node.p, node.n), node.n};
+        op->seen = core_own(node);
 }
 
-void bind_deleted(struct step *s, struct bind_op *op)
+void core_bind_deleted(struct step *s, struct bind_op *op)
 {
     if (op->state == BIND_OP_SENT) {
         op->deleted = true;
         return;
     }
-    bind_op_answer_error(s, op, ERR_NOT_FOUND, "the pod was deleted or has terminated");
-    bind_op_end(s, op);
+    fail(s, op, &(struct err){ERR_NOT_FOUND, "the pod was deleted or has terminated"});
 }
 
 /* Errors that say nothing about the Binding itself. */
@@ -410,7 +386,7 @@ static void outcome_unknown(struct step *s, struct bind_op *op)
     if (MUTANT(release_before_get) && pod)
         ledger_pod_unplace(s->core->ledger, pod);
     if (op->deleted) {
-        bind_deleted(s, op);
+        core_bind_deleted(s, op);
         return;
     }
     /* An immediate GET may show that it has taken effect, or why it cannot. */
@@ -418,7 +394,7 @@ static void outcome_unknown(struct step *s, struct bind_op *op)
     if (is_lost(op->why.code) || op->why.code == ERR_CONFLICT ||
         op->why.code == ERR_NOT_FOUND)
         return;
-    bind_op_answer_error(s, op, op->why.code, op->why.msg);
+    reply_all(s, op, &op->why, (struct span){0});
     op->check_ms = op->proof_ms + 1;
 }
 
@@ -432,7 +408,9 @@ static void binding_answered(struct step *s, struct bind_op *op)
         struct span node = arena_copy(&s->core->scratch, op->seen);
         bound(s, op, node);
     } else if (in->not_sent || (MUTANT(lost_answer_is_failure) && code != ERR_NONE)) {
-        not_bound(s, op, ERR_UNAVAILABLE, in->err->msg);
+        struct err why = *in->err;
+        why.code = ERR_UNAVAILABLE;
+        not_bound(s, op, &why);
     } else {
         outcome_unknown(s, op);
     }
@@ -457,7 +435,7 @@ static void checked(struct step *s, struct bind_op *op)
     }
     struct span uid = arena_copy(&s->core->scratch, op->uid); /* the op may end */
     if (code == ERR_NOT_FOUND || !span_eq(in->pod->meta.uid, uid)) {
-        core_pod_deleted(s, uid);
+        core_sync_pod_deleted(s, uid);
         return;
     }
     if (op->overtaken) {
@@ -466,8 +444,8 @@ static void checked(struct step *s, struct bind_op *op)
     }
     bool bound_now = in->pod->node.n > 0,
          late = op->get_ms > (MUTANT(early_get_is_proof) ? 0 : op->proof_ms);
-    core_pod_observed(s, in->pod, false, CORE_POD_FROM_GET);
-    op = bind_op_find(s->core, uid); /* it may have ended */
+    core_sync_pod(s, in->pod, false, CORE_POD_FROM_GET);
+    op = core_bind_find(s->core, uid); /* it may have ended */
     if (!op || bound_now)
         return;
     if (op->state == BIND_OP_CHECKING) { /* no pod is ever unbound: the answer is old */
@@ -480,13 +458,13 @@ static void checked(struct step *s, struct bind_op *op)
         return;
     }
     if (late) {
-        char text[sizeof op->why.msg + 64];
-        snprintf(text, sizeof text, "the Binding has not taken effect: %s", op->why.msg);
-        not_bound(s, op, op->why.code, text);
+        struct err why = op->why;
+        err_wrap(&why, "the Binding has not taken effect");
+        not_bound(s, op, &why);
         return;
     }
     if (!is_lost(op->why.code))
-        bind_op_answer_error(s, op, op->why.code, op->why.msg);
+        reply_all(s, op, &op->why, (struct span){0});
     op->check_ms = op->proof_ms + 1;
 }
 
@@ -495,18 +473,15 @@ static void fetched(struct step *s, struct bind_op *op)
 {
     const struct core_input *in = s->in;
     struct core *core = s->core;
-    enum err_code code = in->err ? in->err->code : ERR_NONE;
-    const char *why = code == ERR_NOT_FOUND ? "pod not found"
-                      : code != ERR_NONE    ? in->err->msg
-                                            : NULL;
-    if (code == ERR_NONE && !span_eq(in->pod->meta.uid, op->uid)) {
-        code = ERR_NOT_FOUND;
-        why = "the pod was deleted; a pod of the same name has another UID";
-    }
-    if (why) {
-        bind_op_answer_error(s, op, code, why);
-        forget_unconfirmed(s, op);
-        bind_op_end(s, op);
+    struct err err = in->err ? *in->err : (struct err){0};
+    if (err.code == ERR_NOT_FOUND)
+        err_set(&err, ERR_NOT_FOUND, "pod not found");
+    else if (err.code == ERR_NONE && !span_eq(in->pod->meta.uid, op->uid))
+        err_set(&err, ERR_NOT_FOUND,
+                "the pod was deleted; a pod of the same name has another UID");
+    if (err.code != ERR_NONE) {
+        forget_unconfirmed(s, ledger_pod_find(core->ledger, op->uid));
+        fail(s, op, &err);
         return;
     }
     if (op->overtaken) {
@@ -514,36 +489,38 @@ static void fetched(struct step *s, struct bind_op *op)
         return;
     }
     struct span uid = arena_copy(&core->scratch, op->uid); /* the op may end */
-    core_pod_observed(s, in->pod, false, CORE_POD_FROM_GET);
-    op = bind_op_find(core, uid);
+    core_sync_pod(s, in->pod, false, CORE_POD_FROM_GET);
+    op = core_bind_find(core, uid);
     if (op) /* neither terminal nor bound */
         bind_start(s, op, ledger_pod_find(core->ledger, uid), in->pod->n_containers > 0);
 }
 
-void bind_listed(struct step *s, uint64_t list)
+void core_bind_listed(struct step *s, uint64_t list)
 {
-    for (struct bind_op *op = s->core->bind_ops; op; op = op->next) {
+    LIST_EACH(struct bind_op, op, &s->core->bind_ops, link)
+    {
         const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
         if (op->call && op->state != BIND_OP_SENT && (!pod || pod->seen != list))
             op->overtaken = true;
     }
 }
 
-bool bind_answered(struct step *s)
+bool core_bind_answered(struct step *s)
 {
-    struct bind_op *op = s->core->bind_ops;
-    while (op && op->call != s->in->call)
-        op = op->next;
-    if (!op)
-        return false;
-    op->call = 0;
-    if (op->state == BIND_OP_SENT)
-        binding_answered(s, op);
-    else if (op->state == BIND_OP_FETCHING)
-        fetched(s, op);
-    else
-        checked(s, op);
-    return true;
+    LIST_EACH(struct bind_op, op, &s->core->bind_ops, link)
+    {
+        if (op->call != s->in->call)
+            continue;
+        op->call = 0;
+        if (op->state == BIND_OP_SENT)
+            binding_answered(s, op);
+        else if (op->state == BIND_OP_FETCHING)
+            fetched(s, op);
+        else
+            checked(s, op);
+        return true;
+    }
+    return false;
 }
 
 static bool needs_get(const struct bind_op *op)
@@ -551,18 +528,18 @@ static bool needs_get(const struct bind_op *op)
     return (op->state == BIND_OP_UNKNOWN || op->state == BIND_OP_CHECKING) && !op->call;
 }
 
-void bind_tick(struct step *s)
+void core_bind_tick(struct step *s)
 {
-    for (struct bind_op *op = s->core->bind_ops; op; op = op->next)
-        if (needs_get(op) && op->check_ms <= s->now.mono_ms)
-            bind_op_get(s, op);
+    LIST_EACH(struct bind_op, op, &s->core->bind_ops, link)
+    if (needs_get(op) && op->check_ms <= s->now.mono_ms)
+        bind_op_get(s, op);
 }
 
-int64_t bind_due(const struct core *core)
+int64_t core_bind_due(const struct core *core)
 {
     int64_t due = INT64_MAX;
-    for (const struct bind_op *op = core->bind_ops; op; op = op->next)
-        if (needs_get(op) && op->check_ms < due)
-            due = op->check_ms;
+    LIST_EACH(struct bind_op, op, &core->bind_ops, link)
+    if (needs_get(op))
+        step_due(&due, op->check_ms);
     return due;
 }

@@ -33,86 +33,72 @@ enum {
         5000, /* a silence: what arrives after it may be a backlog or end an outage */
 };
 
-static void list_add(struct heartbeat_list *list, struct heartbeat *b)
-{
-    b->next = NULL;
-    b->prev = list->last;
-    if (list->last)
-        list->last->next = b;
-    else
-        list->first = b;
-    list->last = b;
-}
-
-static void list_remove(struct heartbeat_list *list, struct heartbeat *b)
-{
-    if (b->prev)
-        b->prev->next = b->next;
-    else
-        list->first = b->next;
-    if (b->next)
-        b->next->prev = b->prev;
-    else
-        list->last = b->prev;
-}
-
-static struct heartbeat_list *list_of(struct core *core, const struct heartbeat *b)
-{
-    return b->stale ? &core->heartbeats.stale : &core->heartbeats.fresh;
-}
-
-static void heartbeat_free(struct heartbeat *b)
-{
-    free((char *)b->node.p);
-    free(b);
-}
-
 static void heartbeat_drop(struct core *core, struct heartbeat *b)
 {
     ledger_node_set_stale(core->ledger, b->node, 0);
-    list_remove(list_of(core, b), b);
+    list_remove(&b->link);
     map_remove(&core->heartbeats.by_node, b->node);
-    heartbeat_free(b);
+    core_disown(&b->node);
+    free(b);
 }
 
-void heartbeat_init(struct core *core)
+/* Neither Scv nor Lease exists: a later object starts from scratch. */
+static bool is_orphan(const struct core *core, const struct heartbeat *b)
 {
-    map_init(&core->heartbeats.by_node, core->settings.seed,
-             offsetof(struct heartbeat, node));
+    return !ledger_node_has(core->ledger, b->node, LEDGER_SCV) &&
+           !ledger_node_has(core->ledger, b->node, LEDGER_LEASE);
 }
 
-void heartbeat_fini(struct core *core)
+static void drop_list(struct core *core, struct list *list, bool all)
 {
-    struct heartbeat_list *lists[] = {&core->heartbeats.fresh, &core->heartbeats.stale};
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-        while (lists[i]->first)
-            heartbeat_drop(core, lists[i]->first);
+    LIST_EACH(struct heartbeat, b, list, link)
+    if (all || is_orphan(core, b))
+        heartbeat_drop(core, b);
+}
+
+void core_heartbeat_init(struct core *core)
+{
+    struct heartbeats *h = &core->heartbeats;
+    list_init(&h->fresh);
+    list_init(&h->stale);
+    map_init(&h->by_node, core->settings.seed, offsetof(struct heartbeat, node));
+}
+
+void core_heartbeat_fini(struct core *core)
+{
+    drop_list(core, &core->heartbeats.fresh, true);
+    drop_list(core, &core->heartbeats.stale, true);
     map_fini(&core->heartbeats.by_node);
+}
+
+void core_heartbeat_swept(struct step *s)
+{
+    drop_list(s->core, &s->core->heartbeats.fresh, false);
+    drop_list(s->core, &s->core->heartbeats.stale, false);
 }
 
 /* `seconds`: age of the heartbeat; 0: fresh. */
 static void set_age(struct step *s, struct heartbeat *b, int64_t seconds)
 {
     struct core *core = s->core;
-    list_remove(list_of(core, b), b);
+    list_remove(&b->link);
     b->stale = seconds > 0;
     b->scv_s = 0;
-    list_add(list_of(core, b), b);
+    list_append(b->stale ? &core->heartbeats.stale : &core->heartbeats.fresh, &b->link);
     ledger_node_set_stale(core->ledger, b->node, seconds);
 }
 
 static struct heartbeat *heartbeat_new(struct core *core, struct span node)
 {
     struct heartbeat *b = xcalloc(1, sizeof *b);
-    b->node.n = node.n;
-    b->node.p = xmemdup0(node.p, node.n);
-    list_add(&core->heartbeats.fresh, b);
+    b->node = core_own(node);
+    list_append(&core->heartbeats.fresh, &b->link);
     map_set(&core->heartbeats.by_node, b);
     return b;
 }
 
 /* A Lease as a list or watch shows it. */
-void heartbeat_seen(struct step *s, const struct lease *lease)
+void core_heartbeat_seen(struct step *s, const struct lease *lease)
 {
     struct core *core = s->core;
     struct heartbeat *b = map_get(&core->heartbeats.by_node, lease->meta.name);
@@ -123,8 +109,8 @@ void heartbeat_seen(struct step *s, const struct lease *lease)
     if (!b)
         b = heartbeat_new(core, lease->meta.name);
     if (b->stale)
-        output_log(s, ERR_NONE, "node %.*s: the heartbeat from scv-agent is back",
-                   SPAN_ARG(b->node));
+        core_log(s, ERR_NONE, "node %.*s: the heartbeat from scv-agent is back",
+                 SPAN_ARG(b->node));
     b->renewed = renewed;
     b->renewed_ms = core->heartbeats.renewed_ms = s->now.mono_ms;
     set_age(s, b, 0);
@@ -132,7 +118,7 @@ void heartbeat_seen(struct step *s, const struct lease *lease)
 
 /* A node without a Lease may have had one. A node without an Scv is ignored: nothing would
  * remove its heartbeat again. */
-void heartbeat_set_stale(struct step *s)
+void core_heartbeat_set_stale(struct step *s)
 {
     struct core *core = s->core;
     struct heartbeat *b = map_get(&core->heartbeats.by_node, s->in->node_name);
@@ -148,7 +134,7 @@ void heartbeat_set_stale(struct step *s)
 
 /* Another daemon may write the Scv of a stale node whose Lease was deleted. The first new
  * updateTime can be the last one of scv-agent, which a list shows late; a second cannot. */
-void heartbeat_scv_seen(struct step *s, const struct scv *scv)
+void core_heartbeat_scv_seen(struct step *s, const struct scv *scv)
 {
     struct core *core = s->core;
     struct heartbeat *b = map_get(&core->heartbeats.by_node, scv->meta.name);
@@ -156,42 +142,21 @@ void heartbeat_scv_seen(struct step *s, const struct scv *scv)
         ledger_node_has(core->ledger, b->node, LEDGER_LEASE))
         return;
     if (b->scv_s && b->scv_s != scv->update_time) {
-        output_log(
-            s, ERR_NONE,
-            "node %.*s: another program writes the Scv; the missing heartbeat from "
-            "scv-agent is ignored",
-            SPAN_ARG(b->node));
+        core_log(s, ERR_NONE,
+                 "node %.*s: another program writes the Scv; the missing heartbeat from "
+                 "scv-agent is ignored",
+                 SPAN_ARG(b->node));
         heartbeat_drop(core, b);
         return;
     }
     b->scv_s = scv->update_time;
 }
 
-/* Neither Scv nor Lease exists: a later object starts from scratch. */
-static bool is_orphan(const struct core *core, const struct heartbeat *b)
-{
-    return !ledger_node_has(core->ledger, b->node, LEDGER_SCV) &&
-           !ledger_node_has(core->ledger, b->node, LEDGER_LEASE);
-}
-
-void heartbeat_deleted(struct step *s, struct span node)
+void core_heartbeat_deleted(struct step *s, struct span node)
 {
     struct heartbeat *b = map_get(&s->core->heartbeats.by_node, node);
     if (b && is_orphan(s->core, b))
         heartbeat_drop(s->core, b);
-}
-
-void heartbeat_swept(struct step *s)
-{
-    struct core *core = s->core;
-    struct heartbeat_list *lists[] = {&core->heartbeats.fresh, &core->heartbeats.stale};
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-        for (struct heartbeat *b = lists[i]->first, *next; b; b = next) {
-            next = b->next;
-            if (is_orphan(core, b))
-                heartbeat_drop(core, b);
-        }
-    }
 }
 
 static void delivered(struct step *s)
@@ -203,7 +168,7 @@ static void delivered(struct step *s)
     h->last_ms = s->now.mono_ms;
 }
 
-void heartbeat_watch_event(struct step *s)
+void core_heartbeat_watch_event(struct step *s)
 {
     struct heartbeats *h = &s->core->heartbeats;
     if (s->now.mono_ms > h->last_ms + PAUSE_MS)
@@ -212,7 +177,7 @@ void heartbeat_watch_event(struct step *s)
     delivered(s);
 }
 
-void heartbeat_listed(struct step *s, int64_t requested_ms)
+void core_heartbeat_listed(struct step *s, int64_t requested_ms)
 {
     struct heartbeats *h = &s->core->heartbeats;
     bool silent = requested_ms > h->last_ms + PAUSE_MS;
@@ -223,7 +188,7 @@ void heartbeat_listed(struct step *s, int64_t requested_ms)
     delivered(s);
 }
 
-void heartbeat_broken(struct step *s)
+void core_heartbeat_broken(struct step *s)
 {
     s->core->heartbeats.broken = true;
 }
@@ -264,52 +229,53 @@ static int64_t relist_at(const struct core *core, const struct heartbeat *b)
     return (from > doubted ? from : doubted) + CONFIRM_MS;
 }
 
-static void log_stale(struct step *s, size_t n, const struct heartbeat *last)
+/* The heartbeat that becomes stale next; NULL: none, or that cannot be checked now. */
+static struct heartbeat *first_fresh(const struct core *core)
 {
-    long long grace_s = (s->core->settings.node_grace_ms + 999) / 1000;
+    return can_check(core) ? LIST_FIRST(&core->heartbeats.fresh, struct heartbeat, link)
+                           : NULL;
+}
+
+/* `n` nodes became stale, the last one at the end of the list. */
+static void log_stale(struct step *s, size_t n)
+{
+    const struct core *core = s->core;
+    const struct heartbeat *last =
+        LIST_ITEM(core->heartbeats.stale.prev, struct heartbeat, link);
+    long long grace_s = (core->settings.node_grace_ms + 999) / 1000;
     cleanup_buf struct buf owner = {0};
-    const struct ledger_node *node =
-        n ? ledger_node_find(s->core->ledger, last->node) : NULL;
+    const struct ledger_node *node = ledger_node_find(core->ledger, last->node);
     if (node)
         reason_add_foreign_lease(&owner, node);
     if (n == 1)
-        output_log(
-            s, ERR_TIMEOUT,
-            "node %.*s: no heartbeat from scv-agent for %lld s; the node gets no new "
-            "pods%.*s",
-            SPAN_ARG(last->node), grace_s, SPAN_ARG(buf_span(&owner)));
-    else if (n > 1)
-        output_log(
-            s, ERR_TIMEOUT,
-            "%zu nodes (one of them %.*s): no heartbeat from scv-agent for %lld s; they "
-            "get no new pods%.*s",
-            n, SPAN_ARG(last->node), grace_s, SPAN_ARG(buf_span(&owner)));
+        core_log(s, ERR_TIMEOUT,
+                 "node %.*s: no heartbeat from scv-agent for %lld s; the node gets no "
+                 "new pods%.*s",
+                 SPAN_ARG(last->node), grace_s, SPAN_ARG(buf_span(&owner)));
+    else
+        core_log(s, ERR_TIMEOUT,
+                 "%zu nodes (one of them %.*s): no heartbeat from scv-agent for %lld s; "
+                 "they get no new pods%.*s",
+                 n, SPAN_ARG(last->node), grace_s, SPAN_ARG(buf_span(&owner)));
 }
 
-void heartbeat_tick(struct step *s)
+void core_heartbeat_tick(struct step *s)
 {
-    struct core *core = s->core;
-    struct heartbeats *h = &core->heartbeats;
     struct heartbeat *b;
-    int64_t grace_s = (core->settings.node_grace_ms + 999) / 1000;
+    int64_t now_ms = s->now.mono_ms;
     size_t n = 0;
-    if (!can_check(core))
-        return;
-    while ((b = h->fresh.first) && stale_at(core, b) <= s->now.mono_ms) {
-        if (!is_proven(core, b))
-            break;
-        set_age(s, b, grace_s);
-        n++;
-    }
-    log_stale(s, n, h->stale.last);
-    if (b && s->now.mono_ms >= relist_at(core, b))
-        sync_relist(s, CORE_LEASES);
+    for (; (b = first_fresh(s->core)) && stale_at(s->core, b) <= now_ms &&
+           is_proven(s->core, b);
+         n++)
+        set_age(s, b, (s->core->settings.node_grace_ms + 999) / 1000);
+    if (n)
+        log_stale(s, n);
+    if (b && now_ms >= relist_at(s->core, b))
+        core_sync_relist(s, CORE_LEASES);
 }
 
-int64_t heartbeat_due(const struct core *core)
+int64_t core_heartbeat_due(const struct core *core)
 {
-    const struct heartbeat *b = core->heartbeats.fresh.first;
-    if (!b || !can_check(core))
-        return INT64_MAX;
-    return is_proven(core, b) ? stale_at(core, b) : relist_at(core, b);
+    const struct heartbeat *b = first_fresh(core);
+    return !b ? INT64_MAX : is_proven(core, b) ? stale_at(core, b) : relist_at(core, b);
 }

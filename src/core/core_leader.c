@@ -19,21 +19,14 @@
 
 enum {
     RETRY_MS = 500,
-    REFRESH_MIN_MS = 50,         /* at least, between two GETs of leader_refresh */
-    LOG_INTERVAL_MS = 60 * 1000, /* at least, between two lines about the same failure */
-    DURATION_MAX_S = 3600,       /* longer leases of other holders are cut to this */
+    REFRESH_MIN_MS = 50,   /* at least, between two GETs of core_leader_refresh */
+    DURATION_MAX_S = 3600, /* longer leases of other holders are cut to this */
 };
 
-void leader_start(struct step *s)
+void core_leader_start(struct step *s)
 {
     s->core->leader.due_ms = s->core->settings.observer ? INT64_MAX : s->now.mono_ms;
     s->core->leader.settled = s->core->settings.observer;
-}
-
-static void set(struct buf *b, struct span text)
-{
-    buf_clear(b);
-    buf_add_span(b, text);
 }
 
 /* Does the Lease name this process as its holder? */
@@ -45,13 +38,10 @@ static bool leader_is_holder(const struct core *core)
 static struct core_output *call(struct step *s, enum core_output_type type)
 {
     struct core *core = s->core;
-    core->leader.call = core_next_id(core);
-    const char *ns = output_str(s, span_of(core->lease_namespace));
-    const char *name = output_str(s, span_of(core->lease_name));
-    struct core_output *o = output_add(s, type);
-    o->call = core->leader.call;
-    o->ns = ns;
-    o->name = name;
+    struct core_output *o = core_output_add(s, type);
+    o->call = core->leader.call = core_next_id(core);
+    o->ns = step_text(s->out, span_of(core->lease_namespace));
+    o->name = step_text(s->out, span_of(core->lease_name));
     return o;
 }
 
@@ -86,9 +76,8 @@ static void put(struct step *s, bool release)
     lease_write(&body, &lease);
     leader->state = LEADER_WRITING;
     leader->sent = s->now;
-    const char *text = output_str(s, buf_span(&body));
     struct core_output *o = call(s, CORE_CALL_LEASE_WRITE);
-    o->body = text;
+    o->body = step_text(s->out, buf_span(&body));
     o->create = !leader->known;
 }
 
@@ -96,17 +85,17 @@ static void stop_leading(struct step *s, enum err_code code, const char *why)
 {
     struct leader *leader = &s->core->leader;
     if (leader->leading)
-        output_log(s, code, "lease %s/%s: stopped leading: %s", s->core->lease_namespace,
-                   s->core->lease_name, why);
+        core_log(s, code, "lease %s/%s: stopped leading: %s", s->core->lease_namespace,
+                 s->core->lease_name, why);
     leader->leading = false;
     s->core->wakeups_begun = false;
     if (!MUTANT(reservation_survives_leadership))
-        reserve_drop_all(s);
+        core_reserve_drop_all(s);
 }
 
 /* A leader that has not renewed for a whole lease duration may have a successor, whatever
  * the Lease says. */
-void leader_check_expiry(struct step *s)
+void core_leader_check_expiry(struct step *s)
 {
     const struct leader *leader = &s->core->leader;
     if (leader->leading && s->now.mono_ms >= leader->valid.mono_ms + CORE_LEASE_MS &&
@@ -114,7 +103,7 @@ void leader_check_expiry(struct step *s)
         stop_leading(s, ERR_TIMEOUT, "the lease was not renewed in time");
 }
 
-void leader_tick(struct step *s)
+void core_leader_tick(struct step *s)
 {
     struct core *core = s->core;
     struct leader *leader = &core->leader;
@@ -130,7 +119,7 @@ void leader_tick(struct step *s)
         get(s);
 }
 
-void leader_refresh(struct step *s)
+void core_leader_refresh(struct step *s)
 {
     struct leader *leader = &s->core->leader;
     int64_t at_ms = leader->requested_ms + REFRESH_MIN_MS;
@@ -152,7 +141,7 @@ static void check_uid(struct step *s, const struct lease *lease)
         leader->lead_from_ms =
             s->now.mono_ms + (MUTANT(absent_lease_is_free) ? 0 : CORE_LEASE_MS);
     leader->absent = false;
-    set(&leader->uid, lease->meta.uid);
+    core_set(&leader->uid, lease->meta.uid);
 }
 
 /* The Lease was written, by us or by another process: the API server accepts writes. (A
@@ -160,10 +149,8 @@ static void check_uid(struct step *s, const struct lease *lease)
 static void write_observed(struct step *s)
 {
     struct leader *leader = &s->core->leader;
-    if (leader->last_error.n)
-        sync_retry_soon(s);
-    leader->logged_code = ERR_NONE;
-    core_set_last_error(&leader->last_error, NULL);
+    if (step_succeeded(&leader->failure))
+        core_sync_retry_soon(s);
 }
 
 /* Stores the current state of the Lease. */
@@ -177,10 +164,9 @@ static void observe(struct step *s, const struct lease *lease)
         leader->observed_ms = s->now.mono_ms;
         leader->duration_s = lease->duration_s;
         leader->transitions = lease->transitions;
-        set(&leader->version, lease->meta.version);
-        set(&leader->holder, lease->holder);
-        set(&leader->renew_time, lease->renew_time);
-        set(&leader->acquire_time, lease->acquire_time);
+        core_set(&leader->version, lease->meta.version);
+        core_set(&leader->holder, lease->holder);
+        core_set(&leader->acquire_time, lease->acquire_time);
     }
     leader->known = true;
     if (leader_is_holder(s->core))
@@ -212,9 +198,9 @@ static void log_waiting(struct step *s)
     struct span holder = buf_span(&leader->holder);
     if (span_eq(buf_span(&leader->logged_holder), holder))
         return;
-    set(&leader->logged_holder, holder);
-    output_log(s, ERR_NONE, "lease %s/%s: held by %.*s; waiting",
-               s->core->lease_namespace, s->core->lease_name, SPAN_ARG(holder));
+    core_set(&leader->logged_holder, holder);
+    core_log(s, ERR_NONE, "lease %s/%s: held by %.*s; waiting", s->core->lease_namespace,
+             s->core->lease_name, SPAN_ARG(holder));
 }
 
 /* After a GET: acquires the lease if it is free, else schedules the next GET. */
@@ -245,14 +231,9 @@ static void log_failure(struct step *s, const char *what)
 {
     struct leader *leader = &s->core->leader;
     const struct err *err = s->in->err;
-    core_set_last_error(&leader->last_error, err);
-    if (leader->logged_code == err->code &&
-        s->now.mono_ms < leader->logged_ms + LOG_INTERVAL_MS)
-        return;
-    leader->logged_code = err->code;
-    leader->logged_ms = s->now.mono_ms;
-    output_log(s, err->code, "lease %s/%s: request failed (%s): %s; retrying",
-               s->core->lease_namespace, s->core->lease_name, what, err->msg);
+    if (step_failed(&leader->failure, s->now.mono_ms, err))
+        core_log(s, err->code, "lease %s/%s: request failed (%s): %s; retrying",
+                 s->core->lease_namespace, s->core->lease_name, what, err->msg);
 }
 
 static void get_answered(struct step *s)
@@ -285,8 +266,8 @@ static void log_recreated(struct step *s)
         leader->due_ms = leader->lead_from_ms;
     if (span_eq(buf_span(&leader->logged_holder), buf_span(&leader->holder)))
         return;
-    set(&leader->logged_holder, buf_span(&leader->holder));
-    output_log(
+    core_set(&leader->logged_holder, buf_span(&leader->holder));
+    core_log(
         s, ERR_NONE,
         "lease %s/%s: created; binding starts in %lld s, when every previous lease has "
         "expired",
@@ -301,11 +282,11 @@ static void acquired(struct step *s)
     leader->leading = leader->settled = true;
     buf_clear(&leader->logged_holder);
     leader->acquired_ms = s->now.mono_ms;
-    output_log(s, ERR_NONE, "lease %s/%s: acquired; started leading",
-               core->lease_namespace, core->lease_name);
+    core_log(s, ERR_NONE, "lease %s/%s: acquired; started leading", core->lease_namespace,
+             core->lease_name);
     /* The binds of the previous leader must be known before the first bind. */
     if (core->cursors[CORE_PODS].run && !MUTANT(no_list_after_take_over))
-        sync_relist(s, CORE_PODS);
+        core_sync_relist(s, CORE_PODS);
 }
 
 static void write_answered(struct step *s)
@@ -336,7 +317,7 @@ static void write_answered(struct step *s)
         log_recreated(s);
 }
 
-bool leader_answered(struct step *s)
+bool core_leader_answered(struct step *s)
 {
     struct leader *leader = &s->core->leader;
     if (leader->state == LEADER_IDLE || leader->call != s->in->call)
@@ -350,7 +331,7 @@ bool leader_answered(struct step *s)
     return true;
 }
 
-int64_t leader_due(const struct core *core)
+int64_t core_leader_due(const struct core *core)
 {
     const struct leader *leader = &core->leader;
     if (leader->state != LEADER_IDLE ||
@@ -359,10 +340,10 @@ int64_t leader_due(const struct core *core)
     return leader->due_ms;
 }
 
-struct clock_deadline leader_bind_deadline(const struct core *core)
+struct clock_deadline core_leader_bind_deadline(const struct core *core)
 {
     const struct leader *leader = &core->leader;
-    const struct core_time *from = &leader->valid;
+    const struct step_time *from = &leader->valid;
     if (!leader->leading)
         return (struct clock_deadline){.mono_ms = INT64_MIN};
     return (struct clock_deadline){
@@ -382,15 +363,15 @@ bool core_is_leader(const struct core *core)
 static int not_leading(const struct core *core, struct err *err)
 {
     const struct leader *leader = &core->leader;
-    if (leader->last_error.n)
-        return core_unavailable(err, &leader->last_error, "cannot acquire lease %s/%s",
+    if (leader->failure.failures)
+        return core_unavailable(err, &leader->failure, "cannot acquire lease %s/%s",
                                 core->lease_namespace, core->lease_name);
     return err_set(err, ERR_UNAVAILABLE, "lease %s/%s is held by \"%.*s\"",
                    core->lease_namespace, core->lease_name, (int)leader->holder.n,
                    leader->holder.n ? leader->holder.p : "");
 }
 
-int core_may_bind(const struct core *core, struct core_time now, struct err *err)
+int core_may_bind(const struct core *core, struct step_time now, struct err *err)
 {
     const struct leader *leader = &core->leader;
     if (core_ready(core, now, err))
@@ -408,12 +389,12 @@ int core_may_bind(const struct core *core, struct core_time now, struct err *err
             core->lease_namespace, core->lease_name);
     if (!leading)
         return not_leading(core, err);
-    struct clock_deadline until = leader_bind_deadline(core);
+    struct clock_deadline until = core_leader_bind_deadline(core);
     if (MUTANT(lease_ignored))
         until =
             (struct clock_deadline){INT64_MAX, clock_offset_ms(now.mono_ms, now.wall_ns)};
     if (now.mono_ms > until.mono_ms)
-        return core_unavailable(err, &leader->last_error,
+        return core_unavailable(err, &leader->failure,
                                 "lease %s/%s was not renewed in time",
                                 core->lease_namespace, core->lease_name);
     if (clock_deadline_passed(&until, now.mono_ms, now.wall_ns))
@@ -458,7 +439,7 @@ static struct span address_of(struct span holder)
     return address;
 }
 
-struct bind_route core_bind_route(const struct core *core, struct core_time now,
+struct bind_route core_bind_route(const struct core *core, struct step_time now,
                                   bool forwarded, struct err *err)
 {
     const struct leader *leader = &core->leader;
@@ -476,7 +457,7 @@ struct bind_route core_bind_route(const struct core *core, struct core_time now,
                 span_eq(r.address, address_of(span_of(core->identity)));
     /* While the API server is unreachable, renewals of the Lease are invisible: try the
      * last known holder. */
-    bool api_fails = leader->last_error.n > 0;
+    bool api_fails = leader->failure.failures > 0;
     if (r.address.n && !ours && (r.until_ms > now.mono_ms || api_fails))
         r.route = BIND_ROUTE_FORWARD;
     return r;

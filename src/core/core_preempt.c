@@ -39,12 +39,11 @@ enum {
 static void core_preempt_clear(struct core_preempt_pod *e)
 {
     for (size_t i = 0; i < e->n_victims; i++)
-        free((char *)e->victims[i].p);
+        core_disown(&e->victims[i]);
     free(e->victims);
-    free((char *)e->node.p);
+    core_disown(&e->node);
     e->victims = NULL;
     e->n_victims = e->next = 0;
-    e->node = (struct span){0};
     e->cards = 0;
 }
 
@@ -66,7 +65,7 @@ static void core_preempt_release(struct step *s, struct core_preempt_pod *e)
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
     if (pod && ledger_pod_kept(pod)) {
         ledger_pod_keep(s->core->ledger, pod, e->node, 0);
-        wakeup_node(s, e->node);
+        core_wakeup_node(s, e->node);
     }
     core_preempt_clear(e);
 }
@@ -75,18 +74,14 @@ static struct core_output *add_call(struct step *s, enum core_output_type type,
                                     struct core_preempt_pod *e,
                                     const struct ledger_pod *pod)
 {
-    struct clock_deadline until = leader_bind_deadline(s->core);
-    if (until.mono_ms > s->now.mono_ms + SEND_WITHIN_MS)
-        until.mono_ms = s->now.mono_ms + SEND_WITHIN_MS;
-    const char *ns = output_str(s, pod->ns), *name = output_str(s, pod->name);
-    const char *uid = output_str(s, pod->uid), *node = output_str(s, e->node);
-    struct core_output *o = output_add(s, type);
+    struct core_output *o = core_output_add(s, type);
     e->call = o->call = core_next_id(s->core);
-    o->ns = ns;
-    o->name = name;
-    o->uid = uid;
-    o->node = node;
-    o->send_by = until;
+    o->ns = step_text(s->out, pod->ns);
+    o->name = step_text(s->out, pod->name);
+    o->uid = step_text(s->out, pod->uid);
+    o->node = step_text(s->out, e->node);
+    o->send_by = core_leader_bind_deadline(s->core);
+    step_due(&o->send_by.mono_ms, s->now.mono_ms + SEND_WITHIN_MS);
     return o;
 }
 
@@ -122,26 +117,24 @@ static void core_preempt_begin(struct step *s, struct core_preempt_pod *e,
     struct preempt_victims v;
     if (!node || !core_preempt_select(s, pod, node, NULL, 0, &v) || !v.n)
         return; /* changed since the search: the next tick searches again */
-    e->node = (struct span){xmemdup0(node_name.p, node_name.n), node_name.n};
+    e->node = core_own(node_name);
     e->cards = v.cards;
     e->victims = xcalloc(v.n, sizeof *e->victims);
     for (size_t i = 0; i < v.n; i++)
-        e->victims[e->n_victims++] =
-            (struct span){xmemdup0(v.pods[i]->uid.p, v.pods[i]->uid.n), v.pods[i]->uid.n};
+        e->victims[e->n_victims++] = core_own(v.pods[i]->uid);
     e->state = CORE_PREEMPT_NOMINATING;
     e->evicted = false;
     e->attempts = 0;
     s->core->preempt.counts.started++;
     ledger_pod_keep(s->core->ledger, pod, e->node, e->cards);
-    output_log(s, ERR_NONE,
-               "pod %.*s/%.*s: no card has enough free memory%s; evicting %zu pod(s) of "
-               "lower priority from node %.*s",
-               SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
-               pod->request->core ? " and compute" : "", v.n, SPAN_ARG(e->node));
-    const char *text = output_text_of(
-        s, "nominated to node %.*s; evicting %zu pod(s) of lower priority there",
+    core_log(s, ERR_NONE,
+             "pod %.*s/%.*s: no card has enough free memory%s; evicting %zu pod(s) of "
+             "lower priority from node %.*s",
+             SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
+             pod->request->core ? " and compute" : "", v.n, SPAN_ARG(e->node));
+    add_call(s, CORE_CALL_NOMINATE, e, pod)->text = step_printf(
+        s->out, "nominated to node %.*s; evicting %zu pod(s) of lower priority there",
         SPAN_ARG(e->node), v.n);
-    add_call(s, CORE_CALL_NOMINATE, e, pod)->text = text;
 }
 
 /* Does the pod fit on the node when all victims but victims[without] have left? */
@@ -202,15 +195,13 @@ static void core_preempt_evict(struct step *s, struct core_preempt_pod *e)
         done(s, e);
         return;
     }
-    const char *preemptor = output_str(s, e->uid);
+    struct core_output *o = add_call(s, CORE_CALL_EVICT, e, victim);
+    o->preemptor = step_text(s->out, e->uid);
     /* The UID, not the name: tenants may not see each other's pods. */
-    const char *text = output_text_of(
-        s, "evicted from node %.*s: pod %.*s of priority %lld needs the memory%s",
+    o->text = step_printf(
+        s->out, "evicted from node %.*s: pod %.*s of priority %lld needs the memory%s",
         SPAN_ARG(e->node), SPAN_ARG(e->uid), (long long)pod->priority,
         pod->request->core ? " and compute" : "");
-    struct core_output *o = add_call(s, CORE_CALL_EVICT, e, victim);
-    o->preemptor = preemptor;
-    o->text = text;
     e->attempts++;
 }
 
@@ -223,17 +214,16 @@ static void spare(struct step *s, struct span uid)
     }
     struct core_preempt_spared *at = &p->spared[p->next_spared];
     p->next_spared = (p->next_spared + 1) % CORE_PREEMPT_PODS;
-    free((char *)at->uid.p);
-    *at = (struct core_preempt_spared){{xmemdup0(uid.p, uid.n), uid.n},
-                                       s->now.mono_ms + SPARED_MS};
+    core_disown(&at->uid);
+    *at = (struct core_preempt_spared){core_own(uid), s->now.mono_ms + SPARED_MS};
 }
 
 /* "namespace/name", or the UID of a pod that is gone. */
 static const char *label(struct step *s, struct span uid)
 {
     const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
-    return pod ? output_text_of(s, "%.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name))
-               : output_str(s, uid);
+    return pod ? step_printf(s->out, "%.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name))
+               : step_text(s->out, uid);
 }
 
 static void nominated(struct step *s, struct core_preempt_pod *e, enum err_code code)
@@ -244,10 +234,10 @@ static void nominated(struct step *s, struct core_preempt_pod *e, enum err_code 
         return;
     }
     if (code != ERR_NOT_FOUND && code != ERR_CONFLICT)
-        output_log(s, code,
-                   "pod %s: cannot set nominatedNodeName: %s; no pod is evicted for it, "
-                   "retrying in %d s",
-                   label(s, e->uid), s->in->err->msg, FAILED_MS / 1000);
+        core_log(s, code,
+                 "pod %s: cannot set nominatedNodeName: %s; no pod is evicted for it, "
+                 "retrying in %d s",
+                 label(s, e->uid), s->in->err->msg, FAILED_MS / 1000);
     abandon(s, e, FAILED_MS);
 }
 
@@ -256,9 +246,9 @@ static void refused(struct step *s, struct core_preempt_pod *e, const char *why)
 {
     e->refused++;
     e->by_budget = s->in->disruption_budget;
-    output_log(s, ERR_CONFLICT,
-               "pod %s: not evicted for pod %s: %s; it is no victim for %d s",
-               label(s, e->victims[e->next]), label(s, e->uid), why, SPARED_MS / 1000);
+    core_log(s, ERR_CONFLICT,
+             "pod %s: not evicted for pod %s: %s; it is no victim for %d s",
+             label(s, e->victims[e->next]), label(s, e->uid), why, SPARED_MS / 1000);
     spare(s, e->victims[e->next]);
     abandon(s, e, OTHER_VICTIMS_MS);
 }
@@ -345,7 +335,7 @@ static struct core_preempt_pod *core_preempt_find(const struct core *core,
 static void entry_free(struct core_preempt_pod *e)
 {
     core_preempt_clear(e);
-    free((char *)e->uid.p);
+    core_disown(&e->uid);
     buf_fini(&e->nodes);
     free(e);
 }
@@ -356,7 +346,7 @@ void core_preempt_fini(struct core *core)
     for (size_t i = 0; i < p->n; i++)
         entry_free(p->pods[i]);
     for (size_t i = 0; i < p->n_spared; i++)
-        free((char *)p->spared[i].uid.p);
+        core_disown(&p->spared[i].uid);
     free(p->spared);
     free(p->pods);
     *p = (struct core_preempt){0};
@@ -428,7 +418,7 @@ static struct core_preempt_pod *entry_new(struct step *s, const struct ledger_po
 {
     struct core_preempt *p = &s->core->preempt;
     struct core_preempt_pod *e = xcalloc(1, sizeof *e);
-    e->uid = (struct span){xmemdup0(pod->uid.p, pod->uid.n), pod->uid.n};
+    e->uid = core_own(pod->uid);
     e->since_ms = s->now.mono_ms;
     e->since_ns = s->now.wall_ns;
     e->due_ms = s->now.mono_ms + s->core->settings.preempt_after_ms;
@@ -469,7 +459,7 @@ static void sweep(struct step *s)
     for (size_t i = p->n; i-- > 0;) {
         struct core_preempt_pod *e = p->pods[i];
         const struct ledger_pod *pod = ledger_pod_find(core->ledger, e->uid);
-        bool bound = pod && pod->node && pod->final && !bind_op_find(core, e->uid);
+        bool bound = pod && pod->node && pod->final && !core_bind_find(core, e->uid);
         bool waits = e->state == CORE_PREEMPT_WAITING;
         bool over = e->state == CORE_PREEMPT_DONE && e->until_ms <= s->now.mono_ms;
         if (!pod || bound || over || (waits && !pod->node && !may_preempt(core, e->uid)))

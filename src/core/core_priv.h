@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/hash.h"
+#include "base/list.h"
 #include "base/rng.h"
 #include "core/core.h"
 
@@ -10,16 +11,15 @@ enum cursor_state { CURSOR_LIST_DUE, CURSOR_LISTING, CURSOR_WATCH_DUE, CURSOR_WA
 
 struct cursor {
     enum cursor_state state;
-    uint64_t run;          /* of the current list or watch */
-    struct buf version;    /* to watch from */
-    int64_t due_ms;        /* LIST_DUE, WATCH_DUE: when to start */
-    int64_t backoff_ms;    /* after failed lists and watches */
-    int64_t relist_ms;     /* backoff of lists that a failed watch made necessary */
-    int64_t requested_ms;  /* when the current list or watch was requested */
-    int64_t last_event_ms; /* when a list or watch last delivered anything */
-    int64_t listed_ms;     /* when the last complete list was requested */
-    bool synced;           /* there was a complete list */
-    struct buf last_error; /* of the last list or watch; empty after a success */
+    uint64_t run;                /* of the current list or watch */
+    struct buf version;          /* to watch from */
+    int64_t due_ms;              /* LIST_DUE, WATCH_DUE: when to start */
+    unsigned relists;            /* lists in a row that a failed watch made necessary */
+    int64_t requested_ms;        /* when the current list or watch was requested */
+    int64_t last_event_ms;       /* when a list or watch last delivered anything */
+    int64_t listed_ms;           /* when the last complete list was requested */
+    bool synced;                 /* there was a complete list */
+    struct step_failure failure; /* of lists and watches */
 };
 
 /* A caller that waits for the outcome of a bind. */
@@ -32,7 +32,7 @@ enum bind_op_state {
     BIND_OP_FETCHING, /* the pod is unknown: a GET is in flight */
     BIND_OP_SENT,     /* the Binding is in flight */
     BIND_OP_UNKNOWN,  /* the Binding may or may not have taken effect */
-    BIND_OP_CHECKING, /* a list did not show this bound pod: a GET is in flight */
+    BIND_OP_CHECKING, /* a list did not show this bound pod: GETs decide */
 };
 
 /* A bind in flight. Its promise, if any, is in the ledger under the pod's UID. */
@@ -52,11 +52,12 @@ struct bind_op {
     struct err why;   /* the error of the Binding */
     struct waiter *waiters;
     size_t n_waiters, waiters_cap;
-    struct bind_op *next, *prev;
+    struct list link;
 };
 
 /* A node that gained free memory: a change of the Node makes kube-scheduler retry. */
 struct wakeup {
+    struct list link;
     struct span node; /* owned, NUL-terminated */
     int64_t not_before_ms;
     uint64_t call; /* in flight, or 0 */
@@ -66,30 +67,30 @@ struct wakeup {
 /* A pending pod that filter rejected. */
 struct core_preempt_pod {
     enum core_preempt_state state;
-    struct span uid;   /* owned */
-    struct buf nodes;  /* names of the candidate nodes, each with its NUL, */
-    size_t n_nodes;    /* ... and their number */
-    int64_t since_ms;  /* the first rejection, */
-    int64_t since_ns;  /* ... by the wall clock */
-    int64_t due_ms;    /* WAITING, EVICTING: not to be looked at before */
-    size_t at;         /* WAITING: position in `nodes` of the search in progress, */
-    size_t best, cost; /* position of the cheapest node so far, and its victims' number */
-    bool found;        /* ... if there is one */
-    int64_t priority;  /* ... and their highest priority */
-    struct span node;  /* owned: where it is nominated; DONE: may be empty */
-    uint64_t cards;    /* kept there; 0: none */
-    struct span *victims;   /* owned: UIDs */
-    size_t n_victims, next; /* `next`: the first that has not been answered */
-    uint64_t call;
-    unsigned attempts; /* of the current eviction */
-    bool evicted;      /* an eviction was sent, and may have taken effect */
-    int64_t until_ms;
+    struct span uid;  /* owned */
+    struct buf nodes; /* names of the candidate nodes, each with its NUL */
+    size_t n_nodes;
+    int64_t since_ms, since_ns; /* the first rejection, by both clocks */
+    int64_t due_ms; /* WAITING, EVICTING: when the next search or call is due */
+    /* WAITING: position in `nodes` of the search in progress, and of the cheapest node so
+     * far (if `found`), with the number and the highest priority of its victims. */
+    size_t at, best, cost;
+    int64_t priority;
+    bool found;
+    struct span node;               /* owned: where it is nominated; DONE: may be empty */
+    uint64_t cards;                 /* kept for the pod on that node; 0: none */
+    struct span *victims;           /* owned: UIDs */
+    size_t n_victims, next;         /* `next`: the first whose eviction is not answered */
+    uint64_t call;                  /* in flight, or 0 */
+    unsigned attempts;              /* of the current eviction */
+    bool evicted;                   /* an eviction was sent, and may have taken effect */
+    int64_t until_ms;               /* DONE: when the pod is forgotten */
     enum core_preempt_found result; /* of the last search */
-    unsigned refused;               /* evictions, in all; */
-    bool by_budget;                 /* ... the last one */
+    unsigned refused;               /* evictions that the API server refused, in all */
+    bool by_budget;                 /* a PodDisruptionBudget refused the last one */
 };
 
-/* A pod whose eviction was refused: it is no victim until then. */
+/* A pod whose eviction was refused: it is not chosen as a victim before until_ms. */
 struct core_preempt_spared {
     struct span uid; /* owned */
     int64_t until_ms;
@@ -102,7 +103,7 @@ struct core_preempt {
     struct core_preempt_spared *spared;
     size_t n_spared, spared_cap, next_spared;
     int64_t due_ms;
-    struct core_preemptions counts; /* but not waiting and kept */
+    struct core_preemptions counts; /* without `waiting` and `kept` */
 };
 
 enum leader_state {
@@ -117,24 +118,22 @@ struct leader {
     uint64_t call;
     int64_t due_ms;        /* IDLE: when to act next */
     int64_t requested_ms;  /* when the last GET was sent */
-    struct core_time sent; /* of the PATCH in flight */
+    struct step_time sent; /* of the PATCH in flight */
     bool leading;
     bool refreshed;         /* a GET was answered */
     bool settled;           /* the lease was acquired, or must be waited for */
-    struct core_time valid; /* leading: when the last successful renewal was sent */
+    struct step_time valid; /* leading: when the last successful renewal was sent */
     int64_t acquired_ms;
     bool known;  /* the object exists */
     bool absent; /* it did not exist at the last GET */
-    struct buf uid, version, holder, renew_time, acquire_time;
+    struct buf uid, version, holder, acquire_time;
     int64_t duration_s, transitions;
     int64_t observed_ms;  /* when this version of it was first seen */
     int64_t lead_from_ms; /* its holder must not lead earlier: the Lease was recreated,
                                and the holder of the previous one may not know that yet */
     struct buf written;   /* renewTime of the PATCH in flight */
     struct buf logged_holder;
-    enum err_code logged_code; /* of the failure that was logged last, at logged_ms */
-    int64_t logged_ms;
-    struct buf last_error; /* of the last call; empty after a success */
+    struct step_failure failure; /* of calls */
 };
 
 /* The heartbeat of a node. */
@@ -144,24 +143,21 @@ struct heartbeat {
     int64_t renewed_ms; /* when this renewTime was first received */
     bool stale;
     int64_t scv_s; /* stale and without a Lease: updateTime of the Scv since; or 0 */
-    struct heartbeat *next, *prev;
-};
-struct heartbeat_list {
-    struct heartbeat *first, *last;
+    struct list link;
 };
 
 struct heartbeats {
     struct map by_node;
-    struct heartbeat_list fresh; /* longest without renewal first */
-    struct heartbeat_list stale; /* nodes that get no new pods */
-    int64_t listed_ms;           /* when the last list that decides was requested */
-    int64_t doubted_ms;          /* when the last list arrived that does not decide */
-    int64_t renewed_ms;          /* when the last renewal of any node arrived */
-    int64_t event_ms;            /* when the watch last delivered something */
-    int64_t no_pause_since_ms;   /* since then the watch had no long pause */
-    int64_t last_ms;             /* when a list or watch last delivered any Lease */
-    int64_t working_since_ms; /* lists and watches work since then; grace starts here */
-    bool broken;              /* the last list or watch failed; nothing arrived since */
+    struct list fresh;         /* longest without renewal first */
+    struct list stale;         /* nodes that get no new pods */
+    int64_t listed_ms;         /* when the last list that decides was requested */
+    int64_t doubted_ms;        /* when the last list arrived that does not decide */
+    int64_t renewed_ms;        /* when the last renewal of any node arrived */
+    int64_t event_ms;          /* when the watch last delivered something */
+    int64_t no_pause_since_ms; /* since then the watch had no long pause */
+    int64_t last_ms;           /* when a list or watch last delivered any Lease */
+    int64_t working_since_ms;  /* lists and watches work since then; grace starts here */
+    bool broken;               /* the last list or watch failed; nothing arrived since */
 };
 
 struct core {
@@ -174,13 +170,12 @@ struct core {
     int64_t last_assume_ns;
     struct cursor cursors[CORE_KINDS];
     struct map bind_ops_by_uid;
-    struct bind_op *bind_ops; /* newest first */
+    struct list bind_ops; /* newest first */
     size_t n_bind_ops;
     bool wakeups_begun;    /* only while this process leads */
     size_t wakeup_classes; /* ... of pending pods, that begin() has still to look at */
     struct map wakeups_by_node;
-    struct wakeup **wakeups; /* oldest first */
-    size_t n_wakeups, wakeups_cap;
+    struct list wakeups; /* oldest first */
     struct leader leader;
     struct heartbeats heartbeats;
     struct core_preempt preempt;
@@ -192,105 +187,104 @@ struct core {
 /* The arguments of core_step, which all functions of a step share. */
 struct step {
     struct core *core;
-    struct core_time now;
+    struct step_time now;
     const struct core_input *in;
-    struct core_outputs *out;
+    struct step_outputs *out;
 };
 
-/* core.c: outputs */
-struct core_output *output_add(struct step *s, enum core_output_type type);
-const char *output_str(struct step *s, struct span text);
-const char *output_text_of(struct step *s, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-void output_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt,
-                  ...) __attribute__((format(printf, 4, 5)));
-void output_log(struct step *s, enum err_code code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+/* core.c */
+/* A log line; a warning unless the code is ERR_NONE. */
+#define core_log(s, code, ...)                                                           \
+    step_log((s)->out, (code) == ERR_NONE ? LOG_INFO : LOG_WARN, "core", (code),         \
+             __VA_ARGS__)
+struct core_output *core_output_add(struct step *s, enum core_output_type type);
 uint64_t core_next_id(struct core *core);
-/* Stores the message of err; NULL clears it. */
-void core_set_last_error(struct buf *last_error, const struct err *err);
-/* -1; err (may be NULL) gets the text, followed by last_error if there is one. */
-int core_unavailable(struct err *err, const struct buf *last_error, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+/* A copy, NUL-terminated; release it with core_disown. */
+struct span core_own(struct span s);
+void core_disown(struct span *s);               /* sets it to {0} */
+void core_set(struct buf *b, struct span text); /* replaces the content */
+/* -1; err (may be NULL) gets the text, followed by the failure if there is one. */
+int core_unavailable(struct err *err, const struct step_failure *failure, const char *fmt,
+                     ...) __attribute__((format(printf, 3, 4)));
 
 /* core_sync.c: list + watch of each kind */
-void sync_start(struct step *s);
-void sync_tick(struct step *s);
-void sync_object(struct step *s);
-void sync_list_ended(struct step *s);
-void sync_list_failed(struct step *s);
-void sync_watch_progress(struct step *s);
-void sync_watch_ended(struct step *s);
+void core_sync_start(struct step *s);
+void core_sync_tick(struct step *s);
+void core_sync_object(struct step *s);
+void core_sync_list_ended(struct step *s);
+void core_sync_list_failed(struct step *s);
+void core_sync_watch_progress(struct step *s);
+void core_sync_watch_ended(struct step *s);
 /* Starts a new list of the kind now. */
-void sync_relist(struct step *s, enum core_kind kind);
+void core_sync_relist(struct step *s, enum core_kind kind);
 /* Another call shows that the API server works again: shortens the backoff of failed lists
  * and watches, because binds must not be decided from old state for long. */
-void sync_retry_soon(struct step *s);
-int64_t sync_due(const struct core *core);
+void core_sync_retry_soon(struct step *s);
+int64_t core_sync_due(const struct core *core);
 
 /* The state of a pod, as a list, watch or GET shows it. */
 enum core_pod_source {
     CORE_POD_FROM_WATCH,
     CORE_POD_FROM_GET
 }; /* a list counts as watch */
-void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
-                       enum core_pod_source from);
+void core_sync_pod(struct step *s, const struct pod *pod, bool deleted,
+                   enum core_pod_source from);
 /* The pod of that UID no longer exists. */
-void core_pod_deleted(struct step *s, struct span uid);
+void core_sync_pod_deleted(struct step *s, struct span uid);
 
 /* core_bind.c: from the request to the outcome of the Binding */
-struct bind_op *bind_op_find(const struct core *core, struct span uid);
-void bind_op_free(struct bind_op *op);
-void bind_requested(struct step *s);
-bool bind_answered(struct step *s); /* false: not a call of a bind */
-void bind_tick(struct step *s);
-int64_t bind_due(const struct core *core);
+struct bind_op *core_bind_find(const struct core *core, struct span uid);
+void core_bind_fini(struct core *core);
+void core_bind_requested(struct step *s);
+bool core_bind_answered(struct step *s); /* false: not a call of a bind */
+void core_bind_tick(struct step *s);
+int64_t core_bind_due(const struct core *core);
 /* Checks by GET whether a pod with a promise still exists. */
-void bind_check(struct step *s, struct ledger_pod *pod);
+void core_bind_check(struct step *s, struct ledger_pod *pod);
 /* A list of pods has ended. A GET in flight of a pod that the list lacks may be older than
  * the list, and the watch will not show that pod again: the GET is repeated. */
-void bind_listed(struct step *s, uint64_t list);
+void core_bind_listed(struct step *s, uint64_t list);
 /* The pod was seen bound to that node, or deleted. Ends an op with an unknown outcome. */
-void bind_bound(struct step *s, struct bind_op *op, struct span node);
-void bind_deleted(struct step *s, struct bind_op *op);
+void core_bind_bound(struct step *s, struct bind_op *op, struct span node);
+void core_bind_deleted(struct step *s, struct bind_op *op);
 
 /* core_reserve.c: reservations from filter to bind */
-void reserve_requested(struct step *s);
+void core_reserve_requested(struct step *s);
 /* Ends the reservation of the pod, if it has one. */
-void reserve_end(struct step *s, struct span uid);
+void core_reserve_end(struct step *s, struct span uid);
 /* The same before the pod is placed on the node. If the reservation is there too, nothing
  * becomes free. */
-void reserve_end_at(struct step *s, struct span uid, struct span node);
+void core_reserve_end_at(struct step *s, struct span uid, struct span node);
 /* A pod of that priority was given cards of the node: the weaker reservations that lost
  * theirs end. */
-void reserve_yield(struct step *s, struct span node, int64_t priority);
-void reserve_drop_all(struct step *s); /* this process stops leading */
-void reserve_tick(struct step *s);
-int64_t reserve_due(const struct core *core);
+void core_reserve_yield(struct step *s, struct span node, int64_t priority);
+void core_reserve_drop_all(struct step *s); /* this process stops leading */
+void core_reserve_tick(struct step *s);
+int64_t core_reserve_due(const struct core *core);
 
 /* core_leader.c: leader election */
-void leader_start(struct step *s);
-void leader_check_expiry(struct step *s); /* first in every step */
-void leader_tick(struct step *s);
-void leader_refresh(struct step *s);
-bool leader_answered(struct step *s);
-int64_t leader_due(const struct core *core);
+void core_leader_start(struct step *s);
+void core_leader_check_expiry(struct step *s); /* first in every step */
+void core_leader_tick(struct step *s);
+void core_leader_refresh(struct step *s);
+bool core_leader_answered(struct step *s);
+int64_t core_leader_due(const struct core *core);
 /* Until when a Binding may start; mono_ms INT64_MIN: this process does not lead. */
-struct clock_deadline leader_bind_deadline(const struct core *core);
+struct clock_deadline core_leader_bind_deadline(const struct core *core);
 
 /* core_heartbeat.c: heartbeats of nodes */
-void heartbeat_init(struct core *core);
-void heartbeat_fini(struct core *core);
-void heartbeat_seen(struct step *s, const struct lease *lease);
-void heartbeat_set_stale(struct step *s); /* CORE_HEARTBEAT_STALE */
-void heartbeat_scv_seen(struct step *s, const struct scv *scv);
-void heartbeat_deleted(struct step *s, struct span node); /* its Scv or its Lease */
-void heartbeat_swept(struct step *s);       /* Scvs or Leases of any number of nodes */
-void heartbeat_watch_event(struct step *s); /* an event or bookmark of Leases */
-void heartbeat_listed(struct step *s, int64_t requested_ms);
-void heartbeat_broken(struct step *s);
-void heartbeat_tick(struct step *s);
-int64_t heartbeat_due(const struct core *core);
+void core_heartbeat_init(struct core *core);
+void core_heartbeat_fini(struct core *core);
+void core_heartbeat_seen(struct step *s, const struct lease *lease);
+void core_heartbeat_set_stale(struct step *s); /* CORE_HEARTBEAT_STALE */
+void core_heartbeat_scv_seen(struct step *s, const struct scv *scv);
+void core_heartbeat_deleted(struct step *s, struct span node); /* its Scv or its Lease */
+void core_heartbeat_swept(struct step *s); /* Scvs or Leases of any number of nodes */
+void core_heartbeat_watch_event(struct step *s); /* an event or bookmark of Leases */
+void core_heartbeat_listed(struct step *s, int64_t requested_ms);
+void core_heartbeat_broken(struct step *s);
+void core_heartbeat_tick(struct step *s);
+int64_t core_heartbeat_due(const struct core *core);
 
 /* core_wakeup.c: kube-scheduler retries when a node gains free memory */
 struct wakeup_fit {
@@ -303,17 +297,17 @@ struct wakeup_fits {
     int64_t free_mib; /* of all cards */
     struct span node;
 };
-void wakeup_init(struct core *core);
-void wakeup_fini(struct core *core);
-struct wakeup_fits wakeup_before(struct step *s, struct span node);
-void wakeup_after(struct step *s, const struct wakeup_fits *before);
+void core_wakeup_init(struct core *core);
+void core_wakeup_fini(struct core *core);
+struct wakeup_fits core_wakeup_before(struct step *s, struct span node);
+void core_wakeup_after(struct step *s, const struct wakeup_fits *before);
 /* A pod without GPU has left the node, or NULL: its CPU can be what a gang lacks. */
-void wakeup_gangs(struct step *s, const struct ledger_node *node);
+void core_wakeup_gangs(struct step *s, const struct ledger_node *node);
 /* The node has room that was kept before. */
-void wakeup_node(struct step *s, struct span node);
-void wakeup_tick(struct step *s);
-bool wakeup_answered(struct step *s);
-int64_t wakeup_due(const struct core *core);
+void core_wakeup_node(struct step *s, struct span node);
+void core_wakeup_tick(struct step *s);
+bool core_wakeup_answered(struct step *s);
+int64_t core_wakeup_due(const struct core *core);
 
 /* core_preempt.c: layout preemption */
 void core_preempt_rejected(struct step *s); /* CORE_REJECTED */

@@ -7,9 +7,8 @@
 #include "placement/reason.h"
 
 static void gang_lost(struct step *s, struct span uid);
-static enum core_reserve_outcome gang_reserve(struct step *s,
-                                              const struct ledger_node **node,
-                                              struct buf *why);
+static enum core_reserve_outcome
+gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why);
 
 /*
  * Reservations: cards that are kept for a pod from filter to bind (core.h). The ledger has
@@ -20,30 +19,21 @@ static enum core_reserve_outcome gang_reserve(struct step *s,
  * binds fail.
  */
 
-struct reserve_claim {
-    struct span uid, ns, name;
-    int64_t priority;
-    const struct request *request;
-    struct resources requests; /* of the node; its slot is added */
-    int64_t until_ms;
-    bool joint; /* with those of its gang */
-};
-
 static void end_reservation(struct step *s, struct ledger_reservation *r)
 {
-    struct wakeup_fits before = wakeup_before(s, r->node->name);
+    struct wakeup_fits before = core_wakeup_before(s, r->node->name);
     ledger_reservation_end(s->core->ledger, r);
-    wakeup_after(s, &before);
+    core_wakeup_after(s, &before);
 }
 
-void reserve_end(struct step *s, struct span uid)
+void core_reserve_end(struct step *s, struct span uid)
 {
     struct ledger_reservation *r = ledger_reservation_find(s->core->ledger, uid);
     if (r)
         end_reservation(s, r);
 }
 
-void reserve_end_at(struct step *s, struct span uid, struct span node)
+void core_reserve_end_at(struct step *s, struct span uid, struct span node)
 {
     struct ledger_reservation *r = ledger_reservation_find(s->core->ledger, uid);
     if (r && span_eq(r->node->name, node))
@@ -52,56 +42,47 @@ void reserve_end_at(struct step *s, struct span uid, struct span node)
         end_reservation(s, r);
 }
 
-void reserve_yield(struct step *s, struct span node_name, int64_t priority)
+void core_reserve_yield(struct step *s, struct span node_name, int64_t priority)
 {
     const struct ledger_node *node = ledger_node_find(s->core->ledger, node_name);
     struct ledger_reservation *lost;
     while (node && !MUTANT(weaker_reservation_stays) &&
            (lost = ledger_reservation_lost(node, priority))) {
-        output_log(s, ERR_NONE,
-                   "node %.*s: the reservation of pod %.*s/%.*s has ended: a pod of "
-                   "higher priority has its cards",
-                   SPAN_ARG(node->name), SPAN_ARG(lost->ns), SPAN_ARG(lost->name));
+        core_log(s, ERR_NONE,
+                 "node %.*s: the reservation of pod %.*s/%.*s has ended: a pod of "
+                 "higher priority has its cards",
+                 SPAN_ARG(node->name), SPAN_ARG(lost->ns), SPAN_ARG(lost->name));
         if (lost->joint || MUTANT(basic_members_end_together))
             gang_lost(s, lost->uid);
         end_reservation(s, lost);
     }
 }
 
-void reserve_drop_all(struct step *s)
+void core_reserve_drop_all(struct step *s)
 {
     struct ledger_reservation *r;
     while ((r = ledger_first_reservation(s->core->ledger)))
         ledger_reservation_end(s->core->ledger, r);
 }
 
-/* Reserves request->cards cards of the node; `chosen` is of select_cards. */
-static void reserve_on(struct step *s, const struct reserve_claim *claim,
-                       const struct ledger_node *node, uint64_t chosen)
+/* Reserves request->cards cards of the node; `chosen` is of select_cards. The caller has set
+ * whose reservation it is, and until when. */
+static void reserve_on(struct step *s, struct ledger_reservation r,
+                       const struct request *request, const struct ledger_node *node,
+                       uint64_t chosen)
 {
-    const struct request *request = claim->request;
-    struct ledger_share *shares =
-        arena_zalloc(&s->core->scratch, request->cards * sizeof *shares);
+    r.whole = request->kind == REQUEST_CARDS;
+    r.core = request->core;
+    r.requests.pods = 1;
+    r.n_shares = request->cards;
+    r.shares = arena_zalloc(&s->core->scratch, request->cards * sizeof *r.shares);
     for (uint32_t i = 0; i < request->cards; i++, chosen &= chosen - 1) {
         const struct card *card = &node->cards[__builtin_ctzll(chosen)];
-        shares[i] = (struct ledger_share){
+        r.shares[i] = (struct ledger_share){
             .card = card->index, .mib = request->mib_per_card, .uuid = card->uuid};
     }
-    const struct ledger_reservation r = {
-        .uid = claim->uid,
-        .ns = claim->ns,
-        .name = claim->name,
-        .priority = claim->priority,
-        .whole = request->kind == REQUEST_CARDS,
-        .joint = claim->joint,
-        .core = request->core,
-        .shares = shares,
-        .n_shares = request->cards,
-        .requests = {claim->requests.cpu_milli, claim->requests.memory, 1},
-        .until_ms = claim->until_ms,
-    };
     ledger_reserve(s->core->ledger, &r, node->name);
-    reserve_yield(s, node->name, claim->priority);
+    core_reserve_yield(s, node->name, r.priority);
 }
 
 /* Do reservations leave the pod its CPU, memory and slot? What pods take is known better to
@@ -141,16 +122,15 @@ static const struct ledger_node *reserve_one(struct step *s, int64_t until_ms)
     int64_t longest_ms = s->now.mono_ms + CORE_RESERVATION_MS;
     uint64_t chosen;
     const struct ledger_node *node = choose_node(s, &chosen);
-    const struct reserve_claim claim = {.uid = in->uid,
-                                        .ns = in->ns,
-                                        .name = in->name,
-                                        .priority = in->priority,
-                                        .request = in->request,
-                                        .requests = in->requests,
-                                        .until_ms = until_ms < longest_ms ? until_ms
-                                                                          : longest_ms};
+    const struct ledger_reservation r = {.uid = in->uid,
+                                         .ns = in->ns,
+                                         .name = in->name,
+                                         .priority = in->priority,
+                                         .requests = in->requests,
+                                         .until_ms = until_ms < longest_ms ? until_ms
+                                                                           : longest_ms};
     if (node)
-        reserve_on(s, &claim, node, chosen);
+        reserve_on(s, r, in->request, node, chosen);
     return node;
 }
 
@@ -162,7 +142,7 @@ static enum core_reserve_outcome check_request(struct step *s, bool replaces,
 {
     const struct core *core = s->core;
     const struct ledger_pod *pod = ledger_pod_find(core->ledger, s->in->uid);
-    const struct bind_op *op = bind_op_find(core, s->in->uid);
+    const struct bind_op *op = core_bind_find(core, s->in->uid);
     if (!s->in->n_nodes)
         return CORE_RESERVE_NO_NODE;
     if ((pod && pod->node) || op) {
@@ -179,16 +159,16 @@ static enum core_reserve_outcome check_request(struct step *s, bool replaces,
 
 /* Reservations whose time limit has passed end first: the tick of this step comes after the
  * answer, and would end what was answered. */
-void reserve_requested(struct step *s)
+void core_reserve_requested(struct step *s)
 {
     const struct core_input *in = s->in;
     cleanup_buf struct buf why = {0};
     struct err err = {0};
     const struct ledger_node *node = NULL;
-    reserve_tick(s);
+    core_reserve_tick(s);
     struct ledger_reservation *old = ledger_reservation_find(s->core->ledger, in->uid);
     struct wakeup_fits before =
-        wakeup_before(s, old ? old->node->name : (struct span){0});
+        core_wakeup_before(s, old ? old->node->name : (struct span){0});
     int64_t until_ms = old && !MUTANT(reservation_renewed) ? old->until_ms : INT64_MAX;
     enum core_reserve_outcome outcome = check_request(s, old != NULL, &node, &err);
     if (outcome == CORE_RESERVE_DONE && in->gang) {
@@ -200,27 +180,25 @@ void reserve_requested(struct step *s)
         node = reserve_one(s, until_ms);
         outcome = node ? CORE_RESERVE_DONE : CORE_RESERVE_NO_NODE;
     }
-    wakeup_after(s, &before);
+    core_wakeup_after(s, &before);
     if (outcome == CORE_RESERVE_NOT_NOW)
         buf_adds(&why, err.msg);
-    const char *name = node ? output_str(s, node->name) : NULL;
-    const char *text = why.n ? output_str(s, buf_span(&why)) : NULL;
-    struct core_output *o = output_add(s, CORE_RESERVED);
+    struct core_output *o = core_output_add(s, CORE_RESERVED);
     o->token = in->token;
     o->reserve = outcome;
-    o->node = name;
-    o->text = text;
+    o->node = node ? step_text(s->out, node->name) : NULL;
+    o->text = why.n ? step_text(s->out, buf_span(&why)) : NULL;
 }
 
-void reserve_tick(struct step *s)
+void core_reserve_tick(struct step *s)
 {
     struct ledger_reservation *r;
     while ((r = ledger_first_reservation(s->core->ledger)) &&
-           r->until_ms <= s->now.mono_ms)
+           r->until_ms <= s->now.mono_ms && !MUTANT(reservation_without_limit))
         end_reservation(s, r);
 }
 
-int64_t reserve_due(const struct core *core)
+int64_t core_reserve_due(const struct core *core)
 {
     const struct ledger_reservation *r = ledger_first_reservation(core->ledger);
     return r ? r->until_ms : INT64_MAX;
@@ -246,33 +224,21 @@ int64_t reserve_due(const struct core *core)
  * keep its cards forever although one member cannot start for another reason.
  */
 
-/* The reservations of the other members of the pod's gang. `visit` may end them. */
-static void each_other(struct step *s, const struct ledger_gang *gang, struct span uid,
-                       void (*visit)(struct step *, struct ledger_reservation *, void *),
-                       void *ctx)
+/* The reservation of another member than the pod of that UID; NULL: none. */
+static struct ledger_reservation *
+other_reservation(struct step *s, const struct ledger_member *m, struct span uid)
 {
-    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next) {
-        struct ledger_reservation *r =
-            span_eq(m->pod->uid, uid)
-                ? NULL
-                : ledger_reservation_find(s->core->ledger, m->pod->uid);
-        if (r)
-            visit(s, r, ctx);
-    }
+    return span_eq(m->pod->uid, uid)
+               ? NULL
+               : ledger_reservation_find(s->core->ledger, m->pod->uid);
 }
 
-static void end_member(struct step *s, struct ledger_reservation *r, void *ctx)
+static void end_others(struct step *s, const struct ledger_gang *gang, struct span uid)
 {
-    (void)ctx;
-    reserve_end(s, r->uid);
-}
-
-static void add_member_limit(struct step *s, struct ledger_reservation *r, void *ctx)
-{
-    int64_t *until_ms = ctx;
-    (void)s;
-    if (r->until_ms < *until_ms)
-        *until_ms = r->until_ms;
+    struct ledger_reservation *r;
+    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
+        if ((r = other_reservation(s, m, uid)))
+            end_reservation(s, r);
 }
 
 /* A pod of higher priority took the cards of this pod, whose reservation was made with those
@@ -281,15 +247,7 @@ static void gang_lost(struct step *s, struct span uid)
 {
     const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
     if (pod && pod->member)
-        each_other(s, pod->member->gang, uid, end_member, NULL);
-}
-
-static bool is_candidate(const struct core_input *in, const struct ledger_node *node)
-{
-    for (size_t i = 0; i < in->n_nodes; i++)
-        if (span_eq(in->nodes[i], node->name))
-            return true;
-    return false;
+        end_others(s, pod->member->gang, uid);
 }
 
 /* Does the reservation still serve the pod: the node is offered, and the cards suit? */
@@ -299,9 +257,11 @@ static bool serves(struct step *s, const struct ledger_reservation *r)
     const struct request *request = in->request;
     const struct select_pod asks = {request, in->priority, in->uid, NULL};
     uint64_t chosen;
-    bool whole = request->kind == REQUEST_CARDS;
-    if (!is_candidate(in, r->node) || r->whole != whole ||
-        r->n_shares != request->cards || r->priority != in->priority ||
+    bool whole = request->kind == REQUEST_CARDS, offered = false;
+    for (size_t i = 0; i < in->n_nodes && !offered; i++)
+        offered = span_eq(in->nodes[i], r->node->name);
+    if (!offered || r->whole != whole || r->n_shares != request->cards ||
+        r->priority != in->priority ||
         (!whole && r->shares[0].mib != request->mib_per_card) ||
         r->core != request->core || !select_bind(r->node, &asks, &chosen))
         return false;
@@ -330,44 +290,32 @@ static size_t list_nodes(struct step *s, const struct ledger_node ***list)
     return n;
 }
 
-static void reserve_member(struct step *s, const struct gang_plan_member *m,
-                           int64_t until_ms)
-{
-    const struct core_input *in = s->in;
-    const struct reserve_claim claim = {
-        .uid = m->uid,
-        .ns = m->pod ? m->pod->ns : in->ns,
-        .name = m->pod ? m->pod->name : in->name,
-        .priority = m->pod ? m->pod->priority : in->priority,
-        .request = m->request,
-        .requests = m->requests,
-        .until_ms = until_ms,
-        .joint = true,
-    };
-    reserve_on(s, &claim, m->node, m->cards);
-}
-
 /* Reserves for all that were placed. Cards are chosen on each node in the order of the
  * plan, so what a member takes was free when the plan was made. */
 static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t until_ms)
 {
+    const struct core_input *in = s->in;
     size_t n = MUTANT(gang_in_part) ? 1 : v->n_members;
-    for (size_t i = 0; i < n; i++)
-        if (v->members[i].placed && v->members[i].cards)
-            reserve_member(s, &v->members[i], until_ms);
-}
-
-static bool has_space_for_gang(const struct step *s)
-{
-    return ledger_reservations(s->core->ledger) + GANG_PLAN_MEMBERS <
-           CORE_RESERVATIONS_MAX;
+    for (size_t i = 0; i < n; i++) {
+        const struct gang_plan_member *m = &v->members[i];
+        const struct ledger_reservation r = {
+            .uid = m->uid,
+            .ns = m->pod ? m->pod->ns : in->ns,
+            .name = m->pod ? m->pod->name : in->name,
+            .priority = m->pod ? m->pod->priority : in->priority,
+            .requests = m->requests,
+            .until_ms = until_ms,
+            .joint = true,
+        };
+        if (m->placed && m->cards)
+            reserve_on(s, r, m->request, m->node, m->cards);
+    }
 }
 
 /* Reserves for all members that have no place yet, and sets the node of the pod in the
  * input; or ends all reservations of the gang and appends the reason. */
-static enum core_reserve_outcome gang_reserve(struct step *s,
-                                              const struct ledger_node **node,
-                                              struct buf *why)
+static enum core_reserve_outcome
+gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
 {
     const struct core_input *in = s->in;
     struct ledger *l = s->core->ledger;
@@ -387,12 +335,12 @@ static enum core_reserve_outcome gang_reserve(struct step *s,
         return CORE_RESERVE_DONE;
     }
     int64_t until_ms = s->now.mono_ms + CORE_GANG_RESERVATION_MS;
-    if (own)
-        add_member_limit(s, own, &until_ms);
-    /* The caller wakes pending pods, if its cards are free after this step. */
-    if (own)
+    if (own) {
+        step_due(&until_ms, own->until_ms);
+        /* The caller wakes pending pods, if its cards are free after this step. */
         ledger_reservation_end(l, own);
-    if (!has_space_for_gang(s))
+    }
+    if (ledger_reservations(l) + GANG_PLAN_MEMBERS >= CORE_RESERVATIONS_MAX)
         return CORE_RESERVE_FULL;
     size_t n = list_nodes(s, &nodes);
     bool spread = in->request->placement == PLACE_SPREAD;
@@ -402,11 +350,14 @@ static enum core_reserve_outcome gang_reserve(struct step *s,
         if (v.placed >= v.needed) /* they can start without this one */
             return CORE_RESERVE_GANG_REJECTED;
         if (!MUTANT(gang_keeps_a_part))
-            each_other(s, gang, in->uid, end_member, NULL);
+            end_others(s, gang, in->uid);
         buf_adds(why, "; none starts before all can");
         return CORE_RESERVE_GANG_REJECTED;
     }
-    each_other(s, gang, in->uid, add_member_limit, &until_ms);
+    struct ledger_reservation *other;
+    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
+        if ((other = other_reservation(s, m, in->uid)))
+            step_due(&until_ms, other->until_ms);
     reserve_all(s, &v, until_ms);
     *node = v.members[0].node;
     return CORE_RESERVE_DONE;

@@ -19,26 +19,26 @@
 static void forget_pod(struct step *s, struct ledger_pod *pod)
 {
     struct wakeup_fits before =
-        wakeup_before(s, pod->node ? pod->node->name : (struct span){0});
+        core_wakeup_before(s, pod->node ? pod->node->name : (struct span){0});
     ledger_pod_remove(s->core->ledger, pod);
-    wakeup_after(s, &before);
+    core_wakeup_after(s, &before);
 }
 
-void core_pod_deleted(struct step *s, struct span uid)
+void core_sync_pod_deleted(struct step *s, struct span uid)
 {
-    struct bind_op *op = bind_op_find(s->core, uid);
+    struct bind_op *op = core_bind_find(s->core, uid);
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
     if (pod)
         forget_pod(s, pod);
-    wakeup_gangs(s, ledger_nongpu_deleted(s->core->ledger, uid));
+    core_wakeup_gangs(s, ledger_nongpu_deleted(s->core->ledger, uid));
     if (!MUTANT(reservation_outlives_pod))
-        reserve_end(s, uid);
+        core_reserve_end(s, uid);
     if (op)
-        bind_deleted(s, op);
+        core_bind_deleted(s, op);
 }
 
-/* Has another replica bound the pod, with other labels than those of the reservation
- * here? Limits cannot be edited. */
+/* Has another replica bound the pod, with other labels than this process has seen? Limits
+ * cannot be edited. */
 static bool is_promised_otherwise(const struct ledger_pod *entry,
                                   const struct promise *promise)
 {
@@ -82,7 +82,7 @@ static void note_differences(struct step *s, struct ledger_pod *entry,
     struct core *core = s->core;
     cleanup_buf struct buf text = {0};
     promise_differences(&text, pod, promise, request, invalid,
-                      core->settings.ledger.unit_mib);
+                        core->settings.ledger.unit_mib);
     if (entry->final && asks_for_cards(entry->request) && is_edited(entry, promise)) {
         buf_adds(&text, text.n ? "; " : "");
         buf_adds(&text, "the annotations were edited after the bind; the cards of the "
@@ -106,7 +106,7 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
             .uuid = promise->shares[i].uuid,
         };
     struct wakeup_fits before =
-        wakeup_before(s, entry->node ? entry->node->name : pod->node);
+        core_wakeup_before(s, entry->node ? entry->node->name : pod->node);
     /* Edits of the annotations do not change a promise. */
     bool known = entry->final && entry->node && span_eq(entry->node->name, pod->node);
     if (!known || (MUTANT(edits_of_bound_trusted) && n))
@@ -114,7 +114,7 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
     entry->final = entry->n_shares > 0;
     if (pod->phase != POD_PENDING)
         ledger_pod_running(core->ledger, entry, !core->cursors[CORE_PODS].synced);
-    wakeup_after(s, &before);
+    core_wakeup_after(s, &before);
 }
 
 /* What the state shows the pod to request and to have. */
@@ -134,8 +134,8 @@ static void read_request(struct step *s, const struct pod *pod, struct observed 
     *o = (struct observed){0};
     if (bound) {
         promise_of(pod, &core->scratch, &o->promise);
-        o->invalid = promise_of_bound(pod, &o->promise, &rules, &core->scratch, &o->request,
-                                   &o->why) != 0;
+        o->invalid = promise_of_bound(pod, &o->promise, &rules, &core->scratch,
+                                      &o->request, &o->why) != 0;
     } else {
         o->invalid = request_of(pod, &rules, &core->scratch, &o->request, &o->why) != 0;
     }
@@ -170,13 +170,13 @@ static void observe_pod(struct step *s, const struct pod *pod, const struct obse
         place_pod(s, entry, pod, &o->promise);
         note_differences(s, entry, pod, &o->promise, &o->request, o->invalid);
     } else if (MUTANT(old_event_frees) && entry->node &&
-               !bind_op_find(s->core, pod->meta.uid)) {
+               !core_bind_find(s->core, pod->meta.uid)) {
         ledger_pod_unplace(l, entry);
     }
 }
 
-void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
-                       enum core_pod_source from)
+void core_sync_pod(struct step *s, const struct pod *pod, bool deleted,
+                   enum core_pod_source from)
 {
     struct ledger *l = s->core->ledger;
     struct span uid = pod->meta.uid;
@@ -184,19 +184,19 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
     struct observed o;
 
     if (deleted || pod_is_terminal(pod)) {
-        core_pod_deleted(s, uid);
+        core_sync_pod_deleted(s, uid);
         return;
     }
     read_request(s, pod, &o);
-    struct bind_op *op = bind_op_find(s->core, uid);
+    struct bind_op *op = core_bind_find(s->core, uid);
     if (bound)
-        reserve_end_at(s, uid, pod->node);
+        core_reserve_end_at(s, uid, pod->node);
     /* A pending pod whose labels were removed requests nothing, and no bind ends its
      * reservation. A bound pod keeps its promise. */
     struct ledger_pod *known = ledger_pod_find(l, uid);
     if (known && !known->node && !o.asks) {
         forget_pod(s, known);
-        reserve_end(s, uid);
+        core_reserve_end(s, uid);
         known = NULL;
     }
     if (known || o.asks)
@@ -205,11 +205,11 @@ void core_pod_observed(struct step *s, const struct pod *pod, bool deleted,
         /* Only what the watch shows: it also shows the end of the pod. */
         ledger_nongpu_seen(l, uid, pod->node, &pod->requests, s->in->run);
     if (op && bound)
-        bind_bound(s, op, pod->node);
+        core_bind_bound(s, op, pod->node);
 }
 
 /* The last decoded state of the pod stays: an invalid object frees nothing. */
-static void core_pod_exists(struct step *s, struct span uid)
+static void pod_exists(struct step *s, struct span uid)
 {
     struct ledger_pod *entry = ledger_pod_find(s->core->ledger, uid);
     ledger_nongpu_exists(s->core->ledger, uid, s->in->run);
@@ -229,30 +229,30 @@ static void sweep_plain(struct step *s, uint64_t list)
         if (!left || seen[left->id])
             continue;
         seen[left->id] = 1;
-        wakeup_gangs(s, left);
+        core_wakeup_gangs(s, left);
     }
 }
 
 /* A pod that a complete list lacks is deleted if the list was requested after the pod was
  * last known to exist. Otherwise a GET decides, because the watch that follows never
  * shows a pod that was deleted before it: at once, or when the bind in flight ends. */
-static void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
+static void sweep_pods(struct step *s, uint64_t list, int64_t requested_ms)
 {
     struct core *core = s->core;
-    bind_listed(s, list);
+    core_bind_listed(s, list);
     if (!MUTANT(plain_pod_survives_list))
         sweep_plain(s, list);
     const struct ledger *l = core->ledger;
     for (struct ledger_pod *pod = ledger_first_pod(l), *next; pod; pod = next) {
         next = ledger_next_pod(l, pod);
-        bool in_flight = bind_op_find(core, pod->uid) != NULL;
+        bool in_flight = core_bind_find(core, pod->uid) != NULL;
         if (pod->seen == list)
             continue;
         if (!in_flight && (!pod->node || pod->confirmed_ms < requested_ms ||
                            MUTANT(absent_in_older_list)))
-            core_pod_deleted(s, arena_copy(&core->scratch, pod->uid));
+            core_sync_pod_deleted(s, arena_copy(&core->scratch, pod->uid));
         else if (!in_flight)
-            bind_check(s, pod);
+            core_bind_check(s, pod);
         else
             pod->unconfirmed = true;
     }
@@ -267,53 +267,30 @@ static void core_pods_sweep(struct step *s, uint64_t list, int64_t requested_ms)
  */
 
 enum {
-    BACKOFF_MIN_MS = 800,
+    BACKOFF_FIRST_MS = 1600, /* of which half is random: as client-go's reflector */
     BACKOFF_MAX_MS = 30 * 1000,
     HEALTHY_MS = 30 * 1000, /* a watch that lasted this long resets the relist backoff */
-    RETRY_SOON_MS = 1000,   /* the maximum wait after sync_retry_soon */
+    RETRY_SOON_MS = 1000,   /* the maximum wait after core_sync_retry_soon */
     ABSENT_RETRY_MS = 30 * 1000, /* while the kind itself does not exist: no CRD */
     WATCH_INTERVAL_MS = 1000,    /* between two watches: a server may end each at once */
     /* The first list of pods starts once the lease is known: a new leader lists them again. */
     PODS_WAIT_MS = 500,
 };
 
-/* Doubles *backoff_ms; returns 0.5 to 1.5 times that, at least retry_after_ms. The
- * constants are those of client-go's reflector. */
-static int64_t back_off(struct core *core, int64_t *backoff_ms, int64_t retry_after_ms)
-{
-    *backoff_ms = *backoff_ms ? *backoff_ms * 2 : BACKOFF_MIN_MS;
-    if (*backoff_ms > BACKOFF_MAX_MS)
-        *backoff_ms = BACKOFF_MAX_MS;
-    int64_t wait =
-        *backoff_ms / 2 + (int64_t)rng_below(&core->rng, (uint64_t)*backoff_ms);
-    return wait > retry_after_ms ? wait : retry_after_ms;
-}
-
-static void list_now(struct step *s, enum core_kind kind)
+static void request(struct step *s, enum core_kind kind, enum core_output_type type)
 {
     struct cursor *c = &s->core->cursors[kind];
-    c->state = CURSOR_LISTING;
+    struct core_output *o = core_output_add(s, type);
+    c->state = type == CORE_LIST ? CURSOR_LISTING : CURSOR_WATCHING;
     c->run = core_next_id(s->core);
     c->requested_ms = s->now.mono_ms;
-    struct core_output *o = output_add(s, CORE_LIST);
     o->kind = kind;
     o->run = c->run;
+    if (type == CORE_WATCH)
+        o->version = step_text(s->out, buf_span(&c->version));
 }
 
-static void watch_now(struct step *s, enum core_kind kind)
-{
-    struct cursor *c = &s->core->cursors[kind];
-    c->state = CURSOR_WATCHING;
-    c->run = core_next_id(s->core);
-    c->requested_ms = s->now.mono_ms;
-    const char *version = output_str(s, buf_span(&c->version));
-    struct core_output *o = output_add(s, CORE_WATCH);
-    o->kind = kind;
-    o->run = c->run;
-    o->version = version;
-}
-
-void sync_start(struct step *s)
+void core_sync_start(struct step *s)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         struct cursor *c = &s->core->cursors[kind];
@@ -329,40 +306,36 @@ static int64_t cursor_due(const struct core *core, int kind)
     const struct cursor *c = &core->cursors[kind];
     if (c->state != CURSOR_LIST_DUE && c->state != CURSOR_WATCH_DUE)
         return INT64_MAX;
-    if (kind == CORE_PODS && !c->synced && core->leader.settled && !c->backoff_ms)
+    if (kind == CORE_PODS && !c->synced && core->leader.settled && !c->failure.failures)
         return INT64_MIN;
     return c->due_ms;
 }
 
-void sync_tick(struct step *s)
+void core_sync_tick(struct step *s)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         if (cursor_due(s->core, kind) > s->now.mono_ms)
             continue;
-        if (s->core->cursors[kind].state == CURSOR_LIST_DUE)
-            list_now(s, (enum core_kind)kind);
-        else
-            watch_now(s, (enum core_kind)kind);
+        bool lists = s->core->cursors[kind].state == CURSOR_LIST_DUE;
+        request(s, (enum core_kind)kind, lists ? CORE_LIST : CORE_WATCH);
     }
 }
 
-void sync_retry_soon(struct step *s)
+void core_sync_retry_soon(struct step *s)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         struct cursor *c = &s->core->cursors[kind];
         bool idle = c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE;
-        if (idle && c->last_error.n && c->due_ms > s->now.mono_ms + RETRY_SOON_MS)
-            c->due_ms = s->now.mono_ms + RETRY_SOON_MS;
+        if (idle && c->failure.failures)
+            step_due(&c->due_ms, s->now.mono_ms + RETRY_SOON_MS);
     }
 }
 
-int64_t sync_due(const struct core *core)
+int64_t core_sync_due(const struct core *core)
 {
     int64_t due = INT64_MAX;
-    for (int kind = 0; kind < CORE_KINDS; kind++) {
-        int64_t at = cursor_due(core, kind);
-        due = at < due ? at : due;
-    }
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        step_due(&due, cursor_due(core, kind));
     return due;
 }
 
@@ -376,10 +349,8 @@ static struct cursor *current(struct step *s)
 
 static void see_version(struct cursor *c, struct span version)
 {
-    if (!version.n)
-        return;
-    buf_clear(&c->version);
-    buf_add_span(&c->version, version);
+    if (version.n)
+        core_set(&c->version, version);
 }
 
 static struct span object_node(const struct core_input *in)
@@ -411,7 +382,7 @@ static void log_duplicate(struct step *s, const struct ledger_node *node, uint32
     const struct card *a = &node->cards[first], *b = a + 1;
     while (!span_eq(a->uuid, b->uuid))
         b++;
-    output_log(
+    core_log(
         s, ERR_CONFLICT,
         "node %.*s: the Scv has the same UUID %.*s for GPU%d and GPU%d; neither gets new "
         "pods until the UUIDs differ",
@@ -427,7 +398,7 @@ static void scv_seen(struct step *s, const struct core_input *in)
     int32_t now = first_duplicate(l, name);
     if (now >= 0 && before < 0)
         log_duplicate(s, ledger_node_find(l, name), (uint32_t)now);
-    heartbeat_scv_seen(s, in->scv);
+    core_heartbeat_scv_seen(s, in->scv);
 }
 
 static void apply_object(struct step *s, const struct core_input *in)
@@ -453,7 +424,7 @@ static void apply_object(struct step *s, const struct core_input *in)
         else
             ledger_lease_seen(l, in->lease, in->run);
         if (!in->deleted)
-            heartbeat_seen(s, in->lease);
+            core_heartbeat_seen(s, in->lease);
         break;
     default:
         if (in->deleted)
@@ -464,7 +435,7 @@ static void apply_object(struct step *s, const struct core_input *in)
     }
 }
 
-void sync_object(struct step *s)
+void core_sync_object(struct step *s)
 {
     const struct core_input *in = s->in;
     struct cursor *c = current(s);
@@ -472,58 +443,55 @@ void sync_object(struct step *s)
         return;
     c->last_event_ms = s->now.mono_ms;
     if (in->kind == CORE_LEASES && c->state == CURSOR_WATCHING)
-        heartbeat_watch_event(s);
+        core_heartbeat_watch_event(s);
     if (in->kind == CORE_PODS && in->invalid && !in->deleted) {
-        core_pod_exists(s, in->pod->meta.uid);
+        pod_exists(s, in->pod->meta.uid);
     } else if (in->kind == CORE_PODS) {
-        core_pod_observed(s, in->pod, in->deleted, CORE_POD_FROM_WATCH);
+        core_sync_pod(s, in->pod, in->deleted, CORE_POD_FROM_WATCH);
     } else if (object_node(in).n) {
-        struct wakeup_fits before = wakeup_before(s, object_node(in));
+        struct wakeup_fits before = core_wakeup_before(s, object_node(in));
         apply_object(s, in);
         if (in->deleted)
-            heartbeat_deleted(s, object_node(in));
-        wakeup_after(s, &before);
+            core_heartbeat_deleted(s, object_node(in));
+        core_wakeup_after(s, &before);
     }
     if (c->state == CURSOR_WATCHING)
         see_version(c, in->version);
 }
 
-static void sweep_kind(struct step *s, enum core_kind kind, const struct cursor *c)
+static const enum ledger_kind ledger_kinds[CORE_KINDS] = {
+    [CORE_NODES] = LEDGER_NODE,
+    [CORE_SCVS] = LEDGER_SCV,
+    [CORE_LEASES] = LEDGER_LEASE,
+    [CORE_CONFIGMAPS] = LEDGER_UNHEALTHY,
+};
+
+/* A complete list: `c` is its cursor. */
+static void listed(struct step *s, struct cursor *c)
 {
-    static const enum ledger_kind ledger_kinds[CORE_KINDS] = {
-        [CORE_NODES] = LEDGER_NODE,
-        [CORE_SCVS] = LEDGER_SCV,
-        [CORE_LEASES] = LEDGER_LEASE,
-        [CORE_CONFIGMAPS] = LEDGER_UNHEALTHY,
-    };
+    enum core_kind kind = s->in->kind;
     if (kind == CORE_PODS)
-        core_pods_sweep(s, c->run, c->requested_ms);
+        sweep_pods(s, c->run, c->requested_ms);
     else
         ledger_sweep(s->core->ledger, ledger_kinds[kind], c->run);
     if (kind == CORE_SCVS || kind == CORE_LEASES)
-        heartbeat_swept(s);
-}
+        core_heartbeat_swept(s);
 
-static void listed(struct step *s, struct cursor *c)
-{
-    if (s->in->kind == CORE_LEASES)
-        heartbeat_listed(s, c->requested_ms);
+    if (kind == CORE_LEASES)
+        core_heartbeat_listed(s, c->requested_ms);
     c->synced = true;
     c->last_event_ms = s->now.mono_ms;
     c->listed_ms = c->requested_ms;
-    core_set_last_error(&c->last_error, NULL);
+    step_succeeded(&c->failure);
 }
 
-void sync_list_ended(struct step *s)
+void core_sync_list_ended(struct step *s)
 {
     struct cursor *c = current(s);
     if (!c || c->state != CURSOR_LISTING)
         return;
-    sweep_kind(s, s->in->kind, c);
     listed(s, c);
-    buf_clear(&c->version);
-    see_version(c, s->in->version);
-    c->backoff_ms = 0;
+    core_set(&c->version, s->in->version);
     c->state = CURSOR_WATCH_DUE;
     c->due_ms = s->now.mono_ms;
 }
@@ -535,7 +503,17 @@ static bool may_be_absent(enum core_kind kind)
     return kind == CORE_SCVS || kind == CORE_LEASES;
 }
 
-void sync_list_failed(struct step *s)
+/* Of a list or watch. `failures`: how many in a row the retry depends on. */
+static void failed(struct step *s, struct cursor *c, const unsigned *failures)
+{
+    if (s->in->kind == CORE_LEASES)
+        core_heartbeat_broken(s);
+    step_failed(&c->failure, s->now.mono_ms, s->in->err);
+    c->due_ms += step_backoff(&s->core->rng, *failures, BACKOFF_FIRST_MS, BACKOFF_MAX_MS,
+                              s->in->retry_after_ms);
+}
+
+void core_sync_list_failed(struct step *s)
 {
     const struct core_input *in = s->in;
     struct cursor *c = current(s);
@@ -544,49 +522,35 @@ void sync_list_failed(struct step *s)
     c->state = CURSOR_LIST_DUE;
     if (in->err->code == ERR_NOT_FOUND && may_be_absent(in->kind)) {
         bool first = !c->synced;
-        sweep_kind(s, in->kind, c);
         listed(s, c);
         c->due_ms = s->now.mono_ms + ABSENT_RETRY_MS;
         if (first)
-            output_log(s, ERR_NOT_FOUND,
-                       "list of %s: the API server does not serve this kind; retrying "
-                       "every %d s",
-                       core_kind_name(in->kind), ABSENT_RETRY_MS / 1000);
+            core_log(s, ERR_NOT_FOUND,
+                     "list of %s: the API server does not serve this kind; retrying "
+                     "every %d s",
+                     core_kind_name(in->kind), ABSENT_RETRY_MS / 1000);
         return;
     }
-    if (in->kind == CORE_LEASES)
-        heartbeat_broken(s);
-    core_set_last_error(&c->last_error, in->err);
-    c->due_ms = s->now.mono_ms + back_off(s->core, &c->backoff_ms, in->retry_after_ms);
-    output_log(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
-               in->err->msg);
+    c->due_ms = s->now.mono_ms;
+    failed(s, c, &c->failure.failures);
+    core_log(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
+             in->err->msg);
 }
 
-void sync_watch_progress(struct step *s)
+void core_sync_watch_progress(struct step *s)
 {
     struct cursor *c = current(s);
     if (!c || c->state != CURSOR_WATCHING)
         return;
     c->last_event_ms = s->now.mono_ms;
-    c->backoff_ms = 0;
-    core_set_last_error(&c->last_error, NULL);
+    step_succeeded(&c->failure);
     see_version(c, s->in->version);
     /* An opened watch has delivered nothing yet; a bookmark has a version. */
     if (s->in->kind == CORE_LEASES && s->in->version.n)
-        heartbeat_watch_event(s);
+        core_heartbeat_watch_event(s);
 }
 
-/* After a watch failed with an expired version: the first list after a healthy watch is
- * immediate. A server that answers every watch with 410 gets lists at growing intervals;
- * successful lists and opened watches do not reset them. */
-static int64_t relist_delay(struct step *s, struct cursor *c)
-{
-    bool first = c->relist_ms == 0;
-    int64_t wait = back_off(s->core, &c->relist_ms, s->in->retry_after_ms);
-    return first && s->in->err->code == ERR_GONE ? 0 : wait;
-}
-
-void sync_watch_ended(struct step *s)
+void core_sync_watch_ended(struct step *s)
 {
     const struct core_input *in = s->in;
     struct cursor *c = current(s);
@@ -596,28 +560,29 @@ void sync_watch_ended(struct step *s)
     c->state = CURSOR_WATCH_DUE;
     c->due_ms = s->now.mono_ms;
     if (s->now.mono_ms - c->requested_ms >= HEALTHY_MS)
-        c->relist_ms = 0;
+        c->relists = 0;
     if (code == ERR_NONE) { /* watches end every minute or so */
         if (c->due_ms < c->requested_ms + WATCH_INTERVAL_MS)
             c->due_ms = c->requested_ms + WATCH_INTERVAL_MS;
         return;
     }
-    if (in->kind == CORE_LEASES)
-        heartbeat_broken(s);
-    core_set_last_error(&c->last_error, in->err);
-    if (code == ERR_GONE || code == ERR_NOT_FOUND || code == ERR_INVALID) {
-        c->state = CURSOR_LIST_DUE;
-        c->due_ms += relist_delay(s, c);
-    } else {
-        c->due_ms += back_off(s->core, &c->backoff_ms, in->retry_after_ms);
-    }
-    output_log(s, code, "watch of %s: %s", core_kind_name(in->kind), in->err->msg);
+    bool relist = code == ERR_GONE || code == ERR_NOT_FOUND || code == ERR_INVALID;
+    bool first = !c->relists;
+    c->state = relist ? CURSOR_LIST_DUE : CURSOR_WATCH_DUE;
+    c->relists += relist;
+    failed(s, c, relist ? &c->relists : &c->failure.failures);
+    /* The first list after a healthy watch is immediate. A server that answers every watch
+     * with 410 gets lists at growing intervals; successful lists and opened watches do not
+     * reset them. */
+    if (code == ERR_GONE && first)
+        c->due_ms = s->now.mono_ms;
+    core_log(s, code, "watch of %s: %s", core_kind_name(in->kind), in->err->msg);
 }
 
-void sync_relist(struct step *s, enum core_kind kind)
+void core_sync_relist(struct step *s, enum core_kind kind)
 {
     struct cursor *c = &s->core->cursors[kind];
     if (c->state == CURSOR_LISTING && c->requested_ms >= s->now.mono_ms)
         return;
-    list_now(s, kind);
+    request(s, kind, CORE_LIST);
 }

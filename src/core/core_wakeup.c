@@ -46,7 +46,7 @@ static int64_t free_mib_of(const struct ledger_node *node)
     return sum;
 }
 
-struct wakeup_fits wakeup_before(struct step *s, struct span node_name)
+struct wakeup_fits core_wakeup_before(struct step *s, struct span node_name)
 {
     struct core *core = s->core;
     struct wakeup_fits fits = {0};
@@ -87,33 +87,34 @@ static struct wakeup *wakeup_of(struct core *core, struct span node)
     if (wakeup)
         return wakeup;
     wakeup = xcalloc(1, sizeof *wakeup);
-    wakeup->node = (struct span){xmemdup0(node.p, node.n), node.n};
-    MEM_GROW(core->wakeups, core->wakeups_cap, core->n_wakeups + 1);
-    core->wakeups[core->n_wakeups++] = wakeup;
+    wakeup->node = core_own(node);
+    list_append(&core->wakeups, &wakeup->link);
     map_set(&core->wakeups_by_node, wakeup);
     return wakeup;
 }
 
-static void wakeup_free(struct wakeup *wakeup)
+static void wakeup_end(struct core *core, struct wakeup *wakeup)
 {
-    free((char *)wakeup->node.p);
+    list_remove(&wakeup->link);
+    map_remove(&core->wakeups_by_node, wakeup->node);
+    core_disown(&wakeup->node);
     free(wakeup);
 }
 
-void wakeup_init(struct core *core)
+void core_wakeup_init(struct core *core)
 {
+    list_init(&core->wakeups);
     map_init(&core->wakeups_by_node, core->settings.seed, offsetof(struct wakeup, node));
 }
 
-void wakeup_fini(struct core *core)
+void core_wakeup_fini(struct core *core)
 {
-    for (size_t i = 0; i < core->n_wakeups; i++)
-        wakeup_free(core->wakeups[i]);
+    LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
+    wakeup_end(core, wakeup);
     map_fini(&core->wakeups_by_node);
-    free(core->wakeups);
 }
 
-void wakeup_after(struct step *s, const struct wakeup_fits *before)
+void core_wakeup_after(struct step *s, const struct wakeup_fits *before)
 {
     struct core *core = s->core;
     size_t n;
@@ -132,7 +133,7 @@ void wakeup_after(struct step *s, const struct wakeup_fits *before)
     }
 }
 
-void wakeup_gangs(struct step *s, const struct ledger_node *node)
+void core_wakeup_gangs(struct step *s, const struct ledger_node *node)
 {
     struct core *core = s->core;
     size_t n;
@@ -148,7 +149,7 @@ void wakeup_gangs(struct step *s, const struct ledger_node *node)
     }
 }
 
-void wakeup_node(struct step *s, struct span node)
+void core_wakeup_node(struct step *s, struct span node)
 {
     size_t n;
     ledger_classes(s->core->ledger, &n);
@@ -216,68 +217,56 @@ static void begin(struct step *s)
 static void send_wakeup(struct step *s, struct wakeup *wakeup)
 {
     cleanup_buf struct buf value = {0};
+    struct core_output *o = core_output_add(s, CORE_CALL_WAKEUP);
     clock_format_us(&value, s->now.wall_ns / 1000);
-    wakeup->due = false;
-    wakeup->call = core_next_id(s->core);
     wakeup->not_before_ms = s->now.mono_ms + CORE_WAKEUP_INTERVAL_MS;
-    const char *node = output_str(s, wakeup->node),
-               *text = output_str(s, buf_span(&value));
-    struct core_output *o = output_add(s, CORE_CALL_WAKEUP);
-    o->call = wakeup->call;
-    o->node = node;
-    o->value = text;
+    o->call = wakeup->call = core_next_id(s->core);
+    o->node = step_text(s->out, wakeup->node);
+    o->value = step_text(s->out, buf_span(&value));
 }
 
-void wakeup_tick(struct step *s)
+void core_wakeup_tick(struct step *s)
 {
     struct core *core = s->core;
-    size_t kept = 0;
     begin(s);
-    for (size_t i = 0; i < core->n_wakeups; i++) {
-        struct wakeup *wakeup = core->wakeups[i];
-        if (wakeup->due && !wakeup->call && wakeup->not_before_ms <= s->now.mono_ms) {
-            wakeup->due = may_fit_any(core, wakeup->node); /* still */
-            if (wakeup->due)
-                send_wakeup(s, wakeup);
-        }
-        if (wakeup->due || wakeup->call || wakeup->not_before_ms > s->now.mono_ms) {
-            core->wakeups[kept++] = wakeup;
+    LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
+    {
+        if (wakeup->call || wakeup->not_before_ms > s->now.mono_ms)
             continue;
-        }
-        map_remove(&core->wakeups_by_node, wakeup->node);
-        wakeup_free(wakeup);
+        if (wakeup->due && may_fit_any(core, wakeup->node)) /* still */
+            send_wakeup(s, wakeup);
+        wakeup->due = false;
+        if (!wakeup->call)
+            wakeup_end(core, wakeup);
     }
-    core->n_wakeups = kept;
 }
 
-bool wakeup_answered(struct step *s)
+bool core_wakeup_answered(struct step *s)
 {
     const struct core_input *in = s->in;
-    for (size_t i = 0; i < s->core->n_wakeups; i++) {
-        struct wakeup *wakeup = s->core->wakeups[i];
+    enum err_code code = in->err ? in->err->code : ERR_NONE;
+    LIST_EACH(struct wakeup, wakeup, &s->core->wakeups, link)
+    {
         if (wakeup->call != in->call)
             continue;
         wakeup->call = 0;
-        enum err_code code = in->err ? in->err->code : ERR_NONE;
         if (code != ERR_NONE && code != ERR_NOT_FOUND) {
             wakeup->due = true;
             wakeup->not_before_ms = s->now.mono_ms + RETRY_MS;
-            output_log(s, code,
-                       "node %.*s: cannot wake up kube-scheduler: %s; retrying in %d s",
-                       SPAN_ARG(wakeup->node), in->err->msg, RETRY_MS / 1000);
+            core_log(s, code,
+                     "node %.*s: cannot wake up kube-scheduler: %s; retrying in %d s",
+                     SPAN_ARG(wakeup->node), in->err->msg, RETRY_MS / 1000);
         }
         return true;
     }
     return false;
 }
 
-int64_t wakeup_due(const struct core *core)
+int64_t core_wakeup_due(const struct core *core)
 {
     int64_t due = core->wakeups_begun && core->wakeup_classes ? INT64_MIN : INT64_MAX;
-    for (size_t i = 0; i < core->n_wakeups; i++) {
-        const struct wakeup *wakeup = core->wakeups[i];
-        if (wakeup->due && !wakeup->call && wakeup->not_before_ms < due)
-            due = wakeup->not_before_ms;
-    }
+    LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
+    if (wakeup->due && !wakeup->call)
+        step_due(&due, wakeup->not_before_ms);
     return due;
 }

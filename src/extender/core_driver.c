@@ -38,9 +38,9 @@ struct core_driver {
     bool stopped;
 };
 
-struct core_time core_driver_now(void)
+struct step_time core_driver_now(void)
 {
-    return (struct core_time){clock_mono_ms(), clock_wall_ns()};
+    return (struct step_time){clock_mono_ms(), clock_wall_ns()};
 }
 
 static void lock_init(pthread_rwlock_t *lock)
@@ -152,14 +152,6 @@ static void answer_pending(struct core_driver *driver, const struct core_output 
     pthread_mutex_unlock(&driver->wait_lock);
 }
 
-static void log_note(const struct core_output *o)
-{
-    if (o->code == ERR_NONE)
-        log_info("core", o->text);
-    else
-        log_warn("core", o->text, LOG_S("code", err_code_name(o->code)));
-}
-
 /* What the caller's own thread takes of the outputs. */
 struct own_outputs {
     struct span uid; /* of a bind, whose API calls its thread makes itself */
@@ -177,15 +169,14 @@ static bool take_own(struct own_outputs *own, const struct core_output *o)
     return true;
 }
 
-static void execute(struct core_driver *driver, const struct core_outputs *outputs,
+static void execute(struct core_driver *driver, const struct step_outputs *outputs,
                     struct own_outputs *own)
 {
-    for (size_t i = 0; i < outputs->n; i++) {
-        const struct core_output *o = &outputs->items[i];
+    step_write_logs(outputs);
+    STEP_EACH(struct core_output, o, outputs)
+    {
         if (o->type == CORE_REPLY)
             answer_pending(driver, o);
-        else if (o->type == CORE_LOG)
-            log_note(o);
         else if (o->type == CORE_RESERVED)
             own->reserved = core_output_dup(o);
         else if (!apisync_is_call(o))
@@ -208,8 +199,8 @@ static void wake(struct core_driver *driver, bool may_bind, bool stopped)
 static void step(struct core_driver *driver, const struct core_input *in,
                  struct own_outputs *own)
 {
-    struct core_outputs outputs = {0};
-    struct core_time now = core_driver_now();
+    struct step_outputs outputs = {0};
+    struct step_time now = core_driver_now();
     pthread_rwlock_wrlock(&driver->lock);
     int64_t due_before = core_due(driver->core);
     uint64_t generation = ledger_generation(core_ledger(driver->core));
@@ -222,7 +213,7 @@ static void step(struct core_driver *driver, const struct core_input *in,
     pthread_rwlock_unlock(&driver->lock);
 
     execute(driver, &outputs, own);
-    core_outputs_fini(&outputs);
+    step_outputs_fini(&outputs);
     if (changed && driver->changed)
         driver->changed(driver->changed_ctx);
     if (may_bind || stopped)
@@ -253,7 +244,7 @@ struct core_driver_route core_driver_route(struct core_driver *driver, bool forw
                                            bool *ready, struct err *err)
 {
     const struct core *core = core_driver_read(driver);
-    struct core_time now = core_driver_now();
+    struct step_time now = core_driver_now();
     struct core_driver_route out = {.route = BIND_ROUTE_REJECT,
                                     .stopping = core_is_stopping(core)};
     *ready = core_ready(core, now, err) == 0;

@@ -53,7 +53,7 @@ struct view_source core_driver_source(struct core_driver *driver);
 void core_driver_each_node(struct core_driver *driver, view_source_node_fn fn, void *ctx);
 
 /* The current time, as the core takes it. */
-struct core_time core_driver_now(void);
+struct step_time core_driver_now(void);
 
 /* Steps the core with one input and executes the outputs. */
 void core_driver_input(struct core_driver *driver, const struct core_input *in);
@@ -101,7 +101,8 @@ struct core_driver_route core_driver_route(struct core_driver *driver, bool forw
                                            bool *ready, struct err *err);
 /* Has the Lease read soon: another replica may hold it now. */
 void core_driver_refresh_lease(struct core_driver *driver);
-/* Waits until this process may bind, for `ms` at most. */
+/* Waits for `ms` at most until this process may bind. It can return earlier; the caller asks
+ * core_driver_route again. */
 void core_driver_wait_may_bind(struct core_driver *driver, int64_t ms);
 
 /* Accepts no more binds. The lease is released as soon as no bind is in flight. */

@@ -511,7 +511,7 @@ static void scan_ledger(void *ctx)
     struct event_scan_thread *t = ctx;
     const struct core *core = core_driver_read(t->driver);
     uint64_t generation = ledger_generation(core_ledger(core));
-    struct core_time now = core_driver_now();
+    struct step_time now = core_driver_now();
     bool ready = core_ready(core, now, NULL) == 0;
     struct event_scan_settings settings = {.now_ms = now.mono_ms,
                                            .recorder =

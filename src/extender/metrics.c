@@ -34,7 +34,7 @@ static void copy_state(struct core_driver *driver, struct state *s)
 {
     const struct core *core = core_driver_read(driver);
     const struct ledger *l = core_ledger(core);
-    struct core_time now = core_driver_now();
+    struct step_time now = core_driver_now();
     *s = (struct state){.ready = core_ready(core, now, NULL) == 0,
                         .leader = core_is_leader(core),
                         .may_bind = core_may_bind(core, now, NULL) == 0,

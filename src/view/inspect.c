@@ -267,7 +267,7 @@ bool view_inspect_node(const struct view_source *source, struct span name,
 static void write_core(const struct core *core, bool observer, struct jwrite *w)
 {
     struct err err = {0};
-    struct core_time now = {clock_mono_ms(), clock_wall_ns()};
+    struct step_time now = {clock_mono_ms(), clock_wall_ns()};
     const struct ledger *l = core_ledger(core);
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, ledger_settings(l)->unit_mib);

@@ -6,24 +6,24 @@
  * function of a program whose tests all use it.
  */
 
+#include "base/array.h"
 #include "core/core.h"
 #include "domain/objects.h"
 
 static struct rig {
     struct core *core;
-    struct core_time now;
-    struct core_outputs out;
+    struct step_time now;
+    struct step_outputs out;
     struct arena arena;
     uint64_t runs[CORE_KINDS]; /* of the last list or watch */
 } r;
 
 static inline void rig_step(struct core_input in)
 {
-    size_t before = r.out.n;
     core_step(r.core, r.now, &in, &r.out);
-    for (size_t i = before; i < r.out.n; i++)
-        if (r.out.items[i].type == CORE_LIST || r.out.items[i].type == CORE_WATCH)
-            r.runs[r.out.items[i].kind] = r.out.items[i].run;
+    STEP_EACH(struct core_output, o, &r.out)
+    if ((o->type == CORE_LIST || o->type == CORE_WATCH) && o->run > r.runs[o->kind])
+        r.runs[o->kind] = o->run;
 }
 
 static inline void rig_tick(int64_t ms)
@@ -36,13 +36,12 @@ static inline void rig_tick(int64_t ms)
 /* Removes and returns the first output of that type; fails the test if there is none. */
 static inline struct core_output rig_take(enum core_output_type type)
 {
+    struct core_output *items = r.out.items;
     for (size_t i = 0; i < r.out.n; i++) {
-        if (r.out.items[i].type != type)
+        struct core_output o = items[i];
+        if (o.type != type)
             continue;
-        struct core_output o = r.out.items[i];
-        memmove(&r.out.items[i], &r.out.items[i + 1],
-                (r.out.n - i - 1) * sizeof *r.out.items);
-        r.out.n--;
+        ARRAY_REMOVE(items, r.out.n, i);
         return o;
     }
     ck_abort_msg("no output of type %d", (int)type);
@@ -51,9 +50,15 @@ static inline struct core_output rig_take(enum core_output_type type)
 static inline size_t rig_count(enum core_output_type type)
 {
     size_t n = 0;
-    for (size_t i = 0; i < r.out.n; i++)
-        n += r.out.items[i].type == type;
+    STEP_EACH(struct core_output, o, &r.out)
+    n += o->type == type;
     return n;
+}
+
+/* The last log line since rig_reset; "": none. */
+static inline const char *rig_log(void)
+{
+    return r.out.n_lines ? r.out.lines[r.out.n_lines - 1].text : "";
 }
 
 static inline void rig_answer(uint64_t call, enum err_code code)
@@ -234,13 +239,13 @@ static inline void rig_lists_end(void)
 
 static inline void rig_reset(void)
 {
-    core_outputs_reset(&r.out);
+    step_outputs_reset(&r.out);
 }
 
 static inline void rig_free(void)
 {
     core_free(r.core);
-    core_outputs_fini(&r.out);
+    step_outputs_fini(&r.out);
     arena_fini(&r.arena);
     r.core = NULL;
 }

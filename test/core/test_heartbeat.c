@@ -70,15 +70,6 @@ static void pass(int64_t ms)
     }
 }
 
-static const char *last_log(void)
-{
-    const char *text = "";
-    for (size_t i = 0; i < r.out.n; i++)
-        if (r.out.items[i].type == CORE_LOG)
-            text = r.out.items[i].text;
-    return text;
-}
-
 START_TEST(a_node_without_renewal_is_stale_after_the_grace)
 {
     begin();
@@ -91,8 +82,8 @@ START_TEST(a_node_without_renewal_is_stale_after_the_grace)
     renew("n2", "t3");          /* this proves it */
     rig_tick(0);
     ck_assert(is_stale("n1") && !is_stale("n2") && !is_stale("n3"));
-    ck_assert_str_eq(last_log(), "node n1: no heartbeat from scv-agent for 40 s; the "
-                                 "node gets no new pods");
+    ck_assert_str_eq(rig_log(), "node n1: no heartbeat from scv-agent for 40 s; the "
+                                "node gets no new pods");
     rig_pending("a", 8);
     rig_bind(1, "a", "n1");
     ck_assert_str_eq(rig_take(CORE_REPLY).text,
@@ -153,8 +144,8 @@ START_TEST(the_log_line_names_the_owner_of_a_foreign_lease)
         }
     }
     ck_assert(is_stale("n3") && !is_stale("n1") && !is_stale("n2"));
-    ck_assert_str_eq(last_log(), "node n3: no heartbeat from scv-agent for 40 s; "
-                                 "the node gets no new pods" LEFT_BEHIND);
+    ck_assert_str_eq(rig_log(), "node n3: no heartbeat from scv-agent for 40 s; "
+                                "the node gets no new pods" LEFT_BEHIND);
 }
 END_TEST
 

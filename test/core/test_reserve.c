@@ -197,7 +197,7 @@ START_TEST(a_bind_of_higher_priority_takes_reserved_memory)
     expect_bound_to("b", "n1");
     ck_reserved(0);
     ck_assert_ptr_nonnull(
-        strstr(rig_take(CORE_LOG).text, "the reservation of pod default/a has ended"));
+        strstr(rig_log(), "the reservation of pod default/a has ended"));
     rig_bind(2, "a", "n1");
     ck_assert_int_eq(rig_take(CORE_REPLY).code, ERR_CONFLICT);
 }

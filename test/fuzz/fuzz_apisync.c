@@ -18,7 +18,7 @@
 
 struct world {
     struct core *core;
-    struct core_outputs out;
+    struct step_outputs out;
     uint64_t runs[CORE_KINDS];
     struct buf seen; /* the inputs as text, to compare two runs */
     size_t objects;  /* length of `seen` before the end of the stream */
@@ -26,12 +26,12 @@ struct world {
 
 static void input(struct world *w, const struct core_input *in)
 {
-    struct core_time now = {1000000, 1700000000000000000};
+    struct step_time now = {1000000, 1700000000000000000};
     core_step(w->core, now, in, &w->out);
-    for (size_t i = 0; i < w->out.n; i++)
-        if (w->out.items[i].type == CORE_LIST || w->out.items[i].type == CORE_WATCH)
-            w->runs[w->out.items[i].kind] = w->out.items[i].run;
-    core_outputs_reset(&w->out);
+    STEP_EACH (struct core_output, o, &w->out)
+        if (o->type == CORE_LIST || o->type == CORE_WATCH)
+            w->runs[o->kind] = o->run;
+    step_outputs_reset(&w->out);
 }
 
 static void note_pod(struct buf *out, const struct pod *p)
@@ -138,7 +138,7 @@ static void digest(const struct world *w, struct buf *out)
 static void finish(struct world *w)
 {
     core_free(w->core);
-    core_outputs_fini(&w->out);
+    step_outputs_fini(&w->out);
     buf_fini(&w->seen);
 }
 

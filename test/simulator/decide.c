@@ -68,7 +68,7 @@ void decide_reserved(struct world *w, const char *node)
 /* The leader, as the replica sees it, if it can be reached; else the replica itself. */
 static struct replica *leader_of(struct world *w, struct replica *asked)
 {
-    struct core_time now = replica_time(w, asked);
+    struct step_time now = replica_time(w, asked);
     struct bind_route way = core_bind_route(replica_core(asked), now, false, NULL);
     int to = way.route == BIND_ROUTE_FORWARD ? replica_at(way.address) : -1;
     if (to < 0 || to >= w->n_replicas || to == replica_id(asked) ||

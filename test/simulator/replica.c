@@ -49,9 +49,9 @@ struct replica {
 
 static const struct apisync_sink sink;
 
-struct core_time replica_time(const struct world *w, const struct replica *r)
+struct step_time replica_time(const struct world *w, const struct replica *r)
 {
-    return (struct core_time){w->now_ms - r->behind_ms,
+    return (struct step_time){w->now_ms - r->behind_ms,
                               (wall_ms(w) + r->wall_off_ms) * 1000000};
 }
 
@@ -751,7 +751,7 @@ static void on_send(struct world *w, struct replica *r, struct letter *l)
 {
     struct wire *wire = l->wire;
     const struct core_output *call = wire->call;
-    struct core_time now = replica_time(w, r);
+    struct step_time now = replica_time(w, r);
     bool late = clock_deadline_passed(&call->send_by, now.mono_ms, now.wall_ns);
     bool alone = is_cut(w, r) && rng_below(&w->rng, 2); /* the connect fails */
     if (late || alone || chance(w, w->weather.not_sent)) {
@@ -792,14 +792,14 @@ static void start_call(struct world *w, struct replica *r, const struct core_out
 
 /* Inputs and outputs */
 
-static void carry_out(struct world *w, struct replica *r, const struct core_outputs *out)
+static void carry_out(struct world *w, struct replica *r, const struct step_outputs *out)
 {
-    for (size_t i = 0; i < out->n; i++) {
-        const struct core_output *o = &out->items[i];
+    for (size_t i = 0; i < out->n_lines; i++)
+        trace(w, "r%d logs: %s", r->id, out->lines[i].text);
+    STEP_EACH(struct core_output, o, out)
+    {
         if (o->type == CORE_REPLY)
             scheduler_reply(w, o->token, o->code, o->text);
-        else if (o->type == CORE_LOG)
-            trace(w, "r%d logs: %s", r->id, o->text);
         else if (o->type == CORE_RESERVED)
             decide_reserved(w, o->node);
         else if (apisync_is_call(o))
@@ -811,7 +811,7 @@ static void carry_out(struct world *w, struct replica *r, const struct core_outp
 
 void replica_input(struct world *w, struct replica *r, const struct core_input *in)
 {
-    struct core_outputs out = {0};
+    struct step_outputs out = {0};
     bool taken = delivered_take(r->delivered, in, replica_time(w, r).mono_ms);
     if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->deleted)
         oracle_delivered(w, r->id, in->pod);
@@ -822,18 +822,17 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
     if (taken && in->kind == CORE_SCVS)
         oracle_scvs_delivered(w, r->id);
     delivered_check_heartbeats(r->delivered, in);
-    for (size_t i = 0; i < out.n; i++)
-        if (out.items[i].type == CORE_CALL_BIND)
-            witness_bind(w, r, &out.items[i]);
-        else if (out.items[i].type == CORE_CALL_NOMINATE ||
-                 out.items[i].type == CORE_CALL_EVICT)
-            evictions_sent(w, r, &out.items[i]);
-        else if (out.items[i].type == CORE_REPLY && out.items[i].code != ERR_NONE)
-            oracle_bind_failed(w, r, scheduler_uid(w, out.items[i].token));
+    STEP_EACH(struct core_output, o, &out)
+    if (o->type == CORE_CALL_BIND)
+        witness_bind(w, r, o);
+    else if (o->type == CORE_CALL_NOMINATE || o->type == CORE_CALL_EVICT)
+        evictions_sent(w, r, o);
+    else if (o->type == CORE_REPLY && o->code != ERR_NONE)
+        oracle_bind_failed(w, r, scheduler_uid(w, o->token));
     if (w->decides)
         witness_reserve(w, r, &r->reserved, in, &out);
     carry_out(w, r, &out);
-    core_outputs_fini(&out);
+    step_outputs_fini(&out);
     bool leader = core_is_leader(r->core);
     if (leader && !r->was_leader) {
         w->stats.takeovers++;

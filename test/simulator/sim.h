@@ -143,7 +143,7 @@ bool replica_alive(const struct replica *r);
 const struct core *replica_core(const struct replica *r);
 const struct delivered *replica_delivered(const struct replica *r);
 void replica_input(struct world *w, struct replica *r, const struct core_input *in);
-struct core_time replica_time(const struct world *w, const struct replica *r);
+struct step_time replica_time(const struct world *w, const struct replica *r);
 void replica_cut_watches(struct world *w, struct replica *r);
 /* The API objects have changed: watches have events to deliver. */
 void replica_api_changed(struct world *w, struct replica *r);
@@ -211,7 +211,7 @@ void witness_reserved_fini(struct witness_reserved *list);
  * after it. */
 void witness_reserve(struct world *w, const struct replica *r,
                      struct witness_reserved *seen, const struct core_input *in,
-                     const struct core_outputs *out);
+                     const struct step_outputs *out);
 /* Does the list have the pod on that node? */
 bool witness_reserved_has(const struct witness_reserved *seen, const char *uid, int node);
 /* MiB of the card, of this size, that is reserved for other pods of that priority or a

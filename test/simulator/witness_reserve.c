@@ -65,15 +65,14 @@ static struct reserved read_one(const struct ledger_reservation *from)
 }
 
 /* Was it made in this step? */
-static bool is_made(const struct core_input *in, const struct core_outputs *out,
+static bool is_made(const struct core_input *in, const struct step_outputs *out,
                     const char *uid)
 {
     if (in->type != CORE_RESERVE || (!in->gang && !span_eq(in->uid, span_of(uid))))
         return false; /* gangs_check: for members of the gang only */
-    for (size_t i = 0; i < out->n; i++)
-        if (out->items[i].type == CORE_RESERVED &&
-            out->items[i].reserve == CORE_RESERVE_DONE)
-            return true;
+    STEP_EACH(struct core_output, o, out)
+    if (o->type == CORE_RESERVED && o->reserve == CORE_RESERVE_DONE)
+        return true;
     return false;
 }
 
@@ -187,12 +186,17 @@ static void check_weaker(struct world *w, const struct replica *r,
     }
 }
 
+static bool has_yielded(const struct step_line *line)
+{
+    return strstr(line->text, "the reservation of pod") != NULL;
+}
+
 /* Only a pod that is judged together with others can lose its reservation because of
  * theirs: that of a single pod ends for a reason of its own. */
 static void check_ended(struct world *w, const struct replica *r,
                         const struct witness_reserved *seen,
                         const struct witness_reserved *now, const struct core_input *in,
-                        const struct core_outputs *out)
+                        const struct step_outputs *out)
 {
     bool others = in->type == CORE_RESERVE || in->type == CORE_BIND;
     const struct core *core = replica_core(r);
@@ -200,11 +204,10 @@ static void check_ended(struct world *w, const struct replica *r,
         const struct reserved *was = &seen->items[i];
         bool own = span_eq(in->uid, span_of(was->uid)), logged = false;
         int64_t age_ms = replica_time(w, r).mono_ms - was->made_ms;
-        for (size_t k = 0; k < out->n; k++) { /* a pod of higher priority has its cards */
-            const struct core_output *o = &out->items[k];
-            logged |= o->type == CORE_LOG && strstr(o->text, "the reservation of pod") &&
-                      strstr(o->text, was->name);
-        }
+        for (size_t k = 0; k < out->n_lines;
+             k++) /* a pod of higher priority has its cards */
+            logged |=
+                has_yielded(&out->lines[k]) && strstr(out->lines[k].text, was->name);
         if (!was->in_gang && !own && !logged && age_ms < CORE_RESERVATION_MS &&
             !find(now, was->uid))
             violated(w, "r%d: %s has lost its reservation because of another pod",
@@ -215,9 +218,7 @@ static void check_ended(struct world *w, const struct replica *r,
 static void count(struct world *w, const struct witness_reserved *seen,
                   const struct core_output *o)
 {
-    w->stats.reserved +=
-        o->type == CORE_RESERVED && o->reserve == CORE_RESERVE_DONE;
-    w->stats.yielded += o->type == CORE_LOG && strstr(o->text, "the reservation of pod");
+    w->stats.reserved += o->type == CORE_RESERVED && o->reserve == CORE_RESERVE_DONE;
     if (o->type == CORE_CALL_BIND)
         w->stats.reserved_bound +=
             witness_reserved_has(seen, o->uid, oracle_index(o->node));
@@ -225,15 +226,18 @@ static void count(struct world *w, const struct witness_reserved *seen,
 
 void witness_reserve(struct world *w, const struct replica *r,
                      struct witness_reserved *seen, const struct core_input *in,
-                     const struct core_outputs *out)
+                     const struct step_outputs *out)
 {
     const struct ledger *l = core_ledger(replica_core(r));
     struct witness_reserved now = {0};
-    for (size_t i = 0; i < out->n; i++) {
-        count(w, seen, &out->items[i]);
-        gangs_check(w, r, in, &out->items[i]);
+    for (size_t i = 0; i < out->n_lines; i++)
+        w->stats.yielded += has_yielded(&out->lines[i]);
+    STEP_EACH(struct core_output, o, out)
+    {
+        count(w, seen, o);
+        gangs_check(w, r, in, o);
         if (in->type == CORE_RESERVE || in->type == CORE_BIND)
-            check_rejected(w, r, seen, in, &out->items[i]);
+            check_rejected(w, r, seen, in, o);
     }
     for (const struct ledger_reservation *at = ledger_first_reservation(l); at;
          at = at->next) {
@@ -252,8 +256,8 @@ void witness_reserve(struct world *w, const struct replica *r,
             violated(w, "r%d reserves cards for %s, which has ended or is bound",
                      replica_id(r), one->uid);
     }
-    for (size_t i = 0; i < out->n; i++) {
-        const struct core_output *o = &out->items[i];
+    STEP_EACH(struct core_output, o, out)
+    {
         const struct ledger_pod *pod =
             o->type == CORE_CALL_BIND ? ledger_pod_find(l, span_of(o->uid)) : NULL;
         if (o->type == CORE_RESERVED && o->reserve == CORE_RESERVE_DONE)

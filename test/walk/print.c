@@ -100,17 +100,23 @@ static void put_op(struct printer *p, const struct bind_op *op)
     put(p, -1);
 }
 
+/* With more failures in a row, the back-off stays at its maximum. */
+static void put_failures(struct printer *p, unsigned failures)
+{
+    put(p, failures < 8 ? failures : 8);
+}
+
 static void put_core(struct printer *p, const struct world *w, const struct core *core)
 {
     const struct cursor *c = &core->cursors[CORE_PODS];
     put_leader(p, w, core);
     put(p, c->state | c->synced << 4);
-    put(p, c->backoff_ms);
-    put(p, c->relist_ms);
+    put_failures(p, c->failure.failures);
+    put_failures(p, c->relists);
     if (c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE)
         put_due(p, c->due_ms);
     put(p, (int64_t)(core->rng.state & INT32_MAX));
-    for (const struct bind_op *op = core->bind_ops; op; op = op->next)
+    LIST_EACH (struct bind_op, op, &core->bind_ops, link)
         put_op(p, op);
     put(p, -2);
     for (int i = 0; i < WALK_PODS; i++) {
@@ -126,9 +132,9 @@ static void put_core(struct printer *p, const struct world *w, const struct core
     put(p, core->wakeups_begun);
     const struct ledger_node *node = ledger_node_find(core->ledger, SPAN("n0"));
     put(p, node ? node->cards[0].promised_mib : -1);
-    for (size_t i = 0; i < core->n_wakeups; i++) {
-        put(p, core->wakeups[i]->due);
-        put_due(p, core->wakeups[i]->not_before_ms);
+    LIST_EACH (struct wakeup, wakeup, &core->wakeups, link) {
+        put(p, wakeup->due);
+        put_due(p, wakeup->not_before_ms);
     }
     put(p, -3);
 }
@@ -143,9 +149,11 @@ static void put_message(struct printer *p, const struct world *w, const struct m
     const struct core *core = w->procs[m->proc].core;
     int place = 0;
     if (m->waiting && core)
-        for (const struct bind_op *op = core->bind_ops; op && op->call != m->call;
-             op = op->next)
+        LIST_EACH (struct bind_op, op, &core->bind_ops, link) {
+            if (op->call == m->call)
+                break;
             place++;
+        }
     put(p, place);
     if (m->way == WAY_OUT) {
         put_due(p, m->arrive_by_ms);

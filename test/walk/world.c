@@ -51,9 +51,9 @@ static void violated(struct world *w, const char *fmt, ...)
     va_end(ap);
 }
 
-static struct core_time now_of(const struct world *w)
+static struct step_time now_of(const struct world *w)
 {
-    return (struct core_time){w->now_ms, (WALL_BASE_MS + w->now_ms) * 1000000};
+    return (struct step_time){w->now_ms, (WALL_BASE_MS + w->now_ms) * 1000000};
 }
 
 /* Objects: JSON of an API server, parsed by the readers of the program */
@@ -411,8 +411,7 @@ static void say(const struct world *w, int proc, const struct core_output *o)
                                         [CORE_CALL_LEASE_WRITE] = "writes the Lease",
                                         [CORE_CALL_WAKEUP] = "wakes up kube-scheduler",
                                         [CORE_REPLY] = "replies to the bind",
-                                        [CORE_RESERVED] = "reserves",
-                                        [CORE_LOG] = "logs"};
+                                        [CORE_RESERVED] = "reserves"};
     if (!w->verbose || (o->kind && o->kind != CORE_PODS))
         return;
     const char *uid = o->uid                  ? o->uid
@@ -466,7 +465,6 @@ static void carry_out(struct world *w, int proc, const struct core_output *o)
     case CORE_CALL_NOMINATE: /* layout preemption is off */
     case CORE_CALL_EVICT:
     case CORE_RESERVED:
-    case CORE_LOG:
         break;
     }
 }
@@ -474,14 +472,17 @@ static void carry_out(struct world *w, int proc, const struct core_output *o)
 static void step(struct world *w, int proc, struct core_input in)
 {
     struct core *core = w->procs[proc].core;
-    struct core_outputs out = {0};
+    struct step_outputs out = {0};
     heap_on(true);
     core_step(core, now_of(w), &in, &out);
     heap_on(false);
-    for (size_t i = 0; i < out.n; i++)
-        carry_out(w, proc, &out.items[i]);
+    for (size_t i = 0; w->verbose && i < out.n_lines; i++)
+        printf("                %s logs %s\n", w->procs[proc].identity,
+               out.lines[i].text);
+    STEP_EACH(struct core_output, o, &out)
+    carry_out(w, proc, o);
     heap_on(true);
-    core_outputs_fini(&out);
+    step_outputs_fini(&out);
     arena_fini(&core->scratch); /* a large block, unused between steps */
     heap_on(false);
 }
