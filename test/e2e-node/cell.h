@@ -13,9 +13,9 @@
 
 #define CELL_ADDRESS "10.77.0.1"
 
-/* Runs the function in a cell and returns its result. If no cell is possible, or with
- * E2E_NODE=fallback, runs it in this process, and cell_why_not has the reason. Waits until
- * no other cell exists on this machine. */
+/* Runs the function in a cell and returns its result. If no cell is possible, it
+ * runs in this process, and cell_why_not has the reason. Waits until no other cell exists on
+ * this machine. */
 int cell_run(int (*run)(void));
 /* The reason why this process does not run in a cell; NULL: it does. */
 const char *cell_why_not(void);

@@ -15,6 +15,8 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "domain/ids.h"
+#include "e2e-node/real.h"
 #include "kube/podresources.h"
 #include "wire/grpcc.h"
 
@@ -27,8 +29,7 @@ enum {
 /* Shared by all threads. */
 static struct {
     pthread_mutex_t lock;
-    json_t *cards; /* {tag: uuid} */
-    json_t *seen;  /* {uid/container: true}: already compared */
+    json_t *seen; /* {uid/container: true}: already compared */
     atomic_size_t wrong;
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -87,7 +88,7 @@ static void add_pod(json_t *all, json_t *holders, const struct podres_pod *p)
 static bool call(const char *method, struct span message, struct buf *reply,
                  struct err *err)
 {
-    struct grpcc_request req = {.socket = node_podresources(),
+    struct grpcc_request req = {.socket = NODE_PODRESOURCES,
                                 .method = method,
                                 .message = message,
                                 .timeout_ms = CALL_MS,
@@ -162,64 +163,44 @@ static json_t *set_of(const char *list)
     return set;
 }
 
-static json_t *tags_of(const json_t *ids)
+/* The number of ids of each card: {uuid: n}; an id of no card of this node: {tag: n}. */
+static json_t *cards_of(const json_t *ids)
 {
-    json_t *tags = json_object(), *id;
+    json_t *cards = json_object(), *id;
     size_t i;
     json_array_foreach(ids, i, id)
     {
         struct span rest = span_of(json_string_value(id));
-        struct span tag = span_cut(&rest, '-');
-        json_int_t n = json_integer_value(json_object_getn(tags, tag.p, tag.n));
-        json_object_setn_new(tags, tag.p, tag.n, json_integer(n + 1));
+        struct span card = span_cut(&rest, '-');
+        for (int k = 0; k < NODE_CARDS; k++) {
+            struct ids_tag tag = ids_tag_of(span_of(node_cards[k].uuid));
+            if (span_eq(card, span_of(tag.text)))
+                card = span_of(node_cards[k].uuid);
+        }
+        json_int_t n = json_integer_value(json_object_getn(cards, card.p, card.n));
+        json_object_setn_new(cards, card.p, card.n, json_integer(n + 1));
     }
-    return tags;
+    return cards;
 }
 
-static const char *first(const json_t *object)
+static bool has_same_keys(json_t *a, json_t *b)
 {
-    return json_object_iter_key(json_object_iter((json_t *)object));
+    const char *key;
+    json_t *v;
+    bool same = json_object_size(a) == json_object_size(b);
+    json_object_foreach(a, key, v) same &= json_object_get(b, key) != NULL;
+    return same;
 }
 
-/* Records the card of a tag; a contradiction fails the test. */
-static void learn(const char *name, const char *tag, const char *uuid)
-{
-    const char *other;
-    json_t *card;
-    json_object_foreach(known.cards, other, card)
-    {
-        const char *is = json_string_value(card);
-        if ((strcmp(other, tag) == 0) == (strcmp(is, uuid) == 0))
-            continue;
-        note_wrong("container %s holds ids %s-* and sees %s; ids %s-* are of %s",
-                        name, tag, uuid, other, is);
-        return;
-    }
-    json_object_set_new(known.cards, tag, json_string(uuid));
-}
-
+/* The container sees the cards whose ids it holds. */
 static void compare_container(const char *name, const json_t *ids, const char *log)
 {
     cleanup_free char *visible = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
-    cleanup_json json_t *cards = set_of(visible), *tags = tags_of(ids);
-    const char *tag;
-    json_t *n;
-    ck_assert_msg(json_object_size(cards) == json_object_size(tags),
-                  "container %s sees %s and holds ids of %zu cards", name, visible,
-                  json_object_size(tags));
-    pthread_mutex_lock(&known.lock);
-    if (!known.cards)
-        known.cards = json_object();
-    if (json_object_size(tags) == 1)
-        learn(name, first(tags), first(cards));
-    json_object_foreach(tags, tag, n)
-    {
-        const char *uuid = json_string_value(json_object_get(known.cards, tag));
-        if (uuid && !json_object_get(cards, uuid))
-            note_wrong("container %s holds ids of card %s and sees %s", name, uuid,
-                            visible);
+    cleanup_json json_t *seen = set_of(visible), *held = cards_of(ids);
+    if (!has_same_keys(seen, held)) {
+        cleanup_free char *text = json_dumps(held, 0);
+        note_wrong("container %s holds ids of %s and sees %s", name, text, visible);
     }
-    pthread_mutex_unlock(&known.lock);
 }
 
 static bool is_of_go(const json_t *ids)
@@ -244,17 +225,6 @@ static size_t count_compared(void)
     size_t n = json_object_size(known.seen);
     pthread_mutex_unlock(&known.lock);
     return n;
-}
-
-static const char *card_of_tag(const char *tag)
-{
-    pthread_mutex_lock(&known.lock);
-    const char *uuid = json_string_value(json_object_get(known.cards, tag));
-    for (int i = 0; uuid && i < NODE_CARDS; i++)
-        if (strcmp(node_cards[i].uuid, uuid) == 0)
-            uuid = node_cards[i].uuid; /* constant */
-    pthread_mutex_unlock(&known.lock);
-    return uuid;
 }
 
 void look_tell(void)
@@ -335,36 +305,14 @@ static void variable_is(const char *who, const char *log, const char *name,
                   name, is, value);
 }
 
-/* Fails unless the ids match the promised cards and amounts. */
-static void check_ids(const char *who, const json_t *ids, json_t *cards, bool whole)
+/* Fails unless the ids are of the promised cards and amounts. */
+static void check_ids(const char *who, const json_t *ids, json_t *promised, bool whole)
 {
-    cleanup_json json_t *tags = tags_of(ids);
-    const char *tag;
-    json_t *n;
-    json_object_foreach(tags, tag, n)
-    {
-        const char *uuid = card_of_tag(tag);
-        if (!uuid)
-            continue; /* no container has held ids of only this card yet */
-        json_t *units = json_object_get(cards, uuid);
-        if (!units || !(whole || json_equal(units, n)))
-            note_wrong("container %s holds %d of %s, promised are %d", who,
-                            (int)json_integer_value(n), uuid,
-                            (int)json_integer_value(units));
-    }
-}
-
-static void check_seen(const char *who, const char *visible, const json_t *cards)
-{
-    cleanup_json json_t *seen = set_of(visible);
-    bool same = json_object_size(seen) == json_object_size(cards);
-    const char *uuid;
-    json_t *v;
-    json_object_foreach(seen, uuid, v) same &= json_object_get(cards, uuid) != NULL;
-    if (!same) {
-        cleanup_free char *text = json_dumps(cards, 0);
-        note_wrong("container %s sees %s, promised are %s", who, visible, text);
-    }
+    cleanup_json json_t *held = cards_of(ids);
+    if (whole ? has_same_keys(held, promised) : json_equal(held, promised))
+        return;
+    cleanup_free char *is = json_dumps(held, 0), *want = json_dumps(promised, 0);
+    note_wrong("container %s holds %s, promised are %s", who, is, want);
 }
 
 /* The kubelet's UID of the pod; for a mirror pod it differs from the API's. */
@@ -383,7 +331,7 @@ static void check_container(const json_t *pod, size_t i, const json_t *container
     if (!n)
         return;
     cleanup_free char *who = xasprintf("%s/%s", name, lib_str(container, "name"));
-    cleanup_free char *log = node_log(name, uid, lib_str(container, "name"));
+    cleanup_free char *log = real_log(name, uid, lib_str(container, "name"));
     cleanup_json json_t *cards = promised(pod, i);
     json_t *ids = json_object_get(held, who);
     ck_assert_msg(log != NULL, "container %s has printed nothing", who);
@@ -397,8 +345,6 @@ static void check_container(const json_t *pod, size_t i, const json_t *container
     }
     compare_container(who, ids, log);
     check_ids(who, ids, cards, strcmp(resource, "gpu-count") == 0);
-    cleanup_free char *visible = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
-    check_seen(who, visible, cards);
     variable_is(who, log, "ALIYUN_COM_GPU_MEM_POD",
                 ANNOTATION(pod, "ALIYUN_COM_GPU_MEM_POD"));
     note_compared(uid, lib_str(container, "name"));
@@ -411,7 +357,7 @@ static void check_init(const json_t *pod, const json_t *container)
     const char *uid = uid_of(pod), *uuid;
     if (!limit(container, &resource))
         return;
-    cleanup_free char *log = node_log(name, uid, lib_str(container, "name"));
+    cleanup_free char *log = real_log(name, uid, lib_str(container, "name"));
     ck_assert_msg(log != NULL, "an init container of %s has printed nothing", name);
     cleanup_free char *visible = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
     cleanup_json json_t *seen = set_of(visible);
@@ -487,7 +433,7 @@ static bool at_rest(const json_t *pods, const json_t **who)
         json_array_foreach(lib_at(pod, "spec.containers"), k, c)
         {
             cleanup_free char *log =
-                node_log(lib_str(pod, "metadata.name"), uid_of(pod), lib_str(c, "name"));
+                real_log(lib_str(pod, "metadata.name"), uid_of(pod), lib_str(c, "name"));
             if (!log)
                 return false;
         }
@@ -583,7 +529,7 @@ static void compare_held(const json_t *held)
         cleanup_free char *pod = xmemdup0(who, strcspn(who, "/"));
         const char *uid = json_string_value(json_object_get(watch.uids, pod));
         strange |= !uid;
-        cleanup_free char *log = uid ? node_log(pod, uid, strchr(who, '/') + 1) : NULL;
+        cleanup_free char *log = uid ? real_log(pod, uid, strchr(who, '/') + 1) : NULL;
         if (log)
             compare_container(who, ids, log);
     }
@@ -713,7 +659,7 @@ void look_finish(void)
 {
     look_tell_refusals();
     look_tell();
-    node_down();
+    cluster_delete_pods();
     cluster_agrees();
     cleanup_json json_t *promised = oracle_promised(&cluster.api);
     ck_assert_uint_eq(json_object_size(promised), 0);

@@ -6,8 +6,7 @@
 /*
  * Compares what the sides report of the containers on the node: the environment that the
  * container printed, the kubelet's podresources, the pod's annotations, and the extender's
- * ledger. The card of a device id's tag is learned: a tag always means the same card, and
- * no two tags mean one card.
+ * ledger. The tag of a device id names its card (domain/ids.h).
  */
 
 /* podresources of namespace default: {"pod/container": [ids]}. Fails if two containers hold

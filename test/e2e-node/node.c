@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "e2e-node/cell.h"
 #include "e2e-node/look.h"
-#include "e2e-node/played.h"
 #include "e2e-node/real.h"
 
 #define PLUGIN "gpushare-device-plugin"
@@ -30,30 +29,9 @@ const struct node_card node_cards[NODE_CARDS] = {
 
 /* State of this test process. */
 static struct {
-    bool real, pods;
+    bool pods;
     size_t log_start; /* offset in the plugin's log at its last start */
 } node;
-
-bool node_is_real(void)
-{
-    return node.real;
-}
-
-const char *node_plugin_dir(void)
-{
-    return node.real ? "/var/lib/kubelet/device-plugins" : played_plugin_dir();
-}
-
-const char *node_podresources(void)
-{
-    return node.real ? "/var/lib/kubelet/pod-resources/kubelet.sock"
-                     : played_podresources();
-}
-
-char *node_log(const char *pod, const char *uid, const char *container)
-{
-    return node.real ? real_log(pod, uid, container) : played_log(uid, container);
-}
 
 /* -- the two daemons -- */
 
@@ -149,8 +127,8 @@ void node_start_plugin(const char *const *more)
     cleanup_free char *state = temp_path(cluster.dir, "state.json");
     hear();
     start_daemon(PLUGIN,
-                 ARGV("--plugin-dir", node_plugin_dir(), "--podresources-socket",
-                      node_podresources(), "--state-file", state, "--reconcile-interval",
+                 ARGV("--plugin-dir", NODE_PLUGINS, "--podresources-socket",
+                      NODE_PODRESOURCES, "--state-file", state, "--reconcile-interval",
                       "2s", "--sample-interval", "1s"),
                  more);
 }
@@ -159,7 +137,7 @@ static void start_agent(void)
 {
     start_daemon(
         AGENT,
-        ARGV("--podresources-socket", node_podresources(), "--pods-interval", "1s"),
+        ARGV("--podresources-socket", NODE_PODRESOURCES, "--pods-interval", "1s"),
         ARGV(NULL));
 }
 
@@ -207,40 +185,51 @@ void node_tell_latency(void)
 
 /* -- the node -- */
 
-void node_say(const char *instead, const char *why)
+void node_say(const char *why)
 {
     const char *wish = getenv("E2E_NODE");
     ck_assert_msg(!wish || strcmp(wish, "real") != 0,
                   "E2E_NODE=real, and no containers here: %s", why);
-    printf("measured: no containers here, so %s: %s\n", instead, why);
+    printf("measured: nothing, because no containers run here: %s\n", why);
     fflush(stdout);
 }
 
-/* A file records the kind of kubelet for the following tests. */
-bool node_decide(const char *labels, const char *instead)
+/* A file records the decision for the following tests. */
+bool node_decide(const char *labels)
 {
-    cleanup_free char *path = temp_path(cluster.dir, "no-containers");
+    cleanup_free char *no = temp_path(cluster.dir, "no-containers");
     cleanup_free char *yes = temp_path(cluster.dir, "containers");
     struct err err = {0};
-    if (access(path, F_OK) == 0 || access(yes, F_OK) == 0) {
-        node.real = access(yes, F_OK) == 0;
-        return node.real;
-    }
+    if (access(no, F_OK) == 0 || access(yes, F_OK) == 0)
+        return access(yes, F_OK) == 0;
     int64_t begun = lib_now_ms();
-    const char *why = cell_why_not();
-    if (!why && real_start(labels, &err)) {
-        why = err.msg;
+    bool failed = real_start(labels, &err) != 0;
+    if (failed) {
         real_stop();
         cluster_delete_pods();
-    }
-    if (why)
-        node_say(instead, why);
-    else
+        node_say(err.msg);
+    } else {
         cluster_report("from nothing to a container on a real kubelet",
                        lib_now_ms() - begun);
-    temp_write(cluster.dir, why ? "no-containers" : "containers", why ? why : "");
-    node.real = !why;
-    return node.real;
+    }
+    temp_write(cluster.dir, failed ? "no-containers" : "containers", "");
+    return !failed;
+}
+
+START_TEST(this_machine_runs_no_containers)
+{
+    node_say(cell_why_not());
+}
+END_TEST
+
+int node_run(const char *name, const TTest *const *tests, size_t n,
+             const char *const *args)
+{
+    const TTest *const none[] = {this_machine_runs_no_containers};
+    if (cell_why_not())
+        return lib_run(name, none, 1, 10);
+    cluster_keep_nodes();
+    return cluster_run(name, tests, n, 400, args);
 }
 
 void node_daemons_are_pods(void)
@@ -276,8 +265,7 @@ static bool is_known(void)
 
 void node_wait_well(void)
 {
-    if (node.real)
-        real_wait_ready();
+    real_wait_ready();
     extender_wait_answers(&cluster.extender);
     lib_wait(node_metric("registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
              node_metric("registered{resource=\"aliyun.com/gpu-count\"}") == 1);
@@ -292,34 +280,23 @@ static bool nothing_is_held(void)
     return held && json_object_size(held) == 0;
 }
 
-void node_up(void)
+bool node_up(void)
 {
-    node_decide("gpushare=true", "the fake kubelet of test/lib is used");
+    if (!node_decide("gpushare=true"))
+        return false;
     free(node_write_cards());
-    if (!node.real)
-        played_start();
-    else if (!cluster_runs("kubelet"))
+    if (!cluster_runs("kubelet"))
         cluster_start("kubelet");
-    if (!cluster_runs(AGENT) || !node.real)
+    if (!cluster_runs(AGENT))
         start_agent();
     node_start_plugin(ARGV(NULL));
     node_wait_well();
     lib_wait(nothing_is_held());
-}
-
-void node_down(void)
-{
-    cluster_delete_pods();
-    if (!node.real)
-        played_stop();
+    return true;
 }
 
 void node_kill(const char *program)
 {
-    if (!node.real && strcmp(program, "kubelet") == 0) {
-        played_restart();
-        return;
-    }
     cluster_stop(program, "KILL");
     if (strcmp(program, PLUGIN) == 0)
         hear();

@@ -6,13 +6,14 @@
 
 /*
  * The node of the suite: cards of the fake NVML, scv-agent and gpushare-device-plugin with
- * the RBAC rights of their manifests, and a kubelet. The kubelet is a real one with
- * containerd. If this machine cannot run containers, it is the simulated one of
- * e2e-node/played.h, where a container's environment is the plugin's reply.
+ * the RBAC rights of their manifests, and a real kubelet with containerd. On a machine that
+ * cannot run containers the suites say so and test nothing.
  */
 
 #define NODE       "gpu-node"
 #define NODE_GUEST "localhost/guest:1"
+#define NODE_PLUGINS      "/var/lib/kubelet/device-plugins" /* folder of the kubelet's socket */
+#define NODE_PODRESOURCES "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 enum { NODE_CARDS = 4 };
 extern const struct node_card {
@@ -21,12 +22,12 @@ extern const struct node_card {
 } node_cards[NODE_CARDS]; /* by index; of different sizes */
 enum { NODE_UNITS = 8 + 24 + 16 + 48 };
 
-/* Prints that this machine cannot run something, why, and what runs instead. With
- * E2E_NODE=real it fails the test. */
-void node_say(const char *instead, const char *why);
-/* Starts the real kubelet at the first call, with these labels of its Node. False: this
- * machine cannot run it. */
-bool node_decide(const char *labels, const char *instead);
+/* Prints that this machine cannot run something, and why. With E2E_NODE=real it fails the
+ * test. */
+void node_say(const char *why);
+/* Starts the kubelet at the first call, with these labels of its Node. False: this machine
+ * cannot run it; the reason has been printed. */
+bool node_decide(const char *labels);
 /* For tests in which scv-agent and the plugin are pods: use instead of node_up. */
 void node_daemons_are_pods(void);
 /* Writes the script of the fake NVML with the node's cards. Returns its path, new. */
@@ -34,12 +35,8 @@ char *node_write_cards(void);
 char *node_nvml(void); /* path of the fake NVML library, new */
 
 /* Begins a test: waits until all programs run, the Scv exists, the kubelet has the
- * resources, and no container holds a card. The first call selects the kubelet, and prints
- * why it is not the real one. */
-void node_up(void);
-/* Ends a passed test. */
-void node_down(void);
-bool node_is_real(void);
+ * resources, and no container holds a card. False: this machine cannot run containers. */
+bool node_up(void);
 
 /* Kills "kubelet", "gpushare-device-plugin", "scv-agent" or "gpushare-extender" with SIGKILL
  * and starts it again. */
@@ -53,11 +50,6 @@ void node_stop_plugin(void); /* waits until the kubelet has noticed */
 /* The allocatable units of the Node. */
 int node_allocatable(void);
 
-const char *node_plugin_dir(void);   /* folder of the kubelet's socket */
-const char *node_podresources(void); /* the socket's path */
-/* The output of the container: its environment, line by line, new; NULL: incomplete. The pod
- * may have been deleted. */
-char *node_log(const char *pod, const char *uid, const char *container);
 /* A value of the plugin's /metrics, by name without "gpushare_plugin_"; -1: absent. */
 double node_metric(const char *name);
 
@@ -71,7 +63,7 @@ void node_tell_latency(void);
  *     side   2 units, and a restartable init container with 1 unit
  *     split  4 units on 2 cards                             whole  a card */
 void node_create(const char *kind, const char *name);
-/* Creates and removes a static pod of a real kubelet; its mirror pod is NAME-<node>. */
+/* Creates and removes a static pod; its mirror pod is NAME-<node>. */
 void node_create_static(const char *kind, const char *name);
 void node_remove_static(const char *name);
 /* The members of the spec of such a pod, new. ("split" also needs a label.) */
@@ -85,14 +77,17 @@ void node_scale(const char *controller, const char *name, int n);
  * the kubelet has refused. */
 void node_wait_running(int n);
 
+/* Runs the tests on a cluster with these arguments, where the machine has a cell. */
+int node_run(const char *name, const TTest *const *tests, size_t n,
+             const char *const *args);
 /* The main function of a node suite; `name`: of its log folder. */
 #define NODE_MAIN(name, ...)                                                             \
     static int node_suite(void)                                                          \
     {                                                                                    \
         const TTest *const tests[] = {__VA_ARGS__};                                      \
         cluster_keep_nodes();                                                            \
-        return cluster_run(name, tests, sizeof tests / sizeof *tests, 400,               \
-                           ARGV("--nodes", "0"));                                        \
+        return node_run(name, tests, sizeof tests / sizeof *tests,                       \
+                        ARGV("--nodes", "0"));                                           \
     }                                                                                    \
     int main(void)                                                                       \
     {                                                                                    \

@@ -34,5 +34,6 @@ int real_start_proxy(struct err *err);
 void real_stop(void);
 /* Waits until the kubelet answers and its Node is Ready. */
 void real_wait_ready(void);
-/* node_log with a real kubelet. */
+/* The output of the container: its environment, line by line, new; NULL: incomplete. The pod
+ * may have been deleted. */
 char *real_log(const char *pod, const char *uid, const char *container);

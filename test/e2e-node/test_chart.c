@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "e2e-node/chart.h"
 #include "e2e-node/inside.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
 #include "e2e-node/real.h"
+#include "lib/tools.h"
 
 /*
  * The chart, installed as a user would on a cluster of one real node: extender, scv-agent
@@ -15,6 +16,190 @@
  */
 
 #define KUBE_SYSTEM "/api/v1/namespaces/kube-system/"
+
+enum { ARGS = 32, NODE_PORT = 32766 };
+
+/* The first library folder of Debian's loader. */
+#ifdef __aarch64__
+#define LIBRARIES "/usr/lib/aarch64-linux-gnu"
+#else
+#define LIBRARIES "/usr/lib/x86_64-linux-gnu"
+#endif
+
+static const char *const programs[] = {"gpushare-extender", "gpushare-device-plugin",
+                                       "scv-agent"};
+static const char *const workloads[] = {"deployment/gpushare-schd-extender",
+                                        "daemonset/gpushare-device-plugin-ds",
+                                        "daemonset/scv-agent"};
+
+/* -- the machine -- */
+
+/* Without the library, the driver's root has it. */
+static void write_values(const char *name, const char *nodes, const char *library)
+{
+    static const char *const daemons[] = {"scvAgent", "devicePlugin"};
+    cleanup_free char *nvml = node_write_cards();
+    cleanup_free char *volume =
+        library ? xasprintf("  - {name: library, hostPath: {path: \"%s\", type: File}}\n",
+                            library)
+                : xstrdup("");
+    cleanup_buf struct buf text = {0};
+    /* kube-scheduler runs before the chart is installed, without certificates. The only node
+     * gets its label of the control plane afterwards. */
+    buf_printf(&text, "platform: kubeadm\nextender: {insecure: true}\n%s", nodes);
+    for (size_t i = 0; i < ARRAY_LEN(daemons); i++)
+        buf_printf(&text,
+                   "%s:\n"
+                   "  extraEnv: [{name: FAKE_NVML, value: /nvml}]\n"
+                   "  extraVolumes:\n"
+                   "  - {name: nvml, hostPath: {path: \"%s\", type: File}}\n%s"
+                   "  extraVolumeMounts:\n"
+                   "  - {name: nvml, mountPath: /nvml, readOnly: true}\n%s",
+                   daemons[i], nvml, volume,
+                   library ? "  - {name: library, mountPath: " LIBRARIES
+                             "/libnvidia-ml.so.1, readOnly: true}\n"
+                           : "");
+    temp_write(cluster.dir, name, text.p);
+}
+
+static void import_images(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
+        struct err err = {0};
+        cleanup_free char *name = xasprintf("images/%s-0.1.0.tar", programs[i]);
+        cleanup_free char *archive = program_path(name);
+        ck_assert_done(real_import(archive, &err), err);
+    }
+}
+
+/* Begins a test. False: not possible on this machine; the reason has been printed. */
+static bool begin(void)
+{
+    cleanup_free char *yes = temp_path(cluster.dir, "ready-for-chart");
+    cleanup_free char *no = temp_path(cluster.dir, "not-for-chart");
+    struct err err = {0};
+    node_daemons_are_pods();
+    if (access(no, F_OK) == 0 || !node_decide(""))
+        return false;
+    cluster_extender_at(NODE_PORT);
+    if (access(yes, F_OK) == 0)
+        return true;
+    if (real_start_proxy(&err)) {
+        node_say(err.msg);
+        temp_write(cluster.dir, "not-for-chart", "");
+        return false;
+    }
+    import_images();
+    cleanup_free char *library = node_nvml(), *driver = temp_path(cell_dir(), "driver");
+    cleanup_free char *root =
+        xasprintf("gpuNodes: {nvml: host, driverRoot: \"%s\"}\n", driver);
+    write_values("values.yaml", "", library);
+    write_values("host-values.yaml", root, NULL);
+    temp_write(cluster.dir, "ready-for-chart", "");
+    return true;
+}
+
+/* -- helm -- */
+
+#define helm(...) tools_run("helm", 0, ARGV("-n", "kube-system", __VA_ARGS__))
+#define RELEASE   "gpushare", CHART, "--values", values()
+
+static const char *values(void)
+{
+    static char path[4096];
+    snprintf(path, sizeof path, "%s/values.yaml", cluster.dir);
+    return path;
+}
+
+/* Starts helm with the arguments, which end with NULL. */
+static void start_helm(struct program *p, const char *const *args)
+{
+    cleanup_free char *helm = cluster_program("helm");
+    cleanup_free char *config = temp_path(cluster.dir, "admin.kubeconfig");
+    const char *argv[ARGS] = {helm, "--kubeconfig", config, "--namespace", "kube-system"};
+    for (size_t n = 5; *args; n++) {
+        ck_assert_uint_lt(n, ARGS - 1);
+        argv[n] = *args++;
+    }
+    program_start(p, lib_dir, argv);
+}
+
+/* What the notes of the chart have people do: the label of a node with GPUs, and, since the
+ * node is the control plane as well, that. */
+static void label_node(void)
+{
+    free(cluster_kubectl(ARGV("label", "--overwrite", "node", NODE, "gpushare=true",
+                              "node-role.kubernetes.io/control-plane=")));
+}
+
+/* Waits until every program of the chart runs and works. */
+static void wait_well(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(workloads); i++)
+        free(cluster_kubectl(ARGV("-n", "kube-system", "rollout", "status", workloads[i],
+                                  "--timeout", "60s")));
+    node_wait_well();
+}
+
+/* begin, and the steps of the installation that are not done yet. */
+static bool up(void)
+{
+    if (!begin())
+        return false;
+    free(helm("upgrade", "--install", RELEASE));
+    label_node();
+    wait_well();
+    return true;
+}
+
+/* -- state that must not change -- */
+
+static json_t *containers_of(const json_t *pod)
+{
+    json_t *all = json_object(), *c;
+    size_t i;
+    json_array_foreach(lib_at(pod, "status.containerStatuses"), i, c)
+        json_object_set_new(all, lib_str(c, "name"),
+                            json_pack("{s:O, s:O}", "id", lib_at(c, "containerID"),
+                                      "restarts", lib_at(c, "restartCount")));
+    return all;
+}
+
+/* The state of the running pods that no change of the chart may affect: their containers
+ * and promises. New. */
+static json_t *remember(void)
+{
+    cleanup_json json_t *pods = cluster_items(CLUSTER_PODS);
+    json_t *all = json_object(), *pod;
+    size_t i;
+    json_array_foreach(pods, i, pod)
+    {
+        if (strcmp(lib_str(pod, "status.phase"), "Running") != 0)
+            continue;
+        json_object_set_new(all, lib_str(pod, "metadata.uid"),
+                            json_pack("{s:O, s:O, s:o}", "name",
+                                      lib_at(pod, "metadata.name"), "promise",
+                                      lib_at(pod, "metadata.annotations"), "containers",
+                                      containers_of(pod)));
+    }
+    return all;
+}
+
+static void check_kept(const json_t *before)
+{
+    cleanup_json json_t *now = remember();
+    const char *uid;
+    json_t *was;
+    ck_assert_uint_gt(json_object_size(before), 0);
+    json_object_foreach((json_t *)before, uid, was)
+    {
+        const json_t *is = json_object_get(now, uid);
+        cleanup_free char *a = json_dumps(was, JSON_SORT_KEYS);
+        cleanup_free char *b = is ? json_dumps(is, JSON_SORT_KEYS) : NULL;
+        ck_assert_msg(json_equal(was, is), "what ran as\n%s\nis\n%s", a,
+                      b ? b : "not running");
+    }
+}
 
 /* -- the whole way -- */
 
@@ -110,14 +295,14 @@ static void check_with_the_plugin(void)
 
 START_TEST(what_the_chart_brings_gives_pods_their_cards)
 {
-    if (!chart_begin())
+    if (!begin())
         return;
     int64_t begun = lib_now_ms();
-    cleanup_free char *notes = chart_helm("install", CHART_RELEASE);
+    cleanup_free char *notes = helm("install", RELEASE);
     ck_assert_contains(notes, "http://127.0.0.1:32766/gpushare-scheduler");
     ck_assert_uint_eq(pods_of_ours(), 0); /* no node has a label that they want */
-    chart_label_node();
-    chart_wait_well();
+    label_node();
+    wait_well();
     cluster_report("helm install, and a node that has units to give",
                    lib_now_ms() - begun);
     check_programs();
@@ -182,21 +367,21 @@ static void tell_unanswered(void)
 START_TEST(an_upgrade_leaves_alone_what_runs)
 {
     struct program helm;
-    if (!chart_up())
+    if (!up())
         return;
     create_controllers();
-    cleanup_json json_t *before = chart_remember();
+    cleanup_json json_t *before = remember();
     cleanup_json json_t *old =
         cluster_items(KUBE_SYSTEM "pods?labelSelector=app%3Dgpushare");
     int64_t begun = lib_now_ms();
-    chart_helm_start(&helm, ARGV("upgrade", CHART_RELEASE, "--set", "logLevel=debug",
+    start_helm(&helm, ARGV("upgrade", RELEASE, "--set", "logLevel=debug",
                                  "--wait", "--timeout", "90s"));
     int n = add_pods_during(&helm);
     ck_assert_msg(program_wait(&helm) == 0, "helm: %s", program_output(&helm));
     program_fini(&helm);
     cluster_report("helm upgrade, all three programs replaced", lib_now_ms() - begun);
     tell_unanswered();
-    chart_wait_well();
+    wait_well();
     size_t i;
     json_t *pod;
     json_array_foreach(old, i, pod) /* none of them was left as it was */
@@ -209,7 +394,7 @@ START_TEST(an_upgrade_leaves_alone_what_runs)
     node_wait_running(n + PAIRS);
     printf("measured: pods that came meanwhile: %d\n", n - BEFORE);
     ck_assert_uint_eq(look_check(), (size_t)n + 2 * PAIRS);
-    chart_check_kept(before);
+    check_kept(before);
     oracle_check(&cluster.api);
     look_finish();
 }
@@ -247,14 +432,14 @@ static void restart(const char *name)
 
 START_TEST(what_runs_outlives_the_chart)
 {
-    if (!chart_up())
+    if (!up())
         return;
     create_controllers();
-    cleanup_json json_t *before = chart_remember();
+    cleanup_json json_t *before = remember();
     node_create("one", "again");
     cluster_wait_running("again");
     cleanup_json json_t *promised = oracle_promised(&cluster.api);
-    free(chart_helm("uninstall", "gpushare", "--wait"));
+    free(helm("uninstall", "gpushare", "--wait"));
     lib_wait(pods_of_ours() == 0 && node_allocatable() == 0);
     ck_assert(is_there("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
                        "scvs.core.run-linux.com"));
@@ -264,14 +449,14 @@ START_TEST(what_runs_outlives_the_chart)
     restart("again");
     node_kill("kubelet"); /* it finds no plugin, and what runs goes on */
     real_wait_ready();
-    chart_check_kept(before);
+    check_kept(before);
     int64_t begun = lib_now_ms();
-    free(chart_helm("install", CHART_RELEASE));
-    chart_wait_well();
+    free(helm("install", RELEASE));
+    wait_well();
     cluster_report("installed again, all known", lib_now_ms() - begun);
     cluster_wait_running("late");
     ck_assert_uint_eq(look_check(), BEFORE + 2 * PAIRS + 2);
-    chart_check_kept(before);
+    check_kept(before);
     cleanup_json json_t *now = oracle_promised(&cluster.api);
     json_int_t was = 0, is = 0;
     const char *card;
@@ -287,13 +472,13 @@ END_TEST
 
 START_TEST(the_driver_root_is_enough)
 {
-    if (!chart_begin())
+    if (!begin())
         return;
     cleanup_free char *driver = inside_make_driver();
-    free(chart_helm("upgrade", "--install", "gpushare", CHART, "--values",
-                    chart_host_values()));
-    chart_label_node();
-    chart_wait_well();
+    cleanup_free char *values = temp_path(cluster.dir, "host-values.yaml");
+    free(helm("upgrade", "--install", "gpushare", CHART, "--values", values));
+    label_node();
+    wait_well();
     node_create("one", "one-p");
     node_create("split", "split-p");
     cluster_wait_running("one-p");
@@ -304,7 +489,7 @@ START_TEST(the_driver_root_is_enough)
     inside_check_opens("one-p", one, one);
     inside_check_opens("split-p", split, split);
     look_tell_refusals();
-    node_down();
+    cluster_delete_pods();
 }
 END_TEST
 
@@ -313,12 +498,10 @@ static int suite(void)
     const TTest *const tests[] = {
         what_the_chart_brings_gives_pods_their_cards, an_upgrade_leaves_alone_what_runs,
         what_runs_outlives_the_chart, the_driver_root_is_enough};
-    cluster_keep_nodes();
     cluster_no_extender();
     /* Outside of a cell nothing listens beside the loopback. */
-    return cluster_run("chart-on-node", tests, ARRAY_LEN(tests), 400,
-                       cell_why_not() ? ARGV("--empty")
-                                      : ARGV("--empty", "--address", CELL_ADDRESS));
+    return node_run("chart-on-node", tests, ARRAY_LEN(tests),
+                    ARGV("--empty", "--address", CELL_ADDRESS));
 }
 
 int main(void)

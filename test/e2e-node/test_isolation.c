@@ -176,21 +176,11 @@ static void start_agent_that(const char *acts)
 
 /* -- tests -- */
 
-static bool needs_containers(void)
-{
-    if (node_is_real())
-        return true;
-    printf("measured: nothing: the simulated kubelet starts no processes\n");
-    node_down();
-    return false;
-}
-
 START_TEST(pods_above_their_promise_are_evicted_and_no_others)
 {
     const struct use *guarded = &uses[0];
     int64_t begun;
-    node_up();
-    if (!needs_containers())
+    if (!node_up())
         return;
     create_pods(PODS);
     cluster_create(
@@ -220,7 +210,7 @@ START_TEST(pods_above_their_promise_are_evicted_and_no_others)
     }
     lib_wait(published("p01") == USED_MIB && published(guarded->name) == OVER_MIB);
     cluster_delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets/guard");
-    node_down();
+    cluster_delete_pods();
 }
 END_TEST
 
@@ -237,8 +227,7 @@ static bool were_restarted(int n)
 START_TEST(processes_above_the_promise_are_killed_and_no_others)
 {
     enum { FEW = 8 };
-    node_up();
-    if (!needs_containers())
+    if (!node_up())
         return;
     create_pods(FEW);
     write_processes();
@@ -250,7 +239,7 @@ START_TEST(processes_above_the_promise_are_killed_and_no_others)
         else
             check_untouched(u);
     }
-    node_down();
+    cluster_delete_pods();
 }
 END_TEST
 
@@ -305,8 +294,7 @@ START_TEST(a_program_is_limited_in_its_container)
     cleanup_free char *dir = temp_path(cell_dir(), "limit");
     cleanup_free char *library = program_path("libgpushare-limit.so");
     cleanup_free char *path = realpath(library, NULL);
-    node_up();
-    if (!needs_containers())
+    if (!node_up())
         return;
     node_stop_plugin();
     node_start_plugin(ARGV("--limit-dir", dir, "--limit-library", path,
@@ -326,7 +314,7 @@ START_TEST(a_program_is_limited_in_its_container)
     }
     ck_assert(node_metric("limited_containers_total") == 2 * ARRAY_LEN(limited));
     ck_assert(node_metric("limit_failures_total") == 0);
-    node_down();
+    cluster_delete_pods();
 }
 END_TEST
 

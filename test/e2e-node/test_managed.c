@@ -2,17 +2,17 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e-node/chart.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
+#include "lib/tools.h"
 
 /*
  * The chart on a managed cluster (`make managed`, `scripts/cluster up --managed`), as its user installs it: with
  * a kubeconfig and one command. The suite runs outside of the cell and has no other way in.
+ * test_chart shows upgrades and that what runs outlives the chart.
  */
 
 #define NAMESPACE      "gpushare"
-#define OURS           "/api/v1/namespaces/" NAMESPACE "/"
 #define SCHEDULER_NAME "gpushare-scheduler"
 #define CORE_API       "/api/v1/namespaces/default/"
 #define CLASS          "by-hand"
@@ -79,12 +79,6 @@ static bool policy_applies(void)
     return strcmp(lib_str(pod, "spec.schedulerName"), SCHEDULER_NAME) == 0;
 }
 
-static size_t pods_of_ours(void)
-{
-    cleanup_json json_t *pods = cluster_items(OURS "pods");
-    return json_array_size(pods);
-}
-
 static void install(void)
 {
     helm("upgrade", "--install", "--create-namespace", RELEASE, "--wait");
@@ -148,20 +142,6 @@ START_TEST(helm_test_passes)
     int64_t begun = lib_now_ms();
     helm("test", "gpushare", "--timeout", "120s");
     cluster_report("helm test", lib_now_ms() - begun);
-}
-END_TEST
-
-START_TEST(an_upgrade_leaves_alone_what_runs)
-{
-    install();
-    run_pod("one", "before");
-    cleanup_json json_t *before = chart_remember();
-    int64_t begun = lib_now_ms();
-    helm("upgrade", RELEASE, "--set", "logLevel=debug", "--wait");
-    cluster_report("helm upgrade, all programs replaced", lib_now_ms() - begun);
-    run_pod("one", "after");
-    chart_check_kept(before);
-    ck_consistent();
 }
 END_TEST
 
@@ -322,50 +302,23 @@ START_TEST(a_pod_of_another_scheduler_is_refused_with_the_remedy)
 }
 END_TEST
 
-START_TEST(what_runs_outlives_the_chart)
-{
-    install();
-    run_pod("one", "stays");
-    cleanup_json json_t *before = chart_remember();
-    helm("uninstall", "gpushare", "--wait");
-    lib_wait(pods_of_ours() == 0);
-    chart_check_kept(before);
-    install();
-    chart_check_kept(before);
-    run_pod("one", "later");
-    ck_consistent();
-}
-END_TEST
-
 static int nothing(void)
 {
     return 0;
 }
 
-START_TEST(no_containers_here)
-{
-    node_say("there is no managed cluster", cell_why_not());
-}
-END_TEST
-
 int main(void)
 {
     const TTest *const tests[] = {one_line_gives_a_plain_pod_its_card,
-                                  an_upgrade_leaves_alone_what_runs,
                                   two_schedulers_race_for_cpu,
                                   a_pod_of_another_scheduler_is_refused_with_the_remedy,
-                                  helm_test_passes,
-                                  what_runs_outlives_the_chart};
-    const TTest *const none[] = {no_containers_here};
+                                  helm_test_passes};
     cell_run(nothing);
-    if (cell_why_not())
-        return lib_run("managed", none, 1, 10);
-    cluster_keep_nodes();
     cluster_no_extender();
     /* The API of the policy is behind a gate in 1.35. */
     const char *k8s = getenv("E2E_K8S");
     bool gate = k8s && strcmp(k8s, "1.35") == 0;
-    return cluster_run("managed", tests, ARRAY_LEN(tests), 400,
-                       gate ? ARGV("--managed", "--gates", "MutatingAdmissionPolicy=true")
-                            : ARGV("--managed"));
+    return node_run("managed", tests, ARRAY_LEN(tests),
+                    gate ? ARGV("--managed", "--gates", "MutatingAdmissionPolicy=true")
+                         : ARGV("--managed"));
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
+#include "e2e-node/real.h"
 
 /*
  * The whole way of a pod to its card: kube-scheduler, the extender, the kubelet, the
@@ -41,14 +42,15 @@ static bool is_published(const char *pod, int units, const char *card)
 
 START_TEST(a_container_sees_the_card_of_the_ledger)
 {
-    node_up();
+    if (!node_up())
+        return;
     int64_t begun = lib_now_ms();
     node_create("one", "one-p");
     cluster_wait_running("one-p");
     cluster_report("a pod is created and runs", lib_now_ms() - begun);
     ck_assert_uint_eq(look_check(), 1);
     cleanup_json json_t *pod = cluster_pod("one-p"), *n = NULL;
-    cleanup_free char *log = node_log("one-p", lib_str(pod, "metadata.uid"), "c");
+    cleanup_free char *log = real_log("one-p", lib_str(pod, "metadata.uid"), "c");
     cleanup_free char *card = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
     ck_assert_str_eq(card, node_cards[0].uuid); /* binpack takes the smallest */
     n = extender_inspect(&cluster.extender, NODE);
@@ -153,7 +155,8 @@ static void run_rounds(const char *what, struct wave *first, size_t pods,
 START_TEST(equal_pods_come_and_go)
 {
     struct wave all = {ARGV("equal"), 1, 0};
-    node_up();
+    if (!node_up())
+        return;
     run_rounds("40 equal pods", &all, 40, 40, 4);
     finish();
 }
@@ -165,7 +168,8 @@ START_TEST(pods_of_every_form_come_and_go)
                                         "two", "one", "two",  "init", "one", "side"};
     struct wave several = {ARGV("split"), 1, 0};
     struct wave all = {kinds, ARRAY_LEN(kinds), 0};
-    node_up();
+    if (!node_up())
+        return;
     node_create("whole", "whole-0-0"); /* while a card is free */
     lib_wait(cluster_bound("whole-0-0"));
     lib_threads(2, create_one, &several); /* while two are not full */
@@ -222,7 +226,8 @@ START_TEST(killed_programs_recover)
     static const char *const victims[] = {
         "gpushare-device-plugin", "kubelet", "gpushare-extender", "scv-agent", "kubelet",
         "gpushare-device-plugin"};
-    node_up();
+    if (!node_up())
+        return;
     create_controllers();
     look_watch();
     for (size_t i = 0; i < ARRAY_LEN(victims); i++) {

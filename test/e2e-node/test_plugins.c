@@ -18,8 +18,6 @@
  * requests for ids that were not promised.)
  */
 
-#define CHECKPOINT "/var/lib/kubelet/device-plugins"
-
 static const char *note(const json_t *pod, const char *key)
 {
     const char *text =
@@ -41,13 +39,8 @@ static bool is_marked(const char *name)
 
 START_TEST(a_static_pod_gets_a_card_of_its_own)
 {
-    node_up();
-    if (!node_is_real()) {
-        printf("measured: no static pod: the played kubelet reads no manifests; "
-               "test/plugin/test_alloc has them\n");
-        node_down();
+    if (!node_up())
         return;
-    }
     node_create("one", "one-p");
     ck_assert_uint_eq(look_check(), 1);
     int64_t begun = lib_now_ms();
@@ -178,10 +171,8 @@ static void start_go(void)
                             .endpoint = SPAN("go.sock"),
                             .resource = SPAN("aliyun.com/gpu-mem"),
                             .options = {.preferred_allocation = true}};
-    cleanup_free char *path = xasprintf("%s/go.sock", node_plugin_dir());
-    cleanup_free char *socket = xasprintf("%s/" DP_KUBELET_SOCK, node_plugin_dir());
     cleanup_buf struct buf message = {0}, reply = {0};
-    struct grpcd_config config = {.path = path, .methods = methods};
+    struct grpcd_config config = {.path = NODE_PLUGINS "/go.sock", .methods = methods};
     struct err err = {0};
     go.ids = json_array();
     for (int i = NODE_CARDS - 1; i >= 0; i--)
@@ -191,7 +182,7 @@ static void start_go(void)
     go.server = grpcd_start(&config, &err);
     ck_assert_msg(go.server != NULL, "%s", err.msg);
     ck_assert_done(dp_register_encode(&r, &message, &err), err);
-    struct grpcc_request request = {.socket = socket,
+    struct grpcc_request request = {.socket = NODE_PLUGINS "/" DP_KUBELET_SOCK,
                                     .method = DP_REGISTER,
                                     .message = buf_span(&message),
                                     .timeout_ms = REGISTER_MS};
@@ -231,7 +222,8 @@ static void check_not_restarted(void)
 
 START_TEST(allocations_of_the_go_plugin_stay)
 {
-    node_up();
+    if (!node_up())
+        return;
     attempt_without_policies(); /* this process writes what the Go plugin writes */
     node_stop_plugin();
     start_go();
@@ -240,10 +232,8 @@ START_TEST(allocations_of_the_go_plugin_stay)
         run_as_go(i % 2 ? "one" : "equal", pod);
     }
     stop_go();
-    if (node_is_real()) {
-        cleanup_free char *file = temp_read(CHECKPOINT, "kubelet_internal_checkpoint");
-        ck_assert_contains(file, "-_-");
-    }
+    cleanup_free char *file = temp_read(NODE_PLUGINS, "kubelet_internal_checkpoint");
+    ck_assert_contains(file, "-_-");
     node_kill("kubelet");
     node_start_plugin(ARGV(NULL));
     node_wait_well();
@@ -261,7 +251,7 @@ START_TEST(allocations_of_the_go_plugin_stay)
     printf("measured: containers of a Go plugin: %d; beside them new ones: %d\n", BEFORE,
            AFTER);
     look_tell();
-    node_down();
+    cluster_delete_pods();
 }
 END_TEST
 
