@@ -299,25 +299,6 @@ START_TEST(missing_crd_is_reported)
     tear_down();
 }
 
-START_TEST(missing_lease_namespace_is_reported)
-{
-    sim_start(&sim, ARGV(NULL));
-    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                   "\"n1\"}}");
-    sim_fault(&sim, "{\"resource\":\"leases\",\"namespace\":\"nvidia-gpu-scheduler-node-"
-                    "lease\",\"action\":\"answer\",\"status\":404}");
-    agent_cards(CARD(0));
-    cleanup_free char *source = agent_file();
-    agent_start(&agent, &sim, source, ARGV(QUICK));
-    lib_wait(agent_scv_is(&sim, "Healthy", "")); /* the Scv does not need the Lease */
-    ck_assert(program_wait_output(
-        &agent.program, "namespace nvidia-gpu-scheduler-node-lease is missing"));
-    sim_no_faults(&sim);
-    agent_setup(&sim);
-    lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
-    tear_down();
-}
-
 START_TEST(agent_recovers_from_every_api_failure)
 {
     static const char *const failures[] = {"\"action\":\"answer\",\"status\":500",
@@ -344,23 +325,6 @@ START_TEST(agent_recovers_from_every_api_failure)
             lib_wait(agent_number(&sim, "status.freeMemorySum") == 30720 - used);
             sim_no_faults(&sim);
         }
-    lib_wait(peer_status(&agent.health, "/healthz") == 200);
-    tear_down();
-}
-
-START_TEST(agent_recovers_after_an_api_server_outage)
-{
-    set_up(ARGV(QUICK));
-    unsigned port = sim.api.port;
-    cleanup_free char *number = xasprintf("%u", port);
-    sim_stop(&sim);
-    set_used(5);
-    lib_wait(!agent_part_is(&agent, "scv", "ok"));
-    lib_wait(!agent_part_is(&agent, "watch", "ok"));
-    ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
-    sim_start(&sim, ARGV("--port", number));
-    agent_setup(&sim);
-    lib_wait(agent_number(&sim, "status.freeMemorySum") == 30715);
     lib_wait(peer_status(&agent.health, "/healthz") == 200);
     tear_down();
 }
@@ -435,6 +399,5 @@ LIB_MAIN("agent", 120, scv_and_lease_are_created, only_changed_values_are_patche
          no_objects_remain_of_a_deleted_node, cards_recover_after_nvml_failures,
          a_fatal_xid_makes_a_card_unhealthy_temporarily,
          missing_nvml_is_reported_in_the_scv, missing_crd_is_reported,
-         missing_lease_namespace_is_reported, agent_recovers_from_every_api_failure,
-         agent_recovers_after_an_api_server_outage, a_hanging_driver_is_reported,
+         agent_recovers_from_every_api_failure, a_hanging_driver_is_reported,
          once_prints_the_scv, invalid_options_are_rejected)

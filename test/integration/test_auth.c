@@ -107,21 +107,6 @@ static void tear_down(struct fixture *f)
 
 #define CA ", certificate-authority: ca.crt"
 
-START_TEST(wrong_token_is_corrected_by_a_restart)
-{
-    struct fixture f;
-    set_up(&f, &security);
-    start_extender(&f, "https", CA, "token: wr0ng");
-    check_not_ready(&f, "list of nodes failed: HTTP 401: Unauthorized");
-    stop_extender(&f);
-    start_extender(&f, "https", CA, "");
-    check_not_ready(&f, "list of nodes failed: HTTP 401: Unauthorized");
-    stop_extender(&f);
-    start_extender(&f, "https", CA, "token: " TOKEN);
-    check_works(&f);
-    tear_down(&f);
-}
-
 START_TEST(corrected_token_file_is_reread)
 {
     struct fixture f;
@@ -185,21 +170,5 @@ START_TEST(server_name_of_the_certificate_is_checked)
     program_stop(&f.sim.program);
 }
 
-START_TEST(mismatch_of_http_and_https_is_reported)
-{
-    struct fixture f;
-    set_up(&f, &security);
-    start_extender(&f, "http", "", "token: " TOKEN);
-    check_not_ready(&f, "list of nodes failed: ");
-    stop_extender(&f);
-    sim_stop(&f.sim);
-    sim_start(&f.sim, ARGV(NULL));
-    start_extender(&f, "https", CA, "token: " TOKEN);
-    check_not_ready(&f, "list of nodes failed: ");
-    tear_down(&f);
-}
-
-LIB_MAIN("auth", 150, wrong_token_is_corrected_by_a_restart,
-         corrected_token_file_is_reread, rotated_token_and_ca_are_reread,
-         server_name_of_the_certificate_is_checked,
-         mismatch_of_http_and_https_is_reported)
+LIB_MAIN("auth", 150, corrected_token_file_is_reread, rotated_token_and_ca_are_reread,
+         server_name_of_the_certificate_is_checked)

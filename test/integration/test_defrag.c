@@ -161,35 +161,6 @@ START_TEST(invalid_arguments_are_rejected)
 }
 END_TEST
 
-static void set_allocatable_cpu(const struct sim *s, const char *node, int cores)
-{
-    cleanup_free char *path = xasprintf("/api/v1/nodes/%s/status", node);
-    cleanup_free char *body =
-        xasprintf("{\"status\":{\"allocatable\":{\"cpu\":\"%d\"}}}", cores);
-    json_decref(peer_json(&s->api, "PATCH", path, body));
-}
-
-/* A pod without GPU takes the CPU of n2. */
-START_TEST(cpu_of_all_pods_counts)
-{
-    struct sim s;
-    start(&s);
-    sim_load(&s, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"namespace\":"
-                 "\"default\",\"name\":\"plain\",\"uid\":\"uid-plain\"},\"spec\":{"
-                 "\"nodeName\":\"n2\",\"containers\":[{\"name\":\"c\",\"image\":\"i\","
-                 "\"resources\":{\"requests\":{\"cpu\":\"3\"}}}]}}");
-    add_pod(&s, "a", "gpu-mem", 8, "n1", 0, "ReplicaSet", "set-a",
-            "\"overhead\":{\"cpu\":\"2\"},");
-    set_allocatable_cpu(&s, "n2", 5);
-    cleanup_free char *plan = defrag(&s, 0, ARGV("defrag", "pod", "default/big"));
-    ck_assert_contains(plan, "1     default/a  8 GiB    n1 GPU0  n2 GPU0\n");
-    set_allocatable_cpu(&s, "n2", 4);
-    cleanup_free char *none = defrag(&s, 2, ARGV("defrag", "pod", "default/big"));
-    ck_assert_contains(none, "fits on no node, whatever pods move\n");
-    sim_stop(&s);
-}
-END_TEST
-
 START_TEST(each_pod_leaves_after_the_replacement_of_the_former_is_bound)
 {
     struct sim s;
@@ -235,21 +206,6 @@ START_TEST(a_delayed_eviction_is_retried)
     add_pod(&s, "b2", "gpu-mem", 6, "n3", 0, "ReplicaSet", "set-b", "");
     cleanup_free char *said = program_end(&p, 0);
     ck_assert_contains(said, "pod default/b2 is bound to node n3\nnode n1 uncordoned\n");
-    sim_stop(&s);
-}
-END_TEST
-
-START_TEST(an_eviction_that_stays_delayed_ends_the_plan)
-{
-    struct sim s;
-    start(&s);
-    sim_fault(&s, "{\"resource\":\"pods\",\"subresource\":\"eviction\",\"action\":"
-                  "\"answer\",\"status\":429,\"retryAfter\":1}");
-    cleanup_free char *said =
-        defrag(&s, 1, ARGV("defrag", "--cards=1", "--apply", "--move-timeout=2s"));
-    ck_assert_contains(said, "not within --move-timeout 2 s");
-    ck_assert_contains(said, "node n1 uncordoned\n");
-    ck_assert(!is_cordoned(&s, "n1"));
     sim_stop(&s);
 }
 END_TEST
@@ -338,9 +294,8 @@ START_TEST(a_cordoned_node_stays_cordoned)
 END_TEST
 
 LIB_MAIN("defrag", 120, a_plan_changes_nothing, programs_read_a_plan,
-         invalid_arguments_are_rejected, cpu_of_all_pods_counts,
+         invalid_arguments_are_rejected,
          each_pod_leaves_after_the_replacement_of_the_former_is_bound,
-         a_delayed_eviction_is_retried, an_eviction_that_stays_delayed_ends_the_plan,
-         without_a_replacement_no_further_pod_leaves,
+         a_delayed_eviction_is_retried, without_a_replacement_no_further_pod_leaves,
          a_replacement_on_the_same_node_ends_the_plan, a_plan_that_no_longer_holds_ends,
          a_signal_uncordons_the_node, a_cordoned_node_stays_cordoned)

@@ -309,26 +309,6 @@ START_TEST(the_deployment_is_unprivileged_and_has_time_to_stop)
     ck_assert_str_eq(str_at(pod_ip, "valueFrom/fieldRef/fieldPath"), "status.podIP");
 }
 
-START_TEST(the_patch_for_three_replicas_fits_the_deployment)
-{
-    cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
-    cleanup_json json_t *patch = read_one("manifests/replicas.patch.yaml.example");
-    cleanup_json json_t *pdb = read_one("manifests/pdb.yaml.example");
-    json_t *labels = at(deployment, "spec/selector/matchLabels");
-    json_t *terms = at(patch, "spec/template/spec/affinity/podAntiAffinity/"
-                              "preferredDuringSchedulingIgnoredDuringExecution");
-    ck_assert_int_gt(json_integer_value(at(patch, "spec/replicas")), 1);
-    ck_assert_str_eq(str_at(patch, "spec/strategy/type"), "RollingUpdate");
-    ck_assert_int_eq(
-        json_integer_value(at(patch, "spec/strategy/rollingUpdate/maxUnavailable")), 0);
-    ck_assert(json_equal(
-        at(json_array_get(terms, 0), "podAffinityTerm/labelSelector/matchLabels"),
-        labels));
-    ck_assert(json_equal(at(pdb, "spec/selector/matchLabels"), labels));
-    ck_assert_str_eq(str_at(pdb, "metadata/namespace"),
-                     str_at(deployment, "metadata/namespace"));
-}
-
 /* -- the policies -- */
 
 static void check_keys(const json_t *object, const char *const *keys)
@@ -514,29 +494,6 @@ START_TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
     check_selected(deployment);
 }
 
-/* With its lines uncommented, nvidia.com/gpu is managed, and nothing else differs. */
-START_TEST(the_variant_for_nvidias_plugin_is_one_comment_away)
-{
-    struct err err = {0};
-    cleanup_buf struct buf text = {0}, variant = {0};
-    cleanup_free char *path = xasprintf("%s/variant.yaml", dir);
-    ck_assert_done(file_read(CONFIG, 65536, &text, &err), err);
-    for (struct span rest = buf_span(&text); rest.p;) {
-        struct span line = span_cut(&rest, '\n');
-        bool off = span_starts(line, SPAN("  #- name: " KEY_NVIDIA_GPU)) ||
-                   span_starts(line, SPAN("  #  ignoredByScheduler"));
-        buf_add(&variant, line.p, off ? 2 : line.n);
-        buf_add(&variant, line.p + (off ? 3 : line.n), off ? line.n - 3 : 0);
-        buf_addc(&variant, '\n');
-    }
-    ck_assert_done(file_write(path, buf_span(&variant), &err), err);
-    cleanup_json json_t *with = scheduler_config(path);
-    json_t *more = named(at(with, "extenders/0/managedResources"), KEY_NVIDIA_GPU);
-    ck_assert_ptr_nonnull(more);
-    ck_assert(json_is_false(at(more, "ignoredByScheduler")));
-    ck_assert_uint_eq(json_array_size(at(with, "extenders/0/managedResources")), 4);
-}
-
 /* The path of a URL. */
 static const char *path_of(const char *url)
 {
@@ -587,12 +544,10 @@ int main(void)
         the_default_network_policy_keeps_the_verbs_open,
         the_network_policy_lets_observers_in_to_every_program,
         the_deployment_is_unprivileged_and_has_time_to_stop,
-        the_patch_for_three_replicas_fits_the_deployment,
         both_policies_have_the_same_settings,
         the_two_setups_differ_only_in_managed_resources_and_weight,
         the_yoda_scheduler_differs_only_in_managed_resources,
         the_second_scheduler_in_a_pod_has_the_same_settings,
-        the_variant_for_nvidias_plugin_is_one_comment_away,
         the_node_port_serves_the_verbs};
     return unit_run_with("deployment", tests, ARRAY_LEN(tests), 120,
                          &(struct unit_fixtures){.begin = begin, .end = end});

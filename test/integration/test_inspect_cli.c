@@ -113,73 +113,6 @@ START_TEST(it_explains_pods)
 }
 END_TEST
 
-static void cordon(const struct sim *s, const char *node, const char *unschedulable)
-{
-    cleanup_free char *path = xasprintf("/api/v1/nodes/%s?fieldManager=test", node);
-    cleanup_free char *body =
-        xasprintf("{\"spec\":{\"unschedulable\":%s}}", unschedulable);
-    struct httpc_request req = {.method = "PATCH",
-                                .path = path,
-                                .content_type = "application/merge-patch+json",
-                                .body = span_of(body),
-                                .timeout_ms = 10000};
-    struct httpc_reply answer;
-    struct err err = {0};
-    ck_assert_done(httpc_call(s->api.http, &req, 1 << 20, &answer, &err), err);
-    ck_assert_uint_eq(answer.status, 200);
-    httpc_reply_fini(&answer);
-}
-
-static bool is_marked(const struct extender *e, const char *node)
-{
-    cleanup_json json_t *j = extender_inspect(e, node);
-    return json_is_true(lib_at(j, "schedulingDisabled"));
-}
-
-static void expect_pending(const struct extender *e, int64_t fits, const char *reason)
-{
-    cleanup_json json_t *all = peer_json(&e->observers, "GET", "/inspect", NULL);
-    json_t *pod = json_array_get(lib_at(all, "pendingPods"), 0);
-    ck_assert_int_eq(json_integer_value(lib_at(pod, "fittingNodes")), fits);
-    ck_assert_str_eq(lib_str(pod, "closestNode"), "n1");
-    ck_assert_str_eq(reason ? lib_str(pod, "reason") : "", reason ? reason : "");
-    ck_assert(reason || !lib_at(pod, "reason"));
-}
-
-/* kube-scheduler rejects cordoned nodes, so filter does not; users see that they are. */
-START_TEST(a_cordoned_node_is_marked)
-{
-    struct sim s;
-    struct extender e;
-    sim_start(&s, ARGV(NULL));
-    sim_add_node(&s, "n1", 1, 15);
-    sim_add_pod(&s, "w", 8);
-    extender_start(&e, &s, ARGV(NULL));
-    lib_wait(extender_filter(&e, 8, "n1", NULL) == FITS);
-    cleanup_free char *classic = inspect(&s, 0, ARGV("--classic"));
-    expect_pending(&e, 1, NULL);
-    cordon(&s, "n1", "true");
-    lib_wait(is_marked(&e, "n1"));
-    ck_assert_int_eq(extender_filter(&e, 8, "n1", NULL), FITS);
-    expect_pending(
-        &e, 0, "cordoned: kube-scheduler offers it only to pods that tolerate the taint");
-    ck_assert_int_eq(extender_metric(&e, "gpushare_nodes_cordoned"), 1);
-    ck_assert_int_eq(extender_metric(&e, "gpushare_memory_free_bytes"), 16106127360);
-    ck_assert_int_eq(extender_metric(&e, "gpushare_memory_free_cordoned_bytes"),
-                     16106127360);
-    cleanup_free char *table = inspect(&s, 0, ARGV(NULL));
-    ck_assert_contains(table, "Healthy,SchedulingDisabled");
-    ck_assert_contains(table, "15 free (15 on cordoned nodes)");
-    cleanup_free char *same = inspect(&s, 0, ARGV("--classic"));
-    ck_assert_str_eq(same, classic);
-    cordon(&s, "n1", "null");
-    lib_wait(!is_marked(&e, "n1"));
-    expect_pending(&e, 1, NULL);
-    extender_stop(&e);
-    sim_stop(&s);
-}
-END_TEST
-
 START_TEST(check_compares_with_the_extender)
 {
     struct sim s;
@@ -216,55 +149,7 @@ START_TEST(check_compares_with_the_extender)
 }
 END_TEST
 
-/* Adds scv-agent's Lease for the node. */
-static void add_heartbeat(const struct sim *s, const char *node, const char *renewed)
-{
-    sim_load(
-        s,
-        "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
-        "\"metadata\":{\"name\":\"%s\",\"namespace\":"
-        "\"nvidia-gpu-scheduler-node-lease\",\"ownerReferences\":[{\"apiVersion\":"
-        "\"v1\",\"kind\":\"Node\",\"name\":\"%s\",\"uid\":\"u\"}]},\"spec\":{"
-        "\"holderIdentity\":\"%s\",\"leaseDurationSeconds\":40,\"renewTime\":\"%s\"}}",
-        node, node, node, renewed);
-}
-
-/* Starts kube-sim; the agent of n1 stopped in 2020, the agent of n2 is alive. */
-static void start_with_a_dead_agent(struct sim *s)
-{
-    cleanup_buf struct buf now = {0};
-    clock_format_us(&now, clock_wall_ns() / 1000);
-    sim_start(s, ARGV(NULL));
-    sim_add_node(s, "n1", 1, 15);
-    sim_add_node(s, "n2", 1, 4);
-    sim_add_pod(s, "w", 8);
-    add_heartbeat(s, "n1", "2020-01-01T00:00:00.000000Z");
-    add_heartbeat(s, "n2", now.p);
-}
-
 #define NO_HEARTBEAT "no heartbeat from scv-agent on this node for "
-
-/* Without an extender, the Lease is compared with the API server's clock. */
-START_TEST(a_dead_agent_is_reported_at_once)
-{
-    struct sim s;
-    start_with_a_dead_agent(&s);
-    cleanup_free char *table = inspect(&s, 0, ARGV("--node-grace=10m"));
-    ck_assert_contains(table, "! n1: " NO_HEARTBEAT);
-    ck_assert_contains(table,
-                       "! n1: Lease last renewed at 2020-01-01T00:00:00.000000Z, ");
-    ck_assert_contains(table, " promised (0%), 4 free, ");
-    ck_assert_ptr_null(strstr(table, "! n2"));
-    cleanup_free char *check =
-        inspect(&s, 2, ARGV("--node-grace=10m", "--check", "--extender=none"));
-    ck_assert_contains(check, "node n1: " NO_HEARTBEAT);
-    ck_assert_contains(check, "\n1 difference; ");
-    cleanup_free char *without = inspect(&s, 0, ARGV("--node-grace=0s"));
-    ck_assert_contains(without, ", 19 free, ");
-    ck_assert_ptr_null(strstr(without, "! n"));
-    sim_stop(&s);
-}
-END_TEST
 
 START_TEST(a_watch_follows)
 {
@@ -343,6 +228,6 @@ START_TEST(completion_lists_names_of_the_cluster)
 END_TEST
 
 LIB_MAIN("inspect_cli", 60, it_shows_the_api_servers_objects,
-         classic_uses_nodes_and_pods_only, it_explains_pods, a_cordoned_node_is_marked,
-         check_compares_with_the_extender, a_dead_agent_is_reported_at_once,
-         a_watch_follows, errors_are_clear, completion_lists_names_of_the_cluster)
+         classic_uses_nodes_and_pods_only, it_explains_pods,
+         check_compares_with_the_extender, a_watch_follows, errors_are_clear,
+         completion_lists_names_of_the_cluster)

@@ -45,92 +45,6 @@ START_TEST(the_extender_answers_or_refuses)
 }
 END_TEST
 
-START_TEST(the_extender_is_not_ready)
-{
-    struct sim s;
-    struct extender e;
-    sim_start(&s, ARGV(NULL));
-    sim_fault(&s, "{\"verb\":\"list\",\"resource\":\"nodes\",\"action\":\"answer\","
-                  "\"status\":500}");
-    cleanup_free char *config = lib_kubeconfig("config", "http", s.api.port, "", "");
-    extender_start_at(&e, config, ARGV(NULL));
-    cleanup_free char *url = node_files_url(e.verbs.port);
-    node_files_make_installed(url);
-    cleanup_free char *said = node_files_check(1);
-    ck_assert_contains(said, "PROBLEM not-ready: ");
-    ck_assert_contains(said, "HTTP status 503: ");
-    ck_assert_contains(said, "nodes");
-    extender_stop(&e);
-    sim_stop(&s);
-}
-END_TEST
-
-START_TEST(another_program_answers)
-{
-    struct sim s;
-    struct extender e;
-    sim_start(&s, ARGV(NULL));
-    cleanup_free char *url = node_files_url(s.api.port);
-    node_files_make_installed(url);
-    cleanup_free char *sim = node_files_check(1);
-    ck_assert_contains(sim, "PROBLEM wrong-program: ");
-    extender_start(&e, &s, ARGV(NULL));
-    cleanup_free char *other = xasprintf("http://127.0.0.1:%u/scheduler", e.verbs.port);
-    node_files_make_installed(other);
-    cleanup_free char *path = node_files_check(1);
-    ck_assert_contains(path, "PROBLEM wrong-path: ");
-    ck_assert_contains(path, "HTTP status 404");
-    cleanup_free char *tls =
-        xasprintf("https://127.0.0.1:%u/gpushare-scheduler", e.verbs.port);
-    node_files_make_installed(tls);
-    cleanup_free char *broken = node_files_check(1);
-    ck_assert_contains(broken, "PROBLEM tls-file: ");
-    ck_assert_contains(broken, "PROBLEM insecure-extender: ");
-    extender_stop(&e);
-    sim_stop(&s);
-}
-END_TEST
-
-/* The Go extender: returns a filter result, and a version that is not JSON. */
-static void play_go(struct stub_conn *conn, void *ctx)
-{
-    struct stub *s = conn->server;
-    (void)ctx;
-    while (stub_read(conn)) {
-        cleanup_free char *request = stub_request(s, stub_requests(s) - 1);
-        if (strstr(request, "GET /version"))
-            stub_reply(conn, 200, "", "0.1.0");
-        else
-            stub_reply(
-                conn, 200, "",
-                "{\"Nodes\":null,\"NodeNames\":[],\"FailedNodes\":{},\"Error\":\"\"}");
-    }
-}
-
-static void be_silent(struct stub_conn *conn, void *ctx)
-{
-    bool reset;
-    (void)ctx;
-    stub_drain(conn, &reset);
-}
-
-START_TEST(the_go_extender_and_a_server_that_does_not_answer)
-{
-    struct stub *go = stub_start(play_go, NULL);
-    cleanup_free char *url = node_files_url(stub_port(go));
-    node_files_make_installed(url);
-    cleanup_free char *said = node_files_check(1);
-    ck_assert_contains(said, "PROBLEM go-extender: ");
-    stub_stop(go);
-    struct stub *mute = stub_start(be_silent, NULL);
-    cleanup_free char *other = node_files_url(stub_port(mute));
-    node_files_make_installed(other);
-    cleanup_free char *silent = node_files_check(1);
-    ck_assert_contains(silent, "PROBLEM no-answer: ");
-    stub_stop(mute);
-}
-END_TEST
-
 START_TEST(the_api_server_is_checked)
 {
     struct sim s;
@@ -196,37 +110,6 @@ START_TEST(other_distributions)
     free(manifest);
     cleanup_free char *openshift = node_files_check(2);
     ck_assert_contains(openshift, "node of OpenShift");
-}
-END_TEST
-
-START_TEST(problems_of_files_and_processes)
-{
-    static const char plain[] = "http://127.0.0.1:1/gpushare-scheduler";
-    cleanup_free char *nothing = node_files_check(1);
-    ck_assert_contains(nothing, "PROBLEM no-static-pods: ");
-    node_files_make(0);
-    cleanup_free char *before = node_files_check(1);
-    ck_assert_contains(before, "PROBLEM no-option: ");
-    ck_assert_contains(before, "PROBLEM not-running: ");
-    node_files_add_process(1, NULL, 0);
-    cleanup_free char *runs = node_files_check(1);
-    ck_assert_ptr_null(strstr(runs, "not-running"));
-    node_files_make_installed(plain);
-    node_files_add_process(-3600, NODE_FILES_OPTION, 0);
-    cleanup_free char *old = node_files_check(1);
-    ck_assert_contains(
-        old, "PROBLEM older-than-file: kube-scheduler (process " NODE_FILES_PID ")");
-    ck_assert_contains(old, "  fix   kill " NODE_FILES_PID);
-    node_files_add_process(1, NULL, 0);
-    cleanup_free char *other = node_files_check(1);
-    ck_assert_contains(other, "PROBLEM other-arguments: ");
-    temp_remove(lib_dir, NODE_FILES_CONFIG);
-    cleanup_free char *absent = node_files_check(1);
-    ck_assert_contains(absent, "PROBLEM file-absent: ");
-    temp_mkdir(lib_dir, NODE_FILES_CONFIG);
-    cleanup_free char *folder = node_files_check(1);
-    ck_assert_contains(folder, "PROBLEM file-absent: ");
-    ck_assert_contains(folder, "is a directory");
 }
 END_TEST
 
@@ -519,27 +402,6 @@ START_TEST(undo_keeps_a_changed_file)
 }
 END_TEST
 
-/* The manifest that stays names our file. */
-START_TEST(undo_keeps_the_file_of_a_changed_manifest)
-{
-    struct rig r;
-    rig_start(&r);
-    free(node_files_install(
-        0, ARGV("--insecure", "--yes", "--no-cluster", "--address", r.address)));
-    cleanup_free char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
-    manifest = node_files_swap(manifest, "cpu: 100m", "cpu: 200m");
-    temp_write(lib_dir, NODE_FILES_MANIFEST, manifest);
-    cleanup_free char *config = node_files_state(NODE_FILES_CONFIG);
-    cleanup_free char *said = node_files_install(3, ARGV("--undo"));
-    ck_assert_contains(said, "kube-scheduler.yaml was changed since the installation");
-    cleanup_free char *still = temp_read(lib_dir, NODE_FILES_MANIFEST),
-                      *file = node_files_state(NODE_FILES_CONFIG);
-    ck_assert_str_eq(still, manifest);
-    ck_assert_str_eq(file, config);
-    rig_stop(&r);
-}
-END_TEST
-
 static const char edited[] = "edited by a user\n";
 
 /* A server that edits the manifest during each request. */
@@ -634,12 +496,10 @@ START_TEST(a_missing_or_unknown_command)
 END_TEST
 
 LIB_MAIN("install", 120, a_missing_or_unknown_command, the_extender_answers_or_refuses,
-         the_extender_is_not_ready, another_program_answers,
-         the_go_extender_and_a_server_that_does_not_answer, the_api_server_is_checked,
-         other_distributions, problems_of_files_and_processes, hostile_files,
+         the_api_server_is_checked, other_distributions, hostile_files,
          nothing_is_changed_without_confirmation, a_copy_of_the_manifest_prevents_changes,
          install_twice_and_undo, an_unhealthy_kube_scheduler_restores_the_files,
          a_file_that_is_not_restored_keeps_its_backup, a_signal_restores_the_files,
          installed_under_another_prefix, undo_keeps_a_changed_file,
-         undo_keeps_the_file_of_a_changed_manifest, concurrent_edits_are_not_lost,
-         a_closed_standard_output_does_not_stop_it, a_symbolic_link_is_not_replaced)
+         concurrent_edits_are_not_lost, a_closed_standard_output_does_not_stop_it,
+         a_symbolic_link_is_not_replaced)

@@ -113,17 +113,6 @@ static void end(void)
     free(dir);
 }
 
-START_TEST(it_listens_on_a_free_port_and_ends_cleanly)
-{
-    struct sim s;
-    struct raw_reply reply = {0};
-    sim_start(&s, ARGV("--port", "0"));
-    ck_assert_uint_eq(ask(&s, GET("/healthz"), &reply), 200);
-    ck_assert_str_eq(reply.body.p, "ok");
-    raw_reply_fini(&reply);
-    sim_stop(&s);
-}
-
 START_TEST(help_and_bad_options_do_not_start_it)
 {
     struct program c;
@@ -191,39 +180,6 @@ START_TEST(manifests_are_loaded_and_unserved_kinds_are_logged)
     program_fini(&c);
 }
 
-START_TEST(kubectl_shows_the_objects)
-{
-    struct sim s;
-    struct buf said = {0};
-    if (!have_kubectl())
-        return;
-    sim_start(&s, ARGV("--port", "0", "--generate", "nodes=3,cards=2,pods=2,leases=1"));
-    ck_assert_int_eq(KUBECTL(&s, &said, "get",
-                             "nodes,pods,scvs,leases,events,configmaps,namespaces", "-A"),
-                     0);
-    static const char *const lines[] = {
-        "node/node-00000", "pod/gpu-00002-001", "scv.core.run-linux.com/node-00001",
-        "lease.coordination.k8s.io/node-00002", "namespace/kube-system"};
-    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-        ck_assert_contains(said.p, lines[i]);
-    ck_assert_int_eq(KUBECTL(&s, &said, "get", "pods", "--field-selector",
-                             "spec.nodeName=node-00001", "-o", "name"),
-                     0);
-    ck_assert_str_eq(said.p, "pod/gpu-00001-000\npod/gpu-00001-001\n");
-    ck_assert_int_eq(
-        KUBECTL(&s, &said, "get", "nodes", "--chunk-size", "1", "-o", "name"), 0);
-    ck_assert_str_eq(said.p, "node/node-00000\nnode/node-00001\nnode/node-00002\n");
-    ck_assert_int_eq(KUBECTL(&s, &said, "describe", "node", "node-00000"), 0);
-    ck_assert_contains(said.p, "aliyun.com/gpu-mem");
-    ck_assert_contains(said.p, "gpu-00000-000");
-    ck_assert_int_eq(KUBECTL(&s, &said, "describe", "pod", "gpu-00000-000"), 0);
-    ck_assert_contains(said.p, "ALIYUN_COM_GPU_MEM_IDX");
-    ck_assert_int_eq(KUBECTL(&s, &said, "get", "pod", "none"), 1);
-    ck_assert_contains(said.p, "Error from server (NotFound): pods \"none\" not found");
-    buf_fini(&said);
-    sim_stop(&s);
-}
-
 START_TEST(kubectl_creates_changes_and_deletes)
 {
     struct sim s;
@@ -269,38 +225,11 @@ struct wait_running {
     struct raw_reply reply;
 };
 
-START_TEST(it_requires_the_token_and_serves_tls)
-{
-    struct sim s;
-    struct buf said = {0};
-    if (!have_kubectl())
-        return;
-    tls_make_ca(dir, "ca");
-    tls_make_cert(dir, "ca", "api", "IP:127.0.0.1");
-    cleanup_free char *ca = temp_path(dir, "ca.crt");
-    cleanup_free char *cert = temp_path(dir, "api.crt");
-    cleanup_free char *key = temp_path(dir, "api.key");
-    sim_start(&s, ARGV("--port", "0", "--cert", cert, "--key", key, "--token", "secret"));
-    cleanup_free char *server = xasprintf("--server=https://127.0.0.1:%u", s.port);
-    cleanup_free char *authority = xasprintf("--certificate-authority=%s", ca);
-    ck_assert_int_eq(
-        KUBECTL(&s, &said, server, authority, "--token=secret", "get", "namespaces"), 0);
-    ck_assert_contains(said.p, "kube-system");
-    ck_assert_int_ne(
-        KUBECTL(&s, &said, server, authority, "--token=wrong", "get", "namespaces"), 0);
-    ck_assert_contains(said.p, "nauthorized");
-    buf_fini(&said);
-    sim_stop(&s);
-}
-
 int main(void)
 {
-    const TTest *const tests[] = {it_listens_on_a_free_port_and_ends_cleanly,
-                                  help_and_bad_options_do_not_start_it,
+    const TTest *const tests[] = {help_and_bad_options_do_not_start_it,
                                   manifests_are_loaded_and_unserved_kinds_are_logged,
-                                  kubectl_shows_the_objects,
-                                  kubectl_creates_changes_and_deletes,
-                                  it_requires_the_token_and_serves_tls};
+                                  kubectl_creates_changes_and_deletes};
     return unit_run_with("kube-sim", tests, ARRAY_LEN(tests), 180,
                          &(struct unit_fixtures){.begin = begin, .end = end});
 }

@@ -203,35 +203,6 @@ START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
 }
 END_TEST
 
-START_TEST(without_the_option_nothing_is_evicted)
-{
-    set_up("0s");
-    ck_assert(!fits("high", 100, 12));
-    ck_assert_int_eq(
-        extender_metric(&extender, "gpushare_preemption_pods{state=\"waiting\"}"), 0);
-    ck_assert(exists("a") && exists("b"));
-    extender_stop(&extender);
-    rights_check(sim.api.port, &rights);
-    ck_assert_int_eq(used("pods/eviction"), 0);
-    ck_assert_int_eq(used("pods/status"), 0);
-    tear_down();
-}
-END_TEST
-
-START_TEST(a_lost_answer_evicts_no_second_pod)
-{
-    set_up("500ms");
-    sim_fault(&sim, "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":"
-                    "\"eviction\",\"nth\":1,\"action\":\"apply-cut\"}");
-    ck_assert(!fits("high", 100, 12));
-    await_eviction();
-    lib_wait(fits("high", 100, 12));
-    ck_assert(exists("b"));
-    extender_stop(&extender);
-    tear_down();
-}
-END_TEST
-
 /* kube-scheduler calls a follower: the leader evicts. */
 START_TEST(a_follower_reports_to_the_leader)
 {
@@ -249,6 +220,5 @@ START_TEST(a_follower_reports_to_the_leader)
 END_TEST
 
 LIB_MAIN("layout", 120, a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound,
-         without_the_option_nothing_is_evicted, a_lost_answer_evicts_no_second_pod,
          a_follower_reports_to_the_leader, explain_says_what_the_leader_does,
          explain_says_that_it_is_off)

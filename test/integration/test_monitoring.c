@@ -86,26 +86,6 @@ START_TEST(both_ports_export_the_counters)
 }
 END_TEST
 
-START_TEST(counters_show_a_failing_api_server)
-{
-    sim_start(&sim, ARGV(NULL));
-    sim_add_node(&sim, "n1", 1, 16);
-    sim_add_pod(&sim, "a", 8);
-    extender_start(&extender, &sim, ARGV("--metrics-detail=cluster"));
-    ck_assert_double_eq(value("gpushare_node_cards{node=\"n1\"}"), -1);
-    lib_wait(value("gpushare_pending_pods") == 1);
-    sim_fault(&sim, "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":"
-                    "\"binding\",\"nth\":1,\"action\":\"answer\",\"status\":403}");
-    cleanup_buf struct buf why = {0};
-    ck_assert(!extender_bind(&extender, "a", "n1", &why));
-    ck_assert_double_eq(
-        value("gpushare_api_requests_total{call=\"bind\",code=\"forbidden\"}"), 1);
-    ck_assert_double_eq(value("gpushare_binds_total{result=\"forbidden\"}"), 1);
-    extender_stop(&extender);
-    sim_stop(&sim);
-}
-END_TEST
-
 /* -- events -- */
 
 /* The number of events of that reason whose note contains the text. */
@@ -394,7 +374,6 @@ START_TEST(the_dashboard_is_valid)
 END_TEST
 
 LIB_MAIN("monitoring", 300, both_ports_export_the_counters,
-         counters_show_a_failing_api_server, pods_and_nodes_get_their_events,
-         events_off_writes_no_events, alerts_dashboard_and_docs_name_existing_metrics,
-         promtool_accepts_the_rules, every_alert_is_tested_and_explained,
-         the_dashboard_is_valid)
+         pods_and_nodes_get_their_events, events_off_writes_no_events,
+         alerts_dashboard_and_docs_name_existing_metrics, promtool_accepts_the_rules,
+         every_alert_is_tested_and_explained, the_dashboard_is_valid)

@@ -131,40 +131,6 @@ START_TEST(samples_set_only_fields_that_exist)
 }
 END_TEST
 
-/* What the other test would find. */
-START_TEST(wrong_fields_are_found)
-{
-    static const struct {
-        const char *object, *fault;
-    } cases[] = {
-        {"{apiVersion: karpenter.sh/v1alpha1, kind: NodeOverlay, spec: {requirements: "
-         "[], capacty: {}}}",
-         "karpenter.sh/v1alpha1/NodeOverlay: there is no spec.capacty\n"},
-        {"{apiVersion: karpenter.sh/v1alpha1, kind: NodeOverlay, spec: {capacity: {a: "
-         "\"1\"}}}",
-         "karpenter.sh/v1alpha1/NodeOverlay: spec.requirements is missing\n"},
-        {"{apiVersion: karpenter.sh/v1alpha1, kind: NodeOverlay, spec: {requirements: "
-         "[], capacity: {a: 1}}}",
-         "karpenter.sh/v1alpha1/NodeOverlay: spec.capacity.* is not of type string\n"},
-        {"{apiVersion: kueue.x-k8s.io/v1beta1, kind: LocalQueue, spec: {}}",
-         "kueue.x-k8s.io/v1beta1/LocalQueue: not listed in " FIELDS "\n"},
-    };
-    read_fields();
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct err err;
-        cleanup_buf struct buf json = {0}, faults = {0};
-        cleanup_yaml struct yaml *y =
-            yaml_parse("case", cases[i].object, strlen(cases[i].object), &err);
-        ck_assert_msg(y != NULL, "%s", err.msg);
-        yaml_json(yaml_document(y, 0), &json);
-        cleanup_json json_t *object = json_loadb(json.p, json.n, 0, NULL);
-        check_object(&faults, object);
-        ck_assert_str_eq(faults.n ? faults.p : "", cases[i].fault);
-    }
-    buf_fini(&text);
-}
-END_TEST
-
 static bool names(const json_t *list, const char *name)
 {
     size_t i;
@@ -230,6 +196,6 @@ START_TEST(the_overlay_has_the_capacity_of_its_cards)
 }
 END_TEST
 
-UNIT_MAIN("operators", samples_set_only_fields_that_exist, wrong_fields_are_found,
+UNIT_MAIN("operators", samples_set_only_fields_that_exist,
           the_objects_of_the_queue_belong_together,
           the_overlay_has_the_capacity_of_its_cards)

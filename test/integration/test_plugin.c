@@ -155,26 +155,6 @@ START_TEST(a_container_gets_the_card_of_its_pod)
 }
 END_TEST
 
-/* A label of the Node decides about an environment variable. */
-START_TEST(a_container_waits_for_the_first_read_of_the_node)
-{
-    cleanup_answer struct kubelet_answer a = {0};
-    sim_start(&sim, ARGV(NULL));
-    sim_load(&sim, NODE("\"cgpu.disable.isolation\":\"true\""));
-    sim_fault(&sim, "{\"verb\":\"get\",\"resource\":\"nodes\",\"action\":\"hang\","
-                    "\"hangMs\":3000}");
-    agent_cards(CARDS);
-    kubelet_start(&kubelet);
-    plugin_start(&plugin, &sim, ARGV("--identify-timeout", "60s", NULL));
-    kubelet_wait_registered(&kubelet, -1);
-    add_pod("p", 3, 1);
-    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
-    check_card(&a, "GPU-1");
-    ck_assert_str_eq(lib_str(a.env, "CGPU_DISABLE"), "true");
-    tear_down();
-}
-END_TEST
-
 START_TEST(ids_of_another_card_are_rejected)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
@@ -337,25 +317,6 @@ START_TEST(reading_the_node_is_retried_soon)
 }
 END_TEST
 
-/* Without GPU pods, only the periodic call detects it. */
-START_TEST(a_missing_podresources_service_is_reported)
-{
-    cleanup_free char *socket = temp_path(lib_dir, "podresources.sock");
-    cleanup_free char *aside = temp_path(lib_dir, "aside.sock");
-    set_up_with(ARGV("--late-after", "1s", "--reconcile-interval", "100ms"));
-    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
-                   "\"other\",\"namespace\":\"default\"},\"spec\":{\"nodeName\":"
-                   "\"n1\",\"containers\":[{\"name\":\"c\",\"image\":\"i\"}]}}");
-    kubelet_wait_registered(&kubelet, -1);
-    lib_wait(plugin_is_healthy(&plugin));
-    ck_assert_int_eq(rename(socket, aside), 0);
-    lib_wait(plugin_check_fails(&plugin, "podresources", "podresources calls fail for "));
-    ck_assert_int_eq(rename(aside, socket), 0);
-    lib_wait(plugin_is_healthy(&plugin));
-    tear_down();
-}
-END_TEST
-
 START_TEST(an_xid_makes_a_card_unhealthy)
 {
     cleanup_free char *source = agent_nvml();
@@ -416,36 +377,6 @@ START_TEST(a_restarted_kubelet_is_registered_with)
         check_card(&a, "GPU-1");
     }
     lib_wait(plugin_metric(&plugin, "container_allocations") == 3);
-    tear_down();
-}
-END_TEST
-
-static bool registered_says(const char *words)
-{
-    cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
-    return strstr(line, words) != NULL;
-}
-
-START_TEST(registration_waits_for_the_kubelet)
-{
-    sim_start(&sim, ARGV(NULL));
-    sim_load(&sim, NODE(""));
-    agent_cards(CARDS);
-    temp_mkdir(lib_dir, "plugins");
-    plugin_start(&plugin, &sim, ARGV(NULL));
-    lib_wait(plugin_metric(&plugin, "cards") == 2);
-    lib_wait(registered_says("not registered: waiting for the kubelet: no socket "));
-    ck_assert(registered_says("plugins/kubelet.sock"));
-    ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 503);
-    kubelet.refuse = 1000;
-    kubelet_start(&kubelet);
-    lib_wait(registered_says("not registered: retrying: ") && registered_says("not now"));
-    pthread_mutex_lock(&kubelet.lock);
-    ck_assert_int_lt(kubelet.refuse, 1000);
-    kubelet.refuse = 0;
-    pthread_mutex_unlock(&kubelet.lock);
-    kubelet_wait_registered(&kubelet, -1);
-    lib_wait(plugin_is_healthy(&plugin));
     tear_down();
 }
 END_TEST
@@ -675,15 +606,12 @@ START_TEST(admissions_are_fast)
 END_TEST
 
 LIB_MAIN("plugin", 120, both_resources_are_registered, compute_is_counted,
-         a_container_gets_the_card_of_its_pod,
-         a_container_waits_for_the_first_read_of_the_node,
-         ids_of_another_card_are_rejected, an_unpromised_pod_is_admitted_and_annotated,
-         a_dead_watch_is_replaced_by_a_list,
+         a_container_gets_the_card_of_its_pod, ids_of_another_card_are_rejected,
+         an_unpromised_pod_is_admitted_and_annotated, a_dead_watch_is_replaced_by_a_list,
          a_driver_that_hangs_makes_all_cards_unhealthy, a_missing_driver_is_reported,
          a_missing_api_server_is_reported, reading_the_node_is_retried_soon,
-         a_missing_podresources_service_is_reported, an_xid_makes_a_card_unhealthy,
-         a_hanging_patch_does_not_delay_the_stop, a_restarted_kubelet_is_registered_with,
-         registration_waits_for_the_kubelet, a_removed_endpoint_is_served_again,
+         an_xid_makes_a_card_unhealthy, a_hanging_patch_does_not_delay_the_stop,
+         a_restarted_kubelet_is_registered_with, a_removed_endpoint_is_served_again,
          allocations_survive_a_killed_plugin, a_damaged_state_file_is_recovered,
          of_two_plugins_the_newer_one_serves, too_small_a_unit_leaves_whole_cards,
          invalid_options_are_rejected, admissions_are_fast)

@@ -112,42 +112,6 @@ START_TEST(allocations_of_the_plugin_are_in_the_scv)
     tear_down();
 }
 
-/* A pod whose container has the device `id` of NVIDIA's plugin. */
-static void allocate_nvidia(const char *pod, const char *id)
-{
-    cleanup_json json_t *ids = json_pack("[s]", id);
-    kubelet_add(&kubelet, pod, ARGV("c"));
-    kubelet_give(&kubelet, pod, "c", NVIDIA, ids);
-}
-
-START_TEST(allocations_of_nvidias_plugin_are_in_the_scv)
-{
-    set_up();
-    allocate_nvidia("whole", "GPU-0");
-    allocate_nvidia("shared", "GPU-1::2");
-    allocate_nvidia("mig", "MIG-4b0f1c9a-1d2e-5f3a-8b7c-6d5e4f3a2b1c");
-    allocate_nvidia("old-mig", "MIG-GPU-1/3/0");
-    lib_wait(pod_list_is("mig nvidia.com/gpu 1 \n"
-                         "old-mig nvidia.com/gpu 1 GPU-1\n"
-                         "shared nvidia.com/gpu 1 GPU-1\n"
-                         "whole nvidia.com/gpu 1 GPU-0\n"));
-    tear_down();
-}
-
-/* The simulated kubelet lists its pods and device ids in a different order each time. */
-START_TEST(a_changed_order_causes_no_patch)
-{
-    set_up();
-    admit("p", 3, 1);
-    admit("q", 5, 0);
-    lib_wait(pod_list_is(P_AND_Q));
-    int writes = sim_count(&sim, "patch", "scvs", ""), lists = kubelet_listed(&kubelet);
-    lib_wait(kubelet_listed(&kubelet) >= lists + 4);
-    ck_assert_int_eq(sim_count(&sim, "patch", "scvs", ""), writes);
-    ck_assert(pod_list_is(P_AND_Q));
-    tear_down();
-}
-
 /* -- what containers use -- */
 
 #define ID "4f797c539e6c745de61a93ca3ff892358ecbcaccd8414d5db545c38428142970"
@@ -222,5 +186,4 @@ START_TEST(the_use_of_a_container_is_in_the_scv_and_the_metrics)
 }
 
 LIB_MAIN("podlist", 120, the_use_of_a_container_is_in_the_scv_and_the_metrics,
-         allocations_of_the_plugin_are_in_the_scv,
-         allocations_of_nvidias_plugin_are_in_the_scv, a_changed_order_causes_no_patch)
+         allocations_of_the_plugin_are_in_the_scv)

@@ -8,7 +8,7 @@
 #include "lib/raw.h"
 #include "lib/sim.h"
 
-/* Extenders that are killed, stopped and restarted, and two extenders at once. */
+/* Extenders that are killed, stopped and restarted. */
 
 enum { PODS = 48 }; /* exactly as many as fit in the cluster */
 
@@ -209,55 +209,5 @@ START_TEST(a_stop_completes_binds_in_flight)
     sim_stop(&f.sim);
 }
 
-static void check_lease_is_free(const struct sim *s)
-{
-    cleanup_json json_t *lease =
-        peer_json(&s->api, "GET",
-                  "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"
-                  "gpushare-extender",
-                  NULL);
-    ck_assert_str_eq(lib_str(lease, "spec.holderIdentity"), "");
-}
-
-/* The extender tries for some seconds to find out the outcome of a Binding without an
- * answer, longer than releasing the lease may take. The stop waits that long. */
-START_TEST(a_stop_waits_for_an_unknown_outcome)
-{
-    struct fixture f;
-    struct raw c;
-    struct raw_reply r = {0};
-    cleanup_buf struct buf body = {0};
-    set_up(&f);
-    extender_start(&f.extender, &f.sim, ARGV(NULL));
-    ck_assert(extender_bind(&f.extender, "p00", "n1", NULL));
-    sim_fault(&f.sim, "{\"subresource\":\"binding\",\"action\":\"cut\"}");
-    lib_bind_body(&body, "p01", "n1");
-    raw_open(&c, f.extender.verbs.port);
-    raw_sendf(&c,
-              "POST /bind HTTP/1.1\r\nHost: x\r\nContent-Type: "
-              "application/json\r\nContent-Length: %zu\r\n\r\n%s",
-              body.n, body.p);
-    lib_wait(sim_fired(&f.sim) == 1);
-    program_signal(&f.extender.program, SIGTERM);
-    ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
-    ck_assert_uint_eq(r.status, 200);
-    ck_assert_contains(r.body.p, "the Binding has not taken effect");
-    raw_reply_fini(&r);
-    raw_close(&c);
-    ck_assert_int_eq(program_wait(&f.extender.program), 0);
-    ck_assert_ptr_null(strstr(f.extender.program.said.p, "the lease is not released"));
-    check_lease_is_free(&f.sim);
-    extender_kill(&f.extender);
-    sim_stop(&f.sim);
-}
-
-/* -- two extenders at once -- */
-
-struct pair {
-    struct sim sim;
-    struct extender e[2];
-    _Atomic int bound;
-};
-
 LIB_MAIN("restart", 150, kill_during_binds_loses_no_promise,
-         a_stop_completes_binds_in_flight, a_stop_waits_for_an_unknown_outcome)
+         a_stop_completes_binds_in_flight)

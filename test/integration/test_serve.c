@@ -103,57 +103,6 @@ START_TEST(the_url_opens_the_page)
 }
 END_TEST
 
-/* Clients without the URL, and pages of other origins in the browser of a user with it. */
-START_TEST(nobody_else_reads_it)
-{
-    struct served v;
-    start(&v);
-    cleanup_buf struct buf said = {0};
-    cleanup_free char *host = xasprintf("Host: 127.0.0.1:%u\r\n", v.port),
-                      *local = xasprintf("Host: localhost:%u\r\n", v.port),
-                      *other = xasprintf("Host: 127.0.0.1:%u\r\n", v.port + 1),
-                      *inspect = xasprintf("%sinspect", v.path), *near = xstrdup(inspect),
-                      *bare = xasprintf("%.*s", (int)strlen(v.path) - 1, v.path),
-                      *own = xasprintf("Origin: http://localhost:%u\r\n", v.port),
-                      *tls = xasprintf("Origin: https://localhost:%u\r\n", v.port);
-    near[33 - 1] = near[33 - 1] == '0' ? '1' : '0';
-    const struct {
-        const char *path, *host, *more;
-        unsigned status;
-    } cases[] = {
-        {inspect, host, "", 200},
-        {inspect, local, "", 200},
-        {inspect, local, own, 200},
-        {"/", host, "", 403},
-        {"/inspect", host, "", 403},
-        {"/inspect?watch=true", host, "", 403},
-        {"/page.js", host, "", 403},
-        {"//inspect", host, "", 403},
-        {"/00000000000000000000000000000000/inspect", host, "", 403},
-        {near, host, "", 403},
-        {bare, host, "", 403},
-        {inspect, other, "", 403},
-        {inspect, "Host: evil.example\r\n", "", 403},
-        {inspect, "Host: 127.0.0.1\r\n", "", 403},
-        {inspect, "Host: \r\n", "", 403},
-        {inspect, host, "Origin: http://evil.example\r\n", 403},
-        {inspect, host, "Origin: null\r\n", 403},
-        {inspect, host, tls, 403},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        buf_clear(&said);
-        unsigned status =
-            get_with(&v, "GET", cases[i].path, cases[i].host, cases[i].more, &said);
-        ck_assert_msg(status == cases[i].status, "case %zu: %u instead of %u", i, status,
-                      cases[i].status);
-        ck_assert((strstr(said.p, "n1") != NULL) == (status == 200));
-    }
-    ck_assert_uint_eq(get_with(&v, "POST", inspect, host, "Content-Length: 0\r\n", NULL),
-                      405);
-    stop(&v, SIGTERM);
-}
-END_TEST
-
 START_TEST(the_stream_follows_the_cluster)
 {
     struct served v;
@@ -206,5 +155,5 @@ START_TEST(other_outputs_are_rejected)
 }
 END_TEST
 
-LIB_MAIN("serve", 60, the_url_opens_the_page, nobody_else_reads_it,
-         the_stream_follows_the_cluster, other_outputs_are_rejected)
+LIB_MAIN("serve", 60, the_url_opens_the_page, the_stream_follows_the_cluster,
+         other_outputs_are_rejected)

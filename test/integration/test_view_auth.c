@@ -57,7 +57,8 @@ static void set_up(struct fixture *f)
     tls_make_ca(lib_dir, "front");
     tls_make_cert(lib_dir, "ca", "server", "IP:127.0.0.1");
     tls_make_cert(lib_dir, "readers", "dashboard", "DNS:dashboard.test");
-    tls_make_cert(lib_dir, "front", "proxy", "DNS:proxy.test");
+    tls_make_cert(lib_dir, "front", "proxy", "DNS:x.test");
+    tls_make_cert(lib_dir, "front", "other", "DNS:proxy");
     f->ca = temp_path(lib_dir, "ca.crt");
     cleanup_free char *crt = temp_path(lib_dir, "server.crt"),
                       *key = temp_path(lib_dir, "server.key"),
@@ -75,7 +76,7 @@ static void set_up(struct fixture *f)
     extender_start_at(&f->e, path,
                       ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", f->ca,
                            "--observe-client-ca", readers, "--requestheader-client-ca",
-                           front));
+                           front, "--requestheader-allowed-names", "proxy"));
     unsigned port = f->e.observers.port;
     peer_fini(&f->e.observers);
     peer_init_tls(&f->e.observers, port, f->ca);
@@ -226,6 +227,16 @@ START_TEST(certificates_admit_too)
     /* The API server has asked whether the user may list gpupods. */
     curl(&f, API "/gpupods", "proxy", ARGV("-H", "X-Remote-User: team"), &said);
     ck_assert_contains(said.p, "team-b-theirs");
+    /* It asks only about what is below /apis. */
+    curl(&f, "/inspect", "proxy", ARGV(NULL), &said);
+    ck_assert_contains(said.p, "HTTP/1.1 401");
+    /* Only the front proxy may name a user. An alternative name does not count, as in
+     * Kubernetes. */
+    static const char *const others[] = {"other", "dashboard"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        curl(&f, API "/gpupods", others[i], ARGV("-H", "X-Remote-User: team"), &said);
+        ck_assert_contains(said.p, "X-Remote-User is accepted only from");
+    }
     ck_assert_int_eq(reviews(&f, "tokenreviews"), 0);
     ck_assert_int_eq(reviews(&f, "subjectaccessreviews"), 0);
     curl(&f, API "/gpupods", NULL,

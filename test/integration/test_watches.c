@@ -284,86 +284,7 @@ struct churn {
     _Atomic int left;
 };
 
-static void disturb(struct churn *c)
-{
-    static const char *const actions[] = {"cut", "end", "stall", "release"};
-    for (size_t i = 0; atomic_load(&c->left) > 0; i++) {
-        sim_watches(&c->sim, actions[i % 4], i % 3 ? "pods" : NULL);
-        if (i % 5 == 0)
-            compact(&c->sim);
-        for (int k = 0; k < 10; k++)
-            lib_pause();
-    }
-    sim_watches(&c->sim, "release", NULL);
-}
-
-/* A pod is created, bound and deleted while another scheduler binds another pod. */
-static void create_bind_delete(struct churn *c, size_t i)
-{
-    char name[24], other[24];
-    cleanup_buf struct buf why = {0};
-    snprintf(name, sizeof name, "p%02zu", i);
-    snprintf(other, sizeof other, "other%02zu", i);
-    sim_add_pod(&c->sim, name, 2);
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
-    while (!extender_bind(&c->extender, name, i % 2 ? "n1" : "n2", &why)) {
-        ck_assert_msg(lib_now_ms() < end, "%s: %s", name, why.p);
-        lib_pause();
-    }
-    if (i % 3 == 0)
-        sim_delete_pod(&c->sim, name);
-    else if (i % 3 == 1)
-        sim_add_bound_pod(&c->sim, other, 1, "n3", GO_PROMISE("0", "1"));
-    atomic_fetch_sub(&c->left, 1);
-}
-
-static void churn_thread(void *ctx, size_t i)
-{
-    if (i == PODS)
-        disturb(ctx);
-    else
-        create_bind_delete(ctx, i);
-}
-
-START_TEST(binds_succeed_while_watches_break)
-{
-    struct churn c = {.left = PODS};
-    sim_start(&c.sim, ARGV(NULL));
-    sim_add_node(&c.sim, "n1", 4, 16);
-    sim_add_node(&c.sim, "n2", 4, 16);
-    sim_add_node(&c.sim, "n3", 1, 32);
-    extender_start(&c.extender, &c.sim, ARGV(NULL));
-    lib_threads(PODS + 1, churn_thread, &c);
-    oracle_agrees(&c.sim.api, &c.extender);
-    ck_assert_int_eq(sim_bound(&c.sim), PODS - PODS / 3 + PODS / 3);
-    extender_stop(&c.extender);
-    sim_stop(&c.sim);
-}
-
 enum { REJECTED_FOR_MS = 5000 };
-
-/* Every list works and every watch is answered 410. */
-START_TEST(watches_answered_410_back_off)
-{
-    struct sim sim;
-    struct extender extender;
-    static const char *const kinds[] = {"nodes", "pods", "scvs", "leases", "configmaps"};
-    sim_start(&sim, ARGV(NULL));
-    sim_add_node(&sim, "n1", 1, 16);
-    extender_start(&extender, &sim, ARGV(NULL));
-    sim_fault(&sim, "{\"verb\":\"watch\",\"action\":\"answer\",\"status\":410}");
-    sim_watches(&sim, "cut", NULL);
-    int64_t end = lib_now_ms() + REJECTED_FOR_MS;
-    while (lib_now_ms() < end)
-        lib_pause();
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-        lib_wait(sim_count(&sim, "list", kinds[i], "") >= 2);
-        int lists = sim_count(&sim, "list", kinds[i], "");
-        ck_assert_msg(lists <= 8, "%d lists of %s", lists, kinds[i]);
-    }
-    extender_stop(&extender);
-    sim_stop(&sim);
-}
 
 /* -- compressed lists -- */
 
@@ -395,5 +316,5 @@ START_TEST(compressed_lists_give_the_same_ledger)
     sim_stop(&sim);
 }
 
-LIB_MAIN("watches", 150, missed_changes_are_recovered, binds_succeed_while_watches_break,
-         watches_answered_410_back_off, compressed_lists_give_the_same_ledger)
+LIB_MAIN("watches", 150, missed_changes_are_recovered,
+         compressed_lists_give_the_same_ledger)

@@ -244,33 +244,5 @@ START_TEST(the_number_of_streams_is_limited)
 }
 END_TEST
 
-START_TEST(streams_are_rejected_before_the_initial_sync)
-{
-    struct sim s;
-    struct extender e;
-    cleanup_buf struct buf said = {0};
-    sim_start(&s, ARGV(NULL));
-    sim_fault(
-        &s,
-        "{\"verb\":\"list\",\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}");
-    cleanup_free char *path = lib_kubeconfig("kubeconfig", "http", s.api.port, "", "");
-    extender_start_at(&e, path, ARGV(NULL));
-    lib_wait(sim_fired(&s) > 0);
-    ck_assert_uint_eq(peer_call(&e.observers, "GET", WATCH, NULL, &said), 503);
-    ck_assert_contains(said.p, "{\"error\":\"");
-    ck_assert_uint_eq(peer_status(&e.observers, "/"), 200);
-    sim_no_faults(&s);
-    lib_wait(extender_ready(&e));
-    struct watch w;
-    watch_open(&w, e.observers.port, WATCH);
-    ck_assert_uint_eq(w.r.status, 200);
-    free(watch_until(&w, "Cluster"));
-    watch_close(&w);
-    extender_stop(&e);
-    sim_stop(&s);
-}
-END_TEST
-
 LIB_MAIN("web", 60, page_files_are_served_on_both_ports, the_page_is_self_contained,
-         the_stream_agrees_with_inspect, the_number_of_streams_is_limited,
-         streams_are_rejected_before_the_initial_sync)
+         the_stream_agrees_with_inspect, the_number_of_streams_is_limited)
